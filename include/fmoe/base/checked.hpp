@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// Sizes, and integer arithmetic on them that cannot wrap around.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <fmoe/base/error.hpp>
+
+namespace fmoe {
+
+using extent = std::size_t;
+
+inline constexpr extent max_rank = 8;
+
+constexpr extent divide_up(extent n, extent by) { return n / by + (n % by != 0); }
+constexpr extent round_up(extent n, extent to) { return divide_up(n, to) * to; }
+
+// Sets `product` to a * b; false if that does not fit.
+constexpr bool multiply(extent a, extent b, extent& product) { return !__builtin_mul_overflow(a, b, &product); }
+
+// The number of elements of `shape`, 1 for rank 0. Throws shape_error if elements * bytes_each does not fit an extent,
+// also where a zero extent would hide it.
+inline extent element_count(std::span<const extent> shape, extent bytes_each = 1) {
+  extent stride = bytes_each;
+  bool fits = true, empty = false;
+  for (const extent n : shape) {
+    empty |= n == 0;
+    if (n != 0) fits = fits && multiply(stride, n, stride);
+  }
+  expects<shape_error>(fits, "[tensor] the number of bytes of this shape does not fit 64 bits");
+  return empty ? 0 : stride / bytes_each;
+}
+
+}  // namespace fmoe

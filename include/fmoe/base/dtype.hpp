@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// The floating-point types that tensors store: float, double, and the 16-bit bf16 and f16, which exist only in memory
+// and are computed with as float.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include <fmoe/base/checked.hpp>
+
+namespace fmoe {
+
+// The upper half of a float.
+struct bf16 {
+  std::uint16_t bits = 0;
+
+  bf16() = default;
+  // Rounds to nearest, ties to even; overflows to infinity; a NaN stays a quiet NaN.
+  explicit bf16(float x) {
+    const auto u = std::bit_cast<std::uint32_t>(x);
+    const bool is_nan = (u & 0x7fffffffu) > 0x7f800000u;
+    bits = static_cast<std::uint16_t>(is_nan ? (u >> 16) | 0x40u : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+  }
+  explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+  bool operator==(const bf16&) const = default;  // of bits
+};
+
+// IEEE 754 binary16.
+struct f16 {
+  std::uint16_t bits = 0;
+
+  f16() = default;
+  // Rounds to nearest, ties to even; keeps subnormals; overflows to infinity; a NaN stays a quiet NaN.
+  explicit f16(float x) {
+    const auto u = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;
+    std::uint32_t h = 0;
+    if (magnitude > 0x7f800000u) {
+      h = 0x7e00u | (magnitude >> 13 & 0x1ffu);
+    } else if (magnitude >= 0x477ff000u) {  // 65520 and above
+      h = 0x7c00u;
+    } else if (magnitude >= 0x38800000u) {  // normal: 2^-14 and above
+      h = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+    } else if (magnitude >= 0x33000000u) {  // subnormal: 2^-25 and above
+      const std::uint32_t shift = 126u - (magnitude >> 23), m = (magnitude & 0x7fffffu) | 0x800000u;
+      const std::uint32_t half = 1u << (shift - 1), rest = m & ((half << 1) - 1);
+      h = m >> shift;
+      h += rest > half || (rest == half && (h & 1u));
+    }
+    bits = static_cast<std::uint16_t>(sign | h);
+  }
+  explicit operator float() const {
+    const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16, magnitude = bits & 0x7fffu;
+    if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+    if (magnitude >= 0x400u) return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
+    const float subnormal = static_cast<float>(magnitude) * 0x1p-24f;
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(subnormal));
+  }
+  bool operator==(const f16&) const = default;  // of bits
+};
+
+enum class dtype : std::uint8_t { float64, float32, bfloat16, float16 };
+
+template <class T>
+inline constexpr bool is_storable = std::is_same_v<T, double> || std::is_same_v<T, float> || std::is_same_v<T, bf16> ||
+                                    std::is_same_v<T, f16>;
+
+template <class T>
+  requires is_storable<T>
+inline constexpr dtype dtype_of = std::is_same_v<T, double>  ? dtype::float64
+                                  : std::is_same_v<T, float> ? dtype::float32
+                                  : std::is_same_v<T, bf16>  ? dtype::bfloat16
+                                                             : dtype::float16;
+
+constexpr extent size_of(dtype d) { return d == dtype::float64 ? 8 : d == dtype::float32 ? 4 : 2; }
+
+constexpr const char* name_of(dtype d) {
+  return d == dtype::float64 ? "float64" : d == dtype::float32 ? "float32" : d == dtype::bfloat16 ? "bfloat16" : "float16";
+}
+
+// The type that operands of these types are computed in: double if one is double, else float.
+template <class... Ts>
+using arithmetic_t = std::conditional_t<(std::is_same_v<Ts, double> || ...), double, float>;
+
+template <class To, class From>
+To convert(From x) {
+  if constexpr (std::is_same_v<To, From>) return x;
+  else if constexpr (std::is_arithmetic_v<From> && std::is_arithmetic_v<To>) return static_cast<To>(x);
+  else return static_cast<To>(static_cast<float>(x));
+}
+
+// Calls f with a null pointer to the C++ type of `d`.
+template <class F>
+decltype(auto) with_type(dtype d, F&& f) {
+  switch (d) {
+    case dtype::float64: return f(static_cast<double*>(nullptr));
+    case dtype::float32: return f(static_cast<float*>(nullptr));
+    case dtype::bfloat16: return f(static_cast<bf16*>(nullptr));
+    default: return f(static_cast<f16*>(nullptr));
+  }
+}
+
+}  // namespace fmoe

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// The exceptions that misuse of expressions and layers throws, in every build type and before any output is written.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace fmoe {
+
+// Shapes that do not fit together.
+struct shape_error : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
+// A value outside its domain: K > N, an empty parameter, overlapping input and output.
+struct value_error : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
+// "[einsum] 'n' is 1000 and 999 in "tn,no->to"": the parts are written one after the other.
+template <class Error, class... Parts>
+void expects(bool ok, const Parts&... parts) {
+  if (ok) return;
+  std::ostringstream text;
+  (text << ... << parts);
+  throw Error(text.str());
+}
+
+}  // namespace fmoe

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// Einsum subscripts, "ti,ih->th": one letter names one axis; the letters after the arrow name the result's.
+#pragma once
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmoe/base/checked.hpp>
+
+namespace fmoe {
+
+constexpr bool has(std::string_view labels, char c) { return labels.find(c) != std::string_view::npos; }
+
+constexpr extent operand_count(std::string_view text) {
+  const auto operands = text.substr(0, text.find("->"));
+  return 1 + static_cast<extent>(std::count(operands.begin(), operands.end(), ','));
+}
+
+constexpr std::string_view operand_labels(std::string_view text, extent i) {
+  text = text.substr(0, text.find("->"));
+  for (; i > 0; --i) text.remove_prefix(text.find(',') + 1);
+  return text.substr(0, text.find(','));
+}
+
+constexpr std::string_view result_labels(std::string_view text) { return text.substr(text.find("->") + 2); }
+
+// Letters and commas, one arrow, letters.
+constexpr bool is_well_formed(std::string_view text) {
+  const auto arrow = text.find("->");
+  if (arrow == std::string_view::npos) return false;
+  for (extent i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (!letter && !(c == ',' && i < arrow) && i != arrow && i != arrow + 1) return false;
+  }
+  return true;
+}
+
+// Every label of the result comes from an operand, and none comes twice.
+constexpr bool result_is_bound(std::string_view text) {
+  const auto result = result_labels(text);
+  for (const char c : result)
+    if (!has(text.substr(0, text.find("->")), c) || std::count(result.begin(), result.end(), c) != 1) return false;
+  return true;
+}
+
+// A string literal as a template argument.
+template <extent N>
+struct subscripts {
+  char text[N];
+
+  consteval subscripts(const char (&s)[N]) { std::copy_n(s, N, text); }
+  constexpr std::string_view view() const { return {text, N - 1}; }
+};
+
+}  // namespace fmoe

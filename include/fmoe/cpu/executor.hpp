@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+// Runs a plan on the CPU: for a tile of tokens, the steps from top to bottom. Knows steps and kernels, no layer. What a
+// tile computes does not depend on which tile it is, who runs it, or how many rows come with it.
+#pragma once
+
+#include <cstring>
+
+#include <fmoe/array_view.hpp>
+#include <fmoe/cpu/constants.hpp>
+#include <fmoe/cpu/gather.hpp>
+#include <fmoe/cpu/gemm.hpp>
+#include <fmoe/cpu/nest.hpp>
+#include <fmoe/cpu/pointwise.hpp>
+#include <fmoe/cpu/softmax.hpp>
+#include <fmoe/cpu/top_k.hpp>
+#include <fmoe/plan/options.hpp>
+
+namespace fmoe::cpu {
+
+template <class T>
+struct rows_of {  // rows of T that a call binds, one stride apart
+  T* data = nullptr;
+  extent stride = 0;
+};
+
+inline constexpr extent max_arguments = 8;
+
+template <class T>
+struct binding {  // of one tile: where its first row is
+  std::array<rows_of<const T>, max_arguments> arguments{};
+  rows_of<T> result{};
+};
+
+template <class T, class Arch>
+class executor {
+ public:
+  // Packs the weights and computes the plan's constants; the graph may go afterwards.
+  executor(plan p, const graph& g) : plan_(std::move(p)), constants_(plan_, g) {
+    for (extent w = 0; w < plan_.weights.size(); ++w)
+      if (!is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
+    const binding<T> none;
+    frame f{0, 1, &none, nullptr};
+    for (const step& s : plan_.prologue) visit(s, f);
+    for (extent w = 0; w < plan_.weights.size(); ++w)
+      if (is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
+  }
+
+  const plan& steps() const { return plan_; }
+
+  // One tile: `count` rows, at most the plan's tile, the first of them row `first` of the graph's own inputs. `arena` is
+  // aligned to a cache line.
+  void run(const binding<T>& bound, extent first, extent count, T* arena) const noexcept {
+    frame f{first, count, &bound, arena};
+    for (extent i = 0; i < plan_.steps.size(); ++i) {
+      f.next = first_weights(plan_.steps, i + 1, 0);
+      if (f.next == nullptr) f.next = first_weights(plan_.steps, 0, 0);
+      visit(plan_.steps[i], f);
+    }
+  }
+
+ private:
+  struct frame {  // where a task is: its rows, and its place in the enclosing loop
+    extent first, count;
+    const binding<T>* bound;
+    T* arena;
+    const T* next = nullptr;  // the weights that the step after this one reads first
+    extent at = 0, length = 0;
+    bool in_loop = false, is_first = true, is_last = true;
+  };
+
+  bool is_computed(int s) const { return row_of(s).where == storage_row::kind::constant; }
+  const storage_row& row_of(int s) const { return plan_.storages[static_cast<extent>(s)]; }
+
+  rows_of<T> rows(const view& v, const frame& f) const noexcept {
+    using enum storage_row::kind;
+    const storage_row& s = row_of(v.storage);
+    rows_of<T> r{nullptr, s.stride};
+    switch (s.where) {
+      case arena: r.data = f.arena + s.offset; break;
+      case constant: r.data = constants_.computed() + s.offset; break;
+      case leaf:
+      case input: r.data = const_cast<T*>(constants_.leaf(static_cast<extent>(v.storage))) + f.first * s.stride; break;
+      case output: r = f.bound->result; break;
+      case argument: {
+        const auto& a = f.bound->arguments[static_cast<extent>(s.source)];
+        r = {const_cast<T*>(a.data), a.stride};
+      }
+    }
+    r.data += v.offset + v.step * f.at;
+    return r;
+  }
+
+  // The passes over a finished block of c that starts at element `position` of its rows.
+  void finish(const std::vector<epilogue>& passes, const frame& f, T* c, extent ldc, extent row, extent count, extent position,
+              extent columns) const noexcept {
+    for (const epilogue& e : passes) {
+      if (e.what == epilogue::kind::map) {
+        apply<T, Arch>(e.fn, static_cast<T>(e.parameter), c, ldc, count, columns);
+        continue;
+      }
+      const rows_of<T> other = rows(e.other, f);
+      for (extent done = 0; done < columns;) {  // `other` repeats along the row
+        const extent from = (position + done) % e.period, n = std::min(columns - done, e.period - from);
+        const T* o = other.data + row * other.stride + from;
+        if (e.what == epilogue::kind::add) add<T, Arch>(c + done, ldc, count, n, o, other.stride);
+        else multiply<T, Arch>(c + done, ldc, count, n, o, other.stride);
+        done += n;
+      }
+    }
+  }
+
+  void visit(const step& s, const frame& f) const noexcept {
+    std::visit([&](const auto& x) { run(x, f); }, s);
+  }
+
+  void run(const gemm_step& s, const frame& f) const noexcept {
+    const packed_weight& w = plan_.weights[static_cast<extent>(s.weight)];
+    const bool cut_k = f.in_loop && s.k_step != 0, cut_n = f.in_loop && s.n_step != 0;
+    const extent k0 = s.k_step * f.at, n0 = s.n_step * f.at;
+    const bool finished = !cut_k || f.is_last;
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    for (const auto& r : s.rows) {
+      const T* panels = constants_.panels(s.weight) + r.weight * constants_.panel_elements(w) + n0 * s.K + k0 * panel_width<T, Arch>;
+      const gemm_args<T> args{f.count, cut_n ? s.n_step * f.length : s.N, cut_k ? s.k_step * f.length : s.K, a.data + r.a, a.stride,
+                              panels, s.K * panel_width<T, Arch>, c.data + r.c, c.stride, s.accumulate || (cut_k && !f.is_first), f.next};
+      gemm<T, Arch>(args, [&](extent row, extent count, extent column, extent columns) {
+        if (finished)
+          finish(s.epilogues, f, args.c + row * args.ldc + column, args.ldc, row, count, r.c + column, columns);
+      });
+    }
+  }
+
+  void run(const batched_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), b = rows(s.b, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t) {
+      T* row = c.data + t * c.stride;
+      nest<T, Arch>(a.data + t * a.stride, b.data + t * b.stride, row, s.out, s.summed);
+      finish(s.epilogues, f, row, 0, t, 1, 0, s.columns);
+    }
+  }
+
+  void run(const reduce_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t) {
+      T* row = c.data + t * c.stride;
+      nest<T, Arch>(a.data + t * a.stride, nullptr, row, s.out, s.summed);
+      finish(s.epilogues, f, row, 0, t, 1, 0, s.columns);
+    }
+  }
+
+  void run(const gather_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    const T* table = rows(s.table, f).data;
+    for (extent t = 0; t < f.count; ++t) {
+      const T* state = selection.data + t * selection.stride;
+      const auto next = t + 1 < f.count ? top_k_result<T, Arch>(state + selection.stride, s.keep) : selected<T>{};
+      T* row = c.data + t * c.stride;
+      gather<T, Arch>(table, s.N, s.N, top_k_result<T, Arch>(state, s.keep), next, row, false);
+      finish(s.epilogues, f, row, 0, t, 1, 0, s.N);
+    }
+  }
+
+  void run(const pointwise_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    const extent columns = f.in_loop ? s.column_step * f.length : s.columns;
+    for (extent t = 0; t < f.count; ++t) {
+      T* row = c.data + t * c.stride;
+      std::copy_n(a.data + t * a.stride, columns, row);
+      finish(s.epilogues, f, row, 0, t, 1, 0, columns);
+    }
+  }
+
+  void run(const softmax_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r)
+        softmax<T, Arch>(a.data + t * a.stride + r * s.columns, c.data + t * c.stride + r * s.columns, s.columns);
+  }
+
+  static extent state_stride(extent keep) { return round_up(top_k_state_size<T, Arch>(keep), cache_line / sizeof(T)); }
+
+  void run(const top_k_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f);
+    const extent n = f.in_loop ? f.length : s.columns;
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        T* state = selection.data + t * selection.stride + r * state_stride(s.keep);
+        top_k_scan<T, Arch>(state, s.keep, a.data + t * a.stride + r * s.columns, n, f.at, f.is_first);
+        if (f.is_last) top_k_finish<T, Arch>(state, s.keep);
+      }
+  }
+
+  void run(const expand_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        const auto kept = top_k_result<T, Arch>(selection.data + t * selection.stride + r * state_stride(s.keep), s.keep);
+        T* row = c.data + t * c.stride + r * s.columns;
+        std::fill_n(row, s.columns, T(0));
+        for (extent k = 0; k < kept.count; ++k) row[kept.indices[k]] = kept.values[k];
+      }
+  }
+
+  void run(const loop_step& s, const frame& outer) const noexcept {
+    frame f = outer;
+    f.in_loop = true;
+    for (f.at = 0; f.at < s.length; f.at += s.chunk) {
+      f.length = std::min(s.chunk, s.length - f.at);
+      f.is_first = f.at == 0;
+      f.is_last = f.at + f.length == s.length;
+      for (extent i = 0; i < s.body.size(); ++i) {
+        f.next = first_weights(s.body, i + 1, f.at);
+        if (f.next == nullptr) f.next = f.is_last ? outer.next : first_weights(s.body, 0, f.at + f.length);
+        visit(s.body[i], f);
+      }
+    }
+  }
+
+  // The first panel that the steps from `from` on read, at a place in their loop: what the step before prefetches.
+  const T* first_weights(const std::vector<step>& steps, extent from, extent at) const noexcept {
+    for (; from < steps.size(); ++from) {
+      if (const auto* g = std::get_if<gemm_step>(&steps[from]))
+        return constants_.panels(g->weight) + g->n_step * at * g->K + g->k_step * at * panel_width<T, Arch>;
+      if (const auto* l = std::get_if<loop_step>(&steps[from]))
+        if (const T* w = first_weights(l->body, 0, 0)) return w;
+    }
+    return nullptr;
+  }
+
+  plan plan_;
+  constants<T, Arch> constants_;
+};
+
+// The options with what the planner must know of this backend.
+template <class T, class Arch>
+plan_options machine(plan_options o) {
+  o.element_bytes = sizeof(T);
+  o.panel = panel_width<T, Arch>;
+  o.selection_size = &top_k_state_size<T, Arch>;
+  return o;
+}
+
+}  // namespace fmoe::cpu

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+// The vectors that every kernel is written in. The only header that names xsimd, whose releases 8 to 14 differ in what is
+// wrapped here, and the only one with intrinsics. All is a template on the architecture, so that translation units
+// compiled for different ones share no symbol.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <xsimd/xsimd.hpp>
+
+#include <fmoe/base/checked.hpp>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__FAST_MATH__) && !defined(FMOE_ALLOW_FAST_MATH)
+#error "fmoe: -ffast-math assumes away NaN and infinity, which top-k, softmax and ReLU order and keep, and reorders sums, so that a row's bits would depend on its company. Compile without it, or define FMOE_ALLOW_FAST_MATH to accept that."
+#endif
+
+namespace fmoe::cpu {
+
+using native = xsimd::default_arch;
+
+template <class T, class Arch>
+using vec = xsimd::batch<T, Arch>;
+
+template <class T, class Arch>
+using mask = typename vec<T, Arch>::batch_bool_type;
+
+template <class T, class Arch>
+inline constexpr extent lanes = vec<T, Arch>::size;
+
+template <class Arch>
+inline constexpr bool is_avx512 = std::is_base_of_v<xsimd::avx512f, Arch>;
+
+using xsimd::abs;
+using xsimd::select;
+using xsimd::sqrt;
+
+template <class T, class Arch>
+vec<T, Arch> load(const T* p) {
+  return vec<T, Arch>::load_unaligned(p);
+}
+
+template <class T, class Arch>
+void store(T* p, const vec<T, Arch>& v) {
+  v.store_unaligned(p);
+}
+
+// The first n lanes come from memory, the others are `fill`; no byte beyond p + n is read. n <= lanes.
+template <class T, class Arch>
+vec<T, Arch> load_part(const T* p, extent n, T fill = 0) {
+  constexpr extent width = lanes<T, Arch>;
+  if (n == width) return load<T, Arch>(p);
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) {
+    return _mm512_mask_loadu_ps(vec<T, Arch>(fill), static_cast<std::uint16_t>((1u << n) - 1), p);
+  } else if constexpr (is_avx512<Arch>) {
+    return _mm512_mask_loadu_pd(vec<T, Arch>(fill), static_cast<std::uint8_t>((1u << n) - 1), p);
+  } else {
+    T buffer[width];
+    for (extent i = 0; i < width; ++i) buffer[i] = i < n ? p[i] : fill;
+    return load<T, Arch>(buffer);
+  }
+}
+
+// Writes the first n lanes, no byte beyond p + n. n <= lanes.
+template <class T, class Arch>
+void store_part(T* p, extent n, const vec<T, Arch>& v) {
+  constexpr extent width = lanes<T, Arch>;
+  if (n == width) return store<T, Arch>(p, v);
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) {
+    _mm512_mask_storeu_ps(p, static_cast<std::uint16_t>((1u << n) - 1), v);
+  } else if constexpr (is_avx512<Arch>) {
+    _mm512_mask_storeu_pd(p, static_cast<std::uint8_t>((1u << n) - 1), v);
+  } else {
+    T buffer[width];
+    store<T, Arch>(buffer, v);
+    for (extent i = 0; i < n; ++i) p[i] = buffer[i];
+  }
+}
+
+// a b + c: rounded once on AVX2 and AVX-512 (xsimd 8 and clang make two operations of it on the latter), twice on SSE.
+template <class T, class Arch>
+vec<T, Arch> fmadd(const vec<T, Arch>& a, const vec<T, Arch>& b, const vec<T, Arch>& c) {
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) return _mm512_fmadd_ps(a, b, c);
+  else if constexpr (is_avx512<Arch>) return _mm512_fmadd_pd(a, b, c);
+  else return xsimd::fma(a, b, c);
+}
+
+// Flips the sign bit: -(+0) is -0, which xsimd's operator- makes +0 of on AVX-512.
+template <class T, class Arch>
+vec<T, Arch> negate(const vec<T, Arch>& x) {
+  return x ^ vec<T, Arch>(T(-0.0));
+}
+
+// The greater; NaN if either is (xsimd's max drops a NaN on one side, and releases differ on which).
+template <class T, class Arch>
+vec<T, Arch> max(const vec<T, Arch>& a, const vec<T, Arch>& b) {
+  return select((b <= a) | (a != a), a, b);
+}
+
+// 2^n for integral n from -126 (double: -1022) to 127 (1023): n + 1.5 2^23 holds n in its lowest bits, the shift moves
+// them into the exponent.
+template <class T, class Arch>
+vec<T, Arch> power_of_two(const vec<T, Arch>& n) {
+  constexpr bool single = sizeof(T) == 4;
+  using bits = xsimd::batch<std::conditional_t<single, std::int32_t, std::int64_t>, Arch>;
+  using bits_register = typename bits::register_type;
+  using real_register = typename vec<T, Arch>::register_type;
+  const auto to_bits = [](const vec<T, Arch>& x) {
+    const real_register r = x;
+    return bits(__builtin_bit_cast(bits_register, r));
+  };
+  const bits_register r = (to_bits(n + vec<T, Arch>(T(single ? 0x1.8p23 : 0x1.8p52))) << (single ? 23 : 52)) +
+                          to_bits(vec<T, Arch>(T(1)));
+  return vec<T, Arch>(__builtin_bit_cast(real_register, r));
+}
+
+// Bit i is set where lane i of m is true.
+template <class T, class Arch>
+std::uint64_t to_bits(const mask<T, Arch>& m) {
+  if constexpr (requires { m.mask(); }) {
+    return m.mask();
+  } else if constexpr (is_avx512<Arch>) {
+    return m.data;
+  } else if constexpr (std::is_base_of_v<xsimd::avx, Arch>) {
+    if constexpr (sizeof(T) == 4) return static_cast<std::uint32_t>(_mm256_movemask_ps(m));
+    else return static_cast<std::uint32_t>(_mm256_movemask_pd(m));
+  } else if constexpr (std::is_base_of_v<xsimd::sse2, Arch>) {
+    if constexpr (sizeof(T) == 4) return static_cast<std::uint32_t>(_mm_movemask_ps(m));
+    else return static_cast<std::uint32_t>(_mm_movemask_pd(m));
+  } else {
+    bool lane[lanes<T, Arch>];
+    m.store_unaligned(lane);
+    std::uint64_t bits = 0;
+    for (extent i = 0; i < lanes<T, Arch>; ++i) bits |= std::uint64_t{lane[i]} << i;
+    return bits;
+  }
+}
+
+// The sum of all lanes, halves added to halves: the same order in every release.
+template <class T, class Arch>
+T sum(const vec<T, Arch>& v) {
+  T lane[lanes<T, Arch>];
+  store<T, Arch>(lane, v);
+  for (extent half = lanes<T, Arch> / 2; half > 0; half /= 2)
+    for (extent i = 0; i < half; ++i) lane[i] += lane[i + half];
+  return lane[0];
+}
+
+template <class T, class Arch>
+T greatest(const vec<T, Arch>& v) {
+  T lane[lanes<T, Arch>];
+  store<T, Arch>(lane, v);
+  for (extent i = 1; i < lanes<T, Arch>; ++i)
+    if (!(lane[i] <= lane[0]) && lane[0] == lane[0]) lane[0] = lane[i];
+  return lane[0];
+}
+
+}  // namespace fmoe::cpu

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// Expressions one after the other along an axis.
+#pragma once
+
+#include <tuple>
+
+#include <fmoe/expr/expression.hpp>
+
+namespace fmoe {
+
+template <extent Axis, expression... Es>
+struct concatenation {
+  using scalar = arithmetic_t<typename Es::scalar...>;
+  static constexpr extent rank = std::tuple_element_t<0, std::tuple<Es...>>::rank;
+  static_assert(((Es::rank == rank) && ...), "concat: all operands have the same rank");
+  static_assert(Axis < rank, "concat: the axis is below the operands' rank");
+
+  std::tuple<Es...> parts;
+
+  node_id lower(graph& g) const {
+    return g.concat(std::apply([&](const auto&... e) { return std::vector<node_id>{e.lower(g)...}; }, parts), Axis);
+  }
+};
+
+// concat<1>(a, b) has a's columns, then b's. Throws shape_error, when lowered, if another extent differs.
+template <extent Axis, operand... Es>
+auto concat(const Es&... es) {
+  return concatenation<Axis, expression_t<Es>...>{{as_expression(es)...}};
+}
+
+}  // namespace fmoe

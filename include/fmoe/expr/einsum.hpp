@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// einsum, the one multilinear node: matrix products, Hadamard products and whole factorized layers are spelled with it.
+#pragma once
+
+#include <tuple>
+
+#include <fmoe/expr/expression.hpp>
+
+namespace fmoe {
+
+template <subscripts S, expression... Es>
+struct contraction {
+  using scalar = arithmetic_t<typename Es::scalar...>;
+  static constexpr extent rank = result_labels(S.view()).size();
+
+  std::tuple<Es...> operands;
+
+  node_id lower(graph& g) const {
+    return g.einsum(S.view(), std::apply([&](const auto&... e) { return std::vector<node_id>{e.lower(g)...}; }, operands));
+  }
+};
+
+template <subscripts S, class... Es>
+consteval bool ranks_match() {
+  extent i = 0;
+  return ((operand_labels(S.view(), i++).size() == expression_t<Es>::rank) && ...);
+}
+
+// einsum<"ti,io->to">(x, w) is x w: the sum over every label that the result does not name of the product of all
+// operands. Any number of operands; the planner finds the order. Throws shape_error, when lowered, if a label has two
+// extents.
+template <subscripts S, operand... Es>
+auto einsum(const Es&... es) {
+  static_assert(is_well_formed(S.view()), "einsum: subscripts are letters, commas and one arrow, as in \"ti,io->to\"");
+  if constexpr (is_well_formed(S.view())) {
+    static_assert(result_is_bound(S.view()), "einsum: each label of the result comes once, and from an operand");
+    static_assert(operand_count(S.view()) == sizeof...(Es), "einsum: the subscripts name another number of operands");
+    if constexpr (operand_count(S.view()) == sizeof...(Es)) {
+      static_assert(ranks_match<S, Es...>(), "einsum: an operand's rank differs from its subscripts");
+      return contraction<S, expression_t<Es>...>{{as_expression(es)...}};
+    }
+  }
+}
+
+}  // namespace fmoe

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// What a lazy expression is: a scalar type, a rank, and a way into a graph. Expressions own their leaves and hold their
+// children by value, so none can dangle; building one runs nothing and copies no element.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+#include <fmoe/graph.hpp>
+#include <fmoe/tensor.hpp>
+
+namespace fmoe {
+
+template <class E>
+concept expression = requires(const E& e, graph& g) {
+  typename E::scalar;
+  { E::rank } -> std::convertible_to<extent>;
+  { e.lower(g) } -> std::same_as<node_id>;
+};
+
+template <class T, extent Rank>
+struct leaf {
+  using scalar = arithmetic_t<T>;
+  static constexpr extent rank = Rank;
+
+  tensor<T, Rank> source;
+  bool is_parameter;
+
+  // Throws value_error if the tensor holds nothing.
+  node_id lower(graph& g) const {
+    expects<value_error>(!source.empty(), "[", is_parameter ? "parameter" : "tensor", "] of rank ", Rank,
+                         " is used but holds nothing");
+    const auto& s = source.shape();
+    return g.leaf({source.shared_storage(), dtype_of<T>, {s.begin(), s.end()}, is_parameter});
+  }
+};
+
+// Stands for what a compiled layer is called with: its leading axis counts tokens, the others follow from the layer.
+template <int Index, extent Rank>
+struct argument {
+  static_assert(Rank >= 1, "an argument of a compiled layer has a leading token axis");
+  using scalar = float;  // whatever the rest of the expression is computed in
+  static constexpr extent rank = Rank;
+
+  extent tokens;
+
+  node_id lower(graph& g) const {
+    std::vector<extent> shape(Rank, unknown);
+    shape[0] = tokens;
+    return g.leaf({nullptr, dtype::float32, std::move(shape), false, Index});
+  }
+};
+
+template <expression E>
+constexpr E as_expression(E e) {
+  return e;
+}
+template <class T, std::size_t Rank>
+leaf<T, Rank> as_expression(const tensor<T, Rank>& t) {
+  return {t, false};
+}
+template <class T, std::size_t Rank>
+leaf<T, Rank> as_expression(const parameter<T, Rank>& p) {
+  return {p, true};
+}
+
+// Anything that an expression can be built from.
+template <class E>
+concept operand = requires(const std::remove_cvref_t<E>& e) { as_expression(e); };
+
+template <operand E>
+using expression_t = decltype(as_expression(std::declval<const std::remove_cvref_t<E>&>()));
+
+// One of two expressions of equal rank, chosen when the layer is applied; the other is never lowered.
+template <expression A, expression B>
+struct choice {
+  static_assert(A::rank == B::rank, "choose: both expressions have the same rank");
+  using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
+  static constexpr extent rank = A::rank;
+
+  bool first;
+  A a;
+  B b;
+
+  node_id lower(graph& g) const { return first ? a.lower(g) : b.lower(g); }
+};
+
+template <operand A, operand B>
+auto choose(bool first, const A& a, const B& b) {
+  return choice<expression_t<A>, expression_t<B>>{first, as_expression(a), as_expression(b)};
+}
+
+}  // namespace fmoe

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// Functions of one number, sums, differences and Hadamard products. Operands of different rank align at their last
+// axes, and the one with fewer axes repeats along the leading axes of the other; aligned extents are equal (an extent
+// of 1 is not stretched).
+#pragma once
+
+#include <fmoe/expr/expression.hpp>
+
+namespace fmoe {
+
+template <expression E>
+struct mapped {
+  using scalar = typename E::scalar;
+  static constexpr extent rank = E::rank;
+
+  pointwise fn;
+  double parameter;
+  E arg;
+
+  node_id lower(graph& g) const { return g.map(fn, parameter, arg.lower(g)); }
+};
+
+// fn of every element; `parameter` is the factor of scale and the bound of threshold.
+template <operand E>
+auto apply(pointwise fn, const E& e, double parameter = 0) {
+  return mapped<expression_t<E>>{fn, parameter, as_expression(e)};
+}
+
+auto relu(const operand auto& e) { return apply(pointwise::relu, e); }
+auto gelu(const operand auto& e) { return apply(pointwise::gelu, e); }
+auto gelu_tanh(const operand auto& e) { return apply(pointwise::gelu_tanh, e); }
+auto silu(const operand auto& e) { return apply(pointwise::silu, e); }
+auto sigmoid(const operand auto& e) { return apply(pointwise::sigmoid, e); }
+auto squared_relu(const operand auto& e) { return apply(pointwise::squared_relu, e); }
+auto exp(const operand auto& e) { return apply(pointwise::exp, e); }
+auto sqrt(const operand auto& e) { return apply(pointwise::sqrt, e); }
+auto operator-(const operand auto& e) { return apply(pointwise::negate, e); }
+auto operator*(double factor, const operand auto& e) { return apply(pointwise::scale, e, factor); }
+
+template <expression A, expression B>
+struct sum {
+  using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
+  static constexpr extent rank = A::rank > B::rank ? A::rank : B::rank;
+
+  A left;
+  B right;
+
+  node_id lower(graph& g) const {
+    const node_id a = left.lower(g), b = right.lower(g);
+    return g.add(a, b);
+  }
+};
+
+template <expression A, expression B>
+struct hadamard {
+  using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
+  static constexpr extent rank = A::rank > B::rank ? A::rank : B::rank;
+
+  A left;
+  B right;
+
+  node_id lower(graph& g) const {
+    const node_id a = left.lower(g), b = right.lower(g);
+    return g.multiply(a, b);
+  }
+};
+
+template <operand A, operand B>
+auto operator+(const A& a, const B& b) {
+  return sum<expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
+}
+
+template <operand A, operand B>
+auto operator-(const A& a, const B& b) {
+  return a + -b;
+}
+
+template <operand A, operand B>
+auto operator*(const A& a, const B& b) {
+  return hadamard<expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
+}
+
+// e + bias, or e where the layer has no bias.
+template <operand E, class T, std::size_t Rank>
+auto add_bias(const E& e, const parameter<T, Rank>& bias) {
+  return choose(!bias.empty(), e + bias, e);
+}
+
+}  // namespace fmoe

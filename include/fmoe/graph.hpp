@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+// An expression as plain data: a list of nodes, arguments before their users, equal nodes merged. Every extent is
+// checked while the graph is built. Extents of a compiled layer's arguments may be unknown at first: axes that must be
+// equal are joined, and what one of them knows all know.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <fmoe/base/dtype.hpp>
+#include <fmoe/base/functions.hpp>
+#include <fmoe/base/labels.hpp>
+#include <fmoe/tensor.hpp>
+
+namespace fmoe {
+
+enum class node_id : std::uint32_t {};
+enum class axis_id : std::uint32_t {};
+
+inline constexpr extent unknown = ~extent{0};
+
+struct leaf_node {
+  std::shared_ptr<storage> data;  // null for an argument
+  dtype type = dtype::float32;
+  std::vector<extent> shape;
+  bool parameter = false;
+  int argument = -1;  // bound at the call of a compiled layer
+  bool operator==(const leaf_node&) const = default;
+};
+
+struct einsum_node {
+  std::vector<node_id> args;
+  std::string subscripts;
+  bool operator==(const einsum_node&) const = default;
+};
+
+struct map_node {
+  pointwise fn;
+  double parameter;
+  node_id arg;
+  bool operator==(const map_node&) const = default;
+};
+
+struct add_node {
+  node_id left, right;  // the right one may have fewer axes: the trailing ones
+  bool operator==(const add_node&) const = default;
+};
+
+enum class gate : std::uint8_t { softmax, top_k };
+
+struct gate_node {
+  gate fn;
+  extent keep;  // top_k
+  node_id arg;
+  bool operator==(const gate_node&) const = default;
+};
+
+struct concat_node {
+  std::vector<node_id> args;
+  extent axis;
+  bool operator==(const concat_node&) const = default;
+};
+
+struct node {
+  std::variant<leaf_node, einsum_node, map_node, add_node, gate_node, concat_node> op;
+  std::vector<axis_id> axes;
+};
+
+class graph {
+ public:
+  extent size() const { return nodes_.size(); }
+  const node& operator[](node_id id) const { return nodes_[static_cast<extent>(id)]; }
+  extent rank(node_id id) const { return (*this)[id].axes.size(); }
+
+  // `unknown` where nothing has fixed it yet.
+  extent extent_of(axis_id a) const { return extents_[root(a)]; }
+  bool same(axis_id a, axis_id b) const { return root(a) == root(b); }
+
+  // Throws shape_error if the extent of an argument's axis follows from nothing.
+  std::vector<extent> shape(node_id id) const {
+    std::vector<extent> s;
+    for (const axis_id a : (*this)[id].axes) {
+      s.push_back(extent_of(a));
+      expects<shape_error>(s.back() != unknown, "[compile] nothing in the layer fixes the extent of axis ", s.size() - 1,
+                           " of an argument");
+    }
+    return s;
+  }
+
+  node_id leaf(leaf_node n) {
+    std::vector<axis_id> axes;
+    for (const extent e : n.shape) axes.push_back(new_axis(e));
+    return put({std::move(n), std::move(axes)});
+  }
+
+  node_id einsum(std::string_view subscripts, std::vector<node_id> args) {
+    std::array<int, 128> seen{};  // 1 + the axis of each label
+    for (extent i = 0; i < args.size(); ++i) {
+      const auto labels = operand_labels(subscripts, i);
+      for (extent k = 0; k < labels.size(); ++k) {
+        int& at = seen[static_cast<unsigned char>(labels[k])];
+        const axis_id here = (*this)[args[i]].axes[k];
+        if (at == 0) at = 1 + static_cast<int>(here);
+        const auto known = static_cast<axis_id>(at - 1);
+        expects<shape_error>(join(known, here), "[einsum] '", labels[k], "' is ", extent_of(known), " and ",
+                             extent_of(here), " in \"", subscripts, '"');
+      }
+    }
+    std::vector<axis_id> axes;
+    for (const char c : result_labels(subscripts)) axes.push_back(static_cast<axis_id>(seen[static_cast<unsigned char>(c)] - 1));
+    return put({einsum_node{std::move(args), std::string(subscripts)}, std::move(axes)});
+  }
+
+  node_id map(pointwise fn, double parameter, node_id arg) { return put({map_node{fn, parameter, arg}, (*this)[arg].axes}); }
+
+  // The operand with fewer axes repeats along the leading axes of the other.
+  node_id add(node_id left, node_id right) {
+    if (rank(left) < rank(right)) std::swap(left, right);
+    align("add", left, right);
+    return put({add_node{left, right}, (*this)[left].axes});
+  }
+
+  // The Hadamard product, with the same broadcasting.
+  node_id multiply(node_id left, node_id right) {
+    if (rank(left) < rank(right)) std::swap(left, right);
+    align("multiply", left, right);
+    const std::string labels = std::string("abcdefgh").substr(0, rank(left));
+    return einsum(labels + ',' + labels.substr(rank(left) - rank(right)) + "->" + labels, {left, right});
+  }
+
+  // Along the last axis.
+  node_id gate_of(gate fn, extent keep, node_id arg) { return put({gate_node{fn, keep, arg}, (*this)[arg].axes}); }
+
+  node_id concat(std::vector<node_id> args, extent axis) {
+    std::vector<axis_id> axes = (*this)[args[0]].axes;
+    extent total = 0;
+    for (const node_id a : args) {
+      const auto& other = (*this)[a].axes;
+      for (extent k = 0; k < axes.size(); ++k)
+        if (k != axis)
+          expects<shape_error>(join(axes[k], other[k]), "[concat] axis ", k, " is ", extent_of(axes[k]), " and ",
+                               extent_of(other[k]));
+      expects<shape_error>(extent_of(other[axis]) != unknown, "[concat] the extent of an argument along axis ", axis,
+                           " is not known");
+      total += extent_of(other[axis]);
+    }
+    axes[axis] = new_axis(total);
+    return put({concat_node{std::move(args), axis}, std::move(axes)});
+  }
+
+ private:
+  extent root(axis_id a) const {
+    auto i = static_cast<extent>(a);
+    while (parents_[i] != i) i = parents_[i];
+    return i;
+  }
+
+  axis_id new_axis(extent e) {
+    parents_.push_back(parents_.size());
+    extents_.push_back(e);
+    return static_cast<axis_id>(parents_.size() - 1);
+  }
+
+  // False if both extents are known and differ.
+  bool join(axis_id a, axis_id b) {
+    const extent i = root(a), j = root(b), known = extents_[i] == unknown ? extents_[j] : extents_[i];
+    if (extents_[j] != unknown && extents_[j] != known) return false;
+    extents_[i] = known;
+    parents_[j] = i;
+    return true;
+  }
+
+  void align(const char* op, node_id left, node_id right) {
+    const extent lead = rank(left) - rank(right);
+    for (extent k = 0; k < rank(right); ++k) {
+      const axis_id a = (*this)[left].axes[lead + k], b = (*this)[right].axes[k];
+      expects<shape_error>(join(a, b), "[", op, "] axis ", lead + k, " is ", extent_of(a), " and ", extent_of(b),
+                           ": operands of ", rank(left), " and ", rank(right), " axes align at the last");
+    }
+  }
+
+  node_id put(node n) {
+    for (extent i = 0; i < nodes_.size(); ++i)
+      if (nodes_[i].op == n.op) return static_cast<node_id>(i);
+    nodes_.push_back(std::move(n));
+    return static_cast<node_id>(nodes_.size() - 1);
+  }
+
+  std::vector<node> nodes_;
+  std::vector<extent> parents_, extents_;  // of axes
+};
+
+}  // namespace fmoe

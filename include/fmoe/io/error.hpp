@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// What reading and writing files throws: one code per kind of fault, and where in which file it is.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace fmoe::io {
+
+enum class errc : std::uint8_t {
+  truncated,       // fewer bytes than the format needs or the header promises
+  header_len,      // the header's length is beyond the file or the limit
+  utf8,            // the header is not UTF-8
+  json,            // not JSON, or nested deeper than 16
+  duplicate_key,   // two equal names in one JSON object
+  schema,          // JSON, but not what the format describes
+  dtype,           // an unknown element type, or one that the caller cannot take
+  limit,           // rank above 32
+  overflow,        // a number that does not fit
+  size_mismatch,   // the shape needs another number of bytes than there are
+  layout,          // holes, overlaps, bytes behind the end
+  magic,           // .npy: not one
+  version,         // .npy: not 1.0, 2.0 or 3.0
+  header,          // .npy: the header is not the dict that the format describes
+  io,              // the operating system refused
+  missing_tensor,  // no tensor of this name
+  shape,           // a tensor of another shape than the caller expects
+  conflict,        // the file and the caller's options contradict each other
+};
+
+constexpr const char* name_of(errc code) {
+  constexpr const char* names[] = {"truncated", "header_len",    "utf8",           "json",  "duplicate_key", "schema",
+                                   "dtype",     "limit",         "overflow",       "size_mismatch", "layout", "magic",
+                                   "version",   "header",        "io",             "missing_tensor", "shape", "conflict"};
+  return names[static_cast<int>(code)];
+}
+
+// `text` in double quotes, in printable ASCII only and cut at `longest` bytes: what a file says must not forge log lines.
+inline std::string quoted(std::string_view text, std::size_t longest = 64) {
+  constexpr char hex[] = "0123456789abcdef";
+  std::string result = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    std::string shown(1, c);
+    if (c == '"' || c == '\\') shown = {'\\', c};
+    else if (byte < 0x20 || byte > 0x7e) shown = {'\\', 'x', hex[byte >> 4], hex[byte & 15]};
+    if (result.size() - 1 + shown.size() > longest) return result + "\"...";
+    result += shown;
+  }
+  return result + '"';
+}
+
+struct error : std::runtime_error {
+  error(errc fault, std::string_view text, std::uint64_t offset = 0, std::string tensor_name = {},
+        std::filesystem::path path = {})
+      : std::runtime_error(message(fault, text, offset, tensor_name, path)),
+        code(fault),
+        byte_offset(offset),
+        tensor(std::move(tensor_name)),
+        file(std::move(path)) {}
+
+  errc code;
+  std::uint64_t byte_offset;   // in the file; 0 where the fault has no place
+  std::string tensor;          // empty where the fault is no tensor's
+  std::filesystem::path file;  // empty for bytes in memory
+
+ private:
+  static std::string message(errc fault, std::string_view text, std::uint64_t offset, std::string_view tensor_name,
+                             const std::filesystem::path& path) {
+    std::string result = "[io] ";
+    if (!path.empty()) result += quoted(path.native(), 4096) + ": ";
+    if (!tensor_name.empty()) result += "tensor " + quoted(tensor_name) + ' ';
+    result.append(text).append(" (").append(name_of(fault));
+    if (offset != 0) result += " at byte " + std::to_string(offset);
+    return result + ')';
+  }
+};
+
+}  // namespace fmoe::io

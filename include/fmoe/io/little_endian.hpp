@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// Numbers as files hold them: lowest byte first, at any address, on any host.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace fmoe::io {
+
+inline constexpr bool host_is_little_endian = std::endian::native == std::endian::little;
+
+// The unsigned integer that has as many bytes as T.
+template <class T>
+using bits_of_t = std::conditional_t<
+    sizeof(T) == 8, std::uint64_t,
+    std::conditional_t<sizeof(T) == 4, std::uint32_t, std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
+
+template <class T>
+T load_little(const std::byte* from) {
+  bits_of_t<T> bits = 0;
+  if constexpr (host_is_little_endian) {
+    std::memcpy(&bits, from, sizeof bits);
+  } else {
+    for (std::size_t i = 0; i < sizeof(T); ++i)
+      bits = static_cast<bits_of_t<T>>(bits | std::uint64_t{std::to_integer<std::uint8_t>(from[i])} << 8 * i);
+  }
+  return std::bit_cast<T>(bits);
+}
+
+template <class T>
+void store_little(T value, std::byte* to) {
+  const auto bits = std::bit_cast<bits_of_t<T>>(value);
+  if constexpr (host_is_little_endian) {
+    std::memcpy(to, &bits, sizeof bits);
+  } else {
+    for (std::size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<std::byte>(std::uint64_t{bits} >> 8 * i & 0xff);
+  }
+}
+
+}  // namespace fmoe::io

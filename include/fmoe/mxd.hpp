@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// MxD, a mixture of decoders (Oldfield et al. 2025): z = act(x E + b_E), in the GLU form times x V + b_V;
+// a = TopK(ReLU(x G + b_G)); y = (a C) * (z D) + b, since expert n decodes with W_n = D diag(c_n). And the sparse MLPs
+// that the paper compares with: transcoder, skip transcoder, sparse autoencoder.
+#pragma once
+
+#include <tuple>
+
+#include <fmoe/evaluate.hpp>
+#include <fmoe/released.hpp>
+
+namespace fmoe {
+
+// Labels: t token, i input, h hidden unit, n expert, o output. Empty biases, `linear` and `skip` are left out.
+template <class T = float>
+struct mxd {
+  parameter<T, 2> encoder;       // i h
+  parameter<T, 1> encoder_bias;  // h
+  parameter<T, 2> linear;        // i h, the GLU's branch without activation
+  parameter<T, 1> linear_bias;   // h
+  parameter<T, 2> gate;          // i n
+  parameter<T, 1> gate_bias;     // n
+  parameter<T, 2> scales;        // n o, row n is c_n
+  parameter<T, 2> decoder;       // h o
+  parameter<T, 2> skip;          // i o
+  parameter<T, 1> bias;          // o
+  extent active = 32;            // experts per token, K; `all` keeps every positive coefficient (ReLU alone)
+  pointwise activation = pointwise::gelu;
+
+  // [t, i] -> [t, h]: z.
+  auto hidden(const operand auto& x) const {
+    const auto z = apply(activation, add_bias(einsum<"ti,ih->th">(x, encoder), encoder_bias));
+    return choose(linear.empty(), z, z * add_bias(einsum<"ti,ih->th">(x, linear), linear_bias));
+  }
+
+  // [t, i] -> [t, n]: the experts' coefficients a. K > N throws value_error.
+  auto coefficients(const operand auto& x) const {
+    return top_k(relu(add_bias(einsum<"ti,in->tn">(x, gate), gate_bias)), active);
+  }
+
+  // [t, i] -> [t, o].
+  auto operator()(const operand auto& x) const {
+    const auto y = add_bias(einsum<"tn,no,th,ho->to">(coefficients(x), scales, hidden(x), decoder), bias);
+    return choose(skip.empty(), y, y + einsum<"ti,io->to">(x, skip));
+  }
+
+  static constexpr auto released = std::tuple{
+      released_name{"W_enc", &mxd::encoder, presence::required, "ih"},
+      released_name{"b_enc", &mxd::encoder_bias, presence::optional, "h"},
+      released_name{"W_glu.weight", &mxd::linear, presence::optional, "hi", "ih"},
+      released_name{"W_glu.bias", &mxd::linear_bias, presence::optional, "h"},
+      released_name{"gate", &mxd::gate, presence::required, "ni", "in"},
+      released_name{"gate_bias", &mxd::gate_bias, presence::optional, "n"},
+      released_name{"W_cond", &mxd::scales, presence::required, "on", "no"},
+      released_name{"W_dec", &mxd::decoder, presence::required, "ho"},
+      released_name{"W_skip.weight", &mxd::skip, presence::optional, "oi", "io"},
+      released_name{"b_dec_out", &mxd::bias, presence::optional, "o"},
+  };
+};
+
+// z = TopK(act(x E + b_E)) over signed values, y = z D + b: a transcoder; with `skip` a skip transcoder; with `input_bias`,
+// subtracted from x and added to y, a sparse autoencoder.
+template <class T = float>
+struct sparse_mlp {
+  parameter<T, 2> encoder;       // i h
+  parameter<T, 1> encoder_bias;  // h
+  parameter<T, 2> decoder;       // h o
+  parameter<T, 2> skip;          // i o
+  parameter<T, 1> bias;          // o
+  parameter<T, 1> input_bias;    // i, which is o
+  extent active = 32;            // hidden units per token, K; `all` keeps every one
+  pointwise activation = pointwise::relu;
+
+  // [t, i] -> [t, h]: act(x E + b_E) before the selection.
+  auto preactivations(const operand auto& x) const {
+    const auto centred = choose(input_bias.empty(), x, x - input_bias);
+    return apply(activation, add_bias(einsum<"ti,ih->th">(centred, encoder), encoder_bias));
+  }
+
+  // [t, i] -> [t, h]: z.
+  auto hidden(const operand auto& x) const { return top_k(preactivations(x), active); }
+
+  // [t, i] -> [t, o].
+  auto operator()(const operand auto& x) const {
+    const auto y = add_bias(add_bias(einsum<"th,ho->to">(hidden(x), decoder), bias), input_bias);
+    return choose(skip.empty(), y, y + einsum<"ti,io->to">(x, skip));
+  }
+
+  static constexpr auto released = std::tuple{
+      released_name{"W_enc", &sparse_mlp::encoder, presence::required, "ih"},
+      released_name{"b_enc", &sparse_mlp::encoder_bias, presence::optional, "h"},
+      released_name{"W_dec", &sparse_mlp::decoder, presence::required, "ho"},
+      released_name{"W_skip.weight", &sparse_mlp::skip, presence::optional, "oi", "io"},
+      released_name{"b_dec_out", &sparse_mlp::bias, presence::optional, "o"},
+      released_name{"b_dec", &sparse_mlp::input_bias, presence::optional, "i", "i", "b_dec_out"},
+  };
+};
+
+}  // namespace fmoe

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+// A plan as plain data: storages, packed weights, and steps over views of them. A backend walks the steps from top to
+// bottom for every tile of tokens. Nothing here knows a layer or a kernel.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <fmoe/base/checked.hpp>
+#include <fmoe/base/functions.hpp>
+
+namespace fmoe {
+
+struct storage_row {  // one row of elements per token; constants are one row
+  enum class kind : std::uint8_t {
+    arena,     // a temporary, at `offset` elements
+    argument,  // bound at the call
+    input,     // a leaf of the graph with one row per token
+    output,    // bound at the call
+    leaf,      // a leaf of the graph without tokens
+    constant,  // made once by the prologue, at `offset` of the constants
+  } where;
+  extent elements = 0;  // of a row
+  extent stride = 0;    // from row to row; 0 for constants
+  extent offset = 0;
+  int source = -1;      // leaf, input: the graph's node; argument: its number
+  bool operator==(const storage_row&) const = default;
+};
+
+struct view {  // row + offset + step * (position of the enclosing loop)
+  int storage = -1;
+  extent offset = 0, step = 0;
+  bool operator==(const view&) const = default;
+};
+
+struct epilogue {  // applied to a finished tile while it is in L1
+  enum class kind : std::uint8_t { map, add, multiply } what;
+  pointwise fn{};
+  double parameter = 0;
+  view other{};
+  extent period = 0;  // elements of `other`; it repeats along the row
+  bool operator==(const epilogue&) const = default;
+};
+
+struct axis_stride {  // one label of a constant
+  extent length, stride;
+  bool operator==(const axis_stride&) const = default;
+};
+
+struct packed_weight {  // [depth, columns] in panels, once per batch position
+  int storage;
+  std::vector<axis_stride> batch, depth, columns;
+  extent batches, K, N;
+  bool operator==(const packed_weight&) const = default;
+};
+
+struct gemm_step {  // c[t, b, f, N] (+)= a[t, b, f, K] w[b, K, N], one product per batch and free position
+  std::string text;
+  view a, c;
+  int weight;
+  extent K, N;
+  struct row {
+    extent a, c, weight;  // offsets; the weight's counts batches
+    bool operator==(const row&) const = default;
+  };
+  std::vector<row> rows;
+  extent k_step = 0, n_step = 0;  // rows, columns of w per unit of the loop; 0 if it does not cut them
+  bool accumulate = false;        // the sum starts from what c holds
+  std::vector<epilogue> epilogues;
+};
+
+struct nest_axis {  // one loop of a small product; strides in elements
+  extent length, a, b, c;
+  bool operator==(const nest_axis&) const = default;
+};
+
+struct batched_step {  // per token: c[out] = sum over summed of a[...] b[...]
+  std::string text;
+  view a, b, c;
+  std::vector<nest_axis> out, summed;  // the last of `out` is the vector
+  extent columns;                      // of c's row
+  std::vector<epilogue> epilogues;
+};
+
+struct reduce_step {  // per token: c[out] = sum over summed of a; a permutation if nothing is summed
+  std::string text;
+  view a, c;
+  std::vector<nest_axis> out, summed;
+  extent columns;
+  std::vector<epilogue> epilogues;
+};
+
+struct gather_step {  // c[t, N] = sum over the selected k of value * table[index, N]
+  std::string text;
+  view selection, table, c;
+  extent keep, N;
+  std::vector<epilogue> epilogues;
+};
+
+struct pointwise_step {  // c = a, then the epilogues
+  std::string text;
+  view a, c;
+  extent columns;
+  extent column_step = 0;  // per unit of the enclosing loop
+  std::vector<epilogue> epilogues;
+};
+
+struct softmax_step {
+  std::string text;
+  view a, c;
+  extent rows, columns;  // rows per token
+};
+
+struct top_k_step {  // in a loop: fed chunk by chunk, selects at the last one
+  std::string text;
+  view a, selection;
+  extent rows, columns, keep;
+};
+
+struct expand_step {  // a selection as dense rows
+  std::string text;
+  view selection, c;
+  extent rows, columns, keep;
+};
+
+struct loop_step;
+using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, pointwise_step, softmax_step, top_k_step,
+                          expand_step, loop_step>;
+
+struct loop_step {  // `length` units in chunks
+  char label;
+  extent length, chunk;
+  std::vector<step> body;
+};
+
+struct plan {
+  extent tile = 1;   // tokens of one task
+  extent arena = 0;  // elements of one task
+  extent constants = 0;
+  bool tokens = true;  // false: computed whole, as one token
+  std::vector<storage_row> storages;
+  std::vector<packed_weight> weights;
+  std::vector<step> prologue;  // constants, made once
+  std::vector<step> steps;
+  std::vector<extent> result_shape;  // without the token axis
+};
+
+}  // namespace fmoe

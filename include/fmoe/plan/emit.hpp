@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+// Emit: the program, its loops and its placement become the steps of a plan.
+#pragma once
+
+#include <fmoe/plan.hpp>
+#include <fmoe/plan/match.hpp>
+#include <fmoe/plan/tile.hpp>
+
+namespace fmoe {
+
+class emitter {
+ public:
+  emitter(const program& p, const graph& g, tiling t, const plan_options& options)
+      : program_(p), graph_(g), tiling_(std::move(t)), options_(options) {
+    plan_.tile = tiling_.tile;
+    plan_.arena = tiling_.places.arena;
+    plan_.tokens = p.tokens;
+    plan_.result_shape = p[p.result].shape;
+    for (int v = 0; v < static_cast<int>(p.values.size()); ++v) storages_of(v);
+    for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
+      const operation& o = p.operations[static_cast<extent>(k)];
+      const stream_loop* l = loop_of(tiling_.loops, k);
+      auto& steps = p[o.out.value].tokens ? plan_.steps : plan_.prologue;
+      if (l == nullptr) {
+        emit(o, nullptr, steps);
+      } else if (l->operations.back() == k) {
+        loop_step s{l->label, l->length, l->chunk, {}};
+        for (const int q : l->operations) emit(p.operations[static_cast<extent>(q)], l, s.body);
+        steps.push_back(std::move(s));
+      }
+    }
+  }
+
+  plan take() { return std::move(plan_); }
+
+ private:
+  void storages_of(int v) {
+    using enum storage_row::kind;
+    const value& x = program_[v];
+    storage_row s{arena, x.size(), 0, 0, -1};
+    if (x.leaf >= 0) {
+      const auto& l = std::get<leaf_node>(graph_[static_cast<node_id>(x.leaf)].op);
+      s.where = l.argument >= 0 ? argument : x.tokens ? input : leaf;
+      s.source = l.argument >= 0 ? l.argument : x.leaf;
+      s.stride = x.tokens ? s.elements : 0;
+    } else if (!x.tokens) {
+      s.where = constant;
+      s.offset = plan_.constants;
+      plan_.constants += round_up(s.elements, cache_line / options_.element_bytes);
+    } else if (home_of(program_, v) == home_of(program_, program_.result)) {
+      s.where = output;
+      s.stride = s.elements;
+    } else {
+      const auto& row = tiling_.places.rows[static_cast<extent>(home_of(program_, v))];
+      s.stride = row.width;
+      s.offset = row.offset;
+    }
+    plan_.storages.push_back(s);
+  }
+
+  // A whole value moves with the loop that cuts its first axis; a chunk stands still.
+  view at(int v, const stream_loop* l) const {
+    view r{v, 0, 0};
+    if (l == nullptr || chunked_in(tiling_.loops, v) != nullptr) return r;
+    const value& x = program_[v];
+    if (!x.selection && !x.shape.empty() && x.shape[0] == l->length) r.step = x.size() / std::max<extent>(1, l->length);
+    return r;
+  }
+
+  std::vector<epilogue> epilogues(const operation& o, const stream_loop* l) const {
+    std::vector<epilogue> r;
+    const extent width = program_[o.out.value].size();
+    for (const pass& p : o.passes) {
+      epilogue e{static_cast<epilogue::kind>(p.what), p.fn, p.parameter, {}, 0};
+      if (p.other >= 0) {
+        e.period = program_[p.other].size();
+        e.other = e.period == width && cuts_result(o, l) ? at(p.other, l) : view{p.other, 0, 0};
+      }
+      r.push_back(e);
+    }
+    return r;
+  }
+
+  // Does the loop cut the first axis of what the operation makes, rather than what it reads?
+  static bool cuts_result(const operation& o, const stream_loop* l) {
+    if (l == nullptr) return false;
+    return std::ranges::count(l->values, o.out.value) > 0;
+  }
+
+  std::string text(const operation& o) const {
+    std::string s;
+    for (const use& u : o.in) s += (s.empty() ? "" : ",") + std::string(program_[u.value].tokens ? "t" : "") + u.labels;
+    return s + "->" + (program_[o.out.value].tokens ? "t" : "") + o.out.labels;
+  }
+
+  std::vector<axis_stride> axes(const use& u, const std::string& labels) const {
+    std::vector<axis_stride> r;
+    for (const char c : labels) r.push_back({program_.extent_of(u, c), program_.stride(u, c)});
+    return r;
+  }
+
+  int weight(packed_weight w) {
+    const auto at = std::ranges::find(plan_.weights, w);
+    if (at != plan_.weights.end()) return static_cast<int>(at - plan_.weights.begin());
+    plan_.weights.push_back(std::move(w));
+    return static_cast<int>(plan_.weights.size()) - 1;
+  }
+
+  void emit_gemm(const operation& o, const stream_loop* l, std::vector<step>& steps) {
+    const use &a = o.in[0], &w = o.in[1];
+    const std::string rows = labels_where(o.out.labels, [&](char c) { return has(a.labels, c); });
+    const std::string summed = a.labels.substr(rows.size());
+    const std::string columns = o.out.labels.substr(rows.size());
+    const std::string batch = labels_where(rows, [&](char c) { return has(w.labels, c); });
+    gemm_step s;
+    s.text = text(o);
+    s.K = program_.size_of(a, summed);
+    s.N = program_.size_of(o.out, columns);
+    s.weight = weight({w.value, axes(w, batch), axes(w, summed), axes(w, columns), program_.size_of(w, batch), s.K, s.N});
+    s.a = at(a.value, cuts_result(o, l) ? nullptr : l);
+    s.c = at(o.out.value, cuts_result(o, l) ? l : nullptr);
+    s.rows = {{0, 0, 0}};
+    for (const char c : rows) {
+      std::vector<gemm_step::row> more;
+      for (const auto& r : s.rows)
+        for (extent i = 0; i < program_.extent_of(a, c); ++i)
+          more.push_back({r.a + i * program_.stride(a, c), r.c + i * program_.stride(o.out, c),
+                          has(batch, c) ? r.weight * program_.extent_of(a, c) + i : r.weight});
+      s.rows = std::move(more);
+    }
+    if (l != nullptr && cuts_result(o, l)) s.n_step = s.N / std::max<extent>(1, l->length);
+    else if (l != nullptr) s.k_step = s.K / std::max<extent>(1, l->length);
+    s.accumulate = o.start >= 0;
+    s.epilogues = epilogues(o, l);
+    steps.push_back(std::move(s));
+  }
+
+  nest_axis nest(const use* a, const use* b, const use& c, char label) const {
+    const use& known = has(c.labels, label) ? c : has(a->labels, label) ? *a : *b;
+    return {program_.extent_of(known, label), program_.stride(*a, label), b != nullptr ? program_.stride(*b, label) : 0,
+            program_.stride(c, label)};
+  }
+
+  void emit_batched(const operation& o, std::vector<step>& steps) {
+    batched_step s{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr), at(o.out.value, nullptr), {}, {},
+                   program_[o.out.value].size(), epilogues(o, nullptr)};
+    for (const char c : o.out.labels) s.out.push_back(nest(&o.in[0], &o.in[1], o.out, c));
+    for (const char c : groups_of(o).summed) s.summed.push_back(nest(&o.in[0], &o.in[1], o.out, c));
+    steps.push_back(std::move(s));
+  }
+
+  void emit_reduce(const operation& o, std::vector<step>& steps) {
+    const use& a = o.in[0];
+    reduce_step s{text(o), at(a.value, nullptr), at(o.out.value, nullptr), {}, {}, program_[o.out.value].size(), epilogues(o, nullptr)};
+    for (const char c : o.out.labels) s.out.push_back(nest(&a, nullptr, o.out, c));
+    std::string seen;
+    for (const char c : a.labels)
+      if (!has(o.out.labels, c) && !has(seen, c)) s.summed.push_back(nest(&a, nullptr, o.out, c)), seen += c;
+    steps.push_back(std::move(s));
+  }
+
+  void emit_concat(const operation& o, std::vector<step>& steps) {
+    extent offset = 0;
+    const char axis = o.out.labels[o.axis];
+    for (const use& a : o.in) {
+      reduce_step s{text(o), at(a.value, nullptr), at(o.out.value, nullptr), {}, {}, 0, {}};
+      s.c.offset = offset * program_.stride(o.out, axis);
+      for (const char c : o.out.labels) {
+        s.out.push_back(nest(&a, nullptr, o.out, c));
+        s.out.back().length = program_.extent_of(a, c);
+      }
+      offset += program_.extent_of(a, axis);
+      steps.push_back(std::move(s));
+    }
+  }
+
+  void emit(const operation& o, const stream_loop* l, std::vector<step>& steps) {
+    using enum operation::kind;
+    const value& out = program_[o.out.value];
+    const auto rows = [&](const value& v) { return v.size() / std::max<extent>(1, v.shape.back()); };
+    const auto whole = [&](int v) { return at(v, nullptr); };
+    switch (o.what) {
+      case gemm: return emit_gemm(o, l, steps);
+      case product:
+      case batched: return emit_batched(o, steps);
+      case reduce: return emit_reduce(o, steps);
+      case concat: return emit_concat(o, steps);
+      case gather:
+        steps.push_back(gather_step{text(o), whole(o.in[0].value), whole(o.in[1].value), whole(o.out.value),
+                                    program_[o.in[0].value].keep, out.size(), epilogues(o, nullptr)});
+        return;
+      case pointwise:
+        steps.push_back(pointwise_step{text(o), at(o.in[0].value, l), at(o.out.value, l), out.size(),
+                                       l != nullptr ? out.size() / std::max<extent>(1, l->length) : 0, epilogues(o, l)});
+        return;
+      case softmax:
+        steps.push_back(softmax_step{text(o), whole(o.in[0].value), whole(o.out.value), rows(out), out.shape.back()});
+        return;
+      case top_k:
+        steps.push_back(top_k_step{text(o), at(o.in[0].value, l), whole(o.out.value), rows(out), out.shape.back(), out.keep});
+        return;
+      case expand:
+        steps.push_back(expand_step{text(o), whole(o.in[0].value), whole(o.out.value), rows(out), out.shape.back(), out.keep});
+        return;
+    }
+  }
+
+  const program& program_;
+  const graph& graph_;
+  tiling tiling_;
+  const plan_options& options_;
+  plan plan_;
+};
+
+}  // namespace fmoe

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// Fuse: bias, activation, Hadamard product and sum become passes over the result of the operation that makes their
+// operand, while a tile of it is in L1. A sum of two products becomes one longer sum.
+#pragma once
+
+#include <fmoe/plan/program.hpp>
+
+namespace fmoe {
+
+// Whether passes can follow the operation.
+inline bool takes_passes(const operation& o) {
+  using enum operation::kind;
+  return o.what == gemm || o.what == gather || o.what == batched || o.what == reduce || o.what == pointwise;
+}
+
+// Fuses one pointwise operation into the producer of an operand that nobody else reads: a gather first (its whole row is
+// in L1 at once), else the producer that runs last, where the other operand exists already. True if something changed.
+inline bool fuse_one(program& p) {
+  for (extent i = 0; i < p.operations.size(); ++i) {
+    const operation& o = p.operations[i];
+    if (o.what != operation::kind::pointwise) continue;
+    const pass& first = o.passes[0];
+    const bool symmetric = o.passes.size() == 1 && first.what != pass::kind::map &&
+                           p[first.other].size() == p[o.in[0].value].size() && p[first.other].tokens == p[o.in[0].value].tokens;
+    int best = -1, base = -1;
+    for (const int v : {o.in[0].value, symmetric ? first.other : -1}) {
+      const int maker = v < 0 || p.uses(v) != 1 || p[v].tokens != p[o.out.value].tokens ? -1 : p.producer(v);
+      if (maker < 0 || !takes_passes(p.operations[static_cast<extent>(maker)])) continue;
+      const auto rank = [&](int k) {
+        return std::pair(p.operations[static_cast<extent>(k)].what == operation::kind::gather, k);
+      };
+      if (best < 0 || rank(maker) > rank(best)) best = maker, base = v;
+    }
+    if (best < 0) continue;
+    operation fused = p.operations[static_cast<extent>(best)];
+    std::vector<pass> passes = o.passes;
+    if (base != o.in[0].value) passes[0].other = o.in[0].value;
+    const int other = passes[0].other;
+    const bool one_sum = symmetric && first.what == pass::kind::add && fused.what == operation::kind::gemm &&
+                         fused.passes.empty() && fused.start < 0 && p.uses(other) == 1 && p[other].leaf < 0;
+    if (one_sum) fused.start = other;
+    else fused.passes.insert(fused.passes.end(), passes.begin(), passes.end());
+    fused.out.value = o.out.value;
+    p.operations[i] = std::move(fused);  // the producer moves down to where its last operand exists
+    p.operations.erase(p.operations.begin() + best);
+    return true;
+  }
+  return false;
+}
+
+inline void fuse(program& p) {
+  while (fuse_one(p)) {
+  }
+}
+
+}  // namespace fmoe

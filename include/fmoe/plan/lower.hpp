@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT
+// Lower: a graph becomes a program of operations on one or two operands.
+#pragma once
+
+#include <vector>
+
+#include <fmoe/plan/options.hpp>
+#include <fmoe/plan/order.hpp>
+#include <fmoe/plan/program.hpp>
+#include <fmoe/plan/tokens.hpp>
+
+namespace fmoe {
+
+class lowering {
+ public:
+  // Throws value_error if a compiled layer's rows depend on each other, or K exceeds its axis.
+  lowering(const graph& g, node_id result, const plan_options& options) : graph_(g), options_(options) {
+    bool arguments = false;
+    for (extent i = 0; i < g.size(); ++i)
+      if (const auto* l = std::get_if<leaf_node>(&g[static_cast<node_id>(i)].op)) arguments |= l->argument >= 0;
+    const auto axes = token_search(g, result, arguments).axes();
+    expects<value_error>(axes || !arguments, "[compile] rows of the result depend on other rows of the arguments");
+    has_tokens_ = program_.tokens = axes.has_value();
+    tokens_ = axes.value_or(token_axes(g.size(), -1));
+    for (extent i = 0; i < g.size(); ++i) {
+      id_ = static_cast<node_id>(i);
+      std::visit([&](const auto& n) { nodes_.push_back(lower(n)); }, g[id_].op);
+    }
+    finish(result);
+  }
+
+  program take() { return std::move(program_); }
+
+ private:
+  struct placed {             // where a node's elements are
+    int value;
+    std::vector<int> memory;  // its axes -> axes of the value, -1 for the token axis
+  };
+
+  placed& of(node_id id) { return nodes_[static_cast<extent>(id)]; }
+
+  // The value of a node, its axes named by one letter each.
+  use named(node_id id, std::string_view letters) {
+    const placed& p = of(id);
+    use u{p.value, std::string(program_[p.value].shape.size(), '?')};
+    for (extent i = 0; i < letters.size(); ++i)
+      if (p.memory[i] >= 0) u.labels[static_cast<extent>(p.memory[i])] = letters[i];
+    return u;
+  }
+  // Letters for a node's axes: those of the operation that made its value, 't' for the token, where that names all.
+  std::string letters(node_id id) {
+    const placed& p = of(id);
+    const std::string& made = program_[p.value].names;
+    std::string names;
+    for (const int m : p.memory) {
+      const char c = m < 0 ? 't' : static_cast<extent>(m) < made.size() ? made[static_cast<extent>(m)] : 't';
+      if (has(names, c)) return std::string("abcdefgh").substr(0, p.memory.size());
+      names += c;
+    }
+    return names;
+  }
+
+  // A new operation whose result has these labels.
+  use emit(operation::kind what, std::vector<use> in, std::string labels, bool selection = false, extent keep = 0) {
+    value v;
+    v.tokens = false;
+    v.parameter = true;
+    for (const use& u : in) {
+      v.tokens |= program_[u.value].tokens;
+      v.parameter &= program_[u.value].parameter;
+    }
+    for (const char c : labels)
+      for (const use& u : in)
+        if (has(u.labels, c)) {
+          v.shape.push_back(program_.extent_of(u, c));
+          break;
+        }
+    v.selection = selection;
+    v.keep = keep;
+    v.names = labels;
+    const use out{program_.add(std::move(v)), std::move(labels)};
+    program_.operations.push_back({what, std::move(in), out, {}});
+    return out;
+  }
+
+  placed place(const use& u, std::string_view result) const {
+    placed p{u.value, {}};
+    for (const char c : result) {
+      const auto at = u.labels.find(c);
+      p.memory.push_back(at == std::string::npos ? -1 : static_cast<int>(at));
+    }
+    return p;
+  }
+
+  placed lower(const leaf_node& l) {
+    value v{graph_.shape(id_), !l.parameter && !has_tokens_, static_cast<int>(id_), l.parameter};
+    std::vector<int> memory;
+    const int token = tokens_[static_cast<extent>(id_)];
+    for (int i = 0, at = 0; i < static_cast<int>(v.shape.size()); ++i) memory.push_back(i == token ? -1 : at++);
+    if (token >= 0) {
+      v.tokens = true;
+      v.shape.erase(v.shape.begin() + token);
+    }
+    return {program_.add(std::move(v)), std::move(memory)};
+  }
+
+  placed lower(const map_node& m) {
+    const std::string names = letters(m.arg);
+    const use arg = named(m.arg, names), out = emit(operation::kind::pointwise, {arg}, arg.labels);
+    program_.operations.back().passes = {{pass::kind::map, m.fn, m.parameter}};
+    return place(out, names);
+  }
+
+  placed lower(const add_node& a) {
+    const extent lead = graph_.rank(a.left) - graph_.rank(a.right);
+    const std::string names = letters(a.left);
+    return combine(pass::kind::add, named(a.left, names), named(a.right, names.substr(lead)), names);
+  }
+
+  // left (+ or *) right, where the labels of right are the last of left's in some order.
+  placed combine(pass::kind what, use left, use right, std::string_view result) {
+    if (program_[right.value].tokens && !program_[left.value].tokens && left.labels.size() == right.labels.size())
+      std::swap(left, right);
+    const std::string trailing = left.labels.substr(left.labels.size() - right.labels.size());
+    if (right.labels != trailing) {
+      const std::string order = labels_where(left.labels, [&](char c) { return has(right.labels, c); });
+      right = emit(operation::kind::reduce, {right}, order);
+      if (order != trailing) {
+        left = emit(operation::kind::reduce, {left}, labels_where(left.labels, [&](char c) { return !has(order, c); }) + order);
+      }
+    }
+    const use out = emit(operation::kind::pointwise, {left}, left.labels);
+    program_[out.value].parameter &= program_[right.value].parameter;
+    program_[out.value].tokens |= program_[right.value].tokens;
+    program_.operations.back().passes = {{what, {}, 0, right.value}};
+    return place(out, result);
+  }
+
+  placed lower(const gate_node& g) {
+    const std::string names = letters(g.arg);
+    use in = named(g.arg, names);
+    if (in.labels.back() != names.back())
+      in = emit(operation::kind::reduce, {in}, labels_where(in.labels, [&](char c) { return c != names.back(); }) + names.back());
+    if (g.fn == gate::softmax) return place(emit(operation::kind::softmax, {in}, in.labels), names);
+    const extent n = program_[in.value].shape.back();
+    expects<value_error>(g.keep <= n, "[top_k] K is ", g.keep, " and the scores' last axis has ", n);
+    if (g.keep == n) return place(in, names);
+    return place(emit(operation::kind::top_k, {in}, in.labels, true, g.keep), names);
+  }
+
+  placed lower(const concat_node& c) {
+    const std::string names = letters(c.args[0]);
+    std::vector<use> in;
+    for (const node_id a : c.args) in.push_back(named(a, names));
+    const std::string order = labels_where(names, [&](char l) { return has(in[0].labels, l); });
+    const use out = emit(operation::kind::concat, std::move(in), order);
+    operation& o = program_.operations.back();
+    o.axis = order.find(names[c.axis]);
+    program_[out.value].shape[o.axis] = graph_.extent_of(graph_[id_].axes[c.axis]);
+    return place(out, names);
+  }
+
+  placed lower(const einsum_node& e) {
+    std::vector<use> in;
+    char token = 0;
+    for (extent i = 0; i < e.args.size(); ++i) {
+      const auto labels = operand_labels(e.subscripts, i);
+      in.push_back(named(e.args[i], labels));
+      const auto& memory = of(e.args[i]).memory;
+      if (const auto t = std::ranges::find(memory, -1); t != memory.end()) token = labels[static_cast<extent>(t - memory.begin())];
+    }
+    std::string result = std::string(result_labels(e.subscripts));
+    std::erase(result, token);
+    for (use& u : in) u = single(u, in, result);
+    if (options_.naive) materialise(in, result);
+    return place(contract(std::move(in), result), result_labels(e.subscripts));
+  }
+
+  // Diagonals of repeated labels taken, labels that nobody else has summed.
+  use single(const use& u, const std::vector<use>& all, const std::string& result) {
+    std::string keep;
+    for (const char c : u.labels) {
+      bool needed = has(result, c);
+      for (const use& other : all) needed |= &other != &u && has(other.labels, c);
+      if (needed && !has(keep, c)) keep += c;
+    }
+    return keep == u.labels ? u : emit(operation::kind::reduce, {u}, keep);
+  }
+
+  // The naive plan: the parameters first, left to right, into one weight.
+  void materialise(std::vector<use>& in, const std::string& result) {
+    const auto parameter = [&](const use& u) { return program_[u.value].parameter; };
+    while (std::ranges::count_if(in, parameter) > 1) {
+      const auto a = std::ranges::find_if(in, parameter), b = std::find_if(a + 1, in.end(), parameter);
+      const use left = *a, right = *b;
+      in.erase(b);
+      in.erase(std::ranges::find_if(in, parameter));
+      in.push_back(pair(left, right, in, result, result));
+    }
+  }
+
+  // The product of two operands, summed over what neither the result nor `others` need. Its axes: what both have, then
+  // the left one's own, then the right one's own, each group in the order of `hint` as far as that goes.
+  use pair(use left, use right, const std::vector<use>& others, const std::string& result, const std::string& hint) {
+    const value &l = program_[left.value], &r = program_[right.value];
+    const auto needed = [&](char c) {
+      return has(result, c) || std::ranges::any_of(others, [&](const use& u) { return has(u.labels, c); });
+    };
+    const auto own = [&](const use& u, const use& other) {
+      return labels_where(u.labels, [&](char c) { return needed(c) && !has(other.labels, c); });
+    };
+    // The activation stands left of a constant; of two activations the one whose own labels stay innermost stands right.
+    const std::string left_own = own(left, right);
+    const bool swap = r.tokens != l.tokens ? r.tokens : l.selection != r.selection ? r.selection : own(right, left).empty() && !left_own.empty();
+    if (swap) std::swap(left, right);
+    const auto hinted = [&](std::string group) {
+      std::stable_sort(group.begin(), group.end(), [&](char a, char b) { return hint.find(a) < hint.find(b); });
+      return group;
+    };
+    const std::string both = labels_where(left.labels, [&](char c) { return needed(c) && has(right.labels, c); });
+    const std::string a = own(left, right), b = own(right, left);
+    std::string labels = b.empty() ? labels_where(left.labels, needed) : both + a + hinted(b);
+    if (b.empty() && labels.size() < left.labels.size()) labels = both + a;
+    return emit(operation::kind::product, {left, right}, std::move(labels));
+  }
+
+  use contract(std::vector<use> in, const std::string& result) {
+    if (in.size() == 1) {
+      if (in[0].labels == result) return in[0];
+      return emit(operation::kind::reduce, {in[0]}, result);
+    }
+    contraction_problem p{{}, result, {}};
+    for (const use& u : in) {
+      const value& v = program_[u.value];
+      p.operands.push_back({u.labels, v.tokens, v.parameter, v.keep, v.selection});
+      for (const char c : u.labels) p.extents.emplace_back(c, program_.extent_of(u, c));
+    }
+    const auto order = find_order(p);
+    std::vector<bool> used(in.size() + order.size(), false);
+    for (const pairing& s : order) {
+      const auto l = static_cast<extent>(s.left), r = static_cast<extent>(s.right);
+      used[l] = used[r] = true;
+      std::vector<use> others;
+      for (extent i = 0; i < in.size(); ++i)
+        if (!used[i]) others.push_back(in[i]);
+      in.push_back(pair(in[l], in[r], others, result, hint(order, in, in.size(), result)));
+    }
+    return in.back();
+  }
+
+  // The order of axes that the constant likes which number `made` will be contracted with.
+  static std::string hint(const std::vector<pairing>& order, const std::vector<use>& in, extent made, const std::string& result) {
+    for (const pairing& s : order) {
+      const auto l = static_cast<extent>(s.left), r = static_cast<extent>(s.right);
+      if (l == made || r == made) {
+        const extent partner = l == made ? r : l;
+        return partner < in.size() ? in[partner].labels : result;
+      }
+    }
+    return result;
+  }
+
+  // The result is a fresh value with the graph's order of axes.
+  void finish(node_id result) {
+    const std::string names = letters(result);
+    use u = named(result, names);
+    std::string order;
+    for (extent i = 0; i < names.size(); ++i)
+      if (of(result).memory[i] >= 0) order += names[i];
+    const value& v = program_[u.value];
+    if (v.leaf >= 0 || !v.tokens || u.labels != order) {
+      u = emit(operation::kind::reduce, {u}, order);
+      program_[u.value].tokens = true;
+    }
+    program_.result = u.value;
+  }
+
+  const graph& graph_;
+  const plan_options& options_;
+  bool has_tokens_ = false;
+  token_axes tokens_;
+  program program_;
+  std::vector<placed> nodes_;  // by node
+  node_id id_{};               // the node being lowered
+};
+
+}  // namespace fmoe

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// Match: each product becomes the kind of kernel that it fits.
+//   pointwise  nothing summed, the right operand's labels are the left one's last
+//   gemm       the right operand is a constant; the left one's memory ends with the summed labels
+//   batched    the rest: labels in four groups, batch (in all three), free (left and result), summed, vector (right and
+//              result)
+#pragma once
+
+#include <fmoe/plan/program.hpp>
+
+namespace fmoe {
+
+struct label_groups {
+  std::string batch, free, summed, vector;
+};
+
+inline label_groups groups_of(const operation& o) {
+  const auto &l = o.in[0].labels, &r = o.in[1].labels, &out = o.out.labels;
+  return {labels_where(l, [&](char c) { return has(r, c) && has(out, c); }),
+          labels_where(l, [&](char c) { return !has(r, c); }),
+          labels_where(l, [&](char c) { return has(r, c) && !has(out, c); }),
+          labels_where(r, [&](char c) { return !has(l, c); })};
+}
+
+inline void match(program& p) {
+  std::vector<operation> done;
+  for (operation& o : p.operations) {
+    if (o.what == operation::kind::product) {
+      use &left = o.in[0], &right = o.in[1];
+      const label_groups g = groups_of(o);
+      const bool constant = p[left.value].tokens && !p[right.value].tokens;
+      if (g.summed.empty() && g.vector.empty() && o.out.labels == left.labels && left.labels.ends_with(right.labels)) {
+        o.what = operation::kind::pointwise;
+        o.passes = {{pass::kind::multiply, {}, 0, right.value}};
+        o.in.pop_back();
+      } else if (constant && !(g.summed.empty() && g.vector.empty())) {
+        o.what = operation::kind::gemm;
+        const std::string rows = labels_where(o.out.labels, [&](char c) { return has(left.labels, c); });
+        if (left.labels != rows + g.summed) {
+          value v = p[left.value];
+          v.leaf = -1;
+          v.shape.clear();
+          for (const char c : rows + g.summed) v.shape.push_back(p.extent_of(left, c));
+          const use permuted{p.add(std::move(v)), rows + g.summed};
+          done.push_back({operation::kind::reduce, {left}, permuted, {}});
+          left = permuted;
+        }
+      } else {
+        o.what = operation::kind::batched;
+      }
+    }
+    done.push_back(std::move(o));
+  }
+  p.operations = std::move(done);
+}
+
+}  // namespace fmoe

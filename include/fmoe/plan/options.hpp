@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// What the planner is told: facts of the machine and the arithmetic type, and limits that tests tighten.
+#pragma once
+
+#include <fmoe/base/checked.hpp>
+
+namespace fmoe {
+
+struct plan_options {
+  bool naive = false;  // materialise: contract the parameters of every einsum with each other first
+
+  // The backend's facts (cpu::machine fills them in).
+  extent element_bytes = 4;
+  extent panel = 32;                                           // columns of a packed panel
+  extent (*selection_size)(extent) = [](extent) { return extent{0}; };  // elements that one row's top-k state takes
+
+  extent whole = extent{320} << 10;      // bytes a tile: a smaller intermediate is never streamed
+  extent chunk_width = 768;              // elements per token of a streamed chunk
+  extent resident = extent{1500} << 10;  // bytes of a tile's arena, inputs and output: what L2 holds beside two panels
+  extent max_tile = 96;                  // tokens
+};
+
+}  // namespace fmoe

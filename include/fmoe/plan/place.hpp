@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// Place: every temporary gets an offset in one block per task, so that a compiled call allocates nothing. Values that are
+// never alive together share memory: the largest first, each at the lowest free offset. A streaming loop counts as one
+// moment.
+#pragma once
+
+#include <vector>
+
+#include <fmoe/plan/stream.hpp>
+
+namespace fmoe {
+
+struct placement {
+  struct row {
+    extent width = 0;   // elements from one token to the next
+    extent offset = 0;  // of the tile, in elements
+  };
+  std::vector<row> rows;  // by value; width 0 for what is not in the arena
+  extent arena = 0;       // elements
+};
+
+inline const stream_loop* loop_of(const std::vector<stream_loop>& loops, int operation) {
+  for (const stream_loop& l : loops)
+    if (std::ranges::count(l.operations, operation) > 0) return &l;
+  return nullptr;
+}
+
+inline const stream_loop* chunked_in(const std::vector<stream_loop>& loops, int value) {
+  for (const stream_loop& l : loops)
+    if (std::ranges::count(l.values, value) > 0) return &l;
+  return nullptr;
+}
+
+// The value whose storage v shares: what a sum continues is summed on in place.
+inline int home_of(const program& p, int v) {
+  for (const operation& o : p.operations)
+    if (o.start == v) return home_of(p, o.out.value);
+  return v;
+}
+
+inline extent row_width(const program& p, const plan_options& o, const std::vector<stream_loop>& loops, int v) {
+  const value& x = p[v];
+  const extent line = cache_line / o.element_bytes;
+  if (x.selection) {
+    const extent rows = element_count(std::span(x.shape).first(x.shape.size() - 1));
+    return rows * round_up(o.selection_size(x.keep), line);
+  }
+  extent n = x.size();
+  if (const stream_loop* l = chunked_in(loops, v)) n = n / std::max<extent>(1, x.shape[0]) * l->chunk;
+  n = round_up(std::max<extent>(n, 1), line);
+  return n % 512 == 0 ? n + line : n;  // rows a multiple of 2 KB apart would share a few sets of L1
+}
+
+inline placement place(const program& p, const plan_options& options, const std::vector<stream_loop>& loops, extent tile) {
+  struct life {
+    int value, from, to;
+    extent size, offset;
+  };
+  const auto time = [&](int operation) {
+    const stream_loop* l = loop_of(loops, operation);
+    return l != nullptr ? l->operations.back() : operation;
+  };
+  placement result{std::vector<placement::row>(p.values.size()), 0};
+  std::vector<life> lives;
+  for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
+    if (p[v].leaf >= 0 || !p[v].tokens || home_of(p, v) != v || home_of(p, p.result) == v) continue;
+    life l{v, static_cast<int>(p.operations.size()), -1, 0, 0};
+    for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
+      const operation& o = p.operations[static_cast<extent>(k)];
+      bool alive = home_of(p, o.out.value) == v;
+      for (const use& u : o.in) alive |= home_of(p, u.value) == v;
+      for (const pass& s : o.passes) alive |= s.other >= 0 && home_of(p, s.other) == v;
+      if (alive) l.from = std::min(l.from, time(k)), l.to = std::max(l.to, time(k));
+    }
+    if (l.to < 0) continue;
+    auto& row = result.rows[static_cast<extent>(v)];
+    row.width = row_width(p, options, loops, v);
+    l.size = row.width * tile;
+    lives.push_back(l);
+  }
+  std::ranges::stable_sort(lives, [](const life& a, const life& b) { return a.size > b.size; });
+  for (extent i = 0; i < lives.size(); ++i) {
+    life& l = lives[i];
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (extent j = 0; j < i; ++j) {
+        const life& other = lives[j];
+        const bool together = other.from <= l.to && l.from <= other.to;
+        if (together && other.offset < l.offset + l.size && l.offset < other.offset + other.size)
+          l.offset = other.offset + other.size, moved = true;
+      }
+    }
+    result.rows[static_cast<extent>(l.value)].offset = l.offset;
+    result.arena = std::max(result.arena, l.offset + l.size);
+  }
+  return result;
+}
+
+}  // namespace fmoe

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// The planner: every pass in its order.
+#pragma once
+
+#include <fmoe/plan/emit.hpp>
+#include <fmoe/plan/fuse.hpp>
+#include <fmoe/plan/lower.hpp>
+#include <fmoe/plan/match.hpp>
+#include <fmoe/plan/skip.hpp>
+
+namespace fmoe {
+
+// The operations before they are laid out on a machine; what cost counts.
+inline program make_program(const graph& g, node_id result, const plan_options& options) {
+  program p = lowering(g, result, options).take();
+  skip(p);
+  match(p);
+  return p;
+}
+
+// A plan for up to `tokens` rows. Throws shape_error or value_error where the expression cannot be computed.
+inline plan make_plan(const graph& g, node_id result, extent tokens, const plan_options& options) {
+  program p = make_program(g, result, options);
+  fuse(p);
+  return emitter(p, g, choose_tile(p, options, tokens), options).take();
+}
+
+}  // namespace fmoe

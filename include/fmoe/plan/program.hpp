@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// The planner's working form: values and the operations that make them, in order. The token axis is implicit: a value
+// with `tokens` is one row per token and its labels name the rest; a value without is a constant, made once. Labels are
+// local to an operation.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmoe/base/functions.hpp>
+#include <fmoe/base/labels.hpp>
+#include <fmoe/graph.hpp>
+
+namespace fmoe {
+
+struct value {
+  std::vector<extent> shape;  // of one token's row, in the order of memory
+  bool tokens = true;
+  int leaf = -1;  // the graph's node, for inputs and parameters
+  bool parameter = false;
+  extent keep = 0;         // a selection of this many entries of its last axis
+  bool selection = false;  // made by top_k and not yet expanded
+  std::string names{};     // of its axes, where it was made
+
+  extent size() const { return element_count(shape); }
+};
+
+struct use {  // a value and the names of its axes
+  int value = -1;
+  std::string labels;
+};
+
+// A function of a finished row: map, or one more operand, which may repeat along leading axes.
+struct pass {
+  enum class kind : std::uint8_t { map, add, multiply } what;
+  pointwise fn{};
+  double parameter = 0;
+  int other = -1;
+};
+
+struct operation {
+  enum class kind : std::uint8_t {
+    product,  // two operands, as the order pass leaves them; the skip and match passes give each its kind below
+    gemm,     // an activation times a constant
+    batched,  // any other pair: one small product per token
+    gather,   // a selection times a constant: the selected rows, weighted and summed
+    reduce,   // one operand: sum over the labels that the result does not have, in any order of axes
+    pointwise,
+    softmax,
+    top_k,
+    expand,  // a selection as a dense row
+    concat,
+  } what;
+  std::vector<use> in;
+  use out;
+  std::vector<pass> passes;  // applied to the result while it is near
+  int start = -1;            // the sum continues this value instead of starting from zero
+  extent axis = 0;           // concat
+};
+
+struct program {
+  std::vector<value> values;
+  std::vector<operation> operations;
+  int result = -1;
+  bool tokens = true;  // false: no axis counts tokens, every value is one row
+
+  int add(value v) {
+    values.push_back(std::move(v));
+    return static_cast<int>(values.size()) - 1;
+  }
+  value& operator[](int v) { return values[static_cast<extent>(v)]; }
+  const value& operator[](int v) const { return values[static_cast<extent>(v)]; }
+
+  extent extent_of(const use& u, char label) const { return (*this)[u.value].shape[u.labels.find(label)]; }
+  extent size_of(const use& u, const std::string& labels) const {
+    extent n = 1;
+    for (const char c : labels) n *= extent_of(u, c);
+    return n;
+  }
+  // Elements between neighbours along `label`: of a diagonal, the sum; 0 if the operand does not have it.
+  extent stride(const use& u, char label) const {
+    extent n = 1, sum = 0;
+    for (extent i = u.labels.size(); i-- > 0;) {
+      if (u.labels[i] == label) sum += n;
+      n *= (*this)[u.value].shape[i];
+    }
+    return sum;
+  }
+
+  // How often an operation reads v.
+  static int reads(const operation& o, int v) {
+    int n = o.start == v;
+    for (const use& u : o.in) n += u.value == v;
+    for (const pass& p : o.passes) n += p.other == v;
+    return n;
+  }
+  // The operations that read v; one that reads it twice stands twice. The program's result counts as read once more.
+  int uses(int v) const {
+    int n = v == result;
+    for (const operation& o : operations) n += reads(o, v);
+    return n;
+  }
+  // The first operation that reads v, -1 if none.
+  int consumer(int v) const {
+    const auto at = std::ranges::find_if(operations, [&](const operation& o) { return reads(o, v) > 0; });
+    return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
+  }
+  // The operation that makes v, -1 for leaves.
+  int producer(int v) const {
+    const auto at = std::ranges::find_if(operations, [&](const operation& o) { return o.out.value == v; });
+    return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
+  }
+};
+
+// The labels of `of` that satisfy the condition, in their order.
+template <class Condition>
+std::string labels_where(const std::string& of, Condition condition) {
+  std::string r;
+  for (const char c : of)
+    if (condition(c)) r += c;
+  return r;
+}
+
+}  // namespace fmoe

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// Tile: how many tokens one task takes through the whole plan. A bigger tile reads the weights less often, a smaller one
+// keeps every intermediate in L2.
+#pragma once
+
+#include <fmoe/plan/place.hpp>
+
+namespace fmoe {
+
+struct tiling {
+  extent tile;
+  std::vector<stream_loop> loops;
+  placement places;
+};
+
+// Elements per token of what the plan reads from and writes to outside its arena.
+inline extent outside_width(const program& p) {
+  extent n = p[p.result].size();
+  for (extent v = 0; v < p.values.size(); ++v)
+    if (p.values[v].leaf >= 0 && p.values[v].tokens) n += p.values[v].size();
+  return n;
+}
+
+// The largest of max_tile, max_tile - 12, ... (12 rows are a micro-kernel's) whose data stays resident.
+inline tiling choose_tile(const program& p, const plan_options& o, extent tokens) {
+  for (extent wish = o.max_tile;; wish -= 12) {
+    const extent tile = std::max<extent>(1, std::min(wish, tokens));
+    tiling t{tile, streams(p, o, tile).take(), {}};
+    t.places = place(p, o, t.loops, tile);
+    const extent bytes = (t.places.arena + outside_width(p) * tile) * o.element_bytes;
+    if (bytes <= o.resident || wish <= 12) return t;
+  }
+}
+
+}  // namespace fmoe

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// How a layer's parameters are called in released weights: data that a layer's header holds and io reads.
+#pragma once
+
+#include <string_view>
+
+#include <fmoe/tensor.hpp>
+
+namespace fmoe {
+
+enum class presence : std::uint8_t { required, optional };
+
+// One tensor of a file. Labels name its axes in the file and, where the order differs, in the layer; equal labels have
+// equal extents in all tensors of a layer. A tensor with `unless` counts only where the file has no tensor of that name.
+template <class Layer, class Parameter>
+struct released_name {
+  std::string_view name;
+  Parameter Layer::*member;
+  presence need;
+  std::string_view file_labels, layer_labels = file_labels;
+  std::string_view unless = {};
+};
+
+template <class Layer, class Parameter>
+released_name(std::string_view, Parameter Layer::*, presence, std::string_view) -> released_name<Layer, Parameter>;
+template <class Layer, class Parameter>
+released_name(std::string_view, Parameter Layer::*, presence, std::string_view, std::string_view) -> released_name<Layer, Parameter>;
+template <class Layer, class Parameter>
+released_name(std::string_view, Parameter Layer::*, presence, std::string_view, std::string_view, std::string_view)
+    -> released_name<Layer, Parameter>;
+
+}  // namespace fmoe

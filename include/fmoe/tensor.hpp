@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+// Dense row-major tensors: cheap handles of shared, 64-byte aligned storage.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <ranges>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <fmoe/base/dtype.hpp>
+#include <fmoe/base/memory.hpp>
+
+namespace fmoe {
+
+// The memory of a tensor, owned or borrowed, and what backends derived from it (packed panels), so that every compiled
+// call of a layer shares one packing.
+class storage {
+ public:
+  explicit storage(extent bytes) : owned_(bytes), data_(owned_.data()) {}
+  explicit storage(void* borrowed) : data_(borrowed) {}
+  storage(const storage&) = delete;
+
+  void* data() const { return data_; }
+
+  // What make() returned for this key the first time.
+  template <class Make>
+  std::shared_ptr<const void> derived(const std::string& key, Make make) {
+    const std::lock_guard lock(mutex_);
+    auto& slot = derived_[key];
+    if (!slot) slot = make();
+    return slot;
+  }
+
+ private:
+  memory owned_;
+  void* data_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const void>> derived_;
+};
+
+// Copies share the elements. Writing after an expression or a compiled layer took a copy is a mistake: packed weights
+// would not follow.
+template <class T, std::size_t Rank>
+class tensor {
+  static_assert(is_storable<T>, "fmoe::tensor stores float, double, fmoe::bf16 or fmoe::f16");
+  static_assert(Rank <= max_rank, "fmoe::tensor has at most 8 axes");
+
+ public:
+  using value_type = T;
+  static constexpr std::size_t rank = Rank;
+
+  tensor() = default;
+
+  // Zeros. Throws shape_error if the number of bytes overflows.
+  explicit tensor(const std::array<extent, Rank>& shape)
+      : shape_(shape), size_(element_count(shape, sizeof(T))), storage_(std::make_shared<fmoe::storage>(size_ * sizeof(T))) {}
+
+  // The elements of `values` in row-major order; throws shape_error unless there are as many as the shape says.
+  tensor(const std::array<extent, Rank>& shape, std::span<const T> values) : tensor(shape) {
+    expects<shape_error>(values.size() == size_, "[tensor] the shape has ", size_, " elements and there are ", values.size());
+    std::ranges::copy(values, data());
+  }
+
+  // A handle on storage that something else made; `size` elements of T must be there.
+  tensor(const std::array<extent, Rank>& shape, std::shared_ptr<fmoe::storage> s)
+      : shape_(shape), size_(element_count(shape, sizeof(T))), storage_(std::move(s)) {}
+
+  const std::array<extent, Rank>& shape() const { return shape_; }
+  extent size() const { return size_; }
+
+  // A default-constructed tensor holds nothing, not even zero elements.
+  bool empty() const { return storage_ == nullptr; }
+
+  T* data() { return elements(); }
+  const T* data() const { return elements(); }
+
+  template <class... Index>
+    requires(sizeof...(Index) == Rank)
+  T& operator()(Index... i) {
+    return elements()[offset(i...)];
+  }
+  template <class... Index>
+    requires(sizeof...(Index) == Rank)
+  const T& operator()(Index... i) const {
+    return elements()[offset(i...)];
+  }
+
+  const std::shared_ptr<fmoe::storage>& shared_storage() const { return storage_; }
+
+ private:
+  T* elements() const { return storage_ ? static_cast<T*>(storage_->data()) : nullptr; }
+
+  template <class... Index>
+  extent offset(Index... i) const {
+    extent at = 0, axis = 0;
+    ((at = at * shape_[axis++] + static_cast<extent>(i)), ...);
+    return at;
+  }
+
+  std::array<extent, Rank> shape_{};
+  extent size_ = 0;
+  std::shared_ptr<fmoe::storage> storage_;
+};
+
+// A tensor that belongs to a layer. Plans never multiply two parameters together unless asked, so an expert is never
+// materialised.
+template <class T, std::size_t Rank>
+struct parameter : tensor<T, Rank> {
+  using tensor<T, Rank>::tensor;
+  parameter() = default;
+  parameter(tensor<T, Rank> t) : tensor<T, Rank>(std::move(t)) {}
+};
+
+// A tensor on the elements of a container or span, which must outlive it; nothing is copied. Temporaries are refused.
+// Throws shape_error if there are fewer elements than the shape says.
+template <std::ranges::contiguous_range Range, std::size_t Rank>
+auto borrow(Range& elements, const std::array<extent, Rank>& shape) {
+  using T = std::ranges::range_value_t<Range>;
+  expects<shape_error>(element_count(shape) <= std::ranges::size(elements), "[borrow] the shape has more than the ",
+                       std::ranges::size(elements), " elements there are");
+  void* const first = const_cast<T*>(std::ranges::data(elements));
+  return tensor<T, Rank>(shape, std::make_shared<storage>(first));
+}
+template <std::ranges::contiguous_range Range, std::size_t Rank>
+void borrow(const Range&& elements, const std::array<extent, Rank>& shape) = delete;
+
+}  // namespace fmoe
