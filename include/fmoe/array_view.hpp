@@ -45,15 +45,16 @@ struct array_view {
   }
   // Are the elements of a row neighbours, and the rows one stride apart?
   bool has_plain_rows(extent row_rank) const {
+    constexpr extent unknown_stride = ~extent{0};
     extent expected = 1;
     for (extent i = rank; i-- > rank - row_rank;) {
       if (shape[i] > 1 && strides[i] != expected) return false;
       expected *= shape[i];
     }
-    expected = 0;
+    expected = unknown_stride;
     for (extent i = rank - row_rank; i-- > 0;) {
       if (shape[i] <= 1) continue;
-      if (expected != 0 && strides[i] != expected) return false;
+      if (expected != unknown_stride && strides[i] != expected) return false;
       expected = strides[i] * shape[i];
     }
     return true;

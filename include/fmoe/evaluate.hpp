@@ -6,9 +6,16 @@
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
 #include <fmoe/expr/gate.hpp>
-#include <fmoe/plan/planner.hpp>
 
 namespace fmoe {
+
+// The value of a graph's node, y, whose leading axis counts `tokens` unless the plan finds none.
+template <class T, class Arch>
+void evaluate(const graph& g, node_id root, const plan_options& options, const array_view& y) {
+  const extent rows = y.rank == 0 ? 1 : y.shape[0];
+  const cpu::compiled_plan<T, Arch> run(g, root, rows, 1, options);
+  run({}, {}, y, run.steps().result_shape.size(), run.steps().tokens ? rows : 1);
+}
 
 // The value of an expression, in its arithmetic type: double if a leaf is double, else float. The first axis, where rows
 // are independent of each other, is cut into tiles for the threads of the current arena. Throws shape_error and
@@ -17,19 +24,12 @@ template <class Arch = cpu::native, operand E>
 auto evaluate(const E& e, plan_options options = {}) {
   using X = expression_t<E>;
   using T = typename X::scalar;
-  const auto machine = cpu::machine<T, Arch>(options);
   graph g;
   const node_id root = as_expression(e).lower(g);
   std::array<extent, X::rank> shape;
-  std::ranges::copy(g.shape(root), shape.begin());
+  if constexpr (X::rank > 0) std::ranges::copy(g.shape(root), shape.begin());
   tensor<T, X::rank> y(shape);
-  extent tokens = X::rank == 0 ? 1 : shape[0];
-  plan p = make_plan(g, root, tokens, machine);
-  if (!p.tokens) tokens = 1;
-  const extent row_rank = p.result_shape.size();
-  array_view rows = view_of(y);
-  const cpu::compiled_plan<T, Arch> run(std::move(p), g, 1);
-  run({}, {}, rows, row_rank, tokens);
+  evaluate<T, Arch>(g, root, options, view_of(y));
   return y;
 }
 
@@ -38,7 +38,7 @@ template <class T, class Arch, extent Arguments>
 class compiled {
  public:
   compiled(const graph& g, node_id root, extent tokens, extent callers, const plan_options& options)
-      : tokens_(tokens), run_(std::make_unique<cpu::compiled_plan<T, Arch>>(make_plan(g, root, tokens, options), g, callers)) {
+      : tokens_(tokens), run_(std::make_unique<cpu::compiled_plan<T, Arch>>(g, root, tokens, callers, options)) {
     for (extent i = 0; i < g.size(); ++i) {
       const auto id = static_cast<node_id>(i);
       const auto* l = std::get_if<leaf_node>(&g[id].op);
@@ -119,7 +119,7 @@ auto compile(const Layer& layer, arguments<Ranks...>, extent tokens, extent call
   using T = typename decltype(e)::scalar;
   graph g;
   const node_id root = e.lower(g);
-  return compiled<T, Arch, sizeof...(Ranks)>(g, root, tokens, callers, cpu::machine<T, Arch>(options));
+  return compiled<T, Arch, sizeof...(Ranks)>(g, root, tokens, callers, options);
 }
 template <class Arch = cpu::native, class Layer>
 auto compile(const Layer& layer, extent tokens, extent callers = 1, plan_options options = {}) {

@@ -56,6 +56,11 @@ struct mxd {
       released_name{"W_skip.weight", &mxd::skip, presence::optional, "oi", "io"},
       released_name{"b_dec_out", &mxd::bias, presence::optional, "o"},
   };
+  static constexpr std::array released_kinds{
+      released_kind{"mxd_glu", "mxd", "W_glu.weight"},
+      released_kind{"mxd_mlp", "mxd", {}, {"W_glu.weight", "W_glu.bias"}},
+  };
+  static constexpr std::array released_unused{std::string_view("b_dec")};
 };
 
 // z = TopK(act(x E + b_E)) over signed values, y = z D + b: a transcoder; with `skip` a skip transcoder; with `input_bias`,
@@ -93,6 +98,11 @@ struct sparse_mlp {
       released_name{"W_skip.weight", &sparse_mlp::skip, presence::optional, "oi", "io"},
       released_name{"b_dec_out", &sparse_mlp::bias, presence::optional, "o"},
       released_name{"b_dec", &sparse_mlp::input_bias, presence::optional, "i", "i", "b_dec_out"},
+  };
+  static constexpr std::array released_kinds{
+      released_kind{"sae", {}, "b_dec", {"b_dec_out", "gate"}},
+      released_kind{"skip_transcoder", {}, "W_skip.weight", {"gate"}},
+      released_kind{"transcoder", {}, {}, {"gate"}},
   };
 };
 

@@ -2,6 +2,7 @@
 // How a layer's parameters are called in released weights: data that a layer's header holds and io reads.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 #include <fmoe/tensor.hpp>
@@ -28,5 +29,13 @@ released_name(std::string_view, Parameter Layer::*, presence, std::string_view, 
 template <class Layer, class Parameter>
 released_name(std::string_view, Parameter Layer::*, presence, std::string_view, std::string_view, std::string_view)
     -> released_name<Layer, Parameter>;
+
+// What a file with the tensor `with` and without those of `without` holds, as its metadata "kind" calls it: `name`, or
+// `also`. A layer lists its kinds; the first one that the names in the file fit counts, and a file that fits none is not
+// the layer's.
+struct released_kind {
+  std::string_view name, also = {}, with = {};
+  std::array<std::string_view, 2> without = {};
+};
 
 }  // namespace fmoe

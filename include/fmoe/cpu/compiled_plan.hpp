@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A plan bound to its weights, with memory for a number of callers at once: const, safe to call from many threads, and a
-// call allocates nothing.
+// call allocates nothing. Planner and kernels are instantiated here and nowhere above, so a program of many translation
+// units can declare this class an extern template and compile them once.
 #pragma once
 
 #include <atomic>
@@ -11,43 +12,22 @@
 #include <fmoe/array_view.hpp>
 #include <fmoe/cpu/executor.hpp>
 #include <fmoe/cpu/parallel.hpp>
+#include <fmoe/plan/planner.hpp>
 
 namespace fmoe::cpu {
 
 template <class T, class Arch>
 class compiled_plan {
  public:
-  compiled_plan(plan p, const graph& g, extent callers) : run_(std::move(p), g), slots_(thread_count()) {
-    arena_ = round_up(steps().arena, line);
-    for (const storage_row& s : steps().storages) {
-      stages_.push_back(arena_);
-      if (s.where == storage_row::kind::argument || s.where == storage_row::kind::output)
-        arena_ += round_up(s.elements * steps().tile, line);
-    }
-    for (extent c = 0; c < callers; ++c) {
-      memory_.emplace_back(slots_ * arena_ * sizeof(T));
-      free_.push_back(c);
-    }
-  }
+  // For up to `tokens` rows. Throws shape_error or value_error where the expression cannot be computed.
+  compiled_plan(const graph& g, node_id result, extent tokens, extent callers, const plan_options& options);
 
   const plan& steps() const { return run_.steps(); }
 
   // result[t, ...] for `tokens` rows of the arguments; shapes and types are the plan's. `row_rank` counts the axes of a
   // row. Waits while all callers' memory is in use.
   void operator()(std::span<const array_view> arguments, std::span<const extent> row_ranks, const array_view& result,
-                  extent result_row_rank, extent tokens) const {
-    if (tokens == 0 || result.row_size(result_row_rank) == 0) return;
-    const lease caller(*this);
-    T* const arenas = reinterpret_cast<T*>(memory_[caller.index].data());
-    const extent tiles = tile_count(tokens);
-    std::atomic<extent> next{0};
-    parallel(std::min(slots_, tiles), [&](extent task) noexcept {
-      for (extent i = next++; i < tiles; i = next++) {
-        const extent first = tokens * i / tiles;
-        tile(arguments, row_ranks, result, result_row_rank, first, tokens * (i + 1) / tiles - first, arenas + task * arena_);
-      }
-    });
-  }
+                  extent result_row_rank, extent tokens) const;
 
  private:
   static constexpr extent line = cache_line / sizeof(T);
@@ -141,5 +121,37 @@ class compiled_plan {
   mutable std::condition_variable released_;
   mutable std::vector<extent> free_;  // callers' memory that is not in use
 };
+
+// Outside the class: members of an extern template that are inline would be compiled all the same.
+template <class T, class Arch>
+compiled_plan<T, Arch>::compiled_plan(const graph& g, node_id result, extent tokens, extent callers, const plan_options& options)
+    : run_(make_plan(g, result, tokens, machine<T, Arch>(options)), g), slots_(thread_count()) {
+  arena_ = round_up(steps().arena, line);
+  for (const storage_row& s : steps().storages) {
+    stages_.push_back(arena_);
+    if (s.where == storage_row::kind::argument || s.where == storage_row::kind::output)
+      arena_ += round_up(s.elements * steps().tile, line);
+  }
+  for (extent c = 0; c < callers; ++c) {
+    memory_.emplace_back(slots_ * arena_ * sizeof(T));
+    free_.push_back(c);
+  }
+}
+
+template <class T, class Arch>
+void compiled_plan<T, Arch>::operator()(std::span<const array_view> arguments, std::span<const extent> row_ranks,
+                                        const array_view& result, extent result_row_rank, extent tokens) const {
+  if (tokens == 0 || result.row_size(result_row_rank) == 0) return;
+  const lease caller(*this);
+  T* const arenas = reinterpret_cast<T*>(memory_[caller.index].data());
+  const extent tiles = tile_count(tokens);
+  std::atomic<extent> next{0};
+  parallel(std::min(slots_, tiles), [&](extent task) noexcept {
+    for (extent i = next++; i < tiles; i = next++) {
+      const extent first = tokens * i / tiles;
+      tile(arguments, row_ranks, result, result_row_rank, first, tokens * (i + 1) / tiles - first, arenas + task * arena_);
+    }
+  });
+}
 
 }  // namespace fmoe::cpu

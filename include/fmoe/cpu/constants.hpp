@@ -17,7 +17,8 @@ template <class T, class Arch>
 class constants {
  public:
   constants(const plan& p, const graph& g)
-      : computed_(p.constants * sizeof(T)), leaves_(p.storages.size()), panels_(p.weights.size()), kept_(p.storages.size()) {
+      : computed_(p.constants * sizeof(T)), leaves_(p.storages.size()), panels_(p.weights.size()), kept_(p.storages.size()),
+        origins_(p.storages.size()), types_(p.storages.size()) {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const storage_row& row = p.storages[s];
       if (row.where == storage_row::kind::leaf || row.where == storage_row::kind::input)
@@ -37,7 +38,7 @@ class constants {
     const bool is_leaf = row.where == storage_row::kind::leaf;
     const T* source = is_leaf ? leaves_[storage] : computed() + row.offset;
     const auto make = [&] { return packed(weight, source); };
-    const auto block = is_leaf ? origins_[storage]->derived(key(weight), make) : make();
+    const auto block = is_leaf ? origins_[storage]->derived(key(weight, types_[storage]), make) : make();
     blocks_.push_back(block);
     panels_[w] = reinterpret_cast<const T*>(std::static_pointer_cast<const memory>(block)->data());
   }
@@ -46,14 +47,14 @@ class constants {
 
  private:
   void add_leaf(extent s, const leaf_node& l) {
-    origins_.resize(leaves_.size());
     origins_[s] = l.data;
+    types_[s] = l.type;
     if (l.type == dtype_of<T>) {
       leaves_[s] = static_cast<const T*>(l.data->data());
       return;
     }
+    const extent n = element_count(l.shape);
     const auto widened = [&] {
-      const extent n = element_count(l.shape);
       auto block = std::make_shared<memory>(n * sizeof(T));
       with_type(l.type, [&](auto* type) {
         const auto* from = static_cast<const std::remove_pointer_t<decltype(type)>*>(l.data->data());
@@ -61,12 +62,13 @@ class constants {
       });
       return block;
     };
-    kept_[s] = l.data->derived(std::string("as ") + name_of(dtype_of<T>), widened);
+    kept_[s] = l.data->derived(std::to_string(n) + ' ' + name_of(l.type) + " as " + name_of(dtype_of<T>), widened);
     leaves_[s] = reinterpret_cast<const T*>(std::static_pointer_cast<const memory>(kept_[s])->data());
   }
 
-  static std::string key(const packed_weight& w) {
-    std::string k = std::string("panels ") + Arch::name() + ' ' + name_of(dtype_of<T>);
+  // A storage may be seen as several types and shapes.
+  static std::string key(const packed_weight& w, dtype stored) {
+    std::string k = std::string("panels ") + Arch::name() + ' ' + name_of(stored) + " as " + name_of(dtype_of<T>);
     for (const auto* axes : {&w.batch, &w.depth, &w.columns}) {
       k += ';';
       for (const axis_stride& a : *axes) k += std::to_string(a.length) + '*' + std::to_string(a.stride) + ' ';
@@ -101,6 +103,7 @@ class constants {
   std::vector<const T*> leaves_, panels_;
   std::vector<std::shared_ptr<const void>> kept_, blocks_;
   std::vector<std::shared_ptr<storage>> origins_;
+  std::vector<dtype> types_;  // of the origins
 };
 
 }  // namespace fmoe::cpu

@@ -37,7 +37,8 @@ void pack_panels(std::span<const extent> k_offsets, std::span<const extent> n_of
       for (extent k = 0; k < ks; ++k)
         for (extent n = 0; n < ns; ++n) to[k * width + n] = read(k_offsets[k0 + k] + n_offsets[n0 + n]);
     }
-    for (extent k = 0; k < ks; ++k) std::fill(to + k * width + ns, to + (k + 1) * width, T(0));
+    for (extent k = 0; k < ks; ++k)
+      for (extent n = ns; n < width; ++n) to[k * width + n] = 0;
   };
   for (extent n0 = 0; n0 < columns; n0 += group)
     for (extent k0 = 0; k0 < rows; k0 += depth)

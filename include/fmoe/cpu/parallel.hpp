@@ -35,8 +35,9 @@ inline extent thread_count() { return static_cast<extent>(tbb::this_task_arena::
 template <class Task>
 void parallel(extent tasks, const Task& task) {
   if (tasks == 1) return task(extent{0});
+  tbb::task_group_context context(tbb::task_group_context::isolated);
+  context.capture_fp_settings();  // workers otherwise compute in the mode that their arena was made in
   tbb::this_task_arena::isolate([&] {
-    tbb::task_group_context context(tbb::task_group_context::isolated);
     tbb::parallel_for(extent{0}, tasks, extent{1}, task, tbb::simple_partitioner{}, context);
   });
 }

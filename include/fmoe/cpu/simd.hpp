@@ -36,6 +36,7 @@ template <class Arch>
 inline constexpr bool is_avx512 = std::is_base_of_v<xsimd::avx512f, Arch>;
 
 using xsimd::abs;
+using xsimd::isnan;  // xsimd 8's x != x is false for NaN on AVX
 using xsimd::select;
 using xsimd::sqrt;
 
@@ -97,25 +98,32 @@ vec<T, Arch> negate(const vec<T, Arch>& x) {
 
 // The greater; NaN if either is (xsimd's max drops a NaN on one side, and releases differ on which).
 template <class T, class Arch>
-vec<T, Arch> max(const vec<T, Arch>& a, const vec<T, Arch>& b) {
-  return select((b <= a) | (a != a), a, b);
+vec<T, Arch> larger(const vec<T, Arch>& a, const vec<T, Arch>& b) {
+  return select((b <= a) | isnan(a), a, b);
 }
 
-// 2^n for integral n from -126 (double: -1022) to 127 (1023): n + 1.5 2^23 holds n in its lowest bits, the shift moves
-// them into the exponent.
+// x 2^n, rounded once, for integral n; on other architectures than AVX-512 for |n| < 256 (double: 2048) and x near 1.
+// n + 1.5 2^23 holds n in its lowest bits, a shift moves them into the exponent; two factors, since 2^n itself may be none.
 template <class T, class Arch>
-vec<T, Arch> power_of_two(const vec<T, Arch>& n) {
-  constexpr bool single = sizeof(T) == 4;
-  using bits = xsimd::batch<std::conditional_t<single, std::int32_t, std::int64_t>, Arch>;
-  using bits_register = typename bits::register_type;
-  using real_register = typename vec<T, Arch>::register_type;
-  const auto to_bits = [](const vec<T, Arch>& x) {
-    const real_register r = x;
-    return bits(__builtin_bit_cast(bits_register, r));
-  };
-  const bits_register r = (to_bits(n + vec<T, Arch>(T(single ? 0x1.8p23 : 0x1.8p52))) << (single ? 23 : 52)) +
-                          to_bits(vec<T, Arch>(T(1)));
-  return vec<T, Arch>(__builtin_bit_cast(real_register, r));
+vec<T, Arch> scale_by_power_of_two(const vec<T, Arch>& x, const vec<T, Arch>& n) {
+  using v = vec<T, Arch>;
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) {
+    return _mm512_maskz_scalef_ps(0xffff, x, n);
+  } else if constexpr (is_avx512<Arch>) {
+    return _mm512_maskz_scalef_pd(0xff, x, n);
+  } else {
+    constexpr bool single = sizeof(T) == 4;
+    using integers = xsimd::batch<std::conditional_t<single, std::int32_t, std::int64_t>, Arch>;
+    using bits = typename integers::register_type;
+    using real = typename v::register_type;
+    const v rounder(T(single ? 0x1.8p23 : 0x1.8p52)), half = fmadd(n, v(T(0.5)), rounder) - rounder;
+    const auto to_integers = [](real r) { return integers(__builtin_bit_cast(bits, r)); };
+    const auto power = [&](const v& m) {
+      const bits b = (to_integers(m + rounder) << (single ? 23 : 52)) + to_integers(v(T(1)));
+      return v(__builtin_bit_cast(real, b));
+    };
+    return x * power(half) * power(n - half);
+  }
 }
 
 // Bit i is set where lane i of m is true.

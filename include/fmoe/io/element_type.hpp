@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The element types that files hold: safetensors' 22, of which .npy knows a part.
+// The element types that files hold (safetensors' 22, of which .npy knows a part) and the bounds of their shapes.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,9 @@
 #include <fmoe/base/dtype.hpp>
 
 namespace fmoe::io {
+
+inline constexpr extent max_file_rank = 32;
+inline constexpr extent max_extent = (extent{1} << 48) - 1;
 
 enum class element_type : std::uint8_t {
   boolean,  // one byte, any value
@@ -43,9 +46,10 @@ struct element_type_info {
 };
 
 inline constexpr element_type_info element_types[] = {
-    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6},     {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8},
-    {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16}, {"BF16", 16}, {"I32", 32},
-    {"U32", 32},    {"F32", 32},    {"C64", 64},        {"F64", 64},        {"I64", 64}, {"U64", 64}};
+    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
+    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+    {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
+    {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}};
 
 constexpr std::string_view name_of(element_type t) { return element_types[static_cast<int>(t)].name; }
 constexpr extent bits_of(element_type t) { return element_types[static_cast<int>(t)].bits; }

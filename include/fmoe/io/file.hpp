@@ -39,26 +39,36 @@ class descriptor {
   throw error(errc::io, what + ": " + std::generic_category().message(reason), 0, {}, file);
 }
 
-class input {
+// What is being read, or about to be written.
+struct subject {
+  [[noreturn]] void fail(errc code, std::uint64_t at, const std::string& text, std::string tensor = {}) const {
+    throw error(code, text, at, std::move(tensor), file);
+  }
+
+  std::filesystem::path file;  // empty for bytes in memory
+  std::uint64_t size = 0;
+};
+
+class input : public subject {
  public:
   // Refuses everything but regular files, without waiting for a FIFO's other end.
-  explicit input(const std::filesystem::path& file)
-      : file_(file), descriptor_(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
+  explicit input(const std::filesystem::path& path)
+      : subject{path, 0},
+        descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
     struct stat status {};
-    if (descriptor_.number() < 0) fail_io(file_, "cannot be opened");
-    if (::fstat(descriptor_.number(), &status) != 0) fail_io(file_, "cannot be examined");
+    if (descriptor_.number() < 0) fail_io(file, "cannot be opened");
+    if (::fstat(descriptor_.number(), &status) != 0) fail_io(file, "cannot be examined");
     if (!S_ISREG(status.st_mode)) fail(errc::io, 0, "is not a regular file");
-    size_ = static_cast<std::uint64_t>(status.st_size);
+    size = static_cast<std::uint64_t>(status.st_size);
   }
 
   // The bytes must outlive the input.
   input(std::span<const std::byte> bytes, const std::filesystem::path& name)
-      : file_(name), descriptor_(-1), memory_(bytes.data()), size_(bytes.size()) {}
+      : subject{name, bytes.size()},
+        descriptor_(-1),
+        memory_(bytes.data()) {}
 
-  std::uint64_t size() const { return size_; }
-  const std::filesystem::path& file() const { return file_; }
-
-  // All of `to`, which must lie inside size().
+  // Fills `to`; the bytes asked for must lie below `size`.
   void read(std::uint64_t from, std::span<std::byte> to) const {
     if (to.empty()) return;
     if (memory_ != nullptr) {
@@ -68,22 +78,16 @@ class input {
     while (!to.empty()) {
       const auto got = ::pread(descriptor_.number(), to.data(), to.size(), static_cast<::off_t>(from));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail_io(file_, "cannot be read");
+      if (got < 0) fail_io(file, "cannot be read");
       if (got == 0) fail(errc::io, from, "became shorter while it was read");
       to = to.subspan(static_cast<std::size_t>(got));
       from += static_cast<std::uint64_t>(got);
     }
   }
 
-  [[noreturn]] void fail(errc code, std::uint64_t at, const std::string& text, std::string tensor = {}) const {
-    throw error(code, text, at, std::move(tensor), file_);
-  }
-
  private:
-  std::filesystem::path file_;
   descriptor descriptor_;
   const std::byte* memory_ = nullptr;
-  std::uint64_t size_ = 0;
 };
 
 // A new file beside `file` that takes its place when complete and vanishes otherwise.

@@ -12,7 +12,12 @@ inline std::size_t utf8_fault(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
     const unsigned lead = byte(at);
-    const std::size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+    const std::size_t length = lead < 0x80   ? 1
+                               : lead < 0xc2 ? 0
+                               : lead < 0xe0 ? 2
+                               : lead < 0xf0 ? 3
+                               : lead < 0xf5 ? 4
+                                             : 0;
     const unsigned low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
     const unsigned high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
     if (length == 0 || (length > 1 && (byte(at + 1) < low || byte(at + 1) > high))) return at;

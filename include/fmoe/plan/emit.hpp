@@ -46,7 +46,8 @@ class emitter {
     } else if (!x.tokens) {
       s.where = constant;
       s.offset = plan_.constants;
-      plan_.constants += round_up(s.elements, cache_line / options_.element_bytes);
+      const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
+      plan_.constants += round_up(size, cache_line / options_.element_bytes);
     } else if (home_of(program_, v) == home_of(program_, program_.result)) {
       s.where = output;
       s.stride = s.elements;

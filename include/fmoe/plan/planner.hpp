@@ -22,7 +22,7 @@ inline program make_program(const graph& g, node_id result, const plan_options& 
 inline plan make_plan(const graph& g, node_id result, extent tokens, const plan_options& options) {
   program p = make_program(g, result, options);
   fuse(p);
-  return emitter(p, g, choose_tile(p, options, tokens), options).take();
+  return emitter(p, g, choose_tile(p, options, p.tokens ? tokens : 1), options).take();
 }
 
 }  // namespace fmoe

@@ -33,6 +33,7 @@ inline void skip(program& p) {
     if (is_gather(p, o)) {
       o.what = operation::kind::gather;
       use& table = o.in[1];
+      table.value = expanded(table.value);
       const std::string rows_first = o.in[0].labels + o.out.labels;
       if (table.labels != rows_first) {
         value t = p[table.value];

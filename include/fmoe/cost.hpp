@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// What an expression costs, factorized and naive, counted as the papers count: a pairwise contraction costs the product of
+// its distinct labels' extents in multiply-adds (a selected label counts its k), and Hadamard products, sums of one
+// operand, bias and pointwise functions are free.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <fmoe/evaluate.hpp>
+
+namespace fmoe {
+
+struct cost_figures {
+  double multiply_adds = 0;  // per token; the papers' FLOPs
+  double once = 0;           // multiply-adds that make weights from parameters, whatever the number of tokens
+  double parameters = 0;     // numbers stored
+  double bytes = 0;          // for all tokens of the expression: weights that they touch, read once, and rows in and out
+
+  double flops() const { return 2 * multiply_adds; }
+};
+
+struct cost_report {
+  cost_figures factorized;
+  cost_figures naive;              // the naive plan, step by step: it still skips what top_k leaves out
+  double naive_multiply_adds = 0;  // per token, in closed form: every materialised weight times one
+};
+
+class cost_counter {
+ public:
+  cost_counter(const graph& g, node_id root, bool naive, extent tokens, extent element_bytes) : tokens_(static_cast<double>(tokens)) {
+    plan_options options;
+    options.naive = naive;
+    program_ = make_program(g, root, options);
+    for (const operation& o : program_.operations) count(o);
+    for (extent v = 0; v < program_.values.size(); ++v) count(static_cast<int>(v));
+    const double row = static_cast<double>(program_[program_.result].size());
+    figures.bytes = static_cast<double>(element_bytes) * (bytes_ + row * tokens_);
+  }
+
+  cost_figures figures;
+
+ private:
+  void count(const operation& o) {
+    using enum operation::kind;
+    if (o.what != gemm && o.what != batched && o.what != gather) return;
+    double n = 1;
+    std::string seen;
+    for (const use& u : o.in)
+      for (const char c : u.labels)
+        if (!has(seen, c)) {
+          seen += c;
+          const value& v = program_[u.value];
+          n *= static_cast<double>(o.what == gather && &u == &o.in[0] ? v.keep : program_.extent_of(u, c));
+        }
+    (program_[o.out.value].tokens ? figures.multiply_adds : figures.once) += n;
+  }
+
+  // A weight is what steps over tokens read: a parameter, or, in the naive plan, what was made of several.
+  void count(int v) {
+    const value& x = program_[v];
+    const double size = static_cast<double>(x.size());
+    if (x.tokens) {
+      if (x.leaf >= 0) bytes_ += size * tokens_;
+      return;
+    }
+    bool read_by_tokens = false;
+    double rows = 0;  // that gathers touch
+    for (const operation& o : program_.operations) {
+      if (program_.reads(o, v) == 0 || !program_[o.out.value].tokens) continue;
+      read_by_tokens = true;
+      const bool gathered = o.what == operation::kind::gather && o.in[1].value == v;
+      const double length = static_cast<double>(x.shape.empty() ? 1 : x.shape[0]);
+      rows = std::max(rows, gathered ? std::min(length, tokens_ * static_cast<double>(program_[o.in[0].value].keep)) / length : 1);
+    }
+    if (!read_by_tokens) return;
+    figures.parameters += size;
+    bytes_ += size * rows;
+  }
+
+  double tokens_, bytes_ = 0;
+  program program_;
+};
+
+// The naive closed form: for each einsum with parameters, the number of elements of its materialised weight, each of
+// which every token meets once: N I O for a mixture of linear experts, N H O for MxD.
+inline double naive_closed_form(const graph& g) {
+  double sum = 0;
+  for (extent i = 0; i < g.size(); ++i) {
+    const auto* e = std::get_if<einsum_node>(&g[static_cast<node_id>(i)].op);
+    if (e == nullptr) continue;
+    std::map<char, extent> weight;
+    std::string needed(result_labels(e->subscripts));
+    for (extent k = 0; k < e->args.size(); ++k) {
+      const auto* l = std::get_if<leaf_node>(&g[e->args[k]].op);
+      const auto labels = operand_labels(e->subscripts, k);
+      if (l == nullptr || !l->parameter) {
+        needed += labels;
+        continue;
+      }
+      const auto shape = g.shape(e->args[k]);
+      for (extent a = 0; a < labels.size(); ++a) weight[labels[a]] = shape[a];
+    }
+    double n = weight.empty() ? 0 : 1;
+    for (const auto& [label, length] : weight)
+      if (has(needed, label)) n *= static_cast<double>(length);
+    sum += n;
+  }
+  return sum;
+}
+
+// The costs of an expression for as many tokens as it has. Throws as evaluate does; runs nothing.
+template <operand E>
+cost_report cost(const E& e) {
+  using X = expression_t<E>;
+  graph g;
+  const node_id root = as_expression(e).lower(g);
+  const auto shape = g.shape(root);
+  const bool has_tokens = lowering(g, root, plan_options{}).take().tokens;
+  const extent tokens = has_tokens ? shape[0] : 1;
+  const auto figures = [&](bool naive) { return cost_counter(g, root, naive, tokens, sizeof(typename X::scalar)).figures; };
+  return {figures(false), figures(true), naive_closed_form(g)};
+}
+
+}  // namespace fmoe

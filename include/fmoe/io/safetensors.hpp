@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+// Reads and writes safetensors files: named arrays behind a JSON header. What is accepted is consistent: names are
+// unique and the arrays tile the data.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmoe/io/array.hpp>
+#include <fmoe/io/load.hpp>
+#include <fmoe/io/safetensors_header.hpp>
+#include <fmoe/io/safetensors_layout.hpp>
+
+namespace fmoe::io {
+
+class safetensors {
+ public:
+  // Throws io::error; the header is judged before memory for the data is taken.
+  static safetensors read(const std::filesystem::path& file) { return safetensors(input(file)); }
+
+  // Copies; `file` is for messages only.
+  static safetensors parse(std::span<const std::byte> bytes, const std::filesystem::path& file = {}) {
+    return safetensors(input(bytes, file));
+  }
+
+  const std::filesystem::path& file() const { return *file_; }
+
+  // By name; valid as long as this object.
+  std::span<const array> arrays() const& { return arrays_; }
+  void arrays() const&& = delete;
+  std::vector<std::string> names() const {
+    std::vector<std::string> result;
+    for (const auto& a : arrays_) result.push_back(a.name());
+    return result;
+  }
+  bool contains(std::string_view name) const { return find(name) != nullptr; }
+
+  // Null if there is none; valid as long as this object.
+  const array* find(std::string_view name) const& {
+    const auto at = std::lower_bound(arrays_.begin(), arrays_.end(), name, [](const array& a, std::string_view n) { return a.name() < n; });
+    return at != arrays_.end() && at->name() == name ? &*at : nullptr;
+  }
+  void find(std::string_view) const&& = delete;
+
+  // Throws missing_tensor.
+  array at(std::string_view name) const {
+    if (const array* found = find(name)) return *found;
+    throw error(errc::missing_tensor, "is missing", 0, std::string(name), *file_);
+  }
+
+  // As array::get and array::integers.
+  template <class T, std::size_t Rank>
+  tensor<T, Rank> get(std::string_view name, narrowing may = narrowing::refuse) const {
+    return at(name).template get<T, Rank>(may);
+  }
+  template <class T, std::size_t Rank>
+  tensor<T, Rank> get(std::string_view name, const std::array<extent, Rank>& expected, narrowing may = narrowing::refuse) const {
+    return at(name).template get<T, Rank>(expected, may);
+  }
+  template <integer I>
+  std::vector<I> integers(std::string_view name) const {
+    return at(name).template integers<I>();
+  }
+
+  strings_by_name metadata() const {
+    return metadata_.empty() ? strings_by_name() : nlohmann::json::parse(metadata_).get<strings_by_name>();
+  }
+
+  // Throws whatever reading the result would, before anything is written; a failure leaves an old file as it was.
+  static void write(const std::filesystem::path& file, const arrays_by_name& arrays, const strings_by_name& metadata = {}) {
+    const safetensors_layout layout(arrays, metadata, file);
+    write_file(file, layout.pieces());
+  }
+  static std::vector<std::byte> serialize(const arrays_by_name& arrays, const strings_by_name& metadata = {}) {
+    const safetensors_layout layout(arrays, metadata, {});
+    std::vector<std::byte> result;
+    for (const auto piece : layout.pieces()) result.insert(result.end(), piece.begin(), piece.end());
+    return result;
+  }
+
+ private:
+  explicit safetensors(const input& in) : file_(std::make_shared<const std::filesystem::path>(in.file)) {
+    if (in.size < header_at) in.fail(errc::truncated, in.size, "is too short for a safetensors file");
+    std::array<std::byte, header_at> length{};
+    in.read(0, length);
+    const auto header_size = load_little<std::uint64_t>(length.data());
+    if (header_size > std::min(max_header, in.size - header_at))
+      in.fail(errc::header_len, 0, "has a header of " + std::to_string(header_size) + " bytes, more than the file or the limit of 100 MB");
+    std::string text(header_size, '\0');
+    in.read(header_at, std::as_writable_bytes(std::span(text)));
+    const auto header = judge_header(text, in);
+
+    const std::uint64_t data_at = header_at + header_size;
+    const auto data = std::make_shared<const memory>(in.size - data_at);
+    in.read(data_at, {data->data(), data->size()});
+    arrays_.reserve(header.tensors.size());
+    for (const auto& t : header.tensors) {
+      const std::span<const std::byte> bytes(data->data() + t.range[0], t.range[1] - t.range[0]);
+      arrays_.emplace_back(t.type, t.shape, bytes, data, t.name, file_);
+    }
+    std::sort(arrays_.begin(), arrays_.end(), [](const array& a, const array& b) { return a.name() < b.name(); });
+    metadata_ = header.metadata;
+  }
+
+  std::shared_ptr<const std::filesystem::path> file_;
+  std::vector<array> arrays_;
+  std::string metadata_;
+};
+
+}  // namespace fmoe::io
+
+namespace fmoe {
+
+// A layer of released weights. Throws io::error: missing_tensor, shape and dtype with the tensor's name, conflict where the
+// options, the metadata and the names present contradict each other, schema for metadata that cannot be understood.
+template <class Layer>
+Layer load(const io::safetensors& weights, const load_options& options = {}) {
+  io::layer_arrays from{weights.file(), weights.metadata(), {}};
+  for (const io::array& a : weights.arrays()) from.arrays.emplace(a.name(), a);
+  return io::layer_from<Layer>(from, options);
+}
+template <class Layer>
+Layer load(const std::filesystem::path& file, const load_options& options = {}) {
+  return load<Layer>(io::safetensors::read(file), options);
+}
+
+// Writes what load reads as an equal layer.
+template <class Layer>
+void save(const Layer& layer, const std::filesystem::path& file, const save_options& options = {}) {
+  const auto from = io::arrays_of(layer, file, options);
+  io::safetensors::write(file, from.arrays, from.metadata);
+}
+
+}  // namespace fmoe
