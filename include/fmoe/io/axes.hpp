@@ -56,7 +56,7 @@ class label_extents {
 // whole cache lines.
 template <class T, std::size_t Rank>
 tensor<T, Rank> permuted(const tensor<T, Rank>& t, std::string_view from, std::string_view to) {
-  if (from == to || t.size() == 0) return t;
+  if (from == to) return t;
   std::array<extent, Rank> shape{}, stride{};
   for (extent k = 0; k < Rank; ++k) {
     const extent axis = from.find(to[k]);
@@ -64,6 +64,7 @@ tensor<T, Rank> permuted(const tensor<T, Rank>& t, std::string_view from, std::s
     stride[k] = element_count(std::span(t.shape()).subspan(axis + 1));
   }
   tensor<T, Rank> result(shape);
+  if (t.size() == 0) return result;
   const extent rest = t.size() / shape[0], block = 16;
   for (extent first = 0; first < shape[0]; first += block)
     for (extent r = 0; r < rest; ++r) {

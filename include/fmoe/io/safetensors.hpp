@@ -40,7 +40,8 @@ class safetensors {
 
   // Null if there is none; valid as long as this object.
   const array* find(std::string_view name) const& {
-    const auto at = std::lower_bound(arrays_.begin(), arrays_.end(), name, [](const array& a, std::string_view n) { return a.name() < n; });
+    const auto at = std::lower_bound(arrays_.begin(), arrays_.end(), name,
+                                     [](const array& a, std::string_view n) { return a.name() < n; });
     return at != arrays_.end() && at->name() == name ? &*at : nullptr;
   }
   void find(std::string_view) const&& = delete;
@@ -57,7 +58,8 @@ class safetensors {
     return at(name).template get<T, Rank>(may);
   }
   template <class T, std::size_t Rank>
-  tensor<T, Rank> get(std::string_view name, const std::array<extent, Rank>& expected, narrowing may = narrowing::refuse) const {
+  tensor<T, Rank> get(std::string_view name, const std::array<extent, Rank>& expected,
+                      narrowing may = narrowing::refuse) const {
     return at(name).template get<T, Rank>(expected, may);
   }
   template <integer I>
@@ -70,7 +72,8 @@ class safetensors {
   }
 
   // Throws whatever reading the result would, before anything is written; a failure leaves an old file as it was.
-  static void write(const std::filesystem::path& file, const arrays_by_name& arrays, const strings_by_name& metadata = {}) {
+  static void write(const std::filesystem::path& file, const arrays_by_name& arrays,
+                    const strings_by_name& metadata = {}) {
     const safetensors_layout layout(arrays, metadata, file);
     write_file(file, layout.pieces());
   }
@@ -88,7 +91,8 @@ class safetensors {
     in.read(0, length);
     const auto header_size = load_little<std::uint64_t>(length.data());
     if (header_size > std::min(max_header, in.size - header_at))
-      in.fail(errc::header_len, 0, "has a header of " + std::to_string(header_size) + " bytes, more than the file or the limit of 100 MB");
+      in.fail(errc::header_len, 0,
+              "has a header of " + std::to_string(header_size) + " bytes, more than the file or the limit of 100 MB");
     std::string text(header_size, '\0');
     in.read(header_at, std::as_writable_bytes(std::span(text)));
     const auto header = judge_header(text, in);
@@ -114,8 +118,8 @@ class safetensors {
 
 namespace fmoe {
 
-// A layer of released weights. Throws io::error: missing_tensor, shape and dtype with the tensor's name, conflict where the
-// options, the metadata and the names present contradict each other, schema for metadata that cannot be understood.
+// A layer of released weights. Throws io::error: missing_tensor, shape and dtype with the tensor's name, conflict where
+// the options, the metadata and the names present contradict each other, schema for metadata that cannot be understood.
 template <class Layer>
 Layer load(const io::safetensors& weights, const load_options& options = {}) {
   io::layer_arrays from{weights.file(), weights.metadata(), {}};

@@ -99,7 +99,6 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
       if (!fault_) result_.tensors.push_back(std::move(entry_));
     }
     --depth_;
-    if (depth_ == 1) tensor_ = {};
     return true;
   }
 
@@ -230,7 +229,7 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
   std::deque<std::string> unescaped_;
   name key_{};
 
-  std::string_view tensor_;  // whose entry is open
+  std::string_view tensor_;  // whose entry was opened last
   tensor_entry entry_;
   unsigned fields_ = 0, ranges_ = 0;
   std::size_t metadata_at_ = 0;

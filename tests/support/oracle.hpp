@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+// The oracle: every node of an expression's graph in double; an einsum by brute force over the product of all its
+// labels. Shares nothing with the planner or the kernels but the graph.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <random>
+
+#include <fmoe/expr/expression.hpp>
+
+namespace fmoe::test {
+
+// Fills with reproducible numbers from N(0, scale).
+template <class T, std::size_t Rank>
+void fill(tensor<T, Rank>& t, unsigned seed, float scale = 1) {
+  std::mt19937 bits(seed);
+  std::normal_distribution<float> normal(0, scale);
+  for (extent i = 0; i < t.size(); ++i) t.data()[i] = convert<T>(normal(bits));
+}
+
+template <class Tensor>
+Tensor random(const std::array<extent, Tensor::rank>& shape, unsigned seed, float scale = 1) {
+  Tensor t(shape);
+  fill(t, seed, scale);
+  return t;
+}
+
+class oracle {
+ public:
+  explicit oracle(const graph& g) : graph_(g) {
+    for (extent i = 0; i < g.size(); ++i) {
+      const auto id = static_cast<node_id>(i);
+      shape_ = g.shape(id);
+      values_.push_back(std::visit([&](const auto& op) { return value_of(op); }, g[id].op));
+    }
+  }
+  const std::vector<double>& operator[](node_id id) const { return values_[static_cast<extent>(id)]; }
+
+ private:
+  using numbers = std::vector<double>;
+
+  const numbers& of(node_id id) const { return values_[static_cast<extent>(id)]; }
+
+  numbers value_of(const leaf_node& l) const {
+    numbers r(element_count(l.shape));
+    with_type(l.type, [&](auto* type) {
+      const auto* from = static_cast<const std::remove_pointer_t<decltype(type)>*>(l.data->data());
+      for (extent i = 0; i < r.size(); ++i) r[i] = convert<double>(from[i]);
+    });
+    return r;
+  }
+
+  numbers value_of(const einsum_node& e) const {
+    std::map<char, extent> length;
+    std::string all(result_labels(e.subscripts));
+    const extent kept = all.size();
+    for (extent i = 0; i < e.args.size(); ++i) {
+      const auto labels = operand_labels(e.subscripts, i);
+      const auto shape = graph_.shape(e.args[i]);
+      for (extent k = 0; k < labels.size(); ++k) {
+        length[labels[k]] = shape[k];
+        if (!has(all, labels[k])) all += labels[k];
+      }
+    }
+    extent results = 1, total = 1;
+    for (extent k = 0; k < all.size(); ++k) (k < kept ? results : total) *= length[all[k]];
+    total *= results;
+    numbers r(results);
+    std::map<char, extent> at;
+    for (extent n = 0; n < total; ++n) {
+      extent rest = n;
+      for (extent k = all.size(); k-- > 0; rest /= length[all[k]]) at[all[k]] = rest % length[all[k]];
+      double product = 1;
+      for (extent i = 0; i < e.args.size(); ++i) {
+        extent offset = 0;
+        for (const char c : operand_labels(e.subscripts, i)) offset = offset * length[c] + at[c];
+        product *= of(e.args[i])[offset];
+      }
+      extent to = 0;
+      for (extent k = 0; k < kept; ++k) to = to * length[all[k]] + at[all[k]];
+      r[to] += product;
+    }
+    return r;
+  }
+
+  static double apply(pointwise f, double parameter, double x) {
+    switch (f) {
+      case pointwise::relu: return x < 0 ? 0 : x;
+      case pointwise::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+      case pointwise::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+      case pointwise::silu: return x / (1 + std::exp(-x));
+      case pointwise::sigmoid: return 1 / (1 + std::exp(-x));
+      case pointwise::squared_relu: return x < 0 ? 0 : x * x;
+      case pointwise::exp: return std::exp(x);
+      case pointwise::sqrt: return std::sqrt(x);
+      case pointwise::negate: return -x;
+      case pointwise::scale: return parameter * x;
+      case pointwise::threshold: return x < parameter ? 0 : x;
+    }
+    return 0;
+  }
+
+  numbers value_of(const map_node& m) const {
+    numbers r = of(m.arg);
+    for (double& x : r) x = apply(m.fn, m.parameter, x);
+    return r;
+  }
+
+  numbers value_of(const add_node& a) const {
+    numbers r = of(a.left);
+    const numbers& right = of(a.right);
+    for (extent i = 0; i < r.size(); ++i) r[i] += right[i % right.size()];
+    return r;
+  }
+
+  numbers value_of(const gate_node& g) const {
+    numbers r = of(g.arg);
+    const extent n = shape_.back();
+    for (extent row = 0; n != 0 && row < r.size(); row += n) {
+      const std::span x(r.data() + row, n);
+      if (g.fn == gate::softmax) {
+        const double max = *std::ranges::max_element(x);
+        double sum = 0;
+        for (double& v : x) sum += v = std::exp(v - max);
+        for (double& v : x) v /= sum;
+      } else {
+        std::vector<extent> order(n);
+        std::iota(order.begin(), order.end(), extent{0});
+        std::ranges::stable_sort(order, [&](extent a, extent b) {
+          return std::isnan(x[a]) ? !std::isnan(x[b]) : !std::isnan(x[b]) && x[a] > x[b];
+        });
+        for (extent k = g.keep; k < n; ++k) x[order[k]] = 0;
+      }
+    }
+    return r;
+  }
+
+  numbers value_of(const concat_node& c) const {
+    numbers r(element_count(shape_));
+    const extent inner = element_count(std::span(shape_).subspan(c.axis + 1)), length = shape_[c.axis];
+    extent first = 0;
+    for (const node_id id : c.args) {
+      const extent part = graph_.shape(id)[c.axis];
+      for (extent i = 0; i < of(id).size(); ++i)
+        r[(i / (part * inner) * length + first + i / inner % part) * inner + i % inner] = of(id)[i];
+      first += part;
+    }
+    return r;
+  }
+
+  const graph& graph_;
+  std::vector<extent> shape_;  // of the node at hand
+  std::vector<numbers> values_;
+};
+
+// The expression in double, by brute force.
+std::vector<double> reference(const operand auto& e) {
+  graph g;
+  const node_id root = as_expression(e).lower(g);
+  return oracle(g)[root];
+}
+
+// max |y - reference| / max |reference|; infinity where only one of the two is NaN.
+template <class T>
+double relative_error(const T* y, const std::vector<double>& expected) {
+  double error = 0, norm = 0;
+  for (extent i = 0; i < expected.size(); ++i) {
+    const double d = static_cast<double>(y[i]);
+    if (std::isnan(d) != std::isnan(expected[i])) return std::numeric_limits<double>::infinity();
+    if (std::isnan(d)) continue;
+    error = std::max(error, std::abs(d - expected[i]));
+    norm = std::max(norm, std::abs(expected[i]));
+  }
+  return norm == 0 ? error : error / norm;
+}
+
+}  // namespace fmoe::test

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+// Graphs without data, and programs and plans as lines of text, for tests of the planner's passes.
+#pragma once
+
+#include <map>
+
+#include <fmoe/plan/planner.hpp>
+
+#include "catch.hpp"
+
+namespace fmoe::test {
+
+using extents = std::vector<extent>;
+using lines = std::vector<std::string>;
+
+// A graph whose leaves have a shape and no elements: the planner reads none.
+struct blueprint : graph {
+  node_id tensor(extents s) { return leaf({std::make_shared<storage>(extent{0}), dtype::float32, std::move(s)}); }
+  node_id parameter(extents s) { return leaf({std::make_shared<storage>(extent{0}), dtype::float32, std::move(s), true}); }
+  node_id argument(int index, extents s) { return leaf({nullptr, dtype::float32, std::move(s), false, index}); }
+  node_id relu(node_id x) { return map(pointwise::relu, 0, x); }
+  node_id top_k(node_id x, extent k) { return gate_of(gate::top_k, k, x); }
+  node_id softmax(node_id x) { return gate_of(gate::softmax, 0, x); }
+  // x w, with more axes of x before the contracted one than the token's if need be.
+  node_id linear(node_id x, extent in, extent out) { return einsum("ti,io->to", {x, parameter({in, out})}); }
+};
+
+inline plan_options machine_options() {
+  plan_options o;
+  o.panel = 32;
+  o.selection_size = [](extent k) { return 4 * k + 256; };
+  return o;
+}
+
+inline plan_options tiny_options() {
+  plan_options o = machine_options();
+  o.whole = 1 << 10;
+  o.chunk_width = 64;
+  o.max_tile = 24;
+  return o;
+}
+
+// The layer of mxd.hpp with tanh-less GELU and all biases.
+inline node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, extent n, extent o, extent k) {
+  const node_id x = g.tensor({tokens, i});
+  const node_id a = g.top_k(g.relu(g.add(g.einsum("ti,in->tn", {x, g.parameter({i, n})}), g.parameter({n}))), k);
+  const node_id z = g.map(pointwise::gelu, 0, g.add(g.einsum("ti,ih->th", {x, g.parameter({i, h})}), g.parameter({h})));
+  return g.add(g.einsum("tn,no,th,ho->to", {a, g.parameter({n, o}), z, g.parameter({h, o})}), g.parameter({o}));
+}
+
+inline const char* name_of(operation::kind k) {
+  constexpr const char* names[] = {"product", "gemm", "batched", "gather", "reduce", "pointwise", "softmax", "top_k", "expand", "concat"};
+  return names[static_cast<int>(k)];
+}
+
+// "gemm ti,in->tn | + | relu": 't' before the labels of what has one row per token, "once" before constants.
+inline lines describe(const program& p) {
+  lines r;
+  for (const operation& o : p.operations) {
+    const auto labels = [&](const use& u) { return (p[u.value].tokens ? "t" : "") + u.labels; };
+    std::string s = std::string(p[o.out.value].tokens ? "" : "once ") + name_of(o.what) + ' ';
+    for (const use& u : o.in) s += (&u == o.in.data() ? "" : ",") + labels(u);
+    s += "->" + labels(o.out);
+    if (o.start >= 0) s += " +=";
+    for (const pass& q : o.passes) s += q.what == pass::kind::map ? std::string(" | ") + fmoe::name_of(q.fn) : q.what == pass::kind::add ? " | +" : " | *";
+    r.push_back(std::move(s));
+  }
+  return r;
+}
+
+inline void describe(const std::vector<step>& steps, const std::string& lead, lines& r) {
+  constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "pointwise", "softmax", "top_k", "expand", "loop"};
+  for (const step& s : steps) {
+    std::string text = lead + kinds[s.index()];
+    std::visit(
+        [&](const auto& x) {
+          if constexpr (requires { x.body; }) {
+            r.push_back(text + ' ' + x.label + ' ' + std::to_string(x.length) + " by " + std::to_string(x.chunk));
+            describe(x.body, lead + "  ", r);
+          } else {
+            text += ' ' + x.text;
+            if constexpr (requires { x.accumulate; })
+              if (x.accumulate || x.k_step != 0) text += " +=";
+            if constexpr (requires { x.epilogues; })
+              for (const epilogue& e : x.epilogues)
+                text += e.what == epilogue::kind::map ? std::string(" | ") + fmoe::name_of(e.fn) : e.what == epilogue::kind::add ? " | +" : " | *";
+            r.push_back(std::move(text));
+          }
+        },
+        s);
+  }
+}
+
+inline lines describe(const plan& p) {
+  lines r;
+  describe(p.prologue, "once ", r);
+  describe(p.steps, "", r);
+  return r;
+}
+
+// What a step reads and writes, of a loop all of it.
+inline void accesses(const step& s, std::vector<int>& reads, std::vector<int>& writes, std::vector<int>& continued) {
+  std::visit(
+      [&](const auto& x) {
+        if constexpr (requires { x.body; }) {
+          for (const step& inner : x.body) accesses(inner, reads, writes, continued);
+        } else {
+          if constexpr (requires { x.a; }) reads.push_back(x.a.storage);
+          if constexpr (requires { x.b; }) reads.push_back(x.b.storage);
+          if constexpr (requires { x.table; }) reads.push_back(x.table.storage);
+          if constexpr (requires { x.c; }) writes.push_back(x.c.storage);
+          if constexpr (requires { x.selection; }) {
+            if constexpr (requires { x.a; }) writes.push_back(x.selection.storage);
+            else reads.push_back(x.selection.storage);
+          }
+          if constexpr (requires { x.epilogues; })
+            for (const epilogue& e : x.epilogues)
+              if (e.other.storage >= 0) reads.push_back(e.other.storage);
+          if constexpr (requires { x.accumulate; })
+            if (x.accumulate) continued.push_back(x.c.storage);
+        }
+      },
+      s);
+}
+
+// Temporaries as the steps themselves use them: nothing is read before it is written, and no two that are alive at one
+// step share memory, a loop being one step.
+inline bool placement_is_sound(const plan& p) {
+  struct life {
+    int from = -1, to = -1;
+  };
+  std::map<int, life> lives;
+  const auto in_arena = [&](int s) { return p.storages[static_cast<extent>(s)].where == storage_row::kind::arena; };
+  const auto row = [&](int s) -> const storage_row& { return p.storages[static_cast<extent>(s)]; };
+  std::map<int, int> continues;  // a sum -> what it goes on from, in the same place
+  for (int at = 0; at < static_cast<int>(p.steps.size()); ++at) {
+    std::vector<int> reads, writes, continued;
+    accesses(p.steps[static_cast<extent>(at)], reads, writes, continued);
+    for (const int s : continued) {
+      int last = -1;
+      for (const auto& [other, l] : lives)
+        if (other != s && row(other).where == row(s).where && (!in_arena(s) || row(other).offset == row(s).offset) && (last < 0 || l.from > lives[last].from))
+          last = other;
+      if (last < 0 || row(last).stride != row(s).stride) return false;
+      continues[s] = last;
+      lives[last].to = at;
+    }
+    for (const int s : writes) {
+      life& l = lives[s];
+      if (l.from < 0) l.from = at;
+      l.to = at;
+    }
+    for (const int s : reads) {
+      const auto kind = row(s).where;
+      if (kind != storage_row::kind::arena && kind != storage_row::kind::output) continue;
+      if (!lives.contains(s)) return false;
+      lives[s].to = at;
+    }
+  }
+  for (const auto& [s, l] : lives) {
+    if (!in_arena(s)) continue;
+    if (row(s).offset + row(s).stride * p.tile > p.arena) return false;
+    for (const auto& [other, k] : lives) {
+      if (other <= s || !in_arena(other) || k.to < l.from || l.to < k.from) continue;
+      const bool handed_on = (continues.contains(other) && continues[other] == s && l.to == k.from) ||
+                             (continues.contains(s) && continues[s] == other && k.to == l.from);
+      const bool apart = row(s).offset + row(s).stride * p.tile <= row(other).offset || row(other).offset + row(other).stride * p.tile <= row(s).offset;
+      if (!apart && !handed_on) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace fmoe::test

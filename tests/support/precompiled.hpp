@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// Precompiled for every test: what most of them include. Planner and kernels behind evaluate() and compile() are compiled
+// once for each instruction set, in runtime.cpp.
+#pragma once
+
+#include <fmoe/mxd.hpp>
+
+#include "catch.hpp"
+
+extern template class fmoe::cpu::compiled_plan<float, fmoe::cpu::native>;
+extern template class fmoe::cpu::compiled_plan<double, fmoe::cpu::native>;

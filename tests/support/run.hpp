@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// Runs plans of graphs straight on the executor, row ranges as asked, in memory that shows what was never written.
+#pragma once
+
+#include <cstring>
+#include <limits>
+
+#include <fmoe/cpu/executor.hpp>
+#include <fmoe/plan/planner.hpp>
+
+#include "catch.hpp"
+#include "oracle.hpp"
+
+namespace fmoe::test {
+
+// Rows of the result of a plan of `tokens` rows, computed in calls of `split` rows (at most the plan's tile). Arena and
+// result hold NaN before, and a guard behind the arena is checked.
+template <class T>
+class runner {
+ public:
+  runner(const graph& g, node_id root, extent tokens, plan_options options)
+      : run_(make_plan(g, root, tokens, cpu::machine<T, cpu::native>(options)), g),
+        width_(element_count(steps().result_shape)) {}
+
+  const plan& steps() const { return run_.steps(); }
+
+  std::vector<T> rows(extent first, extent count, extent split) const {
+    constexpr extent guard = 64;
+    const T nan = std::numeric_limits<T>::quiet_NaN();
+    const memory block((steps().arena + guard) * sizeof(T));
+    T* const arena = reinterpret_cast<T*>(block.data());
+    std::vector<T> result(count * width_, nan);
+    for (extent done = 0; done < count; done += split) {
+      std::fill_n(arena, steps().arena + guard, nan);
+      call(result.data() + done * width_, first + done, std::min(split, count - done), arena);
+      const auto is_nan = [](T x) { return std::isnan(x); };
+      REQUIRE(std::all_of(arena + steps().arena, arena + steps().arena + guard, is_nan));
+    }
+    return result;
+  }
+
+  // All rows in calls of the plan's tile, or the whole result of an expression without tokens.
+  std::vector<T> all(extent tokens) const { return steps().tokens ? rows(0, tokens, steps().tile) : rows(0, 1, 1); }
+
+ private:
+  void call(T* result, extent first, extent count, T* arena) const {
+    cpu::binding<T> bound;
+    bound.result = {result, width_};
+    run_.run(bound, first, count, arena);
+  }
+
+  cpu::executor<T, cpu::native> run_;
+  extent width_;
+};
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+}  // namespace fmoe::test
