@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// expect: choose: both expressions have the same rank
+#include <fmoe/expr/expression.hpp>
+
+using namespace fmoe;
+
+int main() {
+  const tensor<float, 2> x({4, 8});
+  const tensor<float, 1> v({8});
+  choose(true, x, x);
+  choose(true, v, v);
+#ifdef FMOE_MISUSE
+  choose(true, x, v);
+#endif
+}

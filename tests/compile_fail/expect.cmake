@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+# cmake -P expect.cmake FILE COMPILER FLAGS...: FILE compiles; with FMOE_MISUSE it does not, the errors contain the sentence of
+# its line "// expect: <sentence>", and they are short.
+set(longest 25)  # errors, their notes, and lines that name one of our headers
+
+set(command)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(i RANGE 4 ${last})
+  list(APPEND command "${CMAKE_ARGV${i}}")
+endforeach()
+set(file ${CMAKE_ARGV3})
+list(APPEND command -fsyntax-only -fno-diagnostics-color ${file})
+
+file(STRINGS ${file} sentence REGEX "^// expect: " LIMIT_COUNT 1)
+string(REGEX REPLACE "^// expect: " "" sentence "${sentence}")
+if(sentence STREQUAL "")
+  message(FATAL_ERROR "${file} has no line '// expect: <sentence>'")
+endif()
+
+execute_process(COMMAND ${command} RESULT_VARIABLE status ERROR_VARIABLE output)
+if(NOT status EQUAL 0)
+  message("${output}")
+  message(FATAL_ERROR "does not compile without FMOE_MISUSE: ${file}")
+endif()
+
+execute_process(COMMAND ${command} -DFMOE_MISUSE RESULT_VARIABLE status ERROR_VARIABLE output)
+message("${output}")
+if(status EQUAL 0)
+  message(FATAL_ERROR "compiles with FMOE_MISUSE: ${file}")
+endif()
+string(FIND "${output}" "${sentence}" at)
+if(at EQUAL -1)
+  message(FATAL_ERROR "the sentence is missing: ${sentence}")
+endif()
+string(REPLACE ";" "," output "${output}")
+string(REGEX MATCHALL "[^\n]*((error|note): |include/fmoe/)[^\n]*" lines "${output}")
+list(LENGTH lines count)
+if(count GREATER longest)
+  message(FATAL_ERROR "too long: ${count} lines of errors, at most ${longest}")
+endif()

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// expect: forward writes an output of the layer's arithmetic type
+#include <fmoe/mxd.hpp>
+
+using namespace fmoe;
+
+int main() {
+  const auto forward = compile(mxd<>{}, 4);
+  tensor<float, 2> x({4, 8}), y({4, 3});
+  forward(x, y);
+#ifdef FMOE_MISUSE
+  const tensor<float, 2>& fixed = y;
+  forward(x, fixed);
+#endif
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// expect: forward takes the layer's inputs and one output
+#include <fmoe/mxd.hpp>
+
+using namespace fmoe;
+
+int main() {
+  const auto forward = compile(mxd<>{}, 4);
+  tensor<float, 2> x({4, 8}), y({4, 3});
+  forward(x, y);
+#ifdef FMOE_MISUSE
+  forward(x);
+#endif
+}

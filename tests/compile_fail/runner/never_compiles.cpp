@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: MIT
+// expect: a sentence
+static_assert(false, "a sentence");
