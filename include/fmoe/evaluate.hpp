@@ -39,11 +39,13 @@ class compiled {
  public:
   compiled(const graph& g, node_id root, extent tokens, extent callers, const plan_options& options)
       : tokens_(tokens), run_(std::make_unique<cpu::compiled_plan<T, Arch>>(g, root, tokens, callers, options)) {
+    extent used = 0;
     for (extent i = 0; i < g.size(); ++i) {
       const auto id = static_cast<node_id>(i);
       const auto* l = std::get_if<leaf_node>(&g[id].op);
-      if (l != nullptr && l->argument >= 0) rows_[static_cast<extent>(l->argument)] = row_of(g, id);
+      if (l != nullptr && l->argument >= 0) rows_[static_cast<extent>(l->argument)] = row_of(g, id), ++used;
     }
+    expects<value_error>(used == Arguments, "[compile] the layer uses ", used, " of its ", Arguments, " arguments");
     rows_[Arguments] = row_of(g, root);
     for (extent i = 0; i <= Arguments; ++i) row_ranks_[i] = rows_[i].size();
   }

@@ -51,8 +51,9 @@ vec<T, Arch> exponential(const vec<T, Arch>& x, const vec<T, Arch>& low = vec<T,
 // between -1 and 1: interpolated at the Chebyshev nodes for a up to 14.5 (double: 38.6), relative error 5e-9 (4e-16).
 // a² is split, or its rounding would cost a²/2 units in the last place: the upper half of a has an exact square.
 template <class T, class Arch>
-vec<T, Arch> normal_tail(const vec<T, Arch>& a) {
+vec<T, Arch> normal_tail(const vec<T, Arch>& x) {
   using v = vec<T, Arch>;
+  const v most(T(sizeof(T) == 4 ? 15 : 40)), a = select(x > most, most, x);  // 0 beyond
   const v d(T(sizeof(T) == 4 ? 2.3 : 4)), t = d / (a + d), q = fmadd(t, v(T(-2)), v(T(1)));
   v p;
   if constexpr (sizeof(T) == 4) {
@@ -89,8 +90,8 @@ vec<T, Arch> evaluate(const vec<T, Arch>& x, T parameter) {
   const v zero(T(0)), one(T(1)), p(parameter);
   if constexpr (F == pointwise::relu) return select(x <= zero, zero, x);
   if constexpr (F == pointwise::gelu) {
-    const v tail = x * normal_tail<T, Arch>(abs(x));
-    return select(x > zero, x - tail, tail);
+    const v tail = normal_tail<T, Arch>(abs(x));
+    return x * select(x > zero, one - tail, tail);
   }
   if constexpr (F == pointwise::gelu_tanh) {  // (1 + tanh(u)) / 2 is sigmoid(2 u)
     const v cubic = fmadd(x * x * x, v(T(0.044715)), x);
@@ -103,7 +104,7 @@ vec<T, Arch> evaluate(const vec<T, Arch>& x, T parameter) {
     return y * y;
   }
   if constexpr (F == pointwise::exp) return exponential<T, Arch>(x);
-  if constexpr (F == pointwise::sqrt) return sqrt(x);
+  if constexpr (F == pointwise::sqrt) return square_root(x);
   if constexpr (F == pointwise::negate) return negate(x);
   if constexpr (F == pointwise::scale) return x * p;
   if constexpr (F == pointwise::threshold) return select(x < p, zero, x);

@@ -38,7 +38,6 @@ inline constexpr bool is_avx512 = std::is_base_of_v<xsimd::avx512f, Arch>;
 using xsimd::abs;
 using xsimd::isnan;  // xsimd 8's x != x is false for NaN on AVX
 using xsimd::select;
-using xsimd::sqrt;
 
 template <class T, class Arch>
 vec<T, Arch> load(const T* p) {
@@ -100,6 +99,14 @@ vec<T, Arch> negate(const vec<T, Arch>& x) {
 template <class T, class Arch>
 vec<T, Arch> larger(const vec<T, Arch>& a, const vec<T, Arch>& b) {
   return select((b <= a) | isnan(a), a, b);
+}
+
+// The masked forms here and below keep g++ 12 from warning of an uninitialised variable in its own header.
+template <class T, class Arch>
+vec<T, Arch> square_root(const vec<T, Arch>& x) {
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) return _mm512_maskz_sqrt_ps(0xffff, x);
+  else if constexpr (is_avx512<Arch>) return _mm512_maskz_sqrt_pd(0xff, x);
+  else return xsimd::sqrt(x);
 }
 
 // x 2^n, rounded once, for integral n; on other architectures than AVX-512 for |n| < 256 (double: 2048) and x near 1.

@@ -127,9 +127,7 @@ T first_bound(top_k_state<T, Arch> s, extent k, const T* x, extent n) {
   }
   const T reached = kth_greatest<T, Arch>(s.values, groups, k);
   using bits = ordered_bits<T, Arch>;
-  if (reached == 0) return 0;
-  if (reached == -std::numeric_limits<T>::infinity()) return std::numeric_limits<T>::quiet_NaN();
-  return bits::to(bits::from(reached) - 1);
+  return bits::to(bits::from(reached) - 1);  // of 0 it is -0, its equal; of -infinity NaN
 }
 
 template <class T, class Arch>

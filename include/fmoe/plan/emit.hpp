@@ -90,8 +90,17 @@ class emitter {
 
   std::string text(const operation& o) const {
     std::string s;
-    for (const use& u : o.in) s += (s.empty() ? "" : ",") + std::string(program_[u.value].tokens ? "t" : "") + u.labels;
-    return s + "->" + (program_[o.out.value].tokens ? "t" : "") + o.out.labels;
+    const auto name = [&](const use& u) {
+      if (program_[u.value].tokens) s += 't';
+      s += u.labels;
+    };
+    for (const use& u : o.in) {
+      if (&u != &o.in[0]) s += ',';
+      name(u);
+    }
+    s += "->";
+    name(o.out);
+    return s;
   }
 
   std::vector<axis_stride> axes(const use& u, const std::string& labels) const {

@@ -21,7 +21,7 @@ inline bool fuse_one(program& p) {
     if (o.what != operation::kind::pointwise) continue;
     const pass& first = o.passes[0];
     const bool symmetric = o.passes.size() == 1 && first.what != pass::kind::map &&
-                           p[first.other].size() == p[o.in[0].value].size() && p[first.other].tokens == p[o.in[0].value].tokens;
+                           p[first.other].shape == p[o.in[0].value].shape && p[first.other].tokens == p[o.in[0].value].tokens;
     int best = -1, base = -1;
     for (const int v : {o.in[0].value, symmetric ? first.other : -1}) {
       const int maker = v < 0 || p.uses(v) != 1 || p[v].tokens != p[o.out.value].tokens ? -1 : p.producer(v);

@@ -53,8 +53,9 @@ class lowering {
     const std::string& made = program_[p.value].names;
     std::string names;
     for (const int m : p.memory) {
-      const char c = m < 0 ? 't' : static_cast<extent>(m) < made.size() ? made[static_cast<extent>(m)] : 't';
-      if (has(names, c)) return std::string("abcdefgh").substr(0, p.memory.size());
+      const bool named = m < 0 || static_cast<extent>(m) < made.size();
+      const char c = m < 0 ? 't' : named ? made[static_cast<extent>(m)] : '?';
+      if (!named || has(names, c)) return std::string("abcdefgh").substr(0, p.memory.size());
       names += c;
     }
     return names;
@@ -209,10 +210,21 @@ class lowering {
     const auto own = [&](const use& u, const use& other) {
       return labels_where(u.labels, [&](char c) { return needed(c) && !has(other.labels, c); });
     };
-    // The activation stands left of a constant; of two activations the one whose own labels stay innermost stands right.
-    const std::string left_own = own(left, right);
-    const bool swap = r.tokens != l.tokens ? r.tokens : l.selection != r.selection ? r.selection : own(right, left).empty() && !left_own.empty();
-    if (swap) std::swap(left, right);
+    // Whether x repeats along the leading labels of y, and nothing is summed: a Hadamard product.
+    const auto repeats = [&](const use& x, const use& y) {
+      return !x.labels.empty() && y.labels.ends_with(x.labels) && std::ranges::all_of(y.labels, needed);
+    };
+    // The activation stands left of a constant; of two activations the one whose own labels stay innermost stands right, or
+    // the one that repeats.
+    const auto swapped = [&] {
+      if (r.tokens != l.tokens) return r.tokens;
+      if (l.selection != r.selection) return r.selection;
+      const std::string a = own(left, right), b = own(right, left);
+      if (a.empty() != b.empty()) return a.empty() ? repeats(left, right) : !repeats(right, left);
+      const auto last = [&](const std::string& labels) { return labels.empty() ? 0 : hint.find(labels.back()) + 1; };
+      return last(a) > last(b) && last(b) != 0;
+    };
+    if (swapped()) std::swap(left, right);
     const auto hinted = [&](std::string group) {
       std::stable_sort(group.begin(), group.end(), [&](char a, char b) { return hint.find(a) < hint.find(b); });
       return group;

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+# What tests, benchmarks and examples are built with. Users of fmoe::fmoe get none of it.
+
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(CMAKE_COMPILE_WARNING_AS_ERROR ${fmoe_WARNINGS_AS_ERRORS})
+if(NOT CMAKE_CXX_STANDARD)
+  set(CMAKE_CXX_STANDARD 20)
+endif()
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
+
+# Kernels are tested for each of these; empty: once, for fmoe_ARCH, as the other tests.
+set(fmoe_TEST_LEVELS "v2;v3;v4" CACHE STRING "x86-64 levels that the tests of kernels are built for")
+if(NOT DEFINED fmoe_ARCH)
+  set(fmoe_ARCH "")
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT CMAKE_CROSSCOMPILING)
+    try_run(ran compiled ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/cmake/at_level.cpp RUN_OUTPUT_VARIABLE level)
+    string(STRIP "${level}" level)
+    if(level MATCHES "^v[234]$")
+      set(fmoe_ARCH "x86-64-${level}")
+    endif()
+  endif()
+  message(STATUS "fmoe_ARCH: ${fmoe_ARCH}")
+endif()
+set(fmoe_ARCH "${fmoe_ARCH}" CACHE STRING "-march of tests, benchmarks and examples; the best level this machine runs unless set")
+
+set(warnings -Wall -Wextra -Wconversion)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # False alarms inside g++'s own headers: AVX-512 intrinsics and std::string (12; PR 105593, 105651), std::variant (14).
+  list(APPEND warnings -Wno-uninitialized -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow)
+endif()
+
+# Makes a target one of ours: with fmoe::fmoe and our warnings, for the architecture `arch`.
+function(fmoe_configure target arch)
+  target_link_libraries(${target} PRIVATE fmoe::fmoe)
+  target_compile_options(${target} PRIVATE ${warnings} $<$<BOOL:${arch}>:-march=${arch}>)
+endfunction()
+
+function(fmoe_add_program target arch)
+  add_executable(${target} ${ARGN})
+  fmoe_configure(${target} "${arch}")
+endfunction()

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// Integer fills make every sum exact, so that results are compared by their bits; real fills show that a row's bits depend
+// on the row alone.
+#include <fmoe/cpu/gemm.hpp>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "../support/catch.hpp"
+
+namespace {
+
+using namespace fmoe;
+using arch = cpu::native;
+using sizes = std::initializer_list<extent>;
+
+template <class T>
+struct problem {
+  extent rows, columns, depth;
+  extent lda = depth + 3, ldc = columns + 5;
+  std::vector<T> a, b, c, panels;
+
+  problem(extent m, extent n, extent k) : rows(m), columns(n), depth(k), a(m * lda + 1), b(k * n), c(m * ldc + 10), panels(cpu::packed_size<T, arch>(k, n)) {}
+
+  template <class Value>
+  problem& fill(Value value) {
+    for (auto* v : {&a, &b, &c})
+      for (T& x : *v) x = value();
+    std::vector<extent> k_offsets(depth), n_offsets(columns);
+    for (extent k = 0; k < depth; ++k) k_offsets[k] = k * columns;
+    for (extent n = 0; n < columns; ++n) n_offsets[n] = n;
+    cpu::pack_panels<T, arch>(k_offsets, n_offsets, [&](extent at) { return b[at]; }, panels.data());
+    return *this;
+  }
+  // The rows from `row` on, in chunks of k; one element off every vector's alignment.
+  template <class Done>
+  void run(extent row, extent count, extent chunk, bool accumulate, Done done) {
+    const extent width = cpu::panel_width<T, arch>;
+    extent k = 0;
+    do {
+      const extent ks = std::min(chunk, depth - k);
+      const bool last = k + ks == depth;
+      cpu::gemm<T, arch>({count, columns, ks, a.data() + 1 + row * lda + k, lda, panels.data() + k * width, depth * width,
+                          c.data() + 5 + row * ldc, ldc, accumulate || k > 0, last ? nullptr : panels.data()},
+                         [&](auto... tile) { if (last) done(tile...); });
+      k += ks;
+    } while (k < depth);
+  }
+  T& at(extent m, extent n) { return c[5 + m * ldc + n]; }
+};
+
+std::mt19937 engine(7);
+
+template <class T>
+T small_integer() {
+  return static_cast<T>(static_cast<int>(engine() % 17) - 8);
+}
+template <class T>
+T real() {
+  return std::uniform_real_distribution<T>(-1, 1)(engine);
+}
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+TEMPLATE_TEST_CASE("gemm is exact, runs done once per element and touches nothing else", "[cpu][gemm]", float, double) {
+  const extent width = cpu::panel_width<TestType, arch>;
+  for (const extent rows : sizes{0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 17, 25, 50})
+    for (const extent columns : {extent{0}, extent{1}, width - 1, width, width + 1, 2 * width, 4 * width, 5 * width + 3, 7 * width})
+      for (const extent depth : sizes{0, 1, 2, 9, 64, 70, 300})
+        for (const bool accumulate : {false, true}) {
+          problem<TestType> p(rows, columns, depth);
+          p.fill(small_integer<TestType>);
+          auto expected = p.c;
+          for (extent m = 0; m < rows; ++m)
+            for (extent n = 0; n < columns; ++n) {
+              std::int64_t sum = accumulate ? static_cast<std::int64_t>(p.at(m, n)) : 0;
+              for (extent k = 0; k < depth; ++k) sum += static_cast<std::int64_t>(p.a[1 + m * p.lda + k] * p.b[k * columns + n]);
+              expected[5 + m * p.ldc + n] = static_cast<TestType>(3 * sum);
+            }
+          extent calls_outside = 0;
+          p.run(0, rows, depth == 300 ? 128 : 1000, accumulate, [&](extent row, extent count, extent column, extent wide) {
+            calls_outside += row + count > rows || column + wide > columns || wide > width || wide == 0;
+            for (extent m = row; m < row + count; ++m)
+              for (extent n = column; n < column + wide; ++n) p.at(m, n) *= 3;
+          });
+          INFO("rows " << rows << " columns " << columns << " depth " << depth << " accumulate " << accumulate);
+          REQUIRE(calls_outside == 0);
+          REQUIRE(same_bits(p.c, expected));
+        }
+}
+
+TEMPLATE_TEST_CASE("a row of gemm has the same bits alone, in any company and in chunks of k", "[cpu][gemm]", float, double) {
+  const extent rows = 40;
+  problem<TestType> p(rows, 9 * cpu::panel_width<TestType, arch> + 3, 333);
+  p.fill(real<TestType>);
+  for (const bool accumulate : {false, true}) {
+    const auto start = p.c;
+    p.run(0, rows, p.depth, accumulate, [](auto...) {});
+    const auto expected = p.c;
+    for (const extent company : sizes{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 23, 40})
+      for (const extent chunk : sizes{333, 100, 7}) {
+        p.c = start;
+        for (extent row = 0; row < rows; row += company) p.run(row, std::min(company, rows - row), chunk, accumulate, [](auto...) {});
+        INFO("in company of " << company << " in chunks of " << chunk);
+        REQUIRE(same_bits(p.c, expected));
+      }
+    p.c = start;
+  }
+}
+
+TEST_CASE("gemm passes NaN and infinity of one row to that row only", "[cpu][gemm]") {
+  problem<float> p(9, 50, 20);
+  p.fill(small_integer<float>);
+  p.run(0, 9, 20, false, [](auto...) {});
+  auto expected = p.c;
+  p.a[1 + 4 * p.lda + 3] = NAN;
+  p.run(0, 9, 20, false, [](auto...) {});
+  for (extent n = 0; n < 50; ++n) {
+    REQUIRE(std::isnan(p.at(4, n)));
+    p.at(4, n) = expected[5 + 4 * p.ldc + n];
+  }
+  REQUIRE(same_bits(p.c, expected));
+}
+
+}  // namespace

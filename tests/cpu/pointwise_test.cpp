@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+// Errors are counted in units in the last place of long double references, over random bit patterns and the ranges where
+// each function has its shape.
+#include <fmoe/cpu/pointwise.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "../support/catch.hpp"
+
+namespace {
+
+using namespace fmoe;
+using arch = cpu::native;
+
+std::mt19937_64 engine(3);
+
+constexpr pointwise all[] = {pointwise::relu,         pointwise::gelu, pointwise::gelu_tanh, pointwise::silu,
+                             pointwise::sigmoid,      pointwise::exp,  pointwise::sqrt,      pointwise::negate,
+                             pointwise::squared_relu, pointwise::scale, pointwise::threshold};
+
+long double reference(pointwise f, long double x, long double parameter) {
+  switch (f) {
+    case pointwise::relu: return x > 0 ? x : 0;
+    case pointwise::gelu: return x * std::erfc(-x / std::sqrt(2.0L)) / 2;
+    case pointwise::gelu_tanh: return x / (1 + std::exp(-2 * std::sqrt(2 / std::acos(-1.0L)) * (x + 0.044715L * x * x * x)));
+    case pointwise::silu: return x / (1 + std::exp(-x));
+    case pointwise::sigmoid: return 1 / (1 + std::exp(-x));
+    case pointwise::squared_relu: return x > 0 ? x * x : 0;
+    case pointwise::exp: return std::exp(x);
+    case pointwise::sqrt: return std::sqrt(x);
+    case pointwise::negate: return -x;
+    case pointwise::scale: return x * parameter;
+    case pointwise::threshold: return x >= parameter ? x : 0;
+  }
+  return 0;
+}
+
+// The distance in units of the last place that T has there; subnormals have the least normal number's.
+template <class T>
+double distance(T x, long double to) {
+  using limits = std::numeric_limits<T>;
+  if (std::isnan(to)) return std::isnan(x) ? 0 : INFINITY;
+  if (std::abs(to) >= std::ldexp(1.0L, limits::max_exponent)) return std::isinf(x) && (x > 0) == (to > 0) ? 0 : INFINITY;
+  int exponent = 0;
+  std::frexp(to, &exponent);
+  return static_cast<double>(std::abs(x - to) / std::ldexp(1.0L, std::max(exponent, limits::min_exponent) - limits::digits));
+}
+
+template <class T>
+T any_bits() {
+  const std::uint64_t bits = engine();
+  T x;
+  std::memcpy(&x, &bits, sizeof(T));
+  return x;
+}
+
+template <class T>
+double worst(pointwise f, T low, T high, double slope = 0) {
+  std::vector<T> x(20000);
+  std::uniform_real_distribution<T> uniform(low, high);
+  for (extent i = 0; i < x.size(); ++i) {
+    const T bits = any_bits<T>();
+    x[i] = i % 4 == 0 && bits >= low && bits <= high ? bits : uniform(engine);
+  }
+  x.front() = low;
+  x.back() = high;
+  const T parameter = T(0.75);
+  std::vector<T> y = x;
+  cpu::apply<T, arch>(f, parameter, y.data(), 0, 1, y.size());
+  double most = 0;
+  for (extent i = 0; i < x.size(); ++i)
+    most = std::max(most, distance(y[i], reference(f, x[i], parameter)) / (1 + slope * std::abs(static_cast<double>(x[i]))));
+  return most;
+}
+
+TEMPLATE_TEST_CASE("pointwise functions are accurate to a few units in the last place", "[cpu][pointwise]", float, double) {
+  using T = TestType;
+  const T huge = std::numeric_limits<T>::max(), edge = sizeof(T) == 4 ? T(88.7) : T(709.7), tail = sizeof(T) == 4 ? T(12.5) : T(36);
+  const T under = sizeof(T) == 4 ? T(-106) : T(-748), normal = sizeof(T) == 4 ? T(-83) : T(-700);
+  for (const pointwise f : {pointwise::relu, pointwise::negate, pointwise::threshold})
+    for (const T range : {T(1), huge / 4}) CHECK(worst<T>(f, -range, range) == 0);
+  CHECK(worst<T>(pointwise::scale, -10, 10) <= 0.51);
+  CHECK(worst<T>(pointwise::sqrt, 0, huge) <= 0.51);
+  CHECK(worst<T>(pointwise::squared_relu, -10, 10) <= 0.51);
+  for (const T to : {T(1), edge, T(4 * edge)}) CHECK(worst<T>(pointwise::exp, -to, to) <= 1.5);
+  CHECK(worst<T>(pointwise::exp, under, normal) <= 1.5);
+  for (const T to : {T(1), T(20), T(-normal)}) {
+    CHECK(worst<T>(pointwise::sigmoid, -to, to) <= 3);
+    CHECK(worst<T>(pointwise::silu, -to, to) <= 4);
+  }
+  CHECK(worst<T>(pointwise::sigmoid, 2 * under, normal) <= 1.5);
+  CHECK(worst<T>(pointwise::gelu, -1, 1) <= (sizeof(T) == 4 ? 6 : 9));
+  CHECK(worst<T>(pointwise::gelu, -tail, -1) <= (sizeof(T) == 4 ? 7 : 10));
+  CHECK(worst<T>(pointwise::gelu, 0, huge) <= (sizeof(T) == 4 ? 6 : 9));
+  // The argument's rounding, times the slope of exp there.
+  CHECK(worst<T>(pointwise::gelu_tanh, -1, huge / 4) <= 4);
+  CHECK(worst<T>(pointwise::gelu_tanh, -9, -1, 4) <= 6);
+}
+
+TEMPLATE_TEST_CASE("pointwise functions of NaN, infinity and zero", "[cpu][pointwise]", float, double) {
+  using T = TestType;
+  constexpr T nan = std::numeric_limits<T>::quiet_NaN(), inf = std::numeric_limits<T>::infinity();
+  const auto of = [](pointwise f, T x) {
+    cpu::apply<T, arch>(f, T(2), &x, 0, 1, 1);
+    return x;
+  };
+  for (const pointwise f : all)
+    for (const T sign : {T(1), T(-1)}) REQUIRE(std::isnan(of(f, std::copysign(nan, sign))));
+  for (const pointwise f : {pointwise::gelu, pointwise::gelu_tanh, pointwise::silu}) {
+    CHECK(std::isnan(of(f, -inf)));
+    CHECK(of(f, inf) == inf);
+    CHECK(of(f, T(-1e30)) == 0);
+    CHECK(of(f, T(1e30)) == T(1e30));
+    CHECK(of(f, 0) == 0);
+  }
+  CHECK(of(pointwise::relu, inf) == inf);
+  CHECK(of(pointwise::relu, -inf) == 0);
+  CHECK(!std::signbit(of(pointwise::relu, T(-0.0))));
+  CHECK(of(pointwise::sigmoid, inf) == 1);
+  CHECK(of(pointwise::sigmoid, -inf) == 0);
+  CHECK(of(pointwise::sigmoid, 0) == T(0.5));
+  CHECK(of(pointwise::exp, inf) == inf);
+  CHECK(of(pointwise::exp, -inf) == 0);
+  CHECK(of(pointwise::exp, 0) == 1);
+  CHECK(std::isnan(of(pointwise::sqrt, -1)));
+  CHECK(std::signbit(of(pointwise::negate, 0)));
+  CHECK(!std::signbit(of(pointwise::negate, T(-0.0))));
+  CHECK(of(pointwise::threshold, 2) == 2);
+  CHECK(of(pointwise::threshold, std::nextafter(T(2), T(0))) == 0);
+  CHECK(of(pointwise::threshold, -inf) == 0);
+}
+
+TEMPLATE_TEST_CASE("a number's result does not depend on its place, and nothing beside the tile is touched", "[cpu][pointwise]", float, double) {
+  using T = TestType;
+  const extent rows = 3, ldc = 40;
+  for (const pointwise f : all)
+    for (extent columns = 0; columns < 37; ++columns)
+      for (extent offset = 0; offset < 3; ++offset) {
+        std::vector<T> c(rows * ldc + 5), expected;
+        for (T& x : c) x = std::uniform_real_distribution<T>(-5, 5)(engine);
+        expected = c;
+        for (extent m = 0; m < rows; ++m)
+          for (extent n = 0; n < columns; ++n) cpu::apply<T, arch>(f, T(0.5), &expected[offset + m * ldc + n], 0, 1, 1);
+        cpu::apply<T, arch>(f, T(0.5), c.data() + offset, ldc, rows, columns);
+        INFO(name_of(f) << " " << columns);
+        REQUIRE(std::memcmp(c.data(), expected.data(), c.size() * sizeof(T)) == 0);
+      }
+}
+
+TEMPLATE_TEST_CASE("add and multiply take a tile or repeat a row", "[cpu][pointwise]", float, double) {
+  using T = TestType;
+  const extent rows = 3, ldc = 40;
+  for (const extent ldo : std::initializer_list<extent>{0, 38})
+    for (extent columns = 0; columns < 37; ++columns)
+      for (const bool sum : {false, true}) {
+        std::vector<T> c(rows * ldc + 1), expected, other(1 + (ldo == 0 ? columns : 2 * ldo + columns));
+        for (auto* v : {&c, &other})
+          for (T& x : *v) x = static_cast<T>(engine() % 17) - 8;
+        expected = c;
+        for (extent m = 0; m < rows; ++m)
+          for (extent n = 0; n < columns; ++n) {
+            const T o = other[1 + m * ldo + n];
+            T& e = expected[1 + m * ldc + n];
+            e = sum ? e + o : e * o;
+          }
+        if (sum) cpu::add<T, arch>(c.data() + 1, ldc, rows, columns, other.data() + 1, ldo);
+        else cpu::multiply<T, arch>(c.data() + 1, ldc, rows, columns, other.data() + 1, ldo);
+        REQUIRE(c == expected);
+      }
+}
+
+}  // namespace

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// Every selection is compared with a stable sort of the whole row, whatever the row and its chunks are.
+#include <fmoe/cpu/top_k.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "../support/catch.hpp"
+
+namespace {
+
+using namespace fmoe;
+using arch = cpu::native;
+
+std::mt19937 engine(11);
+
+extent random_up_to(extent n) { return std::uniform_int_distribution<extent>(0, n)(engine); }
+
+template <class T>
+struct generator {
+  const char* name;
+  std::function<T(extent, extent)> value;  // of element i of n
+};
+
+template <class T>
+std::vector<generator<T>> generators() {
+  static std::normal_distribution<T> normal;
+  constexpr T nan = std::numeric_limits<T>::quiet_NaN(), inf = std::numeric_limits<T>::infinity();
+  constexpr T tiny = std::numeric_limits<T>::denorm_min(), huge = std::numeric_limits<T>::max();
+  return {
+      {"normal", [](extent, extent) { return normal(engine); }},
+      {"relu", [](extent, extent) { return std::max(T(0), normal(engine)); }},
+      {"negative", [](extent, extent) { return -std::abs(normal(engine)); }},
+      {"equal", [](extent, extent) { return T(3); }},
+      {"equal, negative", [](extent, extent) { return T(-3); }},
+      {"zero of both signs", [](extent i, extent) { return i % 3 ? T(0.0) : T(-0.0); }},
+      {"mostly zero", [](extent, extent) { return random_up_to(200) ? T(0) : normal(engine); }},
+      {"zero, then negative", [](extent i, extent n) { return i < n / 2 ? T(0) : T(-1) - static_cast<T>(i); }},
+      {"negative, then zero", [](extent i, extent n) { return i < n / 2 ? T(-1) - static_cast<T>(i) : T(0); }},
+      {"ascending", [](extent i, extent) { return static_cast<T>(i); }},
+      {"descending", [](extent i, extent) { return -static_cast<T>(i); }},
+      {"few values", [](extent, extent) { return static_cast<T>(random_up_to(4)) - 2; }},
+      {"-inf", [](extent, extent) { return -inf; }},
+      {"-inf, mostly", [](extent, extent) { return random_up_to(50) ? -inf : normal(engine); }},
+      {"inf", [](extent, extent) { return inf; }},
+      {"NaN", [](extent, extent) { return nan; }},
+      {"NaN of both signs, inf", [](extent, extent) { return random_up_to(1) ? inf : random_up_to(1) ? nan : -nan; }},
+      {"NaN, inf and others", [](extent, extent) { return random_up_to(2) ? normal(engine) : random_up_to(1) ? nan : inf; }},
+      {"some NaN", [](extent, extent) { return random_up_to(30) ? normal(engine) : random_up_to(1) ? nan : -nan; }},
+      {"subnormal", [](extent, extent) { return static_cast<T>(random_up_to(20)) * tiny - 10 * tiny; }},
+      {"the whole range", [](extent, extent) { return random_up_to(1) ? huge : -huge; }},
+      {"late spike", [](extent i, extent n) { return i + 1 == n ? huge : T(1); }},
+      {"neighbours", [](extent i, extent) { return 1 + static_cast<T>(i * 7919 % 64) * std::numeric_limits<T>::epsilon(); }},
+      {"any bits", [](extent, extent) {
+         std::uint64_t bits = engine() | std::uint64_t{engine()} << 32;
+         T x;
+         std::memcpy(&x, &bits, sizeof(T));
+         return x;
+       }},
+  };
+}
+
+template <class T>
+std::vector<std::uint32_t> best(const std::vector<T>& x, extent k) {
+  std::vector<std::uint32_t> order(x.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) {
+    if (std::isnan(x[b])) return false;
+    return std::isnan(x[a]) || x[a] > x[b];
+  });
+  order.resize(k);
+  std::sort(order.begin(), order.end());
+  std::erase_if(order, [&](auto i) { return x[i] == 0; });
+  return order;
+}
+
+template <class T>
+void compare(const std::vector<T>& x, extent k, extent most, bool whole) {
+  const std::vector<std::uint32_t> expected = best(x, k);
+  const extent size = cpu::top_k_state_size<T, arch>(k);
+  std::vector<T> state(size + 9, T(7));
+  T* const at = state.data() + 1;
+  extent base = 0;
+  do {
+    const extent n = whole ? x.size() : std::min(x.size() - base, random_up_to(most));
+    const std::vector<T> chunk(x.begin() + static_cast<std::ptrdiff_t>(base), x.begin() + static_cast<std::ptrdiff_t>(base + n));
+    cpu::top_k_scan<T, arch>(at, k, chunk.data(), n, base, base == 0);
+    base += n;
+  } while (base < x.size());
+  cpu::top_k_finish<T, arch>(at, k);
+  const cpu::selected<T> s = cpu::top_k_result<T, arch>(at, k);
+  REQUIRE(std::vector<std::uint32_t>(s.indices, s.indices + s.count) == expected);
+  for (extent i = 0; i < s.count; ++i) REQUIRE(std::memcmp(&s.values[i], &x[s.indices[i]], sizeof(T)) == 0);
+  REQUIRE(state[0] == 7);
+  for (extent i = 1 + size; i < state.size(); ++i) REQUIRE(state[i] == 7);
+}
+
+TEMPLATE_TEST_CASE("top-k is the stable sort's, for any row in any chunks", "[cpu][top_k]", float, double) {
+  for (const auto& g : generators<TestType>())
+    for (const extent n : std::initializer_list<extent>{1, 2, 63, 64, 65, 200, 1000, 1024, 1025, 5000})
+      for (const extent k : std::initializer_list<extent>{0, 1, 2, 8, 32, 33, 100, 1000, n - 1, n}) {
+        if (k > n) continue;
+        INFO(g.name << ", " << k << " of " << n);
+        std::vector<TestType> x(n);
+        for (extent i = 0; i < n; ++i) x[i] = g.value(i, n);
+        compare(x, k, n, true);
+        compare(x, k, n, false);
+        compare(x, k, 100, false);
+      }
+}
+
+TEST_CASE("top-k has room for any k", "[cpu][top_k]") {
+  std::vector<float> x(300000);
+  std::normal_distribution<float> normal;
+  for (float& v : x) v = normal(engine);
+  compare(x, 100000, 70000, false);
+  compare(x, 300000, 70000, false);
+}
+
+// The number of passes over the buffer is bounded, so the worst row costs a fixed multiple of the best.
+TEST_CASE("top-k of an ascending row takes linear time", "[cpu][top_k]") {
+  std::vector<float> x(1 << 22);
+  for (extent i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+  compare(x, 20000, x.size(), true);
+}
+
+}  // namespace

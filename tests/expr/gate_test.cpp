@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include <fmoe/expr/gate.hpp>
+
+#include "../support/agree.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+TEMPLATE_TEST_CASE("softmax of any rank and width", "[gate]", float, double) {
+  const auto x = random<tensor<TestType, 3>>({5, 3, 37}, 1, 4);
+  CHECK(agrees(softmax(x)));
+  CHECK(agrees(softmax(einsum<"tpn->tnp">(x))));
+  CHECK(agrees(softmax(random<tensor<TestType, 1>>({19}, 2))));
+  CHECK(agrees(einsum<"tpn,no->to">(softmax(x), random<parameter<TestType, 2>>({37, 4}, 3))));
+  CHECK(agrees(softmax(random<parameter<TestType, 2>>({4, 6}, 4))));
+  CHECK(evaluate(softmax(tensor<TestType, 2>({3, 0}))).size() == 0);
+  const auto one = evaluate(softmax(random<tensor<TestType, 2>>({3, 1}, 5, 100)));
+  CHECK(std::all_of(one.data(), one.data() + 3, [](TestType v) { return v == 1; }));
+}
+
+TEST_CASE("softmax subtracts the maximum; a row of -inf, or with NaN or inf, is NaN alone", "[gate]") {
+  const tensor<float, 2> x({5, 3}, std::array{1000.f, 999.f, -1000.f, -infinity, -infinity, -infinity, NAN, 0.f, 1.f, infinity, 0.f, 1.f,
+                                              -infinity, 2.f, 2.f});
+  const auto y = evaluate(softmax(x));
+  CHECK(std::abs(y(0, 0) - 1 / (1 + std::exp(-1.f))) < 1e-6f);
+  CHECK(y(0, 2) == 0);
+  for (extent t = 1; t < 4; ++t)
+    for (extent n = 0; n < 3; ++n) CHECK(std::isnan(y(t, n)));
+  CHECK(y(4, 0) == 0);
+  CHECK(y(4, 1) == 0.5f);
+}
+
+TEMPLATE_TEST_CASE("top_k keeps the k greatest, for every k", "[gate]", float, double) {
+  const auto x = random<tensor<TestType, 2>>({11, 90}, 1);
+  const auto w = random<parameter<TestType, 2>>({90, 7}, 2);
+  for (const extent k : {extent{0}, extent{1}, extent{2}, extent{31}, extent{32}, extent{64}, extent{89}, extent{90}, all}) {
+    INFO("k = " << k);
+    CHECK(equals(top_k(x, k)));
+    CHECK(agrees(einsum<"tn,no->to">(top_k(x, k), w)));
+  }
+  CHECK_THROWS_AS(evaluate(top_k(x, 91)), value_error);
+  CHECK_THROWS_WITH(evaluate(top_k(x, 91)), "[top_k] K is 91 and the scores' last axis has 90");
+  CHECK(evaluate(top_k(tensor<TestType, 2>({3, 0}), 0)).size() == 0);
+}
+
+TEST_CASE("of equal scores the lower index wins; NaN is greatest, then inf", "[gate]") {
+  const tensor<float, 2> x({4, 6}, std::array<float, 24>{1.f,       2.f, 2.f, 2.f, 0.f,  2.f, -1.f, NAN, 3.f,  NAN, infinity, NAN,  //
+                                              -infinity, -1.f, -5.f, -3.f, -1.f, -3.f, 0.f,  0.f, -0.f, 0.f, -1.f,     0.f});
+  for (extent k = 0; k <= 6; ++k) {
+    INFO("k = " << k);
+    CHECK(equals(top_k(x, k)));
+  }
+  const auto two = evaluate(top_k(x, 2));
+  CHECK(two(0, 1) == 2);
+  CHECK(two(0, 2) == 2);
+  CHECK(two(0, 3) == 0);
+  CHECK(std::isnan(two(1, 1)));
+  CHECK(std::isnan(two(1, 3)));
+  CHECK(two(1, 4) == 0);
+  CHECK(std::isinf(evaluate(top_k(x, 6))(2, 0)));
+}
+
+TEST_CASE("rows of -inf can be selected, and a NaN stays in its row", "[gate]") {
+  auto x = random<tensor<float, 2>>({4, 70}, 1);
+  std::fill_n(x.data(), 70, -infinity);
+  x(2, 33) = NAN;
+  CHECK(equals(top_k(x, 3)));
+  const auto w = random<parameter<float, 2>>({70, 5}, 2);
+  const auto y = evaluate(einsum<"tn,no->to">(top_k(x, 3), w));
+  for (extent o = 0; o < 5; ++o) {
+    CHECK(std::isfinite(y(1, o)));
+    CHECK(std::isnan(y(2, o)));
+    CHECK(std::isfinite(y(3, o)));
+  }
+}
+
+TEST_CASE("what is not selected does not meet its weights", "[gate]") {
+  const tensor<float, 2> x({1, 3}, std::array{1.f, 2.f, 0.f});
+  const parameter<float, 2> w({3, 1}, std::array{NAN, 5.f, infinity});
+  CHECK(*evaluate(einsum<"tn,no->to">(top_k(x, 1), w)).data() == 10);
+  const parameter<float, 2> finite({3, 1}, std::array{1.f, 5.f, infinity});
+  CHECK(*evaluate(einsum<"tn,no->to">(top_k(x, 2), finite)).data() == 11);
+}
+
+TEST_CASE("selections are used in every place", "[gate]") {
+  const auto x = random<tensor<float, 2>>({9, 20}, 1), z = random<tensor<float, 2>>({9, 6}, 2);
+  const auto a = top_k(x, 4);
+  const auto w = random<parameter<float, 2>>({6, 20}, 3);
+  CHECK(agrees(a + x));
+  CHECK(agrees(a * x));
+  CHECK(agrees(relu(a)));
+  CHECK(agrees(softmax(a)));
+  CHECK(agrees(einsum<"tn,hn->th">(a, w)));
+  CHECK(agrees(einsum<"tn,th,hn->t">(a, z, w)));
+  CHECK(agrees(einsum<"tn,tn->t">(a, a)));
+  CHECK(agrees(einsum<"tn,hn->th">(a, w) + einsum<"tn,hn->th">(top_k(-x, 3), w)));
+  CHECK(agrees(einsum<"tn,hno->tho">(a, random<parameter<float, 3>>({6, 20, 3}, 4))));
+  CHECK(agrees(einsum<"tpn,no->tpo">(top_k(random<tensor<float, 3>>({3, 4, 20}, 5), 4), random<parameter<float, 2>>({20, 3}, 6))));
+  CHECK(agrees(top_k(a, 2)));
+}
+
+TEST_CASE("selections of parameters are constants", "[gate]") {
+  const auto p = random<parameter<float, 2>>({6, 9}, 1);
+  const auto x = random<tensor<float, 2>>({4, 20}, 2);
+  CHECK(equals(top_k(p, 2)));
+  CHECK(agrees(einsum<"ti,oi->to">(random<tensor<float, 2>>({4, 9}, 3), top_k(p, 2))));
+  CHECK(agrees(einsum<"tn,no->to">(top_k(x, 3), top_k(random<parameter<float, 2>>({20, 9}, 4), 2))));
+  CHECK(agrees(einsum<"n,no->o">(top_k(random<parameter<float, 1>>({20}, 5), 3), random<parameter<float, 2>>({20, 9}, 4))));
+}
+
+TEST_CASE("threshold keeps what reaches the bound", "[gate]") {
+  const tensor<float, 1> x({5}, std::array{0.5f, 0.49f, -1.f, infinity, NAN});
+  const auto y = evaluate(threshold(x, 0.5));
+  CHECK(y(0) == 0.5f);
+  CHECK(y(1) == 0);
+  CHECK(y(2) == 0);
+  CHECK(y(3) == infinity);
+  CHECK(std::isnan(y(4)));
+}
+
+}  // namespace

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+#include <fmoe/expr/pointwise.hpp>
+
+#include "../support/agree.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+TEMPLATE_TEST_CASE("every function of one number", "[pointwise]", float, double) {
+  auto x = random<tensor<TestType, 2>>({6, 21}, 1);
+  const TestType special[] = {0, -0.f, 1, -1, 30, -30, TestType(1e-20)};
+  std::ranges::copy(special, x.data());
+  using enum pointwise;
+  for (const pointwise f : {relu, gelu, gelu_tanh, silu, sigmoid, squared_relu, exp, sqrt, negate, scale, threshold}) {
+    INFO(name_of(f));
+    CHECK(agrees(apply(f, x, 0.5)));
+  }
+}
+
+TEST_CASE("the named functions are those", "[pointwise]") {
+  const auto x = random<tensor<float, 1>>({40}, 1);
+  const auto same = [](const auto& e, pointwise f, double parameter = 0) {
+    graph g;
+    const node_id id = e.lower(g);
+    const auto& m = std::get<map_node>(g[id].op);
+    return m.fn == f && m.parameter == parameter;
+  };
+  CHECK(same(relu(x), pointwise::relu));
+  CHECK(same(gelu(x), pointwise::gelu));
+  CHECK(same(gelu_tanh(x), pointwise::gelu_tanh));
+  CHECK(same(silu(x), pointwise::silu));
+  CHECK(same(sigmoid(x), pointwise::sigmoid));
+  CHECK(same(squared_relu(x), pointwise::squared_relu));
+  CHECK(same(exp(x), pointwise::exp));
+  CHECK(same(fmoe::sqrt(x), pointwise::sqrt));
+  CHECK(same(-x, pointwise::negate));
+  CHECK(same(3 * x, pointwise::scale, 3));
+}
+
+TEST_CASE("relu, squared relu and threshold keep NaN", "[pointwise]") {
+  const tensor<float, 1> x({3}, std::array{NAN, -1.f, 2.f});
+  CHECK(equals(relu(x)));
+  CHECK(equals(squared_relu(x)));
+  CHECK(std::isnan(*evaluate(relu(x)).data()));
+  CHECK(std::isnan(*evaluate(gelu(x)).data()));
+}
+
+TEMPLATE_TEST_CASE("sums, differences and Hadamard products align at the last axes", "[pointwise]", float, double) {
+  const auto a = random<tensor<TestType, 3>>({4, 3, 5}, 1), b = random<tensor<TestType, 3>>({4, 3, 5}, 2);
+  const auto row = random<parameter<TestType, 1>>({5}, 3);
+  const auto matrix = random<parameter<TestType, 2>>({3, 5}, 4);
+  const auto one = random<parameter<TestType, 0>>({}, 5);
+  const auto check = [&](const auto& l, const auto& r) {
+    CHECK(agrees(l + r));
+    CHECK(agrees(l - r));
+    CHECK(agrees(l * r));
+  };
+  check(a, b);
+  check(a, a);
+  check(a, row);
+  check(matrix, a);
+  check(one, a);
+  check(row, matrix);
+  CHECK_THROWS_AS(evaluate(a + random<parameter<TestType, 1>>({3}, 6)), shape_error);
+  CHECK_THROWS_AS(evaluate(a + random<parameter<TestType, 1>>({1}, 6)), shape_error);
+}
+
+TEST_CASE("passes follow products, permuted ones too", "[pointwise]") {
+  const auto x = random<tensor<float, 2>>({7, 5}, 1);
+  const auto w = random<parameter<float, 3>>({5, 3, 4}, 2), v = random<parameter<float, 3>>({4, 5, 3}, 3);
+  const auto bias = random<parameter<float, 1>>({4}, 4);
+  const auto y = einsum<"ti,iab->tab">(x, w);
+  const auto z = einsum<"ti,bia->tab">(x, v);
+  CHECK(agrees(relu(y + bias) * z));
+  CHECK(agrees(y * z + 2 * y - z));
+  CHECK(agrees(y + bias + einsum<"tab->tba">(einsum<"ti,iab->tba">(x, random<parameter<float, 3>>({5, 3, 4}, 5)))));
+  CHECK(agrees(y * y));
+  CHECK(agrees(relu(relu(-x) + x) * x));
+  CHECK(agrees(einsum<"tab->tb">(y * z) + bias));
+}
+
+TEST_CASE("sums over tokens and constants are computed whole", "[pointwise]") {
+  const auto x = random<tensor<float, 2>>({30, 5}, 1);
+  const auto w = random<parameter<float, 2>>({5, 5}, 2);
+  const auto total = einsum<"ti->i">(relu(x));
+  CHECK(agrees(total));
+  CHECK(agrees(x - total));
+  CHECK(agrees(einsum<"ti,io->to">(x - total, w) + total));
+  CHECK(agrees(einsum<"ti,si->ts">(x, x)));
+  CHECK(agrees(w + einsum<"ab->ba">(w)));
+  CHECK(agrees(einsum<"ti,to->io">(x, x) + w));
+  CHECK(agrees(relu(w) * w));
+}
+
+TEST_CASE("an optional bias is left out where the layer has none", "[pointwise]") {
+  const auto x = random<tensor<float, 2>>({3, 5}, 1);
+  const auto bias = random<parameter<float, 1>>({5}, 2);
+  CHECK(reference(add_bias(x, bias)) == reference(x + bias));
+  CHECK(reference(add_bias(x, parameter<float, 1>())) == reference(relu(x) - relu(-x)));
+  CHECK(reference(choose(true, x, 2 * x)) == reference(1 * x));
+  CHECK(reference(choose(false, x, 2 * x)) == reference(2 * x));
+}
+
+}  // namespace

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: MIT
+// Random expressions, built directly as graphs, against the oracle: default and tiny limits, the naive plan, float and
+// double; and the bits of a row in any company. FMOE_SEED=n runs one seed alone.
+#include <cstdlib>
+#include <sstream>
+
+#include "support/plans.hpp"
+#include "support/run.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+// An expression of up to six operations. Two kinds: of small integers with operations that keep them exact, so that ties
+// abound and every result is compared for equality; and of real numbers.
+class random_expression {
+ public:
+  // `magnitudes`: the same with absolute values and no differences, whose result tells what errors are relative to.
+  explicit random_expression(unsigned seed, bool magnitudes = false) : magnitudes_(magnitudes), bits_(seed) {
+    exact_ = chance(50);
+    has_tokens_ = chance(85);
+    tokens_ = has_tokens_ ? pick({1, 2, 5, 13, 30, 30, 100}) : 1;
+    if (chance(3)) tokens_ = 0;
+    const extent operations = 1 + number(7);
+    for (extent i = 0; i < operations; ++i) operation();
+    if (pool_.empty()) pool_.push_back(leaf({}));
+    root_ = copy(pool_.back().id);
+  }
+
+  graph g;  // only what the result needs
+  node_id root() const { return root_; }
+  bool exact() const { return exact_; }
+  extent tokens() const { return g.rank(root()) == 0 ? 1 : g.shape(root())[0]; }
+
+  std::string text() const {
+    std::ostringstream s;
+    for (extent i = 0; i < g.size(); ++i) {
+      s << (i == 0 ? "" : "; ") << i << " = ";
+      std::visit([&](const auto& n) { describe(s, n); }, g[static_cast<node_id>(i)].op);
+    }
+    return s.str();
+  }
+
+ private:
+  struct axis {
+    extent length;
+    bool token;
+  };
+  struct entry {
+    node_id id;
+    std::vector<axis> axes;
+    double bound;       // of the absolute values, where they are exact
+    bool plain = true;  // as stored: float and double agree on its order
+  };
+
+  node_id copy(node_id id) {
+    if (copies_.contains(id)) return copies_[id];
+    const auto all = [&](const std::vector<node_id>& from) {
+      std::vector<node_id> to;
+      for (const node_id a : from) to.push_back(copy(a));
+      return to;
+    };
+    const auto& op = made_[id].op;
+    node_id r{};
+    if (const auto* l = std::get_if<leaf_node>(&op)) r = g.leaf(*l);
+    if (const auto* e = std::get_if<einsum_node>(&op)) r = g.einsum(e->subscripts, all(e->args));
+    if (const auto* m = std::get_if<map_node>(&op)) r = g.map(m->fn, m->parameter, copy(m->arg));
+    if (const auto* a = std::get_if<add_node>(&op)) {
+      const node_id left = copy(a->left);
+      r = g.add(left, copy(a->right));
+    }
+    if (const auto* n = std::get_if<gate_node>(&op)) r = g.gate_of(n->fn, n->keep, copy(n->arg));
+    if (const auto* c = std::get_if<concat_node>(&op)) r = g.concat(all(c->args), c->axis);
+    return copies_[id] = r;
+  }
+
+  static void describe(std::ostream& s, const leaf_node& l) {
+    s << (l.parameter ? "parameter" : "tensor") << '<' << name_of(l.type) << ">[";
+    for (extent k = 0; k < l.shape.size(); ++k) s << (k == 0 ? "" : " ") << l.shape[k];
+    s << ']';
+  }
+  static void describe(std::ostream& s, const einsum_node& e) {
+    s << e.subscripts;
+    for (const node_id a : e.args) s << ' ' << static_cast<int>(a);
+  }
+  static void describe(std::ostream& s, const map_node& m) { s << name_of(m.fn) << ' ' << static_cast<int>(m.arg); }
+  static void describe(std::ostream& s, const add_node& a) { s << static_cast<int>(a.left) << " + " << static_cast<int>(a.right); }
+  static void describe(std::ostream& s, const gate_node& n) {
+    s << (n.fn == gate::softmax ? "softmax " : "top_k " + std::to_string(n.keep) + " of ") << static_cast<int>(n.arg);
+  }
+  static void describe(std::ostream& s, const concat_node& c) {
+    s << "concat<" << c.axis << '>';
+    for (const node_id a : c.args) s << ' ' << static_cast<int>(a);
+  }
+
+  extent number(extent below) { return bits_() % below; }
+  bool chance(unsigned percent) { return bits_() % 100 < percent; }
+  extent pick(std::initializer_list<extent> from) { return from.begin()[number(from.size())]; }
+  extent length() {
+    if (chance(2)) return 0;
+    return pick({1, 1, 2, 3, 4, 5, 6, 8, 17, 33, 70, 150});
+  }
+
+  entry leaf(const std::vector<axis>& axes) {
+    const bool token = std::ranges::any_of(axes, &axis::token);
+    leaf_node l;
+    for (const axis& a : axes) l.shape.push_back(a.length);
+    l.parameter = !token && chance(70);
+    l.type = chance(70) ? dtype::float32 : chance(50) ? dtype::bfloat16 : dtype::float16;
+    const extent n = element_count(l.shape);
+    l.data = std::make_shared<storage>(n * size_of(l.type));
+    std::normal_distribution<float> normal(0, 0.5f);
+    with_type(l.type, [&](auto* type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      for (extent i = 0; i < n; ++i)
+        static_cast<T*>(l.data->data())[i] = convert<T>(exact_ ? static_cast<float>(number(5)) - 2 : sign(normal(bits_)));
+    });
+    leaves_.push_back({made_.leaf(std::move(l)), axes, 2});
+    return leaves_.back();
+  }
+
+  float sign(float x) const { return magnitudes_ ? std::abs(x) : x; }
+
+  // The value of the operation before, if there is one, and often an older one.
+  entry any() {
+    if (pool_.empty()) {
+      std::vector<axis> axes;
+      if (has_tokens_) axes.push_back({tokens_, true});
+      for (extent k = 1 + number(2); k > 0; --k) axes.push_back({length(), false});
+      pool_.push_back(leaf(axes));
+    }
+    return chance(75) ? pool_.back() : pool_[number(pool_.size())];
+  }
+
+  void put(node_id id, std::vector<axis> axes, double bound) { pool_.push_back({id, std::move(axes), bound, false}); }
+
+  void operation() {
+    switch (number(16)) {
+      case 0: return map();
+      case 1: return map();
+      case 2: return add();
+      case 3: return gate_of();
+      case 4: return concat();
+      case 5: return multiply();
+      case 6: return mixture();
+      case 7: return mixture();
+      case 8: return einsum();
+      case 9: return einsum();
+      case 10: return einsum();
+      default: return product();
+    }
+  }
+
+  void map() {
+    const entry e = any();
+    using enum pointwise;
+    double bound = e.bound;
+    node_id id = e.id;
+    if (exact_) {
+      const auto f = std::array{relu, negate, squared_relu, scale, threshold}[number(5)];
+      if (f == squared_relu) bound *= bound;
+      if (f == scale) bound *= 2;
+      if (bound > limit) return;
+      id = made_.map(f, f == scale ? -2 : f == threshold ? 1 : 0, id);
+    } else {
+      const auto f = std::array{relu, gelu, gelu_tanh, silu, sigmoid, squared_relu, negate, scale, exp, sqrt}[number(10)];
+      if (f == exp || f == sqrt) id = made_.map(sigmoid, 0, id);
+      const bool positive = magnitudes_ && f == negate;
+      id = made_.map(positive ? scale : f, positive ? 1 : f == scale ? 0.75 : 0, id);
+    }
+    put(id, e.axes, bound);
+  }
+
+  // Something whose axes are the last ones of e's.
+  entry trailing(const entry& e) {
+    const extent from = chance(50) ? number(e.axes.size() + 1) : 0;
+    const std::vector<axis> axes(e.axes.begin() + static_cast<std::ptrdiff_t>(from), e.axes.end());
+    for (const entry& other : chance(50) ? pool_ : leaves_)
+      if (chance(50) && std::ranges::equal(other.axes, axes, {}, key, key)) return other;
+    return leaf(axes);
+  }
+  static std::pair<extent, bool> key(const axis& a) { return {a.length, a.token}; }
+
+  void add() {
+    const entry e = any(), other = trailing(e);
+    if (e.bound + other.bound <= limit) put(chance(50) ? made_.add(e.id, other.id) : made_.add(other.id, e.id), e.axes, e.bound + other.bound);
+  }
+
+  void multiply() {
+    const entry e = any(), other = trailing(e);
+    if (e.bound * other.bound <= limit) put(made_.multiply(e.id, other.id), e.axes, e.bound * other.bound);
+  }
+
+  void gate_of() {
+    const entry e = any();
+    if (e.axes.empty()) return;
+    const extent n = e.axes.back().length;
+    if (!exact_ && (chance(50) || !e.plain)) return put(made_.gate_of(gate::softmax, 0, e.id), e.axes, e.bound);
+    put(made_.gate_of(gate::top_k, chance(20) ? n : chance(10) ? 0 : number(std::min<extent>(n, 9) + 1), e.id), e.axes, e.bound);
+  }
+
+  void concat() {
+    const entry e = any();
+    if (e.axes.empty()) return;
+    const extent at = number(e.axes.size());
+    if (e.axes[at].token) return;
+    std::vector<node_id> parts{e.id};
+    std::vector<axis> axes = e.axes, other = e.axes;
+    for (extent k = number(3); k > 0; --k) {
+      other[at].length = chance(50) ? e.axes[at].length : length();
+      axes[at].length += other[at].length;
+      parts.push_back(chance(20) && other[at].length == e.axes[at].length ? e.id : leaf(other).id);
+    }
+    if (volume(axes) <= elements) put(made_.concat(std::move(parts), at), std::move(axes), std::max(e.bound, 2.0));
+  }
+
+  // e's labels: 't' for the token, then from `first` on.
+  static std::string name(const entry& e, char first) {
+    std::string labels;
+    for (const axis& a : e.axes) labels += a.token ? 't' : first++;
+    return labels;
+  }
+
+  // What layers are made of: most axes of e contracted with a weight, which brings new, often wide, ones.
+  void product() {
+    const entry e = any();
+    const std::string labels = name(e, 'a');
+    std::string weight, result;
+    std::vector<axis> axes, of_weight;
+    double bound = 2 * e.bound, work = volume(e.axes);
+    for (extent k = 0; k < labels.size(); ++k) {
+      if (labels[k] != 't' && chance(85)) {
+        weight += labels[k], of_weight.push_back(e.axes[k]);
+        bound *= static_cast<double>(std::max<extent>(1, e.axes[k].length));
+      } else {
+        result += labels[k], axes.push_back(e.axes[k]);
+      }
+    }
+    for (char c = 'x'; c == 'x' || (c == 'y' && chance(25)); ++c) {
+      const axis made{chance(50) ? length() : pick({33, 70, 150, 200}), false};
+      const extent at = number(weight.size() + 1);
+      weight.insert(weight.begin() + static_cast<std::ptrdiff_t>(at), c);
+      of_weight.insert(of_weight.begin() + static_cast<std::ptrdiff_t>(at), made);
+      result += c, axes.push_back(made);
+      work *= static_cast<double>(std::max<extent>(1, made.length));
+    }
+    if (work > 25000 || volume(axes) > elements || axes.size() > 5 || (exact_ && bound > limit)) return;
+    const entry w = leaf(of_weight);
+    node_id id = made_.einsum(labels + ',' + weight + "->" + result, {e.id, w.id});
+    if (chance(20) && 2 * bound <= limit) {
+      const entry skip = leaf(of_weight);
+      id = made_.add(id, made_.einsum(labels + ',' + weight + "->" + result, {e.id, skip.id}));
+      bound *= 2;
+    }
+    put(id, axes, bound);
+    if (chance(50)) add();
+    if (chance(50)) map();
+    if (chance(exact_ ? 40 : 15)) gate_of();
+  }
+
+  // Two branches decoded together, as "tn,no,th,ho->to".
+  void mixture() {
+    const entry a = any(), b = any();
+    if (!has_tokens_ || a.axes.size() < 2 || b.axes.size() < 2 || !a.axes[0].token || !b.axes[0].token) return;
+    const std::string left = name(a, 'a'), right = name(b, 'k');
+    const axis made{length(), false};
+    std::vector<axis> c(a.axes.begin() + 1, a.axes.end()), d(b.axes.begin() + 1, b.axes.end());
+    const double inner = volume(c) * volume(d), bound = 4 * a.bound * b.bound * inner;
+    if (inner * static_cast<double>(std::max<extent>(1, tokens_) * std::max<extent>(1, made.length)) > 60000 || (exact_ && bound > limit)) return;
+    c.push_back(made), d.push_back(made);
+    const entry u = leaf(c), v = leaf(d);
+    put(made_.einsum(left + ',' + left.substr(1) + "z," + right + ',' + right.substr(1) + "z->tz", {a.id, u.id, b.id, v.id}),
+        {{tokens_, true}, made}, bound);
+  }
+
+  void einsum() {
+    std::vector<entry> in{any()};
+    std::string labels, subscripts;
+    std::vector<axis> lengths;  // of the labels
+    if (has_tokens_) labels = "t", lengths = {{tokens_, true}};
+    const auto label = [&](const axis& a) {
+      if (a.token) return 't';
+      if (chance(40))
+        for (extent k = 0; k < labels.size(); ++k)
+          if (!lengths[k].token && lengths[k].length == a.length && chance(60)) return labels[k];
+      labels += static_cast<char>('a' + labels.size() + (labels.size() + 'a' >= 't'));
+      lengths.push_back(a);
+      return labels.back();
+    };
+    const auto append = [&](const entry& e) {
+      for (const axis& a : e.axes) subscripts += label(a);
+    };
+    append(in[0]);
+    const extent operands = chance(10) ? 1 : 2 + number(chance(30) ? 5 : 3);
+    while (in.size() < operands) {
+      const auto& old = chance(50) ? pool_ : leaves_;
+      if (!old.empty() && chance(20)) {
+        in.push_back(old[number(old.size())]);
+        subscripts += ',';
+        append(in.back());
+        continue;
+      }
+      std::vector<axis> axes;
+      if (has_tokens_ && chance(20)) axes.push_back({tokens_, true});
+      std::string own;
+      for (extent k = chance(10) ? 0 : 1 + number(3); k > 0; --k) {
+        const extent some = labels.empty() ? 0 : number(labels.size());
+        if (!labels.empty() && chance(70) && !lengths[some].token) axes.push_back(lengths[some]), own += labels[some];
+        else axes.push_back({chance(70) ? pick({1, 2, 3, 4, 5}) : length(), false}), own += label(axes.back());
+      }
+      subscripts += ',';
+      if (!axes.empty() && axes[0].token) subscripts += 't';
+      subscripts += own;
+      in.push_back(leaf(axes));
+    }
+    std::string result;
+    std::vector<axis> axes;
+    double work = 1, bound = 1;
+    for (extent k = 0; k < labels.size(); ++k) {
+      const bool used = has(subscripts, labels[k]);
+      if (used) work *= static_cast<double>(std::max<extent>(1, lengths[k].length));
+      if (used && axes.size() < 5 && chance(lengths[k].token ? 95 : 45)) result += labels[k], axes.push_back(lengths[k]);
+      else if (used) bound *= static_cast<double>(std::max<extent>(1, lengths[k].length));
+    }
+    for (const entry& e : in) bound *= e.bound;
+    if (work > 25000 || volume(axes) > elements || (exact_ && bound > limit)) return;
+    for (extent k = 1; k < axes.size(); ++k)
+      if (chance(30)) {
+        const extent j = chance(90) && axes[0].token ? 1 + number(k) : number(k + 1);
+        std::swap(axes[k], axes[j]);
+        std::swap(result[k], result[j]);
+      }
+    std::vector<node_id> ids;
+    for (const entry& e : in) ids.push_back(e.id);
+    put(made_.einsum(subscripts + "->" + result, std::move(ids)), std::move(axes), bound);
+  }
+
+  static double volume(const std::vector<axis>& axes) {
+    double v = 1;
+    for (const axis& a : axes) v *= static_cast<double>(std::max<extent>(1, a.length));
+    return v;
+  }
+
+  static constexpr double limit = 1 << 23, elements = 30000;
+
+  bool magnitudes_;
+  std::mt19937 bits_;
+  bool exact_ = false, has_tokens_ = false;
+  extent tokens_ = 1;
+  graph made_;
+  node_id root_{};
+  std::map<node_id, node_id> copies_;
+  std::vector<entry> pool_, leaves_;  // results of operations, and the rest
+};
+
+plan_options tiny() {
+  plan_options o;
+  o.whole = 1 << 10;
+  o.chunk_width = 64;
+  o.max_tile = 24;
+  return o;
+}
+
+template <class T>
+double error(const std::vector<T>& y, const std::vector<double>& expected, double scale) {
+  double largest = 0;
+  for (extent i = 0; i < expected.size(); ++i) largest = std::max(largest, std::abs(expected[i]));
+  return relative_error(y.data(), expected) * (largest == 0 || scale == 0 ? 1 : largest / std::max(largest, scale));
+}
+
+template <class T>
+void check(const random_expression& e, const std::vector<double>& expected, double scale, double tolerance) {
+  plan_options naive;
+  naive.naive = true;
+  const extent tokens = e.tokens();
+  const runner<T> normal(e.g, e.root(), tokens, {}), cut(e.g, e.root(), tokens, tiny()), original(e.g, e.root(), tokens, naive);
+  const std::vector<T> y = normal.all(tokens);
+  REQUIRE(y.size() == expected.size());
+  CHECK(error(y, expected, scale) <= tolerance);
+  CHECK(error(original.all(tokens), expected, scale) <= tolerance);
+  CHECK(same_bits(cut.all(tokens), y));
+  for (const runner<T>* r : {&normal, &cut, &original}) CHECK(placement_is_sound(r->steps()));
+  if (!normal.steps().tokens || tokens == 0) return;
+  const extent width = y.size() / tokens;
+  for (const runner<T>* r : {&normal, &cut})
+    for (const extent split : {extent{1}, extent{5}, extent{17}})
+      CHECK(same_bits(r->rows(0, tokens, std::min(split, r->steps().tile)), y));
+  const extent row = tokens / 2;
+  CHECK(same_bits(cut.rows(row, 1, 1), std::vector<T>(y.begin() + static_cast<std::ptrdiff_t>(row * width),
+                                                      y.begin() + static_cast<std::ptrdiff_t>((row + 1) * width))));
+}
+
+// How many of the plans had what.
+struct census {
+  std::map<std::string, int> plans;
+
+  void add(const plan& p) {
+    std::map<std::string, int> here;
+    for (const auto* steps : {&p.prologue, &p.steps}) count(*steps, steps == &p.prologue ? "once " : "", here);
+    if (!p.tokens) here["no tokens"] = 1;
+    for (const auto& [what, n] : here) ++plans[what];
+  }
+
+ private:
+  static void count(const std::vector<step>& steps, const std::string& lead, std::map<std::string, int>& here) {
+    constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "pointwise", "softmax", "top_k", "expand", "loop"};
+    for (const step& s : steps) {
+      here[lead + kinds[s.index()]] = 1;
+      if (const auto* g = std::get_if<gemm_step>(&s)) {
+        if (g->accumulate) here["accumulate"] = 1;
+        if (g->rows.size() > 1) here["many rows"] = 1;
+        if (!g->epilogues.empty()) here["gemm epilogue"] = 1;
+      }
+      if (const auto* g = std::get_if<gather_step>(&s); g != nullptr && !g->epilogues.empty()) here["gather epilogue"] = 1;
+      if (const auto* l = std::get_if<loop_step>(&s)) {
+        count(l->body, "loop ", here);
+        if (l->length > l->chunk) here["chunks"] = 1;
+      }
+    }
+  }
+};
+
+void check(unsigned seed, census& seen) {
+  const random_expression e(seed);
+  INFO("FMOE_SEED=" << seed << "  " << e.text() << "  result " << static_cast<int>(e.root()));
+  const auto expected = oracle(e.g)[e.root()];
+  double scale = 0;
+  if (!e.exact()) {
+    const random_expression positive(seed, true);
+    const oracle magnitudes(positive.g);
+    for (const double x : magnitudes[positive.root()]) scale = std::max(scale, std::abs(x));
+  }
+  check<float>(e, expected, scale, e.exact() ? 0 : 2e-5);
+  check<double>(e, expected, scale, e.exact() ? 0 : 1e-13);
+  seen.add(make_plan(e.g, e.root(), e.tokens(), cpu::machine<float, cpu::native>(tiny())));
+}
+
+TEST_CASE("random expressions agree with the oracle, and their rows keep their bits") {
+  census seen;
+  if (const char* only = std::getenv("FMOE_SEED")) return check(static_cast<unsigned>(std::atoi(only)), seen);
+  for (unsigned seed = 1; seed <= 500; ++seed) check(seed, seen);
+  for (const char* what : {"accumulate", "batched", "chunks", "expand", "gather", "gather epilogue", "gemm", "gemm epilogue", "loop gemm",
+                           "loop pointwise", "loop top_k", "many rows", "no tokens", "once batched", "once expand", "once pointwise",
+                           "once reduce", "once top_k", "pointwise", "reduce", "softmax", "top_k"}) {
+    INFO(what);
+    CHECK(seen.plans[what] >= 2);
+  }
+}
+
+}  // namespace

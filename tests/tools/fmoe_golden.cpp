@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// fmoe_golden DIR: runs every case of golden data in a directory and below in float and in double and compares it with
+// what the authors' code computes. Prints one line a case, what is wrong with it below, and the sum at the end.
+#include <cstdio>
+#include <map>
+
+#include "golden/mxd.hpp"
+
+namespace {
+
+using fmoe::golden::extension;
+using fmoe::golden::golden_case;
+using fmoe::golden::not_understood;
+using fmoe::golden::report;
+
+constexpr std::pair<std::string_view, void (*)(golden_case&, report&)> families[] = {{"mxd", fmoe::golden::judge_mxd}};
+
+report judge(const std::filesystem::path& stem) {
+  report r;
+  try {
+    golden_case c(stem);
+    const std::string family = c.required("family");
+    const auto* known = std::ranges::find(families, family, [](const auto& f) { return f.first; });
+    if (known == std::end(families)) throw not_understood("family " + family);
+    known->second(c, r);
+    for (const std::string& tensor : c.unread()) r.fault("not understood: tensor " + tensor);
+  } catch (const not_understood& e) {
+    r.fault(std::string("not understood: ") + e.what());
+  } catch (const std::exception& e) {
+    r.fault(e.what());
+  }
+  return r;
+}
+
+// "name.part.safetensors": the names by part.
+std::map<std::string, std::vector<std::string>> files_by_part(const std::filesystem::path& directory) {
+  std::map<std::string, std::vector<std::string>> parts;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+    const std::string file = entry.path().lexically_relative(directory);
+    if (!file.ends_with(extension)) continue;
+    const std::string stem = file.substr(0, file.size() - extension.size());
+    const auto dot = stem.rfind('.');
+    parts[dot == stem.npos ? "" : stem.substr(dot + 1)].push_back(stem.substr(0, dot));
+  }
+  for (auto& [part, names] : parts) std::ranges::sort(names);
+  return parts;
+}
+
+int run(const std::filesystem::path& directory) {
+  auto parts = files_by_part(directory);
+  int passed = 0, failed = 0;
+  for (const std::string& name : parts["io"]) {
+    const report r = judge(directory / name);
+    ++(r.passed() ? passed : failed);
+    std::printf("%-42s %s   %s\n", name.c_str(), r.text().c_str(), r.passed() ? "pass" : "FAIL");
+    for (const std::string& fault : r.faults()) std::printf("    %s\n", fault.c_str());
+  }
+  for (const auto& [part, names] : parts)
+    for (const std::string& name : names) {
+      const bool is_used = part == "io" || part == "weights" || part == "grad" ||
+                           (part == "experts" && std::ranges::binary_search(parts["io"], name));
+      if (is_used) continue;
+      ++failed;
+      std::printf("%-42s not understood: nothing reads this file   FAIL\n", (name + '.' + part).c_str());
+    }
+  std::printf("%d passed, %d failed", passed, failed);
+  if (!parts["grad"].empty()) std::printf(", %zu skipped", parts["grad"].size());
+  std::printf("\n");
+  return failed == 0 && passed != 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2 || !std::filesystem::is_directory(argv[1])) {
+    std::fprintf(stderr,
+                 "usage: fmoe_golden DIR, a directory of <case>.io.safetensors and <case>.weights.safetensors\n");
+    return 2;
+  }
+  return run(argv[1]);
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// A golden case: the files <name>.io, <name>.weights (or the one that the metadata names) and <name>.experts.
+#pragma once
+
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+
+#include <fmoe/io/safetensors.hpp>
+
+namespace fmoe::golden {
+
+inline constexpr std::string_view extension = ".safetensors";
+
+// What the case says that this program cannot judge.
+struct not_understood : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class golden_case {
+ public:
+  // `stem` is the case's path without ".io.safetensors".
+  explicit golden_case(const std::string& stem)
+      : io_(io::safetensors::read(path_of(stem, "io"))),
+        metadata_(io_.metadata()),
+        weights_(path_of(stem, "weights")) {
+    if (const auto named = text("weights_file")) weights_.replace_filename(*named);
+    for (const std::string& tensor : io_.names()) unread_.insert(tensor);
+    if (const auto file = path_of(stem, "experts"); std::filesystem::exists(file))
+      experts_ = io::safetensors::read(file);
+    if (experts_)
+      for (const std::string& tensor : experts_->names()) unread_.insert(tensor);
+  }
+
+  const io::strings_by_name& metadata() const { return metadata_; }
+  const std::filesystem::path& file() const { return io_.file(); }
+  const std::filesystem::path& weights() const { return weights_; }
+
+  std::optional<std::string> text(const std::string& key) const {
+    const auto at = metadata_.find(key);
+    return at == metadata_.end() ? std::nullopt : std::optional(at->second);
+  }
+  std::string required(const std::string& key) const {
+    if (const auto value = text(key)) return *value;
+    throw not_understood("the metadata has no " + key);
+  }
+  template <class Number>
+  Number number(const std::string& key) const {
+    const std::string value = required(key);
+    Number n{};
+    const auto [end, fault] = std::from_chars(value.data(), value.data() + value.size(), n);
+    if (fault != std::errc() || end != value.data() + value.size())
+      throw not_understood("the metadata has " + key + " = " + value);
+    return n;
+  }
+
+  bool has(std::string_view tensor) const { return find(tensor) != nullptr; }
+
+  // [..., columns] as rows; leading axes count rows.
+  template <class T>
+  fmoe::tensor<T, 2> rows(const std::string& tensor) {
+    const io::array a = read(tensor);
+    extent count = 1;
+    for (extent i = 0; i + 1 < a.shape().size(); ++i) count *= a.shape()[i];
+    const extent columns = a.shape().empty() ? 1 : a.shape().back();
+    return io::array(a.type(), {count, columns}, a.bytes()).template get<T, 2>(io::narrow);
+  }
+  std::vector<std::int64_t> integers(const std::string& tensor) { return read(tensor).integers<std::int64_t>(); }
+
+  void ignore(std::string_view tensor) { unread_.erase(std::string(tensor)); }
+  // What nobody has asked for yet.
+  const std::set<std::string>& unread() const { return unread_; }
+
+ private:
+  static std::filesystem::path path_of(const std::string& stem, std::string_view part) {
+    return stem + '.' + std::string(part) + std::string(extension);
+  }
+
+  const io::array* find(std::string_view tensor) const {
+    const io::array* found = io_.find(tensor);
+    return found == nullptr && experts_ ? experts_->find(tensor) : found;
+  }
+  io::array read(const std::string& tensor) {
+    ignore(tensor);
+    if (const io::array* found = find(tensor)) return *found;
+    throw not_understood("there is no " + tensor);
+  }
+
+  io::safetensors io_;
+  io::strings_by_name metadata_;
+  std::filesystem::path weights_;
+  std::optional<io::safetensors> experts_;
+  std::set<std::string> unread_;
+};
+
+}  // namespace fmoe::golden
