@@ -241,7 +241,6 @@ TEST_CASE("a call that is refused writes nothing", "[evaluate]") {
 
   // Output and input may not overlap, not by one element.
   CHECK_THROWS_AS(forward(strided<const float, 2>{y.data(), {30, inputs}, {inputs, 1}}, y), value_error);
-  CHECK_THROWS_AS(forward(strided<const float, 2>{y.data() + 30 * outputs - 1, {1, inputs}, {inputs, 1}}, out(1, outputs)), shape_error);
   std::vector<float> both(inputs + outputs);
   const strided<const float, 2> in{both.data(), {1, inputs}, {inputs, 1}};
   CHECK_THROWS_AS(forward(in, strided<float, 2>{both.data() + inputs - 1, {1, outputs}, {outputs, 1}}), value_error);

@@ -1,79 +1,109 @@
 // SPDX-License-Identifier: MIT
-// The text and the Graphviz form of a plan.
 #include <fmoe/explain.hpp>
 #include <fmoe/mxd.hpp>
 
-#include <sstream>
-
 #include "support/catch.hpp"
-
-using namespace fmoe;
 
 namespace {
 
-mxd<float> gpt2() {
-  mxd<float> m;
-  m.encoder = parameter<float, 2>({768, 3072});
-  m.encoder_bias = parameter<float, 1>({3072});
-  m.gate = parameter<float, 2>({768, 21490});
-  m.gate_bias = parameter<float, 1>({21490});
-  m.scales = parameter<float, 2>({21490, 768});
-  m.decoder = parameter<float, 2>({3072, 768});
-  m.bias = parameter<float, 1>({768});
-  return m;
+using namespace fmoe;
+
+template <std::size_t Rank>
+tensor<float, Rank> blank(const std::array<extent, Rank>& shape) {
+  return {shape, std::make_shared<storage>(extent{0})};  // explain reads no element
+}
+using two = std::array<extent, 2>;
+using one = std::array<extent, 1>;
+
+auto mxd_of_gpt2(extent tokens) {
+  mxd<> l;
+  l.encoder = blank(two{768, 3072});
+  l.encoder_bias = blank(one{3072});
+  l.gate = blank(two{768, 21490});
+  l.gate_bias = blank(one{21490});
+  l.scales = blank(two{21490, 768});
+  l.decoder = blank(two{3072, 768});
+  l.bias = blank(one{768});
+  return l(blank(two{tokens, 768}));
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
+extent count(const std::string& text, std::string_view what) {
+  extent n = 0;
+  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) ++n;
+  return n;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-}  // namespace
-
-TEST_CASE("MxD at GPT-2's size, line by line") {
-  const auto lines = lines_of(explain(gpt2()(argument<0, 2>{128})).text);
-  REQUIRE(lines.size() == 8);
-  CHECK(contains(lines[0], "tile of 96 tokens, arena "));
-  CHECK(contains(lines[0], "21247488 multiply-adds a token, 37752562 parameters"));
-  CHECK(contains(lines[0], "for 128 tokens"));
-  CHECK(contains(lines[1], "loop n: 21490 in chunks of 768"));
-  CHECK(contains(lines[2], "gemm      ti,in->tn"));
-  CHECK(contains(lines[2], "| + s"));
-  CHECK(contains(lines[2], "| relu"));
-  CHECK(contains(lines[3], "top_k     tn->tn              32 of 21490"));
-  CHECK(contains(lines[4], "loop h: 3072 in chunks of 768"));
-  CHECK(contains(lines[5], "| gelu"));
-  CHECK(contains(lines[6], "gemm      th,ho->to"));
-  CHECK(contains(lines[7], "gather    tn,no->to           32 rows of 768 | * s"));
-}
-
-TEST_CASE("what runs once is marked") {
-  const tensor<float, 2> x({4, 8});
-  const parameter<float, 2> w({8, 3});
-  const auto text = explain(einsum<"ti,io->to">(x, exp(w))).text;
-  CHECK(contains(text, "once: pointwise"));
-  CHECK(contains(text, "| exp"));
-}
-
-TEST_CASE("the Graphviz form names every step once and every edge's ends") {
-  const auto e = explain(gpt2()(argument<0, 2>{128}));
-  const auto lines = lines_of(e.dot);
-  CHECK(lines.front() == "digraph plan {");
-  CHECK(lines.back() == "}");
-  for (const char* step : {"gemm ti,in->tn", "top_k tn->tn", "gemm ti,ih->th", "gemm th,ho->to", "gather tn,no->to"})
-    CHECK(contains(e.dot, std::string("label=\"") + step));
-  for (const auto& line : lines) {
-    const auto arrow = line.find(" -> ");
-    if (arrow == std::string::npos) continue;
-    const std::string from = line.substr(2, arrow - 2), to = line.substr(arrow + 4, line.size() - arrow - 5);
-    CHECK(contains(e.dot, "  " + from + " ["));
-    CHECK(contains(e.dot, "  " + to + " ["));
+TEST_CASE("the text names tile, arena, costs and every step", "[explain]") {
+  const auto e = explain(mxd_of_gpt2(128));
+  INFO(e.text);
+  CHECK(e.text.starts_with("tile of 96 tokens, arena "));
+  CHECK(e.text.find("21247488 multiply-adds a token, 37752562 parameters, ") != std::string::npos);
+  CHECK(e.text.find("for 128 tokens\n") != std::string::npos);
+  extent at = 0;  // in this order
+  for (const char* line : {"loop n: 21490 in chunks of 768\n", "gemm      ti,in->tn", "k 768 n 21490", " | relu", "top_k     tn->tn", "32 of 21490",
+                           "loop h: 3072 in chunks of 768\n", "gemm      ti,ih->th", " | gelu", "gemm      th,ho->to", "a chunk of k at a time",
+                           "gather    tn,no->to", "32 rows of 768", " | * s", " | + s"}) {
+    INFO(line);
+    const auto here = e.text.find(line, at);
+    REQUIRE(here != std::string::npos);
+    at = here;
   }
+  CHECK(count(e.text, "\n") == 8);
   std::ostringstream out;
   out << e;
   CHECK(out.str() == e.text);
 }
+
+TEST_CASE("the graph is Graphviz: a box a step, an ellipse a storage, every edge between two that are there", "[explain]") {
+  const auto e = explain(mxd_of_gpt2(128));
+  INFO(e.dot);
+  CHECK(e.dot.starts_with("digraph plan {\n"));
+  CHECK(e.dot.ends_with("}\n"));
+  CHECK(count(e.dot, "{") == 1);
+  CHECK(count(e.dot, "}") == 1);
+  CHECK(count(e.dot, "[") == 1 + count(e.dot, "label=") + count(e.dot, "ellipse"));  // the sizes of the storages stand in brackets
+  CHECK(count(e.dot, "\"") % 2 == 0);
+  CHECK(count(e.dot, "shape=box") == 5);
+  for (const char* step : {"label=\"gemm ti,in->tn | + | relu\"", "label=\"top_k tn->tn\"", "label=\"gemm ti,ih->th | + | gelu\"", "label=\"gemm th,ho->to\"",
+                           "label=\"gather tn,no->to | * | +\""})
+    CHECK(count(e.dot, step) == 1);
+  CHECK(count(e.dot, "input s") == 1);
+  CHECK(count(e.dot, "output s") == 1);
+  CHECK(count(e.dot, "parameter s") == 7);
+  std::istringstream lines(e.dot);
+  for (std::string line; std::getline(lines, line);) {
+    const auto arrow = line.find(" -> ");
+    if (arrow == std::string::npos) continue;
+    const std::string from = line.substr(2, arrow - 2), to = line.substr(arrow + 4, line.size() - arrow - 5);
+    INFO(line);
+    CHECK(count(e.dot, "  " + from + " [shape=") == 1);
+    CHECK(count(e.dot, "  " + to + " [shape=") == 1);
+  }
+}
+
+TEST_CASE("every kind of step has its line", "[explain]") {
+  const auto x = blank(two{8, 12});
+  const auto outer = softmax(einsum<"ti,tj->tij">(x, relu(x)));
+  const auto e = explain(concat<1>(einsum<"tij->ti">(outer), top_k(x, 3), einsum<"ti,io->to">(x, parameter<float, 2>(blank(two{12, 6})))));
+  INFO(e.text);
+  for (const char* kind : {"pointwise ", "batched ", "softmax ", "reduce ", "permute ", "top_k ", "expand ", "gemm "}) {
+    INFO(kind);
+    CHECK(count(e.text, kind) >= 1);
+    CHECK(count(e.dot, std::string("label=\"") + kind) == count(e.text, kind));
+  }
+}
+
+TEST_CASE("constants come first, whatever runs once", "[explain]") {
+  const auto x = blank(two{8, 12});
+  const parameter<float, 2> w(blank(two{6, 12}));
+  plan_options naive;
+  naive.naive = true;
+  const auto text = explain(einsum<"tn,rn,or->to">(x, w, parameter<float, 2>(blank(two{5, 6}))), naive).text;
+  INFO(text);
+  CHECK(text.find("once: batched   rn,or->no") != std::string::npos);
+  const auto whole = explain(einsum<"ti,tj->ij">(x, x)).text;
+  INFO(whole);
+  CHECK(whole.find("for 1 tokens") != std::string::npos);
+}
+
+}  // namespace

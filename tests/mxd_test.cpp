@@ -1,216 +1,301 @@
 // SPDX-License-Identifier: MIT
-// MxD and the sparse MLPs against SPEC's definitions in plain loops of double, and MxD expert by expert.
+// MxD and the sparse MLPs against double loops written from their equations.
 #include <fmoe/mxd.hpp>
 
-#include "support/catch.hpp"
-#include "support/oracle.hpp"
-
-using namespace fmoe;
-using fmoe::test::random;
+#include "support/agree.hpp"
 
 namespace {
 
-constexpr extent T = 6, I = 13, H = 19, N = 37, O = 11;
-using matrix = parameter<float, 2>;
-using vector = parameter<float, 1>;
+using namespace fmoe;
+using namespace fmoe::test;
+
+using matrix = std::vector<std::vector<double>>;
+
+template <class T>
+matrix matrix_of(const tensor<T, 2>& t) {
+  matrix m(t.shape()[0], std::vector<double>(t.shape()[1]));
+  for (extent i = 0; i < m.size(); ++i)
+    for (extent j = 0; j < m[i].size(); ++j) m[i][j] = convert<double>(t(i, j));
+  return m;
+}
 
 double act(pointwise f, double x) {
   switch (f) {
-    case pointwise::relu: return x < 0 ? 0 : x;
-    case pointwise::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-    case pointwise::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case pointwise::relu: return x > 0 ? x : 0;
+    case pointwise::gelu: return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
+    case pointwise::gelu_tanh: return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case pointwise::silu: return x / (1 + std::exp(-x));
     default: return 1 / (1 + std::exp(-x));
   }
 }
 
-// x W + b for one row; an empty bias is none.
-std::vector<double> linear(const std::vector<double>& x, const tensor<float, 2>& w, const tensor<float, 1>& b) {
-  std::vector<double> y(w.shape()[1]);
-  for (extent j = 0; j < y.size(); ++j) {
-    y[j] = b.empty() ? 0.0 : static_cast<double>(b(j));
-    for (extent i = 0; i < x.size(); ++i) y[j] += x[i] * static_cast<double>(w(i, j));
-  }
+// x w + b.
+template <class T>
+matrix linear(const matrix& x, const parameter<T, 2>& w, const parameter<T, 1>& b) {
+  matrix y(x.size(), std::vector<double>(w.shape()[1]));
+  for (extent t = 0; t < x.size(); ++t)
+    for (extent o = 0; o < y[t].size(); ++o) {
+      double sum = b.empty() ? 0 : convert<double>(b(o));
+      for (extent i = 0; i < x[t].size(); ++i) sum += x[t][i] * convert<double>(w(i, o));
+      y[t][o] = sum;
+    }
   return y;
 }
 
-// The k largest of each row, the lower index first among equals; the rest is zero.
-void keep(std::vector<double>& x, extent k) {
-  if (k == all) return;
-  std::vector<extent> order(x.size());
-  std::iota(order.begin(), order.end(), extent{0});
-  std::ranges::stable_sort(order, [&](extent a, extent b) { return x[a] > x[b]; });
-  for (extent i = k; i < x.size(); ++i) x[order[i]] = 0;
+// Zeros all but the k greatest of each row: one after the other, the first of the greatest each time.
+void keep_greatest(matrix& a, extent k) {
+  for (auto& row : a) {
+    std::vector<double> kept(row.size(), 0);
+    std::vector<bool> taken(row.size());
+    for (extent n = 0; n < std::min<extent>(k, row.size()); ++n) {
+      extent best = row.size();
+      for (extent i = 0; i < row.size(); ++i)
+        if (!taken[i] && (best == row.size() || row[i] > row[best])) best = i;
+      taken[best] = true;
+      kept[best] = row[best];
+    }
+    row = kept;
+  }
 }
 
-std::vector<double> row(const tensor<float, 2>& x, extent t) {
-  return {x.data() + t * x.shape()[1], x.data() + (t + 1) * x.shape()[1]};
-}
-
-std::vector<double> coefficients(const mxd<float>& m, const std::vector<double>& x) {
-  auto a = linear(x, m.gate, m.gate_bias);
-  for (double& v : a) v = std::max(v, 0.0);
-  keep(a, m.active);
+template <class T>
+matrix coefficients(const mxd<T>& l, const matrix& x) {
+  matrix a = linear(x, l.gate, l.gate_bias);
+  for (auto& row : a)
+    for (double& v : row) v = v > 0 ? v : 0;
+  keep_greatest(a, l.active);
   return a;
 }
 
-std::vector<double> hidden(const mxd<float>& m, const std::vector<double>& x) {
-  auto z = linear(x, m.encoder, m.encoder_bias);
-  for (double& v : z) v = act(m.activation, v);
-  if (!m.linear.empty()) {
-    const auto v = linear(x, m.linear, m.linear_bias);
-    for (extent h = 0; h < z.size(); ++h) z[h] *= v[h];
-  }
+template <class T>
+matrix hidden(const mxd<T>& l, const matrix& x) {
+  matrix z = linear(x, l.encoder, l.encoder_bias);
+  const matrix g = l.linear.empty() ? z : linear(x, l.linear, l.linear_bias);
+  for (extent t = 0; t < z.size(); ++t)
+    for (extent h = 0; h < z[t].size(); ++h) z[t][h] = act(l.activation, z[t][h]) * (l.linear.empty() ? 1 : g[t][h]);
   return z;
 }
 
-// y = sum over n of a_n z^T W_n + b, each W_n[h, o] = C[n, o] D[h, o] by itself.
-std::vector<double> expert_by_expert(const mxd<float>& m, const tensor<float, 2>& x) {
-  std::vector<double> y;
-  for (extent t = 0; t < x.shape()[0]; ++t) {
-    const auto in = row(x, t), a = coefficients(m, in), z = hidden(m, in);
-    const auto skipped = m.skip.empty() ? std::vector<double>(m.decoder.shape()[1]) : linear(in, m.skip, {});
-    for (extent o = 0; o < m.decoder.shape()[1]; ++o) {
-      double sum = skipped[o] + (m.bias.empty() ? 0.0 : static_cast<double>(m.bias(o)));
-      for (extent n = 0; n < a.size(); ++n)
-        for (extent h = 0; h < z.size(); ++h)
-          sum += a[n] * z[h] * static_cast<double>(m.scales(n, o)) * static_cast<double>(m.decoder(h, o));
-      y.push_back(sum);
-    }
-  }
+// y = (a C) * (z D) + b.
+template <class T>
+matrix output(const mxd<T>& l, const matrix& x) {
+  const matrix left = linear(coefficients(l, x), l.scales, {}), right = linear(hidden(l, x), l.decoder, {});
+  matrix y = l.skip.empty() ? matrix(x.size(), std::vector<double>(l.decoder.shape()[1])) : linear(x, l.skip, {});
+  for (extent t = 0; t < y.size(); ++t)
+    for (extent o = 0; o < y[t].size(); ++o) y[t][o] += left[t][o] * right[t][o] + (l.bias.empty() ? 0 : convert<double>(l.bias(o)));
   return y;
 }
 
-mxd<float> make(bool biases = true, bool glu = false) {
-  mxd<float> m;
-  m.encoder = random<matrix>({I, H}, 1, 0.5f);
-  m.gate = random<matrix>({I, N}, 2);
-  m.scales = random<matrix>({N, O}, 3);
-  m.decoder = random<matrix>({H, O}, 4, 0.3f);
-  if (glu) m.linear = random<matrix>({I, H}, 5, 0.5f);
-  if (biases) {
-    m.encoder_bias = random<vector>({H}, 6);
-    m.gate_bias = random<vector>({N}, 7);
-    m.bias = random<vector>({O}, 8);
-    if (glu) m.linear_bias = random<vector>({H}, 9);
-  }
-  m.active = 4;
-  return m;
+template <class T>
+matrix hidden(const sparse_mlp<T>& l, const matrix& x) {
+  matrix centred = x;
+  for (auto& row : centred)
+    for (extent i = 0; i < row.size(); ++i) row[i] -= l.input_bias.empty() ? 0 : convert<double>(l.input_bias(i));
+  matrix z = linear(centred, l.encoder, l.encoder_bias);
+  for (auto& row : z)
+    for (double& v : row) v = act(l.activation, v);
+  keep_greatest(z, l.active);
+  return z;
 }
 
-const auto x = random<tensor<float, 2>>({T, I}, 10);
+template <class T>
+matrix output(const sparse_mlp<T>& l, const matrix& x) {
+  matrix y = linear(hidden(l, x), l.decoder, l.bias);
+  const matrix skip = l.skip.empty() ? matrix() : linear(x, l.skip, {});
+  for (extent t = 0; t < y.size(); ++t)
+    for (extent o = 0; o < y[t].size(); ++o)
+      y[t][o] += (l.input_bias.empty() ? 0 : convert<double>(l.input_bias(o))) + (skip.empty() ? 0 : skip[t][o]);
+  return y;
+}
 
-void check(const mxd<float>& m) {
-  const auto y = evaluate(m(x));
-  CHECK(test::relative_error(y.data(), expert_by_expert(m, x)) < 1e-6);
+template <class T>
+double deviation(const tensor<T, 2>& y, const matrix& expected) {
+  std::vector<double> flat;
+  for (const auto& row : expected) flat.insert(flat.end(), row.begin(), row.end());
+  REQUIRE(flat.size() == y.size());
+  return relative_error(y.data(), flat);
+}
+template <class T>
+constexpr double tolerance = sizeof(T) == 4 ? 2e-6 : 1e-14;
+
+struct sizes {
+  extent i = 19, h = 45, n = 70, o = 23;
+};
+
+template <class T>
+mxd<T> random_mxd(unsigned seed, sizes s, extent active, bool biases = true) {
+  mxd<T> l;
+  l.encoder = random<parameter<T, 2>>({s.i, s.h}, seed, 0.3f);
+  l.gate = random<parameter<T, 2>>({s.i, s.n}, seed + 1, 0.3f);
+  l.scales = random<parameter<T, 2>>({s.n, s.o}, seed + 2);
+  l.decoder = random<parameter<T, 2>>({s.h, s.o}, seed + 3, 0.2f);
+  l.active = active;
+  if (!biases) return l;
+  l.encoder_bias = random<parameter<T, 1>>({s.h}, seed + 4, 0.5f);
+  l.gate_bias = random<parameter<T, 1>>({s.n}, seed + 5, 0.5f);
+  l.bias = random<parameter<T, 1>>({s.o}, seed + 6);
+  return l;
+}
+
+template <class T>
+void make_glu(mxd<T>& l, unsigned seed, bool biased) {
+  l.linear = random<parameter<T, 2>>({l.encoder.shape()[0], l.encoder.shape()[1]}, seed, 0.3f);
+  if (biased) l.linear_bias = random<parameter<T, 1>>({l.encoder.shape()[1]}, seed + 1);
+}
+
+TEMPLATE_TEST_CASE("MxD is its equation, for every activation and form", "[mxd]", float, double) {
+  using T = TestType;
+  const auto x = random<tensor<T, 2>>({14, 19}, 1);
+  for (const pointwise f : {pointwise::gelu, pointwise::gelu_tanh, pointwise::silu, pointwise::relu, pointwise::sigmoid})
+    for (const bool biases : {true, false})
+      for (const int glu : {0, 1, 2}) {
+        auto layer = random_mxd<T>(10, {}, 5, biases);
+        layer.activation = f;
+        if (glu > 0) make_glu(layer, 20, glu == 2);
+        INFO(name_of(f) << (biases ? " with" : " without") << " biases, glu " << glu);
+        const auto rows = matrix_of(x);
+        CHECK(deviation(evaluate(layer(x)), output(layer, rows)) <= tolerance<T>);
+        CHECK(deviation(evaluate(layer.hidden(x)), hidden(layer, rows)) <= tolerance<T>);
+        CHECK(deviation(evaluate(layer.coefficients(x)), coefficients(layer, rows)) <= tolerance<T>);
+      }
+}
+
+TEMPLATE_TEST_CASE("K of 0, 1, N and all; odd sizes; a skip", "[mxd]", float, double) {
+  using T = TestType;
+  for (const sizes s : {sizes{}, sizes{1, 1, 1, 1}, sizes{3, 130, 257, 2}, sizes{64, 64, 64, 64}}) {
+    const auto x = random<tensor<T, 2>>({9, s.i}, 1);
+    for (const extent k : {extent{0}, extent{1}, s.n / 2, s.n, all}) {
+      auto layer = random_mxd<T>(10, s, k);
+      INFO("h " << s.h << " n " << s.n << " k " << k);
+      CHECK(deviation(evaluate(layer(x)), output(layer, matrix_of(x))) <= tolerance<T>);
+      layer.skip = random<parameter<T, 2>>({s.i, s.o}, 20);
+      CHECK(deviation(evaluate(layer(x)), output(layer, matrix_of(x))) <= tolerance<T>);
+    }
+    auto layer = random_mxd<T>(10, s, s.n + 1);
+    CHECK_THROWS_AS(evaluate(layer(x)), value_error);
+    layer.active = 0;
+    const auto y = evaluate(layer(x));
+    for (extent t = 0; t < 9; ++t)
+      for (extent o = 0; o < s.o; ++o) CHECK(y(t, o) == layer.bias(o));
+  }
+}
+
+TEMPLATE_TEST_CASE("expert by expert: sum of a_n z W_n with W_n = D diag(c_n)", "[mxd]", float, double) {
+  using T = TestType;
+  const auto layer = random_mxd<T>(10, {5, 7, 12, 6}, 4);
+  const auto x = random<tensor<T, 2>>({8, 5}, 1);
+  const matrix a = coefficients(layer, matrix_of(x)), z = hidden(layer, matrix_of(x));
+  matrix y(8, std::vector<double>(6));
+  for (extent t = 0; t < 8; ++t)
+    for (extent o = 0; o < 6; ++o) {
+      y[t][o] = layer.bias(o);
+      for (extent n = 0; n < 12; ++n)
+        for (extent h = 0; h < 7; ++h) {
+          const double weight = static_cast<double>(layer.scales(n, o)) * static_cast<double>(layer.decoder(h, o));  // W[n, h, o]
+          y[t][o] += a[t][n] * z[t][h] * weight;
+        }
+    }
+  CHECK(deviation(evaluate(layer(x)), y) <= tolerance<T>);
+  plan_options naive;
+  naive.naive = true;
+  CHECK(deviation(evaluate(layer(x), naive), y) <= tolerance<T>);
+}
+
+TEST_CASE("of equal coefficients the lower experts win, whatever the plan", "[mxd]") {
+  auto layer = random_mxd<float>(10, {4, 9, 300, 5}, 20);
+  for (extent i = 0; i < 4; ++i)
+    for (extent n = 0; n < 300; ++n) layer.gate(i, n) = static_cast<float>(n % 3);  // a third each of three values
+  std::fill_n(layer.gate_bias.data(), 300, 0.f);
+  const auto x = random<tensor<float, 2>>({30, 4}, 1);
+  plan_options tiny;
+  tiny.whole = 1 << 10;
+  tiny.chunk_width = 64;
+  tiny.max_tile = 24;
+  const auto a = evaluate(layer.coefficients(x)), b = evaluate(layer.coefficients(x), tiny);
+  CHECK(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  CHECK(deviation(a, coefficients(layer, matrix_of(x))) <= 2e-6);
+  for (extent t = 0; t < 30; ++t)
+    for (extent n = 0; n < 300; ++n) CHECK((a(t, n) != 0) == (a(t, 2) > 0 && n % 3 == 2 && n < 60));
+  const auto y = evaluate(layer(x)), z = evaluate(layer(x), tiny);
+  CHECK(std::memcmp(y.data(), z.data(), y.size() * sizeof(float)) == 0);
+  CHECK(deviation(y, output(layer, matrix_of(x))) <= 2e-6);
+}
+
+TEST_CASE("weights of 16 bits are computed with in float", "[mxd]") {
+  const auto wide = random_mxd<float>(10, {}, 5);
+  mxd<bf16> narrow;
+  narrow.active = 5;
+  const auto rounded = [](const auto& p, auto& to) {
+    to = std::remove_reference_t<decltype(to)>(p.shape());
+    for (extent i = 0; i < p.size(); ++i) to.data()[i] = bf16(p.data()[i]);
+  };
+  rounded(wide.encoder, narrow.encoder);
+  rounded(wide.encoder_bias, narrow.encoder_bias);
+  rounded(wide.gate, narrow.gate);
+  rounded(wide.gate_bias, narrow.gate_bias);
+  rounded(wide.scales, narrow.scales);
+  rounded(wide.decoder, narrow.decoder);
+  rounded(wide.bias, narrow.bias);
+  const auto x = random<tensor<float, 2>>({14, 19}, 1);
+  CHECK(deviation(evaluate(narrow(x)), output(narrow, matrix_of(x))) <= 2e-6);
+}
+
+template <class T>
+sparse_mlp<T> random_sparse(unsigned seed, extent i, extent h, extent o, extent active, pointwise f) {
+  sparse_mlp<T> l;
+  l.encoder = random<parameter<T, 2>>({i, h}, seed, 0.3f);
+  l.decoder = random<parameter<T, 2>>({h, o}, seed + 1);
+  l.active = active;
+  l.activation = f;
+  return l;
+}
+
+TEMPLATE_TEST_CASE("transcoders, skip transcoders and autoencoders", "[mxd]", float, double) {
+  using T = TestType;
+  const auto x = random<tensor<T, 2>>({11, 17}, 1);
+  const auto rows = matrix_of(x);
+  for (const pointwise f : {pointwise::relu, pointwise::gelu, pointwise::gelu_tanh, pointwise::silu})
+    for (const extent k : {extent{0}, extent{1}, extent{6}, extent{90}, all}) {
+      INFO(name_of(f) << " k " << k);
+      auto layer = random_sparse<T>(10, 17, 90, 17, k, f);
+      CHECK(deviation(evaluate(layer(x)), output(layer, rows)) <= tolerance<T>);
+      layer.encoder_bias = random<parameter<T, 1>>({90}, 20);
+      layer.bias = random<parameter<T, 1>>({17}, 21);
+      CHECK(deviation(evaluate(layer(x)), output(layer, rows)) <= tolerance<T>);
+      CHECK(deviation(evaluate(layer.hidden(x)), hidden(layer, rows)) <= tolerance<T>);
+      layer.skip = random<parameter<T, 2>>({17, 17}, 22);
+      CHECK(deviation(evaluate(layer(x)), output(layer, rows)) <= tolerance<T>);
+      layer.skip = {};
+      layer.bias = {};
+      layer.input_bias = random<parameter<T, 1>>({17}, 23);
+      CHECK(deviation(evaluate(layer(x)), output(layer, rows)) <= tolerance<T>);
+    }
+  const auto wide = random_sparse<T>(10, 17, 90, 33, 8, pointwise::relu);
+  CHECK(deviation(evaluate(wide(x)), output(wide, rows)) <= tolerance<T>);
+  CHECK_THROWS_AS(evaluate(random_sparse<T>(10, 17, 90, 17, 91, pointwise::relu)(x)), value_error);
+}
+
+TEST_CASE("with GELU a sparse MLP keeps negative values when there are too few others", "[mxd]") {
+  const auto layer = random_sparse<float>(10, 6, 20, 4, 18, pointwise::gelu);
+  const auto x = random<tensor<float, 2>>({9, 6}, 1);
+  const auto z = evaluate(layer.hidden(x));
+  CHECK(std::any_of(z.data(), z.data() + z.size(), [](float v) { return v < 0; }));
+  CHECK(deviation(evaluate(layer(x)), output(layer, matrix_of(x))) <= 2e-6);
+}
+
+TEST_CASE("compiled layers of the family", "[mxd]") {
+  const auto x = random<tensor<float, 2>>({40, 19}, 1);
+  auto layer = random_mxd<float>(10, {}, 5);
+  make_glu(layer, 20, true);
+  layer.skip = random<parameter<float, 2>>({19, 23}, 30);
+  tensor<float, 2> y({40, 23});
+  compile(layer, 40)(x, y);
+  CHECK(deviation(y, output(layer, matrix_of(x))) <= 2e-6);
+  auto coder = random_sparse<float>(10, 19, 60, 19, 7, pointwise::relu);
+  coder.input_bias = random<parameter<float, 1>>({19}, 23);
+  tensor<float, 2> z({40, 19});
+  compile(coder, 40)(x, z);
+  CHECK(deviation(z, output(coder, matrix_of(x))) <= 2e-6);
 }
 
 }  // namespace
-
-TEST_CASE("MxD is the sum over its experts") {
-  const bool biases = GENERATE(true, false), glu = GENERATE(true, false);
-  mxd<float> m = make(biases, glu);
-  SECTION("for every activation") {
-    m.activation = GENERATE(pointwise::gelu, pointwise::gelu_tanh, pointwise::silu, pointwise::relu, pointwise::sigmoid);
-    check(m);
-  }
-  SECTION("for any K") {
-    m.active = GENERATE(extent{1}, extent{2}, extent{32}, N - 1, N, all);
-    check(m);
-  }
-  SECTION("with a skip connection") {
-    m.skip = random<matrix>({I, O}, 11);
-    check(m);
-  }
-}
-
-TEST_CASE("K = 0 gives the bias, K > N throws before anything runs") {
-  mxd<float> m = make();
-  m.active = 0;
-  const auto y = evaluate(m(x));
-  for (extent t = 0; t < T; ++t)
-    for (extent o = 0; o < O; ++o) CHECK(y(t, o) == m.bias(o));
-  m.active = N + 1;
-  CHECK_THROWS_AS(evaluate(m(x)), value_error);
-  CHECK_THROWS_AS(compile(m, 4), value_error);
-}
-
-TEST_CASE("of equal scores the expert of lower index is kept") {
-  mxd<float> m = make(false);
-  for (extent i = 0; i < I; ++i)
-    for (extent n = 0; n < N; ++n) m.gate(i, n) = m.gate(i, 0);
-  m.active = 5;
-  const auto a = evaluate(m.coefficients(x));
-  for (extent t = 0; t < T; ++t)
-    for (extent n = 0; n < N; ++n) CHECK((a(t, n) > 0) == (n < 5 && a(t, 0) > 0));
-  check(m);
-}
-
-TEST_CASE("hidden units and coefficients are expressions of their own") {
-  const mxd<float> m = make(true, true);
-  const auto z = evaluate(m.hidden(x)), a = evaluate(m.coefficients(x));
-  std::vector<double> z64, a64;
-  for (extent t = 0; t < T; ++t) {
-    for (const double v : hidden(m, row(x, t))) z64.push_back(v);
-    for (const double v : coefficients(m, row(x, t))) a64.push_back(v);
-  }
-  CHECK(test::relative_error(z.data(), z64) < 1e-6);
-  CHECK(test::relative_error(a.data(), a64) < 1e-6);
-}
-
-TEST_CASE("the naive plan materialises the experts and agrees") {
-  const mxd<float> m = make(true, true);
-  plan_options naive;
-  naive.naive = true;
-  CHECK(test::relative_error(evaluate(m(x), naive).data(), expert_by_expert(m, x)) < 1e-6);
-}
-
-TEST_CASE("a layer in double") {
-  const mxd<float> f = make();
-  mxd<double> m;
-  const auto widen = [](const auto& from, auto& to) {
-    to = std::remove_cvref_t<decltype(to)>(from.shape());
-    for (extent i = 0; i < from.size(); ++i) to.data()[i] = static_cast<double>(from.data()[i]);
-  };
-  widen(f.encoder, m.encoder);
-  widen(f.encoder_bias, m.encoder_bias);
-  widen(f.gate, m.gate);
-  widen(f.gate_bias, m.gate_bias);
-  widen(f.scales, m.scales);
-  widen(f.decoder, m.decoder);
-  widen(f.bias, m.bias);
-  m.active = f.active;
-  tensor<double, 2> y({T, O});
-  compile(m, T)(x, y);
-  CHECK(test::relative_error(y.data(), expert_by_expert(f, x)) < 1e-13);
-}
-
-TEST_CASE("sparse MLPs: transcoder, skip transcoder, autoencoder") {
-  sparse_mlp<float> m;
-  const extent out = GENERATE(O, I);
-  m.encoder = random<matrix>({I, H}, 1);
-  m.encoder_bias = random<vector>({H}, 2);
-  m.decoder = random<matrix>({H, out}, 3);
-  m.active = GENERATE(extent{0}, extent{1}, extent{4}, H, all);
-  m.activation = GENERATE(pointwise::relu, pointwise::gelu);  // a negative GELU can be kept, and counts
-  SECTION("transcoder") { m.bias = random<vector>({out}, 4); }
-  SECTION("without any bias") { m.encoder_bias = {}; }
-  SECTION("skip transcoder") { m.skip = random<matrix>({I, out}, 5); }
-  if (out == I) {
-    SECTION("autoencoder") { m.input_bias = random<vector>({I}, 6); }
-  }
-  std::vector<double> expected;
-  for (extent t = 0; t < T; ++t) {
-    auto in = row(x, t);
-    const auto raw = in;
-    for (extent i = 0; i < I && !m.input_bias.empty(); ++i) in[i] -= static_cast<double>(m.input_bias(i));
-    auto z = linear(in, m.encoder, m.encoder_bias);
-    for (double& v : z) v = act(m.activation, v);
-    keep(z, m.active);
-    auto y = linear(z, m.decoder, m.bias);
-    const auto skipped = m.skip.empty() ? std::vector<double>(out) : linear(raw, m.skip, {});
-    for (extent o = 0; o < out; ++o)
-      expected.push_back(y[o] + skipped[o] + (m.input_bias.empty() ? 0.0 : static_cast<double>(m.input_bias(o))));
-  }
-  CHECK(test::relative_error(evaluate(m(x)).data(), expected) < 1e-6);
-}

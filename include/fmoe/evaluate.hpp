@@ -93,7 +93,7 @@ class compiled {
     }
     expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens, " and the layer is compiled for at most ", tokens_);
     for (extent a = 0; a < y.rank; ++a)
-      expects<value_error>(y.shape[a] <= 1 || y.strides[a] != 0, "[forward] axis ", a, " of the output has stride 0");
+      expects<value_error>(y.span_bytes() == 0 || y.shape[a] <= 1 || y.strides[a] != 0, "[forward] axis ", a, " of the output has stride 0");
     (*run_)(std::span(views).first(Arguments), std::span(row_ranks_).first(Arguments), y, row_ranks_[Arguments], tokens);
   }
 

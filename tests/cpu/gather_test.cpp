@@ -66,7 +66,8 @@ TEMPLATE_TEST_CASE("gather has the same bits in one call and in two", "[cpu][gat
   cpu::gather<T, arch>(table.data(), n, n, {values.data(), indices.data(), count}, none, once.data(), false);
   for (extent cut = 0; cut <= count; ++cut) {
     cpu::gather<T, arch>(table.data(), n, n, {values.data(), indices.data(), cut}, none, twice.data(), false);
-    cpu::gather<T, arch>(table.data(), n, n, {values.data() + cut, indices.data() + cut, count - cut}, none, twice.data(), true);
+    const cpu::selected<T> rest{values.data() + cut, indices.data() + cut, count - cut};
+    cpu::gather<T, arch>(table.data(), n, n, rest, none, twice.data(), true);
     REQUIRE(same_bits(once, twice));
   }
   for (extent i = 0; i < n; ++i)  // a column alone, in the first lane

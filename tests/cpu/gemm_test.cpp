@@ -21,7 +21,8 @@ struct problem {
   extent lda = depth + 3, ldc = columns + 5;
   std::vector<T> a, b, c, panels;
 
-  problem(extent m, extent n, extent k) : rows(m), columns(n), depth(k), a(m * lda + 1), b(k * n), c(m * ldc + 10), panels(cpu::packed_size<T, arch>(k, n)) {}
+  problem(extent m, extent n, extent k)
+      : rows(m), columns(n), depth(k), a(m * lda + 1), b(k * n), c(m * ldc + 10), panels(cpu::packed_size<T, arch>(k, n)) {}
 
   template <class Value>
   problem& fill(Value value) {
@@ -43,7 +44,9 @@ struct problem {
       const bool last = k + ks == depth;
       cpu::gemm<T, arch>({count, columns, ks, a.data() + 1 + row * lda + k, lda, panels.data() + k * width, depth * width,
                           c.data() + 5 + row * ldc, ldc, accumulate || k > 0, last ? nullptr : panels.data()},
-                         [&](auto... tile) { if (last) done(tile...); });
+                         [&](auto... tile) {
+                           if (last) done(tile...);
+                         });
       k += ks;
     } while (k < depth);
   }
@@ -67,8 +70,9 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 TEMPLATE_TEST_CASE("gemm is exact, runs done once per element and touches nothing else", "[cpu][gemm]", float, double) {
   const extent width = cpu::panel_width<TestType, arch>;
+  const sizes widths{0, 1, width - 1, width, width + 1, 2 * width, 4 * width, 5 * width + 3, 7 * width};
   for (const extent rows : sizes{0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 17, 25, 50})
-    for (const extent columns : {extent{0}, extent{1}, width - 1, width, width + 1, 2 * width, 4 * width, 5 * width + 3, 7 * width})
+    for (const extent columns : widths)
       for (const extent depth : sizes{0, 1, 2, 9, 64, 70, 300})
         for (const bool accumulate : {false, true}) {
           problem<TestType> p(rows, columns, depth);
@@ -77,7 +81,8 @@ TEMPLATE_TEST_CASE("gemm is exact, runs done once per element and touches nothin
           for (extent m = 0; m < rows; ++m)
             for (extent n = 0; n < columns; ++n) {
               std::int64_t sum = accumulate ? static_cast<std::int64_t>(p.at(m, n)) : 0;
-              for (extent k = 0; k < depth; ++k) sum += static_cast<std::int64_t>(p.a[1 + m * p.lda + k] * p.b[k * columns + n]);
+              for (extent k = 0; k < depth; ++k)
+                sum += static_cast<std::int64_t>(p.a[1 + m * p.lda + k] * p.b[k * columns + n]);
               expected[5 + m * p.ldc + n] = static_cast<TestType>(3 * sum);
             }
           extent calls_outside = 0;
@@ -103,7 +108,8 @@ TEMPLATE_TEST_CASE("a row of gemm has the same bits alone, in any company and in
     for (const extent company : sizes{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 23, 40})
       for (const extent chunk : sizes{333, 100, 7}) {
         p.c = start;
-        for (extent row = 0; row < rows; row += company) p.run(row, std::min(company, rows - row), chunk, accumulate, [](auto...) {});
+        for (extent row = 0; row < rows; row += company)
+          p.run(row, std::min(company, rows - row), chunk, accumulate, [](auto...) {});
         INFO("in company of " << company << " in chunks of " << chunk);
         REQUIRE(same_bits(p.c, expected));
       }

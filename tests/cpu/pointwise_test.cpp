@@ -78,8 +78,9 @@ double worst(pointwise f, T low, T high, double slope = 0) {
 
 TEMPLATE_TEST_CASE("pointwise functions are accurate to a few units in the last place", "[cpu][pointwise]", float, double) {
   using T = TestType;
-  const T huge = std::numeric_limits<T>::max(), edge = sizeof(T) == 4 ? T(88.7) : T(709.7), tail = sizeof(T) == 4 ? T(12.5) : T(36);
-  const T under = sizeof(T) == 4 ? T(-106) : T(-748), normal = sizeof(T) == 4 ? T(-83) : T(-700);
+  constexpr bool single = sizeof(T) == 4;
+  const T huge = std::numeric_limits<T>::max(), edge = T(single ? 88.7 : 709.7), tail = T(single ? 12.5 : 36);
+  const T under = T(single ? -106 : -748), normal = T(single ? -83 : -700);
   for (const pointwise f : {pointwise::relu, pointwise::negate, pointwise::threshold})
     for (const T range : {T(1), huge / 4}) CHECK(worst<T>(f, -range, range) == 0);
   CHECK(worst<T>(pointwise::scale, -10, 10) <= 0.51);
@@ -92,9 +93,9 @@ TEMPLATE_TEST_CASE("pointwise functions are accurate to a few units in the last 
     CHECK(worst<T>(pointwise::silu, -to, to) <= 4);
   }
   CHECK(worst<T>(pointwise::sigmoid, 2 * under, normal) <= 1.5);
-  CHECK(worst<T>(pointwise::gelu, -1, 1) <= (sizeof(T) == 4 ? 6 : 9));
-  CHECK(worst<T>(pointwise::gelu, -tail, -1) <= (sizeof(T) == 4 ? 7 : 10));
-  CHECK(worst<T>(pointwise::gelu, 0, huge) <= (sizeof(T) == 4 ? 6 : 9));
+  CHECK(worst<T>(pointwise::gelu, -1, 1) <= (single ? 6 : 9));
+  CHECK(worst<T>(pointwise::gelu, -tail, -1) <= (single ? 7 : 10));
+  CHECK(worst<T>(pointwise::gelu, 0, huge) <= (single ? 6 : 9));
   // The argument's rounding, times the slope of exp there.
   CHECK(worst<T>(pointwise::gelu_tanh, -1, huge / 4) <= 4);
   CHECK(worst<T>(pointwise::gelu_tanh, -9, -1, 4) <= 6);
@@ -133,7 +134,8 @@ TEMPLATE_TEST_CASE("pointwise functions of NaN, infinity and zero", "[cpu][point
   CHECK(of(pointwise::threshold, -inf) == 0);
 }
 
-TEMPLATE_TEST_CASE("a number's result does not depend on its place, and nothing beside the tile is touched", "[cpu][pointwise]", float, double) {
+TEMPLATE_TEST_CASE("a number's result does not depend on its place, and nothing else is touched", "[cpu][pointwise]", float,
+                   double) {
   using T = TestType;
   const extent rows = 3, ldc = 40;
   for (const pointwise f : all)

@@ -50,7 +50,8 @@ TEMPLATE_TEST_CASE("softmax is within a few units in the last place and sums to 
 
 TEMPLATE_TEST_CASE("softmax of infinities and NaN", "[cpu][softmax]", float, double) {
   using T = TestType;
-  constexpr T nan = std::numeric_limits<T>::quiet_NaN(), inf = std::numeric_limits<T>::infinity(), huge = std::numeric_limits<T>::max();
+  using limits = std::numeric_limits<T>;
+  constexpr T nan = limits::quiet_NaN(), inf = limits::infinity(), huge = limits::max();
   REQUIRE(softmax<T>({}).empty());
   for (const T x : {T(0), T(-3), huge, -huge}) REQUIRE(softmax<T>({x}) == std::vector<T>{1});
   REQUIRE(softmax<T>({5, -inf, 5, -inf}) == std::vector<T>{T(0.5), 0, T(0.5), 0});

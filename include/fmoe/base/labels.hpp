@@ -9,25 +9,33 @@
 
 namespace fmoe {
 
-constexpr bool has(std::string_view labels, char c) { return labels.find(c) != std::string_view::npos; }
+// The position of c, text.size() if there is none. (The pointers in string_view::find are no constants to g++ 12 where
+// the text is a template argument and -fsanitize=undefined is on.)
+constexpr extent position_of(char c, std::string_view text) {
+  extent i = 0;
+  while (i < text.size() && text[i] != c) ++i;
+  return i;
+}
+
+constexpr bool has(std::string_view labels, char c) { return position_of(c, labels) < labels.size(); }
 
 constexpr extent operand_count(std::string_view text) {
-  const auto operands = text.substr(0, text.find("->"));
+  const auto operands = text.substr(0, position_of('-', text));
   return 1 + static_cast<extent>(std::count(operands.begin(), operands.end(), ','));
 }
 
 constexpr std::string_view operand_labels(std::string_view text, extent i) {
-  text = text.substr(0, text.find("->"));
-  for (; i > 0; --i) text.remove_prefix(text.find(',') + 1);
-  return text.substr(0, text.find(','));
+  text = text.substr(0, position_of('-', text));
+  for (; i > 0; --i) text.remove_prefix(position_of(',', text) + 1);
+  return text.substr(0, position_of(',', text));
 }
 
-constexpr std::string_view result_labels(std::string_view text) { return text.substr(text.find("->") + 2); }
+constexpr std::string_view result_labels(std::string_view text) { return text.substr(position_of('-', text) + 2); }
 
 // Letters and commas, one arrow, letters.
 constexpr bool is_well_formed(std::string_view text) {
-  const auto arrow = text.find("->");
-  if (arrow == std::string_view::npos) return false;
+  const extent arrow = position_of('-', text);
+  if (arrow + 1 >= text.size() || text[arrow + 1] != '>') return false;
   for (extent i = 0; i < text.size(); ++i) {
     const char c = text[i];
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -40,7 +48,7 @@ constexpr bool is_well_formed(std::string_view text) {
 constexpr bool result_is_bound(std::string_view text) {
   const auto result = result_labels(text);
   for (const char c : result)
-    if (!has(text.substr(0, text.find("->")), c) || std::count(result.begin(), result.end(), c) != 1) return false;
+    if (!has(text.substr(0, position_of('-', text)), c) || std::count(result.begin(), result.end(), c) != 1) return false;
   return true;
 }
 

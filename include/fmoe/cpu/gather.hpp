@@ -50,8 +50,10 @@ void gather(const T* table, extent row_stride, extent n, selected<T> s, selected
     const T* ahead[4];
     for (extent r = 0; r < count; ++r) rows[r] = table + s.indices[k + r] * row_stride;
     for (extent r = 0; r < 4; ++r) {
-      const extent at = k + 4 + r, after = k + 4 < s.count ? s.count + 4 : r;
-      ahead[r] = at < s.count ? table + s.indices[at] * row_stride : after < next.count ? table + next.indices[after] * row_stride : rows[0];
+      const extent at = k + 4 + r;
+      if (at < s.count) ahead[r] = table + s.indices[at] * row_stride;
+      else if (k + 4 >= s.count && r < next.count) ahead[r] = table + next.indices[r] * row_stride;
+      else ahead[r] = rows[0];
     }
     kernels[count - 1](rows, s.values + k, ahead, n, c, k == 0 && !accumulate);
   }

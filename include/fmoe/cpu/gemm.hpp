@@ -159,7 +159,8 @@ void gemm(const gemm_args<T>& g, Done&& done) noexcept {
   if (const extent together = streamed_panels<Arch>(g.rows); together > 0) {
     const extent whole = g.columns / width;
     extent p = 0;
-    for (; p + together <= whole; p += together) run(gemm_streams<T, Arch, false>[g.rows - 1], 0, g.rows, p, together, nullptr);
+    for (; p + together <= whole; p += together)
+      run(gemm_streams<T, Arch, false>[g.rows - 1], 0, g.rows, p, together, nullptr);
     for (; p < panels; ++p) run(gemm_streams<T, Arch, true>[g.rows - 1], 0, g.rows, p, 1, nullptr);
     return;
   }
@@ -167,12 +168,13 @@ void gemm(const gemm_args<T>& g, Done&& done) noexcept {
   // The first tiles of a panel fetch the next one, a line for every k each; a lone tile fetches all of it.
   constexpr extent line = std::min(64 / sizeof(T), width), lines = width / line;
   const extent tiles = divide_up(g.rows, gemm_rows<Arch>), each = tiles < lines ? lines : 1;
+  const auto& fetching = each == 1 ? gemm_tiles<T, Arch, 1> : gemm_tiles<T, Arch, lines>;
   for (extent p = 0; p < panels; ++p) {
     const T* const b = g.panels + p * g.panel_stride;
     const T* const next = p + 1 < panels ? b + g.panel_stride : g.next != nullptr ? g.next : b;
     for (extent t = 0, row = 0; t < tiles; ++t) {
       const extent rows = divide_up(g.rows - row, tiles - t);
-      const auto& kernels = t * each >= lines ? gemm_tiles<T, Arch, 0> : each == 1 ? gemm_tiles<T, Arch, 1> : gemm_tiles<T, Arch, lines>;
+      const auto& kernels = t * each < lines ? fetching : gemm_tiles<T, Arch, 0>;
       run(kernels[rows - 1], row, rows, p, 1, next + t * each * g.depth * line);
       row += rows;
     }

@@ -124,7 +124,9 @@ void for_each_vector(T* c, extent ldc, extent rows, extent columns, F f) {
 
 template <class T, class Arch, pointwise F>
 void apply(T parameter, T* c, extent ldc, extent rows, extent columns) noexcept {
-  for_each_vector<T, Arch>(c, ldc, rows, columns, [&](const vec<T, Arch>& x, extent, extent, extent) { return evaluate<T, Arch, F>(x, parameter); });
+  for_each_vector<T, Arch>(c, ldc, rows, columns, [&](const vec<T, Arch>& x, extent, extent, extent) {
+    return evaluate<T, Arch, F>(x, parameter);
+  });
 }
 
 template <class T, class Arch>

@@ -16,7 +16,9 @@
 #endif
 
 #if defined(__FAST_MATH__) && !defined(FMOE_ALLOW_FAST_MATH)
-#error "fmoe: -ffast-math assumes away NaN and infinity, which top-k, softmax and ReLU order and keep, and reorders sums, so that a row's bits would depend on its company. Compile without it, or define FMOE_ALLOW_FAST_MATH to accept that."
+// It assumes away NaN and infinity, which top-k, softmax and ReLU order and keep, and reorders sums, so that a row's bits
+// would depend on its company.
+#error "fmoe: results are undefined under -ffast-math: compile without it, or define FMOE_ALLOW_FAST_MATH"
 #endif
 
 namespace fmoe::cpu {

@@ -25,8 +25,6 @@ auto softmax(const E& scores) {
   return gated<expression_t<E>>{gate::softmax, 0, as_expression(scores)};
 }
 
-inline constexpr extent all = ~extent{0};
-
 // Keeps the k largest scores of each row (of equal ones the lower index; NaN counts as largest) and makes the rest zero:
 // a contraction over that axis then visits k entries instead of all. k = all keeps every score, k = 0 none; throws
 // value_error, when planned, if k exceeds the axis.

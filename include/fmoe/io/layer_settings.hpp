@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include <fmoe/base/functions.hpp>
-#include <fmoe/expr/gate.hpp>
 #include <fmoe/io/error.hpp>
 
 namespace fmoe::io {
