@@ -354,8 +354,15 @@ class random_expression {
   std::vector<entry> pool_, leaves_;  // results of operations, and the rest
 };
 
-plan_options tiny() {
+// Sums of small blocks, so that small expressions have several.
+plan_options usual() {
   plan_options o;
+  o.sum_block = 16;
+  return o;
+}
+
+plan_options tiny() {
+  plan_options o = usual();
   o.whole = 1 << 10;
   o.chunk_width = 64;
   o.max_tile = 24;
@@ -374,7 +381,7 @@ void check(const random_expression& e, const std::vector<double>& expected, doub
   plan_options naive;
   naive.naive = true;
   const extent tokens = e.tokens();
-  const runner<T> normal(e.g, e.root(), tokens, {}), cut(e.g, e.root(), tokens, tiny()), original(e.g, e.root(), tokens, naive);
+  const runner<T> normal(e.g, e.root(), tokens, usual()), cut(e.g, e.root(), tokens, tiny()), original(e.g, e.root(), tokens, naive);
   const std::vector<T> y = normal.all(tokens);
   REQUIRE(y.size() == expected.size());
   CHECK(error(y, expected, scale) <= tolerance);

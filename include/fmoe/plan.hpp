@@ -139,6 +139,7 @@ struct plan {
   extent tile = 1;   // tokens of one task
   extent arena = 0;  // elements of one task
   extent constants = 0;
+  extent sum_block = 0;  // terms of a gemm's sum that are summed by themselves
   bool tokens = true;  // false: computed whole, as one token
   std::vector<storage_row> storages;
   std::vector<packed_weight> weights;

@@ -34,6 +34,8 @@ struct problem {
     cpu::pack_panels<T, arch>(k_offsets, n_offsets, [&](extent at) { return b[at]; }, panels.data());
     return *this;
   }
+  static constexpr extent block = 20;  // every chunk is whole blocks
+
   // The rows from `row` on, in chunks of k; one element off every vector's alignment.
   template <class Done>
   void run(extent row, extent count, extent chunk, bool accumulate, Done done) {
@@ -43,7 +45,7 @@ struct problem {
       const extent ks = std::min(chunk, depth - k);
       const bool last = k + ks == depth;
       cpu::gemm<T, arch>({count, columns, ks, a.data() + 1 + row * lda + k, lda, panels.data() + k * width, depth * width,
-                          c.data() + 5 + row * ldc, ldc, accumulate || k > 0, last ? nullptr : panels.data()},
+                          c.data() + 5 + row * ldc, ldc, accumulate || k > 0, block, last ? nullptr : panels.data()},
                          [&](auto... tile) {
                            if (last) done(tile...);
                          });
@@ -86,7 +88,7 @@ TEMPLATE_TEST_CASE("gemm is exact, runs done once per element and touches nothin
               expected[5 + m * p.ldc + n] = static_cast<TestType>(3 * sum);
             }
           extent calls_outside = 0;
-          p.run(0, rows, depth == 300 ? 128 : 1000, accumulate, [&](extent row, extent count, extent column, extent wide) {
+          p.run(0, rows, depth == 300 ? 140 : 1000, accumulate, [&](extent row, extent count, extent column, extent wide) {
             calls_outside += row + count > rows || column + wide > columns || wide > width || wide == 0;
             for (extent m = row; m < row + count; ++m)
               for (extent n = column; n < column + wide; ++n) p.at(m, n) *= 3;
@@ -106,7 +108,7 @@ TEMPLATE_TEST_CASE("a row of gemm has the same bits alone, in any company and in
     p.run(0, rows, p.depth, accumulate, [](auto...) {});
     const auto expected = p.c;
     for (const extent company : sizes{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 23, 40})
-      for (const extent chunk : sizes{333, 100, 7}) {
+      for (const extent chunk : sizes{333, 100, 20}) {
         p.c = start;
         for (extent row = 0; row < rows; row += company)
           p.run(row, std::min(company, rows - row), chunk, accumulate, [](auto...) {});

@@ -36,6 +36,7 @@ inline plan_options tiny_options() {
   plan_options o = machine_options();
   o.whole = 1 << 10;
   o.chunk_width = 64;
+  o.sum_block = 16;
   o.max_tile = 24;
   return o;
 }

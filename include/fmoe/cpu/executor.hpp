@@ -122,7 +122,7 @@ class executor {
     for (const auto& r : s.rows) {
       const T* panels = constants_.panels(s.weight) + r.weight * constants_.panel_elements(w) + n0 * s.K + k0 * panel_width<T, Arch>;
       const gemm_args<T> args{f.count, cut_n ? s.n_step * f.length : s.N, cut_k ? s.k_step * f.length : s.K, a.data + r.a, a.stride,
-                              panels, s.K * panel_width<T, Arch>, c.data + r.c, c.stride, s.accumulate || (cut_k && !f.is_first), f.next};
+                              panels, s.K * panel_width<T, Arch>, c.data + r.c, c.stride, s.accumulate || (cut_k && !f.is_first), plan_.sum_block, f.next};
       gemm<T, Arch>(args, [&](extent row, extent count, extent column, extent columns) {
         if (finished)
           finish(s.epilogues, f, args.c + row * args.ldc + column, args.ldc, row, count, r.c + column, columns);

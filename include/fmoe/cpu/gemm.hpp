@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // c[rows, columns] (+)= a[rows, depth] B, with B packed in panels (pack.hpp).
-// Every element is summed over k in plain order, starting from c or 0, by one operation, in each of the kernels: a row's
-// bits depend on nothing but the row.
+// Every element sums blocks of k, each in plain order from 0 by one operation, and adds them in order, in each of the
+// kernels: a row's bits depend on nothing but the row, and rounding errors of long sums stay small.
 #pragma once
 
 #include <array>
@@ -20,7 +20,8 @@ struct gemm_args {
   extent panel_stride;  // from one panel to the next: the parameter's whole depth times the panel width
   T* c;
   extent ldc;
-  bool accumulate;  // sums start from c, else from 0
+  bool accumulate;  // sums are added to c, else replace it
+  extent block;     // terms that are summed by themselves
   const T* next;    // the weights that the following step reads first, or null
 };
 
@@ -35,6 +36,7 @@ struct gemm_tile {
   T* c;
   extent ldc;
   bool accumulate;
+  extent block;
   const T* next;  // what to prefetch
 };
 
@@ -61,17 +63,17 @@ template <class T, class Arch, extent Rows, extent Panels, extent Prefetch, bool
   const extent lda = tile.lda, ldc = tile.ldc, stride = tile.panel_stride;
   T* __restrict const c = tile.c;
   vec<T, Arch> sums[Rows][vectors];
+  const auto clear = [&]() __attribute__((always_inline)) {
+#pragma GCC unroll 12
+    for (extent m = 0; m < Rows; ++m)
+#pragma GCC unroll 8
+      for (extent n = 0; n < vectors; ++n) sums[m][n] = vec<T, Arch>(T(0));
+  };
+  clear();
 #pragma GCC unroll 12
   for (extent m = 0; m < Rows; ++m)
 #pragma GCC unroll 8
-    for (extent n = 0; n < vectors; ++n) {
-      if (tile.accumulate) {
-        sums[m][n] = load<T, Arch>(c + m * ldc + n * lane);
-      } else {
-        sums[m][n] = vec<T, Arch>(T(0));
-        __builtin_prefetch(c + m * ldc + n * lane, 1, 3);
-      }
-    }
+    for (extent n = 0; n < vectors; ++n) __builtin_prefetch(c + m * ldc + n * lane, 1, 3);
   const auto steps = [&](extent count, extent ahead) __attribute__((always_inline)) {
     for (; count > 0; --count) {
       vec<T, Arch> w[vectors];
@@ -94,20 +96,30 @@ template <class T, class Arch, extent Rows, extent Panels, extent Prefetch, bool
       b += 2 * lane;
     }
   };
-  if constexpr (Stream) {
-    // 4 KB in flight for 1 and 2 rows (L3 likes no more), 8 KB above (DRAM). Near the end of its panel a stream already
-    // reads the panel that it takes next.
-    constexpr extent ahead = (Rows <= 2 ? 4096 : 8192) / sizeof(T) / Panels, steps_ahead = ahead / (2 * lane);
-    const extent own = tile.depth > steps_ahead ? tile.depth - steps_ahead : 0;
-    steps(own, ahead);
-    steps(tile.depth - own, ahead + Panels * stride - tile.depth * 2 * lane);
-  } else {
-    steps(tile.depth, 0);
-  }
+  // 4 KB in flight for 1 and 2 rows (L3 likes no more), 8 KB above (DRAM). Near the end of its panel a stream already reads
+  // the panel that it takes next.
+  constexpr extent ahead = (Rows <= 2 ? 4096 : 8192) / sizeof(T) / Panels, near_end = ahead / (2 * lane);
+  bool first = !tile.accumulate;
+  for (extent left = tile.depth; left > 0 || first;) {
+    const extent count = std::min(left, tile.block);
+    if constexpr (Stream) {
+      const extent own = left > near_end ? std::min(count, left - near_end) : 0;
+      steps(own, ahead);
+      steps(count - own, ahead + Panels * stride - tile.depth * 2 * lane);
+    } else {
+      steps(count, 0);
+    }
 #pragma GCC unroll 12
-  for (extent m = 0; m < Rows; ++m)
+    for (extent m = 0; m < Rows; ++m)
 #pragma GCC unroll 8
-    for (extent n = 0; n < vectors; ++n) store<T, Arch>(c + m * ldc + n * lane, sums[m][n]);
+      for (extent n = 0; n < vectors; ++n) {
+        T* const to = c + m * ldc + n * lane;
+        store<T, Arch>(to, first ? sums[m][n] : load<T, Arch>(to) + sums[m][n]);
+      }
+    clear();
+    first = false;
+    left -= count;
+  }
 }
 
 template <class T>
@@ -149,7 +161,7 @@ void gemm(const gemm_args<T>& g, Done&& done) noexcept {
   const auto run = [&](gemm_kernel_pointer<T> kernel, extent row, extent rows, extent panel, extent count, const T* next) {
     const extent column = panel * width, columns = std::min(count * width, g.columns - column);
     const gemm_tile<T> tile{g.depth, g.a + row * g.lda, g.lda, g.panels + panel * g.panel_stride, g.panel_stride,
-                            g.c + row * g.ldc + column, g.ldc, g.accumulate, next};
+                            g.c + row * g.ldc + column, g.ldc, g.accumulate, g.block, next};
     if (columns == count * width) kernel(tile);
     else run_narrow<T, Arch>(kernel, tile, rows, columns);
     for (extent n = 0; n < columns; n += width) done(row, rows, column + n, std::min(width, columns - n));

@@ -15,6 +15,7 @@ class emitter {
     plan_.tile = tiling_.tile;
     plan_.arena = tiling_.places.arena;
     plan_.tokens = p.tokens;
+    plan_.sum_block = options.sum_block;
     plan_.result_shape = p[p.result].shape;
     for (int v = 0; v < static_cast<int>(p.values.size()); ++v) storages_of(v);
     for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {

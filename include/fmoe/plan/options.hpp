@@ -18,6 +18,10 @@ struct plan_options {
   extent chunk_width = 768;              // elements per token of a streamed chunk
   extent resident = extent{1500} << 10;  // bytes of a tile's arena, inputs and output: what L2 holds beside two panels
   extent max_tile = 96;                  // tokens
+
+  // A product's sum is cut into blocks of so many terms, each summed by itself and then added, in order: the rounding
+  // error grows with the block and the number of blocks instead of the whole length. Part of the result's bits.
+  extent sum_block = 256;
 };
 
 }  // namespace fmoe

@@ -80,8 +80,10 @@ class streams {
     std::ranges::sort(loop.operations);
     loop.operations.push_back(reader);
 
-    extent unit = 1;  // a chunk is whole panels
-    while (unit * inner(v) % options_.panel != 0) ++unit;
+    // A chunk is whole panels for those who make it, and whole blocks of the sum for a reader that sums.
+    const extent sums = op(reader).what == operation::kind::gemm ? options_.sum_block : 1;
+    extent unit = 1;
+    while (unit * inner(v) % options_.panel != 0 || unit * inner(v) % sums != 0) ++unit;
     const extent most = std::max(unit, options_.chunk_width / std::max<extent>(1, inner(v)) / unit * unit);
     loop.chunk = round_up(divide_up(loop.length, divide_up(loop.length, most)), unit);
     for (const int k : loop.operations) taken_[static_cast<extent>(k)] = true;
