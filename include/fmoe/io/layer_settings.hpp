@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include <fmoe/base/checked.hpp>
 #include <fmoe/base/functions.hpp>
 #include <fmoe/io/error.hpp>
 
