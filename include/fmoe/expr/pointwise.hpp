@@ -37,8 +37,9 @@ auto sqrt(const operand auto& e) { return apply(pointwise::sqrt, e); }
 auto operator-(const operand auto& e) { return apply(pointwise::negate, e); }
 auto operator*(double factor, const operand auto& e) { return apply(pointwise::scale, e, factor); }
 
-template <expression A, expression B>
-struct sum {
+// Two operands that the graph joins by `Join`: graph::add or graph::multiply.
+template <auto Join, expression A, expression B>
+struct joined {
   using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
   static constexpr extent rank = A::rank > B::rank ? A::rank : B::rank;
 
@@ -47,27 +48,13 @@ struct sum {
 
   node_id lower(graph& g) const {
     const node_id a = left.lower(g), b = right.lower(g);
-    return g.add(a, b);
-  }
-};
-
-template <expression A, expression B>
-struct hadamard {
-  using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
-  static constexpr extent rank = A::rank > B::rank ? A::rank : B::rank;
-
-  A left;
-  B right;
-
-  node_id lower(graph& g) const {
-    const node_id a = left.lower(g), b = right.lower(g);
-    return g.multiply(a, b);
+    return (g.*Join)(a, b);
   }
 };
 
 template <operand A, operand B>
 auto operator+(const A& a, const B& b) {
-  return sum<expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
+  return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
 }
 
 template <operand A, operand B>
@@ -77,7 +64,7 @@ auto operator-(const A& a, const B& b) {
 
 template <operand A, operand B>
 auto operator*(const A& a, const B& b) {
-  return hadamard<expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
+  return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
 }
 
 // e + bias, or e where the layer has no bias.
