@@ -28,6 +28,7 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
 
 void* operator new(std::size_t n) { return allocate(n, alignof(std::max_align_t)); }
 void* operator new(std::size_t n, std::align_val_t a) { return allocate(n, static_cast<std::size_t>(a)); }
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return operator new(n); }  // stable_sort's buffers
 void operator delete(void* p) noexcept { release(p); }
 void operator delete(void* p, std::size_t) noexcept { release(p); }
 void operator delete(void* p, std::align_val_t) noexcept { release(p); }
@@ -126,6 +127,26 @@ TEST_CASE("leading axes count tokens", "[evaluate]") {
   CHECK(std::memcmp(one.data(), y.data(), outputs * sizeof(float)) == 0);
   tensor<float, 3> none({3, 0, outputs});
   forward(tensor<float, 3>({0, 5, inputs}), none);
+}
+
+TEST_CASE("rows are used where they lie if their elements are neighbours and they one stride apart", "[evaluate]") {
+  float a[1];
+  const auto plain = [&](std::array<extent, 3> lengths, std::array<std::ptrdiff_t, 3> steps, extent row_rank) {
+    return view_of(strided<float, 3>{a, lengths, steps}).has_plain_rows(row_rank);
+  };
+  CHECK(plain({3, 4, 5}, {20, 5, 1}, 1));
+  CHECK(plain({3, 4, 5}, {20, 5, 1}, 2));
+  CHECK(plain({3, 4, 5}, {28, 7, 1}, 1));
+  CHECK(plain({3, 4, 5}, {27, 5, 1}, 2));
+  CHECK(plain({3, 1, 5}, {5, 99, 1}, 1));
+  CHECK(plain({3, 4, 1}, {8, 2, 99}, 1));
+  CHECK(plain({3, 4, 5}, {0, 0, 1}, 1));
+  CHECK(!plain({3, 4, 5}, {28, 7, 1}, 2));
+  CHECK(!plain({3, 4, 5}, {29, 7, 1}, 1));
+  CHECK(!plain({3, 4, 5}, {5, 0, 1}, 1));
+  CHECK(!plain({3, 4, 5}, {0, 5, 1}, 1));
+  CHECK(!plain({3, 4, 5}, {4, 1, 12}, 1));
+  CHECK(!plain({3, 4, 5}, {20, 5, 0}, 1));
 }
 
 TEST_CASE("inputs and outputs of any strides", "[evaluate]") {

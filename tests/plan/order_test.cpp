@@ -131,7 +131,7 @@ TEST_CASE("the factorized forward passes are found", "[order]") {
   const auto mxd = problem({selection("n", 32), weight("no"), rows("h"), weight("ho")}, "o", {{'n', 21490}, {'o', 768}, {'h', 3072}});
   CHECK(found(mxd) == expected({{"a", "b"}, {"c", "d"}, {"ab", "cd"}}));
   // tn,na,ti,ib,oc,abc->to
-  for (const extent r : {64, 384}) {
+  for (const extent r : {extent{64}, extent{384}}) {
     const auto tucker = problem({rows("n"), weight("na"), rows("i"), weight("ib"), weight("oc"), weight("abc")}, "o",
                                 {{'n', 128}, {'a', r}, {'i', 768}, {'b', r}, {'o', 768}, {'c', r}});
     const auto steps = found(tucker);
