@@ -132,7 +132,8 @@ TEST_CASE("leading axes count tokens", "[evaluate]") {
 TEST_CASE("rows are used where they lie if their elements are neighbours and they one stride apart", "[evaluate]") {
   float a[1];
   const auto plain = [&](std::array<extent, 3> lengths, std::array<std::ptrdiff_t, 3> steps, extent row_rank) {
-    return view_of(strided<float, 3>{a, lengths, steps}).has_plain_rows(row_rank);
+    strided<float, 3> rows{a, lengths, steps};
+    return view_of(rows).has_plain_rows(row_rank);
   };
   CHECK(plain({3, 4, 5}, {20, 5, 1}, 1));
   CHECK(plain({3, 4, 5}, {20, 5, 1}, 2));
