@@ -319,6 +319,27 @@ TEST_CASE("compiled layers share packed weights, and outlive their layer", "[eva
   CHECK(same_bits(y, w));
 }
 
+TEST_CASE("a tensor that is no parameter may be refilled between evaluations", "[evaluate]") {
+  auto x = random<tensor<bf16, 2>>({6, inputs}, 1);
+  auto w = random<tensor<float, 2>>({inputs, outputs}, 2);
+  auto half = random<tensor<f16, 2>>({inputs, outputs}, 3);
+  // Of new storage, nothing is kept.
+  const auto copied = [](const auto& t) { return std::remove_cvref_t<decltype(t)>(t.shape(), std::span(t.data(), t.size())); };
+  const auto check = [&] {
+    CHECK(same_bits(evaluate(einsum<"ti,io->to">(x, w)), evaluate(einsum<"ti,io->to">(copied(x), copied(w)))));
+    CHECK(same_bits(evaluate(einsum<"ti,io->to">(x, half)), evaluate(einsum<"ti,io->to">(copied(x), copied(half)))));
+  };
+  const auto refill = [](auto& t, unsigned seed) {
+    const auto other = random<std::remove_reference_t<decltype(t)>>(t.shape(), seed);
+    std::copy_n(other.data(), other.size(), t.data());
+  };
+  check();
+  refill(x, 4);
+  check();
+  refill(w, 5), refill(half, 6);
+  check();
+}
+
 TEST_CASE("many threads call one compiled layer, more than it has memory for", "[evaluate]") {
   const auto layer = layer_of();
   const auto x = random<tensor<float, 2>>({150, inputs}, 9);

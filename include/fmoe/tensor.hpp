@@ -18,8 +18,8 @@
 
 namespace fmoe {
 
-// The memory of a tensor, owned or borrowed, and what backends derived from it (packed panels), so that every compiled
-// call of a layer shares one packing.
+// The memory of a tensor, owned or borrowed, and what backends derived from a parameter (packed panels), so that every
+// compiled call of a layer shares one packing.
 class storage {
  public:
   explicit storage(extent bytes) : owned_(bytes), data_(owned_.data()) {}
@@ -44,8 +44,8 @@ class storage {
   std::map<std::string, std::shared_ptr<const void>> derived_;
 };
 
-// Copies share the elements. Writing after an expression or a compiled layer took a copy is a mistake: packed weights
-// would not follow.
+// Copies share the elements; evaluate reads them anew in every call. Writing to a tensor that a compiled layer holds, or
+// to a parameter that was evaluated, is a mistake: packed weights would not follow.
 template <class T, std::size_t Rank>
 class tensor {
   static_assert(is_storable<T>, "fmoe::tensor stores float, double, fmoe::bf16 or fmoe::f16");

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // What a plan reads that does not change from call to call: leaves in the plan's arithmetic type, computed constants,
-// and packed panels. What derives from one leaf alone is kept with its storage, so compiled calls share it.
+// and packed panels. What derives from one parameter alone is kept with its storage, so compiled calls share it; what
+// derives from any other leaf, which may be refilled, is made anew.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmoe/cpu/pack.hpp>
@@ -18,7 +20,7 @@ class constants {
  public:
   constants(const plan& p, const graph& g)
       : computed_(p.constants * sizeof(T)), leaves_(p.storages.size()), panels_(p.weights.size()), kept_(p.storages.size()),
-        origins_(p.storages.size()), types_(p.storages.size()) {
+        origins_(p.storages.size()) {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const storage_row& row = p.storages[s];
       if (row.where == storage_row::kind::leaf || row.where == storage_row::kind::input)
@@ -38,7 +40,7 @@ class constants {
     const bool is_leaf = row.where == storage_row::kind::leaf;
     const T* source = is_leaf ? leaves_[storage] : computed() + row.offset;
     const auto make = [&] { return packed(weight, source); };
-    const auto block = is_leaf ? origins_[storage]->derived(key(weight, types_[storage]), make) : make();
+    const auto block = is_leaf ? derived(origins_[storage], key(weight), make) : make();
     blocks_.push_back(block);
     panels_[w] = reinterpret_cast<const T*>(std::static_pointer_cast<const memory>(block)->data());
   }
@@ -47,8 +49,7 @@ class constants {
 
  private:
   void add_leaf(extent s, const leaf_node& l) {
-    origins_[s] = l.data;
-    types_[s] = l.type;
+    origins_[s] = l;
     if (l.type == dtype_of<T>) {
       leaves_[s] = static_cast<const T*>(l.data->data());
       return;
@@ -62,13 +63,20 @@ class constants {
       });
       return block;
     };
-    kept_[s] = l.data->derived(std::to_string(n) + ' ' + name_of(l.type) + " as " + name_of(dtype_of<T>), widened);
+    kept_[s] = derived(l, std::to_string(n), widened);
     leaves_[s] = reinterpret_cast<const T*>(std::static_pointer_cast<const memory>(kept_[s])->data());
   }
 
   // A storage may be seen as several types and shapes.
-  static std::string key(const packed_weight& w, dtype stored) {
-    std::string k = std::string("panels ") + Arch::name() + ' ' + name_of(stored) + " as " + name_of(dtype_of<T>);
+  template <class Make>
+  static std::shared_ptr<const void> derived(const leaf_node& l, std::string key, Make make) {
+    if (!l.parameter) return make();
+    for (const std::string_view part : {" of ", name_of(l.type), " as ", name_of(dtype_of<T>)}) key += part;
+    return l.data->derived(key, make);
+  }
+
+  static std::string key(const packed_weight& w) {
+    std::string k = std::string("panels ") + Arch::name();
     for (const auto* axes : {&w.batch, &w.depth, &w.columns}) {
       k += ';';
       for (const axis_stride& a : *axes) k += std::to_string(a.length) + '*' + std::to_string(a.stride) + ' ';
@@ -102,8 +110,7 @@ class constants {
   memory computed_;
   std::vector<const T*> leaves_, panels_;
   std::vector<std::shared_ptr<const void>> kept_, blocks_;
-  std::vector<std::shared_ptr<storage>> origins_;
-  std::vector<dtype> types_;  // of the origins
+  std::vector<leaf_node> origins_;  // by storage
 };
 
 }  // namespace fmoe::cpu
