@@ -76,14 +76,14 @@ struct sparse_mlp {
   extent active = 32;            // hidden units per token, K; `all` keeps every one
   pointwise activation = pointwise::relu;
 
-  // [t, i] -> [t, h]: act(x E + b_E) before the selection.
+  // [t, i] -> [t, h]: x E + b_E, of the autoencoder (x - input_bias) E + b_E.
   auto preactivations(const operand auto& x) const {
     const auto centred = choose(input_bias.empty(), x, x - input_bias);
-    return apply(activation, add_bias(einsum<"ti,ih->th">(centred, encoder), encoder_bias));
+    return add_bias(einsum<"ti,ih->th">(centred, encoder), encoder_bias);
   }
 
   // [t, i] -> [t, h]: z.
-  auto hidden(const operand auto& x) const { return top_k(preactivations(x), active); }
+  auto hidden(const operand auto& x) const { return top_k(apply(activation, preactivations(x)), active); }
 
   // [t, i] -> [t, o].
   auto operator()(const operand auto& x) const {

@@ -81,12 +81,9 @@ struct family_member<sparse_mlp<T>> {
   named_sizes sizes() const { return {{"glu", 0}}; }
   auto score_magnitudes(const tensor<T, 2>& x) const { return magnitudes(x, layer.encoder, layer.encoder_bias); }
   auto hidden_magnitudes(const tensor<T, 2>& x) const { return score_magnitudes(x); }
-  auto preactivations(const operand auto& x) const {
-    const auto centred = choose(layer.input_bias.empty(), x, x - layer.input_bias);
-    return add_bias(einsum<"ti,ih->th">(centred, layer.encoder), layer.encoder_bias);
-  }
-  auto scores(const operand auto& x) const { return layer.preactivations(x); }
-  auto hidden(const operand auto& x) const { return layer.preactivations(x); }
+  auto preactivations(const operand auto& x) const { return layer.preactivations(x); }
+  auto scores(const operand auto& x) const { return apply(layer.activation, preactivations(x)); }
+  auto hidden(const operand auto& x) const { return scores(x); }
   auto coefficients(const operand auto& x) const { return layer.hidden(x); }
   auto expert(extent) const -> leaf<T, 2> { throw not_understood("a transcoder's unit has no matrix"); }
   // y + lambda d_n.
