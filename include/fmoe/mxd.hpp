@@ -28,18 +28,18 @@ struct mxd {
   pointwise activation = pointwise::gelu;
 
   // [t, i] -> [t, h]: z.
-  auto hidden(const operand auto& x) const {
+  auto hidden(const operand_of<2> auto& x) const {
     const auto z = apply(activation, add_bias(einsum<"ti,ih->th">(x, encoder), encoder_bias));
     return choose(linear.empty(), z, z * add_bias(einsum<"ti,ih->th">(x, linear), linear_bias));
   }
 
   // [t, i] -> [t, n]: the experts' coefficients a. K > N throws value_error.
-  auto coefficients(const operand auto& x) const {
+  auto coefficients(const operand_of<2> auto& x) const {
     return top_k(relu(add_bias(einsum<"ti,in->tn">(x, gate), gate_bias)), active);
   }
 
   // [t, i] -> [t, o].
-  auto operator()(const operand auto& x) const {
+  auto operator()(const operand_of<2> auto& x) const {
     const auto y = add_bias(einsum<"tn,no,th,ho->to">(coefficients(x), scales, hidden(x), decoder), bias);
     return choose(skip.empty(), y, y + einsum<"ti,io->to">(x, skip));
   }
@@ -77,16 +77,16 @@ struct sparse_mlp {
   pointwise activation = pointwise::relu;
 
   // [t, i] -> [t, h]: x E + b_E, of the autoencoder (x - input_bias) E + b_E.
-  auto preactivations(const operand auto& x) const {
+  auto preactivations(const operand_of<2> auto& x) const {
     const auto centred = choose(input_bias.empty(), x, x - input_bias);
     return add_bias(einsum<"ti,ih->th">(centred, encoder), encoder_bias);
   }
 
   // [t, i] -> [t, h]: z.
-  auto hidden(const operand auto& x) const { return top_k(apply(activation, preactivations(x)), active); }
+  auto hidden(const operand_of<2> auto& x) const { return top_k(apply(activation, preactivations(x)), active); }
 
   // [t, i] -> [t, o].
-  auto operator()(const operand auto& x) const {
+  auto operator()(const operand_of<2> auto& x) const {
     const auto y = add_bias(add_bias(einsum<"th,ho->to">(hidden(x), decoder), bias), input_bias);
     return choose(skip.empty(), y, y + einsum<"ti,io->to">(x, skip));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: einsum: an operand's rank differs from its subscripts
+// expect: auto operator()(const operand_of<2> auto& x) const
 #include <fmoe/mxd.hpp>
 
 using namespace fmoe;

@@ -72,6 +72,10 @@ concept operand = requires(const std::remove_cvref_t<E>& e) { as_expression(e); 
 template <operand E>
 using expression_t = decltype(as_expression(std::declval<const std::remove_cvref_t<E>&>()));
 
+// An operand of so many axes.
+template <class E, extent Rank>
+concept operand_of = operand<E> && expression_t<E>::rank == Rank;
+
 // One of two expressions of equal rank, chosen when the layer is applied; the other is never lowered.
 template <expression A, expression B>
 struct choice {
