@@ -44,7 +44,8 @@ struct problem {
     do {
       const extent ks = std::min(chunk, depth - k);
       const bool last = k + ks == depth;
-      cpu::gemm<T, arch>({count, columns, ks, a.data() + 1 + row * lda + k, lda, panels.data() + k * width, depth * width,
+      const T* const from = panels.empty() ? nullptr : panels.data() + k * width;
+      cpu::gemm<T, arch>({count, columns, ks, a.data() + 1 + row * lda + k, lda, from, depth * width,
                           c.data() + 5 + row * ldc, ldc, accumulate || k > 0, block, last ? nullptr : panels.data()},
                          [&](auto... tile) {
                            if (last) done(tile...);
