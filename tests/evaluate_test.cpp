@@ -152,13 +152,13 @@ TEST_CASE("rows are used where they lie if their elements are neighbours and the
 
 TEST_CASE("inputs and outputs of any strides", "[evaluate]") {
   const auto layer = layer_of();
-  const extent tokens = 30;
+  const extent tokens = 130, room = 20000;  // more than one tile
   const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
   const auto y = evaluate(layer(x));
   const auto forward = compile(layer, tokens);
   const auto check = [&](std::array<std::ptrdiff_t, 2> in, std::array<std::ptrdiff_t, 2> out) {
-    std::vector<float> from(10000, 77), to(10000, 77);
-    std::vector<bool> written(10000);
+    std::vector<float> from(room, 77), to(room, 77);
+    std::vector<bool> written(room);
     for (extent t = 0; t < tokens; ++t)
       for (extent i = 0; i < inputs; ++i) from[t * static_cast<extent>(in[0]) + i * static_cast<extent>(in[1])] = x(t, i);
     forward(strided<const float, 2>{from.data() + 0, {tokens, inputs}, in}, strided<float, 2>{to.data(), {tokens, outputs}, out});
