@@ -36,8 +36,8 @@ TEST_CASE("equal nodes are one node", "[graph]") {
   CHECK(g.einsum("ab,bc->ac", {x, w}) != y);
   CHECK(g.map(pointwise::relu, 0, y) == g.map(pointwise::relu, 0, y));
   CHECK(g.map(pointwise::scale, 2, y) != g.map(pointwise::scale, 3, y));
-  CHECK(g.gate_of(gate::top_k, 2, y) != g.gate_of(gate::top_k, 3, y));
-  CHECK(g.gate_of(gate::top_k, 2, y) == g.gate_of(gate::top_k, 2, y));
+  CHECK(g.select({selection_rule::kind::top_k, 2}, y) != g.select({selection_rule::kind::top_k, 3}, y));
+  CHECK(g.select({selection_rule::kind::top_k, 2}, y) == g.select({selection_rule::kind::top_k, 2}, y));
   CHECK(g.concat({y, y}, 0) != g.concat({y, y}, 1));
   CHECK(g.concat({y, y}, 0) == g.concat({y, y}, 0));
   CHECK(g.size() == 11);
@@ -118,7 +118,15 @@ TEST_CASE("unknown extents that must be equal are joined before one is known", "
   for (const node_id id : {x, y, z}) CHECK(g.shape(id) == std::vector<extent>{3, 8});
   graph h;
   const node_id late = argument_leaf(h, 0, {3, unknown});
-  CHECK(text_of_error([&] { h.concat({late, late}, 1); }) == "[concat] the extent of an argument along axis 1 is not known");
+  const node_id both = h.concat({late, late}, 1), more = h.append_one(both);
+  CHECK_THROWS_AS(h.shape(more), shape_error);
+  h.add(late, tensor_leaf(h, {8}, true));
+  CHECK(h.shape(more) == std::vector<extent>{3, 17});
+  graph k;
+  const node_id rest = argument_leaf(k, 0, {3, unknown}), whole = k.concat({rest, tensor_leaf(k, {3, 4})}, 1);
+  k.add(whole, tensor_leaf(k, {9}, true));
+  CHECK(k.shape(rest) == std::vector<extent>{3, 5});
+  CHECK(text_of_error([&] { k.add(k.append_one(rest), tensor_leaf(k, {7}, true)); }) == "[add] axis 1 is 6 and 7: operands of 2 and 1 axes align at the last");
 }
 
 TEST_CASE("broadcasting aligns last axes, whichever operand is longer", "[graph]") {

@@ -70,7 +70,9 @@ class random_expression {
       const node_id left = copy(a->left);
       r = g.add(left, copy(a->right));
     }
-    if (const auto* n = std::get_if<gate_node>(&op)) r = g.gate_of(n->fn, n->keep, copy(n->arg));
+    if (const auto* n = std::get_if<gate_node>(&op)) r = g.gate_of(n->fn, n->parameter, copy(n->arg));
+    if (const auto* n = std::get_if<select_node>(&op)) r = g.select(n->rule, copy(n->arg));
+    if (const auto* n = std::get_if<append_node>(&op)) r = g.append_one(copy(n->arg));
     if (const auto* c = std::get_if<concat_node>(&op)) r = g.concat(all(c->args), c->axis);
     return copies_[id] = r;
   }
@@ -87,8 +89,12 @@ class random_expression {
   static void describe(std::ostream& s, const map_node& m) { s << name_of(m.fn) << ' ' << static_cast<int>(m.arg); }
   static void describe(std::ostream& s, const add_node& a) { s << static_cast<int>(a.left) << " + " << static_cast<int>(a.right); }
   static void describe(std::ostream& s, const gate_node& n) {
-    s << (n.fn == gate::softmax ? "softmax " : "top_k " + std::to_string(n.keep) + " of ") << static_cast<int>(n.arg);
+    s << name_of(n.fn) << ' ' << n.parameter << ' ' << static_cast<int>(n.arg);
   }
+  static void describe(std::ostream& s, const select_node& n) {
+    s << name_of(n.rule.what) << ' ' << n.rule.keep << " weights " << static_cast<int>(n.rule.weights) << " of " << static_cast<int>(n.arg);
+  }
+  static void describe(std::ostream& s, const append_node& n) { s << "append one to " << static_cast<int>(n.arg); }
   static void describe(std::ostream& s, const concat_node& c) {
     s << "concat<" << c.axis << '>';
     for (const node_id a : c.args) s << ' ' << static_cast<int>(a);
@@ -196,8 +202,21 @@ class random_expression {
     const entry e = any();
     if (e.axes.empty()) return;
     const extent n = e.axes.back().length;
-    if (!exact_ && (chance(50) || !e.plain)) return put(made_.gate_of(gate::softmax, 0, e.id), e.axes, e.bound);
-    put(made_.gate_of(gate::top_k, chance(20) ? n : chance(10) ? 0 : number(std::min<extent>(n, 9) + 1), e.id), e.axes, e.bound);
+    using enum gate;
+    if (chance(10)) {
+      const double sum = e.bound * static_cast<double>(n);
+      const auto which = chance(50) || (exact_ && sum > limit) ? max_norm : exact_ || chance(50) ? l1_norm : l2_norm;
+      return put(made_.gate_of(which, 0, e.id), {e.axes.begin(), e.axes.end() - 1}, which == max_norm ? e.bound : sum);
+    }
+    if (!exact_ && (chance(50) || !e.plain)) {
+      const auto fn = std::array{softmax, softmax, entmax, layer_norm, rms_norm}[number(5)];
+      const double parameter = fn == entmax ? std::array{1.5, 2.0, 1.25}[number(3)] : fn == layer_norm ? 1 : 1e-3;
+      return put(made_.gate_of(fn, parameter, e.id), e.axes, e.bound);
+    }
+    const auto weights = exact_ || chance(50) ? weighting::score : chance(50) ? weighting::softmax : weighting::softmax_of_all;
+    const extent k = chance(20) ? n : chance(10) ? 0 : number(std::min<extent>(n, 9) + 1);
+    const bool by_mass = !exact_ && chance(30);
+    put(made_.select({by_mass ? selection_rule::kind::top_p : selection_rule::kind::top_k, k, 0.6, weights}, e.id), e.axes, e.bound);
   }
 
   void concat() {
@@ -205,6 +224,11 @@ class random_expression {
     if (e.axes.empty()) return;
     const extent at = number(e.axes.size());
     if (e.axes[at].token) return;
+    if (at + 1 == e.axes.size() && chance(50)) {
+      std::vector<axis> longer = e.axes;
+      ++longer[at].length;
+      return put(made_.append_one(e.id), std::move(longer), std::max(e.bound, 1.0));
+    }
     std::vector<node_id> parts{e.id};
     std::vector<axis> axes = e.axes, other = e.axes;
     for (extent k = number(3); k > 0; --k) {
@@ -411,9 +435,11 @@ struct census {
 
  private:
   static void count(const std::vector<step>& steps, const std::string& lead, std::map<std::string, int>& here) {
-    constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "pointwise", "softmax", "top_k", "expand", "loop"};
+    constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "pointwise", "gate", "append", "select", "expand", "loop"};
     for (const step& s : steps) {
       here[lead + kinds[s.index()]] = 1;
+      if (const auto* g = std::get_if<gate_step>(&s)) here[name_of(g->fn)] = 1;
+      if (const auto* k = std::get_if<select_step>(&s)) here[name_of(k->rule.what)] = 1;
       if (const auto* g = std::get_if<gemm_step>(&s)) {
         if (g->accumulate) here["accumulate"] = 1;
         if (g->rows.size() > 1) here["many rows"] = 1;
@@ -447,9 +473,10 @@ TEST_CASE("random expressions agree with the oracle, and their rows keep their b
   census seen;
   if (const char* only = std::getenv("FMOE_SEED")) return check(static_cast<unsigned>(std::atoi(only)), seen);
   for (unsigned seed = 1; seed <= 500; ++seed) check(seed, seen);
-  for (const char* what : {"accumulate", "batched", "chunks", "expand", "gather", "gather epilogue", "gemm", "gemm epilogue", "loop gemm",
-                           "loop pointwise", "loop top_k", "many rows", "no tokens", "once batched", "once expand", "once pointwise",
-                           "once reduce", "once top_k", "pointwise", "reduce", "softmax", "top_k"}) {
+  for (const char* what : {"accumulate", "append", "batched", "chunks", "entmax", "expand", "gather", "gather epilogue", "gemm",
+                           "gemm epilogue", "layer norm", "L1 norm", "L2 norm", "loop gemm", "loop pointwise", "loop select", "many rows",
+                           "max norm", "no tokens", "once batched", "once expand", "once pointwise", "once reduce", "once select",
+                           "pointwise", "reduce", "rms norm", "softmax", "top_k", "top_p"}) {
     INFO(what);
     CHECK(seen.plans[what] >= 2);
   }

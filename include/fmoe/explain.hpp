@@ -73,13 +73,19 @@ class plan_printer {
     begin("pointwise", s.text, s.c, {s.a});
     finish(s.epilogues);
   }
-  void line(const softmax_step& s, int) {
-    begin("softmax", s.text, s.c, {s.a});
+  void line(const gate_step& s, int) {
+    begin(name_of(s.fn), s.text, s.c, {s.a});
+    if (s.bounds != 0) reads(s.bound);
     finish({});
   }
-  void line(const top_k_step& s, int) {
-    begin("top_k", s.text, s.selection, {s.a});
-    text_ << "  " << s.keep << " of " << s.columns;
+  void line(const append_step& s, int) {
+    begin("append 1", s.text, s.c, {s.a});
+    finish({});
+  }
+  void line(const select_step& s, int) {
+    begin(name_of(s.rule.what), s.text, s.selection, {s.a});
+    if (s.rule.what == selection_rule::kind::top_p) text_ << "  " << s.rule.mass << " of " << s.columns;
+    else text_ << "  " << s.keep << " of " << s.columns;
     finish({});
   }
   void line(const expand_step& s, int) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -51,13 +52,23 @@ struct add_node {
   bool operator==(const add_node&) const = default;
 };
 
-enum class gate : std::uint8_t { softmax, top_k };
-
-struct gate_node {
+struct gate_node {  // a function of each row, which is the last axis
   gate fn;
-  extent keep;  // top_k
+  double parameter;
   node_id arg;
+  std::optional<node_id> bound;  // one number for each row
   bool operator==(const gate_node&) const = default;
+};
+
+struct select_node {
+  selection_rule rule;
+  node_id arg;
+  bool operator==(const select_node&) const = default;
+};
+
+struct append_node {  // a 1 after the last entry of each row
+  node_id arg;
+  bool operator==(const append_node&) const = default;
 };
 
 struct concat_node {
@@ -67,7 +78,8 @@ struct concat_node {
 };
 
 struct node {
-  std::variant<leaf_node, einsum_node, map_node, add_node, gate_node, concat_node> op;
+  std::variant<leaf_node, einsum_node, map_node, add_node, gate_node, select_node, append_node, concat_node>
+      op;
   std::vector<axis_id> axes;
 };
 
@@ -133,23 +145,42 @@ class graph {
     return einsum(labels + ',' + labels.substr(rank(left) - rank(right)) + "->" + labels, {left, right});
   }
 
+  // Along the last axis, which a norm's result does not have. The axes of `bound` are the ones before it, or the last of them.
+  node_id gate_of(gate fn, double parameter, node_id arg, std::optional<node_id> bound = {}) {
+    std::vector<axis_id> axes = (*this)[arg].axes;
+    if (bound) {
+      const auto& rows = (*this)[*bound].axes;
+      expects<shape_error>(rows.size() < axes.size(), "[", name_of(fn), "] the bound has ", rows.size(), " axes and the scores ",
+                           axes.size());
+      const extent lead = axes.size() - 1 - rows.size();
+      for (extent k = 0; k < rows.size(); ++k)
+        expects<shape_error>(join(axes[lead + k], rows[k]), "[", name_of(fn), "] axis ", lead + k, " is ", extent_of(axes[lead + k]),
+                             " and the bound's is ", extent_of(rows[k]));
+    }
+    if (is_norm(fn)) axes.pop_back();
+    return put({gate_node{fn, parameter, arg, bound}, std::move(axes)});
+  }
+
   // Along the last axis.
-  node_id gate_of(gate fn, extent keep, node_id arg) { return put({gate_node{fn, keep, arg}, (*this)[arg].axes}); }
+  node_id select(const selection_rule& rule, node_id arg) { return put({select_node{rule, arg}, (*this)[arg].axes}); }
+
+  node_id append_one(node_id arg) {
+    std::vector<axis_id> axes = (*this)[arg].axes;
+    axes.back() = total_axis({axes.back()}, 1);
+    return put({append_node{arg}, std::move(axes)});
+  }
 
   node_id concat(std::vector<node_id> args, extent axis) {
-    std::vector<axis_id> axes = (*this)[args[0]].axes;
-    extent total = 0;
+    std::vector<axis_id> axes = (*this)[args[0]].axes, parts;
     for (const node_id a : args) {
       const auto& other = (*this)[a].axes;
       for (extent k = 0; k < axes.size(); ++k)
         if (k != axis)
           expects<shape_error>(join(axes[k], other[k]), "[concat] axis ", k, " is ", extent_of(axes[k]), " and ",
                                extent_of(other[k]));
-      expects<shape_error>(extent_of(other[axis]) != unknown, "[concat] the extent of an argument along axis ", axis,
-                           " is not known");
-      total += extent_of(other[axis]);
+      parts.push_back(other[axis]);
     }
-    axes[axis] = new_axis(total);
+    axes[axis] = total_axis(std::move(parts), 0);
     return put({concat_node{std::move(args), axis}, std::move(axes)});
   }
 
@@ -172,7 +203,38 @@ class graph {
     if (extents_[j] != unknown && extents_[j] != known) return false;
     extents_[i] = known;
     parents_[j] = i;
+    add_up();
     return true;
+  }
+
+  // An axis as long as `parts` and `more` together, which it tells as soon as all but one of them are known.
+  axis_id total_axis(std::vector<axis_id> parts, extent more) {
+    const axis_id whole = new_axis(unknown);
+    totals_.push_back({whole, std::move(parts), more});
+    add_up();
+    return whole;
+  }
+
+  void add_up() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const total& t : totals_) {
+        extent sum = t.more, missing = 0;
+        axis_id last = t.whole;
+        for (const axis_id p : t.parts) {
+          if (const extent e = extent_of(p); e != unknown) sum += e;
+          else ++missing, last = p;
+        }
+        const extent whole = extent_of(t.whole);
+        if (missing == 0 && whole == unknown) {
+          extents_[root(t.whole)] = sum, changed = true;
+        } else if (whole != unknown && missing < 2) {
+          expects<shape_error>(missing == 0 ? whole == sum : whole >= sum, "[concat] the parts of an axis of ", whole, " are ", sum,
+                               " long together");
+          if (missing == 1) extents_[root(last)] = whole - sum, changed = true;
+        }
+      }
+    }
   }
 
   void align(const char* op, node_id left, node_id right) {
@@ -191,7 +253,14 @@ class graph {
     return static_cast<node_id>(nodes_.size() - 1);
   }
 
+  struct total {
+    axis_id whole;
+    std::vector<axis_id> parts;
+    extent more;
+  };
+
   std::vector<node> nodes_;
+  std::vector<total> totals_;
   std::vector<extent> parents_, extents_;  // of axes
 };
 

@@ -44,18 +44,20 @@ struct mxd {
     return choose(skip.empty(), y, y + einsum<"ti,io->to">(x, skip));
   }
 
-  static constexpr auto released = std::tuple{
-      released_name{"W_enc", &mxd::encoder, presence::required, "ih"},
-      released_name{"b_enc", &mxd::encoder_bias, presence::optional, "h"},
-      released_name{"W_glu.weight", &mxd::linear, presence::optional, "hi", "ih"},
-      released_name{"W_glu.bias", &mxd::linear_bias, presence::optional, "h"},
-      released_name{"gate", &mxd::gate, presence::required, "ni", "in"},
-      released_name{"gate_bias", &mxd::gate_bias, presence::optional, "n"},
-      released_name{"W_cond", &mxd::scales, presence::required, "on", "no"},
-      released_name{"W_dec", &mxd::decoder, presence::required, "ho"},
-      released_name{"W_skip.weight", &mxd::skip, presence::optional, "oi", "io"},
-      released_name{"b_dec_out", &mxd::bias, presence::optional, "o"},
-  };
+  static auto released() {
+    return std::tuple{
+        released_name{"W_enc", &mxd::encoder, presence::required, "ih"},
+        released_name{"b_enc", &mxd::encoder_bias, presence::optional, "h"},
+        released_name{"W_glu.weight", &mxd::linear, presence::optional, "hi", "ih"},
+        released_name{"W_glu.bias", &mxd::linear_bias, presence::optional, "h"},
+        released_name{"gate", &mxd::gate, presence::required, "ni", "in"},
+        released_name{"gate_bias", &mxd::gate_bias, presence::optional, "n"},
+        released_name{"W_cond", &mxd::scales, presence::required, "on", "no"},
+        released_name{"W_dec", &mxd::decoder, presence::required, "ho"},
+        released_name{"W_skip.weight", &mxd::skip, presence::optional, "oi", "io"},
+        released_name{"b_dec_out", &mxd::bias, presence::optional, "o"},
+    };
+  }
   static constexpr std::array released_kinds{
       released_kind{"mxd_glu", "mxd", "W_glu.weight"},
       released_kind{"mxd_mlp", "mxd", {}, {"W_glu.weight", "W_glu.bias"}},
@@ -91,14 +93,16 @@ struct sparse_mlp {
     return choose(skip.empty(), y, y + einsum<"ti,io->to">(x, skip));
   }
 
-  static constexpr auto released = std::tuple{
-      released_name{"W_enc", &sparse_mlp::encoder, presence::required, "ih"},
-      released_name{"b_enc", &sparse_mlp::encoder_bias, presence::optional, "h"},
-      released_name{"W_dec", &sparse_mlp::decoder, presence::required, "ho"},
-      released_name{"W_skip.weight", &sparse_mlp::skip, presence::optional, "oi", "io"},
-      released_name{"b_dec_out", &sparse_mlp::bias, presence::optional, "o"},
-      released_name{"b_dec", &sparse_mlp::input_bias, presence::optional, "i", "i", "b_dec_out"},
-  };
+  static auto released() {
+    return std::tuple{
+        released_name{"W_enc", &sparse_mlp::encoder, presence::required, "ih"},
+        released_name{"b_enc", &sparse_mlp::encoder_bias, presence::optional, "h"},
+        released_name{"W_dec", &sparse_mlp::decoder, presence::required, "ho"},
+        released_name{"W_skip.weight", &sparse_mlp::skip, presence::optional, "oi", "io"},
+        released_name{"b_dec_out", &sparse_mlp::bias, presence::optional, "o"},
+        released_name{"b_dec", &sparse_mlp::input_bias, presence::optional, "i", "i", "b_dec_out"},
+    };
+  }
   static constexpr std::array released_kinds{
       released_kind{"sae", {}, "b_dec", {"b_dec_out", "gate"}},
       released_kind{"skip_transcoder", {}, "W_skip.weight", {"gate"}},

@@ -107,14 +107,25 @@ struct pointwise_step {  // c = a, then the epilogues
   std::vector<epilogue> epilogues;
 };
 
-struct softmax_step {
+struct gate_step {
   std::string text;
-  view a, c;
+  gate fn;
+  double parameter;
+  view a, c, bound;      // bound: storage -1 if there is none
   extent rows, columns;  // rows per token
+  extent width;          // of c's rows: columns, 1 for a norm
+  extent bounds = 0;     // of a token; they repeat along its rows
 };
 
-struct top_k_step {  // in a loop: fed chunk by chunk, selects at the last one
+struct append_step {  // each row, then a 1
   std::string text;
+  view a, c;
+  extent rows, columns;
+};
+
+struct select_step {  // in a loop: fed chunk by chunk, selects at the last one
+  std::string text;
+  selection_rule rule;
   view a, selection;
   extent rows, columns, keep;
 };
@@ -126,8 +137,8 @@ struct expand_step {  // a selection as dense rows
 };
 
 struct loop_step;
-using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, pointwise_step, softmax_step, top_k_step,
-                          expand_step, loop_step>;
+using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, pointwise_step, gate_step, append_step,
+                          select_step, expand_step, loop_step>;
 
 struct loop_step {  // `length` units in chunks
   char label;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <functional>
+#include <string>
 #include <string_view>
 
 #include <fmoe/tensor.hpp>
@@ -13,22 +15,21 @@ enum class presence : std::uint8_t { required, optional };
 
 // One tensor of a file. Labels name its axes in the file and, where the order differs, in the layer; equal labels have
 // equal extents in all tensors of a layer. A tensor with `unless` counts only where the file has no tensor of that name.
-template <class Layer, class Parameter>
+template <class Access>
 struct released_name {
-  std::string_view name;
-  Parameter Layer::*member;
+  std::string name;
+  Access member;  // std::invoke(member, layer) is the parameter
   presence need;
   std::string_view file_labels, layer_labels = file_labels;
   std::string_view unless = {};
 };
 
-template <class Layer, class Parameter>
-released_name(std::string_view, Parameter Layer::*, presence, std::string_view) -> released_name<Layer, Parameter>;
-template <class Layer, class Parameter>
-released_name(std::string_view, Parameter Layer::*, presence, std::string_view, std::string_view) -> released_name<Layer, Parameter>;
-template <class Layer, class Parameter>
-released_name(std::string_view, Parameter Layer::*, presence, std::string_view, std::string_view, std::string_view)
-    -> released_name<Layer, Parameter>;
+template <class Access>
+released_name(std::string, Access, presence, std::string_view) -> released_name<Access>;
+template <class Access>
+released_name(std::string, Access, presence, std::string_view, std::string_view) -> released_name<Access>;
+template <class Access>
+released_name(std::string, Access, presence, std::string_view, std::string_view, std::string_view) -> released_name<Access>;
 
 // What a file with the tensor `with` and without those of `without` holds, as its metadata "kind" calls it: `name`, or
 // `also`. A layer lists its kinds; the first one that the names in the file fit counts, and a file that fits none is not

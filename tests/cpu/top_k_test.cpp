@@ -91,7 +91,7 @@ void compare(const std::vector<T>& x, extent k, extent most, bool whole) {
     cpu::top_k_scan<T, arch>(at, k, chunk.data(), n, base, base == 0);
     base += n;
   } while (base < x.size());
-  cpu::top_k_finish<T, arch>(at, k);
+  cpu::top_k_finish<T, arch>(at, k, weighting::score, nullptr, 0);
   const cpu::selected<T> s = cpu::top_k_result<T, arch>(at, k);
   REQUIRE(std::vector<std::uint32_t>(s.indices, s.indices + s.count) == expected);
   for (extent i = 0; i < s.count; ++i) REQUIRE(std::memcmp(&s.values[i], &x[s.indices[i]], sizeof(T)) == 0);

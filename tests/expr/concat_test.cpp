@@ -46,4 +46,26 @@ TEST_CASE("a dense constant beside tokens makes the whole", "[concat]") {
   CHECK(equals(concat<0>(x, random<parameter<float, 2>>({2, 5}, 3))));
 }
 
+TEMPLATE_TEST_CASE("the appended 1 meets the weight's last slice", "[concat]", float, double) {
+  const auto x = random<tensor<TestType, 2>>({9, 21}, 1);
+  const auto w = random<parameter<TestType, 2>>({22, 6}, 2);
+  CHECK(agrees(append_one(x)));
+  CHECK(agrees(einsum<"ti,io->to">(append_one(x), w)));
+  CHECK(agrees(einsum<"ti,io->to">(append_one(relu(einsum<"ti,io->to">(append_one(x), w))), random<parameter<TestType, 2>>({7, 5}, 3))));
+  CHECK(agrees(einsum<"ti,pir->tpr">(append_one(x), random<parameter<TestType, 3>>({3, 22, 5}, 4))));
+  CHECK(agrees(einsum<"tbi,bio->tbo">(append_one(random<tensor<TestType, 3>>({9, 3, 4}, 5)), random<parameter<TestType, 3>>({3, 5, 5}, 6))));
+  CHECK(agrees(einsum<"tbi,bio->to">(append_one(random<tensor<TestType, 3>>({9, 3, 4}, 5)), random<parameter<TestType, 3>>({3, 5, 5}, 6))));
+}
+
+TEST_CASE("an argument's extent is what the other parts leave of an axis", "[concat]") {
+  const auto w = random<parameter<float, 2>>({22, 6}, 2);
+  const auto x = random<tensor<float, 2>>({9, 21}, 1);
+  const auto layer = [&](const operand auto& in) { return einsum<"ti,io->to">(append_one(in), w); };
+  const auto forward = compile(layer, 9);
+  tensor<float, 2> y({9, 6});
+  forward(x, y);
+  CHECK(relative_error(y.data(), reference(layer(x))) < 1e-6);
+  CHECK_THROWS_AS(evaluate(layer(random<tensor<float, 2>>({9, 20}, 1))), shape_error);
+}
+
 }  // namespace

@@ -112,6 +112,99 @@ TEST_CASE("selections of parameters are constants", "[gate]") {
   CHECK(agrees(einsum<"n,no->o">(top_k(random<parameter<float, 1>>({20}, 5), 3), random<parameter<float, 2>>({20, 9}, 4))));
 }
 
+TEMPLATE_TEST_CASE("entmax of any alpha", "[gate]", float, double) {
+  for (const extent n : {extent{1}, extent{2}, extent{15}, extent{16}, extent{700}}) {
+    const auto x = random<tensor<TestType, 2>>({5, n}, static_cast<unsigned>(n), 3);
+    for (const double alpha : {1.0, 1.1, 1.5, 2.0, 3.0}) {
+      INFO("n = " << n << ", alpha = " << alpha);
+      CHECK(agrees(entmax(x, alpha)));
+    }
+  }
+  const auto one = evaluate(entmax(random<tensor<TestType, 2>>({3, 1}, 5, 100)));
+  CHECK(std::all_of(one.data(), one.data() + 3, [](TestType v) { return v == 1; }));
+  const tensor<TestType, 2> ties({1, 4}, std::array<TestType, 4>{3, 3, -100, 3});
+  const auto third = evaluate(entmax(ties));
+  CHECK(third(0, 2) == 0);
+  CHECK(third(0, 0) == third(0, 3));
+  CHECK_THROWS_WITH(evaluate(entmax(ties, 0.5)), "[entmax] alpha is 0.5, below 1");
+}
+
+TEST_CASE("entmax of extreme rows", "[gate]") {
+  const tensor<float, 2> x({5, 3}, std::array{1e30f, -1e30f, 0.f, -infinity, -infinity, -infinity, NAN, 0.f, 1.f, infinity, 0.f, 1.f,
+                                              -infinity, 2.f, 2.f});
+  for (const double alpha : {1.25, 1.5, 2.0}) {
+    const auto y = evaluate(entmax(x, alpha));
+    CHECK(y(0, 0) == 1);
+    CHECK(y(0, 2) == 0);
+    for (extent t = 1; t < 4; ++t)
+      for (extent n = 0; n < 3; ++n) CHECK(std::isnan(y(t, n)));
+    CHECK(y(4, 0) == 0);
+    CHECK(std::abs(y(4, 1) - 0.5f) < 1e-6f);
+  }
+}
+
+TEMPLATE_TEST_CASE("layer norm, RMS norm, and norms", "[gate]", float, double) {
+  for (const extent n : {extent{1}, extent{7}, extent{8}, extent{100}}) {
+    const auto x = random<tensor<TestType, 3>>({5, 3, n}, static_cast<unsigned>(n), 3);
+    INFO("n = " << n);
+    CHECK(agrees(layer_norm(x)));
+    CHECK(agrees(rms_norm(x)));
+    for (const gate which : {gate::l1_norm, gate::l2_norm, gate::max_norm}) CHECK(agrees(norm(which, x)));
+    CHECK(agrees(einsum<"tp,po->to">(norm(gate::l2_norm, x), random<parameter<TestType, 2>>({3, 4}, 3))));
+    CHECK(agrees(norm(gate::l1_norm, einsum<"tpn->tnp">(x))));
+  }
+  const auto zeros = evaluate(rms_norm(tensor<TestType, 2>({2, 5})));
+  CHECK(std::all_of(zeros.data(), zeros.data() + 10, [](TestType v) { return v == 0; }));
+}
+
+TEST_CASE("a norm of many floats is as exact as one of few", "[gate]") {
+  tensor<float, 2> x({1, 1 << 20});
+  std::fill_n(x.data(), x.size(), 0.1f);
+  CHECK(evaluate(norm(gate::l1_norm, x))(0) == static_cast<float>(static_cast<double>(0.1f) * (1 << 20)));
+}
+
+TEMPLATE_TEST_CASE("bounded softmax keeps what reaches the bound or the maximum", "[gate]", float, double) {
+  const auto x = random<tensor<TestType, 3>>({7, 3, 40}, 1);
+  const auto fixed = random<parameter<TestType, 1>>({3}, 2);
+  CHECK(agrees(bounded_softmax(x, fixed)));
+  CHECK(agrees(bounded_softmax(x, random<tensor<TestType, 2>>({7, 3}, 3))));
+  CHECK(agrees(bounded_softmax(x, fixed + 100)));
+  const tensor<TestType, 2> ties({1, 4}, std::array<TestType, 4>{2, 3, 3, 1});
+  const tensor<TestType, 1> high({1}, std::array<TestType, 1>{5});
+  const auto y = evaluate(bounded_softmax(ties, high));
+  CHECK(y(0, 0) == 0);
+  CHECK(y(0, 1) == TestType(0.5));
+  CHECK(y(0, 2) == TestType(0.5));
+}
+
+TEMPLATE_TEST_CASE("weights of the kept scores", "[gate]", float, double) {
+  const auto x = random<tensor<TestType, 2>>({11, 90}, 1);
+  const auto w = random<parameter<TestType, 2>>({90, 7}, 2);
+  for (const auto weights : {weighting::score, weighting::softmax, weighting::softmax_of_all}) {
+    for (const extent k : {extent{0}, extent{1}, extent{31}, extent{90}, all}) {
+      INFO("k = " << k);
+      CHECK(agrees(top_k(x, k, weights)));
+      CHECK(agrees(einsum<"tn,no->to">(top_k(x, k, weights), w)));
+    }
+    for (const double mass : {0.0, 0.05, 0.6, 1.0}) {
+      INFO("mass = " << mass);
+      CHECK(agrees(top_p(x, mass, weights)));
+      CHECK(agrees(einsum<"tn,no->to">(top_p(x, mass, weights), w)));
+    }
+  }
+  CHECK_THROWS_AS(evaluate(top_p(x, 1.5, weighting::softmax)), value_error);
+}
+
+TEST_CASE("a selected score of zero has its share of the softmax; of equal masses the lower index stays", "[gate]") {
+  const tensor<float, 2> x({1, 4}, std::array{0.f, -1.f, 0.f, -2.f});
+  CHECK(evaluate(top_k(x, 2, weighting::softmax))(0, 2) == 0.5f);
+  const tensor<float, 2> equal({1, 4});
+  const auto half = evaluate(top_p(equal, 0.5, weighting::softmax));
+  CHECK(half(0, 0) == 0.5f);
+  CHECK(half(0, 1) == 0.5f);
+  CHECK(half(0, 2) == 0);
+}
+
 TEST_CASE("threshold keeps what reaches the bound", "[gate]") {
   const tensor<float, 1> x({5}, std::array{0.5f, 0.49f, -1.f, infinity, NAN});
   const auto y = evaluate(threshold(x, 0.5));

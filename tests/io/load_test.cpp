@@ -66,7 +66,7 @@ bool same_bits(const tensor<T, Rank>& a, const tensor<T, Rank>& b) {
 template <class Layer>
 bool same_layer(const Layer& a, const Layer& b) {
   return a.active == b.active && a.activation == b.activation &&
-         std::apply([&](const auto&... n) { return (same_bits(a.*n.member, b.*n.member) && ...); }, Layer::released);
+         std::apply([&](const auto&... n) { return (same_bits(std::invoke(n.member, a), std::invoke(n.member, b)) && ...); }, Layer::released());
 }
 
 template <class Layer>

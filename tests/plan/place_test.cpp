@@ -37,7 +37,7 @@ TEST_CASE("MxD of GPT-2's size: the plan of the design, in under 1 MB", "[place]
   CHECK(gate_product.k_step == 0);
   CHECK(gate_product.c.step == 0);                   // a chunk stands still
   CHECK(gate_product.epilogues[0].other.step == 1);  // the bias moves along
-  CHECK(std::get<top_k_step>(scores.body[1]).keep == 32);
+  CHECK(std::get<select_step>(scores.body[1]).keep == 32);
   const auto& decode = std::get<gemm_step>(std::get<loop_step>(p.steps[1]).body[1]);
   CHECK(decode.k_step == 1);
   CHECK(decode.n_step == 0);
@@ -112,7 +112,7 @@ TEST_CASE("selections take what their state needs, constants too", "[place]") {
   blueprint g;
   const node_id a = g.top_k(g.softmax(g.tensor({8, 3, 20})), 5);
   const plan p = make_plan(g, g.relu(a), 8, machine_options());
-  const auto& state = p.storages[static_cast<extent>(std::get<top_k_step>(p.steps[1]).selection.storage)];
+  const auto& state = p.storages[static_cast<extent>(std::get<select_step>(p.steps[1]).selection.storage)];
   CHECK(state.stride == 3 * round_up(4 * 5 + 256, 16));
   CHECK(placement_is_sound(p));
 

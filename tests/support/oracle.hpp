@@ -98,8 +98,10 @@ class oracle {
       case pointwise::squared_relu: return x < 0 ? 0 : x * x;
       case pointwise::exp: return std::exp(x);
       case pointwise::sqrt: return std::sqrt(x);
+      case pointwise::inverse_sqrt: return 1 / std::sqrt(x);
       case pointwise::negate: return -x;
       case pointwise::scale: return parameter * x;
+      case pointwise::shift: return parameter + x;
       case pointwise::threshold: return x < parameter ? 0 : x;
     }
     return 0;
@@ -118,24 +120,116 @@ class oracle {
     return r;
   }
 
+  static std::vector<extent> best_first(std::span<const double> x) {
+    std::vector<extent> order(x.size());
+    std::iota(order.begin(), order.end(), extent{0});
+    std::ranges::stable_sort(order, [&](extent a, extent b) {
+      return std::isnan(x[a]) ? !std::isnan(x[b]) : !std::isnan(x[b]) && x[a] > x[b];
+    });
+    return order;
+  }
+
+  static numbers softmax_of(std::span<const double> x) {
+    const double max = *std::ranges::max_element(x);
+    double sum = 0;
+    numbers r;
+    for (const double v : x) sum += r.emplace_back(std::exp(v - max));
+    for (double& v : r) v /= sum;
+    return r;
+  }
+
+  static numbers entmax_of(std::span<const double> x, double alpha) {
+    const double max = *std::ranges::max_element(x);
+    const auto weights = [&](double tau) {
+      numbers r;
+      for (const double v : x) r.push_back(std::pow(std::max((alpha - 1) * (v - max) - tau, 0.0), 1 / (alpha - 1)));
+      return r;
+    };
+    double low = -1, high = 0;
+    for (int step = 0; step < 200; ++step) {
+      const numbers r = weights((low + high) / 2);
+      (std::accumulate(r.begin(), r.end(), 0.0) >= 1 ? low : high) = (low + high) / 2;
+    }
+    return weights(low);
+  }
+
+  // A row's new row, or the one number of a norm.
+  static numbers row_of(const gate_node& g, std::span<const double> x, double bound) {
+    const auto sum = [&](auto f) {
+      double s = 0;
+      for (const double v : x) s += f(v);
+      return s;
+    };
+    const double n = static_cast<double>(x.size()), squares = sum([](double v) { return v * v; });
+    numbers r(x.begin(), x.end());
+    switch (g.fn) {
+      case gate::softmax: return softmax_of(x);
+      case gate::bounded_softmax:
+        for (double& v : r)
+          if (v < std::min(bound, *std::ranges::max_element(x))) v = -std::numeric_limits<double>::infinity();
+        return softmax_of(r);
+      case gate::entmax: return entmax_of(x, g.parameter);
+      case gate::layer_norm: {
+        const double mean = sum([](double v) { return v; }) / n, variance = sum([&](double v) { return (v - mean) * (v - mean); }) / n;
+        for (double& v : r) v = (v - mean) / std::sqrt(variance + g.parameter);
+        return r;
+      }
+      case gate::rms_norm:
+        for (double& v : r) v *= std::sqrt(n) / std::max(std::sqrt(squares), g.parameter);
+        return r;
+      case gate::l1_norm: return {sum([](double v) { return std::abs(v); })};
+      case gate::l2_norm: return {std::sqrt(squares)};
+      case gate::max_norm: {
+        double most = 0;
+        for (const double v : x) most = std::max(most, std::abs(v));
+        return {most};
+      }
+    }
+    return {};
+  }
+
   numbers value_of(const gate_node& g) const {
-    numbers r = of(g.arg);
+    const numbers& x = of(g.arg);
+    const extent n = graph_.shape(g.arg).back();
+    numbers r;
+    for (extent row = 0; n != 0 && row < x.size(); row += n) {
+      const double bound = g.bound ? of(*g.bound)[row / n % of(*g.bound).size()] : 0;
+      const numbers made = row_of(g, std::span(x).subspan(row, n), bound);
+      r.insert(r.end(), made.begin(), made.end());
+    }
+    r.resize(element_count(shape_));
+    return r;
+  }
+
+  numbers value_of(const select_node& s) const {
+    numbers r = of(s.arg);
     const extent n = shape_.back();
     for (extent row = 0; n != 0 && row < r.size(); row += n) {
       const std::span x(r.data() + row, n);
-      if (g.fn == gate::softmax) {
-        const double max = *std::ranges::max_element(x);
-        double sum = 0;
-        for (double& v : x) sum += v = std::exp(v - max);
-        for (double& v : x) v /= sum;
-      } else {
-        std::vector<extent> order(n);
-        std::iota(order.begin(), order.end(), extent{0});
-        std::ranges::stable_sort(order, [&](extent a, extent b) {
-          return std::isnan(x[a]) ? !std::isnan(x[b]) : !std::isnan(x[b]) && x[a] > x[b];
-        });
-        for (extent k = g.keep; k < n; ++k) x[order[k]] = 0;
+      const auto order = best_first(x);
+      const numbers all_weights = softmax_of(x);
+      extent kept = std::min(s.rule.keep, n);
+      if (s.rule.what == selection_rule::kind::top_p) {
+        double mass = 0;
+        for (kept = 0; kept < n && (kept == 0 || mass < s.rule.mass); ++kept) mass += all_weights[order[kept]];
       }
+      numbers scores;
+      for (extent k = 0; k < kept; ++k) scores.push_back(x[order[k]]);
+      if (s.rule.weights == weighting::softmax && kept != 0) scores = softmax_of(scores);
+      if (s.rule.weights == weighting::softmax_of_all)
+        for (extent k = 0; k < kept; ++k) scores[k] = all_weights[order[k]];
+      std::ranges::fill(x, 0);
+      for (extent k = 0; k < kept; ++k) x[order[k]] = scores[k];
+    }
+    return r;
+  }
+
+  numbers value_of(const append_node& a) const {
+    numbers r;
+    const extent n = graph_.shape(a.arg).back();
+    for (extent row = 0; row < element_count(shape_) / (n + 1); ++row) {
+      r.insert(r.end(), of(a.arg).begin() + static_cast<std::ptrdiff_t>(row * n), of(a.arg).begin() + static_cast<std::ptrdiff_t>((row + 1) * n));
+      r.push_back(1);
     }
     return r;
   }

@@ -19,7 +19,7 @@ struct blueprint : graph {
   node_id parameter(extents s) { return leaf({std::make_shared<storage>(extent{0}), dtype::float32, std::move(s), true}); }
   node_id argument(int index, extents s) { return leaf({nullptr, dtype::float32, std::move(s), false, index}); }
   node_id relu(node_id x) { return map(pointwise::relu, 0, x); }
-  node_id top_k(node_id x, extent k) { return gate_of(gate::top_k, k, x); }
+  node_id top_k(node_id x, extent k) { return select({selection_rule::kind::top_k, k}, x); }
   node_id softmax(node_id x) { return gate_of(gate::softmax, 0, x); }
   // x w, with more axes of x before the contracted one than the token's if need be.
   node_id linear(node_id x, extent in, extent out) { return einsum("ti,io->to", {x, parameter({in, out})}); }
@@ -50,7 +50,7 @@ inline node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, extent
 }
 
 inline const char* name_of(operation::kind k) {
-  constexpr const char* names[] = {"product", "gemm", "batched", "gather", "reduce", "pointwise", "softmax", "top_k", "expand", "concat"};
+  constexpr const char* names[] = {"product", "gemm", "batched", "gather", "reduce", "pointwise", "gate", "append", "select", "expand", "slice", "concat"};
   return names[static_cast<int>(k)];
 }
 
@@ -59,7 +59,8 @@ inline lines describe(const program& p) {
   lines r;
   for (const operation& o : p.operations) {
     const auto labels = [&](const use& u) { return (p[u.value].tokens ? "t" : "") + u.labels; };
-    std::string s = std::string(p[o.out.value].tokens ? "" : "once ") + name_of(o.what) + ' ';
+    const char* what = o.what == operation::kind::gate ? fmoe::name_of(o.fn) : o.what == operation::kind::select ? fmoe::name_of(o.rule.what) : name_of(o.what);
+    std::string s = std::string(p[o.out.value].tokens ? "" : "once ") + what + ' ';
     for (const use& u : o.in) s += (&u == o.in.data() ? "" : ",") + labels(u);
     s += "->" + labels(o.out);
     if (o.start >= 0) s += " +=";
@@ -70,9 +71,11 @@ inline lines describe(const program& p) {
 }
 
 inline void describe(const std::vector<step>& steps, const std::string& lead, lines& r) {
-  constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "pointwise", "softmax", "top_k", "expand", "loop"};
+  constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "pointwise", "gate", "append", "select", "expand", "loop"};
   for (const step& s : steps) {
     std::string text = lead + kinds[s.index()];
+    if (const auto* g = std::get_if<gate_step>(&s)) text = lead + fmoe::name_of(g->fn);
+    if (const auto* k = std::get_if<select_step>(&s)) text = lead + fmoe::name_of(k->rule.what);
     std::visit(
         [&](const auto& x) {
           if constexpr (requires { x.body; }) {
@@ -108,6 +111,8 @@ inline void accesses(const step& s, std::vector<int>& reads, std::vector<int>& w
         } else {
           if constexpr (requires { x.a; }) reads.push_back(x.a.storage);
           if constexpr (requires { x.b; }) reads.push_back(x.b.storage);
+          if constexpr (requires { x.bound; })
+            if (x.bound.storage >= 0) reads.push_back(x.bound.storage);
           if constexpr (requires { x.table; }) reads.push_back(x.table.storage);
           if constexpr (requires { x.c; }) writes.push_back(x.c.storage);
           if constexpr (requires { x.selection; }) {

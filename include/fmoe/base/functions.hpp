@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The functions that expressions apply to one number at a time.
+// The functions that expressions apply to one number, or to one row of numbers, at a time.
 #pragma once
 
 #include <cstdint>
+
+#include <fmoe/base/checked.hpp>
 
 namespace fmoe {
 
@@ -15,15 +17,62 @@ enum class pointwise : std::uint8_t {
   squared_relu,  // max(x, 0)^2
   exp,
   sqrt,
-  negate,     // -x
-  scale,      // x times the parameter
-  threshold,  // x where x >= the parameter, else 0; NaN stays
+  inverse_sqrt,  // 1 / sqrt(x)
+  negate,        // -x
+  scale,         // x times the parameter
+  shift,         // x plus the parameter
+  threshold,     // x where x >= the parameter, else 0; NaN stays
 };
 
 constexpr const char* name_of(pointwise f) {
-  constexpr const char* names[] = {"relu", "gelu", "gelu_tanh", "silu",  "sigmoid",  "squared_relu",
-                                   "exp",  "sqrt", "negate",    "scale", "threshold"};
+  constexpr const char* names[] = {"relu", "gelu",         "gelu_tanh", "silu",  "sigmoid", "squared_relu", "exp",
+                                   "sqrt", "inverse_sqrt", "negate",    "scale", "shift",   "threshold"};
   return names[static_cast<int>(f)];
 }
+
+// Of f(0) = 0: it need not be computed where its argument is known to be zero.
+constexpr bool keeps_zero(pointwise f) {
+  return f != pointwise::sigmoid && f != pointwise::exp && f != pointwise::inverse_sqrt && f != pointwise::shift;
+}
+
+enum class gate : std::uint8_t {
+  softmax,          // exp(x - max) / sum
+  bounded_softmax,  // softmax over the entries that reach min(max, bound), a bound for each row; 0 elsewhere
+  entmax,           // [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) with the tau that makes the sum 1; alpha is the parameter
+  layer_norm,       // (x - mean) / sqrt(variance + the parameter)
+  rms_norm,         // x sqrt(n) / max(|x|_2, the parameter)
+  l1_norm,          // sum |x|: this and the next two make one number of a row
+  l2_norm,          // sqrt(sum x^2)
+  max_norm,         // max |x|
+};
+
+constexpr const char* name_of(gate g) {
+  constexpr const char* names[] = {"softmax",  "bounded softmax", "entmax",  "layer norm",
+                                   "rms norm", "L1 norm",         "L2 norm", "max norm"};
+  return names[static_cast<int>(g)];
+}
+
+constexpr bool is_norm(gate g) { return g >= gate::l1_norm; }
+
+// What becomes of the scores that a selection keeps; the others become 0.
+enum class weighting : std::uint8_t {
+  score,           // nothing
+  softmax,         // the softmax over the kept ones
+  softmax_of_all,  // the softmax over the whole row, not renormalised
+};
+
+// Which entries of a row a selection keeps, the greatest first, of equal ones the lower index, NaN greatest.
+struct selection_rule {
+  enum class kind : std::uint8_t {
+    top_k,  // `keep` of them
+    top_p,  // the fewest whose softmax over the whole row sums to `mass` or more
+  } what;
+  extent keep = 0;
+  double mass = 0;
+  weighting weights = weighting::score;
+  bool operator==(const selection_rule&) const = default;
+};
+
+constexpr const char* name_of(selection_rule::kind k) { return k == selection_rule::kind::top_k ? "top_k" : "top_p"; }
 
 }  // namespace fmoe

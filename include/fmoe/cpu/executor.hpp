@@ -7,11 +7,11 @@
 
 #include <fmoe/array_view.hpp>
 #include <fmoe/cpu/constants.hpp>
+#include <fmoe/cpu/gate.hpp>
 #include <fmoe/cpu/gather.hpp>
 #include <fmoe/cpu/gemm.hpp>
 #include <fmoe/cpu/nest.hpp>
 #include <fmoe/cpu/pointwise.hpp>
-#include <fmoe/cpu/softmax.hpp>
 #include <fmoe/cpu/top_k.hpp>
 #include <fmoe/plan/options.hpp>
 
@@ -170,23 +170,40 @@ class executor {
     }
   }
 
-  void run(const softmax_step& s, const frame& f) const noexcept {
+  void run(const gate_step& s, const frame& f) const noexcept {
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    const rows_of<T> bound = s.bounds != 0 ? rows(s.bound, f) : rows_of<T>{};
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r)
-        softmax<T, Arch>(a.data + t * a.stride + r * s.columns, c.data + t * c.stride + r * s.columns, s.columns);
+        apply<T, Arch>(s.fn, s.parameter, a.data + t * a.stride + r * s.columns, c.data + t * c.stride + r * s.width, s.columns,
+                       s.bounds != 0 ? bound.data[t * bound.stride + r % s.bounds] : T(0));
+  }
+
+  void run(const append_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        T* const row = c.data + t * c.stride + r * (s.columns + 1);
+        std::copy_n(a.data + t * a.stride + r * s.columns, s.columns, row);
+        row[s.columns] = 1;
+      }
   }
 
   static extent state_stride(extent keep) { return round_up(top_k_state_size<T, Arch>(keep), cache_line / sizeof(T)); }
 
-  void run(const top_k_step& s, const frame& f) const noexcept {
+  void run(const select_step& s, const frame& f) const noexcept {
     const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f);
     const extent n = f.in_loop ? f.length : s.columns;
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r) {
-        T* state = selection.data + t * selection.stride + r * state_stride(s.keep);
-        top_k_scan<T, Arch>(state, s.keep, a.data + t * a.stride + r * s.columns, n, f.at, f.is_first);
-        if (f.is_last) top_k_finish<T, Arch>(state, s.keep);
+        T* const state = selection.data + t * selection.stride + r * state_stride(s.keep);
+        const T* const scores = a.data + t * a.stride + r * s.columns;
+        if (s.rule.what == selection_rule::kind::top_p) {
+          top_p<T, Arch>(state, s.rule.mass, s.rule.weights, scores, n);
+          continue;
+        }
+        top_k_scan<T, Arch>(state, s.keep, scores, n, f.at, f.is_first);
+        if (f.is_last) top_k_finish<T, Arch>(state, s.keep, s.rule.weights, scores, n);
       }
   }
 

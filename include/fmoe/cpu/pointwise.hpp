@@ -105,8 +105,10 @@ vec<T, Arch> evaluate(const vec<T, Arch>& x, T parameter) {
   }
   if constexpr (F == pointwise::exp) return exponential<T, Arch>(x);
   if constexpr (F == pointwise::sqrt) return square_root(x);
+  if constexpr (F == pointwise::inverse_sqrt) return one / square_root(x);
   if constexpr (F == pointwise::negate) return negate(x);
   if constexpr (F == pointwise::scale) return x * p;
+  if constexpr (F == pointwise::shift) return x + p;
   if constexpr (F == pointwise::threshold) return select(x < p, zero, x);
 }
 
@@ -141,8 +143,10 @@ void apply(pointwise f, T parameter, T* c, extent ldc, extent rows, extent colum
     case pointwise::squared_relu: return run.template operator()<pointwise::squared_relu>();
     case pointwise::exp: return run.template operator()<pointwise::exp>();
     case pointwise::sqrt: return run.template operator()<pointwise::sqrt>();
+    case pointwise::inverse_sqrt: return run.template operator()<pointwise::inverse_sqrt>();
     case pointwise::negate: return run.template operator()<pointwise::negate>();
     case pointwise::scale: return run.template operator()<pointwise::scale>();
+    case pointwise::shift: return run.template operator()<pointwise::shift>();
     case pointwise::threshold: return run.template operator()<pointwise::threshold>();
   }
 }

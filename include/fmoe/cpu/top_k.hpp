@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
 // The k greatest of a row that arrives in chunks, exact: value descending, NaN greatest, lowest index first among equals.
 // What exceeds a running bound is appended to a buffer; when that is full, its best k stay, in their order: so the
-// selection comes out sorted by index, whatever the chunks were. Zeros are left out of it, they would add nothing.
+// selection comes out sorted by index, whatever the chunks were. Zeros are left out of it, they would add nothing. And top-p,
+// whose row arrives whole.
 #pragma once
 
 #include <bit>
 #include <limits>
+#include <numeric>
 
 #include <fmoe/cpu/gather.hpp>
+#include <fmoe/cpu/softmax.hpp>
 
 namespace fmoe::cpu {
 
@@ -175,10 +178,9 @@ void top_k_scan(T* state, extent k, const T* x, extent n, extent base, bool firs
   }
 }
 
+// Leaves zeros out.
 template <class T, class Arch>
-void top_k_finish(T* state, extent k) noexcept {
-  const top_k_state<T, Arch> s(state, k);
-  if (s.count > k) top_k_cut(s, k);
+void drop_zeros(top_k_state<T, Arch> s) {
   extent kept = 0;
   for (extent i = 0; i < s.count; ++i) {
     s.values[kept] = s.values[i];
@@ -186,6 +188,51 @@ void top_k_finish(T* state, extent k) noexcept {
     kept += s.values[i] != 0;
   }
   s.count = static_cast<std::uint32_t>(kept);
+}
+
+// What the kept scores count for; `row` is the whole row, for weights that depend on all of it.
+template <class T, class Arch>
+void weigh(top_k_state<T, Arch> s, weighting weights, const T* row, extent n) {
+  if (weights == weighting::softmax) softmax<T, Arch>(s.values, s.values, s.count);
+  if (weights == weighting::softmax_of_all && n > 0) {
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    const T top = greatest_of<T, Arch>(row, n);
+    const T whole = exponentials<T, Arch>(row, nullptr, n, top, -infinity);
+    exponentials<T, Arch>(s.values, s.values, s.count, top, -infinity);
+    for (extent i = 0; i < s.count; ++i) s.values[i] /= whole;
+  }
+  drop_zeros(s);
+}
+
+// The k greatest, weighted; `row` is the whole row where all of it counts.
+template <class T, class Arch>
+void top_k_finish(T* state, extent k, weighting weights, const T* row, extent n) noexcept {
+  const top_k_state<T, Arch> s(state, k);
+  if (s.count > k) top_k_cut(s, k);
+  weigh<T, Arch>(s, weights, row, n);
+}
+
+// The fewest of the greatest whose softmax over the row sums to `mass`; the state is one for n entries.
+template <class T, class Arch>
+void top_p(T* state, double mass, weighting weights, const T* row, extent n) noexcept {
+  const top_k_state<T, Arch> s(state, n);
+  s.count = 0;
+  if (n == 0) return;
+  std::iota(s.indices, s.indices + n, std::uint32_t{0});
+  std::sort(s.indices, s.indices + n, [row](std::uint32_t a, std::uint32_t b) {
+    const T x = row[a], y = row[b];
+    if (x != x || y != y) return x != x && (y == y || a < b);
+    return x > y || (x == y && a < b);
+  });
+  softmax<T, Arch>(row, s.values, n);
+  double sum = 0;
+  extent kept = 0;
+  do sum += static_cast<double>(s.values[s.indices[kept++]]);
+  while (kept < n && !(sum >= mass));
+  std::sort(s.indices, s.indices + kept);
+  for (extent i = 0; i < kept; ++i) s.values[i] = row[s.indices[i]];
+  s.count = static_cast<std::uint32_t>(kept);
+  weigh<T, Arch>(s, weights, row, n);
 }
 
 template <class T, class Arch>

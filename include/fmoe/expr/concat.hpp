@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Expressions one after the other along an axis.
+// Expressions one after the other along an axis, and the 1 that makes a weight's last row a bias.
 #pragma once
 
 #include <tuple>
@@ -26,6 +26,24 @@ struct concatenation {
 template <extent Axis, operand... Es>
 auto concat(const Es&... es) {
   return concatenation<Axis, expression_t<Es>...>{{as_expression(es)...}};
+}
+
+template <expression E>
+struct with_one {
+  using scalar = typename E::scalar;
+  static constexpr extent rank = E::rank;
+
+  E arg;
+
+  node_id lower(graph& g) const { return g.append_one(arg.lower(g)); }
+};
+
+// e with a 1 after the last entry of each row. A product along that axis adds its weight's last slice as a bias; nothing
+// is copied.
+template <operand E>
+auto append_one(const E& e) {
+  static_assert(expression_t<E>::rank >= 1, "append_one: the operand has a last axis");
+  return with_one<expression_t<E>>{as_expression(e)};
 }
 
 }  // namespace fmoe

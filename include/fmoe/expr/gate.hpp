@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Gates: maps along the last axis, from scores to mixing weights.
+// Gates: functions of each row, which is the last axis: mixing weights from scores, selections, normalisations, norms.
 #pragma once
+
+#include <optional>
 
 #include <fmoe/expr/pointwise.hpp>
 
@@ -8,30 +10,102 @@ namespace fmoe {
 
 template <expression E>
 struct gated {
+  static_assert(E::rank >= 1, "gate: the operand has a last axis");
+  using scalar = typename E::scalar;
+
+  gate fn;
+  double parameter;
+  E arg;
+
+  static constexpr extent rank = E::rank;
+
+  node_id lower(graph& g) const { return g.gate_of(fn, parameter, arg.lower(g)); }
+};
+
+template <expression E>
+struct row_norm : gated<E> {
+  static constexpr extent rank = E::rank - 1;
+};
+
+// exp(x - max x) / sum of each row. A row of -inf, or with a NaN or +inf, becomes NaN; one column becomes 1.
+template <operand E>
+auto softmax(const E& scores) {
+  return gated<expression_t<E>>{gate::softmax, 0, as_expression(scores)};
+}
+
+// [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) of each row, with the tau that makes its sum 1: sparse weights, softmax in the
+// limit alpha = 1, sparsemax for alpha = 2. NaN and infinities as softmax's. Throws value_error, when planned, for alpha < 1.
+template <operand E>
+auto entmax(const E& scores, double alpha = 1.5) {
+  return gated<expression_t<E>>{alpha == 1 ? gate::softmax : gate::entmax, alpha, as_expression(scores)};
+}
+
+// (x - mean) / sqrt(variance + epsilon) of each row, with the biased variance.
+template <operand E>
+auto layer_norm(const E& e, double epsilon = 1e-5) {
+  return gated<expression_t<E>>{gate::layer_norm, epsilon, as_expression(e)};
+}
+
+// x sqrt(n) / max(|x|_2, epsilon) of each row of n.
+template <operand E>
+auto rms_norm(const E& e, double epsilon = 1e-12) {
+  return gated<expression_t<E>>{gate::rms_norm, epsilon, as_expression(e)};
+}
+
+// One number for each row, its L1, L2 or maximum norm: which == gate::l1_norm, l2_norm or max_norm.
+template <operand E>
+auto norm(gate which, const E& e) {
+  return row_norm<expression_t<E>>{{which, 0, as_expression(e)}};
+}
+
+template <expression E, expression B>
+struct bounded_gate {
+  using scalar = arithmetic_t<typename E::scalar, typename B::scalar>;
+  static constexpr extent rank = E::rank;
+  static_assert(B::rank < E::rank, "bounded_softmax: the bound has one number for each row of the scores");
+
+  E scores;
+  B bound;
+
+  node_id lower(graph& g) const {
+    const node_id x = scores.lower(g);
+    return g.gate_of(gate::bounded_softmax, 0, x, bound.lower(g));
+  }
+};
+
+// The softmax over the entries of each row that reach min(max of the row, its bound), 0 elsewhere. The bound's axes are the
+// last ones before the row.
+template <operand E, operand B>
+auto bounded_softmax(const E& scores, const B& bound) {
+  return bounded_gate<expression_t<E>, expression_t<B>>{as_expression(scores), as_expression(bound)};
+}
+
+template <expression E>
+struct selection {
+  static_assert(E::rank >= 1, "top_k and top_p: the scores have a last axis");
   using scalar = typename E::scalar;
   static constexpr extent rank = E::rank;
 
-  gate fn;
-  extent keep;
+  selection_rule rule;
   E scores;
 
-  node_id lower(graph& g) const { return g.gate_of(fn, keep, scores.lower(g)); }
+  node_id lower(graph& g) const { return g.select(rule, scores.lower(g)); }
 };
-
-// exp(x - max) / sum exp(x - max) of each row. A row of -inf, or with a NaN or +inf, becomes NaN; one column becomes 1.
-template <operand E>
-auto softmax(const E& scores) {
-  static_assert(expression_t<E>::rank >= 1, "softmax: the scores have a last axis");
-  return gated<expression_t<E>>{gate::softmax, 0, as_expression(scores)};
-}
 
 // Keeps the k largest scores of each row (of equal ones the lower index; NaN counts as largest) and makes the rest zero:
 // a contraction over that axis then visits k entries instead of all. k = all keeps every score, k = 0 none; throws
 // value_error, when planned, if k exceeds the axis.
 template <operand E>
-auto top_k(const E& scores, extent k) {
-  static_assert(expression_t<E>::rank >= 1, "top_k: the scores have a last axis");
-  return choose(k == all, scores, gated<expression_t<E>>{gate::top_k, k, as_expression(scores)});
+auto top_k(const E& scores, extent k, weighting weights = weighting::score) {
+  const selection_rule rule{selection_rule::kind::top_k, k, 0, weights};
+  return choose(k == all && weights == weighting::score, scores, selection<expression_t<E>>{rule, as_expression(scores)});
+}
+
+// Keeps the fewest of the largest scores of each row whose softmax over the whole row sums to `mass` or more, at least one;
+// order and zeros as top_k's. Throws value_error, when planned, unless 0 <= mass <= 1.
+template <operand E>
+auto top_p(const E& scores, double mass, weighting weights) {
+  return selection<expression_t<E>>{{selection_rule::kind::top_p, 0, mass, weights}, as_expression(scores)};
 }
 
 // x where x >= bound, else 0; NaN stays NaN.

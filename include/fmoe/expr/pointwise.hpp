@@ -20,7 +20,7 @@ struct mapped {
   node_id lower(graph& g) const { return g.map(fn, parameter, arg.lower(g)); }
 };
 
-// fn of every element; `parameter` is the factor of scale and the bound of threshold.
+// fn of every element; `parameter` is the factor of scale, the summand of shift and the bound of threshold.
 template <operand E>
 auto apply(pointwise fn, const E& e, double parameter = 0) {
   return mapped<expression_t<E>>{fn, parameter, as_expression(e)};
@@ -34,8 +34,10 @@ auto sigmoid(const operand auto& e) { return apply(pointwise::sigmoid, e); }
 auto squared_relu(const operand auto& e) { return apply(pointwise::squared_relu, e); }
 auto exp(const operand auto& e) { return apply(pointwise::exp, e); }
 auto sqrt(const operand auto& e) { return apply(pointwise::sqrt, e); }
+auto inverse_sqrt(const operand auto& e) { return apply(pointwise::inverse_sqrt, e); }
 auto operator-(const operand auto& e) { return apply(pointwise::negate, e); }
 auto operator*(double factor, const operand auto& e) { return apply(pointwise::scale, e, factor); }
+auto operator+(const operand auto& e, double summand) { return apply(pointwise::shift, e, summand); }
 
 // Two operands that the graph joins by `Join`: graph::add or graph::multiply.
 template <auto Join, expression A, expression B>

@@ -75,7 +75,8 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
     lengths.check(name, n.file_labels, found->second.shape(), from.file);
     to = permuted(found->second.template get<T, Rank>(options.narrow), n.file_labels, n.layer_labels);
   };
-  std::apply([&](const auto&... n) { (read(n, layer.*n.member), ...); }, Layer::released);
+  const auto released = Layer::released();
+  std::apply([&](const auto&... n) { (read(n, std::invoke(n.member, layer)), ...); }, released);
 
   const auto kind = kind_of<Layer>(contains, from.file);
   const layer_settings said = settings_in(from.metadata, from.file);
@@ -137,7 +138,7 @@ layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file, co
       }
     });
   };
-  std::apply([&](const auto&... n) { (write(n, layer.*n.member), ...); }, Layer::released);
+  std::apply([&](const auto&... n) { (write(n, std::invoke(n.member, layer)), ...); }, Layer::released());
 
   if (const auto kind = kind_of<Layer>(contains, file)) result.metadata["kind"] = kind->name;
   if constexpr (requires { layer.active; }) result.metadata["K"] = text_of_active(layer.active);

@@ -127,7 +127,9 @@ class emitter {
     s.text = text(o);
     s.K = program_.size_of(a, summed);
     s.N = program_.size_of(o.out, columns);
-    s.weight = weight({w.value, axes(w, batch), axes(w, summed), axes(w, columns), program_.size_of(w, batch), s.K, s.N});
+    std::vector<axis_stride> depth = axes(w, summed);
+    for (extent k = 0; k < depth.size(); ++k) depth[k].length = program_.extent_of(a, summed[k]);  // without a bias' row
+    s.weight = weight({w.value, axes(w, batch), std::move(depth), axes(w, columns), program_.size_of(w, batch), s.K, s.N});
     s.a = at(a.value, cuts_result(o, l) ? nullptr : l);
     s.c = at(o.out.value, cuts_result(o, l) ? l : nullptr);
     s.rows = {{0, 0, 0}};
@@ -170,6 +172,27 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
+  void emit_slice(const operation& o, std::vector<step>& steps) {
+    const use& a = o.in[0];
+    const char axis = labels_where(a.labels, [&](char c) { return !has(o.out.labels, c); })[0];
+    reduce_step s{text(o), at(a.value, nullptr), at(o.out.value, nullptr), {}, {}, program_[o.out.value].size(), {}};
+    s.a.offset = o.index * program_.stride(a, axis);
+    for (const char c : o.out.labels) s.out.push_back(nest(&a, nullptr, o.out, c));
+    steps.push_back(std::move(s));
+  }
+
+  void emit_gate(const operation& o, std::vector<step>& steps) {
+    const value& in = program_[o.in[0].value];
+    gate_step s{text(o), o.fn, o.parameter, at(o.in[0].value, nullptr), at(o.out.value, nullptr), {}, 0, in.shape.back(), 0};
+    s.rows = element_count(std::span(in.shape).first(in.shape.size() - 1));
+    s.width = is_norm(o.fn) ? 1 : s.columns;
+    if (o.in.size() > 1) {
+      s.bound = at(o.in[1].value, nullptr);
+      s.bounds = program_[o.in[1].value].size();
+    }
+    steps.push_back(std::move(s));
+  }
+
   void emit_concat(const operation& o, std::vector<step>& steps) {
     extent offset = 0;
     const char axis = o.out.labels[o.axis];
@@ -204,12 +227,14 @@ class emitter {
         steps.push_back(pointwise_step{text(o), at(o.in[0].value, l), at(o.out.value, l), out.size(),
                                        l != nullptr ? out.size() / std::max<extent>(1, l->length) : 0, epilogues(o, l)});
         return;
-      case softmax:
-        steps.push_back(softmax_step{text(o), whole(o.in[0].value), whole(o.out.value), rows(out), out.shape.back()});
+      case gate: return emit_gate(o, steps);
+      case append:
+        steps.push_back(append_step{text(o), whole(o.in[0].value), whole(o.out.value), rows(out), out.shape.back() - 1});
         return;
-      case top_k:
-        steps.push_back(top_k_step{text(o), at(o.in[0].value, l), whole(o.out.value), rows(out), out.shape.back(), out.keep});
+      case select:
+        steps.push_back(select_step{text(o), o.rule, at(o.in[0].value, l), whole(o.out.value), rows(out), out.shape.back(), out.keep});
         return;
+      case slice: return emit_slice(o, steps);
       case expand:
         steps.push_back(expand_step{text(o), whole(o.in[0].value), whole(o.out.value), rows(out), out.shape.back(), out.keep});
         return;

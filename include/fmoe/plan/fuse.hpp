@@ -48,7 +48,39 @@ inline bool fuse_one(program& p) {
   return false;
 }
 
+// A product along an axis with an appended 1 is the product without it, plus the weight's last slice: nothing is copied.
+inline bool fuse_append(program& p) {
+  for (extent i = 0; i < p.operations.size(); ++i) {
+    operation& o = p.operations[i];
+    if (o.what != operation::kind::gemm) continue;
+    const int maker = p.producer(o.in[0].value);
+    if (maker < 0 || p.operations[static_cast<extent>(maker)].what != operation::kind::append) continue;
+    const use left = o.in[0], weight = o.in[1];
+    const char axis = left.labels.back();
+    const std::string slice = labels_where(o.out.labels, [&](char c) { return has(weight.labels, c); });
+    const auto summed = labels_where(left.labels, [&](char c) { return !has(o.out.labels, c); });
+    if (summed.size() != 1 || has(o.out.labels, axis) || !o.out.labels.ends_with(slice) ||
+        std::ranges::count(weight.labels, axis) != 1)
+      continue;
+    value bias;
+    for (const char c : slice) bias.shape.push_back(p.extent_of(weight, c));
+    bias.tokens = false;
+    bias.parameter = p[weight.value].parameter;
+    operation take{operation::kind::slice, {weight}, {p.add(std::move(bias)), slice}, {}};
+    take.index = p.extent_of(left, axis) - 1;
+    o.in[0].value = p.operations[static_cast<extent>(maker)].in[0].value;
+    o.passes.insert(o.passes.begin(), {pass::kind::add, {}, 0, take.out.value});
+    const bool unread = p.uses(left.value) == 0;
+    p.operations.insert(p.operations.begin() + static_cast<std::ptrdiff_t>(i), std::move(take));
+    if (unread) p.operations.erase(p.operations.begin() + maker);
+    return true;
+  }
+  return false;
+}
+
 inline void fuse(program& p) {
+  while (fuse_append(p)) {
+  }
   while (fuse_one(p)) {
   }
 }

@@ -137,16 +137,52 @@ class lowering {
     return place(out, result);
   }
 
+  // The value of a node with its last axis innermost.
+  use rows(node_id id, const std::string& names) {
+    const use in = named(id, names);
+    if (in.labels.back() == names.back()) return in;
+    return emit(operation::kind::reduce, {in}, labels_where(in.labels, [&](char c) { return c != names.back(); }) + names.back());
+  }
+
   placed lower(const gate_node& g) {
+    expects<value_error>(g.fn != gate::entmax || g.parameter > 1, "[entmax] alpha is ", g.parameter, ", below 1");
     const std::string names = letters(g.arg);
-    use in = named(g.arg, names);
-    if (in.labels.back() != names.back())
-      in = emit(operation::kind::reduce, {in}, labels_where(in.labels, [&](char c) { return c != names.back(); }) + names.back());
-    if (g.fn == gate::softmax) return place(emit(operation::kind::softmax, {in}, in.labels), names);
+    std::vector<use> in{rows(g.arg, names)};
+    const std::string lead = in[0].labels.substr(0, in[0].labels.size() - 1);
+    if (g.bound) {
+      use bound = named(*g.bound, std::string_view(names).substr(names.size() - 1 - graph_.rank(*g.bound), graph_.rank(*g.bound)));
+      const std::string order = labels_where(lead, [&](char c) { return has(bound.labels, c); });
+      if (bound.labels != order) bound = emit(operation::kind::reduce, {bound}, order);
+      in.push_back(bound);
+    }
+    const use out = emit(operation::kind::gate, in, is_norm(g.fn) ? lead : in[0].labels);
+    program_.operations.back().fn = g.fn;
+    program_.operations.back().parameter = g.parameter;
+    return place(out, is_norm(g.fn) ? std::string_view(names).substr(0, names.size() - 1) : names);
+  }
+
+  placed lower(const select_node& s) {
+    const std::string names = letters(s.arg);
+    const use in = rows(s.arg, names);
     const extent n = program_[in.value].shape.back();
-    expects<value_error>(g.keep <= n, "[top_k] K is ", g.keep, " and the scores' last axis has ", n);
-    if (g.keep == n) return place(in, names);
-    return place(emit(operation::kind::top_k, {in}, in.labels, true, g.keep), names);
+    extent keep = n;
+    if (s.rule.what == selection_rule::kind::top_k) {
+      keep = s.rule.keep == all ? n : s.rule.keep;
+      expects<value_error>(keep <= n, "[top_k] K is ", keep, " and the scores' last axis has ", n);
+      if (keep == n && s.rule.weights == weighting::score) return place(in, names);
+    } else {
+      expects<value_error>(s.rule.mass >= 0 && s.rule.mass <= 1, "[top_p] the mass is ", s.rule.mass, ", not within 0 and 1");
+    }
+    const use out = emit(operation::kind::select, {in}, in.labels, true, keep);
+    program_.operations.back().rule = s.rule;
+    return place(out, names);
+  }
+
+  placed lower(const append_node& a) {
+    const std::string names = letters(a.arg);
+    const use in = rows(a.arg, names), out = emit(operation::kind::append, {in}, in.labels);
+    ++program_[out.value].shape.back();
+    return place(out, names);
   }
 
   placed lower(const concat_node& c) {

@@ -20,7 +20,7 @@ struct value {
   int leaf = -1;  // the graph's node, for inputs and parameters
   bool parameter = false;
   extent keep = 0;         // a selection of this many entries of its last axis
-  bool selection = false;  // made by top_k and not yet expanded
+  bool selection = false;  // made by top_k or top_p and not yet expanded
   std::string names{};     // of its axes, where it was made
 
   extent size() const { return element_count(shape); }
@@ -47,9 +47,11 @@ struct operation {
     gather,   // a selection times a constant: the selected rows, weighted and summed
     reduce,   // one operand: sum over the labels that the result does not have, in any order of axes
     pointwise,
-    softmax,
-    top_k,
+    gate,
+    append,  // a 1 after each row
+    select,
     expand,  // a selection as a dense row
+    slice,   // one entry of the axis that the result does not have
     concat,
   } what;
   std::vector<use> in;
@@ -57,6 +59,10 @@ struct operation {
   std::vector<pass> passes;  // applied to the result while it is near
   int start = -1;            // the sum continues this value instead of starting from zero
   extent axis = 0;           // concat
+  extent index = 0;          // slice
+  fmoe::gate fn{};           // gate, whose bound is the second operand
+  double parameter = 0;      // gate
+  selection_rule rule{};     // select
 };
 
 struct program {

@@ -46,7 +46,8 @@ class streams {
   bool takes(const operation& o, int v) const {
     if (program_.reads(o, v) != 1 || o.in[0].value != v) return false;
     const std::string& labels = o.in[0].labels;
-    if (o.what == operation::kind::top_k) return labels.size() == 1;
+    if (o.what == operation::kind::select)
+      return labels.size() == 1 && o.rule.what == selection_rule::kind::top_k && o.rule.weights != weighting::softmax_of_all;
     return o.what == operation::kind::gemm && !has(o.out.labels, labels[0]);
   }
 

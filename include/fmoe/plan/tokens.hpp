@@ -70,10 +70,19 @@ class token_search {
     return left;
   }
 
-  int axis_of(const gate_node& g, const node& n) {
-    const int a = at(g.arg);
-    return a >= 0 && a + 1 == static_cast<int>(n.axes.size()) ? reject() : a;
+  // The axis, unless the rows lie along it.
+  int across(node_id arg) {
+    const int a = at(arg);
+    return a >= 0 && a + 1 == static_cast<int>(graph_.rank(arg)) ? reject() : a;
   }
+  int axis_of(const gate_node& g, const node&) {
+    const int a = across(g.arg);
+    if (!g.bound) return a;
+    const int lead = static_cast<int>(graph_.rank(g.arg) - graph_.rank(*g.bound)) - 1, b = at(*g.bound);
+    return (b >= 0 && b + lead != a) || (b < 0 && a >= lead) ? reject() : a;
+  }
+  int axis_of(const select_node& s, const node&) { return across(s.arg); }
+  int axis_of(const append_node& a, const node&) { return across(a.arg); }
 
   int axis_of(const concat_node& c, const node&) {
     for (const node_id a : c.args)
