@@ -51,7 +51,8 @@ class cost_counter {
         if (!has(seen, c)) {
           seen += c;
           const value& v = program_[u.value];
-          n *= static_cast<double>(o.what == gather && &u == &o.in[0] ? v.keep : program_.extent_of(u, c));
+          const extent group_keep = o.group >= 0 && c == o.expert ? program_.groups[static_cast<extent>(o.group)].keep : all;
+          n *= static_cast<double>(group_keep != all ? group_keep : o.what == gather && &u == &o.in[0] ? v.keep : program_.extent_of(u, c));
         }
     (program_[o.out.value].tokens ? figures.multiply_adds : figures.once) += n;
   }
@@ -69,13 +70,21 @@ class cost_counter {
     for (const operation& o : program_.operations) {
       if (program_.reads(o, v) == 0 || !program_[o.out.value].tokens) continue;
       read_by_tokens = true;
-      const bool gathered = o.what == operation::kind::gather && o.in[1].value == v;
-      const double length = static_cast<double>(x.shape.empty() ? 1 : x.shape[0]);
-      rows = std::max(rows, gathered ? std::min(length, tokens_ * static_cast<double>(program_[o.in[0].value].keep)) / length : 1);
+      rows = std::max(rows, touched(o, v));
     }
     if (!read_by_tokens) return;
     figures.parameters += size;
     bytes_ += size * rows;
+  }
+
+  // The share of a constant's rows that an operation reads: all, or as many as are selected.
+  double touched(const operation& o, int v) const {
+    const bool gathered = o.what == operation::kind::gather && o.in[1].value == v;
+    if (!gathered && o.group < 0) return 1;
+    const expert_group* g = o.group < 0 ? nullptr : &program_.groups[static_cast<extent>(o.group)];
+    const double length = static_cast<double>(g != nullptr ? g->experts : program_[v].shape[0]);
+    const double selected = tokens_ * static_cast<double>(g != nullptr ? g->keep : program_[o.in[0].value].keep);
+    return std::min(length, selected) / std::max(1.0, length);
   }
 
   double tokens_, bytes_ = 0;

@@ -88,6 +88,23 @@ class plan_printer {
     else text_ << "  " << s.keep << " of " << s.columns;
     finish({});
   }
+  void line(const pick_step& s, int) {
+    begin("pick", s.text, s.c, {s.a});
+    finish({});
+  }
+  void line(const put_step& s, int) {
+    begin("put", s.text, s.c, {s.a, s.selection});
+    finish({});
+  }
+  void line(const group_step& s, int depth) {
+    text_ << "group " << s.text << ": " << s.keep << " of " << s.experts << " experts, by " << s.rows << " rows";
+    for (const epilogue& e : s.epilogues) {
+      text_ << (e.what == epilogue::kind::map ? std::string(" | ") + name_of(e.fn) : e.what == epilogue::kind::add ? " | +" : " | *");
+      if (e.other.storage >= 0) reads(e.other);
+    }
+    text_ << '\n';
+    lines(s.body, depth + 1, "");
+  }
   void line(const expand_step& s, int) {
     begin("expand", s.text, s.c, {s.selection});
     finish({});

@@ -29,9 +29,9 @@ struct storage_row {  // one row of elements per token; constants are one row
   bool operator==(const storage_row&) const = default;
 };
 
-struct view {  // row + offset + step * (position of the enclosing loop)
+struct view {  // row + offset + step * (position of the enclosing loop) + expert * (number of the group's expert)
   int storage = -1;
-  extent offset = 0, step = 0;
+  extent offset = 0, step = 0, expert = 0;
   bool operator==(const view&) const = default;
 };
 
@@ -67,6 +67,7 @@ struct gemm_step {  // c[t, b, f, N] (+)= a[t, b, f, K] w[b, K, N], one product 
   };
   std::vector<row> rows;
   extent k_step = 0, n_step = 0;  // rows, columns of w per unit of the loop; 0 if it does not cut them
+  extent expert_step = 0;         // batches of w per expert of a group
   bool accumulate = false;        // the sum starts from what c holds
   std::vector<epilogue> epilogues;
 };
@@ -136,15 +137,43 @@ struct expand_step {  // a selection as dense rows
   extent rows, columns, keep;
 };
 
+struct pick_step {  // in a group: c[row] = a[token of the row], its axes in order
+  std::string text;
+  view a, c;
+  std::vector<nest_axis> out;
+};
+
+struct put_step {  // in a group: c[token of the row] += weight of the row * a[row]
+  std::string text;
+  view a, selection, c;
+  extent columns, keep;
+};
+
 struct loop_step;
+struct group_step;
 using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, pointwise_step, gate_step, append_step,
-                          select_step, expand_step, loop_step>;
+                          select_step, expand_step, pick_step, put_step, loop_step, group_step>;
 
 struct loop_step {  // `length` units in chunks
   char label;
   extent length, chunk;
   std::vector<step> body;
 };
+
+struct group_step {  // for each expert, its tokens' rows in chunks; c is 0 before and complete after
+  std::string text;
+  view selection, c;
+  extent experts, keep, columns;
+  extent rows;     // of a chunk
+  extent scratch;  // where in the arena the lists of tokens are
+  std::vector<step> body;
+  std::vector<epilogue> epilogues;
+};
+
+// Elements of T that the lists of a group take: a start for each expert, and token and place of each selected entry.
+constexpr extent group_scratch(extent experts, extent keep, extent tile, extent element_bytes) {
+  return divide_up((experts + 1 + 2 * tile * keep) * sizeof(std::uint32_t), element_bytes);
+}
 
 struct plan {
   extent tile = 1;   // tokens of one task

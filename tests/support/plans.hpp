@@ -50,7 +50,7 @@ inline node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, extent
 }
 
 inline const char* name_of(operation::kind k) {
-  constexpr const char* names[] = {"product", "gemm", "batched", "gather", "reduce", "pointwise", "gate", "append", "select", "expand", "slice", "concat"};
+  constexpr const char* names[] = {"product", "gemm", "batched", "gather", "reduce", "pointwise", "gate", "append", "select", "expand", "slice", "concat", "pick", "put"};
   return names[static_cast<int>(k)];
 }
 
@@ -60,7 +60,7 @@ inline lines describe(const program& p) {
   for (const operation& o : p.operations) {
     const auto labels = [&](const use& u) { return (p[u.value].tokens ? "t" : "") + u.labels; };
     const char* what = o.what == operation::kind::gate ? fmoe::name_of(o.fn) : o.what == operation::kind::select ? fmoe::name_of(o.rule.what) : name_of(o.what);
-    std::string s = std::string(p[o.out.value].tokens ? "" : "once ") + what + ' ';
+    std::string s = std::string(o.group >= 0 ? "group " : p[o.out.value].tokens ? "" : "once ") + what + ' ';
     for (const use& u : o.in) s += (&u == o.in.data() ? "" : ",") + labels(u);
     s += "->" + labels(o.out);
     if (o.start >= 0) s += " +=";
@@ -71,14 +71,17 @@ inline lines describe(const program& p) {
 }
 
 inline void describe(const std::vector<step>& steps, const std::string& lead, lines& r) {
-  constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "pointwise", "gate", "append", "select", "expand", "loop"};
+  constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "pointwise", "gate", "append", "select", "expand", "pick", "put", "loop", "group"};
   for (const step& s : steps) {
     std::string text = lead + kinds[s.index()];
     if (const auto* g = std::get_if<gate_step>(&s)) text = lead + fmoe::name_of(g->fn);
     if (const auto* k = std::get_if<select_step>(&s)) text = lead + fmoe::name_of(k->rule.what);
     std::visit(
         [&](const auto& x) {
-          if constexpr (requires { x.body; }) {
+          if constexpr (requires { x.experts; }) {
+            r.push_back(text + ' ' + x.text + ' ' + std::to_string(x.keep) + " of " + std::to_string(x.experts));
+            describe(x.body, lead + "  ", r);
+          } else if constexpr (requires { x.body; }) {
             r.push_back(text + ' ' + x.label + ' ' + std::to_string(x.length) + " by " + std::to_string(x.chunk));
             describe(x.body, lead + "  ", r);
           } else {
@@ -108,6 +111,9 @@ inline void accesses(const step& s, std::vector<int>& reads, std::vector<int>& w
       [&](const auto& x) {
         if constexpr (requires { x.body; }) {
           for (const step& inner : x.body) accesses(inner, reads, writes, continued);
+          if constexpr (requires { x.epilogues; })
+            for (const epilogue& e : x.epilogues)
+              if (e.other.storage >= 0) reads.push_back(e.other.storage);
         } else {
           if constexpr (requires { x.a; }) reads.push_back(x.a.storage);
           if constexpr (requires { x.b; }) reads.push_back(x.b.storage);
@@ -116,7 +122,7 @@ inline void accesses(const step& s, std::vector<int>& reads, std::vector<int>& w
           if constexpr (requires { x.table; }) reads.push_back(x.table.storage);
           if constexpr (requires { x.c; }) writes.push_back(x.c.storage);
           if constexpr (requires { x.selection; }) {
-            if constexpr (requires { x.a; }) writes.push_back(x.selection.storage);
+            if constexpr (requires { x.rule; }) writes.push_back(x.selection.storage);
             else reads.push_back(x.selection.storage);
           }
           if constexpr (requires { x.epilogues; })

@@ -64,8 +64,9 @@ enum class weighting : std::uint8_t {
 // Which entries of a row a selection keeps, the greatest first, of equal ones the lower index, NaN greatest.
 struct selection_rule {
   enum class kind : std::uint8_t {
-    top_k,  // `keep` of them
-    top_p,  // the fewest whose softmax over the whole row sums to `mass` or more
+    top_k,    // `keep` of them
+    top_p,    // the fewest whose softmax over the whole row sums to `mass` or more
+    nonzero,  // all that are not 0
   } what;
   extent keep = 0;
   double mass = 0;
@@ -73,6 +74,9 @@ struct selection_rule {
   bool operator==(const selection_rule&) const = default;
 };
 
-constexpr const char* name_of(selection_rule::kind k) { return k == selection_rule::kind::top_k ? "top_k" : "top_p"; }
+constexpr const char* name_of(selection_rule::kind k) {
+  constexpr const char* names[] = {"top_k", "top_p", "nonzero"};
+  return names[static_cast<int>(k)];
+}
 
 }  // namespace fmoe

@@ -59,6 +59,10 @@ class executor {
   }
 
  private:
+  struct group_row {  // whose row it is, and the place of its weight in that token's selection
+    std::uint32_t token, place;
+  };
+
   struct frame {  // where a task is: its rows, and its place in the enclosing loop
     extent first, count;
     const binding<T>* bound;
@@ -66,6 +70,8 @@ class executor {
     const T* next = nullptr;  // the weights that the step after this one reads first
     extent at = 0, length = 0;
     bool in_loop = false, is_first = true, is_last = true;
+    const group_row* group = nullptr;  // the rows' tokens, in a group
+    extent expert = 0;
   };
 
   bool is_computed(int s) const { return row_of(s).where == storage_row::kind::constant; }
@@ -86,7 +92,7 @@ class executor {
         r = {const_cast<T*>(a.data), a.stride};
       }
     }
-    r.data += v.offset + v.step * f.at;
+    r.data += v.offset + v.step * f.at + v.expert * f.expert;
     return r;
   }
 
@@ -120,7 +126,7 @@ class executor {
     const bool finished = !cut_k || f.is_last;
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
     for (const auto& r : s.rows) {
-      const T* panels = constants_.panels(s.weight) + r.weight * constants_.panel_elements(w) + n0 * s.K + k0 * panel_width<T, Arch>;
+      const T* panels = constants_.panels(s.weight) + (r.weight + s.expert_step * f.expert) * constants_.panel_elements(w) + n0 * s.K + k0 * panel_width<T, Arch>;
       const gemm_args<T> args{f.count, cut_n ? s.n_step * f.length : s.N, cut_k ? s.k_step * f.length : s.K, a.data + r.a, a.stride,
                               panels, s.K * panel_width<T, Arch>, c.data + r.c, c.stride, s.accumulate || (cut_k && !f.is_first), plan_.sum_block, f.next};
       gemm<T, Arch>(args, [&](extent row, extent count, extent column, extent columns) {
@@ -202,6 +208,10 @@ class executor {
           top_p<T, Arch>(state, s.rule.mass, s.rule.weights, scores, n);
           continue;
         }
+        if (s.rule.what == selection_rule::kind::nonzero) {
+          nonzero_scan<T, Arch>(state, s.keep, scores, n, f.at, f.is_first);
+          continue;
+        }
         top_k_scan<T, Arch>(state, s.keep, scores, n, f.at, f.is_first);
         if (f.is_last) top_k_finish<T, Arch>(state, s.keep, s.rule.weights, scores, n);
       }
@@ -216,6 +226,49 @@ class executor {
         std::fill_n(row, s.columns, T(0));
         for (extent k = 0; k < kept.count; ++k) row[kept.indices[k]] = kept.values[k];
       }
+  }
+
+  void run(const pick_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    for (extent r = 0; r < f.count; ++r) nest<T, Arch>(a.data + f.group[r].token * a.stride, nullptr, c.data + r * c.stride, s.out, {});
+  }
+
+  void run(const put_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f), c = rows(s.c, f);
+    constexpr std::uint32_t first = 0;
+    for (extent r = 0; r < f.count; ++r) {
+      const auto [token, place] = f.group[r];
+      const auto kept = top_k_result<T, Arch>(selection.data + token * selection.stride, s.keep);
+      gather<T, Arch>(a.data + r * a.stride, 0, s.columns, {kept.values + place, &first, 1}, {}, c.data + token * c.stride, true);
+    }
+  }
+
+  // A stable counting sort of the selected entries by expert, then each expert's rows, a chunk at a time.
+  void run(const group_step& s, const frame& outer) const noexcept {
+    const rows_of<T> selection = rows(s.selection, outer), c = rows(s.c, outer);
+    auto* const starts = reinterpret_cast<std::uint32_t*>(outer.arena + s.scratch);
+    auto* const lists = reinterpret_cast<group_row*>(starts + s.experts + 1);
+    const auto kept = [&](extent t) { return top_k_result<T, Arch>(selection.data + t * selection.stride, s.keep); };
+    std::fill_n(starts, s.experts + 1, 0u);
+    for (extent t = 0; t < outer.count; ++t) {
+      std::fill_n(c.data + t * c.stride, s.columns, T(0));
+      const auto k = kept(t);
+      for (extent i = 0; i < k.count; ++i) ++starts[k.indices[i] + 1];
+    }
+    for (extent e = 0; e < s.experts; ++e) starts[e + 1] += starts[e];
+    for (extent t = 0; t < outer.count; ++t) {
+      const auto k = kept(t);
+      for (extent i = 0; i < k.count; ++i) lists[starts[k.indices[i]]++] = {static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(i)};
+    }
+    frame f = outer;
+    f.next = nullptr;
+    for (extent row = 0; f.expert < s.experts; ++f.expert)  // by now a start is where the expert before ends
+      for (const extent end = starts[f.expert]; row < end; row += f.count) {
+        f.count = std::min(s.rows, end - row);
+        f.group = lists + row;
+        for (const step& inner : s.body) visit(inner, f);
+      }
+    for (extent t = 0; t < outer.count; ++t) finish(s.epilogues, outer, c.data + t * c.stride, 0, t, 1, 0, s.columns);
   }
 
   void run(const loop_step& s, const frame& outer) const noexcept {

@@ -204,6 +204,18 @@ void weigh(top_k_state<T, Arch> s, weighting weights, const T* row, extent n) {
   drop_zeros(s);
 }
 
+// Appends what is not 0 of elements base .. base + n of the row; the state is one for the whole row.
+template <class T, class Arch>
+void nonzero_scan(T* state, extent k, const T* x, extent n, extent base, bool first) noexcept {
+  const top_k_state<T, Arch> s(state, k);
+  if (first) s.count = 0;
+  for (extent i = 0; i < n; ++i) {
+    if (x[i] == 0) continue;
+    s.values[s.count] = x[i];
+    s.indices[s.count++] = static_cast<std::uint32_t>(base + i);
+  }
+}
+
 // The k greatest, weighted; `row` is the whole row where all of it counts.
 template <class T, class Arch>
 void top_k_finish(T* state, extent k, weighting weights, const T* row, extent n) noexcept {

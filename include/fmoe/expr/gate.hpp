@@ -108,6 +108,12 @@ auto top_p(const E& scores, double mass, weighting weights) {
   return selection<expression_t<E>>{{selection_rule::kind::top_p, 0, mass, weights}, as_expression(scores)};
 }
 
+// The scores themselves: a contraction over their last axis then visits only those of each row that are not 0.
+template <operand E>
+auto nonzeros(const E& scores) {
+  return selection<expression_t<E>>{{selection_rule::kind::nonzero}, as_expression(scores)};
+}
+
 // x where x >= bound, else 0; NaN stays NaN.
 auto threshold(const operand auto& e, double bound) { return apply(pointwise::threshold, e, bound); }
 

@@ -22,7 +22,9 @@ class emitter {
       const operation& o = p.operations[static_cast<extent>(k)];
       const stream_loop* l = loop_of(tiling_.loops, k);
       auto& steps = p[o.out.value].tokens ? plan_.steps : plan_.prologue;
-      if (l == nullptr) {
+      if (o.group >= 0) {
+        if (last_of_group(p, k) == k) emit_group(o.group, steps);
+      } else if (l == nullptr) {
         emit(o, nullptr, steps);
       } else if (l->operations.back() == k) {
         loop_step s{l->label, l->length, l->chunk, {}};
@@ -76,7 +78,11 @@ class emitter {
       epilogue e{static_cast<epilogue::kind>(p.what), p.fn, p.parameter, {}, 0};
       if (p.other >= 0) {
         e.period = program_[p.other].size();
-        e.other = e.period == width && cuts_result(o, l) ? at(p.other, l) : view{p.other, 0, 0};
+        if (p.by_expert) {
+          const extent experts = std::max<extent>(1, program_[p.other].shape[0]);
+          e.period /= experts;
+          e.other = {p.other, 0, 0, e.period};
+        } else e.other = e.period == width && cuts_result(o, l) ? at(p.other, l) : view{p.other, 0, 0};
       }
       r.push_back(e);
     }
@@ -129,7 +135,9 @@ class emitter {
     s.N = program_.size_of(o.out, columns);
     std::vector<axis_stride> depth = axes(w, summed);
     for (extent k = 0; k < depth.size(); ++k) depth[k].length = program_.extent_of(a, summed[k]);  // without a bias' row
-    s.weight = weight({w.value, axes(w, batch), std::move(depth), axes(w, columns), program_.size_of(w, batch), s.K, s.N});
+    const std::string batches = o.group < 0 ? batch : o.expert + batch;
+    if (o.group >= 0) s.expert_step = program_.size_of(w, batch);
+    s.weight = weight({w.value, axes(w, batches), std::move(depth), axes(w, columns), program_.size_of(w, batches), s.K, s.N});
     s.a = at(a.value, cuts_result(o, l) ? nullptr : l);
     s.c = at(o.out.value, cuts_result(o, l) ? l : nullptr);
     s.rows = {{0, 0, 0}};
@@ -208,6 +216,38 @@ class emitter {
     }
   }
 
+  void emit_pick(const operation& o, std::vector<step>& steps) {
+    const use& a = o.in[0];
+    pick_step s{text(o), at(a.value, nullptr), at(o.out.value, nullptr), {}};
+    if (o.expert != 0) s.a.expert = program_.stride(a, o.expert);
+    const bool neighbours = o.expert == 0 || a.labels[0] == o.expert;
+    if (neighbours) s.out = {{program_[o.out.value].size(), 1, 0, 1}};
+    else
+      for (const char c : o.out.labels) s.out.push_back(nest(&a, nullptr, o.out, c));
+    steps.push_back(std::move(s));
+  }
+
+  // All operations of a group, of which the last one adds up.
+  void emit_group(int id, std::vector<step>& steps) {
+    const expert_group& g = program_.groups[static_cast<extent>(id)];
+    group_step s;
+    s.experts = g.experts;
+    s.keep = g.keep;
+    s.rows = std::min(plan_.tile, options_.max_tile);
+    s.scratch = tiling_.places.lists[static_cast<extent>(id)];
+    for (const operation& o : program_.operations) {
+      if (o.group != id) continue;
+      emit(o, nullptr, s.body);
+      if (o.what != operation::kind::put) continue;
+      s.text = text(o);
+      s.selection = at(g.selection, nullptr);
+      s.c = at(o.out.value, nullptr);
+      s.columns = program_[o.out.value].size();
+      s.epilogues = epilogues(o, nullptr);
+    }
+    steps.push_back(std::move(s));
+  }
+
   void emit(const operation& o, const stream_loop* l, std::vector<step>& steps) {
     using enum operation::kind;
     const value& out = program_[o.out.value];
@@ -233,6 +273,11 @@ class emitter {
         return;
       case select:
         steps.push_back(select_step{text(o), o.rule, at(o.in[0].value, l), whole(o.out.value), rows(out), out.shape.back(), out.keep});
+        return;
+      case pick: return emit_pick(o, steps);
+      case put:
+        steps.push_back(put_step{text(o), whole(o.in[0].value), whole(o.in[1].value), whole(o.out.value), out.size(),
+                                 program_[o.in[1].value].keep});
         return;
       case slice: return emit_slice(o, steps);
       case expand:

@@ -10,7 +10,7 @@ namespace fmoe {
 // Whether passes can follow the operation.
 inline bool takes_passes(const operation& o) {
   using enum operation::kind;
-  return o.what == gemm || o.what == gather || o.what == batched || o.what == reduce || o.what == pointwise;
+  return o.what == gemm || o.what == gather || o.what == batched || o.what == reduce || o.what == pointwise || o.what == put;
 }
 
 // Fuses one pointwise operation into the producer of an operand that nobody else reads: a gather first (its whole row is
@@ -24,7 +24,7 @@ inline bool fuse_one(program& p) {
                            p[first.other].shape == p[o.in[0].value].shape && p[first.other].tokens == p[o.in[0].value].tokens;
     int best = -1, base = -1;
     for (const int v : {o.in[0].value, symmetric ? first.other : -1}) {
-      const int maker = v < 0 || p.uses(v) != 1 || p[v].tokens != p[o.out.value].tokens ? -1 : p.producer(v);
+      const int maker = v < 0 || p.uses(v) != 1 || p[v].tokens != p[o.out.value].tokens || p[v].group != p[o.out.value].group ? -1 : p.producer(v);
       if (maker < 0 || !takes_passes(p.operations[static_cast<extent>(maker)])) continue;
       const auto rank = [&](int k) {
         return std::pair(p.operations[static_cast<extent>(k)].what == operation::kind::gather, k);

@@ -170,7 +170,7 @@ class lowering {
       keep = s.rule.keep == all ? n : s.rule.keep;
       expects<value_error>(keep <= n, "[top_k] K is ", keep, " and the scores' last axis has ", n);
       if (keep == n && s.rule.weights == weighting::score) return place(in, names);
-    } else {
+    } else if (s.rule.what == selection_rule::kind::top_p) {
       expects<value_error>(s.rule.mass >= 0 && s.rule.mass <= 1, "[top_p] the mass is ", s.rule.mass, ", not within 0 and 1");
     }
     const use out = emit(operation::kind::select, {in}, in.labels, true, keep);

@@ -10,18 +10,6 @@
 
 namespace fmoe {
 
-struct label_groups {
-  std::string batch, free, summed, vector;
-};
-
-inline label_groups groups_of(const operation& o) {
-  const auto &l = o.in[0].labels, &r = o.in[1].labels, &out = o.out.labels;
-  return {labels_where(l, [&](char c) { return has(r, c) && has(out, c); }),
-          labels_where(l, [&](char c) { return !has(r, c); }),
-          labels_where(l, [&](char c) { return has(r, c) && !has(out, c); }),
-          labels_where(r, [&](char c) { return !has(l, c); })};
-}
-
 inline void match(program& p) {
   std::vector<operation> done;
   for (operation& o : p.operations) {
@@ -29,10 +17,8 @@ inline void match(program& p) {
       use &left = o.in[0], &right = o.in[1];
       const label_groups g = groups_of(o);
       const bool constant = p[left.value].tokens && !p[right.value].tokens;
-      if (g.summed.empty() && g.vector.empty() && o.out.labels == left.labels && left.labels.ends_with(right.labels)) {
-        o.what = operation::kind::pointwise;
-        o.passes = {{pass::kind::multiply, {}, 0, right.value}};
-        o.in.pop_back();
+      if (is_hadamard(o)) {
+        o = as_pointwise(std::move(o));
       } else if (constant && !(g.summed.empty() && g.vector.empty())) {
         o.what = operation::kind::gemm;
         const std::string rows = labels_where(o.out.labels, [&](char c) { return has(left.labels, c); });
@@ -43,6 +29,7 @@ inline void match(program& p) {
           for (const char c : rows + g.summed) v.shape.push_back(p.extent_of(left, c));
           const use permuted{p.add(std::move(v)), rows + g.summed};
           done.push_back({operation::kind::reduce, {left}, permuted, {}});
+          done.back().group = o.group;
           left = permuted;
         }
       } else {

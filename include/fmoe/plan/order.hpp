@@ -88,11 +88,13 @@ class order_search {
 
   // `needed`: the labels that the result or another operand still has.
   static part contract(const part& a, const part& b, label_set needed) {
-    return {(a.labels | b.labels) & needed, a.tokens || b.tokens, a.parameter && b.parameter, 0, 0};
+    const part& selection = a.selected != 0 ? a : b;
+    const label_set labels = (a.labels | b.labels) & needed, selected = selection.selected & labels;
+    return {labels, a.tokens || b.tokens, a.parameter && b.parameter, selected, selected != 0 ? selection.keep : 0};
   }
   double cost(const part& a, const part& b, const part& r) const {
     if (r.parameter && !all_parameters_) return std::numeric_limits<double>::infinity();
-    const double rows = r.tokens ? tokens : 1, size = volume(r.labels);
+    const double rows = r.tokens ? tokens : 1, size = volume(r.labels, &r);
     const part* selection = a.selected != 0 ? &a : b.selected != 0 ? &b : nullptr;
     return rows * (2 * volume(a.labels | b.labels, selection) + byte_cost * 4 * size * (size > cap ? crowded : 1));
   }

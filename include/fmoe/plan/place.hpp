@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include <fmoe/plan.hpp>
 #include <fmoe/plan/stream.hpp>
 
 namespace fmoe {
@@ -17,6 +18,7 @@ struct placement {
   };
   std::vector<row> rows;  // by value; width 0 for what is not in the arena
   extent arena = 0;       // elements
+  std::vector<extent> lists;  // by group: where in the arena
 };
 
 inline const stream_loop* loop_of(const std::vector<stream_loop>& loops, int operation) {
@@ -51,6 +53,15 @@ inline extent row_width(const program& p, const plan_options& o, const std::vect
   return n % 512 == 0 ? n + line : n;  // rows a multiple of 2 KB apart would share a few sets of L1
 }
 
+// The last operation of the group that the operation is part of, itself if of none.
+inline int last_of_group(const program& p, int operation) {
+  const int id = p.operations[static_cast<extent>(operation)].group;
+  int last = operation;
+  for (int k = operation; id >= 0 && k < static_cast<int>(p.operations.size()); ++k)
+    if (p.operations[static_cast<extent>(k)].group == id) last = k;
+  return last;
+}
+
 inline placement place(const program& p, const plan_options& options, const std::vector<stream_loop>& loops, extent tile) {
   struct life {
     int value, from, to;
@@ -58,7 +69,7 @@ inline placement place(const program& p, const plan_options& options, const std:
   };
   const auto time = [&](int operation) {
     const stream_loop* l = loop_of(loops, operation);
-    return l != nullptr ? l->operations.back() : operation;
+    return l != nullptr ? l->operations.back() : last_of_group(p, operation);
   };
   placement result{std::vector<placement::row>(p.values.size()), 0};
   std::vector<life> lives;
@@ -75,7 +86,7 @@ inline placement place(const program& p, const plan_options& options, const std:
     if (l.to < 0) continue;
     auto& row = result.rows[static_cast<extent>(v)];
     row.width = row_width(p, options, loops, v);
-    l.size = row.width * tile;
+    l.size = row.width * (p[v].group < 0 ? tile : std::min(tile, options.max_tile));
     lives.push_back(l);
   }
   std::ranges::stable_sort(lives, [](const life& a, const life& b) { return a.size > b.size; });
@@ -92,6 +103,11 @@ inline placement place(const program& p, const plan_options& options, const std:
     }
     result.rows[static_cast<extent>(l.value)].offset = l.offset;
     result.arena = std::max(result.arena, l.offset + l.size);
+  }
+  for (const expert_group& g : p.groups) {
+    result.lists.push_back(result.arena);
+    const extent size = group_scratch(g.experts, g.keep, tile, options.element_bytes);
+    result.arena += round_up(size, cache_line / options.element_bytes);
   }
   return result;
 }

@@ -22,6 +22,7 @@ struct value {
   extent keep = 0;         // a selection of this many entries of its last axis
   bool selection = false;  // made by top_k or top_p and not yet expanded
   std::string names{};     // of its axes, where it was made
+  int group = -1;          // one row for each selected (token, expert) of this group, rather than for each token
 
   extent size() const { return element_count(shape); }
 };
@@ -37,6 +38,7 @@ struct pass {
   pointwise fn{};
   double parameter = 0;
   int other = -1;
+  bool by_expert = false;  // in a group: the other's first axis is the experts
 };
 
 struct operation {
@@ -53,6 +55,8 @@ struct operation {
     expand,  // a selection as a dense row
     slice,   // one entry of the axis that the result does not have
     concat,
+    pick,  // in a group: the rows of the selected tokens, of the expert where the operand has its axis
+    put,   // the end of a group: each token's sum of the rows of its experts, weighted by the selection
   } what;
   std::vector<use> in;
   use out;
@@ -63,11 +67,20 @@ struct operation {
   fmoe::gate fn{};           // gate, whose bound is the second operand
   double parameter = 0;      // gate
   selection_rule rule{};     // select
+  int group = -1;            // runs for each expert, on the rows that selected it
+  char expert = 0;           // what the operands of a group call the experts' axis
+};
+
+// Operations that run once for each expert, on the tokens that selected it.
+struct expert_group {
+  int selection;
+  extent experts, keep;
 };
 
 struct program {
   std::vector<value> values;
   std::vector<operation> operations;
+  std::vector<expert_group> groups;
   int result = -1;
   bool tokens = true;  // false: no axis counts tokens, every value is one row
 
@@ -126,6 +139,31 @@ std::string labels_where(const std::string& of, Condition condition) {
   for (const char c : of)
     if (condition(c)) r += c;
   return r;
+}
+
+struct label_groups {
+  std::string batch, free, summed, vector;
+};
+
+inline label_groups groups_of(const operation& o) {
+  const auto &l = o.in[0].labels, &r = o.in[1].labels, &out = o.out.labels;
+  return {labels_where(l, [&](char c) { return has(r, c) && has(out, c); }),
+          labels_where(l, [&](char c) { return !has(r, c); }),
+          labels_where(l, [&](char c) { return has(r, c) && !has(out, c); }),
+          labels_where(r, [&](char c) { return !has(l, c); })};
+}
+
+// Nothing summed, the right operand's labels the left one's last: a function of the left one.
+inline bool is_hadamard(const operation& o) {
+  const label_groups g = groups_of(o);
+  return g.summed.empty() && g.vector.empty() && o.out.labels == o.in[0].labels && o.in[0].labels.ends_with(o.in[1].labels);
+}
+
+inline operation as_pointwise(operation o) {
+  o.what = operation::kind::pointwise;
+  o.passes = {{pass::kind::multiply, {}, 0, o.in[1].value}};
+  o.in.pop_back();
+  return o;
 }
 
 }  // namespace fmoe

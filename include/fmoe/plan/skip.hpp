@@ -45,7 +45,8 @@ inline void skip(program& p) {
         table = permuted;
       }
     } else {
-      for (use& u : o.in) u.value = expanded(u.value);
+      for (use& u : o.in)
+        if (o.what != operation::kind::put) u.value = expanded(u.value);
       for (pass& s : o.passes)
         if (s.other >= 0) s.other = expanded(s.other);
     }

@@ -37,17 +37,17 @@ class streams {
   // Can the operation make its result in chunks of the first axis?
   bool makes(const operation& o) const {
     const value& v = program_[o.out.value];
-    if (o.start >= 0 || v.shape.empty() || !v.tokens || v.selection) return false;
+    if (o.start >= 0 || o.group >= 0 || v.shape.empty() || !v.tokens || v.selection) return false;
     if (o.what == operation::kind::gemm) return !has(o.in[0].labels, o.out.labels[0]);
     return o.what == operation::kind::pointwise && program_[o.in[0].value].leaf < 0;
   }
 
   // Can it use v up in such chunks?
   bool takes(const operation& o, int v) const {
-    if (program_.reads(o, v) != 1 || o.in[0].value != v) return false;
+    if (program_.reads(o, v) != 1 || o.in[0].value != v || o.group >= 0) return false;
     const std::string& labels = o.in[0].labels;
     if (o.what == operation::kind::select)
-      return labels.size() == 1 && o.rule.what == selection_rule::kind::top_k && o.rule.weights != weighting::softmax_of_all;
+      return labels.size() == 1 && o.rule.what != selection_rule::kind::top_p && o.rule.weights != weighting::softmax_of_all;
     return o.what == operation::kind::gemm && !has(o.out.labels, labels[0]);
   }
 

@@ -21,14 +21,22 @@ inline extent outside_width(const program& p) {
   return n;
 }
 
+// Tokens enough that a group's experts have rows for a few micro-kernels each time their weights are read.
+inline extent group_tile(const program& p, const plan_options& o) {
+  constexpr extent rows = 24, most = 1024;
+  extent tile = o.max_tile;
+  for (const expert_group& g : p.groups) tile = std::max(tile, std::min(most, rows * g.experts / std::max<extent>(1, g.keep)));
+  return tile;
+}
+
 // The largest of max_tile, max_tile - 12, ... (12 rows are a micro-kernel's) whose data stays resident.
 inline tiling choose_tile(const program& p, const plan_options& o, extent tokens) {
-  for (extent wish = o.max_tile;; wish -= 12) {
+  for (extent wish = group_tile(p, o);; wish -= 12) {
     const extent tile = std::max<extent>(1, std::min(wish, tokens));
     tiling t{tile, streams(p, o, tile).take(), {}};
     t.places = place(p, o, t.loops, tile);
     const extent bytes = (t.places.arena + outside_width(p) * tile) * o.element_bytes;
-    if (bytes <= o.resident || wish <= 12) return t;
+    if (bytes <= o.resident || wish <= 12 || !p.groups.empty()) return t;
   }
 }
 

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// AoE, autonomy of experts (Lv et al. 2025): the experts select themselves. C = x W_down (Eq. 4) is made for all experts at
+// once, an expert's score is the norm of its part of it, and the chosen ones go on from there:
+// y = sum over the chosen n of a_n (act(C_n W_up) * (x W_p)) W_o (Algorithm 2).
+#pragma once
+
+#include <fmoe/moe.hpp>
+
+namespace fmoe {
+
+// Labels: t token, d input and output, n expert, l low rank, w expert width. An empty bias is left out.
+template <class T = float>
+struct aoe {
+  parameter<T, 3> down;    // d n l
+  parameter<T, 3> up;      // n l w
+  parameter<T, 3> linear;  // n d w
+  parameter<T, 3> output;  // n w d
+  parameter<T, 1> bias;    // d
+  fmoe::gate score = fmoe::gate::l2_norm;
+  routing route;
+  pointwise activation = pointwise::silu;
+
+  // [t, d] -> [t, n, l]: C, which scores and chosen experts share.
+  auto cache(const operand auto& x) const { return einsum<"td,dnl->tnl">(x, down); }
+
+  // [t, d] -> [t, n].
+  auto scores(const operand auto& x) const { return norm(score, cache(x)); }
+
+  // [t, d] -> [t, n]: a, 0 for experts that are not chosen.
+  auto weights(const operand auto& x) const { return route(scores(x)); }
+
+  // [t, d] -> [t, d].
+  auto operator()(const operand auto& x) const {
+    const auto hidden = apply(activation, einsum<"tnl,nlw->tnw">(cache(x), up)) * einsum<"td,ndw->tnw">(x, linear);
+    return add_bias(einsum<"tn,tnw,nwd->td">(weights(x), hidden, output), bias);
+  }
+};
+
+}  // namespace fmoe
