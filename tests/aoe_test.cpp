@@ -23,12 +23,13 @@ TEMPLATE_TEST_CASE("AoE agrees with the oracle", "[aoe]", float, double) {
   auto layer = layer_of<TestType>();
   for (const extent tokens : {extent{1}, extent{30}, extent{500}}) {
     const auto x = random<tensor<TestType, 2>>({tokens, 13}, 7);
-    for (const auto how : {routing::by::top_k, routing::by::top_p})
+    for (const auto how : {routing::by::top_k, routing::by::top_p, routing::by::expert_choice})
       for (const auto weights : {weighting::softmax, weighting::softmax_of_all, weighting::score}) {
         layer.route.how = how;
         layer.route.weights = weights;
         CHECK(agrees(layer(x)));
       }
+    layer.route.rank_softmax = true;
     layer.bias = random<parameter<TestType, 1>>({13}, 8);
   }
 }
@@ -38,8 +39,9 @@ TEST_CASE("AoE computes the chosen experts alone, from the cache", "[aoe]") {
   graph g;
   const node_id y = layer(tensor<float, 2>({30, 13})).lower(g);
   const plan p = make_plan(g, y, 30, machine_options());
-  for (const std::string& line : describe(p)) UNSCOPED_INFO(line);
-  CHECK(describe(p) == lines{});
+  CHECK(describe(p) ==
+        lines{"gemm td,dnl->tnl", "L2 norm tnl->tn", "top_k tn->tn", "group td,tn->td 2 of 9", "  pick ta->ta", "  gemm td,ndw->tw",
+              "  pick tab->tb", "  gemm tl,nlw->tw | silu | *", "  gemm tw,nwd->td", "  put td,tn->td"});
 }
 
 }  // namespace

@@ -21,16 +21,16 @@ struct aoe {
   pointwise activation = pointwise::silu;
 
   // [t, d] -> [t, n, l]: C, which scores and chosen experts share.
-  auto cache(const operand auto& x) const { return einsum<"td,dnl->tnl">(x, down); }
+  auto cache(const operand_of<2> auto& x) const { return einsum<"td,dnl->tnl">(x, down); }
 
   // [t, d] -> [t, n].
-  auto scores(const operand auto& x) const { return norm(score, cache(x)); }
+  auto scores(const operand_of<2> auto& x) const { return norm(score, cache(x)); }
 
   // [t, d] -> [t, n]: a, 0 for experts that are not chosen.
-  auto weights(const operand auto& x) const { return route(scores(x)); }
+  auto weights(const operand_of<2> auto& x) const { return route(scores(x)); }
 
   // [t, d] -> [t, d].
-  auto operator()(const operand auto& x) const {
+  auto operator()(const operand_of<2> auto& x) const {
     const auto hidden = apply(activation, einsum<"tnl,nlw->tnw">(cache(x), up)) * einsum<"td,ndw->tnw">(x, linear);
     return add_bias(einsum<"tn,tnw,nwd->td">(weights(x), hidden, output), bias);
   }

@@ -34,7 +34,7 @@ class plan_printer {
  private:
   std::string storage_name(int s) const {
     const storage_row& row = plan_.storages[static_cast<extent>(s)];
-    constexpr const char* kinds[] = {"temporary", "argument", "input", "output", "parameter", "constant"};
+    constexpr const char* kinds[] = {"temporary", "call's", "argument", "input", "output", "parameter", "constant"};
     return std::string(kinds[static_cast<int>(row.where)]) + " s" + std::to_string(s) + " [" + std::to_string(row.elements) + "]";
   }
 
@@ -86,6 +86,10 @@ class plan_printer {
     begin(name_of(s.rule.what), s.text, s.selection, {s.a});
     if (s.rule.what == selection_rule::kind::top_p) text_ << "  " << s.rule.mass << " of " << s.columns;
     else text_ << "  " << s.keep << " of " << s.columns;
+    finish({});
+  }
+  void line(const expert_choice_step& s, int) {
+    begin(name_of(s.rule.what), s.text, s.selection, {s.scores, s.ranked});
     finish({});
   }
   void line(const pick_step& s, int) {

@@ -63,6 +63,7 @@ struct gate_node {  // a function of each row, which is the last axis
 struct select_node {
   selection_rule rule;
   node_id arg;
+  std::optional<node_id> ranked;  // expert choice: by what tokens are ranked
   bool operator==(const select_node&) const = default;
 };
 
@@ -162,7 +163,10 @@ class graph {
   }
 
   // Along the last axis.
-  node_id select(const selection_rule& rule, node_id arg) { return put({select_node{rule, arg}, (*this)[arg].axes}); }
+  node_id select(const selection_rule& rule, node_id arg, std::optional<node_id> ranked = {}) {
+    if (ranked) align(name_of(rule.what), arg, *ranked);
+    return put({select_node{rule, arg, ranked}, (*this)[arg].axes});
+  }
 
   node_id append_one(node_id arg) {
     std::vector<axis_id> axes = (*this)[arg].axes;

@@ -12,14 +12,20 @@ struct routing {
   enum class by : std::uint8_t {
     top_k,          // each token takes the `active` experts of the greatest scores
     top_p,          // each token takes the fewest experts whose softmax over all sums to `mass`
+    expert_choice,  // each expert takes its `capacity` best tokens, of T tokens floor(T capacity_factor / n) if that is `all`
   } how = by::top_k;
   extent active = 2;
   double mass = 0.6;
+  extent capacity = all;
+  double capacity_factor = 2;
+  bool rank_softmax = false;               // expert choice ranks the softmax over the experts, not the scores
   weighting weights = weighting::softmax;  // the papers': over the chosen ones; the released code's: softmax_of_all
 
-  // [t, n] -> [t, n]: the experts' weights, 0 for those not chosen.
-  auto operator()(const operand auto& scores) const {
-    return choose(how == by::top_k, top_k(scores, active, weights), top_p(scores, mass, weights));
+  // [t, n] -> [t, n]: the experts' weights, 0 for those not chosen. Throws value_error for `active` > n, and mass beyond 0..1.
+  auto operator()(const operand_of<2> auto& scores) const {
+    const auto by_expert = expert_choice(scores, choose(rank_softmax, softmax(scores), scores), weights, capacity, capacity_factor);
+    return choose(how == by::top_k, top_k(scores, active, weights),
+                  choose(how == by::top_p, top_p(scores, mass, weights), by_expert));
   }
 };
 
@@ -37,13 +43,13 @@ struct moe {
   pointwise activation = pointwise::silu;
 
   // [t, d] -> [t, n].
-  auto scores(const operand auto& x) const { return einsum<"td,dn->tn">(x, router); }
+  auto scores(const operand_of<2> auto& x) const { return einsum<"td,dn->tn">(x, router); }
 
   // [t, d] -> [t, n]: a, 0 for experts that are not chosen.
-  auto weights(const operand auto& x) const { return route(scores(x)); }
+  auto weights(const operand_of<2> auto& x) const { return route(scores(x)); }
 
   // [t, d] -> [t, d].
-  auto operator()(const operand auto& x) const {
+  auto operator()(const operand_of<2> auto& x) const {
     const auto gated = choose(down.empty(), einsum<"td,ndw->tnw">(x, gate), einsum<"td,dnl,nlw->tnw">(x, down, up));
     const auto hidden = apply(activation, gated) * einsum<"td,ndw->tnw">(x, linear);
     return einsum<"tn,tnw,nwd->td">(weights(x), hidden, output);

@@ -16,6 +16,7 @@ namespace fmoe {
 struct storage_row {  // one row of elements per token; constants are one row
   enum class kind : std::uint8_t {
     arena,     // a temporary, at `offset` elements
+    call,      // a temporary of all tokens, behind `offset` elements of each
     argument,  // bound at the call
     input,     // a leaf of the graph with one row per token
     output,    // bound at the call
@@ -131,6 +132,14 @@ struct select_step {  // in a loop: fed chunk by chunk, selects at the last one
   extent rows, columns, keep;
 };
 
+struct expert_choice_step {  // on all tokens at once
+  std::string text;
+  selection_rule rule;
+  view scores, ranked, selection;
+  extent experts;
+  extent scratch;  // behind so many elements of each token in the call's memory: a number for each token
+};
+
 struct expand_step {  // a selection as dense rows
   std::string text;
   view selection, c;
@@ -152,7 +161,7 @@ struct put_step {  // in a group: c[token of the row] += weight of the row * a[r
 struct loop_step;
 struct group_step;
 using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, pointwise_step, gate_step, append_step,
-                          select_step, expand_step, pick_step, put_step, loop_step, group_step>;
+                          select_step, expert_choice_step, expand_step, pick_step, put_step, loop_step, group_step>;
 
 struct loop_step {  // `length` units in chunks
   char label;
@@ -178,6 +187,7 @@ constexpr extent group_scratch(extent experts, extent keep, extent tile, extent 
 struct plan {
   extent tile = 1;   // tokens of one task
   extent arena = 0;  // elements of one task
+  extent call = 0;   // elements that a call keeps for each token between stages
   extent constants = 0;
   extent sum_block = 0;  // terms of a gemm's sum that are summed by themselves
   bool tokens = true;  // false: computed whole, as one token
@@ -185,6 +195,7 @@ struct plan {
   std::vector<packed_weight> weights;
   std::vector<step> prologue;  // constants, made once
   std::vector<step> steps;
+  std::vector<extent> stages;        // where each ends in `steps`; between two all tokens have got as far
   std::vector<extent> result_shape;  // without the token axis
 };
 

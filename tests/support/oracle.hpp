@@ -201,9 +201,40 @@ class oracle {
     return r;
   }
 
+  // What each column's best tokens leave of the scores, -infinity elsewhere.
+  numbers chosen_by_experts(const select_node& s, extent n) const {
+    const numbers &x = of(s.arg), &ranked = of(*s.ranked);
+    const extent tokens = n == 0 ? 0 : x.size() / n;
+    numbers r(x.size(), -std::numeric_limits<double>::infinity());
+    for (extent e = 0; e < n; ++e) {
+      numbers column;
+      for (extent t = 0; t < tokens; ++t) column.push_back(ranked[t * n + e]);
+      const auto order = best_first(column);
+      const double wanted = s.rule.keep == all ? std::max(1.0, std::floor(static_cast<double>(tokens) * s.rule.factor / static_cast<double>(n)))
+                                               : static_cast<double>(s.rule.keep);
+      for (extent k = 0; k < tokens && static_cast<double>(k) < wanted; ++k) r[order[k] * n + e] = x[order[k] * n + e];
+    }
+    return r;
+  }
+
   numbers value_of(const select_node& s) const {
-    numbers r = of(s.arg);
     const extent n = shape_.back();
+    if (s.rule.what == selection_rule::kind::expert_choice) {
+      numbers r = chosen_by_experts(s, n);
+      for (extent row = 0; n != 0 && row < r.size(); row += n) {
+        const std::span kept(r.data() + row, n);
+        const bool none = std::ranges::all_of(kept, [](double v) { return std::isinf(v) && v < 0; });
+        const numbers over_kept = none ? numbers(n) : softmax_of(kept), over_all = softmax_of(std::span(of(s.arg)).subspan(row, n));
+        for (extent e = 0; e < n; ++e) {
+          const bool is_kept = !(std::isinf(kept[e]) && kept[e] < 0);
+          if (s.rule.weights == weighting::softmax) kept[e] = over_kept[e];
+          else if (!is_kept) kept[e] = 0;
+          else if (s.rule.weights == weighting::softmax_of_all) kept[e] = over_all[e];
+        }
+      }
+      return r;
+    }
+    numbers r = of(s.arg);
     for (extent row = 0; n != 0 && row < r.size(); row += n) {
       const std::span x(r.data() + row, n);
       const auto order = best_first(x);

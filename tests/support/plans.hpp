@@ -71,14 +71,14 @@ inline lines describe(const program& p) {
 }
 
 inline void describe(const std::vector<step>& steps, const std::string& lead, lines& r) {
-  constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "pointwise", "gate", "append", "select", "expand", "pick", "put", "loop", "group"};
+  constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "pointwise", "gate", "append", "select", "expert_choice", "expand", "pick", "put", "loop", "group"};
   for (const step& s : steps) {
     std::string text = lead + kinds[s.index()];
     if (const auto* g = std::get_if<gate_step>(&s)) text = lead + fmoe::name_of(g->fn);
     if (const auto* k = std::get_if<select_step>(&s)) text = lead + fmoe::name_of(k->rule.what);
     std::visit(
         [&](const auto& x) {
-          if constexpr (requires { x.experts; }) {
+          if constexpr (std::is_same_v<decltype(x), const group_step&>) {
             r.push_back(text + ' ' + x.text + ' ' + std::to_string(x.keep) + " of " + std::to_string(x.experts));
             describe(x.body, lead + "  ", r);
           } else if constexpr (requires { x.body; }) {
@@ -164,7 +164,7 @@ inline bool placement_is_sound(const plan& p) {
     }
     for (const int s : reads) {
       const auto kind = row(s).where;
-      if (kind != storage_row::kind::arena && kind != storage_row::kind::output) continue;
+      if (kind != storage_row::kind::arena && kind != storage_row::kind::call && kind != storage_row::kind::output) continue;
       if (!lives.contains(s)) return false;
       lives[s].to = at;
     }

@@ -67,15 +67,24 @@ struct selection_rule {
     top_k,    // `keep` of them
     top_p,    // the fewest whose softmax over the whole row sums to `mass` or more
     nonzero,  // all that are not 0
+    expert_choice,  // each column keeps its `keep` best tokens, `factor` tokens / columns of them, rounded down, if that is `all`
   } what;
   extent keep = 0;
   double mass = 0;
   weighting weights = weighting::score;
+  double factor = 2;
   bool operator==(const selection_rule&) const = default;
 };
 
+// Tokens that each of `experts` chooses: at least one where there is one, at most all.
+constexpr extent capacity_of(const selection_rule& r, extent tokens, extent experts) {
+  const double share = r.factor * static_cast<double>(tokens) / static_cast<double>(experts == 0 ? 1 : experts);
+  const extent wanted = r.keep != all ? r.keep : share < 1 ? 1 : share < static_cast<double>(tokens) ? static_cast<extent>(share) : tokens;
+  return wanted < tokens ? wanted : tokens;
+}
+
 constexpr const char* name_of(selection_rule::kind k) {
-  constexpr const char* names[] = {"top_k", "top_p", "nonzero"};
+  constexpr const char* names[] = {"top_k", "top_p", "nonzero", "expert_choice"};
   return names[static_cast<int>(k)];
 }
 

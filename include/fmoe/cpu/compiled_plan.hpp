@@ -61,8 +61,11 @@ class compiled_plan {
 
   // Binds the arrays; rows that are not plain, or of another type, are copied beside the arena and back.
   void tile(std::span<const array_view> arguments, std::span<const extent> row_ranks, const array_view& result,
-            extent result_row_rank, extent first, extent count, T* arena) const noexcept {
+            extent result_row_rank, extent first, extent count, T* arena, T* call, extent stage) const noexcept {
     binding<T> bound;
+    bound.call = call;
+    bound.call_rows = tokens_;
+    if (run_.is_barrier(stage)) return run_.run(bound, first, count, arena, stage);
     T* staged_result = nullptr;
     for (extent s = 0; s < stages_.size(); ++s) {
       const storage_row& row = steps().storages[s];
@@ -83,8 +86,8 @@ class compiled_plan {
     const bool direct = result.has_plain_rows(result_row_rank);
     const extent stride = direct ? result.row_stride(result_row_rank) : width;
     bound.result = {direct ? static_cast<T*>(result.data) + first * stride : staged_result, stride};
-    run_.run(bound, first, count, arena);
-    if (!direct)
+    run_.run(bound, first, count, arena, stage);
+    if (!direct && stage + 1 == run_.stages())
       for (extent t = 0; t < count; ++t)
         each_element(result, result_row_rank, first + t, [&, from = staged_result + t * width](extent at) mutable {
           static_cast<T*>(result.data)[at] = *from++;
@@ -113,7 +116,7 @@ class compiled_plan {
   }
 
   executor<T, Arch> run_;
-  extent slots_;
+  extent slots_, tokens_;
   extent arena_ = 0;            // elements of one task, staged rows included
   std::vector<extent> stages_;  // by storage: where its staged rows start
   std::vector<memory> memory_;  // by caller
@@ -125,7 +128,7 @@ class compiled_plan {
 // Outside the class: members of an extern template that are inline would be compiled all the same.
 template <class T, class Arch>
 compiled_plan<T, Arch>::compiled_plan(const graph& g, node_id result, extent tokens, extent callers, const plan_options& options)
-    : run_(make_plan(g, result, tokens, machine<T, Arch>(options)), g), slots_(thread_count()) {
+    : run_(make_plan(g, result, tokens, machine<T, Arch>(options)), g), slots_(thread_count()), tokens_(tokens) {
   arena_ = round_up(steps().arena, line);
   for (const storage_row& s : steps().storages) {
     stages_.push_back(arena_);
@@ -133,7 +136,7 @@ compiled_plan<T, Arch>::compiled_plan(const graph& g, node_id result, extent tok
       arena_ += round_up(s.elements * steps().tile, line);
   }
   for (extent c = 0; c < callers; ++c) {
-    memory_.emplace_back(slots_ * arena_ * sizeof(T));
+    memory_.emplace_back((slots_ * arena_ + tokens_ * steps().call) * sizeof(T));
     free_.push_back(c);
   }
 }
@@ -144,14 +147,17 @@ void compiled_plan<T, Arch>::operator()(std::span<const array_view> arguments, s
   if (tokens == 0 || result.row_size(result_row_rank) == 0) return;
   const lease caller(*this);
   T* const arenas = reinterpret_cast<T*>(memory_[caller.index].data());
-  const extent tiles = tile_count(tokens);
-  std::atomic<extent> next{0};
-  parallel(std::min(slots_, tiles), [&](extent task) noexcept {
-    for (extent i = next++; i < tiles; i = next++) {
-      const extent first = tokens * i / tiles;
-      tile(arguments, row_ranks, result, result_row_rank, first, tokens * (i + 1) / tiles - first, arenas + task * arena_);
-    }
-  });
+  for (extent stage = 0; stage < run_.stages(); ++stage) {
+    const extent tiles = run_.is_barrier(stage) ? 1 : tile_count(tokens);
+    std::atomic<extent> next{0};
+    parallel(std::min(slots_, tiles), [&](extent task) noexcept {
+      for (extent i = next++; i < tiles; i = next++) {
+        const extent first = tokens * i / tiles;
+        tile(arguments, row_ranks, result, result_row_rank, first, tokens * (i + 1) / tiles - first, arenas + task * arena_,
+             arenas + slots_ * arena_, stage);
+      }
+    });
+  }
 }
 
 }  // namespace fmoe::cpu

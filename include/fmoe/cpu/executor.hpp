@@ -7,6 +7,7 @@
 
 #include <fmoe/array_view.hpp>
 #include <fmoe/cpu/constants.hpp>
+#include <fmoe/cpu/expert_choice.hpp>
 #include <fmoe/cpu/gate.hpp>
 #include <fmoe/cpu/gather.hpp>
 #include <fmoe/cpu/gemm.hpp>
@@ -29,6 +30,8 @@ template <class T>
 struct binding {  // of one tile: where its first row is
   std::array<rows_of<const T>, max_arguments> arguments{};
   rows_of<T> result{};
+  T* call = nullptr;      // what the call keeps between stages, of `call_rows` tokens
+  extent call_rows = 0;
 };
 
 template <class T, class Arch>
@@ -47,11 +50,18 @@ class executor {
 
   const plan& steps() const { return plan_; }
 
-  // One tile: `count` rows, at most the plan's tile, the first of them row `first` of the graph's own inputs. `arena` is
-  // aligned to a cache line.
-  void run(const binding<T>& bound, extent first, extent count, T* arena) const noexcept {
+  extent stages() const { return plan_.stages.size(); }
+  // Does one task do the stage for all tokens?
+  bool is_barrier(extent stage) const {
+    const extent first = stage == 0 ? 0 : plan_.stages[stage - 1];
+    return first < plan_.stages[stage] && std::holds_alternative<expert_choice_step>(plan_.steps[first]);
+  }
+
+  // One stage of one tile: `count` rows, at most the plan's tile, the first of them row `first` of the call and of the graph's
+  // own inputs. `arena` is aligned to a cache line.
+  void run(const binding<T>& bound, extent first, extent count, T* arena, extent stage = 0) const noexcept {
     frame f{first, count, &bound, arena};
-    for (extent i = 0; i < plan_.steps.size(); ++i) {
+    for (extent i = stage == 0 ? 0 : plan_.stages[stage - 1]; i < plan_.stages[stage]; ++i) {
       f.next = first_weights(plan_.steps, i + 1, 0);
       if (f.next == nullptr) f.next = first_weights(plan_.steps, 0, 0);
       visit(plan_.steps[i], f);
@@ -83,6 +93,7 @@ class executor {
     rows_of<T> r{nullptr, s.stride};
     switch (s.where) {
       case arena: r.data = f.arena + s.offset; break;
+      case call: r.data = f.bound->call + s.offset * f.bound->call_rows + f.first * s.stride; break;
       case constant: r.data = constants_.computed() + s.offset; break;
       case leaf:
       case input: r.data = const_cast<T*>(constants_.leaf(static_cast<extent>(v.storage))) + f.first * s.stride; break;
@@ -215,6 +226,13 @@ class executor {
         top_k_scan<T, Arch>(state, s.keep, scores, n, f.at, f.is_first);
         if (f.is_last) top_k_finish<T, Arch>(state, s.keep, s.rule.weights, scores, n);
       }
+  }
+
+  void run(const expert_choice_step& s, const frame& f) const noexcept {
+    const rows_of<T> scores = rows(s.scores, f), ranked = rows(s.ranked, f), selection = rows(s.selection, f);
+    auto* const order = reinterpret_cast<std::uint32_t*>(f.bound->call + s.scratch * f.bound->call_rows);
+    expert_choice<T, Arch>(s.rule, {scores.data, scores.stride}, {ranked.data, ranked.stride}, f.count, s.experts, order, selection.data,
+                           selection.stride);
   }
 
   void run(const expand_step& s, const frame& f) const noexcept {

@@ -114,6 +114,31 @@ auto nonzeros(const E& scores) {
   return selection<expression_t<E>>{{selection_rule::kind::nonzero}, as_expression(scores)};
 }
 
+template <expression E, expression R>
+struct expert_selection {
+  using scalar = arithmetic_t<typename E::scalar, typename R::scalar>;
+  static constexpr extent rank = E::rank;
+  static_assert(E::rank == 2 && R::rank == 2, "expert_choice: scores and ranking are [token, expert]");
+
+  selection_rule rule;
+  E scores;
+  R ranked;
+
+  node_id lower(graph& g) const {
+    const node_id x = scores.lower(g);
+    return g.select(rule, x, ranked.lower(g));
+  }
+};
+
+// [t, n] -> [t, n]: each expert keeps the `capacity` tokens that `ranked` has greatest in its column (of equal ones the
+// earlier token, NaN greatest), max(1, min(T, floor(T factor / n))) of T tokens if that is `all`; then each token's scores are
+// weighted. Here alone rows depend on each other: a result depends on which tokens one call brings together.
+template <operand E, operand R>
+auto expert_choice(const E& scores, const R& ranked, weighting weights, extent capacity = all, double factor = 2) {
+  const selection_rule rule{selection_rule::kind::expert_choice, capacity, 0, weights, factor};
+  return expert_selection<expression_t<E>, expression_t<R>>{rule, as_expression(scores), as_expression(ranked)};
+}
+
 // x where x >= bound, else 0; NaN stays NaN.
 auto threshold(const operand auto& e, double bound) { return apply(pointwise::threshold, e, bound); }
 

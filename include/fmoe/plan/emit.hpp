@@ -14,6 +14,7 @@ class emitter {
       : program_(p), graph_(g), tiling_(std::move(t)), options_(options) {
     plan_.tile = tiling_.tile;
     plan_.arena = tiling_.places.arena;
+    plan_.call = tiling_.places.call;
     plan_.tokens = p.tokens;
     plan_.sum_block = options.sum_block;
     plan_.result_shape = p[p.result].shape;
@@ -22,6 +23,7 @@ class emitter {
       const operation& o = p.operations[static_cast<extent>(k)];
       const stream_loop* l = loop_of(tiling_.loops, k);
       auto& steps = p[o.out.value].tokens ? plan_.steps : plan_.prologue;
+      if (is_barrier(o)) plan_.stages.push_back(plan_.steps.size());
       if (o.group >= 0) {
         if (last_of_group(p, k) == k) emit_group(o.group, steps);
       } else if (l == nullptr) {
@@ -31,7 +33,9 @@ class emitter {
         for (const int q : l->operations) emit(p.operations[static_cast<extent>(q)], l, s.body);
         steps.push_back(std::move(s));
       }
+      if (is_barrier(o)) plan_.stages.push_back(plan_.steps.size());
     }
+    plan_.stages.push_back(plan_.steps.size());
   }
 
   plan take() { return std::move(plan_); }
@@ -56,6 +60,7 @@ class emitter {
       s.stride = s.elements;
     } else {
       const auto& row = tiling_.places.rows[static_cast<extent>(home_of(program_, v))];
+      s.where = tiling_.places.spans[static_cast<extent>(home_of(program_, v))] ? call : arena;
       s.stride = row.width;
       s.offset = row.offset;
     }
@@ -216,6 +221,13 @@ class emitter {
     }
   }
 
+  // The numbers of tokens that it sorts take an element a token more.
+  void emit_expert_choice(const operation& o, std::vector<step>& steps) {
+    steps.push_back(expert_choice_step{text(o), o.rule, at(o.in[0].value, nullptr), at(o.in[1].value, nullptr), at(o.out.value, nullptr),
+                                       program_[o.out.value].keep, plan_.call});
+    plan_.call += cache_line / options_.element_bytes;
+  }
+
   void emit_pick(const operation& o, std::vector<step>& steps) {
     const use& a = o.in[0];
     pick_step s{text(o), at(a.value, nullptr), at(o.out.value, nullptr), {}};
@@ -272,6 +284,7 @@ class emitter {
         steps.push_back(append_step{text(o), whole(o.in[0].value), whole(o.out.value), rows(out), out.shape.back() - 1});
         return;
       case select:
+        if (is_barrier(o)) return emit_expert_choice(o, steps);
         steps.push_back(select_step{text(o), o.rule, at(o.in[0].value, l), whole(o.out.value), rows(out), out.shape.back(), out.keep});
         return;
       case pick: return emit_pick(o, steps);

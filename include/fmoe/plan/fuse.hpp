@@ -25,7 +25,7 @@ inline bool fuse_one(program& p) {
     int best = -1, base = -1;
     for (const int v : {o.in[0].value, symmetric ? first.other : -1}) {
       const int maker = v < 0 || p.uses(v) != 1 || p[v].tokens != p[o.out.value].tokens || p[v].group != p[o.out.value].group ? -1 : p.producer(v);
-      if (maker < 0 || !takes_passes(p.operations[static_cast<extent>(maker)])) continue;
+      if (maker < 0 || p.stage(maker) != p.stage(static_cast<int>(i)) || !takes_passes(p.operations[static_cast<extent>(maker)])) continue;
       const auto rank = [&](int k) {
         return std::pair(p.operations[static_cast<extent>(k)].what == operation::kind::gather, k);
       };

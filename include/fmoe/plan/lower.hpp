@@ -166,6 +166,13 @@ class lowering {
     const use in = rows(s.arg, names);
     const extent n = program_[in.value].shape.back();
     extent keep = n;
+    if (s.rule.what == selection_rule::kind::expert_choice) {
+      expects<value_error>(has_tokens_, "[expert_choice] the scores' first axis does not count tokens");
+      const use scores = made(in), ranked = made(rows(*s.ranked, names));
+      const use chosen = emit(operation::kind::select, {scores, ranked}, in.labels, true, n);
+      program_.operations.back().rule = s.rule;
+      return place(chosen, names);
+    }
     if (s.rule.what == selection_rule::kind::top_k) {
       keep = s.rule.keep == all ? n : s.rule.keep;
       expects<value_error>(keep <= n, "[top_k] K is ", keep, " and the scores' last axis has ", n);
@@ -177,6 +184,9 @@ class lowering {
     program_.operations.back().rule = s.rule;
     return place(out, names);
   }
+
+  // A copy of a leaf: what a barrier reads lies in the call's own memory.
+  use made(const use& u) { return program_[u.value].leaf < 0 ? u : emit(operation::kind::reduce, {u}, u.labels); }
 
   placed lower(const append_node& a) {
     const std::string names = letters(a.arg);

@@ -19,6 +19,8 @@ struct placement {
   std::vector<row> rows;  // by value; width 0 for what is not in the arena
   extent arena = 0;       // elements
   std::vector<extent> lists;  // by group: where in the arena
+  std::vector<bool> spans;    // by value: it is in the call's memory, behind `offset` elements of each token
+  extent call = 0;            // elements a token
 };
 
 inline const stream_loop* loop_of(const std::vector<stream_loop>& loops, int operation) {
@@ -71,7 +73,7 @@ inline placement place(const program& p, const plan_options& options, const std:
     const stream_loop* l = loop_of(loops, operation);
     return l != nullptr ? l->operations.back() : last_of_group(p, operation);
   };
-  placement result{std::vector<placement::row>(p.values.size()), 0};
+  placement result{std::vector<placement::row>(p.values.size()), 0, {}, std::vector<bool>(p.values.size())};
   std::vector<life> lives;
   for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
     if (p[v].leaf >= 0 || !p[v].tokens || home_of(p, v) != v || home_of(p, p.result) == v) continue;
@@ -86,6 +88,12 @@ inline placement place(const program& p, const plan_options& options, const std:
     if (l.to < 0) continue;
     auto& row = result.rows[static_cast<extent>(v)];
     row.width = row_width(p, options, loops, v);
+    if (p.spans_stages(v)) {
+      result.spans[static_cast<extent>(v)] = true;
+      row.offset = result.call;
+      result.call += row.width;
+      continue;
+    }
     l.size = row.width * (p[v].group < 0 ? tile : std::min(tile, options.max_tile));
     lives.push_back(l);
   }

@@ -71,6 +71,11 @@ struct operation {
   char expert = 0;           // what the operands of a group call the experts' axis
 };
 
+// An operation that needs its operands of all tokens before it makes a row.
+inline bool is_barrier(const operation& o) {
+  return o.what == operation::kind::select && o.rule.what == selection_rule::kind::expert_choice;
+}
+
 // Operations that run once for each expert, on the tokens that selected it.
 struct expert_group {
   int selection;
@@ -124,6 +129,20 @@ struct program {
   int consumer(int v) const {
     const auto at = std::ranges::find_if(operations, [&](const operation& o) { return reads(o, v) > 0; });
     return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
+  }
+  // The first barrier at or behind an operation; equal for operations of one stage.
+  int stage(int operation) const {
+    while (operation < static_cast<int>(operations.size()) && !is_barrier(operations[static_cast<extent>(operation)])) ++operation;
+    return operation;
+  }
+  // Is v made before a barrier and read behind it, or made by one?
+  bool spans_stages(int v) const {
+    const int maker = producer(v);
+    if (maker < 0 || v == result) return false;
+    if (is_barrier(operations[static_cast<extent>(maker)])) return true;
+    for (int k = maker; k < static_cast<int>(operations.size()); ++k)
+      if (reads(operations[static_cast<extent>(k)], v) > 0 && (stage(k) != stage(maker) || is_barrier(operations[static_cast<extent>(k)]))) return true;
+    return false;
   }
   // The operation that makes v, -1 for leaves.
   int producer(int v) const {

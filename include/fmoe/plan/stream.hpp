@@ -47,7 +47,8 @@ class streams {
     if (program_.reads(o, v) != 1 || o.in[0].value != v || o.group >= 0) return false;
     const std::string& labels = o.in[0].labels;
     if (o.what == operation::kind::select)
-      return labels.size() == 1 && o.rule.what != selection_rule::kind::top_p && o.rule.weights != weighting::softmax_of_all;
+      return labels.size() == 1 && o.rule.what != selection_rule::kind::top_p && !is_barrier(o) &&
+             o.rule.weights != weighting::softmax_of_all;
     return o.what == operation::kind::gemm && !has(o.out.labels, labels[0]);
   }
 
@@ -63,7 +64,7 @@ class streams {
         x.size() * tile * options_.element_bytes <= options_.whole)
       return;
     const int reader = program_.consumer(v);
-    if (taken_[static_cast<extent>(reader)] || !makes(op(maker)) || !takes(op(reader), v)) return;
+    if (taken_[static_cast<extent>(reader)] || program_.stage(maker) != program_.stage(reader) || !makes(op(maker)) || !takes(op(reader), v)) return;
 
     stream_loop loop{op(maker).out.labels[0], x.shape[0], 0, {maker}, {v}};
     for (extent k = 0; k < loop.operations.size(); ++k) {  // whatever is made just for this, all the way up
@@ -75,7 +76,7 @@ class streams {
       for (const int w : from) {
         if (!carries(w, v) || program_.uses(w) != 1) continue;
         const int q = program_.producer(w);
-        if (makes(op(q)) && !taken_[static_cast<extent>(q)]) loop.operations.push_back(q), loop.values.push_back(w);
+        if (makes(op(q)) && !taken_[static_cast<extent>(q)] && program_.stage(q) == program_.stage(reader)) loop.operations.push_back(q), loop.values.push_back(w);
       }
     }
     std::ranges::sort(loop.operations);

@@ -81,7 +81,10 @@ class token_search {
     const int lead = static_cast<int>(graph_.rank(g.arg) - graph_.rank(*g.bound)) - 1, b = at(*g.bound);
     return (b >= 0 && b + lead != a) || (b < 0 && a >= lead) ? reject() : a;
   }
-  int axis_of(const select_node& s, const node&) { return across(s.arg); }
+  int axis_of(const select_node& s, const node&) {
+    const int a = across(s.arg);
+    return s.ranked && at(*s.ranked) != a ? reject() : a;
+  }
   int axis_of(const append_node& a, const node&) { return across(a.arg); }
 
   int axis_of(const concat_node& c, const node&) {
