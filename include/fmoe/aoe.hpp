@@ -26,8 +26,9 @@ struct aoe {
   // [t, d] -> [t, n].
   auto scores(const operand_of<2> auto& x) const { return norm(score, cache(x)); }
 
-  // [t, d] -> [t, n]: a, 0 for experts that are not chosen.
+  // [t, d] -> [t, n]: a, 0 for experts that are not chosen; and 1 for the chosen ones.
   auto weights(const operand_of<2> auto& x) const { return route(scores(x)); }
+  auto chosen(const operand_of<2> auto& x) const { return route.chosen(scores(x)); }
 
   // [t, d] -> [t, d].
   auto operator()(const operand_of<2> auto& x) const {

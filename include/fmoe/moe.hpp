@@ -21,6 +21,13 @@ struct routing {
   bool rank_softmax = false;               // expert choice ranks the softmax over the experts, not the scores
   weighting weights = weighting::softmax;  // the papers': over the chosen ones; the released code's: softmax_of_all
 
+  // [t, n] -> [t, n]: 1 for the chosen experts, 0 for the others.
+  auto chosen(const operand_of<2> auto& scores) const {
+    routing counting = *this;
+    counting.weights = weighting::one;
+    return counting(scores);
+  }
+
   // [t, n] -> [t, n]: the experts' weights, 0 for those not chosen. Throws value_error for `active` > n, and mass beyond 0..1.
   auto operator()(const operand_of<2> auto& scores) const {
     const auto by_expert = expert_choice(scores, choose(rank_softmax, softmax(scores), scores), weights, capacity, capacity_factor);
@@ -45,14 +52,43 @@ struct moe {
   // [t, d] -> [t, n].
   auto scores(const operand_of<2> auto& x) const { return einsum<"td,dn->tn">(x, router); }
 
-  // [t, d] -> [t, n]: a, 0 for experts that are not chosen.
+  // [t, d] -> [t, n]: a, 0 for experts that are not chosen; and 1 for the chosen ones.
   auto weights(const operand_of<2> auto& x) const { return route(scores(x)); }
+  auto chosen(const operand_of<2> auto& x) const { return route.chosen(scores(x)); }
 
   // [t, d] -> [t, d].
   auto operator()(const operand_of<2> auto& x) const {
     const auto gated = choose(down.empty(), einsum<"td,ndw->tnw">(x, gate), einsum<"td,dnl,nlw->tnw">(x, down, up));
     const auto hidden = apply(activation, gated) * einsum<"td,ndw->tnw">(x, linear);
     return einsum<"tn,tnw,nwd->td">(weights(x), hidden, output);
+  }
+};
+
+// The dense, or soft, mixture: every expert of every token, y = sum over n of a_n W_n x with a = entmax(x G), the softmax for
+// alpha 1. Labels as above, i input, o output.
+template <class T = float>
+struct soft_moe {
+  parameter<T, 2> router;   // i n
+  parameter<T, 3> experts;  // n i o
+  double alpha = 1;
+
+  // [t, i] -> [t, n]: a.
+  auto weights(const operand_of<2> auto& x) const { return entmax(einsum<"ti,in->tn">(x, router), alpha); }
+
+  // [t, i] -> [t, o].
+  auto operator()(const operand_of<2> auto& x) const { return einsum<"tn,ti,nio->to">(weights(x), x, experts); }
+};
+
+// MoV, a mixture of vectors (Zadouri et al. 2024): W_n = diag(c_n) D, so y = ((a C) * z) D; the other unfolding of MxD's
+// weights. h hidden unit.
+template <class T = float>
+struct mov {
+  parameter<T, 2> scales;   // n h, row n is c_n
+  parameter<T, 2> decoder;  // h o
+
+  // [t, h], [t, n] -> [t, o]: z and a are the caller's.
+  auto operator()(const operand_of<2> auto& hidden, const operand_of<2> auto& coefficients) const {
+    return einsum<"tn,nh,th,ho->to">(coefficients, scales, hidden, decoder);
   }
 };
 

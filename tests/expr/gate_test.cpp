@@ -180,7 +180,7 @@ TEMPLATE_TEST_CASE("bounded softmax keeps what reaches the bound or the maximum"
 TEMPLATE_TEST_CASE("weights of the kept scores", "[gate]", float, double) {
   const auto x = random<tensor<TestType, 2>>({11, 90}, 1);
   const auto w = random<parameter<TestType, 2>>({90, 7}, 2);
-  for (const auto weights : {weighting::score, weighting::softmax, weighting::softmax_of_all}) {
+  for (const auto weights : {weighting::score, weighting::softmax, weighting::softmax_of_all, weighting::one}) {
     for (const extent k : {extent{0}, extent{1}, extent{31}, extent{90}, all}) {
       INFO("k = " << k);
       CHECK(agrees(top_k(x, k, weights)));

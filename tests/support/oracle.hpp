@@ -229,6 +229,7 @@ class oracle {
           const bool is_kept = !(std::isinf(kept[e]) && kept[e] < 0);
           if (s.rule.weights == weighting::softmax) kept[e] = over_kept[e];
           else if (!is_kept) kept[e] = 0;
+          else if (s.rule.weights == weighting::one) kept[e] = 1;
           else if (s.rule.weights == weighting::softmax_of_all) kept[e] = over_all[e];
         }
       }
@@ -249,6 +250,7 @@ class oracle {
       if (s.rule.weights == weighting::softmax && kept != 0) scores = softmax_of(scores);
       if (s.rule.weights == weighting::softmax_of_all)
         for (extent k = 0; k < kept; ++k) scores[k] = all_weights[order[k]];
+      if (s.rule.weights == weighting::one) std::ranges::fill(scores, 1);
       std::ranges::fill(x, 0);
       for (extent k = 0; k < kept; ++k) x[order[k]] = scores[k];
     }

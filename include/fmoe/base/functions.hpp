@@ -59,6 +59,7 @@ enum class weighting : std::uint8_t {
   score,           // nothing
   softmax,         // the softmax over the kept ones
   softmax_of_all,  // the softmax over the whole row, not renormalised
+  one,             // they become 1
 };
 
 // Which entries of a row a selection keeps, the greatest first, of equal ones the lower index, NaN greatest.

@@ -194,6 +194,7 @@ void drop_zeros(top_k_state<T, Arch> s) {
 template <class T, class Arch>
 void weigh(top_k_state<T, Arch> s, weighting weights, const T* row, extent n) {
   if (weights == weighting::softmax) softmax<T, Arch>(s.values, s.values, s.count);
+  if (weights == weighting::one) std::fill_n(s.values, s.count, T(1));
   if (weights == weighting::softmax_of_all && n > 0) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     const T top = greatest_of<T, Arch>(row, n);

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// How evenly experts are used, over a stream of batches (AoE, Lv et al. 2025, Eqs. 2 and 6 to 8).
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <fmoe/tensor.hpp>
+
+namespace fmoe {
+
+// -sum p log p in nats, 0 log 0 = 0.
+inline double entropy(std::span<const double> p) {
+  double sum = 0;
+  for (const double x : p)
+    if (x != 0) sum -= x * std::log(x);
+  return sum;
+}
+
+class expert_load {
+ public:
+  explicit expert_load(extent experts) : counts_(experts), probabilities_(experts) {}
+
+  // A batch: chosen [t, n] is 0 where a token does not use an expert, scores [t, n] are what its softmax is taken of. Throws
+  // shape_error unless both are [t, experts].
+  template <class T>
+  void add(const tensor<T, 2>& chosen, const tensor<T, 2>& scores) {
+    expects<shape_error>(chosen.shape() == scores.shape() && chosen.shape()[1] == counts_.size(), "[expert_load] chosen is [",
+                         chosen.shape()[0], ", ", chosen.shape()[1], "] and scores [", scores.shape()[0], ", ", scores.shape()[1],
+                         "]; there are ", counts_.size(), " experts");
+    std::vector<double> p(counts_.size());
+    for (extent t = 0; t < chosen.shape()[0]; ++t) {
+      softmax(scores.data() + t * p.size(), p);
+      for (extent n = 0; n < p.size(); ++n) {
+        counts_[n] += chosen(t, n) != 0;
+        probabilities_[n] += p[n];
+      }
+      token_entropies_ += entropy(p);
+    }
+    tokens_ += chosen.shape()[0];
+  }
+
+  extent tokens() const { return tokens_; }
+  // How many tokens have used each expert.
+  const std::vector<extent>& counts() const { return counts_; }
+
+  // f, the part of the tokens that uses each expert (Eq. 6); for top-K it sums to K. No tokens: zeros, here and below.
+  std::vector<double> load() const {
+    std::vector<double> f;
+    for (const extent c : counts_) f.push_back(per_token(static_cast<double>(c)));
+    return f;
+  }
+  // f divided by its sum.
+  std::vector<double> load_share() const {
+    std::vector<double> f = load();
+    double sum = 0;
+    for (const double x : f) sum += x;
+    for (double& x : f) x = sum == 0 ? 0 : x / sum;
+    return f;
+  }
+  // P, the mean probability of each expert.
+  std::vector<double> mean_probability() const {
+    std::vector<double> p;
+    for (const double x : probabilities_) p.push_back(per_token(x));
+    return p;
+  }
+  // Ent_conf (Eq. 8), the mean over tokens of their probabilities' entropy. Ent_load (Eq. 7) is entropy(load()), or of
+  // load_share().
+  double confidence_entropy() const { return per_token(token_entropies_); }
+
+  // alpha n sum f_n P_n, with `f` = load() or load_share().
+  double auxiliary_loss(std::span<const double> f, double alpha = 0.01) const {
+    const std::vector<double> p = mean_probability();
+    double sum = 0;
+    for (extent n = 0; n < p.size(); ++n) sum += f[n] * p[n];
+    return alpha * static_cast<double>(p.size()) * sum;
+  }
+
+ private:
+  double per_token(double x) const { return tokens_ == 0 ? 0 : x / static_cast<double>(tokens_); }
+
+  template <class T>
+  static void softmax(const T* scores, std::vector<double>& p) {
+    double most = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (extent n = 0; n < p.size(); ++n) most = std::max(most, static_cast<double>(scores[n]));
+    for (extent n = 0; n < p.size(); ++n) sum += p[n] = std::exp(static_cast<double>(scores[n]) - most);
+    for (double& x : p) x /= sum;
+  }
+
+  std::vector<extent> counts_;
+  std::vector<double> probabilities_;  // their sums
+  double token_entropies_ = 0;
+  extent tokens_ = 0;
+};
+
+}  // namespace fmoe
