@@ -57,8 +57,25 @@ template <extent N>
 struct subscripts {
   char text[N];
 
-  consteval subscripts(const char (&s)[N]) { std::copy_n(s, N, text); }
+  constexpr subscripts(const char (&s)[N]) { std::copy_n(s, N, text); }
   constexpr std::string_view view() const { return {text, N - 1}; }
 };
+
+// One after the other, so that subscripts can follow from a number of operands.
+template <extent N, extent M>
+constexpr subscripts<N + M - 1> operator+(const subscripts<N>& a, const subscripts<M>& b) {
+  char text[N + M - 1];
+  std::copy_n(a.text, N - 1, text);
+  std::copy_n(b.text, M, text + N - 1);
+  return text;
+}
+template <extent N, extent M>
+constexpr auto operator+(const subscripts<N>& a, const char (&b)[M]) {
+  return a + subscripts<M>(b);
+}
+template <extent N>
+constexpr auto operator+(const subscripts<N>& a, char b) {
+  return a + subscripts<2>({b, '\0'});
+}
 
 }  // namespace fmoe

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Layers from released weights and back: arrays under the names that a layer lists, transposed where its axes are in
-// another order, with K and the activation from the caller or the file's metadata.
+// another order, with K and the activation from the caller or the file's metadata, or what else the layer describes.
 #pragma once
 
 #include <optional>
@@ -54,6 +54,10 @@ std::optional<released_kind> kind_of(Contains contains, const std::filesystem::p
   return std::nullopt;
 }
 
+// A layer whose metadata is its own: describe(layer, file) tells it setting by setting and fact by fact.
+template <class Layer>
+concept describes_itself = requires(Layer& layer, const metadata_reader& file) { Layer::describe(layer, file); };
+
 // Throws missing_tensor, shape, dtype, and conflict and schema for what the metadata says.
 template <class Layer>
 Layer layer_from(const layer_arrays& from, const load_options& options) {
@@ -78,8 +82,10 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
   const auto released = Layer::released();
   std::apply([&](const auto&... n) { (read(n, std::invoke(n.member, layer)), ...); }, released);
 
+  const metadata_reader metadata(from.metadata, from.file);
+  describe(layer, metadata, from.file);
   const auto kind = kind_of<Layer>(contains, from.file);
-  const layer_settings said = settings_in(from.metadata, from.file);
+  const layer_settings said = describes_itself<Layer> ? layer_settings() : settings_in(from.metadata, from.file);
   if (kind && said.kind && *said.kind != kind->name && *said.kind != kind->also)
     throw error(
         errc::conflict,
@@ -140,6 +146,8 @@ layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file, co
   };
   std::apply([&](const auto&... n) { (write(n, std::invoke(n.member, layer)), ...); }, Layer::released());
 
+  const metadata_writer metadata(result.metadata, file);
+  describe(layer, metadata, file);
   if (const auto kind = kind_of<Layer>(contains, file)) result.metadata["kind"] = kind->name;
   if constexpr (requires { layer.active; }) result.metadata["K"] = text_of_active(layer.active);
   if constexpr (requires { layer.activation; })

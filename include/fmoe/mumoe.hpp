@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// muMoE, the multilinear mixture of experts (Oldfield et al. 2024): y = sum over n of a_n W_n' z with a = phi(norm(x
+// G)), for any number of levels of experts (Eq. 15), and the block of two such layers that takes the place of an MLP
+// (Sec. 4.3).
+#pragma once
+
+#include <fmoe/expert_gate.hpp>
+#include <fmoe/experts.hpp>
+
+namespace fmoe {
+
+// (x - mean) / sqrt(variance + 1e-5) * weight + bias; nothing where both are empty.
+template <class T = float>
+struct affine_layer_norm {
+  parameter<T, 1> weight;  // i
+  parameter<T, 1> bias;    // i
+
+  bool empty() const { return weight.empty() && bias.empty(); }
+
+  auto operator()(const operand auto& x) const { return choose(empty(), x, layer_norm(x) * weight + bias); }
+
+  static auto released() {
+    return std::tuple{
+        released_name{"weight", &affine_layer_norm::weight, presence::optional, "i"},
+        released_name{"bias", &affine_layer_norm::bias, presence::optional, "i"},
+    };
+  }
+};
+
+// Whether the experts of `width` inputs have a row more. Throws shape_error if they have another number of rows.
+template <class Experts>
+bool has_bias(const Experts& experts, extent width) {
+  expects<shape_error>(experts.inputs() == width || experts.inputs() == width + 1, "[mumoe] 'i' is ", experts.inputs(),
+                       " in the experts, and their input has ", width, " columns");
+  return experts.inputs() != width;
+}
+
+// What the metadata of a file says of layers and blocks.
+void describe_mumoe(auto& layer, const auto& experts, auto& file) {
+  const auto list = [](const auto& numbers) {
+    std::string text;
+    for (const extent n : numbers) text += (text.empty() ? "" : ",") + std::to_string(n);
+    return text;
+  };
+  std::vector<extent> counts;
+  for (const auto& g : layer.gate.projections) counts.push_back(g.shape()[1]);
+  file.fact("kind", std::string(experts.kind));
+  file.fact("levels", std::to_string(experts.levels));
+  file.fact("experts", list(counts));
+  file.fact("ranks", list(experts.ranks()));
+  file.fact("input_layer_norm", layer.input_norm.empty() ? "0" : "1");
+  layer.gate.describe(layer.gate, file);
+}
+
+// The experts' mixture of z, which has `width` columns and, if the experts have a row more, an appended 1: their bias.
+template <class Experts, class Coefficients>
+auto mixed(const Experts& experts, const operand auto& z, extent width, const Coefficients& a) {
+  const auto input = choose(experts.inputs() == width + 1, append_one(z), z);
+  return std::apply([&](const auto&... level) { return experts(input, level...); }, a);
+}
+
+// Experts: cp_experts, tr_experts, tucker_experts or dense_experts.
+template <class Experts>
+struct mumoe {
+  using T = typename Experts::scalar;
+
+  expert_gate<Experts::levels, T> gate;
+  affine_layer_norm<T> input_norm;  // of what the experts see; the gate sees x itself
+  Experts experts;                  // I input rows, or I + 1: the last one is the bias
+
+  // [t, i] -> [t, n]: a of one level.
+  template <extent Level = 0>
+  auto coefficients(const operand auto& x) const {
+    return gate.template coefficients<Level>(x);
+  }
+
+  // [t, i] -> [t, o].
+  auto operator()(const operand auto& x) const { return mixed(experts, input_norm(x), gate.inputs(), gate(x)); }
+
+  static auto released() {
+    return std::tuple_cat(released_in(&mumoe::gate, "", expert_gate<Experts::levels, T>::released()),
+                          released_in(&mumoe::input_norm, "input_ln.", affine_layer_norm<T>::released()),
+                          released_in(&mumoe::experts, "MuMoE.", Experts::released()));
+  }
+  static void describe(auto& layer, auto& file) {
+    describe_mumoe(layer, layer.experts, file);
+    file.fact("bias", has_bias(layer.experts, layer.gate.inputs()) ? "1" : "0");
+    file.fact("block", "0");
+  }
+};
+
+// y = second(GELU(first(x; a)); a): one gate for both layers, erf form of GELU.
+template <class Experts>
+struct mumoe_block {
+  using T = typename Experts::scalar;
+
+  expert_gate<Experts::levels, T> gate;
+  affine_layer_norm<T> input_norm;  // before the first layer; the gate sees x itself
+  Experts first;                    // I or I + 1 input rows, H outputs
+  Experts second;                   // H or H + 1 input rows
+
+  // [t, i] -> [t, n]: a of one level.
+  template <extent Level = 0>
+  auto coefficients(const operand auto& x) const {
+    return gate.template coefficients<Level>(x);
+  }
+
+  // [t, i] -> [t, h]: after GELU.
+  auto hidden(const operand auto& x) const { return gelu(mixed(first, input_norm(x), gate.inputs(), gate(x))); }
+
+  // [t, i] -> [t, o].
+  auto operator()(const operand auto& x) const { return mixed(second, hidden(x), first.outputs(), gate(x)); }
+
+  static auto released() {
+    return std::tuple_cat(released_in(&mumoe_block::gate, "", expert_gate<Experts::levels, T>::released()),
+                          released_in(&mumoe_block::input_norm, "input_ln.", affine_layer_norm<T>::released()),
+                          released_in(&mumoe_block::first, "MuMoE.", Experts::released()),
+                          released_in(&mumoe_block::second, "MuMoE2.", Experts::released(), expert_labels));
+  }
+  static void describe(auto& layer, auto& file) {
+    const bool biased = has_bias(layer.first, layer.gate.inputs());
+    expects<shape_error>(biased == has_bias(layer.second, layer.first.outputs()),
+                         "[mumoe] one layer of the block has a bias");
+    describe_mumoe(layer, layer.first, file);
+    file.fact("bias", biased ? "1" : "0");
+    file.fact("block", "1");
+  }
+};
+
+template <extent Levels = 1, class T = float>
+using cp_mumoe = mumoe<cp_experts<Levels, T>>;
+template <extent Levels = 1, class T = float>
+using tr_mumoe = mumoe<tr_experts<Levels, T>>;
+template <extent Levels = 1, class T = float>
+using tucker_mumoe = mumoe<tucker_experts<Levels, T>>;
+template <extent Levels = 1, class T = float>
+using dense_mumoe = mumoe<dense_experts<Levels, T>>;
+
+template <extent Levels = 1, class T = float>
+using cp_mumoe_block = mumoe_block<cp_experts<Levels, T>>;
+template <extent Levels = 1, class T = float>
+using tr_mumoe_block = mumoe_block<tr_experts<Levels, T>>;
+template <extent Levels = 1, class T = float>
+using tucker_mumoe_block = mumoe_block<tucker_experts<Levels, T>>;
+template <extent Levels = 1, class T = float>
+using dense_mumoe_block = mumoe_block<dense_experts<Levels, T>>;
+
+}  // namespace fmoe
