@@ -43,6 +43,7 @@ class cost_counter {
  private:
   void count(const operation& o) {
     using enum operation::kind;
+    if (o.what == exclude) return count_exclude(o);
     if (o.what != gemm && o.what != batched && o.what != gather) return;
     double n = 1;
     std::string seen;
@@ -55,6 +56,23 @@ class cost_counter {
           n *= static_cast<double>(group_keep != all ? group_keep : o.what == gather && &u == &o.in[0] ? v.keep : program_.extent_of(u, c));
         }
     (program_[o.out.value].tokens ? figures.multiply_adds : figures.once) += n;
+  }
+
+  // For each group with a pair left out: the coefficients of all places of the other axis, and the kept ones times the rest.
+  void count_exclude(const operation& o) {
+    std::map<extent, double> left_out;
+    for (const index_pair& p : *o.left_out) ++left_out[p[o.swapped ? 0 : 1]];
+    double inner = 1, own = 1, places = 1;
+    std::string seen = o.masked, result = labels_where(o.out.labels, [&](char c) { return !has(o.masked, c); });
+    for (const use& u : o.in)
+      for (const char c : u.labels) {
+        const double length = static_cast<double>(program_.extent_of(u, c));
+        if (c == o.masked[0]) places = length;
+        if (has(seen, c)) continue;
+        seen += c;
+        (has(result, c) ? own : inner) *= length;
+      }
+    for (const auto& [group, n] : left_out) figures.multiply_adds += places * inner + (result.empty() ? 0 : (places - n) * own);
   }
 
   // A weight is what steps over tokens read: a parameter, or, in the naive plan, what was made of several.

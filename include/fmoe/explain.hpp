@@ -114,6 +114,13 @@ class plan_printer {
     finish({});
   }
 
+  void line(const exclude_step& s, int) {
+    begin("exclude", s.text, s.c, {});
+    for (const view& v : s.operands) reads(v);
+    text_ << "  " << s.left_out.size() << " pairs in " << s.groups.size() << " of " << s.group.length << ", the sum made again";
+    finish({});
+  }
+
   void begin(const char* kind, const std::string& what, const view& to, std::initializer_list<view> from) {
     text_ << std::left << std::setw(10) << kind << std::setw(18) << what;
     edges_ << "  x" << ++count_ << " [shape=box, label=\"" << kind << ' ' << what;

@@ -16,6 +16,7 @@
 #include <fmoe/base/dtype.hpp>
 #include <fmoe/base/functions.hpp>
 #include <fmoe/base/labels.hpp>
+#include <fmoe/base/pairs.hpp>
 #include <fmoe/tensor.hpp>
 
 namespace fmoe {
@@ -78,9 +79,14 @@ struct concat_node {
   bool operator==(const concat_node&) const = default;
 };
 
+struct mask_node {  // 0 at the pairs, 1 elsewhere; an operand of einsum
+  pair_set left_out;
+  extent rows, columns;
+  bool operator==(const mask_node&) const = default;
+};
+
 struct node {
-  std::variant<leaf_node, einsum_node, map_node, add_node, gate_node, select_node, append_node, concat_node>
-      op;
+  std::variant<leaf_node, einsum_node, map_node, add_node, gate_node, select_node, append_node, concat_node, mask_node> op;
   std::vector<axis_id> axes;
 };
 
@@ -172,6 +178,10 @@ class graph {
     std::vector<axis_id> axes = (*this)[arg].axes;
     axes.back() = total_axis({axes.back()}, 1);
     return put({append_node{arg}, std::move(axes)});
+  }
+
+  node_id all_except(pair_set left_out, extent rows, extent columns) {
+    return put({mask_node{std::move(left_out), rows, columns}, {new_axis(rows), new_axis(columns)}});
   }
 
   node_id concat(std::vector<node_id> args, extent axis) {

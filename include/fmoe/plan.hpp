@@ -158,10 +158,27 @@ struct put_step {  // in a group: c[token of the row] += weight of the row * a[r
   extent columns, keep;
 };
 
+struct exclude_step {  // per token: c[group] = sum over the kept places of the other axis, for groups with a pair left out
+  static constexpr extent most_operands = 8;
+  struct axis {
+    extent length, c;
+    std::vector<extent> strides;  // by operand
+    bool operator==(const axis&) const = default;
+  };
+  std::string text;
+  std::vector<view> operands;
+  extent factors;  // operands, the first ones, without an axis of their own in the result
+  view c;          // holds the sum of all
+  axis group, other;
+  std::vector<axis> inner, outer, free;  // summed by factors alone; summed; of the result, the last one the vector
+  std::vector<extent> groups, ends;      // the groups, and where each one's places end in the list
+  std::vector<extent> left_out;          // places of the other axis, ascending in each group
+};
+
 struct loop_step;
 struct group_step;
 using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, pointwise_step, gate_step, append_step,
-                          select_step, expert_choice_step, expand_step, pick_step, put_step, loop_step, group_step>;
+                          select_step, expert_choice_step, expand_step, exclude_step, pick_step, put_step, loop_step, group_step>;
 
 struct loop_step {  // `length` units in chunks
   char label;

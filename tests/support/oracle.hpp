@@ -55,6 +55,12 @@ class oracle {
     return r;
   }
 
+  numbers value_of(const mask_node& m) const {
+    numbers r(m.rows * m.columns, 1);
+    for (const auto& [i, j] : *m.left_out) r[i * m.columns + j] = 0;
+    return r;
+  }
+
   numbers value_of(const einsum_node& e) const {
     std::map<char, extent> length;
     std::string all(result_labels(e.subscripts));

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 
+#include "golden/monet.hpp"
 #include "golden/mxd.hpp"
 
 namespace {
@@ -13,7 +14,10 @@ using fmoe::golden::golden_case;
 using fmoe::golden::not_understood;
 using fmoe::golden::report;
 
-constexpr std::pair<std::string_view, void (*)(golden_case&, report&)> families[] = {{"mxd", fmoe::golden::judge_mxd}};
+constexpr std::pair<std::string_view, void (*)(golden_case&, report&)> families[] = {
+    {"mxd", fmoe::golden::judge_mxd},
+    {"monet", fmoe::golden::judge_monet},
+};
 
 report judge(const std::filesystem::path& stem) {
   report r;

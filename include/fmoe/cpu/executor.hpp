@@ -8,6 +8,7 @@
 #include <fmoe/array_view.hpp>
 #include <fmoe/cpu/constants.hpp>
 #include <fmoe/cpu/expert_choice.hpp>
+#include <fmoe/cpu/exclude.hpp>
 #include <fmoe/cpu/gate.hpp>
 #include <fmoe/cpu/gather.hpp>
 #include <fmoe/cpu/gemm.hpp>
@@ -287,6 +288,18 @@ class executor {
         for (const step& inner : s.body) visit(inner, f);
       }
     for (extent t = 0; t < outer.count; ++t) finish(s.epilogues, outer, c.data + t * c.stride, 0, t, 1, 0, s.columns);
+  }
+
+  void run(const exclude_step& s, const frame& f) const noexcept {
+    const rows_of<T> c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t) {
+      typename excluder<T, Arch>::rows from{};
+      for (extent k = 0; k < s.operands.size(); ++k) {
+        const rows_of<T> a = rows(s.operands[k], f);
+        from[k] = a.data + t * a.stride;
+      }
+      excluder<T, Arch>(s, from, c.data + t * c.stride).run();
+    }
   }
 
   void run(const loop_step& s, const frame& outer) const noexcept {

@@ -206,6 +206,50 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
+  void emit_exclude(const operation& o, std::vector<step>& steps) {
+    exclude_step s;
+    s.text = text(o);
+    s.c = at(o.out.value, nullptr);
+    const std::string own = labels_where(o.out.labels, [&](char c) { return !has(o.masked, c); });
+    const auto is_factor = [&](const use& u) { return std::ranges::none_of(own, [&](char c) { return has(u.labels, c); }); };
+    std::vector<const use*> in;
+    for (const use& u : o.in)
+      if (is_factor(u)) in.push_back(&u);
+    s.factors = in.size();
+    for (const use& u : o.in)
+      if (!is_factor(u)) in.push_back(&u);
+    for (const use* u : in) s.operands.push_back(at(u->value, nullptr));
+    const auto axis = [&](char c) {
+      exclude_step::axis a{1, program_.stride(o.out, c), {}};
+      for (const use* u : in) {
+        a.strides.push_back(program_.stride(*u, c));
+        if (has(u->labels, c)) a.length = program_.extent_of(*u, c);
+      }
+      return a;
+    };
+    s.other = axis(o.masked[0]);
+    s.group = axis(o.masked[1]);
+    for (const char c : own) s.free.push_back(axis(c));
+    std::string seen = o.masked;
+    for (const use* u : in)
+      for (const char c : u->labels) {
+        if (has(seen, c) || has(own, c)) continue;
+        seen += c;
+        const bool by_factors = std::none_of(in.begin() + static_cast<std::ptrdiff_t>(s.factors), in.end(), [&](const use* v) { return has(v->labels, c); });
+        (by_factors ? s.inner : s.outer).push_back(axis(c));
+      }
+    std::vector<index_pair> pairs = *o.left_out;
+    if (!o.swapped)
+      for (auto& [i, j] : pairs) std::swap(i, j);
+    std::ranges::sort(pairs);
+    for (const auto& [group, other] : pairs) {
+      if (s.groups.empty() || s.groups.back() != group) s.groups.push_back(group), s.ends.push_back(0);
+      s.left_out.push_back(other);
+      s.ends.back() = s.left_out.size();
+    }
+    steps.push_back(std::move(s));
+  }
+
   void emit_concat(const operation& o, std::vector<step>& steps) {
     extent offset = 0;
     const char axis = o.out.labels[o.axis];
@@ -293,6 +337,7 @@ class emitter {
                                  program_[o.in[1].value].keep});
         return;
       case slice: return emit_slice(o, steps);
+      case exclude: return emit_exclude(o, steps);
       case expand:
         steps.push_back(expand_step{text(o), whole(o.in[0].value), whole(o.out.value), rows(out), out.shape.back(), out.keep});
         return;

@@ -37,7 +37,11 @@ class lowering {
     std::vector<int> memory;  // its axes -> axes of the value, -1 for the token axis
   };
 
-  placed& of(node_id id) { return nodes_[static_cast<extent>(id)]; }
+  placed& of(node_id id) {
+    placed& p = nodes_[static_cast<extent>(id)];
+    expects<value_error>(p.value >= 0, "[all_except] is an operand of einsum only");
+    return p;
+  }
 
   // The value of a node, its axes named by one letter each.
   use named(node_id id, std::string_view letters) {
@@ -104,6 +108,8 @@ class lowering {
     }
     return {program_.add(std::move(v)), std::move(memory)};
   }
+
+  placed lower(const mask_node&) const { return {-1, {0, 1}}; }
 
   placed lower(const map_node& m) {
     const std::string names = letters(m.arg);
@@ -210,17 +216,59 @@ class lowering {
   placed lower(const einsum_node& e) {
     std::vector<use> in;
     char token = 0;
+    mask m;
     for (extent i = 0; i < e.args.size(); ++i) {
       const auto labels = operand_labels(e.subscripts, i);
+      if (const auto* left_out = std::get_if<mask_node>(&graph_[e.args[i]].op)) {
+        expects<value_error>(m.left_out == nullptr, "[all_except] an einsum has one mask: \"", e.subscripts, '"');
+        m = {left_out->left_out, std::string(labels)};
+        continue;
+      }
       in.push_back(named(e.args[i], labels));
       const auto& memory = of(e.args[i]).memory;
       if (const auto t = std::ranges::find(memory, -1); t != memory.end()) token = labels[static_cast<extent>(t - memory.begin())];
     }
     std::string result = std::string(result_labels(e.subscripts));
     std::erase(result, token);
-    for (use& u : in) u = single(u, in, result);
-    if (options_.naive) materialise(in, result);
-    return place(contract(std::move(in), result), result_labels(e.subscripts));
+    const auto sum = [&](std::vector<use> of, const std::string& labels) {
+      for (use& u : of) u = single(u, of, labels);
+      if (options_.naive) materialise(of, labels);
+      return contract(std::move(of), labels);
+    };
+    const use out = m.left_out == nullptr ? sum(in, result) : masked(std::move(m), in, result, sum);
+    return place(out, result_labels(e.subscripts));
+  }
+
+  struct mask {
+    pair_set left_out{};
+    std::string labels{};
+  };
+
+  // The sum without the mask, and what makes it again where a pair is left out: for each place of a label of the result.
+  template <class Sum>
+  use masked(mask m, const std::vector<use>& in, std::string result, Sum sum) {
+    for (const char c : m.labels)
+      expects<value_error>(m.labels[0] != m.labels[1] && std::ranges::any_of(in, [&](const use& u) { return has(u.labels, c); }),
+                           "[all_except] its labels differ, and other operands have them too: '", c, "' of \"", m.labels, '"');
+    expects<value_error>(in.size() <= 8, "[all_except] goes with at most 8 operands, not ", in.size());
+    if (m.left_out->empty()) return sum(in, result);
+    const bool second = has(result, m.labels[1]), first = has(result, m.labels[0]);
+    const bool swapped = first && !second;
+    if (swapped) std::swap(m.labels[0], m.labels[1]);
+    const std::string wanted = result;
+    if (!first && !second) result += m.labels[1];
+    const extent before = program_.operations.size();
+    use dense = sum(in, result);
+    expects<value_error>(program_[dense.value].tokens, "[all_except] selects from parameters alone");
+    const bool fresh = program_.operations.size() > before && program_.operations.back().out.value == dense.value;
+    if (!fresh) dense = emit(operation::kind::reduce, {dense}, result);
+    const use out = emit(operation::kind::exclude, in, dense.labels);
+    operation& o = program_.operations.back();
+    o.start = dense.value;
+    o.left_out = std::move(m.left_out);
+    o.masked = std::move(m.labels);
+    o.swapped = swapped;
+    return result == wanted ? out : emit(operation::kind::reduce, {out}, wanted);
   }
 
   // Diagonals of repeated labels taken, labels that nobody else has summed.

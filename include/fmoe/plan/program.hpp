@@ -57,6 +57,7 @@ struct operation {
     concat,
     pick,  // in a group: the rows of the selected tokens, of the expert where the operand has its axis
     put,   // the end of a group: each token's sum of the rows of its experts, weighted by the selection
+    exclude,  // the sum that it starts from, made again without the pairs wherever one is summed
   } what;
   std::vector<use> in;
   use out;
@@ -69,6 +70,9 @@ struct operation {
   selection_rule rule{};     // select
   int group = -1;            // runs for each expert, on the rows that selected it
   char expert = 0;           // what the operands of a group call the experts' axis
+  pair_set left_out{};       // exclude
+  std::string masked{};      // exclude: the labels of a pair; the first one is summed, whatever its place in a pair
+  bool swapped = false;      // exclude: the first one is the second of a pair
 };
 
 // An operation that needs its operands of all tokens before it makes a row.

@@ -41,6 +41,7 @@ class token_search {
     const bool input = !l.parameter && (l.argument >= 0 || !arguments_only_);
     return input && !n.axes.empty() && graph_.same(n.axes[0], token_) ? 0 : -1;
   }
+  int axis_of(const mask_node&, const node&) const { return -1; }
   int axis_of(const map_node& m, const node&) const { return at(m.arg); }
 
   int axis_of(const einsum_node& e, const node&) {

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// A sparse set of index pairs: the expert pairs that are left out of a sum.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include <fmoe/base/checked.hpp>
+
+namespace fmoe {
+
+using index_pair = std::array<extent, 2>;
+using pair_set = std::shared_ptr<const std::vector<index_pair>>;  // ascending, each once
+
+}  // namespace fmoe
