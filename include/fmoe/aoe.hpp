@@ -35,6 +35,27 @@ struct aoe {
     const auto hidden = apply(activation, einsum<"tnl,nlw->tnw">(cache(x), up)) * einsum<"td,ndw->tnw">(x, linear);
     return add_bias(einsum<"tn,tnw,nwd->td">(weights(x), hidden, output), bias);
   }
+
+  // The paper's names, else the released code's.
+  static auto released() {
+    return std::tuple{
+        released_name{"W_down", &aoe::down, presence::optional, "d(nl)", "dnl"},
+        released_name{"W_up", &aoe::up, presence::optional, "nlw"},
+        released_name{"W_p", &aoe::linear, presence::optional, "ndw"},
+        released_name{"W_o", &aoe::output, presence::optional, "nwd"},
+        released_name{"wg", &aoe::down, presence::required, "d(nl)", "dnl", "W_down"},
+        released_name{"experts.mlp.wup", &aoe::up, presence::required, "(nw)l", "nlw", "W_up"},
+        released_name{"experts.mlp.v1", &aoe::linear, presence::required, "(nw)d", "ndw", "W_p"},
+        released_name{"experts.mlp.w2", &aoe::output, presence::required, "(nw)d", "nwd", "W_o"},
+        released_name{"experts.bias", &aoe::bias, presence::optional, "d"},
+    };
+  }
+  static void describe(auto& layer, auto& file) {
+    using norm_name = std::pair<std::string_view, fmoe::gate>;
+    routing::describe(layer.route, file);
+    describe_activation(layer.activation, file);
+    file.setting("norm", layer.score, {norm_name{"l2", fmoe::gate::l2_norm}, {"l1", fmoe::gate::l1_norm}, {"linf", fmoe::gate::max_norm}});
+  }
 };
 
 }  // namespace fmoe

@@ -3,7 +3,10 @@
 // 2017), y = sum over the chosen n of a_n E_n(x), and dense, y = sum over all n of a_n W_n x.
 #pragma once
 
+#include <tuple>
+
 #include <fmoe/evaluate.hpp>
+#include <fmoe/released.hpp>
 
 namespace fmoe {
 
@@ -34,7 +37,26 @@ struct routing {
     return choose(how == by::top_k, top_k(scores, active, weights),
                   choose(how == by::top_p, top_p(scores, mass, weights), by_expert));
   }
+
+  static void describe(auto& route, auto& file) {
+    using strategy = std::pair<std::string_view, by>;
+    using weight = std::pair<std::string_view, weighting>;
+    file.setting("strategy", route.how, {strategy{"topk", by::top_k}, {"topp", by::top_p}, {"expert_choice", by::expert_choice}});
+    file.setting("weighting", route.weights, {weight{"paper", weighting::softmax}, {"released", weighting::softmax_of_all}});
+    file.setting("select_on", route.rank_softmax, {{"scores", false}, {"norms", false}, {"logits", false}, {"softmax", true}});
+    file.number("K", route.active);
+    file.number("P", route.mass);
+    file.number("capacity_factor", route.capacity_factor);
+    file.number("capacity", route.capacity);
+  }
 };
+
+// What metadata calls the activation of an expert.
+void describe_activation(auto& activation, auto& file) {
+  using name = std::pair<std::string_view, pointwise>;
+  file.setting("activation", activation,
+               {name{"silu", pointwise::silu}, {"gelu_tanh", pointwise::gelu_tanh}, {"gelu", pointwise::gelu}, {"relu", pointwise::relu}});
+}
 
 // Labels: t token, d input and output, n expert, l low rank, w expert width. An expert is
 // (act(x W_g) * (x W_p)) W_o; with W_g = W_down W_up where `down` is there.
@@ -62,6 +84,21 @@ struct moe {
     const auto hidden = apply(activation, gated) * einsum<"td,ndw->tnw">(x, linear);
     return einsum<"tn,tnw,nwd->td">(weights(x), hidden, output);
   }
+
+  static auto released() {
+    return std::tuple{
+        released_name{"router", &moe::router, presence::required, "dn"},
+        released_name{"W_g", &moe::gate, presence::required, "ndw", "ndw", "W_down"},
+        released_name{"W_down", &moe::down, presence::optional, "d(nl)", "dnl"},
+        released_name{"W_up", &moe::up, presence::optional, "nlw"},
+        released_name{"W_p", &moe::linear, presence::required, "ndw"},
+        released_name{"W_o", &moe::output, presence::required, "nwd"},
+    };
+  }
+  static void describe(auto& layer, auto& file) {
+    routing::describe(layer.route, file);
+    describe_activation(layer.activation, file);
+  }
 };
 
 // The dense, or soft, mixture: every expert of every token, y = sum over n of a_n W_n x with a = entmax(x G), the softmax for
@@ -77,6 +114,16 @@ struct soft_moe {
 
   // [t, i] -> [t, o].
   auto operator()(const operand_of<2> auto& x) const { return einsum<"tn,ti,nio->to">(weights(x), x, experts); }
+
+  static auto released() {
+    return std::tuple{
+        released_name{"G", &soft_moe::router, presence::required, "in"},
+        released_name{"W", &soft_moe::experts, presence::required, "nio"},
+    };
+  }
+  static void describe(auto& layer, auto& file) {
+    file.setting("phi", layer.alpha, {{"softmax", 1}, {"entmax15", 1.5}, {"sparsemax", 2}});
+  }
 };
 
 // MoV, a mixture of vectors (Zadouri et al. 2024): W_n = diag(c_n) D, so y = ((a C) * z) D; the other unfolding of MxD's

@@ -15,7 +15,8 @@ namespace fmoe {
 enum class presence : std::uint8_t { required, optional };
 
 // One tensor of a file. Labels name its axes in the file and, where the order differs, in the layer; equal labels have
-// equal extents in all tensors of a layer. A tensor with `unless` counts only where the file has no tensor of that name.
+// equal extents in all tensors of a layer; "d(nl)" is an axis of n times l. A tensor with `unless` counts, and is required,
+// only where the file has no tensor of that name.
 template <class Access>
 struct released_name {
   std::string name;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 
+#include "golden/moe.hpp"
 #include "golden/monet.hpp"
 #include "golden/mxd.hpp"
 
@@ -17,6 +18,8 @@ using fmoe::golden::report;
 constexpr std::pair<std::string_view, void (*)(golden_case&, report&)> families[] = {
     {"mxd", fmoe::golden::judge_mxd},
     {"monet", fmoe::golden::judge_monet},
+    {"aoe", fmoe::golden::judge_aoe},
+    {"moe", fmoe::golden::judge_moe},
 };
 
 report judge(const std::filesystem::path& stem) {

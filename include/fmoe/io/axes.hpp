@@ -15,6 +15,27 @@
 
 namespace fmoe::io {
 
+// The labels of each axis: "d(nl)" has the axes "d" and "nl".
+inline std::vector<std::string> axes_in(std::string_view labels) {
+  std::vector<std::string> axes;
+  bool inside = false;
+  for (const char c : labels) {
+    if (c == '(' || c == ')') inside = c == '(';
+    if (c == '(') axes.emplace_back();
+    if (c == '(' || c == ')') continue;
+    if (inside) axes.back() += c;
+    else axes.emplace_back(1, c);
+  }
+  return axes;
+}
+
+inline std::string without_parentheses(std::string_view labels) {
+  std::string flat;
+  for (const char c : labels)
+    if (c != '(' && c != ')') flat += c;
+  return flat;
+}
+
 // Equal labels have equal extents.
 class label_extents {
  public:
@@ -22,10 +43,36 @@ class label_extents {
              const std::filesystem::path& file) {
     const auto fits = [](extent found, extent wanted) { return wanted == any || found == wanted; };
     const auto wanted = expected(labels);
-    if (!std::equal(shape.begin(), shape.end(), wanted.begin(), wanted.end(), fits))
+    const bool equal = std::equal(shape.begin(), shape.end(), wanted.begin(), wanted.end(), fits);
+    if (equal) learn(tensor, labels, shape);
+    if (!equal || !std::ranges::all_of(without_parentheses(labels), [&](char c) { return known_.contains(c); }))
       throw error(errc::shape, "is " + io::text_of(shape) + " and " + text_of(labels) + " is expected", 0, tensor,
                   file);
-    for (extent i = 0; i < labels.size(); ++i) known_.try_emplace(labels[i], seen{shape[i], tensor});
+  }
+
+  // What a tensor of this shape tells of labels that no other has told of. True if it does.
+  bool learn(const std::string& tensor, std::string_view labels, std::span<const extent> shape) {
+    const auto axes = axes_in(labels);
+    bool news = false;
+    for (extent i = 0; i < axes.size() && axes.size() == shape.size(); ++i) {
+      extent rest = shape[i];
+      std::string open;
+      for (const char c : axes[i]) {
+        const auto k = known_.find(c);
+        if (k == known_.end()) open += c;
+        else if (k->second.length != 0 && rest % k->second.length == 0) rest /= k->second.length;
+        else open = "??";  // it does not divide the axis
+      }
+      if (open.size() == 1) news = known_.try_emplace(open[0], seen{rest, tensor}).second || news;
+    }
+    return news;
+  }
+
+  // The shape with an axis for each label, once they are known.
+  std::vector<extent> extents_of(std::string_view labels) const {
+    std::vector<extent> shape;
+    for (const char c : labels) shape.push_back(known_.at(c).length);
+    return shape;
   }
 
   // "[19, *] (ho, h = 19 in "W_enc")".
@@ -45,7 +92,11 @@ class label_extents {
 
   std::vector<extent> expected(std::string_view labels) const {
     std::vector<extent> shape;
-    for (const char c : labels) shape.push_back(known_.contains(c) ? known_.at(c).length : any);
+    for (const std::string& axis : axes_in(labels)) {
+      shape.push_back(1);
+      for (const char c : axis)
+        shape.back() = shape.back() != any && known_.contains(c) ? shape.back() * known_.at(c).length : any;
+    }
     return shape;
   }
 

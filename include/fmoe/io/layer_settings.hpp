@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <initializer_list>
 #include <map>
@@ -140,6 +141,18 @@ class metadata_reader {
     value = known->second;
   }
 
+  // The same for a number. Throws schema for a text that is none.
+  template <class Number>
+  void number(const char* key, Number& value) const {
+    const auto said = metadata_.find(key);
+    if (said == metadata_.end()) return;
+    const std::string& text = said->second;
+    const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (fault != std::errc() || end != text.data() + text.size())
+      throw error(errc::schema, std::string("has ") + key + " = " + in_quotes(text) + " in its metadata, which is no such number", 0, {},
+                  file_);
+  }
+
   // What the tensors tell. Throws conflict if the metadata says something else.
   void fact(const char* key, const std::string& found) const {
     const auto said = metadata_.find(key);
@@ -167,6 +180,11 @@ class metadata_writer {
     const auto known = std::ranges::find(names, value, [](const auto& n) { return n.second; });
     if (known == names.end()) throw error(errc::schema, std::string("cannot name the layer's ") + key, 0, {}, file_);
     metadata_[key] = known->first;
+  }
+  template <class Number>
+  void number(const char* key, const Number& value) const {
+    std::array<char, 32> text{};
+    metadata_[key] = std::string(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
   }
   void fact(const char* key, const std::string& found) const { metadata_[key] = found; }
 

@@ -3,6 +3,7 @@
 // another order, with K and the activation from the caller or the file's metadata, or what else the layer describes.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -69,17 +70,29 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
     known.insert(n.name);
     const std::string name = options.prefix + std::string(n.name);
     const auto found = from.arrays.find(name);
+    const bool replaced = !n.unless.empty() && contains(n.unless);
     if (found == from.arrays.end()) {
-      if (n.need == presence::required)
+      if (n.need == presence::required && !replaced)
         throw error(errc::missing_tensor, "is missing: " + lengths.text_of(n.file_labels) + " is expected", 0, name,
                     from.file);
       return;
     }
-    if (!n.unless.empty() && contains(n.unless)) return;
-    lengths.check(name, n.file_labels, found->second.shape(), from.file);
-    to = permuted(found->second.template get<T, Rank>(options.narrow), n.file_labels, n.layer_labels);
+    if (replaced) return;
+    const array& a = found->second;
+    lengths.check(name, n.file_labels, a.shape(), from.file);
+    const std::string flat = without_parentheses(n.file_labels);
+    const array split = flat == n.file_labels ? a : array(a.type(), lengths.extents_of(flat), a.bytes());
+    to = permuted(split.template get<T, Rank>(options.narrow), flat, without_parentheses(n.layer_labels));
   };
   const auto released = Layer::released();
+  // What an axis of two labels is made of may follow from tensors that come later.
+  const auto learn = [&](const auto& n) {
+    const auto found = from.arrays.find(options.prefix + n.name);
+    return found != from.arrays.end() && lengths.learn(found->first, n.file_labels, found->second.shape());
+  };
+  const bool composite = std::apply([](const auto&... n) { return ((n.file_labels.find('(') != std::string::npos) || ...); }, released);
+  while (composite && std::apply([&](const auto&... n) { return (static_cast<int>(learn(n)) + ...); }, released) != 0) {
+  }
   std::apply([&](const auto&... n) { (read(n, std::invoke(n.member, layer)), ...); }, released);
 
   const metadata_reader metadata(from.metadata, from.file);
@@ -120,6 +133,7 @@ template <class Layer>
 layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file, const save_options& options) {
   layer_arrays result{file, {}, {}};
   label_extents lengths;
+  std::map<std::string, const void*, std::less<>> written;  // by name
   const auto contains = [&](std::string_view name) {
     return result.arrays.contains(options.prefix + std::string(name));
   };
@@ -130,17 +144,26 @@ layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file, co
         throw error(errc::missing_tensor, "is required and the layer's holds nothing", 0, name, file);
       return;
     }
-    lengths.check(name, n.layer_labels, from.shape(), file);
-    if (!n.unless.empty() && contains(n.unless))
+    const std::string flat = without_parentheses(n.file_labels), order = without_parentheses(n.layer_labels);
+    lengths.check(name, order, from.shape(), file);
+    if (!n.unless.empty() && contains(n.unless)) {
+      if (written[std::string(n.unless)] == from.data()) return;  // the same under its other name
       throw error(errc::conflict, "would be ignored beside " + in_quotes(n.unless), 0, name, file);
-    const tensor<T, Rank> ordered = permuted<T, Rank>(from, n.layer_labels, n.file_labels);
+    }
+    written[n.name] = from.data();
+    const tensor<T, Rank> ordered = permuted<T, Rank>(from, order, flat);
+    const auto put = [&](const array& a) {
+      std::vector<extent> shape;
+      for (const std::string& axis : axes_in(n.file_labels)) shape.push_back(element_count(lengths.extents_of(axis)));
+      result.arrays.emplace(name, flat == n.file_labels ? a : array(a.type(), std::move(shape), a.bytes()));
+    };
     with_type(options.type.value_or(dtype_of<T>), [&]<class To>(To*) {
       if constexpr (std::is_same_v<To, T>) {
-        result.arrays.emplace(name, array(ordered));
+        put(array(ordered));
       } else {
         tensor<To, Rank> converted(ordered.shape());
         for (extent i = 0; i < ordered.size(); ++i) converted.data()[i] = round_to<To>(ordered.data()[i]);
-        result.arrays.emplace(name, array(converted));
+        put(array(converted));
       }
     });
   };
