@@ -52,8 +52,8 @@ class cost_counter {
         if (!has(seen, c)) {
           seen += c;
           const value& v = program_[u.value];
-          const extent group_keep = o.group >= 0 && c == o.expert ? program_.groups[static_cast<extent>(o.group)].keep : all;
-          n *= static_cast<double>(group_keep != all ? group_keep : o.what == gather && &u == &o.in[0] ? v.keep : program_.extent_of(u, c));
+          const extent in_group = o.group >= 0 && c == o.expert ? program_.groups[static_cast<extent>(o.group)].expected : all;
+          n *= static_cast<double>(in_group != all ? in_group : o.what == gather && &u == &o.in[0] ? v.expected : program_.extent_of(u, c));
         }
     (program_[o.out.value].tokens ? figures.multiply_adds : figures.once) += n;
   }
@@ -101,7 +101,7 @@ class cost_counter {
     if (!gathered && o.group < 0) return 1;
     const expert_group* g = o.group < 0 ? nullptr : &program_.groups[static_cast<extent>(o.group)];
     const double length = static_cast<double>(g != nullptr ? g->experts : program_[v].shape[0]);
-    const double selected = tokens_ * static_cast<double>(g != nullptr ? g->keep : program_[o.in[0].value].keep);
+    const double selected = tokens_ * static_cast<double>(g != nullptr ? g->expected : program_[o.in[0].value].expected);
     return std::min(length, selected) / std::max(1.0, length);
   }
 

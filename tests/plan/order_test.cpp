@@ -56,19 +56,11 @@ merges expected(std::initializer_list<std::pair<const char*, const char*>> steps
 double cost_of(const contraction_problem& p, set a, set b, double cap = 65536) {
   const std::map<char, extent> lengths(p.extents.begin(), p.extents.end());
   bool tokens = false, parameter = true, all = true;
-  std::string inside, outside = p.result, kept;
-  double keep = 1;
-  for (extent i = p.operands.size(); i-- > 0;) {  // of two selections the later one counts
-    const auto& o = p.operands[i];
-    all = all && o.parameter;
-    if (((a | b) >> i & 1) == 0) {
-      outside += o.labels;
-      continue;
-    }
-    inside += o.labels;
-    tokens = tokens || o.tokens;
-    parameter = parameter && o.parameter;
-    if (o.selection && kept.empty() && (a == set{1} << i || b == set{1} << i)) kept = o.labels.back(), keep = static_cast<double>(o.keep);
+  for (extent i = 0; i < p.operands.size(); ++i) {
+    all = all && p.operands[i].parameter;
+    if (((a | b) >> i & 1) == 0) continue;
+    tokens = tokens || p.operands[i].tokens;
+    parameter = parameter && p.operands[i].parameter;
   }
   if (parameter && !all) return std::numeric_limits<double>::infinity();
   const auto labels_of = [&](set s) {  // what a part still has
@@ -79,15 +71,29 @@ double cost_of(const contraction_problem& p, set a, set b, double cap = 65536) {
       if ((std::has_single_bit(s) || has(others, c)) && !has(r, c)) r += c;
     return r;
   };
-  double work = 1, size = 1;
-  std::string seen;
-  for (const char c : labels_of(a) + labels_of(b)) {
-    if (has(seen, c)) continue;
-    seen += c;
-    const double n = static_cast<double>(lengths.at(c));
-    work *= kept == std::string(1, c) ? keep : n;
-    if (has(outside, c)) size *= n;
-  }
+  // A selection's label, while it is there, counts its k: in the operand itself, and where others have the label too.
+  const auto kept_in = [&](set s) -> std::pair<char, double> {
+    for (extent i = 0; i < p.operands.size(); ++i) {
+      const auto& o = p.operands[i];
+      if ((s >> i & 1) == 0 || !o.selection || !has(labels_of(s), o.labels.back())) continue;
+      bool shared = std::has_single_bit(s);
+      for (extent j = 0; j < p.operands.size(); ++j) shared = shared || (j != i && (s >> j & 1) != 0 && has(p.operands[j].labels, o.labels.back()));
+      if (shared) return {o.labels.back(), static_cast<double>(std::max<extent>(1, o.keep))};
+    }
+    return {0, 1};
+  };
+  const auto volume = [&](const std::string& labels, std::pair<char, double> kept) {
+    double v = 1;
+    std::string seen;
+    for (const char c : labels) {
+      if (has(seen, c)) continue;
+      seen += c;
+      v *= kept.first == c ? kept.second : static_cast<double>(lengths.at(c));
+    }
+    return v;
+  };
+  const auto first = kept_in(std::max(a, b)), second = kept_in(std::min(a, b));
+  const double work = volume(labels_of(a) + labels_of(b), first.first != 0 ? first : second), size = volume(labels_of(a | b), kept_in(a | b));
   return (tokens ? 96 : 1) * (2 * work + 32 * size * (size > cap ? 64 : 1));
 }
 

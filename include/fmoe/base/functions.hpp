@@ -77,6 +77,14 @@ struct selection_rule {
   bool operator==(const selection_rule&) const = default;
 };
 
+// About how many of n entries a row keeps: where that depends on the scores, half of them.
+constexpr extent expected_of(const selection_rule& r, extent n) {
+  using enum selection_rule::kind;
+  const auto each = static_cast<extent>(r.factor < 1 ? 1 : r.factor);
+  const extent wanted = r.what == top_k ? r.keep : r.what == expert_choice ? each : n / 2 + n % 2;
+  return wanted < n ? wanted : n;
+}
+
 // Tokens that each of `experts` chooses: at least one where there is one, at most all.
 constexpr extent capacity_of(const selection_rule& r, extent tokens, extent experts) {
   const double share = r.factor * static_cast<double>(tokens) / static_cast<double>(experts == 0 ? 1 : experts);

@@ -29,7 +29,7 @@ class grouping {
     if (std::ranges::count(sum.in[1].labels, label) != 1 || has(sum.out.labels, label)) return;
 
     id_ = static_cast<int>(p.groups.size());
-    p.groups.push_back({scores.value, p.extent_of(scores, expert), p[scores.value].keep});
+    p.groups.push_back({scores.value, p.extent_of(scores, expert), p[scores.value].keep, p[scores.value].expected});
     use rows{restricted(values.value, values.labels.find(expert)), {}};
     if (p[rows.value].group < 0 || body_.back().what == operation::kind::pick) {  // nothing would be saved
       p.groups.pop_back();

@@ -177,6 +177,7 @@ class lowering {
       const use scores = made(in), ranked = made(rows(*s.ranked, names));
       const use chosen = emit(operation::kind::select, {scores, ranked}, in.labels, true, n);
       program_.operations.back().rule = s.rule;
+      program_[chosen.value].expected = expected_of(s.rule, n);
       return place(chosen, names);
     }
     if (s.rule.what == selection_rule::kind::top_k) {
@@ -188,6 +189,7 @@ class lowering {
     }
     const use out = emit(operation::kind::select, {in}, in.labels, true, keep);
     program_.operations.back().rule = s.rule;
+    program_[out.value].expected = expected_of(s.rule, n);
     return place(out, names);
   }
 
@@ -338,7 +340,7 @@ class lowering {
     contraction_problem p{{}, result, {}};
     for (const use& u : in) {
       const value& v = program_[u.value];
-      p.operands.push_back({u.labels, v.tokens, v.parameter, v.keep, v.selection});
+      p.operands.push_back({u.labels, v.tokens, v.parameter, v.expected, v.selection});
       for (const char c : u.labels) p.extents.emplace_back(c, program_.extent_of(u, c));
     }
     const auto order = find_order(p);

@@ -48,7 +48,7 @@ class order_search {
     all_parameters_ = std::ranges::all_of(p.operands, [](const auto& o) { return o.parameter; });
     for (const auto& o : p.operands) {
       const label_set selected = o.selection ? bit(o.labels.back()) : 0;
-      parts_.push_back({mask(o.labels), o.tokens, o.parameter, selected, static_cast<double>(o.keep)});
+      parts_.push_back({mask(o.labels), o.tokens, o.parameter, selected, static_cast<double>(std::max<extent>(1, o.keep)), label_set{1} << parts_.size()});
     }
   }
 
@@ -64,8 +64,9 @@ class order_search {
   struct part {  // what a subset of the operands contracts to
     label_set labels;
     bool tokens, parameter;
-    label_set selected;
+    label_set selected;  // the label of which only `keep` entries count
     double keep;
+    std::uint64_t operands;
   };
 
   // 'A' is bit 1, 'a' bit 33: 64 below their codes.
@@ -86,11 +87,16 @@ class order_search {
     return v;
   }
 
-  // `needed`: the labels that the result or another operand still has.
-  static part contract(const part& a, const part& b, label_set needed) {
-    const part& selection = a.selected != 0 ? a : b;
-    const label_set labels = (a.labels | b.labels) & needed, selected = selection.selected & labels;
-    return {labels, a.tokens || b.tokens, a.parameter && b.parameter, selected, selected != 0 ? selection.keep : 0};
+  // `needed`: the labels that the result or another operand still has. A selection whose label others have too stays one.
+  part contract(const part& a, const part& b, label_set needed) const {
+    part r{(a.labels | b.labels) & needed, a.tokens || b.tokens, a.parameter && b.parameter, 0, 0, a.operands | b.operands};
+    for (extent i = 0; i < parts_.size() && r.selected == 0; ++i) {
+      if ((r.operands >> i & 1) == 0 || (parts_[i].selected & r.labels) == 0) continue;
+      for (extent j = 0; j < parts_.size(); ++j)
+        if (j != i && (r.operands >> j & 1) != 0 && (parts_[j].labels & parts_[i].selected) != 0)
+          r.selected = parts_[i].selected, r.keep = parts_[i].keep;
+    }
+    return r;
   }
   double cost(const part& a, const part& b, const part& r) const {
     if (r.parameter && !all_parameters_) return std::numeric_limits<double>::infinity();

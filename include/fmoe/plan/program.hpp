@@ -19,7 +19,8 @@ struct value {
   bool tokens = true;
   int leaf = -1;  // the graph's node, for inputs and parameters
   bool parameter = false;
-  extent keep = 0;         // a selection of this many entries of its last axis
+  extent keep = 0;         // a selection of at most this many entries of its last axis
+  extent expected = 0;     // and about so many: what costs count
   bool selection = false;  // made by top_k or top_p and not yet expanded
   std::string names{};     // of its axes, where it was made
   int group = -1;          // one row for each selected (token, expert) of this group, rather than for each token
@@ -83,7 +84,7 @@ inline bool is_barrier(const operation& o) {
 // Operations that run once for each expert, on the tokens that selected it.
 struct expert_group {
   int selection;
-  extent experts, keep;
+  extent experts, keep, expected;
 };
 
 struct program {

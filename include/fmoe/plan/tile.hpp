@@ -25,7 +25,7 @@ inline extent outside_width(const program& p) {
 inline extent group_tile(const program& p, const plan_options& o) {
   constexpr extent rows = 24, most = 1024;
   extent tile = o.max_tile;
-  for (const expert_group& g : p.groups) tile = std::max(tile, std::min(most, rows * g.experts / std::max<extent>(1, g.keep)));
+  for (const expert_group& g : p.groups) tile = std::max(tile, std::min(most, rows * g.experts / std::max<extent>(1, g.expected)));
   return tile;
 }
 

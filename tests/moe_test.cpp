@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+// The baselines, and the identities that connect them with MxD.
+#include <fmoe/moe.hpp>
+#include <fmoe/mxd.hpp>
+
+#include "support/agree.hpp"
+#include "support/plans.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+template <class T>
+moe<T> layer_of(bool factorized) {
+  constexpr extent d = 14, n = 6, l = 4, w = 10;
+  moe<T> layer;
+  layer.router = random<parameter<T, 2>>({d, n}, 1);
+  if (factorized) {
+    layer.down = random<parameter<T, 3>>({d, n, l}, 2, 0.3f);
+    layer.up = random<parameter<T, 3>>({n, l, w}, 3, 0.3f);
+  } else {
+    layer.gate = random<parameter<T, 3>>({n, d, w}, 2, 0.3f);
+  }
+  layer.linear = random<parameter<T, 3>>({n, d, w}, 4, 0.3f);
+  layer.output = random<parameter<T, 3>>({n, w, d}, 5, 0.3f);
+  return layer;
+}
+
+TEMPLATE_TEST_CASE("sparse mixtures agree with the oracle", "[moe]", float, double) {
+  const auto x = random<tensor<TestType, 2>>({70, 14}, 7);
+  for (const bool factorized : {false, true}) {
+    auto layer = layer_of<TestType>(factorized);
+    for (const auto how : {routing::by::top_k, routing::by::top_p, routing::by::expert_choice}) {
+      layer.route.how = how;
+      CHECK(agrees(layer(x)));
+    }
+  }
+}
+
+TEST_CASE("a sparse mixture computes the chosen experts alone", "[moe]") {
+  graph g;
+  const node_id y = layer_of<float>(false)(tensor<float, 2>({30, 14})).lower(g);
+  CHECK(describe(make_plan(g, y, 30, machine_options())) ==
+        lines{"gemm td,dn->tn", "top_k tn->tn", "group td,tn->td 2 of 6", "  pick ta->ta", "  gemm td,ndw->tw",
+              "  gemm td,ndw->tw | silu | *", "  gemm tw,nwd->td", "  put td,tn->td"});
+}
+
+TEMPLATE_TEST_CASE("the dense mixture agrees with the oracle and never makes a token's own weight", "[moe]", float, double) {
+  soft_moe<TestType> layer;
+  layer.router = random<parameter<TestType, 2>>({13, 6}, 1);
+  layer.experts = random<parameter<TestType, 3>>({6, 13, 11}, 2);
+  for (const double alpha : {1.0, 1.5}) {
+    layer.alpha = alpha;
+    CHECK(agrees(layer(random<tensor<TestType, 2>>({30, 13}, 3))));
+  }
+}
+
+TEST_CASE("a GLU is an MxD of rank-1 experts: C = I and coefficients without selection (MxD, A.4)", "[moe]") {
+  constexpr extent i = 9, h = 12, o = 7;
+  const auto x = random<tensor<double, 2>>({20, i}, 1);
+  mxd<double> experts;
+  experts.encoder = random<parameter<double, 2>>({i, h}, 2);
+  experts.decoder = random<parameter<double, 2>>({h, o}, 3);
+  experts.gate = random<parameter<double, 2>>({i, o}, 4);
+  experts.scales = parameter<double, 2>({o, o});
+  for (extent n = 0; n < o; ++n) experts.scales(n, n) = 1;
+  experts.active = all;
+  const auto z = gelu(einsum<"ti,ih->th">(x, experts.encoder));
+  const auto glu = evaluate(relu(einsum<"ti,io->to">(x, experts.gate)) * einsum<"th,ho->to">(z, experts.decoder));
+  CHECK(relative_error(evaluate(experts(x)).data(), {glu.data(), glu.data() + glu.size()}) < 1e-14);
+  // Expert n alone: W_n = D diag(c_n) has one column, so rank 1.
+  const auto one = evaluate(einsum<"no,ho->nho">(experts.scales, experts.decoder));
+  for (extent n = 0; n < o; ++n)
+    for (extent k = 0; k < h; ++k)
+      for (extent c = 0; c < o; ++c) CHECK((c == n || one(n, k, c) == 0));
+}
+
+TEST_CASE("MoV unfolds its experts along the hidden units: W_n = diag(c_n) D", "[moe]") {
+  const auto z = random<tensor<double, 2>>({20, 12}, 1), a = random<tensor<double, 2>>({20, 5}, 2);
+  const mov<double> layer{random<parameter<double, 2>>({5, 12}, 3), random<parameter<double, 2>>({12, 7}, 4)};
+  const auto weights = evaluate(einsum<"nh,ho->nho">(layer.scales, layer.decoder));
+  const auto naive = evaluate(einsum<"tn,th,nho->to">(a, z, weights));
+  CHECK(relative_error(evaluate(layer(z, a)).data(), {naive.data(), naive.data() + naive.size()}) < 1e-14);
+  graph g;
+  const node_id y = layer(z, a).lower(g);
+  CHECK(describe(make_plan(g, y, 20, machine_options())) == lines{"gemm tn,nh->th | *", "gemm th,ho->to"});
+}
+
+}  // namespace
