@@ -435,7 +435,7 @@ struct census {
 
  private:
   static void count(const std::vector<step>& steps, const std::string& lead, std::map<std::string, int>& here) {
-    constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "pointwise", "gate", "append", "select", "expert_choice", "expand", "pick", "put", "loop", "group"};
+    constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "sample", "pointwise", "gate", "append", "select", "expert_choice", "expand", "pick", "put", "loop", "group"};
     for (const step& s : steps) {
       here[lead + kinds[s.index()]] = 1;
       if (const auto* g = std::get_if<gate_step>(&s)) here[name_of(g->fn)] = 1;

@@ -44,7 +44,7 @@ class cost_counter {
   void count(const operation& o) {
     using enum operation::kind;
     if (o.what == exclude) return count_exclude(o);
-    if (o.what != gemm && o.what != batched && o.what != gather) return;
+    if (o.what != gemm && o.what != batched && o.what != gather && o.what != sample) return;
     double n = 1;
     std::string seen;
     for (const use& u : o.in)
@@ -52,8 +52,9 @@ class cost_counter {
         if (!has(seen, c)) {
           seen += c;
           const value& v = program_[u.value];
-          const extent in_group = o.group >= 0 && c == o.expert ? program_.groups[static_cast<extent>(o.group)].expected : all;
-          n *= static_cast<double>(in_group != all ? in_group : o.what == gather && &u == &o.in[0] ? v.expected : program_.extent_of(u, c));
+          const bool selected = (o.what == gather || o.what == sample) && &u == &o.in[0] && c == u.labels.back();
+          const bool grouped = o.group >= 0 && c == o.expert;
+          n *= static_cast<double>(grouped ? program_.groups[static_cast<extent>(o.group)].expected : selected ? v.expected : program_.extent_of(u, c));
         }
     (program_[o.out.value].tokens ? figures.multiply_adds : figures.once) += n;
   }
@@ -97,11 +98,21 @@ class cost_counter {
 
   // The share of a constant's rows that an operation reads: all, or as many as are selected.
   double touched(const operation& o, int v) const {
-    const bool gathered = o.what == operation::kind::gather && o.in[1].value == v;
-    if (!gathered && o.group < 0) return 1;
-    const expert_group* g = o.group < 0 ? nullptr : &program_.groups[static_cast<extent>(o.group)];
-    const double length = static_cast<double>(g != nullptr ? g->experts : program_[v].shape[0]);
-    const double selected = tokens_ * static_cast<double>(g != nullptr ? g->expected : program_[o.in[0].value].expected);
+    using enum operation::kind;
+    const bool selects = (o.what == gather && o.in[1].value == v) || (o.what == sample && o.in[2].value == v);
+    if (!selects && o.group < 0) return 1;
+    double length = 0, selected = tokens_;
+    if (o.group >= 0) {
+      const expert_group& g = program_.groups[static_cast<extent>(o.group)];
+      length = static_cast<double>(g.experts);
+      selected *= static_cast<double>(g.expected);
+    } else {  // selections whose rows share the table select from all of it
+      const use &selection = o.in[0], &table = o.in[o.what == gather ? 1 : 2];
+      const value& s = program_[selection.value];
+      length = static_cast<double>(s.shape.back());
+      selected *= static_cast<double>(s.expected);
+      if (!has(table.labels, selection.labels[0])) selected *= static_cast<double>(s.size() / std::max<extent>(1, s.shape.back()));
+    }
     return std::min(length, selected) / std::max(1.0, length);
   }
 

@@ -69,6 +69,11 @@ class plan_printer {
     text_ << "  " << s.keep << " rows of " << s.N;
     finish(s.epilogues);
   }
+  void line(const sample_step& s, int) {
+    begin("sample", s.text, s.c, {s.selection, s.x, s.table});
+    text_ << "  " << s.keep << " rows of " << s.K;
+    finish(s.epilogues);
+  }
   void line(const pointwise_step& s, int) {
     begin("pointwise", s.text, s.c, {s.a});
     finish(s.epilogues);

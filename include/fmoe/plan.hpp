@@ -94,10 +94,18 @@ struct reduce_step {  // per token: c[out] = sum over summed of a; a permutation
   std::vector<epilogue> epilogues;
 };
 
-struct gather_step {  // c[t, N] = sum over the selected k of value * table[index, N]
+struct gather_step {  // c[t, N] = sum over the rows of selections and the selected k of each of value * table[index, N]
   std::string text;
   view selection, table, c;
-  extent keep, N;
+  extent rows, keep, N;
+  extent table_row;  // elements from one row's table to the next; 0 if they share it
+  std::vector<epilogue> epilogues;
+};
+
+struct sample_step {  // c[t, row, k] = value * f(sum over K of x[t, K] table[index, K]), f being the passes
+  std::string text;
+  view selection, x, table, c;
+  extent rows, keep, K, table_row;
   std::vector<epilogue> epilogues;
 };
 
@@ -177,7 +185,7 @@ struct exclude_step {  // per token: c[group] = sum over the kept places of the 
 
 struct loop_step;
 struct group_step;
-using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, pointwise_step, gate_step, append_step,
+using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, sample_step, pointwise_step, gate_step, append_step,
                           select_step, expert_choice_step, expand_step, exclude_step, pick_step, put_step, loop_step, group_step>;
 
 struct loop_step {  // `length` units in chunks

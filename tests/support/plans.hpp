@@ -50,7 +50,7 @@ inline node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, extent
 }
 
 inline const char* name_of(operation::kind k) {
-  constexpr const char* names[] = {"product", "gemm", "batched", "gather", "reduce", "pointwise", "gate", "append", "select", "expand", "slice", "concat", "pick", "put", "exclude"};
+  constexpr const char* names[] = {"product", "gemm", "batched", "gather", "sample", "reduce", "pointwise", "gate", "append", "select", "expand", "slice", "concat", "pick", "put", "exclude"};
   return names[static_cast<int>(k)];
 }
 
@@ -71,7 +71,7 @@ inline lines describe(const program& p) {
 }
 
 inline void describe(const std::vector<step>& steps, const std::string& lead, lines& r) {
-  constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "pointwise", "gate", "append", "select", "expert_choice", "expand", "exclude", "pick", "put", "loop", "group"};
+  constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "sample", "pointwise", "gate", "append", "select", "expert_choice", "expand", "exclude", "pick", "put", "loop", "group"};
   for (const step& s : steps) {
     std::string text = lead + kinds[s.index()];
     if (const auto* g = std::get_if<gate_step>(&s)) text = lead + fmoe::name_of(g->fn);
@@ -123,6 +123,7 @@ inline void accesses(const step& s, std::vector<int>& reads, std::vector<int>& w
           }
           if constexpr (requires { x.bound; })
             if (x.bound.storage >= 0) reads.push_back(x.bound.storage);
+          if constexpr (requires { x.x; }) reads.push_back(x.x.storage);
           if constexpr (requires { x.table; }) reads.push_back(x.table.storage);
           if constexpr (requires { x.c; }) writes.push_back(x.c.storage);
           if constexpr (requires { x.selection; }) {

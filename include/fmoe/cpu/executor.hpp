@@ -14,6 +14,7 @@
 #include <fmoe/cpu/gemm.hpp>
 #include <fmoe/cpu/nest.hpp>
 #include <fmoe/cpu/pointwise.hpp>
+#include <fmoe/cpu/sample.hpp>
 #include <fmoe/cpu/top_k.hpp>
 #include <fmoe/plan/options.hpp>
 
@@ -169,13 +170,33 @@ class executor {
   void run(const gather_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
     const T* table = rows(s.table, f).data;
+    const auto kept = [&](extent t, extent r) {
+      return t < f.count ? top_k_result<T, Arch>(selection.data + t * selection.stride + r * state_stride(s.keep), s.keep) : selected<T>{};
+    };
     for (extent t = 0; t < f.count; ++t) {
-      const T* state = selection.data + t * selection.stride;
-      const auto next = t + 1 < f.count ? top_k_result<T, Arch>(state + selection.stride, s.keep) : selected<T>{};
       T* row = c.data + t * c.stride;
-      gather<T, Arch>(table, s.N, s.N, top_k_result<T, Arch>(state, s.keep), next, row, false);
+      for (extent r = 0; r < s.rows; ++r) {
+        const auto next = s.table_row != 0 ? selected<T>{} : r + 1 < s.rows ? kept(t, r + 1) : kept(t + 1, 0);
+        gather<T, Arch>(table + r * s.table_row, s.N, s.N, kept(t, r), next, row, r != 0);
+      }
       finish(s.epilogues, f, row, 0, t, 1, 0, s.N);
     }
+  }
+
+  void run(const sample_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), x = rows(s.x, f), c = rows(s.c, f);
+    const T* table = rows(s.table, f).data;
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        const extent state = r * state_stride(s.keep);
+        const auto kept = top_k_result<T, Arch>(selection.data + t * selection.stride + state, s.keep);
+        const top_k_state<T, Arch> made(c.data + t * c.stride + state, s.keep);
+        made.count = static_cast<std::uint32_t>(kept.count);
+        std::copy_n(kept.indices, kept.count, made.indices);
+        sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, kept, made.values);
+        finish(s.epilogues, f, made.values, 0, t, 1, 0, kept.count);
+        multiply<T, Arch>(made.values, 0, 1, kept.count, kept.values, 0);
+      }
   }
 
   void run(const pointwise_step& s, const frame& f) const noexcept {

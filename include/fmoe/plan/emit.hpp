@@ -185,6 +185,25 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
+  // Elements from the table of one row of selections to the next.
+  extent table_row(const use& selection, const use& table) const {
+    return selection.labels.size() > 1 && has(table.labels, selection.labels[0]) ? program_.stride(table, selection.labels[selection.labels.size() - 2]) : 0;
+  }
+
+  void emit_gather(const operation& o, std::vector<step>& steps) {
+    const value& s = program_[o.in[0].value];
+    steps.push_back(gather_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr), at(o.out.value, nullptr),
+                                s.size() / std::max<extent>(1, s.shape.back()), s.keep, program_[o.out.value].size(),
+                                table_row(o.in[0], o.in[1]), epilogues(o, nullptr)});
+  }
+
+  void emit_sample(const operation& o, std::vector<step>& steps) {
+    const value& s = program_[o.in[0].value];
+    steps.push_back(sample_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr), at(o.in[2].value, nullptr),
+                                at(o.out.value, nullptr), s.size() / std::max<extent>(1, s.shape.back()), s.keep,
+                                program_[o.in[1].value].size(), table_row(o.in[0], o.in[2]), epilogues(o, nullptr)});
+  }
+
   void emit_slice(const operation& o, std::vector<step>& steps) {
     const use& a = o.in[0];
     const char axis = labels_where(a.labels, [&](char c) { return !has(o.out.labels, c); })[0];
@@ -315,10 +334,8 @@ class emitter {
       case batched: return emit_batched(o, steps);
       case reduce: return emit_reduce(o, steps);
       case concat: return emit_concat(o, steps);
-      case gather:
-        steps.push_back(gather_step{text(o), whole(o.in[0].value), whole(o.in[1].value), whole(o.out.value),
-                                    program_[o.in[0].value].keep, out.size(), epilogues(o, nullptr)});
-        return;
+      case gather: return emit_gather(o, steps);
+      case sample: return emit_sample(o, steps);
       case pointwise:
         steps.push_back(pointwise_step{text(o), at(o.in[0].value, l), at(o.out.value, l), out.size(),
                                        l != nullptr ? out.size() / std::max<extent>(1, l->length) : 0, epilogues(o, l)});

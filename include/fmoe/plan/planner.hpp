@@ -7,6 +7,7 @@
 #include <fmoe/plan/group.hpp>
 #include <fmoe/plan/lower.hpp>
 #include <fmoe/plan/match.hpp>
+#include <fmoe/plan/sample.hpp>
 #include <fmoe/plan/skip.hpp>
 
 namespace fmoe {
@@ -14,7 +15,10 @@ namespace fmoe {
 // The operations before they are laid out on a machine; what cost counts.
 inline program make_program(const graph& g, node_id result, const plan_options& options) {
   program p = lowering(g, result, options).take();
-  if (!options.naive) group(p);
+  if (!options.naive) {
+    sample(p);
+    group(p);
+  }
   skip(p);
   match(p);
   return p;

@@ -48,6 +48,7 @@ struct operation {
     gemm,     // an activation times a constant
     batched,  // any other pair: one small product per token
     gather,   // a selection times a constant: the selected rows, weighted and summed
+    sample,   // a selection times a function of the product of a row and the constant's selected rows: a selection
     reduce,   // one operand: sum over the labels that the result does not have, in any order of axes
     pointwise,
     gate,

@@ -7,11 +7,30 @@
 
 namespace fmoe {
 
+// Does the constant have the selected label once, and of the others, which stand for rows of selections, all or none?
+inline bool is_table(const use& selection, const use& constant) {
+  const std::string rows = selection.labels.substr(0, selection.labels.size() - 1);
+  const std::string shared = labels_where(rows, [&](char c) { return has(constant.labels, c); });
+  return std::ranges::count(constant.labels, selection.labels.back()) == 1 && (shared.empty() || shared == rows);
+}
+
 inline bool is_gather(const program& p, const operation& o) {
   if (o.what != operation::kind::product) return false;
   const use &scores = o.in[0], &table = o.in[1];
-  return p[scores.value].selection && scores.labels.size() == 1 && !p[table.value].tokens &&
-         has(table.labels, scores.labels[0]) && !has(o.out.labels, scores.labels[0]);
+  return p[scores.value].selection && !p[table.value].tokens && is_table(scores, table) &&
+         std::ranges::none_of(scores.labels, [&](char c) { return has(o.out.labels, c); });
+}
+
+// The constant with its axes in this order.
+inline use in_order(program& p, const use& table, const std::string& order, std::vector<operation>& operations) {
+  if (table.labels == order) return table;
+  value t = p[table.value];
+  t.leaf = -1;
+  t.shape.clear();
+  for (const char c : order) t.shape.push_back(p.extent_of(table, c));
+  const use permuted{p.add(std::move(t)), order};
+  operations.push_back({operation::kind::reduce, {table}, permuted, {}});
+  return permuted;
 }
 
 inline void skip(program& p) {
@@ -34,16 +53,11 @@ inline void skip(program& p) {
       o.what = operation::kind::gather;
       use& table = o.in[1];
       table.value = expanded(table.value);
-      const std::string rows_first = o.in[0].labels + o.out.labels;
-      if (table.labels != rows_first) {
-        value t = p[table.value];
-        t.leaf = -1;
-        t.shape.clear();
-        for (const char c : rows_first) t.shape.push_back(p.extent_of(table, c));
-        const use permuted{p.add(std::move(t)), rows_first};
-        done.push_back({operation::kind::reduce, {table}, permuted, {}});
-        table = permuted;
-      }
+      const std::string& selected = o.in[0].labels;
+      table = in_order(p, table, labels_where(selected, [&](char c) { return has(table.labels, c); }) + o.out.labels, done);
+    } else if (o.what == operation::kind::sample) {
+      done.push_back(std::move(o));
+      continue;
     } else {
       for (use& u : o.in)
         if (o.what != operation::kind::put) u.value = expanded(u.value);
