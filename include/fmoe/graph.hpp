@@ -117,6 +117,13 @@ class graph {
     return put({std::move(n), std::move(axes)});
   }
 
+  // Says what an axis' extent is, unless `length` is unknown.
+  void fix(node_id id, extent axis, extent length) {
+    if (length == unknown) return;
+    const axis_id a = (*this)[id].axes[axis];
+    expects<shape_error>(join(a, new_axis(length)), "[sized] axis ", axis, " is ", extent_of(a), " and ", length);
+  }
+
   node_id einsum(std::string_view subscripts, std::vector<node_id> args) {
     std::array<int, 128> seen{};  // 1 + the axis of each label
     for (extent i = 0; i < args.size(); ++i) {

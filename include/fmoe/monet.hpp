@@ -9,6 +9,7 @@
 #include <fmoe/base/normal.hpp>
 #include <fmoe/evaluate.hpp>
 #include <fmoe/expr/all_except.hpp>
+#include <fmoe/expr/sized.hpp>
 #include <fmoe/released.hpp>
 
 namespace fmoe {
@@ -109,7 +110,8 @@ struct monet_hd {
   parameter<T, 2> decoder;       // (j m) d, V
   parameter<T, 2> bias;          // j d, b2
   pointwise activation = pointwise::squared_relu;
-  std::vector<index_pair> deleted;  // experts (i, j) that the sum leaves out
+  std::vector<index_pair> deleted = {};  // experts (i, j) that the sum leaves out
+  extent heads = unknown;                // p, which compile asks for
 
   // [t, d] -> [t, i, m].
   auto hidden(const operand auto& x) const {
@@ -118,8 +120,9 @@ struct monet_hd {
   }
 
   // [t, d], [t, p, s], [t, p, s] -> [t, d] (Eq. 12). Throws shape_error and value_error for parameters that do not fit.
-  auto operator()(const operand auto& x, const operand auto& g1, const operand auto& g2) const {
+  auto operator()(const operand auto& x, const operand auto& routing1, const operand auto& routing2) const {
     const extent s = monet_halves(bias);
+    const auto g1 = sized(routing1, {unknown, heads, s}), g2 = sized(routing2, {unknown, heads, s});
     const auto kept = all_except(deleted, s, s);
     const auto mixed = einsum<"tim,tpi,tpj,ij->tjm">(hidden(x), g1, g2, kept);
     const auto mass = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
@@ -146,15 +149,17 @@ struct monet_vd {
   parameter<T, 2> decoder21, decoder22;          // (j m) o: V21, V22
   parameter<T, 2> bias1, bias2;                  // i o, j o; o is half of the output
   pointwise activation = pointwise::squared_relu;
-  std::vector<index_pair> deleted;  // experts (i, j) that the sum leaves out
+  std::vector<index_pair> deleted = {};  // experts (i, j) that the sum leaves out
+  extent heads = unknown;                // p, which compile asks for
 
   // [t, d] -> [t, i, m] and [t, j, m].
   auto hidden1(const operand auto& x) const { return hidden(x, encoder1, encoder_bias1); }
   auto hidden2(const operand auto& x) const { return hidden(x, encoder2, encoder_bias2); }
 
   // [t, d], [t, p, s], [t, p, s] -> [t, 2o] (Eq. 15). Throws shape_error and value_error for parameters that do not fit.
-  auto operator()(const operand auto& x, const operand auto& g1, const operand auto& g2) const {
+  auto operator()(const operand auto& x, const operand auto& routing1, const operand auto& routing2) const {
     const extent s = monet_halves(bias1);
+    const auto g1 = sized(routing1, {unknown, heads, s}), g2 = sized(routing2, {unknown, heads, s});
     const auto u1 = hidden1(x), u2 = hidden2(x);
     const auto kept = all_except(deleted, s, s);
     const auto mass1 = einsum<"tpi,tpj,ij->ti">(g1, g2, kept), mass2 = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// Extents that nothing else in an expression tells: a compiled layer must know those of its arguments.
+#pragma once
+
+#include <fmoe/expr/expression.hpp>
+
+namespace fmoe {
+
+template <expression E>
+struct sized_expression {
+  using scalar = typename E::scalar;
+  static constexpr extent rank = E::rank;
+
+  E arg;
+  std::array<extent, E::rank> shape;
+
+  node_id lower(graph& g) const {
+    const node_id id = arg.lower(g);
+    for (extent k = 0; k < rank; ++k) g.fix(id, k, shape[k]);
+    return id;
+  }
+};
+
+// e, whose extents are those of `shape`, any where that is `unknown`. Throws shape_error, when lowered, if one differs.
+template <operand E>
+auto sized(const E& e, const std::array<extent, expression_t<E>::rank>& shape) {
+  return sized_expression<expression_t<E>>{as_expression(e), shape};
+}
+
+}  // namespace fmoe

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: MIT
+// Monet's layers and routers against double loops over every expert pair, written from the equations.
+#include <fmoe/monet.hpp>
+
+#include <set>
+
+#include "support/agree.hpp"
+#include "support/plans.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+struct sizes {
+  extent t = 7, d = 14, p = 3, s = 9, m = 6;
+};
+
+template <class T>
+monet_hd<T> random_hd(const sizes& n, unsigned seed) {
+  monet_hd<T> l;
+  l.encoder = random<parameter<T, 2>>({n.d, n.s * n.m}, seed, 0.3f);
+  l.encoder_bias = random<parameter<T, 1>>({n.s * n.m}, seed + 1, 0.5f);
+  l.decoder = random<parameter<T, 2>>({n.s * n.m, n.d}, seed + 2);
+  l.bias = random<parameter<T, 2>>({n.s, n.d}, seed + 3);
+  return l;
+}
+template <class T>
+monet_vd<T> random_vd(const sizes& n, unsigned seed) {
+  const extent h = n.s * n.m / 2, o = n.d / 2;
+  monet_vd<T> l;
+  for (auto* u : {&l.encoder1, &l.encoder2}) *u = random<parameter<T, 2>>({n.d, h}, seed++, 0.3f);
+  for (auto* b : {&l.encoder_bias1, &l.encoder_bias2}) *b = random<parameter<T, 1>>({h}, seed++, 0.5f);
+  for (auto* v : {&l.decoder11, &l.decoder12, &l.decoder21, &l.decoder22}) *v = random<parameter<T, 2>>({h, o}, seed++);
+  for (auto* b : {&l.bias1, &l.bias2}) *b = random<parameter<T, 2>>({n.s, o}, seed++);
+  return l;
+}
+template <class T>
+monet_router<T> random_router(const sizes& n, unsigned seed, extent active, bool released) {
+  monet_router<T> r;
+  r.keys1 = random<parameter<T, 2>>({n.d, n.p * n.s}, seed);
+  r.keys2 = random<parameter<T, 2>>({n.d, n.p * n.s}, seed + 1);
+  r.heads = n.p;
+  r.active = active;
+  if (!released) return r;
+  r.heads = 0;
+  for (auto* v : {&r.mean1, &r.mean2}) *v = random<parameter<T, 1>>({n.p}, seed += 2);
+  for (auto* v : {&r.variance1, &r.variance2}) {
+    *v = random<parameter<T, 1>>({n.p}, seed += 2, 4);
+    for (extent k = 0; k < n.p; ++k) v->data()[k] = std::abs(v->data()[k]);
+  }
+  return r;
+}
+
+double act(pointwise f, double x) {
+  if (f == pointwise::gelu) return x / 2 * std::erfc(-x / std::sqrt(2.0));
+  return x > 0 ? (f == pointwise::relu ? x : x * x) : 0;
+}
+
+// act(U_i x + b_i) of unit q.
+template <class T, class X>
+double unit(pointwise f, const X& x, extent t, const parameter<T, 2>& u, const parameter<T, 1>& b, extent column) {
+  double sum = b.empty() ? 0 : convert<double>(b(column));
+  for (extent k = 0; k < u.shape()[0]; ++k) sum += convert<double>(x(t, k)) * convert<double>(u(k, column));
+  return act(f, sum);
+}
+
+template <class T, class X>
+std::vector<double> expert(const monet_hd<T>& l, const X& x, extent t, extent i, extent j) {
+  const extent s = l.bias.shape()[0], m = l.encoder.shape()[1] / s, d = l.bias.shape()[1];
+  std::vector<double> y(d);
+  for (extent o = 0; o < d; ++o) y[o] = convert<double>(l.bias(j, o));
+  for (extent q = 0; q < m; ++q) {
+    const double h = unit(l.activation, x, t, l.encoder, l.encoder_bias, i * m + q);
+    for (extent o = 0; o < d; ++o) y[o] += h * convert<double>(l.decoder(j * m + q, o));
+  }
+  return y;
+}
+template <class T, class X>
+std::vector<double> expert(const monet_vd<T>& l, const X& x, extent t, extent i, extent j) {
+  const extent s = l.bias1.shape()[0], m = l.encoder1.shape()[1] / s, d = l.bias1.shape()[1];
+  std::vector<double> y(2 * d);
+  for (extent o = 0; o < d; ++o) y[o] = convert<double>(l.bias1(i, o)), y[d + o] = convert<double>(l.bias2(j, o));
+  for (extent q = 0; q < m; ++q) {
+    const double a = unit(l.activation, x, t, l.encoder1, l.encoder_bias1, i * m + q);
+    const double b = unit(l.activation, x, t, l.encoder2, l.encoder_bias2, j * m + q);
+    for (extent o = 0; o < d; ++o) {
+      y[o] += a * convert<double>(l.decoder11(i * m + q, o)) + b * convert<double>(l.decoder12(i * m + q, o));
+      y[d + o] += a * convert<double>(l.decoder21(j * m + q, o)) + b * convert<double>(l.decoder22(j * m + q, o));
+    }
+  }
+  return y;
+}
+
+// The sum over p and all (i, j) that are not deleted.
+template <class Layer, class X, class G>
+std::vector<double> output(const Layer& l, const X& x, const G& g1, const G& g2) {
+  const auto [tokens, p, s] = g1.shape();
+  const std::set<index_pair> gone(l.deleted.begin(), l.deleted.end());
+  std::vector<double> all;
+  for (extent t = 0; t < tokens; ++t) {
+    std::vector<double> y;
+    for (extent i = 0; i < s; ++i)
+      for (extent j = 0; j < s; ++j) {
+        const auto e = expert(l, x, t, i, j);
+        y.resize(e.size());
+        if (gone.contains({i, j})) continue;
+        double weight = 0;
+        for (extent h = 0; h < p; ++h) weight += convert<double>(g1(t, h, i)) * convert<double>(g2(t, h, j));
+        for (extent o = 0; o < e.size(); ++o) y[o] += weight * e[o];
+      }
+    all.insert(all.end(), y.begin(), y.end());
+  }
+  return all;
+}
+
+// One side of a router, from the equations: kept by c >= min(max c, sigma), or the k largest; softmax over the kept.
+template <class T>
+std::vector<double> routed(const tensor<T, 2>& x, const parameter<T, 2>& keys, const parameter<T, 1>& mean, const parameter<T, 1>& variance,
+                           extent p, extent k, double sigma) {
+  const extent s = keys.shape()[1] / p;
+  std::vector<double> all;
+  for (extent t = 0; t < x.shape()[0]; ++t)
+    for (extent h = 0; h < p; ++h) {
+      std::vector<double> score(s), c(s);
+      for (extent i = 0; i < s; ++i) {
+        for (extent d = 0; d < x.shape()[1]; ++d) score[i] += convert<double>(x(t, d)) * convert<double>(keys(d, h * s + i));
+        if (!mean.empty()) c[i] = (score[i] - convert<double>(mean(h))) / std::sqrt(convert<double>(variance(h)) + 1e-5);
+      }
+      std::vector<bool> kept(s);
+      const double most = *std::ranges::max_element(c);
+      for (extent i = 0; i < s; ++i) {
+        extent before = 0;  // in the order of a top-k
+        for (extent j = 0; j < s; ++j) before += score[j] > score[i] || (score[j] == score[i] && j < i);
+        kept[i] = mean.empty() ? before < k : c[i] >= std::min(most, sigma);
+      }
+      double top = -std::numeric_limits<double>::infinity(), sum = 0;
+      for (extent i = 0; i < s; ++i)
+        if (kept[i]) top = std::max(top, score[i]);
+      for (extent i = 0; i < s; ++i) sum += kept[i] ? std::exp(score[i] - top) : 0;
+      for (extent i = 0; i < s; ++i) all.push_back(kept[i] ? std::exp(score[i] - top) / sum : 0);
+    }
+  return all;
+}
+
+template <class T>
+constexpr double tolerance = sizeof(T) == 4 ? 3e-6 : 1e-14;
+
+TEST_CASE("the normal quantile", "[monet]") {
+  CHECK(normal_quantile_above(0.5) == Approx(0).margin(1e-15));
+  CHECK(normal_quantile_above(2.0 / 9) == Approx(0.7647096737863871).epsilon(1e-15));
+  CHECK(normal_quantile_above(7.0 / 9) == Approx(-0.7647096737863871).epsilon(1e-15));
+  CHECK(normal_quantile_above(32.0 / 512) == Approx(1.5341205443525463).epsilon(1e-15));
+  CHECK(normal_quantile_above(1) == -std::numeric_limits<double>::infinity());
+  CHECK(normal_quantile_above(0) == std::numeric_limits<double>::infinity());
+}
+
+TEMPLATE_TEST_CASE("both routers are their equations", "[monet]", float, double) {
+  using T = TestType;
+  for (const auto& n : {sizes{}, sizes{1, 5, 1, 1, 2}, sizes{20, 33, 8, 70, 2}})
+    for (const bool released : {false, true})
+      for (const extent k : {extent{1}, n.s / 2 + 1, n.s}) {
+        INFO(n.s << ' ' << released << " k " << k);
+        const auto r = random_router<T>(n, 30, k, released);
+        const auto x = random<tensor<T, 2>>({n.t, n.d}, 1);
+        const double share = static_cast<double>(k) / static_cast<double>(n.s);
+        const double sigma = normal_quantile_above(share);
+        const auto a = evaluate(r.g1(x)), b = evaluate(r.g2(x));
+        CHECK(relative_error(a.data(), routed(x, r.keys1, r.mean1, r.variance1, n.p, k, sigma)) <= tolerance<T>);
+        CHECK(relative_error(b.data(), routed(x, r.keys2, r.mean2, r.variance2, n.p, k, sigma)) <= tolerance<T>);
+        const auto both = evaluate(r(x));
+        for (extent t = 0; t < n.t; ++t)
+          for (extent h = 0; h < n.p; ++h)
+            for (extent i = 0; i < n.s; ++i) {
+              CHECK(both(t, h, i) == a(t, h, i));
+              CHECK(both(t, n.p + h, i) == b(t, h, i));
+            }
+      }
+}
+
+TEST_CASE("ties: top-k takes the lower ones, the threshold all that reach it", "[monet]") {
+  const sizes n{1, 1, 1, 5, 2};
+  auto r = random_router<float>(n, 30, 2, false);
+  for (extent k = 0; k < 5; ++k) r.keys1(0, k) = k == 1 ? 0.f : 1.f;
+  tensor<float, 2> x({1, 1});
+  x(0, 0) = 1;
+  const auto g = evaluate(r.g1(x));
+  CHECK(std::vector<float>(g.data(), g.data() + 5) == std::vector<float>{0.5f, 0, 0.5f, 0, 0});
+  r.mean1 = random<parameter<float, 1>>({1}, 1, 0);
+  r.mean1(0) = 3;
+  r.variance1 = random<parameter<float, 1>>({1}, 1, 0);
+  const auto all_tied = evaluate(r.g1(x));  // every score is below the bound: those tied at the maximum remain
+  CHECK(std::vector<float>(all_tied.data(), all_tied.data() + 5) == std::vector<float>{0.25f, 0, 0.25f, 0.25f, 0.25f});
+}
+
+TEST_CASE("one expert has weight one, scores of -infinity make NaN, an empty head nothing", "[monet]") {
+  for (const bool released : {false, true}) {
+    const sizes one{4, 3, 2, 1, 2};
+    const auto g = evaluate(random_router<float>(one, 30, 1, released).g1(random<tensor<float, 2>>({4, 3}, 1)));
+    CHECK(std::all_of(g.data(), g.data() + g.size(), [](float x) { return x == 1; }));
+    for (const extent k : {extent{2}, extent{4}}) {
+      auto r = random_router<float>({1, 1, 1, 4, 2}, 30, k, released);
+      for (extent i = 0; i < 4; ++i) r.keys1(0, i) = 1;
+      tensor<float, 2> x({1, 1});
+      x(0, 0) = -std::numeric_limits<float>::infinity();
+      const auto y = evaluate(r.g1(x));
+      CHECK(std::any_of(y.data(), y.data() + 4, [](float v) { return std::isnan(v); }));
+    }
+  }
+  const auto r = random_router<float>({2, 3, 2, 4, 2}, 30, 0, false);
+  const auto g = evaluate(r.g1(random<tensor<float, 2>>({2, 3}, 1)));
+  CHECK(std::all_of(g.data(), g.data() + g.size(), [](float x) { return x == 0; }));
+}
+
+template <class T, class Layer>
+void check(Layer layer, const sizes& n, bool released) {
+  const auto r = random_router<T>(n, 50, n.s / 3 + 1, released);
+  const auto x = random<tensor<T, 2>>({n.t, n.d}, 1);
+  const auto g1 = evaluate(r.g1(x)), g2 = evaluate(r.g2(x));
+  for (const pointwise f : {pointwise::squared_relu, pointwise::gelu, pointwise::relu}) {
+    layer.activation = f;
+    const auto y = evaluate(layer(x, g1, g2));
+    CHECK(relative_error(y.data(), output(layer, x, g1, g2)) <= tolerance<T>);
+  }
+  const auto wild1 = random<tensor<T, 3>>({n.t, n.p, n.s}, 60), wild2 = random<tensor<T, 3>>({n.t, n.p, n.s}, 61);
+  const auto y = evaluate(layer(x, wild1, wild2));  // g that sums to nothing in particular
+  CHECK(relative_error(y.data(), output(layer, x, wild1, wild2)) <= tolerance<T>);
+
+  layer.deleted = {{0, 0}};
+  CHECK(relative_error(evaluate(layer(x, g1, g2)).data(), output(layer, x, g1, g2)) <= tolerance<T>);
+  for (extent i = 0; i < n.s; ++i) layer.deleted.push_back({i, n.s / 2}), layer.deleted.push_back({n.s - 1, i});
+  CHECK(relative_error(evaluate(layer(x, g1, g2)).data(), output(layer, x, g1, g2)) <= tolerance<T>);
+  CHECK(relative_error(evaluate(layer(x, wild1, wild2)).data(), output(layer, x, wild1, wild2)) <= tolerance<T>);
+  const auto fused = evaluate(layer(x, r.g1(x), r.g2(x)));
+  CHECK(relative_error(fused.data(), output(layer, x, g1, g2)) <= tolerance<T>);
+  for (extent i = 0; i < n.s; ++i)
+    for (extent j = 0; j < n.s; ++j) layer.deleted.push_back({i, j});
+  const auto none = evaluate(layer(x, wild1, wild2));
+  CHECK(std::all_of(none.data(), none.data() + none.size(), [](T v) { return v == 0; }));
+}
+
+TEMPLATE_TEST_CASE("layers are sums over all pairs that are not deleted", "[monet]", float, double) {
+  using T = TestType;
+  for (const auto& n : {sizes{}, sizes{1, 4, 1, 1, 2}, sizes{1, 14, 3, 9, 6}, sizes{5, 34, 4, 33, 16}})
+    for (const bool released : {false, true}) {
+      INFO(n.t << ' ' << n.s << ' ' << released);
+      check<T>(random_hd<T>(n, 10), n, released);
+      check<T>(random_vd<T>(n, 10), n, released);
+    }
+  const sizes n;
+  auto hd = random_hd<T>(n, 10);
+  auto vd = random_vd<T>(n, 10);
+  hd.encoder_bias = {};
+  vd.encoder_bias1 = {};
+  check<T>(hd, n, true);
+  check<T>(vd, n, true);
+}
+
+TEST_CASE("zeroed routing is the sum over what remains", "[monet]") {
+  const sizes n;
+  const auto layer = random_hd<double>(n, 10);
+  const auto x = random<tensor<double, 2>>({n.t, n.d}, 1);
+  const auto r = random_router<double>(n, 50, 4, true);
+  auto g1 = evaluate(r.g1(x));
+  const auto g2 = evaluate(r.g2(x));
+  for (extent t = 0; t < n.t; ++t)
+    for (extent p = 0; p < n.p; ++p)
+      for (extent i = 0; i < n.s; i += 2) g1(t, p, i) = 0;
+  CHECK(relative_error(evaluate(layer(x, g1, g2)).data(), output(layer, x, g1, g2)) <= 1e-14);
+}
+
+TEST_CASE("weights of 16 bits are computed with in float", "[monet]") {
+  const sizes n;
+  const auto layer = random_vd<bf16>(n, 10);
+  auto r = random_router<float>(n, 50, 4, true);
+  const auto x = random<tensor<float, 2>>({n.t, n.d}, 1);
+  const auto g1 = evaluate(r.g1(x)), g2 = evaluate(r.g2(x));
+  CHECK(relative_error(evaluate(layer(x, g1, g2)).data(), output(layer, x, g1, g2)) <= 3e-6);
+}
+
+TEST_CASE("a compiled layer takes routing that a group of layers shares", "[monet]") {
+  const sizes n{40, 14, 3, 9, 6};
+  const auto x = random<tensor<float, 2>>({n.t, n.d}, 1);
+  const auto r = random_router<float>(n, 50, 4, true);
+  tensor<float, 3> routing({n.t, 2 * n.p, n.s});
+  compile(r, n.t)(x, routing);
+  const auto g1 = evaluate(r.g1(x)), g2 = evaluate(r.g2(x));
+  tensor<float, 2> y({n.t, n.d});
+  auto hd = random_hd<float>(n, 10);
+  auto vd = random_vd<float>(n, 10);
+  CHECK_THROWS_AS(compile(hd, arguments<2, 3, 3>{}, n.t), shape_error);  // of how many heads?
+  hd.heads = vd.heads = n.p;
+  compile(hd, arguments<2, 3, 3>{}, n.t)(x, g1, g2, y);
+  CHECK(relative_error(y.data(), output(hd, x, g1, g2)) <= 3e-6);
+  vd.deleted = {{3, 3}, {3, 4}};
+  const auto forward = compile(vd, arguments<2, 3, 3>{}, n.t);
+  forward(x, g1, g2, y);
+  CHECK(relative_error(y.data(), output(vd, x, g1, g2)) <= 3e-6);
+  const auto again = evaluate(vd(x, g1, g2));
+  CHECK(std::equal(y.data(), y.data() + y.size(), again.data()));
+  for (extent t = 0; t < n.t; ++t)
+    for (extent h = 0; h < n.p; ++h)
+      for (extent i = 0; i < n.s; ++i) CHECK(routing(t, n.p + h, i) == g2(t, h, i));
+  tensor<float, 2> nothing({0, n.d});
+  tensor<float, 3> no_routing({0, n.p, n.s});
+  CHECK_NOTHROW(forward(nothing, no_routing, no_routing, nothing));
+  CHECK(evaluate(hd(nothing, no_routing, no_routing)).size() == 0);
+  CHECK(evaluate(r.g1(nothing)).size() == 0);
+}
+
+TEST_CASE("a NaN token poisons its own row only", "[monet]") {
+  const sizes n;
+  const auto r = random_router<float>(n, 50, 4, true);
+  auto hd = random_hd<float>(n, 10);
+  auto vd = random_vd<float>(n, 10);
+  hd.deleted = vd.deleted = {{1, 2}, {3, 4}, {4, 4}};
+  const auto x = random<tensor<float, 2>>({n.t, n.d}, 1);
+  auto bad = random<tensor<float, 2>>({n.t, n.d}, 1);
+  bad(3, 2) = std::numeric_limits<float>::quiet_NaN();
+  const auto compare = [&](const auto& layer) {
+    const auto a = evaluate(layer(x, r.g1(x), r.g2(x))), b = evaluate(layer(bad, r.g1(bad), r.g2(bad)));
+    for (extent t = 0; t < n.t; ++t)
+      for (extent o = 0; o < n.d; ++o) CHECK((t == 3 ? std::isnan(b(t, o)) : a(t, o) == b(t, o)));
+  };
+  compare(hd);
+  compare(vd);
+}
+
+TEST_CASE("Monet's misuse throws before any output", "[monet]") {
+  const sizes n;
+  const auto x = random<tensor<float, 2>>({n.t, n.d}, 1), narrow = random<tensor<float, 2>>({n.t, n.d - 1}, 1);
+  const auto g = random<tensor<float, 3>>({n.t, n.p, n.s}, 2), wide = random<tensor<float, 3>>({n.t, n.p, n.s + 1}, 2);
+  auto hd = random_hd<float>(n, 10);
+  CHECK_THROWS_AS(evaluate(hd(narrow, g, g)), shape_error);
+  CHECK_THROWS_AS(evaluate(hd(x, wide, g)), shape_error);
+  CHECK_THROWS_AS(evaluate(hd(x, g, wide)), shape_error);
+  CHECK_THROWS_AS(evaluate(hd(x, g, random<tensor<float, 3>>({n.t, n.p + 1, n.s}, 2))), shape_error);
+  hd.heads = n.p + 1;
+  CHECK_THROWS_AS(evaluate(hd(x, g, g)), shape_error);
+  hd.heads = n.p;
+  hd.deleted = {{n.s, 0}};
+  CHECK_THROWS_AS(evaluate(hd(x, g, g)), value_error);
+  hd.deleted = {};
+  hd.encoder = random<parameter<float, 2>>({n.d, n.s * n.m + 1}, 1);
+  CHECK_THROWS_AS(evaluate(hd(x, g, g)), shape_error);
+  hd.bias = {};
+  CHECK_THROWS_AS(evaluate(hd(x, g, g)), value_error);
+  auto vd = random_vd<float>(n, 10);
+  vd.bias2 = random<parameter<float, 2>>({n.s + 1, n.d / 2}, 1);
+  CHECK_THROWS_AS(evaluate(vd(x, g, g)), shape_error);
+  vd.encoder1 = {};
+  CHECK_THROWS_AS(evaluate(vd(x, g, g)), value_error);
+  for (const bool released : {false, true}) {
+    CHECK_THROWS_AS(evaluate(random_router<float>(n, 1, n.s + 1, released).g1(x)), value_error);
+    CHECK_THROWS_AS(evaluate(random_router<float>(n, 1, 2, released).g1(narrow)), shape_error);
+    auto r = random_router<float>(n, 1, 2, released);
+    r.heads = 2;  // of 27 keys, or beside statistics of 3 heads
+    CHECK_THROWS_AS(evaluate(r.g2(x)), shape_error);
+  }
+  CHECK_THROWS_AS(evaluate(random_router<float>(n, 1, 0, true).g1(x)), value_error);
+  auto r = random_router<float>(n, 1, 2, true);
+  r.variance2(1) = -1;
+  CHECK_NOTHROW(evaluate(r.g1(x)));
+  CHECK_THROWS_AS(evaluate(r.g2(x)), value_error);
+  r.variance2 = {};
+  CHECK_THROWS_AS(evaluate(r.g2(x)), value_error);
+  auto no_heads = random_router<float>(n, 1, 2, false);
+  no_heads.heads = 0;
+  CHECK_THROWS_AS(evaluate(no_heads.g1(x)), value_error);
+}
+
+}  // namespace
