@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+// A whole released model: one safetensors file, or shards beside an index. Of a shard, only what is asked for is read.
+#pragma once
+
+#include <charconv>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmoe/io/load.hpp>
+#include <fmoe/io/safetensors_header.hpp>
+#include <fmoe/io/shard_index.hpp>
+
+namespace fmoe::io {
+
+class shard {
+ public:
+  explicit shard(const std::filesystem::path& file) : in_(file), file_(std::make_shared<const std::filesystem::path>(file)) {
+    if (in_.size < header_at) in_.fail(errc::truncated, in_.size, "is too short for a safetensors file");
+    std::array<std::byte, header_at> length{};
+    in_.read(0, length);
+    const auto header_size = load_little<std::uint64_t>(length.data());
+    if (header_size > std::min(max_header, in_.size - header_at))
+      in_.fail(errc::header_len, 0, "has a header of " + std::to_string(header_size) + " bytes, more than the file or the limit of 100 MB");
+    std::string text(header_size, '\0');
+    in_.read(header_at, std::as_writable_bytes(std::span(text)));
+    for (tensor_entry& t : judge_header(text, in_).tensors) entries_.emplace(t.name, std::move(t));
+    data_at_ = header_at + header_size;
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> result;
+    for (const auto& [name, entry] : entries_) result.push_back(name);
+    return result;
+  }
+
+  // Throws missing_tensor.
+  array read(const std::string& name) const {
+    const auto at = entries_.find(name);
+    if (at == entries_.end()) throw error(errc::missing_tensor, "is missing, and the index says it is here", 0, name, *file_);
+    const auto& [begin, end] = at->second.range;
+    const auto data = std::make_shared<const memory>(end - begin);
+    const std::span<std::byte> bytes(data->data(), end - begin);
+    in_.read(data_at_ + begin, bytes);
+    return array(at->second.type, at->second.shape, bytes, data, name, file_);
+  }
+
+ private:
+  input in_;
+  std::shared_ptr<const std::filesystem::path> file_;
+  std::map<std::string, tensor_entry> entries_;
+  std::uint64_t data_at_ = 0;
+};
+
+class checkpoint {
+ public:
+  // A folder with model.safetensors.index.json or model.safetensors, such an index, or a safetensors file. A shard is opened
+  // when a tensor of it is read. Throws io::error.
+  static checkpoint open(const std::filesystem::path& path) {
+    checkpoint c;
+    c.file_ = path;
+    if (std::filesystem::is_directory(path)) {
+      c.file_ = path / "model.safetensors.index.json";
+      if (!std::filesystem::exists(c.file_)) c.file_ = path / "model.safetensors";
+    }
+    if (c.file_.extension() == ".json") {
+      c.shard_of_ = read_shard_index(c.file_);
+    } else {
+      const std::string name = c.file_.filename();
+      const auto only = std::make_shared<const shard>(c.file_);
+      for (std::string& tensor : only->names()) c.shard_of_.emplace(std::move(tensor), name);
+      c.shards_.emplace(name, only);
+    }
+    return c;
+  }
+
+  const std::filesystem::path& file() const { return file_; }  // the index, or the one file
+  bool contains(std::string_view name) const { return shard_of_.contains(name); }
+  std::vector<std::string> names() const {
+    std::vector<std::string> result;
+    for (const auto& [name, file] : shard_of_) result.push_back(name);
+    return result;
+  }
+
+  // Throws missing_tensor, for a tensor in no shard and one that its shard lacks, and io for a shard that is not there.
+  array at(const std::string& name) const {
+    const auto where = shard_of_.find(name);
+    if (where == shard_of_.end()) throw error(errc::missing_tensor, "is in no shard", 0, name, file_);
+    auto& opened = shards_[where->second];
+    if (opened == nullptr) {
+      const auto file = file_.parent_path() / where->second;
+      if (!std::filesystem::exists(file)) throw error(errc::io, "should be in this shard, which is not there", 0, name, file);
+      opened = std::make_shared<const shard>(file);
+    }
+    return opened->read(name);
+  }
+
+ private:
+  std::filesystem::path file_;
+  shard_names shard_of_;
+  mutable std::map<std::string, std::shared_ptr<const shard>> shards_;  // those opened
+};
+
+// Whether `name` is one that a layer's parameters or kinds are called by.
+template <class Layer>
+bool is_released_name(std::string_view name) {
+  bool known = std::apply([&](const auto&... n) { return ((n.name == name) || ...); }, Layer::released());
+  if constexpr (requires { Layer::released_kinds; })
+    for (const released_kind& k : Layer::released_kinds) known = known || k.with == name || std::ranges::count(k.without, name) != 0;
+  return known;
+}
+
+// The numbers L for which the checkpoint has a tensor of such a layer: `layers` + "L." + a released name.
+template <class Layer>
+std::vector<extent> layer_numbers(const checkpoint& from, std::string_view layers = "model.layers.") {
+  std::vector<extent> numbers;
+  for (const std::string& name : from.names()) {
+    if (!name.starts_with(layers)) continue;
+    const char* const first = name.data() + layers.size();
+    extent number = 0;
+    const auto [end, fault] = std::from_chars(first, name.data() + name.size(), number);
+    if (fault != std::errc() || *end != '.' || !is_released_name<Layer>(end + 1)) continue;
+    if (std::to_string(number) == std::string_view(first, end)) numbers.push_back(number);
+  }
+  std::ranges::sort(numbers);
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+}  // namespace fmoe::io
+
+namespace fmoe {
+
+// One layer, by its prefix: "model.layers.3.". Throws as load of a file does, and as checkpoint::at.
+template <class Layer>
+Layer load(const io::checkpoint& weights, const load_options& options = {}) {
+  io::layer_arrays from{weights.file(), {}, {}};
+  for (const std::string& name : weights.names())
+    if (name.starts_with(options.prefix) &&
+        (options.extra != nullptr || io::is_released_name<Layer>(std::string_view(name).substr(options.prefix.size()))))
+      from.arrays.emplace(name, weights.at(name));
+  return io::layer_from<Layer>(from, options);
+}
+
+// Every layer of this kind in a model, by number; the options' prefix stands before the number, "model.layers." unless said.
+template <class Layer>
+std::map<extent, Layer> load_layers(const io::checkpoint& weights, load_options options = {}) {
+  if (options.prefix.empty()) options.prefix = "model.layers.";
+  const std::string layers = options.prefix;
+  std::map<extent, Layer> result;
+  for (const extent number : io::layer_numbers<Layer>(weights, layers)) {
+    options.prefix = layers + std::to_string(number) + '.';
+    result.emplace(number, load<Layer>(weights, options));
+  }
+  return result;
+}
+
+}  // namespace fmoe

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// Layers of a whole model from one file and from shards beside an index, and every way in which those can disagree.
+#include <fmoe/io/checkpoint.hpp>
+#include <fmoe/io/safetensors.hpp>
+#include <fmoe/monet.hpp>
+
+#include "../support/catch.hpp"
+#include "../support/files.hpp"
+#include "../support/oracle.hpp"
+
+using namespace fmoe;
+using io::errc;
+
+namespace {
+
+using shards = std::map<std::string, io::arrays_by_name>;
+
+io::array numbers(std::vector<extent> shape, unsigned seed) {
+  auto flat = test::random<tensor<float, 1>>({element_count(shape)}, seed);
+  const auto bytes = std::as_bytes(std::span<const float>(flat.data(), flat.size()));
+  return io::array(io::array(flat).type(), std::move(shape), bytes);
+}
+
+// Two layers of Monet HD that share the router of the first one, and an attention's weight.
+shards model() {
+  constexpr extent d = 6, s = 3, m = 2, p = 2;
+  shards files;
+  unsigned seed = 0;
+  const auto put = [&](const char* file, const std::string& name, std::vector<extent> shape) { files[file].emplace(name, numbers(std::move(shape), ++seed)); };
+  for (const char* w : {"router.w1.weight", "router.w2.weight"}) put("a.safetensors", std::string("model.layers.0.") + w, {p * s, d});
+  for (const char* n : {"norm1.running_mean", "norm1.running_var", "norm2.running_mean", "norm2.running_var"})
+    put("b.safetensors", std::string("model.layers.0.router.") + n, {p});
+  for (const char* layer : {"model.layers.0.", "model.layers.10."}) {
+    put("a.safetensors", std::string(layer) + "moe.u.weight", {s * m, d});
+    put("b.safetensors", std::string(layer) + "moe.u.bias", {s * m});
+    put("b.safetensors", std::string(layer) + "moe.v.weight", {d, s * m});
+    put("a.safetensors", std::string(layer) + "moe.b", {s, d});
+    put("a.safetensors", std::string(layer) + "self_attn.q_proj.weight", {d, d});
+  }
+  return files;
+}
+
+std::string index_of(const shards& files) {
+  std::string text;
+  for (const auto& [file, arrays] : files)
+    for (const auto& [name, a] : arrays) text += (text.empty() ? "" : ", ") + ('"' + name + "\": \"" + file + '"');
+  return "{\"metadata\": {\"total_size\": 12}, \"weight_map\": {" + text + "}}";
+}
+
+void write(const temporary_folder& folder, const shards& files) {
+  for (const auto& [file, arrays] : files) io::safetensors::write(folder.path() / file, arrays);
+  put(folder / "model.safetensors.index.json", index_of(files));
+}
+
+void check_model(const io::checkpoint& from, const shards& files) {
+  const auto at = [&](const std::string& name) {
+    for (const auto& [file, arrays] : files)
+      if (arrays.contains(name)) return arrays.at(name).get<float, 2>();
+    throw std::logic_error(name);
+  };
+  const auto layers = load_layers<monet_hd<>>(from);
+  REQUIRE(layers.size() == 2);
+  for (const auto& [number, layer] : layers) {
+    const auto u = at("model.layers." + std::to_string(number) + ".moe.u.weight");
+    for (extent h = 0; h < u.shape()[0]; ++h)
+      for (extent d = 0; d < u.shape()[1]; ++d) CHECK(layer.encoder(d, h) == u(h, d));
+    CHECK(!layer.encoder_bias.empty());
+  }
+  CHECK(layers.contains(10));
+  const auto routers = load_layers<monet_router<>>(from, {.active = 2});
+  REQUIRE(routers.size() == 1);
+  CHECK(std::prev(routers.upper_bound(10))->first == 0);
+  CHECK(routers.at(0).active == 2);
+  CHECK(routers.at(0).mean2.size() == 2);
+}
+
+TEST_CASE("a model in shards and the same in one file", "[io]") {
+  const temporary_folder folder;
+  const shards files = model();
+  write(folder, files);
+  check_model(io::checkpoint::open(folder.path()), files);
+  check_model(io::checkpoint::open(folder / "model.safetensors.index.json"), files);
+  const temporary_folder other;
+  io::arrays_by_name all;
+  for (const auto& [file, arrays] : files) all.insert(arrays.begin(), arrays.end());
+  io::safetensors::write(other / "model.safetensors", all);
+  check_model(io::checkpoint::open(other.path()), files);
+  check_model(io::checkpoint::open(other / "model.safetensors"), files);
+
+  std::vector<std::string> extra;
+  load<monet_hd<>>(io::checkpoint::open(folder.path()), {.prefix = "model.layers.10.", .extra = &extra});
+  CHECK(extra == std::vector<std::string>{"model.layers.10.self_attn.q_proj.weight"});
+}
+
+TEST_CASE("what a model lacks is named, with its file", "[io]") {
+  const temporary_folder folder;
+  const shards files = model();
+  write(folder, files);
+  const auto load_hd = [&] { load_layers<monet_hd<>>(io::checkpoint::open(folder.path())); };
+
+  auto less = files;
+  less["b.safetensors"].erase("model.layers.10.moe.v.weight");
+  put(folder / "model.safetensors.index.json", index_of(less));  // in no shard
+  auto e = caught(load_hd);
+  CHECK(e.code == errc::missing_tensor);
+  CHECK(e.tensor == "model.layers.10.moe.v.weight");
+  CHECK(e.file == folder / "model.safetensors.index.json");
+  e = caught([&] { io::checkpoint::open(folder.path()).at("model.layers.10.moe.v.weight"); });
+  CHECK(e.code == errc::missing_tensor);
+
+  write(folder, less);
+  put(folder / "model.safetensors.index.json", index_of(files));  // in a shard that lacks it
+  e = caught(load_hd);
+  CHECK(e.code == errc::missing_tensor);
+  CHECK(e.tensor == "model.layers.10.moe.v.weight");
+  CHECK(e.file == folder / "b.safetensors");
+
+  std::filesystem::remove(folder / "b.safetensors");
+  e = caught(load_hd);
+  CHECK(e.code == errc::io);
+  CHECK(e.tensor == "model.layers.0.moe.u.bias");
+  CHECK(e.file == folder / "b.safetensors");
+
+  put(folder / "b.safetensors", "no shard");
+  CHECK(caught(load_hd).file == folder / "b.safetensors");
+  CHECK(caught([&] { io::checkpoint::open(folder / "gone"); }).code == errc::io);
+  const temporary_folder empty;
+  CHECK(caught([&] { io::checkpoint::open(empty.path()); }).file == empty / "model.safetensors");
+
+  auto misshapen = model();
+  misshapen["a.safetensors"].erase("model.layers.0.moe.b");
+  misshapen["a.safetensors"].emplace("model.layers.0.moe.b", numbers({3, 7}, 1));
+  write(folder, misshapen);
+  e = caught(load_hd);
+  CHECK(e.code == errc::shape);
+  CHECK(e.tensor == "model.layers.0.moe.b");
+}
+
+TEST_CASE("the numbers of the layers of a kind", "[io]") {
+  const temporary_folder folder;
+  auto files = model();
+  write(folder, files);
+  const auto from = io::checkpoint::open(folder.path());
+  CHECK(io::layer_numbers<monet_hd<>>(from) == std::vector<extent>{0, 10});
+  CHECK(io::layer_numbers<monet_router<>>(from) == std::vector<extent>{0});
+  CHECK(io::layer_numbers<monet_vd<>>(from).empty());
+  CHECK(io::layer_numbers<monet_hd<>>(from, "layers.").empty());
+}
+
+TEST_CASE("an index that is none", "[io]") {
+  const temporary_folder folder;
+  const auto fault = [&](std::string_view text) {
+    put(folder / "x.json", text);
+    return caught([&] { io::checkpoint::open(folder / "x.json"); }).code;
+  };
+  CHECK(fault("") == errc::json);
+  CHECK(fault("{\"weight_map\": {\"a\": \"b\"}") == errc::json);
+  CHECK(fault("{\"weight_map\": {\"a\": \"b\"}} x") == errc::json);
+  CHECK(fault(std::string_view("{\"weight_map\": {\"a\": \"b\"}}\0", 28)) == errc::json);
+  CHECK(fault("\xEF\xBB\xBF{\"weight_map\": {}}") == errc::json);
+  CHECK(fault("{\"weight_map\": {\"\xff\": \"b\"}}") == errc::utf8);
+  CHECK(fault("{}") == errc::schema);
+  CHECK(fault("[]") == errc::schema);
+  CHECK(fault("7") == errc::schema);
+  CHECK(fault("{\"weight_map\": 7}") == errc::schema);
+  CHECK(fault("{\"weight_map\": []}") == errc::schema);
+  CHECK(fault("{\"weight_map\": {\"a\": 7}}") == errc::schema);
+  CHECK(fault("{\"weight_map\": {\"a\": {\"b\": \"c\"}}}") == errc::schema);
+  CHECK(fault("{\"weight_map\": {\"a\": [\"b\"]}}") == errc::schema);
+  for (const char* file : {"", ".", "..", "../b", "/b", "b/c", "b\\u0000"}) {
+    INFO(file);
+    CHECK(fault(std::string("{\"weight_map\": {\"a\": \"") + file + "\"}}") == errc::schema);
+  }
+  CHECK(fault("{\"weight_map\": {\"a\": \"b\", \"a\": \"c\"}}") == errc::duplicate_key);
+  CHECK(fault("{\"weight_map\": {\"a\": \"b\"}, \"weight_map\": {}}") == errc::duplicate_key);
+  CHECK(fault("{\"metadata\": [[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]], \"weight_map\": {}}") == errc::json);
+  put(folder / "x.json", "{\"metadata\": {\"weight_map\": 3, \"deep\": [1, null, {\"weight_map\": \"x\"}]}, \"weight_map\": {\"a\": \"b\"}}");
+  CHECK(io::checkpoint::open(folder / "x.json").names() == std::vector<std::string>{"a"});
+}
+
+}  // namespace
