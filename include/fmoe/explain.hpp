@@ -91,6 +91,7 @@ class plan_printer {
     begin(name_of(s.rule.what), s.text, s.selection, {s.a});
     if (s.rule.what == selection_rule::kind::top_p) text_ << "  " << s.rule.mass << " of " << s.columns;
     else text_ << "  " << s.keep << " of " << s.columns;
+    if (s.list != 0) text_ << ", the sums of " << s.rule.each << " of " << s.list << " twice";
     finish({});
   }
   void line(const expert_choice_step& s, int) {
@@ -127,7 +128,7 @@ class plan_printer {
   }
 
   void begin(const char* kind, const std::string& what, const view& to, std::initializer_list<view> from) {
-    text_ << std::left << std::setw(10) << kind << std::setw(18) << what;
+    text_ << std::left << std::setw(9) << kind << ' ' << std::setw(17) << what << ' ';
     edges_ << "  x" << ++count_ << " [shape=box, label=\"" << kind << ' ' << what;
     pending_ << "  x" << count_ << " -> s" << to.storage << ";\n";
     used_[to.storage] = true;

@@ -175,10 +175,17 @@ class graph {
     return put({gate_node{fn, parameter, arg, bound}, std::move(axes)});
   }
 
-  // Along the last axis.
+  // Along the last axis; product_top_k: of [..., 2, s] along both, and the result is [..., s^2].
   node_id select(const selection_rule& rule, node_id arg, std::optional<node_id> ranked = {}) {
     if (ranked) align(name_of(rule.what), arg, *ranked);
-    return put({select_node{rule, arg, ranked}, (*this)[arg].axes});
+    std::vector<axis_id> axes = (*this)[arg].axes;
+    if (rule.what == selection_rule::kind::product_top_k) {
+      const extent s = extent_of(axes.back()), lists = extent_of(axes[axes.size() - 2]);
+      expects<shape_error>(lists == 2 && s != unknown, "[product_top_k] the scores' last axes are two lists, not ", lists, " of ", s);
+      axes.resize(axes.size() - 2);
+      axes.push_back(new_axis(element_count(std::array{s, s})));
+    }
+    return put({select_node{rule, arg, ranked}, std::move(axes)});
   }
 
   node_id append_one(node_id arg) {

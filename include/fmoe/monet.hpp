@@ -11,17 +11,9 @@
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/expr/sized.hpp>
 #include <fmoe/released.hpp>
+#include <fmoe/viewed.hpp>
 
 namespace fmoe {
-
-// The same elements as another shape of as many; nothing stays nothing. Throws shape_error for another number.
-template <std::size_t To, class T, std::size_t From>
-parameter<T, To> viewed(const parameter<T, From>& p, const std::array<extent, To>& shape) {
-  if (p.empty()) return {};
-  expects<shape_error>(element_count(shape) == p.size(), "[view] the shape has ", element_count(shape), " elements and the parameter ",
-                       p.size());
-  return parameter<T, To>(tensor<T, To>(shape, p.shared_storage()));
-}
 
 // Labels: t token, d input, p head, s (i, j) halves of experts. With running statistics of the scores, as released: c is
 // their batch normalisation for each head, and those with c >= min(max c, Phi^-1(1 - active / s)) are kept. Without: the

@@ -137,7 +137,9 @@ struct select_step {  // in a loop: fed chunk by chunk, selects at the last one
   std::string text;
   selection_rule rule;
   view a, selection;
-  extent rows, columns, keep;
+  extent rows, columns, keep;  // columns of the result
+  // product_top_k: two lists of `list` a row, and room for a state of each behind the rows' own.
+  extent list = 0;
 };
 
 struct expert_choice_step {  // on all tokens at once

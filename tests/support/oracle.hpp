@@ -223,7 +223,32 @@ class oracle {
     return r;
   }
 
+  numbers products_of(const select_node& s) const {
+    const extent n = graph_.shape(s.arg).back();
+    numbers r;
+    for (extent row = 0; row < of(s.arg).size(); row += 2 * n) {
+      const std::span a(of(s.arg).data() + row, n), b(of(s.arg).data() + row + n, n);
+      auto first = best_first(a), second = best_first(b);
+      first.resize(s.rule.each), second.resize(s.rule.each);
+      std::ranges::sort(first), std::ranges::sort(second);
+      numbers sums;
+      for (const extent i : first)
+        for (const extent j : second) sums.push_back(a[i] + b[j]);
+      auto best = best_first(sums);
+      best.resize(s.rule.keep);
+      numbers kept, all(n * n);
+      for (const extent k : best) kept.push_back(sums[k]);
+      if (s.rule.weights == weighting::softmax && !kept.empty()) kept = softmax_of(kept);
+      if (s.rule.weights == weighting::relu)
+        for (double& x : kept) x = std::max(x, 0.0);
+      for (extent k = 0; k < best.size(); ++k) all[first[best[k] / s.rule.each] * n + second[best[k] % s.rule.each]] = kept[k];
+      r.insert(r.end(), all.begin(), all.end());
+    }
+    return r;
+  }
+
   numbers value_of(const select_node& s) const {
+    if (s.rule.what == selection_rule::kind::product_top_k) return products_of(s);
     const extent n = shape_.back();
     if (s.rule.what == selection_rule::kind::expert_choice) {
       numbers r = chosen_by_experts(s, n);
@@ -257,6 +282,8 @@ class oracle {
       if (s.rule.weights == weighting::softmax_of_all)
         for (extent k = 0; k < kept; ++k) scores[k] = all_weights[order[k]];
       if (s.rule.weights == weighting::one) std::ranges::fill(scores, 1);
+      if (s.rule.weights == weighting::relu)
+        for (double& score : scores) score = std::max(score, 0.0);
       std::ranges::fill(x, 0);
       for (extent k = 0; k < kept; ++k) x[order[k]] = scores[k];
     }

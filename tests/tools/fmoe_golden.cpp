@@ -7,6 +7,7 @@
 #include "golden/moe.hpp"
 #include "golden/monet.hpp"
 #include "golden/mxd.hpp"
+#include "golden/peer.hpp"
 
 namespace {
 
@@ -20,6 +21,7 @@ constexpr std::pair<std::string_view, void (*)(golden_case&, report&)> families[
     {"monet", fmoe::golden::judge_monet},
     {"aoe", fmoe::golden::judge_aoe},
     {"moe", fmoe::golden::judge_moe},
+    {"peer", fmoe::golden::judge_peer},
 };
 
 report judge(const std::filesystem::path& stem) {

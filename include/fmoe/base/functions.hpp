@@ -60,6 +60,7 @@ enum class weighting : std::uint8_t {
   softmax,         // the softmax over the kept ones
   softmax_of_all,  // the softmax over the whole row, not renormalised
   one,             // they become 1
+  relu,            // max(score, 0)
 };
 
 // Which entries of a row a selection keeps, the greatest first, of equal ones the lower index, NaN greatest.
@@ -69,11 +70,13 @@ struct selection_rule {
     top_p,    // the fewest whose softmax over the whole row sums to `mass` or more
     nonzero,  // all that are not 0
     expert_choice,  // each column keeps its `keep` best tokens, `factor` tokens / columns of them, rounded down, if that is `all`
+    product_top_k,  // `keep` of the sums a[i] + b[j] of the `each` greatest of two rows; entry i s + j of s^2
   } what;
   extent keep = 0;
   double mass = 0;
   weighting weights = weighting::score;
   double factor = 2;
+  extent each = 0;
   bool operator==(const selection_rule&) const = default;
 };
 
@@ -81,7 +84,7 @@ struct selection_rule {
 constexpr extent expected_of(const selection_rule& r, extent n) {
   using enum selection_rule::kind;
   const auto each = static_cast<extent>(r.factor < 1 ? 1 : r.factor);
-  const extent wanted = r.what == top_k ? r.keep : r.what == expert_choice ? each : n / 2 + n % 2;
+  const extent wanted = r.what == top_k || r.what == product_top_k ? r.keep : r.what == expert_choice ? each : n / 2 + n % 2;
   return wanted < n ? wanted : n;
 }
 
@@ -93,7 +96,7 @@ constexpr extent capacity_of(const selection_rule& r, extent tokens, extent expe
 }
 
 constexpr const char* name_of(selection_rule::kind k) {
-  constexpr const char* names[] = {"top_k", "top_p", "nonzero", "expert_choice"};
+  constexpr const char* names[] = {"top_k", "top_p", "nonzero", "expert_choice", "product_top_k"};
   return names[static_cast<int>(k)];
 }
 

@@ -14,6 +14,7 @@
 #include <fmoe/cpu/gemm.hpp>
 #include <fmoe/cpu/nest.hpp>
 #include <fmoe/cpu/pointwise.hpp>
+#include <fmoe/cpu/product_top_k.hpp>
 #include <fmoe/cpu/sample.hpp>
 #include <fmoe/cpu/top_k.hpp>
 #include <fmoe/plan/options.hpp>
@@ -236,6 +237,11 @@ class executor {
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r) {
         T* const state = selection.data + t * selection.stride + r * state_stride(s.keep);
+        if (s.rule.what == selection_rule::kind::product_top_k) {
+          T* const lists = selection.data + t * selection.stride + s.rows * state_stride(s.keep);
+          product_top_k<T, Arch>(state, s.rule, a.data + t * a.stride + 2 * r * s.list, s.list, lists, lists + state_stride(s.rule.each));
+          continue;
+        }
         const T* const scores = a.data + t * a.stride + r * s.columns;
         if (s.rule.what == selection_rule::kind::top_p) {
           top_p<T, Arch>(state, s.rule.mass, s.rule.weights, scores, n);

@@ -195,6 +195,8 @@ template <class T, class Arch>
 void weigh(top_k_state<T, Arch> s, weighting weights, const T* row, extent n) {
   if (weights == weighting::softmax) softmax<T, Arch>(s.values, s.values, s.count);
   if (weights == weighting::one) std::fill_n(s.values, s.count, T(1));
+  if (weights == weighting::relu)
+    for (extent i = 0; i < s.count; ++i) s.values[i] = s.values[i] < 0 ? 0 : s.values[i];
   if (weights == weighting::softmax_of_all && n > 0) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     const T top = greatest_of<T, Arch>(row, n);

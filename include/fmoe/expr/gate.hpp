@@ -139,6 +139,22 @@ auto expert_choice(const E& scores, const R& ranked, weighting weights, extent c
   return expert_selection<expression_t<E>, expression_t<R>>{rule, as_expression(scores), as_expression(ranked)};
 }
 
+template <expression E>
+struct pair_selection : selection<E> {
+  static_assert(E::rank >= 3, "product_top_k: the scores are [token, ..., 2, s]");
+  static constexpr extent rank = E::rank - 1;
+};
+
+// Product keys: of two lists of scores a, b, [..., 2, s] -> [..., s^2], the k largest of the sums a[i] + b[j] of the `each`
+// largest of both, at e = i s + j (of equal sums the lowest e, of equal scores the lowest i or j; NaN counts as largest).
+// With each >= k these are the k largest of all s^2 sums. Throws shape_error unless there are two lists, and value_error,
+// when planned, for each > s, k > each^2 and s > 65,535.
+template <operand E>
+auto product_top_k(const E& scores, extent k, extent each, weighting weights = weighting::softmax) {
+  const selection_rule rule{selection_rule::kind::product_top_k, k, 0, weights, 0, each};
+  return pair_selection<expression_t<E>>{{rule, as_expression(scores)}};
+}
+
 // x where x >= bound, else 0; NaN stays NaN.
 auto threshold(const operand auto& e, double bound) { return apply(pointwise::threshold, e, bound); }
 

@@ -346,7 +346,8 @@ class emitter {
         return;
       case select:
         if (is_barrier(o)) return emit_expert_choice(o, steps);
-        steps.push_back(select_step{text(o), o.rule, at(o.in[0].value, l), whole(o.out.value), rows(out), out.shape.back(), out.keep});
+        steps.push_back(select_step{text(o), o.rule, at(o.in[0].value, l), whole(o.out.value), rows(out), out.shape.back(), out.keep,
+                                    out.each != 0 ? program_[o.in[0].value].shape.back() : 0});
         return;
       case pick: return emit_pick(o, steps);
       case put:

@@ -167,7 +167,27 @@ class lowering {
     return place(out, is_norm(g.fn) ? std::string_view(names).substr(0, names.size() - 1) : names);
   }
 
+  // The lists' axes innermost; the second one names their pairs.
+  placed lower_product(const select_node& s) {
+    const std::string names = letters(s.arg), lists = names.substr(names.size() - 2);
+    use in = named(s.arg, names);
+    const extent n = program_.extent_of(in, lists[1]);
+    expects<value_error>(s.rule.each <= n, "[product_top_k] each list keeps ", s.rule.each, " and has ", n);
+    expects<value_error>(s.rule.keep <= element_count(std::array{s.rule.each, s.rule.each}), "[product_top_k] K is ", s.rule.keep,
+                         " and two lists of ", s.rule.each, " have fewer pairs");
+    expects<value_error>(n < extent{1} << 16, "[product_top_k] a list has ", n, " entries, above 65,535");
+    const std::string lead = labels_where(in.labels, [&](char c) { return !has(lists, c); });
+    if (!in.labels.ends_with(lists)) in = emit(operation::kind::reduce, {in}, lead + lists);
+    const use out = emit(operation::kind::select, {in}, lead + lists[1], true, s.rule.keep);
+    program_.operations.back().rule = s.rule;
+    program_[out.value].shape.back() = n * n;
+    program_[out.value].each = s.rule.each;
+    program_[out.value].expected = s.rule.keep;
+    return place(out, names.substr(0, names.size() - 2) + lists[1]);
+  }
+
   placed lower(const select_node& s) {
+    if (s.rule.what == selection_rule::kind::product_top_k) return lower_product(s);
     const std::string names = letters(s.arg);
     const use in = rows(s.arg, names);
     const extent n = program_[in.value].shape.back();

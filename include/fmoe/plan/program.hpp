@@ -21,7 +21,8 @@ struct value {
   bool parameter = false;
   extent keep = 0;         // a selection of at most this many entries of its last axis
   extent expected = 0;     // and about so many: what costs count
-  bool selection = false;  // made by top_k or top_p and not yet expanded
+  bool selection = false;  // made by a select operation and not yet expanded
+  extent each = 0;         // entries of the two lists that a selection of their sums needs room for
   std::string names{};     // of its axes, where it was made
   int group = -1;          // one row for each selected (token, expert) of this group, rather than for each token
 

@@ -83,7 +83,8 @@ class token_search {
     return (b >= 0 && b + lead != a) || (b < 0 && a >= lead) ? reject() : a;
   }
   int axis_of(const select_node& s, const node&) {
-    const int a = across(s.arg);
+    const bool lists = s.rule.what == selection_rule::kind::product_top_k && at(s.arg) + 2 == static_cast<int>(graph_.rank(s.arg));
+    const int a = lists ? reject() : across(s.arg);
     return s.ranked && at(*s.ranked) != a ? reject() : a;
   }
   int axis_of(const append_node& a, const node&) { return across(a.arg); }

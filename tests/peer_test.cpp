@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+// PEER against double loops over all N experts, and the gate of product keys against the oracle.
+#include <fmoe/peer.hpp>
+
+#include "support/agree.hpp"
+#include "support/plans.hpp"
+#include "support/run.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+struct sizes {
+  extent t = 7, d = 14, h = 3, s = 9, k = 5;
+};
+
+template <class T>
+peer<T> random_peer(const sizes& n, unsigned seed, extent active, bool map, bool separate) {
+  peer<T> l;
+  const extent experts = n.s * n.s * (separate ? n.h : 1);
+  if (map) l.queries = random<parameter<T, 2>>({n.d, 2 * n.h * n.k}, seed, 0.3f);
+  l.keys = random<parameter<T, 4>>({n.h, n.s, 2, map ? n.k : n.d / 2}, seed + 1);
+  l.down = random<parameter<T, 2>>({experts, n.d}, seed + 2, 0.3f);
+  l.up = random<parameter<T, 2>>({experts, n.d}, seed + 3);
+  l.active = active;
+  return l;
+}
+
+// All s^2 sums of a head ranked, the lowest expert first among equals.
+template <class T>
+std::vector<double> output(const peer<T>& l, const tensor<T, 2>& x) {
+  const auto [h, s, two, keys] = l.keys.shape();
+  const extent d = x.shape()[1], n = s * s;
+  std::vector<double> all;
+  for (extent t = 0; t < x.shape()[0]; ++t) {
+    std::vector<double> z(d), y(d);
+    double squares = 0;
+    for (extent i = 0; i < d; ++i) z[i] = convert<double>(x(t, i)), squares += z[i] * z[i];
+    for (extent i = 0; !l.scale.empty() && i < d; ++i) z[i] *= std::sqrt(static_cast<double>(d)) / std::sqrt(squares) * (convert<double>(l.scale(i)) + 1);
+    for (extent head = 0; head < h; ++head) {
+      std::vector<double> list[2];
+      for (extent p = 0; p < 2; ++p) {
+        std::vector<double> query(keys);
+        for (extent q = 0; q < keys; ++q)
+          if (l.queries.empty()) query[q] = z[p * keys + q];
+          else
+            for (extent i = 0; i < d; ++i) query[q] += z[i] * convert<double>(l.queries(i, (p * h + head) * keys + q));
+        for (extent a = 0; a < s; ++a) {
+          double sum = 0;
+          for (extent q = 0; q < keys; ++q) sum += query[q] * convert<double>(l.keys(head, a, p, q));
+          list[p].push_back(sum);
+        }
+      }
+      std::vector<std::pair<double, extent>> order;
+      for (extent e = 0; e < n; ++e) order.emplace_back(-(list[0][e / s] + list[1][e % s]), e);
+      std::ranges::sort(order);
+      order.resize(l.active);
+      double mass = 0;
+      for (const auto& [score, e] : order) mass += std::exp(order[0].first - score);
+      for (const auto& [score, e] : order) {
+        const double w = l.weights == weighting::relu ? std::max(-score, 0.0) : std::exp(order[0].first - score) / mass;
+        const extent row = l.down.shape()[0] == n ? e : head * n + e;
+        double hidden = 0;
+        for (extent i = 0; i < d; ++i) hidden += z[i] * convert<double>(l.down(row, i));
+        hidden = hidden / 2 * std::erfc(-hidden / std::sqrt(2.0));
+        for (extent i = 0; i < d; ++i) y[i] += w * hidden * convert<double>(l.up(row, i));
+      }
+    }
+    all.insert(all.end(), y.begin(), y.end());
+  }
+  return all;
+}
+
+template <class T>
+constexpr double tolerance = sizeof(T) == 4 ? 4e-6 : 1e-14;
+
+TEMPLATE_TEST_CASE("PEER is its equation, for every option", "[peer]", float, double) {
+  using T = TestType;
+  for (const auto& n : {sizes{}, sizes{1, 4, 1, 1, 3}, sizes{5, 34, 2, 33, 8}})
+    for (const bool map : {false, true})
+      for (const bool separate : {false, true})
+        for (const weighting w : {weighting::softmax, weighting::relu})
+          for (const extent k : {extent{0}, extent{1}, std::min<extent>(n.s, 4)}) {
+            INFO(n.s << " map " << map << " separate " << separate << " relu " << (w == weighting::relu) << " k " << k);
+            auto layer = random_peer<T>(n, 10, k, map, separate);
+            layer.weights = w;
+            const auto x = random<tensor<T, 2>>({n.t, n.d}, 1);
+            CHECK(relative_error(evaluate(layer(x)).data(), output(layer, x)) <= tolerance<T>);
+            layer.scale = random<parameter<T, 1>>({n.d}, 20);
+            layer.candidates = std::min(n.s, k + 3);
+            CHECK(relative_error(evaluate(layer(x)).data(), output(layer, x)) <= tolerance<T>);
+          }
+}
+
+TEMPLATE_TEST_CASE("product keys, every size and weighting", "[peer]", float, double) {
+  using T = TestType;
+  for (const extent s : {1, 2, 9, 64, 130})
+    for (const extent each : {extent{1}, s / 2 + 1, s})
+      for (const extent keep : {extent{0}, extent{1}, each, std::min<extent>(each * each, 3 * each)})
+        for (const weighting w : {weighting::score, weighting::softmax, weighting::relu}) {
+          INFO(s << " each " << each << " keep " << keep);
+          const auto x = random<tensor<T, 4>>({3, 2, 2, s}, 1);
+          CHECK(agrees(product_top_k(x, keep, each, w)));
+        }
+}
+
+TEST_CASE("of equal sums the lowest expert wins, of equal scores the lowest key, and a score of zero counts", "[peer]") {
+  tensor<float, 4> x({1, 1, 2, 4});
+  const auto selected = [&](std::array<float, 8> scores, extent keep, extent each) {
+    std::ranges::copy(scores, x.data());
+    const auto y = evaluate(product_top_k(x, keep, each));
+    std::vector<extent> r;
+    for (extent e = 0; e < 16; ++e)
+      if (y.data()[e] != 0) r.push_back(e);
+    return r;
+  };
+  using list = std::vector<extent>;
+  CHECK(selected({0, 0, 0, 0, 0, 0, 0, 0}, 3, 3) == list{0, 1, 2});
+  CHECK(selected({0, 0, 0, 0, 0, 0, 0, 0}, 3, 2) == list{0, 1, 4});
+  CHECK(selected({1, 3, 2, 3, 5, 4, 5, 5}, 2, 2) == list{4, 6});
+  CHECK(selected({2, 3, 1, 0, 0, 1, 2, 3}, 3, 3) == list{3, 6, 7});        // 3+3; then 2+3 at 3 and 3+2 at 6
+  CHECK(selected({-1, -2, 0, -3, -1, 0, -2, -3}, 1, 1) == list{9});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::ranges::copy(std::array<float, 8>{1, nan, 2, 3, 1, 2, 3, 4}, x.data());
+  const auto y = evaluate(product_top_k(x, 1, 1, weighting::score));
+  CHECK(std::isnan(y.data()[7]));
+  for (float& v : std::span(x.data(), 8)) v = -std::numeric_limits<float>::infinity();
+  const auto none = evaluate(product_top_k(x, 2, 2));
+  CHECK(std::isnan(none.data()[0]));
+}
+
+TEST_CASE("rows of product keys do not depend on the tile, and states stay in their memory", "[peer]") {
+  graph g;
+  const node_id x = as_expression(random<tensor<float, 4>>({29, 3, 2, 70}, 1)).lower(g);
+  for (const extent each : {0, 5, 70}) {
+    const node_id y = g.select({selection_rule::kind::product_top_k, std::min<extent>(each, 9), 0, weighting::softmax, each}, x);
+    const runner<float> run(g, y, 29, tiny_options());
+    CHECK(placement_is_sound(run.steps()));
+    const auto whole = run.all(29);
+    for (const extent split : {1, 2, 5}) CHECK(same_bits(whole, run.rows(0, 29, split)));
+  }
+}
+
+TEST_CASE("one expert has weight one; no tokens, one token, a NaN in a row", "[peer]") {
+  const auto g = evaluate(random_peer<float>({4, 4, 2, 1, 3}, 10, 1, true, false).coefficients(random<tensor<float, 2>>({4, 4}, 1)));
+  CHECK(std::all_of(g.data(), g.data() + g.size(), [](float x) { return x == 1; }));
+  const sizes n;
+  const auto layer = random_peer<float>(n, 10, 4, true, false);
+  CHECK(evaluate(layer(tensor<float, 2>({0, n.d}))).size() == 0);
+  const auto x = random<tensor<float, 2>>({n.t, n.d}, 1);
+  auto bad = random<tensor<float, 2>>({n.t, n.d}, 1);
+  bad(3, 2) = std::numeric_limits<float>::quiet_NaN();
+  const auto a = evaluate(layer(x)), b = evaluate(layer(bad));
+  for (extent t = 0; t < n.t; ++t)
+    for (extent o = 0; o < n.d; ++o) CHECK((t == 3 ? std::isnan(b(t, o)) : a(t, o) == b(t, o)));
+  tensor<float, 2> y({n.t, n.d});
+  compile(layer, n.t)(x, y);
+  CHECK(std::equal(y.data(), y.data() + y.size(), a.data()));
+  const auto narrow = random_peer<bf16>(n, 10, 4, true, true);
+  peer<float> wide;
+  const auto widened = [](const auto& from, auto& to) {
+    to = std::remove_reference_t<decltype(to)>(from.shape());
+    for (extent i = 0; i < from.size(); ++i) to.data()[i] = convert<float>(from.data()[i]);
+  };
+  widened(narrow.queries, wide.queries), widened(narrow.keys, wide.keys), widened(narrow.down, wide.down), widened(narrow.up, wide.up);
+  wide.active = 4;
+  CHECK(relative_error(evaluate(narrow(x)).data(), output(wide, x)) <= 4e-6);
+}
+
+TEST_CASE("the plan of PEER, with experts shared by the heads", "[peer][plan]") {
+  blueprint g;
+  const node_id x = g.tensor({4, 8}), keys = g.parameter({2, 5, 2, 3}), queries = g.parameter({8, 2, 2, 3});
+  const node_id scores = g.einsum("td,dlhk,hslk->thls", {x, queries, keys});
+  const node_id w = g.select({selection_rule::kind::product_top_k, 4, 0, weighting::softmax, 4}, scores);
+  const node_id hidden = g.map(pointwise::gelu, 0, g.einsum("td,ed->te", {x, g.parameter({25, 8})}));
+  const node_id y = g.einsum("the,te,ed->td", {w, hidden, g.parameter({25, 8})});
+  CHECK(g.shape(w) == extents{4, 2, 25});
+  const auto steps = describe(make_program(g, y, machine_options()));
+  REQUIRE(steps.size() > 3);
+  CHECK(steps[0] == "gemm td,dlhk->thlk");
+  CHECK(steps[1] == "gemm thlk,hslk->thls");
+  CHECK(steps[2] == "product_top_k thls->ths");
+}
+
+TEST_CASE("PEER's misuse throws before any output", "[peer]") {
+  const sizes n;
+  const auto x = random<tensor<float, 2>>({n.t, n.d}, 1), narrow = random<tensor<float, 2>>({n.t, n.d - 2}, 1);
+  for (const bool map : {false, true}) {
+    CHECK_THROWS_AS(evaluate(random_peer<float>(n, 10, 4, map, false)(narrow)), shape_error);
+    CHECK_THROWS_AS(evaluate(random_peer<float>(n, 10, n.s + 1, map, false)(x)), value_error);
+  }
+  auto layer = random_peer<float>(n, 10, 5, true, false);
+  layer.candidates = 2;
+  CHECK_THROWS_AS(evaluate(layer(x)), value_error);  // 5 of 4 sums
+  layer.candidates = n.s + 1;
+  CHECK_THROWS_AS(evaluate(layer(x)), value_error);
+  layer.candidates = n.s;
+  CHECK_NOTHROW(evaluate(layer(x)));
+  layer.down = random<parameter<float, 2>>({n.s * n.s + 1, n.d}, 1);
+  CHECK_THROWS_AS(evaluate(layer(x)), shape_error);
+  layer.down = {};
+  CHECK_THROWS_AS(evaluate(layer(x)), std::invalid_argument);
+  auto halves = random_peer<float>({n.t, 13, n.h, n.s, n.k}, 10, 4, false, false);
+  CHECK_THROWS_AS(evaluate(halves(random<tensor<float, 2>>({n.t, 13}, 1))), shape_error);
+  CHECK_THROWS_AS(evaluate(product_top_k(random<tensor<float, 3>>({4, 3, 5}, 1), 1, 1)), shape_error);
+}
+
+}  // namespace
