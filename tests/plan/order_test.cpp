@@ -248,4 +248,48 @@ TEST_CASE("eight operands are searched exactly, nine greedily", "[order]") {
   static_assert(order_search::exact_limit == 8);
 }
 
+TEST_CASE("hierarchies of three to six levels are contracted level by level", "[order]") {
+  const std::string experts = "nmlkjh", ranks = "pqrsuvwx";
+  for (extent levels = 3; levels <= 6; ++levels)
+    for (const extent few : {extent{2}, extent{64}}) {
+      INFO(levels << " levels, the last ones of " << few);
+      contraction_problem cp{{}, "o", {{'r', 512}, {'i', 769}, {'o', 1000}, {'n', 128}}}, tr = cp, tucker = cp;
+      merges inputs;  // a_e with U_e, and z with its factor
+      for (extent e = 0; e <= levels; ++e) {
+        const std::string n(1, e == levels ? 'i' : experts[e]), before(1, ranks[e]), behind(1, ranks[e + 1]);
+        for (contraction_problem* p : {&cp, &tr, &tucker}) p->operands.push_back(rows(n));
+        cp.operands.push_back(weight(n + 'r'));
+        tr.operands.push_back(weight(before + n + behind));
+        tucker.operands.push_back(weight(n + before));
+        inputs.emplace_back(set{1} << (2 * e), set{2} << (2 * e));
+        if (e != 0 && e != levels)
+          for (contraction_problem* p : {&cp, &tr, &tucker}) p->extents.emplace_back(experts[e], few);
+      }
+      const char last = ranks[levels + 1];
+      cp.operands.push_back(weight("or"));
+      tr.operands.push_back(weight({last, 'o', 'p'}));
+      tucker.operands.push_back(weight({'o', last}));
+      tucker.operands.push_back(weight(ranks.substr(0, levels + 2)));
+      std::erase_if(tr.extents, [](const auto& x) { return x.first == 'r'; });
+      std::erase_if(tucker.extents, [](const auto& x) { return x.first == 'r'; });
+      for (extent e = 0; e <= levels + 1; ++e) {
+        tr.extents.emplace_back(ranks[e], e > levels ? 512 : 4);
+        tucker.extents.emplace_back(ranks[e], 4);
+      }
+      for (const contraction_problem* p : {&cp, &tr, &tucker}) {
+        const auto steps = steps_of(*p, find_order(*p));
+        for (const auto& pair : inputs) CHECK(std::ranges::count(steps, pair) == 1);
+      }
+      // The output's factor comes last: what is multiplied before is R numbers a token, or R x R.
+      const set output = set{1} << (2 * levels + 2);
+      for (const contraction_problem* p : {&cp, &tr}) {
+        const auto steps = steps_of(*p, find_order(*p));
+        CHECK(std::ranges::count(steps, std::pair(output - 1, output)) == 1);
+      }
+      const double sizes = 512 * (128 + static_cast<double>((levels - 1) * few) + 769 + 1000);
+      const double e = static_cast<double>(levels), hadamard = 512 * e, made = 512 * (2 * e + 1) + 1000;
+      CHECK(cost_of(cp, steps_of(cp, find_order(cp))) == 96 * (2 * (sizes + hadamard) + 32 * made));
+    }
+}
+
 }  // namespace

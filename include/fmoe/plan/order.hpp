@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Order: in which pairs the operands of one einsum are contracted. Exact up to 8 operands, by dynamic programming over
-// the subsets of operands; greedy beyond. Parameters are never contracted with each other alone, so the cheapest order of
+// the subsets of operands; beyond, rows meet the parameter that they alone belong to first, and what is left is exact
+// again or greedy. Parameters are never contracted with each other alone, so the cheapest order of
 // a factorized layer is its factorized forward pass.
 #pragma once
 
@@ -48,11 +49,14 @@ class order_search {
     all_parameters_ = std::ranges::all_of(p.operands, [](const auto& o) { return o.parameter; });
     for (const auto& o : p.operands) {
       const label_set selected = o.selection ? bit(o.labels.back()) : 0;
-      parts_.push_back({mask(o.labels), o.tokens, o.parameter, selected, static_cast<double>(std::max<extent>(1, o.keep)), label_set{1} << parts_.size()});
+      numbers_.push_back(static_cast<int>(parts_.size()));
+      parts_.push_back({mask(o.labels), o.tokens, o.parameter, selected, static_cast<double>(std::max<extent>(1, o.keep)),
+                        label_set{1} << parts_.size()});
     }
   }
 
   std::vector<pairing> run() {
+    if (parts_.size() > exact_limit) absorb();
     if (parts_.size() <= exact_limit) exact();
     else greedy();
     return steps_;
@@ -112,6 +116,37 @@ class order_search {
     return m;
   }
 
+  // Takes step (a, b), whose result stands in a's place.
+  void join(extent a, extent b, const part& made) {
+    steps_.push_back({numbers_[a], numbers_[b]});
+    parts_[a] = made;
+    numbers_[a] = static_cast<int>(problem_.operands.size() + steps_.size()) - 1;
+    parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(b));
+    numbers_.erase(numbers_.begin() + static_cast<std::ptrdiff_t>(b));
+  }
+
+  // Rows whose labels only one other operand has, a parameter, are contracted with it: the a U and z V of every level of a
+  // factorized layer. Nothing else could use those labels, and the result has no more numbers than the parameter.
+  void absorb() {
+    for (extent i = 0; i < parts_.size();) {
+      const label_set labels = parts_[i].labels;
+      extent partner = parts_.size();
+      bool alone = !parts_[i].parameter && (labels & mask(problem_.result)) == 0;
+      for (extent j = 0; j < parts_.size(); ++j) {
+        if (j == i || (parts_[j].labels & labels) == 0) continue;
+        alone = alone && partner == parts_.size() && parts_[j].parameter && (labels & ~parts_[j].labels) == 0;
+        partner = j;
+      }
+      if (alone && partner < parts_.size()) {
+        const label_set both = label_set{1} << i | label_set{1} << partner;
+        join(i, partner, contract(parts_[i], parts_[partner], needed_outside(both)));
+        i = 0;
+      } else {
+        ++i;
+      }
+    }
+  }
+
   void exact() {
     const extent n = parts_.size();
     const label_set full = (label_set{1} << n) - 1;
@@ -137,39 +172,33 @@ class order_search {
   }
 
   int emit(const std::vector<label_set>& split, label_set set) {
-    if (std::has_single_bit(set)) return std::countr_zero(set);
+    if (std::has_single_bit(set)) return numbers_[static_cast<extent>(std::countr_zero(set))];
     const int left = emit(split, split[set]), right = emit(split, set ^ split[set]);
     steps_.push_back({left, right});
-    return static_cast<int>(parts_.size() + steps_.size()) - 1;
+    return static_cast<int>(problem_.operands.size() + steps_.size()) - 1;
   }
 
   void greedy() {
-    std::vector<std::pair<int, part>> left;
-    for (extent i = 0; i < parts_.size(); ++i) left.emplace_back(static_cast<int>(i), parts_[i]);
-    while (left.size() > 1) {
+    while (parts_.size() > 1) {
       double best = std::numeric_limits<double>::infinity();
       extent a = 0, b = 1;
       part made{};
-      for (extent i = 0; i < left.size(); ++i)
-        for (extent j = i + 1; j < left.size(); ++j) {
-          label_set needed = mask(problem_.result);
-          for (extent k = 0; k < left.size(); ++k)
-            if (k != i && k != j) needed |= left[k].second.labels;
-          const part r = contract(left[i].second, left[j].second, needed);
-          const double before = volume(left[i].second.labels) + volume(left[j].second.labels);
-          const double c = cost(left[i].second, left[j].second, r) - byte_cost * 4 * before;
+      for (extent i = 0; i < parts_.size(); ++i)
+        for (extent j = i + 1; j < parts_.size(); ++j) {
+          const part r = contract(parts_[i], parts_[j], needed_outside(label_set{1} << i | label_set{1} << j));
+          const double before = volume(parts_[i].labels) + volume(parts_[j].labels);
+          const double c = cost(parts_[i], parts_[j], r) - byte_cost * 4 * before;
           if (c < best) best = c, a = i, b = j, made = r;
         }
-      steps_.push_back({left[a].first, left[b].first});
-      left[a] = {static_cast<int>(parts_.size() + steps_.size()) - 1, made};
-      left.erase(left.begin() + static_cast<std::ptrdiff_t>(b));
+      join(a, b, made);
     }
   }
 
   const contraction_problem& problem_;
   std::array<double, 128> extent_{};
   bool all_parameters_;
-  std::vector<part> parts_;
+  std::vector<part> parts_;   // what is not contracted yet
+  std::vector<int> numbers_;  // of the parts
   std::vector<pairing> steps_;
 };
 
