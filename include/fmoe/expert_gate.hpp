@@ -52,49 +52,32 @@ struct expert_gate {
   // [t, i] -> [t, n]: a of one level. A row sums to 1; of one expert it is 1 exactly, of scores that are all -inf NaN.
   template <extent Level = 0>
   auto coefficients(const operand auto& x) const {
-    return entmax(scores<Level>(x), alpha);
+    return erased(entmax(scores<Level>(x), alpha));
   }
 
   // The coefficients of every level, as a tuple.
   auto operator()(const operand auto& x) const {
-    return [&]<extent... Level>(std::index_sequence<Level...>) { return std::tuple{coefficients<Level>(x)...}; }
-    (std::make_index_sequence<Levels>());
-  }
-
-  static auto released() {
-    using enum presence;
     return [&]<extent... Level>(std::index_sequence<Level...>) {
-      return std::tuple_cat(std::tuple{
-          released_name{name("projs.", Level), [](auto& l) -> auto& { return l.projections[Level];
-    }
-    , required, std::string { 'i', expert_labels[Level] }
+      return std::tuple{coefficients<Level>(x)...};
+    }(std::make_index_sequence<Levels>());
   }
-  , released_name{name("bn.", Level) + ".running_mean", [](auto& l) -> auto& {return l.means[Level];
-}, optional, std::string {
-  expert_labels[Level]
-}
-}  // namespace fmoe
-, released_name {
-  name("bn.", Level) + ".running_var", [](auto& l) -> auto& { return l.variances[Level]; }
-  , optional, std::string { expert_labels[Level] }
-}
-}...);
-}
-(std::make_index_sequence<Levels>());
-}
 
-// What the metadata says of it.
-static void describe(auto& gate, auto& file) {
-  using norm_name = std::pair<std::string_view, bool>;
-  const bool batch_norm = gate.batch_norm();
-  file.setting("activation", gate.alpha, {{"entmax15", 1.5}, {"entmax", 1.5}, {"softmax", 1}, {"sparsemax", 2}});
-  if (!batch_norm) file.setting("norm", gate.layer_norm, {norm_name{"layer", true}, {"none", false}, {"batch", true}});
-  file.fact("norm", batch_norm ? "batch" : gate.layer_norm ? "layer" : "none");
-}
+  static void released(auto& gate, auto&& visit) {
+    for (extent e = 0; e < Levels; ++e) {
+      const std::string level = std::to_string(e), n(1, expert_labels[e]);
+      visit(released_tensor{"projs." + level, 'i' + n}, gate.projections[e]);
+      visit(released_tensor{"bn." + level + ".running_mean", n, n, presence::optional}, gate.means[e]);
+      visit(released_tensor{"bn." + level + ".running_var", n, n, presence::optional}, gate.variances[e]);
+    }
+  }
 
-private:
-static std::string name(const char* before, extent level) { return before + std::to_string(level); }
-}
-;
+  // What the metadata says of it.
+  static void describe(auto& gate, auto& file) {
+    const bool batch_norm = gate.batch_norm();
+    file.setting("activation", gate.alpha, {{"entmax15", 1.5}, {"entmax", 1.5}, {"softmax", 1}, {"sparsemax", 2}});
+    if (!batch_norm) file.setting("norm", gate.layer_norm, {{"layer", true}, {"none", false}, {"batch", true}});
+    file.fact("norm", batch_norm ? "batch" : gate.layer_norm ? "layer" : "none");
+  }
+};
 
 }  // namespace fmoe

@@ -35,8 +35,9 @@ tensor<T, Rank - 1> slice(const tensor<T, Rank>& t, extent index) {
 // For each level, what `of(level)` makes, one after the other.
 template <extent Levels>
 constexpr auto for_levels(auto of) {
-  return [&]<extent... Level>(std::index_sequence<Level...>) { return (of(Level) + ...); }
-  (std::make_index_sequence<Levels>());
+  return [&]<extent... Level>(std::index_sequence<Level...>) {
+    return (of(Level) + ...);
+  }(std::make_index_sequence<Levels>());
 }
 
 template <extent Levels>
@@ -48,30 +49,15 @@ constexpr auto coefficient_labels() {
   return for_levels<Levels>([](extent e) { return subscripts("t") + expert_labels[e] + ','; });
 }
 
-// "factors.0", ...: the factor of each level, then those of input and output. Their labels: z is i, or i + 1 with a
-// bias.
-template <extent Levels>
-auto released_factors(auto level_labels, const std::string& input_labels, const std::string& output_labels) {
-  using enum presence;
-  const auto name = [](extent k) { return "factors." + std::to_string(k); };
-  return [&]<extent... Level>(std::index_sequence<Level...>) {
-    return std::tuple{released_name{name(Level), [](auto& l) -> auto& {return std::get<Level>(l.experts);
-  }
-  , required, level_labels(Level)
-}
-..., released_name{name(Levels), [](auto& l) -> auto& {return l.input;
-}  // namespace fmoe
-, required, input_labels
-}
-, released_name{name(Levels + 1), [](auto& l) -> auto& {return l.output;
-}
-, required, output_labels
-}
-,
-}
-;
-}
-(std::make_index_sequence<Levels>());
+// "factors.0", ...: the factor of each level, then those of input and output. In their labels z is i, or i + 1 with a bias.
+void released_factors(auto& experts, auto&& visit, auto level_labels, const char* input_labels, const char* output_labels) {
+  extent k = 0;
+  const auto factor = [&](const std::string& labels, auto& parameter) {
+    visit(released_tensor{"factors." + std::to_string(k++), labels}, parameter);
+  };
+  for (auto& u : experts.experts) factor(level_labels(k), u);
+  factor(input_labels, experts.input);
+  factor(output_labels, experts.output);
 }
 
 // CP: W = sum_r u_1[n1, r] ... u_E[nE, r] v[i, r] w[o, r].
@@ -105,8 +91,8 @@ struct cp_experts {
   extent outputs() const { return output.shape()[0]; }
   std::vector<extent> ranks() const { return {input.shape()[1]}; }
 
-  static auto released() {
-    return released_factors<Levels>([](extent e) { return std::string{expert_labels[e], 'r'}; }, "zr", "or");
+  static void released(auto& experts, auto&& visit) {
+    released_factors(experts, visit, [](extent e) { return std::string{expert_labels[e], 'r'}; }, "zr", "or");
   }
 };
 
@@ -152,12 +138,10 @@ struct tr_experts {
     return r;
   }
 
-  static auto released() {
-    return released_factors<Levels>(
-        [](extent e) {
-          return std::string{ring_labels[e], expert_labels[e], ring_labels[e + 1]};
-        },
-        {before, 'z', between}, {between, 'o', 'p'});
+  static void released(auto& experts, auto&& visit) {
+    constexpr char input_labels[] = {before, 'z', between, 0}, output_labels[] = {between, 'o', 'p', 0};
+    const auto level_labels = [](extent e) { return std::string{ring_labels[e], expert_labels[e], ring_labels[e + 1]}; };
+    released_factors(experts, visit, level_labels, input_labels, output_labels);
   }
 };
 
@@ -204,14 +188,11 @@ struct tucker_experts {
   std::vector<extent> ranks() const { return {core.shape().begin(), core.shape().end()}; }
 
   // `core` is our name; the authors released no Tucker layer.
-  static auto released() {
-    return std::tuple_cat(
-        released_factors<Levels>(
-            [](extent e) {
-              return std::string{expert_labels[e], ring_labels[e]};
-            },
-            {'z', in}, {'o', out}),
-        std::tuple{released_name{"core", &tucker_experts::core, presence::required, std::string(core_labels.view())}});
+  static void released(auto& experts, auto&& visit) {
+    constexpr char input_labels[] = {'z', in, 0}, output_labels[] = {'o', out, 0};
+    const auto level_labels = [](extent e) { return std::string{expert_labels[e], ring_labels[e]}; };
+    released_factors(experts, visit, level_labels, input_labels, output_labels);
+    visit(released_tensor{"core", std::string(core_labels.view())}, experts.core);
   }
 };
 
@@ -246,9 +227,8 @@ struct dense_experts {
   std::vector<extent> ranks() const { return {}; }
 
   // Our name; the authors released no dense layer.
-  static auto released() {
-    return std::tuple{
-        released_name{"weight", &dense_experts::weight, presence::required, std::string((each_level + "zo").view())}};
+  static void released(auto& experts, auto&& visit) {
+    visit(released_tensor{"weight", std::string((each_level + "zo").view())}, experts.weight);
   }
 
  private:

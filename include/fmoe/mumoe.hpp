@@ -17,13 +17,11 @@ struct affine_layer_norm {
 
   bool empty() const { return weight.empty() && bias.empty(); }
 
-  auto operator()(const operand auto& x) const { return choose(empty(), x, layer_norm(x) * weight + bias); }
+  auto operator()(const operand auto& x) const { return erased(choose(empty(), x, layer_norm(x) * weight + bias)); }
 
-  static auto released() {
-    return std::tuple{
-        released_name{"weight", &affine_layer_norm::weight, presence::optional, "i"},
-        released_name{"bias", &affine_layer_norm::bias, presence::optional, "i"},
-    };
+  static void released(auto& norm, auto&& visit) {
+    visit(released_tensor{"weight", "i", "i", presence::optional}, norm.weight);
+    visit(released_tensor{"bias", "i", "i", presence::optional}, norm.bias);
   }
 };
 
@@ -55,8 +53,8 @@ void describe_mumoe(auto& layer, const auto& experts, auto& file) {
 // The experts' mixture of z, which has `width` columns and, if the experts have a row more, an appended 1: their bias.
 template <class Experts, class Coefficients>
 auto mixed(const Experts& experts, const operand auto& z, extent width, const Coefficients& a) {
-  const auto input = choose(experts.inputs() == width + 1, append_one(z), z);
-  return std::apply([&](const auto&... level) { return experts(input, level...); }, a);
+  const auto input = erased(choose(experts.inputs() == width + 1, append_one(z), z));
+  return erased(std::apply([&](const auto&... level) { return experts(input, level...); }, a));
 }
 
 // Experts: cp_experts, tr_experts, tucker_experts or dense_experts.
@@ -77,10 +75,10 @@ struct mumoe {
   // [t, i] -> [t, o].
   auto operator()(const operand auto& x) const { return mixed(experts, input_norm(x), gate.inputs(), gate(x)); }
 
-  static auto released() {
-    return std::tuple_cat(released_in(&mumoe::gate, "", expert_gate<Experts::levels, T>::released()),
-                          released_in(&mumoe::input_norm, "input_ln.", affine_layer_norm<T>::released()),
-                          released_in(&mumoe::experts, "MuMoE.", Experts::released()));
+  static void released(auto& layer, auto&& visit) {
+    layer.gate.released(layer.gate, visit);
+    layer.input_norm.released(layer.input_norm, released_within("input_ln.", visit));
+    layer.experts.released(layer.experts, released_within("MuMoE.", visit));
   }
   static void describe(auto& layer, auto& file) {
     describe_mumoe(layer, layer.experts, file);
@@ -106,16 +104,18 @@ struct mumoe_block {
   }
 
   // [t, i] -> [t, h]: after GELU.
-  auto hidden(const operand auto& x) const { return gelu(mixed(first, input_norm(x), gate.inputs(), gate(x))); }
+  auto hidden(const operand auto& x) const {
+    return erased(gelu(mixed(first, input_norm(x), gate.inputs(), gate(x))));
+  }
 
   // [t, i] -> [t, o].
   auto operator()(const operand auto& x) const { return mixed(second, hidden(x), first.outputs(), gate(x)); }
 
-  static auto released() {
-    return std::tuple_cat(released_in(&mumoe_block::gate, "", expert_gate<Experts::levels, T>::released()),
-                          released_in(&mumoe_block::input_norm, "input_ln.", affine_layer_norm<T>::released()),
-                          released_in(&mumoe_block::first, "MuMoE.", Experts::released()),
-                          released_in(&mumoe_block::second, "MuMoE2.", Experts::released(), expert_labels));
+  static void released(auto& layer, auto&& visit) {
+    layer.gate.released(layer.gate, visit);
+    layer.input_norm.released(layer.input_norm, released_within("input_ln.", visit));
+    layer.first.released(layer.first, released_within("MuMoE.", visit));
+    layer.second.released(layer.second, released_within("MuMoE2.", visit, expert_labels));
   }
   static void describe(auto& layer, auto& file) {
     const bool biased = has_bias(layer.first, layer.gate.inputs());

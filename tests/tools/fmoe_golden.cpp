@@ -6,6 +6,7 @@
 
 #include "golden/moe.hpp"
 #include "golden/monet.hpp"
+#include "golden/mumoe.hpp"
 #include "golden/mxd.hpp"
 #include "golden/peer.hpp"
 
@@ -17,6 +18,7 @@ using fmoe::golden::not_understood;
 using fmoe::golden::report;
 
 constexpr std::pair<std::string_view, void (*)(golden_case&, report&)> families[] = {
+    {"mumoe", fmoe::golden::judge_mumoe},
     {"mxd", fmoe::golden::judge_mxd},
     {"monet", fmoe::golden::judge_monet},
     {"aoe", fmoe::golden::judge_aoe},

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
 #include <type_traits>
 #include <utility>
 
@@ -75,6 +76,30 @@ using expression_t = decltype(as_expression(std::declval<const std::remove_cvref
 // An operand of so many axes.
 template <class E, extent Rank>
 concept operand_of = operand<E> && expression_t<E>::rank == Rank;
+
+// An expression whose type tells only scalar and rank. Layers of many parts return it, so that the types of what is built from
+// them, which compilers must name, do not grow with the layer.
+template <class T, extent Rank>
+class any_expression {
+ public:
+  using scalar = T;
+  static constexpr extent rank = Rank;
+
+  template <expression E>
+    requires(!std::is_same_v<E, any_expression>)
+  explicit any_expression(E e) : lower_([e = std::move(e)](graph& g) { return e.lower(g); }) {}
+
+  node_id lower(graph& g) const { return lower_(g); }
+
+ private:
+  std::function<node_id(graph&)> lower_;
+};
+
+template <operand E>
+auto erased(const E& e) {
+  using X = expression_t<E>;
+  return any_expression<typename X::scalar, X::rank>(as_expression(e));
+}
 
 // One of two expressions of equal rank, chosen when the layer is applied; the other is never lowered.
 template <expression A, expression B>

@@ -195,7 +195,7 @@ class metadata_writer {
 
 // Calls Layer::describe, if there is one; what the layer finds wrong with itself becomes an io::error.
 template <class Layer, class File>
-void describe(Layer& layer, File& metadata, const std::filesystem::path& file) {
+void describe(Layer& layer, const File& metadata, const std::filesystem::path& file) {
   if constexpr (requires { Layer::describe(layer, metadata); }) {
     try {
       Layer::describe(layer, metadata);

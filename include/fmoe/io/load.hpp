@@ -59,45 +59,72 @@ std::optional<released_kind> kind_of(Contains contains, const std::filesystem::p
 template <class Layer>
 concept describes_itself = requires(Layer& layer, const metadata_reader& file) { Layer::describe(layer, file); };
 
-// Throws missing_tensor, shape, dtype, and conflict and schema for what the metadata says.
-template <class Layer>
-Layer layer_from(const layer_arrays& from, const load_options& options) {
-  Layer layer;
-  label_extents lengths;
-  std::set<std::string_view> known;
-  const auto contains = [&](std::string_view name) { return from.arrays.contains(options.prefix + std::string(name)); };
-  const auto read = [&]<class T, std::size_t Rank>(const auto& n, parameter<T, Rank>& to) {
-    known.insert(n.name);
-    const std::string name = options.prefix + std::string(n.name);
-    const auto found = from.arrays.find(name);
+// Finds the parameters of a layer in a file's arrays.
+class parameter_reader {
+ public:
+  parameter_reader(const layer_arrays& from, const load_options& options) : from_(from), options_(options) {}
+
+  bool contains(std::string_view name) const { return from_.arrays.contains(options_.prefix + std::string(name)); }
+
+  // Throws missing_tensor, shape and dtype.
+  template <class T, std::size_t Rank>
+  void operator()(const released_tensor& n, parameter<T, Rank>& to) {
+    known_.insert(n.name);
+    const std::string name = options_.prefix + n.name;
+    const auto found = from_.arrays.find(name);
     const bool replaced = !n.unless.empty() && contains(n.unless);
-    if (found == from.arrays.end()) {
+    if (found == from_.arrays.end()) {
       if (n.need == presence::required && !replaced)
-        throw error(errc::missing_tensor, "is missing: " + lengths.text_of(n.file_labels) + " is expected", 0, name,
-                    from.file);
+        throw error(errc::missing_tensor, "is missing: " + lengths_.text_of(n.file_labels) + " is expected", 0, name,
+                    from_.file);
       return;
     }
     if (replaced) return;
     const array& a = found->second;
-    lengths.check(name, n.file_labels, a.shape(), from.file);
+    lengths_.check(name, n.file_labels, a.shape(), from_.file);
     const std::string flat = without_parentheses(n.file_labels);
-    const array split = flat == n.file_labels ? a : array(a.type(), lengths.extents_of(flat), a.bytes());
-    to = permuted(split.template get<T, Rank>(options.narrow), flat, without_parentheses(n.layer_labels));
-  };
-  const auto released = Layer::released();
-  // What an axis of two labels is made of may follow from tensors that come later.
-  const auto learn = [&](const auto& n) {
-    const auto found = from.arrays.find(options.prefix + n.name);
-    return found != from.arrays.end() && lengths.learn(found->first, n.file_labels, found->second.shape());
-  };
-  const bool composite = std::apply([](const auto&... n) { return ((n.file_labels.find('(') != std::string::npos) || ...); }, released);
-  while (composite && std::apply([&](const auto&... n) { return (static_cast<int>(learn(n)) + ...); }, released) != 0) {
+    const array split = flat == n.file_labels ? a : array(a.type(), lengths_.extents_of(flat), a.bytes());
+    to = permuted(split.template get<T, Rank>(options_.narrow), flat, n.layer_labels);
   }
-  std::apply([&](const auto&... n) { (read(n, std::invoke(n.member, layer)), ...); }, released);
+
+  // What an axis of two labels is made of may follow from tensors that come later. True if this one tells something new.
+  bool learn(const released_tensor& n) {
+    const auto found = from_.arrays.find(options_.prefix + n.name);
+    return found != from_.arrays.end() && lengths_.learn(found->first, n.file_labels, found->second.shape());
+  }
+
+  // The arrays under the prefix that were not asked for and are not `unused`.
+  void list_extra(std::span<const std::string_view> unused) {
+    if (options_.extra == nullptr) return;
+    known_.insert(unused.begin(), unused.end());
+    for (const auto& [name, a] : from_.arrays)
+      if (name.starts_with(options_.prefix) && !name.ends_with("num_batches_tracked") &&
+          !known_.contains(name.substr(options_.prefix.size())))
+        options_.extra->push_back(name);
+  }
+
+ private:
+  const layer_arrays& from_;
+  const load_options& options_;
+  label_extents lengths_;
+  std::set<std::string> known_;
+};
+
+// Throws missing_tensor, shape, dtype, and conflict and schema for what the metadata says.
+template <class Layer>
+Layer layer_from(const layer_arrays& from, const load_options& options) {
+  Layer layer;
+  parameter_reader read(from, options);
+  bool news = false;
+  auto has_pairs = [&](const released_tensor& n, auto&) { news = news || n.file_labels.find('(') != std::string::npos; };
+  each_released(layer, has_pairs);
+  auto learn = [&](const released_tensor& n, auto&) { news = read.learn(n) || news; };
+  while (std::exchange(news, false)) each_released(layer, learn);
+  each_released(layer, read);
 
   const metadata_reader metadata(from.metadata, from.file);
   describe(layer, metadata, from.file);
-  const auto kind = kind_of<Layer>(contains, from.file);
+  const auto kind = kind_of<Layer>([&](std::string_view name) { return read.contains(name); }, from.file);
   const layer_settings said = describes_itself<Layer> ? layer_settings() : settings_in(from.metadata, from.file);
   if (kind && said.kind && *said.kind != kind->name && *said.kind != kind->also)
     throw error(
@@ -116,48 +143,41 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
     throw error(errc::conflict, "is loaded with an activation into a layer that has none", 0, {}, from.file);
   }
 
-  if (options.extra != nullptr) {
-    if constexpr (requires { Layer::released_unused; })
-      known.insert(Layer::released_unused.begin(), Layer::released_unused.end());
-    for (const auto& [name, a] : from.arrays)
-      if (name.starts_with(options.prefix) && !name.ends_with("num_batches_tracked") &&
-          !known.contains(std::string_view(name).substr(options.prefix.size())))
-        options.extra->push_back(name);
-  }
+  if constexpr (requires { Layer::released_unused; }) read.list_extra(Layer::released_unused);
+  else read.list_extra({});
   return layer;
 }
 
-// What layer_from makes the layer of again. Throws missing_tensor for a required parameter that holds nothing, shape
-// for parameters that do not fit together, conflict for a layer of no kind.
-template <class Layer>
-layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file, const save_options& options) {
-  layer_arrays result{file, {}, {}};
-  label_extents lengths;
-  std::map<std::string, const void*, std::less<>> written;  // by name
-  const auto contains = [&](std::string_view name) {
-    return result.arrays.contains(options.prefix + std::string(name));
-  };
-  const auto write = [&]<class T, std::size_t Rank>(const auto& n, const parameter<T, Rank>& from) {
-    const std::string name = options.prefix + std::string(n.name);
+// The reverse.
+class parameter_writer {
+ public:
+  parameter_writer(layer_arrays& to, const save_options& options) : to_(to), options_(options) {}
+
+  bool contains(std::string_view name) const { return to_.arrays.contains(options_.prefix + std::string(name)); }
+
+  // Throws missing_tensor, shape and conflict.
+  template <class T, std::size_t Rank>
+  void operator()(const released_tensor& n, const parameter<T, Rank>& from) {
+    const std::string name = options_.prefix + n.name;
     if (from.empty()) {
       if (n.need == presence::required)
-        throw error(errc::missing_tensor, "is required and the layer's holds nothing", 0, name, file);
+        throw error(errc::missing_tensor, "is required and the layer's holds nothing", 0, name, to_.file);
       return;
     }
-    const std::string flat = without_parentheses(n.file_labels), order = without_parentheses(n.layer_labels);
-    lengths.check(name, order, from.shape(), file);
+    lengths_.check(name, n.layer_labels, from.shape(), to_.file);
     if (!n.unless.empty() && contains(n.unless)) {
-      if (written[std::string(n.unless)] == from.data()) return;  // the same under its other name
-      throw error(errc::conflict, "would be ignored beside " + in_quotes(n.unless), 0, name, file);
+      if (written_[std::string(n.unless)] == from.data()) return;  // the same under its other name
+      throw error(errc::conflict, "would be ignored beside " + in_quotes(n.unless), 0, name, to_.file);
     }
-    written[n.name] = from.data();
-    const tensor<T, Rank> ordered = permuted<T, Rank>(from, order, flat);
+    written_[n.name] = from.data();
+    const std::string flat = without_parentheses(n.file_labels);
+    const tensor<T, Rank> ordered = permuted<T, Rank>(from, n.layer_labels, flat);
     const auto put = [&](const array& a) {
       std::vector<extent> shape;
-      for (const std::string& axis : axes_in(n.file_labels)) shape.push_back(element_count(lengths.extents_of(axis)));
-      result.arrays.emplace(name, flat == n.file_labels ? a : array(a.type(), std::move(shape), a.bytes()));
+      for (const std::string& axis : axes_in(n.file_labels)) shape.push_back(element_count(lengths_.extents_of(axis)));
+      to_.arrays.emplace(name, flat == n.file_labels ? a : array(a.type(), std::move(shape), a.bytes()));
     };
-    with_type(options.type.value_or(dtype_of<T>), [&]<class To>(To*) {
+    with_type(options_.type.value_or(dtype_of<T>), [&]<class To>(To*) {
       if constexpr (std::is_same_v<To, T>) {
         put(array(ordered));
       } else {
@@ -166,12 +186,27 @@ layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file, co
         put(array(converted));
       }
     });
-  };
-  std::apply([&](const auto&... n) { (write(n, std::invoke(n.member, layer)), ...); }, Layer::released());
+  }
+
+ private:
+  layer_arrays& to_;
+  const save_options& options_;
+  label_extents lengths_;
+  std::map<std::string, const void*> written_;  // by name
+};
+
+// What layer_from makes the layer of again. Throws missing_tensor for a required parameter that holds nothing, shape
+// for parameters that do not fit together, conflict for a layer of no kind.
+template <class Layer>
+layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file, const save_options& options) {
+  layer_arrays result{file, {}, {}};
+  parameter_writer write(result, options);
+  each_released(layer, write);
 
   const metadata_writer metadata(result.metadata, file);
   describe(layer, metadata, file);
-  if (const auto kind = kind_of<Layer>(contains, file)) result.metadata["kind"] = kind->name;
+  if (const auto kind = kind_of<Layer>([&](std::string_view name) { return write.contains(name); }, file))
+    result.metadata["kind"] = kind->name;
   if constexpr (requires { layer.active; }) result.metadata["K"] = text_of_active(layer.active);
   if constexpr (requires { layer.activation; })
     result.metadata["activation"] = text_of_activation(layer.activation, file);

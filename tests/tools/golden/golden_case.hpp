@@ -96,4 +96,14 @@ class golden_case {
   std::set<std::string> unread_;
 };
 
+using named_sizes = std::vector<std::pair<std::string, extent>>;
+
+// Sizes that the metadata has are those of the files.
+inline void check_sizes(const golden_case& c, const named_sizes& found) {
+  for (const auto& [key, length] : found)
+    if (c.text(key) && c.number<extent>(key) != length)
+      throw not_understood("the metadata has " + key + " = " + c.required(key) + " and the files have " +
+                           std::to_string(length));
+}
+
 }  // namespace fmoe::golden

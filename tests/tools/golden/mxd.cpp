@@ -3,7 +3,11 @@
 
 #include <fmoe/mxd.hpp>
 
+#include "magnitudes.hpp"
+
 namespace fmoe::golden {
+
+namespace {
 
 template <class T>
 tensor<T, 1> one_hot(extent length, extent index) {
@@ -12,28 +16,6 @@ tensor<T, 1> one_hot(extent length, extent index) {
   e(index) = 1;
   return e;
 }
-
-template <class T, std::size_t Rank>
-tensor<double, Rank> absolute(const tensor<T, Rank>& t) {
-  tensor<double, Rank> result(t.shape());
-  for (extent i = 0; i < t.size(); ++i) result.data()[i] = std::abs(static_cast<double>(t.data()[i]));
-  return result;
-}
-
-// The largest sum of absolute values in each row of x W + b.
-template <class T>
-std::vector<double> magnitudes(const tensor<T, 2>& x, const parameter<T, 2>& weight, const parameter<T, 1>& bias) {
-  auto sums = evaluate(einsum<"ti,ih->th">(absolute(x), absolute(weight)));
-  std::vector<double> result;
-  for (extent t = 0; t < sums.shape()[0]; ++t) {
-    result.push_back(0);
-    for (extent h = 0; h < sums.shape()[1]; ++h)
-      result.back() = std::max(result.back(), sums(t, h) + (bias.empty() ? 0 : std::abs(static_cast<double>(bias(h)))));
-  }
-  return result;
-}
-
-using named_sizes = std::vector<std::pair<std::string, extent>>;
 
 // The same quantities of every member of the family, under the names of the files.
 template <class T>
@@ -87,15 +69,8 @@ struct family_member<sparse_mlp<T>> {
   }
 };
 
-inline void check_sizes(const golden_case& c, const named_sizes& found) {
-  for (const auto& [key, length] : found)
-    if (c.text(key) && c.number<extent>(key) != length)
-      throw not_understood("the metadata has " + key + " = " + c.required(key) + " and the files have " +
-                           std::to_string(length));
-}
-
 // [t, columns] from its dense form or from index and value; nothing if the case has neither.
-inline std::optional<tensor<double, 2>> coefficients_in(golden_case& c, extent tokens, extent columns) {
+std::optional<tensor<double, 2>> coefficients_in(golden_case& c, extent tokens, extent columns) {
   if (c.has("coefficients")) return c.rows<double>("coefficients");
   if (!c.has("coefficients.index")) return std::nullopt;
   const auto index = c.integers("coefficients.index");
@@ -184,6 +159,8 @@ void judge_mxd_as(golden_case& c, report& r) {
   judge_mxd_in<float, Layer>(again, r);
   judge_mxd_in<double, Layer>(c, r);
 }
+
+}  // namespace
 
 void judge_mxd(golden_case& c, report& r) {
   const std::string kind = c.required("kind");
