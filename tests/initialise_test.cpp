@@ -86,9 +86,10 @@ TEST_CASE("a seed gives the same bits, and layers that run", "[initialise]") {
   const auto same = [](const auto& l, const auto& r) { return std::memcmp(l.data(), r.data(), l.size() * sizeof(float)) == 0; };
   CHECK(same(x.input, y.input));
   CHECK(!same(x.input, z.input));
-  CHECK(x.experts[0](0, 0) == 0.f);
-  CHECK(x.input(0, 0) == 0.f);
-  CHECK(x.output(1, 1) == 0.f);
+  CHECK(x.experts[0](0, 0) == 0x1.20c924p-1f);
+  CHECK(x.experts[0](2, 1) == 0x1.bc7302p+0f);
+  CHECK(x.input(0, 0) == 0x1.4e7a4ap-1f);
+  CHECK(x.output(1, 1) == -0x1.23789ep-1f);
 
   const cp_mumoe<> layer{initial_gate(sizes), {}, x};
   const tensor<float, 2> in({1, 2}, std::array{1.f, 2.f});

@@ -14,9 +14,9 @@ namespace fmoe {
 // it has some, else by a layer norm over its experts if `layer_norm` says so; neither has weights.
 template <extent Levels = 1, class T = float>
 struct expert_gate {
-  std::array<parameter<T, 2>, Levels> projections;  // i n
-  std::array<parameter<T, 1>, Levels> means;        // n, running
-  std::array<parameter<T, 1>, Levels> variances;    // n, running
+  std::array<parameter<T, 2>, Levels> projections;     // i n
+  std::array<parameter<T, 1>, Levels> means = {};      // n, running
+  std::array<parameter<T, 1>, Levels> variances = {};  // n, running
   bool layer_norm = true;
   double alpha = 1.5;  // of entmax; 1 is softmax
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "mumoe.hpp"
 
+#include <functional>
+
 #include <fmoe/mumoe.hpp>
 
 #include "singular_values.hpp"
@@ -9,26 +11,15 @@ namespace fmoe::golden {
 
 namespace {
 
-template <class Layer>
-constexpr bool is_block = requires(const Layer& l) { l.second; };
-
-// What follows from the layer's type is compared as text by describe(); these are the tensors' extents.
-template <class Layer>
-named_sizes sizes_of(const Layer& layer) {
-  if constexpr (is_block<Layer>)
-    return {{"i", layer.gate.inputs()}, {"h", layer.first.outputs()}, {"o", layer.second.outputs()}};
-  else
-    return {{"i", layer.gate.inputs()}, {"o", layer.experts.outputs()}};
-}
-
-// The indices of expert `flat`, which counts row-major over the levels.
-template <extent Levels, class T>
-std::array<extent, Levels> indices_of(extent flat, const expert_gate<Levels, T>& gate) {
-  std::array<extent, Levels> n;
-  for (extent e = Levels; e-- > 0; flat /= gate.projections[e].shape()[1]) n[e] = flat % gate.projections[e].shape()[1];
-  if (flat != 0) throw not_understood("there are fewer experts");
-  return n;
-}
+// What a case's layer is asked for, whatever its type.
+template <class T>
+struct quantities {
+  named_sizes sizes;
+  any_expression<T, 2> y;
+  std::optional<any_expression<T, 2>> hidden = {};
+  std::vector<any_expression<T, 2>> scores = {}, coefficients = {};  // by level
+  std::function<tensor<T, 2>(extent)> expert = {};                   // W_n, n counting row-major over the levels
+};
 
 template <class T>
 tensor<double, 2> widened(const tensor<T, 2>& m) {
@@ -39,12 +30,8 @@ tensor<double, 2> widened(const tensor<T, 2>& m) {
 
 // Row n of `singular_values` belongs to expert n. The rank counts those above 1e-10 of the largest, which only double
 // can tell.
-template <class Layer>
-void judge_experts(golden_case& c, report& r, const Layer& layer) {
-  using T = typename Layer::T;
-  const auto expert = [&](extent n) {
-    return std::apply([&](auto... index) { return evaluate(erased(layer.experts.expert(index...))); }, indices_of(n, layer.gate));
-  };
+template <class T>
+void judge_experts(golden_case& c, report& r, const std::function<tensor<T, 2>(extent)>& expert) {
   const auto names = c.unread();
   for (const std::string& name : names) {
     extent n = 0;
@@ -55,47 +42,70 @@ void judge_experts(golden_case& c, report& r, const Layer& layer) {
   const auto expected = c.has("singular_values") ? std::optional(c.rows<double>("singular_values")) : std::nullopt;
   const auto ranks = c.has("rank") ? std::optional(c.integers("rank")) : std::nullopt;
   const extent count = expected ? expected->shape()[0] : ranks ? ranks->size() : 0;
+  if (expected && ranks && ranks->size() != count) throw not_understood("rank and singular_values of other numbers of experts");
   tensor<T, 2> found(expected ? expected->shape() : std::array<extent, 2>{});
   for (extent n = 0; n < count; ++n) {
     const auto values = singular_values(widened(expert(n)));
     if (expected && values.size() != found.shape()[1]) throw not_understood("singular values of another number");
-    if (expected) std::ranges::transform(values, found.data() + n * values.size(), [](double v) { return static_cast<T>(v); });
+    for (extent k = 0; expected && k < values.size(); ++k) found(n, k) = static_cast<T>(values[k]);
     const auto rank = std::ranges::count_if(values, [&](double v) { return v > 1e-10 * values[0]; });
-    if (ranks && std::is_same_v<T, double> && (n >= ranks->size() || (*ranks)[n] != rank))
+    if (ranks && std::is_same_v<T, double> && (*ranks)[n] != rank)
       r.fault("expert " + std::to_string(n) + " has rank " + std::to_string(rank));
   }
   if (expected) r.compare("singular values", found, *expected);
 }
 
+template <class T>
+void judge_quantities(golden_case& c, report& r, const quantities<T>& q) {
+  check_sizes(c, q.sizes);
+  r.compare("y", evaluate(q.y), c.rows<double>("y64"));
+  if (q.hidden && c.has("hidden64")) r.compare("hidden", evaluate(*q.hidden), c.rows<double>("hidden64"));
+  for (extent level = 0; level < q.scores.size(); ++level) {
+    const std::string scores = "scores." + std::to_string(level), coefficients = "coefficients." + std::to_string(level);
+    if (c.has(scores)) r.compare(scores, evaluate(q.scores[level]), c.rows<double>(scores));
+    if (!c.has(coefficients)) continue;
+    const auto a = evaluate(q.coefficients[level]);
+    const auto expected = c.rows<double>(coefficients);
+    r.compare(coefficients, a, expected);
+    r.compare_selection(coefficients, a, expected);
+  }
+  if (q.expert) judge_experts(c, r, q.expert);
+  c.ignore("y");
+}
+
+template <class Layer>
+constexpr bool is_block = requires(const Layer& l) { l.second; };
+
+template <class Layer, class T = typename Layer::T>
+quantities<T> quantities_of(const Layer& layer, const tensor<T, 2>& x) {
+  constexpr extent levels = std::tuple_size_v<decltype(layer.gate.projections)>;
+  quantities<T> q{{{"t", x.shape()[0]}, {"i", layer.gate.inputs()}}, layer(x)};
+  if constexpr (is_block<Layer>) {
+    q.sizes.insert(q.sizes.end(), {{"h", layer.first.outputs()}, {"o", layer.second.outputs()}});
+    q.hidden = layer.hidden(x);
+  } else {
+    q.sizes.emplace_back("o", layer.experts.outputs());
+    q.expert = [layer](extent n) {
+      std::array<extent, levels> index;
+      for (extent e = levels; e-- > 0; n /= layer.gate.projections[e].shape()[1])
+        index[e] = n % layer.gate.projections[e].shape()[1];
+      if (n != 0) throw not_understood("there are fewer experts");
+      return evaluate(std::apply([&](auto... i) { return erased(layer.experts.expert(i...)); }, index));
+    };
+  }
+  [&]<extent... Level>(std::index_sequence<Level...>) {
+    (q.scores.push_back(erased(layer.gate.template scores<Level>(x))), ...);
+    (q.coefficients.push_back(layer.template coefficients<Level>(x)), ...);
+  }(std::make_index_sequence<levels>());
+  return q;
+}
+
+// What of the metadata follows from the layer's type, and what only the metadata tells, is describe()'s.
 template <class Layer>
 void judge_layer(golden_case& c, report& r) {
-  using T = typename Layer::T;
   auto layer = load<Layer>(c.weights());
   io::describe(layer, io::metadata_reader(c.metadata(), c.file()), c.file());
-  const auto x = c.rows<T>("x");
-  check_sizes(c, {{"t", x.shape()[0]}});
-  check_sizes(c, sizes_of(layer));
-
-  r.compare("y", evaluate(layer(x)), c.rows<double>("y64"));
-  if constexpr (is_block<Layer>) {
-    if (c.has("hidden64")) r.compare("hidden", evaluate(layer.hidden(x)), c.rows<double>("hidden64"));
-  } else {
-    judge_experts(c, r, layer);
-  }
-  const auto judge_level = [&]<extent Level>(std::integral_constant<extent, Level>) {
-    const std::string level = std::to_string(Level);
-    if (c.has("scores." + level))
-      r.compare("scores." + level, evaluate(layer.gate.template scores<Level>(x)), c.rows<double>("scores." + level));
-    if (!c.has("coefficients." + level)) return;
-    const auto a = evaluate(layer.template coefficients<Level>(x));
-    const auto expected = c.rows<double>("coefficients." + level);
-    r.compare("coefficients." + level, a, expected);
-    r.compare_selection("coefficients." + level, a, expected);
-  };
-  [&]<extent... Level>(std::index_sequence<Level...>) {
-    (judge_level(std::integral_constant<extent, Level>()), ...);
-  }(std::make_index_sequence<std::tuple_size_v<decltype(layer.gate.projections)>>());
-  c.ignore("y");
+  judge_quantities(c, r, quantities_of(layer, c.rows<typename Layer::T>("x")));
 }
 
 template <template <extent, class> class Experts, extent Levels>
