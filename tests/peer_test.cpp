@@ -134,7 +134,7 @@ TEST_CASE("rows of product keys do not depend on the tile, and states stay in th
   graph g;
   const node_id x = as_expression(random<tensor<float, 4>>({29, 3, 2, 70}, 1)).lower(g);
   for (const extent each : {0, 5, 70}) {
-    const node_id y = g.select({selection_rule::kind::product_top_k, std::min<extent>(each, 9), 0, weighting::softmax, each}, x);
+    const node_id y = g.select({selection_rule::kind::product_top_k, std::min<extent>(each, 9), 0, weighting::softmax, 0, each}, x);
     const runner<float> run(g, y, 29, tiny_options());
     CHECK(placement_is_sound(run.steps()));
     const auto whole = run.all(29);

@@ -182,8 +182,12 @@ class graph {
     if (rule.what == selection_rule::kind::product_top_k) {
       const extent s = extent_of(axes.back()), lists = extent_of(axes[axes.size() - 2]);
       expects<shape_error>(lists == 2 && s != unknown, "[product_top_k] the scores' last axes are two lists, not ", lists, " of ", s);
+      expects<value_error>(rule.each <= s, "[product_top_k] each list keeps ", rule.each, " and has ", s);
+      expects<value_error>(s < extent{1} << 16, "[product_top_k] a list has ", s, " entries, above 65,535");
+      expects<value_error>(rule.keep <= rule.each * rule.each, "[product_top_k] K is ", rule.keep, " and two lists of ", rule.each,
+                           " have fewer pairs");
       axes.resize(axes.size() - 2);
-      axes.push_back(new_axis(element_count(std::array{s, s})));
+      axes.push_back(new_axis(s * s));
     }
     return put({select_node{rule, arg, ranked}, std::move(axes)});
   }

@@ -183,6 +183,7 @@ struct exclude_step {  // per token: c[group] = sum over the kept places of the 
   std::vector<axis> inner, outer, free;  // summed by factors alone; summed; of the result, the last one the vector
   std::vector<extent> groups, ends;      // the groups, and where each one's places end in the list
   std::vector<extent> left_out;          // places of the other axis, ascending in each group
+  bool is_row = false;  // one operand has an axis of its own in the result, contiguous in both
 };
 
 struct loop_step;

@@ -148,7 +148,7 @@ struct pair_selection : selection<E> {
 // Product keys: of two lists of scores a, b, [..., 2, s] -> [..., s^2], the k largest of the sums a[i] + b[j] of the `each`
 // largest of both, at e = i s + j (of equal sums the lowest e, of equal scores the lowest i or j; NaN counts as largest).
 // With each >= k these are the k largest of all s^2 sums. Throws shape_error unless there are two lists, and value_error,
-// when planned, for each > s, k > each^2 and s > 65,535.
+// when lowered, for each > s, k > each^2 and s > 65,535.
 template <operand E>
 auto product_top_k(const E& scores, extent k, extent each, weighting weights = weighting::softmax) {
   const selection_rule rule{selection_rule::kind::product_top_k, k, 0, weights, 0, each};

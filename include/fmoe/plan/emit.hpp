@@ -266,6 +266,7 @@ class emitter {
       s.left_out.push_back(other);
       s.ends.back() = s.left_out.size();
     }
+    s.is_row = s.free.size() == 1 && in.size() == s.factors + 1 && s.free[0].c == 1 && s.free[0].strides.back() == 1;
     steps.push_back(std::move(s));
   }
 

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include <fmoe/plan/mask.hpp>
 #include <fmoe/plan/options.hpp>
 #include <fmoe/plan/order.hpp>
 #include <fmoe/plan/program.hpp>
@@ -171,16 +172,11 @@ class lowering {
   placed lower_product(const select_node& s) {
     const std::string names = letters(s.arg), lists = names.substr(names.size() - 2);
     use in = named(s.arg, names);
-    const extent n = program_.extent_of(in, lists[1]);
-    expects<value_error>(s.rule.each <= n, "[product_top_k] each list keeps ", s.rule.each, " and has ", n);
-    expects<value_error>(s.rule.keep <= element_count(std::array{s.rule.each, s.rule.each}), "[product_top_k] K is ", s.rule.keep,
-                         " and two lists of ", s.rule.each, " have fewer pairs");
-    expects<value_error>(n < extent{1} << 16, "[product_top_k] a list has ", n, " entries, above 65,535");
     const std::string lead = labels_where(in.labels, [&](char c) { return !has(lists, c); });
     if (!in.labels.ends_with(lists)) in = emit(operation::kind::reduce, {in}, lead + lists);
     const use out = emit(operation::kind::select, {in}, lead + lists[1], true, s.rule.keep);
     program_.operations.back().rule = s.rule;
-    program_[out.value].shape.back() = n * n;
+    program_[out.value].shape.back() *= program_[out.value].shape.back();
     program_[out.value].each = s.rule.each;
     program_[out.value].expected = s.rule.keep;
     return place(out, names.substr(0, names.size() - 2) + lists[1]);
@@ -238,11 +234,11 @@ class lowering {
   placed lower(const einsum_node& e) {
     std::vector<use> in;
     char token = 0;
-    mask m;
+    einsum_mask m;
     for (extent i = 0; i < e.args.size(); ++i) {
       const auto labels = operand_labels(e.subscripts, i);
       if (const auto* left_out = std::get_if<mask_node>(&graph_[e.args[i]].op)) {
-        expects<value_error>(m.left_out == nullptr, "[all_except] an einsum has one mask: \"", e.subscripts, '"');
+        expects<value_error>(!m, "[all_except] an einsum has one mask: \"", e.subscripts, '"');
         m = {left_out->left_out, std::string(labels)};
         continue;
       }
@@ -257,28 +253,16 @@ class lowering {
       if (options_.naive) materialise(of, labels);
       return contract(std::move(of), labels);
     };
-    const use out = m.left_out == nullptr ? sum(in, result) : masked(std::move(m), in, result, sum);
+    const use out = m ? masked(std::move(m), in, result, sum) : sum(in, result);
     return place(out, result_labels(e.subscripts));
   }
 
-  struct mask {
-    pair_set left_out{};
-    std::string labels{};
-  };
-
-  // The sum without the mask, and what makes it again where a pair is left out: for each place of a label of the result.
+  // The sum without the mask, and what makes it again where a pair is left out.
   template <class Sum>
-  use masked(mask m, const std::vector<use>& in, std::string result, Sum sum) {
-    for (const char c : m.labels)
-      expects<value_error>(m.labels[0] != m.labels[1] && std::ranges::any_of(in, [&](const use& u) { return has(u.labels, c); }),
-                           "[all_except] its labels differ, and other operands have them too: '", c, "' of \"", m.labels, '"');
-    expects<value_error>(in.size() <= 8, "[all_except] goes with at most 8 operands, not ", in.size());
-    if (m.left_out->empty()) return sum(in, result);
-    const bool second = has(result, m.labels[1]), first = has(result, m.labels[0]);
-    const bool swapped = first && !second;
-    if (swapped) std::swap(m.labels[0], m.labels[1]);
-    const std::string wanted = result;
-    if (!first && !second) result += m.labels[1];
+  use masked(einsum_mask m, const std::vector<use>& in, const std::string& wanted, Sum sum) {
+    m.check(in);
+    if (m.left_out->empty()) return sum(in, wanted);
+    const std::string result = m.orient(wanted);
     const extent before = program_.operations.size();
     use dense = sum(in, result);
     expects<value_error>(program_[dense.value].tokens, "[all_except] selects from parameters alone");
@@ -289,7 +273,7 @@ class lowering {
     o.start = dense.value;
     o.left_out = std::move(m.left_out);
     o.masked = std::move(m.labels);
-    o.swapped = swapped;
+    o.swapped = m.swapped;
     return result == wanted ? out : emit(operation::kind::reduce, {out}, wanted);
   }
 
