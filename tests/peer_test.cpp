@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// PEER against double loops over all N experts, and the gate of product keys against the oracle.
+// PEER against double loops over all N experts.
 #include <fmoe/peer.hpp>
 
 #include "support/agree.hpp"
 #include "support/plans.hpp"
-#include "support/run.hpp"
 
 namespace {
 
@@ -93,55 +92,6 @@ TEMPLATE_TEST_CASE("PEER is its equation, for every option", "[peer]", float, do
           }
 }
 
-TEMPLATE_TEST_CASE("product keys, every size and weighting", "[peer]", float, double) {
-  using T = TestType;
-  for (const extent s : {1, 2, 9, 64, 130})
-    for (const extent each : {extent{1}, s / 2 + 1, s})
-      for (const extent keep : {extent{0}, extent{1}, each, std::min<extent>(each * each, 3 * each)})
-        for (const weighting w : {weighting::score, weighting::softmax, weighting::relu}) {
-          INFO(s << " each " << each << " keep " << keep);
-          const auto x = random<tensor<T, 4>>({3, 2, 2, s}, 1);
-          CHECK(agrees(product_top_k(x, keep, each, w)));
-        }
-}
-
-TEST_CASE("of equal sums the lowest expert wins, of equal scores the lowest key, and a score of zero counts", "[peer]") {
-  tensor<float, 4> x({1, 1, 2, 4});
-  const auto selected = [&](std::array<float, 8> scores, extent keep, extent each) {
-    std::ranges::copy(scores, x.data());
-    const auto y = evaluate(product_top_k(x, keep, each));
-    std::vector<extent> r;
-    for (extent e = 0; e < 16; ++e)
-      if (y.data()[e] != 0) r.push_back(e);
-    return r;
-  };
-  using list = std::vector<extent>;
-  CHECK(selected({0, 0, 0, 0, 0, 0, 0, 0}, 3, 3) == list{0, 1, 2});
-  CHECK(selected({0, 0, 0, 0, 0, 0, 0, 0}, 3, 2) == list{0, 1, 4});
-  CHECK(selected({1, 3, 2, 3, 5, 4, 5, 5}, 2, 2) == list{4, 6});
-  CHECK(selected({2, 3, 1, 0, 0, 1, 2, 3}, 3, 3) == list{3, 6, 7});        // 3+3; then 2+3 at 3 and 3+2 at 6
-  CHECK(selected({-1, -2, 0, -3, -1, 0, -2, -3}, 1, 1) == list{9});
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  std::ranges::copy(std::array<float, 8>{1, nan, 2, 3, 1, 2, 3, 4}, x.data());
-  const auto y = evaluate(product_top_k(x, 1, 1, weighting::score));
-  CHECK(std::isnan(y.data()[7]));
-  for (float& v : std::span(x.data(), 8)) v = -std::numeric_limits<float>::infinity();
-  const auto none = evaluate(product_top_k(x, 2, 2));
-  CHECK(std::isnan(none.data()[0]));
-}
-
-TEST_CASE("rows of product keys do not depend on the tile, and states stay in their memory", "[peer]") {
-  graph g;
-  const node_id x = as_expression(random<tensor<float, 4>>({29, 3, 2, 70}, 1)).lower(g);
-  for (const extent each : {0, 5, 70}) {
-    const node_id y = g.select({selection_rule::kind::product_top_k, std::min<extent>(each, 9), 0, weighting::softmax, 0, each}, x);
-    const runner<float> run(g, y, 29, tiny_options());
-    CHECK(placement_is_sound(run.steps()));
-    const auto whole = run.all(29);
-    for (const extent split : {1, 2, 5}) CHECK(same_bits(whole, run.rows(0, 29, split)));
-  }
-}
-
 TEST_CASE("one expert has weight one; no tokens, one token, a NaN in a row", "[peer]") {
   const auto g = evaluate(random_peer<float>({4, 4, 2, 1, 3}, 10, 1, true, false).coefficients(random<tensor<float, 2>>({4, 4}, 1)));
   CHECK(std::all_of(g.data(), g.data() + g.size(), [](float x) { return x == 1; }));
@@ -172,7 +122,7 @@ TEST_CASE("the plan of PEER, with experts shared by the heads", "[peer][plan]") 
   blueprint g;
   const node_id x = g.tensor({4, 8}), keys = g.parameter({2, 5, 2, 3}), queries = g.parameter({8, 2, 2, 3});
   const node_id scores = g.einsum("td,dlhk,hslk->thls", {x, queries, keys});
-  const node_id w = g.select({selection_rule::kind::product_top_k, 4, 0, weighting::softmax, 4}, scores);
+  const node_id w = g.select({selection_rule::kind::product_top_k, 4, 0, weighting::softmax, 0, 4}, scores);
   const node_id hidden = g.map(pointwise::gelu, 0, g.einsum("td,ed->te", {x, g.parameter({25, 8})}));
   const node_id y = g.einsum("the,te,ed->td", {w, hidden, g.parameter({25, 8})});
   CHECK(g.shape(w) == extents{4, 2, 25});
@@ -203,7 +153,6 @@ TEST_CASE("PEER's misuse throws before any output", "[peer]") {
   CHECK_THROWS_AS(evaluate(layer(x)), std::invalid_argument);
   auto halves = random_peer<float>({n.t, 13, n.h, n.s, n.k}, 10, 4, false, false);
   CHECK_THROWS_AS(evaluate(halves(random<tensor<float, 2>>({n.t, 13}, 1))), shape_error);
-  CHECK_THROWS_AS(evaluate(product_top_k(random<tensor<float, 3>>({4, 3, 5}, 1), 1, 1)), shape_error);
 }
 
 }  // namespace

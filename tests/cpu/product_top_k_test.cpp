@@ -41,7 +41,7 @@ TEMPLATE_TEST_CASE("the best sums, with many ties", "[top_k]", float, double) {
 
           const extent guard = 8, lists = cpu::top_k_state_size<T, arch>(each), size = cpu::top_k_state_size<T, arch>(keep);
           std::vector<T> state(size + guard, T(77)), first(lists + guard, T(77)), second(lists + guard, T(77));
-          cpu::product_top_k<T, arch>(state.data(), {selection_rule::kind::product_top_k, keep, 0, weighting::score, each}, scores.data(), n,
+          cpu::product_top_k<T, arch>(state.data(), {selection_rule::kind::product_top_k, keep, 0, weighting::score, 0, each}, scores.data(), n,
                                       first.data(), second.data());
           const auto found = cpu::top_k_result<T, arch>(state.data(), keep);
           std::vector<std::pair<extent, T>> got;
