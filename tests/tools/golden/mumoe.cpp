@@ -5,6 +5,7 @@
 
 #include <fmoe/mumoe.hpp>
 
+#include "magnitudes.hpp"
 #include "singular_values.hpp"
 
 namespace fmoe::golden {
@@ -18,8 +19,33 @@ struct quantities {
   any_expression<T, 2> y;
   std::optional<any_expression<T, 2>> hidden = {};
   std::vector<any_expression<T, 2>> scores = {}, coefficients = {};  // by level
+  std::vector<std::vector<double>> score_magnitudes = {};            // by level and row
   std::function<tensor<T, 2>(extent)> expert = {};                   // W_n, n counting row-major over the levels
 };
+
+// The largest sum of absolute values in each row of norm(x G).
+template <class T>
+std::vector<double> score_magnitudes(const tensor<T, 2>& x, const parameter<T, 2>& projection, const parameter<T, 1>& mean,
+                                     const parameter<T, 1>& variance, bool layer_norm) {
+  const auto sums = evaluate(einsum<"ti,in->tn">(absolute(x), absolute(projection)));
+  const auto scores = evaluate(einsum<"ti,in->tn">(x, projection));
+  const extent experts = sums.shape()[1];
+  std::vector<double> result;
+  for (extent t = 0; t < sums.shape()[0]; ++t) {
+    double centre = 0, spread = 0, most = 0;
+    for (extent n = 0; n < experts; ++n) centre += static_cast<double>(scores(t, n)) / static_cast<double>(experts);
+    for (extent n = 0; n < experts; ++n)
+      spread += std::pow(static_cast<double>(scores(t, n)) - centre, 2) / static_cast<double>(experts);
+    for (extent n = 0; n < experts; ++n) {
+      const bool batch = !mean.empty();
+      const double size = sums(t, n) + (batch ? std::abs(static_cast<double>(mean(n))) : 0);
+      const double divisor = batch ? static_cast<double>(variance(n)) + 1e-5 : layer_norm ? spread + 1e-5 : 1;
+      most = std::max(most, size / std::sqrt(divisor));
+    }
+    result.push_back(most);
+  }
+  return result;
+}
 
 template <class T>
 tensor<double, 2> widened(const tensor<T, 2>& m) {
@@ -62,11 +88,11 @@ void judge_quantities(golden_case& c, report& r, const quantities<T>& q) {
   if (q.hidden && c.has("hidden64")) r.compare("hidden", evaluate(*q.hidden), c.rows<double>("hidden64"));
   for (extent level = 0; level < q.scores.size(); ++level) {
     const std::string scores = "scores." + std::to_string(level), coefficients = "coefficients." + std::to_string(level);
-    if (c.has(scores)) r.compare(scores, evaluate(q.scores[level]), c.rows<double>(scores));
+    if (c.has(scores)) r.compare(scores, evaluate(q.scores[level]), c.rows<double>(scores), q.score_magnitudes[level]);
     if (!c.has(coefficients)) continue;
     const auto a = evaluate(q.coefficients[level]);
     const auto expected = c.rows<double>(coefficients);
-    r.compare(coefficients, a, expected);
+    r.compare(coefficients, a, expected, q.score_magnitudes[level]);
     r.compare_selection(coefficients, a, expected);
   }
   if (q.expert) judge_experts(c, r, q.expert);
@@ -93,6 +119,9 @@ quantities<T> quantities_of(const Layer& layer, const tensor<T, 2>& x) {
       return evaluate(std::apply([&](auto... i) { return erased(layer.experts.expert(i...)); }, index));
     };
   }
+  for (extent e = 0; e < levels; ++e)
+    q.score_magnitudes.push_back(score_magnitudes(x, layer.gate.projections[e], layer.gate.means[e],
+                                                  layer.gate.variances[e], layer.gate.layer_norm));
   [&]<extent... Level>(std::index_sequence<Level...>) {
     (q.scores.push_back(erased(layer.gate.template scores<Level>(x))), ...);
     (q.coefficients.push_back(layer.template coefficients<Level>(x)), ...);
