@@ -49,8 +49,10 @@ constexpr auto coefficient_labels() {
   return for_levels<Levels>([](extent e) { return subscripts("t") + expert_labels[e] + ','; });
 }
 
-// "factors.0", ...: the factor of each level, then those of input and output. In their labels z is i, or i + 1 with a bias.
-void released_factors(auto& experts, auto&& visit, auto level_labels, const char* input_labels, const char* output_labels) {
+// "factors.0", ...: the factor of each level, then those of input and output. In their labels z is i, or i + 1 with a
+// bias.
+void released_factors(auto& experts, auto&& visit, auto level_labels, const char* input_labels,
+                      const char* output_labels) {
   extent k = 0;
   const auto factor = [&](const std::string& labels, auto& parameter) {
     visit(released_tensor{"factors." + std::to_string(k++), labels}, parameter);

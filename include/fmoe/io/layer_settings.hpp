@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT
-// What a file's metadata says about the layer in it: "K" or "k" and "selection", "activation", "kind", and
-// what layers describe themselves.
+// What a file's metadata says about the layer in it: "K" or "k" and "selection", "activation", "kind".
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <charconv>
-#include <initializer_list>
 #include <map>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <type_traits>
-#include <utility>
 
 #include <fmoe/base/checked.hpp>
 #include <fmoe/base/functions.hpp>
@@ -116,95 +110,6 @@ inline layer_settings settings_in(const std::map<std::string, std::string>& meta
     if (!selects) said.active = all;
   }
   return said;
-}
-
-// Spellings of a setting's values; the first one of each is what files are written with.
-template <class Value>
-using spellings = std::initializer_list<std::pair<std::string_view, Value>>;
-
-// What a layer's describe(layer, file) is given when it is loaded.
-class metadata_reader {
- public:
-  metadata_reader(const std::map<std::string, std::string>& metadata, const std::filesystem::path& file)
-      : metadata_(metadata), file_(file) {}
-
-  // What the tensors do not tell: `value` stays as it is if the metadata has no such key. Throws schema for a text that is
-  // none of the names.
-  template <class Value>
-  void setting(const char* key, Value& value, spellings<std::type_identity_t<Value>> names) const {
-    const auto said = metadata_.find(key);
-    if (said == metadata_.end()) return;
-    const auto known = std::ranges::find(names, std::string_view(said->second), [](const auto& n) { return n.first; });
-    if (known == names.end())
-      throw error(errc::schema, std::string("has the ") + key + ' ' + in_quotes(said->second) + " in its metadata, which is not known",
-                  0, {}, file_);
-    value = known->second;
-  }
-
-  // The same for a number. Throws schema for a text that is none.
-  template <class Number>
-  void number(const char* key, Number& value) const {
-    const auto said = metadata_.find(key);
-    if (said == metadata_.end()) return;
-    const std::string& text = said->second;
-    const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (fault != std::errc() || end != text.data() + text.size())
-      throw error(errc::schema, std::string("has ") + key + " = " + in_quotes(text) + " in its metadata, which is no such number", 0, {},
-                  file_);
-  }
-
-  // What the tensors tell. Throws conflict if the metadata says something else.
-  void fact(const char* key, const std::string& found) const {
-    const auto said = metadata_.find(key);
-    if (said != metadata_.end() && said->second != found)
-      throw error(errc::conflict,
-                  std::string("has ") + key + " = " + in_quotes(said->second) + " in its metadata, and its tensors make " +
-                      in_quotes(found),
-                  0, {}, file_);
-  }
-
- private:
-  const std::map<std::string, std::string>& metadata_;
-  const std::filesystem::path& file_;
-};
-
-// The same when it is saved.
-class metadata_writer {
- public:
-  metadata_writer(std::map<std::string, std::string>& metadata, const std::filesystem::path& file)
-      : metadata_(metadata), file_(file) {}
-
-  // Throws schema for a value without a name.
-  template <class Value>
-  void setting(const char* key, const Value& value, spellings<Value> names) const {
-    const auto known = std::ranges::find(names, value, [](const auto& n) { return n.second; });
-    if (known == names.end()) throw error(errc::schema, std::string("cannot name the layer's ") + key, 0, {}, file_);
-    metadata_[key] = known->first;
-  }
-  template <class Number>
-  void number(const char* key, const Number& value) const {
-    std::array<char, 32> text{};
-    metadata_[key] = std::string(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
-  }
-  void fact(const char* key, const std::string& found) const { metadata_[key] = found; }
-
- private:
-  std::map<std::string, std::string>& metadata_;
-  const std::filesystem::path& file_;
-};
-
-// Calls Layer::describe, if there is one; what the layer finds wrong with itself becomes an io::error.
-template <class Layer, class File>
-void describe(Layer& layer, const File& metadata, const std::filesystem::path& file) {
-  if constexpr (requires { Layer::describe(layer, metadata); }) {
-    try {
-      Layer::describe(layer, metadata);
-    } catch (const shape_error& e) {
-      throw error(errc::shape, e.what(), 0, {}, file);
-    } catch (const value_error& e) {
-      throw error(errc::conflict, e.what(), 0, {}, file);
-    }
-  }
 }
 
 }  // namespace fmoe::io

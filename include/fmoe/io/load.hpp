@@ -14,6 +14,7 @@
 #include <fmoe/io/array.hpp>
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/layer_settings.hpp>
+#include <fmoe/io/metadata.hpp>
 #include <fmoe/io/safetensors_layout.hpp>
 #include <fmoe/released.hpp>
 
@@ -54,10 +55,6 @@ std::optional<released_kind> kind_of(Contains contains, const std::filesystem::p
   }
   return std::nullopt;
 }
-
-// A layer whose metadata is its own: describe(layer, file) tells it setting by setting and fact by fact.
-template <class Layer>
-concept describes_itself = requires(Layer& layer, const metadata_reader& file) { Layer::describe(layer, file); };
 
 // Finds the parameters of a layer in a file's arrays.
 class parameter_reader {
