@@ -3,9 +3,9 @@
 // facts, both when it is loaded and when it is saved.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <charconv>
-#include <algorithm>
 #include <filesystem>
 #include <initializer_list>
 #include <map>
