@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 
+#include <fmoe/base/memory.hpp>
 #include <fmoe/cpu/nest.hpp>
 
 namespace fmoe::cpu {
