@@ -2,37 +2,16 @@
 // evaluate and compile: what a call accepts, what it refuses, and that its bits depend on the row alone.
 #include <fmoe/mxd.hpp>
 
-#include <atomic>
-#include <cstdlib>
 #include <thread>
 
 #include "support/agree.hpp"
+#include "support/allocations.hpp"
 
 #ifndef FMOE_JTHREAD_EXECUTOR
 #include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 #endif
-
-namespace {
-std::atomic<long> allocations{0};
-
-void* allocate(std::size_t bytes, std::size_t alignment) {
-  ++allocations;
-  void* const p = std::aligned_alloc(alignment, fmoe::round_up(std::max<std::size_t>(bytes, 1), alignment));
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-[[gnu::noinline]] void release(void* p) { std::free(p); }  // inlined, g++ would see free() beside new
-}  // namespace
-
-void* operator new(std::size_t n) { return allocate(n, alignof(std::max_align_t)); }
-void* operator new(std::size_t n, std::align_val_t a) { return allocate(n, static_cast<std::size_t>(a)); }
-void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return operator new(n); }  // stable_sort's buffers
-void operator delete(void* p) noexcept { release(p); }
-void operator delete(void* p, std::size_t) noexcept { release(p); }
-void operator delete(void* p, std::align_val_t) noexcept { release(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { release(p); }
 
 namespace {
 

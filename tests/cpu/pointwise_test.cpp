@@ -19,7 +19,8 @@ std::mt19937_64 engine(3);
 
 constexpr pointwise all[] = {pointwise::relu,         pointwise::gelu, pointwise::gelu_tanh, pointwise::silu,
                              pointwise::sigmoid,      pointwise::exp,  pointwise::sqrt,      pointwise::negate,
-                             pointwise::squared_relu, pointwise::scale, pointwise::threshold};
+                             pointwise::squared_relu, pointwise::scale, pointwise::threshold, pointwise::inverse_sqrt,
+                             pointwise::shift};
 
 long double reference(pointwise f, long double x, long double parameter) {
   switch (f) {
@@ -31,8 +32,10 @@ long double reference(pointwise f, long double x, long double parameter) {
     case pointwise::squared_relu: return x > 0 ? x * x : 0;
     case pointwise::exp: return std::exp(x);
     case pointwise::sqrt: return std::sqrt(x);
+    case pointwise::inverse_sqrt: return 1 / std::sqrt(x);
     case pointwise::negate: return -x;
     case pointwise::scale: return x * parameter;
+    case pointwise::shift: return x + parameter;
     case pointwise::threshold: return x >= parameter ? x : 0;
   }
   return 0;
@@ -85,6 +88,8 @@ TEMPLATE_TEST_CASE("pointwise functions are accurate to a few units in the last 
     for (const T range : {T(1), huge / 4}) CHECK(worst<T>(f, -range, range) == 0);
   CHECK(worst<T>(pointwise::scale, -10, 10) <= 0.51);
   CHECK(worst<T>(pointwise::sqrt, 0, huge) <= 0.51);
+  CHECK(worst<T>(pointwise::inverse_sqrt, std::numeric_limits<T>::min(), huge) <= 1.01);
+  CHECK(worst<T>(pointwise::shift, -10, 10) <= 0.51);
   CHECK(worst<T>(pointwise::squared_relu, -10, 10) <= 0.51);
   for (const T to : {T(1), edge, T(4 * edge)}) CHECK(worst<T>(pointwise::exp, -to, to) <= 1.5);
   CHECK(worst<T>(pointwise::exp, under, normal) <= 1.5);
@@ -127,6 +132,9 @@ TEMPLATE_TEST_CASE("pointwise functions of NaN, infinity and zero", "[cpu][point
   CHECK(of(pointwise::exp, -inf) == 0);
   CHECK(of(pointwise::exp, 0) == 1);
   CHECK(std::isnan(of(pointwise::sqrt, -1)));
+  CHECK(of(pointwise::inverse_sqrt, 0) == inf);
+  CHECK(of(pointwise::inverse_sqrt, inf) == 0);
+  CHECK(of(pointwise::shift, -inf) == -inf);
   CHECK(std::signbit(of(pointwise::negate, 0)));
   CHECK(!std::signbit(of(pointwise::negate, T(-0.0))));
   CHECK(of(pointwise::threshold, 2) == 2);

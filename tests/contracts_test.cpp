@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+// What every layer holds to: a row's bits depend on the row alone, whatever calls, threads and neighbours; a NaN stays in its
+// row; no tokens are a valid call; wrong shapes are refused before anything is written; a compiled call allocates nothing.
+#include <functional>
+
+#include <fmoe/aoe.hpp>
+#include <fmoe/monet.hpp>
+#include <fmoe/mumoe.hpp>
+#include <fmoe/mxd.hpp>
+#include <fmoe/peer.hpp>
+
+#include "support/agree.hpp"
+#include "support/allocations.hpp"
+
+#ifndef FMOE_JTHREAD_EXECUTOR
+#include <tbb/global_control.h>
+#include <tbb/task_arena.h>
+#endif
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+constexpr extent width = 12;
+
+using any = any_expression<float, 2>;
+using any_layer = std::function<any(const any&)>;  // one type for all, so that this file compiles in seconds
+
+template <std::size_t Rank>
+void fill(parameter<float, Rank>& p, const std::array<extent, Rank>& shape, unsigned seed) {
+  p = random<parameter<float, Rank>>(shape, seed, 0.4f);
+}
+
+template <class Layer>
+any_layer layer(Layer l) {
+  return [l](const any& x) { return erased(l(x)); };
+}
+
+template <class Experts>
+mumoe<Experts> gated(Experts experts) {
+  mumoe<Experts> l;
+  fill(l.gate.projections[0], {width, 9}, 1);
+  l.experts = std::move(experts);
+  return l;
+}
+
+any_layer cp() {
+  cp_experts<1> e;
+  fill(e.experts[0], {9, 20}, 2), fill(e.input, {width + 1, 20}, 3), fill(e.output, {width, 20}, 4);
+  return layer(gated(e));
+}
+
+any_layer tr_block() {
+  mumoe_block<tr_experts<1>> l;
+  fill(l.gate.projections[0], {width, 9}, 1);
+  for (auto* e : {&l.first, &l.second}) fill(e->experts[0], {3, 9, 4}, 2), fill(e->input, {4, width + 1, 20}, 3), fill(e->output, {20, width, 3}, 4);
+  return layer(l);
+}
+
+any_layer dense() {
+  dense_experts<1> e;
+  fill(e.weight, {9, width, width}, 2);
+  return layer(gated(e));
+}
+
+any_layer mixture(routing::by how) {
+  aoe<float> l;
+  fill(l.down, {width, 30, 4}, 1), fill(l.up, {30, 4, 17}, 2), fill(l.linear, {30, width, 17}, 3), fill(l.output, {30, 17, width}, 4);
+  l.route.how = how;
+  return layer(l);
+}
+
+any_layer sparse() {
+  moe<float> l;
+  fill(l.router, {width, 10}, 1), fill(l.gate, {10, width, 17}, 2), fill(l.linear, {10, width, 17}, 3), fill(l.output, {10, 17, width}, 4);
+  return layer(l);
+}
+
+any_layer retrieval() {
+  peer<float> l;
+  fill(l.queries, {width, 2 * 2 * 4}, 1), fill(l.keys, {2, 20, 2, 4}, 2), fill(l.down, {400, width}, 3), fill(l.up, {400, width}, 4);
+  l.active = 3;
+  return layer(l);
+}
+
+any_layer monet(bool vertical, bool edited) {
+  constexpr extent s = 8, m = 6, half = width / 2;
+  monet_router<float> r;
+  fill(r.keys1, {width, 2 * s}, 1), fill(r.keys2, {width, 2 * s}, 2);
+  r.heads = 2, r.active = 3;
+  std::vector<index_pair> deleted;
+  if (edited) deleted = {{1, 2}, {5, 5}};
+  if (!vertical) {
+    monet_hd<float> l;
+    fill(l.encoder, {width, s * m}, 3), fill(l.decoder, {s * m, width}, 4), fill(l.bias, {s, width}, 5);
+    l.deleted = deleted;
+    return [=](const any& x) { return erased(l(x, r.g1(x), r.g2(x))); };
+  }
+  monet_vd<float> l;
+  fill(l.encoder1, {width, s * half}, 3), fill(l.encoder2, {width, s * half}, 4);
+  for (auto* d : {&l.decoder11, &l.decoder12, &l.decoder21, &l.decoder22}) fill(*d, {s * half, half}, 5);
+  fill(l.bias1, {s, half}, 6), fill(l.bias2, {s, half}, 7);
+  l.deleted = deleted;
+  return [=](const any& x) { return erased(l(x, r.g1(x), r.g2(x))); };
+}
+
+const std::pair<const char*, any_layer> layers[] = {
+    {"CP", cp()},
+    {"TR block", tr_block()},
+    {"dense", dense()},
+    {"AoE, top-K", mixture(routing::by::top_k)},
+    {"AoE, top-P", mixture(routing::by::top_p)},
+    {"sparse mixture", sparse()},
+    {"PEER", retrieval()},
+    {"Monet HD", monet(false, false)},
+    {"Monet HD, edited", monet(false, true)},
+    {"Monet VD", monet(true, false)},
+    {"Monet VD, edited", monet(true, true)},
+};
+
+auto compiled_for(const any_layer& l, extent tokens) {
+  return compile([&](const auto& x) { return l(erased(x)); }, tokens);
+}
+
+tensor<float, 2> call(const auto& forward, const tensor<float, 2>& x) {
+  tensor<float, 2> y(x.shape());
+  std::fill_n(y.data(), y.size(), -7.f);
+  forward(x, y);
+  return y;
+}
+
+tensor<float, 2> rows(const tensor<float, 2>& x, extent first, extent count) {
+  return {{count, width}, std::span<const float>(x.data() + first * width, count * width)};
+}
+
+bool same_bits(const tensor<float, 2>& a, const tensor<float, 2>& b) {
+  return a.size() == b.size() && (a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+TEST_CASE("layers agree with the oracle, in calls of any size", "[contracts]") {
+  const auto x = random<tensor<float, 2>>({230, width}, 9);
+  for (const auto& [name, l] : layers) {
+    INFO(name);
+    CHECK(agrees(l(erased(rows(x, 0, 20)))));
+    const auto forward = compiled_for(l, 230);
+    const auto y = call(forward, x);
+    for (const auto& [first, count] : {std::pair<extent, extent>{0, 1}, {229, 1}, {3, 17}, {100, 130}, {50, 0}})
+      CHECK(same_bits(call(forward, rows(x, first, count)), rows(y, first, count)));
+    CHECK(same_bits(call(forward, x), y));
+  }
+}
+
+TEST_CASE("a NaN or an infinity in one token changes no other row", "[contracts]") {
+  const auto x = random<tensor<float, 2>>({60, width}, 9);
+  for (const auto& [name, l] : layers) {
+    INFO(name);
+    const auto forward = compiled_for(l, 60);
+    const auto y = call(forward, x);
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      auto z = rows(x, 0, 60);
+      z(31, 2) = bad;
+      const auto other = call(forward, z);
+      CHECK(same_bits(rows(other, 0, 31), rows(y, 0, 31)));
+      CHECK(same_bits(rows(other, 32, 28), rows(y, 32, 28)));
+      if (std::isnan(bad)) CHECK(std::isnan(other(31, 0)));
+    }
+  }
+}
+
+TEST_CASE("inputs of the wrong width are refused before anything is written", "[contracts]") {
+  for (const auto& [name, l] : layers) {
+    INFO(name);
+    CHECK_THROWS_AS(evaluate(l(erased(tensor<float, 2>({3, width + 1})))), shape_error);
+    const auto forward = compiled_for(l, 5);
+    tensor<float, 2> y({5, width});
+    CHECK_THROWS_AS(forward(tensor<float, 2>({5, width - 1}), y), shape_error);
+    CHECK_THROWS_AS(forward(tensor<float, 2>({6, width}), y), shape_error);
+    CHECK(std::all_of(y.data(), y.data() + y.size(), [](float v) { return v == 0; }));
+  }
+}
+
+#ifndef FMOE_JTHREAD_EXECUTOR
+
+TEST_CASE("1, 2 and 7 threads compute the same bits and allocate nothing", "[contracts]") {
+  tbb::global_control more(tbb::global_control::max_allowed_parallelism, 8);
+  const auto x = random<tensor<float, 2>>({500, width}, 9);
+  auto all = std::vector<std::pair<const char*, any_layer>>(std::begin(layers), std::end(layers));
+  all.emplace_back("AoE, expert choice", mixture(routing::by::expert_choice));
+  for (const auto& [name, l] : all) {
+    INFO(name);
+    tensor<float, 2> first;
+    for (const int threads : {1, 2, 7}) {
+      tbb::task_arena arena(threads);
+      arena.execute([&, &l = l] {
+        const auto forward = compiled_for(l, 500);
+        const auto y = call(forward, x);
+        tensor<float, 2> z({500, width});
+        const long before = allocations;
+        forward(x, z);
+        CHECK(allocations == before);
+        CHECK(same_bits(y, z));
+        if (first.empty()) first = y;
+        CHECK(same_bits(y, first));
+      });
+    }
+  }
+}
+
+#endif
+
+}  // namespace
