@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/tensor.hpp>
+#include <fmoe/viewed.hpp>
 
 #include <cmath>
 #include <limits>
@@ -184,6 +185,15 @@ TEST_CASE("dtypes have names, sizes and one arithmetic type", "[tensor]") {
   static_assert(std::is_same_v<arithmetic_t<bf16, double>, double>);
   CHECK(convert<double>(bf16(1.5f)) == 1.5);
   CHECK(convert<float>(2.5) == 2.5f);
+}
+
+TEST_CASE("leading axes are flattened without a copy", "[tensor]") {
+  tensor<float, 3> t({2, 3, 4});
+  auto rows = flattened(t);
+  CHECK(rows.shape() == std::array<extent, 2>{6, 4});
+  rows(4, 1) = 5;
+  CHECK(t(1, 1, 1) == 5);
+  CHECK(flattened(tensor<float, 4>({2, 0, 3, 4})).shape() == std::array<extent, 2>{0, 4});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One parameter in several shapes: files store two axes where a layer's equations have three.
+// The same elements in another shape: files store two axes where a layer's equations have three, callers have several axes of
+// tokens where layers have one.
 #pragma once
 
 #include <fmoe/base/error.hpp>
@@ -14,6 +15,14 @@ parameter<T, To> viewed(const parameter<T, From>& p, const std::array<extent, To
   expects<shape_error>(element_count(shape) == p.size(), "[view] the shape has ", element_count(shape), " elements and the parameter ",
                        p.size());
   return parameter<T, To>(tensor<T, To>(shape, p.shared_storage()));
+}
+
+// [..., i] as [t, i]: the leading axes count tokens. The elements are shared.
+template <class T, std::size_t Rank>
+tensor<T, 2> flattened(const tensor<T, Rank>& t) {
+  static_assert(Rank >= 2, "flattened: the tensor has a leading axis");
+  const extent columns = t.shape().back();
+  return {{element_count(std::span(t.shape()).first(Rank - 1)), columns}, t.shared_storage()};
 }
 
 }  // namespace fmoe
