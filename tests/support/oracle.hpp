@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <random>
 
@@ -27,6 +26,15 @@ template <class Tensor>
 Tensor random(const std::array<extent, Tensor::rank>& shape, unsigned seed, float scale = 1) {
   Tensor t(shape);
   fill(t, seed, scale);
+  return t;
+}
+
+// Reproducible integers of -2 to 2.
+template <class Tensor>
+Tensor integers(const std::array<extent, Tensor::rank>& shape, unsigned seed) {
+  Tensor t(shape);
+  std::mt19937 bits(seed);
+  for (extent i = 0; i < t.size(); ++i) t.data()[i] = convert<typename Tensor::value_type>(static_cast<float>(bits() % 5) - 2);
   return t;
 }
 
@@ -62,33 +70,35 @@ class oracle {
   }
 
   numbers value_of(const einsum_node& e) const {
-    std::map<char, extent> length;
+    std::array<extent, 128> length{}, at{};  // by label
+    const auto index = [](char c) { return static_cast<unsigned char>(c); };
+    std::vector<std::string_view> operands;
     std::string all(result_labels(e.subscripts));
     const extent kept = all.size();
     for (extent i = 0; i < e.args.size(); ++i) {
       const auto labels = operand_labels(e.subscripts, i);
       const auto shape = graph_.shape(e.args[i]);
+      operands.push_back(labels);
       for (extent k = 0; k < labels.size(); ++k) {
-        length[labels[k]] = shape[k];
+        length[index(labels[k])] = shape[k];
         if (!has(all, labels[k])) all += labels[k];
       }
     }
     extent results = 1, total = 1;
-    for (extent k = 0; k < all.size(); ++k) (k < kept ? results : total) *= length[all[k]];
+    for (extent k = 0; k < all.size(); ++k) (k < kept ? results : total) *= length[index(all[k])];
     total *= results;
     numbers r(results);
-    std::map<char, extent> at;
     for (extent n = 0; n < total; ++n) {
       extent rest = n;
-      for (extent k = all.size(); k-- > 0; rest /= length[all[k]]) at[all[k]] = rest % length[all[k]];
+      for (extent k = all.size(); k-- > 0; rest /= length[index(all[k])]) at[index(all[k])] = rest % length[index(all[k])];
       double product = 1;
       for (extent i = 0; i < e.args.size(); ++i) {
         extent offset = 0;
-        for (const char c : operand_labels(e.subscripts, i)) offset = offset * length[c] + at[c];
+        for (const char c : operands[i]) offset = offset * length[index(c)] + at[index(c)];
         product *= of(e.args[i])[offset];
       }
       extent to = 0;
-      for (extent k = 0; k < kept; ++k) to = to * length[all[k]] + at[all[k]];
+      for (extent k = 0; k < kept; ++k) to = to * length[index(all[k])] + at[index(all[k])];
       r[to] += product;
     }
     return r;

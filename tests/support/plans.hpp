@@ -70,10 +70,16 @@ inline lines describe(const program& p) {
   return r;
 }
 
+inline const char* kind_of(const step& s) {
+  constexpr std::array kinds{"gemm",   "batched",       "reduce", "gather",  "sample", "pointwise", "gate", "append",
+                             "select", "expert_choice", "expand", "exclude", "pick",   "put",       "loop", "group"};
+  static_assert(kinds.size() == std::variant_size_v<step>);
+  return kinds[s.index()];
+}
+
 inline void describe(const std::vector<step>& steps, const std::string& lead, lines& r) {
-  constexpr const char* kinds[] = {"gemm", "batched", "reduce", "gather", "sample", "pointwise", "gate", "append", "select", "expert_choice", "expand", "exclude", "pick", "put", "loop", "group"};
   for (const step& s : steps) {
-    std::string text = lead + kinds[s.index()];
+    std::string text = lead + kind_of(s);
     if (const auto* g = std::get_if<gate_step>(&s)) text = lead + fmoe::name_of(g->fn);
     if (const auto* k = std::get_if<select_step>(&s)) text = lead + fmoe::name_of(k->rule.what);
     std::visit(

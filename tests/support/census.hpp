@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// What tests of random expressions share: the limits of their plans, and how many of the plans had what.
+#pragma once
+
+#include "plans.hpp"
+
+namespace fmoe::test {
+
+// Sums of small blocks, so that small expressions have several.
+inline plan_options usual_limits() {
+  plan_options o;
+  o.sum_block = 16;
+  return o;
+}
+
+inline plan_options tiny_limits() {
+  plan_options o = usual_limits();
+  o.whole = 1 << 10;
+  o.chunk_width = 64;
+  o.max_tile = 24;
+  return o;
+}
+
+inline plan_options naive_limits() {
+  plan_options o;
+  o.naive = true;
+  return o;
+}
+
+struct census {
+  std::map<std::string, int> plans;
+
+  void add(const plan& p) {
+    std::map<std::string, int> here;
+    for (const auto* steps : {&p.prologue, &p.steps}) count(*steps, steps == &p.prologue ? "once " : "", here);
+    if (!p.tokens) here["no tokens"] = 1;
+    for (const auto& [what, n] : here) ++plans[what];
+  }
+
+  // That so many plans at least had each of these.
+  void require(int least, std::initializer_list<const char*> kinds) const {
+    for (const char* what : kinds) {
+      const int found = plans.contains(what) ? plans.at(what) : 0;
+      INFO(what);
+      CHECK(found >= least);
+    }
+  }
+
+ private:
+  static void count(const std::vector<step>& steps, const std::string& lead, std::map<std::string, int>& here) {
+    for (const step& s : steps) {
+      here[lead + kind_of(s)] = 1;
+      if (const auto* g = std::get_if<gate_step>(&s)) here[name_of(g->fn)] = 1;
+      if (const auto* k = std::get_if<select_step>(&s)) here[name_of(k->rule.what)] = 1;
+      if (const auto* g = std::get_if<gemm_step>(&s)) {
+        if (g->accumulate) here["accumulate"] = 1;
+        if (g->rows.size() > 1) here["many rows"] = 1;
+        if (!g->epilogues.empty()) here["gemm epilogue"] = 1;
+      }
+      if (const auto* g = std::get_if<gather_step>(&s); g != nullptr && !g->epilogues.empty()) here["gather epilogue"] = 1;
+      if (const auto* g = std::get_if<gather_step>(&s); g != nullptr && g->rows > 1) here["gather of rows"] = 1;
+      if (const auto* g = std::get_if<group_step>(&s)) count(g->body, "group ", here);
+      if (const auto* l = std::get_if<loop_step>(&s)) {
+        count(l->body, "loop ", here);
+        if (l->length > l->chunk) here["chunks"] = 1;
+      }
+    }
+  }
+};
+
+}  // namespace fmoe::test
