@@ -10,7 +10,6 @@ namespace fmoe {
 
 template <expression E>
 struct gated {
-  static_assert(E::rank >= 1, "gate: the operand has a last axis");
   using scalar = typename E::scalar;
 
   gate fn;
@@ -30,6 +29,7 @@ struct row_norm : gated<E> {
 // exp(x - max x) / sum of each row. A row of -inf, or with a NaN or +inf, becomes NaN; one column becomes 1.
 template <operand E>
 auto softmax(const E& scores) {
+  static_assert(expression_t<E>::rank >= 1, "softmax: the scores have a last axis");
   return gated<expression_t<E>>{gate::softmax, 0, as_expression(scores)};
 }
 
@@ -37,24 +37,28 @@ auto softmax(const E& scores) {
 // limit alpha = 1, sparsemax for alpha = 2. NaN and infinities as softmax's. Throws value_error, when planned, for alpha < 1.
 template <operand E>
 auto entmax(const E& scores, double alpha = 1.5) {
+  static_assert(expression_t<E>::rank >= 1, "entmax: the scores have a last axis");
   return gated<expression_t<E>>{alpha == 1 ? gate::softmax : gate::entmax, alpha, as_expression(scores)};
 }
 
 // (x - mean) / sqrt(variance + epsilon) of each row, with the biased variance.
 template <operand E>
 auto layer_norm(const E& e, double epsilon = 1e-5) {
+  static_assert(expression_t<E>::rank >= 1, "layer_norm: the operand has a last axis");
   return gated<expression_t<E>>{gate::layer_norm, epsilon, as_expression(e)};
 }
 
 // x sqrt(n) / max(|x|_2, epsilon) of each row of n.
 template <operand E>
 auto rms_norm(const E& e, double epsilon = 1e-12) {
+  static_assert(expression_t<E>::rank >= 1, "rms_norm: the operand has a last axis");
   return gated<expression_t<E>>{gate::rms_norm, epsilon, as_expression(e)};
 }
 
 // One number for each row, its L1, L2 or maximum norm: which == gate::l1_norm, l2_norm or max_norm.
 template <operand E>
 auto norm(gate which, const E& e) {
+  static_assert(expression_t<E>::rank >= 1, "norm: the operand has a last axis");
   return row_norm<expression_t<E>>{{which, 0, as_expression(e)}};
 }
 
@@ -82,7 +86,6 @@ auto bounded_softmax(const E& scores, const B& bound) {
 
 template <expression E>
 struct selection {
-  static_assert(E::rank >= 1, "top_k and top_p: the scores have a last axis");
   using scalar = typename E::scalar;
   static constexpr extent rank = E::rank;
 
@@ -97,6 +100,7 @@ struct selection {
 // value_error, when planned, if k exceeds the axis.
 template <operand E>
 auto top_k(const E& scores, extent k, weighting weights = weighting::score) {
+  static_assert(expression_t<E>::rank >= 1, "top_k: the scores have a last axis");
   const selection_rule rule{selection_rule::kind::top_k, k, 0, weights};
   return choose(k == all && weights == weighting::score, scores, selection<expression_t<E>>{rule, as_expression(scores)});
 }
@@ -105,12 +109,14 @@ auto top_k(const E& scores, extent k, weighting weights = weighting::score) {
 // order and zeros as top_k's. Throws value_error, when planned, unless 0 <= mass <= 1.
 template <operand E>
 auto top_p(const E& scores, double mass, weighting weights) {
+  static_assert(expression_t<E>::rank >= 1, "top_p: the scores have a last axis");
   return selection<expression_t<E>>{{selection_rule::kind::top_p, 0, mass, weights}, as_expression(scores)};
 }
 
 // The scores themselves: a contraction over their last axis then visits only those of each row that are not 0.
 template <operand E>
 auto nonzeros(const E& scores) {
+  static_assert(expression_t<E>::rank >= 1, "nonzeros: the scores have a last axis");
   return selection<expression_t<E>>{{selection_rule::kind::nonzero}, as_expression(scores)};
 }
 
