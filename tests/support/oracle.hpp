@@ -259,6 +259,7 @@ class oracle {
 
   numbers value_of(const select_node& s) const {
     if (s.rule.what == selection_rule::kind::product_top_k) return products_of(s);
+    if (s.rule.what == selection_rule::kind::nonzero) return of(s.arg);
     const extent n = shape_.back();
     if (s.rule.what == selection_rule::kind::expert_choice) {
       numbers r = chosen_by_experts(s, n);
