@@ -111,7 +111,7 @@ class cost_counter {
       const value& s = program_[selection.value];
       length = static_cast<double>(s.shape.back());
       selected *= static_cast<double>(s.expected);
-      if (!has(table.labels, selection.labels[0])) selected *= static_cast<double>(s.size() / std::max<extent>(1, s.shape.back()));
+      if (!has(table.labels, selection.labels[0])) selected *= static_cast<double>(s.rows());
     }
     return std::min(length, selected) / std::max(1.0, length);
   }

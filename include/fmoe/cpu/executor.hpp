@@ -176,6 +176,7 @@ class executor {
     };
     for (extent t = 0; t < f.count; ++t) {
       T* row = c.data + t * c.stride;
+      if (s.rows == 0) std::fill_n(row, s.N, T(0));
       for (extent r = 0; r < s.rows; ++r) {
         const auto next = s.table_row != 0 ? selected<T>{} : r + 1 < s.rows ? kept(t, r + 1) : kept(t + 1, 0);
         gather<T, Arch>(table + r * s.table_row, s.N, s.N, kept(t, r), next, row, r != 0);

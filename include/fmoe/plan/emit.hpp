@@ -193,14 +193,14 @@ class emitter {
   void emit_gather(const operation& o, std::vector<step>& steps) {
     const value& s = program_[o.in[0].value];
     steps.push_back(gather_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr), at(o.out.value, nullptr),
-                                s.size() / std::max<extent>(1, s.shape.back()), s.keep, program_[o.out.value].size(),
+                                s.rows(), s.keep, program_[o.out.value].size(),
                                 table_row(o.in[0], o.in[1]), epilogues(o, nullptr)});
   }
 
   void emit_sample(const operation& o, std::vector<step>& steps) {
     const value& s = program_[o.in[0].value];
     steps.push_back(sample_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr), at(o.in[2].value, nullptr),
-                                at(o.out.value, nullptr), s.size() / std::max<extent>(1, s.shape.back()), s.keep,
+                                at(o.out.value, nullptr), s.rows(), s.keep,
                                 program_[o.in[1].value].size(), table_row(o.in[0], o.in[2]), epilogues(o, nullptr)});
   }
 
@@ -216,7 +216,7 @@ class emitter {
   void emit_gate(const operation& o, std::vector<step>& steps) {
     const value& in = program_[o.in[0].value];
     gate_step s{text(o), o.fn, o.parameter, at(o.in[0].value, nullptr), at(o.out.value, nullptr), {}, 0, in.shape.back(), 0};
-    s.rows = element_count(std::span(in.shape).first(in.shape.size() - 1));
+    s.rows = in.rows();
     s.width = is_norm(o.fn) ? 1 : s.columns;
     if (o.in.size() > 1) {
       s.bound = at(o.in[1].value, nullptr);
@@ -327,7 +327,6 @@ class emitter {
   void emit(const operation& o, const stream_loop* l, std::vector<step>& steps) {
     using enum operation::kind;
     const value& out = program_[o.out.value];
-    const auto rows = [&](const value& v) { return v.size() / std::max<extent>(1, v.shape.back()); };
     const auto whole = [&](int v) { return at(v, nullptr); };
     switch (o.what) {
       case gemm: return emit_gemm(o, l, steps);
@@ -343,11 +342,11 @@ class emitter {
         return;
       case gate: return emit_gate(o, steps);
       case append:
-        steps.push_back(append_step{text(o), whole(o.in[0].value), whole(o.out.value), rows(out), out.shape.back() - 1});
+        steps.push_back(append_step{text(o), whole(o.in[0].value), whole(o.out.value), out.rows(), out.shape.back() - 1});
         return;
       case select:
         if (is_barrier(o)) return emit_expert_choice(o, steps);
-        steps.push_back(select_step{text(o), o.rule, at(o.in[0].value, l), whole(o.out.value), rows(out), out.shape.back(), out.keep,
+        steps.push_back(select_step{text(o), o.rule, at(o.in[0].value, l), whole(o.out.value), out.rows(), out.shape.back(), out.keep,
                                     out.each != 0 ? program_[o.in[0].value].shape.back() : 0});
         return;
       case pick: return emit_pick(o, steps);
@@ -358,7 +357,7 @@ class emitter {
       case slice: return emit_slice(o, steps);
       case exclude: return emit_exclude(o, steps);
       case expand:
-        steps.push_back(expand_step{text(o), whole(o.in[0].value), whole(o.out.value), rows(out), out.shape.back(), out.keep});
+        steps.push_back(expand_step{text(o), whole(o.in[0].value), whole(o.out.value), out.rows(), out.shape.back(), out.keep});
         return;
     }
   }

@@ -46,9 +46,8 @@ inline extent row_width(const program& p, const plan_options& o, const std::vect
   const value& x = p[v];
   const extent line = cache_line / o.element_bytes;
   if (x.selection) {
-    const extent rows = element_count(std::span(x.shape).first(x.shape.size() - 1));
     const extent lists = x.each != 0 ? 2 * round_up(o.selection_size(x.each), line) : 0;
-    return rows * round_up(o.selection_size(x.keep), line) + lists;
+    return x.rows() * round_up(o.selection_size(x.keep), line) + lists;
   }
   extent n = x.size();
   if (const stream_loop* l = chunked_in(loops, v)) n = n / std::max<extent>(1, x.shape[0]) * l->chunk;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct value {
   int group = -1;          // one row for each selected (token, expert) of this group, rather than for each token
 
   extent size() const { return element_count(shape); }
+  extent rows() const { return element_count(std::span(shape).first(shape.size() - 1)); }  // along the last axis
 };
 
 struct use {  // a value and the names of its axes

@@ -52,7 +52,7 @@ inline bool sample_one(program& p, extent place) {
   if (!found) return false;
   const use &selection = found->selection, &numbers = found->numbers;
   const value s = p[selection.value];
-  const extent rows = s.size() / std::max<extent>(1, s.shape.back());
+  const extent rows = s.rows();
   if (s.shape.back() < sparse * rows * s.expected) return false;
   std::vector<pass> passes;
   int v = numbers.value, maker = p.producer(v);
