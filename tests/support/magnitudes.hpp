@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+// What rounding errors are relative to: for every number of an expression's graph, the sum of the absolute values that it is
+// made of. Whatever the order of its sums, a plan is within a few times that and the arithmetic's epsilon of the oracle.
+#pragma once
+
+#include "oracle.hpp"
+
+namespace fmoe::test {
+
+class magnitudes {
+ public:
+  magnitudes(const graph& g, const oracle& values) : graph_(g), exact_(values) {
+    for (extent i = 0; i < g.size(); ++i) {
+      id_ = static_cast<node_id>(i);
+      values_.push_back(std::visit([&](const auto& op) { return value_of(op); }, g[id_].op));
+    }
+  }
+  const std::vector<double>& operator[](node_id id) const { return values_[static_cast<extent>(id)]; }
+
+ private:
+  using numbers = std::vector<double>;
+
+  numbers absolute(node_id id) const {
+    numbers r = exact_[id];
+    for (double& x : r) x = std::abs(x);
+    return r;
+  }
+
+  // What `op` makes of operands that are the magnitudes.
+  numbers applied(auto op, const std::vector<node_id>& args) const {
+    graph g;
+    std::vector<node_id> copies;
+    for (const node_id a : args) {
+      const numbers& from = (*this)[a];
+      auto data = std::make_shared<storage>(from.size() * sizeof(double));
+      std::ranges::copy(from, static_cast<double*>(data->data()));
+      copies.push_back(g.leaf({std::move(data), dtype::float64, graph_.shape(a)}));
+    }
+    const node_id made = op(g, copies);
+    return oracle(g)[made];
+  }
+
+  numbers value_of(const leaf_node&) const { return absolute(id_); }
+  numbers value_of(const mask_node&) const { return absolute(id_); }
+  numbers value_of(const einsum_node& e) const {
+    return applied([&](graph& g, const auto& args) { return g.einsum(e.subscripts, args); }, e.args);
+  }
+  numbers value_of(const add_node& a) const {
+    return applied([](graph& g, const auto& args) { return g.add(args[0], args[1]); }, {a.left, a.right});
+  }
+  numbers value_of(const append_node& a) const {
+    return applied([](graph& g, const auto& args) { return g.append_one(args[0]); }, {a.arg});
+  }
+  numbers value_of(const concat_node& c) const {
+    return applied([&](graph& g, const auto& args) { return g.concat(args, c.axis); }, c.args);
+  }
+
+  numbers value_of(const map_node& m) const {
+    numbers r = absolute(id_);
+    const numbers &of = (*this)[m.arg], &x = exact_[m.arg];
+    for (extent i = 0; i < r.size(); ++i) {
+      if (m.fn == pointwise::scale) r[i] = std::abs(m.parameter) * of[i];
+      else if (m.fn == pointwise::squared_relu) r[i] += 2 * std::abs(x[i]) * of[i];
+      else if (m.fn == pointwise::exp) r[i] *= 1 + of[i];
+      else if (m.fn == pointwise::inverse_sqrt) r[i] *= 1 + of[i] / (2 * std::abs(x[i]));
+      else if (m.fn == pointwise::sqrt) r[i] += x[i] == 0 ? 0 : of[i] / (2 * r[i]);
+      else r[i] += of[i];  // the slope is at most a little above 1
+    }
+    return r;
+  }
+
+  numbers value_of(const gate_node& g) const {
+    numbers r = absolute(id_);
+    const numbers &of = (*this)[g.arg], &x = exact_[g.arg];
+    const extent n = graph_.shape(g.arg).back(), rows = n == 0 ? 0 : x.size() / n;
+    for (extent row = 0; row < rows; ++row) {
+      const double most = *std::max_element(of.begin() + at(row * n), of.begin() + at(row * n + n));
+      if (is_norm(g.fn)) {
+        double sum = 0;
+        for (extent i = row * n; i < row * n + n; ++i) sum += g.fn == gate::l1_norm ? of[i] : of[i] * of[i];
+        r[row] = g.fn == gate::l1_norm ? sum : g.fn == gate::l2_norm ? std::sqrt(sum) : most;
+        continue;
+      }
+      double mean = 0, squares = 0, slope = 1;
+      for (extent i = row * n; i < row * n + n; ++i) mean += x[i] / static_cast<double>(n);
+      if (g.fn == gate::rms_norm) mean = 0;
+      for (extent i = row * n; i < row * n + n; ++i) squares += (x[i] - mean) * (x[i] - mean) / static_cast<double>(n);
+      if (g.fn == gate::layer_norm) slope = 2 / std::sqrt(squares + g.parameter);
+      if (g.fn == gate::rms_norm) slope = 2 / std::max(std::sqrt(squares), g.parameter);
+      for (extent i = row * n; i < row * n + n; ++i) r[i] += slope * most;
+    }
+    return r;
+  }
+
+  numbers value_of(const select_node& s) const {
+    numbers r = absolute(id_);
+    const numbers& of = (*this)[s.arg];
+    if (s.rule.weights == weighting::one) return r;
+    const extent n = graph_.shape(id_).back(), rows = n == 0 ? 0 : r.size() / n, each = rows == 0 ? 0 : of.size() / rows;
+    for (extent row = 0; row < rows; ++row) {
+      const double most = *std::max_element(of.begin() + at(row * each), of.begin() + at(row * each + each));
+      for (extent i = row * n; i < row * n + n; ++i)
+        if (r[i] != 0) r[i] += s.rule.weights == weighting::softmax || s.rule.weights == weighting::softmax_of_all ? r[i] * 2 * most : 2 * most;
+    }
+    return r;
+  }
+
+  static std::ptrdiff_t at(extent i) { return static_cast<std::ptrdiff_t>(i); }
+
+  const graph& graph_;
+  const oracle& exact_;
+  node_id id_{};
+  std::vector<numbers> values_;
+};
+
+// max |y - expected| / magnitude; infinity where only one of the two is NaN or what should be 0 exactly is not.
+template <class T>
+double error_to_magnitudes(const std::vector<T>& y, const std::vector<double>& expected, const std::vector<double>& magnitude) {
+  double error = 0;
+  for (extent i = 0; i < expected.size(); ++i) {
+    const double d = std::abs(static_cast<double>(y[i]) - expected[i]);
+    if (d == 0) continue;
+    if (std::isnan(static_cast<double>(y[i])) && std::isnan(expected[i])) continue;
+    if (!(d <= std::numeric_limits<double>::max()) || magnitude[i] == 0) return std::numeric_limits<double>::infinity();
+    error = std::max(error, d / magnitude[i]);
+  }
+  return error;
+}
+
+}  // namespace fmoe::test
