@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Random members of every family of layers, of random small sizes and options, against the oracle: the plan, the naive plan
-// and one with tiny limits, float and double; and that a NaN in a token changes no other row. A failing seed prints what it
-// drew; FMOE_SEED=n runs one seed alone.
+// Random members of every family of layers, of random small sizes and options, against the oracle: the plan, the naive
+// plan and one with tiny limits, float and double; and that a NaN in a token changes no other row. A failing seed
+// prints what it drew; FMOE_SEED=n runs one seed alone.
 #include <fmoe/aoe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
@@ -77,7 +77,8 @@ layer draw_mxd(draw& d) {
   d.text << "mxd i " << i << " h " << h << " n " << n << " o " << o << " parts ";
   mxd<float> l;
   d.fill(l.encoder, {i, h}, i), d.fill(l.gate, {i, n}, i), d.fill(l.scales, {n, o}), d.fill(l.decoder, {h, o}, h);
-  d.maybe(l.encoder_bias, {h}), d.maybe(l.gate_bias, {n}), d.maybe(l.skip, {i, o}, i), d.maybe(l.bias, {o}), d.maybe(l.linear, {i, h}, i);
+  d.maybe(l.encoder_bias, {h}), d.maybe(l.gate_bias, {n}), d.maybe(l.skip, {i, o}, i), d.maybe(l.bias, {o}),
+      d.maybe(l.linear, {i, h}, i);
   if (!l.linear.empty()) d.maybe(l.linear_bias, {h});
   l.active = d.chance(10) ? all : d.between(0, n);
   l.activation = d.activation();
@@ -130,7 +131,8 @@ template <extent E>
 std::array<extent, E> draw_gate(draw& d, auto& l, extent i) {
   std::array<extent, E> n;
   d.text << " experts";
-  for (extent e = 0; e < E; ++e) n[e] = d.between(1, E == 1 ? 12 : E == 2 ? 4 : 3), d.text << ' ' << n[e], d.fill(l.gate.projections[e], {i, n[e]});
+  for (extent e = 0; e < E; ++e)
+    n[e] = d.between(1, E == 1 ? 12 : E == 2 ? 4 : 3), d.text << ' ' << n[e], d.fill(l.gate.projections[e], {i, n[e]});
   l.gate.alpha = d.pick(1.0, 1.5, 2.0, 1.25);
   const extent norm = d.number(3);
   d.text << " alpha " << l.gate.alpha << " norm " << norm << " input norm ";
@@ -146,7 +148,8 @@ layer draw_mumoe_of(draw& d) {
   constexpr extent E = Experts::levels;
   const extent i = d.between(1, E == 1 ? 9 : 4), h = d.between(1, 5), o = d.between(1, E == 1 ? 9 : 4);
   const bool bias = d.chance(50), block = d.chance(30);
-  d.text << Experts::kind << (block ? " block" : " layer") << " i " << i << " h " << h << " o " << o << (bias ? " bias" : "");
+  d.text << Experts::kind << (block ? " block" : " layer") << " i " << i << " h " << h << " o " << o
+         << (bias ? " bias" : "");
   if (block) {
     mumoe_block<Experts> l;
     const auto n = draw_gate<E>(d, l, i);
@@ -221,9 +224,11 @@ routing draw_routing(draw& d, extent n) {
   r.capacity_factor = d.pick(0.5, 1.0, 2.0, 3.5);
   r.rank_softmax = d.chance(50);
   // Expert choice and the masses know the papers' weights and the released code's.
-  r.weights = r.how == routing::by::top_k ? d.pick(softmax, softmax_of_all, score, one, relu) : d.pick(softmax, softmax_of_all, one, score);
-  d.text << " routing " << static_cast<int>(r.how) << " K " << r.active << " mass " << r.mass << " capacity " << r.capacity << " factor "
-         << r.capacity_factor << " softmax " << r.rank_softmax << " weights " << static_cast<int>(r.weights);
+  r.weights = r.how == routing::by::top_k ? d.pick(softmax, softmax_of_all, score, one, relu)
+                                          : d.pick(softmax, softmax_of_all, one, score);
+  d.text << " routing " << static_cast<int>(r.how) << " K " << r.active << " mass " << r.mass << " capacity "
+         << r.capacity << " factor " << r.capacity_factor << " softmax " << r.rank_softmax << " weights "
+         << static_cast<int>(r.weights);
   return r;
 }
 
@@ -246,7 +251,8 @@ layer draw_aoe(draw& d) {
   const extent in = d.between(1, 9), n = d.between(1, 9), low = d.between(1, 4), w = d.between(1, 9);
   d.text << "aoe d " << in << " n " << n << " l " << low << " w " << w << " bias ";
   aoe<float> l;
-  d.fill(l.down, {in, n, low}, in), d.fill(l.up, {n, low, w}, low), d.fill(l.linear, {n, in, w}, in), d.fill(l.output, {n, w, in}, w);
+  d.fill(l.down, {in, n, low}, in), d.fill(l.up, {n, low, w}, low), d.fill(l.linear, {n, in, w}, in),
+      d.fill(l.output, {n, w, in}, w);
   d.maybe(l.bias, {in});
   l.score = d.pick(gate::l1_norm, gate::l2_norm, gate::max_norm);
   l.activation = d.activation();
@@ -268,7 +274,8 @@ layer draw_soft_moe(draw& d) {
 layer draw_peer(draw& d) {
   const extent in = 2 * d.between(1, 4), h = d.between(1, 3), s = d.between(1, 14), k = d.between(1, 4);
   const bool map = d.chance(60), separate = d.chance(40);
-  d.text << "peer d " << in << " h " << h << " s " << s << " k " << k << (map ? " queries" : "") << (separate ? " separate" : "") << " norm ";
+  d.text << "peer d " << in << " h " << h << " s " << s << " k " << k << (map ? " queries" : "")
+         << (separate ? " separate" : "") << " norm ";
   peer<float> l;
   if (map) d.fill(l.queries, {in, 2 * h * k}, in);
   d.fill(l.keys, {h, s, 2, map ? k : in / 2});
@@ -299,7 +306,8 @@ class decisions {
   static constexpr double least = 1e-4;
   using numbers = std::vector<double>;
 
-  // Zeros of a ReLU are equal in every arithmetic; of other equal scores the lower index wins in all only if they are the same sum.
+  // Zeros of a ReLU are equal in every arithmetic; of other equal scores the lower index wins in all only if they are
+  // the same sum.
   void apart(numbers x, extent kept) {
     if (kept == 0 || kept >= x.size()) return;
     std::ranges::sort(x, std::greater());
@@ -341,7 +349,8 @@ class decisions {
         apart(r, s.rule.each);
         const extent next = row + n;
         if (row / n % 2 != 0) continue;
-        numbers other(x.begin() + static_cast<std::ptrdiff_t>(next), x.begin() + static_cast<std::ptrdiff_t>(next + n)), sums;
+        numbers other(x.begin() + static_cast<std::ptrdiff_t>(next), x.begin() + static_cast<std::ptrdiff_t>(next + n)),
+            sums;
         std::ranges::sort(r, std::greater()), std::ranges::sort(other, std::greater());
         for (extent i = 0; i < s.rule.each; ++i)
           for (extent j = 0; j < s.rule.each; ++j) sums.push_back(r[i] + other[j]);
@@ -372,9 +381,10 @@ struct lowered {
 };
 
 template <class T>
-std::vector<T> check(const lowered& e, extent tokens, const std::vector<double>& expected, const std::vector<double>& magnitude, double tolerance,
-                     bool mixes_rows) {
-  const runner<T> normal(e.g, e.root, tokens, usual_limits()), cut(e.g, e.root, tokens, tiny_limits()), original(e.g, e.root, tokens, naive_limits());
+std::vector<T> check(const lowered& e, extent tokens, const std::vector<double>& expected,
+                     const std::vector<double>& magnitude, double tolerance, bool mixes_rows) {
+  const runner<T> normal(e.g, e.root, tokens, usual_limits()), cut(e.g, e.root, tokens, tiny_limits()),
+      original(e.g, e.root, tokens, naive_limits());
   for (const runner<T>* r : {&normal, &cut, &original}) CHECK(placement_is_sound(r->steps()));
   if (mixes_rows) return {};
   const std::vector<T> y = normal.all(tokens);
@@ -387,8 +397,20 @@ std::vector<T> check(const lowered& e, extent tokens, const std::vector<double>&
 
 void check(unsigned seed, census& seen, std::map<std::string, int>& families) {
   draw d(seed);
-  constexpr std::array makers{draw_mxd, draw_mxd, draw_sparse, draw_mumoe<cp_experts>, draw_mumoe<tr_experts>, draw_mumoe<tucker_experts>,
-                              draw_mumoe<dense_experts>, draw_monet, draw_monet, draw_moe, draw_aoe, draw_soft_moe, draw_peer, draw_peer};
+  constexpr std::array makers{draw_mxd,
+                              draw_mxd,
+                              draw_sparse,
+                              draw_mumoe<cp_experts>,
+                              draw_mumoe<tr_experts>,
+                              draw_mumoe<tucker_experts>,
+                              draw_mumoe<dense_experts>,
+                              draw_monet,
+                              draw_monet,
+                              draw_moe,
+                              draw_aoe,
+                              draw_soft_moe,
+                              draw_peer,
+                              draw_peer};
   const layer l = makers[d.number(makers.size())](d);
   ++families[d.text.str().substr(0, d.text.str().find(' '))];
   const extent tokens = d.pick(0u, 1u, 2u, 3u, 5u, 8u);
@@ -406,7 +428,8 @@ void check(unsigned seed, census& seen, std::map<std::string, int>& families) {
     seen.add(make_plan(e.g, e.root, tokens, cpu::machine<float, cpu::native>(usual_limits())));
     if (l.mixes_rows) {  // in several stages, which evaluate knows
       const auto rows = evaluate(l.apply(x));
-      CHECK(error_to_magnitudes(std::vector<float>(rows.data(), rows.data() + rows.size()), values[e.root], scales[e.root]) <= 2e-5);
+      CHECK(error_to_magnitudes(std::vector<float>(rows.data(), rows.data() + rows.size()), values[e.root],
+                                scales[e.root]) <= 2e-5);
       return;
     }
     if (tokens < 2) return;
@@ -433,12 +456,14 @@ TEST_CASE("random layers agree with the oracle, and a NaN stays in its row") {
     for (const auto& [what, n] : families) WARN(what << ' ' << n);
   }
   if (seeds < 300) return;
-  for (const char* family : {"mxd", "sparse_mlp", "cp", "tr", "tucker", "dense", "monet_hd", "monet_vd", "moe", "aoe", "soft_moe", "peer"}) {
+  for (const char* family :
+       {"mxd", "sparse_mlp", "cp", "tr", "tucker", "dense", "monet_hd", "monet_vd", "moe", "aoe", "soft_moe", "peer"}) {
     INFO(family);
     CHECK(families[family] >= 10);
   }
-  seen.require(3, {"append", "bounded softmax", "entmax", "exclude", "expert_choice", "gather", "gather of rows", "group", "layer norm", "L1 norm",
-                   "L2 norm", "max norm", "product_top_k", "rms norm", "sample", "softmax", "top_k", "top_p"});
+  seen.require(3, {"append", "bounded softmax", "entmax", "exclude", "expert_choice", "gather", "gather of rows",
+                   "group", "layer norm", "L1 norm", "L2 norm", "max norm", "product_top_k", "rms norm", "sample",
+                   "softmax", "top_k", "top_p"});
 }
 
 }  // namespace

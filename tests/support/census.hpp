@@ -57,7 +57,8 @@ struct census {
         if (g->rows.size() > 1) here["many rows"] = 1;
         if (!g->epilogues.empty()) here["gemm epilogue"] = 1;
       }
-      if (const auto* g = std::get_if<gather_step>(&s); g != nullptr && !g->epilogues.empty()) here["gather epilogue"] = 1;
+      if (const auto* g = std::get_if<gather_step>(&s); g != nullptr && !g->epilogues.empty())
+        here["gather epilogue"] = 1;
       if (const auto* g = std::get_if<gather_step>(&s); g != nullptr && g->rows > 1) here["gather of rows"] = 1;
       if (const auto* g = std::get_if<group_step>(&s)) count(g->body, "group ", here);
       if (const auto* l = std::get_if<loop_step>(&s)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What rounding errors are relative to: for every number of an expression's graph, the sum of the absolute values that it is
-// made of. Whatever the order of its sums, a plan is within a few times that and the arithmetic's epsilon of the oracle.
+// What rounding errors are relative to: for every number of an expression's graph, the sum of the absolute values that
+// it is made of. Whatever the order of its sums, a plan is within a few times that and the arithmetic's epsilon of the
+// oracle.
 #pragma once
 
 #include "oracle.hpp"
@@ -96,11 +97,14 @@ class magnitudes {
     numbers r = absolute(id_);
     const numbers& of = (*this)[s.arg];
     if (s.rule.weights == weighting::one) return r;
-    const extent n = graph_.shape(id_).back(), rows = n == 0 ? 0 : r.size() / n, each = rows == 0 ? 0 : of.size() / rows;
+    const extent n = graph_.shape(id_).back(), rows = n == 0 ? 0 : r.size() / n,
+                 each = rows == 0 ? 0 : of.size() / rows;
     for (extent row = 0; row < rows; ++row) {
       const double most = *std::max_element(of.begin() + at(row * each), of.begin() + at(row * each + each));
       for (extent i = row * n; i < row * n + n; ++i)
-        if (r[i] != 0) r[i] += s.rule.weights == weighting::softmax || s.rule.weights == weighting::softmax_of_all ? r[i] * 2 * most : 2 * most;
+        if (r[i] != 0)
+          r[i] += s.rule.weights == weighting::softmax || s.rule.weights == weighting::softmax_of_all ? r[i] * 2 * most
+                                                                                                      : 2 * most;
     }
     return r;
   }
@@ -115,7 +119,8 @@ class magnitudes {
 
 // max |y - expected| / magnitude; infinity where only one of the two is NaN or what should be 0 exactly is not.
 template <class T>
-double error_to_magnitudes(const std::vector<T>& y, const std::vector<double>& expected, const std::vector<double>& magnitude) {
+double error_to_magnitudes(const std::vector<T>& y, const std::vector<double>& expected,
+                           const std::vector<double>& magnitude) {
   double error = 0;
   for (extent i = 0; i < expected.size(); ++i) {
     const double d = std::abs(static_cast<double>(y[i]) - expected[i]);
