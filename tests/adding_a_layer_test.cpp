@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+// The layer of docs/adding_a_layer.md, which quotes this file, and the page's numbers.
+#include <sstream>
+
+#include <fmoe/evaluate.hpp>
+#include <fmoe/explain.hpp>
+#include <fmoe/io/safetensors.hpp>
+#include <fmoe/released.hpp>
+
+#include "support/agree.hpp"
+#include "support/files.hpp"
+
+// A mixture of bilinear experts of one CP rank: expert n is sum over r of u_n[r] (x a_r) (x b_r) w_r, and
+// y = sum over the K chosen n of g_n times expert n, g = softmax of their scores.
+template <class T = float>
+struct bilinear_mixture {
+  fmoe::parameter<T, 2> gate;     // i n
+  fmoe::parameter<T, 2> scales;   // n r, row n is u_n
+  fmoe::parameter<T, 2> left;     // i r
+  fmoe::parameter<T, 2> right;    // j r
+  fmoe::parameter<T, 2> decoder;  // r o
+  fmoe::parameter<T, 1> bias;     // o; may be empty
+  fmoe::extent active = 2;        // experts per token, K
+
+  // [t, i] -> [t, n]: g. K > N throws value_error.
+  auto coefficients(const fmoe::operand_of<2> auto& x) const {
+    return fmoe::top_k(fmoe::einsum<"ti,in->tn">(x, gate), active, fmoe::weighting::softmax);
+  }
+
+  // [t, i] -> [t, o].
+  auto operator()(const fmoe::operand_of<2> auto& x) const {
+    const auto y = fmoe::einsum<"tn,nr,ti,ir,tj,jr,ro->to">(coefficients(x), scales, x, left, x, right, decoder);
+    return fmoe::add_bias(y, bias);
+  }
+
+  static auto released() {
+    using fmoe::presence, fmoe::released_name;
+    return std::tuple{
+        released_name{"router.weight", &bilinear_mixture::gate, presence::required, "ni", "in"},
+        released_name{"experts", &bilinear_mixture::scales, presence::required, "nr"},
+        released_name{"left.weight", &bilinear_mixture::left, presence::required, "ri", "ir"},
+        released_name{"right.weight", &bilinear_mixture::right, presence::required, "ri", "ir"},
+        released_name{"down.weight", &bilinear_mixture::decoder, presence::required, "or", "ro"},
+        released_name{"down.bias", &bilinear_mixture::bias, presence::optional, "o"},
+    };
+  }
+};
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+template <class T>
+bilinear_mixture<T> layer_of(extent i, extent n, extent r, extent o) {
+  bilinear_mixture<T> layer;
+  layer.gate = random<parameter<T, 2>>({i, n}, 1);
+  layer.scales = random<parameter<T, 2>>({n, r}, 2);
+  layer.left = random<parameter<T, 2>>({i, r}, 3);
+  layer.right = random<parameter<T, 2>>({i, r}, 4);
+  layer.decoder = random<parameter<T, 2>>({r, o}, 5);
+  layer.bias = random<parameter<T, 1>>({o}, 6);
+  return layer;
+}
+
+TEMPLATE_TEST_CASE("a bilinear mixture agrees with the oracle", "[adding_a_layer]", float, double) {
+  auto layer = layer_of<TestType>(9, 6, 20, 7);
+  for (const extent tokens : {extent{0}, extent{1}, extent{100}})
+    for (const extent active : {extent{0}, extent{2}, extent{6}}) {
+      layer.active = active;
+      CHECK(agrees(layer(random<tensor<TestType, 2>>({tokens, 9}, 7))));
+    }
+  layer.bias = {};
+  CHECK(agrees(layer(random<tensor<TestType, 2>>({100, 9}, 7))));
+}
+
+TEST_CASE("a bilinear mixture of a file runs once, or compiled", "[adding_a_layer]") {
+  const temporary_folder folder;
+  const auto file = folder / "layer.safetensors";
+  save(layer_of<float>(9, 6, 20, 7), file);
+  const auto x = random<tensor<float, 2>>({100, 9}, 7);
+
+  const auto layer = load<bilinear_mixture<>>(file, {.active = 2});
+  auto y = evaluate(layer(x));               // once, or
+  const auto forward = compile(layer, 100);  // plan and pack now
+  forward(x, y);                             // and only compute here
+
+  CHECK(relative_error(y.data(), reference(layer_of<float>(9, 6, 20, 7)(x))) < 4e-6);
+  CHECK(io::safetensors::read(file).at("left.weight").shape() == std::vector<extent>{20, 9});
+}
+
+TEST_CASE("shapes that do not fit, and more experts than there are, are refused", "[adding_a_layer]") {
+  auto layer = layer_of<float>(9, 6, 20, 7);
+  CHECK_THROWS_AS(evaluate(layer(tensor<float, 2>({3, 10}))), shape_error);
+  layer.active = 7;
+  CHECK_THROWS_AS(evaluate(layer(tensor<float, 2>({3, 9}))), value_error);
+}
+
+// Without elements: costs and plans read none.
+bilinear_mixture<> hollow(extent i, extent n, extent r, extent o) {
+  const auto w = [](extent rows, extent columns) { return tensor<float, 2>({rows, columns}, std::make_shared<storage>(extent{0})); };
+  return {w(i, n), w(n, r), w(i, r), w(i, r), w(r, o), parameter<float, 1>({o})};
+}
+
+TEST_CASE("a bilinear mixture costs its factors, and K rows of the experts'", "[adding_a_layer][cost]") {
+  const double i = 768, n = 512, r = 2048, o = 768, k = 2;
+  const tensor<float, 2> x({128, 768});
+  const cost_report c = cost(hollow(768, 512, 2048, 768)(x));
+  CHECK(c.factorized.multiply_adds == i * n + k * r + 2 * i * r + r * o);
+  CHECK(c.factorized.parameters == i * n + n * r + 2 * i * r + r * o + o);
+  CHECK(c.factorized.multiply_adds == 5115904);
+  CHECK(c.factorized.parameters == 6161152);
+  CHECK(c.naive_multiply_adds == n * i * i * o + i * n);  // 231,928,627,200
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    const auto first = line.find_first_not_of(' ');
+    lines.push_back(first == line.npos ? "" : line.substr(first, line.find_last_not_of(' ') - first + 1));
+  }
+  return lines;
+}
+
+// Blocks of the page, by the word after their three backquotes, without leading and trailing spaces.
+std::vector<std::vector<std::string>> blocks(const std::string& language) {
+  std::vector<std::vector<std::string>> found;
+  bool inside = false, wanted = false;
+  for (const std::string& line : lines_of(content("docs/adding_a_layer.md"))) {
+    if (line.starts_with("```")) {
+      inside = !inside;
+      wanted = inside && line == "```" + language;
+      if (wanted) found.emplace_back();
+    } else if (wanted) {
+      found.back().push_back(line);
+    }
+  }
+  return found;
+}
+
+TEST_CASE("the page quotes this file", "[adding_a_layer]") {
+  const auto here = lines_of(content("tests/adding_a_layer_test.cpp"));
+  const auto quoted = blocks("cpp");
+  CHECK(quoted.size() >= 4);
+  for (const auto& block : quoted) {
+    INFO(block.front());
+    CHECK(!std::ranges::search(here, block).empty());
+  }
+}
+
+TEST_CASE("the page prints what explain prints", "[adding_a_layer]") {
+  const auto said = explain(hollow(768, 512, 2048, 768)(tensor<float, 2>({128, 768}))).text;
+  INFO(said);
+  const auto quoted = blocks("");
+  REQUIRE(quoted.size() == 1);
+  CHECK(quoted.front() == lines_of(said));
+}
+
+}  // namespace
