@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The layer of docs/adding_a_layer.md, which quotes this file, and the page's numbers.
-#include <sstream>
-
 #include <fmoe/evaluate.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/released.hpp>
 
 #include "support/agree.hpp"
-#include "support/files.hpp"
+#include "support/pages.hpp"
 
 // A mixture of bilinear experts of one CP rank: expert n is sum over r of u_n[r] (x a_r) (x b_r) w_r, and
 // y = sum over the K chosen n of g_n times expert n, g = softmax of their scores.
@@ -113,46 +111,20 @@ TEST_CASE("a bilinear mixture costs its factors, and K rows of the experts'", "[
   CHECK(c.naive_multiply_adds == n * i * i * o + i * n);  // 231,928,627,200
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) {
-    const auto first = line.find_first_not_of(' ');
-    lines.push_back(first == line.npos ? "" : line.substr(first, line.find_last_not_of(' ') - first + 1));
-  }
-  return lines;
-}
-
-// Blocks of the page, by the word after their three backquotes, without leading and trailing spaces.
-std::vector<std::vector<std::string>> blocks(const std::string& language) {
-  std::vector<std::vector<std::string>> found;
-  bool inside = false, wanted = false;
-  for (const std::string& line : lines_of(content("docs/adding_a_layer.md"))) {
-    if (line.starts_with("```")) {
-      inside = !inside;
-      wanted = inside && line == "```" + language;
-      if (wanted) found.emplace_back();
-    } else if (wanted) {
-      found.back().push_back(line);
-    }
-  }
-  return found;
-}
-
 TEST_CASE("the page quotes this file", "[adding_a_layer]") {
   const auto here = lines_of(content("tests/adding_a_layer_test.cpp"));
-  const auto quoted = blocks("cpp");
-  CHECK(quoted.size() >= 4);
+  const auto quoted = blocks_of("docs/adding_a_layer.md", "cpp");
+  CHECK(quoted.size() == 5);
   for (const auto& block : quoted) {
     INFO(block.front());
-    CHECK(!std::ranges::search(here, block).empty());
+    CHECK(holds(here, block));
   }
 }
 
 TEST_CASE("the page prints what explain prints", "[adding_a_layer]") {
   const auto said = explain(hollow(768, 512, 2048, 768)(tensor<float, 2>({128, 768}))).text;
   INFO(said);
-  const auto quoted = blocks("");
+  const auto quoted = blocks_of("docs/adding_a_layer.md", "");
   REQUIRE(quoted.size() == 1);
   CHECK(quoted.front() == lines_of(said));
 }

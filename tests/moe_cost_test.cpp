@@ -3,9 +3,11 @@
 // the papers compare with. No tensor here has elements.
 #include <fmoe/aoe.hpp>
 #include <fmoe/cost.hpp>
+#include <fmoe/explain.hpp>
 #include <fmoe/mxd.hpp>
 
 #include "support/catch.hpp"
+#include "support/pages.hpp"
 
 namespace {
 
@@ -170,14 +172,40 @@ TEST_CASE("the sparse mixture's own cost, with a gate of full and of low rank", 
   CHECK(low.naive_multiply_adds == full.naive_multiply_adds);  // W_g materialised is of full rank
 }
 
-TEST_CASE("the dense mixture takes every expert of every token", "[moe][cost]") {
-  soft_moe<> layer;
-  layer.router = w<2>({768, 8});
-  layer.experts = w<3>({8, 768, 1000});
-  const cost_report c = cost_of(layer, 768);
-  CHECK(c.factorized.parameters == 8 * 768. * 1000 + 768 * 8);
-  CHECK(c.factorized.multiply_adds == c.naive_multiply_adds + 8 * 768);  // a_n x, for each n
-  CHECK(c.naive_multiply_adds == 8 * 768. * 1000 + 768 * 8);
+TEST_CASE("the dense mixture takes every expert of every token, weighted where a row is shorter", "[moe][cost]") {
+  const auto dense = [](extent o) {
+    soft_moe<> layer;
+    layer.router = w<2>({768, 8});
+    layer.experts = w<3>({8, 768, o});
+    return cost_of(layer, 768);
+  };
+  CHECK(dense(1000).factorized.parameters == 8 * 768. * 1000 + 768 * 8);
+  CHECK(dense(1000).naive_multiply_adds == 8 * 768. * 1000 + 768 * 8);
+  CHECK(dense(1000).factorized.multiply_adds == dense(1000).naive_multiply_adds + 8 * 768);
+  CHECK(dense(500).factorized.multiply_adds == dense(500).naive_multiply_adds + 8 * 500);
+}
+
+// All but the first line, which has the machine's tile and arena.
+std::vector<std::string> plan_of(const auto& layer) {
+  auto lines = test::lines_of(explain(layer(tensor<float, 2>(w<2>({30, 768})))).text);
+  lines.erase(lines.begin());
+  return lines;
+}
+
+TEST_CASE("the pages of AoE and of the baselines quote their headers and their plans", "[aoe][moe]") {
+  for (const std::string name : {"aoe", "moe"}) {
+    const auto header = test::lines_of(content("include/fmoe/" + name + ".hpp"));
+    const auto quoted = test::blocks_of("docs/" + name + ".md", "cpp");
+    CHECK(quoted.size() >= 2);
+    for (const auto& block : quoted) {
+      INFO(block.front());
+      CHECK(test::holds(header, block));
+    }
+  }
+  const auto of_aoe = test::blocks_of("docs/aoe.md", ""), of_moe = test::blocks_of("docs/moe.md", "");
+  REQUIRE((of_aoe.size() == 1 && of_moe.size() == 1));
+  CHECK(of_aoe.front() == plan_of(aoe_of(768, 64, 4393)));
+  CHECK(of_moe.front() == plan_of(moe_of(768, 3072)));
 }
 
 }  // namespace

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// What pages of docs quote. Tests run in the repository's root.
+#pragma once
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "files.hpp"
+
+namespace fmoe::test {
+
+// Without leading and trailing spaces.
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    const auto first = line.find_first_not_of(' ');
+    lines.push_back(first == line.npos ? "" : line.substr(first, line.find_last_not_of(' ') - first + 1));
+  }
+  return lines;
+}
+
+// The lines of a page's blocks of code, by what stands after their three backquotes.
+inline std::vector<std::vector<std::string>> blocks_of(const std::string& page, const std::string& language) {
+  std::vector<std::vector<std::string>> found;
+  bool inside = false, wanted = false;
+  for (const std::string& line : lines_of(content(page))) {
+    if (line.starts_with("```")) {
+      inside = !inside;
+      wanted = inside && line == "```" + language;
+      if (wanted) found.emplace_back();
+    } else if (wanted) {
+      found.back().push_back(line);
+    }
+  }
+  return found;
+}
+
+inline bool holds(const std::vector<std::string>& text, const std::vector<std::string>& block) {
+  return !block.empty() && !std::ranges::search(text, block).empty();
+}
+
+}  // namespace fmoe::test
