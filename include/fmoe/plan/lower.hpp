@@ -4,10 +4,8 @@
 
 #include <vector>
 
-#include <fmoe/plan/mask.hpp>
+#include <fmoe/plan/contract.hpp>
 #include <fmoe/plan/options.hpp>
-#include <fmoe/plan/order.hpp>
-#include <fmoe/plan/program.hpp>
 #include <fmoe/plan/tokens.hpp>
 
 namespace fmoe {
@@ -66,29 +64,6 @@ class lowering {
     return names;
   }
 
-  // A new operation whose result has these labels.
-  use emit(operation::kind what, std::vector<use> in, std::string labels, bool selection = false, extent keep = 0) {
-    value v;
-    v.tokens = false;
-    v.parameter = true;
-    for (const use& u : in) {
-      v.tokens |= program_[u.value].tokens;
-      v.parameter &= program_[u.value].parameter;
-    }
-    for (const char c : labels)
-      for (const use& u : in)
-        if (has(u.labels, c)) {
-          v.shape.push_back(program_.extent_of(u, c));
-          break;
-        }
-    v.selection = selection;
-    v.keep = keep;
-    v.names = labels;
-    const use out{program_.add(std::move(v)), std::move(labels)};
-    program_.operations.push_back({what, std::move(in), out, {}});
-    return out;
-  }
-
   placed place(const use& u, std::string_view result) const {
     placed p{u.value, {}};
     for (const char c : result) {
@@ -114,7 +89,7 @@ class lowering {
 
   placed lower(const map_node& m) {
     const std::string names = letters(m.arg);
-    const use arg = named(m.arg, names), out = emit(operation::kind::pointwise, {arg}, arg.labels);
+    const use arg = named(m.arg, names), out = program_.make(operation::kind::pointwise, {arg}, arg.labels);
     program_.operations.back().passes = {{pass::kind::map, m.fn, m.parameter}};
     return place(out, names);
   }
@@ -132,12 +107,12 @@ class lowering {
     const std::string trailing = left.labels.substr(left.labels.size() - right.labels.size());
     if (right.labels != trailing) {
       const std::string order = labels_where(left.labels, [&](char c) { return has(right.labels, c); });
-      right = emit(operation::kind::reduce, {right}, order);
+      right = program_.make(operation::kind::reduce, {right}, order);
       if (order != trailing) {
-        left = emit(operation::kind::reduce, {left}, labels_where(left.labels, [&](char c) { return !has(order, c); }) + order);
+        left = program_.make(operation::kind::reduce, {left}, labels_where(left.labels, [&](char c) { return !has(order, c); }) + order);
       }
     }
-    const use out = emit(operation::kind::pointwise, {left}, left.labels);
+    const use out = program_.make(operation::kind::pointwise, {left}, left.labels);
     program_[out.value].parameter &= program_[right.value].parameter;
     program_[out.value].tokens |= program_[right.value].tokens;
     program_.operations.back().passes = {{what, {}, 0, right.value}};
@@ -148,7 +123,7 @@ class lowering {
   use rows(node_id id, const std::string& names) {
     const use in = named(id, names);
     if (in.labels.back() == names.back()) return in;
-    return emit(operation::kind::reduce, {in}, labels_where(in.labels, [&](char c) { return c != names.back(); }) + names.back());
+    return program_.make(operation::kind::reduce, {in}, labels_where(in.labels, [&](char c) { return c != names.back(); }) + names.back());
   }
 
   placed lower(const gate_node& g) {
@@ -159,10 +134,10 @@ class lowering {
     if (g.bound) {
       use bound = named(*g.bound, std::string_view(names).substr(names.size() - 1 - graph_.rank(*g.bound), graph_.rank(*g.bound)));
       const std::string order = labels_where(lead, [&](char c) { return has(bound.labels, c); });
-      if (bound.labels != order) bound = emit(operation::kind::reduce, {bound}, order);
+      if (bound.labels != order) bound = program_.make(operation::kind::reduce, {bound}, order);
       in.push_back(bound);
     }
-    const use out = emit(operation::kind::gate, in, is_norm(g.fn) ? lead : in[0].labels);
+    const use out = program_.make(operation::kind::gate, in, is_norm(g.fn) ? lead : in[0].labels);
     program_.operations.back().fn = g.fn;
     program_.operations.back().parameter = g.parameter;
     return place(out, is_norm(g.fn) ? std::string_view(names).substr(0, names.size() - 1) : names);
@@ -173,8 +148,8 @@ class lowering {
     const std::string names = letters(s.arg), lists = names.substr(names.size() - 2);
     use in = named(s.arg, names);
     const std::string lead = labels_where(in.labels, [&](char c) { return !has(lists, c); });
-    if (!in.labels.ends_with(lists)) in = emit(operation::kind::reduce, {in}, lead + lists);
-    const use out = emit(operation::kind::select, {in}, lead + lists[1], true, s.rule.keep);
+    if (!in.labels.ends_with(lists)) in = program_.make(operation::kind::reduce, {in}, lead + lists);
+    const use out = program_.make(operation::kind::select, {in}, lead + lists[1], true, s.rule.keep);
     program_.operations.back().rule = s.rule;
     program_[out.value].shape.back() *= program_[out.value].shape.back();
     program_[out.value].each = s.rule.each;
@@ -191,7 +166,7 @@ class lowering {
     if (s.rule.what == selection_rule::kind::expert_choice) {
       expects<value_error>(has_tokens_, "[expert_choice] the scores' first axis does not count tokens");
       const use scores = made(in), ranked = made(rows(*s.ranked, names));
-      const use chosen = emit(operation::kind::select, {scores, ranked}, in.labels, true, n);
+      const use chosen = program_.make(operation::kind::select, {scores, ranked}, in.labels, true, n);
       program_.operations.back().rule = s.rule;
       program_[chosen.value].expected = expected_of(s.rule, n);
       return place(chosen, names);
@@ -203,18 +178,18 @@ class lowering {
     } else if (s.rule.what == selection_rule::kind::top_p) {
       expects<value_error>(s.rule.mass >= 0 && s.rule.mass <= 1, "[top_p] the mass is ", s.rule.mass, ", not within 0 and 1");
     }
-    const use out = emit(operation::kind::select, {in}, in.labels, true, keep);
+    const use out = program_.make(operation::kind::select, {in}, in.labels, true, keep);
     program_.operations.back().rule = s.rule;
     program_[out.value].expected = expected_of(s.rule, n);
     return place(out, names);
   }
 
   // A copy of a leaf: what a barrier reads lies in the call's own memory.
-  use made(const use& u) { return program_[u.value].leaf < 0 ? u : emit(operation::kind::reduce, {u}, u.labels); }
+  use made(const use& u) { return program_[u.value].leaf < 0 ? u : program_.make(operation::kind::reduce, {u}, u.labels); }
 
   placed lower(const append_node& a) {
     const std::string names = letters(a.arg);
-    const use in = rows(a.arg, names), out = emit(operation::kind::append, {in}, in.labels);
+    const use in = rows(a.arg, names), out = program_.make(operation::kind::append, {in}, in.labels);
     ++program_[out.value].shape.back();
     return place(out, names);
   }
@@ -224,7 +199,7 @@ class lowering {
     std::vector<use> in;
     for (const node_id a : c.args) in.push_back(named(a, names));
     const std::string order = labels_where(names, [&](char l) { return has(in[0].labels, l); });
-    const use out = emit(operation::kind::concat, std::move(in), order);
+    const use out = program_.make(operation::kind::concat, std::move(in), order);
     operation& o = program_.operations.back();
     o.axis = order.find(names[c.axis]);
     program_[out.value].shape[o.axis] = graph_.extent_of(graph_[id_].axes[c.axis]);
@@ -248,128 +223,8 @@ class lowering {
     }
     std::string result = std::string(result_labels(e.subscripts));
     std::erase(result, token);
-    const auto sum = [&](std::vector<use> of, const std::string& labels) {
-      for (use& u : of) u = single(u, of, labels);
-      if (options_.naive) materialise(of, labels);
-      return contract(std::move(of), labels);
-    };
-    const use out = m ? masked(std::move(m), in, result, sum) : sum(in, result);
-    return place(out, result_labels(e.subscripts));
-  }
-
-  // The sum without the mask, and what makes it again where a pair is left out.
-  template <class Sum>
-  use masked(einsum_mask m, const std::vector<use>& in, const std::string& wanted, Sum sum) {
-    m.check(in);
-    if (m.left_out->empty()) return sum(in, wanted);
-    const std::string result = m.orient(wanted);
-    const extent before = program_.operations.size();
-    use dense = sum(in, result);
-    expects<value_error>(program_[dense.value].tokens, "[all_except] selects from parameters alone");
-    const bool fresh = program_.operations.size() > before && program_.operations.back().out.value == dense.value;
-    if (!fresh) dense = emit(operation::kind::reduce, {dense}, result);
-    const use out = emit(operation::kind::exclude, in, dense.labels);
-    operation& o = program_.operations.back();
-    o.start = dense.value;
-    o.left_out = std::move(m.left_out);
-    o.masked = std::move(m.labels);
-    o.swapped = m.swapped;
-    return result == wanted ? out : emit(operation::kind::reduce, {out}, wanted);
-  }
-
-  // Diagonals of repeated labels taken, labels that nobody else has summed.
-  use single(const use& u, const std::vector<use>& all, const std::string& result) {
-    std::string keep;
-    for (const char c : u.labels) {
-      bool needed = has(result, c);
-      for (const use& other : all) needed |= &other != &u && has(other.labels, c);
-      if (needed && !has(keep, c)) keep += c;
-    }
-    return keep == u.labels ? u : emit(operation::kind::reduce, {u}, keep);
-  }
-
-  // The naive plan: the parameters first, left to right, into one weight.
-  void materialise(std::vector<use>& in, const std::string& result) {
-    const auto parameter = [&](const use& u) { return program_[u.value].parameter; };
-    while (std::ranges::count_if(in, parameter) > 1) {
-      const auto a = std::ranges::find_if(in, parameter), b = std::find_if(a + 1, in.end(), parameter);
-      const use left = *a, right = *b;
-      in.erase(b);
-      in.erase(std::ranges::find_if(in, parameter));
-      in.push_back(pair(left, right, in, result, result));
-    }
-  }
-
-  // The product of two operands, summed over what neither the result nor `others` need. Its axes: what both have, then
-  // the left one's own, then the right one's own, each group in the order of `hint` as far as that goes.
-  use pair(use left, use right, const std::vector<use>& others, const std::string& result, const std::string& hint) {
-    const value &l = program_[left.value], &r = program_[right.value];
-    const auto needed = [&](char c) {
-      return has(result, c) || std::ranges::any_of(others, [&](const use& u) { return has(u.labels, c); });
-    };
-    const auto own = [&](const use& u, const use& other) {
-      return labels_where(u.labels, [&](char c) { return needed(c) && !has(other.labels, c); });
-    };
-    // Whether x repeats along the leading labels of y, and nothing is summed: a Hadamard product.
-    const auto repeats = [&](const use& x, const use& y) {
-      return !x.labels.empty() && y.labels.ends_with(x.labels) && std::ranges::all_of(y.labels, needed);
-    };
-    // The activation stands left of a constant; of two activations the one whose own labels stay innermost stands right, or
-    // the one that repeats.
-    const auto swapped = [&] {
-      if (r.tokens != l.tokens) return r.tokens;
-      if (l.selection != r.selection) return r.selection;
-      const std::string a = own(left, right), b = own(right, left);
-      if (a.empty() != b.empty()) return a.empty() ? repeats(left, right) : !repeats(right, left);
-      const auto last = [&](const std::string& labels) { return labels.empty() ? 0 : hint.find(labels.back()) + 1; };
-      return last(a) > last(b) && last(b) != 0;
-    };
-    if (swapped()) std::swap(left, right);
-    const auto hinted = [&](std::string group) {
-      std::stable_sort(group.begin(), group.end(), [&](char a, char b) { return hint.find(a) < hint.find(b); });
-      return group;
-    };
-    const std::string both = labels_where(left.labels, [&](char c) { return needed(c) && has(right.labels, c); });
-    const std::string a = own(left, right), b = own(right, left);
-    std::string labels = b.empty() ? labels_where(left.labels, needed) : both + a + hinted(b);
-    if (b.empty() && labels.size() < left.labels.size()) labels = both + a;
-    return emit(operation::kind::product, {left, right}, std::move(labels));
-  }
-
-  use contract(std::vector<use> in, const std::string& result) {
-    if (in.size() == 1) {
-      if (in[0].labels == result) return in[0];
-      return emit(operation::kind::reduce, {in[0]}, result);
-    }
-    contraction_problem p{{}, result, {}};
-    for (const use& u : in) {
-      const value& v = program_[u.value];
-      p.operands.push_back({u.labels, v.tokens, v.parameter, v.expected, v.selection});
-      for (const char c : u.labels) p.extents.emplace_back(c, program_.extent_of(u, c));
-    }
-    const auto order = find_order(p);
-    std::vector<bool> used(in.size() + order.size(), false);
-    for (const pairing& s : order) {
-      const auto l = static_cast<extent>(s.left), r = static_cast<extent>(s.right);
-      used[l] = used[r] = true;
-      std::vector<use> others;
-      for (extent i = 0; i < in.size(); ++i)
-        if (!used[i]) others.push_back(in[i]);
-      in.push_back(pair(in[l], in[r], others, result, hint(order, in, in.size(), result)));
-    }
-    return in.back();
-  }
-
-  // The order of axes that the constant likes which number `made` will be contracted with.
-  static std::string hint(const std::vector<pairing>& order, const std::vector<use>& in, extent made, const std::string& result) {
-    for (const pairing& s : order) {
-      const auto l = static_cast<extent>(s.left), r = static_cast<extent>(s.right);
-      if (l == made || r == made) {
-        const extent partner = l == made ? r : l;
-        return partner < in.size() ? in[partner].labels : result;
-      }
-    }
-    return result;
+    pairwise_contraction c(program_, options_.naive);
+    return place(m ? c.masked(std::move(m), in, result) : c.sum(in, result), result_labels(e.subscripts));
   }
 
   // The result is a fresh value with the graph's order of axes.
@@ -381,7 +236,7 @@ class lowering {
       if (of(result).memory[i] >= 0) order += names[i];
     const value& v = program_[u.value];
     if (v.leaf >= 0 || !v.tokens || u.labels != order) {
-      u = emit(operation::kind::reduce, {u}, order);
+      u = program_.make(operation::kind::reduce, {u}, order);
       program_[u.value].tokens = true;
     }
     program_.result = u.value;

@@ -121,6 +121,29 @@ struct program {
     return sum;
   }
 
+  // A new operation whose result has these labels.
+  use make(operation::kind what, std::vector<use> in, std::string labels, bool selection = false, extent keep = 0) {
+    value v;
+    v.tokens = false;
+    v.parameter = true;
+    for (const use& u : in) {
+      v.tokens |= (*this)[u.value].tokens;
+      v.parameter &= (*this)[u.value].parameter;
+    }
+    for (const char c : labels)
+      for (const use& u : in)
+        if (has(u.labels, c)) {
+          v.shape.push_back(extent_of(u, c));
+          break;
+        }
+    v.selection = selection;
+    v.keep = keep;
+    v.names = labels;
+    const use out{add(std::move(v)), std::move(labels)};
+    operations.push_back({what, std::move(in), out, {}});
+    return out;
+  }
+
   // How often an operation reads v.
   static int reads(const operation& o, int v) {
     int n = o.start == v;
