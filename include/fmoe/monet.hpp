@@ -154,7 +154,8 @@ struct monet_vd {
     const auto g1 = sized(routing1, {unknown, heads, s}), g2 = sized(routing2, {unknown, heads, s});
     const auto u1 = hidden1(x), u2 = hidden2(x);
     const auto kept = all_except(deleted, s, s);
-    const auto mass1 = einsum<"tpi,tpj,ij->ti">(g1, g2, kept), mass2 = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
+    const auto mass1 = einsum<"tpi,tpj,ij->ti">(g1, g2, kept);
+    const auto mass2 = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
     const auto crossed1 = einsum<"tjm,tpj,tpi,ij->tim">(u2, g2, g1, kept);
     const auto crossed2 = einsum<"tim,tpi,tpj,ij->tjm">(u1, g1, g2, kept);
     return concat<1>(half(u1, mass1, monet_rows(decoder11, s), crossed1, monet_rows(decoder12, s), bias1),
