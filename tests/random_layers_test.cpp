@@ -222,7 +222,7 @@ routing draw_routing(draw& d, extent n) {
   r.mass = d.pick(0.0, 0.3, 0.6, 0.95);
   if (d.chance(50)) r.capacity = d.between(0, 7);
   r.capacity_factor = d.pick(0.5, 1.0, 2.0, 3.5);
-  r.rank_softmax = d.chance(50);
+  r.rank_softmax = n > 1 && d.chance(50);  // of one expert all are 1
   // Expert choice and the masses know the papers' weights and the released code's.
   r.weights = r.how == routing::by::top_k ? d.pick(softmax, softmax_of_all, score, one, relu)
                                           : d.pick(softmax, softmax_of_all, one, score);
