@@ -80,7 +80,7 @@ int main() {
   const extent d = 768, n = 8, ffn = 3072;
   const cost_report base = cost(moe<>{w(d, n), w(n, d, ffn), {}, {}, w(n, d, ffn), w(n, ffn, d), {}}(x(1, d)));
   row("sparse MoE 3072", base);
-  for (const extent l : {64, 128, 256, 512}) {
+  for (const extent l : std::array<extent, 4>{64, 128, 256, 512}) {
     const extent u = (3 * d * ffn - l * d + l + 2 * d - 1) / (l + 2 * d);  // Eq. 5, rounded up
     const aoe<> layer{w(d, n, l), w(n, l, u), w(n, d, u), w(n, u, d), {}, gate::l2_norm, {}};
     const cost_report c = cost(layer(x(1, d)));

@@ -39,7 +39,7 @@ inline std::vector<std::vector<std::string>> blocks_of(const std::string& page, 
 }
 
 inline bool holds(const std::vector<std::string>& text, const std::vector<std::string>& block) {
-  return !block.empty() && !std::ranges::search(text, block).empty();
+  return !block.empty() && std::search(text.begin(), text.end(), block.begin(), block.end()) != text.end();
 }
 
 }  // namespace fmoe::test
