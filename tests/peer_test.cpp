@@ -133,6 +133,21 @@ TEST_CASE("the plan of PEER, with experts shared by the heads", "[peer][plan]") 
   CHECK(steps[2] == "product_top_k thls->ths");
 }
 
+TEST_CASE("of many experts PEER makes the hidden values of those it selects alone", "[peer]") {
+  for (const bool separate : {false, true}) {
+    const auto layer = random_peer<float>({5, 14, 2, 30, 5}, 1, 3, true, separate);
+    const auto x = random<tensor<float, 2>>({5, 14}, 2);
+    graph g;
+    const node_id y = layer(x).lower(g);
+    const auto steps = describe(make_plan(g, y, 5, machine_options()));
+    REQUIRE(steps.size() == 5);
+    CHECK(steps[2] == "product_top_k thls->ths");
+    CHECK(steps[3].starts_with("sample "));
+    CHECK(steps[4].starts_with("gather "));
+    CHECK(relative_error(evaluate(layer(x)).data(), output(layer, x)) < 1e-5);
+  }
+}
+
 TEST_CASE("PEER's misuse throws before any output", "[peer]") {
   const sizes n;
   const auto x = random<tensor<float, 2>>({n.t, n.d}, 1), narrow = random<tensor<float, 2>>({n.t, n.d - 2}, 1);

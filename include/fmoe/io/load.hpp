@@ -56,6 +56,24 @@ std::optional<released_kind> kind_of(Contains contains, const std::filesystem::p
   return std::nullopt;
 }
 
+// K of a layer, null if it has none.
+template <class Layer>
+extent* active_of(Layer& layer) {
+  if constexpr (requires { layer.active; }) return &layer.active;
+  else if constexpr (requires { layer.route.active; }) return &layer.route.active;
+  else return nullptr;
+}
+
+// What the metadata has told of a layer that described itself.
+template <class Layer>
+layer_settings settings_of(Layer& layer, const strings_by_name& metadata) {
+  layer_settings said;
+  if (const extent* const active = active_of(layer); active != nullptr && metadata.contains("K")) said.active = *active;
+  if constexpr (requires { layer.activation; })
+    if (metadata.contains("activation")) said.activation = layer.activation;
+  return said;
+}
+
 // Finds the parameters of a layer in a file's arrays.
 class parameter_reader {
  public:
@@ -122,14 +140,14 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
   const metadata_reader metadata(from.metadata, from.file);
   describe(layer, metadata, from.file);
   const auto kind = kind_of<Layer>([&](std::string_view name) { return read.contains(name); }, from.file);
-  const layer_settings said = describes_itself<Layer> ? layer_settings() : settings_in(from.metadata, from.file);
+  const layer_settings said = describes_itself<Layer> ? settings_of(layer, from.metadata) : settings_in(from.metadata, from.file);
   if (kind && said.kind && *said.kind != kind->name && *said.kind != kind->also)
     throw error(
         errc::conflict,
         "has the kind " + in_quotes(*said.kind) + " in its metadata and the tensors of a " + std::string(kind->name), 0,
         {}, from.file);
-  if constexpr (requires { layer.active; }) {
-    layer.active = agreed(options.active, said.active, "K", from.file).value_or(layer.active);
+  if (extent* const active = active_of(layer)) {
+    *active = agreed(options.active, said.active, "K", from.file).value_or(*active);
   } else if (options.active) {
     throw error(errc::conflict, "is loaded with a K into a layer that has none", 0, {}, from.file);
   }

@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <fmoe/base/checked.hpp>
 #include <fmoe/base/error.hpp>
 #include <fmoe/io/error.hpp>
 
@@ -43,12 +44,14 @@ class metadata_reader {
     value = known->second;
   }
 
-  // The same for a number. Throws schema for a text that is none.
+  // The same for a number; -1 is `all`. Throws schema for a text that is none.
   template <class Number>
   void number(const char* key, Number& value) const {
     const auto said = metadata_.find(key);
     if (said == metadata_.end()) return;
     const std::string& text = said->second;
+    if constexpr (std::is_same_v<Number, extent>)
+      if (text == "-1") return void(value = all);
     const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (fault != std::errc() || end != text.data() + text.size())
       throw error(errc::schema, std::string("has ") + key + " = " + in_quotes(text) + " in its metadata, which is no such number", 0, {},
@@ -86,6 +89,8 @@ class metadata_writer {
   }
   template <class Number>
   void number(const char* key, const Number& value) const {
+    if constexpr (std::is_same_v<Number, extent>)
+      if (value == all) return void(metadata_[key] = "-1");
     std::array<char, 32> text{};
     metadata_[key] = std::string(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
   }
