@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Precompiled for every test: what most of them include. Planner and kernels behind evaluate() and compile() are compiled
-// once for each instruction set, in runtime.cpp.
+// once for each instruction set, in runtime_float.cpp and
+// runtime_double.cpp.
 #pragma once
 
 #include <fmoe/mxd.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "moe.hpp"
 
-#include <numeric>
+#include <utility>
 
 #include <fmoe/aoe.hpp>
 #include <fmoe/expert_load.hpp>
@@ -9,27 +9,35 @@
 namespace fmoe::golden {
 namespace {
 
-// Rows of `found` hold, in any order, the numbers of `listed` rows up to the first -1.
-void compare_lists(const std::string& what, const std::vector<std::vector<extent>>& found, const std::vector<std::int64_t>& listed,
-                   report& r) {
-  if (found.empty() || listed.size() % found.size() != 0) return r.fault(what + " lists another number of rows");
-  const extent width = listed.size() / found.size();
-  for (extent row = 0; row < found.size(); ++row) {
-    const auto first = listed.begin() + static_cast<std::ptrdiff_t>(row * width);
-    const std::set<std::int64_t> wanted(first, std::find(first, first + static_cast<std::ptrdiff_t>(width), -1));
-    if (wanted == std::set<std::int64_t>(found[row].begin(), found[row].end())) continue;
-    return r.fault(what + " has others in row " + std::to_string(row));
+// The chosen ones best first, -1 behind them: [t, ...] experts of each token, or [n, ...] tokens of each expert. What is ranked
+// may differ in its last bits in float, so there only who is chosen counts.
+template <class T>
+void compare_selected(golden_case& c, report& r, const tensor<T, 2>& chosen, const tensor<T, 2>& ranked, bool by_column) {
+  const extent rows = chosen.shape()[by_column ? 1 : 0], others = chosen.shape()[by_column ? 0 : 1];
+  const auto listed = c.integers("selected");
+  if (rows == 0 || listed.size() % rows != 0) return r.fault("selected lists another number of rows");
+  for (extent row = 0; row < rows; ++row) {
+    const auto at = [&](const tensor<T, 2>& t, std::int64_t k) { return by_column ? t(k, row) : t(row, k); };
+    std::vector<std::int64_t> best;
+    for (std::int64_t k = 0; std::cmp_less(k, others); ++k)
+      if (at(chosen, k) != 0) best.push_back(k);
+    std::ranges::stable_sort(best, [&](std::int64_t x, std::int64_t y) { return at(ranked, x) > at(ranked, y); });
+    best.resize(std::max<extent>(best.size(), listed.size() / rows), -1);
+    std::vector<std::int64_t> wanted(listed.begin() + static_cast<std::ptrdiff_t>(row * (listed.size() / rows)),
+                                     listed.begin() + static_cast<std::ptrdiff_t>((row + 1) * (listed.size() / rows)));
+    if constexpr (std::is_same_v<T, float>) std::ranges::sort(best), std::ranges::sort(wanted);
+    if (best != wanted) return r.fault("selected has others, or another order, in row " + std::to_string(row));
   }
 }
 
-// The columns of each row that are not 0; of each column the rows.
-template <class T>
-std::vector<std::vector<extent>> places(const tensor<T, 2>& t, bool by_column) {
-  std::vector<std::vector<extent>> result(t.shape()[by_column ? 1 : 0]);
-  for (extent row = 0; row < t.shape()[0]; ++row)
-    for (extent n = 0; n < t.shape()[1]; ++n)
-      if (t(row, n) != 0) result[by_column ? n : row].push_back(by_column ? row : n);
-  return result;
+// What decides a result must be said.
+void require(const golden_case& c, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) c.required(key);
+}
+void require_routing(const golden_case& c) {
+  require(c, {"strategy", "weighting", "activation", "select_on"});
+  const std::string strategy = c.required("strategy");
+  require(c, {strategy == "topk" ? "K" : strategy == "topp" ? "P" : "capacity"});
 }
 
 template <class T>
@@ -78,7 +86,9 @@ void judge_in(golden_case& c, report& r, const char* scores_name) {
   const auto scores = evaluate(layer.scores(x)), weights = evaluate(layer.weights(x)), chosen = evaluate(layer.chosen(x));
   if (c.has(scores_name)) r.compare(scores_name, scores, c.rows<double>(scores_name));
   if (c.has("weights")) r.compare("weights", weights, c.rows<double>("weights"));
-  if (c.has("selected")) compare_lists("selected", places(chosen, layer.route.how == routing::by::expert_choice), c.integers("selected"), r);
+  const bool by_expert = layer.route.how == routing::by::expert_choice;
+  const auto ranked = by_expert && layer.route.rank_softmax ? evaluate(softmax(scores)) : scores;
+  if (c.has("selected")) compare_selected(c, r, chosen, ranked, by_expert);
   compare_load(c, r, chosen, scores);
   c.ignore("y");
 }
@@ -106,13 +116,19 @@ void judge_dense_in(golden_case& c, report& r) {
 
 void judge_aoe(golden_case& c, report& r) {
   if (c.required("kind") != "aoe") throw not_understood("kind " + c.required("kind"));
+  require_routing(c);
+  require(c, {"norm"});
   judge_as<aoe>(c, r, "norms");
 }
 
 void judge_moe(golden_case& c, report& r) {
   const std::string kind = c.required("kind");
-  if (kind == "moe" || kind == "moe_factorized") return judge_as<moe>(c, r, "logits");
+  if (kind == "moe" || kind == "moe_factorized") {
+    require_routing(c);
+    return judge_as<moe>(c, r, "logits");
+  }
   if (kind != "dense") throw not_understood("kind " + kind);
+  require(c, {"phi"});
   golden_case again = c;
   judge_dense_in<float>(again, r);
   judge_dense_in<double>(c, r);
