@@ -279,7 +279,7 @@ TEST_CASE("dense is its equation", "[mumoe]") { check_kind<dense_experts>(); }
 template <class Experts>
 void check_experts(auto... n) {
   const auto l = random_layer<Experts>();
-  const auto w = evaluate(l.experts.expert(n...));
+  const auto w = evaluate(l.experts.expert(static_cast<extent>(n)...));
   row expected;
   for (extent i = 0; i <= I; ++i)
     for (extent o = 0; o < O; ++o) expected.push_back(weight(l.experts, {static_cast<extent>(n)...}, i, o));

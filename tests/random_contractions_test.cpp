@@ -3,6 +3,9 @@
 // plan, the naive plan and one with tiny limits, float and double. A failing seed prints the line that reproduces it in
 // a test with support/agree.hpp; FMOE_SEED=n runs one seed alone, FMOE_SEEDS=n the first n.
 #include <fmoe/expr/all_except.hpp>
+#include <fmoe/expr/concat.hpp>
+#include <fmoe/expr/einsum.hpp>
+#include <fmoe/expr/gate.hpp>
 
 #include <cstdlib>
 #include <exception>
@@ -241,7 +244,7 @@ class random_contraction {
     const extent rows = length(labels[0]), columns = length(labels[1]);
     std::vector<index_pair> pairs;
     std::string list;
-    const unsigned share = std::array{3, 20, 50, 95}[number(4)];
+    const unsigned share = std::array{3u, 20u, 50u, 95u}[number(4)];
     for (extent i = 0; i < rows; ++i)
       for (extent j = 0; j < columns; ++j)
         if (chance(share))

@@ -5,6 +5,7 @@
 #include <fmoe/aoe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
+#include <fmoe/mxd.hpp>
 #include <fmoe/peer.hpp>
 
 #include <cstdlib>

@@ -83,7 +83,7 @@ struct cp_experts {
 
   // [i, o]: W_n (Eq. 6), n being one index for each level. Throws value_error beyond the last expert.
   auto expert(std::convertible_to<extent> auto... n) const {
-    return std::apply([&](const auto&... u) { return einsum<one_expert>(slice<0>(u, n)..., input, output); }, experts);
+    return std::apply([&](const auto&... u) { return einsum<one_expert>(slice<0>(u, static_cast<extent>(n))..., input, output); }, experts);
   }
 
   static constexpr std::string_view kind = "cp";
@@ -125,7 +125,7 @@ struct tr_experts {
 
   // [i, o]: W_n (Eq. 8), n being one index for each level. Throws value_error beyond the last expert.
   auto expert(std::convertible_to<extent> auto... n) const {
-    return std::apply([&](const auto&... u) { return einsum<one_expert>(slice<1>(u, n)..., input, output); }, experts);
+    return std::apply([&](const auto&... u) { return einsum<one_expert>(slice<1>(u, static_cast<extent>(n))..., input, output); }, experts);
   }
 
   static constexpr std::string_view kind = "tr";
@@ -178,7 +178,7 @@ struct tucker_experts {
 
   // [i, o]: W_n, n being one index for each level. Throws value_error beyond the last expert.
   auto expert(std::convertible_to<extent> auto... n) const {
-    return std::apply([&](const auto&... u) { return einsum<one_expert>(slice<0>(u, n)..., input, output, core); },
+    return std::apply([&](const auto&... u) { return einsum<one_expert>(slice<0>(u, static_cast<extent>(n))..., input, output, core); },
                       experts);
   }
 

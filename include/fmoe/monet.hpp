@@ -114,7 +114,8 @@ struct monet_hd {
   // [t, d], [t, p, s], [t, p, s] -> [t, d] (Eq. 12). Throws shape_error and value_error for parameters that do not fit.
   auto operator()(const operand auto& x, const operand auto& routing1, const operand auto& routing2) const {
     const extent s = monet_halves(bias);
-    const auto g1 = sized(routing1, {unknown, heads, s}), g2 = sized(routing2, {unknown, heads, s});
+    const auto g1 = sized(routing1, {unknown, heads, s});
+    const auto g2 = sized(routing2, {unknown, heads, s});
     const auto kept = all_except(deleted, s, s);
     const auto mixed = einsum<"tim,tpi,tpj,ij->tjm">(hidden(x), g1, g2, kept);
     const auto mass = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
@@ -151,8 +152,10 @@ struct monet_vd {
   // [t, d], [t, p, s], [t, p, s] -> [t, 2o] (Eq. 15). Throws shape_error and value_error for parameters that do not fit.
   auto operator()(const operand auto& x, const operand auto& routing1, const operand auto& routing2) const {
     const extent s = monet_halves(bias1);
-    const auto g1 = sized(routing1, {unknown, heads, s}), g2 = sized(routing2, {unknown, heads, s});
-    const auto u1 = hidden1(x), u2 = hidden2(x);
+    const auto g1 = sized(routing1, {unknown, heads, s});
+    const auto g2 = sized(routing2, {unknown, heads, s});
+    const auto u1 = hidden1(x);
+    const auto u2 = hidden2(x);
     const auto kept = all_except(deleted, s, s);
     const auto mass1 = einsum<"tpi,tpj,ij->ti">(g1, g2, kept);
     const auto mass2 = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);

@@ -14,7 +14,7 @@ using arch = cpu::native;
 TEMPLATE_TEST_CASE("the best sums, with many ties", "[top_k]", float, double) {
   using T = TestType;
   std::mt19937 bits(1);
-  for (const extent n : {1, 3, 64, 65, 200})
+  for (const extent n : {extent{1}, extent{3}, extent{64}, extent{65}, extent{200}})
     for (const int levels : {1, 3, 1000})
       for (const extent each : {extent{1}, (n + 1) / 2, n})
         for (const extent keep : {extent{0}, extent{1}, each, std::min<extent>(each * each, 150)}) {

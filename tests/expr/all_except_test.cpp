@@ -94,7 +94,7 @@ TEST_CASE("rows with a mask do not depend on the tile", "[all_except]") {
   const auto y = einsum<"tim,tpi,tpj,ij->tjm">(random<tensor<float, 3>>({t, i, m}, 1), random<tensor<float, 3>>({t, p, i}, 2),
                                                random<tensor<float, 3>>({t, p, j}, 3), all_except(random_pairs(i, j, 0.3, 4), i, j));
   const auto whole = evaluate(y);
-  for (const extent tile : {1, 2, 5}) {
+  for (const extent tile : {extent{1}, extent{2}, extent{5}}) {
     plan_options options = tiny_options();
     options.max_tile = tile;
     graph g;

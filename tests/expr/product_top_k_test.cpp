@@ -12,7 +12,7 @@ using namespace fmoe::test;
 
 TEMPLATE_TEST_CASE("product keys, every size and weighting", "[top_k]", float, double) {
   using T = TestType;
-  for (const extent s : {1, 2, 9, 64, 130})
+  for (const extent s : {extent{1}, extent{2}, extent{9}, extent{64}, extent{130}})
     for (const extent each : {extent{1}, s / 2 + 1, s})
       for (const extent keep : {extent{0}, extent{1}, each, std::min<extent>(each * each, 3 * each)})
         for (const weighting w : {weighting::score, weighting::softmax, weighting::relu}) {
@@ -49,10 +49,10 @@ TEST_CASE("of equal sums the lowest expert wins, of equal scores the lowest key,
 
 TEST_CASE("rows of product keys do not depend on the tile, and states stay in their memory", "[top_k]") {
   const auto x = random<tensor<float, 4>>({29, 3, 2, 70}, 1);
-  for (const extent each : {0, 5, 70}) {
+  for (const extent each : {extent{0}, extent{5}, extent{70}}) {
     const auto y = product_top_k(x, std::min<extent>(each, 9), each);
     const auto whole = evaluate(y);
-    for (const extent tile : {1, 2, 5}) {
+    for (const extent tile : {extent{1}, extent{2}, extent{5}}) {
       plan_options options = tiny_options();
       options.max_tile = tile;
       graph g;
