@@ -293,7 +293,10 @@ class random_contraction {
       return contracted({low, leaf(shuffled("nlw", 50), true)}, made);
     };
     piece values = once(cached || chance(35));
-    if (chance(35)) values = joined(values, leaf(chance(50) ? made.substr(1) : made.substr(2), true), chance(30));
+    if (chance(35)) {
+      const bool product = chance(30);  // by itself: compilers differ in which argument they draw first
+      values = joined(values, leaf(chance(50) ? made.substr(1) : made.substr(2), true), product);
+    }
     if (chance(65)) values = mapped(values);
     if (chance(40)) values = joined(values, once(chance(25)), true);
     in_ = {selected(scores, 3), values, leaf(shuffled("nwo", 60), true)};
