@@ -134,6 +134,16 @@ TEST_CASE("a token chosen by no expert is zero; capacity is at least one token a
   CHECK(capacity_of({selection_rule::kind::expert_choice, all}, 40, 1) == 40);
 }
 
+TEST_CASE("of tokens that an expert ranks alike it takes the earlier ones", "[aoe]") {
+  tensor<float, 2> scores({50, 2});  // the first expert ranks all alike, the second only every third lower
+  for (extent t = 0; t < 50; ++t) scores(t, 1) = t % 3 == 0 ? 1.f : 2.f;
+  const auto chosen = evaluate(expert_choice(scores, scores, weighting::one, 5));
+  for (extent t = 0; t < 50; ++t) {
+    CHECK(chosen(t, 0) == (t < 5 ? 1 : 0));
+    CHECK(chosen(t, 1) == (t == 1 || t == 2 || t == 4 || t == 5 || t == 7 ? 1 : 0));
+  }
+}
+
 TEST_CASE("shapes that do not fit are refused", "[aoe]") {
   auto layer = layer_of<float>();
   CHECK_THROWS_AS(evaluate(layer(tensor<float, 2>({3, width + 1}))), shape_error);
