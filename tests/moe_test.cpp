@@ -56,6 +56,20 @@ TEMPLATE_TEST_CASE("the dense mixture agrees with the oracle and never makes a t
   }
 }
 
+TEST_CASE("scores that are all -infinity make NaN of their own token alone", "[moe]") {
+  auto scores = random<tensor<float, 2>>({3, 6}, 1);
+  routing route;
+  for (const auto how : {routing::by::top_k, routing::by::top_p}) {
+    route.how = how;
+    const auto before = evaluate(route(scores));
+    auto low = tensor<float, 2>({3, 6}, std::span<const float>(scores.data(), scores.size()));
+    for (extent n = 0; n < 6; ++n) low(1, n) = -std::numeric_limits<float>::infinity();
+    const auto after = evaluate(route(low));
+    CHECK(std::isnan(after(1, 0)));
+    for (extent n = 0; n < 6; ++n) CHECK((after(0, n) == before(0, n) && after(2, n) == before(2, n)));
+  }
+}
+
 TEST_CASE("a GLU is an MxD of rank-1 experts: C = I and coefficients without selection (MxD, A.4)", "[moe]") {
   constexpr extent i = 9, h = 12, o = 7;
   const auto x = random<tensor<double, 2>>({20, i}, 1);
