@@ -221,13 +221,16 @@ TEST_CASE("of equal coefficients the lower experts win, whatever the plan", "[mx
   CHECK(deviation(y, output(layer, matrix_of(x))) <= 2e-6);
 }
 
-TEST_CASE("weights of 16 bits are computed with in float", "[mxd]") {
-  const auto wide = random_mxd<float>(10, {}, 5);
-  mxd<bf16> narrow;
-  narrow.active = 5;
-  const auto rounded = [](const auto& p, auto& to) {
+TEMPLATE_TEST_CASE("weights of 16 bits give the bits of the same weights widened", "[mxd]", bf16, f16) {
+  auto wide = random_mxd<float>(10, {}, 5);
+  mxd<TestType> narrow;
+  narrow.active = wide.active = 5;
+  const auto rounded = [](auto& p, auto& to) {
     to = std::remove_reference_t<decltype(to)>(p.shape());
-    for (extent i = 0; i < p.size(); ++i) to.data()[i] = bf16(p.data()[i]);
+    for (extent i = 0; i < p.size(); ++i) {
+      to.data()[i] = convert<TestType>(p.data()[i]);
+      p.data()[i] = convert<float>(to.data()[i]);
+    }
   };
   rounded(wide.encoder, narrow.encoder);
   rounded(wide.encoder_bias, narrow.encoder_bias);
@@ -236,8 +239,12 @@ TEST_CASE("weights of 16 bits are computed with in float", "[mxd]") {
   rounded(wide.scales, narrow.scales);
   rounded(wide.decoder, narrow.decoder);
   rounded(wide.bias, narrow.bias);
-  const auto x = random<tensor<float, 2>>({14, 19}, 1);
-  CHECK(deviation(evaluate(narrow(x)), output(narrow, matrix_of(x))) <= 2e-6);
+  for (const extent tokens : {extent{1}, extent{14}}) {
+    const auto x = random<tensor<float, 2>>({tokens, 19}, 1);
+    const auto y = evaluate(narrow(x)), z = evaluate(wide(x));
+    CHECK(deviation(y, output(narrow, matrix_of(x))) <= 2e-6);
+    CHECK(std::memcmp(y.data(), z.data(), y.size() * sizeof(float)) == 0);
+  }
 }
 
 template <class T>

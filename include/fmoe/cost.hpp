@@ -15,7 +15,7 @@ struct cost_figures {
   double multiply_adds = 0;  // per token; the papers' FLOPs
   double once = 0;           // multiply-adds that make weights from parameters, whatever the number of tokens
   double parameters = 0;     // numbers stored
-  double bytes = 0;          // for all tokens of the expression: weights that they touch, read once, and rows in and out
+  double bytes = 0;          // for all tokens of the expression: weights that they touch, read once as stored, and rows in and out
 
   double flops() const { return 2 * multiply_adds; }
 };
@@ -28,14 +28,14 @@ struct cost_report {
 
 class cost_counter {
  public:
-  cost_counter(const graph& g, node_id root, bool naive, extent tokens, extent element_bytes) : tokens_(static_cast<double>(tokens)) {
+  cost_counter(const graph& g, node_id root, bool naive, extent tokens, extent element_bytes)
+      : graph_(g), tokens_(static_cast<double>(tokens)), element_bytes_(static_cast<double>(element_bytes)) {
     plan_options options;
     options.naive = naive;
     program_ = make_program(g, root, options);
     for (const operation& o : program_.operations) count(o);
     for (extent v = 0; v < program_.values.size(); ++v) count(static_cast<int>(v));
-    const double row = static_cast<double>(program_[program_.result].size());
-    figures.bytes = static_cast<double>(element_bytes) * (bytes_ + row * tokens_);
+    figures.bytes += element_bytes_ * tokens_ * static_cast<double>(program_[program_.result].size());
   }
 
   cost_figures figures;
@@ -81,7 +81,7 @@ class cost_counter {
     const value& x = program_[v];
     const double size = static_cast<double>(x.size());
     if (x.tokens) {
-      if (x.leaf >= 0) bytes_ += size * tokens_;
+      if (x.leaf >= 0) figures.bytes += element_bytes_ * size * tokens_;
       return;
     }
     bool read_by_tokens = false;
@@ -93,7 +93,13 @@ class cost_counter {
     }
     if (!read_by_tokens) return;
     figures.parameters += size;
-    bytes_ += size * rows;
+    figures.bytes += stored_bytes(x) * size * rows;
+  }
+
+  // Of one number.
+  double stored_bytes(const value& x) const {
+    if (x.leaf < 0) return element_bytes_;
+    return std::min(element_bytes_, static_cast<double>(size_of(std::get<leaf_node>(graph_[static_cast<node_id>(x.leaf)].op).type)));
   }
 
   // The share of a constant's rows that an operation reads: all, or as many as are selected.
@@ -116,7 +122,8 @@ class cost_counter {
     return std::min(length, selected) / std::max(1.0, length);
   }
 
-  double tokens_, bytes_ = 0;
+  const graph& graph_;
+  double tokens_, element_bytes_;
   program program_;
 };
 

@@ -27,6 +27,7 @@ struct storage_row {  // one row of elements per token; constants are one row
   extent stride = 0;    // from row to row; 0 for constants
   extent offset = 0;
   int source = -1;      // leaf, input: the graph's node; argument: its number
+  bool in_place = false;  // read by more than packing and gathers
   bool operator==(const storage_row&) const = default;
 };
 

@@ -15,11 +15,12 @@ using namespace fmoe;
 using arch = cpu::native;
 using sizes = std::initializer_list<extent>;
 
-template <class T>
+template <class T, class Stored = T>
 struct problem {
   extent rows, columns, depth;
   extent lda = depth + 3, ldc = columns + 5;
-  std::vector<T> a, b, c, panels;
+  std::vector<T> a, b, c;
+  std::vector<Stored> panels;
 
   problem(extent m, extent n, extent k)
       : rows(m), columns(n), depth(k), a(m * lda + 1), b(k * n), c(m * ldc + 10), panels(cpu::packed_size<T, arch>(k, n)) {}
@@ -31,7 +32,7 @@ struct problem {
     std::vector<extent> k_offsets(depth), n_offsets(columns);
     for (extent k = 0; k < depth; ++k) k_offsets[k] = k * columns;
     for (extent n = 0; n < columns; ++n) n_offsets[n] = n;
-    cpu::pack_panels<T, arch>(k_offsets, n_offsets, [&](extent at) { return b[at]; }, panels.data());
+    cpu::pack_panels<T, arch>(k_offsets, n_offsets, [&](extent at) { return convert<Stored>(b[at]); }, panels.data());
     return *this;
   }
   static constexpr extent block = 20;  // every chunk is whole blocks
@@ -44,9 +45,10 @@ struct problem {
     do {
       const extent ks = std::min(chunk, depth - k);
       const bool last = k + ks == depth;
-      const T* const from = panels.empty() ? nullptr : panels.data() + k * width;
-      cpu::gemm<T, arch>({count, columns, ks, a.data() + 1 + row * lda + k, lda, from, depth * width,
-                          c.data() + 5 + row * ldc, ldc, accumulate || k > 0, block, last ? nullptr : panels.data()},
+      const auto* const all = reinterpret_cast<const std::byte*>(panels.data());
+      const cpu::gemm_panels<T> from{all + k * width * sizeof(Stored), &cpu::gemm_kernels_of<T, Stored, arch>};
+      cpu::gemm<T, arch>({count, columns, ks, a.data() + 1 + row * lda + k, lda, from, depth,
+                          c.data() + 5 + row * ldc, ldc, accumulate || k > 0, block, last ? nullptr : all},
                          [&](auto... tile) {
                            if (last) done(tile...);
                          });
@@ -118,6 +120,26 @@ TEMPLATE_TEST_CASE("a row of gemm has the same bits alone, in any company and in
       }
     p.c = start;
   }
+}
+
+TEMPLATE_TEST_CASE("panels of 16 bits give the bits of the same numbers widened", "[cpu][gemm]", bf16, f16) {
+  for (const extent rows : sizes{1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 40})
+    for (const extent columns : sizes{1, 33, 4 * cpu::panel_width<float, arch>, 7 * cpu::panel_width<float, arch> + 3})
+      for (const extent chunk : sizes{333, 100}) {
+        problem<float, TestType> narrow(rows, columns, 333);
+        narrow.fill(real<float>);
+        for (float& x : narrow.b) x = convert<float>(convert<TestType>(x));
+        problem<float> wide(rows, columns, 333);
+        wide.fill([at = extent{0}, &narrow]() mutable {  // a, b and c in turn
+          const auto &a = narrow.a, &b = narrow.b, &c = narrow.c;
+          const extent i = at++;
+          return i < a.size() ? a[i] : i < a.size() + b.size() ? b[i - a.size()] : c[i - a.size() - b.size()];
+        });
+        narrow.run(0, rows, chunk, true, [](auto...) {});
+        wide.run(0, rows, chunk, true, [](auto...) {});
+        INFO("rows " << rows << " columns " << columns << " chunk " << chunk);
+        REQUIRE(same_bits(narrow.c, wide.c));
+      }
 }
 
 TEST_CASE("gemm passes NaN and infinity of one row to that row only", "[cpu][gemm]") {

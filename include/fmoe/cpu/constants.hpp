@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a plan reads that does not change from call to call: leaves in the plan's arithmetic type, computed constants,
-// and packed panels. What derives from one parameter alone is kept with its storage, so compiled calls share it; what
+// What a plan reads that does not change from call to call: leaves, computed constants, and packed panels. Panels and the
+// tables of gathers stay in 16 bits where they are stored so; every other leaf is in the plan's arithmetic type. What derives from one parameter alone is kept with its storage, so compiled calls share it; what
 // derives from any other leaf, which may be refilled, is made anew.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include <fmoe/cpu/pack.hpp>
+#include <fmoe/cpu/gemm.hpp>
 #include <fmoe/graph.hpp>
 #include <fmoe/plan.hpp>
 
@@ -24,37 +24,57 @@ class constants {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const storage_row& row = p.storages[s];
       if (row.where == storage_row::kind::leaf || row.where == storage_row::kind::input)
-        add_leaf(s, std::get<leaf_node>(g[static_cast<node_id>(row.source)].op));
+        add_leaf(s, std::get<leaf_node>(g[static_cast<node_id>(row.source)].op), row.in_place);
     }
   }
 
   const T* leaf(extent storage) const { return leaves_[storage]; }
   T* computed() const { return reinterpret_cast<T*>(computed_.data()); }
-  const T* panels(int weight) const { return panels_[static_cast<extent>(weight)]; }
+  gemm_panels<T> panels(int weight) const { return panels_[static_cast<extent>(weight)]; }
 
-  // Packs a weight whose source is ready; elements of one batch position are panel_elements apart.
+  // Calls f with the leaf as it is stored, if gathers read it so, else as Ts.
+  template <class F>
+  void with_table(extent storage, const F& f) const {
+    const leaf_node& l = origins_[storage];
+    if (leaves_[storage] != nullptr) return f(leaves_[storage]);
+    with_type(l.type, [&](auto* type) {
+      using stored = std::remove_pointer_t<decltype(type)>;
+      if constexpr (widens<T, stored, Arch>) f(static_cast<const stored*>(l.data->data()));
+    });
+  }
+
+  // Packs a weight whose source is ready.
   void pack(const plan& p, extent w) {
     const packed_weight& weight = p.weights[w];
     const auto storage = static_cast<extent>(weight.storage);
     const storage_row& row = p.storages[storage];
-    const bool is_leaf = row.where == storage_row::kind::leaf;
-    const T* source = is_leaf ? leaves_[storage] : computed() + row.offset;
-    const auto make = [&] { return packed(weight, source); };
-    const auto block = is_leaf ? derived(origins_[storage], key(weight), make) : make();
-    blocks_.push_back(block);
-    panels_[w] = reinterpret_cast<const T*>(std::static_pointer_cast<const memory>(block)->data());
+    if (row.where != storage_row::kind::leaf) return keep(w, &gemm_kernels_of<T, T, Arch>, packed<T>(weight, computed() + row.offset));
+    const leaf_node& l = origins_[storage];
+    with_type(l.type, [&](auto* type) {
+      using from = std::remove_pointer_t<decltype(type)>;
+      using stored = std::conditional_t<widens<T, from, Arch>, from, T>;
+      const auto make = [&] { return packed<stored>(weight, static_cast<const from*>(l.data->data())); };
+      keep(w, &gemm_kernels_of<T, stored, Arch>, derived(l, key(weight), make));
+    });
   }
 
   static extent panel_elements(const packed_weight& w) { return packed_size<T, Arch>(w.K, w.N); }
 
  private:
-  void add_leaf(extent s, const leaf_node& l) {
+  void keep(extent w, const gemm_kernels<T>* kernels, std::shared_ptr<const void> block) {
+    panels_[w] = {std::static_pointer_cast<const memory>(block)->data(), kernels};
+    blocks_.push_back(std::move(block));
+  }
+
+  void add_leaf(extent s, const leaf_node& l, bool in_place) {
     origins_[s] = l;
     if (l.type == dtype_of<T>) {
       leaves_[s] = static_cast<const T*>(l.data->data());
       return;
     }
     const extent n = element_count(l.shape);
+    const bool kept = with_type(l.type, [](auto* type) { return widens<T, std::remove_pointer_t<decltype(type)>, Arch>; });
+    if (kept && !in_place) return;
     const auto widened = [&] {
       auto block = std::make_shared<memory>(n * sizeof(T));
       with_type(l.type, [&](auto* type) {
@@ -97,18 +117,20 @@ class constants {
     return r;
   }
 
-  static std::shared_ptr<const void> packed(const packed_weight& w, const T* source) {
-    constexpr extent slack = 4096;  // elements that prefetching past the last panel may name
+  template <class Stored, class From>
+  static std::shared_ptr<const void> packed(const packed_weight& w, const From* source) {
+    constexpr extent slack = 16384;  // bytes that prefetching past the last panel may name
     const auto k = offsets(w.depth), n = offsets(w.columns), batch = offsets(w.batch);
-    auto block = std::make_shared<memory>((w.batches * panel_elements(w) + slack) * sizeof(T));
+    auto block = std::make_shared<memory>(w.batches * panel_elements(w) * sizeof(Stored) + slack);
     for (extent b = 0; b < batch.size(); ++b)
-      pack_panels<T, Arch>(k, n, [from = source + batch[b]](extent at) { return from[at]; },
-                           reinterpret_cast<T*>(block->data()) + b * panel_elements(w));
+      pack_panels<T, Arch>(k, n, [from = source + batch[b]](extent at) { return convert<Stored>(from[at]); },
+                           reinterpret_cast<Stored*>(block->data()) + b * panel_elements(w));
     return block;
   }
 
   memory computed_;
-  std::vector<const T*> leaves_, panels_;
+  std::vector<const T*> leaves_;  // by storage; null where only panels and tables read it
+  std::vector<gemm_panels<T>> panels_;
   std::vector<std::shared_ptr<const void>> kept_, blocks_;
   std::vector<leaf_node> origins_;  // by storage
 };

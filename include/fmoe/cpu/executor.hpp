@@ -80,7 +80,7 @@ class executor {
     extent first, count;
     const binding<T>* bound;
     T* arena;
-    const T* next = nullptr;  // the weights that the step after this one reads first
+    const std::byte* next = nullptr;  // the weights that the step after this one reads first
     extent at = 0, length = 0;
     bool in_loop = false, is_first = true, is_last = true;
     const group_row* group = nullptr;  // the rows' tokens, in a group
@@ -108,6 +108,19 @@ class executor {
     }
     r.data += v.offset + v.step * f.at + v.expert * f.expert;
     return r;
+  }
+
+  // Calls f with the table of a gather, of Ts or as it is stored.
+  template <class F>
+  void with_table(const view& v, const frame& at, const F& f) const noexcept {
+    if (row_of(v.storage).where == storage_row::kind::leaf) constants_.with_table(static_cast<extent>(v.storage), f);
+    else f(static_cast<const T*>(rows(v, at).data));
+  }
+
+  // The step's panels from an element on, and from k on.
+  gemm_panels<T> part(const gemm_step& s, extent element, extent k) const noexcept {
+    const auto [data, kernels] = constants_.panels(s.weight);
+    return {data + (element / panel_width<T, Arch> + k) * kernels->row_bytes, kernels};
   }
 
   // The passes over a finished block of c that starts at element `position` of its rows.
@@ -140,9 +153,9 @@ class executor {
     const bool finished = !cut_k || f.is_last;
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
     for (const auto& r : s.rows) {
-      const T* panels = constants_.panels(s.weight) + (r.weight + s.expert_step * f.expert) * constants_.panel_elements(w) + n0 * s.K + k0 * panel_width<T, Arch>;
+      const gemm_panels<T> panels = part(s, (r.weight + s.expert_step * f.expert) * constants_.panel_elements(w) + n0 * s.K, k0);
       const gemm_args<T> args{f.count, cut_n ? s.n_step * f.length : s.N, cut_k ? s.k_step * f.length : s.K, a.data + r.a, a.stride,
-                              panels, s.K * panel_width<T, Arch>, c.data + r.c, c.stride, s.accumulate || (cut_k && !f.is_first), plan_.sum_block, f.next};
+                              panels, s.K, c.data + r.c, c.stride, s.accumulate || (cut_k && !f.is_first), plan_.sum_block, f.next};
       gemm<T, Arch>(args, [&](extent row, extent count, extent column, extent columns) {
         if (finished)
           finish(s.epilogues, f, args.c + row * args.ldc + column, args.ldc, row, count, r.c + column, columns);
@@ -170,7 +183,6 @@ class executor {
 
   void run(const gather_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
-    const T* table = rows(s.table, f).data;
     const auto kept = [&](extent t, extent r) {
       return t < f.count ? top_k_result<T, Arch>(selection.data + t * selection.stride + r * state_stride(s.keep), s.keep) : selected<T>{};
     };
@@ -179,7 +191,7 @@ class executor {
       if (s.rows == 0) std::fill_n(row, s.N, T(0));
       for (extent r = 0; r < s.rows; ++r) {
         const auto next = s.table_row != 0 ? selected<T>{} : r + 1 < s.rows ? kept(t, r + 1) : kept(t + 1, 0);
-        gather<T, Arch>(table + r * s.table_row, s.N, s.N, kept(t, r), next, row, r != 0);
+        with_table(s.table, f, [&](auto* table) { gather<T, Arch>(table + r * s.table_row, s.N, s.N, kept(t, r), next, row, r != 0); });
       }
       finish(s.epilogues, f, row, 0, t, 1, 0, s.N);
     }
@@ -187,7 +199,6 @@ class executor {
 
   void run(const sample_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), x = rows(s.x, f), c = rows(s.c, f);
-    const T* table = rows(s.table, f).data;
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r) {
         const extent state = r * state_stride(s.keep);
@@ -195,7 +206,7 @@ class executor {
         const top_k_state<T, Arch> made(c.data + t * c.stride + state, s.keep);
         made.count = static_cast<std::uint32_t>(kept.count);
         std::copy_n(kept.indices, kept.count, made.indices);
-        sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, kept, made.values);
+        with_table(s.table, f, [&](auto* table) { sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, kept, made.values); });
         finish(s.epilogues, f, made.values, 0, t, 1, 0, kept.count);
         multiply<T, Arch>(made.values, 0, 1, kept.count, kept.values, 0);
       }
@@ -346,12 +357,12 @@ class executor {
   }
 
   // The first panel that the steps from `from` on read, at a place in their loop: what the step before prefetches.
-  const T* first_weights(const std::vector<step>& steps, extent from, extent at) const noexcept {
+  const std::byte* first_weights(const std::vector<step>& steps, extent from, extent at) const noexcept {
     for (; from < steps.size(); ++from) {
       if (const auto* g = std::get_if<gemm_step>(&steps[from]))
-        return constants_.panels(g->weight) + g->n_step * at * g->K + g->k_step * at * panel_width<T, Arch>;
+        return part(*g, g->n_step * at * g->K, g->k_step * at).data;
       if (const auto* l = std::get_if<loop_step>(&steps[from]))
-        if (const T* w = first_weights(l->body, 0, 0)) return w;
+        if (const std::byte* w = first_weights(l->body, 0, 0)) return w;
     }
     return nullptr;
   }

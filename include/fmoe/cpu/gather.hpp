@@ -17,9 +17,9 @@ struct selected {
 };
 
 // Adds Rows rows to c, or to 0 if they are the first, while the four rows at `ahead` come into L1.
-template <class T, class Arch, extent Rows>
-void gather_rows(const T* const* rows, const T* values, const T* const* ahead, extent n, T* c, bool first) noexcept {
-  constexpr extent width = lanes<T, Arch>, line = 64 / sizeof(T);
+template <class T, class Arch, class S, extent Rows>
+void gather_rows(const S* const* rows, const T* values, const S* const* ahead, extent n, T* c, bool first) noexcept {
+  constexpr extent width = lanes<T, Arch>, line = 64 / sizeof(S);
   vec<T, Arch> scale[Rows];
 #pragma GCC unroll 4
   for (extent r = 0; r < Rows; ++r) scale[r] = vec<T, Arch>(values[r]);
@@ -27,7 +27,7 @@ void gather_rows(const T* const* rows, const T* values, const T* const* ahead, e
     const extent part = std::min(width, n - i);
     vec<T, Arch> sum = first ? vec<T, Arch>(T(0)) : load_part<T, Arch>(c + i, part);
 #pragma GCC unroll 4
-    for (extent r = 0; r < Rows; ++r) sum = fmadd(scale[r], load_part<T, Arch>(rows[r] + i, part), sum);
+    for (extent r = 0; r < Rows; ++r) sum = fmadd(scale[r], load_part_as<T, Arch>(rows[r] + i, part), sum);
     if (i % line == 0) {
 #pragma GCC unroll 4
       for (extent r = 0; r < 4; ++r) __builtin_prefetch(ahead[r] + i, 0, 3);
@@ -38,16 +38,17 @@ void gather_rows(const T* const* rows, const T* values, const T* const* ahead, e
 
 // Rows come from random places in DRAM: four at a time and a prefetch of the four that follow, the next token's at last,
 // keep eight streams under way (2.5 µs for 32 rows of 768 where row by row takes 6.3). k in plain order.
-template <class T, class Arch>
-void gather(const T* table, extent row_stride, extent n, selected<T> s, selected<T> next, T* c, bool accumulate) noexcept {
-  constexpr void (*kernels[])(const T* const*, const T*, const T* const*, extent, T*, bool) noexcept = {
-      gather_rows<T, Arch, 1>, gather_rows<T, Arch, 2>, gather_rows<T, Arch, 3>, gather_rows<T, Arch, 4>};
+// The table holds T, or 16-bit numbers.
+template <class T, class Arch, class S>
+void gather(const S* table, extent row_stride, extent n, selected<T> s, selected<T> next, T* c, bool accumulate) noexcept {
+  constexpr void (*kernels[])(const S* const*, const T*, const S* const*, extent, T*, bool) noexcept = {
+      gather_rows<T, Arch, S, 1>, gather_rows<T, Arch, S, 2>, gather_rows<T, Arch, S, 3>, gather_rows<T, Arch, S, 4>};
   if (s.count == 0 && !accumulate)
     for (extent i = 0; i < n; ++i) c[i] = 0;
   for (extent k = 0; k < s.count; k += 4) {
     const extent count = std::min<extent>(4, s.count - k);
-    const T* rows[4];
-    const T* ahead[4];
+    const S* rows[4];
+    const S* ahead[4];
     for (extent r = 0; r < count; ++r) rows[r] = table + s.indices[k + r] * row_stride;
     for (extent r = 0; r < 4; ++r) {
       const extent at = k + 4 + r;

@@ -4,12 +4,13 @@
 // compiled for different ones share no symbol.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
 #include <xsimd/xsimd.hpp>
 
-#include <fmoe/base/checked.hpp>
+#include <fmoe/base/dtype.hpp>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -36,6 +37,12 @@ inline constexpr extent lanes = vec<T, Arch>::size;
 
 template <class Arch>
 inline constexpr bool is_avx512 = std::is_base_of_v<xsimd::avx512f, Arch>;
+
+#if defined(__F16C__)
+inline constexpr bool has_f16c = true;
+#else
+inline constexpr bool has_f16c = false;
+#endif
 
 using xsimd::abs;
 using xsimd::isnan;  // xsimd 8's x != x is false for NaN on AVX
@@ -65,6 +72,59 @@ vec<T, Arch> load_part(const T* p, extent n, T fill = 0) {
     for (extent i = 0; i < width; ++i) buffer[i] = i < n ? p[i] : fill;
     return load<T, Arch>(buffer);
   }
+}
+
+// Are numbers stored as S turned into a vector of T by an instruction or two?
+template <class T, class S, class Arch>
+inline constexpr bool widens =
+    std::is_same_v<S, T> || (std::is_same_v<T, float> && (std::is_same_v<S, bf16> || (std::is_same_v<S, f16> && (is_avx512<Arch> || has_f16c))));
+
+// A vector of numbers stored as S.
+template <class T, class Arch, class S>
+vec<T, Arch> load_as(const S* p) {
+  if constexpr (std::is_same_v<S, T>) {
+    return load<T, Arch>(p);
+#if defined(__SSE2__)
+  } else if constexpr (is_avx512<Arch> && std::is_same_v<S, bf16>) {
+    const auto wide = _mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, wide, 16));
+  } else if constexpr (is_avx512<Arch>) {
+    return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch> && std::is_same_v<S, bf16>) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
+#if defined(__F16C__)
+  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch>) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#endif
+  } else if constexpr (std::is_base_of_v<xsimd::sse2, Arch> && !std::is_base_of_v<xsimd::avx, Arch> && std::is_same_v<S, bf16>) {
+    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#endif
+  } else {
+    T buffer[lanes<T, Arch>];
+    for (extent i = 0; i < lanes<T, Arch>; ++i) buffer[i] = convert<T>(p[i]);
+    return load<T, Arch>(buffer);
+  }
+}
+
+// The first n lanes of them, the others 0; no byte beyond p + n is read.
+template <class T, class Arch, class S>
+vec<T, Arch> load_part_as(const S* p, extent n) {
+  if constexpr (std::is_same_v<S, T>) return load_part<T, Arch>(p, n);
+  if (n == lanes<T, Arch>) return load_as<T, Arch>(p);
+  S buffer[lanes<T, Arch>] = {};
+  std::copy_n(p, n, buffer);
+  return load_as<T, Arch>(buffer);
+}
+
+// bf16 pairs, the numbers of two vectors in turn: half the instructions of two vectors apart.
+template <class T, class Arch>
+void load_pairs(const bf16* p, vec<T, Arch>& even, vec<T, Arch>& odd) {
+  using real = typename vec<T, Arch>::register_type;
+  using words [[gnu::vector_size(sizeof(real))]] = std::uint32_t;
+  words both;
+  __builtin_memcpy(&both, p, sizeof both);
+  even = vec<T, Arch>(__builtin_bit_cast(real, both << 16));
+  odd = vec<T, Arch>(__builtin_bit_cast(real, both & 0xffff0000u));
 }
 
 // Writes the first n lanes, no byte beyond p + n. n <= lanes.

@@ -68,15 +68,16 @@ class emitter {
   }
 
   // A whole value moves with the loop that cuts its first axis; a chunk stands still.
-  view at(int v, const stream_loop* l) const {
+  view at(int v, const stream_loop* l) {
     view r{v, 0, 0};
+    plan_.storages[static_cast<extent>(v)].in_place = true;
     if (l == nullptr || chunked_in(tiling_.loops, v) != nullptr) return r;
     const value& x = program_[v];
     if (!x.selection && !x.shape.empty() && x.shape[0] == l->length) r.step = x.size() / std::max<extent>(1, l->length);
     return r;
   }
 
-  std::vector<epilogue> epilogues(const operation& o, const stream_loop* l) const {
+  std::vector<epilogue> epilogues(const operation& o, const stream_loop* l) {
     std::vector<epilogue> r;
     const extent width = program_[o.out.value].size();
     for (const pass& p : o.passes) {
@@ -86,8 +87,9 @@ class emitter {
         if (p.by_expert) {
           const extent experts = std::max<extent>(1, program_[p.other].shape[0]);
           e.period /= experts;
-          e.other = {p.other, 0, 0, e.period};
-        } else e.other = e.period == width && cuts_result(o, l) ? at(p.other, l) : view{p.other, 0, 0};
+          e.other = at(p.other, nullptr);
+          e.other.expert = e.period;
+        } else e.other = at(p.other, e.period == width && cuts_result(o, l) ? l : nullptr);
       }
       r.push_back(e);
     }
@@ -192,14 +194,14 @@ class emitter {
 
   void emit_gather(const operation& o, std::vector<step>& steps) {
     const value& s = program_[o.in[0].value];
-    steps.push_back(gather_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr), at(o.out.value, nullptr),
+    steps.push_back(gather_step{text(o), at(o.in[0].value, nullptr), view{o.in[1].value}, at(o.out.value, nullptr),
                                 s.rows(), s.keep, program_[o.out.value].size(),
                                 table_row(o.in[0], o.in[1]), epilogues(o, nullptr)});
   }
 
   void emit_sample(const operation& o, std::vector<step>& steps) {
     const value& s = program_[o.in[0].value];
-    steps.push_back(sample_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr), at(o.in[2].value, nullptr),
+    steps.push_back(sample_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr), view{o.in[2].value},
                                 at(o.out.value, nullptr), s.rows(), s.keep,
                                 program_[o.in[1].value].size(), table_row(o.in[0], o.in[2]), epilogues(o, nullptr)});
   }
