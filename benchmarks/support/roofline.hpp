@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The machine's limits, measured in the process that quotes them: FMA peak and read bandwidth of one thread.
+// The machine's limits, measured in the process that quotes them: FMA peak and read bandwidth of some threads together.
 #pragma once
 
 #include <time.h>
 
 #include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -14,8 +17,9 @@
 
 namespace fmoe::bench {
 
-// Seconds of this thread's own time: a neighbour on the core does not count.
-inline double thread_seconds() {
+// Of one thread its own seconds, so that a neighbour on the core does not count; of several the clock on the wall.
+inline double seconds(extent threads) {
+  if (threads > 1) return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
@@ -26,60 +30,84 @@ inline double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
+// Seconds that task(thread) takes, `rounds` times, on that many threads at once.
+template <class Task>
+std::vector<double> times_together(extent threads, int rounds, const Task& task) {
+  std::vector<double> times;
+  std::barrier together(static_cast<std::ptrdiff_t>(threads));
+  const auto run = [&](extent thread) {
+    for (int round = 0; round < rounds; ++round) {
+      together.arrive_and_wait();
+      const double start = seconds(threads);
+      task(thread);
+      together.arrive_and_wait();
+      if (thread == 0) times.push_back(seconds(threads) - start);
+    }
+  };
+  std::vector<std::jthread> others;
+  for (extent thread = 1; thread < threads; ++thread) others.emplace_back(run, thread);
+  run(0);
+  return times;
+}
+
 // fp32 multiply-adds count 2.
-inline double peak_flops() {
+inline double peak_flops(extent threads) {
   using vec = cpu::vec<float, cpu::native>;
   constexpr int chains = 12, steps = 400'000;
-  double best = 0;
-  for (int round = 0; round < 7; ++round) {
+  const auto times = times_together(threads, 3, [](extent) {
     vec sums[chains], x(0.999f), y(0.001f);
 #pragma GCC unroll 12
     for (int i = 0; i < chains; ++i) sums[i] = vec(static_cast<float>(i));
     benchmark::DoNotOptimize(x);  // or the compiler computes it all
-    const double start = thread_seconds();
     for (int k = 0; k < steps; ++k)
 #pragma GCC unroll 12
       for (int i = 0; i < chains; ++i) sums[i] = cpu::fmadd<float, cpu::native>(sums[i], x, y);
-    const double seconds = thread_seconds() - start;
 #pragma GCC unroll 12
     for (int i = 1; i < chains; ++i) sums[0] += sums[i];
     float total = cpu::sum<float, cpu::native>(sums[0]);  // an array whose element is named would leave the registers
     benchmark::DoNotOptimize(total);
-    best = std::max(best, 2.0 * chains * static_cast<double>(vec::size) * steps / seconds);
-  }
-  return best;
+  });
+  return 2.0 * chains * static_cast<double>(vec::size) * steps * static_cast<double>(threads) / *std::ranges::min_element(times);
 }
 
-// Bytes a second, read again and again from a buffer of that many bytes, by four streams with prefetch.
-inline double read_bandwidth(extent bytes) {
-  using vec = cpu::vec<float, cpu::native>;
-  constexpr extent streams = 4, line = cache_line / sizeof(float);
-  const extent each = std::max(line, bytes / sizeof(float) / streams / line * line);
-  const memory block(streams * each * sizeof(float));
-  const float* p = reinterpret_cast<const float*>(block.data());
-  std::vector<double> rates;
-  for (int round = 0; round < 9; ++round) {
-    vec sums[streams];
+// Memory of some bytes to be read again and again, as a layer's weights are.
+class read_buffer {
+ public:
+  read_buffer(double bytes, extent threads)
+      : threads_(threads),
+        each_(std::max(line, static_cast<extent>(bytes) / (sizeof(float) * streams * threads * line) * line)),
+        block_(threads * streams * each_ * sizeof(float)) {}
+
+  // Bytes a second, every thread reading its part by four streams with prefetch.
+  double bandwidth() const {
+    using vec = cpu::vec<float, cpu::native>;
+    const extent repeats = std::max<extent>(1, (extent{16} << 20) / block_.size());
+    auto times = times_together(threads_, 4, [&](extent thread) {
+      const float* p = reinterpret_cast<const float*>(block_.data()) + thread * streams * each_;
+      vec sums[streams];
 #pragma GCC unroll 4
-    for (extent s = 0; s < streams; ++s) sums[s] = vec(0.0f);
-    const extent repeats = std::max<extent>(1, (extent{32} << 20) / bytes);
-    const double start = thread_seconds();
-    for (extent r = 0; r < repeats; ++r)
-      for (extent i = 0; i < each; i += line)
+      for (extent s = 0; s < streams; ++s) sums[s] = vec(0.0f);
+      for (extent r = 0; r < repeats; ++r)
+        for (extent i = 0; i < each_; i += line)
 #pragma GCC unroll 4
-        for (extent s = 0; s < streams; ++s) {
-          __builtin_prefetch(p + s * each + i + 256, 0, 3);
-          for (extent l = 0; l < line; l += vec::size) sums[s] += vec::load_unaligned(p + s * each + i + l);
-        }
-    const double seconds = thread_seconds() - start;
+          for (extent s = 0; s < streams; ++s) {
+            __builtin_prefetch(p + s * each_ + i + 256, 0, 3);
+            for (extent l = 0; l < line; l += vec::size) sums[s] += vec::load_unaligned(p + s * each_ + i + l);
+          }
 #pragma GCC unroll 4
-    for (extent s = 1; s < streams; ++s) sums[0] += sums[s];
-    float total = cpu::sum<float, cpu::native>(sums[0]);
-    benchmark::DoNotOptimize(total);
-    if (round > 0) rates.push_back(static_cast<double>(repeats * streams * each * sizeof(float)) / seconds);
+      for (extent s = 1; s < streams; ++s) sums[0] += sums[s];
+      float total = cpu::sum<float, cpu::native>(sums[0]);
+      benchmark::DoNotOptimize(total);
+    });
+    // The first one warms the cache.
+    return static_cast<double>(repeats * block_.size()) / *std::min_element(times.begin() + 1, times.end());
   }
-  std::ranges::sort(rates);
-  return rates[rates.size() * 3 / 4];
-}
+
+ private:
+  static constexpr extent streams = 4, line = cache_line / sizeof(float);
+
+  extent threads_, each_;
+  memory block_;
+};
 
 }  // namespace fmoe::bench

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// A layer beside what it is compared with: all must agree before anything is timed; then they are timed in interleaved
+// rounds with the machine's roofs, and the counters are medians of what each round says.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmoe/cost.hpp>
+
+// Compiled once, in runtime.cpp.
+extern template class fmoe::cpu::compiled_plan<float, fmoe::cpu::native>;
+
+namespace fmoe::bench {
+
+using form = std::function<void(tensor<float, 2>& y)>;
+
+// rows x depth times depth x columns, the weight as [columns, depth] if it is transposed.
+struct product {
+  extent rows, depth, columns;
+  const float* weight;
+  bool transposed = false;
+};
+
+// One layer on one input.
+struct contest {
+  extent tokens, outputs;
+  double flops, naive_flops;        // of all tokens, 2 for a multiply-add
+  double weight_bytes, row_bytes;   // weights that a call touches, read once; rows in and out
+  bool selects = false;             // rounding may flip a choice between near equals, and with it a row
+  form forward;
+  std::function<void(extent first, extent count, tensor<float, 2>& y)> by_eigen;  // some rows of y
+  std::function<form()> naive = {};      // makes the naive form; empty where it does not fit in memory
+  std::vector<product> products = {};    // the layer's dense ones
+};
+
+// FLOPs and bytes of `tokens` rows of a layer of float; the layer that runs has weights of `element` bytes.
+inline contest contest_of(const cost_report& c, extent tokens, extent inputs, extent outputs, extent element) {
+  const auto t = static_cast<double>(tokens), rows = 4 * t * static_cast<double>(inputs + outputs);
+  const double share = static_cast<double>(element) / 4;
+  return {tokens, outputs, c.factorized.flops() * t, 2 * c.naive_multiply_adds * t, share * (c.factorized.bytes - rows), rows, {}, {}, {}};
+}
+
+// A layer of one size, and how it runs on `tokens` rows with the threads of the current arena.
+struct model {
+  virtual ~model() = default;
+  virtual contest on(extent tokens) const = 0;
+};
+using make_model = std::function<std::unique_ptr<model>()>;
+
+// Registers a layer's rows: name/tokens:T/threads:P. The model is made for the first of its rows that runs, and freed when
+// another's row runs.
+void add_rows(const std::string& name, const make_model& make);
+
+// Registers rows for float and for bf16.
+template <template <class> class Model, class Size>
+void add_sizes(const std::string& layer, const Size& size) {
+  const std::string name = layer + '/' + size.name;
+  add_rows(name + "/float", [size] { return std::make_unique<Model<float>>(size); });
+  add_rows(name + "/bf16", [size] { return std::make_unique<Model<bf16>>(size); });
+}
+
+// What main calls to register rows, those of tiny layers if asked: a suite adds itself by being defined.
+struct suite {
+  explicit suite(std::function<void(bool tiny)> add);
+};
+
+}  // namespace fmoe::bench

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// usage: fmoe_bench [--check] [--benchmark_filter=REGEX] [--benchmark_format=json] ...
+// --check: rows of tiny layers, whose results are checked, and each form timed once.
+#include "support/contest.hpp"
+
+#ifdef FMOE_ONEDNN
+#include <dlfcn.h>
+#include <dnnl.h>
+#endif
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include "support/random.hpp"
+#include "support/roofline.hpp"
+
+namespace fmoe::bench {
+namespace {
+
+bool tiny = false;
+
+std::vector<std::function<void(bool)>>& suites() {
+  static std::vector<std::function<void(bool)>> all;
+  return all;
+}
+
+// The largest difference in a row, of the largest element of all.
+std::vector<double> differences(const tensor<float, 2>& a, const tensor<float, 2>& b) {
+  const extent width = a.shape()[1];
+  std::vector<double> errors(a.shape()[0]);
+  double norm = 0;
+  for (extent i = 0; i < a.size(); ++i) {
+    const double x = static_cast<double>(a.data()[i]), y = static_cast<double>(b.data()[i]);
+    const double error = std::abs(x - y);
+    if (!(error <= errors[i / width])) errors[i / width] = error;  // NaN, too
+    norm = std::max(norm, std::abs(y));
+  }
+  for (double& e : errors) e /= norm;
+  return errors;
+}
+
+bool agree(const contest& c, const tensor<float, 2>& a, const tensor<float, 2>& b) {
+  const auto errors = differences(a, b);
+  const auto wrong = std::ranges::count_if(errors, [](double e) { return !(e < 1e-4); });
+  return static_cast<extent>(wrong) <= (c.selects ? c.tokens / 128 : 0);
+}
+
+// A form, and what its calls take.
+struct contestant {
+  const char* counter;  // its time by the layer's
+  std::function<void()> call;
+  double once = 0;
+  std::vector<double> times = {};
+
+  void warm(extent threads) {
+    const double start = seconds(threads);
+    call();
+    once = seconds(threads) - start;
+  }
+
+  // For 10 ms at least, after a call that brings the weights back into the cache.
+  void time(extent threads) {
+    constexpr double shortest = 0.01;
+    const auto repeats = static_cast<extent>(std::max(1.0, shortest / once));
+    if (once < shortest) call();
+    const double start = seconds(threads);
+    for (extent r = 0; r < repeats; ++r) call();
+    times.push_back((seconds(threads) - start) / static_cast<double>(repeats));
+  }
+};
+
+#ifdef FMOE_ONEDNN
+// The products by oneDNN's sgemm, one after the other, on one thread.
+std::function<void()> by_blas(const contest& c) {
+  static const auto set_threads = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (set_threads == nullptr || c.products.empty()) return {};
+  set_threads(1);
+  extent inputs = 0, outputs = 0;
+  for (const product& p : c.products) {
+    inputs = std::max(inputs, p.rows * p.depth);
+    outputs = std::max(outputs, p.rows * p.columns);
+  }
+  return [products = c.products, x = random_rows(1, inputs), y = tensor<float, 2>({1, outputs})]() mutable {
+    for (const product& p : products) {
+      const auto m = static_cast<dnnl_dim_t>(p.rows), k = static_cast<dnnl_dim_t>(p.depth), n = static_cast<dnnl_dim_t>(p.columns);
+      dnnl_sgemm('N', p.transposed ? 'T' : 'N', m, n, k, 1, x.data(), k, p.weight, p.transposed ? k : n, 0, y.data(), n);
+    }
+  };
+}
+#else
+std::function<void()> by_blas(const contest&) { return {}; }
+#endif
+
+// Eigen's rows in as many parts as there are threads.
+void by_eigen(const contest& c, extent threads, tensor<float, 2>& y) {
+  if (threads == 1 || c.tokens < threads) return c.by_eigen(0, c.tokens, y);
+  tbb::parallel_for(extent{0}, threads, [&](extent part) {
+    const extent first = c.tokens * part / threads;
+    c.by_eigen(first, c.tokens * (part + 1) / threads - first, y);
+  });
+}
+
+void measure(benchmark::State& state, const contest& c, extent threads) {
+  constexpr double longest_naive = 2e11;  // FLOPs: seconds
+  const std::array shape{c.tokens, c.outputs};
+  tensor<float, 2> y(shape), y_eigen(shape), y_naive(shape);
+  std::vector<contestant> forms;
+  forms.push_back({"", [&] { c.forward(y); }});
+  forms.push_back({"vs_eigen", [&] { by_eigen(c, threads, y_eigen); }});
+  form naive;
+  if (c.naive && threads == 1 && c.naive_flops < longest_naive) naive = c.naive();
+  if (naive) forms.push_back({"vs_naive", [&] { naive(y_naive); }});
+  if (threads == 1)
+    if (auto products = by_blas(c)) forms.push_back({"vs_blas", std::move(products)});
+
+  for (contestant& f : forms) f.warm(threads);
+  if (!agree(c, y, y_eigen)) return state.SkipWithError("fmoe and Eigen disagree");
+  if (naive && !agree(c, y, y_naive)) return state.SkipWithError("fmoe and the naive form disagree");
+
+  // As many rounds as last about a second, the roofs of each taking 25 ms.
+  const auto tries = [](double once) { return std::max(2 * once, 0.02); };
+  double round = 0.025;
+  for (const contestant& f : forms) round += tries(f.once);
+  const int rounds = tiny ? 1 : std::clamp(static_cast<int>(1.2 / round), 3, 11);
+  const read_buffer buffer(c.weight_bytes, threads);
+  std::vector<double> peaks, bandwidths, of_roof;
+  for (int r = 0; r < rounds; ++r) {
+    peaks.push_back(peak_flops(threads));
+    bandwidths.push_back(buffer.bandwidth());
+    for (contestant& f : forms) f.time(threads);
+    const double roof = std::max(c.flops / peaks.back(), (c.weight_bytes + c.row_bytes) / bandwidths.back());
+    of_roof.push_back(roof / forms[0].times.back());
+  }
+  const double time = median(forms[0].times);
+  for (auto _ : state) state.SetIterationTime(time);
+  for (const contestant& f : forms) {
+    std::vector<double> ratios;
+    for (extent r = 0; r < f.times.size(); ++r) ratios.push_back(f.times[r] / forms[0].times[r]);
+    if (&f != forms.data()) state.counters[f.counter] = median(ratios);
+  }
+  state.counters["of_roof"] = median(of_roof);
+  state.counters["GFLOP/s"] = 1e-9 * c.flops / time;
+  state.counters["peak_GFLOP/s"] = 1e-9 * median(peaks);
+  state.counters["read_GB/s"] = 1e-9 * median(bandwidths);
+  state.counters["flops_factorized"] = c.flops;
+  state.counters["flops_naive"] = c.naive_flops;
+  state.counters["tokens_per_second"] = static_cast<double>(c.tokens) / time;
+}
+
+}  // namespace
+
+suite::suite(std::function<void(bool)> add) { suites().push_back(std::move(add)); }
+
+void add_rows(const std::string& name, const make_model& make) {
+  const auto run = [name, make](benchmark::State& state) {
+    static std::string held;
+    static std::unique_ptr<model> layer;
+    if (held != name) {
+      layer.reset();
+      layer = make();
+      held = name;
+    }
+    const auto tokens = static_cast<extent>(state.range(0)), threads = static_cast<extent>(state.range(1));
+    tbb::task_arena(static_cast<int>(threads)).execute([&] { measure(state, layer->on(tokens), threads); });
+  };
+  auto* rows = benchmark::RegisterBenchmark(name.c_str(), run);
+  rows->ArgNames({"tokens", "threads"})->Iterations(1)->UseManualTime()->Unit(benchmark::kMicrosecond);
+  for (const int tokens : tiny ? std::vector{1, 19} : std::vector{1, 16, 128, 1024})
+    for (const int threads : {1, 2}) rows->Args({tokens, threads});
+}
+
+}  // namespace fmoe::bench
+
+int main(int argc, char** argv) {
+  const auto end = std::remove(argv + 1, argv + argc, std::string_view("--check"));
+  fmoe::bench::tiny = end != argv + argc;
+  argc = static_cast<int>(end - argv);
+  for (const auto& add : fmoe::bench::suites()) add(fmoe::bench::tiny);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+}
