@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// MxD at the sizes of the paper's Table 2, at that of examples/data, and at one whose 4,096 experts fit in memory one by one.
+// MxD at the sizes of the paper's Table 2, at that of examples/data, and at one whose 4,096 experts
+// fit in memory one by one.
 #include <numeric>
 
 #include <unsupported/Eigen/SpecialFunctions>
@@ -57,23 +58,19 @@ struct mxd_model : model {
   mxd_size size;
   std::pair<mxd<T>, mxd<float>> layers;
 
-  explicit mxd_model(const mxd_size& s)
-      : size(s), layers(layer_and_plain<T>([&](auto p) { return make_mxd(s, p); })) {}
+  explicit mxd_model(const mxd_size& s) : size(s), layers(layer_and_plain<T>([&](auto p) { return make_mxd(s, p); })) {}
 
   contest on(extent tokens) const override {
     const auto& [layer, plain] = layers;
     const auto x = random_rows(tokens, size.i);
     contest c = contest_of(cost(plain(x)), tokens, size.i, size.o, sizeof(T));
     c.selects = true;
-    c.forward = [x, forward = std::make_shared<decltype(compile(layer, tokens))>(compile(layer, tokens))](auto& y) { (*forward)(x, y); };
-    c.by_eigen = [x, m = plain](extent first, extent count, auto& y) { by_eigen(m, rows_of(x, first, count), rows_of(y, first, count)); };
+    c.forward = compiled_form(layer, x);
+    c.by_eigen = [x, m = plain](extent first, extent count, auto& y) {
+      by_eigen(m, rows_of(x, first, count), rows_of(y, first, count));
+    };
     if (std::is_same_v<T, float> && size.n * size.h * size.o <= extent{1} << 27)  // half a gigabyte
-      c.naive = [x, m = plain, tokens]() -> form {
-        plan_options options;
-        options.naive = true;
-        using naive = decltype(compile(m, tokens));
-        return [x, forward = std::make_shared<naive>(compile(m, tokens, 1, options))](auto& y) { (*forward)(x, y); };
-      };
+      c.naive = [x, m = plain] { return compiled_form(m, x, {.naive = true}); };
     c.products = {{tokens, size.i, size.n, plain.gate.data()},
                   {tokens, size.i, size.h, plain.encoder.data()},
                   {tokens, size.h, size.o, plain.decoder.data()}};

@@ -81,8 +81,10 @@ std::function<void()> by_blas(const contest& c) {
   }
   return [products = c.products, x = random_rows(1, inputs), y = tensor<float, 2>({1, outputs})]() mutable {
     for (const product& p : products) {
-      const auto m = static_cast<dnnl_dim_t>(p.rows), k = static_cast<dnnl_dim_t>(p.depth), n = static_cast<dnnl_dim_t>(p.columns);
-      dnnl_sgemm('N', p.transposed ? 'T' : 'N', m, n, k, 1, x.data(), k, p.weight, p.transposed ? k : n, 0, y.data(), n);
+      const auto m = static_cast<dnnl_dim_t>(p.rows), k = static_cast<dnnl_dim_t>(p.depth),
+                 n = static_cast<dnnl_dim_t>(p.columns);
+      dnnl_sgemm('N', p.transposed ? 'T' : 'N', m, n, k, 1, x.data(), k, p.weight, p.transposed ? k : n, 0, y.data(),
+                 n);
     }
   };
 }

@@ -39,7 +39,9 @@ class parameters {
   std::uint64_t seed_ = 0;
 };
 
-inline tensor<float, 2> random_rows(extent tokens, extent width) { return random<float>(std::array{tokens, width}, 99, 1); }
+inline tensor<float, 2> random_rows(extent tokens, extent width) {
+  return random<float>(std::array{tokens, width}, 99, 1);
+}
 
 // make(parameters) -> a layer: with the element type T, and the same numbers as float.
 template <class T, class Make>

@@ -67,7 +67,8 @@ inline double peak_flops(extent threads) {
     float total = cpu::sum<float, cpu::native>(sums[0]);  // an array whose element is named would leave the registers
     benchmark::DoNotOptimize(total);
   });
-  return 2.0 * chains * static_cast<double>(vec::size) * steps * static_cast<double>(threads) / *std::ranges::min_element(times);
+  return 2.0 * chains * static_cast<double>(vec::size) * steps * static_cast<double>(threads) /
+         *std::ranges::min_element(times);
 }
 
 // Memory of some bytes to be read again and again, as a layer's weights are.
