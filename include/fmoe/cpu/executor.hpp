@@ -12,10 +12,10 @@
 #include <fmoe/cpu/gate.hpp>
 #include <fmoe/cpu/gather.hpp>
 #include <fmoe/cpu/gemm.hpp>
-#include <fmoe/cpu/nest.hpp>
 #include <fmoe/cpu/pointwise.hpp>
 #include <fmoe/cpu/product_top_k.hpp>
 #include <fmoe/cpu/sample.hpp>
+#include <fmoe/cpu/small_product.hpp>
 #include <fmoe/cpu/top_k.hpp>
 #include <fmoe/plan/options.hpp>
 
@@ -165,18 +165,20 @@ class executor {
 
   void run(const batched_step& s, const frame& f) const noexcept {
     const rows_of<T> a = rows(s.a, f), b = rows(s.b, f), c = rows(s.c, f);
+    const small_product<T, Arch> product(loop_axes(s.out), loop_axes(s.summed));
     for (extent t = 0; t < f.count; ++t) {
       T* row = c.data + t * c.stride;
-      nest<T, Arch>(a.data + t * a.stride, b.data + t * b.stride, row, s.out, s.summed);
+      product(a.data + t * a.stride, b.data + t * b.stride, row);
       finish(s.epilogues, f, row, 0, t, 1, 0, s.columns);
     }
   }
 
   void run(const reduce_step& s, const frame& f) const noexcept {
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    const small_product<T, Arch> sum(loop_axes(s.out), loop_axes(s.summed));
     for (extent t = 0; t < f.count; ++t) {
       T* row = c.data + t * c.stride;
-      nest<T, Arch>(a.data + t * a.stride, nullptr, row, s.out, s.summed);
+      sum(a.data + t * a.stride, nullptr, row);
       finish(s.epilogues, f, row, 0, t, 1, 0, s.columns);
     }
   }
@@ -288,7 +290,8 @@ class executor {
 
   void run(const pick_step& s, const frame& f) const noexcept {
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
-    for (extent r = 0; r < f.count; ++r) nest<T, Arch>(a.data + f.group[r].token * a.stride, nullptr, c.data + r * c.stride, s.out, {});
+    const small_product<T, Arch> copy(loop_axes(s.out), loop_axes());
+    for (extent r = 0; r < f.count; ++r) copy(a.data + f.group[r].token * a.stride, nullptr, c.data + r * c.stride);
   }
 
   void run(const put_step& s, const frame& f) const noexcept {

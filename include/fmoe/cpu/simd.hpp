@@ -58,6 +58,13 @@ void store(T* p, const vec<T, Arch>& v) {
   v.store_unaligned(p);
 }
 
+// On AVX2: all bits of the first n lanes, n <= 8 floats or 4 doubles.
+template <class T>
+__m256i first_lanes(extent n) {
+  alignas(32) static constexpr std::int32_t bits[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bits + 8 - n * (sizeof(T) / 4)));
+}
+
 // The first n lanes come from memory, the others are `fill`; no byte beyond p + n is read. n <= lanes.
 template <class T, class Arch>
 vec<T, Arch> load_part(const T* p, extent n, T fill = 0) {
@@ -67,6 +74,12 @@ vec<T, Arch> load_part(const T* p, extent n, T fill = 0) {
     return _mm512_mask_loadu_ps(vec<T, Arch>(fill), static_cast<std::uint16_t>((1u << n) - 1), p);
   } else if constexpr (is_avx512<Arch>) {
     return _mm512_mask_loadu_pd(vec<T, Arch>(fill), static_cast<std::uint8_t>((1u << n) - 1), p);
+  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch> && sizeof(T) == 4) {
+    const __m256i bits = first_lanes<T>(n);
+    return _mm256_blendv_ps(vec<T, Arch>(fill), _mm256_maskload_ps(p, bits), _mm256_castsi256_ps(bits));
+  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch>) {
+    const __m256i bits = first_lanes<T>(n);
+    return _mm256_blendv_pd(vec<T, Arch>(fill), _mm256_maskload_pd(p, bits), _mm256_castsi256_pd(bits));
   } else {
     T buffer[width];
     for (extent i = 0; i < width; ++i) buffer[i] = i < n ? p[i] : fill;
@@ -136,6 +149,10 @@ void store_part(T* p, extent n, const vec<T, Arch>& v) {
     _mm512_mask_storeu_ps(p, static_cast<std::uint16_t>((1u << n) - 1), v);
   } else if constexpr (is_avx512<Arch>) {
     _mm512_mask_storeu_pd(p, static_cast<std::uint8_t>((1u << n) - 1), v);
+  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch> && sizeof(T) == 4) {
+    _mm256_maskstore_ps(p, first_lanes<T>(n), v);
+  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch>) {
+    _mm256_maskstore_pd(p, first_lanes<T>(n), v);
   } else {
     T buffer[width];
     store<T, Arch>(buffer, v);

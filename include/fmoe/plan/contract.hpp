@@ -86,6 +86,10 @@ class pairwise_contraction {
       if (l.selection != r.selection) return r.selection;
       const std::string a = own(left, right), b = own(right, left);
       if (a.empty() != b.empty()) return a.empty() ? repeats(left, right) : !repeats(right, left);
+      // Vectors run along the last axis, and a constant that follows is packed for any order of axes.
+      constexpr extent narrow = 8;
+      const extent left_size = program_.size_of(left, a), right_size = program_.size_of(right, b);
+      if (l.tokens && !others.empty() && (left_size < narrow) != (right_size < narrow)) return right_size < narrow;
       const auto last = [&](const std::string& labels) { return labels.empty() ? 0 : hint.find(labels.back()) + 1; };
       return last(a) > last(b) && last(b) != 0;
     };
