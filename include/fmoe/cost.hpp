@@ -96,10 +96,10 @@ class cost_counter {
     figures.bytes += stored_bytes(x) * size * rows;
   }
 
-  // Of one number.
+  // Of one number: 16 bits stay so beside floats, everything else is in the arithmetic type.
   double stored_bytes(const value& x) const {
-    if (x.leaf < 0) return element_bytes_;
-    return std::min(element_bytes_, static_cast<double>(size_of(std::get<leaf_node>(graph_[static_cast<node_id>(x.leaf)].op).type)));
+    const bool narrow = x.leaf >= 0 && size_of(std::get<leaf_node>(graph_[static_cast<node_id>(x.leaf)].op).type) == 2;
+    return narrow && element_bytes_ == 4 ? 2 : element_bytes_;
   }
 
   // The share of a constant's rows that an operation reads: all, or as many as are selected.
