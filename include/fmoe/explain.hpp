@@ -94,6 +94,11 @@ class plan_printer {
     if (s.list != 0) text_ << ", the sums of " << s.rule.each << " of " << s.list << " twice";
     finish({});
   }
+  void line(const screen_step& s, int) {
+    begin("screened", s.text, s.selection, {s.a, {plan_.weights[static_cast<extent>(s.weight)].storage, 0, 0}});
+    text_ << "  " << s.keep << " of " << s.N << ", scores in 16 bits, survivors in full";
+    finish(s.epilogues);
+  }
   void line(const expert_choice_step& s, int) {
     begin(name_of(s.rule.what), s.text, s.selection, {s.scores, s.ranked});
     finish({});

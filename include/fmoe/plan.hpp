@@ -55,6 +55,7 @@ struct packed_weight {  // [depth, columns] in panels, once per batch position
   int storage;
   std::vector<axis_stride> batch, depth, columns;
   extent batches, K, N;
+  bool screened = false;  // in 16 bits, and by columns
   bool operator==(const packed_weight&) const = default;
 };
 
@@ -143,6 +144,15 @@ struct select_step {  // in a loop: fed chunk by chunk, selects at the last one
   extent list = 0;
 };
 
+struct screen_step {  // the k greatest of a[t, K] w[K, N] after the passes
+  std::string text;
+  view a, selection, scratch;
+  int weight;
+  extent K, N, keep;
+  selection_rule rule;
+  std::vector<epilogue> epilogues;
+};
+
 struct expert_choice_step {  // on all tokens at once
   std::string text;
   selection_rule rule;
@@ -190,7 +200,7 @@ struct exclude_step {  // per token: c[group] = sum over the kept places of the 
 struct loop_step;
 struct group_step;
 using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, sample_step, pointwise_step, gate_step, append_step,
-                          select_step, expert_choice_step, expand_step, exclude_step, pick_step, put_step, loop_step, group_step>;
+                          select_step, screen_step, expert_choice_step, expand_step, exclude_step, pick_step, put_step, loop_step, group_step>;
 
 struct loop_step {  // `length` units in chunks
   char label;

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include <fmoe/cpu/gemm.hpp>
+#include <fmoe/cpu/screen.hpp>
 #include <fmoe/graph.hpp>
 #include <fmoe/plan.hpp>
 
@@ -19,7 +19,7 @@ template <class T, class Arch>
 class constants {
  public:
   constants(const plan& p, const graph& g)
-      : computed_(p.constants * sizeof(T)), leaves_(p.storages.size()), panels_(p.weights.size()), kept_(p.storages.size()),
+      : computed_(p.constants * sizeof(T)), leaves_(p.storages.size()), panels_(p.weights.size()), screened_(p.weights.size()), kept_(p.storages.size()),
         origins_(p.storages.size()) {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const storage_row& row = p.storages[s];
@@ -30,6 +30,7 @@ class constants {
 
   const T* leaf(extent storage) const { return leaves_[storage]; }
   T* computed() const { return reinterpret_cast<T*>(computed_.data()); }
+  const screened_weights<Arch>& screened(int weight) const { return *screened_[static_cast<extent>(weight)]; }
   gemm_panels<T> panels(int weight) const { return panels_[static_cast<extent>(weight)]; }
 
   // Calls f with the leaf as it is stored, if gathers read it so, else as Ts.
@@ -50,6 +51,10 @@ class constants {
     const storage_row& row = p.storages[storage];
     if (row.where != storage_row::kind::leaf) return keep(w, &gemm_kernels_of<T, T, Arch>, packed<T>(weight, computed() + row.offset));
     const leaf_node& l = origins_[storage];
+    if (weight.screened) {
+      screened_[w] = std::static_pointer_cast<const screened_weights<Arch>>(derived(l, "screened " + key(weight), [&] { return screened(weight, l); }));
+      return;
+    }
     with_type(l.type, [&](auto* type) {
       using from = std::remove_pointer_t<decltype(type)>;
       using stored = std::conditional_t<widens<T, from, Arch>, from, T>;
@@ -128,9 +133,20 @@ class constants {
     return block;
   }
 
+  static std::shared_ptr<const void> screened(const packed_weight& w, const leaf_node& l) {
+    const auto k = offsets(w.depth), n = offsets(w.columns);
+    std::shared_ptr<const void> made;
+    with_type(l.type, [&](auto* type) {
+      const auto* from = static_cast<const std::remove_pointer_t<decltype(type)>*>(l.data->data());
+      made = std::make_shared<screened_weights<Arch>>(w.K, w.N, [&](extent c, extent i) { return convert<float>(from[k[i] + n[c]]); });
+    });
+    return made;
+  }
+
   memory computed_;
   std::vector<const T*> leaves_;  // by storage; null where only panels and tables read it
   std::vector<gemm_panels<T>> panels_;
+  std::vector<std::shared_ptr<const screened_weights<Arch>>> screened_;
   std::vector<std::shared_ptr<const void>> kept_, blocks_;
   std::vector<leaf_node> origins_;  // by storage
 };

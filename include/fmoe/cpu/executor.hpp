@@ -270,6 +270,18 @@ class executor {
       }
   }
 
+  void run(const screen_step& s, const frame& f) const noexcept {
+    if constexpr (std::is_same_v<T, float>) {
+      const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f), scratch = rows(s.scratch, f);
+      const auto passes = [&](T* scores, extent first, extent count, extent t) { finish(s.epilogues, f, scores, 0, t, 1, first, count); };
+      const auto passes_at = [&](T* scores, const std::uint32_t* columns, extent count, extent) {
+        for (extent i = 0; i < count; ++i) finish(s.epilogues, f, scores + i, 0, 0, 1, columns[i], 1);
+      };
+      screening<Arch, decltype(passes), decltype(passes_at)>(constants_.screened(s.weight), s.keep, s.rule.weights, plan_.sum_block, passes, passes_at)
+          .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data, selection.stride, f.next);
+    }
+  }
+
   void run(const expert_choice_step& s, const frame& f) const noexcept {
     const rows_of<T> scores = rows(s.scores, f), ranked = rows(s.ranked, f), selection = rows(s.selection, f);
     auto* const order = reinterpret_cast<std::uint32_t*>(f.bound->call + s.scratch * f.bound->call_rows);
@@ -380,6 +392,11 @@ plan_options machine(plan_options o) {
   o.element_bytes = sizeof(T);
   o.panel = panel_width<T, Arch>;
   o.selection_size = &top_k_state_size<T, Arch>;
+  if (std::is_same_v<T, float>) {
+    constexpr extent few = 6;  // without bf16 dot products it saves memory's time only
+    o.screen_size = &screen_row::size;
+    o.screened_tokens = is_avx512<Arch> && has_bf16_dots() ? ~extent{0} : few;
+  }
   return o;
 }
 

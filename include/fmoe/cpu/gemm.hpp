@@ -78,7 +78,7 @@ constexpr extent streamed_panels(extent rows) {
   else return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
 }
 
-// S: what the panels hold. Prefetch: lines of `next` fetched into L2 for every k.
+// S: what the panels hold; with bf16 pairs, a holds pairs, too, and depth counts them. Prefetch: lines of `next` fetched into L2 for every k.
 template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefetch, bool Stream>
 [[gnu::noinline]] void gemm_kernel(const gemm_tile<T>& tile) noexcept {
   constexpr extent lane = lanes<T, Arch>, vectors = 2 * Panels, row_bytes = 2 * lane * sizeof(S), line = std::min<extent>(64, row_bytes);
@@ -118,7 +118,10 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefe
       for (extent m = 0; m < Rows; ++m) {
         const vec<T, Arch> x(a[m * lda]);
 #pragma GCC unroll 8
-        for (extent n = 0; n < vectors; ++n) sums[m][n] = fmadd(x, w[n], sums[m][n]);
+        for (extent n = 0; n < vectors; ++n) {
+          if constexpr (std::is_same_v<S, bf16_pair>) sums[m][n] = dot_pairs<Arch>(x, w[n], sums[m][n]);
+          else sums[m][n] = fmadd(x, w[n], sums[m][n]);
+        }
       }
       ++a;
       b += row_bytes;

@@ -87,6 +87,11 @@ vec<T, Arch> load_part(const T* p, extent n, T fill = 0) {
   }
 }
 
+// Two neighbours along k, of which a bf16 dot product takes both.
+struct bf16_pair {
+  bf16 first, second;
+};
+
 // Are numbers stored as S turned into a vector of T by an instruction or two?
 template <class T, class S, class Arch>
 inline constexpr bool widens =
@@ -97,6 +102,8 @@ template <class T, class Arch, class S>
 vec<T, Arch> load_as(const S* p) {
   if constexpr (std::is_same_v<S, T>) {
     return load<T, Arch>(p);
+  } else if constexpr (std::is_same_v<S, bf16_pair>) {
+    return load<T, Arch>(reinterpret_cast<const T*>(p));  // its bits
 #if defined(__SSE2__)
   } else if constexpr (is_avx512<Arch> && std::is_same_v<S, bf16>) {
     const auto wide = _mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -117,6 +124,27 @@ vec<T, Arch> load_as(const S* p) {
     for (extent i = 0; i < lanes<T, Arch>; ++i) buffer[i] = convert<T>(p[i]);
     return load<T, Arch>(buffer);
   }
+}
+
+// vdpbf16ps is in no x86-64 level: what uses it asks first.
+inline bool has_bf16_dots() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
+// sum + x[2i] w[2i] + x[2i + 1] w[2i + 1] of vectors of bf16 pairs, in float; subnormals count as 0. By name, because a
+// function of another target could not be inlined.
+template <class Arch>
+vec<float, Arch> dot_pairs(const vec<float, Arch>& x, const vec<float, Arch>& w, const vec<float, Arch>& sum) {
+  static_assert(is_avx512<Arch>);
+  typename vec<float, Arch>::register_type r = sum;
+  asm("vdpbf16ps {%2, %1, %0|%0, %1, %2}"
+      : "+v"(r)
+      : "v"(static_cast<typename vec<float, Arch>::register_type>(w)), "v"(static_cast<typename vec<float, Arch>::register_type>(x)));
+  return r;
 }
 
 // The first n lanes of them, the others 0; no byte beyond p + n is read.

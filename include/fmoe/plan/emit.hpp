@@ -192,6 +192,15 @@ class emitter {
     return selection.labels.size() > 1 && has(table.labels, selection.labels[0]) ? program_.stride(table, selection.labels[selection.labels.size() - 2]) : 0;
   }
 
+  void emit_screen(const operation& o, std::vector<step>& steps) {
+    const use &a = o.in[0], &w = o.in[1];
+    const std::string columns = labels_where(w.labels, [&](char c) { return !has(a.labels, c); });
+    screen_step s{text(o), at(a.value, nullptr), at(o.out.value, nullptr), at(o.in[2].value, nullptr), 0, program_.size_of(a, a.labels),
+                  program_.size_of(w, columns), program_[o.out.value].keep, o.rule, epilogues(o, nullptr)};
+    s.weight = weight({w.value, {}, axes(w, a.labels), axes(w, columns), 1, s.K, s.N, true});
+    steps.push_back(std::move(s));
+  }
+
   void emit_gather(const operation& o, std::vector<step>& steps) {
     const value& s = program_[o.in[0].value];
     steps.push_back(gather_step{text(o), at(o.in[0].value, nullptr), view{o.in[1].value}, at(o.out.value, nullptr),
@@ -351,6 +360,7 @@ class emitter {
         steps.push_back(select_step{text(o), o.rule, at(o.in[0].value, l), whole(o.out.value), out.rows(), out.shape.back(), out.keep,
                                     out.each != 0 ? program_[o.in[0].value].shape.back() : 0});
         return;
+      case screen: return emit_screen(o, steps);
       case pick: return emit_pick(o, steps);
       case put:
         steps.push_back(put_step{text(o), whole(o.in[0].value), whole(o.in[1].value), whole(o.out.value), out.size(),

@@ -8,11 +8,14 @@ namespace fmoe {
 
 struct plan_options {
   bool naive = false;  // materialise: contract the parameters of every einsum with each other first
+  bool screen = true;  // select by 16-bit scores and their error bound, where it pays; the result is the same to the bit
 
   // The backend's facts (cpu::machine fills them in).
   extent element_bytes = 4;
   extent panel = 32;                                           // columns of a packed panel
   extent (*selection_size)(extent) = [](extent) { return extent{0}; };  // elements that one row's top-k state takes
+  extent (*screen_size)(extent depth, extent keep) = nullptr;  // elements that screening one row takes; null: it cannot
+  extent screened_tokens = 0;                                  // it pays in plans of at most so many tokens
 
   extent whole = extent{320} << 10;      // bytes a tile: a smaller intermediate is never streamed
   extent chunk_width = 768;              // elements per token of a streamed chunk

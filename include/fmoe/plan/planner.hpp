@@ -8,6 +8,7 @@
 #include <fmoe/plan/lower.hpp>
 #include <fmoe/plan/match.hpp>
 #include <fmoe/plan/sample.hpp>
+#include <fmoe/plan/screen.hpp>
 #include <fmoe/plan/skip.hpp>
 
 namespace fmoe {
@@ -28,6 +29,7 @@ inline program make_program(const graph& g, node_id result, const plan_options& 
 inline plan make_plan(const graph& g, node_id result, extent tokens, const plan_options& options) {
   program p = make_program(g, result, options);
   fuse(p);
+  screen(p, options, p.tokens ? tokens : 1);
   return emitter(p, g, choose_tile(p, options, p.tokens ? tokens : 1), options).take();
 }
 

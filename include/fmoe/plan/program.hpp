@@ -57,6 +57,7 @@ struct operation {
     gate,
     append,  // a 1 after each row
     select,
+    screen,  // a selection out of a product with a parameter, of which few scores are made in full; the third operand is scratch
     expand,  // a selection as a dense row
     slice,   // one entry of the axis that the result does not have
     concat,

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// A screened selection has the bits of one out of all scores, whatever the numbers are.
+#include <cmath>
+#include <limits>
+
+#include <fmoe/evaluate.hpp>
+#include <fmoe/expr/gate.hpp>
+#include <fmoe/expr/pointwise.hpp>
+
+#include "support/agree.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+
+template <class Weights>
+void check_same(const tensor<float, 2>& x, const Weights& gate, extent k) {
+  plan_options off;
+  off.screen = false;
+  const extent n = gate.shape()[1];
+  const auto bias = random<parameter<float, 1>>({n}, 3, 0.2f);
+  const auto same = [&](const auto& expression) {
+    const auto a = evaluate(expression), b = evaluate(expression, off);
+    return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  };
+  INFO("tokens " << x.shape()[0] << " depth " << x.shape()[1] << " experts " << n << " k " << k);
+  CHECK(same(top_k(einsum<"ti,in->tn">(x, gate), k)));
+  CHECK(same(top_k(relu(einsum<"ti,in->tn">(x, gate) + bias), k)));
+  CHECK(same(softmax(top_k(einsum<"ti,in->tn">(x, gate), k))));
+}
+
+parameter<float, 2> normal_gate(extent i, extent n, float scale = 0.1f) { return random<parameter<float, 2>>({i, n}, 2, scale); }
+
+TEST_CASE("a screened selection has the bits of a full one", "[screen]") {
+  for (const extent tokens : {1, 3, 6, 7, 40, 130})
+    for (const extent depth : {64, 65, 95, 300, 513})
+      check_same(random<tensor<float, 2>>({tokens, depth}, 1), normal_gate(depth, 1100), 5);
+  check_same(random<tensor<float, 2>>({9, 384}, 1), normal_gate(384, 4096), 32);
+  check_same(random<tensor<float, 2>>({9, 384}, 1), normal_gate(384, 4096), 1);
+}
+
+TEST_CASE("parameters of 16 bits are screened, too", "[screen]") {
+  const auto wide = normal_gate(100, 1500);
+  parameter<bf16, 2> narrow(tensor<bf16, 2>({100, 1500}));
+  for (extent i = 0; i < wide.size(); ++i) narrow.data()[i] = bf16(wide.data()[i]);
+  check_same(random<tensor<float, 2>>({5, 100}, 1), narrow, 9);
+}
+
+TEST_CASE("ties, equal scores and rows of few positive scores are selected as without screening", "[screen]") {
+  const extent depth = 80, n = 1600;
+  auto x = random<tensor<float, 2>>({6, depth}, 1);
+  auto gate = normal_gate(depth, n);
+  for (extent i = 0; i < depth; ++i)
+    for (extent e = 0; e < n; ++e) gate(i, e) = gate(i, e % 40);  // each score forty times
+  check_same(x, gate, 7);
+  for (extent i = 0; i < gate.size(); ++i) gate.data()[i] = std::round(gate.data()[i] * 20);
+  for (extent i = 0; i < x.size(); ++i) x.data()[i] = std::round(x.data()[i] * 3);
+  check_same(x, gate, 7);
+  std::fill_n(gate.data(), gate.size(), 0.5f);
+  check_same(x, gate, 7);
+  std::fill_n(x.data(), x.size(), 0.f);
+  check_same(x, gate, 7);
+  for (extent i = 0; i < x.size(); ++i) x.data()[i] = 1;
+  for (extent i = 0; i < depth; ++i)
+    for (extent e = 0; e < n; ++e) gate(i, e) = e % 400 == 3 ? 1.f : -1.f;  // four of them
+  check_same(x, gate, 7);
+}
+
+TEST_CASE("outliers, huge and tiny numbers are selected as without screening", "[screen]") {
+  const extent depth = 90, n = 1300;
+  for (const float scale : {1e-42f, 1e-38f, 1e-30f, 1e-10f, 1e10f, 1e18f, 1e20f, 1e30f, 3e38f})
+    for (const float weight : {1e-40f, 1e-20f, 1.f, 1e15f, 1e19f, 1e30f}) {
+      INFO("scales " << scale << ' ' << weight);
+      check_same(random<tensor<float, 2>>({3, depth}, 1, scale), normal_gate(depth, n, weight), 6);
+    }
+  auto x = random<tensor<float, 2>>({8, depth}, 1);
+  auto gate = normal_gate(depth, n);
+  for (extent t = 0; t < 8; ++t) x(t, t) = 1e4f;  // one coordinate carries the norm
+  check_same(x, gate, 6);
+  for (extent e = 0; e < n; e += 3)
+    for (extent i = 0; i < depth; ++i) gate(i, e) *= static_cast<float>(1 + e * e);  // norms apart
+  check_same(x, gate, 6);
+}
+
+TEST_CASE("NaN and infinity on either side are selected as without screening", "[screen]") {
+  const extent depth = 70, n = 1200;
+  auto x = random<tensor<float, 2>>({7, depth}, 1);
+  auto gate = normal_gate(depth, n);
+  x(1, 5) = nan, x(2, 0) = infinity, x(3, 1) = -infinity, x(3, 2) = infinity;
+  check_same(x, gate, 6);
+  gate(3, 17) = nan, gate(4, 900) = infinity, gate(5, 901) = -infinity, gate(0, 1199) = nan;
+  check_same(x, gate, 6);
+  for (extent e = 0; e < n; e += 4) gate(8, e) = nan;
+  check_same(x, gate, 6);
+}
+
+}  // namespace
