@@ -57,7 +57,9 @@ class plan_printer {
     finish(s.epilogues);
   }
   void line(const batched_step& s, int) {
+    constexpr const char* cuts[] = {"", "  a chunk of the result at a time", "  a chunk of the sum at a time"};
     begin("batched", s.text, s.c, {s.a, s.b});
+    text_ << cuts[static_cast<int>(s.axis)];
     finish(s.epilogues);
   }
   void line(const reduce_step& s, int) {

@@ -86,6 +86,7 @@ struct batched_step {  // per token: c[out] = sum over summed of a[...] b[...]
   std::vector<nest_axis> out, summed;  // the last of `out` is the vector
   extent columns;                      // of c's row
   std::vector<epilogue> epilogues;
+  enum class cut : std::uint8_t { none, out, summed } axis = cut::none;  // whose first axis the loop cuts
 };
 
 struct reduce_step {  // per token: c[out] = sum over summed of a; a permutation if nothing is summed

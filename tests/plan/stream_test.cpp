@@ -17,9 +17,10 @@ lines streamed(Build build, plan_options options = machine_options(), extent til
   const node_id y = build(g, g.tensor({96, 64}));
   program p = make_program(g, y, options);
   fuse(p);
+  gather_loops(p, options);
   const auto all = describe(p);
   lines r;
-  for (const stream_loop& l : streams(p, options, tile).take()) {
+  for (const stream_loop& l : streams(p, options, tile)) {
     std::string s = l.label + (' ' + std::to_string(l.length)) + " by " + std::to_string(l.chunk);
     for (const int o : l.operations) s += "; " + all[static_cast<extent>(o)];
     for (const int v : l.values) CHECK(std::ranges::count(l.operations, p.producer(v)) == 1);
@@ -88,10 +89,10 @@ TEST_CASE("every single-use producer that carries the label joins", "[stream]") 
   CHECK(std::ranges::count(r[0], ';') == 3);
 }
 
-TEST_CASE("values with two readers, results, softmax and concat stay whole", "[stream]") {
+TEST_CASE("values that a reader needs whole, results, softmax and concat stay whole", "[stream]") {
   CHECK(streamed([](G g, node_id x) {
           const node_id h = g.linear(x, 64, 5000);
-          return g.add(g.linear(h, 5000, 32), g.linear(h, 5000, 32));
+          return g.add(g.linear(h, 5000, 32), g.linear(g.softmax(h), 5000, 32));
         }).empty());
   CHECK(streamed([](G g, node_id x) { return g.linear(x, 64, 5000); }).empty());
   CHECK(streamed([](G g, node_id x) { return g.linear(g.softmax(g.linear(x, 64, 5000)), 5000, 32); }).empty());
@@ -106,6 +107,68 @@ TEST_CASE("a reader that sums along another axis first keeps it whole", "[stream
           const node_id h = g.einsum("ti,iab->tab", {x, g.parameter({64, 40, 200})});
           return g.einsum("tab,bo->tao", {h, g.parameter({200, 8})});
         }).empty());
+}
+
+TEST_CASE("batched products make chunks of their first axis, and sum chunks of another's", "[stream]") {
+  constexpr extent p = 6, halves = 512, m = 12;
+  const auto mixed = [](G g, node_id x, const char* subscripts) {
+    const node_id u = g.relu(g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})}));
+    const node_id y = g.einsum(subscripts, {u, g.tensor({96, p, halves}), g.tensor({96, p, halves})});
+    return g.einsum("tbm,bmo->to", {y, g.parameter({halves, m, 32})});
+  };
+  CHECK(streamed([&](G g, node_id x) { return mixed(g, x, "tam,tpa,tpb->tbm"); }) ==
+        lines{"a 512 by 64; gemm ti,iam->tam | relu; batched tpa,tam->tpm", "b 512 by 64; batched tpb,tpm->tbm; gemm tbm,bmo->to"});
+  CHECK(streamed([&](G g, node_id x) { return mixed(g, x, "tam,tpa,tpb->tbm"); }, machine_options(), 1).empty());
+  // the chunks of a sum are those of its outermost loop, which the left operand names
+  const auto units = [](G g, node_id x) { return g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})}); };
+  CHECK(streamed([&](G g, node_id x) { return g.einsum("tma,tam->t", {g.tensor({96, m, halves}), units(g, x)}); }) ==
+        lines{"a 512 by 64; gemm ti,iam->tam; batched tam,tma->t"});
+  CHECK(streamed([&](G g, node_id x) { return g.einsum("tam,tma->t", {units(g, x), g.tensor({96, m, halves})}); }).empty());
+}
+
+// u and v of one gate each, straight and crossed.
+node_id crossed(G g, node_id x) {
+  constexpr extent halves = 512, m = 12;
+  const node_id a = g.softmax(g.linear(x, 64, halves)), b = g.softmax(g.linear(x, 64, halves));
+  const node_id u = g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})}), v = g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})});
+  const auto half = [&](node_id straight, node_id own, node_id other, node_id theirs) {
+    const node_id flow = g.einsum("tam,ta,amo->to", {straight, own, g.parameter({halves, m, 32})});
+    return g.add(flow, g.einsum("tm,mo->to", {g.einsum("tam,ta->tm", {other, theirs}), g.parameter({m, 32})}));
+  };
+  return g.concat({half(u, a, v, b), half(v, b, u, a)}, 1);
+}
+
+TEST_CASE("several readers take a chunk each, or make one of another value", "[stream]") {
+  const auto r = streamed(crossed);
+  REQUIRE(r.size() == 2);
+  for (const std::string& loop : r) {
+    INFO(loop);
+    CHECK(std::ranges::count(loop, ';') == 4);
+    CHECK(loop.starts_with("a 512 by 64; gemm ti,iam->tam; "));
+    for (const char* reader : {"batched ta,tam->tam", "gemm tam,amo->to", "batched ta,tam->tm"}) CHECK(loop.find(reader) != std::string::npos);
+  }
+}
+
+TEST_CASE("what reads a loop's results moves behind it, and nothing else changes its order", "[stream]") {
+  blueprint g;
+  const node_id y = crossed(g, g.tensor({96, 64}));
+  program p = make_program(g, y, machine_options());
+  fuse(p);
+  program q = p;
+  gather_loops(q, machine_options());
+  REQUIRE(q.operations.size() == p.operations.size());
+  std::vector<bool> made(q.values.size(), false);
+  for (const operation& o : q.operations) {
+    for (int v = 0; v < static_cast<int>(q.values.size()); ++v)
+      if (q.reads(o, v) > 0 && q[v].leaf < 0) CHECK(made[static_cast<extent>(v)]);
+    made[static_cast<extent>(o.out.value)] = true;
+  }
+  CHECK(std::ranges::all_of(p.operations, [&](const operation& o) { return made[static_cast<extent>(o.out.value)]; }));
+  auto small = machine_options();
+  small.whole = extent{1} << 30;
+  program whole = p;
+  gather_loops(whole, small);
+  CHECK(describe(whole) == describe(p));
 }
 
 TEST_CASE("two loops follow each other: no operation is in both", "[stream]") {

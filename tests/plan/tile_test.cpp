@@ -22,7 +22,7 @@ extent tile_of(extent width, extent tokens = 1000, plan_options o = machine_opti
 
 TEST_CASE("the tile is the largest of 96, 84, ... that stays resident", "[tile]") {
   CHECK(tile_of(64) == 96);
-  const extent bytes = extent{1500} << 10;
+  const extent bytes = machine_options().resident;
   for (const extent tile : {extent{96}, extent{84}, extent{72}, extent{60}, extent{48}, extent{36}, extent{24}}) {
     const extent most = bytes / (2 * 4 * tile);  // of width: one row in and one out
     CHECK(tile_of(most) == tile);
@@ -45,7 +45,7 @@ TEST_CASE("few tokens make a small tile, and none a tile of one", "[tile]") {
 TEST_CASE("double halves what fits", "[tile]") {
   auto o = machine_options();
   o.element_bytes = 8;
-  const extent most = (extent{1500} << 10) / (2 * 8 * 96);
+  const extent most = machine_options().resident / (2 * 8 * 96);
   CHECK(tile_of(most, 1000, o) == 96);
   CHECK(tile_of(most + 1, 1000, o) == 84);
 }
@@ -55,7 +55,7 @@ TEST_CASE("temporaries count, and streaming is decided for the tile", "[tile]") 
   const auto t = tiled(g, mxd_graph(g, 1000, 768, 3072, 21490, 768, 32), 1000, machine_options());
   CHECK(t.tile == 96);
   CHECK(t.loops.size() == 2);
-  CHECK((t.places.arena + 2 * 768 * 96) * 4 <= extent{1500} << 10);
+  CHECK((t.places.arena + 2 * 768 * 96) * 4 <= machine_options().resident);
   blueprint h;
   const auto few = tiled(h, mxd_graph(h, 16, 768, 3072, 21490, 768, 32), 16, machine_options());
   CHECK(few.tile == 16);

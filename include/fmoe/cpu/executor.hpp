@@ -165,11 +165,19 @@ class executor {
 
   void run(const batched_step& s, const frame& f) const noexcept {
     const rows_of<T> a = rows(s.a, f), b = rows(s.b, f), c = rows(s.c, f);
-    const small_product<T, Arch> product(loop_axes(s.out), loop_axes(s.summed));
+    loop_axes out(s.out), summed(s.summed);
+    extent columns = s.columns;
+    if (s.axis == batched_step::cut::out) {
+      columns = columns / out[0].length * f.length;
+      out[0].length = f.length;
+    }
+    const bool cut_sum = s.axis == batched_step::cut::summed;
+    if (cut_sum) summed[0].length = f.length;
+    const small_product<T, Arch> product(out, summed);
     for (extent t = 0; t < f.count; ++t) {
       T* row = c.data + t * c.stride;
-      product(a.data + t * a.stride, b.data + t * b.stride, row);
-      finish(s.epilogues, f, row, 0, t, 1, 0, s.columns);
+      product(a.data + t * a.stride, b.data + t * b.stride, row, cut_sum && !f.is_first);
+      if (!cut_sum || f.is_last) finish(s.epilogues, f, row, 0, t, 1, 0, columns);
     }
   }
 

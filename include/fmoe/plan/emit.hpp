@@ -169,11 +169,18 @@ class emitter {
             program_.stride(c, label)};
   }
 
-  void emit_batched(const operation& o, std::vector<step>& steps) {
-    batched_step s{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr), at(o.out.value, nullptr), {}, {},
-                   program_[o.out.value].size(), epilogues(o, nullptr)};
-    for (const char c : o.out.labels) s.out.push_back(nest(&o.in[0], &o.in[1], o.out, c));
-    for (const char c : groups_of(o).summed) s.summed.push_back(nest(&o.in[0], &o.in[1], o.out, c));
+  void emit_batched(const operation& o, const stream_loop* l, std::vector<step>& steps) {
+    const use &a = o.in[0], &b = o.in[1];
+    batched_step s{text(o), {a.value}, {b.value}, {o.out.value}, {}, {}, program_[o.out.value].size(), epilogues(o, l)};
+    for (const char c : o.out.labels) s.out.push_back(nest(&a, &b, o.out, c));
+    for (const char c : groups_of(o).summed) s.summed.push_back(nest(&a, &b, o.out, c));
+    if (l != nullptr) {
+      const bool makes = cuts_result(o, l);
+      s.axis = makes ? batched_step::cut::out : batched_step::cut::summed;
+      const nest_axis& cut = makes ? s.out[0] : s.summed[0];
+      if (chunked_in(tiling_.loops, a.value) == nullptr) s.a.step = cut.a;
+      if (chunked_in(tiling_.loops, b.value) == nullptr) s.b.step = cut.b;
+    }
     steps.push_back(std::move(s));
   }
 
@@ -342,7 +349,7 @@ class emitter {
     switch (o.what) {
       case gemm: return emit_gemm(o, l, steps);
       case product:
-      case batched: return emit_batched(o, steps);
+      case batched: return emit_batched(o, l, steps);
       case reduce: return emit_reduce(o, steps);
       case concat: return emit_concat(o, steps);
       case gather: return emit_gather(o, steps);

@@ -19,7 +19,9 @@ struct plan_options {
 
   extent whole = extent{320} << 10;      // bytes a tile: a smaller intermediate is never streamed
   extent chunk_width = 768;              // elements per token of a streamed chunk
-  extent resident = extent{1500} << 10;  // bytes of a tile's arena, inputs and output: what L2 holds beside two panels
+  // Bytes of a tile's arena, inputs and output: a few times L2. What is beyond it comes from L3 once or twice a tile, which
+  // costs less than reading every weight for fewer tokens.
+  extent resident = extent{3000} << 10;
   extent max_tile = 96;                  // tokens
 
   // A product's sum is cut into blocks of so many terms, each summed by itself and then added, in order: the rounding

@@ -30,6 +30,7 @@ inline plan make_plan(const graph& g, node_id result, extent tokens, const plan_
   program p = make_program(g, result, options);
   fuse(p);
   screen(p, options, p.tokens ? tokens : 1);
+  gather_loops(p, options);
   return emitter(p, g, choose_tile(p, options, p.tokens ? tokens : 1), options).take();
 }
 

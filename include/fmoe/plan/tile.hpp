@@ -33,7 +33,7 @@ inline extent group_tile(const program& p, const plan_options& o) {
 inline tiling choose_tile(const program& p, const plan_options& o, extent tokens) {
   for (extent wish = group_tile(p, o);; wish -= 12) {
     const extent tile = std::max<extent>(1, std::min(wish, tokens));
-    tiling t{tile, streams(p, o, tile).take(), {}};
+    tiling t{tile, streams(p, o, tile), {}};
     t.places = place(p, o, t.loops, tile);
     const extent bytes = (t.places.arena + outside_width(p) * tile) * o.element_bytes;
     if (bytes <= o.resident || wish <= 12 || !p.groups.empty()) return t;
