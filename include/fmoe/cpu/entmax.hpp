@@ -9,23 +9,23 @@
 
 namespace fmoe::cpu {
 
-// The sum of [z - tau]_+^Power and, beside it, that of [z - tau]_+^(Power - 1), z[n] = scale (x[n] - top).
+// The sum of [z - tau]_+^Power and, beside it, that of [z - tau]_+^(Power - 1).
 template <class T, class Arch, int Power>
-std::pair<T, T> entmax_sums(const T* x, extent n, T top, T scale, T tau) noexcept {
+std::pair<T, T> entmax_sums(const T* z, extent n, T tau) noexcept {
   using v = vec<T, Arch>;
   constexpr extent width = lanes<T, Arch>;
   constexpr T infinity = std::numeric_limits<T>::infinity();
-  const v most(top), factor(scale), start(tau), zero(T(0));
+  const v start(tau), zero(T(0));
   v total(zero), slope(zero);
   for (extent i = 0; i < n; i += width) {
-    const v z = (load_part<T, Arch>(x + i, std::min(width, n - i), -infinity) - most) * factor - start;
-    const v d = select(z <= zero, zero, z);
+    const v over = load_part<T, Arch>(z + i, std::min(width, n - i), -infinity) - start;
+    const v d = select(over <= zero, zero, over);
     if constexpr (Power == 2) {
       total = fmadd(d, d, total);
       slope = slope + d;
     } else {
       total = total + d;
-      slope = slope + select(z <= zero, zero, v(T(1)));
+      slope = slope + select(over <= zero, zero, v(T(1)));
     }
   }
   return {sum<T, Arch>(total), sum<T, Arch>(slope)};
@@ -37,10 +37,13 @@ template <class T, class Arch, int Power>
 void entmax_by_newton(const T* x, T* y, extent n, T top) noexcept {
   using v = vec<T, Arch>;
   constexpr extent width = lanes<T, Arch>;
-  const T scale = T(1) / T(Power);
+  for (extent i = 0; i < n; i += width) {  // z, in y
+    const extent part = std::min(width, n - i);
+    store_part<T, Arch>(y + i, part, (load_part<T, Arch>(x + i, part) - v(top)) * v(T(1) / T(Power)));
+  }
   T tau = -1;
   for (int step = 0; step < 64; ++step) {
-    const auto [total, slope] = entmax_sums<T, Arch, Power>(x, n, top, scale, tau);
+    const auto [total, slope] = entmax_sums<T, Arch, Power>(y, n, tau);
     const T next = tau + (total - T(1)) / (T(Power) * slope);
     if (next <= tau) break;
     tau = next;
@@ -48,7 +51,7 @@ void entmax_by_newton(const T* x, T* y, extent n, T top) noexcept {
   }
   for (extent i = 0; i < n; i += width) {
     const extent part = std::min(width, n - i);
-    const v z = (load_part<T, Arch>(x + i, part) - v(top)) * v(scale) - v(tau), d = select(z <= v(T(0)), v(T(0)), z);
+    const v over = load_part<T, Arch>(y + i, part) - v(tau), d = select(over <= v(T(0)), v(T(0)), over);
     store_part<T, Arch>(y + i, part, Power == 2 ? d * d : d);
   }
 }

@@ -265,6 +265,19 @@ std::uint64_t to_bits(const mask<T, Arch>& m) {
 // The sum of all lanes, halves added to halves: the same order in every release.
 template <class T, class Arch>
 T sum(const vec<T, Arch>& v) {
+  if constexpr (sizeof(T) == 4 && (is_avx512<Arch> || std::is_base_of_v<xsimd::avx, Arch>)) {
+    __m256 eight;
+    if constexpr (is_avx512<Arch>) {
+      const __m512d pairs = _mm512_castps_pd(v);
+      const __m256d lower = _mm512_maskz_extractf64x4_pd(0xf, pairs, 0), upper = _mm512_maskz_extractf64x4_pd(0xf, pairs, 1);
+      eight = _mm256_add_ps(_mm256_castpd_ps(lower), _mm256_castpd_ps(upper));
+    } else {
+      eight = v;
+    }
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+  }
   T lane[lanes<T, Arch>];
   store<T, Arch>(lane, v);
   for (extent half = lanes<T, Arch> / 2; half > 0; half /= 2)
