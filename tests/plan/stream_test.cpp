@@ -89,7 +89,11 @@ TEST_CASE("every single-use producer that carries the label joins", "[stream]") 
   CHECK(std::ranges::count(r[0], ';') == 3);
 }
 
-TEST_CASE("values that a reader needs whole, results, softmax and concat stay whole", "[stream]") {
+TEST_CASE("values that a reader needs whole, or two parts of one sum, results, softmax and concat stay whole", "[stream]") {
+  CHECK(streamed([](G g, node_id x) {
+          const node_id h = g.linear(x, 64, 5000);
+          return g.add(g.linear(h, 5000, 32), g.linear(h, 5000, 32));
+        }).empty());
   CHECK(streamed([](G g, node_id x) {
           const node_id h = g.linear(x, 64, 5000);
           return g.add(g.linear(h, 5000, 32), g.linear(g.softmax(h), 5000, 32));

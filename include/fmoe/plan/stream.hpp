@@ -31,9 +31,11 @@ class stream_search {
     stream_loop loop{op(maker).out.labels[0], x.shape[0], 0, {maker}, {v}};
     if (!add_readers(loop)) return std::nullopt;
     add_makers(loop);
+    for (const int k : loop.operations)  // a sum is not complete before the loop's end, nor goes on in another one
+      for (const int j : loop.operations)
+        if (!contains(loop.values, op(j).out.value) && program_.reads(op(k), op(j).out.value) > 0) return std::nullopt;
     std::ranges::sort(loop.operations);
-    loop.chunk = chunk_of(loop);
-    if (loop.chunk >= loop.length) return std::nullopt;
+    loop.chunk = std::min(loop.length, chunk_of(loop));
     return loop;
   }
 
