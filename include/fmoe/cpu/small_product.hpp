@@ -54,7 +54,7 @@ struct product_tile {
 template <class T, class Arch, extent Rows, extent Vectors, bool Shared>
 void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent part, bool accumulate) noexcept {
   constexpr extent lane = lanes<T, Arch>;
-  const auto read = [part](const T* from) __attribute__((always_inline)) {
+  const auto read = [&](const T* from) __attribute__((always_inline)) {
     if constexpr (Vectors == 1) return load_part<T, Arch>(from, part);
     else return load<T, Arch>(from);
   };
