@@ -92,9 +92,8 @@ struct aoe_model : model {
     const auto& [layer, plain] = layers;
     const auto& [name, d, n, l, w, k] = size;
     const auto x = random_rows(tokens, d);
-    contest c = contest_of(cost(plain(x)), tokens, d, d, sizeof(T));
+    contest c = contest_of(layer, plain, x, d, sizeof(T));
     c.selects = true;
-    c.forward = compiled_form(layer, x);
     const auto by = [x, m = plain, s = size](bool everyone) {
       return [=](extent first, extent count, tensor<float, 2>& y) {
         by_eigen(m, s, rows_of(x, first, count), rows_of(y, first, count), everyone);

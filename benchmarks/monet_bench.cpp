@@ -139,12 +139,11 @@ struct monet_model : model {
   contest on(extent tokens) const override {
     const auto& [layer, plain] = layers;
     const auto x = random_rows(tokens, size.d);
-    contest c = contest_of(cost(plain(x)), tokens, size.d, size.d, sizeof(T));
+    contest c = contest_of(layer, plain, x, size.d, sizeof(T));
     // Every expert's two matrices and bias, and of the router a score for each head and expert.
     const auto d = static_cast<double>(size.d), experts = static_cast<double>(size.s * size.s);
     c.naive_flops = 2 * static_cast<double>(tokens) * experts * d * static_cast<double>(2 * size.m + 1 + size.p);
     c.selects = true;
-    c.forward = compiled_form(layer, x);
     c.by_eigen = [x, r = plain, s = size](extent first, extent count, auto& y) {
       by_eigen(r, s, rows_of(x, first, count), rows_of(y, first, count));
     };

@@ -31,24 +31,26 @@ struct contest {
   double weight_bytes, row_bytes;  // weights that a call touches, read once; rows in and out
   bool selects = false;            // rounding may flip a choice between near equals, and with it a row
   form forward = {};
-  std::function<void(extent first, extent count, tensor<float, 2>& y)> by_eigen = {};  // some rows of y
+  std::function<void(extent first, extent count, tensor<float, 2>& y)> by_eigen = {};  // some rows of y; may be empty
   std::function<form()> naive = {};    // makes the naive form; empty where it does not fit in memory
   std::vector<product> products = {};  // the layer's dense ones
 };
-
-// FLOPs and bytes of `tokens` rows of a layer of float; the layer that runs has weights of `element` bytes.
-inline contest contest_of(const cost_report& c, extent tokens, extent inputs, extent outputs, extent element) {
-  const auto t = static_cast<double>(tokens), rows = 4 * t * static_cast<double>(inputs + outputs);
-  const double share = static_cast<double>(element) / 4;
-  return {tokens, outputs, c.factorized.flops() * t, 2 * c.naive_multiply_adds * t, share * (c.factorized.bytes - rows),
-          rows};
-}
 
 // A layer compiled for the rows of x and the threads of the current arena.
 form compiled_form(const auto& layer, const tensor<float, 2>& x, const plan_options& options = {}) {
   using layer_t = decltype(compile(layer, x.shape()[0]));
   return
       [x, forward = std::make_shared<layer_t>(compile(layer, x.shape()[0], 1, options))](auto& y) { (*forward)(x, y); };
+}
+
+// `layer` on x, whose weights have `element` bytes; `plain` is the same layer of float, for FLOPs and bytes.
+contest contest_of(const auto& layer, const auto& plain, const tensor<float, 2>& x, extent outputs, extent element) {
+  const auto [tokens, inputs] = x.shape();
+  const cost_report c = cost(plain(x));
+  const auto t = static_cast<double>(tokens), rows = 4 * t * static_cast<double>(inputs + outputs);
+  const double weights = static_cast<double>(element) / 4 * (c.factorized.bytes - rows);
+  return {tokens, outputs, c.factorized.flops() * t, 2 * c.naive_multiply_adds * t, weights,
+          rows,   false,   compiled_form(layer, x)};
 }
 
 // A layer of one size, and how it runs on `tokens` rows with the threads of the current arena.
@@ -60,7 +62,8 @@ using make_model = std::function<std::unique_ptr<model>()>;
 
 // Registers a layer's rows: name/tokens:T/threads:P. The model is made for the first of its rows that runs, and freed
 // when another's row runs.
-void add_rows(const std::string& name, const make_model& make);
+void add_rows(const std::string& name, const make_model& make, std::vector<int> tokens = {1, 16, 128, 1024},
+              const std::vector<int>& threads = {1, 2});
 
 // Registers rows for float and for bf16.
 template <template <class> class Model, class Size>
