@@ -3,6 +3,8 @@
 // --check: rows of tiny layers, whose results are checked, and each form timed once.
 #include "support/contest.hpp"
 
+#include <fstream>
+
 #ifdef FMOE_ONEDNN
 #include <dlfcn.h>
 #include <dnnl.h>
@@ -148,6 +150,15 @@ void measure(benchmark::State& state, const contest& c, extent threads) {
   state.counters["tokens_per_second"] = static_cast<double>(c.tokens) / time;
 }
 
+// What /proc/cpuinfo calls the processor, and the vectors that the kernels use.
+std::string cpu_name() {
+  const std::string vectors(cpu::native::name());
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2) + " (" + vectors + ')';
+  return vectors;
+}
+
 }  // namespace
 
 suite::suite(std::function<void(bool)> add) { suites().push_back(std::move(add)); }
@@ -179,6 +190,7 @@ int main(int argc, char** argv) {
   fmoe::bench::tiny = end != argv + argc;
   argc = static_cast<int>(end - argv);
   for (const auto& add : fmoe::bench::suites()) add(fmoe::bench::tiny);
+  benchmark::AddCustomContext("cpu", fmoe::bench::cpu_name());
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();
