@@ -72,22 +72,15 @@ matrix coefficients(const expert_gate<1>& gate, const const_map& x) {
   return a;
 }
 
-// Axes in another order: result[a, c, b] of t[a, b, c]; a weight is brought into the order of its product once.
-tensor<float, 3> swapped_last(const tensor<float, 3>& t) {
-  const auto [a, b, c] = t.shape();
-  tensor<float, 3> result({a, c, b});
-  for (extent i = 0; i < a; ++i)
-    for (extent j = 0; j < b; ++j)
-      for (extent k = 0; k < c; ++k) result(i, k, j) = t(i, j, k);
-  return result;
-}
-// result[b, a, c] of t[a, b, c].
-tensor<float, 3> swapped_first(const tensor<float, 3>& t) {
-  const auto [a, b, c] = t.shape();
-  tensor<float, 3> result({b, a, c});
-  for (extent i = 0; i < a; ++i)
-    for (extent j = 0; j < b; ++j)
-      for (extent k = 0; k < c; ++k) result(j, i, k) = t(i, j, k);
+// Axes A, B and C of t, in this order: a weight is brought into the order of its product once.
+template <extent A, extent B, extent C>
+tensor<float, 3> permuted(const tensor<float, 3>& t) {
+  const auto& s = t.shape();
+  tensor<float, 3> result({s[A], s[B], s[C]});
+  std::array<extent, 3> at;
+  for (at[0] = 0; at[0] < s[0]; ++at[0])
+    for (at[1] = 0; at[1] < s[1]; ++at[1])
+      for (at[2] = 0; at[2] < s[2]; ++at[2]) result(at[A], at[B], at[C]) = t(at[0], at[1], at[2]);
   return result;
 }
 
@@ -127,9 +120,9 @@ struct tr_by_eigen {
 
   explicit tr_by_eigen(const tr_mumoe<1>& layer)
       : m(layer),
-        u(swapped_first(layer.experts.experts[0])),
-        v(swapped_first(layer.experts.input)),
-        w(swapped_first(swapped_last(layer.experts.output))),
+        u(permuted<1, 0, 2>(layer.experts.experts[0])),
+        v(permuted<1, 0, 2>(layer.experts.input)),
+        w(permuted<2, 0, 1>(layer.experts.output)),
         p(w.shape()[0]),
         q(v.shape()[1]),
         r(v.shape()[2]) {}

@@ -156,7 +156,8 @@ const suite scaling_rows([](bool tiny) {
   }
   for (extent halves = 2; halves * halves <= largest; halves *= 2)
     add_scaled<scaled_monet>("monet_n", halves * halves, s, halves);
-  for (const extent r : {8, 32, 128, 512, 2048}) add_scaled<scaled_cp<1>>("mumoe_r", r, s, extent{128}, r);
+  for (const extent r : std::array<extent, 5>{8, 32, 128, 512, 2048})
+    add_scaled<scaled_cp<1>>("mumoe_r", r, s, extent{128}, r);
   add_scaled<scaled_cp<1>>("mumoe_e", 1, s, extent{8}, s.rank);
   add_scaled<scaled_cp<2>>("mumoe_e", 2, s, extent{8}, s.rank);
   add_scaled<scaled_cp<3>>("mumoe_e", 3, s, extent{8}, s.rank);
