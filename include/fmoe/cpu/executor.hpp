@@ -342,13 +342,21 @@ class executor {
       for (extent i = 0; i < k.count; ++i) lists[starts[k.indices[i]]++] = {static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(i)};
     }
     frame f = outer;
-    f.next = nullptr;
-    for (extent row = 0; f.expert < s.experts; ++f.expert)  // by now a start is where the expert before ends
-      for (const extent end = starts[f.expert]; row < end; row += f.count) {
-        f.count = std::min(s.rows, end - row);
-        f.group = lists + row;
-        for (const step& inner : s.body) visit(inner, f);
+    const auto with_rows = [&](extent e, extent row) {  // by now a start is where the expert before ends
+      while (e < s.experts && starts[e] <= row) ++e;
+      return e;
+    };
+    f.expert = with_rows(0, 0);
+    for (extent row = 0, then; f.expert < s.experts; row += f.count, f.expert = then) {
+      f.count = std::min(s.rows, starts[f.expert] - row);
+      f.group = lists + row;
+      then = with_rows(f.expert, row + f.count);
+      for (extent i = 0; i < s.body.size(); ++i) {
+        f.next = first_weights(s.body, i + 1, 0, f.expert);
+        if (f.next == nullptr) f.next = then < s.experts ? first_weights(s.body, 0, 0, then) : outer.next;
+        visit(s.body[i], f);
       }
+    }
     for (extent t = 0; t < outer.count; ++t) finish(s.epilogues, outer, c.data + t * c.stride, 0, t, 1, 0, s.columns);
   }
 
@@ -379,11 +387,13 @@ class executor {
     }
   }
 
-  // The first panel that the steps from `from` on read, at a place in their loop: what the step before prefetches.
-  const std::byte* first_weights(const std::vector<step>& steps, extent from, extent at) const noexcept {
+  // The first panel that the steps from `from` on read, at a place in their loop or for an expert of their group: what the
+  // step before prefetches.
+  const std::byte* first_weights(const std::vector<step>& steps, extent from, extent at, extent expert = 0) const noexcept {
     for (; from < steps.size(); ++from) {
       if (const auto* g = std::get_if<gemm_step>(&steps[from]))
-        return part(*g, g->n_step * at * g->K, g->k_step * at).data;
+        return part(*g, g->expert_step * expert * constants_.panel_elements(plan_.weights[static_cast<extent>(g->weight)]) + g->n_step * at * g->K, g->k_step * at).data;
+      if (const auto* s = std::get_if<screen_step>(&steps[from])) return constants_.screened(s->weight).panels.data();
       if (const auto* l = std::get_if<loop_step>(&steps[from]))
         if (const std::byte* w = first_weights(l->body, 0, 0)) return w;
     }
