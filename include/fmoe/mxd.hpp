@@ -30,7 +30,7 @@ struct mxd {
   // [t, i] -> [t, h]: z.
   auto hidden(const operand_of<2> auto& x) const {
     const auto z = apply(activation, add_bias(einsum<"ti,ih->th">(x, encoder), encoder_bias));
-    return choose(linear.empty(), z, z * add_bias(einsum<"ti,ih->th">(x, linear), linear_bias));
+    return multiply_if(!linear.empty(), z, add_bias(einsum<"ti,ih->th">(x, linear), linear_bias));
   }
 
   // [t, i] -> [t, n]: the experts' coefficients a. K > N throws value_error.
@@ -41,7 +41,7 @@ struct mxd {
   // [t, i] -> [t, o].
   auto operator()(const operand_of<2> auto& x) const {
     const auto y = add_bias(einsum<"tn,no,th,ho->to">(coefficients(x), scales, hidden(x), decoder), bias);
-    return choose(skip.empty(), y, y + einsum<"ti,io->to">(x, skip));
+    return add_if(!skip.empty(), y, einsum<"ti,io->to">(x, skip));
   }
 
   static auto released() {
@@ -80,7 +80,7 @@ struct sparse_mlp {
 
   // [t, i] -> [t, h]: x E + b_E, of the autoencoder (x - input_bias) E + b_E.
   auto preactivations(const operand_of<2> auto& x) const {
-    const auto centred = choose(input_bias.empty(), x, x - input_bias);
+    const auto centred = add_if(!input_bias.empty(), x, -input_bias);
     return add_bias(einsum<"ti,ih->th">(centred, encoder), encoder_bias);
   }
 
@@ -90,7 +90,7 @@ struct sparse_mlp {
   // [t, i] -> [t, o].
   auto operator()(const operand_of<2> auto& x) const {
     const auto y = add_bias(add_bias(einsum<"th,ho->to">(hidden(x), decoder), bias), input_bias);
-    return choose(skip.empty(), y, y + einsum<"ti,io->to">(x, skip));
+    return add_if(!skip.empty(), y, einsum<"ti,io->to">(x, skip));
   }
 
   static auto released() {

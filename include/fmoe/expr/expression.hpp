@@ -54,7 +54,7 @@ struct argument {
 };
 
 template <expression E>
-constexpr E as_expression(E e) {
+constexpr const E& as_expression(const E& e) {
   return e;
 }
 template <class T, std::size_t Rank>
@@ -71,7 +71,7 @@ template <class E>
 concept operand = requires(const std::remove_cvref_t<E>& e) { as_expression(e); };
 
 template <operand E>
-using expression_t = decltype(as_expression(std::declval<const std::remove_cvref_t<E>&>()));
+using expression_t = std::remove_cvref_t<decltype(as_expression(std::declval<const std::remove_cvref_t<E>&>()))>;
 
 // An operand of so many axes.
 template <class E, extent Rank>

@@ -92,7 +92,10 @@ struct selection {
   selection_rule rule;
   E scores;
 
-  node_id lower(graph& g) const { return g.select(rule, scores.lower(g)); }
+  node_id lower(graph& g) const {
+    const node_id s = scores.lower(g);
+    return rule == selection_rule{selection_rule::kind::top_k, all} ? s : g.select(rule, s);
+  }
 };
 
 // Keeps the k largest scores of each row (of equal ones the lower index; NaN counts as largest) and makes the rest zero:
@@ -101,8 +104,7 @@ struct selection {
 template <operand E>
 auto top_k(const E& scores, extent k, weighting weights = weighting::score) {
   static_assert(expression_t<E>::rank >= 1, "top_k: the scores have a last axis");
-  const selection_rule rule{selection_rule::kind::top_k, k, 0, weights};
-  return choose(k == all && weights == weighting::score, scores, selection<expression_t<E>>{rule, as_expression(scores)});
+  return selection<expression_t<E>>{{selection_rule::kind::top_k, k, 0, weights}, as_expression(scores)};
 }
 
 // Keeps the fewest of the largest scores of each row whose softmax over the whole row sums to `mass` or more, at least one;

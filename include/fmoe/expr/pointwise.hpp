@@ -47,10 +47,11 @@ struct joined {
 
   A left;
   B right;
+  bool both = true;  // else the left one alone
 
   node_id lower(graph& g) const {
-    const node_id a = left.lower(g), b = right.lower(g);
-    return (g.*Join)(a, b);
+    const node_id a = left.lower(g);
+    return both ? (g.*Join)(a, right.lower(g)) : a;
   }
 };
 
@@ -69,10 +70,24 @@ auto operator*(const A& a, const B& b) {
   return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
 }
 
+// a + b or a times b if the condition holds, else a: choose would hold a twice, and a layer of several such parts a multiple
+// of its first one.
+template <operand A, operand B>
+auto add_if(bool condition, const A& a, const B& b) {
+  static_assert(expression_t<A>::rank >= expression_t<B>::rank, "add_if: the second operand has no more axes than the first");
+  return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b), condition};
+}
+
+template <operand A, operand B>
+auto multiply_if(bool condition, const A& a, const B& b) {
+  static_assert(expression_t<A>::rank >= expression_t<B>::rank, "multiply_if: the second operand has no more axes than the first");
+  return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b), condition};
+}
+
 // e + bias, or e where the layer has no bias.
 template <operand E, class T, std::size_t Rank>
 auto add_bias(const E& e, const parameter<T, Rank>& bias) {
-  return choose(!bias.empty(), e + bias, e);
+  return add_if(!bias.empty(), e, bias);
 }
 
 }  // namespace fmoe
