@@ -20,11 +20,15 @@ struct value_error : std::invalid_argument {
 
 // "[einsum] 'n' is 1000 and 999 in "tn,no->to"": the parts are written one after the other.
 template <class Error, class... Parts>
-void expects(bool ok, const Parts&... parts) {
-  if (ok) return;
+[[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
   std::ostringstream text;
   (text << ... << parts);
   throw Error(text.str());
+}
+
+template <class Error, class... Parts>
+void expects(bool ok, const Parts&... parts) {
+  if (!ok) fail<Error>(parts...);
 }
 
 }  // namespace fmoe

@@ -94,9 +94,8 @@ class pairwise_contraction {
       return last(a) > last(b) && last(b) != 0;
     };
     if (swapped()) std::swap(left, right);
-    const auto hinted = [&](std::string group) {
-      std::stable_sort(group.begin(), group.end(), [&](char a, char b) { return hint.find(a) < hint.find(b); });
-      return group;
+    const auto hinted = [&](const std::string& group) {
+      return labels_where(hint, [&](char c) { return has(group, c); }) + labels_where(group, [&](char c) { return !has(hint, c); });
     };
     const std::string both = labels_where(left.labels, [&](char c) { return needed(c) && has(right.labels, c); });
     const std::string a = own(left, right), b = own(right, left);

@@ -4,7 +4,7 @@
 // taken through the operations that made the values, and their weighted results added up by token, experts in order.
 #pragma once
 
-#include <map>
+#include <vector>
 
 #include <fmoe/plan/program.hpp>
 
@@ -55,6 +55,12 @@ class grouping {
  private:
   static constexpr extent none = all;
 
+  struct restriction {  // what a value became, or was picked as
+    int value;
+    extent axis;
+    int made;
+  };
+
   static std::vector<extent> without(std::vector<extent> shape, extent axis) {
     if (axis != none) shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
     return shape;
@@ -98,13 +104,11 @@ class grouping {
 
   // The value at the selected places of one of its axes, or for the selected tokens if that is none.
   int restricted(int v, extent axis) {
-    const auto [at, fresh] = known_.try_emplace({v, axis}, -1);
-    if (fresh) {
-      const int made = axis == none ? picked(v, none) : made_again(v, axis);
-      known_[{v, axis}] = made;
-      return made;
-    }
-    return at->second;
+    for (const restriction& r : known_)
+      if (r.value == v && r.axis == axis) return r.made;
+    const int made = axis == none ? picked(v, none) : made_again(v, axis);
+    known_.push_back({v, axis, made});
+    return made;
   }
 
   // By the operation that makes all of v, if nobody else needs that; else picked from it.
@@ -153,7 +157,7 @@ class grouping {
   int id_ = -1;
   bool found_ = false;
   std::vector<operation> body_;
-  std::map<std::pair<int, extent>, int> known_;
+  std::vector<restriction> known_;
 };
 
 inline void group(program& p) {

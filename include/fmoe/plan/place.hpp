@@ -95,9 +95,8 @@ inline placement place(const program& p, const plan_options& options, const std:
       continue;
     }
     l.size = row.width * (p[v].group < 0 ? tile : std::min(tile, options.max_tile));
-    lives.push_back(l);
+    lives.insert(std::ranges::find_if(lives, [&](const life& other) { return other.size < l.size; }), l);
   }
-  std::ranges::stable_sort(lives, [](const life& a, const life& b) { return a.size > b.size; });
   for (extent i = 0; i < lives.size(); ++i) {
     life& l = lives[i];
     for (bool moved = true; moved;) {
