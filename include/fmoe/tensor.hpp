@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <ranges>
 #include <span>
 #include <string>
 #include <utility>
@@ -119,15 +117,17 @@ struct parameter : tensor<T, Rank> {
 
 // A tensor on the elements of a container or span, which must outlive it; nothing is copied. Temporaries are refused.
 // Throws shape_error if there are fewer elements than the shape says.
-template <std::ranges::contiguous_range Range, std::size_t Rank>
+template <class Range, std::size_t Rank>
+  requires requires(Range& r) { std::span(r); }
 auto borrow(Range& elements, const std::array<extent, Rank>& shape) {
-  using T = std::ranges::range_value_t<Range>;
-  expects<shape_error>(element_count(shape) <= std::ranges::size(elements), "[borrow] the shape has more than the ",
-                       std::ranges::size(elements), " elements there are");
-  void* const first = const_cast<T*>(std::ranges::data(elements));
+  const std::span span(elements);
+  using T = typename decltype(span)::value_type;
+  expects<shape_error>(element_count(shape) <= span.size(), "[borrow] the shape has more than the ", span.size(), " elements there are");
+  void* const first = const_cast<T*>(span.data());
   return tensor<T, Rank>(shape, std::make_shared<storage>(first));
 }
-template <std::ranges::contiguous_range Range, std::size_t Rank>
+template <class Range, std::size_t Rank>
+  requires requires(const Range& r) { std::span(r); }
 void borrow(const Range&& elements, const std::array<extent, Rank>& shape) = delete;
 
 }  // namespace fmoe
