@@ -161,6 +161,12 @@ TEST_CASE("what reads a loop's results moves behind it, and nothing else changes
   program q = p;
   gather_loops(q, machine_options());
   REQUIRE(q.operations.size() == p.operations.size());
+  const auto together = [](const program& any) {  // operations in loops
+    extent n = 0;
+    for (const stream_loop& l : streams(any, machine_options(), 96)) n += l.operations.size();
+    return n;
+  };
+  CHECK(together(p) < together(q));  // as they stood, some could not be
   std::vector<bool> made(q.values.size(), false);
   for (const operation& o : q.operations) {
     for (int v = 0; v < static_cast<int>(q.values.size()); ++v)
