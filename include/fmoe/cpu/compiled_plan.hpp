@@ -11,6 +11,7 @@
 
 #include <fmoe/array_view.hpp>
 #include <fmoe/cpu/executor.hpp>
+#include <fmoe/cpu/machine.hpp>
 #include <fmoe/cpu/parallel.hpp>
 #include <fmoe/plan/planner.hpp>
 

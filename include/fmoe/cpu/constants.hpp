@@ -138,7 +138,9 @@ class constants {
     std::shared_ptr<const void> made;
     with_type(l.type, [&](auto* type) {
       const auto* from = static_cast<const std::remove_pointer_t<decltype(type)>*>(l.data->data());
-      made = std::make_shared<screened_weights<Arch>>(w.K, w.N, [&](extent c, extent i) { return convert<float>(from[k[i] + n[c]]); });
+      made = std::make_shared<screened_weights<Arch>>(w.K, w.N, [&](float* row, extent c) {
+        for (extent i = 0; i < w.K; ++i) row[i] = convert<float>(from[k[i] + n[c]]);
+      });
     });
     return made;
   }

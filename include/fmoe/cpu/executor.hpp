@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include <fmoe/array_view.hpp>
+#include <fmoe/cpu/binding.hpp>
 #include <fmoe/cpu/constants.hpp>
 #include <fmoe/cpu/expert_choice.hpp>
 #include <fmoe/cpu/exclude.hpp>
@@ -17,25 +18,8 @@
 #include <fmoe/cpu/sample.hpp>
 #include <fmoe/cpu/small_product.hpp>
 #include <fmoe/cpu/top_k.hpp>
-#include <fmoe/plan/options.hpp>
 
 namespace fmoe::cpu {
-
-template <class T>
-struct rows_of {  // rows of T that a call binds, one stride apart
-  T* data = nullptr;
-  extent stride = 0;
-};
-
-inline constexpr extent max_arguments = 8;
-
-template <class T>
-struct binding {  // of one tile: where its first row is
-  std::array<rows_of<const T>, max_arguments> arguments{};
-  rows_of<T> result{};
-  T* call = nullptr;      // what the call keeps between stages, of `call_rows` tokens
-  extent call_rows = 0;
-};
 
 template <class T, class Arch>
 class executor {
@@ -403,19 +387,5 @@ class executor {
   plan plan_;
   constants<T, Arch> constants_;
 };
-
-// The options with what the planner must know of this backend.
-template <class T, class Arch>
-plan_options machine(plan_options o) {
-  o.element_bytes = sizeof(T);
-  o.panel = panel_width<T, Arch>;
-  o.selection_size = &top_k_state_size<T, Arch>;
-  if (std::is_same_v<T, float>) {
-    constexpr extent few = 6;  // without bf16 dot products it saves memory's time only
-    o.screen_size = &screen_row::size;
-    o.screened_tokens = is_avx512<Arch> && has_bf16_dots() ? ~extent{0} : few;
-  }
-  return o;
-}
 
 }  // namespace fmoe::cpu

@@ -20,12 +20,12 @@ template <class T>
 using gemm_kernel_pointer = void (*)(const gemm_tile<T>&) noexcept;
 
 // The kernels of one architecture for panels of one stored type. A tile of fewest + i rows is entry i of `tiles`, which fetch
-// 0, 1 or all lines of the next panel for every k; streams are for 1 to 6 rows.
+// 1 or all lines of the next panel for every k; streams are for 1 to 6 rows.
 template <class T>
 struct gemm_kernels {
   extent row_bytes;  // of a panel, for one k
   extent most, fewest;
-  const gemm_kernel_pointer<T>* tiles[3];
+  const gemm_kernel_pointer<T>* tiles[2];
   const gemm_kernel_pointer<T>*streams, *single_streams;  // over as many panels as suit the rows, over one
 };
 
@@ -171,7 +171,7 @@ inline constexpr gemm_kernels<T> gemm_kernels_of = [] {
   return gemm_kernels<T>{row_bytes,
                          gemm_rows<Arch>,
                          gemm_rows<Arch> / 2,
-                         {gemm_tiles<T, S, Arch, 0>.data(), gemm_tiles<T, S, Arch, 1>.data(), gemm_tiles<T, S, Arch, lines>.data()},
+                         {gemm_tiles<T, S, Arch, 1>.data(), gemm_tiles<T, S, Arch, lines>.data()},
                          gemm_streams<T, S, Arch, false>.data(),
                          gemm_streams<T, S, Arch, true>.data()};
 }();
@@ -215,7 +215,8 @@ void gemm(const gemm_args<T>& g, Done&& done) noexcept {
     return;
   }
 
-  // The first tiles of a panel fetch the next one, a line for every k each; a lone tile fetches all of it.
+  // The first tiles of a panel fetch the next one, a line for every k each; a lone tile fetches all of it. The others fetch what
+  // is in L2 already: cheaper than kernels of their own.
   const extent lines = divide_up(kernels.row_bytes, extent{64}), line = std::min<extent>(64, kernels.row_bytes);
   const extent tiles = divide_up(g.rows, kernels.most), each = tiles < lines ? lines : 1;
   for (extent p = 0; p < panels; ++p) {
@@ -223,8 +224,7 @@ void gemm(const gemm_args<T>& g, Done&& done) noexcept {
     const std::byte* const next = p + 1 < panels ? b + panel_bytes : g.next != nullptr ? g.next : b;
     for (extent t = 0, row = 0; t < tiles; ++t) {
       const extent rows = divide_up(g.rows - row, tiles - t);
-      const auto* const fetching = kernels.tiles[t * each >= lines ? 0 : each == 1 ? 1 : 2];
-      run(fetching[rows - kernels.fewest], row, rows, p, 1, next + t * each * g.depth * line);
+      run(kernels.tiles[each > 1][rows - kernels.fewest], row, rows, p, 1, t * each < lines ? next + t * each * g.depth * line : b);
       row += rows;
     }
   }

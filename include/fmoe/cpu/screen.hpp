@@ -40,18 +40,28 @@ struct screened_weights {
   std::vector<float> by_norm, by_rounding;  // by column: the error of a score is below by_norm |x| + by_rounding |x - bf16(x)| + floor
   float floor;                              // what flushed subnormals add
 
-  // read(n, k) is an element of G as a float.
-  template <class Read>
-  screened_weights(extent k, extent n, Read read)
+  // fill(row, n) writes column n of G.
+  template <class Fill>
+  screened_weights(extent k, extent n, const Fill& fill) : screened_weights(k, n) {
+    for (extent c = 0; c < n; ++c) fill(reinterpret_cast<float*>(rows.data()) + c * row_stride, c);
+    narrow();
+  }
+
+  const float* row(extent n) const { return reinterpret_cast<const float*>(rows.data()) + n * row_stride; }
+
+ private:
+  screened_weights(extent k, extent n)
       : depth(k), columns(n), row_stride(round_up(k, extent{16})), pairs(is_avx512<Arch> && has_bf16_dots()),
         rows(n * row_stride * sizeof(float)),
         panels(packed_size<float, Arch>(pairs ? 2 * divide_up(k, 2) : k, n) * sizeof(bf16) + 16384),
         by_norm(round_up(n, lanes<float, Arch>)), by_rounding(by_norm.size()),
-        floor(static_cast<float>(k + 16) * 0x1p-125f) {
-    for (extent c = 0; c < n; ++c) add_column(c, read);
-    std::vector<extent> k_offsets(pairs ? divide_up(k, 2) : k), n_offsets(n);
+        floor(static_cast<float>(k + 16) * 0x1p-125f) {}
+
+  void narrow() {
+    for (extent c = 0; c < columns; ++c) bound_column(c);
+    std::vector<extent> k_offsets(pairs ? divide_up(depth, 2) : depth), n_offsets(columns);
     for (extent i = 0; i < k_offsets.size(); ++i) k_offsets[i] = pairs ? 2 * i : i;
-    for (extent c = 0; c < n; ++c) n_offsets[c] = c * row_stride;
+    for (extent c = 0; c < columns; ++c) n_offsets[c] = c * row_stride;
     const float* const from = row(0);
     if (pairs)
       pack_panels<float, Arch>(k_offsets, n_offsets, [&](extent at) { return bf16_pair{rounded_to_bf16(from[at]), rounded_to_bf16(from[at + 1])}; },
@@ -61,15 +71,10 @@ struct screened_weights {
                                reinterpret_cast<bf16*>(panels.data()));
   }
 
-  const float* row(extent n) const { return reinterpret_cast<const float*>(rows.data()) + n * row_stride; }
-
- private:
-  template <class Read>
-  void add_column(extent c, Read read) {
-    float* const to = reinterpret_cast<float*>(rows.data()) + c * row_stride;
-    for (extent i = 0; i < depth; ++i) to[i] = read(c, i);
-    const auto whole = [&](extent i) { return static_cast<double>(to[i]); };
-    const auto narrow = [&](extent i) { return static_cast<double>(static_cast<float>(rounded_to_bf16(to[i]))); };
+  void bound_column(extent c) {
+    const float* const from = row(c);
+    const auto whole = [&](extent i) { return static_cast<double>(from[i]); };
+    const auto narrow = [&](extent i) { return static_cast<double>(static_cast<float>(rounded_to_bf16(from[i]))); };
     const double norm = std::sqrt(squared_norm(depth, whole)), narrow_norm = std::sqrt(squared_norm(depth, narrow));
     const double lost = std::sqrt(squared_norm(depth, [&](extent i) { return whole(i) - narrow(i); }));
     const double steps = static_cast<double>(depth + depth / 128 + 16);
