@@ -131,7 +131,8 @@ tensor<float, 2> call(const auto& forward, const tensor<float, 2>& x) {
 }
 
 tensor<float, 2> rows(const tensor<float, 2>& x, extent first, extent count) {
-  return {{count, width}, std::span<const float>(x.data() + first * width, count * width)};
+  const extent columns = x.shape()[1];
+  return {{count, columns}, std::span<const float>(x.data() + first * columns, count * columns)};
 }
 
 bool same_bits(const tensor<float, 2>& a, const tensor<float, 2>& b) {
@@ -202,6 +203,34 @@ TEST_CASE("1, 2 and 7 threads compute the same bits and allocate nothing", "[con
         CHECK(same_bits(y, first));
       });
     }
+  }
+}
+
+// Few tokens: products are cut by columns. Layers large enough that they are.
+TEST_CASE("few tokens have the bits of many, whoever computes which columns", "[contracts]") {
+  tbb::global_control more(tbb::global_control::max_allowed_parallelism, 8);
+  const extent wide = 384;
+  mxd<float> l;
+  fill(l.encoder, {wide, 2048}, 1), fill(l.gate, {wide, 2500}, 2), fill(l.scales, {2500, wide}, 3), fill(l.decoder, {2048, wide}, 4);
+  l.active = 6;
+  const auto x = random<tensor<float, 2>>({96, wide}, 9);
+  for (const bool screened : {true, false}) {
+    plan_options options;
+    options.screen = screened;
+    const auto y = call(compile(l, 96, 1, options), x);
+    for (const int threads : {1, 2, 7})
+      for (const extent tokens : {1, 3, 16, 40}) {
+        INFO(threads << " threads, " << tokens << " tokens");
+        tbb::task_arena arena(threads);
+        arena.execute([&] {
+          const auto forward = compile(l, tokens, 1, options);
+          const auto some = rows(x, 7, tokens);
+          tensor<float, 2> z({tokens, wide});
+          forward(some, z);
+          CHECK(allocates_nothing([&] { forward(some, z); }));
+          CHECK(same_bits(z, rows(y, 7, tokens)));
+        });
+      }
   }
 }
 

@@ -11,7 +11,7 @@ using G = blueprint&;
 
 plan_options able() {
   plan_options o = machine_options();
-  o.screen_size = [](extent depth, extent keep) { return depth + 7 * keep; };
+  o.screen_size = [](extent depth, extent keep, extent) { return depth + 7 * keep; };
   o.screened_tokens = 100;
   return o;
 }

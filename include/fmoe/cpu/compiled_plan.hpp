@@ -62,7 +62,7 @@ class compiled_plan {
 
   // Binds the arrays; rows that are not plain, or of another type, are copied beside the arena and back.
   void tile(std::span<const array_view> arguments, std::span<const extent> row_ranks, const array_view& result,
-            extent result_row_rank, extent first, extent count, T* arena, T* call, extent stage) const noexcept {
+            extent result_row_rank, extent first, extent count, T* arena, T* call, extent stage, extent threads) const noexcept {
     binding<T> bound;
     bound.call = call;
     bound.call_rows = tokens_;
@@ -87,7 +87,7 @@ class compiled_plan {
     const bool direct = result.has_plain_rows(result_row_rank);
     const extent stride = direct ? result.row_stride(result_row_rank) : width;
     bound.result = {direct ? static_cast<T*>(result.data) + first * stride : staged_result, stride};
-    run_.run(bound, first, count, arena, stage);
+    run_.run(bound, first, count, arena, stage, threads);
     if (!direct && stage + 1 == run_.stages())
       for (extent t = 0; t < count; ++t)
         each_element(result, result_row_rank, first + t, [&, from = staged_result + t * width](extent at) mutable {
@@ -155,7 +155,7 @@ void compiled_plan<T, Arch>::operator()(std::span<const array_view> arguments, s
       for (extent i = next++; i < tiles; i = next++) {
         const extent first = tokens * i / tiles;
         tile(arguments, row_ranks, result, result_row_rank, first, tokens * (i + 1) / tiles - first, arenas + task * arena_,
-             arenas + slots_ * arena_, stage);
+             arenas + slots_ * arena_, stage, std::max<extent>(1, slots_ / tiles));
       }
     });
   }

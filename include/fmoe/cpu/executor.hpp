@@ -16,6 +16,7 @@
 #include <fmoe/cpu/pointwise.hpp>
 #include <fmoe/cpu/product_top_k.hpp>
 #include <fmoe/cpu/sample.hpp>
+#include <fmoe/cpu/shared_columns.hpp>
 #include <fmoe/cpu/small_product.hpp>
 #include <fmoe/cpu/top_k.hpp>
 
@@ -45,9 +46,10 @@ class executor {
   }
 
   // One stage of one tile: `count` rows, at most the plan's tile, the first of them row `first` of the call and of the graph's
-  // own inputs. `arena` is aligned to a cache line.
-  void run(const binding<T>& bound, extent first, extent count, T* arena, extent stage = 0) const noexcept {
+  // own inputs. `arena` is aligned to a cache line. Products may be shared by `threads`, their columns cut.
+  void run(const binding<T>& bound, extent first, extent count, T* arena, extent stage = 0, extent threads = 1) const noexcept {
     frame f{first, count, &bound, arena};
+    f.threads = threads;
     for (extent i = stage == 0 ? 0 : plan_.stages[stage - 1]; i < plan_.stages[stage]; ++i) {
       f.next = first_weights(plan_.steps, i + 1, 0);
       if (f.next == nullptr) f.next = first_weights(plan_.steps, 0, 0);
@@ -64,6 +66,7 @@ class executor {
     extent first, count;
     const binding<T>* bound;
     T* arena;
+    extent threads = 1;
     const std::byte* next = nullptr;  // the weights that the step after this one reads first
     extent at = 0, length = 0;
     bool in_loop = false, is_first = true, is_last = true;
@@ -136,15 +139,17 @@ class executor {
     const extent k0 = s.k_step * f.at, n0 = s.n_step * f.at;
     const bool finished = !cut_k || f.is_last;
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
-    for (const auto& r : s.rows) {
-      const gemm_panels<T> panels = part(s, (r.weight + s.expert_step * f.expert) * constants_.panel_elements(w) + n0 * s.K, k0);
-      const gemm_args<T> args{f.count, cut_n ? s.n_step * f.length : s.N, cut_k ? s.k_step * f.length : s.K, a.data + r.a, a.stride,
-                              panels, s.K, c.data + r.c, c.stride, s.accumulate || (cut_k && !f.is_first), plan_.sum_block, f.next};
+    const extent N = cut_n ? s.n_step * f.length : s.N, K = cut_k ? s.k_step * f.length : s.K;
+    shared_columns<T, Arch>(f.threads, f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {
+      const auto& r = s.rows[at];
+      const gemm_panels<T> panels = part(s, (r.weight + s.expert_step * f.expert) * constants_.panel_elements(w) + (n0 + from) * s.K, k0);
+      const gemm_args<T> args{f.count, to - from, K, a.data + r.a, a.stride, panels, s.K, c.data + r.c + from, c.stride,
+                              s.accumulate || (cut_k && !f.is_first), plan_.sum_block, f.next};
       gemm<T, Arch>(args, [&](extent row, extent count, extent column, extent columns) {
         if (finished)
-          finish(s.epilogues, f, args.c + row * args.ldc + column, args.ldc, row, count, r.c + column, columns);
+          finish(s.epilogues, f, args.c + row * args.ldc + column, args.ldc, row, count, r.c + from + column, columns);
       });
-    }
+    });
   }
 
   void run(const batched_step& s, const frame& f) const noexcept {
@@ -270,7 +275,7 @@ class executor {
         for (extent i = 0; i < count; ++i) finish(s.epilogues, f, scores + i, 0, 0, 1, columns[i], 1);
       };
       screening<Arch, decltype(passes), decltype(passes_at)>(constants_.screened(s.weight), s.keep, s.rule.weights, plan_.sum_block, passes, passes_at)
-          .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data, selection.stride, f.next);
+          .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data, selection.stride, f.next, f.threads);
     }
   }
 

@@ -9,6 +9,7 @@
 #include <fmoe/base/memory.hpp>
 #include <fmoe/cpu/gemm.hpp>
 #include <fmoe/cpu/row_products.hpp>
+#include <fmoe/cpu/shared_columns.hpp>
 #include <fmoe/cpu/top_k.hpp>
 
 namespace fmoe::cpu {
@@ -86,26 +87,32 @@ struct screened_weights {
   }
 };
 
-// One token's memory: its row as bf16 pairs | scores of a chunk | candidates.
+// One token's memory: header | its row as bf16 pairs | candidates | scores of some chunks, of more than one in a plan of few
+// tokens, so that threads that share a product do it seldom.
 struct screen_row {
-  static constexpr extent chunk = 768, block = 64;
+  static constexpr extent chunk = 768, block = 64, header = 16;
   static constexpr extent room(extent keep) { return round_up(6 * keep + 4 * block, block); }
-  static constexpr extent size(extent depth, extent keep) { return round_up(divide_up(depth, 2), extent{16}) + chunk + 16 + 3 * room(keep); }
+  static constexpr extent fixed_size(extent depth, extent keep) { return header + round_up(divide_up(depth, 2), extent{16}) + 3 * room(keep); }
+  static constexpr extent size(extent depth, extent keep, extent tokens) {
+    constexpr extent few = 16;
+    return fixed_size(depth, keep) + (tokens <= few ? 8 : 1) * chunk;
+  }
+  // Columns whose scores a row of that many elements holds.
+  static constexpr extent span(extent depth, extent keep, extent elements) { return (elements - fixed_size(depth, keep)) / chunk * chunk; }
 
-  float* pairs;
-  float* scores;
   float& norm;   // of x
   float& lost;   // of x - bf16(x)
   float& bound;  // k of the candidates' lower bounds reach it
   std::uint32_t& count;
   std::uint32_t& failed;  // the whole row is scored in float
-  float *lower, *upper;
+  float *pairs, *lower, *upper;
   std::uint32_t* indices;
+  float* scores;
 
   screen_row(float* p, extent depth, extent keep)
-      : pairs(p), scores(p + round_up(divide_up(depth, 2), extent{16})), norm(scores[chunk]), lost(scores[chunk + 1]), bound(scores[chunk + 2]),
-        count(reinterpret_cast<std::uint32_t&>(scores[chunk + 3])), failed(reinterpret_cast<std::uint32_t&>(scores[chunk + 4])),
-        lower(scores + chunk + 16), upper(lower + room(keep)), indices(reinterpret_cast<std::uint32_t*>(upper + room(keep))) {}
+      : norm(p[0]), lost(p[1]), bound(p[2]), count(reinterpret_cast<std::uint32_t&>(p[3])), failed(reinterpret_cast<std::uint32_t&>(p[4])),
+        pairs(p + header), lower(pairs + round_up(divide_up(depth, 2), extent{16})), upper(lower + room(keep)),
+        indices(reinterpret_cast<std::uint32_t*>(upper + room(keep))), scores(p + fixed_size(depth, keep)) {}
 };
 
 // finish(scores, first, count, token) runs the passes over scores of columns first .. first + count; finish_at(scores,
@@ -120,33 +127,49 @@ class screening {
 
   // The selections of `tokens` rows of x, each into a state of top-k.
   void run(const float* x, extent x_stride, extent tokens, float* scratch, extent scratch_stride, float* states, extent state_stride,
-           const std::byte* next) const noexcept {
+           const std::byte* next, extent threads) const noexcept {
     const auto row = [&](extent t) { return screen_row(scratch + t * scratch_stride, w_.depth, keep_); };
-    for (extent t = 0; t < tokens; ++t) start(row(t), x + t * x_stride);
+    each_token(threads, tokens, [&](extent t) { start(row(t), x + t * x_stride); });
     const extent steps = w_.pairs ? divide_up(w_.depth, 2) : w_.depth;
     const gemm_kernels<float>* kernels = &gemm_kernels_of<float, bf16, Arch>;
     if constexpr (is_avx512<Arch>)
       if (w_.pairs) kernels = &gemm_kernels_of<float, bf16_pair, Arch>;
     const screen_row first = row(0);
-    for (extent n = 0; n < w_.columns; n += screen_row::chunk) {
-      const extent count = std::min(screen_row::chunk, w_.columns - n), end = n + count;
+    const extent span = screen_row::span(w_.depth, keep_, scratch_stride);
+    for (extent n = 0; n < w_.columns; n += span) {
+      const extent count = std::min(span, w_.columns - n), end = n + count;
       const auto panels = [&](extent column) { return w_.panels.data() + column * steps * kernels->row_bytes / (2 * width); };
-      gemm<float, Arch>({tokens, count, steps, w_.pairs ? first.pairs : x, w_.pairs ? scratch_stride : x_stride, {panels(n), kernels}, steps,
-                         first.scores, scratch_stride, false, ~extent{0}, end < w_.columns ? panels(end) : next},
-                        [](auto...) {});
-      for (extent t = 0; t < tokens; ++t) collect(row(t), states + t * state_stride, n, count, t);
+      shared_columns<float, Arch>(threads, tokens, steps, count, 1, [&](extent, extent from, extent to) {
+        gemm<float, Arch>({tokens, to - from, steps, w_.pairs ? first.pairs : x, w_.pairs ? scratch_stride : x_stride, {panels(n + from), kernels},
+                           steps, first.scores + from, scratch_stride, false, ~extent{0}, end < w_.columns ? panels(end) : next},
+                          [](auto...) {});
+      });
+      each_token(threads, tokens, [&](extent t) {
+        for (extent at = 0; at < count; at += screen_row::chunk)
+          collect(row(t), states + t * state_stride, at, n + at, std::min(screen_row::chunk, count - at), t);
+      });
     }
+    each_token(threads, tokens, [&](extent t) {
+      if (row(t).failed == 0) rescore(row(t), x + t * x_stride, states + t * state_stride, t);
+    });
     extent failed[together], waiting = 0;
     for (extent t = 0; t < tokens; ++t) {
-      const screen_row r = row(t);
-      if (r.failed == 0) rescore(r, x + t * x_stride, states + t * state_stride, t);
-      else failed[waiting++] = t;
+      if (row(t).failed != 0) failed[waiting++] = t;
       if (waiting == together || (waiting > 0 && t + 1 == tokens)) score_all(failed, std::exchange(waiting, 0), x, x_stride, row, states, state_stride);
     }
   }
 
  private:
   static constexpr extent together = 8;  // rows of x that a row of the table is multiplied with
+
+  // f(t) for every token, by so many threads.
+  template <class F>
+  static void each_token(extent threads, extent tokens, const F& f) noexcept {
+    const extent parts = std::min(threads, tokens);
+    parallel(parts, [&](extent part) noexcept {
+      for (extent t = tokens * part / parts; t < tokens * (part + 1) / parts; ++t) f(t);
+    });
+  }
 
   void start(screen_row r, const float* x) const noexcept {
     const auto narrow = [&](extent i) { return i < w_.depth ? rounded_to_bf16(x[i]) : bf16(); };
@@ -164,13 +187,13 @@ class screening {
     r.bound = -std::numeric_limits<float>::infinity();
   }
 
-  // Candidates among the scores of columns n .. n + count.
-  void collect(screen_row r, float* state, extent n, extent count, extent token) const noexcept {
+  // Candidates among the scores of columns n .. n + count, which start at element `from` of the row's.
+  void collect(screen_row r, float* state, extent from, extent n, extent count, extent token) const noexcept {
     if (r.failed != 0) return;
     alignas(64) float lower[screen_row::chunk], upper[screen_row::chunk];
     const vec<float, Arch> norm(r.norm), lost(r.lost), floor(w_.floor);
     for (extent i = 0; i < count; i += width) {
-      const auto score = load<float, Arch>(r.scores + i);
+      const auto score = load<float, Arch>(r.scores + from + i);
       const auto error = fmadd(norm, load<float, Arch>(&w_.by_norm[n + i]), fmadd(lost, load<float, Arch>(&w_.by_rounding[n + i]), floor));
       const auto low = score - error;
       store<float, Arch>(lower + i, select(isnan(low), vec<float, Arch>(-std::numeric_limits<float>::infinity()), low));

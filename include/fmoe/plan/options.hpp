@@ -14,7 +14,7 @@ struct plan_options {
   extent element_bytes = 4;
   extent panel = 32;                                           // columns of a packed panel
   extent (*selection_size)(extent) = [](extent) { return extent{0}; };  // elements that one row's top-k state takes
-  extent (*screen_size)(extent depth, extent keep) = nullptr;  // elements that screening one row takes; null: it cannot
+  extent (*screen_size)(extent depth, extent keep, extent tokens) = nullptr;  // elements that screening one row takes; null: it cannot
   extent screened_tokens = 0;                                  // it pays in plans of at most so many tokens
 
   extent whole = extent{320} << 10;      // bytes a tile: a smaller intermediate is never streamed

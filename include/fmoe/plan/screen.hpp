@@ -38,7 +38,7 @@ inline void screen(program& p, const plan_options& o, extent tokens) {
     const operation product = p.operations[static_cast<extent>(maker)];
     if (!is_screened(p, select, product, o)) continue;
     value scratch;
-    scratch.shape = {o.screen_size(p[product.in[0].value].size(), p[select.out.value].keep)};
+    scratch.shape = {o.screen_size(p[product.in[0].value].size(), p[select.out.value].keep, tokens)};
     select.what = operation::kind::screen;
     select.passes = product.passes;
     select.in = {product.in[0], product.in[1], {p.add(std::move(scratch)), "s"}};
