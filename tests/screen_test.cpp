@@ -85,6 +85,24 @@ TEST_CASE("outliers, huge and tiny numbers are selected as without screening", "
   check_same(x, gate, 6);
 }
 
+// Where all roundings go one way the error is all that Cauchy and Schwarz allow.
+TEST_CASE("winners that round down among losers that round up are selected", "[screen]") {
+  const extent depth = 200, n = 1200;
+  const float half = 0x1p-8f;  // of the distance of neighbouring bf16 at 1
+  parameter<float, 2> gate(std::array<extent, 2>{depth, n});
+  for (extent i = 0; i < depth; ++i)
+    for (extent e = 0; e < n; ++e) {
+      const bool winner = e % 300 == 7, loser = e % 30 == 1;
+      const float lost = winner ? 0.98f : i % 10 == 0 ? 0.5f : 1.02f;
+      gate(i, e) = winner || loser ? 1 + lost * half : 0.1f;
+    }
+  tensor<float, 2> x({5, depth});
+  for (extent t = 0; t < 5; ++t)
+    for (extent i = 0; i < depth; ++i) x(t, i) = t < 3 ? 1.f : 1 + static_cast<float>(i % t) * 0.4f * half;
+  check_same(x, gate, 4);
+  check_same(x, gate, 9);
+}
+
 TEST_CASE("NaN and infinity on either side are selected as without screening", "[screen]") {
   const extent depth = 70, n = 1200;
   auto x = random<tensor<float, 2>>({7, depth}, 1);
