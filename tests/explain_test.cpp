@@ -27,6 +27,13 @@ auto mxd_of_gpt2(extent tokens) {
   return l(blank(two{tokens, 768}));
 }
 
+// Of full scores on every machine: those with bf16 dot products screen them.
+explanation explain_unscreened(const auto& expression) {
+  plan_options options;
+  options.screen = false;
+  return explain(expression, options);
+}
+
 extent count(const std::string& text, std::string_view what) {
   extent n = 0;
   for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) ++n;
@@ -34,7 +41,7 @@ extent count(const std::string& text, std::string_view what) {
 }
 
 TEST_CASE("the text names tile, arena, costs and every step", "[explain]") {
-  const auto e = explain(mxd_of_gpt2(128));
+  const auto e = explain_unscreened(mxd_of_gpt2(128));
   INFO(e.text);
   CHECK(e.text.starts_with("tile of 96 tokens, arena "));
   CHECK(e.text.find("21247488 multiply-adds a token, 37752562 parameters, ") != std::string::npos);
@@ -55,7 +62,7 @@ TEST_CASE("the text names tile, arena, costs and every step", "[explain]") {
 }
 
 TEST_CASE("the graph is Graphviz: a box a step, an ellipse a storage, every edge between two that are there", "[explain]") {
-  const auto e = explain(mxd_of_gpt2(128));
+  const auto e = explain_unscreened(mxd_of_gpt2(128));
   INFO(e.dot);
   CHECK(e.dot.starts_with("digraph plan {\n"));
   CHECK(e.dot.ends_with("}\n"));
@@ -79,6 +86,18 @@ TEST_CASE("the graph is Graphviz: a box a step, an ellipse a storage, every edge
     CHECK(count(e.dot, "  " + from + " [shape=") == 1);
     CHECK(count(e.dot, "  " + to + " [shape=") == 1);
   }
+}
+
+TEST_CASE("a screened selection is one line in place of its scores", "[explain]") {
+  constexpr extent tokens = 4;
+  REQUIRE(cpu::machine<float, cpu::native>({}).screened_tokens >= tokens);
+  const auto e = explain(mxd_of_gpt2(tokens));
+  INFO(e.text);
+  INFO(e.dot);
+  CHECK(count(e.text, "  screened  ti,in->tn ") == 1);
+  CHECK(count(e.text, "32 of 21490, scores in 16 bits, survivors in full | + s") == 1);
+  CHECK(count(e.dot, "label=\"screened ti,in->tn | + | relu\"") == 1);
+  for (const char* gone : {"loop n", "gemm      ti,in->tn", "top_k"}) CHECK(count(e.text, gone) == 0);
 }
 
 TEST_CASE("every kind of step has its line", "[explain]") {

@@ -108,7 +108,8 @@ class emitter {
       if (program_[u.value].tokens) s += 't';
       s += u.labels;
     };
-    for (const use& u : o.in) {
+    const extent shown = o.what == operation::kind::screen ? 2 : o.in.size();  // the third is scratch
+    for (const use& u : std::span(o.in).first(shown)) {
       if (&u != &o.in[0]) s += ',';
       name(u);
     }
