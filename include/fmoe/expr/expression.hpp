@@ -57,6 +57,11 @@ template <expression E>
 constexpr const E& as_expression(const E& e) {
   return e;
 }
+// A temporary is handed on by value, since a reference to it would dangle. (E& is no expression, so E is what is moved.)
+template <expression E>
+constexpr E as_expression(E&& e) {
+  return std::forward<E>(e);
+}
 template <class T, std::size_t Rank>
 leaf<T, Rank> as_expression(const tensor<T, Rank>& t) {
   return {t, false};
