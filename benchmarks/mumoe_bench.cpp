@@ -18,37 +18,21 @@ struct mumoe_size {
   extent ring, r;
 };
 
-// cp_mumoe and the like as they are by default; those do not compile for bf16, since expert_gate takes its statistics
-// for numbers that C++ calculates with.
-template <class Experts>
-struct gated {
-  parameter<typename Experts::scalar, 2> projection;
-  Experts experts;
-
-  auto operator()(const operand_of<2> auto& x) const {
-    return experts(x, entmax(layer_norm(einsum<"ti,in->tn">(x, projection), 1e-5), 1.5));
-  }
-};
-
-template <class T, class Experts>
-auto layer_of(parameter<T, 2> projection, Experts experts) {
-  if constexpr (std::is_same_v<T, float>) return mumoe<Experts>{{.projections = {projection}}, {}, experts};
-  else return gated<Experts>{projection, experts};
-}
-
 template <class T, class Stored>
 auto make_cp(const mumoe_size& s, parameters<T, Stored> p) {
-  const parameter<T, 2> projection = p.weight(std::array{s.i, s.n}, s.i);
-  return layer_of(projection, cp_experts<1, T>{{p.weight(std::array{s.n, s.r}, 1)},
-                                               p.weight(std::array{s.i, s.r}, s.i),
-                                               p.weight(std::array{s.o, s.r}, s.r)});
+  return cp_mumoe<1, T>{{.projections = {p.weight(std::array{s.i, s.n}, s.i)}},
+                        {},
+                        {{p.weight(std::array{s.n, s.r}, 1)},
+                         p.weight(std::array{s.i, s.r}, s.i),
+                         p.weight(std::array{s.o, s.r}, s.r)}};
 }
 template <class T, class Stored>
 auto make_tr(const mumoe_size& s, parameters<T, Stored> p) {
-  const parameter<T, 2> projection = p.weight(std::array{s.i, s.n}, s.i);
-  return layer_of(projection, tr_experts<1, T>{{p.weight(std::array{s.ring, s.n, s.ring}, s.ring)},
-                                               p.weight(std::array{s.ring, s.i, s.r}, s.i),
-                                               p.weight(std::array{s.r, s.o, s.ring}, s.ring * s.r)});
+  return tr_mumoe<1, T>{{.projections = {p.weight(std::array{s.i, s.n}, s.i)}},
+                        {},
+                        {{p.weight(std::array{s.ring, s.n, s.ring}, s.ring)},
+                         p.weight(std::array{s.ring, s.i, s.r}, s.i),
+                         p.weight(std::array{s.r, s.o, s.ring}, s.ring * s.r)}};
 }
 
 // entmax of 1.5 of the layer norm: p = (z - tau)^2 where positive, z the half scores, and tau by Newton's steps from
@@ -189,17 +173,12 @@ struct mumoe_model : model {
 };
 
 template <class T>
-using made_cp = decltype(make_cp(mumoe_size(), parameters<T, T>()));
-template <class T>
-using made_tr = decltype(make_tr(mumoe_size(), parameters<T, T>()));
-
-template <class T>
-struct cp_model : mumoe_model<T, made_cp<T>, cp_by_eigen> {
+struct cp_model : mumoe_model<T, cp_mumoe<1, T>, cp_by_eigen> {
   explicit cp_model(const mumoe_size& s)
       : cp_model::mumoe_model(s, layer_and_plain<T>([&](auto p) { return make_cp(s, p); })) {}
 };
 template <class T>
-struct tr_model : mumoe_model<T, made_tr<T>, tr_by_eigen> {
+struct tr_model : mumoe_model<T, tr_mumoe<1, T>, tr_by_eigen> {
   explicit tr_model(const mumoe_size& s)
       : tr_model::mumoe_model(s, layer_and_plain<T>([&](auto p) { return make_tr(s, p); })) {}
 };

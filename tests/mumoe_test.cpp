@@ -427,6 +427,48 @@ TEST_CASE("a compiled layer is the evaluated one, bit for bit", "[mumoe]") {
   same(block);
 }
 
+// The wide layer's parameters become what the narrow one holds.
+template <class T>
+void round_to(cp_mumoe<2, T>& narrow, cp_mumoe<2>& wide) {
+  const auto rounded = [](auto& from, auto& to) {
+    to = std::remove_reference_t<decltype(to)>(from.shape());
+    for (extent i = 0; i < from.size(); ++i) {
+      to.data()[i] = convert<T>(from.data()[i]);
+      from.data()[i] = convert<float>(to.data()[i]);
+    }
+  };
+  for (extent e = 0; e < 2; ++e) {
+    rounded(wide.gate.projections[e], narrow.gate.projections[e]);
+    rounded(wide.gate.means[e], narrow.gate.means[e]);
+    rounded(wide.gate.variances[e], narrow.gate.variances[e]);
+    rounded(wide.experts.experts[e], narrow.experts.experts[e]);
+  }
+  rounded(wide.input_norm.weight, narrow.input_norm.weight);
+  rounded(wide.input_norm.bias, narrow.input_norm.bias);
+  rounded(wide.experts.input, narrow.experts.input);
+  rounded(wide.experts.output, narrow.experts.output);
+}
+
+TEMPLATE_TEST_CASE("parameters of 16 bits give the bits of the same ones widened", "[mumoe]", bf16, f16) {
+  auto wide = random_layer<cp_experts<2, float>>();
+  wide.input_norm = random_norm<float>();
+  give_statistics(wide.gate);
+  cp_mumoe<2, TestType> narrow;
+  round_to(narrow, wide);
+  const auto check_bits = [&](extent tokens) {
+    const auto x = random<tensor<float, 2>>({tokens, I}, 90);
+    const auto y = evaluate(narrow(x)), z = evaluate(wide(x));
+    CHECK(std::memcmp(y.data(), z.data(), y.size() * sizeof(float)) == 0);
+    check_rows(y, x, [&](const row& r) { return output(wide, r); });
+  };
+  for (const extent tokens : {extent{1}, extent{14}}) check_bits(tokens);
+  narrow.gate.variances[1](2) = TestType(-1.f);
+  CHECK_THROWS_WITH(narrow.gate.batch_norm(), Catch::Contains("expert 2 of level 1 is -1"));
+  narrow.gate.means = narrow.gate.variances = {};
+  wide.gate.means = wide.gate.variances = {};
+  for (const extent tokens : {extent{1}, extent{14}}) check_bits(tokens);
+}
+
 template <class Layer>
 lines plan_of(const Layer& l) {
   return describe(compile(l, 40).steps());

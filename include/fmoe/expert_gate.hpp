@@ -30,10 +30,11 @@ struct expert_gate {
     extent held = 0;
     for (extent e = 0; e < Levels; ++e) {
       held += !means[e].empty() + !variances[e].empty();
-      for (extent n = 0; n < variances[e].size(); ++n)
-        expects<value_error>(std::isfinite(variances[e](n)) && variances[e](n) >= 0,
-                             "[batch norm] the running variance of expert ", n, " of level ", e, " is ",
-                             variances[e](n));
+      for (extent n = 0; n < variances[e].size(); ++n) {
+        const auto variance = convert<double>(variances[e](n));
+        expects<value_error>(std::isfinite(variance) && variance >= 0, "[batch norm] the running variance of expert ", n,
+                             " of level ", e, " is ", variance);
+      }
     }
     expects<value_error>(held == 0 || held == 2 * Levels, "[batch norm] has ", held, " running statistics of ",
                          2 * Levels);
