@@ -6,7 +6,7 @@
 // Counters, each the median of the rounds: of_roof, the time that the machine's roofs allow (peak_GFLOP/s and read_GB/s
 // of as many threads, measured in the same round) by the layer's; vs_eigen, vs_naive and vs_blas, how many times as
 // long Eigen, the naive form and oneDNN's products alone take, of float always, Eigen with a part of the rows for each
-// thread.
+// thread. vs_blas is there if oneDNN was when CMake ran: scripts/install-dependencies libdnnl-dev.
 #include "support/contest.hpp"
 
 #include <fstream>
