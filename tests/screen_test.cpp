@@ -17,11 +17,10 @@ using namespace fmoe::test;
 constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
 
 template <class Weights>
-void check_same(const tensor<float, 2>& x, const Weights& gate, extent k) {
+void check_same(const tensor<float, 2>& x, const Weights& gate, const parameter<float, 1>& bias, extent k) {
   plan_options off;
   off.screen = false;
   const extent n = gate.shape()[1];
-  const auto bias = random<parameter<float, 1>>({n}, 3, 0.2f);
   const auto same = [&](const auto& expression) {
     const auto a = evaluate(expression), b = evaluate(expression, off);
     return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
@@ -30,6 +29,13 @@ void check_same(const tensor<float, 2>& x, const Weights& gate, extent k) {
   CHECK(same(top_k(einsum<"ti,in->tn">(x, gate), k)));
   CHECK(same(top_k(relu(einsum<"ti,in->tn">(x, gate) + bias), k)));
   CHECK(same(softmax(top_k(einsum<"ti,in->tn">(x, gate), k))));
+  for (const auto w : {weighting::softmax, weighting::one, weighting::relu}) CHECK(same(top_k(relu(einsum<"ti,in->tn">(x, gate) + bias), k, w)));
+  CHECK(same(top_k(einsum<"ti,in->tn">(x, gate) + bias, k, weighting::softmax)));
+}
+
+template <class Weights>
+void check_same(const tensor<float, 2>& x, const Weights& gate, extent k) {
+  check_same(x, gate, random<parameter<float, 1>>({gate.shape()[1]}, 3, 0.2f), k);
 }
 
 parameter<float, 2> normal_gate(extent i, extent n, float scale = 0.1f) { return random<parameter<float, 2>>({i, n}, 2, scale); }
@@ -101,6 +107,41 @@ TEST_CASE("winners that round down among losers that round up are selected", "[s
     for (extent i = 0; i < depth; ++i) x(t, i) = t < 3 ? 1.f : 1 + static_cast<float>(i % t) * 0.4f * half;
   check_same(x, gate, 4);
   check_same(x, gate, 9);
+}
+
+parameter<float, 1> biases(extent n, float value) {
+  parameter<float, 1> b(std::array<extent, 1>{n});
+  std::fill_n(b.data(), n, value);
+  return b;
+}
+
+TEST_CASE("infinite biases mask and force experts as without screening", "[screen]") {
+  const extent depth = 70, n = 1200;
+  auto x = random<tensor<float, 2>>({4, depth}, 1);
+  auto gate = normal_gate(depth, n);
+  auto bias = biases(n, -infinity);
+  for (const extent e : {5, 700, 1199}) bias(e) = 0.1f;
+  check_same(x, gate, bias, 7);
+  bias = biases(n, -3);  // hardly a score is positive
+  check_same(x, gate, bias, 7);
+  bias = biases(n, 0);
+  for (extent e = 0; e < n; e += 20) bias(e) = infinity;
+  for (extent i = 0; i < depth; ++i) gate(i, 1000) = i % 2 ? -3e38f : 3e38f, gate(i, 30) = 3e38f, x(0, i) = 1.001f, x(1, i) = -1.001f;
+  check_same(x, gate, bias, 7);
+}
+
+TEST_CASE("norms below the least normal number are not rounded away", "[screen]") {
+  const extent depth = 64, n = 1200;
+  for (const bool swapped : {false, true}) {
+    const float tiny = swapped ? 0x1p60f : 0x1p-149f, huge = swapped ? 0x1p-149f : 0x1p60f;
+    tensor<float, 2> x({2, depth});
+    parameter<float, 2> gate(std::array<extent, 2>{depth, n});
+    for (extent t = 0; t < 2; ++t) x(t, 0) = x(t, 1) = tiny;
+    for (extent e = 0; e < n; ++e) gate(0, e) = gate(1, e) = e % 9 == 4 ? huge : 0.f;
+    auto bias = biases(n, 0);
+    for (extent e = 0; e < n; ++e) bias(e) = e % 9 == 4 ? 0.f : 0.9f * 0x1p-88f;
+    check_same(x, gate, bias, 7);
+  }
 }
 
 TEST_CASE("NaN and infinity on either side are selected as without screening", "[screen]") {

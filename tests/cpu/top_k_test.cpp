@@ -88,7 +88,7 @@ void compare(const std::vector<T>& x, extent k, extent most, bool whole) {
   do {
     const extent n = whole ? x.size() : std::min(x.size() - base, random_up_to(most));
     const std::vector<T> chunk(x.data() + base, x.data() + base + n);  // its own memory: reading past it is an error
-    cpu::top_k_scan<T, arch>(at, k, chunk.data(), n, base, base == 0);
+    cpu::top_k_scan<T, arch>(at, k, chunk.data(), n, base, base == 0, false);
     base += n;
   } while (base < x.size());
   cpu::top_k_finish<T, arch>(at, k, weighting::score, nullptr, 0);

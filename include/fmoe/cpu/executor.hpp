@@ -262,7 +262,7 @@ class executor {
           nonzero_scan<T, Arch>(state, s.keep, scores, n, f.at, f.is_first);
           continue;
         }
-        top_k_scan<T, Arch>(state, s.keep, scores, n, f.at, f.is_first);
+        top_k_scan<T, Arch>(state, s.keep, scores, n, f.at, f.is_first, zeros_count(s.rule.weights));
         if (f.is_last) top_k_finish<T, Arch>(state, s.keep, s.rule.weights, scores, n);
       }
   }

@@ -13,7 +13,7 @@ void product_top_k(T* state, const selection_rule& rule, const T* scores, extent
   constexpr extent block = top_k_state<T, Arch>::block;
   const top_k_state<T, Arch> a(first, rule.each), b(second, rule.each), s(state, rule.keep);
   const auto best = [&](T* list, const T* row) {
-    top_k_scan<T, Arch>(list, rule.each, row, n, 0, true);
+    top_k_scan<T, Arch>(list, rule.each, row, n, 0, true, true);
     const top_k_state<T, Arch> kept(list, rule.each);
     if (kept.count > rule.each) top_k_cut(kept, rule.each);
   };
@@ -27,7 +27,7 @@ void product_top_k(T* state, const selection_rule& rule, const T* scores, extent
       T sums[block];
       const extent part = std::min(block, b.count - j);
       for (extent k = 0; k < part; ++k) sums[k] = a.values[i] + b.values[j + k];
-      top_k_scan<T, Arch>(state, rule.keep, sums, part, i * b.count + j, is_first);
+      top_k_scan<T, Arch>(state, rule.keep, sums, part, i * b.count + j, is_first, zeros_count(rule.weights));
       is_first = false;
     }
   if (s.count > rule.keep) top_k_cut(s, rule.keep);

@@ -32,6 +32,7 @@ double squared_norm(extent n, F f) {
 template <class Arch>
 struct screened_weights {
   static constexpr double unit = 0x1p-24;
+  static constexpr double up = 1 + 0x1p-20, least = 0x1p-126;  // x up + least is no less than x as a float, subnormal or not
   static constexpr float most_norm = 0x1p62f;  // beyond it a product might overflow on the way
 
   extent depth, columns, row_stride;
@@ -81,9 +82,8 @@ struct screened_weights {
     const double steps = static_cast<double>(depth + depth / 128 + 16);
     const double slope = lost + 2 * steps * unit * (norm + 1.01 * narrow_norm);
     const bool usual = norm < static_cast<double>(most_norm);  // else, or if NaN, it is always scored in float
-    constexpr double up = 1 + 0x1p-20;
-    by_norm[c] = usual ? static_cast<float>(slope * up) : std::numeric_limits<float>::infinity();
-    by_rounding[c] = usual ? static_cast<float>(narrow_norm * up) : std::numeric_limits<float>::infinity();
+    by_norm[c] = usual ? static_cast<float>(slope * up + least) : std::numeric_limits<float>::infinity();
+    by_rounding[c] = usual ? static_cast<float>(narrow_norm * up + least) : std::numeric_limits<float>::infinity();
   }
 };
 
@@ -102,7 +102,7 @@ struct screen_row {
 
   float& norm;   // of x
   float& lost;   // of x - bf16(x)
-  float& bound;  // k of the candidates' lower bounds reach it
+  float& bound;  // k of the candidates' lower bounds reach it; NaN: none yet
   std::uint32_t& count;
   std::uint32_t& failed;  // the whole row is scored in float
   float *pairs, *lower, *upper;
@@ -179,12 +179,11 @@ class screening {
       for (extent i = 0; i < w_.depth; i += 2) r.pairs[i / 2] = std::bit_cast<float>(bf16_pair{narrow(i), narrow(i + 1)});
       lost = squared_norm(w_.depth, [&](extent i) { return whole(i) - static_cast<double>(static_cast<float>(narrow(i))); });
     }
-    constexpr double up = 1 + 0x1p-20;
-    r.norm = static_cast<float>(std::sqrt(squared_norm(w_.depth, whole)) * up);
-    r.lost = static_cast<float>(std::sqrt(lost) * up);
+    r.norm = static_cast<float>(std::sqrt(squared_norm(w_.depth, whole)) * w_.up + w_.least);
+    r.lost = static_cast<float>(std::sqrt(lost) * w_.up + w_.least);
     r.failed = !(r.norm < w_.most_norm);
     r.count = 0;
-    r.bound = -std::numeric_limits<float>::infinity();
+    r.bound = std::numeric_limits<float>::quiet_NaN();
   }
 
   // Candidates among the scores of columns n .. n + count, which start at element `from` of the row's.
@@ -202,8 +201,7 @@ class screening {
     finish_(lower, n, count, token);
     finish_(upper, n, count, token);
     if (n == 0) {
-      const float bound = first_bound<float, Arch>(top_k_state<float, Arch>(state, keep_), keep_, lower, count);
-      if (bound > r.bound) r.bound = bound;
+      raise(r.bound, first_bound<float, Arch>(top_k_state<float, Arch>(state, keep_), keep_, lower, count, zeros_count(weights_)));
     }
     const extent room = screen_row::room(keep_);
     for (extent b = 0; b < count; b += 64) {
@@ -225,6 +223,11 @@ class screening {
     }
   }
 
+  // Bounds stay finite: a score of a column of huge numbers may be NaN, which is greater, where its upper bound is infinity.
+  static void raise(float& bound, float to) noexcept {
+    if (!(to <= bound)) bound = std::min(to, std::numeric_limits<float>::max());
+  }
+
   // Leaves out what k others are sure to exceed.
   void cut(screen_row r) const noexcept {
     if (r.count < keep_) return;
@@ -237,7 +240,7 @@ class screening {
       kept += !(r.upper[i] < bound);
     }
     r.count = static_cast<std::uint32_t>(kept);
-    if (bound > r.bound) r.bound = bound;
+    raise(r.bound, bound);
   }
 
   void rescore(screen_row r, const float* x, float* state, extent token) const noexcept {
@@ -281,7 +284,7 @@ class screening {
       for (extent r = 0; r < count; ++r) {
         float* const scores = row(tokens[r]).scores;
         finish_(scores, n, columns, tokens[r]);
-        top_k_scan<float, Arch>(states + tokens[r] * state_stride, keep_, scores, columns, n, n == 0);
+        top_k_scan<float, Arch>(states + tokens[r] * state_stride, keep_, scores, columns, n, n == 0, zeros_count(weights_));
       }
     }
     for (extent r = 0; r < count; ++r) top_k_finish<float, Arch>(states + tokens[r] * state_stride, keep_, weights_, nullptr, 0);

@@ -114,9 +114,12 @@ void top_k_cut(top_k_state<T, Arch> s, extent k) {
   s.bound = bound;
 }
 
+// Does it matter whether a score of 0 is kept?
+constexpr bool zeros_count(weighting w) { return w != weighting::score && w != weighting::relu; }
+
 // A bound for the first chunk: k of its groups' maxima reach what it lies just below. Uses the candidates' room.
 template <class T, class Arch>
-T first_bound(top_k_state<T, Arch> s, extent k, const T* x, extent n) {
+T first_bound(top_k_state<T, Arch> s, extent k, const T* x, extent n, bool zeros) {
   constexpr extent width = lanes<T, Arch>, most = 16;
   const extent groups = s.room(k), each = std::min(n / groups, most);
   if (each < 2) return std::numeric_limits<T>::quiet_NaN();
@@ -130,7 +133,7 @@ T first_bound(top_k_state<T, Arch> s, extent k, const T* x, extent n) {
   }
   const T reached = kth_greatest<T, Arch>(s.values, groups, k);
   using bits = ordered_bits<T, Arch>;
-  return bits::to(bits::from(reached) - 1);  // of 0 it is -0, its equal; of -infinity NaN
+  return bits::to(bits::from(reached == 0 && zeros ? T(-0.0) : reached) - 1);  // of 0 it is -0, its equal; of -infinity NaN
 }
 
 template <class T, class Arch>
@@ -138,16 +141,16 @@ extent top_k_state_size(extent k) {
   return top_k_state<T, Arch>::size(k);
 }
 
-// x is elements base .. base + n of the row, the first chunk of it if `first`.
+// x is elements base .. base + n of the row, the first chunk of it if `first`. Unless `zeros`, they may be left out.
 // 16 blocks are judged before the candidates among them are moved: a branch for every block with a candidate would be
 // mispredicted as often as there are candidates.
 template <class T, class Arch>
-void top_k_scan(T* state, extent k, const T* x, extent n, extent base, bool first) noexcept {
+void top_k_scan(T* state, extent k, const T* x, extent n, extent base, bool first, bool zeros) noexcept {
   constexpr extent blocks = 16;
   const top_k_state<T, Arch> s(state, k);
   if (first) s.count = 0;
   if (k == 0) return;
-  if (first) s.bound = first_bound<T, Arch>(s, k, x, n);
+  if (first) s.bound = first_bound<T, Arch>(s, k, x, n, zeros);
   const extent room = s.room(k);
   std::uint64_t found[blocks];
   for (extent at = 0; at < n; at += 64 * blocks) {

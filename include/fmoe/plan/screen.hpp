@@ -18,6 +18,7 @@ inline bool is_monotone(const program& p, const operation& o) {
 
 inline bool is_screened(const program& p, const operation& select, const operation& product, const plan_options& o) {
   constexpr extent least_columns = 1024, least_depth = 64, least_columns_for_one_kept = 64;
+  constexpr extent most_depth = extent{1} << 22;  // for which the error's bound is proven
   if (select.what != operation::kind::select || select.rule.what != selection_rule::kind::top_k ||
       select.rule.weights == weighting::softmax_of_all || product.what != operation::kind::gemm || product.start >= 0 || product.group >= 0)
     return false;
@@ -25,7 +26,7 @@ inline bool is_screened(const program& p, const operation& select, const operati
   if (product.out.labels.size() != 1 || has(x.labels, product.out.labels[0]) || !p[w.value].parameter || p[w.value].leaf < 0 || !is_monotone(p, product))
     return false;
   const extent columns = p[product.out.value].size(), depth = p[x.value].size(), keep = p[select.out.value].keep;
-  return columns >= least_columns && depth >= least_depth && keep > 0 && keep * least_columns_for_one_kept <= columns && o.screen_size != nullptr;
+  return columns >= least_columns && depth >= least_depth && depth < most_depth && keep > 0 && keep * least_columns_for_one_kept <= columns && o.screen_size != nullptr;
 }
 
 // For plans of so many tokens.
