@@ -98,4 +98,23 @@ TEST_CASE("a seed gives the same bits, and layers that run", "[initialise]") {
   CHECK(std::isfinite(evaluate(layer(in))(0, 0)));
 }
 
+TEMPLATE_TEST_CASE("weights of 16 bits are those of float, rounded", "[initialise]", bf16, f16) {
+  const auto rounded = [](const auto& narrow, const auto& wide) {
+    REQUIRE(narrow.shape() == wide.shape());
+    return std::equal(narrow.data(), narrow.data() + narrow.size(), wide.data(),
+                      [](TestType n, float w) { return n == TestType(w); });
+  };
+  const expert_sizes<1> sizes{{3}, 2, 4};
+  const auto check = [&](auto make) {
+    random_stream a(1), b(1);
+    const auto narrow = make(TestType(), a);
+    const auto wide = make(float(), b);
+    CHECK(rounded(narrow.experts[0], wide.experts[0]));
+    CHECK(rounded(narrow.input, wide.input));
+    CHECK(rounded(narrow.output, wide.output));
+  };
+  check([&](auto type, random_stream& r) { return initial_cp<decltype(type)>(sizes, 2, r); });
+  check([&](auto type, random_stream& r) { return initial_tr<decltype(type)>(sizes, {2, 2, 2}, r); });
+}
+
 }  // namespace

@@ -29,7 +29,7 @@ template <class T, std::size_t Rank>
 parameter<T, Rank> initial_factor(const std::array<extent, Rank>& shape, extent contracted, random_stream& random) {
   parameter<T, Rank> f(shape);
   const double bound = std::sqrt(1 / static_cast<double>(contracted));
-  for (extent i = 0; i < f.size(); ++i) f.data()[i] = static_cast<T>(random.uniform() * bound);
+  for (extent i = 0; i < f.size(); ++i) f.data()[i] = convert<T>(random.uniform() * bound);
   return f;
 }
 
@@ -42,7 +42,7 @@ cp_experts<Levels, T> initial_cp(const expert_sizes<Levels>& s, extent rank, ran
   cp_experts<Levels, T> e;
   for (extent level = 0; level < Levels; ++level) {
     auto& u = e.experts[level] = parameter<T, 2>({s.experts[level], rank});
-    for (extent i = 0; i < u.size(); ++i) u.data()[i] = static_cast<T>(initial_weight(level, random));
+    for (extent i = 0; i < u.size(); ++i) u.data()[i] = convert<T>(initial_weight(level, random));
   }
   e.input = initial_factor<T, 2>({s.inputs + s.bias, rank}, s.inputs, random);
   e.output = initial_factor<T, 2>({s.outputs, rank}, rank, random);
@@ -58,7 +58,7 @@ tr_experts<Levels, T> initial_tr(const expert_sizes<Levels>& s, const std::array
     auto& u = e.experts[level] = parameter<T, 3>({ranks[level], s.experts[level], ranks[level + 1]});
     for (extent n = 0; n < s.experts[level]; ++n)
       for (extent p = 0; p < std::min(ranks[level], ranks[level + 1]); ++p)
-        u(p, n, p) = static_cast<T>(initial_weight(level, random));
+        u(p, n, p) = convert<T>(initial_weight(level, random));
   }
   const extent before = ranks[Levels], between = ranks[Levels + 1];
   e.input = initial_factor<T, 3>({before, s.inputs + s.bias, between}, s.inputs, random);
