@@ -41,8 +41,8 @@ void check_same(const tensor<float, 2>& x, const Weights& gate, extent k) {
 parameter<float, 2> normal_gate(extent i, extent n, float scale = 0.1f) { return random<parameter<float, 2>>({i, n}, 2, scale); }
 
 TEST_CASE("a screened selection has the bits of a full one", "[screen]") {
-  for (const extent tokens : {1, 3, 6, 7, 40, 130})
-    for (const extent depth : {64, 65, 95, 300, 513})
+  for (const extent tokens : std::initializer_list<extent>{1, 3, 6, 7, 40, 130})
+    for (const extent depth : std::initializer_list<extent>{64, 65, 95, 300, 513})
       check_same(random<tensor<float, 2>>({tokens, depth}, 1), normal_gate(depth, 1100), 5);
   check_same(random<tensor<float, 2>>({9, 384}, 1), normal_gate(384, 4096), 32);
   check_same(random<tensor<float, 2>>({9, 384}, 1), normal_gate(384, 4096), 1);
@@ -120,7 +120,7 @@ TEST_CASE("infinite biases mask and force experts as without screening", "[scree
   auto x = random<tensor<float, 2>>({4, depth}, 1);
   auto gate = normal_gate(depth, n);
   auto bias = biases(n, -infinity);
-  for (const extent e : {5, 700, 1199}) bias(e) = 0.1f;
+  for (const extent e : std::initializer_list<extent>{5, 700, 1199}) bias(e) = 0.1f;
   check_same(x, gate, bias, 7);
   bias = biases(n, -3);  // hardly a score is positive
   check_same(x, gate, bias, 7);

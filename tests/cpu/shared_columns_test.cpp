@@ -31,8 +31,8 @@ TEST_CASE("every column is in one part, and only work that lasts is cut", "[cpu]
   CHECK(parts_of(2, 1, 768, 3072, 1) == 8);
   CHECK(parts_of(7, 16, 768, 21490, 1) == 28);
   for (const extent columns : {extent{1}, extent{31}, extent{33}, extent{1000}, extent{4096}})
-    for (const extent products : {1, 2, 9})
-      for (const extent threads : {1, 2, 7}) {
+    for (const extent products : std::initializer_list<extent>{1, 2, 9})
+      for (const extent threads : std::initializer_list<extent>{1, 2, 7}) {
         INFO(columns << " columns, " << products << " products, " << threads << " threads");
         CHECK(parts_of(threads, 5, 3000, columns, products) <= products + 4 * threads);
       }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include <fmoe/cpu/executor.hpp>
+#include <fmoe/cpu/machine.hpp>
 #include <fmoe/plan/planner.hpp>
 
 #include "catch.hpp"
