@@ -172,7 +172,7 @@ class emitter {
 
   void emit_batched(const operation& o, const stream_loop* l, std::vector<step>& steps) {
     const use &a = o.in[0], &b = o.in[1];
-    batched_step s{text(o), {a.value}, {b.value}, {o.out.value}, {}, {}, program_[o.out.value].size(), epilogues(o, l)};
+    batched_step s{text(o), at(a.value, nullptr), at(b.value, nullptr), at(o.out.value, nullptr), {}, {}, program_[o.out.value].size(), epilogues(o, l)};
     for (const char c : o.out.labels) s.out.push_back(nest(&a, &b, o.out, c));
     for (const char c : groups_of(o).summed) s.summed.push_back(nest(&a, &b, o.out, c));
     if (l != nullptr) {
