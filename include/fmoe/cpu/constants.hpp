@@ -19,8 +19,8 @@ template <class T, class Arch>
 class constants {
  public:
   constants(const plan& p, const graph& g)
-      : computed_(p.constants * sizeof(T)), leaves_(p.storages.size()), panels_(p.weights.size()), screened_(p.weights.size()), kept_(p.storages.size()),
-        origins_(p.storages.size()) {
+      : computed_(p.constants * sizeof(T)), leaves_(p.storages.size()), narrow_(p.storages.size()), panels_(p.weights.size()),
+        screened_(p.weights.size()), kept_(p.storages.size()), origins_(p.storages.size()) {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const storage_row& row = p.storages[s];
       if (row.where == storage_row::kind::leaf || row.where == storage_row::kind::input)
@@ -37,7 +37,7 @@ class constants {
   template <class F>
   void with_table(extent storage, const F& f) const {
     const leaf_node& l = origins_[storage];
-    if (leaves_[storage] != nullptr) return f(leaves_[storage]);
+    if (!narrow_[storage]) return f(leaves_[storage]);
     with_type(l.type, [&](auto* type) {
       using stored = std::remove_pointer_t<decltype(type)>;
       if constexpr (widens<T, stored, Arch>) f(static_cast<const stored*>(l.data->data()));
@@ -79,7 +79,8 @@ class constants {
     }
     const extent n = element_count(l.shape);
     const bool kept = with_type(l.type, [](auto* type) { return widens<T, std::remove_pointer_t<decltype(type)>, Arch>; });
-    if (kept && !in_place) return;
+    narrow_[s] = kept && !in_place;
+    if (narrow_[s]) return;
     const auto widened = [&] {
       auto block = std::make_shared<memory>(n * sizeof(T));
       with_type(l.type, [&](auto* type) {
@@ -146,7 +147,8 @@ class constants {
   }
 
   memory computed_;
-  std::vector<const T*> leaves_;  // by storage; null where only panels and tables read it
+  std::vector<const T*> leaves_;  // by storage
+  std::vector<bool> narrow_;      // by storage: only panels and tables read it, in its 16 bits
   std::vector<gemm_panels<T>> panels_;
   std::vector<std::shared_ptr<const screened_weights<Arch>>> screened_;
   std::vector<std::shared_ptr<const void>> kept_, blocks_;
