@@ -128,4 +128,16 @@ TEST_CASE("top-k of an ascending row takes linear time", "[cpu][top_k]") {
   compare(x, 20000, x.size(), true);
 }
 
+// Long enough for a bound from groups of the row.
+TEMPLATE_TEST_CASE("zeros are selected where they count", "[cpu][top_k]", float, double) {
+  using T = TestType;
+  const extent n = 1000, k = 7;
+  std::vector<T> row(n, T(0)), state(cpu::top_k_state_size<T, arch>(k));
+  for (const extent i : std::initializer_list<extent>{2, 500, 999}) row[i] = 3;
+  cpu::top_k_scan<T, arch>(state.data(), k, row.data(), n, 0, true, true);
+  cpu::top_k_finish<T, arch>(state.data(), k, weighting::one, nullptr, 0);
+  const auto s = cpu::top_k_result<T, arch>(state.data(), k);
+  CHECK(std::vector<std::uint32_t>(s.indices, s.indices + s.count) == std::vector<std::uint32_t>{0, 1, 2, 3, 4, 500, 999});
+}
+
 }  // namespace

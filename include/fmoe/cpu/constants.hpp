@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What a plan reads that does not change from call to call: leaves, computed constants, and packed panels. Panels and the
-// tables of gathers stay in 16 bits where they are stored so; every other leaf is in the plan's arithmetic type. What derives from one parameter alone is kept with its storage, so compiled calls share it; what
-// derives from any other leaf, which may be refilled, is made anew.
+// tables of gathers stay in 16 bits where they are stored so; every other leaf is in the plan's arithmetic type. What derives
+// from one parameter alone is kept with its storage, so compiled calls share it; what derives from any other leaf, which may
+// be refilled, is made anew.
 #pragma once
 
 #include <memory>
@@ -125,9 +126,8 @@ class constants {
 
   template <class Stored, class From>
   static std::shared_ptr<const void> packed(const packed_weight& w, const From* source) {
-    constexpr extent slack = 16384;  // bytes that prefetching past the last panel may name
     const auto k = offsets(w.depth), n = offsets(w.columns), batch = offsets(w.batch);
-    auto block = std::make_shared<memory>(w.batches * panel_elements(w) * sizeof(Stored) + slack);
+    auto block = std::make_shared<memory>(w.batches * panel_elements(w) * sizeof(Stored) + panel_slack);
     for (extent b = 0; b < batch.size(); ++b)
       pack_panels<T, Arch>(k, n, [from = source + batch[b]](extent at) { return convert<Stored>(from[at]); },
                            reinterpret_cast<Stored*>(block->data()) + b * panel_elements(w));

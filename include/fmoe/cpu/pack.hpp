@@ -21,6 +21,8 @@ constexpr extent place_in_panel(extent n) {
   return std::is_same_v<S, bf16> ? n % lane * 2 + n / lane : n;
 }
 
+inline constexpr extent panel_slack = 16384;  // bytes that prefetching past the last panel may name
+
 // Numbers in the panels of a product.
 template <class T, class Arch>
 constexpr extent packed_size(extent depth, extent columns) {

@@ -55,7 +55,7 @@ struct screened_weights {
   screened_weights(extent k, extent n)
       : depth(k), columns(n), row_stride(round_up(k, extent{16})), pairs(is_avx512<Arch> && has_bf16_dots()),
         rows(n * row_stride * sizeof(float)),
-        panels(packed_size<float, Arch>(pairs ? 2 * divide_up(k, 2) : k, n) * sizeof(bf16) + 16384),
+        panels(packed_size<float, Arch>(pairs ? 2 * divide_up(k, 2) : k, n) * sizeof(bf16) + panel_slack),
         by_norm(round_up(n, lanes<float, Arch>)), by_rounding(by_norm.size()),
         floor(static_cast<float>(k + 16) * 0x1p-125f) {}
 
@@ -200,9 +200,8 @@ class screening {
     }
     finish_(lower, n, count, token);
     finish_(upper, n, count, token);
-    if (n == 0) {
+    if (n == 0)
       raise(r.bound, first_bound<float, Arch>(top_k_state<float, Arch>(state, keep_), keep_, lower, count, zeros_count(weights_)));
-    }
     const extent room = screen_row::room(keep_);
     for (extent b = 0; b < count; b += 64) {
       std::uint64_t found = bits_above<float, Arch, false>(upper + b, r.bound) & low_bits<Arch>(count - b);
