@@ -90,7 +90,7 @@ TEST_CASE("the graph is Graphviz: a box a step, an ellipse a storage, every edge
 
 TEST_CASE("a screened selection is one line in place of its scores", "[explain]") {
   constexpr extent tokens = 4;
-  REQUIRE(cpu::machine<float, cpu::native>({}).screened_tokens >= tokens);
+  REQUIRE(cpu::machine<float, cpu::native_arch>({}).screened_tokens >= tokens);
   const auto e = explain(mxd_of_gpt2(tokens));
   INFO(e.text);
   INFO(e.dot);

@@ -175,7 +175,7 @@ void measure(benchmark::State& state, const contest& c, extent threads) {
 
 // What /proc/cpuinfo calls the processor, and the vectors that the kernels use.
 std::string cpu_name() {
-  const std::string vectors(cpu::native::name());
+  const std::string vectors(cpu::native_arch::name());
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
     if (line.starts_with("model name")) return line.substr(line.find(':') + 2) + " (" + vectors + ')';

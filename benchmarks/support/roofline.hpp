@@ -52,7 +52,7 @@ std::vector<double> times_together(extent threads, int rounds, const Task& task)
 
 // fp32 multiply-adds count 2.
 inline double peak_flops(extent threads) {
-  using vec = cpu::vec<float, cpu::native>;
+  using vec = cpu::vec<float, cpu::native_arch>;
   constexpr int chains = 12, steps = 400'000;
   const auto times = times_together(threads, 3, [](extent) {
     vec sums[chains], x(0.999f), y(0.001f);
@@ -61,10 +61,10 @@ inline double peak_flops(extent threads) {
     benchmark::DoNotOptimize(x);  // or the compiler computes it all
     for (int k = 0; k < steps; ++k)
 #pragma GCC unroll 12
-      for (int i = 0; i < chains; ++i) sums[i] = cpu::fmadd<float, cpu::native>(sums[i], x, y);
+      for (int i = 0; i < chains; ++i) sums[i] = cpu::fmadd<float, cpu::native_arch>(sums[i], x, y);
 #pragma GCC unroll 12
     for (int i = 1; i < chains; ++i) sums[0] += sums[i];
-    float total = cpu::sum<float, cpu::native>(sums[0]);  // an array whose element is named would leave the registers
+    float total = cpu::sum<float, cpu::native_arch>(sums[0]);  // an array whose element is named would leave the registers
     benchmark::DoNotOptimize(total);
   });
   return 2.0 * chains * static_cast<double>(vec::size) * steps * static_cast<double>(threads) /
@@ -81,7 +81,7 @@ class read_buffer {
 
   // Bytes a second, every thread reading its part by four streams with prefetch.
   double bandwidth() const {
-    using vec = cpu::vec<float, cpu::native>;
+    using vec = cpu::vec<float, cpu::native_arch>;
     const extent repeats = std::max<extent>(1, (extent{16} << 20) / block_.size());
     auto times = times_together(threads_, 4, [&](extent thread) {
       const float* p = reinterpret_cast<const float*>(block_.data()) + thread * streams * each_;
@@ -97,7 +97,7 @@ class read_buffer {
           }
 #pragma GCC unroll 4
       for (extent s = 1; s < streams; ++s) sums[0] += sums[s];
-      float total = cpu::sum<float, cpu::native>(sums[0]);
+      float total = cpu::sum<float, cpu::native_arch>(sums[0]);
       benchmark::DoNotOptimize(total);
     });
     // The first one warms the cache.

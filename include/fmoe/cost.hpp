@@ -8,6 +8,7 @@
 #include <string>
 
 #include <fmoe/evaluate.hpp>
+#include <fmoe/plan/planner.hpp>
 
 namespace fmoe {
 

@@ -7,6 +7,10 @@
 #include <fmoe/expr/einsum.hpp>
 #include <fmoe/expr/gate.hpp>
 
+#if !defined(FMOE_SEPARATE_COMPILATION)  // else one translation unit includes fmoe/src.hpp
+#include <fmoe/cpu/plan_runner.hpp>
+#endif
+
 namespace fmoe {
 
 // The value of a graph's node, y, whose leading axis counts `tokens` unless the plan finds none.
@@ -38,7 +42,7 @@ template <class T, class Arch, extent Arguments>
 class compiled {
  public:
   compiled(const graph& g, node_id root, extent tokens, extent callers, const plan_options& options)
-      : tokens_(tokens), run_(std::make_unique<cpu::compiled_plan<T, Arch>>(g, root, tokens, callers, options)) {
+      : tokens_(tokens), run_(g, root, tokens, callers, options) {
     extent used = 0;
     for (extent i = 0; i < g.size(); ++i) {
       const auto id = static_cast<node_id>(i);
@@ -67,7 +71,7 @@ class compiled {
     }
   }
 
-  const plan& steps() const { return run_->steps(); }
+  const plan& steps() const { return run_.steps(); }
 
  private:
   static std::vector<extent> row_of(const graph& g, node_id id) {
@@ -94,13 +98,13 @@ class compiled {
     expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens, " and the layer is compiled for at most ", tokens_);
     for (extent a = 0; a < y.rank; ++a)
       expects<value_error>(y.span_bytes() == 0 || y.shape[a] <= 1 || y.strides[a] != 0, "[forward] axis ", a, " of the output has stride 0");
-    (*run_)(std::span(views).first(Arguments), std::span(row_ranks_).first(Arguments), y, row_ranks_[Arguments], tokens);
+    run_(std::span(views).first(Arguments), std::span(row_ranks_).first(Arguments), y, row_ranks_[Arguments], tokens);
   }
 
   extent tokens_;
   std::array<std::vector<extent>, Arguments + 1> rows_;  // shapes without the token axis; the result last
   std::array<extent, Arguments + 1> row_ranks_{};
-  std::unique_ptr<cpu::compiled_plan<T, Arch>> run_;
+  cpu::compiled_plan<T, Arch> run_;
 };
 
 // The ranks of a layer's arguments, for compile.

@@ -172,15 +172,15 @@ class plan_printer {
 template <class Arch = cpu::native, operand E>
 explanation explain(const E& e, plan_options options = {}) {
   using X = expression_t<E>;
+  using T = typename X::scalar;
   graph g;
   const node_id root = as_expression(e).lower(g);
   const extent tokens = X::rank == 0 ? 1 : g.shape(root)[0];
-  const auto machine = cpu::machine<typename X::scalar, Arch>(options);
-  const plan p = make_plan(g, root, tokens, machine);
+  const plan p = cpu::compiled_plan<T, Arch>::plan_of(g, root, tokens, options);
   const plan_printer printed(p);
-  const cost_figures c = cost_counter(g, root, options.naive, p.tokens ? tokens : 1, machine.element_bytes).figures;
+  const cost_figures c = cost_counter(g, root, options.naive, p.tokens ? tokens : 1, sizeof(T)).figures;
   std::ostringstream head;
-  head << "tile of " << p.tile << " tokens, arena " << divide_up(p.arena * machine.element_bytes, 1024) << " KiB; " << std::fixed
+  head << "tile of " << p.tile << " tokens, arena " << divide_up(p.arena * sizeof(T), 1024) << " KiB; " << std::fixed
        << std::setprecision(0) << c.multiply_adds << " multiply-adds a token, " << c.parameters << " parameters, " << c.bytes
        << " bytes for " << (p.tokens ? tokens : 1) << " tokens\n";
   return {head.str() + printed.text(), printed.dot()};

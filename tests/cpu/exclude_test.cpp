@@ -9,7 +9,7 @@
 namespace {
 
 using namespace fmoe;
-using arch = cpu::native;
+using arch = cpu::native_arch;
 
 TEMPLATE_TEST_CASE("c[j, m] = sum over p and kept i of g[p, i] h[p, j] u[i, m] where a pair is left out", "[exclude]", float, double) {
   using T = TestType;

@@ -12,7 +12,7 @@
 namespace {
 
 using namespace fmoe;
-using arch = cpu::native;
+using arch = cpu::native_arch;
 
 std::mt19937 engine(5);
 

@@ -12,7 +12,7 @@
 namespace {
 
 using namespace fmoe;
-using arch = cpu::native;
+using arch = cpu::native_arch;
 using sizes = std::initializer_list<extent>;
 
 template <class T, class Stored = T>

@@ -13,7 +13,7 @@
 namespace {
 
 using namespace fmoe;
-using arch = cpu::native;
+using arch = cpu::native_arch;
 
 std::mt19937_64 engine(3);
 

@@ -9,7 +9,7 @@
 namespace {
 
 using namespace fmoe;
-using arch = cpu::native;
+using arch = cpu::native_arch;
 
 TEMPLATE_TEST_CASE("the best sums, with many ties", "[top_k]", float, double) {
   using T = TestType;

@@ -9,7 +9,7 @@
 namespace {
 
 using namespace fmoe;
-using arch = cpu::native;
+using arch = cpu::native_arch;
 
 // How many parts; each column of each product is in one.
 extent parts_of(extent threads, extent rows, extent depth, extent columns, extent products) {

@@ -12,7 +12,7 @@
 namespace {
 
 using namespace fmoe;
-using arch = cpu::native;
+using arch = cpu::native_arch;
 using axes = std::vector<nest_axis>;
 
 std::mt19937 engine(11);

@@ -11,7 +11,7 @@
 namespace {
 
 using namespace fmoe;
-using arch = cpu::native;
+using arch = cpu::native_arch;
 
 std::mt19937 engine(9);
 

@@ -14,7 +14,7 @@
 namespace {
 
 using namespace fmoe;
-using arch = cpu::native;
+using arch = cpu::native_arch;
 
 std::mt19937 engine(11);
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Precompiled for every test: what most of them include. Planner and kernels behind evaluate() and compile() are compiled
-// once for each instruction set, in runtime_float.cpp and
-// runtime_double.cpp.
+// Precompiled for every test: what most of them include. Planner and kernels are compiled once for each instruction set,
+// in runtime_float.cpp and runtime_double.cpp.
 #pragma once
 
 #include <fmoe/mxd.hpp>
 
 #include "catch.hpp"
+#include "run.hpp"
 
 extern template class fmoe::cpu::compiled_plan<float, fmoe::cpu::native>;
 extern template class fmoe::cpu::compiled_plan<double, fmoe::cpu::native>;
+extern template class fmoe::test::runner<float>;
+extern template class fmoe::test::runner<double>;

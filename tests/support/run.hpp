@@ -19,9 +19,7 @@ namespace fmoe::test {
 template <class T>
 class runner {
  public:
-  runner(const graph& g, node_id root, extent tokens, plan_options options)
-      : run_(make_plan(g, root, tokens, cpu::machine<T, cpu::native>(options)), g),
-        width_(element_count(steps().result_shape)) {}
+  runner(const graph& g, node_id root, extent tokens, const plan_options& options);
 
   const plan& steps() const { return run_.steps(); }
 
@@ -44,15 +42,23 @@ class runner {
   std::vector<T> all(extent tokens) const { return steps().tokens ? rows(0, tokens, steps().tile) : rows(0, 1, 1); }
 
  private:
-  void call(T* result, extent first, extent count, T* arena) const {
-    cpu::binding<T> bound;
-    bound.result = {result, width_};
-    run_.run(bound, first, count, arena);
-  }
+  void call(T* result, extent first, extent count, T* arena) const;
 
-  cpu::executor<T, cpu::native> run_;
+  cpu::executor<T, cpu::native_arch> run_;
   extent width_;
 };
+
+// Outside the class, for the extern template in precompiled.hpp.
+template <class T>
+runner<T>::runner(const graph& g, node_id root, extent tokens, const plan_options& options)
+    : run_(make_plan(g, root, tokens, cpu::machine<T, cpu::native_arch>(options)), g), width_(element_count(steps().result_shape)) {}
+
+template <class T>
+void runner<T>::call(T* result, extent first, extent count, T* arena) const {
+  cpu::binding<T> bound;
+  bound.result = {result, width_};
+  run_.run(bound, first, count, arena);
+}
 
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {

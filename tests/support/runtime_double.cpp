@@ -3,3 +3,4 @@
 #include "precompiled.hpp"
 
 template class fmoe::cpu::compiled_plan<double, fmoe::cpu::native>;
+template class fmoe::test::runner<double>;

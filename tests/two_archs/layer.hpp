@@ -19,5 +19,5 @@ level_result run_layer() {
   m.active = 8;
   const auto x = test::random<tensor<float, 2>>({30, 61}, 5);
   const auto y = evaluate<Arch>(m(x));
-  return {Arch::name(), {y.data(), y.data() + y.size()}};
+  return {Arch::name, {y.data(), y.data() + y.size()}};
 }

@@ -1,29 +1,36 @@
 // SPDX-License-Identifier: MIT
 // A plan bound to its weights, with memory for a number of callers at once: const, safe to call from many threads, and a
-// call allocates nothing. Planner and kernels are instantiated here and nowhere above, so a program of many translation
-// units can declare this class an extern template and compile them once.
+// call allocates nothing. Declared here without its members, so that what lies above compiles without planner, xsimd and
+// oneTBB; cpu/plan_runner.hpp defines them.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
-#include <vector>
+#include <memory>
+#include <span>
 
 #include <fmoe/array_view.hpp>
-#include <fmoe/cpu/executor.hpp>
-#include <fmoe/cpu/machine.hpp>
-#include <fmoe/cpu/parallel.hpp>
-#include <fmoe/plan/planner.hpp>
+#include <fmoe/cpu/native.hpp>
+#include <fmoe/graph.hpp>
+#include <fmoe/plan.hpp>
+#include <fmoe/plan/options.hpp>
 
 namespace fmoe::cpu {
 
+template <class T, class Arch>
+class plan_runner;
+
+// In the arithmetic of T, with the kernels of Arch, the native level of the translation unit that defines the members.
 template <class T, class Arch>
 class compiled_plan {
  public:
   // For up to `tokens` rows. Throws shape_error or value_error where the expression cannot be computed.
   compiled_plan(const graph& g, node_id result, extent tokens, extent callers, const plan_options& options);
+  compiled_plan(compiled_plan&&) noexcept;
+  ~compiled_plan();
 
-  const plan& steps() const { return run_.steps(); }
+  // The steps alone, without weights.
+  static plan plan_of(const graph& g, node_id result, extent tokens, const plan_options& options);
+
+  const plan& steps() const;
 
   // result[t, ...] for `tokens` rows of the arguments; shapes and types are the plan's. `row_rank` counts the axes of a
   // row. Waits while all callers' memory is in use.
@@ -31,134 +38,7 @@ class compiled_plan {
                   extent result_row_rank, extent tokens) const;
 
  private:
-  static constexpr extent line = cache_line / sizeof(T);
-  static constexpr extent few = 24;  // a tile is not made smaller than this for the sake of another thread
-
-  struct lease {  // one caller's memory
-    const compiled_plan& from;
-    extent index;
-
-    explicit lease(const compiled_plan& p) : from(p) {
-      std::unique_lock lock(p.mutex_);
-      p.released_.wait(lock, [&] { return !p.free_.empty(); });
-      index = p.free_.back();
-      p.free_.pop_back();
-    }
-    lease(const lease&) = delete;
-    ~lease() {
-      {
-        const std::lock_guard lock(from.mutex_);
-        from.free_.push_back(index);
-      }
-      from.released_.notify_one();
-    }
-  };
-
-  // At least what the plan's tile asks for; a multiple of the threads where tiles stay large enough.
-  extent tile_count(extent tokens) const {
-    const extent tiles = divide_up(tokens, steps().tile), even = round_up(tiles, slots_);
-    return tokens / even >= few ? even : tiles;
-  }
-
-  // Binds the arrays; rows that are not plain, or of another type, are copied beside the arena and back.
-  void tile(std::span<const array_view> arguments, std::span<const extent> row_ranks, const array_view& result,
-            extent result_row_rank, extent first, extent count, T* arena, T* call, extent stage, extent threads) const noexcept {
-    binding<T> bound;
-    bound.call = call;
-    bound.call_rows = tokens_;
-    if (run_.is_barrier(stage)) return run_.run(bound, first, count, arena, stage);
-    T* staged_result = nullptr;
-    for (extent s = 0; s < stages_.size(); ++s) {
-      const storage_row& row = steps().storages[s];
-      if (row.where == storage_row::kind::output) staged_result = arena + stages_[s];
-      if (row.where != storage_row::kind::argument) continue;
-      const auto i = static_cast<extent>(row.source);
-      const array_view& x = arguments[i];
-      if (x.type == dtype_of<T> && x.has_plain_rows(row_ranks[i])) {
-        const extent stride = x.row_stride(row_ranks[i]);
-        bound.arguments[i] = {static_cast<const T*>(x.data) + first * stride, stride};
-      } else {
-        T* const copy = arena + stages_[s];
-        for (extent t = 0; t < count; ++t) read_row(x, row_ranks[i], first + t, copy + t * row.elements);
-        bound.arguments[i] = {copy, row.elements};
-      }
-    }
-    const extent width = result.row_size(result_row_rank);
-    const bool direct = result.has_plain_rows(result_row_rank);
-    const extent stride = direct ? result.row_stride(result_row_rank) : width;
-    bound.result = {direct ? static_cast<T*>(result.data) + first * stride : staged_result, stride};
-    run_.run(bound, first, count, arena, stage, threads);
-    if (!direct && stage + 1 == run_.stages())
-      for (extent t = 0; t < count; ++t)
-        each_element(result, result_row_rank, first + t, [&, from = staged_result + t * width](extent at) mutable {
-          static_cast<T*>(result.data)[at] = *from++;
-        });
-  }
-
-  // f(offset) for the elements of one row in row-major order.
-  template <class F>
-  static void each_element(const array_view& x, extent row_rank, extent token, F f) noexcept {
-    const extent base = x.row_offset(row_rank, token), n = x.row_size(row_rank);
-    for (extent i = 0; i < n; ++i) {
-      extent at = base, rest = i;
-      for (extent a = x.rank; a-- > x.rank - row_rank;) {
-        at += rest % x.shape[a] * x.strides[a];
-        rest /= x.shape[a];
-      }
-      f(at);
-    }
-  }
-
-  static void read_row(const array_view& x, extent row_rank, extent token, T* to) noexcept {
-    with_type(x.type, [&](auto* type) {
-      const auto* from = static_cast<const std::remove_pointer_t<decltype(type)>*>(x.data);
-      each_element(x, row_rank, token, [&](extent at) { *to++ = convert<T>(from[at]); });
-    });
-  }
-
-  executor<T, Arch> run_;
-  extent slots_, tokens_;
-  extent arena_ = 0;            // elements of one task, staged rows included
-  std::vector<extent> stages_;  // by storage: where its staged rows start
-  std::vector<memory> memory_;  // by caller
-  mutable std::mutex mutex_;
-  mutable std::condition_variable released_;
-  mutable std::vector<extent> free_;  // callers' memory that is not in use
+  std::unique_ptr<const plan_runner<T, Arch>> runner_;
 };
-
-// Outside the class: members of an extern template that are inline would be compiled all the same.
-template <class T, class Arch>
-compiled_plan<T, Arch>::compiled_plan(const graph& g, node_id result, extent tokens, extent callers, const plan_options& options)
-    : run_(make_plan(g, result, tokens, machine<T, Arch>(options)), g), slots_(thread_count()), tokens_(tokens) {
-  arena_ = round_up(steps().arena, line);
-  for (const storage_row& s : steps().storages) {
-    stages_.push_back(arena_);
-    if (s.where == storage_row::kind::argument || s.where == storage_row::kind::output)
-      arena_ += round_up(s.elements * steps().tile, line);
-  }
-  for (extent c = 0; c < callers; ++c) {
-    memory_.emplace_back((slots_ * arena_ + tokens_ * steps().call) * sizeof(T));
-    free_.push_back(c);
-  }
-}
-
-template <class T, class Arch>
-void compiled_plan<T, Arch>::operator()(std::span<const array_view> arguments, std::span<const extent> row_ranks,
-                                        const array_view& result, extent result_row_rank, extent tokens) const {
-  if (tokens == 0 || result.row_size(result_row_rank) == 0) return;
-  const lease caller(*this);
-  T* const arenas = reinterpret_cast<T*>(memory_[caller.index].data());
-  for (extent stage = 0; stage < run_.stages(); ++stage) {
-    const extent tiles = run_.is_barrier(stage) ? 1 : tile_count(tokens);
-    std::atomic<extent> next{0};
-    parallel(std::min(slots_, tiles), [&](extent task) noexcept {
-      for (extent i = next++; i < tiles; i = next++) {
-        const extent first = tokens * i / tiles;
-        tile(arguments, row_ranks, result, result_row_rank, first, tokens * (i + 1) / tiles - first, arenas + task * arena_,
-             arenas + slots_ * arena_, stage, std::max<extent>(1, slots_ / tiles));
-      }
-    });
-  }
-}
 
 }  // namespace fmoe::cpu

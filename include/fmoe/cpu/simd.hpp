@@ -24,7 +24,8 @@
 
 namespace fmoe::cpu {
 
-using native = xsimd::default_arch;
+// What kernels are templates on, where `native` is a name for those above them, who do not know xsimd.
+using native_arch = xsimd::default_arch;
 
 template <class T, class Arch>
 using vec = xsimd::batch<T, Arch>;
