@@ -13,6 +13,10 @@
 // Compiled once, in runtime.cpp.
 extern template class fmoe::cpu::compiled_plan<float, fmoe::cpu::native>;
 
+namespace benchmark {
+class State;
+}
+
 namespace fmoe::bench {
 
 using form = std::function<void(tensor<float, 2>& y)>;
@@ -72,6 +76,9 @@ void add_sizes(const std::string& layer, const Size& size) {
   add_rows(name + "/float", [size] { return std::make_unique<Model<float>>(size); });
   add_rows(name + "/bf16", [size] { return std::make_unique<Model<bf16>>(size); });
 }
+
+// For a wrong result: the row shows why, and the program fails.
+void reject(benchmark::State& state, const char* why);
 
 // What main calls to register rows, those of tiny layers if asked: a suite adds itself by being defined.
 struct suite {

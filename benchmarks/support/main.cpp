@@ -132,12 +132,8 @@ void measure(benchmark::State& state, const contest& c, extent threads) {
   if (threads == 1)
     if (auto products = by_blas(c)) forms.push_back({"vs_blas", std::move(products)});
 
-  const auto reject = [&](const char* why) {
-    failed = true;
-    state.SkipWithError(why);
-  };
   for (contestant& f : forms) f.warm(threads);
-  if (c.by_eigen && !agree(c, y, y_eigen)) return reject("fmoe and Eigen disagree");
+  if (c.by_eigen && !agree(c, y, y_eigen)) return reject(state, "fmoe and Eigen disagree");
 
   // As many rounds as last about a second, the roofs of each taking 25 ms.
   double round = 0.025;
@@ -155,7 +151,7 @@ void measure(benchmark::State& state, const contest& c, extent threads) {
   const double time = median(forms[0].times);
   bool right = true;
   const double naive = threads == 1 ? naive_seconds(c, y, right) : 0;
-  if (!right) return reject("fmoe and the naive form disagree");
+  if (!right) return reject(state, "fmoe and the naive form disagree");
 
   for (auto _ : state) state.SetIterationTime(time);
   for (const contestant& f : forms) {
@@ -183,6 +179,11 @@ std::string cpu_name() {
 }
 
 }  // namespace
+
+void reject(benchmark::State& state, const char* why) {
+  failed = true;
+  state.SkipWithError(why);
+}
 
 suite::suite(std::function<void(bool)> add) { suites().push_back(std::move(add)); }
 
