@@ -1,30 +1,41 @@
 # SPDX-License-Identifier: MIT
-# Finds packages without naming a version, since their version files refuse newer major versions and ranges, and compares
-# by hand.
+# What each component links, for the build tree and, installed as fmoe-dependencies.cmake, for fmoe-config.cmake. Packages are
+# found without naming a version, since their version files refuse newer major versions and ranges, and compared by hand.
 
-# Finds `package`, at least of version `minimum`, and checks that it made `target`: a plain target name that does not exist
-# would silently become a -l flag.
-macro(fmoe_find package minimum target)
+# Finds `package`, at least of version `minimum`, unless the user has; checks that there is `target`: a plain target name that
+# does not exist would silently become a -l flag. What is wrong is added to fmoe_problems.
+macro(fmoe_look_for package minimum target)
   if(NOT TARGET ${target})
-    find_package(${package} CONFIG REQUIRED GLOBAL)
-    if(${package}_VERSION VERSION_LESS ${minimum})
-      message(FATAL_ERROR "fmoe needs ${package} ${minimum} or newer; ${${package}_DIR} has ${${package}_VERSION}")
-    endif()
-    if(NOT TARGET ${target})
-      message(FATAL_ERROR "${${package}_DIR} defines no target ${target}")
-    endif()
+    find_package(${package} CONFIG QUIET)
+  endif()
+  if(NOT TARGET ${target} AND NOT ${package}_FOUND)
+    list(APPEND fmoe_problems
+      "fmoe needs ${package} ${minimum} or newer, which was not found: set CMAKE_PREFIX_PATH or ${package}_DIR.")
+  elseif(${package}_VERSION AND ${package}_VERSION VERSION_LESS ${minimum})
+    list(APPEND fmoe_problems "fmoe needs ${package} ${minimum} or newer, and ${${package}_DIR} has ${${package}_VERSION}.")
+  elseif(NOT TARGET ${target})
+    list(APPEND fmoe_problems "fmoe needs the target ${target}, which ${${package}_DIR} does not define.")
   endif()
 endmacro()
 
-# What fmoe::fmoe links.
-macro(fmoe_find_dependencies)
-  # Debian 12's xsimd links xtl without looking for it; later releases do not.
-  find_package(xtl CONFIG QUIET GLOBAL)
-  fmoe_find(xsimd 8.1 xsimd)
-  get_target_property(fmoe_xsimd_links xsimd INTERFACE_LINK_LIBRARIES)
-  if("xtl" IN_LIST fmoe_xsimd_links AND NOT TARGET xtl)
-    message(FATAL_ERROR "${xsimd_DIR} links xtl, which is not installed")
+macro(fmoe_find_dependencies component)
+  if("${component}" STREQUAL "fmoe")
+    # Debian 12's xsimd links xtl without looking for it; later releases do not.
+    find_package(xtl CONFIG QUIET)
+    fmoe_look_for(xsimd 8.1 xsimd)
+    if(TARGET xsimd)
+      get_target_property(fmoe_xsimd_links xsimd INTERFACE_LINK_LIBRARIES)
+      if("xtl" IN_LIST fmoe_xsimd_links AND NOT TARGET xtl)
+        list(APPEND fmoe_problems "fmoe needs xtl, which ${xsimd_DIR} links and which was not found.")
+      endif()
+    endif()
+    fmoe_look_for(TBB 2021.8 TBB::tbb)
+    fmoe_look_for(nlohmann_json 3.11 nlohmann_json::nlohmann_json)
+  elseif("${component}" STREQUAL "eigen")
+    fmoe_look_for(Eigen3 3.4 Eigen3::Eigen)
+  elseif("${component}" STREQUAL "xtensor")
+    fmoe_look_for(xtensor 0.24 xtensor)
+  else()
+    list(APPEND fmoe_problems "fmoe has no component ${component}: there are fmoe, eigen and xtensor.")
   endif()
-  fmoe_find(TBB 2021.8 TBB::tbb)
-  fmoe_find(nlohmann_json 3.11 nlohmann_json::nlohmann_json)
 endmacro()

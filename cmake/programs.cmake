@@ -33,6 +33,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND warnings -Wno-uninitialized -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow)
 endif()
 
+# Finds what only our programs need.
+macro(fmoe_find)
+  fmoe_look_for(${ARGV})
+  if(fmoe_problems)
+    message(FATAL_ERROR "${fmoe_problems}")
+  endif()
+endmacro()
+
 # Makes a target one of ours: with fmoe::fmoe and our warnings, for the architecture `arch`.
 function(fmoe_configure target arch)
   target_link_libraries(${target} PRIVATE fmoe::fmoe)

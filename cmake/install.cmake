@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+# Everything is the same on every machine, so it lies under share, and nothing holds a path of this one.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/fmoe)
+
+# A file for each component, so that loading one needs no other's packages.
+install(TARGETS fmoe EXPORT fmoe-fmoe-targets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS fmoe_eigen EXPORT fmoe-eigen-targets)
+install(TARGETS fmoe_xtensor EXPORT fmoe-xtensor-targets)
+foreach(component IN ITEMS fmoe eigen xtensor)
+  install(EXPORT fmoe-${component}-targets NAMESPACE fmoe:: DESTINATION ${package_dir})
+endforeach()
+
+set(compatible SameMajorVersion)
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  set(compatible SameMinorVersion)
+endif()
+write_basic_package_version_file(fmoe-config-version.cmake COMPATIBILITY ${compatible} ARCH_INDEPENDENT)
+install(FILES cmake/fmoe-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/fmoe-config-version.cmake DESTINATION ${package_dir})
+install(FILES cmake/dependencies.cmake DESTINATION ${package_dir} RENAME fmoe-dependencies.cmake)
+
+set(pc_to_prefix ${CMAKE_INSTALL_PREFIX})
+cmake_path(RELATIVE_PATH pc_to_prefix BASE_DIRECTORY ${CMAKE_INSTALL_FULL_DATADIR}/pkgconfig)
+configure_file(cmake/fmoe.pc.in fmoe.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/fmoe.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/fmoe)

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: MIT
+# Installs the checkout that this folder lies in: vcpkg install fmoe --overlay-ports=packaging/vcpkg/ports
+set(VCPKG_BUILD_TYPE release)  # header-only
+cmake_path(SET SOURCE_PATH NORMALIZE "${CURRENT_PORT_DIR}/../../../..")
+
+vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS -Dfmoe_FIND_DEPENDENCIES=OFF)
+vcpkg_cmake_install()
+vcpkg_cmake_config_fixup(CONFIG_PATH share/cmake/fmoe)
+vcpkg_fixup_pkgconfig()
+
+file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/share/licenses")
+file(INSTALL "${CURRENT_PORT_DIR}/usage" DESTINATION "${CURRENT_PACKAGES_DIR}/share/${PORT}")
+vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE")
