@@ -226,6 +226,7 @@ constexpr extent group_scratch(extent experts, extent keep, extent tile, extent 
 
 struct plan {
   extent tile = 1;   // tokens of one task
+  extent least_tile = 1;  // a tile is not made smaller than this for the sake of another thread
   extent arena = 0;  // elements of one task
   extent call = 0;   // elements that a call keeps for each token between stages
   extent constants = 0;

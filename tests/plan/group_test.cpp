@@ -102,6 +102,8 @@ TEST_CASE("a tile is large enough that each expert has rows", "[group]") {
   const node_id z = many.mixed(relu(many.made())).lower(g);
   CHECK(make_plan(g, z, 5000, machine_options()).tile == 768);
   CHECK(make_plan(g, z, 100, machine_options()).tile == 100);
+  CHECK(make_plan(g, z, 5000, machine_options()).least_tile == 384);  // halved for a second thread, experts' weights are read twice
+  CHECK(make_plan(g, y, 5000, machine_options()).least_tile == 48);
 }
 
 }  // namespace

@@ -56,7 +56,6 @@ class plan_runner {
 
  private:
   static constexpr extent line = cache_line / sizeof(T);
-  static constexpr extent few = 24;  // a tile is not made smaller than this for the sake of another thread
 
   struct lease {  // one caller's memory
     const plan_runner& from;
@@ -81,7 +80,7 @@ class plan_runner {
   // At least what the plan's tile asks for; a multiple of the threads where tiles stay large enough.
   extent tile_count(extent tokens) const {
     const extent tiles = divide_up(tokens, steps().tile), even = round_up(tiles, slots_);
-    return tokens / even >= few ? even : tiles;
+    return tokens / even >= steps().least_tile ? even : tiles;
   }
 
   // Binds the arrays; rows that are not plain, or of another type, are copied beside the arena and back.

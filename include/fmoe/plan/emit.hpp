@@ -13,6 +13,7 @@ class emitter {
   emitter(const program& p, const graph& g, tiling t, const plan_options& options)
       : program_(p), graph_(g), tiling_(std::move(t)), options_(options) {
     plan_.tile = tiling_.tile;
+    plan_.least_tile = tiling_.least;
     plan_.arena = tiling_.places.arena;
     plan_.call = tiling_.places.call;
     plan_.tokens = p.tokens;

@@ -8,7 +8,7 @@
 namespace fmoe {
 
 struct tiling {
-  extent tile;
+  extent tile, least;  // no smaller than `least` for the sake of another thread
   std::vector<stream_loop> loops;
   placement places;
 };
@@ -21,22 +21,24 @@ inline extent outside_width(const program& p) {
   return n;
 }
 
-// Tokens enough that a group's experts have rows for a few micro-kernels each time their weights are read.
-inline extent group_tile(const program& p, const plan_options& o) {
-  constexpr extent rows = 24, most = 1024;
-  extent tile = o.max_tile;
+// Tokens enough that the experts of each group have so many rows each time their weights are read; `least` at least.
+inline extent group_tile(const program& p, extent rows, extent least) {
+  constexpr extent most = 1024;
+  extent tile = least;
   for (const expert_group& g : p.groups) tile = std::max(tile, std::min(most, rows * g.experts / std::max<extent>(1, g.expected)));
   return tile;
 }
 
 // The largest of max_tile, max_tile - 12, ... (12 rows are a micro-kernel's) whose data stays resident.
 inline tiling choose_tile(const program& p, const plan_options& o, extent tokens) {
-  for (extent wish = group_tile(p, o);; wish -= 12) {
+  constexpr extent micro_kernel = 12, few = 24;
+  const extent least = group_tile(p, micro_kernel, few);
+  for (extent wish = group_tile(p, 2 * micro_kernel, o.max_tile);; wish -= micro_kernel) {
     const extent tile = std::max<extent>(1, std::min(wish, tokens));
-    tiling t{tile, streams(p, o, tile), {}};
+    tiling t{tile, least, streams(p, o, tile), {}};
     t.places = place(p, o, t.loops, tile);
     const extent bytes = (t.places.arena + outside_width(p) * tile) * o.element_bytes;
-    if (bytes <= o.resident || wish <= 12 || !p.groups.empty()) return t;
+    if (bytes <= o.resident || wish <= micro_kernel || !p.groups.empty()) return t;
   }
 }
 
