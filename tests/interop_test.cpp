@@ -31,7 +31,6 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-constexpr sizes n;
 const auto product = [](const auto& x, const auto& w) { return einsum<"ti,io->to">(x, w); };
 
 // Elements where they lie, by their strides.

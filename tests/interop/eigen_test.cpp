@@ -80,6 +80,17 @@ TEST_CASE("maps, references, blocks and transposes are read and written where th
   check_product(Eigen::Ref<row_major>(other.middleRows(3, n.tokens).leftCols(n.inputs)), large.bottomRightCorner(n.tokens, n.outputs).matrix());
 }
 
+TEST_CASE("results without tokens, and numbers", "[eigen]") {
+  Eigen::MatrixXf x(n.tokens, n.inputs), w(n.tokens, n.outputs), y = Eigen::MatrixXf::Constant(2 * n.inputs, n.outputs, untouched);
+  number(x, n.tokens, n.inputs), number(w, n.tokens, n.outputs);
+  evaluate(einsum<"ti,to->io">(x, w), y.topRows(n.inputs));
+  CHECK(is_product(x.transpose(), w, y, {n.inputs, n.tokens, n.outputs}));
+  CHECK((y.bottomRows(n.inputs).array() == untouched).all());
+  tensor<float, 0> total(std::array<extent, 0>{});
+  evaluate(einsum<"ti->">(x), total);
+  CHECK(std::abs(total() - x.sum()) < 1e-4f);
+}
+
 TEST_CASE("vectors have one axis: rows and columns of either storage order, diagonals, segments", "[eigen]") {
   const auto twice = compile([](const auto& v) { return v + v; }, arguments<1>{}, 7);
   const auto check = [&](auto&& from, auto&& to) {

@@ -129,7 +129,7 @@ TEST_CASE("one axis, and more axes of tokens", "[xtensor]") {
   CHECK(is_product(x, weights(), y));
 
   const xt::xtensor<float, 1> bias = {1, 2, 3};
-  evaluate(product(x, weights()) + borrow(bias), y);
+  evaluate(product(x, weights()) + bias, y);
   y -= bias;
   CHECK(is_product(x, weights(), y));
 
@@ -258,6 +258,11 @@ TEST_CASE("operators of two xtensor objects stay xtensor's", "[xtensor]") {
   STATIC_REQUIRE(xt::is_xexpression<decltype(-b)>::value);
   STATIC_REQUIRE(xt::is_xexpression<decltype(exp(b))>::value);
   STATIC_REQUIRE(xt::is_xexpression<decltype(sqrt(b))>::value);
+  STATIC_REQUIRE(expression<decltype(relu(a) + a)>);
+  STATIC_REQUIRE(expression<decltype(b * relu(a))>);
+  STATIC_REQUIRE(expression<decltype(a - relu(b))>);
+  STATIC_REQUIRE(expression<decltype(relu(b) - 2 * a)>);
+  CHECK(evaluate(3 * a - relu(b))(1, 1) == 2);
 }
 
 TEST_CASE("a tensor is seen as xtensor's", "[xtensor]") {

@@ -55,21 +55,22 @@ struct joined {
   }
 };
 
+// Of forwarding references: xtensor's operators take anything by them, and ours, which ask for more, come first.
 template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
-auto operator+(const A& a, const B& b) {
+auto operator+(A&& a, B&& b) {
   return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
 }
 
 template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
-auto operator-(const A& a, const B& b) {
-  return a + apply(pointwise::negate, b);
+auto operator-(A&& a, B&& b) {
+  return a + fmoe::apply(pointwise::negate, b);  // not std::apply
 }
 
 template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
-auto operator*(const A& a, const B& b) {
+auto operator*(A&& a, B&& b) {
   return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
 }
 
