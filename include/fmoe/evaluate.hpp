@@ -31,10 +31,40 @@ auto evaluate(const E& e, plan_options options = {}) {
   graph g;
   const node_id root = as_expression(e).lower(g);
   std::array<extent, X::rank> shape;
-  if constexpr (X::rank > 0) std::ranges::copy(g.shape(root), shape.begin());
+  std::copy_n(g.shape(root).begin(), X::rank, shape.begin());
   tensor<T, X::rank> y(shape);
   evaluate<T, Arch>(g, root, options, view_of(y));
   return y;
+}
+
+// Throws shape_error or value_error where y cannot hold the value of `root`.
+inline void expects_output(const graph& g, node_id root, const array_view& y) {
+  const auto shape = g.shape(root);
+  expects<shape_error>(y.rank == shape.size(), "[evaluate] the output has ", y.rank, " axes and the expression ", shape.size());
+  for (extent a = 0; a < y.rank; ++a)
+    expects<shape_error>(y.shape[a] == shape[a], "[evaluate] axis ", a, " of the output is ", y.shape[a], " and ", shape[a]);
+  expects<value_error>(!y.repeats(), "[evaluate] an axis of the output has stride 0");
+  for (extent i = 0; i < g.size(); ++i)
+    if (const auto* l = std::get_if<leaf_node>(&g[static_cast<node_id>(i)].op); l != nullptr && l->data != nullptr)
+      expects<value_error>(!y.overlaps({l->data->data(), l->type, 1, {element_count(l->shape)}, {1}}),
+                           "[evaluate] the output overlaps an operand");
+}
+
+// Into an array of the caller's, of the expression's shape and arithmetic type and of any strides, where it lies. Throws, also
+// where the array overlaps an operand, before an element is written.
+template <class Arch = cpu::native, operand E, class Y>
+  requires(!std::is_same_v<std::remove_cvref_t<Y>, plan_options>)
+void evaluate(const E& e, Y&& y, plan_options options = {}) {
+  using T = typename expression_t<E>::scalar;
+  constexpr bool fits = writable_array<std::remove_reference_t<Y>, T>;
+  static_assert(fits, "evaluate writes an array of the expression's arithmetic type that is not const");
+  if constexpr (fits) {
+    graph g;
+    const node_id root = as_expression(e).lower(g);
+    const array_view view = view_of(y);
+    expects_output(g, root, view);
+    evaluate<T, Arch>(g, root, options, view);
+  }
 }
 
 // A layer ready to be called: forward(x, y), or forward(x1, x2, y) for a layer of two arguments.
@@ -54,20 +84,19 @@ class compiled {
     for (extent i = 0; i <= Arguments; ++i) row_ranks_[i] = rows_[i].size();
   }
 
-  // Inputs first, the output last: anything with data() and shape(), and strides() where it is not row-major. Leading
+  // Inputs first, the output last: any arrays (array_traits says which), where they lie; lazy ones are evaluated first. Leading
   // axes beyond a row's are tokens, at most as many as compiled for. Inputs may have any floating type and strides, the
   // output the layer's arithmetic type. Throws shape_error or value_error before any output element is written; allocates
   // nothing; callers beyond the number compiled for wait.
   template <class... Arrays>
   void operator()(Arrays&&... arrays) const {
     static_assert(sizeof...(Arrays) == Arguments + 1, "forward takes the layer's inputs and one output");
-    static_assert((array_like<std::remove_reference_t<Arrays>> && ...),
-                  "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16 with data() and shape()");
-    if constexpr (sizeof...(Arrays) == Arguments + 1 && (array_like<std::remove_reference_t<Arrays>> && ...)) {
-      const std::array<array_view, Arguments + 1> views{view_of(arrays)...};
-      const auto last = std::get<Arguments>(std::forward_as_tuple(arrays...)).data();
-      static_assert(std::is_same_v<decltype(last), T* const>, "forward writes an output of the layer's arithmetic type");
-      call(views);
+    constexpr bool readable = (readable_array<std::remove_reference_t<Arrays>> && ...);
+    static_assert(readable, "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16: Eigen's with <fmoe/eigen.hpp>");
+    if constexpr (sizeof...(Arrays) == Arguments + 1 && readable) {
+      using output = std::remove_reference_t<std::tuple_element_t<Arguments, std::tuple<Arrays...>>>;
+      static_assert(writable_array<output, T>, "forward writes an output of the layer's arithmetic type");
+      bind(in_memory(arrays)...);
     }
   }
 
@@ -78,6 +107,11 @@ class compiled {
     auto s = g.shape(id);
     s.erase(s.begin());
     return s;
+  }
+
+  template <class... Arrays>
+  void bind(Arrays&&... arrays) const {  // a parameter keeps what was evaluated
+    call({view_of(arrays)...});
   }
 
   void call(const std::array<array_view, Arguments + 1>& views) const {
@@ -96,8 +130,7 @@ class compiled {
       expects<value_error>(i == Arguments || !v.overlaps(y), "[forward] the output overlaps input ", i);
     }
     expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens, " and the layer is compiled for at most ", tokens_);
-    for (extent a = 0; a < y.rank; ++a)
-      expects<value_error>(y.span_bytes() == 0 || y.shape[a] <= 1 || y.strides[a] != 0, "[forward] axis ", a, " of the output has stride 0");
+    expects<value_error>(!y.repeats(), "[forward] an axis of the output has stride 0");
     run_(std::span(views).first(Arguments), std::span(row_ranks_).first(Arguments), y, row_ranks_[Arguments], tokens);
   }
 

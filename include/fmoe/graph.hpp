@@ -6,10 +6,12 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -32,7 +34,15 @@ struct leaf_node {
   std::vector<extent> shape;
   bool parameter = false;
   int argument = -1;  // bound at the call of a compiled layer
-  bool operator==(const leaf_node&) const = default;
+  bool copied = false;  // from an array of the user's, once for every place that names it: equal copies are one leaf
+  bool operator==(const leaf_node& o) const {
+    return std::tie(type, shape, parameter, argument, copied) == std::tie(o.type, o.shape, o.parameter, o.argument, o.copied) &&
+           (data == o.data || (copied && same_bytes(o)));
+  }
+  bool same_bytes(const leaf_node& o) const {
+    const extent bytes = element_count(shape, size_of(type)) * size_of(type);
+    return bytes == 0 || std::memcmp(data->data(), o.data->data(), bytes) == 0;
+  }
 };
 
 struct einsum_node {

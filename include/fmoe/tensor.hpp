@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <fmoe/base/dtype.hpp>
@@ -115,11 +116,15 @@ struct parameter : tensor<T, Rank> {
   parameter(tensor<T, Rank> t) : tensor<T, Rank>(std::move(t)) {}
 };
 
-// A tensor on the elements of a container or span, which must outlive it; nothing is copied. Temporaries are refused.
-// Throws shape_error if there are fewer elements than the shape says.
+template <class Span, std::size_t Rank>
+using borrowed = std::conditional_t<std::is_const_v<typename Span::element_type>, const tensor<typename Span::value_type, Rank>,
+                                    tensor<typename Span::value_type, Rank>>;
+
+// A tensor on the elements of a container or span, which must outlive it, const if they are; nothing is copied. Temporaries
+// are refused. Throws shape_error if there are fewer elements than the shape says.
 template <class Range, std::size_t Rank>
   requires requires(Range& r) { std::span(r); }
-auto borrow(Range& elements, const std::array<extent, Rank>& shape) {
+auto borrow(Range& elements, const std::array<extent, Rank>& shape) -> borrowed<decltype(std::span(elements)), Rank> {
   const std::span span(elements);
   using T = typename decltype(span)::value_type;
   expects<shape_error>(element_count(shape) <= span.size(), "[borrow] the shape has more than the ", span.size(), " elements there are");

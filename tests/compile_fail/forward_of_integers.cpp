@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: forward takes arrays of float, double, fmoe::bf16 or fmoe::f16 with data() and shape()
+// expect: forward takes arrays of float, double, fmoe::bf16 or fmoe::f16
 #include <fmoe/mxd.hpp>
 
 using namespace fmoe;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fmoe/graph.hpp>
+#include <fmoe/interop.hpp>
 #include <fmoe/tensor.hpp>
 
 namespace fmoe {
@@ -27,13 +28,14 @@ struct leaf {
 
   tensor<T, Rank> source;
   bool is_parameter;
+  bool is_copy = false;
 
   // Throws value_error if the tensor holds nothing.
   node_id lower(graph& g) const {
     expects<value_error>(!source.empty(), "[", is_parameter ? "parameter" : "tensor", "] of rank ", Rank,
                          " is used but holds nothing");
     const auto& s = source.shape();
-    return g.leaf({source.shared_storage(), dtype_of<T>, {s.begin(), s.end()}, is_parameter});
+    return g.leaf({source.shared_storage(), dtype_of<T>, {s.begin(), s.end()}, is_parameter, -1, is_copy});
   }
 };
 
@@ -69,6 +71,19 @@ leaf<T, Rank> as_expression(const tensor<T, Rank>& t) {
 template <class T, std::size_t Rank>
 leaf<T, Rank> as_expression(const parameter<T, Rank>& p) {
   return {p, true};
+}
+
+// Of this library. Operators, and functions of names that others have too, want at least one such operand: a + b of two
+// Eigen matrices stays Eigen's.
+template <class E>
+concept own_operand = expression<std::remove_cvref_t<E>> || requires(const std::remove_cvref_t<E>& e) { e.shared_storage(); };
+
+// An array of another library is copied, and a lazy one evaluated, now: a const reference does not tell a temporary, and no
+// expression may dangle. A tensor from borrow() is not copied.
+template <array_operand A>
+  requires(!own_operand<A>)
+auto as_expression(const A& a) -> leaf<typename tensor_like<any_rank, const A>::value_type, tensor_rank<any_rank, const A>> {
+  return {to_tensor(a), false, true};
 }
 
 // Anything that an expression can be built from.

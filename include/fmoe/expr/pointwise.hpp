@@ -32,12 +32,12 @@ auto gelu_tanh(const operand auto& e) { return apply(pointwise::gelu_tanh, e); }
 auto silu(const operand auto& e) { return apply(pointwise::silu, e); }
 auto sigmoid(const operand auto& e) { return apply(pointwise::sigmoid, e); }
 auto squared_relu(const operand auto& e) { return apply(pointwise::squared_relu, e); }
-auto exp(const operand auto& e) { return apply(pointwise::exp, e); }
-auto sqrt(const operand auto& e) { return apply(pointwise::sqrt, e); }
+auto exp(const own_operand auto& e) { return apply(pointwise::exp, e); }
+auto sqrt(const own_operand auto& e) { return apply(pointwise::sqrt, e); }
 auto inverse_sqrt(const operand auto& e) { return apply(pointwise::inverse_sqrt, e); }
-auto operator-(const operand auto& e) { return apply(pointwise::negate, e); }
-auto operator*(double factor, const operand auto& e) { return apply(pointwise::scale, e, factor); }
-auto operator+(const operand auto& e, double summand) { return apply(pointwise::shift, e, summand); }
+auto operator-(const own_operand auto& e) { return apply(pointwise::negate, e); }
+auto operator*(double factor, const own_operand auto& e) { return apply(pointwise::scale, e, factor); }
+auto operator+(const own_operand auto& e, double summand) { return apply(pointwise::shift, e, summand); }
 
 // Two operands that the graph joins by `Join`: graph::add or graph::multiply.
 template <auto Join, expression A, expression B>
@@ -55,18 +55,22 @@ struct joined {
   }
 };
 
+// Of forwarding references: xtensor's operators take anything by them, and ours, which ask for more, come first.
 template <operand A, operand B>
-auto operator+(const A& a, const B& b) {
+  requires own_operand<A> || own_operand<B>
+auto operator+(A&& a, B&& b) {
   return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
 }
 
 template <operand A, operand B>
-auto operator-(const A& a, const B& b) {
-  return a + -b;
+  requires own_operand<A> || own_operand<B>
+auto operator-(A&& a, B&& b) {
+  return a + fmoe::apply(pointwise::negate, b);  // not std::apply
 }
 
 template <operand A, operand B>
-auto operator*(const A& a, const B& b) {
+  requires own_operand<A> || own_operand<B>
+auto operator*(A&& a, B&& b) {
   return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
 }
 

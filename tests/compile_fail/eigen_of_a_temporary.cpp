@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// expect: as_eigen: a temporary ends before the Map of its elements: name it
+#include <fmoe/eigen.hpp>
+
+int main() {
+  fmoe::tensor<float, 2> t({2, 3});
+  fmoe::as_eigen(t);
+#ifdef FMOE_MISUSE
+  fmoe::as_eigen(fmoe::tensor<float, 2>({2, 3}));
+#endif
+}
