@@ -97,7 +97,8 @@ class tensor {
 
   template <class... Index>
   extent offset(Index... i) const {
-    extent at = 0, axis = 0;
+    extent at = 0;
+    [[maybe_unused]] extent axis = 0;  // by a scalar
     ((at = at * shape_[axis++] + static_cast<extent>(i)), ...);
     return at;
   }
