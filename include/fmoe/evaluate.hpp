@@ -37,6 +37,13 @@ auto evaluate(const E& e, plan_options options = {}) {
   return y;
 }
 
+template <class Arch = cpu::native, class E, class... More>
+  requires(!operand<E>)
+tensor<float, 2> evaluate(const E&, const More&...) {
+  static_assert(never<E>, "evaluate takes a tensor or an expression; of a layer: evaluate(layer(x))");
+  return {};
+}
+
 // A layer ready to be called: forward(x, y), or forward(x1, x2, y) for a layer of two arguments.
 template <class T, class Arch, extent Arguments>
 class compiled {
@@ -66,7 +73,10 @@ class compiled {
     if constexpr (sizeof...(Arrays) == Arguments + 1 && (array_like<std::remove_reference_t<Arrays>> && ...)) {
       const std::array<array_view, Arguments + 1> views{view_of(arrays)...};
       const auto last = std::get<Arguments>(std::forward_as_tuple(arrays...)).data();
-      static_assert(std::is_same_v<decltype(last), T* const>, "forward writes an output of the layer's arithmetic type");
+      constexpr bool writable = std::is_same_v<decltype(last), T* const>;
+      static_assert(writable, "forward writes an output of the layer's arithmetic type");
+      static_assert(!writable || ((sizeof(*arrays.data()) <= sizeof(T)) && ...),
+                    "forward takes no double into a layer of float: convert it first");
       call(views);
     }
   }
@@ -80,22 +90,28 @@ class compiled {
     return s;
   }
 
+  struct numbered {
+    extent i;
+    friend std::ostream& operator<<(std::ostream& text, numbered a) {
+      return a.i == Arguments ? text << "the output" : text << "input " << a.i;
+    }
+  };
+
   void call(const std::array<array_view, Arguments + 1>& views) const {
     const array_view& y = views[Arguments];
     const extent tokens = y.rank < row_ranks_[Arguments] ? 0 : y.tokens(row_ranks_[Arguments]);
     for (extent i = 0; i <= Arguments; ++i) {
       const array_view& v = views[i];
-      const char* what = i == Arguments ? "output" : "input";
-      expects<shape_error>(v.rank >= row_ranks_[i], "[forward] ", what, ' ', i, " has ", v.rank, " axes and a row alone has ", row_ranks_[i]);
+      const numbered what{i};
+      expects<shape_error>(v.rank >= row_ranks_[i], "[forward] ", what, " has ", v.rank, " axes and a row alone has ", row_ranks_[i]);
       for (extent a = 0; a < row_ranks_[i]; ++a)
-        expects<shape_error>(v.shape[v.rank - row_ranks_[i] + a] == rows_[i][a], "[forward] axis ", a, " of the rows of ", what, ' ', i,
-                             " is ", v.shape[v.rank - row_ranks_[i] + a], " and ", rows_[i][a]);
-      expects<shape_error>(v.tokens(row_ranks_[i]) == tokens, "[forward] 't' is ", v.tokens(row_ranks_[i]), " in ", what, ' ', i, " and ",
-                           tokens, " in the output");
-      expects<value_error>(size_of(v.type) <= sizeof(T), "[forward] a double input of a layer compiled for float: convert it first");
+        expects<shape_error>(v.shape[v.rank - row_ranks_[i] + a] == rows_[i][a], "[forward] axis ", a, " of the rows of ", what, " is ",
+                             v.shape[v.rank - row_ranks_[i] + a], " and the layer's is ", rows_[i][a]);
+      expects<shape_error>(v.tokens(row_ranks_[i]) == tokens, "[forward] 't' is ", v.tokens(row_ranks_[i]), " in ", what, " and ", tokens,
+                           " in the output");
       expects<value_error>(i == Arguments || !v.overlaps(y), "[forward] the output overlaps input ", i);
     }
-    expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens, " and the layer is compiled for at most ", tokens_);
+    expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens, " and the layer is compiled for at most ", tokens_, ": say more to compile");
     for (extent a = 0; a < y.rank; ++a)
       expects<value_error>(y.span_bytes() == 0 || y.shape[a] <= 1 || y.strides[a] != 0, "[forward] axis ", a, " of the output has stride 0");
     run_(std::span(views).first(Arguments), std::span(row_ranks_).first(Arguments), y, row_ranks_[Arguments], tokens);
@@ -113,7 +129,10 @@ struct arguments {};
 
 template <class Layer, extent... Ranks, int... Index>
 auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens, std::integer_sequence<int, Index...>) {
-  return layer(argument<Index, Ranks>{tokens}...);
+  constexpr bool callable = requires { layer(argument<Index, Ranks>{tokens}...); };
+  static_assert(callable, "compile: the layer is called with expressions; of several inputs say compile(layer, arguments<2, 3>{}, tokens)");
+  if constexpr (callable) return layer(argument<Index, Ranks>{tokens}...);
+  else return refused();
 }
 
 // Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for `callers` simultaneous calls on
@@ -130,6 +149,17 @@ auto compile(const Layer& layer, arguments<Ranks...>, extent tokens, extent call
 template <class Arch = cpu::native, class Layer>
 auto compile(const Layer& layer, extent tokens, extent callers = 1, plan_options options = {}) {
   return compile<Arch>(layer, arguments<2>{}, tokens, callers, options);
+}
+
+template <class Tokens = void, class... More>
+inline constexpr bool counts_tokens = std::convertible_to<Tokens, extent>;
+template <extent... Ranks, class Tokens, class... More>
+inline constexpr bool counts_tokens<arguments<Ranks...>, Tokens, More...> = std::convertible_to<Tokens, extent>;
+
+template <class Arch = cpu::native, class Layer, class... More>
+  requires(!counts_tokens<More...>)
+compiled<float, Arch, 1> compile(const Layer&, const More&...) {
+  static_assert(never<Layer>, "compile(layer, tokens): say for how many tokens at most, not with which input");
 }
 
 }  // namespace fmoe

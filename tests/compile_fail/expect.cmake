@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # cmake -P expect.cmake FILE COMPILER FLAGS...: FILE compiles; with FMOE_MISUSE it does not, the errors contain the sentence of
-# its line "// expect: <sentence>", and they are short.
+# its line "// expect: <sentence>", there is one, and it is short.
 set(longest 25)  # lines of all that the compiler prints
 
 set(command)
@@ -31,6 +31,11 @@ endif()
 string(FIND "${output}" "${sentence}" at)
 if(at EQUAL -1)
   message(FATAL_ERROR "the sentence is missing: ${sentence}")
+endif()
+string(REGEX MATCHALL " error: " errors "${output}")
+list(LENGTH errors count)
+if(NOT count EQUAL 1)
+  message(FATAL_ERROR "not one error: ${count} errors")
 endif()
 string(REGEX MATCHALL "\n" lines "${output}")
 list(LENGTH lines count)

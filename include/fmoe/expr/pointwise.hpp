@@ -37,7 +37,11 @@ auto sqrt(const operand auto& e) { return apply(pointwise::sqrt, e); }
 auto inverse_sqrt(const operand auto& e) { return apply(pointwise::inverse_sqrt, e); }
 auto operator-(const operand auto& e) { return apply(pointwise::negate, e); }
 auto operator*(double factor, const operand auto& e) { return apply(pointwise::scale, e, factor); }
+auto operator*(const operand auto& e, double factor) { return factor * e; }
 auto operator+(const operand auto& e, double summand) { return apply(pointwise::shift, e, summand); }
+auto operator+(double summand, const operand auto& e) { return e + summand; }
+auto operator-(const operand auto& e, double subtrahend) { return e + -subtrahend; }
+auto operator-(double minuend, const operand auto& e) { return -e + minuend; }
 
 // Two operands that the graph joins by `Join`: graph::add or graph::multiply.
 template <auto Join, expression A, expression B>
@@ -68,6 +72,36 @@ auto operator-(const A& a, const B& b) {
 template <operand A, operand B>
 auto operator*(const A& a, const B& b) {
   return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
+}
+
+// An operand beside what is neither one nor a number.
+template <class A, class B>
+concept mixed_up = operand<A> != operand<B> && !std::convertible_to<A, double> && !std::convertible_to<B, double>;
+
+template <class A, class B>
+refused both_operands(const A&, const B&) {
+  static_assert(never<A, B>, "+, - and *: both sides are tensors or expressions, or one is a number");
+  return {};
+}
+template <class A, class B>
+  requires mixed_up<A, B>
+auto operator+(const A& a, const B& b) {
+  return both_operands(a, b);
+}
+template <class A, class B>
+  requires mixed_up<A, B>
+auto operator-(const A& a, const B& b) {
+  return both_operands(a, b);
+}
+template <class A, class B>
+  requires mixed_up<A, B>
+auto operator*(const A& a, const B& b) {
+  return both_operands(a, b);
+}
+template <operand A, class B>
+refused operator/(const A&, const B&) {
+  static_assert(never<A, B>, "a / b: expressions have no division; multiply by the inverse");
+  return {};
 }
 
 // a + b or a times b if the condition holds, else a: choose would hold a twice, and a layer of several such parts a multiple
