@@ -62,8 +62,8 @@ class compiled {
   }
 
   // Inputs first, the output last: anything with data() and shape(), and strides() where it is not row-major. Leading
-  // axes beyond a row's are tokens, at most as many as compiled for. Inputs may have any floating type and strides, the
-  // output the layer's arithmetic type. Throws shape_error or value_error before any output element is written; allocates
+  // axes beyond a row's are tokens, at most as many as compiled for. Inputs may have any strides and floating type (double only
+  // where the layer's is), the output the layer's arithmetic type. Throws shape_error or value_error before any output element is written; allocates
   // nothing; callers beyond the number compiled for wait.
   template <class... Arrays>
   void operator()(Arrays&&... arrays) const {

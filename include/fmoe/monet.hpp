@@ -76,7 +76,7 @@ refused not_monet_inputs(const Xs&...) {
 // s, the number of expert halves, from a bias of a row each. Throws value_error if it holds nothing.
 template <class T>
 extent monet_halves(const parameter<T, 2>& bias) {
-  expects<value_error>(!bias.empty(), "[monet] a layer has output biases, which tell the number of experts");
+  expects<value_error>(!bias.empty(), "[monet] the output bias holds nothing, and tells the number of experts: set it, if only to zeros");
   return bias.shape()[0];
 }
 

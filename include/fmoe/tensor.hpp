@@ -63,7 +63,7 @@ class tensor {
 
   // The elements of `values` in row-major order; throws shape_error unless there are as many as the shape says.
   tensor(const std::array<extent, Rank>& shape, std::span<const T> values) : tensor(shape) {
-    expects<shape_error>(values.size() == size_, "[tensor] the shape has ", size_, " elements and there are ", values.size());
+    expects<shape_error>(values.size() == size_, "[tensor] the shape has ", size_, " elements and there are ", values.size(), " values");
     std::ranges::copy(values, data());
   }
 
@@ -166,7 +166,7 @@ template <class Range, std::size_t Rank>
 auto borrow(Range& elements, const std::array<extent, Rank>& shape) {
   const std::span span(elements);
   using T = typename decltype(span)::value_type;
-  expects<shape_error>(element_count(shape) <= span.size(), "[borrow] the shape has ", element_count(shape), " elements and there are ",
+  expects<shape_error>(element_count(shape) <= span.size(), "[borrow] the shape has ", element_count(shape), " elements and the container ",
                        span.size());
   void* const first = const_cast<T*>(span.data());
   return tensor<T, Rank>(shape, std::make_shared<storage>(first));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: +, - and *: both sides are tensors or expressions, or one is a number
 // cause: One side is a container, which has no shape.
-// cure: Make a tensor of it: tensor<float, 1>({8}, v).
+// cure: Make a tensor of it: `tensor<float, 1>({8}, v)`.
 #include <vector>
 
 #include <fmoe/expr/pointwise.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// expect: compile: the layer is called with expressions
-// cause: compile is given layer(x), which is tied to one x already.
-// cure: Pass the layer itself, or a function: compile([&](const auto& x) { return layer(x); }, 1024).
+// expect: compile: the layer is called with expressions; of several inputs say compile(layer, arguments<2, 3>{}, tokens)
+// cause: compile is given `layer(x)`, which is tied to one x already.
+// cure: Pass the layer itself, or a function: `compile([&](const auto& x) { return layer(x); }, 1024)`.
 #include <fmoe/mxd.hpp>
 
 using namespace fmoe;

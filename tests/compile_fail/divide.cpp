@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: a / b: expressions have no division; multiply by the inverse
-// cause: Expressions have +, - and *, not /.
-// cure: Multiply by 1 / number.
+// cause: Expressions have `+`, `-` and `*`, and no `/`.
+// cure: Multiply by `1 / number`.
 #include <fmoe/expr/pointwise.hpp>
 
 using namespace fmoe;

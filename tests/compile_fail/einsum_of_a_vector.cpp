@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: einsum: an operand is a fmoe::tensor, a fmoe::parameter or an expression
 // cause: An operand is a container, which has no shape.
-// cure: Make a tensor of it: borrow(v, shape) shares its elements, tensor<float, 2>(shape, v) copies them.
+// cure: Make a tensor of it: `borrow(v, shape)` shares its elements, `tensor<float, 2>(shape, v)` copies them.
 #include <vector>
 
 #include <fmoe/expr/einsum.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: einsum: the subscripts are a template argument
 // cause: The subscripts are an argument of the call, as in numpy; here the compiler checks them.
-// cure: Write them in angle brackets: einsum<"ti,io->to">(x, w).
+// cure: Write them in angle brackets: `einsum<"ti,io->to">(x, w)`.
 #include <fmoe/expr/einsum.hpp>
 
 using namespace fmoe;

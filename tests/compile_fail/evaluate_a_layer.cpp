@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: evaluate takes a tensor or an expression; of a layer: evaluate(layer(x))
 // cause: A layer is no expression until it is called with its input.
-// cure: Call the layer: evaluate(layer(x)).
+// cure: Call the layer: `evaluate(layer(x))`.
 #include <fmoe/mxd.hpp>
 
 using namespace fmoe;

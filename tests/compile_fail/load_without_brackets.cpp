@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: load: a layer's type has brackets, as in fmoe::load<fmoe::mxd<>>(file)
 // cause: A layer is a template, also where every parameter of it has a default.
-// cure: Write the brackets: load<mxd<>>(file).
+// cure: Write the brackets: `load<mxd<>>(file)`.
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 

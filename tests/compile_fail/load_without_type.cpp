@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: load: say the layer's type, as in fmoe::load<fmoe::mxd<>>(file)
 // cause: A file does not tell the compiler which layer it holds.
-// cure: Say the type: load<mxd<>>(file).
+// cure: Say the type: `load<mxd<>>(file)`.
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: fmoe::tensor: the other tensor stores another type, and nothing is converted
 // cause: Weights of double are put into a layer of float.
-// cure: Convert the weights, or use a layer of double: fmoe::mxd<double>.
+// cure: Convert the weights, or use a layer of double: `fmoe::mxd<double>`.
 #include <fmoe/mxd.hpp>
 
 using namespace fmoe;

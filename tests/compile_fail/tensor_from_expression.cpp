@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: fmoe::tensor: an expression has no elements; fmoe::evaluate(expression) has
 // cause: An expression has computed nothing yet.
-// cure: Evaluate it: tensor<float, 2> y = evaluate(layer(x)).
+// cure: Evaluate it: `tensor<float, 2> y = evaluate(layer(x))`.
 #include <fmoe/mxd.hpp>
 
 using namespace fmoe;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// expect: fmoe::tensor: the shape is in braces
+// expect: fmoe::tensor: the shape is in braces, as in fmoe::tensor<float, 2>({4, 8})
 // cause: The extents are separate arguments.
-// cure: Write the shape as one argument: tensor<float, 2> x({4, 8}).
+// cure: Write the shape as one argument: `tensor<float, 2> x({4, 8})`.
 #include <fmoe/tensor.hpp>
 
 using namespace fmoe;

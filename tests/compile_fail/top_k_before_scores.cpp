@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: top_k: the scores, a tensor or an expression, come first, then K
 // cause: The arguments are swapped, or the scores are no tensor.
-// cure: Call top_k(scores, K).
+// cure: Call `top_k(scores, K)`.
 #include <fmoe/expr/gate.hpp>
 
 using namespace fmoe;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: top_k: K is a whole number
 // cause: K is a floating-point number, or a bool.
-// cure: Pass an integer; top_p takes a share of the probability.
+// cure: Pass an integer; `top_p` takes a share of the probability.
 #include <fmoe/expr/gate.hpp>
 
 using namespace fmoe;

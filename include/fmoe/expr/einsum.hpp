@@ -20,7 +20,8 @@ struct contraction {
     extent i = 0;
     const auto check = [&](const auto& e) {
       if constexpr (requires { e.source; })
-        expects<value_error>(!e.source.empty(), "[einsum] operand ", i, " of \"", S.view(), "\" holds nothing: set or load the parameter");
+        expects<value_error>(!e.source.empty(), "[einsum] the operand \"", operand_labels(S.view(), i), "\" of \"", S.view(),
+                             "\" holds nothing: set or load the parameter");
       ++i;
     };
     std::apply([&](const auto&... e) { (check(e), ...); }, operands);
