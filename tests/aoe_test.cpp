@@ -99,7 +99,7 @@ TEST_CASE("AoE of no tokens, no expert, every expert, one expert, and experts th
   layer.route.active = 9;
   CHECK(agrees(layer(x)));
   layer.route.active = 10;
-  CHECK_THROWS_WITH(evaluate(layer(x)), "[top_k] K is 10 and the scores' last axis has 9");
+  CHECK_THROWS_WITH(evaluate(layer(x)), "[top_k] K is 10 and the scores' last axis has 9: fmoe::all keeps every score");
   auto single = layer_of<double>(1);
   single.route.active = 1;
   CHECK(agrees(single(x)));

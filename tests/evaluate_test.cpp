@@ -228,13 +228,12 @@ TEST_CASE("a call that is refused writes nothing", "[evaluate]") {
   const auto out = [&](extent tokens, extent width) { return strided<float, 2>{y.data(), {tokens, width}, {static_cast<std::ptrdiff_t>(width), 1}}; };
 
   CHECK_THROWS_AS(forward(random<tensor<float, 2>>({30, inputs + 1}, 1), y), shape_error);
-  CHECK_THROWS_WITH(forward(random<tensor<float, 2>>({30, 23}, 1), y), "[forward] axis 0 of the rows of input 0 is 23 and 24");
+  CHECK_THROWS_WITH(forward(random<tensor<float, 2>>({30, 23}, 1), y), "[forward] axis 0 of the rows of input 0 is 23 and the layer's is 24");
   CHECK_THROWS_AS(forward(x, out(30, outputs - 1)), shape_error);
   CHECK_THROWS_AS(forward(x, out(29, outputs)), shape_error);
   CHECK_THROWS_AS(forward(rows_of(x, 0, 29), y), shape_error);
   CHECK_THROWS_AS(forward(strided<const float, 2>{x.data(), {31, inputs}, {0, 1}}, tensor<float, 2>({31, outputs})), shape_error);
   CHECK_THROWS_AS(forward(tensor<float, 0>(std::array<extent, 0>{}), y), shape_error);
-  CHECK_THROWS_AS(forward(random<tensor<double, 2>>({30, inputs}, 1), y), value_error);
   CHECK_THROWS_AS(forward(x, strided<float, 2>{y.data(), {30, outputs}, {0, 1}}), value_error);
   CHECK_THROWS_AS(forward(strided<const float, 2>{x.data() + 29 * inputs, {30, inputs}, {-static_cast<std::ptrdiff_t>(inputs), 1}}, y), value_error);
   CHECK_THROWS_AS(forward(strided<const float, 18>{x.data(), {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 30, inputs}, {}}, y), shape_error);

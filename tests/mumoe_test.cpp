@@ -375,7 +375,7 @@ TEST_CASE("what does not fit throws before anything is computed", "[mumoe]") {
   CHECK_THROWS_AS(evaluate(l(x)), shape_error);
   l = good;
   l.experts.output = random<parameter<float, 2>>({O, 5}, 1);
-  CHECK_THROWS_WITH(evaluate(l(x)), Catch::Contains("'r' is 4 and 5"));
+  CHECK_THROWS_WITH(evaluate(l(x)), Catch::Contains("'r' is 4 in operand 2 and 5 in operand 6"));
   l = good;
   l.gate.projections[1] = random<parameter<float, 2>>({I + 1, 3}, 1);
   CHECK_THROWS_AS(evaluate(l(x)), shape_error);

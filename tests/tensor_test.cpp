@@ -55,6 +55,12 @@ void check_rank() {
   }
 }
 
+TEST_CASE("values in braces are in row-major order, and as many as the shape says", "[tensor]") {
+  const tensor<float, 2> x({2, 3}, {0, 1, 2, 3, 4, 5});
+  CHECK(x(1, 0) == 3);
+  CHECK_THROWS_AS((tensor<float, 2>({2, 3}, {0, 1})), shape_error);
+}
+
 TEST_CASE("ranks 0 to 8, with and without elements", "[tensor]") {
   [&]<std::size_t... R>(std::index_sequence<R...>) { (check_rank<R>(), ...); }(std::make_index_sequence<9>{});
   tensor<float, 0> scalar{std::array<extent, 0>{}};

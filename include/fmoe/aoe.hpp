@@ -35,6 +35,7 @@ struct aoe {
     const auto hidden = apply(activation, einsum<"tnl,nlw->tnw">(cache(x), up)) * einsum<"td,ndw->tnw">(x, linear);
     return add_bias(einsum<"tn,tnw,nwd->td">(weights(x), hidden, output), bias);
   }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
 
   // The paper's names, else the released code's.
   static auto released() {

@@ -67,6 +67,13 @@ void evaluate(const E& e, Y&& y, plan_options options = {}) {
   }
 }
 
+template <class Arch = cpu::native, class E, class... More>
+  requires(!operand<E>)
+tensor<float, 2> evaluate(const E&, const More&...) {
+  static_assert(never<E>, "evaluate takes a tensor or an expression; of a layer: evaluate(layer(x))");
+  return {};
+}
+
 // A layer ready to be called: forward(x, y), or forward(x1, x2, y) for a layer of two arguments.
 template <class T, class Arch, extent Arguments>
 class compiled {
@@ -85,8 +92,9 @@ class compiled {
   }
 
   // Inputs first, the output last: any arrays (array_traits says which), where they lie; lazy ones are evaluated first. Leading
-  // axes beyond a row's are tokens, at most as many as compiled for. Inputs may have any floating type and strides, the
-  // output the layer's arithmetic type. Throws shape_error or value_error before any output element is written; allocates
+  // axes beyond a row's are tokens, at most as many as compiled for. Inputs may have any strides and floating type (double only
+  // where the layer's is), the output the layer's arithmetic type. Throws shape_error or value_error before any output element
+  // is written; allocates
   // nothing; callers beyond the number compiled for wait.
   template <class... Arrays>
   void operator()(Arrays&&... arrays) const {
@@ -95,7 +103,10 @@ class compiled {
     static_assert(readable, "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16: Eigen's with <fmoe/eigen.hpp>");
     if constexpr (sizeof...(Arrays) == Arguments + 1 && readable) {
       using output = std::remove_reference_t<std::tuple_element_t<Arguments, std::tuple<Arrays...>>>;
-      static_assert(writable_array<output, T>, "forward writes an output of the layer's arithmetic type");
+      constexpr bool writable = writable_array<output, T>;
+      static_assert(writable, "forward writes an output of the layer's arithmetic type");
+      static_assert(!writable || ((sizeof(element_of<std::remove_reference_t<Arrays>>) <= sizeof(T)) && ...),
+                    "forward takes no double into a layer of float: convert it first");
       bind(in_memory(arrays)...);
     }
   }
@@ -114,22 +125,28 @@ class compiled {
     call({view_of(arrays)...});
   }
 
+  struct numbered {
+    extent i;
+    friend std::ostream& operator<<(std::ostream& text, numbered a) {
+      return a.i == Arguments ? text << "the output" : text << "input " << a.i;
+    }
+  };
+
   void call(const std::array<array_view, Arguments + 1>& views) const {
     const array_view& y = views[Arguments];
     const extent tokens = y.rank < row_ranks_[Arguments] ? 0 : y.tokens(row_ranks_[Arguments]);
     for (extent i = 0; i <= Arguments; ++i) {
       const array_view& v = views[i];
-      const char* what = i == Arguments ? "output" : "input";
-      expects<shape_error>(v.rank >= row_ranks_[i], "[forward] ", what, ' ', i, " has ", v.rank, " axes and a row alone has ", row_ranks_[i]);
+      const numbered what{i};
+      expects<shape_error>(v.rank >= row_ranks_[i], "[forward] ", what, " has ", v.rank, " axes and a row alone has ", row_ranks_[i]);
       for (extent a = 0; a < row_ranks_[i]; ++a)
-        expects<shape_error>(v.shape[v.rank - row_ranks_[i] + a] == rows_[i][a], "[forward] axis ", a, " of the rows of ", what, ' ', i,
-                             " is ", v.shape[v.rank - row_ranks_[i] + a], " and ", rows_[i][a]);
-      expects<shape_error>(v.tokens(row_ranks_[i]) == tokens, "[forward] 't' is ", v.tokens(row_ranks_[i]), " in ", what, ' ', i, " and ",
-                           tokens, " in the output");
-      expects<value_error>(size_of(v.type) <= sizeof(T), "[forward] a double input of a layer compiled for float: convert it first");
+        expects<shape_error>(v.shape[v.rank - row_ranks_[i] + a] == rows_[i][a], "[forward] axis ", a, " of the rows of ", what, " is ",
+                             v.shape[v.rank - row_ranks_[i] + a], " and the layer's is ", rows_[i][a]);
+      expects<shape_error>(v.tokens(row_ranks_[i]) == tokens, "[forward] 't' is ", v.tokens(row_ranks_[i]), " in ", what, " and ", tokens,
+                           " in the output");
       expects<value_error>(i == Arguments || !v.overlaps(y), "[forward] the output overlaps input ", i);
     }
-    expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens, " and the layer is compiled for at most ", tokens_);
+    expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens, " and the layer is compiled for at most ", tokens_, ": say more to compile");
     expects<value_error>(!y.repeats(), "[forward] an axis of the output has stride 0");
     run_(std::span(views).first(Arguments), std::span(row_ranks_).first(Arguments), y, row_ranks_[Arguments], tokens);
   }
@@ -146,7 +163,10 @@ struct arguments {};
 
 template <class Layer, extent... Ranks, int... Index>
 auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens, std::integer_sequence<int, Index...>) {
-  return layer(argument<Index, Ranks>{tokens}...);
+  constexpr bool callable = requires { layer(argument<Index, Ranks>{tokens}...); };
+  static_assert(callable, "compile: the layer is called with expressions; of several inputs say compile(layer, arguments<2, 3>{}, tokens)");
+  if constexpr (callable) return layer(argument<Index, Ranks>{tokens}...);
+  else return refused();
 }
 
 // Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for `callers` simultaneous calls on
@@ -163,6 +183,17 @@ auto compile(const Layer& layer, arguments<Ranks...>, extent tokens, extent call
 template <class Arch = cpu::native, class Layer>
 auto compile(const Layer& layer, extent tokens, extent callers = 1, plan_options options = {}) {
   return compile<Arch>(layer, arguments<2>{}, tokens, callers, options);
+}
+
+template <class Tokens = void, class... More>
+inline constexpr bool counts_tokens = std::convertible_to<Tokens, extent>;
+template <extent... Ranks, class Tokens, class... More>
+inline constexpr bool counts_tokens<arguments<Ranks...>, Tokens, More...> = std::convertible_to<Tokens, extent>;
+
+template <class Arch = cpu::native, class Layer, class... More>
+  requires(!counts_tokens<More...>)
+compiled<float, Arch, 1> compile(const Layer&, const More&...) {
+  static_assert(never<Layer>, "compile(layer, tokens): say for how many tokens at most, not with which input");
 }
 
 }  // namespace fmoe

@@ -36,8 +36,8 @@ struct expert_gate {
                              " of level ", e, " is ", variance);
       }
     }
-    expects<value_error>(held == 0 || held == 2 * Levels, "[batch norm] has ", held, " running statistics of ",
-                         2 * Levels);
+    expects<value_error>(held == 0 || held == 2 * Levels, "[batch norm] there are ", held, " running statistics and ", 2 * Levels,
+                         " are needed, means and variances, or none");
     return held != 0;
   }
 

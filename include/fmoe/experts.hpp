@@ -32,6 +32,12 @@ tensor<T, Rank - 1> slice(const tensor<T, Rank>& t, extent index) {
   return result;
 }
 
+template <class... Xs>
+refused not_experts_inputs(const Xs&...) {
+  static_assert(never<Xs...>, "experts take the input [token, input], then the coefficients [token, expert] of each level");
+  return {};
+}
+
 // For each level, what `of(level)` makes, one after the other.
 template <extent Levels>
 constexpr auto for_levels(auto of) {
@@ -77,9 +83,12 @@ struct cp_experts {
   static constexpr subscripts one_expert = for_levels<Levels>([](extent) { return subscripts("r,"); }) + "ir,or->io";
 
   // [t, i] and [t, n] for each level -> [t, o]. R (N + I + O) multiply-adds.
-  auto operator()(const operand auto& z, const operand auto&... a) const {
+  auto operator()(const operand_of<2> auto& z, const operand_of<2> auto&... a) const
+    requires(sizeof...(a) == Levels)
+  {
     return std::apply([&](const auto&... u) { return einsum<forward>(a..., u..., z, input, output); }, experts);
   }
+  auto operator()(const auto&... x) const { return not_experts_inputs(x...); }
 
   // [i, o]: W_n (Eq. 6), n being one index for each level. Throws value_error beyond the last expert.
   auto expert(std::convertible_to<extent> auto... n) const {
@@ -119,9 +128,12 @@ struct tr_experts {
       'i' + between + ',' + between + "op->io";
 
   // [t, i] and [t, n] for each level -> [t, o].
-  auto operator()(const operand auto& z, const operand auto&... a) const {
+  auto operator()(const operand_of<2> auto& z, const operand_of<2> auto&... a) const
+    requires(sizeof...(a) == Levels)
+  {
     return std::apply([&](const auto&... u) { return einsum<forward>(a..., u..., z, input, output); }, experts);
   }
+  auto operator()(const auto&... x) const { return not_experts_inputs(x...); }
 
   // [i, o]: W_n (Eq. 8), n being one index for each level. Throws value_error beyond the last expert.
   auto expert(std::convertible_to<extent> auto... n) const {
@@ -172,9 +184,12 @@ struct tucker_experts {
       core_labels + "->io";
 
   // [t, i] and [t, n] for each level -> [t, o].
-  auto operator()(const operand auto& z, const operand auto&... a) const {
+  auto operator()(const operand_of<2> auto& z, const operand_of<2> auto&... a) const
+    requires(sizeof...(a) == Levels)
+  {
     return std::apply([&](const auto&... u) { return einsum<forward>(a..., u..., z, input, output, core); }, experts);
   }
+  auto operator()(const auto&... x) const { return not_experts_inputs(x...); }
 
   // [i, o]: W_n, n being one index for each level. Throws value_error beyond the last expert.
   auto expert(std::convertible_to<extent> auto... n) const {
@@ -213,7 +228,12 @@ struct dense_experts {
   static constexpr subscripts forward = coefficient_labels<Levels>() + "ti," + each_level + "io->to";
 
   // [t, i] and [t, n] for each level -> [t, o]. N I O multiply-adds.
-  auto operator()(const operand auto& z, const operand auto&... a) const { return einsum<forward>(a..., z, weight); }
+  auto operator()(const operand_of<2> auto& z, const operand_of<2> auto&... a) const
+    requires(sizeof...(a) == Levels)
+  {
+    return einsum<forward>(a..., z, weight);
+  }
+  auto operator()(const auto&... x) const { return not_experts_inputs(x...); }
 
   // [i, o]: W_n, n being one index for each level. Throws value_error beyond the last expert.
   auto expert(extent n, std::convertible_to<extent> auto... m) const {

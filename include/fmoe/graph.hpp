@@ -116,7 +116,7 @@ class graph {
     for (const axis_id a : (*this)[id].axes) {
       s.push_back(extent_of(a));
       expects<shape_error>(s.back() != unknown, "[compile] nothing in the layer fixes the extent of axis ", s.size() - 1,
-                           " of an argument");
+                           " of an argument: say it with fmoe::sized");
     }
     return s;
   }
@@ -131,20 +131,22 @@ class graph {
   void fix(node_id id, extent axis, extent length) {
     if (length == unknown) return;
     const axis_id a = (*this)[id].axes[axis];
-    expects<shape_error>(join(a, new_axis(length)), "[sized] axis ", axis, " is ", extent_of(a), " and ", length);
+    expects<shape_error>(join(a, new_axis(length)), "[sized] axis ", axis, " is ", extent_of(a), " and is said to be ", length);
   }
 
   node_id einsum(std::string_view subscripts, std::vector<node_id> args) {
     std::array<int, 128> seen{};  // 1 + the axis of each label
+    std::array<extent, 128> first{};  // the operand it comes from
     for (extent i = 0; i < args.size(); ++i) {
       const auto labels = operand_labels(subscripts, i);
       for (extent k = 0; k < labels.size(); ++k) {
         int& at = seen[static_cast<unsigned char>(labels[k])];
         const axis_id here = (*this)[args[i]].axes[k];
-        if (at == 0) at = 1 + static_cast<int>(here);
+        if (at == 0) at = 1 + static_cast<int>(here), first[static_cast<unsigned char>(labels[k])] = i;
         const auto known = static_cast<axis_id>(at - 1);
-        expects<shape_error>(join(known, here), "[einsum] '", labels[k], "' is ", extent_of(known), " and ",
-                             extent_of(here), " in \"", subscripts, '"');
+        expects<shape_error>(join(known, here), "[einsum] '", labels[k], "' is ", extent_of(known), " in operand ",
+                             first[static_cast<unsigned char>(labels[k])], " and ", extent_of(here), " in operand ", i, " of \"",
+                             subscripts, '"');
       }
     }
     std::vector<axis_id> axes;
@@ -219,7 +221,7 @@ class graph {
       for (extent k = 0; k < axes.size(); ++k)
         if (k != axis)
           expects<shape_error>(join(axes[k], other[k]), "[concat] axis ", k, " is ", extent_of(axes[k]), " and ",
-                               extent_of(other[k]));
+                               extent_of(other[k]), ": operands differ along axis ", axis, " alone");
       parts.push_back(other[axis]);
     }
     axes[axis] = total_axis(std::move(parts), 0);

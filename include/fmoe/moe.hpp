@@ -84,6 +84,7 @@ struct moe {
     const auto hidden = apply(activation, gated) * einsum<"td,ndw->tnw">(x, linear);
     return einsum<"tn,tnw,nwd->td">(weights(x), hidden, output);
   }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static auto released() {
     return std::tuple{
@@ -114,6 +115,7 @@ struct soft_moe {
 
   // [t, i] -> [t, o].
   auto operator()(const operand_of<2> auto& x) const { return einsum<"tn,ti,nio->to">(weights(x), x, experts); }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static auto released() {
     return std::tuple{
@@ -136,6 +138,11 @@ struct mov {
   // [t, h], [t, n] -> [t, o]: z and a are the caller's.
   auto operator()(const operand_of<2> auto& hidden, const operand_of<2> auto& coefficients) const {
     return einsum<"tn,nh,th,ho->to">(coefficients, scales, hidden, decoder);
+  }
+  template <class... Xs>
+  refused operator()(const Xs&...) const {
+    static_assert(never<Xs...>, "mov takes two operands, [token, hidden unit] and the coefficients [token, expert]");
+    return {};
   }
 };
 

@@ -33,7 +33,8 @@ struct monet_router {
   auto g2(const operand auto& x) const { return routed(x, keys2, mean2, variance2); }
 
   // [t, d] -> [t, 2p, s]: g1's heads, then g2's.
-  auto operator()(const operand auto& x) const { return concat<1>(g1(x), g2(x)); }
+  auto operator()(const operand_of<2> auto& x) const { return concat<1>(g1(x), g2(x)); }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static auto released() {
     return std::tuple{
@@ -66,10 +67,16 @@ struct monet_router {
   }
 };
 
+template <class... Xs>
+refused not_monet_inputs(const Xs&...) {
+  static_assert(never<Xs...>, "a Monet layer takes x [token, input], g1 [token, head, half] and g2, as in layer(x, router.g1(x), router.g2(x))");
+  return {};
+}
+
 // s, the number of expert halves, from a bias of a row each. Throws value_error if it holds nothing.
 template <class T>
 extent monet_halves(const parameter<T, 2>& bias) {
-  expects<value_error>(!bias.empty(), "[monet] a layer has output biases, which tell the number of experts");
+  expects<value_error>(!bias.empty(), "[monet] the output bias holds nothing, and tells the number of experts: set it, if only to zeros");
   return bias.shape()[0];
 }
 
@@ -112,7 +119,7 @@ struct monet_hd {
   }
 
   // [t, d], [t, p, s], [t, p, s] -> [t, d] (Eq. 12). Throws shape_error and value_error for parameters that do not fit.
-  auto operator()(const operand auto& x, const operand auto& routing1, const operand auto& routing2) const {
+  auto operator()(const operand_of<2> auto& x, const operand_of<3> auto& routing1, const operand_of<3> auto& routing2) const {
     const extent s = monet_halves(bias);
     const auto g1 = sized(routing1, {unknown, heads, s});
     const auto g2 = sized(routing2, {unknown, heads, s});
@@ -121,6 +128,7 @@ struct monet_hd {
     const auto mass = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
     return einsum<"tjm,jmd->td">(mixed, monet_rows(decoder, s)) + einsum<"tj,jd->td">(mass, bias);
   }
+  auto operator()(const auto&... x) const { return not_monet_inputs(x...); }
 
   static auto released() {
     return std::tuple{
@@ -150,7 +158,7 @@ struct monet_vd {
   auto hidden2(const operand auto& x) const { return hidden(x, encoder2, encoder_bias2); }
 
   // [t, d], [t, p, s], [t, p, s] -> [t, 2o] (Eq. 15). Throws shape_error and value_error for parameters that do not fit.
-  auto operator()(const operand auto& x, const operand auto& routing1, const operand auto& routing2) const {
+  auto operator()(const operand_of<2> auto& x, const operand_of<3> auto& routing1, const operand_of<3> auto& routing2) const {
     const extent s = monet_halves(bias1);
     const auto g1 = sized(routing1, {unknown, heads, s});
     const auto g2 = sized(routing2, {unknown, heads, s});
@@ -164,6 +172,7 @@ struct monet_vd {
     return concat<1>(half(u1, mass1, monet_rows(decoder11, s), crossed1, monet_rows(decoder12, s), bias1),
                      half(u2, mass2, monet_rows(decoder22, s), crossed2, monet_rows(decoder21, s), bias2));
   }
+  auto operator()(const auto&... x) const { return not_monet_inputs(x...); }
 
   static auto released() {
     return std::tuple{

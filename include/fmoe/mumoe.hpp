@@ -73,7 +73,8 @@ struct mumoe {
   }
 
   // [t, i] -> [t, o].
-  auto operator()(const operand auto& x) const { return mixed(experts, input_norm(x), gate.inputs(), gate(x)); }
+  auto operator()(const operand_of<2> auto& x) const { return mixed(experts, input_norm(x), gate.inputs(), gate(x)); }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static void released(auto& layer, auto&& visit) {
     layer.gate.released(layer.gate, visit);
@@ -109,7 +110,8 @@ struct mumoe_block {
   }
 
   // [t, i] -> [t, o].
-  auto operator()(const operand auto& x) const { return mixed(second, hidden(x), first.outputs(), gate(x)); }
+  auto operator()(const operand_of<2> auto& x) const { return mixed(second, hidden(x), first.outputs(), gate(x)); }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static void released(auto& layer, auto&& visit) {
     layer.gate.released(layer.gate, visit);

@@ -43,6 +43,7 @@ struct mxd {
     const auto y = add_bias(einsum<"tn,no,th,ho->to">(coefficients(x), scales, hidden(x), decoder), bias);
     return add_if(!skip.empty(), y, einsum<"ti,io->to">(x, skip));
   }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static auto released() {
     return std::tuple{
@@ -92,6 +93,7 @@ struct sparse_mlp {
     const auto y = add_bias(add_bias(einsum<"th,ho->to">(hidden(x), decoder), bias), input_bias);
     return add_if(!skip.empty(), y, einsum<"ti,io->to">(x, skip));
   }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static auto released() {
     return std::tuple{

@@ -43,7 +43,7 @@ struct peer {
   }
 
   // [t, d] -> [t, d]. Throws shape_error and value_error for parameters that do not fit.
-  auto operator()(const operand auto& x) const {
+  auto operator()(const operand_of<2> auto& x) const {
     const extent h = keys.shape()[0], s = keys.shape()[1], n = down.empty() ? 0 : down.shape()[0], d = down.empty() ? 0 : down.shape()[1];
     const bool separate = n != s * s;
     expects<shape_error>(!separate || n == h * s * s, "[peer] ", n, " experts for ", h, " heads with two lists of ", s, " keys");
@@ -54,6 +54,7 @@ struct peer {
     const auto own_up = viewed<3>(separate ? up : parameter<T, 2>(), {h, s * s, d});
     return choose(separate, einsum<"the,the,hed->td">(w, apply(activation, einsum<"td,hed->the">(z, own_down)), own_up), shared);
   }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static auto released() {
     return std::tuple{

@@ -70,6 +70,14 @@ void each_released(Layer& layer, auto& visit) {
   }
 }
 
+struct ignored_parameter {
+  void operator()(const released_tensor&, const auto&) const {}
+};
+
+// A layer that files can hold.
+template <class Layer>
+concept has_released_names = requires { Layer::released(); } || requires(Layer& l) { Layer::released(l, ignored_parameter()); };
+
 // What a file with the tensor `with` and without those of `without` holds, as its metadata "kind" calls it: `name`, or
 // `also`. A layer lists its kinds; the first one that the names in the file fit counts, and a file that fits none is not
 // the layer's.

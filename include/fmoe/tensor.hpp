@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -62,8 +64,43 @@ class tensor {
 
   // The elements of `values` in row-major order; throws shape_error unless there are as many as the shape says.
   tensor(const std::array<extent, Rank>& shape, std::span<const T> values) : tensor(shape) {
-    expects<shape_error>(values.size() == size_, "[tensor] the shape has ", size_, " elements and there are ", values.size());
+    expects<shape_error>(values.size() == size_, "[tensor] the shape has ", size_, " elements and there are ", values.size(), " values");
     std::ranges::copy(values, data());
+  }
+
+  // A shape in braces, whose length std::array would not tell: {4} would be [4, 0].
+  template <std::size_t N>
+  explicit tensor(const extent (&shape)[N]) : tensor(shape_in_braces(shape)) {}
+  template <std::size_t N>
+  tensor(const extent (&shape)[N], std::span<const T> values) : tensor(shape_in_braces(shape), values) {}
+  template <std::size_t N>
+  tensor(const extent (&shape)[N], std::initializer_list<T> values)
+      : tensor(shape_in_braces(shape), std::span(values.begin(), values.size())) {}
+
+  // What is no tensor of this type: sentences instead of lists of constructors.
+  template <std::integral... N>
+    requires(sizeof...(N) > 0)
+  explicit tensor(N...) {
+    static_assert(never<N...>, "fmoe::tensor: the shape is in braces, as in fmoe::tensor<float, 2>({4, 8})");
+  }
+  template <std::size_t N, class Values>
+    requires requires(const Values& v) { v.begin(), v.size(); } && (!std::convertible_to<const Values&, std::span<const T>>)
+  tensor(const extent (&)[N], const Values&) {
+    static_assert(never<Values>, "fmoe::tensor: the values are a span, array or vector of the tensor's own type");
+  }
+  template <class U, std::size_t OtherRank>
+    requires(!std::is_same_v<tensor<U, OtherRank>, tensor>)
+  tensor(const tensor<U, OtherRank>&) {
+    static_assert(OtherRank == Rank, "fmoe::tensor: the other tensor has another number of axes");
+    static_assert(std::is_same_v<U, T>, "fmoe::tensor: the other tensor stores another type, and nothing is converted");
+  }
+  template <class E>
+    requires requires {
+      typename E::scalar;
+      E::rank;
+    }
+  tensor(const E&) {
+    static_assert(never<E>, "fmoe::tensor: an expression has no elements; fmoe::evaluate(expression) has");
   }
 
   // A handle on storage that something else made; `size` elements of T must be there.
@@ -80,12 +117,10 @@ class tensor {
   const T* data() const { return elements(); }
 
   template <class... Index>
-    requires(sizeof...(Index) == Rank)
   T& operator()(Index... i) {
     return elements()[offset(i...)];
   }
   template <class... Index>
-    requires(sizeof...(Index) == Rank)
   const T& operator()(Index... i) const {
     return elements()[offset(i...)];
   }
@@ -95,8 +130,17 @@ class tensor {
  private:
   T* elements() const { return storage_ ? static_cast<T*>(storage_->data()) : nullptr; }
 
+  template <std::size_t N>
+  static std::array<extent, Rank> shape_in_braces(const extent (&shape)[N]) {
+    static_assert(N == Rank, "fmoe::tensor: the shape has one extent for each axis");
+    std::array<extent, Rank> s{};
+    std::copy_n(shape, std::min(N, Rank), s.begin());
+    return s;
+  }
+
   template <class... Index>
   extent offset(Index... i) const {
+    static_assert(sizeof...(Index) == Rank, "fmoe::tensor: an element has one index for each axis");
     extent at = 0;
     [[maybe_unused]] extent axis = 0;  // by a scalar
     ((at = at * shape_[axis++] + static_cast<extent>(i)), ...);
@@ -128,12 +172,16 @@ template <class Range, std::size_t Rank>
 auto borrow(Range& elements, const std::array<extent, Rank>& shape) -> borrowed<decltype(std::span(elements)), Rank> {
   const std::span span(elements);
   using T = typename decltype(span)::value_type;
-  expects<shape_error>(element_count(shape) <= span.size(), "[borrow] the shape has more than the ", span.size(), " elements there are");
+  expects<shape_error>(element_count(shape) <= span.size(), "[borrow] the shape has ", element_count(shape), " elements and the container ",
+                       span.size());
   void* const first = const_cast<T*>(span.data());
   return tensor<T, Rank>(shape, std::make_shared<storage>(first));
 }
 template <class Range, std::size_t Rank>
   requires requires(const Range& r) { std::span(r); }
-void borrow(const Range&& elements, const std::array<extent, Rank>& shape) = delete;
+auto borrow(const Range&&, const std::array<extent, Rank>& shape) {
+  static_assert(never<Range>, "borrow: the elements are a temporary's, which ends before the tensor does");
+  return tensor<float, Rank>(shape);
+}
 
 }  // namespace fmoe

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// expect: deleted function
+// expect: borrow: the elements are a temporary's, which ends before the tensor does
+// cause: borrow shares elements, and those of a temporary are gone at the end of the line.
+// cure: Keep the container in a variable, or copy: `tensor<float, 2>(shape, values)`.
 #include <array>
 
 #include <fmoe/tensor.hpp>

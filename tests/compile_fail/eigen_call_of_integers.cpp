@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: forward takes arrays of float, double, fmoe::bf16 or fmoe::f16
+// cause: A compiled layer reads floating-point numbers.
+// cure: Cast: `x.cast<float>()`.
 #include <fmoe/eigen.hpp>
 #include <fmoe/mxd.hpp>
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: as_eigen: a temporary ends before the Map of its elements: name it
+// cause: The tensor ends with the statement, and the Map shows its elements.
+// cure: Name the tensor first.
 #include <fmoe/eigen.hpp>
 
 int main() {

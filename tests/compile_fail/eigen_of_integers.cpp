@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: an array is of float, double, fmoe::bf16 or fmoe::f16: cast integers first
+// cause: An operand stores integers.
+// cure: Cast: `x.cast<float>()`.
 #include <fmoe/eigen.hpp>
 #include <fmoe/expr/einsum.hpp>
 

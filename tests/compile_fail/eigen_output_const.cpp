@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: forward writes an output of the layer's arithmetic type
+// cause: The output is read only.
+// cure: Map memory that may be written.
 #include <fmoe/eigen.hpp>
 #include <fmoe/mxd.hpp>
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: einsum: an operand's rank differs from its subscripts
+// cause: The subscripts of an operand have a letter for each of its axes.
+// cure: Write as many letters as the tensor has axes, or pass the tensor that was meant.
 #include <fmoe/expr/einsum.hpp>
 
 using namespace fmoe;

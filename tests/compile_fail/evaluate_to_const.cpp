@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: evaluate writes an array of the expression's arithmetic type that is not const
+// cause: The output is const, or of another type than the expression computes in.
+// cure: Pass an array of `float`, or of `double` where a leaf is double.
 #include <vector>
 
 #include <fmoe/mxd.hpp>

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
 // expect: forward takes arrays of float, double, fmoe::bf16 or fmoe::f16
+// cause: An input stores integers, or is a pointer or container without a shape.
+// cure: Pass a tensor: `borrow(v, shape)` makes one of a container.
+#include <array>
+
 #include <fmoe/mxd.hpp>
 
 using namespace fmoe;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: forward writes an output of the layer's arithmetic type
+// cause: The output is const.
+// cure: Pass an output that can be written.
 #include <fmoe/mxd.hpp>
 
 using namespace fmoe;

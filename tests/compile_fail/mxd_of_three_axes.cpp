@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
-// expect: auto operator()(const operand_of<2> auto& x) const
+// expect: a layer takes one tensor or expression of two axes, [token, input]
+// cause: The input has a batch axis before the tokens.
+// cure: Fold the leading axes: `layer(flattened(x))` of `<fmoe/viewed.hpp>`; a compiled call takes any number of leading axes.
 #include <fmoe/mxd.hpp>
+#include <fmoe/viewed.hpp>
 
 using namespace fmoe;
 
 int main() {
   const mxd<> layer;
-  layer(tensor<float, 2>({4, 8}));
+  const tensor<float, 3> x({2, 4, 8});
+  layer(flattened(x));
 #ifdef FMOE_MISUSE
-  layer(tensor<float, 3>({2, 4, 8}));
+  layer(x);
 #endif
 }

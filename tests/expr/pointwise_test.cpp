@@ -39,6 +39,18 @@ TEST_CASE("the named functions are those", "[pointwise]") {
   CHECK(same(3 * x, pointwise::scale, 3));
 }
 
+TEST_CASE("a number stands on either side", "[pointwise]") {
+  const auto x = random<tensor<float, 2>>({3, 5}, 1);
+  const auto same = [](const auto& a, const auto& b) {
+    const auto left = evaluate(a), right = evaluate(b);
+    return std::ranges::equal(std::span(left.data(), left.size()), std::span(right.data(), right.size()));
+  };
+  CHECK(same(x * 3, 3 * x));
+  CHECK(same(2.5 + x, x + 2.5));
+  CHECK(same(x - 2.5, x + -2.5));
+  CHECK(same(1 - x, -x + 1));
+}
+
 TEST_CASE("relu, squared relu and threshold keep NaN", "[pointwise]") {
   const tensor<float, 1> x({3}, std::array{NAN, -1.f, 2.f});
   CHECK(equals(relu(x)));

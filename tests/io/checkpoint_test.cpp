@@ -3,6 +3,7 @@
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/monet.hpp>
+#include <fmoe/mumoe.hpp>
 
 #include "../support/catch.hpp"
 #include "../support/files.hpp"
@@ -176,6 +177,21 @@ TEST_CASE("an index that is none", "[io]") {
   CHECK(fault("{\"metadata\": [[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]], \"weight_map\": {}}") == errc::json);
   put(folder / "x.json", "{\"metadata\": {\"weight_map\": 3, \"deep\": [1, null, {\"weight_map\": \"x\"}]}, \"weight_map\": {\"a\": \"b\"}}");
   CHECK(io::checkpoint::open(folder / "x.json").names() == std::vector<std::string>{"a"});
+}
+
+TEST_CASE("a layer of parts is found by its prefix, too") {
+  cp_mumoe<> layer;
+  layer.gate.projections[0] = test::random<tensor<float, 2>>({6, 5}, 1);
+  layer.experts.experts[0] = test::random<tensor<float, 2>>({5, 4}, 2);
+  layer.experts.input = test::random<tensor<float, 2>>({6, 4}, 3);
+  layer.experts.output = test::random<tensor<float, 2>>({3, 4}, 4);
+  const temporary_folder folder;
+  save(layer, folder / "model.safetensors", {.prefix = "model.layers.2."});
+  const auto from = io::checkpoint::open(folder.path());
+  CHECK(io::layer_numbers<cp_mumoe<>>(from) == std::vector<extent>{2});
+  const auto again = load<cp_mumoe<>>(from, {.prefix = "model.layers.2."});
+  CHECK(again.experts.output.shape() == layer.experts.output.shape());
+  CHECK(again.experts.output(2, 3) == layer.experts.output(2, 3));
 }
 
 }  // namespace

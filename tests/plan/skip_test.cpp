@@ -68,7 +68,7 @@ TEST_CASE("top_k of all keeps its operand; of more it is refused", "[skip]") {
   CHECK(keep(9).size() == 3);
   CHECK(keep(10) == lines{"pointwise tb->tb | relu", "product tn,no->to"});
   CHECK_THROWS_AS(keep(11), value_error);
-  CHECK_THROWS_WITH(keep(11), "[top_k] K is 11 and the scores' last axis has 10");
+  CHECK_THROWS_WITH(keep(11), "[top_k] K is 11 and the scores' last axis has 10: fmoe::all keeps every score");
 }
 
 TEST_CASE("selections of constants are dense where they are a table", "[skip]") {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include <fmoe/base/error.hpp>
 
@@ -30,7 +31,11 @@ inline extent element_count(std::span<const extent> shape, extent bytes_each = 1
     empty |= n == 0;
     if (n != 0) fits = fits && multiply(stride, n, stride);
   }
-  expects<shape_error>(fits, "[tensor] the number of bytes of this shape does not fit 64 bits");
+  if (!fits) {
+    std::string text;
+    for (const extent n : shape) text.append(text.empty() ? "[" : ", ").append(std::to_string(n));
+    fail<shape_error>("[tensor] the bytes of the shape ", text, "] do not fit 64 bits: a negative number is no extent");
+  }
   return empty ? 0 : stride / bytes_each;
 }
 

@@ -18,13 +18,16 @@ struct value_error : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// "[einsum] 'n' is 1000 and 999 in "tn,no->to"": the parts are written one after the other.
+// "[einsum] 'n' is 5 in operand 0 and 4 in operand 1 of "tn,no->to"": the parts are written one after the other.
 template <class Error, class... Parts>
 [[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
   std::ostringstream text;
   (text << ... << parts);
   throw Error(text.str());
 }
+
+template <class... Types>
+inline constexpr bool never = false;  // of static_asserts that fail where their template is used
 
 template <class Error, class... Parts>
 void expects(bool ok, const Parts&... parts) {

@@ -33,7 +33,7 @@ struct leaf {
   // Throws value_error if the tensor holds nothing.
   node_id lower(graph& g) const {
     expects<value_error>(!source.empty(), "[", is_parameter ? "parameter" : "tensor", "] of rank ", Rank,
-                         " is used but holds nothing");
+                         " is used but holds nothing: set or load it");
     const auto& s = source.shape();
     return g.leaf({source.shared_storage(), dtype_of<T>, {s.begin(), s.end()}, is_parameter, -1, is_copy});
   }
@@ -96,6 +96,21 @@ using expression_t = std::remove_cvref_t<decltype(as_expression(std::declval<con
 // An operand of so many axes.
 template <class E, extent Rank>
 concept operand_of = operand<E> && expression_t<E>::rank == Rank;
+
+// What a misuse returns that a static_assert has named: an expression, so that no further error hides the sentence.
+struct refused {
+  using scalar = float;
+  static constexpr extent rank = 2;
+
+  node_id lower(graph&) const { return {}; }
+};
+
+// What a layer of one input does with anything else.
+template <class... Xs>
+refused not_rows(const Xs&...) {
+  static_assert(never<Xs...>, "a layer takes one tensor or expression of two axes, [token, input]");
+  return {};
+}
 
 // An expression whose type tells only scalar and rank. Layers of many parts return it, so that the types of what is built from
 // them, which compilers must name, do not grow with the layer.

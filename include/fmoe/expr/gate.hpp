@@ -101,10 +101,22 @@ struct selection {
 // Keeps the k largest scores of each row (of equal ones the lower index; NaN counts as largest) and makes the rest zero:
 // a contraction over that axis then visits k entries instead of all. k = all keeps every score, k = 0 none; throws
 // value_error, when planned, if k exceeds the axis.
-template <operand E>
-auto top_k(const E& scores, extent k, weighting weights = weighting::score) {
+template <operand E, class K>
+auto top_k(const E& scores, K k, weighting weights = weighting::score) {
   static_assert(expression_t<E>::rank >= 1, "top_k: the scores have a last axis");
-  return selection<expression_t<E>>{{selection_rule::kind::top_k, k, 0, weights}, as_expression(scores)};
+  static_assert(std::integral<K> && !std::is_same_v<K, bool>, "top_k: K is a whole number");
+  if constexpr (std::integral<K>) {
+    expects<value_error>(std::in_range<extent>(k), "[top_k] K is ", k, ": fmoe::all keeps every score");
+    return selection<expression_t<E>>{{selection_rule::kind::top_k, static_cast<extent>(k), 0, weights}, as_expression(scores)};
+  } else {
+    return refused();
+  }
+}
+template <class E, class... More>
+  requires(!operand<E>)
+refused top_k(const E&, const More&...) {
+  static_assert(never<E>, "top_k: the scores, a tensor or an expression, come first, then K");
+  return {};
 }
 
 // Keeps the fewest of the largest scores of each row whose softmax over the whole row sums to `mass` or more, at least one;

@@ -37,7 +37,11 @@ auto sqrt(const own_operand auto& e) { return apply(pointwise::sqrt, e); }
 auto inverse_sqrt(const operand auto& e) { return apply(pointwise::inverse_sqrt, e); }
 auto operator-(const own_operand auto& e) { return apply(pointwise::negate, e); }
 auto operator*(double factor, const own_operand auto& e) { return apply(pointwise::scale, e, factor); }
+auto operator*(const own_operand auto& e, double factor) { return factor * e; }
 auto operator+(const own_operand auto& e, double summand) { return apply(pointwise::shift, e, summand); }
+auto operator+(double summand, const own_operand auto& e) { return e + summand; }
+auto operator-(const own_operand auto& e, double subtrahend) { return e + -subtrahend; }
+auto operator-(double minuend, const own_operand auto& e) { return -e + minuend; }
 
 // Two operands that the graph joins by `Join`: graph::add or graph::multiply.
 template <auto Join, expression A, expression B>
@@ -72,6 +76,36 @@ template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
 auto operator*(A&& a, B&& b) {
   return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
+}
+
+// An operand of ours beside what is neither one nor a number.
+template <class A, class B>
+concept mixed_up = (own_operand<A> && !operand<B> && !std::convertible_to<B, double>) || (own_operand<B> && !operand<A> && !std::convertible_to<A, double>);
+
+template <class A, class B>
+refused both_operands(const A&, const B&) {
+  static_assert(never<A, B>, "+, - and *: both sides are tensors or expressions, or one is a number");
+  return {};
+}
+template <class A, class B>
+  requires mixed_up<A, B>
+auto operator+(const A& a, const B& b) {
+  return both_operands(a, b);
+}
+template <class A, class B>
+  requires mixed_up<A, B>
+auto operator-(const A& a, const B& b) {
+  return both_operands(a, b);
+}
+template <class A, class B>
+  requires mixed_up<A, B>
+auto operator*(const A& a, const B& b) {
+  return both_operands(a, b);
+}
+template <own_operand A, class B>
+refused operator/(const A&, const B&) {
+  static_assert(never<A, B>, "a / b: expressions have no division; multiply by the inverse");
+  return {};
 }
 
 // a + b or a times b if the condition holds, else a: choose would hold a twice, and a layer of several such parts a multiple

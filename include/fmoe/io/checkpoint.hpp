@@ -106,7 +106,10 @@ class checkpoint {
 // Whether `name` is one that a layer's parameters or kinds are called by.
 template <class Layer>
 bool is_released_name(std::string_view name) {
-  bool known = std::apply([&](const auto&... n) { return ((n.name == name) || ...); }, Layer::released());
+  Layer layer;
+  bool known = false;
+  auto compare = [&](const released_tensor& t, auto&) { known = known || t.name == name; };
+  each_released(layer, compare);
   if constexpr (requires { Layer::released_kinds; })
     for (const released_kind& k : Layer::released_kinds) known = known || k.with == name || std::ranges::count(k.without, name) != 0;
   return known;

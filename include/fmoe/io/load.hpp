@@ -28,6 +28,14 @@ struct load_options {
   std::vector<std::string>* extra = nullptr;     // receives the names under the prefix that the layer does not know
 };
 
+// What a misuse of load returns that a static_assert has named: whatever it is wanted as.
+struct no_layer {
+  template <class Layer>
+  operator Layer() const {
+    return Layer();
+  }
+};
+
 struct save_options {
   std::string prefix = {};
   std::optional<dtype> type = {};  // of the file's elements; unless said, the layer's
@@ -126,7 +134,7 @@ class parameter_reader {
 };
 
 // Throws missing_tensor, shape, dtype, and conflict and schema for what the metadata says.
-template <class Layer>
+template <has_released_names Layer>
 Layer layer_from(const layer_arrays& from, const load_options& options) {
   Layer layer;
   parameter_reader read(from, options);
@@ -161,6 +169,13 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
   if constexpr (requires { Layer::released_unused; }) read.list_extra(Layer::released_unused);
   else read.list_extra({});
   return layer;
+}
+
+template <class Layer>
+  requires(!has_released_names<Layer>)
+Layer layer_from(const layer_arrays&, const load_options&) {
+  static_assert(never<Layer>, "load makes layers; an array is fmoe::io::safetensors::read(file).get<float, 2>(name)");
+  return Layer();
 }
 
 // The reverse.

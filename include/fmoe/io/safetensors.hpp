@@ -30,7 +30,11 @@ class safetensors {
 
   // By name; valid as long as this object.
   std::span<const array> arrays() const& { return arrays_; }
-  void arrays() const&& = delete;
+  template <class Self = safetensors>
+  std::span<const array> arrays() const&& {
+    static_assert(never<Self>, "safetensors: the file is a temporary, and its arrays end with it");
+    return arrays_;
+  }
   std::vector<std::string> names() const {
     std::vector<std::string> result;
     for (const auto& a : arrays_) result.push_back(a.name());
@@ -44,7 +48,11 @@ class safetensors {
                                      [](const array& a, std::string_view n) { return a.name() < n; });
     return at != arrays_.end() && at->name() == name ? &*at : nullptr;
   }
-  void find(std::string_view) const&& = delete;
+  template <class Self = safetensors>
+  const array* find(std::string_view) const&& {
+    static_assert(never<Self>, "safetensors: the file is a temporary, and its arrays end with it");
+    return nullptr;
+  }
 
   // Throws missing_tensor.
   array at(std::string_view name) const {
@@ -129,6 +137,29 @@ Layer load(const io::safetensors& weights, const load_options& options = {}) {
 template <class Layer>
 Layer load(const std::filesystem::path& file, const load_options& options = {}) {
   return load<Layer>(io::safetensors::read(file), options);
+}
+
+// Without the type, without its brackets, with something else than options.
+template <extent = 0, class... Arguments>
+no_layer load(const Arguments&...) {
+  static_assert(never<Arguments...>, "load: say the layer's type, as in fmoe::load<fmoe::mxd<>>(file)");
+  return {};
+}
+template <template <class...> class Layer, class... Arguments>
+no_layer load(const Arguments&...) {
+  static_assert(never<Arguments...>, "load: a layer's type has brackets, as in fmoe::load<fmoe::mxd<>>(file)");
+  return {};
+}
+template <template <extent, class> class Layer, class... Arguments>
+no_layer load(const Arguments&...) {
+  static_assert(never<Arguments...>, "load: a layer's type has brackets, as in fmoe::load<fmoe::cp_mumoe<>>(file)");
+  return {};
+}
+template <class Layer, class Weights, class Options>
+  requires(!std::convertible_to<const Options&, load_options>)
+Layer load(const Weights&, const Options&) {
+  static_assert(never<Layer>, "load: options are named, as in fmoe::load<fmoe::mxd<>>(file, {.active = 32})");
+  return Layer();
 }
 
 // Writes what load reads as an equal layer.

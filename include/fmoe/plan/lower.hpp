@@ -127,7 +127,7 @@ class lowering {
   }
 
   placed lower(const gate_node& g) {
-    expects<value_error>(g.fn != gate::entmax || g.parameter > 1, "[entmax] alpha is ", g.parameter, ", below 1");
+    expects<value_error>(g.fn != gate::entmax || g.parameter > 1, "[entmax] alpha is ", g.parameter, ", below 1, which is softmax");
     const std::string names = letters(g.arg);
     std::vector<use> in{rows(g.arg, names)};
     const std::string lead = in[0].labels.substr(0, in[0].labels.size() - 1);
@@ -173,7 +173,7 @@ class lowering {
     }
     if (s.rule.what == selection_rule::kind::top_k) {
       keep = s.rule.keep == all ? n : s.rule.keep;
-      expects<value_error>(keep <= n, "[top_k] K is ", keep, " and the scores' last axis has ", n);
+      expects<value_error>(keep <= n, "[top_k] K is ", keep, " and the scores' last axis has ", n, ": fmoe::all keeps every score");
       if (keep == n && s.rule.weights == weighting::score) return place(in, names);
     } else if (s.rule.what == selection_rule::kind::top_p) {
       expects<value_error>(s.rule.mass >= 0 && s.rule.mass <= 1, "[top_p] the mass is ", s.rule.mass, ", not within 0 and 1");

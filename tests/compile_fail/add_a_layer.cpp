@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// expect: +, - and *: both sides are tensors or expressions, or one is a number
+// cause: One side is no operand: a layer, say, that was not called.
+// cure: Call it: `x + layer(x)`.
+#include <fmoe/mxd.hpp>
+
+using namespace fmoe;
+
+int main() {
+  const tensor<float, 2> x({4, 8});
+  const mxd<> layer;
+  x + layer(x);
+#ifdef FMOE_MISUSE
+  x + layer;
+#endif
+}

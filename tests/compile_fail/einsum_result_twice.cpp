@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// expect: einsum: each label of the result comes once, and from an operand
+// cause: The result names a letter twice.
+// cure: Name each letter of the result once; a diagonal matrix cannot be made.
+#include <fmoe/expr/einsum.hpp>
+
+using namespace fmoe;
+
+int main() {
+  const tensor<float, 2> x({4, 8}), w({8, 3});
+  einsum<"ti,io->to">(x, w);
+#ifdef FMOE_MISUSE
+  einsum<"ti,io->tt">(x, w);
+#endif
+}
