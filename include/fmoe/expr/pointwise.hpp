@@ -26,6 +26,7 @@ auto apply(pointwise fn, const E& e, double parameter = 0) {
   return mapped<expression_t<E>>{fn, parameter, as_expression(e)};
 }
 
+// Of every element.
 auto relu(const operand auto& e) { return apply(pointwise::relu, e); }
 auto gelu(const operand auto& e) { return apply(pointwise::gelu, e); }
 auto gelu_tanh(const operand auto& e) { return apply(pointwise::gelu_tanh, e); }
@@ -55,16 +56,15 @@ struct joined {
   }
 };
 
+// Element by element.
 template <operand A, operand B>
 auto operator+(const A& a, const B& b) {
   return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
 }
-
 template <operand A, operand B>
 auto operator-(const A& a, const B& b) {
   return a + -b;
 }
-
 template <operand A, operand B>
 auto operator*(const A& a, const B& b) {
   return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
@@ -77,7 +77,6 @@ auto add_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank, "add_if: the second operand has no more axes than the first");
   return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b), condition};
 }
-
 template <operand A, operand B>
 auto multiply_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank, "multiply_if: the second operand has no more axes than the first");
