@@ -17,7 +17,6 @@ myst_heading_anchors = 4
 breathe_projects = {"fmoe": str(root / "build/site/xml")}
 breathe_default_project = "fmoe"
 breathe_show_include = False
-cpp_maximum_signature_line_length = 100
 # Each header declares its part of namespace fmoe; Breathe's own directive of a file is not safe for parallel reading.
 suppress_warnings = ["duplicate_declaration.cpp"]
 
@@ -28,6 +27,8 @@ html_css_files = ["style.css"]
 html_copy_source = False
 html_show_sourcelink = False
 pygments_style = "friendly"
+highlight_language = "text"
+smartquotes = False
 
 LAYERS = ["mumoe", "mxd", "monet", "aoe", "moe", "peer"]
 
@@ -39,6 +40,12 @@ API = {
     "Running": ["evaluate.hpp", "explain.hpp", "cost.hpp", "plan/options.hpp"],
     "Tensors and errors": ["tensor.hpp", "array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp"],
     "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/array.hpp", "io/error.hpp", "released.hpp"],
+}
+
+# Breathe tells files by their last name; what is in two of one name is asked for by itself.
+BY_NAME = {
+    "base/error.hpp": [".. doxygenstruct:: fmoe::shape_error", ".. doxygenstruct:: fmoe::value_error"],
+    "io/error.hpp": [".. doxygenstruct:: fmoe::io::error\n   :members:\n   :undoc-members:", ".. doxygenenum:: fmoe::io::errc"],
 }
 
 # Pages by the part of the navigation that they belong to; those that are not named come last.
@@ -78,7 +85,8 @@ def write_api(app):
         parts = [f"{group}\n{'=' * len(group)}\n"]
         for name in names:
             title = f"fmoe/{name}"
-            parts.append(f"{title}\n{'-' * len(title)}\n\n.. doxygenfile:: fmoe/{name}\n")
+            content = BY_NAME.get(name, [f".. doxygenfile:: {pathlib.PurePath(name).name}"])
+            parts += [title, "-" * len(title), "", *content, ""]
         text = "\n".join(parts)
         page = folder / f"{page_of(group)}.rst"
         if not page.exists() or page.read_text() != text:

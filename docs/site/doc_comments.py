@@ -3,16 +3,26 @@
 """Doxygen's input filter: a header's plain comments become Doxygen's, so that headers need no syntax of a tool's.
 
 A comment right before a declaration is its documentation, and that of the declarations that follow without an empty line; one
-behind a member is the member's; the first one is the file's. What stands in the namespace without a comment is hidden.
+behind a member is the member's; the first one is the file's. What stands in the namespace without a comment is hidden, and so is
+what is private or internal.
 """
-import html
 import re
 import sys
+
+# Documented where they are written, but not for users.
+INTERNAL = set("""
+all_of arithmetic_t array_view arrays_of active_of capacity_of choice coefficient_labels cost_counter describe describe_activation
+describe_mumoe each_released expected_of expert_labels for_levels halves_of has_bias header_of initial_factor initial_weight
+is_released_name is_widening joined keeps_zero kind_of layer_arrays layer_from layer_numbers leaf lower magic max_header mixed
+monet_bias monet_columns monet_halves monet_rows naive_closed_form pair_mask parameter_reader parameter_writer plan_printer
+read_header released released_factors released_kinds released_tensor released_unused released_within ring_labels round_to routed
+scalar settings_of shard slice storage transpose with_type
+""".split())
 
 
 def text(comment):
     """Plain text as Doxygen takes it: nothing in it is a command or a tag, and `x` is code."""
-    escaped = re.sub(r"([\\@#%])", r"\\\1", html.escape(comment, quote=False))
+    escaped = re.sub(r"([\\@#%<>&])", r"\\\1", comment)
     return re.sub(r"`([^`]+)`", r"<tt>\1</tt>", escaped)
 
 
@@ -37,18 +47,41 @@ def chunks(lines):
         at = end
 
 
+def name_of(lines):
+    """What a declaration declares."""
+    head = " ".join(line for line in lines[:6] if not re.match(r"\s*(template|requires)\b", line))
+    found = re.match(r"\s*(?:struct|class|enum class|concept) (\w+)", head) or re.search(r"(\w+)(?:\(|\s*[={;])", head)
+    return found[1] if found else ""
+
+
 def of_members(lines):
     """The members of a class or enumeration, whose comments are indented by two."""
+    hidden = private = False
     for at, line in enumerate(lines):
+        ends = re.search(r"^  \S.*;$|^  }|^  \S.*}$", line)
+        if line == " private:":
+            private = True
+            yield "/// @cond"
+        elif line.startswith("}") and private:
+            yield "/// @endcond"
+        elif re.match(r"  [a-z]", line) and not private and not hidden and name_of([line]) in INTERNAL:
+            hidden = True
+            yield "/// @cond"
+
         if re.match(r"  // ", line):
             block = at
             while re.match(r"  // ", lines[block]):
                 block += 1
-            yield "  " + documented([line])[0] if lines[block].strip() not in ("", "};") else ""
+            loose = lines[block].strip() in ("", "};") or name_of([lines[block]]) in INTERNAL
+            yield "" if loose else "  " + documented([line])[0]
         elif trailing := re.match(r"(\s{2,4}\S.*?[;,])\s+// (.*)", line):
             yield f"{trailing[1]}  ///< {text(trailing[2])}"
         else:
             yield line
+
+        if hidden and ends:
+            hidden = False
+            yield "/// @endcond"
 
 
 def filtered(source):
@@ -65,9 +98,11 @@ def filtered(source):
             comment, last = [], []
         else:
             comment = comment or last
-            is_type = any(re.match("struct|class|enum", c) for c in chunk)
-            body = of_members(chunk) if is_type else chunk
-            out += [*documented(comment), *body] if comment else ["/// @cond", *body, "/// @endcond"]
+            if not comment or name_of(chunk) in INTERNAL:
+                out += ["/// @cond", *chunk, "/// @endcond"]
+            else:
+                is_type = any(re.match("struct|class|enum", line) for line in chunk)
+                out += [*documented(comment), *(of_members(chunk) if is_type else chunk)]
             comment, last = [], comment
     return "\n".join(out)
 

@@ -11,6 +11,7 @@
 
 namespace fmoe {
 
+// What a compiled layer takes.
 template <class A>
 concept array_like = requires(A& a) {
   a.data();

@@ -20,6 +20,7 @@
 
 namespace fmoe {
 
+// Of `load` and `load_layers`.
 struct load_options {
   std::string prefix = {};            // before every name, with its dot
   std::optional<extent> active = {};  // K; `all` for ReLU alone
@@ -28,6 +29,7 @@ struct load_options {
   std::vector<std::string>* extra = nullptr;     // receives the names under the prefix that the layer does not know
 };
 
+// Of `save`.
 struct save_options {
   std::string prefix = {};
   std::optional<dtype> type = {};  // of the file's elements; unless said, the layer's
