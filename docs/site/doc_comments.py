@@ -54,6 +54,11 @@ def name_of(lines):
     return found[1] if found else ""
 
 
+def is_internal(lines):
+    """Also what takes a graph's node: users have expressions."""
+    return name_of(lines) in INTERNAL or any("node_id root" in line for line in lines[:2])
+
+
 def of_members(lines):
     """The members of a class or enumeration, whose comments are indented by two."""
     hidden = private = False
@@ -64,7 +69,7 @@ def of_members(lines):
             yield "/// @cond"
         elif line.startswith("}") and private:
             yield "/// @endcond"
-        elif re.match(r"  [a-z]", line) and not private and not hidden and name_of([line]) in INTERNAL:
+        elif re.match(r"  [a-z]", line) and not private and not hidden and is_internal([line]):
             hidden = True
             yield "/// @cond"
 
@@ -72,7 +77,7 @@ def of_members(lines):
             block = at
             while re.match(r"  // ", lines[block]):
                 block += 1
-            loose = lines[block].strip() in ("", "};") or name_of([lines[block]]) in INTERNAL
+            loose = lines[block].strip() in ("", "};") or is_internal([lines[block]])
             yield "" if loose else "  " + documented([line])[0]
         elif trailing := re.match(r"(\s{2,4}\S.*?[;,])\s+// (.*)", line):
             yield f"{trailing[1]}  ///< {text(trailing[2])}"
@@ -98,7 +103,7 @@ def filtered(source):
             comment, last = [], []
         else:
             comment = comment or last
-            if not comment or name_of(chunk) in INTERNAL:
+            if not comment or is_internal(chunk):
                 out += ["/// @cond", *chunk, "/// @endcond"]
             else:
                 is_type = any(re.match("struct|class|enum", line) for line in chunk)
