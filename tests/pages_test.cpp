@@ -65,4 +65,24 @@ TEST_CASE("the guide quotes its example alone, and what that prints", "[pages]")
   }
 }
 
+TEST_CASE("the drawings of the guide are of the plan that it prints", "[pages]") {
+  const auto of_svg = [](const std::string& text) {
+    std::string escaped;
+    for (const char c : text) escaped += c == '-' ? "&#45;" : c == '>' ? "&gt;" : std::string(1, c);
+    return escaped;
+  };
+  const std::string plan = content("docs/images/mixture_plan.svg"), all = content("docs/images/mixture.svg");
+  const auto outputs = blocks_of("docs/guide.md", "");
+  const auto explained = std::ranges::find_if(outputs, [](const auto& block) { return block.front().starts_with("tile of"); });
+  REQUIRE(explained != outputs.end());
+  for (auto line = explained->begin() + 1; line != explained->end(); ++line) {
+    std::istringstream words(*line);
+    std::string kind, what;
+    words >> kind >> what;
+    INFO(*line);
+    CHECK(plan.find(of_svg(kind + ' ' + what)) != plan.npos);
+    CHECK(all.find(of_svg(kind + ' ' + what)) != all.npos);
+  }
+}
+
 }  // namespace

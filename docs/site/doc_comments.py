@@ -22,7 +22,7 @@ scalar settings_of shard slice storage transpose with_type
 
 def text(comment):
     """Plain text as Doxygen takes it: nothing in it is a command or a tag, and `x` is code."""
-    escaped = re.sub(r"([\\@#%<>&])", r"\\\1", comment)
+    escaped = re.sub(r"([\\@#%<>&\"])", r"\\\1", comment)
     return re.sub(r"`([^`]+)`", r"<tt>\1</tt>", escaped)
 
 
