@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The code of docs/guide.md, which quotes it and what it prints. With a folder as its argument it writes the drawings of the
-// guide there, for scripts/plot_diagrams.
+// The code of docs/guide.md, which quotes it and what it prints. With a folder as its argument it writes the drawings
+// of the guide there, for scripts/plot_diagrams.
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -94,7 +94,8 @@ void read_weights() {
   const auto layer = load<mxd<>>("examples/data/minilm_l3_mxd_bf16.safetensors");
   const auto rows = io::safetensors::read("examples/data/minilm_l3_rows.safetensors");
   const auto y = evaluate(layer(rows.get<float, 2>("x")));
-  std::cout << layer.gate.shape()[1] << " experts, " << layer.active << " active; " << y.shape()[0] << " x " << y.shape()[1] << '\n';
+  std::cout << layer.gate.shape()[1] << " experts, " << layer.active << " active; " << y.shape()[0] << " x "
+            << y.shape()[1] << '\n';
 }
 
 void draw(const std::filesystem::path& folder) {
@@ -108,5 +109,7 @@ int main(int argc, char** argv) {
     draw(argv[1]);
     return 0;
   }
-  for (const auto part : {first_einsum, lazy_expressions, mistakes, look_at_it, count_it, select, compile_it, read_weights}) part();
+  for (const auto part :
+       {first_einsum, lazy_expressions, mistakes, look_at_it, count_it, select, compile_it, read_weights})
+    part();
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What the pages say is so: each block of code stands in a file that is compiled, and each output in one that is compared.
-#include "support/catch.hpp"
+// What the pages say is so: each block of code stands in a file that is compiled, and each output in one that is
+// compared.
 #include "support/pages.hpp"
+#include "support/catch.hpp"
 
 namespace {
 
@@ -73,7 +74,8 @@ TEST_CASE("the drawings of the guide are of the plan that it prints", "[pages]")
   };
   const std::string plan = content("docs/images/mixture_plan.svg"), all = content("docs/images/mixture.svg");
   const auto outputs = blocks_of("docs/guide.md", "");
-  const auto explained = std::ranges::find_if(outputs, [](const auto& block) { return block.front().starts_with("tile of"); });
+  const auto explained =
+      std::ranges::find_if(outputs, [](const auto& block) { return block.front().starts_with("tile of"); });
   REQUIRE(explained != outputs.end());
   for (auto line = explained->begin() + 1; line != explained->end(); ++line) {
     std::istringstream words(*line);

@@ -7,7 +7,6 @@ import re
 root = pathlib.Path(__file__).resolve().parents[2]
 
 project = "fmoe"
-author = "the fmoe authors"
 numbers = (root / "include/fmoe/version.hpp").read_text()
 release = ".".join(re.search(rf"{part} = (\d+)", numbers)[1] for part in ("major", "minor", "patch"))
 
@@ -17,7 +16,7 @@ myst_heading_anchors = 4
 breathe_projects = {"fmoe": str(root / "build/site/xml")}
 breathe_default_project = "fmoe"
 breathe_show_include = False
-# Each header declares its part of namespace fmoe; Breathe's own directive of a file is not safe for parallel reading.
+# Each header declares its part of namespace fmoe anew.
 suppress_warnings = ["duplicate_declaration.cpp"]
 
 html_theme = "furo"
@@ -26,6 +25,7 @@ html_static_path = [str(root / "docs/site/style.css")]
 html_css_files = ["style.css"]
 html_copy_source = False
 html_show_sourcelink = False
+html_show_copyright = False
 pygments_style = "friendly"
 highlight_language = "text"
 smartquotes = False

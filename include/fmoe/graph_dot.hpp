@@ -3,13 +3,15 @@
 #pragma once
 
 #include <sstream>
+#include <utility>
 
 #include <fmoe/graph.hpp>
 
 namespace fmoe {
 
 // Colours of drawings: weights, what a call brings, its result, and what is made on the way.
-inline constexpr const char *weight_colour = "#dce9f7", *input_colour = "#e3f1dc", *result_colour = "#fbe5d0", *made_colour = "#ffffff";
+inline constexpr const char *weight_colour = "#dce9f7", *input_colour = "#e3f1dc", *result_colour = "#fbe5d0",
+                            *made_colour = "#ffffff";
 
 inline std::string dot_head(const std::string& name) {
   return "digraph " + name + " {\n  bgcolor=white;\n  node [fontname=\"Helvetica\", fontsize=11, style=filled];\n";
@@ -27,7 +29,9 @@ class graph_printer {
   std::string dot() const { return dot_head("expression") + out_.str() + "}\n"; }
 
  private:
-  void put(const leaf_node& n) { box("ellipse", n.parameter ? "parameter" : "input", n.parameter ? weight_colour : input_colour, {}); }
+  void put(const leaf_node& n) {
+    box("ellipse", n.parameter ? "parameter" : "input", n.parameter ? weight_colour : input_colour, {});
+  }
   void put(const mask_node&) { box("ellipse", "all but a few pairs", weight_colour, {}); }
   void put(const einsum_node& n) { box("box", n.subscripts, made_colour, n.args); }
   void put(const map_node& n) { box("box", name_of(n.fn), made_colour, {n.arg}); }
@@ -43,7 +47,8 @@ class graph_printer {
 
   void box(const char* shape, const std::string& what, const char* colour, const std::vector<node_id>& args) {
     const auto id = static_cast<extent>(at_);
-    out_ << "  n" << id << " [shape=" << shape << ", fillcolor=\"" << (at_ == root_ ? result_colour : colour) << "\", label=\"" << what << "\\n";
+    out_ << "  n" << id << " [shape=" << shape << ", fillcolor=\"" << (at_ == root_ ? result_colour : colour)
+         << "\", label=\"" << what << "\\n";
     const char* between = "";
     for (const axis_id a : graph_[at_].axes) {
       out_ << std::exchange(between, " x ");
