@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/explain.hpp>
+#include <fmoe/expr/all_except.hpp>
 #include <fmoe/mxd.hpp>
 
 #include "support/catch.hpp"
@@ -86,6 +87,33 @@ TEST_CASE("the graph is Graphviz: a box a step, an ellipse a storage, every edge
     CHECK(count(e.dot, "  " + from + " [shape=") == 1);
     CHECK(count(e.dot, "  " + to + " [shape=") == 1);
   }
+}
+
+TEST_CASE("the expression's graph has a box an operation and an ellipse a leaf, equal ones once", "[explain]") {
+  const std::string dot = explain_unscreened(mxd_of_gpt2(128)).graph;
+  INFO(dot);
+  CHECK(dot.starts_with("digraph expression {\n"));
+  CHECK(dot.ends_with("}\n"));
+  CHECK(count(dot, "shape=box") == 9);
+  CHECK(count(dot, "shape=ellipse") == 8);
+  CHECK(count(dot, "parameter\\n") == 7);
+  CHECK(count(dot, "label=\"input\\n128 x 768\"") == 1);
+  for (const char* made : {"ti,in->tn\\n128 x 21490", "top_k\\n128 x 21490", "ti,ih->th\\n128 x 3072", "tn,no,th,ho->to\\n128 x 768"})
+    CHECK(count(dot, std::string("shape=box, fillcolor=\"#ffffff\", label=\"") + made) == 1);
+  CHECK(count(dot, "fillcolor=\"#fbe5d0\", label=\"add\\n128 x 768\"") == 1);  // the result
+  CHECK(count(dot, " -> ") == 2 + 2 + 1 + 1 + 2 + 2 + 1 + 4 + 2);
+}
+
+TEST_CASE("every kind of operation is in the graph's drawing", "[explain]") {
+  const auto x = blank(two{8, 12});
+  const std::vector<index_pair> pairs{{1, 2}};
+  const auto bound = norm(gate::l2_norm, x);
+  const auto masked = einsum<"ti,tj,ij->tj">(x, x, all_except(pairs, 12, 12));
+  const auto chosen = expert_choice(x, softmax(x), weighting::one);
+  const std::string dot = explain(concat<1>(bounded_softmax(x, bound), masked, chosen, append_one(relu(x)))).graph;
+  INFO(dot);
+  for (const char* what : {"bounded softmax", "L2 norm", "all but a few pairs\\n12 x 12", "expert_choice", "concat\\n8 x 49", "append 1\\n8 x 13", "relu"})
+    CHECK(count(dot, std::string("label=\"") + what) == 1);
 }
 
 TEST_CASE("a screened selection is one line in place of its scores", "[explain]") {

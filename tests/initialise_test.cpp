@@ -59,6 +59,15 @@ TEST_CASE("CP: U[-sqrt k, sqrt k] for input and output, N(1, 1) and ones for the
   CHECK(initial_cp(expert_sizes<1>{{4}, 10, 5, false}, 3, random).inputs() == 10);
 }
 
+TEST_CASE("a layer to train, as docs/mumoe.md makes it", "[initialise]") {
+  constexpr extent seed = 1;
+  const expert_sizes<2> sizes{{128, 2}, 768, 1000};
+  random_stream random(seed);
+  const cp_mumoe<2> layer{initial_gate(sizes), {}, initial_cp(sizes, 512, random)};
+  CHECK(layer.gate.inputs() == 768);
+  CHECK(layer.experts.outputs() == 1000);
+}
+
 TEST_CASE("tensor ring: diagonal slices, k = 1 / (R3 R1) for the output", "[initialise]") {
   const expert_sizes<2> sizes{{64, 3}, 50, 70};
   random_stream random(7);

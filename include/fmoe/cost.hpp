@@ -12,6 +12,7 @@
 
 namespace fmoe {
 
+// What one way of computing an expression costs.
 struct cost_figures {
   double multiply_adds = 0;  // per token; the papers' FLOPs
   double once = 0;           // multiply-adds that make weights from parameters, whatever the number of tokens
@@ -21,6 +22,7 @@ struct cost_figures {
   double flops() const { return 2 * multiply_adds; }
 };
 
+// What `cost` returns.
 struct cost_report {
   cost_figures factorized;
   cost_figures naive;              // the naive plan, step by step: it still skips what top_k leaves out

@@ -19,6 +19,7 @@ inline double entropy(std::span<const double> p) {
   return sum;
 }
 
+// Counts over batches; what it tells is of all tokens added so far.
 class expert_load {
  public:
   explicit expert_load(extent experts) : counts_(experts), probabilities_(experts) {}

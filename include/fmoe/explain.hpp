@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the planner chose for an expression: its steps as text and as a Graphviz graph, with their costs.
+// What the planner chose for an expression: its steps as text and as a drawing, with their costs, beside a drawing of the graph
+// that it started from.
 #pragma once
 
 #include <iomanip>
@@ -7,12 +8,15 @@
 #include <sstream>
 
 #include <fmoe/cost.hpp>
+#include <fmoe/graph_dot.hpp>
 
 namespace fmoe {
 
+// Drawings are for Graphviz: dot -Tsvg.
 struct explanation {
   std::string text;
-  std::string dot;  // for Graphviz: dot -Tsvg
+  std::string dot;    // the plan's drawing: a box a step, an ellipse what it reads and writes
+  std::string graph;  // the expression's: a box an operation
 
   friend std::ostream& operator<<(std::ostream& out, const explanation& e) { return out << e.text; }
 };
@@ -22,9 +26,10 @@ class plan_printer {
   explicit plan_printer(const plan& p) : plan_(p) {
     lines(p.prologue, 1, "once: ");
     lines(p.steps, 1, "");
-    dot_ << "digraph plan {\n  node [fontname=\"monospace\"];\n";
+    dot_ << dot_head("plan");
     for (extent s = 0; s < p.storages.size(); ++s)
-      if (used_[static_cast<int>(s)]) dot_ << "  s" << s << " [shape=ellipse, label=\"" << storage_name(static_cast<int>(s)) << "\"];\n";
+      if (used_[static_cast<int>(s)])
+        dot_ << "  s" << s << " [shape=ellipse, fillcolor=\"" << colour(p.storages[s]) << "\", label=\"" << storage_name(static_cast<int>(s)) << "\"];\n";
     dot_ << edges_.str() << "}\n";
   }
 
@@ -36,6 +41,11 @@ class plan_printer {
     const storage_row& row = plan_.storages[static_cast<extent>(s)];
     constexpr const char* kinds[] = {"temporary", "call's", "argument", "input", "output", "parameter", "constant"};
     return std::string(kinds[static_cast<int>(row.where)]) + " s" + std::to_string(s) + " [" + std::to_string(row.elements) + "]";
+  }
+
+  static const char* colour(const storage_row& s) {
+    constexpr const char* colours[] = {made_colour, made_colour, input_colour, input_colour, result_colour, weight_colour, weight_colour};
+    return colours[static_cast<int>(s.where)];
   }
 
   void lines(const std::vector<step>& steps, int depth, const char* lead) {
@@ -136,7 +146,7 @@ class plan_printer {
 
   void begin(const char* kind, const std::string& what, const view& to, std::initializer_list<view> from) {
     text_ << std::left << std::setw(9) << kind << ' ' << std::setw(17) << what << ' ';
-    edges_ << "  x" << ++count_ << " [shape=box, label=\"" << kind << ' ' << what;
+    edges_ << "  x" << ++count_ << " [shape=box, fillcolor=\"" << made_colour << "\", label=\"" << kind << ' ' << what;
     pending_ << "  x" << count_ << " -> s" << to.storage << ";\n";
     used_[to.storage] = true;
     for (const view& v : from) reads(v);
@@ -183,7 +193,7 @@ explanation explain(const E& e, plan_options options = {}) {
   head << "tile of " << p.tile << " tokens, arena " << divide_up(p.arena * sizeof(T), 1024) << " KiB; " << std::fixed
        << std::setprecision(0) << c.multiply_adds << " multiply-adds a token, " << c.parameters << " parameters, " << c.bytes
        << " bytes for " << (p.tokens ? tokens : 1) << " tokens\n";
-  return {head.str() + printed.text(), printed.dot()};
+  return {head.str() + printed.text(), printed.dot(), graph_printer(g, root).dot()};
 }
 
 }  // namespace fmoe

@@ -12,6 +12,7 @@
 
 namespace fmoe {
 
+// May a file lack a tensor?
 enum class presence : std::uint8_t { required, optional };
 
 // One tensor of a file. Labels name its axes in the file and, where the order differs, in the layer; equal labels have

@@ -53,13 +53,14 @@ void write(const temporary_folder& folder, const shards& files) {
   put(folder / "model.safetensors.index.json", index_of(files));
 }
 
-void check_model(const io::checkpoint& from, const shards& files) {
+void check_model(const io::checkpoint& model, const shards& files) {
   const auto at = [&](const std::string& name) {
     for (const auto& [file, arrays] : files)
       if (arrays.contains(name)) return arrays.at(name).get<float, 2>();
     throw std::logic_error(name);
   };
-  const auto layers = load_layers<monet_hd<>>(from);
+  const auto layers = load_layers<monet_hd<>>(model);  // by number
+  const auto routers = load_layers<monet_router<>>(model, {.active = 2});
   REQUIRE(layers.size() == 2);
   for (const auto& [number, layer] : layers) {
     const auto u = at("model.layers." + std::to_string(number) + ".moe.u.weight");
@@ -68,7 +69,6 @@ void check_model(const io::checkpoint& from, const shards& files) {
     CHECK(!layer.encoder_bias.empty());
   }
   CHECK(layers.contains(10));
-  const auto routers = load_layers<monet_router<>>(from, {.active = 2});
   REQUIRE(routers.size() == 1);
   CHECK(std::prev(routers.upper_bound(10))->first == 0);
   CHECK(routers.at(0).active == 2);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -22,8 +23,17 @@ inline std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+// What stands after the three backquotes of a page's blocks of code.
+inline std::vector<std::string> languages_of(const std::filesystem::path& page) {
+  std::vector<std::string> found;
+  bool inside = false;
+  for (const std::string& line : lines_of(content(page)))
+    if (line.starts_with("```") && (inside = !inside)) found.push_back(line.substr(3));
+  return found;
+}
+
 // The lines of a page's blocks of code, by what stands after their three backquotes.
-inline std::vector<std::vector<std::string>> blocks_of(const std::string& page, const std::string& language) {
+inline std::vector<std::vector<std::string>> blocks_of(const std::filesystem::path& page, const std::string& language) {
   std::vector<std::vector<std::string>> found;
   bool inside = false, wanted = false;
   for (const std::string& line : lines_of(content(page))) {

@@ -4,12 +4,12 @@
 
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 
 #include <fmoe/cpu/executor.hpp>
 #include <fmoe/cpu/machine.hpp>
 #include <fmoe/plan/planner.hpp>
 
-#include "catch.hpp"
 #include "oracle.hpp"
 
 namespace fmoe::test {
@@ -33,7 +33,7 @@ class runner {
       std::fill_n(arena, steps().arena + guard, nan);
       call(result.data() + done * width_, first + done, std::min(split, count - done), arena);
       const auto is_nan = [](T x) { return std::isnan(x); };
-      REQUIRE(std::all_of(arena + steps().arena, arena + steps().arena + guard, is_nan));
+      if (!std::all_of(arena + steps().arena, arena + steps().arena + guard, is_nan)) throw std::logic_error("a step wrote behind the arena");
     }
     return result;
   }

@@ -60,6 +60,7 @@ struct f16 {
   bool operator==(const f16&) const = default;  // of bits
 };
 
+// The same types, as data.
 enum class dtype : std::uint8_t { float64, float32, bfloat16, float16 };
 
 template <class T>

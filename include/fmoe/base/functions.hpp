@@ -8,6 +8,7 @@
 
 namespace fmoe {
 
+// Functions of one number.
 enum class pointwise : std::uint8_t {
   relu,          // max(x, 0)
   gelu,          // x Phi(x), exact (erf) form
@@ -35,6 +36,7 @@ constexpr bool keeps_zero(pointwise f) {
   return f != pointwise::sigmoid && f != pointwise::exp && f != pointwise::inverse_sqrt && f != pointwise::shift;
 }
 
+// Functions of a row.
 enum class gate : std::uint8_t {
   softmax,          // exp(x - max) / sum
   bounded_softmax,  // softmax over the entries that reach min(max, bound), a bound for each row; 0 elsewhere

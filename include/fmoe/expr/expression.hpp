@@ -14,6 +14,7 @@
 
 namespace fmoe {
 
+// What einsum and its like return.
 template <class E>
 concept expression = requires(const E& e, graph& g) {
   typename E::scalar;
@@ -130,6 +131,7 @@ class any_expression {
   std::function<node_id(graph&)> lower_;
 };
 
+// e as an any_expression.
 template <operand E>
 auto erased(const E& e) {
   using X = expression_t<E>;
@@ -150,6 +152,7 @@ struct choice {
   node_id lower(graph& g) const { return first ? a.lower(g) : b.lower(g); }
 };
 
+// a if `first`, else b.
 template <operand A, operand B>
 auto choose(bool first, const A& a, const B& b) {
   return choice<expression_t<A>, expression_t<B>>{first, as_expression(a), as_expression(b)};

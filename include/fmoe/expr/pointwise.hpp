@@ -26,6 +26,7 @@ auto apply(pointwise fn, const E& e, double parameter = 0) {
   return mapped<expression_t<E>>{fn, parameter, as_expression(e)};
 }
 
+// Of every element.
 auto relu(const operand auto& e) { return apply(pointwise::relu, e); }
 auto gelu(const operand auto& e) { return apply(pointwise::gelu, e); }
 auto gelu_tanh(const operand auto& e) { return apply(pointwise::gelu_tanh, e); }
@@ -59,19 +60,18 @@ struct joined {
   }
 };
 
-// Of forwarding references: xtensor's operators take anything by them, and ours, which ask for more, come first.
+// Element by element. Of forwarding references: xtensor's operators take anything by them, and ours, which ask for more, come
+// first.
 template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
 auto operator+(A&& a, B&& b) {
   return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
 }
-
 template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
 auto operator-(A&& a, B&& b) {
   return a + fmoe::apply(pointwise::negate, b);  // not std::apply
 }
-
 template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
 auto operator*(A&& a, B&& b) {
@@ -115,7 +115,6 @@ auto add_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank, "add_if: the second operand has no more axes than the first");
   return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b), condition};
 }
-
 template <operand A, operand B>
 auto multiply_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank, "multiply_if: the second operand has no more axes than the first");

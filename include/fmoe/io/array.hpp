@@ -54,6 +54,7 @@ To round_to(From x) {
   }
 }
 
+// One array of a file, in the type that it has there.
 class array {
  public:
   // The bytes stay valid as long as the owner lives. Throws size_mismatch or overflow unless there are as many as the

@@ -54,6 +54,7 @@ class shard {
   std::uint64_t data_at_ = 0;
 };
 
+// The arrays of a model in one file or several, each read when it is asked for.
 class checkpoint {
  public:
   // A folder with model.safetensors.index.json or model.safetensors, such an index, or a safetensors file. A shard is opened

@@ -11,6 +11,8 @@
 
 namespace fmoe::io {
 
+// What is wrong.
+// What is wrong with a file, or with a layer that is made of one.
 enum class errc : std::uint8_t {
   truncated,       // fewer bytes than the format needs or the header promises
   header_len,      // the header's length is beyond the file or the limit
@@ -56,6 +58,7 @@ inline std::string in_quotes(std::string_view text, std::size_t longest = 64) {
   return result + '"';
 }
 
+// What reading, loading and writing throw.
 struct error : std::runtime_error {
   error(errc fault, std::string_view text, std::uint64_t offset = 0, std::string tensor_name = {},
         std::filesystem::path path = {})

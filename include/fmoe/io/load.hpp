@@ -20,6 +20,7 @@
 
 namespace fmoe {
 
+// Of `load` and `load_layers`.
 struct load_options {
   std::string prefix = {};            // before every name, with its dot
   std::optional<extent> active = {};  // K; `all` for ReLU alone
@@ -36,6 +37,7 @@ struct no_layer {
   }
 };
 
+// Of `save`.
 struct save_options {
   std::string prefix = {};
   std::optional<dtype> type = {};  // of the file's elements; unless said, the layer's

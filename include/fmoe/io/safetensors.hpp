@@ -16,6 +16,7 @@
 
 namespace fmoe::io {
 
+// The arrays of one file.
 class safetensors {
  public:
   // Throws io::error; the header is judged before memory for the data is taken.

@@ -6,6 +6,7 @@
 
 namespace fmoe {
 
+// Of `evaluate`, `compile` and `explain`: the first two are for users.
 struct plan_options {
   bool naive = false;  // materialise: contract the parameters of every einsum with each other first
   bool screen = true;  // select by 16-bit scores and their error bound, where it pays; the result is the same to the bit

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+# The site: the Markdown that GitHub shows, unchanged, and the API from the headers' comments. scripts/docs lays out the source
+# folder, whose index.md is README.md, and runs Sphinx on it.
+import pathlib
+import re
+
+root = pathlib.Path(__file__).resolve().parents[2]
+
+project = "fmoe"
+numbers = (root / "include/fmoe/version.hpp").read_text()
+release = ".".join(re.search(rf"{part} = (\d+)", numbers)[1] for part in ("major", "minor", "patch"))
+
+extensions = ["myst_parser", "breathe"]
+exclude_patterns = ["docs/site", "examples", "include", "tests"]
+myst_heading_anchors = 4
+breathe_projects = {"fmoe": str(root / "build/site/xml")}
+breathe_default_project = "fmoe"
+breathe_show_include = False
+# Each header declares its part of namespace fmoe anew.
+suppress_warnings = ["duplicate_declaration.cpp"]
+
+html_theme = "furo"
+html_title = f"fmoe {release}"
+html_static_path = [str(root / "docs/site/style.css")]
+html_css_files = ["style.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_copyright = False
+pygments_style = "friendly"
+highlight_language = "text"
+smartquotes = False
+
+LAYERS = ["mumoe", "mxd", "monet", "aoe", "moe", "peer"]
+
+# The headers of the public interface, a page a group.
+API = {
+    "Layers": [f"{layer}.hpp" for layer in LAYERS] + ["expert_gate.hpp", "experts.hpp", "initialise.hpp", "expert_load.hpp"],
+    "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp", "expr/gate.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
+                    "expr/expression.hpp", "base/functions.hpp"],
+    "Running": ["evaluate.hpp", "explain.hpp", "cost.hpp", "plan/options.hpp"],
+    "Tensors and errors": ["tensor.hpp", "interop.hpp", "eigen.hpp", "xtensor.hpp", "array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp"],
+    "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/array.hpp", "io/error.hpp", "released.hpp"],
+}
+
+# Breathe tells files by their last name; what is in two of one name is asked for by itself.
+BY_NAME = {
+    "base/error.hpp": [".. doxygenstruct:: fmoe::shape_error", ".. doxygenstruct:: fmoe::value_error"],
+    "io/error.hpp": [".. doxygenstruct:: fmoe::io::error\n   :members:\n   :undoc-members:", ".. doxygenenum:: fmoe::io::errc"],
+}
+
+# Pages by the part of the navigation that they belong to; those that are not named come last.
+PARTS = {
+    "Using fmoe": ["guide", "errors", "interop", "performance"],
+    "Layers": LAYERS,
+    "Inside": ["architecture", "adding_a_layer"],
+}
+
+
+def headers():
+    return [f"include/fmoe/{header}" for group in API.values() for header in group]
+
+
+def tree(caption, pages):
+    return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
+
+
+def navigation(source):
+    present = {p.stem for p in (source / "docs").glob("*.md")}
+    for caption, names in PARTS.items():
+        if caption == "Inside":
+            names = names + sorted(present - {name for part in PARTS.values() for name in part})
+        yield tree(caption, [f"docs/{name}" for name in names if name in present])
+    yield tree("API", [f"api/{page_of(group)}" for group in API])
+    yield tree("Project", ["CONTRIBUTING", "CHANGELOG"])
+
+
+def page_of(group):
+    return group.lower().replace(" ", "_")
+
+
+def write_api(app):
+    folder = pathlib.Path(app.srcdir) / "api"
+    folder.mkdir(exist_ok=True)
+    for group, names in API.items():
+        parts = [f"{group}\n{'=' * len(group)}\n"]
+        for name in names:
+            title = f"fmoe/{name}"
+            content = BY_NAME.get(name, [f".. doxygenfile:: {pathlib.PurePath(name).name}"])
+            parts += [title, "-" * len(title), "", *content, ""]
+        text = "\n".join(parts)
+        page = folder / f"{page_of(group)}.rst"
+        if not page.exists() or page.read_text() != text:
+            page.write_text(text)
+
+
+def setup(app):
+    app.connect("builder-inited", write_api)
+
+    def with_navigation(_, page, content):
+        if page == "index":
+            content[0] += "".join(navigation(pathlib.Path(app.srcdir)))
+
+    app.connect("source-read", with_navigation)
+
+
+if __name__ == "__main__":  # for the Doxyfile
+    print(" ".join(headers()))

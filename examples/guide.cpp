@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// The code of docs/guide.md, which quotes it and what it prints. With a folder as its argument it writes the drawings
+// of the guide there, for scripts/plot_diagrams.
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <vector>
+
+#include <fmoe/cost.hpp>
+#include <fmoe/explain.hpp>
+#include <fmoe/io/safetensors.hpp>
+#include <fmoe/mxd.hpp>
+
+using namespace fmoe;
+
+void first_einsum() {
+  const tensor<float, 2> x({2, 3}, std::vector<float>{1, 2, 3, 4, 5, 6});  // 2 tokens of 3 numbers
+  const tensor<float, 2> w({3, 2}, std::vector<float>{1, 0, 0, 1, 1, 1});
+  const tensor<float, 2> y = evaluate(einsum<"ti,io->to">(x, w));
+  std::cout << y(0, 0) << ' ' << y(0, 1) << '\n' << y(1, 0) << ' ' << y(1, 1) << '\n';
+}
+
+void lazy_expressions() {
+  const tensor<float, 2> x({2, 3}, std::vector<float>{1, 2, 3, 4, 5, 8});
+  const tensor<float, 2> w({3, 2}, std::vector<float>{1, -1, 0, 0, -1, 1});
+  const auto hidden = relu(einsum<"ti,ih->th">(x, w));         // nothing is computed
+  const auto y = hidden * hidden + 0.5;                        // nor here
+  const tensor<float, 1> sums = evaluate(einsum<"th->t">(y));  // but here
+  std::cout << sums(0) << ' ' << sums(1) << '\n';
+}
+
+void mistakes() {
+  const tensor<float, 2> x({2, 3}), w({4, 2});
+  try {
+    evaluate(einsum<"ti,io->to">(x, w));
+  } catch (const shape_error& error) {
+    std::cout << error.what() << '\n';
+  }
+}
+
+// Weights of no particular meaning: the same small numbers on every machine.
+template <std::size_t Rank>
+parameter<float, Rank> weights(const std::array<extent, Rank>& shape) {
+  tensor<float, Rank> w(shape);
+  for (extent i = 0; i < w.size(); ++i) w.data()[i] = static_cast<float>(i * 2654435761u % 1024) / 8192 - 0.0625f;
+  return w;
+}
+
+// A mixture of decoders: 512 experts, of which expert n decodes with D diag(c_n).
+const auto G = weights<2>({64, 512});  // the gate
+const auto E = weights<2>({64, 256});  // the encoder
+const auto C = weights<2>({512, 64});  // row n is c_n
+const auto D = weights<2>({256, 64});  // the decoder
+
+auto mixture(const operand_of<2> auto& x) {
+  const auto a = top_k(relu(einsum<"ti,in->tn">(x, G)), 8);
+  const auto z = gelu(einsum<"ti,ih->th">(x, E));
+  return einsum<"tn,no,th,ho->to">(a, C, z, D);
+}
+
+void look_at_it() {
+  const tensor<float, 2> x = weights<2>({16, 64});
+  std::cout << explain(mixture(x));
+}
+
+void count_it() {
+  const tensor<float, 2> x = weights<2>({16, 64});
+  const cost_report work = cost(mixture(x));
+  std::printf("%.0f multiply-adds a token, naive %.0f\n", work.factorized.multiply_adds, work.naive_multiply_adds);
+}
+
+void select() {
+  const tensor<float, 2> scores({1, 4}, std::vector<float>{0.5, 3, -1, 2});
+  const auto kept = evaluate(top_k(scores, 2));
+  const auto mixed = evaluate(top_k(scores, 2, weighting::softmax));
+  for (extent n = 0; n < 4; ++n) std::cout << kept(0, n) << ' ';
+  for (extent n = 0; n < 4; ++n) std::cout << std::round(100 * mixed(0, n)) << "% ";
+  std::cout << '\n';
+}
+
+void compile_it() {
+  const auto forward = compile([](const auto& x) { return mixture(x); }, 1024);  // for up to 1,024 tokens a call
+  const tensor<float, 2> x = weights<2>({16, 64});
+  tensor<float, 2> y({16, 64});
+  forward(x, y);  // allocates nothing
+
+  const auto once = evaluate(mixture(x));
+  std::cout << (std::equal(y.data(), y.data() + y.size(), once.data()) ? "the same bits\n" : "other bits\n");
+}
+
+void read_weights() {
+  const auto layer = load<mxd<>>("examples/data/minilm_l3_mxd_bf16.safetensors");
+  const auto rows = io::safetensors::read("examples/data/minilm_l3_rows.safetensors");
+  const auto y = evaluate(layer(rows.get<float, 2>("x")));
+  std::cout << layer.gate.shape()[1] << " experts, " << layer.active << " active; " << y.shape()[0] << " x "
+            << y.shape()[1] << '\n';
+}
+
+void draw(const std::filesystem::path& folder) {
+  const explanation drawn = explain(mixture(tensor<float, 2>({16, 64})));
+  std::ofstream(folder / "mixture_graph.dot") << drawn.graph;
+  std::ofstream(folder / "mixture_plan.dot") << drawn.dot;
+}
+
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    draw(argv[1]);
+    return 0;
+  }
+  for (const auto part :
+       {first_einsum, lazy_expressions, mistakes, look_at_it, count_it, select, compile_it, read_weights})
+    part();
+}
