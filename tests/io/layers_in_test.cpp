@@ -107,6 +107,13 @@ TEST_CASE("of several readings the one of more tensors counts", "[io]") {
   CHECK(found<tr_mumoe<1>, tr_mumoe<2>, dense_mumoe<1>>(from).empty());
   CHECK(load<cp_mumoe<2>>(from, {.prefix = "deep."}).experts.outputs() == 3);
 
+  arrays.emplace("deep.bn.0.running_mean", numbers({4}));
+  arrays.emplace("deep.bn.0.running_var", numbers({4}));
+  const temporary_folder half;  // statistics of one level of two
+  const auto e = caught([&] { io::layers_in<cp_mumoe<2>>(written(half, arrays)); });
+  CHECK(e.code == errc::conflict);
+  CHECK(e.file == half / "model.safetensors");
+
   const temporary_folder other;
   io::arrays_by_name sae;  // an MxD's tensors without the gate's
   add_mxd(sae, "");
