@@ -388,6 +388,8 @@ int main(int argc, char** argv) {
     text = inspect(*s, bar);
   } catch (const io::error& e) {
     fault = e.what();
+  } catch (const std::bad_alloc&) {
+    fault = io::in_quotes(s->file, 4096) + ": what a header of this size or layers of these shapes need does not fit memory";
   } catch (const std::exception& e) {
     fault = io::in_quotes(s->file, 4096) + ": " + e.what();
   }
