@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: MIT
-# cmake -P expect.cmake FILE PROGRAM: runs the program and looks for each line of the file in what it prints. Runs of spaces
+# cmake -P expect.cmake FILE PROGRAM ARGUMENTS: runs the program and looks for each line of the file in what it prints. Runs of spaces
 # count as one. Without that file the program must only succeed.
 set(expected)
 if(EXISTS ${CMAKE_ARGV3})
   file(STRINGS ${CMAKE_ARGV3} expected)
 endif()
-execute_process(COMMAND ${CMAKE_ARGV4} RESULT_VARIABLE status OUTPUT_VARIABLE output)
+set(command)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(i RANGE 4 ${last})
+  list(APPEND command ${CMAKE_ARGV${i}})
+endforeach()
+execute_process(COMMAND ${command} RESULT_VARIABLE status OUTPUT_VARIABLE output)
 message("${output}")
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "exits with ${status}")

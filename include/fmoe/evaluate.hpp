@@ -31,7 +31,7 @@ auto evaluate(const E& e, plan_options options = {}) {
   graph g;
   const node_id root = as_expression(e).lower(g);
   std::array<extent, X::rank> shape;
-  std::copy_n(g.shape(root).begin(), X::rank, shape.begin());
+  std::copy_n(g.shape(root).begin(), X::rank, shape.begin());  // not all of it: g++ 16 would warn of a shape of more axes
   tensor<T, X::rank> y(shape);
   evaluate<T, Arch>(g, root, options, view_of(y));
   return y;

@@ -75,6 +75,14 @@ class array {
                                     ", but " + std::to_string(bytes_.size()) + " bytes");
   }
 
+  // A type and a shape without elements, which what get() makes has none of either: enough for a plan and its costs.
+  static array outline(element_type type, std::vector<extent> shape, std::string name, std::shared_ptr<const std::filesystem::path> file) {
+    array result(type, {0}, {}, nullptr, std::move(name), std::move(file));
+    result.shape_ = std::move(shape);
+    result.is_outline_ = true;
+    return result;
+  }
+
   // Copies.
   array(element_type type, std::vector<extent> shape, std::span<const std::byte> bytes)
       : array(type, std::move(shape), bytes, nullptr) {
@@ -93,6 +101,7 @@ class array {
   element_type type() const { return type_; }
   const std::vector<extent>& shape() const { return shape_; }
   std::span<const std::byte> bytes() const { return bytes_; }
+  bool is_outline() const { return is_outline_; }
   const std::string& name() const { return name_; }
 
   // Throws shape unless every extent is the expected one or `any` is expected.
@@ -100,6 +109,13 @@ class array {
     const auto fits = [](extent found, extent wanted) { return wanted == any || found == wanted; };
     if (!std::equal(shape_.begin(), shape_.end(), expected.begin(), expected.end(), fits))
       fail(errc::shape, "is " + text_of(shape_) + " and " + text_of(expected) + " is expected");
+  }
+
+  // The same elements in another shape of as many.
+  array reshaped(std::vector<extent> shape) const {
+    array result = *this;
+    result.shape_ = std::move(shape);
+    return result;
   }
 
   // A tensor of its own memory. Throws dtype for anything but floating-point numbers and for narrowing that is not
@@ -118,6 +134,7 @@ class array {
         if (may == narrowing::refuse)
           fail(errc::dtype, "is " + std::string(name_of(type_)) + ", which " + fmoe::name_of(dtype_of<T>) +
                                 " would round: pass fmoe::io::narrow to allow it");
+      if (is_outline_) return tensor<T, Rank>(shape, std::make_shared<storage>(extent{0}));
       tensor<T, Rank> result(shape);
       for (extent i = 0; i < result.size(); ++i)
         result.data()[i] = round_to<T>(load_little<From>(bytes_.data() + i * sizeof(From)));
@@ -192,6 +209,7 @@ class array {
   element_type type_;
   std::vector<extent> shape_;
   std::span<const std::byte> bytes_;
+  bool is_outline_ = false;
   std::shared_ptr<const void> owner_;
   std::string name_;
   std::shared_ptr<const std::filesystem::path> file_;

@@ -114,8 +114,8 @@ tensor<T, Rank> permuted(const tensor<T, Rank>& t, std::string_view from, std::s
     shape[k] = t.shape()[axis];
     stride[k] = element_count(std::span(t.shape()).subspan(axis + 1));
   }
+  if (t.size() == 0 || t.data() == nullptr) return {shape, t.shared_storage()};
   tensor<T, Rank> result(shape);
-  if (t.size() == 0) return result;
   const extent rest = t.size() / shape[0], block = 16;
   for (extent first = 0; first < shape[0]; first += block)
     for (extent r = 0; r < rest; ++r) {

@@ -26,7 +26,9 @@ class shard {
       in_.fail(errc::header_len, 0, "has a header of " + std::to_string(header_size) + " bytes, more than the file or the limit of 100 MB");
     std::string text(header_size, '\0');
     in_.read(header_at, std::as_writable_bytes(std::span(text)));
-    for (tensor_entry& t : judge_header(text, in_).tensors) entries_.emplace(t.name, std::move(t));
+    safetensors_header header = judge_header(text, in_);
+    for (tensor_entry& t : header.tensors) entries_.emplace(t.name, std::move(t));
+    if (!header.metadata.empty()) metadata_ = nlohmann::json::parse(header.metadata).get<strings_by_name>();
     data_at_ = header_at + header_size;
   }
 
@@ -36,21 +38,33 @@ class shard {
     return result;
   }
 
+  const strings_by_name& metadata() const { return metadata_; }
+
   // Throws missing_tensor.
   array read(const std::string& name) const {
-    const auto at = entries_.find(name);
-    if (at == entries_.end()) throw error(errc::missing_tensor, "is missing, and the index says it is here", 0, name, *file_);
-    const auto& [begin, end] = at->second.range;
+    const tensor_entry& t = entry(name);
+    const auto& [begin, end] = t.range;
     const auto data = std::make_shared<const memory>(end - begin);
     const std::span<std::byte> bytes(data->data(), end - begin);
     in_.read(data_at_ + begin, bytes);
-    return array(at->second.type, at->second.shape, bytes, data, name, file_);
+    return array(t.type, t.shape, bytes, data, name, file_);
+  }
+  array outline(const std::string& name) const {
+    const tensor_entry& t = entry(name);
+    return array::outline(t.type, t.shape, name, file_);
   }
 
  private:
+  const tensor_entry& entry(const std::string& name) const {
+    const auto at = entries_.find(name);
+    if (at == entries_.end()) throw error(errc::missing_tensor, "is missing, and the index says it is here", 0, name, *file_);
+    return at->second;
+  }
+
   input in_;
   std::shared_ptr<const std::filesystem::path> file_;
   std::map<std::string, tensor_entry> entries_;
+  strings_by_name metadata_;
   std::uint64_t data_at_ = 0;
 };
 
@@ -85,8 +99,19 @@ class checkpoint {
     return result;
   }
 
+  // Of the one file; shards have none of the whole model's.
+  strings_by_name metadata() const {
+    return file_.extension() == ".json" ? strings_by_name() : shards_.begin()->second->metadata();
+  }
+
   // Throws missing_tensor, for a tensor in no shard and one that its shard lacks, and io for a shard that is not there.
-  array at(const std::string& name) const {
+  array at(const std::string& name) const { return shard_with(name).read(name); }
+
+  // Its type and shape, of which nothing but the shard's header is read. Throws as at().
+  array outline_of(const std::string& name) const { return shard_with(name).outline(name); }
+
+ private:
+  const shard& shard_with(const std::string& name) const {
     const auto where = shard_of_.find(name);
     if (where == shard_of_.end()) throw error(errc::missing_tensor, "is in no shard", 0, name, file_);
     auto& opened = shards_[where->second];
@@ -95,10 +120,9 @@ class checkpoint {
       if (!std::filesystem::exists(file)) throw error(errc::io, "should be in this shard, which is not there", 0, name, file);
       opened = std::make_shared<const shard>(file);
     }
-    return opened->read(name);
+    return *opened;
   }
 
- private:
   std::filesystem::path file_;
   shard_names shard_of_;
   mutable std::map<std::string, std::shared_ptr<const shard>> shards_;  // those opened

@@ -108,7 +108,7 @@ class parameter_reader {
     const array& a = found->second;
     lengths_.check(name, n.file_labels, a.shape(), from_.file);
     const std::string flat = without_parentheses(n.file_labels);
-    const array split = flat == n.file_labels ? a : array(a.type(), lengths_.extents_of(flat), a.bytes());
+    const array split = a.reshaped(lengths_.extents_of(flat));
     to = permuted(split.template get<T, Rank>(options_.narrow), flat, n.layer_labels);
   }
 
@@ -227,6 +227,17 @@ class parameter_writer {
   std::map<std::string, const void*> written_;  // by name
 };
 
+// What the metadata of a file with this layer says; `contains` knows the file's names. Throws conflict for a layer of no kind.
+template <class Layer, class Contains>
+strings_by_name metadata_of(const Layer& layer, Contains contains, const std::filesystem::path& file) {
+  strings_by_name result;
+  describe(layer, metadata_writer(result, file), file);
+  if (const auto kind = kind_of<Layer>(contains, file)) result["kind"] = kind->name;
+  if constexpr (requires { layer.active; }) result["K"] = text_of_active(layer.active);
+  if constexpr (requires { layer.activation; }) result["activation"] = text_of_activation(layer.activation, file);
+  return result;
+}
+
 // What layer_from makes the layer of again. Throws missing_tensor for a required parameter that holds nothing, shape
 // for parameters that do not fit together, conflict for a layer of no kind.
 template <class Layer>
@@ -234,14 +245,7 @@ layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file, co
   layer_arrays result{file, {}, {}};
   parameter_writer write(result, options);
   each_released(layer, write);
-
-  const metadata_writer metadata(result.metadata, file);
-  describe(layer, metadata, file);
-  if (const auto kind = kind_of<Layer>([&](std::string_view name) { return write.contains(name); }, file))
-    result.metadata["kind"] = kind->name;
-  if constexpr (requires { layer.active; }) result.metadata["K"] = text_of_active(layer.active);
-  if constexpr (requires { layer.activation; })
-    result.metadata["activation"] = text_of_activation(layer.activation, file);
+  result.metadata = metadata_of(layer, [&](std::string_view name) { return write.contains(name); }, file);
   return result;
 }
 
