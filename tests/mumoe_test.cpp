@@ -375,7 +375,7 @@ TEST_CASE("what does not fit throws before anything is computed", "[mumoe]") {
   CHECK_THROWS_AS(evaluate(l(x)), shape_error);
   l = good;
   l.experts.output = random<parameter<float, 2>>({O, 5}, 1);
-  CHECK_THROWS_WITH(evaluate(l(x)), Catch::Contains("'r' is 4 in operand 2 and 5 in operand 6"));
+  CHECK_THROWS_WITH(evaluate(l(x)), test::containing("'r' is 4 in operand 2 and 5 in operand 6"));
   l = good;
   l.gate.projections[1] = random<parameter<float, 2>>({I + 1, 3}, 1);
   CHECK_THROWS_AS(evaluate(l(x)), shape_error);
@@ -404,7 +404,7 @@ TEST_CASE("running variances are finite and not negative, and all there", "[mumo
     auto broken = l;
     broken.gate.variances[1] = random<parameter<float, 1>>({counts[1]}, 1, 0);
     broken.gate.variances[1](2) = bad;
-    CHECK_THROWS_WITH(evaluate(broken(x)), Catch::Contains("expert 2 of level 1"));
+    CHECK_THROWS_WITH(evaluate(broken(x)), test::containing("expert 2 of level 1"));
   }
   l.gate.variances[1] = parameter<float, 1>({counts[1]});
   check(l, "a variance of zero");
@@ -463,7 +463,7 @@ TEMPLATE_TEST_CASE("parameters of 16 bits give the bits of the same ones widened
   };
   for (const extent tokens : {extent{1}, extent{14}}) check_bits(tokens);
   narrow.gate.variances[1](2) = TestType(-1.f);
-  CHECK_THROWS_WITH(narrow.gate.batch_norm(), Catch::Contains("expert 2 of level 1 is -1"));
+  CHECK_THROWS_WITH(narrow.gate.batch_norm(), test::containing("expert 2 of level 1 is -1"));
   narrow.gate.means = narrow.gate.variances = {};
   wide.gate.means = wide.gate.variances = {};
   for (const extent tokens : {extent{1}, extent{14}}) check_bits(tokens);
