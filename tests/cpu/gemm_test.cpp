@@ -135,8 +135,14 @@ TEMPLATE_TEST_CASE("panels of 16 bits give the bits of the same numbers widened"
           const extent i = at++;
           return i < a.size() ? a[i] : i < a.size() + b.size() ? b[i - a.size()] : c[i - a.size() - b.size()];
         });
-        narrow.run(0, rows, chunk, true, [](auto...) {});
-        wide.run(0, rows, chunk, true, [](auto...) {});
+        const auto twice = [](auto& p) {
+          return [&p](extent row, extent count, extent column, extent wide) {
+            for (extent m = row; m < row + count; ++m)
+              for (extent n = column; n < column + wide; ++n) p.at(m, n) *= 2;
+          };
+        };
+        narrow.run(0, rows, chunk, true, twice(narrow));
+        wide.run(0, rows, chunk, true, twice(wide));
         INFO("rows " << rows << " columns " << columns << " chunk " << chunk);
         REQUIRE(same_bits(narrow.c, wide.c));
       }
