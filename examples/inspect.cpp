@@ -188,8 +188,8 @@ struct report {
 
 auto expression_of(const auto& layer, extent tokens) {
   const argument<0, 2> x{tokens};
-  if constexpr (requires { layer(x); }) return erased(layer(x));
-  else return erased(layer(x, argument<1, 3>{tokens}, argument<2, 3>{tokens}));
+  if constexpr (requires { layer.deleted; }) return erased(layer(x, argument<1, 3>{tokens}, argument<2, 3>{tokens}));  // Monet's
+  else return erased(layer(x));
 }
 
 // What Monet's N = s^2 experts would take if they were stored one by one: the layers' equations, and so cost(), name halves of
