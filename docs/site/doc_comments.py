@@ -12,7 +12,7 @@ import sys
 # Documented where they are written, but not for users.
 INTERNAL = set("""
 all_of arithmetic_t array_view arrays_of active_of capacity_of choice coefficient_labels cost_counter describe describe_activation
-describe_mumoe each_released expected_of expert_labels for_levels halves_of has_bias header_of initial_factor initial_weight
+describe_mumoe each_released element_of expected_of expert_labels for_levels halves_of has_bias header_of initial_factor initial_weight
 is_released_name is_widening joined keeps_zero kind_of layer_arrays layer_from layer_numbers leaf lower magic max_header mixed
 monet_bias monet_columns monet_halves monet_rows naive_closed_form pair_mask parameter_reader parameter_writer plan_printer
 read_header released released_factors released_kinds released_tensor released_unused released_within ring_labels round_to routed
