@@ -240,4 +240,10 @@ struct plan {
   std::vector<extent> result_shape;  // without the token axis
 };
 
+// Tiles of a call: as many as the plan's tile asks for, and a multiple of the threads where they stay large enough.
+inline extent tile_count(const plan& p, extent tokens, extent threads) {
+  const extent tiles = divide_up(tokens, p.tile), even = round_up(tiles, threads);
+  return tokens / even >= p.least_tile ? even : tiles;
+}
+
 }  // namespace fmoe

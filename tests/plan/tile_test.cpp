@@ -20,6 +20,23 @@ extent tile_of(extent width, extent tokens = 1000, plan_options o = machine_opti
   return tiled(g, g.linear(g.tensor({tokens, width}), width, width), tokens, o).tile;
 }
 
+TEST_CASE("a call has tiles for all threads where these stay large enough", "[plan][tile]") {
+  plan p;
+  p.tile = 96;
+  p.least_tile = 24;
+  CHECK(tile_count(p, 10, 2) == 1);
+  CHECK(tile_count(p, 47, 2) == 1);
+  CHECK(tile_count(p, 48, 2) == 2);
+  CHECK(tile_count(p, 96, 2) == 2);
+  CHECK(tile_count(p, 1000, 2) == 12);
+  CHECK(tile_count(p, 1000, 1) == 11);
+  p.tile = 512;
+  p.least_tile = 256;
+  CHECK(tile_count(p, 128, 2) == 1);
+  CHECK(tile_count(p, 511, 2) == 1);
+  CHECK(tile_count(p, 512, 2) == 2);
+}
+
 TEST_CASE("the tile is the largest of 96, 84, ... that stays resident", "[tile]") {
   CHECK(tile_of(64) == 96);
   const extent bytes = machine_options().resident;

@@ -42,7 +42,7 @@ class plan_runner {
     const lease caller(*this);
     T* const arenas = reinterpret_cast<T*>(memory_[caller.index].data());
     for (extent stage = 0; stage < run_.stages(); ++stage) {
-      const extent tiles = run_.is_barrier(stage) ? 1 : tile_count(tokens);
+      const extent tiles = run_.is_barrier(stage) ? 1 : tile_count(steps(), tokens, slots_);
       std::atomic<extent> next{0};
       parallel(std::min(slots_, tiles), [&](extent task) noexcept {
         for (extent i = next++; i < tiles; i = next++) {
@@ -76,12 +76,6 @@ class plan_runner {
       from.released_.notify_one();
     }
   };
-
-  // At least what the plan's tile asks for; a multiple of the threads where tiles stay large enough.
-  extent tile_count(extent tokens) const {
-    const extent tiles = divide_up(tokens, steps().tile), even = round_up(tiles, slots_);
-    return tokens / even >= steps().least_tile ? even : tiles;
-  }
 
   // Binds the arrays; rows that are not plain, or of another type, are copied beside the arena and back.
   void tile(std::span<const array_view> arguments, std::span<const extent> row_ranks, const array_view& result,
