@@ -103,7 +103,7 @@ TEST_CASE("AoE of no tokens, no expert, every expert, one expert, and experts th
   auto single = layer_of<double>(1);
   single.route.active = 1;
   CHECK(agrees(single(x)));
-  const auto weight = evaluate(single.weights(x));
+  const auto weight = evaluate(single.coefficients(x));
   CHECK(std::all_of(weight.data(), weight.data() + weight.size(), [](double w) { return w == 1; }));
   const auto same = evaluate(layer_of<float>().chosen(tensor<float, 2>({4, width})));  // all norms are 0
   for (extent n = 0; n < 9; ++n) CHECK(same(2, n) == (n < 2 ? 1 : 0));

@@ -2,6 +2,7 @@
 // Every kind of error that a program meets when it runs: the whole message, why it comes, and what to do. scripts/errors_page
 // makes docs/errors.md of the tables below, and of tests/compile_fail.
 #include <fmoe/aoe.hpp>
+#include <fmoe/edit.hpp>
 #include <fmoe/expert_load.hpp>
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/npy.hpp>
@@ -69,6 +70,10 @@ const failure shape_errors[] = {
        const tensor<float, 2> x({4, 9});
        evaluate(layer(x));
      }},
+    {R"([rewritten] there are 4 mean coefficients and 5 experts)",
+     "The subpopulation's mean coefficients are not one for each expert.",
+     "Take them of this layer's `coefficients(x)`.",
+     [] { rewritten(small_mxd(), 0, std::vector<double>(4), 1); }},
     {R"([add] axis 1 is 8 and 4: operands of 2 and 1 axes align at the last)",
      "The operands of + align at their last axis, and differ there.",
      "Check the bias; an axis to repeat along comes first.",
@@ -500,6 +505,27 @@ const failure value_errors[] = {
        tensor<float, 2> x({4, 8});
        forward(x, x);
      }},
+    {R"([forward] output 1 overlaps output 0)",
+     "One result would be written over another.",
+     "Use other memory for each output.",
+     [] {
+       const mxd<> layer = small_mxd();
+       const auto forward = compile([&](const auto& x) { return std::tuple(layer(x), layer(x)); }, 4);
+       tensor<float, 2> x({4, 8}), y({4, 3});
+       forward(x, y, y);
+     }},
+    {R"([ablated] there is no expert 5 among 5)",
+     "The number of an expert is not below the number of experts.",
+     "Experts are counted from 0; `expert_count(layer)` tells how many there are.",
+     [] { ablated(small_mxd(), {0, 5}); }},
+    {R"([steered] there is no expert 5 among 5)",
+     "The number of an expert is not below the number of experts.",
+     "Experts are counted from 0; `expert_count(layer)` tells how many there are.",
+     [] { steered(small_mxd(), 5, 1); }},
+    {R"([rewritten] there is no head 3 among 3)",
+     "The number of a head is not below the layer's number of outputs.",
+     "Heads are counted from 0.",
+     [] { rewritten(small_mxd(), 3, std::vector<double>(5), 1); }},
     {R"([borrow] the array's rows do not follow each other: to_tensor copies it)",
      "A tensor lies row-major and without gaps, and the array it would be borrowed from does not.",
      "Copy it: `to_tensor<2>(x)`.",

@@ -269,7 +269,7 @@ TEMPLATE_TEST_CASE("transcoders, skip transcoders and autoencoders", "[mxd]", fl
       layer.encoder_bias = random<parameter<T, 1>>({90}, 20);
       layer.bias = random<parameter<T, 1>>({17}, 21);
       CHECK(deviation(evaluate(layer(x)), output(layer, rows)) <= tolerance<T>);
-      CHECK(deviation(evaluate(layer.hidden(x)), hidden(layer, rows)) <= tolerance<T>);
+      CHECK(deviation(evaluate(layer.coefficients(x)), hidden(layer, rows)) <= tolerance<T>);
       layer.skip = random<parameter<T, 2>>({17, 17}, 22);
       CHECK(deviation(evaluate(layer(x)), output(layer, rows)) <= tolerance<T>);
       layer.skip = {};
@@ -285,7 +285,7 @@ TEMPLATE_TEST_CASE("transcoders, skip transcoders and autoencoders", "[mxd]", fl
 TEST_CASE("with GELU a sparse MLP keeps negative values when there are too few others", "[mxd]") {
   const auto layer = random_sparse<float>(10, 6, 20, 4, 18, pointwise::gelu);
   const auto x = random<tensor<float, 2>>({9, 6}, 1);
-  const auto z = evaluate(layer.hidden(x));
+  const auto z = evaluate(layer.coefficients(x));
   CHECK(std::any_of(z.data(), z.data() + z.size(), [](float v) { return v < 0; }));
   CHECK(deviation(evaluate(layer(x)), output(layer, matrix_of(x))) <= 2e-6);
 }

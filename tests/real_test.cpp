@@ -156,7 +156,7 @@ TEST_CASE("trained transcoders are the authors' own") {
     CHECK(off.tensor <= 2e-6);
     CHECK(off.row <= 6e-6);
     CHECK(same_bits(forward_of(layer, x, 384), y));
-    CHECK(rows_of_other_experts(evaluate(layer.hidden(x)), outputs.integers<std::int64_t>(name + ".indices")) == 0);
+    CHECK(rows_of_other_experts(evaluate(layer.coefficients(x)), outputs.integers<std::int64_t>(name + ".indices")) == 0);
     CHECK(std::abs(losses(y, target).first - relative) < 1e-6);
   };
   check("minilm_l3_transcoder.safetensors", "transcoder", 0.19385905169010775);

@@ -27,14 +27,21 @@ struct aoe {
   auto scores(const operand_of<2> auto& x) const { return norm(score, cache(x)); }
 
   // [t, d] -> [t, n]: a, 0 for experts that are not chosen; and 1 for the chosen ones.
-  auto weights(const operand_of<2> auto& x) const { return route(scores(x)); }
+  auto coefficients(const operand_of<2> auto& x) const { return route(scores(x)); }
   auto chosen(const operand_of<2> auto& x) const { return route.chosen(scores(x)); }
 
-  // [t, d] -> [t, d].
-  auto operator()(const operand_of<2> auto& x) const {
-    const auto hidden = apply(activation, einsum<"tnl,nlw->tnw">(cache(x), up)) * einsum<"td,ndw->tnw">(x, linear);
-    return add_bias(einsum<"tn,tnw,nwd->td">(weights(x), hidden, output), bias);
+  // [t, d] -> [t, n, w]: every expert's hidden units.
+  auto hidden(const operand_of<2> auto& x) const {
+    return apply(activation, einsum<"tnl,nlw->tnw">(cache(x), up)) * einsum<"td,ndw->tnw">(x, linear);
   }
+
+  // [t, d], [t, n] -> [t, d]: the output that x has with these weights. Experts are skipped where these are a selection.
+  auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
+    return add_bias(einsum<"tn,tnw,nwd->td">(a, hidden(x), output), bias);
+  }
+
+  // [t, d] -> [t, d].
+  auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
   // The paper's names, else the released code's.

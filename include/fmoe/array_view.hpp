@@ -81,6 +81,16 @@ struct array_view {
   }
 };
 
+// An array that a call binds; its last `row_rank` axes are a token's row.
+struct bound_array {
+  array_view array;
+  extent row_rank = 0;
+
+  extent row_size() const { return array.row_size(row_rank); }
+  bool has_plain_rows() const { return array.has_plain_rows(row_rank); }
+  extent row_stride() const { return array.row_stride(row_rank); }
+};
+
 inline constexpr extent any_rank = ~extent{0};  // known when the program runs
 
 // An array_view that knows its elements' type, const where they may only be read, and, unless that is any_rank, its rank.

@@ -38,7 +38,7 @@ class cost_counter {
     program_ = make_program(g, root, options);
     for (const operation& o : program_.operations) count(o);
     for (extent v = 0; v < program_.values.size(); ++v) count(static_cast<int>(v));
-    figures.bytes += element_bytes_ * tokens_ * static_cast<double>(program_[program_.result].size());
+    for (const int r : program_.results) figures.bytes += element_bytes_ * tokens_ * static_cast<double>(program_[r].size());
   }
 
   cost_figures figures;

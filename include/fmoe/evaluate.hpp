@@ -18,7 +18,8 @@ template <class T, class Arch>
 void evaluate(const graph& g, node_id root, const plan_options& options, const array_view& y) {
   const extent rows = y.rank == 0 ? 1 : y.shape[0];
   const cpu::compiled_plan<T, Arch> run(g, root, rows, 1, options);
-  run({}, {}, y, run.steps().result_shape.size(), run.steps().tokens ? rows : 1);
+  const bound_array result{y, run.steps().results[0].size()};
+  run({}, {&result, 1}, run.steps().tokens ? rows : 1);
 }
 
 // The value of an expression, in its arithmetic type: double if a leaf is double, else float. The first axis, where rows
@@ -74,12 +75,31 @@ tensor<float, 2> evaluate(const E&, const More&...) {
   return {};
 }
 
-// A layer ready to be called: forward(x, y), or forward(x1, x2, y) for a layer of two arguments.
-template <class T, class Arch, extent Arguments>
+// What a layer returns: an expression, or several in a tuple, whose common parts are computed once.
+template <class E>
+struct layer_results {
+  static constexpr extent count = 1;
+  using scalar = typename E::scalar;
+  static node_list lower(const E& e, graph& g) { return e.lower(g); }
+};
+template <operand... Es>
+struct layer_results<std::tuple<Es...>> {
+  static constexpr extent count = sizeof...(Es);
+  using scalar = arithmetic_t<typename expression_t<Es>::scalar...>;
+  static node_list lower(const std::tuple<Es...>& results, graph& g) {
+    return std::apply([&](const auto&... e) { return node_list(std::vector{as_expression(e).lower(g)...}); }, results);
+  }
+};
+
+// A layer ready to be called: forward(x, y); forward(x1, x2, y) for a layer of two arguments, forward(x, y1, y2) for one of two
+// results.
+template <class T, class Arch, extent Arguments, extent Results = 1>
 class compiled {
+  static_assert(Arguments <= max_arguments && Results <= max_results, "compile: a layer has at most 8 arguments and 8 results");
+
  public:
-  compiled(const graph& g, node_id root, extent tokens, extent callers, const plan_options& options)
-      : tokens_(tokens), run_(g, root, tokens, callers, options) {
+  compiled(const graph& g, const node_list& results, extent tokens, extent callers, const plan_options& options)
+      : tokens_(tokens), run_(g, results, tokens, callers, options) {
     extent used = 0;
     for (extent i = 0; i < g.size(); ++i) {
       const auto id = static_cast<node_id>(i);
@@ -87,23 +107,20 @@ class compiled {
       if (l != nullptr && l->argument >= 0) rows_[static_cast<extent>(l->argument)] = row_of(g, id), ++used;
     }
     expects<value_error>(used == Arguments, "[compile] the layer uses ", used, " of its ", Arguments, " arguments");
-    rows_[Arguments] = row_of(g, root);
-    for (extent i = 0; i <= Arguments; ++i) row_ranks_[i] = rows_[i].size();
+    for (extent i = 0; i < Results; ++i) rows_[Arguments + i] = row_of(g, results[i]);
   }
 
-  // Inputs first, the output last: any arrays (array_traits says which), where they lie; lazy ones are evaluated first. Leading
+  // Inputs first, then the outputs: any arrays (array_traits says which), where they lie; lazy ones are evaluated first. Leading
   // axes beyond a row's are tokens, at most as many as compiled for. Inputs may have any strides and floating type (double only
-  // where the layer's is), the output the layer's arithmetic type. Throws shape_error or value_error before any output element
-  // is written; allocates
-  // nothing; callers beyond the number compiled for wait.
+  // where the layer's is), outputs the layer's arithmetic type. Throws shape_error or value_error before any output element
+  // is written; allocates nothing; callers beyond the number compiled for wait.
   template <class... Arrays>
   void operator()(Arrays&&... arrays) const {
-    static_assert(sizeof...(Arrays) == Arguments + 1, "forward takes the layer's inputs and one output");
+    static_assert(sizeof...(Arrays) == Arguments + Results, "forward takes the layer's inputs, then an output for each result");
     constexpr bool readable = (readable_array<std::remove_reference_t<Arrays>> && ...);
     static_assert(readable, "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16: Eigen's with <fmoe/eigen.hpp>");
-    if constexpr (sizeof...(Arrays) == Arguments + 1 && readable) {
-      using output = std::remove_reference_t<std::tuple_element_t<Arguments, std::tuple<Arrays...>>>;
-      constexpr bool writable = writable_array<output, T>;
+    if constexpr (sizeof...(Arrays) == Arguments + Results && readable) {
+      constexpr bool writable = are_outputs<std::remove_reference_t<Arrays>...>(std::make_index_sequence<Results>());
       static_assert(writable, "forward writes an output of the layer's arithmetic type");
       static_assert(!writable || ((sizeof(element_of<std::remove_reference_t<Arrays>>) <= sizeof(T)) && ...),
                     "forward takes no double into a layer of float: convert it first");
@@ -114,6 +131,11 @@ class compiled {
   const plan& steps() const { return run_.steps(); }
 
  private:
+  template <class... Arrays, extent... Result>
+  static constexpr bool are_outputs(std::index_sequence<Result...>) {
+    return (writable_array<std::tuple_element_t<Arguments + Result, std::tuple<Arrays...>>, T> && ...);
+  }
+
   static std::vector<extent> row_of(const graph& g, node_id id) {
     auto s = g.shape(id);
     s.erase(s.begin());
@@ -128,32 +150,38 @@ class compiled {
   struct numbered {
     extent i;
     friend std::ostream& operator<<(std::ostream& text, numbered a) {
-      return a.i == Arguments ? text << "the output" : text << "input " << a.i;
+      if (a.i < Arguments) return text << "input " << a.i;
+      if (Results == 1) return text << "the output";
+      return text << "output " << a.i - Arguments;
     }
   };
 
-  void call(const std::array<array_view, Arguments + 1>& views) const {
-    const array_view& y = views[Arguments];
-    const extent tokens = y.rank < row_ranks_[Arguments] ? 0 : y.tokens(row_ranks_[Arguments]);
-    for (extent i = 0; i <= Arguments; ++i) {
+  void call(const std::array<array_view, Arguments + Results>& views) const {
+    std::array<bound_array, Arguments + Results> bound;
+    const extent tokens = views[Arguments].rank < rows_[Arguments].size() ? 0 : views[Arguments].tokens(rows_[Arguments].size());
+    for (extent i = 0; i < views.size(); ++i) {
       const array_view& v = views[i];
       const numbered what{i};
-      expects<shape_error>(v.rank >= row_ranks_[i], "[forward] ", what, " has ", v.rank, " axes and a row alone has ", row_ranks_[i]);
-      for (extent a = 0; a < row_ranks_[i]; ++a)
-        expects<shape_error>(v.shape[v.rank - row_ranks_[i] + a] == rows_[i][a], "[forward] axis ", a, " of the rows of ", what, " is ",
-                             v.shape[v.rank - row_ranks_[i] + a], " and the layer's is ", rows_[i][a]);
-      expects<shape_error>(v.tokens(row_ranks_[i]) == tokens, "[forward] 't' is ", v.tokens(row_ranks_[i]), " in ", what, " and ", tokens,
-                           " in the output");
-      expects<value_error>(i == Arguments || !v.overlaps(y), "[forward] the output overlaps input ", i);
+      const extent row_rank = rows_[i].size();
+      expects<shape_error>(v.rank >= row_rank, "[forward] ", what, " has ", v.rank, " axes and a row alone has ", row_rank);
+      for (extent a = 0; a < row_rank; ++a)
+        expects<shape_error>(v.shape[v.rank - row_rank + a] == rows_[i][a], "[forward] axis ", a, " of the rows of ", what, " is ",
+                             v.shape[v.rank - row_rank + a], " and the layer's is ", rows_[i][a]);
+      expects<shape_error>(v.tokens(row_rank) == tokens, "[forward] 't' is ", v.tokens(row_rank), " in ", what, " and ", tokens, " in ",
+                           numbered{Arguments});
+      bound[i] = {v, row_rank};
+    }
+    for (extent y = Arguments; y < views.size(); ++y) {
+      expects<value_error>(!views[y].repeats(), "[forward] an axis of ", numbered{y}, " has stride 0");
+      for (extent i = 0; i < y; ++i)
+        expects<value_error>(!views[i].overlaps(views[y]), "[forward] ", numbered{y}, " overlaps ", numbered{i});
     }
     expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens, " and the layer is compiled for at most ", tokens_, ": say more to compile");
-    expects<value_error>(!y.repeats(), "[forward] an axis of the output has stride 0");
-    run_(std::span(views).first(Arguments), std::span(row_ranks_).first(Arguments), y, row_ranks_[Arguments], tokens);
+    run_(std::span(bound).first(Arguments), std::span(bound).last(Results), tokens);
   }
 
   extent tokens_;
-  std::array<std::vector<extent>, Arguments + 1> rows_;  // shapes without the token axis; the result last
-  std::array<extent, Arguments + 1> row_ranks_{};
+  std::array<std::vector<extent>, Arguments + Results> rows_;  // shapes without the token axis; arguments first
   cpu::compiled_plan<T, Arch> run_;
 };
 
@@ -171,14 +199,15 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens, 
 
 // Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for `callers` simultaneous calls on
 // each thread of the current arena. The layer is anything callable with expressions; unless said, it has one argument of
-// rank 2, [token, input]. Throws shape_error and value_error as the layer's operations say.
+// rank 2, [token, input]. It may return a tuple of expressions: parts of it to look at beside its output, at the cost of writing
+// them. Throws shape_error and value_error as the layer's operations say.
 template <class Arch = cpu::native, class Layer, extent... Ranks>
 auto compile(const Layer& layer, arguments<Ranks...>, extent tokens, extent callers = 1, plan_options options = {}) {
   const auto e = apply_to_arguments(layer, arguments<Ranks...>{}, tokens, std::make_integer_sequence<int, sizeof...(Ranks)>{});
-  using T = typename decltype(e)::scalar;
+  using results = layer_results<std::remove_const_t<decltype(e)>>;
   graph g;
-  const node_id root = e.lower(g);
-  return compiled<T, Arch, sizeof...(Ranks)>(g, root, tokens, callers, options);
+  const node_list roots = results::lower(e, g);
+  return compiled<typename results::scalar, Arch, sizeof...(Ranks), results::count>(g, roots, tokens, callers, options);
 }
 template <class Arch = cpu::native, class Layer>
 auto compile(const Layer& layer, extent tokens, extent callers = 1, plan_options options = {}) {

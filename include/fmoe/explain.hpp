@@ -81,6 +81,10 @@ class plan_printer {
     text_ << "  " << s.keep << " rows of " << s.N;
     finish(s.epilogues);
   }
+  void line(const rescale_step& s, int) {
+    begin("rescale", s.text, s.c, {s.selection, s.factors});
+    finish({});
+  }
   void line(const sample_step& s, int) {
     begin("sample", s.text, s.c, {s.selection, s.x, s.table});
     text_ << "  " << s.keep << " rows of " << s.K;

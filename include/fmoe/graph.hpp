@@ -28,6 +28,12 @@ enum class axis_id : std::uint32_t {};
 
 inline constexpr extent unknown = ~extent{0};
 
+// What is planned together: one node, or several whose common parts are computed once.
+struct node_list : std::vector<node_id> {
+  node_list(node_id one) : vector(1, one) {}
+  explicit node_list(vector several) : vector(std::move(several)) {}
+};
+
 struct leaf_node {
   std::shared_ptr<storage> data;  // null for an argument
   dtype type = dtype::float32;

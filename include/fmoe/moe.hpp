@@ -75,15 +75,20 @@ struct moe {
   auto scores(const operand_of<2> auto& x) const { return einsum<"td,dn->tn">(x, router); }
 
   // [t, d] -> [t, n]: a, 0 for experts that are not chosen; and 1 for the chosen ones.
-  auto weights(const operand_of<2> auto& x) const { return route(scores(x)); }
+  auto coefficients(const operand_of<2> auto& x) const { return route(scores(x)); }
   auto chosen(const operand_of<2> auto& x) const { return route.chosen(scores(x)); }
 
-  // [t, d] -> [t, d].
-  auto operator()(const operand_of<2> auto& x) const {
+  // [t, d] -> [t, n, w]: every expert's hidden units.
+  auto hidden(const operand_of<2> auto& x) const {
     const auto gated = choose(down.empty(), einsum<"td,ndw->tnw">(x, gate), einsum<"td,dnl,nlw->tnw">(x, down, up));
-    const auto hidden = apply(activation, gated) * einsum<"td,ndw->tnw">(x, linear);
-    return einsum<"tn,tnw,nwd->td">(weights(x), hidden, output);
+    return apply(activation, gated) * einsum<"td,ndw->tnw">(x, linear);
   }
+
+  // [t, d], [t, n] -> [t, d]: the output that x has with these weights. Experts are skipped where these are a selection.
+  auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& a) const { return einsum<"tn,tnw,nwd->td">(a, hidden(x), output); }
+
+  // [t, d] -> [t, d].
+  auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static auto released() {
@@ -111,10 +116,13 @@ struct soft_moe {
   double alpha = 1;
 
   // [t, i] -> [t, n]: a.
-  auto weights(const operand_of<2> auto& x) const { return entmax(einsum<"ti,in->tn">(x, router), alpha); }
+  auto coefficients(const operand_of<2> auto& x) const { return entmax(einsum<"ti,in->tn">(x, router), alpha); }
+
+  // [t, i], [t, n] -> [t, o]: the output that x has with these weights.
+  auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& a) const { return einsum<"tn,ti,nio->to">(a, x, experts); }
 
   // [t, i] -> [t, o].
-  auto operator()(const operand_of<2> auto& x) const { return einsum<"tn,ti,nio->to">(weights(x), x, experts); }
+  auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static auto released() {

@@ -52,7 +52,7 @@ void describe_mumoe(auto& layer, const auto& experts, auto& file) {
 
 // The experts' mixture of z, which has `width` columns and, if the experts have a row more, an appended 1: their bias.
 template <class Experts, class Coefficients>
-auto mixed(const Experts& experts, const operand auto& z, extent width, const Coefficients& a) {
+auto mixture(const Experts& experts, const operand auto& z, extent width, const Coefficients& a) {
   const auto input = erased(choose(experts.inputs() == width + 1, append_one(z), z));
   return erased(std::apply([&](const auto&... level) { return experts(input, level...); }, a));
 }
@@ -61,6 +61,7 @@ auto mixed(const Experts& experts, const operand auto& z, extent width, const Co
 template <class Experts>
 struct mumoe {
   using T = typename Experts::scalar;
+  static constexpr extent levels = Experts::levels;
 
   expert_gate<Experts::levels, T> gate;
   affine_layer_norm<T> input_norm;  // of what the experts see; the gate sees x itself
@@ -72,8 +73,13 @@ struct mumoe {
     return gate.template coefficients<Level>(x);
   }
 
+  // [t, i], and [t, n] for each level -> [t, o]: the output that x has with these coefficients.
+  auto mixed(const operand_of<2> auto& x, const operand_of<2> auto&... a) const {
+    return mixture(experts, input_norm(x), gate.inputs(), std::tuple{as_expression(a)...});
+  }
+
   // [t, i] -> [t, o].
-  auto operator()(const operand_of<2> auto& x) const { return mixed(experts, input_norm(x), gate.inputs(), gate(x)); }
+  auto operator()(const operand_of<2> auto& x) const { return mixture(experts, input_norm(x), gate.inputs(), gate(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static void released(auto& layer, auto&& visit) {
@@ -92,6 +98,7 @@ struct mumoe {
 template <class Experts>
 struct mumoe_block {
   using T = typename Experts::scalar;
+  static constexpr extent levels = Experts::levels;
 
   expert_gate<Experts::levels, T> gate;
   affine_layer_norm<T> input_norm;  // before the first layer; the gate sees x itself
@@ -105,12 +112,22 @@ struct mumoe_block {
   }
 
   // [t, i] -> [t, h]: after GELU.
-  auto hidden(const operand auto& x) const {
-    return erased(gelu(mixed(first, input_norm(x), gate.inputs(), gate(x))));
+  auto hidden(const operand auto& x) const { return activated(x, gate(x)); }
+
+  // [t, h], and [t, n] for each level -> [t, o]: the second layer.
+  auto decoded(const operand_of<2> auto& z, const operand_of<2> auto&... a) const {
+    return mixture(second, z, first.outputs(), std::tuple{as_expression(a)...});
+  }
+
+  // [t, i], and [t, n] for each level -> [t, o]: the output that x has with these coefficients.
+  auto mixed(const operand_of<2> auto& x, const operand_of<2> auto&... a) const {
+    return decoded(activated(x, std::tuple{as_expression(a)...}), a...);
   }
 
   // [t, i] -> [t, o].
-  auto operator()(const operand_of<2> auto& x) const { return mixed(second, hidden(x), first.outputs(), gate(x)); }
+  auto operator()(const operand_of<2> auto& x) const {
+    return std::apply([&](const auto&... a) { return mixed(x, a...); }, gate(x));
+  }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static void released(auto& layer, auto&& visit) {
@@ -127,6 +144,9 @@ struct mumoe_block {
     file.fact("bias", biased ? "1" : "0");
     file.fact("block", "1");
   }
+
+ private:
+  auto activated(const operand auto& x, const auto& a) const { return erased(gelu(mixture(first, input_norm(x), gate.inputs(), a))); }
 };
 
 template <extent Levels = 1, class T = float>

@@ -38,11 +38,18 @@ struct mxd {
     return top_k(relu(add_bias(einsum<"ti,in->tn">(x, gate), gate_bias)), active);
   }
 
-  // [t, i] -> [t, o].
-  auto operator()(const operand_of<2> auto& x) const {
-    const auto y = add_bias(einsum<"tn,no,th,ho->to">(coefficients(x), scales, hidden(x), decoder), bias);
-    return add_if(!skip.empty(), y, einsum<"ti,io->to">(x, skip));
+  // [t, h], [t, n] -> [t, o]: (a C) * (z D) + b, without the skip.
+  auto decoded(const operand_of<2> auto& z, const operand_of<2> auto& a) const {
+    return add_bias(einsum<"tn,no,th,ho->to">(a, scales, z, decoder), bias);
   }
+
+  // [t, i], [t, n] -> [t, o]: the output that x has with these coefficients.
+  auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
+    return add_if(!skip.empty(), decoded(hidden(x), a), einsum<"ti,io->to">(x, skip));
+  }
+
+  // [t, i] -> [t, o].
+  auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static auto released() {
@@ -85,14 +92,17 @@ struct sparse_mlp {
     return add_bias(einsum<"ti,ih->th">(centred, encoder), encoder_bias);
   }
 
-  // [t, i] -> [t, h]: z.
-  auto hidden(const operand_of<2> auto& x) const { return top_k(apply(activation, preactivations(x)), active); }
+  // [t, i] -> [t, h]: z, the coefficients of the decoder's rows.
+  auto coefficients(const operand_of<2> auto& x) const { return top_k(apply(activation, preactivations(x)), active); }
 
-  // [t, i] -> [t, o].
-  auto operator()(const operand_of<2> auto& x) const {
-    const auto y = add_bias(add_bias(einsum<"th,ho->to">(hidden(x), decoder), bias), input_bias);
+  // [t, i], [t, h] -> [t, o]: the output that x has with this z.
+  auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& z) const {
+    const auto y = add_bias(add_bias(einsum<"th,ho->to">(z, decoder), bias), input_bias);
     return add_if(!skip.empty(), y, einsum<"ti,io->to">(x, skip));
   }
+
+  // [t, i] -> [t, o].
+  auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
   static auto released() {

@@ -13,6 +13,8 @@
 
 namespace fmoe {
 
+inline constexpr extent max_arguments = 8, max_results = 8;
+
 struct storage_row {  // one row of elements per token; constants are one row
   enum class kind : std::uint8_t {
     arena,     // a temporary, at `offset` elements
@@ -26,7 +28,7 @@ struct storage_row {  // one row of elements per token; constants are one row
   extent elements = 0;  // of a row
   extent stride = 0;    // from row to row; 0 for constants
   extent offset = 0;
-  int source = -1;      // leaf, input: the graph's node; argument: its number
+  int source = -1;      // leaf, input: the graph's node; argument, output: its number
   bool in_place = false;  // read by more than packing and gathers
   bool operator==(const storage_row&) const = default;
 };
@@ -103,6 +105,12 @@ struct gather_step {  // c[t, N] = sum over the rows of selections and the selec
   extent rows, keep, N;
   extent table_row;  // elements from one row's table to the next; 0 if they share it
   std::vector<epilogue> epilogues;
+};
+
+struct rescale_step {  // c[t, row, k] = value * factors[index]
+  std::string text;
+  view selection, factors, c;
+  extent rows, keep;
 };
 
 struct sample_step {  // c[t, row, k] = value * f(sum over K of x[t, K] table[index, K]), f being the passes
@@ -200,7 +208,7 @@ struct exclude_step {  // per token: c[group] = sum over the kept places of the 
 
 struct loop_step;
 struct group_step;
-using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, sample_step, pointwise_step, gate_step, append_step,
+using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step, sample_step, pointwise_step, gate_step, append_step,
                           select_step, screen_step, expert_choice_step, expand_step, exclude_step, pick_step, put_step, loop_step, group_step>;
 
 struct loop_step {  // `length` units in chunks
@@ -237,7 +245,7 @@ struct plan {
   std::vector<step> prologue;  // constants, made once
   std::vector<step> steps;
   std::vector<extent> stages;        // where each ends in `steps`; between two all tokens have got as far
-  std::vector<extent> result_shape;  // without the token axis
+  std::vector<std::vector<extent>> results;  // their shapes, without the token axis
 };
 
 // Tiles of a call: as many as the plan's tile asks for, and a multiple of the threads where they stay large enough.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: forward takes the layer's inputs and one output
+// expect: forward takes the layer's inputs, then an output for each result
 // cause: A compiled layer writes into memory of the caller, and there is none.
 // cure: Pass the output last: `forward(x, y)`.
 #include <fmoe/mxd.hpp>

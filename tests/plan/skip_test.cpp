@@ -54,6 +54,16 @@ TEST_CASE("several selections a token are dense", "[skip]") {
         }).back() == "product tpn,no->tpo");
 }
 
+TEST_CASE("a selection times a constant of its axis is a selection", "[skip]") {
+  CHECK(skipped([](G g, node_id a, node_id) { return g.einsum("tn,no->to", {g.multiply(a, g.parameter({100})), g.parameter({100, 6})}); }) ==
+        lines{"top_k tb->tb", "rescale tb,b->tb", "gather tn,no->to"});
+  CHECK(skipped([](G g, node_id a, node_id) { return g.einsum("n,no,tn->to", {g.parameter({100}), g.parameter({100, 6}), a}); }) ==
+        lines{"top_k tb->tb", "rescale tn,n->tn", "gather tn,no->to"});
+  CHECK(skipped([](G g, node_id a, node_id) { return g.multiply(a, g.parameter({100})); }).back() == "expand ta->ta");
+  CHECK(skipped([](G g, node_id a, node_id x) { return g.multiply(a, x); })[1] == "expand ta->ta");
+  CHECK(skipped([](G g, node_id a, node_id) { return g.einsum("tn,n->t", {a, g.parameter({100})}); })[1] == "gather tn,n->t");
+}
+
 TEST_CASE("gather and expansion of one selection stand side by side", "[skip]") {
   CHECK(skipped([](G g, node_id a, node_id) { return g.add(g.einsum("tn,no->to", {a, g.parameter({100, 100})}), a); }) ==
         lines{"top_k tb->tb", "gather tn,no->to", "expand ta->ta", "pointwise to->to | +"});

@@ -50,7 +50,7 @@ inline node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, extent
 }
 
 inline const char* name_of(operation::kind k) {
-  constexpr const char* names[] = {"product", "gemm", "batched", "gather", "sample", "reduce", "pointwise", "gate", "append", "select", "screen", "expand", "slice", "concat", "pick", "put", "exclude"};
+  constexpr const char* names[] = {"product", "gemm", "batched", "gather", "rescale", "sample", "reduce", "pointwise", "gate", "append", "select", "screen", "expand", "slice", "concat", "pick", "put", "exclude"};
   return names[static_cast<int>(k)];
 }
 
@@ -71,7 +71,7 @@ inline lines describe(const program& p) {
 }
 
 inline const char* kind_of(const step& s) {
-  constexpr std::array kinds{"gemm",   "batched",       "reduce", "gather",  "sample", "pointwise", "gate", "append",
+  constexpr std::array kinds{"gemm",   "batched",       "reduce", "gather",  "rescale", "sample", "pointwise", "gate", "append",
                              "select", "screen", "expert_choice", "expand", "exclude", "pick",   "put",       "loop", "group"};
   static_assert(kinds.size() == std::variant_size_v<step>);
   return kinds[s.index()];

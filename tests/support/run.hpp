@@ -51,12 +51,12 @@ class runner {
 // Outside the class, for the extern template in precompiled.hpp.
 template <class T>
 runner<T>::runner(const graph& g, node_id root, extent tokens, const plan_options& options)
-    : run_(make_plan(g, root, tokens, cpu::machine<T, cpu::native_arch>(options)), g), width_(element_count(steps().result_shape)) {}
+    : run_(make_plan(g, root, tokens, cpu::machine<T, cpu::native_arch>(options)), g), width_(element_count(steps().results[0])) {}
 
 template <class T>
 void runner<T>::call(T* result, extent first, extent count, T* arena) const {
   cpu::binding<T> bound;
-  bound.result = {result, width_};
+  bound.results[0] = {result, width_};
   run_.run(bound, first, count, arena);
 }
 

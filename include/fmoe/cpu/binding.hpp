@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include <fmoe/base/checked.hpp>
+#include <fmoe/plan.hpp>
 
 namespace fmoe::cpu {
 
@@ -14,12 +14,10 @@ struct rows_of {  // rows of T that a call binds, one stride apart
   extent stride = 0;
 };
 
-inline constexpr extent max_arguments = 8;
-
 template <class T>
 struct binding {  // of one tile: where its first row is
   std::array<rows_of<const T>, max_arguments> arguments{};
-  rows_of<T> result{};
+  std::array<rows_of<T>, max_results> results{};
   T* call = nullptr;      // what the call keeps between stages, of `call_rows` tokens
   extent call_rows = 0;
 };

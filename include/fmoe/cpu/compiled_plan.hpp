@@ -23,19 +23,18 @@ template <class T, class Arch>
 class compiled_plan {
  public:
   // For up to `tokens` rows. Throws shape_error or value_error where the expression cannot be computed.
-  compiled_plan(const graph& g, node_id result, extent tokens, extent callers, const plan_options& options);
+  compiled_plan(const graph& g, const node_list& results, extent tokens, extent callers, const plan_options& options);
   compiled_plan(compiled_plan&&) noexcept;
   ~compiled_plan();
 
   // The steps alone, without weights.
-  static plan plan_of(const graph& g, node_id result, extent tokens, const plan_options& options);
+  static plan plan_of(const graph& g, const node_list& results, extent tokens, const plan_options& options);
 
   const plan& steps() const;
 
-  // result[t, ...] for `tokens` rows of the arguments; shapes and types are the plan's. `row_rank` counts the axes of a
-  // row. Waits while all callers' memory is in use.
-  void operator()(std::span<const array_view> arguments, std::span<const extent> row_ranks, const array_view& result,
-                  extent result_row_rank, extent tokens) const;
+  // The results[t, ...] for `tokens` rows of the arguments; shapes and types are the plan's. Waits while all callers' memory is
+  // in use.
+  void operator()(std::span<const bound_array> arguments, std::span<const bound_array> results, extent tokens) const;
 
  private:
   std::unique_ptr<const plan_runner<T, Arch>> runner_;

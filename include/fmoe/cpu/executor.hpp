@@ -13,6 +13,7 @@
 #include <fmoe/cpu/gate.hpp>
 #include <fmoe/cpu/gather.hpp>
 #include <fmoe/cpu/gemm.hpp>
+#include <fmoe/cpu/group_rows.hpp>
 #include <fmoe/cpu/pointwise.hpp>
 #include <fmoe/cpu/product_top_k.hpp>
 #include <fmoe/cpu/sample.hpp>
@@ -58,10 +59,6 @@ class executor {
   }
 
  private:
-  struct group_row {  // whose row it is, and the place of its weight in that token's selection
-    std::uint32_t token, place;
-  };
-
   struct frame {  // where a task is: its rows, and its place in the enclosing loop
     extent first, count;
     const binding<T>* bound;
@@ -87,7 +84,7 @@ class executor {
       case constant: r.data = constants_.computed() + s.offset; break;
       case leaf:
       case input: r.data = const_cast<T*>(constants_.leaf(static_cast<extent>(v.storage))) + f.first * s.stride; break;
-      case output: r = f.bound->result; break;
+      case output: r = f.bound->results[static_cast<extent>(s.source)]; break;
       case argument: {
         const auto& a = f.bound->arguments[static_cast<extent>(s.source)];
         r = {const_cast<T*>(a.data), a.stride};
@@ -180,34 +177,47 @@ class executor {
     }
   }
 
+  static extent state_stride(extent keep) { return round_up(top_k_state_size<T, Arch>(keep), cache_line / sizeof(T)); }
+
+  // One of the rows of a token's selection: its state, and what it kept.
+  static T* state(const rows_of<T>& selection, extent token, extent row, extent keep) noexcept {
+    return selection.data + token * selection.stride + row * state_stride(keep);
+  }
+  static selected<T> kept(const rows_of<T>& selection, extent token, extent row, extent keep) noexcept {
+    return top_k_result<T, Arch>(state(selection, token, row, keep), keep);
+  }
+
   void run(const gather_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
-    const auto kept = [&](extent t, extent r) {
-      return t < f.count ? top_k_result<T, Arch>(selection.data + t * selection.stride + r * state_stride(s.keep), s.keep) : selected<T>{};
-    };
+    const auto at = [&](extent t, extent r) { return t < f.count ? kept(selection, t, r, s.keep) : selected<T>{}; };
     for (extent t = 0; t < f.count; ++t) {
       T* row = c.data + t * c.stride;
       if (s.rows == 0) std::fill_n(row, s.N, T(0));
       for (extent r = 0; r < s.rows; ++r) {
-        const auto next = s.table_row != 0 ? selected<T>{} : r + 1 < s.rows ? kept(t, r + 1) : kept(t + 1, 0);
-        with_table(s.table, f, [&](auto* table) { gather<T, Arch>(table + r * s.table_row, s.N, s.N, kept(t, r), next, row, r != 0); });
+        const auto next = s.table_row != 0 ? selected<T>{} : r + 1 < s.rows ? at(t, r + 1) : at(t + 1, 0);
+        with_table(s.table, f, [&](auto* table) { gather<T, Arch>(table + r * s.table_row, s.N, s.N, at(t, r), next, row, r != 0); });
       }
       finish(s.epilogues, f, row, 0, t, 1, 0, s.N);
     }
+  }
+
+  void run(const rescale_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), factors = rows(s.factors, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) rescale<T, Arch>({state(c, t, r, s.keep), s.keep}, kept(selection, t, r, s.keep), factors.data);
   }
 
   void run(const sample_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), x = rows(s.x, f), c = rows(s.c, f);
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r) {
-        const extent state = r * state_stride(s.keep);
-        const auto kept = top_k_result<T, Arch>(selection.data + t * selection.stride + state, s.keep);
-        const top_k_state<T, Arch> made(c.data + t * c.stride + state, s.keep);
-        made.count = static_cast<std::uint32_t>(kept.count);
-        std::copy_n(kept.indices, kept.count, made.indices);
-        with_table(s.table, f, [&](auto* table) { sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, kept, made.values); });
-        finish(s.epilogues, f, made.values, 0, t, 1, 0, kept.count);
-        multiply<T, Arch>(made.values, 0, 1, kept.count, kept.values, 0);
+        const selected<T> from = kept(selection, t, r, s.keep);
+        const top_k_state<T, Arch> made(state(c, t, r, s.keep), s.keep);
+        made.count = static_cast<std::uint32_t>(from.count);
+        std::copy_n(from.indices, from.count, made.indices);
+        with_table(s.table, f, [&](auto* table) { sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, from, made.values); });
+        finish(s.epilogues, f, made.values, 0, t, 1, 0, from.count);
+        multiply<T, Arch>(made.values, 0, 1, from.count, from.values, 0);
       }
   }
 
@@ -240,30 +250,28 @@ class executor {
       }
   }
 
-  static extent state_stride(extent keep) { return round_up(top_k_state_size<T, Arch>(keep), cache_line / sizeof(T)); }
-
   void run(const select_step& s, const frame& f) const noexcept {
     const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f);
     const extent n = f.in_loop ? f.length : s.columns;
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r) {
-        T* const state = selection.data + t * selection.stride + r * state_stride(s.keep);
+        T* const row = state(selection, t, r, s.keep);
         if (s.rule.what == selection_rule::kind::product_top_k) {
-          T* const lists = selection.data + t * selection.stride + s.rows * state_stride(s.keep);
-          product_top_k<T, Arch>(state, s.rule, a.data + t * a.stride + 2 * r * s.list, s.list, lists, lists + state_stride(s.rule.each));
+          T* const lists = state(selection, t, s.rows, s.keep);
+          product_top_k<T, Arch>(row, s.rule, a.data + t * a.stride + 2 * r * s.list, s.list, lists, lists + state_stride(s.rule.each));
           continue;
         }
         const T* const scores = a.data + t * a.stride + r * s.columns;
         if (s.rule.what == selection_rule::kind::top_p) {
-          top_p<T, Arch>(state, s.rule.mass, s.rule.weights, scores, n);
+          top_p<T, Arch>(row, s.rule.mass, s.rule.weights, scores, n);
           continue;
         }
         if (s.rule.what == selection_rule::kind::nonzero) {
-          nonzero_scan<T, Arch>(state, s.keep, scores, n, f.at, f.is_first);
+          nonzero_scan<T, Arch>(row, s.keep, scores, n, f.at, f.is_first);
           continue;
         }
-        top_k_scan<T, Arch>(state, s.keep, scores, n, f.at, f.is_first, zeros_count(s.rule.weights));
-        if (f.is_last) top_k_finish<T, Arch>(state, s.keep, s.rule.weights, scores, n);
+        top_k_scan<T, Arch>(row, s.keep, scores, n, f.at, f.is_first, zeros_count(s.rule.weights));
+        if (f.is_last) top_k_finish<T, Arch>(row, s.keep, s.rule.weights, scores, n);
       }
   }
 
@@ -290,10 +298,10 @@ class executor {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r) {
-        const auto kept = top_k_result<T, Arch>(selection.data + t * selection.stride + r * state_stride(s.keep), s.keep);
+        const selected<T> from = kept(selection, t, r, s.keep);
         T* row = c.data + t * c.stride + r * s.columns;
         std::fill_n(row, s.columns, T(0));
-        for (extent k = 0; k < kept.count; ++k) row[kept.indices[k]] = kept.values[k];
+        for (extent k = 0; k < from.count; ++k) row[from.indices[k]] = from.values[k];
       }
   }
 
@@ -308,28 +316,18 @@ class executor {
     constexpr std::uint32_t first = 0;
     for (extent r = 0; r < f.count; ++r) {
       const auto [token, place] = f.group[r];
-      const auto kept = top_k_result<T, Arch>(selection.data + token * selection.stride, s.keep);
-      gather<T, Arch>(a.data + r * a.stride, 0, s.columns, {kept.values + place, &first, 1}, {}, c.data + token * c.stride, true);
+      const T* const weight = kept(selection, token, 0, s.keep).values + place;
+      gather<T, Arch>(a.data + r * a.stride, 0, s.columns, {weight, &first, 1}, {}, c.data + token * c.stride, true);
     }
   }
 
-  // A stable counting sort of the selected entries by expert, then each expert's rows, a chunk at a time.
+  // Each expert's rows, a chunk at a time.
   void run(const group_step& s, const frame& outer) const noexcept {
     const rows_of<T> selection = rows(s.selection, outer), c = rows(s.c, outer);
     auto* const starts = reinterpret_cast<std::uint32_t*>(outer.arena + s.scratch);
     auto* const lists = reinterpret_cast<group_row*>(starts + s.experts + 1);
-    const auto kept = [&](extent t) { return top_k_result<T, Arch>(selection.data + t * selection.stride, s.keep); };
-    std::fill_n(starts, s.experts + 1, 0u);
-    for (extent t = 0; t < outer.count; ++t) {
-      std::fill_n(c.data + t * c.stride, s.columns, T(0));
-      const auto k = kept(t);
-      for (extent i = 0; i < k.count; ++i) ++starts[k.indices[i] + 1];
-    }
-    for (extent e = 0; e < s.experts; ++e) starts[e + 1] += starts[e];
-    for (extent t = 0; t < outer.count; ++t) {
-      const auto k = kept(t);
-      for (extent i = 0; i < k.count; ++i) lists[starts[k.indices[i]]++] = {static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(i)};
-    }
+    for (extent t = 0; t < outer.count; ++t) std::fill_n(c.data + t * c.stride, s.columns, T(0));
+    sort_by_expert(s.experts, outer.count, starts, lists, [&](extent t) { return kept(selection, t, 0, s.keep); });
     frame f = outer;
     const auto with_rows = [&](extent e, extent row) {  // by now a start is where the expert before ends
       while (e < s.experts && starts[e] <= row) ++e;

@@ -20,8 +20,8 @@ class plan_runner {
   static_assert(std::is_same_v<Arch, native>, "kernels are those of the instruction set that their translation unit is compiled for");
 
  public:
-  plan_runner(const graph& g, node_id result, extent tokens, extent callers, const plan_options& options)
-      : run_(compiled_plan<T, Arch>::plan_of(g, result, tokens, options), g), slots_(thread_count()), tokens_(tokens) {
+  plan_runner(const graph& g, const node_list& results, extent tokens, extent callers, const plan_options& options)
+      : run_(compiled_plan<T, Arch>::plan_of(g, results, tokens, options), g), slots_(thread_count()), tokens_(tokens) {
     arena_ = round_up(steps().arena, line);
     for (const storage_row& s : steps().storages) {
       stages_.push_back(arena_);
@@ -36,9 +36,8 @@ class plan_runner {
 
   const plan& steps() const { return run_.steps(); }
 
-  void operator()(std::span<const array_view> arguments, std::span<const extent> row_ranks, const array_view& result,
-                  extent result_row_rank, extent tokens) const {
-    if (tokens == 0 || result.row_size(result_row_rank) == 0) return;
+  void operator()(std::span<const bound_array> arguments, std::span<const bound_array> results, extent tokens) const {
+    if (tokens == 0 || std::ranges::all_of(results, [](const bound_array& y) { return y.row_size() == 0; })) return;
     const lease caller(*this);
     T* const arenas = reinterpret_cast<T*>(memory_[caller.index].data());
     for (extent stage = 0; stage < run_.stages(); ++stage) {
@@ -47,8 +46,8 @@ class plan_runner {
       parallel(std::min(slots_, tiles), [&](extent task) noexcept {
         for (extent i = next++; i < tiles; i = next++) {
           const extent first = tokens * i / tiles;
-          tile(arguments, row_ranks, result, result_row_rank, first, tokens * (i + 1) / tiles - first, arenas + task * arena_,
-               arenas + slots_ * arena_, stage, std::max<extent>(1, slots_ / tiles));
+          tile(arguments, results, first, tokens * (i + 1) / tiles - first, arenas + task * arena_, arenas + slots_ * arena_, stage,
+               std::max<extent>(1, slots_ / tiles));
         }
       });
     }
@@ -78,58 +77,60 @@ class plan_runner {
   };
 
   // Binds the arrays; rows that are not plain, or of another type, are copied beside the arena and back.
-  void tile(std::span<const array_view> arguments, std::span<const extent> row_ranks, const array_view& result,
-            extent result_row_rank, extent first, extent count, T* arena, T* call, extent stage, extent threads) const noexcept {
+  void tile(std::span<const bound_array> arguments, std::span<const bound_array> results, extent first, extent count, T* arena, T* call,
+            extent stage, extent threads) const noexcept {
     binding<T> bound;
     bound.call = call;
     bound.call_rows = tokens_;
     if (run_.is_barrier(stage)) return run_.run(bound, first, count, arena, stage);
-    T* staged_result = nullptr;
     for (extent s = 0; s < stages_.size(); ++s) {
       const storage_row& row = steps().storages[s];
-      if (row.where == storage_row::kind::output) staged_result = arena + stages_[s];
-      if (row.where != storage_row::kind::argument) continue;
+      T* const staged = arena + stages_[s];
       const auto i = static_cast<extent>(row.source);
-      const array_view& x = arguments[i];
-      if (x.type == dtype_of<T> && x.has_plain_rows(row_ranks[i])) {
-        const extent stride = x.row_stride(row_ranks[i]);
-        bound.arguments[i] = {static_cast<const T*>(x.data) + first * stride, stride};
-      } else {
-        T* const copy = arena + stages_[s];
-        for (extent t = 0; t < count; ++t) read_row(x, row_ranks[i], first + t, copy + t * row.elements);
-        bound.arguments[i] = {copy, row.elements};
+      if (row.where == storage_row::kind::output) {
+        const bound_array& y = results[i];
+        bound.results[i] = {staged, row.elements};
+        if (y.has_plain_rows()) bound.results[i] = {static_cast<T*>(y.array.data) + first * y.row_stride(), y.row_stride()};
+      } else if (row.where == storage_row::kind::argument) {
+        const bound_array& x = arguments[i];
+        bound.arguments[i] = {staged, row.elements};
+        if (x.array.type == dtype_of<T> && x.has_plain_rows())
+          bound.arguments[i] = {static_cast<const T*>(x.array.data) + first * x.row_stride(), x.row_stride()};
+        else
+          for (extent t = 0; t < count; ++t) read_row(x, first + t, staged + t * row.elements);
       }
     }
-    const extent width = result.row_size(result_row_rank);
-    const bool direct = result.has_plain_rows(result_row_rank);
-    const extent stride = direct ? result.row_stride(result_row_rank) : width;
-    bound.result = {direct ? static_cast<T*>(result.data) + first * stride : staged_result, stride};
     run_.run(bound, first, count, arena, stage, threads);
-    if (!direct && stage + 1 == run_.stages())
+    if (stage + 1 < run_.stages()) return;
+    for (extent i = 0; i < results.size(); ++i) {
+      const bound_array& y = results[i];
+      if (y.has_plain_rows()) continue;
       for (extent t = 0; t < count; ++t)
-        each_element(result, result_row_rank, first + t, [&, from = staged_result + t * width](extent at) mutable {
-          static_cast<T*>(result.data)[at] = *from++;
+        each_element(y, first + t, [&, from = bound.results[i].data + t * bound.results[i].stride](extent at) mutable {
+          static_cast<T*>(y.array.data)[at] = *from++;
         });
+    }
   }
 
   // f(offset) for the elements of one row in row-major order.
   template <class F>
-  static void each_element(const array_view& x, extent row_rank, extent token, F f) noexcept {
-    const extent base = x.row_offset(row_rank, token), n = x.row_size(row_rank);
+  static void each_element(const bound_array& x, extent token, F f) noexcept {
+    const array_view& v = x.array;
+    const extent base = v.row_offset(x.row_rank, token), n = x.row_size();
     for (extent i = 0; i < n; ++i) {
       extent at = base, rest = i;
-      for (extent a = x.rank; a-- > x.rank - row_rank;) {
-        at += rest % x.shape[a] * x.strides[a];
-        rest /= x.shape[a];
+      for (extent a = v.rank; a-- > v.rank - x.row_rank;) {
+        at += rest % v.shape[a] * v.strides[a];
+        rest /= v.shape[a];
       }
       f(at);
     }
   }
 
-  static void read_row(const array_view& x, extent row_rank, extent token, T* to) noexcept {
-    with_type(x.type, [&](auto* type) {
-      const auto* from = static_cast<const std::remove_pointer_t<decltype(type)>*>(x.data);
-      each_element(x, row_rank, token, [&](extent at) { *to++ = convert<T>(from[at]); });
+  static void read_row(const bound_array& x, extent token, T* to) noexcept {
+    with_type(x.array.type, [&](auto* type) {
+      const auto* from = static_cast<const std::remove_pointer_t<decltype(type)>*>(x.array.data);
+      each_element(x, token, [&](extent at) { *to++ = convert<T>(from[at]); });
     });
   }
 
@@ -145,16 +146,16 @@ class plan_runner {
 
 // Outside the class: members of an extern template that are inline would be compiled all the same.
 template <class T, class Arch>
-compiled_plan<T, Arch>::compiled_plan(const graph& g, node_id result, extent tokens, extent callers, const plan_options& options)
-    : runner_(std::make_unique<const plan_runner<T, Arch>>(g, result, tokens, callers, options)) {}
+compiled_plan<T, Arch>::compiled_plan(const graph& g, const node_list& results, extent tokens, extent callers, const plan_options& options)
+    : runner_(std::make_unique<const plan_runner<T, Arch>>(g, results, tokens, callers, options)) {}
 template <class T, class Arch>
 compiled_plan<T, Arch>::compiled_plan(compiled_plan&&) noexcept = default;
 template <class T, class Arch>
 compiled_plan<T, Arch>::~compiled_plan() = default;
 
 template <class T, class Arch>
-plan compiled_plan<T, Arch>::plan_of(const graph& g, node_id result, extent tokens, const plan_options& options) {
-  return make_plan(g, result, tokens, machine<T, native_arch>(options));
+plan compiled_plan<T, Arch>::plan_of(const graph& g, const node_list& results, extent tokens, const plan_options& options) {
+  return make_plan(g, results, tokens, machine<T, native_arch>(options));
 }
 
 template <class T, class Arch>
@@ -163,9 +164,9 @@ const plan& compiled_plan<T, Arch>::steps() const {
 }
 
 template <class T, class Arch>
-void compiled_plan<T, Arch>::operator()(std::span<const array_view> arguments, std::span<const extent> row_ranks,
-                                        const array_view& result, extent result_row_rank, extent tokens) const {
-  (*runner_)(arguments, row_ranks, result, result_row_rank, tokens);
+void compiled_plan<T, Arch>::operator()(std::span<const bound_array> arguments, std::span<const bound_array> results,
+                                        extent tokens) const {
+  (*runner_)(arguments, results, tokens);
 }
 
 }  // namespace fmoe::cpu

@@ -193,6 +193,17 @@ void drop_zeros(top_k_state<T, Arch> s) {
   s.count = static_cast<std::uint32_t>(kept);
 }
 
+// `to` becomes the entries of `from`, each times the factor of its index.
+template <class T, class Arch>
+void rescale(top_k_state<T, Arch> to, selected<T> from, const T* factors) noexcept {
+  to.count = static_cast<std::uint32_t>(from.count);
+  for (extent i = 0; i < from.count; ++i) {
+    to.values[i] = from.values[i] * factors[from.indices[i]];
+    to.indices[i] = from.indices[i];
+  }
+  drop_zeros(to);
+}
+
 // What the kept scores count for; `row` is the whole row, for weights that depend on all of it.
 template <class T, class Arch>
 void weigh(top_k_state<T, Arch> s, weighting weights, const T* row, extent n) {

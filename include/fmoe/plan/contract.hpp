@@ -101,6 +101,13 @@ class pairwise_contraction {
     const std::string a = own(left, right), b = own(right, left);
     std::string labels = b.empty() ? labels_where(left.labels, needed) : both + a + hinted(b);
     if (b.empty() && labels.size() < left.labels.size()) labels = both + a;
+    const value selection = program_[left.value];
+    if (selection.selection && !program_[right.value].tokens && right.labels == left.labels.substr(left.labels.size() - 1) &&
+        labels == left.labels && !naive_) {
+      const use out = program_.make(operation::kind::rescale, {left, right}, std::move(labels), true, selection.keep);
+      program_[out.value].expected = selection.expected;
+      return out;
+    }
     return program_.make(operation::kind::product, {left, right}, std::move(labels));
   }
 

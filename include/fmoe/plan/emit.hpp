@@ -18,7 +18,7 @@ class emitter {
     plan_.call = tiling_.places.call;
     plan_.tokens = p.tokens;
     plan_.sum_block = options.sum_block;
-    plan_.result_shape = p[p.result].shape;
+    for (const int r : p.results) plan_.results.push_back(p[r].shape);
     for (int v = 0; v < static_cast<int>(p.values.size()); ++v) storages_of(v);
     for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
       const operation& o = p.operations[static_cast<extent>(k)];
@@ -56,8 +56,9 @@ class emitter {
       s.offset = plan_.constants;
       const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
       plan_.constants += round_up(size, cache_line / options_.element_bytes);
-    } else if (home_of(program_, v) == home_of(program_, program_.result)) {
+    } else if (const int result = output_of(program_, v); result >= 0) {
       s.where = output;
+      s.source = result;
       s.stride = s.elements;
     } else {
       const auto& row = tiling_.places.rows[static_cast<extent>(home_of(program_, v))];
@@ -217,6 +218,11 @@ class emitter {
                                 table_row(o.in[0], o.in[1]), epilogues(o, nullptr)});
   }
 
+  void emit_rescale(const operation& o, std::vector<step>& steps) {
+    const value& s = program_[o.in[0].value];
+    steps.push_back(rescale_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr), at(o.out.value, nullptr), s.rows(), s.keep});
+  }
+
   void emit_sample(const operation& o, std::vector<step>& steps) {
     const value& s = program_[o.in[0].value];
     steps.push_back(sample_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr), view{o.in[2].value},
@@ -355,6 +361,7 @@ class emitter {
       case reduce: return emit_reduce(o, steps);
       case concat: return emit_concat(o, steps);
       case gather: return emit_gather(o, steps);
+      case rescale: return emit_rescale(o, steps);
       case sample: return emit_sample(o, steps);
       case pointwise:
         steps.push_back(pointwise_step{text(o), at(o.in[0].value, l), at(o.out.value, l), out.size(),

@@ -22,7 +22,7 @@ class grouping {
     if (!p[scores.value].selection || !p[values.value].tokens || p[values.value].selection || p[values.value].leaf >= 0 ||
         std::ranges::count(values.labels, expert) != 1 || product.out.labels.size() != values.labels.size() || p.uses(made) != 1)
       return;
-    if (made == p.result) return;
+    if (p.is_result(made)) return;
     const auto reader = static_cast<extent>(p.consumer(made));
     const operation sum = p.operations[reader];
     if (sum.what != operation::kind::product || sum.in[0].value != made || p[sum.in[1].value].tokens) return;

@@ -13,11 +13,11 @@ namespace fmoe {
 class lowering {
  public:
   // Throws value_error if a compiled layer's rows depend on each other, or K exceeds its axis.
-  lowering(const graph& g, node_id result, const plan_options& options) : graph_(g), options_(options) {
+  lowering(const graph& g, const node_list& results, const plan_options& options) : graph_(g), options_(options) {
     bool arguments = false;
     for (extent i = 0; i < g.size(); ++i)
       if (const auto* l = std::get_if<leaf_node>(&g[static_cast<node_id>(i)].op)) arguments |= l->argument >= 0;
-    const auto axes = token_search(g, result, arguments).axes();
+    const auto axes = token_search(g, results, arguments).axes();
     expects<value_error>(axes || !arguments, "[compile] rows of the result depend on other rows of the arguments");
     has_tokens_ = program_.tokens = axes.has_value();
     tokens_ = axes.value_or(token_axes(g.size(), -1));
@@ -25,7 +25,7 @@ class lowering {
       id_ = static_cast<node_id>(i);
       std::visit([&](const auto& n) { nodes_.push_back(lower(n)); }, g[id_].op);
     }
-    finish(result);
+    for (const node_id r : results) finish(r, results.size() > 1);
   }
 
   program take() { return std::move(program_); }
@@ -227,19 +227,20 @@ class lowering {
     return place(m ? c.masked(std::move(m), in, result) : c.sum(in, result), result_labels(e.subscripts));
   }
 
-  // The result is a fresh value with the graph's order of axes.
-  void finish(node_id result) {
+  // A result is a fresh value with the graph's order of axes. Of several none is read behind a barrier.
+  void finish(node_id result, bool several) {
     const std::string names = letters(result);
     use u = named(result, names);
     std::string order;
     for (extent i = 0; i < names.size(); ++i)
       if (of(result).memory[i] >= 0) order += names[i];
     const value& v = program_[u.value];
-    if (v.leaf >= 0 || !v.tokens || u.labels != order) {
+    const bool taken = program_.is_result(u.value) || (several && std::ranges::any_of(program_.operations, is_barrier));
+    if (v.leaf >= 0 || !v.tokens || u.labels != order || taken) {
       u = program_.make(operation::kind::reduce, {u}, order);
       program_[u.value].tokens = true;
     }
-    program_.result = u.value;
+    program_.results.push_back(u.value);
   }
 
   const graph& graph_;

@@ -42,6 +42,12 @@ inline int home_of(const program& p, int v) {
   return v;
 }
 
+// The number of the result whose storage v shares, -1 if of none.
+inline int output_of(const program& p, int v) {
+  const auto at = std::ranges::find_if(p.results, [home = home_of(p, v), &p](int r) { return home_of(p, r) == home; });
+  return at == p.results.end() ? -1 : static_cast<int>(at - p.results.begin());
+}
+
 inline extent row_width(const program& p, const plan_options& o, const std::vector<stream_loop>& loops, int v) {
   const value& x = p[v];
   const extent line = cache_line / o.element_bytes;
@@ -76,7 +82,7 @@ inline placement place(const program& p, const plan_options& options, const std:
   placement result{std::vector<placement::row>(p.values.size()), 0, {}, std::vector<bool>(p.values.size())};
   std::vector<life> lives;
   for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
-    if (p[v].leaf >= 0 || !p[v].tokens || home_of(p, v) != v || home_of(p, p.result) == v) continue;
+    if (p[v].leaf >= 0 || !p[v].tokens || home_of(p, v) != v || output_of(p, v) >= 0) continue;
     life l{v, static_cast<int>(p.operations.size()), -1, 0, 0};
     for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
       const operation& o = p.operations[static_cast<extent>(k)];

@@ -14,8 +14,8 @@
 namespace fmoe {
 
 // The operations before they are laid out on a machine; what cost counts.
-inline program make_program(const graph& g, node_id result, const plan_options& options) {
-  program p = lowering(g, result, options).take();
+inline program make_program(const graph& g, const node_list& results, const plan_options& options) {
+  program p = lowering(g, results, options).take();
   if (!options.naive) {
     sample(p);
     group(p);
@@ -25,9 +25,9 @@ inline program make_program(const graph& g, node_id result, const plan_options& 
   return p;
 }
 
-// A plan for up to `tokens` rows. Throws shape_error or value_error where the expression cannot be computed.
-inline plan make_plan(const graph& g, node_id result, extent tokens, const plan_options& options) {
-  program p = make_program(g, result, options);
+// A plan for up to `tokens` rows. Throws shape_error or value_error where an expression cannot be computed.
+inline plan make_plan(const graph& g, const node_list& results, extent tokens, const plan_options& options) {
+  program p = make_program(g, results, options);
   fuse(p);
   screen(p, options, p.tokens ? tokens : 1);
   gather_loops(p, options);

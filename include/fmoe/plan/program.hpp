@@ -51,6 +51,7 @@ struct operation {
     gemm,     // an activation times a constant
     batched,  // any other pair: one small product per token
     gather,   // a selection times a constant: the selected rows, weighted and summed
+    rescale,  // a selection times a constant of its last axis: a selection
     sample,   // a selection times a function of the product of a row and the constant's selected rows: a selection
     reduce,   // one operand: sum over the labels that the result does not have, in any order of axes
     pointwise,
@@ -96,7 +97,7 @@ struct program {
   std::vector<value> values;
   std::vector<operation> operations;
   std::vector<expert_group> groups;
-  int result = -1;
+  std::vector<int> results;  // no value twice
   bool tokens = true;  // false: no axis counts tokens, every value is one row
 
   int add(value v) {
@@ -145,6 +146,8 @@ struct program {
     return out;
   }
 
+  bool is_result(int v) const { return std::ranges::count(results, v) != 0; }
+
   // How often an operation reads v.
   static int reads(const operation& o, int v) {
     int n = o.start == v;
@@ -152,9 +155,9 @@ struct program {
     for (const pass& p : o.passes) n += p.other == v;
     return n;
   }
-  // The operations that read v; one that reads it twice stands twice. The program's result counts as read once more.
+  // The operations that read v; one that reads it twice stands twice. A result counts as read once more.
   int uses(int v) const {
-    int n = v == result;
+    int n = is_result(v);
     for (const operation& o : operations) n += reads(o, v);
     return n;
   }
@@ -171,7 +174,7 @@ struct program {
   // Is v made before a barrier and read behind it, or made by one?
   bool spans_stages(int v) const {
     const int maker = producer(v);
-    if (maker < 0 || v == result) return false;
+    if (maker < 0 || is_result(v)) return false;
     if (is_barrier(operations[static_cast<extent>(maker)])) return true;
     for (int k = maker; k < static_cast<int>(operations.size()); ++k)
       if (reads(operations[static_cast<extent>(k)], v) > 0 && (stage(k) != stage(maker) || is_barrier(operations[static_cast<extent>(k)]))) return true;

@@ -35,7 +35,7 @@ inline void screen(program& p, const plan_options& o, extent tokens) {
   for (extent i = 0; i < p.operations.size(); ++i) {
     operation& select = p.operations[i];
     const int scores = select.in[0].value, maker = p.producer(scores);
-    if (maker < 0 || scores == p.result || p.uses(scores) != 1 || p.stage(maker) != p.stage(static_cast<int>(i))) continue;
+    if (maker < 0 || p.is_result(scores) || p.uses(scores) != 1 || p.stage(maker) != p.stage(static_cast<int>(i))) continue;
     const operation product = p.operations[static_cast<extent>(maker)];
     if (!is_screened(p, select, product, o)) continue;
     value scratch;

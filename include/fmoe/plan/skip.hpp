@@ -55,7 +55,7 @@ inline void skip(program& p) {
       table.value = expanded(table.value);
       const std::string& selected = o.in[0].labels;
       table = in_order(p, table, labels_where(selected, [&](char c) { return has(table.labels, c); }) + o.out.labels, done);
-    } else if (o.what == operation::kind::sample) {
+    } else if (o.what == operation::kind::sample || o.what == operation::kind::rescale) {
       done.push_back(std::move(o));
       continue;
     } else {
@@ -66,7 +66,7 @@ inline void skip(program& p) {
     }
     done.push_back(std::move(o));
   }
-  p.result = expanded(p.result);
+  for (int& r : p.results) r = expanded(r);
   p.operations = std::move(done);
 }
 

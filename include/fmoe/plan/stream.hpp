@@ -73,7 +73,7 @@ class stream_search {
   // Can the operation make its result in chunks of the first axis?
   bool makes(const operation& o) const {
     const value& v = program_[o.out.value];
-    if (o.start >= 0 || v.shape.empty() || !v.tokens || v.selection || o.out.value == program_.result) return false;
+    if (o.start >= 0 || v.shape.empty() || !v.tokens || v.selection || program_.is_result(o.out.value)) return false;
     if (o.what == operation::kind::gemm) return !has(o.in[0].labels, o.out.labels[0]);
     return o.what == operation::kind::batched || (o.what == operation::kind::pointwise && program_[o.in[0].value].leaf < 0);
   }

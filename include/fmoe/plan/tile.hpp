@@ -15,7 +15,8 @@ struct tiling {
 
 // Elements per token of what the plan reads from and writes to outside its arena.
 inline extent outside_width(const program& p) {
-  extent n = p[p.result].size();
+  extent n = 0;
+  for (const int r : p.results) n += p[r].size();
   for (extent v = 0; v < p.values.size(); ++v)
     if (p.values[v].leaf >= 0 && p.values[v].tokens) n += p.values[v].size();
   return n;

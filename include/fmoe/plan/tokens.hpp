@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Finds the token axis: the leading axis of the result that every operation only carries along, so that rows can be
+// Finds the token axis: the leading axis of the results that every operation only carries along, so that rows can be
 // computed in tiles of any size. An expression without one (a sum over tokens, say) is computed whole.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -17,15 +18,14 @@ using token_axes = std::vector<int>;
 // arguments, or any tensor that is no parameter.
 class token_search {
  public:
-  token_search(const graph& g, node_id result, bool arguments_only) : graph_(g), arguments_only_(arguments_only) {
-    if (g.rank(result) == 0) return;
-    token_ = g[result].axes[0];
+  token_search(const graph& g, const node_list& results, bool arguments_only) : graph_(g), arguments_only_(arguments_only) {
+    if (g.rank(results[0]) == 0) return;
+    token_ = g[results[0]].axes[0];
     for (extent i = 0; i < g.size() && valid_; ++i) {
       const node& n = g[static_cast<node_id>(i)];
       axes_.push_back(std::visit([&](const auto& op) { return axis_of(op, n); }, n.op));
     }
-    valid_ = valid_ && axes_[static_cast<extent>(result)] == 0;
-    found_ = valid_;
+    found_ = valid_ && std::ranges::all_of(results, [&](node_id r) { return at(r) == 0; });
   }
 
   std::optional<token_axes> axes() const { return found_ ? std::optional(axes_) : std::nullopt; }

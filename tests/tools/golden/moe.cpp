@@ -83,7 +83,7 @@ void judge_in(golden_case& c, report& r, const char* scores_name) {
     if (c.text(key) && c.number<extent>(key) != length) throw not_understood(std::string("the metadata has another ") + key);
 
   r.compare("y", evaluate(layer(x)), c.rows<double>("y64"));
-  const auto scores = evaluate(layer.scores(x)), weights = evaluate(layer.weights(x)), chosen = evaluate(layer.chosen(x));
+  const auto scores = evaluate(layer.scores(x)), weights = evaluate(layer.coefficients(x)), chosen = evaluate(layer.chosen(x));
   if (c.has(scores_name)) r.compare(scores_name, scores, c.rows<double>(scores_name));
   if (c.has("weights")) r.compare("weights", weights, c.rows<double>("weights"));
   const bool by_expert = layer.route.how == routing::by::expert_choice;
@@ -108,7 +108,7 @@ void judge_dense_in(golden_case& c, report& r) {
   const auto x = c.rows<T>("x");
   r.compare("y", evaluate(layer(x)), c.rows<double>("y64"));
   if (c.has("logits")) r.compare("logits", evaluate(einsum<"ti,in->tn">(x, layer.router)), c.rows<double>("logits"));
-  if (c.has("weights")) r.compare("weights", evaluate(layer.weights(x)), c.rows<double>("weights"));
+  if (c.has("weights")) r.compare("weights", evaluate(layer.coefficients(x)), c.rows<double>("weights"));
   c.ignore("y");
 }
 

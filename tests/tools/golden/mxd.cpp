@@ -61,7 +61,7 @@ struct family_member<sparse_mlp<T>> {
   auto preactivations(const operand auto& x) const { return layer.preactivations(x); }
   auto scores(const operand auto& x) const { return apply(layer.activation, preactivations(x)); }
   auto hidden(const operand auto& x) const { return scores(x); }
-  auto coefficients(const operand auto& x) const { return layer.hidden(x); }
+  auto coefficients(const operand auto& x) const { return layer.coefficients(x); }
   auto expert(extent) const -> leaf<T, 2> { throw not_understood("a transcoder's unit has no matrix"); }
   // y + lambda d_n.
   auto steered(const operand auto& x, extent n, double lambda) const {

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+// Edited layers against double sums over the experts.
+#include <fmoe/aoe.hpp>
+#include <fmoe/edit.hpp>
+#include <fmoe/peer.hpp>
+
+#include "support/agree.hpp"
+#include "support/plans.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+constexpr extent inputs = 11, units = 40, many = 50, outputs = 9, tokens = 30;
+
+template <class T>
+mxd<T> mixture() {
+  mxd<T> l;
+  l.encoder = random<parameter<T, 2>>({inputs, units}, 1, 0.3f);
+  l.gate = random<parameter<T, 2>>({inputs, many}, 2, 0.3f);
+  l.scales = random<parameter<T, 2>>({many, outputs}, 3);
+  l.decoder = random<parameter<T, 2>>({units, outputs}, 4, 0.3f);
+  l.bias = random<parameter<T, 1>>({outputs}, 5);
+  l.skip = random<parameter<T, 2>>({inputs, outputs}, 6);
+  l.active = 5;
+  return l;
+}
+
+template <class T>
+sparse_mlp<T> transcoder() {
+  sparse_mlp<T> l;
+  l.encoder = random<parameter<T, 2>>({inputs, units}, 1, 0.3f);
+  l.decoder = random<parameter<T, 2>>({units, outputs}, 4, 0.3f);
+  l.active = 5;
+  return l;
+}
+
+template <extent Levels, class T>
+cp_mumoe<Levels, T> hierarchy() {
+  cp_mumoe<Levels, T> l;
+  for (extent e = 0; e < Levels; ++e) {
+    l.gate.projections[e] = random<parameter<T, 2>>({inputs, 4 + e}, 10 + static_cast<unsigned>(e));
+    l.experts.experts[e] = random<parameter<T, 2>>({4 + e, 8}, 20 + static_cast<unsigned>(e));
+  }
+  l.experts.input = random<parameter<T, 2>>({inputs + 1, 8}, 30);
+  l.experts.output = random<parameter<T, 2>>({outputs, 8}, 31);
+  return l;
+}
+
+template <class T>
+aoe<T> autonomous() {
+  aoe<T> l;
+  l.down = random<parameter<T, 3>>({inputs, 6, 5}, 1, 0.3f);
+  l.up = random<parameter<T, 3>>({6, 5, 9}, 2, 0.3f);
+  l.linear = random<parameter<T, 3>>({6, inputs, 9}, 3, 0.3f);
+  l.output = random<parameter<T, 3>>({6, 9, inputs}, 4, 0.3f);
+  return l;
+}
+
+// A layer's rows in double.
+auto rows_of(const operand auto& e) { return reference(e); }
+
+// Adds `factor` times what is listed to y.
+void add(std::vector<double>& y, const std::vector<double>& more, double factor) {
+  REQUIRE(y.size() == more.size());
+  for (extent i = 0; i < y.size(); ++i) y[i] += factor * more[i];
+}
+
+template <class T>
+double off(const tensor<T, 2>& y, const std::vector<double>& expected) {
+  return relative_error(y.data(), expected);
+}
+
+template <class T>
+constexpr double tolerance = std::is_same_v<T, double> ? 1e-13 : 5e-6;
+
+// [t, o]: W_n' z of every row.
+template <class T>
+std::vector<double> decoded(const mxd<T>& l, const tensor<T, 2>& x, extent n) {
+  const auto z = reference(l.hidden(x));
+  std::vector<double> y(x.shape()[0] * outputs);
+  for (extent t = 0; t < x.shape()[0]; ++t)
+    for (extent o = 0; o < outputs; ++o)
+      for (extent h = 0; h < units; ++h)
+        y[t * outputs + o] += z[t * units + h] * convert<double>(l.decoder(h, o)) * convert<double>(l.scales(n, o));
+  return y;
+}
+
+TEMPLATE_TEST_CASE("an ablated expert adds nothing and nothing else changes", "[edit]", float, double) {
+  const auto layer = mixture<TestType>();
+  const auto x = random<tensor<TestType, 2>>({tokens, inputs}, 9);
+  const auto a = reference(layer.coefficients(x));
+  std::vector<extent> loud;
+  for (extent n = 0; n < many && loud.size() < 3; ++n) {
+    double sum = 0;
+    for (extent t = 0; t < tokens; ++t) sum += a[t * many + n];
+    if (sum > 0) loud.push_back(n);
+  }
+  auto expected = reference(layer(x));
+  for (const extent n : loud) {
+    auto lost = decoded(layer, x, n);
+    for (extent t = 0; t < tokens; ++t)
+      for (extent o = 0; o < outputs; ++o) lost[t * outputs + o] *= a[t * many + n];
+    add(expected, lost, -1);
+  }
+  const auto before = evaluate(layer(x));
+  CHECK(off(evaluate(ablated(layer, loud)(x)), expected) <= tolerance<TestType>);
+  CHECK(off(before, expected) > 1e-3);
+  CHECK(std::memcmp(before.data(), evaluate(layer(x)).data(), before.size() * sizeof(TestType)) == 0);
+  const auto none = evaluate(ablated(layer, {})(x));
+  CHECK(std::memcmp(before.data(), none.data(), before.size() * sizeof(TestType)) == 0);
+  const auto nested = evaluate(ablated(ablated(layer, {loud[0]}), {loud[1], loud[2]})(x));
+  CHECK(off(nested, expected) <= tolerance<TestType>);
+}
+
+TEST_CASE("what an ablated expert's weights hold does not matter", "[edit]") {
+  auto layer = mixture<float>();
+  layer.skip = {};
+  const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
+  const auto expected = evaluate(ablated(layer, {7})(x));
+  for (extent o = 0; o < outputs; ++o) layer.scales(7, o) = std::numeric_limits<float>::infinity();
+  const auto y = evaluate(ablated(layer, {7})(x));
+  CHECK(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)) == 0);
+}
+
+TEST_CASE("a selection stays one when experts are ablated", "[edit]") {
+  const auto plan_of = [](const auto& layer) {
+    graph g;
+    const node_id y = as_expression(layer(argument<0, 2>{30})).lower(g);
+    return describe(make_plan(g, y, 30, machine_options()));
+  };
+  const auto holds = [](const lines& all, std::string_view start) { return std::ranges::any_of(all, [&](const std::string& l) { return l.starts_with(start); }); };
+  const auto of_mxd = plan_of(ablated(mixture<float>(), {1}));
+  CHECK(holds(of_mxd, "rescale"));
+  CHECK(holds(of_mxd, "gather"));
+  CHECK(!holds(of_mxd, "expand"));
+  const auto of_aoe = plan_of(ablated(autonomous<float>(), {1}));
+  CHECK(holds(of_aoe, "rescale"));
+  CHECK(holds(of_aoe, "group"));
+  const auto of_sparse = plan_of(ablated(transcoder<float>(), {1}));
+  CHECK(holds(of_sparse, "gather"));
+}
+
+TEMPLATE_TEST_CASE("experts of AoE, transcoders and hierarchies are ablated", "[edit]", float, double) {
+  using T = TestType;
+  const auto x = random<tensor<T, 2>>({tokens, inputs}, 9);
+  // Coefficients that are 0 by hand, mixed by the oracle.
+  const auto by_hand = [&](const auto& layer, extent n) {
+    auto a = evaluate(layer.coefficients(x));
+    for (extent t = 0; t < tokens; ++t) a(t, n) = 0;
+    return reference(layer.mixed(x, a));
+  };
+  CHECK(off(evaluate(ablated(autonomous<T>(), {2})(x)), by_hand(autonomous<T>(), 2)) <= tolerance<T>);
+  CHECK(off(evaluate(ablated(transcoder<T>(), {4})(x)), by_hand(transcoder<T>(), 4)) <= tolerance<T>);
+  CHECK(off(evaluate(ablated(hierarchy<1, T>(), {3})(x)), by_hand(hierarchy<1, T>(), 3)) <= tolerance<T>);
+
+  const auto two = hierarchy<2, T>();
+  const auto a = evaluate(two.coefficients(x));
+  auto b = evaluate(two.template coefficients<1>(x));
+  for (extent t = 0; t < tokens; ++t) b(t, 4) = 0;
+  CHECK(off(evaluate(ablated<1>(two, {4})(x)), reference(two.mixed(x, a, b))) <= tolerance<T>);
+}
+
+TEMPLATE_TEST_CASE("a head is rewritten (muMoE, Eq. 5)", "[edit]", float, double) {
+  const auto layer = hierarchy<1, TestType>();
+  const auto x = random<tensor<TestType, 2>>({tokens, inputs}, 9);
+  const std::vector<double> mean{0.5, 0, 0.125, 0.25};
+  auto expected = reference(layer(x));
+  const auto a = reference(layer.coefficients(x));
+  for (extent t = 0; t < tokens; ++t)
+    for (extent n = 0; n < 4; ++n) expected[t * outputs + 6] += 4 * mean[n] * a[t * 4 + n];
+  CHECK(off(evaluate(rewritten(layer, 6, mean, 4)(x)), expected) <= tolerance<TestType>);
+  CHECK_THROWS_WITH(rewritten(layer, 6, std::vector<double>(5), 4), "[rewritten] there are 5 mean coefficients and 4 experts");
+  CHECK_THROWS_WITH(rewritten(layer, 9, mean, 4), "[rewritten] there is no head 9 among 9");
+}
+
+TEMPLATE_TEST_CASE("steering adds what the expert would (MxD), its row (transcoder), its centre (muMoE)", "[edit]", float, double) {
+  const auto x = random<tensor<TestType, 2>>({tokens, inputs}, 9);
+  const auto layer = mixture<TestType>();
+  auto expected = reference(layer(x));
+  add(expected, decoded(layer, x, 3), 2.5);
+  CHECK(off(evaluate(steered(layer, 3, 2.5)(x)), expected) <= tolerance<TestType>);
+
+  const auto coded = transcoder<TestType>();
+  auto shifted = reference(coded(x));
+  for (extent i = 0; i < shifted.size(); ++i) shifted[i] -= 3 * convert<double>(coded.decoder(5, i % outputs));
+  CHECK(off(evaluate(steered(coded, 5, -3)(x)), shifted) <= tolerance<TestType>);
+
+  const auto moved = hierarchy<1, TestType>();
+  tensor<TestType, 2> there({tokens, inputs});
+  for (extent t = 0; t < tokens; ++t)
+    for (extent i = 0; i < inputs; ++i) there(t, i) = x(t, i) + TestType(0.5) * moved.gate.projections[0](i, 2);
+  CHECK(off(evaluate(steered(moved, 2, 0.5)(x)), reference(moved(there))) <= tolerance<TestType>);
+  CHECK(off(evaluate(steered(moved, 2, 0.5).coefficients(x)), reference(moved.coefficients(there))) <= tolerance<TestType>);
+}
+
+TEST_CASE("edits of edits, compiled, share the packed weights", "[edit]") {
+  const auto layer = mixture<double>();
+  const auto x = random<tensor<double, 2>>({tokens, inputs}, 9);
+  const auto both = steered(ablated(layer, {1, 2, 3}), 4, 1.5);
+  auto expected = reference(ablated(layer, {1, 2, 3})(x));
+  add(expected, decoded(layer, x, 4), 1.5);
+  const auto forward = compile(both, tokens);
+  tensor<double, 2> y({tokens, outputs});
+  forward(x, y);
+  CHECK(off(y, expected) <= tolerance<double>);
+  CHECK(std::memcmp(y.data(), evaluate(both(x)).data(), y.size() * sizeof(double)) == 0);
+  CHECK(both.layer.layer.gate.shared_storage() == layer.gate.shared_storage());
+}
+
+TEST_CASE("experts that are not there", "[edit]") {
+  const auto layer = mixture<float>();
+  CHECK_THROWS_WITH(ablated(layer, {1, 50}), "[ablated] there is no expert 50 among 50");
+  CHECK_THROWS_WITH(steered(layer, 50, 1), "[steered] there is no expert 50 among 50");
+  CHECK(expert_count(layer) == many);
+  CHECK(expert_count<1>(hierarchy<2, float>()) == 5);
+}
+
+}  // namespace

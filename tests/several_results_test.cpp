@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+// Layers compiled with several results: each has the bits that it has alone, wherever it is written.
+#include <fmoe/aoe.hpp>
+#include <fmoe/mxd.hpp>
+
+#include "support/agree.hpp"
+#include "support/allocations.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+constexpr extent inputs = 24, hidden = 200, experts = 300, outputs = 40, tokens = 150;
+
+mxd<float> mixture() {
+  mxd<float> l;
+  l.encoder = random<parameter<float, 2>>({inputs, hidden}, 1, 0.3f);
+  l.gate = random<parameter<float, 2>>({inputs, experts}, 2, 0.3f);
+  l.scales = random<parameter<float, 2>>({experts, outputs}, 3);
+  l.decoder = random<parameter<float, 2>>({hidden, outputs}, 4, 0.1f);
+  l.active = 7;
+  return l;
+}
+
+aoe<float> autonomous() {
+  aoe<float> l;
+  l.down = random<parameter<float, 3>>({inputs, 6, 5}, 1, 0.3f);
+  l.up = random<parameter<float, 3>>({6, 5, 9}, 2, 0.3f);
+  l.linear = random<parameter<float, 3>>({6, inputs, 9}, 3, 0.3f);
+  l.output = random<parameter<float, 3>>({6, 9, inputs}, 4, 0.3f);
+  return l;
+}
+
+template <std::size_t Rank>
+bool same_bits(const tensor<float, Rank>& a, const tensor<float, Rank>& b) {
+  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+TEST_CASE("what a layer is made of, beside its output", "[several_results]") {
+  const auto layer = mixture();
+  const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
+  const auto parts = [&](const auto& in) { return std::tuple(layer(in), layer.coefficients(in), layer.hidden(in)); };
+  const auto forward = compile(parts, tokens);
+  tensor<float, 2> y({tokens, outputs}), a({tokens, experts}), z({tokens, hidden});
+  forward(x, y, a, z);
+  CHECK(same_bits(y, evaluate(layer(x))));
+  CHECK(same_bits(a, evaluate(layer.coefficients(x))));
+  CHECK(same_bits(z, evaluate(layer.hidden(x))));
+  CHECK(allocates_nothing([&] { forward(x, y, a, z); }));
+}
+
+TEST_CASE("experts of a group beside its output", "[several_results]") {
+  const auto layer = autonomous();
+  const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
+  const auto forward = compile([&](const auto& in) { return std::tuple(layer.cache(in), layer(in), layer.chosen(in)); }, tokens);
+  tensor<float, 3> cache({tokens, 6, 5});
+  tensor<float, 2> y({tokens, inputs}), chosen({tokens, 6});
+  forward(x, cache, y, chosen);
+  CHECK(same_bits(cache, evaluate(layer.cache(x))));
+  CHECK(same_bits(y, evaluate(layer(x))));
+  CHECK(same_bits(chosen, evaluate(layer.chosen(x))));
+}
+
+TEST_CASE("one value twice, an argument and a constant are results, too", "[several_results]") {
+  const auto x = random<tensor<float, 2>>({9, 4}, 1);
+  const auto bias = random<parameter<float, 1>>({4}, 2);
+  const auto forward = compile([&](const auto& in) { return std::tuple(relu(in), in, relu(in), relu(in) + bias); }, 9);
+  std::array<tensor<float, 2>, 4> y;
+  for (auto& part : y) part = tensor<float, 2>({9, 4});
+  forward(x, y[0], y[1], y[2], y[3]);
+  CHECK(same_bits(y[0], evaluate(relu(x))));
+  CHECK(same_bits(y[1], x));
+  CHECK(same_bits(y[2], y[0]));
+  CHECK(same_bits(y[3], evaluate(relu(x) + bias)));
+}
+
+TEST_CASE("results behind a barrier", "[several_results]") {
+  auto layer = autonomous();
+  layer.route.how = routing::by::expert_choice;
+  const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
+  const auto forward = compile([&](const auto& in) { return std::tuple(layer.scores(in), layer(in), layer.coefficients(in)); }, tokens);
+  tensor<float, 2> scores({tokens, 6}), y({tokens, inputs}), a({tokens, 6});
+  forward(x, scores, y, a);
+  CHECK(same_bits(scores, evaluate(layer.scores(x))));
+  CHECK(same_bits(y, evaluate(layer(x))));
+  CHECK(same_bits(a, evaluate(layer.coefficients(x))));
+}
+
+template <extent Rank>
+struct columns {  // column-major
+  float* first;
+  std::array<extent, Rank> lengths;
+  std::array<extent, Rank> steps;
+  float* data() const { return first; }
+  const auto& shape() const { return lengths; }
+  const auto& strides() const { return steps; }
+};
+
+TEST_CASE("each result has its own strides and leading axes, and is checked", "[several_results]") {
+  const auto layer = mixture();
+  const auto x = random<tensor<float, 2>>({30, inputs}, 9);
+  const auto forward = compile([&](const auto& in) { return std::tuple(layer(in), layer.hidden(in)); }, 30);
+  std::vector<float> across(30 * outputs);
+  tensor<float, 3> z({5, 6, hidden});
+  forward(x, columns<2>{across.data(), {30, outputs}, {1, 30}}, z);
+  const auto y = evaluate(layer(x));
+  bool same = true;
+  for (extent t = 0; t < 30; ++t)
+    for (extent o = 0; o < outputs; ++o) same &= across[o * 30 + t] == y(t, o);
+  CHECK(same);
+  CHECK(std::memcmp(z.data(), evaluate(layer.hidden(x)).data(), z.size() * sizeof(float)) == 0);
+
+  tensor<float, 2> out({30, outputs}), units({30, hidden});
+  CHECK_THROWS_WITH(forward(x, out, tensor<float, 2>({30, hidden + 1})), "[forward] axis 0 of the rows of output 1 is 201 and the layer's is 200");
+  CHECK_THROWS_WITH(forward(x, out, tensor<float, 2>({29, hidden})), "[forward] 't' is 29 in output 1 and 30 in output 0");
+  CHECK_THROWS_WITH(forward(x, out, columns<2>{units.data(), {30, hidden}, {0, 1}}), "[forward] an axis of output 1 has stride 0");
+  std::vector<float> both(30 * (outputs + hidden));
+  const columns<2> one{both.data(), {30, outputs}, {outputs, 1}}, other{both.data() + 30 * outputs - 1, {30, hidden}, {hidden, 1}};
+  CHECK_THROWS_WITH(forward(x, one, other), "[forward] output 1 overlaps output 0");
+}
+
+}  // namespace
