@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Every kind of error that a program meets when it runs: the whole message, why it comes, and what to do. scripts/errors_page
 // makes docs/errors.md of the tables below, and of tests/compile_fail.
+#include <fmoe/analysis/expert_load.hpp>
 #include <fmoe/aoe.hpp>
-#include <fmoe/expert_load.hpp>
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/npy.hpp>
 #include <fmoe/io/safetensors.hpp>

@@ -2,9 +2,9 @@
 // Every layer, what it costs and how it is planned. Weights come with <fmoe/io/safetensors.hpp> and <fmoe/io/npy.hpp>.
 #pragma once
 
+#include <fmoe/analysis/expert_load.hpp>
 #include <fmoe/aoe.hpp>
 #include <fmoe/explain.hpp>
-#include <fmoe/expert_load.hpp>
 #include <fmoe/initialise.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
