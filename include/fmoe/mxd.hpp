@@ -8,6 +8,7 @@
 
 #include <fmoe/evaluate.hpp>
 #include <fmoe/released.hpp>
+#include <fmoe/slice.hpp>
 
 namespace fmoe {
 
@@ -44,6 +45,9 @@ struct mxd {
     return add_if(!skip.empty(), y, einsum<"ti,io->to">(x, skip));
   }
   auto operator()(const auto&... x) const { return not_rows(x...); }
+
+  // [h, o]: W_n = D diag(c_n), the decoder of one expert (Lemma 1). Throws value_error beyond the last expert.
+  auto expert(extent n) const { return decoder * slice<0>(scales, n); }
 
   static auto released() {
     return std::tuple{
@@ -94,6 +98,9 @@ struct sparse_mlp {
     return add_if(!skip.empty(), y, einsum<"ti,io->to">(x, skip));
   }
   auto operator()(const auto&... x) const { return not_rows(x...); }
+
+  // [o]: what hidden unit n writes, its row of the decoder. Throws value_error beyond the last unit.
+  auto expert(extent n) const { return as_expression(slice<0>(decoder, n)); }
 
   static auto released() {
     return std::tuple{
