@@ -3,6 +3,7 @@
 #include <fmoe/aoe.hpp>
 
 #include "support/agree.hpp"
+#include "support/mixture.hpp"
 #include "support/plans.hpp"
 
 namespace {
@@ -142,6 +143,24 @@ TEST_CASE("of tokens that an expert ranks alike it takes the earlier ones", "[ao
     CHECK(chosen(t, 0) == (t < 5 ? 1 : 0));
     CHECK(chosen(t, 1) == (t == 1 || t == 2 || t == 4 || t == 5 || t == 7 ? 1 : 0));
   }
+}
+
+TEMPLATE_TEST_CASE("the layer is the sum of its experts, and its bias once", "[aoe]", float, double) {
+  auto layer = layer_of<TestType>();
+  layer.bias = random<parameter<TestType, 1>>({width}, 8);
+  layer.activation = pointwise::gelu_tanh;
+  const auto x = random<tensor<TestType, 2>>({20, width}, 7);
+  const auto a = evaluate(layer.coefficients(x));
+  std::vector<double> y;
+  for (extent n = 0; n < 9; ++n) add_expert(y, [&](extent t) { return a(t, n); }, evaluate(layer.expert(n)(x)));
+  add_to_rows(y, layer.bias);
+  CHECK(relative_error(evaluate(layer(x)).data(), y) <= (sizeof(TestType) == 4 ? 4e-6 : 1e-14));
+  const auto expert = layer.expert(8);
+  CHECK(expert.down.shape() == std::array<extent, 2>{width, 5});
+  CHECK(expert.up.shape() == std::array<extent, 2>{5, 40});
+  CHECK(expert.linear(3, 7) == layer.linear(8, 3, 7));
+  CHECK(expert.output(7, 3) == layer.output(8, 7, 3));
+  CHECK_THROWS_AS(layer.expert(9), value_error);
 }
 
 TEST_CASE("shapes that do not fit are refused", "[aoe]") {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Every kind of error that a program meets when it runs: the whole message, why it comes, and what to do. scripts/errors_page
 // makes docs/errors.md of the tables below, and of tests/compile_fail.
+#include <fmoe/analysis.hpp>
 #include <fmoe/aoe.hpp>
 #include <fmoe/edit.hpp>
-#include <fmoe/expert_load.hpp>
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/npy.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -292,6 +292,22 @@ const failure shape_errors[] = {
      "A load is counted from chosen experts and scores of the same shape.",
      "Pass both as [token, expert], with as many experts as were said.",
      [] { expert_load(5).add(tensor<float, 2>({4, 6}), tensor<float, 2>({4, 6})); }},
+    {R"([token_batch] the batch is [4, 6] and there are 5 experts)",
+     "A batch of coefficients has a column for each expert that the statistics were made for.",
+     "Make `expert_statistics` and `top_tokens` for as many experts as the layer has.",
+     [] { expert_statistics(5).add(tensor<float, 2>({4, 6})); }},
+    {R"([token_batch] a batch has the axes token and expert, and this one has 3)",
+     "The statistics count tokens, one a row.",
+     "Fold the leading axes: `flattened(a)` of `<fmoe/viewed.hpp>`.",
+     [] { expert_statistics(5).add(tensor<float, 3>({2, 4, 5})); }},
+    {R"([expert_statistics] there are 4 tokens and 3 members)",
+     "A subpopulation is told by a bool for each token of the batch.",
+     "Pass as many as the batch has rows: of this batch, not of the whole stream.",
+     [] { expert_statistics(5).add(tensor<float, 2>({4, 5}), std::vector<bool>(3)); }},
+    {R"([accuracy_loss] there are 3 classes before and 2 after)",
+     "Accuracies of the same classes are compared, before and after an expert is ablated.",
+     "Measure every class both times.",
+     [] { accuracy_loss(std::vector<double>{1, 1, 1}, std::vector<double>{1, 1}); }},
 };
 
 const failure value_errors[] = {
@@ -417,6 +433,22 @@ const failure value_errors[] = {
        experts.experts[0] = tensor<float, 2>({5, 2});
        experts.expert(5);
      }},
+    {R"([expert_statistics] nothing is known of no tokens: add some first)",
+     "A frequency or a mean is asked for before a token was added, or of a subpopulation that no token belongs to.",
+     "Look at `tokens()` first where a subpopulation may be empty.",
+     [] { expert_statistics(5).mean_coefficients(); }},
+    {R"([top_tokens] there is no expert 5 of 5)",
+     "The tokens of an expert are asked for by a number that is not below the number of experts.",
+     "Experts are counted from 0.",
+     [] { top_tokens(5, 10).of(5); }},
+    {R"([polysemanticity] there are no classes)",
+     "The distance from one class is asked for, of no class.",
+     "Pass the loss of accuracy of each class.",
+     [] { polysemanticity({}); }},
+    {R"([polysemanticity] no expert changes the accuracy of a class)",
+     "The mean is taken over the experts whose ablation changes something, and there is none.",
+     "Measure on more data, or more experts.",
+     [] { mean_polysemanticity(std::vector<std::vector<double>>{{0, 0, 0}}); }},
     {R"([batch norm] the running variance of expert 1 of level 0 is -1)",
      "A running variance is negative or not finite: the weights are damaged, or not a variance.",
      "Check the file the layer is loaded from.",

@@ -4,6 +4,7 @@
 #include <fmoe/mxd.hpp>
 
 #include "support/agree.hpp"
+#include "support/mixture.hpp"
 #include "support/plans.hpp"
 
 namespace {
@@ -36,6 +37,28 @@ TEMPLATE_TEST_CASE("sparse mixtures agree with the oracle", "[moe]", float, doub
       CHECK(agrees(layer(x)));
     }
   }
+}
+
+TEMPLATE_TEST_CASE("a mixture is the sum of its experts", "[moe]", float, double) {
+  using T = TestType;
+  const double tolerance = sizeof(T) == 4 ? 4e-6 : 1e-14;
+  const auto x = random<tensor<T, 2>>({20, 14}, 7);
+  for (const bool factorized : {false, true}) {
+    auto layer = layer_of<T>(factorized);
+    layer.activation = pointwise::relu;
+    const auto a = evaluate(layer.coefficients(x));
+    std::vector<double> y;
+    for (extent n = 0; n < 6; ++n) add_expert(y, [&](extent t) { return a(t, n); }, evaluate(layer.expert(n)(x)));
+    CHECK(relative_error(evaluate(layer(x)).data(), y) <= tolerance);
+    CHECK_THROWS_AS(layer.expert(6), value_error);
+  }
+  const soft_moe<T> soft{random<parameter<T, 2>>({14, 6}, 1), random<parameter<T, 3>>({6, 14, 11}, 2)};
+  const auto a = evaluate(soft.coefficients(x));
+  std::vector<double> y;
+  for (extent n = 0; n < 6; ++n)
+    add_expert(y, [&](extent t) { return a(t, n); }, evaluate(einsum<"ti,io->to">(x, evaluate(soft.expert(n)))));
+  CHECK(relative_error(evaluate(soft(x)).data(), y) <= tolerance);
+  CHECK_THROWS_AS(soft.expert(6), value_error);
 }
 
 TEST_CASE("a sparse mixture computes the chosen experts alone", "[moe]") {
@@ -94,6 +117,9 @@ TEST_CASE("MoV unfolds its experts along the hidden units: W_n = diag(c_n) D", "
   const auto z = random<tensor<double, 2>>({20, 12}, 1), a = random<tensor<double, 2>>({20, 5}, 2);
   const mov<double> layer{random<parameter<double, 2>>({5, 12}, 3), random<parameter<double, 2>>({12, 7}, 4)};
   const auto weights = evaluate(einsum<"nh,ho->nho">(layer.scales, layer.decoder));
+  const auto third = evaluate(layer.expert(3));
+  for (extent i = 0; i < third.size(); ++i) CHECK(third.data()[i] == weights.data()[3 * 12 * 7 + i]);
+  CHECK_THROWS_AS(layer.expert(5), value_error);
   const auto naive = evaluate(einsum<"tn,th,nho->to">(a, z, weights));
   CHECK(relative_error(evaluate(layer(z, a)).data(), {naive.data(), naive.data() + naive.size()}) < 1e-14);
   graph g;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "support/agree.hpp"
+#include "support/mixture.hpp"
 #include "support/plans.hpp"
 
 namespace {
@@ -254,6 +255,52 @@ TEMPLATE_TEST_CASE("layers are sums over all pairs that are not deleted", "[mone
   vd.encoder_bias1 = {};
   check<T>(hd, n, true);
   check<T>(vd, n, true);
+}
+
+// Each expert by itself is its equation, and the layer their sum; those that are deleted are there, and not in the sum.
+template <class T, class Layer>
+void check_experts(Layer layer, const sizes& n) {
+  using A = arithmetic_t<T>;
+  layer.deleted = {{0, n.s / 2}};
+  const auto r = random_router<A>(n, 50, n.s, true);
+  const auto x = random<tensor<A, 2>>({n.t, n.d}, 1);
+  const auto g1 = evaluate(r.g1(x)), g2 = evaluate(r.g2(x));
+  std::vector<double> sum;
+  for (extent i = 0; i < n.s; ++i)
+    for (extent j = 0; j < n.s; ++j) {
+      const auto y = evaluate(layer.expert(i, j)(x));
+      std::vector<double> expected;
+      for (extent t = 0; t < n.t; ++t) {
+        const auto e = expert(layer, x, t, i, j);
+        expected.insert(expected.end(), e.begin(), e.end());
+      }
+      REQUIRE(y.size() == expected.size());
+      CHECK(relative_error(y.data(), expected) <= tolerance<A>);
+      const auto weight = [&](extent t) {
+        double w = 0;
+        for (extent p = 0; p < n.p; ++p) w += static_cast<double>(g1(t, p, i)) * static_cast<double>(g2(t, p, j));
+        return layer.deleted[0] == index_pair{i, j} ? 0 : w;
+      };
+      add_expert(sum, weight, y);
+    }
+  CHECK(relative_error(evaluate(layer(x, g1, g2)).data(), sum) <= tolerance<A>);
+  CHECK_THROWS_AS(layer.expert(n.s, 0), value_error);
+  CHECK_THROWS_AS(layer.expert(0, n.s), value_error);
+}
+
+TEMPLATE_TEST_CASE("an expert by itself, and the layers as sums of them", "[monet]", float, double, bf16) {
+  using T = TestType;
+  for (const auto& n : {sizes{5, 6, 2, 4, 6}, sizes{3, 4, 1, 1, 2}}) {
+    auto hd = random_hd<T>(n, 10);
+    auto vd = random_vd<T>(n, 10);
+    check_experts<T>(hd, n);
+    check_experts<T>(vd, n);
+    hd.activation = vd.activation = pointwise::gelu;
+    hd.encoder_bias = {};
+    vd.encoder_bias2 = {};
+    check_experts<T>(hd, n);
+    check_experts<T>(vd, n);
+  }
 }
 
 TEST_CASE("zeroed routing is the sum over what remains", "[monet]") {

@@ -2,6 +2,7 @@
 // muMoE against loops in double written from its equations: every expert's matrix is made, entry by entry.
 #include <fmoe/mumoe.hpp>
 
+#include "support/mixture.hpp"
 #include "support/oracle.hpp"
 #include "support/plans.hpp"
 
@@ -298,6 +299,40 @@ TEST_CASE("an expert's matrix is a slice of W", "[mumoe]") {
   const auto l = random_layer<cp_experts<2, float>>();
   CHECK_THROWS_AS(l.experts.expert(5, 0), value_error);
   CHECK_THROWS_AS(l.experts.expert(0, 3), value_error);
+}
+
+// Of one or two levels; with a bias, the experts see a 1 behind x.
+template <template <extent, class> class Experts, extent Levels>
+void check_sum(bool bias) {
+  const auto l = random_layer<Experts<Levels, double>>(bias);
+  const auto x = random<tensor<double, 2>>({6, I}, 90), ones = evaluate(append_one(x));
+  const auto a = evaluate(l.template coefficients<0>(x)), b = evaluate(l.template coefficients<Levels - 1>(x));
+  row y;
+  const auto add = [&](const auto& coefficient, const auto& expert) {
+    add_expert(y, coefficient, evaluate(einsum<"ti,io->to">(bias ? ones : x, evaluate(expert))));
+  };
+  for (extent n = 0; n < counts[0]; ++n)
+    if constexpr (Levels == 1) {
+      add([&](extent t) { return a(t, n); }, l.experts.expert(n));
+    } else {
+      for (extent m = 0; m < counts[1]; ++m) add([&](extent t) { return a(t, n) * b(t, m); }, l.experts.expert(n, m));
+    }
+  CHECK(relative_error(evaluate(l(x)).data(), y) <= 1e-13);
+}
+
+template <template <extent, class> class Experts>
+void check_sums() {
+  for (const bool bias : {false, true}) {
+    check_sum<Experts, 1>(bias);
+    check_sum<Experts, 2>(bias);
+  }
+}
+
+TEST_CASE("a layer is the sum of its experts", "[mumoe]") {
+  check_sums<cp_experts>();
+  check_sums<tr_experts>();
+  check_sums<tucker_experts>();
+  check_sums<dense_experts>();
 }
 
 TEST_CASE("a tensor train is a ring whose first rank is 1", "[mumoe]") {

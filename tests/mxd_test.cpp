@@ -3,6 +3,7 @@
 #include <fmoe/mxd.hpp>
 
 #include "support/agree.hpp"
+#include "support/mixture.hpp"
 
 namespace {
 
@@ -199,6 +200,36 @@ TEMPLATE_TEST_CASE("expert by expert: sum of a_n z W_n with W_n = D diag(c_n)", 
   plan_options naive;
   naive.naive = true;
   CHECK(deviation(evaluate(layer(x), naive), y) <= tolerance<T>);
+}
+
+TEMPLATE_TEST_CASE("the layers are the sums of their experts", "[mxd]", float, double) {
+  using T = TestType;
+  const auto x = random<tensor<T, 2>>({8, 5}, 1);
+  auto layer = random_mxd<T>(10, {5, 7, 12, 6}, 4);
+  const auto a = evaluate(layer.coefficients(x)), z = evaluate(layer.hidden(x));
+  std::vector<double> y;
+  for (extent n = 0; n < 12; ++n) {
+    const auto w = evaluate(layer.expert(n));
+    REQUIRE(w.shape() == std::array<extent, 2>{7, 6});
+    for (extent h = 0; h < 7; ++h)
+      for (extent o = 0; o < 6; ++o) CHECK(w(h, o) == layer.decoder(h, o) * layer.scales(n, o));
+    add_expert(y, [&](extent t) { return a(t, n); }, evaluate(einsum<"th,ho->to">(z, w)));
+  }
+  add_to_rows(y, layer.bias);
+  CHECK(relative_error(evaluate(layer(x)).data(), y) <= tolerance<T>);
+  CHECK_THROWS_AS(layer.expert(12), value_error);
+
+  sparse_mlp<T> sparse{layer.encoder, {}, layer.decoder, {}, layer.bias, {}, 3};
+  const auto units = evaluate(sparse.hidden(x));
+  std::vector<double> sum(8 * 6);
+  for (extent n = 0; n < 7; ++n) {
+    const auto row = evaluate(sparse.expert(n));
+    REQUIRE(row.shape() == std::array<extent, 1>{6});
+    for (extent i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(units(i / 6, n)) * static_cast<double>(row(i % 6));
+  }
+  add_to_rows(sum, sparse.bias);
+  CHECK(relative_error(evaluate(sparse(x)).data(), sum) <= tolerance<T>);
+  CHECK_THROWS_AS(sparse.expert(7), value_error);
 }
 
 TEST_CASE("of equal coefficients the lower experts win, whatever the plan", "[mxd]") {

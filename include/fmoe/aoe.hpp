@@ -44,6 +44,12 @@ struct aoe {
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
+  // Expert n by itself: W_down^n, W_up^n, W_p^n and W_o^n (Eq. 4). The layer adds its bias once, not in an expert. Throws
+  // value_error beyond the last one.
+  gated_expert<T> expert(extent n) const {
+    return {{}, slice<1>(down, n), slice<0>(up, n), slice<0>(linear, n), slice<0>(output, n), activation};
+  }
+
   // The paper's names, else the released code's.
   static auto released() {
     return std::tuple{

@@ -116,11 +116,11 @@ auto rewritten(const Layer& layer, extent head, std::span<const double> mean, do
 // [t, i] -> [t, o]: what expert n adds where its coefficient is 1, W_n' z; of a sparse MLP row n of the decoder, [o].
 template <class T>
 auto expert_output(const mxd<T>& layer, const operand_of<2> auto& x, extent n) {
-  return einsum<"o,th,ho->to">(parameter<T, 1>(slice<0>(layer.scales, n)), layer.hidden(x), layer.decoder);
+  return einsum<"o,th,ho->to">(slice<0>(layer.scales, n), layer.hidden(x), layer.decoder);
 }
 template <class T>
 auto expert_output(const sparse_mlp<T>& layer, const operand_of<2> auto&, extent n) {
-  return parameter<T, 1>(slice<0>(layer.decoder, n));
+  return layer.expert(n);
 }
 auto expert_output(const auto& edit, const operand_of<2> auto& x, extent n)
   requires requires { edit.layer; }
@@ -142,7 +142,7 @@ template <class Layer>
 auto steered(const Layer& layer, extent n, double lambda) {
   expects<value_error>(n < expert_count(layer), "[steered] there is no expert ", n, " among ", expert_count(layer));
   if constexpr (requires { innermost(layer).gate.projections; }) {
-    const parameter centre = slice<1>(innermost(layer).gate.projections[0], n);
+    const auto centre = slice<1>(innermost(layer).gate.projections[0], n);
     return edited(layer, [centre, lambda](const auto& x) { return x + lambda * centre; });
   } else {
     return edited(layer, unchanged(), unchanged(), [layer, n, lambda](const auto& y, const auto& x, const auto&...) {

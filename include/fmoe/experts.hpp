@@ -12,25 +12,12 @@
 
 #include <fmoe/evaluate.hpp>
 #include <fmoe/released.hpp>
+#include <fmoe/slice.hpp>
 
 namespace fmoe {
 
 // The letters of experts, level by level, and of the ranks of tensor rings and Tucker cores.
 inline constexpr std::string_view expert_labels = "nmlkjhg", ring_labels = "pqrsuvwxy";
-
-// A copy of the entries `index` of one axis. Throws value_error beyond its end.
-template <extent Axis, class T, std::size_t Rank>
-tensor<T, Rank - 1> slice(const tensor<T, Rank>& t, extent index) {
-  expects<value_error>(index < t.shape()[Axis], "[slice] there is no entry ", index, " in an axis of ",
-                       t.shape()[Axis]);
-  std::array<extent, Rank - 1> shape;
-  for (extent k = 0; k + 1 < Rank; ++k) shape[k] = t.shape()[k < Axis ? k : k + 1];
-  const extent inner = element_count(std::span(t.shape()).subspan(Axis + 1)), step = t.shape()[Axis] * inner;
-  tensor<T, Rank - 1> result(shape);
-  for (extent at = 0; at < result.size(); at += inner)
-    std::copy_n(t.data() + at / inner * step + index * inner, inner, result.data() + at);
-  return result;
-}
 
 template <class... Xs>
 refused not_experts_inputs(const Xs&...) {

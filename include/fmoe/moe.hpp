@@ -7,6 +7,7 @@
 
 #include <fmoe/evaluate.hpp>
 #include <fmoe/released.hpp>
+#include <fmoe/slice.hpp>
 
 namespace fmoe {
 
@@ -58,6 +59,24 @@ void describe_activation(auto& activation, auto& file) {
                {name{"silu", pointwise::silu}, {"gelu_tanh", pointwise::gelu_tanh}, {"gelu", pointwise::gelu}, {"relu", pointwise::relu}});
 }
 
+// One expert by itself, (act(x W_g) * (x W_p)) W_o; with W_g = W_down W_up where `down` is there.
+template <class T = float>
+struct gated_expert {
+  parameter<T, 2> gate;    // d w
+  parameter<T, 2> down;    // d l
+  parameter<T, 2> up;      // l w
+  parameter<T, 2> linear;  // d w
+  parameter<T, 2> output;  // w d
+  pointwise activation = pointwise::silu;
+
+  // [t, d] -> [t, d].
+  auto operator()(const operand_of<2> auto& x) const {
+    const auto gated = choose(down.empty(), einsum<"td,dw->tw">(x, gate), einsum<"td,dl,lw->tw">(x, down, up));
+    return einsum<"tw,wd->td">(apply(activation, gated) * einsum<"td,dw->tw">(x, linear), output);
+  }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
+};
+
 // Labels: t token, d input and output, n expert, l low rank, w expert width. An expert is
 // (act(x W_g) * (x W_p)) W_o; with W_g = W_down W_up where `down` is there.
 template <class T = float>
@@ -90,6 +109,13 @@ struct moe {
   // [t, d] -> [t, d].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
+
+  // Expert n by itself. Throws value_error beyond the last one.
+  gated_expert<T> expert(extent n) const {
+    const auto w_o = slice<0>(output, n), w_p = slice<0>(linear, n);
+    if (down.empty()) return {slice<0>(gate, n), {}, {}, w_p, w_o, activation};
+    return {{}, slice<1>(down, n), slice<0>(up, n), w_p, w_o, activation};
+  }
 
   static auto released() {
     return std::tuple{
@@ -125,6 +151,9 @@ struct soft_moe {
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
+  // [i, o]: W_n. Throws value_error beyond the last expert.
+  auto expert(extent n) const { return as_expression(slice<0>(experts, n)); }
+
   static auto released() {
     return std::tuple{
         released_name{"G", &soft_moe::router, presence::required, "in"},
@@ -152,6 +181,9 @@ struct mov {
     static_assert(never<Xs...>, "mov takes two operands, [token, hidden unit] and the coefficients [token, expert]");
     return {};
   }
+
+  // [h, o]: W_n = diag(c_n) D. Throws value_error beyond the last expert.
+  auto expert(extent n) const { return einsum<"h,ho->ho">(slice<0>(scales, n), decoder); }
 };
 
 }  // namespace fmoe

@@ -10,7 +10,9 @@
 #include <fmoe/evaluate.hpp>
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/expr/sized.hpp>
+#include <fmoe/monet_expert.hpp>
 #include <fmoe/released.hpp>
+#include <fmoe/slice.hpp>
 #include <fmoe/viewed.hpp>
 
 namespace fmoe {
@@ -99,6 +101,12 @@ parameter<T, 2> monet_bias(const parameter<T, 1>& b, extent s) {
   return viewed<2>(b, {s, b.size() / s});
 }
 
+// The hidden bias of half i, of m units: zeros where the layer has none.
+template <class T>
+tensor<T, 1> monet_bias(const parameter<T, 1>& b, extent s, extent i, extent m) {
+  return b.empty() ? tensor<T, 1>({m}) : slice<0>(monet_bias(b, s), i);
+}
+
 // Horizontal decomposition: expert (i, j) is V_j act(U_i x + b1_i) + b2_j, and y = sum over p, i, j of g1[p,i] g2[p,j]
 // times it, for any g. Labels: i, j experts' halves, s of each; m hidden unit, d input and output. Unit m of half i is
 // column i m + m of the encoder, row of the decoder.
@@ -129,6 +137,13 @@ struct monet_hd {
     return einsum<"tjm,jmd->td">(mixed, monet_rows(decoder, s)) + einsum<"tj,jd->td">(mass, bias);
   }
   auto operator()(const auto&... x) const { return not_monet_inputs(x...); }
+
+  // Expert (i, j) by itself, whether deleted or not (Eq. 6). Throws value_error beyond the last half.
+  monet_expert<T> expert(extent i, extent j) const {
+    const extent s = monet_halves(bias);
+    const auto u = slice<1>(monet_columns(encoder, s), i);
+    return {u, monet_bias(encoder_bias, s, i, u.shape()[1]), slice<0>(monet_rows(decoder, s), j), slice<0>(bias, j), activation};
+  }
 
   static auto released() {
     return std::tuple{
@@ -173,6 +188,17 @@ struct monet_vd {
                      half(u2, mass2, monet_rows(decoder22, s), crossed2, monet_rows(decoder21, s), bias2));
   }
   auto operator()(const auto&... x) const { return not_monet_inputs(x...); }
+
+  // Expert (i, j) by itself, whether deleted or not (Eq. 13). Throws value_error beyond the last half.
+  monet_expert<arithmetic_t<T>> expert(extent i, extent j) const {
+    const extent s = monet_halves(bias1);
+    const auto u1 = slice<1>(monet_columns(encoder1, s), i), u2 = slice<1>(monet_columns(encoder2, s), j);
+    const auto c1 = monet_bias(encoder_bias1, s, i, u1.shape()[1]), c2 = monet_bias(encoder_bias2, s, j, u2.shape()[1]);
+    const auto v1 = concat<1>(slice<0>(monet_rows(decoder11, s), i), slice<0>(monet_rows(decoder21, s), j));
+    const auto v2 = concat<1>(slice<0>(monet_rows(decoder12, s), i), slice<0>(monet_rows(decoder22, s), j));
+    const auto b = concat<0>(slice<0>(bias1, i), slice<0>(bias2, j));
+    return {evaluate(concat<1>(u1, u2)), evaluate(concat<0>(c1, c2)), evaluate(concat<0>(v1, v2)), evaluate(b), activation};
+  }
 
   static auto released() {
     return std::tuple{

@@ -8,6 +8,7 @@
 
 #include <fmoe/evaluate.hpp>
 #include <fmoe/released.hpp>
+#include <fmoe/slice.hpp>
 
 namespace fmoe {
 
@@ -51,6 +52,9 @@ struct mxd {
   // [t, i] -> [t, o].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
+
+  // [h, o]: W_n = D diag(c_n), the decoder of one expert (Lemma 1). Throws value_error beyond the last expert.
+  auto expert(extent n) const { return decoder * slice<0>(scales, n); }
 
   static auto released() {
     return std::tuple{
@@ -104,6 +108,9 @@ struct sparse_mlp {
   // [t, i] -> [t, o].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
+
+  // [o]: what hidden unit n writes, its row of the decoder. Throws value_error beyond the last unit.
+  auto expert(extent n) const { return as_expression(slice<0>(decoder, n)); }
 
   static auto released() {
     return std::tuple{

@@ -3,8 +3,8 @@
 
 #include <utility>
 
+#include <fmoe/analysis/expert_load.hpp>
 #include <fmoe/aoe.hpp>
-#include <fmoe/expert_load.hpp>
 
 namespace fmoe::golden {
 namespace {

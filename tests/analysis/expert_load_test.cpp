@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include <fmoe/expert_load.hpp>
+#include <fmoe/analysis/expert_load.hpp>
 
-#include "support/catch.hpp"
-#include "support/oracle.hpp"
+#include "../support/catch.hpp"
+#include "../support/oracle.hpp"
 
 namespace {
 

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT
+// What one asks of experts, and of what they do on a stream of tokens. Ranks of their matrices need Eigen: <fmoe/rank.hpp>.
+#pragma once
+
+#include <fmoe/analysis/expert_load.hpp>
+#include <fmoe/analysis/expert_statistics.hpp>
+#include <fmoe/analysis/polysemanticity.hpp>
+#include <fmoe/analysis/top_tokens.hpp>

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// How often and how strongly each expert is used, over a stream of batches of coefficients or over a part of its tokens: MxD's
+// feature frequency (Oldfield et al. 2025, C.1), muMoE's mean coefficients of a subpopulation (Oldfield et al. 2024, Eq. 5).
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <ranges>
+#include <vector>
+
+#include <fmoe/analysis/token_batch.hpp>
+
+namespace fmoe {
+
+// Says of each token of a batch whether it is counted.
+template <class M>
+concept membership = std::ranges::sized_range<M> && std::convertible_to<std::ranges::range_reference_t<M>, bool>;
+
+// What it tells is of all tokens counted so far; NaN is a coefficient other than 0. Sums are doubles, and bitwise the same however
+// the stream is cut into batches, for any number of threads.
+class expert_statistics {
+ public:
+  explicit expert_statistics(extent experts) : counts_(experts), sums_(experts), largest_(experts, -std::numeric_limits<double>::infinity()) {}
+
+  // A batch: coefficients a, an array [t, n]. Throws shape_error unless it has a column for each expert.
+  template <class A>
+  void add(const A& a) {
+    with_batch(a, counts_.size(), [&](const auto& batch) {
+      std::vector<extent> rows(batch.tokens);
+      std::iota(rows.begin(), rows.end(), extent{0});
+      count(batch, rows);
+    });
+  }
+
+  // Of a batch, the tokens that belong to a subpopulation: members is a range of bool, one a token. Throws shape_error as above,
+  // or for another number of members.
+  template <class A, class Members>
+  void add(const A& a, const Members& members) {
+    constexpr bool are_members = membership<const Members>;
+    static_assert(are_members, "expert_statistics: members is a range of bool, one a token");
+    if constexpr (are_members)
+      with_batch(a, counts_.size(), [&](const auto& batch) {
+        expects<shape_error>(std::ranges::size(members) == batch.tokens, "[expert_statistics] there are ", batch.tokens, " tokens and ",
+                             std::ranges::size(members), " members");
+        std::vector<extent> rows;
+        extent t = 0;
+        for (const bool is_member : members) {
+          if (is_member) rows.push_back(t);
+          ++t;
+        }
+        count(batch, rows);
+      });
+  }
+
+  extent tokens() const { return tokens_; }
+  // [n]: how many tokens have a coefficient other than 0.
+  const std::vector<extent>& counts() const { return counts_; }
+
+  // [n]: counts as a part of the tokens. Throws value_error if there are none; so do all below.
+  std::vector<double> frequency() const {
+    return per_token(counts_, [](double part) { return part; });
+  }
+  // [n]: its decimal logarithm, as MxD draws it; -infinity for an expert that no token uses.
+  std::vector<double> log10_frequency() const {
+    return per_token(counts_, [](double part) { return std::log10(part); });
+  }
+  // [n]: the mean over all tokens, also those that do not use the expert.
+  std::vector<double> mean_coefficients() const {
+    return per_token(sums_, [](double mean) { return mean; });
+  }
+  // [n]: the greatest over all tokens; 0 where an expert has no positive one and a token does not use it. NaN is the greatest.
+  const std::vector<double>& largest() const {
+    expects_tokens();
+    return largest_;
+  }
+
+ private:
+  void expects_tokens() const { expects<value_error>(tokens_ != 0, "[expert_statistics] nothing is known of no tokens: add some first"); }
+
+  std::vector<double> per_token(const auto& sums, const auto& f) const {
+    expects_tokens();
+    std::vector<double> parts;
+    for (const auto sum : sums) parts.push_back(f(static_cast<double>(sum) / static_cast<double>(tokens_)));
+    return parts;
+  }
+
+  void count(const auto& batch, const std::vector<extent>& rows) {
+    for_expert_blocks(counts_.size(), [&](extent first, extent end) {
+      for (const extent t : rows)
+        for (extent n = first; n < end; ++n) {
+          const double a = batch(t, n);
+          counts_[n] += a != 0;
+          sums_[n] += a;
+          if (!std::isnan(largest_[n]) && !(a <= largest_[n])) largest_[n] = a;
+        }
+    });
+    tokens_ += rows.size();
+  }
+
+  std::vector<extent> counts_;
+  std::vector<double> sums_, largest_;
+  extent tokens_ = 0;
+};
+
+}  // namespace fmoe

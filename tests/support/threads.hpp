@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// f on a number of threads, whatever the machine has; the tsan build's executor has a number of its own.
+#pragma once
+
+#include <fmoe/cpu/parallel.hpp>
+
+#ifndef FMOE_JTHREAD_EXECUTOR
+#include <tbb/global_control.h>
+#endif
+
+namespace fmoe::test {
+
+#ifdef FMOE_JTHREAD_EXECUTOR
+void on_threads(int, const auto& f) { f(); }
+#else
+void on_threads(int threads, const auto& f) {
+  tbb::global_control more(tbb::global_control::max_allowed_parallelism, 8);
+  tbb::task_arena(threads).execute(f);
+}
+#endif
+
+}  // namespace fmoe::test
