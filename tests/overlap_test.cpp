@@ -65,8 +65,10 @@ TEST_CASE("arrays of any strides and types: a common byte is never missed", "[ov
   std::byte memory[512];
   const auto any_view = [&](bool powers) {
     std::vector<extent> shape(below(4)), strides(shape.size());
-    for (extent i = 0; i < shape.size(); ++i) shape[i] = below(5) + (below(20) != 0), strides[i] = powers ? extent{1} << below(5) : below(14);
-    return view_of_strides(memory + 2 * below(64), std::array{dtype::bfloat16, dtype::float32, dtype::float64}[below(3)], shape, strides);
+    for (extent& n : shape) n = below(5) + (below(20) != 0);
+    for (extent& s : strides) s = powers ? extent{1} << below(5) : below(14);
+    const dtype type = std::array{dtype::bfloat16, dtype::float32, dtype::float64}[below(3)];
+    return view_of_strides(memory + below(128), type, shape, strides);  // aligned or not
   };
   tally all, powers;
   for (int i = 0; i < 60'000; ++i) {
