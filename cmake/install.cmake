@@ -5,13 +5,17 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/fmoe)
 
 # A file for each component, so that loading one needs no other's packages.
-install(TARGETS fmoe EXPORT fmoe-fmoe-targets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+install(TARGETS fmoe fmoe_separate EXPORT fmoe-fmoe-targets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS fmoe_eigen EXPORT fmoe-eigen-targets)
 install(TARGETS fmoe_xtensor EXPORT fmoe-xtensor-targets)
 foreach(component IN ITEMS fmoe eigen xtensor)
   install(EXPORT fmoe-${component}-targets NAMESPACE fmoe:: DESTINATION ${package_dir})
 endforeach()
+
+# Not below package_dir, which vcpkg moves.
+target_sources(fmoe_separate INTERFACE $<INSTALL_INTERFACE:$<INSTALL_PREFIX>/${CMAKE_INSTALL_DATADIR}/fmoe/separate.cpp>)
+install(FILES cmake/separate.cpp DESTINATION ${CMAKE_INSTALL_DATADIR}/fmoe)
 
 set(compatible SameMajorVersion)
 if(PROJECT_VERSION_MAJOR EQUAL 0)

@@ -528,7 +528,7 @@ const failure value_errors[] = {
      }},
     {R"([forward] the output overlaps input 0)",
      "The output would be written while the input is still read.",
-     "Use other memory for the output.",
+     "Use other memory for the output, or other columns of the same matrix.",
      [] {
        mxd<> layer = small_mxd();
        layer.scales = tensor<float, 2>({5, 8});

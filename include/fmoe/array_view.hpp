@@ -75,10 +75,6 @@ struct array_view {
     }
     return (last + 1) * size_of(type);
   }
-  bool overlaps(const array_view& other) const {
-    const auto *a = static_cast<const std::byte*>(data), *b = static_cast<const std::byte*>(other.data);
-    return span_bytes() != 0 && other.span_bytes() != 0 && a < b + other.span_bytes() && b < a + span_bytes();
-  }
 };
 
 // An array that a call binds; its last `row_rank` axes are a token's row.

@@ -6,6 +6,7 @@
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
 #include <fmoe/expr/gate.hpp>
+#include <fmoe/overlap.hpp>
 
 #if !defined(FMOE_SEPARATE_COMPILATION)  // else one translation unit includes fmoe/src.hpp
 #include <fmoe/cpu/plan_runner.hpp>
@@ -47,7 +48,7 @@ inline void expects_output(const graph& g, node_id root, const array_view& y) {
   expects<value_error>(!y.repeats(), "[evaluate] an axis of the output has stride 0");
   for (extent i = 0; i < g.size(); ++i)
     if (const auto* l = std::get_if<leaf_node>(&g[static_cast<node_id>(i)].op); l != nullptr && l->data != nullptr)
-      expects<value_error>(!y.overlaps({l->data->data(), l->type, 1, {element_count(l->shape)}, {1}}),
+      expects<value_error>(!overlap(y, {l->data->data(), l->type, 1, {element_count(l->shape)}, {1}}),
                            "[evaluate] the output overlaps an operand");
 }
 
@@ -174,7 +175,7 @@ class compiled {
     for (extent y = Arguments; y < views.size(); ++y) {
       expects<value_error>(!views[y].repeats(), "[forward] an axis of ", numbered{y}, " has stride 0");
       for (extent i = 0; i < y; ++i)
-        expects<value_error>(!views[i].overlaps(views[y]), "[forward] ", numbered{y}, " overlaps ", numbered{i});
+        expects<value_error>(!overlap(views[i], views[y]), "[forward] ", numbered{y}, " overlaps ", numbered{i});
     }
     expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens, " and the layer is compiled for at most ", tokens_, ": say more to compile");
     run_(std::span(bound).first(Arguments), std::span(bound).last(Results), tokens);

@@ -83,6 +83,12 @@ class tensor {
   explicit tensor(N...) {
     static_assert(never<N...>, "fmoe::tensor: the shape is in braces, as in fmoe::tensor<float, 2>({4, 8})");
   }
+  // Two rows of whole numbers are a shape and values by their types, so these are not refused.
+  template <class A, class B, class... More>
+    requires(sizeof...(More) > 0 || std::floating_point<A>)
+  tensor(std::initializer_list<A>, std::initializer_list<B>, std::initializer_list<More>...) {
+    static_assert(never<A>, "fmoe::tensor: rows have no braces of their own, as in fmoe::tensor<float, 2>({2, 2}, {1, 2, 3, 4})");
+  }
   template <std::size_t N, class Values>
     requires requires(const Values& v) { v.begin(), v.size(); } && (!std::convertible_to<const Values&, std::span<const T>>)
   tensor(const extent (&)[N], const Values&) {

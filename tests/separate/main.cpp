@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A translation unit that knows neither planner nor kernels, of a program that compiles them once, in src.cpp.
-#define FMOE_SEPARATE_COMPILATION
+// A translation unit that knows neither planner nor kernels, of a program that compiles them once, in fmoe::separate's source.
 #include <cmath>
 #include <cstdio>
 

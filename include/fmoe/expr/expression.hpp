@@ -91,6 +91,15 @@ auto as_expression(const A& a) -> leaf<typename tensor_like<any_rank, const A>::
 template <class E>
 concept operand = requires(const std::remove_cvref_t<E>& e) { as_expression(e); };
 
+// A layer where its value belongs, layer for layer(x): a class with an operator(), whose name is ambiguous beside another's.
+struct with_call {
+  void operator()();
+};
+template <class E>
+struct with_another_call : E, with_call {};
+template <class E>
+concept uncalled = !operand<E> && std::is_class_v<E> && !std::is_final_v<E> && !requires { &with_another_call<E>::operator(); };
+
 template <operand E>
 using expression_t = std::remove_cvref_t<decltype(as_expression(std::declval<const std::remove_cvref_t<E>&>()))>;
 

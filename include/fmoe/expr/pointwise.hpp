@@ -25,17 +25,25 @@ template <operand E>
 auto apply(pointwise fn, const E& e, double parameter = 0) {
   return mapped<expression_t<E>>{fn, parameter, as_expression(e)};
 }
+template <uncalled E>
+refused apply(pointwise, const E&, double = 0) {
+  static_assert(never<E>, "relu and its like take a tensor or an expression; of a layer: relu(layer(x))");
+  return {};
+}
+
+template <class E>
+concept mappable = operand<E> || uncalled<E>;
 
 // Of every element.
-auto relu(const operand auto& e) { return apply(pointwise::relu, e); }
-auto gelu(const operand auto& e) { return apply(pointwise::gelu, e); }
-auto gelu_tanh(const operand auto& e) { return apply(pointwise::gelu_tanh, e); }
-auto silu(const operand auto& e) { return apply(pointwise::silu, e); }
-auto sigmoid(const operand auto& e) { return apply(pointwise::sigmoid, e); }
-auto squared_relu(const operand auto& e) { return apply(pointwise::squared_relu, e); }
+auto relu(const mappable auto& e) { return apply(pointwise::relu, e); }
+auto gelu(const mappable auto& e) { return apply(pointwise::gelu, e); }
+auto gelu_tanh(const mappable auto& e) { return apply(pointwise::gelu_tanh, e); }
+auto silu(const mappable auto& e) { return apply(pointwise::silu, e); }
+auto sigmoid(const mappable auto& e) { return apply(pointwise::sigmoid, e); }
+auto squared_relu(const mappable auto& e) { return apply(pointwise::squared_relu, e); }
 auto exp(const own_operand auto& e) { return apply(pointwise::exp, e); }
 auto sqrt(const own_operand auto& e) { return apply(pointwise::sqrt, e); }
-auto inverse_sqrt(const operand auto& e) { return apply(pointwise::inverse_sqrt, e); }
+auto inverse_sqrt(const mappable auto& e) { return apply(pointwise::inverse_sqrt, e); }
 auto operator-(const own_operand auto& e) { return apply(pointwise::negate, e); }
 auto operator*(double factor, const own_operand auto& e) { return apply(pointwise::scale, e, factor); }
 auto operator*(const own_operand auto& e, double factor) { return factor * e; }

@@ -166,8 +166,15 @@ Layer load(const Weights&, const Options&) {
 // Writes what load reads as an equal layer.
 template <class Layer>
 void save(const Layer& layer, const std::filesystem::path& file, const save_options& options = {}) {
-  const auto from = io::arrays_of(layer, file, options);
-  io::safetensors::write(file, from.arrays, from.metadata);
+  static_assert(has_released_names<Layer>, "save writes layers; an array is fmoe::io::safetensors::write(file, {{name, x}})");
+  if constexpr (has_released_names<Layer>) {
+    const auto from = io::arrays_of(layer, file, options);
+    io::safetensors::write(file, from.arrays, from.metadata);
+  }
+}
+template <std::convertible_to<std::filesystem::path> File, has_released_names Layer>
+void save(const File&, const Layer&, const save_options& = {}) {
+  static_assert(never<Layer>, "save: the layer comes before the file, as in fmoe::save(layer, file)");
 }
 
 }  // namespace fmoe
