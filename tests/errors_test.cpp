@@ -10,6 +10,7 @@
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/peer.hpp>
+#include <fmoe/rank.hpp>
 
 #include "support/catch.hpp"
 #include "support/files.hpp"
@@ -449,6 +450,10 @@ const failure value_errors[] = {
      "The mean is taken over the experts whose ablation changes something, and there is none.",
      "Measure on more data, or more experts.",
      [] { mean_polysemanticity(std::vector<std::vector<double>>{{0, 0, 0}}); }},
+    {R"([singular_values] an entry of the matrix is not finite)",
+     "A NaN or an infinity has no rank.",
+     "Look for it in the weights: `std::isfinite` of each.",
+     [] { numerical_rank(tensor<float, 2>({2, 2}, {1, 0, NAN, 1})); }},
     {R"([batch norm] the running variance of expert 1 of level 0 is -1)",
      "A running variance is negative or not finite: the weights are damaged, or not a variance.",
      "Check the file the layer is loaded from.",
