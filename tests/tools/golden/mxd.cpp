@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "mxd.hpp"
 
-#include <fmoe/mxd.hpp>
+#include <fmoe/edit.hpp>
 
 #include "magnitudes.hpp"
 
 namespace fmoe::golden {
 
 namespace {
-
-template <class T>
-tensor<T, 1> one_hot(extent length, extent index) {
-  if (index >= length) throw not_understood("there is no expert " + std::to_string(index));
-  tensor<T, 1> e({length});
-  e(index) = 1;
-  return e;
-}
 
 // The same quantities of every member of the family, under the names of the files.
 template <class T>
@@ -41,13 +33,6 @@ struct family_member<mxd<T>> {
   auto scores(const operand auto& x) const { return relu(preactivations(x)); }
   auto hidden(const operand auto& x) const { return layer.hidden(x); }
   auto coefficients(const operand auto& x) const { return layer.coefficients(x); }
-  // W_n = D diag(c_n).
-  auto expert(extent n) const { return einsum<"n,no,ho->ho">(one_hot<T>(experts(), n), layer.scales, layer.decoder); }
-  // y + lambda W_n^T z.
-  auto steered(const operand auto& x, extent n, double lambda) const {
-    return layer(x) +
-           lambda * einsum<"n,no,th,ho->to">(one_hot<T>(experts(), n), layer.scales, layer.hidden(x), layer.decoder);
-  }
 };
 
 template <class T>
@@ -62,11 +47,6 @@ struct family_member<sparse_mlp<T>> {
   auto scores(const operand auto& x) const { return apply(layer.activation, preactivations(x)); }
   auto hidden(const operand auto& x) const { return scores(x); }
   auto coefficients(const operand auto& x) const { return layer.coefficients(x); }
-  auto expert(extent) const -> leaf<T, 2> { throw not_understood("a transcoder's unit has no matrix"); }
-  // y + lambda d_n.
-  auto steered(const operand auto& x, extent n, double lambda) const {
-    return layer(x) + lambda * einsum<"h,ho->o">(one_hot<T>(experts(), n), layer.decoder);
-  }
 };
 
 // [t, columns] from its dense form or from index and value; nothing if the case has neither.
@@ -123,8 +103,8 @@ void judge_mxd_in(golden_case& c, report& r) {
   check_sizes(c, member.sizes());
 
   if (c.text("steer_index")) {
-    const auto y = member.steered(x, c.number<extent>("steer_index"), c.number<double>("lambda"));
-    r.compare("y", evaluate(y), c.rows<double>("y64"));
+    const auto towards = steered(layer, c.number<extent>("steer_index"), c.number<double>("lambda"));
+    r.compare("y", evaluate(towards(x)), c.rows<double>("y64"));
     if (c.has("y64_base")) r.compare("unsteered y", evaluate(layer(x)), c.rows<double>("y64_base"));
   } else {
     r.compare("y", evaluate(layer(x)), c.rows<double>("y64"));
@@ -148,7 +128,7 @@ void judge_mxd_in(golden_case& c, report& r) {
     extent n = 0;
     const char *first = name.data() + std::min<extent>(7, name.size()), *last = name.data() + name.size();
     if (!name.starts_with("expert.") || std::from_chars(first, last, n).ptr != last) continue;
-    r.compare(name, evaluate(member.expert(n)), c.rows<double>(name));
+    r.compare(name, evaluate(layer.expert(n)), c.rows<double>(name));
   }
   for (const char* authors_own : {"y", "y64_torch", "torch_index"}) c.ignore(authors_own);
 }
