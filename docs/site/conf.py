@@ -52,7 +52,7 @@ BY_NAME = {
 
 # Pages by the part of the navigation that they belong to; those that are not named come last.
 PARTS = {
-    "Using fmoe": ["guide", "errors", "interop", "performance"],
+    "Using fmoe": ["guide", "interpretability", "errors", "interop", "performance"],
     "Layers": LAYERS,
     "Inside": ["architecture", "adding_a_layer"],
 }
