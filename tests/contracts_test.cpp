@@ -11,11 +11,7 @@
 
 #include "support/agree.hpp"
 #include "support/allocations.hpp"
-
-#ifndef FMOE_JTHREAD_EXECUTOR
-#include <tbb/global_control.h>
-#include <tbb/task_arena.h>
-#endif
+#include "support/threads.hpp"
 
 namespace {
 
@@ -181,14 +177,7 @@ TEST_CASE("inputs of the wrong width are refused before anything is written", "[
   }
 }
 
-#ifdef FMOE_JTHREAD_EXECUTOR
-void on_threads(int, const auto& f) { f(); }
-#else
-void on_threads(int threads, const auto& f) {
-  tbb::global_control more(tbb::global_control::max_allowed_parallelism, 8);
-  tbb::task_arena(threads).execute(f);
-}
-
+#ifndef FMOE_JTHREAD_EXECUTOR
 TEST_CASE("1, 2 and 7 threads compute the same bits and allocate nothing", "[contracts]") {
   const auto x = random<tensor<float, 2>>({500, width}, 9);
   auto all = std::vector<std::pair<const char*, any_layer>>(std::begin(layers), std::end(layers));
