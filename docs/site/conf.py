@@ -35,6 +35,7 @@ LAYERS = ["mumoe", "mxd", "monet", "aoe", "moe", "peer"]
 # The headers of the public interface, a page a group.
 API = {
     "Layers": [f"{layer}.hpp" for layer in LAYERS] + ["expert_gate.hpp", "experts.hpp", "initialise.hpp", "expert_load.hpp"],
+    "Analysis": ["analysis/expert_domains.hpp", "analysis/expert_correlation.hpp", "analysis/routed_rows.hpp"],
     "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp", "expr/gate.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
                     "expr/expression.hpp", "base/functions.hpp"],
     "Running": ["evaluate.hpp", "explain.hpp", "cost.hpp", "plan/options.hpp"],
