@@ -112,7 +112,9 @@ TEST_CASE("an expert that goes with the score, one against it, and what is const
   }
   expert_correlation c(s);
   CHECK(c.correlation({0, 0}) == 0);
+  const expert_correlation before = c;
   c.add(g1, g2, y);
+  CHECK(before.correlation({0, 0}) == 0);
   CHECK(std::abs(c.correlation({0, 0}) - 1) < 1e-14);
   CHECK(c.correlation({0, 0}) <= 1);
   CHECK(std::abs(c.correlation({1, 1}) + 1) < 1e-14);

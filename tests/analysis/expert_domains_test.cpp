@@ -129,6 +129,10 @@ TEST_CASE("means are of a domain's own tokens", "[expert_domains]") {
   add_token(d, 1, {1, 1}, 3, 2);
   CHECK(d.mean_probability(0, {1, 1}) == 1);
   CHECK(d.mean_probability(1, {1, 1}) == 3);
+  const expert_domains copy = d;
+  add_token(d, 1, {1, 1}, 5, 2);
+  CHECK(copy.mean_probability(1, {1, 1}) == 3);
+  CHECK(d.mean_probability(1, {1, 1}) == 4);
   CHECK(d.domain_of({1, 1}) == 1);
 }
 

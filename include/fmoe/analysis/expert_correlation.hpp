@@ -17,7 +17,7 @@ namespace fmoe {
 // batches.
 class expert_correlation {
  public:
-  explicit expert_correlation(extent s) : experts_({s, s, 3}) {}
+  explicit expert_correlation(extent s) : s_(s), experts_(element_count(std::array{s, extent{3}, s}, sizeof(double))) {}
 
   // A batch: g1, g2 [t, p, s] and a score for each token. Throws, before anything is added, shape_error unless they fit each
   // other and s, and value_error for entries that are not finite and for scores that are not or beyond 1e100.
@@ -36,25 +36,23 @@ class expert_correlation {
   // (probabilities so nearly the same that their sums' rounding could make the difference count as such). Throws value_error if
   // there is no such expert.
   double correlation(index_pair expert) const {
-    const extent s = experts_.shape()[0];
-    expects<value_error>(expert[0] < s && expert[1] < s, "[expert_correlation] expert (", expert[0], ", ", expert[1],
-                         ") is asked for and there are ", s, " x ", s);
+    expects<value_error>(expert[0] < s_ && expert[1] < s_, "[expert_correlation] expert (", expert[0], ", ", expert[1],
+                         ") is asked for and there are ", s_, " x ", s_);
     return of(expert[0], expert[1]);
   }
   // [s, s].
   tensor<double, 2> correlations() const {
-    const extent s = experts_.shape()[0];
-    tensor<double, 2> all({s, s});
-    for (extent i = 0; i < s; ++i)
-      for (extent j = 0; j < s; ++j) all(i, j) = of(i, j);
-    return all;
+    tensor<double, 2> r({s_, s_});
+    for (extent i = 0; i < s_; ++i)
+      for (extent j = 0; j < s_; ++j) r(i, j) = of(i, j);
+    return r;
   }
   // Those whose correlation is greater than `threshold` (the paper's: 0.2, 0.1 and 0.05), ascending, as monet_hd::deleted and
   // monet_vd::deleted take them.
   std::vector<index_pair> experts_above(double threshold) const {
     std::vector<index_pair> experts;
-    for (extent i = 0; i < experts_.shape()[0]; ++i)
-      for (extent j = 0; j < experts_.shape()[1]; ++j)
+    for (extent i = 0; i < s_; ++i)
+      for (extent j = 0; j < s_; ++j)
         if (of(i, j) > threshold) experts.push_back({i, j});
     return experts;
   }
@@ -62,20 +60,18 @@ class expert_correlation {
  private:
   template <class Arch, class T, class Score>
   void add_scores(const tensor<T, 3>& g1, const tensor<T, 3>& g2, std::span<const Score> scores) {
-    const extent s = experts_.shape()[0];
     expects<shape_error>(scores.size() == g1.shape()[0], "[expert_correlation] there are scores of ", scores.size(), " tokens and g1 is of ",
                          g1.shape()[0]);
     for (extent t = 0; t < scores.size(); ++t)
       expects<value_error>(std::abs(static_cast<double>(scores[t])) <= 1e100, "[expert_correlation] the score of token ", t, " is ", scores[t],
                            " and has to be a number of at most 1e100");
-    expects_routing<Arch>(g1, g2, s);
+    expects_routing<Arch>(g1, g2, s_);
     if (tokens_ == 0 && !scores.empty()) first_score_ = static_cast<double>(scores[0]);
     routed_rows<T, Arch>(g1, g2).each([&](extent i, extent t, const routed_row& row) {
-      double* const sums = experts_.data() + i * s * 3;
+      double *const sums = experts_.data() + i * 3 * s_, *const squares = sums + s_, *const products = squares + s_;
       const double y = static_cast<double>(scores[t]) - first_score_;
-      row.each([sums, y](extent j, double q) {
-        double* const of = sums + j * 3;
-        of[0] += q, of[1] += q * q, of[2] += q * y;
+      row.each([=](extent j, double q) {
+        sums[j] += q, squares[j] += q * q, products[j] += q * y;
       });
     });
     for (const Score score : scores) {
@@ -86,17 +82,18 @@ class expert_correlation {
   }
 
   double of(extent i, extent j) const {
-    const double n = static_cast<double>(tokens_), q = experts_(i, j, 0), qq = n * experts_(i, j, 1);
+    const double* const sums = experts_.data() + i * 3 * s_ + j;
+    const double n = static_cast<double>(tokens_), q = sums[0], qq = n * sums[s_];
     const double spread_q = qq - q * q, spread_y = n * squared_scores_ - scores_ * scores_;
     const double rounding = n * std::numeric_limits<double>::epsilon() * qq;  // of sums of n numbers of one sign
     if (!(spread_q > rounding && spread_y > 0)) return 0;
-    const double r = (n * experts_(i, j, 2) - q * scores_) / (std::sqrt(spread_q) * std::sqrt(spread_y));
+    const double r = (n * sums[2 * s_] - q * scores_) / (std::sqrt(spread_q) * std::sqrt(spread_y));
     return std::clamp(r, -1.0, 1.0);
   }
 
-  extent tokens_ = 0;
+  extent s_, tokens_ = 0;
   double first_score_ = 0, scores_ = 0, squared_scores_ = 0;  // the sums of scores less the first, and of their squares
-  tensor<double, 3> experts_;                                 // i j, and the sums of q, q^2 and q y
+  std::vector<double> experts_;                               // of each i the sums of q, of q^2 and of q y, by j
 };
 
 }  // namespace fmoe

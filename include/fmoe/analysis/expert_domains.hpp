@@ -16,7 +16,8 @@ namespace fmoe {
 // same bits for any threads and batches.
 class expert_domains {
  public:
-  expert_domains(extent s, extent domains) : tokens_(domains), sums_({domains, s, s}) {}
+  expert_domains(extent s, extent domains)
+      : s_(s), tokens_(domains), sums_(element_count(std::array{domains, s, s}, sizeof(double))) {}
 
   // A batch: g1, g2 [t, p, s] of one domain, or with a domain for each token. Throws, before anything is added, shape_error
   // unless they fit each other and s, and value_error for a domain that there is not and for entries that are not finite.
@@ -59,8 +60,8 @@ class expert_domains {
     expects_domain(domain);
     expects_comparable(ratio);
     std::vector<index_pair> experts;
-    for (extent i = 0; i < halves(); ++i)
-      for (extent j = 0; j < halves(); ++j)
+    for (extent i = 0; i < s_; ++i)
+      for (extent j = 0; j < s_; ++j)
         if (assigned({i, j}, ratio) == domain) experts.push_back({i, j});
     return experts;
   }
@@ -68,18 +69,16 @@ class expert_domains {
  private:
   template <class Arch, class T>
   void add_checked(const tensor<T, 3>& g1, const tensor<T, 3>& g2, const auto& domain_of_token) {
-    const extent s = halves();
-    expects_routing<Arch>(g1, g2, s);
+    expects_routing<Arch>(g1, g2, s_);
     routed_rows<T, Arch>(g1, g2).each([&](extent i, extent t, const routed_row& row) {
-      double* const sums = sums_.data() + (domain_of_token(t) * s + i) * s;
+      double* const sums = sums_.data() + (domain_of_token(t) * s_ + i) * s_;
       row.each([sums](extent j, double q) { sums[j] += q; });
     });
     for (extent t = 0; t < g1.shape()[0]; ++t) ++tokens_[domain_of_token(t)];
   }
 
-  extent halves() const { return sums_.shape()[1]; }
   double mean(extent domain, index_pair e) const {
-    return tokens_[domain] == 0 ? 0 : sums_(domain, e[0], e[1]) / static_cast<double>(tokens_[domain]);
+    return tokens_[domain] == 0 ? 0 : sums_[(domain * s_ + e[0]) * s_ + e[1]] / static_cast<double>(tokens_[domain]);
   }
   std::optional<extent> assigned(index_pair expert, double ratio) const {
     extent best = 0;
@@ -97,8 +96,8 @@ class expert_domains {
     expects<value_error>(domain < domains(), "[expert_domains] domain ", domain, " is asked for and there are ", domains());
   }
   void expects_expert(index_pair e) const {
-    expects<value_error>(e[0] < halves() && e[1] < halves(), "[expert_domains] expert (", e[0], ", ", e[1], ") is asked for and there are ",
-                         halves(), " x ", halves());
+    expects<value_error>(e[0] < s_ && e[1] < s_, "[expert_domains] expert (", e[0], ", ", e[1], ") is asked for and there are ",
+                         s_, " x ", s_);
   }
   void expects_comparable(double ratio) const {
     expects<value_error>(ratio >= 1, "[expert_domains] the ratio is ", ratio, " and has to be 1 at least");
@@ -106,8 +105,9 @@ class expert_domains {
       expects<value_error>(tokens_[d] != 0, "[expert_domains] domain ", d, " has no tokens, and its experts are asked for");
   }
 
-  std::vector<extent> tokens_;
-  tensor<double, 3> sums_;  // domain i j
+  extent s_;
+  std::vector<extent> tokens_;  // of each domain
+  std::vector<double> sums_;    // domain i j
 };
 
 }  // namespace fmoe

@@ -78,8 +78,8 @@ class routed_rows {
   }
 
  private:
-  static constexpr extent block = 128;  // tokens, whose lists, of 3 KB each where 8 heads keep 32, stay in L2
-  static constexpr extent rows = 16;    // i's of a task: a cache line of floats in each g1[t,p]
+  static constexpr extent block = 64;  // tokens, whose lists, of 2 KB each where 8 heads keep 32, stay in L2
+  static constexpr extent rows = 16;   // i's of a task: a cache line of floats in each g1[t,p]
 
   // The entries of g2[t,p] that are not 0; count = s if they are too many for a list.
   struct head_list {
@@ -114,10 +114,12 @@ class routed_rows {
     const extent begin = task * rows, end = std::min(begin + rows, s_), words = m.users.size() / rows;
     const T *const g1 = g1_ + first * p_ * s_, *const g2 = g2_ + first * p_ * s_;
     std::ranges::fill(m.users, 0);
-    for (extent head = 0; head < count * p_; ++head)
+    for (extent head = 0; head < count * p_; ++head) {
+      __builtin_prefetch(g1 + (head + 16) * s_ + begin);  // a line of each row: no hardware foresees it
       cpu::each_nonzero<T, cpu::native_arch>(g1 + head * s_ + begin, end - begin, [&, users = m.users.data()](extent row, T) {
         users[row * words + head / 64] |= std::uint64_t{1} << head % 64;
       });
+    }
     for (extent i = begin; i < end; ++i) {
       const std::span heads = heads_of(std::span(m.users).subspan((i - begin) * words, words), m.heads);
       for (extent k = 0, next; k < heads.size(); k = next) {
@@ -151,15 +153,16 @@ class routed_rows {
     }
     if (heads.size() == 1) {
       const auto [at, count] = lists_[heads[0]];
-      const double weight = g1[heads[0] * s_], *const values = values_.data() + at;
-      for (extent k = 0; k < count; ++k) q[k] = weight * values[k];
+      const T* const values = values_.data() + at;
+      const double weight = g1[heads[0] * s_];
+      for (extent k = 0; k < count; ++k) q[k] = weight * static_cast<double>(values[k]);
       return {experts_.data() + at, q, count};
     }
     double* const sums = m.sums.data();
     for (const extent head : heads) {
       const auto [at, count] = lists_[head];
       const double weight = g1[head * s_];
-      for (extent k = at; k < at + count; ++k) sums[experts_[k]] += weight * values_[k];
+      for (extent k = at; k < at + count; ++k) sums[experts_[k]] += weight * static_cast<double>(values_[k]);
     }
     extent n = 0;
     for (const extent head : heads) {
@@ -181,7 +184,7 @@ class routed_rows {
   extent list_room_ = p_ * longest_ + s_;
   std::vector<head_list> lists_ = std::vector<head_list>(at_once_ * p_);
   std::vector<std::uint32_t> experts_ = std::vector<std::uint32_t>(at_once_ * list_room_);  // j and g2 of each token's lists
-  std::vector<double> values_ = std::vector<double>(at_once_ * list_room_);
+  std::vector<T> values_ = std::vector<T>(at_once_ * list_room_);
   std::vector<task_memory> tasks_{divide_up(s_, rows),
                                   {std::vector<std::uint64_t>(rows * divide_up(at_once_ * p_, 64)), std::vector<std::uint32_t>(at_once_ * p_),
                                    std::vector<std::uint32_t>(s_ + 1), std::vector<double>(s_ + 1), std::vector<double>(s_)}};
