@@ -309,6 +309,18 @@ const failure shape_errors[] = {
      "Accuracies of the same classes are compared, before and after an expert is ablated.",
      "Measure every class both times.",
      [] { accuracy_loss(std::vector<double>{1, 1, 1}, std::vector<double>{1, 1}); }},
+    {R"([routing] g1 is [4, 2, 6] and g2 [4, 2, 6]; both are [t, p, s], and s is 5)",
+     "Statistics of a router's output were made for another number of expert halves, or g1 and g2 are not of one router and batch.",
+     "Pass `router.g1(x)` and `router.g2(x)`, [token, head, half], evaluated, and say their last extent to the constructor.",
+     [] { expert_domains(5, 14).add(tensor<float, 3>({4, 2, 6}), tensor<float, 3>({4, 2, 6}), 0); }},
+    {R"([expert_domains] there are domains of 3 tokens and g1 is of 4)",
+     "A batch has a domain for each token, in a span of as many.",
+     "Pass one number for each token, or one for them all.",
+     [] { expert_domains(6, 14).add(tensor<float, 3>({4, 2, 6}), tensor<float, 3>({4, 2, 6}), std::vector<extent>(3)); }},
+    {R"([expert_correlation] there are scores of 3 tokens and g1 is of 4)",
+     "A batch has a score for each token.",
+     "Give each token of a text its text's score, if texts have scores.",
+     [] { expert_correlation(6).add(tensor<float, 3>({4, 2, 6}), tensor<float, 3>({4, 2, 6}), std::vector<float>(3)); }},
 };
 
 const failure value_errors[] = {
@@ -600,6 +612,41 @@ const failure value_errors[] = {
        const auto forward = compile(small_mxd(), 4);
        tensor<float, 2> x({4, 8}), y({4, 3});
        forward(foreign{x.data() + 24, {4, 8}, {-8, 1}}, y);
+     }},
+    {R"([routing] g1 or g2 of token 1 has an entry that is not finite)",
+     "A NaN or an infinity would make every sum of its experts useless, so that nothing of the batch is added.",
+     "Look at what the router was given: a token of NaN or infinity has such a routing.",
+     [] {
+       tensor<float, 3> g1({4, 2, 6}), g2({4, 2, 6});
+       g2(1, 0, 3) = std::numeric_limits<float>::quiet_NaN();
+       expert_domains(6, 14).add(g1, g2, 0);
+     }},
+    {R"([expert_domains] domain 14 is asked for and there are 14)",
+     "Domains are numbered from 0.",
+     "Say to the constructor how many there are.",
+     [] { expert_domains(6, 14).tokens(14); }},
+    {R"([expert_domains] expert (0, 6) is asked for and there are 6 x 6)",
+     "An expert is a pair of halves, each of which is below s.",
+     "Swap or correct the indices.",
+     [] { expert_domains(6, 14).mean_probability(0, {0, 6}); }},
+    {R"([expert_domains] the ratio is 0.5 and has to be 1 at least)",
+     "An expert cannot belong to a domain in which it is less probable than in another.",
+     "The paper's ratio is 2; a larger one leaves more generalists.",
+     [] { expert_domains(6, 1).experts_of(0, 0.5); }},
+    {R"([expert_domains] domain 0 has no tokens, and its experts are asked for)",
+     "Any expert might be of a domain that no token has shown yet.",
+     "Add tokens of each domain first, and say no more domains than there are.",
+     [] { expert_domains(6, 14).experts_of(3); }},
+    {R"([expert_correlation] expert (6, 0) is asked for and there are 6 x 6)",
+     "An expert is a pair of halves, each of which is below s.",
+     "Swap or correct the indices.",
+     [] { expert_correlation(6).correlation({6, 0}); }},
+    {R"([expert_correlation] the score of token 1 is inf and has to be a number of at most 1e100)",
+     "One score that is NaN or infinite would leave no correlation of any expert.",
+     "Leave out tokens without a score.",
+     [] {
+       const std::vector<double> scores = {0.25, std::numeric_limits<double>::infinity()};
+       expert_correlation(6).add(tensor<float, 3>({2, 2, 6}), tensor<float, 3>({2, 2, 6}), scores);
      }},
 };
 

@@ -35,8 +35,9 @@ LAYERS = ["mumoe", "mxd", "monet", "aoe", "moe", "peer"]
 # The headers of the public interface, a page a group.
 API = {
     "Layers": [f"{layer}.hpp" for layer in LAYERS] + ["expert_gate.hpp", "experts.hpp", "monet_expert.hpp", "initialise.hpp"],
-    "Analysis": [f"analysis/{what}.hpp" for what in ("expert_load", "expert_statistics", "top_tokens", "polysemanticity")]
-                + ["rank.hpp"],
+    "Analysis": [f"analysis/{what}.hpp" for what in ("expert_load", "expert_statistics", "top_tokens", "polysemanticity", "expert_domains",
+                                                     "expert_correlation", "routed_rows")]
+                + ["edit.hpp", "rank.hpp"],
     "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp", "expr/gate.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
                     "expr/expression.hpp", "base/functions.hpp"],
     "Running": ["evaluate.hpp", "explain.hpp", "cost.hpp", "plan/options.hpp"],

@@ -2,6 +2,8 @@
 // What one asks of experts, and of what they do on a stream of tokens. Ranks of their matrices need Eigen: <fmoe/rank.hpp>.
 #pragma once
 
+#include <fmoe/analysis/expert_correlation.hpp>
+#include <fmoe/analysis/expert_domains.hpp>
 #include <fmoe/analysis/expert_load.hpp>
 #include <fmoe/analysis/expert_statistics.hpp>
 #include <fmoe/analysis/polysemanticity.hpp>
