@@ -80,6 +80,12 @@ TEST_CASE("zeros are never kept, negative values come last, NaN first", "[top_to
   CHECK(second[2] == top_tokens::entry{2, 3});
   top.add(tensor<double, 2>({1, 2}, {0, 4}), 4);
   CHECK(top.of(1)[2] == top_tokens::entry{4, 4});
+
+  top_tokens first_of_equals(1, 2);
+  first_of_equals.add(tensor<double, 2>({2, 1}, {nan, nan}), 3);
+  first_of_equals.add(tensor<double, 2>({3, 1}, {nan, nan, nan}), 0);
+  CHECK(first_of_equals.of(0)[0].token == 0);
+  CHECK(first_of_equals.of(0)[1].token == 1);
 }
 
 TEST_CASE("misuse of a list of tokens", "[top_tokens]") {
