@@ -33,6 +33,7 @@ struct family_member<mxd<T>> {
   auto scores(const operand auto& x) const { return relu(preactivations(x)); }
   auto hidden(const operand auto& x) const { return layer.hidden(x); }
   auto coefficients(const operand auto& x) const { return layer.coefficients(x); }
+  auto expert(extent n) const { return layer.expert(n); }
 };
 
 template <class T>
@@ -47,6 +48,7 @@ struct family_member<sparse_mlp<T>> {
   auto scores(const operand auto& x) const { return apply(layer.activation, preactivations(x)); }
   auto hidden(const operand auto& x) const { return scores(x); }
   auto coefficients(const operand auto& x) const { return layer.coefficients(x); }
+  auto expert(extent) const -> leaf<T, 2> { throw not_understood("a transcoder's unit has no matrix"); }
 };
 
 // [t, columns] from its dense form or from index and value; nothing if the case has neither.
@@ -128,7 +130,7 @@ void judge_mxd_in(golden_case& c, report& r) {
     extent n = 0;
     const char *first = name.data() + std::min<extent>(7, name.size()), *last = name.data() + name.size();
     if (!name.starts_with("expert.") || std::from_chars(first, last, n).ptr != last) continue;
-    r.compare(name, evaluate(layer.expert(n)), c.rows<double>(name));
+    r.compare(name, evaluate(member.expert(n)), c.rows<double>(name));
   }
   for (const char* authors_own : {"y", "y64_torch", "torch_index"}) c.ignore(authors_own);
 }
