@@ -2,7 +2,7 @@
 // Edited layers against double sums over the experts.
 #include <fmoe/aoe.hpp>
 #include <fmoe/edit.hpp>
-#include <fmoe/peer.hpp>
+#include <fmoe/monet.hpp>
 
 #include "support/agree.hpp"
 #include "support/plans.hpp"
@@ -160,6 +160,36 @@ TEMPLATE_TEST_CASE("experts of AoE, transcoders and hierarchies are ablated", "[
   auto b = evaluate(two.template coefficients<1>(x));
   for (extent t = 0; t < tokens; ++t) b(t, 4) = 0;
   CHECK(off(evaluate(ablated<1>(two, {4})(x)), reference(two.mixed(x, a, b))) <= tolerance<T>);
+}
+
+TEST_CASE("pairs of Monet's are ablated, beside those deleted before", "[edit]") {
+  monet_hd<float> layer;
+  layer.encoder = random<parameter<float, 2>>({inputs, 20}, 1);
+  layer.decoder = random<parameter<float, 2>>({20, inputs}, 2);
+  layer.bias = random<parameter<float, 2>>({5, inputs}, 3);
+  layer.deleted = {{0, 1}};
+  const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
+  const auto g1 = random<tensor<float, 3>>({tokens, 2, 5}, 10), g2 = random<tensor<float, 3>>({tokens, 2, 5}, 11);
+  const std::vector<index_pair> gone{{2, 3}, {4, 4}};
+  auto expected = layer;
+  expected.deleted = {{0, 1}, {2, 3}, {4, 4}};
+  const auto y = evaluate(ablated(layer, gone)(x, g1, g2));
+  CHECK(off(y, reference(expected(x, g1, g2))) <= tolerance<float>);
+  CHECK(off(y, reference(layer(x, g1, g2))) > 1e-3);
+  CHECK(layer.deleted.size() == 1);
+}
+
+TEST_CASE("hidden units of one's own", "[edit]") {
+  const auto x = random<tensor<double, 2>>({tokens, inputs}, 9);
+  const auto layer = mixture<double>();
+  const auto z = evaluate(layer.hidden(x)), a = evaluate(layer.coefficients(x));
+  const auto forward = compile([&](const auto& units, const auto& weights) { return layer.decoded(units, weights); }, arguments<2, 2>{}, tokens);
+  tensor<double, 2> y({tokens, outputs});
+  forward(z, a, y);
+  CHECK(off(y, reference(layer.decoded(z, a))) <= tolerance<double>);
+  CHECK(off(evaluate(y + einsum<"ti,io->to">(x, layer.skip)), reference(layer(x))) <= tolerance<double>);
+  const auto chosen = autonomous<double>();
+  CHECK(off(evaluate(chosen.decoded(evaluate(chosen.hidden(x)), evaluate(chosen.coefficients(x)))), reference(chosen(x))) <= tolerance<double>);
 }
 
 TEMPLATE_TEST_CASE("a head is rewritten (muMoE, Eq. 5)", "[edit]", float, double) {

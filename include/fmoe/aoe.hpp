@@ -35,10 +35,13 @@ struct aoe {
     return apply(activation, einsum<"tnl,nlw->tnw">(cache(x), up)) * einsum<"td,ndw->tnw">(x, linear);
   }
 
-  // [t, d], [t, n] -> [t, d]: the output that x has with these weights. Experts are skipped where these are a selection.
-  auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
-    return add_bias(einsum<"tn,tnw,nwd->td">(a, hidden(x), output), bias);
+  // [t, n, w], [t, n] -> [t, d]: the output of these hidden units.
+  auto decoded(const operand_of<3> auto& z, const operand_of<2> auto& a) const {
+    return add_bias(einsum<"tn,tnw,nwd->td">(a, z, output), bias);
   }
+
+  // [t, d], [t, n] -> [t, d]: the output that x has with these weights. Experts are skipped where these are a selection.
+  auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& a) const { return decoded(hidden(x), a); }
 
   // [t, d] -> [t, d].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }

@@ -96,6 +96,15 @@ auto ablated(const Layer& layer, std::initializer_list<extent> experts) {
   return ablated<Level>(layer, std::span(experts.begin(), experts.size()));
 }
 
+// The Monet layer without these experts (i, j) and those already deleted (Park et al. 2024, Sec. 5): exactly, and sparsely. Throws
+// value_error, when applied, for a pair that is not there.
+template <class Layer>
+  requires requires(Layer& l) { l.deleted; }
+Layer ablated(Layer layer, std::span<const index_pair> experts) {
+  layer.deleted.insert(layer.deleted.end(), experts.begin(), experts.end());
+  return layer;
+}
+
 // The layer with y_o + lambda mean . a for the head o (Oldfield et al. 2024, Eq. 5), where `mean` [n] are the mean coefficients of
 // the subpopulation whose output is corrected. Throws shape_error unless there is one for each expert, value_error for a head that
 // is not there.

@@ -126,15 +126,20 @@ struct monet_hd {
     return apply(activation, add_bias(einsum<"td,dim->tim">(x, monet_columns(encoder, s)), monet_bias(encoder_bias, s)));
   }
 
-  // [t, d], [t, p, s], [t, p, s] -> [t, d] (Eq. 12). Throws shape_error and value_error for parameters that do not fit.
-  auto operator()(const operand_of<2> auto& x, const operand_of<3> auto& routing1, const operand_of<3> auto& routing2) const {
+  // [t, i, m], [t, p, s], [t, p, s] -> [t, d]: the output of these hidden units.
+  auto decoded(const operand_of<3> auto& u, const operand_of<3> auto& routing1, const operand_of<3> auto& routing2) const {
     const extent s = monet_halves(bias);
     const auto g1 = sized(routing1, {unknown, heads, s});
     const auto g2 = sized(routing2, {unknown, heads, s});
     const auto kept = all_except(deleted, s, s);
-    const auto mixed = einsum<"tim,tpi,tpj,ij->tjm">(hidden(x), g1, g2, kept);
+    const auto mixed = einsum<"tim,tpi,tpj,ij->tjm">(u, g1, g2, kept);
     const auto mass = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
     return einsum<"tjm,jmd->td">(mixed, monet_rows(decoder, s)) + einsum<"tj,jd->td">(mass, bias);
+  }
+
+  // [t, d], [t, p, s], [t, p, s] -> [t, d] (Eq. 12). Throws shape_error and value_error for parameters that do not fit.
+  auto operator()(const operand_of<2> auto& x, const operand_of<3> auto& g1, const operand_of<3> auto& g2) const {
+    return decoded(hidden(x), g1, g2);
   }
   auto operator()(const auto&... x) const { return not_monet_inputs(x...); }
 
@@ -172,13 +177,12 @@ struct monet_vd {
   auto hidden1(const operand auto& x) const { return hidden(x, encoder1, encoder_bias1); }
   auto hidden2(const operand auto& x) const { return hidden(x, encoder2, encoder_bias2); }
 
-  // [t, d], [t, p, s], [t, p, s] -> [t, 2o] (Eq. 15). Throws shape_error and value_error for parameters that do not fit.
-  auto operator()(const operand_of<2> auto& x, const operand_of<3> auto& routing1, const operand_of<3> auto& routing2) const {
+  // [t, i, m], [t, j, m], [t, p, s], [t, p, s] -> [t, 2o]: the output of these hidden units.
+  auto decoded(const operand_of<3> auto& u1, const operand_of<3> auto& u2, const operand_of<3> auto& routing1,
+               const operand_of<3> auto& routing2) const {
     const extent s = monet_halves(bias1);
     const auto g1 = sized(routing1, {unknown, heads, s});
     const auto g2 = sized(routing2, {unknown, heads, s});
-    const auto u1 = hidden1(x);
-    const auto u2 = hidden2(x);
     const auto kept = all_except(deleted, s, s);
     const auto mass1 = einsum<"tpi,tpj,ij->ti">(g1, g2, kept);
     const auto mass2 = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
@@ -186,6 +190,11 @@ struct monet_vd {
     const auto crossed2 = einsum<"tim,tpi,tpj,ij->tjm">(u1, g1, g2, kept);
     return concat<1>(half(u1, mass1, monet_rows(decoder11, s), crossed1, monet_rows(decoder12, s), bias1),
                      half(u2, mass2, monet_rows(decoder22, s), crossed2, monet_rows(decoder21, s), bias2));
+  }
+
+  // [t, d], [t, p, s], [t, p, s] -> [t, 2o] (Eq. 15). Throws shape_error and value_error for parameters that do not fit.
+  auto operator()(const operand_of<2> auto& x, const operand_of<3> auto& g1, const operand_of<3> auto& g2) const {
+    return decoded(hidden1(x), hidden2(x), g1, g2);
   }
   auto operator()(const auto&... x) const { return not_monet_inputs(x...); }
 
