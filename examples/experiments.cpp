@@ -46,10 +46,8 @@ void replacement_error(const char* name, const std::filesystem::path& weights, c
 
 // Experts by the summed norm of what they add, the loudest first.
 std::vector<extent> by_loudness(const mxd<>& layer, const tensor<float, 2>& x) {
-  const auto zD = einsum<"th,ho->to">(layer.hidden(x), layer.decoder);
-  const auto norms = layer.coefficients(x) * sqrt(einsum<"to,no->tn">(zD * zD, layer.scales * layer.scales));
   expert_statistics added(expert_count(layer));
-  added.add(evaluate(norms));
+  added.add(evaluate(layer.contribution_norms(x)));
   const auto sums = added.mean_coefficients();
   std::vector<extent> order(sums.size());
   std::iota(order.begin(), order.end(), extent{0});

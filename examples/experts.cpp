@@ -46,13 +46,9 @@ int main(int argc, char** argv) {
   const std::string out = argument(4, "build/experts");
   const extent tokens = x.shape()[0], inputs = x.shape()[1], experts = layer.gate.shape()[1], batch = 128;
 
-  // Expert n adds a_tn c_n * (z_t D) to row t. [t, n] twice: its coefficients, and the norms of what it adds.
-  const auto contributions = [&](const auto& rows) {
-    const auto a = layer.coefficients(rows);
-    const auto zD = einsum<"th,ho->to">(layer.hidden(rows), layer.decoder);
-    return std::tuple{a, a * sqrt(einsum<"to,no->tn">(zD * zD, layer.scales * layer.scales))};
-  };
-  const auto forward = compile(contributions, batch);
+  // [t, n] twice: the experts' coefficients, and the norms of what they add.
+  const auto observed = [&](const auto& rows) { return std::tuple(layer.coefficients(rows), layer.contribution_norms(rows)); };
+  const auto forward = compile(observed, batch);
   expert_statistics coefficients(experts), norms(experts);
   top_tokens top(experts, 24);
   for (extent first = 0; first < tokens; first += batch) {  // any number of tokens in the memory of one batch

@@ -18,14 +18,8 @@ int main(int argc, char** argv) {
   const auto [tokens, inputs] = x.shape();
   const extent experts = layer.gate.shape()[1], outputs = layer.decoder.shape()[1];
 
-  // Expert n adds a_tn c_n * (z_t D) to row t: its norm is an expression, like the coefficients a.
-  const auto observed = [&](const auto& in) {
-    const auto a = layer.coefficients(in);
-    const auto zD = einsum<"th,ho->to">(layer.hidden(in), layer.decoder);
-    return std::tuple(layer(in), a, a * sqrt(einsum<"to,no->tn">(zD * zD, layer.scales * layer.scales)));
-  };
-
   constexpr extent batch = 64;
+  const auto observed = [&](const auto& in) { return std::tuple(layer(in), layer.coefficients(in), layer.contribution_norms(in)); };
   const auto forward = compile(observed, batch);
   expert_statistics usage(experts), norms(experts);
   top_tokens loudest(experts, 5);

@@ -39,9 +39,8 @@ int main(int argc, char** argv) {
   for (extent t = 0; t < tokens; ++t) relative += missed(t) / whole(t), loss += missed(t) / std::sqrt(whole(t));
   std::printf("off the MLP's t: mean |y-t|^2/|t|^2 %.4f, mean |y-t|^2/|t| %.4f\n", relative / count, loss / count);
 
-  // Expert n adds a_tn c_n * (z_t D) to row t. The norms of all that experts add are an expression, too: [t, n].
-  const auto zD = einsum<"th,ho->to">(layer.hidden(x), layer.decoder);
-  const auto added = evaluate(layer.coefficients(x) * sqrt(einsum<"to,no->tn">(zD * zD, layer.scales * layer.scales)));
+  // The norms of all that experts add are an expression, too: [t, n].
+  const auto added = evaluate(layer.contribution_norms(x));
   std::set<std::pair<float, extent>, std::greater<>> specialists;  // active on under 5% of the tokens
   for (extent n = 0; n < experts; ++n) {
     float sum = 0, active = 0;

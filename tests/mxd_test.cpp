@@ -336,4 +336,34 @@ TEST_CASE("compiled layers of the family", "[mxd]") {
   CHECK(deviation(z, output(coder, matrix_of(x))) <= 2e-6);
 }
 
+TEMPLATE_TEST_CASE("norms of what experts and units add", "[mxd]", float, double) {
+  using T = TestType;
+  const auto x = random<tensor<T, 2>>({7, 6}, 1);
+  mxd<T> layer;
+  layer.encoder = random<parameter<T, 2>>({6, 10}, 2);
+  layer.gate = random<parameter<T, 2>>({6, 12}, 3);
+  layer.scales = random<parameter<T, 2>>({12, 5}, 4);
+  layer.decoder = random<parameter<T, 2>>({10, 5}, 5);
+  layer.active = 4;
+  sparse_mlp<T> sparse = random_sparse<T>(3, 6, 20, 4, 18, pointwise::gelu);  // keeps negative values, too
+  const auto added = evaluate(layer.contribution_norms(x)), by_unit = evaluate(sparse.contribution_norms(x));
+  const matrix a = coefficients(layer, matrix_of(x)), z = hidden(layer, matrix_of(x)), units = hidden(sparse, matrix_of(x));
+  for (extent t = 0; t < 7; ++t) {
+    for (extent n = 0; n < 12; ++n) {
+      double sum = 0;
+      for (extent o = 0; o < 5; ++o) {
+        double y = 0;
+        for (extent h = 0; h < 10; ++h) y += z[t][h] * convert<double>(layer.decoder(h, o));
+        sum += y * y * convert<double>(layer.scales(n, o)) * convert<double>(layer.scales(n, o));
+      }
+      CHECK(std::abs(convert<double>(added(t, n)) - a[t][n] * std::sqrt(sum)) <= 1e-4);
+    }
+    for (extent h = 0; h < 20; ++h) {
+      double sum = 0;
+      for (extent o = 0; o < 4; ++o) sum += convert<double>(sparse.decoder(h, o)) * convert<double>(sparse.decoder(h, o));
+      CHECK(std::abs(convert<double>(by_unit(t, h)) - std::abs(units[t][h]) * std::sqrt(sum)) <= 1e-4);
+    }
+  }
+}
+
 }  // namespace

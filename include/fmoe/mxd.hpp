@@ -56,6 +56,12 @@ struct mxd {
   // [h, o]: W_n = D diag(c_n), the decoder of one expert (Lemma 1). Throws value_error beyond the last expert.
   auto expert(extent n) const { return decoder * slice<0>(scales, n); }
 
+  // [t, i] -> [t, n]: |a_tn W_n' z_t|_2, the norm of what each expert adds to a row, which is a_tn c_n * (z_t D).
+  auto contribution_norms(const operand_of<2> auto& x) const {
+    const auto zD = einsum<"th,ho->to">(hidden(x), decoder);
+    return coefficients(x) * sqrt(einsum<"to,no->tn">(zD * zD, scales * scales));
+  }
+
   static auto released() {
     return std::tuple{
         released_name{"W_enc", &mxd::encoder, presence::required, "ih"},
@@ -111,6 +117,12 @@ struct sparse_mlp {
 
   // [o]: what hidden unit n writes, its row of the decoder. Throws value_error beyond the last unit.
   auto expert(extent n) const { return as_expression(slice<0>(decoder, n)); }
+
+  // [t, i] -> [t, h]: |z_th d_h|_2, the norm of what each unit adds to a row.
+  auto contribution_norms(const operand_of<2> auto& x) const {
+    const auto z = coefficients(x);
+    return sqrt(z * z) * norm(gate::l2_norm, decoder);
+  }
 
   static auto released() {
     return std::tuple{
