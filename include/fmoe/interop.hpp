@@ -44,7 +44,7 @@ template <std::size_t Rank>
 std::array<extent, Rank> shape_of(const array_view& v) {
   expects<shape_error>(v.rank == Rank, "[tensor] an array has ", v.rank, " axes, not ", Rank);
   std::array<extent, Rank> shape;
-  std::copy_n(v.shape.begin(), Rank, shape.begin());
+  for (extent i = 0; i < Rank; ++i) shape[i] = v.shape[i];  // no copy_n: g++ 14 -O1 would warn of it in users' code
   return shape;
 }
 
