@@ -220,7 +220,7 @@ TEMPLATE_TEST_CASE("the layers are the sums of their experts", "[mxd]", float, d
   CHECK_THROWS_AS(layer.expert(12), value_error);
 
   sparse_mlp<T> sparse{layer.encoder, {}, layer.decoder, {}, layer.bias, {}, 3};
-  const auto units = evaluate(sparse.hidden(x));
+  const auto units = evaluate(sparse.coefficients(x));
   std::vector<double> sum(8 * 6);
   for (extent n = 0; n < 7; ++n) {
     const auto row = evaluate(sparse.expert(n));
