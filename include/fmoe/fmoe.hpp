@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Every layer, what it costs, how it is planned and what its experts do. Weights come with <fmoe/io/safetensors.hpp> and <fmoe/io/npy.hpp>.
+// Every layer, what it costs and how it is planned. Weights come with <fmoe/io/safetensors.hpp> and <fmoe/io/npy.hpp>, what experts do
+// with <fmoe/analysis.hpp>, edits with <fmoe/edit.hpp>.
 #pragma once
 
-#include <fmoe/analysis.hpp>
 #include <fmoe/aoe.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/initialise.hpp>

@@ -60,6 +60,8 @@ TEST_CASE("a selection times a constant of its axis is a selection", "[skip]") {
   CHECK(skipped([](G g, node_id a, node_id) { return g.einsum("n,no,tn->to", {g.parameter({100}), g.parameter({100, 6}), a}); }) ==
         lines{"top_k tb->tb", "rescale tn,n->tn", "gather tn,no->to"});
   CHECK(skipped([](G g, node_id a, node_id) { return g.multiply(a, g.parameter({100})); }).back() == "expand ta->ta");
+  CHECK(skipped([](G g, node_id a, node_id) { return g.einsum("tn,no->to", {g.multiply(a, g.top_k(g.parameter({100}), 9)), g.parameter({100, 6})}); }) ==
+        lines{"top_k tb->tb", "once top_k a->a", "once expand a->a", "rescale tb,b->tb", "gather tn,no->to"});
   CHECK(skipped([](G g, node_id a, node_id x) { return g.multiply(a, x); })[1] == "expand ta->ta");
   CHECK(skipped([](G g, node_id a, node_id) { return g.einsum("tn,n->t", {a, g.parameter({100})}); })[1] == "gather tn,n->t");
 }

@@ -55,9 +55,11 @@ inline void skip(program& p) {
       table.value = expanded(table.value);
       const std::string& selected = o.in[0].labels;
       table = in_order(p, table, labels_where(selected, [&](char c) { return has(table.labels, c); }) + o.out.labels, done);
-    } else if (o.what == operation::kind::sample || o.what == operation::kind::rescale) {
+    } else if (o.what == operation::kind::sample) {
       done.push_back(std::move(o));
       continue;
+    } else if (o.what == operation::kind::rescale) {
+      o.in[1].value = expanded(o.in[1].value);
     } else {
       for (use& u : o.in)
         if (o.what != operation::kind::put) u.value = expanded(u.value);
