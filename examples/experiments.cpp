@@ -37,7 +37,7 @@ template <class Layer>
 void replacement_error(const char* name, const std::filesystem::path& weights, const rows& held_out) {
   if (!exists(weights)) return;
   auto layer = load<Layer>(weights);
-  for (const extent k : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
+  for (const extent k : std::array<extent, 9>{1, 2, 4, 8, 16, 32, 64, 128, 256}) {
     layer.active = k;
     const auto [paper, relative] = loss_of(evaluate(layer(held_out.x)), held_out.target);
     std::printf("| %s | %zu | %.4f | %.4f |\n", name, k, paper, relative);
@@ -59,7 +59,7 @@ std::vector<extent> by_loudness(const mxd<>& layer, const tensor<float, 2>& x) {
 void ablation(const mxd<>& layer, const rows& held_out) {
   const auto experts = by_loudness(layer, held_out.x);
   const auto off = [&](std::span<const extent> gone) { return loss_of(evaluate(ablated(layer, gone)(held_out.x)), held_out.target).relative; };
-  for (const extent count : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
+  for (const extent count : std::array<extent, 9>{1, 2, 4, 8, 16, 32, 64, 128, 256}) {
     const std::span all_of(experts);
     std::printf("| %zu | %.4f | %.4f | %.4f |\n", count, off(all_of.first(count)), off(all_of.subspan(2, count)), off(all_of.subspan(512, count)));
   }

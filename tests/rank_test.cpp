@@ -120,11 +120,11 @@ TEMPLATE_TEST_CASE("MxD: experts have the rank of the decoder, less the outputs 
   layer.scales = random<parameter<T, 2>>({5, 8}, 1);
   layer.decoder = random<parameter<T, 2>>({20, 8}, 2);
   for (extent n = 0; n < 5; ++n) CHECK(normalised_rank(evaluate(layer.expert(n))) == 1);
-  for (const extent o : {0, 2, 7}) layer.scales(3, o) = 0;
+  for (const extent o : std::array<extent, 3>{0, 2, 7}) layer.scales(3, o) = 0;
   CHECK(numerical_rank(evaluate(layer.expert(3))) == 5);
   const auto left = random<tensor<T, 2>>({20, 3}, 3), right = random<tensor<T, 2>>({3, 8}, 4);
   layer.decoder = evaluate(einsum<"hr,ro->ho">(left, right));
-  for (const extent n : {0, 1, 3}) CHECK(numerical_rank(evaluate(layer.expert(n))) == 3);
+  for (const extent n : std::array<extent, 3>{0, 1, 3}) CHECK(numerical_rank(evaluate(layer.expert(n))) == 3);
   const mov<T> unfolded{random<parameter<T, 2>>({5, 20}, 1), layer.decoder};
   CHECK(numerical_rank(evaluate(unfolded.expert(4))) == 3);
 }

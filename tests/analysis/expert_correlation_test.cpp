@@ -56,7 +56,7 @@ bool same_bits(const expert_correlation& a, const expert_correlation& b) {
 TEMPLATE_TEST_CASE("correlations are those of every token's coefficients", "[expert_correlation]", float, double) {
   const extent s = 20;
   for (const double offset : {0.0, -3.0, 1e9})
-    for (const extent kept : {1, 4, 20}) {
+    for (const extent kept : std::array<extent, 3>{1, 4, 20}) {
       const auto g1 = random_routing<TestType>({150, 3, s}, 1, kept), g2 = random_routing<TestType>({150, 3, s}, 2, kept);
       const auto y = random_scores(150, 3, offset);
       expert_correlation c(s);
@@ -81,11 +81,11 @@ TEST_CASE("the bits of correlations do not depend on batches and threads", "[exp
   const extent s = 40, tokens = 301;
   auto y = random_scores(tokens, 3, 0.1);
   for (double& v : y) v /= 7;
-  for (const extent kept : {3, 40}) {
+  for (const extent kept : std::array<extent, 2>{3, 40}) {
     const auto g1 = rounded_routing<float>({tokens, 4, s}, 1, kept), g2 = rounded_routing<float>({tokens, 4, s}, 2, kept);
     expert_correlation once(s);
     once.add(g1, g2, y);
-    for (const extent batch : {1, 7, 128, 300})
+    for (const extent batch : std::array<extent, 4>{1, 7, 128, 300})
       for (const int threads : {1, 2, 7})
         on_threads(threads, [&] {
           expert_correlation stream(s);

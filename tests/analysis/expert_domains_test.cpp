@@ -50,7 +50,7 @@ void add_token(expert_domains& d, extent domain, index_pair e, float q, extent s
 TEMPLATE_TEST_CASE("mean probabilities are those of every token's coefficients", "[expert_domains]", float, double) {
   const extent s = 23;
   const auto of_token = random_domains(200, 3, 5);
-  for (const extent kept : {2, 5, 23}) {
+  for (const extent kept : std::array<extent, 3>{2, 5, 23}) {
     const auto g1 = random_routing<TestType>({200, 4, s}, 1, kept), g2 = random_routing<TestType>({200, 4, s}, 2, kept);
     expert_domains d(s, 3);
     d.add(g1, g2, of_token);
@@ -62,11 +62,11 @@ TEMPLATE_TEST_CASE("mean probabilities are those of every token's coefficients",
 TEST_CASE("the bits of domains do not depend on batches and threads", "[expert_domains]") {
   const extent s = 40, tokens = 301;
   const auto of_token = random_domains(tokens, 3, 5);
-  for (const extent kept : {3, 40}) {
+  for (const extent kept : std::array<extent, 2>{3, 40}) {
     const auto g1 = rounded_routing<float>({tokens, 4, s}, 1, kept), g2 = rounded_routing<float>({tokens, 4, s}, 2, kept);
     expert_domains once(s, 3);
     once.add(g1, g2, of_token);
-    for (const extent batch : {1, 7, 128, 300})
+    for (const extent batch : std::array<extent, 4>{1, 7, 128, 300})
       for (const int threads : {1, 2, 7})
         on_threads(threads, [&] {
           expert_domains stream(s, 3);
@@ -102,7 +102,7 @@ TEST_CASE("an expert is of the domain where it is twice as probable as in the se
   add_token(d, 2, {1, 1}, 8, s), add_token(d, 1, {1, 1}, 4, s), add_token(d, 0, {1, 1}, 5, s);   // the second comes first
   add_token(d, 0, {2, 2}, 1, s), add_token(d, 1, {2, 2}, 1, s), add_token(d, 2, {2, 2}, 1, s);   // alike
   add_token(d, 1, {3, 3}, 4, s), add_token(d, 2, {3, 3}, 1, s);
-  for (const extent n : {0, 1, 2})
+  for (const extent n : std::array<extent, 3>{0, 1, 2})
     while (d.tokens(n) < 8) add_token(d, n, {3, 0}, 0, s);  // as many in each domain
   CHECK(d.domain_of({0, 0}) == 0);
   CHECK(!d.domain_of({0, 1}));

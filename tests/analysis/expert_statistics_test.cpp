@@ -63,7 +63,7 @@ void check(const expert_statistics& s, const tensor<T, 2>& a, const std::vector<
 TEMPLATE_TEST_CASE("statistics of all tokens and of a subpopulation", "[expert_statistics]", float, double, bf16) {
   const auto a = coefficients<TestType>(30, 7);
   std::vector<bool> all(30, true), some(30);
-  for (const extent t : {0, 1, 5, 17, 29}) some[t] = true;
+  for (const extent t : std::array<extent, 5>{0, 1, 5, 17, 29}) some[t] = true;
   expert_statistics whole(7), part(7), everyone(7);
   whole.add(a);
   check(whole, a, all);

@@ -46,8 +46,8 @@ void check(const std::array<extent, 3>& shape, extent kept1, extent kept2) {
 
 // From one head's list, from several heads' lists that share some j, and from rows that are no list.
 TEMPLATE_TEST_CASE("coefficients are the sums over heads, whatever is 0", "[routed_rows]", float, double) {
-  for (const extent kept1 : {0, 1, 3, 40})
-    for (const extent kept2 : {0, 1, 3, 8, 40}) check<TestType>({9, 5, 40}, kept1, kept2);
+  for (const extent kept1 : std::array<extent, 4>{0, 1, 3, 40})
+    for (const extent kept2 : std::array<extent, 5>{0, 1, 3, 8, 40}) check<TestType>({9, 5, 40}, kept1, kept2);
   check<TestType>({300, 3, 37}, 2, 2);
   check<TestType>({70, 1, 100}, 50, 12);
   check<TestType>({130, 9, 17}, 2, 1);
