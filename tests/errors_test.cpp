@@ -761,7 +761,7 @@ TEST_CASE("each kind of fault in a file has its sentence", "[errors]") {
   for (int code = 0; code <= static_cast<int>(io::errc::conflict); ++code) {
     const std::string_view name = io::name_of(static_cast<io::errc>(code));
     INFO(name);
-    const auto ends = [&](const failure& f) { return std::string_view(f.message).find("(" + std::string(name)) != std::string_view::npos; };
+    const auto ends = [&](const failure& f) { return std::string_view(f.message).find(std::string("(").append(name)) != std::string_view::npos; };
     CHECK(std::ranges::any_of(file_errors, ends));
   }
 }
