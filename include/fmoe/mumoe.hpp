@@ -37,7 +37,10 @@ bool has_bias(const Experts& experts, extent width) {
 void describe_mumoe(auto& layer, const auto& experts, auto& file) {
   const auto list = [](const auto& numbers) {
     std::string text;
-    for (const extent n : numbers) text += (text.empty() ? "" : ",") + std::to_string(n);
+    for (const extent n : numbers) {
+      if (!text.empty()) text += ',';
+      text += std::to_string(n);
+    }
     return text;
   };
   std::vector<extent> counts;
