@@ -18,7 +18,8 @@ endfunction()
 # Moves the package's files to share/<port>, and with them the way to the prefix that CMake wrote into them.
 function(vcpkg_cmake_config_fixup)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "CONFIG_PATH" "")
-  file(RENAME ${CURRENT_PACKAGES_DIR}/${arg_CONFIG_PATH} ${CURRENT_PACKAGES_DIR}/share/${PORT})
+  file(GLOB files ${CURRENT_PACKAGES_DIR}/${arg_CONFIG_PATH}/*)  # beside what the folder holds already
+  file(COPY ${files} DESTINATION ${CURRENT_PACKAGES_DIR}/share/${PORT})
   file(REMOVE_RECURSE ${CURRENT_PACKAGES_DIR}/share/cmake)
   file(GLOB files ${CURRENT_PACKAGES_DIR}/share/${PORT}/*.cmake)
   set(up "get_filename_component(_IMPORT_PREFIX \"\${_IMPORT_PREFIX}\" PATH)\n")
