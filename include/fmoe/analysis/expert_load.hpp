@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include <fmoe/tensor.hpp>
+#include <fmoe/analysis/token_batch.hpp>
 
 namespace fmoe {
 
@@ -19,7 +19,7 @@ inline double entropy(std::span<const double> p) {
   return sum;
 }
 
-// Counts over batches; what it tells is of all tokens added so far.
+// Counts over batches; what it tells is of all tokens added so far, bitwise the same for any number of threads and any batches.
 class expert_load {
  public:
   explicit expert_load(extent experts) : counts_(experts), probabilities_(experts) {}
@@ -31,15 +31,24 @@ class expert_load {
     expects<shape_error>(chosen.shape() == scores.shape() && chosen.shape()[1] == counts_.size(), "[expert_load] chosen is [",
                          chosen.shape()[0], ", ", chosen.shape()[1], "] and scores [", scores.shape()[0], ", ", scores.shape()[1],
                          "]; there are ", counts_.size(), " experts");
-    std::vector<double> p(counts_.size());
-    for (extent t = 0; t < chosen.shape()[0]; ++t) {
-      softmax(scores.data() + t * p.size(), p);
-      for (extent n = 0; n < p.size(); ++n) {
-        counts_[n] += chosen(t, n) != 0;
-        probabilities_[n] += p[n];
+    const extent tokens = chosen.shape()[0], experts = counts_.size();
+    std::vector<double> p(tokens * experts), entropies(tokens);
+    constexpr extent some = 64;
+    cpu::parallel(divide_up(tokens, some), [&](extent part) {
+      for (extent t = part * some; t < std::min(tokens, (part + 1) * some); ++t) {
+        const std::span row = std::span(p).subspan(t * experts, experts);
+        softmax(scores.data() + t * experts, row);
+        entropies[t] = entropy(row);
       }
-      token_entropies_ += entropy(p);
-    }
+    });
+    for_expert_blocks(experts, [&](extent first, extent end) {
+      for (extent t = 0; t < tokens; ++t)
+        for (extent n = first; n < end; ++n) {
+          counts_[n] += chosen(t, n) != 0;
+          probabilities_[n] += p[t * experts + n];
+        }
+    });
+    for (const double e : entropies) token_entropies_ += e;
     tokens_ += chosen.shape()[0];
   }
 
@@ -83,7 +92,7 @@ class expert_load {
   double per_token(double x) const { return tokens_ == 0 ? 0 : x / static_cast<double>(tokens_); }
 
   template <class T>
-  static void softmax(const T* scores, std::vector<double>& p) {
+  static void softmax(const T* scores, std::span<double> p) {
     double most = -std::numeric_limits<double>::infinity(), sum = 0;
     for (extent n = 0; n < p.size(); ++n) most = std::max(most, static_cast<double>(scores[n]));
     for (extent n = 0; n < p.size(); ++n) sum += p[n] = std::exp(static_cast<double>(scores[n]) - most);
