@@ -114,8 +114,9 @@ auto rewritten(const Layer& layer, extent head, std::span<const double> mean, do
   const extent experts = expert_count(layer), heads = width_of(layer);
   expects<shape_error>(mean.size() == experts, "[rewritten] there are ", mean.size(), " mean coefficients and ", experts, " experts");
   expects<value_error>(head < heads, "[rewritten] there is no head ", head, " among ", heads);
-  parameter<float, 1> correction({experts}), one({heads});
-  std::ranges::transform(mean, correction.data(), [&](double a) { return static_cast<float>(lambda * a); });
+  using T = typename decltype(layer(argument<0, 2>{1}))::scalar;
+  parameter<T, 1> correction({experts}), one({heads});
+  std::ranges::transform(mean, correction.data(), [&](double a) { return static_cast<T>(lambda * a); });
   one(head) = 1;
   return edited(layer, unchanged(), unchanged(), [correction, one](const auto& y, const auto&, const auto& a) {
     return y + einsum<"tn,n,o->to">(a, correction, one);
