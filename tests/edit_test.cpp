@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Edited layers against double sums over the experts.
-#include <fmoe/aoe.hpp>
 #include <fmoe/edit.hpp>
 #include <fmoe/monet.hpp>
 
 #include "support/agree.hpp"
+#include "support/autonomous.hpp"
 #include "support/plans.hpp"
 
 namespace {
@@ -47,19 +47,6 @@ cp_mumoe<Levels, T> hierarchy() {
   l.experts.output = random<parameter<T, 2>>({outputs, 8}, 31);
   return l;
 }
-
-template <class T>
-aoe<T> autonomous() {
-  aoe<T> l;
-  l.down = random<parameter<T, 3>>({inputs, 6, 5}, 1, 0.3f);
-  l.up = random<parameter<T, 3>>({6, 5, 9}, 2, 0.3f);
-  l.linear = random<parameter<T, 3>>({6, inputs, 9}, 3, 0.3f);
-  l.output = random<parameter<T, 3>>({6, 9, inputs}, 4, 0.3f);
-  return l;
-}
-
-// A layer's rows in double.
-auto rows_of(const operand auto& e) { return reference(e); }
 
 // Adds `factor` times what is listed to y.
 void add(std::vector<double>& y, const std::vector<double>& more, double factor) {
@@ -135,7 +122,7 @@ TEST_CASE("a selection stays one when experts are ablated", "[edit]") {
   CHECK(holds(of_mxd, "rescale"));
   CHECK(holds(of_mxd, "gather"));
   CHECK(!holds(of_mxd, "expand"));
-  const auto of_aoe = plan_of(ablated(autonomous<float>(), {1}));
+  const auto of_aoe = plan_of(ablated(autonomous<float>(inputs), {1}));
   CHECK(holds(of_aoe, "rescale"));
   CHECK(holds(of_aoe, "group"));
   const auto of_sparse = plan_of(ablated(transcoder<float>(), {1}));
@@ -151,7 +138,7 @@ TEMPLATE_TEST_CASE("experts of AoE, transcoders and hierarchies are ablated", "[
     for (extent t = 0; t < tokens; ++t) a(t, n) = 0;
     return reference(layer.mixed(x, a));
   };
-  CHECK(off(evaluate(ablated(autonomous<T>(), {2})(x)), by_hand(autonomous<T>(), 2)) <= tolerance<T>);
+  CHECK(off(evaluate(ablated(autonomous<T>(inputs), {2})(x)), by_hand(autonomous<T>(inputs), 2)) <= tolerance<T>);
   CHECK(off(evaluate(ablated(transcoder<T>(), {4})(x)), by_hand(transcoder<T>(), 4)) <= tolerance<T>);
   CHECK(off(evaluate(ablated(hierarchy<1, T>(), {3})(x)), by_hand(hierarchy<1, T>(), 3)) <= tolerance<T>);
 
@@ -188,7 +175,7 @@ TEST_CASE("hidden units of one's own", "[edit]") {
   forward(z, a, y);
   CHECK(off(y, reference(layer.decoded(z, a))) <= tolerance<double>);
   CHECK(off(evaluate(y + einsum<"ti,io->to">(x, layer.skip)), reference(layer(x))) <= tolerance<double>);
-  const auto chosen = autonomous<double>();
+  const auto chosen = autonomous<double>(inputs);
   CHECK(off(evaluate(chosen.decoded(evaluate(chosen.hidden(x)), evaluate(chosen.coefficients(x)))), reference(chosen(x))) <= tolerance<double>);
 }
 

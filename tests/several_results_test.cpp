@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Layers compiled with several results: each has the bits that it has alone, wherever it is written.
-#include <fmoe/aoe.hpp>
 #include <fmoe/mxd.hpp>
 
 #include "support/agree.hpp"
 #include "support/allocations.hpp"
+#include "support/autonomous.hpp"
 
 namespace {
 
@@ -20,15 +20,6 @@ mxd<float> mixture() {
   l.scales = random<parameter<float, 2>>({experts, outputs}, 3);
   l.decoder = random<parameter<float, 2>>({hidden, outputs}, 4, 0.1f);
   l.active = 7;
-  return l;
-}
-
-aoe<float> autonomous() {
-  aoe<float> l;
-  l.down = random<parameter<float, 3>>({inputs, 6, 5}, 1, 0.3f);
-  l.up = random<parameter<float, 3>>({6, 5, 9}, 2, 0.3f);
-  l.linear = random<parameter<float, 3>>({6, inputs, 9}, 3, 0.3f);
-  l.output = random<parameter<float, 3>>({6, 9, inputs}, 4, 0.3f);
   return l;
 }
 
@@ -51,7 +42,7 @@ TEST_CASE("what a layer is made of, beside its output", "[several_results]") {
 }
 
 TEST_CASE("experts of a group beside its output", "[several_results]") {
-  const auto layer = autonomous();
+  const auto layer = autonomous<float>(inputs);
   const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
   const auto forward = compile([&](const auto& in) { return std::tuple(layer.cache(in), layer(in), layer.chosen(in)); }, tokens);
   tensor<float, 3> cache({tokens, 6, 5});
@@ -76,7 +67,7 @@ TEST_CASE("one value twice, an argument and a constant are results, too", "[seve
 }
 
 TEST_CASE("results behind a barrier", "[several_results]") {
-  auto layer = autonomous();
+  auto layer = autonomous<float>(inputs);
   layer.route.how = routing::by::expert_choice;
   const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
   const auto forward = compile([&](const auto& in) { return std::tuple(layer.scores(in), layer(in), layer.coefficients(in)); }, tokens);
