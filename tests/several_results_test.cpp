@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Layers compiled with several results: each has the bits that it has alone, wherever it is written.
+#include <fmoe/expr/sized.hpp>
 #include <fmoe/mxd.hpp>
 
 #include "support/agree.hpp"
@@ -66,6 +67,11 @@ TEST_CASE("one value twice, an argument and a constant are results, too", "[seve
   CHECK(same_bits(y[3], evaluate(relu(x) + bias)));
 }
 
+TEST_CASE("results take no room in the arena", "[several_results]") {
+  const auto forward = compile([&](const auto& in) { return std::tuple(relu(sized(in, {unknown, 64})), 2 * in); }, 9);
+  CHECK(forward.steps().arena == 0);
+}
+
 TEST_CASE("results behind a barrier", "[several_results]") {
   auto layer = autonomous<float>(inputs);
   layer.route.how = routing::by::expert_choice;
@@ -101,6 +107,12 @@ TEST_CASE("each result has its own strides and leading axes, and is checked", "[
     for (extent o = 0; o < outputs; ++o) same &= across[o * 30 + t] == y(t, o);
   CHECK(same);
   CHECK(std::memcmp(z.data(), evaluate(layer.hidden(x)).data(), z.size() * sizeof(float)) == 0);
+
+  std::vector<float> units_across(30 * hidden);
+  forward(x, tensor<float, 2>({30, outputs}), columns<2>{units_across.data(), {30, hidden}, {1, 30}});
+  for (extent t = 0; t < 30; ++t)
+    for (extent h = 0; h < hidden; ++h) same &= units_across[h * 30 + t] == z.data()[t * hidden + h];
+  CHECK(same);
 
   tensor<float, 2> out({30, outputs}), units({30, hidden});
   CHECK_THROWS_WITH(forward(x, out, tensor<float, 2>({30, hidden + 1})), "[forward] axis 0 of the rows of output 1 is 201 and the layer's is 200");

@@ -44,6 +44,10 @@ TEST_CASE("any number of threads has the same bits", "[expert_load]") {
   expert_load one(600), seven(600);
   on_threads(1, [&] { one.add(chosen, scores); });
   on_threads(7, [&] { seven.add(chosen, scores); });
+  CHECK(one.counts() == std::vector<extent>(600, 300));
+  double sum = 0;
+  for (const double p : one.mean_probability()) sum += p;
+  CHECK(std::abs(sum - 1) < 1e-12);
   CHECK(seven.counts() == one.counts());
   CHECK(seven.mean_probability() == one.mean_probability());
   CHECK(seven.confidence_entropy() == one.confidence_entropy());
