@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AoE at d = 768: 2 of 8 experts of rank 256, as wide as Eq. 5 says, and 3 of 64 of rank 64 and width 512. The naive
-// form takes every token through every expert.
+// AoE at d = 768: 2 of 8 experts of rank 256, as wide as Eq. 5 says, and 3 of 64 of rank 64 and
+// width 512. The naive form takes every token through every expert.
 #include <numeric>
 
 #include <fmoe/aoe.hpp>
@@ -39,14 +39,15 @@ const_map of_expert(const parameter<float, 3>& t, extent expert) {
   return {t.data() + expert * rows * columns, index(rows), index(columns)};
 }
 
-// The K experts of the greatest norms, and the softmax over those. `everyone` gives all tokens to each expert, with
-// weight 0 where it is not chosen.
+// The K experts of the greatest norms, and the softmax over those. `everyone` gives all tokens to
+// each expert, with weight 0 where it is not chosen.
 std::vector<group> choose_experts(const aoe_size& s, const matrix& cache, bool everyone) {
   std::vector<group> groups(s.n);
   std::vector<extent> order(s.n);
   const auto chosen_end = order.begin() + static_cast<std::ptrdiff_t>(s.k);
   for (Eigen::Index t = 0; t < cache.rows(); ++t) {
-    const row_vector norms = const_map(cache.row(t).data(), index(s.n), index(s.l)).rowwise().norm().transpose();
+    const row_vector norms =
+        const_map(cache.row(t).data(), index(s.n), index(s.l)).rowwise().norm().transpose();
     std::iota(order.begin(), order.end(), 0);
     std::partial_sort(order.begin(), chosen_end, order.end(),
                       [&](extent a, extent b) { return norms[index(a)] > norms[index(b)]; });
@@ -77,7 +78,8 @@ void by_eigen(const aoe<>& m, const aoe_size& s, const const_map& x, map y, bool
     const matrix linear = own_x * of_expert(m.linear, e);
     hidden = (hidden.array() / (1 + (-hidden.array()).exp()) * linear.array()).matrix();
     const matrix output = hidden * of_expert(m.output, e);
-    for (extent t = 0; t < tokens.size(); ++t) y.row(tokens[t]) += weights[t] * output.row(index(t));
+    for (extent t = 0; t < tokens.size(); ++t)
+      y.row(tokens[t]) += weights[t] * output.row(index(t));
   }
 }
 
@@ -86,7 +88,9 @@ struct aoe_model : model {
   aoe_size size;
   std::pair<aoe<T>, aoe<float>> layers;
 
-  explicit aoe_model(const aoe_size& s) : size(s), layers(layer_and_plain<T>([&](auto p) { return make_aoe(s, p); })) {}
+  explicit aoe_model(const aoe_size& s)
+      : size(s),
+        layers(layer_and_plain<T>([&](auto p) { return make_aoe(s, p); })) {}
 
   contest on(extent tokens) const override {
     const auto& [layer, plain] = layers;
@@ -100,7 +104,8 @@ struct aoe_model : model {
       };
     };
     c.by_eigen = by(false);
-    if (std::is_same_v<T, float>) c.naive = [all = by(true), tokens] { return [=](auto& y) { all(0, tokens, y); }; };
+    if (std::is_same_v<T, float>)
+      c.naive = [all = by(true), tokens] { return [=](auto& y) { all(0, tokens, y); }; };
     c.products = {{tokens, d, n * l, plain.down.data()}};
     const matrix cache = rows_of(x, 0, tokens) * as_matrix(plain.down, n * l);
     extent used = 0;  // experts; cost() expects every choice to be another one

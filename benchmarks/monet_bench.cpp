@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Monet at the sizes of the released 850M and 1.4B models, horizontal and vertical, each layer with the released
-// router. Its 262,144 experts do not fit in memory one by one, so there is no naive form.
+// Monet at the sizes of the released 850M and 1.4B models, horizontal and vertical, each layer with
+// the released router. Its 262,144 experts do not fit in memory one by one, so there is no naive
+// form.
 #include <fmoe/monet.hpp>
 
 #include "support/contest.hpp"
@@ -31,7 +32,9 @@ struct routed {
   monet_router<T> router;
   Layer<T> layer;
 
-  auto operator()(const operand_of<2> auto& x) const { return layer(x, router.g1(x), router.g2(x)); }
+  auto operator()(const operand_of<2> auto& x) const {
+    return layer(x, router.g1(x), router.g2(x));
+  }
 };
 
 template <class T, class Stored>
@@ -50,13 +53,15 @@ routed<T, monet_vd> make_vd(const monet_size& s, parameters<T, Stored> p) {
   const auto decoder = [&] { return p.weight(std::array{h, o}, h); };
   const auto bias = [&] { return p.weight(std::array{s.s, o}, 1); };
   return {router,
-          {encoder(), encoder(), p.bias(h), p.bias(h), decoder(), decoder(), decoder(), decoder(), bias(), bias()}};
+          {encoder(), encoder(), p.bias(h), p.bias(h), decoder(), decoder(), decoder(), decoder(),
+           bias(), bias()}};
 }
 
 // [t, p s]: of each head the softmax over the scores that reach the bound, or over the greatest.
 matrix gates(const const_map& x, const parameter<float, 2>& keys, const monet_size& s) {
   const auto bound = static_cast<float>(
-      normal_quantile_above(static_cast<double>(s.active) / static_cast<double>(s.s)) * std::sqrt(1 + 1e-5));
+      normal_quantile_above(static_cast<double>(s.active) / static_cast<double>(s.s)) *
+      std::sqrt(1 + 1e-5));
   matrix g = x * as_matrix(keys);
   map heads(g.data(), g.rows() * index(s.p), index(s.s));
   for (Eigen::Index i = 0; i < heads.rows(); ++i) {
@@ -68,13 +73,14 @@ matrix gates(const const_map& x, const parameter<float, 2>& keys, const monet_si
   return g;
 }
 
-matrix hidden(const const_map& x, const parameter<float, 2>& encoder, const parameter<float, 1>& bias) {
+matrix hidden(const const_map& x, const parameter<float, 2>& encoder,
+              const parameter<float, 1>& bias) {
   matrix u = (x * as_matrix(encoder)).rowwise() + as_row(bias);
   return u.cwiseMax(0.0f).cwiseAbs2();
 }
 
-// Of each token sum over heads, i of g[p, j] other[p, i] u[i, m], by way of p m numbers, and sum over p, i of
-// g[p, j] other[p, i].
+// Of each token sum over heads, i of g[p, j] other[p, i] u[i, m], by way of p m numbers, and sum
+// over p, i of g[p, j] other[p, i].
 struct flow {
   matrix mixed, mass;
 
@@ -84,7 +90,8 @@ struct flow {
     const Eigen::Index m = u.cols() / index(s.s);
     for (Eigen::Index t = 0; t < u.rows(); ++t) {
       const const_map units(u.row(t).data(), index(s.s), m);
-      const const_map to(g.row(t).data(), index(s.p), index(s.s)), from(other.row(t).data(), index(s.p), index(s.s));
+      const const_map to(g.row(t).data(), index(s.p), index(s.s)),
+          from(other.row(t).data(), index(s.p), index(s.s));
       const matrix by_head = from * units;
       map(mixed.row(t).data(), index(s.s), m).noalias() = to.transpose() * by_head;
       const row_vector sums = from.rowwise().sum().transpose();
@@ -105,8 +112,8 @@ void by_eigen(const routed<float, monet_vd>& r, const monet_size& s, const const
   const matrix g1 = gates(x, r.router.keys1, s), g2 = gates(x, r.router.keys2, s);
   matrix u1 = hidden(x, l.encoder1, l.encoder_bias1), u2 = hidden(x, l.encoder2, l.encoder_bias2);
   const flow crossed1(u2, g1, g2, s), crossed2(u1, g2, g1, s);
-  const auto half = [&](auto part, matrix& u, const flow& f, const auto& straight, const auto& crossed,
-                        const auto& bias) {
+  const auto half = [&](auto part, matrix& u, const flow& f, const auto& straight,
+                        const auto& crossed, const auto& bias) {
     const Eigen::Index m = u.cols() / index(s.s);
     for (Eigen::Index t = 0; t < u.rows(); ++t) {
       map units(u.row(t).data(), index(s.s), m);
@@ -121,12 +128,15 @@ void by_eigen(const routed<float, monet_vd>& r, const monet_size& s, const const
 }
 
 void add_products(contest& c, const std::initializer_list<const parameter<float, 2>*> weights) {
-  for (const auto* w : weights) c.products.push_back({c.tokens, w->shape()[0], w->shape()[1], w->data()});
+  for (const auto* w : weights)
+    c.products.push_back({c.tokens, w->shape()[0], w->shape()[1], w->data()});
 }
-void add_products(contest& c, const monet_hd<>& l) { add_products(c, {&l.encoder, &l.decoder, &l.bias}); }
+void add_products(contest& c, const monet_hd<>& l) {
+  add_products(c, {&l.encoder, &l.decoder, &l.bias});
+}
 void add_products(contest& c, const monet_vd<>& l) {
-  add_products(c,
-               {&l.encoder1, &l.encoder2, &l.decoder11, &l.decoder12, &l.decoder21, &l.decoder22, &l.bias1, &l.bias2});
+  add_products(c, {&l.encoder1, &l.encoder2, &l.decoder11, &l.decoder12, &l.decoder21, &l.decoder22,
+                   &l.bias1, &l.bias2});
 }
 
 template <class T, template <class> class Layer>
@@ -142,7 +152,8 @@ struct monet_model : model {
     contest c = contest_of(layer, plain, x, size.d, sizeof(T));
     // Every expert's two matrices and bias, and of the router a score for each head and expert.
     const auto d = static_cast<double>(size.d), experts = static_cast<double>(size.s * size.s);
-    c.naive_flops = 2 * static_cast<double>(tokens) * experts * d * static_cast<double>(2 * size.m + 1 + size.p);
+    c.naive_flops = 2 * static_cast<double>(tokens) * experts * d *
+                    static_cast<double>(2 * size.m + 1 + size.p);
     c.selects = true;
     c.by_eigen = [x, r = plain, s = size](extent first, extent count, auto& y) {
       by_eigen(r, s, rows_of(x, first, count), rows_of(y, first, count));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// muMoE at the size of the paper's Table 8: CP of rank 512, and a tensor ring of ranks 4, 4 and 512. The naive form
-// holds W [n, i, o].
+// muMoE at the size of the paper's Table 8: CP of rank 512, and a tensor ring of ranks 4, 4 and
+// 512. The naive form holds W [n, i, o].
 #include <optional>
 
 #include <fmoe/mumoe.hpp>
@@ -35,8 +35,8 @@ auto make_tr(const mumoe_size& s, parameters<T, Stored> p) {
                          p.weight(std::array{s.r, s.o, s.ring}, s.ring * s.r)}};
 }
 
-// entmax of 1.5 of the layer norm: p = (z - tau)^2 where positive, z the half scores, and tau by Newton's steps from
-// below.
+// entmax of 1.5 of the layer norm: p = (z - tau)^2 where positive, z the half scores, and tau by
+// Newton's steps from below.
 matrix coefficients(const expert_gate<1>& gate, const const_map& x) {
   matrix a = x * as_matrix(gate.projections[0]);
   for (Eigen::Index t = 0; t < a.rows(); ++t) {
@@ -80,7 +80,8 @@ struct cp_by_eigen {
   }
 
   void expert(extent n, map w) const {
-    const matrix scaled = as_matrix(m.experts.input) * as_matrix(m.experts.experts[0]).row(index(n)).asDiagonal();
+    const matrix scaled =
+        as_matrix(m.experts.input) * as_matrix(m.experts.experts[0]).row(index(n)).asDiagonal();
     w.noalias() = scaled * as_matrix(m.experts.output).transpose();
   }
 
@@ -94,7 +95,8 @@ struct cp_by_eigen {
   }
 };
 
-// tr(U_n V_i W_o): x V and a U are products, their p r numbers a token a small one, and the last one takes those.
+// tr(U_n V_i W_o): x V and a U are products, their p r numbers a token a small one, and the last
+// one takes those.
 struct tr_by_eigen {
   const tr_mumoe<1> m;
   const tensor<float, 3> u;  // n p q
@@ -116,7 +118,8 @@ struct tr_by_eigen {
     matrix joined(x.rows(), index(p * r));
     for (Eigen::Index t = 0; t < x.rows(); ++t)
       map(joined.row(t).data(), index(p), index(r)).noalias() =
-          const_map(mixed.row(t).data(), index(p), index(q)) * const_map(z.row(t).data(), index(q), index(r));
+          const_map(mixed.row(t).data(), index(p), index(q)) *
+          const_map(z.row(t).data(), index(q), index(r));
     y.noalias() = joined * as_matrix(w);
   }
 
@@ -143,7 +146,8 @@ struct mumoe_model : model {
   mumoe_size size;
   Layer layer;
   std::shared_ptr<const Eigen_form> eigen;
-  std::shared_ptr<std::optional<dense_mumoe<1>>> naive = std::make_shared<std::optional<dense_mumoe<1>>>();
+  std::shared_ptr<std::optional<dense_mumoe<1>>> naive =
+      std::make_shared<std::optional<dense_mumoe<1>>>();
 
   mumoe_model(const mumoe_size& s, auto layers)
       : size(s),
@@ -167,7 +171,8 @@ struct mumoe_model : model {
 
   static dense_mumoe<1> dense(const Eigen_form& form, const mumoe_size& s) {
     tensor<float, 3> w({s.n, s.i, s.o});
-    for (extent n = 0; n < s.n; ++n) form.expert(n, {w.data() + n * s.i * s.o, index(s.i), index(s.o)});
+    for (extent n = 0; n < s.n; ++n)
+      form.expert(n, {w.data() + n * s.i * s.o, index(s.i), index(s.o)});
     return {form.m.gate, {}, {w}};
   }
 };
@@ -185,7 +190,8 @@ struct tr_model : mumoe_model<T, tr_mumoe<1, T>, tr_by_eigen> {
 
 const suite mumoe_rows([](bool tiny) {
   constexpr mumoe_size cp = {"cp", 512, 768, 768, 0, 512}, tr = {"tr", 512, 768, 768, 4, 512};
-  constexpr mumoe_size tiny_cp = {"cp_tiny", 20, 30, 25, 0, 12}, tiny_tr = {"tr_tiny", 20, 30, 25, 3, 12};
+  constexpr mumoe_size tiny_cp = {"cp_tiny", 20, 30, 25, 0, 12},
+                       tiny_tr = {"tr_tiny", 20, 30, 25, 3, 12};
   add_sizes<cp_model>("mumoe", tiny ? tiny_cp : cp);
   add_sizes<tr_model>("mumoe", tiny ? tiny_tr : tr);
 });

@@ -45,8 +45,11 @@ void by_eigen(const mxd<float>& m, const const_map& x, map y) {
   for (Eigen::Index t = 0; t < y.rows(); ++t) {
     std::iota(order.begin(), order.end(), 0);
     const auto row = scores.row(t);
-    const auto better = [&](int a, int b) { return row[a] > row[b] || (row[a] == row[b] && a < b); };
-    std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(m.active), order.end(), better);
+    const auto better = [&](int a, int b) {
+      return row[a] > row[b] || (row[a] == row[b] && a < b);
+    };
+    std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(m.active),
+                     order.end(), better);
     mixed.setZero();
     for (extent k = 0; k < m.active; ++k) mixed += row[order[k]] * scales.row(order[k]);
     y.row(t) = y.row(t).cwiseProduct(mixed) + as_row(m.bias);
@@ -58,7 +61,9 @@ struct mxd_model : model {
   mxd_size size;
   std::pair<mxd<T>, mxd<float>> layers;
 
-  explicit mxd_model(const mxd_size& s) : size(s), layers(layer_and_plain<T>([&](auto p) { return make_mxd(s, p); })) {}
+  explicit mxd_model(const mxd_size& s)
+      : size(s),
+        layers(layer_and_plain<T>([&](auto p) { return make_mxd(s, p); })) {}
 
   contest on(extent tokens) const override {
     const auto& [layer, plain] = layers;
@@ -83,7 +88,8 @@ const suite mxd_rows([](bool tiny) {
                                  {"minilm", 384, 1536, 4096, 384, 32},
                                  {"small", 128, 256, 4096, 128, 32}};
   constexpr mxd_size tests[] = {{"tiny", 24, 40, 100, 20, 5}};
-  for (const mxd_size& s : tiny ? std::span<const mxd_size>(tests) : papers) add_sizes<mxd_model>("mxd", s);
+  for (const mxd_size& s : tiny ? std::span<const mxd_size>(tests) : papers)
+    add_sizes<mxd_model>("mxd", s);
 });
 
 }  // namespace

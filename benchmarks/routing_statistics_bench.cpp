@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What statistics of Monet's routing add to it, at the size of the released 1.4B model: with_routing is the time of router and
-// statistics by the router's alone, each batch routed and added in turn.
+// What statistics of Monet's routing add to it, at the size of the released 1.4B model:
+// with_routing is the time of router and statistics by the router's alone, each batch routed and
+// added in turn.
 #include <numeric>
 
 #include <fmoe/analysis/expert_correlation.hpp>
@@ -34,7 +35,11 @@ monet_router<> make_router(const router_size& n) {
 class routed_batch {
  public:
   explicit routed_batch(const router_size& n)
-      : size(n), g1({n.tokens, n.p, n.s}), g2({n.tokens, n.p, n.s}), scores(n.tokens), x_(random_rows(n.tokens, n.d)) {
+      : size(n),
+        g1({n.tokens, n.p, n.s}),
+        g2({n.tokens, n.p, n.s}),
+        scores(n.tokens),
+        x_(random_rows(n.tokens, n.d)) {
     for (extent t = 0; t < n.tokens; ++t) scores[t] = static_cast<double>(x_(t, 0));
   }
 
@@ -43,7 +48,8 @@ class routed_batch {
     forward2_(x_, g2);
   }
   double kept() const {
-    return static_cast<double>(g1.size() - static_cast<extent>(std::count(g1.data(), g1.data() + g1.size(), 0.0f))) /
+    return static_cast<double>(g1.size() - static_cast<extent>(std::count(
+                                               g1.data(), g1.data() + g1.size(), 0.0f))) /
            static_cast<double>(size.tokens * size.p);
   }
 
@@ -51,7 +57,8 @@ class routed_batch {
   std::vector<double> coefficients(index_pair e) const {
     std::vector<double> q(size.tokens);
     for (extent t = 0; t < size.tokens; ++t)
-      for (extent h = 0; h < size.p; ++h) q[t] += static_cast<double>(g1(t, h, e[0])) * static_cast<double>(g2(t, h, e[1]));
+      for (extent h = 0; h < size.p; ++h)
+        q[t] += static_cast<double>(g1(t, h, e[0])) * static_cast<double>(g2(t, h, e[1]));
     return q;
   }
 
@@ -62,11 +69,15 @@ class routed_batch {
  private:
   tensor<float, 2> x_;
   monet_router<> router_ = make_router(size);
-  compiled<float, cpu::native, 1> forward1_ = compile([this](const auto& x) { return router_.g1(x); }, size.tokens);
-  compiled<float, cpu::native, 1> forward2_ = compile([this](const auto& x) { return router_.g2(x); }, size.tokens);
+  compiled<float, cpu::native, 1> forward1_ =
+      compile([this](const auto& x) { return router_.g1(x); }, size.tokens);
+  compiled<float, cpu::native, 1> forward2_ =
+      compile([this](const auto& x) { return router_.g2(x); }, size.tokens);
 };
 
-double mean(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size()); }
+double mean(const std::vector<double>& v) {
+  return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
+}
 
 double covariance(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
@@ -95,7 +106,8 @@ struct by_score {
   bool is_right(const routed_batch& b, index_pair e) const {
     const auto q = b.coefficients(e);
     const double spread = std::sqrt(covariance(q, q) * covariance(b.scores, b.scores));
-    return std::abs(sums.correlation(e) - (spread == 0 ? 0 : covariance(q, b.scores) / spread)) < 1e-10;
+    return std::abs(sums.correlation(e) - (spread == 0 ? 0 : covariance(q, b.scores) / spread)) <
+           1e-10;
   }
 };
 
@@ -106,7 +118,8 @@ void measure(benchmark::State& state, const router_size& n, extent threads, bool
   batch.route();
   statistics.add(batch);
   for (extent k = 0; k < 100; ++k)
-    if (!statistics.is_right(batch, {k * 7 % n.s, k * 5 % n.s})) return reject(state, "the statistics are not those of plain sums");
+    if (!statistics.is_right(batch, {k * 7 % n.s, k * 5 % n.s}))
+      return reject(state, "the statistics are not those of plain sums");
   const auto seconds_of = [threads](const auto& f) {
     const double start = seconds(threads);
     f();
@@ -130,10 +143,17 @@ template <class Statistics>
 void add_statistics(const std::string& name, const router_size& n, bool tiny) {
   const auto run = [n, tiny](benchmark::State& state) {
     const auto threads = static_cast<extent>(state.range(0));
-    tbb::task_arena(static_cast<int>(threads)).execute([&] { measure<Statistics>(state, n, threads, tiny); });
+    tbb::task_arena(static_cast<int>(threads)).execute([&] {
+      measure<Statistics>(state, n, threads, tiny);
+    });
   };
   benchmark::RegisterBenchmark(("routing_statistics/" + name).c_str(), run)
-      ->ArgName("threads")->Arg(1)->Arg(2)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
+      ->ArgName("threads")
+      ->Arg(1)
+      ->Arg(2)
+      ->Iterations(1)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
 }
 
 const suite statistics_rows([](bool tiny) {

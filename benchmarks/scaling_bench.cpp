@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Naive against factorized as layers grow: muMoE (CP), MxD and Monet by their number N of experts, CP by its rank R and
-// by its number E of levels. The naive form is measured, and the result checked, where its weights fit in memory.
+// Naive against factorized as layers grow: muMoE (CP), MxD and Monet by their number N of experts,
+// CP by its rank R and by its number E of levels. The naive form is measured, and the result
+// checked, where its weights fit in memory.
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
@@ -51,7 +52,8 @@ struct scaled_cp : model {
     for (extent n = 0; n < experts; ++n) {
       row_vector scales = row_vector::Ones(index(rank));
       for (extent e = Levels, rest = n; e-- > 0; rest /= shape[e])
-        scales = scales.cwiseProduct(as_matrix(layer.experts.experts[e]).row(index(rest % shape[e])));
+        scales =
+            scales.cwiseProduct(as_matrix(layer.experts.experts[e]).row(index(rest % shape[e])));
       const matrix scaled = as_matrix(layer.experts.input) * scales.asDiagonal();
       map(w.data() + n * width * width, index(width), index(width)).noalias() =
           scaled * as_matrix(layer.experts.output).transpose();
@@ -116,10 +118,13 @@ struct scaled_monet : model {
   contest on(extent tokens) const override {
     const auto [hidden, width] = layer.decoder.shape();
     const auto x = random_rows(tokens, width);
-    const auto routed = [r = router, l = layer](const operand_of<2> auto& z) { return l(z, r.g1(z), r.g2(z)); };
+    const auto routed = [r = router, l = layer](const operand_of<2> auto& z) {
+      return l(z, r.g1(z), r.g2(z));
+    };
     contest c = contest_of(routed, routed, x, width, sizeof(float));
     const extent units = hidden / halves, elements = halves * halves * width * (2 * units + 1);
-    c.naive_flops = 2 * static_cast<double>(tokens * (elements + 2 * width * router.heads * halves));
+    c.naive_flops =
+        2 * static_cast<double>(tokens * (elements + 2 * width * router.heads * halves));
     if (elements <= fits) c.naive = [x, this] { return compiled_form(naive(), x); };
     return c;
   }

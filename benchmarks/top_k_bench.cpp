@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The selection alone, on rows of normal scores in L2, beside the standard library's: vs_partial_sort and vs_nth_element
-// say how many times as long those take.
+// The selection alone, on rows of normal scores in L2, beside the standard library's:
+// vs_partial_sort and vs_nth_element say how many times as long those take.
 #include <numeric>
 
 #include "support/contest.hpp"
@@ -20,7 +20,10 @@ struct selection_size {
 class selector {
  public:
   selector(selection_size s, const tensor<float, 2>& scores)
-      : size_(s), scores_(scores), state_(cpu::top_k_state_size<float, arch>(s.keep)), order_(s.experts) {}
+      : size_(s),
+        scores_(scores),
+        state_(cpu::top_k_state_size<float, arch>(s.keep)),
+        order_(s.experts) {}
 
   void ours(extent row) {
     const float* x = row_of(row);
@@ -48,7 +51,9 @@ class selector {
  private:
   struct greater {  // the order in which entries are kept
     const float* x;
-    bool operator()(std::uint32_t a, std::uint32_t b) const { return x[a] > x[b] || (x[a] == x[b] && a < b); }
+    bool operator()(std::uint32_t a, std::uint32_t b) const {
+      return x[a] > x[b] || (x[a] == x[b] && a < b);
+    }
   };
 
   const float* row_of(extent row) const { return scores_.data() + row * size_.experts; }
@@ -76,7 +81,8 @@ void measure(benchmark::State& state, selection_size s, bool tiny) {
     peaks.push_back(peak_flops(1));
     times.push_back(seconds_a_row([&](extent r) { select.ours(r); }, 500));
     sorts.push_back(seconds_a_row([&](extent r) { select.by_partial_sort(r); }, 20) / times.back());
-    partitions.push_back(seconds_a_row([&](extent r) { select.by_nth_element(r); }, 10) / times.back());
+    partitions.push_back(seconds_a_row([&](extent r) { select.by_nth_element(r); }, 10) /
+                         times.back());
   }
   for (auto _ : state) state.SetIterationTime(median(times));
   state.counters["vs_partial_sort"] = median(sorts);
@@ -89,7 +95,10 @@ const suite top_k_rows([](bool tiny) {
   constexpr selection_size tests[] = {{5, 100}, {32, 3000}};
   for (const selection_size& s : tiny ? std::span<const selection_size>(tests) : papers) {
     const std::string name = "top_k/" + std::to_string(s.keep) + "_of_" + std::to_string(s.experts);
-    benchmark::RegisterBenchmark(name.c_str(), measure, s, tiny)->Iterations(1)->UseManualTime()->Unit(benchmark::kMicrosecond);
+    benchmark::RegisterBenchmark(name.c_str(), measure, s, tiny)
+        ->Iterations(1)
+        ->UseManualTime()
+        ->Unit(benchmark::kMicrosecond);
   }
 });
 

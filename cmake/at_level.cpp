@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// at_level                     prints the highest x86-64 level that this machine runs: v1, v2, v3 or v4
-// at_level LEVEL PROGRAM ARGS  runs the program; exits 77, which ctest shows as skipped, where the machine cannot
-// The test itself cannot ask: code before its main() already uses the level's instructions.
+// at_level                     prints the highest x86-64 level that this machine runs: v1, v2, v3
+// or v4 at_level LEVEL PROGRAM ARGS  runs the program; exits 77, which ctest shows as skipped,
+// where the machine cannot The test itself cannot ask: code before its main() already uses the
+// level's instructions.
 #include <unistd.h>
 
 #include <cstdio>
@@ -12,7 +13,8 @@ static int level() {
 #define has(feature) (__builtin_cpu_supports(feature) != 0)
   if (!(has("ssse3") && has("sse4.1") && has("sse4.2") && has("popcnt"))) return 1;
   if (!(has("avx") && has("avx2") && has("bmi") && has("bmi2") && has("fma"))) return 2;
-  if (!(has("avx512f") && has("avx512bw") && has("avx512cd") && has("avx512dq") && has("avx512vl"))) return 3;
+  if (!(has("avx512f") && has("avx512bw") && has("avx512cd") && has("avx512dq") && has("avx512vl")))
+    return 3;
   return 4;
 }
 
@@ -24,7 +26,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (wanted[1] - '0' > level()) {
-    std::printf("skipped: this machine runs x86-64-v%d and the test is built for x86-64-%s\n", level(), argv[1]);
+    std::printf("skipped: this machine runs x86-64-v%d and the test is built for x86-64-%s\n",
+                level(), argv[1]);
     return 77;
   }
   execv(argv[2], argv + 2);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The papers' tables, from the layers: what each stores and takes for a token, factorized, and naive, with every expert
-// materialised and taken. The weights have shapes and no elements, which costs do not need.
+// The papers' tables, from the layers: what each stores and takes for a token, factorized, and
+// naive, with every expert materialised and taken. The weights have shapes and no elements, which
+// costs do not need.
 #include <cstdio>
 
 #include <fmoe/aoe.hpp>
@@ -13,18 +14,24 @@ using namespace fmoe;
 
 auto w(auto... n) {
   const std::array shape{static_cast<extent>(n)...};
-  return parameter<float, sizeof...(n)>(tensor<float, sizeof...(n)>(shape, std::make_shared<storage>(extent{0})));
+  return parameter<float, sizeof...(n)>(
+      tensor<float, sizeof...(n)>(shape, std::make_shared<storage>(extent{0})));
 }
 auto x(auto... n) { return tensor<float, sizeof...(n)>(w(n...)); }
 
-void title(const char* table) { std::printf("%-36s %15s %15s %8s\n", table, "multiply-adds", "naive", "ratio"); }
-void row(const std::string& name, const cost_report& c, double by_hand = 0, const std::string& note = "") {
-  const double work = c.factorized.multiply_adds, naive = by_hand != 0 ? by_hand : c.naive_multiply_adds;
-  std::printf("  %-18s %15.0f %15.0f %15.0f %8.1f%s\n", name.c_str(), c.factorized.parameters, work, naive,
-              naive / work, note.c_str());
+void title(const char* table) {
+  std::printf("%-36s %15s %15s %8s\n", table, "multiply-adds", "naive", "ratio");
+}
+void row(const std::string& name, const cost_report& c, double by_hand = 0,
+         const std::string& note = "") {
+  const double work = c.factorized.multiply_adds,
+               naive = by_hand != 0 ? by_hand : c.naive_multiply_adds;
+  std::printf("  %-18s %15.0f %15.0f %15.0f %8.1f%s\n", name.c_str(), c.factorized.parameters, work,
+              naive, naive / work, note.c_str());
 }
 
-// CP of rank 512 and a ring of ranks 4 and 512, `n` experts in the levels. In Table 8 (no bias) W is made every time.
+// CP of rank 512 and a ring of ranks 4 and 512, `n` experts in the levels. In Table 8 (no bias) W
+// is made every time.
 void mumoe_rows(extent o, extent bias, auto... n) {
   constexpr extent levels = sizeof...(n);
   std::string name;
@@ -32,7 +39,8 @@ void mumoe_rows(extent o, extent bias, auto... n) {
   const expert_gate<levels> gate{.projections = {w(768, n)...}};
   const cp_mumoe<levels> cp{gate, {}, {{w(n, 512)...}, w(768 + bias, 512), w(o, 512)}};
   const tr_mumoe<levels> tr{gate, {}, {{w(4, n, 4)...}, w(4, 768 + bias, 512), w(512, o, 4)}};
-  for (const auto& [kind, c] : {std::pair("CP", cost(cp(x(1, 768)))), std::pair("TR", cost(tr(x(1, 768))))}) {
+  for (const auto& [kind, c] :
+       {std::pair("CP", cost(cp(x(1, 768)))), std::pair("TR", cost(tr(x(1, 768))))}) {
     row(kind + name, c);
     const double weight = (n * ... * (768. * static_cast<double>(o)));
     if (bias == 0) std::printf("    making and using W %30.0f\n", c.naive.once + weight);
@@ -45,14 +53,17 @@ void mxd_row(const char* name, extent i, extent h, extent n, bool glu) {
   row(name, cost(layer(x(1, i))));
 }
 
-// Naive: N = s^2 experts of m units and a bias each, and of the router a score for each head and expert.
+// Naive: N = s^2 experts of m units and a bias each, and of the router a score for each head and
+// expert.
 void monet_rows(const std::string& name, extent d, extent m, extent p) {
   const extent s = 512, n = s * s, h = s * m / 2, o = d / 2;
   const auto in = x(1, d), a = x(1, n);
-  const auto all = einsum<"tn,tnm,nmd->td">(a, squared_relu(einsum<"td,ndm->tnm">(in, w(n, d, m))), w(n, m, d));
+  const auto all =
+      einsum<"tn,tnm,nmd->td">(a, squared_relu(einsum<"td,ndm->tnm">(in, w(n, d, m))), w(n, m, d));
   const double naive = cost(all + einsum<"tn,nd->td">(a, w(n, d))).naive_multiply_adds;
   const monet_hd<> hd{w(d, s * m), w(s * m), w(s * m, d), w(s, d)};
-  const monet_vd<> vd{w(d, h), w(d, h), w(h), w(h), w(h, o), w(h, o), w(h, o), w(h, o), w(s, o), w(s, o)};
+  const monet_vd<> vd{w(d, h), w(d, h), w(h),    w(h),    w(h, o),
+                      w(h, o), w(h, o), w(h, o), w(s, o), w(s, o)};
   const monet_router<> router{w(d, p * s), w(d, p * s), {}, {}, {}, {}, p};
   row(name + " HD", cost(hd(in, x(1, p, s), x(1, p, s))), naive);
   row(name + " VD", cost(vd(in, x(1, p, s), x(1, p, s))), naive);
@@ -76,9 +87,11 @@ int main() {
   monet_rows("1.4B", 2048, 16, 8);
   monet_rows("4.1B", 3072, 24, 12);
   title("AoE, Eq. 5          parameters");
-  // As many parameters as a sparse mixture of 8 experts of 3072 units has, 2 of them chosen; and the work by its work.
+  // As many parameters as a sparse mixture of 8 experts of 3072 units has, 2 of them chosen; and
+  // the work by its work.
   const extent d = 768, n = 8, ffn = 3072;
-  const cost_report base = cost(moe<>{w(d, n), w(n, d, ffn), {}, {}, w(n, d, ffn), w(n, ffn, d), {}}(x(1, d)));
+  const cost_report base =
+      cost(moe<>{w(d, n), w(n, d, ffn), {}, {}, w(n, d, ffn), w(n, ffn, d), {}}(x(1, d)));
   row("sparse MoE 3072", base);
   for (const extent l : std::array<extent, 4>{64, 128, 256, 512}) {
     const extent u = (3 * d * ffn - l * d + l + 2 * d - 1) / (l + 2 * d);  // Eq. 5, rounded up

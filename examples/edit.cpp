@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Takes an expert out of a trained mixture of decoders, steers it towards another, and looks at what changes in the output.
+// Takes an expert out of a trained mixture of decoders, steers it towards another, and looks at
+// what changes in the output.
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -14,7 +15,8 @@ using namespace fmoe;
 std::vector<double> distances(const tensor<float, 2>& a, const tensor<float, 2>& b) {
   const auto squares = evaluate(einsum<"to,to->t">(a - b, a - b));
   std::vector<double> d(squares.size());
-  std::ranges::transform(std::span(squares.data(), squares.size()), d.data(), [](float s) { return std::sqrt(s); });
+  std::ranges::transform(std::span(squares.data(), squares.size()), d.data(),
+                         [](float s) { return std::sqrt(s); });
   return d;
 }
 
@@ -22,19 +24,24 @@ int main(int argc, char** argv) {
   const std::filesystem::path data = argc > 1 ? argv[1] : "examples/data";
   const auto layer = load<mxd<>>(data / "minilm_l3_mxd_bf16.safetensors");
   const auto x = io::safetensors::read(data / "minilm_l3_rows.safetensors").get<float, 2>("x");
-  const extent tokens = x.shape()[0], outputs = layer.bias.shape()[0], experts = expert_count(layer);
+  const extent tokens = x.shape()[0], outputs = layer.bias.shape()[0],
+               experts = expert_count(layer);
 
   // What a layer makes beside its output is one more result.
   tensor<float, 2> y({tokens, outputs}), a({tokens, experts});
-  compile([&](const auto& in) { return std::tuple(layer(in), layer.coefficients(in)); }, tokens)(x, y, a);
+  compile([&](const auto& in) { return std::tuple(layer(in), layer.coefficients(in)); }, tokens)(
+      x, y, a);
 
   constexpr extent good = 4042, can = 4080;  // fire on well, good, better; on can, able, may
   const auto report = [&](const char* what, const tensor<float, 2>& edited) {
     const auto d = distances(edited, y);
     double of_good = 0, of_others = 0, changed = 0;
-    for (extent t = 0; t < tokens; ++t) (a(t, good) > 0 ? of_good : of_others) += d[t], changed += d[t] > 0;
-    std::printf("%-34s changes %3.0f rows of %zu: by %6.2f in all where expert %zu fires, by %7.2f elsewhere\n", what, changed, tokens, of_good,
-                good, of_others);
+    for (extent t = 0; t < tokens; ++t)
+      (a(t, good) > 0 ? of_good : of_others) += d[t], changed += d[t] > 0;
+    std::printf(
+        "%-34s changes %3.0f rows of %zu: by %6.2f in all where expert %zu fires, by %7.2f "
+        "elsewhere\n",
+        what, changed, tokens, of_good, good, of_others);
   };
   const auto without = ablated(layer, {good});
   report("without expert 4042", evaluate(without(x)));
@@ -50,6 +57,9 @@ int main(int argc, char** argv) {
   double inside = 0, outside = 0;
   for (extent t = 0; t < tokens; ++t) (fires[t] ? inside : outside) += raised(t, 0) - y(t, 0);
   const double members = static_cast<double>(population.tokens());
-  std::printf("head 0, rewritten for the %zu rows of expert %zu, rises by %.2f there and by %.2f elsewhere\n", population.tokens(), good,
-              inside / members, outside / (static_cast<double>(tokens) - members));
+  std::printf(
+      "head 0, rewritten for the %zu rows of expert %zu, rises by %.2f there and by %.2f "
+      "elsewhere\n",
+      population.tokens(), good, inside / members,
+      outside / (static_cast<double>(tokens) - members));
 }

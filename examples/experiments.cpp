@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Experiments of the papers that need no training, as tables: how well sparse layers replace a dense MLP as K changes (Oldfield et
-// al. 2025, Sec. 3.1), what the loudest experts are worth, and the rank of an expert (its Sec. B.4; Oldfield et al. 2024, Table 5).
+// Experiments of the papers that need no training, as tables: how well sparse layers replace a
+// dense MLP as K changes (Oldfield et al. 2025, Sec. 3.1), what the loudest experts are worth, and
+// the rank of an expert (its Sec. B.4; Oldfield et al. 2024, Table 5).
 //
-// experiments [FOLDER]: with minilm_l3_mxd.safetensors, the transcoders and minilm_l3_tokens.safetensors; else examples/data.
+// experiments [FOLDER]: with minilm_l3_mxd.safetensors, the transcoders and
+// minilm_l3_tokens.safetensors; else examples/data.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,8 +13,8 @@
 
 #include <fmoe/analysis.hpp>
 #include <fmoe/edit.hpp>
-#include <fmoe/initialise.hpp>
 #include <fmoe/io/safetensors.hpp>
+#include <fmoe/layers/initialise.hpp>
 #include <fmoe/rank.hpp>
 
 using namespace fmoe;
@@ -26,15 +28,18 @@ struct loss {
 };
 
 loss loss_of(const tensor<float, 2>& y, const tensor<float, 2>& target) {
-  const auto missed = evaluate(einsum<"to,to->t">(y - target, y - target)), whole = evaluate(einsum<"to,to->t">(target, target));
+  const auto missed = evaluate(einsum<"to,to->t">(y - target, y - target)),
+             whole = evaluate(einsum<"to,to->t">(target, target));
   loss l;
-  for (extent t = 0; t < whole.size(); ++t) l.paper += missed(t) / std::sqrt(whole(t)), l.relative += missed(t) / whole(t);
+  for (extent t = 0; t < whole.size(); ++t)
+    l.paper += missed(t) / std::sqrt(whole(t)), l.relative += missed(t) / whole(t);
   const double count = static_cast<double>(whole.size());
   return {l.paper / count, l.relative / count};
 }
 
 template <class Layer>
-void replacement_error(const char* name, const std::filesystem::path& weights, const rows& held_out) {
+void replacement_error(const char* name, const std::filesystem::path& weights,
+                       const rows& held_out) {
   if (!exists(weights)) return;
   auto layer = load<Layer>(weights);
   for (const extent k : std::array<extent, 9>{1, 2, 4, 8, 16, 32, 64, 128, 256}) {
@@ -55,13 +60,17 @@ std::vector<extent> by_loudness(const mxd<>& layer, const tensor<float, 2>& x) {
   return order;
 }
 
-// Without the loudest experts, without those that follow the two shared by nearly all rows, without as many quiet ones.
+// Without the loudest experts, without those that follow the two shared by nearly all rows, without
+// as many quiet ones.
 void ablation(const mxd<>& layer, const rows& held_out) {
   const auto experts = by_loudness(layer, held_out.x);
-  const auto off = [&](std::span<const extent> gone) { return loss_of(evaluate(ablated(layer, gone)(held_out.x)), held_out.target).relative; };
+  const auto off = [&](std::span<const extent> gone) {
+    return loss_of(evaluate(ablated(layer, gone)(held_out.x)), held_out.target).relative;
+  };
   for (const extent count : std::array<extent, 9>{1, 2, 4, 8, 16, 32, 64, 128, 256}) {
     const std::span all_of(experts);
-    std::printf("| %zu | %.4f | %.4f | %.4f |\n", count, off(all_of.first(count)), off(all_of.subspan(2, count)), off(all_of.subspan(512, count)));
+    std::printf("| %zu | %.4f | %.4f | %.4f |\n", count, off(all_of.first(count)),
+                off(all_of.subspan(2, count)), off(all_of.subspan(512, count)));
   }
 }
 
@@ -72,10 +81,14 @@ void ranks(const mxd<>& layer) {
   const auto print = [](const char* name, const auto& expert, extent bound) {
     std::printf("| %s | %zu | %zu |\n", name, numerical_rank(evaluate(expert)), bound);
   };
-  print("CP, R = 24", initial_cp(sizes, 24, random).expert(3), std::min({inputs, outputs, extent{24}}));
-  print("CP, R = 512", initial_cp(sizes, 512, random).expert(3), std::min({inputs, outputs, extent{512}}));
-  print("TR, ranks 4, 4, 12", initial_tr(sizes, {4, 4, 12}, random).expert(3), std::min({inputs, outputs, extent{4 * 12}}));
-  print("TR, ranks 2, 2, 12", initial_tr(sizes, {2, 2, 12}, random).expert(3), std::min({inputs, outputs, extent{2 * 12}}));
+  print("CP, R = 24", initial_cp(sizes, 24, random).expert(3),
+        std::min({inputs, outputs, extent{24}}));
+  print("CP, R = 512", initial_cp(sizes, 512, random).expert(3),
+        std::min({inputs, outputs, extent{512}}));
+  print("TR, ranks 4, 4, 12", initial_tr(sizes, {4, 4, 12}, random).expert(3),
+        std::min({inputs, outputs, extent{4 * 12}}));
+  print("TR, ranks 2, 2, 12", initial_tr(sizes, {2, 2, 12}, random).expert(3),
+        std::min({inputs, outputs, extent{2 * 12}}));
   double sum = 0;
   constexpr extent first = 64;
   for (extent n = 0; n < first; ++n) sum += normalised_rank(evaluate(layer.expert(n)));
@@ -83,18 +96,28 @@ void ranks(const mxd<>& layer) {
 }
 
 int main(int argc, char** argv) {
-  const std::filesystem::path folder = argc > 1 ? argv[1] : "../shared/real", small = "examples/data";
+  const std::filesystem::path folder = argc > 1 ? argv[1] : "../shared/real",
+                              small = "examples/data";
   const bool whole = exists(folder / "minilm_l3_tokens.safetensors");
-  const auto weights = whole ? folder / "minilm_l3_mxd.safetensors" : small / "minilm_l3_mxd_bf16.safetensors";
-  const auto file = io::safetensors::read(whole ? folder / "minilm_l3_tokens.safetensors" : small / "minilm_l3_rows.safetensors");
+  const auto weights =
+      whole ? folder / "minilm_l3_mxd.safetensors" : small / "minilm_l3_mxd_bf16.safetensors";
+  const auto file = io::safetensors::read(whole ? folder / "minilm_l3_tokens.safetensors"
+                                                : small / "minilm_l3_rows.safetensors");
   const rows held_out{file.get<float, 2>("x"), file.get<float, 2>("target")};
   const auto layer = load<mxd<>>(weights);
 
-  std::printf("Off the MLP on %zu rows\n| layer | K | mean abs(y-t)^2/abs(t) | mean abs(y-t)^2/abs(t)^2 |\n|---|---|---|---|\n", held_out.x.shape()[0]);
+  std::printf(
+      "Off the MLP on %zu rows\n| layer | K | mean abs(y-t)^2/abs(t) | mean abs(y-t)^2/abs(t)^2 "
+      "|\n|---|---|---|---|\n",
+      held_out.x.shape()[0]);
   replacement_error<mxd<>>("MxD", weights, held_out);
-  replacement_error<sparse_mlp<>>("skip transcoder", folder / "minilm_l3_skip_transcoder.safetensors", held_out);
-  replacement_error<sparse_mlp<>>("transcoder", folder / "minilm_l3_transcoder.safetensors", held_out);
-  std::puts("\nWithout some experts, mean abs(y-t)^2/abs(t)^2\n| ablated | the loudest | from the third on | from the 513th on |\n|---|---|---|---|");
+  replacement_error<sparse_mlp<>>("skip transcoder",
+                                  folder / "minilm_l3_skip_transcoder.safetensors", held_out);
+  replacement_error<sparse_mlp<>>("transcoder", folder / "minilm_l3_transcoder.safetensors",
+                                  held_out);
+  std::puts(
+      "\nWithout some experts, mean abs(y-t)^2/abs(t)^2\n| ablated | the loudest | from the third "
+      "on | from the 513th on |\n|---|---|---|---|");
   ablation(layer, held_out);
   std::puts("\nThe rank of an expert\n| experts | rank | bound |\n|---|---|---|");
   ranks(layer);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the specialists of a trained mixture of decoders do: of each expert that is active on under 5% of the tokens, those to
-// which it adds most. `experts WEIGHTS ROWS WORDS OUT` writes OUT.json and OUT.html, a page to browse them.
+// What the specialists of a trained mixture of decoders do: of each expert that is active on under
+// 5% of the tokens, those to which it adds most. `experts WEIGHTS ROWS WORDS OUT` writes OUT.json
+// and OUT.html, a page to browse them.
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -22,49 +23,63 @@ Stream opened(const std::string& file) {
   return stream;
 }
 
-// The windows with whole words, "ass ##oc ##iating" is one, and for each of their pieces the number of its word.
+// The windows with whole words, "ass ##oc ##iating" is one, and for each of their pieces the number
+// of its word.
 std::pair<json, json> whole_words(const json& text) {
   json windows, word_of_piece;
   for (const json& window : text.at("windows")) {
     json words = json::array(), numbers;
     for (const std::string piece : window.at("tokens")) {
-      if (!words.empty() && piece.starts_with("##")) words.back().get_ref<std::string&>() += piece.substr(2);
+      if (!words.empty() && piece.starts_with("##"))
+        words.back().get_ref<std::string&>() += piece.substr(2);
       else words.push_back(piece);
       numbers.push_back(words.size() - 1);
     }
     word_of_piece.push_back(numbers);
-    windows.push_back({{"document", window.at("document")}, {"licence", window.at("licence")}, {"words", words}});
+    windows.push_back(
+        {{"document", window.at("document")}, {"licence", window.at("licence")}, {"words", words}});
   }
   return {windows, word_of_piece};
 }
 
 int main(int argc, char** argv) {
-  const auto argument = [&](int i, const char* otherwise) { return i < argc ? argv[i] : otherwise; };
+  const auto argument = [&](int i, const char* otherwise) {
+    return i < argc ? argv[i] : otherwise;
+  };
   const auto layer = load<mxd<>>(argument(1, "examples/data/minilm_l3_mxd_bf16.safetensors"));
-  const auto x = io::safetensors::read(argument(2, "examples/data/minilm_l3_rows.safetensors")).get<float, 2>("x");
-  const auto text = json::parse(opened<std::ifstream>(argument(3, "examples/data/minilm_l3_rows.json")));
+  const auto x = io::safetensors::read(argument(2, "examples/data/minilm_l3_rows.safetensors"))
+                     .get<float, 2>("x");
+  const auto text =
+      json::parse(opened<std::ifstream>(argument(3, "examples/data/minilm_l3_rows.json")));
   const std::string out = argument(4, "build/experts");
-  const extent tokens = x.shape()[0], inputs = x.shape()[1], experts = layer.gate.shape()[1], batch = 128;
+  const extent tokens = x.shape()[0], inputs = x.shape()[1], experts = layer.gate.shape()[1],
+               batch = 128;
 
   // [t, n] twice: the experts' coefficients, and the norms of what they add.
-  const auto observed = [&](const auto& rows) { return std::tuple(layer.coefficients(rows), layer.contribution_norms(rows)); };
+  const auto observed = [&](const auto& rows) {
+    return std::tuple(layer.coefficients(rows), layer.contribution_norms(rows));
+  };
   const auto forward = compile(observed, batch);
   expert_statistics coefficients(experts), norms(experts);
   top_tokens top(experts, 24);
-  for (extent first = 0; first < tokens; first += batch) {  // any number of tokens in the memory of one batch
+  for (extent first = 0; first < tokens;
+       first += batch) {  // any number of tokens in the memory of one batch
     const extent count = std::min(batch, tokens - first);
-    const tensor<float, 2> rows({count, inputs}, std::span(x.data() + first * inputs, count * inputs));
+    const tensor<float, 2> rows({count, inputs},
+                                std::span(x.data() + first * inputs, count * inputs));
     tensor<float, 2> a({count, experts}), added({count, experts});
     forward(rows, a, added);
     coefficients.add(a), norms.add(added), top.add(added, first);
   }
 
-  const auto frequency = coefficients.frequency(), mean = coefficients.mean_coefficients(), mean_norm = norms.mean_coefficients();
+  const auto frequency = coefficients.frequency(), mean = coefficients.mean_coefficients(),
+             mean_norm = norms.mean_coefficients();
   std::vector<extent> specialists;
   for (extent n = 0; n < experts; ++n)
     if (mean_norm[n] > 0 && frequency[n] < 0.05) specialists.push_back(n);
   std::ranges::stable_sort(specialists, std::greater(), [&](extent n) { return mean_norm[n]; });
-  std::printf("%zu of %zu experts are active on under 5%% of %zu tokens\n", specialists.size(), experts, tokens);
+  std::printf("%zu of %zu experts are active on under 5%% of %zu tokens\n", specialists.size(),
+              experts, tokens);
   std::puts("   norm  expert  active  most on");
 
   const auto [windows, word_of_piece] = whole_words(text);
@@ -85,14 +100,21 @@ int main(int argc, char** argv) {
       for (extent i = 0; i < words.size() && i < 6; ++i) std::printf(" %s", words[i].c_str());
       std::puts("");
     }
-    found.push_back({{"expert", n}, {"frequency", frequency[n]}, {"norm", norm}, {"mean_coefficient", mean[n]},
-                     {"words", words}, {"tokens", strongest}});
+    found.push_back({{"expert", n},
+                     {"frequency", frequency[n]},
+                     {"norm", norm},
+                     {"mean_coefficient", mean[n]},
+                     {"words", words},
+                     {"tokens", strongest}});
   }
-  const json result{{"model", text.at("model")}, {"layer", text.at("layer")}, {"tokens", tokens}, {"experts", found},
-                    {"counts", coefficients.counts()}, {"windows", windows}};
+  const json result{
+      {"model", text.at("model")}, {"layer", text.at("layer")},       {"tokens", tokens},
+      {"experts", found},          {"counts", coefficients.counts()}, {"windows", windows}};
   std::string data = result.dump(-1, ' ', true);
   opened<std::ofstream>(out + ".json") << data;
-  for (auto at = data.find('<'); at != data.npos; at = data.find('<', at)) data.replace(at, 1, "\\u003c");  // no </script>
-  std::string page(std::istreambuf_iterator<char>(opened<std::ifstream>("examples/experts.html").rdbuf()), {});
+  for (auto at = data.find('<'); at != data.npos; at = data.find('<', at))
+    data.replace(at, 1, "\\u003c");  // no </script>
+  std::string page(
+      std::istreambuf_iterator<char>(opened<std::ifstream>("examples/experts.html").rdbuf()), {});
   opened<std::ofstream>(out + ".html") << page.replace(page.find("{{data}}"), 8, data);
 }

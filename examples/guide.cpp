@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The code of docs/guide.md, which quotes it and what it prints. With a folder as its argument it writes the drawings
-// of the guide there, for scripts/plot_diagrams.
+// The code of docs/guide.md, which quotes it and what it prints. With a folder as its argument it
+// writes the drawings of the guide there, for scripts/plot_diagrams.
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -44,7 +44,8 @@ void mistakes() {
 template <std::size_t Rank>
 parameter<float, Rank> weights(const std::array<extent, Rank>& shape) {
   tensor<float, Rank> w(shape);
-  for (extent i = 0; i < w.size(); ++i) w.data()[i] = static_cast<float>(i * 2654435761u % 1024) / 8192 - 0.0625f;
+  for (extent i = 0; i < w.size(); ++i)
+    w.data()[i] = static_cast<float>(i * 2654435761u % 1024) / 8192 - 0.0625f;
   return w;
 }
 
@@ -68,7 +69,8 @@ void look_at_it() {
 void count_it() {
   const tensor<float, 2> x = weights<2>({16, 64});
   const cost_report work = cost(mixture(x));
-  std::printf("%.0f multiply-adds a token, naive %.0f\n", work.factorized.multiply_adds, work.naive_multiply_adds);
+  std::printf("%.0f multiply-adds a token, naive %.0f\n", work.factorized.multiply_adds,
+              work.naive_multiply_adds);
 }
 
 void select() {
@@ -81,21 +83,23 @@ void select() {
 }
 
 void compile_it() {
-  const auto forward = compile([](const auto& x) { return mixture(x); }, 1024);  // for up to 1,024 tokens a call
+  const auto forward =
+      compile([](const auto& x) { return mixture(x); }, 1024);  // for up to 1,024 tokens a call
   const tensor<float, 2> x = weights<2>({16, 64});
   tensor<float, 2> y({16, 64});
   forward(x, y);  // allocates nothing
 
   const auto once = evaluate(mixture(x));
-  std::cout << (std::equal(y.data(), y.data() + y.size(), once.data()) ? "the same bits\n" : "other bits\n");
+  std::cout << (std::equal(y.data(), y.data() + y.size(), once.data()) ? "the same bits\n"
+                                                                       : "other bits\n");
 }
 
 void read_weights() {
   const auto layer = load<mxd<>>("examples/data/minilm_l3_mxd_bf16.safetensors");
   const auto rows = io::safetensors::read("examples/data/minilm_l3_rows.safetensors");
   const auto y = evaluate(layer(rows.get<float, 2>("x")));
-  std::cout << layer.gate.shape()[1] << " experts, " << layer.active << " active; " << y.shape()[0] << " x "
-            << y.shape()[1] << '\n';
+  std::cout << layer.gate.shape()[1] << " experts, " << layer.active << " active; " << y.shape()[0]
+            << " x " << y.shape()[1] << '\n';
 }
 
 void draw(const std::filesystem::path& folder) {
@@ -109,7 +113,7 @@ int main(int argc, char** argv) {
     draw(argv[1]);
     return 0;
   }
-  for (const auto part :
-       {first_einsum, lazy_expressions, mistakes, look_at_it, count_it, select, compile_it, read_weights})
+  for (const auto part : {first_einsum, lazy_expressions, mistakes, look_at_it, count_it, select,
+                          compile_it, read_weights})
     part();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// fmoe_inspect FILE: which layers a checkpoint holds, what they cost and how they would run. Weights are not read, so that
-// a file of any size takes no time.
+// fmoe_inspect FILE: which layers a checkpoint holds, what they cost and how they would run.
+// Weights are not read, so that a file of any size takes no time.
 #include <unistd.h>
 
 #include <atomic>
@@ -25,7 +25,8 @@ namespace {
 
 constexpr const char* usage =
     "usage: fmoe_inspect FILE [--tokens T] [--active K] [--dot]\n"
-    "FILE is a safetensors file, a folder of a model or its model.safetensors.index.json, or an .npy file.\n"
+    "FILE is a safetensors file, a folder of a model or its model.safetensors.index.json, or an "
+    ".npy file.\n"
     "  --tokens T  plan for T tokens at once, 1 unless said\n"
     "  --active K  experts of a token, where the file does not say\n"
     "  --dot       only the plans, for Graphviz\n";
@@ -48,7 +49,8 @@ std::optional<settings> settings_of(int argc, char** argv) {
       const std::string_view text = ++i < argc ? argv[i] : "";
       extent n = 0;
       const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), n);
-      if (fault != std::errc() || end != text.data() + text.size() || n == 0 || n > extent{1} << 32) return {};
+      if (fault != std::errc() || end != text.data() + text.size() || n == 0 || n > extent{1} << 32)
+        return {};
       if (a == "--tokens") s.tokens = n;
       else s.active = n;
     } else if (a.starts_with("--") || !s.file.empty()) {
@@ -68,7 +70,9 @@ class progress {
     drawer_ = std::jthread([this](const std::stop_token& stop) {
       std::unique_lock lock(mutex_);
       const auto stopped = [&] { return stop.stop_requested(); };
-      for (auto wait = std::chrono::milliseconds(1000); !wake_.wait_for(lock, stop, wait, stopped); wait = std::chrono::milliseconds(100)) draw();
+      for (auto wait = std::chrono::milliseconds(1000); !wake_.wait_for(lock, stop, wait, stopped);
+           wait = std::chrono::milliseconds(100))
+        draw();
       if (drawn_ != 0) std::fputs("\r\033[K", stderr);
     });
   }
@@ -111,7 +115,9 @@ std::string grouped(double number) {
 }
 std::string grouped(extent number) { return grouped(static_cast<double>(number)); }
 
-std::string counted(extent n, const std::string& what) { return grouped(n) + ' ' + what + (n == 1 ? "" : "s"); }
+std::string counted(extent n, const std::string& what) {
+  return grouped(n) + ' ' + what + (n == 1 ? "" : "s");
+}
 
 // Columns as wide as their widest cell, two spaces apart; numbers to the right.
 class table {
@@ -128,8 +134,10 @@ class table {
       std::string line = " ";
       for (extent c = 0; c < cells.size(); ++c) {
         const std::string padding(widths[c] - cells[c].size(), ' ');
-        const bool number = !cells[c].empty() && cells[c].find_first_not_of("0123456789,.") == std::string::npos;
-        line += ' ' + (number || right_.contains(c) ? padding + cells[c] : cells[c] + padding) + ' ';
+        const bool number =
+            !cells[c].empty() && cells[c].find_first_not_of("0123456789,.") == std::string::npos;
+        line +=
+            ' ' + (number || right_.contains(c) ? padding + cells[c] : cells[c] + padding) + ' ';
       }
       result += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
     }
@@ -151,7 +159,8 @@ std::string shown(const std::string& name) {
 extent numbers_in(const io::array& a) { return element_count(a.shape()); }
 
 void add_tensor(table& to, const std::string& name, const io::array& a) {
-  to.row({shown(name), io::text_of(a.shape()), std::string(io::name_of(a.type())), grouped(numbers_in(a))});
+  to.row({shown(name), io::text_of(a.shape()), std::string(io::name_of(a.type())),
+          grouped(numbers_in(a))});
 }
 
 // How a report calls a layer; `kind` is the metadata's.
@@ -164,23 +173,41 @@ std::string title(const sparse_mlp<T>&, const std::string& kind) {
   return kind == "sae" ? "sparse autoencoder" : kind == "transcoder" ? kind : "skip transcoder";
 }
 template <class T>
-std::string title(const monet_router<T>&, const std::string&) { return "Monet router"; }
+std::string title(const monet_router<T>&, const std::string&) {
+  return "Monet router";
+}
 template <class T>
-std::string title(const monet_hd<T>&, const std::string&) { return "Monet layer, horizontal"; }
+std::string title(const monet_hd<T>&, const std::string&) {
+  return "Monet layer, horizontal";
+}
 template <class T>
-std::string title(const monet_vd<T>&, const std::string&) { return "Monet layer, vertical"; }
+std::string title(const monet_vd<T>&, const std::string&) {
+  return "Monet layer, vertical";
+}
 template <class T>
-std::string title(const aoe<T>&, const std::string&) { return "AoE layer"; }
+std::string title(const aoe<T>&, const std::string&) {
+  return "AoE layer";
+}
 template <class T>
-std::string title(const moe<T>&, const std::string&) { return "sparse mixture of experts"; }
+std::string title(const moe<T>&, const std::string&) {
+  return "sparse mixture of experts";
+}
 template <class T>
-std::string title(const soft_moe<T>&, const std::string&) { return "dense mixture of experts"; }
+std::string title(const soft_moe<T>&, const std::string&) {
+  return "dense mixture of experts";
+}
 template <class T>
-std::string title(const peer<T>&, const std::string&) { return "PEER layer"; }
+std::string title(const peer<T>&, const std::string&) {
+  return "PEER layer";
+}
 template <class T>
-std::string title(const mumoe<T>&, const std::string&) { return "muMoE layer"; }
+std::string title(const mumoe<T>&, const std::string&) {
+  return "muMoE layer";
+}
 template <class T>
-std::string title(const mumoe_block<T>&, const std::string&) { return "block of two muMoE layers"; }
+std::string title(const mumoe_block<T>&, const std::string&) {
+  return "block of two muMoE layers";
+}
 
 struct report {
   std::string title, said, costs, plan, dot;
@@ -188,26 +215,42 @@ struct report {
 
 auto expression_of(const auto& layer, extent tokens) {
   const argument<0, 2> x{tokens};
-  if constexpr (requires { layer.deleted; }) return erased(layer(x, argument<1, 3>{tokens}, argument<2, 3>{tokens}));  // Monet's
+  if constexpr (requires { layer.deleted; })
+    return erased(layer(x, argument<1, 3>{tokens}, argument<2, 3>{tokens}));  // Monet's
   else return erased(layer(x));
 }
 
-// What Monet's N = s^2 experts would take if they were stored one by one: the layers' equations, and so cost(), name halves of
-// experts only. d inputs, m units, o outputs each; a router scores each for each head.
+// What Monet's N = s^2 experts would take if they were stored one by one: the layers' equations,
+// and so cost(), name halves of experts only. d inputs, m units, o outputs each; a router scores
+// each for each head.
 void count_whole_experts(cost_report& c, const auto& layer, extent weight_bytes) {
   const auto experts = [&](extent s, auto d, auto m, auto o) {
     const auto n = static_cast<double>(s * s), units = static_cast<double>(m / s);
     c.naive_multiply_adds = n * (static_cast<double>(d + o) * units + static_cast<double>(o));
-    c.naive.bytes += static_cast<double>(weight_bytes) * (c.naive_multiply_adds + n * units - c.naive.parameters);
+    c.naive.bytes += static_cast<double>(weight_bytes) *
+                     (c.naive_multiply_adds + n * units - c.naive.parameters);
   };
-  if constexpr (requires { layer.keys1; layer.heads; }) {
+  if constexpr (requires {
+                  layer.keys1;
+                  layer.heads;
+                }) {
     const extent s = layer.heads == 0 ? 0 : layer.keys1.shape()[1] / layer.heads;
-    c.naive_multiply_adds = static_cast<double>(layer.keys1.shape()[0] * layer.heads) * static_cast<double>(s * s);
-    c.naive.bytes += static_cast<double>(weight_bytes) * (c.naive_multiply_adds - c.naive.parameters);
-  } else if constexpr (requires { layer.bias1; layer.deleted; }) {
-    experts(layer.bias1.shape()[0], layer.encoder1.shape()[0], 2 * layer.encoder1.shape()[1], 2 * layer.bias1.shape()[1]);
-  } else if constexpr (requires { layer.bias; layer.deleted; }) {
-    experts(layer.bias.shape()[0], layer.encoder.shape()[0], layer.encoder.shape()[1], layer.bias.shape()[1]);
+    c.naive_multiply_adds =
+        static_cast<double>(layer.keys1.shape()[0] * layer.heads) * static_cast<double>(s * s);
+    c.naive.bytes +=
+        static_cast<double>(weight_bytes) * (c.naive_multiply_adds - c.naive.parameters);
+  } else if constexpr (requires {
+                         layer.bias1;
+                         layer.deleted;
+                       }) {
+    experts(layer.bias1.shape()[0], layer.encoder1.shape()[0], 2 * layer.encoder1.shape()[1],
+            2 * layer.bias1.shape()[1]);
+  } else if constexpr (requires {
+                         layer.bias;
+                         layer.deleted;
+                       }) {
+    experts(layer.bias.shape()[0], layer.encoder.shape()[0], layer.encoder.shape()[1],
+            layer.bias.shape()[1]);
   }
 }
 
@@ -216,11 +259,15 @@ std::string text_of(const cost_report& c, extent tokens, extent weight_bytes) {
   t.row({"", "factorized", "naive", ""});
   const auto line = [&](const std::string& what, double factorized, double naive) {
     std::array<char, 64> ratio{};
-    std::snprintf(ratio.data(), ratio.size(), naive / factorized < 100 ? "%.1f times" : "%.0f times", naive / factorized);
-    t.row({what, grouped(factorized), naive > 0 ? grouped(naive) : "none", factorized > 0 && naive > 0 ? ratio.data() : ""});
+    std::snprintf(ratio.data(), ratio.size(),
+                  naive / factorized < 100 ? "%.1f times" : "%.0f times", naive / factorized);
+    t.row({what, grouped(factorized), naive > 0 ? grouped(naive) : "none",
+           factorized > 0 && naive > 0 ? ratio.data() : ""});
   };
   line("FLOPs a token", c.factorized.flops(), 2 * c.naive_multiply_adds);
-  line("bytes for " + counted(tokens, "token") + ", " + std::to_string(8 * weight_bytes) + "-bit weights", c.factorized.bytes, c.naive.bytes);
+  line("bytes for " + counted(tokens, "token") + ", " + std::to_string(8 * weight_bytes) +
+           "-bit weights",
+       c.factorized.bytes, c.naive.bytes);
   t.align_right(1);
   t.align_right(2);
   return t.text();
@@ -228,14 +275,16 @@ std::string text_of(const cost_report& c, extent tokens, extent weight_bytes) {
 
 // `heads`: of the layer's Monet router, 0 if there is none.
 template <class Layer>
-report report_on(const io::checkpoint& from, const std::string& prefix, const settings& s, extent weight_bytes, extent heads) {
+report report_on(const io::checkpoint& from, const std::string& prefix, const settings& s,
+                 extent weight_bytes, extent heads) {
   auto layer = outline<Layer>(from, {.prefix = prefix, .narrow = io::narrow});
   if constexpr (requires { layer.heads; })
     if (heads != 0) layer.heads = heads;
 
   extent* const active = io::active_of(layer);
   const auto metadata = from.metadata();
-  const bool open = active != nullptr && !metadata.contains("K") && !metadata.contains("k") && !metadata.contains("selection");
+  const bool open = active != nullptr && !metadata.contains("K") && !metadata.contains("k") &&
+                    !metadata.contains("selection");
   if (open && s.active) *active = *s.active;
   const auto attempt = [&](report& r) {
     const auto y = expression_of(layer, s.tokens);
@@ -261,14 +310,17 @@ report report_on(const io::checkpoint& from, const std::string& prefix, const se
     r.plan = std::string("none: ") + e.what() + '\n';
   }
 
-  auto said = io::metadata_of(layer, [&](std::string_view name) { return from.contains(prefix + std::string(name)); }, from.file());
+  auto said = io::metadata_of(
+      layer, [&](std::string_view name) { return from.contains(prefix + std::string(name)); },
+      from.file());
   r.title = title(layer, said["kind"]);
   if constexpr (requires { Layer::released_kinds; }) said.erase("kind");
   said.erase("block");
   for (const auto& [key, value] : said) {
     if (value.empty()) continue;
     r.said += (r.said.empty() ? "" : ", ") + key + " = " + (value == "-1" ? "all" : value);
-    if (key == "K" && open && !s.active) r.said += guessed ? " (not in the file; say --active)" : " (not in the file)";
+    if (key == "K" && open && !s.active)
+      r.said += guessed ? " (not in the file; say --active)" : " (not in the file)";
     if (key == "activation" && !metadata.contains(key)) r.said += " (not in the file)";
   }
   return r;
@@ -276,37 +328,47 @@ report report_on(const io::checkpoint& from, const std::string& prefix, const se
 
 template <class... Layers>
 struct families {
-  static std::vector<io::found_layer> in(const io::checkpoint& from) { return io::layers_in<Layers...>(from); }
+  static std::vector<io::found_layer> in(const io::checkpoint& from) {
+    return io::layers_in<Layers...>(from);
+  }
   static constexpr extent count = sizeof...(Layers);
-  static report examine(extent type, const io::checkpoint& from, const std::string& prefix, const settings& s, extent weight_bytes,
-                        extent heads) {
+  static report examine(extent type, const io::checkpoint& from, const std::string& prefix,
+                        const settings& s, extent weight_bytes, extent heads) {
     constexpr std::array functions{&report_on<Layers>...};
     return functions[type](from, prefix, s, weight_bytes, heads);
   }
 };
 template <class T>
-using stored_in = families<monet_router<T>, monet_hd<T>, monet_vd<T>, mxd<T>, sparse_mlp<T>, aoe<T>, moe<T>, soft_moe<T>, peer<T>>;
+using stored_in = families<monet_router<T>, monet_hd<T>, monet_vd<T>, mxd<T>, sparse_mlp<T>, aoe<T>,
+                           moe<T>, soft_moe<T>, peer<T>>;
 enum : extent { router_type, hd_type, vd_type };  // places in that list
-using known = families<monet_router<>, monet_hd<>, monet_vd<>, mxd<>, sparse_mlp<>, aoe<>, moe<>, soft_moe<>, peer<>,  //
-                       cp_mumoe<1>, cp_mumoe<2>, cp_mumoe<3>, cp_mumoe<4>, cp_mumoe_block<1>, cp_mumoe_block<2>,       //
-                       tr_mumoe<1>, tr_mumoe<2>, tr_mumoe<3>, tr_mumoe<4>, tr_mumoe_block<1>, tr_mumoe_block<2>,       //
-                       tucker_mumoe<1>, tucker_mumoe<2>, tucker_mumoe_block<1>,                                        //
-                       dense_mumoe<1>, dense_mumoe<2>, dense_mumoe<3>, dense_mumoe_block<1>>;
+using known = families<
+    monet_router<>, monet_hd<>, monet_vd<>, mxd<>, sparse_mlp<>, aoe<>, moe<>, soft_moe<>,
+    peer<>,                                                                                    //
+    cp_mumoe<1>, cp_mumoe<2>, cp_mumoe<3>, cp_mumoe<4>, cp_mumoe_block<1>, cp_mumoe_block<2>,  //
+    tr_mumoe<1>, tr_mumoe<2>, tr_mumoe<3>, tr_mumoe<4>, tr_mumoe_block<1>, tr_mumoe_block<2>,  //
+    tucker_mumoe<1>, tucker_mumoe<2>, tucker_mumoe_block<1>,                                   //
+    dense_mumoe<1>, dense_mumoe<2>, dense_mumoe<3>, dense_mumoe_block<1>>;
 
-// The heads of the Monet router that a layer uses, which may be an earlier layer's; 0 if it has none. Without statistics,
-// the router's keys are s for each head, s being the number of a layer's biases.
-extent heads_for(const io::checkpoint& from, const std::vector<io::found_layer>& layers, const io::found_layer& l) {
+// The heads of the Monet router that a layer uses, which may be an earlier layer's; 0 if it has
+// none. Without statistics, the router's keys are s for each head, s being the number of a layer's
+// biases.
+extent heads_for(const io::checkpoint& from, const std::vector<io::found_layer>& layers,
+                 const io::found_layer& l) {
   const io::found_layer *router = nullptr, *experts = nullptr;
   for (const auto& other : layers) {
     if (other.type == router_type && !io::comes_before(l.prefix, other.prefix)) router = &other;
-    if ((other.type == hd_type || other.type == vd_type) && experts == nullptr && !io::comes_before(other.prefix, l.prefix)) experts = &other;
+    if ((other.type == hd_type || other.type == vd_type) && experts == nullptr &&
+        !io::comes_before(other.prefix, l.prefix))
+      experts = &other;
   }
   if (l.type > vd_type || router == nullptr) return 0;
   const std::string mean = router->prefix + "router.norm1.running_mean";
   if (from.contains(mean)) return from.outline_of(mean).shape()[0];
   if (experts == nullptr) return 0;
   const extent keys = from.outline_of(router->prefix + "router.w1.weight").shape()[0];
-  const extent halves = from.outline_of(experts->prefix + (experts->type == hd_type ? "moe.b" : "moe.b1")).shape()[0];
+  const extent halves =
+      from.outline_of(experts->prefix + (experts->type == hd_type ? "moe.b" : "moe.b1")).shape()[0];
   return halves == 0 || keys % halves != 0 ? 0 : keys / halves;
 }
 
@@ -315,7 +377,8 @@ std::string inspect(const settings& s, progress& bar) {
   bar.start("reading", 0);
   if (std::filesystem::path(s.file).extension() == ".npy") {
     const io::array a = io::npy::read(s.file);
-    return file + ": an array and no layer: " + io::text_of(a.shape()) + ' ' + std::string(io::name_of(a.type())) + '\n';
+    return file + ": an array and no layer: " + io::text_of(a.shape()) + ' ' +
+           std::string(io::name_of(a.type())) + '\n';
   }
 
   const auto from = io::checkpoint::open(s.file);
@@ -337,7 +400,9 @@ std::string inspect(const settings& s, progress& bar) {
   std::vector<std::pair<std::string, std::string>> bodies;
   bar.start("layers", layers.size());
   for (const auto& l : layers) {
-    const auto is_narrow = [&](const std::string& name) { return io::bits_of(tensors.at(name).type()) == 16; };
+    const auto is_narrow = [&](const std::string& name) {
+      return io::bits_of(tensors.at(name).type()) == 16;
+    };
     const bool narrow = l.type < stored_in<bf16>::count && std::ranges::all_of(l.names, is_narrow);
     const auto examine = narrow ? stored_in<bf16>::examine : known::examine;
     const report r = examine(l.type, from, l.prefix, s, narrow ? 2 : 4, heads_for(from, layers, l));
@@ -353,7 +418,8 @@ std::string inspect(const settings& s, progress& bar) {
         parameters += static_cast<double>(numbers_in(a));
       }
       t.row({"parameters", "", "", grouped(parameters)});
-      body = r.title + (r.said.empty() ? "" : ": " + r.said) + "\n\n" + t.text() + '\n' + r.costs + "\nPlan: " + r.plan;
+      body = r.title + (r.said.empty() ? "" : ": " + r.said) + "\n\n" + t.text() + '\n' + r.costs +
+             "\nPlan: " + r.plan;
     }
     const auto same = std::ranges::find(bodies, body, [](const auto& b) { return b.first; });
     if (same == bodies.end()) bodies.emplace_back(body, shown(l.prefix));
@@ -365,9 +431,13 @@ std::string inspect(const settings& s, progress& bar) {
 
   std::string text;
   if (!s.dot)
-    text = file + ": " + (layers.empty() ? "no layer of fmoe's families" : counted(layers.size(), "layer")) + (layers.empty() ? ": " : ", ") +
-           counted(names.size(), "tensor") + " of " + grouped(numbers) + " numbers, " + grouped(bits / 8) + " bytes\n";
-  for (const auto& [body, prefixes] : bodies) text += (s.dot ? "" : "\n") + (prefixes.empty() ? "" : (s.dot ? "// " : "") + prefixes + '\n') + body;
+    text = file + ": " +
+           (layers.empty() ? "no layer of fmoe's families" : counted(layers.size(), "layer")) +
+           (layers.empty() ? ": " : ", ") + counted(names.size(), "tensor") + " of " +
+           grouped(numbers) + " numbers, " + grouped(bits / 8) + " bytes\n";
+  for (const auto& [body, prefixes] : bodies)
+    text += (s.dot ? "" : "\n") + (prefixes.empty() ? "" : (s.dot ? "// " : "") + prefixes + '\n') +
+            body;
   if (!s.dot && !tensors.empty()) {
     table rest;
     for (const auto& [name, a] : tensors) add_tensor(rest, name, a);
@@ -389,7 +459,8 @@ int main(int argc, char** argv) {
   } catch (const io::error& e) {
     fault = e.what();
   } catch (const std::bad_alloc&) {
-    fault = io::in_quotes(s->file, 4096) + ": what a header of this size or layers of these shapes need does not fit memory";
+    fault = io::in_quotes(s->file, 4096) +
+            ": what a header of this size or layers of these shapes need does not fit memory";
   } catch (const std::exception& e) {
     fault = io::in_quotes(s->file, 4096) + ": " + e.what();
   }

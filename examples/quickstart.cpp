@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A trained mixture of decoders in place of a language model's MLP: loads it, runs it, and asks what its experts do.
+// A trained mixture of decoders in place of a language model's MLP: loads it, runs it, and asks
+// what its experts do.
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -17,11 +18,14 @@ int main(int argc, char** argv) {
   const std::filesystem::path data = argc > 1 ? argv[1] : "examples/data";
   const auto layer = load<mxd<>>(data / "minilm_l3_mxd_bf16.safetensors");
   const auto rows = io::safetensors::read(data / "minilm_l3_rows.safetensors");
-  const auto x = rows.get<float, 2>("x"), authors = rows.get<float, 2>("y_bf16"), mlp = rows.get<float, 2>("target");
+  const auto x = rows.get<float, 2>("x"), authors = rows.get<float, 2>("y_bf16"),
+             mlp = rows.get<float, 2>("target");
   const extent tokens = x.shape()[0], experts = layer.gate.shape()[1];
   const cost_report work = cost(layer(x));
-  std::printf("MxD: %zu experts, %zu active, %.0f parameters\n", experts, layer.active, work.factorized.parameters);
-  std::printf("multiply-adds a token: %.3g, naive %.3g\n", work.factorized.multiply_adds, work.naive_multiply_adds);
+  std::printf("MxD: %zu experts, %zu active, %.0f parameters\n", experts, layer.active,
+              work.factorized.parameters);
+  std::printf("multiply-adds a token: %.3g, naive %.3g\n", work.factorized.multiply_adds,
+              work.naive_multiply_adds);
 
   auto y = evaluate(layer(x));                  // once, or
   const auto forward = compile(layer, tokens);  // plan and pack now
@@ -32,16 +36,21 @@ int main(int argc, char** argv) {
   std::printf("tokens a second: %.0f\n", 20 * count / seconds.count());
 
   float error = 0, largest = 0, relative = 0, loss = 0;
-  for (extent i = 0; i < y.size(); ++i) error = std::max(error, std::abs(y.data()[i] - authors.data()[i]));
+  for (extent i = 0; i < y.size(); ++i)
+    error = std::max(error, std::abs(y.data()[i] - authors.data()[i]));
   for (extent i = 0; i < y.size(); ++i) largest = std::max(largest, std::abs(authors.data()[i]));
   std::printf("off the authors' output by %.1e of its largest\n", error / largest);
-  const auto missed = evaluate(einsum<"to,to->t">(y - mlp, y - mlp)), whole = evaluate(einsum<"to,to->t">(mlp, mlp));
-  for (extent t = 0; t < tokens; ++t) relative += missed(t) / whole(t), loss += missed(t) / std::sqrt(whole(t));
-  std::printf("off the MLP's t: mean |y-t|^2/|t|^2 %.4f, mean |y-t|^2/|t| %.4f\n", relative / count, loss / count);
+  const auto missed = evaluate(einsum<"to,to->t">(y - mlp, y - mlp)),
+             whole = evaluate(einsum<"to,to->t">(mlp, mlp));
+  for (extent t = 0; t < tokens; ++t)
+    relative += missed(t) / whole(t), loss += missed(t) / std::sqrt(whole(t));
+  std::printf("off the MLP's t: mean |y-t|^2/|t|^2 %.4f, mean |y-t|^2/|t| %.4f\n", relative / count,
+              loss / count);
 
   // The norms of all that experts add are an expression, too: [t, n].
   const auto added = evaluate(layer.contribution_norms(x));
-  std::set<std::pair<float, extent>, std::greater<>> specialists;  // active on under 5% of the tokens
+  std::set<std::pair<float, extent>, std::greater<>>
+      specialists;  // active on under 5% of the tokens
   for (extent n = 0; n < experts; ++n) {
     float sum = 0, active = 0;
     for (extent t = 0; t < tokens; ++t) sum += added(t, n), active += added(t, n) > 0;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 // The layer of docs/adding_a_layer.md, which quotes this file, and the page's numbers.
+#include <fmoe/arrays/released.hpp>
 #include <fmoe/evaluate.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/io/safetensors.hpp>
-#include <fmoe/released.hpp>
 
 #include "support/agree.hpp"
 #include "support/pages.hpp"
 
-// A mixture of bilinear experts of one CP rank: expert n is sum over r of u_n[r] (x a_r) (x b_r) w_r, and
-// y = sum over the K chosen n of g_n times expert n, g = softmax of their scores.
+// A mixture of bilinear experts of one CP rank: expert n is sum over r of u_n[r] (x a_r) (x b_r)
+// w_r, and y = sum over the K chosen n of g_n times expert n, g = softmax of their scores.
 template <class T = float>
 struct bilinear_mixture {
   fmoe::parameter<T, 2> gate;     // i n
@@ -27,7 +27,8 @@ struct bilinear_mixture {
 
   // [t, i] -> [t, o].
   auto operator()(const fmoe::operand_of<2> auto& x) const {
-    const auto y = fmoe::einsum<"tn,nr,ti,ir,tj,jr,ro->to">(coefficients(x), scales, x, left, x, right, decoder);
+    const auto y = fmoe::einsum<"tn,nr,ti,ir,tj,jr,ro->to">(coefficients(x), scales, x, left, x,
+                                                            right, decoder);
     return fmoe::add_bias(y, bias);
   }
 
@@ -87,7 +88,8 @@ TEST_CASE("a bilinear mixture of a file runs once, or compiled", "[adding_a_laye
   CHECK(io::safetensors::read(file).at("left.weight").shape() == std::vector<extent>{9, 5});
 }
 
-TEST_CASE("shapes that do not fit, and more experts than there are, are refused", "[adding_a_layer]") {
+TEST_CASE("shapes that do not fit, and more experts than there are, are refused",
+          "[adding_a_layer]") {
   auto layer = layer_of<float>(5, 6, 9, 7);
   CHECK_THROWS_AS(evaluate(layer(tensor<float, 2>({3, 6}))), shape_error);
   layer.active = 7;
@@ -102,7 +104,8 @@ bilinear_mixture<> hollow(extent i, extent n, extent r, extent o) {
   return {w(i, n), w(n, r), w(i, r), w(i, r), w(r, o), parameter<float, 1>({o})};
 }
 
-TEST_CASE("a bilinear mixture costs its factors, and K rows of the experts'", "[adding_a_layer][cost]") {
+TEST_CASE("a bilinear mixture costs its factors, and K rows of the experts'",
+          "[adding_a_layer][cost]") {
   const double i = 768, n = 512, r = 2048, o = 768, k = 2;
   const tensor<float, 2> x({128, 768});
   const cost_report c = cost(hollow(768, 512, 2048, 768)(x));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AoE: against the oracle, its plan, and what a layer holds to at its edges. The authors' numbers are tests/golden/aoe.
+// AoE: against the oracle, its plan, and what a layer holds to at its edges. The authors' numbers
+// are tests/golden/aoe.
 #include <fmoe/aoe.hpp>
 
 #include "support/agree.hpp"
@@ -56,8 +57,9 @@ TEST_CASE("AoE computes the chosen experts alone, from the cache", "[aoe]") {
     return describe(make_plan(g, y, 30, machine_options()));
   };
   const tensor<float, 2> x({30, width});
-  const lines group{"  pick ta->ta", "  gemm td,ndw->tw", "  pick tab->tb", "  gemm tl,nlw->tw | silu | *", "  gemm tw,nwd->td",
-                    "  put td,tn->td"};
+  const lines group{"  pick ta->ta",     "  gemm td,ndw->tw",
+                    "  pick tab->tb",    "  gemm tl,nlw->tw | silu | *",
+                    "  gemm tw,nwd->td", "  put td,tn->td"};
   lines expected{"gemm td,dnl->tnl", "L2 norm tnl->tn", "top_k tn->tn", "group td,tn->td 2 of 9"};
   expected.insert(expected.end(), group.begin(), group.end());
   CHECK(steps(layer(x)) == expected);
@@ -67,7 +69,8 @@ TEST_CASE("AoE computes the chosen experts alone, from the cache", "[aoe]") {
   CHECK(steps(layer(x)) == expected);
 }
 
-TEST_CASE("a call of any size has the bits of one alone, whatever experts its neighbours choose", "[aoe]") {
+TEST_CASE("a call of any size has the bits of one alone, whatever experts its neighbours choose",
+          "[aoe]") {
   const auto layer = layer_of<float>(40);
   const auto x = random<tensor<float, 2>>({700, width}, 7);
   const auto y = evaluate(layer(x));
@@ -86,10 +89,13 @@ TEST_CASE("a NaN in one token changes no other row", "[aoe]") {
   const auto y = evaluate(layer(x));
   x(20, 3) = NAN;
   const auto z = evaluate(layer(x));
-  for (extent i = 0; i < y.size(); ++i) CHECK((i / width == 20 ? std::isnan(z.data()[i]) : z.data()[i] == y.data()[i]));
+  for (extent i = 0; i < y.size(); ++i)
+    CHECK((i / width == 20 ? std::isnan(z.data()[i]) : z.data()[i] == y.data()[i]));
 }
 
-TEST_CASE("AoE of no tokens, no expert, every expert, one expert, and experts that are all the same", "[aoe]") {
+TEST_CASE(
+    "AoE of no tokens, no expert, every expert, one expert, and experts that are all the same",
+    "[aoe]") {
   auto layer = layer_of<double>();
   layer.bias = random<parameter<double, 1>>({width}, 8);
   const auto x = random<tensor<double, 2>>({20, width}, 7);
@@ -100,17 +106,20 @@ TEST_CASE("AoE of no tokens, no expert, every expert, one expert, and experts th
   layer.route.active = 9;
   CHECK(agrees(layer(x)));
   layer.route.active = 10;
-  CHECK_THROWS_WITH(evaluate(layer(x)), "[top_k] K is 10 and the scores' last axis has 9: fmoe::all keeps every score");
+  CHECK_THROWS_WITH(evaluate(layer(x)),
+                    "[top_k] K is 10 and the scores' last axis has 9: fmoe::all keeps every score");
   auto single = layer_of<double>(1);
   single.route.active = 1;
   CHECK(agrees(single(x)));
   const auto weight = evaluate(single.coefficients(x));
   CHECK(std::all_of(weight.data(), weight.data() + weight.size(), [](double w) { return w == 1; }));
-  const auto same = evaluate(layer_of<float>().chosen(tensor<float, 2>({4, width})));  // all norms are 0
+  const auto same =
+      evaluate(layer_of<float>().chosen(tensor<float, 2>({4, width})));  // all norms are 0
   for (extent n = 0; n < 9; ++n) CHECK(same(2, n) == (n < 2 ? 1 : 0));
 }
 
-TEST_CASE("a token chosen by no expert is zero; capacity is at least one token and at most all", "[aoe]") {
+TEST_CASE("a token chosen by no expert is zero; capacity is at least one token and at most all",
+          "[aoe]") {
   auto layer = layer_of<double>();
   layer.route.how = routing::by::expert_choice;
   layer.route.capacity = 1;
@@ -136,7 +145,8 @@ TEST_CASE("a token chosen by no expert is zero; capacity is at least one token a
 }
 
 TEST_CASE("of tokens that an expert ranks alike it takes the earlier ones", "[aoe]") {
-  tensor<float, 2> scores({50, 2});  // the first expert ranks all alike, the second only every third lower
+  tensor<float, 2> scores(
+      {50, 2});  // the first expert ranks all alike, the second only every third lower
   for (extent t = 0; t < 50; ++t) scores(t, 1) = t % 3 == 0 ? 1.f : 2.f;
   const auto chosen = evaluate(expert_choice(scores, scores, weighting::one, 5));
   for (extent t = 0; t < 50; ++t) {
@@ -145,14 +155,16 @@ TEST_CASE("of tokens that an expert ranks alike it takes the earlier ones", "[ao
   }
 }
 
-TEMPLATE_TEST_CASE("the layer is the sum of its experts, and its bias once", "[aoe]", float, double) {
+TEMPLATE_TEST_CASE("the layer is the sum of its experts, and its bias once", "[aoe]", float,
+                   double) {
   auto layer = layer_of<TestType>();
   layer.bias = random<parameter<TestType, 1>>({width}, 8);
   layer.activation = pointwise::gelu_tanh;
   const auto x = random<tensor<TestType, 2>>({20, width}, 7);
   const auto a = evaluate(layer.coefficients(x));
   std::vector<double> y;
-  for (extent n = 0; n < 9; ++n) add_expert(y, [&](extent t) { return a(t, n); }, evaluate(layer.expert(n)(x)));
+  for (extent n = 0; n < 9; ++n)
+    add_expert(y, [&](extent t) { return a(t, n); }, evaluate(layer.expert(n)(x)));
   add_to_rows(y, layer.bias);
   CHECK(relative_error(evaluate(layer(x)).data(), y) <= (sizeof(TestType) == 4 ? 4e-6 : 1e-14));
   const auto expert = layer.expert(8);

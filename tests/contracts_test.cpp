@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What every layer holds to: a row's bits depend on the row alone, whatever calls, threads and neighbours; a NaN stays in its
-// row; no tokens are a valid call; wrong shapes are refused before anything is written; a compiled call allocates nothing.
+// What every layer holds to: a row's bits depend on the row alone, whatever calls, threads and
+// neighbours; a NaN stays in its row; no tokens are a valid call; wrong shapes are refused before
+// anything is written; a compiled call allocates nothing.
 #include <functional>
 
 #include <fmoe/aoe.hpp>
@@ -21,7 +22,8 @@ using namespace fmoe::test;
 constexpr extent width = 12;
 
 using any = any_expression<float, 2>;
-using any_layer = std::function<any(const any&)>;  // one type for all, so that this file compiles in seconds
+using any_layer =
+    std::function<any(const any&)>;  // one type for all, so that this file compiles in seconds
 
 template <std::size_t Rank>
 void fill(parameter<float, Rank>& p, const std::array<extent, Rank>& shape, unsigned seed) {
@@ -50,7 +52,9 @@ any_layer cp() {
 any_layer tr_block() {
   mumoe_block<tr_experts<1>> l;
   fill(l.gate.projections[0], {width, 9}, 1);
-  for (auto* e : {&l.first, &l.second}) fill(e->experts[0], {3, 9, 4}, 2), fill(e->input, {4, width + 1, 20}, 3), fill(e->output, {20, width, 3}, 4);
+  for (auto* e : {&l.first, &l.second})
+    fill(e->experts[0], {3, 9, 4}, 2), fill(e->input, {4, width + 1, 20}, 3),
+        fill(e->output, {20, width, 3}, 4);
   return layer(l);
 }
 
@@ -62,20 +66,23 @@ any_layer dense() {
 
 any_layer mixture(routing::by how) {
   aoe<float> l;
-  fill(l.down, {width, 30, 4}, 1), fill(l.up, {30, 4, 17}, 2), fill(l.linear, {30, width, 17}, 3), fill(l.output, {30, 17, width}, 4);
+  fill(l.down, {width, 30, 4}, 1), fill(l.up, {30, 4, 17}, 2), fill(l.linear, {30, width, 17}, 3),
+      fill(l.output, {30, 17, width}, 4);
   l.route.how = how;
   return layer(l);
 }
 
 any_layer sparse() {
   moe<float> l;
-  fill(l.router, {width, 10}, 1), fill(l.gate, {10, width, 17}, 2), fill(l.linear, {10, width, 17}, 3), fill(l.output, {10, 17, width}, 4);
+  fill(l.router, {width, 10}, 1), fill(l.gate, {10, width, 17}, 2),
+      fill(l.linear, {10, width, 17}, 3), fill(l.output, {10, 17, width}, 4);
   return layer(l);
 }
 
 any_layer retrieval() {
   peer<float> l;
-  fill(l.queries, {width, 2 * 2 * 4}, 1), fill(l.keys, {2, 20, 2, 4}, 2), fill(l.down, {400, width}, 3), fill(l.up, {400, width}, 4);
+  fill(l.queries, {width, 2 * 2 * 4}, 1), fill(l.keys, {2, 20, 2, 4}, 2),
+      fill(l.down, {400, width}, 3), fill(l.up, {400, width}, 4);
   l.active = 3;
   return layer(l);
 }
@@ -89,13 +96,15 @@ any_layer monet(bool vertical, bool edited) {
   if (edited) deleted = {{1, 2}, {5, 5}};
   if (!vertical) {
     monet_hd<float> l;
-    fill(l.encoder, {width, s * m}, 3), fill(l.decoder, {s * m, width}, 4), fill(l.bias, {s, width}, 5);
+    fill(l.encoder, {width, s * m}, 3), fill(l.decoder, {s * m, width}, 4),
+        fill(l.bias, {s, width}, 5);
     l.deleted = deleted;
     return [=](const any& x) { return erased(l(x, r.g1(x), r.g2(x))); };
   }
   monet_vd<float> l;
   fill(l.encoder1, {width, s * half}, 3), fill(l.encoder2, {width, s * half}, 4);
-  for (auto* d : {&l.decoder11, &l.decoder12, &l.decoder21, &l.decoder22}) fill(*d, {s * half, half}, 5);
+  for (auto* d : {&l.decoder11, &l.decoder12, &l.decoder21, &l.decoder22})
+    fill(*d, {s * half, half}, 5);
   fill(l.bias1, {s, half}, 6), fill(l.bias2, {s, half}, 7);
   l.deleted = deleted;
   return [=](const any& x) { return erased(l(x, r.g1(x), r.g2(x))); };
@@ -132,7 +141,8 @@ tensor<float, 2> rows(const tensor<float, 2>& x, extent first, extent count) {
 }
 
 bool same_bits(const tensor<float, 2>& a, const tensor<float, 2>& b) {
-  return a.size() == b.size() && (a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  return a.size() == b.size() &&
+         (a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 TEST_CASE("layers agree with the oracle, in calls of any size", "[contracts]") {
@@ -142,7 +152,8 @@ TEST_CASE("layers agree with the oracle, in calls of any size", "[contracts]") {
     CHECK(agrees(l(erased(rows(x, 0, 20)))));
     const auto forward = compiled_for(l, 230);
     const auto y = call(forward, x);
-    for (const auto& [first, count] : {std::pair<extent, extent>{0, 1}, {229, 1}, {3, 17}, {100, 130}, {50, 0}})
+    for (const auto& [first, count] :
+         {std::pair<extent, extent>{0, 1}, {229, 1}, {3, 17}, {100, 130}, {50, 0}})
       CHECK(same_bits(call(forward, rows(x, first, count)), rows(y, first, count)));
     CHECK(same_bits(call(forward, x), y));
   }
@@ -154,7 +165,8 @@ TEST_CASE("a NaN or an infinity in one token changes no other row", "[contracts]
     INFO(name);
     const auto forward = compiled_for(l, 60);
     const auto y = call(forward, x);
-    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       auto z = rows(x, 0, 60);
       z(31, 2) = bad;
       const auto other = call(forward, z);
@@ -206,7 +218,8 @@ TEST_CASE("1, 2 and 7 threads compute the same bits and allocate nothing", "[con
 TEST_CASE("few tokens have the bits of many, whoever computes which columns", "[contracts]") {
   const extent wide = 384;
   mxd<float> l;
-  fill(l.encoder, {wide, 2048}, 1), fill(l.gate, {wide, 2500}, 2), fill(l.scales, {2500, wide}, 3), fill(l.decoder, {2048, wide}, 4);
+  fill(l.encoder, {wide, 2048}, 1), fill(l.gate, {wide, 2500}, 2), fill(l.scales, {2500, wide}, 3),
+      fill(l.decoder, {2048, wide}, 4);
   l.active = 6;
   const auto x = random<tensor<float, 2>>({96, wide}, 9);
   for (const bool screened : {true, false}) {

@@ -43,8 +43,10 @@ TEST_CASE("MxD of GPT-2's size", "[cost]") {
   CHECK(c.naive_multiply_adds == 21490. * 3072 * 768 + 768. * 21490 + 768. * 3072);
   // The naive plan keeps W: it is made once, of N H O numbers.
   CHECK(c.naive.once == 21490. * 3072 * 768);
-  CHECK(c.naive.parameters == 21490. * 3072 * 768 + 768. * 21490 + 21490 + 768. * 3072 + 3072 + 768);
-  CHECK(cost(layer(x(lengths<2>{128, 768}))).factorized.multiply_adds == c.factorized.multiply_adds);
+  CHECK(c.naive.parameters ==
+        21490. * 3072 * 768 + 768. * 21490 + 21490 + 768. * 3072 + 3072 + 768);
+  CHECK(cost(layer(x(lengths<2>{128, 768}))).factorized.multiply_adds ==
+        c.factorized.multiply_adds);
 }
 
 TEST_CASE("K counts in a gather; without top-k every expert does", "[cost]") {
@@ -85,9 +87,12 @@ TEST_CASE("bytes: weights once, of a gather the rows it can touch, and rows in a
   const auto p = w(lengths<2>{30, 40});
   CHECK(cost(einsum<"ti,io->to">(in, p)).factorized.bytes == 4. * (5 * 30 + 30 * 40 + 5 * 40));
   const parameter<bf16, 2> narrow(tensor<bf16, 2>({30, 40}, std::make_shared<storage>(extent{0})));
-  CHECK(cost(einsum<"ti,io->to">(in, narrow)).factorized.bytes == 4. * (5 * 30 + 5 * 40) + 2. * 30 * 40);
-  CHECK(cost(einsum<"ti,io->to">(top_k(in, 3), p)).factorized.bytes == 4. * (5 * 30 + 15 * 40 + 5 * 40));
-  CHECK(cost(einsum<"ti,io->to">(top_k(in, 20), p)).factorized.bytes == 4. * (5 * 30 + 30 * 40 + 5 * 40));
+  CHECK(cost(einsum<"ti,io->to">(in, narrow)).factorized.bytes ==
+        4. * (5 * 30 + 5 * 40) + 2. * 30 * 40);
+  CHECK(cost(einsum<"ti,io->to">(top_k(in, 3), p)).factorized.bytes ==
+        4. * (5 * 30 + 15 * 40 + 5 * 40));
+  CHECK(cost(einsum<"ti,io->to">(top_k(in, 20), p)).factorized.bytes ==
+        4. * (5 * 30 + 30 * 40 + 5 * 40));
   const tensor<double, 2> wide({5, 30}, std::make_shared<storage>(extent{0}));
   CHECK(cost(einsum<"ti,io->to">(wide, p)).factorized.bytes == 8. * (5 * 30 + 30 * 40 + 5 * 40));
 }

@@ -70,11 +70,13 @@ std::vector<double> decoded(const mxd<T>& l, const tensor<T, 2>& x, extent n) {
   for (extent t = 0; t < x.shape()[0]; ++t)
     for (extent o = 0; o < outputs; ++o)
       for (extent h = 0; h < units; ++h)
-        y[t * outputs + o] += z[t * units + h] * convert<double>(l.decoder(h, o)) * convert<double>(l.scales(n, o));
+        y[t * outputs + o] +=
+            z[t * units + h] * convert<double>(l.decoder(h, o)) * convert<double>(l.scales(n, o));
   return y;
 }
 
-TEMPLATE_TEST_CASE("an ablated expert adds nothing and nothing else changes", "[edit]", float, double) {
+TEMPLATE_TEST_CASE("an ablated expert adds nothing and nothing else changes", "[edit]", float,
+                   double) {
   const auto layer = mixture<TestType>();
   const auto x = random<tensor<TestType, 2>>({tokens, inputs}, 9);
   const auto a = reference(layer.coefficients(x));
@@ -94,7 +96,8 @@ TEMPLATE_TEST_CASE("an ablated expert adds nothing and nothing else changes", "[
   const auto before = evaluate(layer(x));
   CHECK(off(evaluate(ablated(layer, loud)(x)), expected) <= tolerance<TestType>);
   CHECK(off(before, expected) > 1e-3);
-  CHECK(std::memcmp(before.data(), evaluate(layer(x)).data(), before.size() * sizeof(TestType)) == 0);
+  CHECK(std::memcmp(before.data(), evaluate(layer(x)).data(), before.size() * sizeof(TestType)) ==
+        0);
   const auto none = evaluate(ablated(layer, {})(x));
   CHECK(std::memcmp(before.data(), none.data(), before.size() * sizeof(TestType)) == 0);
   const auto nested = evaluate(ablated(ablated(layer, {loud[0]}), {loud[1], loud[2]})(x));
@@ -117,7 +120,9 @@ TEST_CASE("a selection stays one when experts are ablated", "[edit]") {
     const node_id y = as_expression(layer(argument<0, 2>{30})).lower(g);
     return describe(make_plan(g, y, 30, machine_options()));
   };
-  const auto holds = [](const lines& all, std::string_view start) { return std::ranges::any_of(all, [&](const std::string& l) { return l.starts_with(start); }); };
+  const auto holds = [](const lines& all, std::string_view start) {
+    return std::ranges::any_of(all, [&](const std::string& l) { return l.starts_with(start); });
+  };
   const auto of_mxd = plan_of(ablated(mixture<float>(), {1}));
   CHECK(holds(of_mxd, "rescale"));
   CHECK(holds(of_mxd, "gather"));
@@ -129,7 +134,8 @@ TEST_CASE("a selection stays one when experts are ablated", "[edit]") {
   CHECK(holds(of_sparse, "gather"));
 }
 
-TEMPLATE_TEST_CASE("experts of AoE, transcoders and hierarchies are ablated", "[edit]", float, double) {
+TEMPLATE_TEST_CASE("experts of AoE, transcoders and hierarchies are ablated", "[edit]", float,
+                   double) {
   using T = TestType;
   const auto x = random<tensor<T, 2>>({tokens, inputs}, 9);
   // Coefficients that are 0 by hand, mixed by the oracle.
@@ -138,9 +144,12 @@ TEMPLATE_TEST_CASE("experts of AoE, transcoders and hierarchies are ablated", "[
     for (extent t = 0; t < tokens; ++t) a(t, n) = 0;
     return reference(layer.mixed(x, a));
   };
-  CHECK(off(evaluate(ablated(autonomous<T>(inputs), {2})(x)), by_hand(autonomous<T>(inputs), 2)) <= tolerance<T>);
-  CHECK(off(evaluate(ablated(transcoder<T>(), {4})(x)), by_hand(transcoder<T>(), 4)) <= tolerance<T>);
-  CHECK(off(evaluate(ablated(hierarchy<1, T>(), {3})(x)), by_hand(hierarchy<1, T>(), 3)) <= tolerance<T>);
+  CHECK(off(evaluate(ablated(autonomous<T>(inputs), {2})(x)), by_hand(autonomous<T>(inputs), 2)) <=
+        tolerance<T>);
+  CHECK(off(evaluate(ablated(transcoder<T>(), {4})(x)), by_hand(transcoder<T>(), 4)) <=
+        tolerance<T>);
+  CHECK(off(evaluate(ablated(hierarchy<1, T>(), {3})(x)), by_hand(hierarchy<1, T>(), 3)) <=
+        tolerance<T>);
 
   const auto two = hierarchy<2, T>();
   const auto a = evaluate(two.coefficients(x));
@@ -156,7 +165,8 @@ TEST_CASE("pairs of Monet's are ablated, beside those deleted before", "[edit]")
   layer.bias = random<parameter<float, 2>>({5, inputs}, 3);
   layer.deleted = {{0, 1}};
   const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
-  const auto g1 = random<tensor<float, 3>>({tokens, 2, 5}, 10), g2 = random<tensor<float, 3>>({tokens, 2, 5}, 11);
+  const auto g1 = random<tensor<float, 3>>({tokens, 2, 5}, 10),
+             g2 = random<tensor<float, 3>>({tokens, 2, 5}, 11);
   const std::vector<index_pair> gone{{2, 3}, {4, 4}};
   auto expected = layer;
   expected.deleted = {{0, 1}, {2, 3}, {4, 4}};
@@ -170,13 +180,17 @@ TEST_CASE("hidden units of one's own", "[edit]") {
   const auto x = random<tensor<double, 2>>({tokens, inputs}, 9);
   const auto layer = mixture<double>();
   const auto z = evaluate(layer.hidden(x)), a = evaluate(layer.coefficients(x));
-  const auto forward = compile([&](const auto& units, const auto& weights) { return layer.decoded(units, weights); }, arguments<2, 2>{}, tokens);
+  const auto forward =
+      compile([&](const auto& units, const auto& weights) { return layer.decoded(units, weights); },
+              arguments<2, 2>{}, tokens);
   tensor<double, 2> y({tokens, outputs});
   forward(z, a, y);
   CHECK(off(y, reference(layer.decoded(z, a))) <= tolerance<double>);
-  CHECK(off(evaluate(y + einsum<"ti,io->to">(x, layer.skip)), reference(layer(x))) <= tolerance<double>);
+  CHECK(off(evaluate(y + einsum<"ti,io->to">(x, layer.skip)), reference(layer(x))) <=
+        tolerance<double>);
   const auto chosen = autonomous<double>(inputs);
-  CHECK(off(evaluate(chosen.decoded(evaluate(chosen.hidden(x)), evaluate(chosen.coefficients(x)))), reference(chosen(x))) <= tolerance<double>);
+  CHECK(off(evaluate(chosen.decoded(evaluate(chosen.hidden(x)), evaluate(chosen.coefficients(x)))),
+            reference(chosen(x))) <= tolerance<double>);
 }
 
 TEMPLATE_TEST_CASE("a head is rewritten (muMoE, Eq. 5)", "[edit]", float, double) {
@@ -188,11 +202,14 @@ TEMPLATE_TEST_CASE("a head is rewritten (muMoE, Eq. 5)", "[edit]", float, double
   for (extent t = 0; t < tokens; ++t)
     for (extent n = 0; n < 4; ++n) expected[t * outputs + 6] += 4 * mean[n] * a[t * 4 + n];
   CHECK(off(evaluate(rewritten(layer, 6, mean, 4)(x)), expected) <= tolerance<TestType>);
-  CHECK_THROWS_WITH(rewritten(layer, 6, std::vector<double>(5), 4), "[rewritten] there are 5 mean coefficients and 4 experts");
+  CHECK_THROWS_WITH(rewritten(layer, 6, std::vector<double>(5), 4),
+                    "[rewritten] there are 5 mean coefficients and 4 experts");
   CHECK_THROWS_WITH(rewritten(layer, 9, mean, 4), "[rewritten] there is no head 9 among 9");
 }
 
-TEMPLATE_TEST_CASE("steering adds what the expert would (MxD), its row (transcoder), its centre (muMoE)", "[edit]", float, double) {
+TEMPLATE_TEST_CASE(
+    "steering adds what the expert would (MxD), its row (transcoder), its centre (muMoE)", "[edit]",
+    float, double) {
   const auto x = random<tensor<TestType, 2>>({tokens, inputs}, 9);
   const auto layer = mixture<TestType>();
   auto expected = reference(layer(x));
@@ -201,15 +218,18 @@ TEMPLATE_TEST_CASE("steering adds what the expert would (MxD), its row (transcod
 
   const auto coded = transcoder<TestType>();
   auto shifted = reference(coded(x));
-  for (extent i = 0; i < shifted.size(); ++i) shifted[i] -= 3 * convert<double>(coded.decoder(5, i % outputs));
+  for (extent i = 0; i < shifted.size(); ++i)
+    shifted[i] -= 3 * convert<double>(coded.decoder(5, i % outputs));
   CHECK(off(evaluate(steered(coded, 5, -3)(x)), shifted) <= tolerance<TestType>);
 
   const auto moved = hierarchy<1, TestType>();
   tensor<TestType, 2> there({tokens, inputs});
   for (extent t = 0; t < tokens; ++t)
-    for (extent i = 0; i < inputs; ++i) there(t, i) = x(t, i) + TestType(0.5) * moved.gate.projections[0](i, 2);
+    for (extent i = 0; i < inputs; ++i)
+      there(t, i) = x(t, i) + TestType(0.5) * moved.gate.projections[0](i, 2);
   CHECK(off(evaluate(steered(moved, 2, 0.5)(x)), reference(moved(there))) <= tolerance<TestType>);
-  CHECK(off(evaluate(steered(moved, 2, 0.5).coefficients(x)), reference(moved.coefficients(there))) <= tolerance<TestType>);
+  CHECK(off(evaluate(steered(moved, 2, 0.5).coefficients(x)),
+            reference(moved.coefficients(there))) <= tolerance<TestType>);
 }
 
 TEST_CASE("edits of edits, compiled, share the packed weights", "[edit]") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Every kind of error that a program meets when it runs: the whole message, why it comes, and what to do. scripts/errors_page
-// makes docs/errors.md of the tables below, and of tests/compile_fail.
+// Every kind of error that a program meets when it runs: the whole message, why it comes, and what
+// to do. scripts/errors_page makes docs/errors.md of the tables below, and of tests/compile_fail.
 #include <fmoe/analysis.hpp>
 #include <fmoe/aoe.hpp>
 #include <fmoe/edit.hpp>
@@ -31,7 +31,8 @@ mxd<> small_mxd() {
 }
 
 // Its file as `mxd.safetensors` with these arrays in place of its own, and this metadata.
-io::safetensors small_file(const io::arrays_by_name& other, const io::strings_by_name& metadata = {}) {
+io::safetensors small_file(const io::arrays_by_name& other,
+                           const io::strings_by_name& metadata = {}) {
   auto arrays = io::arrays_of(small_mxd(), "mxd.safetensors", {}).arrays;
   for (const auto& [name, array] : other) arrays.insert_or_assign(name, array);
   return io::safetensors::parse(io::safetensors::serialize(arrays, metadata), "mxd.safetensors");
@@ -55,6 +56,7 @@ struct failure {
   void (*provoke)();
 };
 
+// clang-format off: scripts/errors_page reads the table.
 const failure shape_errors[] = {
     {R"([einsum] 'i' is 8 in operand 0 and 3 in operand 1 of "ti,io->to")",
      "An axis has one length in one operand and another in the next, although both are named by the same letter.",
@@ -299,7 +301,7 @@ const failure shape_errors[] = {
      [] { expert_statistics(5).add(tensor<float, 2>({4, 6})); }},
     {R"([token_batch] a batch has the axes token and expert, and this one has 3)",
      "The statistics count tokens, one a row.",
-     "Fold the leading axes: `flattened(a)` of `<fmoe/viewed.hpp>`.",
+     "Fold the leading axes: `flattened(a)` of `<fmoe/arrays/viewed.hpp>`.",
      [] { expert_statistics(5).add(tensor<float, 3>({2, 4, 5})); }},
     {R"([expert_statistics] there are 4 tokens and 3 members)",
      "A subpopulation is told by a bool for each token of the batch.",
@@ -322,7 +324,9 @@ const failure shape_errors[] = {
      "Give each token of a text its text's score, if texts have scores.",
      [] { expert_correlation(6).add(tensor<float, 3>({4, 2, 6}), tensor<float, 3>({4, 2, 6}), std::vector<float>(3)); }},
 };
+// clang-format on
 
+// clang-format off: scripts/errors_page reads the table.
 const failure value_errors[] = {
     {R"([einsum] the operand "no" of "tn,no,th,ho->to" holds nothing: set or load the parameter)",
      "A parameter of a layer, or a tensor, was never given elements; the letters of the operand tell which one.",
@@ -649,7 +653,9 @@ const failure value_errors[] = {
        expert_correlation(6).add(tensor<float, 3>({2, 2, 6}), tensor<float, 3>({2, 2, 6}), scores);
      }},
 };
+// clang-format on
 
+// clang-format off: scripts/errors_page reads the table.
 const failure file_errors[] = {
     {R"([io] "nothing.safetensors": cannot be opened: No such file or directory (io))", "There is no such file, or it may not be read.", "Check the path; it is relative to the working directory.",
      [] { load<mxd<>>("nothing.safetensors"); }},
@@ -731,6 +737,7 @@ const failure file_errors[] = {
     {R"([io] holds 300, which does not fit U8 (overflow))", "A value of the array is larger than the integer type it is asked for in.", "Ask for a wider type: `integers<std::int64_t>()`.",
      [] { io::array({1}, std::span<const int>(std::vector<int>{300})).integers<std::uint8_t>(); }},
 };
+// clang-format on
 
 template <class Error>
 void check(const failure& f) {
@@ -761,7 +768,10 @@ TEST_CASE("each kind of fault in a file has its sentence", "[errors]") {
   for (int code = 0; code <= static_cast<int>(io::errc::conflict); ++code) {
     const std::string_view name = io::name_of(static_cast<io::errc>(code));
     INFO(name);
-    const auto ends = [&](const failure& f) { return std::string_view(f.message).find(std::string("(").append(name)) != std::string_view::npos; };
+    const auto ends = [&](const failure& f) {
+      return std::string_view(f.message).find(std::string("(").append(name)) !=
+             std::string_view::npos;
+    };
     CHECK(std::ranges::any_of(file_errors, ends));
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// evaluate and compile: what a call accepts, what it refuses, and that its bits depend on the row alone.
+// evaluate and compile: what a call accepts, what it refuses, and that its bits depend on the row
+// alone.
 #include <fmoe/mxd.hpp>
 
 #include <thread>
@@ -48,7 +49,8 @@ struct strided {
 
 template <class T, class A>
 bool same_bits(const tensor<T, 2>& a, const A& b) {
-  return a.size() == b.size() && (a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+  return a.size() == b.size() &&
+         (a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 tensor<float, 2> rows_of(const tensor<float, 2>& t, extent first, extent count) {
@@ -56,7 +58,8 @@ tensor<float, 2> rows_of(const tensor<float, 2>& t, extent first, extent count) 
   return {{count, width}, std::span(t.data() + first * width, count * width)};
 }
 
-TEMPLATE_TEST_CASE("evaluate agrees with the oracle and compile with evaluate", "[evaluate]", float, double) {
+TEMPLATE_TEST_CASE("evaluate agrees with the oracle and compile with evaluate", "[evaluate]", float,
+                   double) {
   const auto small = layer_of<TestType>(1, 20, 30);
   CHECK(agrees(small(random<tensor<TestType, 2>>({13, inputs}, 9))));
   const auto layer = layer_of<TestType>();
@@ -68,13 +71,16 @@ TEMPLATE_TEST_CASE("evaluate agrees with the oracle and compile with evaluate", 
   CHECK(same_bits(y, z));
 }
 
-TEST_CASE("any number of tokens up to the compiled one, and any split into calls, has the same bits", "[evaluate]") {
+TEST_CASE(
+    "any number of tokens up to the compiled one, and any split into calls, has the same bits",
+    "[evaluate]") {
   const auto layer = layer_of();
   const extent most = 131;
   const auto x = random<tensor<float, 2>>({most, inputs}, 9);
   const auto y = evaluate(layer(x));
   const auto forward = compile(layer, most);
-  for (const extent tokens : {extent{0}, extent{1}, extent{2}, extent{3}, extent{11}, extent{12}, extent{13}, extent{96}, extent{97}, extent{130}, most}) {
+  for (const extent tokens : {extent{0}, extent{1}, extent{2}, extent{3}, extent{11}, extent{12},
+                              extent{13}, extent{96}, extent{97}, extent{130}, most}) {
     const extent first = (most - tokens) / 2;
     tensor<float, 2> z({tokens, outputs});
     forward(rows_of(x, first, tokens), z);
@@ -86,7 +92,8 @@ TEST_CASE("any number of tokens up to the compiled one, and any split into calls
     const auto few = compile(layer, tokens);
     for (extent t = 0; t < most; t += tokens) {
       const extent n = std::min(tokens, most - t);
-      few(strided<const float, 2>{x.data() + t * inputs, {n, inputs}, {inputs, 1}}, strided<float, 2>{z.data() + t * outputs, {n, outputs}, {outputs, 1}});
+      few(strided<const float, 2>{x.data() + t * inputs, {n, inputs}, {inputs, 1}},
+          strided<float, 2>{z.data() + t * outputs, {n, outputs}, {outputs, 1}});
     }
     CHECK(same_bits(y, z));
   }
@@ -108,9 +115,11 @@ TEST_CASE("leading axes count tokens", "[evaluate]") {
   forward(tensor<float, 3>({0, 5, inputs}), none);
 }
 
-TEST_CASE("rows are used where they lie if their elements are neighbours and they one stride apart", "[evaluate]") {
+TEST_CASE("rows are used where they lie if their elements are neighbours and they one stride apart",
+          "[evaluate]") {
   float a[1];
-  const auto plain = [&](std::array<extent, 3> lengths, std::array<std::ptrdiff_t, 3> steps, extent row_rank) {
+  const auto plain = [&](std::array<extent, 3> lengths, std::array<std::ptrdiff_t, 3> steps,
+                         extent row_rank) {
     strided<float, 3> rows{a, lengths, steps};
     return view_of(rows).has_plain_rows(row_rank);
   };
@@ -139,8 +148,10 @@ TEST_CASE("inputs and outputs of any strides", "[evaluate]") {
     std::vector<float> from(room, 77), to(room, 77);
     std::vector<bool> written(room);
     for (extent t = 0; t < tokens; ++t)
-      for (extent i = 0; i < inputs; ++i) from[t * static_cast<extent>(in[0]) + i * static_cast<extent>(in[1])] = x(t, i);
-    forward(strided<const float, 2>{from.data() + 0, {tokens, inputs}, in}, strided<float, 2>{to.data(), {tokens, outputs}, out});
+      for (extent i = 0; i < inputs; ++i)
+        from[t * static_cast<extent>(in[0]) + i * static_cast<extent>(in[1])] = x(t, i);
+    forward(strided<const float, 2>{from.data() + 0, {tokens, inputs}, in},
+            strided<float, 2>{to.data(), {tokens, outputs}, out});
     int wrong = 0;
     for (extent t = 0; t < tokens; ++t)
       for (extent o = 0; o < outputs; ++o) {
@@ -170,7 +181,8 @@ TEST_CASE("inputs and outputs of any strides", "[evaluate]") {
   // One element off the vectors' alignment.
   std::vector<float> shifted(tokens * inputs + 1), to(tokens * outputs + 1);
   std::copy_n(x.data(), x.size(), shifted.data() + 1);
-  forward(strided<const float, 2>{shifted.data() + 1, {tokens, inputs}, {inputs, 1}}, strided<float, 2>{to.data() + 1, {tokens, outputs}, {outputs, 1}});
+  forward(strided<const float, 2>{shifted.data() + 1, {tokens, inputs}, {inputs, 1}},
+          strided<float, 2>{to.data() + 1, {tokens, outputs}, {outputs, 1}});
   CHECK(std::memcmp(to.data() + 1, y.data(), y.size() * sizeof(float)) == 0);
 }
 
@@ -196,7 +208,9 @@ TEST_CASE("inputs of other floating types are widened", "[evaluate]") {
 
 TEST_CASE("layers of two arguments, and of arguments of other ranks", "[evaluate]") {
   const auto w = random<parameter<float, 3>>({5, 6, 7}, 1);
-  const auto layer = [&](const auto& x, const auto& z) { return einsum<"ta,tb,abo->to">(x, relu(z), w); };
+  const auto layer = [&](const auto& x, const auto& z) {
+    return einsum<"ta,tb,abo->to">(x, relu(z), w);
+  };
   const auto forward = compile(layer, arguments<2, 2>{}, 20);
   const auto x = random<tensor<float, 2>>({20, 5}, 2), z = random<tensor<float, 2>>({20, 6}, 3);
   tensor<float, 2> y({20, 7});
@@ -224,26 +238,45 @@ TEST_CASE("a call that is refused writes nothing", "[evaluate]") {
   const auto x = random<tensor<float, 2>>({30, inputs}, 9);
   tensor<float, 2> y({30, outputs});
   std::fill_n(y.data(), y.size(), 7.f);
-  const auto untouched = [&] { return std::all_of(y.data(), y.data() + y.size(), [](float v) { return v == 7; }); };
-  const auto out = [&](extent tokens, extent width) { return strided<float, 2>{y.data(), {tokens, width}, {static_cast<std::ptrdiff_t>(width), 1}}; };
+  const auto untouched = [&] {
+    return std::all_of(y.data(), y.data() + y.size(), [](float v) { return v == 7; });
+  };
+  const auto out = [&](extent tokens, extent width) {
+    return strided<float, 2>{y.data(), {tokens, width}, {static_cast<std::ptrdiff_t>(width), 1}};
+  };
 
   CHECK_THROWS_AS(forward(random<tensor<float, 2>>({30, inputs + 1}, 1), y), shape_error);
-  CHECK_THROWS_WITH(forward(random<tensor<float, 2>>({30, 23}, 1), y), "[forward] axis 0 of the rows of input 0 is 23 and the layer's is 24");
+  CHECK_THROWS_WITH(forward(random<tensor<float, 2>>({30, 23}, 1), y),
+                    "[forward] axis 0 of the rows of input 0 is 23 and the layer's is 24");
   CHECK_THROWS_AS(forward(x, out(30, outputs - 1)), shape_error);
   CHECK_THROWS_AS(forward(x, out(29, outputs)), shape_error);
   CHECK_THROWS_AS(forward(rows_of(x, 0, 29), y), shape_error);
-  CHECK_THROWS_AS(forward(strided<const float, 2>{x.data(), {31, inputs}, {0, 1}}, tensor<float, 2>({31, outputs})), shape_error);
+  CHECK_THROWS_AS(forward(strided<const float, 2>{x.data(), {31, inputs}, {0, 1}},
+                          tensor<float, 2>({31, outputs})),
+                  shape_error);
   CHECK_THROWS_AS(forward(tensor<float, 0>(std::array<extent, 0>{}), y), shape_error);
   CHECK_THROWS_AS(forward(x, strided<float, 2>{y.data(), {30, outputs}, {0, 1}}), value_error);
-  CHECK_THROWS_AS(forward(strided<const float, 2>{x.data() + 29 * inputs, {30, inputs}, {-static_cast<std::ptrdiff_t>(inputs), 1}}, y), value_error);
-  CHECK_THROWS_AS(forward(strided<const float, 18>{x.data(), {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 30, inputs}, {}}, y), shape_error);
+  CHECK_THROWS_AS(forward(strided<const float, 2>{x.data() + 29 * inputs,
+                                                  {30, inputs},
+                                                  {-static_cast<std::ptrdiff_t>(inputs), 1}},
+                          y),
+                  value_error);
+  CHECK_THROWS_AS(
+      forward(
+          strided<const float, 18>{
+              x.data(), {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 30, inputs}, {}},
+          y),
+      shape_error);
   CHECK(untouched());
 
   // Output and input may not overlap, not by one element.
-  CHECK_THROWS_AS(forward(strided<const float, 2>{y.data(), {30, inputs}, {inputs, 1}}, y), value_error);
+  CHECK_THROWS_AS(forward(strided<const float, 2>{y.data(), {30, inputs}, {inputs, 1}}, y),
+                  value_error);
   std::vector<float> both(inputs + outputs);
   const strided<const float, 2> in{both.data(), {1, inputs}, {inputs, 1}};
-  CHECK_THROWS_AS(forward(in, strided<float, 2>{both.data() + inputs - 1, {1, outputs}, {outputs, 1}}), value_error);
+  CHECK_THROWS_AS(
+      forward(in, strided<float, 2>{both.data() + inputs - 1, {1, outputs}, {outputs, 1}}),
+      value_error);
   forward(in, strided<float, 2>{both.data() + inputs, {1, outputs}, {outputs, 1}});
   CHECK(untouched());
 }
@@ -259,9 +292,11 @@ TEST_CASE("what cannot be compiled is refused when it is compiled", "[evaluate]"
   CHECK_THROWS_AS(compile(layer, 4), value_error);
   const auto w = random<parameter<float, 2>>({5, 5}, 1);
   CHECK_THROWS_AS(compile([&](const auto& x) { return x - einsum<"ti->i">(x); }, 4), value_error);
-  CHECK_THROWS_AS(compile([&](const auto& x) { return einsum<"ti,io->ot">(x, w); }, 4), value_error);
+  CHECK_THROWS_AS(compile([&](const auto& x) { return einsum<"ti,io->ot">(x, w); }, 4),
+                  value_error);
   CHECK_THROWS_AS(compile([&](const auto& x) { return relu(x); }, 4), shape_error);
-  CHECK_THROWS_WITH(compile([&](const auto&) { return relu(w); }, 4), "[compile] the layer uses 0 of its 1 arguments");
+  CHECK_THROWS_WITH(compile([&](const auto&) { return relu(w); }, 4),
+                    "[compile] the layer uses 0 of its 1 arguments");
   CHECK_THROWS_AS(compile([&](const auto&) { return einsum<"ab->">(w); }, 4), value_error);
 }
 
@@ -269,7 +304,9 @@ TEST_CASE("a NaN or an infinity in one token changes no other row", "[evaluate]"
   const auto layer = layer_of();
   const auto x = random<tensor<float, 2>>({50, inputs}, 9);
   const auto y = evaluate(layer(x));
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()})
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+        -std::numeric_limits<float>::infinity()})
     for (const extent row : {extent{0}, extent{3}, extent{17}, extent{49}}) {
       tensor<float, 2> dirty({50, inputs}, std::span(x.data(), x.size()));
       dirty(row, row % inputs) = bad;
@@ -302,10 +339,14 @@ TEST_CASE("a tensor that is no parameter may be refilled between evaluations", "
   auto w = random<tensor<float, 2>>({inputs, outputs}, 2);
   auto half = random<tensor<f16, 2>>({inputs, outputs}, 3);
   // Of new storage, nothing is kept.
-  const auto copied = [](const auto& t) { return std::remove_cvref_t<decltype(t)>(t.shape(), std::span(t.data(), t.size())); };
+  const auto copied = [](const auto& t) {
+    return std::remove_cvref_t<decltype(t)>(t.shape(), std::span(t.data(), t.size()));
+  };
   const auto check = [&] {
-    CHECK(same_bits(evaluate(einsum<"ti,io->to">(x, w)), evaluate(einsum<"ti,io->to">(copied(x), copied(w)))));
-    CHECK(same_bits(evaluate(einsum<"ti,io->to">(x, half)), evaluate(einsum<"ti,io->to">(copied(x), copied(half)))));
+    CHECK(same_bits(evaluate(einsum<"ti,io->to">(x, w)),
+                    evaluate(einsum<"ti,io->to">(copied(x), copied(w)))));
+    CHECK(same_bits(evaluate(einsum<"ti,io->to">(x, half)),
+                    evaluate(einsum<"ti,io->to">(copied(x), copied(half)))));
   };
   const auto refill = [](auto& t, unsigned seed) {
     const auto other = random<std::remove_reference_t<decltype(t)>>(t.shape(), seed);
@@ -331,7 +372,8 @@ TEST_CASE("many threads call one compiled layer, more than it has memory for", "
         tensor<float, 2> z({150 - i, outputs});
         for (int repeat = 0; repeat < 5; ++repeat) {
           std::fill_n(z.data(), z.size(), -1.f);
-          forward(strided<const float, 2>{x.data() + i * inputs, {150 - i, inputs}, {inputs, 1}}, z);
+          forward(strided<const float, 2>{x.data() + i * inputs, {150 - i, inputs}, {inputs, 1}},
+                  z);
           wrong += !same_bits(z, rows_of(y, i, 150 - i));
         }
       });

@@ -37,7 +37,8 @@ explanation explain_unscreened(const auto& expression) {
 
 extent count(const std::string& text, std::string_view what) {
   extent n = 0;
-  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) ++n;
+  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size()))
+    ++n;
   return n;
 }
 
@@ -48,9 +49,11 @@ TEST_CASE("the text names tile, arena, costs and every step", "[explain]") {
   CHECK(e.text.find("21247488 multiply-adds a token, 37752562 parameters, ") != std::string::npos);
   CHECK(e.text.find("for 128 tokens\n") != std::string::npos);
   extent at = 0;  // in this order
-  for (const char* line : {"loop n: 21490 in chunks of 768\n", "gemm      ti,in->tn", "k 768 n 21490", " | relu", "top_k     tn->tn", "32 of 21490",
-                           "loop h: 3072 in chunks of 768\n", "gemm      ti,ih->th", " | gelu", "gemm      th,ho->to", "a chunk of k at a time",
-                           "gather    tn,no->to", "32 rows of 768", " | * s", " | + s"}) {
+  for (const char* line :
+       {"loop n: 21490 in chunks of 768\n", "gemm      ti,in->tn", "k 768 n 21490", " | relu",
+        "top_k     tn->tn", "32 of 21490", "loop h: 3072 in chunks of 768\n", "gemm      ti,ih->th",
+        " | gelu", "gemm      th,ho->to", "a chunk of k at a time", "gather    tn,no->to",
+        "32 rows of 768", " | * s", " | + s"}) {
     INFO(line);
     const auto here = e.text.find(line, at);
     REQUIRE(here != std::string::npos);
@@ -62,17 +65,23 @@ TEST_CASE("the text names tile, arena, costs and every step", "[explain]") {
   CHECK(out.str() == e.text);
 }
 
-TEST_CASE("the graph is Graphviz: a box a step, an ellipse a storage, every edge between two that are there", "[explain]") {
+TEST_CASE(
+    "the graph is Graphviz: a box a step, an ellipse a storage, every edge between two that are "
+    "there",
+    "[explain]") {
   const auto e = explain_unscreened(mxd_of_gpt2(128));
   INFO(e.dot);
   CHECK(e.dot.starts_with("digraph plan {\n"));
   CHECK(e.dot.ends_with("}\n"));
   CHECK(count(e.dot, "{") == 1);
   CHECK(count(e.dot, "}") == 1);
-  CHECK(count(e.dot, "[") == 1 + count(e.dot, "label=") + count(e.dot, "ellipse"));  // the sizes of the storages stand in brackets
+  CHECK(count(e.dot, "[") ==
+        1 + count(e.dot, "label=") +
+            count(e.dot, "ellipse"));  // the sizes of the storages stand in brackets
   CHECK(count(e.dot, "\"") % 2 == 0);
   CHECK(count(e.dot, "shape=box") == 5);
-  for (const char* step : {"label=\"gemm ti,in->tn | + | relu\"", "label=\"top_k tn->tn\"", "label=\"gemm ti,ih->th | + | gelu\"", "label=\"gemm th,ho->to\"",
+  for (const char* step : {"label=\"gemm ti,in->tn | + | relu\"", "label=\"top_k tn->tn\"",
+                           "label=\"gemm ti,ih->th | + | gelu\"", "label=\"gemm th,ho->to\"",
                            "label=\"gather tn,no->to | * | +\""})
     CHECK(count(e.dot, step) == 1);
   CHECK(count(e.dot, "input s") == 1);
@@ -82,14 +91,16 @@ TEST_CASE("the graph is Graphviz: a box a step, an ellipse a storage, every edge
   for (std::string line; std::getline(lines, line);) {
     const auto arrow = line.find(" -> ");
     if (arrow == std::string::npos) continue;
-    const std::string from = line.substr(2, arrow - 2), to = line.substr(arrow + 4, line.size() - arrow - 5);
+    const std::string from = line.substr(2, arrow - 2),
+                      to = line.substr(arrow + 4, line.size() - arrow - 5);
     INFO(line);
     CHECK(count(e.dot, "  " + from + " [shape=") == 1);
     CHECK(count(e.dot, "  " + to + " [shape=") == 1);
   }
 }
 
-TEST_CASE("the expression's graph has a box an operation and an ellipse a leaf, equal ones once", "[explain]") {
+TEST_CASE("the expression's graph has a box an operation and an ellipse a leaf, equal ones once",
+          "[explain]") {
   const std::string dot = explain_unscreened(mxd_of_gpt2(128)).graph;
   INFO(dot);
   CHECK(dot.starts_with("digraph expression {\n"));
@@ -98,7 +109,8 @@ TEST_CASE("the expression's graph has a box an operation and an ellipse a leaf, 
   CHECK(count(dot, "shape=ellipse") == 8);
   CHECK(count(dot, "parameter\\n") == 7);
   CHECK(count(dot, "label=\"input\\n128 x 768\"") == 1);
-  for (const char* made : {"ti,in->tn\\n128 x 21490", "top_k\\n128 x 21490", "ti,ih->th\\n128 x 3072", "tn,no,th,ho->to\\n128 x 768"})
+  for (const char* made : {"ti,in->tn\\n128 x 21490", "top_k\\n128 x 21490",
+                           "ti,ih->th\\n128 x 3072", "tn,no,th,ho->to\\n128 x 768"})
     CHECK(count(dot, std::string("shape=box, fillcolor=\"#ffffff\", label=\"") + made) == 1);
   CHECK(count(dot, "fillcolor=\"#fbe5d0\", label=\"add\\n128 x 768\"") == 1);  // the result
   CHECK(count(dot, " -> ") == 2 + 2 + 1 + 1 + 2 + 2 + 1 + 4 + 2);
@@ -110,9 +122,11 @@ TEST_CASE("every kind of operation is in the graph's drawing", "[explain]") {
   const auto bound = norm(gate::l2_norm, x);
   const auto masked = einsum<"ti,tj,ij->tj">(x, x, all_except(pairs, 12, 12));
   const auto chosen = expert_choice(x, softmax(x), weighting::one);
-  const std::string dot = explain(concat<1>(bounded_softmax(x, bound), masked, chosen, append_one(relu(x)))).graph;
+  const std::string dot =
+      explain(concat<1>(bounded_softmax(x, bound), masked, chosen, append_one(relu(x)))).graph;
   INFO(dot);
-  for (const char* what : {"bounded softmax", "L2 norm", "all but a few pairs\\n12 x 12", "expert_choice", "concat\\n8 x 49", "append 1\\n8 x 13", "relu"})
+  for (const char* what : {"bounded softmax", "L2 norm", "all but a few pairs\\n12 x 12",
+                           "expert_choice", "concat\\n8 x 49", "append 1\\n8 x 13", "relu"})
     CHECK(count(dot, std::string("label=\"") + what) == 1);
 }
 
@@ -125,15 +139,18 @@ TEST_CASE("a screened selection is one line in place of its scores", "[explain]"
   CHECK(count(e.text, "  screened  ti,in->tn ") == 1);
   CHECK(count(e.text, "32 of 21490, scores in 16 bits, survivors in full | + s") == 1);
   CHECK(count(e.dot, "label=\"screened ti,in->tn | + | relu\"") == 1);
-  for (const char* gone : {"loop n", "gemm      ti,in->tn", "top_k"}) CHECK(count(e.text, gone) == 0);
+  for (const char* gone : {"loop n", "gemm      ti,in->tn", "top_k"})
+    CHECK(count(e.text, gone) == 0);
 }
 
 TEST_CASE("every kind of step has its line", "[explain]") {
   const auto x = blank(two{8, 12});
   const auto outer = softmax(einsum<"ti,tj->tij">(x, relu(x)));
-  const auto e = explain(concat<1>(einsum<"tij->ti">(outer), top_k(x, 3), einsum<"ti,io->to">(x, parameter<float, 2>(blank(two{12, 6})))));
+  const auto e = explain(concat<1>(einsum<"tij->ti">(outer), top_k(x, 3),
+                                   einsum<"ti,io->to">(x, parameter<float, 2>(blank(two{12, 6})))));
   INFO(e.text);
-  for (const char* kind : {"pointwise ", "batched ", "softmax ", "reduce ", "permute ", "top_k ", "expand ", "gemm "}) {
+  for (const char* kind : {"pointwise ", "batched ", "softmax ", "reduce ", "permute ", "top_k ",
+                           "expand ", "gemm "}) {
     INFO(kind);
     CHECK(count(e.text, kind) >= 1);
     CHECK(count(e.dot, std::string("label=\"") + kind) == count(e.text, kind));
@@ -145,7 +162,8 @@ TEST_CASE("constants come first, whatever runs once", "[explain]") {
   const parameter<float, 2> w(blank(two{6, 12}));
   plan_options naive;
   naive.naive = true;
-  const auto text = explain(einsum<"tn,rn,or->to">(x, w, parameter<float, 2>(blank(two{5, 6}))), naive).text;
+  const auto text =
+      explain(einsum<"tn,rn,or->to">(x, w, parameter<float, 2>(blank(two{5, 6}))), naive).text;
   INFO(text);
   CHECK(text.find("once: batched   rn,or->no") != std::string::npos);
   const auto whole = explain(einsum<"ti,tj->ij">(x, x)).text;

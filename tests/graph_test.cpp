@@ -36,8 +36,10 @@ TEST_CASE("equal nodes are one node", "[graph]") {
   CHECK(g.einsum("ab,bc->ac", {x, w}) != y);
   CHECK(g.map(pointwise::relu, 0, y) == g.map(pointwise::relu, 0, y));
   CHECK(g.map(pointwise::scale, 2, y) != g.map(pointwise::scale, 3, y));
-  CHECK(g.select({selection_rule::kind::top_k, 2}, y) != g.select({selection_rule::kind::top_k, 3}, y));
-  CHECK(g.select({selection_rule::kind::top_k, 2}, y) == g.select({selection_rule::kind::top_k, 2}, y));
+  CHECK(g.select({selection_rule::kind::top_k, 2}, y) !=
+        g.select({selection_rule::kind::top_k, 3}, y));
+  CHECK(g.select({selection_rule::kind::top_k, 2}, y) ==
+        g.select({selection_rule::kind::top_k, 2}, y));
   CHECK(g.concat({y, y}, 0) != g.concat({y, y}, 1));
   CHECK(g.concat({y, y}, 0) == g.concat({y, y}, 0));
   CHECK(g.size() == 11);
@@ -83,13 +85,18 @@ TEST_CASE("MxD is 17 nodes: x stands once", "[graph]") {
 TEST_CASE("errors name the operation, the label and both extents", "[graph]") {
   graph g;
   const node_id a = tensor_leaf(g, {4, 5}), b = tensor_leaf(g, {6, 7}), c = tensor_leaf(g, {5, 5});
-  CHECK(text_of_error([&] { g.einsum("ti,io->to", {a, b}); }) == "[einsum] 'i' is 5 in operand 0 and 6 in operand 1 of \"ti,io->to\"");
-  CHECK(text_of_error([&] { g.einsum("ii->i", {a}); }) == "[einsum] 'i' is 4 in operand 0 and 5 in operand 0 of \"ii->i\"");
-  CHECK(text_of_error([&] { g.add(a, b); }) == "[add] axis 0 is 4 and 6: operands of 2 and 2 axes align at the last");
+  CHECK(text_of_error([&] { g.einsum("ti,io->to", {a, b}); }) ==
+        "[einsum] 'i' is 5 in operand 0 and 6 in operand 1 of \"ti,io->to\"");
+  CHECK(text_of_error([&] { g.einsum("ii->i", {a}); }) ==
+        "[einsum] 'i' is 4 in operand 0 and 5 in operand 0 of \"ii->i\"");
+  CHECK(text_of_error([&] { g.add(a, b); }) ==
+        "[add] axis 0 is 4 and 6: operands of 2 and 2 axes align at the last");
   const node_id one = tensor_leaf(g, {1});
-  CHECK(text_of_error([&] { g.add(a, one); }) == "[add] axis 1 is 5 and 1: operands of 2 and 1 axes align at the last");
+  CHECK(text_of_error([&] { g.add(a, one); }) ==
+        "[add] axis 1 is 5 and 1: operands of 2 and 1 axes align at the last");
   CHECK(text_of_error([&] { g.multiply(a, b); }).starts_with("[multiply] axis 0 is 4 and 6"));
-  CHECK(text_of_error([&] { g.concat({a, c}, 1); }) == "[concat] axis 0 is 4 and 5: operands differ along axis 1 alone");
+  CHECK(text_of_error([&] { g.concat({a, c}, 1); }) ==
+        "[concat] axis 0 is 4 and 5: operands differ along axis 1 alone");
   CHECK(g.shape(g.concat({a, c}, 0)) == std::vector<extent>{9, 5});
 }
 
@@ -97,19 +104,23 @@ TEST_CASE("the extents of arguments follow from the layer, wherever they are fou
   graph g;
   const node_id x = argument_leaf(g, 0, {10, unknown});
   CHECK(g.extent_of(g[x].axes[1]) == unknown);
-  CHECK(text_of_error([&] { g.shape(x); }) == "[compile] nothing in the layer fixes the extent of axis 1 of an argument: say it with fmoe::sized");
+  CHECK(text_of_error([&] { g.shape(x); }) ==
+        "[compile] nothing in the layer fixes the extent of axis 1 of an argument: say it with "
+        "fmoe::sized");
 
   const node_id twice = g.map(pointwise::relu, 0, g.add(x, x));
   CHECK(g.extent_of(g[twice].axes[1]) == unknown);
   g.einsum("ti,io->to", {twice, tensor_leaf(g, {5, 6}, true)});
   CHECK(g.shape(x) == std::vector<extent>{10, 5});
   CHECK(g.shape(twice) == std::vector<extent>{10, 5});
-  CHECK(text_of_error([&] { g.einsum("ti,io->to", {x, tensor_leaf(g, {4, 6}, true)}); }) == "[einsum] 'i' is 5 in operand 0 and 4 in operand 1 of \"ti,io->to\"");
+  CHECK(text_of_error([&] { g.einsum("ti,io->to", {x, tensor_leaf(g, {4, 6}, true)}); }) ==
+        "[einsum] 'i' is 5 in operand 0 and 4 in operand 1 of \"ti,io->to\"");
 }
 
 TEST_CASE("unknown extents that must be equal are joined before one is known", "[graph]") {
   graph g;
-  const node_id x = argument_leaf(g, 0, {3, unknown}), y = argument_leaf(g, 1, {3, unknown}), z = argument_leaf(g, 2, {3, unknown});
+  const node_id x = argument_leaf(g, 0, {3, unknown}), y = argument_leaf(g, 1, {3, unknown}),
+                z = argument_leaf(g, 2, {3, unknown});
   g.multiply(x, y);
   g.add(z, y);
   CHECK(g.same(g[x].axes[1], g[z].axes[1]));
@@ -123,15 +134,18 @@ TEST_CASE("unknown extents that must be equal are joined before one is known", "
   h.add(late, tensor_leaf(h, {8}, true));
   CHECK(h.shape(more) == std::vector<extent>{3, 17});
   graph k;
-  const node_id rest = argument_leaf(k, 0, {3, unknown}), whole = k.concat({rest, tensor_leaf(k, {3, 4})}, 1);
+  const node_id rest = argument_leaf(k, 0, {3, unknown}),
+                whole = k.concat({rest, tensor_leaf(k, {3, 4})}, 1);
   k.add(whole, tensor_leaf(k, {9}, true));
   CHECK(k.shape(rest) == std::vector<extent>{3, 5});
-  CHECK(text_of_error([&] { k.add(k.append_one(rest), tensor_leaf(k, {7}, true)); }) == "[add] axis 1 is 6 and 7: operands of 2 and 1 axes align at the last");
+  CHECK(text_of_error([&] { k.add(k.append_one(rest), tensor_leaf(k, {7}, true)); }) ==
+        "[add] axis 1 is 6 and 7: operands of 2 and 1 axes align at the last");
 }
 
 TEST_CASE("broadcasting aligns last axes, whichever operand is longer", "[graph]") {
   graph g;
-  const node_id a = tensor_leaf(g, {2, 3, 4}), b = tensor_leaf(g, {4}), c = tensor_leaf(g, {3, 4}), s = tensor_leaf(g, {});
+  const node_id a = tensor_leaf(g, {2, 3, 4}), b = tensor_leaf(g, {4}), c = tensor_leaf(g, {3, 4}),
+                s = tensor_leaf(g, {});
   for (const node_id right : {b, c, s, a}) {
     CHECK(g.shape(g.add(a, right)) == std::vector<extent>{2, 3, 4});
     CHECK(g.shape(g.add(right, a)) == std::vector<extent>{2, 3, 4});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <fmoe/initialise.hpp>
+#include <fmoe/layers/initialise.hpp>
 
 #include <cstring>
 
@@ -23,7 +23,8 @@ moments moments_of(const tensor<T, Rank>& t) {
     m.least = std::min(m.least, x);
     m.most = std::max(m.most, x);
   }
-  for (extent i = 0; i < t.size(); ++i) m.deviation += std::pow(static_cast<double>(t.data()[i]) - m.mean, 2) / n;
+  for (extent i = 0; i < t.size(); ++i)
+    m.deviation += std::pow(static_cast<double>(t.data()[i]) - m.mean, 2) / n;
   m.deviation = std::sqrt(m.deviation);
   return m;
 }
@@ -40,7 +41,8 @@ void check_uniform(const tensor<T, Rank>& t, double k) {
   CHECK(m.most > 0.99 * bound);
 }
 
-TEST_CASE("CP: U[-sqrt k, sqrt k] for input and output, N(1, 1) and ones for the experts", "[initialise]") {
+TEST_CASE("CP: U[-sqrt k, sqrt k] for input and output, N(1, 1) and ones for the experts",
+          "[initialise]") {
   const expert_sizes<2> sizes{{256, 2}, 100, 150};
   random_stream random(7);
   const auto e = initial_cp(sizes, 128, random);
@@ -92,7 +94,9 @@ TEST_CASE("a seed gives the same bits, and layers that run", "[initialise]") {
   const expert_sizes<1> sizes{{3}, 2, 2};
   random_stream a(1), b(1), c(2);
   const auto x = initial_cp(sizes, 2, a), y = initial_cp(sizes, 2, b), z = initial_cp(sizes, 2, c);
-  const auto same = [](const auto& l, const auto& r) { return std::memcmp(l.data(), r.data(), l.size() * sizeof(float)) == 0; };
+  const auto same = [](const auto& l, const auto& r) {
+    return std::memcmp(l.data(), r.data(), l.size() * sizeof(float)) == 0;
+  };
   CHECK(same(x.input, y.input));
   CHECK(!same(x.input, z.input));
   CHECK(x.experts[0](0, 0) == 0x1.20c924p-1f);
@@ -123,7 +127,8 @@ TEMPLATE_TEST_CASE("weights of 16 bits are those of float, rounded", "[initialis
     CHECK(rounded(narrow.output, wide.output));
   };
   check([&](auto type, random_stream& r) { return initial_cp<decltype(type)>(sizes, 2, r); });
-  check([&](auto type, random_stream& r) { return initial_tr<decltype(type)>(sizes, {2, 2, 2}, r); });
+  check(
+      [&](auto type, random_stream& r) { return initial_tr<decltype(type)>(sizes, {2, 2, 2}, r); });
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Spans, vectors, C arrays and mdspans as operands, inputs and outputs, and arrays of the user's own; docs/interop.md quotes
-// this file and those of tests/interop.
+// Spans, vectors, C arrays and mdspans as operands, inputs and outputs, and arrays of the user's
+// own; docs/interop.md quotes this file and those of tests/interop.
 #include <fmoe/evaluate.hpp>
 
 #if __has_include(<mdspan>)
@@ -23,7 +23,10 @@ struct image {
 template <class A>
   requires std::is_same_v<std::remove_const_t<A>, other::image>
 struct fmoe::array_traits<A> {
-  static auto view(A& a) { return view_at<2>(a.pixels.data(), std::array{a.height, a.width}, std::array{a.pitch, std::size_t{1}}); }
+  static auto view(A& a) {
+    return view_at<2>(a.pixels.data(), std::array{a.height, a.width},
+                      std::array{a.pitch, std::size_t{1}});
+  }
 };
 
 namespace {
@@ -61,13 +64,15 @@ TEST_CASE("C arrays", "[interop]") {
   CHECK(to_tensor(cube)(0, 0, 3) == 4);
 }
 
-TEST_CASE("vectors, std::arrays and spans have one axis, or the shape that borrow gives them", "[interop]") {
+TEST_CASE("vectors, std::arrays and spans have one axis, or the shape that borrow gives them",
+          "[interop]") {
   std::vector<float> x(35), w(15), y(21);
   number(at(x.data(), 5), 7, 5), number(at(w.data(), 3), 5, 3);
 
   const auto input = fmoe::borrow(x, std::array<fmoe::extent, 2>{7, 5});
   const auto weight = fmoe::borrow(w, std::array<fmoe::extent, 2>{5, 3});
-  fmoe::evaluate(fmoe::einsum<"ti,io->to">(input, weight), fmoe::borrow(y, std::array<fmoe::extent, 2>{7, 3}));
+  fmoe::evaluate(fmoe::einsum<"ti,io->to">(input, weight),
+                 fmoe::borrow(y, std::array<fmoe::extent, 2>{7, 3}));
 
   CHECK(is_product(at(x.data(), 5), at(w.data(), 3), at(y.data(), 3)));
   const auto& fixed = y;
@@ -93,7 +98,8 @@ TEST_CASE("vectors, std::arrays and spans have one axis, or the shape that borro
   STATIC_REQUIRE(!readable_array<std::vector<int>>);
   STATIC_REQUIRE(!readable_array<std::string>);
   STATIC_REQUIRE(!array_operand<std::vector<bool>>);
-  STATIC_REQUIRE(!array_operand<std::vector<std::vector<float>>> || !readable_array<std::vector<std::vector<float>>>);
+  STATIC_REQUIRE(!array_operand<std::vector<std::vector<float>>> ||
+                 !readable_array<std::vector<std::vector<float>>>);
   CHECK(evaluate(relu(std::vector<float>())).size() == 0);
 }
 
@@ -113,13 +119,15 @@ struct strided_array {
 TEST_CASE("arrays like std::mdspan, of any strides", "[interop]") {
   std::vector<float> in(200, 77), out(200, 77), w(15);
   number(at(in.data(), 2, 20), 7, 5), number(at(w.data(), 1, 5), 5, 3);
-  const strided_array<const float, 2> x{in.data(), {7, 5}, {2, 20}}, weight{w.data(), {5, 3}, {1, 5}};
+  const strided_array<const float, 2> x{in.data(), {7, 5}, {2, 20}},
+      weight{w.data(), {5, 3}, {1, 5}};
   const strided_array<float, 2> y{out.data(), {7, 3}, {25, 8}};
   evaluate(product(x, weight), y);
   CHECK(is_product(at(in.data(), 2, 20), at(w.data(), 1, 5), at(out.data(), 25, 8)));
   CHECK(std::ranges::count(out, 77) == 200 - 21);
   std::ranges::fill(out, 77);
-  const auto forward = compile([kept = to_tensor(weight)](const auto& i) { return product(i, kept); }, 7);
+  const auto forward =
+      compile([kept = to_tensor(weight)](const auto& i) { return product(i, kept); }, 7);
   CHECK(allocates_nothing([&] { forward(x, y); }));
   CHECK(is_product(at(in.data(), 2, 20), at(w.data(), 1, 5), at(out.data(), 25, 8)));
   CHECK(std::ranges::count(out, 77) == 200 - 21);
@@ -135,13 +143,15 @@ TEST_CASE("arrays like std::mdspan, of any strides", "[interop]") {
 TEST_CASE("mdspans", "[interop]") {
   std::vector<float> in(35), w(15), out(21);
   number(at(in.data(), 1, 7), 7, 5), number(at(w.data(), 3), 5, 3);
-  const std::mdspan<float, std::extents<int, 7, std::dynamic_extent>, std::layout_left> x(in.data(), 5);
+  const std::mdspan<float, std::extents<int, 7, std::dynamic_extent>, std::layout_left> x(in.data(),
+                                                                                          5);
   const std::mdspan<const float, std::dextents<std::size_t, 2>> weight(w.data(), 5, 3);
   const std::mdspan<float, std::dextents<int, 2>> y(out.data(), 7, 3);
   evaluate(product(x, weight), y);
   CHECK(is_product(at(in.data(), 1, 7), at(w.data(), 3), at(out.data(), 3)));
   std::ranges::fill(out, 0.f);
-  const auto forward = compile([kept = borrow(weight)](const auto& i) { return product(i, kept); }, 7);
+  const auto forward =
+      compile([kept = borrow(weight)](const auto& i) { return product(i, kept); }, 7);
   CHECK(allocates_nothing([&] { forward(x, y); }));
   CHECK(is_product(at(in.data(), 1, 7), at(w.data(), 3), at(out.data(), 3)));
   STATIC_REQUIRE(!writable_array<decltype(weight), float>);
@@ -165,7 +175,8 @@ TEST_CASE("equal copies are one leaf", "[interop]") {
     graph g;
     e.lower(g);
     int count = 0;
-    for (extent i = 0; i < g.size(); ++i) count += std::holds_alternative<leaf_node>(g[static_cast<node_id>(i)].op);
+    for (extent i = 0; i < g.size(); ++i)
+      count += std::holds_alternative<leaf_node>(g[static_cast<node_id>(i)].op);
     return count;
   };
   std::vector<float> x{1, 2, 3};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The numbers that MxD's Table 2 and AoE's Eq. 5 come to, from the layers themselves, and those of the mixtures that
-// the papers compare with. No tensor here has elements.
+// The numbers that MxD's Table 2 and AoE's Eq. 5 come to, from the layers themselves, and those of
+// the mixtures that the papers compare with. No tensor here has elements.
 #include <fmoe/aoe.hpp>
 #include <fmoe/cost.hpp>
 #include <fmoe/explain.hpp>
@@ -45,14 +45,15 @@ TEST_CASE("MxD's Table 2", "[mxd][cost]") {
     bool glu;
     double parameters, multiply_adds, naive;
   };
-  const row rows[] = {{768, 3072, 21490, false, 37752562, 21247488, 50720134656},       // GPT-2: 37.7M
-                      {1024, 4096, 28658, false, 67113970, 37767168, 120233904128},     // Pythia-410m: 67.1M
-                      {2048, 8192, 57330, false, 268445682, 151031808, 961971982336},   // Pythia-1.4b: 268.4M
-                      {3072, 8202, 86015, true, 604171283, 339926016, 2167595363328}};  // Llama-3.2-3B: 604M
+  const row rows[] = {
+      {768, 3072, 21490, false, 37752562, 21247488, 50720134656},       // GPT-2: 37.7M
+      {1024, 4096, 28658, false, 67113970, 37767168, 120233904128},     // Pythia-410m: 67.1M
+      {2048, 8192, 57330, false, 268445682, 151031808, 961971982336},   // Pythia-1.4b: 268.4M
+      {3072, 8202, 86015, true, 604171283, 339926016, 2167595363328}};  // Llama-3.2-3B: 604M
   for (const row& r : rows) {
     INFO("N " << r.n);
-    const double i = static_cast<double>(r.i), h = static_cast<double>(r.h), n = static_cast<double>(r.n),
-                 branches = r.glu ? 2 : 1;
+    const double i = static_cast<double>(r.i), h = static_cast<double>(r.h),
+                 n = static_cast<double>(r.n), branches = r.glu ? 2 : 1;
     const cost_report c = cost_of(mxd_of(r.i, r.h, r.n, r.glu), r.i);
     CHECK(c.factorized.parameters == branches * (i * h + h) + i * n + n + n * i + h * i + i);
     CHECK(c.factorized.multiply_adds == branches * i * h + i * n + h * i + 32 * i);
@@ -65,7 +66,8 @@ TEST_CASE("MxD's Table 2", "[mxd][cost]") {
 
 constexpr extent experts = 8, active = 2;
 
-// Eq. 5: the expert's width that gives AoE as many parameters as a mixture of experts of width `ffn`.
+// Eq. 5: the expert's width that gives AoE as many parameters as a mixture of experts of width
+// `ffn`.
 double width_of(double d, double ffn, double l) { return (3 * d * ffn - l * d) / (l + 2 * d); }
 
 aoe<> aoe_of(extent d, extent l, extent width, extent n = experts) {
@@ -100,8 +102,8 @@ TEST_CASE("AoE's Eq. 5", "[aoe][cost]") {
   CHECK(std::abs(width_of(768, 3072, 128) - 4194.4615) < 1e-4);
   CHECK(width_of(768, 3072, 256) == 3840);
   CHECK(width_of(768, 3072, 512) == 3264);
-  // As many parameters as the sparse mixture without its router, but for the rounding of the width: for each expert
-  // less than a unit's, l + 2 d.
+  // As many parameters as the sparse mixture without its router, but for the rounding of the width:
+  // for each expert less than a unit's, l + 2 d.
   for (const extent l : {extent{64}, extent{128}, extent{256}, extent{512}}) {
     const auto width = static_cast<extent>(std::ceil(width_of(768, 3072, static_cast<double>(l))));
     const double more = cost_of(aoe_of(768, l, width), 768).factorized.parameters -
@@ -112,7 +114,8 @@ TEST_CASE("AoE's Eq. 5", "[aoe][cost]") {
   }
 }
 
-// The sparse mixture's router counts, too: without it the ratios would be 1.021, 1.042, 1.083 and 1.167.
+// The sparse mixture's router counts, too: without it the ratios would be 1.021, 1.042, 1.083
+// and 1.167.
 TEST_CASE("AoE's multiply-adds against those of a sparse mixture of its size", "[aoe][moe][cost]") {
   struct row {
     extent l, width;
@@ -151,7 +154,8 @@ TEST_CASE("the experts that are not chosen cost nothing but their scores", "[aoe
   aoe_layer.route.active = moe_layer.route.active = 3;
   CHECK(cost_of(aoe_layer, 768).factorized.multiply_adds - few == 64. * 4393 + 2 * 768. * 4393);
   CHECK(cost_of(moe_layer, 768).factorized.multiply_adds - sparse == 3. * 768 * 3072);
-  CHECK(cost_of(moe_layer, 768, 500).factorized.multiply_adds == cost_of(moe_layer, 768).factorized.multiply_adds);
+  CHECK(cost_of(moe_layer, 768, 500).factorized.multiply_adds ==
+        cost_of(moe_layer, 768).factorized.multiply_adds);
   // All of them chosen: what the naive figure counts, and the n outputs' weighted sum.
   aoe_layer.route.active = moe_layer.route.active = experts;
   const cost_report all_of_aoe = cost_of(aoe_layer, 768), all_of_moe = cost_of(moe_layer, 768);
@@ -161,7 +165,8 @@ TEST_CASE("the experts that are not chosen cost nothing but their scores", "[aoe
 
 TEST_CASE("the sparse mixture's own cost, with a gate of full and of low rank", "[moe][cost]") {
   constexpr double d = 768, n = 8, k = 2, width = 3072, l = 64;
-  const cost_report full = cost_of(moe_of(768, 3072), 768), low = cost_of(moe_of(768, 3072, 8, 64), 768);
+  const cost_report full = cost_of(moe_of(768, 3072), 768),
+                    low = cost_of(moe_of(768, 3072, 8, 64), 768);
   CHECK(full.factorized.parameters == d * n + n * 3 * d * width);
   CHECK(full.factorized.parameters == 56629248);
   CHECK(full.factorized.multiply_adds == d * n + k * 3 * d * width);
@@ -172,7 +177,8 @@ TEST_CASE("the sparse mixture's own cost, with a gate of full and of low rank", 
   CHECK(low.naive_multiply_adds == full.naive_multiply_adds);  // W_g materialised is of full rank
 }
 
-TEST_CASE("the dense mixture takes every expert of every token, weighted where a row is shorter", "[moe][cost]") {
+TEST_CASE("the dense mixture takes every expert of every token, weighted where a row is shorter",
+          "[moe][cost]") {
   const auto dense = [](extent o) {
     soft_moe<> layer;
     layer.router = w<2>({768, 8});
@@ -193,7 +199,8 @@ std::vector<std::string> plan_of(const auto& layer) {
 }
 
 TEST_CASE("the pages of AoE and of the baselines show their plans", "[aoe][moe]") {
-  const auto of_aoe = test::blocks_of("docs/aoe.md", ""), of_moe = test::blocks_of("docs/moe.md", "");
+  const auto of_aoe = test::blocks_of("docs/aoe.md", ""),
+             of_moe = test::blocks_of("docs/moe.md", "");
   REQUIRE((of_aoe.size() == 1 && of_moe.size() == 1));
   CHECK(of_aoe.front() == plan_of(aoe_of(768, 64, 4393)));
   CHECK(of_moe.front() == plan_of(moe_of(768, 3072)));

@@ -48,15 +48,19 @@ TEMPLATE_TEST_CASE("a mixture is the sum of its experts", "[moe]", float, double
     layer.activation = pointwise::relu;
     const auto a = evaluate(layer.coefficients(x));
     std::vector<double> y;
-    for (extent n = 0; n < 6; ++n) add_expert(y, [&](extent t) { return a(t, n); }, evaluate(layer.expert(n)(x)));
+    for (extent n = 0; n < 6; ++n)
+      add_expert(y, [&](extent t) { return a(t, n); }, evaluate(layer.expert(n)(x)));
     CHECK(relative_error(evaluate(layer(x)).data(), y) <= tolerance);
     CHECK_THROWS_AS(layer.expert(6), value_error);
   }
-  const soft_moe<T> soft{random<parameter<T, 2>>({14, 6}, 1), random<parameter<T, 3>>({6, 14, 11}, 2)};
+  const soft_moe<T> soft{random<parameter<T, 2>>({14, 6}, 1),
+                         random<parameter<T, 3>>({6, 14, 11}, 2)};
   const auto a = evaluate(soft.coefficients(x));
   std::vector<double> y;
   for (extent n = 0; n < 6; ++n)
-    add_expert(y, [&](extent t) { return a(t, n); }, evaluate(einsum<"ti,io->to">(x, evaluate(soft.expert(n)))));
+    add_expert(
+        y, [&](extent t) { return a(t, n); },
+        evaluate(einsum<"ti,io->to">(x, evaluate(soft.expert(n)))));
   CHECK(relative_error(evaluate(soft(x)).data(), y) <= tolerance);
   CHECK_THROWS_AS(soft.expert(6), value_error);
 }
@@ -65,11 +69,13 @@ TEST_CASE("a sparse mixture computes the chosen experts alone", "[moe]") {
   graph g;
   const node_id y = layer_of<float>(false)(tensor<float, 2>({30, 14})).lower(g);
   CHECK(describe(make_plan(g, y, 30, machine_options())) ==
-        lines{"gemm td,dn->tn", "top_k tn->tn", "group td,tn->td 2 of 6", "  pick ta->ta", "  gemm td,ndw->tw",
-              "  gemm td,ndw->tw | silu | *", "  gemm tw,nwd->td", "  put td,tn->td"});
+        lines{"gemm td,dn->tn", "top_k tn->tn", "group td,tn->td 2 of 6", "  pick ta->ta",
+              "  gemm td,ndw->tw", "  gemm td,ndw->tw | silu | *", "  gemm tw,nwd->td",
+              "  put td,tn->td"});
 }
 
-TEMPLATE_TEST_CASE("the dense mixture agrees with the oracle and never makes a token's own weight", "[moe]", float, double) {
+TEMPLATE_TEST_CASE("the dense mixture agrees with the oracle and never makes a token's own weight",
+                   "[moe]", float, double) {
   soft_moe<TestType> layer;
   layer.router = random<parameter<TestType, 2>>({13, 6}, 1);
   layer.experts = random<parameter<TestType, 3>>({6, 13, 11}, 2);
@@ -89,11 +95,13 @@ TEST_CASE("scores that are all -infinity make NaN of their own token alone", "[m
     for (extent n = 0; n < 6; ++n) low(1, n) = -std::numeric_limits<float>::infinity();
     const auto after = evaluate(route(low));
     CHECK(std::isnan(after(1, 0)));
-    for (extent n = 0; n < 6; ++n) CHECK((after(0, n) == before(0, n) && after(2, n) == before(2, n)));
+    for (extent n = 0; n < 6; ++n)
+      CHECK((after(0, n) == before(0, n) && after(2, n) == before(2, n)));
   }
 }
 
-TEST_CASE("a GLU is an MxD of rank-1 experts: C = I and coefficients without selection (MxD, A.4)", "[moe]") {
+TEST_CASE("a GLU is an MxD of rank-1 experts: C = I and coefficients without selection (MxD, A.4)",
+          "[moe]") {
   constexpr extent i = 9, h = 12, o = 7;
   const auto x = random<tensor<double, 2>>({20, i}, 1);
   mxd<double> experts;
@@ -104,7 +112,8 @@ TEST_CASE("a GLU is an MxD of rank-1 experts: C = I and coefficients without sel
   for (extent n = 0; n < o; ++n) experts.scales(n, n) = 1;
   experts.active = all;
   const auto z = gelu(einsum<"ti,ih->th">(x, experts.encoder));
-  const auto glu = evaluate(relu(einsum<"ti,io->to">(x, experts.gate)) * einsum<"th,ho->to">(z, experts.decoder));
+  const auto glu = evaluate(relu(einsum<"ti,io->to">(x, experts.gate)) *
+                            einsum<"th,ho->to">(z, experts.decoder));
   CHECK(relative_error(evaluate(experts(x)).data(), {glu.data(), glu.data() + glu.size()}) < 1e-14);
   // Expert n alone: W_n = D diag(c_n) has one column, so rank 1.
   const auto one = evaluate(einsum<"no,ho->nho">(experts.scales, experts.decoder));
@@ -115,16 +124,20 @@ TEST_CASE("a GLU is an MxD of rank-1 experts: C = I and coefficients without sel
 
 TEST_CASE("MoV unfolds its experts along the hidden units: W_n = diag(c_n) D", "[moe]") {
   const auto z = random<tensor<double, 2>>({20, 12}, 1), a = random<tensor<double, 2>>({20, 5}, 2);
-  const mov<double> layer{random<parameter<double, 2>>({5, 12}, 3), random<parameter<double, 2>>({12, 7}, 4)};
+  const mov<double> layer{random<parameter<double, 2>>({5, 12}, 3),
+                          random<parameter<double, 2>>({12, 7}, 4)};
   const auto weights = evaluate(einsum<"nh,ho->nho">(layer.scales, layer.decoder));
   const auto third = evaluate(layer.expert(3));
-  for (extent i = 0; i < third.size(); ++i) CHECK(third.data()[i] == weights.data()[3 * 12 * 7 + i]);
+  for (extent i = 0; i < third.size(); ++i)
+    CHECK(third.data()[i] == weights.data()[3 * 12 * 7 + i]);
   CHECK_THROWS_AS(layer.expert(5), value_error);
   const auto naive = evaluate(einsum<"tn,th,nho->to">(a, z, weights));
-  CHECK(relative_error(evaluate(layer(z, a)).data(), {naive.data(), naive.data() + naive.size()}) < 1e-14);
+  CHECK(relative_error(evaluate(layer(z, a)).data(), {naive.data(), naive.data() + naive.size()}) <
+        1e-14);
   graph g;
   const node_id y = layer(z, a).lower(g);
-  CHECK(describe(make_plan(g, y, 20, machine_options())) == lines{"gemm tn,nh->th | *", "gemm th,ho->to"});
+  CHECK(describe(make_plan(g, y, 20, machine_options())) ==
+        lines{"gemm tn,nh->th | *", "gemm th,ho->to"});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What Monet's layers cost and how they are planned, at the paper's sizes (Tables 1 and 6) and without any weight.
+// What Monet's layers cost and how they are planned, at the paper's sizes (Tables 1 and 6) and
+// without any weight.
 #include <fmoe/cost.hpp>
 #include <fmoe/monet.hpp>
 
@@ -73,8 +74,9 @@ TEST_CASE("a layer and a router of Monet at the paper's sizes", "[monet][cost]")
   struct expected {
     double hd, vd, router, hd_work, vd_work, router_work;
   };
-  // HD: 2 s m d + s m + s d parameters; 2 s m d + 2 p s m + s d + p s multiply-adds. VD: the same parameters; p s more for the
-  // other mass and s m for the straight flows. The router: 2 p s d, and 2 p bounds that its 4 p statistics make once.
+  // HD: 2 s m d + s m + s d parameters; 2 s m d + 2 p s m + s d + p s multiply-adds. VD: the same
+  // parameters; p s more for the other mass and s m for the straight flows. The router: 2 p s d,
+  // and 2 p bounds that its 4 p statistics make once.
   const expected figures[] = {{19666944, 19666944, 9437196, 19737600, 19746816, 9437184},
                               {34611200, 34611200, 16777232, 34738176, 34750464, 16777216},
                               {77082624, 77082624, 37748760, 77371392, 77389824, 37748736}};
@@ -82,7 +84,8 @@ TEST_CASE("a layer and a router of Monet at the paper's sizes", "[monet][cost]")
     const sizes& n = paper[row];
     INFO("d " << n.d);
     const inputs in(n);
-    const double s = static_cast<double>(n.s), m = static_cast<double>(n.m), d = static_cast<double>(n.d), p = static_cast<double>(n.p);
+    const double s = static_cast<double>(n.s), m = static_cast<double>(n.m),
+                 d = static_cast<double>(n.d), p = static_cast<double>(n.p);
     const auto hd = cost(hd_of(n)(in.x, in.g1, in.g2)).factorized;
     CHECK(hd.parameters == 2 * s * m * d + s * m + s * d);
     CHECK(hd.parameters == figures[row].hd);
@@ -100,11 +103,13 @@ TEST_CASE("a layer and a router of Monet at the paper's sizes", "[monet][cost]")
   }
 }
 
-TEST_CASE("parameters and work grow with the square root of the number of experts", "[monet][cost]") {
+TEST_CASE("parameters and work grow with the square root of the number of experts",
+          "[monet][cost]") {
   const auto figures = [](extent s) {
     const sizes n{256, 4, 8, s, 8};
     const inputs in(n);
-    return std::pair(cost(hd_of(n)(in.x, in.g1, in.g2)).factorized, cost(router_of(n)(in.x)).factorized);
+    return std::pair(cost(hd_of(n)(in.x, in.g1, in.g2)).factorized,
+                     cost(router_of(n)(in.x)).factorized);
   };
   const auto [layer, router] = figures(64);
   const auto [wide_layer, wide_router] = figures(256);  // 16 times the experts
@@ -120,7 +125,9 @@ TEST_CASE("deleted pairs cost what their rows cost", "[monet][cost]") {
   const double before = cost(layer(in.x, in.g1, in.g2)).factorized.multiply_adds;
   layer.deleted = {{3, 7}};
   const double one = cost(layer(in.x, in.g1, in.g2)).factorized.multiply_adds;
-  CHECK(one - before == 2 * 512 * 8 + 511 * 16);  // the coefficients of a column, for both sums, and the kept ones' units
+  CHECK(one - before ==
+        2 * 512 * 8 +
+            511 * 16);  // the coefficients of a column, for both sums, and the kept ones' units
   for (extent i = 0; i < 512; ++i) layer.deleted.push_back({i, 7});
   CHECK(cost(layer(in.x, in.g1, in.g2)).factorized.multiply_adds - before == 2 * 512 * 8);
 }
@@ -129,14 +136,16 @@ TEST_CASE("the plan of HD contracts the bottom experts first", "[monet][plan]") 
   for (const sizes& n : paper) {
     const inputs in(n);
     auto layer = hd_of(n);
-    CHECK(program_of(layer(in.x, in.g1, in.g2)) == lines{"gemm td,dim->tim", "pointwise tim->tim | +", "pointwise tim->tim | squared_relu",
-                                                        "batched tpi,tim->tpm", "batched tpj,tpm->tjm", "gemm tjm,jmd->td", "reduce tpi->tp",
-                                                        "batched tp,tpj->tj", "gemm tj,jd->td", "pointwise td->td | +"});
+    CHECK(program_of(layer(in.x, in.g1, in.g2)) ==
+          lines{"gemm td,dim->tim", "pointwise tim->tim | +", "pointwise tim->tim | squared_relu",
+                "batched tpi,tim->tpm", "batched tpj,tpm->tjm", "gemm tjm,jmd->td",
+                "reduce tpi->tp", "batched tp,tpj->tj", "gemm tj,jd->td", "pointwise td->td | +"});
     layer.deleted = {{1, 2}};
-    CHECK(program_of(layer(in.x, in.g1, in.g2)) == lines{"gemm td,dim->tim", "pointwise tim->tim | +", "pointwise tim->tim | squared_relu",
-                                                        "batched tpi,tim->tpm", "batched tpj,tpm->tjm", "exclude tim,tpi,tpj->tjm +=",
-                                                        "gemm tjm,jmd->td", "reduce tpi->tp", "batched tp,tpj->tj", "exclude tpi,tpj->tj +=",
-                                                        "gemm tj,jd->td", "pointwise td->td | +"});
+    CHECK(program_of(layer(in.x, in.g1, in.g2)) ==
+          lines{"gemm td,dim->tim", "pointwise tim->tim | +", "pointwise tim->tim | squared_relu",
+                "batched tpi,tim->tpm", "batched tpj,tpm->tjm", "exclude tim,tpi,tpj->tjm +=",
+                "gemm tjm,jmd->td", "reduce tpi->tp", "batched tp,tpj->tj",
+                "exclude tpi,tpj->tj +=", "gemm tj,jd->td", "pointwise td->td | +"});
   }
 }
 
@@ -144,16 +153,19 @@ TEST_CASE("the plan of VD crosses the halves without their product", "[monet][pl
   const inputs in(paper[1]);
   const auto steps = program_of(vd_of(paper[1])(in.x, in.g1, in.g2));
   const auto count = [&](const std::string& text) { return std::ranges::count(steps, text); };
-  for (const std::string& s : steps) CHECK(!s.starts_with("once"));  // no parameter meets a parameter
+  for (const std::string& s : steps)
+    CHECK(!s.starts_with("once"));  // no parameter meets a parameter
   CHECK(count("concat tb,tb->tb") + count("concat to,to->to") == 1);
-  CHECK(std::ranges::count_if(steps, [](const std::string& s) { return s.starts_with("gemm"); }) == 8);
+  CHECK(std::ranges::count_if(steps, [](const std::string& s) { return s.starts_with("gemm"); }) ==
+        8);
 }
 
 TEST_CASE("the plans of the routers", "[monet][plan]") {
   const inputs in(paper[1]);
   auto r = router_of(paper[1]);
   CHECK(program_of(r.g1(in.x)).back() == "bounded softmax tps,p->tps");
-  CHECK(program_of(router_of(paper[1], true).g1(in.x)) == lines{"gemm td,dps->tps", "top_k tps->tps", "expand tab->tab"});
+  CHECK(program_of(router_of(paper[1], true).g1(in.x)) ==
+        lines{"gemm td,dps->tps", "top_k tps->tps", "expand tab->tab"});
   r.active = 512;
   CHECK(program_of(r.g1(in.x)) == lines{"gemm td,dps->tps", "softmax tps->tps"});
 }

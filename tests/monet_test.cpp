@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Monet's layers and routers against double loops over every expert pair, written from the equations.
+// Monet's layers and routers against double loops over every expert pair, written from the
+// equations.
 #include <fmoe/monet.hpp>
 
 #include "support/agree.hpp"
@@ -31,24 +32,30 @@ monet_router<T> random_router(const sizes& n, unsigned seed, extent active, bool
   return r;
 }
 
-// One side of a router, from the equations: kept by c >= min(max c, sigma), or the k largest; softmax over the kept.
+// One side of a router, from the equations: kept by c >= min(max c, sigma), or the k largest;
+// softmax over the kept.
 template <class T>
-std::vector<double> routed(const tensor<T, 2>& x, const parameter<T, 2>& keys, const parameter<T, 1>& mean, const parameter<T, 1>& variance,
-                           extent p, extent k, double sigma) {
+std::vector<double> routed(const tensor<T, 2>& x, const parameter<T, 2>& keys,
+                           const parameter<T, 1>& mean, const parameter<T, 1>& variance, extent p,
+                           extent k, double sigma) {
   const extent s = keys.shape()[1] / p;
   std::vector<double> all;
   for (extent t = 0; t < x.shape()[0]; ++t)
     for (extent h = 0; h < p; ++h) {
       std::vector<double> score(s), c(s);
       for (extent i = 0; i < s; ++i) {
-        for (extent d = 0; d < x.shape()[1]; ++d) score[i] += convert<double>(x(t, d)) * convert<double>(keys(d, h * s + i));
-        if (!mean.empty()) c[i] = (score[i] - convert<double>(mean(h))) / std::sqrt(convert<double>(variance(h)) + 1e-5);
+        for (extent d = 0; d < x.shape()[1]; ++d)
+          score[i] += convert<double>(x(t, d)) * convert<double>(keys(d, h * s + i));
+        if (!mean.empty())
+          c[i] = (score[i] - convert<double>(mean(h))) /
+                 std::sqrt(convert<double>(variance(h)) + 1e-5);
       }
       std::vector<bool> kept(s);
       const double most = *std::ranges::max_element(c);
       for (extent i = 0; i < s; ++i) {
         extent before = 0;  // in the order of a top-k
-        for (extent j = 0; j < s; ++j) before += score[j] > score[i] || (score[j] == score[i] && j < i);
+        for (extent j = 0; j < s; ++j)
+          before += score[j] > score[i] || (score[j] == score[i] && j < i);
         kept[i] = mean.empty() ? before < k : c[i] >= std::min(most, sigma);
       }
       double top = -std::numeric_limits<double>::infinity(), sum = 0;
@@ -83,8 +90,10 @@ TEMPLATE_TEST_CASE("both routers are their equations", "[monet]", float, double)
         const double share = static_cast<double>(k) / static_cast<double>(n.s);
         const double sigma = normal_quantile_above(share);
         const auto a = evaluate(r.g1(x)), b = evaluate(r.g2(x));
-        CHECK(relative_error(a.data(), routed(x, r.keys1, r.mean1, r.variance1, n.p, k, sigma)) <= tolerance<T>);
-        CHECK(relative_error(b.data(), routed(x, r.keys2, r.mean2, r.variance2, n.p, k, sigma)) <= tolerance<T>);
+        CHECK(relative_error(a.data(), routed(x, r.keys1, r.mean1, r.variance1, n.p, k, sigma)) <=
+              tolerance<T>);
+        CHECK(relative_error(b.data(), routed(x, r.keys2, r.mean2, r.variance2, n.p, k, sigma)) <=
+              tolerance<T>);
         const auto both = evaluate(r(x));
         for (extent t = 0; t < n.t; ++t)
           for (extent h = 0; h < n.p; ++h)
@@ -106,14 +115,18 @@ TEST_CASE("ties: top-k takes the lower ones, the threshold all that reach it", "
   r.mean1 = random<parameter<float, 1>>({1}, 1, 0);
   r.mean1(0) = 3;
   r.variance1 = random<parameter<float, 1>>({1}, 1, 0);
-  const auto all_tied = evaluate(r.g1(x));  // every score is below the bound: those tied at the maximum remain
-  CHECK(std::vector<float>(all_tied.data(), all_tied.data() + 5) == std::vector<float>{0.25f, 0, 0.25f, 0.25f, 0.25f});
+  const auto all_tied =
+      evaluate(r.g1(x));  // every score is below the bound: those tied at the maximum remain
+  CHECK(std::vector<float>(all_tied.data(), all_tied.data() + 5) ==
+        std::vector<float>{0.25f, 0, 0.25f, 0.25f, 0.25f});
 }
 
-TEST_CASE("one expert has weight one, scores of -infinity make NaN, an empty head nothing", "[monet]") {
+TEST_CASE("one expert has weight one, scores of -infinity make NaN, an empty head nothing",
+          "[monet]") {
   for (const bool released : {false, true}) {
     const sizes one{4, 3, 2, 1, 2};
-    const auto g = evaluate(random_router<float>(one, 30, 1, released).g1(random<tensor<float, 2>>({4, 3}, 1)));
+    const auto g = evaluate(
+        random_router<float>(one, 30, 1, released).g1(random<tensor<float, 2>>({4, 3}, 1)));
     CHECK(std::all_of(g.data(), g.data() + g.size(), [](float x) { return x == 1; }));
     for (const extent k : {extent{2}, extent{4}}) {
       auto r = random_router<float>({1, 1, 1, 4, 2}, 30, k, released);
@@ -139,15 +152,20 @@ void check(Layer layer, const sizes& n, bool released) {
     const auto y = evaluate(layer(x, g1, g2));
     CHECK(relative_error(y.data(), output(layer, x, g1, g2)) <= tolerance<T>);
   }
-  const auto wild1 = random<tensor<T, 3>>({n.t, n.p, n.s}, 60), wild2 = random<tensor<T, 3>>({n.t, n.p, n.s}, 61);
+  const auto wild1 = random<tensor<T, 3>>({n.t, n.p, n.s}, 60),
+             wild2 = random<tensor<T, 3>>({n.t, n.p, n.s}, 61);
   const auto y = evaluate(layer(x, wild1, wild2));  // g that sums to nothing in particular
   CHECK(relative_error(y.data(), output(layer, x, wild1, wild2)) <= tolerance<T>);
 
   layer.deleted = {{0, 0}};
-  CHECK(relative_error(evaluate(layer(x, g1, g2)).data(), output(layer, x, g1, g2)) <= tolerance<T>);
-  for (extent i = 0; i < n.s; ++i) layer.deleted.push_back({i, n.s / 2}), layer.deleted.push_back({n.s - 1, i});
-  CHECK(relative_error(evaluate(layer(x, g1, g2)).data(), output(layer, x, g1, g2)) <= tolerance<T>);
-  CHECK(relative_error(evaluate(layer(x, wild1, wild2)).data(), output(layer, x, wild1, wild2)) <= tolerance<T>);
+  CHECK(relative_error(evaluate(layer(x, g1, g2)).data(), output(layer, x, g1, g2)) <=
+        tolerance<T>);
+  for (extent i = 0; i < n.s; ++i)
+    layer.deleted.push_back({i, n.s / 2}), layer.deleted.push_back({n.s - 1, i});
+  CHECK(relative_error(evaluate(layer(x, g1, g2)).data(), output(layer, x, g1, g2)) <=
+        tolerance<T>);
+  CHECK(relative_error(evaluate(layer(x, wild1, wild2)).data(), output(layer, x, wild1, wild2)) <=
+        tolerance<T>);
   const auto fused = evaluate(layer(x, r.g1(x), r.g2(x)));
   CHECK(relative_error(fused.data(), output(layer, x, g1, g2)) <= tolerance<T>);
   for (extent i = 0; i < n.s; ++i)
@@ -156,9 +174,11 @@ void check(Layer layer, const sizes& n, bool released) {
   CHECK(std::all_of(none.data(), none.data() + none.size(), [](T v) { return v == 0; }));
 }
 
-TEMPLATE_TEST_CASE("layers are sums over all pairs that are not deleted", "[monet]", float, double) {
+TEMPLATE_TEST_CASE("layers are sums over all pairs that are not deleted", "[monet]", float,
+                   double) {
   using T = TestType;
-  for (const auto& n : {sizes{}, sizes{1, 4, 1, 1, 2}, sizes{1, 14, 3, 9, 6}, sizes{5, 34, 4, 33, 16}})
+  for (const auto& n :
+       {sizes{}, sizes{1, 4, 1, 1, 2}, sizes{1, 14, 3, 9, 6}, sizes{5, 34, 4, 33, 16}})
     for (const bool released : {false, true}) {
       INFO(n.t << ' ' << n.s << ' ' << released);
       check<T>(random_hd<T>(n, 10), n, released);
@@ -173,7 +193,8 @@ TEMPLATE_TEST_CASE("layers are sums over all pairs that are not deleted", "[mone
   check<T>(vd, n, true);
 }
 
-// Each expert by itself is its equation, and the layer their sum; those that are deleted are there, and not in the sum.
+// Each expert by itself is its equation, and the layer their sum; those that are deleted are there,
+// and not in the sum.
 template <class T, class Layer>
 void check_experts(Layer layer, const sizes& n) {
   using A = arithmetic_t<T>;
@@ -194,7 +215,8 @@ void check_experts(Layer layer, const sizes& n) {
       CHECK(relative_error(y.data(), expected) <= tolerance<A>);
       const auto weight = [&](extent t) {
         double w = 0;
-        for (extent p = 0; p < n.p; ++p) w += static_cast<double>(g1(t, p, i)) * static_cast<double>(g2(t, p, j));
+        for (extent p = 0; p < n.p; ++p)
+          w += static_cast<double>(g1(t, p, i)) * static_cast<double>(g2(t, p, j));
         return layer.deleted[0] == index_pair{i, j} ? 0 : w;
       };
       add_expert(sum, weight, y);
@@ -204,7 +226,8 @@ void check_experts(Layer layer, const sizes& n) {
   CHECK_THROWS_AS(layer.expert(0, n.s), value_error);
 }
 
-TEMPLATE_TEST_CASE("an expert by itself, and the layers as sums of them", "[monet]", float, double, bf16) {
+TEMPLATE_TEST_CASE("an expert by itself, and the layers as sums of them", "[monet]", float, double,
+                   bf16) {
   using T = TestType;
   for (const auto& n : {sizes{5, 6, 2, 4, 6}, sizes{3, 4, 1, 1, 2}}) {
     auto hd = random_hd<T>(n, 10);
@@ -281,7 +304,8 @@ TEST_CASE("a NaN token poisons its own row only", "[monet]") {
   auto bad = random<tensor<float, 2>>({n.t, n.d}, 1);
   bad(3, 2) = std::numeric_limits<float>::quiet_NaN();
   const auto compare = [&](const auto& layer) {
-    const auto a = evaluate(layer(x, r.g1(x), r.g2(x))), b = evaluate(layer(bad, r.g1(bad), r.g2(bad)));
+    const auto a = evaluate(layer(x, r.g1(x), r.g2(x))),
+               b = evaluate(layer(bad, r.g1(bad), r.g2(bad)));
     for (extent t = 0; t < n.t; ++t)
       for (extent o = 0; o < n.d; ++o) CHECK((t == 3 ? std::isnan(b(t, o)) : a(t, o) == b(t, o)));
   };
@@ -291,13 +315,16 @@ TEST_CASE("a NaN token poisons its own row only", "[monet]") {
 
 TEST_CASE("Monet's misuse throws before any output", "[monet]") {
   const sizes n;
-  const auto x = random<tensor<float, 2>>({n.t, n.d}, 1), narrow = random<tensor<float, 2>>({n.t, n.d - 1}, 1);
-  const auto g = random<tensor<float, 3>>({n.t, n.p, n.s}, 2), wide = random<tensor<float, 3>>({n.t, n.p, n.s + 1}, 2);
+  const auto x = random<tensor<float, 2>>({n.t, n.d}, 1),
+             narrow = random<tensor<float, 2>>({n.t, n.d - 1}, 1);
+  const auto g = random<tensor<float, 3>>({n.t, n.p, n.s}, 2),
+             wide = random<tensor<float, 3>>({n.t, n.p, n.s + 1}, 2);
   auto hd = random_hd<float>(n, 10);
   CHECK_THROWS_AS(evaluate(hd(narrow, g, g)), shape_error);
   CHECK_THROWS_AS(evaluate(hd(x, wide, g)), shape_error);
   CHECK_THROWS_AS(evaluate(hd(x, g, wide)), shape_error);
-  CHECK_THROWS_AS(evaluate(hd(x, g, random<tensor<float, 3>>({n.t, n.p + 1, n.s}, 2))), shape_error);
+  CHECK_THROWS_AS(evaluate(hd(x, g, random<tensor<float, 3>>({n.t, n.p + 1, n.s}, 2))),
+                  shape_error);
   hd.heads = n.p + 1;
   CHECK_THROWS_AS(evaluate(hd(x, g, g)), shape_error);
   hd.heads = n.p;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The numbers that muMoE's paper prints, exactly, from the layers of mumoe.hpp: Table 10 (parameters; bias and gate included)
-// and Table 8 (multiply-adds, which the paper calls FLOPs; gate included, no bias). No tensor here has elements.
+// The numbers that muMoE's paper prints, exactly, from the layers of mumoe.hpp: Table 10
+// (parameters; bias and gate included) and Table 8 (multiply-adds, which the paper calls FLOPs;
+// gate included, no bias). No tensor here has elements.
 #include <fmoe/cost.hpp>
 #include <fmoe/mumoe.hpp>
 
@@ -22,7 +23,8 @@ cost_report cost_of(Layer& l, const std::array<extent, E>& experts, extent input
 }
 
 template <extent E>
-cost_report cp(const std::array<extent, E>& experts, extent in, extent out, extent rank, bool bias) {
+cost_report cp(const std::array<extent, E>& experts, extent in, extent out, extent rank,
+               bool bias) {
   cp_mumoe<E> l;
   for (extent e = 0; e < E; ++e) l.experts.experts[e] = w<2>({experts[e], rank});
   l.experts.input = w<2>({in + bias, rank});
@@ -96,7 +98,8 @@ TEST_CASE("Table 8: multiply-adds of the factorized forward passes", "[mumoe][co
   CHECK(ring.parameters == 3547136);
 }
 
-// The table counts: every product of factors on the way to W, and W once more, for the token that meets it.
+// The table counts: every product of factors on the way to W, and W once more, for the token that
+// meets it.
 TEST_CASE("Table 8: with the weight materialised", "[mumoe][cost]") {
   const double weight = 512. * 768 * 768, gate = 768. * 512;
   const auto of_cp = cp(std::array{extent{512}}, 768, 768, 512, false);
@@ -111,8 +114,12 @@ TEST_CASE("Table 8: with the weight materialised", "[mumoe][cost]") {
 }
 
 TEST_CASE("E levels cost R (N1 + ... + NE + I + O), whatever their sizes", "[mumoe][cost]") {
-  const auto formula = [](double experts, double gates) { return 512 * (experts + 769 + 1000) + 768 * gates; };
-  const auto found = [](auto... n) { return cp(std::array{static_cast<extent>(n)...}, 768, 1000, 512, true).factorized; };
+  const auto formula = [](double experts, double gates) {
+    return 512 * (experts + 769 + 1000) + 768 * gates;
+  };
+  const auto found = [](auto... n) {
+    return cp(std::array{static_cast<extent>(n)...}, 768, 1000, 512, true).factorized;
+  };
   for (const extent n : {extent{2}, extent{4}, extent{64}}) {
     const double m = static_cast<double>(n);
     CHECK(found(128, n).multiply_adds == formula(128 + m, 128 + m));
@@ -126,7 +133,9 @@ TEST_CASE("E levels cost R (N1 + ... + NE + I + O), whatever their sizes", "[mum
 
 TEST_CASE("a ring of E levels costs its cores and a chain of small products", "[mumoe][cost]") {
   // a_e U_e, z V, then p x q times q x r level by level, and R1 R3 O at last.
-  const auto found = [](auto... n) { return tr(std::array{static_cast<extent>(n)...}, 768, 1000, true).factorized.multiply_adds; };
+  const auto found = [](auto... n) {
+    return tr(std::array{static_cast<extent>(n)...}, 768, 1000, true).factorized.multiply_adds;
+  };
   const double ends = 4. * 769 * 512 + 512. * 4 * 1000, last = 4. * 4 * 512;
   CHECK(found(128) == ends + last + (16 + 768) * 128);
   CHECK(found(128, 2) == ends + last + (16 + 768) * 130 + 64);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// muMoE against loops in double written from its equations: every expert's matrix is made, entry by entry.
+// muMoE against loops in double written from its equations: every expert's matrix is made, entry by
+// entry.
 #include <fmoe/mumoe.hpp>
 
 #include "support/mixture.hpp"
@@ -85,7 +86,8 @@ row phi(row s, double alpha) {
   const double most = *std::ranges::max_element(s);
   double low = -1, high = 0, sum = 0;
   const auto p = [&](double v, double tau) {
-    return alpha == 1 ? std::exp(v - most) : std::pow(std::max((alpha - 1) * (v - most) - tau, 0.0), 1 / (alpha - 1));
+    return alpha == 1 ? std::exp(v - most)
+                      : std::pow(std::max((alpha - 1) * (v - most) - tau, 0.0), 1 / (alpha - 1));
   };
   for (int step = 0; step < 100; ++step) {
     sum = 0;
@@ -101,7 +103,8 @@ row coefficients(const expert_gate<E, T>& g, const row& x, extent level) {
   row s(g.projections[level].shape()[1]);
   for (extent n = 0; n < s.size(); ++n) {
     for (extent i = 0; i < x.size(); ++i) s[n] += x[i] * at(g.projections[level], {i, n});
-    if (!g.means[level].empty()) s[n] = (s[n] - at(g.means[level], {n})) / std::sqrt(at(g.variances[level], {n}) + 1e-5);
+    if (!g.means[level].empty())
+      s[n] = (s[n] - at(g.means[level], {n})) / std::sqrt(at(g.variances[level], {n}) + 1e-5);
   }
   return phi(g.means[level].empty() && g.layer_norm ? normalised(s) : s, g.alpha);
 }
@@ -112,7 +115,8 @@ row mixture(const Experts& w, const expert_gate<E, T>& g, const row& x, row z) {
   if (w.inputs() == z.size() + 1) z.push_back(1);
   index counts;
   matrix a;
-  for (extent e = 0; e < E; ++e) a.push_back(coefficients(g, x, e)), counts.push_back(a.back().size());
+  for (extent e = 0; e < E; ++e)
+    a.push_back(coefficients(g, x, e)), counts.push_back(a.back().size());
   row y(w.outputs());
   for_each(counts, [&](const index& n) {
     double c = 1;
@@ -169,14 +173,16 @@ constexpr extent I = 7, O = 6, H = 9;
 
 template <extent E, class T>
 void fill(cp_experts<E, T>& w, extent in, extent out, unsigned seed) {
-  for (extent e = 0; e < E; ++e) w.experts[e] = random<parameter<T, 2>>({counts[e], 4}, seed + static_cast<unsigned>(e));
+  for (extent e = 0; e < E; ++e)
+    w.experts[e] = random<parameter<T, 2>>({counts[e], 4}, seed + static_cast<unsigned>(e));
   w.input = random<parameter<T, 2>>({in, 4}, seed + 10);
   w.output = random<parameter<T, 2>>({out, 4}, seed + 11);
 }
 template <extent E, class T>
 void fill(tr_experts<E, T>& w, extent in, extent out, unsigned seed) {
   for (extent e = 0; e < E; ++e)
-    w.experts[e] = random<parameter<T, 3>>({ranks[e], counts[e], ranks[e + 1]}, seed + static_cast<unsigned>(e));
+    w.experts[e] = random<parameter<T, 3>>({ranks[e], counts[e], ranks[e + 1]},
+                                           seed + static_cast<unsigned>(e));
   w.input = random<parameter<T, 3>>({ranks[E], in, ranks[E + 1]}, seed + 10);
   w.output = random<parameter<T, 3>>({ranks[E + 1], out, ranks[0]}, seed + 11);
 }
@@ -184,7 +190,8 @@ template <extent E, class T>
 void fill(tucker_experts<E, T>& w, extent in, extent out, unsigned seed) {
   std::array<extent, E + 2> core;
   std::copy_n(ranks, E + 2, core.begin());
-  for (extent e = 0; e < E; ++e) w.experts[e] = random<parameter<T, 2>>({counts[e], core[e]}, seed + static_cast<unsigned>(e));
+  for (extent e = 0; e < E; ++e)
+    w.experts[e] = random<parameter<T, 2>>({counts[e], core[e]}, seed + static_cast<unsigned>(e));
   w.input = random<parameter<T, 2>>({in, core[E]}, seed + 10);
   w.output = random<parameter<T, 2>>({out, core[E + 1]}, seed + 11);
   w.core = random<parameter<T, E + 2>>(core, seed + 12);
@@ -199,7 +206,8 @@ void fill(dense_experts<E, T>& w, extent in, extent out, unsigned seed) {
 
 template <extent E, class T>
 void fill(expert_gate<E, T>& g, unsigned seed) {
-  for (extent e = 0; e < E; ++e) g.projections[e] = random<parameter<T, 2>>({I, counts[e]}, seed + static_cast<unsigned>(e));
+  for (extent e = 0; e < E; ++e)
+    g.projections[e] = random<parameter<T, 2>>({I, counts[e]}, seed + static_cast<unsigned>(e));
 }
 template <extent E, class T>
 void give_statistics(expert_gate<E, T>& g) {
@@ -240,9 +248,11 @@ void check(const Layer& l, const char* what) {
   check_rows(evaluate(l(x)), x, [&](const row& r) { return output(l, r); });
   if constexpr (requires { l.hidden(x); })
     check_rows(evaluate(l.hidden(x)), x, [&](const row& r) { return hidden(l, r); });
-  check_rows(evaluate(l.coefficients(x)), x, [&](const row& r) { return coefficients(l.gate, r, 0); });
+  check_rows(evaluate(l.coefficients(x)), x,
+             [&](const row& r) { return coefficients(l.gate, r, 0); });
   if constexpr (std::tuple_size_v<decltype(l.gate.projections)> > 1)
-    check_rows(evaluate(l.template coefficients<1>(x)), x, [&](const row& r) { return coefficients(l.gate, r, 1); });
+    check_rows(evaluate(l.template coefficients<1>(x)), x,
+               [&](const row& r) { return coefficients(l.gate, r, 1); });
 }
 
 template <class Layer>
@@ -283,7 +293,8 @@ void check_experts(auto... n) {
   const auto w = evaluate(l.experts.expert(static_cast<extent>(n)...));
   row expected;
   for (extent i = 0; i <= I; ++i)
-    for (extent o = 0; o < O; ++o) expected.push_back(weight(l.experts, {static_cast<extent>(n)...}, i, o));
+    for (extent o = 0; o < O; ++o)
+      expected.push_back(weight(l.experts, {static_cast<extent>(n)...}, i, o));
   REQUIRE(w.shape() == std::array<extent, 2>{I + 1, O});
   CHECK(relative_error(w.data(), expected) <= 1e-6);
 }
@@ -306,7 +317,8 @@ template <template <extent, class> class Experts, extent Levels>
 void check_sum(bool bias) {
   const auto l = random_layer<Experts<Levels, double>>(bias);
   const auto x = random<tensor<double, 2>>({6, I}, 90), ones = evaluate(append_one(x));
-  const auto a = evaluate(l.template coefficients<0>(x)), b = evaluate(l.template coefficients<Levels - 1>(x));
+  const auto a = evaluate(l.template coefficients<0>(x)),
+             b = evaluate(l.template coefficients<Levels - 1>(x));
   row y;
   const auto add = [&](const auto& coefficient, const auto& expert) {
     add_expert(y, coefficient, evaluate(einsum<"ti,io->to">(bias ? ones : x, evaluate(expert))));
@@ -315,7 +327,8 @@ void check_sum(bool bias) {
     if constexpr (Levels == 1) {
       add([&](extent t) { return a(t, n); }, l.experts.expert(n));
     } else {
-      for (extent m = 0; m < counts[1]; ++m) add([&](extent t) { return a(t, n) * b(t, m); }, l.experts.expert(n, m));
+      for (extent m = 0; m < counts[1]; ++m)
+        add([&](extent t) { return a(t, n) * b(t, m); }, l.experts.expert(n, m));
     }
   CHECK(relative_error(evaluate(l(x)).data(), y) <= 1e-13);
 }
@@ -375,7 +388,8 @@ TEST_CASE("scores far apart and infinite", "[mumoe]") {
     std::fill_n(one.data(), I, 1.f);
     auto infinite = l;
     infinite.gate.projections[0] = parameter<float, 2>({I, counts[0]});
-    std::fill_n(infinite.gate.projections[0].data(), I * counts[0], -std::numeric_limits<float>::infinity());
+    std::fill_n(infinite.gate.projections[0].data(), I * counts[0],
+                -std::numeric_limits<float>::infinity());
     const auto y = evaluate(infinite(one));
     for (extent o = 0; o < O; ++o) CHECK(std::isnan(y(0, o)));
   }
@@ -389,7 +403,8 @@ TEST_CASE("a row that is not a number stays alone; no tokens, one token", "[mumo
   y(2, 3) = std::numeric_limits<float>::quiet_NaN();
   const auto dirty = evaluate(l(y));
   for (extent t = 0; t < 5; ++t)
-    for (extent o = 0; o < O; ++o) CHECK((t == 2 ? std::isnan(dirty(t, o)) : dirty(t, o) == clean(t, o)));
+    for (extent o = 0; o < O; ++o)
+      CHECK((t == 2 ? std::isnan(dirty(t, o)) : dirty(t, o) == clean(t, o)));
   CHECK(evaluate(l(tensor<float, 2>({0, I}))).shape() == std::array<extent, 2>{0, O});
   tensor<float, 2> first({1, I}, std::span<const float>(x.data(), I));
   const auto alone = evaluate(l(first));
@@ -435,7 +450,8 @@ TEST_CASE("running variances are finite and not negative, and all there", "[mumo
   auto l = random_layer<cp_experts<2, float>>();
   give_statistics(l.gate);
   evaluate(l(x));
-  for (const float bad : {-1e-9f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+  for (const float bad :
+       {-1e-9f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     auto broken = l;
     broken.gate.variances[1] = random<parameter<float, 1>>({counts[1]}, 1, 0);
     broken.gate.variances[1](2) = bad;
@@ -484,7 +500,8 @@ void round_to(cp_mumoe<2, T>& narrow, cp_mumoe<2>& wide) {
   rounded(wide.experts.output, narrow.experts.output);
 }
 
-TEMPLATE_TEST_CASE("parameters of 16 bits give the bits of the same ones widened", "[mumoe]", bf16, f16) {
+TEMPLATE_TEST_CASE("parameters of 16 bits give the bits of the same ones widened", "[mumoe]", bf16,
+                   f16) {
   auto wide = random_layer<cp_experts<2, float>>();
   wide.input_norm = random_norm<float>();
   give_statistics(wide.gate);
@@ -512,19 +529,22 @@ lines plan_of(const Layer& l) {
 // Rows meet each factor once; no step contracts two factors, and the bias is a slice that is added.
 TEST_CASE("plans never make a weight", "[mumoe]") {
   CHECK(plan_of(random_layer<cp_experts<1, float>>()) ==
-        lines{"once reduce ir->r", "gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn", "gemm ti,ir->tr | +",
-              "gemm tn,nr->tr | *", "gemm tr,or->to"});
+        lines{"once reduce ir->r", "gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn",
+              "gemm ti,ir->tr | +", "gemm tn,nr->tr | *", "gemm tr,or->to"});
   CHECK(plan_of(random_layer<cp_experts<3, float>>(false)) ==
-        lines{"gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn", "gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn",
-              "gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn", "gemm tn,nr->tr", "gemm tm,mr->tr", "gemm tl,lr->tr",
+        lines{"gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn", "gemm ti,in->tn",
+              "layer norm tn->tn", "entmax tn->tn", "gemm ti,in->tn", "layer norm tn->tn",
+              "entmax tn->tn", "gemm tn,nr->tr", "gemm tm,mr->tr", "gemm tl,lr->tr",
               "gemm ti,ir->tr | * | * | *", "gemm tr,or->to"});
   CHECK(plan_of(random_layer<tr_experts<1, float>>()) ==
-        lines{"once reduce qir->qr", "gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn", "gemm ti,qir->tqr | +",
-              "gemm tn,pnq->tqp", "batched tqr,tqp->trp", "gemm trp,rop->to"});
+        lines{"once reduce qir->qr", "gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn",
+              "gemm ti,qir->tqr | +", "gemm tn,pnq->tqp", "batched tqr,tqp->trp",
+              "gemm trp,rop->to"});
   CHECK(plan_of(random_layer<tr_experts<3, float>>()) ==
-        lines{"once reduce siu->su", "gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn", "gemm ti,in->tn",
-              "layer norm tn->tn", "entmax tn->tn", "gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn",
-              "gemm tn,pnq->tpq", "gemm tm,qmr->tqr", "gemm tl,rls->trs", "gemm ti,siu->tsu | +", "batched trs,tqr->tsq",
+        lines{"once reduce siu->su", "gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn",
+              "gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn", "gemm ti,in->tn",
+              "layer norm tn->tn", "entmax tn->tn", "gemm tn,pnq->tpq", "gemm tm,qmr->tqr",
+              "gemm tl,rls->trs", "gemm ti,siu->tsu | +", "batched trs,tqr->tsq",
               "batched tsu,tsq->tuq", "batched tuq,tpq->tup", "gemm tup,uop->to"});
 }
 

@@ -24,7 +24,8 @@ double act(pointwise f, double x) {
   switch (f) {
     case pointwise::relu: return x > 0 ? x : 0;
     case pointwise::gelu: return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
-    case pointwise::gelu_tanh: return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case pointwise::gelu_tanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case pointwise::silu: return x / (1 + std::exp(-x));
     default: return 1 / (1 + std::exp(-x));
   }
@@ -43,7 +44,8 @@ matrix linear(const matrix& x, const parameter<T, 2>& w, const parameter<T, 1>& 
   return y;
 }
 
-// Zeros all but the k greatest of each row: one after the other, the first of the greatest each time.
+// Zeros all but the k greatest of each row: one after the other, the first of the greatest each
+// time.
 void keep_greatest(matrix& a, extent k) {
   for (auto& row : a) {
     std::vector<double> kept(row.size(), 0);
@@ -73,17 +75,21 @@ matrix hidden(const mxd<T>& l, const matrix& x) {
   matrix z = linear(x, l.encoder, l.encoder_bias);
   const matrix g = l.linear.empty() ? z : linear(x, l.linear, l.linear_bias);
   for (extent t = 0; t < z.size(); ++t)
-    for (extent h = 0; h < z[t].size(); ++h) z[t][h] = act(l.activation, z[t][h]) * (l.linear.empty() ? 1 : g[t][h]);
+    for (extent h = 0; h < z[t].size(); ++h)
+      z[t][h] = act(l.activation, z[t][h]) * (l.linear.empty() ? 1 : g[t][h]);
   return z;
 }
 
 // y = (a C) * (z D) + b.
 template <class T>
 matrix output(const mxd<T>& l, const matrix& x) {
-  const matrix left = linear(coefficients(l, x), l.scales, {}), right = linear(hidden(l, x), l.decoder, {});
-  matrix y = l.skip.empty() ? matrix(x.size(), std::vector<double>(l.decoder.shape()[1])) : linear(x, l.skip, {});
+  const matrix left = linear(coefficients(l, x), l.scales, {}),
+               right = linear(hidden(l, x), l.decoder, {});
+  matrix y = l.skip.empty() ? matrix(x.size(), std::vector<double>(l.decoder.shape()[1]))
+                            : linear(x, l.skip, {});
   for (extent t = 0; t < y.size(); ++t)
-    for (extent o = 0; o < y[t].size(); ++o) y[t][o] += left[t][o] * right[t][o] + (l.bias.empty() ? 0 : convert<double>(l.bias(o)));
+    for (extent o = 0; o < y[t].size(); ++o)
+      y[t][o] += left[t][o] * right[t][o] + (l.bias.empty() ? 0 : convert<double>(l.bias(o)));
   return y;
 }
 
@@ -91,7 +97,8 @@ template <class T>
 matrix hidden(const sparse_mlp<T>& l, const matrix& x) {
   matrix centred = x;
   for (auto& row : centred)
-    for (extent i = 0; i < row.size(); ++i) row[i] -= l.input_bias.empty() ? 0 : convert<double>(l.input_bias(i));
+    for (extent i = 0; i < row.size(); ++i)
+      row[i] -= l.input_bias.empty() ? 0 : convert<double>(l.input_bias(i));
   matrix z = linear(centred, l.encoder, l.encoder_bias);
   for (auto& row : z)
     for (double& v : row) v = act(l.activation, v);
@@ -105,7 +112,8 @@ matrix output(const sparse_mlp<T>& l, const matrix& x) {
   const matrix skip = l.skip.empty() ? matrix() : linear(x, l.skip, {});
   for (extent t = 0; t < y.size(); ++t)
     for (extent o = 0; o < y[t].size(); ++o)
-      y[t][o] += (l.input_bias.empty() ? 0 : convert<double>(l.input_bias(o))) + (skip.empty() ? 0 : skip[t][o]);
+      y[t][o] += (l.input_bias.empty() ? 0 : convert<double>(l.input_bias(o))) +
+                 (skip.empty() ? 0 : skip[t][o]);
   return y;
 }
 
@@ -147,7 +155,8 @@ void make_glu(mxd<T>& l, unsigned seed, bool biased) {
 TEMPLATE_TEST_CASE("MxD is its equation, for every activation and form", "[mxd]", float, double) {
   using T = TestType;
   const auto x = random<tensor<T, 2>>({14, 19}, 1);
-  for (const pointwise f : {pointwise::gelu, pointwise::gelu_tanh, pointwise::silu, pointwise::relu, pointwise::sigmoid})
+  for (const pointwise f : {pointwise::gelu, pointwise::gelu_tanh, pointwise::silu, pointwise::relu,
+                            pointwise::sigmoid})
     for (const bool biases : {true, false})
       for (const int glu : {0, 1, 2}) {
         auto layer = random_mxd<T>(10, {}, 5, biases);
@@ -157,7 +166,8 @@ TEMPLATE_TEST_CASE("MxD is its equation, for every activation and form", "[mxd]"
         const auto rows = matrix_of(x);
         CHECK(deviation(evaluate(layer(x)), output(layer, rows)) <= tolerance<T>);
         CHECK(deviation(evaluate(layer.hidden(x)), hidden(layer, rows)) <= tolerance<T>);
-        CHECK(deviation(evaluate(layer.coefficients(x)), coefficients(layer, rows)) <= tolerance<T>);
+        CHECK(deviation(evaluate(layer.coefficients(x)), coefficients(layer, rows)) <=
+              tolerance<T>);
       }
 }
 
@@ -181,7 +191,8 @@ TEMPLATE_TEST_CASE("K of 0, 1, N and all; odd sizes; a skip", "[mxd]", float, do
   }
 }
 
-TEMPLATE_TEST_CASE("expert by expert: sum of a_n z W_n with W_n = D diag(c_n)", "[mxd]", float, double) {
+TEMPLATE_TEST_CASE("expert by expert: sum of a_n z W_n with W_n = D diag(c_n)", "[mxd]", float,
+                   double) {
   using T = TestType;
   const auto layer = random_mxd<T>(10, {5, 7, 12, 6}, 4);
   const auto x = random<tensor<T, 2>>({8, 5}, 1);
@@ -192,7 +203,8 @@ TEMPLATE_TEST_CASE("expert by expert: sum of a_n z W_n with W_n = D diag(c_n)", 
       y[t][o] = layer.bias(o);
       for (extent n = 0; n < 12; ++n)
         for (extent h = 0; h < 7; ++h) {
-          const double weight = static_cast<double>(layer.scales(n, o)) * static_cast<double>(layer.decoder(h, o));  // W[n, h, o]
+          const double weight = static_cast<double>(layer.scales(n, o)) *
+                                static_cast<double>(layer.decoder(h, o));  // W[n, h, o]
           y[t][o] += a[t][n] * z[t][h] * weight;
         }
     }
@@ -225,7 +237,8 @@ TEMPLATE_TEST_CASE("the layers are the sums of their experts", "[mxd]", float, d
   for (extent n = 0; n < 7; ++n) {
     const auto row = evaluate(sparse.expert(n));
     REQUIRE(row.shape() == std::array<extent, 1>{6});
-    for (extent i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(units(i / 6, n)) * static_cast<double>(row(i % 6));
+    for (extent i = 0; i < sum.size(); ++i)
+      sum[i] += static_cast<double>(units(i / 6, n)) * static_cast<double>(row(i % 6));
   }
   add_to_rows(sum, sparse.bias);
   CHECK(relative_error(evaluate(sparse(x)).data(), sum) <= tolerance<T>);
@@ -235,7 +248,8 @@ TEMPLATE_TEST_CASE("the layers are the sums of their experts", "[mxd]", float, d
 TEST_CASE("of equal coefficients the lower experts win, whatever the plan", "[mxd]") {
   auto layer = random_mxd<float>(10, {4, 9, 300, 5}, 80);
   for (extent i = 0; i < 4; ++i)
-    for (extent n = 0; n < 300; ++n) layer.gate(i, n) = static_cast<float>(n % 3);  // a third each of three values
+    for (extent n = 0; n < 300; ++n)
+      layer.gate(i, n) = static_cast<float>(n % 3);  // a third each of three values
   std::fill_n(layer.gate_bias.data(), 300, 0.f);
   const auto x = random<tensor<float, 2>>({30, 4}, 1);
   plan_options tiny;
@@ -246,13 +260,15 @@ TEST_CASE("of equal coefficients the lower experts win, whatever the plan", "[mx
   CHECK(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
   CHECK(deviation(a, coefficients(layer, matrix_of(x))) <= 2e-6);
   for (extent t = 0; t < 30; ++t)
-    for (extent n = 0; n < 300; ++n) CHECK((a(t, n) != 0) == (a(t, 2) > 0 && n % 3 == 2 && n < 240));
+    for (extent n = 0; n < 300; ++n)
+      CHECK((a(t, n) != 0) == (a(t, 2) > 0 && n % 3 == 2 && n < 240));
   const auto y = evaluate(layer(x)), z = evaluate(layer(x), tiny);
   CHECK(std::memcmp(y.data(), z.data(), y.size() * sizeof(float)) == 0);
   CHECK(deviation(y, output(layer, matrix_of(x))) <= 2e-6);
 }
 
-TEMPLATE_TEST_CASE("weights of 16 bits give the bits of the same weights widened", "[mxd]", bf16, f16) {
+TEMPLATE_TEST_CASE("weights of 16 bits give the bits of the same weights widened", "[mxd]", bf16,
+                   f16) {
   auto wide = random_mxd<float>(10, {}, 5);
   mxd<TestType> narrow;
   narrow.active = wide.active = 5;
@@ -279,7 +295,8 @@ TEMPLATE_TEST_CASE("weights of 16 bits give the bits of the same weights widened
 }
 
 template <class T>
-sparse_mlp<T> random_sparse(unsigned seed, extent i, extent h, extent o, extent active, pointwise f) {
+sparse_mlp<T> random_sparse(unsigned seed, extent i, extent h, extent o, extent active,
+                            pointwise f) {
   sparse_mlp<T> l;
   l.encoder = random<parameter<T, 2>>({i, h}, seed, 0.3f);
   l.decoder = random<parameter<T, 2>>({h, o}, seed + 1);
@@ -292,7 +309,8 @@ TEMPLATE_TEST_CASE("transcoders, skip transcoders and autoencoders", "[mxd]", fl
   using T = TestType;
   const auto x = random<tensor<T, 2>>({11, 17}, 1);
   const auto rows = matrix_of(x);
-  for (const pointwise f : {pointwise::relu, pointwise::gelu, pointwise::gelu_tanh, pointwise::silu})
+  for (const pointwise f :
+       {pointwise::relu, pointwise::gelu, pointwise::gelu_tanh, pointwise::silu})
     for (const extent k : {extent{0}, extent{1}, extent{6}, extent{90}, all}) {
       INFO(name_of(f) << " k " << k);
       auto layer = random_sparse<T>(10, 17, 90, 17, k, f);
@@ -345,9 +363,12 @@ TEMPLATE_TEST_CASE("norms of what experts and units add", "[mxd]", float, double
   layer.scales = random<parameter<T, 2>>({12, 5}, 4);
   layer.decoder = random<parameter<T, 2>>({10, 5}, 5);
   layer.active = 4;
-  sparse_mlp<T> sparse = random_sparse<T>(3, 6, 20, 4, 18, pointwise::gelu);  // keeps negative values, too
-  const auto added = evaluate(layer.contribution_norms(x)), by_unit = evaluate(sparse.contribution_norms(x));
-  const matrix a = coefficients(layer, matrix_of(x)), z = hidden(layer, matrix_of(x)), units = hidden(sparse, matrix_of(x));
+  sparse_mlp<T> sparse =
+      random_sparse<T>(3, 6, 20, 4, 18, pointwise::gelu);  // keeps negative values, too
+  const auto added = evaluate(layer.contribution_norms(x)),
+             by_unit = evaluate(sparse.contribution_norms(x));
+  const matrix a = coefficients(layer, matrix_of(x)), z = hidden(layer, matrix_of(x)),
+               units = hidden(sparse, matrix_of(x));
   for (extent t = 0; t < 7; ++t) {
     for (extent n = 0; n < 12; ++n) {
       double sum = 0;
@@ -360,8 +381,10 @@ TEMPLATE_TEST_CASE("norms of what experts and units add", "[mxd]", float, double
     }
     for (extent h = 0; h < 20; ++h) {
       double sum = 0;
-      for (extent o = 0; o < 4; ++o) sum += convert<double>(sparse.decoder(h, o)) * convert<double>(sparse.decoder(h, o));
-      CHECK(std::abs(convert<double>(by_unit(t, h)) - std::abs(units[t][h]) * std::sqrt(sum)) <= 1e-4);
+      for (extent o = 0; o < 4; ++o)
+        sum += convert<double>(sparse.decoder(h, o)) * convert<double>(sparse.decoder(h, o));
+      CHECK(std::abs(convert<double>(by_unit(t, h)) - std::abs(units[t][h]) * std::sqrt(sum)) <=
+            1e-4);
     }
   }
 }

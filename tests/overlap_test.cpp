@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// overlap against every byte of both arrays: never a true overlap missed, and none reported between blocks of one array.
+// overlap against every byte of both arrays: never a true overlap missed, and none reported between
+// blocks of one array.
 #include <fmoe/evaluate.hpp>
 
 #include <algorithm>
@@ -14,7 +15,8 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-array_view view_of_strides(std::byte* data, dtype type, const std::vector<extent>& shape, const std::vector<extent>& strides) {
+array_view view_of_strides(std::byte* data, dtype type, const std::vector<extent>& shape,
+                           const std::vector<extent>& strides) {
   array_view v{data, type, shape.size()};
   std::ranges::copy(shape, v.shape.begin());
   std::ranges::copy(strides, v.strides.begin());
@@ -25,7 +27,8 @@ std::set<const std::byte*> bytes_of(const array_view& v) {
   std::set<const std::byte*> found;
   for (extent i = 0; i < v.tokens(0); ++i)
     for (extent byte = 0; byte < size_of(v.type); ++byte)
-      found.insert(static_cast<const std::byte*>(v.data) + v.row_offset(0, i) * size_of(v.type) + byte);
+      found.insert(static_cast<const std::byte*>(v.data) + v.row_offset(0, i) * size_of(v.type) +
+                   byte);
   return found;
 }
 
@@ -34,17 +37,21 @@ bool share_a_byte(const array_view& a, const array_view& b) {
   return std::ranges::any_of(of_a, [&](auto* byte) { return of_b.contains(byte); });
 }
 
-// Is each stride in bytes a multiple of the next smaller one of both arrays, so that overlap is exact?
+// Is each stride in bytes a multiple of the next smaller one of both arrays, so that overlap is
+// exact?
 bool strides_divide(const array_view& a, const array_view& b) {
   std::set<extent> steps;
   for (const array_view* v : {&a, &b})
     for (extent i = 0; i < v->rank; ++i)
       if (v->shape[i] > 1 && v->strides[i] != 0) steps.insert(v->strides[i] * size_of(v->type));
-  return std::ranges::adjacent_find(steps, [](extent l, extent r) { return r % l != 0; }) == steps.end();
+  return std::ranges::adjacent_find(steps, [](extent l, extent r) { return r % l != 0; }) ==
+         steps.end();
 }
 
 struct tally {
-  int apart = 0, enclosed = 0, told_apart = 0;  // pairs without a common byte; those whose ranges overlap; those found exactly
+  int apart = 0, enclosed = 0,
+      told_apart =
+          0;  // pairs without a common byte; those whose ranges overlap; those found exactly
 
   void judge(const array_view& a, const array_view& b, bool exact) {
     const bool truth = share_a_byte(a, b), told = overlap(a, b);
@@ -53,9 +60,11 @@ struct tally {
       FAIL("wrong");
     }
     if (truth) return;
-    const auto *first = static_cast<const std::byte*>(a.data), *other = static_cast<const std::byte*>(b.data);
+    const auto *first = static_cast<const std::byte*>(a.data),
+               *other = static_cast<const std::byte*>(b.data);
     ++apart;
-    if (first < other + b.span_bytes() && other < first + a.span_bytes()) ++enclosed, told_apart += !told;
+    if (first < other + b.span_bytes() && other < first + a.span_bytes())
+      ++enclosed, told_apart += !told;
   }
 };
 
@@ -88,7 +97,8 @@ TEST_CASE("blocks of one array overlap where they share an element", "[overlap]"
   std::byte memory[4 * 6 * 7 * 8];
   tally blocks;
   for (int i = 0; i < 30'000; ++i) {
-    const std::array<extent, 3> whole{1 + below(4), 1 + below(6), 1 + below(7)}, steps{whole[1] * whole[2], whole[2], 1};
+    const std::array<extent, 3> whole{1 + below(4), 1 + below(6), 1 + below(7)},
+        steps{whole[1] * whole[2], whole[2], 1};
     std::array<extent, 3> axes{0, 1, 2};
     const dtype type = below(2) == 0 ? dtype::float32 : dtype::float64;
     const auto block = [&] {
@@ -98,7 +108,8 @@ TEST_CASE("blocks of one array overlap where they share an element", "[overlap]"
       for (const extent axis : axes) {
         const extent from = below(whole[axis]), leap = 1 + below(2);
         first += from * steps[axis];
-        shape.push_back(1 + below((whole[axis] - from + leap - 1) / leap)), strides.push_back(steps[axis] * leap);
+        shape.push_back(1 + below((whole[axis] - from + leap - 1) / leap)),
+            strides.push_back(steps[axis] * leap);
       }
       return view_of_strides(memory + first * size_of(type), type, shape, strides);
     };
@@ -121,7 +132,8 @@ struct columns {
   const auto& strides() const { return steps; }
 };
 
-TEST_CASE("input and output are columns of one matrix, and other columns stay as they are", "[overlap]") {
+TEST_CASE("input and output are columns of one matrix, and other columns stay as they are",
+          "[overlap]") {
   constexpr extent tokens = 130, inputs = 13, outputs = 21, pitch = inputs + outputs + 2;
   const auto w = random<parameter<float, 2>>({inputs, outputs}, 1);
   const auto layer = [&](const auto& x) { return relu(einsum<"ti,io->to">(x, w)); };
@@ -131,11 +143,13 @@ TEST_CASE("input and output are columns of one matrix, and other columns stay as
   std::fill_n(matrix.data(), matrix.size(), 7.f);
   for (extent t = 0; t < tokens; ++t) std::copy_n(&x(t, 0), inputs, &matrix(t, 1));
   const auto block = [&](extent from, extent width) {
-    return columns<float>{matrix.data() + from, {tokens, width}, {static_cast<std::ptrdiff_t>(pitch), 1}};
+    return columns<float>{
+        matrix.data() + from, {tokens, width}, {static_cast<std::ptrdiff_t>(pitch), 1}};
   };
   const auto is_right = [&] {
     for (extent t = 0; t < tokens; ++t)
-      if (!std::equal(&x(t, 0), &x(t, 0) + inputs, &matrix(t, 1)) || matrix(t, 0) != 7 || matrix(t, pitch - 1) != 7 ||
+      if (!std::equal(&x(t, 0), &x(t, 0) + inputs, &matrix(t, 1)) || matrix(t, 0) != 7 ||
+          matrix(t, pitch - 1) != 7 ||
           !std::equal(&y(t, 0), &y(t, 0) + outputs, &matrix(t, 1 + inputs)))
         return false;
     return true;
@@ -144,8 +158,10 @@ TEST_CASE("input and output are columns of one matrix, and other columns stay as
   const auto forward = compile(layer, tokens);
   CHECK(allocates_nothing([&] { forward(block(1, inputs), block(1 + inputs, outputs)); }));
   CHECK(is_right());
-  CHECK_THROWS_WITH(forward(block(1, inputs), block(inputs, outputs)), "[forward] the output overlaps input 0");
-  CHECK_THROWS_AS(forward(block(1, inputs), block(pitch, outputs)), value_error);  // a row further, and wrapped by one column
+  CHECK_THROWS_WITH(forward(block(1, inputs), block(inputs, outputs)),
+                    "[forward] the output overlaps input 0");
+  CHECK_THROWS_AS(forward(block(1, inputs), block(pitch, outputs)),
+                  value_error);  // a row further, and wrapped by one column
   CHECK(is_right());
 }
 

@@ -36,7 +36,9 @@ std::vector<double> output(const peer<T>& l, const tensor<T, 2>& x) {
     std::vector<double> z(d), y(d);
     double squares = 0;
     for (extent i = 0; i < d; ++i) z[i] = convert<double>(x(t, i)), squares += z[i] * z[i];
-    for (extent i = 0; !l.scale.empty() && i < d; ++i) z[i] *= std::sqrt(static_cast<double>(d)) / std::sqrt(squares) * (convert<double>(l.scale(i)) + 1);
+    for (extent i = 0; !l.scale.empty() && i < d; ++i)
+      z[i] *= std::sqrt(static_cast<double>(d)) / std::sqrt(squares) *
+              (convert<double>(l.scale(i)) + 1);
     for (extent head = 0; head < h; ++head) {
       std::vector<double> list[2];
       for (extent p = 0; p < 2; ++p) {
@@ -44,10 +46,12 @@ std::vector<double> output(const peer<T>& l, const tensor<T, 2>& x) {
         for (extent q = 0; q < keys; ++q)
           if (l.queries.empty()) query[q] = z[p * keys + q];
           else
-            for (extent i = 0; i < d; ++i) query[q] += z[i] * convert<double>(l.queries(i, (p * h + head) * keys + q));
+            for (extent i = 0; i < d; ++i)
+              query[q] += z[i] * convert<double>(l.queries(i, (p * h + head) * keys + q));
         for (extent a = 0; a < s; ++a) {
           double sum = 0;
-          for (extent q = 0; q < keys; ++q) sum += query[q] * convert<double>(l.keys(head, a, p, q));
+          for (extent q = 0; q < keys; ++q)
+            sum += query[q] * convert<double>(l.keys(head, a, p, q));
           list[p].push_back(sum);
         }
       }
@@ -58,7 +62,8 @@ std::vector<double> output(const peer<T>& l, const tensor<T, 2>& x) {
       double mass = 0;
       for (const auto& [score, e] : order) mass += std::exp(order[0].first - score);
       for (const auto& [score, e] : order) {
-        const double w = l.weights == weighting::relu ? std::max(-score, 0.0) : std::exp(order[0].first - score) / mass;
+        const double w = l.weights == weighting::relu ? std::max(-score, 0.0)
+                                                      : std::exp(order[0].first - score) / mass;
         const extent row = l.down.shape()[0] == n ? e : head * n + e;
         double hidden = 0;
         for (extent i = 0; i < d; ++i) hidden += z[i] * convert<double>(l.down(row, i));
@@ -81,7 +86,8 @@ TEMPLATE_TEST_CASE("PEER is its equation, for every option", "[peer]", float, do
       for (const bool separate : {false, true})
         for (const weighting w : {weighting::softmax, weighting::relu})
           for (const extent k : {extent{0}, extent{1}, std::min<extent>(n.s, 4)}) {
-            INFO(n.s << " map " << map << " separate " << separate << " relu " << (w == weighting::relu) << " k " << k);
+            INFO(n.s << " map " << map << " separate " << separate << " relu "
+                     << (w == weighting::relu) << " k " << k);
             auto layer = random_peer<T>(n, 10, k, map, separate);
             layer.weights = w;
             const auto x = random<tensor<T, 2>>({n.t, n.d}, 1);
@@ -93,7 +99,8 @@ TEMPLATE_TEST_CASE("PEER is its equation, for every option", "[peer]", float, do
 }
 
 TEST_CASE("one expert has weight one; no tokens, one token, a NaN in a row", "[peer]") {
-  const auto g = evaluate(random_peer<float>({4, 4, 2, 1, 3}, 10, 1, true, false).coefficients(random<tensor<float, 2>>({4, 4}, 1)));
+  const auto g = evaluate(random_peer<float>({4, 4, 2, 1, 3}, 10, 1, true, false)
+                              .coefficients(random<tensor<float, 2>>({4, 4}, 1)));
   CHECK(std::all_of(g.data(), g.data() + g.size(), [](float x) { return x == 1; }));
   const sizes n;
   const auto layer = random_peer<float>(n, 10, 4, true, false);
@@ -113,17 +120,21 @@ TEST_CASE("one expert has weight one; no tokens, one token, a NaN in a row", "[p
     to = std::remove_reference_t<decltype(to)>(from.shape());
     for (extent i = 0; i < from.size(); ++i) to.data()[i] = convert<float>(from.data()[i]);
   };
-  widened(narrow.queries, wide.queries), widened(narrow.keys, wide.keys), widened(narrow.down, wide.down), widened(narrow.up, wide.up);
+  widened(narrow.queries, wide.queries), widened(narrow.keys, wide.keys),
+      widened(narrow.down, wide.down), widened(narrow.up, wide.up);
   wide.active = 4;
   CHECK(relative_error(evaluate(narrow(x)).data(), output(wide, x)) <= 4e-6);
 }
 
 TEST_CASE("the plan of PEER, with experts shared by the heads", "[peer][plan]") {
   blueprint g;
-  const node_id x = g.tensor({4, 8}), keys = g.parameter({2, 5, 2, 3}), queries = g.parameter({8, 2, 2, 3});
+  const node_id x = g.tensor({4, 8}), keys = g.parameter({2, 5, 2, 3}),
+                queries = g.parameter({8, 2, 2, 3});
   const node_id scores = g.einsum("td,dlhk,hslk->thls", {x, queries, keys});
-  const node_id w = g.select({selection_rule::kind::product_top_k, 4, 0, weighting::softmax, 0, 4}, scores);
-  const node_id hidden = g.map(pointwise::gelu, 0, g.einsum("td,ed->te", {x, g.parameter({25, 8})}));
+  const node_id w =
+      g.select({selection_rule::kind::product_top_k, 4, 0, weighting::softmax, 0, 4}, scores);
+  const node_id hidden =
+      g.map(pointwise::gelu, 0, g.einsum("td,ed->te", {x, g.parameter({25, 8})}));
   const node_id y = g.einsum("the,te,ed->td", {w, hidden, g.parameter({25, 8})});
   CHECK(g.shape(w) == extents{4, 2, 25});
   const auto steps = describe(make_program(g, y, machine_options()));
@@ -150,7 +161,8 @@ TEST_CASE("of many experts PEER makes the hidden values of those it selects alon
 
 TEST_CASE("PEER's misuse throws before any output", "[peer]") {
   const sizes n;
-  const auto x = random<tensor<float, 2>>({n.t, n.d}, 1), narrow = random<tensor<float, 2>>({n.t, n.d - 2}, 1);
+  const auto x = random<tensor<float, 2>>({n.t, n.d}, 1),
+             narrow = random<tensor<float, 2>>({n.t, n.d - 2}, 1);
   for (const bool map : {false, true}) {
     CHECK_THROWS_AS(evaluate(random_peer<float>(n, 10, 4, map, false)(narrow)), shape_error);
     CHECK_THROWS_AS(evaluate(random_peer<float>(n, 10, n.s + 1, map, false)(x)), value_error);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Random einsums of 2 to 6 operands, of every kind that an operand can be, against brute force over the labels: the
-// plan, the naive plan and one with tiny limits, float and double. A failing seed prints the line that reproduces it in
-// a test with support/agree.hpp; FMOE_SEED=n runs one seed alone, FMOE_SEEDS=n the first n.
+// Random einsums of 2 to 6 operands, of every kind that an operand can be, against brute force over
+// the labels: the plan, the naive plan and one with tiny limits, float and double. A failing seed
+// prints the line that reproduces it in a test with support/agree.hpp; FMOE_SEED=n runs one seed
+// alone, FMOE_SEEDS=n the first n.
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
@@ -21,7 +22,8 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-// Of small integers with operations that keep them exact, whose results are compared for equality, or of real numbers.
+// Of small integers with operations that keep them exact, whose results are compared for equality,
+// or of real numbers.
 class random_contraction {
  public:
   explicit random_contraction(unsigned seed) : bits_(seed) {
@@ -71,7 +73,9 @@ class random_contraction {
     return text + '}';
   }
 
-  piece leaf(const std::string& labels, bool parameter) { return leaf(labels, shape(labels), parameter); }
+  piece leaf(const std::string& labels, bool parameter) {
+    return leaf(labels, shape(labels), parameter);
+  }
   piece leaf(const std::string& labels, std::vector<extent> s, bool parameter) {
     const dtype type = chance(85) ? dtype::float32 : chance(50) ? dtype::bfloat16 : dtype::float16;
     const unsigned seed = ++leaves_;
@@ -141,7 +145,8 @@ class random_contraction {
   piece selected(piece p, extent most_kept) {
     const extent n = length(p.labels.back()), k = number(std::min(n, most_kept) + 1);
     static constexpr const char* names[] = {"score", "softmax", "softmax_of_all", "one", "relu"};
-    const auto w = static_cast<weighting>(exact_ ? std::array{0, 3, 4}[number(3)] : static_cast<int>(number(5)));
+    const auto w = static_cast<weighting>(exact_ ? std::array{0, 3, 4}[number(3)]
+                                                 : static_cast<int>(number(5)));
     const std::string weights = std::string(", weighting::") + names[static_cast<int>(w)] + ')';
     const extent kind = number(10);
     if (kind == 0 && n == length(p.labels.back())) {
@@ -184,13 +189,15 @@ class random_contraction {
   void any_form() {
     std::string all = std::string("abcdefgh").substr(0, 1 + number(6));
     for (const char c : all) length(c) = chance(5) ? 0 : pick({1, 1, 2, 3, 4, 5, 7, 9, 17, 33});
-    if (chance(85)) all.insert(0, 1, 't'), length('t') = chance(2) ? 0 : pick({1, 2, 3, 5, 8, 13, 30});
+    if (chance(85))
+      all.insert(0, 1, 't'), length('t') = chance(2) ? 0 : pick({1, 2, 3, 5, 8, 13, 30});
     limit(all);
     piece common;
     const bool has_common = chance(12);
     if (has_common) common = shared(leaf(some(all, 3), false), "x");
     const extent operands = 2 + number(5);
-    while (in_.size() < operands) in_.push_back(has_common && chance(50) ? common : operand_of(some(all, 4)));
+    while (in_.size() < operands)
+      in_.push_back(has_common && chance(50) ? common : operand_of(some(all, 4)));
     std::string used;
     for (const char c : all)
       if (std::ranges::any_of(in_, [&](const piece& p) { return has(p.labels, c); })) used += c;
@@ -248,11 +255,11 @@ class random_contraction {
     for (extent i = 0; i < rows; ++i)
       for (extent j = 0; j < columns; ++j)
         if (chance(share))
-          pairs.push_back({i, j}),
-              list += (list.empty() ? "{" : ", {") + std::to_string(i) + ", " + std::to_string(j) + '}';
+          pairs.push_back({i, j}), list += (list.empty() ? "{" : ", {") + std::to_string(i) + ", " +
+                                           std::to_string(j) + '}';
     const piece mask{all_except(pairs, rows, columns).lower(g), labels,
-                     "all_except(std::vector<index_pair>{" + list + "}, " + std::to_string(rows) + ", " +
-                         std::to_string(columns) + ')',
+                     "all_except(std::vector<index_pair>{" + list + "}, " + std::to_string(rows) +
+                         ", " + std::to_string(columns) + ')',
                      1};
     in_.insert(in_.begin() + static_cast<std::ptrdiff_t>(number(in_.size() + 1)), mask);
   }
@@ -271,10 +278,13 @@ class random_contraction {
   }
   void token_result(std::string labels) { result_ = 't' + shuffled(std::move(labels), 30); }
 
-  // AoE's form: a selection of experts meets values that each expert makes of x, and a weight sums over both.
+  // AoE's form: a selection of experts meets values that each expert makes of x, and a weight sums
+  // over both.
   void group_form() {
-    length('t') = pick({0, 1, 2, 5, 9, 20}), length('d') = pick({1, 2, 3, 5}), length('n') = pick({1, 2, 3, 5, 8});
-    length('w') = pick({1, 2, 4, 7}), length('l') = pick({1, 2, 3}), length('o') = pick({1, 3, 5, 8});
+    length('t') = pick({0, 1, 2, 5, 9, 20}), length('d') = pick({1, 2, 3, 5}),
+    length('n') = pick({1, 2, 3, 5, 8});
+    length('w') = pick({1, 2, 4, 7}), length('l') = pick({1, 2, 3}),
+    length('o') = pick({1, 3, 5, 8});
     const piece x = shared(leaf("td", false), "x");
     const std::string made = "t" + shuffled("nw", 25);
     const auto low_rank = [&] { return contracted({x, leaf(shuffled("dnl", 50), true)}, "tnl"); };
@@ -282,7 +292,8 @@ class random_contraction {
     piece cache, scores;
     if (cached) {
       cache = shared(low_rank(), "c");
-      scores = {g.gate_of(gate::l1_norm, 0, cache.id), "tn", "norm(gate::l1_norm, c)", cache.bound * 3, true};
+      scores = {g.gate_of(gate::l1_norm, 0, cache.id), "tn", "norm(gate::l1_norm, c)",
+                cache.bound * 3, true};
     } else {
       scores = leaf("tn", false);
       if (chance(20)) scores = mapped(scores);
@@ -294,7 +305,8 @@ class random_contraction {
     };
     piece values = once(cached || chance(35));
     if (chance(35)) {
-      const bool product = chance(30);  // by itself: compilers differ in which argument they draw first
+      const bool product =
+          chance(30);  // by itself: compilers differ in which argument they draw first
       values = joined(values, leaf(chance(50) ? made.substr(1) : made.substr(2), true), product);
     }
     if (chance(65)) values = mapped(values);
@@ -308,14 +320,16 @@ class random_contraction {
   // PEER's form: few of many experts, each of one neuron.
   void sample_form() {
     const bool heads = chance(60);
-    length('t') = pick({0, 1, 2, 3, 5}), length('d') = pick({1, 2, 3, 7}), length('h') = heads ? pick({1, 2, 3}) : 1;
+    length('t') = pick({0, 1, 2, 3, 5}), length('d') = pick({1, 2, 3, 7}),
+    length('h') = heads ? pick({1, 2, 3}) : 1;
     length('e') = pick({48, 70, 100, 150}), length('o') = pick({1, 2, 3, 5});
     const piece x = shared(leaf("td", false), "x");
     const bool separate = heads && chance(40);
     const std::string own = separate ? "he" : "e", rows = heads ? "the" : "te";
     piece numbers = contracted({x, leaf(shuffled(own + 'd', 40), true)}, 't' + own);
     for (extent k = number(3); k > 0; --k) numbers = mapped(numbers);
-    in_ = {selected(leaf(rows, false), heads ? 1 : 4), numbers, leaf(shuffled(own + 'o', 40), true)};
+    in_ = {selected(leaf(rows, false), heads ? 1 : 4), numbers,
+           leaf(shuffled(own + 'o', 40), true)};
     extra_parameter("o");
     shuffle(in_);
     token_result(chance(90) ? "o" : heads ? "ho" : "eo");
@@ -323,8 +337,8 @@ class random_contraction {
 
   // Monet's form: routings over two halves, hidden units of one, and pairs that are left out.
   void excluding_form() {
-    length('t') = pick({0, 1, 2, 5, 9}), length('p') = pick({1, 2, 3}), length('i') = pick({1, 2, 5, 9}),
-    length('j') = pick({1, 3, 4, 7});
+    length('t') = pick({0, 1, 2, 5, 9}), length('p') = pick({1, 2, 3}),
+    length('i') = pick({1, 2, 5, 9}), length('j') = pick({1, 3, 4, 7});
     length('m') = pick({1, 2, 5});
     limit("tpijm");
     const auto routing = [&](const char* labels) {
@@ -388,8 +402,8 @@ bool multiplies_parameters(const program& p) {
       return parameter(o.in[0]) && std::ranges::any_of(o.passes, [&](const pass& q) {
                return q.what == pass::kind::multiply && p[q.other].parameter;
              });
-    const bool is_product = o.what == product || o.what == gemm || o.what == batched || o.what == gather ||
-                            o.what == operation::kind::sample;
+    const bool is_product = o.what == product || o.what == gemm || o.what == batched ||
+                            o.what == gather || o.what == operation::kind::sample;
     return is_product && std::ranges::all_of(o.in, parameter);
   });
 }
@@ -422,14 +436,16 @@ template <class T>
 void check(verdict& holds, const random_contraction& e, const std::vector<double>& expected,
            const std::vector<double>& magnitude, double tolerance) {
   const extent tokens = e.tokens();
-  const runner<T> normal(e.g, e.root(), tokens, usual_limits()), cut(e.g, e.root(), tokens, tiny_limits()),
-      original(e.g, e.root(), tokens, naive_limits());
+  const runner<T> normal(e.g, e.root(), tokens, usual_limits()),
+      cut(e.g, e.root(), tokens, tiny_limits()), original(e.g, e.root(), tokens, naive_limits());
   const std::vector<T> y = normal.all(tokens);
   REQUIRE(y.size() == expected.size());
   holds.near("the plan", error_to_magnitudes(y, expected, magnitude), tolerance);
-  holds.near("the naive plan", error_to_magnitudes(original.all(tokens), expected, magnitude), tolerance);
+  holds.near("the naive plan", error_to_magnitudes(original.all(tokens), expected, magnitude),
+             tolerance);
   holds("tiny limits", same_bits(cut.all(tokens), y));
-  for (const runner<T>* r : {&normal, &cut, &original}) holds("placement", placement_is_sound(r->steps()));
+  for (const runner<T>* r : {&normal, &cut, &original})
+    holds("placement", placement_is_sound(r->steps()));
   if (normal.steps().tokens && tokens != 0)
     holds("rows", same_bits(cut.rows(0, tokens, std::min<extent>(3, cut.steps().tile)), y));
 }
@@ -450,17 +466,20 @@ void check(unsigned seed, census& seen) {
 
 TEST_CASE("random contractions agree with brute force") {
   census seen;
-  if (const char* only = std::getenv("FMOE_SEED")) return check(static_cast<unsigned>(std::atoi(only)), seen);
+  if (const char* only = std::getenv("FMOE_SEED"))
+    return check(static_cast<unsigned>(std::atoi(only)), seen);
   const char* wanted = std::getenv("FMOE_SEEDS");
   const unsigned seeds = wanted == nullptr ? 1700 : static_cast<unsigned>(std::atoi(wanted));
   for (unsigned seed = 1; seed <= seeds; ++seed) check(seed, seen);
   if (std::getenv("FMOE_CENSUS") != nullptr)
     for (const auto& [what, n] : seen.plans) WARN(what << ' ' << n);
   if (seeds >= 1700)
-    seen.require(
-        20, {"append",      "batched",       "exclude",   "expand",    "gather",    "gather epilogue", "gather of rows",
-             "gemm",        "gemm epilogue", "group",     "many rows", "no tokens", "nonzero",         "once batched",
-             "once expand", "once select",   "pointwise", "reduce",    "sample",    "top_k",           "top_p"});
+    seen.require(20, {"append",        "batched",         "exclude",        "expand",
+                      "gather",        "gather epilogue", "gather of rows", "gemm",
+                      "gemm epilogue", "group",           "many rows",      "no tokens",
+                      "nonzero",       "once batched",    "once expand",    "once select",
+                      "pointwise",     "reduce",          "sample",         "top_k",
+                      "top_p"});
 }
 
 bool drew(unsigned seed, const operand auto& line) {
@@ -469,40 +488,47 @@ bool drew(unsigned seed, const operand auto& line) {
 }
 
 TEST_CASE("the line of a seed is what it drew") {
-  CHECK(drew(2, einsum<"tpj,tim,ji,tpi,j->t">(
-                    random<tensor<f16, 3>>({1, 1, 7}, 2), relu(random<tensor<bf16, 3>>({1, 5, 1}, 3)),
-                    all_except(std::vector<index_pair>{{0, 2}, {2, 0}, {4, 0}, {4, 1}, {5, 2}, {5, 4}, {6, 3}}, 7, 5),
-                    top_p(random<tensor<float, 3>>({1, 1, 5}, 1), 0.6, weighting::score),
-                    random<parameter<float, 1>>({7}, 4))));
+  CHECK(drew(
+      2, einsum<"tpj,tim,ji,tpi,j->t">(
+             random<tensor<f16, 3>>({1, 1, 7}, 2), relu(random<tensor<bf16, 3>>({1, 5, 1}, 3)),
+             all_except(
+                 std::vector<index_pair>{{0, 2}, {2, 0}, {4, 0}, {4, 1}, {5, 2}, {5, 4}, {6, 3}}, 7,
+                 5),
+             top_p(random<tensor<float, 3>>({1, 1, 5}, 1), 0.6, weighting::score),
+             random<parameter<float, 1>>({7}, 4))));
   {
     const auto x = integers<tensor<float, 2>>({2, 1}, 1);
-    CHECK(drew(10, einsum<"the,the,eho->to">(
-                       nonzeros(integers<tensor<float, 3>>({2, 3, 150}, 3)),
-                       squared_relu(einsum<"td,hed->the">(x, integers<parameter<float, 3>>({3, 150, 1}, 2))),
-                       integers<parameter<float, 3>>({150, 3, 1}, 4))));
+    CHECK(drew(10, einsum<"the,the,eho->to">(nonzeros(integers<tensor<float, 3>>({2, 3, 150}, 3)),
+                                             squared_relu(einsum<"td,hed->the">(
+                                                 x, integers<parameter<float, 3>>({3, 150, 1}, 2))),
+                                             integers<parameter<float, 3>>({150, 3, 1}, 4))));
   }
   {
     const auto x = random<tensor<bf16, 2>>({9, 2}, 1);
     CHECK(
-        drew(12, einsum<"tn,tnw,nwo->to">(top_k(random<tensor<f16, 2>>({9, 5}, 2), 1, weighting::softmax),
-                                          sigmoid((einsum<"td,nwd->tnw">(x, random<parameter<float, 3>>({5, 4, 2}, 3)) +
-                                                   random<parameter<float, 2>>({5, 4}, 4))),
-                                          random<parameter<float, 3>>({5, 4, 8}, 5))));
+        drew(12, einsum<"tn,tnw,nwo->to">(
+                     top_k(random<tensor<f16, 2>>({9, 5}, 2), 1, weighting::softmax),
+                     sigmoid((einsum<"td,nwd->tnw">(x, random<parameter<float, 3>>({5, 4, 2}, 3)) +
+                              random<parameter<float, 2>>({5, 4}, 4))),
+                     random<parameter<float, 3>>({5, 4, 8}, 5))));
   }
-  CHECK(drew(15, einsum<"taa,taa,a,ta,ta,ta->t">(
-                     integers<tensor<float, 3>>({1, 9, 9}, 1), integers<tensor<float, 3>>({1, 9, 9}, 2),
-                     append_one(integers<parameter<float, 1>>({8}, 3)), integers<tensor<float, 2>>({1, 9}, 4),
-                     append_one(integers<tensor<float, 2>>({1, 8}, 5)),
-                     (integers<tensor<float, 2>>({1, 9}, 6) + integers<tensor<float, 2>>({1, 9}, 7)))));
+  CHECK(drew(
+      15,
+      einsum<"taa,taa,a,ta,ta,ta->t">(
+          integers<tensor<float, 3>>({1, 9, 9}, 1), integers<tensor<float, 3>>({1, 9, 9}, 2),
+          append_one(integers<parameter<float, 1>>({8}, 3)), integers<tensor<float, 2>>({1, 9}, 4),
+          append_one(integers<tensor<float, 2>>({1, 8}, 5)),
+          (integers<tensor<float, 2>>({1, 9}, 6) + integers<tensor<float, 2>>({1, 9}, 7)))));
   {
     const auto x = integers<tensor<float, 2>>({20, 2}, 1);
     const auto c = einsum<"td,dnl->tnl">(x, integers<parameter<float, 3>>({2, 3, 3}, 2));
-    CHECK(
-        drew(40, einsum<"nwo,twn,tn,nwo->to">(
-                     integers<parameter<float, 3>>({3, 1, 3}, 5),
-                     squared_relu((einsum<"tnl,nwl->twn">(c, integers<parameter<float, 3>>({3, 1, 3}, 3)) +
-                                   integers<parameter<float, 2>>({1, 3}, 4))),
-                     top_k(norm(gate::l1_norm, c), 2, weighting::relu), integers<parameter<float, 3>>({3, 1, 3}, 6))));
+    CHECK(drew(40, einsum<"nwo,twn,tn,nwo->to">(
+                       integers<parameter<float, 3>>({3, 1, 3}, 5),
+                       squared_relu(
+                           (einsum<"tnl,nwl->twn">(c, integers<parameter<float, 3>>({3, 1, 3}, 3)) +
+                            integers<parameter<float, 2>>({1, 3}, 4))),
+                       top_k(norm(gate::l1_norm, c), 2, weighting::relu),
+                       integers<parameter<float, 3>>({3, 1, 3}, 6))));
   }
 }
 
@@ -515,8 +541,8 @@ double error_of_line(const operand auto& line) {
   const extent tokens = g.shape(root)[0];
   double worst = 0;
   for (const plan_options& o : {usual_limits(), tiny_limits(), naive_limits()})
-    worst = std::max(worst, error_to_magnitudes(runner<T>(g, root, tokens, o).all(tokens), values[root],
-                                                magnitudes(g, values)[root]));
+    worst = std::max(worst, error_to_magnitudes(runner<T>(g, root, tokens, o).all(tokens),
+                                                values[root], magnitudes(g, values)[root]));
   return worst;
 }
 
@@ -525,15 +551,16 @@ TEST_CASE("contractions that once failed") {
     return error_of_line<float>(line) <= 2e-5 && error_of_line<double>(line) <= 1e-13;
   };
   // The product of selection and values is the result.
-  CHECK(holds(
-      einsum<"ta,tab->tab">(top_k(random<tensor<float, 2>>({3, 7}, 1), 2), random<tensor<float, 3>>({3, 7, 4}, 2))));
+  CHECK(holds(einsum<"ta,tab->tab">(top_k(random<tensor<float, 2>>({3, 7}, 1), 2),
+                                    random<tensor<float, 3>>({3, 7, 4}, 2))));
   // Nothing to select from, and no rows of selections.
-  CHECK(holds(einsum<"ab,tab->t">(random<parameter<float, 2>>({33, 0}, 1),
-                                  top_k(random<tensor<float, 3>>({2, 33, 0}, 2), 0, weighting::relu))));
+  CHECK(holds(
+      einsum<"ab,tab->t">(random<parameter<float, 2>>({33, 0}, 1),
+                          top_k(random<tensor<float, 3>>({2, 33, 0}, 2), 0, weighting::relu))));
   CHECK(holds(einsum<"ta,ab->tb">(top_k(random<tensor<float, 2>>({3, 0}, 1), 0, weighting::one),
                                   random<parameter<float, 2>>({0, 5}, 2))));
-  CHECK(holds(
-      einsum<"ab,tab->t">(random<parameter<float, 2>>({0, 5}, 1), top_k(random<tensor<float, 3>>({2, 0, 5}, 2), 2))));
+  CHECK(holds(einsum<"ab,tab->t">(random<parameter<float, 2>>({0, 5}, 1),
+                                  top_k(random<tensor<float, 3>>({2, 0, 5}, 2), 2))));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Random expressions, built directly as graphs, against the oracle: default and tiny limits, the naive plan, float and
-// double; and the bits of a row in any company. FMOE_SEED=n runs one seed alone.
+// Random expressions, built directly as graphs, against the oracle: default and tiny limits, the
+// naive plan, float and double; and the bits of a row in any company. FMOE_SEED=n runs one seed
+// alone.
 #include <cstdlib>
 #include <sstream>
 
@@ -12,12 +13,15 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-// An expression of up to six operations. Two kinds: of small integers with operations that keep them exact, so that ties
-// abound and every result is compared for equality; and of real numbers.
+// An expression of up to six operations. Two kinds: of small integers with operations that keep
+// them exact, so that ties abound and every result is compared for equality; and of real numbers.
 class random_expression {
  public:
-  // `magnitudes`: the same with absolute values and no differences, whose result tells what errors are relative to.
-  explicit random_expression(unsigned seed, bool magnitudes = false) : magnitudes_(magnitudes), bits_(seed) {
+  // `magnitudes`: the same with absolute values and no differences, whose result tells what errors
+  // are relative to.
+  explicit random_expression(unsigned seed, bool magnitudes = false)
+      : magnitudes_(magnitudes),
+        bits_(seed) {
     exact_ = chance(50);
     has_tokens_ = chance(85);
     tokens_ = has_tokens_ ? pick({1, 2, 5, 13, 30, 30, 100}) : 1;
@@ -70,7 +74,8 @@ class random_expression {
       const node_id left = copy(a->left);
       r = g.add(left, copy(a->right));
     }
-    if (const auto* n = std::get_if<gate_node>(&op)) r = g.gate_of(n->fn, n->parameter, copy(n->arg));
+    if (const auto* n = std::get_if<gate_node>(&op))
+      r = g.gate_of(n->fn, n->parameter, copy(n->arg));
     if (const auto* n = std::get_if<select_node>(&op)) r = g.select(n->rule, copy(n->arg));
     if (const auto* n = std::get_if<append_node>(&op)) r = g.append_one(copy(n->arg));
     if (const auto* c = std::get_if<concat_node>(&op)) r = g.concat(all(c->args), c->axis);
@@ -86,15 +91,22 @@ class random_expression {
     s << e.subscripts;
     for (const node_id a : e.args) s << ' ' << static_cast<int>(a);
   }
-  static void describe(std::ostream& s, const map_node& m) { s << name_of(m.fn) << ' ' << static_cast<int>(m.arg); }
-  static void describe(std::ostream& s, const add_node& a) { s << static_cast<int>(a.left) << " + " << static_cast<int>(a.right); }
+  static void describe(std::ostream& s, const map_node& m) {
+    s << name_of(m.fn) << ' ' << static_cast<int>(m.arg);
+  }
+  static void describe(std::ostream& s, const add_node& a) {
+    s << static_cast<int>(a.left) << " + " << static_cast<int>(a.right);
+  }
   static void describe(std::ostream& s, const gate_node& n) {
     s << name_of(n.fn) << ' ' << n.parameter << ' ' << static_cast<int>(n.arg);
   }
   static void describe(std::ostream& s, const select_node& n) {
-    s << name_of(n.rule.what) << ' ' << n.rule.keep << " weights " << static_cast<int>(n.rule.weights) << " of " << static_cast<int>(n.arg);
+    s << name_of(n.rule.what) << ' ' << n.rule.keep << " weights "
+      << static_cast<int>(n.rule.weights) << " of " << static_cast<int>(n.arg);
   }
-  static void describe(std::ostream& s, const append_node& n) { s << "append one to " << static_cast<int>(n.arg); }
+  static void describe(std::ostream& s, const append_node& n) {
+    s << "append one to " << static_cast<int>(n.arg);
+  }
   static void describe(std::ostream&, const mask_node&) {}  // not drawn here
   static void describe(std::ostream& s, const concat_node& c) {
     s << "concat<" << c.axis << '>';
@@ -121,7 +133,8 @@ class random_expression {
     with_type(l.type, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       for (extent i = 0; i < n; ++i)
-        static_cast<T*>(l.data->data())[i] = convert<T>(exact_ ? static_cast<float>(number(5)) - 2 : sign(normal(bits_)));
+        static_cast<T*>(l.data->data())[i] =
+            convert<T>(exact_ ? static_cast<float>(number(5)) - 2 : sign(normal(bits_)));
     });
     leaves_.push_back({made_.leaf(std::move(l)), axes, 2});
     return leaves_.back();
@@ -140,7 +153,9 @@ class random_expression {
     return chance(75) ? pool_.back() : pool_[number(pool_.size())];
   }
 
-  void put(node_id id, std::vector<axis> axes, double bound) { pool_.push_back({id, std::move(axes), bound, false}); }
+  void put(node_id id, std::vector<axis> axes, double bound) {
+    pool_.push_back({id, std::move(axes), bound, false});
+  }
 
   void operation() {
     switch (number(16)) {
@@ -171,7 +186,8 @@ class random_expression {
       if (bound > limit) return;
       id = made_.map(f, f == scale ? -2 : f == threshold ? 1 : 0, id);
     } else {
-      const auto f = std::array{relu, gelu, gelu_tanh, silu, sigmoid, squared_relu, negate, scale, exp, sqrt}[number(10)];
+      const auto f = std::array{relu,         gelu,   gelu_tanh, silu, sigmoid,
+                                squared_relu, negate, scale,     exp,  sqrt}[number(10)];
       if (f == exp || f == sqrt) id = made_.map(sigmoid, 0, id);
       const bool positive = magnitudes_ && f == negate;
       id = made_.map(positive ? scale : f, positive ? 1 : f == scale ? 0.75 : 0, id);
@@ -191,12 +207,15 @@ class random_expression {
 
   void add() {
     const entry e = any(), other = trailing(e);
-    if (e.bound + other.bound <= limit) put(chance(50) ? made_.add(e.id, other.id) : made_.add(other.id, e.id), e.axes, e.bound + other.bound);
+    if (e.bound + other.bound <= limit)
+      put(chance(50) ? made_.add(e.id, other.id) : made_.add(other.id, e.id), e.axes,
+          e.bound + other.bound);
   }
 
   void multiply() {
     const entry e = any(), other = trailing(e);
-    if (e.bound * other.bound <= limit) put(made_.multiply(e.id, other.id), e.axes, e.bound * other.bound);
+    if (e.bound * other.bound <= limit)
+      put(made_.multiply(e.id, other.id), e.axes, e.bound * other.bound);
   }
 
   void gate_of() {
@@ -206,18 +225,28 @@ class random_expression {
     using enum gate;
     if (chance(10)) {
       const double sum = e.bound * static_cast<double>(n);
-      const auto which = chance(50) || (exact_ && sum > limit) ? max_norm : exact_ || chance(50) ? l1_norm : l2_norm;
-      return put(made_.gate_of(which, 0, e.id), {e.axes.begin(), e.axes.end() - 1}, which == max_norm ? e.bound : sum);
+      const auto which = chance(50) || (exact_ && sum > limit) ? max_norm
+                         : exact_ || chance(50)                ? l1_norm
+                                                               : l2_norm;
+      return put(made_.gate_of(which, 0, e.id), {e.axes.begin(), e.axes.end() - 1},
+                 which == max_norm ? e.bound : sum);
     }
     if (!exact_ && (chance(50) || !e.plain)) {
       const auto fn = std::array{softmax, softmax, entmax, layer_norm, rms_norm}[number(5)];
-      const double parameter = fn == entmax ? std::array{1.5, 2.0, 1.25}[number(3)] : fn == layer_norm ? 1 : 1e-3;
+      const double parameter = fn == entmax       ? std::array{1.5, 2.0, 1.25}[number(3)]
+                               : fn == layer_norm ? 1
+                                                  : 1e-3;
       return put(made_.gate_of(fn, parameter, e.id), e.axes, e.bound);
     }
-    const auto weights = exact_ || chance(50) ? weighting::score : chance(50) ? weighting::softmax : weighting::softmax_of_all;
+    const auto weights = exact_ || chance(50) ? weighting::score
+                         : chance(50)         ? weighting::softmax
+                                              : weighting::softmax_of_all;
     const extent k = chance(20) ? n : chance(10) ? 0 : number(std::min<extent>(n, 9) + 1);
     const bool by_mass = !exact_ && chance(30);
-    put(made_.select({by_mass ? selection_rule::kind::top_p : selection_rule::kind::top_k, k, 0.6, weights}, e.id), e.axes, e.bound);
+    put(made_.select(
+            {by_mass ? selection_rule::kind::top_p : selection_rule::kind::top_k, k, 0.6, weights},
+            e.id),
+        e.axes, e.bound);
   }
 
   void concat() {
@@ -237,7 +266,8 @@ class random_expression {
       axes[at].length += other[at].length;
       parts.push_back(chance(20) && other[at].length == e.axes[at].length ? e.id : leaf(other).id);
     }
-    if (volume(axes) <= elements) put(made_.concat(std::move(parts), at), std::move(axes), std::max(e.bound, 2.0));
+    if (volume(axes) <= elements)
+      put(made_.concat(std::move(parts), at), std::move(axes), std::max(e.bound, 2.0));
   }
 
   // e's labels: 't' for the token, then from `first` on.
@@ -247,7 +277,8 @@ class random_expression {
     return labels;
   }
 
-  // What layers are made of: most axes of e contracted with a weight, which brings new, often wide, ones.
+  // What layers are made of: most axes of e contracted with a weight, which brings new, often wide,
+  // ones.
   void product() {
     const entry e = any();
     const std::string labels = name(e, 'a');
@@ -270,7 +301,8 @@ class random_expression {
       result += c, axes.push_back(made);
       work *= static_cast<double>(std::max<extent>(1, made.length));
     }
-    if (work > 25000 || volume(axes) > elements || axes.size() > 5 || (exact_ && bound > limit)) return;
+    if (work > 25000 || volume(axes) > elements || axes.size() > 5 || (exact_ && bound > limit))
+      return;
     const entry w = leaf(of_weight);
     node_id id = made_.einsum(labels + ',' + weight + "->" + result, {e.id, w.id});
     if (chance(20) && 2 * bound <= limit) {
@@ -287,15 +319,22 @@ class random_expression {
   // Two branches decoded together, as "tn,no,th,ho->to".
   void mixture() {
     const entry a = any(), b = any();
-    if (!has_tokens_ || a.axes.size() < 2 || b.axes.size() < 2 || !a.axes[0].token || !b.axes[0].token) return;
+    if (!has_tokens_ || a.axes.size() < 2 || b.axes.size() < 2 || !a.axes[0].token ||
+        !b.axes[0].token)
+      return;
     const std::string left = name(a, 'a'), right = name(b, 'k');
     const axis made{length(), false};
     std::vector<axis> c(a.axes.begin() + 1, a.axes.end()), d(b.axes.begin() + 1, b.axes.end());
     const double inner = volume(c) * volume(d), bound = 4 * a.bound * b.bound * inner;
-    if (inner * static_cast<double>(std::max<extent>(1, tokens_) * std::max<extent>(1, made.length)) > 60000 || (exact_ && bound > limit)) return;
+    if (inner * static_cast<double>(std::max<extent>(1, tokens_) *
+                                    std::max<extent>(1, made.length)) >
+            60000 ||
+        (exact_ && bound > limit))
+      return;
     c.push_back(made), d.push_back(made);
     const entry u = leaf(c), v = leaf(d);
-    put(made_.einsum(left + ',' + left.substr(1) + "z," + right + ',' + right.substr(1) + "z->tz", {a.id, u.id, b.id, v.id}),
+    put(made_.einsum(left + ',' + left.substr(1) + "z," + right + ',' + right.substr(1) + "z->tz",
+                     {a.id, u.id, b.id, v.id}),
         {{tokens_, true}, made}, bound);
   }
 
@@ -331,8 +370,11 @@ class random_expression {
       std::string own;
       for (extent k = chance(10) ? 0 : 1 + number(3); k > 0; --k) {
         const extent some = labels.empty() ? 0 : number(labels.size());
-        if (!labels.empty() && chance(70) && !lengths[some].token) axes.push_back(lengths[some]), own += labels[some];
-        else axes.push_back({chance(70) ? pick({1, 2, 3, 4, 5}) : length(), false}), own += label(axes.back());
+        if (!labels.empty() && chance(70) && !lengths[some].token)
+          axes.push_back(lengths[some]), own += labels[some];
+        else
+          axes.push_back({chance(70) ? pick({1, 2, 3, 4, 5}) : length(), false}),
+              own += label(axes.back());
       }
       subscripts += ',';
       if (!axes.empty() && axes[0].token) subscripts += 't';
@@ -345,7 +387,8 @@ class random_expression {
     for (extent k = 0; k < labels.size(); ++k) {
       const bool used = has(subscripts, labels[k]);
       if (used) work *= static_cast<double>(std::max<extent>(1, lengths[k].length));
-      if (used && axes.size() < 5 && chance(lengths[k].token ? 95 : 45)) result += labels[k], axes.push_back(lengths[k]);
+      if (used && axes.size() < 5 && chance(lengths[k].token ? 95 : 45))
+        result += labels[k], axes.push_back(lengths[k]);
       else if (used) bound *= static_cast<double>(std::max<extent>(1, lengths[k].length));
     }
     for (const entry& e : in) bound *= e.bound;
@@ -383,13 +426,16 @@ template <class T>
 double error(const std::vector<T>& y, const std::vector<double>& expected, double scale) {
   double largest = 0;
   for (extent i = 0; i < expected.size(); ++i) largest = std::max(largest, std::abs(expected[i]));
-  return relative_error(y.data(), expected) * (largest == 0 || scale == 0 ? 1 : largest / std::max(largest, scale));
+  return relative_error(y.data(), expected) *
+         (largest == 0 || scale == 0 ? 1 : largest / std::max(largest, scale));
 }
 
 template <class T>
-void check(const random_expression& e, const std::vector<double>& expected, double scale, double tolerance) {
+void check(const random_expression& e, const std::vector<double>& expected, double scale,
+           double tolerance) {
   const extent tokens = e.tokens();
-  const runner<T> normal(e.g, e.root(), tokens, usual_limits()), cut(e.g, e.root(), tokens, tiny_limits()), original(e.g, e.root(), tokens, naive_limits());
+  const runner<T> normal(e.g, e.root(), tokens, usual_limits()),
+      cut(e.g, e.root(), tokens, tiny_limits()), original(e.g, e.root(), tokens, naive_limits());
   const std::vector<T> y = normal.all(tokens);
   REQUIRE(y.size() == expected.size());
   CHECK(error(y, expected, scale) <= tolerance);
@@ -402,8 +448,9 @@ void check(const random_expression& e, const std::vector<double>& expected, doub
     for (const extent split : {extent{1}, extent{5}, extent{17}})
       CHECK(same_bits(r->rows(0, tokens, std::min(split, r->steps().tile)), y));
   const extent row = tokens / 2;
-  CHECK(same_bits(cut.rows(row, 1, 1), std::vector<T>(y.begin() + static_cast<std::ptrdiff_t>(row * width),
-                                                      y.begin() + static_cast<std::ptrdiff_t>((row + 1) * width))));
+  CHECK(same_bits(cut.rows(row, 1, 1),
+                  std::vector<T>(y.begin() + static_cast<std::ptrdiff_t>(row * width),
+                                 y.begin() + static_cast<std::ptrdiff_t>((row + 1) * width))));
 }
 
 void check(unsigned seed, census& seen) {
@@ -418,17 +465,22 @@ void check(unsigned seed, census& seen) {
   }
   check<float>(e, expected, scale, e.exact() ? 0 : 2e-5);
   check<double>(e, expected, scale, e.exact() ? 0 : 1e-13);
-  seen.add(make_plan(e.g, e.root(), e.tokens(), cpu::machine<float, cpu::native_arch>(tiny_limits())));
+  seen.add(
+      make_plan(e.g, e.root(), e.tokens(), cpu::machine<float, cpu::native_arch>(tiny_limits())));
 }
 
 TEST_CASE("random expressions agree with the oracle, and their rows keep their bits") {
   census seen;
-  if (const char* only = std::getenv("FMOE_SEED")) return check(static_cast<unsigned>(std::atoi(only)), seen);
+  if (const char* only = std::getenv("FMOE_SEED"))
+    return check(static_cast<unsigned>(std::atoi(only)), seen);
   for (unsigned seed = 1; seed <= 500; ++seed) check(seed, seen);
-  seen.require(2, {"accumulate", "append", "batched", "chunks", "entmax", "expand", "gather", "gather epilogue", "gemm",
-                   "gemm epilogue", "layer norm", "L1 norm", "L2 norm", "loop gemm", "loop pointwise", "loop select", "many rows",
-                   "max norm", "no tokens", "once batched", "once expand", "once pointwise", "once reduce", "once select",
-                   "pointwise", "reduce", "rms norm", "softmax", "top_k", "top_p"});
+  seen.require(2,
+               {"accumulate",  "append",         "batched",         "chunks",      "entmax",
+                "expand",      "gather",         "gather epilogue", "gemm",        "gemm epilogue",
+                "layer norm",  "L1 norm",        "L2 norm",         "loop gemm",   "loop pointwise",
+                "loop select", "many rows",      "max norm",        "no tokens",   "once batched",
+                "once expand", "once pointwise", "once reduce",     "once select", "pointwise",
+                "reduce",      "rms norm",       "softmax",         "top_k",       "top_p"});
 }
 
 }  // namespace

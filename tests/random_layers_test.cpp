@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Random members of every family of layers, of random small sizes and options, against the oracle: the plan, the naive
-// plan and one with tiny limits, float and double; and that a NaN in a token changes no other row. A failing seed
-// prints what it drew; FMOE_SEED=n runs one seed alone.
+// Random members of every family of layers, of random small sizes and options, against the oracle:
+// the plan, the naive plan and one with tiny limits, float and double; and that a NaN in a token
+// changes no other row. A failing seed prints what it drew; FMOE_SEED=n runs one seed alone.
 #include <fmoe/aoe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
@@ -77,9 +77,10 @@ layer draw_mxd(draw& d) {
   const extent i = d.between(1, 9), h = d.between(1, 20), n = d.between(1, 40), o = d.between(1, 7);
   d.text << "mxd i " << i << " h " << h << " n " << n << " o " << o << " parts ";
   mxd<float> l;
-  d.fill(l.encoder, {i, h}, i), d.fill(l.gate, {i, n}, i), d.fill(l.scales, {n, o}), d.fill(l.decoder, {h, o}, h);
-  d.maybe(l.encoder_bias, {h}), d.maybe(l.gate_bias, {n}), d.maybe(l.skip, {i, o}, i), d.maybe(l.bias, {o}),
-      d.maybe(l.linear, {i, h}, i);
+  d.fill(l.encoder, {i, h}, i), d.fill(l.gate, {i, n}, i), d.fill(l.scales, {n, o}),
+      d.fill(l.decoder, {h, o}, h);
+  d.maybe(l.encoder_bias, {h}), d.maybe(l.gate_bias, {n}), d.maybe(l.skip, {i, o}, i),
+      d.maybe(l.bias, {o}), d.maybe(l.linear, {i, h}, i);
   if (!l.linear.empty()) d.maybe(l.linear_bias, {h});
   l.active = d.chance(10) ? all : d.between(0, n);
   l.activation = d.activation();
@@ -101,27 +102,31 @@ layer draw_sparse(draw& d) {
 }
 
 template <extent E>
-void draw_experts(draw& d, cp_experts<E, float>& w, const std::array<extent, E>& n, extent in, extent out) {
+void draw_experts(draw& d, cp_experts<E, float>& w, const std::array<extent, E>& n, extent in,
+                  extent out) {
   const extent r = d.between(1, 5);
   for (extent e = 0; e < E; ++e) d.fill(w.experts[e], {n[e], r});
   d.fill(w.input, {in, r}, in), d.fill(w.output, {out, r}, r);
 }
 template <extent E>
-void draw_experts(draw& d, tr_experts<E, float>& w, const std::array<extent, E>& n, extent in, extent out) {
+void draw_experts(draw& d, tr_experts<E, float>& w, const std::array<extent, E>& n, extent in,
+                  extent out) {
   std::array<extent, E + 2> r;
   for (extent& rank : r) rank = d.between(1, E == 3 ? 2 : 3);
   for (extent e = 0; e < E; ++e) d.fill(w.experts[e], {r[e], n[e], r[e + 1]});
   d.fill(w.input, {r[E], in, r[E + 1]}, in), d.fill(w.output, {r[E + 1], out, r[0]});
 }
 template <extent E>
-void draw_experts(draw& d, tucker_experts<E, float>& w, const std::array<extent, E>& n, extent in, extent out) {
+void draw_experts(draw& d, tucker_experts<E, float>& w, const std::array<extent, E>& n, extent in,
+                  extent out) {
   std::array<extent, E + 2> r;
   for (extent& rank : r) rank = d.between(1, E == 3 ? 2 : 3);
   for (extent e = 0; e < E; ++e) d.fill(w.experts[e], {n[e], r[e]});
   d.fill(w.input, {in, r[E]}, in), d.fill(w.output, {out, r[E + 1]}), d.fill(w.core, r);
 }
 template <extent E>
-void draw_experts(draw& d, dense_experts<E, float>& w, const std::array<extent, E>& n, extent in, extent out) {
+void draw_experts(draw& d, dense_experts<E, float>& w, const std::array<extent, E>& n, extent in,
+                  extent out) {
   std::array<extent, E + 2> shape;
   std::copy_n(n.begin(), E, shape.begin());
   shape[E] = in, shape[E + 1] = out;
@@ -133,12 +138,16 @@ std::array<extent, E> draw_gate(draw& d, auto& l, extent i) {
   std::array<extent, E> n;
   d.text << " experts";
   for (extent e = 0; e < E; ++e)
-    n[e] = d.between(1, E == 1 ? 12 : E == 2 ? 4 : 3), d.text << ' ' << n[e], d.fill(l.gate.projections[e], {i, n[e]});
+    n[e] = d.between(1, E == 1   ? 12
+                        : E == 2 ? 4
+                                 : 3),
+    d.text << ' ' << n[e], d.fill(l.gate.projections[e], {i, n[e]});
   l.gate.alpha = d.pick(1.0, 1.5, 2.0, 1.25);
   const extent norm = d.number(3);
   d.text << " alpha " << l.gate.alpha << " norm " << norm << " input norm ";
   l.gate.layer_norm = norm == 1;
-  for (extent e = 0; norm == 2 && e < E; ++e) d.fill(l.gate.means[e], {n[e]}), d.positive(l.gate.variances[e], n[e]);
+  for (extent e = 0; norm == 2 && e < E; ++e)
+    d.fill(l.gate.means[e], {n[e]}), d.positive(l.gate.variances[e], n[e]);
   d.maybe(l.input_norm.weight, {i});
   if (!l.input_norm.weight.empty()) d.fill(l.input_norm.bias, {i});
   return n;
@@ -147,7 +156,8 @@ std::array<extent, E> draw_gate(draw& d, auto& l, extent i) {
 template <class Experts>
 layer draw_mumoe_of(draw& d) {
   constexpr extent E = Experts::levels;
-  const extent i = d.between(1, E == 1 ? 9 : 4), h = d.between(1, 5), o = d.between(1, E == 1 ? 9 : 4);
+  const extent i = d.between(1, E == 1 ? 9 : 4), h = d.between(1, 5),
+               o = d.between(1, E == 1 ? 9 : 4);
   const bool bias = d.chance(50), block = d.chance(30);
   d.text << Experts::kind << (block ? " block" : " layer") << " i " << i << " h " << h << " o " << o
          << (bias ? " bias" : "");
@@ -176,7 +186,9 @@ monet_router<float> draw_router(draw& d, extent in, extent p, extent s) {
   const bool statistics = d.chance(50);
   r.active = d.between(1, s);
   if (!statistics || d.chance(50)) r.heads = p;
-  if (statistics) d.fill(r.mean1, {p}), d.fill(r.mean2, {p}), d.positive(r.variance1, p), d.positive(r.variance2, p);
+  if (statistics)
+    d.fill(r.mean1, {p}), d.fill(r.mean2, {p}), d.positive(r.variance1, p),
+        d.positive(r.variance2, p);
   d.text << (statistics ? " statistics" : " top_k") << " K " << r.active;
   return r;
 }
@@ -193,19 +205,23 @@ std::vector<index_pair> draw_pairs(draw& d, extent s) {
 
 layer draw_monet(draw& d) {
   const bool vertical = d.chance(50);
-  const extent in = d.between(1, 4) * 2, p = d.between(1, 3), s = d.between(1, 7), m = d.between(1, 4);
-  d.text << (vertical ? "monet_vd d " : "monet_hd d ") << in << " p " << p << " s " << s << " m " << m << " parts ";
+  const extent in = d.between(1, 4) * 2, p = d.between(1, 3), s = d.between(1, 7),
+               m = d.between(1, 4);
+  d.text << (vertical ? "monet_vd d " : "monet_hd d ") << in << " p " << p << " s " << s << " m "
+         << m << " parts ";
   const auto routed = [&](auto l) {
     const auto router = draw_router(d, in, p, s);
     l.activation = d.activation();
     l.deleted = draw_pairs(d, s);
-    return layer{in, [l, router](const input& x) { return erased(l(x, router.g1(x), router.g2(x))); }};
+    return layer{in,
+                 [l, router](const input& x) { return erased(l(x, router.g1(x), router.g2(x))); }};
   };
   if (vertical) {
     monet_vd<float> l;
     for (auto* u : {&l.encoder1, &l.encoder2}) d.fill(*u, {in, s * m}, in);
     for (auto* b : {&l.encoder_bias1, &l.encoder_bias2}) d.maybe(*b, {s * m});
-    for (auto* v : {&l.decoder11, &l.decoder12, &l.decoder21, &l.decoder22}) d.fill(*v, {s * m, in / 2});
+    for (auto* v : {&l.decoder11, &l.decoder12, &l.decoder21, &l.decoder22})
+      d.fill(*v, {s * m, in / 2});
     for (auto* b : {&l.bias1, &l.bias2}) d.fill(*b, {s, in / 2});
     return routed(l);
   }
@@ -218,7 +234,8 @@ layer draw_monet(draw& d) {
 routing draw_routing(draw& d, extent n) {
   using enum weighting;
   routing r;
-  r.how = d.pick(routing::by::top_k, routing::by::top_k, routing::by::top_p, routing::by::expert_choice);
+  r.how = d.pick(routing::by::top_k, routing::by::top_k, routing::by::top_p,
+                 routing::by::expert_choice);
   r.active = d.between(0, n);
   r.mass = d.pick(0.0, 0.3, 0.6, 0.95);
   if (d.chance(50)) r.capacity = d.between(0, 7);
@@ -227,14 +244,15 @@ routing draw_routing(draw& d, extent n) {
   // Expert choice and the masses know the papers' weights and the released code's.
   r.weights = r.how == routing::by::top_k ? d.pick(softmax, softmax_of_all, score, one, relu)
                                           : d.pick(softmax, softmax_of_all, one, score);
-  d.text << " routing " << static_cast<int>(r.how) << " K " << r.active << " mass " << r.mass << " capacity "
-         << r.capacity << " factor " << r.capacity_factor << " softmax " << r.rank_softmax << " weights "
-         << static_cast<int>(r.weights);
+  d.text << " routing " << static_cast<int>(r.how) << " K " << r.active << " mass " << r.mass
+         << " capacity " << r.capacity << " factor " << r.capacity_factor << " softmax "
+         << r.rank_softmax << " weights " << static_cast<int>(r.weights);
   return r;
 }
 
 layer draw_moe(draw& d) {
-  const extent in = d.between(1, 9), n = d.between(1, 9), low = d.between(1, 4), w = d.between(1, 9);
+  const extent in = d.between(1, 9), n = d.between(1, 9), low = d.between(1, 4),
+               w = d.between(1, 9);
   d.text << "moe d " << in << " n " << n << " l " << low << " w " << w << " low rank ";
   moe<float> l;
   d.fill(l.router, {in, n}, in), d.fill(l.linear, {n, in, w}, in), d.fill(l.output, {n, w, in}, w);
@@ -249,11 +267,12 @@ layer draw_moe(draw& d) {
 }
 
 layer draw_aoe(draw& d) {
-  const extent in = d.between(1, 9), n = d.between(1, 9), low = d.between(1, 4), w = d.between(1, 9);
+  const extent in = d.between(1, 9), n = d.between(1, 9), low = d.between(1, 4),
+               w = d.between(1, 9);
   d.text << "aoe d " << in << " n " << n << " l " << low << " w " << w << " bias ";
   aoe<float> l;
-  d.fill(l.down, {in, n, low}, in), d.fill(l.up, {n, low, w}, low), d.fill(l.linear, {n, in, w}, in),
-      d.fill(l.output, {n, w, in}, w);
+  d.fill(l.down, {in, n, low}, in), d.fill(l.up, {n, low, w}, low),
+      d.fill(l.linear, {n, in, w}, in), d.fill(l.output, {n, w, in}, w);
   d.maybe(l.bias, {in});
   l.score = d.pick(gate::l1_norm, gate::l2_norm, gate::max_norm);
   l.activation = d.activation();
@@ -273,7 +292,8 @@ layer draw_soft_moe(draw& d) {
 }
 
 layer draw_peer(draw& d) {
-  const extent in = 2 * d.between(1, 4), h = d.between(1, 3), s = d.between(1, 14), k = d.between(1, 4);
+  const extent in = 2 * d.between(1, 4), h = d.between(1, 3), s = d.between(1, 14),
+               k = d.between(1, 4);
   const bool map = d.chance(60), separate = d.chance(40);
   d.text << "peer d " << in << " h " << h << " s " << s << " k " << k << (map ? " queries" : "")
          << (separate ? " separate" : "") << " norm ";
@@ -287,11 +307,13 @@ layer draw_peer(draw& d) {
   l.candidates = d.chance(50) ? 0 : d.between(l.active, s);
   l.weights = d.pick(weighting::softmax, weighting::relu);
   l.activation = d.activation();
-  d.text << " K " << l.active << " of " << l.candidates << (l.weights == weighting::relu ? " relu" : "");
+  d.text << " K " << l.active << " of " << l.candidates
+         << (l.weights == weighting::relu ? " relu" : "");
   return of(in, l);
 }
 
-// Whether rounding can change what a graph selects: kept and left scores closer than this, relative to the largest.
+// Whether rounding can change what a graph selects: kept and left scores closer than this, relative
+// to the largest.
 class decisions {
  public:
   decisions(const graph& g, const oracle& values) : graph_(g), values_(values) {
@@ -307,12 +329,13 @@ class decisions {
   static constexpr double least = 1e-4;
   using numbers = std::vector<double>;
 
-  // Zeros of a ReLU are equal in every arithmetic; of other equal scores the lower index wins in all only if they are
-  // the same sum.
+  // Zeros of a ReLU are equal in every arithmetic; of other equal scores the lower index wins in
+  // all only if they are the same sum.
   void apart(numbers x, extent kept) {
     if (kept == 0 || kept >= x.size()) return;
     std::ranges::sort(x, std::greater());
-    const double scale = std::max(std::abs(x.front()), std::abs(x.back())), gap = x[kept - 1] - x[kept];
+    const double scale = std::max(std::abs(x.front()), std::abs(x.back())),
+                 gap = x[kept - 1] - x[kept];
     if (gap <= least * scale && !(x[kept - 1] == 0 && x[kept] == 0)) clear_ = false;
   }
 
@@ -331,7 +354,8 @@ class decisions {
       return;
     }
     for (extent row = 0; n != 0 && row < x.size(); row += n) {
-      numbers r(x.begin() + static_cast<std::ptrdiff_t>(row), x.begin() + static_cast<std::ptrdiff_t>(row + n));
+      numbers r(x.begin() + static_cast<std::ptrdiff_t>(row),
+                x.begin() + static_cast<std::ptrdiff_t>(row + n));
       if (s.rule.what == top_k) apart(r, s.rule.keep);
       if (s.rule.what == top_p) {
         std::ranges::sort(r, std::greater());
@@ -350,7 +374,8 @@ class decisions {
         apart(r, s.rule.each);
         const extent next = row + n;
         if (row / n % 2 != 0) continue;
-        numbers other(x.begin() + static_cast<std::ptrdiff_t>(next), x.begin() + static_cast<std::ptrdiff_t>(next + n)),
+        numbers other(x.begin() + static_cast<std::ptrdiff_t>(next),
+                      x.begin() + static_cast<std::ptrdiff_t>(next + n)),
             sums;
         std::ranges::sort(r, std::greater()), std::ranges::sort(other, std::greater());
         for (extent i = 0; i < s.rule.each; ++i)
@@ -384,8 +409,8 @@ struct lowered {
 template <class T>
 std::vector<T> check(const lowered& e, extent tokens, const std::vector<double>& expected,
                      const std::vector<double>& magnitude, double tolerance, bool mixes_rows) {
-  const runner<T> normal(e.g, e.root, tokens, usual_limits()), cut(e.g, e.root, tokens, tiny_limits()),
-      original(e.g, e.root, tokens, naive_limits());
+  const runner<T> normal(e.g, e.root, tokens, usual_limits()),
+      cut(e.g, e.root, tokens, tiny_limits()), original(e.g, e.root, tokens, naive_limits());
   for (const runner<T>* r : {&normal, &cut, &original}) CHECK(placement_is_sound(r->steps()));
   if (mixes_rows) return {};
   const std::vector<T> y = normal.all(tokens);
@@ -429,8 +454,8 @@ void check(unsigned seed, census& seen, std::map<std::string, int>& families) {
     seen.add(make_plan(e.g, e.root, tokens, cpu::machine<float, cpu::native_arch>(usual_limits())));
     if (l.mixes_rows) {  // in several stages, which evaluate knows
       const auto rows = evaluate(l.apply(x));
-      CHECK(error_to_magnitudes(std::vector<float>(rows.data(), rows.data() + rows.size()), values[e.root],
-                                scales[e.root]) <= 2e-5);
+      CHECK(error_to_magnitudes(std::vector<float>(rows.data(), rows.data() + rows.size()),
+                                values[e.root], scales[e.root]) <= 2e-5);
       return;
     }
     if (tokens < 2) return;
@@ -448,7 +473,8 @@ void check(unsigned seed, census& seen, std::map<std::string, int>& families) {
 TEST_CASE("random layers agree with the oracle, and a NaN stays in its row") {
   census seen;
   std::map<std::string, int> families;
-  if (const char* only = std::getenv("FMOE_SEED")) return check(static_cast<unsigned>(std::atoi(only)), seen, families);
+  if (const char* only = std::getenv("FMOE_SEED"))
+    return check(static_cast<unsigned>(std::atoi(only)), seen, families);
   const char* wanted = std::getenv("FMOE_SEEDS");
   const unsigned seeds = wanted == nullptr ? 300 : static_cast<unsigned>(std::atoi(wanted));
   for (unsigned seed = 1; seed <= seeds; ++seed) check(seed, seen, families);
@@ -457,14 +483,14 @@ TEST_CASE("random layers agree with the oracle, and a NaN stays in its row") {
     for (const auto& [what, n] : families) WARN(what << ' ' << n);
   }
   if (seeds < 300) return;
-  for (const char* family :
-       {"mxd", "sparse_mlp", "cp", "tr", "tucker", "dense", "monet_hd", "monet_vd", "moe", "aoe", "soft_moe", "peer"}) {
+  for (const char* family : {"mxd", "sparse_mlp", "cp", "tr", "tucker", "dense", "monet_hd",
+                             "monet_vd", "moe", "aoe", "soft_moe", "peer"}) {
     INFO(family);
     CHECK(families[family] >= 10);
   }
-  seen.require(3, {"append", "bounded softmax", "entmax", "exclude", "expert_choice", "gather", "gather of rows",
-                   "group", "layer norm", "L1 norm", "L2 norm", "max norm", "product_top_k", "rms norm", "sample",
-                   "softmax", "top_k", "top_p"});
+  seen.require(3, {"append", "bounded softmax", "entmax", "exclude", "expert_choice", "gather",
+                   "gather of rows", "group", "layer norm", "L1 norm", "L2 norm", "max norm",
+                   "product_top_k", "rms norm", "sample", "softmax", "top_k", "top_p"});
 }
 
 }  // namespace

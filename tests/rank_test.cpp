@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Ranks of matrices of known singular values, and of random experts against the papers' bounds, which they reach.
+// Ranks of matrices of known singular values, and of random experts against the papers' bounds,
+// which they reach.
 #include <fmoe/rank.hpp>
 
 #include <fmoe/io/safetensors.hpp>
@@ -43,16 +44,21 @@ matrix diagonal(extent rows, extent columns, const std::vector<double>& values) 
 }
 
 TEST_CASE("singular values are those that a matrix is made of", "[rank]") {
-  for (const auto& [rows, columns] : {std::pair<extent, extent>{5, 3}, {3, 5}, {40, 24}, {24, 40}, {1, 7}, {7, 1}}) {
+  for (const auto& [rows, columns] :
+       {std::pair<extent, extent>{5, 3}, {3, 5}, {40, 24}, {24, 40}, {1, 7}, {7, 1}}) {
     std::vector<double> values;
-    for (extent k = std::min(rows, columns); k-- > 0;) values.push_back(0.5 + static_cast<double>(k));
-    const auto m = product(product(reflection(rows, 1), diagonal(rows, columns, values)), reflection(columns, 2));
+    for (extent k = std::min(rows, columns); k-- > 0;)
+      values.push_back(0.5 + static_cast<double>(k));
+    const auto m = product(product(reflection(rows, 1), diagonal(rows, columns, values)),
+                           reflection(columns, 2));
     const auto found = singular_values(m);
     REQUIRE(found.size() == values.size());
-    for (extent k = 0; k < values.size(); ++k) CHECK(std::abs(found[k] - values[k]) < 1e-13 * values[0]);
+    for (extent k = 0; k < values.size(); ++k)
+      CHECK(std::abs(found[k] - values[k]) < 1e-13 * values[0]);
     CHECK(numerical_rank(m) == values.size());
     CHECK(numerical_rank(m, 1.0) == values.size() - 1);
-    CHECK(normalised_rank(m, 1.0) == static_cast<double>(values.size() - 1) / static_cast<double>(values.size()));
+    CHECK(normalised_rank(m, 1.0) ==
+          static_cast<double>(values.size() - 1) / static_cast<double>(values.size()));
   }
 }
 
@@ -99,22 +105,36 @@ TEMPLATE_TEST_CASE("muMoE: experts have the rank that the factors allow", "[rank
     cp.experts = {random<parameter<T, 2>>({4, r}, 1), random<parameter<T, 2>>({3, r}, 2)};
     cp.input = random<parameter<T, 2>>({i, r}, 3);
     cp.output = random<parameter<T, 2>>({o, r}, 4);
-    for (extent n = 0; n < 4; ++n) CHECK(numerical_rank(evaluate(cp.expert(n, n % 3))) == std::min({i, o, r}));
+    for (extent n = 0; n < 4; ++n)
+      CHECK(numerical_rank(evaluate(cp.expert(n, n % 3))) == std::min({i, o, r}));
   }
-  for (const auto& [i, o, r1, r2, r3] : {std::array<extent, 5>{9, 8, 2, 3, 2}, {9, 8, 3, 2, 2}, {4, 8, 3, 3, 2}, {9, 5, 3, 3, 2}, {9, 8, 1, 4, 5}}) {
-    const tr_experts<1, T> tr{{random<parameter<T, 3>>({r1, 4, r2}, 1)}, random<parameter<T, 3>>({r2, i, r3}, 2), random<parameter<T, 3>>({r3, o, r1}, 3)};
-    for (extent n = 0; n < 4; ++n) CHECK(numerical_rank(evaluate(tr.expert(n))) == std::min({r3 * std::min(r1, r2), i, o}));
+  for (const auto& [i, o, r1, r2, r3] : {std::array<extent, 5>{9, 8, 2, 3, 2},
+                                         {9, 8, 3, 2, 2},
+                                         {4, 8, 3, 3, 2},
+                                         {9, 5, 3, 3, 2},
+                                         {9, 8, 1, 4, 5}}) {
+    const tr_experts<1, T> tr{{random<parameter<T, 3>>({r1, 4, r2}, 1)},
+                              random<parameter<T, 3>>({r2, i, r3}, 2),
+                              random<parameter<T, 3>>({r3, o, r1}, 3)};
+    for (extent n = 0; n < 4; ++n)
+      CHECK(numerical_rank(evaluate(tr.expert(n))) == std::min({r3 * std::min(r1, r2), i, o}));
   }
-  for (const auto& [i, o, ri, ro, rn] : {std::array<extent, 5>{9, 8, 3, 5, 2}, {9, 8, 5, 3, 4}, {2, 8, 5, 4, 1}, {9, 2, 5, 4, 2}}) {
-    const tucker_experts<1, T> tucker{{random<parameter<T, 2>>({4, rn}, 1)}, random<parameter<T, 2>>({i, ri}, 2), random<parameter<T, 2>>({o, ro}, 3),
+  for (const auto& [i, o, ri, ro, rn] :
+       {std::array<extent, 5>{9, 8, 3, 5, 2}, {9, 8, 5, 3, 4}, {2, 8, 5, 4, 1}, {9, 2, 5, 4, 2}}) {
+    const tucker_experts<1, T> tucker{{random<parameter<T, 2>>({4, rn}, 1)},
+                                      random<parameter<T, 2>>({i, ri}, 2),
+                                      random<parameter<T, 2>>({o, ro}, 3),
                                       random<parameter<T, 3>>({rn, ri, ro}, 4)};
-    for (extent n = 0; n < 4; ++n) CHECK(numerical_rank(evaluate(tucker.expert(n))) == std::min({i, ri, ro * rn, o, ro}));
+    for (extent n = 0; n < 4; ++n)
+      CHECK(numerical_rank(evaluate(tucker.expert(n))) == std::min({i, ri, ro * rn, o, ro}));
   }
   const dense_experts<1, T> dense{random<parameter<T, 3>>({4, 9, 7}, 1)};
   CHECK(normalised_rank(evaluate(dense.expert(3))) == 1);
 }
 
-TEMPLATE_TEST_CASE("MxD: experts have the rank of the decoder, less the outputs that they scale by 0", "[rank]", float, double) {
+TEMPLATE_TEST_CASE(
+    "MxD: experts have the rank of the decoder, less the outputs that they scale by 0", "[rank]",
+    float, double) {
   using T = TestType;
   mxd<T> layer;
   layer.scales = random<parameter<T, 2>>({5, 8}, 1);
@@ -124,7 +144,8 @@ TEMPLATE_TEST_CASE("MxD: experts have the rank of the decoder, less the outputs 
   CHECK(numerical_rank(evaluate(layer.expert(3))) == 5);
   const auto left = random<tensor<T, 2>>({20, 3}, 3), right = random<tensor<T, 2>>({3, 8}, 4);
   layer.decoder = evaluate(einsum<"hr,ro->ho">(left, right));
-  for (const extent n : std::array<extent, 3>{0, 1, 3}) CHECK(numerical_rank(evaluate(layer.expert(n))) == 3);
+  for (const extent n : std::array<extent, 3>{0, 1, 3})
+    CHECK(numerical_rank(evaluate(layer.expert(n))) == 3);
   const mov<T> unfolded{random<parameter<T, 2>>({5, 20}, 1), layer.decoder};
   CHECK(numerical_rank(evaluate(unfolded.expert(4))) == 3);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The MLP of a real model and its trained replacements, on 2,048 rows that training did not see: ../shared/real, which
-// is no part of the project; where it is not there, this test says so and passes.
+// The MLP of a real model and its trained replacements, on 2,048 rows that training did not see:
+// ../shared/real, which is no part of the project; where it is not there, this test says so and
+// passes.
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -21,7 +22,9 @@ bool is_there() {
   return false;
 }
 
-io::safetensors file(const char* name) { return io::safetensors::read(folder / (std::string(name) + ".safetensors")); }
+io::safetensors file(const char* name) {
+  return io::safetensors::read(folder / (std::string(name) + ".safetensors"));
+}
 
 struct deviation {
   double tensor = 0, row = 0;
@@ -36,7 +39,8 @@ deviation deviation_of(const tensor<T, 2>& y, const tensor<U, 2>& expected) {
   for (extent t = 0; t < y.shape()[0]; ++t) {
     double error = 0, norm = 0;
     for (extent o = 0; o < y.shape()[1]; ++o) {
-      const double wanted = static_cast<double>(expected(t, o)), off = std::abs(static_cast<double>(y(t, o)) - wanted);
+      const double wanted = static_cast<double>(expected(t, o)),
+                   off = std::abs(static_cast<double>(y(t, o)) - wanted);
       if (!(off <= error)) error = off;  // a NaN stays
       norm = std::max(norm, std::abs(wanted));
     }
@@ -67,7 +71,8 @@ std::pair<double, double> losses(const tensor<T, 2>& y, const tensor<float, 2>& 
 
 // The number of rows whose coefficients other than zero are not the experts of `index`, [t, k].
 template <class T>
-extent rows_of_other_experts(const tensor<T, 2>& coefficients, const std::vector<std::int64_t>& index) {
+extent rows_of_other_experts(const tensor<T, 2>& coefficients,
+                             const std::vector<std::int64_t>& index) {
   const auto [tokens, experts] = coefficients.shape();
   const extent k = index.size() / tokens;
   extent rows = 0;
@@ -113,7 +118,8 @@ TEST_CASE("a trained MxD in float is the authors' own") {
   CHECK(off.tensor <= 2e-6);
   CHECK(off.row <= 6e-6);
   CHECK(same_bits(forward_of(layer, x, 384), y));
-  CHECK(rows_of_other_experts(evaluate(layer.coefficients(x)), tokens.integers<std::int64_t>("indices")) == 0);
+  CHECK(rows_of_other_experts(evaluate(layer.coefficients(x)),
+                              tokens.integers<std::int64_t>("indices")) == 0);
   CHECK(std::abs(losses(y, target).first - 0.0667695406500661) < 1e-6);
 }
 
@@ -123,7 +129,8 @@ TEST_CASE("a trained MxD in double is the authors' own") {
   const auto x = tokens.get<double, 2>("x");
   const auto layer = load<mxd<double>>(folder / "minilm_l3_mxd.safetensors");
   CHECK(deviation_of(evaluate(layer(x)), tokens.get<double, 2>("y64")).tensor <= 1e-12);
-  CHECK(rows_of_other_experts(evaluate(layer.coefficients(x)), tokens.integers<std::int64_t>("indices")) == 0);
+  CHECK(rows_of_other_experts(evaluate(layer.coefficients(x)),
+                              tokens.integers<std::int64_t>("indices")) == 0);
 }
 
 // Widened when loaded or, in mxd<bf16>, in the kernels.
@@ -156,7 +163,8 @@ TEST_CASE("trained transcoders are the authors' own") {
     CHECK(off.tensor <= 2e-6);
     CHECK(off.row <= 6e-6);
     CHECK(same_bits(forward_of(layer, x, 384), y));
-    CHECK(rows_of_other_experts(evaluate(layer.coefficients(x)), outputs.integers<std::int64_t>(name + ".indices")) == 0);
+    CHECK(rows_of_other_experts(evaluate(layer.coefficients(x)),
+                                outputs.integers<std::int64_t>(name + ".indices")) == 0);
     CHECK(std::abs(losses(y, target).first - relative) < 1e-6);
   };
   check("minilm_l3_transcoder.safetensors", "transcoder", 0.19385905169010775);

@@ -14,10 +14,12 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float infinity = std::numeric_limits<float>::infinity(),
+                nan = std::numeric_limits<float>::quiet_NaN();
 
 template <class Weights>
-void check_same(const tensor<float, 2>& x, const Weights& gate, const parameter<float, 1>& bias, extent k) {
+void check_same(const tensor<float, 2>& x, const Weights& gate, const parameter<float, 1>& bias,
+                extent k) {
   plan_options off;
   off.screen = false;
   const extent n = gate.shape()[1];
@@ -29,7 +31,8 @@ void check_same(const tensor<float, 2>& x, const Weights& gate, const parameter<
   CHECK(same(top_k(einsum<"ti,in->tn">(x, gate), k)));
   CHECK(same(top_k(relu(einsum<"ti,in->tn">(x, gate) + bias), k)));
   CHECK(same(softmax(top_k(einsum<"ti,in->tn">(x, gate), k))));
-  for (const auto w : {weighting::softmax, weighting::one, weighting::relu}) CHECK(same(top_k(relu(einsum<"ti,in->tn">(x, gate) + bias), k, w)));
+  for (const auto w : {weighting::softmax, weighting::one, weighting::relu})
+    CHECK(same(top_k(relu(einsum<"ti,in->tn">(x, gate) + bias), k, w)));
   CHECK(same(top_k(einsum<"ti,in->tn">(x, gate) + bias, k, weighting::softmax)));
 }
 
@@ -38,7 +41,9 @@ void check_same(const tensor<float, 2>& x, const Weights& gate, extent k) {
   check_same(x, gate, random<parameter<float, 1>>({gate.shape()[1]}, 3, 0.2f), k);
 }
 
-parameter<float, 2> normal_gate(extent i, extent n, float scale = 0.1f) { return random<parameter<float, 2>>({i, n}, 2, scale); }
+parameter<float, 2> normal_gate(extent i, extent n, float scale = 0.1f) {
+  return random<parameter<float, 2>>({i, n}, 2, scale);
+}
 
 TEST_CASE("a screened selection has the bits of a full one", "[screen]") {
   for (const extent tokens : std::initializer_list<extent>{1, 3, 6, 7, 40, 130})
@@ -55,7 +60,8 @@ TEST_CASE("parameters of 16 bits are screened, too", "[screen]") {
   check_same(random<tensor<float, 2>>({5, 100}, 1), narrow, 9);
 }
 
-TEST_CASE("ties, equal scores and rows of few positive scores are selected as without screening", "[screen]") {
+TEST_CASE("ties, equal scores and rows of few positive scores are selected as without screening",
+          "[screen]") {
   const extent depth = 80, n = 1600;
   auto x = random<tensor<float, 2>>({6, depth}, 1);
   auto gate = normal_gate(depth, n);
@@ -104,7 +110,8 @@ TEST_CASE("winners that round down among losers that round up are selected", "[s
     }
   tensor<float, 2> x({5, depth});
   for (extent t = 0; t < 5; ++t)
-    for (extent i = 0; i < depth; ++i) x(t, i) = t < 3 ? 1.f : 1 + static_cast<float>(i % t) * 0.4f * half;
+    for (extent i = 0; i < depth; ++i)
+      x(t, i) = t < 3 ? 1.f : 1 + static_cast<float>(i % t) * 0.4f * half;
   check_same(x, gate, 4);
   check_same(x, gate, 9);
 }
@@ -126,7 +133,9 @@ TEST_CASE("infinite biases mask and force experts as without screening", "[scree
   check_same(x, gate, bias, 7);
   bias = biases(n, 0);
   for (extent e = 0; e < n; e += 20) bias(e) = infinity;
-  for (extent i = 0; i < depth; ++i) gate(i, 1000) = i % 2 ? -3e38f : 3e38f, gate(i, 30) = 3e38f, x(0, i) = 1.001f, x(1, i) = -1.001f;
+  for (extent i = 0; i < depth; ++i)
+    gate(i, 1000) = i % 2 ? -3e38f : 3e38f, gate(i, 30) = 3e38f, x(0, i) = 1.001f,
+            x(1, i) = -1.001f;
   check_same(x, gate, bias, 7);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Layers compiled with several results: each has the bits that it has alone, wherever it is written.
+// Layers compiled with several results: each has the bits that it has alone, wherever it is
+// written.
 #include <fmoe/expr/sized.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -32,7 +33,9 @@ bool same_bits(const tensor<float, Rank>& a, const tensor<float, Rank>& b) {
 TEST_CASE("what a layer is made of, beside its output", "[several_results]") {
   const auto layer = mixture();
   const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
-  const auto parts = [&](const auto& in) { return std::tuple(layer(in), layer.coefficients(in), layer.hidden(in)); };
+  const auto parts = [&](const auto& in) {
+    return std::tuple(layer(in), layer.coefficients(in), layer.hidden(in));
+  };
   const auto forward = compile(parts, tokens);
   tensor<float, 2> y({tokens, outputs}), a({tokens, experts}), z({tokens, hidden});
   forward(x, y, a, z);
@@ -45,7 +48,9 @@ TEST_CASE("what a layer is made of, beside its output", "[several_results]") {
 TEST_CASE("experts of a group beside its output", "[several_results]") {
   const auto layer = autonomous<float>(inputs);
   const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
-  const auto forward = compile([&](const auto& in) { return std::tuple(layer.cache(in), layer(in), layer.chosen(in)); }, tokens);
+  const auto forward = compile(
+      [&](const auto& in) { return std::tuple(layer.cache(in), layer(in), layer.chosen(in)); },
+      tokens);
   tensor<float, 3> cache({tokens, 6, 5});
   tensor<float, 2> y({tokens, inputs}), chosen({tokens, 6});
   forward(x, cache, y, chosen);
@@ -57,7 +62,8 @@ TEST_CASE("experts of a group beside its output", "[several_results]") {
 TEST_CASE("one value twice, an argument and a constant are results, too", "[several_results]") {
   const auto x = random<tensor<float, 2>>({9, 4}, 1);
   const auto bias = random<parameter<float, 1>>({4}, 2);
-  const auto forward = compile([&](const auto& in) { return std::tuple(relu(in), in, relu(in), relu(in) + bias); }, 9);
+  const auto forward = compile(
+      [&](const auto& in) { return std::tuple(relu(in), in, relu(in), relu(in) + bias); }, 9);
   std::array<tensor<float, 2>, 4> y;
   for (auto& part : y) part = tensor<float, 2>({9, 4});
   forward(x, y[0], y[1], y[2], y[3]);
@@ -68,7 +74,8 @@ TEST_CASE("one value twice, an argument and a constant are results, too", "[seve
 }
 
 TEST_CASE("results take no room in the arena", "[several_results]") {
-  const auto forward = compile([&](const auto& in) { return std::tuple(relu(sized(in, {unknown, 64})), 2 * in); }, 9);
+  const auto forward = compile(
+      [&](const auto& in) { return std::tuple(relu(sized(in, {unknown, 64})), 2 * in); }, 9);
   CHECK(forward.steps().arena == 0);
 }
 
@@ -76,7 +83,11 @@ TEST_CASE("results behind a barrier", "[several_results]") {
   auto layer = autonomous<float>(inputs);
   layer.route.how = routing::by::expert_choice;
   const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
-  const auto forward = compile([&](const auto& in) { return std::tuple(layer.scores(in), layer(in), layer.coefficients(in)); }, tokens);
+  const auto forward = compile(
+      [&](const auto& in) {
+        return std::tuple(layer.scores(in), layer(in), layer.coefficients(in));
+      },
+      tokens);
   tensor<float, 2> scores({tokens, 6}), y({tokens, inputs}), a({tokens, 6});
   forward(x, scores, y, a);
   CHECK(same_bits(scores, evaluate(layer.scores(x))));
@@ -97,7 +108,8 @@ struct columns {  // column-major
 TEST_CASE("each result has its own strides and leading axes, and is checked", "[several_results]") {
   const auto layer = mixture();
   const auto x = random<tensor<float, 2>>({30, inputs}, 9);
-  const auto forward = compile([&](const auto& in) { return std::tuple(layer(in), layer.hidden(in)); }, 30);
+  const auto forward =
+      compile([&](const auto& in) { return std::tuple(layer(in), layer.hidden(in)); }, 30);
   std::vector<float> across(30 * outputs);
   tensor<float, 3> z({5, 6, hidden});
   forward(x, columns<2>{across.data(), {30, outputs}, {1, 30}}, z);
@@ -109,17 +121,23 @@ TEST_CASE("each result has its own strides and leading axes, and is checked", "[
   CHECK(std::memcmp(z.data(), evaluate(layer.hidden(x)).data(), z.size() * sizeof(float)) == 0);
 
   std::vector<float> units_across(30 * hidden);
-  forward(x, tensor<float, 2>({30, outputs}), columns<2>{units_across.data(), {30, hidden}, {1, 30}});
+  forward(x, tensor<float, 2>({30, outputs}),
+          columns<2>{units_across.data(), {30, hidden}, {1, 30}});
   for (extent t = 0; t < 30; ++t)
-    for (extent h = 0; h < hidden; ++h) same &= units_across[h * 30 + t] == z.data()[t * hidden + h];
+    for (extent h = 0; h < hidden; ++h)
+      same &= units_across[h * 30 + t] == z.data()[t * hidden + h];
   CHECK(same);
 
   tensor<float, 2> out({30, outputs}), units({30, hidden});
-  CHECK_THROWS_WITH(forward(x, out, tensor<float, 2>({30, hidden + 1})), "[forward] axis 0 of the rows of output 1 is 201 and the layer's is 200");
-  CHECK_THROWS_WITH(forward(x, out, tensor<float, 2>({29, hidden})), "[forward] 't' is 29 in output 1 and 30 in output 0");
-  CHECK_THROWS_WITH(forward(x, out, columns<2>{units.data(), {30, hidden}, {0, 1}}), "[forward] an axis of output 1 has stride 0");
+  CHECK_THROWS_WITH(forward(x, out, tensor<float, 2>({30, hidden + 1})),
+                    "[forward] axis 0 of the rows of output 1 is 201 and the layer's is 200");
+  CHECK_THROWS_WITH(forward(x, out, tensor<float, 2>({29, hidden})),
+                    "[forward] 't' is 29 in output 1 and 30 in output 0");
+  CHECK_THROWS_WITH(forward(x, out, columns<2>{units.data(), {30, hidden}, {0, 1}}),
+                    "[forward] an axis of output 1 has stride 0");
   std::vector<float> both(30 * (outputs + hidden));
-  const columns<2> one{both.data(), {30, outputs}, {outputs, 1}}, other{both.data() + 30 * outputs - 1, {30, hidden}, {hidden, 1}};
+  const columns<2> one{both.data(), {30, outputs}, {outputs, 1}},
+      other{both.data() + 30 * outputs - 1, {30, hidden}, {hidden, 1}};
   CHECK_THROWS_WITH(forward(x, one, other), "[forward] output 1 overlaps output 0");
 }
 

@@ -35,7 +35,8 @@ void check(const Layer& layer, auto ranks, const lines& in_loops, const X&... x)
   streamed.whole = 1;
   for (const extent chunk : {extent{1}, extent{20}}) {
     streamed.chunk_width = chunk;
-    const auto one = compile(layer, ranks, tokens, 1, whole), other = compile(layer, ranks, tokens, 1, streamed);
+    const auto one = compile(layer, ranks, tokens, 1, whole),
+               other = compile(layer, ranks, tokens, 1, streamed);
     CHECK(looped(one).empty());
     CHECK(looped(other) == in_loops);
     tensor<T, 2> y({tokens, width}), z({tokens, width});
@@ -47,13 +48,16 @@ void check(const Layer& layer, auto ranks, const lines& in_loops, const X&... x)
 
 TEMPLATE_TEST_CASE("Monet HD has the same bits in chunks", "[streamed]", float, double) {
   monet_hd<TestType> l;
-  fill(l.encoder, {width, halves * units}, 1), fill(l.decoder, {halves * units, width}, 2), fill(l.bias, {halves, width}, 3);
+  fill(l.encoder, {width, halves * units}, 1), fill(l.decoder, {halves * units, width}, 2),
+      fill(l.bias, {halves, width}, 3);
   l.heads = heads;
-  const auto g1 = random<tensor<TestType, 3>>({tokens, heads, halves}, 4), g2 = random<tensor<TestType, 3>>({tokens, heads, halves}, 5);
-  check<TestType>(l, arguments<2, 3, 3>{},
-                  {"gemm td,dim->tim | squared_relu", "batched tpi,tim->tpm", "batched tpj,tpm->tjm", "gemm tjm,jmd->td +=",
-                   "batched tp,tpj->tj", "gemm tj,jd->td +="},
-                  random<tensor<TestType, 2>>({tokens, width}, 6), g1, g2);
+  const auto g1 = random<tensor<TestType, 3>>({tokens, heads, halves}, 4),
+             g2 = random<tensor<TestType, 3>>({tokens, heads, halves}, 5);
+  check<TestType>(
+      l, arguments<2, 3, 3>{},
+      {"gemm td,dim->tim | squared_relu", "batched tpi,tim->tpm", "batched tpj,tpm->tjm",
+       "gemm tjm,jmd->td +=", "batched tp,tpj->tj", "gemm tj,jd->td +="},
+      random<tensor<TestType, 2>>({tokens, width}, 6), g1, g2);
 }
 
 TEMPLATE_TEST_CASE("Monet VD has the same bits in chunks", "[streamed]", float, double) {
@@ -64,19 +68,23 @@ TEMPLATE_TEST_CASE("Monet VD has the same bits in chunks", "[streamed]", float, 
   fill(l.decoder21, {halves * m, half}, 5), fill(l.decoder22, {halves * m, half}, 6);
   fill(l.bias1, {halves, half}, 7), fill(l.bias2, {halves, half}, 8);
   l.heads = heads;
-  const auto g1 = random<tensor<TestType, 3>>({tokens, heads, halves}, 4), g2 = random<tensor<TestType, 3>>({tokens, heads, halves}, 5);
+  const auto g1 = random<tensor<TestType, 3>>({tokens, heads, halves}, 4),
+             g2 = random<tensor<TestType, 3>>({tokens, heads, halves}, 5);
   check<TestType>(l, arguments<2, 3, 3>{},
-                  {"gemm td,dim->tim | squared_relu", "batched tpj,tjm->tpm", "batched ts,tsm->tsm", "gemm tsm,smo->to +=",
-                   "gemm td,dim->tim | squared_relu", "batched ts,tsm->tsm", "gemm tsm,smo->to +=", "batched tpi,tim->tpm",
-                   "batched tpi,tpm->tim", "gemm tsm,smo->to +=", "batched tpj,tpm->tjm", "gemm tsm,smo->to +="},
+                  {"gemm td,dim->tim | squared_relu", "batched tpj,tjm->tpm", "batched ts,tsm->tsm",
+                   "gemm tsm,smo->to +=", "gemm td,dim->tim | squared_relu", "batched ts,tsm->tsm",
+                   "gemm tsm,smo->to +=", "batched tpi,tim->tpm", "batched tpi,tpm->tim",
+                   "gemm tsm,smo->to +=", "batched tpj,tpm->tjm", "gemm tsm,smo->to +="},
                   random<tensor<TestType, 2>>({tokens, width}, 6), g1, g2);
 }
 
 TEMPLATE_TEST_CASE("a tensor ring has the same bits in chunks", "[streamed]", float, double) {
   tr_mumoe<1, TestType> l;
   fill(l.gate.projections[0], {width, 9}, 1);
-  fill(l.experts.experts[0], {3, 9, 4}, 2), fill(l.experts.input, {4, width, 64}, 3), fill(l.experts.output, {64, width, 3}, 4);
-  check<TestType>(l, arguments<2>{}, {"gemm ti,qir->tqr", "batched tqp,tqr->tpr"}, random<tensor<TestType, 2>>({tokens, width}, 5));
+  fill(l.experts.experts[0], {3, 9, 4}, 2), fill(l.experts.input, {4, width, 64}, 3),
+      fill(l.experts.output, {64, width, 3}, 4);
+  check<TestType>(l, arguments<2>{}, {"gemm ti,qir->tqr", "batched tqp,tqr->tpr"},
+                  random<tensor<TestType, 2>>({tokens, width}, 5));
 }
 
 }  // namespace

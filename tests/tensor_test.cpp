@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <fmoe/arrays/viewed.hpp>
 #include <fmoe/tensor.hpp>
-#include <fmoe/viewed.hpp>
 
 #include <cmath>
 #include <limits>
@@ -62,7 +62,9 @@ TEST_CASE("values in braces are in row-major order, and as many as the shape say
 }
 
 TEST_CASE("ranks 0 to 8, with and without elements", "[tensor]") {
-  [&]<std::size_t... R>(std::index_sequence<R...>) { (check_rank<R>(), ...); }(std::make_index_sequence<9>{});
+  [&]<std::size_t... R>(std::index_sequence<R...>) {
+    (check_rank<R>(), ...);
+  }(std::make_index_sequence<9>{});
   tensor<float, 0> scalar{std::array<extent, 0>{}};
   scalar() = 3;
   CHECK(*scalar.data() == 3);
@@ -112,7 +114,8 @@ TEST_CASE("storage derives once for a key", "[tensor]") {
   const tensor<float, 1> t({1});
   int calls = 0;
   const auto make = [&] { return ++calls, std::make_shared<int>(calls); };
-  const auto a = t.shared_storage()->derived("a", make), again = t.shared_storage()->derived("a", make);
+  const auto a = t.shared_storage()->derived("a", make),
+             again = t.shared_storage()->derived("a", make);
   CHECK(a == again);
   CHECK(t.shared_storage()->derived("b", make) != a);
   CHECK(calls == 2);
@@ -120,11 +123,13 @@ TEST_CASE("storage derives once for a key", "[tensor]") {
 
 // What a 16-bit pattern means, from its fields.
 double value_of(std::uint16_t bits, int exponent_bits, int fraction_bits) {
-  const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1), fraction = bits & ((1 << fraction_bits) - 1);
+  const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1),
+            fraction = bits & ((1 << fraction_bits) - 1);
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const double sign = bits >> 15 != 0 ? -1 : 1;
   if (exponent == (1 << exponent_bits) - 1)
-    return fraction != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+    return fraction != 0 ? std::numeric_limits<double>::quiet_NaN()
+                         : sign * std::numeric_limits<double>::infinity();
   const double significand = fraction + (exponent != 0 ? 1 << fraction_bits : 0);
   return sign * std::ldexp(significand, std::max(exponent, 1) - bias - fraction_bits);
 }
@@ -146,16 +151,20 @@ void check_conversions(int exponent_bits, int fraction_bits) {
     const float f = static_cast<float>(x);
     const double expected = value_of(x.bits, exponent_bits, fraction_bits);
     if (std::isnan(expected)) {
-      wrong += !std::isnan(f) || std::signbit(f) != (bits >> 15 != 0) || !std::isnan(static_cast<float>(T(f)));
+      wrong += !std::isnan(f) || std::signbit(f) != (bits >> 15 != 0) ||
+               !std::isnan(static_cast<float>(T(f)));
       continue;
     }
-    wrong += static_cast<double>(f) != expected || std::signbit(f) != (bits >> 15 != 0) || T(f) != x;
+    wrong +=
+        static_cast<double>(f) != expected || std::signbit(f) != (bits >> 15 != 0) || T(f) != x;
     if (std::isinf(expected)) continue;
     const unsigned next_bits = bits + 1;  // away from zero
-    const double next = value_of(static_cast<std::uint16_t>(next_bits), exponent_bits, fraction_bits);
+    const double next =
+        value_of(static_cast<std::uint16_t>(next_bits), exponent_bits, fraction_bits);
     const int largest = (1 << exponent_bits) - 2;
     const double step = std::ldexp(1.0, largest - ((1 << (exponent_bits - 1)) - 1) - fraction_bits);
-    const double middle = std::isinf(next) ? expected + std::copysign(step / 2, expected) : (expected + next) / 2;
+    const double middle =
+        std::isinf(next) ? expected + std::copysign(step / 2, expected) : (expected + next) / 2;
     const float m = static_cast<float>(middle);
     const T even = bits % 2 == 0 ? x : from_bits<T>(next_bits), further = from_bits<T>(next_bits);
     if (static_cast<double>(m) == middle) wrong += T(m) != even;
@@ -170,7 +179,9 @@ void check_conversions(int exponent_bits, int fraction_bits) {
     CHECK(std::isnan(static_cast<float>(T(std::bit_cast<float>(nan)))));
 }
 
-TEST_CASE("bf16 converts exactly and rounds to nearest, ties to even", "[tensor]") { check_conversions<bf16>(8, 7); }
+TEST_CASE("bf16 converts exactly and rounds to nearest, ties to even", "[tensor]") {
+  check_conversions<bf16>(8, 7);
+}
 
 TEST_CASE("f16 converts exactly and rounds to nearest, ties to even", "[tensor]") {
   check_conversions<f16>(5, 10);

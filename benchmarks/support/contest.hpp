@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A layer beside what it is compared with: all must agree before anything is timed; then they are timed in interleaved
-// rounds with the machine's roofs, and the counters are medians of what each round says.
+// A layer beside what it is compared with: all must agree before anything is timed; then they are
+// timed in interleaved rounds with the machine's roofs, and the counters are medians of what each
+// round says.
 #pragma once
 
 #include <functional>
@@ -33,22 +34,25 @@ struct contest {
   extent tokens, outputs;
   double flops, naive_flops;       // of all tokens, 2 for a multiply-add
   double weight_bytes, row_bytes;  // weights that a call touches, read once; rows in and out
-  bool selects = false;            // rounding may flip a choice between near equals, and with it a row
+  bool selects = false;  // rounding may flip a choice between near equals, and with it a row
   form forward = {};
-  std::function<void(extent first, extent count, tensor<float, 2>& y)> by_eigen = {};  // some rows of y; may be empty
-  std::function<form()> naive = {};    // makes the naive form; empty where it does not fit in memory
+  std::function<void(extent first, extent count, tensor<float, 2>& y)> by_eigen =
+      {};                            // some rows of y; may be empty
+  std::function<form()> naive = {};  // makes the naive form; empty where it does not fit in memory
   std::vector<product> products = {};  // the layer's dense ones
 };
 
 // A layer compiled for the rows of x and the threads of the current arena.
 form compiled_form(const auto& layer, const tensor<float, 2>& x, const plan_options& options = {}) {
   using layer_t = decltype(compile(layer, x.shape()[0]));
-  return
-      [x, forward = std::make_shared<layer_t>(compile(layer, x.shape()[0], 1, options))](auto& y) { (*forward)(x, y); };
+  return [x, forward = std::make_shared<layer_t>(compile(layer, x.shape()[0], 1, options))](
+             auto& y) { (*forward)(x, y); };
 }
 
-// `layer` on x, whose weights have `element` bytes; `plain` is the same layer of float, for FLOPs and bytes.
-contest contest_of(const auto& layer, const auto& plain, const tensor<float, 2>& x, extent outputs, extent element) {
+// `layer` on x, whose weights have `element` bytes; `plain` is the same layer of float, for FLOPs
+// and bytes.
+contest contest_of(const auto& layer, const auto& plain, const tensor<float, 2>& x, extent outputs,
+                   extent element) {
   const auto [tokens, inputs] = x.shape();
   const cost_report c = cost(plain(x));
   const auto t = static_cast<double>(tokens), rows = 4 * t * static_cast<double>(inputs + outputs);
@@ -64,9 +68,10 @@ struct model {
 };
 using make_model = std::function<std::unique_ptr<model>()>;
 
-// Registers a layer's rows: name/tokens:T/threads:P. The model is made for the first of its rows that runs, and freed
-// when another's row runs.
-void add_rows(const std::string& name, const make_model& make, std::vector<int> tokens = {1, 16, 128, 1024},
+// Registers a layer's rows: name/tokens:T/threads:P. The model is made for the first of its rows
+// that runs, and freed when another's row runs.
+void add_rows(const std::string& name, const make_model& make,
+              std::vector<int> tokens = {1, 16, 128, 1024},
               const std::vector<int>& threads = {1, 2});
 
 // Registers rows for float and for bf16.
@@ -80,7 +85,8 @@ void add_sizes(const std::string& layer, const Size& size) {
 // For a wrong result: the row shows why, and the program fails.
 void reject(benchmark::State& state, const char* why);
 
-// What main calls to register rows, those of tiny layers if asked: a suite adds itself by being defined.
+// What main calls to register rows, those of tiny layers if asked: a suite adds itself by being
+// defined.
 struct suite {
   explicit suite(std::function<void(bool tiny)> add);
 };

@@ -24,7 +24,9 @@ template <std::size_t Rank>
 const_map as_matrix(const tensor<float, Rank>& t) {
   return as_matrix(t, t.shape()[Rank - 1]);
 }
-inline Eigen::Map<const row_vector> as_row(const tensor<float, 1>& t) { return {t.data(), index(t.size())}; }
+inline Eigen::Map<const row_vector> as_row(const tensor<float, 1>& t) {
+  return {t.data(), index(t.size())};
+}
 
 // Some rows of a tensor.
 inline const_map rows_of(const tensor<float, 2>& t, extent first, extent count) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // usage: fmoe_bench [--check] [--no-naive] [--benchmark_filter=REGEX] [--benchmark_format=json] ...
-// --check: rows of tiny layers, whose results are checked, and each form timed once; fails if one is wrong. --no-naive:
-// without the naive forms, which take seconds to make.
+// --check: rows of tiny layers, whose results are checked, and each form timed once; fails if one
+// is wrong. --no-naive: without the naive forms, which take seconds to make.
 //
-// Counters, each the median of the rounds: of_roof, the time that the machine's roofs allow (peak_GFLOP/s and read_GB/s
-// of as many threads, measured in the same round) by the layer's; vs_eigen, vs_naive and vs_blas, how many times as
-// long Eigen, the naive form and oneDNN's products alone take, of float always, Eigen with a part of the rows for each
-// thread. vs_blas is there if oneDNN was when CMake ran: scripts/install-dependencies libdnnl-dev.
+// Counters, each the median of the rounds: of_roof, the time that the machine's roofs allow
+// (peak_GFLOP/s and read_GB/s of as many threads, measured in the same round) by the layer's;
+// vs_eigen, vs_naive and vs_blas, how many times as long Eigen, the naive form and oneDNN's
+// products alone take, of float always, Eigen with a part of the rows for each thread. vs_blas is
+// there if oneDNN was when CMake ran: scripts/install-dependencies libdnnl-dev.
 #include "support/contest.hpp"
 
 #include <fstream>
@@ -79,7 +80,8 @@ struct contestant {
 #ifdef FMOE_ONEDNN
 // The products by oneDNN's sgemm, one after the other, on one thread.
 std::function<void()> by_blas(const contest& c) {
-  static const auto set_threads = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  static const auto set_threads =
+      reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   if (set_threads == nullptr || c.products.empty()) return {};
   set_threads(1);
   extent inputs = 0, outputs = 0;
@@ -87,12 +89,13 @@ std::function<void()> by_blas(const contest& c) {
     inputs = std::max(inputs, p.rows * p.depth);
     outputs = std::max(outputs, p.rows * p.columns);
   }
-  return [products = c.products, x = random_rows(1, inputs), y = tensor<float, 2>({1, outputs})]() mutable {
+  return [products = c.products, x = random_rows(1, inputs),
+          y = tensor<float, 2>({1, outputs})]() mutable {
     for (const product& p : products) {
       const auto m = static_cast<dnnl_dim_t>(p.rows), k = static_cast<dnnl_dim_t>(p.depth),
                  n = static_cast<dnnl_dim_t>(p.columns);
-      dnnl_sgemm('N', p.transposed ? 'T' : 'N', m, n, k, 1, x.data(), k, p.weight, p.transposed ? k : n, 0, y.data(),
-                 n);
+      dnnl_sgemm('N', p.transposed ? 'T' : 'N', m, n, k, 1, x.data(), k, p.weight,
+                 p.transposed ? k : n, 0, y.data(), n);
     }
   };
 }
@@ -109,8 +112,9 @@ void by_eigen(const contest& c, extent threads, tensor<float, 2>& y) {
   });
 }
 
-// The naive form's time, or 0 where it does not fit or takes too long. Measured by itself: after a gigabyte of weights
-// the layer would find its own, which stay in L3, in DRAM for many calls. Sets `right`.
+// The naive form's time, or 0 where it does not fit or takes too long. Measured by itself: after a
+// gigabyte of weights the layer would find its own, which stay in L3, in DRAM for many calls. Sets
+// `right`.
 double naive_seconds(const contest& c, const tensor<float, 2>& y, bool& right) {
   constexpr double longest = 2e11;  // FLOPs: seconds
   if (!c.naive || !with_naive || c.naive_flops > longest) return 0;
@@ -145,7 +149,8 @@ void measure(benchmark::State& state, const contest& c, extent threads) {
     peaks.push_back(peak_flops(threads));
     bandwidths.push_back(buffer.bandwidth());
     for (contestant& f : forms) f.time(threads);
-    const double roof = std::max(c.flops / peaks.back(), (c.weight_bytes + c.row_bytes) / bandwidths.back());
+    const double roof =
+        std::max(c.flops / peaks.back(), (c.weight_bytes + c.row_bytes) / bandwidths.back());
     of_roof.push_back(roof / forms[0].times.back());
   }
   const double time = median(forms[0].times);
@@ -174,7 +179,8 @@ std::string cpu_name() {
   const std::string vectors(cpu::native_arch::name());
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2) + " (" + vectors + ')';
+    if (line.starts_with("model name"))
+      return line.substr(line.find(':') + 2) + " (" + vectors + ')';
   return vectors;
 }
 
@@ -198,11 +204,17 @@ void add_rows(const std::string& name, const make_model& make, std::vector<int> 
       layer = make();
       held = name;
     }
-    const auto count = static_cast<extent>(state.range(0)), processors = static_cast<extent>(state.range(1));
-    tbb::task_arena(static_cast<int>(processors)).execute([&] { measure(state, layer->on(count), processors); });
+    const auto count = static_cast<extent>(state.range(0)),
+               processors = static_cast<extent>(state.range(1));
+    tbb::task_arena(static_cast<int>(processors)).execute([&] {
+      measure(state, layer->on(count), processors);
+    });
   };
   auto* rows = benchmark::RegisterBenchmark(name.c_str(), run);
-  rows->ArgNames({"tokens", "threads"})->Iterations(1)->UseManualTime()->Unit(benchmark::kMicrosecond);
+  rows->ArgNames({"tokens", "threads"})
+      ->Iterations(1)
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond);
   for (const int t : tokens)
     for (const int p : threads) rows->Args({t, p});
 }

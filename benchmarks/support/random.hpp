@@ -24,7 +24,8 @@ tensor<T, Rank> random(const std::array<extent, Rank>& shape, std::uint64_t seed
   return t;
 }
 
-// Parameters of one layer, each from a seed of its own: T is what the layer holds, Stored what its file would.
+// Parameters of one layer, each from a seed of its own: T is what the layer holds, Stored what its
+// file would.
 template <class T, class Stored>
 class parameters {
  public:
@@ -33,7 +34,9 @@ class parameters {
   parameter<T, Rank> weight(const std::array<extent, Rank>& shape, extent fan_in) {
     return random<T, Stored>(shape, ++seed_ << 32, 1 / std::sqrt(static_cast<float>(fan_in)));
   }
-  parameter<T, 1> bias(extent size) { return random<T, Stored>(std::array{size}, ++seed_ << 32, 0.1f); }
+  parameter<T, 1> bias(extent size) {
+    return random<T, Stored>(std::array{size}, ++seed_ << 32, 0.1f);
+  }
 
  private:
   std::uint64_t seed_ = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The machine's limits, measured in the process that quotes them: FMA peak and read bandwidth of some threads together.
+// The machine's limits, measured in the process that quotes them: FMA peak and read bandwidth of
+// some threads together.
 #pragma once
 
 #include <time.h>
@@ -12,14 +13,17 @@
 
 #include <benchmark/benchmark.h>
 
+#include <fmoe/backend/cpu/kernels/simd.hpp>
 #include <fmoe/base/memory.hpp>
-#include <fmoe/cpu/simd.hpp>
 
 namespace fmoe::bench {
 
-// Of one thread its own seconds, so that a neighbour on the core does not count; of several the clock on the wall.
+// Of one thread its own seconds, so that a neighbour on the core does not count; of several the
+// clock on the wall.
 inline double seconds(extent threads) {
-  if (threads > 1) return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  if (threads > 1)
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
@@ -64,7 +68,8 @@ inline double peak_flops(extent threads) {
       for (int i = 0; i < chains; ++i) sums[i] = cpu::fmadd<float, cpu::native_arch>(sums[i], x, y);
 #pragma GCC unroll 12
     for (int i = 1; i < chains; ++i) sums[0] += sums[i];
-    float total = cpu::sum<float, cpu::native_arch>(sums[0]);  // an array whose element is named would leave the registers
+    float total = cpu::sum<float, cpu::native_arch>(
+        sums[0]);  // an array whose element is named would leave the registers
     benchmark::DoNotOptimize(total);
   });
   return 2.0 * chains * static_cast<double>(vec::size) * steps * static_cast<double>(threads) /
@@ -76,7 +81,8 @@ class read_buffer {
  public:
   read_buffer(double bytes, extent threads)
       : threads_(threads),
-        each_(std::max(line, static_cast<extent>(bytes) / (sizeof(float) * streams * threads * line) * line)),
+        each_(std::max(
+            line, static_cast<extent>(bytes) / (sizeof(float) * streams * threads * line) * line)),
         block_(threads * streams * each_ * sizeof(float)) {}
 
   // Bytes a second, every thread reading its part by four streams with prefetch.
@@ -93,7 +99,8 @@ class read_buffer {
 #pragma GCC unroll 4
           for (extent s = 0; s < streams; ++s) {
             __builtin_prefetch(p + s * each_ + i + 256, 0, 3);
-            for (extent l = 0; l < line; l += vec::size) sums[s] += vec::load_unaligned(p + s * each_ + i + l);
+            for (extent l = 0; l < line; l += vec::size)
+              sums[s] += vec::load_unaligned(p + s * each_ + i + l);
           }
 #pragma GCC unroll 4
       for (extent s = 1; s < streams; ++s) sums[0] += sums[s];
@@ -101,7 +108,8 @@ class read_buffer {
       benchmark::DoNotOptimize(total);
     });
     // The first one warms the cache.
-    return static_cast<double>(repeats * block_.size()) / *std::min_element(times.begin() + 1, times.end());
+    return static_cast<double>(repeats * block_.size()) /
+           *std::min_element(times.begin() + 1, times.end());
   }
 
  private:

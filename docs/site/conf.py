@@ -34,15 +34,15 @@ LAYERS = ["mumoe", "mxd", "monet", "aoe", "moe", "peer"]
 
 # The headers of the public interface, a page a group.
 API = {
-    "Layers": [f"{layer}.hpp" for layer in LAYERS] + ["expert_gate.hpp", "experts.hpp", "monet_expert.hpp", "initialise.hpp"],
+    "Layers": [f"layers/{layer}.hpp" for layer in [*LAYERS, "expert_gate", "experts", "monet_expert", "initialise"]],
     "Analysis": [f"analysis/{what}.hpp" for what in ("expert_load", "expert_statistics", "top_tokens", "polysemanticity", "expert_domains",
                                                      "expert_correlation", "routed_rows")]
-                + ["edit.hpp", "rank.hpp"],
+                + ["analysis/edit.hpp", "analysis/rank.hpp"],
     "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp", "expr/gate.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
                     "expr/expression.hpp", "base/functions.hpp"],
-    "Running": ["evaluate.hpp", "explain.hpp", "cost.hpp", "plan/options.hpp"],
-    "Tensors and errors": ["tensor.hpp", "interop.hpp", "eigen.hpp", "xtensor.hpp", "array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp"],
-    "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/array.hpp", "io/error.hpp", "released.hpp"],
+    "Running": ["run/evaluate.hpp", "run/explain.hpp", "run/cost.hpp", "planner/options.hpp"],
+    "Tensors and errors": ["arrays/tensor.hpp", "arrays/interop.hpp", "arrays/eigen.hpp", "arrays/xtensor.hpp", "arrays/array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp"],
+    "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/array.hpp", "io/error.hpp", "arrays/released.hpp"],
 }
 
 # Breathe tells files by their last name; what is in two of one name is asked for by itself.

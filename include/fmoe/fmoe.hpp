@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Every layer, what it costs and how it is planned. Weights come with <fmoe/io/safetensors.hpp> and <fmoe/io/npy.hpp>, what experts do
-// with <fmoe/analysis.hpp>, edits with <fmoe/edit.hpp>.
+// Every layer, with evaluate, compile, cost and explain. Include the following for the rest:
+// <fmoe/io/safetensors.hpp> and <fmoe/io/npy.hpp> for weights, <fmoe/analysis.hpp> for statistics
+// of experts, <fmoe/edit.hpp> for layers with an edit.
 #pragma once
 
 #include <fmoe/aoe.hpp>
 #include <fmoe/explain.hpp>
-#include <fmoe/initialise.hpp>
+#include <fmoe/layers/initialise.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>

@@ -1,45 +1,4 @@
 // SPDX-License-Identifier: MIT
-// xtensor's lazy expressions as inputs. Its containers, adaptors and strided views have data(), shape() and strides(), and are
-// inputs and outputs where they lie without this header. The type of an xarray does not tell its rank.
 #pragma once
 
-#if __has_include(<xtensor/containers/xadapt.hpp>)  // from 0.26 on
-#include <xtensor/containers/xadapt.hpp>
-#include <xtensor/containers/xarray.hpp>
-#include <xtensor/containers/xtensor.hpp>
-#else
-#include <xtensor/xadapt.hpp>
-#include <xtensor/xarray.hpp>
-#include <xtensor/xtensor.hpp>
-#endif
-
-#include <fmoe/interop.hpp>
-
-namespace fmoe {
-
-template <class A>
-  requires(xt::is_xexpression<std::remove_const_t<A>>::value && !has_shape<A>)
-struct array_traits<A> {
-  // Not xt::eval: in C++20, that of 0.24 makes tensors of four axes from expressions of xarrays.
-  static auto evaluated(const A& a) {
-    constexpr extent rank = fixed_size<typename A::shape_type>;
-    using value = std::remove_cv_t<typename A::value_type>;
-    if constexpr (rank == any_rank) return xt::xarray<value>(a);
-    else return xt::xtensor<value, rank>(a);
-  }
-};
-
-// An adaptor of a const container, whose own data() compiles only where the adaptor is const, too.
-template <class A>
-  requires(xt::is_xexpression<A>::value && has_shape<A> && !std::is_const_v<A> &&
-           std::is_const_v<std::remove_reference_t<typename A::storage_type>>)
-struct array_traits<A> : array_traits<const A> {};
-
-// The elements of a tensor as xtensor's: an adaptor, read only if the tensor is const. The tensor must outlive it.
-template <class Tensor>
-auto as_xtensor(Tensor&& t) {
-  static_assert(std::is_lvalue_reference_v<Tensor>, "as_xtensor: a temporary ends before the adaptor of its elements: name it");
-  return xt::adapt(t.data(), t.size(), xt::no_ownership(), t.shape());
-}
-
-}  // namespace fmoe
+#include <fmoe/arrays/xtensor.hpp>

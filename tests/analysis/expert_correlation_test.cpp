@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Correlations of experts with a score against means and deviations of every token's s^2 coefficients.
+// Correlations of experts with a score against means and deviations of every token's s^2
+// coefficients.
 #include <fmoe/analysis/expert_correlation.hpp>
 
 #include "../support/catch.hpp"
@@ -29,12 +30,15 @@ double mean(const std::vector<long double>& v) {
 double plain(std::vector<long double> q, std::vector<long double> y) {
   const long double q0 = mean(q), y0 = mean(y);
   long double qq = 0, yy = 0, qy = 0;
-  for (extent t = 0; t < q.size(); ++t) qq += (q[t] - q0) * (q[t] - q0), yy += (y[t] - y0) * (y[t] - y0), qy += (q[t] - q0) * (y[t] - y0);
+  for (extent t = 0; t < q.size(); ++t)
+    qq += (q[t] - q0) * (q[t] - q0), yy += (y[t] - y0) * (y[t] - y0),
+        qy += (q[t] - q0) * (y[t] - y0);
   return qq == 0 || yy == 0 ? 0 : static_cast<double>(qy / std::sqrt(qq * yy));
 }
 
 template <class T>
-double largest_error(const expert_correlation& c, const tensor<T, 3>& g1, const tensor<T, 3>& g2, const std::vector<double>& y) {
+double largest_error(const expert_correlation& c, const tensor<T, 3>& g1, const tensor<T, 3>& g2,
+                     const std::vector<double>& y) {
   const extent s = g1.shape()[2];
   const auto all = c.correlations();
   double error = 0;
@@ -53,11 +57,13 @@ bool same_bits(const expert_correlation& a, const expert_correlation& b) {
   return std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
 }
 
-TEMPLATE_TEST_CASE("correlations are those of every token's coefficients", "[expert_correlation]", float, double) {
+TEMPLATE_TEST_CASE("correlations are those of every token's coefficients", "[expert_correlation]",
+                   float, double) {
   const extent s = 20;
   for (const double offset : {0.0, -3.0, 1e9})
     for (const extent kept : std::array<extent, 3>{1, 4, 20}) {
-      const auto g1 = random_routing<TestType>({150, 3, s}, 1, kept), g2 = random_routing<TestType>({150, 3, s}, 2, kept);
+      const auto g1 = random_routing<TestType>({150, 3, s}, 1, kept),
+                 g2 = random_routing<TestType>({150, 3, s}, 2, kept);
       const auto y = random_scores(150, 3, offset);
       expert_correlation c(s);
       c.add(g1, g2, y);
@@ -68,7 +74,8 @@ TEMPLATE_TEST_CASE("correlations are those of every token's coefficients", "[exp
 }
 
 TEST_CASE("scores of float are those of double", "[expert_correlation]") {
-  const auto g1 = random_routing<float>({50, 2, 9}, 1, 3), g2 = random_routing<float>({50, 2, 9}, 2, 3);
+  const auto g1 = random_routing<float>({50, 2, 9}, 1, 3),
+             g2 = random_routing<float>({50, 2, 9}, 2, 3);
   const auto y = random_scores(50, 3);
   const std::vector<float> narrow(y.begin(), y.end());
   expert_correlation a(9), b(9);
@@ -82,7 +89,8 @@ TEST_CASE("the bits of correlations do not depend on batches and threads", "[exp
   auto y = random_scores(tokens, 3, 0.1);
   for (double& v : y) v /= 7;
   for (const extent kept : std::array<extent, 2>{3, 40}) {
-    const auto g1 = rounded_routing<float>({tokens, 4, s}, 1, kept), g2 = rounded_routing<float>({tokens, 4, s}, 2, kept);
+    const auto g1 = rounded_routing<float>({tokens, 4, s}, 1, kept),
+               g2 = rounded_routing<float>({tokens, 4, s}, 2, kept);
     expert_correlation once(s);
     once.add(g1, g2, y);
     for (const extent batch : std::array<extent, 4>{1, 7, 128, 300})
@@ -92,14 +100,16 @@ TEST_CASE("the bits of correlations do not depend on batches and threads", "[exp
           stream.add(some_tokens(g1, 0, 0), some_tokens(g2, 0, 0), std::span<const double>());
           for (extent t = 0; t < tokens; t += batch) {
             const extent count = std::min<extent>(batch, tokens - t);
-            stream.add(some_tokens(g1, t, count), some_tokens(g2, t, count), std::span<const double>(y).subspan(t, count));
+            stream.add(some_tokens(g1, t, count), some_tokens(g2, t, count),
+                       std::span<const double>(y).subspan(t, count));
           }
           CHECK(same_bits(stream, once));
         });
   }
 }
 
-TEST_CASE("an expert that goes with the score, one against it, and what is constant", "[expert_correlation]") {
+TEST_CASE("an expert that goes with the score, one against it, and what is constant",
+          "[expert_correlation]") {
   const extent tokens = 1000, s = 20;
   tensor<float, 3> g1({tokens, 1, s}), g2({tokens, 1, s});
   const auto y = random_scores(tokens, 3);
@@ -129,7 +139,8 @@ TEST_CASE("an expert that goes with the score, one against it, and what is const
 }
 
 TEST_CASE("experts above a threshold", "[expert_correlation]") {
-  const auto g1 = random_routing<float>({100, 2, 8}, 1, 2), g2 = random_routing<float>({100, 2, 8}, 2, 2);
+  const auto g1 = random_routing<float>({100, 2, 8}, 1, 2),
+             g2 = random_routing<float>({100, 2, 8}, 2, 2);
   const auto y = random_scores(100, 3);
   expert_correlation c(8);
   c.add(g1, g2, y);
@@ -168,8 +179,11 @@ TEST_CASE("a layer without the experts that go with a score", "[expert_correlati
 TEST_CASE("scores that are none change nothing", "[expert_correlation]") {
   const tensor<float, 3> g({3, 1, 2}, {1, 2, 3, 4, 5, 6});
   expert_correlation c(2);
-  const auto add = [&](const tensor<float, 3>& g2, const std::vector<double>& y) { c.add(g, g2, y); };
-  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), -1.1e100})
+  const auto add = [&](const tensor<float, 3>& g2, const std::vector<double>& y) {
+    c.add(g, g2, y);
+  };
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(),
+                           std::numeric_limits<double>::infinity(), -1.1e100})
     CHECK_THROWS_WITH(add(g, {1, bad, 2}), containing("the score of token 1 is"));
   CHECK_THROWS_AS(add(g, {1, std::numeric_limits<double>::quiet_NaN(), 2}), value_error);
   CHECK_THROWS_AS(add(g, {1, 2}), shape_error);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Domains of experts against sums over every token's s^2 coefficients, and what deleting those of one leaves of a layer.
+// Domains of experts against sums over every token's s^2 coefficients, and what deleting those of
+// one leaves of a layer.
 #include <fmoe/analysis/expert_domains.hpp>
 
 #include "../support/catch.hpp"
@@ -22,12 +23,14 @@ std::vector<double> means(const expert_domains& d, extent s) {
 }
 
 template <class T>
-std::vector<double> plain_means(const tensor<T, 3>& g1, const tensor<T, 3>& g2, std::span<const extent> domain_of_token, extent domains) {
+std::vector<double> plain_means(const tensor<T, 3>& g1, const tensor<T, 3>& g2,
+                                std::span<const extent> domain_of_token, extent domains) {
   const extent s = g1.shape()[2];
   std::vector<double> all(domains * s * s), tokens(domains);
   for (extent t = 0; t < domain_of_token.size(); ++t) {
     ++tokens[domain_of_token[t]];
-    for (extent e = 0; e < s * s; ++e) all[domain_of_token[t] * s * s + e] += coefficient(g1, g2, t, e / s, e % s);
+    for (extent e = 0; e < s * s; ++e)
+      all[domain_of_token[t] * s * s + e] += coefficient(g1, g2, t, e / s, e % s);
   }
   for (extent k = 0; k < all.size(); ++k) all[k] /= tokens[k / (s * s)];
   return all;
@@ -47,11 +50,13 @@ void add_token(expert_domains& d, extent domain, index_pair e, float q, extent s
   d.add(g1, g2, domain);
 }
 
-TEMPLATE_TEST_CASE("mean probabilities are those of every token's coefficients", "[expert_domains]", float, double) {
+TEMPLATE_TEST_CASE("mean probabilities are those of every token's coefficients", "[expert_domains]",
+                   float, double) {
   const extent s = 23;
   const auto of_token = random_domains(200, 3, 5);
   for (const extent kept : std::array<extent, 3>{2, 5, 23}) {
-    const auto g1 = random_routing<TestType>({200, 4, s}, 1, kept), g2 = random_routing<TestType>({200, 4, s}, 2, kept);
+    const auto g1 = random_routing<TestType>({200, 4, s}, 1, kept),
+               g2 = random_routing<TestType>({200, 4, s}, 2, kept);
     expert_domains d(s, 3);
     d.add(g1, g2, of_token);
     CHECK(means(d, s) == plain_means(g1, g2, of_token, 3));
@@ -63,7 +68,8 @@ TEST_CASE("the bits of domains do not depend on batches and threads", "[expert_d
   const extent s = 40, tokens = 301;
   const auto of_token = random_domains(tokens, 3, 5);
   for (const extent kept : std::array<extent, 2>{3, 40}) {
-    const auto g1 = rounded_routing<float>({tokens, 4, s}, 1, kept), g2 = rounded_routing<float>({tokens, 4, s}, 2, kept);
+    const auto g1 = rounded_routing<float>({tokens, 4, s}, 1, kept),
+               g2 = rounded_routing<float>({tokens, 4, s}, 2, kept);
     expert_domains once(s, 3);
     once.add(g1, g2, of_token);
     for (const extent batch : std::array<extent, 4>{1, 7, 128, 300})
@@ -72,7 +78,8 @@ TEST_CASE("the bits of domains do not depend on batches and threads", "[expert_d
           expert_domains stream(s, 3);
           for (extent t = 0; t < tokens; t += batch) {
             const extent count = std::min<extent>(batch, tokens - t);
-            stream.add(some_tokens(g1, t, count), some_tokens(g2, t, count), std::span(of_token).subspan(t, count));
+            stream.add(some_tokens(g1, t, count), some_tokens(g2, t, count),
+                       std::span(of_token).subspan(t, count));
           }
           CHECK(means(stream, s) == means(once, s));
         });
@@ -80,7 +87,8 @@ TEST_CASE("the bits of domains do not depend on batches and threads", "[expert_d
 }
 
 TEST_CASE("a batch of one domain is one of tokens that are all of it", "[expert_domains]") {
-  const auto g1 = random_routing<float>({9, 2, 6}, 1, 3), g2 = random_routing<float>({9, 2, 6}, 2, 3);
+  const auto g1 = random_routing<float>({9, 2, 6}, 1, 3),
+             g2 = random_routing<float>({9, 2, 6}, 2, 3);
   expert_domains whole(6, 4), each(6, 4);
   whole.add(g1, g2, 2);
   each.add(g1, g2, std::vector<extent>(9, 2));
@@ -93,14 +101,17 @@ TEST_CASE("a batch of one domain is one of tokens that are all of it", "[expert_
   CHECK(whole.tokens(1) == 0);
 }
 
-TEST_CASE("an expert is of the domain where it is twice as probable as in the second", "[expert_domains]") {
+TEST_CASE("an expert is of the domain where it is twice as probable as in the second",
+          "[expert_domains]") {
   const extent s = 4;
   expert_domains d(s, 3);
-  add_token(d, 0, {0, 0}, 2, s), add_token(d, 1, {0, 0}, 1, s);                                  // just twice
-  add_token(d, 0, {0, 1}, 1.75f, s), add_token(d, 1, {0, 1}, 1, s);                              // less
-  add_token(d, 2, {1, 0}, 0.125f, s);                                                            // in one domain only
-  add_token(d, 2, {1, 1}, 8, s), add_token(d, 1, {1, 1}, 4, s), add_token(d, 0, {1, 1}, 5, s);   // the second comes first
-  add_token(d, 0, {2, 2}, 1, s), add_token(d, 1, {2, 2}, 1, s), add_token(d, 2, {2, 2}, 1, s);   // alike
+  add_token(d, 0, {0, 0}, 2, s), add_token(d, 1, {0, 0}, 1, s);      // just twice
+  add_token(d, 0, {0, 1}, 1.75f, s), add_token(d, 1, {0, 1}, 1, s);  // less
+  add_token(d, 2, {1, 0}, 0.125f, s);                                // in one domain only
+  add_token(d, 2, {1, 1}, 8, s), add_token(d, 1, {1, 1}, 4, s),
+      add_token(d, 0, {1, 1}, 5, s);  // the second comes first
+  add_token(d, 0, {2, 2}, 1, s), add_token(d, 1, {2, 2}, 1, s),
+      add_token(d, 2, {2, 2}, 1, s);  // alike
   add_token(d, 1, {3, 3}, 4, s), add_token(d, 2, {3, 3}, 1, s);
   for (const extent n : std::array<extent, 3>{0, 1, 2})
     while (d.tokens(n) < 8) add_token(d, n, {3, 0}, 0, s);  // as many in each domain
@@ -136,7 +147,8 @@ TEST_CASE("means are of a domain's own tokens", "[expert_domains]") {
   CHECK(d.domain_of({1, 1}) == 1);
 }
 
-TEST_CASE("what cannot be added changes nothing; a domain without tokens has mean 0 and no experts", "[expert_domains]") {
+TEST_CASE("what cannot be added changes nothing; a domain without tokens has mean 0 and no experts",
+          "[expert_domains]") {
   const tensor<float, 3> g({3, 2, 5}, std::vector<float>(30, 1.0f));
   expert_domains d(5, 2);
   auto broken = some_tokens(g, 0, 3);
@@ -166,7 +178,8 @@ TEST_CASE("what cannot be added changes nothing; a domain without tokens has mea
 }
 
 // The experts of one domain go, and the layer is the sum over the others.
-TEMPLATE_TEST_CASE("a layer without the experts of a domain", "[expert_domains]", monet_hd<double>, monet_vd<double>) {
+TEMPLATE_TEST_CASE("a layer without the experts of a domain", "[expert_domains]", monet_hd<double>,
+                   monet_vd<double>) {
   const monet_sizes n{.t = 40, .d = 10, .p = 2, .s = 7, .m = 4};
   TestType layer = [&] {
     if constexpr (std::is_same_v<TestType, monet_hd<double>>) return random_hd<double>(n, 3);
@@ -176,7 +189,8 @@ TEMPLATE_TEST_CASE("a layer without the experts of a domain", "[expert_domains]"
   router.keys1 = random<parameter<double, 2>>({n.d, n.p * n.s}, 1);
   router.keys2 = random<parameter<double, 2>>({n.d, n.p * n.s}, 2);
   router.heads = n.p, router.active = 3;
-  auto chemistry = random<tensor<double, 2>>({n.t, n.d}, 20), law = random<tensor<double, 2>>({n.t, n.d}, 21);
+  auto chemistry = random<tensor<double, 2>>({n.t, n.d}, 20),
+       law = random<tensor<double, 2>>({n.t, n.d}, 21);
   for (extent t = 0; t < n.t; ++t) chemistry(t, 0) += 2, law(t, 0) -= 2;
 
   expert_domains domains(n.s, 2);

@@ -10,8 +10,10 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-TEST_CASE("loads, entropies and the auxiliary loss of a batch written out by hand", "[expert_load]") {
-  const tensor<double, 2> chosen({4, 3}, std::array<double, 12>{1, 1, 0, 1, 0, 1, 1, 1, 0, 0.25, -3, 0});
+TEST_CASE("loads, entropies and the auxiliary loss of a batch written out by hand",
+          "[expert_load]") {
+  const tensor<double, 2> chosen({4, 3},
+                                 std::array<double, 12>{1, 1, 0, 1, 0, 1, 1, 1, 0, 0.25, -3, 0});
   const tensor<double, 2> scores({4, 3});  // each probability is a third
   expert_load load(3);
   load.add(chosen, scores);
@@ -27,11 +29,14 @@ TEST_CASE("loads, entropies and the auxiliary loss of a batch written out by han
 }
 
 TEST_CASE("a stream of batches is one long batch", "[expert_load]") {
-  const auto chosen = random<tensor<float, 2>>({30, 5}, 1), scores = random<tensor<float, 2>>({30, 5}, 2, 4);
+  const auto chosen = random<tensor<float, 2>>({30, 5}, 1),
+             scores = random<tensor<float, 2>>({30, 5}, 2, 4);
   expert_load once(5), stream(5);
   once.add(chosen, scores);
   for (extent t = 0; t < 30; t += 6) {
-    const auto part = [&](const tensor<float, 2>& from) { return tensor<float, 2>({6, 5}, std::span<const float>(from.data() + t * 5, 30)); };
+    const auto part = [&](const tensor<float, 2>& from) {
+      return tensor<float, 2>({6, 5}, std::span<const float>(from.data() + t * 5, 30));
+    };
     stream.add(part(chosen), part(scores));
   }
   CHECK(stream.counts() == once.counts());
@@ -40,7 +45,8 @@ TEST_CASE("a stream of batches is one long batch", "[expert_load]") {
 }
 
 TEST_CASE("any number of threads has the same bits", "[expert_load]") {
-  const auto chosen = random<tensor<float, 2>>({300, 600}, 1), scores = random<tensor<float, 2>>({300, 600}, 2, 4);
+  const auto chosen = random<tensor<float, 2>>({300, 600}, 1),
+             scores = random<tensor<float, 2>>({300, 600}, 2, 4);
   expert_load one(600), seven(600);
   on_threads(1, [&] { one.add(chosen, scores); });
   on_threads(7, [&] { seven.add(chosen, scores); });

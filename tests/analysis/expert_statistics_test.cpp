@@ -26,14 +26,16 @@ tensor<T, 2> coefficients(extent tokens, extent experts) {
 
 template <class T>
 tensor<T, 2> rows(const tensor<T, 2>& a, extent first, extent count) {
-  return tensor<T, 2>({count, a.shape()[1]}, std::span<const T>(a.data() + first * a.shape()[1], count * a.shape()[1]));
+  return tensor<T, 2>({count, a.shape()[1]},
+                      std::span<const T>(a.data() + first * a.shape()[1], count * a.shape()[1]));
 }
 
 bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 bool same_bits(const expert_statistics& a, const expert_statistics& b) {
-  return a.tokens() == b.tokens() && a.counts() == b.counts() && same_bits(a.mean_coefficients(), b.mean_coefficients()) &&
+  return a.tokens() == b.tokens() && a.counts() == b.counts() &&
+         same_bits(a.mean_coefficients(), b.mean_coefficients()) &&
          same_bits(a.largest(), b.largest());
 }
 
@@ -60,7 +62,8 @@ void check(const expert_statistics& s, const tensor<T, 2>& a, const std::vector<
   }
 }
 
-TEMPLATE_TEST_CASE("statistics of all tokens and of a subpopulation", "[expert_statistics]", float, double, bf16) {
+TEMPLATE_TEST_CASE("statistics of all tokens and of a subpopulation", "[expert_statistics]", float,
+                   double, bf16) {
   const auto a = coefficients<TestType>(30, 7);
   std::vector<bool> all(30, true), some(30);
   for (const extent t : std::array<extent, 5>{0, 1, 5, 17, 29}) some[t] = true;
@@ -114,14 +117,17 @@ TEST_CASE("any number of threads and any cut into batches: the same bits", "[exp
           const auto batch = rows(a, t, std::min(step, 97 - t));
           stream.add(batch);
           const auto first = members.begin() + static_cast<std::ptrdiff_t>(t);
-          members_of_stream.add(batch, std::vector<bool>(first, first + static_cast<std::ptrdiff_t>(batch.shape()[0])));
+          members_of_stream.add(
+              batch,
+              std::vector<bool>(first, first + static_cast<std::ptrdiff_t>(batch.shape()[0])));
         }
         CHECK(same_bits(stream, whole));
         CHECK(same_bits(members_of_stream, part));
       });
 }
 
-TEST_CASE("NaN counts, poisons the mean of its own expert and is the largest", "[expert_statistics]") {
+TEST_CASE("NaN counts, poisons the mean of its own expert and is the largest",
+          "[expert_statistics]") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   expert_statistics s(3);
   s.add(tensor<double, 2>({3, 3}, {1, -1, 1, nan, -2, 0, 3, -3, 0}));

@@ -19,7 +19,8 @@ struct visited {
 template <class T>
 visited visit(const tensor<T, 3>& g1, const tensor<T, 3>& g2) {
   const auto [tokens, p, s] = g1.shape();
-  visited v{tensor<double, 3>({tokens, s, s}), tensor<double, 3>({tokens, s, s}), std::vector<std::vector<extent>>(s)};
+  visited v{tensor<double, 3>({tokens, s, s}), tensor<double, 3>({tokens, s, s}),
+            std::vector<std::vector<extent>>(s)};
   routed_rows(g1, g2).each([&](extent i, extent t, const routed_row& row) {
     v.order[i].push_back(t);
     row.each([&](extent j, double q) { v.q(t, i, j) = q, ++v.times(t, i, j); });
@@ -29,13 +30,15 @@ visited visit(const tensor<T, 3>& g1, const tensor<T, 3>& g2) {
 
 template <class T>
 void check(const std::array<extent, 3>& shape, extent kept1, extent kept2) {
-  INFO(shape[0] << " tokens, " << shape[1] << " heads, s = " << shape[2] << ", of which " << kept1 << " and " << kept2 << " are kept");
+  INFO(shape[0] << " tokens, " << shape[1] << " heads, s = " << shape[2] << ", of which " << kept1
+                << " and " << kept2 << " are kept");
   const auto g1 = random_routing<T>(shape, 1, kept1), g2 = random_routing<T>(shape, 2, kept2);
   const visited v = visit(g1, g2);
   extent wrong = 0, twice = 0;
   for (extent t = 0; t < shape[0]; ++t)
     for (extent i = 0; i < shape[2]; ++i)
-      for (extent j = 0; j < shape[2]; ++j) wrong += v.q(t, i, j) != coefficient(g1, g2, t, i, j), twice += v.times(t, i, j) > 1;
+      for (extent j = 0; j < shape[2]; ++j)
+        wrong += v.q(t, i, j) != coefficient(g1, g2, t, i, j), twice += v.times(t, i, j) > 1;
   CHECK(wrong == 0);
   CHECK(twice == 0);
   for (const auto& tokens : v.order) {
@@ -44,15 +47,20 @@ void check(const std::array<extent, 3>& shape, extent kept1, extent kept2) {
   }
 }
 
-// From one head's list, from several heads' lists that share some j, and from rows that are no list.
-TEMPLATE_TEST_CASE("coefficients are the sums over heads, whatever is 0", "[routed_rows]", float, double) {
+// From one head's list, from several heads' lists that share some j, and from rows that are no
+// list.
+TEMPLATE_TEST_CASE("coefficients are the sums over heads, whatever is 0", "[routed_rows]", float,
+                   double) {
   for (const extent kept1 : std::array<extent, 4>{0, 1, 3, 40})
-    for (const extent kept2 : std::array<extent, 5>{0, 1, 3, 8, 40}) check<TestType>({9, 5, 40}, kept1, kept2);
+    for (const extent kept2 : std::array<extent, 5>{0, 1, 3, 8, 40})
+      check<TestType>({9, 5, 40}, kept1, kept2);
   check<TestType>({300, 3, 37}, 2, 2);
   check<TestType>({70, 1, 100}, 50, 12);
   check<TestType>({130, 9, 17}, 2, 1);
   check<TestType>({2, 70, 33}, 1, 1);
-  for (const std::array<extent, 3> shape : {std::array<extent, 3>{0, 2, 5}, {3, 0, 5}, {3, 2, 0}, {3, 2, 1}}) check<TestType>(shape, 1, 1);
+  for (const std::array<extent, 3> shape :
+       {std::array<extent, 3>{0, 2, 5}, {3, 0, 5}, {3, 2, 0}, {3, 2, 1}})
+    check<TestType>(shape, 1, 1);
 }
 
 TEST_CASE("coefficients that cancel are those of no head's alone", "[routed_rows]") {
@@ -84,7 +92,9 @@ TEST_CASE("routing of other shapes, or with what is not finite, is refused", "[r
   CHECK_THROWS_AS(expects_routing(g, g, 20), shape_error);
   CHECK_THROWS_AS(expects_routing(g, tensor<float, 3>({40, 3, 21}), 21), shape_error);
   CHECK_THROWS_AS(expects_routing(g, tensor<float, 3>({41, 2, 21}), 21), shape_error);
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()})
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+        -std::numeric_limits<float>::infinity()})
     for (const extent at : {extent{0}, extent{20}, extent{41}, g.size() - 1}) {
       tensor<float, 3> other(g.shape());
       other.data()[at] = bad;

@@ -21,7 +21,8 @@ const double nan = std::numeric_limits<double>::quiet_NaN();
 template <class T>
 tensor<T, 2> values(extent tokens, extent experts) {
   auto v = random<tensor<T, 2>>({tokens, experts}, 1);
-  for (extent i = 0; i < v.size(); ++i) v.data()[i] = convert<T>(std::round(2 * convert<float>(v.data()[i])) / 4);
+  for (extent i = 0; i < v.size(); ++i)
+    v.data()[i] = convert<T>(std::round(2 * convert<float>(v.data()[i])) / 4);
   return v;
 }
 
@@ -37,10 +38,12 @@ entries sorted(const tensor<T, 2>& v, extent n, extent k, extent first_token) {
 
 template <class T>
 tensor<T, 2> rows(const tensor<T, 2>& v, extent first, extent count) {
-  return tensor<T, 2>({count, v.shape()[1]}, std::span<const T>(v.data() + first * v.shape()[1], count * v.shape()[1]));
+  return tensor<T, 2>({count, v.shape()[1]},
+                      std::span<const T>(v.data() + first * v.shape()[1], count * v.shape()[1]));
 }
 
-TEMPLATE_TEST_CASE("the k best tokens of each expert, the earlier first of equal ones", "[top_tokens]", float, double, bf16) {
+TEMPLATE_TEST_CASE("the k best tokens of each expert, the earlier first of equal ones",
+                   "[top_tokens]", float, double, bf16) {
   const auto v = values<TestType>(50, 9);
   for (const extent k : {extent{0}, extent{1}, extent{5}, extent{50}, extent{80}}) {
     top_tokens top(9, k);
@@ -49,7 +52,8 @@ TEMPLATE_TEST_CASE("the k best tokens of each expert, the earlier first of equal
   }
 }
 
-TEST_CASE("any number of threads, any cut and any order of the batches: the same tokens", "[top_tokens]") {
+TEST_CASE("any number of threads, any cut and any order of the batches: the same tokens",
+          "[top_tokens]") {
   const auto v = values<float>(96, 700);
   for (const int threads : {1, 2, 7})
     for (const extent step : {extent{1}, extent{8}, extent{96}})

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // expect: a layer takes one tensor or expression of two axes, [token, input]
 // cause: The input has a batch axis before the tokens.
-// cure: Fold the leading axes: `layer(flattened(x))` of `<fmoe/viewed.hpp>`; a compiled call takes any number of leading axes.
+// cure: Fold the leading axes: `layer(flattened(x))` of `<fmoe/arrays/viewed.hpp>`; a compiled call takes any number of leading axes.
+#include <fmoe/arrays/viewed.hpp>
 #include <fmoe/mxd.hpp>
-#include <fmoe/viewed.hpp>
 
 using namespace fmoe;
 

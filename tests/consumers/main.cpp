@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What most consumers build: an MxD of two experts. Its numbers are small integers, so every sum is exact.
+// What most consumers build: an MxD of two experts. Its numbers are small integers, so every sum is
+// exact.
 #include <array>
 #include <cstdio>
 
@@ -15,7 +16,8 @@ int main() {
   layer.active = 1;
   layer.activation = fmoe::pointwise::relu;
 
-  const matrix x({1, 2}, std::array{1.f, 2.f});  // z = (1, 2, 3), z D = (22, 28), a = (0, 2), a C = (6, 8)
+  const matrix x({1, 2},
+                 std::array{1.f, 2.f});  // z = (1, 2, 3), z D = (22, 28), a = (0, 2), a C = (6, 8)
   const auto y = fmoe::evaluate(layer(x));
   std::printf("MxD: %g %g\n", y(0, 0), y(0, 1));
   return y(0, 0) == 132 && y(0, 1) == 224 ? 0 : 1;

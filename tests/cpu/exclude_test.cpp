@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A sum made again without pairs: integers, so that every order of summation is exact.
-#include <fmoe/cpu/exclude.hpp>
+#include <fmoe/backend/cpu/kernels/exclude.hpp>
 
 #include <random>
 
@@ -11,10 +11,17 @@ namespace {
 using namespace fmoe;
 using arch = cpu::native_arch;
 
-TEMPLATE_TEST_CASE("c[j, m] = sum over p and kept i of g[p, i] h[p, j] u[i, m] where a pair is left out", "[exclude]", float, double) {
+TEMPLATE_TEST_CASE(
+    "c[j, m] = sum over p and kept i of g[p, i] h[p, j] u[i, m] where a pair is left out",
+    "[exclude]", float, double) {
   using T = TestType;
   std::mt19937 bits(1);
-  for (const auto& [p, i, j, m] : {std::array<extent, 4>{1, 1, 1, 1}, {3, 9, 11, 6}, {2, 64, 3, 16}, {2, 70, 5, 19}, {3, 512, 3, 8}, {8, 1030, 4, 33}}) {
+  for (const auto& [p, i, j, m] : {std::array<extent, 4>{1, 1, 1, 1},
+                                   {3, 9, 11, 6},
+                                   {2, 64, 3, 16},
+                                   {2, 70, 5, 19},
+                                   {3, 512, 3, 8},
+                                   {8, 1030, 4, 33}}) {
     INFO(p << ' ' << i << ' ' << j << ' ' << m);
     const auto integers = [&](extent n) {
       std::vector<T> x(n);
@@ -23,7 +30,19 @@ TEMPLATE_TEST_CASE("c[j, m] = sum over p and kept i of g[p, i] h[p, j] u[i, m] w
     };
     const auto g = integers(p * i), h = integers(p * j), u = integers(i * m);
     // operands g, h and, with an axis of the result, u; the axes' strides in each
-    exclude_step s{"", {{}, {}, {}}, 2, {}, {j, m, {0, 1, 0}}, {i, 0, {1, 0, m}}, {{p, 0, {i, j, 0}}}, {}, {{m, 1, {0, 0, 1}}}, {}, {}, {}, false};
+    exclude_step s{"",
+                   {{}, {}, {}},
+                   2,
+                   {},
+                   {j, m, {0, 1, 0}},
+                   {i, 0, {1, 0, m}},
+                   {{p, 0, {i, j, 0}}},
+                   {},
+                   {{m, 1, {0, 0, 1}}},
+                   {},
+                   {},
+                   {},
+                   false};
     std::vector<T> expected(j * m, T(99)), c(j * m + 8, T(99));
     for (extent b = 0; b < j; b += 2) {
       std::vector<bool> gone(i);
@@ -34,7 +53,8 @@ TEMPLATE_TEST_CASE("c[j, m] = sum over p and kept i of g[p, i] h[p, j] u[i, m] w
       for (extent q = 0; q < m; ++q) {
         T sum = 0;
         for (extent a = 0; a < i; ++a)
-          for (extent k = 0; !gone[a] && k < p; ++k) sum += g[k * i + a] * h[k * j + b] * u[a * m + q];
+          for (extent k = 0; !gone[a] && k < p; ++k)
+            sum += g[k * i + a] * h[k * j + b] * u[a * m + q];
         expected[b * m + q] = sum;
       }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Integer fills make every sum exact, so that results are compared by their bits.
-#include <fmoe/cpu/gather.hpp>
+#include <fmoe/backend/cpu/kernels/gather.hpp>
 
 #include <cmath>
 #include <cstring>
@@ -21,7 +21,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-TEMPLATE_TEST_CASE("gather is exact and touches nothing but its n columns", "[cpu][gather]", float, double) {
+TEMPLATE_TEST_CASE("gather is exact and touches nothing but its n columns", "[cpu][gather]", float,
+                   double) {
   using T = TestType;
   const extent experts = 30;
   for (extent n = 0; n <= 70; ++n)
@@ -46,14 +47,16 @@ TEMPLATE_TEST_CASE("gather is exact and touches nothing but its n columns", "[cp
           }
           expected[3 + i] = static_cast<T>(sum);
         }
-        const cpu::selected<T> s{values.data(), indices.data(), count}, next{nullptr, all.data(), n % 2 ? experts : 0};
+        const cpu::selected<T> s{values.data(), indices.data(), count},
+            next{nullptr, all.data(), n % 2 ? experts : 0};
         cpu::gather<T, arch>(table.data() + 1, stride, n, s, next, c.data() + 3, accumulate);
         INFO("n " << n << " count " << count << " accumulate " << accumulate);
         REQUIRE(same_bits(c, expected));
       }
 }
 
-TEMPLATE_TEST_CASE("gather has the same bits in one call and in two", "[cpu][gather]", float, double) {
+TEMPLATE_TEST_CASE("gather has the same bits in one call and in two", "[cpu][gather]", float,
+                   double) {
   using T = TestType;
   std::uniform_real_distribution<T> real(-1, 1);
   const extent n = 45, count = 14;
@@ -63,15 +66,18 @@ TEMPLATE_TEST_CASE("gather has the same bits in one call and in two", "[cpu][gat
   std::vector<std::uint32_t> indices(count);
   for (extent k = 0; k < count; ++k) indices[k] = static_cast<std::uint32_t>(k);
   const cpu::selected<T> none{nullptr, nullptr, 0};
-  cpu::gather<T, arch>(table.data(), n, n, {values.data(), indices.data(), count}, none, once.data(), false);
+  cpu::gather<T, arch>(table.data(), n, n, {values.data(), indices.data(), count}, none,
+                       once.data(), false);
   for (extent cut = 0; cut <= count; ++cut) {
-    cpu::gather<T, arch>(table.data(), n, n, {values.data(), indices.data(), cut}, none, twice.data(), false);
+    cpu::gather<T, arch>(table.data(), n, n, {values.data(), indices.data(), cut}, none,
+                         twice.data(), false);
     const cpu::selected<T> rest{values.data() + cut, indices.data() + cut, count - cut};
     cpu::gather<T, arch>(table.data(), n, n, rest, none, twice.data(), true);
     REQUIRE(same_bits(once, twice));
   }
   for (extent i = 0; i < n; ++i)  // a column alone, in the first lane
-    cpu::gather<T, arch>(table.data() + i, n, 1, {values.data(), indices.data(), count}, none, alone.data() + i, false);
+    cpu::gather<T, arch>(table.data() + i, n, 1, {values.data(), indices.data(), count}, none,
+                         alone.data() + i, false);
   REQUIRE(same_bits(once, alone));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Integer fills make every sum exact, so that results are compared by their bits; real fills show that a row's bits depend
-// on the row alone.
-#include <fmoe/cpu/gemm.hpp>
+// Integer fills make every sum exact, so that results are compared by their bits; real fills show
+// that a row's bits depend on the row alone.
+#include <fmoe/backend/cpu/kernels/gemm.hpp>
 
 #include <cstring>
 #include <random>
@@ -23,7 +23,13 @@ struct problem {
   std::vector<Stored> panels;
 
   problem(extent m, extent n, extent k)
-      : rows(m), columns(n), depth(k), a(m * lda + 1), b(k * n), c(m * ldc + 10), panels(cpu::packed_size<T, arch>(k, n)) {}
+      : rows(m),
+        columns(n),
+        depth(k),
+        a(m * lda + 1),
+        b(k * n),
+        c(m * ldc + 10),
+        panels(cpu::packed_size<T, arch>(k, n)) {}
 
   template <class Value>
   problem& fill(Value value) {
@@ -32,7 +38,8 @@ struct problem {
     std::vector<extent> k_offsets(depth), n_offsets(columns);
     for (extent k = 0; k < depth; ++k) k_offsets[k] = k * columns;
     for (extent n = 0; n < columns; ++n) n_offsets[n] = n;
-    cpu::pack_panels<T, arch>(k_offsets, n_offsets, [&](extent at) { return convert<Stored>(b[at]); }, panels.data());
+    cpu::pack_panels<T, arch>(
+        k_offsets, n_offsets, [&](extent at) { return convert<Stored>(b[at]); }, panels.data());
     return *this;
   }
   static constexpr extent block = 20;  // every chunk is whole blocks
@@ -46,12 +53,14 @@ struct problem {
       const extent ks = std::min(chunk, depth - k);
       const bool last = k + ks == depth;
       const auto* const all = reinterpret_cast<const std::byte*>(panels.data());
-      const cpu::gemm_panels<T> from{all + k * width * sizeof(Stored), &cpu::gemm_kernels_of<T, Stored, arch>};
-      cpu::gemm<T, arch>({count, columns, ks, a.data() + 1 + row * lda + k, lda, from, depth,
-                          c.data() + 5 + row * ldc, ldc, accumulate || k > 0, block, last ? nullptr : all},
-                         [&](auto... tile) {
-                           if (last) done(tile...);
-                         });
+      const cpu::gemm_panels<T> from{all + k * width * sizeof(Stored),
+                                     &cpu::gemm_kernels_of<T, Stored, arch>};
+      cpu::gemm<T, arch>(
+          {count, columns, ks, a.data() + 1 + row * lda + k, lda, from, depth,
+           c.data() + 5 + row * ldc, ldc, accumulate || k > 0, block, last ? nullptr : all},
+          [&](auto... tile) {
+            if (last) done(tile...);
+          });
       k += ks;
     } while (k < depth);
   }
@@ -70,12 +79,15 @@ T real() {
 }
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-TEMPLATE_TEST_CASE("gemm is exact, runs done once per element and touches nothing else", "[cpu][gemm]", float, double) {
+TEMPLATE_TEST_CASE("gemm is exact, runs done once per element and touches nothing else",
+                   "[cpu][gemm]", float, double) {
   const extent width = cpu::panel_width<TestType, arch>;
-  const sizes widths{0, 1, width - 1, width, width + 1, 2 * width, 4 * width, 5 * width + 3, 7 * width};
+  const sizes widths{0,         1,         width - 1,     width,    width + 1,
+                     2 * width, 4 * width, 5 * width + 3, 7 * width};
   for (const extent rows : sizes{0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 17, 25, 50})
     for (const extent columns : widths)
       for (const extent depth : sizes{0, 1, 2, 9, 64, 70, 300})
@@ -91,18 +103,22 @@ TEMPLATE_TEST_CASE("gemm is exact, runs done once per element and touches nothin
               expected[5 + m * p.ldc + n] = static_cast<TestType>(3 * sum);
             }
           extent calls_outside = 0;
-          p.run(0, rows, depth == 300 ? 140 : 1000, accumulate, [&](extent row, extent count, extent column, extent wide) {
-            calls_outside += row + count > rows || column + wide > columns || wide > width || wide == 0;
-            for (extent m = row; m < row + count; ++m)
-              for (extent n = column; n < column + wide; ++n) p.at(m, n) *= 3;
-          });
-          INFO("rows " << rows << " columns " << columns << " depth " << depth << " accumulate " << accumulate);
+          p.run(0, rows, depth == 300 ? 140 : 1000, accumulate,
+                [&](extent row, extent count, extent column, extent wide) {
+                  calls_outside +=
+                      row + count > rows || column + wide > columns || wide > width || wide == 0;
+                  for (extent m = row; m < row + count; ++m)
+                    for (extent n = column; n < column + wide; ++n) p.at(m, n) *= 3;
+                });
+          INFO("rows " << rows << " columns " << columns << " depth " << depth << " accumulate "
+                       << accumulate);
           REQUIRE(calls_outside == 0);
           REQUIRE(same_bits(p.c, expected));
         }
 }
 
-TEMPLATE_TEST_CASE("a row of gemm has the same bits alone, in any company and in chunks of k", "[cpu][gemm]", float, double) {
+TEMPLATE_TEST_CASE("a row of gemm has the same bits alone, in any company and in chunks of k",
+                   "[cpu][gemm]", float, double) {
   const extent rows = 40;
   problem<TestType> p(rows, 9 * cpu::panel_width<TestType, arch> + 3, 333);
   p.fill(real<TestType>);
@@ -122,9 +138,11 @@ TEMPLATE_TEST_CASE("a row of gemm has the same bits alone, in any company and in
   }
 }
 
-TEMPLATE_TEST_CASE("panels of 16 bits give the bits of the same numbers widened", "[cpu][gemm]", bf16, f16) {
+TEMPLATE_TEST_CASE("panels of 16 bits give the bits of the same numbers widened", "[cpu][gemm]",
+                   bf16, f16) {
   for (const extent rows : sizes{1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 40})
-    for (const extent columns : sizes{1, 33, 4 * cpu::panel_width<float, arch>, 7 * cpu::panel_width<float, arch> + 3})
+    for (const extent columns :
+         sizes{1, 33, 4 * cpu::panel_width<float, arch>, 7 * cpu::panel_width<float, arch> + 3})
       for (const extent chunk : sizes{333, 100}) {
         problem<float, TestType> narrow(rows, columns, 333);
         narrow.fill(real<float>);
@@ -133,7 +151,9 @@ TEMPLATE_TEST_CASE("panels of 16 bits give the bits of the same numbers widened"
         wide.fill([at = extent{0}, &narrow]() mutable {  // a, b and c in turn
           const auto &a = narrow.a, &b = narrow.b, &c = narrow.c;
           const extent i = at++;
-          return i < a.size() ? a[i] : i < a.size() + b.size() ? b[i - a.size()] : c[i - a.size() - b.size()];
+          return i < a.size()              ? a[i]
+                 : i < a.size() + b.size() ? b[i - a.size()]
+                                           : c[i - a.size() - b.size()];
         });
         const auto twice = [](auto& p) {
           return [&p](extent row, extent count, extent column, extent wide) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <fmoe/cpu/pack.hpp>
+#include <fmoe/backend/cpu/kernels/pack.hpp>
 
 #include <numeric>
 #include <vector>
@@ -11,10 +11,12 @@ namespace {
 using namespace fmoe;
 using arch = cpu::native_arch;
 
-TEMPLATE_TEST_CASE("panels hold every element at its place, and zeros", "[cpu][pack]", float, double) {
+TEMPLATE_TEST_CASE("panels hold every element at its place, and zeros", "[cpu][pack]", float,
+                   double) {
   using T = TestType;
   const extent width = cpu::panel_width<T, arch>;
-  const std::initializer_list<extent> widths{0, 1, 3, width - 1, width, width + 1, 8 * width, 9 * width + 5};
+  const std::initializer_list<extent> widths{0,     1,         3,         width - 1,
+                                             width, width + 1, 8 * width, 9 * width + 5};
   for (const extent depth : std::initializer_list<extent>{0, 1, 2, 15, 16, 17, 70})
     for (const extent columns : widths)
       for (const int layout : {0, 1, 2}) {  // k n; n k; k in pairs around n
@@ -23,11 +25,13 @@ TEMPLATE_TEST_CASE("panels hold every element at its place, and zeros", "[cpu][p
         std::vector<extent> k_offsets(depth), n_offsets(columns);
         for (extent k = 0; k < depth; ++k)
           k_offsets[k] = layout == 0 ? k * columns : layout == 1 ? k : k / 2 * 2 * columns + k % 2;
-        for (extent n = 0; n < columns; ++n) n_offsets[n] = layout == 0 ? n : layout == 1 ? n * depth : 2 * n;
+        for (extent n = 0; n < columns; ++n)
+          n_offsets[n] = layout == 0 ? n : layout == 1 ? n * depth : 2 * n;
         const extent size = cpu::packed_size<T, arch>(depth, columns);
         REQUIRE(size == (columns + width - 1) / width * width * depth);
         std::vector<T> out(size + 1, T(-1));
-        cpu::pack_panels<T, arch>(k_offsets, n_offsets, [&](extent at) { return values.at(at); }, out.data());
+        cpu::pack_panels<T, arch>(
+            k_offsets, n_offsets, [&](extent at) { return values.at(at); }, out.data());
         INFO("depth " << depth << " columns " << columns << " layout " << layout);
         for (extent i = 0; i < size; ++i) {
           const extent n = i / (width * depth) * width + i % width, k = i / width % depth;

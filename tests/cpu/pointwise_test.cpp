@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Errors are counted in units in the last place of long double references, over random bit patterns and the ranges where
-// each function has its shape.
-#include <fmoe/cpu/pointwise.hpp>
+// Errors are counted in units in the last place of long double references, over random bit patterns
+// and the ranges where each function has its shape.
+#include <fmoe/backend/cpu/kernels/pointwise.hpp>
 
 #include <cmath>
 #include <cstring>
@@ -17,16 +17,18 @@ using arch = cpu::native_arch;
 
 std::mt19937_64 engine(3);
 
-constexpr pointwise all[] = {pointwise::relu,         pointwise::gelu, pointwise::gelu_tanh, pointwise::silu,
-                             pointwise::sigmoid,      pointwise::exp,  pointwise::sqrt,      pointwise::negate,
-                             pointwise::squared_relu, pointwise::scale, pointwise::threshold, pointwise::inverse_sqrt,
+constexpr pointwise all[] = {pointwise::relu,  pointwise::gelu,      pointwise::gelu_tanh,
+                             pointwise::silu,  pointwise::sigmoid,   pointwise::exp,
+                             pointwise::sqrt,  pointwise::negate,    pointwise::squared_relu,
+                             pointwise::scale, pointwise::threshold, pointwise::inverse_sqrt,
                              pointwise::shift};
 
 long double reference(pointwise f, long double x, long double parameter) {
   switch (f) {
     case pointwise::relu: return x > 0 ? x : 0;
     case pointwise::gelu: return x * std::erfc(-x / std::sqrt(2.0L)) / 2;
-    case pointwise::gelu_tanh: return x / (1 + std::exp(-2 * std::sqrt(2 / std::acos(-1.0L)) * (x + 0.044715L * x * x * x)));
+    case pointwise::gelu_tanh:
+      return x / (1 + std::exp(-2 * std::sqrt(2 / std::acos(-1.0L)) * (x + 0.044715L * x * x * x)));
     case pointwise::silu: return x / (1 + std::exp(-x));
     case pointwise::sigmoid: return 1 / (1 + std::exp(-x));
     case pointwise::squared_relu: return x > 0 ? x * x : 0;
@@ -41,15 +43,19 @@ long double reference(pointwise f, long double x, long double parameter) {
   return 0;
 }
 
-// The distance in units of the last place that T has there; subnormals have the least normal number's.
+// The distance in units of the last place that T has there; subnormals have the least normal
+// number's.
 template <class T>
 double distance(T x, long double to) {
   using limits = std::numeric_limits<T>;
   if (std::isnan(to)) return std::isnan(x) ? 0 : INFINITY;
-  if (std::abs(to) >= std::ldexp(1.0L, limits::max_exponent)) return std::isinf(x) && (x > 0) == (to > 0) ? 0 : INFINITY;
+  if (std::abs(to) >= std::ldexp(1.0L, limits::max_exponent))
+    return std::isinf(x) && (x > 0) == (to > 0) ? 0 : INFINITY;
   int exponent = 0;
   std::frexp(to, &exponent);
-  return static_cast<double>(std::abs(x - to) / std::ldexp(1.0L, std::max(exponent, limits::min_exponent) - limits::digits));
+  return static_cast<double>(
+      std::abs(x - to) /
+      std::ldexp(1.0L, std::max(exponent, limits::min_exponent) - limits::digits));
 }
 
 template <class T>
@@ -75,14 +81,17 @@ double worst(pointwise f, T low, T high, double slope = 0) {
   cpu::apply<T, arch>(f, parameter, y.data(), 0, 1, y.size());
   double most = 0;
   for (extent i = 0; i < x.size(); ++i)
-    most = std::max(most, distance(y[i], reference(f, x[i], parameter)) / (1 + slope * std::abs(static_cast<double>(x[i]))));
+    most = std::max(most, distance(y[i], reference(f, x[i], parameter)) /
+                              (1 + slope * std::abs(static_cast<double>(x[i]))));
   return most;
 }
 
-TEMPLATE_TEST_CASE("pointwise functions are accurate to a few units in the last place", "[cpu][pointwise]", float, double) {
+TEMPLATE_TEST_CASE("pointwise functions are accurate to a few units in the last place",
+                   "[cpu][pointwise]", float, double) {
   using T = TestType;
   constexpr bool single = sizeof(T) == 4;
-  const T huge = std::numeric_limits<T>::max(), edge = T(single ? 88.7 : 709.7), tail = T(single ? 12.5 : 36);
+  const T huge = std::numeric_limits<T>::max(), edge = T(single ? 88.7 : 709.7),
+          tail = T(single ? 12.5 : 36);
   const T under = T(single ? -106 : -748), normal = T(single ? -83 : -700);
   for (const pointwise f : {pointwise::relu, pointwise::negate, pointwise::threshold})
     for (const T range : {T(1), huge / 4}) CHECK(worst<T>(f, -range, range) == 0);
@@ -106,7 +115,8 @@ TEMPLATE_TEST_CASE("pointwise functions are accurate to a few units in the last 
   CHECK(worst<T>(pointwise::gelu_tanh, -9, -1, 4) <= 6);
 }
 
-TEMPLATE_TEST_CASE("pointwise functions of NaN, infinity and zero", "[cpu][pointwise]", float, double) {
+TEMPLATE_TEST_CASE("pointwise functions of NaN, infinity and zero", "[cpu][pointwise]", float,
+                   double) {
   using T = TestType;
   constexpr T nan = std::numeric_limits<T>::quiet_NaN(), inf = std::numeric_limits<T>::infinity();
   const auto of = [](pointwise f, T x) {
@@ -142,8 +152,8 @@ TEMPLATE_TEST_CASE("pointwise functions of NaN, infinity and zero", "[cpu][point
   CHECK(of(pointwise::threshold, -inf) == 0);
 }
 
-TEMPLATE_TEST_CASE("a number's result does not depend on its place, and nothing else is touched", "[cpu][pointwise]", float,
-                   double) {
+TEMPLATE_TEST_CASE("a number's result does not depend on its place, and nothing else is touched",
+                   "[cpu][pointwise]", float, double) {
   using T = TestType;
   const extent rows = 3, ldc = 40;
   for (const pointwise f : all)
@@ -153,20 +163,23 @@ TEMPLATE_TEST_CASE("a number's result does not depend on its place, and nothing 
         for (T& x : c) x = std::uniform_real_distribution<T>(-5, 5)(engine);
         expected = c;
         for (extent m = 0; m < rows; ++m)
-          for (extent n = 0; n < columns; ++n) cpu::apply<T, arch>(f, T(0.5), &expected[offset + m * ldc + n], 0, 1, 1);
+          for (extent n = 0; n < columns; ++n)
+            cpu::apply<T, arch>(f, T(0.5), &expected[offset + m * ldc + n], 0, 1, 1);
         cpu::apply<T, arch>(f, T(0.5), c.data() + offset, ldc, rows, columns);
         INFO(name_of(f) << " " << columns);
         REQUIRE(std::memcmp(c.data(), expected.data(), c.size() * sizeof(T)) == 0);
       }
 }
 
-TEMPLATE_TEST_CASE("add and multiply take a tile or repeat a row", "[cpu][pointwise]", float, double) {
+TEMPLATE_TEST_CASE("add and multiply take a tile or repeat a row", "[cpu][pointwise]", float,
+                   double) {
   using T = TestType;
   const extent rows = 3, ldc = 40;
   for (const extent ldo : std::initializer_list<extent>{0, 38})
     for (extent columns = 0; columns < 37; ++columns)
       for (const bool sum : {false, true}) {
-        std::vector<T> c(rows * ldc + 1), expected, other(1 + (ldo == 0 ? columns : 2 * ldo + columns));
+        std::vector<T> c(rows * ldc + 1), expected,
+            other(1 + (ldo == 0 ? columns : 2 * ldo + columns));
         for (auto* v : {&c, &other})
           for (T& x : *v) x = static_cast<T>(engine() % 17) - 8;
         expected = c;

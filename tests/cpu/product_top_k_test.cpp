@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The best sums of two lists against a sort of all of them.
-#include <fmoe/cpu/product_top_k.hpp>
+#include <fmoe/backend/cpu/kernels/product_top_k.hpp>
 
 #include <random>
 
@@ -20,7 +20,9 @@ TEMPLATE_TEST_CASE("the best sums, with many ties", "[top_k]", float, double) {
         for (const extent keep : {extent{0}, extent{1}, each, std::min<extent>(each * each, 150)}) {
           INFO(n << " levels " << levels << " each " << each << " keep " << keep);
           std::vector<T> scores(2 * n);
-          for (T& x : scores) x = static_cast<T>(static_cast<int>(bits() % static_cast<unsigned>(levels)) - levels / 3);
+          for (T& x : scores)
+            x = static_cast<T>(static_cast<int>(bits() % static_cast<unsigned>(levels)) -
+                               levels / 3);
           const auto best = [&](const T* row) {
             std::vector<extent> order(n);
             for (extent i = 0; i < n; ++i) order[i] = i;
@@ -31,7 +33,8 @@ TEMPLATE_TEST_CASE("the best sums, with many ties", "[top_k]", float, double) {
           };
           std::vector<std::pair<T, extent>> sums;
           for (const extent i : best(scores.data()))
-            for (const extent j : best(scores.data() + n)) sums.emplace_back(-(scores[i] + scores[n + j]), i * n + j);
+            for (const extent j : best(scores.data() + n))
+              sums.emplace_back(-(scores[i] + scores[n + j]), i * n + j);
           std::ranges::sort(sums);
           sums.resize(keep);
           std::vector<std::pair<extent, T>> expected;
@@ -39,15 +42,21 @@ TEMPLATE_TEST_CASE("the best sums, with many ties", "[top_k]", float, double) {
             if (x != 0) expected.emplace_back(e, -x);
           std::ranges::sort(expected);
 
-          const extent guard = 8, lists = cpu::top_k_state_size<T, arch>(each), size = cpu::top_k_state_size<T, arch>(keep);
-          std::vector<T> state(size + guard, T(77)), first(lists + guard, T(77)), second(lists + guard, T(77));
-          cpu::product_top_k<T, arch>(state.data(), {selection_rule::kind::product_top_k, keep, 0, weighting::score, 0, each}, scores.data(), n,
-                                      first.data(), second.data());
+          const extent guard = 8, lists = cpu::top_k_state_size<T, arch>(each),
+                       size = cpu::top_k_state_size<T, arch>(keep);
+          std::vector<T> state(size + guard, T(77)), first(lists + guard, T(77)),
+              second(lists + guard, T(77));
+          cpu::product_top_k<T, arch>(
+              state.data(),
+              {selection_rule::kind::product_top_k, keep, 0, weighting::score, 0, each},
+              scores.data(), n, first.data(), second.data());
           const auto found = cpu::top_k_result<T, arch>(state.data(), keep);
           std::vector<std::pair<extent, T>> got;
-          for (extent k = 0; k < found.count; ++k) got.emplace_back(found.indices[k], found.values[k]);
+          for (extent k = 0; k < found.count; ++k)
+            got.emplace_back(found.indices[k], found.values[k]);
           CHECK(got == expected);
-          for (const auto* v : {&state, &first, &second}) CHECK(std::all_of(v->end() - guard, v->end(), [](T x) { return x == T(77); }));
+          for (const auto* v : {&state, &first, &second})
+            CHECK(std::all_of(v->end() - guard, v->end(), [](T x) { return x == T(77); }));
         }
 }
 

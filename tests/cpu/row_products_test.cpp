@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Products of rows have the bits of gemm's columns.
-#include <fmoe/cpu/row_products.hpp>
+#include <fmoe/backend/cpu/kernels/row_products.hpp>
 
 #include <cstring>
 #include <random>
 #include <vector>
 
-#include <fmoe/cpu/gemm.hpp>
+#include <fmoe/backend/cpu/kernels/gemm.hpp>
 
 #include "../support/catch.hpp"
 
@@ -39,16 +39,29 @@ TEMPLATE_TEST_CASE("row products have the bits of gemm", "[cpu][row_products]", 
   for (const extent depth : std::initializer_list<extent>{1, 2, 15, 16, 17, 64, 100, 257, 600})
     for (const extent block : std::initializer_list<extent>{16, 20, 256}) {
       const extent stride = round_up(depth, extent{16});
-      std::vector<T> table(n * stride), x(8 * depth), panel(cpu::packed_size<T, arch>(depth, n)), c(8 * n), expected(8 * n);
+      std::vector<T> table(n * stride), x(8 * depth), panel(cpu::packed_size<T, arch>(depth, n)),
+          c(8 * n), expected(8 * n);
       for (auto* v : {&table, &x})
         for (T& number : *v) number = real(engine);
       std::vector<extent> k_offsets(depth), n_offsets(n);
       for (extent k = 0; k < depth; ++k) k_offsets[k] = k;
       for (extent i = 0; i < n; ++i) n_offsets[i] = i * stride;
-      cpu::pack_panels<T, arch>(k_offsets, n_offsets, [&](extent at) { return table[at]; }, panel.data());
-      cpu::gemm<T, arch>({8, n, depth, x.data(), depth, {reinterpret_cast<const std::byte*>(panel.data()), &cpu::gemm_kernels_of<T, T, arch>},
-                          depth, expected.data(), n, false, block, nullptr},
-                         [](auto...) {});
+      cpu::pack_panels<T, arch>(
+          k_offsets, n_offsets, [&](extent at) { return table[at]; }, panel.data());
+      cpu::gemm<T, arch>(
+          {8,
+           n,
+           depth,
+           x.data(),
+           depth,
+           {reinterpret_cast<const std::byte*>(panel.data()), &cpu::gemm_kernels_of<T, T, arch>},
+           depth,
+           expected.data(),
+           n,
+           false,
+           block,
+           nullptr},
+          [](auto...) {});
       const T *rows[n], *xs[8], *first[] = {x.data()};
       T *cs[8], *one[] = {c.data()};
       for (extent i = 0; i < n; ++i) rows[i] = table.data() + i * stride;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <fmoe/cpu/shared_columns.hpp>
+#include <fmoe/backend/cpu/kernels/shared_columns.hpp>
 
 #include <atomic>
 #include <vector>
@@ -15,11 +15,14 @@ using arch = cpu::native_arch;
 extent parts_of(extent threads, extent rows, extent depth, extent columns, extent products) {
   std::vector<std::atomic<int>> seen(products * columns);
   std::atomic<extent> calls{0};
-  cpu::shared_columns<float, arch>(threads, rows, depth, columns, products, [&](extent product, extent from, extent to) noexcept {
-    ++calls;
-    if (from % cpu::panel_width<float, arch> != 0 || to > columns) seen[0] = -100;
-    for (extent n = from; n < to && n < columns; ++n) ++seen[product * columns + n];
-  });
+  cpu::shared_columns<float, arch>(threads, rows, depth, columns, products,
+                                   [&](extent product, extent from, extent to) noexcept {
+                                     ++calls;
+                                     if (from % cpu::panel_width<float, arch> != 0 || to > columns)
+                                       seen[0] = -100;
+                                     for (extent n = from; n < to && n < columns; ++n)
+                                       ++seen[product * columns + n];
+                                   });
   for (const auto& n : seen)
     if (n != 1) return ~extent{0};
   return calls;

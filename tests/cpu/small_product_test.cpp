@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Against the plain nest, by bits: random loops over random strides, and the shapes that layers have.
-#include <fmoe/cpu/small_product.hpp>
+// Against the plain nest, by bits: random loops over random strides, and the shapes that layers
+// have.
+#include <fmoe/backend/cpu/kernels/small_product.hpp>
 
 #include <cstring>
 #include <random>
@@ -21,14 +22,16 @@ extent any(extent most) { return engine() % (most + 1); }
 std::string text(const axes& out, const axes& summed) {
   std::string s;
   for (const axes* list : {&out, &summed}) {
-    for (const nest_axis& x : *list) s += ' ' + std::to_string(x.length) + '(' + std::to_string(x.a) + ' ' + std::to_string(x.b) + ' ' + std::to_string(x.c) + ')';
+    for (const nest_axis& x : *list)
+      s += ' ' + std::to_string(x.length) + '(' + std::to_string(x.a) + ' ' + std::to_string(x.b) +
+           ' ' + std::to_string(x.c) + ')';
     s += " |";
   }
   return s;
 }
 
 // One more than the offset of the last element.
-extent reach(const axes& out, const axes& summed, extent nest_axis::*stride) {
+extent reach(const axes& out, const axes& summed, extent nest_axis::* stride) {
   extent n = 1;
   for (const axes* list : {&out, &summed})
     for (const nest_axis& x : *list) n += x.length == 0 ? 0 : (x.length - 1) * x.*stride;
@@ -45,13 +48,15 @@ void check(axes out, axes summed, bool one = false) {
   std::uniform_real_distribution<T> real(-1, 1);
   constexpr extent margin = 20;
   // Exactly as long as what may be read, so that sanitizers and heap checks see more.
-  std::vector<T> a(reach(out, summed, &nest_axis::a)), b(reach(out, summed, &nest_axis::b)), c(reach(out, summed, &nest_axis::c) + margin);
+  std::vector<T> a(reach(out, summed, &nest_axis::a)), b(reach(out, summed, &nest_axis::b)),
+      c(reach(out, summed, &nest_axis::c) + margin);
   for (auto* v : {&a, &b, &c})
     for (T& x : *v) x = real(engine);
   const cpu::small_product<T, arch> product((cpu::loop_axes(out)), cpu::loop_axes(summed));
   for (const bool accumulate : {false, true}) {
     std::vector<T> expected = c, made = c;
-    cpu::nest<T, arch>(a.data(), one ? nullptr : b.data(), expected.data(), out, summed, accumulate);
+    cpu::nest<T, arch>(a.data(), one ? nullptr : b.data(), expected.data(), out, summed,
+                       accumulate);
     product(a.data(), one ? nullptr : b.data(), made.data(), accumulate);
     REQUIRE(std::memcmp(made.data(), expected.data(), made.size() * sizeof(T)) == 0);
   }
@@ -66,7 +71,8 @@ void lay_out(axes& out) {
   }
 }
 
-TEMPLATE_TEST_CASE("small products have the bits of the plain nest", "[cpu][small_product]", float, double) {
+TEMPLATE_TEST_CASE("small products have the bits of the plain nest", "[cpu][small_product]", float,
+                   double) {
   constexpr extent lane = cpu::lanes<TestType, arch>;
   for (int round = 0; round < 3000; ++round) {
     axes out(any(4)), summed(any(3));
@@ -87,15 +93,19 @@ TEMPLATE_TEST_CASE("every number of rows and columns", "[cpu][small_product]", f
   constexpr extent lane = cpu::lanes<TestType, arch>;
   for (extent rows = 1; rows <= 19; ++rows)
     for (extent columns = 1; columns <= 5 * lane; columns += columns < lane ? 1 : 5) {
-      check<TestType>({{rows, 1, 0, columns}, {columns, 0, 1, 1}}, {{5, rows, columns, 0}});        // tsp,tsr->tpr
-      check<TestType>({{rows, 0, 7, columns + 2}, {columns, 1, 0, 1}}, {{7, columns, 1, 0}});       // tsr,tps->tpr
-      check<TestType>({{rows, 1, columns, columns}, {columns, 0, 1, 1}}, {});                       // ts,tsm->tsm
-      check<TestType>({{rows, columns, 0, 1}}, {{columns, 1, 0, 0}}, true);                         // tpi->tp
-      check<TestType>({{columns, 0, 1, rows}, {rows, columns, 0, 1}}, {{2, rows * columns, columns, 0}});
+      check<TestType>({{rows, 1, 0, columns}, {columns, 0, 1, 1}},
+                      {{5, rows, columns, 0}});  // tsp,tsr->tpr
+      check<TestType>({{rows, 0, 7, columns + 2}, {columns, 1, 0, 1}},
+                      {{7, columns, 1, 0}});                                   // tsr,tps->tpr
+      check<TestType>({{rows, 1, columns, columns}, {columns, 0, 1, 1}}, {});  // ts,tsm->tsm
+      check<TestType>({{rows, columns, 0, 1}}, {{columns, 1, 0, 0}}, true);    // tpi->tp
+      check<TestType>({{columns, 0, 1, rows}, {rows, columns, 0, 1}},
+                      {{2, rows * columns, columns, 0}});
     }
 }
 
-TEMPLATE_TEST_CASE("a sum goes on where another call left it", "[cpu][small_product]", float, double) {
+TEMPLATE_TEST_CASE("a sum goes on where another call left it", "[cpu][small_product]", float,
+                   double) {
   using T = TestType;
   std::uniform_real_distribution<T> real(-1, 1);
   const extent p = 6, m = 12, s = 100;
@@ -103,7 +113,9 @@ TEMPLATE_TEST_CASE("a sum goes on where another call left it", "[cpu][small_prod
   for (auto* v : {&g, &u})
     for (T& x : *v) x = real(engine);
   const axes out{{p, s, 0, m}, {m, 0, 1, 1}};
-  const auto sum = [&](extent n) { return cpu::small_product<T, arch>((cpu::loop_axes(out)), cpu::loop_axes(axes{{n, 1, m, 0}})); };
+  const auto sum = [&](extent n) {
+    return cpu::small_product<T, arch>((cpu::loop_axes(out)), cpu::loop_axes(axes{{n, 1, m, 0}}));
+  };
   sum(s)(g.data(), u.data(), once.data());
   sum(64)(g.data(), u.data(), parts.data());
   sum(s - 64)(g.data() + 64, u.data() + 64 * m, parts.data(), true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <fmoe/cpu/softmax.hpp>
+#include <fmoe/backend/cpu/kernels/softmax.hpp>
 
 #include <cmath>
 #include <cstring>
@@ -22,11 +22,13 @@ std::vector<T> softmax(const std::vector<T>& x) {
   return y;
 }
 
-TEMPLATE_TEST_CASE("softmax is within a few units in the last place and sums to 1", "[cpu][softmax]", float, double) {
+TEMPLATE_TEST_CASE("softmax is within a few units in the last place and sums to 1",
+                   "[cpu][softmax]", float, double) {
   using T = TestType;
   const long double eps = std::numeric_limits<T>::epsilon();
   for (const T scale : {T(0.1), T(1), T(20)})
-    for (const extent n : std::initializer_list<extent>{1, 2, 3, 15, 16, 17, 31, 64, 100, 1000, 21490}) {
+    for (const extent n :
+         std::initializer_list<extent>{1, 2, 3, 15, 16, 17, 31, 64, 100, 1000, 21490}) {
       std::vector<T> x(n);
       for (T& v : x) v = std::normal_distribution<T>(-50, scale)(engine);
       const T most = *std::max_element(x.begin(), x.end());
@@ -36,7 +38,8 @@ TEMPLATE_TEST_CASE("softmax is within a few units in the last place and sums to 
       INFO("n " << n << " scale " << scale);
       for (extent i = 0; i < n; ++i) {
         const long double expected = std::exp(static_cast<long double>(x[i] - most)) / total;
-        REQUIRE(std::abs(y[i] - expected) <= 3 * eps * expected + std::numeric_limits<T>::denorm_min());
+        REQUIRE(std::abs(y[i] - expected) <=
+                3 * eps * expected + std::numeric_limits<T>::denorm_min());
         sum += y[i];
       }
       REQUIRE(std::abs(sum - 1) <= 4 * eps);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Every selection is compared with a stable sort of the whole row, whatever the row and its chunks are.
-#include <fmoe/cpu/top_k.hpp>
+// Every selection is compared with a stable sort of the whole row, whatever the row and its chunks
+// are.
+#include <fmoe/backend/cpu/kernels/top_k.hpp>
 
 #include <cmath>
 #include <cstring>
@@ -39,8 +40,10 @@ std::vector<generator<T>> generators() {
       {"equal, negative", [](extent, extent) { return T(-3); }},
       {"zero of both signs", [](extent i, extent) { return i % 3 ? T(0.0) : T(-0.0); }},
       {"mostly zero", [](extent, extent) { return random_up_to(200) ? T(0) : normal(engine); }},
-      {"zero, then negative", [](extent i, extent n) { return i < n / 2 ? T(0) : T(-1) - static_cast<T>(i); }},
-      {"negative, then zero", [](extent i, extent n) { return i < n / 2 ? T(-1) - static_cast<T>(i) : T(0); }},
+      {"zero, then negative",
+       [](extent i, extent n) { return i < n / 2 ? T(0) : T(-1) - static_cast<T>(i); }},
+      {"negative, then zero",
+       [](extent i, extent n) { return i < n / 2 ? T(-1) - static_cast<T>(i) : T(0); }},
       {"ascending", [](extent i, extent) { return static_cast<T>(i); }},
       {"descending", [](extent i, extent) { return -static_cast<T>(i); }},
       {"few values", [](extent, extent) { return static_cast<T>(random_up_to(4)) - 2; }},
@@ -48,14 +51,28 @@ std::vector<generator<T>> generators() {
       {"-inf, mostly", [](extent, extent) { return random_up_to(50) ? -inf : normal(engine); }},
       {"inf", [](extent, extent) { return inf; }},
       {"NaN", [](extent, extent) { return nan; }},
-      {"NaN of both signs, inf", [](extent, extent) { return random_up_to(1) ? inf : random_up_to(1) ? nan : -nan; }},
-      {"NaN, inf and others", [](extent, extent) { return random_up_to(2) ? normal(engine) : random_up_to(1) ? nan : inf; }},
-      {"some NaN", [](extent, extent) { return random_up_to(30) ? normal(engine) : random_up_to(1) ? nan : -nan; }},
-      {"subnormal", [](extent, extent) { return static_cast<T>(random_up_to(20)) * tiny - 10 * tiny; }},
+      {"NaN of both signs, inf",
+       [](extent, extent) { return random_up_to(1)   ? inf
+                                   : random_up_to(1) ? nan
+                                                     : -nan; }},
+      {"NaN, inf and others",
+       [](extent, extent) {
+         return random_up_to(2) ? normal(engine) : random_up_to(1) ? nan : inf;
+       }},
+      {"some NaN",
+       [](extent, extent) {
+         return random_up_to(30) ? normal(engine) : random_up_to(1) ? nan : -nan;
+       }},
+      {"subnormal",
+       [](extent, extent) { return static_cast<T>(random_up_to(20)) * tiny - 10 * tiny; }},
       {"the whole range", [](extent, extent) { return random_up_to(1) ? huge : -huge; }},
       {"late spike", [](extent i, extent n) { return i + 1 == n ? huge : T(1); }},
-      {"neighbours", [](extent i, extent) { return 1 + static_cast<T>(i * 7919 % 64) * std::numeric_limits<T>::epsilon(); }},
-      {"any bits", [](extent, extent) {
+      {"neighbours",
+       [](extent i, extent) {
+         return 1 + static_cast<T>(i * 7919 % 64) * std::numeric_limits<T>::epsilon();
+       }},
+      {"any bits",
+       [](extent, extent) {
          std::uint64_t bits = engine() | std::uint64_t{engine()} << 32;
          T x;
          std::memcpy(&x, &bits, sizeof(T));
@@ -87,22 +104,27 @@ void compare(const std::vector<T>& x, extent k, extent most, bool whole) {
   extent base = 0;
   do {
     const extent n = whole ? x.size() : std::min(x.size() - base, random_up_to(most));
-    const std::vector<T> chunk(x.data() + base, x.data() + base + n);  // its own memory: reading past it is an error
+    const std::vector<T> chunk(x.data() + base,
+                               x.data() + base + n);  // its own memory: reading past it is an error
     cpu::top_k_scan<T, arch>(at, k, chunk.data(), n, base, base == 0, false);
     base += n;
   } while (base < x.size());
   cpu::top_k_finish<T, arch>(at, k, weighting::score, nullptr, 0);
   const cpu::selected<T> s = cpu::top_k_result<T, arch>(at, k);
   REQUIRE(std::vector<std::uint32_t>(s.indices, s.indices + s.count) == expected);
-  for (extent i = 0; i < s.count; ++i) REQUIRE(std::memcmp(&s.values[i], &x[s.indices[i]], sizeof(T)) == 0);
+  for (extent i = 0; i < s.count; ++i)
+    REQUIRE(std::memcmp(&s.values[i], &x[s.indices[i]], sizeof(T)) == 0);
   REQUIRE(state[0] == 7);
   for (extent i = 1 + size; i < state.size(); ++i) REQUIRE(state[i] == 7);
 }
 
-TEMPLATE_TEST_CASE("top-k is the stable sort's, for any row in any chunks", "[cpu][top_k]", float, double) {
+TEMPLATE_TEST_CASE("top-k is the stable sort's, for any row in any chunks", "[cpu][top_k]", float,
+                   double) {
   for (const auto& g : generators<TestType>())
-    for (const extent n : std::initializer_list<extent>{1, 2, 63, 64, 65, 200, 1000, 1024, 1025, 5000})
-      for (const extent k : std::initializer_list<extent>{0, 1, 2, 8, 32, 33, 100, 1000, n - 1, n}) {
+    for (const extent n :
+         std::initializer_list<extent>{1, 2, 63, 64, 65, 200, 1000, 1024, 1025, 5000})
+      for (const extent k :
+           std::initializer_list<extent>{0, 1, 2, 8, 32, 33, 100, 1000, n - 1, n}) {
         if (k > n) continue;
         INFO(g.name << ", " << k << " of " << n);
         std::vector<TestType> x(n);
@@ -121,7 +143,8 @@ TEST_CASE("top-k has room for any k", "[cpu][top_k]") {
   compare(x, 300000, 70000, false);
 }
 
-// The number of passes over the buffer is bounded, so the worst row costs a fixed multiple of the best.
+// The number of passes over the buffer is bounded, so the worst row costs a fixed multiple of the
+// best.
 TEST_CASE("top-k of an ascending row takes linear time", "[cpu][top_k]") {
   std::vector<float> x(1 << 22);
   for (extent i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
@@ -137,7 +160,8 @@ TEMPLATE_TEST_CASE("zeros are selected where they count", "[cpu][top_k]", float,
   cpu::top_k_scan<T, arch>(state.data(), k, row.data(), n, 0, true, true);
   cpu::top_k_finish<T, arch>(state.data(), k, weighting::one, nullptr, 0);
   const auto s = cpu::top_k_result<T, arch>(state.data(), k);
-  CHECK(std::vector<std::uint32_t>(s.indices, s.indices + s.count) == std::vector<std::uint32_t>{0, 1, 2, 3, 4, 500, 999});
+  CHECK(std::vector<std::uint32_t>(s.indices, s.indices + s.count) ==
+        std::vector<std::uint32_t>{0, 1, 2, 3, 4, 500, 999});
 }
 
 }  // namespace

@@ -10,8 +10,10 @@ using namespace fmoe;
 using namespace fmoe::test;
 
 TEMPLATE_TEST_CASE("concat along every axis", "[concat]", float, double) {
-  const auto a = random<tensor<TestType, 3>>({4, 3, 5}, 1), b = random<tensor<TestType, 3>>({4, 3, 2}, 2),
-             c = random<tensor<TestType, 3>>({4, 6, 5}, 3), d = random<tensor<TestType, 3>>({1, 3, 5}, 4);
+  const auto a = random<tensor<TestType, 3>>({4, 3, 5}, 1),
+             b = random<tensor<TestType, 3>>({4, 3, 2}, 2),
+             c = random<tensor<TestType, 3>>({4, 6, 5}, 3),
+             d = random<tensor<TestType, 3>>({1, 3, 5}, 4);
   CHECK(equals(concat<2>(a, b)));
   CHECK(equals(concat<2>(b, a, b, a)));
   CHECK(equals(concat<1>(a, c)));
@@ -34,7 +36,8 @@ TEST_CASE("parts are expressions of any kind, and so is what follows", "[concat]
   CHECK(agrees(top_k(both, 5)));
   CHECK(agrees(both + einsum<"tc,cd->td">(both, random<parameter<float, 2>>({19, 19}, 5))));
   const auto cube = einsum<"ti,iab->tba">(x, random<parameter<float, 3>>({5, 3, 4}, 6));
-  CHECK(agrees(concat<1>(cube, einsum<"ti,iab->tba">(x, random<parameter<float, 3>>({5, 3, 2}, 7)))));
+  CHECK(
+      agrees(concat<1>(cube, einsum<"ti,iab->tba">(x, random<parameter<float, 3>>({5, 3, 2}, 7)))));
   CHECK(agrees(concat<2>(cube, cube)));
 }
 
@@ -51,10 +54,14 @@ TEMPLATE_TEST_CASE("the appended 1 meets the weight's last slice", "[concat]", f
   const auto w = random<parameter<TestType, 2>>({22, 6}, 2);
   CHECK(agrees(append_one(x)));
   CHECK(agrees(einsum<"ti,io->to">(append_one(x), w)));
-  CHECK(agrees(einsum<"ti,io->to">(append_one(relu(einsum<"ti,io->to">(append_one(x), w))), random<parameter<TestType, 2>>({7, 5}, 3))));
-  CHECK(agrees(einsum<"ti,pir->tpr">(append_one(x), random<parameter<TestType, 3>>({3, 22, 5}, 4))));
-  CHECK(agrees(einsum<"tbi,bio->tbo">(append_one(random<tensor<TestType, 3>>({9, 3, 4}, 5)), random<parameter<TestType, 3>>({3, 5, 5}, 6))));
-  CHECK(agrees(einsum<"tbi,bio->to">(append_one(random<tensor<TestType, 3>>({9, 3, 4}, 5)), random<parameter<TestType, 3>>({3, 5, 5}, 6))));
+  CHECK(agrees(einsum<"ti,io->to">(append_one(relu(einsum<"ti,io->to">(append_one(x), w))),
+                                   random<parameter<TestType, 2>>({7, 5}, 3))));
+  CHECK(
+      agrees(einsum<"ti,pir->tpr">(append_one(x), random<parameter<TestType, 3>>({3, 22, 5}, 4))));
+  CHECK(agrees(einsum<"tbi,bio->tbo">(append_one(random<tensor<TestType, 3>>({9, 3, 4}, 5)),
+                                      random<parameter<TestType, 3>>({3, 5, 5}, 6))));
+  CHECK(agrees(einsum<"tbi,bio->to">(append_one(random<tensor<TestType, 3>>({9, 3, 4}, 5)),
+                                     random<parameter<TestType, 3>>({3, 5, 5}, 6))));
 }
 
 TEST_CASE("an argument's extent is what the other parts leave of an axis", "[concat]") {

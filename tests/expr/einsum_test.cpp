@@ -8,7 +8,6 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-
 template <class T, extent... Shape>
 tensor<T, sizeof...(Shape)> x(unsigned seed) {
   return random<tensor<T, sizeof...(Shape)>>({Shape...}, seed, 0.5f);
@@ -60,22 +59,29 @@ TEMPLATE_TEST_CASE("layers straight from their equations", "[einsum]", float, do
   using T = TestType;
   const auto a = x<T, 5, 6>(1), z = x<T, 5, 7>(2);
   CHECK(agrees(einsum<"tn,nr,ti,ir,or->to">(a, w<T, 6, 4>(3), z, w<T, 7, 4>(4), w<T, 8, 4>(5))));
-  CHECK(agrees(einsum<"tn,pnq,ti,qis,sop->to">(a, w<T, 2, 6, 3>(6), z, w<T, 3, 7, 4>(7), w<T, 4, 8, 2>(8))));
-  CHECK(agrees(einsum<"tn,na,ti,ib,oc,abc->to">(a, w<T, 6, 3>(9), z, w<T, 7, 4>(10), w<T, 8, 5>(11), w<T, 3, 4, 5>(12))));
+  CHECK(agrees(
+      einsum<"tn,pnq,ti,qis,sop->to">(a, w<T, 2, 6, 3>(6), z, w<T, 3, 7, 4>(7), w<T, 4, 8, 2>(8))));
+  CHECK(agrees(einsum<"tn,na,ti,ib,oc,abc->to">(a, w<T, 6, 3>(9), z, w<T, 7, 4>(10), w<T, 8, 5>(11),
+                                                w<T, 3, 4, 5>(12))));
   CHECK(agrees(einsum<"tn,ti,nio->to">(a, z, w<T, 6, 7, 8>(13))));
   CHECK(agrees(einsum<"tn,no,th,ho->to">(a, w<T, 6, 8>(14), z, w<T, 7, 8>(15))));
-  CHECK(agrees(einsum<"tim,tpi,tpj->tjm">(x<T, 5, 4, 3>(16), x<T, 5, 2, 4>(17), x<T, 5, 2, 6>(18))));
+  CHECK(
+      agrees(einsum<"tim,tpi,tpj->tjm">(x<T, 5, 4, 3>(16), x<T, 5, 2, 4>(17), x<T, 5, 2, 6>(18))));
   const auto u = w<T, 6, 4>(19);
-  CHECK(agrees(einsum<"ta,ab,tb,bc,tc,co->to">(a, u, x<T, 5, 4>(20), w<T, 4, 5>(21), relu(x<T, 5, 5>(22)), w<T, 5, 3>(23))));
+  CHECK(agrees(einsum<"ta,ab,tb,bc,tc,co->to">(a, u, x<T, 5, 4>(20), w<T, 4, 5>(21),
+                                               relu(x<T, 5, 5>(22)), w<T, 5, 3>(23))));
 }
 
 TEMPLATE_TEST_CASE("nine operands and more go by the greedy order", "[einsum]", float, double) {
   using T = TestType;
   const auto a = x<T, 4, 5>(1);
-  CHECK(agrees(einsum<"ta,ab,bc,cd,de,ef,fg,gh,ho->to">(a, w<T, 5, 4>(2), w<T, 4, 3>(3), w<T, 3, 4>(4), w<T, 4, 2>(5), w<T, 2, 3>(6), w<T, 3, 4>(7),
-                                                        w<T, 4, 5>(8), w<T, 5, 6>(9))));
-  CHECK(agrees(einsum<"ta,ta,ta,ta,ta,ta,ta,ta,ta,ao->to">(a, a, a, a, a, a, a, a, a, w<T, 5, 3>(10))));
-  CHECK(agrees(einsum<"a,b,c,d,e,f,g,h,i,j->acbd">(w<T, 2>(1), w<T, 3>(2), w<T, 2>(3), w<T, 3>(4), w<T, 2>(5), w<T, 2>(6), w<T, 2>(7), w<T, 1>(8),
+  CHECK(agrees(einsum<"ta,ab,bc,cd,de,ef,fg,gh,ho->to">(
+      a, w<T, 5, 4>(2), w<T, 4, 3>(3), w<T, 3, 4>(4), w<T, 4, 2>(5), w<T, 2, 3>(6), w<T, 3, 4>(7),
+      w<T, 4, 5>(8), w<T, 5, 6>(9))));
+  CHECK(agrees(
+      einsum<"ta,ta,ta,ta,ta,ta,ta,ta,ta,ao->to">(a, a, a, a, a, a, a, a, a, w<T, 5, 3>(10))));
+  CHECK(agrees(einsum<"a,b,c,d,e,f,g,h,i,j->acbd">(w<T, 2>(1), w<T, 3>(2), w<T, 2>(3), w<T, 3>(4),
+                                                   w<T, 2>(5), w<T, 2>(6), w<T, 2>(7), w<T, 1>(8),
                                                    w<T, 2>(9), w<T, 3>(10))));
 }
 
@@ -88,7 +94,8 @@ TEMPLATE_TEST_CASE("zero extents, extents of one, and rank 0", "[einsum]", float
   CHECK(std::all_of(zeros.data(), zeros.data() + 45, [](T v) { return v == 0; }));
   CHECK(agrees(einsum<"ti,io->o">(x<T, 0, 7>(1), w<T, 7, 9>(2))));
   CHECK(agrees(einsum<"ti->">(x<T, 0, 7>(1))));
-  CHECK(agrees(einsum<"tn,no,th,ho->to">(x<T, 5, 0>(1), w<T, 0, 4>(2), x<T, 5, 3>(3), w<T, 3, 4>(4))));
+  CHECK(agrees(
+      einsum<"tn,no,th,ho->to">(x<T, 5, 0>(1), w<T, 0, 4>(2), x<T, 5, 3>(3), w<T, 3, 4>(4))));
   CHECK(agrees(einsum<"ti,io->to">(x<T, 1, 1>(1), w<T, 1, 1>(2))));
   CHECK(agrees(einsum<"ti,pio,p->to">(x<T, 1, 7>(1), w<T, 1, 7, 1>(2), w<T, 1>(3))));
   const tensor<T, 0> three({}, std::array<T, 1>{3});
@@ -121,13 +128,15 @@ TEST_CASE("16-bit leaves are computed in float, mixed ones in double", "[einsum]
   static_assert(std::is_same_v<decltype(evaluate(mixed))::value_type, double>);
   CHECK(agrees(single));
   CHECK(agrees(mixed));
-  CHECK(agrees(einsum<"ti,io->to">(random<tensor<bf16, 2>>({5, 7}, 5), random<tensor<f16, 2>>({7, 3}, 6))));
+  CHECK(agrees(
+      einsum<"ti,io->to">(random<tensor<bf16, 2>>({5, 7}, 5), random<tensor<f16, 2>>({7, 3}, 6))));
   CHECK(agrees(einsum<"ti->it">(random<tensor<f16, 2>>({5, 7}, 7))));
 }
 
 TEST_CASE("one storage seen with two types and two shapes is not mixed up", "[einsum]") {
   const auto s = std::make_shared<storage>(64);
-  for (int i = 0; i < 32; ++i) static_cast<bf16*>(s->data())[i] = bf16(static_cast<float>(i % 5 - 2));
+  for (int i = 0; i < 32; ++i)
+    static_cast<bf16*>(s->data())[i] = bf16(static_cast<float>(i % 5 - 2));
   const auto ones = random<tensor<float, 2>>({3, 4}, 1);
   const parameter<bf16, 2> narrow(tensor<bf16, 2>({4, 2}, s)), wide(tensor<bf16, 2>({4, 8}, s));
   const parameter<f16, 2> other(tensor<f16, 2>({4, 8}, s));

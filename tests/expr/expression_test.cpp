@@ -15,8 +15,9 @@ using handed_on = decltype(as_expression(std::declval<E>()));
 
 // An lvalue is not copied; a reference to a temporary would dangle.
 template <class E>
-constexpr bool hands_on = std::is_same_v<handed_on<E&>, const E&> && std::is_same_v<handed_on<const E&>, const E&> &&
-                          std::is_same_v<handed_on<E>, E> && std::is_same_v<handed_on<const E>, const E>;
+constexpr bool hands_on =
+    std::is_same_v<handed_on<E&>, const E&> && std::is_same_v<handed_on<const E&>, const E&> &&
+    std::is_same_v<handed_on<E>, E> && std::is_same_v<handed_on<const E>, const E>;
 static_assert(hands_on<number>);
 static_assert(hands_on<choice_of_two>);
 static_assert(hands_on<any_expression<float, 2>>);

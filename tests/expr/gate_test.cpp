@@ -22,9 +22,11 @@ TEMPLATE_TEST_CASE("softmax of any rank and width", "[gate]", float, double) {
   CHECK(std::all_of(one.data(), one.data() + 3, [](TestType v) { return v == 1; }));
 }
 
-TEST_CASE("softmax subtracts the maximum; a row of -inf, or with NaN or inf, is NaN alone", "[gate]") {
-  const tensor<float, 2> x({5, 3}, std::array{1000.f, 999.f, -1000.f, -infinity, -infinity, -infinity, NAN, 0.f, 1.f, infinity, 0.f, 1.f,
-                                              -infinity, 2.f, 2.f});
+TEST_CASE("softmax subtracts the maximum; a row of -inf, or with NaN or inf, is NaN alone",
+          "[gate]") {
+  const tensor<float, 2> x(
+      {5, 3}, std::array{1000.f, 999.f, -1000.f, -infinity, -infinity, -infinity, NAN, 0.f, 1.f,
+                         infinity, 0.f, 1.f, -infinity, 2.f, 2.f});
   const auto y = evaluate(softmax(x));
   CHECK(std::abs(y(0, 0) - 1 / (1 + std::exp(-1.f))) < 1e-6f);
   CHECK(y(0, 2) == 0);
@@ -37,19 +39,24 @@ TEST_CASE("softmax subtracts the maximum; a row of -inf, or with NaN or inf, is 
 TEMPLATE_TEST_CASE("top_k keeps the k greatest, for every k", "[gate]", float, double) {
   const auto x = random<tensor<TestType, 2>>({11, 90}, 1);
   const auto w = random<parameter<TestType, 2>>({90, 7}, 2);
-  for (const extent k : {extent{0}, extent{1}, extent{2}, extent{31}, extent{32}, extent{64}, extent{89}, extent{90}, all}) {
+  for (const extent k : {extent{0}, extent{1}, extent{2}, extent{31}, extent{32}, extent{64},
+                         extent{89}, extent{90}, all}) {
     INFO("k = " << k);
     CHECK(equals(top_k(x, k)));
     CHECK(agrees(einsum<"tn,no->to">(top_k(x, k), w)));
   }
   CHECK_THROWS_AS(evaluate(top_k(x, 91)), value_error);
-  CHECK_THROWS_WITH(evaluate(top_k(x, 91)), "[top_k] K is 91 and the scores' last axis has 90: fmoe::all keeps every score");
+  CHECK_THROWS_WITH(
+      evaluate(top_k(x, 91)),
+      "[top_k] K is 91 and the scores' last axis has 90: fmoe::all keeps every score");
   CHECK(evaluate(top_k(tensor<TestType, 2>({3, 0}), 0)).size() == 0);
 }
 
 TEST_CASE("of equal scores the lower index wins; NaN is greatest, then inf", "[gate]") {
-  const tensor<float, 2> x({4, 6}, std::array<float, 24>{1.f,       2.f, 2.f, 2.f, 0.f,  2.f, -1.f, NAN, 3.f,  NAN, infinity, NAN,  //
-                                              -infinity, -1.f, -5.f, -3.f, -1.f, -3.f, 0.f,  0.f, -0.f, 0.f, -1.f,     0.f});
+  const tensor<float, 2> x(
+      {4, 6}, std::array<float, 24>{
+                  1.f,       2.f,  2.f,  2.f,  0.f,  2.f,  -1.f, NAN, 3.f,  NAN, infinity, NAN,  //
+                  -infinity, -1.f, -5.f, -3.f, -1.f, -3.f, 0.f,  0.f, -0.f, 0.f, -1.f,     0.f});
   for (extent k = 0; k <= 6; ++k) {
     INFO("k = " << k);
     CHECK(equals(top_k(x, k)));
@@ -99,7 +106,8 @@ TEST_CASE("selections are used in every place", "[gate]") {
   CHECK(agrees(einsum<"tn,tn->t">(a, a)));
   CHECK(agrees(einsum<"tn,hn->th">(a, w) + einsum<"tn,hn->th">(top_k(-x, 3), w)));
   CHECK(agrees(einsum<"tn,hno->tho">(a, random<parameter<float, 3>>({6, 20, 3}, 4))));
-  CHECK(agrees(einsum<"tpn,no->tpo">(top_k(random<tensor<float, 3>>({3, 4, 20}, 5), 4), random<parameter<float, 2>>({20, 3}, 6))));
+  CHECK(agrees(einsum<"tpn,no->tpo">(top_k(random<tensor<float, 3>>({3, 4, 20}, 5), 4),
+                                     random<parameter<float, 2>>({20, 3}, 6))));
   CHECK(agrees(top_k(a, 2)));
 }
 
@@ -108,8 +116,10 @@ TEST_CASE("selections of parameters are constants", "[gate]") {
   const auto x = random<tensor<float, 2>>({4, 20}, 2);
   CHECK(equals(top_k(p, 2)));
   CHECK(agrees(einsum<"ti,oi->to">(random<tensor<float, 2>>({4, 9}, 3), top_k(p, 2))));
-  CHECK(agrees(einsum<"tn,no->to">(top_k(x, 3), top_k(random<parameter<float, 2>>({20, 9}, 4), 2))));
-  CHECK(agrees(einsum<"n,no->o">(top_k(random<parameter<float, 1>>({20}, 5), 3), random<parameter<float, 2>>({20, 9}, 4))));
+  CHECK(
+      agrees(einsum<"tn,no->to">(top_k(x, 3), top_k(random<parameter<float, 2>>({20, 9}, 4), 2))));
+  CHECK(agrees(einsum<"n,no->o">(top_k(random<parameter<float, 1>>({20}, 5), 3),
+                                 random<parameter<float, 2>>({20, 9}, 4))));
 }
 
 TEMPLATE_TEST_CASE("entmax of any alpha", "[gate]", float, double) {
@@ -126,12 +136,14 @@ TEMPLATE_TEST_CASE("entmax of any alpha", "[gate]", float, double) {
   const auto third = evaluate(entmax(ties));
   CHECK(third(0, 2) == 0);
   CHECK(third(0, 0) == third(0, 3));
-  CHECK_THROWS_WITH(evaluate(entmax(ties, 0.5)), "[entmax] alpha is 0.5, below 1, which is softmax");
+  CHECK_THROWS_WITH(evaluate(entmax(ties, 0.5)),
+                    "[entmax] alpha is 0.5, below 1, which is softmax");
 }
 
 TEST_CASE("entmax of extreme rows", "[gate]") {
-  const tensor<float, 2> x({5, 3}, std::array{1e30f, -1e30f, 0.f, -infinity, -infinity, -infinity, NAN, 0.f, 1.f, infinity, 0.f, 1.f,
-                                              -infinity, 2.f, 2.f});
+  const tensor<float, 2> x(
+      {5, 3}, std::array{1e30f, -1e30f, 0.f, -infinity, -infinity, -infinity, NAN, 0.f, 1.f,
+                         infinity, 0.f, 1.f, -infinity, 2.f, 2.f});
   for (const double alpha : {1.25, 1.5, 2.0}) {
     const auto y = evaluate(entmax(x, alpha));
     CHECK(y(0, 0) == 1);
@@ -149,8 +161,10 @@ TEMPLATE_TEST_CASE("layer norm, RMS norm, and norms", "[gate]", float, double) {
     INFO("n = " << n);
     CHECK(agrees(layer_norm(x)));
     CHECK(agrees(rms_norm(x)));
-    for (const gate which : {gate::l1_norm, gate::l2_norm, gate::max_norm}) CHECK(agrees(norm(which, x)));
-    CHECK(agrees(einsum<"tp,po->to">(norm(gate::l2_norm, x), random<parameter<TestType, 2>>({3, 4}, 3))));
+    for (const gate which : {gate::l1_norm, gate::l2_norm, gate::max_norm})
+      CHECK(agrees(norm(which, x)));
+    CHECK(agrees(
+        einsum<"tp,po->to">(norm(gate::l2_norm, x), random<parameter<TestType, 2>>({3, 4}, 3))));
     CHECK(agrees(norm(gate::l1_norm, einsum<"tpn->tnp">(x))));
   }
   const auto zeros = evaluate(rms_norm(tensor<TestType, 2>({2, 5})));
@@ -160,10 +174,12 @@ TEMPLATE_TEST_CASE("layer norm, RMS norm, and norms", "[gate]", float, double) {
 TEST_CASE("a norm of many floats is as exact as one of few", "[gate]") {
   tensor<float, 2> x({1, 1 << 20});
   std::fill_n(x.data(), x.size(), 0.1f);
-  CHECK(evaluate(norm(gate::l1_norm, x))(0) == static_cast<float>(static_cast<double>(0.1f) * (1 << 20)));
+  CHECK(evaluate(norm(gate::l1_norm, x))(0) ==
+        static_cast<float>(static_cast<double>(0.1f) * (1 << 20)));
 }
 
-TEMPLATE_TEST_CASE("bounded softmax keeps what reaches the bound or the maximum", "[gate]", float, double) {
+TEMPLATE_TEST_CASE("bounded softmax keeps what reaches the bound or the maximum", "[gate]", float,
+                   double) {
   const auto x = random<tensor<TestType, 3>>({7, 3, 40}, 1);
   const auto fixed = random<parameter<TestType, 1>>({3}, 2);
   CHECK(agrees(bounded_softmax(x, fixed)));
@@ -180,7 +196,8 @@ TEMPLATE_TEST_CASE("bounded softmax keeps what reaches the bound or the maximum"
 TEMPLATE_TEST_CASE("weights of the kept scores", "[gate]", float, double) {
   const auto x = random<tensor<TestType, 2>>({11, 90}, 1);
   const auto w = random<parameter<TestType, 2>>({90, 7}, 2);
-  for (const auto weights : {weighting::score, weighting::softmax, weighting::softmax_of_all, weighting::one}) {
+  for (const auto weights :
+       {weighting::score, weighting::softmax, weighting::softmax_of_all, weighting::one}) {
     for (const extent k : {extent{0}, extent{1}, extent{31}, extent{90}, all}) {
       INFO("k = " << k);
       CHECK(agrees(top_k(x, k, weights)));
@@ -195,7 +212,9 @@ TEMPLATE_TEST_CASE("weights of the kept scores", "[gate]", float, double) {
   CHECK_THROWS_AS(evaluate(top_p(x, 1.5, weighting::softmax)), value_error);
 }
 
-TEST_CASE("a selected score of zero has its share of the softmax; of equal masses the lower index stays", "[gate]") {
+TEST_CASE(
+    "a selected score of zero has its share of the softmax; of equal masses the lower index stays",
+    "[gate]") {
   const tensor<float, 2> x({1, 4}, std::array{0.f, -1.f, 0.f, -2.f});
   CHECK(evaluate(top_k(x, 2, weighting::softmax))(0, 2) == 0.5f);
   const tensor<float, 2> equal({1, 4});

@@ -13,7 +13,8 @@ TEMPLATE_TEST_CASE("every function of one number", "[pointwise]", float, double)
   const TestType special[] = {0, -0.f, 1, -1, 30, -30, TestType(1e-20)};
   std::ranges::copy(special, x.data());
   using enum pointwise;
-  for (const pointwise f : {relu, gelu, gelu_tanh, silu, sigmoid, squared_relu, exp, sqrt, negate, scale, threshold}) {
+  for (const pointwise f :
+       {relu, gelu, gelu_tanh, silu, sigmoid, squared_relu, exp, sqrt, negate, scale, threshold}) {
     INFO(name_of(f));
     CHECK(agrees(apply(f, x, 0.5)));
   }
@@ -43,7 +44,8 @@ TEST_CASE("a number stands on either side", "[pointwise]") {
   const auto x = random<tensor<float, 2>>({3, 5}, 1);
   const auto same = [](const auto& a, const auto& b) {
     const auto left = evaluate(a), right = evaluate(b);
-    return std::ranges::equal(std::span(left.data(), left.size()), std::span(right.data(), right.size()));
+    return std::ranges::equal(std::span(left.data(), left.size()),
+                              std::span(right.data(), right.size()));
   };
   CHECK(same(x * 3, 3 * x));
   CHECK(same(2.5 + x, x + 2.5));
@@ -59,8 +61,10 @@ TEST_CASE("relu, squared relu and threshold keep NaN", "[pointwise]") {
   CHECK(std::isnan(*evaluate(gelu(x)).data()));
 }
 
-TEMPLATE_TEST_CASE("sums, differences and Hadamard products align at the last axes", "[pointwise]", float, double) {
-  const auto a = random<tensor<TestType, 3>>({4, 3, 5}, 1), b = random<tensor<TestType, 3>>({4, 3, 5}, 2);
+TEMPLATE_TEST_CASE("sums, differences and Hadamard products align at the last axes", "[pointwise]",
+                   float, double) {
+  const auto a = random<tensor<TestType, 3>>({4, 3, 5}, 1),
+             b = random<tensor<TestType, 3>>({4, 3, 5}, 2);
   const auto row = random<parameter<TestType, 1>>({5}, 3);
   const auto matrix = random<parameter<TestType, 2>>({3, 5}, 4);
   const auto one = random<parameter<TestType, 0>>({}, 5);
@@ -81,13 +85,16 @@ TEMPLATE_TEST_CASE("sums, differences and Hadamard products align at the last ax
 
 TEST_CASE("passes follow products, permuted ones too", "[pointwise]") {
   const auto x = random<tensor<float, 2>>({7, 5}, 1);
-  const auto w = random<parameter<float, 3>>({5, 3, 4}, 2), v = random<parameter<float, 3>>({4, 5, 3}, 3);
+  const auto w = random<parameter<float, 3>>({5, 3, 4}, 2),
+             v = random<parameter<float, 3>>({4, 5, 3}, 3);
   const auto bias = random<parameter<float, 1>>({4}, 4);
   const auto y = einsum<"ti,iab->tab">(x, w);
   const auto z = einsum<"ti,bia->tab">(x, v);
   CHECK(agrees(relu(y + bias) * z));
   CHECK(agrees(y * z + 2 * y - z));
-  CHECK(agrees(y + bias + einsum<"tab->tba">(einsum<"ti,iab->tba">(x, random<parameter<float, 3>>({5, 3, 4}, 5)))));
+  CHECK(agrees(
+      y + bias +
+      einsum<"tab->tba">(einsum<"ti,iab->tba">(x, random<parameter<float, 3>>({5, 3, 4}, 5)))));
   CHECK(agrees(y * y));
   CHECK(agrees(relu(relu(-x) + x) * x));
   CHECK(agrees(einsum<"tab->tb">(y * z) + bias));

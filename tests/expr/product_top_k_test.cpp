@@ -14,7 +14,8 @@ TEMPLATE_TEST_CASE("product keys, every size and weighting", "[top_k]", float, d
   using T = TestType;
   for (const extent s : {extent{1}, extent{2}, extent{9}, extent{64}, extent{130}})
     for (const extent each : {extent{1}, s / 2 + 1, s})
-      for (const extent keep : {extent{0}, extent{1}, each, std::min<extent>(each * each, 3 * each)})
+      for (const extent keep :
+           {extent{0}, extent{1}, each, std::min<extent>(each * each, 3 * each)})
         for (const weighting w : {weighting::score, weighting::softmax, weighting::relu}) {
           INFO(s << " each " << each << " keep " << keep);
           const auto x = random<tensor<T, 4>>({3, 2, 2, s}, 1);
@@ -22,7 +23,10 @@ TEMPLATE_TEST_CASE("product keys, every size and weighting", "[top_k]", float, d
         }
 }
 
-TEST_CASE("of equal sums the lowest expert wins, of equal scores the lowest key, and a score of zero counts", "[top_k]") {
+TEST_CASE(
+    "of equal sums the lowest expert wins, of equal scores the lowest key, and a score of zero "
+    "counts",
+    "[top_k]") {
   tensor<float, 4> x({1, 1, 2, 4});
   const auto selected = [&](std::array<float, 8> scores, extent keep, extent each) {
     std::ranges::copy(scores, x.data());
@@ -36,7 +40,8 @@ TEST_CASE("of equal sums the lowest expert wins, of equal scores the lowest key,
   CHECK(selected({0, 0, 0, 0, 0, 0, 0, 0}, 3, 3) == list{0, 1, 2});
   CHECK(selected({0, 0, 0, 0, 0, 0, 0, 0}, 3, 2) == list{0, 1, 4});
   CHECK(selected({1, 3, 2, 3, 5, 4, 5, 5}, 2, 2) == list{4, 6});
-  CHECK(selected({2, 3, 1, 0, 0, 1, 2, 3}, 3, 3) == list{3, 6, 7});        // 3+3; then 2+3 at 3 and 3+2 at 6
+  CHECK(selected({2, 3, 1, 0, 0, 1, 2, 3}, 3, 3) ==
+        list{3, 6, 7});  // 3+3; then 2+3 at 3 and 3+2 at 6
   CHECK(selected({-1, -2, 0, -3, -1, 0, -2, -3}, 1, 1) == list{9});
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::ranges::copy(std::array<float, 8>{1, nan, 2, 3, 1, 2, 3, 4}, x.data());
@@ -47,7 +52,8 @@ TEST_CASE("of equal sums the lowest expert wins, of equal scores the lowest key,
   CHECK(std::isnan(none.data()[0]));
 }
 
-TEST_CASE("rows of product keys do not depend on the tile, and states stay in their memory", "[top_k]") {
+TEST_CASE("rows of product keys do not depend on the tile, and states stay in their memory",
+          "[top_k]") {
   const auto x = random<tensor<float, 4>>({29, 3, 2, 70}, 1);
   for (const extent each : {extent{0}, extent{5}, extent{70}}) {
     const auto y = product_top_k(x, std::min<extent>(each, 9), each);
@@ -65,7 +71,8 @@ TEST_CASE("rows of product keys do not depend on the tile, and states stay in th
 }
 
 TEST_CASE("product keys' misuse", "[top_k]") {
-  CHECK_THROWS_AS(evaluate(product_top_k(random<tensor<float, 3>>({4, 3, 5}, 1), 1, 1)), shape_error);
+  CHECK_THROWS_AS(evaluate(product_top_k(random<tensor<float, 3>>({4, 3, 5}, 1), 1, 1)),
+                  shape_error);
   const auto x = random<tensor<float, 3>>({4, 2, 5}, 1);
   CHECK_THROWS_AS(evaluate(product_top_k(x, 1, 6)), value_error);
   CHECK_THROWS_AS(evaluate(product_top_k(x, 5, 2)), value_error);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Eigen's objects as operands of expressions, and as inputs and outputs of calls; docs/interop.md quotes this file.
+// Eigen's objects as operands of expressions, and as inputs and outputs of calls; docs/interop.md
+// quotes this file.
 #include <fmoe/eigen.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -26,7 +27,8 @@ Eigen::MatrixXf weights() {
   return w;
 }
 
-// x and y, of any kind and of the product's sizes, in an expression, as an output of evaluate, and in a compiled call.
+// x and y, of any kind and of the product's sizes, in an expression, as an output of evaluate, and
+// in a compiled call.
 template <class X, class Y>
 void check_product(X&& x, Y&& y) {
   using T = typename std::remove_cvref_t<X>::Scalar;
@@ -52,21 +54,29 @@ TEST_CASE("matrices and arrays of both storage orders, of fixed and dynamic size
   const auto of_type = [](auto zero) {
     using T = decltype(zero);
     using Eigen::ColMajor, Eigen::RowMajor;
-    check_product(matrix<T, ColMajor>(n.tokens, n.inputs), matrix<T, ColMajor>(n.tokens, n.outputs));
-    check_product(matrix<T, RowMajor>(n.tokens, n.inputs), matrix<T, RowMajor>(n.tokens, n.outputs));
+    check_product(matrix<T, ColMajor>(n.tokens, n.inputs),
+                  matrix<T, ColMajor>(n.tokens, n.outputs));
+    check_product(matrix<T, RowMajor>(n.tokens, n.inputs),
+                  matrix<T, RowMajor>(n.tokens, n.outputs));
     check_product(matrix<T, ColMajor, 7, 5>(), matrix<T, RowMajor, 7, 3>());
-    check_product(matrix<T, RowMajor, 7>(n.tokens, n.inputs), matrix<T, ColMajor, Eigen::Dynamic, 3>(n.tokens, n.outputs));
-    check_product(Eigen::Array<T, Eigen::Dynamic, Eigen::Dynamic>(n.tokens, n.inputs), Eigen::Array<T, 7, 3, RowMajor>());
+    check_product(matrix<T, RowMajor, 7>(n.tokens, n.inputs),
+                  matrix<T, ColMajor, Eigen::Dynamic, 3>(n.tokens, n.outputs));
+    check_product(Eigen::Array<T, Eigen::Dynamic, Eigen::Dynamic>(n.tokens, n.inputs),
+                  Eigen::Array<T, 7, 3, RowMajor>());
   };
   of_type(0.f);
   of_type(0.);
 }
 
-TEST_CASE("maps, references, blocks and transposes are read and written where they lie", "[eigen]") {
+TEST_CASE("maps, references, blocks and transposes are read and written where they lie",
+          "[eigen]") {
   std::vector<float> in(300, untouched), out(300, untouched);
-  const Eigen::Map<Eigen::MatrixXf, 0, any_stride> x(in.data(), n.tokens, n.inputs, any_stride(30, 3));
+  const Eigen::Map<Eigen::MatrixXf, 0, any_stride> x(in.data(), n.tokens, n.inputs,
+                                                     any_stride(30, 3));
   Eigen::Map<row_major, 0, any_stride> y(out.data(), n.tokens, n.outputs, any_stride(20, 4));
-  check_product(Eigen::Map<Eigen::MatrixXf, 0, any_stride>(in.data(), n.tokens, n.inputs, any_stride(30, 3)), y);
+  check_product(
+      Eigen::Map<Eigen::MatrixXf, 0, any_stride>(in.data(), n.tokens, n.inputs, any_stride(30, 3)),
+      y);
   CHECK(x(6, 4) == number_at(6, 4));
   CHECK(std::ranges::count(out, untouched) == 300 - n.tokens * n.outputs);
 
@@ -74,14 +84,18 @@ TEST_CASE("maps, references, blocks and transposes are read and written where th
   row_major other = large;
   check_product(large.block(2, 3, n.tokens, n.inputs), other.block(4, 5, n.tokens, n.outputs));
   CHECK((other.array() == untouched).count() == 400 - n.tokens * n.outputs);
-  check_product(other.block(1, 1, n.inputs, n.tokens).transpose(), result.block(3, 1, n.outputs, n.tokens).transpose());
+  check_product(other.block(1, 1, n.inputs, n.tokens).transpose(),
+                result.block(3, 1, n.outputs, n.tokens).transpose());
   CHECK((result.array() == untouched).count() == 400 - n.tokens * n.outputs);
-  check_product(large.topLeftCorner<7, 5>().array(), Eigen::Ref<Eigen::MatrixXf>(result.topLeftCorner(n.tokens, n.outputs)));
-  check_product(Eigen::Ref<row_major>(other.middleRows(3, n.tokens).leftCols(n.inputs)), large.bottomRightCorner(n.tokens, n.outputs).matrix());
+  check_product(large.topLeftCorner<7, 5>().array(),
+                Eigen::Ref<Eigen::MatrixXf>(result.topLeftCorner(n.tokens, n.outputs)));
+  check_product(Eigen::Ref<row_major>(other.middleRows(3, n.tokens).leftCols(n.inputs)),
+                large.bottomRightCorner(n.tokens, n.outputs).matrix());
 }
 
 TEST_CASE("results without tokens, and numbers", "[eigen]") {
-  Eigen::MatrixXf x(n.tokens, n.inputs), w(n.tokens, n.outputs), y = Eigen::MatrixXf::Constant(2 * n.inputs, n.outputs, untouched);
+  Eigen::MatrixXf x(n.tokens, n.inputs), w(n.tokens, n.outputs),
+      y = Eigen::MatrixXf::Constant(2 * n.inputs, n.outputs, untouched);
   number(x, n.tokens, n.inputs), number(w, n.tokens, n.outputs);
   evaluate(einsum<"ti,to->io">(x, w), y.topRows(n.inputs));
   CHECK(is_product(x.transpose(), w, y, {n.inputs, n.tokens, n.outputs}));
@@ -91,7 +105,8 @@ TEST_CASE("results without tokens, and numbers", "[eigen]") {
   CHECK(std::abs(total() - x.sum()) < 1e-4f);
 }
 
-TEST_CASE("vectors have one axis: rows and columns of either storage order, diagonals, segments", "[eigen]") {
+TEST_CASE("vectors have one axis: rows and columns of either storage order, diagonals, segments",
+          "[eigen]") {
   const auto twice = compile([](const auto& v) { return v + v; }, arguments<1>{}, 7);
   const auto check = [&](auto&& from, auto&& to) {
     STATIC_REQUIRE(rank_of<std::remove_reference_t<decltype(from)>> == 1);
@@ -126,7 +141,8 @@ TEST_CASE("vectors have one axis: rows and columns of either storage order, diag
   evaluate(product(x, weights()) + bias, y);
   y.rowwise() -= bias.transpose();
   CHECK(is_product(x, weights(), y));
-  const auto forward = compile([w = to_tensor(weights())](const auto& in) { return product(in, w); }, n.tokens);
+  const auto forward =
+      compile([w = to_tensor(weights())](const auto& in) { return product(in, w); }, n.tokens);
   Eigen::MatrixXf rows(n.tokens, n.outputs);
   for (int t = 0; t < n.tokens; ++t) forward(x.row(t), rows.row(t));
   CHECK(is_product(x, weights(), rows));
@@ -142,13 +158,15 @@ TEST_CASE("a compiled call copies and allocates nothing", "[eigen]") {
   CHECK(view_of(block).data == &y(2, 0));
   CHECK(view_of(block).strides[1] == 2 * static_cast<extent>(n.tokens));
 
-  const auto forward = compile([w = to_tensor(weights())](const auto& in) { return product(in, w); }, n.tokens);
+  const auto forward =
+      compile([w = to_tensor(weights())](const auto& in) { return product(in, w); }, n.tokens);
   CHECK(allocates_nothing([&] { forward(x, y.bottomRows(n.tokens)); }));
   CHECK(allocates_nothing([&] { forward(x, block); }));
   CHECK(is_product(x, weights(), block));
 }
 
-TEST_CASE("an expression holds the elements as they were, and outlives what it was made of", "[eigen]") {
+TEST_CASE("an expression holds the elements as they were, and outlives what it was made of",
+          "[eigen]") {
   const auto x = std::make_unique<Eigen::MatrixXf>(Eigen::MatrixXf::Random(n.tokens, n.inputs));
   const Eigen::MatrixXf before = *x;
   const auto e = product(*x, weights());  // the weights have ended here
@@ -157,27 +175,33 @@ TEST_CASE("an expression holds the elements as they were, and outlives what it w
 
   const auto made = [&] {
     const Eigen::MatrixXf a = before, b = Eigen::MatrixXf::Ones(n.tokens, n.inputs);
-    return product(2 * a - b.cwiseProduct(a), (weights() * Eigen::MatrixXf::Identity(n.outputs, n.outputs)).eval());
+    return product(2 * a - b.cwiseProduct(a),
+                   (weights() * Eigen::MatrixXf::Identity(n.outputs, n.outputs)).eval());
   }();
   CHECK(is_product(before, weights(), evaluate(made)));
 }
 
 TEST_CASE("Eigen's lazy expressions are evaluated", "[eigen]") {
-  const Eigen::MatrixXf a = Eigen::MatrixXf::Random(n.tokens, n.inputs), b = Eigen::MatrixXf::Random(n.inputs, n.inputs);
+  const Eigen::MatrixXf a = Eigen::MatrixXf::Random(n.tokens, n.inputs),
+                        b = Eigen::MatrixXf::Random(n.inputs, n.inputs);
   const Eigen::MatrixXf sum = (a * b + a).reverse();
   row_major y(n.tokens, n.outputs);
   evaluate(product((a * b + a).reverse(), weights()), y);
   CHECK(is_product(sum, weights(), y));
   y.setZero();
-  const auto forward = compile([w = to_tensor(weights())](const auto& in) { return product(in, w); }, n.tokens);
+  const auto forward =
+      compile([w = to_tensor(weights())](const auto& in) { return product(in, w); }, n.tokens);
   forward((a * b + a).reverse(), y);
   CHECK(is_product(sum, weights(), y));
-  CHECK(is_product(Eigen::MatrixXf(a.cast<double>().cast<float>()), weights(), evaluate(product(a.cast<double>(), weights()))));
-  STATIC_REQUIRE(std::is_same_v<decltype(evaluate(product(a.cast<double>(), weights()))), tensor<double, 2>>);
+  CHECK(is_product(Eigen::MatrixXf(a.cast<double>().cast<float>()), weights(),
+                   evaluate(product(a.cast<double>(), weights()))));
+  STATIC_REQUIRE(
+      std::is_same_v<decltype(evaluate(product(a.cast<double>(), weights()))), tensor<double, 2>>);
   CHECK(evaluate(relu(Eigen::VectorXf::Constant(4, 2.f)))(3) == 2);
 }
 
-TEST_CASE("a row-major matrix is borrowed without a copy, and a column-major one by its transpose", "[eigen]") {
+TEST_CASE("a row-major matrix is borrowed without a copy, and a column-major one by its transpose",
+          "[eigen]") {
   row_major x = row_major::Random(n.tokens, n.inputs);
   const auto kept = borrow(x);
   CHECK(kept.data() == x.data());
@@ -206,7 +230,9 @@ TEST_CASE("a row-major matrix is borrowed without a copy, and a column-major one
 
 TEST_CASE("what is const, lazy or of another type is no output", "[eigen]") {
   using Eigen::MatrixXf, Eigen::Map, Eigen::Ref;
-  const auto is_output = [](auto type) { return writable_array<typename decltype(type)::type, float>; };
+  const auto is_output = [](auto type) {
+    return writable_array<typename decltype(type)::type, float>;
+  };
   using std::type_identity;
   STATIC_REQUIRE(is_output(type_identity<MatrixXf>()));
   STATIC_REQUIRE(is_output(type_identity<Map<MatrixXf>>()));
@@ -218,8 +244,10 @@ TEST_CASE("what is const, lazy or of another type is no output", "[eigen]") {
   STATIC_REQUIRE(!is_output(type_identity<const Map<MatrixXf>>()));
   STATIC_REQUIRE(!is_output(type_identity<Ref<const MatrixXf>>()));
   STATIC_REQUIRE(!is_output(type_identity<decltype(std::declval<const MatrixXf&>().col(0))>()));
-  STATIC_REQUIRE(!is_output(type_identity<decltype(std::declval<const MatrixXf&>().transpose())>()));
-  STATIC_REQUIRE(!is_output(type_identity<decltype(std::declval<MatrixXf&>() + std::declval<MatrixXf&>())>()));
+  STATIC_REQUIRE(
+      !is_output(type_identity<decltype(std::declval<const MatrixXf&>().transpose())>()));
+  STATIC_REQUIRE(
+      !is_output(type_identity<decltype(std::declval<MatrixXf&>() + std::declval<MatrixXf&>())>()));
   STATIC_REQUIRE(!is_output(type_identity<Eigen::MatrixXd>()));
   STATIC_REQUIRE(!readable_array<Eigen::MatrixXi>);
   STATIC_REQUIRE(!readable_array<Eigen::MatrixXcf>);
@@ -227,20 +255,26 @@ TEST_CASE("what is const, lazy or of another type is no output", "[eigen]") {
 }
 
 TEST_CASE("a call that is refused writes nothing to the matrix", "[eigen]") {
-  row_major x = row_major::Random(n.tokens, n.inputs), y = row_major::Constant(n.tokens, n.outputs, untouched);
-  const auto forward = compile([w = to_tensor(weights())](const auto& in) { return product(in, w); }, n.tokens);
+  row_major x = row_major::Random(n.tokens, n.inputs),
+            y = row_major::Constant(n.tokens, n.outputs, untouched);
+  const auto forward =
+      compile([w = to_tensor(weights())](const auto& in) { return product(in, w); }, n.tokens);
   CHECK_THROWS_AS(forward(x.leftCols(4), y), shape_error);
   CHECK_THROWS_AS(forward(x.topRows(6), y), shape_error);
   CHECK_THROWS_AS(forward(x, y.transpose()), shape_error);
   CHECK_THROWS_AS(forward(Eigen::Map<row_major>(y.data(), 3, 5), y.topRows(3)), value_error);
-  CHECK_THROWS_AS(forward(x, Eigen::Map<row_major, 0, any_stride>(y.data(), n.tokens, n.outputs, any_stride(0, 1))), value_error);
+  CHECK_THROWS_AS(forward(x, Eigen::Map<row_major, 0, any_stride>(y.data(), n.tokens, n.outputs,
+                                                                  any_stride(0, 1))),
+                  value_error);
 
   const auto e = product(x, weights());
   CHECK_THROWS_WITH(evaluate(e, y.topRows(6)), "[evaluate] axis 0 of the output is 6 and 7");
   CHECK_THROWS_AS(evaluate(e, y.row(0)), shape_error);
   Eigen::MatrixXf empty;
   CHECK_THROWS_AS(evaluate(e, empty), shape_error);
-  CHECK_THROWS_AS(evaluate(e, Eigen::Map<row_major, 0, any_stride>(y.data(), n.tokens, n.outputs, any_stride(0, 1))), value_error);
+  CHECK_THROWS_AS(evaluate(e, Eigen::Map<row_major, 0, any_stride>(y.data(), n.tokens, n.outputs,
+                                                                   any_stride(0, 1))),
+                  value_error);
   CHECK((y.array() == untouched).all());
 
   // Only what is borrowed can overlap.
@@ -252,11 +286,13 @@ TEST_CASE("a call that is refused writes nothing to the matrix", "[eigen]") {
 }
 
 TEST_CASE("matrices without elements", "[eigen]") {
-  const auto forward = compile([w = to_tensor(weights())](const auto& in) { return product(in, w); }, n.tokens);
+  const auto forward =
+      compile([w = to_tensor(weights())](const auto& in) { return product(in, w); }, n.tokens);
   Eigen::MatrixXf y(0, n.outputs);
   forward(Eigen::MatrixXf(0, n.inputs), y);
   evaluate(product(Eigen::MatrixXf(0, n.inputs), weights()), y);
-  CHECK(evaluate(product(Eigen::MatrixXf(0, n.inputs), weights())).shape() == std::array<extent, 2>{0, 3});
+  CHECK(evaluate(product(Eigen::MatrixXf(0, n.inputs), weights())).shape() ==
+        std::array<extent, 2>{0, 3});
 
   Eigen::MatrixXf zeros = Eigen::MatrixXf::Constant(2, 3, untouched);
   evaluate(product(Eigen::MatrixXf(2, 0), Eigen::MatrixXf(0, 3)), zeros);

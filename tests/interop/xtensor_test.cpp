@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// xtensor's objects as operands of expressions, and as inputs and outputs of calls; docs/interop.md quotes this file.
+// xtensor's objects as operands of expressions, and as inputs and outputs of calls; docs/interop.md
+// quotes this file.
 #include <fmoe/evaluate.hpp>
 #include <fmoe/xtensor.hpp>
 
@@ -75,7 +76,8 @@ void check_product(X&& x, Y&& y) {
   fill(y, n.tokens, n.outputs, untouched);
   evaluate(product(to_tensor<2>(x), w), y);
   CHECK(is_product(x, w, y));
-  if constexpr (rank_of<std::remove_reference_t<X>> == 2) CHECK(is_product(x, w, evaluate(product(x, w))));
+  if constexpr (rank_of<std::remove_reference_t<X>> == 2)
+    CHECK(is_product(x, w, evaluate(product(x, w))));
 }
 
 TEST_CASE("tensors and arrays, row- and column-major, fixed and dynamic", "[xtensor]") {
@@ -83,19 +85,26 @@ TEST_CASE("tensors and arrays, row- and column-major, fixed and dynamic", "[xten
   check_product(columns_first<float>({7, 5}), columns_first<float>({7, 3}));
   check_product(xt::xarray<float>(std::vector<std::size_t>{7, 5}), columns_first<float>({7, 3}));
   check_product(xt::xtensor<float, 2>({7, 5}), xt::xarray<float>(std::vector<std::size_t>{7, 3}));
-  check_product(xt::xtensor_fixed<float, xt::xshape<7, 5>>(), xt::xtensor_fixed<float, xt::xshape<7, 3>>());
-  check_product(xt::xtensor<float, 2, xt::layout_type::dynamic>({7, 5}, xt::layout_type::column_major), xt::xtensor<float, 2>({7, 3}));
+  check_product(xt::xtensor_fixed<float, xt::xshape<7, 5>>(),
+                xt::xtensor_fixed<float, xt::xshape<7, 3>>());
+  check_product(
+      xt::xtensor<float, 2, xt::layout_type::dynamic>({7, 5}, xt::layout_type::column_major),
+      xt::xtensor<float, 2>({7, 3}));
   check_product(columns_first<double>({7, 5}), xt::xarray<double>(std::vector<std::size_t>{7, 3}));
 }
 
 TEST_CASE("adapted buffers and views are read and written where they lie", "[xtensor]") {
   std::vector<float> in(35), out(21), room(300, untouched);
-  check_product(xt::adapt(in, std::array<std::size_t, 2>{7, 5}), xt::adapt(out.data(), out.size(), xt::no_ownership(), std::vector<std::size_t>{7, 3}));
+  check_product(
+      xt::adapt(in, std::array<std::size_t, 2>{7, 5}),
+      xt::adapt(out.data(), out.size(), xt::no_ownership(), std::vector<std::size_t>{7, 3}));
   CHECK(in[34] == number_at(6, 4));
-  check_product(xt::adapt<xt::layout_type::column_major>(in, std::array<std::size_t, 2>{7, 5}), xt::adapt(out, std::array<std::size_t, 2>{7, 3}));
+  check_product(xt::adapt<xt::layout_type::column_major>(in, std::array<std::size_t, 2>{7, 5}),
+                xt::adapt(out, std::array<std::size_t, 2>{7, 3}));
   CHECK(in[7 * 4 + 6] == number_at(6, 4));
   check_product(xt::adapt(in, std::array<std::size_t, 2>{7, 5}),
-                xt::view(xt::adapt(room, std::array<std::size_t, 2>{10, 30}), xt::range(2, 9), xt::range(1, 13, 4)));
+                xt::view(xt::adapt(room, std::array<std::size_t, 2>{10, 30}), xt::range(2, 9),
+                         xt::range(1, 13, 4)));
   const auto& read_only = in;
   xt::xtensor<float, 2> y({7, 3});
   compiled_product()(xt::adapt(read_only, std::array<std::size_t, 2>{7, 5}), y);
@@ -105,15 +114,19 @@ TEST_CASE("adapted buffers and views are read and written where they lie", "[xte
   xt::xtensor<float, 2> large = xt::ones<float>({20, 20}) * untouched, result = large;
   columns_first<float> other = large;
   using xt::range;
-  check_product(xt::view(large, range(2, 9), range(3, 8)), xt::view(other, range(4, 11), range(5, 8)));
+  check_product(xt::view(large, range(2, 9), range(3, 8)),
+                xt::view(other, range(4, 11), range(5, 8)));
   CHECK(xt::count_nonzero(xt::equal(other, untouched))() == 400 - 21);
-  check_product(xt::view(other, range(0, 14, 2), range(1, 16, 3)), xt::view(result, range(1, 15, 2), range(2, 8, 2)));
+  check_product(xt::view(other, range(0, 14, 2), range(1, 16, 3)),
+                xt::view(result, range(1, 15, 2), range(2, 8, 2)));
   CHECK(xt::count_nonzero(xt::equal(result, untouched))() == 400 - 21);
-  check_product(xt::strided_view(large, {range(2, 9), range(3, 8)}), xt::strided_view(other, {range(4, 11), range(5, 8)}));
+  check_product(xt::strided_view(large, {range(2, 9), range(3, 8)}),
+                xt::strided_view(other, {range(4, 11), range(5, 8)}));
   xt::xtensor<float, 2> lying({5, 7}), lying_result({3, 7});
   check_product(xt::transpose(lying), xt::transpose(lying_result));
   xt::xarray<float> dynamic = xt::ones<float>({20, 20}) * untouched;
-  check_product(xt::view(dynamic, range(2, 9), range(3, 8)), xt::view(dynamic, range(11, 18), range(3, 6)));
+  check_product(xt::view(dynamic, range(2, 9), range(3, 8)),
+                xt::view(dynamic, range(11, 18), range(3, 6)));
   CHECK(xt::count_nonzero(xt::equal(dynamic, untouched))() == 400 - 35 - 21);
   xt::xtensor<float, 3> cube = xt::ones<float>({4, 7, 5});
   check_product(xt::view(cube, 2, xt::all(), xt::all()), xt::view(cube, 3, xt::all(), range(0, 3)));
@@ -152,7 +165,8 @@ TEST_CASE("a call copies and allocates nothing", "[xtensor]") {
   CHECK(is_product(x, weights(), part));
 }
 
-TEST_CASE("lazy expressions are evaluated when an expression is made of them, or for a call", "[xtensor]") {
+TEST_CASE("lazy expressions are evaluated when an expression is made of them, or for a call",
+          "[xtensor]") {
   xt::xtensor<float, 2> x({7, 5}), y({7, 3});
   number(x, n.tokens, n.inputs);
   const xt::xtensor<float, 2> sum = 2 * x + xt::sqrt(xt::abs(x)), before = sum;
@@ -171,16 +185,20 @@ TEST_CASE("lazy expressions are evaluated when an expression is made of them, or
   const xt::xarray<float> dynamic = x;
   compiled_product()(2 * dynamic + xt::sqrt(xt::abs(dynamic)), y);
   CHECK(is_product(sum, weights(), y));
-  CHECK(is_product(sum, weights(), evaluate(product(to_tensor<2>(2 * dynamic + xt::sqrt(xt::abs(dynamic))), weights()))));
+  CHECK(is_product(
+      sum, weights(),
+      evaluate(product(to_tensor<2>(2 * dynamic + xt::sqrt(xt::abs(dynamic))), weights()))));
 
   // Views that have no strides, of an expression or by lists of indices.
   xt::xtensor<float, 2> large = xt::zeros<float>({14, 5});
-  for (extent i = 0; i < 7; ++i) xt::row(large, static_cast<std::ptrdiff_t>(2 * i)) = xt::row(x, static_cast<std::ptrdiff_t>(i));
+  for (extent i = 0; i < 7; ++i)
+    xt::row(large, static_cast<std::ptrdiff_t>(2 * i)) = xt::row(x, static_cast<std::ptrdiff_t>(i));
   compiled_product()(xt::view(large, xt::keep(0, 2, 4, 6, 8, 10, 12), xt::all()), y);
   CHECK(is_product(x, weights(), y));
   compiled_product()(xt::dynamic_view(large, {xt::keep(0, 2, 4, 6, 8, 10, 12), xt::all()}), y);
   CHECK(is_product(x, weights(), y));
-  compiled_product()(xt::view(xt::cast<float>(xt::cast<int>(4 * large)) / 4.f, xt::range(0, 14, 2), xt::all()), y);
+  compiled_product()(
+      xt::view(xt::cast<float>(xt::cast<int>(4 * large)) / 4.f, xt::range(0, 14, 2), xt::all()), y);
   CHECK(is_product(x, weights(), y));
   CHECK(evaluate(relu(xt::ones<float>({4}) * 2.f))(3) == 2);
 }
@@ -220,8 +238,11 @@ TEST_CASE("what cannot be written or read is refused", "[xtensor]") {
   STATIC_REQUIRE(!writable_array<const xt::xarray<float>, float>);
   STATIC_REQUIRE(!writable_array<xt::xarray<double>, float>);
   STATIC_REQUIRE(!writable_array<decltype(std::declval<xt::xarray<float>&>() + 1.f), float>);
-  STATIC_REQUIRE(!writable_array<decltype(xt::view(std::declval<const xt::xarray<float>&>(), 0)), float>);
-  STATIC_REQUIRE(!writable_array<decltype(xt::adapt(std::declval<const std::vector<float>&>(), {2, 3})), float>);
+  STATIC_REQUIRE(
+      !writable_array<decltype(xt::view(std::declval<const xt::xarray<float>&>(), 0)), float>);
+  STATIC_REQUIRE(
+      !writable_array<decltype(xt::adapt(std::declval<const std::vector<float>&>(), {2, 3})),
+                      float>);
   STATIC_REQUIRE(!readable_array<xt::xarray<int>>);
   STATIC_REQUIRE(!readable_array<xt::xtensor<bool, 2>>);
   STATIC_REQUIRE(!readable_array<xt::xarray<std::complex<float>>>);
@@ -233,7 +254,10 @@ TEST_CASE("what cannot be written or read is refused", "[xtensor]") {
   CHECK_THROWS_AS(forward(xt::view(x, xt::all(), xt::range(0, 4)), y), shape_error);
   CHECK_THROWS_AS(forward(xt::broadcast(x, {2, 7, 5}), y), shape_error);
   CHECK_THROWS_AS(forward(xt::view(y, xt::range(0, 1)), xt::view(y, xt::range(0, 1))), shape_error);
-  CHECK_THROWS_AS(forward(xt::adapt(y.data(), 15, xt::no_ownership(), std::vector<std::size_t>{3, 5}), xt::view(y, xt::range(0, 3))), value_error);
+  CHECK_THROWS_AS(
+      forward(xt::adapt(y.data(), 15, xt::no_ownership(), std::vector<std::size_t>{3, 5}),
+              xt::view(y, xt::range(0, 3))),
+      value_error);
   xt::xarray<float> none;
   CHECK_THROWS_AS(evaluate(product(to_tensor<2>(x), weights()), none), shape_error);
   CHECK(xt::all(xt::equal(y, untouched)));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Layers of a whole model from one file and from shards beside an index, and every way in which those can disagree.
+// Layers of a whole model from one file and from shards beside an index, and every way in which
+// those can disagree.
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/monet.hpp>
@@ -27,9 +28,13 @@ shards model() {
   constexpr extent d = 6, s = 3, m = 2, p = 2;
   shards files;
   unsigned seed = 0;
-  const auto put = [&](const char* file, const std::string& name, std::vector<extent> shape) { files[file].emplace(name, numbers(std::move(shape), ++seed)); };
-  for (const char* w : {"router.w1.weight", "router.w2.weight"}) put("a.safetensors", std::string("model.layers.0.") + w, {p * s, d});
-  for (const char* n : {"norm1.running_mean", "norm1.running_var", "norm2.running_mean", "norm2.running_var"})
+  const auto put = [&](const char* file, const std::string& name, std::vector<extent> shape) {
+    files[file].emplace(name, numbers(std::move(shape), ++seed));
+  };
+  for (const char* w : {"router.w1.weight", "router.w2.weight"})
+    put("a.safetensors", std::string("model.layers.0.") + w, {p * s, d});
+  for (const char* n :
+       {"norm1.running_mean", "norm1.running_var", "norm2.running_mean", "norm2.running_var"})
     put("b.safetensors", std::string("model.layers.0.router.") + n, {p});
   for (const char* layer : {"model.layers.0.", "model.layers.10."}) {
     put("a.safetensors", std::string(layer) + "moe.u.weight", {s * m, d});
@@ -44,7 +49,8 @@ shards model() {
 std::string index_of(const shards& files) {
   std::string text;
   for (const auto& [file, arrays] : files)
-    for (const auto& [name, a] : arrays) text += (text.empty() ? "" : ", ") + ('"' + name + "\": \"" + file + '"');
+    for (const auto& [name, a] : arrays)
+      text += (text.empty() ? "" : ", ") + ('"' + name + "\": \"" + file + '"');
   return "{\"metadata\": {\"total_size\": 12}, \"weight_map\": {" + text + "}}";
 }
 
@@ -89,7 +95,8 @@ TEST_CASE("a model in shards and the same in one file", "[io]") {
   check_model(io::checkpoint::open(other / "model.safetensors"), files);
 
   std::vector<std::string> extra;
-  load<monet_hd<>>(io::checkpoint::open(folder.path()), {.prefix = "model.layers.10.", .extra = &extra});
+  load<monet_hd<>>(io::checkpoint::open(folder.path()),
+                   {.prefix = "model.layers.10.", .extra = &extra});
   CHECK(extra == std::vector<std::string>{"model.layers.10.self_attn.q_proj.weight"});
 }
 
@@ -174,8 +181,11 @@ TEST_CASE("an index that is none", "[io]") {
   }
   CHECK(fault("{\"weight_map\": {\"a\": \"b\", \"a\": \"c\"}}") == errc::duplicate_key);
   CHECK(fault("{\"weight_map\": {\"a\": \"b\"}, \"weight_map\": {}}") == errc::duplicate_key);
-  CHECK(fault("{\"metadata\": [[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]], \"weight_map\": {}}") == errc::json);
-  put(folder / "x.json", "{\"metadata\": {\"weight_map\": 3, \"deep\": [1, null, {\"weight_map\": \"x\"}]}, \"weight_map\": {\"a\": \"b\"}}");
+  CHECK(fault("{\"metadata\": [[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]], \"weight_map\": {}}") ==
+        errc::json);
+  put(folder / "x.json",
+      "{\"metadata\": {\"weight_map\": 3, \"deep\": [1, null, {\"weight_map\": \"x\"}]}, "
+      "\"weight_map\": {\"a\": \"b\"}}");
   CHECK(io::checkpoint::open(folder / "x.json").names() == std::vector<std::string>{"a"});
 }
 

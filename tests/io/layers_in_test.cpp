@@ -18,7 +18,8 @@ using io::errc;
 namespace {
 
 io::array numbers(std::vector<extent> shape) {
-  auto flat = test::random<tensor<float, 1>>({element_count(shape)}, static_cast<unsigned>(element_count(shape)));
+  auto flat = test::random<tensor<float, 1>>({element_count(shape)},
+                                             static_cast<unsigned>(element_count(shape)));
   for (extent i = 0; i < flat.size(); ++i) flat(i) = std::abs(flat(i));  // some are variances
   return io::array(flat).reshaped(std::move(shape));
 }
@@ -41,12 +42,15 @@ void add_monet(io::arrays_by_name& to, const std::string& prefix) {
 template <class... Layers>
 std::vector<std::string> found(const io::checkpoint& from) {
   std::vector<std::string> result;
-  for (const auto& l : io::layers_in<Layers...>(from)) result.push_back(l.prefix + ':' + std::to_string(l.type) + ' ' + std::to_string(l.names.size()));
+  for (const auto& l : io::layers_in<Layers...>(from))
+    result.push_back(l.prefix + ':' + std::to_string(l.type) + ' ' +
+                     std::to_string(l.names.size()));
   return result;
 }
 using texts = std::vector<std::string>;
 
-io::checkpoint written(const temporary_folder& folder, const io::arrays_by_name& arrays, const io::strings_by_name& metadata = {}) {
+io::checkpoint written(const temporary_folder& folder, const io::arrays_by_name& arrays,
+                       const io::strings_by_name& metadata = {}) {
   io::safetensors::write(folder / "model.safetensors", arrays, metadata);
   return io::checkpoint::open(folder.path());
 }
@@ -61,7 +65,9 @@ TEST_CASE("layers are found by prefix, in the order of their numbers", "[io]") {
   all.emplace("embedding", numbers({2, 2}));
   all.emplace("my_W_enc", numbers({2, 2}));  // no name of a layer's behind a dot
   const auto from = written(folder, all);
-  CHECK(found<mxd<>, monet_hd<>, monet_router<>>(from) == texts{":0 5", "layers.2.:0 5", "layers.2.:1 3", "layers.2.:2 2", "layers.9.mlp.:0 5", "layers.10.:0 5"});
+  CHECK(found<mxd<>, monet_hd<>, monet_router<>>(from) ==
+        texts{":0 5", "layers.2.:0 5", "layers.2.:1 3", "layers.2.:2 2", "layers.9.mlp.:0 5",
+              "layers.10.:0 5"});
   CHECK(found<monet_vd<>, soft_moe<>>(from).empty());
   CHECK(found<>(from).empty());
   const auto names = io::layers_in<monet_router<>>(from).at(0).names;
@@ -87,9 +93,11 @@ TEST_CASE("what is not whole or does not fit is no layer", "[io]") {
 }
 
 TEST_CASE("of several readings the one of more tensors counts", "[io]") {
-  const auto linear = [](io::arrays_by_name& to, const std::string& layer, extent in, extent out, std::vector<extent> experts) {
+  const auto linear = [](io::arrays_by_name& to, const std::string& layer, extent in, extent out,
+                         std::vector<extent> experts) {
     extent k = 0;
-    for (const extent n : experts) to.emplace(layer + "factors." + std::to_string(k++), numbers({n, 7}));
+    for (const extent n : experts)
+      to.emplace(layer + "factors." + std::to_string(k++), numbers({n, 7}));
     to.emplace(layer + "factors." + std::to_string(k++), numbers({in, 7}));
     to.emplace(layer + "factors." + std::to_string(k), numbers({out, 7}));
   };
@@ -98,11 +106,13 @@ TEST_CASE("of several readings the one of more tensors counts", "[io]") {
   arrays.emplace("block.projs.0", numbers({5, 4}));
   linear(arrays, "block.MuMoE.", 6, 9, {4});
   linear(arrays, "block.MuMoE2.", 10, 3, {4});
-  arrays.emplace("deep.projs.0", numbers({5, 4}));  // of one level these would be an input of 5 and an output of 6
+  arrays.emplace("deep.projs.0",
+                 numbers({5, 4}));  // of one level these would be an input of 5 and an output of 6
   arrays.emplace("deep.projs.1", numbers({5, 5}));
   linear(arrays, "deep.MuMoE.", 6, 3, {4, 5});
   const auto from = written(folder, arrays);
-  CHECK(found<cp_mumoe<1>, cp_mumoe<2>, cp_mumoe_block<1>>(from) == texts{"block.:2 7", "deep.:1 6"});
+  CHECK(found<cp_mumoe<1>, cp_mumoe<2>, cp_mumoe_block<1>>(from) ==
+        texts{"block.:2 7", "deep.:1 6"});
   CHECK(found<cp_mumoe<1>>(from) == texts{"block.:0 4", "deep.:0 4"});
   CHECK(found<tr_mumoe<1>, tr_mumoe<2>, dense_mumoe<1>>(from).empty());
   CHECK(load<cp_mumoe<2>>(from, {.prefix = "deep."}).experts.outputs() == 3);
@@ -143,13 +153,18 @@ TEST_CASE("an outline costs and plans as the layer does, and holds no matrix", "
   const cost_report a = cost(layer(x)), b = cost(whole(x));
   CHECK(a.factorized.bytes == b.factorized.bytes);
   CHECK(a.naive_multiply_adds == b.naive_multiply_adds);
-  CHECK(cost(outline<mxd<bf16>>(from, {.narrow = io::narrow})(x)).factorized.bytes < b.factorized.bytes);
+  CHECK(cost(outline<mxd<bf16>>(from, {.narrow = io::narrow})(x)).factorized.bytes <
+        b.factorized.bytes);
   CHECK(caught([&] { outline<mxd<bf16>>(from); }).code == errc::dtype);
 }
 
 TEST_CASE("an outline of axes that a file joins", "[io]") {
   const temporary_folder folder;
-  const io::arrays_by_name arrays{{"router", numbers({4, 3})}, {"W_down", numbers({4, 6})}, {"W_up", numbers({3, 2, 5})}, {"W_p", numbers({3, 4, 5})}, {"W_o", numbers({3, 5, 4})}};
+  const io::arrays_by_name arrays{{"router", numbers({4, 3})},
+                                  {"W_down", numbers({4, 6})},
+                                  {"W_up", numbers({3, 2, 5})},
+                                  {"W_p", numbers({3, 4, 5})},
+                                  {"W_o", numbers({3, 5, 4})}};
   const auto layer = outline<moe<>>(written(folder, arrays));
   CHECK(layer.down.shape() == std::array<extent, 3>{4, 3, 2});
   CHECK(layer.down.data() == nullptr);
@@ -169,20 +184,23 @@ TEST_CASE("what a checkpoint's metadata and shards say reaches who looks", "[io]
   const temporary_folder shards;
   io::safetensors::write(shards / "b.safetensors", arrays, {{"K", "many"}});
   std::string index;
-  for (const auto& [name, a] : arrays) index += (index.empty() ? "" : ", ") + ('"' + name + "\": \"b.safetensors\"");
+  for (const auto& [name, a] : arrays)
+    index += (index.empty() ? "" : ", ") + ('"' + name + "\": \"b.safetensors\"");
   put(shards / "model.safetensors.index.json", "{\"weight_map\": {" + index + "}}");
   const auto sharded = io::checkpoint::open(shards.path());
   CHECK(sharded.metadata().empty());
   CHECK(found<mxd<>>(sharded) == texts{":0 5"});
   CHECK(outline<mxd<>>(sharded).active == 32);
   std::filesystem::remove(shards / "b.safetensors");
-  CHECK(caught([&] { io::layers_in<mxd<>>(io::checkpoint::open(shards.path())); }).code == errc::io);
+  CHECK(caught([&] { io::layers_in<mxd<>>(io::checkpoint::open(shards.path())); }).code ==
+        errc::io);
 }
 
 TEST_CASE("numbers in prefixes count as numbers", "[io]") {
   const texts ordered{"", "a.", "a.2.", "a.10.", "a.10.b.", "a.10.b2", "a.b."};
   for (extent i = 0; i < ordered.size(); ++i)
-    for (extent j = 0; j < ordered.size(); ++j) CHECK(io::comes_before(ordered[i], ordered[j]) == (i < j));
+    for (extent j = 0; j < ordered.size(); ++j)
+      CHECK(io::comes_before(ordered[i], ordered[j]) == (i < j));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AoE and mixtures from files: axes of two labels, two sets of names, and what metadata says of routing.
+// AoE and mixtures from files: axes of two labels, two sets of names, and what metadata says of
+// routing.
 #include <fmoe/aoe.hpp>
 #include <fmoe/io/safetensors.hpp>
 
@@ -27,18 +28,26 @@ aoe<float> layer_of() {
   return layer;
 }
 
-bool same(const auto& a, const auto& b) { return a.shape() == b.shape() && std::equal(a.data(), a.data() + a.size(), b.data()); }
+bool same(const auto& a, const auto& b) {
+  return a.shape() == b.shape() && std::equal(a.data(), a.data() + a.size(), b.data());
+}
 
 // The released code's names and order: rows i w .. of expert i.
 void write_released(const std::filesystem::path& file, const aoe<float>& layer) {
-  tensor<float, 2> down({d, n * l}, std::span<const float>(layer.down.data(), layer.down.size())), up({n * w, l}), linear({n * w, d}),
+  tensor<float, 2> down({d, n * l}, std::span<const float>(layer.down.data(), layer.down.size())),
+      up({n * w, l}), linear({n * w, d}),
       output({n * w, d}, std::span<const float>(layer.output.data(), layer.output.size()));
   for (extent e = 0; e < n; ++e)
     for (extent k = 0; k < w; ++k) {
       for (extent i = 0; i < l; ++i) up(e * w + k, i) = layer.up(e, i, k);
       for (extent i = 0; i < d; ++i) linear(e * w + k, i) = layer.linear(e, i, k);
     }
-  io::safetensors::write(file, {{"wg", down}, {"experts.mlp.wup", up}, {"experts.mlp.v1", linear}, {"experts.mlp.w2", output}}, {{"K", "1"}});
+  io::safetensors::write(file,
+                         {{"wg", down},
+                          {"experts.mlp.wup", up},
+                          {"experts.mlp.v1", linear},
+                          {"experts.mlp.w2", output}},
+                         {{"K", "1"}});
 }
 
 TEST_CASE("what is saved is loaded again, routing and all", "[io][moe]") {
@@ -46,7 +55,8 @@ TEST_CASE("what is saved is loaded again, routing and all", "[io][moe]") {
   const auto layer = layer_of();
   save(layer, folder / "aoe.safetensors");
   const auto again = load<aoe<float>>(folder / "aoe.safetensors");
-  CHECK((same(again.down, layer.down) && same(again.up, layer.up) && same(again.linear, layer.linear) && same(again.output, layer.output)));
+  CHECK((same(again.down, layer.down) && same(again.up, layer.up) &&
+         same(again.linear, layer.linear) && same(again.output, layer.output)));
   CHECK(again.route.active == 3);
   CHECK(again.route.capacity == all);
   CHECK(again.route.weights == weighting::softmax_of_all);
@@ -63,18 +73,27 @@ TEST_CASE("released names split their axes by what the others tell", "[io][moe]"
   const auto layer = layer_of();
   write_released(folder / "aoe.safetensors", layer);
   const auto again = load<aoe<float>>(folder / "aoe.safetensors");
-  CHECK((same(again.down, layer.down) && same(again.up, layer.up) && same(again.linear, layer.linear) && same(again.output, layer.output)));
+  CHECK((same(again.down, layer.down) && same(again.up, layer.up) &&
+         same(again.linear, layer.linear) && same(again.output, layer.output)));
   CHECK(again.route.active == 1);
   CHECK(load<aoe<float>>(folder / "aoe.safetensors", {.active = 1}).route.active == 1);
   CHECK_THROWS_AS(load<aoe<float>>(folder / "aoe.safetensors", {.active = 2}), io::error);
 }
 
-TEST_CASE("axes that do not split, and missing halves of two sets of names, are typed errors", "[io][moe]") {
+TEST_CASE("axes that do not split, and missing halves of two sets of names, are typed errors",
+          "[io][moe]") {
   const temporary_folder folder;
   const tensor<float, 2> down({d, 7});
-  io::safetensors::write(folder / "a.safetensors", {{"W_down", down}, {"W_up", layer_of().up}, {"W_p", layer_of().linear}, {"W_o", layer_of().output}}, {});
+  io::safetensors::write(folder / "a.safetensors",
+                         {{"W_down", down},
+                          {"W_up", layer_of().up},
+                          {"W_p", layer_of().linear},
+                          {"W_o", layer_of().output}},
+                         {});
   CHECK_THROWS_AS(load<aoe<float>>(folder / "a.safetensors"), io::error);
-  io::safetensors::write(folder / "b.safetensors", {{"W_up", layer_of().up}, {"W_p", layer_of().linear}, {"W_o", layer_of().output}}, {});
+  io::safetensors::write(
+      folder / "b.safetensors",
+      {{"W_up", layer_of().up}, {"W_p", layer_of().linear}, {"W_o", layer_of().output}}, {});
   CHECK_THROWS_AS(load<aoe<float>>(folder / "b.safetensors"), io::error);
 }
 

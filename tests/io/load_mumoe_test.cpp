@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// muMoE from released weights: round trips of every kind, and contradictions between tensors and metadata.
+// muMoE from released weights: round trips of every kind, and contradictions between tensors and
+// metadata.
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mumoe.hpp>
 
@@ -22,7 +23,9 @@ parameter<float, Rank> some(const std::array<extent, Rank>& shape) {
 }
 
 cp_mumoe<2> cp(bool bias = true) {
-  return {{{some<2>({I, N}), some<2>({I, M})}}, {}, {{some<2>({N, R}), some<2>({M, R})}, some<2>({I + bias, R}), some<2>({O, R})}};
+  return {{{some<2>({I, N}), some<2>({I, M})}},
+          {},
+          {{some<2>({N, R}), some<2>({M, R})}, some<2>({I + bias, R}), some<2>({O, R})}};
 }
 tr_mumoe<2> tr() {
   return {{{some<2>({I, N}), some<2>({I, M})}},
@@ -30,9 +33,13 @@ tr_mumoe<2> tr() {
           {{some<3>({2, N, 3}), some<3>({3, M, 4})}, some<3>({4, I, 5}), some<3>({5, O, 2})}};
 }
 tucker_mumoe<> tucker() {
-  return {{{some<2>({I, N})}}, {}, {{some<2>({N, 2})}, some<2>({I, 3}), some<2>({O, 4}), some<3>({2, 3, 4})}};
+  return {{{some<2>({I, N})}},
+          {},
+          {{some<2>({N, 2})}, some<2>({I, 3}), some<2>({O, 4}), some<3>({2, 3, 4})}};
 }
-dense_mumoe<2> dense() { return {{{some<2>({I, N}), some<2>({I, M})}}, {}, {some<4>({N, M, I + 1, O})}}; }
+dense_mumoe<2> dense() {
+  return {{{some<2>({I, N}), some<2>({I, M})}}, {}, {some<4>({N, M, I + 1, O})}};
+}
 cp_mumoe_block<> block() {
   return {{{some<2>({I, N})}},
           {some<1>({I}), some<1>({I})},
@@ -52,13 +59,18 @@ Layer with_statistics(Layer l) {
 template <class Layer>
 bool same_layer(const Layer& a, const Layer& b) {
   std::vector<tensor<float, 1>> flat;  // one layer's parameters, then the other's
-  const auto add = [&](const auto&, const auto& p) { flat.push_back(p.empty() ? tensor<float, 1>() : tensor<float, 1>({p.size()}, p.shared_storage())); };
+  const auto add = [&](const auto&, const auto& p) {
+    flat.push_back(p.empty() ? tensor<float, 1>()
+                             : tensor<float, 1>({p.size()}, p.shared_storage()));
+  };
   Layer::released(a, add);
   Layer::released(b, add);
   const extent half = flat.size() / 2;
   for (extent k = 0; k < half; ++k) {
     const auto &x = flat[k], &y = flat[half + k];
-    if (x.empty() != y.empty() || x.shape() != y.shape() || (!x.empty() && std::memcmp(x.data(), y.data(), x.size() * 4) != 0)) return false;
+    if (x.empty() != y.empty() || x.shape() != y.shape() ||
+        (!x.empty() && std::memcmp(x.data(), y.data(), x.size() * 4) != 0))
+      return false;
   }
   return a.gate.alpha == b.gate.alpha && a.gate.layer_norm == b.gate.layer_norm;
 }
@@ -71,7 +83,8 @@ metadata check_round_trip(const Layer& layer) {
   const auto file = folder / "layer.safetensors";
   save(layer, file, {.prefix = "transformer.h.3.mlp.MuMoE_layer."});
   std::vector<std::string> extra;
-  CHECK(same_layer(load<Layer>(file, {.prefix = "transformer.h.3.mlp.MuMoE_layer.", .extra = &extra}), layer));
+  CHECK(same_layer(
+      load<Layer>(file, {.prefix = "transformer.h.3.mlp.MuMoE_layer.", .extra = &extra}), layer));
   CHECK(extra.empty());
   return io::safetensors::read(file).metadata();
 }
@@ -82,10 +95,12 @@ Layer reloaded(const Layer& layer, const metadata& changes, const std::string& w
   auto saved = io::arrays_of(layer, {}, {});
   for (const auto& [key, text] : changes) saved.metadata[key] = text;
   saved.arrays.erase(without);
-  return load<Layer>(io::safetensors::parse(io::safetensors::serialize(saved.arrays, saved.metadata)));
+  return load<Layer>(
+      io::safetensors::parse(io::safetensors::serialize(saved.arrays, saved.metadata)));
 }
 template <class Layer>
-void check_refused(const Layer& layer, errc code, const metadata& changes, const std::string& text, const std::string& without = {}) {
+void check_refused(const Layer& layer, errc code, const metadata& changes, const std::string& text,
+                   const std::string& without = {}) {
   const io::error e = caught([&] { reloaded(layer, changes, without); });
   INFO(e.what());
   CHECK(io::name_of(e.code) == std::string(io::name_of(code)));
@@ -95,17 +110,36 @@ void check_refused(const Layer& layer, errc code, const metadata& changes, const
 }  // namespace
 
 TEST_CASE("what is saved is loaded bit for bit, with metadata that tells what it is") {
-  CHECK(check_round_trip(cp()) == metadata{{"activation", "entmax15"}, {"bias", "1"}, {"block", "0"}, {"experts", "4,2"},
-                                           {"input_layer_norm", "0"}, {"kind", "cp"}, {"levels", "2"}, {"norm", "layer"}, {"ranks", "6"}});
+  CHECK(check_round_trip(cp()) == metadata{{"activation", "entmax15"},
+                                           {"bias", "1"},
+                                           {"block", "0"},
+                                           {"experts", "4,2"},
+                                           {"input_layer_norm", "0"},
+                                           {"kind", "cp"},
+                                           {"levels", "2"},
+                                           {"norm", "layer"},
+                                           {"ranks", "6"}});
   auto ring = tr();
   ring.gate.alpha = 1;
   ring.gate.layer_norm = false;
-  CHECK(check_round_trip(ring) == metadata{{"activation", "softmax"}, {"bias", "0"}, {"block", "0"}, {"experts", "4,2"},
-                                           {"input_layer_norm", "1"}, {"kind", "tr"}, {"levels", "2"}, {"norm", "none"},
+  CHECK(check_round_trip(ring) == metadata{{"activation", "softmax"},
+                                           {"bias", "0"},
+                                           {"block", "0"},
+                                           {"experts", "4,2"},
+                                           {"input_layer_norm", "1"},
+                                           {"kind", "tr"},
+                                           {"levels", "2"},
+                                           {"norm", "none"},
                                            {"ranks", "2,3,4,5"}});
-  CHECK(check_round_trip(with_statistics(block())) ==
-        metadata{{"activation", "entmax15"}, {"bias", "1"}, {"block", "1"}, {"experts", "4"}, {"input_layer_norm", "1"},
-                 {"kind", "cp"}, {"levels", "1"}, {"norm", "batch"}, {"ranks", "6"}});
+  CHECK(check_round_trip(with_statistics(block())) == metadata{{"activation", "entmax15"},
+                                                               {"bias", "1"},
+                                                               {"block", "1"},
+                                                               {"experts", "4"},
+                                                               {"input_layer_norm", "1"},
+                                                               {"kind", "cp"},
+                                                               {"levels", "1"},
+                                                               {"norm", "batch"},
+                                                               {"ranks", "6"}});
   CHECK(check_round_trip(tucker()).at("ranks") == "2,3,4");
   CHECK(check_round_trip(dense()).at("ranks").empty());
   CHECK(check_round_trip(cp(false)).at("bias") == "0");
@@ -118,10 +152,12 @@ TEST_CASE("released names") {
     return text;
   };
   CHECK(names(with_statistics(cp())) ==
-        "MuMoE.factors.0 MuMoE.factors.1 MuMoE.factors.2 MuMoE.factors.3 bn.0.running_mean bn.0.running_var "
+        "MuMoE.factors.0 MuMoE.factors.1 MuMoE.factors.2 MuMoE.factors.3 bn.0.running_mean "
+        "bn.0.running_var "
         "bn.1.running_mean bn.1.running_var projs.0 projs.1 ");
   CHECK(names(block()) ==
-        "MuMoE.factors.0 MuMoE.factors.1 MuMoE.factors.2 MuMoE2.factors.0 MuMoE2.factors.1 MuMoE2.factors.2 "
+        "MuMoE.factors.0 MuMoE.factors.1 MuMoE.factors.2 MuMoE2.factors.0 MuMoE2.factors.1 "
+        "MuMoE2.factors.2 "
         "input_ln.bias input_ln.weight projs.0 ");
   CHECK(names(dense()) == "MuMoE.weight projs.0 projs.1 ");
 }
@@ -129,15 +165,17 @@ TEST_CASE("released names") {
 TEST_CASE("without metadata: batch norm where there are statistics, else layer norm; entmax") {
   const auto bare = [](const auto& layer) {
     using Layer = std::remove_cvref_t<decltype(layer)>;
-    return load<Layer>(io::safetensors::parse(io::safetensors::serialize(io::arrays_of(layer, {}, {}).arrays, {})));
+    return load<Layer>(io::safetensors::parse(
+        io::safetensors::serialize(io::arrays_of(layer, {}, {}).arrays, {})));
   };
   CHECK(same_layer(bare(cp()), cp()));
   CHECK(bare(with_statistics(cp())).gate.batch_norm());
 }
 
 TEST_CASE("metadata that contradicts the tensors is refused") {
-  const metadata wrong{{"kind", "tr"}, {"levels", "3"}, {"experts", "4,3"}, {"ranks", "7"}, {"input_layer_norm", "1"},
-                       {"bias", "0"}, {"block", "1"}, {"norm", "batch"}};
+  const metadata wrong{{"kind", "tr"}, {"levels", "3"},           {"experts", "4,3"},
+                       {"ranks", "7"}, {"input_layer_norm", "1"}, {"bias", "0"},
+                       {"block", "1"}, {"norm", "batch"}};
   for (const auto& [key, text] : wrong) check_refused(cp(), errc::conflict, {{key, text}}, key);
   check_refused(with_statistics(cp()), errc::conflict, {{"norm", "layer"}}, "norm");
   check_refused(cp(), errc::schema, {{"norm", "group"}}, "group");
@@ -151,7 +189,8 @@ TEST_CASE("metadata that contradicts the tensors is refused") {
 TEST_CASE("tensors that are missing or do not fit are named") {
   check_refused(cp(), errc::missing_tensor, {}, "MuMoE.factors.3", "MuMoE.factors.3");
   check_refused(cp(), errc::missing_tensor, {}, "projs.1", "projs.1");
-  check_refused(with_statistics(cp()), errc::conflict, {}, "running statistics", "bn.1.running_var");
+  check_refused(with_statistics(cp()), errc::conflict, {}, "running statistics",
+                "bn.1.running_var");
   auto l = cp();
   l.experts.experts[1] = some<2>({M + 1, R});
   const io::error e = caught([&] { io::arrays_of(l, {}, {}); });
@@ -163,7 +202,8 @@ TEST_CASE("tensors that are missing or do not fit are named") {
   auto b = block();
   b.second.input = some<2>({H, R});
   CHECK(caught([&] { io::arrays_of(b, {}, {}); }).code == errc::shape);
-  const auto saved = io::safetensors::parse(io::safetensors::serialize(io::arrays_of(tr(), {}, {}).arrays, {}));
+  const auto saved =
+      io::safetensors::parse(io::safetensors::serialize(io::arrays_of(tr(), {}, {}).arrays, {}));
   CHECK(caught([&] { load<cp_mumoe<2>>(saved); }).code == errc::shape);
   CHECK(caught([&] { load<tr_mumoe<2>>(saved, {.active = 4}); }).code == errc::conflict);
   l = cp();

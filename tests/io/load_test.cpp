@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Layers from released weights: round trips, and every contradiction between names, shapes, types, metadata and
-// options.
+// Layers from released weights: round trips, and every contradiction between names, shapes, types,
+// metadata and options.
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -66,7 +66,11 @@ bool same_bits(const tensor<T, Rank>& a, const tensor<T, Rank>& b) {
 template <class Layer>
 bool same_layer(const Layer& a, const Layer& b) {
   return a.active == b.active && a.activation == b.activation &&
-         std::apply([&](const auto&... n) { return (same_bits(std::invoke(n.member, a), std::invoke(n.member, b)) && ...); }, Layer::released());
+         std::apply(
+             [&](const auto&... n) {
+               return (same_bits(std::invoke(n.member, a), std::invoke(n.member, b)) && ...);
+             },
+             Layer::released());
 }
 
 template <class Layer>
@@ -93,7 +97,8 @@ file_content content_of(const Layer& layer, const save_options& options = {}) {
 
 template <class Layer = mxd<>>
 Layer loaded(const file_content& c, const load_options& options = {}) {
-  return load<Layer>(io::safetensors::parse(io::safetensors::serialize(c.arrays, c.metadata)), options);
+  return load<Layer>(io::safetensors::parse(io::safetensors::serialize(c.arrays, c.metadata)),
+                     options);
 }
 
 // The error of loading, which must name the file and the tensor and hold each of the texts.
@@ -148,8 +153,8 @@ TEMPLATE_TEST_CASE("what is saved is loaded bit for bit", "", float, double, bf1
 }
 
 TEST_CASE("every activation is written and read") {
-  for (const auto f : {pointwise::relu, pointwise::gelu, pointwise::gelu_tanh, pointwise::silu, pointwise::sigmoid,
-                       pointwise::squared_relu}) {
+  for (const auto f : {pointwise::relu, pointwise::gelu, pointwise::gelu_tanh, pointwise::silu,
+                       pointwise::sigmoid, pointwise::squared_relu}) {
     auto layer = mlp();
     layer.activation = f;
     CHECK(loaded(content_of(layer)).activation == f);
@@ -197,7 +202,8 @@ TEST_CASE("every floating type is widened and none narrowed unasked") {
     const auto l = loaded<mxd<double>>(c);
     for (extent i = 0; i < l.gate.size(); ++i) {
       const float x = single.gate.data()[i];
-      const float rounded = d == dtype::bfloat16 ? static_cast<float>(bf16(x)) : static_cast<float>(f16(x));
+      const float rounded =
+          d == dtype::bfloat16 ? static_cast<float>(bf16(x)) : static_cast<float>(f16(x));
       REQUIRE(l.gate.data()[i] == static_cast<double>(rounded));
     }
     const auto narrow = loaded<mxd<float>>(c);
@@ -228,8 +234,10 @@ TEST_CASE("a missing tensor is named") {
   file_content c = content_of(mlp());
   c.arrays.erase("gate");
   check_refused(c, errc::missing_tensor, "gate", {"[*, 5] (ni, i = 5 in \"W_enc\")"});
-  check_refused(content_of(transcoder()), errc::missing_tensor, "gate", {});  // whatever its metadata says
-  check_refused(content_of(mlp(), {.prefix = "a."}), errc::missing_tensor, "b.W_enc", {}, {.prefix = "b."});
+  check_refused(content_of(transcoder()), errc::missing_tensor, "gate",
+                {});  // whatever its metadata says
+  check_refused(content_of(mlp(), {.prefix = "a."}), errc::missing_tensor, "b.W_enc", {},
+                {.prefix = "b."});
 }
 
 TEST_CASE("misshapen tensors are named with what is expected and found") {
@@ -252,7 +260,8 @@ TEST_CASE("K and the activation come from the options, else the metadata, else t
   CHECK(loaded(c).active == 4);
   CHECK(loaded(c, {.active = 4, .activation = pointwise::silu}).active == 4);
   check_refused(c, errc::conflict, "", {"K = 4", "5 is asked for"}, {.active = 5});
-  check_refused(c, errc::conflict, "", {"silu", "gelu is asked for"}, {.activation = pointwise::gelu});
+  check_refused(c, errc::conflict, "", {"silu", "gelu is asked for"},
+                {.activation = pointwise::gelu});
   c.metadata.clear();
   CHECK(loaded(c).active == 32);
   CHECK(loaded(c).activation == pointwise::gelu);
@@ -291,7 +300,8 @@ TEST_CASE("metadata that is not understood or contradicts itself is refused") {
   };
   refuse(errc::schema, "quick_gelu", {{"activation", "quick_gelu"}});
   refuse(errc::schema, "top-p", {{"selection", "top-p"}});
-  for (const char* k : {"", "many", "3.5", "-2", "32 ", "+3", "99999999999999999999", "18446744073709551615"})
+  for (const char* k :
+       {"", "many", "3.5", "-2", "32 ", "+3", "99999999999999999999", "18446744073709551615"})
     refuse(errc::schema, "K", {{"K", k}});
   refuse(errc::conflict, "its K", {{"K", "3"}, {"k", "4"}});
   refuse(errc::conflict, "relu", {{"k", "4"}, {"selection", "relu"}});
@@ -313,7 +323,8 @@ TEST_CASE("the kind follows from the names present") {
 
   file_content of_mxd = content_of(mlp());
   of_mxd.metadata.clear();
-  check_refused<sparse_mlp<>>(of_mxd, errc::conflict, "", {"none of sae, skip_transcoder, transcoder"});
+  check_refused<sparse_mlp<>>(of_mxd, errc::conflict, "",
+                              {"none of sae, skip_transcoder, transcoder"});
 
   file_content t = content_of(transcoder());
   t.metadata["kind"] = "skip_transcoder";
@@ -338,7 +349,8 @@ TEST_CASE("b_dec counts only in an autoencoder") {
 
 TEST_CASE("tensors that the layer does not know are listed") {
   file_content c = content_of(mlp(), {.prefix = "mlp."});
-  for (const char* name : {"mlp.b_dec", "mlp.bn.num_batches_tracked", "mlp.W_enc2", "mlp.log", "other.W_enc", "W_enc"})
+  for (const char* name :
+       {"mlp.b_dec", "mlp.bn.num_batches_tracked", "mlp.W_enc2", "mlp.log", "other.W_enc", "W_enc"})
     put(c, name, vector<float>(2, 1));
   std::vector<std::string> extra;
   loaded(c, {.prefix = "mlp.", .extra = &extra});

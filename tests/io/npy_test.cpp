@@ -59,7 +59,8 @@ TEST_CASE("what is written is read again") {
     CHECK(text == text_of(npy::serialize(b)));
     CHECK((text.size() - a.bytes().size()) % 64 == 0);
     CHECK(folder.entries() == 1);
-    for (std::size_t size = 0; size < text.size(); ++size) CHECK(fault_of(text.substr(0, size)).byte_offset <= size);
+    for (std::size_t size = 0; size < text.size(); ++size)
+      CHECK(fault_of(text.substr(0, size)).byte_offset <= size);
   };
   const std::vector<std::byte> bytes(48, std::byte{0x9a});
   for (const auto& t : fmoe::io::npy_types) {
@@ -78,15 +79,20 @@ TEST_CASE("the header is numpy's own") {
   CHECK(text.substr(0, 10) == std::string("\x93NUMPY\x01\0\x76\0", 10));
   CHECK(text.substr(10, 60) == "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }   ");
   CHECK(text.substr(126, 2) == " \n");
-  CHECK(text_of(npy::serialize(array(tensor<float, 0>(std::array<extent, 0>{})))).find("'shape': (), }") != text.npos);
-  CHECK(text_of(npy::serialize(array(tensor<float, 2>({4, 5})))).find("'shape': (4, 5), }") != text.npos);
-  CHECK(text_of(npy::serialize(array(element_type::boolean, {1}, bytes_of("x")))).find("'|b1'") != text.npos);
+  CHECK(text_of(npy::serialize(array(tensor<float, 0>(std::array<extent, 0>{}))))
+            .find("'shape': (), }") != text.npos);
+  CHECK(text_of(npy::serialize(array(tensor<float, 2>({4, 5})))).find("'shape': (4, 5), }") !=
+        text.npos);
+  CHECK(text_of(npy::serialize(array(element_type::boolean, {1}, bytes_of("x")))).find("'|b1'") !=
+        text.npos);
 }
 
 TEST_CASE("every spelling of a header that numpy's rules allow") {
   for (const auto& text :
-       {dict(), std::string("{\"descr\":\"<f4\",\"fortran_order\":False,\"shape\":(2,)}"), " \t" + dict() + "\n \r\n",
-        std::string("{ 'shape' : ( 2 , ) ,\n'fortran_order':False,'descr':'<f4'}"), dict("'<f4'", "True")})
+       {dict(), std::string("{\"descr\":\"<f4\",\"fortran_order\":False,\"shape\":(2,)}"),
+        " \t" + dict() + "\n \r\n",
+        std::string("{ 'shape' : ( 2 , ) ,\n'fortran_order':False,'descr':'<f4'}"),
+        dict("'<f4'", "True")})
     for (const int version : {1, 2, 3}) {
       INFO(text);
       const auto a = parsed(file_of(text, data, version));
@@ -96,7 +102,8 @@ TEST_CASE("every spelling of a header that numpy's rules allow") {
     }
   CHECK(parsed(file_of(dict("'<f4'", "False", "()"), "0123")).shape().empty());
   CHECK(parsed(file_of(dict("'<f4'", "True", "(0, 3)"), "")).shape() == std::vector<extent>{0, 3});
-  CHECK(parsed(file_of(dict() + std::string(10000 - dict().size(), ' '), data)).shape() == std::vector<extent>{2});
+  CHECK(parsed(file_of(dict() + std::string(10000 - dict().size(), ' '), data)).shape() ==
+        std::vector<extent>{2});
   CHECK(text_of(parsed(file_of(dict("'|b1'"), "\x02\xff")).bytes()) == "\x02\xff");
   CHECK(text_of(parsed(file_of(dict("'>i1'"), "ab")).bytes()) == "ab");
 }
@@ -111,7 +118,8 @@ TEST_CASE("arrays arrive row-major and little-endian") {
   const auto values = a.integers<int>();
   for (int i = 0; i < 24; ++i) CHECK(values[static_cast<std::size_t>(i)] == i);
 
-  const auto f = parsed(file_of(dict("'>f8'", "False", "(1,)"), std::string("\x40\x09\x21\xfb\x54\x44\x2d\x18", 8)));
+  const auto f = parsed(
+      file_of(dict("'>f8'", "False", "(1,)"), std::string("\x40\x09\x21\xfb\x54\x44\x2d\x18", 8)));
   CHECK(f.get<double, 1>()(0) == 3.141592653589793);
 }
 
@@ -145,15 +153,17 @@ TEST_CASE("faults of .npy files have a code and a place") {
 }
 
 TEST_CASE("descriptions that are no numbers") {
-  for (const auto* descr : {"'|O'",      "'O8'",   "'|S8'",  "'<U2'",  "'|V2'",  "'<V2'", "'<M8[ns]'", "'<m8'",
-                            "'<c8'",     "'<f16'", "'<f44'", "'<f3'",  "'f4'",   "'=f4'", "'|f4'",     "'|u2'",
-                            "'float32'", "''",     "'<'",    "'<f4 '", "' <f4'", "'<b2'", "'<F4'",     "'?'"}) {
+  for (const auto* descr :
+       {"'|O'",      "'O8'",   "'|S8'",  "'<U2'",  "'|V2'",  "'<V2'", "'<M8[ns]'", "'<m8'",
+        "'<c8'",     "'<f16'", "'<f44'", "'<f3'",  "'f4'",   "'=f4'", "'|f4'",     "'|u2'",
+        "'float32'", "''",     "'<'",    "'<f4 '", "' <f4'", "'<b2'", "'<F4'",     "'?'"}) {
     INFO(descr);
     CHECK(code_of(file_of(dict(descr), data)) == "dtype");
   }
   CHECK(code_of(file_of(dict("'<f4\xc3\xa9'"), data, 3)) == "dtype");
-  for (const auto* descr : {"4", "None", "True", "[('a', '<f4')]", "('<f4', (2,))", "'<' 'f4'", "'\\x3cf4'", "u'<f4'",
-                            "b'<f4'", "'''<f4'''", "'<f4", "<f4", "'<f4'+''", "'<f4\n'"}) {
+  for (const auto* descr :
+       {"4", "None", "True", "[('a', '<f4')]", "('<f4', (2,))", "'<' 'f4'", "'\\x3cf4'", "u'<f4'",
+        "b'<f4'", "'''<f4'''", "'<f4", "<f4", "'<f4'+''", "'<f4\n'"}) {
     INFO(descr);
     CHECK(code_of(file_of(dict(descr), data)) == "header");
   }
@@ -177,18 +187,21 @@ TEST_CASE("what is no shape and no order") {
     CHECK(code_of(file_of(dict("'<f4'", "False", shape), data)) == "header");
   }
   CHECK(code_of(file_of(dict("'<f4'", "False", std::string(5000, '(')), data)) == "header");
-  for (const auto* shape : {"(18446744073709551616,)", "(0, 18446744073709551616)", "(281474976710656, 0)",
-                            "(4294967296, 4294967296)", "(4611686018427387905, 2)", "(0, 4294967296, 4294967296)"}) {
+  for (const auto* shape :
+       {"(18446744073709551616,)", "(0, 18446744073709551616)", "(281474976710656, 0)",
+        "(4294967296, 4294967296)", "(4611686018427387905, 2)", "(0, 4294967296, 4294967296)"}) {
     INFO(shape);
     CHECK(code_of(file_of(dict("'<f4'", "False", shape), data)) == "overflow");
   }
-  CHECK(code_of(file_of(dict("'<f4'", "False", "(" + std::string(5000, '9') + ",)"), data)) == "overflow");
+  CHECK(code_of(file_of(dict("'<f4'", "False", "(" + std::string(5000, '9') + ",)"), data)) ==
+        "overflow");
   CHECK(code_of(file_of(dict("'<f4'", "False", "(9999999999999999999999,"), data)) ==
         "header");  // the grammar comes first
   std::string ones;
   for (int i = 0; i < 32; ++i) ones += "1,";
   CHECK(code_of(file_of(dict("'<f4'", "False", "(" + ones + "2)"), data)) == "limit");
-  for (const auto* order : {"'False'", "0", "1", "false", "None", "Falsee", "False2", "not True", "()"}) {
+  for (const auto* order :
+       {"'False'", "0", "1", "false", "None", "Falsee", "False2", "not True", "()"}) {
     INFO(order);
     CHECK(code_of(file_of(dict("'<f4'", order), data)) == "header");
   }
@@ -204,7 +217,8 @@ TEST_CASE("what is no dict of three keys") {
         std::string("{'fortran_order': False, 'shape': (2,)}"),
         std::string("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'x': 1}"),
         std::string("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2,)}"),
-        std::string("{'descr': '<f4', 'fortran_order': False, 'fortran_order': False, 'shape': (2,)}"),
+        std::string(
+            "{'descr': '<f4', 'fortran_order': False, 'fortran_order': False, 'shape': (2,)}"),
         std::string("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'shape': (2,)}"),
         std::string("{'descr': '<f4', 'fortran_order': False, 'shape': (2,),, }"),
         std::string("{'descr' '<f4', 'fortran_order': False, 'shape': (2,)}"),
@@ -230,7 +244,8 @@ TEST_CASE("a changed header byte gives an error or a consistent array") {
       changed[i] = static_cast<char>(changed[i] ^ flip);
       try {
         const auto a = parsed(changed);
-        REQUIRE(fmoe::io::count_bits(a.shape(), fmoe::io::bits_of(a.type())) == 8 * a.bytes().size());
+        REQUIRE(fmoe::io::count_bits(a.shape(), fmoe::io::bits_of(a.type())) ==
+                8 * a.bytes().size());
         REQUIRE(a.bytes().size() == 24);
       } catch (const fmoe::io::error& e) {
         REQUIRE(e.byte_offset <= text.size());
@@ -267,7 +282,8 @@ TEST_CASE("the writer refuses what .npy cannot hold") {
 TEST_CASE("what is no regular file is refused without waiting") {
   const temporary_folder folder;
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
-  for (const auto& path : {folder.path(), folder / "fifo", folder / "none", std::filesystem::path("/dev/zero")}) {
+  for (const auto& path :
+       {folder.path(), folder / "fifo", folder / "none", std::filesystem::path("/dev/zero")}) {
     INFO(path);
     CHECK(caught([&] { npy::read(path); }).code == errc::io);
   }

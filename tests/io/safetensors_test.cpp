@@ -49,12 +49,14 @@ std::string entry(const std::string& type, const std::string& shape, const std::
   return "{\"dtype\":" + type + ",\"shape\":" + shape + ",\"data_offsets\":" + range + "}";
 }
 const std::string data = "01234567";
-const std::string pair_entry = entry("\"F32\"", "[2]", "[0,8]");  // 83 bytes before its closing brace's end
+const std::string pair_entry =
+    entry("\"F32\"", "[2]", "[0,8]");  // 83 bytes before its closing brace's end
 
 template <class T, std::size_t Rank>
 tensor<T, Rank> filled(const std::array<extent, Rank>& shape) {
   tensor<T, Rank> t(shape);
-  for (extent i = 0; i < t.size(); ++i) t.data()[i] = static_cast<T>(0.25f * static_cast<float>(i) - 3);
+  for (extent i = 0; i < t.size(); ++i)
+    t.data()[i] = static_cast<T>(0.25f * static_cast<float>(i) - 3);
   return t;
 }
 
@@ -131,14 +133,16 @@ TEST_CASE("what is written is read again") {
   }
   SECTION("with aligned data and sorted names") {
     const auto text = content(folder / "a");
-    const auto header =
-        std::to_integer<unsigned>(bytes_of(text)[0]) + 256 * std::to_integer<unsigned>(bytes_of(text)[1]);
+    const auto header = std::to_integer<unsigned>(bytes_of(text)[0]) +
+                        256 * std::to_integer<unsigned>(bytes_of(text)[1]);
     CHECK((8 + header) % 64 == 0);
     CHECK(text[8] == '{');
-    for (const auto* name : {"\"BOOL\"", "\"bf16\"", "\"double\"", "\"u8\""}) CHECK(text.find(name) != text.npos);
+    for (const auto* name : {"\"BOOL\"", "\"bf16\"", "\"double\"", "\"u8\""})
+      CHECK(text.find(name) != text.npos);
     CHECK(text.find("\"BOOL\"") < text.find("\"bf16\""));
     for (const array& a : file.arrays()) {
-      const auto address = reinterpret_cast<std::uintptr_t>(a.bytes().data());  // the data begin at a multiple of 64
+      const auto address =
+          reinterpret_cast<std::uintptr_t>(a.bytes().data());  // the data begin at a multiple of 64
       CHECK(address % (fmoe::io::bits_of(a.type()) / 8) == 0);
     }
   }
@@ -155,7 +159,8 @@ TEST_CASE("a file without anything is a file") {
 }
 
 TEST_CASE("faults have a code, a place and a tensor") {
-  const auto check = [](const std::string& file, errc code, std::uint64_t at, const std::string& tensor) {
+  const auto check = [](const std::string& file, errc code, std::uint64_t at,
+                        const std::string& tensor) {
     INFO(file.substr(0, 200));
     const auto e = fault_of(file);
     CHECK(std::string(name_of(e.code)) == name_of(code));
@@ -163,7 +168,8 @@ TEST_CASE("faults have a code, a place and a tensor") {
     CHECK(e.tensor == tensor);
     CHECK(e.file.empty());
   };
-  const auto header = [&](const std::string& text, errc code, std::uint64_t at, const std::string& tensor = {}) {
+  const auto header = [&](const std::string& text, errc code, std::uint64_t at,
+                          const std::string& tensor = {}) {
     check(file_of(text, data), code, at, tensor);
   };
   const std::string whole = "{\"a\":" + pair_entry + "}";
@@ -203,28 +209,33 @@ TEST_CASE("faults have a code, a place and a tensor") {
   header(std::string(100000, '['), errc::json, 8 + 16);
   header(std::string(17, '[') + std::string(17, ']'), errc::json, 8 + 16);
   header(std::string(16, '[') + std::string(16, ']'), errc::schema, 8);
-  header("[1,\n  x", errc::json, 14);                                             // the grammar comes before the schema
-  header("{\"a\":1,\"a\":2}", errc::duplicate_key, 15, "a");                      // and so do names
-  header("{\"a\":1e999,\"b\":" + std::string(500, '9') + "x}", errc::json, 523);  // whatever the size of numbers
+  header("[1,\n  x", errc::json, 14);                         // the grammar comes before the schema
+  header("{\"a\":1,\"a\":2}", errc::duplicate_key, 15, "a");  // and so do names
+  header("{\"a\":1e999,\"b\":" + std::string(500, '9') + "x}", errc::json,
+         523);  // whatever the size of numbers
 
-  header("{\"n\":" + pair_entry + ",\"\\u006e\":" + pair_entry + "}", errc::duplicate_key, 8 + 6 + pair_entry.size(),
-         "n");
+  header("{\"n\":" + pair_entry + ",\"\\u006e\":" + pair_entry + "}", errc::duplicate_key,
+         8 + 6 + pair_entry.size(), "n");
   header("{\"__metadata__\":{\"\\u006b\":\"\",\"k\":\"\"}}", errc::duplicate_key, 37);
-  header("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", errc::duplicate_key, 28,
-         "a");
+  header("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+         errc::duplicate_key, 28, "a");
 
-  for (const auto* root : {"1", "\"a\"", "null", "true", "[]", "-1.5e3"}) header(root, errc::schema, 8);
+  for (const auto* root : {"1", "\"a\"", "null", "true", "[]", "-1.5e3"})
+    header(root, errc::schema, 8);
   for (const auto* value : {"1", "\"a\"", "null", "true", "[]", "{}"})
     CHECK(fault_of(file_of(std::string("{\"a\":") + value + "}", data)).code == errc::schema);
   header("{\"a\":1}", errc::schema, 13, "a");
   header("{\"a\":{}}", errc::schema, 14, "a");
   header("{\"a\":{\"x\":1}}", errc::schema, 14, "a");
   header("{\"a\\u0000\":" + pair_entry + "}", errc::schema, 19, std::string("a\0", 2));
-  for (const auto* value : {"1", "\"a\"", "true", "[]", "{\"k\":1}", "{\"k\":null}", "{\"k\":{}}", "{\"k\":[]}"})
-    CHECK(fault_of(file_of(std::string("{\"__metadata__\":") + value + ",\"a\":" + pair_entry + "}", data)).code ==
-          errc::schema);
+  for (const auto* value :
+       {"1", "\"a\"", "true", "[]", "{\"k\":1}", "{\"k\":null}", "{\"k\":{}}", "{\"k\":[]}"})
+    CHECK(fault_of(file_of(std::string("{\"__metadata__\":") + value + ",\"a\":" + pair_entry + "}",
+                           data))
+              .code == errc::schema);
 
-  const auto fields = [&](const std::string& type, const std::string& shape, const std::string& range, errc code) {
+  const auto fields = [&](const std::string& type, const std::string& shape,
+                          const std::string& range, errc code) {
     INFO(type << ' ' << shape << ' ' << range);
     const auto e = fault_of(file_of("{\"a\":" + entry(type, shape, range) + "}", data));
     CHECK(std::string(name_of(e.code)) == name_of(code));
@@ -234,14 +245,15 @@ TEST_CASE("faults have a code, a place and a tensor") {
   for (const auto* type : {"\"f32\"", "\"F128\"", "\"\"", "\"F32 \"", "\"I4\"", "\"F32\\u0000\""})
     fields(type, "[2]", "[0,8]", errc::dtype);
   for (const auto* type : {"1", "null", "[\"F32\"]"}) fields(type, "[2]", "[0,8]", errc::schema);
-  for (const auto* shape :
-       {"\"2\"", "2", "null", "{}", "[[2]]", "[-2]", "[-0]", "[2.0]", "[2e0]", "[true]", "[\"2\"]", "[1e999]"})
+  for (const auto* shape : {"\"2\"", "2", "null", "{}", "[[2]]", "[-2]", "[-0]", "[2.0]", "[2e0]",
+                            "[true]", "[\"2\"]", "[1e999]"})
     fields("\"F32\"", shape, "[0,8]", errc::schema);
   for (const auto* range : {"[]", "[0]", "[0,8,8]", "{}", "[-8,0]", "[0,8.0]", "8", "[0,\"8\"]"})
     fields("\"F32\"", "[2]", range, errc::schema);
-  for (const auto* shape : {"[281474976710656]", "[18446744073709551616]", "[0,18446744073709551616]",
-                            "[0,281474976710656]", "[4294967296,4294967296]", "[4294967296,4294967296,0]",
-                            "[0,4294967296,4294967296]", "[2,2147483648,536870912]"})
+  for (const auto* shape :
+       {"[281474976710656]", "[18446744073709551616]", "[0,18446744073709551616]",
+        "[0,281474976710656]", "[4294967296,4294967296]", "[4294967296,4294967296,0]",
+        "[0,4294967296,4294967296]", "[2,2147483648,536870912]"})
     fields("\"F64\"", shape, "[0,8]", errc::overflow);
   fields("\"F32\"", "[" + std::string(5000, '9') + "]", "[0,8]", errc::overflow);
   fields("\"F32\"", "[2]", "[0,18446744073709551616]", errc::overflow);
@@ -249,7 +261,8 @@ TEST_CASE("faults have a code, a place and a tensor") {
   std::string ones;
   for (int i = 0; i < 31; ++i) ones += "1,";
   fields("\"F32\"", "[1," + ones + "2]", "[0,8]", errc::limit);
-  CHECK(safetensors::parse(exact(file_of("{\"a\":" + entry("\"F32\"", "[" + ones + "2]", "[0,8]") + "}", data)))
+  CHECK(safetensors::parse(
+            exact(file_of("{\"a\":" + entry("\"F32\"", "[" + ones + "2]", "[0,8]") + "}", data)))
             .at("a")
             .shape()
             .size() == 32);
@@ -263,9 +276,12 @@ TEST_CASE("faults have a code, a place and a tensor") {
   fields("\"F32\"", "[0]", "[1000000,1000000]", errc::layout);
   fields("\"F32\"", "[4]", "[0,16]", errc::truncated);
 
-  const auto two = [&](const std::string& a, const std::string& b) { return "{\"a\":" + a + ",\"b\":" + b + "}"; };
+  const auto two = [&](const std::string& a, const std::string& b) {
+    return "{\"a\":" + a + ",\"b\":" + b + "}";
+  };
   header(two(pair_entry, pair_entry), errc::layout, 14 + pair_entry.size(), "b");
-  header(two(pair_entry, entry("\"U8\"", "[0]", "[4,4]")), errc::layout, 14 + pair_entry.size(), "b");
+  header(two(pair_entry, entry("\"U8\"", "[0]", "[4,4]")), errc::layout, 14 + pair_entry.size(),
+         "b");
   header(two(entry("\"U8\"", "[3]", "[0,3]"), entry("\"U8\"", "[4]", "[4,8]")), errc::layout,
          14 + entry("\"U8\"", "[3]", "[0,3]").size(), "b");
 }
@@ -293,7 +309,9 @@ TEST_CASE("every known element type is read as bytes") {
     INFO(name);
     const std::string payload(bits, '\x81');  // eight elements
     const auto file = safetensors::parse(exact(file_of(
-        "{\"a\":" + entry("\"" + std::string(name) + "\"", "[8]", "[0," + std::to_string(bits) + "]") + "}", payload)));
+        "{\"a\":" +
+            entry("\"" + std::string(name) + "\"", "[8]", "[0," + std::to_string(bits) + "]") + "}",
+        payload)));
     CHECK(name_of(file.at("a").type()) == name);
     CHECK(text_of(file.at("a").bytes()) == payload);
     CHECK(fmoe::io::element_type_named(name) == file.at("a").type());
@@ -304,11 +322,12 @@ TEST_CASE("every known element type is read as bytes") {
 TEST_CASE("blanks, any order, names that are only keys") {
   const auto b = entry("\"U8\"", "[]", "[0,1]"), a = entry("\"F32\"", "[2]", "[1,9]"),
              z = entry("\"F32\"", "[3,0]", "[1,1]");
-  const auto file =
-      safetensors::parse(exact(file_of("\n\t{ \"../../etc/passwd\" :" + a + " , \"\":" + b +
-                                           ",\"\\u00e9\\ud83d\\ude00\":" + z + ",\"__metadata__\":null}\r\n  ",
-                                       "x" + data)));
-  CHECK(file.names() == std::vector<std::string>{"", "../../etc/passwd", "\xC3\xA9\xF0\x9F\x98\x80"});
+  const auto file = safetensors::parse(
+      exact(file_of("\n\t{ \"../../etc/passwd\" :" + a + " , \"\":" + b +
+                        ",\"\\u00e9\\ud83d\\ude00\":" + z + ",\"__metadata__\":null}\r\n  ",
+                    "x" + data)));
+  CHECK(file.names() ==
+        std::vector<std::string>{"", "../../etc/passwd", "\xC3\xA9\xF0\x9F\x98\x80"});
   CHECK(text_of(file.at("../../etc/passwd").bytes()) == data);
   CHECK(text_of(file.at("").bytes()) == "x");
   CHECK(file.metadata().empty());
@@ -323,8 +342,8 @@ TEST_CASE("no truncation of a file is accepted") {
 }
 
 TEST_CASE("a changed header byte gives an error or a consistent file") {
-  const auto text =
-      text_of(safetensors::serialize({{"a", filled<float, 2>({2, 3})}, {"b", filled<bf16, 1>({4})}}, {{"k", "v"}}));
+  const auto text = text_of(safetensors::serialize(
+      {{"a", filled<float, 2>({2, 3})}, {"b", filled<bf16, 1>({4})}}, {{"k", "v"}}));
   const std::size_t header_end = 8 + std::to_integer<std::size_t>(bytes_of(text)[0]);
   int accepted = 0;
   for (std::size_t i = 0; i < header_end; ++i)
@@ -367,8 +386,8 @@ TEST_CASE("tensors are widened, and rounded only on request") {
   CHECK(caught([&] { file.integers<std::int8_t>("u8"); }).code == errc::overflow);
 
   // No overflow hides behind a zero extent.
-  const auto vast =
-      safetensors::parse(exact(file_of("{\"a\":" + entry("\"BF16\"", "[0,281474976710655,4096]", "[0,0]") + "}", "")));
+  const auto vast = safetensors::parse(
+      exact(file_of("{\"a\":" + entry("\"BF16\"", "[0,281474976710655,4096]", "[0,0]") + "}", "")));
   CHECK(caught([&] { vast.get<double, 3>("a"); }).code == errc::overflow);
 }
 
@@ -377,12 +396,14 @@ TEST_CASE("missing and misshapen tensors are named") {
   const auto missing = caught([&] { file.get<float, 1>("W\n\"enc"); });
   CHECK(missing.code == errc::missing_tensor);
   CHECK(missing.tensor == "W\n\"enc");
-  CHECK(std::string(missing.what()) == "[io] \"weights\": tensor \"W\\x0a\\\"enc\" is missing (missing_tensor)");
+  CHECK(std::string(missing.what()) ==
+        "[io] \"weights\": tensor \"W\\x0a\\\"enc\" is missing (missing_tensor)");
 
   CHECK(file.get<float, 2>("none", {0, fmoe::io::any}).size() == 0);
   const auto shape = caught([&] { file.get<double, 2>("double", {fmoe::io::any, 4}); });
   CHECK(shape.code == errc::shape);
-  CHECK(std::string(shape.what()) == "[io] \"weights\": tensor \"double\" is [3, 5] and [*, 4] is expected (shape)");
+  CHECK(std::string(shape.what()) ==
+        "[io] \"weights\": tensor \"double\" is [3, 5] and [*, 4] is expected (shape)");
   CHECK(caught([&] { file.get<double, 3>("double"); }).code == errc::shape);
   CHECK(caught([&] { file.get<double, 1>("double"); }).code == errc::shape);
 }
@@ -394,7 +415,8 @@ TEST_CASE("messages quote names in 64 printable characters") {
   CHECK(named("a\x1b[31m\xff") == "[io] tensor \"a\\x1b[31m\\xff\" x (io)");
   CHECK(named(std::string(64, 'n')) == "[io] tensor \"" + std::string(64, 'n') + "\" x (io)");
   CHECK(named(std::string(65, 'n')) == "[io] tensor \"" + std::string(64, 'n') + "\"... x (io)");
-  CHECK(named(std::string(62, 'n') + "\n") == "[io] tensor \"" + std::string(62, 'n') + "\"... x (io)");
+  CHECK(named(std::string(62, 'n') + "\n") ==
+        "[io] tensor \"" + std::string(62, 'n') + "\"... x (io)");
 }
 
 TEST_CASE("16-bit elements are converted exactly") {
@@ -408,13 +430,16 @@ TEST_CASE("16-bit elements are converted exactly") {
                    mantissa = u & ((1u << mantissa_bits) - 1);
     const int bias = (1 << (exponent_bits - 1)) - 1, sign = u >> 15 ? -1 : 1;
     if (exponent == (1u << exponent_bits) - 1)
-      return mantissa ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
-    const auto significand = static_cast<double>(exponent ? mantissa | 1u << mantissa_bits : mantissa);
-    return sign * std::ldexp(significand, (exponent ? static_cast<int>(exponent) : 1) - bias - mantissa_bits);
+      return mantissa ? std::numeric_limits<double>::quiet_NaN()
+                      : sign * std::numeric_limits<double>::infinity();
+    const auto significand =
+        static_cast<double>(exponent ? mantissa | 1u << mantissa_bits : mantissa);
+    return sign * std::ldexp(significand,
+                             (exponent ? static_cast<int>(exponent) : 1) - bias - mantissa_bits);
   };
   const auto check = [&]<class T>(T, int exponent_bits, int mantissa_bits) {
-    const auto file =
-        safetensors::parse(safetensors::serialize({{"a", array(fmoe::io::element_type_of<T>, {65536}, all)}}));
+    const auto file = safetensors::parse(
+        safetensors::serialize({{"a", array(fmoe::io::element_type_of<T>, {65536}, all)}}));
     const auto wide = file.get<float, 1>("a");
     const auto same = file.get<T, 1>("a");
     const auto back = array(wide).get<T, 1>(fmoe::io::narrow);
@@ -423,14 +448,17 @@ TEST_CASE("16-bit elements are converted exactly") {
       const double expected = value(u, exponent_bits, mantissa_bits);
       const double found = static_cast<double>(wide(u));
       wrong += same(u).bits != u;
-      wrong += std::isnan(expected) ? !std::isnan(found)
-                                    : found != expected || std::signbit(found) != std::signbit(expected);
-      wrong += std::isnan(expected) ? (back(u).bits & 0x7fff) <= ((1u << exponent_bits) - 1) << mantissa_bits
-                                    : back(u).bits != u;
+      wrong += std::isnan(expected)
+                   ? !std::isnan(found)
+                   : found != expected || std::signbit(found) != std::signbit(expected);
+      wrong += std::isnan(expected)
+                   ? (back(u).bits & 0x7fff) <= ((1u << exponent_bits) - 1) << mantissa_bits
+                   : back(u).bits != u;
     }
     CHECK(wrong == 0);
 
-    // From double: what lies between two neighbours goes to the nearer one, the middle to the even one.
+    // From double: what lies between two neighbours goes to the nearer one, the middle to the even
+    // one.
     const unsigned infinity = ((1u << exponent_bits) - 1) << mantissa_bits;
     tensor<double, 1> between({3 * extent{infinity}});
     for (unsigned u = 0; u < infinity; ++u) {
@@ -450,8 +478,8 @@ TEST_CASE("16-bit elements are converted exactly") {
     }
     CHECK(wrong == 0);
     CHECK(array(filled<double, 1>({1})).get<T, 1>(fmoe::io::narrow)(0).bits == T(-3.f).bits);
-    tensor<double, 1> extremes({4},
-                               std::vector<double>{1e300, -1e300, 1e-300, std::numeric_limits<double>::quiet_NaN()});
+    tensor<double, 1> extremes(
+        {4}, std::vector<double>{1e300, -1e300, 1e-300, std::numeric_limits<double>::quiet_NaN()});
     const auto ends = array(extremes).get<T, 1>(fmoe::io::narrow);
     CHECK(ends(0).bits == infinity);
     CHECK(ends(1).bits == (0x8000 | infinity));
@@ -465,8 +493,10 @@ TEST_CASE("16-bit elements are converted exactly") {
 TEST_CASE("floats keep their bits") {
   const std::vector<std::uint32_t> bits = {0x7f800001, 0xffc00123, 0x80000000, 1, 0x7f800000};
   std::vector<std::byte> bytes(4 * bits.size());
-  for (std::size_t i = 0; i < bits.size(); ++i) fmoe::io::store_little(bits[i], bytes.data() + 4 * i);
-  const auto t = safetensors::parse(safetensors::serialize({{"a", array(element_type::f32, {bits.size()}, bytes)}}))
+  for (std::size_t i = 0; i < bits.size(); ++i)
+    fmoe::io::store_little(bits[i], bytes.data() + 4 * i);
+  const auto t = safetensors::parse(safetensors::serialize(
+                                        {{"a", array(element_type::f32, {bits.size()}, bytes)}}))
                      .get<float, 1>("a");
   CHECK(std::memcmp(t.data(), bits.data(), bytes.size()) == 0);
 }
@@ -490,9 +520,11 @@ TEST_CASE("the writer refuses what the reader would") {
   refused({{"a", array(element_type::u8, std::vector<extent>(33, 1), bytes_of("x"))}}, errc::limit);
   refused({{"a", array(element_type::u8, {0, extent{1} << 48}, {})}}, errc::overflow);
 
-  CHECK(caught([] { array(element_type::f32, {2}, bytes_of("1234567")); }).code == errc::size_mismatch);
+  CHECK(caught([] { array(element_type::f32, {2}, bytes_of("1234567")); }).code ==
+        errc::size_mismatch);
   CHECK(caught([] { array(element_type::f4, {1}, bytes_of("")); }).code == errc::size_mismatch);
-  CHECK(caught([] { array(element_type::u8, {0, extent{1} << 40, extent{1} << 40}, {}); }).code == errc::overflow);
+  CHECK(caught([] { array(element_type::u8, {0, extent{1} << 40, extent{1} << 40}, {}); }).code ==
+        errc::overflow);
   CHECK(caught([] { array(tensor<float, 0>()); }).code == errc::size_mismatch);
 }
 
@@ -532,7 +564,8 @@ TEST_CASE("a failed write leaves the old file and nothing else") {
 TEST_CASE("a written file replaces the old one and keeps its permissions") {
   const temporary_folder folder;
   put(folder / "a", "old");
-  std::filesystem::permissions(folder / "a", std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::permissions(
+      folder / "a", std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
   const int open_before = ::open((folder / "a").c_str(), O_RDONLY);
   safetensors::write(folder / "a", {{"a", filled<float, 1>({1})}});
   char kept[4] = {};
@@ -540,16 +573,16 @@ TEST_CASE("a written file replaces the old one and keeps its permissions") {
   CHECK(std::string(kept) == "old");
   ::close(open_before);
   CHECK(safetensors::read(folder / "a").get<float, 1>("a")(0) == -3);
-  CHECK((std::filesystem::status(folder / "a").permissions() & std::filesystem::perms::others_read) ==
-        std::filesystem::perms::none);
+  CHECK((std::filesystem::status(folder / "a").permissions() &
+         std::filesystem::perms::others_read) == std::filesystem::perms::none);
   CHECK(folder.entries() == 1);
 }
 
 TEST_CASE("what is no regular file is refused without waiting") {
   const temporary_folder folder;
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
-  for (const auto& path :
-       {folder.path(), folder / "fifo", folder / "none", std::filesystem::path("/dev/zero"), std::filesystem::path()}) {
+  for (const auto& path : {folder.path(), folder / "fifo", folder / "none",
+                           std::filesystem::path("/dev/zero"), std::filesystem::path()}) {
     INFO(path);
     CHECK(caught([&] { safetensors::read(path); }).code == errc::io);
   }
@@ -572,7 +605,8 @@ TEST_CASE("a file that shrinks while it is read is an error") {
 }
 
 TEST_CASE("a header that promises more than the file holds takes no memory") {
-  const auto header = "{\"a\":" + entry("\"F64\"", "[274877906944,1024]", "[0,2251799813685248]") + "}";
+  const auto header =
+      "{\"a\":" + entry("\"F64\"", "[274877906944,1024]", "[0,2251799813685248]") + "}";
   CHECK(fault_of(file_of(header, data)).code == errc::truncated);
   const temporary_folder folder;
   put(folder / "sparse", file_of("{}", ""));

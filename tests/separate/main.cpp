@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A translation unit that knows neither planner nor kernels, of a program that compiles them once, in fmoe::separate's source.
+// A translation unit that knows neither planner nor kernels, of a program that compiles them once,
+// in fmoe::separate's source.
 #include <cmath>
 #include <cstdio>
 
@@ -25,8 +26,10 @@ double error() {
   for (fmoe::extent t = 0; t < 3; ++t)
     for (fmoe::extent o = 0; o < 4; ++o) {
       double sum = 0;
-      for (fmoe::extent i = 0; i < 5; ++i) sum += static_cast<double>(x.data()[5 * t + i]) * static_cast<double>(w.data()[4 * i + o]);
-      for (const T v : {y.data()[4 * t + o], z.data()[4 * t + o]}) most = std::max(most, std::abs(static_cast<double>(v) - sum));
+      for (fmoe::extent i = 0; i < 5; ++i)
+        sum += static_cast<double>(x.data()[5 * t + i]) * static_cast<double>(w.data()[4 * i + o]);
+      for (const T v : {y.data()[4 * t + o], z.data()[4 * t + o]})
+        most = std::max(most, std::abs(static_cast<double>(v) - sum));
     }
   return most;
 }

@@ -13,16 +13,23 @@ std::atomic<long> allocations{0};
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
   ++allocations;
-  void* const p = std::aligned_alloc(alignment, fmoe::round_up(std::max<std::size_t>(bytes, 1), alignment));
+  void* const p =
+      std::aligned_alloc(alignment, fmoe::round_up(std::max<std::size_t>(bytes, 1), alignment));
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
-[[gnu::noinline]] void release(void* p) { std::free(p); }  // inlined, g++ would see free() beside new
+[[gnu::noinline]] void release(void* p) {
+  std::free(p);
+}  // inlined, g++ would see free() beside new
 }  // namespace
 
 void* operator new(std::size_t n) { return allocate(n, alignof(std::max_align_t)); }
-void* operator new(std::size_t n, std::align_val_t a) { return allocate(n, static_cast<std::size_t>(a)); }
-void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return operator new(n); }  // stable_sort's buffers
+void* operator new(std::size_t n, std::align_val_t a) {
+  return allocate(n, static_cast<std::size_t>(a));
+}
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
+  return operator new(n);
+}  // stable_sort's buffers
 void operator delete(void* p) noexcept { release(p); }
 void operator delete(void* p, std::size_t) noexcept { release(p); }
 void operator delete(void* p, std::align_val_t) noexcept { release(p); }

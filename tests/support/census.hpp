@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What tests of random expressions share: the limits of their plans, and how many of the plans had what.
+// What tests of random expressions share: the limits of their plans, and how many of the plans had
+// what.
 #pragma once
 
 #include "plans.hpp"
@@ -32,7 +33,8 @@ struct census {
 
   void add(const plan& p) {
     std::map<std::string, int> here;
-    for (const auto* steps : {&p.prologue, &p.steps}) count(*steps, steps == &p.prologue ? "once " : "", here);
+    for (const auto* steps : {&p.prologue, &p.steps})
+      count(*steps, steps == &p.prologue ? "once " : "", here);
     if (!p.tokens) here["no tokens"] = 1;
     for (const auto& [what, n] : here) ++plans[what];
   }
@@ -47,7 +49,8 @@ struct census {
   }
 
  private:
-  static void count(const std::vector<step>& steps, const std::string& lead, std::map<std::string, int>& here) {
+  static void count(const std::vector<step>& steps, const std::string& lead,
+                    std::map<std::string, int>& here) {
     for (const step& s : steps) {
       here[lead + kind_of(s)] = 1;
       if (const auto* g = std::get_if<gate_step>(&s)) here[name_of(g->fn)] = 1;
@@ -59,7 +62,8 @@ struct census {
       }
       if (const auto* g = std::get_if<gather_step>(&s); g != nullptr && !g->epilogues.empty())
         here["gather epilogue"] = 1;
-      if (const auto* g = std::get_if<gather_step>(&s); g != nullptr && g->rows > 1) here["gather of rows"] = 1;
+      if (const auto* g = std::get_if<gather_step>(&s); g != nullptr && g->rows > 1)
+        here["gather of rows"] = 1;
       if (const auto* g = std::get_if<group_step>(&s)) count(g->body, "group ", here);
       if (const auto* l = std::get_if<loop_step>(&s)) {
         count(l->body, "loop ", here);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// For the tests of io: a folder that vanishes, whole files as strings, and the error that a call throws.
+// For the tests of io: a folder that vanishes, whole files as strings, and the error that a call
+// throws.
 #pragma once
 
 #include <cstddef>

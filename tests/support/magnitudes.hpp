@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What rounding errors are relative to: for every number of an expression's graph, the sum of the absolute values that
-// it is made of. Whatever the order of its sums, a plan is within a few times that and the arithmetic's epsilon of the
-// oracle.
+// What rounding errors are relative to: for every number of an expression's graph, the sum of the
+// absolute values that it is made of. Whatever the order of its sums, a plan is within a few times
+// that and the arithmetic's epsilon of the oracle.
 #pragma once
 
 #include "oracle.hpp"
@@ -16,7 +16,9 @@ class magnitudes {
       values_.push_back(std::visit([&](const auto& op) { return value_of(op); }, g[id_].op));
     }
   }
-  const std::vector<double>& operator[](node_id id) const { return values_[static_cast<extent>(id)]; }
+  const std::vector<double>& operator[](node_id id) const {
+    return values_[static_cast<extent>(id)];
+  }
 
  private:
   using numbers = std::vector<double>;
@@ -44,10 +46,12 @@ class magnitudes {
   numbers value_of(const leaf_node&) const { return absolute(id_); }
   numbers value_of(const mask_node&) const { return absolute(id_); }
   numbers value_of(const einsum_node& e) const {
-    return applied([&](graph& g, const auto& args) { return g.einsum(e.subscripts, args); }, e.args);
+    return applied([&](graph& g, const auto& args) { return g.einsum(e.subscripts, args); },
+                   e.args);
   }
   numbers value_of(const add_node& a) const {
-    return applied([](graph& g, const auto& args) { return g.add(args[0], args[1]); }, {a.left, a.right});
+    return applied([](graph& g, const auto& args) { return g.add(args[0], args[1]); },
+                   {a.left, a.right});
   }
   numbers value_of(const append_node& a) const {
     return applied([](graph& g, const auto& args) { return g.append_one(args[0]); }, {a.arg});
@@ -78,14 +82,16 @@ class magnitudes {
       const double most = *std::max_element(of.begin() + at(row * n), of.begin() + at(row * n + n));
       if (is_norm(g.fn)) {
         double sum = 0;
-        for (extent i = row * n; i < row * n + n; ++i) sum += g.fn == gate::l1_norm ? of[i] : of[i] * of[i];
+        for (extent i = row * n; i < row * n + n; ++i)
+          sum += g.fn == gate::l1_norm ? of[i] : of[i] * of[i];
         r[row] = g.fn == gate::l1_norm ? sum : g.fn == gate::l2_norm ? std::sqrt(sum) : most;
         continue;
       }
       double mean = 0, squares = 0, slope = 1;
       for (extent i = row * n; i < row * n + n; ++i) mean += x[i] / static_cast<double>(n);
       if (g.fn == gate::rms_norm) mean = 0;
-      for (extent i = row * n; i < row * n + n; ++i) squares += (x[i] - mean) * (x[i] - mean) / static_cast<double>(n);
+      for (extent i = row * n; i < row * n + n; ++i)
+        squares += (x[i] - mean) * (x[i] - mean) / static_cast<double>(n);
       if (g.fn == gate::layer_norm) slope = 2 / std::sqrt(squares + g.parameter);
       if (g.fn == gate::rms_norm) slope = 2 / std::max(std::sqrt(squares), g.parameter);
       for (extent i = row * n; i < row * n + n; ++i) r[i] += slope * most;
@@ -100,11 +106,14 @@ class magnitudes {
     const extent n = graph_.shape(id_).back(), rows = n == 0 ? 0 : r.size() / n,
                  each = rows == 0 ? 0 : of.size() / rows;
     for (extent row = 0; row < rows; ++row) {
-      const double most = *std::max_element(of.begin() + at(row * each), of.begin() + at(row * each + each));
+      const double most =
+          *std::max_element(of.begin() + at(row * each), of.begin() + at(row * each + each));
       for (extent i = row * n; i < row * n + n; ++i)
         if (r[i] != 0)
-          r[i] += s.rule.weights == weighting::softmax || s.rule.weights == weighting::softmax_of_all ? r[i] * 2 * most
-                                                                                                      : 2 * most;
+          r[i] +=
+              s.rule.weights == weighting::softmax || s.rule.weights == weighting::softmax_of_all
+                  ? r[i] * 2 * most
+                  : 2 * most;
     }
     return r;
   }
@@ -117,7 +126,8 @@ class magnitudes {
   std::vector<numbers> values_;
 };
 
-// max |y - expected| / magnitude; infinity where only one of the two is NaN or what should be 0 exactly is not.
+// max |y - expected| / magnitude; infinity where only one of the two is NaN or what should be 0
+// exactly is not.
 template <class T>
 double error_to_magnitudes(const std::vector<T>& y, const std::vector<double>& expected,
                            const std::vector<double>& magnitude) {
@@ -126,7 +136,8 @@ double error_to_magnitudes(const std::vector<T>& y, const std::vector<double>& e
     const double d = std::abs(static_cast<double>(y[i]) - expected[i]);
     if (d == 0) continue;
     if (std::isnan(static_cast<double>(y[i])) && std::isnan(expected[i])) continue;
-    if (!(d <= std::numeric_limits<double>::max()) || magnitude[i] == 0) return std::numeric_limits<double>::infinity();
+    if (!(d <= std::numeric_limits<double>::max()) || magnitude[i] == 0)
+      return std::numeric_limits<double>::infinity();
     error = std::max(error, d / magnitude[i]);
   }
   return error;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A mixture as its definition has it: each expert by itself, times its coefficients, one after the other.
+// A mixture as its definition has it: each expert by itself, times its coefficients, one after the
+// other.
 #pragma once
 
 #include <vector>
@@ -13,13 +14,16 @@ template <class T>
 void add_expert(std::vector<double>& sum, const auto& coefficient, const tensor<T, 2>& y) {
   sum.resize(y.size());
   for (extent t = 0; t < y.shape()[0]; ++t)
-    for (extent o = 0; o < y.shape()[1]; ++o) sum[t * y.shape()[1] + o] += static_cast<double>(coefficient(t)) * static_cast<double>(y(t, o));
+    for (extent o = 0; o < y.shape()[1]; ++o)
+      sum[t * y.shape()[1] + o] +=
+          static_cast<double>(coefficient(t)) * static_cast<double>(y(t, o));
 }
 
 // sum(t, o) += bias(o).
 template <class T>
 void add_to_rows(std::vector<double>& sum, const tensor<T, 1>& bias) {
-  for (extent i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(bias.data()[i % bias.size()]);
+  for (extent i = 0; i < sum.size(); ++i)
+    sum[i] += static_cast<double>(bias.data()[i % bias.size()]);
 }
 
 }  // namespace fmoe::test

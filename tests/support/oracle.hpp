@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The oracle: every node of an expression's graph in double; an einsum by brute force over the product of all its
-// labels. Shares nothing with the planner or the kernels but the graph.
+// The oracle: every node of an expression's graph in double; an einsum by brute force over the
+// product of all its labels. Shares nothing with the planner or the kernels but the graph.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,8 @@ template <class Tensor>
 Tensor integers(const std::array<extent, Tensor::rank>& shape, unsigned seed) {
   Tensor t(shape);
   std::mt19937 bits(seed);
-  for (extent i = 0; i < t.size(); ++i) t.data()[i] = convert<typename Tensor::value_type>(static_cast<float>(bits() % 5) - 2);
+  for (extent i = 0; i < t.size(); ++i)
+    t.data()[i] = convert<typename Tensor::value_type>(static_cast<float>(bits() % 5) - 2);
   return t;
 }
 
@@ -47,7 +48,9 @@ class oracle {
       values_.push_back(std::visit([&](const auto& op) { return value_of(op); }, g[id].op));
     }
   }
-  const std::vector<double>& operator[](node_id id) const { return values_[static_cast<extent>(id)]; }
+  const std::vector<double>& operator[](node_id id) const {
+    return values_[static_cast<extent>(id)];
+  }
 
  private:
   using numbers = std::vector<double>;
@@ -90,7 +93,8 @@ class oracle {
     numbers r(results);
     for (extent n = 0; n < total; ++n) {
       extent rest = n;
-      for (extent k = all.size(); k-- > 0; rest /= length[index(all[k])]) at[index(all[k])] = rest % length[index(all[k])];
+      for (extent k = all.size(); k-- > 0; rest /= length[index(all[k])])
+        at[index(all[k])] = rest % length[index(all[k])];
       double product = 1;
       for (extent i = 0; i < e.args.size(); ++i) {
         extent offset = 0;
@@ -108,7 +112,8 @@ class oracle {
     switch (f) {
       case pointwise::relu: return x < 0 ? 0 : x;
       case pointwise::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-      case pointwise::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+      case pointwise::gelu_tanh:
+        return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
       case pointwise::silu: return x / (1 + std::exp(-x));
       case pointwise::sigmoid: return 1 / (1 + std::exp(-x));
       case pointwise::squared_relu: return x < 0 ? 0 : x * x;
@@ -158,7 +163,8 @@ class oracle {
     const double max = *std::ranges::max_element(x);
     const auto weights = [&](double tau) {
       numbers r;
-      for (const double v : x) r.push_back(std::pow(std::max((alpha - 1) * (v - max) - tau, 0.0), 1 / (alpha - 1)));
+      for (const double v : x)
+        r.push_back(std::pow(std::max((alpha - 1) * (v - max) - tau, 0.0), 1 / (alpha - 1)));
       return r;
     };
     double low = -1, high = 0;
@@ -182,11 +188,13 @@ class oracle {
       case gate::softmax: return softmax_of(x);
       case gate::bounded_softmax:
         for (double& v : r)
-          if (v < std::min(bound, *std::ranges::max_element(x))) v = -std::numeric_limits<double>::infinity();
+          if (v < std::min(bound, *std::ranges::max_element(x)))
+            v = -std::numeric_limits<double>::infinity();
         return softmax_of(r);
       case gate::entmax: return entmax_of(x, g.parameter);
       case gate::layer_norm: {
-        const double mean = sum([](double v) { return v; }) / n, variance = sum([&](double v) { return (v - mean) * (v - mean); }) / n;
+        const double mean = sum([](double v) { return v; }) / n,
+                     variance = sum([&](double v) { return (v - mean) * (v - mean); }) / n;
         for (double& v : r) v = (v - mean) / std::sqrt(variance + g.parameter);
         return r;
       }
@@ -226,9 +234,12 @@ class oracle {
       numbers column;
       for (extent t = 0; t < tokens; ++t) column.push_back(ranked[t * n + e]);
       const auto order = best_first(column);
-      const double wanted = s.rule.keep == all ? std::max(1.0, std::floor(static_cast<double>(tokens) * s.rule.factor / static_cast<double>(n)))
-                                               : static_cast<double>(s.rule.keep);
-      for (extent k = 0; k < tokens && static_cast<double>(k) < wanted; ++k) r[order[k] * n + e] = x[order[k] * n + e];
+      const double wanted = s.rule.keep == all
+                                ? std::max(1.0, std::floor(static_cast<double>(tokens) *
+                                                           s.rule.factor / static_cast<double>(n)))
+                                : static_cast<double>(s.rule.keep);
+      for (extent k = 0; k < tokens && static_cast<double>(k) < wanted; ++k)
+        r[order[k] * n + e] = x[order[k] * n + e];
     }
     return r;
   }
@@ -251,7 +262,8 @@ class oracle {
       if (s.rule.weights == weighting::softmax && !kept.empty()) kept = softmax_of(kept);
       if (s.rule.weights == weighting::relu)
         for (double& x : kept) x = std::max(x, 0.0);
-      for (extent k = 0; k < best.size(); ++k) all[first[best[k] / s.rule.each] * n + second[best[k] % s.rule.each]] = kept[k];
+      for (extent k = 0; k < best.size(); ++k)
+        all[first[best[k] / s.rule.each] * n + second[best[k] % s.rule.each]] = kept[k];
       r.insert(r.end(), all.begin(), all.end());
     }
     return r;
@@ -265,8 +277,10 @@ class oracle {
       numbers r = chosen_by_experts(s, n);
       for (extent row = 0; n != 0 && row < r.size(); row += n) {
         const std::span kept(r.data() + row, n);
-        const bool none = std::ranges::all_of(kept, [](double v) { return std::isinf(v) && v < 0; });
-        const numbers over_kept = none ? numbers(n) : softmax_of(kept), over_all = softmax_of(std::span(of(s.arg)).subspan(row, n));
+        const bool none =
+            std::ranges::all_of(kept, [](double v) { return std::isinf(v) && v < 0; });
+        const numbers over_kept = none ? numbers(n) : softmax_of(kept),
+                      over_all = softmax_of(std::span(of(s.arg)).subspan(row, n));
         for (extent e = 0; e < n; ++e) {
           const bool is_kept = !(std::isinf(kept[e]) && kept[e] < 0);
           if (s.rule.weights == weighting::softmax) kept[e] = over_kept[e];
@@ -285,7 +299,8 @@ class oracle {
       extent kept = std::min(s.rule.keep, n);
       if (s.rule.what == selection_rule::kind::top_p) {
         double mass = 0;
-        for (kept = 0; kept < n && (kept == 0 || mass < s.rule.mass); ++kept) mass += all_weights[order[kept]];
+        for (kept = 0; kept < n && (kept == 0 || mass < s.rule.mass); ++kept)
+          mass += all_weights[order[kept]];
       }
       numbers scores;
       for (extent k = 0; k < kept; ++k) scores.push_back(x[order[k]]);
@@ -305,7 +320,8 @@ class oracle {
     numbers r;
     const extent n = graph_.shape(a.arg).back();
     for (extent row = 0; row < element_count(shape_) / (n + 1); ++row) {
-      r.insert(r.end(), of(a.arg).begin() + static_cast<std::ptrdiff_t>(row * n), of(a.arg).begin() + static_cast<std::ptrdiff_t>((row + 1) * n));
+      r.insert(r.end(), of(a.arg).begin() + static_cast<std::ptrdiff_t>(row * n),
+               of(a.arg).begin() + static_cast<std::ptrdiff_t>((row + 1) * n));
       r.push_back(1);
     }
     return r;
@@ -313,7 +329,8 @@ class oracle {
 
   numbers value_of(const concat_node& c) const {
     numbers r(element_count(shape_));
-    const extent inner = element_count(std::span(shape_).subspan(c.axis + 1)), length = shape_[c.axis];
+    const extent inner = element_count(std::span(shape_).subspan(c.axis + 1)),
+                 length = shape_[c.axis];
     extent first = 0;
     for (const node_id id : c.args) {
       const extent part = graph_.shape(id)[c.axis];

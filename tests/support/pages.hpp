@@ -18,7 +18,8 @@ inline std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
     const auto first = line.find_first_not_of(' ');
-    lines.push_back(first == line.npos ? "" : line.substr(first, line.find_last_not_of(' ') - first + 1));
+    lines.push_back(
+        first == line.npos ? "" : line.substr(first, line.find_last_not_of(' ') - first + 1));
   }
   return lines;
 }
@@ -33,7 +34,8 @@ inline std::vector<std::string> languages_of(const std::filesystem::path& page) 
 }
 
 // The lines of a page's blocks of code, by what stands after their three backquotes.
-inline std::vector<std::vector<std::string>> blocks_of(const std::filesystem::path& page, const std::string& language) {
+inline std::vector<std::vector<std::string>> blocks_of(const std::filesystem::path& page,
+                                                       const std::string& language) {
   std::vector<std::vector<std::string>> found;
   bool inside = false, wanted = false;
   for (const std::string& line : lines_of(content(page))) {
@@ -49,7 +51,8 @@ inline std::vector<std::vector<std::string>> blocks_of(const std::filesystem::pa
 }
 
 inline bool holds(const std::vector<std::string>& text, const std::vector<std::string>& block) {
-  return !block.empty() && std::search(text.begin(), text.end(), block.begin(), block.end()) != text.end();
+  return !block.empty() &&
+         std::search(text.begin(), text.end(), block.begin(), block.end()) != text.end();
 }
 
 }  // namespace fmoe::test

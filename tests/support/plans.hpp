@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include <fmoe/plan/planner.hpp>
+#include <fmoe/planner/planner.hpp>
 
 #include "catch.hpp"
 
@@ -15,14 +15,22 @@ using lines = std::vector<std::string>;
 
 // A graph whose leaves have a shape and no elements: the planner reads none.
 struct blueprint : graph {
-  node_id tensor(extents s) { return leaf({std::make_shared<storage>(extent{0}), dtype::float32, std::move(s)}); }
-  node_id parameter(extents s) { return leaf({std::make_shared<storage>(extent{0}), dtype::float32, std::move(s), true}); }
-  node_id argument(int index, extents s) { return leaf({nullptr, dtype::float32, std::move(s), false, index}); }
+  node_id tensor(extents s) {
+    return leaf({std::make_shared<storage>(extent{0}), dtype::float32, std::move(s)});
+  }
+  node_id parameter(extents s) {
+    return leaf({std::make_shared<storage>(extent{0}), dtype::float32, std::move(s), true});
+  }
+  node_id argument(int index, extents s) {
+    return leaf({nullptr, dtype::float32, std::move(s), false, index});
+  }
   node_id relu(node_id x) { return map(pointwise::relu, 0, x); }
   node_id top_k(node_id x, extent k) { return select({selection_rule::kind::top_k, k}, x); }
   node_id softmax(node_id x) { return gate_of(gate::softmax, 0, x); }
   // x w, with more axes of x before the contracted one than the token's if need be.
-  node_id linear(node_id x, extent in, extent out) { return einsum("ti,io->to", {x, parameter({in, out})}); }
+  node_id linear(node_id x, extent in, extent out) {
+    return einsum("ti,io->to", {x, parameter({in, out})});
+  }
 };
 
 inline plan_options machine_options() {
@@ -42,37 +50,54 @@ inline plan_options tiny_options() {
 }
 
 // The layer of mxd.hpp with tanh-less GELU and all biases.
-inline node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, extent n, extent o, extent k) {
+inline node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, extent n, extent o,
+                         extent k) {
   const node_id x = g.tensor({tokens, i});
-  const node_id a = g.top_k(g.relu(g.add(g.einsum("ti,in->tn", {x, g.parameter({i, n})}), g.parameter({n}))), k);
-  const node_id z = g.map(pointwise::gelu, 0, g.add(g.einsum("ti,ih->th", {x, g.parameter({i, h})}), g.parameter({h})));
-  return g.add(g.einsum("tn,no,th,ho->to", {a, g.parameter({n, o}), z, g.parameter({h, o})}), g.parameter({o}));
+  const node_id a =
+      g.top_k(g.relu(g.add(g.einsum("ti,in->tn", {x, g.parameter({i, n})}), g.parameter({n}))), k);
+  const node_id z = g.map(pointwise::gelu, 0,
+                          g.add(g.einsum("ti,ih->th", {x, g.parameter({i, h})}), g.parameter({h})));
+  return g.add(g.einsum("tn,no,th,ho->to", {a, g.parameter({n, o}), z, g.parameter({h, o})}),
+               g.parameter({o}));
 }
 
 inline const char* name_of(operation::kind k) {
-  constexpr const char* names[] = {"product", "gemm", "batched", "gather", "rescale", "sample", "reduce", "pointwise", "gate", "append", "select", "screen", "expand", "slice", "concat", "pick", "put", "exclude"};
+  constexpr const char* names[] = {"product", "gemm",   "batched",   "gather", "rescale",
+                                   "sample",  "reduce", "pointwise", "gate",   "append",
+                                   "select",  "screen", "expand",    "slice",  "concat",
+                                   "pick",    "put",    "exclude"};
   return names[static_cast<int>(k)];
 }
 
-// "gemm ti,in->tn | + | relu": 't' before the labels of what has one row per token, "once" before constants.
+// "gemm ti,in->tn | + | relu": 't' before the labels of what has one row per token, "once" before
+// constants.
 inline lines describe(const program& p) {
   lines r;
   for (const operation& o : p.operations) {
     const auto labels = [&](const use& u) { return (p[u.value].tokens ? "t" : "") + u.labels; };
-    const char* what = o.what == operation::kind::gate ? fmoe::name_of(o.fn) : o.what == operation::kind::select ? fmoe::name_of(o.rule.what) : name_of(o.what);
-    std::string s = std::string(o.group >= 0 ? "group " : p[o.out.value].tokens ? "" : "once ") + what + ' ';
+    const char* what = o.what == operation::kind::gate     ? fmoe::name_of(o.fn)
+                       : o.what == operation::kind::select ? fmoe::name_of(o.rule.what)
+                                                           : name_of(o.what);
+    std::string s = std::string(o.group >= 0            ? "group "
+                                : p[o.out.value].tokens ? ""
+                                                        : "once ") +
+                    what + ' ';
     for (const use& u : o.in) s += (&u == o.in.data() ? "" : ",") + labels(u);
     s += "->" + labels(o.out);
     if (o.start >= 0) s += " +=";
-    for (const pass& q : o.passes) s += q.what == pass::kind::map ? std::string(" | ") + fmoe::name_of(q.fn) : q.what == pass::kind::add ? " | +" : " | *";
+    for (const pass& q : o.passes)
+      s += q.what == pass::kind::map   ? std::string(" | ") + fmoe::name_of(q.fn)
+           : q.what == pass::kind::add ? " | +"
+                                       : " | *";
     r.push_back(std::move(s));
   }
   return r;
 }
 
 inline const char* kind_of(const step& s) {
-  constexpr std::array kinds{"gemm",   "batched",       "reduce", "gather",  "rescale", "sample", "pointwise", "gate", "append",
-                             "select", "screen", "expert_choice", "expand", "exclude", "pick",   "put",       "loop", "group"};
+  constexpr std::array kinds{"gemm",      "batched", "reduce", "gather", "rescale", "sample",
+                             "pointwise", "gate",    "append", "select", "screen",  "expert_choice",
+                             "expand",    "exclude", "pick",   "put",    "loop",    "group"};
   static_assert(kinds.size() == std::variant_size_v<step>);
   return kinds[s.index()];
 }
@@ -85,10 +110,12 @@ inline void describe(const std::vector<step>& steps, const std::string& lead, li
     std::visit(
         [&](const auto& x) {
           if constexpr (std::is_same_v<decltype(x), const group_step&>) {
-            r.push_back(text + ' ' + x.text + ' ' + std::to_string(x.keep) + " of " + std::to_string(x.experts));
+            r.push_back(text + ' ' + x.text + ' ' + std::to_string(x.keep) + " of " +
+                        std::to_string(x.experts));
             describe(x.body, lead + "  ", r);
           } else if constexpr (requires { x.body; }) {
-            r.push_back(text + ' ' + x.label + ' ' + std::to_string(x.length) + " by " + std::to_string(x.chunk));
+            r.push_back(text + ' ' + x.label + ' ' + std::to_string(x.length) + " by " +
+                        std::to_string(x.chunk));
             describe(x.body, lead + "  ", r);
           } else {
             text += ' ' + x.text;
@@ -96,7 +123,9 @@ inline void describe(const std::vector<step>& steps, const std::string& lead, li
               if (x.accumulate || x.k_step != 0) text += " +=";
             if constexpr (requires { x.epilogues; })
               for (const epilogue& e : x.epilogues)
-                text += e.what == epilogue::kind::map ? std::string(" | ") + fmoe::name_of(e.fn) : e.what == epilogue::kind::add ? " | +" : " | *";
+                text += e.what == epilogue::kind::map   ? std::string(" | ") + fmoe::name_of(e.fn)
+                        : e.what == epilogue::kind::add ? " | +"
+                                                        : " | *";
             r.push_back(std::move(text));
           }
         },
@@ -112,7 +141,8 @@ inline lines describe(const plan& p) {
 }
 
 // What a step reads and writes, of a loop all of it.
-inline void accesses(const step& s, std::vector<int>& reads, std::vector<int>& writes, std::vector<int>& continued) {
+inline void accesses(const step& s, std::vector<int>& reads, std::vector<int>& writes,
+                     std::vector<int>& continued) {
   std::visit(
       [&](const auto& x) {
         if constexpr (requires { x.body; }) {
@@ -146,14 +176,16 @@ inline void accesses(const step& s, std::vector<int>& reads, std::vector<int>& w
       s);
 }
 
-// Temporaries as the steps themselves use them: nothing is read before it is written, and no two that are alive at one
-// step share memory, a loop being one step.
+// Temporaries as the steps themselves use them: nothing is read before it is written, and no two
+// that are alive at one step share memory, a loop being one step.
 inline bool placement_is_sound(const plan& p) {
   struct life {
     int from = -1, to = -1;
   };
   std::map<int, life> lives;
-  const auto in_arena = [&](int s) { return p.storages[static_cast<extent>(s)].where == storage_row::kind::arena; };
+  const auto in_arena = [&](int s) {
+    return p.storages[static_cast<extent>(s)].where == storage_row::kind::arena;
+  };
   const auto row = [&](int s) -> const storage_row& { return p.storages[static_cast<extent>(s)]; };
   std::map<int, int> continues;  // a sum -> what it goes on from, in the same place
   for (int at = 0; at < static_cast<int>(p.steps.size()); ++at) {
@@ -162,7 +194,9 @@ inline bool placement_is_sound(const plan& p) {
     for (const int s : continued) {
       int last = -1;
       for (const auto& [other, l] : lives)
-        if (other != s && row(other).where == row(s).where && (!in_arena(s) || row(other).offset == row(s).offset) && (last < 0 || l.from > lives[last].from))
+        if (other != s && row(other).where == row(s).where &&
+            (!in_arena(s) || row(other).offset == row(s).offset) &&
+            (last < 0 || l.from > lives[last].from))
           last = other;
       if (last < 0 || row(last).stride != row(s).stride) return false;
       continues[s] = last;
@@ -175,7 +209,9 @@ inline bool placement_is_sound(const plan& p) {
     }
     for (const int s : reads) {
       const auto kind = row(s).where;
-      if (kind != storage_row::kind::arena && kind != storage_row::kind::call && kind != storage_row::kind::output) continue;
+      if (kind != storage_row::kind::arena && kind != storage_row::kind::call &&
+          kind != storage_row::kind::output)
+        continue;
       if (!lives.contains(s)) return false;
       lives[s].to = at;
     }
@@ -185,9 +221,11 @@ inline bool placement_is_sound(const plan& p) {
     if (row(s).offset + row(s).stride * p.tile > p.arena) return false;
     for (const auto& [other, k] : lives) {
       if (other <= s || !in_arena(other) || k.to < l.from || l.to < k.from) continue;
-      const bool handed_on = (continues.contains(other) && continues[other] == s && l.to == k.from) ||
-                             (continues.contains(s) && continues[s] == other && k.to == l.from);
-      const bool apart = row(s).offset + row(s).stride * p.tile <= row(other).offset || row(other).offset + row(other).stride * p.tile <= row(s).offset;
+      const bool handed_on =
+          (continues.contains(other) && continues[other] == s && l.to == k.from) ||
+          (continues.contains(s) && continues[s] == other && k.to == l.from);
+      const bool apart = row(s).offset + row(s).stride * p.tile <= row(other).offset ||
+                         row(other).offset + row(other).stride * p.tile <= row(s).offset;
       if (!apart && !handed_on) return false;
     }
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Matrix products by plain loops in double, of whatever arrays: x(t, i), w(i, o) and y(t, o) are all that is asked of them.
+// Matrix products by plain loops in double, of whatever arrays: x(t, i), w(i, o) and y(t, o) are
+// all that is asked of them.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,9 @@ struct sizes {
 };
 
 // Numbers that show a place that was mistaken for another.
-inline float number_at(int row, int column) { return 1 + 0.25f * static_cast<float>(row) - 0.5f * static_cast<float>(column); }
+inline float number_at(int row, int column) {
+  return 1 + 0.25f * static_cast<float>(row) - 0.5f * static_cast<float>(column);
+}
 
 template <class A>
 void number(A&& a, int rows, int columns) {

@@ -6,7 +6,8 @@
 
 namespace fmoe::test {
 
-// Of each head about `kept` of the s entries are not 0; these are multiples of 1/8 up to 2, so that sums of products are exact.
+// Of each head about `kept` of the s entries are not 0; these are multiples of 1/8 up to 2, so that
+// sums of products are exact.
 template <class T>
 tensor<T, 3> random_routing(const std::array<extent, 3>& shape, unsigned seed, extent kept) {
   tensor<T, 3> g(shape);
@@ -28,7 +29,8 @@ tensor<T, 3> rounded_routing(const std::array<extent, 3>& shape, unsigned seed, 
 template <class T>
 double coefficient(const tensor<T, 3>& g1, const tensor<T, 3>& g2, extent t, extent i, extent j) {
   double q = 0;
-  for (extent p = 0; p < g1.shape()[1]; ++p) q += static_cast<double>(g1(t, p, i)) * static_cast<double>(g2(t, p, j));
+  for (extent p = 0; p < g1.shape()[1]; ++p)
+    q += static_cast<double>(g1(t, p, i)) * static_cast<double>(g2(t, p, j));
   return q;
 }
 

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT
-// Runs plans of graphs straight on the executor, row ranges as asked, in memory that shows what was never written.
+// Runs plans of graphs straight on the executor, row ranges as asked, in memory that shows what was
+// never written.
 #pragma once
 
 #include <cstring>
 #include <limits>
 #include <stdexcept>
 
-#include <fmoe/cpu/executor.hpp>
-#include <fmoe/cpu/machine.hpp>
-#include <fmoe/plan/planner.hpp>
+#include <fmoe/backend/cpu/executor.hpp>
+#include <fmoe/backend/cpu/machine.hpp>
+#include <fmoe/planner/planner.hpp>
 
 #include "oracle.hpp"
 
 namespace fmoe::test {
 
-// Rows of the result of a plan of `tokens` rows, computed in calls of `split` rows (at most the plan's tile). Arena and
-// result hold NaN before, and a guard behind the arena is checked.
+// Rows of the result of a plan of `tokens` rows, computed in calls of `split` rows (at most the
+// plan's tile). Arena and result hold NaN before, and a guard behind the arena is checked.
 template <class T>
 class runner {
  public:
@@ -33,13 +34,16 @@ class runner {
       std::fill_n(arena, steps().arena + guard, nan);
       call(result.data() + done * width_, first + done, std::min(split, count - done), arena);
       const auto is_nan = [](T x) { return std::isnan(x); };
-      if (!std::all_of(arena + steps().arena, arena + steps().arena + guard, is_nan)) throw std::logic_error("a step wrote behind the arena");
+      if (!std::all_of(arena + steps().arena, arena + steps().arena + guard, is_nan))
+        throw std::logic_error("a step wrote behind the arena");
     }
     return result;
   }
 
   // All rows in calls of the plan's tile, or the whole result of an expression without tokens.
-  std::vector<T> all(extent tokens) const { return steps().tokens ? rows(0, tokens, steps().tile) : rows(0, 1, 1); }
+  std::vector<T> all(extent tokens) const {
+    return steps().tokens ? rows(0, tokens, steps().tile) : rows(0, 1, 1);
+  }
 
  private:
   void call(T* result, extent first, extent count, T* arena) const;
@@ -51,7 +55,8 @@ class runner {
 // Outside the class, for the extern template in precompiled.hpp.
 template <class T>
 runner<T>::runner(const graph& g, node_id root, extent tokens, const plan_options& options)
-    : run_(make_plan(g, root, tokens, cpu::machine<T, cpu::native_arch>(options)), g), width_(element_count(steps().results[0])) {}
+    : run_(make_plan(g, root, tokens, cpu::machine<T, cpu::native_arch>(options)), g),
+      width_(element_count(steps().results[0])) {}
 
 template <class T>
 void runner<T>::call(T* result, extent first, extent count, T* arena) const {
@@ -62,7 +67,8 @@ void runner<T>::call(T* result, extent first, extent count, T* arena) const {
 
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 }  // namespace fmoe::test

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// f on a number of threads, whatever the machine has; the tsan build's executor has a number of its own.
+// f on a number of threads, whatever the machine has; the tsan build's executor has a number of its
+// own.
 #pragma once
 
-#include <fmoe/cpu/parallel.hpp>
+#include <fmoe/backend/cpu/parallel.hpp>
 
 #ifndef FMOE_JTHREAD_EXECUTOR
 #include <tbb/global_control.h>

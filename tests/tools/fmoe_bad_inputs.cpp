@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// fmoe_bad_inputs DIR: reads the files that DIR/manifest.json lists and compares each verdict with the expected one:
-// the error's code, or every array's type, shape and SHA-256. Files are read from disk, and from memory that ends with
-// them, at eight alignments and cut at every length up to 4096; reading may not allocate more than 8 times the file + 1
-// MiB.
+// fmoe_bad_inputs DIR: reads the files that DIR/manifest.json lists and compares each verdict with
+// the expected one: the error's code, or every array's type, shape and SHA-256. Files are read from
+// disk, and from memory that ends with them, at eight alignments and cut at every length up to
+// 4096; reading may not allocate more than 8 times the file + 1 MiB.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -79,7 +79,8 @@ json described(const io::array& a, const std::string& type) {
 
 json tensors_of(const io::safetensors& file) {
   json result = json::object();
-  for (const auto& a : file.arrays()) result[a.name()] = described(a, std::string(io::name_of(a.type())));
+  for (const auto& a : file.arrays())
+    result[a.name()] = described(a, std::string(io::name_of(a.type())));
   return result;
 }
 json tensors_of(const io::array& a) { return {{"", described(a, npy_name(a.type()))}}; }
@@ -95,7 +96,8 @@ verdict judge(const Read& read, std::size_t size, std::string& complaint) {
   peak = in_use;
   const auto check_peak = [&] {
     if (peak - before > 8 * size + (std::size_t{1} << 20))
-      complaint = std::to_string(peak - before) + " bytes allocated for a file of " + std::to_string(size);
+      complaint =
+          std::to_string(peak - before) + " bytes allocated for a file of " + std::to_string(size);
   };
   try {
     const auto file = read();
@@ -121,7 +123,8 @@ std::vector<std::byte> content(const std::filesystem::path& path) {
 
 // A copy at an address that is `offset` above a multiple of 16, with nothing behind it.
 struct exact_copy {
-  exact_copy(std::span<const std::byte> from, std::size_t offset) : memory(new std::byte[offset + from.size()]) {
+  exact_copy(std::span<const std::byte> from, std::size_t offset)
+      : memory(new std::byte[offset + from.size()]) {
     std::copy(from.begin(), from.end(), memory.get() + offset);
     bytes = {memory.get() + offset, from.size()};
   }
@@ -132,7 +135,8 @@ struct exact_copy {
 // What is wrong with the verdicts on one file, nothing if all are as expected.
 template <class Format>
 std::string difference(const std::filesystem::path& path, const json& entry, const Format& format) {
-  const std::string expected = entry.at("expect") == "ok" ? "ok" : entry.at("code").get<std::string>();
+  const std::string expected =
+      entry.at("expect") == "ok" ? "ok" : entry.at("code").get<std::string>();
   const json tensors = entry.value("tensors", json::object());
   const auto bytes = content(path);
   std::string complaint;
@@ -144,7 +148,8 @@ std::string difference(const std::filesystem::path& path, const json& entry, con
     return !complaint.empty();
   };
 
-  if (wrong(judge([&] { return format.read(path); }, bytes.size(), complaint), "from disk")) return complaint;
+  if (wrong(judge([&] { return format.read(path); }, bytes.size(), complaint), "from disk"))
+    return complaint;
   for (std::size_t offset = 0; offset < 8; ++offset) {
     const exact_copy copy(bytes, offset);
     if (wrong(judge([&] { return format.parse(copy.bytes); }, bytes.size(), complaint),
@@ -161,8 +166,12 @@ std::string difference(const std::filesystem::path& path, const json& entry, con
 }
 
 struct safetensors_format {
-  io::safetensors read(const std::filesystem::path& path) const { return io::safetensors::read(path); }
-  io::safetensors parse(std::span<const std::byte> bytes) const { return io::safetensors::parse(bytes); }
+  io::safetensors read(const std::filesystem::path& path) const {
+    return io::safetensors::read(path);
+  }
+  io::safetensors parse(std::span<const std::byte> bytes) const {
+    return io::safetensors::parse(bytes);
+  }
 };
 struct npy_format {
   io::array read(const std::filesystem::path& path) const { return io::npy::read(path); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// fmoe_golden DIR: runs every case of golden data in a directory and below in float and in double and compares it with
-// what the authors' code computes. Prints one line a case, what is wrong with it below, and the sum at the end.
+// fmoe_golden DIR: runs every case of golden data in a directory and below in float and in double
+// and compares it with what the authors' code computes. Prints one line a case, what is wrong with
+// it below, and the sum at the end.
 #include <cstdio>
 #include <map>
 
@@ -18,12 +19,9 @@ using fmoe::golden::not_understood;
 using fmoe::golden::report;
 
 constexpr std::pair<std::string_view, void (*)(golden_case&, report&)> families[] = {
-    {"mumoe", fmoe::golden::judge_mumoe},
-    {"mxd", fmoe::golden::judge_mxd},
-    {"monet", fmoe::golden::judge_monet},
-    {"aoe", fmoe::golden::judge_aoe},
-    {"moe", fmoe::golden::judge_moe},
-    {"peer", fmoe::golden::judge_peer},
+    {"mumoe", fmoe::golden::judge_mumoe}, {"mxd", fmoe::golden::judge_mxd},
+    {"monet", fmoe::golden::judge_monet}, {"aoe", fmoe::golden::judge_aoe},
+    {"moe", fmoe::golden::judge_moe},     {"peer", fmoe::golden::judge_peer},
 };
 
 report judge(const std::filesystem::path& stem) {
@@ -44,7 +42,8 @@ report judge(const std::filesystem::path& stem) {
 }
 
 // "name.part.safetensors": the names by part.
-std::map<std::string, std::vector<std::string>> files_by_part(const std::filesystem::path& directory) {
+std::map<std::string, std::vector<std::string>> files_by_part(
+    const std::filesystem::path& directory) {
   std::map<std::string, std::vector<std::string>> parts;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
     const std::string file = entry.path().lexically_relative(directory);
@@ -72,7 +71,8 @@ int run(const std::filesystem::path& directory) {
                            (part == "experts" && std::ranges::binary_search(parts["io"], name));
       if (is_used) continue;
       ++failed;
-      std::printf("%-42s not understood: nothing reads this file   FAIL\n", (name + '.' + part).c_str());
+      std::printf("%-42s not understood: nothing reads this file   FAIL\n",
+                  (name + '.' + part).c_str());
     }
   std::printf("%d passed, %d failed", passed, failed);
   if (!parts["grad"].empty()) std::printf(", %zu skipped", parts["grad"].size());
@@ -85,7 +85,8 @@ int run(const std::filesystem::path& directory) {
 int main(int argc, char** argv) {
   if (argc != 2 || !std::filesystem::is_directory(argv[1])) {
     std::fprintf(stderr,
-                 "usage: fmoe_golden DIR, a directory of <case>.io.safetensors and <case>.weights.safetensors\n");
+                 "usage: fmoe_golden DIR, a directory of <case>.io.safetensors and "
+                 "<case>.weights.safetensors\n");
     return 2;
   }
   return run(argv[1]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which of Monet's experts belong to which domain of text (Park et al. 2024, Secs. 5.1 and D.1), over a stream of batches.
+// Which of Monet's experts belong to which domain of text (Park et al. 2024, Secs. 5.1 and D.1),
+// over a stream of batches.
 #pragma once
 
 #include <optional>
@@ -11,24 +12,30 @@
 
 namespace fmoe {
 
-// Mean routing probabilities of experts (i, j), i, j < s, in each domain, of all tokens added so far: the mean over its tokens
-// of sum over heads p of g1[p,i] g2[p,j], so that those of all experts add up to p. 8 bytes for each expert and domain. The
-// same bits for any threads and batches.
+// Mean routing probabilities of experts (i, j), i, j < s, in each domain, of all tokens added so
+// far: the mean over its tokens of sum over heads p of g1[p,i] g2[p,j], so that those of all
+// experts add up to p. 8 bytes for each expert and domain. The same bits for any threads and
+// batches.
 class expert_domains {
  public:
   expert_domains(extent s, extent domains)
-      : s_(s), tokens_(domains), sums_(element_count(std::array{domains, s, s}, sizeof(double))) {}
+      : s_(s),
+        tokens_(domains),
+        sums_(element_count(std::array{domains, s, s}, sizeof(double))) {}
 
-  // A batch: g1, g2 [t, p, s] of one domain, or with a domain for each token. Throws, before anything is added, shape_error
-  // unless they fit each other and s, and value_error for a domain that there is not and for entries that are not finite.
+  // A batch: g1, g2 [t, p, s] of one domain, or with a domain for each token. Throws, before
+  // anything is added, shape_error unless they fit each other and s, and value_error for a domain
+  // that there is not and for entries that are not finite.
   template <class Arch = cpu::native, class T>
   void add(const tensor<T, 3>& g1, const tensor<T, 3>& g2, extent domain) {
     expects_domain(domain);
     add_checked<Arch>(g1, g2, [domain](extent) { return domain; });
   }
   template <class Arch = cpu::native, class T>
-  void add(const tensor<T, 3>& g1, const tensor<T, 3>& g2, std::span<const extent> domain_of_token) {
-    expects<shape_error>(domain_of_token.size() == g1.shape()[0], "[expert_domains] there are domains of ", domain_of_token.size(),
+  void add(const tensor<T, 3>& g1, const tensor<T, 3>& g2,
+           std::span<const extent> domain_of_token) {
+    expects<shape_error>(domain_of_token.size() == g1.shape()[0],
+                         "[expert_domains] there are domains of ", domain_of_token.size(),
                          " tokens and g1 is of ", g1.shape()[0]);
     for (const extent domain : domain_of_token) expects_domain(domain);
     add_checked<Arch>(g1, g2, [domain_of_token](extent t) { return domain_of_token[t]; });
@@ -47,15 +54,16 @@ class expert_domains {
     return mean(domain, expert);
   }
 
-  // The domain in which an expert's mean probability is at least `ratio` times that of the second, and not 0; of equals the
-  // first. None: a generalist, or no token has reached it. Throws value_error for a ratio below 1, and if a domain has no
-  // tokens, since it might be the expert's.
+  // The domain in which an expert's mean probability is at least `ratio` times that of the second,
+  // and not 0; of equals the first. None: a generalist, or no token has reached it. Throws
+  // value_error for a ratio below 1, and if a domain has no tokens, since it might be the expert's.
   std::optional<extent> domain_of(index_pair expert, double ratio = 2) const {
     expects_comparable(ratio);
     expects_expert(expert);
     return assigned(expert, ratio);
   }
-  // The experts of a domain, ascending, as monet_hd::deleted and monet_vd::deleted take them. Throws as domain_of.
+  // The experts of a domain, ascending, as monet_hd::deleted and monet_vd::deleted take them.
+  // Throws as domain_of.
   std::vector<index_pair> experts_of(extent domain, double ratio = 2) const {
     expects_domain(domain);
     expects_comparable(ratio);
@@ -78,7 +86,9 @@ class expert_domains {
   }
 
   double mean(extent domain, index_pair e) const {
-    return tokens_[domain] == 0 ? 0 : sums_[(domain * s_ + e[0]) * s_ + e[1]] / static_cast<double>(tokens_[domain]);
+    return tokens_[domain] == 0
+               ? 0
+               : sums_[(domain * s_ + e[0]) * s_ + e[1]] / static_cast<double>(tokens_[domain]);
   }
   std::optional<extent> assigned(index_pair expert, double ratio) const {
     extent best = 0;
@@ -93,16 +103,19 @@ class expert_domains {
   }
 
   void expects_domain(extent domain) const {
-    expects<value_error>(domain < domains(), "[expert_domains] domain ", domain, " is asked for and there are ", domains());
+    expects<value_error>(domain < domains(), "[expert_domains] domain ", domain,
+                         " is asked for and there are ", domains());
   }
   void expects_expert(index_pair e) const {
-    expects<value_error>(e[0] < s_ && e[1] < s_, "[expert_domains] expert (", e[0], ", ", e[1], ") is asked for and there are ",
-                         s_, " x ", s_);
+    expects<value_error>(e[0] < s_ && e[1] < s_, "[expert_domains] expert (", e[0], ", ", e[1],
+                         ") is asked for and there are ", s_, " x ", s_);
   }
   void expects_comparable(double ratio) const {
-    expects<value_error>(ratio >= 1, "[expert_domains] the ratio is ", ratio, " and has to be 1 at least");
+    expects<value_error>(ratio >= 1, "[expert_domains] the ratio is ", ratio,
+                         " and has to be 1 at least");
     for (extent d = 0; d < domains(); ++d)
-      expects<value_error>(tokens_[d] != 0, "[expert_domains] domain ", d, " has no tokens, and its experts are asked for");
+      expects<value_error>(tokens_[d] != 0, "[expert_domains] domain ", d,
+                           " has no tokens, and its experts are asked for");
   }
 
   extent s_;

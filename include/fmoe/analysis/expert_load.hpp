@@ -19,17 +19,19 @@ inline double entropy(std::span<const double> p) {
   return sum;
 }
 
-// Counts over batches; what it tells is of all tokens added so far, bitwise the same for any number of threads and any batches.
+// Counts over batches; what it tells is of all tokens added so far, bitwise the same for any number
+// of threads and any batches.
 class expert_load {
  public:
   explicit expert_load(extent experts) : counts_(experts), probabilities_(experts) {}
 
-  // A batch: chosen [t, n] is 0 where a token does not use an expert, scores [t, n] are what its softmax is taken of. Throws
-  // shape_error unless both are [t, experts].
+  // A batch: chosen [t, n] is 0 where a token does not use an expert, scores [t, n] are what its
+  // softmax is taken of. Throws shape_error unless both are [t, experts].
   template <class T>
   void add(const tensor<T, 2>& chosen, const tensor<T, 2>& scores) {
-    expects<shape_error>(chosen.shape() == scores.shape() && chosen.shape()[1] == counts_.size(), "[expert_load] chosen is [",
-                         chosen.shape()[0], ", ", chosen.shape()[1], "] and scores [", scores.shape()[0], ", ", scores.shape()[1],
+    expects<shape_error>(chosen.shape() == scores.shape() && chosen.shape()[1] == counts_.size(),
+                         "[expert_load] chosen is [", chosen.shape()[0], ", ", chosen.shape()[1],
+                         "] and scores [", scores.shape()[0], ", ", scores.shape()[1],
                          "]; there are ", counts_.size(), " experts");
     const extent tokens = chosen.shape()[0], experts = counts_.size();
     std::vector<double> p(tokens * experts), entropies(tokens);
@@ -56,7 +58,8 @@ class expert_load {
   // How many tokens have used each expert.
   const std::vector<extent>& counts() const { return counts_; }
 
-  // f, the part of the tokens that uses each expert (Eq. 6); for top-K it sums to K. No tokens: zeros, here and below.
+  // f, the part of the tokens that uses each expert (Eq. 6); for top-K it sums to K. No tokens:
+  // zeros, here and below.
   std::vector<double> load() const {
     std::vector<double> f;
     for (const extent c : counts_) f.push_back(per_token(static_cast<double>(c)));
@@ -76,8 +79,8 @@ class expert_load {
     for (const double x : probabilities_) p.push_back(per_token(x));
     return p;
   }
-  // Ent_conf (Eq. 8), the mean over tokens of their probabilities' entropy. Ent_load (Eq. 7) is entropy(load()), or of
-  // load_share().
+  // Ent_conf (Eq. 8), the mean over tokens of their probabilities' entropy. Ent_load (Eq. 7) is
+  // entropy(load()), or of load_share().
   double confidence_entropy() const { return per_token(token_entropies_); }
 
   // alpha n sum f_n P_n, with `f` = load() or load_share().
@@ -95,7 +98,8 @@ class expert_load {
   static void softmax(const T* scores, std::span<double> p) {
     double most = -std::numeric_limits<double>::infinity(), sum = 0;
     for (extent n = 0; n < p.size(); ++n) most = std::max(most, static_cast<double>(scores[n]));
-    for (extent n = 0; n < p.size(); ++n) sum += p[n] = std::exp(static_cast<double>(scores[n]) - most);
+    for (extent n = 0; n < p.size(); ++n)
+      sum += p[n] = std::exp(static_cast<double>(scores[n]) - most);
     for (double& x : p) x /= sum;
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How often and how strongly each expert is used, over a stream of batches of coefficients or over a part of its tokens: MxD's
-// feature frequency (Oldfield et al. 2025, C.1), muMoE's mean coefficients of a subpopulation (Oldfield et al. 2024, Eq. 5).
+// How often and how strongly each expert is used, over a stream of batches of coefficients or over
+// a part of its tokens: MxD's feature frequency (Oldfield et al. 2025, C.1), muMoE's mean
+// coefficients of a subpopulation (Oldfield et al. 2024, Eq. 5).
 #pragma once
 
 #include <cmath>
@@ -15,15 +16,20 @@ namespace fmoe {
 
 // Says of each token of a batch whether it is counted.
 template <class M>
-concept membership = std::ranges::sized_range<M> && std::convertible_to<std::ranges::range_reference_t<M>, bool>;
+concept membership =
+    std::ranges::sized_range<M> && std::convertible_to<std::ranges::range_reference_t<M>, bool>;
 
-// What it tells is of all tokens counted so far; NaN is a coefficient other than 0. Sums are doubles, and bitwise the same however
-// the stream is cut into batches, for any number of threads.
+// What it tells is of all tokens counted so far; NaN is a coefficient other than 0. Sums are
+// doubles, and bitwise the same however the stream is cut into batches, for any number of threads.
 class expert_statistics {
  public:
-  explicit expert_statistics(extent experts) : counts_(experts), sums_(experts), largest_(experts, -std::numeric_limits<double>::infinity()) {}
+  explicit expert_statistics(extent experts)
+      : counts_(experts),
+        sums_(experts),
+        largest_(experts, -std::numeric_limits<double>::infinity()) {}
 
-  // A batch: coefficients a, an array [t, n]. Throws shape_error unless it has a column for each expert.
+  // A batch: coefficients a, an array [t, n]. Throws shape_error unless it has a column for each
+  // expert.
   template <class A>
   void add(const A& a) {
     with_batch(a, counts_.size(), [&](const auto& batch) {
@@ -33,15 +39,16 @@ class expert_statistics {
     });
   }
 
-  // Of a batch, the tokens that belong to a subpopulation: members is a range of bool, one a token. Throws shape_error as above,
-  // or for another number of members.
+  // Of a batch, the tokens that belong to a subpopulation: members is a range of bool, one a token.
+  // Throws shape_error as above, or for another number of members.
   template <class A, class Members>
   void add(const A& a, const Members& members) {
     constexpr bool are_members = membership<const Members>;
     static_assert(are_members, "expert_statistics: members is a range of bool, one a token");
     if constexpr (are_members)
       with_batch(a, counts_.size(), [&](const auto& batch) {
-        expects<shape_error>(std::ranges::size(members) == batch.tokens, "[expert_statistics] there are ", batch.tokens, " tokens and ",
+        expects<shape_error>(std::ranges::size(members) == batch.tokens,
+                             "[expert_statistics] there are ", batch.tokens, " tokens and ",
                              std::ranges::size(members), " members");
         std::vector<extent> rows;
         extent t = 0;
@@ -69,19 +76,24 @@ class expert_statistics {
   std::vector<double> mean_coefficients() const {
     return per_token(sums_, [](double mean) { return mean; });
   }
-  // [n]: the greatest over all tokens; 0 where an expert has no positive one and a token does not use it. NaN is the greatest.
+  // [n]: the greatest over all tokens; 0 where an expert has no positive one and a token does not
+  // use it. NaN is the greatest.
   const std::vector<double>& largest() const {
     expects_tokens();
     return largest_;
   }
 
  private:
-  void expects_tokens() const { expects<value_error>(tokens_ != 0, "[expert_statistics] nothing is known of no tokens: add some first"); }
+  void expects_tokens() const {
+    expects<value_error>(tokens_ != 0,
+                         "[expert_statistics] nothing is known of no tokens: add some first");
+  }
 
   std::vector<double> per_token(const auto& sums, const auto& f) const {
     expects_tokens();
     std::vector<double> parts;
-    for (const auto sum : sums) parts.push_back(f(static_cast<double>(sum) / static_cast<double>(tokens_)));
+    for (const auto sum : sums)
+      parts.push_back(f(static_cast<double>(sum) / static_cast<double>(tokens_)));
     return parts;
   }
 

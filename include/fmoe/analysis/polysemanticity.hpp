@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How far an expert is from serving one class alone (muMoE, Oldfield et al. 2024, Sec. 4.1 and Eq. 4): with d the part of each
-// class's accuracy that is lost without the expert, |d - onehot(argmax d)|.
+// How far an expert is from serving one class alone (muMoE, Oldfield et al. 2024, Sec. 4.1 and Eq.
+// 4): with d the part of each class's accuracy that is lost without the expert, |d - onehot(argmax
+// d)|.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +13,21 @@
 
 namespace fmoe {
 
-// d, [c]: (y_c - yhat_c) / y_c with y the accuracies of the classes before an expert is ablated and yhat those after; 0 for a class
-// of accuracy 0, which has none to lose. Throws shape_error for two numbers of classes.
-inline std::vector<double> accuracy_loss(std::span<const double> before, std::span<const double> after) {
-  expects<shape_error>(before.size() == after.size(), "[accuracy_loss] there are ", before.size(), " classes before and ", after.size(),
-                       " after");
+// d, [c]: (y_c - yhat_c) / y_c with y the accuracies of the classes before an expert is ablated and
+// yhat those after; 0 for a class of accuracy 0, which has none to lose. Throws shape_error for two
+// numbers of classes.
+inline std::vector<double> accuracy_loss(std::span<const double> before,
+                                         std::span<const double> after) {
+  expects<shape_error>(before.size() == after.size(), "[accuracy_loss] there are ", before.size(),
+                       " classes before and ", after.size(), " after");
   std::vector<double> d(before.size());
-  for (extent c = 0; c < d.size(); ++c) d[c] = before[c] == 0 ? 0 : (before[c] - after[c]) / before[c];
+  for (extent c = 0; c < d.size(); ++c)
+    d[c] = before[c] == 0 ? 0 : (before[c] - after[c]) / before[c];
   return d;
 }
 
-// |d - onehot(argmax d)|_2, of equal classes the first: 0 for an expert whose ablation costs one class its whole accuracy and the
-// others nothing. Throws value_error of no classes.
+// |d - onehot(argmax d)|_2, of equal classes the first: 0 for an expert whose ablation costs one
+// class its whole accuracy and the others nothing. Throws value_error of no classes.
 inline double polysemanticity(std::span<const double> d) {
   expects<value_error>(!d.empty(), "[polysemanticity] there are no classes");
   const auto most = static_cast<extent>(std::ranges::max_element(d) - d.begin());
@@ -32,12 +36,14 @@ inline double polysemanticity(std::span<const double> d) {
   return std::sqrt(sum);
 }
 
-// The mean over the experts whose d is not zero, as in the paper's Fig. 3. Throws value_error if there are none.
+// The mean over the experts whose d is not zero, as in the paper's Fig. 3. Throws value_error if
+// there are none.
 inline double mean_polysemanticity(std::span<const std::vector<double>> d) {
   double sum = 0;
   extent experts = 0;
   for (const auto& expert : d)
-    if (std::ranges::any_of(expert, [](double loss) { return loss != 0; })) sum += polysemanticity(expert), ++experts;
+    if (std::ranges::any_of(expert, [](double loss) { return loss != 0; }))
+      sum += polysemanticity(expert), ++experts;
   expects<value_error>(experts != 0, "[polysemanticity] no expert changes the accuracy of a class");
   return sum / static_cast<double>(experts);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The coefficients of Monet's experts token after token, q_t[i,j] = sum over heads p of g1[t,p,i] g2[t,p,j] (Park et al. 2024,
-// Eq. 12), without ever holding a token's s^2: one i at a time, and of its j those that are not 0.
+// The coefficients of Monet's experts token after token, q_t[i,j] = sum over heads p of g1[t,p,i]
+// g2[t,p,j] (Park et al. 2024, Eq. 12), without ever holding a token's s^2: one i at a time, and of
+// its j those that are not 0.
 #pragma once
 
 #include <cmath>
@@ -10,14 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include <fmoe/cpu/native.hpp>
-#include <fmoe/cpu/nonzeros.hpp>
-#include <fmoe/cpu/parallel.hpp>
-#include <fmoe/tensor.hpp>
+#include <fmoe/arrays/tensor.hpp>
+#include <fmoe/backend/cpu/kernels/nonzeros.hpp>
+#include <fmoe/backend/cpu/native.hpp>
+#include <fmoe/backend/cpu/parallel.hpp>
 
 namespace fmoe {
 
-// Of one token and one i: coefficients of experts (i, j), each j at most once; those that are left out are 0.
+// Of one token and one i: coefficients of experts (i, j), each j at most once; those that are left
+// out are 0.
 struct routed_row {
   const std::uint32_t* experts;  // j of each coefficient; null: 0, 1, 2, ...
   const double* coefficients;
@@ -31,13 +33,15 @@ struct routed_row {
   }
 };
 
-// Throws shape_error unless both are [t, p, s] of this s, and value_error where one holds a NaN or an infinity.
+// Throws shape_error unless both are [t, p, s] of this s, and value_error where one holds a NaN or
+// an infinity.
 template <class Arch = cpu::native, class T>
 void expects_routing(const tensor<T, 3>& g1, const tensor<T, 3>& g2, extent s) {
   static_assert(std::is_floating_point_v<T>, "routing is of float or double, as a router makes it");
   const auto [tokens, heads, halves] = g1.shape();
-  expects<shape_error>(g1.shape() == g2.shape() && halves == s, "[routing] g1 is [", tokens, ", ", heads, ", ", halves, "] and g2 [",
-                       g2.shape()[0], ", ", g2.shape()[1], ", ", g2.shape()[2], "]; both are [t, p, s], and s is ", s);
+  expects<shape_error>(g1.shape() == g2.shape() && halves == s, "[routing] g1 is [", tokens, ", ",
+                       heads, ", ", halves, "] and g2 [", g2.shape()[0], ", ", g2.shape()[1], ", ",
+                       g2.shape()[2], "]; both are [t, p, s], and s is ", s);
   const extent width = heads * s;
   const auto is_finite = [width](const T* x) {
     constexpr extent lanes = 16;
@@ -56,17 +60,23 @@ void expects_routing(const tensor<T, 3>& g1, const tensor<T, 3>& g2, extent s) {
       finite[t] = is_finite(g1.data() + t * width) && is_finite(g2.data() + t * width);
   });
   for (extent t = 0; t < tokens; ++t)
-    expects<value_error>(finite[t], "[routing] g1 or g2 of token ", t, " has an entry that is not finite");
+    expects<value_error>(finite[t], "[routing] g1 or g2 of token ", t,
+                         " has an entry that is not finite");
 }
 
-// visit(i, t, routed_row) for each i and, one after the other, each token t in which some head uses i. One i is one thread's,
-// so that what visit adds up for it has one owner and the tokens' order, whatever the threads and batches.
-// g1 and g2 as expects_routing wants them. q is computed in double, heads added in order.
+// visit(i, t, routed_row) for each i and, one after the other, each token t in which some head uses
+// i. One i is one thread's, so that what visit adds up for it has one owner and the tokens' order,
+// whatever the threads and batches. g1 and g2 as expects_routing wants them. q is computed in
+// double, heads added in order.
 template <class T, class Arch = cpu::native>
 class routed_rows {
  public:
   routed_rows(const tensor<T, 3>& g1, const tensor<T, 3>& g2)
-      : g1_(g1.data()), g2_(g2.data()), tokens_(g1.shape()[0]), p_(g1.shape()[1]), s_(g1.shape()[2]) {}
+      : g1_(g1.data()),
+        g2_(g2.data()),
+        tokens_(g1.shape()[0]),
+        p_(g1.shape()[1]),
+        s_(g1.shape()[2]) {}
 
   void each(const auto& visit) {
     if (tokens_ * p_ * s_ == 0) return;
@@ -78,8 +88,9 @@ class routed_rows {
   }
 
  private:
-  static constexpr extent block = 64;  // tokens, whose lists, of 2 KB each where 8 heads keep 32, stay in L2
-  static constexpr extent rows = 16;   // i's of a task: a cache line of floats in each g1[t,p]
+  static constexpr extent block =
+      64;  // tokens, whose lists, of 2 KB each where 8 heads keep 32, stay in L2
+  static constexpr extent rows = 16;  // i's of a task: a cache line of floats in each g1[t,p]
 
   // The entries of g2[t,p] that are not 0; count = s if they are too many for a list.
   struct head_list {
@@ -99,10 +110,11 @@ class routed_rows {
     extent at = t * list_room_;
     for (extent head = t * p_; head < (t + 1) * p_; ++head, g2 += s_) {
       extent end = at;
-      cpu::each_nonzero<T, cpu::native_arch>(g2, s_, [&, experts = experts_.data(), values = values_.data()](extent j, T value) {
-        experts[end] = static_cast<std::uint32_t>(j);
-        values[end++] = value;
-      });
+      cpu::each_nonzero<T, cpu::native_arch>(
+          g2, s_, [&, experts = experts_.data(), values = values_.data()](extent j, T value) {
+            experts[end] = static_cast<std::uint32_t>(j);
+            values[end++] = value;
+          });
       const bool listed = end - at <= longest_;
       lists_[head] = {at, listed ? end - at : s_};
       if (listed) at = end;
@@ -111,35 +123,43 @@ class routed_rows {
 
   void visit_rows(extent task, extent first, extent count, const auto& visit) {
     task_memory& m = tasks_[task];
-    const extent begin = task * rows, end = std::min(begin + rows, s_), words = m.users.size() / rows;
+    const extent begin = task * rows, end = std::min(begin + rows, s_),
+                 words = m.users.size() / rows;
     const T *const g1 = g1_ + first * p_ * s_, *const g2 = g2_ + first * p_ * s_;
     std::ranges::fill(m.users, 0);
     for (extent head = 0; head < count * p_; ++head) {
-      __builtin_prefetch(g1 + (head + 16) * s_ + begin);  // a line of each row: no hardware foresees it
-      cpu::each_nonzero<T, cpu::native_arch>(g1 + head * s_ + begin, end - begin, [&, users = m.users.data()](extent row, T) {
-        users[row * words + head / 64] |= std::uint64_t{1} << head % 64;
-      });
+      __builtin_prefetch(g1 + (head + 16) * s_ +
+                         begin);  // a line of each row: no hardware foresees it
+      cpu::each_nonzero<T, cpu::native_arch>(
+          g1 + head * s_ + begin, end - begin, [&, users = m.users.data()](extent row, T) {
+            users[row * words + head / 64] |= std::uint64_t{1} << head % 64;
+          });
     }
     for (extent i = begin; i < end; ++i) {
-      const std::span heads = heads_of(std::span(m.users).subspan((i - begin) * words, words), m.heads);
+      const std::span heads =
+          heads_of(std::span(m.users).subspan((i - begin) * words, words), m.heads);
       for (extent k = 0, next; k < heads.size(); k = next) {
         const extent t = heads[k] / p_;
-        for (next = k + 1; next < heads.size() && heads[next] < (t + 1) * p_; ++next) {}
+        for (next = k + 1; next < heads.size() && heads[next] < (t + 1) * p_; ++next) {
+        }
         visit(i, first + t, row_of(heads.subspan(k, next - k), g1 + i, g2, m));
       }
     }
   }
 
-  static std::span<const std::uint32_t> heads_of(std::span<const std::uint64_t> users, std::vector<std::uint32_t>& heads) {
+  static std::span<const std::uint32_t> heads_of(std::span<const std::uint64_t> users,
+                                                 std::vector<std::uint32_t>& heads) {
     extent n = 0;
     for (extent w = 0; w < users.size(); ++w)
       for (std::uint64_t bits = users[w]; bits != 0; bits &= bits - 1)
-        heads[n++] = static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(std::countr_zero(bits));
+        heads[n++] =
+            static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(std::countr_zero(bits));
     return {heads.data(), n};
   }
 
   // sum over `heads` of g1[head,0] g2[head].
-  routed_row row_of(std::span<const std::uint32_t> heads, const T* g1, const T* g2, task_memory& m) const {
+  routed_row row_of(std::span<const std::uint32_t> heads, const T* g1, const T* g2,
+                    task_memory& m) const {
     double* const q = m.coefficients.data();
     extent most = 0;
     for (const extent head : heads) most += lists_[head].count;
@@ -162,7 +182,8 @@ class routed_rows {
     for (const extent head : heads) {
       const auto [at, count] = lists_[head];
       const double weight = g1[head * s_];
-      for (extent k = at; k < at + count; ++k) sums[experts_[k]] += weight * static_cast<double>(values_[k]);
+      for (extent k = at; k < at + count; ++k)
+        sums[experts_[k]] += weight * static_cast<double>(values_[k]);
     }
     extent n = 0;
     for (const extent head : heads) {
@@ -183,11 +204,14 @@ class routed_rows {
   extent longest_ = s_ / 4;  // longer lists, of all heads together, are no quicker than all of s
   extent list_room_ = p_ * longest_ + s_;
   std::vector<head_list> lists_ = std::vector<head_list>(at_once_ * p_);
-  std::vector<std::uint32_t> experts_ = std::vector<std::uint32_t>(at_once_ * list_room_);  // j and g2 of each token's lists
+  std::vector<std::uint32_t> experts_ =
+      std::vector<std::uint32_t>(at_once_ * list_room_);  // j and g2 of each token's lists
   std::vector<T> values_ = std::vector<T>(at_once_ * list_room_);
-  std::vector<task_memory> tasks_{divide_up(s_, rows),
-                                  {std::vector<std::uint64_t>(rows * divide_up(at_once_ * p_, 64)), std::vector<std::uint32_t>(at_once_ * p_),
-                                   std::vector<std::uint32_t>(s_ + 1), std::vector<double>(s_ + 1), std::vector<double>(s_)}};
+  std::vector<task_memory> tasks_{
+      divide_up(s_, rows),
+      {std::vector<std::uint64_t>(rows * divide_up(at_once_ * p_, 64)),
+       std::vector<std::uint32_t>(at_once_* p_), std::vector<std::uint32_t>(s_ + 1),
+       std::vector<double>(s_ + 1), std::vector<double>(s_)}};
 };
 
 }  // namespace fmoe

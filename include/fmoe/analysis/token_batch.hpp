@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// How an analysis takes a stream in: batches [token, expert] of any library's arrays, and the experts cut into blocks, each with
-// one owner that meets the tokens in order. So neither the threads nor where the stream is cut can change a bit.
+// How an analysis takes a stream in: batches [token, expert] of any library's arrays, and the
+// experts cut into blocks, each with one owner that meets the tokens in order. So neither the
+// threads nor where the stream is cut can change a bit.
 #pragma once
 
 #include <algorithm>
 
-#include <fmoe/cpu/parallel.hpp>
-#include <fmoe/interop.hpp>
+#include <fmoe/arrays/interop.hpp>
+#include <fmoe/backend/cpu/parallel.hpp>
 
 namespace fmoe {
 
@@ -15,30 +16,39 @@ struct token_batch {
   const T* data;
   extent tokens, token_step, expert_step;  // in elements
 
-  double operator()(extent t, extent n) const { return convert<double>(data[t * token_step + n * expert_step]); }
+  double operator()(extent t, extent n) const {
+    return convert<double>(data[t * token_step + n * expert_step]);
+  }
 };
 
-// Calls f with `a`, an array [t, experts] of floating-point numbers, as a token_batch. Throws shape_error for another shape.
+// Calls f with `a`, an array [t, experts] of floating-point numbers, as a token_batch. Throws
+// shape_error for another shape.
 template <class A>
 void with_batch(const A& a, extent experts, const auto& f) {
   constexpr bool readable = readable_array<const A>;
-  static_assert(readable, "a batch is an array [token, expert] of floating-point numbers: of an expression, evaluate(expression)");
+  static_assert(readable,
+                "a batch is an array [token, expert] of floating-point numbers: of an expression, "
+                "evaluate(expression)");
   if constexpr (readable) {
     const auto& elements = in_memory(a);
     const array_view v = view_of(elements);
-    expects<shape_error>(v.rank == 2, "[token_batch] a batch has the axes token and expert, and this one has ", v.rank);
-    expects<shape_error>(v.shape[1] == experts, "[token_batch] the batch is [", v.shape[0], ", ", v.shape[1], "] and there are ", experts,
-                         " experts");
+    expects<shape_error>(v.rank == 2,
+                         "[token_batch] a batch has the axes token and expert, and this one has ",
+                         v.rank);
+    expects<shape_error>(v.shape[1] == experts, "[token_batch] the batch is [", v.shape[0], ", ",
+                         v.shape[1], "] and there are ", experts, " experts");
     using element = std::remove_const_t<element_of<const A>>;
-    f(token_batch<element>{static_cast<const element*>(v.data), v.shape[0], v.strides[0], v.strides[1]});
+    f(token_batch<element>{static_cast<const element*>(v.data), v.shape[0], v.strides[0],
+                           v.strides[1]});
   }
 }
 
-// f(first, end) for blocks of experts, in parallel. 256 accumulators of a few words stay in L1, and their part of a row is whole
-// cache lines.
+// f(first, end) for blocks of experts, in parallel. 256 accumulators of a few words stay in L1, and
+// their part of a row is whole cache lines.
 void for_expert_blocks(extent experts, const auto& f) {
   constexpr extent block = 256;
-  cpu::parallel(divide_up(experts, block), [&](extent b) { f(b * block, std::min(experts, (b + 1) * block)); });
+  cpu::parallel(divide_up(experts, block),
+                [&](extent b) { f(b * block, std::min(experts, (b + 1) * block)); });
 }
 
 }  // namespace fmoe

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The tokens that each expert is strongest on, over a stream of batches: what one reads to name an expert.
+// The tokens that each expert is strongest on, over a stream of batches: what one reads to name an
+// expert.
 #pragma once
 
 #include <cmath>
@@ -9,8 +10,9 @@
 
 namespace fmoe {
 
-// Keeps k entries for each expert, a heap of those that are best so far: 16 k n bytes. The order is total, so what is kept
-// depends neither on the threads nor on how the stream is cut, or in which order the batches come.
+// Keeps k entries for each expert, a heap of those that are best so far: 16 k n bytes. The order is
+// total, so what is kept depends neither on the threads nor on how the stream is cut, or in which
+// order the batches come.
 class top_tokens {
  public:
   struct entry {
@@ -20,10 +22,14 @@ class top_tokens {
   };
 
   // Throws shape_error where the bytes of k n entries do not fit 64 bits.
-  top_tokens(extent experts, extent k) : k_(k), sizes_(experts), entries_(element_count(std::array{experts, k}, sizeof(entry))) {}
+  top_tokens(extent experts, extent k)
+      : k_(k),
+        sizes_(experts),
+        entries_(element_count(std::array{experts, k}, sizeof(entry))) {}
 
-  // A batch: values [t, n], any array; its first token has the number `first_token`. A value of 0 is of an expert that is not
-  // active, and never kept. Throws shape_error unless it has a column for each expert.
+  // A batch: values [t, n], any array; its first token has the number `first_token`. A value of 0
+  // is of an expert that is not active, and never kept. Throws shape_error unless it has a column
+  // for each expert.
   template <class A>
   void add(const A& values, extent first_token) {
     with_batch(values, sizes_.size(), [&](const auto& batch) {
@@ -35,9 +41,11 @@ class top_tokens {
     });
   }
 
-  // By descending value, the earlier token first among equals, NaN as the greatest. Throws value_error beyond the last expert.
+  // By descending value, the earlier token first among equals, NaN as the greatest. Throws
+  // value_error beyond the last expert.
   std::vector<entry> of(extent expert) const {
-    expects<value_error>(expert < sizes_.size(), "[top_tokens] there is no expert ", expert, " of ", sizes_.size());
+    expects<value_error>(expert < sizes_.size(), "[top_tokens] there is no expert ", expert, " of ",
+                         sizes_.size());
     const entry* first = entries_.data() + expert * k_;
     std::vector<entry> best(first, first + sizes_[expert]);
     std::ranges::sort_heap(best, is_better);

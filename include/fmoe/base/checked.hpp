@@ -20,10 +20,12 @@ constexpr extent divide_up(extent n, extent by) { return n / by + (n % by != 0);
 constexpr extent round_up(extent n, extent to) { return divide_up(n, to) * to; }
 
 // Sets `product` to a * b; false if that does not fit.
-constexpr bool multiply(extent a, extent b, extent& product) { return !__builtin_mul_overflow(a, b, &product); }
+constexpr bool multiply(extent a, extent b, extent& product) {
+  return !__builtin_mul_overflow(a, b, &product);
+}
 
-// The number of elements of `shape`, 1 for rank 0. Throws shape_error if elements * bytes_each does not fit an extent,
-// also where a zero extent would hide it.
+// The number of elements of `shape`, 1 for rank 0. Throws shape_error if elements * bytes_each does
+// not fit an extent, also where a zero extent would hide it.
 inline extent element_count(std::span<const extent> shape, extent bytes_each = 1) {
   extent stride = bytes_each;
   bool fits = true, empty = false;
@@ -34,7 +36,8 @@ inline extent element_count(std::span<const extent> shape, extent bytes_each = 1
   if (!fits) {
     std::string text;
     for (const extent n : shape) text.append(text.empty() ? "[" : ", ").append(std::to_string(n));
-    fail<shape_error>("[tensor] the bytes of the shape ", text, "] do not fit 64 bits: a negative number is no extent");
+    fail<shape_error>("[tensor] the bytes of the shape ", text,
+                      "] do not fit 64 bits: a negative number is no extent");
   }
   return empty ? 0 : stride / bytes_each;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The floating-point types that tensors store: float, double, and the 16-bit bf16 and f16, which exist only in memory
-// and are computed with as float.
+// The floating-point types that tensors store: float, double, and the 16-bit bf16 and f16, which
+// exist only in memory and are computed with as float.
 #pragma once
 
 #include <bit>
@@ -20,7 +20,8 @@ struct bf16 {
   explicit bf16(float x) {
     const auto u = std::bit_cast<std::uint32_t>(x);
     const bool is_nan = (u & 0x7fffffffu) > 0x7f800000u;
-    bits = static_cast<std::uint16_t>(is_nan ? (u >> 16) | 0x40u : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+    bits = static_cast<std::uint16_t>(is_nan ? (u >> 16) | 0x40u
+                                             : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);
   }
   explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
   bool operator==(const bf16&) const = default;  // of bits
@@ -31,7 +32,8 @@ struct f16 {
   std::uint16_t bits = 0;
 
   f16() = default;
-  // Rounds to nearest, ties to even; keeps subnormals; overflows to infinity; a NaN stays a quiet NaN.
+  // Rounds to nearest, ties to even; keeps subnormals; overflows to infinity; a NaN stays a quiet
+  // NaN.
   explicit f16(float x) {
     const auto u = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;
@@ -52,7 +54,8 @@ struct f16 {
   }
   explicit operator float() const {
     const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16, magnitude = bits & 0x7fffu;
-    if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+    if (magnitude >= 0x7c00u)
+      return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
     if (magnitude >= 0x400u) return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
     const float subnormal = static_cast<float>(magnitude) * 0x1p-24f;
     return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(subnormal));
@@ -64,8 +67,8 @@ struct f16 {
 enum class dtype : std::uint8_t { float64, float32, bfloat16, float16 };
 
 template <class T>
-inline constexpr bool is_storable = std::is_same_v<T, double> || std::is_same_v<T, float> || std::is_same_v<T, bf16> ||
-                                    std::is_same_v<T, f16>;
+inline constexpr bool is_storable = std::is_same_v<T, double> || std::is_same_v<T, float> ||
+                                    std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
 
 template <class T>
   requires is_storable<T>
@@ -77,7 +80,10 @@ inline constexpr dtype dtype_of = std::is_same_v<T, double>  ? dtype::float64
 constexpr extent size_of(dtype d) { return d == dtype::float64 ? 8 : d == dtype::float32 ? 4 : 2; }
 
 constexpr const char* name_of(dtype d) {
-  return d == dtype::float64 ? "float64" : d == dtype::float32 ? "float32" : d == dtype::bfloat16 ? "bfloat16" : "float16";
+  return d == dtype::float64    ? "float64"
+         : d == dtype::float32  ? "float32"
+         : d == dtype::bfloat16 ? "bfloat16"
+                                : "float16";
 }
 
 // The type that operands of these types are computed in: double if one is double, else float.
@@ -87,7 +93,8 @@ using arithmetic_t = std::conditional_t<(std::is_same_v<Ts, double> || ...), dou
 template <class To, class From>
 To convert(From x) {
   if constexpr (std::is_same_v<To, From>) return x;
-  else if constexpr (std::is_arithmetic_v<From> && std::is_arithmetic_v<To>) return static_cast<To>(x);
+  else if constexpr (std::is_arithmetic_v<From> && std::is_arithmetic_v<To>)
+    return static_cast<To>(x);
   else return static_cast<To>(static_cast<float>(x));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The exceptions that misuse of expressions and layers throws, in every build type and before any output is written.
+// The exceptions that misuse of expressions and layers throws, in every build type and before any
+// output is written.
 #pragma once
 
 #include <sstream>
@@ -18,7 +19,8 @@ struct value_error : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// "[einsum] 'n' is 5 in operand 0 and 4 in operand 1 of "tn,no->to"": the parts are written one after the other.
+// "[einsum] 'n' is 5 in operand 0 and 4 in operand 1 of "tn,no->to"": the parts are written one
+// after the other.
 template <class Error, class... Parts>
 [[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
   std::ostringstream text;

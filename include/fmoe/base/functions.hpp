@@ -26,26 +26,30 @@ enum class pointwise : std::uint8_t {
 };
 
 constexpr const char* name_of(pointwise f) {
-  constexpr const char* names[] = {"relu", "gelu",         "gelu_tanh", "silu",  "sigmoid", "squared_relu", "exp",
-                                   "sqrt", "inverse_sqrt", "negate",    "scale", "shift",   "threshold"};
+  constexpr const char* names[] = {"relu",         "gelu",  "gelu_tanh", "silu",         "sigmoid",
+                                   "squared_relu", "exp",   "sqrt",      "inverse_sqrt", "negate",
+                                   "scale",        "shift", "threshold"};
   return names[static_cast<int>(f)];
 }
 
 // Of f(0) = 0: it need not be computed where its argument is known to be zero.
 constexpr bool keeps_zero(pointwise f) {
-  return f != pointwise::sigmoid && f != pointwise::exp && f != pointwise::inverse_sqrt && f != pointwise::shift;
+  return f != pointwise::sigmoid && f != pointwise::exp && f != pointwise::inverse_sqrt &&
+         f != pointwise::shift;
 }
 
 // Functions of a row.
 enum class gate : std::uint8_t {
   softmax,          // exp(x - max) / sum
-  bounded_softmax,  // softmax over the entries that reach min(max, bound), a bound for each row; 0 elsewhere
-  entmax,           // [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) with the tau that makes the sum 1; alpha is the parameter
-  layer_norm,       // (x - mean) / sqrt(variance + the parameter)
-  rms_norm,         // x sqrt(n) / max(|x|_2, the parameter)
-  l1_norm,          // sum |x|: this and the next two make one number of a row
-  l2_norm,          // sqrt(sum x^2)
-  max_norm,         // max |x|
+  bounded_softmax,  // softmax over the entries that reach min(max, bound), a bound for each row; 0
+                    // elsewhere
+  entmax,  // [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) with the tau that makes the sum 1; alpha is
+           // the parameter
+  layer_norm,  // (x - mean) / sqrt(variance + the parameter)
+  rms_norm,    // x sqrt(n) / max(|x|_2, the parameter)
+  l1_norm,     // sum |x|: this and the next two make one number of a row
+  l2_norm,     // sqrt(sum x^2)
+  max_norm,    // max |x|
 };
 
 constexpr const char* name_of(gate g) {
@@ -65,14 +69,17 @@ enum class weighting : std::uint8_t {
   relu,            // max(score, 0)
 };
 
-// Which entries of a row a selection keeps, the greatest first, of equal ones the lower index, NaN greatest.
+// Which entries of a row a selection keeps, the greatest first, of equal ones the lower index, NaN
+// greatest.
 struct selection_rule {
   enum class kind : std::uint8_t {
-    top_k,    // `keep` of them
-    top_p,    // the fewest whose softmax over the whole row sums to `mass` or more
-    nonzero,  // all that are not 0
-    expert_choice,  // each column keeps its `keep` best tokens, `factor` tokens / columns of them, rounded down, if that is `all`
-    product_top_k,  // `keep` of the sums a[i] + b[j] of the `each` greatest of two rows; entry i s + j of s^2
+    top_k,          // `keep` of them
+    top_p,          // the fewest whose softmax over the whole row sums to `mass` or more
+    nonzero,        // all that are not 0
+    expert_choice,  // each column keeps its `keep` best tokens, `factor` tokens / columns of them,
+                    // rounded down, if that is `all`
+    product_top_k,  // `keep` of the sums a[i] + b[j] of the `each` greatest of two rows; entry i s
+                    // + j of s^2
   } what;
   extent keep = 0;
   double mass = 0;
@@ -86,14 +93,20 @@ struct selection_rule {
 constexpr extent expected_of(const selection_rule& r, extent n) {
   using enum selection_rule::kind;
   const auto each = static_cast<extent>(r.factor < 1 ? 1 : r.factor);
-  const extent wanted = r.what == top_k || r.what == product_top_k ? r.keep : r.what == expert_choice ? each : n / 2 + n % 2;
+  const extent wanted = r.what == top_k || r.what == product_top_k ? r.keep
+                        : r.what == expert_choice                  ? each
+                                                                   : n / 2 + n % 2;
   return wanted < n ? wanted : n;
 }
 
 // Tokens that each of `experts` chooses: at least one where there is one, at most all.
 constexpr extent capacity_of(const selection_rule& r, extent tokens, extent experts) {
-  const double share = r.factor * static_cast<double>(tokens) / static_cast<double>(experts == 0 ? 1 : experts);
-  const extent wanted = r.keep != all ? r.keep : share < 1 ? 1 : share < static_cast<double>(tokens) ? static_cast<extent>(share) : tokens;
+  const double share =
+      r.factor * static_cast<double>(tokens) / static_cast<double>(experts == 0 ? 1 : experts);
+  const extent wanted = r.keep != all                         ? r.keep
+                        : share < 1                           ? 1
+                        : share < static_cast<double>(tokens) ? static_cast<extent>(share)
+                                                              : tokens;
   return wanted < tokens ? wanted : tokens;
 }
 

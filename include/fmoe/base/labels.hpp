@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Einsum subscripts, "ti,ih->th": one letter names one axis; the letters after the arrow name the result's.
+// Einsum subscripts, "ti,ih->th": one letter names one axis; the letters after the arrow name the
+// result's.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +10,17 @@
 
 namespace fmoe {
 
-// The position of c, text.size() if there is none. (The pointers in string_view::find are no constants to g++ 12 where
-// the text is a template argument and -fsanitize=undefined is on.)
+// The position of c, text.size() if there is none. (The pointers in string_view::find are no
+// constants to g++ 12 where the text is a template argument and -fsanitize=undefined is on.)
 constexpr extent position_of(char c, std::string_view text) {
   extent i = 0;
   while (i < text.size() && text[i] != c) ++i;
   return i;
 }
 
-constexpr bool has(std::string_view labels, char c) { return position_of(c, labels) < labels.size(); }
+constexpr bool has(std::string_view labels, char c) {
+  return position_of(c, labels) < labels.size();
+}
 
 constexpr extent operand_count(std::string_view text) {
   const auto operands = text.substr(0, position_of('-', text));
@@ -30,7 +33,9 @@ constexpr std::string_view operand_labels(std::string_view text, extent i) {
   return text.substr(0, position_of(',', text));
 }
 
-constexpr std::string_view result_labels(std::string_view text) { return text.substr(position_of('-', text) + 2); }
+constexpr std::string_view result_labels(std::string_view text) {
+  return text.substr(position_of('-', text) + 2);
+}
 
 // Letters and commas, one arrow, letters.
 constexpr bool is_well_formed(std::string_view text) {
@@ -48,7 +53,9 @@ constexpr bool is_well_formed(std::string_view text) {
 constexpr bool result_is_bound(std::string_view text) {
   const auto result = result_labels(text);
   for (const char c : result)
-    if (!has(text.substr(0, position_of('-', text)), c) || std::count(result.begin(), result.end(), c) != 1) return false;
+    if (!has(text.substr(0, position_of('-', text)), c) ||
+        std::count(result.begin(), result.end(), c) != 1)
+      return false;
   return true;
 }
 

@@ -7,8 +7,8 @@
 
 namespace fmoe {
 
-// The x that a standard normal number exceeds with probability q, Phi^-1(1 - q): infinity for 0, -infinity for 1. By
-// bisection to the last bit, since a threshold decides which experts run.
+// The x that a standard normal number exceeds with probability q, Phi^-1(1 - q): infinity for 0,
+// -infinity for 1. By bisection to the last bit, since a threshold decides which experts run.
 inline double normal_quantile_above(double q) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   if (!(q > 0)) return infinity;

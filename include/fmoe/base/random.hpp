@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Random numbers for initial weights: the same bits from the same seed on every compiler and instruction set. Only integers
-// are computed with; each result is rounded once.
+// Random numbers for initial weights: the same bits from the same seed on every compiler and
+// instruction set. Only integers are computed with; each result is rounded once.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,13 @@ class random_stream {
   }
 
   // A multiple of 2^-52 in [-1, 1).
-  double uniform() { return static_cast<double>(static_cast<std::int64_t>(bits()) >> 11) * 0x1p-52; }
+  double uniform() {
+    return static_cast<double>(static_cast<std::int64_t>(bits()) >> 11) * 0x1p-52;
+  }
 
-  // From N(0, 1), by comparisons alone: algorithm N of C. F. F. Karney, "Sampling exactly from the normal distribution",
-  // 2016, with uniform deviates of 64 bits. Its numbers are integers plus multiples of 2^-53, rounded once.
+  // From N(0, 1), by comparisons alone: algorithm N of C. F. F. Karney, "Sampling exactly from the
+  // normal distribution", 2016, with uniform deviates of 64 bits. Its numbers are integers plus
+  // multiples of 2^-53, rounded once.
   double normal() {
     for (;;) {
       std::uint64_t k = 0;
@@ -43,7 +46,8 @@ class random_stream {
     return true;
   }
 
-  // True with probability exp(-1/2): von Neumann, the length of a falling run that starts below 1/2 is even.
+  // True with probability exp(-1/2): von Neumann, the length of a falling run that starts below 1/2
+  // is even.
   bool half_life() {
     bool even = true;
     for (std::uint64_t last = std::uint64_t{1} << 63;; even = !even) {

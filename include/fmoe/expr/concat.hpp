@@ -18,11 +18,14 @@ struct concatenation {
   std::tuple<Es...> parts;
 
   node_id lower(graph& g) const {
-    return g.concat(std::apply([&](const auto&... e) { return std::vector<node_id>{e.lower(g)...}; }, parts), Axis);
+    return g.concat(
+        std::apply([&](const auto&... e) { return std::vector<node_id>{e.lower(g)...}; }, parts),
+        Axis);
   }
 };
 
-// concat<1>(a, b) has a's columns, then b's. Throws shape_error, when lowered, if another extent differs.
+// concat<1>(a, b) has a's columns, then b's. Throws shape_error, when lowered, if another extent
+// differs.
 template <extent Axis, operand... Es>
 auto concat(const Es&... es) {
   return concatenation<Axis, expression_t<Es>...>{{as_expression(es)...}};
@@ -38,8 +41,8 @@ struct with_one {
   node_id lower(graph& g) const { return g.append_one(arg.lower(g)); }
 };
 
-// e with a 1 after the last entry of each row. A product along that axis adds its weight's last slice as a bias; nothing
-// is copied.
+// e with a 1 after the last entry of each row. A product along that axis adds its weight's last
+// slice as a bias; nothing is copied.
 template <operand E>
 auto append_one(const E& e) {
   static_assert(expression_t<E>::rank >= 1, "append_one: the operand has a last axis");

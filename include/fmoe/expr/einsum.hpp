@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// einsum, the one multilinear node: matrix products, Hadamard products and whole factorized layers are spelled with it.
+// einsum, the one multilinear node: matrix products, Hadamard products and whole factorized layers
+// are spelled with it.
 #pragma once
 
 #include <tuple>
@@ -15,17 +16,21 @@ struct contraction {
 
   std::tuple<Es...> operands;
 
-  // Throws value_error for an operand that holds nothing, whose subscripts tell which parameter it is.
+  // Throws value_error for an operand that holds nothing, whose subscripts tell which parameter it
+  // is.
   node_id lower(graph& g) const {
     extent i = 0;
     const auto check = [&](const auto& e) {
       if constexpr (requires { e.source; })
-        expects<value_error>(!e.source.empty(), "[einsum] the operand \"", operand_labels(S.view(), i), "\" of \"", S.view(),
+        expects<value_error>(!e.source.empty(), "[einsum] the operand \"",
+                             operand_labels(S.view(), i), "\" of \"", S.view(),
                              "\" holds nothing: set or load the parameter");
       ++i;
     };
     std::apply([&](const auto&... e) { (check(e), ...); }, operands);
-    return g.einsum(S.view(), std::apply([&](const auto&... e) { return std::vector<node_id>{e.lower(g)...}; }, operands));
+    return g.einsum(
+        S.view(), std::apply([&](const auto&... e) { return std::vector<node_id>{e.lower(g)...}; },
+                             operands));
   }
 };
 
@@ -35,19 +40,23 @@ consteval bool ranks_match() {
   return ((operand_labels(S.view(), i++).size() == expression_t<Es>::rank) && ...);
 }
 
-// einsum<"ti,io->to">(x, w) is x w: the sum over every label that the result does not name of the product of all
-// operands. Any number of operands; the planner finds the order. Throws shape_error, when lowered, if a label has two
-// extents.
+// einsum<"ti,io->to">(x, w) is x w: the sum over every label that the result does not name of the
+// product of all operands. Any number of operands; the planner finds the order. Throws shape_error,
+// when lowered, if a label has two extents.
 template <subscripts S, class... Es>
 auto einsum(const Es&... es) {
   constexpr bool operands = (operand<Es> && ...);
   static_assert(operands, "einsum: an operand is a tensor, a parameter, an expression or an array");
-  static_assert(is_well_formed(S.view()), "einsum: subscripts are letters, commas and one arrow, as in \"ti,io->to\"");
+  static_assert(is_well_formed(S.view()),
+                "einsum: subscripts are letters, commas and one arrow, as in \"ti,io->to\"");
   if constexpr (operands && is_well_formed(S.view())) {
-    static_assert(result_is_bound(S.view()), "einsum: each label of the result comes once, and from an operand");
-    static_assert(operand_count(S.view()) == sizeof...(Es), "einsum: the subscripts name another number of operands");
+    static_assert(result_is_bound(S.view()),
+                  "einsum: each label of the result comes once, and from an operand");
+    static_assert(operand_count(S.view()) == sizeof...(Es),
+                  "einsum: the subscripts name another number of operands");
     if constexpr (operand_count(S.view()) == sizeof...(Es)) {
-      static_assert(ranks_match<S, Es...>(), "einsum: an operand's rank differs from its subscripts");
+      static_assert(ranks_match<S, Es...>(),
+                    "einsum: an operand's rank differs from its subscripts");
       return contraction<S, expression_t<Es>...>{{as_expression(es)...}};
     } else {
       return refused();
@@ -58,7 +67,8 @@ auto einsum(const Es&... es) {
 }
 template <class... Es>
 refused einsum(std::string_view, const Es&...) {
-  static_assert(never<Es...>, "einsum: the subscripts are a template argument, einsum<\"ti,io->to\">(x, w)");
+  static_assert(never<Es...>,
+                "einsum: the subscripts are a template argument, einsum<\"ti,io->to\">(x, w)");
   return {};
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Gates: functions of each row, which is the last axis: mixing weights from scores, selections, normalisations, norms.
+// Gates: functions of each row, which is the last axis: mixing weights from scores, selections,
+// normalisations, norms.
 #pragma once
 
 #include <optional>
@@ -26,19 +27,22 @@ struct row_norm : gated<E> {
   static constexpr extent rank = E::rank - 1;
 };
 
-// exp(x - max x) / sum of each row. A row of -inf, or with a NaN or +inf, becomes NaN; one column becomes 1.
+// exp(x - max x) / sum of each row. A row of -inf, or with a NaN or +inf, becomes NaN; one column
+// becomes 1.
 template <operand E>
 auto softmax(const E& scores) {
   static_assert(expression_t<E>::rank >= 1, "softmax: the scores have a last axis");
   return gated<expression_t<E>>{gate::softmax, 0, as_expression(scores)};
 }
 
-// [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) of each row, with the tau that makes its sum 1: sparse weights, softmax in the
-// limit alpha = 1, sparsemax for alpha = 2. NaN and infinities as softmax's. Throws value_error, when planned, for alpha < 1.
+// [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) of each row, with the tau that makes its sum 1: sparse
+// weights, softmax in the limit alpha = 1, sparsemax for alpha = 2. NaN and infinities as
+// softmax's. Throws value_error, when planned, for alpha < 1.
 template <operand E>
 auto entmax(const E& scores, double alpha = 1.5) {
   static_assert(expression_t<E>::rank >= 1, "entmax: the scores have a last axis");
-  return gated<expression_t<E>>{alpha == 1 ? gate::softmax : gate::entmax, alpha, as_expression(scores)};
+  return gated<expression_t<E>>{alpha == 1 ? gate::softmax : gate::entmax, alpha,
+                                as_expression(scores)};
 }
 
 // (x - mean) / sqrt(variance + epsilon) of each row, with the biased variance.
@@ -66,7 +70,8 @@ template <expression E, expression B>
 struct bounded_gate {
   using scalar = arithmetic_t<typename E::scalar, typename B::scalar>;
   static constexpr extent rank = E::rank;
-  static_assert(B::rank < E::rank, "bounded_softmax: the bound has one number for each row of the scores");
+  static_assert(B::rank < E::rank,
+                "bounded_softmax: the bound has one number for each row of the scores");
 
   E scores;
   B bound;
@@ -77,11 +82,12 @@ struct bounded_gate {
   }
 };
 
-// The softmax over the entries of each row that reach min(max of the row, its bound), 0 elsewhere. The bound's axes are the
-// last ones before the row.
+// The softmax over the entries of each row that reach min(max of the row, its bound), 0 elsewhere.
+// The bound's axes are the last ones before the row.
 template <operand E, operand B>
 auto bounded_softmax(const E& scores, const B& bound) {
-  return bounded_gate<expression_t<E>, expression_t<B>>{as_expression(scores), as_expression(bound)};
+  return bounded_gate<expression_t<E>, expression_t<B>>{as_expression(scores),
+                                                        as_expression(bound)};
 }
 
 template <expression E>
@@ -98,16 +104,18 @@ struct selection {
   }
 };
 
-// Keeps the k largest scores of each row (of equal ones the lower index; NaN counts as largest) and makes the rest zero:
-// a contraction over that axis then visits k entries instead of all. k = all keeps every score, k = 0 none; throws
-// value_error, when planned, if k exceeds the axis.
+// Keeps the k largest scores of each row (of equal ones the lower index; NaN counts as largest) and
+// makes the rest zero: a contraction over that axis then visits k entries instead of all. k = all
+// keeps every score, k = 0 none; throws value_error, when planned, if k exceeds the axis.
 template <operand E, class K>
 auto top_k(const E& scores, K k, weighting weights = weighting::score) {
   static_assert(expression_t<E>::rank >= 1, "top_k: the scores have a last axis");
   static_assert(std::integral<K> && !std::is_same_v<K, bool>, "top_k: K is a whole number");
   if constexpr (std::integral<K>) {
-    expects<value_error>(std::in_range<extent>(k), "[top_k] K is ", k, ": fmoe::all keeps every score");
-    return selection<expression_t<E>>{{selection_rule::kind::top_k, static_cast<extent>(k), 0, weights}, as_expression(scores)};
+    expects<value_error>(std::in_range<extent>(k), "[top_k] K is ", k,
+                         ": fmoe::all keeps every score");
+    return selection<expression_t<E>>{
+        {selection_rule::kind::top_k, static_cast<extent>(k), 0, weights}, as_expression(scores)};
   } else {
     return refused();
   }
@@ -119,15 +127,18 @@ refused top_k(const E&, const More&...) {
   return {};
 }
 
-// Keeps the fewest of the largest scores of each row whose softmax over the whole row sums to `mass` or more, at least one;
-// order and zeros as top_k's. Throws value_error, when planned, unless 0 <= mass <= 1.
+// Keeps the fewest of the largest scores of each row whose softmax over the whole row sums to
+// `mass` or more, at least one; order and zeros as top_k's. Throws value_error, when planned,
+// unless 0 <= mass <= 1.
 template <operand E>
 auto top_p(const E& scores, double mass, weighting weights) {
   static_assert(expression_t<E>::rank >= 1, "top_p: the scores have a last axis");
-  return selection<expression_t<E>>{{selection_rule::kind::top_p, 0, mass, weights}, as_expression(scores)};
+  return selection<expression_t<E>>{{selection_rule::kind::top_p, 0, mass, weights},
+                                    as_expression(scores)};
 }
 
-// The scores themselves: a contraction over their last axis then visits only those of each row that are not 0.
+// The scores themselves: a contraction over their last axis then visits only those of each row that
+// are not 0.
 template <operand E>
 auto nonzeros(const E& scores) {
   static_assert(expression_t<E>::rank >= 1, "nonzeros: the scores have a last axis");
@@ -138,7 +149,8 @@ template <expression E, expression R>
 struct expert_selection {
   using scalar = arithmetic_t<typename E::scalar, typename R::scalar>;
   static constexpr extent rank = E::rank;
-  static_assert(E::rank == 2 && R::rank == 2, "expert_choice: scores and ranking are [token, expert]");
+  static_assert(E::rank == 2 && R::rank == 2,
+                "expert_choice: scores and ranking are [token, expert]");
 
   selection_rule rule;
   E scores;
@@ -150,13 +162,16 @@ struct expert_selection {
   }
 };
 
-// [t, n] -> [t, n]: each expert keeps the `capacity` tokens that `ranked` has greatest in its column (of equal ones the
-// earlier token, NaN greatest), max(1, min(T, floor(T factor / n))) of T tokens if that is `all`; then each token's scores are
-// weighted. Here alone rows depend on each other: a result depends on which tokens one call brings together.
+// [t, n] -> [t, n]: each expert keeps the `capacity` tokens that `ranked` has greatest in its
+// column (of equal ones the earlier token, NaN greatest), max(1, min(T, floor(T factor / n))) of T
+// tokens if that is `all`; then each token's scores are weighted. Here alone rows depend on each
+// other: a result depends on which tokens one call brings together.
 template <operand E, operand R>
-auto expert_choice(const E& scores, const R& ranked, weighting weights, extent capacity = all, double factor = 2) {
+auto expert_choice(const E& scores, const R& ranked, weighting weights, extent capacity = all,
+                   double factor = 2) {
   const selection_rule rule{selection_rule::kind::expert_choice, capacity, 0, weights, factor};
-  return expert_selection<expression_t<E>, expression_t<R>>{rule, as_expression(scores), as_expression(ranked)};
+  return expert_selection<expression_t<E>, expression_t<R>>{rule, as_expression(scores),
+                                                            as_expression(ranked)};
 }
 
 template <expression E>
@@ -165,10 +180,11 @@ struct pair_selection : selection<E> {
   static constexpr extent rank = E::rank - 1;
 };
 
-// Product keys: of two lists of scores a, b, [..., 2, s] -> [..., s^2], the k largest of the sums a[i] + b[j] of the `each`
-// largest of both, at e = i s + j (of equal sums the lowest e, of equal scores the lowest i or j; NaN counts as largest).
-// With each >= k these are the k largest of all s^2 sums. Throws shape_error unless there are two lists, and value_error,
-// when lowered, for each > s, k > each^2 and s > 65,535.
+// Product keys: of two lists of scores a, b, [..., 2, s] -> [..., s^2], the k largest of the sums
+// a[i] + b[j] of the `each` largest of both, at e = i s + j (of equal sums the lowest e, of equal
+// scores the lowest i or j; NaN counts as largest). With each >= k these are the k largest of all
+// s^2 sums. Throws shape_error unless there are two lists, and value_error, when lowered, for each
+// > s, k > each^2 and s > 65,535.
 template <operand E>
 auto product_top_k(const E& scores, extent k, extent each, weighting weights = weighting::softmax) {
   const selection_rule rule{selection_rule::kind::product_top_k, k, 0, weights, 0, each};
@@ -176,6 +192,8 @@ auto product_top_k(const E& scores, extent k, extent each, weighting weights = w
 }
 
 // x where x >= bound, else 0; NaN stays NaN.
-auto threshold(const operand auto& e, double bound) { return apply(pointwise::threshold, e, bound); }
+auto threshold(const operand auto& e, double bound) {
+  return apply(pointwise::threshold, e, bound);
+}
 
 }  // namespace fmoe

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Functions of one number, sums, differences and Hadamard products. Operands of different rank align at their last
-// axes, and the one with fewer axes repeats along the leading axes of the other; aligned extents are equal (an extent
-// of 1 is not stretched).
+// Functions of one number, sums, differences and Hadamard products. Operands of different rank
+// align at their last axes, and the one with fewer axes repeats along the leading axes of the
+// other; aligned extents are equal (an extent of 1 is not stretched).
 #pragma once
 
 #include <fmoe/expr/expression.hpp>
@@ -20,14 +20,16 @@ struct mapped {
   node_id lower(graph& g) const { return g.map(fn, parameter, arg.lower(g)); }
 };
 
-// fn of every element; `parameter` is the factor of scale, the summand of shift and the bound of threshold.
+// fn of every element; `parameter` is the factor of scale, the summand of shift and the bound of
+// threshold.
 template <operand E>
 auto apply(pointwise fn, const E& e, double parameter = 0) {
   return mapped<expression_t<E>>{fn, parameter, as_expression(e)};
 }
 template <uncalled E>
 refused apply(pointwise, const E&, double = 0) {
-  static_assert(never<E>, "relu and its like take a tensor or an expression; of a layer: relu(layer(x))");
+  static_assert(never<E>,
+                "relu and its like take a tensor or an expression; of a layer: relu(layer(x))");
   return {};
 }
 
@@ -45,9 +47,13 @@ auto exp(const own_operand auto& e) { return apply(pointwise::exp, e); }
 auto sqrt(const own_operand auto& e) { return apply(pointwise::sqrt, e); }
 auto inverse_sqrt(const mappable auto& e) { return apply(pointwise::inverse_sqrt, e); }
 auto operator-(const own_operand auto& e) { return apply(pointwise::negate, e); }
-auto operator*(double factor, const own_operand auto& e) { return apply(pointwise::scale, e, factor); }
+auto operator*(double factor, const own_operand auto& e) {
+  return apply(pointwise::scale, e, factor);
+}
 auto operator*(const own_operand auto& e, double factor) { return factor * e; }
-auto operator+(const own_operand auto& e, double summand) { return apply(pointwise::shift, e, summand); }
+auto operator+(const own_operand auto& e, double summand) {
+  return apply(pointwise::shift, e, summand);
+}
 auto operator+(double summand, const own_operand auto& e) { return e + summand; }
 auto operator-(const own_operand auto& e, double subtrahend) { return e + -subtrahend; }
 auto operator-(double minuend, const own_operand auto& e) { return -e + minuend; }
@@ -68,8 +74,8 @@ struct joined {
   }
 };
 
-// Element by element. Of forwarding references: xtensor's operators take anything by them, and ours, which ask for more, come
-// first.
+// Element by element. Of forwarding references: xtensor's operators take anything by them, and
+// ours, which ask for more, come first.
 template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
 auto operator+(A&& a, B&& b) {
@@ -83,16 +89,19 @@ auto operator-(A&& a, B&& b) {
 template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
 auto operator*(A&& a, B&& b) {
-  return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
+  return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a),
+                                                                    as_expression(b)};
 }
 
 // An operand of ours beside what is neither one nor a number.
 template <class A, class B>
-concept mixed_up = (own_operand<A> && !operand<B> && !std::convertible_to<B, double>) || (own_operand<B> && !operand<A> && !std::convertible_to<A, double>);
+concept mixed_up = (own_operand<A> && !operand<B> && !std::convertible_to<B, double>) ||
+                   (own_operand<B> && !operand<A> && !std::convertible_to<A, double>);
 
 template <class A, class B>
 refused both_operands(const A&, const B&) {
-  static_assert(never<A, B>, "+, - and *: both sides are tensors or expressions, or one is a number");
+  static_assert(never<A, B>,
+                "+, - and *: both sides are tensors or expressions, or one is a number");
   return {};
 }
 template <class A, class B>
@@ -116,17 +125,21 @@ refused operator/(const A&, const B&) {
   return {};
 }
 
-// a + b or a times b if the condition holds, else a: choose would hold a twice, and a layer of several such parts a multiple
-// of its first one.
+// a + b or a times b if the condition holds, else a: choose would hold a twice, and a layer of
+// several such parts a multiple of its first one.
 template <operand A, operand B>
 auto add_if(bool condition, const A& a, const B& b) {
-  static_assert(expression_t<A>::rank >= expression_t<B>::rank, "add_if: the second operand has no more axes than the first");
-  return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b), condition};
+  static_assert(expression_t<A>::rank >= expression_t<B>::rank,
+                "add_if: the second operand has no more axes than the first");
+  return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b),
+                                                               condition};
 }
 template <operand A, operand B>
 auto multiply_if(bool condition, const A& a, const B& b) {
-  static_assert(expression_t<A>::rank >= expression_t<B>::rank, "multiply_if: the second operand has no more axes than the first");
-  return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b), condition};
+  static_assert(expression_t<A>::rank >= expression_t<B>::rank,
+                "multiply_if: the second operand has no more axes than the first");
+  return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a),
+                                                                    as_expression(b), condition};
 }
 
 // e + bias, or e where the layer has no bias.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Extents that nothing else in an expression tells: a compiled layer must know those of its arguments.
+// Extents that nothing else in an expression tells: a compiled layer must know those of its
+// arguments.
 #pragma once
 
 #include <fmoe/expr/expression.hpp>
@@ -21,7 +22,8 @@ struct sized_expression {
   }
 };
 
-// e, whose extents are those of `shape`, any where that is `unknown`. Throws shape_error, when lowered, if one differs.
+// e, whose extents are those of `shape`, any where that is `unknown`. Throws shape_error, when
+// lowered, if one differs.
 template <operand E>
 auto sized(const E& e, const std::array<extent, expression_t<E>::rank>& shape) {
   return sized_expression<expression_t<E>>{as_expression(e), shape};

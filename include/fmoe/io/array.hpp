@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An array as files hold it: an element type, a shape, and row-major little-endian bytes that may belong to a file.
+// An array as files hold it: an element type, a shape, and row-major little-endian bytes that may
+// belong to a file.
 #pragma once
 
 #include <array>
@@ -12,10 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include <fmoe/arrays/tensor.hpp>
 #include <fmoe/io/element_type.hpp>
 #include <fmoe/io/error.hpp>
 #include <fmoe/io/little_endian.hpp>
-#include <fmoe/tensor.hpp>
 
 namespace fmoe::io {
 
@@ -27,8 +28,9 @@ enum class narrowing : bool { refuse, allow };
 inline constexpr narrowing narrow = narrowing::allow;
 
 template <class T>
-concept integer = std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char> && !std::same_as<T, wchar_t> &&
-                  !std::same_as<T, char8_t> && !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
+concept integer = std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char> &&
+                  !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
+                  !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
 
 // Every value of From is one of To.
 template <class From, class To>
@@ -37,16 +39,19 @@ inline constexpr bool is_widening = std::is_same_v<From, To> || std::is_same_v<T
 
 inline std::string text_of(std::span<const extent> shape) {
   std::string text = "[";
-  for (const extent n : shape) text.append(text.size() > 1 ? ", " : "").append(n == any ? "*" : std::to_string(n));
+  for (const extent n : shape)
+    text.append(text.size() > 1 ? ", " : "").append(n == any ? "*" : std::to_string(n));
   return text + ']';
 }
 
-// Rounds once: from double, the float between is rounded to odd, which the second rounding cannot notice.
+// Rounds once: from double, the float between is rounded to odd, which the second rounding cannot
+// notice.
 template <class To, class From>
 To round_to(From x) {
   if constexpr (std::is_same_v<From, double> && sizeof(To) == 2) {
     auto y = static_cast<float>(x);
-    if (std::fabs(static_cast<double>(y)) > std::fabs(x)) y = std::bit_cast<float>(std::bit_cast<std::uint32_t>(y) - 1);
+    if (std::fabs(static_cast<double>(y)) > std::fabs(x))
+      y = std::bit_cast<float>(std::bit_cast<std::uint32_t>(y) - 1);
     if (static_cast<double>(y) != x) y = std::bit_cast<float>(std::bit_cast<std::uint32_t>(y) | 1u);
     return static_cast<To>(y);
   } else {
@@ -57,8 +62,8 @@ To round_to(From x) {
 // One array of a file, in the type that it has there.
 class array {
  public:
-  // The bytes stay valid as long as the owner lives. Throws size_mismatch or overflow unless there are as many as the
-  // shape needs.
+  // The bytes stay valid as long as the owner lives. Throws size_mismatch or overflow unless there
+  // are as many as the shape needs.
   array(element_type type, std::vector<extent> shape, std::span<const std::byte> bytes,
         std::shared_ptr<const void> owner, std::string name = {},
         std::shared_ptr<const std::filesystem::path> file = nullptr)
@@ -69,14 +74,19 @@ class array {
         name_(std::move(name)),
         file_(std::move(file)) {
     const auto bits = count_bits(shape_, bits_of(type_));
-    if (!bits) fail(errc::overflow, "has the shape " + text_of(shape_) + ", whose size does not fit 64 bits");
+    if (!bits)
+      fail(errc::overflow,
+           "has the shape " + text_of(shape_) + ", whose size does not fit 64 bits");
     if (*bits % 8 != 0 || *bits / 8 != bytes_.size())
-      fail(errc::size_mismatch, "has the shape " + text_of(shape_) + " and the type " + std::string(name_of(type_)) +
-                                    ", but " + std::to_string(bytes_.size()) + " bytes");
+      fail(errc::size_mismatch, "has the shape " + text_of(shape_) + " and the type " +
+                                    std::string(name_of(type_)) + ", but " +
+                                    std::to_string(bytes_.size()) + " bytes");
   }
 
-  // A type and a shape without elements, which what get() makes has none of either: enough for a plan and its costs.
-  static array outline(element_type type, std::vector<extent> shape, std::string name, std::shared_ptr<const std::filesystem::path> file) {
+  // A type and a shape without elements, which what get() makes has none of either: enough for a
+  // plan and its costs.
+  static array outline(element_type type, std::vector<extent> shape, std::string name,
+                       std::shared_ptr<const std::filesystem::path> file) {
     array result(type, {0}, {}, nullptr, std::move(name), std::move(file));
     result.shape_ = std::move(shape);
     result.is_outline_ = true;
@@ -118,21 +128,26 @@ class array {
     return result;
   }
 
-  // A tensor of its own memory. Throws dtype for anything but floating-point numbers and for narrowing that is not
-  // allowed, shape as check_shape does.
+  // A tensor of its own memory. Throws dtype for anything but floating-point numbers and for
+  // narrowing that is not allowed, shape as check_shape does.
   template <class T, std::size_t Rank>
-  tensor<T, Rank> get(const std::array<extent, Rank>& expected, narrowing may = narrowing::refuse) const {
+  tensor<T, Rank> get(const std::array<extent, Rank>& expected,
+                      narrowing may = narrowing::refuse) const {
     const auto stored = dtype_of_elements(type_);
-    if (!stored) fail(errc::dtype, "is " + std::string(name_of(type_)) + " and F64, F32, BF16 or F16 is expected");
+    if (!stored)
+      fail(errc::dtype,
+           "is " + std::string(name_of(type_)) + " and F64, F32, BF16 or F16 is expected");
     check_shape(expected);
     if (!count_bits(shape_, 8 * sizeof(T)))
-      fail(errc::overflow, "does not fit memory in the type " + std::string(fmoe::name_of(dtype_of<T>)));
+      fail(errc::overflow,
+           "does not fit memory in the type " + std::string(fmoe::name_of(dtype_of<T>)));
     std::array<extent, Rank> shape{};
     std::copy_n(shape_.begin(), Rank, shape.begin());
     return with_type(*stored, [&]<class From>(From*) {
       if constexpr (!is_widening<From, T>)
         if (may == narrowing::refuse)
-          fail(errc::dtype, "is " + std::string(name_of(type_)) + ", which " + fmoe::name_of(dtype_of<T>) +
+          fail(errc::dtype, "is " + std::string(name_of(type_)) + ", which " +
+                                fmoe::name_of(dtype_of<T>) +
                                 " would round: pass fmoe::io::narrow to allow it");
       if (is_outline_) return tensor<T, Rank>(shape, std::make_shared<storage>(extent{0}));
       tensor<T, Rank> result(shape);
@@ -148,8 +163,8 @@ class array {
     return get<T, Rank>(expected, may);
   }
 
-  // The elements in row-major order. Throws dtype unless they are integers (BOOL counts as bytes), overflow if one does
-  // not fit I.
+  // The elements in row-major order. Throws dtype unless they are integers (BOOL counts as bytes),
+  // overflow if one does not fit I.
   template <integer I>
   std::vector<I> integers() const {
     switch (type_) {
@@ -162,7 +177,8 @@ class array {
       case element_type::u32: return integers_from<I, std::uint32_t>();
       case element_type::i64: return integers_from<I, std::int64_t>();
       case element_type::u64: return integers_from<I, std::uint64_t>();
-      default: fail(errc::dtype, "is " + std::string(name_of(type_)) + " and integers are expected");
+      default:
+        fail(errc::dtype, "is " + std::string(name_of(type_)) + " and integers are expected");
     }
   }
 
@@ -173,15 +189,18 @@ class array {
 
   template <class I>
   static constexpr element_type integer_type() {
-    constexpr element_type with_sign[] = {element_type::i8, element_type::i16, element_type::i32, element_type::i64};
-    constexpr element_type without[] = {element_type::u8, element_type::u16, element_type::u32, element_type::u64};
+    constexpr element_type with_sign[] = {element_type::i8, element_type::i16, element_type::i32,
+                                          element_type::i64};
+    constexpr element_type without[] = {element_type::u8, element_type::u16, element_type::u32,
+                                        element_type::u64};
     return (std::is_signed_v<I> ? with_sign : without)[std::bit_width(sizeof(I)) - 1];
   }
 
   template <class T>
   static std::vector<std::byte> bytes_from(std::span<const T> values) {
     std::vector<std::byte> bytes(values.size_bytes());
-    for (extent i = 0; i < values.size(); ++i) store_little(values[i], bytes.data() + i * sizeof(T));
+    for (extent i = 0; i < values.size(); ++i)
+      store_little(values[i], bytes.data() + i * sizeof(T));
     return bytes;
   }
 
@@ -189,7 +208,8 @@ class array {
   static array from(const tensor<T, Rank>& t) {
     const std::span<const T> values(t.data(), t.size());
     const std::vector<extent> shape(t.shape().begin(), t.shape().end());
-    if constexpr (host_is_little_endian) return {element_type_of<T>, shape, std::as_bytes(values), t.shared_storage()};
+    if constexpr (host_is_little_endian)
+      return {element_type_of<T>, shape, std::as_bytes(values), t.shared_storage()};
     else return {element_type_of<T>, shape, bytes_from(values)};
   }
 
@@ -199,8 +219,8 @@ class array {
     for (extent i = 0; i < result.size(); ++i) {
       const auto value = load_little<From>(bytes_.data() + i * sizeof(From));
       if (!std::in_range<I>(value))
-        fail(errc::overflow,
-             "holds " + std::to_string(value) + ", which does not fit " + std::string(name_of(integer_type<I>())));
+        fail(errc::overflow, "holds " + std::to_string(value) + ", which does not fit " +
+                                 std::string(name_of(integer_type<I>())));
       result[i] = static_cast<I>(value);
     }
     return result;

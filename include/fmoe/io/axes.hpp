@@ -45,9 +45,11 @@ class label_extents {
     const auto wanted = expected(labels);
     const bool equal = std::equal(shape.begin(), shape.end(), wanted.begin(), wanted.end(), fits);
     if (equal) learn(tensor, labels, shape);
-    if (!equal || !std::ranges::all_of(without_parentheses(labels), [&](char c) { return known_.contains(c); }))
-      throw error(errc::shape, "is " + io::text_of(shape) + " and " + text_of(labels) + " is expected", 0, tensor,
-                  file);
+    if (!equal || !std::ranges::all_of(without_parentheses(labels),
+                                       [&](char c) { return known_.contains(c); }))
+      throw error(errc::shape,
+                  "is " + io::text_of(shape) + " and " + text_of(labels) + " is expected", 0,
+                  tensor, file);
   }
 
   // What a tensor of this shape tells of labels that no other has told of. True if it does.
@@ -80,7 +82,8 @@ class label_extents {
     std::string text = io::text_of(expected(labels)) + " (" + std::string(labels);
     for (const char c : labels)
       if (const auto k = known_.find(c); k != known_.end())
-        text += std::string(", ") + c + " = " + std::to_string(k->second.length) + " in " + in_quotes(k->second.tensor);
+        text += std::string(", ") + c + " = " + std::to_string(k->second.length) + " in " +
+                in_quotes(k->second.tensor);
     return text + ')';
   }
 
@@ -95,7 +98,8 @@ class label_extents {
     for (const std::string& axis : axes_in(labels)) {
       shape.push_back(1);
       for (const char c : axis)
-        shape.back() = shape.back() != any && known_.contains(c) ? shape.back() * known_.at(c).length : any;
+        shape.back() =
+            shape.back() != any && known_.contains(c) ? shape.back() * known_.at(c).length : any;
     }
     return shape;
   }
@@ -103,8 +107,8 @@ class label_extents {
   std::map<char, seen> known_;
 };
 
-// The axes in another order. Sixteen rows at a time, so that reading along an axis that becomes the first one uses
-// whole cache lines.
+// The axes in another order. Sixteen rows at a time, so that reading along an axis that becomes the
+// first one uses whole cache lines.
 template <class T, std::size_t Rank>
 tensor<T, Rank> permuted(const tensor<T, Rank>& t, std::string_view from, std::string_view to) {
   if (from == to) return t;

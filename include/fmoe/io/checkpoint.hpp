@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A whole released model: one safetensors file, or shards beside an index. Of a shard, only what is asked for is read.
+// A whole released model: one safetensors file, or shards beside an index. Of a shard, only what is
+// asked for is read.
 #pragma once
 
 #include <charconv>
@@ -17,18 +18,24 @@ namespace fmoe::io {
 
 class shard {
  public:
-  explicit shard(const std::filesystem::path& file) : in_(file), file_(std::make_shared<const std::filesystem::path>(file)) {
-    if (in_.size < header_at) in_.fail(errc::truncated, in_.size, "is too short for a safetensors file");
+  explicit shard(const std::filesystem::path& file)
+      : in_(file),
+        file_(std::make_shared<const std::filesystem::path>(file)) {
+    if (in_.size < header_at)
+      in_.fail(errc::truncated, in_.size, "is too short for a safetensors file");
     std::array<std::byte, header_at> length{};
     in_.read(0, length);
     const auto header_size = load_little<std::uint64_t>(length.data());
     if (header_size > std::min(max_header, in_.size - header_at))
-      in_.fail(errc::header_len, 0, "has a header of " + std::to_string(header_size) + " bytes, more than the file or the limit of 100 MB");
+      in_.fail(errc::header_len, 0,
+               "has a header of " + std::to_string(header_size) +
+                   " bytes, more than the file or the limit of 100 MB");
     std::string text(header_size, '\0');
     in_.read(header_at, std::as_writable_bytes(std::span(text)));
     safetensors_header header = judge_header(text, in_);
     for (tensor_entry& t : header.tensors) entries_.emplace(t.name, std::move(t));
-    if (!header.metadata.empty()) metadata_ = nlohmann::json::parse(header.metadata).get<strings_by_name>();
+    if (!header.metadata.empty())
+      metadata_ = nlohmann::json::parse(header.metadata).get<strings_by_name>();
     data_at_ = header_at + header_size;
   }
 
@@ -57,7 +64,9 @@ class shard {
  private:
   const tensor_entry& entry(const std::string& name) const {
     const auto at = entries_.find(name);
-    if (at == entries_.end()) throw error(errc::missing_tensor, "is missing, and the index says it is here", 0, name, *file_);
+    if (at == entries_.end())
+      throw error(errc::missing_tensor, "is missing, and the index says it is here", 0, name,
+                  *file_);
     return at->second;
   }
 
@@ -71,8 +80,8 @@ class shard {
 // The arrays of a model in one file or several, each read when it is asked for.
 class checkpoint {
  public:
-  // A folder with model.safetensors.index.json or model.safetensors, such an index, or a safetensors file. A shard is opened
-  // when a tensor of it is read. Throws io::error.
+  // A folder with model.safetensors.index.json or model.safetensors, such an index, or a
+  // safetensors file. A shard is opened when a tensor of it is read. Throws io::error.
   static checkpoint open(const std::filesystem::path& path) {
     checkpoint c;
     c.file_ = path;
@@ -104,7 +113,8 @@ class checkpoint {
     return file_.extension() == ".json" ? strings_by_name() : shards_.begin()->second->metadata();
   }
 
-  // Throws missing_tensor, for a tensor in no shard and one that its shard lacks, and io for a shard that is not there.
+  // Throws missing_tensor, for a tensor in no shard and one that its shard lacks, and io for a
+  // shard that is not there.
   array at(const std::string& name) const { return shard_with(name).read(name); }
 
   // Its type and shape, of which nothing but the shard's header is read. Throws as at().
@@ -113,11 +123,13 @@ class checkpoint {
  private:
   const shard& shard_with(const std::string& name) const {
     const auto where = shard_of_.find(name);
-    if (where == shard_of_.end()) throw error(errc::missing_tensor, "is in no shard", 0, name, file_);
+    if (where == shard_of_.end())
+      throw error(errc::missing_tensor, "is in no shard", 0, name, file_);
     auto& opened = shards_[where->second];
     if (opened == nullptr) {
       const auto file = file_.parent_path() / where->second;
-      if (!std::filesystem::exists(file)) throw error(errc::io, "should be in this shard, which is not there", 0, name, file);
+      if (!std::filesystem::exists(file))
+        throw error(errc::io, "should be in this shard, which is not there", 0, name, file);
       opened = std::make_shared<const shard>(file);
     }
     return *opened;
@@ -136,13 +148,16 @@ bool is_released_name(std::string_view name) {
   auto compare = [&](const released_tensor& t, auto&) { known = known || t.name == name; };
   each_released(layer, compare);
   if constexpr (requires { Layer::released_kinds; })
-    for (const released_kind& k : Layer::released_kinds) known = known || k.with == name || std::ranges::count(k.without, name) != 0;
+    for (const released_kind& k : Layer::released_kinds)
+      known = known || k.with == name || std::ranges::count(k.without, name) != 0;
   return known;
 }
 
-// The numbers L for which the checkpoint has a tensor of such a layer: `layers` + "L." + a released name.
+// The numbers L for which the checkpoint has a tensor of such a layer: `layers` + "L." + a released
+// name.
 template <class Layer>
-std::vector<extent> layer_numbers(const checkpoint& from, std::string_view layers = "model.layers.") {
+std::vector<extent> layer_numbers(const checkpoint& from,
+                                  std::string_view layers = "model.layers.") {
   std::vector<extent> numbers;
   for (const std::string& name : from.names()) {
     if (!name.starts_with(layers)) continue;
@@ -161,18 +176,21 @@ std::vector<extent> layer_numbers(const checkpoint& from, std::string_view layer
 
 namespace fmoe {
 
-// One layer, by its prefix: "model.layers.3.". Throws as load of a file does, and as checkpoint::at.
+// One layer, by its prefix: "model.layers.3.". Throws as load of a file does, and as
+// checkpoint::at.
 template <class Layer>
 Layer load(const io::checkpoint& weights, const load_options& options = {}) {
   io::layer_arrays from{weights.file(), {}, {}};
   for (const std::string& name : weights.names())
     if (name.starts_with(options.prefix) &&
-        (options.extra != nullptr || io::is_released_name<Layer>(std::string_view(name).substr(options.prefix.size()))))
+        (options.extra != nullptr ||
+         io::is_released_name<Layer>(std::string_view(name).substr(options.prefix.size()))))
       from.arrays.emplace(name, weights.at(name));
   return io::layer_from<Layer>(from, options);
 }
 
-// Every layer of this kind in a model, by number; the options' prefix stands before the number, "model.layers." unless said.
+// Every layer of this kind in a model, by number; the options' prefix stands before the number,
+// "model.layers." unless said.
 template <class Layer>
 std::map<extent, Layer> load_layers(const io::checkpoint& weights, load_options options = {}) {
   if (options.prefix.empty()) options.prefix = "model.layers.";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The element types that files hold (safetensors' 22, of which .npy knows a part) and the bounds of their shapes.
+// The element types that files hold (safetensors' 22, of which .npy knows a part) and the bounds of
+// their shapes.
 #pragma once
 
 #include <cstdint>
@@ -46,12 +47,15 @@ struct element_type_info {
 };
 
 inline constexpr element_type_info element_types[] = {
-    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
-    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
-    {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
-    {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}};
+    {"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
+    {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+    {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16},    {"BF16", 16},
+    {"I32", 32},        {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},
+    {"I64", 64},        {"U64", 64}};
 
-constexpr std::string_view name_of(element_type t) { return element_types[static_cast<int>(t)].name; }
+constexpr std::string_view name_of(element_type t) {
+  return element_types[static_cast<int>(t)].name;
+}
 constexpr extent bits_of(element_type t) { return element_types[static_cast<int>(t)].bits; }
 
 constexpr std::optional<element_type> element_type_named(std::string_view name) {
@@ -76,12 +80,14 @@ constexpr std::optional<dtype> dtype_of_elements(element_type t) {
 
 template <class T>
   requires is_storable<T>
-inline constexpr element_type element_type_of = dtype_of<T> == dtype::float64    ? element_type::f64
-                                                : dtype_of<T> == dtype::float32  ? element_type::f32
-                                                : dtype_of<T> == dtype::bfloat16 ? element_type::bf16
-                                                                                 : element_type::f16;
+inline constexpr element_type element_type_of =
+    dtype_of<T> == dtype::float64    ? element_type::f64
+    : dtype_of<T> == dtype::float32  ? element_type::f32
+    : dtype_of<T> == dtype::bfloat16 ? element_type::bf16
+                                     : element_type::f16;
 
-// The number of bits that a tensor takes; nothing if it does not fit 64 bits, also where a zero extent would hide that.
+// The number of bits that a tensor takes; nothing if it does not fit 64 bits, also where a zero
+// extent would hide that.
 constexpr std::optional<extent> count_bits(std::span<const extent> shape, extent bits_each) {
   bool empty = false;
   for (const extent n : shape) {

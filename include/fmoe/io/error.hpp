@@ -35,15 +35,15 @@ enum class errc : std::uint8_t {
 };
 
 constexpr const char* name_of(errc code) {
-  constexpr const char* names[] = {"truncated",      "header_len", "utf8",    "json",     "duplicate_key",
-                                   "schema",         "dtype",      "limit",   "overflow", "size_mismatch",
-                                   "layout",         "magic",      "version", "header",   "io",
-                                   "missing_tensor", "shape",      "conflict"};
+  constexpr const char* names[] = {
+      "truncated", "header_len", "utf8",     "json",           "duplicate_key", "schema",
+      "dtype",     "limit",      "overflow", "size_mismatch",  "layout",        "magic",
+      "version",   "header",     "io",       "missing_tensor", "shape",         "conflict"};
   return names[static_cast<int>(code)];
 }
 
-// `text` in double quotes, in printable ASCII only and cut at `longest` bytes: what a file says must not forge log
-// lines.
+// `text` in double quotes, in printable ASCII only and cut at `longest` bytes: what a file says
+// must not forge log lines.
 inline std::string in_quotes(std::string_view text, std::size_t longest = 64) {
   constexpr char hex[] = "0123456789abcdef";
   std::string result = "\"";
@@ -74,8 +74,8 @@ struct error : std::runtime_error {
   std::filesystem::path file;  // empty for bytes in memory
 
  private:
-  static std::string message(errc fault, std::string_view text, std::uint64_t offset, std::string_view tensor_name,
-                             const std::filesystem::path& path) {
+  static std::string message(errc fault, std::string_view text, std::uint64_t offset,
+                             std::string_view tensor_name, const std::filesystem::path& path) {
     std::string result = "[io] ";
     if (!path.empty()) result += in_quotes(path.native(), 4096) + ": ";
     if (!tensor_name.empty()) result += "tensor " + in_quotes(tensor_name) + ' ';

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Regular files, read by position and replaced as a whole (POSIX); bytes in memory are read through the same face.
+// Regular files, read by position and replaced as a whole (POSIX); bytes in memory are read through
+// the same face.
 #pragma once
 
 #include <algorithm>
@@ -35,13 +36,15 @@ class descriptor {
   int number_;
 };
 
-[[noreturn]] inline void fail_io(const std::filesystem::path& file, const std::string& what, int reason = errno) {
+[[noreturn]] inline void fail_io(const std::filesystem::path& file, const std::string& what,
+                                 int reason = errno) {
   throw error(errc::io, what + ": " + std::generic_category().message(reason), 0, {}, file);
 }
 
 // What is being read, or about to be written.
 struct subject {
-  [[noreturn]] void fail(errc code, std::uint64_t at, const std::string& text, std::string tensor = {}) const {
+  [[noreturn]] void fail(errc code, std::uint64_t at, const std::string& text,
+                         std::string tensor = {}) const {
     throw error(code, text, at, std::move(tensor), file);
   }
 
@@ -55,7 +58,7 @@ class input : public subject {
   explicit input(const std::filesystem::path& path)
       : subject{path, 0},
         descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
-    struct stat status {};
+    struct stat status{};
     if (descriptor_.number() < 0) fail_io(file, "cannot be opened");
     if (::fstat(descriptor_.number(), &status) != 0) fail_io(file, "cannot be examined");
     if (!S_ISREG(status.st_mode)) fail(errc::io, 0, "is not a regular file");
@@ -76,7 +79,8 @@ class input : public subject {
       return;
     }
     while (!to.empty()) {
-      const auto got = ::pread(descriptor_.number(), to.data(), to.size(), static_cast<::off_t>(from));
+      const auto got =
+          ::pread(descriptor_.number(), to.data(), to.size(), static_cast<::off_t>(from));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) fail_io(file, "cannot be read");
       if (got == 0) fail(errc::io, from, "became shorter while it was read");
@@ -115,7 +119,8 @@ class replacement {
     if (::rename(temporary_.c_str(), file_.c_str()) != 0) fail_io(file_, "cannot be replaced");
     temporary_.clear();
     const descriptor folder(::open(folder_of(file_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (folder.number() >= 0) ::fsync(folder.number());  // some file systems cannot; the file itself is complete
+    if (folder.number() >= 0)
+      ::fsync(folder.number());  // some file systems cannot; the file itself is complete
   }
 
  private:
@@ -125,9 +130,10 @@ class replacement {
 
   // An existing file's permissions pass to its successor; a device or a FIFO is never replaced.
   int create() {
-    struct stat old {};
+    struct stat old{};
     const bool exists = ::stat(file_.c_str(), &old) == 0;
-    if (exists && !S_ISREG(old.st_mode)) throw error(errc::io, "is not a regular file", 0, {}, file_);
+    if (exists && !S_ISREG(old.st_mode))
+      throw error(errc::io, "is not a regular file", 0, {}, file_);
     const auto stem = folder_of(file_) / (".fmoe-" + std::to_string(::getpid()) + '-');
     for (unsigned i = 0;; ++i) {
       temporary_ = stem.native() + std::to_string(i);
@@ -148,7 +154,8 @@ class replacement {
   descriptor descriptor_;
 };
 
-inline void write_file(const std::filesystem::path& file, std::span<const std::span<const std::byte>> pieces) {
+inline void write_file(const std::filesystem::path& file,
+                       std::span<const std::span<const std::byte>> pieces) {
   replacement successor(file);
   for (const auto piece : pieces) successor.write(piece);
   successor.commit();

@@ -20,7 +20,8 @@ inline std::optional<char32_t> json_code_unit(std::string_view text) {
   unsigned value = 0;
   if (text.size() < 6 || !text.starts_with("\\u")) return std::nullopt;
   const auto [end, fault] = std::from_chars(text.data() + 2, text.data() + 6, value, 16);
-  return fault == std::errc() && end == text.data() + 6 ? std::optional<char32_t>(value) : std::nullopt;
+  return fault == std::errc() && end == text.data() + 6 ? std::optional<char32_t>(value)
+                                                        : std::nullopt;
 }
 
 // The escape at the beginning of `text`, nothing if it is none or half of a surrogate pair.

@@ -20,9 +20,9 @@ constexpr bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c
 constexpr bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20; }
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Of a run of blanks one is shown, of a run of digits two, of a string the quotes: that changes no grammar, the lexer
-// buffers little and no number is beyond its range. Names and numbers are judged by their full text. Faults inside
-// strings and control characters throw here.
+// Of a run of blanks one is shown, of a run of digits two, of a string the quotes: that changes no
+// grammar, the lexer buffers little and no number is beyond its range. Names and numbers are judged
+// by their full text. Faults inside strings and control characters throw here.
 class json_text {
  public:
   json_text(std::string_view text, const subject& in) : text_(text), in_(in) { check_next(); }
@@ -54,7 +54,8 @@ class json_text {
 
   // NUL, in particular, would be the end for the lexer.
   void check_next() const {
-    if (!at_end() && is_control(current()) && !is_blank(current())) fail(next_, "a control character");
+    if (!at_end() && is_control(current()) && !is_blank(current()))
+      fail(next_, "a control character");
   }
 
   std::size_t closing_quote() const {

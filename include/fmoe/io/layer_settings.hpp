@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a file's metadata says about the layer in it: "K" or "k" and "selection", "activation", "kind".
+// What a file's metadata says about the layer in it: "K" or "k" and "selection", "activation",
+// "kind".
 #pragma once
 
 #include <charconv>
@@ -45,8 +46,9 @@ inline pointwise activation_named(std::string_view name, const std::filesystem::
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   for (const auto& [known, fn] : activation_names)
     if (known == small) return fn;
-  throw error(errc::schema, "has the activation " + in_quotes(name) + " in its metadata, which is not known", 0, {},
-              file);
+  throw error(errc::schema,
+              "has the activation " + in_quotes(name) + " in its metadata, which is not known", 0,
+              {}, file);
 }
 
 // Throws schema for a function that files cannot name.
@@ -67,20 +69,22 @@ inline extent active_named(std::string_view text, const std::filesystem::path& f
   if (text == "-1") return k;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), k);
   if (fault != std::errc() || end != text.data() + text.size() || k == all)
-    throw error(errc::schema,
-                "has K = " + in_quotes(text) + " in its metadata, which is no number of experts and not -1", 0, {},
-                file);
+    throw error(
+        errc::schema,
+        "has K = " + in_quotes(text) + " in its metadata, which is no number of experts and not -1",
+        0, {}, file);
   return k;
 }
 
 // What both say, if one says something. Throws conflict if they differ.
 template <class Setting>
-std::optional<Setting> agreed(std::optional<Setting> wanted, std::optional<Setting> found, const char* what,
-                              const std::filesystem::path& file, const char* wanted_where = "asked for") {
+std::optional<Setting> agreed(std::optional<Setting> wanted, std::optional<Setting> found,
+                              const char* what, const std::filesystem::path& file,
+                              const char* wanted_where = "asked for") {
   if (wanted && found && *wanted != *found)
     throw error(errc::conflict,
-                std::string("has ") + what + " = " + text_of_setting(*found) + " in its metadata, and " +
-                    text_of_setting(*wanted) + " is " + wanted_where,
+                std::string("has ") + what + " = " + text_of_setting(*found) +
+                    " in its metadata, and " + text_of_setting(*wanted) + " is " + wanted_where,
                 0, {}, file);
   return wanted ? wanted : found;
 }
@@ -96,16 +100,19 @@ inline layer_settings settings_in(const std::map<std::string, std::string>& meta
   said.kind = text("kind");
   if (const auto name = text("activation")) said.activation = activation_named(*name, file);
   for (const char* key : {"K", "k"})
-    if (const auto k = text(key)) said.active = agreed<extent>(said.active, active_named(*k, file), "k", file, "its K");
+    if (const auto k = text(key))
+      said.active = agreed<extent>(said.active, active_named(*k, file), "k", file, "its K");
   if (const auto selection = text("selection")) {
     const bool selects = *selection == "topk";
     if (!selects && *selection != "relu" && *selection != "none")
-      throw error(errc::schema, "has the selection " + in_quotes(*selection) + " in its metadata, which is not known",
-                  0, {}, file);
+      throw error(
+          errc::schema,
+          "has the selection " + in_quotes(*selection) + " in its metadata, which is not known", 0,
+          {}, file);
     if (said.active && selects == (*said.active == all))
       throw error(errc::conflict,
-                  "has the selection " + in_quotes(*selection) + " and K = " + text_of_active(*said.active) +
-                      " in its metadata",
+                  "has the selection " + in_quotes(*selection) +
+                      " and K = " + text_of_active(*said.active) + " in its metadata",
                   0, {}, file);
     if (!selects) said.active = all;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which layers a checkpoint holds, by the names and shapes of its tensors, and layers in outline: what plans and costs need of
-// a layer, without reading its weights.
+// Which layers a checkpoint holds, by the names and shapes of its tensors, and layers in outline:
+// what plans and costs need of a layer, without reading its weights.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,11 @@ namespace fmoe {
 
 namespace io {
 
-// What layer_from needs of a layer in outline: its matrices' shapes, and its vectors, since layers look at variances.
+// What layer_from needs of a layer in outline: its matrices' shapes, and its vectors, since layers
+// look at variances.
 template <class Layer>
-layer_arrays outlines(const checkpoint& weights, const std::string& prefix, strings_by_name metadata) {
+layer_arrays outlines(const checkpoint& weights, const std::string& prefix,
+                      strings_by_name metadata) {
   layer_arrays result{weights.file(), std::move(metadata), {}};
   const auto add = [&](std::string_view n) {
     const std::string name = prefix + std::string(n);
@@ -28,18 +30,21 @@ layer_arrays outlines(const checkpoint& weights, const std::string& prefix, stri
   Layer layer;
   auto add_released = [&](const released_tensor& n, auto&) { add(n.name); };
   each_released(layer, add_released);
-  if constexpr (requires { Layer::released_kinds; })  // which look at names that are not this layer's
+  if constexpr (requires {
+                  Layer::released_kinds;
+                })  // which look at names that are not this layer's
     for (const released_kind& k : Layer::released_kinds) std::ranges::for_each(k.without, add);
   return result;
 }
 
 }  // namespace io
 
-// A layer as load makes it, with shapes in place of matrices: for cost and explain. What the metadata of a single file says
-// counts. Throws as load of a file does.
+// A layer as load makes it, with shapes in place of matrices: for cost and explain. What the
+// metadata of a single file says counts. Throws as load of a file does.
 template <class Layer>
 Layer outline(const io::checkpoint& weights, const load_options& options = {}) {
-  return io::layer_from<Layer>(io::outlines<Layer>(weights, options.prefix, weights.metadata()), options);
+  return io::layer_from<Layer>(io::outlines<Layer>(weights, options.prefix, weights.metadata()),
+                               options);
 }
 
 namespace io {
@@ -52,7 +57,9 @@ struct found_layer {
 
 // "layers.2." stands before "layers.10.".
 inline bool comes_before(std::string_view a, std::string_view b) {
-  const auto digits = [](std::string_view s) { return std::min(s.find_first_not_of("0123456789"), s.size()); };
+  const auto digits = [](std::string_view s) {
+    return std::min(s.find_first_not_of("0123456789"), s.size());
+  };
   while (!a.empty() && !b.empty()) {
     const extent n = digits(a), m = digits(b);
     if (n != 0 && m != 0) {
@@ -79,7 +86,8 @@ bool is_of_a_kind(auto contains) {
 }
 
 template <class Layer>
-void find_layers(const checkpoint& from, const std::vector<std::string>& names, extent type, std::vector<found_layer>& found) {
+void find_layers(const checkpoint& from, const std::vector<std::string>& names, extent type,
+                 std::vector<found_layer>& found) {
   std::vector<std::string> released;
   Layer layer;
   auto add_name = [&](const released_tensor& n, auto&) { released.push_back(n.name); };
@@ -94,10 +102,13 @@ void find_layers(const checkpoint& from, const std::vector<std::string>& names, 
     }
 
   for (const std::string& prefix : prefixes) {
-    const auto contains = [&](std::string_view name) { return from.contains(prefix + std::string(name)); };
+    const auto contains = [&](std::string_view name) {
+      return from.contains(prefix + std::string(name));
+    };
     bool whole = true;
     auto look_for = [&](const released_tensor& n, auto&) {
-      whole = whole && (n.need != presence::required || contains(n.name) || (!n.unless.empty() && contains(n.unless)));
+      whole = whole && (n.need != presence::required || contains(n.name) ||
+                        (!n.unless.empty() && contains(n.unless)));
     };
     each_released(layer, look_for);
     if (!whole || !is_of_a_kind<Layer>(contains)) continue;
@@ -117,19 +128,21 @@ void find_layers(const checkpoint& from, const std::vector<std::string>& names, 
   }
 }
 
-// The layers of these types that a checkpoint holds whole, by prefix. Where the tensors of one make others too, as those of a
-// block make a layer, the one of more tensors counts. Reads headers and vectors. Throws as checkpoint::at, and conflict for
-// vectors that no such layer can have.
+// The layers of these types that a checkpoint holds whole, by prefix. Where the tensors of one make
+// others too, as those of a block make a layer, the one of more tensors counts. Reads headers and
+// vectors. Throws as checkpoint::at, and conflict for vectors that no such layer can have.
 template <class... Layers>
 std::vector<found_layer> layers_in(const checkpoint& from) {
   std::vector<found_layer> found, result;
   [[maybe_unused]] extent type = 0;  // where no type is asked for
   [[maybe_unused]] const auto names = from.names();
   (find_layers<Layers>(from, names, type++, found), ...);
-  std::ranges::stable_sort(found, std::ranges::greater(), [](const found_layer& f) { return f.names.size(); });
+  std::ranges::stable_sort(found, std::ranges::greater(),
+                           [](const found_layer& f) { return f.names.size(); });
   std::set<std::string> taken;
   for (found_layer& f : found) {
-    if (std::ranges::any_of(f.names, [&](const std::string& n) { return taken.contains(n); })) continue;
+    if (std::ranges::any_of(f.names, [&](const std::string& n) { return taken.contains(n); }))
+      continue;
     taken.insert(f.names.begin(), f.names.end());
     result.push_back(std::move(f));
   }

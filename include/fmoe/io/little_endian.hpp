@@ -16,7 +16,8 @@ inline constexpr bool host_is_little_endian = std::endian::native == std::endian
 template <class T>
 using bits_of_t = std::conditional_t<
     sizeof(T) == 8, std::uint64_t,
-    std::conditional_t<sizeof(T) == 4, std::uint32_t, std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
+    std::conditional_t<sizeof(T) == 4, std::uint32_t,
+                       std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
 
 template <class T>
 T load_little(const std::byte* from) {
@@ -25,7 +26,8 @@ T load_little(const std::byte* from) {
     std::memcpy(&bits, from, sizeof bits);
   } else {
     for (std::size_t i = 0; i < sizeof(T); ++i)
-      bits = static_cast<bits_of_t<T>>(bits | std::uint64_t{std::to_integer<std::uint8_t>(from[i])} << 8 * i);
+      bits = static_cast<bits_of_t<T>>(bits | std::uint64_t{std::to_integer<std::uint8_t>(from[i])}
+                                                  << 8 * i);
   }
   return std::bit_cast<T>(bits);
 }
@@ -36,7 +38,8 @@ void store_little(T value, std::byte* to) {
   if constexpr (host_is_little_endian) {
     std::memcpy(to, &bits, sizeof bits);
   } else {
-    for (std::size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<std::byte>(std::uint64_t{bits} >> 8 * i & 0xff);
+    for (std::size_t i = 0; i < sizeof(T); ++i)
+      to[i] = static_cast<std::byte>(std::uint64_t{bits} >> 8 * i & 0xff);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Layers from released weights and back: arrays under the names that a layer lists, transposed where its axes are in
-// another order, with K and the activation from the caller or the file's metadata, or what else the layer describes.
+// Layers from released weights and back: arrays under the names that a layer lists, transposed
+// where its axes are in another order, with K and the activation from the caller or the file's
+// metadata, or what else the layer describes.
 #pragma once
 
 #include <map>
@@ -11,12 +12,12 @@
 #include <tuple>
 #include <vector>
 
+#include <fmoe/arrays/released.hpp>
 #include <fmoe/io/array.hpp>
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/layer_settings.hpp>
 #include <fmoe/io/metadata.hpp>
 #include <fmoe/io/safetensors_layout.hpp>
-#include <fmoe/released.hpp>
 
 namespace fmoe {
 
@@ -26,7 +27,8 @@ struct load_options {
   std::optional<extent> active = {};  // K; `all` for ReLU alone
   std::optional<pointwise> activation = {};
   io::narrowing narrow = io::narrowing::refuse;  // io::narrow lets F64 be rounded to float
-  std::vector<std::string>* extra = nullptr;     // receives the names under the prefix that the layer does not know
+  std::vector<std::string>* extra =
+      nullptr;  // receives the names under the prefix that the layer does not know
 };
 
 // What a misuse of load returns that a static_assert has named: whatever it is wanted as.
@@ -51,14 +53,16 @@ struct layer_arrays {
   arrays_by_name arrays;
 };
 
-// The kind that the tensors named so make, none for a layer without kinds. Throws conflict if they make none.
+// The kind that the tensors named so make, none for a layer without kinds. Throws conflict if they
+// make none.
 template <class Layer, class Contains>
 std::optional<released_kind> kind_of(Contains contains, const std::filesystem::path& file) {
   if constexpr (requires { Layer::released_kinds; }) {
     std::string kinds;
     for (const released_kind& k : Layer::released_kinds) {
       const auto is_there = [&](std::string_view name) { return !name.empty() && contains(name); };
-      if ((k.with.empty() || is_there(k.with)) && std::ranges::none_of(k.without, is_there)) return k;
+      if ((k.with.empty() || is_there(k.with)) && std::ranges::none_of(k.without, is_there))
+        return k;
       kinds += (kinds.empty() ? "" : ", ") + std::string(k.name);
     }
     throw error(errc::conflict, "holds tensors that make none of " + kinds, 0, {}, file);
@@ -78,7 +82,8 @@ extent* active_of(Layer& layer) {
 template <class Layer>
 layer_settings settings_of(Layer& layer, const strings_by_name& metadata) {
   layer_settings said;
-  if (const extent* const active = active_of(layer); active != nullptr && metadata.contains("K")) said.active = *active;
+  if (const extent* const active = active_of(layer); active != nullptr && metadata.contains("K"))
+    said.active = *active;
   if constexpr (requires { layer.activation; })
     if (metadata.contains("activation")) said.activation = layer.activation;
   return said;
@@ -87,9 +92,13 @@ layer_settings settings_of(Layer& layer, const strings_by_name& metadata) {
 // Finds the parameters of a layer in a file's arrays.
 class parameter_reader {
  public:
-  parameter_reader(const layer_arrays& from, const load_options& options) : from_(from), options_(options) {}
+  parameter_reader(const layer_arrays& from, const load_options& options)
+      : from_(from),
+        options_(options) {}
 
-  bool contains(std::string_view name) const { return from_.arrays.contains(options_.prefix + std::string(name)); }
+  bool contains(std::string_view name) const {
+    return from_.arrays.contains(options_.prefix + std::string(name));
+  }
 
   // Throws missing_tensor, shape and dtype.
   template <class T, std::size_t Rank>
@@ -100,7 +109,8 @@ class parameter_reader {
     const bool replaced = !n.unless.empty() && contains(n.unless);
     if (found == from_.arrays.end()) {
       if (n.need == presence::required && !replaced)
-        throw error(errc::missing_tensor, "is missing: " + lengths_.text_of(n.file_labels) + " is expected", 0, name,
+        throw error(errc::missing_tensor,
+                    "is missing: " + lengths_.text_of(n.file_labels) + " is expected", 0, name,
                     from_.file);
       return;
     }
@@ -112,10 +122,12 @@ class parameter_reader {
     to = permuted(split.template get<T, Rank>(options_.narrow), flat, n.layer_labels);
   }
 
-  // What an axis of two labels is made of may follow from tensors that come later. True if this one tells something new.
+  // What an axis of two labels is made of may follow from tensors that come later. True if this one
+  // tells something new.
   bool learn(const released_tensor& n) {
     const auto found = from_.arrays.find(options_.prefix + n.name);
-    return found != from_.arrays.end() && lengths_.learn(found->first, n.file_labels, found->second.shape());
+    return found != from_.arrays.end() &&
+           lengths_.learn(found->first, n.file_labels, found->second.shape());
   }
 
   // The arrays under the prefix that were not asked for and are not `unused`.
@@ -141,7 +153,9 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
   Layer layer;
   parameter_reader read(from, options);
   bool news = false;
-  auto has_pairs = [&](const released_tensor& n, auto&) { news = news || n.file_labels.find('(') != std::string::npos; };
+  auto has_pairs = [&](const released_tensor& n, auto&) {
+    news = news || n.file_labels.find('(') != std::string::npos;
+  };
   each_released(layer, has_pairs);
   auto learn = [&](const released_tensor& n, auto&) { news = read.learn(n) || news; };
   while (std::exchange(news, false)) each_released(layer, learn);
@@ -149,23 +163,26 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
 
   const metadata_reader metadata(from.metadata, from.file);
   describe(layer, metadata, from.file);
-  const auto kind = kind_of<Layer>([&](std::string_view name) { return read.contains(name); }, from.file);
-  const layer_settings said = describes_itself<Layer> ? settings_of(layer, from.metadata) : settings_in(from.metadata, from.file);
+  const auto kind =
+      kind_of<Layer>([&](std::string_view name) { return read.contains(name); }, from.file);
+  const layer_settings said = describes_itself<Layer> ? settings_of(layer, from.metadata)
+                                                      : settings_in(from.metadata, from.file);
   if (kind && said.kind && *said.kind != kind->name && *said.kind != kind->also)
-    throw error(
-        errc::conflict,
-        "has the kind " + in_quotes(*said.kind) + " in its metadata and the tensors of a " + std::string(kind->name), 0,
-        {}, from.file);
+    throw error(errc::conflict,
+                "has the kind " + in_quotes(*said.kind) + " in its metadata and the tensors of a " +
+                    std::string(kind->name),
+                0, {}, from.file);
   if (extent* const active = active_of(layer)) {
     *active = agreed(options.active, said.active, "K", from.file).value_or(*active);
   } else if (options.active) {
     throw error(errc::conflict, "is loaded with a K into a layer that has none", 0, {}, from.file);
   }
   if constexpr (requires { layer.activation; }) {
-    layer.activation =
-        agreed(options.activation, said.activation, "the activation", from.file).value_or(layer.activation);
+    layer.activation = agreed(options.activation, said.activation, "the activation", from.file)
+                           .value_or(layer.activation);
   } else if (options.activation) {
-    throw error(errc::conflict, "is loaded with an activation into a layer that has none", 0, {}, from.file);
+    throw error(errc::conflict, "is loaded with an activation into a layer that has none", 0, {},
+                from.file);
   }
 
   if constexpr (requires { Layer::released_unused; }) read.list_extra(Layer::released_unused);
@@ -176,7 +193,9 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
 template <class Layer>
   requires(!has_released_names<Layer>)
 Layer layer_from(const layer_arrays&, const load_options&) {
-  static_assert(never<Layer>, "load makes layers; an array is fmoe::io::safetensors::read(file).get<float, 2>(name)");
+  static_assert(
+      never<Layer>,
+      "load makes layers; an array is fmoe::io::safetensors::read(file).get<float, 2>(name)");
   return Layer();
 }
 
@@ -185,7 +204,9 @@ class parameter_writer {
  public:
   parameter_writer(layer_arrays& to, const save_options& options) : to_(to), options_(options) {}
 
-  bool contains(std::string_view name) const { return to_.arrays.contains(options_.prefix + std::string(name)); }
+  bool contains(std::string_view name) const {
+    return to_.arrays.contains(options_.prefix + std::string(name));
+  }
 
   // Throws missing_tensor, shape and conflict.
   template <class T, std::size_t Rank>
@@ -193,28 +214,33 @@ class parameter_writer {
     const std::string name = options_.prefix + n.name;
     if (from.empty()) {
       if (n.need == presence::required)
-        throw error(errc::missing_tensor, "is required and the layer's holds nothing", 0, name, to_.file);
+        throw error(errc::missing_tensor, "is required and the layer's holds nothing", 0, name,
+                    to_.file);
       return;
     }
     lengths_.check(name, n.layer_labels, from.shape(), to_.file);
     if (!n.unless.empty() && contains(n.unless)) {
       if (written_[std::string(n.unless)] == from.data()) return;  // the same under its other name
-      throw error(errc::conflict, "would be ignored beside " + in_quotes(n.unless), 0, name, to_.file);
+      throw error(errc::conflict, "would be ignored beside " + in_quotes(n.unless), 0, name,
+                  to_.file);
     }
     written_[n.name] = from.data();
     const std::string flat = without_parentheses(n.file_labels);
     const tensor<T, Rank> ordered = permuted<T, Rank>(from, n.layer_labels, flat);
     const auto put = [&](const array& a) {
       std::vector<extent> shape;
-      for (const std::string& axis : axes_in(n.file_labels)) shape.push_back(element_count(lengths_.extents_of(axis)));
-      to_.arrays.emplace(name, flat == n.file_labels ? a : array(a.type(), std::move(shape), a.bytes()));
+      for (const std::string& axis : axes_in(n.file_labels))
+        shape.push_back(element_count(lengths_.extents_of(axis)));
+      to_.arrays.emplace(name,
+                         flat == n.file_labels ? a : array(a.type(), std::move(shape), a.bytes()));
     };
     with_type(options_.type.value_or(dtype_of<T>), [&]<class To>(To*) {
       if constexpr (std::is_same_v<To, T>) {
         put(array(ordered));
       } else {
         tensor<To, Rank> converted(ordered.shape());
-        for (extent i = 0; i < ordered.size(); ++i) converted.data()[i] = round_to<To>(ordered.data()[i]);
+        for (extent i = 0; i < ordered.size(); ++i)
+          converted.data()[i] = round_to<To>(ordered.data()[i]);
         put(array(converted));
       }
     });
@@ -227,25 +253,30 @@ class parameter_writer {
   std::map<std::string, const void*> written_;  // by name
 };
 
-// What the metadata of a file with this layer says; `contains` knows the file's names. Throws conflict for a layer of no kind.
+// What the metadata of a file with this layer says; `contains` knows the file's names. Throws
+// conflict for a layer of no kind.
 template <class Layer, class Contains>
-strings_by_name metadata_of(const Layer& layer, Contains contains, const std::filesystem::path& file) {
+strings_by_name metadata_of(const Layer& layer, Contains contains,
+                            const std::filesystem::path& file) {
   strings_by_name result;
   describe(layer, metadata_writer(result, file), file);
   if (const auto kind = kind_of<Layer>(contains, file)) result["kind"] = kind->name;
   if constexpr (requires { layer.active; }) result["K"] = text_of_active(layer.active);
-  if constexpr (requires { layer.activation; }) result["activation"] = text_of_activation(layer.activation, file);
+  if constexpr (requires { layer.activation; })
+    result["activation"] = text_of_activation(layer.activation, file);
   return result;
 }
 
-// What layer_from makes the layer of again. Throws missing_tensor for a required parameter that holds nothing, shape
-// for parameters that do not fit together, conflict for a layer of no kind.
+// What layer_from makes the layer of again. Throws missing_tensor for a required parameter that
+// holds nothing, shape for parameters that do not fit together, conflict for a layer of no kind.
 template <class Layer>
-layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file, const save_options& options) {
+layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file,
+                       const save_options& options) {
   layer_arrays result{file, {}, {}};
   parameter_writer write(result, options);
   each_released(layer, write);
-  result.metadata = metadata_of(layer, [&](std::string_view name) { return write.contains(name); }, file);
+  result.metadata =
+      metadata_of(layer, [&](std::string_view name) { return write.contains(name); }, file);
   return result;
 }
 

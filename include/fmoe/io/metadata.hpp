@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The metadata of layers that describe themselves: one function of the layer, describe(layer, file), names its settings and
-// facts, both when it is loaded and when it is saved.
+// The metadata of layers that describe themselves: one function of the layer, describe(layer,
+// file), names its settings and facts, both when it is loaded and when it is saved.
 #pragma once
 
 #include <algorithm>
@@ -27,20 +27,24 @@ using spellings = std::initializer_list<std::pair<std::string_view, Value>>;
 // What a layer's describe(layer, file) is given when it is loaded.
 class metadata_reader {
  public:
-  metadata_reader(const std::map<std::string, std::string>& metadata, const std::filesystem::path& file)
-      : metadata_(metadata), file_(file) {}
+  metadata_reader(const std::map<std::string, std::string>& metadata,
+                  const std::filesystem::path& file)
+      : metadata_(metadata),
+        file_(file) {}
 
-  // What the tensors do not tell: `value` stays as it is if the metadata has no such key. Throws schema for a text that
-  // is none of the names.
+  // What the tensors do not tell: `value` stays as it is if the metadata has no such key. Throws
+  // schema for a text that is none of the names.
   template <class Value>
   void setting(const char* key, Value& value, spellings<std::type_identity_t<Value>> names) const {
     const auto said = metadata_.find(key);
     if (said == metadata_.end()) return;
-    const auto known = std::ranges::find(names, std::string_view(said->second), [](const auto& n) { return n.first; });
+    const auto known = std::ranges::find(names, std::string_view(said->second),
+                                         [](const auto& n) { return n.first; });
     if (known == names.end())
       throw error(errc::schema,
-                  std::string("has the ") + key + ' ' + in_quotes(said->second) + " in its metadata, which is not known", 0,
-                  {}, file_);
+                  std::string("has the ") + key + ' ' + in_quotes(said->second) +
+                      " in its metadata, which is not known",
+                  0, {}, file_);
     value = known->second;
   }
 
@@ -54,8 +58,10 @@ class metadata_reader {
       if (text == "-1") return void(value = all);
     const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (fault != std::errc() || end != text.data() + text.size())
-      throw error(errc::schema, std::string("has ") + key + " = " + in_quotes(text) + " in its metadata, which is no such number", 0, {},
-                  file_);
+      throw error(errc::schema,
+                  std::string("has ") + key + " = " + in_quotes(text) +
+                      " in its metadata, which is no such number",
+                  0, {}, file_);
   }
 
   // What the tensors tell. Throws conflict if the metadata says something else.
@@ -63,8 +69,8 @@ class metadata_reader {
     const auto said = metadata_.find(key);
     if (said != metadata_.end() && said->second != found)
       throw error(errc::conflict,
-                  std::string("has ") + key + " = " + in_quotes(said->second) + " in its metadata, and its tensors make " +
-                      in_quotes(found),
+                  std::string("has ") + key + " = " + in_quotes(said->second) +
+                      " in its metadata, and its tensors make " + in_quotes(found),
                   0, {}, file_);
   }
 
@@ -77,7 +83,8 @@ class metadata_reader {
 class metadata_writer {
  public:
   metadata_writer(std::map<std::string, std::string>& metadata, const std::filesystem::path& file)
-      : metadata_(metadata), file_(file) {}
+      : metadata_(metadata),
+        file_(file) {}
 
   // Throws schema for a value without a name.
   template <class Value>
@@ -92,7 +99,8 @@ class metadata_writer {
     if constexpr (std::is_same_v<Number, extent>)
       if (value == all) return void(metadata_[key] = "-1");
     std::array<char, 32> text{};
-    metadata_[key] = std::string(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
+    metadata_[key] =
+        std::string(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
   }
   void fact(const char* key, const std::string& found) const { metadata_[key] = found; }
 
@@ -101,11 +109,14 @@ class metadata_writer {
   const std::filesystem::path& file_;
 };
 
-// A layer whose metadata is its own: describe(layer, file) tells it setting by setting and fact by fact.
+// A layer whose metadata is its own: describe(layer, file) tells it setting by setting and fact by
+// fact.
 template <class Layer>
-concept describes_itself = requires(Layer& layer, const metadata_reader& file) { Layer::describe(layer, file); };
+concept describes_itself =
+    requires(Layer& layer, const metadata_reader& file) { Layer::describe(layer, file); };
 
-// Calls Layer::describe, if there is one; what the layer finds wrong with itself becomes an io::error.
+// Calls Layer::describe, if there is one; what the layer finds wrong with itself becomes an
+// io::error.
 template <class Layer, class File>
 void describe(Layer& layer, const File& metadata, const std::filesystem::path& file) {
   if constexpr (requires { Layer::describe(layer, metadata); }) {

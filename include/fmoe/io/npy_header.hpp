@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Judges a .npy header: the text of a Python dict with the keys descr, fortran_order and shape. Nothing is evaluated;
-// only literals that numpy itself writes are known.
+// Judges a .npy header: the text of a Python dict with the keys descr, fortran_order and shape.
+// Nothing is evaluated; only literals that numpy itself writes are known.
 #pragma once
 
 #include <algorithm>
@@ -30,14 +30,18 @@ struct npy_type {
   element_type type;
 };
 inline constexpr npy_type npy_types[] = {
-    {"b1", element_type::boolean}, {"i1", element_type::i8},  {"u1", element_type::u8},  {"i2", element_type::i16},
-    {"u2", element_type::u16},     {"i4", element_type::i32}, {"u4", element_type::u32}, {"i8", element_type::i64},
-    {"u8", element_type::u64},     {"f2", element_type::f16}, {"f4", element_type::f32}, {"f8", element_type::f64}};
+    {"b1", element_type::boolean}, {"i1", element_type::i8},  {"u1", element_type::u8},
+    {"i2", element_type::i16},     {"u2", element_type::u16}, {"i4", element_type::i32},
+    {"u4", element_type::u32},     {"i8", element_type::i64}, {"u8", element_type::u64},
+    {"f2", element_type::f16},     {"f4", element_type::f32}, {"f8", element_type::f64}};
 
 class npy_header_judge {
  public:
   // `at` is the header's place in the file.
-  npy_header_judge(std::string_view text, std::uint64_t at, const subject& in) : text_(text), at_(at), in_(in) {}
+  npy_header_judge(std::string_view text, std::uint64_t at, const subject& in)
+      : text_(text),
+        at_(at),
+        in_(in) {}
 
   npy_header judge() {
     skip_blanks();
@@ -79,7 +83,9 @@ class npy_header_judge {
   }
 
   void skip_blanks() {
-    while (next_ < text_.size() && std::string_view(" \t\r\n").find(text_[next_]) != std::string_view::npos) ++next_;
+    while (next_ < text_.size() &&
+           std::string_view(" \t\r\n").find(text_[next_]) != std::string_view::npos)
+      ++next_;
   }
   bool take(std::string_view token) {
     if (!text_.substr(next_).starts_with(token)) return false;
@@ -97,7 +103,8 @@ class npy_header_judge {
     if (quote != '\'' && quote != '"') fail("a string");
     const auto first = next_ + 1;
     for (next_ = first; next_ < text_.size() && text_[next_] != quote; ++next_)
-      if (text_[next_] == '\\' || static_cast<unsigned char>(text_[next_]) < 0x20) fail("plain characters");
+      if (text_[next_] == '\\' || static_cast<unsigned char>(text_[next_]) < 0x20)
+        fail("plain characters");
     const auto result = text_.substr(first, next_ - first);
     expect(quote, "a closing quote");
     return result;
@@ -128,7 +135,8 @@ class npy_header_judge {
     if (digits.empty() || (digits.size() > 1 && digits[0] == '0')) fail("an unsigned number");
     std::uint64_t value = 0;
     const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (parsed.ec != std::errc() || value > max_extent) defer(errc::overflow, first, "has an extent above 2^48-1");
+    if (parsed.ec != std::errc() || value > max_extent)
+      defer(errc::overflow, first, "has an extent above 2^48-1");
     if (header_.shape.size() < max_file_rank) header_.shape.push_back(value);
     else defer(errc::limit, first, "has more than 32 axes");
     skip_blanks();
@@ -140,10 +148,12 @@ class npy_header_judge {
   }
 
   void set_type(std::string_view descr, std::uint64_t descr_at) {
-    const auto found = std::find_if(std::begin(npy_types), std::end(npy_types),
-                                    [&](const npy_type& t) { return descr.size() == 3 && descr.substr(1) == t.name; });
+    const auto found = std::find_if(
+        std::begin(npy_types), std::end(npy_types),
+        [&](const npy_type& t) { return descr.size() == 3 && descr.substr(1) == t.name; });
     const bool one_byte = found != std::end(npy_types) && bits_of(found->type) == 8;
-    const bool ordered = !descr.empty() && (descr[0] == '<' || descr[0] == '>' || (descr[0] == '|' && one_byte));
+    const bool ordered =
+        !descr.empty() && (descr[0] == '<' || descr[0] == '>' || (descr[0] == '|' && one_byte));
     if (found == std::end(npy_types) || !ordered)
       in_.fail(errc::dtype, descr_at, "has the unsupported dtype " + in_quotes(descr));
     header_.type = found->type;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads and writes safetensors files: named arrays behind a JSON header. What is accepted is consistent: names are
-// unique and the arrays tile the data.
+// Reads and writes safetensors files: named arrays behind a JSON header. What is accepted is
+// consistent: names are unique and the arrays tile the data.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@ class safetensors {
   static safetensors read(const std::filesystem::path& file) { return safetensors(input(file)); }
 
   // Copies; `file` is for messages only.
-  static safetensors parse(std::span<const std::byte> bytes, const std::filesystem::path& file = {}) {
+  static safetensors parse(std::span<const std::byte> bytes,
+                           const std::filesystem::path& file = {}) {
     return safetensors(input(bytes, file));
   }
 
@@ -45,8 +46,9 @@ class safetensors {
 
   // Null if there is none; valid as long as this object.
   const array* find(std::string_view name) const& {
-    const auto at = std::lower_bound(arrays_.begin(), arrays_.end(), name,
-                                     [](const array& a, std::string_view n) { return a.name() < n; });
+    const auto at =
+        std::lower_bound(arrays_.begin(), arrays_.end(), name,
+                         [](const array& a, std::string_view n) { return a.name() < n; });
     return at != arrays_.end() && at->name() == name ? &*at : nullptr;
   }
   template <class Self = safetensors>
@@ -77,31 +79,38 @@ class safetensors {
   }
 
   strings_by_name metadata() const {
-    return metadata_.empty() ? strings_by_name() : nlohmann::json::parse(metadata_).get<strings_by_name>();
+    return metadata_.empty() ? strings_by_name()
+                             : nlohmann::json::parse(metadata_).get<strings_by_name>();
   }
 
-  // Throws whatever reading the result would, before anything is written; a failure leaves an old file as it was.
+  // Throws whatever reading the result would, before anything is written; a failure leaves an old
+  // file as it was.
   static void write(const std::filesystem::path& file, const arrays_by_name& arrays,
                     const strings_by_name& metadata = {}) {
     const safetensors_layout layout(arrays, metadata, file);
     write_file(file, layout.pieces());
   }
-  static std::vector<std::byte> serialize(const arrays_by_name& arrays, const strings_by_name& metadata = {}) {
+  static std::vector<std::byte> serialize(const arrays_by_name& arrays,
+                                          const strings_by_name& metadata = {}) {
     const safetensors_layout layout(arrays, metadata, {});
     std::vector<std::byte> result;
-    for (const auto piece : layout.pieces()) result.insert(result.end(), piece.begin(), piece.end());
+    for (const auto piece : layout.pieces())
+      result.insert(result.end(), piece.begin(), piece.end());
     return result;
   }
 
  private:
-  explicit safetensors(const input& in) : file_(std::make_shared<const std::filesystem::path>(in.file)) {
-    if (in.size < header_at) in.fail(errc::truncated, in.size, "is too short for a safetensors file");
+  explicit safetensors(const input& in)
+      : file_(std::make_shared<const std::filesystem::path>(in.file)) {
+    if (in.size < header_at)
+      in.fail(errc::truncated, in.size, "is too short for a safetensors file");
     std::array<std::byte, header_at> length{};
     in.read(0, length);
     const auto header_size = load_little<std::uint64_t>(length.data());
     if (header_size > std::min(max_header, in.size - header_at))
       in.fail(errc::header_len, 0,
-              "has a header of " + std::to_string(header_size) + " bytes, more than the file or the limit of 100 MB");
+              "has a header of " + std::to_string(header_size) +
+                  " bytes, more than the file or the limit of 100 MB");
     std::string text(header_size, '\0');
     in.read(header_at, std::as_writable_bytes(std::span(text)));
     const auto header = judge_header(text, in);
@@ -114,7 +123,8 @@ class safetensors {
       const std::span<const std::byte> bytes(data->data() + t.range[0], t.range[1] - t.range[0]);
       arrays_.emplace_back(t.type, t.shape, bytes, data, t.name, file_);
     }
-    std::sort(arrays_.begin(), arrays_.end(), [](const array& a, const array& b) { return a.name() < b.name(); });
+    std::sort(arrays_.begin(), arrays_.end(),
+              [](const array& a, const array& b) { return a.name() < b.name(); });
     metadata_ = header.metadata;
   }
 
@@ -127,8 +137,9 @@ class safetensors {
 
 namespace fmoe {
 
-// A layer of released weights. Throws io::error: missing_tensor, shape and dtype with the tensor's name, conflict where
-// the options, the metadata and the names present contradict each other, schema for metadata that cannot be understood.
+// A layer of released weights. Throws io::error: missing_tensor, shape and dtype with the tensor's
+// name, conflict where the options, the metadata and the names present contradict each other,
+// schema for metadata that cannot be understood.
 template <class Layer>
 Layer load(const io::safetensors& weights, const load_options& options = {}) {
   io::layer_arrays from{weights.file(), weights.metadata(), {}};
@@ -143,30 +154,35 @@ Layer load(const std::filesystem::path& file, const load_options& options = {}) 
 // Without the type, without its brackets, with something else than options.
 template <extent = 0, class... Arguments>
 no_layer load(const Arguments&...) {
-  static_assert(never<Arguments...>, "load: say the layer's type, as in fmoe::load<fmoe::mxd<>>(file)");
+  static_assert(never<Arguments...>,
+                "load: say the layer's type, as in fmoe::load<fmoe::mxd<>>(file)");
   return {};
 }
 template <template <class...> class Layer, class... Arguments>
 no_layer load(const Arguments&...) {
-  static_assert(never<Arguments...>, "load: a layer's type has brackets, as in fmoe::load<fmoe::mxd<>>(file)");
+  static_assert(never<Arguments...>,
+                "load: a layer's type has brackets, as in fmoe::load<fmoe::mxd<>>(file)");
   return {};
 }
 template <template <extent, class> class Layer, class... Arguments>
 no_layer load(const Arguments&...) {
-  static_assert(never<Arguments...>, "load: a layer's type has brackets, as in fmoe::load<fmoe::cp_mumoe<>>(file)");
+  static_assert(never<Arguments...>,
+                "load: a layer's type has brackets, as in fmoe::load<fmoe::cp_mumoe<>>(file)");
   return {};
 }
 template <class Layer, class Weights, class Options>
   requires(!std::convertible_to<const Options&, load_options>)
 Layer load(const Weights&, const Options&) {
-  static_assert(never<Layer>, "load: options are named, as in fmoe::load<fmoe::mxd<>>(file, {.active = 32})");
+  static_assert(never<Layer>,
+                "load: options are named, as in fmoe::load<fmoe::mxd<>>(file, {.active = 32})");
   return Layer();
 }
 
 // Writes what load reads as an equal layer.
 template <class Layer>
 void save(const Layer& layer, const std::filesystem::path& file, const save_options& options = {}) {
-  static_assert(has_released_names<Layer>, "save writes layers; an array is fmoe::io::safetensors::write(file, {{name, x}})");
+  static_assert(has_released_names<Layer>,
+                "save writes layers; an array is fmoe::io::safetensors::write(file, {{name, x}})");
   if constexpr (has_released_names<Layer>) {
     const auto from = io::arrays_of(layer, file, options);
     io::safetensors::write(file, from.arrays, from.metadata);
@@ -174,7 +190,8 @@ void save(const Layer& layer, const std::filesystem::path& file, const save_opti
 }
 template <std::convertible_to<std::filesystem::path> File, has_released_names Layer>
 void save(const File&, const Layer&, const save_options& = {}) {
-  static_assert(never<Layer>, "save: the layer comes before the file, as in fmoe::save(layer, file)");
+  static_assert(never<Layer>,
+                "save: the layer comes before the file, as in fmoe::save(layer, file)");
 }
 
 }  // namespace fmoe

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Judges a safetensors header, a JSON object: first the grammar of all of it, then equal names, then the schema, then
-// what it says about the tensors.
+// Judges a safetensors header, a JSON object: first the grammar of all of it, then equal names,
+// then the schema, then what it says about the tensors.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,8 @@ struct safetensors_header {
   std::string_view metadata;  // a JSON object of strings, or nothing
 };
 
-// Receives the events of the JSON parser. Faults of the schema wait until the whole grammar is judged.
+// Receives the events of the JSON parser. Faults of the schema wait until the whole grammar is
+// judged.
 class header_judge : public nlohmann::json_sax<nlohmann::json> {
  public:
   header_judge(std::string_view text, const subject& in) : text_(text), in_(in), shown_(text, in) {}
@@ -84,8 +85,10 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
       metadata_at_ = at_;
       return enter(place::metadata);
     }
-    if (key_.text.find('\0') != std::string_view::npos) fault(errc::schema, "has a NUL in its name");
-    entry_ = {std::string(fault_ ? std::string_view() : key_.text), {}, {}, {}, header_at + key_.at};
+    if (key_.text.find('\0') != std::string_view::npos)
+      fault(errc::schema, "has a NUL in its name");
+    entry_ = {
+        std::string(fault_ ? std::string_view() : key_.text), {}, {}, {}, header_at + key_.at};
     fields_ = ranges_ = 0;
     return enter(place::entry);
   }
@@ -93,7 +96,8 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override {
     token();
     check_keys();
-    if (inner() == place::metadata) result_.metadata = text_.substr(metadata_at_, end_ - metadata_at_);
+    if (inner() == place::metadata)
+      result_.metadata = text_.substr(metadata_at_, end_ - metadata_at_);
     if (inner() == place::entry) {
       if (fields_ != all_fields) fault(errc::schema, "lacks one of dtype, shape and data_offsets");
       if (!fault_) result_.tensors.push_back(std::move(entry_));
@@ -112,12 +116,14 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_array() override {
     token();
-    if (inner() == place::offsets && ranges_ != 2) fault(errc::schema, "has data_offsets that are not two numbers");
+    if (inner() == place::offsets && ranges_ != 2)
+      fault(errc::schema, "has data_offsets that are not two numbers");
     --depth_;
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::json::exception&) override {
     in_.fail(errc::json, header_at + (position > shown_.shown() ? text_.size() : shown_.last()),
              "has a header that is not JSON");
   }
@@ -138,7 +144,8 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
   place inner() const { return depth_ == 0 ? place::nowhere : frames_[depth_ - 1].where; }
 
   bool enter(place where) {
-    if (depth_ == max_depth) in_.fail(errc::json, header_at + at_, "has a header nested deeper than 16");
+    if (depth_ == max_depth)
+      in_.fail(errc::json, header_at + at_, "has a header nested deeper than 16");
     frames_[depth_++] = {where, keys_.size()};
     return true;
   }
@@ -146,8 +153,10 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
   // The text of the event's token; at_ and end_ are its bounds.
   std::string_view token() {
     at_ = text_.find_first_not_of(" \t\r\n,:", end_);
-    const bool is_number = text_[at_] == '-' || is_digit(text_[at_]);  // the lexer reads one character beyond it
-    end_ = is_number ? std::min(text_.find_first_not_of("+-.0123456789Ee", at_), text_.size()) : shown_.last() + 1;
+    const bool is_number =
+        text_[at_] == '-' || is_digit(text_[at_]);  // the lexer reads one character beyond it
+    end_ = is_number ? std::min(text_.find_first_not_of("+-.0123456789Ee", at_), text_.size())
+                     : shown_.last() + 1;
     return text_.substr(at_, end_ - at_);
   }
 
@@ -172,13 +181,15 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
     const bool in_shape = inner() == place::shape;
     if (!in_shape && inner() != place::offsets) return misplaced("a number");
     if (!std::all_of(digits.begin(), digits.end(), is_digit)) {
-      fault(errc::schema, "has the number " + in_quotes(digits) + " where an unsigned integer belongs");
+      fault(errc::schema,
+            "has the number " + in_quotes(digits) + " where an unsigned integer belongs");
       return true;
     }
     std::uint64_t value = 0;
     const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (parsed.ec != std::errc() || (in_shape && value > max_extent))
-      fault(errc::overflow, "has the number " + in_quotes(digits) + ", above " + (in_shape ? "2^48-1" : "2^64-1"));
+      fault(errc::overflow,
+            "has the number " + in_quotes(digits) + ", above " + (in_shape ? "2^48-1" : "2^64-1"));
     if (!in_shape) {
       if (ranges_ < 2) entry_.range[ranges_] = value;
       ranges_ = std::min(ranges_ + 1, 3u);
@@ -205,15 +216,17 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
 
   void check_keys() {
     const auto first = keys_.begin() + static_cast<std::ptrdiff_t>(frames_[depth_ - 1].first_key);
-    std::sort(first, keys_.end(),
-              [](const name& a, const name& b) { return std::pair(a.text, a.at) < std::pair(b.text, b.at); });
-    const auto twice =
-        std::adjacent_find(first, keys_.end(), [](const name& a, const name& b) { return a.text == b.text; });
+    std::sort(first, keys_.end(), [](const name& a, const name& b) {
+      return std::pair(a.text, a.at) < std::pair(b.text, b.at);
+    });
+    const auto twice = std::adjacent_find(
+        first, keys_.end(), [](const name& a, const name& b) { return a.text == b.text; });
     if (twice != keys_.end() && !duplicate_) {
       const auto& tensor = inner() == place::root ? twice->text : tensor_;
-      duplicate_.emplace(errc::duplicate_key,
-                         "has the name " + in_quotes(twice->text) + " twice in one object of its header",
-                         header_at + std::next(twice)->at, std::string(tensor), in_.file);
+      duplicate_.emplace(
+          errc::duplicate_key,
+          "has the name " + in_quotes(twice->text) + " twice in one object of its header",
+          header_at + std::next(twice)->at, std::string(tensor), in_.file);
     }
     keys_.erase(first, keys_.end());
   }
@@ -241,7 +254,8 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
 inline safetensors_header judge_header(std::string_view text, const subject& in) {
   if (const auto at = utf8_fault(text); at != text.size())
     in.fail(errc::utf8, header_at + at, "has a header that is not UTF-8");
-  if (text.starts_with("\xEF\xBB\xBF")) in.fail(errc::json, header_at, "has a byte order mark before its header");
+  if (text.starts_with("\xEF\xBB\xBF"))
+    in.fail(errc::json, header_at, "has a byte order mark before its header");
   auto header = header_judge(text, in).judge();
   check_layout(header.tensors, header_at + text.size(), in);
   return header;

@@ -18,16 +18,19 @@ namespace fmoe::io {
 using arrays_by_name = std::map<std::string, array>;
 using strings_by_name = std::map<std::string, std::string>;
 
-// The header names the arrays in order and is padded with blanks to 64 bytes. The data of wider elements come first, so
-// that every element is aligned; arrays of equal width keep the order of their names. `arrays` must outlive this.
+// The header names the arrays in order and is padded with blanks to 64 bytes. The data of wider
+// elements come first, so that every element is aligned; arrays of equal width keep the order of
+// their names. `arrays` must outlive this.
 class safetensors_layout {
  public:
   // Throws what reading the result would.
-  safetensors_layout(const arrays_by_name& arrays, const strings_by_name& metadata, const std::filesystem::path& file) {
+  safetensors_layout(const arrays_by_name& arrays, const strings_by_name& metadata,
+                     const std::filesystem::path& file) {
     std::vector<arrays_by_name::const_pointer> order;
     for (const auto& a : arrays) order.push_back(&a);
-    std::stable_sort(order.begin(), order.end(),
-                     [](auto* a, auto* b) { return bits_of(a->second.type()) > bits_of(b->second.type()); });
+    std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) {
+      return bits_of(a->second.type()) > bits_of(b->second.type());
+    });
     std::map<std::string_view, std::uint64_t> begins;
     std::uint64_t end = 0;
     for (const auto* a : order) {
@@ -49,19 +52,23 @@ class safetensors_layout {
     for (const auto& [name, a] : arrays) {
       const auto begin = begins[name];
       separate();
-      text += json_quoted(name) + ":{\"dtype\":\"" + std::string(name_of(a.type())) + "\",\"shape\":[";
+      text +=
+          json_quoted(name) + ":{\"dtype\":\"" + std::string(name_of(a.type())) + "\",\"shape\":[";
       for (const extent n : a.shape()) {
         separate();
         text += std::to_string(n);
       }
-      text += "],\"data_offsets\":[" + std::to_string(begin) + ',' + std::to_string(begin + a.bytes().size()) + "]}";
+      text += "],\"data_offsets\":[" + std::to_string(begin) + ',' +
+              std::to_string(begin + a.bytes().size()) + "]}";
     }
     text += '}';
     text.resize(round_up(header_at + text.size(), 64) - header_at, ' ');
 
     const subject written{file, header_at + text.size() + end};
-    if (text.size() > max_header) written.fail(errc::header_len, 0, "would have a header of more than 100 MB");
-    if (arrays.contains("__metadata__")) written.fail(errc::schema, 0, "cannot be a tensor's name", "__metadata__");
+    if (text.size() > max_header)
+      written.fail(errc::header_len, 0, "would have a header of more than 100 MB");
+    if (arrays.contains("__metadata__"))
+      written.fail(errc::schema, 0, "cannot be a tensor's name", "__metadata__");
     judge_header(text, written);
 
     std::array<std::byte, header_at> length{};

@@ -15,7 +15,8 @@ namespace fmoe::io {
 
 using shard_names = std::map<std::string, std::string, std::less<>>;  // by tensor
 
-// Receives the events of the JSON parser; of what stands beside "weight_map" only the grammar is judged.
+// Receives the events of the JSON parser; of what stands beside "weight_map" only the grammar is
+// judged.
 class shard_index_judge : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit shard_index_judge(const subject& in) : in_(in) {}
@@ -35,9 +36,12 @@ class shard_index_judge : public nlohmann::json_sax<nlohmann::json> {
 
   bool string(string_t& file) override {
     if (!in_map()) return other("a string");
-    if (file.empty() || file == "." || file == ".." || file.find_first_of(std::string_view("/\0", 2)) != file.npos)
-      in_.fail(errc::schema, 0, "is in " + in_quotes(file) + ", which is no file beside the index", key_);
-    if (!result_.emplace(key_, file).second) in_.fail(errc::duplicate_key, 0, "stands twice in the index", key_);
+    if (file.empty() || file == "." || file == ".." ||
+        file.find_first_of(std::string_view("/\0", 2)) != file.npos)
+      in_.fail(errc::schema, 0, "is in " + in_quotes(file) + ", which is no file beside the index",
+               key_);
+    if (!result_.emplace(key_, file).second)
+      in_.fail(errc::duplicate_key, 0, "stands twice in the index", key_);
     return true;
   }
   bool key(string_t& text) override {
@@ -64,7 +68,8 @@ class shard_index_judge : public nlohmann::json_sax<nlohmann::json> {
     --depth_;
     return true;
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::json::exception&) override {
     in_.fail(errc::json, position, "is not JSON");
   }
 
@@ -77,8 +82,10 @@ class shard_index_judge : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool other(const char* what) {
-    if (in_map()) in_.fail(errc::schema, 0, std::string("is in ") + what + " instead of a file", key_);
-    if (depth_ == 0 || (depth_ == 1 && key_ == "weight_map")) in_.fail(errc::schema, 0, std::string("has ") + what + " where an object belongs");
+    if (in_map())
+      in_.fail(errc::schema, 0, std::string("is in ") + what + " instead of a file", key_);
+    if (depth_ == 0 || (depth_ == 1 && key_ == "weight_map"))
+      in_.fail(errc::schema, 0, std::string("has ") + what + " where an object belongs");
     return true;
   }
 

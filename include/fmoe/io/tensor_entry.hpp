@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a safetensors header says about one tensor, and whether it can be true of all of them together.
+// What a safetensors header says about one tensor, and whether it can be true of all of them
+// together.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +23,10 @@ struct tensor_entry {
   std::uint64_t at = 0;                  // byte of the file where the name stands
 };
 
-// Throws unless the ranges follow from the shapes and tile the bytes from `data_at` to the file's end.
-inline void check_layout(const std::deque<tensor_entry>& tensors, std::uint64_t data_at, const subject& in) {
+// Throws unless the ranges follow from the shapes and tile the bytes from `data_at` to the file's
+// end.
+inline void check_layout(const std::deque<tensor_entry>& tensors, std::uint64_t data_at,
+                         const subject& in) {
   std::vector<const tensor_entry*> order;
   order.reserve(tensors.size());
   for (const auto& t : tensors) {
@@ -33,7 +36,8 @@ inline void check_layout(const std::deque<tensor_entry>& tensors, std::uint64_t 
     if (begin > end) in.fail(errc::layout, t.at, "ends before it begins", t.name);
     if (*bits % 8 != 0 || *bits / 8 != end - begin)
       in.fail(errc::size_mismatch, t.at,
-              "takes " + std::to_string(*bits) + " bits by its shape and has " + std::to_string(end - begin) + " bytes",
+              "takes " + std::to_string(*bits) + " bits by its shape and has " +
+                  std::to_string(end - begin) + " bytes",
               t.name);
     order.push_back(&t);
   }
@@ -42,8 +46,8 @@ inline void check_layout(const std::deque<tensor_entry>& tensors, std::uint64_t 
   for (const auto* t : order) {
     if (t->range[0] != next)
       in.fail(errc::layout, t->at,
-              "begins at byte " + std::to_string(t->range[0]) + " of the data, where byte " + std::to_string(next) +
-                  " is next",
+              "begins at byte " + std::to_string(t->range[0]) + " of the data, where byte " +
+                  std::to_string(next) + " is next",
               t->name);
     next = t->range[1];
   }
@@ -52,7 +56,8 @@ inline void check_layout(const std::deque<tensor_entry>& tensors, std::uint64_t 
     in.fail(errc::overflow, data_at, "has data whose end does not fit 64 bits");
   if (file_end < in.size) in.fail(errc::layout, file_end, "goes on behind its last tensor");
   for (const auto* t : order)
-    if (t->range[1] > in.size - data_at) in.fail(errc::truncated, in.size, "has data beyond the file's end", t->name);
+    if (t->range[1] > in.size - data_at)
+      in.fail(errc::truncated, in.size, "has data beyond the file's end", t->name);
 }
 
 }  // namespace fmoe::io

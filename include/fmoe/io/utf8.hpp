@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which bytes are UTF-8 (Unicode, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF).
+// Which bytes are UTF-8 (Unicode, table 3-7: no overlong forms, no surrogates, nothing above
+// U+10FFFF).
 #pragma once
 
 #include <string_view>
@@ -8,7 +9,9 @@ namespace fmoe::io {
 
 // The position of the first sequence that is not well-formed, the size of `text` if all are.
 inline std::size_t utf8_fault(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
   std::size_t at = 0;
   while (at < text.size()) {
     const unsigned lead = byte(at);

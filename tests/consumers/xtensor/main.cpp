@@ -11,6 +11,7 @@ int main() {
   fmoe::evaluate(fmoe::einsum<"ti,io->to">(x, w), y);
   std::printf("x w: %g %g %g\n", y(0, 0), y(0, 1), y(0, 2));
   bool same = true;
-  for (std::size_t o = 0; o < 3; ++o) same = same && y(0, o) == x(0, 0) * w(0, o) + x(0, 1) * w(1, o);
+  for (std::size_t o = 0; o < 3; ++o)
+    same = same && y(0, o) == x(0, 0) * w(0, o) + x(0, 1) * w(1, o);
   return same ? 0 : 1;
 }

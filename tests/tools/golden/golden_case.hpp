@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A golden case: the files <name>.io, <name>.weights (or the one that the metadata names) and <name>.experts.
+// A golden case: the files <name>.io, <name>.weights (or the one that the metadata names) and
+// <name>.experts.
 #pragma once
 
 #include <charconv>
@@ -68,7 +69,9 @@ class golden_case {
     const extent columns = a.shape().empty() ? 1 : a.shape().back();
     return io::array(a.type(), {count, columns}, a.bytes()).template get<T, 2>(io::narrow);
   }
-  std::vector<std::int64_t> integers(const std::string& tensor) { return read(tensor).integers<std::int64_t>(); }
+  std::vector<std::int64_t> integers(const std::string& tensor) {
+    return read(tensor).integers<std::int64_t>();
+  }
 
   void ignore(std::string_view tensor) { unread_.erase(std::string(tensor)); }
   // What nobody has asked for yet.
@@ -102,8 +105,8 @@ using named_sizes = std::vector<std::pair<std::string, extent>>;
 inline void check_sizes(const golden_case& c, const named_sizes& found) {
   for (const auto& [key, length] : found)
     if (c.text(key) && c.number<extent>(key) != length)
-      throw not_understood("the metadata has " + key + " = " + c.required(key) + " and the files have " +
-                           std::to_string(length));
+      throw not_understood("the metadata has " + key + " = " + c.required(key) +
+                           " and the files have " + std::to_string(length));
 }
 
 }  // namespace fmoe::golden

@@ -9,24 +9,32 @@
 namespace fmoe::golden {
 namespace {
 
-// The chosen ones best first, -1 behind them: [t, ...] experts of each token, or [n, ...] tokens of each expert. What is ranked
-// may differ in its last bits in float, so there only who is chosen counts.
+// The chosen ones best first, -1 behind them: [t, ...] experts of each token, or [n, ...] tokens of
+// each expert. What is ranked may differ in its last bits in float, so there only who is chosen
+// counts.
 template <class T>
-void compare_selected(golden_case& c, report& r, const tensor<T, 2>& chosen, const tensor<T, 2>& ranked, bool by_column) {
+void compare_selected(golden_case& c, report& r, const tensor<T, 2>& chosen,
+                      const tensor<T, 2>& ranked, bool by_column) {
   const extent rows = chosen.shape()[by_column ? 1 : 0], others = chosen.shape()[by_column ? 0 : 1];
   const auto listed = c.integers("selected");
-  if (rows == 0 || listed.size() % rows != 0) return r.fault("selected lists another number of rows");
+  if (rows == 0 || listed.size() % rows != 0)
+    return r.fault("selected lists another number of rows");
   for (extent row = 0; row < rows; ++row) {
-    const auto at = [&](const tensor<T, 2>& t, std::int64_t k) { return by_column ? t(k, row) : t(row, k); };
+    const auto at = [&](const tensor<T, 2>& t, std::int64_t k) {
+      return by_column ? t(k, row) : t(row, k);
+    };
     std::vector<std::int64_t> best;
     for (std::int64_t k = 0; std::cmp_less(k, others); ++k)
       if (at(chosen, k) != 0) best.push_back(k);
-    std::ranges::stable_sort(best, [&](std::int64_t x, std::int64_t y) { return at(ranked, x) > at(ranked, y); });
+    std::ranges::stable_sort(
+        best, [&](std::int64_t x, std::int64_t y) { return at(ranked, x) > at(ranked, y); });
     best.resize(std::max<extent>(best.size(), listed.size() / rows), -1);
-    std::vector<std::int64_t> wanted(listed.begin() + static_cast<std::ptrdiff_t>(row * (listed.size() / rows)),
-                                     listed.begin() + static_cast<std::ptrdiff_t>((row + 1) * (listed.size() / rows)));
+    std::vector<std::int64_t> wanted(
+        listed.begin() + static_cast<std::ptrdiff_t>(row * (listed.size() / rows)),
+        listed.begin() + static_cast<std::ptrdiff_t>((row + 1) * (listed.size() / rows)));
     if constexpr (std::is_same_v<T, float>) std::ranges::sort(best), std::ranges::sort(wanted);
-    if (best != wanted) return r.fault("selected has others, or another order, in row " + std::to_string(row));
+    if (best != wanted)
+      return r.fault("selected has others, or another order, in row " + std::to_string(row));
   }
 }
 
@@ -41,7 +49,8 @@ void require_routing(const golden_case& c) {
 }
 
 template <class T>
-void compare_load(golden_case& c, report& r, const tensor<T, 2>& chosen, const tensor<T, 2>& scores) {
+void compare_load(golden_case& c, report& r, const tensor<T, 2>& chosen,
+                  const tensor<T, 2>& scores) {
   expert_load load(chosen.shape()[1]);
   load.add(chosen, scores);
   const double alpha = c.text("alpha") ? c.number<double>("alpha") : 0.01;
@@ -50,7 +59,9 @@ void compare_load(golden_case& c, report& r, const tensor<T, 2>& chosen, const t
     tensor<T, 2> rounded({1, found.size()});
     for (extent i = 0; i < found.size(); ++i) rounded(0, i) = static_cast<T>(found[i]);
     const auto expected = c.rows<double>(name);
-    r.compare(name, rounded, tensor<double, 2>({1, expected.size()}, std::span<const double>(expected.data(), expected.size())));
+    r.compare(name, rounded,
+              tensor<double, 2>({1, expected.size()},
+                                std::span<const double>(expected.data(), expected.size())));
   };
   compare("load", load.load());
   compare("load_share", load.load_share());
@@ -65,7 +76,8 @@ void compare_load(golden_case& c, report& r, const tensor<T, 2>& chosen, const t
     for (extent t = 0; t < scores.shape()[0]; ++t) {
       expert_load one(chosen.shape()[1]);
       const extent n = chosen.shape()[1];
-      one.add(tensor<T, 2>({1, n}), tensor<T, 2>({1, n}, std::span<const T>(scores.data() + t * n, n)));
+      one.add(tensor<T, 2>({1, n}),
+              tensor<T, 2>({1, n}, std::span<const T>(scores.data() + t * n, n)));
       each.push_back(one.confidence_entropy());
     }
     compare("ent_conf_token", each);
@@ -79,11 +91,14 @@ void judge_in(golden_case& c, report& r, const char* scores_name) {
   Layer<T>::describe(layer, said);
   const auto x = c.rows<T>("x");
   const auto d = layer.output.shape();
-  for (const auto& [key, length] : {std::pair("n", d[0]), {"w", d[1]}, {"d", d[2]}, {"t", x.shape()[0]}})
-    if (c.text(key) && c.number<extent>(key) != length) throw not_understood(std::string("the metadata has another ") + key);
+  for (const auto& [key, length] :
+       {std::pair("n", d[0]), {"w", d[1]}, {"d", d[2]}, {"t", x.shape()[0]}})
+    if (c.text(key) && c.number<extent>(key) != length)
+      throw not_understood(std::string("the metadata has another ") + key);
 
   r.compare("y", evaluate(layer(x)), c.rows<double>("y64"));
-  const auto scores = evaluate(layer.scores(x)), weights = evaluate(layer.coefficients(x)), chosen = evaluate(layer.chosen(x));
+  const auto scores = evaluate(layer.scores(x)), weights = evaluate(layer.coefficients(x)),
+             chosen = evaluate(layer.chosen(x));
   if (c.has(scores_name)) r.compare(scores_name, scores, c.rows<double>(scores_name));
   if (c.has("weights")) r.compare("weights", weights, c.rows<double>("weights"));
   const bool by_expert = layer.route.how == routing::by::expert_choice;
@@ -107,8 +122,10 @@ void judge_dense_in(golden_case& c, report& r) {
   soft_moe<T>::describe(layer, said);
   const auto x = c.rows<T>("x");
   r.compare("y", evaluate(layer(x)), c.rows<double>("y64"));
-  if (c.has("logits")) r.compare("logits", evaluate(einsum<"ti,in->tn">(x, layer.router)), c.rows<double>("logits"));
-  if (c.has("weights")) r.compare("weights", evaluate(layer.coefficients(x)), c.rows<double>("weights"));
+  if (c.has("logits"))
+    r.compare("logits", evaluate(einsum<"ti,in->tn">(x, layer.router)), c.rows<double>("logits"));
+  if (c.has("weights"))
+    r.compare("weights", evaluate(layer.coefficients(x)), c.rows<double>("weights"));
   c.ignore("y");
 }
 

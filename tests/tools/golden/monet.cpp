@@ -27,15 +27,19 @@ tensor<T, 2> slice(const tensor<T, 2>& all, extent index, extent count) {
 
 void check_size(const golden_case& c, const std::string& key, extent found) {
   if (c.number<extent>(key) != found)
-    throw not_understood("the metadata has " + key + " = " + c.required(key) + " and the files have " + std::to_string(found));
+    throw not_understood("the metadata has " + key + " = " + c.required(key) +
+                         " and the files have " + std::to_string(found));
 }
 
 template <class T>
 monet_router<T> router_in(const golden_case& c, const std::string& prefix) {
-  auto router = load<monet_router<T>>(c.weights(), {.prefix = prefix, .active = c.number<extent>("k")});
+  auto router =
+      load<monet_router<T>>(c.weights(), {.prefix = prefix, .active = c.number<extent>("k")});
   const bool released = c.required("router") == "released";
-  if (!released && c.required("router") != "topk") throw not_understood("router " + c.required("router"));
-  if (released == router.mean1.empty()) throw not_understood("a " + c.required("router") + " router with other tensors");
+  if (!released && c.required("router") != "topk")
+    throw not_understood("router " + c.required("router"));
+  if (released == router.mean1.empty())
+    throw not_understood("a " + c.required("router") + " router with other tensors");
   router.heads = c.number<extent>("p");
   router.epsilon = c.number<double>("eps");
   check_size(c, "s", router.keys1.shape()[1] / router.heads);
@@ -45,7 +49,9 @@ monet_router<T> router_in(const golden_case& c, const std::string& prefix) {
 
 template <class T, class Layer>
 Layer layer_in(golden_case& c, const std::string& prefix) {
-  Layer layer = load<Layer>(c.weights(), {.prefix = prefix, .activation = io::activation_named(c.required("activation"), c.file())});
+  Layer layer = load<Layer>(
+      c.weights(),
+      {.prefix = prefix, .activation = io::activation_named(c.required("activation"), c.file())});
   if (c.has("mask_pairs")) {
     const auto pairs = c.integers("mask_pairs");
     for (extent k = 0; k + 1 < pairs.size(); k += 2)
@@ -55,7 +61,8 @@ Layer layer_in(golden_case& c, const std::string& prefix) {
 }
 
 template <class T>
-void compare_routing(report& r, const std::string& name, const tensor<T, 3>& found, const tensor<double, 2>& expected) {
+void compare_routing(report& r, const std::string& name, const tensor<T, 3>& found,
+                     const tensor<double, 2>& expected) {
   r.compare(name, rows(found), expected);
   r.compare_selection(name, rows(found), expected);
 }
@@ -71,14 +78,16 @@ void judge_layer(golden_case& c, report& r) {
   r.compare("y", evaluate(layer(x, router.g1(x), router.g2(x))), c.rows<double>("y64"));
   if (c.has("y64_unmasked")) {
     layer.deleted.clear();
-    r.compare("unmasked y", evaluate(layer(x, router.g1(x), router.g2(x))), c.rows<double>("y64_unmasked"));
+    r.compare("unmasked y", evaluate(layer(x, router.g1(x), router.g2(x))),
+              c.rows<double>("y64_unmasked"));
   }
 }
 
 // x, y [layer, t, d]; g1, g2 [group, t, p, s], of the group's first layer.
 template <class T, class Layer>
 void judge_model(golden_case& c, report& r) {
-  const extent layers = c.number<extent>("layers"), group = c.number<extent>("moe_groups"), t = c.number<extent>("t"), p = c.number<extent>("p");
+  const extent layers = c.number<extent>("layers"), group = c.number<extent>("moe_groups"),
+               t = c.number<extent>("t"), p = c.number<extent>("p");
   if (group == 0) throw not_understood("groups of 0 layers");
   const auto x = c.rows<T>("x");
   const auto y = c.rows<double>("y64"), g1 = c.rows<double>("g1"), g2 = c.rows<double>("g2");
@@ -103,7 +112,9 @@ void judge_model(golden_case& c, report& r) {
 
 template <template <class> class Layer>
 void judge_as(golden_case& c, report& r) {
-  const auto judge = [&]<class T>(golden_case& in, T) { c.text("layers") ? judge_model<T, Layer<T>>(in, r) : judge_layer<T, Layer<T>>(in, r); };
+  const auto judge = [&]<class T>(golden_case& in, T) {
+    c.text("layers") ? judge_model<T, Layer<T>>(in, r) : judge_layer<T, Layer<T>>(in, r);
+  };
   golden_case again = c;
   judge(again, float());
   judge(c, double());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Judges cases of Monet: routers, layers in both decompositions, deleted experts, and layers of a whole model.
+// Judges cases of Monet: routers, layers in both decompositions, deleted experts, and layers of a
+// whole model.
 #pragma once
 
 #include "golden_case.hpp"

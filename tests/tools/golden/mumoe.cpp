@@ -20,26 +20,31 @@ struct quantities {
   std::optional<any_expression<T, 2>> hidden = {};
   std::vector<any_expression<T, 2>> scores = {}, coefficients = {};  // by level
   std::vector<std::vector<double>> score_magnitudes = {};            // by level and row
-  std::function<tensor<T, 2>(extent)> expert = {};                   // W_n, n counting row-major over the levels
+  std::function<tensor<T, 2>(extent)> expert = {};  // W_n, n counting row-major over the levels
 };
 
 // The largest sum of absolute values in each row of norm(x G).
 template <class T>
-std::vector<double> score_magnitudes(const tensor<T, 2>& x, const parameter<T, 2>& projection, const parameter<T, 1>& mean,
-                                     const parameter<T, 1>& variance, bool layer_norm) {
+std::vector<double> score_magnitudes(const tensor<T, 2>& x, const parameter<T, 2>& projection,
+                                     const parameter<T, 1>& mean, const parameter<T, 1>& variance,
+                                     bool layer_norm) {
   const auto sums = evaluate(einsum<"ti,in->tn">(absolute(x), absolute(projection)));
   const auto scores = evaluate(einsum<"ti,in->tn">(x, projection));
   const extent experts = sums.shape()[1];
   std::vector<double> result;
   for (extent t = 0; t < sums.shape()[0]; ++t) {
     double centre = 0, spread = 0, most = 0;
-    for (extent n = 0; n < experts; ++n) centre += static_cast<double>(scores(t, n)) / static_cast<double>(experts);
     for (extent n = 0; n < experts; ++n)
-      spread += std::pow(static_cast<double>(scores(t, n)) - centre, 2) / static_cast<double>(experts);
+      centre += static_cast<double>(scores(t, n)) / static_cast<double>(experts);
+    for (extent n = 0; n < experts; ++n)
+      spread +=
+          std::pow(static_cast<double>(scores(t, n)) - centre, 2) / static_cast<double>(experts);
     for (extent n = 0; n < experts; ++n) {
       const bool batch = !mean.empty();
       const double size = sums(t, n) + (batch ? std::abs(static_cast<double>(mean(n))) : 0);
-      const double divisor = batch ? static_cast<double>(variance(n)) + 1e-5 : layer_norm ? spread + 1e-5 : 1;
+      const double divisor = batch        ? static_cast<double>(variance(n)) + 1e-5
+                             : layer_norm ? spread + 1e-5
+                                          : 1;
       most = std::max(most, size / std::sqrt(divisor));
     }
     result.push_back(most);
@@ -54,27 +59,32 @@ tensor<double, 2> widened(const tensor<T, 2>& m) {
   return r;
 }
 
-// Row n of `singular_values` belongs to expert n. The rank counts those above 1e-10 of the largest, which only double
-// can tell.
+// Row n of `singular_values` belongs to expert n. The rank counts those above 1e-10 of the largest,
+// which only double can tell.
 template <class T>
 void judge_experts(golden_case& c, report& r, const std::function<tensor<T, 2>(extent)>& expert) {
   const auto names = c.unread();
   for (const std::string& name : names) {
     extent n = 0;
-    const char *first = name.data() + std::min<extent>(7, name.size()), *last = name.data() + name.size();
+    const char *first = name.data() + std::min<extent>(7, name.size()),
+               *last = name.data() + name.size();
     if (!name.starts_with("expert.") || std::from_chars(first, last, n).ptr != last) continue;
     r.compare(name, expert(n), c.rows<double>(name));
   }
-  const auto expected = c.has("singular_values") ? std::optional(c.rows<double>("singular_values")) : std::nullopt;
+  const auto expected =
+      c.has("singular_values") ? std::optional(c.rows<double>("singular_values")) : std::nullopt;
   const auto ranks = c.has("rank") ? std::optional(c.integers("rank")) : std::nullopt;
   const extent count = expected ? expected->shape()[0] : ranks ? ranks->size() : 0;
-  if (expected && ranks && ranks->size() != count) throw not_understood("rank and singular_values of other numbers of experts");
+  if (expected && ranks && ranks->size() != count)
+    throw not_understood("rank and singular_values of other numbers of experts");
   tensor<T, 2> found(expected ? expected->shape() : std::array<extent, 2>{});
   for (extent n = 0; n < count; ++n) {
     const auto values = singular_values(widened(expert(n)));
-    if (expected && values.size() != found.shape()[1]) throw not_understood("singular values of another number");
+    if (expected && values.size() != found.shape()[1])
+      throw not_understood("singular values of another number");
     for (extent k = 0; expected && k < values.size(); ++k) found(n, k) = static_cast<T>(values[k]);
-    const auto rank = std::ranges::count_if(values, [&](double v) { return v > 1e-10 * values[0]; });
+    const auto rank =
+        std::ranges::count_if(values, [&](double v) { return v > 1e-10 * values[0]; });
     if (ranks && std::is_same_v<T, double> && (*ranks)[n] != rank)
       r.fault("expert " + std::to_string(n) + " has rank " + std::to_string(rank));
   }
@@ -85,10 +95,14 @@ template <class T>
 void judge_quantities(golden_case& c, report& r, const quantities<T>& q) {
   check_sizes(c, q.sizes);
   r.compare("y", evaluate(q.y), c.rows<double>("y64"));
-  if (q.hidden && c.has("hidden64")) r.compare("hidden", evaluate(*q.hidden), c.rows<double>("hidden64"));
+  if (q.hidden && c.has("hidden64"))
+    r.compare("hidden", evaluate(*q.hidden), c.rows<double>("hidden64"));
   for (extent level = 0; level < q.scores.size(); ++level) {
-    const std::string scores = "scores." + std::to_string(level), coefficients = "coefficients." + std::to_string(level);
-    if (c.has(scores)) r.compare(scores, evaluate(q.scores[level]), c.rows<double>(scores), q.score_magnitudes[level]);
+    const std::string scores = "scores." + std::to_string(level),
+                      coefficients = "coefficients." + std::to_string(level);
+    if (c.has(scores))
+      r.compare(scores, evaluate(q.scores[level]), c.rows<double>(scores),
+                q.score_magnitudes[level]);
     if (!c.has(coefficients)) continue;
     const auto a = evaluate(q.coefficients[level]);
     const auto expected = c.rows<double>(coefficients);
@@ -116,7 +130,8 @@ quantities<T> quantities_of(const Layer& layer, const tensor<T, 2>& x) {
       for (extent e = levels; e-- > 0; n /= layer.gate.projections[e].shape()[1])
         index[e] = n % layer.gate.projections[e].shape()[1];
       if (n != 0) throw not_understood("there are fewer experts");
-      return evaluate(std::apply([&](auto... i) { return erased(layer.experts.expert(i...)); }, index));
+      return evaluate(
+          std::apply([&](auto... i) { return erased(layer.experts.expert(i...)); }, index));
     };
   }
   for (extent e = 0; e < levels; ++e)
@@ -129,7 +144,8 @@ quantities<T> quantities_of(const Layer& layer, const tensor<T, 2>& x) {
   return q;
 }
 
-// What of the metadata follows from the layer's type, and what only the metadata tells, is describe()'s.
+// What of the metadata follows from the layer's type, and what only the metadata tells, is
+// describe()'s.
 template <class Layer>
 void judge_layer(golden_case& c, report& r) {
   auto layer = load<Layer>(c.weights());
@@ -150,11 +166,12 @@ void judge_levels(golden_case& c, report& r) {
 
 template <template <extent, class> class Experts>
 void judge_kind(golden_case& c, report& r) {
-  constexpr void (*by_levels[])(golden_case&, report&) = {judge_levels<Experts, 1>, judge_levels<Experts, 2>,
-                                                          judge_levels<Experts, 3>, judge_levels<Experts, 4>,
-                                                          judge_levels<Experts, 5>, judge_levels<Experts, 6>};
+  constexpr void (*by_levels[])(golden_case&, report&) = {
+      judge_levels<Experts, 1>, judge_levels<Experts, 2>, judge_levels<Experts, 3>,
+      judge_levels<Experts, 4>, judge_levels<Experts, 5>, judge_levels<Experts, 6>};
   const auto levels = c.number<extent>("levels");
-  if (levels < 1 || levels > std::size(by_levels)) throw not_understood("levels = " + c.required("levels"));
+  if (levels < 1 || levels > std::size(by_levels))
+    throw not_understood("levels = " + c.required("levels"));
   by_levels[levels - 1](c, r);
 }
 

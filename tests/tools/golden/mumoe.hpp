@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Judges cases of muMoE: layers and blocks of CP, tensor-ring, Tucker and dense experts, 1 to 6 levels, their scores,
-// coefficients and hidden units, single experts, their singular values and ranks.
+// Judges cases of muMoE: layers and blocks of CP, tensor-ring, Tucker and dense experts, 1 to 6
+// levels, their scores, coefficients and hidden units, single experts, their singular values and
+// ranks.
 #pragma once
 
 #include "golden_case.hpp"

@@ -19,7 +19,9 @@ struct family_member<mxd<T>> {
 
   extent experts() const { return layer.scales.shape()[0]; }
   named_sizes sizes() const { return {{"n", experts()}, {"glu", !layer.linear.empty()}}; }
-  auto score_magnitudes(const tensor<T, 2>& x) const { return magnitudes(x, layer.gate, layer.gate_bias); }
+  auto score_magnitudes(const tensor<T, 2>& x) const {
+    return magnitudes(x, layer.gate, layer.gate_bias);
+  }
   auto hidden_magnitudes(const tensor<T, 2>& x) const {
     auto result = magnitudes(x, layer.encoder, layer.encoder_bias);
     if (layer.linear.empty()) return result;
@@ -42,13 +44,17 @@ struct family_member<sparse_mlp<T>> {
 
   extent experts() const { return layer.decoder.shape()[0]; }
   named_sizes sizes() const { return {{"glu", 0}}; }
-  auto score_magnitudes(const tensor<T, 2>& x) const { return magnitudes(x, layer.encoder, layer.encoder_bias); }
+  auto score_magnitudes(const tensor<T, 2>& x) const {
+    return magnitudes(x, layer.encoder, layer.encoder_bias);
+  }
   auto hidden_magnitudes(const tensor<T, 2>& x) const { return score_magnitudes(x); }
   auto preactivations(const operand auto& x) const { return layer.preactivations(x); }
   auto scores(const operand auto& x) const { return apply(layer.activation, preactivations(x)); }
   auto hidden(const operand auto& x) const { return scores(x); }
   auto coefficients(const operand auto& x) const { return layer.coefficients(x); }
-  auto expert(extent) const -> leaf<T, 2> { throw not_understood("a transcoder's unit has no matrix"); }
+  auto expert(extent) const -> leaf<T, 2> {
+    throw not_understood("a transcoder's unit has no matrix");
+  }
 };
 
 // [t, columns] from its dense form or from index and value; nothing if the case has neither.
@@ -68,7 +74,8 @@ std::optional<tensor<double, 2>> coefficients_in(golden_case& c, extent tokens, 
   return dense;
 }
 
-// The experts of each row that `index` lists are those with the largest `scores`, lowest index first.
+// The experts of each row that `index` lists are those with the largest `scores`, lowest index
+// first.
 template <class T>
 void compare_index(golden_case& c, report& r, const tensor<T, 2>& scores, extent k) {
   const auto [tokens, columns] = scores.shape();
@@ -78,7 +85,8 @@ void compare_index(golden_case& c, report& r, const tensor<T, 2>& scores, extent
     const T* row = scores.data() + t * columns;
     std::vector<std::int64_t> order(columns);
     for (extent n = 0; n < columns; ++n) order[n] = static_cast<std::int64_t>(n);
-    std::ranges::stable_sort(order, [&](std::int64_t a, std::int64_t b) { return row[a] > row[b]; });
+    std::ranges::stable_sort(order,
+                             [&](std::int64_t a, std::int64_t b) { return row[a] > row[b]; });
     const auto listed = index.begin() + static_cast<std::ptrdiff_t>(t * k);
     if (std::set(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k)) ==
         std::set(listed, listed + static_cast<std::ptrdiff_t>(k)))
@@ -91,8 +99,10 @@ void compare_index(golden_case& c, report& r, const tensor<T, 2>& scores, extent
 template <class T, template <class> class Layer>
 void judge_mxd_in(golden_case& c, report& r) {
   const io::layer_settings settings = io::settings_in(c.metadata(), c.file());
-  if (!settings.active || !settings.activation) throw not_understood("the metadata has no k or no activation");
-  const auto layer = load<Layer<T>>(c.weights(), {.active = settings.active, .activation = settings.activation});
+  if (!settings.active || !settings.activation)
+    throw not_understood("the metadata has no k or no activation");
+  const auto layer =
+      load<Layer<T>>(c.weights(), {.active = settings.active, .activation = settings.activation});
   const family_member<Layer<T>> member{layer};
   const auto x = c.rows<T>("x");
   const extent tokens = x.shape()[0], experts = member.experts();
@@ -100,12 +110,16 @@ void judge_mxd_in(golden_case& c, report& r) {
   if (c.required("kind") != kind && c.required("kind") != "mxd")
     throw not_understood("kind " + c.required("kind") + " with the weights of a " + kind);
   const auto &encoder = layer.encoder.shape(), &decoder = layer.decoder.shape();
-  check_sizes(c,
-              {{"t", tokens}, {"i", encoder[0]}, {"h", encoder[1]}, {"o", decoder[1]}, {"skip", !layer.skip.empty()}});
+  check_sizes(c, {{"t", tokens},
+                  {"i", encoder[0]},
+                  {"h", encoder[1]},
+                  {"o", decoder[1]},
+                  {"skip", !layer.skip.empty()}});
   check_sizes(c, member.sizes());
 
   if (c.text("steer_index")) {
-    const auto towards = steered(layer, c.number<extent>("steer_index"), c.number<double>("lambda"));
+    const auto towards =
+        steered(layer, c.number<extent>("steer_index"), c.number<double>("lambda"));
     r.compare("y", evaluate(towards(x)), c.rows<double>("y64"));
     if (c.has("y64_base")) r.compare("unsteered y", evaluate(layer(x)), c.rows<double>("y64_base"));
   } else {
@@ -116,7 +130,8 @@ void judge_mxd_in(golden_case& c, report& r) {
   const auto preactivations = evaluate(member.preactivations(x));
   const auto coefficients = evaluate(member.coefficients(x));
   const auto score_magnitudes = member.score_magnitudes(x);
-  if (c.has("hidden")) r.compare("hidden", hidden, c.rows<double>("hidden"), member.hidden_magnitudes(x));
+  if (c.has("hidden"))
+    r.compare("hidden", hidden, c.rows<double>("hidden"), member.hidden_magnitudes(x));
   if (c.has("preactivations"))
     r.compare("preactivations", preactivations, c.rows<double>("preactivations"), score_magnitudes);
   if (const auto expected = coefficients_in(c, tokens, experts)) {
@@ -128,7 +143,8 @@ void judge_mxd_in(golden_case& c, report& r) {
   const auto names = c.unread();
   for (const std::string& name : names) {
     extent n = 0;
-    const char *first = name.data() + std::min<extent>(7, name.size()), *last = name.data() + name.size();
+    const char *first = name.data() + std::min<extent>(7, name.size()),
+               *last = name.data() + name.size();
     if (!name.starts_with("expert.") || std::from_chars(first, last, n).ptr != last) continue;
     r.compare(name, evaluate(member.expert(n)), c.rows<double>(name));
   }
@@ -147,7 +163,8 @@ void judge_mxd_as(golden_case& c, report& r) {
 void judge_mxd(golden_case& c, report& r) {
   const std::string kind = c.required("kind");
   if (kind == "mxd" || kind == "mxd_mlp" || kind == "mxd_glu") judge_mxd_as<mxd>(c, r);
-  else if (kind == "transcoder" || kind == "skip_transcoder" || kind == "sae") judge_mxd_as<sparse_mlp>(c, r);
+  else if (kind == "transcoder" || kind == "skip_transcoder" || kind == "sae")
+    judge_mxd_as<sparse_mlp>(c, r);
   else throw not_understood("kind " + kind);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Judges cases of MxD's family: MxD (MLP and GLU), transcoders and sparse autoencoders, their intermediates, single
-// experts and steering.
+// Judges cases of MxD's family: MxD (MLP and GLU), transcoders and sparse autoencoders, their
+// intermediates, single experts and steering.
 #pragma once
 
 #include "golden_case.hpp"

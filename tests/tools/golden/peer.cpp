@@ -15,7 +15,8 @@ bool flag(const golden_case& c, const std::string& key) {
 
 void check_size(const golden_case& c, const std::string& key, extent found) {
   if (c.number<extent>(key) != found)
-    throw not_understood("the metadata has " + key + " = " + c.required(key) + " and the files have " + std::to_string(found));
+    throw not_understood("the metadata has " + key + " = " + c.required(key) +
+                         " and the files have " + std::to_string(found));
 }
 
 // [t, h, l, s] as the files' [l t h, s].
@@ -36,11 +37,14 @@ tensor<T, 2> rows(const tensor<T, 3>& t) {
 }
 
 // The values of the selected experts as rows of n.
-tensor<double, 2> dense(const std::vector<std::int64_t>& selected, const tensor<double, 2>& values, extent n) {
+tensor<double, 2> dense(const std::vector<std::int64_t>& selected, const tensor<double, 2>& values,
+                        extent n) {
   tensor<double, 2> r({values.shape()[0], n});
-  if (selected.size() != values.size()) throw not_understood("selected has another shape than what belongs to it");
+  if (selected.size() != values.size())
+    throw not_understood("selected has another shape than what belongs to it");
   for (extent k = 0; k < selected.size(); ++k) {
-    if (!std::in_range<extent>(selected[k]) || static_cast<extent>(selected[k]) >= n) throw not_understood("there is no such expert");
+    if (!std::in_range<extent>(selected[k]) || static_cast<extent>(selected[k]) >= n)
+      throw not_understood("there is no such expert");
     r(k / values.shape()[1], selected[k]) = values.data()[k];
   }
   return r;
@@ -48,7 +52,9 @@ tensor<double, 2> dense(const std::vector<std::int64_t>& selected, const tensor<
 
 template <class T>
 peer<T> layer_in(const golden_case& c) {
-  auto layer = load<peer<T>>(c.weights(), {.active = c.number<extent>("k"), .activation = io::activation_named(c.required("activation"), c.file())});
+  auto layer = load<peer<T>>(
+      c.weights(), {.active = c.number<extent>("k"),
+                    .activation = io::activation_named(c.required("activation"), c.file())});
   layer.candidates = c.number<extent>("product_key_topk");
   const std::string scores = c.required("score_activation");
   if (scores != "softmax" && scores != "relu") throw not_understood("score_activation " + scores);
@@ -59,7 +65,8 @@ peer<T> layer_in(const golden_case& c) {
   check_size(c, "dim_key", k);
   check_size(c, "d", layer.down.shape()[1]);
   check_size(c, "N", layer.down.shape()[0] / (flag(c, "separate_embed_per_head") ? h : 1));
-  if (flag(c, "pre_rmsnorm") == layer.scale.empty()) throw not_understood("pre_rmsnorm and the tensors contradict each other");
+  if (flag(c, "pre_rmsnorm") == layer.scale.empty())
+    throw not_understood("pre_rmsnorm and the tensors contradict each other");
   return layer;
 }
 

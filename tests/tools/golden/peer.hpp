@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Judges cases of PEER: scores of keys and experts, the experts selected, their weights and the output.
+// Judges cases of PEER: scores of keys and experts, the experts selected, their weights and the
+// output.
 #pragma once
 
 #include "golden_case.hpp"

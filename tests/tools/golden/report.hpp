@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compares what a layer computes with what the authors' code computes in double: max|y - y64| / max|y64| over the
-// tensor and over the worst row, and the experts that a row selects.
+// Compares what a layer computes with what the authors' code computes in double: max|y - y64| /
+// max|y64| over the tensor and over the worst row, and the experts that a row selects.
 #pragma once
 
 #include <cmath>
@@ -29,13 +29,16 @@ inline std::string text_of(double x) {
   return text;
 }
 
-// Infinite where a row or tensor of zeros is not met exactly, and where only one of the two is a NaN or the same
-// infinity. Errors up to two units in the last place of their row's magnitude, if given, count as none.
+// Infinite where a row or tensor of zeros is not met exactly, and where only one of the two is a
+// NaN or the same infinity. Errors up to two units in the last place of their row's magnitude, if
+// given, count as none.
 template <class T>
 deviation deviation_of(const tensor<T, 2>& y, const tensor<double, 2>& expected,
                        const std::vector<double>& magnitudes) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  const auto ratio = [](double error, double norm) { return error == 0 ? 0 : norm == 0 ? infinity : error / norm; };
+  const auto ratio = [](double error, double norm) {
+    return error == 0 ? 0 : norm == 0 ? infinity : error / norm;
+  };
   deviation result;
   double worst_error = 0, largest = 0;
   for (extent t = 0; t < expected.shape()[0]; ++t) {
@@ -64,36 +67,43 @@ class report {
   const std::vector<std::string>& faults() const { return faults_; }
   bool passed() const { return faults_.empty(); }
 
-  // Both as [rows, columns]; `name` is "y" for the layer's output, which is what the case's line shows. A row of
-  // intermediates may be a few sums that nearly cancel: `magnitudes` are its largest sums of absolute values.
+  // Both as [rows, columns]; `name` is "y" for the layer's output, which is what the case's line
+  // shows. A row of intermediates may be a few sums that nearly cancel: `magnitudes` are its
+  // largest sums of absolute values.
   template <class T>
-  void compare(const std::string& name, const tensor<T, 2>& found, const tensor<double, 2>& expected,
-               const std::vector<double>& magnitudes = {}) {
+  void compare(const std::string& name, const tensor<T, 2>& found,
+               const tensor<double, 2>& expected, const std::vector<double>& magnitudes = {}) {
     const std::string what = label<T>(name);
     if (found.shape() != expected.shape()) {
-      fault(what + " is " + shape_text(found.shape()) + " and " + shape_text(expected.shape()) + " is expected");
+      fault(what + " is " + shape_text(found.shape()) + " and " + shape_text(expected.shape()) +
+            " is expected");
       return;
     }
     const deviation d = deviation_of(found, expected, magnitudes);
     if (name == "y") (std::is_same_v<T, float> ? single_ : double_) = d;
     // not "above": a NaN is a fault
-    if (!(d.tensor <= limit<T>.tensor)) fault(what + " is off by " + text_of(d.tensor) + " of the largest");
-    if (!(d.row <= limit<T>.row)) fault(what + " is off by " + text_of(d.row) + " of a row's largest");
+    if (!(d.tensor <= limit<T>.tensor))
+      fault(what + " is off by " + text_of(d.tensor) + " of the largest");
+    if (!(d.row <= limit<T>.row))
+      fault(what + " is off by " + text_of(d.row) + " of a row's largest");
   }
 
-  // Are the same columns of each row other than zero? Where the larger of two values is below what the limits can tell
-  // from zero, they are not asked.
+  // Are the same columns of each row other than zero? Where the larger of two values is below what
+  // the limits can tell from zero, they are not asked.
   template <class T>
-  void compare_selection(const std::string& name, const tensor<T, 2>& found, const tensor<double, 2>& expected) {
+  void compare_selection(const std::string& name, const tensor<T, 2>& found,
+                         const tensor<double, 2>& expected) {
     if (found.shape() != expected.shape()) return;
     for (extent t = 0; t < expected.shape()[0]; ++t) {
       double norm = 0;
-      for (extent n = 0; n < expected.shape()[1]; ++n) norm = std::max(norm, std::abs(expected(t, n)));
+      for (extent n = 0; n < expected.shape()[1]; ++n)
+        norm = std::max(norm, std::abs(expected(t, n)));
       for (extent n = 0; n < expected.shape()[1]; ++n) {
         const double a = static_cast<double>(found(t, n)), b = expected(t, n);
-        if ((a != 0) == (b != 0) || std::max(std::abs(a), std::abs(b)) < limit<float>.row * norm) continue;
-        fault(label<T>(name) + " row " + std::to_string(t) + (a != 0 ? " selects " : " does not select ") +
-              std::to_string(n));
+        if ((a != 0) == (b != 0) || std::max(std::abs(a), std::abs(b)) < limit<float>.row * norm)
+          continue;
+        fault(label<T>(name) + " row " + std::to_string(t) +
+              (a != 0 ? " selects " : " does not select ") + std::to_string(n));
         return;
       }
     }

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+// Layers with an edit: experts ablated, a head rewritten, steered by an expert. An edited layer is
+// one itself, to evaluate, compile and edit again; it shares all weights, also the packed ones,
+// with the layer that it edits and leaves as it is.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <tuple>
+
+#include <fmoe/layers/mumoe.hpp>
+#include <fmoe/layers/mxd.hpp>
+
+namespace fmoe {
+
+// Levels of experts: 1 but for a hierarchy.
+template <class Layer>
+inline constexpr extent levels_of = 1;
+template <class Layer>
+  requires requires { Layer::levels; }
+inline constexpr extent levels_of<Layer> = Layer::levels;
+
+// [t, i] -> [t, n]: the coefficients of one level.
+template <extent Level = 0, class Layer>
+auto coefficients_of(const Layer& layer, const operand_of<2> auto& x) {
+  if constexpr (requires { layer.template coefficients<Level>(x); })
+    return layer.template coefficients<Level>(x);
+  else return layer.coefficients(x);
+}
+
+// The extent of the last axis of what `make` makes of a layer's input.
+extent width_of(const auto& make) {
+  graph g;
+  const node_id made = as_expression(make(argument<0, 2>{1})).lower(g);
+  return g.extent_of(g[made].axes.back());
+}
+
+// N, of one level.
+template <extent Level = 0>
+extent expert_count(const auto& layer) {
+  return width_of([&](const auto& x) { return coefficients_of<Level>(layer, x); });
+}
+
+struct unchanged {
+  auto operator()(const auto& first, const auto&...) const { return first; }
+};
+
+// y = output(mixed(x', a'...), x', a'...) with x' = input(x), a' = weight(a of x', level), for a
+// layer that has coefficients(x) and mixed(x, a...).
+template <class Layer, class Input, class Weight, class Output>
+struct edited_layer {
+  static constexpr extent levels = levels_of<Layer>;
+
+  Layer layer;
+  Input input;
+  Weight weight;
+  Output output;
+
+  template <extent Level = 0>
+  auto coefficients(const operand_of<2> auto& x) const {
+    return weight(coefficients_of<Level>(layer, input(x)), std::integral_constant<extent, Level>());
+  }
+  auto mixed(const operand_of<2> auto& x, const operand_of<2> auto&... a) const {
+    return output(layer.mixed(input(x), a...), input(x), a...);
+  }
+  auto operator()(const operand_of<2> auto& x) const {
+    return [&]<extent... Level>(std::index_sequence<Level...>) {
+      return mixed(x, coefficients<Level>(x)...);
+    }(std::make_index_sequence<levels>());
+  }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
+};
+
+template <class Layer, class Input = unchanged, class Weight = unchanged, class Output = unchanged>
+auto edited(const Layer& layer, Input input = {}, Weight weight = {}, Output output = {}) {
+  return edited_layer<Layer, Input, Weight, Output>{layer, std::move(input), std::move(weight),
+                                                    std::move(output)};
+}
+
+// The layer with W_n := 0 for these experts: their coefficients are multiplied by 0 and nothing is
+// renormalised (Oldfield et al. 2024, Sec. 4.1.2). Of a hierarchy: for all experts under these of
+// one level. A selection stays one, so that an ablated expert costs nothing. Throws value_error for
+// an expert that is not there.
+template <extent Level = 0, class Layer>
+auto ablated(const Layer& layer, std::span<const extent> experts) {
+  static_assert(Level < levels_of<Layer>, "ablated: levels are counted from 0");
+  parameter<float, 1> kept({expert_count<Level>(layer)});
+  std::fill_n(kept.data(), kept.size(), 1.f);
+  for (const extent n : experts) {
+    expects<value_error>(n < kept.size(), "[ablated] there is no expert ", n, " among ",
+                         kept.size());
+    kept(n) = 0;
+  }
+  return edited(layer, unchanged(), [kept](const auto& a, auto level) {
+    if constexpr (level == Level) return a * kept;
+    else return a;
+  });
+}
+template <extent Level = 0, class Layer>
+auto ablated(const Layer& layer, std::initializer_list<extent> experts) {
+  return ablated<Level>(layer, std::span(experts.begin(), experts.size()));
+}
+
+// The Monet layer without these experts (i, j) and those already deleted (Park et al. 2024, Sec.
+// 5): exactly, and sparsely. Throws value_error, when applied, for a pair that is not there.
+template <class Layer>
+  requires requires(Layer& l) { l.deleted; }
+Layer ablated(Layer layer, std::span<const index_pair> experts) {
+  layer.deleted.insert(layer.deleted.end(), experts.begin(), experts.end());
+  return layer;
+}
+
+// The layer with y_o + lambda mean . a for the head o (Oldfield et al. 2024, Eq. 5), where `mean`
+// [n] are the mean coefficients of the subpopulation whose output is corrected. Throws shape_error
+// unless there is one for each expert, value_error for a head that is not there.
+template <class Layer>
+auto rewritten(const Layer& layer, extent head, std::span<const double> mean, double lambda) {
+  static_assert(levels_of<Layer> == 1, "rewritten: the layer has one level of experts");
+  const extent experts = expert_count(layer), heads = width_of(layer);
+  expects<shape_error>(mean.size() == experts, "[rewritten] there are ", mean.size(),
+                       " mean coefficients and ", experts, " experts");
+  expects<value_error>(head < heads, "[rewritten] there is no head ", head, " among ", heads);
+  using T = typename decltype(layer(argument<0, 2>{1}))::scalar;
+  parameter<T, 1> correction({experts}), one({heads});
+  std::ranges::transform(mean, correction.data(),
+                         [&](double a) { return static_cast<T>(lambda * a); });
+  one(head) = 1;
+  return edited(layer, unchanged(), unchanged(),
+                [correction, one](const auto& y, const auto&, const auto& a) {
+                  return y + einsum<"tn,n,o->to">(a, correction, one);
+                });
+}
+
+// [t, i] -> [t, o]: what expert n adds where its coefficient is 1, W_n' z; of a sparse MLP row n of
+// the decoder, [o].
+template <class T>
+auto expert_output(const mxd<T>& layer, const operand_of<2> auto& x, extent n) {
+  return einsum<"o,th,ho->to">(slice<0>(layer.scales, n), layer.hidden(x), layer.decoder);
+}
+template <class T>
+auto expert_output(const sparse_mlp<T>& layer, const operand_of<2> auto&, extent n) {
+  return layer.expert(n);
+}
+auto expert_output(const auto& edit, const operand_of<2> auto& x, extent n)
+  requires requires { edit.layer; }
+{
+  return expert_output(edit.layer, edit.input(x), n);
+}
+
+// The layer below all edits.
+template <class Layer>
+auto innermost(const Layer& layer) {
+  if constexpr (requires { layer.layer; }) return innermost(layer.layer);
+  else return layer;
+}
+
+// Towards expert n by lambda. Of an mxd or sparse_mlp: y + lambda W_n' z, y + lambda d_n (Oldfield
+// et al. 2025, Sec. 3.2.2). Of a mumoe or block: the layer's output at x + lambda g_n, where g_n is
+// the expert's column of the gate of the first level, its cluster centre (Oldfield et al. 2024,
+// App. G.2). Throws value_error for an expert that is not there.
+template <class Layer>
+auto steered(const Layer& layer, extent n, double lambda) {
+  expects<value_error>(n < expert_count(layer), "[steered] there is no expert ", n, " among ",
+                       expert_count(layer));
+  if constexpr (requires { innermost(layer).gate.projections; }) {
+    const auto centre = slice<1>(innermost(layer).gate.projections[0], n);
+    return edited(layer, [centre, lambda](const auto& x) { return x + lambda * centre; });
+  } else {
+    return edited(layer, unchanged(), unchanged(),
+                  [layer, n, lambda](const auto& y, const auto& x, const auto&...) {
+                    return y + lambda * expert_output(layer, x, n);
+                  });
+  }
+}
+
+}  // namespace fmoe

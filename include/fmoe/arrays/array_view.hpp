@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+// What a compiled layer is called with: the elements of an array, whatever library it is of, where
+// they lie, seen as rows of tokens.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <fmoe/base/dtype.hpp>
+
+namespace fmoe {
+
+struct array_view {
+  void* data = nullptr;
+  dtype type = dtype::float32;
+  extent rank = 0;
+  std::array<extent, 2 * max_rank> shape{}, strides{};  // leading batch axes included
+
+  // Leading axes beyond `row_rank` count tokens.
+  extent tokens(extent row_rank) const {
+    extent n = 1;
+    for (extent i = 0; i + row_rank < rank; ++i) n *= shape[i];
+    return n;
+  }
+  extent row_size(extent row_rank) const {
+    extent n = 1;
+    for (extent i = rank - row_rank; i < rank; ++i) n *= shape[i];
+    return n;
+  }
+  extent row_offset(extent row_rank, extent token) const {
+    extent at = 0;
+    for (extent i = rank - row_rank; i-- > 0;) {
+      at += token % shape[i] * strides[i];
+      token /= shape[i];
+    }
+    return at;
+  }
+  // Are the elements of a row neighbours, and the rows one stride apart?
+  bool has_plain_rows(extent row_rank) const {
+    constexpr extent unknown_stride = ~extent{0};
+    extent expected = 1;
+    for (extent i = rank; i-- > rank - row_rank;) {
+      if (shape[i] > 1 && strides[i] != expected) return false;
+      expected *= shape[i];
+    }
+    expected = unknown_stride;
+    for (extent i = rank - row_rank; i-- > 0;) {
+      if (shape[i] <= 1) continue;
+      if (expected != unknown_stride && strides[i] != expected) return false;
+      expected = strides[i] * shape[i];
+    }
+    return true;
+  }
+  extent row_stride(extent row_rank) const {
+    for (extent i = rank - row_rank; i-- > 0;)
+      if (shape[i] > 1) return strides[i];
+    return 0;
+  }
+  // Has an element several places? Strides other than 0 are taken to be those of different
+  // elements.
+  bool repeats() const {
+    for (extent i = 0; i < rank; ++i)
+      if (span_bytes() != 0 && shape[i] > 1 && strides[i] == 0) return true;
+    return false;
+  }
+  // Bytes from the first to behind the last element, 0 if there is none.
+  extent span_bytes() const {
+    extent last = 0;
+    for (extent i = 0; i < rank; ++i) {
+      if (shape[i] == 0) return 0;
+      last += (shape[i] - 1) * strides[i];
+    }
+    return (last + 1) * size_of(type);
+  }
+};
+
+// An array that a call binds; its last `row_rank` axes are a token's row.
+struct bound_array {
+  array_view array;
+  extent row_rank = 0;
+
+  extent row_size() const { return array.row_size(row_rank); }
+  bool has_plain_rows() const { return array.has_plain_rows(row_rank); }
+  extent row_stride() const { return array.row_stride(row_rank); }
+};
+
+inline constexpr extent any_rank = ~extent{0};  // known when the program runs
+
+// An array_view that knows its elements' type, const where they may only be read, and, unless that
+// is any_rank, its rank.
+template <class T, extent Rank>
+struct typed_view : array_view {
+  using element = T;
+  static constexpr extent fixed_rank = Rank;
+};
+
+// Throws shape_error beyond 16 axes and value_error for a negative stride. Without strides:
+// row-major.
+template <extent Rank, class T, class Shape, class Strides = std::nullptr_t>
+typed_view<T, Rank> view_at(T* data, const Shape& shape, const Strides& strides = {}) {
+  typed_view<T, Rank> v;
+  v.data = const_cast<std::remove_const_t<T>*>(data);
+  if constexpr (is_storable<std::remove_const_t<T>>) v.type = dtype_of<std::remove_const_t<T>>;
+  for (const auto e : shape) {
+    expects<shape_error>(v.rank < v.shape.size(), "[call] an array has more than ", v.shape.size(),
+                         " axes");
+    v.shape[v.rank++] = static_cast<extent>(e);
+  }
+  if constexpr (std::is_null_pointer_v<Strides>) {
+    extent stride = 1;
+    for (extent i = v.rank; i-- > 0; stride *= v.shape[i]) v.strides[i] = stride;
+  } else {
+    extent i = 0;
+    for (const auto s : strides) {
+      expects<value_error>(!(s < 0), "[call] axis ", i, " of an array has a negative stride");
+      v.strides[i++] = static_cast<extent>(s);
+    }
+  }
+  return v;
+}
+
+template <class A>
+concept has_shape = requires(A& a) {
+  *a.data();
+  a.shape();
+};
+template <class A>
+concept mdspan_like = requires(A& a) {
+  *a.data_handle();
+  a.extent(0), a.stride(0), a.rank();
+};
+
+// The size of a shape's type, any_rank if its objects differ.
+template <class Shape>
+inline constexpr extent fixed_size = any_rank;
+template <class Shape>
+  requires requires { std::tuple_size<Shape>::value; }
+inline constexpr extent fixed_size<Shape> = std::tuple_size<Shape>::value;
+
+// How the arrays of another library are seen: specialise it with one function, static typed_view<T,
+// Rank> view(A&), or, for those that are no elements in memory yet, static auto evaluated(const
+// A&), an array. A is const where the array is.
+template <class A>
+struct array_traits {
+  // data(), shape(), and strides() in elements where it is not row-major: fmoe's and xtensor's
+  // tensors, and the like.
+  static auto view(A& a)
+    requires has_shape<A>
+  {
+    constexpr extent rank = fixed_size<std::remove_cvref_t<decltype(a.shape())>>;
+    auto* first = a.data();
+    if constexpr (requires { a.data_offset(); }) first += a.data_offset();  // xtensor's views
+    if constexpr (requires { a.strides(); }) return view_at<rank>(first, a.shape(), a.strides());
+    else return view_at<rank>(first, a.shape());
+  }
+  // std::mdspan and its predecessors; a layout without strides throws as it does there.
+  static auto view(A& a)
+    requires mdspan_like<A>
+  {
+    std::array<std::ptrdiff_t, A::rank()> shape{}, strides{};
+    for (extent i = 0; i < shape.size(); ++i) {
+      const auto axis = static_cast<typename A::rank_type>(i);
+      shape[i] = static_cast<std::ptrdiff_t>(a.extent(axis)),
+      strides[i] = static_cast<std::ptrdiff_t>(a.stride(axis));
+    }
+    return view_at<A::rank()>(a.data_handle(), shape, strides);
+  }
+  static auto view(A& a)
+    requires std::is_array_v<A>
+  {
+    constexpr extent rank = std::rank_v<A>;
+    const auto shape = []<extent... I>(std::index_sequence<I...>) {
+      return std::array<extent, rank>{std::extent_v<A, I>...};
+    }(std::make_index_sequence<rank>());
+    return view_at<rank>(reinterpret_cast<std::remove_all_extents_t<A>*>(&a), shape);
+  }
+  // std::span, std::vector, std::array: one axis.
+  static auto view(A& a)
+    requires(!has_shape<A> && !std::is_array_v<A> && std::ranges::contiguous_range<A> &&
+             std::ranges::sized_range<A>)
+  {
+    return view_at<1>(std::ranges::data(a), std::array{std::ranges::size(a)});
+  }
+};
+
+template <class A>
+concept array_like = requires(A& a) { array_traits<A>::view(a); };
+
+template <class A>
+concept lazy_array = !array_like<A> && requires(const A& a) { array_traits<A>::evaluated(a); };
+
+template <class A>
+  requires array_like<std::remove_reference_t<A>>
+auto view_of(A&& a) {
+  return array_traits<std::remove_reference_t<A>>::view(a);
+}
+
+// a itself, or its value.
+template <class A>
+  requires array_like<A> || lazy_array<A>
+decltype(auto) in_memory(A& a) {
+  if constexpr (array_like<A>) return (a);
+  else return array_traits<A>::evaluated(a);
+}
+
+}  // namespace fmoe

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// Tensors of other libraries' arrays: of Eigen's with eigen.hpp, of xtensor's with xtensor.hpp, of
+// spans, vectors, C arrays and mdspans without.
+#pragma once
+
+#include <fmoe/arrays/array_view.hpp>
+#include <fmoe/arrays/tensor.hpp>
+
+namespace fmoe {
+
+// Of an array, or of what it is evaluated to: the elements' type, const where they may only be
+// read, and the rank.
+template <class A>
+using element_of = typename decltype(view_of(in_memory(std::declval<A&>())))::element;
+template <class A>
+inline constexpr extent rank_of = decltype(view_of(in_memory(std::declval<A&>())))::fixed_rank;
+
+template <class A>
+concept array_operand = array_like<A> || lazy_array<A>;
+
+// What can be read: an array of floating-point numbers, or an expression that becomes one.
+template <class A>
+concept readable_array = array_operand<A> && is_storable<std::remove_const_t<element_of<A>>>;
+
+// What results of type T can be written to.
+template <class A, class T>
+concept writable_array = array_like<A> && std::is_same_v<element_of<A>, T>;
+
+template <extent Rank, class A>
+inline constexpr extent tensor_rank = Rank != any_rank         ? Rank
+                                      : rank_of<A> != any_rank ? rank_of<A>
+                                                               : 0;
+template <extent Rank, class A>
+using tensor_like =
+    tensor<std::conditional_t<readable_array<A>, std::remove_const_t<element_of<A>>, float>,
+           tensor_rank<Rank, A>>;
+template <extent Rank, class A>
+using borrowed_tensor = std::conditional_t<std::is_const_v<element_of<A>>,
+                                           const tensor_like<Rank, A>, tensor_like<Rank, A>>;
+
+// The first sentence of what is wrong with an array, as a compiler's error.
+template <extent Rank, class A>
+consteval bool becomes_tensor() {
+  static_assert(readable_array<A>,
+                "an array is of float, double, fmoe::bf16 or fmoe::f16: cast integers first");
+  static_assert(Rank != any_rank || rank_of<A> != any_rank,
+                "this array's type does not tell its rank: to_tensor<2>(x) or borrow<2>(x) does");
+  return readable_array<A> && (Rank != any_rank || rank_of<A> != any_rank);
+}
+
+template <std::size_t Rank>
+std::array<extent, Rank> shape_of(const array_view& v) {
+  expects<shape_error>(v.rank == Rank, "[tensor] an array has ", v.rank, " axes, not ", Rank);
+  std::array<extent, Rank> shape;
+  for (extent i = 0; i < Rank; ++i)
+    shape[i] = v.shape[i];  // no copy_n: g++ 14 -O1 would warn of it in users' code
+  return shape;
+}
+
+// A copy of the elements, or the value of a lazy expression. Rank is given where the array's type
+// does not tell it; throws shape_error if the array has another.
+template <extent Rank = any_rank, array_operand A>
+tensor_like<Rank, const A> to_tensor(const A& a) {
+  tensor_like<Rank, const A> t;
+  if constexpr (becomes_tensor<Rank, const A>()) {
+    const auto& elements = in_memory(a);
+    const auto v = view_of(elements);
+    t = tensor_like<Rank, const A>(shape_of<t.rank>(v));
+    const auto* from = static_cast<element_of<const A>*>(v.data);
+    const extent line = v.rank == 0 ? 1 : v.shape[v.rank - 1],
+                 step = v.rank == 0 ? 1 : v.strides[v.rank - 1];
+    auto* to = t.data();
+    for (extent row = 0; row * line < t.size(); ++row)
+      for (extent i = 0, at = v.row_offset(v.rank == 0 ? 0 : 1, row); i < line; ++i, at += step)
+        *to++ = from[at];
+  }
+  return t;
+}
+
+// A tensor on the elements of an array, which must outlive it; const if they are. Nothing is
+// copied, so they must lie row-major and without gaps: else throws value_error. Rank as
+// to_tensor's.
+template <extent Rank = any_rank, class A>
+  requires array_like<std::remove_reference_t<A>>
+auto borrow(A&& a) -> borrowed_tensor<Rank, std::remove_reference_t<A>> {
+  using result = borrowed_tensor<Rank, std::remove_reference_t<A>>;
+  static_assert(std::is_lvalue_reference_v<A>,
+                "borrow: a temporary ends before the tensor on its elements: name it, or copy it "
+                "by to_tensor");
+  if constexpr (std::is_lvalue_reference_v<A> &&
+                becomes_tensor<Rank, std::remove_reference_t<A>>()) {
+    const auto v = view_of(a);
+    expects<value_error>(v.has_plain_rows(v.rank),
+                         "[borrow] the array's rows do not follow each other: to_tensor copies it");
+    return result(shape_of<result::rank>(v), std::make_shared<storage>(v.data));
+  }
+  return result();
+}
+
+}  // namespace fmoe

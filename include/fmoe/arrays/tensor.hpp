@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+// Dense row-major tensors: cheap handles of shared, 64-byte aligned storage.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <fmoe/base/dtype.hpp>
+#include <fmoe/base/memory.hpp>
+
+namespace fmoe {
+
+// The memory of a tensor, owned or borrowed, and what backends derived from a parameter (packed
+// panels), so that every compiled call of a layer shares one packing.
+class storage {
+ public:
+  explicit storage(extent bytes) : owned_(bytes), data_(owned_.data()) {}
+  explicit storage(void* borrowed) : data_(borrowed) {}
+  storage(const storage&) = delete;
+
+  void* data() const { return data_; }
+
+  // What make() returned for this key the first time.
+  template <class Make>
+  std::shared_ptr<const void> derived(const std::string& key, Make make) {
+    const std::lock_guard lock(mutex_);
+    auto& slot = derived_[key];
+    if (!slot) slot = make();
+    return slot;
+  }
+
+ private:
+  memory owned_;
+  void* data_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const void>> derived_;
+};
+
+// Copies share the elements; evaluate reads them anew in every call. Writing to a tensor that a
+// compiled layer holds, or to a parameter that was evaluated, is a mistake: packed weights would
+// not follow.
+template <class T, std::size_t Rank>
+class tensor {
+  static_assert(is_storable<T>, "fmoe::tensor stores float, double, fmoe::bf16 or fmoe::f16");
+  static_assert(Rank <= max_rank, "fmoe::tensor has at most 8 axes");
+
+ public:
+  using value_type = T;
+  static constexpr std::size_t rank = Rank;
+
+  tensor() = default;
+
+  // Zeros. Throws shape_error if the number of bytes overflows.
+  explicit tensor(const std::array<extent, Rank>& shape)
+      : shape_(shape),
+        size_(element_count(shape, sizeof(T))),
+        storage_(std::make_shared<fmoe::storage>(size_ * sizeof(T))) {}
+
+  // The elements of `values` in row-major order; throws shape_error unless there are as many as the
+  // shape says.
+  tensor(const std::array<extent, Rank>& shape, std::span<const T> values) : tensor(shape) {
+    expects<shape_error>(values.size() == size_, "[tensor] the shape has ", size_,
+                         " elements and there are ", values.size(), " values");
+    std::ranges::copy(values, data());
+  }
+
+  // A shape in braces, whose length std::array would not tell: {4} would be [4, 0].
+  template <std::size_t N>
+  explicit tensor(const extent (&shape)[N]) : tensor(shape_in_braces(shape)) {}
+  template <std::size_t N>
+  tensor(const extent (&shape)[N], std::span<const T> values)
+      : tensor(shape_in_braces(shape), values) {}
+  template <std::size_t N>
+  tensor(const extent (&shape)[N], std::initializer_list<T> values)
+      : tensor(shape_in_braces(shape), std::span(values.begin(), values.size())) {}
+
+  // What is no tensor of this type: sentences instead of lists of constructors.
+  template <std::integral... N>
+    requires(sizeof...(N) > 0)
+  explicit tensor(N...) {
+    static_assert(never<N...>,
+                  "fmoe::tensor: the shape is in braces, as in fmoe::tensor<float, 2>({4, 8})");
+  }
+  // Two rows of whole numbers are a shape and values by their types, so these are not refused.
+  template <class A, class B, class... More>
+    requires(sizeof...(More) > 0 || std::floating_point<A>)
+  tensor(std::initializer_list<A>, std::initializer_list<B>, std::initializer_list<More>...) {
+    static_assert(never<A>,
+                  "fmoe::tensor: rows have no braces of their own, as in fmoe::tensor<float, "
+                  "2>({2, 2}, {1, 2, 3, 4})");
+  }
+  template <std::size_t N, class Values>
+    requires requires(const Values& v) { v.begin(), v.size(); } &&
+             (!std::convertible_to<const Values&, std::span<const T>>)
+  tensor(const extent (&)[N], const Values&) {
+    static_assert(never<Values>,
+                  "fmoe::tensor: the values are a span, array or vector of the tensor's own type");
+  }
+  template <class U, std::size_t OtherRank>
+    requires(!std::is_same_v<tensor<U, OtherRank>, tensor>)
+  tensor(const tensor<U, OtherRank>&) {
+    static_assert(OtherRank == Rank, "fmoe::tensor: the other tensor has another number of axes");
+    static_assert(std::is_same_v<U, T>,
+                  "fmoe::tensor: the other tensor stores another type, and nothing is converted");
+  }
+  template <class E>
+    requires requires {
+      typename E::scalar;
+      E::rank;
+    }
+  tensor(const E&) {
+    static_assert(never<E>,
+                  "fmoe::tensor: an expression has no elements; fmoe::evaluate(expression) has");
+  }
+
+  // A handle on storage that something else made; `size` elements of T must be there.
+  tensor(const std::array<extent, Rank>& shape, std::shared_ptr<fmoe::storage> s)
+      : shape_(shape),
+        size_(element_count(shape, sizeof(T))),
+        storage_(std::move(s)) {}
+
+  const std::array<extent, Rank>& shape() const { return shape_; }
+  extent size() const { return size_; }
+
+  // A default-constructed tensor holds nothing, not even zero elements.
+  bool empty() const { return storage_ == nullptr; }
+
+  T* data() { return elements(); }
+  const T* data() const { return elements(); }
+
+  template <class... Index>
+  T& operator()(Index... i) {
+    return elements()[offset(i...)];
+  }
+  template <class... Index>
+  const T& operator()(Index... i) const {
+    return elements()[offset(i...)];
+  }
+
+  const std::shared_ptr<fmoe::storage>& shared_storage() const { return storage_; }
+
+ private:
+  T* elements() const { return storage_ ? static_cast<T*>(storage_->data()) : nullptr; }
+
+  template <std::size_t N>
+  static std::array<extent, Rank> shape_in_braces(const extent (&shape)[N]) {
+    static_assert(N == Rank, "fmoe::tensor: the shape has one extent for each axis");
+    std::array<extent, Rank> s{};
+    std::copy_n(shape, std::min(N, Rank), s.begin());
+    return s;
+  }
+
+  template <class... Index>
+  extent offset(Index... i) const {
+    static_assert(sizeof...(Index) == Rank, "fmoe::tensor: an element has one index for each axis");
+    extent at = 0;
+    [[maybe_unused]] extent axis = 0;  // by a scalar
+    ((at = at * shape_[axis++] + static_cast<extent>(i)), ...);
+    return at;
+  }
+
+  std::array<extent, Rank> shape_{};
+  extent size_ = 0;
+  std::shared_ptr<fmoe::storage> storage_;
+};
+
+// A tensor that belongs to a layer. Plans never multiply two parameters together unless asked, so
+// an expert is never materialised.
+template <class T, std::size_t Rank>
+struct parameter : tensor<T, Rank> {
+  using tensor<T, Rank>::tensor;
+  parameter() = default;
+  parameter(tensor<T, Rank> t) : tensor<T, Rank>(std::move(t)) {}
+};
+
+template <class Span, std::size_t Rank>
+using borrowed = std::conditional_t<std::is_const_v<typename Span::element_type>,
+                                    const tensor<typename Span::value_type, Rank>,
+                                    tensor<typename Span::value_type, Rank>>;
+
+// A tensor on the elements of a container or span, which must outlive it, const if they are;
+// nothing is copied. Temporaries are refused. Throws shape_error if there are fewer elements than
+// the shape says.
+template <class Range, std::size_t Rank>
+  requires requires(Range& r) { std::span(r); }
+auto borrow(Range& elements, const std::array<extent, Rank>& shape)
+    -> borrowed<decltype(std::span(elements)), Rank> {
+  const std::span span(elements);
+  using T = typename decltype(span)::value_type;
+  expects<shape_error>(element_count(shape) <= span.size(), "[borrow] the shape has ",
+                       element_count(shape), " elements and the container ", span.size());
+  void* const first = const_cast<T*>(span.data());
+  return tensor<T, Rank>(shape, std::make_shared<storage>(first));
+}
+template <class Range, std::size_t Rank>
+  requires requires(const Range& r) { std::span(r); }
+auto borrow(const Range&&, const std::array<extent, Rank>& shape) {
+  static_assert(never<Range>,
+                "borrow: the elements are a temporary's, which ends before the tensor does");
+  return tensor<float, Rank>(shape);
+}
+
+}  // namespace fmoe

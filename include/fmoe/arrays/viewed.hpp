@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+// The same elements in another shape: files store two axes where a layer's equations have three,
+// callers have several axes of tokens where layers have one.
+#pragma once
+
+#include <fmoe/arrays/tensor.hpp>
+#include <fmoe/base/error.hpp>
+
+namespace fmoe {
+
+// The same elements as another shape of as many; nothing stays nothing. Throws shape_error for
+// another number.
+template <std::size_t To, class T, std::size_t From>
+parameter<T, To> viewed(const parameter<T, From>& p, const std::array<extent, To>& shape) {
+  if (p.empty()) return {};
+  expects<shape_error>(element_count(shape) == p.size(), "[view] the shape has ",
+                       element_count(shape), " elements and the parameter ", p.size());
+  return parameter<T, To>(tensor<T, To>(shape, p.shared_storage()));
+}
+
+// [..., i] as [t, i]: the leading axes count tokens. The elements are shared.
+template <class T, std::size_t Rank>
+tensor<T, 2> flattened(const tensor<T, Rank>& t) {
+  static_assert(Rank >= 2, "flattened: the tensor has a leading axis");
+  const extent columns = t.shape().back();
+  return {{element_count(std::span(t.shape()).first(Rank - 1)), columns}, t.shared_storage()};
+}
+
+}  // namespace fmoe

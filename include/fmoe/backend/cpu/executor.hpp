@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: MIT
+// Runs a plan on the CPU: for a tile of tokens, the steps from top to bottom. Knows steps and
+// kernels, no layer. What a tile computes does not depend on which tile it is, who runs it, or how
+// many rows come with it.
+#pragma once
+
+#include <cstring>
+
+#include <fmoe/arrays/array_view.hpp>
+#include <fmoe/backend/cpu/binding.hpp>
+#include <fmoe/backend/cpu/constants.hpp>
+#include <fmoe/backend/cpu/kernels/exclude.hpp>
+#include <fmoe/backend/cpu/kernels/expert_choice.hpp>
+#include <fmoe/backend/cpu/kernels/gate.hpp>
+#include <fmoe/backend/cpu/kernels/gather.hpp>
+#include <fmoe/backend/cpu/kernels/gemm.hpp>
+#include <fmoe/backend/cpu/kernels/group_rows.hpp>
+#include <fmoe/backend/cpu/kernels/pointwise.hpp>
+#include <fmoe/backend/cpu/kernels/product_top_k.hpp>
+#include <fmoe/backend/cpu/kernels/sample.hpp>
+#include <fmoe/backend/cpu/kernels/shared_columns.hpp>
+#include <fmoe/backend/cpu/kernels/small_product.hpp>
+#include <fmoe/backend/cpu/kernels/top_k.hpp>
+
+namespace fmoe::cpu {
+
+template <class T, class Arch>
+class executor {
+ public:
+  // Packs the weights and computes the plan's constants; the graph may go afterwards.
+  executor(plan p, const graph& g) : plan_(std::move(p)), constants_(plan_, g) {
+    for (extent w = 0; w < plan_.weights.size(); ++w)
+      if (!is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
+    const binding<T> none;
+    frame f{0, 1, &none, nullptr};
+    for (const step& s : plan_.prologue) visit(s, f);
+    for (extent w = 0; w < plan_.weights.size(); ++w)
+      if (is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
+  }
+
+  const plan& steps() const { return plan_; }
+
+  extent stages() const { return plan_.stages.size(); }
+  // Does one task do the stage for all tokens?
+  bool is_barrier(extent stage) const {
+    const extent first = stage == 0 ? 0 : plan_.stages[stage - 1];
+    return first < plan_.stages[stage] &&
+           std::holds_alternative<expert_choice_step>(plan_.steps[first]);
+  }
+
+  // One stage of one tile: `count` rows, at most the plan's tile, the first of them row `first` of
+  // the call and of the graph's own inputs. `arena` is aligned to a cache line. Products may be
+  // shared by `threads`, their columns cut.
+  void run(const binding<T>& bound, extent first, extent count, T* arena, extent stage = 0,
+           extent threads = 1) const noexcept {
+    frame f{first, count, &bound, arena};
+    f.threads = threads;
+    for (extent i = stage == 0 ? 0 : plan_.stages[stage - 1]; i < plan_.stages[stage]; ++i) {
+      f.next = first_weights(plan_.steps, i + 1, 0);
+      if (f.next == nullptr) f.next = first_weights(plan_.steps, 0, 0);
+      visit(plan_.steps[i], f);
+    }
+  }
+
+ private:
+  struct frame {  // where a task is: its rows, and its place in the enclosing loop
+    extent first, count;
+    const binding<T>* bound;
+    T* arena;
+    extent threads = 1;
+    const std::byte* next = nullptr;  // the weights that the step after this one reads first
+    extent at = 0, length = 0;
+    bool in_loop = false, is_first = true, is_last = true;
+    const group_row* group = nullptr;  // the rows' tokens, in a group
+    extent expert = 0;
+  };
+
+  bool is_computed(int s) const { return row_of(s).where == storage_row::kind::constant; }
+  const storage_row& row_of(int s) const { return plan_.storages[static_cast<extent>(s)]; }
+
+  rows_of<T> rows(const view& v, const frame& f) const noexcept {
+    using enum storage_row::kind;
+    const storage_row& s = row_of(v.storage);
+    rows_of<T> r{nullptr, s.stride};
+    switch (s.where) {
+      case arena: r.data = f.arena + s.offset; break;
+      case call: r.data = f.bound->call + s.offset * f.bound->call_rows + f.first * s.stride; break;
+      case constant: r.data = constants_.computed() + s.offset; break;
+      case leaf:
+      case input:
+        r.data =
+            const_cast<T*>(constants_.leaf(static_cast<extent>(v.storage))) + f.first * s.stride;
+        break;
+      case output: r = f.bound->results[static_cast<extent>(s.source)]; break;
+      case argument: {
+        const auto& a = f.bound->arguments[static_cast<extent>(s.source)];
+        r = {const_cast<T*>(a.data), a.stride};
+      }
+    }
+    r.data += v.offset + v.step * f.at + v.expert * f.expert;
+    return r;
+  }
+
+  // Calls f with the table of a gather, of Ts or as it is stored.
+  template <class F>
+  void with_table(const view& v, const frame& at, const F& f) const noexcept {
+    if (row_of(v.storage).where == storage_row::kind::leaf)
+      constants_.with_table(static_cast<extent>(v.storage), f);
+    else f(static_cast<const T*>(rows(v, at).data));
+  }
+
+  // The step's panels from an element on, and from k on.
+  gemm_panels<T> part(const gemm_step& s, extent element, extent k) const noexcept {
+    const auto [data, kernels] = constants_.panels(s.weight);
+    return {data + (element / panel_width<T, Arch> + k) * kernels->row_bytes, kernels};
+  }
+
+  // The passes over a finished block of c that starts at element `position` of its rows.
+  void finish(const std::vector<epilogue>& passes, const frame& f, T* c, extent ldc, extent row,
+              extent count, extent position, extent columns) const noexcept {
+    for (const epilogue& e : passes) {
+      if (e.what == epilogue::kind::map) {
+        apply<T, Arch>(e.fn, static_cast<T>(e.parameter), c, ldc, count, columns);
+        continue;
+      }
+      const rows_of<T> other = rows(e.other, f);
+      for (extent done = 0; done < columns;) {  // `other` repeats along the row
+        const extent from = (position + done) % e.period,
+                     n = std::min(columns - done, e.period - from);
+        const T* o = other.data + row * other.stride + from;
+        if (e.what == epilogue::kind::add) add<T, Arch>(c + done, ldc, count, n, o, other.stride);
+        else multiply<T, Arch>(c + done, ldc, count, n, o, other.stride);
+        done += n;
+      }
+    }
+  }
+
+  void visit(const step& s, const frame& f) const noexcept {
+    std::visit([&](const auto& x) { run(x, f); }, s);
+  }
+
+  void run(const gemm_step& s, const frame& f) const noexcept {
+    const packed_weight& w = plan_.weights[static_cast<extent>(s.weight)];
+    const bool cut_k = f.in_loop && s.k_step != 0, cut_n = f.in_loop && s.n_step != 0;
+    const extent k0 = s.k_step * f.at, n0 = s.n_step * f.at;
+    const bool finished = !cut_k || f.is_last;
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    const extent N = cut_n ? s.n_step * f.length : s.N, K = cut_k ? s.k_step * f.length : s.K;
+    shared_columns<T, Arch>(
+        f.threads, f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {
+          const auto& r = s.rows[at];
+          const gemm_panels<T> panels =
+              part(s,
+                   (r.weight + s.expert_step * f.expert) * constants_.panel_elements(w) +
+                       (n0 + from) * s.K,
+                   k0);
+          const gemm_args<T> args{f.count,
+                                  to - from,
+                                  K,
+                                  a.data + r.a,
+                                  a.stride,
+                                  panels,
+                                  s.K,
+                                  c.data + r.c + from,
+                                  c.stride,
+                                  s.accumulate || (cut_k && !f.is_first),
+                                  plan_.sum_block,
+                                  f.next};
+          gemm<T, Arch>(args, [&](extent row, extent count, extent column, extent columns) {
+            if (finished)
+              finish(s.epilogues, f, args.c + row * args.ldc + column, args.ldc, row, count,
+                     r.c + from + column, columns);
+          });
+        });
+  }
+
+  void run(const batched_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), b = rows(s.b, f), c = rows(s.c, f);
+    loop_axes out(s.out), summed(s.summed);
+    extent columns = s.columns;
+    if (s.axis == batched_step::cut::out) {
+      columns = columns / out[0].length * f.length;
+      out[0].length = f.length;
+    }
+    const bool cut_sum = s.axis == batched_step::cut::summed;
+    if (cut_sum) summed[0].length = f.length;
+    const small_product<T, Arch> product(out, summed);
+    for (extent t = 0; t < f.count; ++t) {
+      T* row = c.data + t * c.stride;
+      product(a.data + t * a.stride, b.data + t * b.stride, row, cut_sum && !f.is_first);
+      if (!cut_sum || f.is_last) finish(s.epilogues, f, row, 0, t, 1, 0, columns);
+    }
+  }
+
+  void run(const reduce_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    const small_product<T, Arch> sum(loop_axes(s.out), loop_axes(s.summed));
+    for (extent t = 0; t < f.count; ++t) {
+      T* row = c.data + t * c.stride;
+      sum(a.data + t * a.stride, nullptr, row);
+      finish(s.epilogues, f, row, 0, t, 1, 0, s.columns);
+    }
+  }
+
+  static extent state_stride(extent keep) {
+    return round_up(top_k_state_size<T, Arch>(keep), cache_line / sizeof(T));
+  }
+
+  // One of the rows of a token's selection: its state, and what it kept.
+  static T* state(const rows_of<T>& selection, extent token, extent row, extent keep) noexcept {
+    return selection.data + token * selection.stride + row * state_stride(keep);
+  }
+  static selected<T> kept(const rows_of<T>& selection, extent token, extent row,
+                          extent keep) noexcept {
+    return top_k_result<T, Arch>(state(selection, token, row, keep), keep);
+  }
+
+  void run(const gather_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    const auto at = [&](extent t, extent r) {
+      return t < f.count ? kept(selection, t, r, s.keep) : selected<T>{};
+    };
+    for (extent t = 0; t < f.count; ++t) {
+      T* row = c.data + t * c.stride;
+      if (s.rows == 0) std::fill_n(row, s.N, T(0));
+      for (extent r = 0; r < s.rows; ++r) {
+        const auto next = s.table_row != 0 ? selected<T>{}
+                          : r + 1 < s.rows ? at(t, r + 1)
+                                           : at(t + 1, 0);
+        with_table(s.table, f, [&](auto* table) {
+          gather<T, Arch>(table + r * s.table_row, s.N, s.N, at(t, r), next, row, r != 0);
+        });
+      }
+      finish(s.epilogues, f, row, 0, t, 1, 0, s.N);
+    }
+  }
+
+  void run(const rescale_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), factors = rows(s.factors, f),
+                     c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r)
+        rescale<T, Arch>({state(c, t, r, s.keep), s.keep}, kept(selection, t, r, s.keep),
+                         factors.data);
+  }
+
+  void run(const sample_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), x = rows(s.x, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        const selected<T> from = kept(selection, t, r, s.keep);
+        const top_k_state<T, Arch> made(state(c, t, r, s.keep), s.keep);
+        made.count = static_cast<std::uint32_t>(from.count);
+        std::copy_n(from.indices, from.count, made.indices);
+        with_table(s.table, f, [&](auto* table) {
+          sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, from, made.values);
+        });
+        finish(s.epilogues, f, made.values, 0, t, 1, 0, from.count);
+        multiply<T, Arch>(made.values, 0, 1, from.count, from.values, 0);
+      }
+  }
+
+  void run(const pointwise_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    const extent columns = f.in_loop ? s.column_step * f.length : s.columns;
+    for (extent t = 0; t < f.count; ++t) {
+      T* row = c.data + t * c.stride;
+      std::copy_n(a.data + t * a.stride, columns, row);
+      finish(s.epilogues, f, row, 0, t, 1, 0, columns);
+    }
+  }
+
+  void run(const gate_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    const rows_of<T> bound = s.bounds != 0 ? rows(s.bound, f) : rows_of<T>{};
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r)
+        apply<T, Arch>(s.fn, s.parameter, a.data + t * a.stride + r * s.columns,
+                       c.data + t * c.stride + r * s.width, s.columns,
+                       s.bounds != 0 ? bound.data[t * bound.stride + r % s.bounds] : T(0));
+  }
+
+  void run(const append_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        T* const row = c.data + t * c.stride + r * (s.columns + 1);
+        std::copy_n(a.data + t * a.stride + r * s.columns, s.columns, row);
+        row[s.columns] = 1;
+      }
+  }
+
+  void run(const select_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f);
+    const extent n = f.in_loop ? f.length : s.columns;
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        T* const row = state(selection, t, r, s.keep);
+        if (s.rule.what == selection_rule::kind::product_top_k) {
+          T* const lists = state(selection, t, s.rows, s.keep);
+          product_top_k<T, Arch>(row, s.rule, a.data + t * a.stride + 2 * r * s.list, s.list, lists,
+                                 lists + state_stride(s.rule.each));
+          continue;
+        }
+        const T* const scores = a.data + t * a.stride + r * s.columns;
+        if (s.rule.what == selection_rule::kind::top_p) {
+          top_p<T, Arch>(row, s.rule.mass, s.rule.weights, scores, n);
+          continue;
+        }
+        if (s.rule.what == selection_rule::kind::nonzero) {
+          nonzero_scan<T, Arch>(row, s.keep, scores, n, f.at, f.is_first);
+          continue;
+        }
+        top_k_scan<T, Arch>(row, s.keep, scores, n, f.at, f.is_first, zeros_count(s.rule.weights));
+        if (f.is_last) top_k_finish<T, Arch>(row, s.keep, s.rule.weights, scores, n);
+      }
+  }
+
+  void run(const screen_step& s, const frame& f) const noexcept {
+    if constexpr (std::is_same_v<T, float>) {
+      const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f),
+                       scratch = rows(s.scratch, f);
+      const auto passes = [&](T* scores, extent first, extent count, extent t) {
+        finish(s.epilogues, f, scores, 0, t, 1, first, count);
+      };
+      const auto passes_at = [&](T* scores, const std::uint32_t* columns, extent count, extent) {
+        for (extent i = 0; i < count; ++i)
+          finish(s.epilogues, f, scores + i, 0, 0, 1, columns[i], 1);
+      };
+      screening<Arch, decltype(passes), decltype(passes_at)>(
+          constants_.screened(s.weight), s.keep, s.rule.weights, plan_.sum_block, passes, passes_at)
+          .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data,
+               selection.stride, f.next, f.threads);
+    }
+  }
+
+  void run(const expert_choice_step& s, const frame& f) const noexcept {
+    const rows_of<T> scores = rows(s.scores, f), ranked = rows(s.ranked, f),
+                     selection = rows(s.selection, f);
+    auto* const order =
+        reinterpret_cast<std::uint32_t*>(f.bound->call + s.scratch * f.bound->call_rows);
+    expert_choice<T, Arch>(s.rule, {scores.data, scores.stride}, {ranked.data, ranked.stride},
+                           f.count, s.experts, order, selection.data, selection.stride);
+  }
+
+  void run(const expand_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        const selected<T> from = kept(selection, t, r, s.keep);
+        T* row = c.data + t * c.stride + r * s.columns;
+        std::fill_n(row, s.columns, T(0));
+        for (extent k = 0; k < from.count; ++k) row[from.indices[k]] = from.values[k];
+      }
+  }
+
+  void run(const pick_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    const small_product<T, Arch> copy(loop_axes(s.out), loop_axes());
+    for (extent r = 0; r < f.count; ++r)
+      copy(a.data + f.group[r].token * a.stride, nullptr, c.data + r * c.stride);
+  }
+
+  void run(const put_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f), c = rows(s.c, f);
+    constexpr std::uint32_t first = 0;
+    for (extent r = 0; r < f.count; ++r) {
+      const auto [token, place] = f.group[r];
+      const T* const weight = kept(selection, token, 0, s.keep).values + place;
+      gather<T, Arch>(a.data + r * a.stride, 0, s.columns, {weight, &first, 1}, {},
+                      c.data + token * c.stride, true);
+    }
+  }
+
+  // Each expert's rows, a chunk at a time.
+  void run(const group_step& s, const frame& outer) const noexcept {
+    const rows_of<T> selection = rows(s.selection, outer), c = rows(s.c, outer);
+    auto* const starts = reinterpret_cast<std::uint32_t*>(outer.arena + s.scratch);
+    auto* const lists = reinterpret_cast<group_row*>(starts + s.experts + 1);
+    for (extent t = 0; t < outer.count; ++t) std::fill_n(c.data + t * c.stride, s.columns, T(0));
+    sort_by_expert(s.experts, outer.count, starts, lists,
+                   [&](extent t) { return kept(selection, t, 0, s.keep); });
+    frame f = outer;
+    const auto with_rows = [&](extent e,
+                               extent row) {  // by now a start is where the expert before ends
+      while (e < s.experts && starts[e] <= row) ++e;
+      return e;
+    };
+    f.expert = with_rows(0, 0);
+    for (extent row = 0, then; f.expert < s.experts; row += f.count, f.expert = then) {
+      f.count = std::min(s.rows, starts[f.expert] - row);
+      f.group = lists + row;
+      then = with_rows(f.expert, row + f.count);
+      for (extent i = 0; i < s.body.size(); ++i) {
+        f.next = first_weights(s.body, i + 1, 0, f.expert);
+        if (f.next == nullptr)
+          f.next = then < s.experts ? first_weights(s.body, 0, 0, then) : outer.next;
+        visit(s.body[i], f);
+      }
+    }
+    for (extent t = 0; t < outer.count; ++t)
+      finish(s.epilogues, outer, c.data + t * c.stride, 0, t, 1, 0, s.columns);
+  }
+
+  void run(const exclude_step& s, const frame& f) const noexcept {
+    const rows_of<T> c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t) {
+      typename excluder<T, Arch>::rows from{};
+      for (extent k = 0; k < s.operands.size(); ++k) {
+        const rows_of<T> a = rows(s.operands[k], f);
+        from[k] = a.data + t * a.stride;
+      }
+      excluder<T, Arch>(s, from, c.data + t * c.stride).run();
+    }
+  }
+
+  void run(const loop_step& s, const frame& outer) const noexcept {
+    frame f = outer;
+    f.in_loop = true;
+    for (f.at = 0; f.at < s.length; f.at += s.chunk) {
+      f.length = std::min(s.chunk, s.length - f.at);
+      f.is_first = f.at == 0;
+      f.is_last = f.at + f.length == s.length;
+      for (extent i = 0; i < s.body.size(); ++i) {
+        f.next = first_weights(s.body, i + 1, f.at);
+        if (f.next == nullptr)
+          f.next = f.is_last ? outer.next : first_weights(s.body, 0, f.at + f.length);
+        visit(s.body[i], f);
+      }
+    }
+  }
+
+  // The first panel that the steps from `from` on read, at a place in their loop or for an expert
+  // of their group: what the step before prefetches.
+  const std::byte* first_weights(const std::vector<step>& steps, extent from, extent at,
+                                 extent expert = 0) const noexcept {
+    for (; from < steps.size(); ++from) {
+      if (const auto* g = std::get_if<gemm_step>(&steps[from]))
+        return part(*g,
+                    g->expert_step * expert *
+                            constants_.panel_elements(
+                                plan_.weights[static_cast<extent>(g->weight)]) +
+                        g->n_step * at * g->K,
+                    g->k_step * at)
+            .data;
+      if (const auto* s = std::get_if<screen_step>(&steps[from]))
+        return constants_.screened(s->weight).panels.data();
+      if (const auto* l = std::get_if<loop_step>(&steps[from]))
+        if (const std::byte* w = first_weights(l->body, 0, 0)) return w;
+    }
+    return nullptr;
+  }
+
+  plan plan_;
+  constants<T, Arch> constants_;
+};
+
+}  // namespace fmoe::cpu

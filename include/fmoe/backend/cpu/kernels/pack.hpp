@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// Packing of a parameter k n into panels, [n / width][k][width]: the order in which gemm reads it,
+// one line after the other, two vectors for every k; of bf16, the numbers of the two in turn
+// (load_pairs). The last panel is filled up with zeros.
+#pragma once
+
+#include <algorithm>
+#include <span>
+
+#include <fmoe/backend/cpu/kernels/simd.hpp>
+
+namespace fmoe::cpu {
+
+template <class T, class Arch>
+inline constexpr extent panel_width = 2 * lanes<T, Arch>;
+
+// Where a panel holds column n for one k.
+template <class T, class Arch, class S>
+constexpr extent place_in_panel(extent n) {
+  constexpr extent lane = lanes<T, Arch>;
+  return std::is_same_v<S, bf16> ? n % lane * 2 + n / lane : n;
+}
+
+inline constexpr extent panel_slack = 16384;  // bytes that prefetching past the last panel may name
+
+// Numbers in the panels of a product.
+template <class T, class Arch>
+constexpr extent packed_size(extent depth, extent columns) {
+  return round_up(columns, panel_width<T, Arch>) * depth;
+}
+
+// read(offset) is the element at k_offsets[k] + n_offsets[n], as an S: T itself, or a narrower type
+// that gemm widens. 16 k of one panel at a time are 2 KB that stay in L1 while whole lines are
+// read, whichever of k and n is contiguous; eight panels side by side, because a panel alone is one
+// or two lines out of a row, a page from the next.
+template <class T, class Arch, class S, class Read>
+void pack_panels(std::span<const extent> k_offsets, std::span<const extent> n_offsets, Read read,
+                 S* out) {
+  constexpr extent width = panel_width<T, Arch>, depth = 64 / sizeof(T), group = 8 * width;
+  const extent rows = k_offsets.size(), columns = n_offsets.size();
+  const auto step = [](std::span<const extent> at) {
+    return at.size() > 1 ? at[1] - at[0] : ~extent{0};
+  };
+  const bool k_is_contiguous = step(k_offsets) < step(n_offsets);
+  const auto block = [&](extent k0, extent n0) {
+    const extent ks = std::min(depth, rows - k0), ns = std::min(width, columns - n0);
+    S* const to = out + n0 * rows + k0 * width;
+    if (k_is_contiguous) {
+      for (extent n = 0; n < ns; ++n)
+        for (extent k = 0; k < ks; ++k)
+          to[k * width + place_in_panel<T, Arch, S>(n)] =
+              read(k_offsets[k0 + k] + n_offsets[n0 + n]);
+    } else {
+      for (extent k = 0; k < ks; ++k)
+        for (extent n = 0; n < ns; ++n)
+          to[k * width + place_in_panel<T, Arch, S>(n)] =
+              read(k_offsets[k0 + k] + n_offsets[n0 + n]);
+    }
+    for (extent k = 0; k < ks; ++k)
+      for (extent n = ns; n < width; ++n) to[k * width + place_in_panel<T, Arch, S>(n)] = S();
+  };
+  for (extent n0 = 0; n0 < columns; n0 += group)
+    for (extent k0 = 0; k0 < rows; k0 += depth)
+      for (extent n = n0; n < std::min(columns, n0 + group); n += width) block(k0, n);
+}
+
+}  // namespace fmoe::cpu

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// Products of rows with a few rows of a table [n, k]: the sums of gemm, in its order and with its
+// bits, where only some of its columns are wanted.
+#pragma once
+
+#include <array>
+#include <utility>
+
+#include <fmoe/backend/cpu/kernels/simd.hpp>
+
+namespace fmoe::cpu {
+
+// One half of what a and b are merged to, the lower or the upper one. Within lanes of 128 bits, to
+// which cheap shuffles are bound: groups of `Group` numbers of a and b in turn. Between lanes
+// (Group 0): the even or the odd lanes of a, then of b.
+template <class Numbers, extent Group, extent Lane, extent Half, extent... I>
+Numbers merged(Numbers a, Numbers b, std::index_sequence<I...>) noexcept {
+  constexpr extent n = sizeof...(I);
+  constexpr auto from = [](extent i) {
+    const extent lane = i / Lane, at = i % Lane;
+    if constexpr (Group == 0)
+      return i < n / 2 ? (2 * lane + Half) * Lane + at
+                       : n + (2 * (lane - n / Lane / 2) + Half) * Lane + at;
+    else
+      return lane * Lane + Half * Lane / 2 + at / Group / 2 * Group + at % Group +
+             at / Group % 2 * n;
+  };
+  return __builtin_shufflevector(a, b, from(I)...);
+}
+
+template <class T, class Arch, extent Bit, extent Group>
+void merge_pairs(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
+  constexpr extent n = lanes<T, Arch>, lane = 16 / sizeof(T);
+  using real = typename vec<T, Arch>::register_type;
+  typedef T numbers __attribute__((vector_size(sizeof(real))));
+  constexpr auto all = std::make_index_sequence<n>{};
+#pragma GCC unroll 16
+  for (extent i = 0; i < n; ++i) {
+    if ((i & Bit) != 0) continue;
+    const auto a = __builtin_bit_cast(numbers, static_cast<real>(rows[i])),
+               b = __builtin_bit_cast(numbers, static_cast<real>(rows[i + Bit]));
+    rows[i] = __builtin_bit_cast(real, merged<numbers, Group, lane, 0>(a, b, all));
+    rows[i + Bit] = __builtin_bit_cast(real, merged<numbers, Group, lane, 1>(a, b, all));
+  }
+}
+
+// rows[i][j] becomes rows[j][i]. Each merge turns one bit of a place's number into one of the row's
+// and back.
+template <class T, class Arch>
+void transpose(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
+  constexpr extent n = lanes<T, Arch>, lane = 16 / sizeof(T);
+  merge_pairs<T, Arch, 1, 1>(rows);
+  if constexpr (lane == 4) {
+    merge_pairs<T, Arch, 2, 2>(rows);
+#pragma GCC unroll 4
+    for (extent i = 0; i < n; i += 4)
+      std::swap(rows[i + 1], rows[i + 2]);  // the two took each other's bits
+  }
+  if constexpr (n > lane) merge_pairs<T, Arch, lane, 0>(rows);
+  if constexpr (n > 2 * lane) merge_pairs<T, Arch, 2 * lane, 0>(rows);
+}
+
+// c[r][i] = sum over k of x[r][k] rows[i][k], for as many rows as a vector has lanes. Rows are read
+// to a whole vector beyond `depth`; `block` terms are summed by themselves.
+template <class T, class Arch, class S, extent Rows>
+[[gnu::noinline]] void row_products(const T* const (&x)[Rows], const S* const* rows, extent depth,
+                                    extent block, T* const (&c)[Rows]) noexcept {
+  constexpr extent width = lanes<T, Arch>;
+  vec<T, Arch> sums[Rows], whole[Rows];
+#pragma GCC unroll 8
+  for (extent r = 0; r < Rows; ++r) sums[r] = whole[r] = vec<T, Arch>(T(0));
+  extent end = std::min(block, depth);
+  bool first = true;
+  for (extent k0 = 0; k0 < depth; k0 += width) {
+    std::array<vec<T, Arch>, width> columns;
+#pragma GCC unroll 16
+    for (extent i = 0; i < width; ++i) {
+      columns[i] = load_as<T, Arch>(rows[i] + k0);
+      __builtin_prefetch(rows[i] + k0 + 4 * width, 0, 3);
+    }
+    transpose<T, Arch>(columns);
+    for (extent k = k0; k < std::min(k0 + width, depth); ++k) {
+#pragma GCC unroll 8
+      for (extent r = 0; r < Rows; ++r)
+        sums[r] = fmadd(vec<T, Arch>(x[r][k]), columns[k - k0], sums[r]);
+      if (k + 1 != end) continue;
+#pragma GCC unroll 8
+      for (extent r = 0; r < Rows; ++r) {
+        whole[r] = first ? sums[r] : whole[r] + sums[r];
+        sums[r] = vec<T, Arch>(T(0));
+      }
+      first = false;
+      end = std::min(end + block, depth);
+    }
+  }
+#pragma GCC unroll 8
+  for (extent r = 0; r < Rows; ++r) store<T, Arch>(c[r], whole[r]);
+}
+
+}  // namespace fmoe::cpu

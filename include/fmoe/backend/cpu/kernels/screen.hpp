@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT
+// The k greatest of f(x G), exact, with most of G read in 16 bits: scores in bf16 with a bound of
+// their error; what may be among the k best by it is scored again in float as gemm does.
+// docs/performance.md proves the bound.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include <fmoe/backend/cpu/kernels/gemm.hpp>
+#include <fmoe/backend/cpu/kernels/row_products.hpp>
+#include <fmoe/backend/cpu/kernels/shared_columns.hpp>
+#include <fmoe/backend/cpu/kernels/top_k.hpp>
+#include <fmoe/base/memory.hpp>
+
+namespace fmoe::cpu {
+
+// Subnormals, which bf16 dot products take for 0, become 0.
+inline bf16 rounded_to_bf16(float x) {
+  const bf16 r(x);
+  return (r.bits & 0x7f80u) == 0 ? bf16() : r;
+}
+
+// The squared norm of n numbers, in several sums so that it vectorises; f(i) is a number as a
+// double.
+template <class F>
+double squared_norm(extent n, F f) {
+  double sums[8] = {};
+  for (extent i = 0; i < n; ++i) sums[i % 8] += f(i) * f(i);
+  return (sums[0] + sums[4]) + (sums[1] + sums[5]) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+}
+
+// What screening makes of a parameter G[k, n], once.
+template <class Arch>
+struct screened_weights {
+  static constexpr double unit = 0x1p-24;
+  static constexpr double
+      up = 1 + 0x1p-20,
+      least = 0x1p-126;  // x up + least is no less than x as a float, subnormal or not
+  static constexpr float most_norm = 0x1p62f;  // beyond it a product might overflow on the way
+
+  extent depth, columns, row_stride;
+  bool pairs;                               // bf16 dot products: x is rounded, too
+  memory rows;                              // n k, each row padded with zeros to a whole vector
+  memory panels;                            // in bf16
+  std::vector<float> by_norm, by_rounding;  // by column: the error of a score is below by_norm |x|
+                                            // + by_rounding |x - bf16(x)| + floor
+  float floor;                              // what flushed subnormals add
+
+  // fill(row, n) writes column n of G.
+  template <class Fill>
+  screened_weights(extent k, extent n, const Fill& fill) : screened_weights(k, n) {
+    for (extent c = 0; c < n; ++c) fill(reinterpret_cast<float*>(rows.data()) + c * row_stride, c);
+    narrow();
+  }
+
+  const float* row(extent n) const {
+    return reinterpret_cast<const float*>(rows.data()) + n * row_stride;
+  }
+
+ private:
+  screened_weights(extent k, extent n)
+      : depth(k),
+        columns(n),
+        row_stride(round_up(k, extent{16})),
+        pairs(is_avx512<Arch> && has_bf16_dots()),
+        rows(n * row_stride * sizeof(float)),
+        panels(packed_size<float, Arch>(pairs ? 2 * divide_up(k, 2) : k, n) * sizeof(bf16) +
+               panel_slack),
+        by_norm(round_up(n, lanes<float, Arch>)),
+        by_rounding(by_norm.size()),
+        floor(static_cast<float>(k + 16) * 0x1p-125f) {}
+
+  void narrow() {
+    for (extent c = 0; c < columns; ++c) bound_column(c);
+    std::vector<extent> k_offsets(pairs ? divide_up(depth, 2) : depth), n_offsets(columns);
+    for (extent i = 0; i < k_offsets.size(); ++i) k_offsets[i] = pairs ? 2 * i : i;
+    for (extent c = 0; c < columns; ++c) n_offsets[c] = c * row_stride;
+    const float* const from = row(0);
+    if (pairs)
+      pack_panels<float, Arch>(
+          k_offsets, n_offsets,
+          [&](extent at) {
+            return bf16_pair{rounded_to_bf16(from[at]), rounded_to_bf16(from[at + 1])};
+          },
+          reinterpret_cast<bf16_pair*>(panels.data()));
+    else
+      pack_panels<float, Arch>(
+          k_offsets, n_offsets, [&](extent at) { return rounded_to_bf16(from[at]); },
+          reinterpret_cast<bf16*>(panels.data()));
+  }
+
+  void bound_column(extent c) {
+    const float* const from = row(c);
+    const auto whole = [&](extent i) { return static_cast<double>(from[i]); };
+    const auto narrow = [&](extent i) {
+      return static_cast<double>(static_cast<float>(rounded_to_bf16(from[i])));
+    };
+    const double norm = std::sqrt(squared_norm(depth, whole)),
+                 narrow_norm = std::sqrt(squared_norm(depth, narrow));
+    const double lost =
+        std::sqrt(squared_norm(depth, [&](extent i) { return whole(i) - narrow(i); }));
+    const double steps = static_cast<double>(depth + depth / 128 + 16);
+    const double slope = lost + 2 * steps * unit * (norm + 1.01 * narrow_norm);
+    const bool usual =
+        norm < static_cast<double>(most_norm);  // else, or if NaN, it is always scored in float
+    by_norm[c] =
+        usual ? static_cast<float>(slope * up + least) : std::numeric_limits<float>::infinity();
+    by_rounding[c] = usual ? static_cast<float>(narrow_norm * up + least)
+                           : std::numeric_limits<float>::infinity();
+  }
+};
+
+// One token's memory: header | its row as bf16 pairs | candidates | scores of some chunks, of more
+// than one in a plan of few tokens, so that threads that share a product do it seldom.
+struct screen_row {
+  static constexpr extent chunk = 768, block = 64, header = 16;
+  static constexpr extent room(extent keep) { return round_up(6 * keep + 4 * block, block); }
+  static constexpr extent fixed_size(extent depth, extent keep) {
+    return header + round_up(divide_up(depth, 2), extent{16}) + 3 * room(keep);
+  }
+  static constexpr extent size(extent depth, extent keep, extent tokens) {
+    constexpr extent few = 16;
+    return fixed_size(depth, keep) + (tokens <= few ? 8 : 1) * chunk;
+  }
+  // Columns whose scores a row of that many elements holds.
+  static constexpr extent span(extent depth, extent keep, extent elements) {
+    return (elements - fixed_size(depth, keep)) / chunk * chunk;
+  }
+
+  float& norm;   // of x
+  float& lost;   // of x - bf16(x)
+  float& bound;  // k of the candidates' lower bounds reach it; NaN: none yet
+  std::uint32_t& count;
+  std::uint32_t& failed;  // the whole row is scored in float
+  float *pairs, *lower, *upper;
+  std::uint32_t* indices;
+  float* scores;
+
+  screen_row(float* p, extent depth, extent keep)
+      : norm(p[0]),
+        lost(p[1]),
+        bound(p[2]),
+        count(reinterpret_cast<std::uint32_t&>(p[3])),
+        failed(reinterpret_cast<std::uint32_t&>(p[4])),
+        pairs(p + header),
+        lower(pairs + round_up(divide_up(depth, 2), extent{16})),
+        upper(lower + room(keep)),
+        indices(reinterpret_cast<std::uint32_t*>(upper + room(keep))),
+        scores(p + fixed_size(depth, keep)) {}
+};
+
+// finish(scores, first, count, token) runs the passes over scores of columns first .. first +
+// count; finish_at(scores, indices, count, token) over those of some columns. Both must be
+// monotone: x <= y gives f(x) <= f(y).
+template <class Arch, class Finish, class FinishAt>
+class screening {
+  static constexpr extent width = lanes<float, Arch>;
+
+ public:
+  screening(const screened_weights<Arch>& w, extent keep, weighting weights, extent block,
+            const Finish& finish, const FinishAt& finish_at)
+      : w_(w),
+        keep_(keep),
+        weights_(weights),
+        block_(block),
+        finish_(finish),
+        finish_at_(finish_at) {}
+
+  // The selections of `tokens` rows of x, each into a state of top-k.
+  void run(const float* x, extent x_stride, extent tokens, float* scratch, extent scratch_stride,
+           float* states, extent state_stride, const std::byte* next,
+           extent threads) const noexcept {
+    const auto row = [&](extent t) {
+      return screen_row(scratch + t * scratch_stride, w_.depth, keep_);
+    };
+    each_token(threads, tokens, [&](extent t) { start(row(t), x + t * x_stride); });
+    const extent steps = w_.pairs ? divide_up(w_.depth, 2) : w_.depth;
+    const gemm_kernels<float>* kernels = &gemm_kernels_of<float, bf16, Arch>;
+    if constexpr (is_avx512<Arch>)
+      if (w_.pairs) kernels = &gemm_kernels_of<float, bf16_pair, Arch>;
+    const screen_row first = row(0);
+    const extent span = screen_row::span(w_.depth, keep_, scratch_stride);
+    for (extent n = 0; n < w_.columns; n += span) {
+      const extent count = std::min(span, w_.columns - n), end = n + count;
+      const auto panels = [&](extent column) {
+        return w_.panels.data() + column * steps * kernels->row_bytes / (2 * width);
+      };
+      shared_columns<float, Arch>(threads, tokens, steps, count, 1,
+                                  [&](extent, extent from, extent to) {
+                                    gemm<float, Arch>({tokens,
+                                                       to - from,
+                                                       steps,
+                                                       w_.pairs ? first.pairs : x,
+                                                       w_.pairs ? scratch_stride : x_stride,
+                                                       {panels(n + from), kernels},
+                                                       steps,
+                                                       first.scores + from,
+                                                       scratch_stride,
+                                                       false,
+                                                       ~extent{0},
+                                                       end < w_.columns ? panels(end) : next},
+                                                      [](auto...) {});
+                                  });
+      each_token(threads, tokens, [&](extent t) {
+        for (extent at = 0; at < count; at += screen_row::chunk)
+          collect(row(t), states + t * state_stride, at, n + at,
+                  std::min(screen_row::chunk, count - at), t);
+      });
+    }
+    each_token(threads, tokens, [&](extent t) {
+      if (row(t).failed == 0) rescore(row(t), x + t * x_stride, states + t * state_stride, t);
+    });
+    extent failed[together], waiting = 0;
+    for (extent t = 0; t < tokens; ++t) {
+      if (row(t).failed != 0) failed[waiting++] = t;
+      if (waiting == together || (waiting > 0 && t + 1 == tokens))
+        score_all(failed, std::exchange(waiting, 0), x, x_stride, row, states, state_stride);
+    }
+  }
+
+ private:
+  static constexpr extent together = 8;  // rows of x that a row of the table is multiplied with
+
+  // f(t) for every token, by so many threads.
+  template <class F>
+  static void each_token(extent threads, extent tokens, const F& f) noexcept {
+    const extent parts = std::min(threads, tokens);
+    parallel(parts, [&](extent part) noexcept {
+      for (extent t = tokens * part / parts; t < tokens * (part + 1) / parts; ++t) f(t);
+    });
+  }
+
+  void start(screen_row r, const float* x) const noexcept {
+    const auto narrow = [&](extent i) { return i < w_.depth ? rounded_to_bf16(x[i]) : bf16(); };
+    const auto whole = [&](extent i) { return static_cast<double>(x[i]); };
+    double lost = 0;
+    if (w_.pairs) {
+      for (extent i = 0; i < w_.depth; i += 2)
+        r.pairs[i / 2] = std::bit_cast<float>(bf16_pair{narrow(i), narrow(i + 1)});
+      lost = squared_norm(w_.depth, [&](extent i) {
+        return whole(i) - static_cast<double>(static_cast<float>(narrow(i)));
+      });
+    }
+    r.norm = static_cast<float>(std::sqrt(squared_norm(w_.depth, whole)) * w_.up + w_.least);
+    r.lost = static_cast<float>(std::sqrt(lost) * w_.up + w_.least);
+    r.failed = !(r.norm < w_.most_norm);
+    r.count = 0;
+    r.bound = std::numeric_limits<float>::quiet_NaN();
+  }
+
+  // Candidates among the scores of columns n .. n + count, which start at element `from` of the
+  // row's.
+  void collect(screen_row r, float* state, extent from, extent n, extent count,
+               extent token) const noexcept {
+    if (r.failed != 0) return;
+    alignas(64) float lower[screen_row::chunk], upper[screen_row::chunk];
+    const vec<float, Arch> norm(r.norm), lost(r.lost), floor(w_.floor);
+    for (extent i = 0; i < count; i += width) {
+      const auto score = load<float, Arch>(r.scores + from + i);
+      const auto error = fmadd(norm, load<float, Arch>(&w_.by_norm[n + i]),
+                               fmadd(lost, load<float, Arch>(&w_.by_rounding[n + i]), floor));
+      const auto low = score - error;
+      store<float, Arch>(
+          lower + i,
+          select(isnan(low), vec<float, Arch>(-std::numeric_limits<float>::infinity()), low));
+      store<float, Arch>(upper + i, score + error);
+    }
+    finish_(lower, n, count, token);
+    finish_(upper, n, count, token);
+    if (n == 0)
+      raise(r.bound, first_bound<float, Arch>(top_k_state<float, Arch>(state, keep_), keep_, lower,
+                                              count, zeros_count(weights_)));
+    const extent room = screen_row::room(keep_);
+    for (extent b = 0; b < count; b += 64) {
+      std::uint64_t found =
+          bits_above<float, Arch, false>(upper + b, r.bound) & low_bits<Arch>(count - b);
+      if (found == 0) continue;
+      if (r.count + 64 > room) {
+        cut(r);
+        if (r.count + 64 > room) {
+          r.failed = 1;
+          return;
+        }
+      }
+      for (; found != 0; found &= found - 1) {
+        const extent i = b + static_cast<extent>(std::countr_zero(found));
+        r.lower[r.count] = lower[i];
+        r.upper[r.count] = upper[i];
+        r.indices[r.count++] = static_cast<std::uint32_t>(n + i);
+      }
+    }
+  }
+
+  // Bounds stay finite: a score of a column of huge numbers may be NaN, which is greater, where its
+  // upper bound is infinity.
+  static void raise(float& bound, float to) noexcept {
+    if (!(to <= bound)) bound = std::min(to, std::numeric_limits<float>::max());
+  }
+
+  // Leaves out what k others are sure to exceed.
+  void cut(screen_row r) const noexcept {
+    if (r.count < keep_) return;
+    const float bound = kth_greatest<float, Arch>(r.lower, r.count, keep_);
+    extent kept = 0;
+    for (extent i = 0; i < r.count; ++i) {
+      r.lower[kept] = r.lower[i];
+      r.upper[kept] = r.upper[i];
+      r.indices[kept] = r.indices[i];
+      kept += !(r.upper[i] < bound);
+    }
+    r.count = static_cast<std::uint32_t>(kept);
+    raise(r.bound, bound);
+  }
+
+  void rescore(screen_row r, const float* x, float* state, extent token) const noexcept {
+    cut(r);
+    const top_k_state<float, Arch> s(state, keep_);
+    s.count = 0;
+    float values[width];
+    const float* rows[width];
+    const float* const xs[] = {x};
+    float* const cs[] = {values};
+    for (extent i = 0; i < r.count; i += width) {
+      const extent n = std::min(width, r.count - i);
+      for (extent j = 0; j < width; ++j) rows[j] = w_.row(r.indices[i + std::min(j, n - 1)]);
+      row_products<float, Arch>(xs, rows, w_.depth, block_, cs);
+      finish_at_(values, r.indices + i, n, token);
+      if (s.count + n > s.room(keep_)) top_k_cut(s, keep_);
+      std::copy_n(values, n, s.values + s.count);
+      std::copy_n(r.indices + i, n, s.indices + s.count);
+      s.count += static_cast<std::uint32_t>(n);
+    }
+    top_k_finish<float, Arch>(state, keep_, weights_, nullptr, 0);
+  }
+
+  // All scores of rows that could not be screened.
+  template <class Row>
+  void score_all(const extent* tokens, extent count, const float* x, extent x_stride,
+                 const Row& row, float* states, extent state_stride) const noexcept {
+    const float* xs[together];
+    float* cs[together];
+    const float* rows[width];
+    for (extent n = 0; n < w_.columns; n += screen_row::chunk) {
+      const extent columns = std::min(screen_row::chunk, w_.columns - n);
+      for (extent at = 0; at < columns; at += width) {
+        for (extent j = 0; j < width; ++j) rows[j] = w_.row(std::min(n + at + j, w_.columns - 1));
+        for (extent r = 0; r < together; ++r) {
+          const extent t = tokens[std::min(r, count - 1)];
+          xs[r] = x + t * x_stride;
+          cs[r] = row(t).scores + at;
+        }
+        row_products<float, Arch>(xs, rows, w_.depth, block_, cs);
+      }
+      for (extent r = 0; r < count; ++r) {
+        float* const scores = row(tokens[r]).scores;
+        finish_(scores, n, columns, tokens[r]);
+        top_k_scan<float, Arch>(states + tokens[r] * state_stride, keep_, scores, columns, n,
+                                n == 0, zeros_count(weights_));
+      }
+    }
+    for (extent r = 0; r < count; ++r)
+      top_k_finish<float, Arch>(states + tokens[r] * state_stride, keep_, weights_, nullptr, 0);
+  }
+
+  const screened_weights<Arch>& w_;
+  extent keep_;
+  weighting weights_;
+  extent block_;
+  const Finish& finish_;
+  const FinishAt& finish_at_;
+};
+
+}  // namespace fmoe::cpu

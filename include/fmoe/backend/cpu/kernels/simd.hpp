@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT
+// The vectors that every kernel is written in. The only header that names xsimd, whose releases 8
+// to 14 differ in what is wrapped here, and the only one with intrinsics. All is a template on the
+// architecture, so that translation units compiled for different ones share no symbol.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <xsimd/xsimd.hpp>
+
+#include <fmoe/base/dtype.hpp>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__FAST_MATH__) && !defined(FMOE_ALLOW_FAST_MATH)
+// It assumes away NaN and infinity, which top-k, softmax and ReLU order and keep, and reorders
+// sums, so that a row's bits would depend on its company.
+#error \
+    "fmoe: results are undefined under -ffast-math: compile without it, or define FMOE_ALLOW_FAST_MATH"
+#endif
+
+namespace fmoe::cpu {
+
+// What kernels are templates on, where `native` is a name for those above them, who do not know
+// xsimd.
+using native_arch = xsimd::default_arch;
+
+template <class T, class Arch>
+using vec = xsimd::batch<T, Arch>;
+
+template <class T, class Arch>
+using mask = typename vec<T, Arch>::batch_bool_type;
+
+template <class T, class Arch>
+inline constexpr extent lanes = vec<T, Arch>::size;
+
+template <class Arch>
+inline constexpr bool is_avx512 = std::is_base_of_v<xsimd::avx512f, Arch>;
+
+#if defined(__F16C__)
+inline constexpr bool has_f16c = true;
+#else
+inline constexpr bool has_f16c = false;
+#endif
+
+using xsimd::abs;
+using xsimd::isnan;  // xsimd 8's x != x is false for NaN on AVX
+using xsimd::select;
+
+template <class T, class Arch>
+vec<T, Arch> load(const T* p) {
+  return vec<T, Arch>::load_unaligned(p);
+}
+
+template <class T, class Arch>
+void store(T* p, const vec<T, Arch>& v) {
+  v.store_unaligned(p);
+}
+
+// On AVX2: all bits of the first n lanes, n <= 8 floats or 4 doubles.
+template <class T>
+__m256i first_lanes(extent n) {
+  alignas(32) static constexpr std::int32_t bits[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bits + 8 - n * (sizeof(T) / 4)));
+}
+
+// The first n lanes come from memory, the others are `fill`; no byte beyond p + n is read. n <=
+// lanes.
+template <class T, class Arch>
+vec<T, Arch> load_part(const T* p, extent n, T fill = 0) {
+  constexpr extent width = lanes<T, Arch>;
+  if (n == width) return load<T, Arch>(p);
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) {
+    return _mm512_mask_loadu_ps(vec<T, Arch>(fill), static_cast<std::uint16_t>((1u << n) - 1), p);
+  } else if constexpr (is_avx512<Arch>) {
+    return _mm512_mask_loadu_pd(vec<T, Arch>(fill), static_cast<std::uint8_t>((1u << n) - 1), p);
+  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch> && sizeof(T) == 4) {
+    const __m256i bits = first_lanes<T>(n);
+    return _mm256_blendv_ps(vec<T, Arch>(fill), _mm256_maskload_ps(p, bits),
+                            _mm256_castsi256_ps(bits));
+  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch>) {
+    const __m256i bits = first_lanes<T>(n);
+    return _mm256_blendv_pd(vec<T, Arch>(fill), _mm256_maskload_pd(p, bits),
+                            _mm256_castsi256_pd(bits));
+  } else {
+    T buffer[width];
+    for (extent i = 0; i < width; ++i) buffer[i] = i < n ? p[i] : fill;
+    return load<T, Arch>(buffer);
+  }
+}
+
+// Two neighbours along k, of which a bf16 dot product takes both.
+struct bf16_pair {
+  bf16 first, second;
+};
+
+// Are numbers stored as S turned into a vector of T by an instruction or two?
+template <class T, class S, class Arch>
+inline constexpr bool widens =
+    std::is_same_v<S, T> ||
+    (std::is_same_v<T, float> &&
+     (std::is_same_v<S, bf16> || (std::is_same_v<S, f16> && (is_avx512<Arch> || has_f16c))));
+
+// A vector of numbers stored as S.
+template <class T, class Arch, class S>
+vec<T, Arch> load_as(const S* p) {
+  if constexpr (std::is_same_v<S, T>) {
+    return load<T, Arch>(p);
+  } else if constexpr (std::is_same_v<S, bf16_pair>) {
+    return load<T, Arch>(reinterpret_cast<const T*>(p));  // its bits
+#if defined(__SSE2__)
+  } else if constexpr (is_avx512<Arch> && std::is_same_v<S, bf16>) {
+    const auto wide = _mm512_maskz_cvtepu16_epi32(
+        0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, wide, 16));
+  } else if constexpr (is_avx512<Arch>) {
+    return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch> && std::is_same_v<S, bf16>) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(
+        _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
+#if defined(__F16C__)
+  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch>) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#endif
+  } else if constexpr (std::is_base_of_v<xsimd::sse2, Arch> &&
+                       !std::is_base_of_v<xsimd::avx, Arch> && std::is_same_v<S, bf16>) {
+    return _mm_castsi128_ps(_mm_unpacklo_epi16(
+        _mm_setzero_si128(), _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#endif
+  } else {
+    T buffer[lanes<T, Arch>];
+    for (extent i = 0; i < lanes<T, Arch>; ++i) buffer[i] = convert<T>(p[i]);
+    return load<T, Arch>(buffer);
+  }
+}
+
+// vdpbf16ps is in no x86-64 level: what uses it asks first.
+inline bool has_bf16_dots() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
+// sum + x[2i] w[2i] + x[2i + 1] w[2i + 1] of vectors of bf16 pairs, in float; subnormals count as
+// 0. By name, because a function of another target could not be inlined.
+template <class Arch>
+vec<float, Arch> dot_pairs(const vec<float, Arch>& x, const vec<float, Arch>& w,
+                           const vec<float, Arch>& sum) {
+  static_assert(is_avx512<Arch>);
+  typename vec<float, Arch>::register_type r = sum;
+  asm("vdpbf16ps {%2, %1, %0|%0, %1, %2}"
+      : "+v"(r)
+      : "v"(static_cast<typename vec<float, Arch>::register_type>(w)),
+        "v"(static_cast<typename vec<float, Arch>::register_type>(x)));
+  return r;
+}
+
+// The first n lanes of them, the others 0; no byte beyond p + n is read.
+template <class T, class Arch, class S>
+vec<T, Arch> load_part_as(const S* p, extent n) {
+  if constexpr (std::is_same_v<S, T>) return load_part<T, Arch>(p, n);
+  if (n == lanes<T, Arch>) return load_as<T, Arch>(p);
+  S buffer[lanes<T, Arch>] = {};
+  std::copy_n(p, n, buffer);
+  return load_as<T, Arch>(buffer);
+}
+
+// bf16 pairs, the numbers of two vectors in turn: half the instructions of two vectors apart.
+template <class T, class Arch>
+void load_pairs(const bf16* p, vec<T, Arch>& even, vec<T, Arch>& odd) {
+  using real = typename vec<T, Arch>::register_type;
+  using words [[gnu::vector_size(sizeof(real))]] = std::uint32_t;
+  words both;
+  __builtin_memcpy(&both, p, sizeof both);
+  even = vec<T, Arch>(__builtin_bit_cast(real, both << 16));
+  odd = vec<T, Arch>(__builtin_bit_cast(real, both & 0xffff0000u));
+}
+
+// Writes the first n lanes, no byte beyond p + n. n <= lanes.
+template <class T, class Arch>
+void store_part(T* p, extent n, const vec<T, Arch>& v) {
+  constexpr extent width = lanes<T, Arch>;
+  if (n == width) return store<T, Arch>(p, v);
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) {
+    _mm512_mask_storeu_ps(p, static_cast<std::uint16_t>((1u << n) - 1), v);
+  } else if constexpr (is_avx512<Arch>) {
+    _mm512_mask_storeu_pd(p, static_cast<std::uint8_t>((1u << n) - 1), v);
+  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch> && sizeof(T) == 4) {
+    _mm256_maskstore_ps(p, first_lanes<T>(n), v);
+  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch>) {
+    _mm256_maskstore_pd(p, first_lanes<T>(n), v);
+  } else {
+    T buffer[width];
+    store<T, Arch>(buffer, v);
+    for (extent i = 0; i < n; ++i) p[i] = buffer[i];
+  }
+}
+
+// a b + c: rounded once on AVX2 and AVX-512 (xsimd 8 and clang make two operations of it on the
+// latter), twice on SSE.
+template <class T, class Arch>
+vec<T, Arch> fmadd(const vec<T, Arch>& a, const vec<T, Arch>& b, const vec<T, Arch>& c) {
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) return _mm512_fmadd_ps(a, b, c);
+  else if constexpr (is_avx512<Arch>) return _mm512_fmadd_pd(a, b, c);
+  else return xsimd::fma(a, b, c);
+}
+
+// Flips the sign bit: -(+0) is -0, which xsimd's operator- makes +0 of on AVX-512.
+template <class T, class Arch>
+vec<T, Arch> negate(const vec<T, Arch>& x) {
+  return x ^ vec<T, Arch>(T(-0.0));
+}
+
+// The greater; NaN if either is (xsimd's max drops a NaN on one side, and releases differ on
+// which).
+template <class T, class Arch>
+vec<T, Arch> larger(const vec<T, Arch>& a, const vec<T, Arch>& b) {
+  return select((b <= a) | isnan(a), a, b);
+}
+
+// The masked forms here and below keep g++ 12 from warning of an uninitialised variable in its own
+// header.
+template <class T, class Arch>
+vec<T, Arch> square_root(const vec<T, Arch>& x) {
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) return _mm512_maskz_sqrt_ps(0xffff, x);
+  else if constexpr (is_avx512<Arch>) return _mm512_maskz_sqrt_pd(0xff, x);
+  else return xsimd::sqrt(x);
+}
+
+// x 2^n, rounded once, for integral n; on other architectures than AVX-512 for |n| < 256 (double:
+// 2048) and x near 1. n + 1.5 2^23 holds n in its lowest bits, a shift moves them into the
+// exponent; two factors, since 2^n itself may be none.
+template <class T, class Arch>
+vec<T, Arch> scale_by_power_of_two(const vec<T, Arch>& x, const vec<T, Arch>& n) {
+  using v = vec<T, Arch>;
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) {
+    return _mm512_maskz_scalef_ps(0xffff, x, n);
+  } else if constexpr (is_avx512<Arch>) {
+    return _mm512_maskz_scalef_pd(0xff, x, n);
+  } else {
+    constexpr bool single = sizeof(T) == 4;
+    using integers = xsimd::batch<std::conditional_t<single, std::int32_t, std::int64_t>, Arch>;
+    using bits = typename integers::register_type;
+    using real = typename v::register_type;
+    const v rounder(T(single ? 0x1.8p23 : 0x1.8p52)), half = fmadd(n, v(T(0.5)), rounder) - rounder;
+    const auto to_integers = [](real r) { return integers(__builtin_bit_cast(bits, r)); };
+    const auto power = [&](const v& m) {
+      const bits b = (to_integers(m + rounder) << (single ? 23 : 52)) + to_integers(v(T(1)));
+      return v(__builtin_bit_cast(real, b));
+    };
+    return x * power(half) * power(n - half);
+  }
+}
+
+// Bit i is set where lane i of m is true.
+template <class T, class Arch>
+std::uint64_t to_bits(const mask<T, Arch>& m) {
+  if constexpr (requires { m.mask(); }) {
+    return m.mask();
+  } else if constexpr (is_avx512<Arch>) {
+    return m.data;
+  } else if constexpr (std::is_base_of_v<xsimd::avx, Arch>) {
+    if constexpr (sizeof(T) == 4) return static_cast<std::uint32_t>(_mm256_movemask_ps(m));
+    else return static_cast<std::uint32_t>(_mm256_movemask_pd(m));
+  } else if constexpr (std::is_base_of_v<xsimd::sse2, Arch>) {
+    if constexpr (sizeof(T) == 4) return static_cast<std::uint32_t>(_mm_movemask_ps(m));
+    else return static_cast<std::uint32_t>(_mm_movemask_pd(m));
+  } else {
+    bool lane[lanes<T, Arch>];
+    m.store_unaligned(lane);
+    std::uint64_t bits = 0;
+    for (extent i = 0; i < lanes<T, Arch>; ++i) bits |= std::uint64_t{lane[i]} << i;
+    return bits;
+  }
+}
+
+// The sum of all lanes, halves added to halves: the same order in every release.
+template <class T, class Arch>
+T sum(const vec<T, Arch>& v) {
+  if constexpr (sizeof(T) == 4 && (is_avx512<Arch> || std::is_base_of_v<xsimd::avx, Arch>)) {
+    __m256 eight;
+    if constexpr (is_avx512<Arch>) {
+      const __m512d pairs = _mm512_castps_pd(v);
+      const __m256d lower = _mm512_maskz_extractf64x4_pd(0xf, pairs, 0),
+                    upper = _mm512_maskz_extractf64x4_pd(0xf, pairs, 1);
+      eight = _mm256_add_ps(_mm256_castpd_ps(lower), _mm256_castpd_ps(upper));
+    } else {
+      eight = v;
+    }
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+  }
+  T lane[lanes<T, Arch>];
+  store<T, Arch>(lane, v);
+  for (extent half = lanes<T, Arch> / 2; half > 0; half /= 2)
+    for (extent i = 0; i < half; ++i) lane[i] += lane[i + half];
+  return lane[0];
+}
+
+template <class T, class Arch>
+T greatest(const vec<T, Arch>& v) {
+  T lane[lanes<T, Arch>];
+  store<T, Arch>(lane, v);
+  for (extent i = 1; i < lanes<T, Arch>; ++i)
+    if (!(lane[i] <= lane[0]) && lane[0] == lane[0]) lane[0] = lane[i];
+  return lane[0];
+}
+
+}  // namespace fmoe::cpu

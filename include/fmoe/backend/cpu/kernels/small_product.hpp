@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+// Products, sums and permutations of small tensors, as nest.hpp defines them and with its bits, in
+// register tiles: several positions of one axis of the result by one or more vectors along its last
+// one. Odd strides go through the plain nest.
+#pragma once
+
+#include <array>
+
+#include <fmoe/backend/cpu/kernels/nest.hpp>
+
+namespace fmoe::cpu {
+
+// A list of loops, at most one for each letter that can name an axis.
+class loop_axes {
+ public:
+  loop_axes() = default;
+  explicit loop_axes(std::span<const nest_axis> axes) {
+    for (const nest_axis& x : axes) push(x);
+  }
+  void push(const nest_axis& x) { axes_[size_++] = x; }
+  // Joins the axis to the last one if the two run like one.
+  void join(const nest_axis& x) {
+    if (x.length == 1) return;
+    if (size_ != 0) {
+      nest_axis& last = axes_[size_ - 1];
+      if (last.a == x.a * x.length && last.b == x.b * x.length && last.c == x.c * x.length) {
+        last = {last.length * x.length, x.a, x.b, x.c};
+        return;
+      }
+    }
+    push(x);
+  }
+  nest_axis take(extent at) {
+    const nest_axis x = axes_[at];
+    std::copy(axes_.begin() + at + 1, axes_.begin() + size_, axes_.begin() + at);
+    --size_;
+    return x;
+  }
+  extent size() const { return size_; }
+  nest_axis& operator[](extent at) { return axes_[at]; }
+  operator std::span<const nest_axis>() const { return {axes_.data(), size_}; }
+
+ private:
+  std::array<nest_axis, 52> axes_;
+  extent size_ = 0;
+};
+
+// What a register tile sums: for both summed axes `a` is the stride of the operand that is one
+// number for all of a vector, `b` that of the one that has a vector; as for `rows`, the positions
+// of the tile.
+struct product_tile {
+  nest_axis rows, outer, inner;
+};
+
+// c[m, n] (+)= the sum of s[m] v[m, n]; `part` elements of the only vector, or all of Vectors.
+// Shared: v is the same for all m.
+template <class T, class Arch, extent Rows, extent Vectors, bool Shared>
+void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent part,
+                    bool accumulate) noexcept {
+  constexpr extent lane = lanes<T, Arch>;
+  const auto read = [&](const T* from) __attribute__((always_inline)) {
+    if constexpr (Vectors == 1) return load_part<T, Arch>(from, part);
+    else return load<T, Arch>(from);
+  };
+  vec<T, Arch> sums[Rows][Vectors];
+#pragma GCC unroll 8
+  for (extent m = 0; m < Rows; ++m)
+#pragma GCC unroll 4
+    for (extent n = 0; n < Vectors; ++n)
+      sums[m][n] = accumulate ? read(c + m * p.rows.c + n * lane) : vec<T, Arch>(T(0));
+  for (extent o = 0; o < p.outer.length; ++o) {
+    const T *s_at = s + o * p.outer.a, *v_at = v + o * p.outer.b;
+    for (extent i = 0; i < p.inner.length; ++i, s_at += p.inner.a, v_at += p.inner.b) {
+      vec<T, Arch> w[Vectors];
+      if constexpr (Shared)
+#pragma GCC unroll 4
+        for (extent n = 0; n < Vectors; ++n) w[n] = read(v_at + n * lane);
+#pragma GCC unroll 8
+      for (extent m = 0; m < Rows; ++m) {
+        const vec<T, Arch> x(s_at[m * p.rows.a]);
+#pragma GCC unroll 4
+        for (extent n = 0; n < Vectors; ++n) {
+          if constexpr (!Shared) w[n] = read(v_at + m * p.rows.b + n * lane);
+          sums[m][n] = fmadd(x, w[n], sums[m][n]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (extent m = 0; m < Rows; ++m)
+#pragma GCC unroll 4
+    for (extent n = 0; n < Vectors; ++n) {
+      T* const to = c + m * p.rows.c + n * lane;
+      if constexpr (Vectors == 1) store_part<T, Arch>(to, part, sums[m][n]);
+      else store<T, Arch>(to, sums[m][n]);
+    }
+}
+
+// For one token after the other: c[out] (+)= sum over `summed` of a[...] b[...]; b null counts
+// as 1.
+template <class T, class Arch>
+class small_product {
+ public:
+  small_product(const loop_axes& out, const loop_axes& summed) noexcept
+      : all_(out),
+        all_summed_(summed) {
+    const std::span<const nest_axis> loops = out, sums = summed;
+    for (const nest_axis& x : loops) outer_.join(x);
+    loop_axes joined;
+    for (const nest_axis& x : sums) joined.join(x);
+    nest_axis v{1, 0, 0, 1};
+    if (outer_.size() != 0) {
+      const nest_axis& last = outer_[outer_.size() - 1];
+      if (last.c == 1 && last.a + last.b == 1) v = outer_.take(outer_.size() - 1);
+    }
+    length_ = v.length;
+    if (joined.size() > 2) return;
+    tile_.inner = joined.size() != 0 ? joined[joined.size() - 1] : nest_axis{1, 0, 0, 0};
+    tile_.outer = joined.size() == 2 ? joined[0] : nest_axis{1, 0, 0, 0};
+    swapped_ = v.a == 1;
+    if (swapped_) {
+      swap(tile_.inner);
+      swap(tile_.outer);
+      for (extent i = 0; i < outer_.size(); ++i) swap(outer_[i]);
+    }
+    tile_.rows = {1, 0, 0, 0};
+    if (outer_.size() != 0) {  // best an axis along which the vectors are the same
+      extent best = outer_.size() - 1;
+      for (extent i = outer_.size(); i-- > 0 && outer_[best].b != 0;)
+        if (outer_[i].b == 0) best = i;
+      tile_.rows = outer_.take(best);
+    }
+    tiled_ = true;
+  }
+
+  void operator()(const T* a, const T* b, T* c, bool accumulate = false) const noexcept {
+    static constexpr T one = 1;
+    if (!tiled_) nest<T, Arch>(a, b, c, all_, all_summed_, accumulate);
+    else if (const T* const other = b != nullptr ? b : &one; swapped_)
+      walk(outer_, other, a, c, accumulate);
+    else walk(outer_, a, other, c, accumulate);
+  }
+
+ private:
+  static void swap(nest_axis& x) { std::swap(x.a, x.b); }
+
+  void walk(std::span<const nest_axis> outer, const T* s, const T* v, T* c,
+            bool accumulate) const noexcept {
+    if (outer.empty())
+      return tile_.rows.b == 0 ? tiles<true>(s, v, c, accumulate)
+                               : tiles<false>(s, v, c, accumulate);
+    const nest_axis& o = outer.front();
+    for (extent i = 0; i < o.length; ++i)
+      walk(outer.subspan(1), s + i * o.a, v + i * o.b, c + i * o.c, accumulate);
+  }
+
+  template <bool Shared>
+  void tiles(const T* s, const T* v, T* c, bool accumulate) const noexcept {
+    constexpr extent lane = lanes<T, Arch>,
+                     wide = is_avx512<Arch> ? 4 : 2;  // 4 rows' sums beside them stay in registers
+    extent n = 0;
+    if constexpr (Shared)
+      for (; n + wide * lane <= length_; n += wide * lane) {
+        extent m = 0;
+        rows<4, wide, true>(m, s, v + n, c + n, lane, accumulate);
+        rows<1, wide, true>(m, s, v + n, c + n, lane, accumulate);
+      }
+    for (; n < length_; n += lane) {
+      const extent part = std::min(lane, length_ - n);
+      extent m = 0;
+      rows<8, 1, Shared>(m, s, v + n, c + n, part, accumulate);
+      rows<6, 1, Shared>(m, s, v + n, c + n, part, accumulate);
+      rows<4, 1, Shared>(m, s, v + n, c + n, part, accumulate);
+      rows<1, 1, Shared>(m, s, v + n, c + n, part, accumulate);
+    }
+  }
+
+  template <extent Rows, extent Vectors, bool Shared>
+  void rows(extent& m, const T* s, const T* v, T* c, extent part, bool accumulate) const noexcept {
+    const nest_axis& r = tile_.rows;
+    for (; m + Rows <= r.length; m += Rows)
+      product_kernel<T, Arch, Rows, Vectors, Shared>(tile_, s + m * r.a, v + m * r.b, c + m * r.c,
+                                                     part, accumulate);
+  }
+
+  loop_axes all_, all_summed_, outer_;
+  product_tile tile_{};
+  extent length_ = 0;                     // of the axis of vectors
+  bool swapped_ = false, tiled_ = false;  // a has the vectors
+};
+
+}  // namespace fmoe::cpu

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// y[n] = exp(x[n] - max x) / sum over the entries that reach a bound, 0 elsewhere; all reach
+// -infinity. A row with a NaN or +infinity, or of -infinity alone, becomes NaN by itself: there x -
+// max has a NaN, which the sum spreads.
+#pragma once
+
+#include <fmoe/backend/cpu/kernels/pointwise.hpp>
+
+namespace fmoe::cpu {
+
+// NaN if an entry is.
+template <class T, class Arch>
+T greatest_of(const T* x, extent n) noexcept {
+  constexpr extent width = lanes<T, Arch>;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  vec<T, Arch> most(-infinity);
+  for (extent i = 0; i < n; i += width)
+    most = larger(most, load_part<T, Arch>(x + i, std::min(width, n - i), -infinity));
+  return greatest(most);
+}
+
+// The sum of exp(x[n] - top) over the entries not below `bound`, and y[n] each of them, 0
+// elsewhere, unless y is null. May be in place. The sum is compensated (Kahan), at no cost beside
+// exp, so that its error does not grow with n.
+template <class T, class Arch>
+T exponentials(const T* x, T* y, extent n, T top, T bound) noexcept {
+  using v = vec<T, Arch>;
+  constexpr extent width = lanes<T, Arch>;
+  v total(T(0)), lost(T(0));
+  for (extent i = 0; i < n; i += width) {
+    const extent part = std::min(width, n - i);
+    const v score = load_part<T, Arch>(x + i, part, -std::numeric_limits<T>::infinity());
+    const v e = select(score < v(bound), v(T(0)), exponential<T, Arch>(score - v(top)));
+    if (y != nullptr) store_part<T, Arch>(y + i, part, e);
+    const v term = e - lost, next = total + term;
+    lost = (next - total) - term;
+    total = next;
+  }
+  return sum<T, Arch>(total);
+}
+
+// May be in place.
+template <class T, class Arch>
+void softmax(const T* x, T* y, extent n, T bound = -std::numeric_limits<T>::infinity()) noexcept {
+  using v = vec<T, Arch>;
+  constexpr extent width = lanes<T, Arch>;
+  const T top = greatest_of<T, Arch>(x, n);
+  const v scale = v(T(1)) / v(exponentials<T, Arch>(x, y, n, top, bound > top ? top : bound));
+  for (extent i = 0; i < n; i += width) {
+    const extent part = std::min(width, n - i);
+    store_part<T, Arch>(y + i, part, load_part<T, Arch>(y + i, part) * scale);
+  }
+}
+
+}  // namespace fmoe::cpu

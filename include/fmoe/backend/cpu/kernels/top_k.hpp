@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT
+// The k greatest of a row that arrives in chunks, exact: value descending, NaN greatest, lowest
+// index first among equals. What exceeds a running bound is appended to a buffer; when that is
+// full, its best k stay, in their order: so the selection comes out sorted by index, whatever the
+// chunks were. Zeros are left out of it, they would add nothing. And top-p, whose row arrives
+// whole.
+#pragma once
+
+#include <bit>
+#include <limits>
+#include <numeric>
+
+#include <fmoe/backend/cpu/kernels/gather.hpp>
+#include <fmoe/backend/cpu/kernels/softmax.hpp>
+
+namespace fmoe::cpu {
+
+// The state of one row, in the caller's memory: bound, count | candidates | their indices.
+template <class T, class Arch>
+struct top_k_state {
+  static constexpr extent block = 64,
+                          header = 16 / sizeof(T);  // numbers are judged a block at a time
+  static constexpr extent room(extent k) { return round_up(2 * k + 2 * block, block); }
+  static constexpr extent size(extent k) {
+    return header + room(k) + divide_up(room(k) * sizeof(std::uint32_t), sizeof(T));
+  }
+
+  T& bound;  // of what comes later, nothing <= bound is among the k best; NaN: no bound yet
+  std::uint32_t& count;
+  T* values;
+  std::uint32_t* indices;
+
+  top_k_state(T* state, extent k)
+      : bound(state[0]),
+        count(*reinterpret_cast<std::uint32_t*>(state + header / 2)),
+        values(state + header),
+        indices(reinterpret_cast<std::uint32_t*>(state + header + room(k))) {}
+};
+
+// The bits of a float as an integer of the same order, so that bisection ends after at most 64
+// steps and needs no arithmetic with subnormals.
+template <class T, class Arch>
+struct ordered_bits {
+  using key = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+
+  static key from(T x) { return flip(std::bit_cast<key>(x)); }
+  static T to(key k) { return std::bit_cast<T>(flip(k)); }
+  static key flip(key k) { return k < 0 ? k ^ std::numeric_limits<key>::max() : k; }
+};
+
+template <class Arch>
+std::uint64_t low_bits(extent n) {
+  return n < 64 ? (std::uint64_t{1} << n) - 1 : ~std::uint64_t{0};
+}
+
+// Bit i is set where x[i] > t, i < 64, or where x[i] or t is NaN; with Equal also where x[i] == t.
+template <class T, class Arch, bool Equal>
+std::uint64_t bits_above(const T* x, T t) {
+  std::uint64_t below = 0;
+#pragma GCC unroll 32
+  for (extent i = 0; i < 64; i += lanes<T, Arch>) {
+    const vec<T, Arch> v = load<T, Arch>(x + i), limit(t);
+    if constexpr (Equal) below |= to_bits<T, Arch>(v < limit) << i;
+    else below |= to_bits<T, Arch>(v <= limit) << i;
+  }
+  return ~below;
+}
+
+template <class T, class Arch, bool Equal>
+extent count_above(const T* x, extent n, T t) {
+  extent count = 0;
+  for (extent i = 0; i < n; i += 64)
+    count += static_cast<extent>(
+        std::popcount(bits_above<T, Arch, Equal>(x + i, t) & low_bits<Arch>(n - i)));
+  return count;
+}
+
+// The k-th greatest of n >= k > 0 numbers; infinity if that is NaN; or anything less that just k
+// reach. Reads whole blocks.
+template <class T, class Arch>
+T kth_greatest(const T* x, extent n, extent k) {
+  using bits = ordered_bits<T, Arch>;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  vec<T, Arch> most(-infinity), least(infinity);
+  for (extent i = 0; i < n; i += lanes<T, Arch>) {
+    const auto v = load_part<T, Arch>(x + i, std::min(lanes<T, Arch>, n - i), x[0]);
+    most = larger(most, v);
+    least = select(v < least, v, least);
+  }
+  const T top = greatest(most);
+  if (!(top < infinity) && count_above<T, Arch, true>(x, n, infinity) >= k) return infinity;
+  auto high = bits::from(top < infinity ? top : infinity) + (top < infinity),
+       low = bits::from(-greatest(negate(least)));
+  while (low + 1 < high) {  // at least k numbers reach low, fewer than k reach high
+    const auto middle = (low & high) + ((low ^ high) >> 1);
+    const extent count = count_above<T, Arch, true>(x, n, bits::to(middle));
+    (count >= k ? low : high) = middle;
+    if (count == k) break;
+  }
+  return bits::to(low);
+}
+
+// Keeps the k best of more candidates.
+template <class T, class Arch>
+void top_k_cut(top_k_state<T, Arch> s, extent k) {
+  const T bound = kth_greatest<T, Arch>(s.values, s.count, k);
+  const extent above = count_above<T, Arch, false>(s.values, s.count, bound);
+  extent equals = above < k ? k - above : 0, kept = 0;
+  for (extent i = 0; i < s.count; i += 64) {
+    const std::uint64_t inside = low_bits<Arch>(s.count - i);
+    std::uint64_t keep = bits_above<T, Arch, false>(s.values + i, bound) & inside;
+    std::uint64_t equal =
+        equals > 0 ? bits_above<T, Arch, true>(s.values + i, bound) & inside & ~keep : 0;
+    for (; equal != 0 && equals > 0; equal &= equal - 1, --equals) keep |= equal & (~equal + 1);
+    for (; keep != 0 && kept < k; keep &= keep - 1, ++kept) {
+      const extent from = i + static_cast<extent>(std::countr_zero(keep));
+      s.values[kept] = s.values[from];
+      s.indices[kept] = s.indices[from];
+    }
+  }
+  s.count = static_cast<std::uint32_t>(kept);
+  s.bound = bound;
+}
+
+// Does it matter whether a score of 0 is kept?
+constexpr bool zeros_count(weighting w) { return w != weighting::score && w != weighting::relu; }
+
+// A bound for the first chunk: k of its groups' maxima reach what it lies just below. Uses the
+// candidates' room.
+template <class T, class Arch>
+T first_bound(top_k_state<T, Arch> s, extent k, const T* x, extent n, bool zeros) {
+  constexpr extent width = lanes<T, Arch>, most = 16;
+  const extent groups = s.room(k), each = std::min(n / groups, most);
+  if (each < 2) return std::numeric_limits<T>::quiet_NaN();
+  for (extent g = 0; g < groups; g += width) {
+    auto best = load<T, Arch>(x + g);
+    for (extent i = 1; i < each; ++i) {
+      const auto v = load<T, Arch>(x + i * groups + g);
+      best = select(v > best, v, best);
+    }
+    store<T, Arch>(s.values + g, best);
+  }
+  const T reached = kth_greatest<T, Arch>(s.values, groups, k);
+  using bits = ordered_bits<T, Arch>;
+  return bits::to(bits::from(reached == 0 && zeros ? T(-0.0) : reached) -
+                  1);  // of 0 it is -0, its equal; of -infinity NaN
+}
+
+template <class T, class Arch>
+extent top_k_state_size(extent k) {
+  return top_k_state<T, Arch>::size(k);
+}
+
+// x is elements base .. base + n of the row, the first chunk of it if `first`. Unless `zeros`, they
+// may be left out. 16 blocks are judged before the candidates among them are moved: a branch for
+// every block with a candidate would be mispredicted as often as there are candidates.
+template <class T, class Arch>
+void top_k_scan(T* state, extent k, const T* x, extent n, extent base, bool first,
+                bool zeros) noexcept {
+  constexpr extent blocks = 16;
+  const top_k_state<T, Arch> s(state, k);
+  if (first) s.count = 0;
+  if (k == 0) return;
+  if (first) s.bound = first_bound<T, Arch>(s, k, x, n, zeros);
+  const extent room = s.room(k);
+  std::uint64_t found[blocks];
+  for (extent at = 0; at < n; at += 64 * blocks) {
+    const extent here = std::min(n - at, 64 * blocks);
+    std::uint32_t any = 0;
+    for (extent b = 0; 64 * b < here; ++b) {
+      const extent rest = here - 64 * b;
+      const T* block = x + at + 64 * b;
+      T copy[64];
+      if (rest < 64) {
+        for (extent i = 0; i < 64; ++i) copy[i] = i < rest ? block[i] : 0;
+        block = copy;
+      }
+      found[b] = bits_above<T, Arch, false>(block, s.bound) & low_bits<Arch>(rest);
+      any |= std::uint32_t{found[b] != 0} << b;
+    }
+    for (; any != 0; any &= any - 1) {
+      const extent b = static_cast<extent>(std::countr_zero(any));
+      if (s.count + 64 > room) top_k_cut(s, k);
+      extent count = s.count;
+      for (std::uint64_t bits = found[b]; bits != 0; bits &= bits - 1, ++count) {
+        const extent i = at + 64 * b + static_cast<extent>(std::countr_zero(bits));
+        s.values[count] = x[i];
+        s.indices[count] = static_cast<std::uint32_t>(base + i);
+      }
+      s.count = static_cast<std::uint32_t>(count);
+    }
+  }
+}
+
+// Leaves zeros out.
+template <class T, class Arch>
+void drop_zeros(top_k_state<T, Arch> s) {
+  extent kept = 0;
+  for (extent i = 0; i < s.count; ++i) {
+    s.values[kept] = s.values[i];
+    s.indices[kept] = s.indices[i];
+    kept += s.values[i] != 0;
+  }
+  s.count = static_cast<std::uint32_t>(kept);
+}
+
+// `to` becomes the entries of `from`, each times the factor of its index.
+template <class T, class Arch>
+void rescale(top_k_state<T, Arch> to, selected<T> from, const T* factors) noexcept {
+  to.count = static_cast<std::uint32_t>(from.count);
+  for (extent i = 0; i < from.count; ++i) {
+    to.values[i] = from.values[i] * factors[from.indices[i]];
+    to.indices[i] = from.indices[i];
+  }
+  drop_zeros(to);
+}
+
+// What the kept scores count for; `row` is the whole row, for weights that depend on all of it.
+template <class T, class Arch>
+void weigh(top_k_state<T, Arch> s, weighting weights, const T* row, extent n) {
+  if (weights == weighting::softmax) softmax<T, Arch>(s.values, s.values, s.count);
+  if (weights == weighting::one) std::fill_n(s.values, s.count, T(1));
+  if (weights == weighting::relu)
+    for (extent i = 0; i < s.count; ++i) s.values[i] = s.values[i] < 0 ? 0 : s.values[i];
+  if (weights == weighting::softmax_of_all && n > 0) {
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    const T top = greatest_of<T, Arch>(row, n);
+    const T whole = exponentials<T, Arch>(row, nullptr, n, top, -infinity);
+    exponentials<T, Arch>(s.values, s.values, s.count, top, -infinity);
+    for (extent i = 0; i < s.count; ++i) s.values[i] /= whole;
+  }
+  drop_zeros(s);
+}
+
+// Appends what is not 0 of elements base .. base + n of the row; the state is one for the whole
+// row.
+template <class T, class Arch>
+void nonzero_scan(T* state, extent k, const T* x, extent n, extent base, bool first) noexcept {
+  const top_k_state<T, Arch> s(state, k);
+  if (first) s.count = 0;
+  for (extent i = 0; i < n; ++i) {
+    if (x[i] == 0) continue;
+    s.values[s.count] = x[i];
+    s.indices[s.count++] = static_cast<std::uint32_t>(base + i);
+  }
+}
+
+// The k greatest, weighted; `row` is the whole row where all of it counts.
+template <class T, class Arch>
+void top_k_finish(T* state, extent k, weighting weights, const T* row, extent n) noexcept {
+  const top_k_state<T, Arch> s(state, k);
+  if (s.count > k) top_k_cut(s, k);
+  weigh<T, Arch>(s, weights, row, n);
+}
+
+// The fewest of the greatest whose softmax over the row sums to `mass`; the state is one for n
+// entries.
+template <class T, class Arch>
+void top_p(T* state, double mass, weighting weights, const T* row, extent n) noexcept {
+  const top_k_state<T, Arch> s(state, n);
+  s.count = 0;
+  if (n == 0) return;
+  std::iota(s.indices, s.indices + n, std::uint32_t{0});
+  std::sort(s.indices, s.indices + n, [row](std::uint32_t a, std::uint32_t b) {
+    const T x = row[a], y = row[b];
+    if (x != x || y != y) return x != x && (y == y || a < b);
+    return x > y || (x == y && a < b);
+  });
+  softmax<T, Arch>(row, s.values, n);
+  double sum = 0;
+  extent kept = 0;
+  do sum += static_cast<double>(s.values[s.indices[kept++]]);
+  while (kept < n && !(sum >= mass));
+  std::sort(s.indices, s.indices + kept);
+  for (extent i = 0; i < kept; ++i) s.values[i] = row[s.indices[i]];
+  s.count = static_cast<std::uint32_t>(kept);
+  weigh<T, Arch>(s, weights, row, n);
+}
+
+template <class T, class Arch>
+selected<T> top_k_result(const T* state, extent k) noexcept {
+  const top_k_state<T, Arch> s(const_cast<T*>(state), k);
+  return {s.values, s.indices, s.count};
+}
+
+}  // namespace fmoe::cpu

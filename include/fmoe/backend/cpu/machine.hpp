@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// What the planner must know of this backend.
+#pragma once
+
+#include <fmoe/backend/cpu/kernels/screen.hpp>
+#include <fmoe/planner/options.hpp>
+
+namespace fmoe::cpu {
+
+template <class T, class Arch>
+plan_options machine(plan_options o) {
+  o.element_bytes = sizeof(T);
+  o.panel = panel_width<T, Arch>;
+  o.selection_size = &top_k_state_size<T, Arch>;
+  if (std::is_same_v<T, float>) {
+    constexpr extent few = 6;  // without bf16 dot products it saves memory's time only
+    o.screen_size = &screen_row::size;
+    o.screened_tokens = is_avx512<Arch> && has_bf16_dots() ? ~extent{0} : few;
+  }
+  return o;
+}
+
+}  // namespace fmoe::cpu

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// Names of instruction sets, for what is compiled once for each: the levels of the x86-64 psABI.
+#pragma once
+
+namespace fmoe::cpu {
+
+struct baseline {
+  static constexpr const char* name = "baseline";
+};
+struct x86_64_v2 {
+  static constexpr const char* name = "x86-64-v2";
+};
+struct x86_64_v3 {
+  static constexpr const char* name = "x86-64-v3";
+};
+struct x86_64_v4 {
+  static constexpr const char* name = "x86-64-v4";
+};
+
+// The level that this translation unit is compiled for. Two that are compiled for the same one
+// share kernels: give them the same flags.
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+using native = x86_64_v4;
+#elif defined(__AVX2__) && defined(__FMA__)
+using native = x86_64_v3;
+#elif defined(__SSE4_2__)
+using native = x86_64_v2;
+#else
+using native = baseline;
+#endif
+
+}  // namespace fmoe::cpu

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// Place: every temporary gets an offset in one block per task, so that a compiled call allocates
+// nothing. Values that are never alive together share memory: the largest first, each at the lowest
+// free offset. A streaming loop counts as one moment.
+#pragma once
+
+#include <vector>
+
+#include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/backend/cpu/plan/stream.hpp>
+
+namespace fmoe {
+
+struct placement {
+  struct row {
+    extent width = 0;   // elements from one token to the next
+    extent offset = 0;  // of the tile, in elements
+  };
+  std::vector<row> rows;      // by value; width 0 for what is not in the arena
+  extent arena = 0;           // elements
+  std::vector<extent> lists;  // by group: where in the arena
+  std::vector<bool>
+      spans;        // by value: it is in the call's memory, behind `offset` elements of each token
+  extent call = 0;  // elements a token
+};
+
+inline const stream_loop* loop_of(const std::vector<stream_loop>& loops, int operation) {
+  for (const stream_loop& l : loops)
+    if (std::ranges::count(l.operations, operation) > 0) return &l;
+  return nullptr;
+}
+
+inline const stream_loop* chunked_in(const std::vector<stream_loop>& loops, int value) {
+  for (const stream_loop& l : loops)
+    if (std::ranges::count(l.values, value) > 0) return &l;
+  return nullptr;
+}
+
+// The value whose storage v shares: what a sum continues is summed on in place.
+inline int home_of(const program& p, int v) {
+  for (const operation& o : p.operations)
+    if (o.start == v) return home_of(p, o.out.value);
+  return v;
+}
+
+// The number of the result whose storage v shares, -1 if of none.
+inline int output_of(const program& p, int v) {
+  const auto at = std::ranges::find_if(
+      p.results, [home = home_of(p, v), &p](int r) { return home_of(p, r) == home; });
+  return at == p.results.end() ? -1 : static_cast<int>(at - p.results.begin());
+}
+
+inline extent row_width(const program& p, const plan_options& o,
+                        const std::vector<stream_loop>& loops, int v) {
+  const value& x = p[v];
+  const extent line = cache_line / o.element_bytes;
+  if (x.selection) {
+    const extent lists = x.each != 0 ? 2 * round_up(o.selection_size(x.each), line) : 0;
+    return x.rows() * round_up(o.selection_size(x.keep), line) + lists;
+  }
+  extent n = x.size();
+  if (const stream_loop* l = chunked_in(loops, v))
+    n = n / std::max<extent>(1, x.shape[0]) * l->chunk;
+  n = round_up(std::max<extent>(n, 1), line);
+  return n % 512 == 0 ? n + line : n;  // rows a multiple of 2 KB apart would share a few sets of L1
+}
+
+// The last operation of the group that the operation is part of, itself if of none.
+inline int last_of_group(const program& p, int operation) {
+  const int id = p.operations[static_cast<extent>(operation)].group;
+  int last = operation;
+  for (int k = operation; id >= 0 && k < static_cast<int>(p.operations.size()); ++k)
+    if (p.operations[static_cast<extent>(k)].group == id) last = k;
+  return last;
+}
+
+inline placement place(const program& p, const plan_options& options,
+                       const std::vector<stream_loop>& loops, extent tile) {
+  struct life {
+    int value, from, to;
+    extent size, offset;
+  };
+  const auto time = [&](int operation) {
+    const stream_loop* l = loop_of(loops, operation);
+    return l != nullptr ? l->operations.back() : last_of_group(p, operation);
+  };
+  placement result{
+      std::vector<placement::row>(p.values.size()), 0, {}, std::vector<bool>(p.values.size())};
+  std::vector<life> lives;
+  for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
+    if (p[v].leaf >= 0 || !p[v].tokens || home_of(p, v) != v || output_of(p, v) >= 0) continue;
+    life l{v, static_cast<int>(p.operations.size()), -1, 0, 0};
+    for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
+      const operation& o = p.operations[static_cast<extent>(k)];
+      bool alive = home_of(p, o.out.value) == v;
+      for (const use& u : o.in) alive |= home_of(p, u.value) == v;
+      for (const pass& s : o.passes) alive |= s.other >= 0 && home_of(p, s.other) == v;
+      if (alive) l.from = std::min(l.from, time(k)), l.to = std::max(l.to, time(k));
+    }
+    if (l.to < 0) continue;
+    auto& row = result.rows[static_cast<extent>(v)];
+    row.width = row_width(p, options, loops, v);
+    if (p.spans_stages(v)) {
+      result.spans[static_cast<extent>(v)] = true;
+      row.offset = result.call;
+      result.call += row.width;
+      continue;
+    }
+    l.size = row.width * (p[v].group < 0 ? tile : std::min(tile, options.max_tile));
+    lives.insert(
+        std::ranges::find_if(lives, [&](const life& other) { return other.size < l.size; }), l);
+  }
+  for (extent i = 0; i < lives.size(); ++i) {
+    life& l = lives[i];
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (extent j = 0; j < i; ++j) {
+        const life& other = lives[j];
+        const bool together = other.from <= l.to && l.from <= other.to;
+        if (together && other.offset < l.offset + l.size && l.offset < other.offset + other.size)
+          l.offset = other.offset + other.size, moved = true;
+      }
+    }
+    result.rows[static_cast<extent>(l.value)].offset = l.offset;
+    result.arena = std::max(result.arena, l.offset + l.size);
+  }
+  for (const expert_group& g : p.groups) {
+    result.lists.push_back(result.arena);
+    const extent size = group_scratch(g.experts, g.keep, tile, options.element_bytes);
+    result.arena += round_up(size, cache_line / options.element_bytes);
+  }
+  return result;
+}
+
+}  // namespace fmoe

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+// Stream: an intermediate too large for L2 whose readers all sum over its first axis, select along
+// it, or make another of its kind, is made and used up in chunks of that axis, so that only a chunk
+// of it exists. Sums go on in the same order, so no bit changes.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <fmoe/planner/options.hpp>
+#include <fmoe/planner/program.hpp>
+
+namespace fmoe {
+
+struct stream_loop {            // the operations run once per chunk
+  char label;                   // as the first producer names it
+  extent length, chunk;         // of the axis
+  std::vector<int> operations;  // in order
+  std::vector<int> values;      // exist only as chunks
+};
+
+class stream_search {
+ public:
+  stream_search(const program& p, const plan_options& o, extent tile)
+      : program_(p),
+        options_(o),
+        tile_(tile),
+        taken_(p.operations.size(), false) {}
+
+  // The loop for what an operation makes, wherever its operations stand.
+  std::optional<stream_loop> find(int maker) const {
+    const int v = op(maker).out.value;
+    const value& x = program_[v];
+    if (!free(maker, maker) || !makes(op(maker)) ||
+        x.size() * tile_ * options_.element_bytes <= options_.whole)
+      return std::nullopt;
+    stream_loop loop{op(maker).out.labels[0], x.shape[0], 0, {maker}, {v}};
+    if (!add_readers(loop)) return std::nullopt;
+    add_makers(loop);
+    for (const int k : loop.operations)  // a sum is not complete before the loop's end, nor goes on
+                                         // in another one
+      for (const int j : loop.operations)
+        if (!contains(loop.values, op(j).out.value) && program_.reads(op(k), op(j).out.value) > 0)
+          return std::nullopt;
+    std::ranges::sort(loop.operations);
+    loop.chunk = std::min(loop.length, chunk_of(loop));
+    return loop;
+  }
+
+  // Does what the loop leaves behind have no reader before its end?
+  bool in_order(const stream_loop& loop) const {
+    for (int k = loop.operations.front(); k < loop.operations.back(); ++k)
+      if (!contains(loop.operations, k) && reads_result(op(k), loop)) return false;
+    return true;
+  }
+
+  bool reads_result(const operation& o, const stream_loop& loop) const {
+    return std::ranges::any_of(loop.operations,
+                               [&](int k) { return program_.reads(o, op(k).out.value) > 0; });
+  }
+
+  void take(const stream_loop& loop) {
+    for (const int k : loop.operations) taken_[static_cast<extent>(k)] = true;
+  }
+
+  static bool contains(const std::vector<int>& list, int x) {
+    return std::ranges::count(list, x) > 0;
+  }
+
+ private:
+  const operation& op(int i) const { return program_.operations[static_cast<extent>(i)]; }
+
+  // Elements of v per unit of its first axis.
+  extent inner(int v) const {
+    const auto& shape = program_[v].shape;
+    return element_count(std::span(shape).subspan(1));
+  }
+
+  // May the operation join a loop that `other` is in?
+  bool free(int k, int other) const {
+    return op(k).group < 0 && !taken_[static_cast<extent>(k)] &&
+           program_.stage(k) == program_.stage(other);
+  }
+
+  // Can the operation make its result in chunks of the first axis?
+  bool makes(const operation& o) const {
+    const value& v = program_[o.out.value];
+    if (o.start >= 0 || v.shape.empty() || !v.tokens || v.selection ||
+        program_.is_result(o.out.value))
+      return false;
+    if (o.what == operation::kind::gemm) return !has(o.in[0].labels, o.out.labels[0]);
+    return o.what == operation::kind::batched ||
+           (o.what == operation::kind::pointwise && program_[o.in[0].value].leaf < 0);
+  }
+
+  // The operand that v is; -1 if it is none, or read elsewhere too.
+  int place_of(const operation& o, int v) const {
+    if (program_.reads(o, v) != 1) return -1;
+    for (int i = 0; i < static_cast<int>(o.in.size()); ++i)
+      if (o.in[static_cast<extent>(i)].value == v) return i;
+    return -1;
+  }
+
+  // Can it use v up in such chunks?
+  bool takes(const operation& o, int v) const {
+    const int place = place_of(o, v);
+    if (place < 0) return false;
+    const std::string& labels = o.in[static_cast<extent>(place)].labels;
+    if (o.what == operation::kind::batched)  // chunks of the outermost loop of the sum
+      return groups_of(o).summed.starts_with(labels[0]) &&
+             std::ranges::count(labels, labels[0]) == 1;
+    if (place != 0) return false;
+    if (o.what == operation::kind::select)
+      return labels.size() == 1 && o.rule.what != selection_rule::kind::top_p && !is_barrier(o) &&
+             o.rule.weights != weighting::softmax_of_all;
+    return o.what == operation::kind::gemm && !has(o.out.labels, labels[0]);
+  }
+
+  // Is the result's first axis this operand's first one?
+  static bool runs_along(const operation& o, const use& u) {
+    return o.what == operation::kind::batched && !u.labels.empty() &&
+           u.labels[0] == o.out.labels[0] && std::ranges::count(u.labels, u.labels[0]) == 1;
+  }
+
+  // Can it make a chunk of its result of a chunk of v?
+  bool hands_on(const operation& o, int v) const {
+    const int place = place_of(o, v);
+    if (place < 0 || !makes(o)) return false;
+    return runs_along(o, o.in[static_cast<extent>(place)]) ||
+           (o.what == operation::kind::pointwise && place == 0);
+  }
+
+  // All that read the loop's values, all the way down. False if one of them needs a whole value.
+  bool add_readers(stream_loop& loop) const {
+    for (extent i = 0; i < loop.values.size(); ++i)
+      for (int k = 0; k < static_cast<int>(program_.operations.size()); ++k) {
+        const int v = loop.values[i];
+        if (program_.reads(op(k), v) == 0) continue;
+        if (contains(loop.operations, k) || !free(k, loop.operations[0])) return false;
+        if (hands_on(op(k), v)) loop.values.push_back(op(k).out.value);
+        else if (!takes(op(k), v)) return false;
+        loop.operations.push_back(k);
+      }
+    return true;
+  }
+
+  bool carries(int v, int like) const {
+    return v != like && program_[v].shape == program_[like].shape;
+  }
+
+  // What is made just for the loop's values, all the way up.
+  void add_makers(stream_loop& loop) const {
+    for (extent i = 0; i < loop.operations.size(); ++i) {
+      const operation& o = op(loop.operations[i]);
+      if (!contains(loop.values, o.out.value)) continue;
+      std::vector<int> from;
+      for (const use& u : o.in)
+        if (runs_along(o, u) ||
+            (o.what == operation::kind::pointwise && carries(u.value, o.out.value)))
+          from.push_back(u.value);
+      for (const pass& p : o.passes)
+        if (p.other >= 0 && carries(p.other, o.out.value)) from.push_back(p.other);
+      for (const int w : from) {
+        const value& x = program_[w];
+        const int q = program_.producer(w);
+        if (contains(loop.values, w) || x.leaf >= 0 || !x.tokens || x.selection ||
+            program_.uses(w) != 1)
+          continue;
+        if (makes(op(q)) && free(q, loop.operations[0]))
+          loop.operations.push_back(q), loop.values.push_back(w);
+      }
+    }
+  }
+
+  // A chunk is whole panels for products that make it, and whole blocks of the sum for products
+  // that sum it.
+  extent chunk_of(const stream_loop& loop) const {
+    extent widest = 1;
+    for (const int v : loop.values) widest = std::max(widest, inner(v));
+    const auto fits = [&](extent unit) {
+      return std::ranges::all_of(loop.operations, [&](int k) {
+        const operation& o = op(k);
+        if (o.what != operation::kind::gemm) return true;
+        const bool made = contains(loop.values, o.out.value);
+        return unit * inner(made ? o.out.value : o.in[0].value) %
+                   (made ? options_.panel : options_.sum_block) ==
+               0;
+      });
+    };
+    extent unit = 1;
+    while (!fits(unit)) ++unit;
+    const extent most = std::max(unit, options_.chunk_width / widest / unit * unit);
+    return round_up(divide_up(loop.length, divide_up(loop.length, most)), unit);
+  }
+
+  const program& program_;
+  const plan_options& options_;
+  extent tile_;
+  std::vector<bool> taken_;
+};
+
+// The loops for a tile of so many tokens.
+inline std::vector<stream_loop> streams(const program& p, const plan_options& o, extent tile) {
+  std::vector<stream_loop> loops;
+  stream_search search(p, o, tile);
+  for (int k = 0; k < static_cast<int>(p.operations.size()); ++k)
+    if (auto loop = search.find(k); loop && search.in_order(*loop)) {
+      search.take(*loop);
+      loops.push_back(std::move(*loop));
+    }
+  return loops;
+}
+
+// Brings the operations of a loop together where others stand between them that read its results:
+// those move behind it.
+inline void gather_loops(program& p, const plan_options& o) {
+  for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
+    const int maker = p.producer(v);
+    if (maker < 0) continue;
+    const stream_search search(p, o, o.max_tile);
+    const auto loop = search.find(maker);
+    if (!loop || search.in_order(*loop)) continue;
+    const auto from = p.operations.begin() + loop->operations.front(),
+               to = p.operations.begin() + loop->operations.back() + 1;
+    if (std::any_of(from, to, [](const operation& x) { return x.group >= 0; })) continue;
+    std::vector<operation> before, inside, behind;
+    bool possible = true;
+    for (auto k = from; k != to; ++k) {
+      const bool in_loop =
+          stream_search::contains(loop->operations, static_cast<int>(k - p.operations.begin()));
+      const bool late = std::ranges::any_of(
+          behind, [&](const operation& x) { return p.reads(*k, x.out.value) > 0; });
+      possible = possible && !(in_loop && late);
+      (in_loop ? inside : late || search.reads_result(*k, *loop) ? behind : before).push_back(*k);
+    }
+    if (!possible) continue;
+    auto at = std::ranges::copy(before, from).out;
+    at = std::ranges::copy(inside, at).out;
+    std::ranges::copy(behind, at);
+  }
+}
+
+}  // namespace fmoe

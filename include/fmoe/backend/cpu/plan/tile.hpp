@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// Tile: how many tokens one task takes through the whole plan. A bigger tile reads the weights less
+// often, a smaller one keeps every intermediate in L2.
+#pragma once
+
+#include <fmoe/backend/cpu/plan/place.hpp>
+
+namespace fmoe {
+
+struct tiling {
+  extent tile, least;  // no smaller than `least` for the sake of another thread
+  std::vector<stream_loop> loops;
+  placement places;
+};
+
+// Elements per token of what the plan reads from and writes to outside its arena.
+inline extent outside_width(const program& p) {
+  extent n = 0;
+  for (const int r : p.results) n += p[r].size();
+  for (extent v = 0; v < p.values.size(); ++v)
+    if (p.values[v].leaf >= 0 && p.values[v].tokens) n += p.values[v].size();
+  return n;
+}
+
+// Tokens enough that the experts of each group have so many rows each time their weights are read;
+// `least` at least.
+inline extent group_tile(const program& p, extent rows, extent least) {
+  constexpr extent most = 1024;
+  extent tile = least;
+  for (const expert_group& g : p.groups)
+    tile = std::max(tile, std::min(most, rows * g.experts / std::max<extent>(1, g.expected)));
+  return tile;
+}
+
+// The largest of max_tile, max_tile - 12, ... (12 rows are a micro-kernel's) whose data stays
+// resident.
+inline tiling choose_tile(const program& p, const plan_options& o, extent tokens) {
+  constexpr extent micro_kernel = 12, few = 24;
+  const extent least = group_tile(p, micro_kernel, few);
+  for (extent wish = group_tile(p, 2 * micro_kernel, o.max_tile);; wish -= micro_kernel) {
+    const extent tile = std::max<extent>(1, std::min(wish, tokens));
+    tiling t{tile, least, streams(p, o, tile), {}};
+    t.places = place(p, o, t.loops, tile);
+    const extent bytes = (t.places.arena + outside_width(p) * tile) * o.element_bytes;
+    if (bytes <= o.resident || wish <= micro_kernel || !p.groups.empty()) return t;
+  }
+}
+
+}  // namespace fmoe

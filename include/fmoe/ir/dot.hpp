@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// An expression's graph for Graphviz: an ellipse a leaf, a box an operation, each with the extents
+// of its value.
+#pragma once
+
+#include <sstream>
+#include <utility>
+
+#include <fmoe/ir/graph.hpp>
+
+namespace fmoe {
+
+// Colours of drawings: weights, what a call brings, its result, and what is made on the way.
+inline constexpr const char *weight_colour = "#dce9f7", *input_colour = "#e3f1dc",
+                            *result_colour = "#fbe5d0", *made_colour = "#ffffff";
+
+inline std::string dot_head(const std::string& name) {
+  return "digraph " + name +
+         " {\n  bgcolor=white;\n  node [fontname=\"Helvetica\", fontsize=11, style=filled];\n";
+}
+
+class graph_printer {
+ public:
+  graph_printer(const graph& g, node_id root) : graph_(g), root_(root) {
+    for (extent i = 0; i < g.size(); ++i) {
+      at_ = static_cast<node_id>(i);
+      std::visit([&](const auto& n) { put(n); }, g[at_].op);
+    }
+  }
+
+  std::string dot() const { return dot_head("expression") + out_.str() + "}\n"; }
+
+ private:
+  void put(const leaf_node& n) {
+    box("ellipse", n.parameter ? "parameter" : "input", n.parameter ? weight_colour : input_colour,
+        {});
+  }
+  void put(const mask_node&) { box("ellipse", "all but a few pairs", weight_colour, {}); }
+  void put(const einsum_node& n) { box("box", n.subscripts, made_colour, n.args); }
+  void put(const map_node& n) { box("box", name_of(n.fn), made_colour, {n.arg}); }
+  void put(const add_node& n) { box("box", "add", made_colour, {n.left, n.right}); }
+  void put(const gate_node& n) { box("box", name_of(n.fn), made_colour, with(n.arg, n.bound)); }
+  void put(const select_node& n) {
+    box("box", name_of(n.rule.what), made_colour, with(n.arg, n.ranked));
+  }
+  void put(const append_node& n) { box("box", "append 1", made_colour, {n.arg}); }
+  void put(const concat_node& n) { box("box", "concat", made_colour, n.args); }
+
+  static std::vector<node_id> with(node_id arg, std::optional<node_id> more) {
+    return more ? std::vector{arg, *more} : std::vector{arg};
+  }
+
+  void box(const char* shape, const std::string& what, const char* colour,
+           const std::vector<node_id>& args) {
+    const auto id = static_cast<extent>(at_);
+    out_ << "  n" << id << " [shape=" << shape << ", fillcolor=\""
+         << (at_ == root_ ? result_colour : colour) << "\", label=\"" << what << "\\n";
+    const char* between = "";
+    for (const axis_id a : graph_[at_].axes) {
+      out_ << std::exchange(between, " x ");
+      if (const extent e = graph_.extent_of(a); e == unknown) out_ << '?';
+      else out_ << e;
+    }
+    out_ << "\"];\n";
+    for (const node_id a : args) out_ << "  n" << static_cast<extent>(a) << " -> n" << id << ";\n";
+  }
+
+  const graph& graph_;
+  node_id root_, at_{};
+  std::ostringstream out_;
+};
+
+}  // namespace fmoe

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT
+// An expression as plain data: a list of nodes, arguments before their users, equal nodes merged.
+// Every extent is checked while the graph is built. Extents of a compiled layer's arguments may be
+// unknown at first: axes that must be equal are joined, and what one of them knows all know.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include <fmoe/arrays/tensor.hpp>
+#include <fmoe/base/dtype.hpp>
+#include <fmoe/base/functions.hpp>
+#include <fmoe/base/labels.hpp>
+#include <fmoe/base/pairs.hpp>
+
+namespace fmoe {
+
+enum class node_id : std::uint32_t {};
+enum class axis_id : std::uint32_t {};
+
+inline constexpr extent unknown = ~extent{0};
+
+// What is planned together: one node, or several whose common parts are computed once.
+struct node_list : std::vector<node_id> {
+  node_list(node_id one) : vector(1, one) {}
+  explicit node_list(vector several) : vector(std::move(several)) {}
+};
+
+struct leaf_node {
+  std::shared_ptr<storage> data;  // null for an argument
+  dtype type = dtype::float32;
+  std::vector<extent> shape;
+  bool parameter = false;
+  int argument = -1;    // bound at the call of a compiled layer
+  bool copied = false;  // from an array of the user's, once for every place that names it: equal
+                        // copies are one leaf
+  bool operator==(const leaf_node& o) const {
+    return std::tie(type, shape, parameter, argument, copied) ==
+               std::tie(o.type, o.shape, o.parameter, o.argument, o.copied) &&
+           (data == o.data || (copied && same_bytes(o)));
+  }
+  bool same_bytes(const leaf_node& o) const {
+    const extent bytes = element_count(shape, size_of(type)) * size_of(type);
+    return bytes == 0 || std::memcmp(data->data(), o.data->data(), bytes) == 0;
+  }
+};
+
+struct einsum_node {
+  std::vector<node_id> args;
+  std::string subscripts;
+  bool operator==(const einsum_node&) const = default;
+};
+
+struct map_node {
+  pointwise fn;
+  double parameter;
+  node_id arg;
+  bool operator==(const map_node&) const = default;
+};
+
+struct add_node {
+  node_id left, right;  // the right one may have fewer axes: the trailing ones
+  bool operator==(const add_node&) const = default;
+};
+
+struct gate_node {  // a function of each row, which is the last axis
+  gate fn;
+  double parameter;
+  node_id arg;
+  std::optional<node_id> bound;  // one number for each row
+  bool operator==(const gate_node&) const = default;
+};
+
+struct select_node {
+  selection_rule rule;
+  node_id arg;
+  std::optional<node_id> ranked;  // expert choice: by what tokens are ranked
+  bool operator==(const select_node&) const = default;
+};
+
+struct append_node {  // a 1 after the last entry of each row
+  node_id arg;
+  bool operator==(const append_node&) const = default;
+};
+
+struct concat_node {
+  std::vector<node_id> args;
+  extent axis;
+  bool operator==(const concat_node&) const = default;
+};
+
+struct mask_node {  // 0 at the pairs, 1 elsewhere; an operand of einsum
+  pair_set left_out;
+  extent rows, columns;
+  bool operator==(const mask_node&) const = default;
+};
+
+struct node {
+  std::variant<leaf_node, einsum_node, map_node, add_node, gate_node, select_node, append_node,
+               concat_node, mask_node>
+      op;
+  std::vector<axis_id> axes;
+};
+
+class graph {
+ public:
+  extent size() const { return nodes_.size(); }
+  const node& operator[](node_id id) const { return nodes_[static_cast<extent>(id)]; }
+  extent rank(node_id id) const { return (*this)[id].axes.size(); }
+
+  // `unknown` where nothing has fixed it yet.
+  extent extent_of(axis_id a) const { return extents_[root(a)]; }
+  bool same(axis_id a, axis_id b) const { return root(a) == root(b); }
+
+  // Throws shape_error if the extent of an argument's axis follows from nothing.
+  std::vector<extent> shape(node_id id) const {
+    std::vector<extent> s;
+    for (const axis_id a : (*this)[id].axes) {
+      s.push_back(extent_of(a));
+      expects<shape_error>(s.back() != unknown,
+                           "[compile] nothing in the layer fixes the extent of axis ", s.size() - 1,
+                           " of an argument: say it with fmoe::sized");
+    }
+    return s;
+  }
+
+  node_id leaf(leaf_node n) {
+    std::vector<axis_id> axes;
+    for (const extent e : n.shape) axes.push_back(new_axis(e));
+    return put({std::move(n), std::move(axes)});
+  }
+
+  // Says what an axis' extent is, unless `length` is unknown.
+  void fix(node_id id, extent axis, extent length) {
+    if (length == unknown) return;
+    const axis_id a = (*this)[id].axes[axis];
+    expects<shape_error>(join(a, new_axis(length)), "[sized] axis ", axis, " is ", extent_of(a),
+                         " and is said to be ", length);
+  }
+
+  node_id einsum(std::string_view subscripts, std::vector<node_id> args) {
+    std::array<int, 128> seen{};      // 1 + the axis of each label
+    std::array<extent, 128> first{};  // the operand it comes from
+    for (extent i = 0; i < args.size(); ++i) {
+      const auto labels = operand_labels(subscripts, i);
+      for (extent k = 0; k < labels.size(); ++k) {
+        int& at = seen[static_cast<unsigned char>(labels[k])];
+        const axis_id here = (*this)[args[i]].axes[k];
+        if (at == 0)
+          at = 1 + static_cast<int>(here), first[static_cast<unsigned char>(labels[k])] = i;
+        const auto known = static_cast<axis_id>(at - 1);
+        expects<shape_error>(join(known, here), "[einsum] '", labels[k], "' is ", extent_of(known),
+                             " in operand ", first[static_cast<unsigned char>(labels[k])], " and ",
+                             extent_of(here), " in operand ", i, " of \"", subscripts, '"');
+      }
+    }
+    std::vector<axis_id> axes;
+    for (const char c : result_labels(subscripts))
+      axes.push_back(static_cast<axis_id>(seen[static_cast<unsigned char>(c)] - 1));
+    return put({einsum_node{std::move(args), std::string(subscripts)}, std::move(axes)});
+  }
+
+  node_id map(pointwise fn, double parameter, node_id arg) {
+    return put({map_node{fn, parameter, arg}, (*this)[arg].axes});
+  }
+
+  // The operand with fewer axes repeats along the leading axes of the other.
+  node_id add(node_id left, node_id right) {
+    if (rank(left) < rank(right)) std::swap(left, right);
+    align("add", left, right);
+    return put({add_node{left, right}, (*this)[left].axes});
+  }
+
+  // The Hadamard product, with the same broadcasting.
+  node_id multiply(node_id left, node_id right) {
+    if (rank(left) < rank(right)) std::swap(left, right);
+    align("multiply", left, right);
+    const std::string labels = std::string("abcdefgh").substr(0, rank(left));
+    return einsum(labels + ',' + labels.substr(rank(left) - rank(right)) + "->" + labels,
+                  {left, right});
+  }
+
+  // Along the last axis, which a norm's result does not have. The axes of `bound` are the ones
+  // before it, or the last of them.
+  node_id gate_of(gate fn, double parameter, node_id arg, std::optional<node_id> bound = {}) {
+    std::vector<axis_id> axes = (*this)[arg].axes;
+    if (bound) {
+      const auto& rows = (*this)[*bound].axes;
+      expects<shape_error>(rows.size() < axes.size(), "[", name_of(fn), "] the bound has ",
+                           rows.size(), " axes and the scores ", axes.size());
+      const extent lead = axes.size() - 1 - rows.size();
+      for (extent k = 0; k < rows.size(); ++k)
+        expects<shape_error>(join(axes[lead + k], rows[k]), "[", name_of(fn), "] axis ", lead + k,
+                             " is ", extent_of(axes[lead + k]), " and the bound's is ",
+                             extent_of(rows[k]));
+    }
+    if (is_norm(fn)) axes.pop_back();
+    return put({gate_node{fn, parameter, arg, bound}, std::move(axes)});
+  }
+
+  // Along the last axis; product_top_k: of [..., 2, s] along both, and the result is [..., s^2].
+  node_id select(const selection_rule& rule, node_id arg, std::optional<node_id> ranked = {}) {
+    if (ranked) align(name_of(rule.what), arg, *ranked);
+    std::vector<axis_id> axes = (*this)[arg].axes;
+    if (rule.what == selection_rule::kind::product_top_k) {
+      const extent s = extent_of(axes.back()), lists = extent_of(axes[axes.size() - 2]);
+      expects<shape_error>(lists == 2 && s != unknown,
+                           "[product_top_k] the scores' last axes are two lists, not ", lists,
+                           " of ", s);
+      expects<value_error>(rule.each <= s, "[product_top_k] each list keeps ", rule.each,
+                           " and has ", s);
+      expects<value_error>(s < extent{1} << 16, "[product_top_k] a list has ", s,
+                           " entries, above 65,535");
+      expects<value_error>(rule.keep <= rule.each * rule.each, "[product_top_k] K is ", rule.keep,
+                           " and two lists of ", rule.each, " have fewer pairs");
+      axes.resize(axes.size() - 2);
+      axes.push_back(new_axis(s * s));
+    }
+    return put({select_node{rule, arg, ranked}, std::move(axes)});
+  }
+
+  node_id append_one(node_id arg) {
+    std::vector<axis_id> axes = (*this)[arg].axes;
+    axes.back() = total_axis({axes.back()}, 1);
+    return put({append_node{arg}, std::move(axes)});
+  }
+
+  node_id all_except(pair_set left_out, extent rows, extent columns) {
+    return put(
+        {mask_node{std::move(left_out), rows, columns}, {new_axis(rows), new_axis(columns)}});
+  }
+
+  node_id concat(std::vector<node_id> args, extent axis) {
+    std::vector<axis_id> axes = (*this)[args[0]].axes, parts;
+    for (const node_id a : args) {
+      const auto& other = (*this)[a].axes;
+      for (extent k = 0; k < axes.size(); ++k)
+        if (k != axis)
+          expects<shape_error>(join(axes[k], other[k]), "[concat] axis ", k, " is ",
+                               extent_of(axes[k]), " and ", extent_of(other[k]),
+                               ": operands differ along axis ", axis, " alone");
+      parts.push_back(other[axis]);
+    }
+    axes[axis] = total_axis(std::move(parts), 0);
+    return put({concat_node{std::move(args), axis}, std::move(axes)});
+  }
+
+ private:
+  extent root(axis_id a) const {
+    auto i = static_cast<extent>(a);
+    while (parents_[i] != i) i = parents_[i];
+    return i;
+  }
+
+  axis_id new_axis(extent e) {
+    parents_.push_back(parents_.size());
+    extents_.push_back(e);
+    return static_cast<axis_id>(parents_.size() - 1);
+  }
+
+  // False if both extents are known and differ.
+  bool join(axis_id a, axis_id b) {
+    const extent i = root(a), j = root(b),
+                 known = extents_[i] == unknown ? extents_[j] : extents_[i];
+    if (extents_[j] != unknown && extents_[j] != known) return false;
+    extents_[i] = known;
+    parents_[j] = i;
+    add_up();
+    return true;
+  }
+
+  // An axis as long as `parts` and `more` together, which it tells as soon as all but one of them
+  // are known.
+  axis_id total_axis(std::vector<axis_id> parts, extent more) {
+    const axis_id whole = new_axis(unknown);
+    totals_.push_back({whole, std::move(parts), more});
+    add_up();
+    return whole;
+  }
+
+  void add_up() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const total& t : totals_) {
+        extent sum = t.more, missing = 0;
+        axis_id last = t.whole;
+        for (const axis_id p : t.parts) {
+          if (const extent e = extent_of(p); e != unknown) sum += e;
+          else ++missing, last = p;
+        }
+        const extent whole = extent_of(t.whole);
+        if (missing == 0 && whole == unknown) {
+          extents_[root(t.whole)] = sum, changed = true;
+        } else if (whole != unknown && missing < 2) {
+          expects<shape_error>(missing == 0 ? whole == sum : whole >= sum,
+                               "[concat] the parts of an axis of ", whole, " are ", sum,
+                               " long together");
+          if (missing == 1) extents_[root(last)] = whole - sum, changed = true;
+        }
+      }
+    }
+  }
+
+  void align(const char* op, node_id left, node_id right) {
+    const extent lead = rank(left) - rank(right);
+    for (extent k = 0; k < rank(right); ++k) {
+      const axis_id a = (*this)[left].axes[lead + k], b = (*this)[right].axes[k];
+      expects<shape_error>(join(a, b), "[", op, "] axis ", lead + k, " is ", extent_of(a), " and ",
+                           extent_of(b), ": operands of ", rank(left), " and ", rank(right),
+                           " axes align at the last");
+    }
+  }
+
+  node_id put(node n) {
+    for (extent i = 0; i < nodes_.size(); ++i)
+      if (nodes_[i].op == n.op) return static_cast<node_id>(i);
+    nodes_.push_back(std::move(n));
+    return static_cast<node_id>(nodes_.size() - 1);
+  }
+
+  struct total {
+    axis_id whole;
+    std::vector<axis_id> parts;
+    extent more;
+  };
+
+  std::vector<node> nodes_;
+  std::vector<total> totals_;
+  std::vector<extent> parents_, extents_;  // of axes
+};
+
+}  // namespace fmoe

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT
+// Monet, a mixture of monosemantic experts (Park et al. 2024): N = s^2 experts composed of s bottom
+// halves i and s top halves j, in a horizontal (HD, Eq. 12) and a vertical (VD, Eq. 15)
+// decomposition, and the router that a group of layers shares. The N coefficients g1[p,i] g2[p,j]
+// of a token are never stored.
+#pragma once
+
+#include <tuple>
+
+#include <fmoe/arrays/released.hpp>
+#include <fmoe/arrays/slice.hpp>
+#include <fmoe/arrays/viewed.hpp>
+#include <fmoe/base/normal.hpp>
+#include <fmoe/expr/all_except.hpp>
+#include <fmoe/expr/sized.hpp>
+#include <fmoe/layers/monet_expert.hpp>
+#include <fmoe/run/evaluate.hpp>
+
+namespace fmoe {
+
+// Labels: t token, d input, p head, s (i, j) halves of experts. With running statistics of the
+// scores, as released: c is their batch normalisation for each head, and those with c >= min(max c,
+// Phi^-1(1 - active / s)) are kept. Without: the `active` largest of each head (Eqs. 3, 9). g is
+// the softmax of the kept scores, 0 elsewhere.
+template <class T = float>
+struct monet_router {
+  parameter<T, 2> keys1, keys2;      // d (p s)
+  parameter<T, 1> mean1, variance1;  // p
+  parameter<T, 1> mean2, variance2;  // p
+  extent heads = 0;                  // p, where no statistics tell it
+  extent active = 32;                // experts that a head keeps, on average with statistics: K
+  double epsilon = 1e-5;
+
+  // [t, d] -> [t, p, s]: g1 over bottom halves i, g2 over top halves j. K > s throws value_error,
+  // with statistics also K = 0; statistics that are incomplete or of another length throw
+  // value_error and shape_error.
+  auto g1(const operand auto& x) const { return routed(x, keys1, mean1, variance1); }
+  auto g2(const operand auto& x) const { return routed(x, keys2, mean2, variance2); }
+
+  // [t, d] -> [t, 2p, s]: g1's heads, then g2's.
+  auto operator()(const operand_of<2> auto& x) const { return concat<1>(g1(x), g2(x)); }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
+
+  static auto released() {
+    return std::tuple{
+        released_name{"router.w1.weight", &monet_router::keys1, presence::required, "hd", "dh"},
+        released_name{"router.w2.weight", &monet_router::keys2, presence::required, "hd", "dh"},
+        released_name{"router.norm1.running_mean", &monet_router::mean1, presence::optional, "p"},
+        released_name{"router.norm1.running_var", &monet_router::variance1, presence::optional,
+                      "p"},
+        released_name{"router.norm2.running_mean", &monet_router::mean2, presence::optional, "p"},
+        released_name{"router.norm2.running_var", &monet_router::variance2, presence::optional,
+                      "p"},
+    };
+  }
+
+ private:
+  // c >= min(max c, sigma) is x >= min(max x, mean + sigma sqrt(variance + epsilon)), a bound for
+  // each head.
+  auto routed(const operand auto& x, const parameter<T, 2>& keys, const parameter<T, 1>& mean,
+              const parameter<T, 1>& variance) const {
+    const bool adaptive = !mean.empty();
+    expects<value_error>(adaptive == !variance.empty(),
+                         "[monet_router] a running mean needs a variance, and the reverse");
+    expects<value_error>(adaptive || heads != 0,
+                         "[monet_router] without running statistics `heads` must be set");
+    const extent p = adaptive ? mean.size() : heads, width = keys.empty() ? 0 : keys.shape()[1];
+    expects<shape_error>(heads == 0 || heads == p, "[monet_router] there are ", heads,
+                         " heads and statistics of ", p);
+    expects<shape_error>(p != 0 && width % p == 0, "[monet_router] ", width, " keys are not of ", p,
+                         " heads");
+    const extent s = width / p;
+    expects<value_error>(active <= s && (active != 0 || !adaptive), "[monet_router] K is ", active,
+                         " and a head has ", s, " experts");
+    for (const T *v = variance.data(), *end = v + variance.size(); v != end; ++v)
+      expects<value_error>(convert<double>(*v) >= 0 && std::isfinite(convert<double>(*v)),
+                           "[monet_router] a variance is ", convert<double>(*v));
+    const double sigma =
+        normal_quantile_above(s == 0 ? 1 : static_cast<double>(active) / static_cast<double>(s));
+    const auto scores =
+        einsum<"td,dps->tps">(x, viewed<3>(keys, {keys.empty() ? 0 : keys.shape()[0], p, s}));
+    const auto bound = sigma * sqrt(variance + epsilon) + mean;
+    return choose(active == s, softmax(scores),
+                  choose(adaptive, bounded_softmax(scores, bound),
+                         top_k(scores, active, weighting::softmax)));
+  }
+};
+
+template <class... Xs>
+refused not_monet_inputs(const Xs&...) {
+  static_assert(never<Xs...>,
+                "a Monet layer takes x [token, input], g1 [token, head, half] and g2, as in "
+                "layer(x, router.g1(x), router.g2(x))");
+  return {};
+}
+
+// s, the number of expert halves, from a bias of a row each. Throws value_error if it holds
+// nothing.
+template <class T>
+extent monet_halves(const parameter<T, 2>& bias) {
+  expects<value_error>(!bias.empty(),
+                       "[monet] the output bias holds nothing, and tells the number of experts: "
+                       "set it, if only to zeros");
+  return bias.shape()[0];
+}
+
+// A weight of (s m) columns or rows as one of s and m. Throws shape_error if s does not divide
+// their number.
+template <class T>
+parameter<T, 3> monet_columns(const parameter<T, 2>& w, extent s) {
+  const extent width = w.empty() ? 0 : w.shape()[1];
+  expects<shape_error>(s != 0 && width % s == 0, "[monet] ", width, " hidden units are not of ", s,
+                       " experts");
+  return viewed<3>(w, {w.empty() ? 0 : w.shape()[0], s, width / s});
+}
+template <class T>
+parameter<T, 3> monet_rows(const parameter<T, 2>& w, extent s) {
+  const extent width = w.empty() ? 0 : w.shape()[0];
+  expects<shape_error>(s != 0 && width % s == 0, "[monet] ", width, " hidden units are not of ", s,
+                       " experts");
+  return viewed<3>(w, {s, width / s, w.empty() ? 0 : w.shape()[1]});
+}
+template <class T>
+parameter<T, 2> monet_bias(const parameter<T, 1>& b, extent s) {
+  expects<shape_error>(s != 0 && b.size() % s == 0, "[monet] ", b.size(),
+                       " hidden biases are not of ", s, " experts");
+  return viewed<2>(b, {s, b.size() / s});
+}
+
+// The hidden bias of half i, of m units: zeros where the layer has none.
+template <class T>
+tensor<T, 1> monet_bias(const parameter<T, 1>& b, extent s, extent i, extent m) {
+  return b.empty() ? tensor<T, 1>({m}) : slice<0>(monet_bias(b, s), i);
+}
+
+// Horizontal decomposition: expert (i, j) is V_j act(U_i x + b1_i) + b2_j, and y = sum over p, i, j
+// of g1[p,i] g2[p,j] times it, for any g. Labels: i, j experts' halves, s of each; m hidden unit, d
+// input and output. Unit m of half i is column i m + m of the encoder, row of the decoder.
+template <class T = float>
+struct monet_hd {
+  parameter<T, 2> encoder;       // d (i m), U
+  parameter<T, 1> encoder_bias;  // (i m), b1; may be empty
+  parameter<T, 2> decoder;       // (j m) d, V
+  parameter<T, 2> bias;          // j d, b2
+  pointwise activation = pointwise::squared_relu;
+  std::vector<index_pair> deleted = {};  // experts (i, j) that the sum leaves out
+  extent heads = unknown;                // p, which compile asks for
+
+  // [t, d] -> [t, i, m].
+  auto hidden(const operand auto& x) const {
+    const extent s = monet_halves(bias);
+    return apply(activation, add_bias(einsum<"td,dim->tim">(x, monet_columns(encoder, s)),
+                                      monet_bias(encoder_bias, s)));
+  }
+
+  // [t, i, m], [t, p, s], [t, p, s] -> [t, d]: the output of these hidden units.
+  auto decoded(const operand_of<3> auto& u, const operand_of<3> auto& routing1,
+               const operand_of<3> auto& routing2) const {
+    const extent s = monet_halves(bias);
+    const auto g1 = sized(routing1, {unknown, heads, s});
+    const auto g2 = sized(routing2, {unknown, heads, s});
+    const auto kept = all_except(deleted, s, s);
+    const auto mixed = einsum<"tim,tpi,tpj,ij->tjm">(u, g1, g2, kept);
+    const auto mass = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
+    return einsum<"tjm,jmd->td">(mixed, monet_rows(decoder, s)) + einsum<"tj,jd->td">(mass, bias);
+  }
+
+  // [t, d], [t, p, s], [t, p, s] -> [t, d] (Eq. 12). Throws shape_error and value_error for
+  // parameters that do not fit.
+  auto operator()(const operand_of<2> auto& x, const operand_of<3> auto& g1,
+                  const operand_of<3> auto& g2) const {
+    return decoded(hidden(x), g1, g2);
+  }
+  auto operator()(const auto&... x) const { return not_monet_inputs(x...); }
+
+  // Expert (i, j) by itself, whether deleted or not (Eq. 6). Throws value_error beyond the last
+  // half.
+  monet_expert<T> expert(extent i, extent j) const {
+    const extent s = monet_halves(bias);
+    const auto u = slice<1>(monet_columns(encoder, s), i);
+    return {u, monet_bias(encoder_bias, s, i, u.shape()[1]), slice<0>(monet_rows(decoder, s), j),
+            slice<0>(bias, j), activation};
+  }
+
+  static auto released() {
+    return std::tuple{
+        released_name{"moe.u.weight", &monet_hd::encoder, presence::required, "hd", "dh"},
+        released_name{"moe.u.bias", &monet_hd::encoder_bias, presence::optional, "h"},
+        released_name{"moe.v.weight", &monet_hd::decoder, presence::required, "oh", "ho"},
+        released_name{"moe.b", &monet_hd::bias, presence::required, "so"},
+    };
+  }
+};
+
+// Vertical decomposition: with u1_i = act(U1_i x + c1_i), u2_j = act(U2_j x + c2_j), of m/2 units
+// each, expert (i, j) is [V11_i u1_i + V12_i u2_j + b1_i, V21_j u1_i + V22_j u2_j + b2_j]. y as in
+// HD (Eqs. 22-29, with both sums of g kept).
+template <class T = float>
+struct monet_vd {
+  parameter<T, 2> encoder1, encoder2;            // d (i m), d (j m): U1, U2
+  parameter<T, 1> encoder_bias1, encoder_bias2;  // (i m), (j m); may be empty
+  parameter<T, 2> decoder11, decoder12;          // (i m) o: V11, V12
+  parameter<T, 2> decoder21, decoder22;          // (j m) o: V21, V22
+  parameter<T, 2> bias1, bias2;                  // i o, j o; o is half of the output
+  pointwise activation = pointwise::squared_relu;
+  std::vector<index_pair> deleted = {};  // experts (i, j) that the sum leaves out
+  extent heads = unknown;                // p, which compile asks for
+
+  // [t, d] -> [t, i, m] and [t, j, m].
+  auto hidden1(const operand auto& x) const { return hidden(x, encoder1, encoder_bias1); }
+  auto hidden2(const operand auto& x) const { return hidden(x, encoder2, encoder_bias2); }
+
+  // [t, i, m], [t, j, m], [t, p, s], [t, p, s] -> [t, 2o]: the output of these hidden units.
+  auto decoded(const operand_of<3> auto& u1, const operand_of<3> auto& u2,
+               const operand_of<3> auto& routing1, const operand_of<3> auto& routing2) const {
+    const extent s = monet_halves(bias1);
+    const auto g1 = sized(routing1, {unknown, heads, s});
+    const auto g2 = sized(routing2, {unknown, heads, s});
+    const auto kept = all_except(deleted, s, s);
+    const auto mass1 = einsum<"tpi,tpj,ij->ti">(g1, g2, kept);
+    const auto mass2 = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
+    const auto crossed1 = einsum<"tjm,tpj,tpi,ij->tim">(u2, g2, g1, kept);
+    const auto crossed2 = einsum<"tim,tpi,tpj,ij->tjm">(u1, g1, g2, kept);
+    return concat<1>(
+        half(u1, mass1, monet_rows(decoder11, s), crossed1, monet_rows(decoder12, s), bias1),
+        half(u2, mass2, monet_rows(decoder22, s), crossed2, monet_rows(decoder21, s), bias2));
+  }
+
+  // [t, d], [t, p, s], [t, p, s] -> [t, 2o] (Eq. 15). Throws shape_error and value_error for
+  // parameters that do not fit.
+  auto operator()(const operand_of<2> auto& x, const operand_of<3> auto& g1,
+                  const operand_of<3> auto& g2) const {
+    return decoded(hidden1(x), hidden2(x), g1, g2);
+  }
+  auto operator()(const auto&... x) const { return not_monet_inputs(x...); }
+
+  // Expert (i, j) by itself, whether deleted or not (Eq. 13). Throws value_error beyond the last
+  // half.
+  monet_expert<arithmetic_t<T>> expert(extent i, extent j) const {
+    const extent s = monet_halves(bias1);
+    const auto u1 = slice<1>(monet_columns(encoder1, s), i),
+               u2 = slice<1>(monet_columns(encoder2, s), j);
+    const auto c1 = monet_bias(encoder_bias1, s, i, u1.shape()[1]),
+               c2 = monet_bias(encoder_bias2, s, j, u2.shape()[1]);
+    const auto v1 =
+        concat<1>(slice<0>(monet_rows(decoder11, s), i), slice<0>(monet_rows(decoder21, s), j));
+    const auto v2 =
+        concat<1>(slice<0>(monet_rows(decoder12, s), i), slice<0>(monet_rows(decoder22, s), j));
+    const auto b = concat<0>(slice<0>(bias1, i), slice<0>(bias2, j));
+    return {evaluate(concat<1>(u1, u2)), evaluate(concat<0>(c1, c2)), evaluate(concat<0>(v1, v2)),
+            evaluate(b), activation};
+  }
+
+  static auto released() {
+    return std::tuple{
+        released_name{"moe.u1.weight", &monet_vd::encoder1, presence::required, "hd", "dh"},
+        released_name{"moe.u1.bias", &monet_vd::encoder_bias1, presence::optional, "h"},
+        released_name{"moe.u2.weight", &monet_vd::encoder2, presence::required, "hd", "dh"},
+        released_name{"moe.u2.bias", &monet_vd::encoder_bias2, presence::optional, "h"},
+        released_name{"moe.v11.weight", &monet_vd::decoder11, presence::required, "oh", "ho"},
+        released_name{"moe.v12.weight", &monet_vd::decoder12, presence::required, "oh", "ho"},
+        released_name{"moe.v21.weight", &monet_vd::decoder21, presence::required, "oh", "ho"},
+        released_name{"moe.v22.weight", &monet_vd::decoder22, presence::required, "oh", "ho"},
+        released_name{"moe.b1", &monet_vd::bias1, presence::required, "so"},
+        released_name{"moe.b2", &monet_vd::bias2, presence::required, "so"},
+    };
+  }
+
+ private:
+  auto hidden(const operand auto& x, const parameter<T, 2>& encoder,
+              const parameter<T, 1>& bias) const {
+    const extent s = monet_halves(bias1);
+    return apply(activation, add_bias(einsum<"td,dim->tim">(x, monet_columns(encoder, s)),
+                                      monet_bias(bias, s)));
+  }
+
+  // The straight flow, the crossed flow and the bias of one half of the output.
+  static auto half(const auto& straight, const auto& mass, const parameter<T, 3>& v,
+                   const auto& crossed, const parameter<T, 3>& w, const parameter<T, 2>& bias) {
+    return einsum<"tsm,ts,smo->to">(straight, mass, v) + einsum<"tsm,smo->to">(crossed, w) +
+           einsum<"ts,so->to">(mass, bias);
+  }
+};
+
+}  // namespace fmoe

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// PEER, parameter-efficient expert retrieval (He 2024; Eq. 5 of the Monet paper): N = s^2 experts
+// of one neuron each, found by product keys. y = sum over heads and selected e of w_e gelu(x . u_e)
+// v_e.
+#pragma once
+
+#include <tuple>
+
+#include <fmoe/arrays/released.hpp>
+#include <fmoe/arrays/viewed.hpp>
+#include <fmoe/run/evaluate.hpp>
+
+namespace fmoe {
+
+// Labels: t token, d input and output, h head, l key list (2), k key, s keys of a list, e = i s + j
+// expert. Empty `queries`: the query is x's halves, the same for each head (the paper). An empty
+// `scale`: no norm.
+template <class T = float>
+struct peer {
+  parameter<T, 1> scale;    // d; the norm's factor is scale + 1
+  parameter<T, 2> queries;  // d (l h k)
+  parameter<T, 4> keys;     // h s l k
+  parameter<T, 2> down;     // e d, or (h e) d where each head has its own experts: u
+  parameter<T, 2> up;       // as down: v
+  extent active = 16;       // experts per head, K
+  extent candidates =
+      0;  // best scores kept of each list before the sums are ranked; 0: as many as `active`
+  weighting weights = weighting::softmax;  // over the selected; weighting::relu: max(score, 0)
+  pointwise activation = pointwise::gelu;
+
+  // [t, d] -> [t, d]: what queries and experts see, x sqrt(d) / |x| (scale + 1).
+  auto normalised(const operand auto& x) const {
+    return choose(scale.empty(), x, rms_norm(x) * (scale + 1.0));
+  }
+
+  // [t, d] -> [t, h, l, s]: each query's products with its keys.
+  auto key_scores(const operand auto& x) const {
+    const auto [h, s, l, k] = keys.shape();
+    const extent d = queries.empty() ? down.empty() ? 0 : down.shape()[1] : queries.shape()[0];
+    const auto halves = queries.empty() ? halves_of(d) : parameter<T, 3>();
+    const auto by_map =
+        einsum<"td,dlhk,hslk->thls">(normalised(x), viewed<4>(queries, {d, l, h, k}), keys);
+    return choose(queries.empty(), einsum<"td,dlk,hslk->thls">(normalised(x), halves, keys),
+                  by_map);
+  }
+
+  // [t, d] -> [t, h, e]: the weights of the selected experts, 0 elsewhere. K > candidates^2 and
+  // candidates > s throw value_error.
+  auto coefficients(const operand auto& x) const {
+    return product_top_k(key_scores(x), active, candidates == 0 ? active : candidates, weights);
+  }
+
+  // [t, d] -> [t, d]. Throws shape_error and value_error for parameters that do not fit.
+  auto operator()(const operand_of<2> auto& x) const {
+    const extent h = keys.shape()[0], s = keys.shape()[1], n = down.empty() ? 0 : down.shape()[0],
+                 d = down.empty() ? 0 : down.shape()[1];
+    const bool separate = n != s * s;
+    expects<shape_error>(!separate || n == h * s * s, "[peer] ", n, " experts for ", h,
+                         " heads with two lists of ", s, " keys");
+    const auto z = normalised(x);
+    const auto w = coefficients(x);
+    const auto shared =
+        einsum<"the,te,ed->td">(w, apply(activation, einsum<"td,ed->te">(z, down)), up);
+    const auto own_down = viewed<3>(separate ? down : parameter<T, 2>(), {h, s * s, d});
+    const auto own_up = viewed<3>(separate ? up : parameter<T, 2>(), {h, s * s, d});
+    return choose(
+        separate,
+        einsum<"the,the,hed->td">(w, apply(activation, einsum<"td,hed->the">(z, own_down)), own_up),
+        shared);
+  }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
+
+  static auto released() {
+    return std::tuple{
+        released_name{"norm.gamma", &peer::scale, presence::optional, "d"},
+        released_name{"to_queries.0.weight", &peer::queries, presence::optional, "qd", "dq"},
+        released_name{"keys", &peer::keys, presence::required, "hslk"},
+        released_name{"weight_down_embed.weight", &peer::down, presence::required, "ed"},
+        released_name{"weight_up_embed.weight", &peer::up, presence::required, "ed"},
+    };
+  }
+
+ private:
+  // [d, 2, d/2]: takes the halves of a row. Throws shape_error for an odd d.
+  static parameter<T, 3> halves_of(extent d) {
+    expects<shape_error>(d % 2 == 0, "[peer] ", d, " inputs have no halves");
+    tensor<T, 3> halves({d, 2, d / 2});
+    for (extent i = 0; i < d; ++i) halves(i, i / (d / 2), i % (d / 2)) = convert<T>(1.f);
+    return halves;
+  }
+};
+
+}  // namespace fmoe

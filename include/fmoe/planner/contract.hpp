@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+// Contract: one einsum becomes products of two operands and sums of one, in the order that the
+// search finds.
+#pragma once
+
+#include <vector>
+
+#include <fmoe/planner/mask.hpp>
+#include <fmoe/planner/order.hpp>
+#include <fmoe/planner/program.hpp>
+
+namespace fmoe {
+
+class pairwise_contraction {
+ public:
+  // `naive`: the parameters meet each other first.
+  pairwise_contraction(program& p, bool naive) : program_(p), naive_(naive) {}
+
+  // The product of all operands, summed over the labels that the result does not have.
+  use sum(std::vector<use> in, const std::string& result) {
+    for (use& u : in) u = single(u, in, result);
+    if (naive_) materialise(in, result);
+    return contract(std::move(in), result);
+  }
+
+  // The sum without the mask, and what makes it again where a pair is left out.
+  use masked(einsum_mask m, const std::vector<use>& in, const std::string& wanted) {
+    m.check(in);
+    if (m.left_out->empty()) return sum(in, wanted);
+    const std::string result = m.orient(wanted);
+    const extent before = program_.operations.size();
+    use dense = sum(in, result);
+    expects<value_error>(program_[dense.value].tokens,
+                         "[all_except] selects from parameters alone");
+    const bool fresh =
+        program_.operations.size() > before && program_.operations.back().out.value == dense.value;
+    if (!fresh) dense = program_.make(operation::kind::reduce, {dense}, result);
+    const use out = program_.make(operation::kind::exclude, in, dense.labels);
+    operation& o = program_.operations.back();
+    o.start = dense.value;
+    o.left_out = std::move(m.left_out);
+    o.masked = std::move(m.labels);
+    o.swapped = m.swapped;
+    return result == wanted ? out : program_.make(operation::kind::reduce, {out}, wanted);
+  }
+
+ private:
+  // Diagonals of repeated labels taken, labels that nobody else has summed.
+  use single(const use& u, const std::vector<use>& all, const std::string& result) {
+    std::string keep;
+    for (const char c : u.labels) {
+      bool needed = has(result, c);
+      for (const use& other : all) needed |= &other != &u && has(other.labels, c);
+      if (needed && !has(keep, c)) keep += c;
+    }
+    return keep == u.labels ? u : program_.make(operation::kind::reduce, {u}, keep);
+  }
+
+  // The naive plan: the parameters first, left to right, into one weight.
+  void materialise(std::vector<use>& in, const std::string& result) {
+    const auto parameter = [&](const use& u) { return program_[u.value].parameter; };
+    while (std::ranges::count_if(in, parameter) > 1) {
+      const auto a = std::ranges::find_if(in, parameter),
+                 b = std::find_if(a + 1, in.end(), parameter);
+      const use left = *a, right = *b;
+      in.erase(b);
+      in.erase(std::ranges::find_if(in, parameter));
+      in.push_back(pair(left, right, in, result, result));
+    }
+  }
+
+  // The product of two operands, summed over what neither the result nor `others` need. Its axes:
+  // what both have, then the left one's own, then the right one's own, each group in the order of
+  // `hint` as far as that goes.
+  use pair(use left, use right, const std::vector<use>& others, const std::string& result,
+           const std::string& hint) {
+    const value &l = program_[left.value], &r = program_[right.value];
+    const auto needed = [&](char c) {
+      return has(result, c) ||
+             std::ranges::any_of(others, [&](const use& u) { return has(u.labels, c); });
+    };
+    const auto own = [&](const use& u, const use& other) {
+      return labels_where(u.labels, [&](char c) { return needed(c) && !has(other.labels, c); });
+    };
+    // Whether x repeats along the leading labels of y, and nothing is summed: a Hadamard product.
+    const auto repeats = [&](const use& x, const use& y) {
+      return !x.labels.empty() && y.labels.ends_with(x.labels) &&
+             std::ranges::all_of(y.labels, needed);
+    };
+    // The activation stands left of a constant; of two activations the one whose own labels stay
+    // innermost stands right, or the one that repeats.
+    const auto swapped = [&] {
+      if (r.tokens != l.tokens) return r.tokens;
+      if (l.selection != r.selection) return r.selection;
+      const std::string a = own(left, right), b = own(right, left);
+      if (a.empty() != b.empty()) return a.empty() ? repeats(left, right) : !repeats(right, left);
+      // Vectors run along the last axis, and a constant that follows is packed for any order of
+      // axes.
+      constexpr extent narrow = 8;
+      const extent left_size = program_.size_of(left, a), right_size = program_.size_of(right, b);
+      if (l.tokens && !others.empty() && (left_size < narrow) != (right_size < narrow))
+        return right_size < narrow;
+      const auto last = [&](const std::string& labels) {
+        return labels.empty() ? 0 : hint.find(labels.back()) + 1;
+      };
+      return last(a) > last(b) && last(b) != 0;
+    };
+    if (swapped()) std::swap(left, right);
+    const auto hinted = [&](const std::string& group) {
+      return labels_where(hint, [&](char c) { return has(group, c); }) +
+             labels_where(group, [&](char c) { return !has(hint, c); });
+    };
+    const std::string both =
+        labels_where(left.labels, [&](char c) { return needed(c) && has(right.labels, c); });
+    const std::string a = own(left, right), b = own(right, left);
+    std::string labels = b.empty() ? labels_where(left.labels, needed) : both + a + hinted(b);
+    if (b.empty() && labels.size() < left.labels.size()) labels = both + a;
+    const value selection = program_[left.value];
+    if (selection.selection && !program_[right.value].tokens &&
+        right.labels == left.labels.substr(left.labels.size() - 1) && labels == left.labels &&
+        !naive_) {
+      const use out = program_.make(operation::kind::rescale, {left, right}, std::move(labels),
+                                    true, selection.keep);
+      program_[out.value].expected = selection.expected;
+      return out;
+    }
+    return program_.make(operation::kind::product, {left, right}, std::move(labels));
+  }
+
+  use contract(std::vector<use> in, const std::string& result) {
+    if (in.size() == 1) {
+      if (in[0].labels == result) return in[0];
+      return program_.make(operation::kind::reduce, {in[0]}, result);
+    }
+    contraction_problem p{{}, result, {}};
+    for (const use& u : in) {
+      const value& v = program_[u.value];
+      p.operands.push_back({u.labels, v.tokens, v.parameter, v.expected, v.selection});
+      for (const char c : u.labels) p.extents.emplace_back(c, program_.extent_of(u, c));
+    }
+    const auto order = find_order(p);
+    std::vector<bool> used(in.size() + order.size(), false);
+    for (const pairing& s : order) {
+      const auto l = static_cast<extent>(s.left), r = static_cast<extent>(s.right);
+      used[l] = used[r] = true;
+      std::vector<use> others;
+      for (extent i = 0; i < in.size(); ++i)
+        if (!used[i]) others.push_back(in[i]);
+      in.push_back(pair(in[l], in[r], others, result, hint(order, in, in.size(), result)));
+    }
+    return in.back();
+  }
+
+  // The order of axes that the constant likes which number `made` will be contracted with.
+  static std::string hint(const std::vector<pairing>& order, const std::vector<use>& in,
+                          extent made, const std::string& result) {
+    for (const pairing& s : order) {
+      const auto l = static_cast<extent>(s.left), r = static_cast<extent>(s.right);
+      if (l == made || r == made) {
+        const extent partner = l == made ? r : l;
+        return partner < in.size() ? in[partner].labels : result;
+      }
+    }
+    return result;
+  }
+
+  program& program_;
+  bool naive_;
+};
+
+}  // namespace fmoe

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// Fuse: bias, activation, Hadamard product and sum become passes over the result of the operation
+// that makes their operand, while a tile of it is in L1. A sum of two products becomes one longer
+// sum.
+#pragma once
+
+#include <fmoe/planner/program.hpp>
+
+namespace fmoe {
+
+// Whether passes can follow the operation.
+inline bool takes_passes(const operation& o) {
+  using enum operation::kind;
+  return o.what == gemm || o.what == gather || o.what == batched || o.what == reduce ||
+         o.what == pointwise || o.what == put;
+}
+
+// Fuses one pointwise operation into the producer of an operand that nobody else reads: a gather
+// first (its whole row is in L1 at once), else the producer that runs last, where the other operand
+// exists already. True if something changed.
+inline bool fuse_one(program& p) {
+  for (extent i = 0; i < p.operations.size(); ++i) {
+    const operation& o = p.operations[i];
+    if (o.what != operation::kind::pointwise) continue;
+    const pass& first = o.passes[0];
+    const bool symmetric = o.passes.size() == 1 && first.what != pass::kind::map &&
+                           p[first.other].shape == p[o.in[0].value].shape &&
+                           p[first.other].tokens == p[o.in[0].value].tokens;
+    int best = -1, base = -1;
+    for (const int v : {o.in[0].value, symmetric ? first.other : -1}) {
+      const int maker = v < 0 || p.uses(v) != 1 || p[v].tokens != p[o.out.value].tokens ||
+                                p[v].group != p[o.out.value].group
+                            ? -1
+                            : p.producer(v);
+      if (maker < 0 || p.stage(maker) != p.stage(static_cast<int>(i)) ||
+          !takes_passes(p.operations[static_cast<extent>(maker)]))
+        continue;
+      const auto rank = [&](int k) {
+        return std::pair(p.operations[static_cast<extent>(k)].what == operation::kind::gather, k);
+      };
+      if (best < 0 || rank(maker) > rank(best)) best = maker, base = v;
+    }
+    if (best < 0) continue;
+    operation fused = p.operations[static_cast<extent>(best)];
+    std::vector<pass> passes = o.passes;
+    if (base != o.in[0].value) passes[0].other = o.in[0].value;
+    const int other = passes[0].other;
+    const bool one_sum = symmetric && first.what == pass::kind::add &&
+                         fused.what == operation::kind::gemm && fused.passes.empty() &&
+                         fused.start < 0 && p.uses(other) == 1 && p[other].leaf < 0;
+    if (one_sum) fused.start = other;
+    else fused.passes.insert(fused.passes.end(), passes.begin(), passes.end());
+    fused.out.value = o.out.value;
+    p.operations[i] = std::move(fused);  // the producer moves down to where its last operand exists
+    p.operations.erase(p.operations.begin() + best);
+    return true;
+  }
+  return false;
+}
+
+// A product along an axis with an appended 1 is the product without it, plus the weight's last
+// slice: nothing is copied.
+inline bool fuse_append(program& p) {
+  for (extent i = 0; i < p.operations.size(); ++i) {
+    operation& o = p.operations[i];
+    if (o.what != operation::kind::gemm) continue;
+    const int maker = p.producer(o.in[0].value);
+    if (maker < 0 || p.operations[static_cast<extent>(maker)].what != operation::kind::append)
+      continue;
+    const use left = o.in[0], weight = o.in[1];
+    const char axis = left.labels.back();
+    const std::string slice =
+        labels_where(o.out.labels, [&](char c) { return has(weight.labels, c); });
+    const auto summed = labels_where(left.labels, [&](char c) { return !has(o.out.labels, c); });
+    if (summed.size() != 1 || has(o.out.labels, axis) || !o.out.labels.ends_with(slice) ||
+        std::ranges::count(weight.labels, axis) != 1)
+      continue;
+    value bias;
+    for (const char c : slice) bias.shape.push_back(p.extent_of(weight, c));
+    bias.tokens = false;
+    bias.parameter = p[weight.value].parameter;
+    operation take{operation::kind::slice, {weight}, {p.add(std::move(bias)), slice}, {}};
+    take.index = p.extent_of(left, axis) - 1;
+    o.in[0].value = p.operations[static_cast<extent>(maker)].in[0].value;
+    o.passes.insert(o.passes.begin(), {pass::kind::add, {}, 0, take.out.value});
+    const bool unread = p.uses(left.value) == 0;
+    p.operations.insert(p.operations.begin() + static_cast<std::ptrdiff_t>(i), std::move(take));
+    if (unread) p.operations.erase(p.operations.begin() + maker);
+    return true;
+  }
+  return false;
+}
+
+inline void fuse(program& p) {
+  while (fuse_append(p)) {
+  }
+  while (fuse_one(p)) {
+  }
+}
+
+}  // namespace fmoe

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+// Group: where a selection of experts meets values that each expert makes, only what is selected is
+// made. The product of the two, contracted with a weight of every expert, becomes a group: for each
+// expert the rows of its tokens are picked, taken through the operations that made the values, and
+// their weighted results added up by token, experts in order.
+#pragma once
+
+#include <vector>
+
+#include <fmoe/planner/program.hpp>
+
+namespace fmoe {
+
+class grouping {
+ public:
+  // `meeting`: the operation that multiplies selection and values, if it is the head of a group.
+  grouping(program& p, extent meeting) : program_(p) {
+    const operation& product = p.operations[meeting];
+    if (product.what != operation::kind::product || product.in[0].labels.size() != 1) return;
+    const use &scores = product.in[0], &values = product.in[1];
+    const char expert = scores.labels[0];
+    const int made = product.out.value;
+    if (!p[scores.value].selection || !p[values.value].tokens || p[values.value].selection ||
+        p[values.value].leaf >= 0 || std::ranges::count(values.labels, expert) != 1 ||
+        product.out.labels.size() != values.labels.size() || p.uses(made) != 1)
+      return;
+    if (p.is_result(made)) return;
+    const auto reader = static_cast<extent>(p.consumer(made));
+    const operation sum = p.operations[reader];
+    if (sum.what != operation::kind::product || sum.in[0].value != made ||
+        p[sum.in[1].value].tokens)
+      return;
+    const char label = sum.in[0].labels[product.out.labels.find(expert)];
+    if (std::ranges::count(sum.in[1].labels, label) != 1 || has(sum.out.labels, label)) return;
+
+    id_ = static_cast<int>(p.groups.size());
+    p.groups.push_back({scores.value, p.extent_of(scores, expert), p[scores.value].keep,
+                        p[scores.value].expected});
+    use rows{restricted(values.value, values.labels.find(expert)), {}};
+    if (p[rows.value].group < 0 ||
+        body_.back().what == operation::kind::pick) {  // nothing would be saved
+      p.groups.pop_back();
+      return;
+    }
+    // The rows' axes are the values', and those of the product may be in another order.
+    for (const char c : values.labels)
+      if (c != expert) rows.labels += sum.in[0].labels[product.out.labels.find(c)];
+    operation last{operation::kind::product, {rows, sum.in[1]}, {-1, sum.out.labels}, {}};
+    const int result = add(std::move(last), p[sum.out.value].shape, label);
+    operation put{operation::kind::put, {{result, sum.out.labels}, scores}, sum.out, {}};
+    put.group = id_;
+    body_.push_back(std::move(put));
+    p.operations.erase(p.operations.begin() + static_cast<std::ptrdiff_t>(reader));
+    p.operations.insert(p.operations.begin() + static_cast<std::ptrdiff_t>(reader), body_.begin(),
+                        body_.end());
+    remove_unread();
+    found_ = true;
+  }
+
+  bool found() const { return found_; }
+
+ private:
+  static constexpr extent none = all;
+
+  struct restriction {  // what a value became, or was picked as
+    int value;
+    extent axis;
+    int made;
+  };
+
+  static std::vector<extent> without(std::vector<extent> shape, extent axis) {
+    if (axis != none) shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
+    return shape;
+  }
+  static std::string without(std::string labels, char c) {
+    std::erase(labels, c);
+    return labels;
+  }
+
+  // An operation of the group, which makes rows of this shape.
+  int add(operation o, std::vector<extent> shape, char expert) {
+    value v;
+    v.shape = std::move(shape);
+    v.group = id_;
+    o.out.value = program_.add(std::move(v));
+    o.group = id_;
+    o.expert = expert;
+    body_.push_back(std::move(o));
+    return body_.back().out.value;
+  }
+
+  int picked(int v, extent axis) {
+    const std::string labels = std::string("abcdefgh").substr(0, program_[v].shape.size());
+    const char expert = axis == none ? char{0} : labels[axis];
+    return add({operation::kind::pick, {{v, labels}}, {-1, without(labels, expert)}, {}},
+               without(program_[v].shape, axis), expert);
+  }
+
+  // The constant with its axis of experts first.
+  int experts_first(int v, extent axis) {
+    if (axis == 0) return v;
+    const std::string labels = std::string("abcdefgh").substr(0, program_[v].shape.size());
+    const std::string order = labels[axis] + without(labels, labels[axis]);
+    value moved = program_[v];
+    moved.leaf = -1;
+    moved.shape.clear();
+    for (const char c : order) moved.shape.push_back(program_[v].shape[labels.find(c)]);
+    operation o{
+        operation::kind::reduce, {{v, labels}}, {program_.add(std::move(moved)), order}, {}};
+    body_.push_back(std::move(o));
+    return body_.back().out.value;
+  }
+
+  // The value at the selected places of one of its axes, or for the selected tokens if that is
+  // none.
+  int restricted(int v, extent axis) {
+    for (const restriction& r : known_)
+      if (r.value == v && r.axis == axis) return r.made;
+    const int made = axis == none ? picked(v, none) : made_again(v, axis);
+    known_.push_back({v, axis, made});
+    return made;
+  }
+
+  // By the operation that makes all of v, if nobody else needs that; else picked from it.
+  int made_again(int v, extent axis) {
+    const int maker = program_.producer(v);
+    if (maker < 0 || program_.uses(v) != 1) return picked(v, axis);
+    operation o = program_.operations[static_cast<extent>(maker)];
+    if (o.what == operation::kind::product && is_hadamard(o)) o = as_pointwise(std::move(o));
+    const char expert = o.out.labels[axis];
+    if (o.what == operation::kind::pointwise) return pointwise_again(o, axis);
+    if (o.what != operation::kind::product || program_[o.in[1].value].tokens ||
+        std::ranges::count(o.in[1].labels, expert) != 1)
+      return picked(v, axis);
+    bool sums = false;
+    for (const char c : o.in[0].labels) sums |= !has(o.out.labels, c);
+    if (!sums) return picked(v, axis);
+    const extent at = o.in[0].labels.find(expert);
+    const use left{restricted(o.in[0].value, at == std::string::npos ? none : at),
+                   without(o.in[0].labels, expert)};
+    return add({operation::kind::product, {left, o.in[1]}, {-1, without(o.out.labels, expert)}, {}},
+               without(program_[v].shape, axis), expert);
+  }
+
+  int pointwise_again(const operation& o, extent axis) {
+    const std::string labels = without(o.out.labels, o.out.labels[axis]);
+    operation again{operation::kind::pointwise,
+                    {{restricted(o.in[0].value, axis), labels}},
+                    {-1, labels},
+                    o.passes};
+    for (pass& p : again.passes) {
+      if (p.other < 0) continue;
+      const extent lead = o.out.labels.size() - program_[p.other].shape.size();
+      const bool has_axis = axis >= lead;
+      if (program_[p.other].tokens) {
+        p.other = restricted(p.other, has_axis ? axis - lead : none);
+      } else if (has_axis) {
+        p.other = experts_first(p.other, axis - lead);
+        p.by_expert = true;
+      }
+    }
+    return add(std::move(again), without(program_[o.out.value].shape, axis), o.out.labels[axis]);
+  }
+
+  void remove_unread() {
+    for (extent i = program_.operations.size(); i-- > 0;)
+      if (program_.uses(program_.operations[i].out.value) == 0)
+        program_.operations.erase(program_.operations.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+
+  program& program_;
+  int id_ = -1;
+  bool found_ = false;
+  std::vector<operation> body_;
+  std::vector<restriction> known_;
+};
+
+inline void group(program& p) {
+  for (extent i = 0; i < p.operations.size();) i = grouping(p, i).found() ? 0 : i + 1;
+}
+
+}  // namespace fmoe

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT
+// Lower: a graph becomes a program of operations on one or two operands.
+#pragma once
+
+#include <vector>
+
+#include <fmoe/planner/contract.hpp>
+#include <fmoe/planner/options.hpp>
+#include <fmoe/planner/tokens.hpp>
+
+namespace fmoe {
+
+class lowering {
+ public:
+  // Throws value_error if a compiled layer's rows depend on each other, or K exceeds its axis.
+  lowering(const graph& g, const node_list& results, const plan_options& options)
+      : graph_(g),
+        options_(options) {
+    bool arguments = false;
+    for (extent i = 0; i < g.size(); ++i)
+      if (const auto* l = std::get_if<leaf_node>(&g[static_cast<node_id>(i)].op))
+        arguments |= l->argument >= 0;
+    const auto axes = token_search(g, results, arguments).axes();
+    expects<value_error>(axes || !arguments,
+                         "[compile] rows of the result depend on other rows of the arguments");
+    has_tokens_ = program_.tokens = axes.has_value();
+    tokens_ = axes.value_or(token_axes(g.size(), -1));
+    for (extent i = 0; i < g.size(); ++i) {
+      id_ = static_cast<node_id>(i);
+      std::visit([&](const auto& n) { nodes_.push_back(lower(n)); }, g[id_].op);
+    }
+    for (const node_id r : results) finish(r, results.size() > 1);
+  }
+
+  program take() { return std::move(program_); }
+
+ private:
+  struct placed {  // where a node's elements are
+    int value;
+    std::vector<int> memory;  // its axes -> axes of the value, -1 for the token axis
+  };
+
+  placed& of(node_id id) {
+    placed& p = nodes_[static_cast<extent>(id)];
+    expects<value_error>(p.value >= 0, "[all_except] is an operand of einsum only");
+    return p;
+  }
+
+  // The value of a node, its axes named by one letter each.
+  use named(node_id id, std::string_view letters) {
+    const placed& p = of(id);
+    use u{p.value, std::string(program_[p.value].shape.size(), '?')};
+    for (extent i = 0; i < letters.size(); ++i)
+      if (p.memory[i] >= 0) u.labels[static_cast<extent>(p.memory[i])] = letters[i];
+    return u;
+  }
+  // Letters for a node's axes: those of the operation that made its value, 't' for the token, where
+  // that names all.
+  std::string letters(node_id id) {
+    const placed& p = of(id);
+    const std::string& made = program_[p.value].names;
+    std::string names;
+    for (const int m : p.memory) {
+      const bool named = m < 0 || static_cast<extent>(m) < made.size();
+      const char c = m < 0 ? 't' : named ? made[static_cast<extent>(m)] : '?';
+      if (!named || has(names, c)) return std::string("abcdefgh").substr(0, p.memory.size());
+      names += c;
+    }
+    return names;
+  }
+
+  placed place(const use& u, std::string_view result) const {
+    placed p{u.value, {}};
+    for (const char c : result) {
+      const auto at = u.labels.find(c);
+      p.memory.push_back(at == std::string::npos ? -1 : static_cast<int>(at));
+    }
+    return p;
+  }
+
+  placed lower(const leaf_node& l) {
+    value v{graph_.shape(id_), !l.parameter && !has_tokens_, static_cast<int>(id_), l.parameter};
+    std::vector<int> memory;
+    const int token = tokens_[static_cast<extent>(id_)];
+    for (int i = 0, at = 0; i < static_cast<int>(v.shape.size()); ++i)
+      memory.push_back(i == token ? -1 : at++);
+    if (token >= 0) {
+      v.tokens = true;
+      v.shape.erase(v.shape.begin() + token);
+    }
+    return {program_.add(std::move(v)), std::move(memory)};
+  }
+
+  placed lower(const mask_node&) const { return {-1, {0, 1}}; }
+
+  placed lower(const map_node& m) {
+    const std::string names = letters(m.arg);
+    const use arg = named(m.arg, names),
+              out = program_.make(operation::kind::pointwise, {arg}, arg.labels);
+    program_.operations.back().passes = {{pass::kind::map, m.fn, m.parameter}};
+    return place(out, names);
+  }
+
+  placed lower(const add_node& a) {
+    const extent lead = graph_.rank(a.left) - graph_.rank(a.right);
+    const std::string names = letters(a.left);
+    return combine(pass::kind::add, named(a.left, names), named(a.right, names.substr(lead)),
+                   names);
+  }
+
+  // left (+ or *) right, where the labels of right are the last of left's in some order.
+  placed combine(pass::kind what, use left, use right, std::string_view result) {
+    if (program_[right.value].tokens && !program_[left.value].tokens &&
+        left.labels.size() == right.labels.size())
+      std::swap(left, right);
+    const std::string trailing = left.labels.substr(left.labels.size() - right.labels.size());
+    if (right.labels != trailing) {
+      const std::string order =
+          labels_where(left.labels, [&](char c) { return has(right.labels, c); });
+      right = program_.make(operation::kind::reduce, {right}, order);
+      if (order != trailing) {
+        left = program_.make(
+            operation::kind::reduce, {left},
+            labels_where(left.labels, [&](char c) { return !has(order, c); }) + order);
+      }
+    }
+    const use out = program_.make(operation::kind::pointwise, {left}, left.labels);
+    program_[out.value].parameter &= program_[right.value].parameter;
+    program_[out.value].tokens |= program_[right.value].tokens;
+    program_.operations.back().passes = {{what, {}, 0, right.value}};
+    return place(out, result);
+  }
+
+  // The value of a node with its last axis innermost.
+  use rows(node_id id, const std::string& names) {
+    const use in = named(id, names);
+    if (in.labels.back() == names.back()) return in;
+    return program_.make(operation::kind::reduce, {in}, labels_where(in.labels, [&](char c) {
+                                                          return c != names.back();
+                                                        }) + names.back());
+  }
+
+  placed lower(const gate_node& g) {
+    expects<value_error>(g.fn != gate::entmax || g.parameter > 1, "[entmax] alpha is ", g.parameter,
+                         ", below 1, which is softmax");
+    const std::string names = letters(g.arg);
+    std::vector<use> in{rows(g.arg, names)};
+    const std::string lead = in[0].labels.substr(0, in[0].labels.size() - 1);
+    if (g.bound) {
+      use bound =
+          named(*g.bound, std::string_view(names).substr(names.size() - 1 - graph_.rank(*g.bound),
+                                                         graph_.rank(*g.bound)));
+      const std::string order = labels_where(lead, [&](char c) { return has(bound.labels, c); });
+      if (bound.labels != order) bound = program_.make(operation::kind::reduce, {bound}, order);
+      in.push_back(bound);
+    }
+    const use out = program_.make(operation::kind::gate, in, is_norm(g.fn) ? lead : in[0].labels);
+    program_.operations.back().fn = g.fn;
+    program_.operations.back().parameter = g.parameter;
+    return place(out, is_norm(g.fn) ? std::string_view(names).substr(0, names.size() - 1) : names);
+  }
+
+  // The lists' axes innermost; the second one names their pairs.
+  placed lower_product(const select_node& s) {
+    const std::string names = letters(s.arg), lists = names.substr(names.size() - 2);
+    use in = named(s.arg, names);
+    const std::string lead = labels_where(in.labels, [&](char c) { return !has(lists, c); });
+    if (!in.labels.ends_with(lists))
+      in = program_.make(operation::kind::reduce, {in}, lead + lists);
+    const use out =
+        program_.make(operation::kind::select, {in}, lead + lists[1], true, s.rule.keep);
+    program_.operations.back().rule = s.rule;
+    program_[out.value].shape.back() *= program_[out.value].shape.back();
+    program_[out.value].each = s.rule.each;
+    program_[out.value].expected = s.rule.keep;
+    return place(out, names.substr(0, names.size() - 2) + lists[1]);
+  }
+
+  placed lower(const select_node& s) {
+    if (s.rule.what == selection_rule::kind::product_top_k) return lower_product(s);
+    const std::string names = letters(s.arg);
+    const use in = rows(s.arg, names);
+    const extent n = program_[in.value].shape.back();
+    extent keep = n;
+    if (s.rule.what == selection_rule::kind::expert_choice) {
+      expects<value_error>(has_tokens_,
+                           "[expert_choice] the scores' first axis does not count tokens");
+      const use scores = made(in), ranked = made(rows(*s.ranked, names));
+      const use chosen =
+          program_.make(operation::kind::select, {scores, ranked}, in.labels, true, n);
+      program_.operations.back().rule = s.rule;
+      program_[chosen.value].expected = expected_of(s.rule, n);
+      return place(chosen, names);
+    }
+    if (s.rule.what == selection_rule::kind::top_k) {
+      keep = s.rule.keep == all ? n : s.rule.keep;
+      expects<value_error>(keep <= n, "[top_k] K is ", keep, " and the scores' last axis has ", n,
+                           ": fmoe::all keeps every score");
+      if (keep == n && s.rule.weights == weighting::score) return place(in, names);
+    } else if (s.rule.what == selection_rule::kind::top_p) {
+      expects<value_error>(s.rule.mass >= 0 && s.rule.mass <= 1, "[top_p] the mass is ",
+                           s.rule.mass, ", not within 0 and 1");
+    }
+    const use out = program_.make(operation::kind::select, {in}, in.labels, true, keep);
+    program_.operations.back().rule = s.rule;
+    program_[out.value].expected = expected_of(s.rule, n);
+    return place(out, names);
+  }
+
+  // A copy of a leaf: what a barrier reads lies in the call's own memory.
+  use made(const use& u) {
+    return program_[u.value].leaf < 0 ? u : program_.make(operation::kind::reduce, {u}, u.labels);
+  }
+
+  placed lower(const append_node& a) {
+    const std::string names = letters(a.arg);
+    const use in = rows(a.arg, names),
+              out = program_.make(operation::kind::append, {in}, in.labels);
+    ++program_[out.value].shape.back();
+    return place(out, names);
+  }
+
+  placed lower(const concat_node& c) {
+    const std::string names = letters(c.args[0]);
+    std::vector<use> in;
+    for (const node_id a : c.args) in.push_back(named(a, names));
+    const std::string order = labels_where(names, [&](char l) { return has(in[0].labels, l); });
+    const use out = program_.make(operation::kind::concat, std::move(in), order);
+    operation& o = program_.operations.back();
+    o.axis = order.find(names[c.axis]);
+    program_[out.value].shape[o.axis] = graph_.extent_of(graph_[id_].axes[c.axis]);
+    return place(out, names);
+  }
+
+  placed lower(const einsum_node& e) {
+    std::vector<use> in;
+    char token = 0;
+    einsum_mask m;
+    for (extent i = 0; i < e.args.size(); ++i) {
+      const auto labels = operand_labels(e.subscripts, i);
+      if (const auto* left_out = std::get_if<mask_node>(&graph_[e.args[i]].op)) {
+        expects<value_error>(!m, "[all_except] an einsum has one mask: \"", e.subscripts, '"');
+        m = {left_out->left_out, std::string(labels)};
+        continue;
+      }
+      in.push_back(named(e.args[i], labels));
+      const auto& memory = of(e.args[i]).memory;
+      if (const auto t = std::ranges::find(memory, -1); t != memory.end())
+        token = labels[static_cast<extent>(t - memory.begin())];
+    }
+    std::string result = std::string(result_labels(e.subscripts));
+    std::erase(result, token);
+    pairwise_contraction c(program_, options_.naive);
+    return place(m ? c.masked(std::move(m), in, result) : c.sum(in, result),
+                 result_labels(e.subscripts));
+  }
+
+  // A result is a fresh value with the graph's order of axes. Of several none is read behind a
+  // barrier.
+  void finish(node_id result, bool several) {
+    const std::string names = letters(result);
+    use u = named(result, names);
+    std::string order;
+    for (extent i = 0; i < names.size(); ++i)
+      if (of(result).memory[i] >= 0) order += names[i];
+    const value& v = program_[u.value];
+    const bool taken = program_.is_result(u.value) ||
+                       (several && std::ranges::any_of(program_.operations, is_barrier));
+    if (v.leaf >= 0 || !v.tokens || u.labels != order || taken) {
+      u = program_.make(operation::kind::reduce, {u}, order);
+      program_[u.value].tokens = true;
+    }
+    program_.results.push_back(u.value);
+  }
+
+  const graph& graph_;
+  const plan_options& options_;
+  bool has_tokens_ = false;
+  token_axes tokens_;
+  program program_;
+  std::vector<placed> nodes_;  // by node
+  node_id id_{};               // the node being lowered
+};
+
+}  // namespace fmoe

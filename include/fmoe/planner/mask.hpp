@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// The sparse mask among an einsum's operands: the pairs of two labels that the sum leaves out.
+#pragma once
+
+#include <fmoe/base/error.hpp>
+#include <fmoe/planner/program.hpp>
+
+namespace fmoe {
+
+struct einsum_mask {
+  static constexpr extent most_operands = 8;  // beside it
+
+  pair_set left_out{};
+  std::string labels{};  // of a pair
+  bool swapped = false;  // the first label is the second one of a pair
+
+  explicit operator bool() const { return left_out != nullptr; }
+
+  // Throws value_error unless both labels are other operands' too.
+  void check(const std::vector<use>& others) const {
+    for (const char c : labels)
+      expects<value_error>(
+          labels[0] != labels[1] &&
+              std::ranges::any_of(others, [&](const use& u) { return has(u.labels, c); }),
+          "[all_except] its labels differ, and other operands have them too: '", c, "' of \"",
+          labels, '"');
+    expects<value_error>(others.size() <= most_operands,
+                         "[all_except] goes with at most 8 operands, not ", others.size());
+  }
+
+  // Puts a label of the result second: the sum is made again for each of its places. The result
+  // gets one if it has none.
+  std::string orient(std::string result) {
+    swapped = has(result, labels[0]) && !has(result, labels[1]);
+    if (swapped) std::swap(labels[0], labels[1]);
+    return has(result, labels[1]) ? result : result + labels[1];
+  }
+};
+
+}  // namespace fmoe

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// Match: each product becomes the kind of kernel that it fits.
+//   pointwise  nothing summed, the right operand's labels are the left one's last
+//   gemm       the right operand is a constant; the left one's memory ends with the summed labels
+//   batched    the rest: labels in four groups, batch (in all three), free (left and result),
+//   summed, vector (right and
+//              result)
+#pragma once
+
+#include <fmoe/planner/program.hpp>
+
+namespace fmoe {
+
+inline void match(program& p) {
+  std::vector<operation> done;
+  for (operation& o : p.operations) {
+    if (o.what == operation::kind::product) {
+      use &left = o.in[0], &right = o.in[1];
+      const label_groups g = groups_of(o);
+      const bool constant = p[left.value].tokens && !p[right.value].tokens;
+      if (is_hadamard(o)) {
+        o = as_pointwise(std::move(o));
+      } else if (constant && !(g.summed.empty() && g.vector.empty())) {
+        o.what = operation::kind::gemm;
+        const std::string rows =
+            labels_where(o.out.labels, [&](char c) { return has(left.labels, c); });
+        if (left.labels != rows + g.summed) {
+          value v = p[left.value];
+          v.leaf = -1;
+          v.shape.clear();
+          for (const char c : rows + g.summed) v.shape.push_back(p.extent_of(left, c));
+          const use permuted{p.add(std::move(v)), rows + g.summed};
+          done.push_back({operation::kind::reduce, {left}, permuted, {}});
+          done.back().group = o.group;
+          left = permuted;
+        }
+      } else {
+        o.what = operation::kind::batched;
+      }
+    }
+    done.push_back(std::move(o));
+  }
+  p.operations = std::move(done);
+}
+
+}  // namespace fmoe

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+// Order: in which pairs the operands of one einsum are contracted. Exact up to 8 operands, by
+// dynamic programming over the subsets of operands; beyond, rows meet the parameter that they alone
+// belong to first, and what is left is exact again or greedy. Parameters are never contracted with
+// each other alone, so the cheapest order of a factorized layer is its factorized forward pass.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <fmoe/base/labels.hpp>
+
+namespace fmoe {
+
+struct contraction_operand {
+  std::string labels;
+  bool tokens = true;      // one row per token
+  bool parameter = false;  // made of parameters alone
+  extent keep = 0;         // non-zero entries of a selection
+  bool selection = false;  // of its last label
+};
+
+struct contraction_problem {
+  std::vector<contraction_operand> operands;
+  std::string result;
+  std::vector<std::pair<char, extent>> extents;
+};
+
+// Operands are numbered in their order; step i makes number operands.size() + i.
+struct pairing {
+  int left, right;
+  bool operator==(const pairing&) const = default;
+};
+
+class order_search {
+ public:
+  // A tile of tokens; FLOPs that one byte of an intermediate may cost (it is written and read near
+  // L2); elements per token from where an intermediate counts `crowded` times, because a tile of it
+  // leaves L2.
+  static constexpr double tokens = 96, byte_cost = 8, cap = 65536, crowded = 64;
+  static constexpr extent exact_limit = 8;
+
+  explicit order_search(const contraction_problem& p) : problem_(p) {
+    for (const auto& [c, e] : p.extents)
+      extent_[static_cast<unsigned char>(c) & 127u] = static_cast<double>(e);
+    all_parameters_ = std::ranges::all_of(p.operands, [](const auto& o) { return o.parameter; });
+    for (const auto& o : p.operands) {
+      const label_set selected = o.selection ? bit(o.labels.back()) : 0;
+      numbers_.push_back(static_cast<int>(parts_.size()));
+      parts_.push_back({mask(o.labels), o.tokens, o.parameter, selected,
+                        static_cast<double>(std::max<extent>(1, o.keep)),
+                        label_set{1} << parts_.size()});
+    }
+  }
+
+  std::vector<pairing> run() {
+    if (parts_.size() > exact_limit) absorb();
+    if (parts_.size() <= exact_limit) exact();
+    else greedy();
+    return steps_;
+  }
+
+ private:
+  using label_set = std::uint64_t;
+
+  struct part {  // what a subset of the operands contracts to
+    label_set labels;
+    bool tokens, parameter;
+    label_set selected;  // the label of which only `keep` entries count
+    double keep;
+    std::uint64_t operands;
+  };
+
+  // 'A' is bit 1, 'a' bit 33: 64 below their codes.
+  static label_set bit(char c) { return label_set{1} << (c - 64); }
+  static label_set mask(std::string_view labels) {
+    label_set m = 0;
+    for (const char c : labels) m |= bit(c);
+    return m;
+  }
+  double volume(label_set m, const part* selection = nullptr) const {
+    double v = 1;
+    for (; m != 0; m &= m - 1) {
+      const label_set low = m & (~m + 1);
+      const int i = std::countr_zero(low);
+      const bool kept = selection != nullptr && low == selection->selected;
+      v *= kept ? selection->keep : extent_[static_cast<extent>(i) + 64];
+    }
+    return v;
+  }
+
+  // `needed`: the labels that the result or another operand still has. A selection whose label
+  // others have too stays one.
+  part contract(const part& a, const part& b, label_set needed) const {
+    part r{(a.labels | b.labels) & needed, a.tokens || b.tokens, a.parameter && b.parameter, 0, 0,
+           a.operands | b.operands};
+    for (extent i = 0; i < parts_.size() && r.selected == 0; ++i) {
+      if ((r.operands >> i & 1) == 0 || (parts_[i].selected & r.labels) == 0) continue;
+      for (extent j = 0; j < parts_.size(); ++j)
+        if (j != i && (r.operands >> j & 1) != 0 && (parts_[j].labels & parts_[i].selected) != 0)
+          r.selected = parts_[i].selected, r.keep = parts_[i].keep;
+    }
+    return r;
+  }
+  double cost(const part& a, const part& b, const part& r) const {
+    if (r.parameter && !all_parameters_) return std::numeric_limits<double>::infinity();
+    const double rows = r.tokens ? tokens : 1, size = volume(r.labels, &r);
+    const part* selection = a.selected != 0 ? &a : b.selected != 0 ? &b : nullptr;
+    return rows * (2 * volume(a.labels | b.labels, selection) +
+                   byte_cost * 4 * size * (size > cap ? crowded : 1));
+  }
+
+  label_set needed_outside(label_set operands) const {
+    label_set m = mask(problem_.result);
+    for (extent i = 0; i < parts_.size(); ++i)
+      if ((operands >> i & 1) == 0) m |= parts_[i].labels;
+    return m;
+  }
+
+  // Takes step (a, b), whose result stands in a's place.
+  void join(extent a, extent b, const part& made) {
+    steps_.push_back({numbers_[a], numbers_[b]});
+    parts_[a] = made;
+    numbers_[a] = static_cast<int>(problem_.operands.size() + steps_.size()) - 1;
+    parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(b));
+    numbers_.erase(numbers_.begin() + static_cast<std::ptrdiff_t>(b));
+  }
+
+  // Rows whose labels only one other operand has, a parameter, are contracted with it: the a U and
+  // z V of every level of a factorized layer. Nothing else could use those labels, and the result
+  // has no more numbers than the parameter.
+  void absorb() {
+    for (extent i = 0; i < parts_.size();) {
+      const label_set labels = parts_[i].labels;
+      extent partner = parts_.size();
+      bool alone = !parts_[i].parameter && (labels & mask(problem_.result)) == 0;
+      for (extent j = 0; j < parts_.size(); ++j) {
+        if (j == i || (parts_[j].labels & labels) == 0) continue;
+        alone = alone && partner == parts_.size() && parts_[j].parameter &&
+                (labels & ~parts_[j].labels) == 0;
+        partner = j;
+      }
+      if (alone && partner < parts_.size()) {
+        const label_set both = label_set{1} << i | label_set{1} << partner;
+        join(i, partner, contract(parts_[i], parts_[partner], needed_outside(both)));
+        i = 0;
+      } else {
+        ++i;
+      }
+    }
+  }
+
+  void exact() {
+    const extent n = parts_.size();
+    const label_set full = (label_set{1} << n) - 1;
+    std::vector<part> best_part(full + 1);
+    std::vector<double> best(full + 1, std::numeric_limits<double>::infinity());
+    std::vector<label_set> split(full + 1, 0);
+    for (label_set set = 1; set <= full; ++set) {
+      if (std::has_single_bit(set)) {
+        best_part[set] = parts_[static_cast<extent>(std::countr_zero(set))];
+        best[set] = 0;
+        continue;
+      }
+      const label_set needed = needed_outside(set);
+      for (label_set left = (set - 1) & set; left > (set ^ left); left = (left - 1) & set) {
+        const label_set right = set ^ left;
+        if (best[left] + best[right] == std::numeric_limits<double>::infinity()) continue;
+        const part r = contract(best_part[left], best_part[right], needed);
+        const double c = best[left] + best[right] + cost(best_part[left], best_part[right], r);
+        if (c < best[set]) best[set] = c, split[set] = left, best_part[set] = r;
+      }
+    }
+    if (n > 1) emit(split, full);
+  }
+
+  int emit(const std::vector<label_set>& split, label_set set) {
+    if (std::has_single_bit(set)) return numbers_[static_cast<extent>(std::countr_zero(set))];
+    const int left = emit(split, split[set]), right = emit(split, set ^ split[set]);
+    steps_.push_back({left, right});
+    return static_cast<int>(problem_.operands.size() + steps_.size()) - 1;
+  }
+
+  void greedy() {
+    while (parts_.size() > 1) {
+      double best = std::numeric_limits<double>::infinity();
+      extent a = 0, b = 1;
+      part made{};
+      for (extent i = 0; i < parts_.size(); ++i)
+        for (extent j = i + 1; j < parts_.size(); ++j) {
+          const part r =
+              contract(parts_[i], parts_[j], needed_outside(label_set{1} << i | label_set{1} << j));
+          const double before = volume(parts_[i].labels) + volume(parts_[j].labels);
+          const double c = cost(parts_[i], parts_[j], r) - byte_cost * 4 * before;
+          if (c < best) best = c, a = i, b = j, made = r;
+        }
+      join(a, b, made);
+    }
+  }
+
+  const contraction_problem& problem_;
+  std::array<double, 128> extent_{};
+  bool all_parameters_;
+  std::vector<part> parts_;   // what is not contracted yet
+  std::vector<int> numbers_;  // of the parts
+  std::vector<pairing> steps_;
+};
+
+inline std::vector<pairing> find_order(const contraction_problem& p) {
+  return order_search(p).run();
+}
+
+}  // namespace fmoe

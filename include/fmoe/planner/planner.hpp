@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// The planner: every pass in its order.
+#pragma once
+
+#include <fmoe/backend/cpu/plan/emit.hpp>
+#include <fmoe/backend/cpu/plan/screen.hpp>
+#include <fmoe/planner/fuse.hpp>
+#include <fmoe/planner/group.hpp>
+#include <fmoe/planner/lower.hpp>
+#include <fmoe/planner/match.hpp>
+#include <fmoe/planner/sample.hpp>
+#include <fmoe/planner/skip.hpp>
+
+namespace fmoe {
+
+// The operations before they are laid out on a machine; what cost counts.
+inline program make_program(const graph& g, const node_list& results, const plan_options& options) {
+  program p = lowering(g, results, options).take();
+  if (!options.naive) {
+    sample(p);
+    group(p);
+  }
+  skip(p);
+  match(p);
+  return p;
+}
+
+// A plan for up to `tokens` rows. Throws shape_error or value_error where an expression cannot be
+// computed.
+inline plan make_plan(const graph& g, const node_list& results, extent tokens,
+                      const plan_options& options) {
+  program p = make_program(g, results, options);
+  fuse(p);
+  screen(p, options, p.tokens ? tokens : 1);
+  gather_loops(p, options);
+  return emitter(p, g, choose_tile(p, options, p.tokens ? tokens : 1), options).take();
+}
+
+}  // namespace fmoe

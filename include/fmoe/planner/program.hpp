@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+// The planner's working form: values and the operations that make them, in order. The token axis is
+// implicit: a value with `tokens` is one row per token and its labels name the rest; a value
+// without is a constant, made once. Labels are local to an operation.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmoe/base/functions.hpp>
+#include <fmoe/base/labels.hpp>
+#include <fmoe/ir/graph.hpp>
+
+namespace fmoe {
+
+struct value {
+  std::vector<extent> shape;  // of one token's row, in the order of memory
+  bool tokens = true;
+  int leaf = -1;  // the graph's node, for inputs and parameters
+  bool parameter = false;
+  extent keep = 0;         // a selection of at most this many entries of its last axis
+  extent expected = 0;     // and about so many: what costs count
+  bool selection = false;  // made by a select operation and not yet expanded
+  extent each = 0;         // entries of the two lists that a selection of their sums needs room for
+  std::string names{};     // of its axes, where it was made
+  int group =
+      -1;  // one row for each selected (token, expert) of this group, rather than for each token
+
+  extent size() const { return element_count(shape); }
+  extent rows() const {
+    return element_count(std::span(shape).first(shape.size() - 1));
+  }  // along the last axis
+};
+
+struct use {  // a value and the names of its axes
+  int value = -1;
+  std::string labels;
+};
+
+// A function of a finished row: map, or one more operand, which may repeat along leading axes.
+struct pass {
+  enum class kind : std::uint8_t { map, add, multiply } what;
+  pointwise fn{};
+  double parameter = 0;
+  int other = -1;
+  bool by_expert = false;  // in a group: the other's first axis is the experts
+};
+
+struct operation {
+  enum class kind : std::uint8_t {
+    product,  // two operands, as the order pass leaves them; the skip and match passes give each
+              // its kind below
+    gemm,     // an activation times a constant
+    batched,  // any other pair: one small product per token
+    gather,   // a selection times a constant: the selected rows, weighted and summed
+    rescale,  // a selection times a constant of its last axis: a selection
+    sample,   // a selection times a function of the product of a row and the constant's selected
+              // rows: a selection
+    reduce,  // one operand: sum over the labels that the result does not have, in any order of axes
+    pointwise,
+    gate,
+    append,  // a 1 after each row
+    select,
+    screen,  // a selection out of a product with a parameter, of which few scores are made in full;
+             // the third operand is scratch
+    expand,  // a selection as a dense row
+    slice,   // one entry of the axis that the result does not have
+    concat,
+    pick,  // in a group: the rows of the selected tokens, of the expert where the operand has its
+           // axis
+    put,   // the end of a group: each token's sum of the rows of its experts, weighted by the
+           // selection
+    exclude,  // the sum that it starts from, made again without the pairs wherever one is summed
+  } what;
+  std::vector<use> in;
+  use out;
+  std::vector<pass> passes;  // applied to the result while it is near
+  int start = -1;            // the sum continues this value instead of starting from zero
+  extent axis = 0;           // concat
+  extent index = 0;          // slice
+  fmoe::gate fn{};           // gate, whose bound is the second operand
+  double parameter = 0;      // gate
+  selection_rule rule{};     // select
+  int group = -1;            // runs for each expert, on the rows that selected it
+  char expert = 0;           // what the operands of a group call the experts' axis
+  pair_set left_out{};       // exclude
+  std::string masked{};      // exclude: the labels of a pair; the first one is summed, whatever its
+                             // place in a pair
+  bool swapped = false;      // exclude: the first one is the second of a pair
+};
+
+// An operation that needs its operands of all tokens before it makes a row.
+inline bool is_barrier(const operation& o) {
+  return o.what == operation::kind::select && o.rule.what == selection_rule::kind::expert_choice;
+}
+
+// Operations that run once for each expert, on the tokens that selected it.
+struct expert_group {
+  int selection;
+  extent experts, keep, expected;
+};
+
+struct program {
+  std::vector<value> values;
+  std::vector<operation> operations;
+  std::vector<expert_group> groups;
+  std::vector<int> results;  // no value twice
+  bool tokens = true;        // false: no axis counts tokens, every value is one row
+
+  int add(value v) {
+    values.push_back(std::move(v));
+    return static_cast<int>(values.size()) - 1;
+  }
+  value& operator[](int v) { return values[static_cast<extent>(v)]; }
+  const value& operator[](int v) const { return values[static_cast<extent>(v)]; }
+
+  extent extent_of(const use& u, char label) const {
+    return (*this)[u.value].shape[u.labels.find(label)];
+  }
+  extent size_of(const use& u, const std::string& labels) const {
+    extent n = 1;
+    for (const char c : labels) n *= extent_of(u, c);
+    return n;
+  }
+  // Elements between neighbours along `label`: of a diagonal, the sum; 0 if the operand does not
+  // have it.
+  extent stride(const use& u, char label) const {
+    extent n = 1, sum = 0;
+    for (extent i = u.labels.size(); i-- > 0;) {
+      if (u.labels[i] == label) sum += n;
+      n *= (*this)[u.value].shape[i];
+    }
+    return sum;
+  }
+
+  // A new operation whose result has these labels.
+  use make(operation::kind what, std::vector<use> in, std::string labels, bool selection = false,
+           extent keep = 0) {
+    value v;
+    v.tokens = false;
+    v.parameter = true;
+    for (const use& u : in) {
+      v.tokens |= (*this)[u.value].tokens;
+      v.parameter &= (*this)[u.value].parameter;
+    }
+    for (const char c : labels)
+      for (const use& u : in)
+        if (has(u.labels, c)) {
+          v.shape.push_back(extent_of(u, c));
+          break;
+        }
+    v.selection = selection;
+    v.keep = keep;
+    v.names = labels;
+    const use out{add(std::move(v)), std::move(labels)};
+    operations.push_back({what, std::move(in), out, {}});
+    return out;
+  }
+
+  bool is_result(int v) const { return std::ranges::count(results, v) != 0; }
+
+  // How often an operation reads v.
+  static int reads(const operation& o, int v) {
+    int n = o.start == v;
+    for (const use& u : o.in) n += u.value == v;
+    for (const pass& p : o.passes) n += p.other == v;
+    return n;
+  }
+  // The operations that read v; one that reads it twice stands twice. A result counts as read once
+  // more.
+  int uses(int v) const {
+    int n = is_result(v);
+    for (const operation& o : operations) n += reads(o, v);
+    return n;
+  }
+  // The first operation that reads v, -1 if none.
+  int consumer(int v) const {
+    const auto at =
+        std::ranges::find_if(operations, [&](const operation& o) { return reads(o, v) > 0; });
+    return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
+  }
+  // The first barrier at or behind an operation; equal for operations of one stage.
+  int stage(int operation) const {
+    while (operation < static_cast<int>(operations.size()) &&
+           !is_barrier(operations[static_cast<extent>(operation)]))
+      ++operation;
+    return operation;
+  }
+  // Is v made before a barrier and read behind it, or made by one?
+  bool spans_stages(int v) const {
+    const int maker = producer(v);
+    if (maker < 0 || is_result(v)) return false;
+    if (is_barrier(operations[static_cast<extent>(maker)])) return true;
+    for (int k = maker; k < static_cast<int>(operations.size()); ++k)
+      if (reads(operations[static_cast<extent>(k)], v) > 0 &&
+          (stage(k) != stage(maker) || is_barrier(operations[static_cast<extent>(k)])))
+        return true;
+    return false;
+  }
+  // The operation that makes v, -1 for leaves.
+  int producer(int v) const {
+    const auto at =
+        std::ranges::find_if(operations, [&](const operation& o) { return o.out.value == v; });
+    return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
+  }
+};
+
+// The labels of `of` that satisfy the condition, in their order.
+template <class Condition>
+std::string labels_where(const std::string& of, Condition condition) {
+  std::string r;
+  for (const char c : of)
+    if (condition(c)) r += c;
+  return r;
+}
+
+struct label_groups {
+  std::string batch, free, summed, vector;
+};
+
+inline label_groups groups_of(const operation& o) {
+  const auto &l = o.in[0].labels, &r = o.in[1].labels, &out = o.out.labels;
+  return {labels_where(l, [&](char c) { return has(r, c) && has(out, c); }),
+          labels_where(l, [&](char c) { return !has(r, c); }),
+          labels_where(l, [&](char c) { return has(r, c) && !has(out, c); }),
+          labels_where(r, [&](char c) { return !has(l, c); })};
+}
+
+// Nothing summed, the right operand's labels the left one's last: a function of the left one.
+inline bool is_hadamard(const operation& o) {
+  const label_groups g = groups_of(o);
+  return g.summed.empty() && g.vector.empty() && o.out.labels == o.in[0].labels &&
+         o.in[0].labels.ends_with(o.in[1].labels);
+}
+
+inline operation as_pointwise(operation o) {
+  o.what = operation::kind::pointwise;
+  o.passes = {{pass::kind::multiply, {}, 0, o.in[1].value}};
+  o.in.pop_back();
+  return o;
+}
+
+}  // namespace fmoe

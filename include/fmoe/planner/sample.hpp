@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// Sample: where a selection out of many meets one number of each expert, f(x . u_e), only the
+// selected numbers are made: the product of the two is a selection too, of the same entries.
+#pragma once
+
+#include <optional>
+
+#include <fmoe/planner/skip.hpp>
+
+namespace fmoe {
+
+// Selection and numbers as a product multiplies them; the selection with all its rows, also where
+// the product has their sum.
+struct meeting {
+  use selection, numbers;
+  bool summed = false;
+};
+
+inline std::optional<meeting> meeting_in(const program& p, const operation& o) {
+  if (o.what != operation::kind::product) return std::nullopt;
+  if (p[o.in[0].value].selection) {
+    const bool fits = o.out.labels == o.in[0].labels &&
+                      o.in[0].labels.back() == o.in[1].labels.back() &&
+                      has(o.out.labels, o.in[1].labels[0]);
+    return fits ? std::optional(meeting{o.in[0], o.in[1]}) : std::nullopt;
+  }
+  if (o.in[0].labels.size() != 1 || o.in[1].labels != o.in[0].labels ||
+      o.out.labels != o.in[0].labels)
+    return std::nullopt;
+  for (const extent side : {extent{0}, extent{1}}) {
+    const int v = o.in[side].value, maker = p.producer(v);
+    if (maker < 0 || p.uses(v) != 1) continue;
+    const operation& sum = p.operations[static_cast<extent>(maker)];
+    if (sum.what == operation::kind::reduce && p[sum.in[0].value].selection &&
+        sum.out.labels == sum.in[0].labels.substr(sum.in[0].labels.size() - 1))
+      return meeting{sum.in[0], o.in[1 - side], true};
+  }
+  return std::nullopt;
+}
+
+// A product over the numbers' axis goes over the rows of selections too: letters for them that it
+// does not have.
+inline bool sum_rows(program& p, int numbers, extent rows) {
+  const int reader = p.consumer(numbers);
+  if (reader < 0 || p.uses(numbers) != 1) return false;
+  operation& o = p.operations[static_cast<extent>(reader)];
+  if (o.what != operation::kind::product || o.in[0].value != numbers || p[o.in[1].value].tokens ||
+      has(o.out.labels, o.in[0].labels[0]) ||
+      std::ranges::count(o.in[1].labels, o.in[0].labels[0]) != 1)
+    return false;
+  for (char c = 'a'; rows > 0; ++c)
+    if (!has(o.in[0].labels + o.in[1].labels + o.out.labels, c))
+      o.in[0].labels.insert(0, 1, c), --rows;
+  return true;
+}
+
+// Makes a sample of the product at `place` if it is one. True if something changed.
+inline bool sample_one(program& p, extent place) {
+  constexpr extent sparse =
+      16;  // a product over all pays off below so many entries for each selected one
+  const auto found = meeting_in(p, p.operations[place]);
+  if (!found) return false;
+  const use &selection = found->selection, &numbers = found->numbers;
+  const value s = p[selection.value];
+  const extent rows = s.rows();
+  if (s.shape.back() < sparse * rows * s.expected) return false;
+  std::vector<pass> passes;
+  int v = numbers.value, maker = p.producer(v);
+  for (; maker >= 0 && p.uses(v) == 1;
+       v = p.operations[static_cast<extent>(maker)].in[0].value, maker = p.producer(v)) {
+    const operation& map = p.operations[static_cast<extent>(maker)];
+    if (map.what != operation::kind::pointwise) break;
+    if (!std::ranges::all_of(map.passes, [](const pass& q) { return q.what == pass::kind::map; }))
+      return false;
+    passes.insert(passes.begin(), map.passes.begin(), map.passes.end());
+  }
+  if (maker < 0 || p.uses(v) != 1) return false;
+  const operation& dot = p.operations[static_cast<extent>(maker)];
+  if (dot.what != operation::kind::product || p[dot.in[1].value].tokens ||
+      p[dot.in[0].value].selection)
+    return false;
+  const use &x = dot.in[0], &constant = dot.in[1];
+  // The selection's labels, as the dot product calls them.
+  std::string lead = dot.out.labels.substr(0, dot.out.labels.size() - 1);
+  for (char c = 'A'; lead.size() + 1 < selection.labels.size(); ++c)
+    if (!has(x.labels + constant.labels, c)) lead.insert(0, 1, c);
+  const use selected{selection.value, lead + dot.out.labels.back()};
+  if (selected.labels.size() != selection.labels.size() || !is_table(selected, constant))
+    return false;
+  for (const char c : x.labels)
+    if (has(dot.out.labels, c) || !has(constant.labels, c) || std::ranges::count(x.labels, c) != 1)
+      return false;
+
+  const std::string order =
+      labels_where(selected.labels, [&](char c) { return has(constant.labels, c); }) + x.labels;
+  if (order.size() != constant.labels.size()) return false;
+  const int made = p.operations[place].out.value;
+  if (found->summed && !sum_rows(p, made, selection.labels.size() - 1)) return false;
+
+  std::vector<operation> before;
+  operation sampled{operation::kind::sample,
+                    {selected, x, in_order(p, constant, order, before)},
+                    {made, selected.labels},
+                    std::move(passes)};
+  p[made].shape = s.shape;
+  p[made].selection = true;
+  p[made].keep = s.keep;
+  p[made].expected = s.expected;
+  p.operations[place] = std::move(sampled);
+  p.operations.insert(p.operations.begin() + static_cast<std::ptrdiff_t>(place), before.begin(),
+                      before.end());
+  for (extent i = p.operations.size(); i-- > 0;)
+    if (p.uses(p.operations[i].out.value) == 0)
+      p.operations.erase(p.operations.begin() + static_cast<std::ptrdiff_t>(i));
+  return true;
+}
+
+inline void sample(program& p) {
+  for (extent i = 0; i < p.operations.size();) i = sample_one(p, i) ? 0 : i + 1;
+}
+
+}  // namespace fmoe

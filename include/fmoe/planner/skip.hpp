@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// Skip: a selection restricts its label. Its product with a constant becomes a gather of the
+// selected rows; wherever else it is read, it is expanded to a dense row with zeros.
+#pragma once
+
+#include <fmoe/planner/program.hpp>
+
+namespace fmoe {
+
+// Does the constant have the selected label once, and of the others, which stand for rows of
+// selections, all or none?
+inline bool is_table(const use& selection, const use& constant) {
+  const std::string rows = selection.labels.substr(0, selection.labels.size() - 1);
+  const std::string shared = labels_where(rows, [&](char c) { return has(constant.labels, c); });
+  return std::ranges::count(constant.labels, selection.labels.back()) == 1 &&
+         (shared.empty() || shared == rows);
+}
+
+inline bool is_gather(const program& p, const operation& o) {
+  if (o.what != operation::kind::product) return false;
+  const use &scores = o.in[0], &table = o.in[1];
+  return p[scores.value].selection && !p[table.value].tokens && is_table(scores, table) &&
+         std::ranges::none_of(scores.labels, [&](char c) { return has(o.out.labels, c); });
+}
+
+// The constant with its axes in this order.
+inline use in_order(program& p, const use& table, const std::string& order,
+                    std::vector<operation>& operations) {
+  if (table.labels == order) return table;
+  value t = p[table.value];
+  t.leaf = -1;
+  t.shape.clear();
+  for (const char c : order) t.shape.push_back(p.extent_of(table, c));
+  const use permuted{p.add(std::move(t)), order};
+  operations.push_back({operation::kind::reduce, {table}, permuted, {}});
+  return permuted;
+}
+
+inline void skip(program& p) {
+  std::vector<operation> done;
+  std::vector<int> dense(p.values.size(), -1);  // the expanded form of a selection
+  const auto expanded = [&](int v) {
+    if (!p[v].selection) return v;
+    int& d = dense[static_cast<extent>(v)];
+    if (d < 0) {
+      value row = p[v];
+      row.selection = false;
+      d = p.add(std::move(row));
+      const std::string labels = std::string("abcdefgh").substr(0, p[v].shape.size());
+      done.push_back({operation::kind::expand, {{v, labels}}, {d, labels}, {}});
+    }
+    return d;
+  };
+  for (operation& o : p.operations) {
+    if (is_gather(p, o)) {
+      o.what = operation::kind::gather;
+      use& table = o.in[1];
+      table.value = expanded(table.value);
+      const std::string& selected = o.in[0].labels;
+      table = in_order(
+          p, table,
+          labels_where(selected, [&](char c) { return has(table.labels, c); }) + o.out.labels,
+          done);
+    } else if (o.what == operation::kind::sample) {
+      done.push_back(std::move(o));
+      continue;
+    } else if (o.what == operation::kind::rescale) {
+      o.in[1].value = expanded(o.in[1].value);
+    } else {
+      for (use& u : o.in)
+        if (o.what != operation::kind::put) u.value = expanded(u.value);
+      for (pass& s : o.passes)
+        if (s.other >= 0) s.other = expanded(s.other);
+    }
+    done.push_back(std::move(o));
+  }
+  for (int& r : p.results) r = expanded(r);
+  p.operations = std::move(done);
+}
+
+}  // namespace fmoe

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// Finds the token axis: the leading axis of the results that every operation only carries along, so
+// that rows can be computed in tiles of any size. An expression without one (a sum over tokens,
+// say) is computed whole.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include <fmoe/ir/graph.hpp>
+
+namespace fmoe {
+
+// For each node the position of its token axis, -1 for nodes without (parameters).
+using token_axes = std::vector<int>;
+
+// The axes as above, nothing if no axis will do. `bound` are the leaves whose rows are tokens: a
+// compiled layer's arguments, or any tensor that is no parameter.
+class token_search {
+ public:
+  token_search(const graph& g, const node_list& results, bool arguments_only)
+      : graph_(g),
+        arguments_only_(arguments_only) {
+    if (g.rank(results[0]) == 0) return;
+    token_ = g[results[0]].axes[0];
+    for (extent i = 0; i < g.size() && valid_; ++i) {
+      const node& n = g[static_cast<node_id>(i)];
+      axes_.push_back(std::visit([&](const auto& op) { return axis_of(op, n); }, n.op));
+    }
+    found_ = valid_ && std::ranges::all_of(results, [&](node_id r) { return at(r) == 0; });
+  }
+
+  std::optional<token_axes> axes() const { return found_ ? std::optional(axes_) : std::nullopt; }
+
+ private:
+  int at(node_id id) const { return axes_[static_cast<extent>(id)]; }
+  int reject() {
+    valid_ = false;
+    return -1;
+  }
+
+  int axis_of(const leaf_node& l, const node& n) const {
+    const bool input = !l.parameter && (l.argument >= 0 || !arguments_only_);
+    return input && !n.axes.empty() && graph_.same(n.axes[0], token_) ? 0 : -1;
+  }
+  int axis_of(const mask_node&, const node&) const { return -1; }
+  int axis_of(const map_node& m, const node&) const { return at(m.arg); }
+
+  int axis_of(const einsum_node& e, const node&) {
+    char token = 0;
+    for (extent i = 0; i < e.args.size(); ++i)
+      if (at(e.args[i]) >= 0) {
+        const char c = operand_labels(e.subscripts, i)[static_cast<extent>(at(e.args[i]))];
+        if (token != 0 && token != c) return reject();
+        token = c;
+      }
+    if (token == 0) return -1;
+    for (extent i = 0; i < e.args.size(); ++i) {  // nothing else may be indexed by the token
+      const auto labels = operand_labels(e.subscripts, i);
+      for (extent k = 0; k < labels.size(); ++k)
+        if ((labels[k] == token) != (static_cast<int>(k) == at(e.args[i]))) return reject();
+    }
+    const auto where = result_labels(e.subscripts).find(token);
+    return where == std::string_view::npos ? reject() : static_cast<int>(where);
+  }
+
+  int axis_of(const add_node& a, const node&) {
+    const int lead = static_cast<int>(graph_.rank(a.left) - graph_.rank(a.right));
+    const int left = at(a.left), right = at(a.right) < 0 ? -1 : at(a.right) + lead;
+    if (left >= 0 && right >= 0 && left != right) return reject();
+    if (left >= 0 && right < 0 && left >= lead) return reject();  // a constant indexed by the token
+    if (right >= 0 && left < 0) return reject();
+    return left;
+  }
+
+  // The axis, unless the rows lie along it.
+  int across(node_id arg) {
+    const int a = at(arg);
+    return a >= 0 && a + 1 == static_cast<int>(graph_.rank(arg)) ? reject() : a;
+  }
+  int axis_of(const gate_node& g, const node&) {
+    const int a = across(g.arg);
+    if (!g.bound) return a;
+    const int lead = static_cast<int>(graph_.rank(g.arg) - graph_.rank(*g.bound)) - 1,
+              b = at(*g.bound);
+    return (b >= 0 && b + lead != a) || (b < 0 && a >= lead) ? reject() : a;
+  }
+  int axis_of(const select_node& s, const node&) {
+    const bool lists = s.rule.what == selection_rule::kind::product_top_k &&
+                       at(s.arg) + 2 == static_cast<int>(graph_.rank(s.arg));
+    const int a = lists ? reject() : across(s.arg);
+    return s.ranked && at(*s.ranked) != a ? reject() : a;
+  }
+  int axis_of(const append_node& a, const node&) { return across(a.arg); }
+
+  int axis_of(const concat_node& c, const node&) {
+    for (const node_id a : c.args)
+      if (at(a) != at(c.args[0])) return reject();
+    return at(c.args[0]) == static_cast<int>(c.axis) ? reject() : at(c.args[0]);
+  }
+
+  const graph& graph_;
+  bool arguments_only_, valid_ = true, found_ = false;
+  axis_id token_{};
+  token_axes axes_;
+};
+
+}  // namespace fmoe

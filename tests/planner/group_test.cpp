@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#include <fmoe/planner/group.hpp>
+
+#include "../support/agree.hpp"
+#include "../support/plans.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+constexpr extent experts = 8, inputs = 12, width = 20, outputs = 9;
+
+struct operands {
+  tensor<float, 2> x = random<tensor<float, 2>>({30, inputs}, 1);
+  parameter<float, 2> router = random<parameter<float, 2>>({inputs, experts}, 2);
+  parameter<float, 3> in = random<parameter<float, 3>>({experts, inputs, width}, 3);
+  parameter<float, 3> out = random<parameter<float, 3>>({experts, width, outputs}, 4);
+
+  auto chosen() const { return top_k(einsum<"ti,in->tn">(x, router), 2); }
+  auto made() const { return einsum<"ti,niw->tnw">(x, in); }
+  auto mixed(const auto& values) const { return einsum<"tn,tnw,nwo->to">(chosen(), values, out); }
+};
+
+template <class E>
+lines steps(const E& e) {
+  graph g;
+  const node_id y = e.lower(g);
+  lines all = describe(make_plan(g, y, 30, machine_options()));
+  all.erase(all.begin(), all.begin() + 2);  // the router and its top-k
+  return all;
+}
+
+const lines last{"  gemm tw,nwo->to", "  put to,tn->to"};
+
+lines group(lines body) {
+  body.insert(body.begin(), "group to,tn->to 2 of 8");
+  body.insert(body.end(), last.begin(), last.end());
+  return body;
+}
+
+TEST_CASE("what an expert makes is made for the tokens that chose it", "[group]") {
+  const operands o;
+  CHECK(agrees(o.mixed(relu(o.made()))));
+  CHECK(steps(o.mixed(relu(o.made()))) == group({"  pick ta->ta", "  gemm ti,niw->tw | relu"}));
+}
+
+TEST_CASE("a bias of each expert moves with the expert, whatever its place among the axes",
+          "[group]") {
+  const operands o;
+  const auto first = o.made() + random<parameter<float, 2>>({experts, width}, 5);
+  CHECK(agrees(o.mixed(first)));
+  CHECK(steps(o.mixed(first)) == group({"  pick ta->ta", "  gemm ti,niw->tw | +"}));
+  const auto second =
+      einsum<"ti,niw->twn">(o.x, o.in) + random<parameter<float, 2>>({width, experts}, 5);
+  CHECK(agrees(einsum<"tn,twn,nwo->to">(o.chosen(), second, o.out)));
+  const auto shared = o.made() * random<parameter<float, 1>>({width}, 6);
+  CHECK(agrees(o.mixed(shared)));
+  CHECK(steps(o.mixed(shared)) == group({"  pick ta->ta", "  gemm ti,niw->tw | *"}));
+}
+
+TEST_CASE("what somebody else reads too is made whole and picked from", "[group]") {
+  const operands o;
+  const auto up = random<parameter<float, 3>>({experts, width, width}, 5);
+  const auto both = o.made();
+  const auto y =
+      o.mixed(relu(einsum<"tnv,nvw->tnw">(both, up))) + einsum<"tnw,nwo->to">(both, o.out);
+  CHECK(agrees(y));
+  const lines plan = steps(y);
+  CHECK(std::ranges::count(plan, "  pick tab->tb") == 1);
+  CHECK(std::ranges::count(plan, "  gemm tv,nvw->tw | relu") == 1);
+}
+
+TEST_CASE("what is made without a sum over a weight is made whole and picked from", "[group]") {
+  const operands o;
+  const auto scale = einsum<"tw,n->tnw">(random<tensor<float, 2>>({30, width}, 6),
+                                         random<parameter<float, 1>>({experts}, 7));
+  CHECK(agrees(o.mixed(o.made() * scale)));
+}
+
+TEST_CASE("there is no group where nothing would be saved, or in the naive plan", "[group]") {
+  const operands o;
+  const auto given = random<tensor<float, 3>>({30, experts, width}, 5);
+  CHECK(agrees(o.mixed(given)));
+  for (const std::string& line : steps(o.mixed(given))) CHECK(!line.starts_with("group"));
+  CHECK(agrees(einsum<"tn,tnw->tnw">(o.chosen(), relu(o.made()))));
+  plan_options naive;
+  naive.naive = true;
+  CHECK(agrees(o.mixed(relu(o.made())), naive));
+  graph g;
+  const node_id y = o.mixed(relu(o.made())).lower(g);
+  for (const std::string& line : describe(make_plan(g, y, 30, naive)))
+    CHECK(!line.starts_with("group"));
+}
+
+TEST_CASE("a tile is large enough that each expert has rows", "[group]") {
+  graph g;
+  operands o;
+  o.x = tensor<float, 2>({5000, inputs});
+  const node_id y = o.mixed(relu(o.made())).lower(g);
+  CHECK(make_plan(g, y, 5000, machine_options()).tile ==
+        96);  // 24 rows for each of 8 experts, of which a token takes 2
+  operands many;
+  many.x = o.x;
+  many.router = parameter<float, 2>({inputs, 64});
+  many.in = parameter<float, 3>({64, inputs, width});
+  many.out = parameter<float, 3>({64, width, outputs});
+  const node_id z = many.mixed(relu(many.made())).lower(g);
+  CHECK(make_plan(g, z, 5000, machine_options()).tile == 768);
+  CHECK(make_plan(g, z, 100, machine_options()).tile == 100);
+  CHECK(make_plan(g, z, 5000, machine_options()).least_tile ==
+        384);  // halved for a second thread, experts' weights are read twice
+  CHECK(make_plan(g, y, 5000, machine_options()).least_tile == 48);
+}
+
+}  // namespace
