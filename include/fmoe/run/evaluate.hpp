@@ -107,9 +107,6 @@ struct layer_results<std::tuple<Es...>> {
 // forward(x, y1, y2) for one of two results.
 template <class T, class Arch, extent Arguments, extent Results = 1>
 class compiled {
-  static_assert(Arguments <= cpu::max_arguments && Results <= cpu::max_results,
-                "compile: a layer has at most 8 arguments and 8 results");
-
  public:
   compiled(const ir::graph& g, const ir::node_list& results, extent tokens, extent callers,
            const planner::plan_options& options)
