@@ -396,14 +396,13 @@ bool multiplies_parameters(const ir::graph& g) {
 
 bool multiplies_parameters(const planner::program& p) {
   return std::ranges::any_of(p.operations, [&](const planner::operation& o) {
-    using enum planner::operation::kind;
+    using namespace planner;
     const auto parameter = [&](const planner::use& u) { return p[u.value].parameter; };
-    if (o.what == pointwise)
+    if (is<pointwise_op>(o))
       return parameter(o.in[0]) && std::ranges::any_of(o.passes, [&](const planner::pass& q) {
-               return q.what == planner::pass::kind::multiply && p[q.other].parameter;
+               return q.what == pass_kind::multiply && p[q.other].parameter;
              });
-    const bool is_product = o.what == product || o.what == gemm || o.what == batched ||
-                            o.what == gather || o.what == planner::operation::kind::sample;
+    const bool is_product = is<product_op, gemm_op, batched_op, gather_op, sample_op>(o);
     return is_product && std::ranges::all_of(o.in, parameter);
   });
 }

@@ -71,7 +71,8 @@ TEST_CASE("the rest is batched", "[match]") {
 }
 
 TEST_CASE("labels fall into four groups", "[match]") {
-  planner::operation o{planner::operation::kind::product, {{0, "bfs"}, {1, "bsv"}}, {2, "bfv"}, {}};
+  const planner::operation o{
+      .what = planner::product_op{}, .in = {{0, "bfs"}, {1, "bsv"}}, .out = {2, "bfv"}};
   const auto g = planner::groups_of(o);
   CHECK(g.batch == "b");
   CHECK(g.free == "f");

@@ -24,8 +24,8 @@ int screened(Build build, planner::plan_options options = able(), extent tokens 
   planner::program p = planner::make_program(g, y, options);
   fuse(p);
   cpu::screen(p, options, tokens);
-  return static_cast<int>(std::ranges::count(p.operations, planner::operation::kind::screen,
-                                             &planner::operation::what));
+  return static_cast<int>(std::ranges::count_if(
+      p.operations, [](const planner::operation& o) { return is<planner::screen_op>(o); }));
 }
 
 ir::node_id scores(G g, ir::node_id x, extent n = 2048) {

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include <fmoe/backend/cpu/plan/accesses.hpp>
 #include <fmoe/planner/planner.hpp>
 
 #include "catch.hpp"
@@ -61,12 +62,17 @@ inline ir::node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, ex
                g.parameter({o}));
 }
 
-inline const char* name_of(planner::operation::kind k) {
-  constexpr const char* names[] = {"product", "gemm",   "batched",   "gather", "rescale",
-                                   "sample",  "reduce", "pointwise", "gate",   "append",
-                                   "select",  "screen", "expand",    "slice",  "concat",
-                                   "pick",    "put",    "exclude"};
-  return names[static_cast<int>(k)];
+// " | + | relu", for passes of operations and epilogues of steps.
+template <class Pass>
+std::string passes(const std::vector<Pass>& all) {
+  std::string s;
+  for (const Pass& p : all) {
+    const char* what = p.what == pass_kind::map   ? fmoe::name_of(p.fn)
+                       : p.what == pass_kind::add ? "+"
+                                                  : "*";
+    s += std::string(" | ") + what;
+  }
+  return s;
 }
 
 // "gemm ti,in->tn | + | relu": 't' before the labels of what has one row per token, "once" before
@@ -77,20 +83,14 @@ inline lines describe(const planner::program& p) {
     const auto labels = [&](const planner::use& u) {
       return (p[u.value].tokens ? "t" : "") + u.labels;
     };
-    const char* what = o.what == planner::operation::kind::gate     ? fmoe::name_of(o.fn)
-                       : o.what == planner::operation::kind::select ? fmoe::name_of(o.rule.what)
-                                                                    : name_of(o.what);
     std::string s = std::string(o.group >= 0            ? "group "
                                 : p[o.out.value].tokens ? ""
                                                         : "once ") +
-                    what + ' ';
+                    planner::name_of(o) + ' ';
     for (const planner::use& u : o.in) s += (&u == o.in.data() ? "" : ",") + labels(u);
     s += "->" + labels(o.out);
     if (o.start >= 0) s += " +=";
-    for (const planner::pass& q : o.passes)
-      s += q.what == planner::pass::kind::map   ? std::string(" | ") + fmoe::name_of(q.fn)
-           : q.what == planner::pass::kind::add ? " | +"
-                                                : " | *";
+    s += passes(o.passes);
     r.push_back(std::move(s));
   }
   return r;
@@ -104,81 +104,67 @@ inline const char* kind_of(const cpu::step& s) {
   return kinds[s.index()];
 }
 
-inline void describe(const std::vector<cpu::step>& steps, const std::string& lead, lines& r) {
-  for (const cpu::step& s : steps) {
-    std::string text = lead + kind_of(s);
-    if (const auto* g = std::get_if<cpu::gate_step>(&s)) text = lead + fmoe::name_of(g->fn);
-    if (const auto* k = std::get_if<cpu::select_step>(&s))
-      text = lead + fmoe::name_of(k->rule.what);
-    std::visit(
-        [&](const auto& x) {
-          if constexpr (std::is_same_v<decltype(x), const cpu::group_step&>) {
-            r.push_back(text + ' ' + x.text + ' ' + std::to_string(x.keep) + " of " +
-                        std::to_string(x.experts));
-            describe(x.body, lead + "  ", r);
-          } else if constexpr (requires { x.body; }) {
-            r.push_back(text + ' ' + x.label + ' ' + std::to_string(x.length) + " by " +
-                        std::to_string(x.chunk));
-            describe(x.body, lead + "  ", r);
-          } else {
-            text += ' ' + x.text;
-            if constexpr (requires { x.accumulate; })
-              if (x.accumulate || x.k_step != 0) text += " +=";
-            if constexpr (requires { x.epilogues; })
-              for (const cpu::epilogue& e : x.epilogues)
-                text += e.what == cpu::epilogue::kind::map
-                            ? std::string(" | ") + fmoe::name_of(e.fn)
-                        : e.what == cpu::epilogue::kind::add ? " | +"
-                                                             : " | *";
-            r.push_back(std::move(text));
-          }
-        },
-        s);
+// The steps of a plan as lines. Every kind of step has its own overload, so that a new kind without
+// one does not compile.
+class plan_lines {
+ public:
+  explicit plan_lines(const cpu::plan& p) {
+    add(p.prologue, "once ");
+    add(p.steps, "");
   }
-}
 
-inline lines describe(const cpu::plan& p) {
-  lines r;
-  describe(p.prologue, "once ", r);
-  describe(p.steps, "", r);
-  return r;
-}
+  lines take() { return std::move(lines_); }
 
-// What a step reads and writes, of a loop all of it.
-inline void accesses(const cpu::step& s, std::vector<int>& reads, std::vector<int>& writes,
-                     std::vector<int>& continued) {
-  std::visit(
-      [&](const auto& x) {
-        if constexpr (requires { x.body; }) {
-          for (const cpu::step& inner : x.body) accesses(inner, reads, writes, continued);
-          if constexpr (requires { x.epilogues; })
-            for (const cpu::epilogue& e : x.epilogues)
-              if (e.other.storage >= 0) reads.push_back(e.other.storage);
-        } else {
-          if constexpr (requires { x.a; }) reads.push_back(x.a.storage);
-          if constexpr (requires { x.b; }) reads.push_back(x.b.storage);
-          if constexpr (requires { x.operands; }) {
-            for (const cpu::view& v : x.operands) reads.push_back(v.storage);
-            continued.push_back(x.c.storage);
-          }
-          if constexpr (requires { x.bound; })
-            if (x.bound.storage >= 0) reads.push_back(x.bound.storage);
-          if constexpr (requires { x.x; }) reads.push_back(x.x.storage);
-          if constexpr (requires { x.table; }) reads.push_back(x.table.storage);
-          if constexpr (requires { x.c; }) writes.push_back(x.c.storage);
-          if constexpr (requires { x.selection; }) {
-            if constexpr (requires { x.rule; }) writes.push_back(x.selection.storage);
-            else reads.push_back(x.selection.storage);
-          }
-          if constexpr (requires { x.epilogues; })
-            for (const cpu::epilogue& e : x.epilogues)
-              if (e.other.storage >= 0) reads.push_back(e.other.storage);
-          if constexpr (requires { x.accumulate; })
-            if (x.accumulate) continued.push_back(x.c.storage);
-        }
-      },
-      s);
-}
+ private:
+  void add(const std::vector<cpu::step>& steps, const std::string& lead) {
+    for (const cpu::step& s : steps) {
+      lead_ = lead;
+      kind_ = kind_of(s);
+      std::visit([&](const auto& kind) { line(kind); }, s);
+    }
+  }
+
+  void line(const cpu::gemm_step& s) {
+    const bool continues = s.accumulate || s.k_step != 0;
+    put(s.text + (continues ? " +=" : "") + passes(s.epilogues));
+  }
+  void line(const cpu::batched_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const cpu::reduce_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const cpu::gather_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const cpu::rescale_step& s) { put(s.text); }
+  void line(const cpu::sample_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const cpu::pointwise_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const cpu::gate_step& s) {
+    kind_ = fmoe::name_of(s.fn);
+    put(s.text);
+  }
+  void line(const cpu::append_step& s) { put(s.text); }
+  void line(const cpu::select_step& s) {
+    kind_ = fmoe::name_of(s.rule.what);
+    put(s.text);
+  }
+  void line(const cpu::screen_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const cpu::expert_choice_step& s) { put(s.text); }
+  void line(const cpu::expand_step& s) { put(s.text); }
+  void line(const cpu::exclude_step& s) { put(s.text); }
+  void line(const cpu::pick_step& s) { put(s.text); }
+  void line(const cpu::put_step& s) { put(s.text); }
+  void line(const cpu::loop_step& s) {
+    put(s.label + (' ' + std::to_string(s.length)) + " by " + std::to_string(s.chunk));
+    add(s.body, lead_ + "  ");
+  }
+  void line(const cpu::group_step& s) {
+    put(s.text + ' ' + std::to_string(s.keep) + " of " + std::to_string(s.experts));
+    add(s.body, lead_ + "  ");
+  }
+
+  void put(const std::string& text) { lines_.push_back(lead_ + kind_ + ' ' + text); }
+
+  lines lines_;
+  std::string lead_, kind_;  // of the step at hand
+};
+
+inline lines describe(const cpu::plan& p) { return plan_lines(p).take(); }
 
 // Temporaries as the steps themselves use them: nothing is read before it is written, and no two
 // that are alive at one step share memory, a loop being one step.
@@ -195,8 +181,16 @@ inline bool placement_is_sound(const cpu::plan& p) {
   };
   std::map<int, int> continues;  // a sum -> what it goes on from, in the same place
   for (int at = 0; at < static_cast<int>(p.steps.size()); ++at) {
-    std::vector<int> reads, writes, continued;
-    accesses(p.steps[static_cast<extent>(at)], reads, writes, continued);
+    const auto accesses = cpu::accesses(p, p.steps[static_cast<extent>(at)]);
+    const auto with_mode = [&](auto... modes) {
+      std::vector<int> storages;
+      for (const cpu::access& a : accesses)
+        if (((a.mode == modes) || ...)) storages.push_back(a.where.storage);
+      return storages;
+    };
+    using enum cpu::access_mode;
+    const auto reads = with_mode(read), writes = with_mode(write, update),
+               continued = with_mode(update);
     for (const int s : continued) {
       int last = -1;
       for (const auto& [other, l] : lives)

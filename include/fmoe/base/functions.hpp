@@ -38,6 +38,13 @@ constexpr bool keeps_zero(pointwise f) {
          f != pointwise::shift;
 }
 
+// The ways in which a pass changes a finished row.
+enum class pass_kind : std::uint8_t {
+  map,       // each element by a function of one number
+  add,       // plus another operand
+  multiply,  // times another operand
+};
+
 // Functions of a row.
 enum class gate : std::uint8_t {
   softmax,          // exp(x - max) / sum

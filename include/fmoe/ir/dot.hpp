@@ -32,26 +32,18 @@ class graph_printer {
 
  private:
   void put(const leaf_node& n) {
-    box("ellipse", n.parameter ? "parameter" : "input", n.parameter ? weight_colour : input_colour,
-        {});
+    box("ellipse", n.parameter ? "parameter" : "input", n.parameter ? weight_colour : input_colour);
   }
-  void put(const mask_node&) { box("ellipse", "all but a few pairs", weight_colour, {}); }
-  void put(const einsum_node& n) { box("box", n.subscripts, made_colour, n.args); }
-  void put(const map_node& n) { box("box", name_of(n.fn), made_colour, {n.arg}); }
-  void put(const add_node& n) { box("box", "add", made_colour, {n.left, n.right}); }
-  void put(const gate_node& n) { box("box", name_of(n.fn), made_colour, with(n.arg, n.bound)); }
-  void put(const select_node& n) {
-    box("box", name_of(n.rule.what), made_colour, with(n.arg, n.ranked));
-  }
-  void put(const append_node& n) { box("box", "append 1", made_colour, {n.arg}); }
-  void put(const concat_node& n) { box("box", "concat", made_colour, n.args); }
+  void put(const mask_node&) { box("ellipse", "all but a few pairs", weight_colour); }
+  void put(const einsum_node& n) { box("box", n.subscripts, made_colour); }
+  void put(const map_node& n) { box("box", name_of(n.fn), made_colour); }
+  void put(const add_node&) { box("box", "add", made_colour); }
+  void put(const gate_node& n) { box("box", name_of(n.fn), made_colour); }
+  void put(const select_node& n) { box("box", name_of(n.rule.what), made_colour); }
+  void put(const append_node&) { box("box", "append 1", made_colour); }
+  void put(const concat_node&) { box("box", "concat", made_colour); }
 
-  static std::vector<node_id> with(node_id arg, std::optional<node_id> more) {
-    return more ? std::vector{arg, *more} : std::vector{arg};
-  }
-
-  void box(const char* shape, const std::string& what, const char* colour,
-           const std::vector<node_id>& args) {
+  void box(const char* shape, const std::string& what, const char* colour) {
     const auto id = static_cast<extent>(at_);
     out_ << "  n" << id << " [shape=" << shape << ", fillcolor=\""
          << (at_ == root_ ? result_colour : colour) << "\", label=\"" << what << "\\n";
@@ -62,7 +54,8 @@ class graph_printer {
       else out_ << e;
     }
     out_ << "\"];\n";
-    for (const node_id a : args) out_ << "  n" << static_cast<extent>(a) << " -> n" << id << ";\n";
+    for (const node_id a : operands(graph_[at_]))
+      out_ << "  n" << static_cast<extent>(a) << " -> n" << id << ";\n";
   }
 
   const graph& graph_;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -108,24 +109,57 @@ struct node {
   std::vector<axis_id> axes;
 };
 
-// Calls f with the number of each operand, which f may change if the node is not const.
-template <class Node, class F>
+// A node of this kind, const or not.
+template <class Node, class Kind>
+concept node_of = std::same_as<std::remove_const_t<Node>, Kind>;
+
+// Calls f with the number of each operand, in their order, which f may change if the node is not
+// const. No overload is general, so that a new kind without one does not compile.
+template <node_of<leaf_node> Node, class F>
+void each_operand(Node&, const F&) {}
+template <node_of<mask_node> Node, class F>
+void each_operand(Node&, const F&) {}
+template <node_of<einsum_node> Node, class F>
 void each_operand(Node& n, const F& f) {
-  std::visit(
-      [&](auto& op) {
-        if constexpr (requires { op.args; })
-          for (auto& arg : op.args) f(arg);
-        if constexpr (requires { op.arg; }) f(op.arg);
-        if constexpr (requires { op.left; }) {
-          f(op.left);
-          f(op.right);
-        }
-        if constexpr (requires { op.bound; })
-          if (op.bound) f(*op.bound);
-        if constexpr (requires { op.ranked; })
-          if (op.ranked) f(*op.ranked);
-      },
-      n.op);
+  for (auto& arg : n.args) f(arg);
+}
+template <node_of<concat_node> Node, class F>
+void each_operand(Node& n, const F& f) {
+  for (auto& arg : n.args) f(arg);
+}
+template <node_of<map_node> Node, class F>
+void each_operand(Node& n, const F& f) {
+  f(n.arg);
+}
+template <node_of<append_node> Node, class F>
+void each_operand(Node& n, const F& f) {
+  f(n.arg);
+}
+template <node_of<add_node> Node, class F>
+void each_operand(Node& n, const F& f) {
+  f(n.left);
+  f(n.right);
+}
+template <node_of<gate_node> Node, class F>
+void each_operand(Node& n, const F& f) {
+  f(n.arg);
+  if (n.bound) f(*n.bound);
+}
+template <node_of<select_node> Node, class F>
+void each_operand(Node& n, const F& f) {
+  f(n.arg);
+  if (n.ranked) f(*n.ranked);
+}
+template <node_of<node> Node, class F>
+void each_operand(Node& n, const F& f) {
+  std::visit([&](auto& kind) { each_operand(kind, f); }, n.op);
+}
+
+// The operands of a node, in their order; one that it has twice stands twice.
+inline std::vector<node_id> operands(const node& n) {
+  std::vector<node_id> r;
+  each_operand(n, [&](node_id id) { r.push_back(id); });
+  return r;
 }
 
 class graph {

@@ -34,14 +34,11 @@ class pairwise_contraction {
                          "[all_except] selects from parameters alone");
     const bool fresh =
         program_.operations.size() > before && program_.operations.back().out.value == dense.value;
-    if (!fresh) dense = program_.make(operation::kind::reduce, {dense}, result);
-    const use out = program_.make(operation::kind::exclude, in, dense.labels);
-    operation& o = program_.operations.back();
-    o.start = dense.value;
-    o.left_out = std::move(m.left_out);
-    o.masked = std::move(m.labels);
-    o.swapped = m.swapped;
-    return result == wanted ? out : program_.make(operation::kind::reduce, {out}, wanted);
+    if (!fresh) dense = program_.make(reduce_op{}, {dense}, result);
+    const use out = program_.make(exclude_op{std::move(m.left_out), std::move(m.labels), m.swapped},
+                                  in, dense.labels);
+    program_.operations.back().start = dense.value;
+    return result == wanted ? out : program_.make(reduce_op{}, {out}, wanted);
   }
 
  private:
@@ -53,7 +50,7 @@ class pairwise_contraction {
       for (const use& other : all) needed |= &other != &u && has(other.labels, c);
       if (needed && !has(keep, c)) keep += c;
     }
-    return keep == u.labels ? u : program_.make(operation::kind::reduce, {u}, keep);
+    return keep == u.labels ? u : program_.make(reduce_op{}, {u}, keep);
   }
 
   // The naive plan: the parameters first, left to right, into one weight.
@@ -119,18 +116,18 @@ class pairwise_contraction {
     if (selection.selection && !program_[right.value].tokens &&
         right.labels == left.labels.substr(left.labels.size() - 1) && labels == left.labels &&
         !naive_) {
-      const use out = program_.make(operation::kind::rescale, {left, right}, std::move(labels),
-                                    true, selection.keep);
+      const use out =
+          program_.make(rescale_op{}, {left, right}, std::move(labels), true, selection.keep);
       program_[out.value].expected = selection.expected;
       return out;
     }
-    return program_.make(operation::kind::product, {left, right}, std::move(labels));
+    return program_.make(product_op{}, {left, right}, std::move(labels));
   }
 
   use contract(std::vector<use> in, const std::string& result) {
     if (in.size() == 1) {
       if (in[0].labels == result) return in[0];
-      return program_.make(operation::kind::reduce, {in[0]}, result);
+      return program_.make(reduce_op{}, {in[0]}, result);
     }
     contraction_problem p{{}, result, {}};
     for (const use& u : in) {

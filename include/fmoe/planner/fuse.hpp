@@ -10,9 +10,7 @@ namespace fmoe::planner {
 
 // Whether passes can follow the operation.
 inline bool takes_passes(const operation& o) {
-  using enum operation::kind;
-  return o.what == gemm || o.what == gather || o.what == batched || o.what == reduce ||
-         o.what == pointwise || o.what == put;
+  return is<gemm_op, gather_op, batched_op, reduce_op, pointwise_op, put_op>(o);
 }
 
 // Fuses one pointwise operation into the producer of an operand that nobody else reads: a gather
@@ -21,9 +19,9 @@ inline bool takes_passes(const operation& o) {
 inline bool fuse_one(program& p) {
   for (extent i = 0; i < p.operations.size(); ++i) {
     const operation& o = p.operations[i];
-    if (o.what != operation::kind::pointwise) continue;
+    if (!is<pointwise_op>(o)) continue;
     const pass& first = o.passes[0];
-    const bool symmetric = o.passes.size() == 1 && first.what != pass::kind::map &&
+    const bool symmetric = o.passes.size() == 1 && first.what != pass_kind::map &&
                            p[first.other].shape == p[o.in[0].value].shape &&
                            p[first.other].tokens == p[o.in[0].value].tokens;
     int best = -1, base = -1;
@@ -36,7 +34,7 @@ inline bool fuse_one(program& p) {
           !takes_passes(p.operations[static_cast<extent>(maker)]))
         continue;
       const auto rank = [&](int k) {
-        return std::pair(p.operations[static_cast<extent>(k)].what == operation::kind::gather, k);
+        return std::pair(is<gather_op>(p.operations[static_cast<extent>(k)]), k);
       };
       if (best < 0 || rank(maker) > rank(best)) best = maker, base = v;
     }
@@ -45,9 +43,9 @@ inline bool fuse_one(program& p) {
     std::vector<pass> passes = o.passes;
     if (base != o.in[0].value) passes[0].other = o.in[0].value;
     const int other = passes[0].other;
-    const bool one_sum = symmetric && first.what == pass::kind::add &&
-                         fused.what == operation::kind::gemm && fused.passes.empty() &&
-                         fused.start < 0 && p.uses(other) == 1 && p[other].leaf < 0;
+    const bool one_sum = symmetric && first.what == pass_kind::add && is<gemm_op>(fused) &&
+                         fused.passes.empty() && fused.start < 0 && p.uses(other) == 1 &&
+                         p[other].leaf < 0;
     if (one_sum) fused.start = other;
     else fused.passes.insert(fused.passes.end(), passes.begin(), passes.end());
     fused.out.value = o.out.value;
@@ -63,10 +61,9 @@ inline bool fuse_one(program& p) {
 inline bool fuse_append(program& p) {
   for (extent i = 0; i < p.operations.size(); ++i) {
     operation& o = p.operations[i];
-    if (o.what != operation::kind::gemm) continue;
+    if (!is<gemm_op>(o)) continue;
     const int maker = p.producer(o.in[0].value);
-    if (maker < 0 || p.operations[static_cast<extent>(maker)].what != operation::kind::append)
-      continue;
+    if (maker < 0 || !is<append_op>(p.operations[static_cast<extent>(maker)])) continue;
     const use left = o.in[0], weight = o.in[1];
     const char axis = left.labels.back();
     const std::string slice =
@@ -79,10 +76,11 @@ inline bool fuse_append(program& p) {
     for (const char c : slice) bias.shape.push_back(p.extent_of(weight, c));
     bias.tokens = false;
     bias.parameter = p[weight.value].parameter;
-    operation take{operation::kind::slice, {weight}, {p.add(std::move(bias)), slice}, {}};
-    take.index = p.extent_of(left, axis) - 1;
+    operation take{.what = slice_op{p.extent_of(left, axis) - 1},
+                   .in = {weight},
+                   .out = {p.add(std::move(bias)), slice}};
     o.in[0].value = p.operations[static_cast<extent>(maker)].in[0].value;
-    o.passes.insert(o.passes.begin(), {pass::kind::add, {}, 0, take.out.value});
+    o.passes.insert(o.passes.begin(), {pass_kind::add, {}, 0, take.out.value});
     const bool unread = p.uses(left.value) == 0;
     p.operations.insert(p.operations.begin() + static_cast<std::ptrdiff_t>(i), std::move(take));
     if (unread) p.operations.erase(p.operations.begin() + maker);

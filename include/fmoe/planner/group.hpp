@@ -16,7 +16,7 @@ class grouping {
   // `meeting`: the operation that multiplies selection and values, if it is the head of a group.
   grouping(program& p, extent meeting) : program_(p) {
     const operation& product = p.operations[meeting];
-    if (product.what != operation::kind::product || product.in[0].labels.size() != 1) return;
+    if (!is<product_op>(product) || product.in[0].labels.size() != 1) return;
     const use &scores = product.in[0], &values = product.in[1];
     const char expert = scores.labels[0];
     const int made = product.out.value;
@@ -27,9 +27,7 @@ class grouping {
     if (p.is_result(made)) return;
     const auto reader = static_cast<extent>(p.consumer(made));
     const operation sum = p.operations[reader];
-    if (sum.what != operation::kind::product || sum.in[0].value != made ||
-        p[sum.in[1].value].tokens)
-      return;
+    if (!is<product_op>(sum) || sum.in[0].value != made || p[sum.in[1].value].tokens) return;
     const char label = sum.in[0].labels[product.out.labels.find(expert)];
     if (std::ranges::count(sum.in[1].labels, label) != 1 || has(sum.out.labels, label)) return;
 
@@ -37,18 +35,17 @@ class grouping {
     p.groups.push_back({scores.value, p.extent_of(scores, expert), p[scores.value].keep,
                         p[scores.value].expected});
     use rows{restricted(values.value, values.labels.find(expert)), {}};
-    if (p[rows.value].group < 0 ||
-        body_.back().what == operation::kind::pick) {  // nothing would be saved
+    if (p[rows.value].group < 0 || is<pick_op>(body_.back())) {  // nothing would be saved
       p.groups.pop_back();
       return;
     }
     // The rows' axes are the values', and those of the product may be in another order.
     for (const char c : values.labels)
       if (c != expert) rows.labels += sum.in[0].labels[product.out.labels.find(c)];
-    operation last{operation::kind::product, {rows, sum.in[1]}, {-1, sum.out.labels}, {}};
+    operation last{.what = product_op{}, .in = {rows, sum.in[1]}, .out = {-1, sum.out.labels}};
     const int result = add(std::move(last), p[sum.out.value].shape, label);
-    operation put{operation::kind::put, {{result, sum.out.labels}, scores}, sum.out, {}};
-    put.group = id_;
+    operation put{
+        .what = put_op{}, .in = {{result, sum.out.labels}, scores}, .out = sum.out, .group = id_};
     body_.push_back(std::move(put));
     p.operations.erase(p.operations.begin() + static_cast<std::ptrdiff_t>(reader));
     p.operations.insert(p.operations.begin() + static_cast<std::ptrdiff_t>(reader), body_.begin(),
@@ -92,7 +89,7 @@ class grouping {
   int picked(int v, extent axis) {
     const std::string labels = std::string("abcdefgh").substr(0, program_[v].shape.size());
     const char expert = axis == none ? char{0} : labels[axis];
-    return add({operation::kind::pick, {{v, labels}}, {-1, without(labels, expert)}, {}},
+    return add({.what = pick_op{}, .in = {{v, labels}}, .out = {-1, without(labels, expert)}},
                without(program_[v].shape, axis), expert);
   }
 
@@ -105,9 +102,8 @@ class grouping {
     moved.leaf = -1;
     moved.shape.clear();
     for (const char c : order) moved.shape.push_back(program_[v].shape[labels.find(c)]);
-    operation o{
-        operation::kind::reduce, {{v, labels}}, {program_.add(std::move(moved)), order}, {}};
-    body_.push_back(std::move(o));
+    body_.push_back(
+        {.what = reduce_op{}, .in = {{v, labels}}, .out = {program_.add(std::move(moved)), order}});
     return body_.back().out.value;
   }
 
@@ -126,10 +122,10 @@ class grouping {
     const int maker = program_.producer(v);
     if (maker < 0 || program_.uses(v) != 1) return picked(v, axis);
     operation o = program_.operations[static_cast<extent>(maker)];
-    if (o.what == operation::kind::product && is_hadamard(o)) o = as_pointwise(std::move(o));
+    if (is<product_op>(o) && is_hadamard(o)) o = as_pointwise(std::move(o));
     const char expert = o.out.labels[axis];
-    if (o.what == operation::kind::pointwise) return pointwise_again(o, axis);
-    if (o.what != operation::kind::product || program_[o.in[1].value].tokens ||
+    if (is<pointwise_op>(o)) return pointwise_again(o, axis);
+    if (!is<product_op>(o) || program_[o.in[1].value].tokens ||
         std::ranges::count(o.in[1].labels, expert) != 1)
       return picked(v, axis);
     bool sums = false;
@@ -138,16 +134,17 @@ class grouping {
     const extent at = o.in[0].labels.find(expert);
     const use left{restricted(o.in[0].value, at == std::string::npos ? none : at),
                    without(o.in[0].labels, expert)};
-    return add({operation::kind::product, {left, o.in[1]}, {-1, without(o.out.labels, expert)}, {}},
-               without(program_[v].shape, axis), expert);
+    return add(
+        {.what = product_op{}, .in = {left, o.in[1]}, .out = {-1, without(o.out.labels, expert)}},
+        without(program_[v].shape, axis), expert);
   }
 
   int pointwise_again(const operation& o, extent axis) {
     const std::string labels = without(o.out.labels, o.out.labels[axis]);
-    operation again{operation::kind::pointwise,
-                    {{restricted(o.in[0].value, axis), labels}},
-                    {-1, labels},
-                    o.passes};
+    operation again{.what = pointwise_op{},
+                    .in = {{restricted(o.in[0].value, axis), labels}},
+                    .out = {-1, labels},
+                    .passes = o.passes};
     for (pass& p : again.passes) {
       if (p.other < 0) continue;
       const extent lead = o.out.labels.size() - program_[p.other].shape.size();

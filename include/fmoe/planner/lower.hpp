@@ -95,21 +95,19 @@ class lowering {
 
   placed lower(const ir::map_node& m) {
     const std::string names = letters(m.arg);
-    const use arg = named(m.arg, names),
-              out = program_.make(operation::kind::pointwise, {arg}, arg.labels);
-    program_.operations.back().passes = {{pass::kind::map, m.fn, m.parameter}};
+    const use arg = named(m.arg, names), out = program_.make(pointwise_op{}, {arg}, arg.labels);
+    program_.operations.back().passes = {{pass_kind::map, m.fn, m.parameter}};
     return place(out, names);
   }
 
   placed lower(const ir::add_node& a) {
     const extent lead = graph_.rank(a.left) - graph_.rank(a.right);
     const std::string names = letters(a.left);
-    return combine(pass::kind::add, named(a.left, names), named(a.right, names.substr(lead)),
-                   names);
+    return combine(pass_kind::add, named(a.left, names), named(a.right, names.substr(lead)), names);
   }
 
   // left (+ or *) right, where the labels of right are the last of left's in some order.
-  placed combine(pass::kind what, use left, use right, std::string_view result) {
+  placed combine(pass_kind what, use left, use right, std::string_view result) {
     if (program_[right.value].tokens && !program_[left.value].tokens &&
         left.labels.size() == right.labels.size())
       std::swap(left, right);
@@ -117,14 +115,14 @@ class lowering {
     if (right.labels != trailing) {
       const std::string order =
           labels_where(left.labels, [&](char c) { return has(right.labels, c); });
-      right = program_.make(operation::kind::reduce, {right}, order);
+      right = program_.make(reduce_op{}, {right}, order);
       if (order != trailing) {
-        left = program_.make(
-            operation::kind::reduce, {left},
-            labels_where(left.labels, [&](char c) { return !has(order, c); }) + order);
+        left = program_.make(reduce_op{}, {left}, labels_where(left.labels, [&](char c) {
+                                                    return !has(order, c);
+                                                  }) + order);
       }
     }
-    const use out = program_.make(operation::kind::pointwise, {left}, left.labels);
+    const use out = program_.make(pointwise_op{}, {left}, left.labels);
     program_[out.value].parameter &= program_[right.value].parameter;
     program_[out.value].tokens |= program_[right.value].tokens;
     program_.operations.back().passes = {{what, {}, 0, right.value}};
@@ -135,9 +133,9 @@ class lowering {
   use rows(ir::node_id id, const std::string& names) {
     const use in = named(id, names);
     if (in.labels.back() == names.back()) return in;
-    return program_.make(operation::kind::reduce, {in}, labels_where(in.labels, [&](char c) {
-                                                          return c != names.back();
-                                                        }) + names.back());
+    return program_.make(reduce_op{}, {in}, labels_where(in.labels, [&](char c) {
+                                              return c != names.back();
+                                            }) + names.back());
   }
 
   placed lower(const ir::gate_node& g) {
@@ -151,12 +149,11 @@ class lowering {
           named(*g.bound, std::string_view(names).substr(names.size() - 1 - graph_.rank(*g.bound),
                                                          graph_.rank(*g.bound)));
       const std::string order = labels_where(lead, [&](char c) { return has(bound.labels, c); });
-      if (bound.labels != order) bound = program_.make(operation::kind::reduce, {bound}, order);
+      if (bound.labels != order) bound = program_.make(reduce_op{}, {bound}, order);
       in.push_back(bound);
     }
-    const use out = program_.make(operation::kind::gate, in, is_norm(g.fn) ? lead : in[0].labels);
-    program_.operations.back().fn = g.fn;
-    program_.operations.back().parameter = g.parameter;
+    const use out =
+        program_.make(gate_op{g.fn, g.parameter}, in, is_norm(g.fn) ? lead : in[0].labels);
     return place(out, is_norm(g.fn) ? std::string_view(names).substr(0, names.size() - 1) : names);
   }
 
@@ -165,11 +162,8 @@ class lowering {
     const std::string names = letters(s.arg), lists = names.substr(names.size() - 2);
     use in = named(s.arg, names);
     const std::string lead = labels_where(in.labels, [&](char c) { return !has(lists, c); });
-    if (!in.labels.ends_with(lists))
-      in = program_.make(operation::kind::reduce, {in}, lead + lists);
-    const use out =
-        program_.make(operation::kind::select, {in}, lead + lists[1], true, s.rule.keep);
-    program_.operations.back().rule = s.rule;
+    if (!in.labels.ends_with(lists)) in = program_.make(reduce_op{}, {in}, lead + lists);
+    const use out = program_.make(select_op{s.rule}, {in}, lead + lists[1], true, s.rule.keep);
     program_[out.value].shape.back() *= program_[out.value].shape.back();
     program_[out.value].each = s.rule.each;
     program_[out.value].expected = s.rule.keep;
@@ -186,9 +180,7 @@ class lowering {
       expects<value_error>(has_tokens_,
                            "[expert_choice] the scores' first axis does not count tokens");
       const use scores = made(in), ranked = made(rows(*s.ranked, names));
-      const use chosen =
-          program_.make(operation::kind::select, {scores, ranked}, in.labels, true, n);
-      program_.operations.back().rule = s.rule;
+      const use chosen = program_.make(select_op{s.rule}, {scores, ranked}, in.labels, true, n);
       program_[chosen.value].expected = expected_of(s.rule, n);
       return place(chosen, names);
     }
@@ -201,21 +193,19 @@ class lowering {
       expects<value_error>(s.rule.mass >= 0 && s.rule.mass <= 1, "[top_p] the mass is ",
                            s.rule.mass, ", not within 0 and 1");
     }
-    const use out = program_.make(operation::kind::select, {in}, in.labels, true, keep);
-    program_.operations.back().rule = s.rule;
+    const use out = program_.make(select_op{s.rule}, {in}, in.labels, true, keep);
     program_[out.value].expected = expected_of(s.rule, n);
     return place(out, names);
   }
 
   // A copy of a leaf: what a barrier reads lies in the call's own memory.
   use made(const use& u) {
-    return program_[u.value].leaf < 0 ? u : program_.make(operation::kind::reduce, {u}, u.labels);
+    return program_[u.value].leaf < 0 ? u : program_.make(reduce_op{}, {u}, u.labels);
   }
 
   placed lower(const ir::append_node& a) {
     const std::string names = letters(a.arg);
-    const use in = rows(a.arg, names),
-              out = program_.make(operation::kind::append, {in}, in.labels);
+    const use in = rows(a.arg, names), out = program_.make(append_op{}, {in}, in.labels);
     ++program_[out.value].shape.back();
     return place(out, names);
   }
@@ -225,10 +215,9 @@ class lowering {
     std::vector<use> in;
     for (const ir::node_id a : c.args) in.push_back(named(a, names));
     const std::string order = labels_where(names, [&](char l) { return has(in[0].labels, l); });
-    const use out = program_.make(operation::kind::concat, std::move(in), order);
-    operation& o = program_.operations.back();
-    o.axis = order.find(names[c.axis]);
-    program_[out.value].shape[o.axis] = graph_.extent_of(graph_[id_].axes[c.axis]);
+    const extent axis = order.find(names[c.axis]);
+    const use out = program_.make(concat_op{axis}, std::move(in), order);
+    program_[out.value].shape[axis] = graph_.extent_of(graph_[id_].axes[c.axis]);
     return place(out, names);
   }
 
@@ -267,7 +256,7 @@ class lowering {
     const bool taken = program_.is_result(u.value) ||
                        (several && std::ranges::any_of(program_.operations, is_barrier));
     if (v.leaf >= 0 || !v.tokens || u.labels != order || taken) {
-      u = program_.make(operation::kind::reduce, {u}, order);
+      u = program_.make(reduce_op{}, {u}, order);
       program_[u.value].tokens = true;
     }
     program_.results.push_back(u.value);

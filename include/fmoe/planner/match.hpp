@@ -14,14 +14,14 @@ namespace fmoe::planner {
 inline void match(program& p) {
   std::vector<operation> done;
   for (operation& o : p.operations) {
-    if (o.what == operation::kind::product) {
+    if (is<product_op>(o)) {
       use &left = o.in[0], &right = o.in[1];
       const label_groups g = groups_of(o);
       const bool constant = p[left.value].tokens && !p[right.value].tokens;
       if (is_hadamard(o)) {
         o = as_pointwise(std::move(o));
       } else if (constant && !(g.summed.empty() && g.vector.empty())) {
-        o.what = operation::kind::gemm;
+        o.what = gemm_op{};
         const std::string rows =
             labels_where(o.out.labels, [&](char c) { return has(left.labels, c); });
         if (left.labels != rows + g.summed) {
@@ -30,12 +30,11 @@ inline void match(program& p) {
           v.shape.clear();
           for (const char c : rows + g.summed) v.shape.push_back(p.extent_of(left, c));
           const use permuted{p.add(std::move(v)), rows + g.summed};
-          done.push_back({operation::kind::reduce, {left}, permuted, {}});
-          done.back().group = o.group;
+          done.push_back({.what = reduce_op{}, .in = {left}, .out = permuted, .group = o.group});
           left = permuted;
         }
       } else {
-        o.what = operation::kind::batched;
+        o.what = batched_op{};
       }
     }
     done.push_back(std::move(o));

@@ -9,9 +9,8 @@
 #include <string>
 #include <vector>
 
-#include <fmoe/base/functions.hpp>
 #include <fmoe/base/labels.hpp>
-#include <fmoe/ir/graph.hpp>
+#include <fmoe/planner/operation.hpp>
 
 namespace fmoe::planner {
 
@@ -33,68 +32,6 @@ struct value {
     return element_count(std::span(shape).first(shape.size() - 1));
   }  // along the last axis
 };
-
-struct use {  // a value and the names of its axes
-  int value = -1;
-  std::string labels;
-};
-
-// A function of a finished row: map, or one more operand, which may repeat along leading axes.
-struct pass {
-  enum class kind : std::uint8_t { map, add, multiply } what;
-  pointwise fn{};
-  double parameter = 0;
-  int other = -1;
-  bool by_expert = false;  // in a group: the other's first axis is the experts
-};
-
-struct operation {
-  enum class kind : std::uint8_t {
-    product,  // two operands, as the order pass leaves them; the skip and match passes give each
-              // its kind below
-    gemm,     // an activation times a constant
-    batched,  // any other pair: one small product per token
-    gather,   // a selection times a constant: the selected rows, weighted and summed
-    rescale,  // a selection times a constant of its last axis: a selection
-    sample,   // a selection times a function of the product of a row and the constant's selected
-              // rows: a selection
-    reduce,  // one operand: sum over the labels that the result does not have, in any order of axes
-    pointwise,
-    gate,
-    append,  // a 1 after each row
-    select,
-    screen,  // a selection out of a product with a parameter, of which few scores are made in full;
-             // the third operand is scratch
-    expand,  // a selection as a dense row
-    slice,   // one entry of the axis that the result does not have
-    concat,
-    pick,  // in a group: the rows of the selected tokens, of the expert where the operand has its
-           // axis
-    put,   // the end of a group: each token's sum of the rows of its experts, weighted by the
-           // selection
-    exclude,  // the sum that it starts from, made again without the pairs wherever one is summed
-  } what;
-  std::vector<use> in;
-  use out;
-  std::vector<pass> passes;  // applied to the result while it is near
-  int start = -1;            // the sum continues this value instead of starting from zero
-  extent axis = 0;           // concat
-  extent index = 0;          // slice
-  fmoe::gate fn{};           // gate, whose bound is the second operand
-  double parameter = 0;      // gate
-  selection_rule rule{};     // select
-  int group = -1;            // runs for each expert, on the rows that selected it
-  char expert = 0;           // what the operands of a group call the experts' axis
-  pair_set left_out{};       // exclude
-  std::string masked{};      // exclude: the labels of a pair; the first one is summed, whatever its
-                             // place in a pair
-  bool swapped = false;      // exclude: the first one is the second of a pair
-};
-
-// An operation that needs its operands of all tokens before it makes a row.
-inline bool is_barrier(const operation& o) {
-  return o.what == operation::kind::select && o.rule.what == selection_rule::kind::expert_choice;
-}
 
 // Operations that run once for each expert, on the tokens that selected it.
 struct expert_group {
@@ -155,7 +92,7 @@ struct program {
     v.keep = keep;
     v.names = labels;
     const use out{add(std::move(v)), std::move(labels)};
-    operations.push_back({what, std::move(in), out, {}});
+    operations.push_back({.what = std::move(what), .in = std::move(in), .out = out});
     return out;
   }
 
@@ -163,9 +100,8 @@ struct program {
 
   // How often an operation reads v.
   static int reads(const operation& o, int v) {
-    int n = o.start == v;
-    for (const use& u : o.in) n += u.value == v;
-    for (const pass& p : o.passes) n += p.other == v;
+    int n = 0;
+    each_read(o, [&](int read) { n += read == v; });
     return n;
   }
   // The operations that read v; one that reads it twice stands twice. A result counts as read once
@@ -236,8 +172,8 @@ inline bool is_hadamard(const operation& o) {
 }
 
 inline operation as_pointwise(operation o) {
-  o.what = operation::kind::pointwise;
-  o.passes = {{pass::kind::multiply, {}, 0, o.in[1].value}};
+  o.what = pointwise_op{};
+  o.passes = {{pass_kind::multiply, {}, 0, o.in[1].value}};
   o.in.pop_back();
   return o;
 }

@@ -17,7 +17,7 @@ struct meeting {
 };
 
 inline std::optional<meeting> meeting_in(const program& p, const operation& o) {
-  if (o.what != operation::kind::product) return std::nullopt;
+  if (!is<product_op>(o)) return std::nullopt;
   if (p[o.in[0].value].selection) {
     const bool fits = o.out.labels == o.in[0].labels &&
                       o.in[0].labels.back() == o.in[1].labels.back() &&
@@ -31,7 +31,7 @@ inline std::optional<meeting> meeting_in(const program& p, const operation& o) {
     const int v = o.in[side].value, maker = p.producer(v);
     if (maker < 0 || p.uses(v) != 1) continue;
     const operation& sum = p.operations[static_cast<extent>(maker)];
-    if (sum.what == operation::kind::reduce && p[sum.in[0].value].selection &&
+    if (is<reduce_op>(sum) && p[sum.in[0].value].selection &&
         sum.out.labels == sum.in[0].labels.substr(sum.in[0].labels.size() - 1))
       return meeting{sum.in[0], o.in[1 - side], true};
   }
@@ -44,7 +44,7 @@ inline bool sum_rows(program& p, int numbers, extent rows) {
   const int reader = p.consumer(numbers);
   if (reader < 0 || p.uses(numbers) != 1) return false;
   operation& o = p.operations[static_cast<extent>(reader)];
-  if (o.what != operation::kind::product || o.in[0].value != numbers || p[o.in[1].value].tokens ||
+  if (!is<product_op>(o) || o.in[0].value != numbers || p[o.in[1].value].tokens ||
       has(o.out.labels, o.in[0].labels[0]) ||
       std::ranges::count(o.in[1].labels, o.in[0].labels[0]) != 1)
     return false;
@@ -69,15 +69,14 @@ inline bool sample_one(program& p, extent place) {
   for (; maker >= 0 && p.uses(v) == 1;
        v = p.operations[static_cast<extent>(maker)].in[0].value, maker = p.producer(v)) {
     const operation& map = p.operations[static_cast<extent>(maker)];
-    if (map.what != operation::kind::pointwise) break;
-    if (!std::ranges::all_of(map.passes, [](const pass& q) { return q.what == pass::kind::map; }))
+    if (!is<pointwise_op>(map)) break;
+    if (!std::ranges::all_of(map.passes, [](const pass& q) { return q.what == pass_kind::map; }))
       return false;
     passes.insert(passes.begin(), map.passes.begin(), map.passes.end());
   }
   if (maker < 0 || p.uses(v) != 1) return false;
   const operation& dot = p.operations[static_cast<extent>(maker)];
-  if (dot.what != operation::kind::product || p[dot.in[1].value].tokens ||
-      p[dot.in[0].value].selection)
+  if (!is<product_op>(dot) || p[dot.in[1].value].tokens || p[dot.in[0].value].selection)
     return false;
   const use &x = dot.in[0], &constant = dot.in[1];
   // The selection's labels, as the dot product calls them.
@@ -98,10 +97,10 @@ inline bool sample_one(program& p, extent place) {
   if (found->summed && !sum_rows(p, made, selection.labels.size() - 1)) return false;
 
   std::vector<operation> before;
-  operation sampled{operation::kind::sample,
-                    {selected, x, in_order(p, constant, order, before)},
-                    {made, selected.labels},
-                    std::move(passes)};
+  operation sampled{.what = sample_op{},
+                    .in = {selected, x, in_order(p, constant, order, before)},
+                    .out = {made, selected.labels},
+                    .passes = std::move(passes)};
   p[made].shape = s.shape;
   p[made].selection = true;
   p[made].keep = s.keep;

@@ -17,7 +17,7 @@ inline bool is_table(const use& selection, const use& constant) {
 }
 
 inline bool is_gather(const program& p, const operation& o) {
-  if (o.what != operation::kind::product) return false;
+  if (!is<product_op>(o)) return false;
   const use &scores = o.in[0], &table = o.in[1];
   return p[scores.value].selection && !p[table.value].tokens && is_table(scores, table) &&
          std::ranges::none_of(scores.labels, [&](char c) { return has(o.out.labels, c); });
@@ -32,7 +32,7 @@ inline use in_order(program& p, const use& table, const std::string& order,
   t.shape.clear();
   for (const char c : order) t.shape.push_back(p.extent_of(table, c));
   const use permuted{p.add(std::move(t)), order};
-  operations.push_back({operation::kind::reduce, {table}, permuted, {}});
+  operations.push_back({.what = reduce_op{}, .in = {table}, .out = permuted});
   return permuted;
 }
 
@@ -47,13 +47,13 @@ inline void skip(program& p) {
       row.selection = false;
       d = p.add(std::move(row));
       const std::string labels = std::string("abcdefgh").substr(0, p[v].shape.size());
-      done.push_back({operation::kind::expand, {{v, labels}}, {d, labels}, {}});
+      done.push_back({.what = expand_op{}, .in = {{v, labels}}, .out = {d, labels}});
     }
     return d;
   };
   for (operation& o : p.operations) {
     if (is_gather(p, o)) {
-      o.what = operation::kind::gather;
+      o.what = gather_op{};
       use& table = o.in[1];
       table.value = expanded(table.value);
       const std::string& selected = o.in[0].labels;
@@ -61,14 +61,14 @@ inline void skip(program& p) {
           p, table,
           labels_where(selected, [&](char c) { return has(table.labels, c); }) + o.out.labels,
           done);
-    } else if (o.what == operation::kind::sample) {
+    } else if (is<sample_op>(o)) {
       done.push_back(std::move(o));
       continue;
-    } else if (o.what == operation::kind::rescale) {
+    } else if (is<rescale_op>(o)) {
       o.in[1].value = expanded(o.in[1].value);
     } else {
       for (use& u : o.in)
-        if (o.what != operation::kind::put) u.value = expanded(u.value);
+        if (!is<put_op>(o)) u.value = expanded(u.value);
       for (pass& s : o.passes)
         if (s.other >= 0) s.other = expanded(s.other);
     }

@@ -51,9 +51,10 @@ class cost_counter {
 
  private:
   void count(const planner::operation& o) {
-    using enum planner::operation::kind;
-    if (o.what == exclude) return count_exclude(o);
-    if (o.what != gemm && o.what != batched && o.what != gather && o.what != sample) return;
+    using namespace planner;
+    if (is<exclude_op>(o)) return count_exclude(o);
+    if (!is<gemm_op, batched_op, gather_op, sample_op>(o)) return;
+    const bool by_selection = is<gather_op, sample_op>(o);
     double n = 1;
     std::string seen;
     for (const planner::use& u : o.in)
@@ -61,8 +62,7 @@ class cost_counter {
         if (!has(seen, c)) {
           seen += c;
           const planner::value& v = program_[u.value];
-          const bool selected =
-              (o.what == gather || o.what == sample) && &u == &o.in[0] && c == u.labels.back();
+          const bool selected = by_selection && &u == &o.in[0] && c == u.labels.back();
           const bool grouped = o.group >= 0 && c == o.expert;
           n *= static_cast<double>(grouped ? program_.groups[static_cast<extent>(o.group)].expected
                                    : selected ? v.expected
@@ -74,15 +74,16 @@ class cost_counter {
   // For each group with a pair left out: the coefficients of all places of the other axis, and the
   // kept ones times the rest.
   void count_exclude(const planner::operation& o) {
+    const auto& mask = as<planner::exclude_op>(o);
     std::map<extent, double> left_out;
-    for (const index_pair& p : *o.left_out) ++left_out[p[o.swapped ? 0 : 1]];
+    for (const index_pair& p : *mask.left_out) ++left_out[p[mask.swapped ? 0 : 1]];
     double inner = 1, own = 1, places = 1;
-    std::string seen = o.masked, result = planner::labels_where(
-                                     o.out.labels, [&](char c) { return !has(o.masked, c); });
+    std::string seen = mask.masked, result = planner::labels_where(
+                                        o.out.labels, [&](char c) { return !has(mask.masked, c); });
     for (const planner::use& u : o.in)
       for (const char c : u.labels) {
         const double length = static_cast<double>(program_.extent_of(u, c));
-        if (c == o.masked[0]) places = length;
+        if (c == mask.masked[0]) places = length;
         if (has(seen, c)) continue;
         seen += c;
         (has(result, c) ? own : inner) *= length;
@@ -122,9 +123,9 @@ class cost_counter {
 
   // The share of a constant's rows that an operation reads: all, or as many as are selected.
   double touched(const planner::operation& o, int v) const {
-    using enum planner::operation::kind;
+    const bool gathers = is<planner::gather_op>(o);
     const bool selects =
-        (o.what == gather && o.in[1].value == v) || (o.what == sample && o.in[2].value == v);
+        (gathers && o.in[1].value == v) || (is<planner::sample_op>(o) && o.in[2].value == v);
     if (!selects && o.group < 0) return 1;
     double length = 0, selected = tokens_;
     if (o.group >= 0) {
@@ -132,7 +133,7 @@ class cost_counter {
       length = static_cast<double>(g.experts);
       selected *= static_cast<double>(g.expected);
     } else {  // selections whose rows share the table select from all of it
-      const planner::use &selection = o.in[0], &table = o.in[o.what == gather ? 1 : 2];
+      const planner::use &selection = o.in[0], &table = o.in[gathers ? 1 : 2];
       const planner::value& s = program_[selection.value];
       length = static_cast<double>(s.shape.back());
       selected *= static_cast<double>(s.expected);

@@ -142,9 +142,9 @@ class plan_printer {
     text_ << "group " << s.text << ": " << s.keep << " of " << s.experts << " experts, by "
           << s.rows << " rows";
     for (const cpu::epilogue& e : s.epilogues) {
-      text_ << (e.what == cpu::epilogue::kind::map   ? std::string(" | ") + name_of(e.fn)
-                : e.what == cpu::epilogue::kind::add ? " | +"
-                                                     : " | *");
+      text_ << (e.what == pass_kind::map   ? std::string(" | ") + name_of(e.fn)
+                : e.what == pass_kind::add ? " | +"
+                                           : " | *");
       if (e.other.storage >= 0) reads(e.other);
     }
     text_ << '\n';
@@ -178,11 +178,11 @@ class plan_printer {
   }
   void finish(const std::vector<cpu::epilogue>& passes) {
     for (const cpu::epilogue& e : passes) {
-      if (e.what == cpu::epilogue::kind::map) {
+      if (e.what == pass_kind::map) {
         text_ << " | " << name_of(e.fn);
         edges_ << " | " << name_of(e.fn);
       } else {
-        const char* op = e.what == cpu::epilogue::kind::add ? "+" : "*";
+        const char* op = e.what == pass_kind::add ? "+" : "*";
         text_ << " | " << op << " s" << e.other.storage;
         edges_ << " | " << op;
         reads(e.other);

@@ -119,7 +119,7 @@ class executor {
   void finish(const std::vector<epilogue>& passes, const frame& f, T* c, extent ldc, extent row,
               extent count, extent position, extent columns) const noexcept {
     for (const epilogue& e : passes) {
-      if (e.what == epilogue::kind::map) {
+      if (e.what == pass_kind::map) {
         apply<T, Arch>(e.fn, static_cast<T>(e.parameter), c, ldc, count, columns);
         continue;
       }
@@ -128,7 +128,7 @@ class executor {
         const extent from = (position + done) % e.period,
                      n = std::min(columns - done, e.period - from);
         const T* o = other.data + row * other.stride + from;
-        if (e.what == epilogue::kind::add) add<T, Arch>(c + done, ldc, count, n, o, other.stride);
+        if (e.what == pass_kind::add) add<T, Arch>(c + done, ldc, count, n, o, other.stride);
         else multiply<T, Arch>(c + done, ldc, count, n, o, other.stride);
         done += n;
       }

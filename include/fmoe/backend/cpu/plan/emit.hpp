@@ -4,7 +4,8 @@
 
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cpu/plan/tile.hpp>
-#include <fmoe/planner/match.hpp>
+#include <fmoe/ir/graph.hpp>
+#include <fmoe/planner/program.hpp>
 
 namespace fmoe::cpu {
 
@@ -34,7 +35,7 @@ class emitter {
       } else if (l == nullptr) {
         emit(o, nullptr, steps);
       } else if (l->operations.back() == k) {
-        loop_step s{l->label, l->length, l->chunk, {}};
+        loop_step s{.label = l->label, .length = l->length, .chunk = l->chunk};
         for (const int q : l->operations) emit(p.operations[static_cast<extent>(q)], l, s.body);
         steps.push_back(std::move(s));
       }
@@ -46,10 +47,14 @@ class emitter {
   plan take() { return std::move(plan_); }
 
  private:
+  using operation = planner::operation;
+  using use = planner::use;
+  using value = planner::value;
+
   void storages_of(int v) {
     using enum storage_row::kind;
-    const planner::value& x = program_[v];
-    storage_row s{arena, x.size(), 0, 0, -1};
+    const value& x = program_[v];
+    storage_row s{.where = arena, .elements = x.size()};
     if (x.leaf >= 0) {
       const auto& l = std::get<ir::leaf_node>(graph_[static_cast<ir::node_id>(x.leaf)].op);
       s.where = l.argument >= 0 ? argument : x.tokens ? input : leaf;
@@ -73,30 +78,39 @@ class emitter {
     plan_.storages.push_back(s);
   }
 
-  // A whole value moves with the loop that cuts its first axis; a chunk stands still.
-  view at(int v, const stream_loop* l) {
-    view r{v, 0, 0};
+  // A value where it lies.
+  view whole(int v) {
     plan_.storages[static_cast<extent>(v)].in_place = true;
+    return {.storage = v};
+  }
+
+  // The rows that a gather reads: a leaf of 16 bits may stay so.
+  static view table(int v) { return {.storage = v}; }
+
+  // A value as the loop sees it, if there is one: a whole value moves with the loop that cuts its
+  // first axis, and a chunk stands still.
+  view in_loop(int v, const stream_loop* l) {
+    view r = whole(v);
     if (l == nullptr || chunked_in(tiling_.loops, v) != nullptr) return r;
-    const planner::value& x = program_[v];
-    if (!x.selection && !x.shape.empty() && x.shape[0] == l->length)
-      r.step = x.size() / std::max<extent>(1, l->length);
+    const value& x = program_[v];
+    const bool is_cut = !x.selection && !x.shape.empty() && x.shape[0] == l->length;
+    if (is_cut) r.step = x.size() / std::max<extent>(1, l->length);
     return r;
   }
 
-  std::vector<epilogue> epilogues(const planner::operation& o, const stream_loop* l) {
+  std::vector<epilogue> epilogues(const operation& o, const stream_loop* l) {
     std::vector<epilogue> r;
     const extent width = program_[o.out.value].size();
     for (const planner::pass& p : o.passes) {
-      epilogue e{static_cast<epilogue::kind>(p.what), p.fn, p.parameter, {}, 0};
-      if (p.other >= 0) {
+      epilogue e{.what = p.what, .fn = p.fn, .parameter = p.parameter};
+      if (p.by_expert) {
+        e.period = program_[p.other].size() / std::max<extent>(1, program_[p.other].shape[0]);
+        e.other = whole(p.other);
+        e.other.expert = e.period;
+      } else if (p.other >= 0) {
         e.period = program_[p.other].size();
-        if (p.by_expert) {
-          const extent experts = std::max<extent>(1, program_[p.other].shape[0]);
-          e.period /= experts;
-          e.other = at(p.other, nullptr);
-          e.other.expert = e.period;
-        } else e.other = at(p.other, e.period == width && cuts_result(o, l) ? l : nullptr);
+        const bool is_cut = e.period == width && cuts_result(o, l);
+        e.other = is_cut ? in_loop(p.other, l) : whole(p.other);
       }
       r.push_back(e);
     }
@@ -104,20 +118,19 @@ class emitter {
   }
 
   // Does the loop cut the first axis of what the operation makes, rather than what it reads?
-  static bool cuts_result(const planner::operation& o, const stream_loop* l) {
+  static bool cuts_result(const operation& o, const stream_loop* l) {
     if (l == nullptr) return false;
     return std::ranges::count(l->values, o.out.value) > 0;
   }
 
-  std::string text(const planner::operation& o) const {
+  std::string text(const operation& o) const {
     std::string s;
-    const auto name = [&](const planner::use& u) {
+    const auto name = [&](const use& u) {
       if (program_[u.value].tokens) s += 't';
       s += u.labels;
     };
-    const extent shown =
-        o.what == planner::operation::kind::screen ? 2 : o.in.size();  // the third is scratch
-    for (const planner::use& u : std::span(o.in).first(shown)) {
+    const extent shown = is<planner::screen_op>(o) ? 2 : o.in.size();  // the third is scratch
+    for (const use& u : std::span(o.in).first(shown)) {
       if (&u != &o.in[0]) s += ',';
       name(u);
     }
@@ -126,7 +139,7 @@ class emitter {
     return s;
   }
 
-  std::vector<axis_stride> axes(const planner::use& u, const std::string& labels) const {
+  std::vector<axis_stride> axes(const use& u, const std::string& labels) const {
     std::vector<axis_stride> r;
     for (const char c : labels) r.push_back({program_.extent_of(u, c), program_.stride(u, c)});
     return r;
@@ -139,8 +152,9 @@ class emitter {
     return static_cast<int>(plan_.weights.size()) - 1;
   }
 
-  void emit_gemm(const planner::operation& o, const stream_loop* l, std::vector<step>& steps) {
-    const planner::use &a = o.in[0], &w = o.in[1];
+  void emit(const planner::gemm_op&, const operation& o, const stream_loop* l,
+            std::vector<step>& steps) {
+    const use &a = o.in[0], &w = o.in[1];
     const std::string rows =
         planner::labels_where(o.out.labels, [&](char c) { return has(a.labels, c); });
     const std::string summed = a.labels.substr(rows.size());
@@ -155,10 +169,16 @@ class emitter {
       depth[k].length = program_.extent_of(a, summed[k]);  // without a bias' row
     const std::string batches = o.group < 0 ? batch : o.expert + batch;
     if (o.group >= 0) s.expert_step = program_.size_of(w, batch);
-    s.weight = weight({w.value, axes(w, batches), std::move(depth), axes(w, columns),
-                       program_.size_of(w, batches), s.K, s.N});
-    s.a = at(a.value, cuts_result(o, l) ? nullptr : l);
-    s.c = at(o.out.value, cuts_result(o, l) ? l : nullptr);
+    s.weight = weight({.storage = w.value,
+                       .batch = axes(w, batches),
+                       .depth = std::move(depth),
+                       .columns = axes(w, columns),
+                       .batches = program_.size_of(w, batches),
+                       .K = s.K,
+                       .N = s.N});
+    const bool makes_chunks = cuts_result(o, l);
+    s.a = makes_chunks ? whole(a.value) : in_loop(a.value, l);
+    s.c = makes_chunks ? in_loop(o.out.value, l) : whole(o.out.value);
     s.rows = {{0, 0, 0}};
     for (const char c : rows) {
       std::vector<gemm_step::row> more;
@@ -168,25 +188,34 @@ class emitter {
                           has(batch, c) ? r.weight * program_.extent_of(a, c) + i : r.weight});
       s.rows = std::move(more);
     }
-    if (l != nullptr && cuts_result(o, l)) s.n_step = s.N / std::max<extent>(1, l->length);
+    if (makes_chunks) s.n_step = s.N / std::max<extent>(1, l->length);
     else if (l != nullptr) s.k_step = s.K / std::max<extent>(1, l->length);
     s.accumulate = o.start >= 0;
     s.epilogues = epilogues(o, l);
     steps.push_back(std::move(s));
   }
 
-  nest_axis nest(const planner::use* a, const planner::use* b, const planner::use& c,
-                 char label) const {
-    const planner::use& known = has(c.labels, label) ? c : has(a->labels, label) ? *a : *b;
+  nest_axis nest(const use* a, const use* b, const use& c, char label) const {
+    const use& known = has(c.labels, label) ? c : has(a->labels, label) ? *a : *b;
     return {program_.extent_of(known, label), program_.stride(*a, label),
             b != nullptr ? program_.stride(*b, label) : 0, program_.stride(c, label)};
   }
 
-  void emit_batched(const planner::operation& o, const stream_loop* l, std::vector<step>& steps) {
-    const planner::use &a = o.in[0], &b = o.in[1];
-    batched_step s{
-        text(o), at(a.value, nullptr),         at(b.value, nullptr), at(o.out.value, nullptr), {},
-        {},      program_[o.out.value].size(), epilogues(o, l)};
+  // A product that no pass has matched runs as the most general kind.
+  void emit(const planner::product_op&, const operation& o, const stream_loop* l,
+            std::vector<step>& steps) {
+    emit(planner::batched_op{}, o, l, steps);
+  }
+
+  void emit(const planner::batched_op&, const operation& o, const stream_loop* l,
+            std::vector<step>& steps) {
+    const use &a = o.in[0], &b = o.in[1];
+    batched_step s{.text = text(o),
+                   .a = whole(a.value),
+                   .b = whole(b.value),
+                   .c = whole(o.out.value),
+                   .columns = program_[o.out.value].size(),
+                   .epilogues = epilogues(o, l)};
     for (const char c : o.out.labels) s.out.push_back(nest(&a, &b, o.out, c));
     for (const char c : planner::groups_of(o).summed) s.summed.push_back(nest(&a, &b, o.out, c));
     if (l != nullptr) {
@@ -199,140 +228,171 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit_reduce(const planner::operation& o, std::vector<step>& steps) {
-    const planner::use& a = o.in[0];
-    reduce_step s{text(o), at(a.value, nullptr),         at(o.out.value, nullptr), {},
-                  {},      program_[o.out.value].size(), epilogues(o, nullptr)};
+  // A reduction of an operand to a result, with nothing summed yet.
+  reduce_step reduction(const operation& o, const use& a) {
+    reduce_step s{.text = text(o),
+                  .a = whole(a.value),
+                  .c = whole(o.out.value),
+                  .columns = program_[o.out.value].size()};
     for (const char c : o.out.labels) s.out.push_back(nest(&a, nullptr, o.out, c));
-    std::string seen;
-    for (const char c : a.labels)
-      if (!has(o.out.labels, c) && !has(seen, c))
-        s.summed.push_back(nest(&a, nullptr, o.out, c)), seen += c;
+    return s;
+  }
+
+  void emit(const planner::reduce_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const use& a = o.in[0];
+    reduce_step s = reduction(o, a);
+    s.epilogues = epilogues(o, nullptr);
+    std::string seen = o.out.labels;
+    for (const char c : a.labels) {
+      if (has(seen, c)) continue;
+      seen += c;
+      s.summed.push_back(nest(&a, nullptr, o.out, c));
+    }
     steps.push_back(std::move(s));
   }
 
   // Elements from the table of one row of selections to the next.
-  extent table_row(const planner::use& selection, const planner::use& table) const {
+  extent table_row(const use& selection, const use& table) const {
     return selection.labels.size() > 1 && has(table.labels, selection.labels[0])
                ? program_.stride(table, selection.labels[selection.labels.size() - 2])
                : 0;
   }
 
-  void emit_screen(const planner::operation& o, std::vector<step>& steps) {
-    const planner::use &a = o.in[0], &w = o.in[1];
+  void emit(const planner::screen_op& kind, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const use &a = o.in[0], &w = o.in[1];
     const std::string columns =
         planner::labels_where(w.labels, [&](char c) { return !has(a.labels, c); });
-    screen_step s{text(o),
-                  at(a.value, nullptr),
-                  at(o.out.value, nullptr),
-                  at(o.in[2].value, nullptr),
-                  0,
-                  program_.size_of(a, a.labels),
-                  program_.size_of(w, columns),
-                  program_[o.out.value].keep,
-                  o.rule,
-                  epilogues(o, nullptr)};
-    s.weight = weight({w.value, {}, axes(w, a.labels), axes(w, columns), 1, s.K, s.N, true});
+    screen_step s{.text = text(o),
+                  .rule = kind.rule,
+                  .a = whole(a.value),
+                  .selection = whole(o.out.value),
+                  .scratch = whole(o.in[2].value),
+                  .K = program_.size_of(a, a.labels),
+                  .N = program_.size_of(w, columns),
+                  .keep = program_[o.out.value].keep,
+                  .epilogues = epilogues(o, nullptr)};
+    s.weight = weight({.storage = w.value,
+                       .depth = axes(w, a.labels),
+                       .columns = axes(w, columns),
+                       .batches = 1,
+                       .K = s.K,
+                       .N = s.N,
+                       .screened = true});
     steps.push_back(std::move(s));
   }
 
-  void emit_gather(const planner::operation& o, std::vector<step>& steps) {
-    const planner::value& s = program_[o.in[0].value];
-    steps.push_back(gather_step{text(o), at(o.in[0].value, nullptr), view{o.in[1].value},
-                                at(o.out.value, nullptr), s.rows(), s.keep,
-                                program_[o.out.value].size(), table_row(o.in[0], o.in[1]),
-                                epilogues(o, nullptr)});
+  void emit(const planner::gather_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const use &selection = o.in[0], &rows = o.in[1];
+    const value& s = program_[selection.value];
+    steps.push_back(gather_step{.text = text(o),
+                                .selection = whole(selection.value),
+                                .table = table(rows.value),
+                                .c = whole(o.out.value),
+                                .rows = s.rows(),
+                                .keep = s.keep,
+                                .N = program_[o.out.value].size(),
+                                .table_row = table_row(selection, rows),
+                                .epilogues = epilogues(o, nullptr)});
   }
 
-  void emit_rescale(const planner::operation& o, std::vector<step>& steps) {
-    const planner::value& s = program_[o.in[0].value];
-    steps.push_back(rescale_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr),
-                                 at(o.out.value, nullptr), s.rows(), s.keep});
+  void emit(const planner::rescale_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const value& s = program_[o.in[0].value];
+    steps.push_back(rescale_step{.text = text(o),
+                                 .selection = whole(o.in[0].value),
+                                 .factors = whole(o.in[1].value),
+                                 .c = whole(o.out.value),
+                                 .rows = s.rows(),
+                                 .keep = s.keep});
   }
 
-  void emit_sample(const planner::operation& o, std::vector<step>& steps) {
-    const planner::value& s = program_[o.in[0].value];
-    steps.push_back(sample_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr),
-                                view{o.in[2].value}, at(o.out.value, nullptr), s.rows(), s.keep,
-                                program_[o.in[1].value].size(), table_row(o.in[0], o.in[2]),
-                                epilogues(o, nullptr)});
+  void emit(const planner::sample_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const use &selection = o.in[0], &x = o.in[1], &rows = o.in[2];
+    const value& s = program_[selection.value];
+    steps.push_back(sample_step{.text = text(o),
+                                .selection = whole(selection.value),
+                                .x = whole(x.value),
+                                .table = table(rows.value),
+                                .c = whole(o.out.value),
+                                .rows = s.rows(),
+                                .keep = s.keep,
+                                .K = program_[x.value].size(),
+                                .table_row = table_row(selection, rows),
+                                .epilogues = epilogues(o, nullptr)});
   }
 
-  void emit_slice(const planner::operation& o, std::vector<step>& steps) {
-    const planner::use& a = o.in[0];
+  void emit(const planner::slice_op& kind, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const use& a = o.in[0];
     const char axis =
         planner::labels_where(a.labels, [&](char c) { return !has(o.out.labels, c); })[0];
-    reduce_step s{text(o),
-                  at(a.value, nullptr),
-                  at(o.out.value, nullptr),
-                  {},
-                  {},
-                  program_[o.out.value].size(),
-                  {}};
-    s.a.offset = o.index * program_.stride(a, axis);
-    for (const char c : o.out.labels) s.out.push_back(nest(&a, nullptr, o.out, c));
+    reduce_step s = reduction(o, a);
+    s.a.offset = kind.index * program_.stride(a, axis);
     steps.push_back(std::move(s));
   }
 
-  void emit_gate(const planner::operation& o, std::vector<step>& steps) {
-    const planner::value& in = program_[o.in[0].value];
-    gate_step s{text(o),
-                o.fn,
-                o.parameter,
-                at(o.in[0].value, nullptr),
-                at(o.out.value, nullptr),
-                {},
-                0,
-                in.shape.back(),
-                0};
-    s.rows = in.rows();
-    s.width = is_norm(o.fn) ? 1 : s.columns;
+  void emit(const planner::gate_op& kind, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const value& in = program_[o.in[0].value];
+    gate_step s{.text = text(o),
+                .fn = kind.fn,
+                .parameter = kind.parameter,
+                .a = whole(o.in[0].value),
+                .c = whole(o.out.value),
+                .rows = in.rows(),
+                .columns = in.shape.back(),
+                .width = is_norm(kind.fn) ? 1 : in.shape.back()};
     if (o.in.size() > 1) {
-      s.bound = at(o.in[1].value, nullptr);
+      s.bound = whole(o.in[1].value);
       s.bounds = program_[o.in[1].value].size();
     }
     steps.push_back(std::move(s));
   }
 
-  void emit_exclude(const planner::operation& o, std::vector<step>& steps) {
+  void emit(const planner::exclude_op& mask, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
     exclude_step s;
     s.text = text(o);
-    s.c = at(o.out.value, nullptr);
+    s.c = whole(o.out.value);
     const std::string own =
-        planner::labels_where(o.out.labels, [&](char c) { return !has(o.masked, c); });
-    const auto is_factor = [&](const planner::use& u) {
+        planner::labels_where(o.out.labels, [&](char c) { return !has(mask.masked, c); });
+    const auto is_factor = [&](const use& u) {
       return std::ranges::none_of(own, [&](char c) { return has(u.labels, c); });
     };
-    std::vector<const planner::use*> in;
-    for (const planner::use& u : o.in)
+    std::vector<const use*> in;
+    for (const use& u : o.in)
       if (is_factor(u)) in.push_back(&u);
     s.factors = in.size();
-    for (const planner::use& u : o.in)
+    for (const use& u : o.in)
       if (!is_factor(u)) in.push_back(&u);
-    for (const planner::use* u : in) s.operands.push_back(at(u->value, nullptr));
+    for (const use* u : in) s.operands.push_back(whole(u->value));
     const auto axis = [&](char c) {
-      exclude_step::axis a{1, program_.stride(o.out, c), {}};
-      for (const planner::use* u : in) {
+      exclude_step::axis a{.length = 1, .c = program_.stride(o.out, c), .strides = {}};
+      for (const use* u : in) {
         a.strides.push_back(program_.stride(*u, c));
         if (has(u->labels, c)) a.length = program_.extent_of(*u, c);
       }
       return a;
     };
-    s.other = axis(o.masked[0]);
-    s.group = axis(o.masked[1]);
+    s.other = axis(mask.masked[0]);
+    s.group = axis(mask.masked[1]);
     for (const char c : own) s.free.push_back(axis(c));
-    std::string seen = o.masked;
-    for (const planner::use* u : in)
+    std::string seen = mask.masked;
+    for (const use* u : in)
       for (const char c : u->labels) {
         if (has(seen, c) || has(own, c)) continue;
         seen += c;
         const bool by_factors =
             std::none_of(in.begin() + static_cast<std::ptrdiff_t>(s.factors), in.end(),
-                         [&](const planner::use* v) { return has(v->labels, c); });
+                         [&](const use* v) { return has(v->labels, c); });
         (by_factors ? s.inner : s.outer).push_back(axis(c));
       }
-    std::vector<index_pair> pairs = *o.left_out;
-    if (!o.swapped)
+    std::vector<index_pair> pairs = *mask.left_out;
+    if (!mask.swapped)
       for (auto& [i, j] : pairs) std::swap(i, j);
     std::ranges::sort(pairs);
     for (const auto& [group, other] : pairs) {
@@ -346,11 +406,12 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit_concat(const planner::operation& o, std::vector<step>& steps) {
+  void emit(const planner::concat_op& kind, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
     extent offset = 0;
-    const char axis = o.out.labels[o.axis];
-    for (const planner::use& a : o.in) {
-      reduce_step s{text(o), at(a.value, nullptr), at(o.out.value, nullptr), {}, {}, 0, {}};
+    const char axis = o.out.labels[kind.axis];
+    for (const use& a : o.in) {
+      reduce_step s{.text = text(o), .a = whole(a.value), .c = whole(o.out.value)};
       s.c.offset = offset * program_.stride(o.out, axis);
       for (const char c : o.out.labels) {
         s.out.push_back(nest(&a, nullptr, o.out, c));
@@ -361,23 +422,89 @@ class emitter {
     }
   }
 
-  // The numbers of tokens that it sorts take an element a token more.
-  void emit_expert_choice(const planner::operation& o, std::vector<step>& steps) {
-    steps.push_back(expert_choice_step{text(o), o.rule, at(o.in[0].value, nullptr),
-                                       at(o.in[1].value, nullptr), at(o.out.value, nullptr),
-                                       program_[o.out.value].keep, plan_.call});
-    plan_.call += cache_line / options_.element_bytes;
+  void emit(const planner::select_op& kind, const operation& o, const stream_loop* l,
+            std::vector<step>& steps) {
+    if (is_barrier(o)) {
+      steps.push_back(expert_choice(kind, o));
+      return;
+    }
+    const value& out = program_[o.out.value];
+    steps.push_back(select_step{.text = text(o),
+                                .rule = kind.rule,
+                                .a = in_loop(o.in[0].value, l),
+                                .selection = whole(o.out.value),
+                                .rows = out.rows(),
+                                .columns = out.shape.back(),
+                                .keep = out.keep,
+                                .list = out.each != 0 ? program_[o.in[0].value].shape.back() : 0});
   }
 
-  void emit_pick(const planner::operation& o, std::vector<step>& steps) {
-    const planner::use& a = o.in[0];
-    pick_step s{text(o), at(a.value, nullptr), at(o.out.value, nullptr), {}};
+  // The numbers of tokens that it sorts take an element a token more of the call's memory.
+  expert_choice_step expert_choice(const planner::select_op& kind, const operation& o) {
+    expert_choice_step s{.text = text(o),
+                         .rule = kind.rule,
+                         .scores = whole(o.in[0].value),
+                         .ranked = whole(o.in[1].value),
+                         .selection = whole(o.out.value),
+                         .experts = program_[o.out.value].keep,
+                         .scratch = plan_.call};
+    plan_.call += cache_line / options_.element_bytes;
+    return s;
+  }
+
+  void emit(const planner::pick_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const use& a = o.in[0];
+    pick_step s{.text = text(o), .a = whole(a.value), .c = whole(o.out.value)};
     if (o.expert != 0) s.a.expert = program_.stride(a, o.expert);
     const bool neighbours = o.expert == 0 || a.labels[0] == o.expert;
     if (neighbours) s.out = {{program_[o.out.value].size(), 1, 0, 1}};
     else
       for (const char c : o.out.labels) s.out.push_back(nest(&a, nullptr, o.out, c));
     steps.push_back(std::move(s));
+  }
+
+  void emit(const planner::put_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    steps.push_back(put_step{.text = text(o),
+                             .a = whole(o.in[0].value),
+                             .selection = whole(o.in[1].value),
+                             .c = whole(o.out.value),
+                             .columns = program_[o.out.value].size(),
+                             .keep = program_[o.in[1].value].keep});
+  }
+
+  void emit(const planner::pointwise_op&, const operation& o, const stream_loop* l,
+            std::vector<step>& steps) {
+    const extent columns = program_[o.out.value].size();
+    steps.push_back(
+        pointwise_step{.text = text(o),
+                       .a = in_loop(o.in[0].value, l),
+                       .c = in_loop(o.out.value, l),
+                       .columns = columns,
+                       .column_step = l != nullptr ? columns / std::max<extent>(1, l->length) : 0,
+                       .epilogues = epilogues(o, l)});
+  }
+
+  void emit(const planner::append_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const value& out = program_[o.out.value];
+    steps.push_back(append_step{.text = text(o),
+                                .a = whole(o.in[0].value),
+                                .c = whole(o.out.value),
+                                .rows = out.rows(),
+                                .columns = out.shape.back() - 1});
+  }
+
+  void emit(const planner::expand_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const value& out = program_[o.out.value];
+    steps.push_back(expand_step{.text = text(o),
+                                .selection = whole(o.in[0].value),
+                                .c = whole(o.out.value),
+                                .rows = out.rows(),
+                                .columns = out.shape.back(),
+                                .keep = out.keep});
   }
 
   // All operations of a group, of which the last one adds up.
@@ -388,61 +515,23 @@ class emitter {
     s.keep = g.keep;
     s.rows = std::min(plan_.tile, options_.max_tile);
     s.scratch = tiling_.places.lists[static_cast<extent>(id)];
-    for (const planner::operation& o : program_.operations) {
+    for (const operation& o : program_.operations) {
       if (o.group != id) continue;
       emit(o, nullptr, s.body);
-      if (o.what != planner::operation::kind::put) continue;
+      if (!is<planner::put_op>(o)) continue;
       s.text = text(o);
-      s.selection = at(g.selection, nullptr);
-      s.c = at(o.out.value, nullptr);
+      s.selection = whole(g.selection);
+      s.c = whole(o.out.value);
       s.columns = program_[o.out.value].size();
       s.epilogues = epilogues(o, nullptr);
     }
     steps.push_back(std::move(s));
   }
 
-  void emit(const planner::operation& o, const stream_loop* l, std::vector<step>& steps) {
-    using enum planner::operation::kind;
-    const planner::value& out = program_[o.out.value];
-    const auto whole = [&](int v) { return at(v, nullptr); };
-    switch (o.what) {
-      case gemm: return emit_gemm(o, l, steps);
-      case product:
-      case batched: return emit_batched(o, l, steps);
-      case reduce: return emit_reduce(o, steps);
-      case concat: return emit_concat(o, steps);
-      case gather: return emit_gather(o, steps);
-      case rescale: return emit_rescale(o, steps);
-      case sample: return emit_sample(o, steps);
-      case pointwise:
-        steps.push_back(pointwise_step{
-            text(o), at(o.in[0].value, l), at(o.out.value, l), out.size(),
-            l != nullptr ? out.size() / std::max<extent>(1, l->length) : 0, epilogues(o, l)});
-        return;
-      case gate: return emit_gate(o, steps);
-      case append:
-        steps.push_back(append_step{text(o), whole(o.in[0].value), whole(o.out.value), out.rows(),
-                                    out.shape.back() - 1});
-        return;
-      case select:
-        if (planner::is_barrier(o)) return emit_expert_choice(o, steps);
-        steps.push_back(select_step{text(o), o.rule, at(o.in[0].value, l), whole(o.out.value),
-                                    out.rows(), out.shape.back(), out.keep,
-                                    out.each != 0 ? program_[o.in[0].value].shape.back() : 0});
-        return;
-      case screen: return emit_screen(o, steps);
-      case pick: return emit_pick(o, steps);
-      case put:
-        steps.push_back(put_step{text(o), whole(o.in[0].value), whole(o.in[1].value),
-                                 whole(o.out.value), out.size(), program_[o.in[1].value].keep});
-        return;
-      case slice: return emit_slice(o, steps);
-      case exclude: return emit_exclude(o, steps);
-      case expand:
-        steps.push_back(expand_step{text(o), whole(o.in[0].value), whole(o.out.value), out.rows(),
-                                    out.shape.back(), out.keep});
-        return;
-    }
+  // The steps of one operation, by its kind. A loop cuts products, pointwise operations and
+  // selections; every other kind stands outside of loops.
+  void emit(const operation& o, const stream_loop* l, std::vector<step>& steps) {
+    std::visit([&](const auto& kind) { emit(kind, o, l, steps); }, o.what);
   }
 
   const planner::program& program_;

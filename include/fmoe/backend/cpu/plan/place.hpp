@@ -8,6 +8,7 @@
 
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cpu/plan/stream.hpp>
+#include <fmoe/base/memory.hpp>
 
 namespace fmoe::cpu {
 

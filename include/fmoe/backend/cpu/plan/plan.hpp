@@ -39,7 +39,7 @@ struct view {  // row + offset + step * (position of the enclosing loop) + exper
 };
 
 struct epilogue {  // applied to a finished tile while it is in L1
-  enum class kind : std::uint8_t { map, add, multiply } what;
+  pass_kind what = pass_kind::map;
   pointwise fn{};
   double parameter = 0;
   view other{};
@@ -53,9 +53,9 @@ struct axis_stride {  // one label of a constant
 };
 
 struct packed_weight {  // [depth, columns] in panels, once per batch position
-  int storage;
-  std::vector<axis_stride> batch, depth, columns;
-  extent batches, K, N;
+  int storage = -1;
+  std::vector<axis_stride> batch{}, depth{}, columns{};
+  extent batches = 0, K = 0, N = 0;
   bool screened = false;  // in 16 bits, and by columns
   bool operator==(const packed_weight&) const = default;
 };
@@ -64,31 +64,31 @@ struct gemm_step {  // c[t, b, f, N] (+)= a[t, b, f, K] w[b, K, N], one product 
                     // position
   std::string text;
   view a, c;
-  int weight;
-  extent K, N;
+  int weight = -1;
+  extent K = 0, N = 0;
   struct row {
     extent a, c, weight;  // offsets; the weight's counts batches
     bool operator==(const row&) const = default;
   };
-  std::vector<row> rows;
+  std::vector<row> rows{};
   extent k_step = 0,
          n_step = 0;        // rows, columns of w per unit of the loop; 0 if it does not cut them
   extent expert_step = 0;   // batches of w per expert of a group
   bool accumulate = false;  // the sum starts from what c holds
-  std::vector<epilogue> epilogues;
+  std::vector<epilogue> epilogues{};
 };
 
 struct nest_axis {  // one loop of a small product; strides in elements
-  extent length, a, b, c;
+  extent length = 0, a = 0, b = 0, c = 0;
   bool operator==(const nest_axis&) const = default;
 };
 
 struct batched_step {  // per token: c[out] = sum over summed of a[...] b[...]
   std::string text;
   view a, b, c;
-  std::vector<nest_axis> out, summed;  // the last of `out` is the vector
-  extent columns;                      // of c's row
-  std::vector<epilogue> epilogues;
+  std::vector<nest_axis> out{}, summed{};  // the last of `out` is the vector
+  extent columns = 0;                      // of c's row
+  std::vector<epilogue> epilogues{};
   enum class cut : std::uint8_t {
     none,
     out,
@@ -100,101 +100,101 @@ struct reduce_step {  // per token: c[out] = sum over summed of a; a permutation
                       // summed
   std::string text;
   view a, c;
-  std::vector<nest_axis> out, summed;
-  extent columns;
-  std::vector<epilogue> epilogues;
+  std::vector<nest_axis> out{}, summed{};
+  extent columns = 0;
+  std::vector<epilogue> epilogues{};
 };
 
 struct gather_step {  // c[t, N] = sum over the rows of selections and the selected k of each of
                       // value * table[index, N]
   std::string text;
   view selection, table, c;
-  extent rows, keep, N;
-  extent table_row;  // elements from one row's table to the next; 0 if they share it
-  std::vector<epilogue> epilogues;
+  extent rows = 0, keep = 0, N = 0;
+  extent table_row = 0;  // elements from one row's table to the next; 0 if they share it
+  std::vector<epilogue> epilogues{};
 };
 
 struct rescale_step {  // c[t, row, k] = value * factors[index]
   std::string text;
   view selection, factors, c;
-  extent rows, keep;
+  extent rows = 0, keep = 0;
 };
 
 struct sample_step {  // c[t, row, k] = value * f(sum over K of x[t, K] table[index, K]), f being
                       // the passes
   std::string text;
   view selection, x, table, c;
-  extent rows, keep, K, table_row;
-  std::vector<epilogue> epilogues;
+  extent rows = 0, keep = 0, K = 0, table_row = 0;
+  std::vector<epilogue> epilogues{};
 };
 
 struct pointwise_step {  // c = a, then the epilogues
   std::string text;
   view a, c;
-  extent columns;
+  extent columns = 0;
   extent column_step = 0;  // per unit of the enclosing loop
-  std::vector<epilogue> epilogues;
+  std::vector<epilogue> epilogues{};
 };
 
 struct gate_step {
   std::string text;
-  gate fn;
-  double parameter;
-  view a, c, bound;      // bound: storage -1 if there is none
-  extent rows, columns;  // rows per token
-  extent width;          // of c's rows: columns, 1 for a norm
-  extent bounds = 0;     // of a token; they repeat along its rows
+  gate fn{};
+  double parameter = 0;
+  view a, c, bound{};            // bound: storage -1 if there is none
+  extent rows = 0, columns = 0;  // rows per token
+  extent width = 0;              // of c's rows: columns, 1 for a norm
+  extent bounds = 0;             // of a token; they repeat along its rows
 };
 
 struct append_step {  // each row, then a 1
   std::string text;
   view a, c;
-  extent rows, columns;
+  extent rows = 0, columns = 0;
 };
 
 struct select_step {  // in a loop: fed chunk by chunk, selects at the last one
   std::string text;
-  selection_rule rule;
+  selection_rule rule{};
   view a, selection;
-  extent rows, columns, keep;  // columns of the result
+  extent rows = 0, columns = 0, keep = 0;  // columns of the result
   // product_top_k: two lists of `list` a row, and room for a state of each behind the rows' own.
   extent list = 0;
 };
 
 struct screen_step {  // the k greatest of a[t, K] w[K, N] after the passes
   std::string text;
+  selection_rule rule{};
   view a, selection, scratch;
-  int weight;
-  extent K, N, keep;
-  selection_rule rule;
-  std::vector<epilogue> epilogues;
+  int weight = -1;
+  extent K = 0, N = 0, keep = 0;
+  std::vector<epilogue> epilogues{};
 };
 
 struct expert_choice_step {  // on all tokens at once
   std::string text;
-  selection_rule rule;
+  selection_rule rule{};
   view scores, ranked, selection;
-  extent experts;
-  extent scratch;  // behind so many elements of each token in the call's memory: a number for each
-                   // token
+  extent experts = 0;
+  extent scratch = 0;  // behind so many elements of each token in the call's memory: a number for
+                       // each token
 };
 
 struct expand_step {  // a selection as dense rows
   std::string text;
   view selection, c;
-  extent rows, columns, keep;
+  extent rows = 0, columns = 0, keep = 0;
 };
 
 struct pick_step {  // in a group: c[row] = a[token of the row], its axes in order
   std::string text;
   view a, c;
-  std::vector<nest_axis> out;
+  std::vector<nest_axis> out{};
 };
 
 struct put_step {  // in a group: c[token of the row] += weight of the row * a[row]
   std::string text;
   view a, selection, c;
-  extent columns, keep;
+  extent columns = 0, keep = 0;
 };
 
 struct exclude_step {  // per token: c[group] = sum over the kept places of the other axis, for
@@ -206,14 +206,14 @@ struct exclude_step {  // per token: c[group] = sum over the kept places of the 
     bool operator==(const axis&) const = default;
   };
   std::string text;
-  std::vector<view> operands;
-  extent factors;  // operands, the first ones, without an axis of their own in the result
-  view c;          // holds the sum of all
+  std::vector<view> operands{};
+  extent factors = 0;  // operands, the first ones, without an axis of their own in the result
+  view c;              // holds the sum of all
   axis group, other;
   std::vector<axis> inner, outer,
       free;  // summed by factors alone; summed; of the result, the last one the vector
-  std::vector<extent> groups, ends;  // the groups, and where each one's places end in the list
-  std::vector<extent> left_out;      // places of the other axis, ascending in each group
+  std::vector<extent> groups{}, ends{};  // the groups, and where each one's places end in the list
+  std::vector<extent> left_out{};        // places of the other axis, ascending in each group
   bool is_row = false;  // one operand has an axis of its own in the result, contiguous in both
 };
 
@@ -225,20 +225,20 @@ using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, res
                           put_step, loop_step, group_step>;
 
 struct loop_step {  // `length` units in chunks
-  char label;
-  extent length, chunk;
-  std::vector<step> body;
+  char label = 0;
+  extent length = 0, chunk = 0;
+  std::vector<step> body{};
 };
 
 struct group_step {  // for each expert, its tokens' rows in chunks; c is 0 before and complete
                      // after
   std::string text;
   view selection, c;
-  extent experts, keep, columns;
-  extent rows;     // of a chunk
-  extent scratch;  // where in the arena the lists of tokens are
-  std::vector<step> body;
-  std::vector<epilogue> epilogues;
+  extent experts = 0, keep = 0, columns = 0;
+  extent rows = 0;     // of a chunk
+  extent scratch = 0;  // where in the arena the lists of tokens are
+  std::vector<step> body{};
+  std::vector<epilogue> epilogues{};
 };
 
 // Elements of T that the lists of a group take: a start for each expert, and token and place of

@@ -12,8 +12,8 @@ namespace fmoe::cpu {
 // x <= y gives f(x) <= f(y), also as floating-point numbers.
 inline bool is_monotone(const planner::program& p, const planner::operation& o) {
   return std::ranges::all_of(o.passes, [&](const planner::pass& s) {
-    if (s.what == planner::pass::kind::map) return s.fn == pointwise::relu;
-    return s.what == planner::pass::kind::add && !p[s.other].tokens &&
+    if (s.what == pass_kind::map) return s.fn == pointwise::relu;
+    return s.what == pass_kind::add && !p[s.other].tokens &&
            p[s.other].size() == p[o.out.value].size();
   });
 }
@@ -22,11 +22,11 @@ inline bool is_screened(const planner::program& p, const planner::operation& sel
                         const planner::operation& product, const planner::plan_options& o) {
   constexpr extent least_columns = 1024, least_depth = 64, least_columns_for_one_kept = 64;
   constexpr extent most_depth = extent{1} << 22;  // for which the error's bound is proven
-  if (select.what != planner::operation::kind::select ||
-      select.rule.what != selection_rule::kind::top_k ||
-      select.rule.weights == weighting::softmax_of_all ||
-      product.what != planner::operation::kind::gemm || product.start >= 0 || product.group >= 0)
-    return false;
+  if (!is<planner::select_op>(select) || !is<planner::gemm_op>(product)) return false;
+  const selection_rule& rule = as<planner::select_op>(select).rule;
+  const bool is_plain_top_k =
+      rule.what == selection_rule::kind::top_k && rule.weights != weighting::softmax_of_all;
+  if (!is_plain_top_k || product.start >= 0 || product.group >= 0) return false;
   const planner::use &x = product.in[0], &w = product.in[1];
   if (product.out.labels.size() != 1 || has(x.labels, product.out.labels[0]) ||
       !p[w.value].parameter || p[w.value].leaf < 0 || !is_monotone(p, product))
@@ -51,7 +51,7 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
     planner::value scratch;
     scratch.shape = {
         o.screen_size(p[product.in[0].value].size(), p[select.out.value].keep, tokens)};
-    select.what = planner::operation::kind::screen;
+    select.what = planner::screen_op{as<planner::select_op>(select).rule};
     select.passes = product.passes;
     select.in = {product.in[0], product.in[1], {p.add(std::move(scratch)), "s"}};
     p.operations.erase(p.operations.begin() + maker);

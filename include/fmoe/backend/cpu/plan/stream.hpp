@@ -88,9 +88,9 @@ class stream_search {
     if (o.start >= 0 || v.shape.empty() || !v.tokens || v.selection ||
         program_.is_result(o.out.value))
       return false;
-    if (o.what == planner::operation::kind::gemm) return !has(o.in[0].labels, o.out.labels[0]);
-    return o.what == planner::operation::kind::batched ||
-           (o.what == planner::operation::kind::pointwise && program_[o.in[0].value].leaf < 0);
+    if (is<planner::gemm_op>(o)) return !has(o.in[0].labels, o.out.labels[0]);
+    return is<planner::batched_op>(o) ||
+           (is<planner::pointwise_op>(o) && program_[o.in[0].value].leaf < 0);
   }
 
   // The operand that v is; -1 if it is none, or read elsewhere too.
@@ -106,20 +106,26 @@ class stream_search {
     const int place = place_of(o, v);
     if (place < 0) return false;
     const std::string& labels = o.in[static_cast<extent>(place)].labels;
-    if (o.what == planner::operation::kind::batched)  // chunks of the outermost loop of the sum
+    if (is<planner::batched_op>(o))  // chunks of the outermost loop of the sum
       return planner::groups_of(o).summed.starts_with(labels[0]) &&
              std::ranges::count(labels, labels[0]) == 1;
     if (place != 0) return false;
-    if (o.what == planner::operation::kind::select)
-      return labels.size() == 1 && o.rule.what != selection_rule::kind::top_p &&
-             !planner::is_barrier(o) && o.rule.weights != weighting::softmax_of_all;
-    return o.what == planner::operation::kind::gemm && !has(o.out.labels, labels[0]);
+    if (is<planner::select_op>(o))
+      return labels.size() == 1 && selects_chunk_by_chunk(as<planner::select_op>(o).rule);
+    return is<planner::gemm_op>(o) && !has(o.out.labels, labels[0]);
+  }
+
+  // Can a selection be made of a row that comes in chunks?
+  static bool selects_chunk_by_chunk(const selection_rule& rule) {
+    using enum selection_rule::kind;
+    const bool needs_all = rule.what == top_p || rule.what == expert_choice;
+    return !needs_all && rule.weights != weighting::softmax_of_all;
   }
 
   // Is the result's first axis this operand's first one?
   static bool runs_along(const planner::operation& o, const planner::use& u) {
-    return o.what == planner::operation::kind::batched && !u.labels.empty() &&
-           u.labels[0] == o.out.labels[0] && std::ranges::count(u.labels, u.labels[0]) == 1;
+    return is<planner::batched_op>(o) && !u.labels.empty() && u.labels[0] == o.out.labels[0] &&
+           std::ranges::count(u.labels, u.labels[0]) == 1;
   }
 
   // Can it make a chunk of its result of a chunk of v?
@@ -127,7 +133,7 @@ class stream_search {
     const int place = place_of(o, v);
     if (place < 0 || !makes(o)) return false;
     return runs_along(o, o.in[static_cast<extent>(place)]) ||
-           (o.what == planner::operation::kind::pointwise && place == 0);
+           (is<planner::pointwise_op>(o) && place == 0);
   }
 
   // All that read the loop's values, all the way down. False if one of them needs a whole value.
@@ -155,8 +161,7 @@ class stream_search {
       if (!contains(loop.values, o.out.value)) continue;
       std::vector<int> from;
       for (const planner::use& u : o.in)
-        if (runs_along(o, u) ||
-            (o.what == planner::operation::kind::pointwise && carries(u.value, o.out.value)))
+        if (runs_along(o, u) || (is<planner::pointwise_op>(o) && carries(u.value, o.out.value)))
           from.push_back(u.value);
       for (const planner::pass& p : o.passes)
         if (p.other >= 0 && carries(p.other, o.out.value)) from.push_back(p.other);
@@ -180,7 +185,7 @@ class stream_search {
     const auto fits = [&](extent unit) {
       return std::ranges::all_of(loop.operations, [&](int k) {
         const planner::operation& o = op(k);
-        if (o.what != planner::operation::kind::gemm) return true;
+        if (!is<planner::gemm_op>(o)) return true;
         const bool made = contains(loop.values, o.out.value);
         return unit * inner(made ? o.out.value : o.in[0].value) %
                    (made ? options_.panel : options_.sum_block) ==

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+// What a step reads and writes. Every kind of step has its own overload and none of them is
+// general, so that a new kind without one does not compile.
+#pragma once
+
+#include <vector>
+
+#include <fmoe/backend/cpu/plan/plan.hpp>
+
+namespace fmoe::cpu {
+
+enum class access_mode : std::uint8_t {
+  read,
+  write,
+  update,  // reads what an earlier step left there, and writes
+};
+
+struct access {
+  view where;
+  access_mode mode;
+};
+
+using access_list = std::vector<access>;
+
+// The accesses of one step, those of a loop's or a group's body among them, in the order in which
+// the step names them.
+class access_collector {
+ public:
+  explicit access_collector(const plan& p) : plan_(p) {}
+
+  void add(const step& s) {
+    std::visit([&](const auto& kind) { of(kind); }, s);
+  }
+
+  access_list take() { return std::move(found_); }
+
+ private:
+  void of(const gemm_step& s) {
+    read(s.a);
+    read_weight(s.weight);
+    read_others(s.epilogues);
+    s.accumulate ? update(s.c) : write(s.c);
+  }
+  void of(const batched_step& s) {
+    read(s.a);
+    read(s.b);
+    read_others(s.epilogues);
+    write(s.c);
+  }
+  void of(const reduce_step& s) {
+    read(s.a);
+    read_others(s.epilogues);
+    write(s.c);
+  }
+  void of(const gather_step& s) {
+    read(s.selection);
+    read(s.table);
+    read_others(s.epilogues);
+    write(s.c);
+  }
+  void of(const rescale_step& s) {
+    read(s.selection);
+    read(s.factors);
+    write(s.c);
+  }
+  void of(const sample_step& s) {
+    read(s.selection);
+    read(s.x);
+    read(s.table);
+    read_others(s.epilogues);
+    write(s.c);
+  }
+  void of(const pointwise_step& s) {
+    read(s.a);
+    read_others(s.epilogues);
+    write(s.c);
+  }
+  void of(const gate_step& s) {
+    read(s.a);
+    if (s.bounds != 0) read(s.bound);
+    write(s.c);
+  }
+  void of(const append_step& s) {
+    read(s.a);
+    write(s.c);
+  }
+  void of(const select_step& s) {
+    read(s.a);
+    write(s.selection);
+  }
+  void of(const screen_step& s) {
+    read(s.a);
+    read_weight(s.weight);
+    read_others(s.epilogues);
+    write(s.scratch);
+    write(s.selection);
+  }
+  void of(const expert_choice_step& s) {
+    read(s.scores);
+    read(s.ranked);
+    write(s.selection);
+  }
+  void of(const expand_step& s) {
+    read(s.selection);
+    write(s.c);
+  }
+  void of(const exclude_step& s) {
+    for (const view& v : s.operands) read(v);
+    update(s.c);
+  }
+  void of(const pick_step& s) {
+    read(s.a);
+    write(s.c);
+  }
+  void of(const put_step& s) {
+    read(s.a);
+    read(s.selection);
+    write(s.c);
+  }
+  void of(const loop_step& s) {
+    for (const step& inner : s.body) add(inner);
+  }
+  void of(const group_step& s) {
+    read(s.selection);
+    for (const step& inner : s.body) add(inner);
+    read_others(s.epilogues);
+    write(s.c);
+  }
+
+  void read(const view& v) { found_.push_back({v, access_mode::read}); }
+  void write(const view& v) { found_.push_back({v, access_mode::write}); }
+  void update(const view& v) { found_.push_back({v, access_mode::update}); }
+  void read_weight(int weight) {
+    read({.storage = plan_.weights[static_cast<extent>(weight)].storage});
+  }
+  void read_others(const std::vector<epilogue>& epilogues) {
+    for (const epilogue& e : epilogues)
+      if (e.what != pass_kind::map) read(e.other);
+  }
+
+  const plan& plan_;
+  access_list found_;
+};
+
+// The views that a step of the plan reads and writes. A packed weight stands as the storage that it
+// was packed from.
+inline access_list accesses(const plan& p, const step& s) {
+  access_collector collector(p);
+  collector.add(s);
+  return collector.take();
+}
+
+}  // namespace fmoe::cpu

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+// One operation of a program: a head that all kinds share, and a small struct for each kind, so
+// that a field exists only where it means something. Labels are local to an operation.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <fmoe/base/functions.hpp>
+#include <fmoe/base/pairs.hpp>
+
+namespace fmoe::planner {
+
+// A value and the names of its axes.
+struct use {
+  int value = -1;
+  std::string labels;
+};
+
+// A function of a finished row: map, or one more operand, which may repeat along leading axes.
+struct pass {
+  pass_kind what = pass_kind::map;
+  pointwise fn{};
+  double parameter = 0;
+  int other = -1;
+  bool by_expert = false;  // in a group: the other's first axis is the experts
+};
+
+// Two operands, as the order pass leaves them. The skip and match passes make each a gather, a
+// gemm, a batched or a pointwise operation.
+struct product_op {
+  constexpr const char* name() const { return "product"; }
+};
+
+// An activation times a constant.
+struct gemm_op {
+  constexpr const char* name() const { return "gemm"; }
+};
+
+// Any other pair of operands: one small product per token.
+struct batched_op {
+  constexpr const char* name() const { return "batched"; }
+};
+
+// A selection times a constant: the selected rows, weighted and summed.
+struct gather_op {
+  constexpr const char* name() const { return "gather"; }
+};
+
+// A selection times a constant of its last axis: a selection.
+struct rescale_op {
+  constexpr const char* name() const { return "rescale"; }
+};
+
+// A selection times a function of the product of a row and the constant's selected rows: a
+// selection.
+struct sample_op {
+  constexpr const char* name() const { return "sample"; }
+};
+
+// One operand: the sum over the labels that the result does not have, in any order of axes.
+struct reduce_op {
+  constexpr const char* name() const { return "reduce"; }
+};
+
+// The operand itself, and then the passes.
+struct pointwise_op {
+  constexpr const char* name() const { return "pointwise"; }
+};
+
+// A function of each row. A second operand is its bound.
+struct gate_op {
+  gate fn{};
+  double parameter = 0;
+
+  constexpr const char* name() const { return fmoe::name_of(fn); }
+};
+
+// A 1 after each row.
+struct append_op {
+  constexpr const char* name() const { return "append"; }
+};
+
+// A selection of entries of each row. A second operand is what tokens are ranked by.
+struct select_op {
+  selection_rule rule{};
+
+  constexpr const char* name() const { return fmoe::name_of(rule.what); }
+};
+
+// A selection out of a product with a parameter, of which few scores are made in full. The third
+// operand is scratch.
+struct screen_op {
+  selection_rule rule{};
+
+  constexpr const char* name() const { return "screen"; }
+};
+
+// A selection as a dense row.
+struct expand_op {
+  constexpr const char* name() const { return "expand"; }
+};
+
+// One entry of the axis that the result does not have.
+struct slice_op {
+  extent index = 0;
+
+  constexpr const char* name() const { return "slice"; }
+};
+
+struct concat_op {
+  extent axis = 0;  // of the result's labels
+
+  constexpr const char* name() const { return "concat"; }
+};
+
+// In a group: the rows of the selected tokens, of the expert where the operand has its axis.
+struct pick_op {
+  constexpr const char* name() const { return "pick"; }
+};
+
+// The end of a group: each token's sum of the rows of its experts, weighted by the selection.
+struct put_op {
+  constexpr const char* name() const { return "put"; }
+};
+
+// The sum that it starts from, made again without the pairs wherever one is summed.
+struct exclude_op {
+  pair_set left_out{};
+  std::string masked{};  // the labels of a pair: the first one is summed, whatever its place in a
+                         // pair
+  bool swapped = false;  // the first label is the second one of a pair
+
+  constexpr const char* name() const { return "exclude"; }
+};
+
+struct operation {
+  using kind = std::variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op,
+                            reduce_op, pointwise_op, gate_op, append_op, select_op, screen_op,
+                            expand_op, slice_op, concat_op, pick_op, put_op, exclude_op>;
+
+  kind what;
+  std::vector<use> in;
+  use out;
+  std::vector<pass> passes{};  // applied to the result while it is near
+  int start = -1;              // the sum continues this value instead of starting from zero
+  int group = -1;              // runs for each expert, on the rows that selected it
+  char expert = 0;             // what the operands of a group call the experts' axis
+};
+
+// Is the operation of one of these kinds?
+template <class... Kinds>
+bool is(const operation& o) {
+  return (std::holds_alternative<Kinds>(o.what) || ...);
+}
+
+// What the operation has as one of this kind, which it must be.
+template <class Kind>
+const Kind& as(const operation& o) {
+  return std::get<Kind>(o.what);
+}
+template <class Kind>
+Kind& as(operation& o) {
+  return std::get<Kind>(o.what);
+}
+
+// How messages and tests call the operation: "gemm", "softmax", "top_k".
+inline const char* name_of(const operation& o) {
+  return std::visit([](const auto& kind) { return kind.name(); }, o.what);
+}
+
+// An operation that needs its operands of all tokens before it makes a row.
+inline bool is_barrier(const operation& o) {
+  return is<select_op>(o) && as<select_op>(o).rule.what == selection_rule::kind::expert_choice;
+}
+
+// Calls f with each value that the operation reads; one that it reads twice comes twice.
+template <class F>
+void each_read(const operation& o, const F& f) {
+  if (o.start >= 0) f(o.start);
+  for (const use& u : o.in) f(u.value);
+  for (const pass& p : o.passes)
+    if (p.other >= 0) f(p.other);
+}
+
+// The values that the operation reads; one that it reads twice stands twice.
+inline std::vector<int> reads(const operation& o) {
+  std::vector<int> values;
+  each_read(o, [&](int v) { values.push_back(v); });
+  return values;
+}
+
+}  // namespace fmoe::planner
