@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The planner: every pass in its order.
+// The planner: the passes that every backend shares, in their order. A backend takes the lowered
+// program and lays it out on its machine.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/emit.hpp>
-#include <fmoe/backend/cpu/plan/screen.hpp>
 #include <fmoe/planner/fuse.hpp>
 #include <fmoe/planner/group.hpp>
 #include <fmoe/planner/lower.hpp>
@@ -11,13 +10,15 @@
 #include <fmoe/planner/sample.hpp>
 #include <fmoe/planner/skip.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
-// The operations before they are laid out on a machine; what cost counts.
-inline program make_program(const graph& g, const node_list& results, const plan_options& options) {
+// The contractions of an expression, one operation each: what cost counts. Throws shape_error or
+// value_error where an expression cannot be computed.
+inline program contractions(const ir::graph& g, const ir::node_list& results,
+                            const plan_options& options) {
   program p = lowering(g, results, options).take();
   if (!options.naive) {
-    sample(p);
+    sample(p, options.on);
     group(p);
   }
   skip(p);
@@ -25,15 +26,12 @@ inline program make_program(const graph& g, const node_list& results, const plan
   return p;
 }
 
-// A plan for up to `tokens` rows. Throws shape_error or value_error where an expression cannot be
-// computed.
-inline plan make_plan(const graph& g, const node_list& results, extent tokens,
-                      const plan_options& options) {
-  program p = make_program(g, results, options);
+// The lowered program of a graph, which needs the graph no more. Throws as `contractions` does.
+inline program lower(const ir::graph& g, const ir::node_list& results,
+                     const plan_options& options) {
+  program p = contractions(g, results, options);
   fuse(p);
-  screen(p, options, p.tokens ? tokens : 1);
-  gather_loops(p, options);
-  return emitter(p, g, choose_tile(p, options, p.tokens ? tokens : 1), options).take();
+  return p;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

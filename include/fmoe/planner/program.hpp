@@ -18,7 +18,7 @@ namespace fmoe {
 struct value {
   std::vector<extent> shape;  // of one token's row, in the order of memory
   bool tokens = true;
-  int leaf = -1;  // the graph's node, for inputs and parameters
+  int leaf = -1;  // its place among the leaves, for inputs and parameters
   bool parameter = false;
   extent keep = 0;         // a selection of at most this many entries of its last axis
   extent expected = 0;     // and about so many: what costs count
@@ -103,6 +103,7 @@ struct expert_group {
 };
 
 struct program {
+  std::vector<ir::leaf_node> leaves;
   std::vector<value> values;
   std::vector<operation> operations;
   std::vector<expert_group> groups;

@@ -10,9 +10,8 @@ namespace fmoe {
 
 class emitter {
  public:
-  emitter(const program& p, const graph& g, tiling t, const plan_options& options)
+  emitter(const program& p, tiling t, const plan_options& options)
       : program_(p),
-        graph_(g),
         tiling_(std::move(t)),
         options_(options) {
     plan_.tile = tiling_.tile;
@@ -50,7 +49,7 @@ class emitter {
     const value& x = program_[v];
     storage_row s{arena, x.size(), 0, 0, -1};
     if (x.leaf >= 0) {
-      const auto& l = std::get<leaf_node>(graph_[static_cast<node_id>(x.leaf)].op);
+      const ir::leaf_node& l = program_.leaves[static_cast<extent>(x.leaf)];
       s.where = l.argument >= 0 ? argument : x.tokens ? input : leaf;
       s.source = l.argument >= 0 ? l.argument : x.leaf;
       s.stride = x.tokens ? s.elements : 0;
@@ -58,7 +57,7 @@ class emitter {
       s.where = constant;
       s.offset = plan_.constants;
       const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
-      plan_.constants += round_up(size, cache_line / options_.element_bytes);
+      plan_.constants += round_up(size, options_.on.cache_line / options_.element_bytes);
     } else if (const int result = output_of(program_, v); result >= 0) {
       s.where = output;
       s.source = result;
@@ -360,7 +359,7 @@ class emitter {
     steps.push_back(expert_choice_step{text(o), o.rule, at(o.in[0].value, nullptr),
                                        at(o.in[1].value, nullptr), at(o.out.value, nullptr),
                                        program_[o.out.value].keep, plan_.call});
-    plan_.call += cache_line / options_.element_bytes;
+    plan_.call += options_.on.cache_line / options_.element_bytes;
   }
 
   void emit_pick(const operation& o, std::vector<step>& steps) {
@@ -380,7 +379,7 @@ class emitter {
     group_step s;
     s.experts = g.experts;
     s.keep = g.keep;
-    s.rows = std::min(plan_.tile, options_.max_tile);
+    s.rows = std::min(plan_.tile, options_.on.tile);
     s.scratch = tiling_.places.lists[static_cast<extent>(id)];
     for (const operation& o : program_.operations) {
       if (o.group != id) continue;
@@ -440,7 +439,6 @@ class emitter {
   }
 
   const program& program_;
-  const graph& graph_;
   tiling tiling_;
   const plan_options& options_;
   plan plan_;
