@@ -108,13 +108,13 @@ TEST_CASE("rows with a mask do not depend on the tile", "[all_except]") {
   const auto whole = evaluate(y);
   for (const extent tile : {extent{1}, extent{2}, extent{5}}) {
     plan_options options = tiny_options();
-    options.max_tile = tile;
+    options.on.tile = tile;
     graph g;
     const node_id root = y.lower(g);
     const plan planned = make_plan(g, root, t, options);
     CHECK(planned.tile == tile);
     CHECK(placement_is_sound(planned));
-    const auto rows = evaluate(y, options);
+    const auto rows = evaluate(y, limited<float>(options));
     CHECK(std::memcmp(rows.data(), whole.data(), whole.size() * sizeof(float)) == 0);
   }
 }

@@ -11,8 +11,8 @@ using G = blueprint&;
 
 plan_options able() {
   plan_options o = machine_options();
-  o.screen_size = [](extent depth, extent keep, extent) { return depth + 7 * keep; };
-  o.screened_tokens = 100;
+  o.on.screen_size = [](extent depth, extent keep, extent) { return depth + 7 * keep; };
+  o.on.screened_tokens = 100;
   return o;
 }
 

@@ -64,9 +64,9 @@ TEST_CASE(
   CHECK(chunk(100, tiny_options()) == 64);
   CHECK(chunk(129, tiny_options()) == 64);  // three of 43, rounded up
   auto wide = tiny_options();
-  wide.panel = 16;
+  wide.on.panel = 16;
   CHECK(chunk(129, wide) == 48);
-  wide.chunk_width = 1;
+  wide.on.chunk = 1;
   CHECK(chunk(129, wide) == 16);
 }
 
@@ -206,7 +206,7 @@ TEST_CASE("what reads a loop's results moves behind it, and nothing else changes
   CHECK(std::ranges::all_of(
       p.operations, [&](const operation& o) { return made[static_cast<extent>(o.out.value)]; }));
   auto small = machine_options();
-  small.whole = extent{1} << 30;
+  small.on.streamed = extent{1} << 30;
   program whole = p;
   gather_loops(whole, small);
   CHECK(describe(whole) == describe(p));

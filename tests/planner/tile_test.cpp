@@ -57,7 +57,7 @@ TEST_CASE("few tokens make a small tile, and none a tile of one", "[tile]") {
   CHECK(tile_of(1 << 20, 5) == 5);
   CHECK(tile_of(64, 1000, tiny_options()) == 24);
   auto odd = machine_options();
-  odd.max_tile = 7;
+  odd.on.tile = 7;
   CHECK(tile_of(64, 1000, odd) == 7);
 }
 

@@ -16,9 +16,9 @@ inline plan_options usual_limits() {
 
 inline plan_options tiny_limits() {
   plan_options o = usual_limits();
-  o.whole = 1 << 10;
-  o.chunk_width = 64;
-  o.max_tile = 24;
+  o.on.streamed = 1 << 10;
+  o.on.chunk = 64;
+  o.on.tile = 24;
   return o;
 }
 

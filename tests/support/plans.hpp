@@ -35,17 +35,17 @@ struct blueprint : graph {
 
 inline plan_options machine_options() {
   plan_options o;
-  o.panel = 32;
-  o.selection_size = [](extent k) { return 4 * k + 256; };
+  o.on.panel = 32;
+  o.on.selection_size = [](extent k) { return 4 * k + 256; };
   return o;
 }
 
 inline plan_options tiny_options() {
   plan_options o = machine_options();
-  o.whole = 1 << 10;
-  o.chunk_width = 64;
+  o.on.streamed = 1 << 10;
+  o.on.chunk = 64;
   o.sum_block = 16;
-  o.max_tile = 24;
+  o.on.tile = 24;
   return o;
 }
 
