@@ -174,10 +174,10 @@ TEST_CASE("building an expression copies and runs nothing", "[einsum]") {
     const auto f = e + e;
     CHECK(a.shared_storage().use_count() == 4);
     CHECK(b.shared_storage().use_count() == 4);
-    graph g;
+    ir::graph g;
     f.lower(g);
     CHECK(g.size() == 4);
-    CHECK(std::get<leaf_node>(g[node_id{0}].op).data->data() == a.data());
+    CHECK(std::get<ir::leaf_node>(g[ir::node_id{0}].op).data->data() == a.data());
   }
   CHECK(a.shared_storage().use_count() == 1);
   // An expression that cannot be computed can be built; it is refused when it is lowered.

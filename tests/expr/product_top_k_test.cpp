@@ -59,7 +59,7 @@ TEST_CASE("rows of product keys do not depend on the tile, and states stay in th
     const auto y = product_top_k(x, std::min<extent>(each, 9), each);
     const auto whole = evaluate(y);
     for (const extent tile : {extent{1}, extent{2}, extent{5}}) {
-      plan_options options = tiny_options();
+      planner::plan_options options = tiny_options();
       options.on.tile = tile;
       graph g;
       const node_id root = y.lower(g);

@@ -10,7 +10,8 @@ namespace fmoe {
 inline void backend::check(const planner::program& program) const {
   for (const planner::operation& o : program.operations)
     if (const auto reason = refusal(o))
-      throw value_error("[" + name() + "] " + *reason + ": " + planner::origin_of(program, o));
+      throw value_error("[" + name() + "] " + *reason + ", in \"" + planner::text_of(program, o) +
+                        '"');
 }
 
 inline std::unique_ptr<const executable> backend::compile(const compile_job& job) const {

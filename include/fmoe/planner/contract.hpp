@@ -10,7 +10,7 @@
 #include <fmoe/planner/order.hpp>
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 class pairwise_contraction {
  public:
@@ -174,4 +174,4 @@ class pairwise_contraction {
   bool naive_;
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

@@ -16,7 +16,7 @@
 #include <fmoe/base/labels.hpp>
 #include <fmoe/planner/machine.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 struct contraction_operand {
   std::string labels;
@@ -215,4 +215,4 @@ inline std::vector<pairing> find_order(const contraction_problem& p, const machi
   return order_search(p, m).run();
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

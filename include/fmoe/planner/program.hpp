@@ -13,7 +13,7 @@
 #include <fmoe/base/labels.hpp>
 #include <fmoe/ir/graph.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 struct value {
   std::vector<extent> shape;  // of one token's row, in the order of memory
@@ -217,6 +217,23 @@ std::string labels_where(const std::string& of, Condition condition) {
   return r;
 }
 
+// The operation as subscripts, "ti,in->tn": 't' stands before the labels of what has one row per
+// token.
+inline std::string text_of(const program& p, const operation& o) {
+  std::string text;
+  const auto add = [&](const use& u) {
+    if (p[u.value].tokens) text += 't';
+    text += u.labels;
+  };
+  for (const use& u : o.in) {
+    if (&u != &o.in[0]) text += ',';
+    add(u);
+  }
+  text += "->";
+  add(o.out);
+  return text;
+}
+
 struct label_groups {
   std::string batch, free, summed, vector;
 };
@@ -243,4 +260,4 @@ inline operation as_pointwise(operation o) {
   return o;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

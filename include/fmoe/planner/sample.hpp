@@ -8,7 +8,7 @@
 #include <fmoe/planner/machine.hpp>
 #include <fmoe/planner/skip.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 // Selection and numbers as a product multiplies them; the selection with all its rows, also where
 // the product has their sum.
@@ -118,4 +118,4 @@ inline void sample(program& p, const machine& m) {
   for (extent i = 0; i < p.operations.size();) i = sample_one(p, i, m) ? 0 : i + 1;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

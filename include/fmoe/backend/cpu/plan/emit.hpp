@@ -6,11 +6,11 @@
 #include <fmoe/backend/cpu/plan/tile.hpp>
 #include <fmoe/planner/match.hpp>
 
-namespace fmoe {
+namespace fmoe::cpu {
 
 class emitter {
  public:
-  emitter(const program& p, tiling t, const plan_options& options)
+  emitter(const planner::program& p, tiling t, const planner::plan_options& options)
       : program_(p),
         tiling_(std::move(t)),
         options_(options) {
@@ -23,10 +23,10 @@ class emitter {
     for (const int r : p.results) plan_.results.push_back(p[r].shape);
     for (int v = 0; v < static_cast<int>(p.values.size()); ++v) storages_of(v);
     for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
-      const operation& o = p.operations[static_cast<extent>(k)];
+      const planner::operation& o = p.operations[static_cast<extent>(k)];
       const stream_loop* l = loop_of(tiling_.loops, k);
       auto& steps = p[o.out.value].tokens ? plan_.steps : plan_.prologue;
-      if (is_barrier(o)) plan_.stages.push_back(plan_.steps.size());
+      if (planner::is_barrier(o)) plan_.stages.push_back(plan_.steps.size());
       if (o.group >= 0) {
         if (last_of_group(p, k) == k) emit_group(o.group, steps);
       } else if (l == nullptr) {
@@ -36,7 +36,7 @@ class emitter {
         for (const int q : l->operations) emit(p.operations[static_cast<extent>(q)], l, s.body);
         steps.push_back(std::move(s));
       }
-      if (is_barrier(o)) plan_.stages.push_back(plan_.steps.size());
+      if (planner::is_barrier(o)) plan_.stages.push_back(plan_.steps.size());
     }
     plan_.stages.push_back(plan_.steps.size());
   }
@@ -46,7 +46,7 @@ class emitter {
  private:
   void storages_of(int v) {
     using enum storage_row::kind;
-    const value& x = program_[v];
+    const planner::value& x = program_[v];
     storage_row s{arena, x.size(), 0, 0, -1};
     if (x.leaf >= 0) {
       const ir::leaf_node& l = program_.leaves[static_cast<extent>(x.leaf)];
@@ -76,16 +76,16 @@ class emitter {
     view r{v, 0, 0};
     plan_.storages[static_cast<extent>(v)].in_place = true;
     if (l == nullptr || chunked_in(tiling_.loops, v) != nullptr) return r;
-    const value& x = program_[v];
+    const planner::value& x = program_[v];
     if (!x.selection && !x.shape.empty() && x.shape[0] == l->length)
       r.step = x.size() / std::max<extent>(1, l->length);
     return r;
   }
 
-  std::vector<epilogue> epilogues(const operation& o, const stream_loop* l) {
+  std::vector<epilogue> epilogues(const planner::operation& o, const stream_loop* l) {
     std::vector<epilogue> r;
     const extent width = program_[o.out.value].size();
-    for (const pass& p : o.passes) {
+    for (const planner::pass& p : o.passes) {
       epilogue e{static_cast<epilogue::kind>(p.what), p.fn, p.parameter, {}, 0};
       if (p.other >= 0) {
         e.period = program_[p.other].size();
@@ -102,29 +102,17 @@ class emitter {
   }
 
   // Does the loop cut the first axis of what the operation makes, rather than what it reads?
-  static bool cuts_result(const operation& o, const stream_loop* l) {
+  static bool cuts_result(const planner::operation& o, const stream_loop* l) {
     if (l == nullptr) return false;
     return std::ranges::count(l->values, o.out.value) > 0;
   }
 
-  std::string text(const operation& o) const {
-    std::string s;
-    const auto name = [&](const use& u) {
-      if (program_[u.value].tokens) s += 't';
-      s += u.labels;
-    };
-    const extent shown =
-        o.what == operation::kind::screen ? 2 : o.in.size();  // the third is scratch
-    for (const use& u : std::span(o.in).first(shown)) {
-      if (&u != &o.in[0]) s += ',';
-      name(u);
-    }
-    s += "->";
-    name(o.out);
-    return s;
+  std::string text(planner::operation o) const {
+    if (o.what == planner::operation::kind::screen) o.in.pop_back();  // which is scratch
+    return planner::text_of(program_, o);
   }
 
-  std::vector<axis_stride> axes(const use& u, const std::string& labels) const {
+  std::vector<axis_stride> axes(const planner::use& u, const std::string& labels) const {
     std::vector<axis_stride> r;
     for (const char c : labels) r.push_back({program_.extent_of(u, c), program_.stride(u, c)});
     return r;
@@ -137,12 +125,13 @@ class emitter {
     return static_cast<int>(plan_.weights.size()) - 1;
   }
 
-  void emit_gemm(const operation& o, const stream_loop* l, std::vector<step>& steps) {
-    const use &a = o.in[0], &w = o.in[1];
-    const std::string rows = labels_where(o.out.labels, [&](char c) { return has(a.labels, c); });
+  void emit_gemm(const planner::operation& o, const stream_loop* l, std::vector<step>& steps) {
+    const planner::use &a = o.in[0], &w = o.in[1];
+    const std::string rows =
+        planner::labels_where(o.out.labels, [&](char c) { return has(a.labels, c); });
     const std::string summed = a.labels.substr(rows.size());
     const std::string columns = o.out.labels.substr(rows.size());
-    const std::string batch = labels_where(rows, [&](char c) { return has(w.labels, c); });
+    const std::string batch = planner::labels_where(rows, [&](char c) { return has(w.labels, c); });
     gemm_step s;
     s.text = text(o);
     s.K = program_.size_of(a, summed);
@@ -172,19 +161,20 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  nest_axis nest(const use* a, const use* b, const use& c, char label) const {
-    const use& known = has(c.labels, label) ? c : has(a->labels, label) ? *a : *b;
+  nest_axis nest(const planner::use* a, const planner::use* b, const planner::use& c,
+                 char label) const {
+    const planner::use& known = has(c.labels, label) ? c : has(a->labels, label) ? *a : *b;
     return {program_.extent_of(known, label), program_.stride(*a, label),
             b != nullptr ? program_.stride(*b, label) : 0, program_.stride(c, label)};
   }
 
-  void emit_batched(const operation& o, const stream_loop* l, std::vector<step>& steps) {
-    const use &a = o.in[0], &b = o.in[1];
+  void emit_batched(const planner::operation& o, const stream_loop* l, std::vector<step>& steps) {
+    const planner::use &a = o.in[0], &b = o.in[1];
     batched_step s{
         text(o), at(a.value, nullptr),         at(b.value, nullptr), at(o.out.value, nullptr), {},
         {},      program_[o.out.value].size(), epilogues(o, l)};
     for (const char c : o.out.labels) s.out.push_back(nest(&a, &b, o.out, c));
-    for (const char c : groups_of(o).summed) s.summed.push_back(nest(&a, &b, o.out, c));
+    for (const char c : planner::groups_of(o).summed) s.summed.push_back(nest(&a, &b, o.out, c));
     if (l != nullptr) {
       const bool makes = cuts_result(o, l);
       s.axis = makes ? batched_step::cut::out : batched_step::cut::summed;
@@ -195,8 +185,8 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit_reduce(const operation& o, std::vector<step>& steps) {
-    const use& a = o.in[0];
+  void emit_reduce(const planner::operation& o, std::vector<step>& steps) {
+    const planner::use& a = o.in[0];
     reduce_step s{text(o), at(a.value, nullptr),         at(o.out.value, nullptr), {},
                   {},      program_[o.out.value].size(), epilogues(o, nullptr)};
     for (const char c : o.out.labels) s.out.push_back(nest(&a, nullptr, o.out, c));
@@ -208,15 +198,16 @@ class emitter {
   }
 
   // Elements from the table of one row of selections to the next.
-  extent table_row(const use& selection, const use& table) const {
+  extent table_row(const planner::use& selection, const planner::use& table) const {
     return selection.labels.size() > 1 && has(table.labels, selection.labels[0])
                ? program_.stride(table, selection.labels[selection.labels.size() - 2])
                : 0;
   }
 
-  void emit_screen(const operation& o, std::vector<step>& steps) {
-    const use &a = o.in[0], &w = o.in[1];
-    const std::string columns = labels_where(w.labels, [&](char c) { return !has(a.labels, c); });
+  void emit_screen(const planner::operation& o, std::vector<step>& steps) {
+    const planner::use &a = o.in[0], &w = o.in[1];
+    const std::string columns =
+        planner::labels_where(w.labels, [&](char c) { return !has(a.labels, c); });
     screen_step s{text(o),
                   at(a.value, nullptr),
                   at(o.out.value, nullptr),
@@ -231,31 +222,32 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit_gather(const operation& o, std::vector<step>& steps) {
-    const value& s = program_[o.in[0].value];
+  void emit_gather(const planner::operation& o, std::vector<step>& steps) {
+    const planner::value& s = program_[o.in[0].value];
     steps.push_back(gather_step{text(o), at(o.in[0].value, nullptr), view{o.in[1].value},
                                 at(o.out.value, nullptr), s.rows(), s.keep,
                                 program_[o.out.value].size(), table_row(o.in[0], o.in[1]),
                                 epilogues(o, nullptr)});
   }
 
-  void emit_rescale(const operation& o, std::vector<step>& steps) {
-    const value& s = program_[o.in[0].value];
+  void emit_rescale(const planner::operation& o, std::vector<step>& steps) {
+    const planner::value& s = program_[o.in[0].value];
     steps.push_back(rescale_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr),
                                  at(o.out.value, nullptr), s.rows(), s.keep});
   }
 
-  void emit_sample(const operation& o, std::vector<step>& steps) {
-    const value& s = program_[o.in[0].value];
+  void emit_sample(const planner::operation& o, std::vector<step>& steps) {
+    const planner::value& s = program_[o.in[0].value];
     steps.push_back(sample_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr),
                                 view{o.in[2].value}, at(o.out.value, nullptr), s.rows(), s.keep,
                                 program_[o.in[1].value].size(), table_row(o.in[0], o.in[2]),
                                 epilogues(o, nullptr)});
   }
 
-  void emit_slice(const operation& o, std::vector<step>& steps) {
-    const use& a = o.in[0];
-    const char axis = labels_where(a.labels, [&](char c) { return !has(o.out.labels, c); })[0];
+  void emit_slice(const planner::operation& o, std::vector<step>& steps) {
+    const planner::use& a = o.in[0];
+    const char axis =
+        planner::labels_where(a.labels, [&](char c) { return !has(o.out.labels, c); })[0];
     reduce_step s{text(o),
                   at(a.value, nullptr),
                   at(o.out.value, nullptr),
@@ -268,8 +260,8 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit_gate(const operation& o, std::vector<step>& steps) {
-    const value& in = program_[o.in[0].value];
+  void emit_gate(const planner::operation& o, std::vector<step>& steps) {
+    const planner::value& in = program_[o.in[0].value];
     gate_step s{text(o),
                 o.fn,
                 o.parameter,
@@ -288,24 +280,25 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit_exclude(const operation& o, std::vector<step>& steps) {
+  void emit_exclude(const planner::operation& o, std::vector<step>& steps) {
     exclude_step s;
     s.text = text(o);
     s.c = at(o.out.value, nullptr);
-    const std::string own = labels_where(o.out.labels, [&](char c) { return !has(o.masked, c); });
-    const auto is_factor = [&](const use& u) {
+    const std::string own =
+        planner::labels_where(o.out.labels, [&](char c) { return !has(o.masked, c); });
+    const auto is_factor = [&](const planner::use& u) {
       return std::ranges::none_of(own, [&](char c) { return has(u.labels, c); });
     };
-    std::vector<const use*> in;
-    for (const use& u : o.in)
+    std::vector<const planner::use*> in;
+    for (const planner::use& u : o.in)
       if (is_factor(u)) in.push_back(&u);
     s.factors = in.size();
-    for (const use& u : o.in)
+    for (const planner::use& u : o.in)
       if (!is_factor(u)) in.push_back(&u);
-    for (const use* u : in) s.operands.push_back(at(u->value, nullptr));
+    for (const planner::use* u : in) s.operands.push_back(at(u->value, nullptr));
     const auto axis = [&](char c) {
       exclude_step::axis a{1, program_.stride(o.out, c), {}};
-      for (const use* u : in) {
+      for (const planner::use* u : in) {
         a.strides.push_back(program_.stride(*u, c));
         if (has(u->labels, c)) a.length = program_.extent_of(*u, c);
       }
@@ -315,13 +308,13 @@ class emitter {
     s.group = axis(o.masked[1]);
     for (const char c : own) s.free.push_back(axis(c));
     std::string seen = o.masked;
-    for (const use* u : in)
+    for (const planner::use* u : in)
       for (const char c : u->labels) {
         if (has(seen, c) || has(own, c)) continue;
         seen += c;
         const bool by_factors =
             std::none_of(in.begin() + static_cast<std::ptrdiff_t>(s.factors), in.end(),
-                         [&](const use* v) { return has(v->labels, c); });
+                         [&](const planner::use* v) { return has(v->labels, c); });
         (by_factors ? s.inner : s.outer).push_back(axis(c));
       }
     std::vector<index_pair> pairs = *o.left_out;
@@ -339,10 +332,10 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit_concat(const operation& o, std::vector<step>& steps) {
+  void emit_concat(const planner::operation& o, std::vector<step>& steps) {
     extent offset = 0;
     const char axis = o.out.labels[o.axis];
-    for (const use& a : o.in) {
+    for (const planner::use& a : o.in) {
       reduce_step s{text(o), at(a.value, nullptr), at(o.out.value, nullptr), {}, {}, 0, {}};
       s.c.offset = offset * program_.stride(o.out, axis);
       for (const char c : o.out.labels) {
@@ -355,15 +348,15 @@ class emitter {
   }
 
   // The numbers of tokens that it sorts take an element a token more.
-  void emit_expert_choice(const operation& o, std::vector<step>& steps) {
+  void emit_expert_choice(const planner::operation& o, std::vector<step>& steps) {
     steps.push_back(expert_choice_step{text(o), o.rule, at(o.in[0].value, nullptr),
                                        at(o.in[1].value, nullptr), at(o.out.value, nullptr),
                                        program_[o.out.value].keep, plan_.call});
     plan_.call += options_.on.cache_line / options_.element_bytes;
   }
 
-  void emit_pick(const operation& o, std::vector<step>& steps) {
-    const use& a = o.in[0];
+  void emit_pick(const planner::operation& o, std::vector<step>& steps) {
+    const planner::use& a = o.in[0];
     pick_step s{text(o), at(a.value, nullptr), at(o.out.value, nullptr), {}};
     if (o.expert != 0) s.a.expert = program_.stride(a, o.expert);
     const bool neighbours = o.expert == 0 || a.labels[0] == o.expert;
@@ -375,16 +368,16 @@ class emitter {
 
   // All operations of a group, of which the last one adds up.
   void emit_group(int id, std::vector<step>& steps) {
-    const expert_group& g = program_.groups[static_cast<extent>(id)];
+    const planner::expert_group& g = program_.groups[static_cast<extent>(id)];
     group_step s;
     s.experts = g.experts;
     s.keep = g.keep;
     s.rows = std::min(plan_.tile, options_.on.tile);
     s.scratch = tiling_.places.lists[static_cast<extent>(id)];
-    for (const operation& o : program_.operations) {
+    for (const planner::operation& o : program_.operations) {
       if (o.group != id) continue;
       emit(o, nullptr, s.body);
-      if (o.what != operation::kind::put) continue;
+      if (o.what != planner::operation::kind::put) continue;
       s.text = text(o);
       s.selection = at(g.selection, nullptr);
       s.c = at(o.out.value, nullptr);
@@ -394,9 +387,9 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit(const operation& o, const stream_loop* l, std::vector<step>& steps) {
-    using enum operation::kind;
-    const value& out = program_[o.out.value];
+  void emit(const planner::operation& o, const stream_loop* l, std::vector<step>& steps) {
+    using enum planner::operation::kind;
+    const planner::value& out = program_[o.out.value];
     const auto whole = [&](int v) { return at(v, nullptr); };
     switch (o.what) {
       case gemm: return emit_gemm(o, l, steps);
@@ -418,7 +411,7 @@ class emitter {
                                     out.shape.back() - 1});
         return;
       case select:
-        if (is_barrier(o)) return emit_expert_choice(o, steps);
+        if (planner::is_barrier(o)) return emit_expert_choice(o, steps);
         steps.push_back(select_step{text(o), o.rule, at(o.in[0].value, l), whole(o.out.value),
                                     out.rows(), out.shape.back(), out.keep,
                                     out.each != 0 ? program_[o.in[0].value].shape.back() : 0});
@@ -438,10 +431,10 @@ class emitter {
     }
   }
 
-  const program& program_;
+  const planner::program& program_;
   tiling tiling_;
-  const plan_options& options_;
+  const planner::plan_options& options_;
   plan plan_;
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::cpu

@@ -11,7 +11,7 @@
 #include <fmoe/base/checked.hpp>
 #include <fmoe/base/functions.hpp>
 
-namespace fmoe {
+namespace fmoe::cpu {
 
 inline constexpr extent max_arguments = 8, max_results = 8;
 
@@ -272,4 +272,4 @@ inline extent tile_count(const plan& p, extent tokens, extent threads) {
   return tokens / even >= p.least_tile ? even : tiles;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::cpu

@@ -17,7 +17,7 @@ class plan_printer {
   explicit plan_printer(const plan& p) : plan_(p) {
     lines(p.prologue, 1, "once: ");
     lines(p.steps, 1, "");
-    dot_ << dot_head("plan");
+    dot_ << ir::dot_head("plan");
     for (extent s = 0; s < p.storages.size(); ++s)
       if (used_[static_cast<int>(s)])
         dot_ << "  s" << s << " [shape=ellipse, fillcolor=\"" << colour(p.storages[s])
@@ -38,8 +38,8 @@ class plan_printer {
   }
 
   static const char* colour(const storage_row& s) {
-    constexpr const char* colours[] = {made_colour,   made_colour,   input_colour, input_colour,
-                                       result_colour, weight_colour, weight_colour};
+    constexpr const char* colours[] = {ir::made_colour,   ir::made_colour,   ir::input_colour, ir::input_colour,
+                                       ir::result_colour, ir::weight_colour, ir::weight_colour};
     return colours[static_cast<int>(s.where)];
   }
 
@@ -156,7 +156,7 @@ class plan_printer {
   void begin(const char* kind, const std::string& what, const view& to,
              std::initializer_list<view> from) {
     text_ << std::left << std::setw(9) << kind << ' ' << std::setw(17) << what << ' ';
-    edges_ << "  x" << ++count_ << " [shape=box, fillcolor=\"" << made_colour << "\", label=\""
+    edges_ << "  x" << ++count_ << " [shape=box, fillcolor=\"" << ir::made_colour << "\", label=\""
            << kind << ' ' << what;
     pending_ << "  x" << count_ << " -> s" << to.storage << ";\n";
     used_[to.storage] = true;

@@ -5,7 +5,7 @@
 
 #include <fmoe/backend/cpu/plan/place.hpp>
 
-namespace fmoe {
+namespace fmoe::cpu {
 
 struct tiling {
   extent tile, least;  // no smaller than `least` for the sake of another thread
@@ -14,7 +14,7 @@ struct tiling {
 };
 
 // Elements per token of what the plan reads from and writes to outside its arena.
-inline extent outside_width(const program& p) {
+inline extent outside_width(const planner::program& p) {
   extent n = 0;
   for (const int r : p.results) n += p[r].size();
   for (extent v = 0; v < p.values.size(); ++v)
@@ -24,9 +24,9 @@ inline extent outside_width(const program& p) {
 
 // Tokens enough that the experts of each group have so many rows each time their weights are read;
 // `least` at least.
-inline extent group_tile(const program& p, extent rows, extent least, const machine& m) {
+inline extent group_tile(const planner::program& p, extent rows, extent least, const machine& m) {
   extent tile = least;
-  for (const expert_group& g : p.groups) {
+  for (const planner::expert_group& g : p.groups) {
     const extent wanted = rows * g.experts / std::max<extent>(1, g.expected);
     tile = std::max(tile, std::min(m.grouped_tile, wanted));
   }
@@ -34,7 +34,7 @@ inline extent group_tile(const program& p, extent rows, extent least, const mach
 }
 
 // The largest tile whose data stays resident, in steps of the rows of a kernel.
-inline tiling choose_tile(const program& p, const plan_options& o, extent tokens) {
+inline tiling choose_tile(const planner::program& p, const planner::plan_options& o, extent tokens) {
   const machine& m = o.on;
   const extent least = group_tile(p, m.kernel_rows, m.least_tile, m);
   for (extent wish = group_tile(p, 2 * m.kernel_rows, m.tile, m);; wish -= m.kernel_rows) {
@@ -46,4 +46,4 @@ inline tiling choose_tile(const program& p, const plan_options& o, extent tokens
   }
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::cpu

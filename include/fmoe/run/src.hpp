@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// Everything behind the walls, instantiated for the instruction set of this translation unit.
+#pragma once
+
+#include <fmoe/run/compile_graph-inl.hpp>
+#include <fmoe/run/cost-inl.hpp>
+#include <fmoe/run/explain-inl.hpp>
+
+namespace fmoe::detail {
+
+template compiled_graph compile_graph<float, cpu::native>(const ir::graph&, const ir::node_list&,
+                                                          extent, const compile_options&);
+template compiled_graph compile_graph<double, cpu::native>(const ir::graph&, const ir::node_list&,
+                                                           extent, const compile_options&);
+template explanation explain_graph<float, cpu::native>(const ir::graph&, ir::node_id, extent,
+                                                       const compile_options&);
+template explanation explain_graph<double, cpu::native>(const ir::graph&, ir::node_id, extent,
+                                                        const compile_options&);
+template cost_report cost_of_graph<cpu::native>(const ir::graph&, ir::node_id, extent);
+
+}  // namespace fmoe::detail
