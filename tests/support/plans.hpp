@@ -4,9 +4,12 @@
 
 #include <map>
 
+#include <fmoe/backend/cpu/plan/planning.hpp>
 #include <fmoe/planner/planner.hpp>
+#include <fmoe/run/compile.hpp>
 
 #include "catch.hpp"
+#include "limits.hpp"
 
 namespace fmoe::test {
 
@@ -32,6 +35,27 @@ struct blueprint : ir::graph {
     return einsum("ti,io->to", {x, parameter({in, out})});
   }
 };
+
+// The program that is counted, and the CPU's plan of a graph.
+inline planner::program make_program(const ir::graph& g, const ir::node_list& results,
+                                     const planner::plan_options& how) {
+  return planner::contractions(g, results, how);
+}
+inline cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
+                           const planner::plan_options& how) {
+  return cpu::make_plan(planner::lower(g, results, how), tokens, how);
+}
+
+// The plan of a layer, as compile makes it on this CPU.
+template <class T, class Layer, extent... Ranks>
+cpu::plan plan_of(const Layer& layer, arguments<Ranks...> ranks, extent tokens,
+                  const planner::plan_options& how = {}) {
+  const auto e = apply_to_arguments(layer, ranks, tokens,
+                                    std::make_integer_sequence<int, sizeof...(Ranks)>{});
+  ir::graph g;
+  const ir::node_list roots = layer_results<std::remove_const_t<decltype(e)>>::lower(e, g);
+  return make_plan(g, roots, tokens, on_this_cpu<T>(how));
+}
 
 inline planner::plan_options machine_options() {
   planner::plan_options o;

@@ -8,7 +8,5 @@
 #include "catch.hpp"
 #include "run.hpp"
 
-extern template class fmoe::cpu::compiled_plan<float, fmoe::cpu::native>;
-extern template class fmoe::cpu::compiled_plan<double, fmoe::cpu::native>;
 extern template class fmoe::test::runner<float>;
 extern template class fmoe::test::runner<double>;

@@ -9,8 +9,10 @@
 
 #include <fmoe/backend/cpu/executor.hpp>
 #include <fmoe/backend/cpu/machine.hpp>
+#include <fmoe/backend/cpu/plan/planning.hpp>
 #include <fmoe/planner/planner.hpp>
 
+#include "limits.hpp"
 #include "oracle.hpp"
 
 namespace fmoe::test {
@@ -20,7 +22,8 @@ namespace fmoe::test {
 template <class T>
 class runner {
  public:
-  runner(const ir::graph& g, ir::node_id root, extent tokens, const planner::plan_options& options);
+  runner(const ir::graph& g, ir::node_id root, extent tokens, const planner::plan_options& how)
+      : runner(planner::lower(g, root, on_this_cpu<T>(how)), tokens, on_this_cpu<T>(how)) {}
 
   const cpu::plan& steps() const { return run_.steps(); }
 
@@ -46,6 +49,8 @@ class runner {
   }
 
  private:
+  runner(const planner::program& p, extent tokens, const planner::plan_options& how);
+
   void call(T* result, extent first, extent count, T* arena) const;
 
   cpu::executor<T, cpu::native_arch> run_;
@@ -54,15 +59,15 @@ class runner {
 
 // Outside the class, for the extern template in precompiled.hpp.
 template <class T>
-runner<T>::runner(const ir::graph& g, ir::node_id root, extent tokens,
-                  const planner::plan_options& options)
-    : run_(planner::make_plan(g, root, tokens, cpu::machine<T, cpu::native_arch>(options)), g),
+runner<T>::runner(const planner::program& p, extent tokens, const planner::plan_options& how)
+    : run_(cpu::make_plan(p, tokens, how), p.leaves),
       width_(element_count(steps().results[0])) {}
 
 template <class T>
 void runner<T>::call(T* result, extent first, extent count, T* arena) const {
   cpu::binding<T> bound;
-  bound.results[0] = {result, width_};
+  const cpu::rows_of<T> rows{result, width_};
+  bound.results = {&rows, 1};
   run_.run(bound, first, count, arena);
 }
 

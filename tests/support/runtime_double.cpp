@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: MIT
-// What precompiled.hpp leaves out of the tests, for double.
+// The parts that precompiled.hpp leaves out of the tests, for double.
 #include "precompiled.hpp"
 
-template class fmoe::cpu::compiled_plan<double, fmoe::cpu::native>;
+#include <fmoe/run/cost-inl.hpp>
+#include <fmoe/run/explain-inl.hpp>
+
+namespace fmoe::detail {
+
+template compiled_graph compile_graph<double, cpu::native>(const ir::graph&, const ir::node_list&,
+                                                        extent, const compile_options&);
+template explanation explain_graph<double, cpu::native>(const ir::graph&, ir::node_id, extent,
+                                                     const compile_options&);
+
+}  // namespace fmoe::detail
+
 template class fmoe::test::runner<double>;

@@ -3,6 +3,7 @@
 // program and lays it out on its machine.
 #pragma once
 
+#include <fmoe/ir/live.hpp>
 #include <fmoe/planner/fuse.hpp>
 #include <fmoe/planner/group.hpp>
 #include <fmoe/planner/lower.hpp>
@@ -16,7 +17,8 @@ namespace fmoe::planner {
 // value_error where an expression cannot be computed.
 inline program contractions(const ir::graph& g, const ir::node_list& results,
                             const plan_options& options) {
-  program p = lowering(g, results, options).take();
+  const ir::live_graph needed = ir::live(g, results);
+  program p = lowering(needed.nodes, needed.roots, options).take();
   if (!options.naive) {
     sample(p, options.on);
     group(p);

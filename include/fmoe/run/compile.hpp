@@ -28,9 +28,6 @@ struct layer_results<std::tuple<Es...>> {
 // forward(x, y1, y2) for one of two results.
 template <class T, class Level, extent Arguments, extent Results = 1>
 class compiled {
-  static_assert(Arguments <= cpu::max_arguments && Results <= cpu::max_results,
-                "compile: a layer has at most 8 arguments and 8 results");
-
  public:
   compiled(const ir::graph& g, const ir::node_list& results, extent tokens,
            const compile_options& options)
