@@ -85,14 +85,6 @@ inline ir::node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, ex
                g.parameter({o}));
 }
 
-inline const char* name_of(planner::operation::kind k) {
-  constexpr const char* names[] = {"product", "gemm",   "batched",   "gather", "rescale",
-                                   "sample",  "reduce", "pointwise", "gate",   "append",
-                                   "select",  "screen", "expand",    "slice",  "concat",
-                                   "pick",    "put",    "exclude"};
-  return names[static_cast<int>(k)];
-}
-
 // "gemm ti,in->tn | + | relu": 't' before the labels of what has one row per token, "once" before
 // constants.
 inline lines describe(const planner::program& p) {
@@ -103,7 +95,7 @@ inline lines describe(const planner::program& p) {
     };
     const char* what = o.what == planner::operation::kind::gate     ? fmoe::name_of(o.fn)
                        : o.what == planner::operation::kind::select ? fmoe::name_of(o.rule.what)
-                                                                    : name_of(o.what);
+                                                                    : planner::name_of(o.what);
     std::string s = std::string(o.group >= 0            ? "group "
                                 : p[o.out.value].tokens ? ""
                                                         : "once ") +

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
@@ -90,6 +91,14 @@ struct operation {
                              // place in a pair
   bool swapped = false;      // exclude: the first one is the second of a pair
 };
+
+constexpr const char* name_of(operation::kind k) {
+  constexpr std::array names{"product", "gemm",   "batched",   "gather", "rescale",
+                             "sample",  "reduce", "pointwise", "gate",   "append",
+                             "select",  "screen", "expand",    "slice",  "concat",
+                             "pick",    "put",    "exclude"};
+  return names[static_cast<extent>(k)];
+}
 
 // An operation that needs its operands of all tokens before it makes a row.
 inline bool is_barrier(const operation& o) {

@@ -2,6 +2,7 @@
 // Everything behind the walls, instantiated for the instruction set of this translation unit.
 #pragma once
 
+#include <fmoe/backend/reference/reference-inl.hpp>
 #include <fmoe/run/compile_graph-inl.hpp>
 #include <fmoe/run/cost-inl.hpp>
 #include <fmoe/run/explain-inl.hpp>
@@ -19,3 +20,5 @@ template explanation explain_graph<double, cpu::native>(const ir::graph&, ir::no
 template cost_report cost_of_graph<cpu::native>(const ir::graph&, ir::node_id, extent);
 
 }  // namespace fmoe::detail
+
+template std::shared_ptr<const fmoe::backend> fmoe::reference<fmoe::cpu::native>();

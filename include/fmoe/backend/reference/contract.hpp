@@ -16,11 +16,20 @@ using positions = std::array<extent, 128>;
 
 inline extent index_of(char label) { return static_cast<unsigned char>(label); }
 
-// The elements of one operand, row-major along its labels. A label that stands twice names the
-// diagonal.
+// The elements of one operand, row-major, and the names of its axes. A label that stands twice
+// names the diagonal.
 struct labelled {
   const double* data;
+  const std::vector<extent>& shape;
   std::string labels;
+
+  // Elements from one place of a label to the next, 0 for a label of others.
+  extent stride(char label) const {
+    extent n = 1, sum = 0;
+    for (extent i = labels.size(); i-- > 0; n *= shape[i])
+      if (labels[i] == label) sum += n;
+    return sum;
+  }
 };
 
 class contraction {
@@ -38,10 +47,10 @@ class contraction {
         if (loops_.find(c) == loops_.npos && fixed.find(c) == fixed.npos) loops_ += c;
     for (const labelled& x : in_) {
       std::vector<extent> strides;
-      for (const char c : loops_) strides.push_back(stride(x, c));
+      for (const char c : loops_) strides.push_back(x.stride(c));
       strides_.push_back(std::move(strides));
       extent first = 0;
-      for (const char c : fixed) first += stride(x, c) * at[index_of(c)];
+      for (const char c : fixed) first += x.stride(c) * at[index_of(c)];
       offsets_.push_back(first);
     }
   }
@@ -56,13 +65,6 @@ class contraction {
   }
 
  private:
-  extent stride(const labelled& x, char label) const {
-    extent n = 1, sum = 0;
-    for (extent i = x.labels.size(); i-- > 0; n *= length_[index_of(x.labels[i])])
-      if (x.labels[i] == label) sum += n;
-    return sum;
-  }
-
   // Calls f at each position of loop k.
   template <class F>
   void loop(extent k, F f) {
