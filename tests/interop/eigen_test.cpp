@@ -268,7 +268,8 @@ TEST_CASE("a call that is refused writes nothing to the matrix", "[eigen]") {
                   value_error);
 
   const auto e = product(x, weights());
-  CHECK_THROWS_WITH(evaluate(e, y.topRows(6)), "[evaluate] axis 0 of the output is 6 and 7");
+  CHECK_THROWS_WITH(evaluate(e, y.topRows(6)),
+                    "[evaluate] axis 0 is 6 in the output and 7 in the expression");
   CHECK_THROWS_AS(evaluate(e, y.row(0)), shape_error);
   Eigen::MatrixXf empty;
   CHECK_THROWS_AS(evaluate(e, empty), shape_error);

@@ -86,7 +86,7 @@ class expert_statistics {
  private:
   void expects_tokens() const {
     expects<value_error>(tokens_ != 0,
-                         "[expert_statistics] nothing is known of no tokens: add some first");
+                         "[expert_statistics] there are no tokens yet: add some first");
   }
 
   std::vector<double> per_token(const auto& sums, const auto& f) const {

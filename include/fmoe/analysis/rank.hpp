@@ -25,9 +25,10 @@ inline constexpr double epsilon_of<f16> = 0x1p-10;
 template <class A>
 auto to_matrix(const A& a) {
   constexpr bool readable = readable_array<const A>;
-  static_assert(readable,
-                "a rank is of an array [row, column] of floating-point numbers: of an expression, "
-                "evaluate(expression)");
+  static_assert(
+      readable,
+      "a rank needs an array [row, column] of floating-point numbers; for an expression pass "
+      "evaluate(expression)");
   if constexpr (readable) return to_tensor<2>(a);
   else return tensor<float, 2>();
 }

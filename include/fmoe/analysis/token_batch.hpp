@@ -26,9 +26,10 @@ struct token_batch {
 template <class A>
 void with_batch(const A& a, extent experts, const auto& f) {
   constexpr bool readable = readable_array<const A>;
-  static_assert(readable,
-                "a batch is an array [token, expert] of floating-point numbers: of an expression, "
-                "evaluate(expression)");
+  static_assert(
+      readable,
+      "a batch is an array [token, expert] of floating-point numbers; for an expression pass "
+      "evaluate(expression)");
   if constexpr (readable) {
     const auto& elements = in_memory(a);
     const array_view v = view_of(elements);

@@ -205,7 +205,7 @@ template <class Range, std::size_t Rank>
   requires requires(const Range& r) { std::span(r); }
 auto borrow(const Range&&, const std::array<extent, Rank>& shape) {
   static_assert(never<Range>,
-                "borrow: the elements are a temporary's, which ends before the tensor does");
+                "borrow: the elements belong to a temporary, which ends before the tensor");
   return tensor<float, Rank>(shape);
 }
 
