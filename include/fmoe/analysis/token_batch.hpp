@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How an analysis takes a stream in: batches [token, expert] of any library's arrays, and the
-// experts cut into blocks, each with one owner that meets the tokens in order. So neither the
-// threads nor where the stream is cut can change a bit.
+// Reads a stream for an analysis, in batches [token, expert] of any library's arrays. The experts
+// are cut into blocks, and each block has one owner that reads the tokens in order, so neither the
+// threads nor the split of the stream can change a bit.
 #pragma once
 
 #include <algorithm>
@@ -44,8 +44,8 @@ void with_batch(const A& a, extent experts, const auto& f) {
   }
 }
 
-// f(first, end) for blocks of experts, in parallel. 256 accumulators of a few words stay in L1, and
-// their part of a row is whole cache lines.
+// Calls f(first, end) for blocks of experts, in parallel. The few accumulators of each of 256
+// experts stay in L1, and their part of a row is whole cache lines.
 void for_expert_blocks(extent experts, const auto& f) {
   constexpr extent block = 256;
   cpu::parallel(divide_up(experts, block),
