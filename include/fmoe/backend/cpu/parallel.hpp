@@ -6,7 +6,7 @@
 
 #include <fmoe/base/checked.hpp>
 
-// for the build with tsan: libtbb is not instrumented, so tsan would report races
+// The build with tsan defines this: libtbb is not instrumented, so tsan would report races.
 #ifdef FMOE_JTHREAD_EXECUTOR
 #include <thread>
 #include <vector>

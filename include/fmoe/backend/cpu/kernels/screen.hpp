@@ -102,9 +102,8 @@ struct screened_weights {
         std::sqrt(squared_norm(depth, [&](extent i) { return whole(i) - narrow(i); }));
     const double steps = static_cast<double>(depth + depth / 128 + 16);
     const double slope = lost + 2 * steps * unit * (norm + 1.01 * narrow_norm);
-    const bool usual =
-        // otherwise, and if norm is NaN, the column is always scored in float
-        norm < static_cast<double>(most_norm);
+    // Columns that are not usual, and those with a NaN, are always scored in float.
+    const bool usual = norm < static_cast<double>(most_norm);
     by_norm[c] =
         usual ? static_cast<float>(slope * up + least) : std::numeric_limits<float>::infinity();
     by_rounding[c] = usual ? static_cast<float>(narrow_norm * up + least)
