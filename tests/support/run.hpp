@@ -61,7 +61,8 @@ runner<T>::runner(const graph& g, node_id root, extent tokens, const plan_option
 template <class T>
 void runner<T>::call(T* result, extent first, extent count, T* arena) const {
   cpu::binding<T> bound;
-  bound.results[0] = {result, width_};
+  const cpu::rows_of<T> rows{result, width_};
+  bound.results = {&rows, 1};
   run_.run(bound, first, count, arena);
 }
 

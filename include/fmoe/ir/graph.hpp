@@ -110,6 +110,26 @@ struct node {
   std::vector<axis_id> axes;
 };
 
+// Calls f with the number of each operand, which f may change if the node is not const.
+template <class Node, class F>
+void each_operand(Node& n, const F& f) {
+  std::visit(
+      [&](auto& op) {
+        if constexpr (requires { op.args; })
+          for (auto& arg : op.args) f(arg);
+        if constexpr (requires { op.arg; }) f(op.arg);
+        if constexpr (requires { op.left; }) {
+          f(op.left);
+          f(op.right);
+        }
+        if constexpr (requires { op.bound; })
+          if (op.bound) f(*op.bound);
+        if constexpr (requires { op.ranked; })
+          if (op.ranked) f(*op.ranked);
+      },
+      n.op);
+}
+
 class graph {
  public:
   extent size() const { return nodes_.size(); }
@@ -131,6 +151,17 @@ class graph {
     }
     return s;
   }
+
+  // A graph that has this one's axes and none of its nodes.
+  graph without_nodes() const {
+    graph g;
+    g.totals_ = totals_;
+    g.parents_ = parents_;
+    g.extents_ = extents_;
+    return g;
+  }
+  // Adds a node whose operands and axes are this graph's.
+  node_id append(node n) { return put(std::move(n)); }
 
   node_id leaf(leaf_node n) {
     std::vector<axis_id> axes;

@@ -4,6 +4,7 @@
 
 #include <fmoe/backend/cpu/plan/emit.hpp>
 #include <fmoe/backend/cpu/plan/screen.hpp>
+#include <fmoe/ir/live.hpp>
 #include <fmoe/planner/fuse.hpp>
 #include <fmoe/planner/group.hpp>
 #include <fmoe/planner/lower.hpp>
@@ -15,7 +16,10 @@ namespace fmoe {
 
 // The operations before they are laid out on a machine; what cost counts.
 inline program make_program(const graph& g, const node_list& results, const plan_options& options) {
-  program p = lowering(g, results, options).take();
+  const live_graph needed = live(g, results);
+  program p = lowering(needed.nodes, needed.roots, options).take();
+  for (value& v : p.values)
+    if (v.leaf >= 0) v.leaf = static_cast<int>(needed.origin[static_cast<extent>(v.leaf)]);
   if (!options.naive) {
     sample(p);
     group(p);

@@ -106,9 +106,6 @@ struct layer_results<std::tuple<Es...>> {
 // forward(x, y1, y2) for one of two results.
 template <class T, class Arch, extent Arguments, extent Results = 1>
 class compiled {
-  static_assert(Arguments <= max_arguments && Results <= max_results,
-                "compile: a layer has at most 8 arguments and 8 results");
-
  public:
   compiled(const graph& g, const node_list& results, extent tokens, extent callers,
            const plan_options& options)

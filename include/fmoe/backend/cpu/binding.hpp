@@ -2,7 +2,7 @@
 // The memory outside its arena that a tile of a call reads and writes.
 #pragma once
 
-#include <array>
+#include <span>
 
 #include <fmoe/backend/cpu/plan/plan.hpp>
 
@@ -16,8 +16,8 @@ struct rows_of {  // rows of T that a call binds, one stride apart
 
 template <class T>
 struct binding {  // for one tile: the addresses of its first row
-  std::array<rows_of<const T>, max_arguments> arguments{};
-  std::array<rows_of<T>, max_results> results{};
+  std::span<const rows_of<const T>> arguments{};
+  std::span<const rows_of<T>> results{};
   T* call = nullptr;  // memory that the call keeps between stages, of `call_rows` tokens
   extent call_rows = 0;
 };

@@ -13,8 +13,6 @@
 
 namespace fmoe {
 
-inline constexpr extent max_arguments = 8, max_results = 8;
-
 struct storage_row {  // one row of elements per token; constants are one row
   enum class kind : std::uint8_t {
     arena,     // a temporary, at `offset` elements
