@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Every kind of error that a program meets when it runs: the whole message, why it comes, and what
-// to do. scripts/errors_page makes docs/errors.md of the tables below, and of tests/compile_fail.
+// Every kind of error that a program meets when it runs, with the whole message, its cause and its
+// cure. scripts/errors_page makes docs/errors.md from the tables below and from tests/compile_fail.
 #include <fmoe/analysis.hpp>
 #include <fmoe/aoe.hpp>
 #include <fmoe/edit.hpp>
@@ -30,7 +30,7 @@ mxd<> small_mxd() {
   return layer;
 }
 
-// Its file as `mxd.safetensors` with these arrays in place of its own, and this metadata.
+// Its file `mxd.safetensors`, with these arrays instead of its own and with this metadata.
 io::safetensors small_file(const io::arrays_by_name& other,
                            const io::strings_by_name& metadata = {}) {
   auto arrays = io::arrays_of(small_mxd(), "mxd.safetensors", {}).arrays;
@@ -38,7 +38,7 @@ io::safetensors small_file(const io::arrays_by_name& other,
   return io::safetensors::parse(io::safetensors::serialize(arrays, metadata), "mxd.safetensors");
 }
 
-// Elements of elsewhere with the shape and the strides of their owner.
+// Elements of another object, with the shape and the strides that it gives.
 struct foreign {
   float* elements;
   std::vector<extent> extents;
@@ -763,7 +763,7 @@ TEST_CASE("files that cannot be read or do not fit are refused by these sentence
   for (const failure& f : file_errors) check<io::error>(f);
 }
 
-// The last code of io::errc is the one that the loop ends with.
+// The loop ends with the last code of io::errc.
 TEST_CASE("each kind of fault in a file has its sentence", "[errors]") {
   for (int code = 0; code <= static_cast<int>(io::errc::conflict); ++code) {
     const std::string_view name = io::name_of(static_cast<io::errc>(code));
