@@ -14,8 +14,8 @@ using extent = std::size_t;
 
 inline constexpr extent max_rank = 8;
 
-// where a function takes a number of entries, this means every entry
-inline constexpr extent all = ~extent{0};
+inline constexpr extent all = ~extent{0};  // every entry, where a number of entries is asked for
+inline constexpr extent unknown = ~extent{0};  // an extent that follows from the operands
 
 constexpr extent divide_up(extent n, extent by) { return n / by + (n % by != 0); }
 constexpr extent round_up(extent n, extent to) { return divide_up(n, to) * to; }
