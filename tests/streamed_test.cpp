@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Streamed or not, a layer computes the same bits.
+// Checks that a layer computes the same bits whether it is streamed or not.
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 

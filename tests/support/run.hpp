@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs plans of graphs straight on the executor, row ranges as asked, in memory that shows what was
-// never written.
+// Runs plans of graphs directly on the executor, for any ranges of rows, in memory that shows what
+// was never written.
 #pragma once
 
 #include <cstring>
@@ -17,7 +17,7 @@
 
 namespace fmoe::test {
 
-// Rows of the result of a plan of `tokens` rows, computed in calls of `split` rows (at most the
+// Computes rows of the result of a plan of `tokens` rows in calls of `split` rows (at most the
 // plan's tile). Arena and result hold NaN before, and a guard behind the arena is checked.
 template <class T>
 class runner {
@@ -43,7 +43,8 @@ class runner {
     return result;
   }
 
-  // All rows in calls of the plan's tile, or the whole result of an expression without tokens.
+  // Returns all rows, in calls of the plan's tile, or the whole result of an expression without
+  // tokens.
   std::vector<T> all(extent tokens) const {
     return steps().tokens ? rows(0, tokens, steps().tile) : rows(0, 1, 1);
   }
@@ -57,7 +58,7 @@ class runner {
   extent width_;
 };
 
-// Outside the class, for the extern template in precompiled.hpp.
+// It is outside the class, for the extern template in precompiled.hpp.
 template <class T>
 runner<T>::runner(const planner::program& p, extent tokens, const planner::plan_options& how)
     : run_(cpu::make_plan(p, tokens, how), p.leaves),

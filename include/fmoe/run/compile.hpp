@@ -143,7 +143,7 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
                         std::integer_sequence<int, Index...>) {
   constexpr bool callable = requires { layer(argument<Index, Ranks>{tokens}...); };
   static_assert(callable,
-                "compile: the layer is called with expressions; of several inputs say "
+                "compile: the layer is called with expressions; for several inputs write "
                 "compile(layer, arguments<2, 3>{}, tokens)");
   if constexpr (callable) return layer(argument<Index, Ranks>{tokens}...);
   else return refused();

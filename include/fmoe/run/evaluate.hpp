@@ -51,8 +51,8 @@ inline void expects_output(const ir::graph& g, ir::node_id root, const array_vie
   expects<shape_error>(y.rank == shape.size(), "[evaluate] the output has ", y.rank,
                        " axes and the expression ", shape.size());
   for (extent a = 0; a < y.rank; ++a)
-    expects<shape_error>(y.shape[a] == shape[a], "[evaluate] axis ", a, " of the output is ",
-                         y.shape[a], " and ", shape[a]);
+    expects<shape_error>(y.shape[a] == shape[a], "[evaluate] axis ", a, " is ", y.shape[a],
+                         " in the output and ", shape[a], " in the expression");
   expects<value_error>(!y.repeats(), "[evaluate] an axis of the output has stride 0");
   for (extent i = 0; i < g.size(); ++i)
     if (const auto* l = std::get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op);
@@ -86,7 +86,7 @@ template <class Level = cpu::native, class E, class... More>
   requires(!operand<E>)
 tensor<float, 2> evaluate(const E&, const More&...) {
   static_assert(never<E>,
-                "evaluate takes a tensor or an expression; of a layer: evaluate(layer(x))");
+                "evaluate takes a tensor or an expression; for a layer write evaluate(layer(x))");
   return {};
 }
 
