@@ -17,25 +17,27 @@ struct runner<T>::bound_plan {
   cpu::executor<T, cpu::native_arch> execute;
   extent width;
 
-  bound_plan(plan steps, const graph& g)
+  bound_plan(cpu::plan steps, const ir::graph& g)
       : execute(std::move(steps), g),
         width(element_count(execute.steps().results[0])) {}
 };
 
 template <class T>
-runner<T>::runner(const graph& g, node_id root, extent tokens, const plan_options& options)
-    : run_(std::make_unique<const bound_plan>(make_plan(g, root, tokens, machine(options)), g)) {}
+runner<T>::runner(const ir::graph& g, ir::node_id root, extent tokens,
+                  const planner::plan_options& options)
+    : run_(std::make_unique<const bound_plan>(planner::make_plan(g, root, tokens, machine(options)),
+                                              g)) {}
 
 template <class T>
 runner<T>::~runner() = default;
 
 template <class T>
-plan_options runner<T>::machine(const plan_options& options) {
+planner::plan_options runner<T>::machine(const planner::plan_options& options) {
   return cpu::machine<T, cpu::native_arch>(options);
 }
 
 template <class T>
-const plan& runner<T>::steps() const {
+const cpu::plan& runner<T>::steps() const {
   return run_->execute.steps();
 }
 

@@ -20,13 +20,13 @@ namespace fmoe::test {
 template <class T>
 class runner {
  public:
-  runner(const graph& g, node_id root, extent tokens, const plan_options& options);
+  runner(const ir::graph& g, ir::node_id root, extent tokens, const planner::plan_options& options);
   ~runner();
 
   // The options with the numbers of the machine that the kernels are compiled for.
-  static plan_options machine(const plan_options& options);
+  static planner::plan_options machine(const planner::plan_options& options);
 
-  const plan& steps() const;
+  const cpu::plan& steps() const;
 
   std::vector<T> rows(extent first, extent count, extent split) const;
 
