@@ -3,6 +3,8 @@
 // vs_partial_sort and vs_nth_element say how many times as long those take.
 #include <numeric>
 
+#include <fmoe/backend/cpu/kernels/top_k.hpp>
+
 #include "support/contest.hpp"
 #include "support/random.hpp"
 #include "support/roofline.hpp"
