@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <fmoe/backend/cpu/machine.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/mxd.hpp>
@@ -132,7 +133,7 @@ TEST_CASE("every kind of operation is in the graph's drawing", "[explain]") {
 
 TEST_CASE("a screened selection is one line in place of its scores", "[explain]") {
   constexpr extent tokens = 4;
-  REQUIRE(cpu::machine_of<float, cpu::native_arch>().screened_tokens >= tokens);
+  REQUIRE(test::on_this_cpu<float>({}).on.screened_tokens >= tokens);
   const auto e = explain(mxd_of_gpt2(tokens));
   INFO(e.text);
   INFO(e.dot);

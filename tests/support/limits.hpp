@@ -2,8 +2,7 @@
 // Limits that make plans of small expressions as rich as those of large ones, on this CPU.
 #pragma once
 
-#include <fmoe/backend/backend.hpp>
-#include <fmoe/backend/cpu/machine.hpp>
+#include <fmoe/backend/cpu/host.hpp>
 
 namespace fmoe::test {
 
@@ -11,7 +10,7 @@ namespace fmoe::test {
 // `how`.
 template <class T>
 planner::plan_options on_this_cpu(planner::plan_options how) {
-  machine m = cpu::machine_of<T, cpu::native_arch>();
+  machine m = cpu::host<T, cpu::native>()->machine(dtype_of<T>);
   m.streamed = how.on.streamed;
   m.chunk = how.on.chunk;
   m.tile = how.on.tile;

@@ -21,4 +21,6 @@ template cost_report cost_of_graph<cpu::native>(const ir::graph&, ir::node_id, e
 
 }  // namespace fmoe::detail
 
+template std::shared_ptr<const fmoe::backend> fmoe::cpu::host<float, fmoe::cpu::native>();
+template std::shared_ptr<const fmoe::backend> fmoe::cpu::host<double, fmoe::cpu::native>();
 template std::shared_ptr<const fmoe::backend> fmoe::reference<fmoe::cpu::native>();
