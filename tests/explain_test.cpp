@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include <fmoe/backend/cpu/machine.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/mxd.hpp>
 
 #include "support/catch.hpp"
+#include "support/limits.hpp"
 
 namespace {
 

@@ -3,6 +3,7 @@
 #include <fmoe/mxd.hpp>
 
 #include "support/agree.hpp"
+#include "support/limits.hpp"
 #include "support/mixture.hpp"
 
 namespace {

@@ -462,8 +462,8 @@ void check(unsigned seed, census& seen) {
   const planner::plan_options options = on_this_cpu<float>(usual_limits());
   holds("no product of parameters",
         multiplies_parameters(e.g) ||
-            !multiplies_parameters(planner::make_program(e.g, e.root(), options)));
-  seen.add(planner::make_plan(e.g, e.root(), e.tokens(), options));
+            !multiplies_parameters(make_program(e.g, e.root(), options)));
+  seen.add(make_plan(e.g, e.root(), e.tokens(), options));
 }
 
 TEST_CASE("random contractions agree with brute force") {

@@ -3,6 +3,7 @@
 #include <fmoe/explain.hpp>
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/mxd.hpp>
+#include <fmoe/planner/program.hpp>
 #include <fmoe/reference.hpp>
 
 #include "support/agree.hpp"
@@ -35,11 +36,12 @@ TEMPLATE_TEST_CASE("the reference runs every kind of operation", "[reference]", 
   agrees_in_double(concat<1>(softmax(x), entmax(y, 1.5), layer_norm(x), rms_norm(y)));
   agrees_in_double(einsum<"tn,no->to">(top_k(x, 3), w));
   agrees_in_double(einsum<"tn,no->to">(top_k(x, 3, weighting::softmax), w));
-  agrees_in_double(top_p(x, 0.6) + nonzeros(relu(y)));
-  agrees_in_double(expert_choice(x, 2.0));
+  agrees_in_double(top_p(x, 0.6, weighting::score) + nonzeros(relu(y)));
+  agrees_in_double(expert_choice(x, x, weighting::softmax));
   agrees_in_double(einsum<"ti,tj->ij">(x, y));
   agrees_in_double(append_one(x));
-  agrees_in_double(einsum<"ti,tj,ij->tj">(x, y, all_except({{0, 1}, {5, 7}}, 12, 12)));
+  const std::vector<index_pair> pairs{{0, 1}, {5, 7}};
+  agrees_in_double(einsum<"ti,tj,ij->tj">(x, y, all_except(pairs, 12, 12)));
 }
 
 TEST_CASE("experts that select themselves, on the reference", "[reference]") {

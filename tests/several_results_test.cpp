@@ -7,6 +7,7 @@
 #include "support/agree.hpp"
 #include "support/allocations.hpp"
 #include "support/autonomous.hpp"
+#include "support/plans.hpp"
 
 namespace {
 

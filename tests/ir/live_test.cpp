@@ -7,6 +7,8 @@ namespace {
 
 using namespace fmoe;
 using namespace fmoe::test;
+using ir::einsum_node;
+using ir::node_id;
 
 TEST_CASE("live keeps what a result needs, in its order", "[live]") {
   blueprint g;
@@ -45,8 +47,8 @@ TEST_CASE("what no result needs is not planned", "[live]") {
   const ir::node_id x = g.tensor({6, 5}), y = g.linear(x, 5, 4);
   g.einsum("ti,tj->ij", {x, x});  // would leave no token axis
   g.top_k(x, 9);                  // would be refused
-  CHECK(describe(planner::make_program(g, y, machine_options())) == lines{"gemm ti,io->to"});
-  CHECK(planner::make_program(g, y, machine_options()).values.size() == 3);
+  CHECK(describe(make_program(g, y, machine_options())) == lines{"gemm ti,io->to"});
+  CHECK(make_program(g, y, machine_options()).values.size() == 3);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ template <class Build>
 lines streamed(Build build, planner::plan_options options = machine_options(), extent tile = 96) {
   blueprint g;
   const ir::node_id y = build(g, g.tensor({96, 64}));
-  planner::program p = planner::make_program(g, y, options);
+  planner::program p = make_program(g, y, options);
   fuse(p);
   cpu::gather_loops(p, options);
   const auto all = describe(p);
@@ -189,7 +189,7 @@ TEST_CASE("what reads a loop's results moves behind it, and nothing else changes
           "[stream]") {
   blueprint g;
   const ir::node_id y = crossed(g, g.tensor({96, 64}));
-  planner::program p = planner::make_program(g, y, machine_options());
+  planner::program p = make_program(g, y, machine_options());
   fuse(p);
   planner::program q = p;
   cpu::gather_loops(q, machine_options());
@@ -212,8 +212,8 @@ TEST_CASE("what reads a loop's results moves behind it, and nothing else changes
   }));
   auto small = machine_options();
   small.on.streamed = extent{1} << 30;
-  program whole = p;
-  gather_loops(whole, small);
+  planner::program whole = p;
+  cpu::gather_loops(whole, small);
   CHECK(describe(whole) == describe(p));
 }
 

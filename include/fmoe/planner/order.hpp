@@ -211,7 +211,7 @@ class order_search {
   std::vector<pairing> steps_;
 };
 
-inline std::vector<pairing> find_order(const contraction_problem& p, const machine& m) {
+inline std::vector<pairing> find_order(const contraction_problem& p, const machine& m = {}) {
   return order_search(p, m).run();
 }
 

@@ -5,7 +5,7 @@
 
 #include <ostream>
 
-#include <fmoe/run/evaluate.hpp>
+#include <fmoe/run/cost.hpp>
 
 namespace fmoe {
 
