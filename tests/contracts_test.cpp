@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What every layer holds to: a row's bits depend on the row alone, whatever calls, threads and
-// neighbours; a NaN stays in its row; no tokens are a valid call; wrong shapes are refused before
-// anything is written; a compiled call allocates nothing.
+// Every layer keeps these promises: the bits of a row depend only on the row, whatever the calls,
+// threads and other rows; a NaN stays in its row; a call without tokens is valid; wrong shapes are
+// refused before anything is written; a compiled call allocates nothing.
 #include <functional>
 
 #include <fmoe/aoe.hpp>
@@ -214,7 +214,7 @@ TEST_CASE("1, 2 and 7 threads compute the same bits and allocate nothing", "[con
 
 #endif
 
-// Few tokens: products are cut by columns. Layers large enough that they are.
+// With few tokens, products are cut by columns. These layers are large enough for that.
 TEST_CASE("few tokens have the bits of many, whoever computes which columns", "[contracts]") {
   const extent wide = 384;
   mxd<float> l;
@@ -223,14 +223,14 @@ TEST_CASE("few tokens have the bits of many, whoever computes which columns", "[
   l.active = 6;
   const auto x = random<tensor<float, 2>>({96, wide}, 9);
   for (const bool screened : {true, false}) {
-    planner::plan_options options;
+    compile_options options;
     options.screen = screened;
-    const auto y = call(compile(l, 96, 1, options), x);
+    const auto y = call(compile(l, 96, options), x);
     for (const int threads : {1, 2, 7})
       for (const extent tokens : std::initializer_list<extent>{1, 3, 16, 40}) {
         INFO(threads << " threads, " << tokens << " tokens");
         on_threads(threads, [&] {
-          const auto forward = compile(l, tokens, 1, options);
+          const auto forward = compile(l, tokens, options);
           const auto some = rows(x, 7, tokens);
           auto z = call(forward, some);
           CHECK(same_bits(z, rows(y, 7, tokens)));

@@ -4,6 +4,7 @@
 #include <fmoe/mxd.hpp>
 
 #include "support/catch.hpp"
+#include "support/limits.hpp"
 
 namespace {
 
@@ -28,9 +29,9 @@ auto mxd_of_gpt2(extent tokens) {
   return l(blank(two{tokens, 768}));
 }
 
-// Of full scores on every machine: those with bf16 dot products screen them.
+// Computes all scores on every machine; machines with bf16 dot products would screen them.
 explanation explain_unscreened(const auto& expression) {
-  planner::plan_options options;
+  compile_options options;
   options.screen = false;
   return explain(expression, options);
 }
@@ -132,7 +133,7 @@ TEST_CASE("every kind of operation is in the graph's drawing", "[explain]") {
 
 TEST_CASE("a screened selection is one line in place of its scores", "[explain]") {
   constexpr extent tokens = 4;
-  REQUIRE(cpu::machine<float, cpu::native_arch>({}).screened_tokens >= tokens);
+  REQUIRE(test::on_this_cpu<float>({}).on.screened_tokens >= tokens);
   const auto e = explain(mxd_of_gpt2(tokens));
   INFO(e.text);
   INFO(e.dot);
@@ -160,7 +161,7 @@ TEST_CASE("every kind of step has its line", "[explain]") {
 TEST_CASE("constants come first, whatever runs once", "[explain]") {
   const auto x = blank(two{8, 12});
   const parameter<float, 2> w(blank(two{6, 12}));
-  planner::plan_options naive;
+  compile_options naive;
   naive.naive = true;
   const auto text =
       explain(einsum<"tn,rn,or->to">(x, w, parameter<float, 2>(blank(two{5, 6}))), naive).text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The baselines, and the identities that connect them with MxD.
+// Checks the baselines, and the identities that connect them with MxD.
 #include <fmoe/moe.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -68,7 +68,7 @@ TEMPLATE_TEST_CASE("a mixture is the sum of its experts", "[moe]", float, double
 TEST_CASE("a sparse mixture computes the chosen experts alone", "[moe]") {
   ir::graph g;
   const ir::node_id y = layer_of<float>(false)(tensor<float, 2>({30, 14})).lower(g);
-  CHECK(describe(planner::make_plan(g, y, 30, machine_options())) ==
+  CHECK(describe(make_plan(g, y, 30, machine_options())) ==
         lines{"gemm td,dn->tn", "top_k tn->tn", "group td,tn->td 2 of 6", "  pick ta->ta",
               "  gemm td,ndw->tw", "  gemm td,ndw->tw | silu | *", "  gemm tw,nwd->td",
               "  put td,tn->td"});
@@ -115,7 +115,7 @@ TEST_CASE("a GLU is an MxD of rank-1 experts: C = I and coefficients without sel
   const auto glu = evaluate(relu(einsum<"ti,io->to">(x, experts.gate)) *
                             einsum<"th,ho->to">(z, experts.decoder));
   CHECK(relative_error(evaluate(experts(x)).data(), {glu.data(), glu.data() + glu.size()}) < 1e-14);
-  // Expert n alone: W_n = D diag(c_n) has one column, so rank 1.
+  // Expert n is W_n = D diag(c_n), which has one column, so its rank is 1.
   const auto one = evaluate(einsum<"no,ho->nho">(experts.scales, experts.decoder));
   for (extent n = 0; n < o; ++n)
     for (extent k = 0; k < h; ++k)
@@ -136,7 +136,7 @@ TEST_CASE("MoV unfolds its experts along the hidden units: W_n = diag(c_n) D", "
         1e-14);
   ir::graph g;
   const ir::node_id y = layer(z, a).lower(g);
-  CHECK(describe(planner::make_plan(g, y, 20, machine_options())) ==
+  CHECK(describe(make_plan(g, y, 20, machine_options())) ==
         lines{"gemm tn,nh->th | *", "gemm th,ho->to"});
 }
 

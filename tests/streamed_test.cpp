@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Streamed or not, a layer computes the same bits.
+// Checks that a layer computes the same bits whether it is streamed or not.
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 
@@ -19,10 +19,9 @@ void fill(parameter<T, Rank>& p, const std::array<extent, Rank>& shape, unsigned
 }
 
 // The steps that run in loops.
-template <class Forward>
-lines looped(const Forward& forward) {
+lines looped(const cpu::plan& p) {
   lines r;
-  for (const std::string& s : describe(forward.steps()))
+  for (const std::string& s : describe(p))
     if (s.starts_with("  ")) r.push_back(s.substr(2));
   return r;
 }
@@ -30,15 +29,15 @@ lines looped(const Forward& forward) {
 template <class T, class Layer, class... X>
 void check(const Layer& layer, auto ranks, const lines& in_loops, const X&... x) {
   planner::plan_options whole, streamed;
-  whole.whole = extent{1} << 40;
+  whole.on.streamed = extent{1} << 40;
   whole.sum_block = streamed.sum_block = 16;
-  streamed.whole = 1;
+  streamed.on.streamed = 1;
   for (const extent chunk : {extent{1}, extent{20}}) {
-    streamed.chunk_width = chunk;
-    const auto one = compile(layer, ranks, tokens, 1, whole),
-               other = compile(layer, ranks, tokens, 1, streamed);
-    CHECK(looped(one).empty());
-    CHECK(looped(other) == in_loops);
+    streamed.on.chunk = chunk;
+    CHECK(looped(plan_of<T>(layer, ranks, tokens, whole)).empty());
+    CHECK(looped(plan_of<T>(layer, ranks, tokens, streamed)) == in_loops);
+    const auto one = compile(layer, ranks, tokens, limited<T>(whole)),
+               other = compile(layer, ranks, tokens, limited<T>(streamed));
     tensor<T, 2> y({tokens, width}), z({tokens, width});
     one(x..., y);
     other(x..., z);

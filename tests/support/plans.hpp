@@ -5,16 +5,19 @@
 #include <map>
 
 #include <fmoe/backend/cpu/plan/accesses.hpp>
+#include <fmoe/backend/cpu/plan/planning.hpp>
 #include <fmoe/planner/planner.hpp>
+#include <fmoe/run/compile.hpp>
 
 #include "catch.hpp"
+#include "limits.hpp"
 
 namespace fmoe::test {
 
 using extents = std::vector<extent>;
 using lines = std::vector<std::string>;
 
-// A graph whose leaves have a shape and no elements: the planner reads none.
+// A graph whose leaves have a shape but no elements, because the planner reads none.
 struct blueprint : ir::graph {
   ir::node_id tensor(extents s) {
     return leaf({std::make_shared<storage>(extent{0}), dtype::float32, std::move(s)});
@@ -28,29 +31,50 @@ struct blueprint : ir::graph {
   ir::node_id relu(ir::node_id x) { return map(pointwise::relu, 0, x); }
   ir::node_id top_k(ir::node_id x, extent k) { return select({selection_rule::kind::top_k, k}, x); }
   ir::node_id softmax(ir::node_id x) { return gate_of(gate::softmax, 0, x); }
-  // x w, with more axes of x before the contracted one than the token's if need be.
+  // x w; x may have more axes before the contracted one than the token's.
   ir::node_id linear(ir::node_id x, extent in, extent out) {
     return einsum("ti,io->to", {x, parameter({in, out})});
   }
 };
 
+// The program that is counted, and the CPU's plan of a graph.
+inline planner::program make_program(const ir::graph& g, const ir::node_list& results,
+                                     const planner::plan_options& how) {
+  return planner::contractions(g, results, how);
+}
+inline cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
+                           const planner::plan_options& how) {
+  return cpu::make_plan(planner::lower(g, results, how), tokens, how);
+}
+
+// The plan of a layer, as compile makes it on this CPU.
+template <class T, class Layer, extent... Ranks>
+cpu::plan plan_of(const Layer& layer, arguments<Ranks...> ranks, extent tokens,
+                  const planner::plan_options& how = {}) {
+  const auto e =
+      apply_to_arguments(layer, ranks, tokens, std::make_integer_sequence<int, sizeof...(Ranks)>{});
+  ir::graph g;
+  const ir::node_list roots = layer_results<std::remove_const_t<decltype(e)>>::lower(e, g);
+  return make_plan(g, roots, tokens, on_this_cpu<T>(how));
+}
+
 inline planner::plan_options machine_options() {
   planner::plan_options o;
-  o.panel = 32;
-  o.selection_size = [](extent k) { return 4 * k + 256; };
+  o.on.panel = 32;
+  o.on.selection_size = [](extent k) { return 4 * k + 256; };
   return o;
 }
 
 inline planner::plan_options tiny_options() {
   planner::plan_options o = machine_options();
-  o.whole = 1 << 10;
-  o.chunk_width = 64;
+  o.on.streamed = 1 << 10;
+  o.on.chunk = 64;
   o.sum_block = 16;
-  o.max_tile = 24;
+  o.on.tile = 24;
   return o;
 }
 
-// The layer of mxd.hpp with tanh-less GELU and all biases.
+// The layer of mxd.hpp with GELU in its erf form and all biases.
 inline ir::node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, extent n, extent o,
                              extent k) {
   const ir::node_id x = g.tensor({tokens, i});
@@ -166,8 +190,8 @@ class plan_lines {
 
 inline lines describe(const cpu::plan& p) { return plan_lines(p).take(); }
 
-// Temporaries as the steps themselves use them: nothing is read before it is written, and no two
-// that are alive at one step share memory, a loop being one step.
+// Checks temporaries by their uses in the steps: nothing is read before it is written, and two that
+// are alive at the same step do not share memory; a loop is one step.
 inline bool placement_is_sound(const cpu::plan& p) {
   struct life {
     int from = -1, to = -1;

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Precompiled for every test: what most of them include. Planner and kernels are compiled once for
-// each instruction set, in runtime_float.cpp and runtime_double.cpp.
+// The tests include this first, precompiled: it holds the headers that most of them include. The
+// planner stays out of it, since its inline functions would be instantiated for every test.
 #pragma once
 
 #include <fmoe/mxd.hpp>
 
-#include "catch.hpp"
-#include "run.hpp"
-
-extern template class fmoe::cpu::compiled_plan<float, fmoe::cpu::native>;
-extern template class fmoe::cpu::compiled_plan<double, fmoe::cpu::native>;
-extern template class fmoe::test::runner<float>;
-extern template class fmoe::test::runner<double>;
+#include "agree.hpp"

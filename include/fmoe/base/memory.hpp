@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Zeroed memory aligned to a cache line; from 2 MB on aligned to a huge page, which the kernel is
-// asked for (packed weights on 2 MB pages are read 10-20% faster, docs/performance.md).
+// Zeroed memory, aligned to a cache line. From 2 MB on it is aligned to a huge page and asks the
+// kernel for huge pages: packed weights on 2 MB pages are read 10-20% faster (docs/performance.md).
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -17,6 +18,9 @@
 namespace fmoe {
 
 inline constexpr extent cache_line = 64;
+
+// Where elements live. Devices will add theirs.
+enum class memory_space : std::uint8_t { host };
 
 struct free_aligned {
   std::align_val_t alignment{};

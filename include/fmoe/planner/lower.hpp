@@ -79,7 +79,9 @@ class lowering {
   }
 
   placed lower(const ir::leaf_node& l) {
-    value v{graph_.shape(id_), !l.parameter && !has_tokens_, static_cast<int>(id_), l.parameter};
+    value v{graph_.shape(id_), !l.parameter && !has_tokens_,
+            static_cast<int>(program_.leaves.size()), l.parameter};
+    program_.leaves.push_back(l);
     std::vector<int> memory;
     const int token = tokens_[static_cast<extent>(id_)];
     for (int i = 0, at = 0; i < static_cast<int>(v.shape.size()); ++i)
@@ -140,7 +142,7 @@ class lowering {
 
   placed lower(const ir::gate_node& g) {
     expects<value_error>(g.fn != gate::entmax || g.parameter > 1, "[entmax] alpha is ", g.parameter,
-                         ", below 1, which is softmax");
+                         " and must be at least 1");
     const std::string names = letters(g.arg);
     std::vector<use> in{rows(g.arg, names)};
     const std::string lead = in[0].labels.substr(0, in[0].labels.size() - 1);
@@ -239,7 +241,7 @@ class lowering {
     }
     std::string result = std::string(result_labels(e.subscripts));
     std::erase(result, token);
-    pairwise_contraction c(program_, options_.naive);
+    pairwise_contraction c(program_, options_.on, options_.naive);
     return place(m ? c.masked(std::move(m), in, result) : c.sum(in, result),
                  result_labels(e.subscripts));
   }

@@ -11,10 +11,8 @@ namespace fmoe::cpu {
 
 class emitter {
  public:
-  emitter(const planner::program& p, const ir::graph& g, tiling t,
-          const planner::plan_options& options)
+  emitter(const planner::program& p, tiling t, const planner::plan_options& options)
       : program_(p),
-        graph_(g),
         tiling_(std::move(t)),
         options_(options) {
     plan_.tile = tiling_.tile;
@@ -56,7 +54,7 @@ class emitter {
     const value& x = program_[v];
     storage_row s{.where = arena, .elements = x.size()};
     if (x.leaf >= 0) {
-      const auto& l = std::get<ir::leaf_node>(graph_[static_cast<ir::node_id>(x.leaf)].op);
+      const ir::leaf_node& l = program_.leaves[static_cast<extent>(x.leaf)];
       s.where = l.argument >= 0 ? argument : x.tokens ? input : leaf;
       s.source = l.argument >= 0 ? l.argument : x.leaf;
       s.stride = x.tokens ? s.elements : 0;
@@ -64,7 +62,7 @@ class emitter {
       s.where = constant;
       s.offset = plan_.constants;
       const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
-      plan_.constants += round_up(size, cache_line / options_.element_bytes);
+      plan_.constants += round_up(size, options_.on.cache_line / options_.element_bytes);
     } else if (const int result = output_of(program_, v); result >= 0) {
       s.where = output;
       s.source = result;
@@ -123,20 +121,9 @@ class emitter {
     return std::ranges::count(l->values, o.out.value) > 0;
   }
 
-  std::string text(const operation& o) const {
-    std::string s;
-    const auto name = [&](const use& u) {
-      if (program_[u.value].tokens) s += 't';
-      s += u.labels;
-    };
-    const extent shown = is<planner::screen_op>(o) ? 2 : o.in.size();  // the third is scratch
-    for (const use& u : std::span(o.in).first(shown)) {
-      if (&u != &o.in[0]) s += ',';
-      name(u);
-    }
-    s += "->";
-    name(o.out);
-    return s;
+  std::string text(operation o) const {
+    if (is<planner::screen_op>(o)) o.in.pop_back();  // which is scratch
+    return planner::text_of(program_, o);
   }
 
   std::vector<axis_stride> axes(const use& u, const std::string& labels) const {
@@ -448,7 +435,7 @@ class emitter {
                          .selection = whole(o.out.value),
                          .experts = program_[o.out.value].keep,
                          .scratch = plan_.call};
-    plan_.call += cache_line / options_.element_bytes;
+    plan_.call += options_.on.cache_line / options_.element_bytes;
     return s;
   }
 
@@ -513,7 +500,7 @@ class emitter {
     group_step s;
     s.experts = g.experts;
     s.keep = g.keep;
-    s.rows = std::min(plan_.tile, options_.max_tile);
+    s.rows = std::min(plan_.tile, options_.on.tile);
     s.scratch = tiling_.places.lists[static_cast<extent>(id)];
     for (const operation& o : program_.operations) {
       if (o.group != id) continue;
@@ -535,7 +522,6 @@ class emitter {
   }
 
   const planner::program& program_;
-  const ir::graph& graph_;
   tiling tiling_;
   const planner::plan_options& options_;
   plan plan_;
