@@ -461,8 +461,7 @@ void check(unsigned seed, census& seen) {
   check<double>(holds, e, values[e.root()], scales[e.root()], e.exact() ? 0 : 1e-13);
   const planner::plan_options options = on_this_cpu<float>(usual_limits());
   holds("no product of parameters",
-        multiplies_parameters(e.g) ||
-            !multiplies_parameters(make_program(e.g, e.root(), options)));
+        multiplies_parameters(e.g) || !multiplies_parameters(make_program(e.g, e.root(), options)));
   seen.add(make_plan(e.g, e.root(), e.tokens(), options));
 }
 

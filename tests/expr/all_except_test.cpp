@@ -74,7 +74,8 @@ TEST_CASE("every kind of operand goes with a mask", "[all_except]") {
   CHECK(
       agrees(relu(masked) + einsum<"tpi,tpj->tj">(g, h)));  // one mask, and the same sum without it
   CHECK(agrees(einsum<"tj,jm->tm">(masked, random<parameter<float, 2>>({j, m}, 5))));
-  CHECK(agrees(einsum<"tpi,jm,ij->tpm">(g, random<parameter<float, 2>>({j, m}, 5), kept), {.naive = true}));
+  CHECK(agrees(einsum<"tpi,jm,ij->tpm">(g, random<parameter<float, 2>>({j, m}, 5), kept),
+               {.naive = true}));
 }
 
 TEST_CASE("where everything is left out the sum is exactly zero, elsewhere nothing changes",
@@ -109,7 +110,7 @@ TEST_CASE("rows with a mask do not depend on the tile", "[all_except]") {
     options.on.tile = tile;
     ir::graph g;
     const ir::node_id root = y.lower(g);
-    const plan planned = make_plan(g, root, t, options);
+    const cpu::plan planned = make_plan(g, root, t, options);
     CHECK(planned.tile == tile);
     CHECK(placement_is_sound(planned));
     const auto rows = evaluate(y, limited<float>(options));

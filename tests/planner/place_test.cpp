@@ -107,8 +107,8 @@ TEST_CASE("rows start on cache lines and do not lie a multiple of 2 KB apart", "
   for (const extent width :
        {extent{1}, extent{15}, extent{16}, extent{17}, extent{512}, extent{1000}, extent{1024}}) {
     blueprint g;
-    const cpu::plan p = make_plan(g, g.softmax(g.linear(g.tensor({8, 64}), 64, width)), 8,
-                                           machine_options());
+    const cpu::plan p =
+        make_plan(g, g.softmax(g.linear(g.tensor({8, 64}), 64, width)), 8, machine_options());
     const auto& row =
         p.storages[static_cast<extent>(std::get<cpu::gemm_step>(p.steps[0]).c.storage)];
     CHECK(row.stride % 16 == 0);
@@ -137,8 +137,7 @@ TEST_CASE("layers of every shape are placed soundly", "[place]") {
   for (const planner::plan_options& o : {machine_options(), tiny_options()})
     for (const extent tokens : {extent{1}, extent{30}, extent{200}}) {
       blueprint g;
-      CHECK(placement_is_sound(
-          make_plan(g, mxd_graph(g, tokens, 64, 300, 500, 64, 8), tokens, o)));
+      CHECK(placement_is_sound(make_plan(g, mxd_graph(g, tokens, 64, 300, 500, 64, 8), tokens, o)));
       blueprint h;
       const ir::node_id x = h.tensor({tokens, 48}), a = h.softmax(h.linear(x, 48, 40));
       CHECK(placement_is_sound(make_plan(
@@ -154,9 +153,9 @@ TEST_CASE("layers of every shape are placed soundly", "[place]") {
       const ir::node_id x2 = m.einsum("tim,tpi,tpj->tjm", {u, g1, g2});
       CHECK(placement_is_sound(
           make_plan(m,
-                             m.add(m.einsum("tjm,jmd->td", {x2, m.parameter({16, 4, 24})}),
-                                   m.einsum("tpj,jd->td", {g2, m.parameter({16, 24})})),
-                             tokens, o)));
+                    m.add(m.einsum("tjm,jmd->td", {x2, m.parameter({16, 4, 24})}),
+                          m.einsum("tpj,jd->td", {g2, m.parameter({16, 24})})),
+                    tokens, o)));
     }
 }
 

@@ -50,8 +50,8 @@ inline cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, ext
 template <class T, class Layer, extent... Ranks>
 cpu::plan plan_of(const Layer& layer, arguments<Ranks...> ranks, extent tokens,
                   const planner::plan_options& how = {}) {
-  const auto e = apply_to_arguments(layer, ranks, tokens,
-                                    std::make_integer_sequence<int, sizeof...(Ranks)>{});
+  const auto e =
+      apply_to_arguments(layer, ranks, tokens, std::make_integer_sequence<int, sizeof...(Ranks)>{});
   ir::graph g;
   const ir::node_list roots = layer_results<std::remove_const_t<decltype(e)>>::lower(e, g);
   return make_plan(g, roots, tokens, on_this_cpu<T>(how));

@@ -32,9 +32,10 @@ class executable {
 
 // What a backend made of a program, in words.
 struct plan_text {
-  std::string layout;  // how the steps use the machine; a phrase, empty where there is nothing to say
-  std::string steps;   // a line each
-  std::string dot;     // the same as a drawing for Graphviz
+  std::string
+      layout;  // how the steps use the machine; a phrase, empty where there is nothing to say
+  std::string steps;  // a line each
+  std::string dot;    // the same as a drawing for Graphviz
 };
 
 // A lowered program and how it shall be compiled. The arithmetic is done in `type`, or more
@@ -73,14 +74,14 @@ class backend {
 // How `compile` and `evaluate` make a layer ready. All members have defaults, so that a call names
 // those that it changes: compile(layer, 128, {.callers = 4}).
 struct compile_options {
-  std::shared_ptr<const backend> on{};    // empty: the CPU that runs the program
-  extent callers = 1;                     // calls that run at the same time on each thread
-  bool naive = false;                     // contract parameters with each other first, as a
-                                          // measure of what the factorized order saves
-  bool screen = true;                     // select by 16-bit scores where that pays; same bits
-  std::optional<fmoe::machine> as{};      // plan for this machine instead of the backend's own
-  extent sum_block = 256;                 // terms of a product that are summed by themselves;
-                                          // part of the result's bits
+  std::shared_ptr<const backend> on{};  // empty: the CPU that runs the program
+  extent callers = 1;                   // calls that run at the same time on each thread
+  bool naive = false;                   // contract parameters with each other first, as a
+                                        // measure of what the factorized order saves
+  bool screen = true;                   // select by 16-bit scores where that pays; same bits
+  std::optional<fmoe::machine> as{};    // plan for this machine instead of the backend's own
+  extent sum_block = 256;               // terms of a product that are summed by themselves;
+                                        // part of the result's bits
 };
 
 }  // namespace fmoe

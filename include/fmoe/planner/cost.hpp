@@ -90,8 +90,7 @@ class cost_counter {
   // Of one number: 16 bits stay so beside floats, everything else is in the arithmetic type.
   double stored_bytes(const value& x) const {
     const bool narrow =
-        x.leaf >= 0 &&
-        size_of(program_.leaves[static_cast<extent>(x.leaf)].type) == 2;
+        x.leaf >= 0 && size_of(program_.leaves[static_cast<extent>(x.leaf)].type) == 2;
     return narrow && element_bytes_ == 4 ? 2 : element_bytes_;
   }
 

@@ -21,15 +21,17 @@ struct machine {
                                          // since L3 gives back a row for less than a weight costs
 
   // Products.
-  extent panel = 32;        // columns of a packed panel
-  extent narrow = 8;        // a shorter last axis does not fill a vector
-  extent kernel_rows = 12;  // rows that one call of the product's kernel computes
-  extent tile = 96;         // tokens of a tile, at most
+  extent panel = 32;           // columns of a packed panel
+  extent narrow = 8;           // a shorter last axis does not fill a vector
+  extent kernel_rows = 12;     // rows that one call of the product's kernel computes
+  extent tile = 96;            // tokens of a tile, at most
   extent grouped_tile = 1024;  // the same where experts wait for the tokens that select them
   extent least_tile = 24;      // a tile is not cut below this for the sake of another thread
   extent chunk = 768;          // elements a token of a streamed chunk
 
-  // Costs, for the order of contractions.
+  // Costs, for the order of contractions. The order decides the bits of a result, so these numbers
+  // are not for tuning.
+  double rows = 96;                  // of a tile, as the order search assumes them
   double flops_per_byte = 8;         // floating-point operations that take as long as a byte
   extent crowded = extent{1} << 16;  // elements a token: from here on a tile's rows leave L2,
   double crowded_factor = 64;        // and a byte of them costs so many times more
@@ -37,7 +39,8 @@ struct machine {
   // Selections.
   extent sampled = 16;  // a product over all columns pays below so many for each selected one
   extent (*selection_size)(extent keep) = [](extent) { return extent{0}; };  // elements of a row's
-  // Elements of scratch for a token of a screened selection; null where selections are not screened.
+  // Elements of scratch for a token of a screened selection; null where selections are not
+  // screened.
   extent (*screen_size)(extent depth, extent keep, extent tokens) = nullptr;
   extent screened_tokens = 0;           // screening pays in plans of at most so many tokens,
   extent screened_columns = 1024;       // of at least so many columns,

@@ -93,10 +93,9 @@ struct operation {
 };
 
 constexpr const char* name_of(operation::kind k) {
-  constexpr std::array names{"product", "gemm",   "batched",   "gather", "rescale",
-                             "sample",  "reduce", "pointwise", "gate",   "append",
-                             "select",  "screen", "expand",    "slice",  "concat",
-                             "pick",    "put",    "exclude"};
+  constexpr std::array names{"product", "gemm",      "batched", "gather", "rescale", "sample",
+                             "reduce",  "pointwise", "gate",    "append", "select",  "screen",
+                             "expand",  "slice",     "concat",  "pick",   "put",     "exclude"};
   return names[static_cast<extent>(k)];
 }
 

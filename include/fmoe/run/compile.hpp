@@ -151,9 +151,9 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
 
 // Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for as many
 // simultaneous calls as the options say, on each thread of the current arena. The layer is anything
-// callable with expressions; unless said, it has one argument of rank 2, [token, input]. It may return a tuple of
-// expressions: parts of it to look at beside its output, at the cost of writing them. Throws
-// shape_error and value_error as the layer's operations say.
+// callable with expressions; unless said, it has one argument of rank 2, [token, input]. It may
+// return a tuple of expressions: parts of it to look at beside its output, at the cost of writing
+// them. Throws shape_error and value_error as the layer's operations say.
 template <class Level = cpu::native, class Layer, extent... Ranks>
 auto compile(const Layer& layer, arguments<Ranks...>, extent tokens,
              const compile_options& options = {}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The cost of a graph: that of its contractions as the planner orders them, and as the naive form does.
+// The cost of a graph: that of its contractions as the planner orders them, and as the naive form
+// does.
 #pragma once
 
 #include <fmoe/planner/cost.hpp>

@@ -163,7 +163,8 @@ class interpreter {
       sum_row(o, i, out.row(i), {}, 1);
       apply_passes(o, i, out.span(i));
       const double* kept = at(o.in[0].value).row(i);
-      for (extent k = 0; k < out.width; ++k) out.row(i)[k] = kept[k] == 0 ? 0 : kept[k] * out.row(i)[k];
+      for (extent k = 0; k < out.width; ++k)
+        out.row(i)[k] = kept[k] == 0 ? 0 : kept[k] * out.row(i)[k];
     }
   }
 

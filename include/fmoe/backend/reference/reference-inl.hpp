@@ -75,7 +75,8 @@ class reference final : public backend {
   plan_text explained(const compile_job& job) const override {
     std::string steps;
     for (const planner::operation& o : job.program.operations)
-      steps += "  " + std::string(planner::name_of(o.what)) + "  " + planner::text_of(job.program, o) + '\n';
+      steps += "  " + std::string(planner::name_of(o.what)) + "  " +
+               planner::text_of(job.program, o) + '\n';
     return {"", steps, ""};
   }
 };

@@ -73,7 +73,8 @@ inline void product_top_k(const selection_rule& rule, const_row a, const_row b, 
 
 // Each expert, a column of `experts`, keeps its best tokens by `ranked`; each token weights what
 // kept it.
-inline void expert_choice(const selection_rule& rule, extent experts, const_row ranked, row scores) {
+inline void expert_choice(const selection_rule& rule, extent experts, const_row ranked,
+                          row scores) {
   const extent tokens = experts == 0 ? 0 : scores.size() / experts;
   const extent capacity = capacity_of(rule, tokens, experts);
   std::vector<std::vector<extent>> kept(tokens);

@@ -38,8 +38,9 @@ class plan_printer {
   }
 
   static const char* colour(const storage_row& s) {
-    constexpr const char* colours[] = {ir::made_colour,   ir::made_colour,   ir::input_colour, ir::input_colour,
-                                       ir::result_colour, ir::weight_colour, ir::weight_colour};
+    constexpr const char* colours[] = {ir::made_colour,  ir::made_colour,   ir::input_colour,
+                                       ir::input_colour, ir::result_colour, ir::weight_colour,
+                                       ir::weight_colour};
     return colours[static_cast<int>(s.where)];
   }
 

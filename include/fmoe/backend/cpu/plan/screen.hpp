@@ -18,8 +18,8 @@ inline bool is_monotone(const planner::program& p, const planner::operation& o) 
   });
 }
 
-inline bool is_screened(const planner::program& p, const planner::operation& select, const planner::operation& product,
-                        const planner::plan_options& o) {
+inline bool is_screened(const planner::program& p, const planner::operation& select,
+                        const planner::operation& product, const planner::plan_options& o) {
   constexpr extent most_depth = extent{1} << 22;  // for which the error's bound is proven
   if (select.what != planner::operation::kind::select ||
       select.rule.what != selection_rule::kind::top_k ||

@@ -34,7 +34,8 @@ inline extent group_tile(const planner::program& p, extent rows, extent least, c
 }
 
 // The largest tile whose data stays resident, in steps of the rows of a kernel.
-inline tiling choose_tile(const planner::program& p, const planner::plan_options& o, extent tokens) {
+inline tiling choose_tile(const planner::program& p, const planner::plan_options& o,
+                          extent tokens) {
   const machine& m = o.on;
   const extent least = group_tile(p, m.kernel_rows, m.least_tile, m);
   for (extent wish = group_tile(p, 2 * m.kernel_rows, m.tile, m);; wish -= m.kernel_rows) {
