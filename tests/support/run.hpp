@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs plans of graphs straight on the executor, row ranges as asked, in memory that shows what was
-// never written. run.cpp defines the members, so that a test compiles without the kernels.
+// Runs plans of graphs directly on the executor, for any ranges of rows, in memory that shows what
+// was never written. run.cpp defines the members, so that a test compiles without the kernels.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace fmoe::test {
 
-// Rows of the result of a plan of `tokens` rows, computed in calls of `split` rows (at most the
+// Computes rows of the result of a plan of `tokens` rows in calls of `split` rows (at most the
 // plan's tile). Arena and result hold NaN before, and a guard behind the arena is checked. T is
 // float or double.
 template <class T>
@@ -30,7 +30,8 @@ class runner {
 
   std::vector<T> rows(extent first, extent count, extent split) const;
 
-  // All rows in calls of the plan's tile, or the whole result of an expression without tokens.
+  // Returns all rows, in calls of the plan's tile, or the whole result of an expression without
+  // tokens.
   std::vector<T> all(extent tokens) const {
     return steps().tokens ? rows(0, tokens, steps().tile) : rows(0, 1, 1);
   }
