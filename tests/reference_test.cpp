@@ -70,8 +70,8 @@ TEST_CASE("explain names the backend and its machine", "[reference][explain]") {
   const auto w = random<parameter<float, 2>>({12, 7}, 3);
   const std::string text = explain(relu(einsum<"ti,io->to">(x, w)), by_reference).text;
   INFO(text);
-  CHECK(text.starts_with("reference, plain loops in double\n756 multiply-adds a token"));
-  CHECK(text.find("  gemm  ti,io->to\n") == std::string::npos);
+  CHECK(text.starts_with("reference, plain loops in double\n84 multiply-adds a token"));
+  CHECK(text.find("  gemm  ti,io->to\n") != std::string::npos);
 }
 
 // A backend that runs no selection.
@@ -91,7 +91,7 @@ struct partial : backend {
 TEST_CASE("a backend says what it does not run, and where it is", "[reference]") {
   const auto x = random<tensor<float, 2>>({9, 12}, 1);
   CHECK_THROWS_WITH(evaluate(top_k(x, 3), {.on = std::make_shared<partial>()}),
-                    "[partial] selections do not run here, in \"tab->tab\"");
+                    "[partial] selections do not run here, in \"tb->tb\"");
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ TEST_CASE("rows with a mask do not depend on the tile", "[all_except]") {
     options.on.tile = tile;
     ir::graph g;
     const ir::node_id root = y.lower(g);
-    const plan planned = make_plan(g, root, t, options);
+    const cpu::plan planned = make_plan(g, root, t, options);
     CHECK(planned.tile == tile);
     CHECK(placement_is_sound(planned));
     const auto rows = evaluate(y, limited<float>(options));

@@ -29,7 +29,9 @@ struct machine {
   extent least_tile = 24;      // a tile is not cut below this for the sake of another thread
   extent chunk = 768;          // elements a token of a streamed chunk
 
-  // Costs, for the order of contractions.
+  // Costs, for the order of contractions. The order decides the bits of a result, so these numbers
+  // are not for tuning.
+  double rows = 96;                  // of a tile, as the order search assumes them
   double flops_per_byte = 8;         // floating-point operations that take as long as a byte
   extent crowded = extent{1} << 16;  // elements a token: from here on a tile's rows leave L2,
   double crowded_factor = 64;        // and a byte of them costs so many times more

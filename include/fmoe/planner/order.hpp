@@ -106,7 +106,7 @@ class order_search {
   }
   double cost(const part& a, const part& b, const part& r) const {
     if (r.parameter && !all_parameters_) return std::numeric_limits<double>::infinity();
-    const double rows = r.tokens ? static_cast<double>(machine_.tile) : 1;
+    const double rows = r.tokens ? machine_.rows : 1;
     const double size = volume(r.labels, &r);
     const bool is_crowded = size > static_cast<double>(machine_.crowded);
     const part* selection = a.selected != 0 ? &a : b.selected != 0 ? &b : nullptr;
