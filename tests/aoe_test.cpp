@@ -43,7 +43,7 @@ TEMPLATE_TEST_CASE("AoE agrees with the oracle, for every way of routing", "[aoe
 TEST_CASE("AoE ranks by the L1, L2 or maximum norm", "[aoe]") {
   auto layer = layer_of<double>();
   const auto x = random<tensor<double, 2>>({60, width}, 7);
-  for (const auto norm : {gate::l1_norm, gate::l2_norm, gate::max_norm}) {
+  for (const auto norm : {row_norm::l1, row_norm::l2, row_norm::max}) {
     layer.score = norm;
     CHECK(agrees(layer(x)));
   }

@@ -121,7 +121,7 @@ TEST_CASE("the expression's graph has a box an operation and an ellipse a leaf, 
 TEST_CASE("every kind of operation is in the graph's drawing", "[explain]") {
   const auto x = blank(two{8, 12});
   const std::vector<index_pair> pairs{{1, 2}};
-  const auto bound = norm(gate::l2_norm, x);
+  const auto bound = norm(row_norm::l2, x);
   const auto masked = einsum<"ti,tj,ij->tj">(x, x, all_except(pairs, 12, 12));
   const auto chosen = expert_choice(x, softmax(x), weighting::one);
   const std::string dot =

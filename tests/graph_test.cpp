@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
-#include <fmoe/expr/gate.hpp>
+#include <fmoe/expr/rows.hpp>
 #include <fmoe/mxd.hpp>
 
 #include "support/catch.hpp"

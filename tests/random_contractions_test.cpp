@@ -6,7 +6,7 @@
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
-#include <fmoe/expr/gate.hpp>
+#include <fmoe/expr/rows.hpp>
 
 #include <cstdlib>
 #include <exception>
@@ -293,8 +293,8 @@ class random_contraction {
     piece cache, scores;
     if (cached) {
       cache = shared(low_rank(), "c");
-      scores = {g.gate_of(gate::l1_norm, 0, cache.id), "tn", "norm(gate::l1_norm, c)",
-                cache.bound * 3, true};
+      scores = {g.norm(row_norm::l1, cache.id), "tn", "norm(row_norm::l1, c)", cache.bound * 3,
+                true};
     } else {
       scores = leaf("tn", false);
       if (chance(20)) scores = mapped(scores);
@@ -527,7 +527,7 @@ TEST_CASE("the line of a seed is what it drew") {
                        squared_relu(
                            (einsum<"tnl,nwl->twn">(c, integers<parameter<float, 3>>({3, 1, 3}, 3)) +
                             integers<parameter<float, 2>>({1, 3}, 4))),
-                       top_k(norm(gate::l1_norm, c), 2, weighting::relu),
+                       top_k(norm(row_norm::l1, c), 2, weighting::relu),
                        integers<parameter<float, 3>>({3, 1, 3}, 6))));
   }
 }

@@ -77,8 +77,9 @@ class random_expression {
       const ir::node_id left = copy(a->left);
       r = g.add(left, copy(a->right));
     }
-    if (const auto* n = std::get_if<ir::gate_node>(&op))
-      r = g.gate_of(n->fn, n->parameter, copy(n->arg));
+    if (const auto* n = std::get_if<ir::row_norm_node>(&op)) r = g.norm(n->which, copy(n->arg));
+    if (const auto* n = std::get_if<ir::row_function_node>(&op))
+      r = g.map_rows(n->fn, n->parameter, copy(n->arg));
     if (const auto* n = std::get_if<ir::select_node>(&op)) r = g.select(n->rule, copy(n->arg));
     if (const auto* n = std::get_if<ir::append_node>(&op)) r = g.append_one(copy(n->arg));
     if (const auto* c = std::get_if<ir::concat_node>(&op)) r = g.concat(all(c->args), c->axis);
@@ -100,7 +101,10 @@ class random_expression {
   static void describe(std::ostream& s, const ir::add_node& a) {
     s << static_cast<int>(a.left) << " + " << static_cast<int>(a.right);
   }
-  static void describe(std::ostream& s, const ir::gate_node& n) {
+  static void describe(std::ostream& s, const ir::row_norm_node& n) {
+    s << name_of(n.which) << ' ' << static_cast<int>(n.arg);
+  }
+  static void describe(std::ostream& s, const ir::row_function_node& n) {
     s << name_of(n.fn) << ' ' << n.parameter << ' ' << static_cast<int>(n.arg);
   }
   static void describe(std::ostream& s, const ir::select_node& n) {
@@ -165,7 +169,7 @@ class random_expression {
       case 0: return map();
       case 1: return map();
       case 2: return add();
-      case 3: return gate_of();
+      case 3: return row_operation();
       case 4: return concat();
       case 5: return multiply();
       case 6: return mixture();
@@ -221,25 +225,25 @@ class random_expression {
       put(made_.multiply(e.id, other.id), e.axes, e.bound * other.bound);
   }
 
-  void gate_of() {
+  void row_operation() {
     const entry e = any();
     if (e.axes.empty()) return;
     const extent n = e.axes.back().length;
-    using enum gate;
+    using enum row_function;
     if (chance(10)) {
       const double sum = e.bound * static_cast<double>(n);
-      const auto which = chance(50) || (exact_ && sum > limit) ? max_norm
-                         : exact_ || chance(50)                ? l1_norm
-                                                               : l2_norm;
-      return put(made_.gate_of(which, 0, e.id), {e.axes.begin(), e.axes.end() - 1},
-                 which == max_norm ? e.bound : sum);
+      const auto which = chance(50) || (exact_ && sum > limit) ? row_norm::max
+                         : exact_ || chance(50)                ? row_norm::l1
+                                                               : row_norm::l2;
+      return put(made_.norm(which, e.id), {e.axes.begin(), e.axes.end() - 1},
+                 which == row_norm::max ? e.bound : sum);
     }
     if (!exact_ && (chance(50) || !e.plain)) {
       const auto fn = std::array{softmax, softmax, entmax, layer_norm, rms_norm}[number(5)];
       const double parameter = fn == entmax       ? std::array{1.5, 2.0, 1.25}[number(3)]
                                : fn == layer_norm ? 1
                                                   : 1e-3;
-      return put(made_.gate_of(fn, parameter, e.id), e.axes, e.bound);
+      return put(made_.map_rows(fn, parameter, e.id), e.axes, e.bound);
     }
     const auto weights = exact_ || chance(50) ? weighting::score
                          : chance(50)         ? weighting::softmax
@@ -316,7 +320,7 @@ class random_expression {
     put(id, axes, bound);
     if (chance(50)) add();
     if (chance(50)) map();
-    if (chance(exact_ ? 40 : 15)) gate_of();
+    if (chance(exact_ ? 40 : 15)) row_operation();
   }
 
   // Two branches are decoded together, as "tn,no,th,ho->to".

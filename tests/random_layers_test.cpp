@@ -274,7 +274,7 @@ layer draw_aoe(draw& d) {
   d.fill(l.down, {in, n, low}, in), d.fill(l.up, {n, low, w}, low),
       d.fill(l.linear, {n, in, w}, in), d.fill(l.output, {n, w, in}, w);
   d.maybe(l.bias, {in});
-  l.score = d.pick(gate::l1_norm, gate::l2_norm, gate::max_norm);
+  l.score = d.pick(row_norm::l1, row_norm::l2, row_norm::max);
   l.activation = d.activation();
   l.route = draw_routing(d, n);
   layer made = of(in, l);
@@ -320,7 +320,8 @@ class decisions {
     for (extent i = 0; i < g.size(); ++i) {
       const auto& op = g[static_cast<ir::node_id>(i)].op;
       if (const auto* s = std::get_if<ir::select_node>(&op)) check(*s);
-      if (const auto* n = std::get_if<ir::gate_node>(&op); n != nullptr && n->bound) check(*n);
+      if (const auto* n = std::get_if<ir::row_function_node>(&op); n != nullptr && n->bound)
+        check(*n);
     }
   }
   bool clear() const { return clear_; }
@@ -385,7 +386,7 @@ class decisions {
     }
   }
 
-  void check(const ir::gate_node& g) {
+  void check(const ir::row_function_node& g) {
     const numbers &x = values_[g.arg], &bound = values_[*g.bound];
     const extent n = graph_.shape(g.arg).back();
     for (extent i = 0; n != 0 && i < x.size(); ++i) {

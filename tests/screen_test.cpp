@@ -5,8 +5,8 @@
 #include <limits>
 
 #include <fmoe/evaluate.hpp>
-#include <fmoe/expr/gate.hpp>
 #include <fmoe/expr/pointwise.hpp>
+#include <fmoe/expr/rows.hpp>
 
 #include "support/agree.hpp"
 

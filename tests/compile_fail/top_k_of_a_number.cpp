@@ -2,7 +2,7 @@
 // expect: top_k: the scores have a last axis
 // cause: The scores are a single number.
 // cure: Pass scores of at least one axis: the selection is along the last one.
-#include <fmoe/expr/gate.hpp>
+#include <fmoe/expr/rows.hpp>
 
 using namespace fmoe;
 

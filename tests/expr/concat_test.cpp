@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/expr/concat.hpp>
-#include <fmoe/expr/gate.hpp>
+#include <fmoe/expr/rows.hpp>
 
 #include "../support/agree.hpp"
 

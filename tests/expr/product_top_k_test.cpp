@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Compares the selection of product keys with the oracle.
-#include <fmoe/expr/gate.hpp>
+#include <fmoe/expr/rows.hpp>
 
 #include "../support/agree.hpp"
 #include "../support/plans.hpp"

@@ -23,7 +23,7 @@ aoe<float> layer_of() {
   layer.output = random<parameter<float, 3>>({n, w, d}, 4);
   layer.route.active = 3;
   layer.route.weights = weighting::softmax_of_all;
-  layer.score = gate::max_norm;
+  layer.score = row_norm::max;
   layer.activation = pointwise::gelu_tanh;
   return layer;
 }
@@ -60,7 +60,7 @@ TEST_CASE("what is saved is loaded again, routing and all", "[io][moe]") {
   CHECK(again.route.active == 3);
   CHECK(again.route.capacity == all);
   CHECK(again.route.weights == weighting::softmax_of_all);
-  CHECK(again.score == gate::max_norm);
+  CHECK(again.score == row_norm::max);
   CHECK(again.activation == pointwise::gelu_tanh);
   const auto file = io::safetensors::read(folder / "aoe.safetensors");
   CHECK(file.metadata().at("capacity") == "-1");

@@ -28,7 +28,7 @@ TEST_CASE("live follows every operand of a node", "[live]") {
   blueprint g;
   const ir::node_id x = g.tensor({6, 4}), bound = g.tensor({6}), ranked = g.tensor({6, 4}),
                     chosen = g.select({selection_rule::kind::expert_choice, 2}, x, ranked),
-                    gated = g.gate_of(gate::bounded_softmax, 0, chosen, bound),
+                    gated = g.map_rows(row_function::bounded_softmax, 0, chosen, bound),
                     y = g.concat({g.append_one(gated), x}, 1);
   CHECK(ir::live(g, y).nodes.size() == g.size());
 }

@@ -53,7 +53,8 @@ struct census {
                     std::map<std::string, int>& here) {
     for (const cpu::step& s : steps) {
       here[lead + kind_of(s)] = 1;
-      if (const auto* g = std::get_if<cpu::gate_step>(&s)) here[name_of(g->fn)] = 1;
+      if (const auto* g = std::get_if<cpu::row_function_step>(&s)) here[name_of(g->fn)] = 1;
+      if (const auto* n = std::get_if<cpu::row_norm_step>(&s)) here[name_of(n->which)] = 1;
       if (const auto* k = std::get_if<cpu::select_step>(&s)) here[name_of(k->rule.what)] = 1;
       if (const auto* g = std::get_if<cpu::gemm_step>(&s)) {
         if (g->accumulate) here["accumulate"] = 1;

@@ -74,26 +74,37 @@ class magnitudes {
     return r;
   }
 
-  numbers value_of(const ir::gate_node& g) const {
+  numbers value_of(const ir::row_norm_node& node) const {
+    numbers r = absolute(id_);
+    const numbers& of = (*this)[node.arg];
+    const extent n = graph_.shape(node.arg).back(), rows = n == 0 ? 0 : of.size() / n;
+    for (extent row = 0; row < rows; ++row) {
+      double sum = 0, squares = 0, most = 0;
+      for (extent i = row * n; i < row * n + n; ++i) {
+        sum += of[i];
+        squares += of[i] * of[i];
+        most = std::max(most, of[i]);
+      }
+      r[row] = node.which == row_norm::l1   ? sum
+               : node.which == row_norm::l2 ? std::sqrt(squares)
+                                            : most;
+    }
+    return r;
+  }
+
+  numbers value_of(const ir::row_function_node& g) const {
     numbers r = absolute(id_);
     const numbers &of = (*this)[g.arg], &x = exact_[g.arg];
     const extent n = graph_.shape(g.arg).back(), rows = n == 0 ? 0 : x.size() / n;
     for (extent row = 0; row < rows; ++row) {
       const double most = *std::max_element(of.begin() + at(row * n), of.begin() + at(row * n + n));
-      if (is_norm(g.fn)) {
-        double sum = 0;
-        for (extent i = row * n; i < row * n + n; ++i)
-          sum += g.fn == gate::l1_norm ? of[i] : of[i] * of[i];
-        r[row] = g.fn == gate::l1_norm ? sum : g.fn == gate::l2_norm ? std::sqrt(sum) : most;
-        continue;
-      }
       double mean = 0, squares = 0, slope = 1;
       for (extent i = row * n; i < row * n + n; ++i) mean += x[i] / static_cast<double>(n);
-      if (g.fn == gate::rms_norm) mean = 0;
+      if (g.fn == row_function::rms_norm) mean = 0;
       for (extent i = row * n; i < row * n + n; ++i)
         squares += (x[i] - mean) * (x[i] - mean) / static_cast<double>(n);
-      if (g.fn == gate::layer_norm) slope = 2 / std::sqrt(squares + g.parameter);
-      if (g.fn == gate::rms_norm) slope = 2 / std::max(std::sqrt(squares), g.parameter);
+      if (g.fn == row_function::layer_norm) slope = 2 / std::sqrt(squares + g.parameter);
+      if (g.fn == row_function::rms_norm) slope = 2 / std::max(std::sqrt(squares), g.parameter);
       for (extent i = row * n; i < row * n + n; ++i) r[i] += slope * most;
     }
     return r;

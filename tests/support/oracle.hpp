@@ -175,8 +175,7 @@ class oracle {
     return weights(low);
   }
 
-  // Returns the new row of a row, or the single number of a norm.
-  static numbers row_of(const ir::gate_node& g, std::span<const double> x, double bound) {
+  static numbers row_of(const ir::row_function_node& g, std::span<const double> x, double bound) {
     const auto sum = [&](auto f) {
       double s = 0;
       for (const double v : x) s += f(v);
@@ -185,34 +184,51 @@ class oracle {
     const double n = static_cast<double>(x.size()), squares = sum([](double v) { return v * v; });
     numbers r(x.begin(), x.end());
     switch (g.fn) {
-      case gate::softmax: return softmax_of(x);
-      case gate::bounded_softmax:
+      case row_function::softmax: return softmax_of(x);
+      case row_function::bounded_softmax:
         for (double& v : r)
           if (v < std::min(bound, *std::ranges::max_element(x)))
             v = -std::numeric_limits<double>::infinity();
         return softmax_of(r);
-      case gate::entmax: return entmax_of(x, g.parameter);
-      case gate::layer_norm: {
+      case row_function::entmax: return entmax_of(x, g.parameter);
+      case row_function::layer_norm: {
         const double mean = sum([](double v) { return v; }) / n,
                      variance = sum([&](double v) { return (v - mean) * (v - mean); }) / n;
         for (double& v : r) v = (v - mean) / std::sqrt(variance + g.parameter);
         return r;
       }
-      case gate::rms_norm:
+      case row_function::rms_norm:
         for (double& v : r) v *= std::sqrt(n) / std::max(std::sqrt(squares), g.parameter);
         return r;
-      case gate::l1_norm: return {sum([](double v) { return std::abs(v); })};
-      case gate::l2_norm: return {std::sqrt(squares)};
-      case gate::max_norm: {
-        double most = 0;
-        for (const double v : x) most = std::max(most, std::abs(v));
-        return {most};
-      }
     }
     return {};
   }
 
-  numbers value_of(const ir::gate_node& g) const {
+  static double norm_of(row_norm which, std::span<const double> x) {
+    double sum = 0, squares = 0, most = 0;
+    for (const double v : x) {
+      sum += std::abs(v);
+      squares += v * v;
+      most = std::max(most, std::abs(v));
+    }
+    switch (which) {
+      case row_norm::l1: return sum;
+      case row_norm::l2: return std::sqrt(squares);
+      case row_norm::max: return most;
+    }
+    return 0;
+  }
+
+  numbers value_of(const ir::row_norm_node& node) const {
+    const numbers& x = of(node.arg);
+    const extent n = graph_.shape(node.arg).back();
+    numbers r(element_count(shape_));
+    for (extent row = 0; n != 0 && row < r.size(); ++row)
+      r[row] = norm_of(node.which, std::span(x).subspan(row * n, n));
+    return r;
+  }
+
+  numbers value_of(const ir::row_function_node& g) const {
     const numbers& x = of(g.arg);
     const extent n = graph_.shape(g.arg).back();
     numbers r;

@@ -30,7 +30,7 @@ struct blueprint : ir::graph {
   }
   ir::node_id relu(ir::node_id x) { return map(pointwise::relu, 0, x); }
   ir::node_id top_k(ir::node_id x, extent k) { return select({selection_rule::kind::top_k, k}, x); }
-  ir::node_id softmax(ir::node_id x) { return gate_of(gate::softmax, 0, x); }
+  ir::node_id softmax(ir::node_id x) { return map_rows(row_function::softmax, 0, x); }
   // x w; x may have more axes before the contracted one than the token's.
   ir::node_id linear(ir::node_id x, extent in, extent out) {
     return einsum("ti,io->to", {x, parameter({in, out})});
@@ -121,9 +121,10 @@ inline lines describe(const planner::program& p) {
 }
 
 inline const char* kind_of(const cpu::step& s) {
-  constexpr std::array kinds{"gemm",      "batched", "reduce", "gather", "rescale", "sample",
-                             "pointwise", "gate",    "append", "select", "screen",  "expert_choice",
-                             "expand",    "exclude", "pick",   "put",    "loop",    "group"};
+  constexpr std::array kinds{"gemm",   "batched",   "reduce",        "gather",   "rescale",
+                             "sample", "pointwise", "row_function",  "row_norm", "append",
+                             "select", "screen",    "expert_choice", "expand",   "exclude",
+                             "pick",   "put",       "loop",          "group"};
   static_assert(kinds.size() == std::variant_size_v<cpu::step>);
   return kinds[s.index()];
 }
@@ -158,7 +159,11 @@ class plan_lines {
   void line(const cpu::rescale_step& s) { put(s.text); }
   void line(const cpu::sample_step& s) { put(s.text + passes(s.epilogues)); }
   void line(const cpu::pointwise_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::gate_step& s) {
+  void line(const cpu::row_norm_step& s) {
+    kind_ = fmoe::name_of(s.which);
+    put(s.text);
+  }
+  void line(const cpu::row_function_step& s) {
     kind_ = fmoe::name_of(s.fn);
     put(s.text);
   }

@@ -2,6 +2,7 @@
 // The functions that expressions apply to one number, or to one row of numbers, at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include <fmoe/base/checked.hpp>
@@ -26,10 +27,11 @@ enum class pointwise : std::uint8_t {
 };
 
 constexpr const char* name_of(pointwise f) {
-  constexpr const char* names[] = {"relu",         "gelu",  "gelu_tanh", "silu",         "sigmoid",
-                                   "squared_relu", "exp",   "sqrt",      "inverse_sqrt", "negate",
-                                   "scale",        "shift", "threshold"};
-  return names[static_cast<int>(f)];
+  constexpr std::array names{"relu",         "gelu",  "gelu_tanh", "silu",         "sigmoid",
+                             "squared_relu", "exp",   "sqrt",      "inverse_sqrt", "negate",
+                             "scale",        "shift", "threshold"};
+  static_assert(names.size() == static_cast<extent>(pointwise::threshold) + 1);
+  return names[static_cast<extent>(f)];
 }
 
 // True if f(0) = 0. Then f need not be computed where its argument is known to be zero.
@@ -45,8 +47,8 @@ enum class pass_kind : std::uint8_t {
   multiply,  // times another operand
 };
 
-// Functions of a row.
-enum class gate : std::uint8_t {
+// Functions that make a row of a row.
+enum class row_function : std::uint8_t {
   softmax,          // exp(x - max) / sum
   bounded_softmax,  // softmax over the entries that reach min(max, bound), a bound for each row; 0
                     // elsewhere
@@ -54,18 +56,26 @@ enum class gate : std::uint8_t {
            // the parameter
   layer_norm,  // (x - mean) / sqrt(variance + the parameter)
   rms_norm,    // x sqrt(n) / max(|x|_2, the parameter)
-  l1_norm,     // sum |x|: this and the next two make one number of a row
-  l2_norm,     // sqrt(sum x^2)
-  max_norm,    // max |x|
 };
 
-constexpr const char* name_of(gate g) {
-  constexpr const char* names[] = {"softmax",  "bounded softmax", "entmax",  "layer norm",
-                                   "rms norm", "L1 norm",         "L2 norm", "max norm"};
-  return names[static_cast<int>(g)];
+constexpr const char* name_of(row_function f) {
+  constexpr std::array names{"softmax", "bounded softmax", "entmax", "layer norm", "rms norm"};
+  static_assert(names.size() == static_cast<extent>(row_function::rms_norm) + 1);
+  return names[static_cast<extent>(f)];
 }
 
-constexpr bool is_norm(gate g) { return g >= gate::l1_norm; }
+// Norms: functions that make one number of a row.
+enum class row_norm : std::uint8_t {
+  l1,   // sum |x|
+  l2,   // sqrt(sum x^2)
+  max,  // max |x|
+};
+
+constexpr const char* name_of(row_norm n) {
+  constexpr std::array names{"L1 norm", "L2 norm", "max norm"};
+  static_assert(names.size() == static_cast<extent>(row_norm::max) + 1);
+  return names[static_cast<extent>(n)];
+}
 
 // Says how a selection changes the scores that it keeps; the others become 0.
 enum class weighting : std::uint8_t {
@@ -119,8 +129,9 @@ constexpr extent capacity_of(const selection_rule& r, extent tokens, extent expe
 }
 
 constexpr const char* name_of(selection_rule::kind k) {
-  constexpr const char* names[] = {"top_k", "top_p", "nonzero", "expert_choice", "product_top_k"};
-  return names[static_cast<int>(k)];
+  constexpr std::array names{"top_k", "top_p", "nonzero", "expert_choice", "product_top_k"};
+  static_assert(names.size() == static_cast<extent>(selection_rule::kind::product_top_k) + 1);
+  return names[static_cast<extent>(k)];
 }
 
 }  // namespace fmoe

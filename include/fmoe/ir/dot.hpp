@@ -38,7 +38,8 @@ class graph_printer {
   void put(const einsum_node& n) { box("box", n.subscripts, made_colour); }
   void put(const map_node& n) { box("box", name_of(n.fn), made_colour); }
   void put(const add_node&) { box("box", "add", made_colour); }
-  void put(const gate_node& n) { box("box", name_of(n.fn), made_colour); }
+  void put(const row_function_node& n) { box("box", name_of(n.fn), made_colour); }
+  void put(const row_norm_node& n) { box("box", name_of(n.which), made_colour); }
   void put(const select_node& n) { box("box", name_of(n.rule.what), made_colour); }
   void put(const append_node&) { box("box", "append 1", made_colour); }
   void put(const concat_node&) { box("box", "concat", made_colour); }

@@ -70,12 +70,18 @@ struct add_node {
   bool operator==(const add_node&) const = default;
 };
 
-struct gate_node {  // a function of each row, which is the last axis
-  gate fn;
+struct row_function_node {  // a function of each row, which is the last axis
+  row_function fn;
   double parameter;
   node_id arg;
   std::optional<node_id> bound;  // one number for each row
-  bool operator==(const gate_node&) const = default;
+  bool operator==(const row_function_node&) const = default;
+};
+
+struct row_norm_node {  // one number of each row, which is the last axis
+  row_norm which;
+  node_id arg;
+  bool operator==(const row_norm_node&) const = default;
 };
 
 struct select_node {
@@ -103,8 +109,8 @@ struct mask_node {  // 0 at the pairs, 1 elsewhere; an operand of einsum
 };
 
 struct node {
-  std::variant<leaf_node, einsum_node, map_node, add_node, gate_node, select_node, append_node,
-               concat_node, mask_node>
+  std::variant<leaf_node, einsum_node, map_node, add_node, row_function_node, row_norm_node,
+               select_node, append_node, concat_node, mask_node>
       op;
   std::vector<axis_id> axes;
 };
@@ -140,7 +146,11 @@ void each_operand(Node& n, const F& f) {
   f(n.left);
   f(n.right);
 }
-template <node_of<gate_node> Node, class F>
+template <node_of<row_norm_node> Node, class F>
+void each_operand(Node& n, const F& f) {
+  f(n.arg);
+}
+template <node_of<row_function_node> Node, class F>
 void each_operand(Node& n, const F& f) {
   f(n.arg);
   if (n.bound) f(*n.bound);
@@ -251,10 +261,11 @@ class graph {
                   {left, right});
   }
 
-  // Along the last axis, which a norm's result does not have. The axes of `bound` are the ones
-  // before it, or the last of them.
-  node_id gate_of(gate fn, double parameter, node_id arg, std::optional<node_id> bound = {}) {
-    std::vector<axis_id> axes = (*this)[arg].axes;
+  // A function of each row, which is the last axis. The axes of `bound` are the ones before it, or
+  // the last of them.
+  node_id map_rows(row_function fn, double parameter, node_id arg,
+                   std::optional<node_id> bound = {}) {
+    const std::vector<axis_id> axes = (*this)[arg].axes;
     if (bound) {
       const auto& rows = (*this)[*bound].axes;
       expects<shape_error>(rows.size() < axes.size(), "[", name_of(fn), "] the bound has ",
@@ -265,8 +276,14 @@ class graph {
                              " is ", extent_of(axes[lead + k]), " and the bound's is ",
                              extent_of(rows[k]));
     }
-    if (is_norm(fn)) axes.pop_back();
-    return put({gate_node{fn, parameter, arg, bound}, std::move(axes)});
+    return put({row_function_node{fn, parameter, arg, bound}, axes});
+  }
+
+  // One number of each row, which is the last axis: the result does not have it.
+  node_id norm(row_norm which, node_id arg) {
+    std::vector<axis_id> axes = (*this)[arg].axes;
+    axes.pop_back();
+    return put({row_norm_node{which, arg}, std::move(axes)});
   }
 
   // Along the last axis; product_top_k: of [..., 2, s] along both, and the result is [..., s^2].

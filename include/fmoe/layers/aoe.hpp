@@ -18,7 +18,7 @@ struct aoe {
   parameter<T, 3> linear;  // n d w
   parameter<T, 3> output;  // n w d
   parameter<T, 1> bias;    // d
-  fmoe::gate score = fmoe::gate::l2_norm;
+  row_norm score = row_norm::l2;
   routing route;
   pointwise activation = pointwise::silu;
 
@@ -75,13 +75,11 @@ struct aoe {
     };
   }
   static void describe(auto& layer, auto& file) {
-    using norm_name = std::pair<std::string_view, fmoe::gate>;
+    using norm_name = std::pair<std::string_view, row_norm>;
     routing::describe(layer.route, file);
     describe_activation(layer.activation, file);
     file.setting("norm", layer.score,
-                 {norm_name{"l2", fmoe::gate::l2_norm},
-                  {"l1", fmoe::gate::l1_norm},
-                  {"linf", fmoe::gate::max_norm}});
+                 {norm_name{"l2", row_norm::l2}, {"l1", row_norm::l1}, {"linf", row_norm::max}});
   }
 };
 

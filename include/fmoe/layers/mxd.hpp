@@ -128,7 +128,7 @@ struct sparse_mlp {
   // [t, i] -> [t, h]: |z_th d_h|_2, the norm of what each unit adds to a row.
   auto contribution_norms(const operand_of<2> auto& x) const {
     const auto z = coefficients(x);
-    return sqrt(z * z) * norm(gate::l2_norm, decoder);
+    return sqrt(z * z) * norm(row_norm::l2, decoder);
   }
 
   static auto released() {

@@ -140,9 +140,17 @@ class lowering {
                                             }) + names.back());
   }
 
-  placed lower(const ir::gate_node& g) {
-    expects<value_error>(g.fn != gate::entmax || g.parameter > 1, "[entmax] alpha is ", g.parameter,
-                         " and must be at least 1");
+  placed lower(const ir::row_norm_node& n) {
+    const std::string names = letters(n.arg);
+    const use in = rows(n.arg, names);
+    const std::string lead = in.labels.substr(0, in.labels.size() - 1);
+    return place(program_.make(row_norm_op{n.which}, {in}, lead),
+                 std::string_view(names).substr(0, names.size() - 1));
+  }
+
+  placed lower(const ir::row_function_node& g) {
+    expects<value_error>(g.fn != row_function::entmax || g.parameter > 1, "[entmax] alpha is ",
+                         g.parameter, " and must be at least 1");
     const std::string names = letters(g.arg);
     std::vector<use> in{rows(g.arg, names)};
     const std::string lead = in[0].labels.substr(0, in[0].labels.size() - 1);
@@ -154,9 +162,8 @@ class lowering {
       if (bound.labels != order) bound = program_.make(reduce_op{}, {bound}, order);
       in.push_back(bound);
     }
-    const use out =
-        program_.make(gate_op{g.fn, g.parameter}, in, is_norm(g.fn) ? lead : in[0].labels);
-    return place(out, is_norm(g.fn) ? std::string_view(names).substr(0, names.size() - 1) : names);
+    const std::string labels = in[0].labels;
+    return place(program_.make(row_function_op{g.fn, g.parameter}, std::move(in), labels), names);
   }
 
   // The lists' axes innermost; the second one names their pairs.

@@ -70,11 +70,18 @@ struct pointwise_op {
 };
 
 // A function of each row. A second operand is its bound.
-struct gate_op {
-  gate fn{};
+struct row_function_op {
+  row_function fn{};
   double parameter = 0;
 
   constexpr const char* name() const { return fmoe::name_of(fn); }
+};
+
+// One number of each row.
+struct row_norm_op {
+  row_norm which{};
+
+  constexpr const char* name() const { return fmoe::name_of(which); }
 };
 
 // A 1 after each row.
@@ -136,9 +143,10 @@ struct exclude_op {
 };
 
 struct operation {
-  using kind = std::variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op,
-                            reduce_op, pointwise_op, gate_op, append_op, select_op, screen_op,
-                            expand_op, slice_op, concat_op, pick_op, put_op, exclude_op>;
+  using kind =
+      std::variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op, reduce_op,
+                   pointwise_op, row_function_op, row_norm_op, append_op, select_op, screen_op,
+                   expand_op, slice_op, concat_op, pick_op, put_op, exclude_op>;
 
   kind what;
   std::vector<use> in;

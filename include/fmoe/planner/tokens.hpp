@@ -79,13 +79,14 @@ class token_search {
     const int a = at(arg);
     return a >= 0 && a + 1 == static_cast<int>(graph_.rank(arg)) ? reject() : a;
   }
-  int axis_of(const ir::gate_node& g, const ir::node&) {
+  int axis_of(const ir::row_function_node& g, const ir::node&) {
     const int a = across(g.arg);
     if (!g.bound) return a;
     const int lead = static_cast<int>(graph_.rank(g.arg) - graph_.rank(*g.bound)) - 1,
               b = at(*g.bound);
     return (b >= 0 && b + lead != a) || (b < 0 && a >= lead) ? reject() : a;
   }
+  int axis_of(const ir::row_norm_node& n, const ir::node&) { return across(n.arg); }
   int axis_of(const ir::select_node& s, const ir::node&) {
     const bool lists = s.rule.what == selection_rule::kind::product_top_k &&
                        at(s.arg) + 2 == static_cast<int>(graph_.rank(s.arg));

@@ -5,7 +5,7 @@
 #include <fmoe/arrays/overlap.hpp>
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
-#include <fmoe/expr/gate.hpp>
+#include <fmoe/expr/rows.hpp>
 #include <fmoe/run/compile_graph.hpp>
 
 namespace fmoe {

@@ -11,12 +11,12 @@
 #include <fmoe/backend/cpu/constants.hpp>
 #include <fmoe/backend/cpu/kernels/exclude.hpp>
 #include <fmoe/backend/cpu/kernels/expert_choice.hpp>
-#include <fmoe/backend/cpu/kernels/gate.hpp>
 #include <fmoe/backend/cpu/kernels/gather.hpp>
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
 #include <fmoe/backend/cpu/kernels/group_rows.hpp>
 #include <fmoe/backend/cpu/kernels/pointwise.hpp>
 #include <fmoe/backend/cpu/kernels/product_top_k.hpp>
+#include <fmoe/backend/cpu/kernels/row_function.hpp>
 #include <fmoe/backend/cpu/kernels/sample.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
@@ -273,14 +273,22 @@ class executor {
     }
   }
 
-  void run(const gate_step& s, const frame& f) const noexcept {
+  void run(const row_function_step& s, const frame& f) const noexcept {
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
     const rows_of<T> bound = s.bounds != 0 ? rows(s.bound, f) : rows_of<T>{};
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r)
         apply<T, Arch>(s.fn, s.parameter, a.data + t * a.stride + r * s.columns,
-                       c.data + t * c.stride + r * s.width, s.columns,
+                       c.data + t * c.stride + r * s.columns, s.columns,
                        s.bounds != 0 ? bound.data[t * bound.stride + r % s.bounds] : T(0));
+  }
+
+  void run(const row_norm_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r)
+        c.data[t * c.stride + r] =
+            norm<T, Arch>(s.which, a.data + t * a.stride + r * s.columns, s.columns);
   }
 
   void run(const append_step& s, const frame& f) const noexcept {

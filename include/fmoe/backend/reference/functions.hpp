@@ -86,7 +86,7 @@ inline void layer_norm(row x, double epsilon) {
   for (double& v : x) v = (v - mean) / std::sqrt(variance + epsilon);
 }
 
-inline double norm(gate which, const_row x) {
+inline double norm(row_norm which, const_row x) {
   double sum = 0, squares = 0, most = 0;
   for (const double v : x) {
     sum += std::abs(v);
@@ -94,28 +94,27 @@ inline double norm(gate which, const_row x) {
     most = std::max(most, std::abs(v));
   }
   switch (which) {
-    case gate::l1_norm: return sum;
-    case gate::l2_norm: return std::sqrt(squares);
-    case gate::max_norm: return most;
-    default: return 0;
+    case row_norm::l1: return sum;
+    case row_norm::l2: return std::sqrt(squares);
+    case row_norm::max: return most;
   }
+  return 0;
 }
 
 // x sqrt(n) / max(|x|_2, epsilon)
 inline void rms_norm(row x, double epsilon) {
-  const double length = std::max(reference_backend::norm(gate::l2_norm, x), epsilon);
+  const double length = std::max(reference_backend::norm(row_norm::l2, x), epsilon);
   for (double& v : x) v *= std::sqrt(static_cast<double>(x.size())) / length;
 }
 
 // A function of a row, in place. `bound` is that of bounded_softmax.
-inline void apply(gate f, double parameter, double bound, row x) {
+inline void apply(row_function f, double parameter, double bound, row x) {
   switch (f) {
-    case gate::softmax: return softmax(x);
-    case gate::bounded_softmax: return bounded_softmax(x, bound);
-    case gate::entmax: return entmax(x, parameter);
-    case gate::layer_norm: return layer_norm(x, parameter);
-    case gate::rms_norm: return rms_norm(x, parameter);
-    default: return;
+    case row_function::softmax: return softmax(x);
+    case row_function::bounded_softmax: return bounded_softmax(x, bound);
+    case row_function::entmax: return entmax(x, parameter);
+    case row_function::layer_norm: return layer_norm(x, parameter);
+    case row_function::rms_norm: return rms_norm(x, parameter);
   }
 }
 

@@ -190,17 +190,13 @@ class interpreter {
     }
   }
 
-  void run(const planner::gate_op& kind, const operation& o) {
+  void run(const planner::row_function_op& kind, const operation& o) {
     const extent n = shape(o.in[0].value).back();
     array& out = at(o.out.value);
     for (extent i = 0; i < out.rows; ++i) {
       const double* from = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
       for (extent r = 0; n != 0 && r * n < at(o.in[0].value).width; ++r) {
         std::vector<double> x(from + r * n, from + (r + 1) * n);
-        if (is_norm(kind.fn)) {
-          out.row(i)[r] = reference_backend::norm(kind.fn, x);
-          continue;
-        }
         double bound = 0;
         if (o.in.size() > 1) {
           const array& bounds = at(o.in[1].value);
@@ -209,6 +205,16 @@ class interpreter {
         apply(kind.fn, kind.parameter, bound, x);
         std::ranges::copy(x, out.row(i) + r * n);
       }
+    }
+  }
+
+  void run(const planner::row_norm_op& kind, const operation& o) {
+    const extent n = shape(o.in[0].value).back();
+    array& out = at(o.out.value);
+    for (extent i = 0; i < out.rows; ++i) {
+      const double* from = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
+      for (extent r = 0; n != 0 && r < out.width; ++r)
+        out.row(i)[r] = reference_backend::norm(kind.which, {from + r * n, n});
     }
   }
 

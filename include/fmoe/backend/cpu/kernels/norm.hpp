@@ -29,12 +29,12 @@ double sum_of_squares(const T* x, extent n) noexcept {
   return sum_in_double<T, Arch>(x, n, [](double v) { return v * v; });
 }
 
-// Returns gate::l1_norm, l2_norm or max_norm, and NaN if an entry is NaN.
+// Returns a norm of the row, and NaN if an entry is NaN.
 template <class T, class Arch>
-T norm(gate which, const T* x, extent n) noexcept {
-  if (which == gate::l1_norm)
+T norm(row_norm which, const T* x, extent n) noexcept {
+  if (which == row_norm::l1)
     return static_cast<T>(sum_in_double<T, Arch>(x, n, [](double v) { return std::abs(v); }));
-  if (which == gate::l2_norm) return static_cast<T>(std::sqrt(sum_of_squares<T, Arch>(x, n)));
+  if (which == row_norm::l2) return static_cast<T>(std::sqrt(sum_of_squares<T, Arch>(x, n)));
   T most = 0;
   for (extent i = 0; i < n && most == most; ++i)
     if (!(std::abs(x[i]) <= most)) most = std::abs(x[i]);

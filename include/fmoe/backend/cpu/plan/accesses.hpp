@@ -75,7 +75,11 @@ class access_collector {
     read_others(s.epilogues);
     write(s.c);
   }
-  void of(const gate_step& s) {
+  void of(const row_norm_step& s) {
+    read(s.a);
+    write(s.c);
+  }
+  void of(const row_function_step& s) {
     read(s.a);
     if (s.bounds != 0) read(s.bound);
     write(s.c);

@@ -322,22 +322,32 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit(const planner::gate_op& kind, const operation& o, const stream_loop*,
+  void emit(const planner::row_function_op& kind, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
     const value& in = program_[o.in[0].value];
-    gate_step s{.text = text(o),
-                .fn = kind.fn,
-                .parameter = kind.parameter,
-                .a = whole(o.in[0].value),
-                .c = whole(o.out.value),
-                .rows = in.rows(),
-                .columns = in.shape.back(),
-                .width = is_norm(kind.fn) ? 1 : in.shape.back()};
+    row_function_step s{.text = text(o),
+                        .fn = kind.fn,
+                        .parameter = kind.parameter,
+                        .a = whole(o.in[0].value),
+                        .c = whole(o.out.value),
+                        .rows = in.rows(),
+                        .columns = in.shape.back()};
     if (o.in.size() > 1) {
       s.bound = whole(o.in[1].value);
       s.bounds = program_[o.in[1].value].size();
     }
     steps.push_back(std::move(s));
+  }
+
+  void emit(const planner::row_norm_op& kind, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const value& in = program_[o.in[0].value];
+    steps.push_back(row_norm_step{.text = text(o),
+                                  .which = kind.which,
+                                  .a = whole(o.in[0].value),
+                                  .c = whole(o.out.value),
+                                  .rows = in.rows(),
+                                  .columns = in.shape.back()});
   }
 
   void emit(const planner::exclude_op& mask, const operation& o, const stream_loop*,

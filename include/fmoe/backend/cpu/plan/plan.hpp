@@ -136,14 +136,20 @@ struct pointwise_step {  // c = a, then the epilogues
   std::vector<epilogue> epilogues{};
 };
 
-struct gate_step {
+struct row_function_step {
   std::string text;
-  gate fn{};
+  row_function fn{};
   double parameter = 0;
   view a, c, bound{};            // bound: storage -1 if there is none
   extent rows = 0, columns = 0;  // rows per token
-  extent width = 0;              // of c's rows: columns, 1 for a norm
   extent bounds = 0;             // of a token; they repeat along its rows
+};
+
+struct row_norm_step {  // one number of each row
+  std::string text;
+  row_norm which{};
+  view a, c;
+  extent rows = 0, columns = 0;  // rows per token
 };
 
 struct append_step {  // each row, then a 1
@@ -220,9 +226,9 @@ struct exclude_step {  // per token: c[group] = sum over the kept places of the 
 struct loop_step;
 struct group_step;
 using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step,
-                          sample_step, pointwise_step, gate_step, append_step, select_step,
-                          screen_step, expert_choice_step, expand_step, exclude_step, pick_step,
-                          put_step, loop_step, group_step>;
+                          sample_step, pointwise_step, row_function_step, row_norm_step,
+                          append_step, select_step, screen_step, expert_choice_step, expand_step,
+                          exclude_step, pick_step, put_step, loop_step, group_step>;
 
 struct loop_step {  // `length` units in chunks
   char label = 0;

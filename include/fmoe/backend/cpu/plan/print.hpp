@@ -94,7 +94,11 @@ class plan_printer {
     begin("pointwise", s.text, s.c, {s.a});
     finish(s.epilogues);
   }
-  void line(const gate_step& s, int) {
+  void line(const row_norm_step& s, int) {
+    begin(name_of(s.which), s.text, s.c, {s.a});
+    finish({});
+  }
+  void line(const row_function_step& s, int) {
     begin(name_of(s.fn), s.text, s.c, {s.a});
     if (s.bounds != 0) reads(s.bound);
     finish({});

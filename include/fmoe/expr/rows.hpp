@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Gates: functions of each row, which is the last axis: mixing weights from scores, selections,
+// Functions of each row, which is the last axis: mixing weights from scores, selections,
 // normalisations, norms.
 #pragma once
 
@@ -10,21 +10,26 @@
 namespace fmoe {
 
 template <expression E>
-struct gated {
+struct row_mapped {
   using scalar = typename E::scalar;
+  static constexpr extent rank = E::rank;
 
-  gate fn;
+  row_function fn;
   double parameter;
   E arg;
 
-  static constexpr extent rank = E::rank;
-
-  ir::node_id lower(ir::graph& g) const { return g.gate_of(fn, parameter, arg.lower(g)); }
+  ir::node_id lower(ir::graph& g) const { return g.map_rows(fn, parameter, arg.lower(g)); }
 };
 
 template <expression E>
-struct row_norm : gated<E> {
+struct row_normed {
+  using scalar = typename E::scalar;
   static constexpr extent rank = E::rank - 1;
+
+  row_norm which;
+  E arg;
+
+  ir::node_id lower(ir::graph& g) const { return g.norm(which, arg.lower(g)); }
 };
 
 // exp(x - max x) / sum of each row. A row of -inf, or with a NaN or +inf, becomes NaN; one column
@@ -32,7 +37,7 @@ struct row_norm : gated<E> {
 template <operand E>
 auto softmax(const E& scores) {
   static_assert(expression_t<E>::rank >= 1, "softmax: the scores have a last axis");
-  return gated<expression_t<E>>{gate::softmax, 0, as_expression(scores)};
+  return row_mapped<expression_t<E>>{row_function::softmax, 0, as_expression(scores)};
 }
 
 // [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) of each row, with the tau that makes its sum 1: sparse
@@ -41,33 +46,33 @@ auto softmax(const E& scores) {
 template <operand E>
 auto entmax(const E& scores, double alpha = 1.5) {
   static_assert(expression_t<E>::rank >= 1, "entmax: the scores have a last axis");
-  return gated<expression_t<E>>{alpha == 1 ? gate::softmax : gate::entmax, alpha,
-                                as_expression(scores)};
+  return row_mapped<expression_t<E>>{alpha == 1 ? row_function::softmax : row_function::entmax,
+                                     alpha, as_expression(scores)};
 }
 
 // (x - mean) / sqrt(variance + epsilon) of each row, with the biased variance.
 template <operand E>
 auto layer_norm(const E& e, double epsilon = 1e-5) {
   static_assert(expression_t<E>::rank >= 1, "layer_norm: the operand has a last axis");
-  return gated<expression_t<E>>{gate::layer_norm, epsilon, as_expression(e)};
+  return row_mapped<expression_t<E>>{row_function::layer_norm, epsilon, as_expression(e)};
 }
 
 // x sqrt(n) / max(|x|_2, epsilon) of each row of n.
 template <operand E>
 auto rms_norm(const E& e, double epsilon = 1e-12) {
   static_assert(expression_t<E>::rank >= 1, "rms_norm: the operand has a last axis");
-  return gated<expression_t<E>>{gate::rms_norm, epsilon, as_expression(e)};
+  return row_mapped<expression_t<E>>{row_function::rms_norm, epsilon, as_expression(e)};
 }
 
-// One number for each row, its L1, L2 or maximum norm: which == gate::l1_norm, l2_norm or max_norm.
+// One number for each row: its L1, L2 or maximum norm.
 template <operand E>
-auto norm(gate which, const E& e) {
+auto norm(row_norm which, const E& e) {
   static_assert(expression_t<E>::rank >= 1, "norm: the operand has a last axis");
-  return row_norm<expression_t<E>>{{which, 0, as_expression(e)}};
+  return row_normed<expression_t<E>>{which, as_expression(e)};
 }
 
 template <expression E, expression B>
-struct bounded_gate {
+struct row_bounded {
   using scalar = arithmetic_t<typename E::scalar, typename B::scalar>;
   static constexpr extent rank = E::rank;
   static_assert(B::rank < E::rank,
@@ -78,7 +83,7 @@ struct bounded_gate {
 
   ir::node_id lower(ir::graph& g) const {
     const ir::node_id x = scores.lower(g);
-    return g.gate_of(gate::bounded_softmax, 0, x, bound.lower(g));
+    return g.map_rows(row_function::bounded_softmax, 0, x, bound.lower(g));
   }
 };
 
@@ -86,8 +91,7 @@ struct bounded_gate {
 // The bound's axes are the last ones before the row.
 template <operand E, operand B>
 auto bounded_softmax(const E& scores, const B& bound) {
-  return bounded_gate<expression_t<E>, expression_t<B>>{as_expression(scores),
-                                                        as_expression(bound)};
+  return row_bounded<expression_t<E>, expression_t<B>>{as_expression(scores), as_expression(bound)};
 }
 
 template <expression E>

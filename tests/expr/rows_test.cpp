@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <fmoe/expr/gate.hpp>
+#include <fmoe/expr/rows.hpp>
 
 #include "../support/agree.hpp"
 
@@ -160,11 +160,11 @@ TEMPLATE_TEST_CASE("layer norm, RMS norm, and norms", "[gate]", float, double) {
     INFO("n = " << n);
     CHECK(agrees(layer_norm(x)));
     CHECK(agrees(rms_norm(x)));
-    for (const gate which : {gate::l1_norm, gate::l2_norm, gate::max_norm})
+    for (const row_norm which : {row_norm::l1, row_norm::l2, row_norm::max})
       CHECK(agrees(norm(which, x)));
     CHECK(agrees(
-        einsum<"tp,po->to">(norm(gate::l2_norm, x), random<parameter<TestType, 2>>({3, 4}, 3))));
-    CHECK(agrees(norm(gate::l1_norm, einsum<"tpn->tnp">(x))));
+        einsum<"tp,po->to">(norm(row_norm::l2, x), random<parameter<TestType, 2>>({3, 4}, 3))));
+    CHECK(agrees(norm(row_norm::l1, einsum<"tpn->tnp">(x))));
   }
   const auto zeros = evaluate(rms_norm(tensor<TestType, 2>({2, 5})));
   CHECK(std::all_of(zeros.data(), zeros.data() + 10, [](TestType v) { return v == 0; }));
@@ -173,7 +173,7 @@ TEMPLATE_TEST_CASE("layer norm, RMS norm, and norms", "[gate]", float, double) {
 TEST_CASE("a norm of many floats is as exact as one of few", "[gate]") {
   tensor<float, 2> x({1, 1 << 20});
   std::fill_n(x.data(), x.size(), 0.1f);
-  CHECK(evaluate(norm(gate::l1_norm, x))(0) ==
+  CHECK(evaluate(norm(row_norm::l1, x))(0) ==
         static_cast<float>(static_cast<double>(0.1f) * (1 << 20)));
 }
 
