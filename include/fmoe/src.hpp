@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Planner and kernels for a program whose other translation units are compiled with
-// FMOE_SEPARATE_COMPILATION defined, which makes them small: include this in one translation unit
-// of each instruction set that they name.
+// Planner and kernels for a program whose other translation units define FMOE_SEPARATE_COMPILATION,
+// which makes them small. Include this header in one translation unit for each instruction set that
+// they name.
 #pragma once
 
 #include <fmoe/backend/cpu/plan_runner.hpp>

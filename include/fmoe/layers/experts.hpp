@@ -112,7 +112,7 @@ struct cp_experts {
 template <extent Levels = 1, class T = float>
   requires hierarchy<Levels>
 struct tr_experts {
-  // p n q, for each level; q is the p of the next level
+  // Labels p n q, for each level; q is the p of the next level.
   std::array<parameter<T, 3>, Levels> experts;
   parameter<T, 3> input;   // q i r
   parameter<T, 3> output;  // r o p

@@ -24,7 +24,7 @@ struct routing {
   double mass = 0.6;
   extent capacity = all;
   double capacity_factor = 2;
-  // expert choice ranks the softmax over the experts instead of the scores
+  // Expert choice ranks the softmax over the experts instead of the scores.
   bool rank_softmax = false;
   // The papers take the softmax over the chosen experts, the released code takes softmax_of_all.
   weighting weights = weighting::softmax;

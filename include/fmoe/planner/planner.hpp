@@ -14,7 +14,7 @@
 
 namespace fmoe::planner {
 
-// The operations before they are laid out on a machine; what cost counts.
+// Returns the operations before they are laid out on a machine; cost counts these.
 inline program make_program(const ir::graph& g, const ir::node_list& results,
                             const plan_options& options) {
   const ir::live_graph needed = ir::live(g, results);
@@ -30,8 +30,8 @@ inline program make_program(const ir::graph& g, const ir::node_list& results,
   return p;
 }
 
-// A plan for up to `tokens` rows. Throws shape_error or value_error where an expression cannot be
-// computed.
+// Returns a plan for up to `tokens` rows. Throws shape_error or value_error if the expression
+// cannot be computed.
 inline cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
                            const plan_options& options) {
   program p = make_program(g, results, options);

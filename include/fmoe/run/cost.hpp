@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What an expression costs, factorized and naive, counted as the papers count: a pairwise
-// contraction costs the product of its distinct labels' extents in multiply-adds (a selected label
-// counts its k), and Hadamard products, sums of one operand, bias and pointwise functions are free.
+// The cost of an expression, factorized and naive, counted as in the papers: a contraction of a
+// pair costs as many multiply-adds as the product of the extents of its distinct labels (a selected
+// label counts its k). Hadamard products, sums of one operand, bias and pointwise functions are
+// free.
 #pragma once
 
 #include <map>
@@ -12,11 +13,11 @@
 
 namespace fmoe {
 
-// What one way of computing an expression costs.
+// The cost of one way to compute an expression.
 struct cost_figures {
-  double multiply_adds = 0;  // per token; the papers' FLOPs
-  double once =
-      0;  // multiply-adds that make weights from parameters, whatever the number of tokens
+  double multiply_adds = 0;  // for each token; the FLOPs of the papers
+  // Multiply-adds that make weights from parameters, whatever the number of tokens.
+  double once = 0;
   double parameters = 0;  // numbers stored
   double bytes = 0;       // for all tokens of the expression: weights that they touch, read once as
                           // stored, and rows in and out
@@ -24,11 +25,12 @@ struct cost_figures {
   double flops() const { return 2 * multiply_adds; }
 };
 
-// What `cost` returns.
+// The result of `cost`.
 struct cost_report {
   cost_figures factorized;
-  cost_figures naive;  // the naive plan, step by step: it still skips what top_k leaves out
-  double naive_multiply_adds = 0;  // per token, in closed form: every materialised weight times one
+  cost_figures naive;  // the naive plan, step by step; it still skips what top_k leaves out
+  // for each token, in closed form: each element of a materialised weight counts one
+  double naive_multiply_adds = 0;
 };
 
 class cost_counter {
@@ -71,8 +73,8 @@ class cost_counter {
     (program_[o.out.value].tokens ? figures.multiply_adds : figures.once) += n;
   }
 
-  // For each group with a pair left out: the coefficients of all places of the other axis, and the
-  // kept ones times the rest.
+  // For each group with a pair left out, counts the coefficients of all places of the other axis,
+  // and the kept ones times the rest.
   void count_exclude(const planner::operation& o) {
     std::map<extent, double> left_out;
     for (const index_pair& p : *o.left_out) ++left_out[p[o.swapped ? 0 : 1]];
@@ -91,8 +93,8 @@ class cost_counter {
       figures.multiply_adds += places * inner + (result.empty() ? 0 : (places - n) * own);
   }
 
-  // A weight is what steps over tokens read: a parameter, or, in the naive plan, what was made of
-  // several.
+  // Counts weights, which are read by steps over tokens: a parameter, or, in the naive plan, the
+  // product of several.
   void count(int v) {
     const planner::value& x = program_[v];
     const double size = static_cast<double>(x.size());
@@ -101,7 +103,7 @@ class cost_counter {
       return;
     }
     bool read_by_tokens = false;
-    double rows = 0;  // that gathers touch
+    double rows = 0;  // the rows that gathers touch
     for (const planner::operation& o : program_.operations) {
       if (program_.reads(o, v) == 0 || !program_[o.out.value].tokens) continue;
       read_by_tokens = true;
@@ -112,7 +114,8 @@ class cost_counter {
     figures.bytes += stored_bytes(x) * size * rows;
   }
 
-  // Of one number: 16 bits stay so beside floats, everything else is in the arithmetic type.
+  // Returns the bytes of one number: 16 bits stay so beside floats, everything else is in the
+  // arithmetic type.
   double stored_bytes(const planner::value& x) const {
     const bool narrow =
         x.leaf >= 0 &&
@@ -120,7 +123,8 @@ class cost_counter {
     return narrow && element_bytes_ == 4 ? 2 : element_bytes_;
   }
 
-  // The share of a constant's rows that an operation reads: all, or as many as are selected.
+  // Returns the share of a constant's rows that an operation reads: all of them, or as many as are
+  // selected.
   double touched(const planner::operation& o, int v) const {
     using enum planner::operation::kind;
     const bool selects =
@@ -147,8 +151,8 @@ class cost_counter {
 };
 
 // The naive closed form: for each einsum with parameters, the number of elements of its
-// materialised weight, each of which every token meets once: N I O for a mixture of linear experts,
-// N H O for MxD.
+// materialised weight, because every token meets each element once: N I O for a mixture of linear
+// experts, N H O for MxD.
 inline double naive_closed_form(const ir::graph& g) {
   double sum = 0;
   for (extent i = 0; i < g.size(); ++i) {
@@ -174,7 +178,8 @@ inline double naive_closed_form(const ir::graph& g) {
   return sum;
 }
 
-// The costs of an expression for as many tokens as it has. Throws as evaluate does; runs nothing.
+// Returns the costs of an expression for as many tokens as it has. Throws as evaluate does; it
+// computes nothing.
 template <operand E>
 cost_report cost(const E& e) {
   using X = expression_t<E>;

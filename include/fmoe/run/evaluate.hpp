@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Running expressions: evaluate one once, or compile a layer for many calls.
+// Runs expressions: evaluate runs one once, compile prepares a layer for many calls.
 #pragma once
 
 #include <fmoe/arrays/overlap.hpp>
@@ -8,13 +8,13 @@
 #include <fmoe/expr/einsum.hpp>
 #include <fmoe/expr/gate.hpp>
 
-#if !defined(FMOE_SEPARATE_COMPILATION)  // else one translation unit includes fmoe/src.hpp
+#if !defined(FMOE_SEPARATE_COMPILATION)  // otherwise one translation unit includes fmoe/src.hpp
 #include <fmoe/backend/cpu/plan_runner.hpp>
 #endif
 
 namespace fmoe {
 
-// The value of a graph's node, y, whose leading axis counts `tokens` unless the plan finds none.
+// Writes the value of a node to y, whose leading axis counts `tokens` unless the plan finds none.
 template <class T, class Arch>
 void evaluate(const ir::graph& g, ir::node_id root, const planner::plan_options& options,
               const array_view& y) {
@@ -24,10 +24,10 @@ void evaluate(const ir::graph& g, ir::node_id root, const planner::plan_options&
   run({}, {&result, 1}, run.steps().tokens ? rows : 1);
 }
 
-// The value of an expression, in its arithmetic type: double if a leaf is double, else float. The
-// first axis, where rows are independent of each other, is cut into tiles for the threads of the
-// current arena. Throws shape_error and value_error as the operations say. Packed weights stay with
-// their parameters for the next time.
+// Returns the value of an expression in its arithmetic type, which is double if a leaf is double,
+// else float. If rows are independent of each other, the first axis is cut into tiles for the
+// threads of the current arena. Throws shape_error and value_error as the operations say. Packed
+// weights stay with their parameters for the next call.
 template <class Arch = cpu::native, operand E>
 auto evaluate(const E& e, planner::plan_options options = {}) {
   using X = expression_t<E>;
@@ -42,7 +42,7 @@ auto evaluate(const E& e, planner::plan_options options = {}) {
   return y;
 }
 
-// Throws shape_error or value_error where y cannot hold the value of `root`.
+// Throws shape_error or value_error if y cannot hold the value of `root`.
 inline void expects_output(const ir::graph& g, ir::node_id root, const array_view& y) {
   const auto shape = g.shape(root);
   expects<shape_error>(y.rank == shape.size(), "[evaluate] the output has ", y.rank,
@@ -59,8 +59,9 @@ inline void expects_output(const ir::graph& g, ir::node_id root, const array_vie
           "[evaluate] the output overlaps an operand");
 }
 
-// Into an array of the caller's, of the expression's shape and arithmetic type and of any strides,
-// where it lies. Throws, also where the array overlaps an operand, before an element is written.
+// Writes to an array of the caller in place; it has the shape and the arithmetic type of the
+// expression, and any strides. Throws before an element is written, also if the array overlaps an
+// operand.
 template <class Arch = cpu::native, operand E, class Y>
   requires(!std::is_same_v<std::remove_cvref_t<Y>, planner::plan_options>)
 void evaluate(const E& e, Y&& y, planner::plan_options options = {}) {
@@ -85,7 +86,8 @@ tensor<float, 2> evaluate(const E&, const More&...) {
   return {};
 }
 
-// What a layer returns: an expression, or several in a tuple, whose common parts are computed once.
+// The results of a layer: an expression, or several in a tuple, whose common parts are computed
+// once.
 template <class E>
 struct layer_results {
   static constexpr extent count = 1;
@@ -103,7 +105,7 @@ struct layer_results<std::tuple<Es...>> {
   }
 };
 
-// A layer ready to be called: forward(x, y); forward(x1, x2, y) for a layer of two arguments,
+// A layer ready to be called: forward(x, y), forward(x1, x2, y) for a layer of two arguments,
 // forward(x, y1, y2) for one of two results.
 template <class T, class Arch, extent Arguments, extent Results = 1>
 class compiled {
@@ -124,11 +126,12 @@ class compiled {
     for (extent i = 0; i < Results; ++i) rows_[Arguments + i] = row_of(g, results[i]);
   }
 
-  // Inputs first, then the outputs: any arrays (array_traits says which), where they lie; lazy ones
-  // are evaluated first. Leading axes beyond a row's are tokens, at most as many as compiled for.
-  // Inputs may have any strides and floating type (double only where the layer's is), outputs the
-  // layer's arithmetic type. Throws shape_error or value_error before any output element is
-  // written; allocates nothing; callers beyond the number compiled for wait.
+  // Takes inputs first, then outputs: any arrays (array_traits defines which), which are read and
+  // written in place; lazy ones are evaluated first. Leading axes beyond those of a row count
+  // tokens, at most as many as the layer is compiled for. Inputs may have any strides and floating
+  // type (double only if the layer's is double); outputs have the layer's arithmetic type. Throws
+  // shape_error or value_error before any output element is written, and allocates nothing. Callers
+  // beyond the number that the layer is compiled for wait.
   template <class... Arrays>
   void operator()(Arrays&&... arrays) const {
     static_assert(sizeof...(Arrays) == Arguments + Results,
@@ -164,7 +167,7 @@ class compiled {
   }
 
   template <class... Arrays>
-  void bind(Arrays&&... arrays) const {  // a parameter keeps what was evaluated
+  void bind(Arrays&&... arrays) const {  // a parameter keeps the evaluated array
     call({view_of(arrays)...});
   }
 
@@ -231,10 +234,10 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
 }
 
 // Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for `callers`
-// simultaneous calls on each thread of the current arena. The layer is anything callable with
-// expressions; unless said, it has one argument of rank 2, [token, input]. It may return a tuple of
-// expressions: parts of it to look at beside its output, at the cost of writing them. Throws
-// shape_error and value_error as the layer's operations say.
+// simultaneous calls on each thread of the current arena. A layer is anything that can be called
+// with expressions. By default it has one argument of rank 2, [token, input]. It may return a tuple
+// of expressions, to show parts of it beside its output; these cost only the time to write them.
+// Throws shape_error and value_error as the layer's operations say.
 template <class Arch = cpu::native, class Layer, extent... Ranks>
 auto compile(const Layer& layer, arguments<Ranks...>, extent tokens, extent callers = 1,
              planner::plan_options options = {}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the planner chose for an expression: its steps as text and as a drawing, with their costs,
-// beside a drawing of the graph that it started from.
+// Explains the plan that the planner chose for an expression: its steps as text and as a drawing,
+// with their costs, and a drawing of the graph from which it started.
 #pragma once
 
 #include <iomanip>
@@ -15,8 +15,9 @@ namespace fmoe {
 // Drawings are for Graphviz: dot -Tsvg.
 struct explanation {
   std::string text;
-  std::string dot;    // the plan's drawing: a box a step, an ellipse what it reads and writes
-  std::string graph;  // the expression's: a box an operation
+  // The drawing of the plan: a box for each step, ellipses for what it reads and writes.
+  std::string dot;
+  std::string graph;  // the drawing of the expression: a box for each operation
 
   friend std::ostream& operator<<(std::ostream& out, const explanation& e) { return out << e.text; }
 };
@@ -199,7 +200,8 @@ class plan_printer {
   int count_ = 0;
 };
 
-// The plan of an expression for as many tokens as it has, as this architecture would run it.
+// Explains the plan of an expression for as many tokens as it has, as this architecture would run
+// it.
 template <class Arch = cpu::native, operand E>
 explanation explain(const E& e, planner::plan_options options = {}) {
   using X = expression_t<E>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a compiled plan is behind its declaration: planner and kernels are instantiated here and
-// nowhere above.
+// The definition of a compiled plan: planner and kernels are instantiated here and on no higher
+// floor.
 #pragma once
 
 #include <atomic>
@@ -67,7 +67,7 @@ class plan_runner {
  private:
   static constexpr extent line = cache_line / sizeof(T);
 
-  // Where the rows of one task's tile are, by number of the argument and of the result.
+  // The addresses of the rows of one task's tile, by the numbers of arguments and results.
   struct row_table {
     std::vector<rows_of<const T>> arguments;
     std::vector<rows_of<T>> results;
@@ -79,7 +79,7 @@ class plan_runner {
     }
   };
 
-  struct lease {  // one caller's memory
+  struct lease {  // the memory of one caller
     const plan_runner& from;
     extent index;
 
@@ -99,8 +99,8 @@ class plan_runner {
     }
   };
 
-  // Binds the arrays; rows that are not plain, or of another type, are copied beside the arena and
-  // back.
+  // Binds the arrays. Rows that are not plain, or of another type, are copied to memory beside the
+  // arena and back.
   void tile(std::span<const bound_array> arguments, std::span<const bound_array> results,
             extent first, extent count, T* arena, T* call, row_table& rows, extent stage,
             extent threads) const noexcept {
@@ -138,7 +138,7 @@ class plan_runner {
     }
   }
 
-  // f(offset) for the elements of one row in row-major order.
+  // Calls f(offset) for the elements of one row in row-major order.
   template <class F>
   static void each_element(const bound_array& x, extent token, F f) noexcept {
     const array_view& v = x.array;
@@ -162,8 +162,8 @@ class plan_runner {
 
   executor<T, native_arch> run_;
   extent slots_, tokens_;
-  extent arena_ = 0;            // elements of one task, staged rows included
-  std::vector<extent> stages_;  // by storage: where its staged rows start
+  extent arena_ = 0;            // elements of one task, including staged rows
+  std::vector<extent> stages_;  // by storage: the start of its staged rows
   std::vector<memory> memory_;  // by caller
   mutable std::vector<std::vector<row_table>> tables_;  // by caller and task
   mutable std::mutex mutex_;
@@ -171,7 +171,8 @@ class plan_runner {
   mutable std::vector<extent> free_;  // callers' memory that is not in use
 };
 
-// Outside the class: members of an extern template that are inline would be compiled all the same.
+// These are outside the class, because inline members of an extern template would be compiled
+// anyway.
 template <class T, class Arch>
 compiled_plan<T, Arch>::compiled_plan(const ir::graph& g, const ir::node_list& results,
                                       extent tokens, extent callers,
