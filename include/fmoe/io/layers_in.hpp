@@ -52,7 +52,7 @@ namespace io {
 struct found_layer {
   std::string prefix;              // before its names, as load_options take it
   extent type = 0;                 // its position among the requested types
-  std::vector<std::string> names;  // of its tensors, with the prefix
+  std::vector<std::string> names;  // names of its tensors, with the prefix
 };
 
 // Orders numbers in names by their value: "layers.2." comes before "layers.10.".

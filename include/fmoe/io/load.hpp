@@ -43,7 +43,7 @@ struct no_layer {
 // The options of `save`.
 struct save_options {
   std::string prefix = {};
-  std::optional<dtype> type = {};  // of the elements in the file; by default that of the layer
+  std::optional<dtype> type = {};  // element type in the file; by default that of the layer
 };
 
 namespace io {

@@ -238,7 +238,7 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
 
   std::array<frame, max_depth> frames_{};
   std::size_t depth_ = 0;
-  std::deque<name> keys_;  // of all open objects
+  std::deque<name> keys_;  // keys of all open objects
   std::deque<std::string> unescaped_;
   name key_{};
 

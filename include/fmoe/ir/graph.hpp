@@ -367,7 +367,7 @@ class graph {
 
   std::vector<node> nodes_;
   std::vector<total> totals_;
-  std::vector<extent> parents_, extents_;  // of axes
+  std::vector<extent> parents_, extents_;  // for each axis
 };
 
 }  // namespace fmoe::ir

@@ -208,7 +208,7 @@ class order_search {
   std::array<double, 128> extent_{};
   bool all_parameters_;
   std::vector<part> parts_;   // operands and results that are not contracted yet
-  std::vector<int> numbers_;  // of the parts
+  std::vector<int> numbers_;  // numbers of the parts
   std::vector<pairing> steps_;
 };
 

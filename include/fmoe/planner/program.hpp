@@ -16,7 +16,7 @@
 namespace fmoe::planner {
 
 struct value {
-  std::vector<extent> shape;  // of the row of a token, in the order of memory
+  std::vector<extent> shape;  // shape of a token's row, in the order of memory
   bool tokens = true;
   int leaf = -1;  // the node in the graph, for inputs and parameters
   bool parameter = false;
@@ -24,7 +24,7 @@ struct value {
   extent expected = 0;     // a selection of about this many entries, which cost counts
   bool selection = false;  // made by a select operation and not yet expanded
   extent each = 0;  // the entries of the two lists for which a selection of their sums needs room
-  std::string names{};  // of its axes, in the operation that made it
+  std::string names{};  // names of its axes in the operation that made it
   // A value of a group has one row for each selected (token, expert), rather than for each token.
   int group = -1;
 

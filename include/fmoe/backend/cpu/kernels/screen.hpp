@@ -129,8 +129,8 @@ struct screen_row {
     return (elements - fixed_size(depth, keep)) / chunk * chunk;
   }
 
-  float& norm;   // of x
-  float& lost;   // of x - bf16(x)
+  float& norm;   // the norm of x
+  float& lost;   // the norm of x - bf16(x)
   float& bound;  // at least k lower bounds of candidates reach it; NaN if there is none yet
   std::uint32_t& count;
   std::uint32_t& failed;  // the whole row must be scored in float

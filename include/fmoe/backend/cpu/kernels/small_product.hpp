@@ -185,7 +185,7 @@ class small_product {
 
   loop_axes all_, all_summed_, outer_;
   product_tile tile_{};
-  extent length_ = 0;                     // of the axis of vectors
+  extent length_ = 0;                     // length of the axis of vectors
   bool swapped_ = false, tiled_ = false;  // swapped: a has the vectors
 };
 

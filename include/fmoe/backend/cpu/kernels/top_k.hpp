@@ -143,8 +143,8 @@ T first_bound(top_k_state<T, Arch> s, extent k, const T* x, extent n, bool zeros
   }
   const T reached = kth_greatest<T, Arch>(s.values, groups, k);
   using bits = ordered_bits<T, Arch>;
-  return bits::to(bits::from(reached == 0 && zeros ? T(-0.0) : reached) -
-                  1);  // of 0 it is -0, its equal; of -infinity NaN
+  // The bound is one step below; for 0 that is -0, which equals 0, and for -infinity it is NaN.
+  return bits::to(bits::from(reached == 0 && zeros ? T(-0.0) : reached) - 1);
 }
 
 template <class T, class Arch>

@@ -14,7 +14,7 @@ namespace fmoe::cpu {
 struct placement {
   struct row {
     extent width = 0;   // elements from one token to the next
-    extent offset = 0;  // of the tile, in elements
+    extent offset = 0;  // the tile's offset, in elements
   };
   std::vector<row> rows;      // by value; width 0 for values that are not in the arena
   extent arena = 0;           // elements

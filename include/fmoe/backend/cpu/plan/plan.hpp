@@ -23,7 +23,7 @@ struct storage_row {  // one row of elements for each token; constants are one r
     leaf,      // a leaf of the graph without tokens
     constant,  // made once by the prologue, at `offset` of the constants
   } where;
-  extent elements = 0;  // of a row
+  extent elements = 0;  // length of a row
   extent stride = 0;    // from row to row; 0 for constants
   extent offset = 0;
   int source = -1;  // for leaf and input the node of the graph, for argument and output its number
@@ -87,13 +87,13 @@ struct batched_step {  // for each token: c[out] = sum over summed of a[...] b[.
   std::string text;
   view a, b, c;
   std::vector<nest_axis> out, summed;  // the last axis of `out` is the vector
-  extent columns;                      // of a row of c
+  extent columns;                      // columns in a row of c
   std::vector<epilogue> epilogues;
   enum class cut : std::uint8_t {
     none,
     out,
     summed
-  } axis = cut::none;  // whose first axis the loop cuts
+  } axis = cut::none;  // the loop cuts the first axis of these
 };
 
 struct reduce_step {  // per token: c[out] = sum over summed of a; a permutation if nothing is
@@ -142,7 +142,7 @@ struct gate_step {
   double parameter;
   view a, c, bound;      // the storage of bound is -1 if there is none
   extent rows, columns;  // rows for each token
-  extent width;          // of the rows of c: columns, or 1 for a norm
+  extent width;          // columns of c, or 1 for a norm
   extent bounds = 0;     // bounds of a token; they repeat along its rows
 };
 
@@ -239,7 +239,7 @@ struct group_step {  // for each expert, its tokens' rows in chunks; c is 0 befo
   std::string text;
   view selection, c;
   extent experts, keep, columns;
-  extent rows;     // of a chunk
+  extent rows;     // rows of a chunk
   extent scratch;  // the offset in the arena of the lists of tokens
   std::vector<step> body;
   std::vector<epilogue> epilogues;

@@ -14,7 +14,7 @@ namespace fmoe::cpu {
 
 struct stream_loop {            // the operations run once for each chunk
   char label;                   // the name that the first producer gives it
-  extent length, chunk;         // of the axis
+  extent length, chunk;         // in units of the axis
   std::vector<int> operations;  // in order
   std::vector<int> values;      // these exist only as chunks
 };
