@@ -40,8 +40,9 @@ struct leaf_node {
   bool parameter = false;
   // The number of an argument, bound at the call of a compiled layer; -1 for other leaves.
   int argument = -1;
-  bool copied = false;  // from an array of the user's, once for every place that names it: equal
-                        // copies are one leaf
+  // Copied from an array of the user, once for every place that names it; equal copies are one
+  // leaf.
+  bool copied = false;
   bool operator==(const leaf_node& o) const {
     return std::tie(type, shape, parameter, argument, copied) ==
                std::tie(o.type, o.shape, o.parameter, o.argument, o.copied) &&

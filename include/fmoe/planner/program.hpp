@@ -54,7 +54,7 @@ struct operation {
     product,  // two operands, as the order pass leaves them; the skip and match passes give each
               // its kind below
     gemm,     // an activation times a constant
-    batched,  // any other pair: one small product per token
+    batched,  // any other pair: one small product for each token
     gather,   // a selection times a constant: the selected rows, weighted and summed
     rescale,  // a selection times a constant of its last axis: a selection
     sample,   // a selection times a function of the product of a row and the constant's selected
@@ -64,16 +64,16 @@ struct operation {
     gate,
     append,  // a 1 after each row
     select,
-    screen,  // a selection out of a product with a parameter, of which few scores are made in full;
+    screen,  // a selection from a product with a parameter, which makes only few scores in full;
              // the third operand is scratch
     expand,  // a selection as a dense row
     slice,   // one entry of the axis that the result does not have
     concat,
-    pick,  // in a group: the rows of the selected tokens, of the expert where the operand has its
-           // axis
-    put,   // the end of a group: each token's sum of the rows of its experts, weighted by the
+    pick,  // in a group: the rows of the selected tokens; if the operand has the axis of experts,
+           // those of the expert
+    put,   // the end of a group: for each token the sum of the rows of its experts, weighted by the
            // selection
-    exclude,  // the sum that it starts from, made again without the pairs wherever one is summed
+    exclude,  // the sum that it starts from, computed again without the pairs where it has one
   } what;
   std::vector<use> in;
   use out;

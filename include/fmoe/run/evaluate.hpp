@@ -35,8 +35,8 @@ auto evaluate(const E& e, planner::plan_options options = {}) {
   ir::graph g;
   const ir::node_id root = as_expression(e).lower(g);
   std::array<extent, X::rank> shape;
-  std::copy_n(g.shape(root).begin(), X::rank,
-              shape.begin());  // not all of it: g++ 16 would warn of a shape of more axes
+  // copy_n rather than copy: g++ 16 would warn about a shape of more axes.
+  std::copy_n(g.shape(root).begin(), X::rank, shape.begin());
   tensor<T, X::rank> y(shape);
   evaluate<T, Arch>(g, root, options, view_of(y));
   return y;
@@ -213,8 +213,8 @@ class compiled {
   }
 
   extent tokens_;
-  std::array<std::vector<extent>, Arguments + Results>
-      rows_;  // shapes without the token axis; arguments first
+  // Shapes without the token axis; arguments come first.
+  std::array<std::vector<extent>, Arguments + Results> rows_;
   cpu::compiled_plan<T, Arch> run_;
 };
 

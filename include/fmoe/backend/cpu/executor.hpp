@@ -381,8 +381,8 @@ class executor {
     sort_by_expert(s.experts, outer.count, starts, lists,
                    [&](extent t) { return kept(selection, t, 0, s.keep); });
     frame f = outer;
-    const auto with_rows = [&](extent e,
-                               extent row) {  // by now a start is where the expert before ends
+    // By now starts[e] is the end of the rows of expert e.
+    const auto with_rows = [&](extent e, extent row) {
       while (e < s.experts && starts[e] <= row) ++e;
       return e;
     };

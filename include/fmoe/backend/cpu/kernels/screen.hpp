@@ -34,9 +34,8 @@ double squared_norm(extent n, F f) {
 template <class Arch>
 struct screened_weights {
   static constexpr double unit = 0x1p-24;
-  static constexpr double
-      up = 1 + 0x1p-20,
-      least = 0x1p-126;  // x up + least is no less than x as a float, subnormal or not
+  // x up + least, as a float, is not less than x, also for a subnormal x.
+  static constexpr double up = 1 + 0x1p-20, least = 0x1p-126;
   static constexpr float most_norm = 0x1p62f;  // beyond it an intermediate product might overflow
 
   extent depth, columns, row_stride;

@@ -156,8 +156,8 @@ class small_product {
 
   template <bool Shared>
   void tiles(const T* s, const T* v, T* c, bool accumulate) const noexcept {
-    constexpr extent lane = lanes<T, Arch>,
-                     wide = is_avx512<Arch> ? 4 : 2;  // 4 rows' sums beside them stay in registers
+    constexpr extent lane = lanes<T, Arch>;
+    constexpr extent wide = is_avx512<Arch> ? 4 : 2;  // the sums of 4 rows stay in registers, too
     extent n = 0;
     if constexpr (Shared)
       for (; n + wide * lane <= length_; n += wide * lane) {

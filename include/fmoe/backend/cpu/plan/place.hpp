@@ -19,8 +19,8 @@ struct placement {
   std::vector<row> rows;      // by value; width 0 for values that are not in the arena
   extent arena = 0;           // elements
   std::vector<extent> lists;  // by group: the offset in the arena
-  std::vector<bool>
-      spans;        // by value: it is in the call's memory, behind `offset` elements of each token
+  // By value: it is in the memory of the call, after `offset` elements of each token.
+  std::vector<bool> spans;
   extent call = 0;  // elements for each token
 };
 

@@ -31,8 +31,9 @@ struct storage_row {  // one row of elements for each token; constants are one r
   bool operator==(const storage_row&) const = default;
 };
 
-struct view {  // row + offset + step * (position of the enclosing loop) + expert * (number of the
-               // group's expert)
+// The elements at row + offset + step * (position of the enclosing loop) + expert * (number of the
+// group's expert).
+struct view {
   int storage = -1;
   extent offset = 0, step = 0, expert = 0;
   bool operator==(const view&) const = default;
@@ -60,8 +61,8 @@ struct packed_weight {  // [depth, columns] in panels, once for each batch posit
   bool operator==(const packed_weight&) const = default;
 };
 
-struct gemm_step {  // c[t, b, f, N] (+)= a[t, b, f, K] w[b, K, N], one product per batch and free
-                    // position
+// c[t, b, f, N] (+)= a[t, b, f, K] w[b, K, N], one product for each batch and free position.
+struct gemm_step {
   std::string text;
   view a, c;
   int weight;
@@ -96,8 +97,8 @@ struct batched_step {  // for each token: c[out] = sum over summed of a[...] b[.
   } axis = cut::none;  // the loop cuts the first axis of these
 };
 
-struct reduce_step {  // per token: c[out] = sum over summed of a; a permutation if nothing is
-                      // summed
+// For each token: c[out] = sum over summed of a; a permutation if nothing is summed.
+struct reduce_step {
   std::string text;
   view a, c;
   std::vector<nest_axis> out, summed;
@@ -105,8 +106,9 @@ struct reduce_step {  // per token: c[out] = sum over summed of a; a permutation
   std::vector<epilogue> epilogues;
 };
 
-struct gather_step {  // c[t, N] = sum over the rows of selections and the selected k of each of
-                      // value * table[index, N]
+// c[t, N] = sum over the rows of selections, and over the selected k of each row, of
+// value * table[index, N].
+struct gather_step {
   std::string text;
   view selection, table, c;
   extent rows, keep, N;
@@ -120,8 +122,8 @@ struct rescale_step {  // c[t, row, k] = value * factors[index]
   extent rows, keep;
 };
 
-struct sample_step {  // c[t, row, k] = value * f(sum over K of x[t, K] table[index, K]), f being
-                      // the passes
+// c[t, row, k] = value * f(sum over K of x[t, K] table[index, K]), where f is the passes.
+struct sample_step {
   std::string text;
   view selection, x, table, c;
   extent rows, keep, K, table_row;
@@ -176,8 +178,8 @@ struct expert_choice_step {  // on all tokens at once
   selection_rule rule;
   view scores, ranked, selection;
   extent experts;
-  extent scratch;  // behind so many elements of each token in the call's memory: a number for each
-                   // token
+  // The memory of the call has a number for each token after this many elements of each token.
+  extent scratch;
 };
 
 struct expand_step {  // a selection as dense rows
@@ -198,8 +200,9 @@ struct put_step {  // in a group: c[token of the row] += weight of the row * a[r
   extent columns, keep;
 };
 
-struct exclude_step {  // per token: c[group] = sum over the kept places of the other axis, for
-                       // groups with a pair left out
+// For each token: c[group] = sum over the kept places of the other axis, for groups with a pair
+// left out.
+struct exclude_step {
   static constexpr extent most_operands = 8;
   struct axis {
     extent length, c;
@@ -234,8 +237,9 @@ struct loop_step {  // `length` units in chunks
   std::vector<step> body;
 };
 
-struct group_step {  // for each expert, its tokens' rows in chunks; c is 0 before and complete
-                     // after
+// For each expert, the rows of its tokens in chunks. It sets c to 0 first, and c is complete after
+// it.
+struct group_step {
   std::string text;
   view selection, c;
   extent experts, keep, columns;

@@ -37,8 +37,8 @@ class stream_search {
     stream_loop loop{op(maker).out.labels[0], x.shape[0], 0, {maker}, {v}};
     if (!add_readers(loop)) return std::nullopt;
     add_makers(loop);
-    for (const int k : loop.operations)  // a sum is not complete before the loop's end, nor goes on
-                                         // in another one
+    // A sum is complete only at the end of the loop, and does not continue in another loop.
+    for (const int k : loop.operations)
       for (const int j : loop.operations)
         if (!contains(loop.values, op(j).out.value) && program_.reads(op(k), op(j).out.value) > 0)
           return std::nullopt;
