@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,15 +19,17 @@ namespace fmoe::planner {
 struct value {
   std::vector<extent> shape;  // shape of a token's row, in the order of memory
   bool tokens = true;
-  int leaf = -1;  // the node in the graph, for inputs and parameters
+  int leaf = -1;  // its place among the leaves, for inputs and parameters
   bool parameter = false;
   extent keep = 0;         // a selection of at most this many entries of its last axis
   extent expected = 0;     // a selection of about this many entries, which cost counts
   bool selection = false;  // made by a select operation and not yet expanded
   extent each = 0;  // the entries of the two lists for which a selection of their sums needs room
   std::string names{};  // names of its axes in the operation that made it
-  // A value of a group has one row for each selected (token, expert), rather than for each token.
-  int group = -1;
+  int group =
+      // A value of a group has one row for each selected (token, expert), rather than for each
+      // token.
+      -1;
 
   extent size() const { return element_count(shape); }
   extent rows() const {
@@ -64,15 +67,18 @@ struct operation {
     gate,
     append,  // a 1 after each row
     select,
-    screen,  // a selection from a product with a parameter, which makes only few scores in full;
-             // the third operand is scratch
+    // a selection from a product with a parameter, which makes only few scores in full; the third
+    // operand is scratch
+    screen,
     expand,  // a selection as a dense row
     slice,   // one entry of the axis that the result does not have
     concat,
-    pick,  // in a group: the rows of the selected tokens; if the operand has the axis of experts,
-           // those of the expert
-    put,   // the end of a group: for each token the sum of the rows of its experts, weighted by the
-           // selection
+    // in a group: the rows of the selected tokens; if the operand has the axis of experts, those of
+    // the expert
+    pick,
+    // the end of a group: for each token the sum of the rows of its experts, weighted by the
+    // selection
+    put,
     exclude,  // the sum that it starts from, computed again without the pairs where it has one
   } what;
   std::vector<use> in;
@@ -92,6 +98,13 @@ struct operation {
   bool swapped = false;      // exclude: the first label is the second one of a pair
 };
 
+constexpr const char* name_of(operation::kind k) {
+  constexpr std::array names{"product", "gemm",      "batched", "gather", "rescale", "sample",
+                             "reduce",  "pointwise", "gate",    "append", "select",  "screen",
+                             "expand",  "slice",     "concat",  "pick",   "put",     "exclude"};
+  return names[static_cast<extent>(k)];
+}
+
 // True if the operation needs its operands for all tokens before it makes a row.
 inline bool is_barrier(const operation& o) {
   return o.what == operation::kind::select && o.rule.what == selection_rule::kind::expert_choice;
@@ -104,6 +117,7 @@ struct expert_group {
 };
 
 struct program {
+  std::vector<ir::leaf_node> leaves;
   std::vector<value> values;
   std::vector<operation> operations;
   std::vector<expert_group> groups;
@@ -216,6 +230,23 @@ std::string labels_where(const std::string& of, Condition condition) {
   for (const char c : of)
     if (condition(c)) r += c;
   return r;
+}
+
+// The operation as subscripts, "ti,in->tn": 't' stands before the labels of what has one row per
+// token.
+inline std::string text_of(const program& p, const operation& o) {
+  std::string text;
+  const auto add = [&](const use& u) {
+    if (p[u.value].tokens) text += 't';
+    text += u.labels;
+  };
+  for (const use& u : o.in) {
+    if (&u != &o.in[0]) text += ',';
+    add(u);
+  }
+  text += "->";
+  add(o.out);
+  return text;
 }
 
 struct label_groups {

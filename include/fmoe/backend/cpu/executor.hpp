@@ -27,8 +27,11 @@ namespace fmoe::cpu {
 template <class T, class Arch>
 class executor {
  public:
-  // Packs the weights and computes the constants of the plan; the graph is not needed afterwards.
-  executor(plan p, const ir::graph& g) : plan_(std::move(p)), constants_(plan_, g) {
+  // Packs the weights and computes the plan's constants. The plan's storages name the leaves by
+  // number.
+  executor(plan p, std::span<const ir::leaf_node> leaves)
+      : plan_(std::move(p)),
+        constants_(plan_, leaves) {
     for (extent w = 0; w < plan_.weights.size(); ++w)
       if (!is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
     const binding<T> none;
@@ -381,8 +384,9 @@ class executor {
     sort_by_expert(s.experts, outer.count, starts, lists,
                    [&](extent t) { return kept(selection, t, 0, s.keep); });
     frame f = outer;
-    // By now starts[e] is the end of the rows of expert e.
-    const auto with_rows = [&](extent e, extent row) {
+    const auto with_rows = [&](extent e,
+                               // By now starts[e] is the end of the rows of expert e.
+                               extent row) {
       while (e < s.experts && starts[e] <= row) ++e;
       return e;
     };
