@@ -121,7 +121,8 @@ class cost_counter {
   double tokens_, element_bytes_;
 };
 
-// The cost of contractions (planner.hpp) for `tokens` rows of numbers of so many bytes.
+// Returns the cost of contractions (planner.hpp) for `tokens` rows of numbers with this many bytes
+// each.
 inline cost_figures cost_of(const program& p, extent tokens, extent element_bytes) {
   return cost_counter(p, tokens, element_bytes).figures;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How a program is planned.
+// The options with which a program is planned.
 #pragma once
 
 #include <fmoe/planner/machine.hpp>

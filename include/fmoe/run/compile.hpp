@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A layer made ready for many calls.
+// Makes a layer ready for many calls.
 #pragma once
 
 #include <fmoe/run/evaluate.hpp>
@@ -131,8 +131,8 @@ class compiled {
   }
 
   extent tokens_;
-  std::array<std::vector<extent>, Arguments + Results>
-      rows_;  // Shapes without the token axis; arguments come first.
+  // Shapes without the token axis; arguments come first.
+  std::array<std::vector<extent>, Arguments + Results> rows_;
   std::unique_ptr<const executable> program_;
 };
 
@@ -152,10 +152,10 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
 }
 
 // Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for as many
-// simultaneous calls as the options say, on each thread of the current arena. The layer is anything
-// callable with expressions; unless said, it has one argument of rank 2, [token, input]. It may
-// return a tuple of expressions: parts of it to look at beside its output, at the cost of writing
-// them. Throws shape_error and value_error as the layer's operations say.
+// simultaneous calls as the options say, on each thread of the current arena. A layer is anything
+// that can be called with expressions. By default it has one argument of rank 2, [token, input]. It
+// may return a tuple of expressions, to show parts of it beside its output; these cost only the
+// time to write them. Throws shape_error and value_error as the layer's operations say.
 template <class Level = cpu::native, class Layer, extent... Ranks>
 auto compile(const Layer& layer, arguments<Ranks...>, extent tokens,
              const compile_options& options = {}) {
