@@ -289,7 +289,7 @@ class random_contraction {
     const piece x = shared(leaf("td", false), "x");
     const std::string made = "t" + shuffled("nw", 25);
     const auto low_rank = [&] { return contracted({x, leaf(shuffled("dnl", 50), true)}, "tnl"); };
-    const bool cached = exact_ && chance(40);  // what the scores are norms of
+    const bool cached = exact_ && chance(40);  // the scores are norms of it
     piece cache, scores;
     if (cached) {
       cache = shared(low_rank(), "c");

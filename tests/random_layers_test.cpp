@@ -61,7 +61,7 @@ class draw {
     return f;
   }
 
-  std::ostringstream text;  // what was drawn
+  std::ostringstream text;  // the random choices
 
  private:
   std::mt19937 bits_;
@@ -240,7 +240,7 @@ routing draw_routing(draw& d, extent n) {
   r.mass = d.pick(0.0, 0.3, 0.6, 0.95);
   if (d.chance(50)) r.capacity = d.between(0, 7);
   r.capacity_factor = d.pick(0.5, 1.0, 2.0, 3.5);
-  r.rank_softmax = n > 1 && d.chance(50);  // of one expert all are 1
+  r.rank_softmax = n > 1 && d.chance(50);  // with one expert all are 1
   // Expert choice and top-p know the weights of the papers and those of the released code.
   r.weights = r.how == routing::by::top_k ? d.pick(softmax, softmax_of_all, score, one, relu)
                                           : d.pick(softmax, softmax_of_all, one, score);

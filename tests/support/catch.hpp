@@ -16,7 +16,7 @@
 
 namespace fmoe::test {
 
-// The two releases have other names for these. containing() is for CHECK_THROWS_WITH.
+// Catch2 3 has other names for these. containing() is for CHECK_THROWS_WITH.
 #if __has_include(<catch2/catch_test_macros.hpp>)
 using Catch::Approx;
 inline auto containing(const std::string& text) { return Catch::Matchers::ContainsSubstring(text); }

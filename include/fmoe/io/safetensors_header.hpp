@@ -153,8 +153,8 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
   // Returns the text of the event's token; at_ and end_ are its bounds.
   std::string_view token() {
     at_ = text_.find_first_not_of(" \t\r\n,:", end_);
-    const bool is_number =
-        text_[at_] == '-' || is_digit(text_[at_]);  // the lexer reads one character beyond it
+    // The lexer reads one character beyond a number.
+    const bool is_number = text_[at_] == '-' || is_digit(text_[at_]);
     end_ = is_number ? std::min(text_.find_first_not_of("+-.0123456789Ee", at_), text_.size())
                      : shown_.last() + 1;
     return text_.substr(at_, end_ - at_);
@@ -238,7 +238,7 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
 
   std::array<frame, max_depth> frames_{};
   std::size_t depth_ = 0;
-  std::deque<name> keys_;  // of all open objects
+  std::deque<name> keys_;  // keys of all open objects
   std::deque<std::string> unescaped_;
   name key_{};
 

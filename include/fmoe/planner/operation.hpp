@@ -18,13 +18,14 @@ struct use {
   std::string labels;
 };
 
-// A function of a finished row: map, or one more operand, which may repeat along leading axes.
+// A function of a finished row: a map, or a sum or product with another operand, which may repeat
+// along leading axes.
 struct pass {
   pass_kind what = pass_kind::map;
   pointwise fn{};
   double parameter = 0;
   int other = -1;
-  bool by_expert = false;  // in a group: the other's first axis is the experts
+  bool by_expert = false;  // in a group: the first axis of the other operand is the experts
 };
 
 // Two operands, as the order pass leaves them. The skip and match passes make each a gather, a
@@ -38,7 +39,7 @@ struct gemm_op {
   constexpr const char* name() const { return "gemm"; }
 };
 
-// Any other pair of operands: one small product per token.
+// Any other pair of operands: one small product for each token.
 struct batched_op {
   constexpr const char* name() const { return "batched"; }
 };
@@ -96,7 +97,7 @@ struct select_op {
   constexpr const char* name() const { return fmoe::name_of(rule.what); }
 };
 
-// A selection out of a product with a parameter, of which few scores are made in full. The third
+// A selection from a product with a parameter, which makes only few scores in full. The third
 // operand is scratch.
 struct screen_op {
   selection_rule rule{};
@@ -122,17 +123,18 @@ struct concat_op {
   constexpr const char* name() const { return "concat"; }
 };
 
-// In a group: the rows of the selected tokens, of the expert where the operand has its axis.
+// In a group: the rows of the selected tokens; if the operand has the axis of experts, those of the
+// expert.
 struct pick_op {
   constexpr const char* name() const { return "pick"; }
 };
 
-// The end of a group: each token's sum of the rows of its experts, weighted by the selection.
+// The end of a group: for each token the sum of the rows of its experts, weighted by the selection.
 struct put_op {
   constexpr const char* name() const { return "put"; }
 };
 
-// The sum that it starts from, made again without the pairs wherever one is summed.
+// The sum that it starts from, computed again without the pairs where it has one.
 struct exclude_op {
   pair_set left_out{};
   std::string masked{};  // the labels of a pair: the first one is summed, whatever its place in a
@@ -151,10 +153,10 @@ struct operation {
   kind what;
   std::vector<use> in;
   use out;
-  std::vector<pass> passes{};  // applied to the result while it is near
+  std::vector<pass> passes{};  // applied to the result while it is in cache
   int start = -1;              // the sum continues this value instead of starting from zero
   int group = -1;              // runs for each expert, on the rows that selected it
-  char expert = 0;             // what the operands of a group call the experts' axis
+  char expert = 0;             // the label that operands of a group have for the axis of experts
 };
 
 // Is the operation of one of these kinds?
@@ -178,7 +180,7 @@ inline const char* name_of(const operation& o) {
   return std::visit([](const auto& kind) { return kind.name(); }, o.what);
 }
 
-// An operation that needs its operands of all tokens before it makes a row.
+// True if the operation needs its operands for all tokens before it makes a row.
 inline bool is_barrier(const operation& o) {
   return is<select_op>(o) && as<select_op>(o).rule.what == selection_rule::kind::expert_choice;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The planner's working form: values and the operations that make them, in order. The token axis is
-// implicit: a value with `tokens` is one row per token and its labels name the rest; a value
-// without is a constant, made once. Labels are local to an operation.
+// The working form of the planner: values, and in order the operations that make them. The token
+// axis is implicit: a value with `tokens` has one row for each token, and its labels name the other
+// axes; a value without `tokens` is a constant, made once. Labels are local to an operation.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +16,19 @@
 namespace fmoe::planner {
 
 struct value {
-  std::vector<extent> shape;  // of one token's row, in the order of memory
+  std::vector<extent> shape;  // shape of a token's row, in the order of memory
   bool tokens = true;
   int leaf = -1;  // its place among the leaves, for inputs and parameters
   bool parameter = false;
   extent keep = 0;         // a selection of at most this many entries of its last axis
-  extent expected = 0;     // and about so many: what costs count
+  extent expected = 0;     // a selection of about this many entries, which cost counts
   bool selection = false;  // made by a select operation and not yet expanded
-  extent each = 0;         // entries of the two lists that a selection of their sums needs room for
-  std::string names{};     // of its axes, where it was made
+  extent each = 0;  // the entries of the two lists for which a selection of their sums needs room
+  std::string names{};  // names of its axes in the operation that made it
   int group =
-      -1;  // one row for each selected (token, expert) of this group, rather than for each token
+      // A value of a group has one row for each selected (token, expert), rather than for each
+      // token.
+      -1;
 
   extent size() const { return element_count(shape); }
   extent rows() const {
@@ -45,8 +47,8 @@ struct program {
   std::vector<value> values;
   std::vector<operation> operations;
   std::vector<expert_group> groups;
-  std::vector<int> results;  // no value twice
-  bool tokens = true;        // false: no axis counts tokens, every value is one row
+  std::vector<int> results;  // no value occurs twice
+  bool tokens = true;        // if false, no axis counts tokens and every value is one row
 
   int add(value v) {
     values.push_back(std::move(v));
@@ -63,8 +65,8 @@ struct program {
     for (const char c : labels) n *= extent_of(u, c);
     return n;
   }
-  // Elements between neighbours along `label`: of a diagonal, the sum; 0 if the operand does not
-  // have it.
+  // Returns the distance of neighbours along `label` in elements; for a diagonal the sum of its
+  // distances, and 0 if the operand does not have the label.
   extent stride(const use& u, char label) const {
     extent n = 1, sum = 0;
     for (extent i = u.labels.size(); i-- > 0;) {
@@ -74,7 +76,7 @@ struct program {
     return sum;
   }
 
-  // A new operation whose result has these labels.
+  // Adds an operation whose result has these labels.
   use make(operation::kind what, std::vector<use> in, std::string labels, bool selection = false,
            extent keep = 0) {
     value v;
@@ -100,33 +102,34 @@ struct program {
 
   bool is_result(int v) const { return std::ranges::count(results, v) != 0; }
 
-  // How often an operation reads v.
+  // Returns how often an operation reads v.
   static int reads(const operation& o, int v) {
     int n = 0;
     each_read(o, [&](int read) { n += read == v; });
     return n;
   }
-  // The operations that read v; one that reads it twice stands twice. A result counts as read once
-  // more.
+  // Returns how often operations read v; an operation that reads it twice counts twice. Being a
+  // result counts once more.
   int uses(int v) const {
     int n = is_result(v);
     for (const operation& o : operations) n += reads(o, v);
     return n;
   }
-  // The first operation that reads v, -1 if none.
+  // Returns the first operation that reads v, -1 if there is none.
   int consumer(int v) const {
     const auto at =
         std::ranges::find_if(operations, [&](const operation& o) { return reads(o, v) > 0; });
     return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
   }
-  // The first barrier at or behind an operation; equal for operations of one stage.
+  // Returns the first barrier at or after an operation, which is the same for operations of one
+  // stage.
   int stage(int operation) const {
     while (operation < static_cast<int>(operations.size()) &&
            !is_barrier(operations[static_cast<extent>(operation)]))
       ++operation;
     return operation;
   }
-  // Is v made before a barrier and read behind it, or made by one?
+  // True if v is made before a barrier and read after it, or made by a barrier.
   bool spans_stages(int v) const {
     const int maker = producer(v);
     if (maker < 0 || is_result(v)) return false;
@@ -137,7 +140,7 @@ struct program {
         return true;
     return false;
   }
-  // The operation that makes v, -1 for leaves.
+  // Returns the operation that makes v, -1 for leaves.
   int producer(int v) const {
     const auto at =
         std::ranges::find_if(operations, [&](const operation& o) { return o.out.value == v; });
@@ -145,7 +148,7 @@ struct program {
   }
 };
 
-// The labels of `of` that satisfy the condition, in their order.
+// Returns the labels of `of` that satisfy the condition, in their order.
 template <class Condition>
 std::string labels_where(const std::string& of, Condition condition) {
   std::string r;
@@ -183,7 +186,8 @@ inline label_groups groups_of(const operation& o) {
           labels_where(r, [&](char c) { return !has(l, c); })};
 }
 
-// Nothing summed, the right operand's labels the left one's last: a function of the left one.
+// True if nothing is summed and the labels of the right operand are the last of the left one: then
+// the product is a function of the left operand.
 inline bool is_hadamard(const operation& o) {
   const label_groups g = groups_of(o);
   return g.summed.empty() && g.vector.empty() && o.out.labels == o.in[0].labels &&

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// A layer made ready for many calls.
+// Makes a layer ready for many calls.
 #pragma once
 
 #include <fmoe/run/evaluate.hpp>
 
 namespace fmoe {
 
-// What a layer returns: an expression, or several in a tuple, whose common parts are computed once.
+// The results of a layer: an expression, or several in a tuple, whose common parts are computed
+// once.
 template <class E>
 struct layer_results {
   static constexpr extent count = 1;
@@ -24,7 +25,7 @@ struct layer_results<std::tuple<Es...>> {
   }
 };
 
-// A layer ready to be called: forward(x, y); forward(x1, x2, y) for a layer of two arguments,
+// A layer ready to be called: forward(x, y), forward(x1, x2, y) for a layer of two arguments,
 // forward(x, y1, y2) for one of two results.
 template <class T, class Level, extent Arguments, extent Results = 1>
 class compiled {
@@ -45,11 +46,12 @@ class compiled {
     for (extent i = 0; i < Results; ++i) rows_[Arguments + i] = row_of(g, results[i]);
   }
 
-  // Inputs first, then the outputs: any arrays (array_traits says which), where they lie; lazy ones
-  // are evaluated first. Leading axes beyond a row's are tokens, at most as many as compiled for.
-  // Inputs may have any strides and floating type (double only where the layer's is), outputs the
-  // layer's arithmetic type. Throws shape_error or value_error before any output element is
-  // written; allocates nothing; callers beyond the number compiled for wait.
+  // Takes inputs first, then outputs: any arrays (array_traits defines which), which are read and
+  // written in place; lazy ones are evaluated first. Leading axes beyond those of a row count
+  // tokens, at most as many as the layer is compiled for. Inputs may have any strides and floating
+  // type (double only if the layer's is double); outputs have the layer's arithmetic type. Throws
+  // shape_error or value_error before any output element is written, and allocates nothing. Callers
+  // beyond the number that the layer is compiled for wait.
   template <class... Arrays>
   void operator()(Arrays&&... arrays) const {
     static_assert(sizeof...(Arrays) == Arguments + Results,
@@ -83,7 +85,7 @@ class compiled {
   }
 
   template <class... Arrays>
-  void bind(Arrays&&... arrays) const {  // a parameter keeps what was evaluated
+  void bind(Arrays&&... arrays) const {  // a parameter keeps the evaluated array
     call({view_of(arrays)...});
   }
 
@@ -129,8 +131,8 @@ class compiled {
   }
 
   extent tokens_;
-  std::array<std::vector<extent>, Arguments + Results>
-      rows_;  // shapes without the token axis; arguments first
+  // Shapes without the token axis; arguments come first.
+  std::array<std::vector<extent>, Arguments + Results> rows_;
   std::unique_ptr<const executable> program_;
 };
 
@@ -150,10 +152,10 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
 }
 
 // Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for as many
-// simultaneous calls as the options say, on each thread of the current arena. The layer is anything
-// callable with expressions; unless said, it has one argument of rank 2, [token, input]. It may
-// return a tuple of expressions: parts of it to look at beside its output, at the cost of writing
-// them. Throws shape_error and value_error as the layer's operations say.
+// simultaneous calls as the options say, on each thread of the current arena. A layer is anything
+// that can be called with expressions. By default it has one argument of rank 2, [token, input]. It
+// may return a tuple of expressions, to show parts of it beside its output; these cost only the
+// time to write them. Throws shape_error and value_error as the layer's operations say.
 template <class Level = cpu::native, class Layer, extent... Ranks>
 auto compile(const Layer& layer, arguments<Ranks...>, extent tokens,
              const compile_options& options = {}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// From a graph through the planner to a backend.
+// Takes a graph through the planner to a backend.
 #pragma once
 
 #include <fmoe/backend/backend-inl.hpp>
@@ -9,7 +9,7 @@
 
 namespace fmoe::detail {
 
-// The backend that the options name: the CPU unless they say otherwise.
+// Returns the backend that the options name, by default the CPU.
 template <class T, class Level>
 std::shared_ptr<const backend> backend_of(const compile_options& options) {
   return options.on != nullptr ? options.on : cpu::host<T, Level>();

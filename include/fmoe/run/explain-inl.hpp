@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The plan of a graph in words, beside what it costs.
+// The plan of a graph in words, with its costs.
 #pragma once
 
 #include <iomanip>

@@ -40,8 +40,8 @@ template <class Task>
 void parallel(extent tasks, const Task& task) {
   if (tasks == 1) return task(extent{0});
   tbb::task_group_context context(tbb::task_group_context::isolated);
-  context
-      .capture_fp_settings();  // workers otherwise compute in the mode that their arena was made in
+  // Otherwise workers would compute in the floating-point mode in which their arena was made.
+  context.capture_fp_settings();
   tbb::this_task_arena::isolate([&] {
     tbb::parallel_for(extent{0}, tasks, extent{1}, task, tbb::simple_partitioner{}, context);
   });

@@ -2,6 +2,7 @@
 // Emit: the program, its loops and its placement become the steps of a plan.
 #pragma once
 
+#include <fmoe/backend/cpu/plan/exclude.hpp>
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cpu/plan/tile.hpp>
 #include <fmoe/ir/graph.hpp>
@@ -76,7 +77,7 @@ class emitter {
     plan_.storages.push_back(s);
   }
 
-  // A value where it lies.
+  // A value as it is stored.
   view whole(int v) {
     plan_.storages[static_cast<extent>(v)].in_place = true;
     return {.storage = v};
@@ -86,7 +87,7 @@ class emitter {
   static view table(int v) { return {.storage = v}; }
 
   // A value as the loop sees it, if there is one: a whole value moves with the loop that cuts its
-  // first axis, and a chunk stands still.
+  // first axis, and a chunk has a fixed place.
   view in_loop(int v, const stream_loop* l) {
     view r = whole(v);
     if (l == nullptr || chunked_in(tiling_.loops, v) != nullptr) return r;
@@ -115,7 +116,7 @@ class emitter {
     return r;
   }
 
-  // Does the loop cut the first axis of what the operation makes, rather than what it reads?
+  // True if the loop cuts the first axis of the operation's result, rather than that of an operand.
   static bool cuts_result(const operation& o, const stream_loop* l) {
     if (l == nullptr) return false;
     return std::ranges::count(l->values, o.out.value) > 0;
@@ -153,7 +154,7 @@ class emitter {
     s.N = program_.size_of(o.out, columns);
     std::vector<axis_stride> depth = axes(w, summed);
     for (extent k = 0; k < depth.size(); ++k)
-      depth[k].length = program_.extent_of(a, summed[k]);  // without a bias' row
+      depth[k].length = program_.extent_of(a, summed[k]);  // without the row of a bias
     const std::string batches = o.group < 0 ? batch : o.expert + batch;
     if (o.group >= 0) s.expert_step = program_.size_of(w, batch);
     s.weight = weight({.storage = w.value,
@@ -239,7 +240,7 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  // Elements from the table of one row of selections to the next.
+  // Returns the elements from the table of one row of selections to the next.
   extent table_row(const use& selection, const use& table) const {
     return selection.labels.size() > 1 && has(table.labels, selection.labels[0])
                ? program_.stride(table, selection.labels[selection.labels.size() - 2])
@@ -350,56 +351,13 @@ class emitter {
                                   .columns = in.shape.back()});
   }
 
-  void emit(const planner::exclude_op& mask, const operation& o, const stream_loop*,
+  void emit(const planner::exclude_op&, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
-    exclude_step s;
+    exclusion made(program_, o);
+    exclude_step s = made.take();
     s.text = text(o);
     s.c = whole(o.out.value);
-    const std::string own =
-        planner::labels_where(o.out.labels, [&](char c) { return !has(mask.masked, c); });
-    const auto is_factor = [&](const use& u) {
-      return std::ranges::none_of(own, [&](char c) { return has(u.labels, c); });
-    };
-    std::vector<const use*> in;
-    for (const use& u : o.in)
-      if (is_factor(u)) in.push_back(&u);
-    s.factors = in.size();
-    for (const use& u : o.in)
-      if (!is_factor(u)) in.push_back(&u);
-    for (const use* u : in) s.operands.push_back(whole(u->value));
-    const auto axis = [&](char c) {
-      exclude_step::axis a{.length = 1, .c = program_.stride(o.out, c), .strides = {}};
-      for (const use* u : in) {
-        a.strides.push_back(program_.stride(*u, c));
-        if (has(u->labels, c)) a.length = program_.extent_of(*u, c);
-      }
-      return a;
-    };
-    s.other = axis(mask.masked[0]);
-    s.group = axis(mask.masked[1]);
-    for (const char c : own) s.free.push_back(axis(c));
-    std::string seen = mask.masked;
-    for (const use* u : in)
-      for (const char c : u->labels) {
-        if (has(seen, c) || has(own, c)) continue;
-        seen += c;
-        const bool by_factors =
-            std::none_of(in.begin() + static_cast<std::ptrdiff_t>(s.factors), in.end(),
-                         [&](const use* v) { return has(v->labels, c); });
-        (by_factors ? s.inner : s.outer).push_back(axis(c));
-      }
-    std::vector<index_pair> pairs = *mask.left_out;
-    if (!mask.swapped)
-      for (auto& [i, j] : pairs) std::swap(i, j);
-    std::ranges::sort(pairs);
-    for (const auto& [group, other] : pairs) {
-      if (s.groups.empty() || s.groups.back() != group)
-        s.groups.push_back(group), s.ends.push_back(0);
-      s.left_out.push_back(other);
-      s.ends.back() = s.left_out.size();
-    }
-    s.is_row = s.free.size() == 1 && in.size() == s.factors + 1 && s.free[0].c == 1 &&
-               s.free[0].strides.back() == 1;
+    for (const use* u : made.operands) s.operands.push_back(whole(u->value));
     steps.push_back(std::move(s));
   }
 
@@ -436,7 +394,7 @@ class emitter {
                                 .list = out.each != 0 ? program_[o.in[0].value].shape.back() : 0});
   }
 
-  // The numbers of tokens that it sorts take an element a token more of the call's memory.
+  // The token numbers that it sorts take one more element for each token.
   expert_choice_step expert_choice(const planner::select_op& kind, const operation& o) {
     expert_choice_step s{.text = text(o),
                          .rule = kind.rule,
@@ -504,7 +462,7 @@ class emitter {
                                 .keep = out.keep});
   }
 
-  // All operations of a group, of which the last one adds up.
+  // Emits all operations of a group; the last one adds the results.
   void emit_group(int id, std::vector<step>& steps) {
     const planner::expert_group& g = program_.groups[static_cast<extent>(id)];
     group_step s;
