@@ -23,8 +23,8 @@ class plan_runner {
       "kernels are those of the instruction set that their translation unit is compiled for");
 
  public:
-  plan_runner(const graph& g, const node_list& results, extent tokens, extent callers,
-              const plan_options& options)
+  plan_runner(const ir::graph& g, const ir::node_list& results, extent tokens, extent callers,
+              const planner::plan_options& options)
       : run_(compiled_plan<T, Arch>::plan_of(g, results, tokens, options), g),
         slots_(thread_count()),
         tokens_(tokens) {
@@ -173,8 +173,9 @@ class plan_runner {
 
 // Outside the class: members of an extern template that are inline would be compiled all the same.
 template <class T, class Arch>
-compiled_plan<T, Arch>::compiled_plan(const graph& g, const node_list& results, extent tokens,
-                                      extent callers, const plan_options& options)
+compiled_plan<T, Arch>::compiled_plan(const ir::graph& g, const ir::node_list& results,
+                                      extent tokens, extent callers,
+                                      const planner::plan_options& options)
     : runner_(std::make_unique<const plan_runner<T, Arch>>(g, results, tokens, callers, options)) {}
 template <class T, class Arch>
 compiled_plan<T, Arch>::compiled_plan(compiled_plan&&) noexcept = default;
@@ -182,9 +183,9 @@ template <class T, class Arch>
 compiled_plan<T, Arch>::~compiled_plan() = default;
 
 template <class T, class Arch>
-plan compiled_plan<T, Arch>::plan_of(const graph& g, const node_list& results, extent tokens,
-                                     const plan_options& options) {
-  return make_plan(g, results, tokens, machine<T, native_arch>(options));
+plan compiled_plan<T, Arch>::plan_of(const ir::graph& g, const ir::node_list& results,
+                                     extent tokens, const planner::plan_options& options) {
+  return planner::make_plan(g, results, tokens, machine<T, native_arch>(options));
 }
 
 template <class T, class Arch>
