@@ -5,6 +5,7 @@
 #pragma once
 
 #include <fmoe/base/checked.hpp>
+#include <fmoe/base/function_ref.hpp>
 
 #ifdef FMOE_JTHREAD_EXECUTOR  // the tsan build: libtbb is not instrumented, and its edges would
                               // read as races
@@ -21,8 +22,7 @@ namespace fmoe::cpu {
 
 inline extent thread_count() { return 4; }
 
-template <class Task>
-void parallel(extent tasks, const Task& task) {
+inline void parallel(extent tasks, function_ref<void(extent)> task) {
   std::vector<std::jthread> threads;
   for (extent i = 1; i < tasks; ++i) threads.emplace_back([&task, i] { task(i); });
   if (tasks > 0) task(extent{0});
@@ -36,8 +36,7 @@ inline extent thread_count() {
 }
 
 // task(i) for i in [0, tasks), each once, in any order.
-template <class Task>
-void parallel(extent tasks, const Task& task) {
+inline void parallel(extent tasks, function_ref<void(extent)> task) {
   if (tasks == 1) return task(extent{0});
   tbb::task_group_context context(tbb::task_group_context::isolated);
   context

@@ -12,9 +12,9 @@ namespace fmoe::cpu {
 
 // run(product, first column, end) for parts of `products` products of [rows, depth] with [depth,
 // columns].
-template <class T, class Arch, class Run>
+template <class T, class Arch>
 void shared_columns(extent threads, extent rows, extent depth, extent columns, extent products,
-                    const Run& run) noexcept {
+                    function_ref<void(extent, extent, extent)> run) noexcept {
   constexpr extent width = panel_width<T, Arch>;
   constexpr extent together = 4;  // panels that are streamed side by side
   // A panel's time is that of its arithmetic or of its memory; a row's arithmetic takes a sixth of
