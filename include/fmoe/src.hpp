@@ -4,7 +4,9 @@
 // of each instruction set that they name.
 #pragma once
 
+#include <fmoe/backend/cpu/parallel-inl.hpp>
 #include <fmoe/backend/cpu/plan_runner.hpp>
+#include <fmoe/io/src.hpp>
 
 template class fmoe::cpu::compiled_plan<float, fmoe::cpu::native>;
 template class fmoe::cpu::compiled_plan<double, fmoe::cpu::native>;
