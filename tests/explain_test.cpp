@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <fmoe/backend/cpu/machine.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/mxd.hpp>

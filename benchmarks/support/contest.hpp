@@ -11,9 +11,6 @@
 
 #include <fmoe/cost.hpp>
 
-// Compiled once, in runtime.cpp.
-extern template class fmoe::cpu::compiled_plan<float, fmoe::cpu::native>;
-
 namespace benchmark {
 class State;
 }
