@@ -55,7 +55,7 @@ class random_expression {
   struct entry {
     ir::node_id id;
     std::vector<axis> axes;
-    double bound;       // of the absolute values, where they are exact
+    double bound;       // bound of the absolute values, if they are exact
     bool plain = true;  // as stored: float and double agree on its order
   };
 
@@ -344,7 +344,7 @@ class random_expression {
   void einsum() {
     std::vector<entry> in{any()};
     std::string labels, subscripts;
-    std::vector<axis> lengths;  // of the labels
+    std::vector<axis> lengths;  // lengths of the labels
     if (has_tokens_) labels = "t", lengths = {{tokens_, true}};
     const auto label = [&](const axis& a) {
       if (a.token) return 't';
@@ -468,7 +468,7 @@ void check(unsigned seed, census& seen) {
   }
   check<float>(e, expected, scale, e.exact() ? 0 : 2e-5);
   check<double>(e, expected, scale, e.exact() ? 0 : 1e-13);
-  seen.add(planner::make_plan(e.g, e.root(), e.tokens(), runner<float>::machine(tiny_limits())));
+  seen.add(make_plan(e.g, e.root(), e.tokens(), on_this_cpu<float>(tiny_limits())));
 }
 
 TEST_CASE("random expressions agree with the oracle, and their rows keep their bits") {

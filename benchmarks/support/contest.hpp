@@ -32,7 +32,7 @@ struct contest {
   double flops, naive_flops;  // for all tokens, 2 for a multiply-add
   // the weights that a call touches, read once; the rows in and out
   double weight_bytes, row_bytes;
-  // rounding may exchange a choice between nearly equal scores, and with it a row
+  // Rounding may exchange a choice between nearly equal scores, and with it a row.
   bool selects = false;
   form forward = {};
   std::function<void(extent first, extent count, tensor<float, 2>& y)> by_eigen =
@@ -43,10 +43,11 @@ struct contest {
 
 // A layer compiled for the rows of x and the threads of the current arena.
 form compiled_form(const auto& layer, const tensor<float, 2>& x,
-                   const planner::plan_options& options = {}) {
+                   const compile_options& options = {}) {
   using layer_t = decltype(compile(layer, x.shape()[0]));
-  return [x, forward = std::make_shared<layer_t>(compile(layer, x.shape()[0], 1, options))](
-             auto& y) { (*forward)(x, y); };
+  return [x, forward = std::make_shared<layer_t>(compile(layer, x.shape()[0], options))](auto& y) {
+    (*forward)(x, y);
+  };
 }
 
 // Returns the contest of `layer` on x; its weights have `element` bytes. `plain` is the same layer

@@ -7,8 +7,10 @@
 #include <stdexcept>
 
 #include <fmoe/backend/cpu/executor.hpp>
-#include <fmoe/backend/cpu/machine.hpp>
+#include <fmoe/backend/cpu/plan/planning.hpp>
 #include <fmoe/planner/planner.hpp>
+
+#include "limits.hpp"
 
 namespace fmoe::test {
 
@@ -17,24 +19,19 @@ struct runner<T>::bound_plan {
   cpu::executor<T, cpu::native_arch> execute;
   extent width;
 
-  bound_plan(cpu::plan steps, const ir::graph& g)
-      : execute(std::move(steps), g),
+  bound_plan(const planner::program& p, extent tokens, const planner::plan_options& how)
+      : execute(cpu::make_plan(p, tokens, how), p.leaves),
         width(element_count(execute.steps().results[0])) {}
 };
 
 template <class T>
 runner<T>::runner(const ir::graph& g, ir::node_id root, extent tokens,
-                  const planner::plan_options& options)
-    : run_(std::make_unique<const bound_plan>(planner::make_plan(g, root, tokens, machine(options)),
-                                              g)) {}
+                  const planner::plan_options& how)
+    : run_(std::make_unique<const bound_plan>(planner::lower(g, root, on_this_cpu<T>(how)), tokens,
+                                              on_this_cpu<T>(how))) {}
 
 template <class T>
 runner<T>::~runner() = default;
-
-template <class T>
-planner::plan_options runner<T>::machine(const planner::plan_options& options) {
-  return cpu::machine<T, cpu::native_arch>(options);
-}
 
 template <class T>
 const cpu::plan& runner<T>::steps() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs plans of graphs directly on the executor, for any ranges of rows, in memory that shows what
-// was never written. run.cpp defines the members, so that a test compiles without the kernels.
+// Runs plans of graphs straight on the executor, row ranges as asked, in memory that shows what was
+// never written. run.cpp defines the members, so that a test compiles without the kernels.
 #pragma once
 
 #include <algorithm>
@@ -14,24 +14,21 @@
 
 namespace fmoe::test {
 
-// Computes rows of the result of a plan of `tokens` rows in calls of `split` rows (at most the
+// Rows of the result of a plan of `tokens` rows, computed in calls of `split` rows (at most the
 // plan's tile). Arena and result hold NaN before, and a guard behind the arena is checked. T is
 // float or double.
 template <class T>
 class runner {
  public:
-  runner(const ir::graph& g, ir::node_id root, extent tokens, const planner::plan_options& options);
+  // On this CPU, with the limits of `how`.
+  runner(const ir::graph& g, ir::node_id root, extent tokens, const planner::plan_options& how);
   ~runner();
-
-  // The options with the numbers of the machine that the kernels are compiled for.
-  static planner::plan_options machine(const planner::plan_options& options);
 
   const cpu::plan& steps() const;
 
   std::vector<T> rows(extent first, extent count, extent split) const;
 
-  // Returns all rows, in calls of the plan's tile, or the whole result of an expression without
-  // tokens.
+  // All rows in calls of the plan's tile, or the whole result of an expression without tokens.
   std::vector<T> all(extent tokens) const {
     return steps().tokens ? rows(0, tokens, steps().tile) : rows(0, 1, 1);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Live: the part of a graph that some results need. What no result needs is neither planned nor
-// made.
+// Live: the part of a graph that some results need. Nodes that no result needs are neither planned
+// nor computed.
 #pragma once
 
 #include <utility>
@@ -10,12 +10,11 @@
 
 namespace fmoe::ir {
 
-// A graph of the nodes that some results need, in their order. Its axes are those of the whole
-// graph, so that an extent which only an unneeded node fixed stays known.
+// A graph of the nodes that some results need, in their order. It has the axes of the whole graph,
+// so that an extent that only an unneeded node fixed stays known.
 struct live_graph {
   graph nodes;
-  node_list roots;              // the results, as `nodes` numbers them
-  std::vector<node_id> origin;  // by node: its number in the whole graph
+  node_list roots;  // the results, numbered as in `nodes`
 };
 
 inline live_graph live(const graph& whole, const node_list& roots) {
@@ -25,15 +24,14 @@ inline live_graph live(const graph& whole, const node_list& roots) {
   for (extent i = whole.size(); i-- > 0;)
     if (needed[i]) each_operand(whole[static_cast<node_id>(i)], need);
 
-  live_graph part{whole.without_nodes(), roots, {}};
-  std::vector<node_id> number(whole.size());  // in the part, of each needed node
+  live_graph part{whole.without_nodes(), roots};
+  std::vector<node_id> number(whole.size());  // for each needed node its number in the part
   const auto renumber = [&](node_id& id) { id = number[static_cast<extent>(id)]; };
   for (extent i = 0; i < whole.size(); ++i) {
     if (!needed[i]) continue;
     node copy = whole[static_cast<node_id>(i)];
     each_operand(copy, renumber);
     number[i] = part.nodes.append(std::move(copy));
-    part.origin.push_back(static_cast<node_id>(i));
   }
   for (node_id& root : part.roots) renumber(root);
   return part;

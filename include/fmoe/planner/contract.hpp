@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Contract: one einsum becomes products of two operands and sums of one, in the order that the
+// Contract: an einsum becomes products of two operands and sums of one, in the order that the
 // search finds.
 #pragma once
 
 #include <vector>
 
+#include <fmoe/planner/machine.hpp>
 #include <fmoe/planner/mask.hpp>
 #include <fmoe/planner/order.hpp>
 #include <fmoe/planner/program.hpp>
@@ -13,17 +14,21 @@ namespace fmoe::planner {
 
 class pairwise_contraction {
  public:
-  // `naive`: the parameters meet each other first.
-  pairwise_contraction(program& p, bool naive) : program_(p), naive_(naive) {}
+  // `naive` multiplies the parameters with each other first.
+  pairwise_contraction(program& p, const machine& m, bool naive)
+      : program_(p),
+        machine_(m),
+        naive_(naive) {}
 
-  // The product of all operands, summed over the labels that the result does not have.
+  // Returns the product of all operands, summed over the labels that the result does not have.
   use sum(std::vector<use> in, const std::string& result) {
     for (use& u : in) u = single(u, in, result);
     if (naive_) materialise(in, result);
     return contract(std::move(in), result);
   }
 
-  // The sum without the mask, and what makes it again where a pair is left out.
+  // Returns the sum without the mask, and an operation that computes the sum again where a pair is
+  // left out.
   use masked(einsum_mask m, const std::vector<use>& in, const std::string& wanted) {
     m.check(in);
     if (m.left_out->empty()) return sum(in, wanted);
@@ -45,7 +50,7 @@ class pairwise_contraction {
   }
 
  private:
-  // Diagonals of repeated labels taken, labels that nobody else has summed.
+  // Takes the diagonals of repeated labels, and sums over the labels that only this operand has.
   use single(const use& u, const std::vector<use>& all, const std::string& result) {
     std::string keep;
     for (const char c : u.labels) {
@@ -56,7 +61,7 @@ class pairwise_contraction {
     return keep == u.labels ? u : program_.make(operation::kind::reduce, {u}, keep);
   }
 
-  // The naive plan: the parameters first, left to right, into one weight.
+  // The naive plan multiplies the parameters first, from left to right, into one weight.
   void materialise(std::vector<use>& in, const std::string& result) {
     const auto parameter = [&](const use& u) { return program_[u.value].parameter; };
     while (std::ranges::count_if(in, parameter) > 1) {
@@ -69,9 +74,9 @@ class pairwise_contraction {
     }
   }
 
-  // The product of two operands, summed over what neither the result nor `others` need. Its axes:
-  // what both have, then the left one's own, then the right one's own, each group in the order of
-  // `hint` as far as that goes.
+  // Returns the product of two operands, summed over the labels that neither the result nor
+  // `others` need. Its axes are those of both operands, then those of the left one only, then those
+  // of the right one only; each group is in the order of `hint` as far as that has them.
   use pair(use left, use right, const std::vector<use>& others, const std::string& result,
            const std::string& hint) {
     const value &l = program_[left.value], &r = program_[right.value];
@@ -82,13 +87,13 @@ class pairwise_contraction {
     const auto own = [&](const use& u, const use& other) {
       return labels_where(u.labels, [&](char c) { return needed(c) && !has(other.labels, c); });
     };
-    // Whether x repeats along the leading labels of y, and nothing is summed: a Hadamard product.
+    // True for a Hadamard product: x repeats along the leading labels of y, and nothing is summed.
     const auto repeats = [&](const use& x, const use& y) {
       return !x.labels.empty() && y.labels.ends_with(x.labels) &&
              std::ranges::all_of(y.labels, needed);
     };
-    // The activation stands left of a constant; of two activations the one whose own labels stay
-    // innermost stands right, or the one that repeats.
+    // The activation is the left operand of a product with a constant. Of two activations, the one
+    // whose own labels stay innermost is the right operand, or the one that repeats.
     const auto swapped = [&] {
       if (r.tokens != l.tokens) return r.tokens;
       if (l.selection != r.selection) return r.selection;
@@ -96,10 +101,11 @@ class pairwise_contraction {
       if (a.empty() != b.empty()) return a.empty() ? repeats(left, right) : !repeats(right, left);
       // Vectors run along the last axis, and a constant that follows is packed for any order of
       // axes.
-      constexpr extent narrow = 8;
       const extent left_size = program_.size_of(left, a), right_size = program_.size_of(right, b);
-      if (l.tokens && !others.empty() && (left_size < narrow) != (right_size < narrow))
-        return right_size < narrow;
+      const bool left_is_narrow = left_size < machine_.narrow;
+      const bool right_is_narrow = right_size < machine_.narrow;
+      const bool goes_on = l.tokens && !others.empty();
+      if (goes_on && left_is_narrow != right_is_narrow) return right_is_narrow;
       const auto last = [&](const std::string& labels) {
         return labels.empty() ? 0 : hint.find(labels.back()) + 1;
       };
@@ -138,7 +144,7 @@ class pairwise_contraction {
       p.operands.push_back({u.labels, v.tokens, v.parameter, v.expected, v.selection});
       for (const char c : u.labels) p.extents.emplace_back(c, program_.extent_of(u, c));
     }
-    const auto order = find_order(p);
+    const auto order = find_order(p, machine_);
     std::vector<bool> used(in.size() + order.size(), false);
     for (const pairing& s : order) {
       const auto l = static_cast<extent>(s.left), r = static_cast<extent>(s.right);
@@ -151,7 +157,7 @@ class pairwise_contraction {
     return in.back();
   }
 
-  // The order of axes that the constant likes which number `made` will be contracted with.
+  // Returns the best order of axes for the constant with which number `made` will be contracted.
   static std::string hint(const std::vector<pairing>& order, const std::vector<use>& in,
                           extent made, const std::string& result) {
     for (const pairing& s : order) {
@@ -165,6 +171,7 @@ class pairwise_contraction {
   }
 
   program& program_;
+  const machine& machine_;
   bool naive_;
 };
 

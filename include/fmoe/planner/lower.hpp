@@ -12,7 +12,8 @@ namespace fmoe::planner {
 
 class lowering {
  public:
-  // Throws value_error if a compiled layer's rows depend on each other, or K exceeds its axis.
+  // Throws value_error if the rows of a compiled layer depend on each other, or if K exceeds its
+  // axis.
   lowering(const ir::graph& g, const ir::node_list& results, const plan_options& options)
       : graph_(g),
         options_(options) {
@@ -35,9 +36,10 @@ class lowering {
   program take() { return std::move(program_); }
 
  private:
-  struct placed {  // where a node's elements are
+  struct placed {  // the place of a node's elements
     int value;
-    std::vector<int> memory;  // its axes -> axes of the value, -1 for the token axis
+    // For each axis of the node the axis of the value, -1 for the token axis.
+    std::vector<int> memory;
   };
 
   placed& of(ir::node_id id) {
@@ -46,7 +48,7 @@ class lowering {
     return p;
   }
 
-  // The value of a node, its axes named by one letter each.
+  // Returns the value of a node, with one letter for each axis.
   use named(ir::node_id id, std::string_view letters) {
     const placed& p = of(id);
     use u{p.value, std::string(program_[p.value].shape.size(), '?')};
@@ -54,8 +56,8 @@ class lowering {
       if (p.memory[i] >= 0) u.labels[static_cast<extent>(p.memory[i])] = letters[i];
     return u;
   }
-  // Letters for a node's axes: those of the operation that made its value, 't' for the token, where
-  // that names all.
+  // Returns letters for the axes of a node: those of the operation that made its value and 't' for
+  // the token, if these name all axes.
   std::string letters(ir::node_id id) {
     const placed& p = of(id);
     const std::string& made = program_[p.value].names;
@@ -79,7 +81,9 @@ class lowering {
   }
 
   placed lower(const ir::leaf_node& l) {
-    value v{graph_.shape(id_), !l.parameter && !has_tokens_, static_cast<int>(id_), l.parameter};
+    value v{graph_.shape(id_), !l.parameter && !has_tokens_,
+            static_cast<int>(program_.leaves.size()), l.parameter};
+    program_.leaves.push_back(l);
     std::vector<int> memory;
     const int token = tokens_[static_cast<extent>(id_)];
     for (int i = 0, at = 0; i < static_cast<int>(v.shape.size()); ++i)
@@ -108,7 +112,7 @@ class lowering {
                    names);
   }
 
-  // left (+ or *) right, where the labels of right are the last of left's in some order.
+  // Computes left (+ or *) right, where the labels of right are the last of left's in some order.
   placed combine(pass::kind what, use left, use right, std::string_view result) {
     if (program_[right.value].tokens && !program_[left.value].tokens &&
         left.labels.size() == right.labels.size())
@@ -131,7 +135,7 @@ class lowering {
     return place(out, result);
   }
 
-  // The value of a node with its last axis innermost.
+  // Returns the value of a node with its last axis innermost.
   use rows(ir::node_id id, const std::string& names) {
     const use in = named(id, names);
     if (in.labels.back() == names.back()) return in;
@@ -160,7 +164,7 @@ class lowering {
     return place(out, is_norm(g.fn) ? std::string_view(names).substr(0, names.size() - 1) : names);
   }
 
-  // The lists' axes innermost; the second one names their pairs.
+  // The axes of the two lists become the innermost ones; the second one names their pairs.
   placed lower_product(const ir::select_node& s) {
     const std::string names = letters(s.arg), lists = names.substr(names.size() - 2);
     use in = named(s.arg, names);
@@ -207,7 +211,7 @@ class lowering {
     return place(out, names);
   }
 
-  // A copy of a leaf: what a barrier reads lies in the call's own memory.
+  // Copies a leaf, because a barrier reads only memory of the call.
   use made(const use& u) {
     return program_[u.value].leaf < 0 ? u : program_.make(operation::kind::reduce, {u}, u.labels);
   }
@@ -250,13 +254,13 @@ class lowering {
     }
     std::string result = std::string(result_labels(e.subscripts));
     std::erase(result, token);
-    pairwise_contraction c(program_, options_.naive);
+    pairwise_contraction c(program_, options_.on, options_.naive);
     return place(m ? c.masked(std::move(m), in, result) : c.sum(in, result),
                  result_labels(e.subscripts));
   }
 
-  // A result is a fresh value with the graph's order of axes. Of several none is read behind a
-  // barrier.
+  // Makes a result a new value with the graph's order of axes. If there are several results, no
+  // operation reads one after a barrier.
   void finish(ir::node_id result, bool several) {
     const std::string names = letters(result);
     use u = named(result, names);
@@ -279,7 +283,7 @@ class lowering {
   token_axes tokens_;
   program program_;
   std::vector<placed> nodes_;  // by node
-  ir::node_id id_{};           // the node being lowered
+  ir::node_id id_{};           // the node that is being lowered
 };
 
 }  // namespace fmoe::planner

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Order: in which pairs the operands of one einsum are contracted. Exact up to 8 operands, by
-// dynamic programming over the subsets of operands; beyond, rows meet the parameter that they alone
-// belong to first, and what is left is exact again or greedy. Parameters are never contracted with
-// each other alone, so the cheapest order of a factorized layer is its factorized forward pass.
+// Order: the search for the pairs in which the operands of an einsum are contracted. Up to 8
+// operands it is exact, by dynamic programming over the subsets of operands. Above 8, it first
+// contracts rows with the parameter that only they share labels with; the rest is exact again, or
+// greedy. Parameters are never contracted only with each other, so the cheapest order of a
+// factorized layer is its factorized forward pass.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +15,16 @@
 #include <vector>
 
 #include <fmoe/base/labels.hpp>
+#include <fmoe/planner/machine.hpp>
 
 namespace fmoe::planner {
 
 struct contraction_operand {
   std::string labels;
-  bool tokens = true;      // one row per token
-  bool parameter = false;  // made of parameters alone
-  extent keep = 0;         // non-zero entries of a selection
-  bool selection = false;  // of its last label
+  bool tokens = true;      // one row for each token
+  bool parameter = false;  // made from parameters only
+  extent keep = 0;         // nonzero entries of a selection
+  bool selection = false;  // a selection along its last label
 };
 
 struct contraction_problem {
@@ -39,13 +41,9 @@ struct pairing {
 
 class order_search {
  public:
-  // A tile of tokens; FLOPs that one byte of an intermediate may cost (it is written and read near
-  // L2); elements per token from where an intermediate counts `crowded` times, because a tile of it
-  // leaves L2.
-  static constexpr double tokens = 96, byte_cost = 8, cap = 65536, crowded = 64;
   static constexpr extent exact_limit = 8;
 
-  explicit order_search(const contraction_problem& p) : problem_(p) {
+  order_search(const contraction_problem& p, const machine& m) : problem_(p), machine_(m) {
     for (const auto& [c, e] : p.extents)
       extent_[static_cast<unsigned char>(c) & 127u] = static_cast<double>(e);
     all_parameters_ = std::ranges::all_of(p.operands, [](const auto& o) { return o.parameter; });
@@ -68,7 +66,7 @@ class order_search {
  private:
   using label_set = std::uint64_t;
 
-  struct part {  // what a subset of the operands contracts to
+  struct part {  // the contraction of a subset of the operands
     label_set labels;
     bool tokens, parameter;
     label_set selected;  // the label of which only `keep` entries count
@@ -76,7 +74,7 @@ class order_search {
     std::uint64_t operands;
   };
 
-  // 'A' is bit 1, 'a' bit 33: 64 below their codes.
+  // 'A' is bit 1 and 'a' bit 33: 64 below their codes.
   static label_set bit(char c) { return label_set{1} << (c - 64); }
   static label_set mask(std::string_view labels) {
     label_set m = 0;
@@ -94,8 +92,8 @@ class order_search {
     return v;
   }
 
-  // `needed`: the labels that the result or another operand still has. A selection whose label
-  // others have too stays one.
+  // `needed` are the labels that the result or another operand still has. A selection whose label
+  // others have, too, stays a selection.
   part contract(const part& a, const part& b, label_set needed) const {
     part r{(a.labels | b.labels) & needed, a.tokens || b.tokens, a.parameter && b.parameter, 0, 0,
            a.operands | b.operands};
@@ -109,10 +107,12 @@ class order_search {
   }
   double cost(const part& a, const part& b, const part& r) const {
     if (r.parameter && !all_parameters_) return std::numeric_limits<double>::infinity();
-    const double rows = r.tokens ? tokens : 1, size = volume(r.labels, &r);
+    const double rows = r.tokens ? machine_.rows : 1;
+    const double size = volume(r.labels, &r);
+    const bool is_crowded = size > static_cast<double>(machine_.crowded);
     const part* selection = a.selected != 0 ? &a : b.selected != 0 ? &b : nullptr;
     return rows * (2 * volume(a.labels | b.labels, selection) +
-                   byte_cost * 4 * size * (size > cap ? crowded : 1));
+                   machine_.flops_per_byte * 4 * size * (is_crowded ? machine_.crowded_factor : 1));
   }
 
   label_set needed_outside(label_set operands) const {
@@ -122,7 +122,7 @@ class order_search {
     return m;
   }
 
-  // Takes step (a, b), whose result stands in a's place.
+  // Takes step (a, b) and puts its result in the place of a.
   void join(extent a, extent b, const part& made) {
     steps_.push_back({numbers_[a], numbers_[b]});
     parts_[a] = made;
@@ -131,9 +131,9 @@ class order_search {
     numbers_.erase(numbers_.begin() + static_cast<std::ptrdiff_t>(b));
   }
 
-  // Rows whose labels only one other operand has, a parameter, are contracted with it: the a U and
-  // z V of every level of a factorized layer. Nothing else could use those labels, and the result
-  // has no more numbers than the parameter.
+  // Contracts rows with a parameter if it is the only other operand with their labels: these are
+  // the a U and z V of every level of a factorized layer. No other operand could use those labels,
+  // and the result has no more numbers than the parameter.
   void absorb() {
     for (extent i = 0; i < parts_.size();) {
       const label_set labels = parts_[i].labels;
@@ -196,7 +196,7 @@ class order_search {
           const part r =
               contract(parts_[i], parts_[j], needed_outside(label_set{1} << i | label_set{1} << j));
           const double before = volume(parts_[i].labels) + volume(parts_[j].labels);
-          const double c = cost(parts_[i], parts_[j], r) - byte_cost * 4 * before;
+          const double c = cost(parts_[i], parts_[j], r) - machine_.flops_per_byte * 4 * before;
           if (c < best) best = c, a = i, b = j, made = r;
         }
       join(a, b, made);
@@ -204,15 +204,16 @@ class order_search {
   }
 
   const contraction_problem& problem_;
+  const machine& machine_;
   std::array<double, 128> extent_{};
   bool all_parameters_;
-  std::vector<part> parts_;   // what is not contracted yet
-  std::vector<int> numbers_;  // of the parts
+  std::vector<part> parts_;   // operands and results that are not contracted yet
+  std::vector<int> numbers_;  // numbers of the parts
   std::vector<pairing> steps_;
 };
 
-inline std::vector<pairing> find_order(const contraction_problem& p) {
-  return order_search(p).run();
+inline std::vector<pairing> find_order(const contraction_problem& p, const machine& m = {}) {
+  return order_search(p, m).run();
 }
 
 }  // namespace fmoe::planner

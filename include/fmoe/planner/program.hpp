@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The planner's working form: values and the operations that make them, in order. The token axis is
-// implicit: a value with `tokens` is one row per token and its labels name the rest; a value
-// without is a constant, made once. Labels are local to an operation.
+// The working form of the planner: values, and in order the operations that make them. The token
+// axis is implicit: a value with `tokens` has one row for each token, and its labels name the other
+// axes; a value without `tokens` is a constant, made once. Labels are local to an operation.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,17 +17,19 @@
 namespace fmoe::planner {
 
 struct value {
-  std::vector<extent> shape;  // of one token's row, in the order of memory
+  std::vector<extent> shape;  // shape of a token's row, in the order of memory
   bool tokens = true;
-  int leaf = -1;  // the graph's node, for inputs and parameters
+  int leaf = -1;  // its place among the leaves, for inputs and parameters
   bool parameter = false;
   extent keep = 0;         // a selection of at most this many entries of its last axis
-  extent expected = 0;     // and about so many: what costs count
+  extent expected = 0;     // a selection of about this many entries, which cost counts
   bool selection = false;  // made by a select operation and not yet expanded
-  extent each = 0;         // entries of the two lists that a selection of their sums needs room for
-  std::string names{};     // of its axes, where it was made
+  extent each = 0;  // the entries of the two lists for which a selection of their sums needs room
+  std::string names{};  // names of its axes in the operation that made it
   int group =
-      -1;  // one row for each selected (token, expert) of this group, rather than for each token
+      // A value of a group has one row for each selected (token, expert), rather than for each
+      // token.
+      -1;
 
   extent size() const { return element_count(shape); }
   extent rows() const {
@@ -39,13 +42,14 @@ struct use {  // a value and the names of its axes
   std::string labels;
 };
 
-// A function of a finished row: map, or one more operand, which may repeat along leading axes.
+// A function of a finished row: a map, or a sum or product with another operand, which may repeat
+// along leading axes.
 struct pass {
   enum class kind : std::uint8_t { map, add, multiply } what;
   pointwise fn{};
   double parameter = 0;
   int other = -1;
-  bool by_expert = false;  // in a group: the other's first axis is the experts
+  bool by_expert = false;  // in a group: the first axis of the other operand is the experts
 };
 
 struct operation {
@@ -53,7 +57,7 @@ struct operation {
     product,  // two operands, as the order pass leaves them; the skip and match passes give each
               // its kind below
     gemm,     // an activation times a constant
-    batched,  // any other pair: one small product per token
+    batched,  // any other pair: one small product for each token
     gather,   // a selection times a constant: the selected rows, weighted and summed
     rescale,  // a selection times a constant of its last axis: a selection
     sample,   // a selection times a function of the product of a row and the constant's selected
@@ -63,20 +67,23 @@ struct operation {
     gate,
     append,  // a 1 after each row
     select,
-    screen,  // a selection out of a product with a parameter, of which few scores are made in full;
-             // the third operand is scratch
+    // a selection from a product with a parameter, which makes only few scores in full; the third
+    // operand is scratch
+    screen,
     expand,  // a selection as a dense row
     slice,   // one entry of the axis that the result does not have
     concat,
-    pick,  // in a group: the rows of the selected tokens, of the expert where the operand has its
-           // axis
-    put,   // the end of a group: each token's sum of the rows of its experts, weighted by the
-           // selection
-    exclude,  // the sum that it starts from, made again without the pairs wherever one is summed
+    // in a group: the rows of the selected tokens; if the operand has the axis of experts, those of
+    // the expert
+    pick,
+    // the end of a group: for each token the sum of the rows of its experts, weighted by the
+    // selection
+    put,
+    exclude,  // the sum that it starts from, computed again without the pairs where it has one
   } what;
   std::vector<use> in;
   use out;
-  std::vector<pass> passes;  // applied to the result while it is near
+  std::vector<pass> passes;  // applied to the result while it is in cache
   int start = -1;            // the sum continues this value instead of starting from zero
   extent axis = 0;           // concat
   extent index = 0;          // slice
@@ -84,14 +91,21 @@ struct operation {
   double parameter = 0;      // gate
   selection_rule rule{};     // select
   int group = -1;            // runs for each expert, on the rows that selected it
-  char expert = 0;           // what the operands of a group call the experts' axis
+  char expert = 0;           // the label that operands of a group have for the axis of experts
   pair_set left_out{};       // exclude
   std::string masked{};      // exclude: the labels of a pair; the first one is summed, whatever its
                              // place in a pair
-  bool swapped = false;      // exclude: the first one is the second of a pair
+  bool swapped = false;      // exclude: the first label is the second one of a pair
 };
 
-// An operation that needs its operands of all tokens before it makes a row.
+constexpr const char* name_of(operation::kind k) {
+  constexpr std::array names{"product", "gemm",      "batched", "gather", "rescale", "sample",
+                             "reduce",  "pointwise", "gate",    "append", "select",  "screen",
+                             "expand",  "slice",     "concat",  "pick",   "put",     "exclude"};
+  return names[static_cast<extent>(k)];
+}
+
+// True if the operation needs its operands for all tokens before it makes a row.
 inline bool is_barrier(const operation& o) {
   return o.what == operation::kind::select && o.rule.what == selection_rule::kind::expert_choice;
 }
@@ -103,11 +117,12 @@ struct expert_group {
 };
 
 struct program {
+  std::vector<ir::leaf_node> leaves;
   std::vector<value> values;
   std::vector<operation> operations;
   std::vector<expert_group> groups;
-  std::vector<int> results;  // no value twice
-  bool tokens = true;        // false: no axis counts tokens, every value is one row
+  std::vector<int> results;  // no value occurs twice
+  bool tokens = true;        // if false, no axis counts tokens and every value is one row
 
   int add(value v) {
     values.push_back(std::move(v));
@@ -124,8 +139,8 @@ struct program {
     for (const char c : labels) n *= extent_of(u, c);
     return n;
   }
-  // Elements between neighbours along `label`: of a diagonal, the sum; 0 if the operand does not
-  // have it.
+  // Returns the distance of neighbours along `label` in elements; for a diagonal the sum of its
+  // distances, and 0 if the operand does not have the label.
   extent stride(const use& u, char label) const {
     extent n = 1, sum = 0;
     for (extent i = u.labels.size(); i-- > 0;) {
@@ -135,7 +150,7 @@ struct program {
     return sum;
   }
 
-  // A new operation whose result has these labels.
+  // Adds an operation whose result has these labels.
   use make(operation::kind what, std::vector<use> in, std::string labels, bool selection = false,
            extent keep = 0) {
     value v;
@@ -161,34 +176,35 @@ struct program {
 
   bool is_result(int v) const { return std::ranges::count(results, v) != 0; }
 
-  // How often an operation reads v.
+  // Returns how often an operation reads v.
   static int reads(const operation& o, int v) {
     int n = o.start == v;
     for (const use& u : o.in) n += u.value == v;
     for (const pass& p : o.passes) n += p.other == v;
     return n;
   }
-  // The operations that read v; one that reads it twice stands twice. A result counts as read once
-  // more.
+  // Returns how often operations read v; an operation that reads it twice counts twice. Being a
+  // result counts once more.
   int uses(int v) const {
     int n = is_result(v);
     for (const operation& o : operations) n += reads(o, v);
     return n;
   }
-  // The first operation that reads v, -1 if none.
+  // Returns the first operation that reads v, -1 if there is none.
   int consumer(int v) const {
     const auto at =
         std::ranges::find_if(operations, [&](const operation& o) { return reads(o, v) > 0; });
     return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
   }
-  // The first barrier at or behind an operation; equal for operations of one stage.
+  // Returns the first barrier at or after an operation, which is the same for operations of one
+  // stage.
   int stage(int operation) const {
     while (operation < static_cast<int>(operations.size()) &&
            !is_barrier(operations[static_cast<extent>(operation)]))
       ++operation;
     return operation;
   }
-  // Is v made before a barrier and read behind it, or made by one?
+  // True if v is made before a barrier and read after it, or made by a barrier.
   bool spans_stages(int v) const {
     const int maker = producer(v);
     if (maker < 0 || is_result(v)) return false;
@@ -199,7 +215,7 @@ struct program {
         return true;
     return false;
   }
-  // The operation that makes v, -1 for leaves.
+  // Returns the operation that makes v, -1 for leaves.
   int producer(int v) const {
     const auto at =
         std::ranges::find_if(operations, [&](const operation& o) { return o.out.value == v; });
@@ -207,13 +223,30 @@ struct program {
   }
 };
 
-// The labels of `of` that satisfy the condition, in their order.
+// Returns the labels of `of` that satisfy the condition, in their order.
 template <class Condition>
 std::string labels_where(const std::string& of, Condition condition) {
   std::string r;
   for (const char c : of)
     if (condition(c)) r += c;
   return r;
+}
+
+// The operation as subscripts, "ti,in->tn": 't' stands before the labels of what has one row per
+// token.
+inline std::string text_of(const program& p, const operation& o) {
+  std::string text;
+  const auto add = [&](const use& u) {
+    if (p[u.value].tokens) text += 't';
+    text += u.labels;
+  };
+  for (const use& u : o.in) {
+    if (&u != &o.in[0]) text += ',';
+    add(u);
+  }
+  text += "->";
+  add(o.out);
+  return text;
 }
 
 struct label_groups {
@@ -228,7 +261,8 @@ inline label_groups groups_of(const operation& o) {
           labels_where(r, [&](char c) { return !has(l, c); })};
 }
 
-// Nothing summed, the right operand's labels the left one's last: a function of the left one.
+// True if nothing is summed and the labels of the right operand are the last of the left one: then
+// the product is a function of the left operand.
 inline bool is_hadamard(const operation& o) {
   const label_groups g = groups_of(o);
   return g.summed.empty() && g.vector.empty() && o.out.labels == o.in[0].labels &&

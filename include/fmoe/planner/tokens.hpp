@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Finds the token axis: the leading axis of the results that every operation only carries along, so
-// that rows can be computed in tiles of any size. An expression without one (a sum over tokens,
-// say) is computed whole.
+// that rows can be computed in tiles of any size. An expression without such an axis, for example a
+// sum over tokens, is computed as a whole.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace fmoe::planner {
 
-// For each node the position of its token axis, -1 for nodes without (parameters).
+// For each node the position of its token axis, -1 for nodes without one (parameters).
 using token_axes = std::vector<int>;
 
-// The axes as above, nothing if no axis will do. `bound` are the leaves whose rows are tokens: a
-// compiled layer's arguments, or any tensor that is no parameter.
+// Searches for these axes. Rows of the leaves are tokens: with `arguments_only` those of a compiled
+// layer's arguments, otherwise those of any tensor that is not a parameter.
 class token_search {
  public:
   token_search(const ir::graph& g, const ir::node_list& results, bool arguments_only)
@@ -56,7 +56,7 @@ class token_search {
         token = c;
       }
     if (token == 0) return -1;
-    for (extent i = 0; i < e.args.size(); ++i) {  // nothing else may be indexed by the token
+    for (extent i = 0; i < e.args.size(); ++i) {  // no other axis may be indexed by the token
       const auto labels = operand_labels(e.subscripts, i);
       for (extent k = 0; k < labels.size(); ++k)
         if ((labels[k] == token) != (static_cast<int>(k) == at(e.args[i]))) return reject();
@@ -69,12 +69,13 @@ class token_search {
     const int lead = static_cast<int>(graph_.rank(a.left) - graph_.rank(a.right));
     const int left = at(a.left), right = at(a.right) < 0 ? -1 : at(a.right) + lead;
     if (left >= 0 && right >= 0 && left != right) return reject();
-    if (left >= 0 && right < 0 && left >= lead) return reject();  // a constant indexed by the token
+    // A constant cannot be indexed by the token.
+    if (left >= 0 && right < 0 && left >= lead) return reject();
     if (right >= 0 && left < 0) return reject();
     return left;
   }
 
-  // The axis, unless the rows lie along it.
+  // Returns the token axis, unless the rows lie along it.
   int across(ir::node_id arg) {
     const int a = at(arg);
     return a >= 0 && a + 1 == static_cast<int>(graph_.rank(arg)) ? reject() : a;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// What a plan reads that does not change from call to call: leaves, computed constants, and packed
-// panels. Panels and the tables of gathers stay in 16 bits where they are stored so; every other
-// leaf is in the plan's arithmetic type. What derives from one parameter alone is kept with its
-// storage, so compiled calls share it; what derives from any other leaf, which may be refilled, is
-// made anew.
+// The data of a plan that does not change between calls: leaves, computed constants and packed
+// panels. Panels and the tables of gathers keep 16 bits if they are stored so; every other leaf is
+// in the arithmetic type of the plan. Data that derives from one parameter only is kept with its
+// storage, so that compiled calls share it; data that derives from any other leaf, which may be
+// refilled, is made anew.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,7 @@ namespace fmoe::cpu {
 template <class T, class Arch>
 class constants {
  public:
-  constants(const plan& p, const ir::graph& g)
+  constants(const plan& p, std::span<const ir::leaf_node> leaves)
       : computed_(p.constants * sizeof(T)),
         leaves_(p.storages.size()),
         narrow_(p.storages.size()),
@@ -31,8 +32,7 @@ class constants {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const storage_row& row = p.storages[s];
       if (row.where == storage_row::kind::leaf || row.where == storage_row::kind::input)
-        add_leaf(s, std::get<ir::leaf_node>(g[static_cast<ir::node_id>(row.source)].op),
-                 row.in_place);
+        add_leaf(s, leaves[static_cast<extent>(row.source)], row.in_place);
     }
   }
 
@@ -43,7 +43,7 @@ class constants {
   }
   gemm_panels<T> panels(int weight) const { return panels_[static_cast<extent>(weight)]; }
 
-  // Calls f with the leaf as it is stored, if gathers read it so, else as Ts.
+  // Calls f with the leaf as it is stored, if gathers can read it so, otherwise with Ts.
   template <class F>
   void with_table(extent storage, const F& f) const {
     const ir::leaf_node& l = origins_[storage];
@@ -120,7 +120,7 @@ class constants {
     return block;
   }
 
-  // A storage may be seen as several types and shapes.
+  // The key has the type, because a storage may be viewed as several types and shapes.
   [[gnu::cold]] static std::shared_ptr<const void> derived(
       const ir::leaf_node& l, std::string key, function_ref<std::shared_ptr<const void>()> make) {
     if (!l.parameter) return make();
@@ -142,7 +142,7 @@ class constants {
     return k;
   }
 
-  // The offset of every combination of the axes, row-major.
+  // Returns the offset of every combination of the axes, row-major.
   static std::vector<extent> offsets(const std::vector<axis_stride>& axes) {
     std::vector<extent> r{0};
     for (const axis_stride& a : axes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs a plan on the CPU: for a tile of tokens, the steps from top to bottom. Knows steps and
-// kernels, no layer. What a tile computes does not depend on which tile it is, who runs it, or how
-// many rows come with it.
+// Runs a plan on the CPU: for a tile of tokens, the steps from top to bottom. It knows steps and
+// kernels, but no layer. The results of a tile do not depend on which tile it is, which thread runs
+// it, or how many rows it has.
 #pragma once
 
 #include <cstring>
@@ -27,8 +27,11 @@ namespace fmoe::cpu {
 template <class T, class Arch>
 class executor {
  public:
-  // Packs the weights and computes the plan's constants; the graph may go afterwards.
-  executor(plan p, const ir::graph& g) : plan_(std::move(p)), constants_(plan_, g) {
+  // Packs the weights and computes the plan's constants. The plan's storages name the leaves by
+  // number.
+  executor(plan p, std::span<const ir::leaf_node> leaves)
+      : plan_(std::move(p)),
+        constants_(plan_, leaves) {
     for (extent w = 0; w < plan_.weights.size(); ++w)
       if (!is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
     const binding<T> none;
@@ -41,16 +44,16 @@ class executor {
   const plan& steps() const { return plan_; }
 
   extent stages() const { return plan_.stages.size(); }
-  // Does one task do the stage for all tokens?
+  // True if one task does the stage for all tokens.
   bool is_barrier(extent stage) const {
     const extent first = stage == 0 ? 0 : plan_.stages[stage - 1];
     return first < plan_.stages[stage] &&
            std::holds_alternative<expert_choice_step>(plan_.steps[first]);
   }
 
-  // One stage of one tile: `count` rows, at most the plan's tile, the first of them row `first` of
-  // the call and of the graph's own inputs. `arena` is aligned to a cache line. Products may be
-  // shared by `threads`, their columns cut.
+  // Runs one stage of one tile of `count` rows, at most the plan's tile. Its first row is row
+  // `first` of the call and of the graph's own inputs. `arena` is aligned to a cache line.
+  // `threads` may share products, by their columns.
   void run(const binding<T>& bound, extent first, extent count, T* arena, extent stage = 0,
            extent threads = 1) const noexcept {
     frame f{first, count, &bound, arena};
@@ -63,7 +66,7 @@ class executor {
   }
 
  private:
-  struct frame {  // where a task is: its rows, and its place in the enclosing loop
+  struct frame {  // the state of a task: its rows, and its position in the enclosing loop
     extent first, count;
     const binding<T>* bound;
     T* arena;
@@ -71,7 +74,7 @@ class executor {
     const std::byte* next = nullptr;  // the weights that the step after this one reads first
     extent at = 0, length = 0;
     bool in_loop = false, is_first = true, is_last = true;
-    const group_row* group = nullptr;  // the rows' tokens, in a group
+    const group_row* group = nullptr;  // the tokens of the rows, in a group
     extent expert = 0;
   };
 
@@ -109,13 +112,13 @@ class executor {
     else f(static_cast<const T*>(rows(v, at).data));
   }
 
-  // The step's panels from an element on, and from k on.
+  // Returns the step's panels from an element and from k on.
   gemm_panels<T> part(const gemm_step& s, extent element, extent k) const noexcept {
     const auto [data, kernels] = constants_.panels(s.weight);
     return {data + (element / panel_width<T, Arch> + k) * kernels->row_bytes, kernels};
   }
 
-  // The passes over a finished block of c that starts at element `position` of its rows.
+  // Runs the passes over a finished block of c that starts at element `position` of its rows.
   [[gnu::noinline]] void finish(const std::vector<epilogue>& passes, const frame& f, T* c,
                                 extent ldc, extent row, extent count, extent position,
                                 extent columns) const noexcept {
@@ -207,7 +210,7 @@ class executor {
     return round_up(top_k_state_size<T, Arch>(keep), cache_line / sizeof(T));
   }
 
-  // One of the rows of a token's selection: its state, and what it kept.
+  // The state of one of the rows of a token's selection, and its kept entries.
   static T* state(const rows_of<T>& selection, extent token, extent row, extent keep) noexcept {
     return selection.data + token * selection.stride + row * state_stride(keep);
   }
@@ -373,7 +376,7 @@ class executor {
     }
   }
 
-  // Each expert's rows, a chunk at a time.
+  // Runs the rows of each expert, a chunk at a time.
   void run(const group_step& s, const frame& outer) const noexcept {
     const rows_of<T> selection = rows(s.selection, outer), c = rows(s.c, outer);
     auto* const starts = reinterpret_cast<std::uint32_t*>(outer.arena + s.scratch);
@@ -383,7 +386,8 @@ class executor {
                    [&](extent t) { return kept(selection, t, 0, s.keep); });
     frame f = outer;
     const auto with_rows = [&](extent e,
-                               extent row) {  // by now a start is where the expert before ends
+                               // By now starts[e] is the end of the rows of expert e.
+                               extent row) {
       while (e < s.experts && starts[e] <= row) ++e;
       return e;
     };
@@ -431,8 +435,8 @@ class executor {
     }
   }
 
-  // The first panel that the steps from `from` on read, at a place in their loop or for an expert
-  // of their group: what the step before prefetches.
+  // Returns the first panel that the steps from `from` on read, at a position of their loop or for
+  // an expert of their group; the previous step prefetches it.
   const std::byte* first_weights(const std::vector<step>& steps, extent from, extent at,
                                  extent expert = 0) const noexcept {
     for (; from < steps.size(); ++from) {

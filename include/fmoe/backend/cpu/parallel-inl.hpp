@@ -34,7 +34,7 @@ FMOE_INLINE extent thread_count() {
 FMOE_INLINE void parallel(extent tasks, function_ref<void(extent)> task) {
   if (tasks == 1) return task(extent{0});
   tbb::task_group_context context(tbb::task_group_context::isolated);
-  // Workers would otherwise compute in the mode in which their arena was made.
+  // Otherwise workers would compute in the floating-point mode in which their arena was made.
   context.capture_fp_settings();
   tbb::this_task_arena::isolate([&] {
     tbb::parallel_for(extent{0}, tasks, extent{1}, task, tbb::simple_partitioner{}, context);

@@ -28,8 +28,8 @@ struct gemm_kernels {
   extent row_bytes;  // bytes of a panel for one k
   extent most;
   const gemm_kernel_pointer<T>* tiles[2];
-  const gemm_kernel_pointer<T>*streams,
-      *single_streams;  // over as many panels as suit the rows, over one
+  // Streams over as many panels as suit the rows, and over one panel.
+  const gemm_kernel_pointer<T>*streams, *single_streams;
 };
 
 template <class T>

@@ -23,7 +23,7 @@ constexpr extent place_in_panel(extent n) {
   return std::is_same_v<S, bf16> ? n % lane * 2 + n / lane : n;
 }
 
-// bytes beyond the last panel that prefetches may touch
+// Bytes beyond the last panel that prefetches may touch.
 inline constexpr extent panel_slack = 16384;
 
 // Returns how many numbers the panels of a product hold.

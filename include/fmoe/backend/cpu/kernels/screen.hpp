@@ -34,9 +34,8 @@ double squared_norm(extent n, F f) {
 template <class Arch>
 struct screened_weights {
   static constexpr double unit = 0x1p-24;
-  static constexpr double
-      up = 1 + 0x1p-20,
-      least = 0x1p-126;  // x up + least is no less than x as a float, subnormal or not
+  // x up + least, as a float, is not less than x, also for a subnormal x.
+  static constexpr double up = 1 + 0x1p-20, least = 0x1p-126;
   static constexpr float most_norm = 0x1p62f;  // beyond it an intermediate product might overflow
 
   extent depth, columns, row_stride;
@@ -125,8 +124,8 @@ struct screen_row {
     return (elements - fixed_size(depth, keep)) / chunk * chunk;
   }
 
-  float& norm;   // of x
-  float& lost;   // of x - bf16(x)
+  float& norm;   // the norm of x
+  float& lost;   // the norm of x - bf16(x)
   float& bound;  // at least k lower bounds of candidates reach it; NaN if there is none yet
   std::uint32_t& count;
   std::uint32_t& failed;  // the whole row must be scored in float

@@ -19,9 +19,8 @@ namespace fmoe::cpu {
 // The state of one row, in the caller's memory: bound, count | candidates | their indices.
 template <class T, class Arch>
 struct top_k_state {
-  static constexpr extent block = 64,
-                          // a block of numbers at a time is compared with the bound
-      header = 16 / sizeof(T);
+  static constexpr extent block = 64;  // this many numbers at a time are compared with the bound
+  static constexpr extent header = 16 / sizeof(T);
   static constexpr extent room(extent k) { return round_up(2 * k + 2 * block, block); }
   static constexpr extent size(extent k) {
     return header + room(k) + divide_up(room(k) * sizeof(std::uint32_t), sizeof(T));
@@ -145,8 +144,8 @@ T first_bound(top_k_state<T, Arch> s, extent k, const T* x, extent n, bool zeros
   }
   const T reached = kth_greatest<T, Arch>(s.values, groups, k);
   using bits = ordered_bits<T, Arch>;
-  return bits::to(bits::from(reached == 0 && zeros ? T(-0.0) : reached) -
-                  1);  // of 0 it is -0, its equal; of -infinity NaN
+  // The bound is one step below; for 0 that is -0, which equals 0, and for -infinity it is NaN.
+  return bits::to(bits::from(reached == 0 && zeros ? T(-0.0) : reached) - 1);
 }
 
 template <class T, class Arch>

@@ -10,10 +10,8 @@ namespace fmoe::cpu {
 
 class emitter {
  public:
-  emitter(const planner::program& p, const ir::graph& g, tiling t,
-          const planner::plan_options& options)
+  emitter(const planner::program& p, tiling t, const planner::plan_options& options)
       : program_(p),
-        graph_(g),
         tiling_(std::move(t)),
         options_(options) {
     plan_.tile = tiling_.tile;
@@ -51,7 +49,7 @@ class emitter {
     const planner::value& x = program_[v];
     storage_row s{arena, x.size(), 0, 0, -1};
     if (x.leaf >= 0) {
-      const auto& l = std::get<ir::leaf_node>(graph_[static_cast<ir::node_id>(x.leaf)].op);
+      const ir::leaf_node& l = program_.leaves[static_cast<extent>(x.leaf)];
       s.where = l.argument >= 0 ? argument : x.tokens ? input : leaf;
       s.source = l.argument >= 0 ? l.argument : x.leaf;
       s.stride = x.tokens ? s.elements : 0;
@@ -59,7 +57,7 @@ class emitter {
       s.where = constant;
       s.offset = plan_.constants;
       const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
-      plan_.constants += round_up(size, cache_line / options_.element_bytes);
+      plan_.constants += round_up(size, options_.on.cache_line / options_.element_bytes);
     } else if (const int result = output_of(program_, v); result >= 0) {
       s.where = output;
       s.source = result;
@@ -73,7 +71,7 @@ class emitter {
     plan_.storages.push_back(s);
   }
 
-  // A whole value moves with the loop that cuts its first axis; a chunk stands still.
+  // A whole value moves with the loop that cuts its first axis; a chunk has a fixed place.
   view at(int v, const stream_loop* l) {
     view r{v, 0, 0};
     plan_.storages[static_cast<extent>(v)].in_place = true;
@@ -103,27 +101,15 @@ class emitter {
     return r;
   }
 
-  // Does the loop cut the first axis of what the operation makes, rather than what it reads?
+  // True if the loop cuts the first axis of the operation's result, rather than that of an operand.
   static bool cuts_result(const planner::operation& o, const stream_loop* l) {
     if (l == nullptr) return false;
     return std::ranges::count(l->values, o.out.value) > 0;
   }
 
-  std::string text(const planner::operation& o) const {
-    std::string s;
-    const auto name = [&](const planner::use& u) {
-      if (program_[u.value].tokens) s += 't';
-      s += u.labels;
-    };
-    const extent shown =
-        o.what == planner::operation::kind::screen ? 2 : o.in.size();  // the third is scratch
-    for (const planner::use& u : std::span(o.in).first(shown)) {
-      if (&u != &o.in[0]) s += ',';
-      name(u);
-    }
-    s += "->";
-    name(o.out);
-    return s;
+  std::string text(planner::operation o) const {
+    if (o.what == planner::operation::kind::screen) o.in.pop_back();  // which is scratch
+    return planner::text_of(program_, o);
   }
 
   std::vector<axis_stride> axes(const planner::use& u, const std::string& labels) const {
@@ -152,7 +138,7 @@ class emitter {
     s.N = program_.size_of(o.out, columns);
     std::vector<axis_stride> depth = axes(w, summed);
     for (extent k = 0; k < depth.size(); ++k)
-      depth[k].length = program_.extent_of(a, summed[k]);  // without a bias' row
+      depth[k].length = program_.extent_of(a, summed[k]);  // without the row of a bias
     const std::string batches = o.group < 0 ? batch : o.expert + batch;
     if (o.group >= 0) s.expert_step = program_.size_of(w, batch);
     s.weight = weight({w.value, axes(w, batches), std::move(depth), axes(w, columns),
@@ -211,7 +197,7 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  // Elements from the table of one row of selections to the next.
+  // Returns the elements from the table of one row of selections to the next.
   extent table_row(const planner::use& selection, const planner::use& table) const {
     return selection.labels.size() > 1 && has(table.labels, selection.labels[0])
                ? program_.stride(table, selection.labels[selection.labels.size() - 2])
@@ -361,12 +347,12 @@ class emitter {
     }
   }
 
-  // The numbers of tokens that it sorts take an element a token more.
+  // The token numbers that it sorts take one more element for each token.
   void emit_expert_choice(const planner::operation& o, std::vector<step>& steps) {
     steps.push_back(expert_choice_step{text(o), o.rule, at(o.in[0].value, nullptr),
                                        at(o.in[1].value, nullptr), at(o.out.value, nullptr),
                                        program_[o.out.value].keep, plan_.call});
-    plan_.call += cache_line / options_.element_bytes;
+    plan_.call += options_.on.cache_line / options_.element_bytes;
   }
 
   void emit_pick(const planner::operation& o, std::vector<step>& steps) {
@@ -380,13 +366,13 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  // All operations of a group, of which the last one adds up.
+  // Emits all operations of a group; the last one adds the results.
   void emit_group(int id, std::vector<step>& steps) {
     const planner::expert_group& g = program_.groups[static_cast<extent>(id)];
     group_step s;
     s.experts = g.experts;
     s.keep = g.keep;
-    s.rows = std::min(plan_.tile, options_.max_tile);
+    s.rows = std::min(plan_.tile, options_.on.tile);
     s.scratch = tiling_.places.lists[static_cast<extent>(id)];
     for (const planner::operation& o : program_.operations) {
       if (o.group != id) continue;
@@ -446,7 +432,6 @@ class emitter {
   }
 
   const planner::program& program_;
-  const ir::graph& graph_;
   tiling tiling_;
   const planner::plan_options& options_;
   plan plan_;
