@@ -472,6 +472,7 @@ void check(unsigned seed, census& seen) {
   }
   check<float>(e, expected, scale, e.exact() ? 0 : 2e-5);
   check<double>(e, expected, scale, e.exact() ? 0 : 1e-13);
+  CHECK(error(by_reference(e.g, e.root(), e.tokens()), expected, scale) <= (e.exact() ? 0 : 1e-13));
   seen.add(make_plan(e.g, e.root(), e.tokens(), on_this_cpu<float>(tiny_limits())));
 }
 

@@ -17,7 +17,6 @@
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/layer_settings.hpp>
 #include <fmoe/io/metadata.hpp>
-#include <fmoe/io/safetensors_layout.hpp>
 
 namespace fmoe {
 

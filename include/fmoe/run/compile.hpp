@@ -91,10 +91,10 @@ class compiled {
 
   struct numbered {
     extent i;
-    friend std::ostream& operator<<(std::ostream& text, numbered a) {
-      if (a.i < Arguments) return text << "input " << a.i;
-      if (Results == 1) return text << "the output";
-      return text << "output " << a.i - Arguments;
+    operator std::string() const {
+      if (i >= Arguments && Results == 1) return "the output";
+      std::string text = i < Arguments ? "input " : "output ";
+      return text += std::to_string(i < Arguments ? i : i - Arguments);
     }
   };
 

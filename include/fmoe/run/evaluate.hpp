@@ -22,6 +22,13 @@ void evaluate(const ir::graph& g, ir::node_id root, const compile_options& optio
   compiled.program->run({}, {&result, 1}, compiled.tokens ? rows : 1);
 }
 
+// Throws shape_error if the rank that an expression's type says is not that of its node. Only an
+// expression of the user's own can be wrong there.
+inline void expects_rank(const ir::graph& g, ir::node_id root, extent rank) {
+  expects<shape_error>(g.rank(root) == rank, "[evaluate] the expression says that it has ", rank,
+                       " axes and has ", g.rank(root));
+}
+
 }  // namespace detail
 
 // The value of an expression, in its arithmetic type: double if a leaf is double, else float. The
@@ -35,6 +42,7 @@ auto evaluate(const E& e, const compile_options& options = {}) {
   using T = typename X::scalar;
   ir::graph g;
   const ir::node_id root = as_expression(e).lower(g);
+  detail::expects_rank(g, root, X::rank);
   std::array<extent, X::rank> shape;
   // The rank limits the copy: g++ 16 would warn of a shape of more axes.
   std::copy_n(g.shape(root).begin(), X::rank, shape.begin());
@@ -77,6 +85,7 @@ void evaluate(const E& e, Y&& y, const compile_options& options = {}) {
   if constexpr (fits) {
     ir::graph g;
     const ir::node_id root = as_expression(e).lower(g);
+    detail::expects_rank(g, root, expression_t<E>::rank);
     const array_view view = view_of(y);
     detail::expects_output(g, root, view);
     detail::evaluate<T, Level>(g, root, options, view);

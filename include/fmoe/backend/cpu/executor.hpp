@@ -81,7 +81,7 @@ class executor {
   bool is_computed(int s) const { return row_of(s).where == storage_row::kind::constant; }
   const storage_row& row_of(int s) const { return plan_.storages[static_cast<extent>(s)]; }
 
-  rows_of<T> rows(const view& v, const frame& f) const noexcept {
+  [[gnu::noinline]] rows_of<T> rows(const view& v, const frame& f) const noexcept {
     using enum storage_row::kind;
     const storage_row& s = row_of(v.storage);
     rows_of<T> r{nullptr, s.stride};
@@ -119,8 +119,9 @@ class executor {
   }
 
   // Runs the passes over a finished block of c that starts at element `position` of its rows.
-  void finish(const std::vector<epilogue>& passes, const frame& f, T* c, extent ldc, extent row,
-              extent count, extent position, extent columns) const noexcept {
+  [[gnu::noinline]] void finish(const std::vector<epilogue>& passes, const frame& f, T* c,
+                                extent ldc, extent row, extent count, extent position,
+                                extent columns) const noexcept {
     for (const epilogue& e : passes) {
       if (e.what == pass_kind::map) {
         apply<T, Arch>(e.fn, static_cast<T>(e.parameter), c, ldc, count, columns);
@@ -338,8 +339,8 @@ class executor {
         for (extent i = 0; i < count; ++i)
           finish(s.epilogues, f, scores + i, 0, 0, 1, columns[i], 1);
       };
-      screening<Arch, decltype(passes), decltype(passes_at)>(
-          constants_.screened(s.weight), s.keep, s.rule.weights, plan_.sum_block, passes, passes_at)
+      screening<Arch>(constants_.screened(s.weight), s.keep, s.rule.weights, plan_.sum_block,
+                      passes, passes_at)
           .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data,
                selection.stride, f.next, f.threads);
     }

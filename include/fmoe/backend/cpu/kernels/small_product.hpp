@@ -101,7 +101,7 @@ void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent 
 template <class T, class Arch>
 class small_product {
  public:
-  small_product(const loop_axes& out, const loop_axes& summed) noexcept
+  [[gnu::noinline]] small_product(const loop_axes& out, const loop_axes& summed) noexcept
       : all_(out),
         all_summed_(summed) {
     const std::span<const nest_axis> loops = out, sums = summed;
