@@ -19,6 +19,16 @@ namespace {
 
 using namespace fmoe;
 
+// A user's expression whose type says one axis and whose node has two.
+struct flat_relu {
+  using scalar = float;
+  static constexpr extent rank = 1;
+
+  tensor<float, 2> arg;
+
+  ir::node_id lower(ir::graph& g) const { return relu(arg).lower(g); }
+};
+
 // 8 inputs, 16 hidden units, 5 experts, 3 outputs; a token uses 2 experts.
 mxd<> small_mxd() {
   mxd<> layer;
@@ -163,6 +173,10 @@ const failure shape_errors[] = {
        std::vector<float> values(24);
        to_tensor<2>(foreign{values.data(), {2, 3, 4}, {12, 4, 1}});
      }},
+    {R"([evaluate] the expression says that it has 1 axes and has 2)",
+     "The `rank` of an expression of your own is not the rank of the node that it lowers to.",
+     "Set `rank` to the number of axes of the node.",
+     [] { evaluate(flat_relu{tensor<float, 2>({4, 8})}); }},
     {R"([evaluate] the output has 1 axes and the expression 2)",
      "The output does not have as many axes as the expression.",
      "Pass an array of the expression's shape.",
