@@ -38,6 +38,10 @@ template <class Access>
 released_name(std::string, Access, presence, std::string_view, std::string_view, std::string_view)
     -> released_name<Access>;
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 // The same of a layer of several parts, which says released(layer, visit) and calls visit(tensor,
 // parameter) for each.
 struct released_tensor {
@@ -85,6 +89,10 @@ struct ignored_parameter {
 template <class Layer>
 concept has_released_names = requires { Layer::released(); } ||
                              requires(Layer& l) { Layer::released(l, ignored_parameter()); };
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
 
 // What a file with the tensor `with` and without those of `without` holds, as its metadata "kind"
 // calls it: `name`, or `also`. A layer lists its kinds; the first one that the names in the file

@@ -17,7 +17,7 @@
 #include <fmoe/base/dtype.hpp>
 #include <fmoe/base/memory.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // The memory of a tensor, owned or borrowed, and what backends derived from a parameter (packed
 // panels), so that every compiled call of a layer shares one packing.
@@ -45,13 +45,18 @@ class storage {
   std::map<std::string, std::shared_ptr<const void>> derived_;
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Copies share the elements; evaluate reads them anew in every call. Writing to a tensor that a
 // compiled layer holds, or to a parameter that was evaluated, is a mistake: packed weights would
 // not follow.
 template <class T, std::size_t Rank>
 class tensor {
-  static_assert(is_storable<T>, "fmoe::tensor stores float, double, fmoe::bf16 or fmoe::f16");
-  static_assert(Rank <= max_rank, "fmoe::tensor has at most 8 axes");
+  static_assert(detail::is_storable<T>,
+                "fmoe::tensor stores float, double, fmoe::bf16 or fmoe::f16");
+  static_assert(Rank <= detail::max_rank, "fmoe::tensor has at most 8 axes");
 
  public:
   using value_type = T;
@@ -60,49 +65,49 @@ class tensor {
   tensor() = default;
 
   // Zeros. Throws shape_error if the number of bytes overflows.
-  explicit tensor(const std::array<extent, Rank>& shape)
+  explicit tensor(const std::array<std::size_t, Rank>& shape)
       : shape_(shape),
-        size_(element_count(shape, sizeof(T))),
-        storage_(std::make_shared<fmoe::storage>(size_ * sizeof(T))) {}
+        size_(detail::element_count(shape, sizeof(T))),
+        storage_(std::make_shared<detail::storage>(size_ * sizeof(T))) {}
 
   // The elements of `values` in row-major order; throws shape_error unless there are as many as the
   // shape says.
-  tensor(const std::array<extent, Rank>& shape, std::span<const T> values) : tensor(shape) {
-    expects<shape_error>(values.size() == size_, "[tensor] the shape has ", size_,
-                         " elements and there are ", values.size(), " values");
+  tensor(const std::array<std::size_t, Rank>& shape, std::span<const T> values) : tensor(shape) {
+    detail::expects<shape_error>(values.size() == size_, "[tensor] the shape has ", size_,
+                                 " elements and there are ", values.size(), " values");
     std::ranges::copy(values, data());
   }
 
   // A shape in braces, whose length std::array would not tell: {4} would be [4, 0].
   template <std::size_t N>
-  explicit tensor(const extent (&shape)[N]) : tensor(shape_in_braces(shape)) {}
+  explicit tensor(const std::size_t (&shape)[N]) : tensor(shape_in_braces(shape)) {}
   template <std::size_t N>
-  tensor(const extent (&shape)[N], std::span<const T> values)
+  tensor(const std::size_t (&shape)[N], std::span<const T> values)
       : tensor(shape_in_braces(shape), values) {}
   template <std::size_t N>
-  tensor(const extent (&shape)[N], std::initializer_list<T> values)
+  tensor(const std::size_t (&shape)[N], std::initializer_list<T> values)
       : tensor(shape_in_braces(shape), std::span(values.begin(), values.size())) {}
 
   // What is no tensor of this type: sentences instead of lists of constructors.
   template <std::integral... N>
     requires(sizeof...(N) > 0)
   explicit tensor(N...) {
-    static_assert(never<N...>,
+    static_assert(detail::never<N...>,
                   "fmoe::tensor: the shape is in braces, as in fmoe::tensor<float, 2>({4, 8})");
   }
   // Two rows of whole numbers are a shape and values by their types, so these are not refused.
   template <class A, class B, class... More>
     requires(sizeof...(More) > 0 || std::floating_point<A>)
   tensor(std::initializer_list<A>, std::initializer_list<B>, std::initializer_list<More>...) {
-    static_assert(never<A>,
+    static_assert(detail::never<A>,
                   "fmoe::tensor: rows have no braces of their own, as in fmoe::tensor<float, "
                   "2>({2, 2}, {1, 2, 3, 4})");
   }
   template <std::size_t N, class Values>
     requires requires(const Values& v) { v.begin(), v.size(); } &&
              (!std::convertible_to<const Values&, std::span<const T>>)
-  tensor(const extent (&)[N], const Values&) {
-    static_assert(never<Values>,
+  tensor(const std::size_t (&)[N], const Values&) {
+    static_assert(detail::never<Values>,
                   "fmoe::tensor: the values are a span, array or vector of the tensor's own type");
   }
   template <class U, std::size_t OtherRank>
@@ -118,18 +123,18 @@ class tensor {
       E::rank;
     }
   tensor(const E&) {
-    static_assert(never<E>,
+    static_assert(detail::never<E>,
                   "fmoe::tensor: an expression has no elements; fmoe::evaluate(expression) has");
   }
 
   // A handle on storage that something else made; `size` elements of T must be there.
-  tensor(const std::array<extent, Rank>& shape, std::shared_ptr<fmoe::storage> s)
+  tensor(const std::array<std::size_t, Rank>& shape, std::shared_ptr<detail::storage> s)
       : shape_(shape),
-        size_(element_count(shape, sizeof(T))),
+        size_(detail::element_count(shape, sizeof(T))),
         storage_(std::move(s)) {}
 
-  const std::array<extent, Rank>& shape() const { return shape_; }
-  extent size() const { return size_; }
+  const std::array<std::size_t, Rank>& shape() const { return shape_; }
+  std::size_t size() const { return size_; }
 
   // A default-constructed tensor holds nothing, not even zero elements.
   bool empty() const { return storage_ == nullptr; }
@@ -146,31 +151,31 @@ class tensor {
     return elements()[offset(i...)];
   }
 
-  const std::shared_ptr<fmoe::storage>& shared_storage() const { return storage_; }
+  const std::shared_ptr<detail::storage>& shared_storage() const { return storage_; }
 
  private:
   T* elements() const { return storage_ ? static_cast<T*>(storage_->data()) : nullptr; }
 
   template <std::size_t N>
-  static std::array<extent, Rank> shape_in_braces(const extent (&shape)[N]) {
+  static std::array<std::size_t, Rank> shape_in_braces(const std::size_t (&shape)[N]) {
     static_assert(N == Rank, "fmoe::tensor: the shape has one extent for each axis");
-    std::array<extent, Rank> s{};
+    std::array<std::size_t, Rank> s{};
     std::copy_n(shape, std::min(N, Rank), s.begin());
     return s;
   }
 
   template <class... Index>
-  extent offset(Index... i) const {
+  std::size_t offset(Index... i) const {
     static_assert(sizeof...(Index) == Rank, "fmoe::tensor: an element has one index for each axis");
-    extent at = 0;
-    [[maybe_unused]] extent axis = 0;  // by a scalar
-    ((at = at * shape_[axis++] + static_cast<extent>(i)), ...);
+    std::size_t at = 0;
+    [[maybe_unused]] std::size_t axis = 0;  // by a scalar
+    ((at = at * shape_[axis++] + static_cast<std::size_t>(i)), ...);
     return at;
   }
 
-  std::array<extent, Rank> shape_{};
-  extent size_ = 0;
-  std::shared_ptr<fmoe::storage> storage_;
+  std::array<std::size_t, Rank> shape_{};
+  std::size_t size_ = 0;
+  std::shared_ptr<detail::storage> storage_;
 };
 
 // A tensor that belongs to a layer. Plans never multiply two parameters together unless asked, so
@@ -182,29 +187,38 @@ struct parameter : tensor<T, Rank> {
   parameter(tensor<T, Rank> t) : tensor<T, Rank>(std::move(t)) {}
 };
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 template <class Span, std::size_t Rank>
 using borrowed = std::conditional_t<std::is_const_v<typename Span::element_type>,
                                     const tensor<typename Span::value_type, Rank>,
                                     tensor<typename Span::value_type, Rank>>;
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
 
 // A tensor on the elements of a container or span, which must outlive it, const if they are;
 // nothing is copied. Temporaries are refused. Throws shape_error if there are fewer elements than
 // the shape says.
 template <class Range, std::size_t Rank>
   requires requires(Range& r) { std::span(r); }
-auto borrow(Range& elements, const std::array<extent, Rank>& shape)
-    -> borrowed<decltype(std::span(elements)), Rank> {
+auto borrow(Range& elements, const std::array<std::size_t, Rank>& shape)
+    -> detail::borrowed<decltype(std::span(elements)), Rank> {
   const std::span span(elements);
   using T = typename decltype(span)::value_type;
-  expects<shape_error>(element_count(shape) <= span.size(), "[borrow] the shape has ",
-                       element_count(shape), " elements and the container ", span.size());
+  detail::expects<shape_error>(detail::element_count(shape) <= span.size(),
+                               "[borrow] the shape has ", detail::element_count(shape),
+                               " elements and the container ", span.size());
   void* const first = const_cast<T*>(span.data());
-  return tensor<T, Rank>(shape, std::make_shared<storage>(first));
+  return tensor<T, Rank>(shape, std::make_shared<detail::storage>(first));
 }
 template <class Range, std::size_t Rank>
   requires requires(const Range& r) { std::span(r); }
-auto borrow(const Range&&, const std::array<extent, Rank>& shape) {
-  static_assert(never<Range>,
+auto borrow(const Range&&, const std::array<std::size_t, Rank>& shape) {
+  static_assert(detail::never<Range>,
                 "borrow: the elements are a temporary's, which ends before the tensor does");
   return tensor<float, Rank>(shape);
 }

@@ -10,11 +10,16 @@
 
 namespace fmoe {
 
+inline constexpr std::size_t all =
+    ~std::size_t{0};  // where a number of entries is asked for: every one
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 using extent = std::size_t;
 
 inline constexpr extent max_rank = 8;
-
-inline constexpr extent all = ~extent{0};  // where a number of entries is asked for: every one
 
 constexpr extent divide_up(extent n, extent by) { return n / by + (n % by != 0); }
 constexpr extent round_up(extent n, extent to) { return divide_up(n, to) * to; }
@@ -42,4 +47,4 @@ inline extent element_count(std::span<const extent> shape, extent bytes_each = 1
   return empty ? 0 : stride / bytes_each;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

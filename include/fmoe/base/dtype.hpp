@@ -66,6 +66,10 @@ struct f16 {
 // The same types, as data.
 enum class dtype : std::uint8_t { float64, float32, bfloat16, float16 };
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 template <class T>
 inline constexpr bool is_storable = std::is_same_v<T, double> || std::is_same_v<T, float> ||
                                     std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
@@ -109,4 +113,4 @@ decltype(auto) with_type(dtype d, F&& f) {
   }
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

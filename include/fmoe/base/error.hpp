@@ -19,6 +19,10 @@ struct value_error : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 // "[einsum] 'n' is 5 in operand 0 and 4 in operand 1 of "tn,no->to"": the parts are written one
 // after the other.
 template <class Error, class... Parts>
@@ -36,4 +40,10 @@ void expects(bool ok, const Parts&... parts) {
   if (!ok) fail<Error>(parts...);
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail
+
+#ifndef FMOE_STRICT  // until every floor has its namespace
+namespace fmoe {
+using namespace detail;
+}
+#endif

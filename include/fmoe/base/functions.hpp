@@ -25,19 +25,6 @@ enum class pointwise : std::uint8_t {
   threshold,     // x where x >= the parameter, else 0; NaN stays
 };
 
-constexpr const char* name_of(pointwise f) {
-  constexpr const char* names[] = {"relu",         "gelu",  "gelu_tanh", "silu",         "sigmoid",
-                                   "squared_relu", "exp",   "sqrt",      "inverse_sqrt", "negate",
-                                   "scale",        "shift", "threshold"};
-  return names[static_cast<int>(f)];
-}
-
-// Of f(0) = 0: it need not be computed where its argument is known to be zero.
-constexpr bool keeps_zero(pointwise f) {
-  return f != pointwise::sigmoid && f != pointwise::exp && f != pointwise::inverse_sqrt &&
-         f != pointwise::shift;
-}
-
 // Functions of a row.
 enum class gate : std::uint8_t {
   softmax,          // exp(x - max) / sum
@@ -52,14 +39,6 @@ enum class gate : std::uint8_t {
   max_norm,    // max |x|
 };
 
-constexpr const char* name_of(gate g) {
-  constexpr const char* names[] = {"softmax",  "bounded softmax", "entmax",  "layer norm",
-                                   "rms norm", "L1 norm",         "L2 norm", "max norm"};
-  return names[static_cast<int>(g)];
-}
-
-constexpr bool is_norm(gate g) { return g >= gate::l1_norm; }
-
 // What becomes of the scores that a selection keeps; the others become 0.
 enum class weighting : std::uint8_t {
   score,           // nothing
@@ -68,6 +47,31 @@ enum class weighting : std::uint8_t {
   one,             // they become 1
   relu,            // max(score, 0)
 };
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
+constexpr const char* name_of(pointwise f) {
+  constexpr const char* names[] = {"relu",         "gelu",  "gelu_tanh", "silu",         "sigmoid",
+                                   "squared_relu", "exp",   "sqrt",      "inverse_sqrt", "negate",
+                                   "scale",        "shift", "threshold"};
+  return names[static_cast<int>(f)];
+}
+
+// Of f(0) = 0: it need not be computed where its argument is known to be zero.
+constexpr bool keeps_zero(pointwise f) {
+  return f != pointwise::sigmoid && f != pointwise::exp && f != pointwise::inverse_sqrt &&
+         f != pointwise::shift;
+}
+
+constexpr const char* name_of(gate g) {
+  constexpr const char* names[] = {"softmax",  "bounded softmax", "entmax",  "layer norm",
+                                   "rms norm", "L1 norm",         "L2 norm", "max norm"};
+  return names[static_cast<int>(g)];
+}
+
+constexpr bool is_norm(gate g) { return g >= gate::l1_norm; }
 
 // Which entries of a row a selection keeps, the greatest first, of equal ones the lower index, NaN
 // greatest.
@@ -115,4 +119,4 @@ constexpr const char* name_of(selection_rule::kind k) {
   return names[static_cast<int>(k)];
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

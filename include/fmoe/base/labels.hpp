@@ -8,7 +8,7 @@
 
 #include <fmoe/base/checked.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // The position of c, text.size() if there is none. (The pointers in string_view::find are no
 // constants to g++ 12 where the text is a template argument and -fsanitize=undefined is on.)
@@ -85,4 +85,4 @@ constexpr auto operator+(const subscripts<N>& a, char b) {
   return a + subscripts<2>({b, '\0'});
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

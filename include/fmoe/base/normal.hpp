@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // The x that a standard normal number exceeds with probability q, Phi^-1(1 - q): infinity for 0,
 // -infinity for 1. By bisection to the last bit, since a threshold decides which experts run.
@@ -21,4 +21,4 @@ inline double normal_quantile_above(double q) {
   }
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

@@ -10,7 +10,12 @@
 
 namespace fmoe {
 
-using index_pair = std::array<extent, 2>;
-using pair_set = std::shared_ptr<const std::vector<index_pair>>;  // ascending, each once
+using index_pair = std::array<std::size_t, 2>;
 
 }  // namespace fmoe
+
+namespace fmoe::detail {
+
+using pair_set = std::shared_ptr<const std::vector<index_pair>>;  // ascending, each once
+
+}  // namespace fmoe::detail
