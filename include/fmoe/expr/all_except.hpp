@@ -7,9 +7,9 @@
 
 #include <fmoe/expr/expression.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
-struct pair_mask {
+struct pair_mask : expression_base {
   using scalar = float;  // whatever the rest of the expression is computed in
   static constexpr extent rank = 2;
 
@@ -19,18 +19,23 @@ struct pair_mask {
   node_id lower(graph& g) const { return g.all_except(left_out, rows, columns); }
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // [rows, columns]: 0 at the pairs, 1 elsewhere. Stored as the list, and a sum over it costs what
 // the rows or columns with a pair cost, not all: einsum<"ti,tj,ij->tj"> is the sum without the
 // mask, and again, over what is kept, for each j in a pair. An operand of einsum only, whose labels
 // other operands have too. Pairs may repeat; one outside throws value_error.
-inline pair_mask all_except(std::span<const index_pair> pairs, extent rows, extent columns) {
+inline detail::pair_mask all_except(std::span<const index_pair> pairs, std::size_t rows,
+                                    std::size_t columns) {
   auto sorted = std::make_shared<std::vector<index_pair>>(pairs.begin(), pairs.end());
   for (const auto& [i, j] : *sorted)
-    expects<value_error>(i < rows && j < columns, "[all_except] the pair (", i, ", ", j,
-                         ") is outside ", rows, " x ", columns);
+    detail::expects<value_error>(i < rows && j < columns, "[all_except] the pair (", i, ", ", j,
+                                 ") is outside ", rows, " x ", columns);
   std::ranges::sort(*sorted);
   sorted->erase(std::unique(sorted->begin(), sorted->end()), sorted->end());
-  return {std::move(sorted), rows, columns};
+  return {{}, std::move(sorted), rows, columns};
 }
 
 }  // namespace fmoe

@@ -15,16 +15,26 @@
 
 namespace fmoe {
 
-// What einsum and its like return.
+// The base of every expression. It lies in fmoe, so that a compiler finds fmoe's operators and
+// functions for whatever derives from it.
+struct expression_base {};
+
+// What einsum and its like return. That the base is asked for first makes the question cheap for
+// the types of others.
 template <class E>
-concept expression = requires(const E& e, graph& g) {
-  typename E::scalar;
-  { E::rank } -> std::convertible_to<extent>;
-  { e.lower(g) } -> std::same_as<node_id>;
-};
+concept expression =
+    std::convertible_to<const E*, const expression_base*> && requires(const E& e, graph& g) {
+      typename E::scalar;
+      { E::rank } -> std::convertible_to<std::size_t>;
+      { e.lower(g) } -> std::same_as<node_id>;
+    };
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 template <class T, extent Rank>
-struct leaf {
+struct leaf : expression_base {
   using scalar = arithmetic_t<T>;
   static constexpr extent rank = Rank;
 
@@ -45,7 +55,7 @@ struct leaf {
 // Stands for what a compiled layer is called with: its leading axis counts tokens, the others
 // follow from the layer.
 template <int Index, extent Rank>
-struct argument {
+struct argument : expression_base {
   static_assert(Rank >= 1, "an argument of a compiled layer has a leading token axis");
   using scalar = float;  // whatever the rest of the expression is computed in
   static constexpr extent rank = Rank;
@@ -59,6 +69,18 @@ struct argument {
   }
 };
 
+// An expression or a tensor. Operators, and functions of names that others have too, want at least
+// one such operand: a + b of two Eigen matrices stays Eigen's, and nothing is asked of the types of
+// others but whether they are one of these.
+template <class E>
+concept own_operand = expression<std::remove_cvref_t<E>> ||
+                      requires(const std::remove_cvref_t<E>& e) { e.shared_storage(); };
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// An operand as an expression.
 template <expression E>
 constexpr const E& as_expression(const E& e) {
   return e;
@@ -70,32 +92,40 @@ constexpr E as_expression(E&& e) {
   return std::forward<E>(e);
 }
 template <class T, std::size_t Rank>
-leaf<T, Rank> as_expression(const tensor<T, Rank>& t) {
-  return {t, false};
+detail::leaf<T, Rank> as_expression(const tensor<T, Rank>& t) {
+  return {{}, t, false};
 }
 template <class T, std::size_t Rank>
-leaf<T, Rank> as_expression(const parameter<T, Rank>& p) {
-  return {p, true};
+detail::leaf<T, Rank> as_expression(const parameter<T, Rank>& p) {
+  return {{}, p, true};
 }
-
-// Of this library. Operators, and functions of names that others have too, want at least one such
-// operand: a + b of two Eigen matrices stays Eigen's.
-template <class E>
-concept own_operand = expression<std::remove_cvref_t<E>> ||
-                      requires(const std::remove_cvref_t<E>& e) { e.shared_storage(); };
 
 // An array of another library is copied, and a lazy one evaluated, now: a const reference does not
 // tell a temporary, and no expression may dangle. A tensor from borrow() is not copied.
-template <array_operand A>
-  requires(!own_operand<A>)
+template <detail::array_operand A>
+  requires(!detail::own_operand<A>)
 auto as_expression(const A& a)
-    -> leaf<typename tensor_like<any_rank, const A>::value_type, tensor_rank<any_rank, const A>> {
-  return {to_tensor(a), false, true};
+    -> detail::leaf<typename detail::tensor_like<any_rank, const A>::value_type,
+                    detail::tensor_rank<any_rank, const A>> {
+  return {{}, to_tensor(a), false, true};
 }
 
 // Anything that an expression can be built from.
 template <class E>
 concept operand = requires(const std::remove_cvref_t<E>& e) { as_expression(e); };
+
+// The expression that an operand becomes.
+template <operand E>
+using expression_t =
+    std::remove_cvref_t<decltype(as_expression(std::declval<const std::remove_cvref_t<E>&>()))>;
+
+// An operand of so many axes.
+template <class E, std::size_t Rank>
+concept operand_of = operand<E> && expression_t<E>::rank == Rank;
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 // A layer where its value belongs, layer for layer(x): a class with an operator(), whose name is
 // ambiguous beside another's.
@@ -108,17 +138,9 @@ template <class E>
 concept uncalled = !operand<E> && std::is_class_v<E> && !std::is_final_v<E> &&
                    !requires { &with_another_call<E>::operator(); };
 
-template <operand E>
-using expression_t =
-    std::remove_cvref_t<decltype(as_expression(std::declval<const std::remove_cvref_t<E>&>()))>;
-
-// An operand of so many axes.
-template <class E, extent Rank>
-concept operand_of = operand<E> && expression_t<E>::rank == Rank;
-
 // What a misuse returns that a static_assert has named: an expression, so that no further error
 // hides the sentence.
-struct refused {
+struct refused : expression_base {
   using scalar = float;
   static constexpr extent rank = 2;
 
@@ -135,7 +157,7 @@ refused not_rows(const Xs&...) {
 // An expression whose type tells only scalar and rank. Layers of many parts return it, so that the
 // types of what is built from them, which compilers must name, do not grow with the layer.
 template <class T, extent Rank>
-class any_expression {
+class any_expression : public expression_base {
  public:
   using scalar = T;
   static constexpr extent rank = Rank;
@@ -160,7 +182,7 @@ auto erased(const E& e) {
 // One of two expressions of equal rank, chosen when the layer is applied; the other is never
 // lowered.
 template <expression A, expression B>
-struct choice {
+struct choice : expression_base {
   static_assert(A::rank == B::rank, "choose: both expressions have the same rank");
   using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
   static constexpr extent rank = A::rank;
@@ -172,10 +194,15 @@ struct choice {
   node_id lower(graph& g) const { return first ? a.lower(g) : b.lower(g); }
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // a if `first`, else b.
 template <operand A, operand B>
 auto choose(bool first, const A& a, const B& b) {
-  return choice<expression_t<A>, expression_t<B>>{first, as_expression(a), as_expression(b)};
+  return detail::choice<expression_t<A>, expression_t<B>>{
+      {}, first, as_expression(a), as_expression(b)};
 }
 
 }  // namespace fmoe

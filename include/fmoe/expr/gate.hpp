@@ -7,10 +7,10 @@
 
 #include <fmoe/expr/pointwise.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 template <expression E>
-struct gated {
+struct gated : expression_base {
   using scalar = typename E::scalar;
 
   gate fn;
@@ -27,12 +27,16 @@ struct row_norm : gated<E> {
   static constexpr extent rank = E::rank - 1;
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // exp(x - max x) / sum of each row. A row of -inf, or with a NaN or +inf, becomes NaN; one column
 // becomes 1.
 template <operand E>
 auto softmax(const E& scores) {
   static_assert(expression_t<E>::rank >= 1, "softmax: the scores have a last axis");
-  return gated<expression_t<E>>{gate::softmax, 0, as_expression(scores)};
+  return detail::gated<expression_t<E>>{{}, gate::softmax, 0, as_expression(scores)};
 }
 
 // [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) of each row, with the tau that makes its sum 1: sparse
@@ -41,33 +45,37 @@ auto softmax(const E& scores) {
 template <operand E>
 auto entmax(const E& scores, double alpha = 1.5) {
   static_assert(expression_t<E>::rank >= 1, "entmax: the scores have a last axis");
-  return gated<expression_t<E>>{alpha == 1 ? gate::softmax : gate::entmax, alpha,
-                                as_expression(scores)};
+  return detail::gated<expression_t<E>>{
+      {}, alpha == 1 ? gate::softmax : gate::entmax, alpha, as_expression(scores)};
 }
 
 // (x - mean) / sqrt(variance + epsilon) of each row, with the biased variance.
 template <operand E>
 auto layer_norm(const E& e, double epsilon = 1e-5) {
   static_assert(expression_t<E>::rank >= 1, "layer_norm: the operand has a last axis");
-  return gated<expression_t<E>>{gate::layer_norm, epsilon, as_expression(e)};
+  return detail::gated<expression_t<E>>{{}, gate::layer_norm, epsilon, as_expression(e)};
 }
 
 // x sqrt(n) / max(|x|_2, epsilon) of each row of n.
 template <operand E>
 auto rms_norm(const E& e, double epsilon = 1e-12) {
   static_assert(expression_t<E>::rank >= 1, "rms_norm: the operand has a last axis");
-  return gated<expression_t<E>>{gate::rms_norm, epsilon, as_expression(e)};
+  return detail::gated<expression_t<E>>{{}, gate::rms_norm, epsilon, as_expression(e)};
 }
 
 // One number for each row, its L1, L2 or maximum norm: which == gate::l1_norm, l2_norm or max_norm.
 template <operand E>
 auto norm(gate which, const E& e) {
   static_assert(expression_t<E>::rank >= 1, "norm: the operand has a last axis");
-  return row_norm<expression_t<E>>{{which, 0, as_expression(e)}};
+  return detail::row_norm<expression_t<E>>{{{}, which, 0, as_expression(e)}};
 }
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 template <expression E, expression B>
-struct bounded_gate {
+struct bounded_gate : expression_base {
   using scalar = arithmetic_t<typename E::scalar, typename B::scalar>;
   static constexpr extent rank = E::rank;
   static_assert(B::rank < E::rank,
@@ -82,16 +90,24 @@ struct bounded_gate {
   }
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // The softmax over the entries of each row that reach min(max of the row, its bound), 0 elsewhere.
 // The bound's axes are the last ones before the row.
 template <operand E, operand B>
 auto bounded_softmax(const E& scores, const B& bound) {
-  return bounded_gate<expression_t<E>, expression_t<B>>{as_expression(scores),
-                                                        as_expression(bound)};
+  return detail::bounded_gate<expression_t<E>, expression_t<B>>{
+      {}, as_expression(scores), as_expression(bound)};
 }
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 template <expression E>
-struct selection {
+struct selection : expression_base {
   using scalar = typename E::scalar;
   static constexpr extent rank = E::rank;
 
@@ -104,6 +120,10 @@ struct selection {
   }
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Keeps the k largest scores of each row (of equal ones the lower index; NaN counts as largest) and
 // makes the rest zero: a contraction over that axis then visits k entries instead of all. k = all
 // keeps every score, k = 0 none; throws value_error, when planned, if k exceeds the axis.
@@ -112,18 +132,21 @@ auto top_k(const E& scores, K k, weighting weights = weighting::score) {
   static_assert(expression_t<E>::rank >= 1, "top_k: the scores have a last axis");
   static_assert(std::integral<K> && !std::is_same_v<K, bool>, "top_k: K is a whole number");
   if constexpr (std::integral<K>) {
-    expects<value_error>(std::in_range<extent>(k), "[top_k] K is ", k,
-                         ": fmoe::all keeps every score");
-    return selection<expression_t<E>>{
-        {selection_rule::kind::top_k, static_cast<extent>(k), 0, weights}, as_expression(scores)};
+    detail::expects<value_error>(std::in_range<std::size_t>(k), "[top_k] K is ", k,
+                                 ": fmoe::all keeps every score");
+    return detail::selection<expression_t<E>>{
+        {},
+        {detail::selection_rule::kind::top_k, static_cast<std::size_t>(k), 0, weights},
+        as_expression(scores)};
   } else {
-    return refused();
+    return detail::refused();
   }
 }
 template <class E, class... More>
   requires(!operand<E>)
-refused top_k(const E&, const More&...) {
-  static_assert(never<E>, "top_k: the scores, a tensor or an expression, come first, then K");
+detail::refused top_k(const E&, const More&...) {
+  static_assert(detail::never<E>,
+                "top_k: the scores, a tensor or an expression, come first, then K");
   return {};
 }
 
@@ -133,8 +156,8 @@ refused top_k(const E&, const More&...) {
 template <operand E>
 auto top_p(const E& scores, double mass, weighting weights) {
   static_assert(expression_t<E>::rank >= 1, "top_p: the scores have a last axis");
-  return selection<expression_t<E>>{{selection_rule::kind::top_p, 0, mass, weights},
-                                    as_expression(scores)};
+  return detail::selection<expression_t<E>>{
+      {}, {detail::selection_rule::kind::top_p, 0, mass, weights}, as_expression(scores)};
 }
 
 // The scores themselves: a contraction over their last axis then visits only those of each row that
@@ -142,11 +165,16 @@ auto top_p(const E& scores, double mass, weighting weights) {
 template <operand E>
 auto nonzeros(const E& scores) {
   static_assert(expression_t<E>::rank >= 1, "nonzeros: the scores have a last axis");
-  return selection<expression_t<E>>{{selection_rule::kind::nonzero}, as_expression(scores)};
+  return detail::selection<expression_t<E>>{
+      {}, {detail::selection_rule::kind::nonzero}, as_expression(scores)};
 }
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 template <expression E, expression R>
-struct expert_selection {
+struct expert_selection : expression_base {
   using scalar = arithmetic_t<typename E::scalar, typename R::scalar>;
   static constexpr extent rank = E::rank;
   static_assert(E::rank == 2 && R::rank == 2,
@@ -162,17 +190,26 @@ struct expert_selection {
   }
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // [t, n] -> [t, n]: each expert keeps the `capacity` tokens that `ranked` has greatest in its
 // column (of equal ones the earlier token, NaN greatest), max(1, min(T, floor(T factor / n))) of T
 // tokens if that is `all`; then each token's scores are weighted. Here alone rows depend on each
 // other: a result depends on which tokens one call brings together.
 template <operand E, operand R>
-auto expert_choice(const E& scores, const R& ranked, weighting weights, extent capacity = all,
+auto expert_choice(const E& scores, const R& ranked, weighting weights, std::size_t capacity = all,
                    double factor = 2) {
-  const selection_rule rule{selection_rule::kind::expert_choice, capacity, 0, weights, factor};
-  return expert_selection<expression_t<E>, expression_t<R>>{rule, as_expression(scores),
-                                                            as_expression(ranked)};
+  const detail::selection_rule rule{detail::selection_rule::kind::expert_choice, capacity, 0,
+                                    weights, factor};
+  return detail::expert_selection<expression_t<E>, expression_t<R>>{
+      {}, rule, as_expression(scores), as_expression(ranked)};
 }
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 template <expression E>
 struct pair_selection : selection<E> {
@@ -180,15 +217,21 @@ struct pair_selection : selection<E> {
   static constexpr extent rank = E::rank - 1;
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Product keys: of two lists of scores a, b, [..., 2, s] -> [..., s^2], the k largest of the sums
 // a[i] + b[j] of the `each` largest of both, at e = i s + j (of equal sums the lowest e, of equal
 // scores the lowest i or j; NaN counts as largest). With each >= k these are the k largest of all
 // s^2 sums. Throws shape_error unless there are two lists, and value_error, when lowered, for each
 // > s, k > each^2 and s > 65,535.
 template <operand E>
-auto product_top_k(const E& scores, extent k, extent each, weighting weights = weighting::softmax) {
-  const selection_rule rule{selection_rule::kind::product_top_k, k, 0, weights, 0, each};
-  return pair_selection<expression_t<E>>{{rule, as_expression(scores)}};
+auto product_top_k(const E& scores, std::size_t k, std::size_t each,
+                   weighting weights = weighting::softmax) {
+  const detail::selection_rule rule{
+      detail::selection_rule::kind::product_top_k, k, 0, weights, 0, each};
+  return detail::pair_selection<expression_t<E>>{{{}, rule, as_expression(scores)}};
 }
 
 // x where x >= bound, else 0; NaN stays NaN.

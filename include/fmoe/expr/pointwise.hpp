@@ -6,10 +6,10 @@
 
 #include <fmoe/expr/expression.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 template <expression E>
-struct mapped {
+struct mapped : expression_base {
   using scalar = typename E::scalar;
   static constexpr extent rank = E::rank;
 
@@ -20,47 +20,68 @@ struct mapped {
   node_id lower(graph& g) const { return g.map(fn, parameter, arg.lower(g)); }
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // fn of every element; `parameter` is the factor of scale, the summand of shift and the bound of
 // threshold.
 template <operand E>
 auto apply(pointwise fn, const E& e, double parameter = 0) {
-  return mapped<expression_t<E>>{fn, parameter, as_expression(e)};
+  return detail::mapped<expression_t<E>>{{}, fn, parameter, as_expression(e)};
 }
-template <uncalled E>
-refused apply(pointwise, const E&, double = 0) {
-  static_assert(never<E>,
+template <detail::uncalled E>
+detail::refused apply(pointwise, const E&, double = 0) {
+  static_assert(detail::never<E>,
                 "relu and its like take a tensor or an expression; of a layer: relu(layer(x))");
   return {};
 }
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 template <class E>
 concept mappable = operand<E> || uncalled<E>;
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Of every element.
-auto relu(const mappable auto& e) { return apply(pointwise::relu, e); }
-auto gelu(const mappable auto& e) { return apply(pointwise::gelu, e); }
-auto gelu_tanh(const mappable auto& e) { return apply(pointwise::gelu_tanh, e); }
-auto silu(const mappable auto& e) { return apply(pointwise::silu, e); }
-auto sigmoid(const mappable auto& e) { return apply(pointwise::sigmoid, e); }
-auto squared_relu(const mappable auto& e) { return apply(pointwise::squared_relu, e); }
-auto exp(const own_operand auto& e) { return apply(pointwise::exp, e); }
-auto sqrt(const own_operand auto& e) { return apply(pointwise::sqrt, e); }
-auto inverse_sqrt(const mappable auto& e) { return apply(pointwise::inverse_sqrt, e); }
-auto operator-(const own_operand auto& e) { return apply(pointwise::negate, e); }
-auto operator*(double factor, const own_operand auto& e) {
+auto relu(const detail::mappable auto& e) { return apply(pointwise::relu, e); }
+auto gelu(const detail::mappable auto& e) { return apply(pointwise::gelu, e); }
+auto gelu_tanh(const detail::mappable auto& e) { return apply(pointwise::gelu_tanh, e); }
+auto silu(const detail::mappable auto& e) { return apply(pointwise::silu, e); }
+auto sigmoid(const detail::mappable auto& e) { return apply(pointwise::sigmoid, e); }
+auto squared_relu(const detail::mappable auto& e) { return apply(pointwise::squared_relu, e); }
+auto exp(const detail::own_operand auto& e) { return apply(pointwise::exp, e); }
+auto sqrt(const detail::own_operand auto& e) { return apply(pointwise::sqrt, e); }
+auto inverse_sqrt(const detail::mappable auto& e) { return apply(pointwise::inverse_sqrt, e); }
+auto operator-(const detail::own_operand auto& e) { return apply(pointwise::negate, e); }
+auto operator*(double factor, const detail::own_operand auto& e) {
   return apply(pointwise::scale, e, factor);
 }
-auto operator*(const own_operand auto& e, double factor) { return factor * e; }
-auto operator+(const own_operand auto& e, double summand) {
+auto operator*(const detail::own_operand auto& e, double factor) { return factor * e; }
+auto operator+(const detail::own_operand auto& e, double summand) {
   return apply(pointwise::shift, e, summand);
 }
-auto operator+(double summand, const own_operand auto& e) { return e + summand; }
-auto operator-(const own_operand auto& e, double subtrahend) { return e + -subtrahend; }
-auto operator-(double minuend, const own_operand auto& e) { return -e + minuend; }
+auto operator+(double summand, const detail::own_operand auto& e) { return e + summand; }
+auto operator-(const detail::own_operand auto& e, double subtrahend) { return e + -subtrahend; }
+auto operator-(double minuend, const detail::own_operand auto& e) { return -e + minuend; }
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
+// Operands of an operator, one of them fmoe's, which is asked first: array_traits of other types are
+// not looked at before.
+template <class A, class B>
+concept joinable = (own_operand<A> || own_operand<B>) && operand<A> && operand<B>;
 
 // Two operands that the graph joins by `Join`: graph::add or graph::multiply.
 template <auto Join, expression A, expression B>
-struct joined {
+struct joined : expression_base {
   using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
   static constexpr extent rank = A::rank > B::rank ? A::rank : B::rank;
 
@@ -74,24 +95,33 @@ struct joined {
   }
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Element by element. Of forwarding references: xtensor's operators take anything by them, and
 // ours, which ask for more, come first.
-template <operand A, operand B>
-  requires own_operand<A> || own_operand<B>
+template <class A, class B>
+  requires detail::joinable<A, B>
 auto operator+(A&& a, B&& b) {
-  return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
+  return detail::joined<&graph::add, expression_t<A>, expression_t<B>>{
+      {}, as_expression(a), as_expression(b)};
 }
-template <operand A, operand B>
-  requires own_operand<A> || own_operand<B>
+template <class A, class B>
+  requires detail::joinable<A, B>
 auto operator-(A&& a, B&& b) {
   return a + fmoe::apply(pointwise::negate, b);  // not std::apply
 }
-template <operand A, operand B>
-  requires own_operand<A> || own_operand<B>
+template <class A, class B>
+  requires detail::joinable<A, B>
 auto operator*(A&& a, B&& b) {
-  return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a),
-                                                                    as_expression(b)};
+  return detail::joined<&graph::multiply, expression_t<A>, expression_t<B>>{
+      {}, as_expression(a), as_expression(b)};
 }
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 // An operand of ours beside what is neither one nor a number.
 template <class A, class B>
@@ -104,24 +134,30 @@ refused both_operands(const A&, const B&) {
                 "+, - and *: both sides are tensors or expressions, or one is a number");
   return {};
 }
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 template <class A, class B>
-  requires mixed_up<A, B>
+  requires detail::mixed_up<A, B>
 auto operator+(const A& a, const B& b) {
-  return both_operands(a, b);
+  return detail::both_operands(a, b);
 }
 template <class A, class B>
-  requires mixed_up<A, B>
+  requires detail::mixed_up<A, B>
 auto operator-(const A& a, const B& b) {
-  return both_operands(a, b);
+  return detail::both_operands(a, b);
 }
 template <class A, class B>
-  requires mixed_up<A, B>
+  requires detail::mixed_up<A, B>
 auto operator*(const A& a, const B& b) {
-  return both_operands(a, b);
+  return detail::both_operands(a, b);
 }
-template <own_operand A, class B>
-refused operator/(const A&, const B&) {
-  static_assert(never<A, B>, "a / b: expressions have no division; multiply by the inverse");
+template <detail::own_operand A, class B>
+detail::refused operator/(const A&, const B&) {
+  static_assert(detail::never<A, B>,
+                "a / b: expressions have no division; multiply by the inverse");
   return {};
 }
 
@@ -131,15 +167,15 @@ template <operand A, operand B>
 auto add_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank,
                 "add_if: the second operand has no more axes than the first");
-  return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b),
-                                                               condition};
+  return detail::joined<&graph::add, expression_t<A>, expression_t<B>>{
+      {}, as_expression(a), as_expression(b), condition};
 }
 template <operand A, operand B>
 auto multiply_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank,
                 "multiply_if: the second operand has no more axes than the first");
-  return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a),
-                                                                    as_expression(b), condition};
+  return detail::joined<&graph::multiply, expression_t<A>, expression_t<B>>{
+      {}, as_expression(a), as_expression(b), condition};
 }
 
 // e + bias, or e where the layer has no bias.
