@@ -12,18 +12,22 @@
 
 #include <fmoe/analysis/token_batch.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // Says of each token of a batch whether it is counted.
 template <class M>
 concept membership =
     std::ranges::sized_range<M> && std::convertible_to<std::ranges::range_reference_t<M>, bool>;
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // What it tells is of all tokens counted so far; NaN is a coefficient other than 0. Sums are
 // doubles, and bitwise the same however the stream is cut into batches, for any number of threads.
 class expert_statistics {
  public:
-  explicit expert_statistics(extent experts)
+  explicit expert_statistics(std::size_t experts)
       : counts_(experts),
         sums_(experts),
         largest_(experts, -std::numeric_limits<double>::infinity()) {}
@@ -32,9 +36,9 @@ class expert_statistics {
   // expert.
   template <class A>
   void add(const A& a) {
-    with_batch(a, counts_.size(), [&](const auto& batch) {
-      std::vector<extent> rows(batch.tokens);
-      std::iota(rows.begin(), rows.end(), extent{0});
+    detail::with_batch(a, counts_.size(), [&](const auto& batch) {
+      std::vector<std::size_t> rows(batch.tokens);
+      std::iota(rows.begin(), rows.end(), std::size_t{0});
       count(batch, rows);
     });
   }
@@ -43,15 +47,15 @@ class expert_statistics {
   // Throws shape_error as above, or for another number of members.
   template <class A, class Members>
   void add(const A& a, const Members& members) {
-    constexpr bool are_members = membership<const Members>;
+    constexpr bool are_members = detail::membership<const Members>;
     static_assert(are_members, "expert_statistics: members is a range of bool, one a token");
     if constexpr (are_members)
-      with_batch(a, counts_.size(), [&](const auto& batch) {
-        expects<shape_error>(std::ranges::size(members) == batch.tokens,
-                             "[expert_statistics] there are ", batch.tokens, " tokens and ",
-                             std::ranges::size(members), " members");
-        std::vector<extent> rows;
-        extent t = 0;
+      detail::with_batch(a, counts_.size(), [&](const auto& batch) {
+        detail::expects<shape_error>(std::ranges::size(members) == batch.tokens,
+                                     "[expert_statistics] there are ", batch.tokens, " tokens and ",
+                                     std::ranges::size(members), " members");
+        std::vector<std::size_t> rows;
+        std::size_t t = 0;
         for (const bool is_member : members) {
           if (is_member) rows.push_back(t);
           ++t;
@@ -60,9 +64,9 @@ class expert_statistics {
       });
   }
 
-  extent tokens() const { return tokens_; }
+  std::size_t tokens() const { return tokens_; }
   // [n]: how many tokens have a coefficient other than 0.
-  const std::vector<extent>& counts() const { return counts_; }
+  const std::vector<std::size_t>& counts() const { return counts_; }
 
   // [n]: counts as a part of the tokens. Throws value_error if there are none; so do all below.
   std::vector<double> frequency() const {
@@ -85,8 +89,8 @@ class expert_statistics {
 
  private:
   void expects_tokens() const {
-    expects<value_error>(tokens_ != 0,
-                         "[expert_statistics] nothing is known of no tokens: add some first");
+    detail::expects<value_error>(
+        tokens_ != 0, "[expert_statistics] nothing is known of no tokens: add some first");
   }
 
   std::vector<double> per_token(const auto& sums, const auto& f) const {
@@ -97,10 +101,10 @@ class expert_statistics {
     return parts;
   }
 
-  void count(const auto& batch, const std::vector<extent>& rows) {
-    for_expert_blocks(counts_.size(), [&](extent first, extent end) {
-      for (const extent t : rows)
-        for (extent n = first; n < end; ++n) {
+  void count(const auto& batch, const std::vector<std::size_t>& rows) {
+    detail::for_expert_blocks(counts_.size(), [&](std::size_t first, std::size_t end) {
+      for (const std::size_t t : rows)
+        for (std::size_t n = first; n < end; ++n) {
           const double a = batch(t, n);
           counts_[n] += a != 0;
           sums_[n] += a;
@@ -110,9 +114,9 @@ class expert_statistics {
     tokens_ += rows.size();
   }
 
-  std::vector<extent> counts_;
+  std::vector<std::size_t> counts_;
   std::vector<double> sums_, largest_;
-  extent tokens_ = 0;
+  std::size_t tokens_ = 0;
 };
 
 }  // namespace fmoe

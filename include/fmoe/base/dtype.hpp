@@ -66,6 +66,13 @@ struct f16 {
 // The same types, as data.
 enum class dtype : std::uint8_t { float64, float32, bfloat16, float16 };
 
+constexpr const char* name_of(dtype d) {
+  return d == dtype::float64    ? "float64"
+         : d == dtype::float32  ? "float32"
+         : d == dtype::bfloat16 ? "bfloat16"
+                                : "float16";
+}
+
 }  // namespace fmoe
 
 namespace fmoe::detail {
@@ -82,13 +89,6 @@ inline constexpr dtype dtype_of = std::is_same_v<T, double>  ? dtype::float64
                                                              : dtype::float16;
 
 constexpr extent size_of(dtype d) { return d == dtype::float64 ? 8 : d == dtype::float32 ? 4 : 2; }
-
-constexpr const char* name_of(dtype d) {
-  return d == dtype::float64    ? "float64"
-         : d == dtype::float32  ? "float32"
-         : d == dtype::bfloat16 ? "bfloat16"
-                                : "float16";
-}
 
 // The type that operands of these types are computed in: double if one is double, else float.
 template <class... Ts>

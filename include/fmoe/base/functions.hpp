@@ -48,27 +48,27 @@ enum class weighting : std::uint8_t {
   relu,            // max(score, 0)
 };
 
-}  // namespace fmoe
-
-namespace fmoe::detail {
-
+// The function as `explain` and files write it.
 constexpr const char* name_of(pointwise f) {
   constexpr const char* names[] = {"relu",         "gelu",  "gelu_tanh", "silu",         "sigmoid",
                                    "squared_relu", "exp",   "sqrt",      "inverse_sqrt", "negate",
                                    "scale",        "shift", "threshold"};
   return names[static_cast<int>(f)];
 }
+constexpr const char* name_of(gate g) {
+  constexpr const char* names[] = {"softmax",  "bounded softmax", "entmax",  "layer norm",
+                                   "rms norm", "L1 norm",         "L2 norm", "max norm"};
+  return names[static_cast<int>(g)];
+}
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 // Of f(0) = 0: it need not be computed where its argument is known to be zero.
 constexpr bool keeps_zero(pointwise f) {
   return f != pointwise::sigmoid && f != pointwise::exp && f != pointwise::inverse_sqrt &&
          f != pointwise::shift;
-}
-
-constexpr const char* name_of(gate g) {
-  constexpr const char* names[] = {"softmax",  "bounded softmax", "entmax",  "layer norm",
-                                   "rms norm", "L1 norm",         "L2 norm", "max norm"};
-  return names[static_cast<int>(g)];
 }
 
 constexpr bool is_norm(gate g) { return g >= gate::l1_norm; }

@@ -52,23 +52,6 @@ struct leaf : expression_base {
   }
 };
 
-// Stands for what a compiled layer is called with: its leading axis counts tokens, the others
-// follow from the layer.
-template <int Index, extent Rank>
-struct argument : expression_base {
-  static_assert(Rank >= 1, "an argument of a compiled layer has a leading token axis");
-  using scalar = float;  // whatever the rest of the expression is computed in
-  static constexpr extent rank = Rank;
-
-  extent tokens;
-
-  node_id lower(graph& g) const {
-    std::vector<extent> shape(Rank, unknown);
-    shape[0] = tokens;
-    return g.leaf({nullptr, dtype::float32, std::move(shape), false, Index});
-  }
-};
-
 // An expression or a tensor. Operators, and functions of names that others have too, want at least
 // one such operand: a + b of two Eigen matrices stays Eigen's, and nothing is asked of the types of
 // others but whether they are one of these.
@@ -79,6 +62,25 @@ concept own_operand = expression<std::remove_cvref_t<E>> ||
 }  // namespace fmoe::detail
 
 namespace fmoe {
+
+// Stands for what a compiled layer is called with: its leading axis counts tokens, the others
+// follow from the layer.
+template <int Index, std::size_t Rank>
+struct argument : expression_base {
+  static_assert(Rank >= 1, "an argument of a compiled layer has a leading token axis");
+  using scalar = float;  // whatever the rest of the expression is computed in
+  static constexpr std::size_t rank = Rank;
+
+  constexpr explicit argument(std::size_t tokens_at_most) : tokens(tokens_at_most) {}
+
+  std::size_t tokens;
+
+  node_id lower(graph& g) const {
+    std::vector<std::size_t> shape(Rank, unknown);
+    shape[0] = tokens;
+    return g.leaf({nullptr, dtype::float32, std::move(shape), false, Index});
+  }
+};
 
 // An operand as an expression.
 template <expression E>
@@ -154,31 +156,6 @@ refused not_rows(const Xs&...) {
   return {};
 }
 
-// An expression whose type tells only scalar and rank. Layers of many parts return it, so that the
-// types of what is built from them, which compilers must name, do not grow with the layer.
-template <class T, extent Rank>
-class any_expression : public expression_base {
- public:
-  using scalar = T;
-  static constexpr extent rank = Rank;
-
-  template <expression E>
-    requires(!std::is_same_v<E, any_expression>)
-  explicit any_expression(E e) : lower_([e = std::move(e)](graph& g) { return e.lower(g); }) {}
-
-  node_id lower(graph& g) const { return lower_(g); }
-
- private:
-  std::function<node_id(graph&)> lower_;
-};
-
-// e as an any_expression.
-template <operand E>
-auto erased(const E& e) {
-  using X = expression_t<E>;
-  return any_expression<typename X::scalar, X::rank>(as_expression(e));
-}
-
 // One of two expressions of equal rank, chosen when the layer is applied; the other is never
 // lowered.
 template <expression A, expression B>
@@ -197,6 +174,31 @@ struct choice : expression_base {
 }  // namespace fmoe::detail
 
 namespace fmoe {
+
+// An expression whose type tells only scalar and rank. Layers of many parts return it, so that the
+// types of what is built from them, which compilers must name, do not grow with the layer.
+template <class T, std::size_t Rank>
+class any_expression : public expression_base {
+ public:
+  using scalar = T;
+  static constexpr std::size_t rank = Rank;
+
+  template <expression E>
+    requires(!std::is_same_v<E, any_expression>)
+  explicit any_expression(E e) : lower_([e = std::move(e)](graph& g) { return e.lower(g); }) {}
+
+  node_id lower(graph& g) const { return lower_(g); }
+
+ private:
+  std::function<node_id(graph&)> lower_;
+};
+
+// e as an any_expression.
+template <operand E>
+auto erased(const E& e) {
+  using X = expression_t<E>;
+  return any_expression<typename X::scalar, X::rank>(as_expression(e));
+}
 
 // a if `first`, else b.
 template <operand A, operand B>

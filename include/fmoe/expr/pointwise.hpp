@@ -20,33 +20,60 @@ struct mapped : expression_base {
   node_id lower(graph& g) const { return g.map(fn, parameter, arg.lower(g)); }
 };
 
+template <class E>
+concept mappable = operand<E> || uncalled<E>;
+
+// Operands of an operator, one of them fmoe's, which is asked first: array_traits of other types
+// are not looked at before.
+template <class A, class B>
+concept joinable = (own_operand<A> || own_operand<B>) && operand<A> && operand<B>;
+
+// Two operands that the graph joins by `Join`: graph::add or graph::multiply.
+template <auto Join, expression A, expression B>
+struct joined : expression_base {
+  using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
+  static constexpr extent rank = A::rank > B::rank ? A::rank : B::rank;
+
+  A left;
+  B right;
+  bool both = true;  // else the left one alone
+
+  node_id lower(graph& g) const {
+    const node_id a = left.lower(g);
+    return both ? (g.*Join)(a, right.lower(g)) : a;
+  }
+};
+
+// An operand of ours beside what is neither one nor a number.
+template <class A, class B>
+concept mixed_up = (own_operand<A> && !operand<B> && !std::convertible_to<B, double>) ||
+                   (own_operand<B> && !operand<A> && !std::convertible_to<A, double>);
+
+template <class A, class B>
+refused both_operands(const A&, const B&) {
+  static_assert(never<A, B>,
+                "+, - and *: both sides are tensors or expressions, or one is a number");
+  return {};
+}
+
 }  // namespace fmoe::detail
 
 namespace fmoe {
 
 // fn of every element; `parameter` is the factor of scale, the summand of shift and the bound of
-// threshold.
+// threshold. The operand is a forwarding reference, as std::apply's is: with another one std::apply
+// would be the better match where both are visible.
 template <operand E>
-auto apply(pointwise fn, const E& e, double parameter = 0) {
+auto apply(pointwise fn, E&& e, double parameter = 0) {
   return detail::mapped<expression_t<E>>{{}, fn, parameter, as_expression(e)};
 }
-template <detail::uncalled E>
-detail::refused apply(pointwise, const E&, double = 0) {
+template <class E>
+  requires detail::uncalled<std::remove_cvref_t<E>>
+detail::refused apply(pointwise, E&&, double = 0) {
   static_assert(detail::never<E>,
                 "relu and its like take a tensor or an expression; of a layer: relu(layer(x))");
   return {};
 }
-
-}  // namespace fmoe
-
-namespace fmoe::detail {
-
-template <class E>
-concept mappable = operand<E> || uncalled<E>;
-
-}  // namespace fmoe::detail
-
-namespace fmoe {
 
 // Of every element.
 auto relu(const detail::mappable auto& e) { return apply(pointwise::relu, e); }
@@ -70,35 +97,6 @@ auto operator+(double summand, const detail::own_operand auto& e) { return e + s
 auto operator-(const detail::own_operand auto& e, double subtrahend) { return e + -subtrahend; }
 auto operator-(double minuend, const detail::own_operand auto& e) { return -e + minuend; }
 
-}  // namespace fmoe
-
-namespace fmoe::detail {
-
-// Operands of an operator, one of them fmoe's, which is asked first: array_traits of other types are
-// not looked at before.
-template <class A, class B>
-concept joinable = (own_operand<A> || own_operand<B>) && operand<A> && operand<B>;
-
-// Two operands that the graph joins by `Join`: graph::add or graph::multiply.
-template <auto Join, expression A, expression B>
-struct joined : expression_base {
-  using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
-  static constexpr extent rank = A::rank > B::rank ? A::rank : B::rank;
-
-  A left;
-  B right;
-  bool both = true;  // else the left one alone
-
-  node_id lower(graph& g) const {
-    const node_id a = left.lower(g);
-    return both ? (g.*Join)(a, right.lower(g)) : a;
-  }
-};
-
-}  // namespace fmoe::detail
-
-namespace fmoe {
-
 // Element by element. Of forwarding references: xtensor's operators take anything by them, and
 // ours, which ask for more, come first.
 template <class A, class B>
@@ -118,26 +116,6 @@ auto operator*(A&& a, B&& b) {
   return detail::joined<&graph::multiply, expression_t<A>, expression_t<B>>{
       {}, as_expression(a), as_expression(b)};
 }
-
-}  // namespace fmoe
-
-namespace fmoe::detail {
-
-// An operand of ours beside what is neither one nor a number.
-template <class A, class B>
-concept mixed_up = (own_operand<A> && !operand<B> && !std::convertible_to<B, double>) ||
-                   (own_operand<B> && !operand<A> && !std::convertible_to<A, double>);
-
-template <class A, class B>
-refused both_operands(const A&, const B&) {
-  static_assert(never<A, B>,
-                "+, - and *: both sides are tensors or expressions, or one is a number");
-  return {};
-}
-
-}  // namespace fmoe::detail
-
-namespace fmoe {
 
 template <class A, class B>
   requires detail::mixed_up<A, B>

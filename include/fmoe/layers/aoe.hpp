@@ -51,12 +51,16 @@ struct aoe {
 
   // [t, d] -> [t, d].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
   // Expert n by itself: W_down^n, W_up^n, W_p^n and W_o^n (Eq. 4). The layer adds its bias once,
   // not in an expert. Throws value_error beyond the last one.
-  gated_expert<T> expert(extent n) const {
-    return {{},        slice<1>(down, n), slice<0>(up, n), slice<0>(linear, n), slice<0>(output, n),
+  gated_expert<T> expert(std::size_t n) const {
+    return {{},
+            detail::slice<1>(down, n),
+            detail::slice<0>(up, n),
+            detail::slice<0>(linear, n),
+            detail::slice<0>(output, n),
             activation};
   }
 
@@ -77,7 +81,7 @@ struct aoe {
   static void describe(auto& layer, auto& file) {
     using norm_name = std::pair<std::string_view, fmoe::gate>;
     routing::describe(layer.route, file);
-    describe_activation(layer.activation, file);
+    detail::describe_activation(layer.activation, file);
     file.setting("norm", layer.score,
                  {norm_name{"l2", fmoe::gate::l2_norm},
                   {"l1", fmoe::gate::l1_norm},

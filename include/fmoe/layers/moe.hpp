@@ -20,9 +20,9 @@ struct routing {
     expert_choice,  // each expert takes its `capacity` best tokens, of T tokens floor(T
                     // capacity_factor / n) if that is `all`
   } how = by::top_k;
-  extent active = 2;
+  std::size_t active = 2;
   double mass = 0.6;
-  extent capacity = all;
+  std::size_t capacity = all;
   double capacity_factor = 2;
   bool rank_softmax = false;  // expert choice ranks the softmax over the experts, not the scores
   weighting weights =
@@ -61,6 +61,10 @@ struct routing {
   }
 };
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 // What metadata calls the activation of an expert.
 void describe_activation(auto& activation, auto& file) {
   using name = std::pair<std::string_view, pointwise>;
@@ -70,6 +74,10 @@ void describe_activation(auto& activation, auto& file) {
                 {"gelu", pointwise::gelu},
                 {"relu", pointwise::relu}});
 }
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
 
 // One expert by itself, (act(x W_g) * (x W_p)) W_o; with W_g = W_down W_up where `down` is there.
 template <class T = float>
@@ -87,7 +95,7 @@ struct gated_expert {
         choose(down.empty(), einsum<"td,dw->tw">(x, gate), einsum<"td,dl,lw->tw">(x, down, up));
     return einsum<"tw,wd->td">(apply(activation, gated) * einsum<"td,dw->tw">(x, linear), output);
   }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 };
 
 // Labels: t token, d input and output, n expert, l low rank, w expert width. An expert is
@@ -130,13 +138,13 @@ struct moe {
 
   // [t, d] -> [t, d].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
   // Expert n by itself. Throws value_error beyond the last one.
-  gated_expert<T> expert(extent n) const {
-    const auto w_o = slice<0>(output, n), w_p = slice<0>(linear, n);
-    if (down.empty()) return {slice<0>(gate, n), {}, {}, w_p, w_o, activation};
-    return {{}, slice<1>(down, n), slice<0>(up, n), w_p, w_o, activation};
+  gated_expert<T> expert(std::size_t n) const {
+    const auto w_o = detail::slice<0>(output, n), w_p = detail::slice<0>(linear, n);
+    if (down.empty()) return {detail::slice<0>(gate, n), {}, {}, w_p, w_o, activation};
+    return {{}, detail::slice<1>(down, n), detail::slice<0>(up, n), w_p, w_o, activation};
   }
 
   static auto released() {
@@ -151,7 +159,7 @@ struct moe {
   }
   static void describe(auto& layer, auto& file) {
     routing::describe(layer.route, file);
-    describe_activation(layer.activation, file);
+    detail::describe_activation(layer.activation, file);
   }
 };
 
@@ -175,10 +183,10 @@ struct soft_moe {
 
   // [t, i] -> [t, o].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
   // [i, o]: W_n. Throws value_error beyond the last expert.
-  auto expert(extent n) const { return as_expression(slice<0>(experts, n)); }
+  auto expert(std::size_t n) const { return as_expression(detail::slice<0>(experts, n)); }
 
   static auto released() {
     return std::tuple{
@@ -203,15 +211,17 @@ struct mov {
     return einsum<"tn,nh,th,ho->to">(coefficients, scales, hidden, decoder);
   }
   template <class... Xs>
-  refused operator()(const Xs&...) const {
+  detail::refused operator()(const Xs&...) const {
     static_assert(
-        never<Xs...>,
+        detail::never<Xs...>,
         "mov takes two operands, [token, hidden unit] and the coefficients [token, expert]");
     return {};
   }
 
   // [h, o]: W_n = diag(c_n) D. Throws value_error beyond the last expert.
-  auto expert(extent n) const { return einsum<"h,ho->ho">(slice<0>(scales, n), decoder); }
+  auto expert(std::size_t n) const {
+    return einsum<"h,ho->ho">(detail::slice<0>(scales, n), decoder);
+  }
 };
 
 }  // namespace fmoe

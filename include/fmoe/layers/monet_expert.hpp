@@ -22,7 +22,7 @@ struct monet_expert {
                                decoder) +
            bias;
   }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 };
 
 }  // namespace fmoe

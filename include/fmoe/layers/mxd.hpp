@@ -27,7 +27,8 @@ struct mxd {
   parameter<T, 2> decoder;       // h o
   parameter<T, 2> skip;          // i o
   parameter<T, 1> bias;          // o
-  extent active = 32;  // experts per token, K; `all` keeps every positive coefficient (ReLU alone)
+  std::size_t active =
+      32;  // experts per token, K; `all` keeps every positive coefficient (ReLU alone)
   pointwise activation = pointwise::gelu;
 
   // [t, i] -> [t, h]: z.
@@ -53,11 +54,11 @@ struct mxd {
 
   // [t, i] -> [t, o].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
   // [h, o]: W_n = D diag(c_n), the decoder of one expert (Lemma 1). Throws value_error beyond the
   // last expert.
-  auto expert(extent n) const { return decoder * slice<0>(scales, n); }
+  auto expert(std::size_t n) const { return decoder * detail::slice<0>(scales, n); }
 
   // [t, i] -> [t, n]: |a_tn W_n' z_t|_2, the norm of what each expert adds to a row, which is a_tn
   // c_n * (z_t D).
@@ -97,7 +98,7 @@ struct sparse_mlp {
   parameter<T, 2> skip;          // i o
   parameter<T, 1> bias;          // o
   parameter<T, 1> input_bias;    // i, which is o
-  extent active = 32;            // hidden units per token, K; `all` keeps every one
+  std::size_t active = 32;       // hidden units per token, K; `all` keeps every one
   pointwise activation = pointwise::relu;
 
   // [t, i] -> [t, h]: x E + b_E, of the autoencoder (x - input_bias) E + b_E.
@@ -119,11 +120,11 @@ struct sparse_mlp {
 
   // [t, i] -> [t, o].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
   // [o]: what hidden unit n writes, its row of the decoder. Throws value_error beyond the last
   // unit.
-  auto expert(extent n) const { return as_expression(slice<0>(decoder, n)); }
+  auto expert(std::size_t n) const { return as_expression(detail::slice<0>(decoder, n)); }
 
   // [t, i] -> [t, h]: |z_th d_h|_2, the norm of what each unit adds to a row.
   auto contribution_norms(const operand_of<2> auto& x) const {

@@ -22,8 +22,8 @@ struct peer {
   parameter<T, 4> keys;     // h s l k
   parameter<T, 2> down;     // e d, or (h e) d where each head has its own experts: u
   parameter<T, 2> up;       // as down: v
-  extent active = 16;       // experts per head, K
-  extent candidates =
+  std::size_t active = 16;  // experts per head, K
+  std::size_t candidates =
       0;  // best scores kept of each list before the sums are ranked; 0: as many as `active`
   weighting weights = weighting::softmax;  // over the selected; weighting::relu: max(score, 0)
   pointwise activation = pointwise::gelu;
@@ -36,7 +36,7 @@ struct peer {
   // [t, d] -> [t, h, l, s]: each query's products with its keys.
   auto key_scores(const operand auto& x) const {
     const auto [h, s, l, k] = keys.shape();
-    const extent d = queries.empty() ? down.empty() ? 0 : down.shape()[1] : queries.shape()[0];
+    const std::size_t d = queries.empty() ? down.empty() ? 0 : down.shape()[1] : queries.shape()[0];
     const auto halves = queries.empty() ? halves_of(d) : parameter<T, 3>();
     const auto by_map =
         einsum<"td,dlhk,hslk->thls">(normalised(x), viewed<4>(queries, {d, l, h, k}), keys);
@@ -52,11 +52,12 @@ struct peer {
 
   // [t, d] -> [t, d]. Throws shape_error and value_error for parameters that do not fit.
   auto operator()(const operand_of<2> auto& x) const {
-    const extent h = keys.shape()[0], s = keys.shape()[1], n = down.empty() ? 0 : down.shape()[0],
-                 d = down.empty() ? 0 : down.shape()[1];
+    const std::size_t h = keys.shape()[0], s = keys.shape()[1],
+                      n = down.empty() ? 0 : down.shape()[0],
+                      d = down.empty() ? 0 : down.shape()[1];
     const bool separate = n != s * s;
-    expects<shape_error>(!separate || n == h * s * s, "[peer] ", n, " experts for ", h,
-                         " heads with two lists of ", s, " keys");
+    detail::expects<shape_error>(!separate || n == h * s * s, "[peer] ", n, " experts for ", h,
+                                 " heads with two lists of ", s, " keys");
     const auto z = normalised(x);
     const auto w = coefficients(x);
     const auto shared =
@@ -68,7 +69,7 @@ struct peer {
         einsum<"the,the,hed->td">(w, apply(activation, einsum<"td,hed->the">(z, own_down)), own_up),
         shared);
   }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
   static auto released() {
     return std::tuple{
@@ -82,10 +83,11 @@ struct peer {
 
  private:
   // [d, 2, d/2]: takes the halves of a row. Throws shape_error for an odd d.
-  static parameter<T, 3> halves_of(extent d) {
-    expects<shape_error>(d % 2 == 0, "[peer] ", d, " inputs have no halves");
+  static parameter<T, 3> halves_of(std::size_t d) {
+    detail::expects<shape_error>(d % 2 == 0, "[peer] ", d, " inputs have no halves");
     tensor<T, 3> halves({d, 2, d / 2});
-    for (extent i = 0; i < d; ++i) halves(i, i / (d / 2), i % (d / 2)) = convert<T>(1.f);
+    for (std::size_t i = 0; i < d; ++i)
+      halves(i, i / (d / 2), i % (d / 2)) = detail::convert<T>(1.f);
     return halves;
   }
 };
