@@ -142,6 +142,8 @@ TEST_CASE("expressions are built under both namespaces", "[using_namespaces]") {
                         evaluate(sized(e, {tokens, units}))})
     CHECK(y.shape() == array{tokens, units});
   CHECK(evaluate(apply(pointwise::scale, x, 2)).size() == x.size());
+  tensor<float, 2> changing = rows();  // for which std::apply could be the better match
+  CHECK(evaluate(apply(pointwise::relu, changing)).size() == changing.size());
   CHECK(evaluate(concat<1>(x, x)).shape() == array{tokens, 2 * inputs});
   CHECK(evaluate(append_one(x)).shape() == array{tokens, inputs + 1});
   CHECK(evaluate(bounded_softmax(e, weights({tokens}))).size() == tokens * units);

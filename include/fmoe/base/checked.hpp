@@ -10,8 +10,8 @@
 
 namespace fmoe {
 
-inline constexpr std::size_t all =
-    ~std::size_t{0};  // where a number of entries is asked for: every one
+// Every one, where a number of entries is asked for.
+inline constexpr std::size_t all = ~std::size_t{0};
 
 }  // namespace fmoe
 

@@ -10,6 +10,7 @@
 
 namespace fmoe {
 
+// The numbers of two halves of an expert, (i, j).
 using index_pair = std::array<std::size_t, 2>;
 
 }  // namespace fmoe

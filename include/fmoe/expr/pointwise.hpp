@@ -132,6 +132,7 @@ template <class A, class B>
 auto operator*(const A& a, const B& b) {
   return detail::both_operands(a, b);
 }
+// Refused with a sentence: expressions have no division.
 template <detail::own_operand A, class B>
 detail::refused operator/(const A&, const B&) {
   static_assert(detail::never<A, B>,

@@ -30,6 +30,7 @@ inline double initial_weight(extent level, random_stream& random) {
 
 namespace fmoe {
 
+// The sizes of a muMoE layer: the experts of each level, the inputs and outputs of an expert.
 template <std::size_t Levels>
 struct expert_sizes {
   std::array<std::size_t, Levels> experts;

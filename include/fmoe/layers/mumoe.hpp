@@ -170,6 +170,7 @@ struct mumoe_block {
   }
 };
 
+// The layer of each factorization.
 template <std::size_t Levels = 1, class T = float>
 using cp_mumoe = mumoe<cp_experts<Levels, T>>;
 template <std::size_t Levels = 1, class T = float>
@@ -179,6 +180,7 @@ using tucker_mumoe = mumoe<tucker_experts<Levels, T>>;
 template <std::size_t Levels = 1, class T = float>
 using dense_mumoe = mumoe<dense_experts<Levels, T>>;
 
+// The block of each factorization.
 template <std::size_t Levels = 1, class T = float>
 using cp_mumoe_block = mumoe_block<cp_experts<Levels, T>>;
 template <std::size_t Levels = 1, class T = float>
