@@ -95,6 +95,26 @@ TEST_CASE("results behind a barrier", "[several_results]") {
   CHECK(same_bits(a, evaluate(layer.coefficients(x))));
 }
 
+TEST_CASE("twenty results", "[several_results]") {
+  constexpr extent count = 20;
+  const auto x = random<tensor<float, 2>>({tokens, inputs}, 9);
+  const auto scaled = [&](const auto& in) {
+    return [&]<extent... I>(std::index_sequence<I...>) {
+      return std::tuple(relu(static_cast<float>(I) * in)...);
+    }(std::make_index_sequence<count>());
+  };
+  const auto forward =
+      compile([&](const auto& in) { return scaled(sized(in, {unknown, inputs})); }, tokens);
+  std::array<tensor<float, 2>, count> y;
+  for (auto& part : y) part = tensor<float, 2>({tokens, inputs});
+  std::apply([&](auto&... parts) { forward(x, parts...); }, y);
+  const bool same = [&]<extent... I>(std::index_sequence<I...>) {
+    return (same_bits(y[I], evaluate(std::get<I>(scaled(x)))) && ...);
+  }(std::make_index_sequence<count>());
+  CHECK(same);
+  CHECK(allocates_nothing([&] { std::apply([&](auto&... parts) { forward(x, parts...); }, y); }));
+}
+
 template <extent Rank>
 struct columns {  // column-major
   float* first;

@@ -20,9 +20,9 @@ namespace fmoe::test {
 template <class T>
 class runner {
  public:
-  runner(const graph& g, node_id root, extent tokens, const plan_options& options);
+  runner(const ir::graph& g, ir::node_id root, extent tokens, const planner::plan_options& options);
 
-  const plan& steps() const { return run_.steps(); }
+  const cpu::plan& steps() const { return run_.steps(); }
 
   std::vector<T> rows(extent first, extent count, extent split) const {
     constexpr extent guard = 64;
@@ -54,14 +54,16 @@ class runner {
 
 // Outside the class, for the extern template in precompiled.hpp.
 template <class T>
-runner<T>::runner(const graph& g, node_id root, extent tokens, const plan_options& options)
-    : run_(make_plan(g, root, tokens, cpu::machine<T, cpu::native_arch>(options)), g),
+runner<T>::runner(const ir::graph& g, ir::node_id root, extent tokens,
+                  const planner::plan_options& options)
+    : run_(planner::make_plan(g, root, tokens, cpu::machine<T, cpu::native_arch>(options)), g),
       width_(element_count(steps().results[0])) {}
 
 template <class T>
 void runner<T>::call(T* result, extent first, extent count, T* arena) const {
   cpu::binding<T> bound;
-  bound.results[0] = {result, width_};
+  const cpu::rows_of<T> rows{result, width_};
+  bound.results = {&rows, 1};
   run_.run(bound, first, count, arena);
 }
 

@@ -92,7 +92,8 @@ struct bound_array {
 
 namespace fmoe {
 
-inline constexpr std::size_t any_rank = std::size_t{0};  // known when the program runs
+// A number of axes that is known when the program runs.
+inline constexpr std::size_t any_rank = ~std::size_t{0};
 
 // An array_view that knows its elements' type, const where they may only be read, and, unless that
 // is any_rank, its rank.

@@ -13,6 +13,9 @@ namespace fmoe {
 // Every one, where a number of entries is asked for.
 inline constexpr std::size_t all = ~std::size_t{0};
 
+// Where an extent follows from the operands.
+inline constexpr std::size_t unknown = ~std::size_t{0};
+
 }  // namespace fmoe
 
 namespace fmoe::detail {

@@ -16,7 +16,7 @@ struct pair_mask : expression_base {
   pair_set left_out;
   extent rows, columns;
 
-  node_id lower(graph& g) const { return g.all_except(left_out, rows, columns); }
+  ir::node_id lower(ir::graph& g) const { return g.all_except(left_out, rows, columns); }
 };
 
 }  // namespace fmoe::detail

@@ -17,9 +17,10 @@ struct concatenation : expression_base {
 
   std::tuple<Es...> parts;
 
-  node_id lower(graph& g) const {
+  ir::node_id lower(ir::graph& g) const {
     return g.concat(
-        std::apply([&](const auto&... e) { return std::vector<node_id>{e.lower(g)...}; }, parts),
+        std::apply([&](const auto&... e) { return std::vector<ir::node_id>{e.lower(g)...}; },
+                   parts),
         Axis);
   }
 };
@@ -46,7 +47,7 @@ struct with_one : expression_base {
 
   E arg;
 
-  node_id lower(graph& g) const { return g.append_one(arg.lower(g)); }
+  ir::node_id lower(ir::graph& g) const { return g.append_one(arg.lower(g)); }
 };
 
 }  // namespace fmoe::detail

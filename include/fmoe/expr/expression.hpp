@@ -23,10 +23,10 @@ struct expression_base {};
 // the types of others.
 template <class E>
 concept expression =
-    std::convertible_to<const E*, const expression_base*> && requires(const E& e, graph& g) {
+    std::convertible_to<const E*, const expression_base*> && requires(const E& e, ir::graph& g) {
       typename E::scalar;
       { E::rank } -> std::convertible_to<std::size_t>;
-      { e.lower(g) } -> std::same_as<node_id>;
+      { e.lower(g) } -> std::same_as<ir::node_id>;
     };
 
 }  // namespace fmoe
@@ -43,7 +43,7 @@ struct leaf : expression_base {
   bool is_copy = false;
 
   // Throws value_error if the tensor holds nothing.
-  node_id lower(graph& g) const {
+  ir::node_id lower(ir::graph& g) const {
     expects<value_error>(!source.empty(), "[", is_parameter ? "parameter" : "tensor", "] of rank ",
                          Rank, " is used but holds nothing: set or load it");
     const auto& s = source.shape();
@@ -75,7 +75,7 @@ struct argument : expression_base {
 
   std::size_t tokens;
 
-  node_id lower(graph& g) const {
+  ir::node_id lower(ir::graph& g) const {
     std::vector<std::size_t> shape(Rank, unknown);
     shape[0] = tokens;
     return g.leaf({nullptr, dtype::float32, std::move(shape), false, Index});
@@ -146,7 +146,7 @@ struct refused : expression_base {
   using scalar = float;
   static constexpr extent rank = 2;
 
-  node_id lower(graph&) const { return {}; }
+  ir::node_id lower(ir::graph&) const { return {}; }
 };
 
 // What a layer of one input does with anything else.
@@ -168,7 +168,7 @@ struct choice : expression_base {
   A a;
   B b;
 
-  node_id lower(graph& g) const { return first ? a.lower(g) : b.lower(g); }
+  ir::node_id lower(ir::graph& g) const { return first ? a.lower(g) : b.lower(g); }
 };
 
 }  // namespace fmoe::detail
@@ -185,12 +185,12 @@ class any_expression : public expression_base {
 
   template <expression E>
     requires(!std::is_same_v<E, any_expression>)
-  explicit any_expression(E e) : lower_([e = std::move(e)](graph& g) { return e.lower(g); }) {}
+  explicit any_expression(E e) : lower_([e = std::move(e)](ir::graph& g) { return e.lower(g); }) {}
 
-  node_id lower(graph& g) const { return lower_(g); }
+  ir::node_id lower(ir::graph& g) const { return lower_(g); }
 
  private:
-  std::function<node_id(graph&)> lower_;
+  std::function<ir::node_id(ir::graph&)> lower_;
 };
 
 // e as an any_expression.

@@ -19,7 +19,7 @@ struct gated : expression_base {
 
   static constexpr extent rank = E::rank;
 
-  node_id lower(graph& g) const { return g.gate_of(fn, parameter, arg.lower(g)); }
+  ir::node_id lower(ir::graph& g) const { return g.gate_of(fn, parameter, arg.lower(g)); }
 };
 
 template <expression E>
@@ -84,8 +84,8 @@ struct bounded_gate : expression_base {
   E scores;
   B bound;
 
-  node_id lower(graph& g) const {
-    const node_id x = scores.lower(g);
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id x = scores.lower(g);
     return g.gate_of(gate::bounded_softmax, 0, x, bound.lower(g));
   }
 };
@@ -114,8 +114,8 @@ struct selection : expression_base {
   selection_rule rule;
   E scores;
 
-  node_id lower(graph& g) const {
-    const node_id s = scores.lower(g);
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id s = scores.lower(g);
     return rule == selection_rule{selection_rule::kind::top_k, all} ? s : g.select(rule, s);
   }
 };
@@ -184,8 +184,8 @@ struct expert_selection : expression_base {
   E scores;
   R ranked;
 
-  node_id lower(graph& g) const {
-    const node_id x = scores.lower(g);
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id x = scores.lower(g);
     return g.select(rule, x, ranked.lower(g));
   }
 };

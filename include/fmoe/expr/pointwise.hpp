@@ -17,7 +17,7 @@ struct mapped : expression_base {
   double parameter;
   E arg;
 
-  node_id lower(graph& g) const { return g.map(fn, parameter, arg.lower(g)); }
+  ir::node_id lower(ir::graph& g) const { return g.map(fn, parameter, arg.lower(g)); }
 };
 
 template <class E>
@@ -38,8 +38,8 @@ struct joined : expression_base {
   B right;
   bool both = true;  // else the left one alone
 
-  node_id lower(graph& g) const {
-    const node_id a = left.lower(g);
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id a = left.lower(g);
     return both ? (g.*Join)(a, right.lower(g)) : a;
   }
 };
@@ -102,7 +102,7 @@ auto operator-(double minuend, const detail::own_operand auto& e) { return -e + 
 template <class A, class B>
   requires detail::joinable<A, B>
 auto operator+(A&& a, B&& b) {
-  return detail::joined<&graph::add, expression_t<A>, expression_t<B>>{
+  return detail::joined<&ir::graph::add, expression_t<A>, expression_t<B>>{
       {}, as_expression(a), as_expression(b)};
 }
 template <class A, class B>
@@ -113,7 +113,7 @@ auto operator-(A&& a, B&& b) {
 template <class A, class B>
   requires detail::joinable<A, B>
 auto operator*(A&& a, B&& b) {
-  return detail::joined<&graph::multiply, expression_t<A>, expression_t<B>>{
+  return detail::joined<&ir::graph::multiply, expression_t<A>, expression_t<B>>{
       {}, as_expression(a), as_expression(b)};
 }
 
@@ -146,14 +146,14 @@ template <operand A, operand B>
 auto add_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank,
                 "add_if: the second operand has no more axes than the first");
-  return detail::joined<&graph::add, expression_t<A>, expression_t<B>>{
+  return detail::joined<&ir::graph::add, expression_t<A>, expression_t<B>>{
       {}, as_expression(a), as_expression(b), condition};
 }
 template <operand A, operand B>
 auto multiply_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank,
                 "multiply_if: the second operand has no more axes than the first");
-  return detail::joined<&graph::multiply, expression_t<A>, expression_t<B>>{
+  return detail::joined<&ir::graph::multiply, expression_t<A>, expression_t<B>>{
       {}, as_expression(a), as_expression(b), condition};
 }
 

@@ -21,12 +21,10 @@
 #include <fmoe/base/labels.hpp>
 #include <fmoe/base/pairs.hpp>
 
-namespace fmoe {
+namespace fmoe::ir {
 
 enum class node_id : std::uint32_t {};
 enum class axis_id : std::uint32_t {};
-
-inline constexpr extent unknown = ~extent{0};
 
 // What is planned together: one node, or several whose common parts are computed once.
 struct node_list : std::vector<node_id> {
@@ -110,6 +108,26 @@ struct node {
   std::vector<axis_id> axes;
 };
 
+// Calls f with the number of each operand, which f may change if the node is not const.
+template <class Node, class F>
+void each_operand(Node& n, const F& f) {
+  std::visit(
+      [&](auto& op) {
+        if constexpr (requires { op.args; })
+          for (auto& arg : op.args) f(arg);
+        if constexpr (requires { op.arg; }) f(op.arg);
+        if constexpr (requires { op.left; }) {
+          f(op.left);
+          f(op.right);
+        }
+        if constexpr (requires { op.bound; })
+          if (op.bound) f(*op.bound);
+        if constexpr (requires { op.ranked; })
+          if (op.ranked) f(*op.ranked);
+      },
+      n.op);
+}
+
 class graph {
  public:
   extent size() const { return nodes_.size(); }
@@ -131,6 +149,17 @@ class graph {
     }
     return s;
   }
+
+  // A graph that has this one's axes and none of its nodes.
+  graph without_nodes() const {
+    graph g;
+    g.totals_ = totals_;
+    g.parents_ = parents_;
+    g.extents_ = extents_;
+    return g;
+  }
+  // Adds a node whose operands and axes are this graph's.
+  node_id append(node n) { return put(std::move(n)); }
 
   node_id leaf(leaf_node n) {
     std::vector<axis_id> axes;
@@ -337,4 +366,4 @@ class graph {
   std::vector<extent> parents_, extents_;  // of axes
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::ir

@@ -9,7 +9,7 @@
 #include <fmoe/planner/order.hpp>
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 class pairwise_contraction {
  public:
@@ -168,4 +168,4 @@ class pairwise_contraction {
   bool naive_;
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

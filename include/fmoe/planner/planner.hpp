@@ -4,6 +4,7 @@
 
 #include <fmoe/backend/cpu/plan/emit.hpp>
 #include <fmoe/backend/cpu/plan/screen.hpp>
+#include <fmoe/ir/live.hpp>
 #include <fmoe/planner/fuse.hpp>
 #include <fmoe/planner/group.hpp>
 #include <fmoe/planner/lower.hpp>
@@ -11,11 +12,15 @@
 #include <fmoe/planner/sample.hpp>
 #include <fmoe/planner/skip.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 // The operations before they are laid out on a machine; what cost counts.
-inline program make_program(const graph& g, const node_list& results, const plan_options& options) {
-  program p = lowering(g, results, options).take();
+inline program make_program(const ir::graph& g, const ir::node_list& results,
+                            const plan_options& options) {
+  const ir::live_graph needed = ir::live(g, results);
+  program p = lowering(needed.nodes, needed.roots, options).take();
+  for (value& v : p.values)
+    if (v.leaf >= 0) v.leaf = static_cast<int>(needed.origin[static_cast<extent>(v.leaf)]);
   if (!options.naive) {
     sample(p);
     group(p);
@@ -27,13 +32,13 @@ inline program make_program(const graph& g, const node_list& results, const plan
 
 // A plan for up to `tokens` rows. Throws shape_error or value_error where an expression cannot be
 // computed.
-inline plan make_plan(const graph& g, const node_list& results, extent tokens,
-                      const plan_options& options) {
+inline cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
+                           const plan_options& options) {
   program p = make_program(g, results, options);
   fuse(p);
-  screen(p, options, p.tokens ? tokens : 1);
-  gather_loops(p, options);
-  return emitter(p, g, choose_tile(p, options, p.tokens ? tokens : 1), options).take();
+  cpu::screen(p, options, p.tokens ? tokens : 1);
+  cpu::gather_loops(p, options);
+  return cpu::emitter(p, g, cpu::choose_tile(p, options, p.tokens ? tokens : 1), options).take();
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

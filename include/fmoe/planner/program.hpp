@@ -13,7 +13,7 @@
 #include <fmoe/base/labels.hpp>
 #include <fmoe/ir/graph.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 struct value {
   std::vector<extent> shape;  // of one token's row, in the order of memory
@@ -242,4 +242,4 @@ inline operation as_pointwise(operation o) {
   return o;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

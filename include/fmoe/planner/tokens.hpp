@@ -10,7 +10,7 @@
 
 #include <fmoe/ir/graph.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 // For each node the position of its token axis, -1 for nodes without (parameters).
 using token_axes = std::vector<int>;
@@ -19,35 +19,35 @@ using token_axes = std::vector<int>;
 // compiled layer's arguments, or any tensor that is no parameter.
 class token_search {
  public:
-  token_search(const graph& g, const node_list& results, bool arguments_only)
+  token_search(const ir::graph& g, const ir::node_list& results, bool arguments_only)
       : graph_(g),
         arguments_only_(arguments_only) {
     if (g.rank(results[0]) == 0) return;
     token_ = g[results[0]].axes[0];
     for (extent i = 0; i < g.size() && valid_; ++i) {
-      const node& n = g[static_cast<node_id>(i)];
+      const ir::node& n = g[static_cast<ir::node_id>(i)];
       axes_.push_back(std::visit([&](const auto& op) { return axis_of(op, n); }, n.op));
     }
-    found_ = valid_ && std::ranges::all_of(results, [&](node_id r) { return at(r) == 0; });
+    found_ = valid_ && std::ranges::all_of(results, [&](ir::node_id r) { return at(r) == 0; });
   }
 
   std::optional<token_axes> axes() const { return found_ ? std::optional(axes_) : std::nullopt; }
 
  private:
-  int at(node_id id) const { return axes_[static_cast<extent>(id)]; }
+  int at(ir::node_id id) const { return axes_[static_cast<extent>(id)]; }
   int reject() {
     valid_ = false;
     return -1;
   }
 
-  int axis_of(const leaf_node& l, const node& n) const {
+  int axis_of(const ir::leaf_node& l, const ir::node& n) const {
     const bool input = !l.parameter && (l.argument >= 0 || !arguments_only_);
     return input && !n.axes.empty() && graph_.same(n.axes[0], token_) ? 0 : -1;
   }
-  int axis_of(const mask_node&, const node&) const { return -1; }
-  int axis_of(const map_node& m, const node&) const { return at(m.arg); }
+  int axis_of(const ir::mask_node&, const ir::node&) const { return -1; }
+  int axis_of(const ir::map_node& m, const ir::node&) const { return at(m.arg); }
 
-  int axis_of(const einsum_node& e, const node&) {
+  int axis_of(const ir::einsum_node& e, const ir::node&) {
     char token = 0;
     for (extent i = 0; i < e.args.size(); ++i)
       if (at(e.args[i]) >= 0) {
@@ -65,7 +65,7 @@ class token_search {
     return where == std::string_view::npos ? reject() : static_cast<int>(where);
   }
 
-  int axis_of(const add_node& a, const node&) {
+  int axis_of(const ir::add_node& a, const ir::node&) {
     const int lead = static_cast<int>(graph_.rank(a.left) - graph_.rank(a.right));
     const int left = at(a.left), right = at(a.right) < 0 ? -1 : at(a.right) + lead;
     if (left >= 0 && right >= 0 && left != right) return reject();
@@ -75,35 +75,35 @@ class token_search {
   }
 
   // The axis, unless the rows lie along it.
-  int across(node_id arg) {
+  int across(ir::node_id arg) {
     const int a = at(arg);
     return a >= 0 && a + 1 == static_cast<int>(graph_.rank(arg)) ? reject() : a;
   }
-  int axis_of(const gate_node& g, const node&) {
+  int axis_of(const ir::gate_node& g, const ir::node&) {
     const int a = across(g.arg);
     if (!g.bound) return a;
     const int lead = static_cast<int>(graph_.rank(g.arg) - graph_.rank(*g.bound)) - 1,
               b = at(*g.bound);
     return (b >= 0 && b + lead != a) || (b < 0 && a >= lead) ? reject() : a;
   }
-  int axis_of(const select_node& s, const node&) {
+  int axis_of(const ir::select_node& s, const ir::node&) {
     const bool lists = s.rule.what == selection_rule::kind::product_top_k &&
                        at(s.arg) + 2 == static_cast<int>(graph_.rank(s.arg));
     const int a = lists ? reject() : across(s.arg);
     return s.ranked && at(*s.ranked) != a ? reject() : a;
   }
-  int axis_of(const append_node& a, const node&) { return across(a.arg); }
+  int axis_of(const ir::append_node& a, const ir::node&) { return across(a.arg); }
 
-  int axis_of(const concat_node& c, const node&) {
-    for (const node_id a : c.args)
+  int axis_of(const ir::concat_node& c, const ir::node&) {
+    for (const ir::node_id a : c.args)
       if (at(a) != at(c.args[0])) return reject();
     return at(c.args[0]) == static_cast<int>(c.axis) ? reject() : at(c.args[0]);
   }
 
-  const graph& graph_;
+  const ir::graph& graph_;
   bool arguments_only_, valid_ = true, found_ = false;
-  axis_id token_{};
+  ir::axis_id token_{};
   token_axes axes_;
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

@@ -2,7 +2,7 @@
 // What one tile of a call reads and writes outside its arena.
 #pragma once
 
-#include <array>
+#include <span>
 
 #include <fmoe/backend/cpu/plan/plan.hpp>
 
@@ -16,8 +16,8 @@ struct rows_of {  // rows of T that a call binds, one stride apart
 
 template <class T>
 struct binding {  // of one tile: where its first row is
-  std::array<rows_of<const T>, max_arguments> arguments{};
-  std::array<rows_of<T>, max_results> results{};
+  std::span<const rows_of<const T>> arguments{};
+  std::span<const rows_of<T>> results{};
   T* call = nullptr;  // what the call keeps between stages, of `call_rows` tokens
   extent call_rows = 0;
 };

@@ -28,7 +28,7 @@ template <class T, class Arch>
 class executor {
  public:
   // Packs the weights and computes the plan's constants; the graph may go afterwards.
-  executor(plan p, const graph& g) : plan_(std::move(p)), constants_(plan_, g) {
+  executor(plan p, const ir::graph& g) : plan_(std::move(p)), constants_(plan_, g) {
     for (extent w = 0; w < plan_.weights.size(); ++w)
       if (!is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
     const binding<T> none;

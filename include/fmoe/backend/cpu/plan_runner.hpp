@@ -23,8 +23,8 @@ class plan_runner {
       "kernels are those of the instruction set that their translation unit is compiled for");
 
  public:
-  plan_runner(const graph& g, const node_list& results, extent tokens, extent callers,
-              const plan_options& options)
+  plan_runner(const ir::graph& g, const ir::node_list& results, extent tokens, extent callers,
+              const planner::plan_options& options)
       : run_(compiled_plan<T, Arch>::plan_of(g, results, tokens, options), g),
         slots_(thread_count()),
         tokens_(tokens) {
@@ -36,6 +36,7 @@ class plan_runner {
     }
     for (extent c = 0; c < callers; ++c) {
       memory_.emplace_back((slots_ * arena_ + tokens_ * steps().call) * sizeof(T));
+      tables_.emplace_back(slots_, row_table(steps()));
       free_.push_back(c);
     }
   }
@@ -56,7 +57,8 @@ class plan_runner {
         for (extent i = next++; i < tiles; i = next++) {
           const extent first = tokens * i / tiles;
           tile(arguments, results, first, tokens * (i + 1) / tiles - first, arenas + task * arena_,
-               arenas + slots_ * arena_, stage, std::max<extent>(1, slots_ / tiles));
+               arenas + slots_ * arena_, tables_[caller.index][task], stage,
+               std::max<extent>(1, slots_ / tiles));
         }
       });
     }
@@ -64,6 +66,18 @@ class plan_runner {
 
  private:
   static constexpr extent line = cache_line / sizeof(T);
+
+  // Where the rows of one task's tile are, by number of the argument and of the result.
+  struct row_table {
+    std::vector<rows_of<const T>> arguments;
+    std::vector<rows_of<T>> results;
+
+    explicit row_table(const plan& p) : results(p.results.size()) {
+      for (const storage_row& s : p.storages)
+        if (s.where == storage_row::kind::argument)
+          arguments.resize(std::max(arguments.size(), static_cast<extent>(s.source) + 1));
+    }
+  };
 
   struct lease {  // one caller's memory
     const plan_runner& from;
@@ -88,11 +102,9 @@ class plan_runner {
   // Binds the arrays; rows that are not plain, or of another type, are copied beside the arena and
   // back.
   void tile(std::span<const bound_array> arguments, std::span<const bound_array> results,
-            extent first, extent count, T* arena, T* call, extent stage,
+            extent first, extent count, T* arena, T* call, row_table& rows, extent stage,
             extent threads) const noexcept {
-    binding<T> bound;
-    bound.call = call;
-    bound.call_rows = tokens_;
+    const binding<T> bound{rows.arguments, rows.results, call, tokens_};
     if (run_.is_barrier(stage)) return run_.run(bound, first, count, arena, stage);
     for (extent s = 0; s < stages_.size(); ++s) {
       const storage_row& row = steps().storages[s];
@@ -100,16 +112,16 @@ class plan_runner {
       const auto i = static_cast<extent>(row.source);
       if (row.where == storage_row::kind::output) {
         const bound_array& y = results[i];
-        bound.results[i] = {staged, row.elements};
+        rows.results[i] = {staged, row.elements};
         if (y.has_plain_rows())
-          bound.results[i] = {static_cast<T*>(y.array.data) + first * y.row_stride(),
-                              y.row_stride()};
+          rows.results[i] = {static_cast<T*>(y.array.data) + first * y.row_stride(),
+                             y.row_stride()};
       } else if (row.where == storage_row::kind::argument) {
         const bound_array& x = arguments[i];
-        bound.arguments[i] = {staged, row.elements};
+        rows.arguments[i] = {staged, row.elements};
         if (x.array.type == dtype_of<T> && x.has_plain_rows())
-          bound.arguments[i] = {static_cast<const T*>(x.array.data) + first * x.row_stride(),
-                                x.row_stride()};
+          rows.arguments[i] = {static_cast<const T*>(x.array.data) + first * x.row_stride(),
+                               x.row_stride()};
         else
           for (extent t = 0; t < count; ++t) read_row(x, first + t, staged + t * row.elements);
       }
@@ -121,7 +133,7 @@ class plan_runner {
       if (y.has_plain_rows()) continue;
       for (extent t = 0; t < count; ++t)
         each_element(y, first + t,
-                     [&, from = bound.results[i].data + t * bound.results[i].stride](
+                     [&, from = rows.results[i].data + t * rows.results[i].stride](
                          extent at) mutable { static_cast<T*>(y.array.data)[at] = *from++; });
     }
   }
@@ -153,6 +165,7 @@ class plan_runner {
   extent arena_ = 0;            // elements of one task, staged rows included
   std::vector<extent> stages_;  // by storage: where its staged rows start
   std::vector<memory> memory_;  // by caller
+  mutable std::vector<std::vector<row_table>> tables_;  // by caller and task
   mutable std::mutex mutex_;
   mutable std::condition_variable released_;
   mutable std::vector<extent> free_;  // callers' memory that is not in use
@@ -160,8 +173,9 @@ class plan_runner {
 
 // Outside the class: members of an extern template that are inline would be compiled all the same.
 template <class T, class Arch>
-compiled_plan<T, Arch>::compiled_plan(const graph& g, const node_list& results, extent tokens,
-                                      extent callers, const plan_options& options)
+compiled_plan<T, Arch>::compiled_plan(const ir::graph& g, const ir::node_list& results,
+                                      extent tokens, extent callers,
+                                      const planner::plan_options& options)
     : runner_(std::make_unique<const plan_runner<T, Arch>>(g, results, tokens, callers, options)) {}
 template <class T, class Arch>
 compiled_plan<T, Arch>::compiled_plan(compiled_plan&&) noexcept = default;
@@ -169,9 +183,9 @@ template <class T, class Arch>
 compiled_plan<T, Arch>::~compiled_plan() = default;
 
 template <class T, class Arch>
-plan compiled_plan<T, Arch>::plan_of(const graph& g, const node_list& results, extent tokens,
-                                     const plan_options& options) {
-  return make_plan(g, results, tokens, machine<T, native_arch>(options));
+plan compiled_plan<T, Arch>::plan_of(const ir::graph& g, const ir::node_list& results,
+                                     extent tokens, const planner::plan_options& options) {
+  return planner::make_plan(g, results, tokens, machine<T, native_arch>(options));
 }
 
 template <class T, class Arch>

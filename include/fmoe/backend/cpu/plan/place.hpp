@@ -9,7 +9,7 @@
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cpu/plan/stream.hpp>
 
-namespace fmoe {
+namespace fmoe::cpu {
 
 struct placement {
   struct row {
@@ -37,22 +37,22 @@ inline const stream_loop* chunked_in(const std::vector<stream_loop>& loops, int 
 }
 
 // The value whose storage v shares: what a sum continues is summed on in place.
-inline int home_of(const program& p, int v) {
-  for (const operation& o : p.operations)
+inline int home_of(const planner::program& p, int v) {
+  for (const planner::operation& o : p.operations)
     if (o.start == v) return home_of(p, o.out.value);
   return v;
 }
 
 // The number of the result whose storage v shares, -1 if of none.
-inline int output_of(const program& p, int v) {
+inline int output_of(const planner::program& p, int v) {
   const auto at = std::ranges::find_if(
       p.results, [home = home_of(p, v), &p](int r) { return home_of(p, r) == home; });
   return at == p.results.end() ? -1 : static_cast<int>(at - p.results.begin());
 }
 
-inline extent row_width(const program& p, const plan_options& o,
+inline extent row_width(const planner::program& p, const planner::plan_options& o,
                         const std::vector<stream_loop>& loops, int v) {
-  const value& x = p[v];
+  const planner::value& x = p[v];
   const extent line = cache_line / o.element_bytes;
   if (x.selection) {
     const extent lists = x.each != 0 ? 2 * round_up(o.selection_size(x.each), line) : 0;
@@ -66,7 +66,7 @@ inline extent row_width(const program& p, const plan_options& o,
 }
 
 // The last operation of the group that the operation is part of, itself if of none.
-inline int last_of_group(const program& p, int operation) {
+inline int last_of_group(const planner::program& p, int operation) {
   const int id = p.operations[static_cast<extent>(operation)].group;
   int last = operation;
   for (int k = operation; id >= 0 && k < static_cast<int>(p.operations.size()); ++k)
@@ -74,7 +74,7 @@ inline int last_of_group(const program& p, int operation) {
   return last;
 }
 
-inline placement place(const program& p, const plan_options& options,
+inline placement place(const planner::program& p, const planner::plan_options& options,
                        const std::vector<stream_loop>& loops, extent tile) {
   struct life {
     int value, from, to;
@@ -91,10 +91,10 @@ inline placement place(const program& p, const plan_options& options,
     if (p[v].leaf >= 0 || !p[v].tokens || home_of(p, v) != v || output_of(p, v) >= 0) continue;
     life l{v, static_cast<int>(p.operations.size()), -1, 0, 0};
     for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
-      const operation& o = p.operations[static_cast<extent>(k)];
+      const planner::operation& o = p.operations[static_cast<extent>(k)];
       bool alive = home_of(p, o.out.value) == v;
-      for (const use& u : o.in) alive |= home_of(p, u.value) == v;
-      for (const pass& s : o.passes) alive |= s.other >= 0 && home_of(p, s.other) == v;
+      for (const planner::use& u : o.in) alive |= home_of(p, u.value) == v;
+      for (const planner::pass& s : o.passes) alive |= s.other >= 0 && home_of(p, s.other) == v;
       if (alive) l.from = std::min(l.from, time(k)), l.to = std::max(l.to, time(k));
     }
     if (l.to < 0) continue;
@@ -124,7 +124,7 @@ inline placement place(const program& p, const plan_options& options,
     result.rows[static_cast<extent>(l.value)].offset = l.offset;
     result.arena = std::max(result.arena, l.offset + l.size);
   }
-  for (const expert_group& g : p.groups) {
+  for (const planner::expert_group& g : p.groups) {
     result.lists.push_back(result.arena);
     const extent size = group_scratch(g.experts, g.keep, tile, options.element_bytes);
     result.arena += round_up(size, cache_line / options.element_bytes);
@@ -132,4 +132,4 @@ inline placement place(const program& p, const plan_options& options,
   return result;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::cpu

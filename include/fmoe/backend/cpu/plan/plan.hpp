@@ -11,9 +11,7 @@
 #include <fmoe/base/checked.hpp>
 #include <fmoe/base/functions.hpp>
 
-namespace fmoe {
-
-inline constexpr extent max_arguments = 8, max_results = 8;
+namespace fmoe::cpu {
 
 struct storage_row {  // one row of elements per token; constants are one row
   enum class kind : std::uint8_t {
@@ -272,4 +270,4 @@ inline extent tile_count(const plan& p, extent tokens, extent threads) {
   return tokens / even >= p.least_tile ? even : tiles;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::cpu
