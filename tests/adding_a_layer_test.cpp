@@ -18,7 +18,7 @@ struct bilinear_mixture {
   fmoe::parameter<T, 2> right;    // j r
   fmoe::parameter<T, 2> decoder;  // r o
   fmoe::parameter<T, 1> bias;     // o; may be empty
-  fmoe::extent active = 2;        // experts per token, K
+  std::size_t active = 2;         // experts per token, K
 
   // [t, i] -> [t, n]: g. K > N throws value_error.
   auto coefficients(const fmoe::operand_of<2> auto& x) const {
@@ -32,16 +32,14 @@ struct bilinear_mixture {
     return fmoe::add_bias(y, bias);
   }
 
-  static auto released() {
+  static void released(auto& layer, auto&& visit) {
     using fmoe::presence, fmoe::released_name;
-    return std::tuple{
-        released_name{"router.weight", &bilinear_mixture::gate, presence::required, "ni", "in"},
-        released_name{"experts", &bilinear_mixture::scales, presence::required, "nr"},
-        released_name{"left.weight", &bilinear_mixture::left, presence::required, "ri", "ir"},
-        released_name{"right.weight", &bilinear_mixture::right, presence::required, "ri", "ir"},
-        released_name{"down.weight", &bilinear_mixture::decoder, presence::required, "or", "ro"},
-        released_name{"down.bias", &bilinear_mixture::bias, presence::optional, "o"},
-    };
+    visit(released_name{"router.weight", presence::required, "ni", "in"}, layer.gate);
+    visit(released_name{"experts", presence::required, "nr"}, layer.scales);
+    visit(released_name{"left.weight", presence::required, "ri", "ir"}, layer.left);
+    visit(released_name{"right.weight", presence::required, "ri", "ir"}, layer.right);
+    visit(released_name{"down.weight", presence::required, "or", "ro"}, layer.decoder);
+    visit(released_name{"down.bias", presence::optional, "o"}, layer.bias);
   }
 };
 

@@ -160,7 +160,7 @@ TEST_CASE("layers run under both namespaces", "[using_namespaces]") {
 
   moe<> mixture;
   mixture.router = weights({inputs, experts});
-  mixture.gate = mixture.linear = weights({experts, inputs, width});
+  mixture.activated = mixture.linear = weights({experts, inputs, width});
   mixture.output = weights({experts, width, inputs});
   mixture.route.how = routing::by::top_k;
   runs(mixture);

@@ -34,10 +34,11 @@ LAYERS = ["mumoe", "mxd", "monet", "aoe", "moe", "peer"]
 
 # The headers of the public interface, a page a group.
 API = {
-    "Layers": [f"layers/{layer}.hpp" for layer in [*LAYERS, "expert_gate", "experts", "monet_expert", "initialise"]],
+    "Layers": [f"layers/{layer}.hpp" for layer in [*LAYERS, "sparse_mlp", "soft_moe", "mov", "routing", "glu_expert", "expert_gate", "experts",
+                                                     "monet_expert", "initialise"]],
     "Analysis": [f"analysis/{what}.hpp" for what in ("expert_load", "expert_statistics", "top_tokens", "polysemanticity", "expert_domains",
                                                      "expert_correlation", "routed_rows", "edit", "rank")],
-    "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp", "expr/gate.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
+    "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp", "expr/gate.hpp", "expr/selection.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
                     "expr/expression.hpp", "base/functions.hpp", "base/checked.hpp"],
     "Running": ["run/evaluate.hpp", "run/explain.hpp", "run/cost.hpp", "planner/options.hpp"],
     "Tensors and errors": ["arrays/tensor.hpp", "arrays/viewed.hpp", "arrays/interop.hpp", "arrays/eigen.hpp", "arrays/xtensor.hpp",

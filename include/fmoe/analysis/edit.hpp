@@ -10,6 +10,7 @@
 
 #include <fmoe/layers/mumoe.hpp>
 #include <fmoe/layers/mxd.hpp>
+#include <fmoe/layers/sparse_mlp.hpp>
 
 namespace fmoe::detail {
 

@@ -4,10 +4,8 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <string>
 #include <string_view>
-#include <tuple>
 
 #include <fmoe/arrays/tensor.hpp>
 
@@ -16,45 +14,34 @@ namespace fmoe {
 // May a file lack a tensor?
 enum class presence : std::uint8_t { required, optional };
 
-// One tensor of a file. Labels name its axes in the file and, where the order differs, in the
-// layer; equal labels have equal extents in all tensors of a layer; "d(nl)" is an axis of n times
-// l. A tensor with `unless` counts, and is required, only where the file has no tensor of that
-// name.
-template <class Access>
+// One tensor of a file. A layer lists its own by a function released(layer, visit), which calls
+// visit(released_name, parameter) for each. Labels name the tensor's axes in the file and, where
+// the order differs, in the layer; equal labels have equal extents in all tensors of a layer;
+// "d(nl)" is an axis of n times l. A tensor with `unless` counts, and is required, only where the
+// file has no tensor of that name.
 struct released_name {
   std::string name;
-  Access member;  // std::invoke(member, layer) is the parameter
-  presence need;
-  std::string_view file_labels, layer_labels = file_labels;
+  presence need = presence::required;
+  std::string file_labels, layer_labels = file_labels;
   std::string_view unless = {};
 };
 
-template <class Access>
-released_name(std::string, Access, presence, std::string_view) -> released_name<Access>;
-template <class Access>
-released_name(std::string, Access, presence, std::string_view, std::string_view)
-    -> released_name<Access>;
-template <class Access>
-released_name(std::string, Access, presence, std::string_view, std::string_view, std::string_view)
-    -> released_name<Access>;
+// What a file with the tensor `with` and without those of `without` holds, as its metadata "kind"
+// calls it: `name`, or `also`. A layer lists its kinds; the first one that the names in the file
+// fit counts, and a file that fits none is not the layer's.
+struct released_kind {
+  std::string_view name, also = {}, with = {};
+  std::array<std::string_view, 2> without = {};
+};
 
 }  // namespace fmoe
 
 namespace fmoe::detail {
 
-// The same of a layer of several parts, which says released(layer, visit) and calls visit(tensor,
-// parameter) for each.
-struct released_tensor {
-  std::string name;
-  std::string file_labels, layer_labels = file_labels;
-  presence need = presence::required;
-  std::string_view unless = {};
-};
-
 // For a part of a layer: `visit` with `prefix` before the names. Labels other than the `shared`
 // ones become capitals, since their extents are the part's own.
 auto released_within(const std::string& prefix, auto& visit, std::string_view shared) {
-  return [prefix, &visit, shared](released_tensor t, auto& parameter) {
+  return [prefix, &visit, shared](released_name t, auto& parameter) {
     t.name = prefix + t.name;
     for (std::string* labels : {&t.file_labels, &t.layer_labels})
       for (char& c : *labels)
@@ -66,40 +53,12 @@ auto released_within(const std::string& prefix, auto& visit) {
   return released_within(prefix, visit, "abcdefghijklmnopqrstuvwxyz");
 }
 
-// visit(tensor, parameter) for everything that a layer of either form lists.
-template <class Layer>
-void each_released(Layer& layer, auto& visit) {
-  if constexpr (requires { Layer::released(); }) {
-    const auto call = [&](const auto& n) {
-      visit(released_tensor{n.name, std::string(n.file_labels), std::string(n.layer_labels), n.need,
-                            n.unless},
-            std::invoke(n.member, layer));
-    };
-    std::apply([&](const auto&... n) { (call(n), ...); }, Layer::released());
-  } else {
-    Layer::released(layer, visit);
-  }
-}
-
 struct ignored_parameter {
-  void operator()(const released_tensor&, const auto&) const {}
+  void operator()(const released_name&, const auto&) const {}
 };
 
 // A layer that files can hold.
 template <class Layer>
-concept has_released_names = requires { Layer::released(); } ||
-                             requires(Layer& l) { Layer::released(l, ignored_parameter()); };
+concept has_released_names = requires(Layer& l) { Layer::released(l, ignored_parameter()); };
 
 }  // namespace fmoe::detail
-
-namespace fmoe {
-
-// What a file with the tensor `with` and without those of `without` holds, as its metadata "kind"
-// calls it: `name`, or `also`. A layer lists its kinds; the first one that the names in the file
-// fit counts, and a file that fits none is not the layer's.
-struct released_kind {
-  std::string_view name, also = {}, with = {};
-  std::array<std::string_view, 2> without = {};
-};
-
-}  // namespace fmoe

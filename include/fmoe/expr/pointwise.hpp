@@ -140,6 +140,11 @@ detail::refused operator/(const A&, const B&) {
   return {};
 }
 
+// x where x >= bound, else 0; NaN stays NaN.
+auto threshold(const operand auto& e, double bound) {
+  return apply(pointwise::threshold, e, bound);
+}
+
 // a + b or a times b if the condition holds, else a: choose would hold a twice, and a layer of
 // several such parts a multiple of its first one.
 template <operand A, operand B>

@@ -145,8 +145,8 @@ template <class Layer>
 bool is_released_name(std::string_view name) {
   Layer layer;
   bool known = false;
-  auto compare = [&](const released_tensor& t, auto&) { known = known || t.name == name; };
-  each_released(layer, compare);
+  auto compare = [&](const released_name& t, auto&) { known = known || t.name == name; };
+  Layer::released(layer, compare);
   if constexpr (requires { Layer::released_kinds; })
     for (const released_kind& k : Layer::released_kinds)
       known = known || k.with == name || std::ranges::count(k.without, name) != 0;

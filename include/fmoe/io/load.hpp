@@ -102,7 +102,7 @@ class parameter_reader {
 
   // Throws missing_tensor, shape and dtype.
   template <class T, std::size_t Rank>
-  void operator()(const released_tensor& n, parameter<T, Rank>& to) {
+  void operator()(const released_name& n, parameter<T, Rank>& to) {
     known_.insert(n.name);
     const std::string name = options_.prefix + n.name;
     const auto found = from_.arrays.find(name);
@@ -124,7 +124,7 @@ class parameter_reader {
 
   // What an axis of two labels is made of may follow from tensors that come later. True if this one
   // tells something new.
-  bool learn(const released_tensor& n) {
+  bool learn(const released_name& n) {
     const auto found = from_.arrays.find(options_.prefix + n.name);
     return found != from_.arrays.end() &&
            lengths_.learn(found->first, n.file_labels, found->second.shape());
@@ -153,13 +153,13 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
   Layer layer;
   parameter_reader read(from, options);
   bool news = false;
-  auto has_pairs = [&](const released_tensor& n, auto&) {
+  auto has_pairs = [&](const released_name& n, auto&) {
     news = news || n.file_labels.find('(') != std::string::npos;
   };
-  each_released(layer, has_pairs);
-  auto learn = [&](const released_tensor& n, auto&) { news = read.learn(n) || news; };
-  while (std::exchange(news, false)) each_released(layer, learn);
-  each_released(layer, read);
+  Layer::released(layer, has_pairs);
+  auto learn = [&](const released_name& n, auto&) { news = read.learn(n) || news; };
+  while (std::exchange(news, false)) Layer::released(layer, learn);
+  Layer::released(layer, read);
 
   const metadata_reader metadata(from.metadata, from.file);
   describe(layer, metadata, from.file);
@@ -210,7 +210,7 @@ class parameter_writer {
 
   // Throws missing_tensor, shape and conflict.
   template <class T, std::size_t Rank>
-  void operator()(const released_tensor& n, const parameter<T, Rank>& from) {
+  void operator()(const released_name& n, const parameter<T, Rank>& from) {
     const std::string name = options_.prefix + n.name;
     if (from.empty()) {
       if (n.need == presence::required)
@@ -274,7 +274,7 @@ layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file,
                        const save_options& options) {
   layer_arrays result{file, {}, {}};
   parameter_writer write(result, options);
-  each_released(layer, write);
+  Layer::released(layer, write);
   result.metadata =
       metadata_of(layer, [&](std::string_view name) { return write.contains(name); }, file);
   return result;

@@ -5,7 +5,10 @@
 // 2).
 #pragma once
 
-#include <fmoe/layers/moe.hpp>
+#include <fmoe/arrays/released.hpp>
+#include <fmoe/arrays/slice.hpp>
+#include <fmoe/layers/glu_expert.hpp>
+#include <fmoe/layers/routing.hpp>
 
 namespace fmoe {
 
@@ -55,7 +58,7 @@ struct aoe {
 
   // Expert n by itself: W_down^n, W_up^n, W_p^n and W_o^n (Eq. 4). The layer adds its bias once,
   // not in an expert. Throws value_error beyond the last one.
-  gated_expert<T> expert(std::size_t n) const {
+  glu_expert<T> expert(std::size_t n) const {
     return {{},
             detail::slice<1>(down, n),
             detail::slice<0>(up, n),
@@ -65,18 +68,16 @@ struct aoe {
   }
 
   // The paper's names, else the released code's.
-  static auto released() {
-    return std::tuple{
-        released_name{"W_down", &aoe::down, presence::optional, "d(nl)", "dnl"},
-        released_name{"W_up", &aoe::up, presence::optional, "nlw"},
-        released_name{"W_p", &aoe::linear, presence::optional, "ndw"},
-        released_name{"W_o", &aoe::output, presence::optional, "nwd"},
-        released_name{"wg", &aoe::down, presence::required, "d(nl)", "dnl", "W_down"},
-        released_name{"experts.mlp.wup", &aoe::up, presence::required, "(nw)l", "nlw", "W_up"},
-        released_name{"experts.mlp.v1", &aoe::linear, presence::required, "(nw)d", "ndw", "W_p"},
-        released_name{"experts.mlp.w2", &aoe::output, presence::required, "(nw)d", "nwd", "W_o"},
-        released_name{"experts.bias", &aoe::bias, presence::optional, "d"},
-    };
+  static void released(auto& layer, auto&& visit) {
+    visit(released_name{"W_down", presence::optional, "d(nl)", "dnl"}, layer.down);
+    visit(released_name{"W_up", presence::optional, "nlw"}, layer.up);
+    visit(released_name{"W_p", presence::optional, "ndw"}, layer.linear);
+    visit(released_name{"W_o", presence::optional, "nwd"}, layer.output);
+    visit(released_name{"wg", presence::required, "d(nl)", "dnl", "W_down"}, layer.down);
+    visit(released_name{"experts.mlp.wup", presence::required, "(nw)l", "nlw", "W_up"}, layer.up);
+    visit(released_name{"experts.mlp.v1", presence::required, "(nw)d", "ndw", "W_p"}, layer.linear);
+    visit(released_name{"experts.mlp.w2", presence::required, "(nw)d", "nwd", "W_o"}, layer.output);
+    visit(released_name{"experts.bias", presence::optional, "d"}, layer.bias);
   }
   static void describe(auto& layer, auto& file) {
     using norm_name = std::pair<std::string_view, fmoe::gate>;

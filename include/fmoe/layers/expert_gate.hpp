@@ -71,10 +71,9 @@ struct expert_gate {
   static void released(auto& gate, auto&& visit) {
     for (std::size_t e = 0; e < Levels; ++e) {
       const std::string level = std::to_string(e), n(1, detail::expert_labels[e]);
-      visit(detail::released_tensor{"projs." + level, 'i' + n}, gate.projections[e]);
-      visit(detail::released_tensor{"bn." + level + ".running_mean", n, n, presence::optional},
-            gate.means[e]);
-      visit(detail::released_tensor{"bn." + level + ".running_var", n, n, presence::optional},
+      visit(released_name{"projs." + level, presence::required, 'i' + n}, gate.projections[e]);
+      visit(released_name{"bn." + level + ".running_mean", presence::optional, n}, gate.means[e]);
+      visit(released_name{"bn." + level + ".running_var", presence::optional, n},
             gate.variances[e]);
     }
   }

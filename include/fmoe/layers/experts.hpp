@@ -6,7 +6,6 @@
 
 #include <array>
 #include <concepts>
-#include <tuple>
 #include <vector>
 
 #include <fmoe/arrays/released.hpp>
@@ -30,7 +29,7 @@ template <class Labels>
 void released_factors(auto& experts, auto&& visit) {
   extent k = 0;
   const auto factor = [&](const std::string& labels, auto& parameter) {
-    visit(released_tensor{"factors." + std::to_string(k++), labels}, parameter);
+    visit(released_name{"factors." + std::to_string(k++), presence::required, labels}, parameter);
   };
   for (auto& u : experts.experts) factor(Labels::factor(k), u);
   factor(Labels::input, experts.input);
@@ -180,7 +179,8 @@ struct tucker_experts {
   // `core` is our name; the authors released no Tucker layer.
   static void released(auto& experts, auto&& visit) {
     detail::released_factors<labels>(experts, visit);
-    visit(detail::released_tensor{"core", std::string(labels::core.view())}, experts.core);
+    visit(released_name{"core", presence::required, std::string(labels::core.view())},
+          experts.core);
   }
 };
 
@@ -218,7 +218,8 @@ struct dense_experts {
 
   // Our name; the authors released no dense layer.
   static void released(auto& experts, auto&& visit) {
-    visit(detail::released_tensor{"weight", std::string(labels::in_file.view())}, experts.weight);
+    visit(released_name{"weight", presence::required, std::string(labels::in_file.view())},
+          experts.weight);
   }
 
  private:

@@ -5,8 +5,6 @@
 // of a token are never stored.
 #pragma once
 
-#include <tuple>
-
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/arrays/slice.hpp>
 #include <fmoe/arrays/viewed.hpp>
@@ -41,17 +39,13 @@ struct monet_router {
   auto operator()(const operand_of<2> auto& x) const { return concat<1>(g1(x), g2(x)); }
   auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
-  static auto released() {
-    return std::tuple{
-        released_name{"router.w1.weight", &monet_router::keys1, presence::required, "hd", "dh"},
-        released_name{"router.w2.weight", &monet_router::keys2, presence::required, "hd", "dh"},
-        released_name{"router.norm1.running_mean", &monet_router::mean1, presence::optional, "p"},
-        released_name{"router.norm1.running_var", &monet_router::variance1, presence::optional,
-                      "p"},
-        released_name{"router.norm2.running_mean", &monet_router::mean2, presence::optional, "p"},
-        released_name{"router.norm2.running_var", &monet_router::variance2, presence::optional,
-                      "p"},
-    };
+  static void released(auto& layer, auto&& visit) {
+    visit(released_name{"router.w1.weight", presence::required, "hd", "dh"}, layer.keys1);
+    visit(released_name{"router.w2.weight", presence::required, "hd", "dh"}, layer.keys2);
+    visit(released_name{"router.norm1.running_mean", presence::optional, "p"}, layer.mean1);
+    visit(released_name{"router.norm1.running_var", presence::optional, "p"}, layer.variance1);
+    visit(released_name{"router.norm2.running_mean", presence::optional, "p"}, layer.mean2);
+    visit(released_name{"router.norm2.running_var", presence::optional, "p"}, layer.variance2);
   }
 
  private:
@@ -194,13 +188,11 @@ struct monet_hd {
             activation};
   }
 
-  static auto released() {
-    return std::tuple{
-        released_name{"moe.u.weight", &monet_hd::encoder, presence::required, "hd", "dh"},
-        released_name{"moe.u.bias", &monet_hd::encoder_bias, presence::optional, "h"},
-        released_name{"moe.v.weight", &monet_hd::decoder, presence::required, "oh", "ho"},
-        released_name{"moe.b", &monet_hd::bias, presence::required, "so"},
-    };
+  static void released(auto& layer, auto&& visit) {
+    visit(released_name{"moe.u.weight", presence::required, "hd", "dh"}, layer.encoder);
+    visit(released_name{"moe.u.bias", presence::optional, "h"}, layer.encoder_bias);
+    visit(released_name{"moe.v.weight", presence::required, "oh", "ho"}, layer.decoder);
+    visit(released_name{"moe.b", presence::required, "so"}, layer.bias);
   }
 };
 
@@ -264,19 +256,17 @@ struct monet_vd {
             evaluate(b), activation};
   }
 
-  static auto released() {
-    return std::tuple{
-        released_name{"moe.u1.weight", &monet_vd::encoder1, presence::required, "hd", "dh"},
-        released_name{"moe.u1.bias", &monet_vd::encoder_bias1, presence::optional, "h"},
-        released_name{"moe.u2.weight", &monet_vd::encoder2, presence::required, "hd", "dh"},
-        released_name{"moe.u2.bias", &monet_vd::encoder_bias2, presence::optional, "h"},
-        released_name{"moe.v11.weight", &monet_vd::decoder11, presence::required, "oh", "ho"},
-        released_name{"moe.v12.weight", &monet_vd::decoder12, presence::required, "oh", "ho"},
-        released_name{"moe.v21.weight", &monet_vd::decoder21, presence::required, "oh", "ho"},
-        released_name{"moe.v22.weight", &monet_vd::decoder22, presence::required, "oh", "ho"},
-        released_name{"moe.b1", &monet_vd::bias1, presence::required, "so"},
-        released_name{"moe.b2", &monet_vd::bias2, presence::required, "so"},
-    };
+  static void released(auto& layer, auto&& visit) {
+    visit(released_name{"moe.u1.weight", presence::required, "hd", "dh"}, layer.encoder1);
+    visit(released_name{"moe.u1.bias", presence::optional, "h"}, layer.encoder_bias1);
+    visit(released_name{"moe.u2.weight", presence::required, "hd", "dh"}, layer.encoder2);
+    visit(released_name{"moe.u2.bias", presence::optional, "h"}, layer.encoder_bias2);
+    visit(released_name{"moe.v11.weight", presence::required, "oh", "ho"}, layer.decoder11);
+    visit(released_name{"moe.v12.weight", presence::required, "oh", "ho"}, layer.decoder12);
+    visit(released_name{"moe.v21.weight", presence::required, "oh", "ho"}, layer.decoder21);
+    visit(released_name{"moe.v22.weight", presence::required, "oh", "ho"}, layer.decoder22);
+    visit(released_name{"moe.b1", presence::required, "so"}, layer.bias1);
+    visit(released_name{"moe.b2", presence::required, "so"}, layer.bias2);
   }
 
  private:

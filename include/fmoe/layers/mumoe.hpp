@@ -22,8 +22,8 @@ struct affine_layer_norm {
   }
 
   static void released(auto& norm, auto&& visit) {
-    visit(detail::released_tensor{"weight", "i", "i", presence::optional}, norm.weight);
-    visit(detail::released_tensor{"bias", "i", "i", presence::optional}, norm.bias);
+    visit(released_name{"weight", presence::optional, "i"}, norm.weight);
+    visit(released_name{"bias", presence::optional, "i"}, norm.bias);
   }
 };
 

@@ -4,8 +4,6 @@
 // v_e.
 #pragma once
 
-#include <tuple>
-
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/arrays/viewed.hpp>
 #include <fmoe/run/evaluate.hpp>
@@ -71,14 +69,12 @@ struct peer {
   }
   auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
-  static auto released() {
-    return std::tuple{
-        released_name{"norm.gamma", &peer::scale, presence::optional, "d"},
-        released_name{"to_queries.0.weight", &peer::queries, presence::optional, "qd", "dq"},
-        released_name{"keys", &peer::keys, presence::required, "hslk"},
-        released_name{"weight_down_embed.weight", &peer::down, presence::required, "ed"},
-        released_name{"weight_up_embed.weight", &peer::up, presence::required, "ed"},
-    };
+  static void released(auto& layer, auto&& visit) {
+    visit(released_name{"norm.gamma", presence::optional, "d"}, layer.scale);
+    visit(released_name{"to_queries.0.weight", presence::optional, "qd", "dq"}, layer.queries);
+    visit(released_name{"keys", presence::required, "hslk"}, layer.keys);
+    visit(released_name{"weight_down_embed.weight", presence::required, "ed"}, layer.down);
+    visit(released_name{"weight_up_embed.weight", presence::required, "ed"}, layer.up);
   }
 
  private:

@@ -7,6 +7,8 @@
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
 #include <fmoe/expr/gate.hpp>
+#include <fmoe/expr/pointwise.hpp>
+#include <fmoe/expr/selection.hpp>
 
 #if !defined(FMOE_SEPARATE_COMPILATION)  // else one translation unit includes fmoe/src.hpp
 #include <fmoe/backend/cpu/plan_runner.hpp>
