@@ -13,9 +13,9 @@
 using namespace fmoe;
 
 auto w(auto... n) {
-  const std::array shape{static_cast<extent>(n)...};
+  const std::array shape{static_cast<std::size_t>(n)...};
   return parameter<float, sizeof...(n)>(
-      tensor<float, sizeof...(n)>(shape, std::make_shared<storage>(extent{0})));
+      tensor<float, sizeof...(n)>(shape, std::make_shared<storage>(std::size_t{0})));
 }
 auto x(auto... n) { return tensor<float, sizeof...(n)>(w(n...)); }
 
@@ -32,8 +32,8 @@ void row(const std::string& name, const cost_report& c, double by_hand = 0,
 
 // CP of rank 512 and a ring of ranks 4 and 512, `n` experts in the levels. In Table 8 (no bias) W
 // is made every time.
-void mumoe_rows(extent o, extent bias, auto... n) {
-  constexpr extent levels = sizeof...(n);
+void mumoe_rows(std::size_t o, std::size_t bias, auto... n) {
+  constexpr std::size_t levels = sizeof...(n);
   std::string name;
   ((name += (name.empty() ? " " : ",") + std::to_string(n)), ...);
   const expert_gate<levels> gate{.projections = {w(768, n)...}};
@@ -47,7 +47,7 @@ void mumoe_rows(extent o, extent bias, auto... n) {
   }
 }
 
-void mxd_row(const char* name, extent i, extent h, extent n, bool glu) {
+void mxd_row(const char* name, std::size_t i, std::size_t h, std::size_t n, bool glu) {
   mxd<> layer{w(i, h), w(h), {}, {}, w(i, n), w(n), w(n, i), w(h, i), {}, w(i)};
   if (glu) layer.linear = w(i, h), layer.linear_bias = w(h);
   row(name, cost(layer(x(1, i))));
@@ -55,8 +55,8 @@ void mxd_row(const char* name, extent i, extent h, extent n, bool glu) {
 
 // Naive: N = s^2 experts of m units and a bias each, and of the router a score for each head and
 // expert.
-void monet_rows(const std::string& name, extent d, extent m, extent p) {
-  const extent s = 512, n = s * s, h = s * m / 2, o = d / 2;
+void monet_rows(const std::string& name, std::size_t d, std::size_t m, std::size_t p) {
+  const std::size_t s = 512, n = s * s, h = s * m / 2, o = d / 2;
   const auto in = x(1, d), a = x(1, n);
   const auto all =
       einsum<"tn,tnm,nmd->td">(a, squared_relu(einsum<"td,ndm->tnm">(in, w(n, d, m))), w(n, m, d));
@@ -89,12 +89,12 @@ int main() {
   title("AoE, Eq. 5          parameters");
   // As many parameters as a sparse mixture of 8 experts of 3072 units has, 2 of them chosen; and
   // the work by its work.
-  const extent d = 768, n = 8, ffn = 3072;
+  const std::size_t d = 768, n = 8, ffn = 3072;
   const cost_report base =
       cost(moe<>{w(d, n), w(n, d, ffn), {}, {}, w(n, d, ffn), w(n, ffn, d), {}}(x(1, d)));
   row("sparse MoE 3072", base);
-  for (const extent l : std::array<extent, 4>{64, 128, 256, 512}) {
-    const extent u = (3 * d * ffn - l * d + l + 2 * d - 1) / (l + 2 * d);  // Eq. 5, rounded up
+  for (const std::size_t l : std::array<std::size_t, 4>{64, 128, 256, 512}) {
+    const std::size_t u = (3 * d * ffn - l * d + l + 2 * d - 1) / (l + 2 * d);  // Eq. 5, rounded up
     const aoe<> layer{w(d, n, l), w(n, l, u), w(n, d, u), w(n, u, d), {}, gate::l2_norm, {}};
     const cost_report c = cost(layer(x(1, d)));
     row("AoE " + std::to_string(l) + ',' + std::to_string(u), c, 0,

@@ -11,6 +11,7 @@
 #include "support/catch.hpp"
 
 using namespace fmoe;
+using namespace fmoe::test;
 
 namespace {
 

@@ -8,6 +8,8 @@
 
 namespace fmoe::bench {
 
+using namespace detail;
+
 // Uniform numbers of mean 0 and standard deviation `scale`, rounded to Stored.
 template <class T, class Stored = T, std::size_t Rank>
 tensor<T, Rank> random(const std::array<extent, Rank>& shape, std::uint64_t seed, float scale) {

@@ -40,7 +40,7 @@ API = {
                                                      "expert_correlation", "routed_rows", "edit", "rank")],
     "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp", "expr/gate.hpp", "expr/selection.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
                     "expr/expression.hpp", "base/functions.hpp", "base/checked.hpp"],
-    "Running": ["run/evaluate.hpp", "run/explain.hpp", "run/cost.hpp", "planner/options.hpp"],
+    "Running": ["run/evaluate.hpp", "run/explain.hpp", "run/cost.hpp"],
     "Tensors and errors": ["arrays/tensor.hpp", "arrays/viewed.hpp", "arrays/interop.hpp", "arrays/eigen.hpp", "arrays/xtensor.hpp",
                            "arrays/array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp", "base/pairs.hpp", "version.hpp"],
     "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/layers_in.hpp", "io/array.hpp", "io/error.hpp", "arrays/released.hpp"],

@@ -7,6 +7,8 @@
 
 #include <fmoe/tensor.hpp>
 
+#include "names.hpp"
+
 namespace fmoe::test {
 
 // sum(t, o) += coefficient(t) y(t, o), where y is what one expert makes of the tokens.

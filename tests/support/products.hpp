@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "names.hpp"
+
 namespace fmoe::test {
 
 struct sizes {

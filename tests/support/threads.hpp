@@ -7,6 +7,8 @@
 
 #ifndef FMOE_JTHREAD_EXECUTOR
 #include <tbb/global_control.h>
+
+#include "names.hpp"
 #endif
 
 namespace fmoe::test {

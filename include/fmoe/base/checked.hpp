@@ -51,3 +51,17 @@ inline extent element_count(std::span<const extent> shape, extent bytes_each = 1
 }
 
 }  // namespace fmoe::detail
+
+// The namespaces that are not for users see the helpers; fmoe itself does not.
+namespace fmoe::ir {
+using namespace detail;
+}
+namespace fmoe::planner {
+using namespace detail;
+}
+namespace fmoe::cpu {
+using namespace detail;
+}
+namespace fmoe::io {
+using namespace detail;
+}

@@ -41,9 +41,3 @@ void expects(bool ok, const Parts&... parts) {
 }
 
 }  // namespace fmoe::detail
-
-#ifndef FMOE_STRICT  // until every floor has its namespace
-namespace fmoe {
-using namespace detail;
-}
-#endif

@@ -192,11 +192,11 @@ Layer load(const io::checkpoint& weights, const load_options& options = {}) {
 // Every layer of this kind in a model, by number; the options' prefix stands before the number,
 // "model.layers." unless said.
 template <class Layer>
-std::map<extent, Layer> load_layers(const io::checkpoint& weights, load_options options = {}) {
+std::map<std::size_t, Layer> load_layers(const io::checkpoint& weights, load_options options = {}) {
   if (options.prefix.empty()) options.prefix = "model.layers.";
   const std::string layers = options.prefix;
-  std::map<extent, Layer> result;
-  for (const extent number : io::layer_numbers<Layer>(weights, layers)) {
+  std::map<std::size_t, Layer> result;
+  for (const std::size_t number : io::layer_numbers<Layer>(weights, layers)) {
     options.prefix = layers + std::to_string(number) + '.';
     result.emplace(number, load<Layer>(weights, options));
   }

@@ -23,8 +23,8 @@ namespace fmoe {
 
 // Of `load` and `load_layers`.
 struct load_options {
-  std::string prefix = {};            // before every name, with its dot
-  std::optional<extent> active = {};  // K; `all` for ReLU alone
+  std::string prefix = {};                 // before every name, with its dot
+  std::optional<std::size_t> active = {};  // K; `all` for ReLU alone
   std::optional<pointwise> activation = {};
   io::narrowing narrow = io::narrowing::refuse;  // io::narrow lets F64 be rounded to float
   std::vector<std::string>* extra =

@@ -163,11 +163,11 @@ struct monet_hd {
     const std::size_t s = detail::monet_halves(bias);
     const auto g1 = sized(routing1, {unknown, heads, s});
     const auto g2 = sized(routing2, {unknown, heads, s});
+    const auto v = detail::monet_rows(decoder, s);
     const auto kept = all_except(deleted, s, s);
     const auto mixed = einsum<"tim,tpi,tpj,ij->tjm">(u, g1, g2, kept);
     const auto mass = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
-    return einsum<"tjm,jmd->td">(mixed, detail::monet_rows(decoder, s)) +
-           einsum<"tj,jd->td">(mass, bias);
+    return einsum<"tjm,jmd->td">(mixed, v) + einsum<"tj,jd->td">(mass, bias);
   }
 
   // [t, d], [t, p, s], [t, p, s] -> [t, d] (Eq. 12). Throws shape_error and value_error for

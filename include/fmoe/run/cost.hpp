@@ -31,6 +31,10 @@ struct cost_report {
   double naive_multiply_adds = 0;  // per token, in closed form: every materialised weight times one
 };
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 class cost_counter {
  public:
   cost_counter(const ir::graph& g, ir::node_id root, bool naive, extent tokens,
@@ -174,6 +178,10 @@ inline double naive_closed_form(const ir::graph& g) {
   return sum;
 }
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // The costs of an expression for as many tokens as it has. Throws as evaluate does; runs nothing.
 template <operand E>
 cost_report cost(const E& e) {
@@ -182,11 +190,11 @@ cost_report cost(const E& e) {
   const ir::node_id root = as_expression(e).lower(g);
   const auto shape = g.shape(root);
   const bool has_tokens = planner::lowering(g, root, planner::plan_options{}).take().tokens;
-  const extent tokens = has_tokens ? shape[0] : 1;
+  const std::size_t tokens = has_tokens ? shape[0] : 1;
   const auto figures = [&](bool naive) {
-    return cost_counter(g, root, naive, tokens, sizeof(typename X::scalar)).figures;
+    return detail::cost_counter(g, root, naive, tokens, sizeof(typename X::scalar)).figures;
   };
-  return {figures(false), figures(true), naive_closed_form(g)};
+  return {figures(false), figures(true), detail::naive_closed_form(g)};
 }
 
 }  // namespace fmoe

@@ -21,6 +21,10 @@ struct explanation {
   friend std::ostream& operator<<(std::ostream& out, const explanation& e) { return out << e.text; }
 };
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 class plan_printer {
  public:
   explicit plan_printer(const cpu::plan& p) : plan_(p) {
@@ -199,6 +203,10 @@ class plan_printer {
   int count_ = 0;
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // The plan of an expression for as many tokens as it has, as this architecture would run it.
 template <class Arch = cpu::native, operand E>
 explanation explain(const E& e, planner::plan_options options = {}) {
@@ -206,13 +214,13 @@ explanation explain(const E& e, planner::plan_options options = {}) {
   using T = typename X::scalar;
   ir::graph g;
   const ir::node_id root = as_expression(e).lower(g);
-  const extent tokens = X::rank == 0 ? 1 : g.shape(root)[0];
+  const std::size_t tokens = X::rank == 0 ? 1 : g.shape(root)[0];
   const cpu::plan p = cpu::compiled_plan<T, Arch>::plan_of(g, root, tokens, options);
-  const plan_printer printed(p);
+  const detail::plan_printer printed(p);
   const cost_figures c =
-      cost_counter(g, root, options.naive, p.tokens ? tokens : 1, sizeof(T)).figures;
+      detail::cost_counter(g, root, options.naive, p.tokens ? tokens : 1, sizeof(T)).figures;
   std::ostringstream head;
-  head << "tile of " << p.tile << " tokens, arena " << divide_up(p.arena * sizeof(T), 1024)
+  head << "tile of " << p.tile << " tokens, arena " << detail::divide_up(p.arena * sizeof(T), 1024)
        << " KiB; " << std::fixed << std::setprecision(0) << c.multiply_adds
        << " multiply-adds a token, " << c.parameters << " parameters, " << c.bytes << " bytes for "
        << (p.tokens ? tokens : 1) << " tokens\n";

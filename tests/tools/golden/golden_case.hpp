@@ -14,6 +14,8 @@
 
 namespace fmoe::golden {
 
+using namespace detail;
+
 inline constexpr std::string_view extension = ".safetensors";
 
 // What the case says that this program cannot judge.
