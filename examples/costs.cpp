@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The papers' tables, from the layers: what each stores and takes for a token, factorized, and
-// naive, with every expert materialised and taken. The weights have shapes and no elements, which
-// costs do not need.
+// This program prints the cost tables of the papers from fmoe's layers: the numbers that a layer
+// stores and the multiply-adds that a token takes, factorized, and naive, with every expert
+// materialised and taken. The weights have shapes but no elements, which cost does not need.
 #include <cstdio>
 
 #include <fmoe/aoe.hpp>
@@ -26,12 +26,12 @@ void row(const std::string& name, const cost_report& c, double by_hand = 0,
          const std::string& note = "") {
   const double work = c.factorized.multiply_adds,
                naive = by_hand != 0 ? by_hand : c.naive_multiply_adds;
-  std::printf("  %-18s %15.0f %15.0f %15.0f %8.1f%s\n", name.c_str(), c.factorized.parameters, work,
+  std::printf(" %-18s %15.0f %15.0f %15.0f %8.1f%s\n", name.c_str(), c.factorized.parameters, work,
               naive, naive / work, note.c_str());
 }
 
-// CP of rank 512 and a ring of ranks 4 and 512, `n` experts in the levels. In Table 8 (no bias) W
-// is made every time.
+// CP of rank 512 and a tensor ring of ranks 4 and 512, with `n` experts in each level. Table 8 has
+// no bias and makes W in every call.
 void mumoe_rows(std::size_t o, std::size_t bias, auto... n) {
   constexpr std::size_t levels = sizeof...(n);
   std::string name;
@@ -43,7 +43,7 @@ void mumoe_rows(std::size_t o, std::size_t bias, auto... n) {
        {std::pair("CP", cost(cp(x(1, 768)))), std::pair("TR", cost(tr(x(1, 768))))}) {
     row(kind + name, c);
     const double weight = (n * ... * (768. * static_cast<double>(o)));
-    if (bias == 0) std::printf("    making and using W %30.0f\n", c.naive.once + weight);
+    if (bias == 0) std::printf(" making and using W %30.0f\n", c.naive.once + weight);
   }
 }
 
@@ -53,8 +53,8 @@ void mxd_row(const char* name, std::size_t i, std::size_t h, std::size_t n, bool
   row(name, cost(layer(x(1, i))));
 }
 
-// Naive: N = s^2 experts of m units and a bias each, and of the router a score for each head and
-// expert.
+// The naive form has N = s^2 experts of m units and a bias each, and a router with a score for each
+// head and expert.
 void monet_rows(const std::string& name, std::size_t d, std::size_t m, std::size_t p) {
   const std::size_t s = 512, n = s * s, h = s * m / 2, o = d / 2;
   const auto in = x(1, d), a = x(1, n);
@@ -71,24 +71,24 @@ void monet_rows(const std::string& name, std::size_t d, std::size_t m, std::size
 }
 
 int main() {
-  title("muMoE, Table 8      parameters");
+  title("muMoE, Table 8 parameters");
   mumoe_rows(768, 0, 512);
-  title("muMoE, Table 10     parameters");
+  title("muMoE, Table 10 parameters");
   for (const int n : {128, 256, 512, 1024, 2048, 8192}) mumoe_rows(1000, 1, n);
   for (const int m : {2, 4}) mumoe_rows(1000, 1, 128, m);
   for (const int m : {2, 4}) mumoe_rows(1000, 1, 128, m, m), mumoe_rows(1000, 1, 128, m, m, m);
-  title("MxD, Table 2        parameters");
+  title("MxD, Table 2 parameters");
   mxd_row("GPT-2", 768, 3072, 21490, false);
   mxd_row("Pythia-410m", 1024, 4096, 28658, false);
   mxd_row("Pythia-1.4b", 2048, 8192, 57330, false);
   mxd_row("Llama-3.2-3B", 3072, 8202, 86015, true);
-  title("Monet, Tables 1, 6  parameters");
+  title("Monet, Tables 1, 6 parameters");
   monet_rows("850M", 1536, 12, 6);
   monet_rows("1.4B", 2048, 16, 8);
   monet_rows("4.1B", 3072, 24, 12);
-  title("AoE, Eq. 5          parameters");
-  // As many parameters as a sparse mixture of 8 experts of 3072 units has, 2 of them chosen; and
-  // the work by its work.
+  title("AoE, Eq. 5 parameters");
+  // The layer has as many parameters as a sparse mixture of 8 experts of 3072 units, 2 of which are
+  // chosen; its work is divided by the work of that mixture.
   const std::size_t d = 768, n = 8, ffn = 3072;
   const cost_report base =
       cost(moe<>{w(d, n), w(n, d, ffn), {}, {}, w(n, d, ffn), w(n, ffn, d), {}}(x(1, d)));

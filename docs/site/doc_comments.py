@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Doxygen's input filter: a header's plain comments become Doxygen's, so that headers need no syntax of a tool's.
+"""Doxygen's input filter: it turns a header's plain comments into Doxygen's, so that headers need no syntax of a tool.
 
-A comment right before a declaration is its documentation, and that of the declarations that follow without an empty line; one
-behind a member is the member's; the first one is the file's. What stands in a namespace without a comment is hidden, and so are
-the namespaces that are not for users, what is private, and the members that only the library calls.
+A comment right before a declaration documents it, and the declarations that follow without an empty line. A comment after a member
+documents the member, and the first comment documents the file. Declarations in a namespace without a comment are hidden, and so
+are namespaces that are not for users, private members, and members that only the library calls.
 """
 import re
 import sys
@@ -21,7 +21,7 @@ parameter_reader parameter_writer read_header round_to settings_of shard transpo
 
 
 def text(comment):
-    """Plain text as Doxygen takes it: nothing in it is a command or a tag, and `x` is code."""
+    """Returns plain text for Doxygen: nothing in it is a command or a tag, and `x` is code."""
     escaped = re.sub(r"([\\@#%<>&\"])", r"\\\1", comment)
     return re.sub(r"`([^`]+)`", r"<tt>\1</tt>", escaped)
 
@@ -31,19 +31,19 @@ def documented(lines):
 
 
 def is_whole(code):
-    """Whether lines of code, without comments, are a declaration with its end, and not only its template and constraints."""
+    """True if lines of code, without comments, are a whole declaration, and not only its template and constraints."""
     text = re.sub(r"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])*'""", "", "\n".join(code))
     balanced = all(text.count(a) == text.count(b) for a, b in ("()", "{}"))
     return balanced and re.search(r"[;}]$", text.strip()) is not None and head_of(code) != ""
 
 
 def head_of(code):
-    """The line at column 0 that says what is declared."""
+    """Returns the line at column 0 that says what is declared."""
     return next((line for line in code if re.match(r"(?!template\b|requires\b)[A-Za-z\[]", line)), "")
 
 
 def chunks(lines):
-    """A declaration of the namespace each, or a line outside any: a comment, a directive, an empty one."""
+    """Yields the declarations of the namespace, and the lines between them: comments, directives and empty lines."""
     at = 0
     while at < len(lines):
         end = at + 1
@@ -56,7 +56,7 @@ def chunks(lines):
 
 
 def name_of(lines):
-    """What a declaration declares."""
+    """Returns the name that a declaration declares."""
     code = [re.sub(r"\s*//.*", "", line) for line in lines]
     head = " ".join(code[code.index(head_of(code)):])
     if found := re.match(r"(?:struct|class|enum class|enum|concept) (\w+)", head):
@@ -73,7 +73,7 @@ def name_of(lines):
 
 
 def declarations(source):
-    """(namespace, name, whether a comment documents it, line) of each declaration of a header."""
+    """Yields (namespace, name, whether a comment documents it, line) for each declaration of a header."""
     namespaces, comment, last, number = [], False, False, 1
     for chunk in chunks(source.split("\n")):
         line = chunk[0]
@@ -97,7 +97,7 @@ def is_internal(lines):
 
 
 def of_members(lines):
-    """The members of a class or enumeration, whose comments are indented by two."""
+    """Returns the members of a class or enumeration, whose comments are indented by two."""
     hidden = private = False
     for at, line in enumerate(lines):
         ends = re.search(r"^  \S.*;$|^  }|^  \S.*}$", line)

@@ -8,7 +8,7 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-// Does the expression that `build` makes of x[6, 5] have a token axis?
+// True if the expression that `build` makes of x[6, 5] has a token axis.
 template <class Build>
 bool has_tokens(Build build) {
   blueprint g;

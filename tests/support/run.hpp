@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs plans of graphs straight on the executor, row ranges as asked, in memory that shows what was
-// never written.
+// Runs plans of graphs directly on the executor, for any ranges of rows, in memory that shows what
+// was never written.
 #pragma once
 
 #include <cstring>
@@ -15,7 +15,7 @@
 
 namespace fmoe::test {
 
-// Rows of the result of a plan of `tokens` rows, computed in calls of `split` rows (at most the
+// Computes rows of the result of a plan of `tokens` rows in calls of `split` rows (at most the
 // plan's tile). Arena and result hold NaN before, and a guard behind the arena is checked.
 template <class T>
 class runner {
@@ -40,7 +40,8 @@ class runner {
     return result;
   }
 
-  // All rows in calls of the plan's tile, or the whole result of an expression without tokens.
+  // Returns all rows, in calls of the plan's tile, or the whole result of an expression without
+  // tokens.
   std::vector<T> all(extent tokens) const {
     return steps().tokens ? rows(0, tokens, steps().tile) : rows(0, 1, 1);
   }
@@ -52,7 +53,7 @@ class runner {
   extent width_;
 };
 
-// Outside the class, for the extern template in precompiled.hpp.
+// It is outside the class, for the extern template in precompiled.hpp.
 template <class T>
 runner<T>::runner(const ir::graph& g, ir::node_id root, extent tokens,
                   const planner::plan_options& options)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How a layer's parameters are called in released weights: data that a layer's header holds and io
-// reads.
+// The names of a layer's parameters in released weights. The header of a layer holds this data, and
+// io reads it.
 #pragma once
 
 #include <array>
@@ -11,14 +11,14 @@
 
 namespace fmoe {
 
-// May a file lack a tensor?
+// Says whether a file may lack a tensor.
 enum class presence : std::uint8_t { required, optional };
 
-// One tensor of a file. A layer lists its own by a function released(layer, visit), which calls
-// visit(released_name, parameter) for each. Labels name the tensor's axes in the file and, where
-// the order differs, in the layer; equal labels have equal extents in all tensors of a layer;
-// "d(nl)" is an axis of n times l. A tensor with `unless` counts, and is required, only where the
-// file has no tensor of that name.
+// One tensor of a file. A layer lists its tensors in a function released(layer, visit), which calls
+// visit(released_name, parameter) for each. Labels name the axes of a tensor in the file and, if
+// the order differs, in the layer. Equal labels have equal extents in all tensors of a layer;
+// "d(nl)" has an axis of length n times l. A tensor with `unless` is read, and required, only if
+// the file has no tensor of that name.
 struct released_name {
   std::string name;
   presence need = presence::required;
@@ -26,9 +26,9 @@ struct released_name {
   std::string_view unless = {};
 };
 
-// What a file with the tensor `with` and without those of `without` holds, as its metadata "kind"
-// calls it: `name`, or `also`. A layer lists its kinds; the first one that the names in the file
-// fit counts, and a file that fits none is not the layer's.
+// A kind of layer, as the metadata "kind" of a file names it: `name`, or `also`. A file is of this
+// kind if it has the tensor `with` and no tensor of `without`. A layer lists its kinds, and the
+// first kind that fits a file counts; a file that fits none does not hold the layer.
 struct released_kind {
   std::string_view name, also = {}, with = {};
   std::array<std::string_view, 2> without = {};
@@ -38,8 +38,8 @@ struct released_kind {
 
 namespace fmoe::detail {
 
-// For a part of a layer: `visit` with `prefix` before the names. Labels other than the `shared`
-// ones become capitals, since their extents are the part's own.
+// Returns a visitor for a part of a layer: it calls `visit` with `prefix` before each name. Labels
+// other than the `shared` ones become capitals, because their extents belong to the part alone.
 auto released_within(const std::string& prefix, auto& visit, std::string_view shared) {
   return [prefix, &visit, shared](released_name t, auto& parameter) {
     t.name = prefix + t.name;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sizes, and integer arithmetic on them that cannot wrap around.
+// Sizes, and arithmetic on them that cannot wrap around.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace fmoe {
 
-// Every one, where a number of entries is asked for.
+// Every entry, where a number of entries is asked for.
 inline constexpr std::size_t all = ~std::size_t{0};
 
-// Where an extent follows from the operands.
+// An extent that follows from the operands.
 inline constexpr std::size_t unknown = ~std::size_t{0};
 
 }  // namespace fmoe
@@ -27,13 +27,13 @@ inline constexpr extent max_rank = 8;
 constexpr extent divide_up(extent n, extent by) { return n / by + (n % by != 0); }
 constexpr extent round_up(extent n, extent to) { return divide_up(n, to) * to; }
 
-// Sets `product` to a * b; false if that does not fit.
+// Sets `product` to a * b. Returns false if the product does not fit.
 constexpr bool multiply(extent a, extent b, extent& product) {
   return !__builtin_mul_overflow(a, b, &product);
 }
 
-// The number of elements of `shape`, 1 for rank 0. Throws shape_error if elements * bytes_each does
-// not fit an extent, also where a zero extent would hide it.
+// Returns the number of elements of `shape`, 1 for rank 0. Throws shape_error if elements *
+// bytes_each does not fit an extent, even if another extent is zero.
 inline extent element_count(std::span<const extent> shape, extent bytes_each = 1) {
   extent stride = bytes_each;
   bool fits = true, empty = false;

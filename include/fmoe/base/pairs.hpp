@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A sparse set of index pairs: the expert pairs that are left out of a sum.
+// A sparse set of index pairs: the pairs of experts that a sum leaves out.
 #pragma once
 
 #include <array>
@@ -17,6 +17,7 @@ using index_pair = std::array<std::size_t, 2>;
 
 namespace fmoe::detail {
 
-using pair_set = std::shared_ptr<const std::vector<index_pair>>;  // ascending, each once
+// The pairs are in ascending order, each once.
+using pair_set = std::shared_ptr<const std::vector<index_pair>>;
 
 }  // namespace fmoe::detail

@@ -70,8 +70,9 @@ auto apply(pointwise fn, E&& e, double parameter = 0) {
 template <class E>
   requires detail::uncalled<std::remove_cvref_t<E>>
 detail::refused apply(pointwise, E&&, double = 0) {
-  static_assert(detail::never<E>,
-                "relu and its like take a tensor or an expression; of a layer: relu(layer(x))");
+  static_assert(
+      detail::never<E>,
+      "relu and its like take a tensor or an expression; for a layer write relu(layer(x))");
   return {};
 }
 

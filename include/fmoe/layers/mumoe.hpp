@@ -158,7 +158,7 @@ struct mumoe_block {
   static void describe(auto& layer, auto& file) {
     const bool biased = detail::has_bias(layer.first, layer.gate.inputs());
     detail::expects<shape_error>(biased == detail::has_bias(layer.second, layer.first.outputs()),
-                                 "[mumoe] one layer of the block has a bias");
+                                 "[mumoe] only one layer of the block has a bias");
     detail::describe_mumoe(layer, layer.first, file);
     file.fact("bias", biased ? "1" : "0");
     file.fact("block", "1");

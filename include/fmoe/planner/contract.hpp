@@ -31,7 +31,7 @@ class pairwise_contraction {
     const extent before = program_.operations.size();
     use dense = sum(in, result);
     expects<value_error>(program_[dense.value].tokens,
-                         "[all_except] selects from parameters alone");
+                         "[all_except] leaves no pair out of a sum of parameters only");
     const bool fresh =
         program_.operations.size() > before && program_.operations.back().out.value == dense.value;
     if (!fresh) dense = program_.make(operation::kind::reduce, {dense}, result);

@@ -142,7 +142,7 @@ class lowering {
 
   placed lower(const ir::gate_node& g) {
     expects<value_error>(g.fn != gate::entmax || g.parameter > 1, "[entmax] alpha is ", g.parameter,
-                         ", below 1, which is softmax");
+                         " and must be at least 1");
     const std::string names = letters(g.arg);
     std::vector<use> in{rows(g.arg, names)};
     const std::string lead = in[0].labels.substr(0, in[0].labels.size() - 1);
