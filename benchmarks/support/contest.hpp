@@ -11,6 +11,8 @@
 
 #include <fmoe/cost.hpp>
 
+#include "names.hpp"
+
 // Compiled once, in runtime.cpp.
 extern template class fmoe::cpu::compiled_plan<float, fmoe::cpu::native>;
 

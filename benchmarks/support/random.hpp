@@ -6,9 +6,9 @@
 
 #include <fmoe/tensor.hpp>
 
-namespace fmoe::bench {
+#include "names.hpp"
 
-using namespace detail;
+namespace fmoe::bench {
 
 // Uniform numbers of mean 0 and standard deviation `scale`, rounded to Stored.
 template <class T, class Stored = T, std::size_t Rank>

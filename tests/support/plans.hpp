@@ -78,7 +78,7 @@ inline lines describe(const planner::program& p) {
       return (p[u.value].tokens ? "t" : "") + u.labels;
     };
     const char* what = o.what == planner::operation::kind::gate     ? fmoe::name_of(o.fn)
-                       : o.what == planner::operation::kind::select ? fmoe::name_of(o.rule.what)
+                       : o.what == planner::operation::kind::select ? detail::name_of(o.rule.what)
                                                                     : name_of(o.what);
     std::string s = std::string(o.group >= 0            ? "group "
                                 : p[o.out.value].tokens ? ""
@@ -109,7 +109,7 @@ inline void describe(const std::vector<cpu::step>& steps, const std::string& lea
     std::string text = lead + kind_of(s);
     if (const auto* g = std::get_if<cpu::gate_step>(&s)) text = lead + fmoe::name_of(g->fn);
     if (const auto* k = std::get_if<cpu::select_step>(&s))
-      text = lead + fmoe::name_of(k->rule.what);
+      text = lead + detail::name_of(k->rule.what);
     std::visit(
         [&](const auto& x) {
           if constexpr (std::is_same_v<decltype(x), const cpu::group_step&>) {
