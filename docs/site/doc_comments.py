@@ -58,7 +58,8 @@ def chunks(lines):
 def name_of(lines):
     """Returns the name that a declaration declares."""
     code = [re.sub(r"\s*//.*", "", line) for line in lines]
-    head = " ".join(code[code.index(head_of(code)):])
+    start = head_of(code)
+    head = " ".join(code[code.index(start):]) if start else ""
     if found := re.match(r"(?:struct|class|enum class|enum|concept) (\w+)", head):
         return found[1]
     if found := re.match(r"using (?:\w+::)*(\w+)", head):
