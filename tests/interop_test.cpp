@@ -24,8 +24,8 @@ template <class A>
   requires std::is_same_v<std::remove_const_t<A>, other::image>
 struct fmoe::array_traits<A> {
   static auto view(A& a) {
-    return view_at<2>(a.pixels.data(), std::array{a.height, a.width},
-                      std::array{a.pitch, std::size_t{1}});
+    return fmoe::view_at<2>(a.pixels.data(), std::array{a.height, a.width},
+                            std::array{a.pitch, std::size_t{1}});
   }
 };
 

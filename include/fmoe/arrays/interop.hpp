@@ -98,7 +98,7 @@ auto borrow(A&& a) -> detail::borrowed_tensor<Rank, std::remove_reference_t<A>> 
     detail::expects<value_error>(
         v.has_plain_rows(v.rank),
         "[borrow] the array's rows do not follow each other: to_tensor copies it");
-    return result(detail::shape_of<result::rank>(v), std::make_shared<detail::storage>(v.data));
+    return result(detail::shape_of<result::rank>(v), std::make_shared<storage>(v.data));
   }
   return result();
 }

@@ -17,13 +17,13 @@
 #include <fmoe/base/dtype.hpp>
 #include <fmoe/base/memory.hpp>
 
-namespace fmoe::detail {
+namespace fmoe {
 
 // The memory of a tensor, owned or borrowed, and the data that backends derived from a parameter
 // (packed panels), so that all compiled calls of a layer share one packing.
 class storage {
  public:
-  explicit storage(extent bytes) : owned_(bytes), data_(owned_.data()) {}
+  explicit storage(std::size_t bytes) : owned_(bytes), data_(owned_.data()) {}
   explicit storage(void* borrowed) : data_(borrowed) {}
   storage(const storage&) = delete;
 
@@ -39,15 +39,11 @@ class storage {
   }
 
  private:
-  memory owned_;
+  detail::memory owned_;
   void* data_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const void>> derived_;
 };
-
-}  // namespace fmoe::detail
-
-namespace fmoe {
 
 // Copies of a tensor share the elements; evaluate reads them anew in every call. Do not write to a
 // tensor that a compiled layer holds, or to a parameter that was evaluated: the packed weights
@@ -68,7 +64,7 @@ class tensor {
   explicit tensor(const std::array<std::size_t, Rank>& shape)
       : shape_(shape),
         size_(detail::element_count(shape, sizeof(T))),
-        storage_(std::make_shared<detail::storage>(size_ * sizeof(T))) {}
+        storage_(std::make_shared<fmoe::storage>(size_ * sizeof(T))) {}
 
   // Copies the elements of `values` in row-major order. Throws shape_error unless their number is
   // that of the shape.
@@ -128,7 +124,7 @@ class tensor {
   }
 
   // Makes a handle on existing storage, which must hold `size` elements of T.
-  tensor(const std::array<std::size_t, Rank>& shape, std::shared_ptr<detail::storage> s)
+  tensor(const std::array<std::size_t, Rank>& shape, std::shared_ptr<fmoe::storage> s)
       : shape_(shape),
         size_(detail::element_count(shape, sizeof(T))),
         storage_(std::move(s)) {}
@@ -151,7 +147,7 @@ class tensor {
     return elements()[offset(i...)];
   }
 
-  const std::shared_ptr<detail::storage>& shared_storage() const { return storage_; }
+  const std::shared_ptr<fmoe::storage>& shared_storage() const { return storage_; }
 
  private:
   T* elements() const { return storage_ ? static_cast<T*>(storage_->data()) : nullptr; }
@@ -175,7 +171,7 @@ class tensor {
 
   std::array<std::size_t, Rank> shape_{};
   std::size_t size_ = 0;
-  std::shared_ptr<detail::storage> storage_;
+  std::shared_ptr<fmoe::storage> storage_;
 };
 
 // A tensor that belongs to a layer. Plans multiply two parameters only where nothing else is left,
@@ -213,7 +209,7 @@ auto borrow(Range& elements, const std::array<std::size_t, Rank>& shape)
                                "[borrow] the shape has ", detail::element_count(shape),
                                " elements and the container ", span.size());
   void* const first = const_cast<T*>(span.data());
-  return tensor<T, Rank>(shape, std::make_shared<detail::storage>(first));
+  return tensor<T, Rank>(shape, std::make_shared<storage>(first));
 }
 template <class Range, std::size_t Rank>
   requires requires(const Range& r) { std::span(r); }
