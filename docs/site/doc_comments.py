@@ -69,8 +69,8 @@ def name_of(lines):
     without_arguments = head
     while re.search(r"<[^<>]*>", without_arguments):
         without_arguments = re.sub(r"<[^<>]*>", "", without_arguments)
-    found = re.search(r"(\w+)\s*[({=;]", without_arguments)
-    return found[1] if found else ""
+    found = re.search(r"([\w:]+)\s*[({=;]", without_arguments)
+    return found[1] if found and "::" not in found[1] else ""  # a member that is defined outside its class is no new name
 
 
 def declarations(source):

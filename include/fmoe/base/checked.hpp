@@ -62,6 +62,9 @@ using namespace detail;
 namespace fmoe::cpu {
 using namespace detail;
 }
+namespace fmoe::reference_backend {
+using namespace detail;
+}
 namespace fmoe::io {
 using namespace detail;
 }

@@ -20,7 +20,7 @@ struct gated : expression_base {
 };
 
 template <expression E>
-struct row_norm : gated<E> {
+struct norm_of_rows : gated<E> {
   static constexpr extent rank = E::rank - 1;
 };
 
@@ -64,7 +64,7 @@ auto rms_norm(const E& e, double epsilon = 1e-12) {
 template <operand E>
 auto norm(gate which, const E& e) {
   static_assert(expression_t<E>::rank >= 1, "norm: the operand has a last axis");
-  return detail::row_norm<expression_t<E>>{{{}, which, 0, as_expression(e)}};
+  return detail::norm_of_rows<expression_t<E>>{{{}, which, 0, as_expression(e)}};
 }
 
 }  // namespace fmoe

@@ -19,6 +19,19 @@
 #include <fmoe/io/metadata.hpp>
 #include <fmoe/io/safetensors_layout.hpp>
 
+namespace fmoe::detail {
+
+// load returns this after a static_assert has named the misuse; it converts to any layer, so that
+// no other error follows.
+struct no_layer {
+  template <class Layer>
+  operator Layer() const {
+    return Layer();
+  }
+};
+
+}  // namespace fmoe::detail
+
 namespace fmoe {
 
 // The options of `load` and `load_layers`.
@@ -29,15 +42,6 @@ struct load_options {
   io::narrowing narrow = io::narrowing::refuse;  // io::narrow allows rounding of F64 to float
   std::vector<std::string>* extra =
       nullptr;  // receives the names under the prefix that the layer does not know
-};
-
-// load returns this after a static_assert has named the misuse; it converts to any layer, so that
-// no other error follows.
-struct no_layer {
-  template <class Layer>
-  operator Layer() const {
-    return Layer();
-  }
 };
 
 // The options of `save`.

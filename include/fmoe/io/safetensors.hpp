@@ -153,19 +153,19 @@ Layer load(const std::filesystem::path& file, const load_options& options = {}) 
 
 // These refuse a call without the type, without its brackets, or with something else than options.
 template <std::size_t = 0, class... Arguments>
-no_layer load(const Arguments&...) {
+detail::no_layer load(const Arguments&...) {
   static_assert(detail::never<Arguments...>,
                 "load: say the layer's type, as in fmoe::load<fmoe::mxd<>>(file)");
   return {};
 }
 template <template <class...> class Layer, class... Arguments>
-no_layer load(const Arguments&...) {
+detail::no_layer load(const Arguments&...) {
   static_assert(detail::never<Arguments...>,
                 "load: a layer's type has brackets, as in fmoe::load<fmoe::mxd<>>(file)");
   return {};
 }
 template <template <std::size_t, class> class Layer, class... Arguments>
-no_layer load(const Arguments&...) {
+detail::no_layer load(const Arguments&...) {
   static_assert(detail::never<Arguments...>,
                 "load: a layer's type has brackets, as in fmoe::load<fmoe::cp_mumoe<>>(file)");
   return {};

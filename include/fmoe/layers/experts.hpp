@@ -11,7 +11,7 @@
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/arrays/slice.hpp>
 #include <fmoe/layers/expert_labels.hpp>
-#include <fmoe/run/evaluate.hpp>
+#include <fmoe/run/compile.hpp>
 
 namespace fmoe::detail {
 

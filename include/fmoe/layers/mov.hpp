@@ -3,7 +3,7 @@
 #pragma once
 
 #include <fmoe/arrays/slice.hpp>
-#include <fmoe/run/evaluate.hpp>
+#include <fmoe/run/compile.hpp>
 
 namespace fmoe {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include <fmoe/run/evaluate.hpp>
+#include <fmoe/run/compile.hpp>
 
 namespace fmoe {
 

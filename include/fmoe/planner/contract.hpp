@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include <fmoe/planner/machine.hpp>
 #include <fmoe/planner/mask.hpp>
 #include <fmoe/planner/order.hpp>
 #include <fmoe/planner/program.hpp>
@@ -14,7 +15,10 @@ namespace fmoe::planner {
 class pairwise_contraction {
  public:
   // `naive`: the parameters meet each other first.
-  pairwise_contraction(program& p, bool naive) : program_(p), naive_(naive) {}
+  pairwise_contraction(program& p, const machine& m, bool naive)
+      : program_(p),
+        machine_(m),
+        naive_(naive) {}
 
   // The product of all operands, summed over the labels that the result does not have.
   use sum(std::vector<use> in, const std::string& result) {
@@ -96,10 +100,11 @@ class pairwise_contraction {
       if (a.empty() != b.empty()) return a.empty() ? repeats(left, right) : !repeats(right, left);
       // Vectors run along the last axis, and a constant that follows is packed for any order of
       // axes.
-      constexpr extent narrow = 8;
       const extent left_size = program_.size_of(left, a), right_size = program_.size_of(right, b);
-      if (l.tokens && !others.empty() && (left_size < narrow) != (right_size < narrow))
-        return right_size < narrow;
+      const bool left_is_narrow = left_size < machine_.narrow;
+      const bool right_is_narrow = right_size < machine_.narrow;
+      const bool goes_on = l.tokens && !others.empty();
+      if (goes_on && left_is_narrow != right_is_narrow) return right_is_narrow;
       const auto last = [&](const std::string& labels) {
         return labels.empty() ? 0 : hint.find(labels.back()) + 1;
       };
@@ -138,7 +143,7 @@ class pairwise_contraction {
       p.operands.push_back({u.labels, v.tokens, v.parameter, v.expected, v.selection});
       for (const char c : u.labels) p.extents.emplace_back(c, program_.extent_of(u, c));
     }
-    const auto order = find_order(p);
+    const auto order = find_order(p, machine_);
     std::vector<bool> used(in.size() + order.size(), false);
     for (const pairing& s : order) {
       const auto l = static_cast<extent>(s.left), r = static_cast<extent>(s.right);
@@ -165,6 +170,7 @@ class pairwise_contraction {
   }
 
   program& program_;
+  const machine& machine_;
   bool naive_;
 };
 

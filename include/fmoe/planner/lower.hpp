@@ -79,7 +79,9 @@ class lowering {
   }
 
   placed lower(const ir::leaf_node& l) {
-    value v{graph_.shape(id_), !l.parameter && !has_tokens_, static_cast<int>(id_), l.parameter};
+    value v{graph_.shape(id_), !l.parameter && !has_tokens_,
+            static_cast<int>(program_.leaves.size()), l.parameter};
+    program_.leaves.push_back(l);
     std::vector<int> memory;
     const int token = tokens_[static_cast<extent>(id_)];
     for (int i = 0, at = 0; i < static_cast<int>(v.shape.size()); ++i)
@@ -250,7 +252,7 @@ class lowering {
     }
     std::string result = std::string(result_labels(e.subscripts));
     std::erase(result, token);
-    pairwise_contraction c(program_, options_.naive);
+    pairwise_contraction c(program_, options_.on, options_.naive);
     return place(m ? c.masked(std::move(m), in, result) : c.sum(in, result),
                  result_labels(e.subscripts));
   }

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+// A layer made ready for many calls.
+#pragma once
+
+#include <fmoe/run/evaluate.hpp>
+
+namespace fmoe::detail {
+
+// What a layer returns: an expression, or several in a tuple, whose common parts are computed once.
+template <class E>
+struct layer_results {
+  static constexpr extent count = 1;
+  using scalar = typename E::scalar;
+  static ir::node_list lower(const E& e, ir::graph& g) { return e.lower(g); }
+};
+template <operand... Es>
+struct layer_results<std::tuple<Es...>> {
+  static constexpr extent count = sizeof...(Es);
+  using scalar = arithmetic_t<typename expression_t<Es>::scalar...>;
+  static ir::node_list lower(const std::tuple<Es...>& results, ir::graph& g) {
+    return std::apply(
+        [&](const auto&... e) { return ir::node_list(std::vector{as_expression(e).lower(g)...}); },
+        results);
+  }
+};
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// A layer ready to be called: forward(x, y); forward(x1, x2, y) for a layer of two arguments,
+// forward(x, y1, y2) for one of two results.
+template <class T, class Level, std::size_t Arguments, std::size_t Results = 1>
+class compiled {
+ public:
+  compiled(const ir::graph& g, const ir::node_list& results, std::size_t tokens,
+           const compile_options& options)
+      : tokens_(tokens),
+        program_(detail::compile_graph<T, Level>(g, results, tokens, options).program) {
+    std::size_t used = 0;
+    for (std::size_t i = 0; i < g.size(); ++i) {
+      const auto id = static_cast<ir::node_id>(i);
+      const auto* l = std::get_if<ir::leaf_node>(&g[id].op);
+      if (l != nullptr && l->argument >= 0)
+        rows_[static_cast<std::size_t>(l->argument)] = row_of(g, id), ++used;
+    }
+    detail::expects<value_error>(used == Arguments, "[compile] the layer uses ", used, " of its ",
+                                 Arguments, " arguments");
+    for (std::size_t i = 0; i < Results; ++i) rows_[Arguments + i] = row_of(g, results[i]);
+  }
+
+  // Inputs first, then the outputs: any arrays (array_traits says which), where they lie; lazy ones
+  // are evaluated first. Leading axes beyond a row's are tokens, at most as many as compiled for.
+  // Inputs may have any strides and floating type (double only where the layer's is), outputs the
+  // layer's arithmetic type. Throws shape_error or value_error before any output element is
+  // written; allocates nothing; callers beyond the number compiled for wait.
+  template <class... Arrays>
+  void operator()(Arrays&&... arrays) const {
+    static_assert(sizeof...(Arrays) == Arguments + Results,
+                  "forward takes the layer's inputs, then an output for each result");
+    constexpr bool readable = (detail::readable_array<std::remove_reference_t<Arrays>> && ...);
+    static_assert(readable,
+                  "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16: Eigen's with "
+                  "<fmoe/eigen.hpp>");
+    if constexpr (sizeof...(Arrays) == Arguments + Results && readable) {
+      constexpr bool writable =
+          are_outputs<std::remove_reference_t<Arrays>...>(std::make_index_sequence<Results>());
+      static_assert(writable, "forward writes an output of the layer's arithmetic type");
+      static_assert(
+          !writable ||
+              ((sizeof(detail::element_of<std::remove_reference_t<Arrays>>) <= sizeof(T)) && ...),
+          "forward takes no double into a layer of float: convert it first");
+      bind(detail::in_memory(arrays)...);
+    }
+  }
+
+ private:
+  template <class... Arrays, std::size_t... Result>
+  static constexpr bool are_outputs(std::index_sequence<Result...>) {
+    return (detail::writable_array<std::tuple_element_t<Arguments + Result, std::tuple<Arrays...>>,
+                                   T> &&
+            ...);
+  }
+
+  static std::vector<std::size_t> row_of(const ir::graph& g, ir::node_id id) {
+    auto s = g.shape(id);
+    s.erase(s.begin());
+    return s;
+  }
+
+  template <class... Arrays>
+  void bind(Arrays&&... arrays) const {  // a parameter keeps what was evaluated
+    call({detail::view_of(arrays)...});
+  }
+
+  struct numbered {
+    std::size_t i;
+    friend std::ostream& operator<<(std::ostream& text, numbered a) {
+      if (a.i < Arguments) return text << "input " << a.i;
+      if (Results == 1) return text << "the output";
+      return text << "output " << a.i - Arguments;
+    }
+  };
+
+  void call(const std::array<detail::array_view, Arguments + Results>& views) const {
+    std::array<detail::bound_array, Arguments + Results> bound;
+    const std::size_t tokens = views[Arguments].rank < rows_[Arguments].size()
+                                   ? 0
+                                   : views[Arguments].tokens(rows_[Arguments].size());
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      const detail::array_view& v = views[i];
+      const numbered what{i};
+      const std::size_t row_rank = rows_[i].size();
+      detail::expects<shape_error>(v.rank >= row_rank, "[forward] ", what, " has ", v.rank,
+                                   " axes and a row alone has ", row_rank);
+      for (std::size_t a = 0; a < row_rank; ++a)
+        detail::expects<shape_error>(
+            v.shape[v.rank - row_rank + a] == rows_[i][a], "[forward] axis ", a, " of the rows of ",
+            what, " is ", v.shape[v.rank - row_rank + a], " and the layer's is ", rows_[i][a]);
+      detail::expects<shape_error>(v.tokens(row_rank) == tokens, "[forward] 't' is ",
+                                   v.tokens(row_rank), " in ", what, " and ", tokens, " in ",
+                                   numbered{Arguments});
+      bound[i] = {v, row_rank};
+    }
+    for (std::size_t y = Arguments; y < views.size(); ++y) {
+      detail::expects<value_error>(!views[y].repeats(), "[forward] an axis of ", numbered{y},
+                                   " has stride 0");
+      for (std::size_t i = 0; i < y; ++i)
+        detail::expects<value_error>(!detail::overlap(views[i], views[y]), "[forward] ",
+                                     numbered{y}, " overlaps ", numbered{i});
+    }
+    detail::expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens,
+                                 " and the layer is compiled for at most ", tokens_,
+                                 ": say more to compile");
+    program_->run(std::span(bound).first(Arguments), std::span(bound).last(Results), tokens);
+  }
+
+  std::size_t tokens_;
+  std::array<std::vector<std::size_t>, Arguments + Results>
+      rows_;  // shapes without the token axis; arguments first
+  std::unique_ptr<const executable> program_;
+};
+
+// The ranks of a layer's arguments, for compile.
+template <std::size_t... Ranks>
+struct arguments {};
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
+template <class Layer, extent... Ranks, int... Index>
+auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
+                        std::integer_sequence<int, Index...>) {
+  constexpr bool callable = requires { layer(argument<Index, Ranks>{tokens}...); };
+  static_assert(callable,
+                "compile: the layer is called with expressions; for several inputs write "
+                "compile(layer, arguments<2, 3>{}, tokens)");
+  if constexpr (callable) return layer(argument<Index, Ranks>{tokens}...);
+  else return refused();
+}
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for as many
+// simultaneous calls as the options say, on each thread of the current arena. The layer is anything
+// callable with expressions; unless said, it has one argument of rank 2, [token, input]. It may
+// return a tuple of expressions: parts of it to look at beside its output, at the cost of writing
+// them. Throws shape_error and value_error as the layer's operations say.
+template <class Level = cpu::native, class Layer, std::size_t... Ranks>
+auto compile(const Layer& layer, arguments<Ranks...>, std::size_t tokens,
+             const compile_options& options = {}) {
+  const auto e = detail::apply_to_arguments(layer, arguments<Ranks...>{}, tokens,
+                                            std::make_integer_sequence<int, sizeof...(Ranks)>{});
+  using results = detail::layer_results<std::remove_const_t<decltype(e)>>;
+  ir::graph g;
+  const ir::node_list roots = results::lower(e, g);
+  return compiled<typename results::scalar, Level, sizeof...(Ranks), results::count>(
+      g, roots, tokens, options);
+}
+template <class Level = cpu::native, class Layer>
+auto compile(const Layer& layer, std::size_t tokens, const compile_options& options = {}) {
+  return compile<Level>(layer, arguments<2>{}, tokens, options);
+}
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
+template <class Tokens = void, class... More>
+inline constexpr bool counts_tokens = std::convertible_to<Tokens, extent>;
+template <extent... Ranks, class Tokens, class... More>
+inline constexpr bool counts_tokens<arguments<Ranks...>, Tokens, More...> =
+    std::convertible_to<Tokens, extent>;
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+template <class Level = cpu::native, class Layer, class... More>
+  requires(!detail::counts_tokens<More...>)
+compiled<float, Level, 1> compile(const Layer&, const More&...) {
+  static_assert(detail::never<Layer>,
+                "compile(layer, tokens): say for how many tokens at most, not with which input");
+}
+
+}  // namespace fmoe
