@@ -6,6 +6,8 @@
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
 #include <fmoe/expr/gate.hpp>
+#include <fmoe/expr/pointwise.hpp>
+#include <fmoe/expr/selection.hpp>
 #include <fmoe/run/compile_graph.hpp>
 
 namespace fmoe::detail {
