@@ -176,7 +176,7 @@ const failure shape_errors[] = {
     {R"([evaluate] the expression says that it has 1 axes and has 2)",
      "The `rank` of an expression of your own is not the rank of the node that it lowers to.",
      "Set `rank` to the number of axes of the node.",
-     [] { evaluate(flat_relu{tensor<float, 2>({4, 8})}); }},
+     [] { evaluate(flat_relu{{}, tensor<float, 2>({4, 8})}); }},
     {R"([evaluate] the output has 1 axes and the expression 2)",
      "The output does not have as many axes as the expression.",
      "Pass an array of the expression's shape.",

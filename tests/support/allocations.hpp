@@ -9,6 +9,8 @@
 
 #include <fmoe/base/checked.hpp>
 
+#include "names.hpp"
+
 namespace {
 std::atomic<long> allocations{0};
 
