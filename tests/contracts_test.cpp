@@ -5,6 +5,7 @@
 #include <functional>
 
 #include <fmoe/aoe.hpp>
+#include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
