@@ -24,19 +24,19 @@ int main(int argc, char** argv) {
   const std::filesystem::path data = argc > 1 ? argv[1] : "examples/data";
   const auto layer = load<mxd<>>(data / "minilm_l3_mxd_bf16.safetensors");
   const auto x = io::safetensors::read(data / "minilm_l3_rows.safetensors").get<float, 2>("x");
-  const extent tokens = x.shape()[0], outputs = layer.bias.shape()[0],
-               experts = expert_count(layer);
+  const std::size_t tokens = x.shape()[0], outputs = layer.bias.shape()[0],
+                    experts = expert_count(layer);
 
   // To see more than the output of a layer, compile a function that returns more results.
   tensor<float, 2> y({tokens, outputs}), a({tokens, experts});
   compile([&](const auto& in) { return std::tuple(layer(in), layer.coefficients(in)); }, tokens)(
       x, y, a);
 
-  constexpr extent good = 4042, can = 4080;  // fire on well, good, better; on can, able, may
+  constexpr std::size_t good = 4042, can = 4080;  // fire on well, good, better; on can, able, may
   const auto report = [&](const char* what, const tensor<float, 2>& edited) {
     const auto d = distances(edited, y);
     double of_good = 0, of_others = 0, changed = 0;
-    for (extent t = 0; t < tokens; ++t)
+    for (std::size_t t = 0; t < tokens; ++t)
       (a(t, good) > 0 ? of_good : of_others) += d[t], changed += d[t] > 0;
     std::printf(
         "%-34s changes %3.0f rows of %zu: by %6.2f in all where expert %zu fires, by %7.2f "
@@ -52,11 +52,11 @@ int main(int argc, char** argv) {
   // fires.
   expert_statistics population(experts);
   std::vector<bool> fires(tokens);
-  for (extent t = 0; t < tokens; ++t) fires[t] = a(t, good) > 0;
+  for (std::size_t t = 0; t < tokens; ++t) fires[t] = a(t, good) > 0;
   population.add(a, fires);
   const auto raised = evaluate(rewritten(layer, 0, population.mean_coefficients(), 1)(x));
   double inside = 0, outside = 0;
-  for (extent t = 0; t < tokens; ++t) (fires[t] ? inside : outside) += raised(t, 0) - y(t, 0);
+  for (std::size_t t = 0; t < tokens; ++t) (fires[t] ? inside : outside) += raised(t, 0) - y(t, 0);
   const double members = static_cast<double>(population.tokens());
   std::printf(
       "head 0, rewritten for the %zu rows of expert %zu, rises by %.2f there and by %.2f "

@@ -31,7 +31,7 @@ loss loss_of(const tensor<float, 2>& y, const tensor<float, 2>& target) {
   const auto missed = evaluate(einsum<"to,to->t">(y - target, y - target)),
              whole = evaluate(einsum<"to,to->t">(target, target));
   loss l;
-  for (extent t = 0; t < whole.size(); ++t)
+  for (std::size_t t = 0; t < whole.size(); ++t)
     l.paper += missed(t) / std::sqrt(whole(t)), l.relative += missed(t) / whole(t);
   const double count = static_cast<double>(whole.size());
   return {l.paper / count, l.relative / count};
@@ -42,7 +42,7 @@ void replacement_error(const char* name, const std::filesystem::path& weights,
                        const rows& held_out) {
   if (!exists(weights)) return;
   auto layer = load<Layer>(weights);
-  for (const extent k : std::array<extent, 9>{1, 2, 4, 8, 16, 32, 64, 128, 256}) {
+  for (const std::size_t k : std::array<std::size_t, 9>{1, 2, 4, 8, 16, 32, 64, 128, 256}) {
     layer.active = k;
     const auto [paper, relative] = loss_of(evaluate(layer(held_out.x)), held_out.target);
     std::printf("| %s | %zu | %.4f | %.4f |\n", name, k, paper, relative);
@@ -50,13 +50,13 @@ void replacement_error(const char* name, const std::filesystem::path& weights,
 }
 
 // Returns the experts by the summed norm of their contributions, the loudest first.
-std::vector<extent> by_loudness(const mxd<>& layer, const tensor<float, 2>& x) {
+std::vector<std::size_t> by_loudness(const mxd<>& layer, const tensor<float, 2>& x) {
   expert_statistics added(expert_count(layer));
   added.add(evaluate(layer.contribution_norms(x)));
   const auto sums = added.mean_coefficients();
-  std::vector<extent> order(sums.size());
-  std::iota(order.begin(), order.end(), extent{0});
-  std::ranges::stable_sort(order, [&](extent l, extent r) { return sums[l] > sums[r]; });
+  std::vector<std::size_t> order(sums.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, [&](std::size_t l, std::size_t r) { return sums[l] > sums[r]; });
   return order;
 }
 
@@ -64,10 +64,10 @@ std::vector<extent> by_loudness(const mxd<>& layer, const tensor<float, 2>& x) {
 // rows share, and without as many quiet ones.
 void ablation(const mxd<>& layer, const rows& held_out) {
   const auto experts = by_loudness(layer, held_out.x);
-  const auto off = [&](std::span<const extent> gone) {
+  const auto off = [&](std::span<const std::size_t> gone) {
     return loss_of(evaluate(ablated(layer, gone)(held_out.x)), held_out.target).relative;
   };
-  for (const extent count : std::array<extent, 9>{1, 2, 4, 8, 16, 32, 64, 128, 256}) {
+  for (const std::size_t count : std::array<std::size_t, 9>{1, 2, 4, 8, 16, 32, 64, 128, 256}) {
     const std::span all_of(experts);
     std::printf("| %zu | %.4f | %.4f | %.4f |\n", count, off(all_of.first(count)),
                 off(all_of.subspan(2, count)), off(all_of.subspan(512, count)));
@@ -75,23 +75,23 @@ void ablation(const mxd<>& layer, const rows& held_out) {
 }
 
 void ranks(const mxd<>& layer) {
-  constexpr extent inputs = 96, outputs = 64, experts = 8;
+  constexpr std::size_t inputs = 96, outputs = 64, experts = 8;
   random_stream random(1);
   const expert_sizes<1> sizes{{experts}, inputs, outputs, false};
-  const auto print = [](const char* name, const auto& expert, extent bound) {
+  const auto print = [](const char* name, const auto& expert, std::size_t bound) {
     std::printf("| %s | %zu | %zu |\n", name, numerical_rank(evaluate(expert)), bound);
   };
   print("CP, R = 24", initial_cp(sizes, 24, random).expert(3),
-        std::min({inputs, outputs, extent{24}}));
+        std::min({inputs, outputs, std::size_t{24}}));
   print("CP, R = 512", initial_cp(sizes, 512, random).expert(3),
-        std::min({inputs, outputs, extent{512}}));
+        std::min({inputs, outputs, std::size_t{512}}));
   print("TR, ranks 4, 4, 12", initial_tr(sizes, {4, 4, 12}, random).expert(3),
-        std::min({inputs, outputs, extent{4 * 12}}));
+        std::min({inputs, outputs, std::size_t{4 * 12}}));
   print("TR, ranks 2, 2, 12", initial_tr(sizes, {2, 2, 12}, random).expert(3),
-        std::min({inputs, outputs, extent{2 * 12}}));
+        std::min({inputs, outputs, std::size_t{2 * 12}}));
   double sum = 0;
-  constexpr extent first = 64;
-  for (extent n = 0; n < first; ++n) sum += normalised_rank(evaluate(layer.expert(n)));
+  constexpr std::size_t first = 64;
+  for (std::size_t n = 0; n < first; ++n) sum += normalised_rank(evaluate(layer.expert(n)));
   std::printf("mean normalised rank of the MxD's first %zu experts: %.3f\n", first, sum / first);
 }
 

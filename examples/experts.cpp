@@ -52,8 +52,8 @@ int main(int argc, char** argv) {
   const auto text =
       json::parse(opened<std::ifstream>(argument(3, "examples/data/minilm_l3_rows.json")));
   const std::string out = argument(4, "build/experts");
-  const extent tokens = x.shape()[0], inputs = x.shape()[1], experts = layer.gate.shape()[1],
-               batch = 128;
+  const std::size_t tokens = x.shape()[0], inputs = x.shape()[1], experts = layer.gate.shape()[1],
+                    batch = 128;
 
   // Both results are [t, n]: the coefficients of the experts, and the norms of their contributions.
   const auto observed = [&](const auto& rows) {
@@ -62,9 +62,9 @@ int main(int argc, char** argv) {
   const auto forward = compile(observed, batch);
   expert_statistics coefficients(experts), norms(experts);
   top_tokens top(experts, 24);
-  for (extent first = 0; first < tokens;
+  for (std::size_t first = 0; first < tokens;
        first += batch) {  // any number of tokens in the memory of one batch
-    const extent count = std::min(batch, tokens - first);
+    const std::size_t count = std::min(batch, tokens - first);
     const tensor<float, 2> rows({count, inputs},
                                 std::span(x.data() + first * inputs, count * inputs));
     tensor<float, 2> a({count, experts}), added({count, experts});
@@ -74,22 +74,24 @@ int main(int argc, char** argv) {
 
   const auto frequency = coefficients.frequency(), mean = coefficients.mean_coefficients(),
              mean_norm = norms.mean_coefficients();
-  std::vector<extent> specialists;
-  for (extent n = 0; n < experts; ++n)
+  std::vector<std::size_t> specialists;
+  for (std::size_t n = 0; n < experts; ++n)
     if (mean_norm[n] > 0 && frequency[n] < 0.05) specialists.push_back(n);
-  std::ranges::stable_sort(specialists, std::greater(), [&](extent n) { return mean_norm[n]; });
+  std::ranges::stable_sort(specialists, std::greater(),
+                           [&](std::size_t n) { return mean_norm[n]; });
   std::printf("%zu of %zu experts are active on under 5%% of %zu tokens\n", specialists.size(),
               experts, tokens);
-  std::puts("   norm  expert  active  most on");
+  std::puts(" norm expert active most on");
 
   const auto [windows, word_of_piece] = whole_words(text);
   json found = json::array();
-  for (const extent n : specialists) {
+  for (const std::size_t n : specialists) {
     std::vector<std::string> words;  // the words of its tokens, each once
     json strongest;
     for (const auto& [token, value] : top.of(n)) {
-      const extent window = text.at("window").at(token), position = text.at("position").at(token);
-      const extent number = word_of_piece.at(window).at(position);
+      const std::size_t window = text.at("window").at(token),
+                        position = text.at("position").at(token);
+      const std::size_t number = word_of_piece.at(window).at(position);
       const std::string word = windows[window]["words"][number];
       if (std::ranges::find(words, word) == words.end()) words.push_back(word);
       strongest.push_back({token, window, number, value});
@@ -97,7 +99,7 @@ int main(int argc, char** argv) {
     const double norm = mean_norm[n] * static_cast<double>(tokens);
     if (found.size() < 12) {
       std::printf("%7.1f %7zu %6.1f%% ", norm, n, 100 * frequency[n]);
-      for (extent i = 0; i < words.size() && i < 6; ++i) std::printf(" %s", words[i].c_str());
+      for (std::size_t i = 0; i < words.size() && i < 6; ++i) std::printf(" %s", words[i].c_str());
       std::puts("");
     }
     found.push_back({{"expert", n},

@@ -42,9 +42,9 @@ void mistakes() {
 
 // These weights have no meaning: they are the same small numbers on every machine.
 template <std::size_t Rank>
-parameter<float, Rank> weights(const std::array<extent, Rank>& shape) {
+parameter<float, Rank> weights(const std::array<std::size_t, Rank>& shape) {
   tensor<float, Rank> w(shape);
-  for (extent i = 0; i < w.size(); ++i)
+  for (std::size_t i = 0; i < w.size(); ++i)
     w.data()[i] = static_cast<float>(i * 2654435761u % 1024) / 8192 - 0.0625f;
   return w;
 }
@@ -77,8 +77,8 @@ void select() {
   const tensor<float, 2> scores({1, 4}, std::vector<float>{0.5, 3, -1, 2});
   const auto kept = evaluate(top_k(scores, 2));
   const auto mixed = evaluate(top_k(scores, 2, weighting::softmax));
-  for (extent n = 0; n < 4; ++n) std::cout << kept(0, n) << ' ';
-  for (extent n = 0; n < 4; ++n) std::cout << std::round(100 * mixed(0, n)) << "% ";
+  for (std::size_t n = 0; n < 4; ++n) std::cout << kept(0, n) << ' ';
+  for (std::size_t n = 0; n < 4; ++n) std::cout << std::round(100 * mixed(0, n)) << "% ";
   std::cout << '\n';
 }
 

@@ -27,14 +27,14 @@ constexpr const char* usage =
     "usage: fmoe_inspect FILE [--tokens T] [--active K] [--dot]\n"
     "FILE is a safetensors file, a folder of a model or its model.safetensors.index.json, or an "
     ".npy file.\n"
-    "  --tokens T  plan for T tokens at once, 1 unless said\n"
-    "  --active K  experts of a token, where the file does not say\n"
-    "  --dot       only the plans, for Graphviz\n";
+    " --tokens T plan for T tokens at once, 1 unless said\n"
+    " --active K experts of a token, where the file does not say\n"
+    " --dot only the plans, for Graphviz\n";
 
 struct settings {
   std::string file;
-  extent tokens = 1;
-  std::optional<extent> active = {};
+  std::size_t tokens = 1;
+  std::optional<std::size_t> active = {};
   bool dot = false;
 };
 
@@ -47,9 +47,10 @@ std::optional<settings> settings_of(int argc, char** argv) {
       s.dot = true;
     } else if (a == "--tokens" || a == "--active") {
       const std::string_view text = ++i < argc ? argv[i] : "";
-      extent n = 0;
+      std::size_t n = 0;
       const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), n);
-      if (fault != std::errc() || end != text.data() + text.size() || n == 0 || n > extent{1} << 32)
+      if (fault != std::errc() || end != text.data() + text.size() || n == 0 ||
+          n > std::size_t{1} << 32)
         return {};
       if (a == "--tokens") s.tokens = n;
       else s.active = n;
@@ -77,7 +78,7 @@ class progress {
     });
   }
   // Starts the task `what`, of `count` parts; `count` is 0 if nobody knows the number of parts.
-  void start(const char* what, extent count) {
+  void start(const char* what, std::size_t count) {
     const std::lock_guard lock(mutex_);
     what_ = what;
     count_ = count;
@@ -87,8 +88,8 @@ class progress {
 
  private:
   void draw() {
-    const extent done = done_, width = 30;
-    const extent full = count_ == 0 ? drawn_ % width : width * done / count_;
+    const std::size_t done = done_, width = 30;
+    const std::size_t full = count_ == 0 ? drawn_ % width : width * done / count_;
     ++drawn_;
     std::string bar(width, ' ');
     if (count_ == 0) bar[full] = '#';
@@ -100,8 +101,8 @@ class progress {
   std::mutex mutex_;
   std::condition_variable_any wake_;
   const char* what_ = "";
-  extent count_ = 0, drawn_ = 0;
-  std::atomic<extent> done_ = 0;
+  std::size_t count_ = 0, drawn_ = 0;
+  std::atomic<std::size_t> done_ = 0;
   std::jthread drawer_;  // the last member, so that it ends first
 };
 
@@ -110,12 +111,12 @@ std::string grouped(double number) {
   std::array<char, 400> digits{};
   std::snprintf(digits.data(), digits.size(), "%.0f", number);
   std::string text = digits.data();
-  for (extent at = text.size(); at > 3; at -= 3) text.insert(at - 3, 1, ',');
+  for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, 1, ',');
   return text;
 }
-std::string grouped(extent number) { return grouped(static_cast<double>(number)); }
+std::string grouped(std::size_t number) { return grouped(static_cast<double>(number)); }
 
-std::string counted(extent n, const std::string& what) {
+std::string counted(std::size_t n, const std::string& what) {
   return grouped(n) + ' ' + what + (n == 1 ? "" : "s");
 }
 
@@ -124,15 +125,16 @@ class table {
  public:
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
   std::string text() const {
-    std::vector<extent> widths;
+    std::vector<std::size_t> widths;
     for (const auto& cells : rows_) {
       widths.resize(std::max(widths.size(), cells.size()));
-      for (extent c = 0; c < cells.size(); ++c) widths[c] = std::max(widths[c], cells[c].size());
+      for (std::size_t c = 0; c < cells.size(); ++c)
+        widths[c] = std::max(widths[c], cells[c].size());
     }
     std::string result;
     for (const auto& cells : rows_) {
       std::string line = " ";
-      for (extent c = 0; c < cells.size(); ++c) {
+      for (std::size_t c = 0; c < cells.size(); ++c) {
         const std::string padding(widths[c] - cells[c].size(), ' ');
         const bool number =
             !cells[c].empty() && cells[c].find_first_not_of("0123456789,.") == std::string::npos;
@@ -143,11 +145,11 @@ class table {
     }
     return result;
   }
-  void align_right(extent column) { right_.insert(column); }
+  void align_right(std::size_t column) { right_.insert(column); }
 
  private:
   std::vector<std::vector<std::string>> rows_;
-  std::set<extent> right_;
+  std::set<std::size_t> right_;
 };
 
 // Names in a file may hold any bytes; in_quotes shows a name without letting these bytes reach the
@@ -157,7 +159,7 @@ std::string shown(const std::string& name) {
   return quoted.substr(1, quoted.size() - 2) == name ? name : quoted;
 }
 
-extent numbers_in(const io::array& a) { return element_count(a.shape()); }
+std::size_t numbers_in(const io::array& a) { return element_count(a.shape()); }
 
 void add_tensor(table& to, const std::string& name, const io::array& a) {
   to.row({shown(name), io::text_of(a.shape()), std::string(io::name_of(a.type())),
@@ -214,7 +216,7 @@ struct report {
   std::string title, said, costs, plan, dot;
 };
 
-auto expression_of(const auto& layer, extent tokens) {
+auto expression_of(const auto& layer, std::size_t tokens) {
   const argument<0, 2> x{tokens};
   if constexpr (requires { layer.deleted; })
     return erased(layer(x, argument<1, 3>{tokens}, argument<2, 3>{tokens}));  // Monet's
@@ -224,8 +226,8 @@ auto expression_of(const auto& layer, extent tokens) {
 // Adds the cost of Monet's N = s^2 experts, stored one by one: the equations of the layers, and so
 // cost(), name only halves of experts. An expert has d inputs, m units and o outputs; a router
 // scores each expert for each head.
-void count_whole_experts(cost_report& c, const auto& layer, extent weight_bytes) {
-  const auto experts = [&](extent s, auto d, auto m, auto o) {
+void count_whole_experts(cost_report& c, const auto& layer, std::size_t weight_bytes) {
+  const auto experts = [&](std::size_t s, auto d, auto m, auto o) {
     const auto n = static_cast<double>(s * s), units = static_cast<double>(m / s);
     c.naive_multiply_adds = n * (static_cast<double>(d + o) * units + static_cast<double>(o));
     c.naive.bytes += static_cast<double>(weight_bytes) *
@@ -235,7 +237,7 @@ void count_whole_experts(cost_report& c, const auto& layer, extent weight_bytes)
                   layer.keys1;
                   layer.heads;
                 }) {
-    const extent s = layer.heads == 0 ? 0 : layer.keys1.shape()[1] / layer.heads;
+    const std::size_t s = layer.heads == 0 ? 0 : layer.keys1.shape()[1] / layer.heads;
     c.naive_multiply_adds =
         static_cast<double>(layer.keys1.shape()[0] * layer.heads) * static_cast<double>(s * s);
     c.naive.bytes +=
@@ -255,7 +257,7 @@ void count_whole_experts(cost_report& c, const auto& layer, extent weight_bytes)
   }
 }
 
-std::string text_of(const cost_report& c, extent tokens, extent weight_bytes) {
+std::string text_of(const cost_report& c, std::size_t tokens, std::size_t weight_bytes) {
   table t;
   t.row({"", "factorized", "naive", ""});
   const auto line = [&](const std::string& what, double factorized, double naive) {
@@ -277,12 +279,12 @@ std::string text_of(const cost_report& c, extent tokens, extent weight_bytes) {
 // `heads` are those of the layer's Monet router, 0 if there is none.
 template <class Layer>
 report report_on(const io::checkpoint& from, const std::string& prefix, const settings& s,
-                 extent weight_bytes, extent heads) {
+                 std::size_t weight_bytes, std::size_t heads) {
   auto layer = outline<Layer>(from, {.prefix = prefix, .narrow = io::narrow});
   if constexpr (requires { layer.heads; })
     if (heads != 0) layer.heads = heads;
 
-  extent* const active = io::active_of(layer);
+  std::size_t* const active = io::active_of(layer);
   const auto metadata = from.metadata();
   const bool open = active != nullptr && !metadata.contains("K") && !metadata.contains("k") &&
                     !metadata.contains("selection");
@@ -332,9 +334,9 @@ struct families {
   static std::vector<io::found_layer> in(const io::checkpoint& from) {
     return io::layers_in<Layers...>(from);
   }
-  static constexpr extent count = sizeof...(Layers);
-  static report examine(extent type, const io::checkpoint& from, const std::string& prefix,
-                        const settings& s, extent weight_bytes, extent heads) {
+  static constexpr std::size_t count = sizeof...(Layers);
+  static report examine(std::size_t type, const io::checkpoint& from, const std::string& prefix,
+                        const settings& s, std::size_t weight_bytes, std::size_t heads) {
     constexpr std::array functions{&report_on<Layers>...};
     return functions[type](from, prefix, s, weight_bytes, heads);
   }
@@ -342,7 +344,7 @@ struct families {
 template <class T>
 using stored_in = families<monet_router<T>, monet_hd<T>, monet_vd<T>, mxd<T>, sparse_mlp<T>, aoe<T>,
                            moe<T>, soft_moe<T>, peer<T>>;
-enum : extent { router_type, hd_type, vd_type };  // positions in that list
+enum : std::size_t { router_type, hd_type, vd_type };  // positions in that list
 using known = families<
     monet_router<>, monet_hd<>, monet_vd<>, mxd<>, sparse_mlp<>, aoe<>, moe<>, soft_moe<>,
     peer<>,                                                                                    //
@@ -354,8 +356,8 @@ using known = families<
 // Returns the heads of the Monet router that a layer uses, which may belong to an earlier layer, or
 // 0 if there is none. Without statistics, the router has s keys for each head, and s is the number
 // of biases of a layer.
-extent heads_for(const io::checkpoint& from, const std::vector<io::found_layer>& layers,
-                 const io::found_layer& l) {
+std::size_t heads_for(const io::checkpoint& from, const std::vector<io::found_layer>& layers,
+                      const io::found_layer& l) {
   const io::found_layer *router = nullptr, *experts = nullptr;
   for (const auto& other : layers) {
     if (other.type == router_type && !io::comes_before(l.prefix, other.prefix)) router = &other;
@@ -367,8 +369,8 @@ extent heads_for(const io::checkpoint& from, const std::vector<io::found_layer>&
   const std::string mean = router->prefix + "router.norm1.running_mean";
   if (from.contains(mean)) return from.outline_of(mean).shape()[0];
   if (experts == nullptr) return 0;
-  const extent keys = from.outline_of(router->prefix + "router.w1.weight").shape()[0];
-  const extent halves =
+  const std::size_t keys = from.outline_of(router->prefix + "router.w1.weight").shape()[0];
+  const std::size_t halves =
       from.outline_of(experts->prefix + (experts->type == hd_type ? "moe.b" : "moe.b1")).shape()[0];
   return halves == 0 || keys % halves != 0 ? 0 : keys / halves;
 }

@@ -19,7 +19,7 @@ struct bilinear_mixture {
   fmoe::parameter<T, 2> right;    // j r
   fmoe::parameter<T, 2> decoder;  // r o
   fmoe::parameter<T, 1> bias;     // o; may be empty
-  fmoe::extent active = 2;        // experts per token, K
+  std::size_t active = 2;         // experts per token, K
 
   // [t, i] -> [t, n]: g. K > N throws value_error.
   auto coefficients(const fmoe::operand_of<2> auto& x) const {
@@ -33,16 +33,14 @@ struct bilinear_mixture {
     return fmoe::add_bias(y, bias);
   }
 
-  static auto released() {
+  static void released(auto& layer, auto&& visit) {
     using fmoe::presence, fmoe::released_name;
-    return std::tuple{
-        released_name{"router.weight", &bilinear_mixture::gate, presence::required, "ni", "in"},
-        released_name{"experts", &bilinear_mixture::scales, presence::required, "nr"},
-        released_name{"left.weight", &bilinear_mixture::left, presence::required, "ri", "ir"},
-        released_name{"right.weight", &bilinear_mixture::right, presence::required, "ri", "ir"},
-        released_name{"down.weight", &bilinear_mixture::decoder, presence::required, "or", "ro"},
-        released_name{"down.bias", &bilinear_mixture::bias, presence::optional, "o"},
-    };
+    visit(released_name{"router.weight", presence::required, "ni", "in"}, layer.gate);
+    visit(released_name{"experts", presence::required, "nr"}, layer.scales);
+    visit(released_name{"left.weight", presence::required, "ri", "ir"}, layer.left);
+    visit(released_name{"right.weight", presence::required, "ri", "ir"}, layer.right);
+    visit(released_name{"down.weight", presence::required, "or", "ro"}, layer.decoder);
+    visit(released_name{"down.bias", presence::optional, "o"}, layer.bias);
   }
 };
 
@@ -52,7 +50,7 @@ using namespace fmoe;
 using namespace fmoe::test;
 
 template <class T>
-bilinear_mixture<T> layer_of(extent i, extent n, extent r, extent o) {
+bilinear_mixture<T> layer_of(std::size_t i, std::size_t n, std::size_t r, std::size_t o) {
   bilinear_mixture<T> layer;
   layer.gate = random<parameter<T, 2>>({i, n}, 1);
   layer.scales = random<parameter<T, 2>>({n, r}, 2);
@@ -65,8 +63,8 @@ bilinear_mixture<T> layer_of(extent i, extent n, extent r, extent o) {
 
 TEMPLATE_TEST_CASE("a bilinear mixture agrees with the oracle", "[adding_a_layer]", float, double) {
   auto layer = layer_of<TestType>(5, 6, 9, 7);
-  for (const extent tokens : {extent{0}, extent{1}, extent{50}})
-    for (const extent active : {extent{0}, extent{2}, extent{6}}) {
+  for (const std::size_t tokens : {std::size_t{0}, std::size_t{1}, std::size_t{50}})
+    for (const std::size_t active : {std::size_t{0}, std::size_t{2}, std::size_t{6}}) {
       layer.active = active;
       CHECK(agrees(layer(random<tensor<TestType, 2>>({tokens, 5}, 7))));
     }
@@ -86,7 +84,7 @@ TEST_CASE("a bilinear mixture of a file runs once, or compiled", "[adding_a_laye
   forward(x, y);                            // and only compute here
 
   CHECK(relative_error(y.data(), reference(layer_of<float>(5, 6, 9, 7)(x))) < 4e-6);
-  CHECK(io::safetensors::read(file).at("left.weight").shape() == std::vector<extent>{9, 5});
+  CHECK(io::safetensors::read(file).at("left.weight").shape() == std::vector<std::size_t>{9, 5});
 }
 
 TEST_CASE("shapes that do not fit, and more experts than there are, are refused",
@@ -98,9 +96,9 @@ TEST_CASE("shapes that do not fit, and more experts than there are, are refused"
 }
 
 // The tensors have no elements, because costs and plans read none.
-bilinear_mixture<> hollow(extent i, extent n, extent r, extent o) {
-  const auto w = [](extent rows, extent columns) {
-    return tensor<float, 2>({rows, columns}, std::make_shared<storage>(extent{0}));
+bilinear_mixture<> hollow(std::size_t i, std::size_t n, std::size_t r, std::size_t o) {
+  const auto w = [](std::size_t rows, std::size_t columns) {
+    return tensor<float, 2>({rows, columns}, std::make_shared<storage>(std::size_t{0}));
   };
   return {w(i, n), w(n, r), w(i, r), w(i, r), w(r, o), parameter<float, 1>({o})};
 }

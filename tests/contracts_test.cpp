@@ -5,6 +5,7 @@
 #include <functional>
 
 #include <fmoe/aoe.hpp>
+#include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
@@ -74,7 +75,7 @@ any_layer mixture(routing::by how) {
 
 any_layer sparse() {
   moe<float> l;
-  fill(l.router, {width, 10}, 1), fill(l.gate, {10, width, 17}, 2),
+  fill(l.router, {width, 10}, 1), fill(l.activated, {10, width, 17}, 2),
       fill(l.linear, {10, width, 17}, 3), fill(l.output, {10, 17, width}, 4);
   return layer(l);
 }

@@ -8,6 +8,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 
 template <extent N>
 using lengths = std::array<extent, N>;

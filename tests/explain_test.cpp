@@ -9,6 +9,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 
 template <std::size_t Rank>
 tensor<float, Rank> blank(const std::array<extent, Rank>& shape) {

@@ -9,6 +9,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 
 ir::node_id tensor_leaf(ir::graph& g, std::vector<extent> shape, bool parameter = false) {
   const extent bytes = element_count(shape, sizeof(float));

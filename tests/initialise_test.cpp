@@ -8,6 +8,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 
 struct moments {
   double mean = 0, deviation = 0, least = 0, most = 0;

@@ -24,8 +24,8 @@ template <class A>
   requires std::is_same_v<std::remove_const_t<A>, other::image>
 struct fmoe::array_traits<A> {
   static auto view(A& a) {
-    return view_at<2>(a.pixels.data(), std::array{a.height, a.width},
-                      std::array{a.pitch, std::size_t{1}});
+    return fmoe::view_at<2>(a.pixels.data(), std::array{a.height, a.width},
+                            std::array{a.pitch, std::size_t{1}});
   }
 };
 
@@ -69,21 +69,21 @@ TEST_CASE("vectors, std::arrays and spans have one axis, or the shape that borro
   std::vector<float> x(35), w(15), y(21);
   number(at(x.data(), 5), 7, 5), number(at(w.data(), 3), 5, 3);
 
-  const auto input = fmoe::borrow(x, std::array<fmoe::extent, 2>{7, 5});
-  const auto weight = fmoe::borrow(w, std::array<fmoe::extent, 2>{5, 3});
+  const auto input = fmoe::borrow(x, std::array<std::size_t, 2>{7, 5});
+  const auto weight = fmoe::borrow(w, std::array<std::size_t, 2>{5, 3});
   fmoe::evaluate(fmoe::einsum<"ti,io->to">(input, weight),
-                 fmoe::borrow(y, std::array<fmoe::extent, 2>{7, 3}));
+                 fmoe::borrow(y, std::array<std::size_t, 2>{7, 3}));
 
   CHECK(is_product(at(x.data(), 5), at(w.data(), 3), at(y.data(), 3)));
   const auto& fixed = y;
-  STATIC_REQUIRE(!writable_array<decltype(borrow(fixed, std::array<extent, 2>{7, 3})), float>);
-  STATIC_REQUIRE(writable_array<decltype(borrow(y, std::array<extent, 2>{7, 3})), float>);
+  STATIC_REQUIRE(!writable_array<decltype(borrow(fixed, std::array<std::size_t, 2>{7, 3})), float>);
+  STATIC_REQUIRE(writable_array<decltype(borrow(y, std::array<std::size_t, 2>{7, 3})), float>);
 
   const std::array<float, 3> bias{1, 2, 3};
   std::vector<float> row(3), sums(7);
   const auto forward = compile([&](const auto& in) { return product(in, weight) + bias; }, 7);
   CHECK(allocates_nothing([&] { forward(std::span(x).first(5), row); }));
-  for (extent o = 0; o < 3; ++o) CHECK(std::abs(row[o] - (y[o] + bias[o])) < 1e-5f);
+  for (std::size_t o = 0; o < 3; ++o) CHECK(std::abs(row[o] - (y[o] + bias[o])) < 1e-5f);
 
   evaluate(einsum<"ti->t">(input), std::span(sums));
   CHECK(std::abs(sums[6] - std::accumulate(x.begin() + 30, x.end(), 0.f)) < 1e-5f);
@@ -104,7 +104,7 @@ TEST_CASE("vectors, std::arrays and spans have one axis, or the shape that borro
 }
 
 // It looks like std::mdspan, which few compilers have.
-template <class T, extent Rank>
+template <class T, std::size_t Rank>
 struct strided_array {
   using rank_type = unsigned;
   T* first;
@@ -164,7 +164,7 @@ TEST_CASE("arrays of a library of one's own", "[interop]") {
   number(at(x.pixels.data(), 10), 7, 5);
   std::vector<float> w(15);
   number(at(w.data(), 3), 5, 3);
-  evaluate(product(x, borrow(w, std::array<extent, 2>{5, 3})), y);
+  evaluate(product(x, borrow(w, std::array<std::size_t, 2>{5, 3})), y);
   CHECK(is_product(at(x.pixels.data(), 10), at(w.data(), 3), at(y.pixels.data(), 4)));
   CHECK(std::ranges::count(y.pixels, 77) == 7);
   STATIC_REQUIRE(!writable_array<const other::image, float>);
@@ -175,7 +175,7 @@ TEST_CASE("equal copies are one leaf", "[interop]") {
     ir::graph g;
     e.lower(g);
     int count = 0;
-    for (extent i = 0; i < g.size(); ++i)
+    for (std::size_t i = 0; i < g.size(); ++i)
       count += std::holds_alternative<ir::leaf_node>(g[static_cast<ir::node_id>(i)].op);
     return count;
   };

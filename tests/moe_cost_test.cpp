@@ -12,6 +12,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 
 template <std::size_t Rank>
 parameter<float, Rank> w(const std::array<extent, Rank>& shape) {
@@ -80,12 +81,12 @@ aoe<> aoe_of(extent d, extent l, extent width, extent n = experts) {
   return layer;
 }
 
-// The gate has rank l unless l is 0.
+// W_g has rank l unless l is 0.
 moe<> moe_of(extent d, extent width, extent n = experts, extent l = 0) {
   moe<> layer;
   layer.router = w<2>({d, n});
   if (l == 0) {
-    layer.gate = w<3>({n, d, width});
+    layer.activated = w<3>({n, d, width});
   } else {
     layer.down = w<3>({d, n, l});
     layer.up = w<3>({n, l, width});
@@ -164,7 +165,7 @@ TEST_CASE("the experts that are not chosen cost nothing but their scores", "[aoe
   CHECK(all_of_moe.factorized.multiply_adds == all_of_moe.naive_multiply_adds + 8 * 768);
 }
 
-TEST_CASE("the sparse mixture's own cost, with a gate of full and of low rank", "[moe][cost]") {
+TEST_CASE("the sparse mixture's own cost, with W_g of full and of low rank", "[moe][cost]") {
   constexpr double d = 768, n = 8, k = 2, width = 3072, l = 64;
   const cost_report full = cost_of(moe_of(768, 3072), 768),
                     low = cost_of(moe_of(768, 3072, 8, 64), 768);

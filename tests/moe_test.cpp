@@ -21,7 +21,7 @@ moe<T> layer_of(bool factorized) {
     layer.down = random<parameter<T, 3>>({d, n, l}, 2, 0.3f);
     layer.up = random<parameter<T, 3>>({n, l, w}, 3, 0.3f);
   } else {
-    layer.gate = random<parameter<T, 3>>({n, d, w}, 2, 0.3f);
+    layer.activated = random<parameter<T, 3>>({n, d, w}, 2, 0.3f);
   }
   layer.linear = random<parameter<T, 3>>({n, d, w}, 4, 0.3f);
   layer.output = random<parameter<T, 3>>({n, w, d}, 5, 0.3f);
@@ -107,12 +107,12 @@ TEST_CASE("a GLU is an MxD of rank-1 experts: C = I and coefficients without sel
   mxd<double> experts;
   experts.encoder = random<parameter<double, 2>>({i, h}, 2);
   experts.decoder = random<parameter<double, 2>>({h, o}, 3);
-  experts.gate = random<parameter<double, 2>>({i, o}, 4);
+  experts.activated = random<parameter<double, 2>>({i, o}, 4);
   experts.scales = parameter<double, 2>({o, o});
   for (extent n = 0; n < o; ++n) experts.scales(n, n) = 1;
   experts.active = all;
   const auto z = gelu(einsum<"ti,ih->th">(x, experts.encoder));
-  const auto glu = evaluate(relu(einsum<"ti,io->to">(x, experts.gate)) *
+  const auto glu = evaluate(relu(einsum<"ti,io->to">(x, experts.activated)) *
                             einsum<"th,ho->to">(z, experts.decoder));
   CHECK(relative_error(evaluate(experts(x)).data(), {glu.data(), glu.data() + glu.size()}) < 1e-14);
   // Expert n is W_n = D diag(c_n), which has one column, so its rank is 1.

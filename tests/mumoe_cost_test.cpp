@@ -10,6 +10,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 
 template <std::size_t Rank>
 parameter<float, Rank> w(const std::array<extent, Rank>& shape) {

@@ -257,7 +257,7 @@ layer draw_moe(draw& d) {
   moe<float> l;
   d.fill(l.router, {in, n}, in), d.fill(l.linear, {n, in, w}, in), d.fill(l.output, {n, w, in}, w);
   d.maybe(l.down, {in, n, low}, in);
-  if (l.down.empty()) d.fill(l.gate, {n, in, w}, in);
+  if (l.down.empty()) d.fill(l.activated, {n, in, w}, in);
   else d.fill(l.up, {n, low, w}, low);
   l.activation = d.activation();
   l.route = draw_routing(d, n);

@@ -10,6 +10,7 @@
 #include "support/catch.hpp"
 
 using namespace fmoe;
+using namespace fmoe::test;
 
 namespace {
 

@@ -11,6 +11,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 
 TEST_CASE("a tensor is zero, row-major and aligned to a cache line", "[tensor]") {
   for (const extent n : {extent{1}, extent{7}, extent{1000}, extent{1} << 20}) {

@@ -11,6 +11,8 @@
 
 #include <fmoe/cost.hpp>
 
+#include "names.hpp"
+
 namespace benchmark {
 class State;
 }

@@ -6,6 +6,8 @@
 
 #include <fmoe/tensor.hpp>
 
+#include "names.hpp"
+
 namespace fmoe::bench {
 
 using matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;

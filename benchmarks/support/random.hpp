@@ -6,6 +6,8 @@
 
 #include <fmoe/tensor.hpp>
 
+#include "names.hpp"
+
 namespace fmoe::bench {
 
 // Uniform numbers of mean 0 and standard deviation `scale`, rounded to Stored.

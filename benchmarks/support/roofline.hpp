@@ -16,6 +16,8 @@
 #include <fmoe/backend/cpu/kernels/simd.hpp>
 #include <fmoe/base/memory.hpp>
 
+#include "names.hpp"
+
 namespace fmoe::bench {
 
 // One thread is timed by its own seconds, so that other processes on the core do not count; several

@@ -34,15 +34,17 @@ LAYERS = ["mumoe", "mxd", "monet", "aoe", "moe", "peer"]
 
 # The headers of the public interface; each group is a page.
 API = {
-    "Layers": [f"layers/{layer}.hpp" for layer in [*LAYERS, "expert_gate", "experts", "monet_expert", "initialise"]],
+    "Layers": [f"layers/{layer}.hpp" for layer in [*LAYERS, "sparse_mlp", "soft_moe", "mov", "routing", "glu_expert", "expert_gate", "experts",
+                                                     "monet_expert", "initialise"]],
     "Analysis": [f"analysis/{what}.hpp" for what in ("expert_load", "expert_statistics", "top_tokens", "polysemanticity", "expert_domains",
-                                                     "expert_correlation", "routed_rows")]
-                + ["analysis/edit.hpp", "analysis/rank.hpp"],
-    "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp", "expr/gate.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
-                    "expr/expression.hpp", "base/functions.hpp"],
-    "Running": ["run/evaluate.hpp", "run/explain.hpp", "run/cost.hpp", "planner/options.hpp"],
-    "Tensors and errors": ["arrays/tensor.hpp", "arrays/interop.hpp", "arrays/eigen.hpp", "arrays/xtensor.hpp", "arrays/array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp"],
-    "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/array.hpp", "io/error.hpp", "arrays/released.hpp"],
+                                                     "expert_correlation", "routed_rows", "edit", "rank")],
+    "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp",   "expr/rows.hpp", "expr/selection.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
+                    "expr/expression.hpp", "base/functions.hpp", "base/checked.hpp"],
+    "Running": ["run/evaluate.hpp", "run/compile.hpp", "run/explain.hpp", "run/cost.hpp", "planner/cost_figures.hpp",
+                "planner/machine.hpp", "backend/backend.hpp", "backend/reference/reference.hpp"],
+    "Tensors and errors": ["arrays/tensor.hpp", "arrays/viewed.hpp", "arrays/interop.hpp", "arrays/eigen.hpp", "arrays/xtensor.hpp",
+                           "arrays/array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp", "base/pairs.hpp", "version.hpp"],
+    "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/layers_in.hpp", "io/array.hpp", "io/error.hpp", "arrays/released.hpp"],
 }
 
 # Breathe identifies files by their last name; names that occur twice are asked for separately.

@@ -3,20 +3,20 @@
 """Doxygen's input filter: it turns a header's plain comments into Doxygen's, so that headers need no syntax of a tool.
 
 A comment right before a declaration documents it, and the declarations that follow without an empty line. A comment after a member
-documents the member, and the first comment documents the file. Declarations in the namespace without a comment are hidden, and so
-are private and internal ones.
+documents the member, and the first comment documents the file. Declarations in a namespace without a comment are hidden, and so
+are namespaces that are not for users, private members, and members that only the library calls.
 """
 import re
 import sys
 
-# Names with a comment that are not for users.
+# The namespaces that users name.
+FOR_USERS = ("fmoe", "fmoe::io", "fmoe::io::npy", "io")
+
+# Members that only the library calls, and names of fmoe::io that are not for users.
 INTERNAL = set("""
-all_of arithmetic_t array_view arrays_of active_of capacity_of choice coefficient_labels cost_counter describe describe_activation
-describe_mumoe each_released element_of expected_of expert_labels for_levels halves_of has_bias header_of initial_factor initial_weight
-is_released_name is_widening joined keeps_zero kind_of layer_arrays layer_from layer_numbers leaf lower magic max_header mixed
-monet_bias monet_columns monet_halves monet_rows naive_closed_form pair_mask parameter_reader parameter_writer plan_printer
-read_header released released_factors released_kinds released_tensor released_unused released_within ring_labels round_to routed
-scalar settings_of shard slice storage transpose with_type
+describe lower released released_kinds released_unused scalar
+all_of element_of header_of is_released_name is_widening kind_of layer_arrays layer_from layer_numbers magic max_header
+parameter_reader parameter_writer read_header round_to settings_of shard transpose
 """.split())
 
 
@@ -30,6 +30,18 @@ def documented(lines):
     return ["/// " + text(line.strip()[2:].strip()) for line in lines]
 
 
+def is_whole(code):
+    """True if lines of code, without comments, are a whole declaration, and not only its template and constraints."""
+    text = re.sub(r"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])*'""", "", "\n".join(code))
+    balanced = all(text.count(a) == text.count(b) for a, b in ("()", "{}"))
+    return balanced and re.search(r"[;}]$", text.strip()) is not None and head_of(code) != ""
+
+
+def head_of(code):
+    """Returns the line at column 0 that says what is declared."""
+    return next((line for line in code if re.match(r"(?!template\b|requires\b)[A-Za-z\[]", line)), "")
+
+
 def chunks(lines):
     """Yields the declarations of the namespace, and the lines between them: comments, directives and empty lines."""
     at = 0
@@ -37,11 +49,7 @@ def chunks(lines):
         end = at + 1
         if lines[at] and not re.match(r"//|#|namespace|}|\s", lines[at]):
             code = [re.sub(r"\s*//.*", "", line) for line in lines]
-            while not re.search(r"[;{}]$", code[end - 1]):
-                end += 1
-            if code[end - 1].endswith("{"):
-                while not lines[end].startswith("}"):
-                    end += 1
+            while end < len(lines) and not is_whole(code[at:end]):
                 end += 1
         yield lines[at:end]
         at = end
@@ -49,14 +57,44 @@ def chunks(lines):
 
 def name_of(lines):
     """Returns the name that a declaration declares."""
-    head = " ".join(line for line in lines[:6] if not re.match(r"\s*(template|requires)\b", line))
-    found = re.match(r"\s*(?:struct|class|enum class|concept) (\w+)", head) or re.search(r"(\w+)(?:\(|\s*[={;])", head)
-    return found[1] if found else ""
+    code = [re.sub(r"\s*//.*", "", line) for line in lines]
+    start = head_of(code)
+    head = " ".join(code[code.index(start):]) if start else ""
+    if found := re.match(r"(?:struct|class|enum class|enum|concept) (\w+)", head):
+        return found[1]
+    if found := re.match(r"using (?:\w+::)*(\w+)", head):
+        return found[1]
+    if found := re.search(r"\boperator\s*([^\s\w(]+)", head.split("{")[0]):
+        return f"operator{found[1]}"
+    without_arguments = head
+    while re.search(r"<[^<>]*>", without_arguments):
+        without_arguments = re.sub(r"<[^<>]*>", "", without_arguments)
+    found = re.search(r"([\w:]+)\s*[({=;]", without_arguments)
+    return found[1] if found and "::" not in found[1] else ""  # a member that is defined outside its class is no new name
+
+
+def declarations(source):
+    """Yields (namespace, name, whether a comment documents it, line) for each declaration of a header."""
+    namespaces, comment, last, number = [], False, False, 1
+    for chunk in chunks(source.split("\n")):
+        line = chunk[0]
+        if opened := re.match(r"namespace ([\w:]+) {", line):
+            namespaces.append(opened[1])
+        elif line.startswith("}"):
+            namespaces = namespaces[:-1]
+        if line.startswith("//"):
+            comment = True
+        elif not line or re.match(r"#|namespace|}|\s", line):
+            comment, last = False, False
+        else:
+            comment = comment or last
+            yield "::".join(namespaces), name_of(chunk), comment, number
+            comment, last = False, comment
+        number += len(chunk)
 
 
 def is_internal(lines):
-    """True for internal names, and for functions that take a node of a graph: users have expressions."""
-    return name_of(lines) in INTERNAL or any("node_id root" in line for line in lines[:2])
+    return name_of(lines) in INTERNAL
 
 
 def of_members(lines):
@@ -69,7 +107,7 @@ def of_members(lines):
             yield "/// @cond"
         elif line.startswith("}") and private:
             yield "/// @endcond"
-        elif re.match(r"  [a-z]", line) and not private and not hidden and is_internal([line]):
+        elif re.match(r"  [a-z]", line) and not private and not hidden and name_of([line.strip()]) in INTERNAL:
             hidden = True
             yield "/// @cond"
 
@@ -77,7 +115,7 @@ def of_members(lines):
             block = at
             while re.match(r"  // ", lines[block]):
                 block += 1
-            loose = lines[block].strip() in ("", "};") or is_internal([lines[block]])
+            loose = lines[block].strip() in ("", "};") or name_of([lines[block].strip()]) in INTERNAL
             yield "" if loose else "  " + documented([line])[0]
         elif trailing := re.match(r"(\s{2,4}\S.*?[;,])\s+// (.*)", line):
             yield f"{trailing[1]}  ///< {text(trailing[2])}"
@@ -90,9 +128,11 @@ def of_members(lines):
 
 
 def filtered(source):
-    out, comment, last = [], [], []
+    out, comment, last, namespaces = [], [], [], []
     for chunk in chunks(source.split("\n")):
         line = chunk[0]
+        if opened := re.match(r"namespace ([\w:]+) {", line):
+            namespaces.append(opened[1])
         if line.startswith("//"):
             comment.append(line)
         elif line == "#pragma once":
@@ -103,13 +143,16 @@ def filtered(source):
             comment, last = [], []
         else:
             comment = comment or last
-            if not comment or is_internal(chunk):
+            if not comment or is_internal(chunk) or namespaces[-1] not in FOR_USERS:
                 out += ["/// @cond", *chunk, "/// @endcond"]
             else:
                 is_type = any(re.match("struct|class|enum", line) for line in chunk)
                 out += [*documented(comment), *(of_members(chunk) if is_type else chunk)]
             comment, last = [], comment
+        if line.startswith("}"):
+            namespaces = namespaces[:-1]
     return "\n".join(out)
 
 
-print(filtered(open(sys.argv[1], encoding="utf-8").read()))
+if __name__ == "__main__":
+    print(filtered(open(sys.argv[1], encoding="utf-8").read()))

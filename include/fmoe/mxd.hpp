@@ -2,3 +2,4 @@
 #pragma once
 
 #include <fmoe/layers/mxd.hpp>
+#include <fmoe/layers/sparse_mlp.hpp>

@@ -4,6 +4,7 @@
 
 namespace fmoe {
 
+// The three numbers of the release.
 inline constexpr int version_major = 0;
 inline constexpr int version_minor = 1;
 inline constexpr int version_patch = 0;

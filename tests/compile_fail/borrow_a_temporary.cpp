@@ -10,8 +10,8 @@ using namespace fmoe;
 
 int main() {
   std::array<float, 6> elements{};
-  borrow(elements, std::array<extent, 2>{2, 3});
+  borrow(elements, std::array<std::size_t, 2>{2, 3});
 #ifdef FMOE_MISUSE
-  borrow(std::array<float, 6>{}, std::array<extent, 2>{2, 3});
+  borrow(std::array<float, 6>{}, std::array<std::size_t, 2>{2, 3});
 #endif
 }

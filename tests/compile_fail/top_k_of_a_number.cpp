@@ -7,7 +7,7 @@
 using namespace fmoe;
 
 int main() {
-  const tensor<float, 0> number(std::array<extent, 0>{});
+  const tensor<float, 0> number(std::array<std::size_t, 0>{});
   const tensor<float, 1> scores({8});
   top_k(scores, 2);
 #ifdef FMOE_MISUSE

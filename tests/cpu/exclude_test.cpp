@@ -10,6 +10,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 using arch = cpu::native_arch;
 
 TEMPLATE_TEST_CASE(

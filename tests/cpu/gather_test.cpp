@@ -12,6 +12,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 using arch = cpu::native_arch;
 
 std::mt19937 engine(5);

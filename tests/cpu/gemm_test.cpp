@@ -12,6 +12,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 using arch = cpu::native_arch;
 using sizes = std::initializer_list<extent>;
 

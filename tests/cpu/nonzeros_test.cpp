@@ -9,6 +9,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 
 TEMPLATE_TEST_CASE("what is not 0 is found, in order, and nothing behind the end is read",
                    "[nonzeros]", float, double) {

@@ -9,6 +9,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 using arch = cpu::native_arch;
 
 TEMPLATE_TEST_CASE("panels hold every element at its place, and zeros", "[cpu][pack]", float,

@@ -13,6 +13,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 using arch = cpu::native_arch;
 
 std::mt19937_64 engine(3);

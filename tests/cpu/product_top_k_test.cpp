@@ -9,6 +9,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 using arch = cpu::native_arch;
 
 TEMPLATE_TEST_CASE("the best sums, with many ties", "[top_k]", float, double) {

@@ -13,6 +13,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 using arch = cpu::native_arch;
 
 TEMPLATE_TEST_CASE("a transposed block is transposed", "[cpu][row_products]", float, double) {

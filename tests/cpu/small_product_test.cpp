@@ -13,6 +13,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 using arch = cpu::native_arch;
 using axes = std::vector<cpu::nest_axis>;
 

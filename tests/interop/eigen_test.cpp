@@ -100,7 +100,7 @@ TEST_CASE("results without tokens, and numbers", "[eigen]") {
   evaluate(einsum<"ti,to->io">(x, w), y.topRows(n.inputs));
   CHECK(is_product(x.transpose(), w, y, {n.inputs, n.tokens, n.outputs}));
   CHECK((y.bottomRows(n.inputs).array() == untouched).all());
-  tensor<float, 0> total(std::array<extent, 0>{});
+  tensor<float, 0> total(std::array<std::size_t, 0>{});
   evaluate(einsum<"ti->">(x), total);
   CHECK(std::abs(total() - x.sum()) < 1e-4f);
 }
@@ -153,10 +153,10 @@ TEST_CASE("a compiled call copies and allocates nothing", "[eigen]") {
   Eigen::MatrixXf y(2 * n.tokens, n.outputs);
   CHECK(view_of(x).data == x.data());
   const auto seen = view_of(x);
-  CHECK((seen.strides[0] == 1 && seen.strides[1] == static_cast<extent>(n.tokens)));
+  CHECK((seen.strides[0] == 1 && seen.strides[1] == static_cast<std::size_t>(n.tokens)));
   auto block = y.middleRows(2, n.tokens);
   CHECK(view_of(block).data == &y(2, 0));
-  CHECK(view_of(block).strides[1] == 2 * static_cast<extent>(n.tokens));
+  CHECK(view_of(block).strides[1] == 2 * static_cast<std::size_t>(n.tokens));
 
   const auto forward =
       compile([w = to_tensor(weights())](const auto& in) { return product(in, w); }, n.tokens);
@@ -293,7 +293,7 @@ TEST_CASE("matrices without elements", "[eigen]") {
   forward(Eigen::MatrixXf(0, n.inputs), y);
   evaluate(product(Eigen::MatrixXf(0, n.inputs), weights()), y);
   CHECK(evaluate(product(Eigen::MatrixXf(0, n.inputs), weights())).shape() ==
-        std::array<extent, 2>{0, 3});
+        std::array<std::size_t, 2>{0, 3});
 
   Eigen::MatrixXf zeros = Eigen::MatrixXf::Constant(2, 3, untouched);
   evaluate(product(Eigen::MatrixXf(2, 0), Eigen::MatrixXf(0, 3)), zeros);

@@ -191,7 +191,7 @@ TEST_CASE("lazy expressions are evaluated when an expression is made of them, or
 
   // These views have no strides: one is of an expression, the others are made by lists of indices.
   xt::xtensor<float, 2> large = xt::zeros<float>({14, 5});
-  for (extent i = 0; i < 7; ++i)
+  for (std::size_t i = 0; i < 7; ++i)
     xt::row(large, static_cast<std::ptrdiff_t>(2 * i)) = xt::row(x, static_cast<std::ptrdiff_t>(i));
   compiled_product()(xt::view(large, xt::keep(0, 2, 4, 6, 8, 10, 12), xt::all()), y);
   CHECK(is_product(x, weights(), y));

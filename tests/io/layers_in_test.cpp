@@ -13,6 +13,7 @@
 #include "../support/oracle.hpp"
 
 using namespace fmoe;
+using namespace fmoe::test;
 using io::errc;
 
 namespace {

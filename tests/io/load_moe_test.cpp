@@ -11,6 +11,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 using test::random;
 
 constexpr extent d = 5, n = 3, l = 2, w = 4;

@@ -11,6 +11,7 @@
 #include "../support/oracle.hpp"
 
 using namespace fmoe;
+using namespace fmoe::test;
 using io::errc;
 
 namespace {

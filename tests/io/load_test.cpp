@@ -11,6 +11,7 @@
 #include "../support/oracle.hpp"
 
 using namespace fmoe;
+using namespace fmoe::test;
 using io::errc;
 
 namespace {
@@ -65,12 +66,14 @@ bool same_bits(const tensor<T, Rank>& a, const tensor<T, Rank>& b) {
 }
 template <class Layer>
 bool same_layer(const Layer& a, const Layer& b) {
-  return a.active == b.active && a.activation == b.activation &&
-         std::apply(
-             [&](const auto&... n) {
-               return (same_bits(std::invoke(n.member, a), std::invoke(n.member, b)) && ...);
-             },
-             Layer::released());
+  bool same = a.active == b.active && a.activation == b.activation;
+  Layer::released(a, [&](const released_name& n, const auto& mine) {
+    Layer::released(b, [&](const released_name& m, const auto& theirs) {
+      if constexpr (std::is_same_v<decltype(mine), decltype(theirs)>)
+        same = same && (n.name != m.name || same_bits(mine, theirs));
+    });
+  });
+  return same;
 }
 
 template <class Layer>

@@ -12,9 +12,9 @@
 #include "../support/catch.hpp"
 #include "../support/files.hpp"
 
-using fmoe::extent;
 using fmoe::f16;
 using fmoe::tensor;
+using fmoe::detail::extent;
 using fmoe::io::array;
 using fmoe::io::element_type;
 using fmoe::io::errc;

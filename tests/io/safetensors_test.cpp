@@ -22,9 +22,9 @@
 #include "../support/files.hpp"
 
 using fmoe::bf16;
-using fmoe::extent;
 using fmoe::f16;
 using fmoe::tensor;
+using fmoe::detail::extent;
 using fmoe::io::array;
 using fmoe::io::element_type;
 using fmoe::io::errc;

@@ -9,6 +9,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 
 using set = unsigned;  // a set of operands
 

@@ -20,16 +20,16 @@ template <class T>
 double error() {
   fmoe::tensor<T, 2> x({3, 5}), y({3, 4});
   fmoe::parameter<T, 2> w({5, 4});
-  for (fmoe::extent i = 0; i < x.size(); ++i) x.data()[i] = static_cast<T>(i) / 7;
-  for (fmoe::extent i = 0; i < w.size(); ++i) w.data()[i] = static_cast<T>(i % 3);
+  for (std::size_t i = 0; i < x.size(); ++i) x.data()[i] = static_cast<T>(i) / 7;
+  for (std::size_t i = 0; i < w.size(); ++i) w.data()[i] = static_cast<T>(i % 3);
   const auto layer = [&](const auto& in) { return fmoe::einsum<"ti,io->to">(in, w); };
   const auto z = fmoe::evaluate(layer(x));
   fmoe::compile(layer, fmoe::arguments<2>{}, 3)(x, y);
   double most = 0;
-  for (fmoe::extent t = 0; t < 3; ++t)
-    for (fmoe::extent o = 0; o < 4; ++o) {
+  for (std::size_t t = 0; t < 3; ++t)
+    for (std::size_t o = 0; o < 4; ++o) {
       double sum = 0;
-      for (fmoe::extent i = 0; i < 5; ++i)
+      for (std::size_t i = 0; i < 5; ++i)
         sum += static_cast<double>(x.data()[5 * t + i]) * static_cast<double>(w.data()[4 * i + o]);
       for (const T v : {y.data()[4 * t + o], z.data()[4 * t + o]})
         most = std::max(most, std::abs(static_cast<double>(v) - sum));

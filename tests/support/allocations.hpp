@@ -9,13 +9,15 @@
 
 #include <fmoe/base/checked.hpp>
 
+#include "names.hpp"
+
 namespace {
 std::atomic<long> allocations{0};
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
   ++allocations;
-  void* const p =
-      std::aligned_alloc(alignment, fmoe::round_up(std::max<std::size_t>(bytes, 1), alignment));
+  void* const p = std::aligned_alloc(
+      alignment, fmoe::detail::round_up(std::max<std::size_t>(bytes, 1), alignment));
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }

@@ -12,6 +12,8 @@
 #include <catch2/matchers/catch_matchers_all.hpp>
 #else
 #include <catch2/catch.hpp>
+
+#include "names.hpp"
 #endif
 
 namespace fmoe::test {

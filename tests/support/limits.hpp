@@ -4,6 +4,8 @@
 
 #include <fmoe/backend/cpu/host.hpp>
 
+#include "names.hpp"
+
 namespace fmoe::test {
 
 // The same options for this CPU and arithmetic of T: its panels and selections, with the limits of

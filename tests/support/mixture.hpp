@@ -6,6 +6,8 @@
 
 #include <fmoe/tensor.hpp>
 
+#include "names.hpp"
+
 namespace fmoe::test {
 
 // sum(t, o) += coefficient(t) y(t, o), where y is the output of one expert for the tokens.

@@ -12,6 +12,8 @@
 
 #include <fmoe/expr/expression.hpp>
 
+#include "names.hpp"
+
 namespace fmoe::test {
 
 // Fills with reproducible numbers from N(0, scale).

@@ -169,7 +169,7 @@ class plan_lines {
   }
   void line(const cpu::append_step& s) { put(s.text); }
   void line(const cpu::select_step& s) {
-    kind_ = fmoe::name_of(s.rule.what);
+    kind_ = detail::name_of(s.rule.what);
     put(s.text);
   }
   void line(const cpu::screen_step& s) { put(s.text + passes(s.epilogues)); }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "names.hpp"
+
 namespace fmoe::test {
 
 struct sizes {

@@ -12,6 +12,8 @@
 #include <fmoe/ir/graph.hpp>
 #include <fmoe/planner/options.hpp>
 
+#include "names.hpp"
+
 namespace fmoe::test {
 
 // Rows of the result of a plan of `tokens` rows, computed in calls of `split` rows (at most the

@@ -7,6 +7,9 @@
 
 #ifndef FMOE_JTHREAD_EXECUTOR
 #include <tbb/global_control.h>
+#include <tbb/task_arena.h>
+
+#include "names.hpp"
 #endif
 
 namespace fmoe::test {

@@ -10,8 +10,9 @@
 
 #include <fmoe/layers/mumoe.hpp>
 #include <fmoe/layers/mxd.hpp>
+#include <fmoe/layers/sparse_mlp.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // The number of levels of experts, 1 unless the layer is a hierarchy.
 template <class Layer>
@@ -35,18 +36,6 @@ extent width_of(const auto& make) {
   return g.extent_of(g[made].axes.back());
 }
 
-// Returns N, the number of experts of one level.
-template <extent Level = 0>
-extent expert_count(const auto& layer) {
-  return width_of([&](const auto& x) { return coefficients_of<Level>(layer, x); });
-}
-
-struct unchanged {
-  auto operator()(const auto& first, const auto&...) const { return first; }
-};
-
-// A layer with y = output(mixed(x', a'...), x', a'...), x' = input(x) and a' = weight(a of x',
-// level), made from a layer that has coefficients(x) and mixed(x, a...).
 template <class Layer, class Input, class Weight, class Output>
 struct edited_layer {
   static constexpr extent levels = levels_of<Layer>;
@@ -71,24 +60,48 @@ struct edited_layer {
   auto operator()(const auto&... x) const { return not_rows(x...); }
 };
 
+// Returns the layer below all edits.
+template <class Layer>
+auto innermost(const Layer& layer) {
+  if constexpr (requires { layer.layer; }) return innermost(layer.layer);
+  else return layer;
+}
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// Returns N, the number of experts of one level.
+template <std::size_t Level = 0>
+std::size_t expert_count(const auto& layer) {
+  return detail::width_of([&](const auto& x) { return detail::coefficients_of<Level>(layer, x); });
+}
+
+// A function of an edit that changes nothing: it returns its first argument.
+struct unchanged {
+  auto operator()(const auto& first, const auto&...) const { return first; }
+};
+
+// A layer with y = output(mixed(x', a'...), x', a'...), x' = input(x) and a' = weight(a of x',
+// level), made from a layer that has coefficients(x) and mixed(x, a...).
 template <class Layer, class Input = unchanged, class Weight = unchanged, class Output = unchanged>
 auto edited(const Layer& layer, Input input = {}, Weight weight = {}, Output output = {}) {
-  return edited_layer<Layer, Input, Weight, Output>{layer, std::move(input), std::move(weight),
-                                                    std::move(output)};
+  return detail::edited_layer<Layer, Input, Weight, Output>{layer, std::move(input),
+                                                            std::move(weight), std::move(output)};
 }
 
 // Returns the layer with W_n := 0 for these experts: their coefficients are multiplied by 0 and
 // nothing is renormalised (Oldfield et al. 2024, Sec. 4.1.2). In a hierarchy this holds for all
 // experts below these experts of one level. A selection stays a selection, so an ablated expert
 // costs nothing. Throws value_error if there is no such expert.
-template <extent Level = 0, class Layer>
-auto ablated(const Layer& layer, std::span<const extent> experts) {
-  static_assert(Level < levels_of<Layer>, "ablated: levels are counted from 0");
+template <std::size_t Level = 0, class Layer>
+auto ablated(const Layer& layer, std::span<const std::size_t> experts) {
+  static_assert(Level < detail::levels_of<Layer>, "ablated: levels are counted from 0");
   parameter<float, 1> kept({expert_count<Level>(layer)});
   std::fill_n(kept.data(), kept.size(), 1.f);
-  for (const extent n : experts) {
-    expects<value_error>(n < kept.size(), "[ablated] there is no expert ", n, " among ",
-                         kept.size());
+  for (const std::size_t n : experts) {
+    detail::expects<value_error>(n < kept.size(), "[ablated] there is no expert ", n, " among ",
+                                 kept.size());
     kept(n) = 0;
   }
   return edited(layer, unchanged(), [kept](const auto& a, auto level) {
@@ -96,8 +109,8 @@ auto ablated(const Layer& layer, std::span<const extent> experts) {
     else return a;
   });
 }
-template <extent Level = 0, class Layer>
-auto ablated(const Layer& layer, std::initializer_list<extent> experts) {
+template <std::size_t Level = 0, class Layer>
+auto ablated(const Layer& layer, std::initializer_list<std::size_t> experts) {
   return ablated<Level>(layer, std::span(experts.begin(), experts.size()));
 }
 
@@ -115,12 +128,13 @@ Layer ablated(Layer layer, std::span<const index_pair> experts) {
 // `mean` [n] holds the mean coefficients of the subpopulation whose output is corrected. Throws
 // shape_error unless there is one for each expert, and value_error if there is no such head.
 template <class Layer>
-auto rewritten(const Layer& layer, extent head, std::span<const double> mean, double lambda) {
-  static_assert(levels_of<Layer> == 1, "rewritten: the layer has one level of experts");
-  const extent experts = expert_count(layer), heads = width_of(layer);
-  expects<shape_error>(mean.size() == experts, "[rewritten] there are ", mean.size(),
-                       " mean coefficients and ", experts, " experts");
-  expects<value_error>(head < heads, "[rewritten] there is no head ", head, " among ", heads);
+auto rewritten(const Layer& layer, std::size_t head, std::span<const double> mean, double lambda) {
+  static_assert(detail::levels_of<Layer> == 1, "rewritten: the layer has one level of experts");
+  const std::size_t experts = expert_count(layer), heads = detail::width_of(layer);
+  detail::expects<shape_error>(mean.size() == experts, "[rewritten] there are ", mean.size(),
+                               " mean coefficients and ", experts, " experts");
+  detail::expects<value_error>(head < heads, "[rewritten] there is no head ", head, " among ",
+                               heads);
   using T = typename decltype(layer(argument<0, 2>{1}))::scalar;
   parameter<T, 1> correction({experts}), one({heads});
   std::ranges::transform(mean, correction.data(),
@@ -135,24 +149,17 @@ auto rewritten(const Layer& layer, extent head, std::span<const double> mean, do
 // [t, i] -> [t, o]. Returns the contribution of expert n with the coefficient 1, W_n' z; for a
 // sparse MLP row n of the decoder, [o].
 template <class T>
-auto expert_output(const mxd<T>& layer, const operand_of<2> auto& x, extent n) {
-  return einsum<"o,th,ho->to">(slice<0>(layer.scales, n), layer.hidden(x), layer.decoder);
+auto expert_output(const mxd<T>& layer, const operand_of<2> auto& x, std::size_t n) {
+  return einsum<"o,th,ho->to">(detail::slice<0>(layer.scales, n), layer.hidden(x), layer.decoder);
 }
 template <class T>
-auto expert_output(const sparse_mlp<T>& layer, const operand_of<2> auto&, extent n) {
+auto expert_output(const sparse_mlp<T>& layer, const operand_of<2> auto&, std::size_t n) {
   return layer.expert(n);
 }
-auto expert_output(const auto& edit, const operand_of<2> auto& x, extent n)
+auto expert_output(const auto& edit, const operand_of<2> auto& x, std::size_t n)
   requires requires { edit.layer; }
 {
   return expert_output(edit.layer, edit.input(x), n);
-}
-
-// Returns the layer below all edits.
-template <class Layer>
-auto innermost(const Layer& layer) {
-  if constexpr (requires { layer.layer; }) return innermost(layer.layer);
-  else return layer;
 }
 
 // Returns the layer steered towards expert n by lambda. For an mxd or a sparse_mlp it is y + lambda
@@ -161,11 +168,11 @@ auto innermost(const Layer& layer) {
 // level, its cluster centre (Oldfield et al. 2024, App. G.2). Throws value_error if there is no
 // such expert.
 template <class Layer>
-auto steered(const Layer& layer, extent n, double lambda) {
-  expects<value_error>(n < expert_count(layer), "[steered] there is no expert ", n, " among ",
-                       expert_count(layer));
-  if constexpr (requires { innermost(layer).gate.projections; }) {
-    const auto centre = slice<1>(innermost(layer).gate.projections[0], n);
+auto steered(const Layer& layer, std::size_t n, double lambda) {
+  detail::expects<value_error>(n < expert_count(layer), "[steered] there is no expert ", n,
+                               " among ", expert_count(layer));
+  if constexpr (requires { detail::innermost(layer).gate.projections; }) {
+    const auto centre = detail::slice<1>(detail::innermost(layer).gate.projections[0], n);
     return edited(layer, [centre, lambda](const auto& x) { return x + lambda * centre; });
   } else {
     return edited(layer, unchanged(), unchanged(),

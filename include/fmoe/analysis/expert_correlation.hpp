@@ -19,9 +19,9 @@ namespace fmoe {
 // batches.
 class expert_correlation {
  public:
-  explicit expert_correlation(extent s)
+  explicit expert_correlation(std::size_t s)
       : s_(s),
-        experts_(element_count(std::array{s, extent{3}, s}, sizeof(double))) {}
+        experts_(detail::element_count(std::array{s, std::size_t{3}, s}, sizeof(double))) {}
 
   // Adds a batch: g1, g2 [t, p, s] and a score for each token. Throws before anything is added:
   // shape_error unless they fit each other and s, value_error for entries that are not finite and
@@ -35,30 +35,30 @@ class expert_correlation {
     add_scores<Arch>(g1, g2, scores);
   }
 
-  extent tokens() const { return tokens_; }
+  std::size_t tokens() const { return tokens_; }
 
   // Returns a number from -1 to 1. It is 0 if the scores or the probabilities are the same for all
   // tokens, as for an expert that no token has reached. Probabilities count as the same if their
   // difference is within the rounding of their sums. Throws value_error if there is no such expert.
   double correlation(index_pair expert) const {
-    expects<value_error>(expert[0] < s_ && expert[1] < s_, "[expert_correlation] expert (",
-                         expert[0], ", ", expert[1], ") is asked for and there are ", s_, " x ",
-                         s_);
+    detail::expects<value_error>(expert[0] < s_ && expert[1] < s_, "[expert_correlation] expert (",
+                                 expert[0], ", ", expert[1], ") is asked for and there are ", s_,
+                                 " x ", s_);
     return of(expert[0], expert[1]);
   }
   // Returns all correlations, [s, s].
   tensor<double, 2> correlations() const {
     tensor<double, 2> r({s_, s_});
-    for (extent i = 0; i < s_; ++i)
-      for (extent j = 0; j < s_; ++j) r(i, j) = of(i, j);
+    for (std::size_t i = 0; i < s_; ++i)
+      for (std::size_t j = 0; j < s_; ++j) r(i, j) = of(i, j);
     return r;
   }
   // Returns the experts whose correlation is greater than `threshold` (the paper's: 0.2, 0.1 and
   // 0.05), ascending, as monet_hd::deleted and monet_vd::deleted take them.
   std::vector<index_pair> experts_above(double threshold) const {
     std::vector<index_pair> experts;
-    for (extent i = 0; i < s_; ++i)
-      for (extent j = 0; j < s_; ++j)
+    for (std::size_t i = 0; i < s_; ++i)
+      for (std::size_t j = 0; j < s_; ++j)
         if (of(i, j) > threshold) experts.push_back({i, j});
     return experts;
   }
@@ -66,21 +66,22 @@ class expert_correlation {
  private:
   template <class Arch, class T, class Score>
   void add_scores(const tensor<T, 3>& g1, const tensor<T, 3>& g2, std::span<const Score> scores) {
-    expects<shape_error>(scores.size() == g1.shape()[0],
-                         "[expert_correlation] there are scores of ", scores.size(),
-                         " tokens and g1 is of ", g1.shape()[0]);
-    for (extent t = 0; t < scores.size(); ++t)
-      expects<value_error>(std::abs(static_cast<double>(scores[t])) <= 1e100,
-                           "[expert_correlation] the score of token ", t, " is ", scores[t],
-                           " and has to be a number of at most 1e100");
-    expects_routing<Arch>(g1, g2, s_);
+    detail::expects<shape_error>(scores.size() == g1.shape()[0],
+                                 "[expert_correlation] there are scores of ", scores.size(),
+                                 " tokens and g1 is of ", g1.shape()[0]);
+    for (std::size_t t = 0; t < scores.size(); ++t)
+      detail::expects<value_error>(std::abs(static_cast<double>(scores[t])) <= 1e100,
+                                   "[expert_correlation] the score of token ", t, " is ", scores[t],
+                                   " and has to be a number of at most 1e100");
+    detail::expects_routing<Arch>(g1, g2, s_);
     if (tokens_ == 0 && !scores.empty()) first_score_ = static_cast<double>(scores[0]);
-    routed_rows<T, Arch>(g1, g2).each([&](extent i, extent t, const routed_row& row) {
+    routed_rows<T, Arch>(g1, g2).each([&](std::size_t i, std::size_t t, const routed_row& row) {
       double *const sums = experts_.data() + i * 3 * s_, *const squares = sums + s_,
                     *const products = squares + s_;
       const double y = static_cast<double>(scores[t]) - first_score_;
-      row.each(
-          [=](extent j, double q) { sums[j] += q, squares[j] += q * q, products[j] += q * y; });
+      row.each([=](std::size_t j, double q) {
+        sums[j] += q, squares[j] += q * q, products[j] += q * y;
+      });
     });
     for (const Score score : scores) {
       const double y = static_cast<double>(score) - first_score_;
@@ -89,7 +90,7 @@ class expert_correlation {
     tokens_ += scores.size();
   }
 
-  double of(extent i, extent j) const {
+  double of(std::size_t i, std::size_t j) const {
     const double* const sums = experts_.data() + i * 3 * s_ + j;
     const double n = static_cast<double>(tokens_), q = sums[0], qq = n * sums[s_];
     const double spread_q = qq - q * q, spread_y = n * squared_scores_ - scores_ * scores_;
@@ -100,7 +101,7 @@ class expert_correlation {
     return std::clamp(r, -1.0, 1.0);
   }
 
-  extent s_, tokens_ = 0;
+  std::size_t s_, tokens_ = 0;
   double first_score_ = 0;
   // The sums of the scores less the first score, and of their squares.
   double scores_ = 0, squared_scores_ = 0;

@@ -18,37 +18,37 @@ namespace fmoe {
 // and gives the same bits for any threads and batches.
 class expert_domains {
  public:
-  expert_domains(extent s, extent domains)
+  expert_domains(std::size_t s, std::size_t domains)
       : s_(s),
         tokens_(domains),
-        sums_(element_count(std::array{domains, s, s}, sizeof(double))) {}
+        sums_(detail::element_count(std::array{domains, s, s}, sizeof(double))) {}
 
   // Adds a batch: g1, g2 [t, p, s] of one domain, or with a domain for each token. Throws before
   // anything is added: shape_error unless they fit each other and s, value_error if there is no
   // such domain and for entries that are not finite.
   template <class Arch = cpu::native, class T>
-  void add(const tensor<T, 3>& g1, const tensor<T, 3>& g2, extent domain) {
+  void add(const tensor<T, 3>& g1, const tensor<T, 3>& g2, std::size_t domain) {
     expects_domain(domain);
-    add_checked<Arch>(g1, g2, [domain](extent) { return domain; });
+    add_checked<Arch>(g1, g2, [domain](std::size_t) { return domain; });
   }
   template <class Arch = cpu::native, class T>
   void add(const tensor<T, 3>& g1, const tensor<T, 3>& g2,
-           std::span<const extent> domain_of_token) {
-    expects<shape_error>(domain_of_token.size() == g1.shape()[0],
-                         "[expert_domains] there are domains of ", domain_of_token.size(),
-                         " tokens and g1 is of ", g1.shape()[0]);
-    for (const extent domain : domain_of_token) expects_domain(domain);
-    add_checked<Arch>(g1, g2, [domain_of_token](extent t) { return domain_of_token[t]; });
+           std::span<const std::size_t> domain_of_token) {
+    detail::expects<shape_error>(domain_of_token.size() == g1.shape()[0],
+                                 "[expert_domains] there are domains of ", domain_of_token.size(),
+                                 " tokens and g1 is of ", g1.shape()[0]);
+    for (const std::size_t domain : domain_of_token) expects_domain(domain);
+    add_checked<Arch>(g1, g2, [domain_of_token](std::size_t t) { return domain_of_token[t]; });
   }
 
-  extent domains() const { return tokens_.size(); }
+  std::size_t domains() const { return tokens_.size(); }
   // Returns the number of tokens of a domain. Throws value_error if there is no such domain.
-  extent tokens(extent domain) const {
+  std::size_t tokens(std::size_t domain) const {
     expects_domain(domain);
     return tokens_[domain];
   }
   // Returns 0 for a domain without tokens. Throws value_error if there is no such domain or expert.
-  double mean_probability(extent domain, index_pair expert) const {
+  double mean_probability(std::size_t domain, index_pair expert) const {
     expects_domain(domain);
     expects_expert(expert);
     return mean(domain, expert);
@@ -58,19 +58,19 @@ class expert_domains {
   // times that of the second domain; among equals the first. Returns nullopt for a generalist, and
   // for an expert that no token has reached. Throws value_error for a ratio below 1, and if a
   // domain has no tokens, because the expert might belong to it.
-  std::optional<extent> domain_of(index_pair expert, double ratio = 2) const {
+  std::optional<std::size_t> domain_of(index_pair expert, double ratio = 2) const {
     expects_comparable(ratio);
     expects_expert(expert);
     return assigned(expert, ratio);
   }
   // Returns the experts of a domain, ascending, as monet_hd::deleted and monet_vd::deleted take
   // them. Throws as domain_of.
-  std::vector<index_pair> experts_of(extent domain, double ratio = 2) const {
+  std::vector<index_pair> experts_of(std::size_t domain, double ratio = 2) const {
     expects_domain(domain);
     expects_comparable(ratio);
     std::vector<index_pair> experts;
-    for (extent i = 0; i < s_; ++i)
-      for (extent j = 0; j < s_; ++j)
+    for (std::size_t i = 0; i < s_; ++i)
+      for (std::size_t j = 0; j < s_; ++j)
         if (assigned({i, j}, ratio) == domain) experts.push_back({i, j});
     return experts;
   }
@@ -78,23 +78,23 @@ class expert_domains {
  private:
   template <class Arch, class T>
   void add_checked(const tensor<T, 3>& g1, const tensor<T, 3>& g2, const auto& domain_of_token) {
-    expects_routing<Arch>(g1, g2, s_);
-    routed_rows<T, Arch>(g1, g2).each([&](extent i, extent t, const routed_row& row) {
+    detail::expects_routing<Arch>(g1, g2, s_);
+    routed_rows<T, Arch>(g1, g2).each([&](std::size_t i, std::size_t t, const routed_row& row) {
       double* const sums = sums_.data() + (domain_of_token(t) * s_ + i) * s_;
-      row.each([sums](extent j, double q) { sums[j] += q; });
+      row.each([sums](std::size_t j, double q) { sums[j] += q; });
     });
-    for (extent t = 0; t < g1.shape()[0]; ++t) ++tokens_[domain_of_token(t)];
+    for (std::size_t t = 0; t < g1.shape()[0]; ++t) ++tokens_[domain_of_token(t)];
   }
 
-  double mean(extent domain, index_pair e) const {
+  double mean(std::size_t domain, index_pair e) const {
     return tokens_[domain] == 0
                ? 0
                : sums_[(domain * s_ + e[0]) * s_ + e[1]] / static_cast<double>(tokens_[domain]);
   }
-  std::optional<extent> assigned(index_pair expert, double ratio) const {
-    extent best = 0;
+  std::optional<std::size_t> assigned(index_pair expert, double ratio) const {
+    std::size_t best = 0;
     double most = 0, second = 0;
-    for (extent d = 0; d < domains(); ++d) {
+    for (std::size_t d = 0; d < domains(); ++d) {
       const double p = mean(d, expert);
       if (p > most) second = most, most = p, best = d;
       else if (p > second) second = p;
@@ -103,25 +103,25 @@ class expert_domains {
     return best;
   }
 
-  void expects_domain(extent domain) const {
-    expects<value_error>(domain < domains(), "[expert_domains] domain ", domain,
-                         " is asked for and there are ", domains());
+  void expects_domain(std::size_t domain) const {
+    detail::expects<value_error>(domain < domains(), "[expert_domains] domain ", domain,
+                                 " is asked for and there are ", domains());
   }
   void expects_expert(index_pair e) const {
-    expects<value_error>(e[0] < s_ && e[1] < s_, "[expert_domains] expert (", e[0], ", ", e[1],
-                         ") is asked for and there are ", s_, " x ", s_);
+    detail::expects<value_error>(e[0] < s_ && e[1] < s_, "[expert_domains] expert (", e[0], ", ",
+                                 e[1], ") is asked for and there are ", s_, " x ", s_);
   }
   void expects_comparable(double ratio) const {
-    expects<value_error>(ratio >= 1, "[expert_domains] the ratio is ", ratio,
-                         " and has to be 1 at least");
-    for (extent d = 0; d < domains(); ++d)
-      expects<value_error>(tokens_[d] != 0, "[expert_domains] domain ", d,
-                           " has no tokens, and its experts are asked for");
+    detail::expects<value_error>(ratio >= 1, "[expert_domains] the ratio is ", ratio,
+                                 " and has to be 1 at least");
+    for (std::size_t d = 0; d < domains(); ++d)
+      detail::expects<value_error>(tokens_[d] != 0, "[expert_domains] domain ", d,
+                                   " has no tokens, and its experts are asked for");
   }
 
-  extent s_;
-  std::vector<extent> tokens_;  // for each domain
-  std::vector<double> sums_;    // by domain, i and j
+  std::size_t s_;
+  std::vector<std::size_t> tokens_;  // for each domain
+  std::vector<double> sums_;         // by domain, i and j
 };
 
 }  // namespace fmoe

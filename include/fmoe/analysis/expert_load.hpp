@@ -24,29 +24,29 @@ inline double entropy(std::span<const double> p) {
 // any number of threads and any batches.
 class expert_load {
  public:
-  explicit expert_load(extent experts) : counts_(experts), probabilities_(experts) {}
+  explicit expert_load(std::size_t experts) : counts_(experts), probabilities_(experts) {}
 
   // Adds a batch. chosen [t, n] is 0 where a token does not use an expert; the softmax of a token
   // is that of its scores [t, n]. Throws shape_error unless both are [t, experts].
   template <class T>
   void add(const tensor<T, 2>& chosen, const tensor<T, 2>& scores) {
-    expects<shape_error>(chosen.shape() == scores.shape() && chosen.shape()[1] == counts_.size(),
-                         "[expert_load] chosen is [", chosen.shape()[0], ", ", chosen.shape()[1],
-                         "] and scores [", scores.shape()[0], ", ", scores.shape()[1],
-                         "]; there are ", counts_.size(), " experts");
-    const extent tokens = chosen.shape()[0], experts = counts_.size();
+    detail::expects<shape_error>(
+        chosen.shape() == scores.shape() && chosen.shape()[1] == counts_.size(),
+        "[expert_load] chosen is [", chosen.shape()[0], ", ", chosen.shape()[1], "] and scores [",
+        scores.shape()[0], ", ", scores.shape()[1], "]; there are ", counts_.size(), " experts");
+    const std::size_t tokens = chosen.shape()[0], experts = counts_.size();
     std::vector<double> p(tokens * experts), entropies(tokens);
-    constexpr extent some = 64;
-    cpu::parallel(divide_up(tokens, some), [&](extent part) {
-      for (extent t = part * some; t < std::min(tokens, (part + 1) * some); ++t) {
+    constexpr std::size_t some = 64;
+    cpu::parallel(detail::divide_up(tokens, some), [&](std::size_t part) {
+      for (std::size_t t = part * some; t < std::min(tokens, (part + 1) * some); ++t) {
         const std::span row = std::span(p).subspan(t * experts, experts);
         softmax(scores.data() + t * experts, row);
         entropies[t] = entropy(row);
       }
     });
-    for_expert_blocks(experts, [&](extent first, extent end) {
-      for (extent t = 0; t < tokens; ++t)
-        for (extent n = first; n < end; ++n) {
+    detail::for_expert_blocks(experts, [&](std::size_t first, std::size_t end) {
+      for (std::size_t t = 0; t < tokens; ++t)
+        for (std::size_t n = first; n < end; ++n) {
           counts_[n] += chosen(t, n) != 0;
           probabilities_[n] += p[t * experts + n];
         }
@@ -55,15 +55,15 @@ class expert_load {
     tokens_ += chosen.shape()[0];
   }
 
-  extent tokens() const { return tokens_; }
+  std::size_t tokens() const { return tokens_; }
   // Returns how many tokens have used each expert.
-  const std::vector<extent>& counts() const { return counts_; }
+  const std::vector<std::size_t>& counts() const { return counts_; }
 
   // Returns f, the share of the tokens that uses each expert (Eq. 6); for top-K it sums to K.
   // Without tokens it returns zeros, and so do the functions below.
   std::vector<double> load() const {
     std::vector<double> f;
-    for (const extent c : counts_) f.push_back(per_token(static_cast<double>(c)));
+    for (const std::size_t c : counts_) f.push_back(per_token(static_cast<double>(c)));
     return f;
   }
   // Returns f divided by its sum.
@@ -88,7 +88,7 @@ class expert_load {
   double auxiliary_loss(std::span<const double> f, double alpha = 0.01) const {
     const std::vector<double> p = mean_probability();
     double sum = 0;
-    for (extent n = 0; n < p.size(); ++n) sum += f[n] * p[n];
+    for (std::size_t n = 0; n < p.size(); ++n) sum += f[n] * p[n];
     return alpha * static_cast<double>(p.size()) * sum;
   }
 
@@ -98,16 +98,17 @@ class expert_load {
   template <class T>
   static void softmax(const T* scores, std::span<double> p) {
     double most = -std::numeric_limits<double>::infinity(), sum = 0;
-    for (extent n = 0; n < p.size(); ++n) most = std::max(most, static_cast<double>(scores[n]));
-    for (extent n = 0; n < p.size(); ++n)
+    for (std::size_t n = 0; n < p.size(); ++n)
+      most = std::max(most, static_cast<double>(scores[n]));
+    for (std::size_t n = 0; n < p.size(); ++n)
       sum += p[n] = std::exp(static_cast<double>(scores[n]) - most);
     for (double& x : p) x /= sum;
   }
 
-  std::vector<extent> counts_;
+  std::vector<std::size_t> counts_;
   std::vector<double> probabilities_;  // summed over the tokens
   double token_entropies_ = 0;
-  extent tokens_ = 0;
+  std::size_t tokens_ = 0;
 };
 
 }  // namespace fmoe

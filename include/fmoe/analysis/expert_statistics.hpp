@@ -12,19 +12,23 @@
 
 #include <fmoe/analysis/token_batch.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // A range that says for each token of a batch whether it is counted.
 template <class M>
 concept membership =
     std::ranges::sized_range<M> && std::convertible_to<std::ranges::range_reference_t<M>, bool>;
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // The results hold for all tokens counted so far; NaN counts as a coefficient other than 0. Sums
 // are doubles, and bitwise the same for any split of the stream into batches and any number of
 // threads.
 class expert_statistics {
  public:
-  explicit expert_statistics(extent experts)
+  explicit expert_statistics(std::size_t experts)
       : counts_(experts),
         sums_(experts),
         largest_(experts, -std::numeric_limits<double>::infinity()) {}
@@ -33,9 +37,9 @@ class expert_statistics {
   // each expert.
   template <class A>
   void add(const A& a) {
-    with_batch(a, counts_.size(), [&](const auto& batch) {
-      std::vector<extent> rows(batch.tokens);
-      std::iota(rows.begin(), rows.end(), extent{0});
+    detail::with_batch(a, counts_.size(), [&](const auto& batch) {
+      std::vector<std::size_t> rows(batch.tokens);
+      std::iota(rows.begin(), rows.end(), std::size_t{0});
       count(batch, rows);
     });
   }
@@ -44,15 +48,15 @@ class expert_statistics {
   // each token. Throws shape_error as above, or for another number of members.
   template <class A, class Members>
   void add(const A& a, const Members& members) {
-    constexpr bool are_members = membership<const Members>;
+    constexpr bool are_members = detail::membership<const Members>;
     static_assert(are_members, "expert_statistics: members is a range of bool, one a token");
     if constexpr (are_members)
-      with_batch(a, counts_.size(), [&](const auto& batch) {
-        expects<shape_error>(std::ranges::size(members) == batch.tokens,
-                             "[expert_statistics] there are ", batch.tokens, " tokens and ",
-                             std::ranges::size(members), " members");
-        std::vector<extent> rows;
-        extent t = 0;
+      detail::with_batch(a, counts_.size(), [&](const auto& batch) {
+        detail::expects<shape_error>(std::ranges::size(members) == batch.tokens,
+                                     "[expert_statistics] there are ", batch.tokens, " tokens and ",
+                                     std::ranges::size(members), " members");
+        std::vector<std::size_t> rows;
+        std::size_t t = 0;
         for (const bool is_member : members) {
           if (is_member) rows.push_back(t);
           ++t;
@@ -61,9 +65,9 @@ class expert_statistics {
       });
   }
 
-  extent tokens() const { return tokens_; }
+  std::size_t tokens() const { return tokens_; }
   // [n]: the number of tokens with a coefficient other than 0.
-  const std::vector<extent>& counts() const { return counts_; }
+  const std::vector<std::size_t>& counts() const { return counts_; }
 
   // [n]: the share of the tokens that use the expert. Throws value_error if there are no tokens,
   // and so do the functions below.
@@ -88,8 +92,8 @@ class expert_statistics {
 
  private:
   void expects_tokens() const {
-    expects<value_error>(tokens_ != 0,
-                         "[expert_statistics] there are no tokens yet: add some first");
+    detail::expects<value_error>(tokens_ != 0,
+                                 "[expert_statistics] there are no tokens yet: add some first");
   }
 
   std::vector<double> per_token(const auto& sums, const auto& f) const {
@@ -100,10 +104,10 @@ class expert_statistics {
     return parts;
   }
 
-  void count(const auto& batch, const std::vector<extent>& rows) {
-    for_expert_blocks(counts_.size(), [&](extent first, extent end) {
-      for (const extent t : rows)
-        for (extent n = first; n < end; ++n) {
+  void count(const auto& batch, const std::vector<std::size_t>& rows) {
+    detail::for_expert_blocks(counts_.size(), [&](std::size_t first, std::size_t end) {
+      for (const std::size_t t : rows)
+        for (std::size_t n = first; n < end; ++n) {
           const double a = batch(t, n);
           counts_[n] += a != 0;
           sums_[n] += a;
@@ -113,9 +117,9 @@ class expert_statistics {
     tokens_ += rows.size();
   }
 
-  std::vector<extent> counts_;
+  std::vector<std::size_t> counts_;
   std::vector<double> sums_, largest_;
-  extent tokens_ = 0;
+  std::size_t tokens_ = 0;
 };
 
 }  // namespace fmoe

@@ -18,10 +18,10 @@ namespace fmoe {
 // Throws shape_error for two numbers of classes.
 inline std::vector<double> accuracy_loss(std::span<const double> before,
                                          std::span<const double> after) {
-  expects<shape_error>(before.size() == after.size(), "[accuracy_loss] there are ", before.size(),
-                       " classes before and ", after.size(), " after");
+  detail::expects<shape_error>(before.size() == after.size(), "[accuracy_loss] there are ",
+                               before.size(), " classes before and ", after.size(), " after");
   std::vector<double> d(before.size());
-  for (extent c = 0; c < d.size(); ++c)
+  for (std::size_t c = 0; c < d.size(); ++c)
     d[c] = before[c] == 0 ? 0 : (before[c] - after[c]) / before[c];
   return d;
 }
@@ -30,10 +30,10 @@ inline std::vector<double> accuracy_loss(std::span<const double> before,
 // whose ablation takes the whole accuracy of one class and nothing of the others. Throws
 // value_error if there are no classes.
 inline double polysemanticity(std::span<const double> d) {
-  expects<value_error>(!d.empty(), "[polysemanticity] there are no classes");
-  const auto most = static_cast<extent>(std::ranges::max_element(d) - d.begin());
+  detail::expects<value_error>(!d.empty(), "[polysemanticity] there are no classes");
+  const auto most = static_cast<std::size_t>(std::ranges::max_element(d) - d.begin());
   double sum = 0;
-  for (extent c = 0; c < d.size(); ++c) sum += (d[c] - (c == most)) * (d[c] - (c == most));
+  for (std::size_t c = 0; c < d.size(); ++c) sum += (d[c] - (c == most)) * (d[c] - (c == most));
   return std::sqrt(sum);
 }
 
@@ -41,11 +41,12 @@ inline double polysemanticity(std::span<const double> d) {
 // value_error if there are no such experts.
 inline double mean_polysemanticity(std::span<const std::vector<double>> d) {
   double sum = 0;
-  extent experts = 0;
+  std::size_t experts = 0;
   for (const auto& expert : d)
     if (std::ranges::any_of(expert, [](double loss) { return loss != 0; }))
       sum += polysemanticity(expert), ++experts;
-  expects<value_error>(experts != 0, "[polysemanticity] no expert changes the accuracy of a class");
+  detail::expects<value_error>(experts != 0,
+                               "[polysemanticity] no expert changes the accuracy of a class");
   return sum / static_cast<double>(experts);
 }
 

@@ -12,7 +12,7 @@
 
 #include <fmoe/arrays/eigen.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // The distance from 1 to the next number of a type.
 template <class T>
@@ -33,19 +33,24 @@ auto to_matrix(const A& a) {
   else return tensor<float, 2>();
 }
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Returns the min(rows, columns) singular values, descending, computed in double. The matrix is any
 // array of two axes. Throws shape_error for another number of axes and value_error for an entry
 // that is not finite.
 template <class A>
 std::vector<double> singular_values(const A& matrix) {
-  const auto elements = to_matrix(matrix);
+  const auto elements = detail::to_matrix(matrix);
   const auto [rows, columns] = elements.shape();
   if (elements.size() == 0) return {};
   Eigen::MatrixXd m(static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(columns));
-  for (extent i = 0; i < elements.size(); ++i)
+  for (std::size_t i = 0; i < elements.size(); ++i)
     m(static_cast<Eigen::Index>(i / columns), static_cast<Eigen::Index>(i % columns)) =
-        convert<double>(elements.data()[i]);
-  expects<value_error>(m.allFinite(), "[singular_values] an entry of the matrix is not finite");
+        detail::convert<double>(elements.data()[i]);
+  detail::expects<value_error>(m.allFinite(),
+                               "[singular_values] an entry of the matrix is not finite");
   const Eigen::VectorXd values = Eigen::BDCSVD<Eigen::MatrixXd>(m).singularValues();
   return {values.begin(), values.end()};
 }
@@ -54,21 +59,22 @@ std::vector<double> singular_values(const A& matrix) {
 // columns) times the greatest of them times the epsilon of the stored element type. Returns 0 for a
 // matrix without elements. Throws as singular_values does.
 template <class A>
-extent numerical_rank(const A& matrix, std::optional<double> tolerance = {}) {
-  const auto elements = to_matrix(matrix);
+std::size_t numerical_rank(const A& matrix, std::optional<double> tolerance = {}) {
+  const auto elements = detail::to_matrix(matrix);
   const auto values = singular_values(elements);
   if (values.empty()) return 0;
   const auto longest = static_cast<double>(std::ranges::max(elements.shape()));
-  const double bound = tolerance.value_or(longest * values.front() *
-                                          epsilon_of<typename decltype(elements)::value_type>);
-  return static_cast<extent>(std::ranges::count_if(values, [&](double s) { return s > bound; }));
+  const double bound = tolerance.value_or(
+      longest * values.front() * detail::epsilon_of<typename decltype(elements)::value_type>);
+  return static_cast<std::size_t>(
+      std::ranges::count_if(values, [&](double s) { return s > bound; }));
 }
 
 // Returns the rank divided by the greatest possible one, min(rows, columns); its mean over the
 // experts is Eq. 23 of MxD. Returns 0 for a matrix without elements.
 template <class A>
 double normalised_rank(const A& matrix, std::optional<double> tolerance = {}) {
-  const auto elements = to_matrix(matrix);
+  const auto elements = detail::to_matrix(matrix);
   const auto most = static_cast<double>(std::ranges::min(elements.shape()));
   return most == 0 ? 0 : static_cast<double>(numerical_rank(elements, tolerance)) / most;
 }

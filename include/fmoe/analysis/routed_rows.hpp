@@ -23,15 +23,19 @@ namespace fmoe {
 struct routed_row {
   const std::uint32_t* experts;  // j of each coefficient; null means 0, 1, 2, ...
   const double* coefficients;
-  extent count;
+  std::size_t count;
 
   void each(const auto& f) const {
     if (experts == nullptr)
-      for (extent j = 0; j < count; ++j) f(j, coefficients[j]);
+      for (std::size_t j = 0; j < count; ++j) f(j, coefficients[j]);
     else
-      for (extent k = 0; k < count; ++k) f(extent{experts[k]}, coefficients[k]);
+      for (std::size_t k = 0; k < count; ++k) f(std::size_t{experts[k]}, coefficients[k]);
   }
 };
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 // Throws shape_error unless both are [t, p, s] with this s, and value_error if one holds a NaN or
 // an infinity.
@@ -64,6 +68,10 @@ void expects_routing(const tensor<T, 3>& g1, const tensor<T, 3>& g2, extent s) {
                          " has an entry that is not finite");
 }
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Calls visit(i, t, routed_row) for each i and, one after the other, for each token t in which some
 // head uses i. One thread owns each i, so the sums of visit for an i have one owner and the order
 // of the tokens, whatever the threads and batches. g1 and g2 must be as expects_routing requires. q
@@ -80,21 +88,23 @@ class routed_rows {
 
   void each(const auto& visit) {
     if (tokens_ * p_ * s_ == 0) return;
-    for (extent first = 0; first < tokens_; first += block) {
-      const extent count = std::min(block, tokens_ - first);
-      cpu::parallel(count, [&](extent t) { list(first, t); });
-      cpu::parallel(tasks_.size(), [&](extent task) { visit_rows(task, first, count, visit); });
+    for (std::size_t first = 0; first < tokens_; first += block) {
+      const std::size_t count = std::min(block, tokens_ - first);
+      cpu::parallel(count, [&](std::size_t t) { list(first, t); });
+      cpu::parallel(tasks_.size(),
+                    [&](std::size_t task) { visit_rows(task, first, count, visit); });
     }
   }
 
  private:
   // Tokens of a block. Their lists, 2 KB each if 8 heads keep 32, stay in L2.
-  static constexpr extent block = 64;
-  static constexpr extent rows = 16;  // the i's of a task: a cache line of floats in each g1[t,p]
+  static constexpr std::size_t block = 64;
+  static constexpr std::size_t rows =
+      16;  // the i's of a task: a cache line of floats in each g1[t,p]
 
   // The entries of g2[t,p] that are not 0; count is s if there are too many for a list.
   struct head_list {
-    extent first, count;
+    std::size_t first, count;
   };
   // Heads are numbered through the tokens of a block.
   struct task_memory {
@@ -105,13 +115,13 @@ class routed_rows {
     std::vector<double> sums;  // q by j; zeros between rows
   };
 
-  void list(extent first, extent t) {
+  void list(std::size_t first, std::size_t t) {
     const T* g2 = g2_ + (first + t) * p_ * s_;
-    extent at = t * list_room_;
-    for (extent head = t * p_; head < (t + 1) * p_; ++head, g2 += s_) {
-      extent end = at;
+    std::size_t at = t * list_room_;
+    for (std::size_t head = t * p_; head < (t + 1) * p_; ++head, g2 += s_) {
+      std::size_t end = at;
       cpu::each_nonzero<T, cpu::native_arch>(
-          g2, s_, [&, experts = experts_.data(), values = values_.data()](extent j, T value) {
+          g2, s_, [&, experts = experts_.data(), values = values_.data()](std::size_t j, T value) {
             experts[end] = static_cast<std::uint32_t>(j);
             values[end++] = value;
           });
@@ -121,25 +131,25 @@ class routed_rows {
     }
   }
 
-  void visit_rows(extent task, extent first, extent count, const auto& visit) {
+  void visit_rows(std::size_t task, std::size_t first, std::size_t count, const auto& visit) {
     task_memory& m = tasks_[task];
-    const extent begin = task * rows, end = std::min(begin + rows, s_),
-                 words = m.users.size() / rows;
+    const std::size_t begin = task * rows, end = std::min(begin + rows, s_),
+                      words = m.users.size() / rows;
     const T *const g1 = g1_ + first * p_ * s_, *const g2 = g2_ + first * p_ * s_;
     std::ranges::fill(m.users, 0);
-    for (extent head = 0; head < count * p_; ++head) {
+    for (std::size_t head = 0; head < count * p_; ++head) {
       // This fetches a line of each row, which no hardware prefetcher foresees.
       __builtin_prefetch(g1 + (head + 16) * s_ + begin);
       cpu::each_nonzero<T, cpu::native_arch>(
-          g1 + head * s_ + begin, end - begin, [&, users = m.users.data()](extent row, T) {
+          g1 + head * s_ + begin, end - begin, [&, users = m.users.data()](std::size_t row, T) {
             users[row * words + head / 64] |= std::uint64_t{1} << head % 64;
           });
     }
-    for (extent i = begin; i < end; ++i) {
+    for (std::size_t i = begin; i < end; ++i) {
       const std::span heads =
           heads_of(std::span(m.users).subspan((i - begin) * words, words), m.heads);
-      for (extent k = 0, next; k < heads.size(); k = next) {
-        const extent t = heads[k] / p_;
+      for (std::size_t k = 0, next; k < heads.size(); k = next) {
+        const std::size_t t = heads[k] / p_;
         for (next = k + 1; next < heads.size() && heads[next] < (t + 1) * p_; ++next) {
         }
         visit(i, first + t, row_of(heads.subspan(k, next - k), g1 + i, g2, m));
@@ -149,8 +159,8 @@ class routed_rows {
 
   static std::span<const std::uint32_t> heads_of(std::span<const std::uint64_t> users,
                                                  std::vector<std::uint32_t>& heads) {
-    extent n = 0;
-    for (extent w = 0; w < users.size(); ++w)
+    std::size_t n = 0;
+    for (std::size_t w = 0; w < users.size(); ++w)
       for (std::uint64_t bits = users[w]; bits != 0; bits &= bits - 1)
         heads[n++] =
             static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(std::countr_zero(bits));
@@ -161,13 +171,14 @@ class routed_rows {
   routed_row row_of(std::span<const std::uint32_t> heads, const T* g1, const T* g2,
                     task_memory& m) const {
     double* const q = m.coefficients.data();
-    extent most = 0;
-    for (const extent head : heads) most += lists_[head].count;
+    std::size_t most = 0;
+    for (const std::size_t head : heads) most += lists_[head].count;
     if (most > longest_) {
       std::fill_n(q, s_, 0.0);
-      for (const extent head : heads) {
+      for (const std::size_t head : heads) {
         const double weight = g1[head * s_];
-        for (extent j = 0; j < s_; ++j) q[j] += weight * static_cast<double>(g2[head * s_ + j]);
+        for (std::size_t j = 0; j < s_; ++j)
+          q[j] += weight * static_cast<double>(g2[head * s_ + j]);
       }
       return {nullptr, q, s_};
     }
@@ -175,20 +186,20 @@ class routed_rows {
       const auto [at, count] = lists_[heads[0]];
       const T* const values = values_.data() + at;
       const double weight = g1[heads[0] * s_];
-      for (extent k = 0; k < count; ++k) q[k] = weight * static_cast<double>(values[k]);
+      for (std::size_t k = 0; k < count; ++k) q[k] = weight * static_cast<double>(values[k]);
       return {experts_.data() + at, q, count};
     }
     double* const sums = m.sums.data();
-    for (const extent head : heads) {
+    for (const std::size_t head : heads) {
       const auto [at, count] = lists_[head];
       const double weight = g1[head * s_];
-      for (extent k = at; k < at + count; ++k)
+      for (std::size_t k = at; k < at + count; ++k)
         sums[experts_[k]] += weight * static_cast<double>(values_[k]);
     }
-    extent n = 0;
-    for (const extent head : heads) {
+    std::size_t n = 0;
+    for (const std::size_t head : heads) {
       const auto [at, count] = lists_[head];
-      for (extent k = at; k < at + count; ++k) {
+      for (std::size_t k = at; k < at + count; ++k) {
         const std::uint32_t j = experts_[k];
         m.experts[n] = j;
         q[n] = std::exchange(sums[j], 0.0);  // it is 0 the second time
@@ -199,17 +210,18 @@ class routed_rows {
   }
 
   const T *g1_, *g2_;
-  extent tokens_, p_, s_;
-  extent at_once_ = std::min(block, tokens_);
-  extent longest_ = s_ / 4;  // longer lists, of all heads together, are no faster than all of s
-  extent list_room_ = p_ * longest_ + s_;
+  std::size_t tokens_, p_, s_;
+  std::size_t at_once_ = std::min(block, tokens_);
+  std::size_t longest_ =
+      s_ / 4;  // longer lists, of all heads together, are no faster than all of s
+  std::size_t list_room_ = p_ * longest_ + s_;
   std::vector<head_list> lists_ = std::vector<head_list>(at_once_ * p_);
   // j and g2 of the lists of each token.
   std::vector<std::uint32_t> experts_ = std::vector<std::uint32_t>(at_once_ * list_room_);
   std::vector<T> values_ = std::vector<T>(at_once_ * list_room_);
   std::vector<task_memory> tasks_{
-      divide_up(s_, rows),
-      {std::vector<std::uint64_t>(rows * divide_up(at_once_ * p_, 64)),
+      detail::divide_up(s_, rows),
+      {std::vector<std::uint64_t>(rows * detail::divide_up(at_once_ * p_, 64)),
        std::vector<std::uint32_t>(at_once_* p_), std::vector<std::uint32_t>(s_ + 1),
        std::vector<double>(s_ + 1), std::vector<double>(s_)}};
 };

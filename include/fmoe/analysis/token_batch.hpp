@@ -9,7 +9,7 @@
 #include <fmoe/arrays/interop.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 template <class T>
 struct token_batch {
@@ -52,4 +52,4 @@ void for_expert_blocks(extent experts, const auto& f) {
                 [&](extent b) { f(b * block, std::min(experts, (b + 1) * block)); });
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

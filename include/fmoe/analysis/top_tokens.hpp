@@ -16,36 +16,38 @@ namespace fmoe {
 class top_tokens {
  public:
   struct entry {
-    extent token;
+    std::size_t token;
     double value;
     bool operator==(const entry&) const = default;
   };
 
   // Throws shape_error if the bytes of k n entries do not fit 64 bits.
-  top_tokens(extent experts, extent k)
+  top_tokens(std::size_t experts, std::size_t k)
       : k_(k),
         sizes_(experts),
-        entries_(element_count(std::array{experts, k}, sizeof(entry))) {}
+        entries_(detail::element_count(std::array{experts, k}, sizeof(entry))) {}
 
   // Adds a batch: values [t, n], any array; its first token has the number `first_token`. A value
   // of 0 belongs to an expert that is not active, and is never kept. Throws shape_error unless
   // there is a column for each expert.
   template <class A>
-  void add(const A& values, extent first_token) {
-    with_batch(values, sizes_.size(), [&](const auto& batch) {
-      for_expert_blocks(k_ == 0 ? 0 : sizes_.size(), [&](extent first, extent end) {
-        for (extent t = 0; t < batch.tokens; ++t)
-          for (extent n = first; n < end; ++n)
-            if (const entry e{first_token + t, batch(t, n)}; e.value != 0) keep(n, e);
-      });
+  void add(const A& values, std::size_t first_token) {
+    detail::with_batch(values, sizes_.size(), [&](const auto& batch) {
+      detail::for_expert_blocks(k_ == 0 ? 0 : sizes_.size(),
+                                [&](std::size_t first, std::size_t end) {
+                                  for (std::size_t t = 0; t < batch.tokens; ++t)
+                                    for (std::size_t n = first; n < end; ++n)
+                                      if (const entry e{first_token + t, batch(t, n)}; e.value != 0)
+                                        keep(n, e);
+                                });
     });
   }
 
   // Returns the entries by descending value, the earlier token first among equals; NaN is the
   // greatest. Throws value_error if there is no such expert.
-  std::vector<entry> of(extent expert) const {
-    expects<value_error>(expert < sizes_.size(), "[top_tokens] there is no expert ", expert, " of ",
-                         sizes_.size());
+  std::vector<entry> of(std::size_t expert) const {
+    detail::expects<value_error>(expert < sizes_.size(), "[top_tokens] there is no expert ", expert,
+                                 " of ", sizes_.size());
     const entry* first = entries_.data() + expert * k_;
     std::vector<entry> best(first, first + sizes_[expert]);
     std::ranges::sort_heap(best, is_better);
@@ -59,7 +61,7 @@ class top_tokens {
   }
 
   // The first entry of a heap is the worst.
-  void keep(extent n, const entry& e) {
+  void keep(std::size_t n, const entry& e) {
     entry *first = entries_.data() + n * k_, *end = first + sizes_[n];
     if (sizes_[n] == k_) {
       if (!is_better(e, *first)) return;
@@ -71,8 +73,8 @@ class top_tokens {
     std::push_heap(first, end + 1, is_better);
   }
 
-  extent k_;
-  std::vector<extent> sizes_;
+  std::size_t k_;
+  std::vector<std::size_t> sizes_;
   std::vector<entry> entries_;
 };
 

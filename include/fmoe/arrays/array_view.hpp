@@ -13,7 +13,7 @@
 #include <fmoe/base/dtype.hpp>
 #include <fmoe/base/memory.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 struct array_view {
   void* data = nullptr;
@@ -90,40 +90,51 @@ struct bound_array {
   extent row_stride() const { return array.row_stride(row_rank); }
 };
 
-inline constexpr extent any_rank = ~extent{0};  // the rank is known only when the program runs
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// The rank of an array whose rank is known only when the program runs.
+inline constexpr std::size_t any_rank = ~std::size_t{0};
 
 // An array_view that knows the type of its elements, const if they may only be read, and its rank
 // unless that is any_rank.
-template <class T, extent Rank>
-struct typed_view : array_view {
+template <class T, std::size_t Rank>
+struct typed_view : detail::array_view {
   using element = T;
-  static constexpr extent fixed_rank = Rank;
+  static constexpr std::size_t fixed_rank = Rank;
 };
 
 // Returns the view of an array; without strides it is row-major. Throws shape_error beyond 16 axes
 // and value_error for a negative stride.
-template <extent Rank, class T, class Shape, class Strides = std::nullptr_t>
+template <std::size_t Rank, class T, class Shape, class Strides = std::nullptr_t>
 typed_view<T, Rank> view_at(T* data, const Shape& shape, const Strides& strides = {}) {
   typed_view<T, Rank> v;
   v.data = const_cast<std::remove_const_t<T>*>(data);
-  if constexpr (is_storable<std::remove_const_t<T>>) v.type = dtype_of<std::remove_const_t<T>>;
+  if constexpr (detail::is_storable<std::remove_const_t<T>>)
+    v.type = detail::dtype_of<std::remove_const_t<T>>;
   for (const auto e : shape) {
-    expects<shape_error>(v.rank < v.shape.size(), "[call] an array has more than ", v.shape.size(),
-                         " axes");
-    v.shape[v.rank++] = static_cast<extent>(e);
+    detail::expects<shape_error>(v.rank < v.shape.size(), "[call] an array has more than ",
+                                 v.shape.size(), " axes");
+    v.shape[v.rank++] = static_cast<std::size_t>(e);
   }
   if constexpr (std::is_null_pointer_v<Strides>) {
-    extent stride = 1;
-    for (extent i = v.rank; i-- > 0; stride *= v.shape[i]) v.strides[i] = stride;
+    std::size_t stride = 1;
+    for (std::size_t i = v.rank; i-- > 0; stride *= v.shape[i]) v.strides[i] = stride;
   } else {
-    extent i = 0;
+    std::size_t i = 0;
     for (const auto s : strides) {
-      expects<value_error>(!(s < 0), "[call] axis ", i, " of an array has a negative stride");
-      v.strides[i++] = static_cast<extent>(s);
+      detail::expects<value_error>(!(s < 0), "[call] axis ", i,
+                                   " of an array has a negative stride");
+      v.strides[i++] = static_cast<std::size_t>(s);
     }
   }
   return v;
 }
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 template <class A>
 concept has_shape = requires(A& a) {
@@ -143,6 +154,10 @@ template <class Shape>
   requires requires { std::tuple_size<Shape>::value; }
 inline constexpr extent fixed_size<Shape> = std::tuple_size<Shape>::value;
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Tells how fmoe sees the arrays of another library. Specialise it with one function: static
 // typed_view<T, Rank> view(A&) for arrays in memory, or static auto evaluated(const A&), which
 // returns an array, for objects that are not in memory yet. A is const if the array is.
@@ -151,9 +166,9 @@ struct array_traits {
   // For arrays with data(), shape() and, unless they are row-major, strides() in elements: tensors
   // of fmoe and xtensor, and the like.
   static auto view(A& a)
-    requires has_shape<A>
+    requires detail::has_shape<A>
   {
-    constexpr extent rank = fixed_size<std::remove_cvref_t<decltype(a.shape())>>;
+    constexpr std::size_t rank = detail::fixed_size<std::remove_cvref_t<decltype(a.shape())>>;
     auto* first = a.data();
     if constexpr (requires { a.data_offset(); }) first += a.data_offset();  // views of xtensor
     if constexpr (requires { a.strides(); }) return view_at<rank>(first, a.shape(), a.strides());
@@ -161,10 +176,10 @@ struct array_traits {
   }
   // For std::mdspan and its predecessors; a layout without strides throws as it does there.
   static auto view(A& a)
-    requires mdspan_like<A>
+    requires detail::mdspan_like<A>
   {
     std::array<std::ptrdiff_t, A::rank()> shape{}, strides{};
-    for (extent i = 0; i < shape.size(); ++i) {
+    for (std::size_t i = 0; i < shape.size(); ++i) {
       const auto axis = static_cast<typename A::rank_type>(i);
       shape[i] = static_cast<std::ptrdiff_t>(a.extent(axis)),
       strides[i] = static_cast<std::ptrdiff_t>(a.stride(axis));
@@ -174,20 +189,24 @@ struct array_traits {
   static auto view(A& a)
     requires std::is_array_v<A>
   {
-    constexpr extent rank = std::rank_v<A>;
-    const auto shape = []<extent... I>(std::index_sequence<I...>) {
-      return std::array<extent, rank>{std::extent_v<A, I>...};
+    constexpr std::size_t rank = std::rank_v<A>;
+    const auto shape = []<std::size_t... I>(std::index_sequence<I...>) {
+      return std::array<std::size_t, rank>{std::extent_v<A, I>...};
     }(std::make_index_sequence<rank>());
     return view_at<rank>(reinterpret_cast<std::remove_all_extents_t<A>*>(&a), shape);
   }
   // For std::span, std::vector and std::array, which have one axis.
   static auto view(A& a)
-    requires(!has_shape<A> && !std::is_array_v<A> && std::ranges::contiguous_range<A> &&
+    requires(!detail::has_shape<A> && !std::is_array_v<A> && std::ranges::contiguous_range<A> &&
              std::ranges::sized_range<A>)
   {
     return view_at<1>(std::ranges::data(a), std::array{std::ranges::size(a)});
   }
 };
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 template <class A>
 concept array_like = requires(A& a) { array_traits<A>::view(a); };
@@ -209,4 +228,4 @@ decltype(auto) in_memory(A& a) {
   else return array_traits<A>::evaluated(a);
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

@@ -8,7 +8,7 @@
 
 #include <fmoe/arrays/interop.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 template <class Derived>
 void as_eigen_dense(const Eigen::DenseBase<Derived>&);
@@ -25,10 +25,14 @@ using eigen_derived = std::remove_reference_t<decltype(std::declval<A&>().derive
 template <class A>
 concept eigen_in_memory = (A::Flags & Eigen::DirectAccessBit) != 0 && requires(A& a) { *a.data(); };
 
-template <eigen_dense A>
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+template <detail::eigen_dense A>
 struct array_traits<A> {
   static auto view(A& a)
-    requires eigen_in_memory<eigen_derived<A>>
+    requires detail::eigen_in_memory<detail::eigen_derived<A>>
   {
     auto& m = a.derived();
     if constexpr (A::IsVectorAtCompileTime) {
@@ -50,13 +54,13 @@ auto as_eigen(Tensor&& t) {
                 "as_eigen: a temporary ends before the Map of its elements: name it");
   using element = std::remove_pointer_t<decltype(t.data())>;
   using scalar = std::remove_const_t<element>;
-  constexpr extent rank = std::remove_cvref_t<Tensor>::rank;
+  constexpr std::size_t rank = std::remove_cvref_t<Tensor>::rank;
   static_assert(std::is_floating_point_v<scalar>, "as_eigen: Eigen computes with float and double");
   static_assert(rank == 1 || rank == 2, "as_eigen: Eigen's arrays have one or two axes");
   using matrix = Eigen::Matrix<scalar, Eigen::Dynamic, rank == 1 ? 1 : Eigen::Dynamic,
                                rank == 1 ? Eigen::ColMajor : Eigen::RowMajor>;
   using map = Eigen::Map<std::conditional_t<std::is_const_v<element>, const matrix, matrix>>;
-  const auto length = [&](extent axis) { return static_cast<Eigen::Index>(t.shape()[axis]); };
+  const auto length = [&](std::size_t axis) { return static_cast<Eigen::Index>(t.shape()[axis]); };
   if constexpr (rank == 1) return map(t.data(), length(0));
   else return map(t.data(), length(0), length(1));
 }

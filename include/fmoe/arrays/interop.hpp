@@ -6,7 +6,7 @@
 #include <fmoe/arrays/array_view.hpp>
 #include <fmoe/arrays/tensor.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // The element type of an array, const if the elements may only be read, and its rank. For a lazy
 // array they are those of its value.
@@ -57,21 +57,26 @@ std::array<extent, Rank> shape_of(const array_view& v) {
   return shape;
 }
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Returns a copy of the elements, or the value of a lazy expression. Give Rank if the type of the
 // array does not tell it. Throws shape_error if the array has another rank.
-template <extent Rank = any_rank, array_operand A>
-tensor_like<Rank, const A> to_tensor(const A& a) {
-  tensor_like<Rank, const A> t;
-  if constexpr (becomes_tensor<Rank, const A>()) {
-    const auto& elements = in_memory(a);
-    const auto v = view_of(elements);
-    t = tensor_like<Rank, const A>(shape_of<t.rank>(v));
-    const auto* from = static_cast<element_of<const A>*>(v.data);
-    const extent line = v.rank == 0 ? 1 : v.shape[v.rank - 1],
-                 step = v.rank == 0 ? 1 : v.strides[v.rank - 1];
+template <std::size_t Rank = any_rank, detail::array_operand A>
+detail::tensor_like<Rank, const A> to_tensor(const A& a) {
+  detail::tensor_like<Rank, const A> t;
+  if constexpr (detail::becomes_tensor<Rank, const A>()) {
+    const auto& elements = detail::in_memory(a);
+    const auto v = detail::view_of(elements);
+    t = detail::tensor_like<Rank, const A>(detail::shape_of<t.rank>(v));
+    const auto* from = static_cast<detail::element_of<const A>*>(v.data);
+    const std::size_t line = v.rank == 0 ? 1 : v.shape[v.rank - 1],
+                      step = v.rank == 0 ? 1 : v.strides[v.rank - 1];
     auto* to = t.data();
-    for (extent row = 0; row * line < t.size(); ++row)
-      for (extent i = 0, at = v.row_offset(v.rank == 0 ? 0 : 1, row); i < line; ++i, at += step)
+    for (std::size_t row = 0; row * line < t.size(); ++row)
+      for (std::size_t i = 0, at = v.row_offset(v.rank == 0 ? 0 : 1, row); i < line;
+           ++i, at += step)
         *to++ = from[at];
   }
   return t;
@@ -80,19 +85,20 @@ tensor_like<Rank, const A> to_tensor(const A& a) {
 // Returns a tensor on the elements of an array, which must outlive it; the tensor is const if the
 // elements are. Nothing is copied, so the elements must be row-major without gaps; otherwise it
 // throws value_error. Give Rank as for to_tensor.
-template <extent Rank = any_rank, class A>
-  requires array_like<std::remove_reference_t<A>>
-auto borrow(A&& a) -> borrowed_tensor<Rank, std::remove_reference_t<A>> {
-  using result = borrowed_tensor<Rank, std::remove_reference_t<A>>;
+template <std::size_t Rank = any_rank, class A>
+  requires detail::array_like<std::remove_reference_t<A>>
+auto borrow(A&& a) -> detail::borrowed_tensor<Rank, std::remove_reference_t<A>> {
+  using result = detail::borrowed_tensor<Rank, std::remove_reference_t<A>>;
   static_assert(std::is_lvalue_reference_v<A>,
                 "borrow: a temporary ends before the tensor on its elements: name it, or copy it "
                 "by to_tensor");
   if constexpr (std::is_lvalue_reference_v<A> &&
-                becomes_tensor<Rank, std::remove_reference_t<A>>()) {
-    const auto v = view_of(a);
-    expects<value_error>(v.has_plain_rows(v.rank),
-                         "[borrow] the array's rows do not follow each other: to_tensor copies it");
-    return result(shape_of<result::rank>(v), std::make_shared<storage>(v.data));
+                detail::becomes_tensor<Rank, std::remove_reference_t<A>>()) {
+    const auto v = detail::view_of(a);
+    detail::expects<value_error>(
+        v.has_plain_rows(v.rank),
+        "[borrow] the array's rows do not follow each other: to_tensor copies it");
+    return result(detail::shape_of<result::rank>(v), std::make_shared<storage>(v.data));
   }
   return result();
 }

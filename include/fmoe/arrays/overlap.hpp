@@ -9,7 +9,7 @@
 
 #include <fmoe/arrays/array_view.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // The numbers 0, step, ..., count step.
 struct multiples {
@@ -62,4 +62,4 @@ inline bool overlap(const array_view& a, const array_view& b) {
   return true;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

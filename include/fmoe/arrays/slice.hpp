@@ -4,7 +4,7 @@
 
 #include <fmoe/arrays/tensor.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // Returns a copy of entry `index` of an axis. Throws value_error if there is no such entry.
 template <extent Axis, class T, std::size_t Rank>
@@ -21,4 +21,4 @@ tensor<T, Rank - 1> slice(const tensor<T, Rank>& t, extent index) {
   return result;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

@@ -26,12 +26,12 @@ namespace fmoe {
 // what was derived from an older one is dropped as soon as the new one is asked for.
 class storage {
  public:
-  explicit storage(extent bytes) : owned_(bytes), data_(owned_.data()) {}
+  explicit storage(std::size_t bytes) : owned_(bytes), data_(owned_.data()) {}
   explicit storage(void* borrowed) : data_(borrowed) {}
   storage(const storage&) = delete;
 
   void* data() const { return data_; }
-  memory_space space() const { return memory_space::host; }
+  detail::memory_space space() const { return detail::memory_space::host; }
 
   // Counts the times that the elements may have been written. Tensors count for themselves; who
   // writes to borrowed elements calls written().
@@ -50,7 +50,7 @@ class storage {
   }
 
  private:
-  memory owned_;
+  detail::memory owned_;
   void* data_;
   std::atomic<std::uint64_t> version_ = 0;
   std::mutex mutex_;
@@ -63,8 +63,9 @@ class storage {
 // writing to a tensor that it holds is a mistake.
 template <class T, std::size_t Rank>
 class tensor {
-  static_assert(is_storable<T>, "fmoe::tensor stores float, double, fmoe::bf16 or fmoe::f16");
-  static_assert(Rank <= max_rank, "fmoe::tensor has at most 8 axes");
+  static_assert(detail::is_storable<T>,
+                "fmoe::tensor stores float, double, fmoe::bf16 or fmoe::f16");
+  static_assert(Rank <= detail::max_rank, "fmoe::tensor has at most 8 axes");
 
  public:
   using value_type = T;
@@ -73,49 +74,49 @@ class tensor {
   tensor() = default;
 
   // Makes zeros. Throws shape_error if the number of bytes overflows.
-  explicit tensor(const std::array<extent, Rank>& shape)
+  explicit tensor(const std::array<std::size_t, Rank>& shape)
       : shape_(shape),
-        size_(element_count(shape, sizeof(T))),
+        size_(detail::element_count(shape, sizeof(T))),
         storage_(std::make_shared<fmoe::storage>(size_ * sizeof(T))) {}
 
   // Copies the elements of `values` in row-major order. Throws shape_error unless their number is
   // that of the shape.
-  tensor(const std::array<extent, Rank>& shape, std::span<const T> values) : tensor(shape) {
-    expects<shape_error>(values.size() == size_, "[tensor] the shape has ", size_,
-                         " elements and there are ", values.size(), " values");
+  tensor(const std::array<std::size_t, Rank>& shape, std::span<const T> values) : tensor(shape) {
+    detail::expects<shape_error>(values.size() == size_, "[tensor] the shape has ", size_,
+                                 " elements and there are ", values.size(), " values");
     std::ranges::copy(values, data());
   }
 
   // These take a shape in braces; a std::array would not tell its length: {4} would be [4, 0].
   template <std::size_t N>
-  explicit tensor(const extent (&shape)[N]) : tensor(shape_in_braces(shape)) {}
+  explicit tensor(const std::size_t (&shape)[N]) : tensor(shape_in_braces(shape)) {}
   template <std::size_t N>
-  tensor(const extent (&shape)[N], std::span<const T> values)
+  tensor(const std::size_t (&shape)[N], std::span<const T> values)
       : tensor(shape_in_braces(shape), values) {}
   template <std::size_t N>
-  tensor(const extent (&shape)[N], std::initializer_list<T> values)
+  tensor(const std::size_t (&shape)[N], std::initializer_list<T> values)
       : tensor(shape_in_braces(shape), std::span(values.begin(), values.size())) {}
 
   // These refuse wrong arguments with a sentence instead of a list of constructors.
   template <std::integral... N>
     requires(sizeof...(N) > 0)
   explicit tensor(N...) {
-    static_assert(never<N...>,
+    static_assert(detail::never<N...>,
                   "fmoe::tensor: the shape is in braces, as in fmoe::tensor<float, 2>({4, 8})");
   }
   // Two rows of whole numbers have the types of a shape and values, so these are not refused.
   template <class A, class B, class... More>
     requires(sizeof...(More) > 0 || std::floating_point<A>)
   tensor(std::initializer_list<A>, std::initializer_list<B>, std::initializer_list<More>...) {
-    static_assert(never<A>,
+    static_assert(detail::never<A>,
                   "fmoe::tensor: rows have no braces of their own, as in fmoe::tensor<float, "
                   "2>({2, 2}, {1, 2, 3, 4})");
   }
   template <std::size_t N, class Values>
     requires requires(const Values& v) { v.begin(), v.size(); } &&
              (!std::convertible_to<const Values&, std::span<const T>>)
-  tensor(const extent (&)[N], const Values&) {
-    static_assert(never<Values>,
+  tensor(const std::size_t (&)[N], const Values&) {
+    static_assert(detail::never<Values>,
                   "fmoe::tensor: the values are a span, array or vector of the tensor's own type");
   }
   template <class U, std::size_t OtherRank>
@@ -131,18 +132,18 @@ class tensor {
       E::rank;
     }
   tensor(const E&) {
-    static_assert(never<E>,
+    static_assert(detail::never<E>,
                   "fmoe::tensor: an expression has no elements; fmoe::evaluate(expression) has");
   }
 
   // Makes a handle on existing storage, which must hold `size` elements of T.
-  tensor(const std::array<extent, Rank>& shape, std::shared_ptr<fmoe::storage> s)
+  tensor(const std::array<std::size_t, Rank>& shape, std::shared_ptr<fmoe::storage> s)
       : shape_(shape),
-        size_(element_count(shape, sizeof(T))),
+        size_(detail::element_count(shape, sizeof(T))),
         storage_(std::move(s)) {}
 
-  const std::array<extent, Rank>& shape() const { return shape_; }
-  extent size() const { return size_; }
+  const std::array<std::size_t, Rank>& shape() const { return shape_; }
+  std::size_t size() const { return size_; }
 
   // True for a default-constructed tensor, which holds nothing, not even zero elements.
   bool empty() const { return storage_ == nullptr; }
@@ -171,24 +172,24 @@ class tensor {
   }
 
   template <std::size_t N>
-  static std::array<extent, Rank> shape_in_braces(const extent (&shape)[N]) {
+  static std::array<std::size_t, Rank> shape_in_braces(const std::size_t (&shape)[N]) {
     static_assert(N == Rank, "fmoe::tensor: the shape has one extent for each axis");
-    std::array<extent, Rank> s{};
+    std::array<std::size_t, Rank> s{};
     std::copy_n(shape, std::min(N, Rank), s.begin());
     return s;
   }
 
   template <class... Index>
-  extent offset(Index... i) const {
+  std::size_t offset(Index... i) const {
     static_assert(sizeof...(Index) == Rank, "fmoe::tensor: an element has one index for each axis");
-    extent at = 0;
-    [[maybe_unused]] extent axis = 0;  // unused by a scalar
-    ((at = at * shape_[axis++] + static_cast<extent>(i)), ...);
+    std::size_t at = 0;
+    [[maybe_unused]] std::size_t axis = 0;  // unused by a scalar
+    ((at = at * shape_[axis++] + static_cast<std::size_t>(i)), ...);
     return at;
   }
 
-  std::array<extent, Rank> shape_{};
-  extent size_ = 0;
+  std::array<std::size_t, Rank> shape_{};
+  std::size_t size_ = 0;
   std::shared_ptr<fmoe::storage> storage_;
 };
 
@@ -201,29 +202,38 @@ struct parameter : tensor<T, Rank> {
   parameter(tensor<T, Rank> t) : tensor<T, Rank>(std::move(t)) {}
 };
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 template <class Span, std::size_t Rank>
 using borrowed = std::conditional_t<std::is_const_v<typename Span::element_type>,
                                     const tensor<typename Span::value_type, Rank>,
                                     tensor<typename Span::value_type, Rank>>;
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
 
 // Returns a tensor on the elements of a container or span, which must outlive it; the tensor is
 // const if the elements are. Nothing is copied. Temporaries are refused. Throws shape_error if
 // there are fewer elements than the shape has.
 template <class Range, std::size_t Rank>
   requires requires(Range& r) { std::span(r); }
-auto borrow(Range& elements, const std::array<extent, Rank>& shape)
-    -> borrowed<decltype(std::span(elements)), Rank> {
+auto borrow(Range& elements, const std::array<std::size_t, Rank>& shape)
+    -> detail::borrowed<decltype(std::span(elements)), Rank> {
   const std::span span(elements);
   using T = typename decltype(span)::value_type;
-  expects<shape_error>(element_count(shape) <= span.size(), "[borrow] the shape has ",
-                       element_count(shape), " elements and the container ", span.size());
+  detail::expects<shape_error>(detail::element_count(shape) <= span.size(),
+                               "[borrow] the shape has ", detail::element_count(shape),
+                               " elements and the container ", span.size());
   void* const first = const_cast<T*>(span.data());
   return tensor<T, Rank>(shape, std::make_shared<storage>(first));
 }
 template <class Range, std::size_t Rank>
   requires requires(const Range& r) { std::span(r); }
-auto borrow(const Range&&, const std::array<extent, Rank>& shape) {
-  static_assert(never<Range>,
+auto borrow(const Range&&, const std::array<std::size_t, Rank>& shape) {
+  static_assert(detail::never<Range>,
                 "borrow: the elements belong to a temporary, which ends before the tensor");
   return tensor<float, Rank>(shape);
 }

@@ -11,10 +11,11 @@ namespace fmoe {
 // Returns the same elements in another shape; a parameter that holds nothing stays so. Throws
 // shape_error if the shape has another number of elements.
 template <std::size_t To, class T, std::size_t From>
-parameter<T, To> viewed(const parameter<T, From>& p, const std::array<extent, To>& shape) {
+parameter<T, To> viewed(const parameter<T, From>& p, const std::array<std::size_t, To>& shape) {
   if (p.empty()) return {};
-  expects<shape_error>(element_count(shape) == p.size(), "[view] the shape has ",
-                       element_count(shape), " elements and the parameter ", p.size());
+  detail::expects<shape_error>(detail::element_count(shape) == p.size(), "[view] the shape has ",
+                               detail::element_count(shape), " elements and the parameter ",
+                               p.size());
   return parameter<T, To>(tensor<T, To>(shape, p.shared_storage()));
 }
 
@@ -22,8 +23,9 @@ parameter<T, To> viewed(const parameter<T, From>& p, const std::array<extent, To
 template <class T, std::size_t Rank>
 tensor<T, 2> flattened(const tensor<T, Rank>& t) {
   static_assert(Rank >= 2, "flattened: the tensor has a leading axis");
-  const extent columns = t.shape().back();
-  return {{element_count(std::span(t.shape()).first(Rank - 1)), columns}, t.shared_storage()};
+  const std::size_t columns = t.shape().back();
+  return {{detail::element_count(std::span(t.shape()).first(Rank - 1)), columns},
+          t.shared_storage()};
 }
 
 }  // namespace fmoe

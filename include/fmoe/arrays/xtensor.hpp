@@ -19,12 +19,12 @@
 namespace fmoe {
 
 template <class A>
-  requires(xt::is_xexpression<std::remove_const_t<A>>::value && !has_shape<A>)
+  requires(xt::is_xexpression<std::remove_const_t<A>>::value && !detail::has_shape<A>)
 struct array_traits<A> {
   // xt::eval would not do: in C++20 that of 0.24 makes tensors of four axes from expressions of
   // xarrays.
   static auto evaluated(const A& a) {
-    constexpr extent rank = fixed_size<typename A::shape_type>;
+    constexpr std::size_t rank = detail::fixed_size<typename A::shape_type>;
     using value = std::remove_cv_t<typename A::value_type>;
     if constexpr (rank == any_rank) return xt::xarray<value>(a);
     else return xt::xtensor<value, rank>(a);
@@ -33,7 +33,7 @@ struct array_traits<A> {
 
 // For an adaptor of a const container, whose own data() compiles only if the adaptor is const, too.
 template <class A>
-  requires(xt::is_xexpression<A>::value && has_shape<A> && !std::is_const_v<A> &&
+  requires(xt::is_xexpression<A>::value && detail::has_shape<A> && !std::is_const_v<A> &&
            std::is_const_v<std::remove_reference_t<typename A::storage_type>>)
 struct array_traits<A> : array_traits<const A> {};
 

@@ -26,8 +26,8 @@ class executable {
 
   // Computes the results for `tokens` rows of the arguments. Shapes and types are the program's,
   // and the caller has checked them. The call waits while the memory of all callers is in use.
-  virtual void run(std::span<const bound_array> arguments, std::span<const bound_array> results,
-                   extent tokens) const = 0;
+  virtual void run(std::span<const detail::bound_array> arguments,
+                   std::span<const detail::bound_array> results, std::size_t tokens) const = 0;
 };
 
 // Describes in words what a backend made of a program.
@@ -43,11 +43,12 @@ struct plan_text {
 struct compile_job {
   const planner::program& program;
   dtype type;
-  extent tokens;   // of the largest call
-  extent callers;  // that may run at the same time
+  std::size_t tokens;   // of the largest call
+  std::size_t callers;  // that may run at the same time
   const planner::plan_options& how;
 };
 
+// A way to run programs: it says what it supports and turns a lowered program into an executable.
 class backend {
  public:
   virtual ~backend() = default;
@@ -76,12 +77,12 @@ class backend {
 // only those that it changes: compile(layer, 128, {.callers = 4}).
 struct compile_options {
   std::shared_ptr<const backend> on{};  // empty: the CPU that runs the program
-  extent callers = 1;                   // calls that run at the same time on each thread
+  std::size_t callers = 1;              // calls that run at the same time on each thread
   bool naive = false;                   // contract parameters with each other first, as a
                                         // measure of what the factorized order saves
   bool screen = true;                   // select by 16-bit scores where that pays; same bits
   std::optional<fmoe::machine> as{};    // plan for this machine instead of the backend's own
-  extent sum_block = 256;               // terms of a product that are summed by themselves;
+  std::size_t sum_block = 256;          // terms of a product that are summed by themselves;
                                         // part of the result's bits
 };
 

@@ -10,12 +10,19 @@
 
 namespace fmoe {
 
+// Every entry, where a number of entries is asked for.
+inline constexpr std::size_t all = ~std::size_t{0};
+
+// An extent that follows from the operands.
+inline constexpr std::size_t unknown = ~std::size_t{0};
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 using extent = std::size_t;
 
 inline constexpr extent max_rank = 8;
-
-inline constexpr extent all = ~extent{0};  // every entry, where a number of entries is asked for
-inline constexpr extent unknown = ~extent{0};  // an extent that follows from the operands
 
 constexpr extent divide_up(extent n, extent by) { return n / by + (n % by != 0); }
 constexpr extent round_up(extent n, extent to) { return divide_up(n, to) * to; }
@@ -43,4 +50,21 @@ inline extent element_count(std::span<const extent> shape, extent bytes_each = 1
   return empty ? 0 : stride / bytes_each;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail
+
+// The namespaces that are not for users see the helpers; fmoe itself does not.
+namespace fmoe::ir {
+using namespace detail;
+}
+namespace fmoe::planner {
+using namespace detail;
+}
+namespace fmoe::cpu {
+using namespace detail;
+}
+namespace fmoe::reference_backend {
+using namespace detail;
+}
+namespace fmoe::io {
+using namespace detail;
+}

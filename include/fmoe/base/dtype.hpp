@@ -66,6 +66,17 @@ struct f16 {
 // The same types as values of an enum.
 enum class dtype : std::uint8_t { float64, float32, bfloat16, float16 };
 
+constexpr const char* name_of(dtype d) {
+  return d == dtype::float64    ? "float64"
+         : d == dtype::float32  ? "float32"
+         : d == dtype::bfloat16 ? "bfloat16"
+                                : "float16";
+}
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 template <class T>
 inline constexpr bool is_storable = std::is_same_v<T, double> || std::is_same_v<T, float> ||
                                     std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
@@ -78,13 +89,6 @@ inline constexpr dtype dtype_of = std::is_same_v<T, double>  ? dtype::float64
                                                              : dtype::float16;
 
 constexpr extent size_of(dtype d) { return d == dtype::float64 ? 8 : d == dtype::float32 ? 4 : 2; }
-
-constexpr const char* name_of(dtype d) {
-  return d == dtype::float64    ? "float64"
-         : d == dtype::float32  ? "float32"
-         : d == dtype::bfloat16 ? "bfloat16"
-                                : "float16";
-}
 
 // The type in which operands of these types are computed: double if one of them is double, else
 // float.
@@ -110,4 +114,4 @@ decltype(auto) with_type(dtype d, F&& f) {
   }
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

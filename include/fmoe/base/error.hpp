@@ -22,6 +22,10 @@ struct value_error : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 // A piece of an error's text: words, a character or a number, which is written as std::ostream
 // does. It refers to words that are not its own.
 class text_part {
@@ -88,4 +92,4 @@ void expects(bool ok, const Parts&... parts) {
   if (!ok) fail<Error>(parts...);
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

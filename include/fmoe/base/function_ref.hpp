@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 template <class Signature>
 class function_ref;
@@ -32,4 +32,4 @@ class function_ref<Result(Arguments...)> {
   Result (*call_)(const void*, Arguments...);
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

@@ -26,13 +26,55 @@ enum class pointwise : std::uint8_t {
   threshold,     // x where x >= the parameter, else 0; NaN stays
 };
 
+// Functions that make a row of a row.
+enum class row_function : std::uint8_t {
+  softmax,          // exp(x - max) / sum
+  bounded_softmax,  // softmax over the entries that reach min(max, bound), a bound for each row; 0
+                    // elsewhere
+  entmax,  // [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) with the tau that makes the sum 1; alpha is
+           // the parameter
+  layer_norm,  // (x - mean) / sqrt(variance + the parameter)
+  rms_norm,    // x sqrt(n) / max(|x|_2, the parameter)
+};
+
+// Norms: functions that make one number of a row.
+enum class row_norm : std::uint8_t {
+  l1,   // sum |x|
+  l2,   // sqrt(sum x^2)
+  max,  // max |x|
+};
+
+// Says how a selection changes the scores that it keeps; the others become 0.
+enum class weighting : std::uint8_t {
+  score,           // unchanged
+  softmax,         // the softmax over the kept scores
+  softmax_of_all,  // the softmax over the whole row, not renormalised
+  one,             // 1
+  relu,            // max(score, 0)
+};
+
+// The function as `explain` and files write it.
 constexpr const char* name_of(pointwise f) {
   constexpr std::array names{"relu",         "gelu",  "gelu_tanh", "silu",         "sigmoid",
                              "squared_relu", "exp",   "sqrt",      "inverse_sqrt", "negate",
                              "scale",        "shift", "threshold"};
-  static_assert(names.size() == static_cast<extent>(pointwise::threshold) + 1);
-  return names[static_cast<extent>(f)];
+  static_assert(names.size() == static_cast<std::size_t>(pointwise::threshold) + 1);
+  return names[static_cast<std::size_t>(f)];
 }
+constexpr const char* name_of(row_function f) {
+  constexpr std::array names{"softmax", "bounded softmax", "entmax", "layer norm", "rms norm"};
+  static_assert(names.size() == static_cast<std::size_t>(row_function::rms_norm) + 1);
+  return names[static_cast<std::size_t>(f)];
+}
+constexpr const char* name_of(row_norm n) {
+  constexpr std::array names{"L1 norm", "L2 norm", "max norm"};
+  static_assert(names.size() == static_cast<std::size_t>(row_norm::max) + 1);
+  return names[static_cast<std::size_t>(n)];
+}
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 // True if f(0) = 0. Then f need not be computed where its argument is known to be zero.
 constexpr bool keeps_zero(pointwise f) {
@@ -45,45 +87,6 @@ enum class pass_kind : std::uint8_t {
   map,       // each element by a function of one number
   add,       // plus another operand
   multiply,  // times another operand
-};
-
-// Functions that make a row of a row.
-enum class row_function : std::uint8_t {
-  softmax,          // exp(x - max) / sum
-  bounded_softmax,  // softmax over the entries that reach min(max, bound), a bound for each row; 0
-                    // elsewhere
-  entmax,  // [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) with the tau that makes the sum 1; alpha is
-           // the parameter
-  layer_norm,  // (x - mean) / sqrt(variance + the parameter)
-  rms_norm,    // x sqrt(n) / max(|x|_2, the parameter)
-};
-
-constexpr const char* name_of(row_function f) {
-  constexpr std::array names{"softmax", "bounded softmax", "entmax", "layer norm", "rms norm"};
-  static_assert(names.size() == static_cast<extent>(row_function::rms_norm) + 1);
-  return names[static_cast<extent>(f)];
-}
-
-// Norms: functions that make one number of a row.
-enum class row_norm : std::uint8_t {
-  l1,   // sum |x|
-  l2,   // sqrt(sum x^2)
-  max,  // max |x|
-};
-
-constexpr const char* name_of(row_norm n) {
-  constexpr std::array names{"L1 norm", "L2 norm", "max norm"};
-  static_assert(names.size() == static_cast<extent>(row_norm::max) + 1);
-  return names[static_cast<extent>(n)];
-}
-
-// Says how a selection changes the scores that it keeps; the others become 0.
-enum class weighting : std::uint8_t {
-  score,           // unchanged
-  softmax,         // the softmax over the kept scores
-  softmax_of_all,  // the softmax over the whole row, not renormalised
-  one,             // 1
-  relu,            // max(score, 0)
 };
 
 // Says which entries of a row a selection keeps. The greatest come first, among equal ones the
@@ -134,4 +137,4 @@ constexpr const char* name_of(selection_rule::kind k) {
   return names[static_cast<extent>(k)];
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

@@ -8,7 +8,7 @@
 
 #include <fmoe/base/checked.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // Returns the position of c, or text.size() if the text does not contain it. string_view::find
 // would not do: with -fsanitize=undefined, g++ 12 takes its pointers for no constants if the text
@@ -86,4 +86,4 @@ constexpr auto operator+(const subscripts<N>& a, char b) {
   return a + subscripts<2>({b, '\0'});
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

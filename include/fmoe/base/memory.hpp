@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #endif
 
-namespace fmoe {
+namespace fmoe::detail {
 
 inline constexpr extent cache_line = 64;
 
@@ -51,4 +51,4 @@ class memory {
   extent size_ = 0;
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // Returns the x that a standard normal number exceeds with probability q, Phi^-1(1 - q): infinity
 // for q = 0, -infinity for q = 1. It bisects to the last bit, because the result is a threshold
@@ -22,4 +22,4 @@ inline double normal_quantile_above(double q) {
   }
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::detail

@@ -10,8 +10,14 @@
 
 namespace fmoe {
 
-using index_pair = std::array<extent, 2>;
-// In ascending order, each pair once.
-using pair_set = std::shared_ptr<const std::vector<index_pair>>;
+// The numbers of two halves of an expert, (i, j).
+using index_pair = std::array<std::size_t, 2>;
 
 }  // namespace fmoe
+
+namespace fmoe::detail {
+
+// The pairs are in ascending order, each once.
+using pair_set = std::shared_ptr<const std::vector<index_pair>>;
+
+}  // namespace fmoe::detail

@@ -7,10 +7,10 @@
 
 #include <fmoe/expr/expression.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 template <extent Axis, expression... Es>
-struct concatenation {
+struct concatenation : expression_base {
   using scalar = arithmetic_t<typename Es::scalar...>;
   static constexpr extent rank = std::tuple_element_t<0, std::tuple<Es...>>::rank;
   static_assert(((Es::rank == rank) && ...), "concat: all operands have the same rank");
@@ -26,15 +26,23 @@ struct concatenation {
   }
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // concat<1>(a, b) has the columns of a, then those of b. When it is lowered, throws shape_error if
 // another extent differs.
-template <extent Axis, operand... Es>
+template <std::size_t Axis, operand... Es>
 auto concat(const Es&... es) {
-  return concatenation<Axis, expression_t<Es>...>{{as_expression(es)...}};
+  return detail::concatenation<Axis, expression_t<Es>...>{{}, {as_expression(es)...}};
 }
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 template <expression E>
-struct with_one {
+struct with_one : expression_base {
   using scalar = typename E::scalar;
   static constexpr extent rank = E::rank;
 
@@ -43,12 +51,16 @@ struct with_one {
   ir::node_id lower(ir::graph& g) const { return g.append_one(arg.lower(g)); }
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Returns e with a 1 after the last entry of each row. A product along that axis adds the last
 // slice of its weight as a bias; nothing is copied.
 template <operand E>
 auto append_one(const E& e) {
   static_assert(expression_t<E>::rank >= 1, "append_one: the operand has a last axis");
-  return with_one<expression_t<E>>{as_expression(e)};
+  return detail::with_one<expression_t<E>>{{}, as_expression(e)};
 }
 
 }  // namespace fmoe

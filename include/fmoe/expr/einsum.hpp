@@ -7,10 +7,10 @@
 
 #include <fmoe/expr/expression.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 template <subscripts S, expression... Es>
-struct contraction {
+struct contraction : expression_base {
   using scalar = arithmetic_t<typename Es::scalar...>;
   static constexpr extent rank = result_labels(S.view()).size();
 
@@ -41,34 +41,38 @@ consteval bool ranks_match() {
   return ((operand_labels(S.view(), i++).size() == expression_t<Es>::rank) && ...);
 }
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // einsum<"ti,io->to">(x, w) is x w. It multiplies all operands, and sums over every label that the
 // result does not name. It takes any number of operands; the planner finds the order. When it is
 // lowered, throws shape_error if a label has two extents.
-template <subscripts S, class... Es>
+template <detail::subscripts S, class... Es>
 auto einsum(const Es&... es) {
   constexpr bool operands = (operand<Es> && ...);
   static_assert(operands, "einsum: an operand is a tensor, a parameter, an expression or an array");
-  static_assert(is_well_formed(S.view()),
+  static_assert(detail::is_well_formed(S.view()),
                 "einsum: subscripts are letters, commas and one arrow, as in \"ti,io->to\"");
-  if constexpr (operands && is_well_formed(S.view())) {
-    static_assert(result_is_bound(S.view()),
+  if constexpr (operands && detail::is_well_formed(S.view())) {
+    static_assert(detail::result_is_bound(S.view()),
                   "einsum: each label of the result comes once, and from an operand");
-    static_assert(operand_count(S.view()) == sizeof...(Es),
+    static_assert(detail::operand_count(S.view()) == sizeof...(Es),
                   "einsum: the subscripts name another number of operands");
-    if constexpr (operand_count(S.view()) == sizeof...(Es)) {
-      static_assert(ranks_match<S, Es...>(),
+    if constexpr (detail::operand_count(S.view()) == sizeof...(Es)) {
+      static_assert(detail::ranks_match<S, Es...>(),
                     "einsum: an operand's rank differs from its subscripts");
-      return contraction<S, expression_t<Es>...>{{as_expression(es)...}};
+      return detail::contraction<S, expression_t<Es>...>{{}, {as_expression(es)...}};
     } else {
-      return refused();
+      return detail::refused();
     }
   } else {
-    return refused();
+    return detail::refused();
   }
 }
 template <class... Es>
-refused einsum(std::string_view, const Es&...) {
-  static_assert(never<Es...>,
+detail::refused einsum(std::string_view, const Es&...) {
+  static_assert(detail::never<Es...>,
                 "einsum: the subscripts are a template argument, einsum<\"ti,io->to\">(x, w)");
   return {};
 }

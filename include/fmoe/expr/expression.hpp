@@ -15,16 +15,26 @@
 
 namespace fmoe {
 
-// The functions of this library, such as einsum, return expressions.
+// The base of every expression. It lies in fmoe, so that a compiler finds fmoe's operators and
+// functions for whatever derives from it.
+struct expression_base {};
+
+// What einsum and its like return. That the base is asked for first makes the question cheap for
+// the types of others.
 template <class E>
-concept expression = requires(const E& e, ir::graph& g) {
-  typename E::scalar;
-  { E::rank } -> std::convertible_to<extent>;
-  { e.lower(g) } -> std::same_as<ir::node_id>;
-};
+concept expression =
+    std::convertible_to<const E*, const expression_base*> && requires(const E& e, ir::graph& g) {
+      typename E::scalar;
+      { E::rank } -> std::convertible_to<std::size_t>;
+      { e.lower(g) } -> std::same_as<ir::node_id>;
+    };
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 template <class T, extent Rank>
-struct leaf {
+struct leaf : expression_base {
   using scalar = arithmetic_t<T>;
   static constexpr extent rank = Rank;
 
@@ -42,23 +52,37 @@ struct leaf {
   }
 };
 
+// An expression or a tensor. Operators, and functions of names that others have too, want at least
+// one such operand: a + b of two Eigen matrices stays Eigen's, and nothing is asked of the types of
+// others but whether they are one of these.
+template <class E>
+concept own_operand = expression<std::remove_cvref_t<E>> ||
+                      requires(const std::remove_cvref_t<E>& e) { e.shared_storage(); };
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Stands for an argument of a compiled layer. Its leading axis counts tokens, and its other extents
 // follow from the layer.
-template <int Index, extent Rank>
-struct argument {
+template <int Index, std::size_t Rank>
+struct argument : expression_base {
   static_assert(Rank >= 1, "an argument of a compiled layer has a leading token axis");
   using scalar = float;  // any scalar will do: the rest of the expression decides
-  static constexpr extent rank = Rank;
+  static constexpr std::size_t rank = Rank;
 
-  extent tokens;
+  constexpr explicit argument(std::size_t tokens_at_most) : tokens(tokens_at_most) {}
+
+  std::size_t tokens;
 
   ir::node_id lower(ir::graph& g) const {
-    std::vector<extent> shape(Rank, unknown);
+    std::vector<std::size_t> shape(Rank, unknown);
     shape[0] = tokens;
     return g.leaf({nullptr, dtype::float32, std::move(shape), false, Index});
   }
 };
 
+// An operand as an expression.
 template <expression E>
 constexpr const E& as_expression(const E& e) {
   return e;
@@ -70,32 +94,40 @@ constexpr E as_expression(E&& e) {
   return std::forward<E>(e);
 }
 template <class T, std::size_t Rank>
-leaf<T, Rank> as_expression(const tensor<T, Rank>& t) {
-  return {t, false};
+detail::leaf<T, Rank> as_expression(const tensor<T, Rank>& t) {
+  return {{}, t, false};
 }
 template <class T, std::size_t Rank>
-leaf<T, Rank> as_expression(const parameter<T, Rank>& p) {
-  return {p, true};
+detail::leaf<T, Rank> as_expression(const parameter<T, Rank>& p) {
+  return {{}, p, true};
 }
-
-// An operand that belongs to this library. Operators, and functions whose names other libraries
-// have too, require at least one such operand: a + b of two Eigen matrices stays Eigen's.
-template <class E>
-concept own_operand = expression<std::remove_cvref_t<E>> ||
-                      requires(const std::remove_cvref_t<E>& e) { e.shared_storage(); };
 
 // An array of another library is copied now, and a lazy one is evaluated now: a const reference may
 // refer to a temporary, and no expression may dangle. A tensor from borrow() is not copied.
-template <array_operand A>
-  requires(!own_operand<A>)
+template <detail::array_operand A>
+  requires(!detail::own_operand<A>)
 auto as_expression(const A& a)
-    -> leaf<typename tensor_like<any_rank, const A>::value_type, tensor_rank<any_rank, const A>> {
-  return {to_tensor(a), false, true};
+    -> detail::leaf<typename detail::tensor_like<any_rank, const A>::value_type,
+                    detail::tensor_rank<any_rank, const A>> {
+  return {{}, to_tensor(a), false, true};
 }
 
 // Anything from which an expression can be built.
 template <class E>
 concept operand = requires(const std::remove_cvref_t<E>& e) { as_expression(e); };
+
+// The expression that an operand becomes.
+template <operand E>
+using expression_t =
+    std::remove_cvref_t<decltype(as_expression(std::declval<const std::remove_cvref_t<E>&>()))>;
+
+// An operand with `Rank` axes.
+template <class E, std::size_t Rank>
+concept operand_of = operand<E> && expression_t<E>::rank == Rank;
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 // A layer that was not called: the caller wrote layer where layer(x) is meant. A class has an
 // operator() if the name is ambiguous once with_call adds another one.
@@ -108,17 +140,9 @@ template <class E>
 concept uncalled = !operand<E> && std::is_class_v<E> && !std::is_final_v<E> &&
                    !requires { &with_another_call<E>::operator(); };
 
-template <operand E>
-using expression_t =
-    std::remove_cvref_t<decltype(as_expression(std::declval<const std::remove_cvref_t<E>&>()))>;
-
-// An operand with `Rank` axes.
-template <class E, extent Rank>
-concept operand_of = operand<E> && expression_t<E>::rank == Rank;
-
 // A function returns this after a static_assert has named a misuse. It is an expression, so that no
 // further error hides the sentence.
-struct refused {
+struct refused : expression_base {
   using scalar = float;
   static constexpr extent rank = 2;
 
@@ -132,14 +156,33 @@ refused not_rows(const Xs&...) {
   return {};
 }
 
+// One of two expressions of equal rank, chosen when the layer is applied; the other one is never
+// lowered.
+template <expression A, expression B>
+struct choice : expression_base {
+  static_assert(A::rank == B::rank, "choose: both expressions have the same rank");
+  using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
+  static constexpr extent rank = A::rank;
+
+  bool first;
+  A a;
+  B b;
+
+  ir::node_id lower(ir::graph& g) const { return first ? a.lower(g) : b.lower(g); }
+};
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // An expression whose type tells only its scalar and its rank. Layers of many parts return it;
 // otherwise the types of expressions made from them, which compilers must name, would grow with the
 // layer.
-template <class T, extent Rank>
-class any_expression {
+template <class T, std::size_t Rank>
+class any_expression : public expression_base {
  public:
   using scalar = T;
-  static constexpr extent rank = Rank;
+  static constexpr std::size_t rank = Rank;
 
   template <expression E>
     requires(!std::is_same_v<E, any_expression>)
@@ -158,25 +201,11 @@ auto erased(const E& e) {
   return any_expression<typename X::scalar, X::rank>(as_expression(e));
 }
 
-// One of two expressions of equal rank, chosen when the layer is applied; the other one is never
-// lowered.
-template <expression A, expression B>
-struct choice {
-  static_assert(A::rank == B::rank, "choose: both expressions have the same rank");
-  using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
-  static constexpr extent rank = A::rank;
-
-  bool first;
-  A a;
-  B b;
-
-  ir::node_id lower(ir::graph& g) const { return first ? a.lower(g) : b.lower(g); }
-};
-
 // Returns a if `first`, else b.
 template <operand A, operand B>
 auto choose(bool first, const A& a, const B& b) {
-  return choice<expression_t<A>, expression_t<B>>{first, as_expression(a), as_expression(b)};
+  return detail::choice<expression_t<A>, expression_t<B>>{
+      {}, first, as_expression(a), as_expression(b)};
 }
 
 }  // namespace fmoe

@@ -5,10 +5,10 @@
 
 #include <fmoe/expr/expression.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 template <expression E>
-struct sized_expression {
+struct sized_expression : expression_base {
   using scalar = typename E::scalar;
   static constexpr extent rank = E::rank;
 
@@ -22,11 +22,15 @@ struct sized_expression {
   }
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Returns e, whose extents must be those of `shape`; an extent that is `unknown` may be any. When
 // it is lowered, throws shape_error if one differs.
 template <operand E>
-auto sized(const E& e, const std::array<extent, expression_t<E>::rank>& shape) {
-  return sized_expression<expression_t<E>>{as_expression(e), shape};
+auto sized(const E& e, const std::array<std::size_t, expression_t<E>::rank>& shape) {
+  return detail::sized_expression<expression_t<E>>{{}, as_expression(e), shape};
 }
 
 }  // namespace fmoe

@@ -53,8 +53,8 @@ template <class Layer>
 bool is_released_name(std::string_view name) {
   Layer layer;
   bool known = false;
-  auto compare = [&](const released_tensor& t, auto&) { known = known || t.name == name; };
-  each_released(layer, compare);
+  auto compare = [&](const released_name& t, auto&) { known = known || t.name == name; };
+  Layer::released(layer, compare);
   if constexpr (requires { Layer::released_kinds; })
     for (const released_kind& k : Layer::released_kinds)
       known = known || k.with == name || std::ranges::count(k.without, name) != 0;
@@ -100,11 +100,11 @@ Layer load(const io::checkpoint& weights, const load_options& options = {}) {
 // Loads every layer of this kind in a model, by number. The prefix in the options stands before the
 // number; by default it is "model.layers.".
 template <class Layer>
-std::map<extent, Layer> load_layers(const io::checkpoint& weights, load_options options = {}) {
+std::map<std::size_t, Layer> load_layers(const io::checkpoint& weights, load_options options = {}) {
   if (options.prefix.empty()) options.prefix = "model.layers.";
   const std::string layers = options.prefix;
-  std::map<extent, Layer> result;
-  for (const extent number : io::layer_numbers<Layer>(weights, layers)) {
+  std::map<std::size_t, Layer> result;
+  for (const std::size_t number : io::layer_numbers<Layer>(weights, layers)) {
     options.prefix = layers + std::to_string(number) + '.';
     result.emplace(number, load<Layer>(weights, options));
   }

@@ -28,10 +28,11 @@ layer_arrays outlines(const checkpoint& weights, const std::string& prefix,
     result.arrays.emplace(name, a.shape().size() < 2 ? weights.at(name) : a);
   };
   Layer layer;
-  auto add_released = [&](const released_tensor& n, auto&) { add(n.name); };
-  each_released(layer, add_released);
-  // Kinds also depend on names that are not this layer's.
-  if constexpr (requires { Layer::released_kinds; })
+  auto add_released = [&](const released_name& n, auto&) { add(n.name); };
+  Layer::released(layer, add_released);
+  if constexpr (requires {
+                  Layer::released_kinds;
+                })  // which look at names that are not this layer's
     for (const released_kind& k : Layer::released_kinds) std::ranges::for_each(k.without, add);
   return result;
 }
@@ -89,8 +90,8 @@ void find_layers(const checkpoint& from, const std::vector<std::string>& names, 
                  std::vector<found_layer>& found) {
   std::vector<std::string> released;
   Layer layer;
-  auto add_name = [&](const released_tensor& n, auto&) { released.push_back(n.name); };
-  each_released(layer, add_name);
+  auto add_name = [&](const released_name& n, auto&) { released.push_back(n.name); };
+  Layer::released(layer, add_name);
   const std::set<std::string, std::less<>> known(released.begin(), released.end());
 
   std::set<std::string> prefixes;
@@ -105,11 +106,11 @@ void find_layers(const checkpoint& from, const std::vector<std::string>& names, 
       return from.contains(prefix + std::string(name));
     };
     bool whole = true;
-    auto look_for = [&](const released_tensor& n, auto&) {
+    auto look_for = [&](const released_name& n, auto&) {
       whole = whole && (n.need != presence::required || contains(n.name) ||
                         (!n.unless.empty() && contains(n.unless)));
     };
-    each_released(layer, look_for);
+    Layer::released(layer, look_for);
     if (!whole || !is_of_a_kind<Layer>(contains)) continue;
     try {
       load_options options;

@@ -18,17 +18,7 @@
 #include <fmoe/io/layer_settings.hpp>
 #include <fmoe/io/metadata.hpp>
 
-namespace fmoe {
-
-// The options of `load` and `load_layers`.
-struct load_options {
-  std::string prefix = {};            // the text before every name, with its dot
-  std::optional<extent> active = {};  // K; `all` for ReLU without a selection
-  std::optional<pointwise> activation = {};
-  io::narrowing narrow = io::narrowing::refuse;  // io::narrow allows rounding of F64 to float
-  // Receives the names under the prefix that the layer does not know.
-  std::vector<std::string>* extra = nullptr;
-};
+namespace fmoe::detail {
 
 // load returns this after a static_assert has named the misuse; it converts to any layer, so that
 // no other error follows.
@@ -37,6 +27,20 @@ struct no_layer {
   operator Layer() const {
     return Layer();
   }
+};
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// The options of `load` and `load_layers`.
+struct load_options {
+  std::string prefix = {};                 // the text before every name, with its dot
+  std::optional<std::size_t> active = {};  // K; `all` for ReLU without a selection
+  std::optional<pointwise> activation = {};
+  io::narrowing narrow = io::narrowing::refuse;  // io::narrow allows rounding of F64 to float
+  std::vector<std::string>* extra =
+      nullptr;  // receives the names under the prefix that the layer does not know
 };
 
 // The options of `save`.
@@ -102,7 +106,7 @@ class parameter_reader {
 
   // Throws missing_tensor, shape and dtype.
   template <class T, std::size_t Rank>
-  void operator()(const released_tensor& n, parameter<T, Rank>& to) {
+  void operator()(const released_name& n, parameter<T, Rank>& to) {
     known_.insert(n.name);
     const std::string name = options_.prefix + n.name;
     const auto found = from_.arrays.find(name);
@@ -125,7 +129,7 @@ class parameter_reader {
   // Learns the extents of labels from the shape of this tensor. An axis of two labels may need
   // tensors that come later, so this is called repeatedly. Returns true if the tensor tells
   // something new.
-  bool learn(const released_tensor& n) {
+  bool learn(const released_name& n) {
     const auto found = from_.arrays.find(options_.prefix + n.name);
     return found != from_.arrays.end() &&
            lengths_.learn(found->first, n.file_labels, found->second.shape());
@@ -154,13 +158,13 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
   Layer layer;
   parameter_reader read(from, options);
   bool news = false;
-  auto has_pairs = [&](const released_tensor& n, auto&) {
+  auto has_pairs = [&](const released_name& n, auto&) {
     news = news || n.file_labels.find('(') != std::string::npos;
   };
-  each_released(layer, has_pairs);
-  auto learn = [&](const released_tensor& n, auto&) { news = read.learn(n) || news; };
-  while (std::exchange(news, false)) each_released(layer, learn);
-  each_released(layer, read);
+  Layer::released(layer, has_pairs);
+  auto learn = [&](const released_name& n, auto&) { news = read.learn(n) || news; };
+  while (std::exchange(news, false)) Layer::released(layer, learn);
+  Layer::released(layer, read);
 
   const metadata_reader metadata(from.metadata, from.file);
   describe(layer, metadata, from.file);
@@ -211,7 +215,7 @@ class parameter_writer {
 
   // Throws missing_tensor, shape and conflict.
   template <class T, std::size_t Rank>
-  void operator()(const released_tensor& n, const parameter<T, Rank>& from) {
+  void operator()(const released_name& n, const parameter<T, Rank>& from) {
     const std::string name = options_.prefix + n.name;
     if (from.empty()) {
       if (n.need == presence::required)
@@ -276,7 +280,7 @@ layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file,
                        const save_options& options) {
   layer_arrays result{file, {}, {}};
   parameter_writer write(result, options);
-  each_released(layer, write);
+  Layer::released(layer, write);
   result.metadata =
       metadata_of(layer, [&](std::string_view name) { return write.contains(name); }, file);
   return result;

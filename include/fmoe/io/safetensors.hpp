@@ -100,28 +100,28 @@ Layer load(const std::filesystem::path& file, const load_options& options = {}) 
 }
 
 // These refuse a call without the type, without its brackets, or with something else than options.
-template <extent = 0, class... Arguments>
-no_layer load(const Arguments&...) {
-  static_assert(never<Arguments...>,
+template <std::size_t = 0, class... Arguments>
+detail::no_layer load(const Arguments&...) {
+  static_assert(detail::never<Arguments...>,
                 "load: say the layer's type, as in fmoe::load<fmoe::mxd<>>(file)");
   return {};
 }
 template <template <class...> class Layer, class... Arguments>
-no_layer load(const Arguments&...) {
-  static_assert(never<Arguments...>,
+detail::no_layer load(const Arguments&...) {
+  static_assert(detail::never<Arguments...>,
                 "load: a layer's type has brackets, as in fmoe::load<fmoe::mxd<>>(file)");
   return {};
 }
-template <template <extent, class> class Layer, class... Arguments>
-no_layer load(const Arguments&...) {
-  static_assert(never<Arguments...>,
+template <template <std::size_t, class> class Layer, class... Arguments>
+detail::no_layer load(const Arguments&...) {
+  static_assert(detail::never<Arguments...>,
                 "load: a layer's type has brackets, as in fmoe::load<fmoe::cp_mumoe<>>(file)");
   return {};
 }
 template <class Layer, class Weights, class Options>
   requires(!std::convertible_to<const Options&, load_options>)
 Layer load(const Weights&, const Options&) {
-  static_assert(never<Layer>,
+  static_assert(detail::never<Layer>,
                 "load: options are named, as in fmoe::load<fmoe::mxd<>>(file, {.active = 32})");
   return Layer();
 }
@@ -129,16 +129,16 @@ Layer load(const Weights&, const Options&) {
 // Writes a file from which load makes an equal layer.
 template <class Layer>
 void save(const Layer& layer, const std::filesystem::path& file, const save_options& options = {}) {
-  static_assert(has_released_names<Layer>,
+  static_assert(detail::has_released_names<Layer>,
                 "save writes layers; an array is fmoe::io::safetensors::write(file, {{name, x}})");
-  if constexpr (has_released_names<Layer>) {
+  if constexpr (detail::has_released_names<Layer>) {
     const auto from = io::arrays_of(layer, file, options);
     io::safetensors::write(file, from.arrays, from.metadata);
   }
 }
-template <std::convertible_to<std::filesystem::path> File, has_released_names Layer>
+template <std::convertible_to<std::filesystem::path> File, detail::has_released_names Layer>
 void save(const File&, const Layer&, const save_options& = {}) {
-  static_assert(never<Layer>,
+  static_assert(detail::never<Layer>,
                 "save: the layer comes before the file, as in fmoe::save(layer, file)");
 }
 

@@ -5,7 +5,10 @@
 // W_p)) W_o (Algorithm 2).
 #pragma once
 
-#include <fmoe/layers/moe.hpp>
+#include <fmoe/arrays/released.hpp>
+#include <fmoe/arrays/slice.hpp>
+#include <fmoe/layers/glu_expert.hpp>
+#include <fmoe/layers/routing.hpp>
 
 namespace fmoe {
 
@@ -52,33 +55,35 @@ struct aoe {
 
   // [t, d] -> [t, d].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
   // Returns expert n: W_down^n, W_up^n, W_p^n and W_o^n (Eq. 4). The bias belongs to the layer, not
   // to an expert. Throws value_error if there is no such expert.
-  gated_expert<T> expert(extent n) const {
-    return {{},        slice<1>(down, n), slice<0>(up, n), slice<0>(linear, n), slice<0>(output, n),
+  glu_expert<T> expert(std::size_t n) const {
+    return {{},
+            detail::slice<1>(down, n),
+            detail::slice<0>(up, n),
+            detail::slice<0>(linear, n),
+            detail::slice<0>(output, n),
             activation};
   }
 
   // The names of the paper, or else those of the released code.
-  static auto released() {
-    return std::tuple{
-        released_name{"W_down", &aoe::down, presence::optional, "d(nl)", "dnl"},
-        released_name{"W_up", &aoe::up, presence::optional, "nlw"},
-        released_name{"W_p", &aoe::linear, presence::optional, "ndw"},
-        released_name{"W_o", &aoe::output, presence::optional, "nwd"},
-        released_name{"wg", &aoe::down, presence::required, "d(nl)", "dnl", "W_down"},
-        released_name{"experts.mlp.wup", &aoe::up, presence::required, "(nw)l", "nlw", "W_up"},
-        released_name{"experts.mlp.v1", &aoe::linear, presence::required, "(nw)d", "ndw", "W_p"},
-        released_name{"experts.mlp.w2", &aoe::output, presence::required, "(nw)d", "nwd", "W_o"},
-        released_name{"experts.bias", &aoe::bias, presence::optional, "d"},
-    };
+  static void released(auto& layer, auto&& visit) {
+    visit(released_name{"W_down", presence::optional, "d(nl)", "dnl"}, layer.down);
+    visit(released_name{"W_up", presence::optional, "nlw"}, layer.up);
+    visit(released_name{"W_p", presence::optional, "ndw"}, layer.linear);
+    visit(released_name{"W_o", presence::optional, "nwd"}, layer.output);
+    visit(released_name{"wg", presence::required, "d(nl)", "dnl", "W_down"}, layer.down);
+    visit(released_name{"experts.mlp.wup", presence::required, "(nw)l", "nlw", "W_up"}, layer.up);
+    visit(released_name{"experts.mlp.v1", presence::required, "(nw)d", "ndw", "W_p"}, layer.linear);
+    visit(released_name{"experts.mlp.w2", presence::required, "(nw)d", "nwd", "W_o"}, layer.output);
+    visit(released_name{"experts.bias", presence::optional, "d"}, layer.bias);
   }
   static void describe(auto& layer, auto& file) {
     using norm_name = std::pair<std::string_view, row_norm>;
     routing::describe(layer.route, file);
-    describe_activation(layer.activation, file);
+    detail::describe_activation(layer.activation, file);
     file.setting("norm", layer.score,
                  {norm_name{"l2", row_norm::l2}, {"l1", row_norm::l1}, {"linf", row_norm::max}});
   }

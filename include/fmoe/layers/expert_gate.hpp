@@ -14,7 +14,7 @@ namespace fmoe {
 // Labels: t token, i input, n expert. If a level has running statistics, a batch norm with them
 // normalises its scores; otherwise a layer norm over its experts does so if `layer_norm` is true.
 // Neither has weights.
-template <extent Levels = 1, class T = float>
+template <std::size_t Levels = 1, class T = float>
 struct expert_gate {
   std::array<parameter<T, 2>, Levels> projections;     // i n
   std::array<parameter<T, 1>, Levels> means = {};      // n, running
@@ -24,29 +24,29 @@ struct expert_gate {
 
   static constexpr double epsilon = 1e-5;
 
-  extent inputs() const { return projections[0].shape()[0]; }
+  std::size_t inputs() const { return projections[0].shape()[0]; }
 
   // True if the gate has running statistics. Throws value_error if some levels have them and others
   // do not, or if a variance is negative or not finite.
   bool batch_norm() const {
-    extent held = 0;
-    for (extent e = 0; e < Levels; ++e) {
+    std::size_t held = 0;
+    for (std::size_t e = 0; e < Levels; ++e) {
       held += !means[e].empty() + !variances[e].empty();
-      for (extent n = 0; n < variances[e].size(); ++n) {
-        const auto variance = convert<double>(variances[e](n));
-        expects<value_error>(std::isfinite(variance) && variance >= 0,
-                             "[batch norm] the running variance of expert ", n, " of level ", e,
-                             " is ", variance);
+      for (std::size_t n = 0; n < variances[e].size(); ++n) {
+        const auto variance = detail::convert<double>(variances[e](n));
+        detail::expects<value_error>(std::isfinite(variance) && variance >= 0,
+                                     "[batch norm] the running variance of expert ", n,
+                                     " of level ", e, " is ", variance);
       }
     }
-    expects<value_error>(held == 0 || held == 2 * Levels, "[batch norm] there are ", held,
-                         " running statistics and ", 2 * Levels,
-                         " are needed, means and variances, or none");
+    detail::expects<value_error>(held == 0 || held == 2 * Levels, "[batch norm] there are ", held,
+                                 " running statistics and ", 2 * Levels,
+                                 " are needed, means and variances, or none");
     return held != 0;
   }
 
   // [t, i] -> [t, n]: norm(x G) of one level. Throws value_error as batch_norm does.
-  template <extent Level = 0>
+  template <std::size_t Level = 0>
   auto scores(const operand auto& x) const {
     static_assert(Level < Levels, "expert_gate: levels are counted from 0");
     const auto s = einsum<"ti,in->tn">(x, projections[Level]);
@@ -56,25 +56,24 @@ struct expert_gate {
 
   // [t, i] -> [t, n]: a of one level. A row sums to 1. A single expert has exactly the coefficient
   // 1; scores that are all -inf give NaN.
-  template <extent Level = 0>
+  template <std::size_t Level = 0>
   auto coefficients(const operand auto& x) const {
     return erased(entmax(scores<Level>(x), alpha));
   }
 
   // Returns the coefficients of every level, as a tuple.
   auto operator()(const operand auto& x) const {
-    return [&]<extent... Level>(std::index_sequence<Level...>) {
+    return [&]<std::size_t... Level>(std::index_sequence<Level...>) {
       return std::tuple{coefficients<Level>(x)...};
     }(std::make_index_sequence<Levels>());
   }
 
   static void released(auto& gate, auto&& visit) {
-    for (extent e = 0; e < Levels; ++e) {
-      const std::string level = std::to_string(e), n(1, expert_labels[e]);
-      visit(released_tensor{"projs." + level, 'i' + n}, gate.projections[e]);
-      visit(released_tensor{"bn." + level + ".running_mean", n, n, presence::optional},
-            gate.means[e]);
-      visit(released_tensor{"bn." + level + ".running_var", n, n, presence::optional},
+    for (std::size_t e = 0; e < Levels; ++e) {
+      const std::string level = std::to_string(e), n(1, detail::expert_labels[e]);
+      visit(released_name{"projs." + level, presence::required, 'i' + n}, gate.projections[e]);
+      visit(released_name{"bn." + level + ".running_mean", presence::optional, n}, gate.means[e]);
+      visit(released_name{"bn." + level + ".running_var", presence::optional, n},
             gate.variances[e]);
     }
   }

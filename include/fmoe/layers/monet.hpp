@@ -5,8 +5,6 @@
 // of a token are never stored.
 #pragma once
 
-#include <tuple>
-
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/arrays/slice.hpp>
 #include <fmoe/arrays/viewed.hpp>
@@ -27,8 +25,8 @@ struct monet_router {
   parameter<T, 2> keys1, keys2;      // d (p s)
   parameter<T, 1> mean1, variance1;  // p
   parameter<T, 1> mean2, variance2;  // p
-  extent heads = 0;                  // p, if no statistics tell it
-  extent active = 32;  // K, the experts that a head keeps; with statistics, on average
+  std::size_t heads = 0;             // p, if no statistics tell it
+  std::size_t active = 32;  // K, the experts that a head keeps; with statistics, on average
   double epsilon = 1e-5;
 
   // [t, d] -> [t, p, s]: g1 over bottom halves i, g2 over top halves j. Throws value_error for K >
@@ -39,19 +37,15 @@ struct monet_router {
 
   // [t, d] -> [t, 2p, s]: the heads of g1, then those of g2.
   auto operator()(const operand_of<2> auto& x) const { return concat<1>(g1(x), g2(x)); }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
-  static auto released() {
-    return std::tuple{
-        released_name{"router.w1.weight", &monet_router::keys1, presence::required, "hd", "dh"},
-        released_name{"router.w2.weight", &monet_router::keys2, presence::required, "hd", "dh"},
-        released_name{"router.norm1.running_mean", &monet_router::mean1, presence::optional, "p"},
-        released_name{"router.norm1.running_var", &monet_router::variance1, presence::optional,
-                      "p"},
-        released_name{"router.norm2.running_mean", &monet_router::mean2, presence::optional, "p"},
-        released_name{"router.norm2.running_var", &monet_router::variance2, presence::optional,
-                      "p"},
-    };
+  static void released(auto& layer, auto&& visit) {
+    visit(released_name{"router.w1.weight", presence::required, "hd", "dh"}, layer.keys1);
+    visit(released_name{"router.w2.weight", presence::required, "hd", "dh"}, layer.keys2);
+    visit(released_name{"router.norm1.running_mean", presence::optional, "p"}, layer.mean1);
+    visit(released_name{"router.norm1.running_var", presence::optional, "p"}, layer.variance1);
+    visit(released_name{"router.norm2.running_mean", presence::optional, "p"}, layer.mean2);
+    visit(released_name{"router.norm2.running_var", presence::optional, "p"}, layer.variance2);
   }
 
  private:
@@ -60,23 +54,25 @@ struct monet_router {
   auto routed(const operand auto& x, const parameter<T, 2>& keys, const parameter<T, 1>& mean,
               const parameter<T, 1>& variance) const {
     const bool adaptive = !mean.empty();
-    expects<value_error>(adaptive == !variance.empty(),
-                         "[monet_router] a running mean needs a variance, and the reverse");
-    expects<value_error>(adaptive || heads != 0,
-                         "[monet_router] without running statistics `heads` must be set");
-    const extent p = adaptive ? mean.size() : heads, width = keys.empty() ? 0 : keys.shape()[1];
-    expects<shape_error>(heads == 0 || heads == p, "[monet_router] there are ", heads,
-                         " heads and statistics of ", p);
-    expects<shape_error>(p != 0 && width % p == 0, "[monet_router] ", width,
-                         " keys do not divide into ", p, " heads");
-    const extent s = width / p;
-    expects<value_error>(active <= s && (active != 0 || !adaptive), "[monet_router] K is ", active,
-                         " and a head has ", s, " experts");
+    detail::expects<value_error>(adaptive == !variance.empty(),
+                                 "[monet_router] a running mean needs a variance, and the reverse");
+    detail::expects<value_error>(adaptive || heads != 0,
+                                 "[monet_router] without running statistics `heads` must be set");
+    const std::size_t p = adaptive ? mean.size() : heads,
+                      width = keys.empty() ? 0 : keys.shape()[1];
+    detail::expects<shape_error>(heads == 0 || heads == p, "[monet_router] there are ", heads,
+                                 " heads and statistics of ", p);
+    detail::expects<shape_error>(p != 0 && width % p == 0, "[monet_router] ", width,
+                                 " keys do not divide into ", p, " heads");
+    const std::size_t s = width / p;
+    detail::expects<value_error>(active <= s && (active != 0 || !adaptive), "[monet_router] K is ",
+                                 active, " and a head has ", s, " experts");
     for (const T *v = variance.data(), *end = v + variance.size(); v != end; ++v)
-      expects<value_error>(convert<double>(*v) >= 0 && std::isfinite(convert<double>(*v)),
-                           "[monet_router] a variance is ", convert<double>(*v));
-    const double sigma =
-        normal_quantile_above(s == 0 ? 1 : static_cast<double>(active) / static_cast<double>(s));
+      detail::expects<value_error>(
+          detail::convert<double>(*v) >= 0 && std::isfinite(detail::convert<double>(*v)),
+          "[monet_router] a variance is ", detail::convert<double>(*v));
+    const double sigma = detail::normal_quantile_above(
+        s == 0 ? 1 : static_cast<double>(active) / static_cast<double>(s));
     const auto scores =
         einsum<"td,dps->tps">(x, viewed<3>(keys, {keys.empty() ? 0 : keys.shape()[0], p, s}));
     const auto bound = sigma * sqrt(variance + epsilon) + mean;
@@ -85,6 +81,10 @@ struct monet_router {
                          top_k(scores, active, weighting::softmax)));
   }
 };
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 template <class... Xs>
 refused not_monet_inputs(const Xs&...) {
@@ -133,6 +133,10 @@ tensor<T, 1> monet_bias(const parameter<T, 1>& b, extent s, extent i, extent m) 
   return b.empty() ? tensor<T, 1>({m}) : slice<0>(monet_bias(b, s), i);
 }
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Horizontal decomposition: expert (i, j) is V_j act(U_i x + b1_i) + b2_j, and y is the sum over p,
 // i, j of g1[p,i] g2[p,j] times expert (i, j), for any g. Labels: i, j halves of experts, s of
 // each; m hidden unit; d input and output. Unit q of half i is column i m + q of the encoder and
@@ -145,25 +149,26 @@ struct monet_hd {
   parameter<T, 2> bias;          // j d, b2
   pointwise activation = pointwise::squared_relu;
   std::vector<index_pair> deleted = {};  // experts (i, j) that the sum leaves out
-  extent heads = unknown;                // p, which compile must know
+  std::size_t heads = unknown;           // p, which compile must know
 
   // [t, d] -> [t, i, m].
   auto hidden(const operand auto& x) const {
-    const extent s = monet_halves(bias);
-    return apply(activation, add_bias(einsum<"td,dim->tim">(x, monet_columns(encoder, s)),
-                                      monet_bias(encoder_bias, s)));
+    const std::size_t s = detail::monet_halves(bias);
+    return apply(activation, add_bias(einsum<"td,dim->tim">(x, detail::monet_columns(encoder, s)),
+                                      detail::monet_bias(encoder_bias, s)));
   }
 
   // [t, i, m], [t, p, s], [t, p, s] -> [t, d]: the output of these hidden units.
   auto decoded(const operand_of<3> auto& u, const operand_of<3> auto& routing1,
                const operand_of<3> auto& routing2) const {
-    const extent s = monet_halves(bias);
+    const std::size_t s = detail::monet_halves(bias);
     const auto g1 = sized(routing1, {unknown, heads, s});
     const auto g2 = sized(routing2, {unknown, heads, s});
+    const auto v = detail::monet_rows(decoder, s);
     const auto kept = all_except(deleted, s, s);
     const auto mixed = einsum<"tim,tpi,tpj,ij->tjm">(u, g1, g2, kept);
     const auto mass = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
-    return einsum<"tjm,jmd->td">(mixed, monet_rows(decoder, s)) + einsum<"tj,jd->td">(mass, bias);
+    return einsum<"tjm,jmd->td">(mixed, v) + einsum<"tj,jd->td">(mass, bias);
   }
 
   // [t, d], [t, p, s], [t, p, s] -> [t, d] (Eq. 12). Throws shape_error and value_error for
@@ -172,24 +177,23 @@ struct monet_hd {
                   const operand_of<3> auto& g2) const {
     return decoded(hidden(x), g1, g2);
   }
-  auto operator()(const auto&... x) const { return not_monet_inputs(x...); }
+  auto operator()(const auto&... x) const { return detail::not_monet_inputs(x...); }
 
   // Returns expert (i, j), whether it is deleted or not (Eq. 6). Throws value_error if there is no
   // such half.
-  monet_expert<T> expert(extent i, extent j) const {
-    const extent s = monet_halves(bias);
-    const auto u = slice<1>(monet_columns(encoder, s), i);
-    return {u, monet_bias(encoder_bias, s, i, u.shape()[1]), slice<0>(monet_rows(decoder, s), j),
-            slice<0>(bias, j), activation};
+  monet_expert<T> expert(std::size_t i, std::size_t j) const {
+    const std::size_t s = detail::monet_halves(bias);
+    const auto u = detail::slice<1>(detail::monet_columns(encoder, s), i);
+    return {u, detail::monet_bias(encoder_bias, s, i, u.shape()[1]),
+            detail::slice<0>(detail::monet_rows(decoder, s), j), detail::slice<0>(bias, j),
+            activation};
   }
 
-  static auto released() {
-    return std::tuple{
-        released_name{"moe.u.weight", &monet_hd::encoder, presence::required, "hd", "dh"},
-        released_name{"moe.u.bias", &monet_hd::encoder_bias, presence::optional, "h"},
-        released_name{"moe.v.weight", &monet_hd::decoder, presence::required, "oh", "ho"},
-        released_name{"moe.b", &monet_hd::bias, presence::required, "so"},
-    };
+  static void released(auto& layer, auto&& visit) {
+    visit(released_name{"moe.u.weight", presence::required, "hd", "dh"}, layer.encoder);
+    visit(released_name{"moe.u.bias", presence::optional, "h"}, layer.encoder_bias);
+    visit(released_name{"moe.v.weight", presence::required, "oh", "ho"}, layer.decoder);
+    visit(released_name{"moe.b", presence::required, "so"}, layer.bias);
   }
 };
 
@@ -205,7 +209,7 @@ struct monet_vd {
   parameter<T, 2> bias1, bias2;                  // i o, j o; o is half of the output
   pointwise activation = pointwise::squared_relu;
   std::vector<index_pair> deleted = {};  // experts (i, j) that the sum leaves out
-  extent heads = unknown;                // p, which compile must know
+  std::size_t heads = unknown;           // p, which compile must know
 
   // [t, d] -> [t, i, m] and [t, j, m].
   auto hidden1(const operand auto& x) const { return hidden(x, encoder1, encoder_bias1); }
@@ -214,7 +218,7 @@ struct monet_vd {
   // [t, i, m], [t, j, m], [t, p, s], [t, p, s] -> [t, 2o]: the output of these hidden units.
   auto decoded(const operand_of<3> auto& u1, const operand_of<3> auto& u2,
                const operand_of<3> auto& routing1, const operand_of<3> auto& routing2) const {
-    const extent s = monet_halves(bias1);
+    const std::size_t s = detail::monet_halves(bias1);
     const auto g1 = sized(routing1, {unknown, heads, s});
     const auto g2 = sized(routing2, {unknown, heads, s});
     const auto kept = all_except(deleted, s, s);
@@ -222,9 +226,10 @@ struct monet_vd {
     const auto mass2 = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
     const auto crossed1 = einsum<"tjm,tpj,tpi,ij->tim">(u2, g2, g1, kept);
     const auto crossed2 = einsum<"tim,tpi,tpj,ij->tjm">(u1, g1, g2, kept);
-    return concat<1>(
-        half(u1, mass1, monet_rows(decoder11, s), crossed1, monet_rows(decoder12, s), bias1),
-        half(u2, mass2, monet_rows(decoder22, s), crossed2, monet_rows(decoder21, s), bias2));
+    return concat<1>(half(u1, mass1, detail::monet_rows(decoder11, s), crossed1,
+                          detail::monet_rows(decoder12, s), bias1),
+                     half(u2, mass2, detail::monet_rows(decoder22, s), crossed2,
+                          detail::monet_rows(decoder21, s), bias2));
   }
 
   // [t, d], [t, p, s], [t, p, s] -> [t, 2o] (Eq. 15). Throws shape_error and value_error for
@@ -233,46 +238,44 @@ struct monet_vd {
                   const operand_of<3> auto& g2) const {
     return decoded(hidden1(x), hidden2(x), g1, g2);
   }
-  auto operator()(const auto&... x) const { return not_monet_inputs(x...); }
+  auto operator()(const auto&... x) const { return detail::not_monet_inputs(x...); }
 
   // Returns expert (i, j), whether it is deleted or not (Eq. 13). Throws value_error if there is no
   // such half.
-  monet_expert<arithmetic_t<T>> expert(extent i, extent j) const {
-    const extent s = monet_halves(bias1);
-    const auto u1 = slice<1>(monet_columns(encoder1, s), i),
-               u2 = slice<1>(monet_columns(encoder2, s), j);
-    const auto c1 = monet_bias(encoder_bias1, s, i, u1.shape()[1]),
-               c2 = monet_bias(encoder_bias2, s, j, u2.shape()[1]);
-    const auto v1 =
-        concat<1>(slice<0>(monet_rows(decoder11, s), i), slice<0>(monet_rows(decoder21, s), j));
-    const auto v2 =
-        concat<1>(slice<0>(monet_rows(decoder12, s), i), slice<0>(monet_rows(decoder22, s), j));
-    const auto b = concat<0>(slice<0>(bias1, i), slice<0>(bias2, j));
+  monet_expert<detail::arithmetic_t<T>> expert(std::size_t i, std::size_t j) const {
+    const std::size_t s = detail::monet_halves(bias1);
+    const auto u1 = detail::slice<1>(detail::monet_columns(encoder1, s), i),
+               u2 = detail::slice<1>(detail::monet_columns(encoder2, s), j);
+    const auto c1 = detail::monet_bias(encoder_bias1, s, i, u1.shape()[1]),
+               c2 = detail::monet_bias(encoder_bias2, s, j, u2.shape()[1]);
+    const auto v1 = concat<1>(detail::slice<0>(detail::monet_rows(decoder11, s), i),
+                              detail::slice<0>(detail::monet_rows(decoder21, s), j));
+    const auto v2 = concat<1>(detail::slice<0>(detail::monet_rows(decoder12, s), i),
+                              detail::slice<0>(detail::monet_rows(decoder22, s), j));
+    const auto b = concat<0>(detail::slice<0>(bias1, i), detail::slice<0>(bias2, j));
     return {evaluate(concat<1>(u1, u2)), evaluate(concat<0>(c1, c2)), evaluate(concat<0>(v1, v2)),
             evaluate(b), activation};
   }
 
-  static auto released() {
-    return std::tuple{
-        released_name{"moe.u1.weight", &monet_vd::encoder1, presence::required, "hd", "dh"},
-        released_name{"moe.u1.bias", &monet_vd::encoder_bias1, presence::optional, "h"},
-        released_name{"moe.u2.weight", &monet_vd::encoder2, presence::required, "hd", "dh"},
-        released_name{"moe.u2.bias", &monet_vd::encoder_bias2, presence::optional, "h"},
-        released_name{"moe.v11.weight", &monet_vd::decoder11, presence::required, "oh", "ho"},
-        released_name{"moe.v12.weight", &monet_vd::decoder12, presence::required, "oh", "ho"},
-        released_name{"moe.v21.weight", &monet_vd::decoder21, presence::required, "oh", "ho"},
-        released_name{"moe.v22.weight", &monet_vd::decoder22, presence::required, "oh", "ho"},
-        released_name{"moe.b1", &monet_vd::bias1, presence::required, "so"},
-        released_name{"moe.b2", &monet_vd::bias2, presence::required, "so"},
-    };
+  static void released(auto& layer, auto&& visit) {
+    visit(released_name{"moe.u1.weight", presence::required, "hd", "dh"}, layer.encoder1);
+    visit(released_name{"moe.u1.bias", presence::optional, "h"}, layer.encoder_bias1);
+    visit(released_name{"moe.u2.weight", presence::required, "hd", "dh"}, layer.encoder2);
+    visit(released_name{"moe.u2.bias", presence::optional, "h"}, layer.encoder_bias2);
+    visit(released_name{"moe.v11.weight", presence::required, "oh", "ho"}, layer.decoder11);
+    visit(released_name{"moe.v12.weight", presence::required, "oh", "ho"}, layer.decoder12);
+    visit(released_name{"moe.v21.weight", presence::required, "oh", "ho"}, layer.decoder21);
+    visit(released_name{"moe.v22.weight", presence::required, "oh", "ho"}, layer.decoder22);
+    visit(released_name{"moe.b1", presence::required, "so"}, layer.bias1);
+    visit(released_name{"moe.b2", presence::required, "so"}, layer.bias2);
   }
 
  private:
   auto hidden(const operand auto& x, const parameter<T, 2>& encoder,
               const parameter<T, 1>& bias) const {
-    const extent s = monet_halves(bias1);
-    return apply(activation, add_bias(einsum<"td,dim->tim">(x, monet_columns(encoder, s)),
-                                      monet_bias(bias, s)));
+    const std::size_t s = detail::monet_halves(bias1);
+    return apply(activation, add_bias(einsum<"td,dim->tim">(x, detail::monet_columns(encoder, s)),
+                                      detail::monet_bias(bias, s)));
   }
 
   // The straight flow, the crossed flow and the bias of one half of the output.

@@ -8,6 +8,7 @@
 
 namespace fmoe {
 
+// y = act(x E + b_E) D + b. Labels: t token, d input, m hidden unit, o output.
 template <class T = float>
 struct monet_expert {
   parameter<T, 2> encoder;       // d m
@@ -22,7 +23,7 @@ struct monet_expert {
                                decoder) +
            bias;
   }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 };
 
 }  // namespace fmoe

@@ -22,10 +22,14 @@ struct affine_layer_norm {
   }
 
   static void released(auto& norm, auto&& visit) {
-    visit(released_tensor{"weight", "i", "i", presence::optional}, norm.weight);
-    visit(released_tensor{"bias", "i", "i", presence::optional}, norm.bias);
+    visit(released_name{"weight", presence::optional, "i"}, norm.weight);
+    visit(released_name{"bias", presence::optional, "i"}, norm.bias);
   }
 };
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 // True if the experts of `width` inputs have one row more. Throws shape_error if they have another
 // number of rows.
@@ -65,41 +69,45 @@ auto mixture(const Experts& experts, const operand auto& z, extent width, const 
   return erased(std::apply([&](const auto&... level) { return experts(input, level...); }, a));
 }
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Experts is cp_experts, tr_experts, tucker_experts or dense_experts.
 template <class Experts>
 struct mumoe {
   using T = typename Experts::scalar;
-  static constexpr extent levels = Experts::levels;
+  static constexpr std::size_t levels = Experts::levels;
 
   expert_gate<Experts::levels, T> gate;
   affine_layer_norm<T> input_norm;  // normalises the input of the experts; the gate reads x itself
   Experts experts;                  // I input rows, or I + 1: the last one is the bias
 
   // [t, i] -> [t, n]: a of one level.
-  template <extent Level = 0>
+  template <std::size_t Level = 0>
   auto coefficients(const operand auto& x) const {
     return gate.template coefficients<Level>(x);
   }
 
   // [t, i], and [t, n] for each level -> [t, o]: the output of x with these coefficients.
   auto mixed(const operand_of<2> auto& x, const operand_of<2> auto&... a) const {
-    return mixture(experts, input_norm(x), gate.inputs(), std::tuple{as_expression(a)...});
+    return detail::mixture(experts, input_norm(x), gate.inputs(), std::tuple{as_expression(a)...});
   }
 
   // [t, i] -> [t, o].
   auto operator()(const operand_of<2> auto& x) const {
-    return mixture(experts, input_norm(x), gate.inputs(), gate(x));
+    return detail::mixture(experts, input_norm(x), gate.inputs(), gate(x));
   }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
   static void released(auto& layer, auto&& visit) {
     layer.gate.released(layer.gate, visit);
-    layer.input_norm.released(layer.input_norm, released_within("input_ln.", visit));
-    layer.experts.released(layer.experts, released_within("MuMoE.", visit));
+    layer.input_norm.released(layer.input_norm, detail::released_within("input_ln.", visit));
+    layer.experts.released(layer.experts, detail::released_within("MuMoE.", visit));
   }
   static void describe(auto& layer, auto& file) {
-    describe_mumoe(layer, layer.experts, file);
-    file.fact("bias", has_bias(layer.experts, layer.gate.inputs()) ? "1" : "0");
+    detail::describe_mumoe(layer, layer.experts, file);
+    file.fact("bias", detail::has_bias(layer.experts, layer.gate.inputs()) ? "1" : "0");
     file.fact("block", "0");
   }
 };
@@ -108,7 +116,7 @@ struct mumoe {
 template <class Experts>
 struct mumoe_block {
   using T = typename Experts::scalar;
-  static constexpr extent levels = Experts::levels;
+  static constexpr std::size_t levels = Experts::levels;
 
   expert_gate<Experts::levels, T> gate;
   affine_layer_norm<T> input_norm;  // before the first layer; the gate sees x itself
@@ -116,7 +124,7 @@ struct mumoe_block {
   Experts second;                   // H or H + 1 input rows
 
   // [t, i] -> [t, n]: a of one level.
-  template <extent Level = 0>
+  template <std::size_t Level = 0>
   auto coefficients(const operand auto& x) const {
     return gate.template coefficients<Level>(x);
   }
@@ -126,7 +134,7 @@ struct mumoe_block {
 
   // [t, h], and [t, n] for each level -> [t, o]: the second layer.
   auto decoded(const operand_of<2> auto& z, const operand_of<2> auto&... a) const {
-    return mixture(second, z, first.outputs(), std::tuple{as_expression(a)...});
+    return detail::mixture(second, z, first.outputs(), std::tuple{as_expression(a)...});
   }
 
   // [t, i], and [t, n] for each level -> [t, o]: the output of x with these coefficients.
@@ -138,45 +146,48 @@ struct mumoe_block {
   auto operator()(const operand_of<2> auto& x) const {
     return std::apply([&](const auto&... a) { return mixed(x, a...); }, gate(x));
   }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
   static void released(auto& layer, auto&& visit) {
     layer.gate.released(layer.gate, visit);
-    layer.input_norm.released(layer.input_norm, released_within("input_ln.", visit));
-    layer.first.released(layer.first, released_within("MuMoE.", visit));
-    layer.second.released(layer.second, released_within("MuMoE2.", visit, expert_labels));
+    layer.input_norm.released(layer.input_norm, detail::released_within("input_ln.", visit));
+    layer.first.released(layer.first, detail::released_within("MuMoE.", visit));
+    layer.second.released(layer.second,
+                          detail::released_within("MuMoE2.", visit, detail::expert_labels));
   }
   static void describe(auto& layer, auto& file) {
-    const bool biased = has_bias(layer.first, layer.gate.inputs());
-    expects<shape_error>(biased == has_bias(layer.second, layer.first.outputs()),
-                         "[mumoe] only one layer of the block has a bias");
-    describe_mumoe(layer, layer.first, file);
+    const bool biased = detail::has_bias(layer.first, layer.gate.inputs());
+    detail::expects<shape_error>(biased == detail::has_bias(layer.second, layer.first.outputs()),
+                                 "[mumoe] only one layer of the block has a bias");
+    detail::describe_mumoe(layer, layer.first, file);
     file.fact("bias", biased ? "1" : "0");
     file.fact("block", "1");
   }
 
  private:
   auto activated(const operand auto& x, const auto& a) const {
-    return erased(gelu(mixture(first, input_norm(x), gate.inputs(), a)));
+    return erased(gelu(detail::mixture(first, input_norm(x), gate.inputs(), a)));
   }
 };
 
-template <extent Levels = 1, class T = float>
+// The layer of each factorization.
+template <std::size_t Levels = 1, class T = float>
 using cp_mumoe = mumoe<cp_experts<Levels, T>>;
-template <extent Levels = 1, class T = float>
+template <std::size_t Levels = 1, class T = float>
 using tr_mumoe = mumoe<tr_experts<Levels, T>>;
-template <extent Levels = 1, class T = float>
+template <std::size_t Levels = 1, class T = float>
 using tucker_mumoe = mumoe<tucker_experts<Levels, T>>;
-template <extent Levels = 1, class T = float>
+template <std::size_t Levels = 1, class T = float>
 using dense_mumoe = mumoe<dense_experts<Levels, T>>;
 
-template <extent Levels = 1, class T = float>
+// The block of each factorization.
+template <std::size_t Levels = 1, class T = float>
 using cp_mumoe_block = mumoe_block<cp_experts<Levels, T>>;
-template <extent Levels = 1, class T = float>
+template <std::size_t Levels = 1, class T = float>
 using tr_mumoe_block = mumoe_block<tr_experts<Levels, T>>;
-template <extent Levels = 1, class T = float>
+template <std::size_t Levels = 1, class T = float>
 using tucker_mumoe_block = mumoe_block<tucker_experts<Levels, T>>;
-template <extent Levels = 1, class T = float>
+template <std::size_t Levels = 1, class T = float>
 using dense_mumoe_block = mumoe_block<dense_experts<Levels, T>>;
 
 }  // namespace fmoe

@@ -4,8 +4,6 @@
 // v_e.
 #pragma once
 
-#include <tuple>
-
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/arrays/viewed.hpp>
 #include <fmoe/run/compile.hpp>
@@ -22,9 +20,10 @@ struct peer {
   parameter<T, 4> keys;     // h s l k
   parameter<T, 2> down;     // u, e d; (h e) d if each head has its own experts
   parameter<T, 2> up;       // v, as down
-  extent active = 16;       // K, experts for each head
-  // The best scores of each list, from which the sums are made; 0 means as many as `active`.
-  extent candidates = 0;
+  std::size_t active = 16;  // K, experts for each head
+  std::size_t candidates =
+      // The best scores of each list, from which the sums are made; 0 means as many as `active`.
+      0;
   weighting weights = weighting::softmax;  // over the selected; or weighting::relu, max(score, 0)
   pointwise activation = pointwise::gelu;
 
@@ -36,7 +35,7 @@ struct peer {
   // [t, d] -> [t, h, l, s]: the products of each query with its keys.
   auto key_scores(const operand auto& x) const {
     const auto [h, s, l, k] = keys.shape();
-    const extent d = queries.empty() ? down.empty() ? 0 : down.shape()[1] : queries.shape()[0];
+    const std::size_t d = queries.empty() ? down.empty() ? 0 : down.shape()[1] : queries.shape()[0];
     const auto halves = queries.empty() ? halves_of(d) : parameter<T, 3>();
     const auto by_map =
         einsum<"td,dlhk,hslk->thls">(normalised(x), viewed<4>(queries, {d, l, h, k}), keys);
@@ -52,11 +51,12 @@ struct peer {
 
   // [t, d] -> [t, d]. Throws shape_error and value_error for parameters that do not fit each other.
   auto operator()(const operand_of<2> auto& x) const {
-    const extent h = keys.shape()[0], s = keys.shape()[1], n = down.empty() ? 0 : down.shape()[0],
-                 d = down.empty() ? 0 : down.shape()[1];
+    const std::size_t h = keys.shape()[0], s = keys.shape()[1],
+                      n = down.empty() ? 0 : down.shape()[0],
+                      d = down.empty() ? 0 : down.shape()[1];
     const bool separate = n != s * s;
-    expects<shape_error>(!separate || n == h * s * s, "[peer] ", n, " experts for ", h,
-                         " heads with two lists of ", s, " keys");
+    detail::expects<shape_error>(!separate || n == h * s * s, "[peer] ", n, " experts for ", h,
+                                 " heads with two lists of ", s, " keys");
     const auto z = normalised(x);
     const auto w = coefficients(x);
     const auto shared =
@@ -68,24 +68,23 @@ struct peer {
         einsum<"the,the,hed->td">(w, apply(activation, einsum<"td,hed->the">(z, own_down)), own_up),
         shared);
   }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
+  auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
-  static auto released() {
-    return std::tuple{
-        released_name{"norm.gamma", &peer::scale, presence::optional, "d"},
-        released_name{"to_queries.0.weight", &peer::queries, presence::optional, "qd", "dq"},
-        released_name{"keys", &peer::keys, presence::required, "hslk"},
-        released_name{"weight_down_embed.weight", &peer::down, presence::required, "ed"},
-        released_name{"weight_up_embed.weight", &peer::up, presence::required, "ed"},
-    };
+  static void released(auto& layer, auto&& visit) {
+    visit(released_name{"norm.gamma", presence::optional, "d"}, layer.scale);
+    visit(released_name{"to_queries.0.weight", presence::optional, "qd", "dq"}, layer.queries);
+    visit(released_name{"keys", presence::required, "hslk"}, layer.keys);
+    visit(released_name{"weight_down_embed.weight", presence::required, "ed"}, layer.down);
+    visit(released_name{"weight_up_embed.weight", presence::required, "ed"}, layer.up);
   }
 
  private:
   // [d, 2, d/2]: a weight that takes the halves of a row. Throws shape_error for an odd d.
-  static parameter<T, 3> halves_of(extent d) {
-    expects<shape_error>(d % 2 == 0, "[peer] ", d, " inputs cannot be halved");
+  static parameter<T, 3> halves_of(std::size_t d) {
+    detail::expects<shape_error>(d % 2 == 0, "[peer] ", d, " inputs cannot be halved");
     tensor<T, 3> halves({d, 2, d / 2});
-    for (extent i = 0; i < d; ++i) halves(i, i / (d / 2), i % (d / 2)) = convert<T>(1.f);
+    for (std::size_t i = 0; i < d; ++i)
+      halves(i, i / (d / 2), i % (d / 2)) = detail::convert<T>(1.f);
     return halves;
   }
 };

@@ -94,7 +94,7 @@ struct append_op {
 struct select_op {
   selection_rule rule{};
 
-  constexpr const char* name() const { return fmoe::name_of(rule.what); }
+  constexpr const char* name() const { return detail::name_of(rule.what); }
 };
 
 // A selection from a product with a parameter, which makes only few scores in full. The third

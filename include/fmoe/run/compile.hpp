@@ -4,7 +4,7 @@
 
 #include <fmoe/run/evaluate.hpp>
 
-namespace fmoe {
+namespace fmoe::detail {
 
 // The results of a layer: an expression, or several in a tuple, whose common parts are computed
 // once.
@@ -25,25 +25,29 @@ struct layer_results<std::tuple<Es...>> {
   }
 };
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // A layer ready to be called: forward(x, y), forward(x1, x2, y) for a layer of two arguments,
 // forward(x, y1, y2) for one of two results.
-template <class T, class Level, extent Arguments, extent Results = 1>
+template <class T, class Level, std::size_t Arguments, std::size_t Results = 1>
 class compiled {
  public:
-  compiled(const ir::graph& g, const ir::node_list& results, extent tokens,
+  compiled(const ir::graph& g, const ir::node_list& results, std::size_t tokens,
            const compile_options& options)
       : tokens_(tokens),
         program_(detail::compile_graph<T, Level>(g, results, tokens, options).program) {
-    extent used = 0;
-    for (extent i = 0; i < g.size(); ++i) {
+    std::size_t used = 0;
+    for (std::size_t i = 0; i < g.size(); ++i) {
       const auto id = static_cast<ir::node_id>(i);
       const auto* l = std::get_if<ir::leaf_node>(&g[id].op);
       if (l != nullptr && l->argument >= 0)
-        rows_[static_cast<extent>(l->argument)] = row_of(g, id), ++used;
+        rows_[static_cast<std::size_t>(l->argument)] = row_of(g, id), ++used;
     }
-    expects<value_error>(used == Arguments, "[compile] the layer uses ", used, " of its ",
-                         Arguments, " arguments");
-    for (extent i = 0; i < Results; ++i) rows_[Arguments + i] = row_of(g, results[i]);
+    detail::expects<value_error>(used == Arguments, "[compile] the layer uses ", used, " of its ",
+                                 Arguments, " arguments");
+    for (std::size_t i = 0; i < Results; ++i) rows_[Arguments + i] = row_of(g, results[i]);
   }
 
   // Takes inputs first, then outputs: any arrays (array_traits defines which), which are read and
@@ -56,7 +60,7 @@ class compiled {
   void operator()(Arrays&&... arrays) const {
     static_assert(sizeof...(Arrays) == Arguments + Results,
                   "forward takes the layer's inputs, then an output for each result");
-    constexpr bool readable = (readable_array<std::remove_reference_t<Arrays>> && ...);
+    constexpr bool readable = (detail::readable_array<std::remove_reference_t<Arrays>> && ...);
     static_assert(readable,
                   "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16: Eigen's with "
                   "<fmoe/eigen.hpp>");
@@ -65,20 +69,22 @@ class compiled {
           are_outputs<std::remove_reference_t<Arrays>...>(std::make_index_sequence<Results>());
       static_assert(writable, "forward writes an output of the layer's arithmetic type");
       static_assert(
-          !writable || ((sizeof(element_of<std::remove_reference_t<Arrays>>) <= sizeof(T)) && ...),
+          !writable ||
+              ((sizeof(detail::element_of<std::remove_reference_t<Arrays>>) <= sizeof(T)) && ...),
           "forward takes no double into a layer of float: convert it first");
-      bind(in_memory(arrays)...);
+      bind(detail::in_memory(arrays)...);
     }
   }
 
  private:
-  template <class... Arrays, extent... Result>
+  template <class... Arrays, std::size_t... Result>
   static constexpr bool are_outputs(std::index_sequence<Result...>) {
-    return (writable_array<std::tuple_element_t<Arguments + Result, std::tuple<Arrays...>>, T> &&
+    return (detail::writable_array<std::tuple_element_t<Arguments + Result, std::tuple<Arrays...>>,
+                                   T> &&
             ...);
   }
 
-  static std::vector<extent> row_of(const ir::graph& g, ir::node_id id) {
+  static std::vector<std::size_t> row_of(const ir::graph& g, ir::node_id id) {
     auto s = g.shape(id);
     s.erase(s.begin());
     return s;
@@ -86,11 +92,11 @@ class compiled {
 
   template <class... Arrays>
   void bind(Arrays&&... arrays) const {  // a parameter keeps the evaluated array
-    call({view_of(arrays)...});
+    call({detail::view_of(arrays)...});
   }
 
   struct numbered {
-    extent i;
+    std::size_t i;
     operator std::string() const {
       if (i >= Arguments && Results == 1) return "the output";
       std::string text = i < Arguments ? "input " : "output ";
@@ -98,47 +104,52 @@ class compiled {
     }
   };
 
-  void call(const std::array<array_view, Arguments + Results>& views) const {
-    std::array<bound_array, Arguments + Results> bound;
-    const extent tokens = views[Arguments].rank < rows_[Arguments].size()
-                              ? 0
-                              : views[Arguments].tokens(rows_[Arguments].size());
-    for (extent i = 0; i < views.size(); ++i) {
-      const array_view& v = views[i];
+  void call(const std::array<detail::array_view, Arguments + Results>& views) const {
+    std::array<detail::bound_array, Arguments + Results> bound;
+    const std::size_t tokens = views[Arguments].rank < rows_[Arguments].size()
+                                   ? 0
+                                   : views[Arguments].tokens(rows_[Arguments].size());
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      const detail::array_view& v = views[i];
       const numbered what{i};
-      const extent row_rank = rows_[i].size();
-      expects<shape_error>(v.rank >= row_rank, "[forward] ", what, " has ", v.rank,
-                           " axes and a row alone has ", row_rank);
-      for (extent a = 0; a < row_rank; ++a)
-        expects<shape_error>(v.shape[v.rank - row_rank + a] == rows_[i][a], "[forward] axis ", a,
-                             " of the rows of ", what, " is ", v.shape[v.rank - row_rank + a],
-                             " and the layer's is ", rows_[i][a]);
-      expects<shape_error>(v.tokens(row_rank) == tokens, "[forward] 't' is ", v.tokens(row_rank),
-                           " in ", what, " and ", tokens, " in ", numbered{Arguments});
+      const std::size_t row_rank = rows_[i].size();
+      detail::expects<shape_error>(v.rank >= row_rank, "[forward] ", what, " has ", v.rank,
+                                   " axes and a row alone has ", row_rank);
+      for (std::size_t a = 0; a < row_rank; ++a)
+        detail::expects<shape_error>(
+            v.shape[v.rank - row_rank + a] == rows_[i][a], "[forward] axis ", a, " of the rows of ",
+            what, " is ", v.shape[v.rank - row_rank + a], " and the layer's is ", rows_[i][a]);
+      detail::expects<shape_error>(v.tokens(row_rank) == tokens, "[forward] 't' is ",
+                                   v.tokens(row_rank), " in ", what, " and ", tokens, " in ",
+                                   numbered{Arguments});
       bound[i] = {v, row_rank};
     }
-    for (extent y = Arguments; y < views.size(); ++y) {
-      expects<value_error>(!views[y].repeats(), "[forward] an axis of ", numbered{y},
-                           " has stride 0");
-      for (extent i = 0; i < y; ++i)
-        expects<value_error>(!overlap(views[i], views[y]), "[forward] ", numbered{y}, " overlaps ",
-                             numbered{i});
+    for (std::size_t y = Arguments; y < views.size(); ++y) {
+      detail::expects<value_error>(!views[y].repeats(), "[forward] an axis of ", numbered{y},
+                                   " has stride 0");
+      for (std::size_t i = 0; i < y; ++i)
+        detail::expects<value_error>(!detail::overlap(views[i], views[y]), "[forward] ",
+                                     numbered{y}, " overlaps ", numbered{i});
     }
-    expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens,
-                         " and the layer is compiled for at most ", tokens_,
-                         ": say more to compile");
+    detail::expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens,
+                                 " and the layer is compiled for at most ", tokens_,
+                                 ": say more to compile");
     program_->run(std::span(bound).first(Arguments), std::span(bound).last(Results), tokens);
   }
 
-  extent tokens_;
+  std::size_t tokens_;
   // Shapes without the token axis; arguments come first.
-  std::array<std::vector<extent>, Arguments + Results> rows_;
+  std::array<std::vector<std::size_t>, Arguments + Results> rows_;
   std::unique_ptr<const executable> program_;
 };
 
 // The ranks of a layer's arguments, for compile.
-template <extent... Ranks>
+template <std::size_t... Ranks>
 struct arguments {};
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 template <class Layer, extent... Ranks, int... Index>
 auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
@@ -151,26 +162,34 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
   else return refused();
 }
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for as many
 // simultaneous calls as the options say, on each thread of the current arena. A layer is anything
 // that can be called with expressions. By default it has one argument of rank 2, [token, input]. It
 // may return a tuple of expressions, to show parts of it beside its output; these cost only the
 // time to write them. Throws shape_error and value_error as the layer's operations say.
-template <class Level = cpu::native, class Layer, extent... Ranks>
-auto compile(const Layer& layer, arguments<Ranks...>, extent tokens,
+template <class Level = cpu::native, class Layer, std::size_t... Ranks>
+auto compile(const Layer& layer, arguments<Ranks...>, std::size_t tokens,
              const compile_options& options = {}) {
-  const auto e = apply_to_arguments(layer, arguments<Ranks...>{}, tokens,
-                                    std::make_integer_sequence<int, sizeof...(Ranks)>{});
-  using results = layer_results<std::remove_const_t<decltype(e)>>;
+  const auto e = detail::apply_to_arguments(layer, arguments<Ranks...>{}, tokens,
+                                            std::make_integer_sequence<int, sizeof...(Ranks)>{});
+  using results = detail::layer_results<std::remove_const_t<decltype(e)>>;
   ir::graph g;
   const ir::node_list roots = results::lower(e, g);
   return compiled<typename results::scalar, Level, sizeof...(Ranks), results::count>(
       g, roots, tokens, options);
 }
 template <class Level = cpu::native, class Layer>
-auto compile(const Layer& layer, extent tokens, const compile_options& options = {}) {
+auto compile(const Layer& layer, std::size_t tokens, const compile_options& options = {}) {
   return compile<Level>(layer, arguments<2>{}, tokens, options);
 }
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 template <class Tokens = void, class... More>
 inline constexpr bool counts_tokens = std::convertible_to<Tokens, extent>;
@@ -178,10 +197,14 @@ template <extent... Ranks, class Tokens, class... More>
 inline constexpr bool counts_tokens<arguments<Ranks...>, Tokens, More...> =
     std::convertible_to<Tokens, extent>;
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 template <class Level = cpu::native, class Layer, class... More>
-  requires(!counts_tokens<More...>)
+  requires(!detail::counts_tokens<More...>)
 compiled<float, Level, 1> compile(const Layer&, const More&...) {
-  static_assert(never<Layer>,
+  static_assert(detail::never<Layer>,
                 "compile(layer, tokens): say for how many tokens at most, not with which input");
 }
 

@@ -15,13 +15,17 @@ struct cost_report {
   double naive_multiply_adds = 0;
 };
 
-namespace detail {
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 // In numbers of `element_bytes`; the wall of compile_graph.hpp.
 template <class Level>
 cost_report cost_of_graph(const ir::graph& g, ir::node_id root, extent element_bytes);
 
-}  // namespace detail
+}  // namespace fmoe::detail
+
+namespace fmoe {
 
 // Returns the costs of an expression for as many tokens as it has. Throws as evaluate does; it
 // computes nothing.

@@ -5,12 +5,12 @@
 #include <fmoe/arrays/overlap.hpp>
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
+#include <fmoe/expr/pointwise.hpp>
 #include <fmoe/expr/rows.hpp>
+#include <fmoe/expr/selection.hpp>
 #include <fmoe/run/compile_graph.hpp>
 
-namespace fmoe {
-
-namespace detail {
+namespace fmoe::detail {
 
 // Writes the value of `root` to y.
 template <class T, class Level>
@@ -24,12 +24,14 @@ void evaluate(const ir::graph& g, ir::node_id root, const compile_options& optio
 
 // Throws shape_error if the rank that an expression's type says is not that of its node. Only an
 // expression of the user's own can be wrong there.
-inline void expects_rank(const ir::graph& g, ir::node_id root, extent rank) {
+inline void expects_rank(const ir::graph& g, ir::node_id root, std::size_t rank) {
   expects<shape_error>(g.rank(root) == rank, "[evaluate] the expression says that it has ", rank,
                        " axes and has ", g.rank(root));
 }
 
-}  // namespace detail
+}  // namespace fmoe::detail
+
+namespace fmoe {
 
 // The value of an expression, in its arithmetic type: double if a leaf is double, else float. The
 // first axis, where rows are independent of each other, is cut into tiles for the threads of the
@@ -43,15 +45,17 @@ auto evaluate(const E& e, const compile_options& options = {}) {
   ir::graph g;
   const ir::node_id root = as_expression(e).lower(g);
   detail::expects_rank(g, root, X::rank);
-  std::array<extent, X::rank> shape;
+  std::array<std::size_t, X::rank> shape;
   // The rank limits the copy: g++ 16 would warn of a shape of more axes.
   std::copy_n(g.shape(root).begin(), X::rank, shape.begin());
   tensor<T, X::rank> y(shape);
-  detail::evaluate<T, Level>(g, root, options, view_of(y));
+  detail::evaluate<T, Level>(g, root, options, detail::view_of(y));
   return y;
 }
 
-namespace detail {
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 // Throws shape_error or value_error if y cannot hold the value of `root`.
 inline void expects_output(const ir::graph& g, ir::node_id root, const array_view& y) {
@@ -70,7 +74,9 @@ inline void expects_output(const ir::graph& g, ir::node_id root, const array_vie
           "[evaluate] the output overlaps an operand");
 }
 
-}  // namespace detail
+}  // namespace fmoe::detail
+
+namespace fmoe {
 
 // Writes to an array of the caller in place; it has the shape and the arithmetic type of the
 // expression, and any strides. Throws before an element is written, also if the array overlaps an
@@ -79,14 +85,14 @@ template <class Level = cpu::native, operand E, class Y>
   requires(!std::is_same_v<std::remove_cvref_t<Y>, compile_options>)
 void evaluate(const E& e, Y&& y, const compile_options& options = {}) {
   using T = typename expression_t<E>::scalar;
-  constexpr bool fits = writable_array<std::remove_reference_t<Y>, T>;
+  constexpr bool fits = detail::writable_array<std::remove_reference_t<Y>, T>;
   static_assert(fits,
                 "evaluate writes an array of the expression's arithmetic type that is not const");
   if constexpr (fits) {
     ir::graph g;
     const ir::node_id root = as_expression(e).lower(g);
     detail::expects_rank(g, root, expression_t<E>::rank);
-    const array_view view = view_of(y);
+    const detail::array_view view = detail::view_of(y);
     detail::expects_output(g, root, view);
     detail::evaluate<T, Level>(g, root, options, view);
   }
@@ -95,7 +101,7 @@ void evaluate(const E& e, Y&& y, const compile_options& options = {}) {
 template <class Level = cpu::native, class E, class... More>
   requires(!operand<E>)
 tensor<float, 2> evaluate(const E&, const More&...) {
-  static_assert(never<E>,
+  static_assert(detail::never<E>,
                 "evaluate takes a tensor or an expression; for a layer write evaluate(layer(x))");
   return {};
 }

@@ -19,14 +19,18 @@ struct explanation {
   friend std::ostream& operator<<(std::ostream& out, const explanation& e) { return out << e.text; }
 };
 
-namespace detail {
+}  // namespace fmoe
+
+namespace fmoe::detail {
 
 // For `tokens` rows; the wall of compile_graph.hpp.
 template <class T, class Level>
 explanation explain_graph(const ir::graph& g, ir::node_id root, extent tokens,
                           const compile_options& options);
 
-}  // namespace detail
+}  // namespace fmoe::detail
+
+namespace fmoe {
 
 // The plan of an expression for as many tokens as it has, as the backend of the options would run
 // it. Throws as evaluate does; runs nothing.
@@ -35,7 +39,7 @@ explanation explain(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;
   ir::graph g;
   const ir::node_id root = as_expression(e).lower(g);
-  const extent tokens = X::rank == 0 ? 1 : g.shape(root)[0];
+  const std::size_t tokens = X::rank == 0 ? 1 : g.shape(root)[0];
   return detail::explain_graph<typename X::scalar, Level>(g, root, tokens, options);
 }
 

@@ -14,6 +14,8 @@
 
 namespace fmoe::golden {
 
+using namespace detail;
+
 inline constexpr std::string_view extension = ".safetensors";
 
 // The case needs something that this program cannot judge.

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// Selections: which scores of a row, the last axis, are kept, and with which weights. A contraction
+// over a selection visits the kept entries alone.
+#pragma once
+
+#include <utility>
+
+#include <fmoe/expr/expression.hpp>
+
+namespace fmoe::detail {
+
+template <expression E>
+struct selection : expression_base {
+  using scalar = typename E::scalar;
+  static constexpr extent rank = E::rank;
+
+  selection_rule rule;
+  E scores;
+
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id s = scores.lower(g);
+    return rule == selection_rule{selection_rule::kind::top_k, all} ? s : g.select(rule, s);
+  }
+};
+
+template <expression E, expression R>
+struct expert_selection : expression_base {
+  using scalar = arithmetic_t<typename E::scalar, typename R::scalar>;
+  static constexpr extent rank = E::rank;
+  static_assert(E::rank == 2 && R::rank == 2,
+                "expert_choice: scores and ranking are [token, expert]");
+
+  selection_rule rule;
+  E scores;
+  R ranked;
+
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id x = scores.lower(g);
+    return g.select(rule, x, ranked.lower(g));
+  }
+};
+
+template <expression E>
+struct pair_selection : selection<E> {
+  static_assert(E::rank >= 3, "product_top_k: the scores are [token, ..., 2, s]");
+  static constexpr extent rank = E::rank - 1;
+};
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// Keeps the k largest scores of each row (of equal ones the lower index; NaN counts as largest) and
+// makes the rest zero: a contraction over that axis then visits k entries instead of all. k = all
+// keeps every score, k = 0 none; throws value_error, when planned, if k exceeds the axis.
+template <operand E, class K>
+auto top_k(const E& scores, K k, weighting weights = weighting::score) {
+  static_assert(expression_t<E>::rank >= 1, "top_k: the scores have a last axis");
+  static_assert(std::integral<K> && !std::is_same_v<K, bool>, "top_k: K is a whole number");
+  if constexpr (std::integral<K>) {
+    detail::expects<value_error>(std::in_range<std::size_t>(k), "[top_k] K is ", k,
+                                 ": fmoe::all keeps every score");
+    return detail::selection<expression_t<E>>{
+        {},
+        {detail::selection_rule::kind::top_k, static_cast<std::size_t>(k), 0, weights},
+        as_expression(scores)};
+  } else {
+    return detail::refused();
+  }
+}
+template <class E, class... More>
+  requires(!operand<E>)
+detail::refused top_k(const E&, const More&...) {
+  static_assert(detail::never<E>,
+                "top_k: the scores, a tensor or an expression, come first, then K");
+  return {};
+}
+
+// Keeps the fewest of the largest scores of each row whose softmax over the whole row sums to
+// `mass` or more, at least one; order and zeros as top_k's. Throws value_error, when planned,
+// unless 0 <= mass <= 1.
+template <operand E>
+auto top_p(const E& scores, double mass, weighting weights) {
+  static_assert(expression_t<E>::rank >= 1, "top_p: the scores have a last axis");
+  return detail::selection<expression_t<E>>{
+      {}, {detail::selection_rule::kind::top_p, 0, mass, weights}, as_expression(scores)};
+}
+
+// The scores themselves: a contraction over their last axis then visits only those of each row that
+// are not 0.
+template <operand E>
+auto nonzeros(const E& scores) {
+  static_assert(expression_t<E>::rank >= 1, "nonzeros: the scores have a last axis");
+  return detail::selection<expression_t<E>>{
+      {}, {detail::selection_rule::kind::nonzero}, as_expression(scores)};
+}
+
+// [t, n] -> [t, n]: each expert keeps the `capacity` tokens that `ranked` has greatest in its
+// column (of equal ones the earlier token, NaN greatest), max(1, min(T, floor(T factor / n))) of T
+// tokens if that is `all`; then each token's scores are weighted. Here alone rows depend on each
+// other: a result depends on which tokens one call brings together.
+template <operand E, operand R>
+auto expert_choice(const E& scores, const R& ranked, weighting weights, std::size_t capacity = all,
+                   double factor = 2) {
+  const detail::selection_rule rule{detail::selection_rule::kind::expert_choice, capacity, 0,
+                                    weights, factor};
+  return detail::expert_selection<expression_t<E>, expression_t<R>>{
+      {}, rule, as_expression(scores), as_expression(ranked)};
+}
+
+// Product keys: of two lists of scores a, b, [..., 2, s] -> [..., s^2], the k largest of the sums
+// a[i] + b[j] of the `each` largest of both, at e = i s + j (of equal sums the lowest e, of equal
+// scores the lowest i or j; NaN counts as largest). With each >= k these are the k largest of all
+// s^2 sums. Throws shape_error unless there are two lists, and value_error, when lowered, for each
+// > s, k > each^2 and s > 65,535.
+template <operand E>
+auto product_top_k(const E& scores, std::size_t k, std::size_t each,
+                   weighting weights = weighting::softmax) {
+  const detail::selection_rule rule{
+      detail::selection_rule::kind::product_top_k, k, 0, weights, 0, each};
+  return detail::pair_selection<expression_t<E>>{{{}, rule, as_expression(scores)}};
+}
+
+}  // namespace fmoe
