@@ -240,15 +240,6 @@ const failure shape_errors[] = {
        tensor<float, 2> x({1, 8}), y({1, 3});
        forward(foreign{x.data(), std::vector<std::size_t>(17, 1), std::vector<std::ptrdiff_t>(17, 1)}, y);
      }},
-    {R"([mumoe] 'i' is 7 in the experts, and their input has 8 columns)",
-     "The experts of a μMoE layer must have as many input rows as the gate, or one more for their bias.",
-     "Give the gate and the experts the same number of inputs.",
-     [] {
-       cp_mumoe<> layer;
-       layer.gate.projections[0] = tensor<float, 2>({8, 5});
-       layer.experts = {{tensor<float, 2>({5, 2})}, tensor<float, 2>({7, 2}), tensor<float, 2>({3, 2})};
-       save(layer, "layer.safetensors");
-     }},
     {R"([monet_router] 12 keys do not divide into 5 heads)",
      "The keys of a Monet router are the columns of all heads side by side, so their number must be a multiple of `heads`.",
      "Set `heads` to a divisor of the number of keys.",
@@ -671,6 +662,15 @@ expert_correlation(6).add(tensor<float, 3>({2, 2, 6}), tensor<float, 3>({2, 2, 6
 
 // clang-format off: scripts/errors_page reads the table.
 const failure file_errors[] = {
+    {R"([io] "layer.safetensors": [mumoe] 'i' is 7 in the experts, and their input has 8 columns (shape))",
+     "The experts of a μMoE layer must have as many input rows as the gate, or one more for their bias.",
+     "Give the gate and the experts the same number of inputs.",
+     [] {
+       cp_mumoe<> layer;
+       layer.gate.projections[0] = tensor<float, 2>({8, 5});
+       layer.experts = {{tensor<float, 2>({5, 2})}, tensor<float, 2>({7, 2}), tensor<float, 2>({3, 2})};
+       save(layer, "layer.safetensors");
+     }},
 {R"([io] "nothing.safetensors": cannot be opened: No such file or directory (io))", "There is no such file, or the program may not read it.", "Check the path; a relative path starts at the working directory.",
 [] { load<mxd<>>("nothing.safetensors"); }},
 {R"([io] "tests": is not a regular file (io))", "The path is a folder, which only a checkpoint can be.", "Open a model of several files with io::checkpoint::open.",

@@ -10,7 +10,7 @@
 
 #include <fmoe/io/file.hpp>
 #include <fmoe/io/json_string.hpp>
-#include <fmoe/io/safetensors_header.hpp>
+#include <fmoe/io/tensor_entry.hpp>
 
 namespace fmoe::io {
 

@@ -13,7 +13,6 @@
 
 namespace fmoe::io {
 
-inline constexpr std::size_t header_at = 8;             // after the length of the header
 inline constexpr std::uint64_t max_header = 100000000;  // bytes
 
 struct safetensors_header {

@@ -12,6 +12,8 @@
 
 namespace fmoe::io {
 
+inline constexpr std::size_t header_at = 8;  // byte of the file, after the length of the header
+
 struct tensor_entry {
   std::string name;
   element_type type{};

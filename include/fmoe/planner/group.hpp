@@ -50,7 +50,7 @@ class grouping {
     p.operations.erase(p.operations.begin() + static_cast<std::ptrdiff_t>(reader));
     p.operations.insert(p.operations.begin() + static_cast<std::ptrdiff_t>(reader), body_.begin(),
                         body_.end());
-    remove_unread();
+    remove_unread(program_);
     found_ = true;
   }
 
@@ -95,16 +95,9 @@ class grouping {
 
   // Returns the constant with its axis of experts first.
   int experts_first(int v, extent axis) {
-    if (axis == 0) return v;
     const std::string labels = std::string("abcdefgh").substr(0, program_[v].shape.size());
     const std::string order = labels[axis] + without(labels, labels[axis]);
-    value moved = program_[v];
-    moved.leaf = -1;
-    moved.shape.clear();
-    for (const char c : order) moved.shape.push_back(program_[v].shape[labels.find(c)]);
-    body_.push_back(
-        {.what = reduce_op{}, .in = {{v, labels}}, .out = {program_.add(std::move(moved)), order}});
-    return body_.back().out.value;
+    return in_order(program_, {v, labels}, order, body_).value;
   }
 
   // Returns the value at the selected places of one of its axes, or, if `axis` is none, for the
@@ -157,12 +150,6 @@ class grouping {
       }
     }
     return add(std::move(again), without(program_[o.out.value].shape, axis), o.out.labels[axis]);
-  }
-
-  void remove_unread() {
-    for (extent i = program_.operations.size(); i-- > 0;)
-      if (program_.uses(program_.operations[i].out.value) == 0)
-        program_.operations.erase(program_.operations.begin() + static_cast<std::ptrdiff_t>(i));
   }
 
   program& program_;

@@ -23,15 +23,7 @@ inline void match(program& p) {
         o.what = gemm_op{};
         const std::string rows =
             labels_where(o.out.labels, [&](char c) { return has(left.labels, c); });
-        if (left.labels != rows + g.summed) {
-          value v = p[left.value];
-          v.leaf = -1;
-          v.shape.clear();
-          for (const char c : rows + g.summed) v.shape.push_back(p.extent_of(left, c));
-          const use permuted{p.add(std::move(v)), rows + g.summed};
-          done.push_back({.what = reduce_op{}, .in = {left}, .out = permuted, .group = o.group});
-          left = permuted;
-        }
+        left = in_order(p, left, rows + g.summed, done, o.group);
       } else {
         o.what = batched_op{};
       }

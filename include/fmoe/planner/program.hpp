@@ -174,6 +174,27 @@ inline std::string text_of(const program& p, const operation& o) {
   return text;
 }
 
+// Returns the value with its axes in this order: itself, or the result of a new operation, which is
+// part of the group if there is one.
+inline use in_order(program& p, const use& u, const std::string& order,
+                    std::vector<operation>& operations, int group = -1) {
+  if (u.labels == order) return u;
+  value v = p[u.value];
+  v.leaf = -1;
+  v.shape.clear();
+  for (const char c : order) v.shape.push_back(p.extent_of(u, c));
+  const use permuted{p.add(std::move(v)), order};
+  operations.push_back({.what = reduce_op{}, .in = {u}, .out = permuted, .group = group});
+  return permuted;
+}
+
+// Removes the operations whose results nothing reads, also those that only such operations read.
+inline void remove_unread(program& p) {
+  for (extent i = p.operations.size(); i-- > 0;)
+    if (p.uses(p.operations[i].out.value) == 0)
+      p.operations.erase(p.operations.begin() + static_cast<std::ptrdiff_t>(i));
+}
+
 struct label_groups {
   std::string batch, free, summed, vector;
 };

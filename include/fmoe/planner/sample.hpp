@@ -108,9 +108,7 @@ inline bool sample_one(program& p, extent place, const machine& m) {
   p.operations[place] = std::move(sampled);
   p.operations.insert(p.operations.begin() + static_cast<std::ptrdiff_t>(place), before.begin(),
                       before.end());
-  for (extent i = p.operations.size(); i-- > 0;)
-    if (p.uses(p.operations[i].out.value) == 0)
-      p.operations.erase(p.operations.begin() + static_cast<std::ptrdiff_t>(i));
+  remove_unread(p);
   return true;
 }
 

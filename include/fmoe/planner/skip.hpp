@@ -23,19 +23,6 @@ inline bool is_gather(const program& p, const operation& o) {
          std::ranges::none_of(scores.labels, [&](char c) { return has(o.out.labels, c); });
 }
 
-// Returns the constant with its axes in this order.
-inline use in_order(program& p, const use& table, const std::string& order,
-                    std::vector<operation>& operations) {
-  if (table.labels == order) return table;
-  value t = p[table.value];
-  t.leaf = -1;
-  t.shape.clear();
-  for (const char c : order) t.shape.push_back(p.extent_of(table, c));
-  const use permuted{p.add(std::move(t)), order};
-  operations.push_back({.what = reduce_op{}, .in = {table}, .out = permuted});
-  return permuted;
-}
-
 inline void skip(program& p) {
   std::vector<operation> done;
   std::vector<int> dense(p.values.size(), -1);  // the expanded form of each selection

@@ -241,7 +241,7 @@ using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, res
 struct loop_step {  // `length` units in chunks
   char label = 0;
   extent length = 0, chunk = 0;
-  std::vector<step> body{};
+  std::vector<step> body;
 };
 
 // For each expert, the rows of its tokens in chunks. It sets c to 0 first, and c is complete after
@@ -252,7 +252,7 @@ struct group_step {
   extent experts = 0, keep = 0, columns = 0;
   extent rows = 0;     // rows of a chunk
   extent scratch = 0;  // the offset in the arena of the lists of tokens
-  std::vector<step> body{};
+  std::vector<step> body;
   std::vector<epilogue> epilogues{};
 };
 
