@@ -6,6 +6,7 @@
 
 #include <fmoe/aoe.hpp>
 #include <fmoe/cost.hpp>
+#include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
@@ -95,7 +96,7 @@ int main() {
   row("sparse MoE 3072", base);
   for (const std::size_t l : std::array<std::size_t, 4>{64, 128, 256, 512}) {
     const std::size_t u = (3 * d * ffn - l * d + l + 2 * d - 1) / (l + 2 * d);  // Eq. 5, rounded up
-    const aoe<> layer{w(d, n, l), w(n, l, u), w(n, d, u), w(n, u, d), {}, gate::l2_norm, {}};
+    const aoe<> layer{w(d, n, l), w(n, l, u), w(n, d, u), w(n, u, d), {}, row_norm::l2, {}};
     const cost_report c = cost(layer(x(1, d)));
     row("AoE " + std::to_string(l) + ',' + std::to_string(u), c, 0,
         " " + std::to_string(c.factorized.multiply_adds / base.factorized.multiply_adds));

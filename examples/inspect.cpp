@@ -159,7 +159,11 @@ std::string shown(const std::string& name) {
   return quoted.substr(1, quoted.size() - 2) == name ? name : quoted;
 }
 
-std::size_t numbers_in(const io::array& a) { return element_count(a.shape()); }
+std::size_t numbers_in(const io::array& a) {
+  std::size_t count = 1;
+  for (const std::size_t n : a.shape()) count *= n;
+  return count;
+}
 
 void add_tensor(table& to, const std::string& name, const io::array& a) {
   to.row({shown(name), io::text_of(a.shape()), std::string(io::name_of(a.type())),

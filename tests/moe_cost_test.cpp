@@ -4,6 +4,7 @@
 #include <fmoe/aoe.hpp>
 #include <fmoe/cost.hpp>
 #include <fmoe/explain.hpp>
+#include <fmoe/moe.hpp>
 #include <fmoe/mxd.hpp>
 
 #include "support/catch.hpp"

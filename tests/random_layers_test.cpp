@@ -3,6 +3,7 @@
 // oracle: the plan, the naive plan and one with tiny limits, in float and double. Checks that a NaN
 // in a token changes no other row. A failing seed prints its layer; FMOE_SEED=n runs only one seed.
 #include <fmoe/aoe.hpp>
+#include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>

@@ -6,6 +6,7 @@
 
 #include <fmoe/analysis/expert_load.hpp>
 #include <fmoe/aoe.hpp>
+#include <fmoe/moe.hpp>
 
 namespace fmoe::golden {
 namespace {
