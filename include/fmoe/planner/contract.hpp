@@ -13,8 +13,12 @@ namespace fmoe {
 
 class pairwise_contraction {
  public:
-  // `naive`: the parameters meet each other first.
-  pairwise_contraction(program& p, bool naive) : program_(p), naive_(naive) {}
+  // `naive`: the parameters meet each other first. `sums_tokens`: the result is the sum over all
+  // tokens.
+  pairwise_contraction(program& p, bool naive, bool sums_tokens)
+      : program_(p),
+        naive_(naive),
+        sums_tokens_(sums_tokens) {}
 
   // The product of all operands, summed over the labels that the result does not have.
   use sum(std::vector<use> in, const std::string& result) {
@@ -30,7 +34,7 @@ class pairwise_contraction {
     const std::string result = m.orient(wanted);
     const extent before = program_.operations.size();
     use dense = sum(in, result);
-    expects<value_error>(program_[dense.value].tokens,
+    expects<value_error>(!program_[dense.value].is_constant(),
                          "[all_except] selects from parameters alone");
     const bool fresh =
         program_.operations.size() > before && program_.operations.back().out.value == dense.value;
@@ -45,15 +49,31 @@ class pairwise_contraction {
   }
 
  private:
-  // Diagonals of repeated labels taken, labels that nobody else has summed.
+  bool per_token(const use& u) const { return program_[u.value].per_token(); }
+
+  // Diagonals of repeated labels taken, labels that nobody else has summed, and the tokens if nobody
+  // else has any.
   use single(const use& u, const std::vector<use>& all, const std::string& result) {
     std::string keep;
+    bool sums_tokens = sums_tokens_ && per_token(u);
+    for (const use& other : all) sums_tokens &= &other == &u || !per_token(other);
     for (const char c : u.labels) {
       bool needed = has(result, c);
       for (const use& other : all) needed |= &other != &u && has(other.labels, c);
       if (needed && !has(keep, c)) keep += c;
     }
+    if (sums_tokens) return token_sum({u}, keep);
     return keep == u.labels ? u : program_.make(operation::kind::reduce, {u}, keep);
+  }
+
+  // The sum over the tokens of a call. Its operands' rows stay until all are made, which those of
+  // an argument do not.
+  use token_sum(std::vector<use> in, std::string labels) {
+    for (use& u : in)
+      if (is_argument_(u.value)) u = program_.make(operation::kind::reduce, {u}, u.labels);
+    const use out = program_.make(operation::kind::token_sum, std::move(in), std::move(labels));
+    program_[out.value].scope = value_scope::call;
+    return out;
   }
 
   // The naive plan: the parameters first, left to right, into one weight.
@@ -90,7 +110,7 @@ class pairwise_contraction {
     // The activation stands left of a constant; of two activations the one whose own labels stay
     // innermost stands right, or the one that repeats.
     const auto swapped = [&] {
-      if (r.tokens != l.tokens) return r.tokens;
+      if (r.scope != l.scope) return r.scope > l.scope;
       if (l.selection != r.selection) return r.selection;
       const std::string a = own(left, right), b = own(right, left);
       if (a.empty() != b.empty()) return a.empty() ? repeats(left, right) : !repeats(right, left);
@@ -98,7 +118,7 @@ class pairwise_contraction {
       // axes.
       constexpr extent narrow = 8;
       const extent left_size = program_.size_of(left, a), right_size = program_.size_of(right, b);
-      if (l.tokens && !others.empty() && (left_size < narrow) != (right_size < narrow))
+      if (!l.is_constant() && !others.empty() && (left_size < narrow) != (right_size < narrow))
         return right_size < narrow;
       const auto last = [&](const std::string& labels) {
         return labels.empty() ? 0 : hint.find(labels.back()) + 1;
@@ -116,7 +136,7 @@ class pairwise_contraction {
     std::string labels = b.empty() ? labels_where(left.labels, needed) : both + a + hinted(b);
     if (b.empty() && labels.size() < left.labels.size()) labels = both + a;
     const value selection = program_[left.value];
-    if (selection.selection && !program_[right.value].tokens &&
+    if (selection.selection && !program_[right.value].per_token() &&
         right.labels == left.labels.substr(left.labels.size() - 1) && labels == left.labels &&
         !naive_) {
       const use out = program_.make(operation::kind::rescale, {left, right}, std::move(labels),
@@ -124,6 +144,9 @@ class pairwise_contraction {
       program_[out.value].expected = selection.expected;
       return out;
     }
+    const bool sums_tokens = sums_tokens_ && program_[right.value].per_token() &&
+                             std::ranges::none_of(others, [&](const use& u) { return per_token(u); });
+    if (sums_tokens) return token_sum({left, right}, std::move(labels));
     return program_.make(operation::kind::product, {left, right}, std::move(labels));
   }
 
@@ -132,10 +155,10 @@ class pairwise_contraction {
       if (in[0].labels == result) return in[0];
       return program_.make(operation::kind::reduce, {in[0]}, result);
     }
-    contraction_problem p{{}, result, {}};
+    contraction_problem p{{}, result, {}, sums_tokens_};
     for (const use& u : in) {
       const value& v = program_[u.value];
-      p.operands.push_back({u.labels, v.tokens, v.parameter, v.expected, v.selection});
+      p.operands.push_back({u.labels, !v.is_constant(), v.parameter, v.expected, v.selection});
       for (const char c : u.labels) p.extents.emplace_back(c, program_.extent_of(u, c));
     }
     const auto order = find_order(p);
@@ -165,7 +188,7 @@ class pairwise_contraction {
   }
 
   program& program_;
-  bool naive_;
+  bool naive_, sums_tokens_;
 };
 
 }  // namespace fmoe

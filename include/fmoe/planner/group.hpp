@@ -20,7 +20,8 @@ class grouping {
     const use &scores = product.in[0], &values = product.in[1];
     const char expert = scores.labels[0];
     const int made = product.out.value;
-    if (!p[scores.value].selection || !p[values.value].tokens || p[values.value].selection ||
+    if (!p[scores.value].selection || p[scores.value].scope == value_scope::call ||
+        !p[values.value].per_token() || p[values.value].selection ||
         p[values.value].leaf >= 0 || std::ranges::count(values.labels, expert) != 1 ||
         product.out.labels.size() != values.labels.size() || p.uses(made) != 1)
       return;
@@ -28,7 +29,7 @@ class grouping {
     const auto reader = static_cast<extent>(p.consumer(made));
     const operation sum = p.operations[reader];
     if (sum.what != operation::kind::product || sum.in[0].value != made ||
-        p[sum.in[1].value].tokens)
+        !p[sum.in[1].value].is_constant())
       return;
     const char label = sum.in[0].labels[product.out.labels.find(expert)];
     if (std::ranges::count(sum.in[1].labels, label) != 1 || has(sum.out.labels, label)) return;
@@ -128,8 +129,9 @@ class grouping {
     operation o = program_.operations[static_cast<extent>(maker)];
     if (o.what == operation::kind::product && is_hadamard(o)) o = as_pointwise(std::move(o));
     const char expert = o.out.labels[axis];
-    if (o.what == operation::kind::pointwise) return pointwise_again(o, axis);
-    if (o.what != operation::kind::product || program_[o.in[1].value].tokens ||
+    if (o.what == operation::kind::pointwise)
+      return reads_call(o) ? picked(v, axis) : pointwise_again(o, axis);
+    if (o.what != operation::kind::product || !program_[o.in[1].value].is_constant() ||
         std::ranges::count(o.in[1].labels, expert) != 1)
       return picked(v, axis);
     bool sums = false;
@@ -142,6 +144,12 @@ class grouping {
                without(program_[v].shape, axis), expert);
   }
 
+  bool reads_call(const operation& o) const {
+    return std::ranges::any_of(o.passes, [&](const pass& p) {
+      return p.other >= 0 && program_[p.other].scope == value_scope::call;
+    });
+  }
+
   int pointwise_again(const operation& o, extent axis) {
     const std::string labels = without(o.out.labels, o.out.labels[axis]);
     operation again{operation::kind::pointwise,
@@ -152,7 +160,7 @@ class grouping {
       if (p.other < 0) continue;
       const extent lead = o.out.labels.size() - program_[p.other].shape.size();
       const bool has_axis = axis >= lead;
-      if (program_[p.other].tokens) {
+      if (program_[p.other].per_token()) {
         p.other = restricted(p.other, has_axis ? axis - lead : none);
       } else if (has_axis) {
         p.other = experts_first(p.other, axis - lead);

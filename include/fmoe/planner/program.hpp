@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The planner's working form: values and the operations that make them, in order. The token axis is
-// implicit: a value with `tokens` is one row per token and its labels name the rest; a value
-// without is a constant, made once. Labels are local to an operation.
+// implicit: a value of scope `token` is one row per token and its labels name the rest. Labels are
+// local to an operation.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,12 @@
 
 namespace fmoe {
 
+// How often a value is made: once for all calls, once for each call, or once for each token.
+enum class value_scope : std::uint8_t { constant, call, token };
+
 struct value {
   std::vector<extent> shape;  // of one token's row, in the order of memory
-  bool tokens = true;
+  value_scope scope = value_scope::token;
   int leaf = -1;  // the graph's node, for inputs and parameters
   bool parameter = false;
   extent keep = 0;         // a selection of at most this many entries of its last axis
@@ -28,6 +31,8 @@ struct value {
   int group =
       -1;  // one row for each selected (token, expert) of this group, rather than for each token
 
+  bool is_constant() const { return scope == value_scope::constant; }
+  bool per_token() const { return scope == value_scope::token; }
   extent size() const { return element_count(shape); }
   extent rows() const {
     return element_count(std::span(shape).first(shape.size() - 1));
@@ -72,6 +77,8 @@ struct operation {
            // axis
     put,   // the end of a group: each token's sum of the rows of its experts, weighted by the
            // selection
+    token_sum,  // one or two operands of scope token: the sum over the tokens of a call and over the
+                // labels that the result does not have
     exclude,  // the sum that it starts from, made again without the pairs wherever one is summed
   } what;
   std::vector<use> in;
@@ -108,6 +115,7 @@ struct program {
   std::vector<expert_group> groups;
   std::vector<int> results;  // no value twice
   bool tokens = true;        // false: no axis counts tokens, every value is one row
+  extent token_count = 1;    // of the graph's inputs
 
   int add(value v) {
     values.push_back(std::move(v));
@@ -139,10 +147,10 @@ struct program {
   use make(operation::kind what, std::vector<use> in, std::string labels, bool selection = false,
            extent keep = 0) {
     value v;
-    v.tokens = false;
+    v.scope = value_scope::constant;
     v.parameter = true;
     for (const use& u : in) {
-      v.tokens |= (*this)[u.value].tokens;
+      v.scope = std::max(v.scope, (*this)[u.value].scope);
       v.parameter &= (*this)[u.value].parameter;
     }
     for (const char c : labels)
@@ -181,22 +189,27 @@ struct program {
         std::ranges::find_if(operations, [&](const operation& o) { return reads(o, v) > 0; });
     return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
   }
-  // The first barrier at or behind an operation; equal for operations of one stage.
+  // Does the operation run once for a whole call rather than for each tile of tokens?
+  bool runs_per_call(const operation& o) const {
+    return is_barrier(o) || (*this)[o.out.value].scope == value_scope::call;
+  }
+  // The first operation at or behind this one that runs once a call; equal for operations that run
+  // in the same pass over the tiles.
   int stage(int operation) const {
     while (operation < static_cast<int>(operations.size()) &&
-           !is_barrier(operations[static_cast<extent>(operation)]))
+           !runs_per_call(operations[static_cast<extent>(operation)]))
       ++operation;
     return operation;
   }
-  // Is v made before a barrier and read behind it, or made by one?
+  // Do the rows of v, one per token, outlive the pass over the tiles that makes them?
   bool spans_stages(int v) const {
     const int maker = producer(v);
     if (maker < 0 || is_result(v)) return false;
-    if (is_barrier(operations[static_cast<extent>(maker)])) return true;
-    for (int k = maker; k < static_cast<int>(operations.size()); ++k)
-      if (reads(operations[static_cast<extent>(k)], v) > 0 &&
-          (stage(k) != stage(maker) || is_barrier(operations[static_cast<extent>(k)])))
-        return true;
+    if (runs_per_call(operations[static_cast<extent>(maker)])) return true;
+    for (int k = maker; k < static_cast<int>(operations.size()); ++k) {
+      const operation& reader = operations[static_cast<extent>(k)];
+      if (reads(reader, v) > 0 && (stage(k) != stage(maker) || runs_per_call(reader))) return true;
+    }
     return false;
   }
   // The operation that makes v, -1 for leaves.

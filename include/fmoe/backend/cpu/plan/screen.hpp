@@ -13,7 +13,7 @@ namespace fmoe {
 inline bool is_monotone(const program& p, const operation& o) {
   return std::ranges::all_of(o.passes, [&](const pass& s) {
     if (s.what == pass::kind::map) return s.fn == pointwise::relu;
-    return s.what == pass::kind::add && !p[s.other].tokens &&
+    return s.what == pass::kind::add && p[s.other].is_constant() &&
            p[s.other].size() == p[o.out.value].size();
   });
 }

@@ -85,7 +85,7 @@ class stream_search {
   // Can the operation make its result in chunks of the first axis?
   bool makes(const operation& o) const {
     const value& v = program_[o.out.value];
-    if (o.start >= 0 || v.shape.empty() || !v.tokens || v.selection ||
+    if (o.start >= 0 || v.shape.empty() || !v.per_token() || v.selection ||
         program_.is_result(o.out.value))
       return false;
     if (o.what == operation::kind::gemm) return !has(o.in[0].labels, o.out.labels[0]);
@@ -163,7 +163,7 @@ class stream_search {
       for (const int w : from) {
         const value& x = program_[w];
         const int q = program_.producer(w);
-        if (contains(loop.values, w) || x.leaf >= 0 || !x.tokens || x.selection ||
+        if (contains(loop.values, w) || x.leaf >= 0 || !x.per_token() || x.selection ||
             program_.uses(w) != 1)
           continue;
         if (makes(op(q)) && free(q, loop.operations[0]))
