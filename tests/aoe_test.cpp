@@ -52,9 +52,9 @@ TEST_CASE("AoE ranks by the L1, L2 or maximum norm", "[aoe]") {
 TEST_CASE("AoE computes the chosen experts alone, from the cache", "[aoe]") {
   auto layer = layer_of<float>();
   const auto steps = [&](const auto& e) {
-    graph g;
-    const node_id y = e.lower(g);
-    return describe(make_plan(g, y, 30, machine_options()));
+    ir::graph g;
+    const ir::node_id y = e.lower(g);
+    return describe(planner::make_plan(g, y, 30, machine_options()));
   };
   const tensor<float, 2> x({30, width});
   const lines group{"  pick ta->ta",     "  gemm td,ndw->tw",

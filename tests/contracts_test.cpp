@@ -223,7 +223,7 @@ TEST_CASE("few tokens have the bits of many, whoever computes which columns", "[
   l.active = 6;
   const auto x = random<tensor<float, 2>>({96, wide}, 9);
   for (const bool screened : {true, false}) {
-    plan_options options;
+    planner::plan_options options;
     options.screen = screened;
     const auto y = call(compile(l, 96, 1, options), x);
     for (const int threads : {1, 2, 7})

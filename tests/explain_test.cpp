@@ -30,7 +30,7 @@ auto mxd_of_gpt2(extent tokens) {
 
 // Of full scores on every machine: those with bf16 dot products screen them.
 explanation explain_unscreened(const auto& expression) {
-  plan_options options;
+  planner::plan_options options;
   options.screen = false;
   return explain(expression, options);
 }
@@ -160,7 +160,7 @@ TEST_CASE("every kind of step has its line", "[explain]") {
 TEST_CASE("constants come first, whatever runs once", "[explain]") {
   const auto x = blank(two{8, 12});
   const parameter<float, 2> w(blank(two{6, 12}));
-  plan_options naive;
+  planner::plan_options naive;
   naive.naive = true;
   const auto text =
       explain(einsum<"tn,rn,or->to">(x, w, parameter<float, 2>(blank(two{5, 6}))), naive).text;

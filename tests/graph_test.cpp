@@ -10,11 +10,11 @@ namespace {
 
 using namespace fmoe;
 
-node_id tensor_leaf(graph& g, std::vector<extent> shape, bool parameter = false) {
+ir::node_id tensor_leaf(ir::graph& g, std::vector<extent> shape, bool parameter = false) {
   const extent bytes = element_count(shape, sizeof(float));
   return g.leaf({std::make_shared<storage>(bytes), dtype::float32, std::move(shape), parameter});
 }
-node_id argument_leaf(graph& g, int index, std::vector<extent> shape) {
+ir::node_id argument_leaf(ir::graph& g, int index, std::vector<extent> shape) {
   return g.leaf({nullptr, dtype::float32, std::move(shape), false, index});
 }
 
@@ -29,9 +29,9 @@ std::string text_of_error(F f) {
 }
 
 TEST_CASE("equal nodes are one node", "[graph]") {
-  graph g;
-  const node_id x = tensor_leaf(g, {4, 5}), w = tensor_leaf(g, {5, 6}, true);
-  const node_id y = g.einsum("ti,io->to", {x, w});
+  ir::graph g;
+  const ir::node_id x = tensor_leaf(g, {4, 5}), w = tensor_leaf(g, {5, 6}, true);
+  const ir::node_id y = g.einsum("ti,io->to", {x, w});
   CHECK(g.einsum("ti,io->to", {x, w}) == y);
   CHECK(g.einsum("ab,bc->ac", {x, w}) != y);
   CHECK(g.map(pointwise::relu, 0, y) == g.map(pointwise::relu, 0, y));
@@ -46,9 +46,9 @@ TEST_CASE("equal nodes are one node", "[graph]") {
 }
 
 TEST_CASE("leaves are equal where they share storage, type, shape and role", "[graph]") {
-  graph g;
+  ir::graph g;
   const auto data = std::make_shared<storage>(64);
-  const node_id x = g.leaf({data, dtype::float32, {4, 4}});
+  const ir::node_id x = g.leaf({data, dtype::float32, {4, 4}});
   CHECK(g.leaf({data, dtype::float32, {4, 4}}) == x);
   CHECK(g.leaf({data, dtype::float32, {2, 8}}) != x);
   CHECK(g.leaf({data, dtype::float64, {4, 2}}) != x);
@@ -74,8 +74,8 @@ mxd<> small_mxd() {
 TEST_CASE("MxD is 17 nodes: x stands once", "[graph]") {
   const auto layer = small_mxd();
   const tensor<float, 2> x({3, 5});
-  graph g;
-  const node_id y = layer(x).lower(g);
+  ir::graph g;
+  const ir::node_id y = layer(x).lower(g);
   CHECK(g.size() == 17);
   CHECK(g.shape(y) == std::vector<extent>{3, 6});
   CHECK(layer(x).lower(g) == y);
@@ -83,15 +83,16 @@ TEST_CASE("MxD is 17 nodes: x stands once", "[graph]") {
 }
 
 TEST_CASE("errors name the operation, the label and both extents", "[graph]") {
-  graph g;
-  const node_id a = tensor_leaf(g, {4, 5}), b = tensor_leaf(g, {6, 7}), c = tensor_leaf(g, {5, 5});
+  ir::graph g;
+  const ir::node_id a = tensor_leaf(g, {4, 5}), b = tensor_leaf(g, {6, 7}),
+                    c = tensor_leaf(g, {5, 5});
   CHECK(text_of_error([&] { g.einsum("ti,io->to", {a, b}); }) ==
         "[einsum] 'i' is 5 in operand 0 and 6 in operand 1 of \"ti,io->to\"");
   CHECK(text_of_error([&] { g.einsum("ii->i", {a}); }) ==
         "[einsum] 'i' is 4 in operand 0 and 5 in operand 0 of \"ii->i\"");
   CHECK(text_of_error([&] { g.add(a, b); }) ==
         "[add] axis 0 is 4 and 6: operands of 2 and 2 axes align at the last");
-  const node_id one = tensor_leaf(g, {1});
+  const ir::node_id one = tensor_leaf(g, {1});
   CHECK(text_of_error([&] { g.add(a, one); }) ==
         "[add] axis 1 is 5 and 1: operands of 2 and 1 axes align at the last");
   CHECK(text_of_error([&] { g.multiply(a, b); }).starts_with("[multiply] axis 0 is 4 and 6"));
@@ -101,14 +102,14 @@ TEST_CASE("errors name the operation, the label and both extents", "[graph]") {
 }
 
 TEST_CASE("the extents of arguments follow from the layer, wherever they are found", "[graph]") {
-  graph g;
-  const node_id x = argument_leaf(g, 0, {10, unknown});
+  ir::graph g;
+  const ir::node_id x = argument_leaf(g, 0, {10, unknown});
   CHECK(g.extent_of(g[x].axes[1]) == unknown);
   CHECK(text_of_error([&] { g.shape(x); }) ==
         "[compile] nothing in the layer fixes the extent of axis 1 of an argument: say it with "
         "fmoe::sized");
 
-  const node_id twice = g.map(pointwise::relu, 0, g.add(x, x));
+  const ir::node_id twice = g.map(pointwise::relu, 0, g.add(x, x));
   CHECK(g.extent_of(g[twice].axes[1]) == unknown);
   g.einsum("ti,io->to", {twice, tensor_leaf(g, {5, 6}, true)});
   CHECK(g.shape(x) == std::vector<extent>{10, 5});
@@ -118,24 +119,24 @@ TEST_CASE("the extents of arguments follow from the layer, wherever they are fou
 }
 
 TEST_CASE("unknown extents that must be equal are joined before one is known", "[graph]") {
-  graph g;
-  const node_id x = argument_leaf(g, 0, {3, unknown}), y = argument_leaf(g, 1, {3, unknown}),
-                z = argument_leaf(g, 2, {3, unknown});
+  ir::graph g;
+  const ir::node_id x = argument_leaf(g, 0, {3, unknown}), y = argument_leaf(g, 1, {3, unknown}),
+                    z = argument_leaf(g, 2, {3, unknown});
   g.multiply(x, y);
   g.add(z, y);
   CHECK(g.same(g[x].axes[1], g[z].axes[1]));
   CHECK(!g.same(g[x].axes[0], g[x].axes[1]));
   g.add(z, tensor_leaf(g, {8}, true));
-  for (const node_id id : {x, y, z}) CHECK(g.shape(id) == std::vector<extent>{3, 8});
-  graph h;
-  const node_id late = argument_leaf(h, 0, {3, unknown});
-  const node_id both = h.concat({late, late}, 1), more = h.append_one(both);
+  for (const ir::node_id id : {x, y, z}) CHECK(g.shape(id) == std::vector<extent>{3, 8});
+  ir::graph h;
+  const ir::node_id late = argument_leaf(h, 0, {3, unknown});
+  const ir::node_id both = h.concat({late, late}, 1), more = h.append_one(both);
   CHECK_THROWS_AS(h.shape(more), shape_error);
   h.add(late, tensor_leaf(h, {8}, true));
   CHECK(h.shape(more) == std::vector<extent>{3, 17});
-  graph k;
-  const node_id rest = argument_leaf(k, 0, {3, unknown}),
-                whole = k.concat({rest, tensor_leaf(k, {3, 4})}, 1);
+  ir::graph k;
+  const ir::node_id rest = argument_leaf(k, 0, {3, unknown}),
+                    whole = k.concat({rest, tensor_leaf(k, {3, 4})}, 1);
   k.add(whole, tensor_leaf(k, {9}, true));
   CHECK(k.shape(rest) == std::vector<extent>{3, 5});
   CHECK(text_of_error([&] { k.add(k.append_one(rest), tensor_leaf(k, {7}, true)); }) ==
@@ -143,10 +144,10 @@ TEST_CASE("unknown extents that must be equal are joined before one is known", "
 }
 
 TEST_CASE("broadcasting aligns last axes, whichever operand is longer", "[graph]") {
-  graph g;
-  const node_id a = tensor_leaf(g, {2, 3, 4}), b = tensor_leaf(g, {4}), c = tensor_leaf(g, {3, 4}),
-                s = tensor_leaf(g, {});
-  for (const node_id right : {b, c, s, a}) {
+  ir::graph g;
+  const ir::node_id a = tensor_leaf(g, {2, 3, 4}), b = tensor_leaf(g, {4}),
+                    c = tensor_leaf(g, {3, 4}), s = tensor_leaf(g, {});
+  for (const ir::node_id right : {b, c, s, a}) {
     CHECK(g.shape(g.add(a, right)) == std::vector<extent>{2, 3, 4});
     CHECK(g.shape(g.add(right, a)) == std::vector<extent>{2, 3, 4});
     CHECK(g.shape(g.multiply(a, right)) == std::vector<extent>{2, 3, 4});
@@ -158,7 +159,7 @@ TEST_CASE("broadcasting aligns last axes, whichever operand is longer", "[graph]
 TEST_CASE("an empty tensor is refused when it is used", "[graph]") {
   const tensor<float, 2> x({3, 5});
   const parameter<float, 2> none;
-  graph g;
+  ir::graph g;
   CHECK_THROWS_AS((einsum<"ti,io->to">(x, none).lower(g)), value_error);
 }
 

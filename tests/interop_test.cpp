@@ -172,11 +172,11 @@ TEST_CASE("arrays of a library of one's own", "[interop]") {
 
 TEST_CASE("equal copies are one leaf", "[interop]") {
   const auto leaves = [](const auto& e) {
-    graph g;
+    ir::graph g;
     e.lower(g);
     int count = 0;
     for (extent i = 0; i < g.size(); ++i)
-      count += std::holds_alternative<leaf_node>(g[static_cast<node_id>(i)].op);
+      count += std::holds_alternative<ir::leaf_node>(g[static_cast<ir::node_id>(i)].op);
     return count;
   };
   std::vector<float> x{1, 2, 3};

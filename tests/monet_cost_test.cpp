@@ -62,9 +62,9 @@ struct inputs {
 };
 
 lines program_of(const expression auto& e) {
-  graph g;
-  const node_id y = e.lower(g);
-  return describe(make_program(g, y, machine_options()));
+  ir::graph g;
+  const ir::node_id y = e.lower(g);
+  return describe(planner::make_program(g, y, machine_options()));
 }
 
 constexpr sizes paper[] = {{1536, 6, 12}, {2048, 8, 16}, {3072, 12, 24}};  // 850M, 1.4B, 4.1B

@@ -209,7 +209,7 @@ TEMPLATE_TEST_CASE("expert by expert: sum of a_n z W_n with W_n = D diag(c_n)", 
         }
     }
   CHECK(deviation(evaluate(layer(x)), y) <= tolerance<T>);
-  plan_options naive;
+  planner::plan_options naive;
   naive.naive = true;
   CHECK(deviation(evaluate(layer(x), naive), y) <= tolerance<T>);
 }
@@ -252,7 +252,7 @@ TEST_CASE("of equal coefficients the lower experts win, whatever the plan", "[mx
       layer.gate(i, n) = static_cast<float>(n % 3);  // a third each of three values
   std::fill_n(layer.gate_bias.data(), 300, 0.f);
   const auto x = random<tensor<float, 2>>({30, 4}, 1);
-  plan_options tiny;
+  planner::plan_options tiny;
   tiny.whole = 1 << 10;
   tiny.chunk_width = 64;
   tiny.max_tile = 24;

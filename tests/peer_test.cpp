@@ -128,16 +128,16 @@ TEST_CASE("one expert has weight one; no tokens, one token, a NaN in a row", "[p
 
 TEST_CASE("the plan of PEER, with experts shared by the heads", "[peer][plan]") {
   blueprint g;
-  const node_id x = g.tensor({4, 8}), keys = g.parameter({2, 5, 2, 3}),
-                queries = g.parameter({8, 2, 2, 3});
-  const node_id scores = g.einsum("td,dlhk,hslk->thls", {x, queries, keys});
-  const node_id w =
+  const ir::node_id x = g.tensor({4, 8}), keys = g.parameter({2, 5, 2, 3}),
+                    queries = g.parameter({8, 2, 2, 3});
+  const ir::node_id scores = g.einsum("td,dlhk,hslk->thls", {x, queries, keys});
+  const ir::node_id w =
       g.select({selection_rule::kind::product_top_k, 4, 0, weighting::softmax, 0, 4}, scores);
-  const node_id hidden =
+  const ir::node_id hidden =
       g.map(pointwise::gelu, 0, g.einsum("td,ed->te", {x, g.parameter({25, 8})}));
-  const node_id y = g.einsum("the,te,ed->td", {w, hidden, g.parameter({25, 8})});
+  const ir::node_id y = g.einsum("the,te,ed->td", {w, hidden, g.parameter({25, 8})});
   CHECK(g.shape(w) == extents{4, 2, 25});
-  const auto steps = describe(make_program(g, y, machine_options()));
+  const auto steps = describe(planner::make_program(g, y, machine_options()));
   REQUIRE(steps.size() > 3);
   CHECK(steps[0] == "gemm td,dlhk->thlk");
   CHECK(steps[1] == "gemm thlk,hslk->thls");
@@ -148,9 +148,9 @@ TEST_CASE("of many experts PEER makes the hidden values of those it selects alon
   for (const bool separate : {false, true}) {
     const auto layer = random_peer<float>({5, 14, 2, 30, 5}, 1, 3, true, separate);
     const auto x = random<tensor<float, 2>>({5, 14}, 2);
-    graph g;
-    const node_id y = layer(x).lower(g);
-    const auto steps = describe(make_plan(g, y, 5, machine_options()));
+    ir::graph g;
+    const ir::node_id y = layer(x).lower(g);
+    const auto steps = describe(planner::make_plan(g, y, 5, machine_options()));
     REQUIRE(steps.size() == 5);
     CHECK(steps[2] == "product_top_k thls->ths");
     CHECK(steps[3].starts_with("sample "));

@@ -36,10 +36,9 @@ class random_contraction {
     finish();
   }
 
-  graph g;
-  node_id root() const { return root_; }
+  ir::graph g;
+  ir::node_id root() const { return root_; }
   bool exact() const { return exact_ && bound_ <= 1 << 23; }
-  extent tokens() const { return g.rank(root_) == 0 ? 1 : g.shape(root_)[0]; }
 
   // "const auto x = ...; CHECK(agrees(einsum<"ti,io->to">(x, ...)));"
   std::string text() const { return shared_text_ + "CHECK(agrees(" + text_ + "));"; }
@@ -48,7 +47,7 @@ class random_contraction {
   static constexpr extent most = 20000;  // combinations of all labels
 
   struct piece {
-    node_id id;
+    ir::node_id id;
     std::string labels, text;
     double bound = 2;
     bool tokens = false;  // has rows of tokens
@@ -80,7 +79,7 @@ class random_contraction {
     const dtype type = chance(85) ? dtype::float32 : chance(50) ? dtype::bfloat16 : dtype::float16;
     const unsigned seed = ++leaves_;
     const extent n = element_count(s);
-    leaf_node l{nullptr, type, s, parameter};
+    ir::leaf_node l{nullptr, type, s, parameter};
     with_type(type, [&](auto* of) {
       using row = tensor<std::remove_pointer_t<decltype(of)>, 1>;
       l.data = (exact_ ? integers<row>({n}, seed) : random<row>({n}, seed)).shared_storage();
@@ -122,7 +121,7 @@ class random_contraction {
 
   piece contracted(const std::vector<piece>& in, const std::string& result) {
     piece made{{}, result, "einsum<\"", 1};
-    std::vector<node_id> ids;
+    std::vector<ir::node_id> ids;
     std::string all, operands;
     for (const piece& p : in) {
       made.text += (all.empty() && ids.empty() ? "" : ",") + p.labels;
@@ -369,23 +368,23 @@ class random_contraction {
   std::array<extent, 128> lengths_{};
   std::vector<piece> in_;
   std::string result_, text_, shared_text_;
-  node_id root_{};
+  ir::node_id root_{};
   double bound_ = 0;
 };
 
 // An einsum of parameters alone; what is made of parameters counts as one.
-bool multiplies_parameters(const graph& g) {
+bool multiplies_parameters(const ir::graph& g) {
   std::vector<bool> parameter;
-  const auto is = [&](node_id id) { return parameter[static_cast<extent>(id)]; };
+  const auto is = [&](ir::node_id id) { return parameter[static_cast<extent>(id)]; };
   for (extent i = 0; i < g.size(); ++i) {
-    const auto& op = g[static_cast<node_id>(i)].op;
+    const auto& op = g[static_cast<ir::node_id>(i)].op;
     bool all = false;
-    if (const auto* l = std::get_if<leaf_node>(&op)) all = l->parameter;
-    if (const auto* m = std::get_if<map_node>(&op)) all = is(m->arg);
-    if (const auto* s = std::get_if<select_node>(&op)) all = is(s->arg);
-    if (const auto* a = std::get_if<append_node>(&op)) all = is(a->arg);
-    if (const auto* a = std::get_if<add_node>(&op)) all = is(a->left) && is(a->right);
-    if (const auto* e = std::get_if<einsum_node>(&op)) {
+    if (const auto* l = std::get_if<ir::leaf_node>(&op)) all = l->parameter;
+    if (const auto* m = std::get_if<ir::map_node>(&op)) all = is(m->arg);
+    if (const auto* s = std::get_if<ir::select_node>(&op)) all = is(s->arg);
+    if (const auto* a = std::get_if<ir::append_node>(&op)) all = is(a->arg);
+    if (const auto* a = std::get_if<ir::add_node>(&op)) all = is(a->left) && is(a->right);
+    if (const auto* e = std::get_if<ir::einsum_node>(&op)) {
       all = std::ranges::all_of(e->args, is);
       if (all) return true;
     }
@@ -394,16 +393,16 @@ bool multiplies_parameters(const graph& g) {
   return false;
 }
 
-bool multiplies_parameters(const program& p) {
-  return std::ranges::any_of(p.operations, [&](const operation& o) {
-    using enum operation::kind;
-    const auto parameter = [&](const use& u) { return p[u.value].parameter; };
+bool multiplies_parameters(const planner::program& p) {
+  return std::ranges::any_of(p.operations, [&](const planner::operation& o) {
+    using enum planner::operation::kind;
+    const auto parameter = [&](const planner::use& u) { return p[u.value].parameter; };
     if (o.what == pointwise)
-      return parameter(o.in[0]) && std::ranges::any_of(o.passes, [&](const pass& q) {
-               return q.what == pass::kind::multiply && p[q.other].parameter;
+      return parameter(o.in[0]) && std::ranges::any_of(o.passes, [&](const planner::pass& q) {
+               return q.what == planner::pass::kind::multiply && p[q.other].parameter;
              });
     const bool is_product = o.what == product || o.what == gemm || o.what == batched ||
-                            o.what == gather || o.what == operation::kind::sample;
+                            o.what == gather || o.what == planner::operation::kind::sample;
     return is_product && std::ranges::all_of(o.in, parameter);
   });
 }
@@ -435,15 +434,15 @@ class verdict {
 template <class T>
 void check(verdict& holds, const random_contraction& e, const std::vector<double>& expected,
            const std::vector<double>& magnitude, double tolerance) {
-  const extent tokens = e.tokens();
-  const runner<T> normal(e.g, e.root(), tokens, usual_limits()),
-      cut(e.g, e.root(), tokens, tiny_limits()), original(e.g, e.root(), tokens, naive_limits());
-  const std::vector<T> y = normal.all(tokens);
+  const runner<T> normal(e.g, e.root(), unknown, usual_limits()),
+      cut(e.g, e.root(), unknown, tiny_limits()), original(e.g, e.root(), unknown, naive_limits());
+  const extent tokens = normal.steps().token_count;
+  const std::vector<T> y = normal.all();
   REQUIRE(y.size() == expected.size());
   holds.near("the plan", error_to_magnitudes(y, expected, magnitude), tolerance);
-  holds.near("the naive plan", error_to_magnitudes(original.all(tokens), expected, magnitude),
+  holds.near("the naive plan", error_to_magnitudes(original.all(), expected, magnitude),
              tolerance);
-  holds("tiny limits", same_bits(cut.all(tokens), y));
+  holds("tiny limits", same_bits(cut.all(), y));
   for (const runner<T>* r : {&normal, &cut, &original})
     holds("placement", placement_is_sound(r->steps()));
   if (normal.steps().tokens && tokens != 0)
@@ -458,10 +457,11 @@ void check(unsigned seed, census& seen) {
   const magnitudes scales(e.g, values);
   check<float>(holds, e, values[e.root()], scales[e.root()], e.exact() ? 0 : 2e-5);
   check<double>(holds, e, values[e.root()], scales[e.root()], e.exact() ? 0 : 1e-13);
-  const plan_options options = cpu::machine<float, cpu::native_arch>(usual_limits());
+  const planner::plan_options options = cpu::machine<float, cpu::native_arch>(usual_limits());
   holds("no product of parameters",
-        multiplies_parameters(e.g) || !multiplies_parameters(make_program(e.g, e.root(), options)));
-  seen.add(make_plan(e.g, e.root(), e.tokens(), options));
+        multiplies_parameters(e.g) ||
+            !multiplies_parameters(planner::make_program(e.g, e.root(), options)));
+  seen.add(planner::make_plan(e.g, e.root(), unknown, options));
 }
 
 TEST_CASE("random contractions agree with brute force") {
@@ -478,8 +478,8 @@ TEST_CASE("random contractions agree with brute force") {
                       "gather",        "gather epilogue", "gather of rows", "gemm",
                       "gemm epilogue", "group",           "many rows",      "no tokens",
                       "nonzero",       "once batched",    "once expand",    "once select",
-                      "pointwise",     "reduce",          "sample",         "top_k",
-                      "top_p"});
+                      "pointwise",     "reduce",          "sample",         "token_sum",
+                      "top_k",         "top_p"});
 }
 
 bool drew(unsigned seed, const operand auto& line) {
@@ -535,12 +535,12 @@ TEST_CASE("the line of a seed is what it drew") {
 // Where no memory is zero by chance.
 template <class T>
 double error_of_line(const operand auto& line) {
-  graph g;
-  const node_id root = line.lower(g);
+  ir::graph g;
+  const ir::node_id root = line.lower(g);
   const oracle values(g);
   const extent tokens = g.shape(root)[0];
   double worst = 0;
-  for (const plan_options& o : {usual_limits(), tiny_limits(), naive_limits()})
+  for (const planner::plan_options& o : {usual_limits(), tiny_limits(), naive_limits()})
     worst = std::max(worst, error_to_magnitudes(runner<T>(g, root, tokens, o).all(tokens),
                                                 values[root], magnitudes(g, values)[root]));
   return worst;

@@ -316,11 +316,11 @@ layer draw_peer(draw& d) {
 // to the largest.
 class decisions {
  public:
-  decisions(const graph& g, const oracle& values) : graph_(g), values_(values) {
+  decisions(const ir::graph& g, const oracle& values) : graph_(g), values_(values) {
     for (extent i = 0; i < g.size(); ++i) {
-      const auto& op = g[static_cast<node_id>(i)].op;
-      if (const auto* s = std::get_if<select_node>(&op)) check(*s);
-      if (const auto* n = std::get_if<gate_node>(&op); n != nullptr && n->bound) check(*n);
+      const auto& op = g[static_cast<ir::node_id>(i)].op;
+      if (const auto* s = std::get_if<ir::select_node>(&op)) check(*s);
+      if (const auto* n = std::get_if<ir::gate_node>(&op); n != nullptr && n->bound) check(*n);
     }
   }
   bool clear() const { return clear_; }
@@ -339,7 +339,7 @@ class decisions {
     if (gap <= least * scale && !(x[kept - 1] == 0 && x[kept] == 0)) clear_ = false;
   }
 
-  void check(const select_node& s) {
+  void check(const ir::select_node& s) {
     using enum selection_rule::kind;
     const numbers& x = values_[s.arg];
     const extent n = graph_.shape(s.arg).back();
@@ -385,7 +385,7 @@ class decisions {
     }
   }
 
-  void check(const gate_node& g) {
+  void check(const ir::gate_node& g) {
     const numbers &x = values_[g.arg], &bound = values_[*g.bound];
     const extent n = graph_.shape(g.arg).back();
     for (extent i = 0; n != 0 && i < x.size(); ++i) {
@@ -394,14 +394,14 @@ class decisions {
     }
   }
 
-  const graph& graph_;
+  const ir::graph& graph_;
   const oracle& values_;
   bool clear_ = true;
 };
 
 struct lowered {
-  graph g;
-  node_id root;
+  ir::graph g;
+  ir::node_id root;
 
   lowered(const layer& l, const input& x) : root(l.apply(x).lower(g)) {}
 };
@@ -451,7 +451,8 @@ void check(unsigned seed, census& seen, std::map<std::string, int>& families) {
     const magnitudes scales(e.g, values);
     check<double>(e, tokens, values[e.root], scales[e.root], 1e-13, l.mixes_rows);
     const auto y = check<float>(e, tokens, values[e.root], scales[e.root], 2e-5, l.mixes_rows);
-    seen.add(make_plan(e.g, e.root, tokens, cpu::machine<float, cpu::native_arch>(usual_limits())));
+    seen.add(planner::make_plan(e.g, e.root, tokens,
+                                cpu::machine<float, cpu::native_arch>(usual_limits())));
     if (l.mixes_rows) {  // in several stages, which evaluate knows
       const auto rows = evaluate(l.apply(x));
       CHECK(error_to_magnitudes(std::vector<float>(rows.data(), rows.data() + rows.size()),

@@ -29,7 +29,7 @@ lines looped(const Forward& forward) {
 
 template <class T, class Layer, class... X>
 void check(const Layer& layer, auto ranks, const lines& in_loops, const X&... x) {
-  plan_options whole, streamed;
+  planner::plan_options whole, streamed;
   whole.whole = extent{1} << 40;
   whole.sum_block = streamed.sum_block = 16;
   streamed.whole = 1;

@@ -43,7 +43,8 @@ struct contest {
 };
 
 // A layer compiled for the rows of x and the threads of the current arena.
-form compiled_form(const auto& layer, const tensor<float, 2>& x, const plan_options& options = {}) {
+form compiled_form(const auto& layer, const tensor<float, 2>& x,
+                   const planner::plan_options& options = {}) {
   using layer_t = decltype(compile(layer, x.shape()[0]));
   return [x, forward = std::make_shared<layer_t>(compile(layer, x.shape()[0], 1, options))](
              auto& y) { (*forward)(x, y); };

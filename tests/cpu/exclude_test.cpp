@@ -30,19 +30,19 @@ TEMPLATE_TEST_CASE(
     };
     const auto g = integers(p * i), h = integers(p * j), u = integers(i * m);
     // operands g, h and, with an axis of the result, u; the axes' strides in each
-    exclude_step s{"",
-                   {{}, {}, {}},
-                   2,
-                   {},
-                   {j, m, {0, 1, 0}},
-                   {i, 0, {1, 0, m}},
-                   {{p, 0, {i, j, 0}}},
-                   {},
-                   {{m, 1, {0, 0, 1}}},
-                   {},
-                   {},
-                   {},
-                   false};
+    cpu::exclude_step s{"",
+                        {{}, {}, {}},
+                        2,
+                        {},
+                        {j, m, {0, 1, 0}},
+                        {i, 0, {1, 0, m}},
+                        {{p, 0, {i, j, 0}}},
+                        {},
+                        {{m, 1, {0, 0, 1}}},
+                        {},
+                        {},
+                        {},
+                        false};
     std::vector<T> expected(j * m, T(99)), c(j * m + 8, T(99));
     for (extent b = 0; b < j; b += 2) {
       std::vector<bool> gone(i);

@@ -110,7 +110,7 @@ TEMPLATE_TEST_CASE("expressions of parameters only, and naive plans", "[einsum]"
   CHECK(agrees(einsum<"nr,ir,or->nio">(u, v, s)));
   CHECK(agrees(einsum<"nr,ir->">(u, v)));
   CHECK(agrees(relu(einsum<"nr,ir->ni">(u, v)) + w<T, 5>(4)));
-  plan_options naive;
+  planner::plan_options naive;
   naive.naive = true;
   const auto a = x<T, 3, 6>(5), z = x<T, 3, 5>(6);
   CHECK(agrees(einsum<"tn,nr,ti,ir,or->to">(a, u, z, v, s), naive));
@@ -174,10 +174,10 @@ TEST_CASE("building an expression copies and runs nothing", "[einsum]") {
     const auto f = e + e;
     CHECK(a.shared_storage().use_count() == 4);
     CHECK(b.shared_storage().use_count() == 4);
-    graph g;
+    ir::graph g;
     f.lower(g);
     CHECK(g.size() == 4);
-    CHECK(std::get<leaf_node>(g[node_id{0}].op).data->data() == a.data());
+    CHECK(std::get<ir::leaf_node>(g[ir::node_id{0}].op).data->data() == a.data());
   }
   CHECK(a.shared_storage().use_count() == 1);
   // An expression that cannot be computed can be built; it is refused when it is lowered.

@@ -30,7 +30,7 @@ TEST_CASE("a reference to what as_expression makes of a temporary is good", "[ex
   const auto& kept = as_expression(choose(true, x, x));
   const auto& from_const = as_expression(std::as_const(kept));
   CHECK(&from_const == &kept);
-  graph g;
+  ir::graph g;
   CHECK(kept.lower(g) == as_expression(x).lower(g));
 }
 

@@ -23,9 +23,9 @@ TEMPLATE_TEST_CASE("every function of one number", "[pointwise]", float, double)
 TEST_CASE("the named functions are those", "[pointwise]") {
   const auto x = random<tensor<float, 1>>({40}, 1);
   const auto same = [](const auto& e, pointwise f, double parameter = 0) {
-    graph g;
-    const node_id id = e.lower(g);
-    const auto& m = std::get<map_node>(g[id].op);
+    ir::graph g;
+    const ir::node_id id = e.lower(g);
+    const auto& m = std::get<ir::map_node>(g[id].op);
     return m.fn == f && m.parameter == parameter;
   };
   CHECK(same(relu(x), pointwise::relu));

@@ -344,7 +344,7 @@ TEST_CASE("a layer takes Eigen's matrices, and names them once", "[eigen]") {
   const auto expected = evaluate(layer(copy));
   CHECK(as_eigen(expected) == y);
 
-  graph of_matrix, of_tensor;
+  ir::graph of_matrix, of_tensor;
   layer(x).lower(of_matrix), layer(copy).lower(of_tensor);
   CHECK(of_matrix.size() == of_tensor.size());
 

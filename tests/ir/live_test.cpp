@@ -10,44 +10,44 @@ using namespace fmoe::test;
 
 TEST_CASE("live keeps what a result needs, in its order", "[live]") {
   blueprint g;
-  const node_id unused = g.parameter({4}), x = g.tensor({6, 5}), w = g.parameter({5, 4}),
-                y = g.einsum("ti,io->to", {x, w});
+  const ir::node_id unused = g.parameter({4}), x = g.tensor({6, 5}), w = g.parameter({5, 4}),
+                    y = g.einsum("ti,io->to", {x, w});
   g.softmax(g.add(y, unused));
-  const node_id z = g.relu(y);
-  const live_graph part = live(g, node_list(std::vector{z, x, z}));
+  const ir::node_id z = g.relu(y);
+  const ir::live_graph part = ir::live(g, ir::node_list(std::vector{z, x, z}));
   CHECK(part.nodes.size() == 4);
   CHECK(part.origin == std::vector{x, w, y, z});
-  CHECK(part.roots == std::vector{node_id{3}, node_id{0}, node_id{3}});
-  CHECK(std::get<einsum_node>(part.nodes[node_id{2}].op).args ==
-        std::vector{node_id{0}, node_id{1}});
-  CHECK(part.nodes.shape(node_id{3}) == extents{6, 4});
+  CHECK(part.roots == std::vector{ir::node_id{3}, ir::node_id{0}, ir::node_id{3}});
+  CHECK(std::get<ir::einsum_node>(part.nodes[ir::node_id{2}].op).args ==
+        std::vector{ir::node_id{0}, ir::node_id{1}});
+  CHECK(part.nodes.shape(ir::node_id{3}) == extents{6, 4});
 }
 
 TEST_CASE("live follows every operand of a node", "[live]") {
   blueprint g;
-  const node_id x = g.tensor({6, 4}), bound = g.tensor({6}), ranked = g.tensor({6, 4}),
-                chosen = g.select({selection_rule::kind::expert_choice, 2}, x, ranked),
-                gated = g.gate_of(gate::bounded_softmax, 0, chosen, bound),
-                y = g.concat({g.append_one(gated), x}, 1);
-  CHECK(live(g, y).nodes.size() == g.size());
+  const ir::node_id x = g.tensor({6, 4}), bound = g.tensor({6}), ranked = g.tensor({6, 4}),
+                    chosen = g.select({selection_rule::kind::expert_choice, 2}, x, ranked),
+                    gated = g.gate_of(gate::bounded_softmax, 0, chosen, bound),
+                    y = g.concat({g.append_one(gated), x}, 1);
+  CHECK(ir::live(g, y).nodes.size() == g.size());
 }
 
 TEST_CASE("an extent that an unneeded node fixed stays known", "[live]") {
   blueprint g;
-  const node_id x = g.argument(0, {6, unknown}), y = g.relu(x);
+  const ir::node_id x = g.argument(0, {6, unknown}), y = g.relu(x);
   g.linear(x, 5, 4);
-  const live_graph part = live(g, y);
+  const ir::live_graph part = ir::live(g, y);
   CHECK(part.nodes.size() == 2);
   CHECK(part.nodes.shape(part.roots[0]) == extents{6, 5});
 }
 
 TEST_CASE("what no result needs is not planned", "[live]") {
   blueprint g;
-  const node_id x = g.tensor({6, 5}), y = g.linear(x, 5, 4);
+  const ir::node_id x = g.tensor({6, 5}), y = g.linear(x, 5, 4);
   g.einsum("ti,tj->ij", {x, x});  // would leave no token axis
   g.top_k(x, 9);                  // would be refused
-  CHECK(describe(make_program(g, y, machine_options())) == lines{"gemm ti,io->to"});
-  CHECK(make_program(g, y, machine_options()).values.size() == 3);
+  CHECK(describe(planner::make_program(g, y, machine_options())) == lines{"gemm ti,io->to"});
+  CHECK(planner::make_program(g, y, machine_options()).values.size() == 3);
 }
 
 }  // namespace

@@ -24,9 +24,9 @@ struct operands {
 
 template <class E>
 lines steps(const E& e) {
-  graph g;
-  const node_id y = e.lower(g);
-  lines all = describe(make_plan(g, y, 30, machine_options()));
+  ir::graph g;
+  const ir::node_id y = e.lower(g);
+  lines all = describe(planner::make_plan(g, y, 30, machine_options()));
   all.erase(all.begin(), all.begin() + 2);  // the router and its top-k
   return all;
 }
@@ -84,33 +84,33 @@ TEST_CASE("there is no group where nothing would be saved, or in the naive plan"
   CHECK(agrees(o.mixed(given)));
   for (const std::string& line : steps(o.mixed(given))) CHECK(!line.starts_with("group"));
   CHECK(agrees(einsum<"tn,tnw->tnw">(o.chosen(), relu(o.made()))));
-  plan_options naive;
+  planner::plan_options naive;
   naive.naive = true;
   CHECK(agrees(o.mixed(relu(o.made())), naive));
-  graph g;
-  const node_id y = o.mixed(relu(o.made())).lower(g);
-  for (const std::string& line : describe(make_plan(g, y, 30, naive)))
+  ir::graph g;
+  const ir::node_id y = o.mixed(relu(o.made())).lower(g);
+  for (const std::string& line : describe(planner::make_plan(g, y, 30, naive)))
     CHECK(!line.starts_with("group"));
 }
 
 TEST_CASE("a tile is large enough that each expert has rows", "[group]") {
-  graph g;
+  ir::graph g;
   operands o;
   o.x = tensor<float, 2>({5000, inputs});
-  const node_id y = o.mixed(relu(o.made())).lower(g);
-  CHECK(make_plan(g, y, 5000, machine_options()).tile ==
+  const ir::node_id y = o.mixed(relu(o.made())).lower(g);
+  CHECK(planner::make_plan(g, y, 5000, machine_options()).tile ==
         96);  // 24 rows for each of 8 experts, of which a token takes 2
   operands many;
   many.x = o.x;
   many.router = parameter<float, 2>({inputs, 64});
   many.in = parameter<float, 3>({64, inputs, width});
   many.out = parameter<float, 3>({64, width, outputs});
-  const node_id z = many.mixed(relu(many.made())).lower(g);
-  CHECK(make_plan(g, z, 5000, machine_options()).tile == 768);
-  CHECK(make_plan(g, z, 100, machine_options()).tile == 100);
-  CHECK(make_plan(g, z, 5000, machine_options()).least_tile ==
+  const ir::node_id z = many.mixed(relu(many.made())).lower(g);
+  CHECK(planner::make_plan(g, z, 5000, machine_options()).tile == 768);
+  CHECK(planner::make_plan(g, z, 100, machine_options()).tile == 100);
+  CHECK(planner::make_plan(g, z, 5000, machine_options()).least_tile ==
         384);  // halved for a second thread, experts' weights are read twice
-  CHECK(make_plan(g, y, 5000, machine_options()).least_tile == 48);
+  CHECK(planner::make_plan(g, y, 5000, machine_options()).least_tile == 48);
 }
 
 }  // namespace

@@ -12,25 +12,25 @@ using namespace fmoe;
 
 using set = unsigned;  // of operands
 
-contraction_operand rows(std::string labels) { return {std::move(labels), true, false}; }
-contraction_operand weight(std::string labels) { return {std::move(labels), false, true}; }
-contraction_operand selection(std::string labels, extent keep) {
+planner::contraction_operand rows(std::string labels) { return {std::move(labels), true, false}; }
+planner::contraction_operand weight(std::string labels) { return {std::move(labels), false, true}; }
+planner::contraction_operand selection(std::string labels, extent keep) {
   return {std::move(labels), true, false, keep, true};
 }
 
-contraction_problem problem(std::vector<contraction_operand> operands, std::string result,
-                            std::map<char, extent> extents) {
+planner::contraction_problem problem(std::vector<planner::contraction_operand> operands,
+                                     std::string result, std::map<char, extent> extents) {
   return {std::move(operands), std::move(result), {extents.begin(), extents.end()}};
 }
 
 // Which operands each step brings together, the smaller half first.
 using merges = std::vector<std::pair<set, set>>;
 
-merges steps_of(const contraction_problem& p, const std::vector<pairing>& order) {
+merges steps_of(const planner::contraction_problem& p, const std::vector<planner::pairing>& order) {
   merges r;
   std::vector<set> parts;
   for (extent i = 0; i < p.operands.size(); ++i) parts.push_back(set{1} << i);
-  for (const pairing& s : order) {
+  for (const planner::pairing& s : order) {
     const set a = parts.at(static_cast<extent>(s.left)), b = parts.at(static_cast<extent>(s.right));
     REQUIRE((a & b) == 0);
     r.emplace_back(std::min(a, b), std::max(a, b));
@@ -57,7 +57,7 @@ merges expected(std::initializer_list<std::pair<const char*, const char*>> steps
 
 // The cost of one step and of a whole order, written again from the rules: a tile of 96 tokens, 2
 // FLOPs a multiply-add, 8 a byte of the result, and 64 times that beyond 65,536 elements a token.
-double cost_of(const contraction_problem& p, set a, set b, double cap = 65536) {
+double cost_of(const planner::contraction_problem& p, set a, set b, double cap = 65536) {
   const std::map<char, extent> lengths(p.extents.begin(), p.extents.end());
   bool tokens = false, parameter = true, all = true;
   for (extent i = 0; i < p.operands.size(); ++i) {
@@ -106,14 +106,14 @@ double cost_of(const contraction_problem& p, set a, set b, double cap = 65536) {
   return (tokens ? 96 : 1) * (2 * work + 32 * size * (size > cap ? 64 : 1));
 }
 
-double cost_of(const contraction_problem& p, const merges& steps, double cap = 65536) {
+double cost_of(const planner::contraction_problem& p, const merges& steps, double cap = 65536) {
   double sum = 0;
   for (const auto& [a, b] : steps) sum += cost_of(p, a, b, cap);
   return sum;
 }
 
 // The cheapest of all orders, every pair of every stage tried.
-double cheapest(const contraction_problem& p, std::vector<set> parts, double cap = 65536) {
+double cheapest(const planner::contraction_problem& p, std::vector<set> parts, double cap = 65536) {
   if (parts.size() == 1) return 0;
   double best = std::numeric_limits<double>::infinity();
   for (extent i = 0; i < parts.size(); ++i)
@@ -127,14 +127,16 @@ double cheapest(const contraction_problem& p, std::vector<set> parts, double cap
     }
   return best;
 }
-double cheapest(const contraction_problem& p, double cap = 65536) {
+double cheapest(const planner::contraction_problem& p, double cap = 65536) {
   std::vector<set> parts;
   for (extent i = 0; i < p.operands.size(); ++i) parts.push_back(set{1} << i);
   return cheapest(p, parts, cap);
 }
 
 TEST_CASE("the factorized forward passes are found", "[order]") {
-  const auto found = [](const contraction_problem& p) { return steps_of(p, find_order(p)); };
+  const auto found = [](const planner::contraction_problem& p) {
+    return steps_of(p, planner::find_order(p));
+  };
   // tn,nr,ti,ir,or->to
   const auto cp = problem({rows("n"), weight("nr"), rows("i"), weight("ir"), weight("or")}, "o",
                           {{'n', 512}, {'r', 512}, {'i', 769}, {'o', 1000}});
@@ -161,8 +163,9 @@ TEST_CASE("the factorized forward passes are found", "[order]") {
 }
 
 TEST_CASE("one operand needs no step, two need one", "[order]") {
-  CHECK(find_order(problem({rows("n")}, "n", {{'n', 3}})).empty());
-  CHECK(find_order(problem({rows("n"), weight("no")}, "o", {{'n', 3}, {'o', 4}})).size() == 1);
+  CHECK(planner::find_order(problem({rows("n")}, "n", {{'n', 3}})).empty());
+  CHECK(planner::find_order(problem({rows("n"), weight("no")}, "o", {{'n', 3}, {'o', 4}})).size() ==
+        1);
 }
 
 TEST_CASE("a selection counts its kept entries", "[order]") {
@@ -170,16 +173,16 @@ TEST_CASE("a selection counts its kept entries", "[order]") {
   // table is cheap.
   const std::map<char, extent> lengths{{'n', 1000}, {'h', 100}, {'o', 100}};
   const auto p = problem({selection("n", 2), rows("h"), weight("nho")}, "o", lengths);
-  CHECK(steps_of(p, find_order(p)) == expected({{"a", "c"}, {"ac", "b"}}));
+  CHECK(steps_of(p, planner::find_order(p)) == expected({{"a", "c"}, {"ac", "b"}}));
   CHECK(cost_of(p, set{1}, set{4}) == 96 * (2. * 2 * 100 * 100 + 32. * 100 * 100));
   auto dense = p;
   dense.operands[0] = rows("n");
   CHECK(cost_of(dense, set{1}, set{4}) == 96 * (2. * 1000 * 100 * 100 + 32. * 100 * 100));
 }
 
-contraction_problem random_problem(std::mt19937& bits, extent operands) {
+planner::contraction_problem random_problem(std::mt19937& bits, extent operands) {
   const auto number = [&](extent below) { return bits() % below; };
-  contraction_problem p;
+  planner::contraction_problem p;
   const std::string letters = std::string("abcdEF").substr(0, 3 + number(4));
   const bool wide = number(3) == 0;
   for (const char c : letters)
@@ -190,7 +193,8 @@ contraction_problem random_problem(std::mt19937& bits, extent operands) {
     for (const char c : letters)
       if (number(2) == 0) labels += c;
     const extent kind = number(10);
-    contraction_operand o{labels, kind < 4, kind >= 5};  // kind 4: a constant that is no parameter
+    planner::contraction_operand o{labels, kind < 4,
+                                   kind >= 5};  // kind 4: a constant that is no parameter
     const extent last =
         labels.empty()
             ? 0
@@ -207,7 +211,7 @@ contraction_problem random_problem(std::mt19937& bits, extent operands) {
   return p;
 }
 
-std::string text(const contraction_problem& p) {
+std::string text(const planner::contraction_problem& p) {
   std::string s;
   for (const auto& o : p.operands)
     s += (o.parameter ? "w:" : o.tokens ? "x:" : "c:") + o.labels + (o.selection ? "*" : "") + ' ';
@@ -222,7 +226,7 @@ TEST_CASE("the exact search is as cheap as the best of all orders", "[order]") {
   for (int i = 0; i < 400; ++i) {
     const auto p = random_problem(bits, 2 + bits() % 5);
     INFO(text(p));
-    const auto steps = steps_of(p, find_order(p));
+    const auto steps = steps_of(p, planner::find_order(p));
     const double best = cheapest(p);
     CHECK(cost_of(p, steps) <= best * (1 + 1e-12));
     CHECK(std::isfinite(best));
@@ -238,7 +242,7 @@ TEST_CASE("no parameter meets a parameter unless all operands are", "[order]") {
   for (int i = 0; i < 300; ++i) {
     const auto p = random_problem(bits, 3 + bits() % 10);
     INFO(text(p));
-    const auto steps = steps_of(p, find_order(p));
+    const auto steps = steps_of(p, planner::find_order(p));
     CHECK(steps.size() + 1 == p.operands.size());
     const auto parameters = [&](set s) {
       for (extent k = 0; k < p.operands.size(); ++k)
@@ -251,13 +255,13 @@ TEST_CASE("no parameter meets a parameter unless all operands are", "[order]") {
   }
   const auto all = problem({weight("ab"), weight("bc"), weight("cd")}, "ad",
                            {{'a', 10}, {'b', 1000}, {'c', 10}, {'d', 1000}});
-  CHECK(steps_of(all, find_order(all)) == expected({{"a", "b"}, {"ab", "c"}}));
+  CHECK(steps_of(all, planner::find_order(all)) == expected({{"a", "b"}, {"ab", "c"}}));
 }
 
 TEST_CASE("eight operands are searched exactly, nine greedily", "[order]") {
   // A chain of matrices behind one row: left to right is best, and greed finds that too.
   for (const extent n : {extent{8}, extent{9}, extent{14}}) {
-    contraction_problem p;
+    planner::contraction_problem p;
     p.operands.push_back(rows("a"));
     for (extent i = 0; i + 1 < n; ++i) {
       const char from = static_cast<char>('a' + i), to = static_cast<char>(from + 1);
@@ -265,11 +269,11 @@ TEST_CASE("eight operands are searched exactly, nine greedily", "[order]") {
     }
     for (extent i = 0; i < n; ++i) p.extents.emplace_back(static_cast<char>('a' + i), 50);
     p.result = static_cast<char>('a' + n - 1);
-    const auto order = find_order(p);
+    const auto order = planner::find_order(p);
     const auto steps = steps_of(p, order);
     CHECK(cost_of(p, steps) == 96 * static_cast<double>(n - 1) * (2 * 2500 + 32 * 50));
   }
-  static_assert(order_search::exact_limit == 8);
+  static_assert(planner::order_search::exact_limit == 8);
 }
 
 TEST_CASE("hierarchies of three to six levels are contracted level by level", "[order]") {
@@ -277,19 +281,19 @@ TEST_CASE("hierarchies of three to six levels are contracted level by level", "[
   for (extent levels = 3; levels <= 6; ++levels)
     for (const extent few : {extent{2}, extent{64}}) {
       INFO(levels << " levels, the last ones of " << few);
-      contraction_problem cp{{}, "o", {{'r', 512}, {'i', 769}, {'o', 1000}, {'n', 128}}},
+      planner::contraction_problem cp{{}, "o", {{'r', 512}, {'i', 769}, {'o', 1000}, {'n', 128}}},
           tr = cp, tucker = cp;
       merges inputs;  // a_e with U_e, and z with its factor
       for (extent e = 0; e <= levels; ++e) {
         const std::string n(1, e == levels ? 'i' : experts[e]), before(1, ranks[e]),
             behind(1, ranks[e + 1]);
-        for (contraction_problem* p : {&cp, &tr, &tucker}) p->operands.push_back(rows(n));
+        for (planner::contraction_problem* p : {&cp, &tr, &tucker}) p->operands.push_back(rows(n));
         cp.operands.push_back(weight(n + 'r'));
         tr.operands.push_back(weight(before + n + behind));
         tucker.operands.push_back(weight(n + before));
         inputs.emplace_back(set{1} << (2 * e), set{2} << (2 * e));
         if (e != 0 && e != levels)
-          for (contraction_problem* p : {&cp, &tr, &tucker})
+          for (planner::contraction_problem* p : {&cp, &tr, &tucker})
             p->extents.emplace_back(experts[e], few);
       }
       const char last = ranks[levels + 1];
@@ -303,20 +307,21 @@ TEST_CASE("hierarchies of three to six levels are contracted level by level", "[
         tr.extents.emplace_back(ranks[e], e > levels ? 512 : 4);
         tucker.extents.emplace_back(ranks[e], 4);
       }
-      for (const contraction_problem* p : {&cp, &tr, &tucker}) {
-        const auto steps = steps_of(*p, find_order(*p));
+      for (const planner::contraction_problem* p : {&cp, &tr, &tucker}) {
+        const auto steps = steps_of(*p, planner::find_order(*p));
         for (const auto& pair : inputs) CHECK(std::ranges::count(steps, pair) == 1);
       }
       // The output's factor comes last: what is multiplied before is R numbers a token, or R x R.
       const set output = set{1} << (2 * levels + 2);
-      for (const contraction_problem* p : {&cp, &tr}) {
-        const auto steps = steps_of(*p, find_order(*p));
+      for (const planner::contraction_problem* p : {&cp, &tr}) {
+        const auto steps = steps_of(*p, planner::find_order(*p));
         CHECK(std::ranges::count(steps, std::pair(output - 1, output)) == 1);
       }
       const double sizes = 512 * (128 + static_cast<double>((levels - 1) * few) + 769 + 1000);
       const double e = static_cast<double>(levels), hadamard = 512 * e,
                    made = 512 * (2 * e + 1) + 1000;
-      CHECK(cost_of(cp, steps_of(cp, find_order(cp))) == 96 * (2 * (sizes + hadamard) + 32 * made));
+      CHECK(cost_of(cp, steps_of(cp, planner::find_order(cp))) ==
+            96 * (2 * (sizes + hadamard) + 32 * made));
     }
 }
 

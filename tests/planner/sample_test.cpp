@@ -36,9 +36,9 @@ struct neurons {  // single-neuron experts, k of each head
 
 template <class E>
 lines steps(const E& e) {
-  graph g;
-  const node_id y = e.lower(g);
-  return describe(make_plan(g, y, 30, machine_options()));
+  ir::graph g;
+  const ir::node_id y = e.lower(g);
+  return describe(planner::make_plan(g, y, 30, machine_options()));
 }
 
 TEMPLATE_TEST_CASE("only the numbers of selected experts are made", "[sample]", float, double) {

@@ -9,8 +9,8 @@ using namespace fmoe;
 using namespace fmoe::test;
 using G = blueprint&;
 
-plan_options able() {
-  plan_options o = machine_options();
+planner::plan_options able() {
+  planner::plan_options o = machine_options();
   o.screen_size = [](extent depth, extent keep, extent) { return depth + 7 * keep; };
   o.screened_tokens = 100;
   return o;
@@ -18,29 +18,29 @@ plan_options able() {
 
 // How many operations of what `build` makes of x[tokens, 96] are screened.
 template <class Build>
-int screened(Build build, plan_options options = able(), extent tokens = 96) {
+int screened(Build build, planner::plan_options options = able(), extent tokens = 96) {
   blueprint g;
-  const node_id y = build(g, g.tensor({tokens, 96}));
-  program p = make_program(g, y, options);
+  const ir::node_id y = build(g, g.tensor({tokens, 96}));
+  planner::program p = planner::make_program(g, y, options);
   fuse(p);
-  screen(p, options, tokens);
-  return static_cast<int>(
-      std::ranges::count(p.operations, operation::kind::screen, &operation::what));
+  cpu::screen(p, options, tokens);
+  return static_cast<int>(std::ranges::count(p.operations, planner::operation::kind::screen,
+                                             &planner::operation::what));
 }
 
-node_id scores(G g, node_id x, extent n = 2048) {
+ir::node_id scores(G g, ir::node_id x, extent n = 2048) {
   return g.relu(g.add(g.linear(x, 96, n), g.parameter({n})));
 }
-node_id chosen(G g, node_id x) { return g.top_k(scores(g, x), 8); }
+ir::node_id chosen(G g, ir::node_id x) { return g.top_k(scores(g, x), 8); }
 
 TEST_CASE("top-k of many products with a parameter is screened", "[screen]") {
   CHECK(screened(chosen) == 1);
-  CHECK(screened([](G g, node_id x) { return g.top_k(g.linear(x, 96, 2048), 8); }) == 1);
+  CHECK(screened([](G g, ir::node_id x) { return g.top_k(g.linear(x, 96, 2048), 8); }) == 1);
   blueprint g;
-  const node_id y = mxd_graph(g, 30, 768, 3072, 21490, 768, 32);
-  program p = make_program(g, y, able());
+  const ir::node_id y = mxd_graph(g, 30, 768, 3072, 21490, 768, 32);
+  planner::program p = planner::make_program(g, y, able());
   fuse(p);
-  screen(p, able(), 30);
+  cpu::screen(p, able(), 30);
   const auto all = describe(p);
   CHECK(std::ranges::count_if(all, [](const std::string& s) { return s.starts_with("screen"); }) ==
         1);
@@ -51,12 +51,12 @@ TEST_CASE("top-k of many products with a parameter is screened", "[screen]") {
 TEST_CASE(
     "where it would not pay, or the machine or the user does not want it, nothing is screened",
     "[screen]") {
-  CHECK(screened([](G g, node_id x) { return g.top_k(scores(g, x, 1000), 8); }) == 0);
-  CHECK(screened([](G g, node_id x) { return g.top_k(scores(g, x), 33); }) == 0);
-  CHECK(screened([](G g, node_id x) { return g.top_k(scores(g, x), 32); }) == 1);
+  CHECK(screened([](G g, ir::node_id x) { return g.top_k(scores(g, x, 1000), 8); }) == 0);
+  CHECK(screened([](G g, ir::node_id x) { return g.top_k(scores(g, x), 33); }) == 0);
+  CHECK(screened([](G g, ir::node_id x) { return g.top_k(scores(g, x), 32); }) == 1);
   CHECK(screened(chosen, able(), 101) == 0);
   CHECK(screened(chosen, machine_options()) == 0);
-  plan_options off = able();
+  planner::plan_options off = able();
   off.screen = false;
   CHECK(screened(chosen, off) == 0);
   off = able();
@@ -66,20 +66,20 @@ TEST_CASE(
 
 TEST_CASE("scores that someone else reads, or that no bound passes through, are made in full",
           "[screen]") {
-  CHECK(screened([](G g, node_id x) {
-          const node_id s = scores(g, x);
+  CHECK(screened([](G g, ir::node_id x) {
+          const ir::node_id s = scores(g, x);
           return g.add(g.top_k(s, 8), s);
         }) == 0);
-  CHECK(screened([](G g, node_id x) {
+  CHECK(screened([](G g, ir::node_id x) {
           return g.top_k(g.map(pointwise::gelu, 0, g.linear(x, 96, 2048)), 8);
         }) == 0);
-  CHECK(screened([](G g, node_id x) {
+  CHECK(screened([](G g, ir::node_id x) {
           return g.top_k(g.multiply(g.linear(x, 96, 2048), g.parameter({2048})), 8);
         }) == 0);
-  CHECK(screened([](G g, node_id x) {
+  CHECK(screened([](G g, ir::node_id x) {
           return g.top_k(g.add(g.linear(x, 96, 2048), g.tensor({96, 2048})), 8);
         }) == 0);
-  CHECK(screened([](G g, node_id x) {
+  CHECK(screened([](G g, ir::node_id x) {
           selection_rule r{selection_rule::kind::top_k, 8};
           r.weights = weighting::softmax_of_all;
           return g.select(r, g.linear(x, 96, 2048));

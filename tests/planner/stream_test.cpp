@@ -12,15 +12,15 @@ using G = blueprint&;
 // The loops of what `build` makes of x[96, 64], for a tile of 96: "n 5000 by 768: top_k" for a loop
 // that ends with top_k, and what exists in chunks.
 template <class Build>
-lines streamed(Build build, plan_options options = machine_options(), extent tile = 96) {
+lines streamed(Build build, planner::plan_options options = machine_options(), extent tile = 96) {
   blueprint g;
-  const node_id y = build(g, g.tensor({96, 64}));
-  program p = make_program(g, y, options);
+  const ir::node_id y = build(g, g.tensor({96, 64}));
+  planner::program p = planner::make_program(g, y, options);
   fuse(p);
-  gather_loops(p, options);
+  cpu::gather_loops(p, options);
   const auto all = describe(p);
   lines r;
-  for (const stream_loop& l : streams(p, options, tile)) {
+  for (const cpu::stream_loop& l : cpu::streams(p, options, tile)) {
     std::string s = l.label + (' ' + std::to_string(l.length)) + " by " + std::to_string(l.chunk);
     for (const int o : l.operations) s += "; " + all[static_cast<extent>(o)];
     for (const int v : l.values) CHECK(std::ranges::count(l.operations, p.producer(v)) == 1);
@@ -29,31 +29,32 @@ lines streamed(Build build, plan_options options = machine_options(), extent til
   return r;
 }
 
-node_id two_layers(G g, node_id x, extent hidden) {
+ir::node_id two_layers(G g, ir::node_id x, extent hidden) {
   return g.linear(g.relu(g.linear(x, 64, hidden)), hidden, 32);
 }
 
 TEST_CASE("a wide value between two products is streamed", "[stream]") {
-  CHECK(streamed([](G g, node_id x) { return two_layers(g, x, 3072); }) ==
+  CHECK(streamed([](G g, ir::node_id x) { return two_layers(g, x, 3072); }) ==
         lines{"o 3072 by 768; gemm ti,io->to | relu; gemm ti,io->to"});
 }
 
 TEST_CASE("a value that fits stays whole", "[stream]") {
   const extent fits = (extent{320} << 10) / 96 / 4;  // elements a token
-  CHECK(streamed([&](G g, node_id x) { return two_layers(g, x, fits); }).empty());
-  CHECK(streamed([&](G g, node_id x) { return two_layers(g, x, fits + 1); }).size() == 1);
-  CHECK(streamed([&](G g, node_id x) { return two_layers(g, x, fits + 1); }, machine_options(), 48)
+  CHECK(streamed([&](G g, ir::node_id x) { return two_layers(g, x, fits); }).empty());
+  CHECK(streamed([&](G g, ir::node_id x) { return two_layers(g, x, fits + 1); }).size() == 1);
+  CHECK(streamed([&](G g, ir::node_id x) { return two_layers(g, x, fits + 1); }, machine_options(),
+                 48)
             .empty());
-  CHECK(streamed([](G g, node_id x) { return two_layers(g, x, 100); }, tiny_options(), 24).size() ==
-        1);
+  CHECK(streamed([](G g, ir::node_id x) { return two_layers(g, x, 100); }, tiny_options(), 24)
+            .size() == 1);
 }
 
 TEST_CASE(
     "chunks are whole panels and whole blocks of the sum, of even length, at most the width asked "
     "for",
     "[stream]") {
-  const auto chunk = [](extent hidden, plan_options o) {
-    const auto r = streamed([&](G g, node_id x) { return two_layers(g, x, hidden); }, o);
+  const auto chunk = [](extent hidden, planner::plan_options o) {
+    const auto r = streamed([&](G g, ir::node_id x) { return two_layers(g, x, hidden); }, o);
     REQUIRE(r.size() == 1);
     const auto by = r[0].find(" by ") + 4;
     return extent{std::stoul(r[0].substr(by))};
@@ -72,27 +73,27 @@ TEST_CASE(
 
 TEST_CASE("several columns a unit are counted", "[stream]") {
   // h is [2000, 3] a token: 32 units make whole panels of 32, 256 stay below 768 elements.
-  const auto r = streamed([](G g, node_id x) {
-    const node_id h = g.einsum("ti,iab->tab", {x, g.parameter({64, 2000, 3})});
+  const auto r = streamed([](G g, ir::node_id x) {
+    const ir::node_id h = g.einsum("ti,iab->tab", {x, g.parameter({64, 2000, 3})});
     return g.einsum("tab,abo->to", {h, g.parameter({2000, 3, 8})});
   });
   CHECK(r == lines{"a 2000 by 256; gemm ti,iab->tab; gemm tab,abo->to"});
 }
 
 TEST_CASE("top-k runs along with its scores", "[stream]") {
-  CHECK(streamed([](G g, node_id x) {
+  CHECK(streamed([](G g, ir::node_id x) {
           return g.einsum("tn,no->to",
                           {g.top_k(g.relu(g.linear(x, 64, 5000)), 8), g.parameter({5000, 32})});
         }) == lines{"o 5000 by 736; gemm ti,io->to | relu; top_k to->to"});
   // not with several rows a token
-  CHECK(streamed([](G g, node_id x) {
+  CHECK(streamed([](G g, ir::node_id x) {
           return g.top_k(g.einsum("ti,ipn->tpn", {x, g.parameter({64, 4, 5000})}), 8);
         }).empty());
 }
 
 TEST_CASE("every single-use producer that carries the label joins", "[stream]") {
-  const auto r = streamed([](G g, node_id x) {
-    const node_id z =
+  const auto r = streamed([](G g, ir::node_id x) {
+    const ir::node_id z =
         g.multiply(g.map(pointwise::silu, 0, g.linear(x, 64, 3000)), g.linear(x, 64, 3000));
     return g.linear(z, 3000, 32);
   });
@@ -104,27 +105,27 @@ TEST_CASE(
     "values that a reader needs whole, or two parts of one sum, results, softmax and concat stay "
     "whole",
     "[stream]") {
-  CHECK(streamed([](G g, node_id x) {
-          const node_id h = g.linear(x, 64, 5000);
+  CHECK(streamed([](G g, ir::node_id x) {
+          const ir::node_id h = g.linear(x, 64, 5000);
           return g.add(g.linear(h, 5000, 32), g.linear(h, 5000, 32));
         }).empty());
-  CHECK(streamed([](G g, node_id x) {
-          const node_id h = g.linear(x, 64, 5000);
+  CHECK(streamed([](G g, ir::node_id x) {
+          const ir::node_id h = g.linear(x, 64, 5000);
           return g.add(g.linear(h, 5000, 32), g.linear(g.softmax(h), 5000, 32));
         }).empty());
-  CHECK(streamed([](G g, node_id x) { return g.linear(x, 64, 5000); }).empty());
-  CHECK(streamed([](G g, node_id x) {
+  CHECK(streamed([](G g, ir::node_id x) { return g.linear(x, 64, 5000); }).empty());
+  CHECK(streamed([](G g, ir::node_id x) {
           return g.linear(g.softmax(g.linear(x, 64, 5000)), 5000, 32);
         }).empty());
-  CHECK(streamed([](G g, node_id x) {
-          const node_id h = g.linear(x, 64, 5000);
+  CHECK(streamed([](G g, ir::node_id x) {
+          const ir::node_id h = g.linear(x, 64, 5000);
           return g.linear(g.concat({h, x}, 1), 5064, 32);
         }).empty());
 }
 
 TEST_CASE("a reader that sums along another axis first keeps it whole", "[stream]") {
-  CHECK(streamed([](G g, node_id x) {
-          const node_id h = g.einsum("ti,iab->tab", {x, g.parameter({64, 40, 200})});
+  CHECK(streamed([](G g, ir::node_id x) {
+          const ir::node_id h = g.einsum("ti,iab->tab", {x, g.parameter({64, 40, 200})});
           return g.einsum("tab,bo->tao", {h, g.parameter({200, 8})});
         }).empty());
 }
@@ -132,38 +133,40 @@ TEST_CASE("a reader that sums along another axis first keeps it whole", "[stream
 TEST_CASE("batched products make chunks of their first axis, and sum chunks of another's",
           "[stream]") {
   constexpr extent p = 6, halves = 512, m = 12;
-  const auto mixed = [](G g, node_id x, const char* subscripts) {
-    const node_id u = g.relu(g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})}));
-    const node_id y =
+  const auto mixed = [](G g, ir::node_id x, const char* subscripts) {
+    const ir::node_id u = g.relu(g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})}));
+    const ir::node_id y =
         g.einsum(subscripts, {u, g.tensor({96, p, halves}), g.tensor({96, p, halves})});
     return g.einsum("tbm,bmo->to", {y, g.parameter({halves, m, 32})});
   };
-  CHECK(streamed([&](G g, node_id x) { return mixed(g, x, "tam,tpa,tpb->tbm"); }) ==
+  CHECK(streamed([&](G g, ir::node_id x) { return mixed(g, x, "tam,tpa,tpb->tbm"); }) ==
         lines{"a 512 by 64; gemm ti,iam->tam | relu; batched tpa,tam->tpm",
               "b 512 by 64; batched tpb,tpm->tbm; gemm tbm,bmo->to"});
-  CHECK(streamed([&](G g, node_id x) { return mixed(g, x, "tam,tpa,tpb->tbm"); }, machine_options(),
-                 1)
+  CHECK(streamed([&](G g, ir::node_id x) { return mixed(g, x, "tam,tpa,tpb->tbm"); },
+                 machine_options(), 1)
             .empty());
   // the chunks of a sum are those of its outermost loop, which the left operand names
-  const auto units = [](G g, node_id x) {
+  const auto units = [](G g, ir::node_id x) {
     return g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})});
   };
-  CHECK(streamed([&](G g, node_id x) {
+  CHECK(streamed([&](G g, ir::node_id x) {
           return g.einsum("tma,tam->t", {g.tensor({96, m, halves}), units(g, x)});
         }) == lines{"a 512 by 64; gemm ti,iam->tam; batched tam,tma->t"});
-  CHECK(streamed([&](G g, node_id x) {
+  CHECK(streamed([&](G g, ir::node_id x) {
           return g.einsum("tam,tma->t", {units(g, x), g.tensor({96, m, halves})});
         }).empty());
 }
 
 // u and v of one gate each, straight and crossed.
-node_id crossed(G g, node_id x) {
+ir::node_id crossed(G g, ir::node_id x) {
   constexpr extent halves = 512, m = 12;
-  const node_id a = g.softmax(g.linear(x, 64, halves)), b = g.softmax(g.linear(x, 64, halves));
-  const node_id u = g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})}),
-                v = g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})});
-  const auto half = [&](node_id straight, node_id own, node_id other, node_id theirs) {
-    const node_id flow = g.einsum("tam,ta,amo->to", {straight, own, g.parameter({halves, m, 32})});
+  const ir::node_id a = g.softmax(g.linear(x, 64, halves)), b = g.softmax(g.linear(x, 64, halves));
+  const ir::node_id u = g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})}),
+                    v = g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})});
+  const auto half = [&](ir::node_id straight, ir::node_id own, ir::node_id other,
+                        ir::node_id theirs) {
+    const ir::node_id flow =
+        g.einsum("tam,ta,amo->to", {straight, own, g.parameter({halves, m, 32})});
     return g.add(flow, g.einsum("tm,mo->to",
                                 {g.einsum("tam,ta->tm", {other, theirs}), g.parameter({m, 32})}));
   };
@@ -185,38 +188,41 @@ TEST_CASE("several readers take a chunk each, or make one of another value", "[s
 TEST_CASE("what reads a loop's results moves behind it, and nothing else changes its order",
           "[stream]") {
   blueprint g;
-  const node_id y = crossed(g, g.tensor({96, 64}));
-  program p = make_program(g, y, machine_options());
+  const ir::node_id y = crossed(g, g.tensor({96, 64}));
+  planner::program p = planner::make_program(g, y, machine_options());
   fuse(p);
-  program q = p;
-  gather_loops(q, machine_options());
+  planner::program q = p;
+  cpu::gather_loops(q, machine_options());
   REQUIRE(q.operations.size() == p.operations.size());
-  const auto together = [](const program& any) {  // operations in loops
+  const auto together = [](const planner::program& any) {  // operations in loops
     extent n = 0;
-    for (const stream_loop& l : streams(any, machine_options(), 96)) n += l.operations.size();
+    for (const cpu::stream_loop& l : cpu::streams(any, machine_options(), 96))
+      n += l.operations.size();
     return n;
   };
   CHECK(together(p) < together(q));  // as they stood, some could not be
   std::vector<bool> made(q.values.size(), false);
-  for (const operation& o : q.operations) {
+  for (const planner::operation& o : q.operations) {
     for (int v = 0; v < static_cast<int>(q.values.size()); ++v)
       if (q.reads(o, v) > 0 && q[v].leaf < 0) CHECK(made[static_cast<extent>(v)]);
     made[static_cast<extent>(o.out.value)] = true;
   }
-  CHECK(std::ranges::all_of(
-      p.operations, [&](const operation& o) { return made[static_cast<extent>(o.out.value)]; }));
+  CHECK(std::ranges::all_of(p.operations, [&](const planner::operation& o) {
+    return made[static_cast<extent>(o.out.value)];
+  }));
   auto small = machine_options();
   small.whole = extent{1} << 30;
-  program whole = p;
-  gather_loops(whole, small);
+  planner::program whole = p;
+  cpu::gather_loops(whole, small);
   CHECK(describe(whole) == describe(p));
 }
 
 TEST_CASE("two loops follow each other: no operation is in both", "[stream]") {
-  const auto r = streamed([](G g, node_id) { return mxd_graph(g, 96, 768, 3072, 21490, 768, 32); });
+  const auto r =
+      streamed([](G g, ir::node_id) { return mxd_graph(g, 96, 768, 3072, 21490, 768, 32); });
   CHECK(r == lines{"n 21490 by 768; gemm ti,in->tn | + | relu; top_k tn->tn",
                    "h 3072 by 768; gemm ti,ih->th | + | gelu; gemm th,ho->to"});
-  const auto chain = streamed([](G g, node_id x) {
+  const auto chain = streamed([](G g, ir::node_id x) {
     return g.linear(g.relu(g.linear(g.relu(g.linear(x, 64, 4000)), 4000, 4000)), 4000, 32);
   });
   CHECK(chain == lines{"o 4000 by 768; gemm ti,io->to | relu; gemm ti,io->to | relu"});

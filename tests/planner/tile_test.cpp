@@ -8,33 +8,33 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-tiling tiled(blueprint& g, node_id y, extent tokens, const plan_options& o) {
-  program p = make_program(g, y, o);
+cpu::tiling tiled(blueprint& g, ir::node_id y, extent tokens, const planner::plan_options& o) {
+  planner::program p = planner::make_program(g, y, o);
   fuse(p);
-  return choose_tile(p, o, tokens);
+  return cpu::choose_tile(p, o, tokens);
 }
 
 // x[t, width] and as wide a result, through one product.
-extent tile_of(extent width, extent tokens = 1000, plan_options o = machine_options()) {
+extent tile_of(extent width, extent tokens = 1000, planner::plan_options o = machine_options()) {
   blueprint g;
   return tiled(g, g.linear(g.tensor({tokens, width}), width, width), tokens, o).tile;
 }
 
 TEST_CASE("a call has tiles for all threads where these stay large enough", "[plan][tile]") {
-  plan p;
+  cpu::plan p;
   p.tile = 96;
   p.least_tile = 24;
-  CHECK(tile_count(p, 10, 2) == 1);
-  CHECK(tile_count(p, 47, 2) == 1);
-  CHECK(tile_count(p, 48, 2) == 2);
-  CHECK(tile_count(p, 96, 2) == 2);
-  CHECK(tile_count(p, 1000, 2) == 12);
-  CHECK(tile_count(p, 1000, 1) == 11);
+  CHECK(cpu::tile_count(p, 10, 2) == 1);
+  CHECK(cpu::tile_count(p, 47, 2) == 1);
+  CHECK(cpu::tile_count(p, 48, 2) == 2);
+  CHECK(cpu::tile_count(p, 96, 2) == 2);
+  CHECK(cpu::tile_count(p, 1000, 2) == 12);
+  CHECK(cpu::tile_count(p, 1000, 1) == 11);
   p.tile = 512;
   p.least_tile = 256;
-  CHECK(tile_count(p, 128, 2) == 1);
-  CHECK(tile_count(p, 511, 2) == 1);
-  CHECK(tile_count(p, 512, 2) == 2);
+  CHECK(cpu::tile_count(p, 128, 2) == 1);
+  CHECK(cpu::tile_count(p, 511, 2) == 1);
+  CHECK(cpu::tile_count(p, 512, 2) == 2);
 }
 
 TEST_CASE("the tile is the largest of 96, 84, ... that stays resident", "[tile]") {
@@ -83,8 +83,8 @@ TEST_CASE("temporaries count, and streaming is decided for the tile", "[tile]") 
 
 TEST_CASE("an expression without tokens is one row", "[tile]") {
   blueprint g;
-  const node_id y = g.einsum("ti->i", {g.relu(g.tensor({1000, 768}))});
-  const plan p = make_plan(g, y, 768, machine_options());
+  const ir::node_id y = g.einsum("ti->it", {g.relu(g.tensor({1000, 768}))});
+  const cpu::plan p = planner::make_plan(g, y, 768, machine_options());
   CHECK(!p.tokens);
   CHECK(p.tile == 1);
   CHECK(p.arena < 2 * 1000 * 768);

@@ -8,22 +8,22 @@
 namespace fmoe::test {
 
 // Sums of small blocks, so that small expressions have several.
-inline plan_options usual_limits() {
-  plan_options o;
+inline planner::plan_options usual_limits() {
+  planner::plan_options o;
   o.sum_block = 16;
   return o;
 }
 
-inline plan_options tiny_limits() {
-  plan_options o = usual_limits();
+inline planner::plan_options tiny_limits() {
+  planner::plan_options o = usual_limits();
   o.whole = 1 << 10;
   o.chunk_width = 64;
   o.max_tile = 24;
   return o;
 }
 
-inline plan_options naive_limits() {
-  plan_options o;
+inline planner::plan_options naive_limits() {
+  planner::plan_options o;
   o.naive = true;
   return o;
 }
@@ -31,7 +31,7 @@ inline plan_options naive_limits() {
 struct census {
   std::map<std::string, int> plans;
 
-  void add(const plan& p) {
+  void add(const cpu::plan& p) {
     std::map<std::string, int> here;
     for (const auto* steps : {&p.prologue, &p.steps})
       count(*steps, steps == &p.prologue ? "once " : "", here);
@@ -49,23 +49,23 @@ struct census {
   }
 
  private:
-  static void count(const std::vector<step>& steps, const std::string& lead,
+  static void count(const std::vector<cpu::step>& steps, const std::string& lead,
                     std::map<std::string, int>& here) {
-    for (const step& s : steps) {
+    for (const cpu::step& s : steps) {
       here[lead + kind_of(s)] = 1;
-      if (const auto* g = std::get_if<gate_step>(&s)) here[name_of(g->fn)] = 1;
-      if (const auto* k = std::get_if<select_step>(&s)) here[name_of(k->rule.what)] = 1;
-      if (const auto* g = std::get_if<gemm_step>(&s)) {
+      if (const auto* g = std::get_if<cpu::gate_step>(&s)) here[name_of(g->fn)] = 1;
+      if (const auto* k = std::get_if<cpu::select_step>(&s)) here[name_of(k->rule.what)] = 1;
+      if (const auto* g = std::get_if<cpu::gemm_step>(&s)) {
         if (g->accumulate) here["accumulate"] = 1;
         if (g->rows.size() > 1) here["many rows"] = 1;
         if (!g->epilogues.empty()) here["gemm epilogue"] = 1;
       }
-      if (const auto* g = std::get_if<gather_step>(&s); g != nullptr && !g->epilogues.empty())
+      if (const auto* g = std::get_if<cpu::gather_step>(&s); g != nullptr && !g->epilogues.empty())
         here["gather epilogue"] = 1;
-      if (const auto* g = std::get_if<gather_step>(&s); g != nullptr && g->rows > 1)
+      if (const auto* g = std::get_if<cpu::gather_step>(&s); g != nullptr && g->rows > 1)
         here["gather of rows"] = 1;
-      if (const auto* g = std::get_if<group_step>(&s)) count(g->body, "group ", here);
-      if (const auto* l = std::get_if<loop_step>(&s)) {
+      if (const auto* g = std::get_if<cpu::group_step>(&s)) count(g->body, "group ", here);
+      if (const auto* l = std::get_if<cpu::loop_step>(&s)) {
         count(l->body, "loop ", here);
         if (l->length > l->chunk) here["chunks"] = 1;
       }

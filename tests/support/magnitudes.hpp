@@ -10,57 +10,57 @@ namespace fmoe::test {
 
 class magnitudes {
  public:
-  magnitudes(const graph& g, const oracle& values) : graph_(g), exact_(values) {
+  magnitudes(const ir::graph& g, const oracle& values) : graph_(g), exact_(values) {
     for (extent i = 0; i < g.size(); ++i) {
-      id_ = static_cast<node_id>(i);
+      id_ = static_cast<ir::node_id>(i);
       values_.push_back(std::visit([&](const auto& op) { return value_of(op); }, g[id_].op));
     }
   }
-  const std::vector<double>& operator[](node_id id) const {
+  const std::vector<double>& operator[](ir::node_id id) const {
     return values_[static_cast<extent>(id)];
   }
 
  private:
   using numbers = std::vector<double>;
 
-  numbers absolute(node_id id) const {
+  numbers absolute(ir::node_id id) const {
     numbers r = exact_[id];
     for (double& x : r) x = std::abs(x);
     return r;
   }
 
   // What `op` makes of operands that are the magnitudes.
-  numbers applied(auto op, const std::vector<node_id>& args) const {
-    graph g;
-    std::vector<node_id> copies;
-    for (const node_id a : args) {
+  numbers applied(auto op, const std::vector<ir::node_id>& args) const {
+    ir::graph g;
+    std::vector<ir::node_id> copies;
+    for (const ir::node_id a : args) {
       const numbers& from = (*this)[a];
       auto data = std::make_shared<storage>(from.size() * sizeof(double));
       std::ranges::copy(from, static_cast<double*>(data->data()));
       copies.push_back(g.leaf({std::move(data), dtype::float64, graph_.shape(a)}));
     }
-    const node_id made = op(g, copies);
+    const ir::node_id made = op(g, copies);
     return oracle(g)[made];
   }
 
-  numbers value_of(const leaf_node&) const { return absolute(id_); }
-  numbers value_of(const mask_node&) const { return absolute(id_); }
-  numbers value_of(const einsum_node& e) const {
-    return applied([&](graph& g, const auto& args) { return g.einsum(e.subscripts, args); },
+  numbers value_of(const ir::leaf_node&) const { return absolute(id_); }
+  numbers value_of(const ir::mask_node&) const { return absolute(id_); }
+  numbers value_of(const ir::einsum_node& e) const {
+    return applied([&](ir::graph& g, const auto& args) { return g.einsum(e.subscripts, args); },
                    e.args);
   }
-  numbers value_of(const add_node& a) const {
-    return applied([](graph& g, const auto& args) { return g.add(args[0], args[1]); },
+  numbers value_of(const ir::add_node& a) const {
+    return applied([](ir::graph& g, const auto& args) { return g.add(args[0], args[1]); },
                    {a.left, a.right});
   }
-  numbers value_of(const append_node& a) const {
-    return applied([](graph& g, const auto& args) { return g.append_one(args[0]); }, {a.arg});
+  numbers value_of(const ir::append_node& a) const {
+    return applied([](ir::graph& g, const auto& args) { return g.append_one(args[0]); }, {a.arg});
   }
-  numbers value_of(const concat_node& c) const {
-    return applied([&](graph& g, const auto& args) { return g.concat(args, c.axis); }, c.args);
+  numbers value_of(const ir::concat_node& c) const {
+    return applied([&](ir::graph& g, const auto& args) { return g.concat(args, c.axis); }, c.args);
   }
 
-  numbers value_of(const map_node& m) const {
+  numbers value_of(const ir::map_node& m) const {
     numbers r = absolute(id_);
     const numbers &of = (*this)[m.arg], &x = exact_[m.arg];
     for (extent i = 0; i < r.size(); ++i) {
@@ -74,7 +74,7 @@ class magnitudes {
     return r;
   }
 
-  numbers value_of(const gate_node& g) const {
+  numbers value_of(const ir::gate_node& g) const {
     numbers r = absolute(id_);
     const numbers &of = (*this)[g.arg], &x = exact_[g.arg];
     const extent n = graph_.shape(g.arg).back(), rows = n == 0 ? 0 : x.size() / n;
@@ -99,7 +99,7 @@ class magnitudes {
     return r;
   }
 
-  numbers value_of(const select_node& s) const {
+  numbers value_of(const ir::select_node& s) const {
     numbers r = absolute(id_);
     const numbers& of = (*this)[s.arg];
     if (s.rule.weights == weighting::one) return r;
@@ -120,9 +120,9 @@ class magnitudes {
 
   static std::ptrdiff_t at(extent i) { return static_cast<std::ptrdiff_t>(i); }
 
-  const graph& graph_;
+  const ir::graph& graph_;
   const oracle& exact_;
-  node_id id_{};
+  ir::node_id id_{};
   std::vector<numbers> values_;
 };
 

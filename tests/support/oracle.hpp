@@ -41,23 +41,23 @@ Tensor integers(const std::array<extent, Tensor::rank>& shape, unsigned seed) {
 
 class oracle {
  public:
-  explicit oracle(const graph& g) : graph_(g) {
+  explicit oracle(const ir::graph& g) : graph_(g) {
     for (extent i = 0; i < g.size(); ++i) {
-      const auto id = static_cast<node_id>(i);
+      const auto id = static_cast<ir::node_id>(i);
       shape_ = g.shape(id);
       values_.push_back(std::visit([&](const auto& op) { return value_of(op); }, g[id].op));
     }
   }
-  const std::vector<double>& operator[](node_id id) const {
+  const std::vector<double>& operator[](ir::node_id id) const {
     return values_[static_cast<extent>(id)];
   }
 
  private:
   using numbers = std::vector<double>;
 
-  const numbers& of(node_id id) const { return values_[static_cast<extent>(id)]; }
+  const numbers& of(ir::node_id id) const { return values_[static_cast<extent>(id)]; }
 
-  numbers value_of(const leaf_node& l) const {
+  numbers value_of(const ir::leaf_node& l) const {
     numbers r(element_count(l.shape));
     with_type(l.type, [&](auto* type) {
       const auto* from = static_cast<const std::remove_pointer_t<decltype(type)>*>(l.data->data());
@@ -66,13 +66,13 @@ class oracle {
     return r;
   }
 
-  numbers value_of(const mask_node& m) const {
+  numbers value_of(const ir::mask_node& m) const {
     numbers r(m.rows * m.columns, 1);
     for (const auto& [i, j] : *m.left_out) r[i * m.columns + j] = 0;
     return r;
   }
 
-  numbers value_of(const einsum_node& e) const {
+  numbers value_of(const ir::einsum_node& e) const {
     std::array<extent, 128> length{}, at{};  // by label
     const auto index = [](char c) { return static_cast<unsigned char>(c); };
     std::vector<std::string_view> operands;
@@ -128,13 +128,13 @@ class oracle {
     return 0;
   }
 
-  numbers value_of(const map_node& m) const {
+  numbers value_of(const ir::map_node& m) const {
     numbers r = of(m.arg);
     for (double& x : r) x = apply(m.fn, m.parameter, x);
     return r;
   }
 
-  numbers value_of(const add_node& a) const {
+  numbers value_of(const ir::add_node& a) const {
     numbers r = of(a.left);
     const numbers& right = of(a.right);
     for (extent i = 0; i < r.size(); ++i) r[i] += right[i % right.size()];
@@ -176,7 +176,7 @@ class oracle {
   }
 
   // A row's new row, or the one number of a norm.
-  static numbers row_of(const gate_node& g, std::span<const double> x, double bound) {
+  static numbers row_of(const ir::gate_node& g, std::span<const double> x, double bound) {
     const auto sum = [&](auto f) {
       double s = 0;
       for (const double v : x) s += f(v);
@@ -212,7 +212,7 @@ class oracle {
     return {};
   }
 
-  numbers value_of(const gate_node& g) const {
+  numbers value_of(const ir::gate_node& g) const {
     const numbers& x = of(g.arg);
     const extent n = graph_.shape(g.arg).back();
     numbers r;
@@ -226,7 +226,7 @@ class oracle {
   }
 
   // What each column's best tokens leave of the scores, -infinity elsewhere.
-  numbers chosen_by_experts(const select_node& s, extent n) const {
+  numbers chosen_by_experts(const ir::select_node& s, extent n) const {
     const numbers &x = of(s.arg), &ranked = of(*s.ranked);
     const extent tokens = n == 0 ? 0 : x.size() / n;
     numbers r(x.size(), -std::numeric_limits<double>::infinity());
@@ -244,7 +244,7 @@ class oracle {
     return r;
   }
 
-  numbers products_of(const select_node& s) const {
+  numbers products_of(const ir::select_node& s) const {
     const extent n = graph_.shape(s.arg).back();
     numbers r;
     for (extent row = 0; row < of(s.arg).size(); row += 2 * n) {
@@ -269,7 +269,7 @@ class oracle {
     return r;
   }
 
-  numbers value_of(const select_node& s) const {
+  numbers value_of(const ir::select_node& s) const {
     if (s.rule.what == selection_rule::kind::product_top_k) return products_of(s);
     if (s.rule.what == selection_rule::kind::nonzero) return of(s.arg);
     const extent n = shape_.back();
@@ -316,7 +316,7 @@ class oracle {
     return r;
   }
 
-  numbers value_of(const append_node& a) const {
+  numbers value_of(const ir::append_node& a) const {
     numbers r;
     const extent n = graph_.shape(a.arg).back();
     for (extent row = 0; row < element_count(shape_) / (n + 1); ++row) {
@@ -327,12 +327,12 @@ class oracle {
     return r;
   }
 
-  numbers value_of(const concat_node& c) const {
+  numbers value_of(const ir::concat_node& c) const {
     numbers r(element_count(shape_));
     const extent inner = element_count(std::span(shape_).subspan(c.axis + 1)),
                  length = shape_[c.axis];
     extent first = 0;
-    for (const node_id id : c.args) {
+    for (const ir::node_id id : c.args) {
       const extent part = graph_.shape(id)[c.axis];
       for (extent i = 0; i < of(id).size(); ++i)
         r[(i / (part * inner) * length + first + i / inner % part) * inner + i % inner] = of(id)[i];
@@ -341,15 +341,15 @@ class oracle {
     return r;
   }
 
-  const graph& graph_;
+  const ir::graph& graph_;
   std::vector<extent> shape_;  // of the node at hand
   std::vector<numbers> values_;
 };
 
 // The expression in double, by brute force.
 std::vector<double> reference(const operand auto& e) {
-  graph g;
-  const node_id root = as_expression(e).lower(g);
+  ir::graph g;
+  const ir::node_id root = as_expression(e).lower(g);
   return oracle(g)[root];
 }
 

@@ -14,34 +14,34 @@ using extents = std::vector<extent>;
 using lines = std::vector<std::string>;
 
 // A graph whose leaves have a shape and no elements: the planner reads none.
-struct blueprint : graph {
-  node_id tensor(extents s) {
+struct blueprint : ir::graph {
+  ir::node_id tensor(extents s) {
     return leaf({std::make_shared<storage>(extent{0}), dtype::float32, std::move(s)});
   }
-  node_id parameter(extents s) {
+  ir::node_id parameter(extents s) {
     return leaf({std::make_shared<storage>(extent{0}), dtype::float32, std::move(s), true});
   }
-  node_id argument(int index, extents s) {
+  ir::node_id argument(int index, extents s) {
     return leaf({nullptr, dtype::float32, std::move(s), false, index});
   }
-  node_id relu(node_id x) { return map(pointwise::relu, 0, x); }
-  node_id top_k(node_id x, extent k) { return select({selection_rule::kind::top_k, k}, x); }
-  node_id softmax(node_id x) { return gate_of(gate::softmax, 0, x); }
+  ir::node_id relu(ir::node_id x) { return map(pointwise::relu, 0, x); }
+  ir::node_id top_k(ir::node_id x, extent k) { return select({selection_rule::kind::top_k, k}, x); }
+  ir::node_id softmax(ir::node_id x) { return gate_of(gate::softmax, 0, x); }
   // x w, with more axes of x before the contracted one than the token's if need be.
-  node_id linear(node_id x, extent in, extent out) {
+  ir::node_id linear(ir::node_id x, extent in, extent out) {
     return einsum("ti,io->to", {x, parameter({in, out})});
   }
 };
 
-inline plan_options machine_options() {
-  plan_options o;
+inline planner::plan_options machine_options() {
+  planner::plan_options o;
   o.panel = 32;
   o.selection_size = [](extent k) { return 4 * k + 256; };
   return o;
 }
 
-inline plan_options tiny_options() {
-  plan_options o = machine_options();
+inline planner::plan_options tiny_options() {
+  planner::plan_options o = machine_options();
   o.whole = 1 << 10;
   o.chunk_width = 64;
   o.sum_block = 16;
@@ -50,66 +50,69 @@ inline plan_options tiny_options() {
 }
 
 // The layer of mxd.hpp with tanh-less GELU and all biases.
-inline node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, extent n, extent o,
-                         extent k) {
-  const node_id x = g.tensor({tokens, i});
-  const node_id a =
+inline ir::node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, extent n, extent o,
+                             extent k) {
+  const ir::node_id x = g.tensor({tokens, i});
+  const ir::node_id a =
       g.top_k(g.relu(g.add(g.einsum("ti,in->tn", {x, g.parameter({i, n})}), g.parameter({n}))), k);
-  const node_id z = g.map(pointwise::gelu, 0,
-                          g.add(g.einsum("ti,ih->th", {x, g.parameter({i, h})}), g.parameter({h})));
+  const ir::node_id z = g.map(
+      pointwise::gelu, 0, g.add(g.einsum("ti,ih->th", {x, g.parameter({i, h})}), g.parameter({h})));
   return g.add(g.einsum("tn,no,th,ho->to", {a, g.parameter({n, o}), z, g.parameter({h, o})}),
                g.parameter({o}));
 }
 
-inline const char* name_of(operation::kind k) {
+inline const char* name_of(planner::operation::kind k) {
   constexpr const char* names[] = {"product", "gemm",   "batched",   "gather", "rescale",
                                    "sample",  "reduce", "pointwise", "gate",   "append",
                                    "select",  "screen", "expand",    "slice",  "concat",
-                                   "pick",    "put",    "exclude"};
+                                   "pick",    "put",    "token_sum", "exclude"};
   return names[static_cast<int>(k)];
 }
 
 // "gemm ti,in->tn | + | relu": 't' before the labels of what has one row per token, "once" before
 // constants.
-inline lines describe(const program& p) {
+inline lines describe(const planner::program& p) {
   lines r;
-  for (const operation& o : p.operations) {
-    const auto labels = [&](const use& u) { return (p[u.value].tokens ? "t" : "") + u.labels; };
-    const char* what = o.what == operation::kind::gate     ? fmoe::name_of(o.fn)
-                       : o.what == operation::kind::select ? fmoe::name_of(o.rule.what)
-                                                           : name_of(o.what);
+  for (const planner::operation& o : p.operations) {
+    const auto labels = [&](const planner::use& u) {
+      return (p[u.value].per_token() ? "t" : "") + u.labels;
+    };
+    const char* what = o.what == planner::operation::kind::gate     ? fmoe::name_of(o.fn)
+                       : o.what == planner::operation::kind::select ? fmoe::name_of(o.rule.what)
+                                                                    : name_of(o.what);
     std::string s = std::string(o.group >= 0            ? "group "
-                                : p[o.out.value].tokens ? ""
-                                                        : "once ") +
+                                : p[o.out.value].is_constant() ? "once "
+                                                               : "") +
                     what + ' ';
-    for (const use& u : o.in) s += (&u == o.in.data() ? "" : ",") + labels(u);
+    for (const planner::use& u : o.in) s += (&u == o.in.data() ? "" : ",") + labels(u);
     s += "->" + labels(o.out);
     if (o.start >= 0) s += " +=";
-    for (const pass& q : o.passes)
-      s += q.what == pass::kind::map   ? std::string(" | ") + fmoe::name_of(q.fn)
-           : q.what == pass::kind::add ? " | +"
-                                       : " | *";
+    for (const planner::pass& q : o.passes)
+      s += q.what == planner::pass::kind::map   ? std::string(" | ") + fmoe::name_of(q.fn)
+           : q.what == planner::pass::kind::add ? " | +"
+                                                : " | *";
     r.push_back(std::move(s));
   }
   return r;
 }
 
-inline const char* kind_of(const step& s) {
+inline const char* kind_of(const cpu::step& s) {
   constexpr std::array kinds{"gemm",      "batched", "reduce", "gather", "rescale", "sample",
-                             "pointwise", "gate",    "append", "select", "screen",  "expert_choice",
+                             "pointwise", "gate",    "append", "select", "screen",  "token_sum", "expert_choice",
                              "expand",    "exclude", "pick",   "put",    "loop",    "group"};
-  static_assert(kinds.size() == std::variant_size_v<step>);
+  static_assert(kinds.size() == std::variant_size_v<cpu::step>);
   return kinds[s.index()];
 }
 
-inline void describe(const std::vector<step>& steps, const std::string& lead, lines& r) {
-  for (const step& s : steps) {
+inline void describe(const std::vector<cpu::step>& steps, const std::string& lead, lines& r) {
+  for (const cpu::step& s : steps) {
     std::string text = lead + kind_of(s);
-    if (const auto* g = std::get_if<gate_step>(&s)) text = lead + fmoe::name_of(g->fn);
-    if (const auto* k = std::get_if<select_step>(&s)) text = lead + fmoe::name_of(k->rule.what);
+    if (const auto* g = std::get_if<cpu::gate_step>(&s)) text = lead + fmoe::name_of(g->fn);
+    if (const auto* k = std::get_if<cpu::select_step>(&s))
+      text = lead + fmoe::name_of(k->rule.what);
     std::visit(
         [&](const auto& x) {
-          if constexpr (std::is_same_v<decltype(x), const group_step&>) {
+          if constexpr (std::is_same_v<decltype(x), const cpu::group_step&>) {
             r.push_back(text + ' ' + x.text + ' ' + std::to_string(x.keep) + " of " +
                         std::to_string(x.experts));
             describe(x.body, lead + "  ", r);
@@ -122,10 +125,11 @@ inline void describe(const std::vector<step>& steps, const std::string& lead, li
             if constexpr (requires { x.accumulate; })
               if (x.accumulate || x.k_step != 0) text += " +=";
             if constexpr (requires { x.epilogues; })
-              for (const epilogue& e : x.epilogues)
-                text += e.what == epilogue::kind::map   ? std::string(" | ") + fmoe::name_of(e.fn)
-                        : e.what == epilogue::kind::add ? " | +"
-                                                        : " | *";
+              for (const cpu::epilogue& e : x.epilogues)
+                text += e.what == cpu::epilogue::kind::map
+                            ? std::string(" | ") + fmoe::name_of(e.fn)
+                        : e.what == cpu::epilogue::kind::add ? " | +"
+                                                             : " | *";
             r.push_back(std::move(text));
           }
         },
@@ -133,7 +137,7 @@ inline void describe(const std::vector<step>& steps, const std::string& lead, li
   }
 }
 
-inline lines describe(const plan& p) {
+inline lines describe(const cpu::plan& p) {
   lines r;
   describe(p.prologue, "once ", r);
   describe(p.steps, "", r);
@@ -141,20 +145,21 @@ inline lines describe(const plan& p) {
 }
 
 // What a step reads and writes, of a loop all of it.
-inline void accesses(const step& s, std::vector<int>& reads, std::vector<int>& writes,
+inline void accesses(const cpu::step& s, std::vector<int>& reads, std::vector<int>& writes,
                      std::vector<int>& continued) {
   std::visit(
       [&](const auto& x) {
         if constexpr (requires { x.body; }) {
-          for (const step& inner : x.body) accesses(inner, reads, writes, continued);
+          for (const cpu::step& inner : x.body) accesses(inner, reads, writes, continued);
           if constexpr (requires { x.epilogues; })
-            for (const epilogue& e : x.epilogues)
+            for (const cpu::epilogue& e : x.epilogues)
               if (e.other.storage >= 0) reads.push_back(e.other.storage);
         } else {
           if constexpr (requires { x.a; }) reads.push_back(x.a.storage);
-          if constexpr (requires { x.b; }) reads.push_back(x.b.storage);
+          if constexpr (requires { x.b; })
+            if (x.b.storage >= 0) reads.push_back(x.b.storage);
           if constexpr (requires { x.operands; }) {
-            for (const view& v : x.operands) reads.push_back(v.storage);
+            for (const cpu::view& v : x.operands) reads.push_back(v.storage);
             continued.push_back(x.c.storage);
           }
           if constexpr (requires { x.bound; })
@@ -167,7 +172,7 @@ inline void accesses(const step& s, std::vector<int>& reads, std::vector<int>& w
             else reads.push_back(x.selection.storage);
           }
           if constexpr (requires { x.epilogues; })
-            for (const epilogue& e : x.epilogues)
+            for (const cpu::epilogue& e : x.epilogues)
               if (e.other.storage >= 0) reads.push_back(e.other.storage);
           if constexpr (requires { x.accumulate; })
             if (x.accumulate) continued.push_back(x.c.storage);
@@ -178,15 +183,17 @@ inline void accesses(const step& s, std::vector<int>& reads, std::vector<int>& w
 
 // Temporaries as the steps themselves use them: nothing is read before it is written, and no two
 // that are alive at one step share memory, a loop being one step.
-inline bool placement_is_sound(const plan& p) {
+inline bool placement_is_sound(const cpu::plan& p) {
   struct life {
     int from = -1, to = -1;
   };
   std::map<int, life> lives;
   const auto in_arena = [&](int s) {
-    return p.storages[static_cast<extent>(s)].where == storage_row::kind::arena;
+    return p.storages[static_cast<extent>(s)].where == cpu::storage_row::kind::arena;
   };
-  const auto row = [&](int s) -> const storage_row& { return p.storages[static_cast<extent>(s)]; };
+  const auto row = [&](int s) -> const cpu::storage_row& {
+    return p.storages[static_cast<extent>(s)];
+  };
   std::map<int, int> continues;  // a sum -> what it goes on from, in the same place
   for (int at = 0; at < static_cast<int>(p.steps.size()); ++at) {
     std::vector<int> reads, writes, continued;
@@ -209,8 +216,8 @@ inline bool placement_is_sound(const plan& p) {
     }
     for (const int s : reads) {
       const auto kind = row(s).where;
-      if (kind != storage_row::kind::arena && kind != storage_row::kind::call &&
-          kind != storage_row::kind::output)
+      if (kind != cpu::storage_row::kind::arena && kind != cpu::storage_row::kind::call &&
+          kind != cpu::storage_row::kind::output)
         continue;
       if (!lives.contains(s)) return false;
       lives[s].to = at;

@@ -30,8 +30,8 @@ auto coefficients_of(const Layer& layer, const operand_of<2> auto& x) {
 
 // The extent of the last axis of what `make` makes of a layer's input.
 extent width_of(const auto& make) {
-  graph g;
-  const node_id made = as_expression(make(argument<0, 2>{1})).lower(g);
+  ir::graph g;
+  const ir::node_id made = as_expression(make(argument<0, 2>{1})).lower(g);
   return g.extent_of(g[made].axes.back());
 }
 

@@ -14,7 +14,8 @@ using extent = std::size_t;
 
 inline constexpr extent max_rank = 8;
 
-inline constexpr extent all = ~extent{0};  // where a number of entries is asked for: every one
+inline constexpr extent all = ~extent{0};      // where a number of entries is asked for: every one
+inline constexpr extent unknown = ~extent{0};  // where an extent follows from the operands
 
 constexpr extent divide_up(extent n, extent by) { return n / by + (n % by != 0); }
 constexpr extent round_up(extent n, extent to) { return divide_up(n, to) * to; }

@@ -16,7 +16,7 @@ struct pair_mask {
   pair_set left_out;
   extent rows, columns;
 
-  node_id lower(graph& g) const { return g.all_except(left_out, rows, columns); }
+  ir::node_id lower(ir::graph& g) const { return g.all_except(left_out, rows, columns); }
 };
 
 // [rows, columns]: 0 at the pairs, 1 elsewhere. Stored as the list, and a sum over it costs what

@@ -17,9 +17,10 @@ struct concatenation {
 
   std::tuple<Es...> parts;
 
-  node_id lower(graph& g) const {
+  ir::node_id lower(ir::graph& g) const {
     return g.concat(
-        std::apply([&](const auto&... e) { return std::vector<node_id>{e.lower(g)...}; }, parts),
+        std::apply([&](const auto&... e) { return std::vector<ir::node_id>{e.lower(g)...}; },
+                   parts),
         Axis);
   }
 };
@@ -38,7 +39,7 @@ struct with_one {
 
   E arg;
 
-  node_id lower(graph& g) const { return g.append_one(arg.lower(g)); }
+  ir::node_id lower(ir::graph& g) const { return g.append_one(arg.lower(g)); }
 };
 
 // e with a 1 after the last entry of each row. A product along that axis adds its weight's last

@@ -18,7 +18,7 @@ struct contraction {
 
   // Throws value_error for an operand that holds nothing, whose subscripts tell which parameter it
   // is.
-  node_id lower(graph& g) const {
+  ir::node_id lower(ir::graph& g) const {
     extent i = 0;
     const auto check = [&](const auto& e) {
       if constexpr (requires { e.source; })
@@ -29,8 +29,9 @@ struct contraction {
     };
     std::apply([&](const auto&... e) { (check(e), ...); }, operands);
     return g.einsum(
-        S.view(), std::apply([&](const auto&... e) { return std::vector<node_id>{e.lower(g)...}; },
-                             operands));
+        S.view(),
+        std::apply([&](const auto&... e) { return std::vector<ir::node_id>{e.lower(g)...}; },
+                   operands));
   }
 };
 

@@ -17,10 +17,10 @@ namespace fmoe {
 
 // What einsum and its like return.
 template <class E>
-concept expression = requires(const E& e, graph& g) {
+concept expression = requires(const E& e, ir::graph& g) {
   typename E::scalar;
   { E::rank } -> std::convertible_to<extent>;
-  { e.lower(g) } -> std::same_as<node_id>;
+  { e.lower(g) } -> std::same_as<ir::node_id>;
 };
 
 template <class T, extent Rank>
@@ -33,7 +33,7 @@ struct leaf {
   bool is_copy = false;
 
   // Throws value_error if the tensor holds nothing.
-  node_id lower(graph& g) const {
+  ir::node_id lower(ir::graph& g) const {
     expects<value_error>(!source.empty(), "[", is_parameter ? "parameter" : "tensor", "] of rank ",
                          Rank, " is used but holds nothing: set or load it");
     const auto& s = source.shape();
@@ -52,7 +52,7 @@ struct argument {
 
   extent tokens;
 
-  node_id lower(graph& g) const {
+  ir::node_id lower(ir::graph& g) const {
     std::vector<extent> shape(Rank, unknown);
     shape[0] = tokens;
     return g.leaf({nullptr, dtype::float32, std::move(shape), false, Index});
@@ -122,7 +122,7 @@ struct refused {
   using scalar = float;
   static constexpr extent rank = 2;
 
-  node_id lower(graph&) const { return {}; }
+  ir::node_id lower(ir::graph&) const { return {}; }
 };
 
 // What a layer of one input does with anything else.
@@ -142,12 +142,12 @@ class any_expression {
 
   template <expression E>
     requires(!std::is_same_v<E, any_expression>)
-  explicit any_expression(E e) : lower_([e = std::move(e)](graph& g) { return e.lower(g); }) {}
+  explicit any_expression(E e) : lower_([e = std::move(e)](ir::graph& g) { return e.lower(g); }) {}
 
-  node_id lower(graph& g) const { return lower_(g); }
+  ir::node_id lower(ir::graph& g) const { return lower_(g); }
 
  private:
-  std::function<node_id(graph&)> lower_;
+  std::function<ir::node_id(ir::graph&)> lower_;
 };
 
 // e as an any_expression.
@@ -169,7 +169,7 @@ struct choice {
   A a;
   B b;
 
-  node_id lower(graph& g) const { return first ? a.lower(g) : b.lower(g); }
+  ir::node_id lower(ir::graph& g) const { return first ? a.lower(g) : b.lower(g); }
 };
 
 // a if `first`, else b.

@@ -19,7 +19,7 @@ struct gated {
 
   static constexpr extent rank = E::rank;
 
-  node_id lower(graph& g) const { return g.gate_of(fn, parameter, arg.lower(g)); }
+  ir::node_id lower(ir::graph& g) const { return g.gate_of(fn, parameter, arg.lower(g)); }
 };
 
 template <expression E>
@@ -76,8 +76,8 @@ struct bounded_gate {
   E scores;
   B bound;
 
-  node_id lower(graph& g) const {
-    const node_id x = scores.lower(g);
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id x = scores.lower(g);
     return g.gate_of(gate::bounded_softmax, 0, x, bound.lower(g));
   }
 };
@@ -98,8 +98,8 @@ struct selection {
   selection_rule rule;
   E scores;
 
-  node_id lower(graph& g) const {
-    const node_id s = scores.lower(g);
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id s = scores.lower(g);
     return rule == selection_rule{selection_rule::kind::top_k, all} ? s : g.select(rule, s);
   }
 };
@@ -156,8 +156,8 @@ struct expert_selection {
   E scores;
   R ranked;
 
-  node_id lower(graph& g) const {
-    const node_id x = scores.lower(g);
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id x = scores.lower(g);
     return g.select(rule, x, ranked.lower(g));
   }
 };

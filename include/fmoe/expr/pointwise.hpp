@@ -17,7 +17,7 @@ struct mapped {
   double parameter;
   E arg;
 
-  node_id lower(graph& g) const { return g.map(fn, parameter, arg.lower(g)); }
+  ir::node_id lower(ir::graph& g) const { return g.map(fn, parameter, arg.lower(g)); }
 };
 
 // fn of every element; `parameter` is the factor of scale, the summand of shift and the bound of
@@ -68,8 +68,8 @@ struct joined {
   B right;
   bool both = true;  // else the left one alone
 
-  node_id lower(graph& g) const {
-    const node_id a = left.lower(g);
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id a = left.lower(g);
     return both ? (g.*Join)(a, right.lower(g)) : a;
   }
 };
@@ -79,7 +79,8 @@ struct joined {
 template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
 auto operator+(A&& a, B&& b) {
-  return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b)};
+  return joined<&ir::graph::add, expression_t<A>, expression_t<B>>{as_expression(a),
+                                                                   as_expression(b)};
 }
 template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
@@ -89,8 +90,8 @@ auto operator-(A&& a, B&& b) {
 template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
 auto operator*(A&& a, B&& b) {
-  return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a),
-                                                                    as_expression(b)};
+  return joined<&ir::graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a),
+                                                                        as_expression(b)};
 }
 
 // An operand of ours beside what is neither one nor a number.
@@ -131,15 +132,15 @@ template <operand A, operand B>
 auto add_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank,
                 "add_if: the second operand has no more axes than the first");
-  return joined<&graph::add, expression_t<A>, expression_t<B>>{as_expression(a), as_expression(b),
-                                                               condition};
+  return joined<&ir::graph::add, expression_t<A>, expression_t<B>>{as_expression(a),
+                                                                   as_expression(b), condition};
 }
 template <operand A, operand B>
 auto multiply_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank,
                 "multiply_if: the second operand has no more axes than the first");
-  return joined<&graph::multiply, expression_t<A>, expression_t<B>>{as_expression(a),
-                                                                    as_expression(b), condition};
+  return joined<&ir::graph::multiply, expression_t<A>, expression_t<B>>{
+      as_expression(a), as_expression(b), condition};
 }
 
 // e + bias, or e where the layer has no bias.

@@ -15,8 +15,8 @@ struct sized_expression {
   E arg;
   std::array<extent, E::rank> shape;
 
-  node_id lower(graph& g) const {
-    const node_id id = arg.lower(g);
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id id = arg.lower(g);
     for (extent k = 0; k < rank; ++k) g.fix(id, k, shape[k]);
     return id;
   }

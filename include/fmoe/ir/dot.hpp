@@ -8,7 +8,7 @@
 
 #include <fmoe/ir/graph.hpp>
 
-namespace fmoe {
+namespace fmoe::ir {
 
 // Colours of drawings: weights, what a call brings, its result, and what is made on the way.
 inline constexpr const char *weight_colour = "#dce9f7", *input_colour = "#e3f1dc",
@@ -70,4 +70,4 @@ class graph_printer {
   std::ostringstream out_;
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::ir

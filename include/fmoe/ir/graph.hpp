@@ -21,12 +21,10 @@
 #include <fmoe/base/labels.hpp>
 #include <fmoe/base/pairs.hpp>
 
-namespace fmoe {
+namespace fmoe::ir {
 
 enum class node_id : std::uint32_t {};
 enum class axis_id : std::uint32_t {};
-
-inline constexpr extent unknown = ~extent{0};
 
 // What is planned together: one node, or several whose common parts are computed once.
 struct node_list : std::vector<node_id> {
@@ -368,4 +366,4 @@ class graph {
   std::vector<extent> parents_, extents_;  // of axes
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::ir

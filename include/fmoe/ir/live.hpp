@@ -8,7 +8,7 @@
 
 #include <fmoe/ir/graph.hpp>
 
-namespace fmoe {
+namespace fmoe::ir {
 
 // A graph of the nodes that some results need, in their order. Its axes are those of the whole
 // graph, so that an extent which only an unneeded node fixed stays known.
@@ -39,4 +39,4 @@ inline live_graph live(const graph& whole, const node_list& roots) {
   return part;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::ir

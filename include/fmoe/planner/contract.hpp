@@ -9,7 +9,7 @@
 #include <fmoe/planner/order.hpp>
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 class pairwise_contraction {
  public:
@@ -66,11 +66,19 @@ class pairwise_contraction {
     return keep == u.labels ? u : program_.make(operation::kind::reduce, {u}, keep);
   }
 
-  // The sum over the tokens of a call. Its operands' rows stay until all are made, which those of
-  // an argument do not.
+  // A sum over tokens is written in any order of axes at no cost: the hint's labels last, if vectors
+  // of an operand run along the very last one.
+  static std::string liked(const std::string& labels, const std::string& hint, const use& left,
+                           const use& right) {
+    const std::string order = labels_where(labels, [&](char c) { return !has(hint, c); }) +
+                              labels_where(hint, [&](char c) { return has(labels, c); });
+    const auto ends = [&](const use& u) {
+      return !u.labels.empty() && u.labels.back() == order.back();
+    };
+    return order.empty() || ends(left) || ends(right) ? order : labels;
+  }
+
   use token_sum(std::vector<use> in, std::string labels) {
-    for (use& u : in)
-      if (is_argument_(u.value)) u = program_.make(operation::kind::reduce, {u}, u.labels);
     const use out = program_.make(operation::kind::token_sum, std::move(in), std::move(labels));
     program_[out.value].scope = value_scope::call;
     return out;
@@ -146,7 +154,7 @@ class pairwise_contraction {
     }
     const bool sums_tokens = sums_tokens_ && program_[right.value].per_token() &&
                              std::ranges::none_of(others, [&](const use& u) { return per_token(u); });
-    if (sums_tokens) return token_sum({left, right}, std::move(labels));
+    if (sums_tokens) return token_sum({left, right}, liked(labels, hint, left, right));
     return program_.make(operation::kind::product, {left, right}, std::move(labels));
   }
 
@@ -158,7 +166,7 @@ class pairwise_contraction {
     contraction_problem p{{}, result, {}, sums_tokens_};
     for (const use& u : in) {
       const value& v = program_[u.value];
-      p.operands.push_back({u.labels, !v.is_constant(), v.parameter, v.expected, v.selection});
+      p.operands.push_back({u.labels, v.per_token(), v.parameter, v.expected, v.selection});
       for (const char c : u.labels) p.extents.emplace_back(c, program_.extent_of(u, c));
     }
     const auto order = find_order(p);
@@ -191,4 +199,4 @@ class pairwise_contraction {
   bool naive_, sums_tokens_;
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

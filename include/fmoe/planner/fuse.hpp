@@ -6,7 +6,7 @@
 
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 // Whether passes can follow the operation.
 inline bool takes_passes(const operation& o) {
@@ -98,4 +98,4 @@ inline void fuse(program& p) {
   }
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

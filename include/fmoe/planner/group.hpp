@@ -9,7 +9,7 @@
 
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 class grouping {
  public:
@@ -187,4 +187,4 @@ inline void group(program& p) {
   for (extent i = 0; i < p.operations.size();) i = grouping(p, i).found() ? 0 : i + 1;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

@@ -6,30 +6,33 @@
 
 #include <fmoe/planner/contract.hpp>
 #include <fmoe/planner/options.hpp>
+#include <fmoe/planner/stages.hpp>
 #include <fmoe/planner/tokens.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 class lowering {
  public:
   // Throws value_error if a compiled layer's rows depend on each other, or K exceeds its axis.
-  lowering(const graph& g, const node_list& results, const plan_options& options)
+  lowering(const ir::graph& g, const ir::node_list& results, const plan_options& options)
       : graph_(g),
         options_(options) {
     bool arguments = false;
     for (extent i = 0; i < g.size(); ++i)
-      if (const auto* l = std::get_if<leaf_node>(&g[static_cast<node_id>(i)].op))
+      if (const auto* l = std::get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op))
         arguments |= l->argument >= 0;
-    const auto axes = token_search(g, results, arguments).axes();
+    const token_search search(g, results, arguments);
+    const auto axes = search.axes();
     expects<value_error>(axes || !arguments,
                          "[compile] rows of the result depend on other rows of the arguments");
     has_tokens_ = program_.tokens = axes.has_value();
+    program_.token_count = search.count();
     tokens_ = axes.value_or(token_axes(g.size(), -1));
     for (extent i = 0; i < g.size(); ++i) {
-      id_ = static_cast<node_id>(i);
+      id_ = static_cast<ir::node_id>(i);
       std::visit([&](const auto& n) { nodes_.push_back(lower(n)); }, g[id_].op);
     }
-    for (const node_id r : results) finish(r, results.size() > 1);
+    for (const ir::node_id r : results) finish(r, results.size() > 1);
   }
 
   program take() { return std::move(program_); }
@@ -40,14 +43,14 @@ class lowering {
     std::vector<int> memory;  // its axes -> axes of the value, -1 for the token axis
   };
 
-  placed& of(node_id id) {
+  placed& of(ir::node_id id) {
     placed& p = nodes_[static_cast<extent>(id)];
     expects<value_error>(p.value >= 0, "[all_except] is an operand of einsum only");
     return p;
   }
 
   // The value of a node, its axes named by one letter each.
-  use named(node_id id, std::string_view letters) {
+  use named(ir::node_id id, std::string_view letters) {
     const placed& p = of(id);
     use u{p.value, std::string(program_[p.value].shape.size(), '?')};
     for (extent i = 0; i < letters.size(); ++i)
@@ -56,7 +59,7 @@ class lowering {
   }
   // Letters for a node's axes: those of the operation that made its value, 't' for the token, where
   // that names all.
-  std::string letters(node_id id) {
+  std::string letters(ir::node_id id) {
     const placed& p = of(id);
     const std::string& made = program_[p.value].names;
     std::string names;
@@ -78,22 +81,24 @@ class lowering {
     return p;
   }
 
-  placed lower(const leaf_node& l) {
-    value v{graph_.shape(id_), !l.parameter && !has_tokens_, static_cast<int>(id_), l.parameter};
+  placed lower(const ir::leaf_node& l) {
+    const bool is_row = !l.parameter && !has_tokens_;
+    value v{graph_.shape(id_), is_row ? value_scope::token : value_scope::constant,
+            static_cast<int>(id_), l.parameter, l.argument >= 0};
     std::vector<int> memory;
     const int token = tokens_[static_cast<extent>(id_)];
     for (int i = 0, at = 0; i < static_cast<int>(v.shape.size()); ++i)
       memory.push_back(i == token ? -1 : at++);
     if (token >= 0) {
-      v.tokens = true;
+      v.scope = value_scope::token;
       v.shape.erase(v.shape.begin() + token);
     }
     return {program_.add(std::move(v)), std::move(memory)};
   }
 
-  placed lower(const mask_node&) const { return {-1, {0, 1}}; }
+  placed lower(const ir::mask_node&) const { return {-1, {0, 1}}; }
 
-  placed lower(const map_node& m) {
+  placed lower(const ir::map_node& m) {
     const std::string names = letters(m.arg);
     const use arg = named(m.arg, names),
               out = program_.make(operation::kind::pointwise, {arg}, arg.labels);
@@ -101,7 +106,7 @@ class lowering {
     return place(out, names);
   }
 
-  placed lower(const add_node& a) {
+  placed lower(const ir::add_node& a) {
     const extent lead = graph_.rank(a.left) - graph_.rank(a.right);
     const std::string names = letters(a.left);
     return combine(pass::kind::add, named(a.left, names), named(a.right, names.substr(lead)),
@@ -110,7 +115,7 @@ class lowering {
 
   // left (+ or *) right, where the labels of right are the last of left's in some order.
   placed combine(pass::kind what, use left, use right, std::string_view result) {
-    if (program_[right.value].tokens && !program_[left.value].tokens &&
+    if (program_[right.value].scope > program_[left.value].scope &&
         left.labels.size() == right.labels.size())
       std::swap(left, right);
     const std::string trailing = left.labels.substr(left.labels.size() - right.labels.size());
@@ -126,13 +131,14 @@ class lowering {
     }
     const use out = program_.make(operation::kind::pointwise, {left}, left.labels);
     program_[out.value].parameter &= program_[right.value].parameter;
-    program_[out.value].tokens |= program_[right.value].tokens;
+    program_[out.value].scope =
+        std::max(program_[out.value].scope, program_[right.value].scope);
     program_.operations.back().passes = {{what, {}, 0, right.value}};
     return place(out, result);
   }
 
   // The value of a node with its last axis innermost.
-  use rows(node_id id, const std::string& names) {
+  use rows(ir::node_id id, const std::string& names) {
     const use in = named(id, names);
     if (in.labels.back() == names.back()) return in;
     return program_.make(operation::kind::reduce, {in}, labels_where(in.labels, [&](char c) {
@@ -140,7 +146,7 @@ class lowering {
                                                         }) + names.back());
   }
 
-  placed lower(const gate_node& g) {
+  placed lower(const ir::gate_node& g) {
     expects<value_error>(g.fn != gate::entmax || g.parameter > 1, "[entmax] alpha is ", g.parameter,
                          ", below 1, which is softmax");
     const std::string names = letters(g.arg);
@@ -161,7 +167,7 @@ class lowering {
   }
 
   // The lists' axes innermost; the second one names their pairs.
-  placed lower_product(const select_node& s) {
+  placed lower_product(const ir::select_node& s) {
     const std::string names = letters(s.arg), lists = names.substr(names.size() - 2);
     use in = named(s.arg, names);
     const std::string lead = labels_where(in.labels, [&](char c) { return !has(lists, c); });
@@ -176,7 +182,7 @@ class lowering {
     return place(out, names.substr(0, names.size() - 2) + lists[1]);
   }
 
-  placed lower(const select_node& s) {
+  placed lower(const ir::select_node& s) {
     if (s.rule.what == selection_rule::kind::product_top_k) return lower_product(s);
     const std::string names = letters(s.arg);
     const use in = rows(s.arg, names);
@@ -212,7 +218,7 @@ class lowering {
     return program_[u.value].leaf < 0 ? u : program_.make(operation::kind::reduce, {u}, u.labels);
   }
 
-  placed lower(const append_node& a) {
+  placed lower(const ir::append_node& a) {
     const std::string names = letters(a.arg);
     const use in = rows(a.arg, names),
               out = program_.make(operation::kind::append, {in}, in.labels);
@@ -220,10 +226,10 @@ class lowering {
     return place(out, names);
   }
 
-  placed lower(const concat_node& c) {
+  placed lower(const ir::concat_node& c) {
     const std::string names = letters(c.args[0]);
     std::vector<use> in;
-    for (const node_id a : c.args) in.push_back(named(a, names));
+    for (const ir::node_id a : c.args) in.push_back(named(a, names));
     const std::string order = labels_where(names, [&](char l) { return has(in[0].labels, l); });
     const use out = program_.make(operation::kind::concat, std::move(in), order);
     operation& o = program_.operations.back();
@@ -232,13 +238,13 @@ class lowering {
     return place(out, names);
   }
 
-  placed lower(const einsum_node& e) {
+  placed lower(const ir::einsum_node& e) {
     std::vector<use> in;
     char token = 0;
     einsum_mask m;
     for (extent i = 0; i < e.args.size(); ++i) {
       const auto labels = operand_labels(e.subscripts, i);
-      if (const auto* left_out = std::get_if<mask_node>(&graph_[e.args[i]].op)) {
+      if (const auto* left_out = std::get_if<ir::mask_node>(&graph_[e.args[i]].op)) {
         expects<value_error>(!m, "[all_except] an einsum has one mask: \"", e.subscripts, '"');
         m = {left_out->left_out, std::string(labels)};
         continue;
@@ -249,37 +255,43 @@ class lowering {
         token = labels[static_cast<extent>(t - memory.begin())];
     }
     std::string result = std::string(result_labels(e.subscripts));
+    const bool sums_tokens = token != 0 && !has(result, token);
     std::erase(result, token);
-    pairwise_contraction c(program_, options_.naive);
+    pairwise_contraction c(program_, options_.naive, sums_tokens);
     return place(m ? c.masked(std::move(m), in, result) : c.sum(in, result),
                  result_labels(e.subscripts));
   }
 
-  // A result is a fresh value with the graph's order of axes. Of several none is read behind a
-  // barrier.
-  void finish(node_id result, bool several) {
+  // A result is a fresh value with the graph's order of axes, made once a call if it has no token
+  // axis beside results that do. Of several none is read behind a barrier, nor after its pass over
+  // the tokens.
+  void finish(ir::node_id result, bool several) {
     const std::string names = letters(result);
     use u = named(result, names);
     std::string order;
     for (extent i = 0; i < names.size(); ++i)
       if (of(result).memory[i] >= 0) order += names[i];
     const value& v = program_[u.value];
-    const bool taken = program_.is_result(u.value) ||
-                       (several && std::ranges::any_of(program_.operations, is_barrier));
-    if (v.leaf >= 0 || !v.tokens || u.labels != order || taken) {
+    const bool has_axis = order.size() < names.size() || !has_tokens_;
+    const value_scope wanted = has_axis ? value_scope::token : value_scope::call;
+    const bool leaves_early =
+        several && (std::ranges::any_of(program_.operations, is_barrier) ||
+                    (v.per_token() && is_read_later(program_, u.value)));
+    const bool taken = program_.is_result(u.value) || leaves_early;
+    if (v.leaf >= 0 || v.scope != wanted || u.labels != order || taken) {
       u = program_.make(operation::kind::reduce, {u}, order);
-      program_[u.value].tokens = true;
+      program_[u.value].scope = wanted;
     }
     program_.results.push_back(u.value);
   }
 
-  const graph& graph_;
+  const ir::graph& graph_;
   const plan_options& options_;
   bool has_tokens_ = false;
   token_axes tokens_;
   program program_;
   std::vector<placed> nodes_;  // by node
-  node_id id_{};               // the node being lowered
+  ir::node_id id_{};           // the node being lowered
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

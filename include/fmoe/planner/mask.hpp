@@ -5,7 +5,7 @@
 #include <fmoe/base/error.hpp>
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 struct einsum_mask {
   static constexpr extent most_operands = 8;  // beside it
@@ -37,4 +37,4 @@ struct einsum_mask {
   }
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

@@ -9,7 +9,7 @@
 
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 inline void match(program& p) {
   std::vector<operation> done;
@@ -43,4 +43,4 @@ inline void match(program& p) {
   p.operations = std::move(done);
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

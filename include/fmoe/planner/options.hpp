@@ -5,7 +5,7 @@
 
 #include <fmoe/base/checked.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 // Of `evaluate`, `compile` and `explain`: the first two are for users.
 struct plan_options {
@@ -36,4 +36,4 @@ struct plan_options {
   extent sum_block = 256;
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

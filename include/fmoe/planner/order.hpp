@@ -15,7 +15,7 @@
 
 #include <fmoe/base/labels.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 struct contraction_operand {
   std::string labels;
@@ -226,4 +226,4 @@ inline std::vector<pairing> find_order(const contraction_problem& p) {
   return order_search(p).run();
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

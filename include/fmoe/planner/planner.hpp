@@ -11,12 +11,14 @@
 #include <fmoe/planner/match.hpp>
 #include <fmoe/planner/sample.hpp>
 #include <fmoe/planner/skip.hpp>
+#include <fmoe/planner/stages.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 // The operations before they are laid out on a machine; what cost counts.
-inline program make_program(const graph& g, const node_list& results, const plan_options& options) {
-  const live_graph needed = live(g, results);
+inline program make_program(const ir::graph& g, const ir::node_list& results,
+                            const plan_options& options) {
+  const ir::live_graph needed = ir::live(g, results);
   program p = lowering(needed.nodes, needed.roots, options).take();
   for (value& v : p.values)
     if (v.leaf >= 0) v.leaf = static_cast<int>(needed.origin[static_cast<extent>(v.leaf)]);
@@ -26,18 +28,20 @@ inline program make_program(const graph& g, const node_list& results, const plan
   }
   skip(p);
   match(p);
+  arrange_stages(p);
   return p;
 }
 
-// A plan for up to `tokens` rows. Throws shape_error or value_error where an expression cannot be
+// A plan for up to `tokens` rows; `unknown`: for as many as the graph's inputs have. Throws shape_error or value_error where an expression cannot be
 // computed.
-inline plan make_plan(const graph& g, const node_list& results, extent tokens,
-                      const plan_options& options) {
+inline cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
+                           const plan_options& options) {
   program p = make_program(g, results, options);
+  if (p.tokens && tokens != unknown) p.token_count = tokens;
   fuse(p);
-  screen(p, options, p.tokens ? tokens : 1);
-  gather_loops(p, options);
-  return emitter(p, g, choose_tile(p, options, p.tokens ? tokens : 1), options).take();
+  cpu::screen(p, options, p.token_count);
+  cpu::gather_loops(p, options);
+  return cpu::emitter(p, g, cpu::choose_tile(p, options, p.token_count), options).take();
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

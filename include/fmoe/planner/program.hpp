@@ -13,7 +13,7 @@
 #include <fmoe/base/labels.hpp>
 #include <fmoe/ir/graph.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 // How often a value is made: once for all calls, once for each call, or once for each token.
 enum class value_scope : std::uint8_t { constant, call, token };
@@ -23,6 +23,7 @@ struct value {
   value_scope scope = value_scope::token;
   int leaf = -1;  // the graph's node, for inputs and parameters
   bool parameter = false;
+  bool argument = false;   // a leaf that a call binds
   extent keep = 0;         // a selection of at most this many entries of its last axis
   extent expected = 0;     // and about so many: what costs count
   bool selection = false;  // made by a select operation and not yet expanded
@@ -169,11 +170,18 @@ struct program {
 
   bool is_result(int v) const { return std::ranges::count(results, v) != 0; }
 
+  // Calls f with each value that an operation reads, as often as it does.
+  template <class F>
+  static void each_read(const operation& o, const F& f) {
+    if (o.start >= 0) f(o.start);
+    for (const use& u : o.in) f(u.value);
+    for (const pass& p : o.passes)
+      if (p.other >= 0) f(p.other);
+  }
   // How often an operation reads v.
   static int reads(const operation& o, int v) {
-    int n = o.start == v;
-    for (const use& u : o.in) n += u.value == v;
-    for (const pass& p : o.passes) n += p.other == v;
+    int n = 0;
+    each_read(o, [&](int read) { n += read == v; });
     return n;
   }
   // The operations that read v; one that reads it twice stands twice. A result counts as read once
@@ -255,4 +263,4 @@ inline operation as_pointwise(operation o) {
   return o;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

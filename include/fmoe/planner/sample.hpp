@@ -7,7 +7,7 @@
 
 #include <fmoe/planner/skip.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 // Selection and numbers as a product multiplies them; the selection with all its rows, also where
 // the product has their sum.
@@ -119,4 +119,4 @@ inline void sample(program& p) {
   for (extent i = 0; i < p.operations.size();) i = sample_one(p, i) ? 0 : i + 1;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

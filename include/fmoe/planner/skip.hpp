@@ -5,7 +5,7 @@
 
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 // Does the constant have the selected label once, and of the others, which stand for rows of
 // selections, all or none?
@@ -78,4 +78,4 @@ inline void skip(program& p) {
   p.operations = std::move(done);
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

@@ -8,7 +8,7 @@
 
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 // For each operation the number of passes over the tokens that are over before it can run: one more
 // for each sum over tokens that rows are made of again. Operations of a group have one number.
@@ -94,4 +94,4 @@ inline void arrange_stages(program& p) {
   p.operations = std::move(sorted);
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

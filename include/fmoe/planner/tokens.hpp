@@ -10,7 +10,7 @@
 
 #include <fmoe/ir/graph.hpp>
 
-namespace fmoe {
+namespace fmoe::planner {
 
 // For each node the position of its token axis, -1 for nodes without (parameters, sums over tokens).
 using token_axes = std::vector<int>;
@@ -19,10 +19,10 @@ using token_axes = std::vector<int>;
 // layer's arguments, all of them, or any tensors that are no parameters.
 class token_search {
  public:
-  token_search(const graph& g, const node_list& results, bool arguments_only)
+  token_search(const ir::graph& g, const ir::node_list& results, bool arguments_only)
       : graph_(g),
         arguments_only_(arguments_only) {
-    for (const axis_id axis : candidates(results)) {
+    for (const ir::axis_id axis : candidates(results)) {
       token_ = axis;
       found_ = carries(results);
       if (found_) return;
@@ -35,53 +35,53 @@ class token_search {
 
  private:
   // The first axis of each result, then of each input.
-  std::vector<axis_id> candidates(const node_list& results) const {
-    std::vector<axis_id> found;
-    const auto add = [&](const node& n) {
+  std::vector<ir::axis_id> candidates(const ir::node_list& results) const {
+    std::vector<ir::axis_id> found;
+    const auto add = [&](const ir::node& n) {
       if (n.axes.empty()) return;
-      const auto is_known = [&](axis_id a) { return graph_.same(a, n.axes[0]); };
+      const auto is_known = [&](ir::axis_id a) { return graph_.same(a, n.axes[0]); };
       if (std::ranges::none_of(found, is_known)) found.push_back(n.axes[0]);
     };
-    for (const node_id r : results) add(graph_[r]);
+    for (const ir::node_id r : results) add(graph_[r]);
     for (extent i = 0; i < graph_.size(); ++i) {
-      const node& n = graph_[static_cast<node_id>(i)];
-      if (const auto* l = std::get_if<leaf_node>(&n.op); l != nullptr && is_input(*l)) add(n);
+      const ir::node& n = graph_[static_cast<ir::node_id>(i)];
+      if (const auto* l = std::get_if<ir::leaf_node>(&n.op); l != nullptr && is_input(*l)) add(n);
     }
     return found;
   }
 
-  bool is_input(const leaf_node& l) const {
+  bool is_input(const ir::leaf_node& l) const {
     return !l.parameter && (l.argument >= 0 || !arguments_only_);
   }
 
   // Does every operation carry the axis at hand or sum over it, and does it lead the results?
-  bool carries(const node_list& results) {
+  bool carries(const ir::node_list& results) {
     axes_.clear();
     valid_ = true;
     bool any = false;
     for (extent i = 0; i < graph_.size() && valid_; ++i) {
-      const node& n = graph_[static_cast<node_id>(i)];
+      const ir::node& n = graph_[static_cast<ir::node_id>(i)];
       axes_.push_back(std::visit([&](const auto& op) { return axis_of(op, n); }, n.op));
       any |= axes_.back() == 0;
     }
-    return valid_ && any && std::ranges::all_of(results, [&](node_id r) { return at(r) <= 0; });
+    return valid_ && any && std::ranges::all_of(results, [&](ir::node_id r) { return at(r) <= 0; });
   }
 
-  int at(node_id id) const { return axes_[static_cast<extent>(id)]; }
+  int at(ir::node_id id) const { return axes_[static_cast<extent>(id)]; }
   int reject() {
     valid_ = false;
     return -1;
   }
 
-  int axis_of(const leaf_node& l, const node& n) {
+  int axis_of(const ir::leaf_node& l, const ir::node& n) {
     const bool has_axis = is_input(l) && !n.axes.empty() && graph_.same(n.axes[0], token_);
     if (!has_axis && l.argument >= 0) return reject();
     return has_axis ? 0 : -1;
   }
-  int axis_of(const mask_node&, const node&) const { return -1; }
-  int axis_of(const map_node& m, const node&) const { return at(m.arg); }
+  int axis_of(const ir::mask_node&, const ir::node&) const { return -1; }
+  int axis_of(const ir::map_node& m, const ir::node&) const { return at(m.arg); }
 
-  int axis_of(const einsum_node& e, const node&) {
+  int axis_of(const ir::einsum_node& e, const ir::node&) {
     char token = 0;
     for (extent i = 0; i < e.args.size(); ++i)
       if (at(e.args[i]) >= 0) {
@@ -101,13 +101,13 @@ class token_search {
   }
 
   // A sum without some pairs is made again row by row.
-  bool has_mask(const einsum_node& e) const {
-    return std::ranges::any_of(e.args, [&](node_id a) {
-      return std::holds_alternative<mask_node>(graph_[a].op);
+  bool has_mask(const ir::einsum_node& e) const {
+    return std::ranges::any_of(e.args, [&](ir::node_id a) {
+      return std::holds_alternative<ir::mask_node>(graph_[a].op);
     });
   }
 
-  int axis_of(const add_node& a, const node&) {
+  int axis_of(const ir::add_node& a, const ir::node&) {
     const int lead = static_cast<int>(graph_.rank(a.left) - graph_.rank(a.right));
     const int left = at(a.left), right = at(a.right) < 0 ? -1 : at(a.right) + lead;
     if (left >= 0 && right >= 0 && left != right) return reject();
@@ -117,36 +117,36 @@ class token_search {
   }
 
   // The axis, unless the rows lie along it.
-  int across(node_id arg) {
+  int across(ir::node_id arg) {
     const int a = at(arg);
     return a >= 0 && a + 1 == static_cast<int>(graph_.rank(arg)) ? reject() : a;
   }
-  int axis_of(const gate_node& g, const node&) {
+  int axis_of(const ir::gate_node& g, const ir::node&) {
     const int a = across(g.arg);
     if (!g.bound) return a;
     const int lead = static_cast<int>(graph_.rank(g.arg) - graph_.rank(*g.bound)) - 1,
               b = at(*g.bound);
     return (b >= 0 && b + lead != a) || (b < 0 && a >= lead) ? reject() : a;
   }
-  int axis_of(const select_node& s, const node&) {
+  int axis_of(const ir::select_node& s, const ir::node&) {
     const bool lists = s.rule.what == selection_rule::kind::product_top_k &&
                        at(s.arg) + 2 == static_cast<int>(graph_.rank(s.arg));
     const int a = lists ? reject() : across(s.arg);
     if (s.rule.what == selection_rule::kind::expert_choice && a < 0) return reject();
     return s.ranked && at(*s.ranked) != a ? reject() : a;
   }
-  int axis_of(const append_node& a, const node&) { return across(a.arg); }
+  int axis_of(const ir::append_node& a, const ir::node&) { return across(a.arg); }
 
-  int axis_of(const concat_node& c, const node&) {
-    for (const node_id a : c.args)
+  int axis_of(const ir::concat_node& c, const ir::node&) {
+    for (const ir::node_id a : c.args)
       if (at(a) != at(c.args[0])) return reject();
     return at(c.args[0]) == static_cast<int>(c.axis) ? reject() : at(c.args[0]);
   }
 
-  const graph& graph_;
+  const ir::graph& graph_;
   bool arguments_only_, valid_ = true, found_ = false;
-  axis_id token_{};
+  ir::axis_id token_{};
   token_axes axes_;
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::planner

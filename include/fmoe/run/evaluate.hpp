@@ -14,13 +14,13 @@
 
 namespace fmoe {
 
-// The value of a graph's node, y, whose leading axis counts `tokens` unless the plan finds none.
+// The value of a graph's node, y.
 template <class T, class Arch>
-void evaluate(const graph& g, node_id root, const plan_options& options, const array_view& y) {
-  const extent rows = y.rank == 0 ? 1 : y.shape[0];
-  const cpu::compiled_plan<T, Arch> run(g, root, rows, 1, options);
-  const bound_array result{y, run.steps().results[0].size()};
-  run({}, {&result, 1}, run.steps().tokens ? rows : 1);
+void evaluate(const ir::graph& g, ir::node_id root, const planner::plan_options& options,
+              const array_view& y) {
+  const cpu::compiled_plan<T, Arch> run(g, root, unknown, 1, options);
+  const bound_array result{y, run.steps().results[0].shape.size()};
+  run({}, {&result, 1}, run.steps().token_count);
 }
 
 // The value of an expression, in its arithmetic type: double if a leaf is double, else float. The
@@ -28,11 +28,11 @@ void evaluate(const graph& g, node_id root, const plan_options& options, const a
 // current arena. Throws shape_error and value_error as the operations say. Packed weights stay with
 // their parameters for the next time.
 template <class Arch = cpu::native, operand E>
-auto evaluate(const E& e, plan_options options = {}) {
+auto evaluate(const E& e, planner::plan_options options = {}) {
   using X = expression_t<E>;
   using T = typename X::scalar;
-  graph g;
-  const node_id root = as_expression(e).lower(g);
+  ir::graph g;
+  const ir::node_id root = as_expression(e).lower(g);
   std::array<extent, X::rank> shape;
   std::copy_n(g.shape(root).begin(), X::rank,
               shape.begin());  // not all of it: g++ 16 would warn of a shape of more axes
@@ -42,7 +42,7 @@ auto evaluate(const E& e, plan_options options = {}) {
 }
 
 // Throws shape_error or value_error where y cannot hold the value of `root`.
-inline void expects_output(const graph& g, node_id root, const array_view& y) {
+inline void expects_output(const ir::graph& g, ir::node_id root, const array_view& y) {
   const auto shape = g.shape(root);
   expects<shape_error>(y.rank == shape.size(), "[evaluate] the output has ", y.rank,
                        " axes and the expression ", shape.size());
@@ -51,7 +51,7 @@ inline void expects_output(const graph& g, node_id root, const array_view& y) {
                          y.shape[a], " and ", shape[a]);
   expects<value_error>(!y.repeats(), "[evaluate] an axis of the output has stride 0");
   for (extent i = 0; i < g.size(); ++i)
-    if (const auto* l = std::get_if<leaf_node>(&g[static_cast<node_id>(i)].op);
+    if (const auto* l = std::get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op);
         l != nullptr && l->data != nullptr)
       expects<value_error>(
           !overlap(y, {l->data->data(), l->type, 1, {element_count(l->shape)}, {1}}),
@@ -61,15 +61,15 @@ inline void expects_output(const graph& g, node_id root, const array_view& y) {
 // Into an array of the caller's, of the expression's shape and arithmetic type and of any strides,
 // where it lies. Throws, also where the array overlaps an operand, before an element is written.
 template <class Arch = cpu::native, operand E, class Y>
-  requires(!std::is_same_v<std::remove_cvref_t<Y>, plan_options>)
-void evaluate(const E& e, Y&& y, plan_options options = {}) {
+  requires(!std::is_same_v<std::remove_cvref_t<Y>, planner::plan_options>)
+void evaluate(const E& e, Y&& y, planner::plan_options options = {}) {
   using T = typename expression_t<E>::scalar;
   constexpr bool fits = writable_array<std::remove_reference_t<Y>, T>;
   static_assert(fits,
                 "evaluate writes an array of the expression's arithmetic type that is not const");
   if constexpr (fits) {
-    graph g;
-    const node_id root = as_expression(e).lower(g);
+    ir::graph g;
+    const ir::node_id root = as_expression(e).lower(g);
     const array_view view = view_of(y);
     expects_output(g, root, view);
     evaluate<T, Arch>(g, root, options, view);
@@ -89,15 +89,15 @@ template <class E>
 struct layer_results {
   static constexpr extent count = 1;
   using scalar = typename E::scalar;
-  static node_list lower(const E& e, graph& g) { return e.lower(g); }
+  static ir::node_list lower(const E& e, ir::graph& g) { return e.lower(g); }
 };
 template <operand... Es>
 struct layer_results<std::tuple<Es...>> {
   static constexpr extent count = sizeof...(Es);
   using scalar = arithmetic_t<typename expression_t<Es>::scalar...>;
-  static node_list lower(const std::tuple<Es...>& results, graph& g) {
+  static ir::node_list lower(const std::tuple<Es...>& results, ir::graph& g) {
     return std::apply(
-        [&](const auto&... e) { return node_list(std::vector{as_expression(e).lower(g)...}); },
+        [&](const auto&... e) { return ir::node_list(std::vector{as_expression(e).lower(g)...}); },
         results);
   }
 };
@@ -107,24 +107,29 @@ struct layer_results<std::tuple<Es...>> {
 template <class T, class Arch, extent Arguments, extent Results = 1>
 class compiled {
  public:
-  compiled(const graph& g, const node_list& results, extent tokens, extent callers,
-           const plan_options& options)
+  compiled(const ir::graph& g, const ir::node_list& results, extent tokens, extent callers,
+           const planner::plan_options& options)
       : tokens_(tokens),
         run_(g, results, tokens, callers, options) {
     extent used = 0;
     for (extent i = 0; i < g.size(); ++i) {
-      const auto id = static_cast<node_id>(i);
-      const auto* l = std::get_if<leaf_node>(&g[id].op);
+      const auto id = static_cast<ir::node_id>(i);
+      const auto* l = std::get_if<ir::leaf_node>(&g[id].op);
       if (l != nullptr && l->argument >= 0)
         rows_[static_cast<extent>(l->argument)] = row_of(g, id), ++used;
     }
     expects<value_error>(used == Arguments, "[compile] the layer uses ", used, " of its ",
                          Arguments, " arguments");
-    for (extent i = 0; i < Results; ++i) rows_[Arguments + i] = row_of(g, results[i]);
+    for (extent i = Results; i-- > 0;) {
+      const cpu::plan_result& result = run_.steps().results[i];
+      rows_[Arguments + i] = result.shape;
+      if (result.per_token) counted_ = Arguments + i;
+    }
   }
 
   // Inputs first, then the outputs: any arrays (array_traits says which), where they lie; lazy ones
-  // are evaluated first. Leading axes beyond a row's are tokens, at most as many as compiled for.
+  // are evaluated first. Leading axes beyond a row's are tokens, at most as many as compiled for; a
+  // result that is a sum over tokens has none.
   // Inputs may have any strides and floating type (double only where the layer's is), outputs the
   // layer's arithmetic type. Throws shape_error or value_error before any output element is
   // written; allocates nothing; callers beyond the number compiled for wait.
@@ -147,7 +152,7 @@ class compiled {
     }
   }
 
-  const plan& steps() const { return run_.steps(); }
+  const cpu::plan& steps() const { return run_.steps(); }
 
  private:
   template <class... Arrays, extent... Result>
@@ -156,7 +161,7 @@ class compiled {
             ...);
   }
 
-  static std::vector<extent> row_of(const graph& g, node_id id) {
+  static std::vector<extent> row_of(const ir::graph& g, ir::node_id id) {
     auto s = g.shape(id);
     s.erase(s.begin());
     return s;
@@ -178,9 +183,9 @@ class compiled {
 
   void call(const std::array<array_view, Arguments + Results>& views) const {
     std::array<bound_array, Arguments + Results> bound;
-    const extent tokens = views[Arguments].rank < rows_[Arguments].size()
-                              ? 0
-                              : views[Arguments].tokens(rows_[Arguments].size());
+    const array_view& counted = views[counted_];
+    const extent counted_rank = rows_[counted_].size();
+    const extent tokens = counted.rank < counted_rank ? 0 : counted.tokens(counted_rank);
     for (extent i = 0; i < views.size(); ++i) {
       const array_view& v = views[i];
       const numbered what{i};
@@ -191,8 +196,12 @@ class compiled {
         expects<shape_error>(v.shape[v.rank - row_rank + a] == rows_[i][a], "[forward] axis ", a,
                              " of the rows of ", what, " is ", v.shape[v.rank - row_rank + a],
                              " and the layer's is ", rows_[i][a]);
-      expects<shape_error>(v.tokens(row_rank) == tokens, "[forward] 't' is ", v.tokens(row_rank),
-                           " in ", what, " and ", tokens, " in ", numbered{Arguments});
+      if (has_tokens(i))
+        expects<shape_error>(v.tokens(row_rank) == tokens, "[forward] 't' is ", v.tokens(row_rank),
+                             " in ", what, " and ", tokens, " in ", numbered{counted_});
+      else
+        expects<shape_error>(v.rank == row_rank, "[forward] ", what, " has ", v.rank,
+                             " axes and the layer's result, which has no tokens, has ", row_rank);
       bound[i] = {v, row_rank};
     }
     for (extent y = Arguments; y < views.size(); ++y) {
@@ -208,9 +217,14 @@ class compiled {
     run_(std::span(bound).first(Arguments), std::span(bound).last(Results), tokens);
   }
 
+  bool has_tokens(extent i) const {
+    return i < Arguments || run_.steps().results[i - Arguments].per_token;
+  }
+
   extent tokens_;
   std::array<std::vector<extent>, Arguments + Results>
-      rows_;  // shapes without the token axis; arguments first
+      rows_;            // shapes without the token axis; arguments first
+  extent counted_ = 0;  // whose tokens are those of the call: the first result's that has any
   cpu::compiled_plan<T, Arch> run_;
 };
 
@@ -236,17 +250,18 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
 // shape_error and value_error as the layer's operations say.
 template <class Arch = cpu::native, class Layer, extent... Ranks>
 auto compile(const Layer& layer, arguments<Ranks...>, extent tokens, extent callers = 1,
-             plan_options options = {}) {
+             planner::plan_options options = {}) {
   const auto e = apply_to_arguments(layer, arguments<Ranks...>{}, tokens,
                                     std::make_integer_sequence<int, sizeof...(Ranks)>{});
   using results = layer_results<std::remove_const_t<decltype(e)>>;
-  graph g;
-  const node_list roots = results::lower(e, g);
+  ir::graph g;
+  const ir::node_list roots = results::lower(e, g);
   return compiled<typename results::scalar, Arch, sizeof...(Ranks), results::count>(
       g, roots, tokens, callers, options);
 }
 template <class Arch = cpu::native, class Layer>
-auto compile(const Layer& layer, extent tokens, extent callers = 1, plan_options options = {}) {
+auto compile(const Layer& layer, extent tokens, extent callers = 1,
+             planner::plan_options options = {}) {
   return compile<Arch>(layer, arguments<2>{}, tokens, callers, options);
 }
 

@@ -15,7 +15,7 @@ struct rows_of {  // rows of T that a call binds, one stride apart
 };
 
 template <class T>
-struct binding {  // of one tile: where its first row is
+struct binding {  // of one tile: where its first row is; of a result without tokens, all of it
   std::span<const rows_of<const T>> arguments{};
   std::span<const rows_of<T>> results{};
   T* call = nullptr;  // what the call keeps between stages, of `call_rows` tokens

@@ -25,14 +25,14 @@ class compiled_plan {
  public:
   // For up to `tokens` rows. Throws shape_error or value_error where the expression cannot be
   // computed.
-  compiled_plan(const graph& g, const node_list& results, extent tokens, extent callers,
-                const plan_options& options);
+  compiled_plan(const ir::graph& g, const ir::node_list& results, extent tokens, extent callers,
+                const planner::plan_options& options);
   compiled_plan(compiled_plan&&) noexcept;
   ~compiled_plan();
 
   // The steps alone, without weights.
-  static plan plan_of(const graph& g, const node_list& results, extent tokens,
-                      const plan_options& options);
+  static plan plan_of(const ir::graph& g, const ir::node_list& results, extent tokens,
+                      const planner::plan_options& options);
 
   const plan& steps() const;
 

@@ -20,7 +20,7 @@ namespace fmoe::cpu {
 template <class T, class Arch>
 class constants {
  public:
-  constants(const plan& p, const graph& g)
+  constants(const plan& p, const ir::graph& g)
       : computed_(p.constants * sizeof(T)),
         leaves_(p.storages.size()),
         narrow_(p.storages.size()),
@@ -31,7 +31,8 @@ class constants {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const storage_row& row = p.storages[s];
       if (row.where == storage_row::kind::leaf || row.where == storage_row::kind::input)
-        add_leaf(s, std::get<leaf_node>(g[static_cast<node_id>(row.source)].op), row.in_place);
+        add_leaf(s, std::get<ir::leaf_node>(g[static_cast<ir::node_id>(row.source)].op),
+                 row.in_place);
     }
   }
 
@@ -45,7 +46,7 @@ class constants {
   // Calls f with the leaf as it is stored, if gathers read it so, else as Ts.
   template <class F>
   void with_table(extent storage, const F& f) const {
-    const leaf_node& l = origins_[storage];
+    const ir::leaf_node& l = origins_[storage];
     if (!narrow_[storage]) return f(leaves_[storage]);
     with_type(l.type, [&](auto* type) {
       using stored = std::remove_pointer_t<decltype(type)>;
@@ -60,7 +61,7 @@ class constants {
     const storage_row& row = p.storages[storage];
     if (row.where != storage_row::kind::leaf)
       return keep(w, &gemm_kernels_of<T, T, Arch>, packed<T>(weight, computed() + row.offset));
-    const leaf_node& l = origins_[storage];
+    const ir::leaf_node& l = origins_[storage];
     if (weight.screened) {
       screened_[w] = std::static_pointer_cast<const screened_weights<Arch>>(
           derived(l, "screened " + key(weight), [&] { return screened(weight, l); }));
@@ -84,7 +85,7 @@ class constants {
     blocks_.push_back(std::move(block));
   }
 
-  void add_leaf(extent s, const leaf_node& l, bool in_place) {
+  void add_leaf(extent s, const ir::leaf_node& l, bool in_place) {
     origins_[s] = l;
     if (l.type == dtype_of<T>) {
       leaves_[s] = static_cast<const T*>(l.data->data());
@@ -111,7 +112,7 @@ class constants {
 
   // A storage may be seen as several types and shapes.
   template <class Make>
-  static std::shared_ptr<const void> derived(const leaf_node& l, std::string key, Make make) {
+  static std::shared_ptr<const void> derived(const ir::leaf_node& l, std::string key, Make make) {
     if (!l.parameter) return make();
     for (const std::string_view part : {" of ", name_of(l.type), " as ", name_of(dtype_of<T>)})
       key += part;
@@ -153,7 +154,7 @@ class constants {
     return block;
   }
 
-  static std::shared_ptr<const void> screened(const packed_weight& w, const leaf_node& l) {
+  static std::shared_ptr<const void> screened(const packed_weight& w, const ir::leaf_node& l) {
     const auto k = offsets(w.depth), n = offsets(w.columns);
     std::shared_ptr<const void> made;
     with_type(l.type, [&](auto* type) {
@@ -171,7 +172,7 @@ class constants {
   std::vector<gemm_panels<T>> panels_;
   std::vector<std::shared_ptr<const screened_weights<Arch>>> screened_;
   std::vector<std::shared_ptr<const void>> kept_, blocks_;
-  std::vector<leaf_node> origins_;  // by storage
+  std::vector<ir::leaf_node> origins_;  // by storage
 };
 
 }  // namespace fmoe::cpu

@@ -28,7 +28,7 @@ template <class T, class Arch>
 class executor {
  public:
   // Packs the weights and computes the plan's constants; the graph may go afterwards.
-  executor(plan p, const graph& g) : plan_(std::move(p)), constants_(plan_, g) {
+  executor(plan p, const ir::graph& g) : plan_(std::move(p)), constants_(plan_, g) {
     for (extent w = 0; w < plan_.weights.size(); ++w)
       if (!is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
     const binding<T> none;
@@ -40,14 +40,6 @@ class executor {
 
   const plan& steps() const { return plan_; }
 
-  extent stages() const { return plan_.stages.size(); }
-  // Does one task do the stage for all tokens?
-  bool is_barrier(extent stage) const {
-    const extent first = stage == 0 ? 0 : plan_.stages[stage - 1];
-    return first < plan_.stages[stage] &&
-           std::holds_alternative<expert_choice_step>(plan_.steps[first]);
-  }
-
   // One stage of one tile: `count` rows, at most the plan's tile, the first of them row `first` of
   // the call and of the graph's own inputs. `arena` is aligned to a cache line. Products may be
   // shared by `threads`, their columns cut.
@@ -55,11 +47,36 @@ class executor {
            extent threads = 1) const noexcept {
     frame f{first, count, &bound, arena};
     f.threads = threads;
-    for (extent i = stage == 0 ? 0 : plan_.stages[stage - 1]; i < plan_.stages[stage]; ++i) {
+    for (extent i = plan_.stages[stage].first; i < plan_.stages[stage].end; ++i) {
       f.next = first_weights(plan_.steps, i + 1, 0);
       if (f.next == nullptr) f.next = first_weights(plan_.steps, 0, 0);
       visit(plan_.steps[i], f);
     }
+  }
+
+  // The parts that a stage which runs once a call has for so many threads: as many of each step as
+  // pay off.
+  extent parts(extent stage, extent tokens, extent threads) const noexcept {
+    extent n = 0;
+    for (extent i = plan_.stages[stage].first; i < plan_.stages[stage].end; ++i)
+      n += parts_of(plan_.steps[i], tokens, threads);
+    return n;
+  }
+
+  // One of these parts, of a call of so many tokens. Parts are independent of each other.
+  void run_part(const binding<T>& bound, extent tokens, T* arena, extent stage, extent part,
+                extent threads) const noexcept {
+    extent i = plan_.stages[stage].first;
+    extent count = parts_of(plan_.steps[i], tokens, threads);
+    for (; part >= count; count = parts_of(plan_.steps[i], tokens, threads)) {
+      part -= count;
+      ++i;
+    }
+    frame f{0, 1, &bound, arena};
+    f.tokens = tokens;
+    f.part = part;
+    f.parts = count;
+    visit(plan_.steps[i], f);
   }
 
  private:
@@ -68,6 +85,7 @@ class executor {
     const binding<T>* bound;
     T* arena;
     extent threads = 1;
+    extent tokens = 0, part = 0, parts = 1;  // in a step of a whole call
     const std::byte* next = nullptr;  // the weights that the step after this one reads first
     extent at = 0, length = 0;
     bool in_loop = false, is_first = true, is_last = true;
@@ -85,6 +103,7 @@ class executor {
     switch (s.where) {
       case arena: r.data = f.arena + s.offset; break;
       case call: r.data = f.bound->call + s.offset * f.bound->call_rows + f.first * s.stride; break;
+      case once: r.data = f.bound->call + plan_.call * f.bound->call_rows + s.offset; break;
       case constant: r.data = constants_.computed() + s.offset; break;
       case leaf:
       case input:
@@ -187,7 +206,8 @@ class executor {
     const small_product<T, Arch> product(out, summed);
     for (extent t = 0; t < f.count; ++t) {
       T* row = c.data + t * c.stride;
-      product(a.data + t * a.stride, b.data + t * b.stride, row, cut_sum && !f.is_first);
+      product(a.data + t * a.stride, b.data + t * b.stride, row,
+              cut_sum && !f.is_first ? sum_into::started : sum_into::nothing);
       if (!cut_sum || f.is_last) finish(s.epilogues, f, row, 0, t, 1, 0, columns);
     }
   }
@@ -200,6 +220,62 @@ class executor {
       sum(a.data + t * a.stride, nullptr, row);
       finish(s.epilogues, f, row, 0, t, 1, 0, s.columns);
     }
+  }
+
+  // Where a sum over tokens is cut for several tasks: along the longest axis of its result, in
+  // units that are whole tiles of the kernel.
+  struct cut {
+    extent axis = 0, unit = 1, units = 1;
+  };
+  static cut cut_of(const token_sum_step& s) noexcept {
+    if (s.out.empty()) return {};
+    constexpr extent rows = 8, columns = 64;
+    const auto longest = std::ranges::max_element(s.out, {}, &nest_axis::length);
+    const bool is_vector = longest + 1 == s.out.end();
+    const extent unit = is_vector ? columns : rows;
+    return {static_cast<extent>(longest - s.out.begin()), unit, divide_up(longest->length, unit)};
+  }
+
+  static extent parts_of(const step& s, extent tokens, extent threads) noexcept {
+    constexpr extent least_work = extent{1} << 18, parts_for_each = 4;
+    const auto* sum = std::get_if<token_sum_step>(&s);
+    if (sum == nullptr || threads == 1) return 1;
+    extent work = tokens;
+    for (const auto* axes : {&sum->out, &sum->summed})
+      for (const nest_axis& x : *axes) work *= x.length;
+    const extent most = std::min(cut_of(*sum).units, parts_for_each * threads);
+    return std::max<extent>(1, std::min(most, work / least_work));
+  }
+
+  void run(const token_sum_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    const rows_of<T> b = s.b.storage >= 0 ? rows(s.b, f) : rows_of<T>{};
+    loop_axes out(s.out);
+    extent a_offset = 0, b_offset = 0, c_offset = 0;
+    if (f.parts > 1) {
+      const auto [axis, unit, units] = cut_of(s);
+      nest_axis& x = out[axis];
+      const extent from = units * f.part / f.parts * unit;
+      x.length = std::min(x.length, units * (f.part + 1) / f.parts * unit) - from;
+      a_offset = from * x.a;
+      b_offset = from * x.b;
+      c_offset = from * x.c;
+    }
+    const auto sum_of = [&](extent tokens) {
+      loop_axes summed;
+      summed.push({tokens, a.stride, b.stride, 0});
+      for (const nest_axis& x : s.summed) summed.push(x);
+      return small_product<T, Arch>(out, summed);
+    };
+    const auto whole = sum_of(s.block), rest = sum_of(f.tokens % s.block);
+    const auto add_block = [&](const small_product<T, Arch>& product, extent first) {
+      product(a.data + first * a.stride + a_offset,
+              b.data == nullptr ? nullptr : b.data + first * b.stride + b_offset, c.data + c_offset,
+              first == 0 ? sum_into::nothing : sum_into::total);
+    };
+    extent first = 0;
+    for (; first + s.block <= f.tokens; first += s.block) add_block(whole, first);
+    if (first < f.tokens || f.tokens == 0) add_block(rest, first);
   }
 
   static extent state_stride(extent keep) {
@@ -340,7 +416,7 @@ class executor {
     auto* const order =
         reinterpret_cast<std::uint32_t*>(f.bound->call + s.scratch * f.bound->call_rows);
     expert_choice<T, Arch>(s.rule, {scores.data, scores.stride}, {ranked.data, ranked.stride},
-                           f.count, s.experts, order, selection.data, selection.stride);
+                           f.tokens, s.experts, order, selection.data, selection.stride);
   }
 
   void run(const expand_step& s, const frame& f) const noexcept {

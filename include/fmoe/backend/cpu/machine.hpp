@@ -8,7 +8,7 @@
 namespace fmoe::cpu {
 
 template <class T, class Arch>
-plan_options machine(plan_options o) {
+planner::plan_options machine(planner::plan_options o) {
   o.element_bytes = sizeof(T);
   o.panel = panel_width<T, Arch>;
   o.selection_size = &top_k_state_size<T, Arch>;

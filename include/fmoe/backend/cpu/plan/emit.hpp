@@ -6,11 +6,12 @@
 #include <fmoe/backend/cpu/plan/tile.hpp>
 #include <fmoe/planner/match.hpp>
 
-namespace fmoe {
+namespace fmoe::cpu {
 
 class emitter {
  public:
-  emitter(const program& p, const graph& g, tiling t, const plan_options& options)
+  emitter(const planner::program& p, const ir::graph& g, tiling t,
+          const planner::plan_options& options)
       : program_(p),
         graph_(g),
         tiling_(std::move(t)),
@@ -19,15 +20,18 @@ class emitter {
     plan_.least_tile = tiling_.least;
     plan_.arena = tiling_.places.arena;
     plan_.call = tiling_.places.call;
+    plan_.once = tiling_.places.once;
+    plan_.token_count = p.token_count;
     plan_.tokens = p.tokens;
     plan_.sum_block = options.sum_block;
-    for (const int r : p.results) plan_.results.push_back(p[r].shape);
+    for (const int r : p.results) plan_.results.push_back({p[r].shape, p[r].per_token()});
     for (int v = 0; v < static_cast<int>(p.values.size()); ++v) storages_of(v);
     for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
-      const operation& o = p.operations[static_cast<extent>(k)];
+      const planner::operation& o = p.operations[static_cast<extent>(k)];
       const stream_loop* l = loop_of(tiling_.loops, k);
-      auto& steps = p[o.out.value].tokens ? plan_.steps : plan_.prologue;
-      if (is_barrier(o)) plan_.stages.push_back(plan_.steps.size());
+      const bool is_constant = p[o.out.value].is_constant();
+      auto& steps = is_constant ? plan_.prologue : plan_.steps;
+      if (!is_constant) enter_stage(o);
       if (o.group >= 0) {
         if (last_of_group(p, k) == k) emit_group(o.group, steps);
       } else if (l == nullptr) {
@@ -37,24 +41,39 @@ class emitter {
         for (const int q : l->operations) emit(p.operations[static_cast<extent>(q)], l, s.body);
         steps.push_back(std::move(s));
       }
-      if (is_barrier(o)) plan_.stages.push_back(plan_.steps.size());
+      if (!is_constant) plan_.stages.back().end = plan_.steps.size();
     }
-    plan_.stages.push_back(plan_.steps.size());
   }
 
   plan take() { return std::move(plan_); }
 
  private:
+  // The operation's steps belong to the last stage or begin a new one: steps that run once a call
+  // read nothing that their own stage makes.
+  void enter_stage(const planner::operation& o) {
+    const bool per_call = program_.runs_per_call(o);
+    const bool waits = per_call && std::ranges::any_of(made_in_stage_, [&](int v) {
+                         return planner::program::reads(o, v) > 0;
+                       });
+    if (plan_.stages.empty() || plan_.stages.back().per_call != per_call || waits) {
+      plan_.stages.push_back({per_call, plan_.steps.size()});
+      made_in_stage_.clear();
+    }
+    made_in_stage_.push_back(o.out.value);
+    if (const int result = output_of(program_, o.out.value); result >= 0)
+      plan_.results[static_cast<extent>(result)].made_in = plan_.stages.size() - 1;
+  }
+
   void storages_of(int v) {
     using enum storage_row::kind;
-    const value& x = program_[v];
+    const planner::value& x = program_[v];
     storage_row s{arena, x.size(), 0, 0, -1};
     if (x.leaf >= 0) {
-      const auto& l = std::get<leaf_node>(graph_[static_cast<node_id>(x.leaf)].op);
-      s.where = l.argument >= 0 ? argument : x.tokens ? input : leaf;
+      const auto& l = std::get<ir::leaf_node>(graph_[static_cast<ir::node_id>(x.leaf)].op);
+      s.where = l.argument >= 0 ? argument : x.per_token() ? input : leaf;
       s.source = l.argument >= 0 ? l.argument : x.leaf;
-      s.stride = x.tokens ? s.elements : 0;
-    } else if (!x.tokens) {
+      s.stride = x.per_token() ? s.elements : 0;
+    } else if (x.is_constant()) {
       s.where = constant;
       s.offset = plan_.constants;
       const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
@@ -62,11 +81,12 @@ class emitter {
     } else if (const int result = output_of(program_, v); result >= 0) {
       s.where = output;
       s.source = result;
-      s.stride = s.elements;
+      s.stride = x.per_token() ? s.elements : 0;
     } else {
-      const auto& row = tiling_.places.rows[static_cast<extent>(home_of(program_, v))];
-      s.where = tiling_.places.spans[static_cast<extent>(home_of(program_, v))] ? call : arena;
-      s.stride = row.width;
+      const auto home = static_cast<extent>(home_of(program_, v));
+      const auto& row = tiling_.places.rows[home];
+      s.where = !x.per_token() ? once : tiling_.places.spans[home] ? call : arena;
+      s.stride = x.per_token() ? row.width : 0;
       s.offset = row.offset;
     }
     plan_.storages.push_back(s);
@@ -77,16 +97,16 @@ class emitter {
     view r{v, 0, 0};
     plan_.storages[static_cast<extent>(v)].in_place = true;
     if (l == nullptr || chunked_in(tiling_.loops, v) != nullptr) return r;
-    const value& x = program_[v];
+    const planner::value& x = program_[v];
     if (!x.selection && !x.shape.empty() && x.shape[0] == l->length)
       r.step = x.size() / std::max<extent>(1, l->length);
     return r;
   }
 
-  std::vector<epilogue> epilogues(const operation& o, const stream_loop* l) {
+  std::vector<epilogue> epilogues(const planner::operation& o, const stream_loop* l) {
     std::vector<epilogue> r;
     const extent width = program_[o.out.value].size();
-    for (const pass& p : o.passes) {
+    for (const planner::pass& p : o.passes) {
       epilogue e{static_cast<epilogue::kind>(p.what), p.fn, p.parameter, {}, 0};
       if (p.other >= 0) {
         e.period = program_[p.other].size();
@@ -103,20 +123,20 @@ class emitter {
   }
 
   // Does the loop cut the first axis of what the operation makes, rather than what it reads?
-  static bool cuts_result(const operation& o, const stream_loop* l) {
+  static bool cuts_result(const planner::operation& o, const stream_loop* l) {
     if (l == nullptr) return false;
     return std::ranges::count(l->values, o.out.value) > 0;
   }
 
-  std::string text(const operation& o) const {
+  std::string text(const planner::operation& o) const {
     std::string s;
-    const auto name = [&](const use& u) {
-      if (program_[u.value].tokens) s += 't';
+    const auto name = [&](const planner::use& u) {
+      if (program_[u.value].per_token()) s += 't';
       s += u.labels;
     };
     const extent shown =
-        o.what == operation::kind::screen ? 2 : o.in.size();  // the third is scratch
-    for (const use& u : std::span(o.in).first(shown)) {
+        o.what == planner::operation::kind::screen ? 2 : o.in.size();  // the third is scratch
+    for (const planner::use& u : std::span(o.in).first(shown)) {
       if (&u != &o.in[0]) s += ',';
       name(u);
     }
@@ -125,7 +145,7 @@ class emitter {
     return s;
   }
 
-  std::vector<axis_stride> axes(const use& u, const std::string& labels) const {
+  std::vector<axis_stride> axes(const planner::use& u, const std::string& labels) const {
     std::vector<axis_stride> r;
     for (const char c : labels) r.push_back({program_.extent_of(u, c), program_.stride(u, c)});
     return r;
@@ -138,12 +158,13 @@ class emitter {
     return static_cast<int>(plan_.weights.size()) - 1;
   }
 
-  void emit_gemm(const operation& o, const stream_loop* l, std::vector<step>& steps) {
-    const use &a = o.in[0], &w = o.in[1];
-    const std::string rows = labels_where(o.out.labels, [&](char c) { return has(a.labels, c); });
+  void emit_gemm(const planner::operation& o, const stream_loop* l, std::vector<step>& steps) {
+    const planner::use &a = o.in[0], &w = o.in[1];
+    const std::string rows =
+        planner::labels_where(o.out.labels, [&](char c) { return has(a.labels, c); });
     const std::string summed = a.labels.substr(rows.size());
     const std::string columns = o.out.labels.substr(rows.size());
-    const std::string batch = labels_where(rows, [&](char c) { return has(w.labels, c); });
+    const std::string batch = planner::labels_where(rows, [&](char c) { return has(w.labels, c); });
     gemm_step s;
     s.text = text(o);
     s.K = program_.size_of(a, summed);
@@ -173,19 +194,20 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  nest_axis nest(const use* a, const use* b, const use& c, char label) const {
-    const use& known = has(c.labels, label) ? c : has(a->labels, label) ? *a : *b;
+  nest_axis nest(const planner::use* a, const planner::use* b, const planner::use& c,
+                 char label) const {
+    const planner::use& known = has(c.labels, label) ? c : has(a->labels, label) ? *a : *b;
     return {program_.extent_of(known, label), program_.stride(*a, label),
             b != nullptr ? program_.stride(*b, label) : 0, program_.stride(c, label)};
   }
 
-  void emit_batched(const operation& o, const stream_loop* l, std::vector<step>& steps) {
-    const use &a = o.in[0], &b = o.in[1];
+  void emit_batched(const planner::operation& o, const stream_loop* l, std::vector<step>& steps) {
+    const planner::use &a = o.in[0], &b = o.in[1];
     batched_step s{
         text(o), at(a.value, nullptr),         at(b.value, nullptr), at(o.out.value, nullptr), {},
         {},      program_[o.out.value].size(), epilogues(o, l)};
     for (const char c : o.out.labels) s.out.push_back(nest(&a, &b, o.out, c));
-    for (const char c : groups_of(o).summed) s.summed.push_back(nest(&a, &b, o.out, c));
+    for (const char c : planner::groups_of(o).summed) s.summed.push_back(nest(&a, &b, o.out, c));
     if (l != nullptr) {
       const bool makes = cuts_result(o, l);
       s.axis = makes ? batched_step::cut::out : batched_step::cut::summed;
@@ -196,8 +218,8 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit_reduce(const operation& o, std::vector<step>& steps) {
-    const use& a = o.in[0];
+  void emit_reduce(const planner::operation& o, std::vector<step>& steps) {
+    const planner::use& a = o.in[0];
     reduce_step s{text(o), at(a.value, nullptr),         at(o.out.value, nullptr), {},
                   {},      program_[o.out.value].size(), epilogues(o, nullptr)};
     for (const char c : o.out.labels) s.out.push_back(nest(&a, nullptr, o.out, c));
@@ -208,16 +230,34 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
+  void emit_token_sum(const planner::operation& o, std::vector<step>& steps) {
+    const planner::use& a = o.in[0];
+    const planner::use* b = o.in.size() > 1 ? &o.in[1] : nullptr;
+    token_sum_step s{text(o), at(a.value, nullptr), {}, at(o.out.value, nullptr), {}, {}, 0};
+    if (b != nullptr) s.b = at(b->value, nullptr);
+    s.block = options_.sum_block;
+    for (const char c : o.out.labels) s.out.push_back(nest(&a, b, o.out, c));
+    std::string seen = o.out.labels;
+    for (const planner::use& u : o.in)
+      for (const char c : u.labels) {
+        if (has(seen, c)) continue;
+        s.summed.push_back(nest(&a, b, o.out, c));
+        seen += c;
+      }
+    steps.push_back(std::move(s));
+  }
+
   // Elements from the table of one row of selections to the next.
-  extent table_row(const use& selection, const use& table) const {
+  extent table_row(const planner::use& selection, const planner::use& table) const {
     return selection.labels.size() > 1 && has(table.labels, selection.labels[0])
                ? program_.stride(table, selection.labels[selection.labels.size() - 2])
                : 0;
   }
 
-  void emit_screen(const operation& o, std::vector<step>& steps) {
-    const use &a = o.in[0], &w = o.in[1];
-    const std::string columns = labels_where(w.labels, [&](char c) { return !has(a.labels, c); });
+  void emit_screen(const planner::operation& o, std::vector<step>& steps) {
+    const planner::use &a = o.in[0], &w = o.in[1];
+    const std::string columns =
+        planner::labels_where(w.labels, [&](char c) { return !has(a.labels, c); });
     screen_step s{text(o),
                   at(a.value, nullptr),
                   at(o.out.value, nullptr),
@@ -232,31 +272,32 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit_gather(const operation& o, std::vector<step>& steps) {
-    const value& s = program_[o.in[0].value];
+  void emit_gather(const planner::operation& o, std::vector<step>& steps) {
+    const planner::value& s = program_[o.in[0].value];
     steps.push_back(gather_step{text(o), at(o.in[0].value, nullptr), view{o.in[1].value},
                                 at(o.out.value, nullptr), s.rows(), s.keep,
                                 program_[o.out.value].size(), table_row(o.in[0], o.in[1]),
                                 epilogues(o, nullptr)});
   }
 
-  void emit_rescale(const operation& o, std::vector<step>& steps) {
-    const value& s = program_[o.in[0].value];
+  void emit_rescale(const planner::operation& o, std::vector<step>& steps) {
+    const planner::value& s = program_[o.in[0].value];
     steps.push_back(rescale_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr),
                                  at(o.out.value, nullptr), s.rows(), s.keep});
   }
 
-  void emit_sample(const operation& o, std::vector<step>& steps) {
-    const value& s = program_[o.in[0].value];
+  void emit_sample(const planner::operation& o, std::vector<step>& steps) {
+    const planner::value& s = program_[o.in[0].value];
     steps.push_back(sample_step{text(o), at(o.in[0].value, nullptr), at(o.in[1].value, nullptr),
                                 view{o.in[2].value}, at(o.out.value, nullptr), s.rows(), s.keep,
                                 program_[o.in[1].value].size(), table_row(o.in[0], o.in[2]),
                                 epilogues(o, nullptr)});
   }
 
-  void emit_slice(const operation& o, std::vector<step>& steps) {
-    const use& a = o.in[0];
-    const char axis = labels_where(a.labels, [&](char c) { return !has(o.out.labels, c); })[0];
+  void emit_slice(const planner::operation& o, std::vector<step>& steps) {
+    const planner::use& a = o.in[0];
+    const char axis =
+        planner::labels_where(a.labels, [&](char c) { return !has(o.out.labels, c); })[0];
     reduce_step s{text(o),
                   at(a.value, nullptr),
                   at(o.out.value, nullptr),
@@ -269,8 +310,8 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit_gate(const operation& o, std::vector<step>& steps) {
-    const value& in = program_[o.in[0].value];
+  void emit_gate(const planner::operation& o, std::vector<step>& steps) {
+    const planner::value& in = program_[o.in[0].value];
     gate_step s{text(o),
                 o.fn,
                 o.parameter,
@@ -289,24 +330,25 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit_exclude(const operation& o, std::vector<step>& steps) {
+  void emit_exclude(const planner::operation& o, std::vector<step>& steps) {
     exclude_step s;
     s.text = text(o);
     s.c = at(o.out.value, nullptr);
-    const std::string own = labels_where(o.out.labels, [&](char c) { return !has(o.masked, c); });
-    const auto is_factor = [&](const use& u) {
+    const std::string own =
+        planner::labels_where(o.out.labels, [&](char c) { return !has(o.masked, c); });
+    const auto is_factor = [&](const planner::use& u) {
       return std::ranges::none_of(own, [&](char c) { return has(u.labels, c); });
     };
-    std::vector<const use*> in;
-    for (const use& u : o.in)
+    std::vector<const planner::use*> in;
+    for (const planner::use& u : o.in)
       if (is_factor(u)) in.push_back(&u);
     s.factors = in.size();
-    for (const use& u : o.in)
+    for (const planner::use& u : o.in)
       if (!is_factor(u)) in.push_back(&u);
-    for (const use* u : in) s.operands.push_back(at(u->value, nullptr));
+    for (const planner::use* u : in) s.operands.push_back(at(u->value, nullptr));
     const auto axis = [&](char c) {
       exclude_step::axis a{1, program_.stride(o.out, c), {}};
-      for (const use* u : in) {
+      for (const planner::use* u : in) {
         a.strides.push_back(program_.stride(*u, c));
         if (has(u->labels, c)) a.length = program_.extent_of(*u, c);
       }
@@ -316,13 +358,13 @@ class emitter {
     s.group = axis(o.masked[1]);
     for (const char c : own) s.free.push_back(axis(c));
     std::string seen = o.masked;
-    for (const use* u : in)
+    for (const planner::use* u : in)
       for (const char c : u->labels) {
         if (has(seen, c) || has(own, c)) continue;
         seen += c;
         const bool by_factors =
             std::none_of(in.begin() + static_cast<std::ptrdiff_t>(s.factors), in.end(),
-                         [&](const use* v) { return has(v->labels, c); });
+                         [&](const planner::use* v) { return has(v->labels, c); });
         (by_factors ? s.inner : s.outer).push_back(axis(c));
       }
     std::vector<index_pair> pairs = *o.left_out;
@@ -340,10 +382,10 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit_concat(const operation& o, std::vector<step>& steps) {
+  void emit_concat(const planner::operation& o, std::vector<step>& steps) {
     extent offset = 0;
     const char axis = o.out.labels[o.axis];
-    for (const use& a : o.in) {
+    for (const planner::use& a : o.in) {
       reduce_step s{text(o), at(a.value, nullptr), at(o.out.value, nullptr), {}, {}, 0, {}};
       s.c.offset = offset * program_.stride(o.out, axis);
       for (const char c : o.out.labels) {
@@ -356,15 +398,15 @@ class emitter {
   }
 
   // The numbers of tokens that it sorts take an element a token more.
-  void emit_expert_choice(const operation& o, std::vector<step>& steps) {
+  void emit_expert_choice(const planner::operation& o, std::vector<step>& steps) {
     steps.push_back(expert_choice_step{text(o), o.rule, at(o.in[0].value, nullptr),
                                        at(o.in[1].value, nullptr), at(o.out.value, nullptr),
                                        program_[o.out.value].keep, plan_.call});
     plan_.call += cache_line / options_.element_bytes;
   }
 
-  void emit_pick(const operation& o, std::vector<step>& steps) {
-    const use& a = o.in[0];
+  void emit_pick(const planner::operation& o, std::vector<step>& steps) {
+    const planner::use& a = o.in[0];
     pick_step s{text(o), at(a.value, nullptr), at(o.out.value, nullptr), {}};
     if (o.expert != 0) s.a.expert = program_.stride(a, o.expert);
     const bool neighbours = o.expert == 0 || a.labels[0] == o.expert;
@@ -376,16 +418,16 @@ class emitter {
 
   // All operations of a group, of which the last one adds up.
   void emit_group(int id, std::vector<step>& steps) {
-    const expert_group& g = program_.groups[static_cast<extent>(id)];
+    const planner::expert_group& g = program_.groups[static_cast<extent>(id)];
     group_step s;
     s.experts = g.experts;
     s.keep = g.keep;
     s.rows = std::min(plan_.tile, options_.max_tile);
     s.scratch = tiling_.places.lists[static_cast<extent>(id)];
-    for (const operation& o : program_.operations) {
+    for (const planner::operation& o : program_.operations) {
       if (o.group != id) continue;
       emit(o, nullptr, s.body);
-      if (o.what != operation::kind::put) continue;
+      if (o.what != planner::operation::kind::put) continue;
       s.text = text(o);
       s.selection = at(g.selection, nullptr);
       s.c = at(o.out.value, nullptr);
@@ -395,15 +437,16 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  void emit(const operation& o, const stream_loop* l, std::vector<step>& steps) {
-    using enum operation::kind;
-    const value& out = program_[o.out.value];
+  void emit(const planner::operation& o, const stream_loop* l, std::vector<step>& steps) {
+    using enum planner::operation::kind;
+    const planner::value& out = program_[o.out.value];
     const auto whole = [&](int v) { return at(v, nullptr); };
     switch (o.what) {
       case gemm: return emit_gemm(o, l, steps);
       case product:
       case batched: return emit_batched(o, l, steps);
       case reduce: return emit_reduce(o, steps);
+      case token_sum: return emit_token_sum(o, steps);
       case concat: return emit_concat(o, steps);
       case gather: return emit_gather(o, steps);
       case rescale: return emit_rescale(o, steps);
@@ -419,7 +462,7 @@ class emitter {
                                     out.shape.back() - 1});
         return;
       case select:
-        if (is_barrier(o)) return emit_expert_choice(o, steps);
+        if (planner::is_barrier(o)) return emit_expert_choice(o, steps);
         steps.push_back(select_step{text(o), o.rule, at(o.in[0].value, l), whole(o.out.value),
                                     out.rows(), out.shape.back(), out.keep,
                                     out.each != 0 ? program_[o.in[0].value].shape.back() : 0});
@@ -439,11 +482,12 @@ class emitter {
     }
   }
 
-  const program& program_;
-  const graph& graph_;
+  const planner::program& program_;
+  const ir::graph& graph_;
   tiling tiling_;
-  const plan_options& options_;
+  const planner::plan_options& options_;
   plan plan_;
+  std::vector<int> made_in_stage_;  // by the operations of the last stage
 };
 
-}  // namespace fmoe
+}  // namespace fmoe::cpu

@@ -9,7 +9,7 @@
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cpu/plan/stream.hpp>
 
-namespace fmoe {
+namespace fmoe::cpu {
 
 struct placement {
   struct row {
@@ -22,6 +22,7 @@ struct placement {
   std::vector<bool>
       spans;        // by value: it is in the call's memory, behind `offset` elements of each token
   extent call = 0;  // elements a token
+  extent once = 0;  // elements of the call's memory besides, where values of scope `call` are
 };
 
 inline const stream_loop* loop_of(const std::vector<stream_loop>& loops, int operation) {
@@ -37,22 +38,22 @@ inline const stream_loop* chunked_in(const std::vector<stream_loop>& loops, int 
 }
 
 // The value whose storage v shares: what a sum continues is summed on in place.
-inline int home_of(const program& p, int v) {
-  for (const operation& o : p.operations)
+inline int home_of(const planner::program& p, int v) {
+  for (const planner::operation& o : p.operations)
     if (o.start == v) return home_of(p, o.out.value);
   return v;
 }
 
 // The number of the result whose storage v shares, -1 if of none.
-inline int output_of(const program& p, int v) {
+inline int output_of(const planner::program& p, int v) {
   const auto at = std::ranges::find_if(
       p.results, [home = home_of(p, v), &p](int r) { return home_of(p, r) == home; });
   return at == p.results.end() ? -1 : static_cast<int>(at - p.results.begin());
 }
 
-inline extent row_width(const program& p, const plan_options& o,
+inline extent row_width(const planner::program& p, const planner::plan_options& o,
                         const std::vector<stream_loop>& loops, int v) {
-  const value& x = p[v];
+  const planner::value& x = p[v];
   const extent line = cache_line / o.element_bytes;
   if (x.selection) {
     const extent lists = x.each != 0 ? 2 * round_up(o.selection_size(x.each), line) : 0;
@@ -66,7 +67,7 @@ inline extent row_width(const program& p, const plan_options& o,
 }
 
 // The last operation of the group that the operation is part of, itself if of none.
-inline int last_of_group(const program& p, int operation) {
+inline int last_of_group(const planner::program& p, int operation) {
   const int id = p.operations[static_cast<extent>(operation)].group;
   int last = operation;
   for (int k = operation; id >= 0 && k < static_cast<int>(p.operations.size()); ++k)
@@ -74,7 +75,7 @@ inline int last_of_group(const program& p, int operation) {
   return last;
 }
 
-inline placement place(const program& p, const plan_options& options,
+inline placement place(const planner::program& p, const planner::plan_options& options,
                        const std::vector<stream_loop>& loops, extent tile) {
   struct life {
     int value, from, to;
@@ -88,18 +89,23 @@ inline placement place(const program& p, const plan_options& options,
       std::vector<placement::row>(p.values.size()), 0, {}, std::vector<bool>(p.values.size())};
   std::vector<life> lives;
   for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
-    if (p[v].leaf >= 0 || !p[v].tokens || home_of(p, v) != v || output_of(p, v) >= 0) continue;
+    if (p[v].leaf >= 0 || p[v].is_constant() || home_of(p, v) != v || output_of(p, v) >= 0) continue;
     life l{v, static_cast<int>(p.operations.size()), -1, 0, 0};
     for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
-      const operation& o = p.operations[static_cast<extent>(k)];
+      const planner::operation& o = p.operations[static_cast<extent>(k)];
       bool alive = home_of(p, o.out.value) == v;
-      for (const use& u : o.in) alive |= home_of(p, u.value) == v;
-      for (const pass& s : o.passes) alive |= s.other >= 0 && home_of(p, s.other) == v;
+      for (const planner::use& u : o.in) alive |= home_of(p, u.value) == v;
+      for (const planner::pass& s : o.passes) alive |= s.other >= 0 && home_of(p, s.other) == v;
       if (alive) l.from = std::min(l.from, time(k)), l.to = std::max(l.to, time(k));
     }
     if (l.to < 0) continue;
     auto& row = result.rows[static_cast<extent>(v)];
     row.width = row_width(p, options, loops, v);
+    if (!p[v].per_token()) {
+      row.offset = result.once;
+      result.once += row.width;
+      continue;
+    }
     if (p.spans_stages(v)) {
       result.spans[static_cast<extent>(v)] = true;
       row.offset = result.call;
@@ -124,7 +130,7 @@ inline placement place(const program& p, const plan_options& options,
     result.rows[static_cast<extent>(l.value)].offset = l.offset;
     result.arena = std::max(result.arena, l.offset + l.size);
   }
-  for (const expert_group& g : p.groups) {
+  for (const planner::expert_group& g : p.groups) {
     result.lists.push_back(result.arena);
     const extent size = group_scratch(g.experts, g.keep, tile, options.element_bytes);
     result.arena += round_up(size, cache_line / options.element_bytes);
@@ -132,4 +138,4 @@ inline placement place(const program& p, const plan_options& options,
   return result;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::cpu

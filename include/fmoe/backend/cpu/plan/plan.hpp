@@ -11,12 +11,13 @@
 #include <fmoe/base/checked.hpp>
 #include <fmoe/base/functions.hpp>
 
-namespace fmoe {
+namespace fmoe::cpu {
 
 struct storage_row {  // one row of elements per token; constants are one row
   enum class kind : std::uint8_t {
     arena,     // a temporary, at `offset` elements
     call,      // a temporary of all tokens, behind `offset` elements of each
+    once,      // a temporary that a call has once, at `offset` behind those of all tokens
     argument,  // bound at the call
     input,     // a leaf of the graph with one row per token
     output,    // bound at the call
@@ -170,6 +171,13 @@ struct screen_step {  // the k greatest of a[t, K] w[K, N] after the passes
   std::vector<epilogue> epilogues;
 };
 
+struct token_sum_step {  // c[out] = sum over the tokens of a call, and over summed, of a[...] b[...]
+  std::string text;
+  view a, b, c;                         // b: storage -1 if there is none
+  std::vector<nest_axis> out, summed;   // the last of `out` is the vector
+  extent block;                         // tokens that are summed by themselves
+};
+
 struct expert_choice_step {  // on all tokens at once
   std::string text;
   selection_rule rule;
@@ -221,7 +229,7 @@ struct loop_step;
 struct group_step;
 using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step,
                           sample_step, pointwise_step, gate_step, append_step, select_step,
-                          screen_step, expert_choice_step, expand_step, exclude_step, pick_step,
+                          screen_step, token_sum_step, expert_choice_step, expand_step, exclude_step, pick_step,
                           put_step, loop_step, group_step>;
 
 struct loop_step {  // `length` units in chunks
@@ -247,11 +255,28 @@ constexpr extent group_scratch(extent experts, extent keep, extent tile, extent 
   return divide_up((experts + 1 + 2 * tile * keep) * sizeof(std::uint32_t), element_bytes);
 }
 
+// Steps that are over for all tokens before those of the next stage begin.
+struct stage {
+  bool per_call;  // each step runs once for the whole call, in parts; else all run tile by tile
+  extent first, end = first;  // of the plan's steps
+  bool operator==(const stage&) const = default;
+};
+
+struct plan_result {
+  std::vector<extent> shape;  // without the token axis
+  bool per_token = true;
+  extent made_in = 0;  // a stage
+
+  extent size() const { return element_count(shape); }
+};
+
 struct plan {
   extent tile = 1;        // tokens of one task
   extent least_tile = 1;  // a tile is not made smaller than this for the sake of another thread
   extent arena = 0;       // elements of one task
   extent call = 0;        // elements that a call keeps for each token between stages
+  extent once = 0;        // and besides
+  extent token_count = 1;  // tokens of a call at most
   extent constants = 0;
   extent sum_block = 0;  // terms of a gemm's sum that are summed by themselves
   bool tokens = true;    // false: computed whole, as one token
@@ -259,15 +284,16 @@ struct plan {
   std::vector<packed_weight> weights;
   std::vector<step> prologue;  // constants, made once
   std::vector<step> steps;
-  std::vector<extent> stages;  // where each ends in `steps`; between two all tokens have got as far
-  std::vector<std::vector<extent>> results;  // their shapes, without the token axis
+  std::vector<stage> stages;
+  std::vector<plan_result> results;
 };
 
 // Tiles of a call: as many as the plan's tile asks for, and a multiple of the threads where they
 // stay large enough.
 inline extent tile_count(const plan& p, extent tokens, extent threads) {
+  if (tokens == 0) return 0;
   const extent tiles = divide_up(tokens, p.tile), even = round_up(tiles, threads);
   return tokens / even >= p.least_tile ? even : tiles;
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::cpu

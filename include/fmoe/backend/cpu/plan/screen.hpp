@@ -7,26 +7,27 @@
 #include <fmoe/planner/options.hpp>
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe {
+namespace fmoe::cpu {
 
 // x <= y gives f(x) <= f(y), also as floating-point numbers.
-inline bool is_monotone(const program& p, const operation& o) {
-  return std::ranges::all_of(o.passes, [&](const pass& s) {
-    if (s.what == pass::kind::map) return s.fn == pointwise::relu;
-    return s.what == pass::kind::add && p[s.other].is_constant() &&
+inline bool is_monotone(const planner::program& p, const planner::operation& o) {
+  return std::ranges::all_of(o.passes, [&](const planner::pass& s) {
+    if (s.what == planner::pass::kind::map) return s.fn == pointwise::relu;
+    return s.what == planner::pass::kind::add && p[s.other].is_constant() &&
            p[s.other].size() == p[o.out.value].size();
   });
 }
 
-inline bool is_screened(const program& p, const operation& select, const operation& product,
-                        const plan_options& o) {
+inline bool is_screened(const planner::program& p, const planner::operation& select,
+                        const planner::operation& product, const planner::plan_options& o) {
   constexpr extent least_columns = 1024, least_depth = 64, least_columns_for_one_kept = 64;
   constexpr extent most_depth = extent{1} << 22;  // for which the error's bound is proven
-  if (select.what != operation::kind::select || select.rule.what != selection_rule::kind::top_k ||
-      select.rule.weights == weighting::softmax_of_all || product.what != operation::kind::gemm ||
-      product.start >= 0 || product.group >= 0)
+  if (select.what != planner::operation::kind::select ||
+      select.rule.what != selection_rule::kind::top_k ||
+      select.rule.weights == weighting::softmax_of_all ||
+      product.what != planner::operation::kind::gemm || product.start >= 0 || product.group >= 0)
     return false;
-  const use &x = product.in[0], &w = product.in[1];
+  const planner::use &x = product.in[0], &w = product.in[1];
   if (product.out.labels.size() != 1 || has(x.labels, product.out.labels[0]) ||
       !p[w.value].parameter || p[w.value].leaf < 0 || !is_monotone(p, product))
     return false;
@@ -37,20 +38,20 @@ inline bool is_screened(const program& p, const operation& select, const operati
 }
 
 // For plans of so many tokens.
-inline void screen(program& p, const plan_options& o, extent tokens) {
+inline void screen(planner::program& p, const planner::plan_options& o, extent tokens) {
   if (!o.screen || o.naive || tokens > o.screened_tokens) return;
   for (extent i = 0; i < p.operations.size(); ++i) {
-    operation& select = p.operations[i];
+    planner::operation& select = p.operations[i];
     const int scores = select.in[0].value, maker = p.producer(scores);
     if (maker < 0 || p.is_result(scores) || p.uses(scores) != 1 ||
         p.stage(maker) != p.stage(static_cast<int>(i)))
       continue;
-    const operation product = p.operations[static_cast<extent>(maker)];
+    const planner::operation product = p.operations[static_cast<extent>(maker)];
     if (!is_screened(p, select, product, o)) continue;
-    value scratch;
+    planner::value scratch;
     scratch.shape = {
         o.screen_size(p[product.in[0].value].size(), p[select.out.value].keep, tokens)};
-    select.what = operation::kind::screen;
+    select.what = planner::operation::kind::screen;
     select.passes = product.passes;
     select.in = {product.in[0], product.in[1], {p.add(std::move(scratch)), "s"}};
     p.operations.erase(p.operations.begin() + maker);
@@ -58,4 +59,4 @@ inline void screen(program& p, const plan_options& o, extent tokens) {
   }
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::cpu

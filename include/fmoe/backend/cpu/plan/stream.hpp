@@ -10,7 +10,7 @@
 #include <fmoe/planner/options.hpp>
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe {
+namespace fmoe::cpu {
 
 struct stream_loop {            // the operations run once per chunk
   char label;                   // as the first producer names it
@@ -21,7 +21,7 @@ struct stream_loop {            // the operations run once per chunk
 
 class stream_search {
  public:
-  stream_search(const program& p, const plan_options& o, extent tile)
+  stream_search(const planner::program& p, const planner::plan_options& o, extent tile)
       : program_(p),
         options_(o),
         tile_(tile),
@@ -30,7 +30,7 @@ class stream_search {
   // The loop for what an operation makes, wherever its operations stand.
   std::optional<stream_loop> find(int maker) const {
     const int v = op(maker).out.value;
-    const value& x = program_[v];
+    const planner::value& x = program_[v];
     if (!free(maker, maker) || !makes(op(maker)) ||
         x.size() * tile_ * options_.element_bytes <= options_.whole)
       return std::nullopt;
@@ -54,7 +54,7 @@ class stream_search {
     return true;
   }
 
-  bool reads_result(const operation& o, const stream_loop& loop) const {
+  bool reads_result(const planner::operation& o, const stream_loop& loop) const {
     return std::ranges::any_of(loop.operations,
                                [&](int k) { return program_.reads(o, op(k).out.value) > 0; });
   }
@@ -68,7 +68,7 @@ class stream_search {
   }
 
  private:
-  const operation& op(int i) const { return program_.operations[static_cast<extent>(i)]; }
+  const planner::operation& op(int i) const { return program_.operations[static_cast<extent>(i)]; }
 
   // Elements of v per unit of its first axis.
   extent inner(int v) const {
@@ -83,18 +83,18 @@ class stream_search {
   }
 
   // Can the operation make its result in chunks of the first axis?
-  bool makes(const operation& o) const {
-    const value& v = program_[o.out.value];
+  bool makes(const planner::operation& o) const {
+    const planner::value& v = program_[o.out.value];
     if (o.start >= 0 || v.shape.empty() || !v.per_token() || v.selection ||
         program_.is_result(o.out.value))
       return false;
-    if (o.what == operation::kind::gemm) return !has(o.in[0].labels, o.out.labels[0]);
-    return o.what == operation::kind::batched ||
-           (o.what == operation::kind::pointwise && program_[o.in[0].value].leaf < 0);
+    if (o.what == planner::operation::kind::gemm) return !has(o.in[0].labels, o.out.labels[0]);
+    return o.what == planner::operation::kind::batched ||
+           (o.what == planner::operation::kind::pointwise && program_[o.in[0].value].leaf < 0);
   }
 
   // The operand that v is; -1 if it is none, or read elsewhere too.
-  int place_of(const operation& o, int v) const {
+  int place_of(const planner::operation& o, int v) const {
     if (program_.reads(o, v) != 1) return -1;
     for (int i = 0; i < static_cast<int>(o.in.size()); ++i)
       if (o.in[static_cast<extent>(i)].value == v) return i;
@@ -102,32 +102,32 @@ class stream_search {
   }
 
   // Can it use v up in such chunks?
-  bool takes(const operation& o, int v) const {
+  bool takes(const planner::operation& o, int v) const {
     const int place = place_of(o, v);
     if (place < 0) return false;
     const std::string& labels = o.in[static_cast<extent>(place)].labels;
-    if (o.what == operation::kind::batched)  // chunks of the outermost loop of the sum
-      return groups_of(o).summed.starts_with(labels[0]) &&
+    if (o.what == planner::operation::kind::batched)  // chunks of the outermost loop of the sum
+      return planner::groups_of(o).summed.starts_with(labels[0]) &&
              std::ranges::count(labels, labels[0]) == 1;
     if (place != 0) return false;
-    if (o.what == operation::kind::select)
-      return labels.size() == 1 && o.rule.what != selection_rule::kind::top_p && !is_barrier(o) &&
-             o.rule.weights != weighting::softmax_of_all;
-    return o.what == operation::kind::gemm && !has(o.out.labels, labels[0]);
+    if (o.what == planner::operation::kind::select)
+      return labels.size() == 1 && o.rule.what != selection_rule::kind::top_p &&
+             !planner::is_barrier(o) && o.rule.weights != weighting::softmax_of_all;
+    return o.what == planner::operation::kind::gemm && !has(o.out.labels, labels[0]);
   }
 
   // Is the result's first axis this operand's first one?
-  static bool runs_along(const operation& o, const use& u) {
-    return o.what == operation::kind::batched && !u.labels.empty() &&
+  static bool runs_along(const planner::operation& o, const planner::use& u) {
+    return o.what == planner::operation::kind::batched && !u.labels.empty() &&
            u.labels[0] == o.out.labels[0] && std::ranges::count(u.labels, u.labels[0]) == 1;
   }
 
   // Can it make a chunk of its result of a chunk of v?
-  bool hands_on(const operation& o, int v) const {
+  bool hands_on(const planner::operation& o, int v) const {
     const int place = place_of(o, v);
     if (place < 0 || !makes(o)) return false;
     return runs_along(o, o.in[static_cast<extent>(place)]) ||
-           (o.what == operation::kind::pointwise && place == 0);
+           (o.what == planner::operation::kind::pointwise && place == 0);
   }
 
   // All that read the loop's values, all the way down. False if one of them needs a whole value.
@@ -151,17 +151,17 @@ class stream_search {
   // What is made just for the loop's values, all the way up.
   void add_makers(stream_loop& loop) const {
     for (extent i = 0; i < loop.operations.size(); ++i) {
-      const operation& o = op(loop.operations[i]);
+      const planner::operation& o = op(loop.operations[i]);
       if (!contains(loop.values, o.out.value)) continue;
       std::vector<int> from;
-      for (const use& u : o.in)
+      for (const planner::use& u : o.in)
         if (runs_along(o, u) ||
-            (o.what == operation::kind::pointwise && carries(u.value, o.out.value)))
+            (o.what == planner::operation::kind::pointwise && carries(u.value, o.out.value)))
           from.push_back(u.value);
-      for (const pass& p : o.passes)
+      for (const planner::pass& p : o.passes)
         if (p.other >= 0 && carries(p.other, o.out.value)) from.push_back(p.other);
       for (const int w : from) {
-        const value& x = program_[w];
+        const planner::value& x = program_[w];
         const int q = program_.producer(w);
         if (contains(loop.values, w) || x.leaf >= 0 || !x.per_token() || x.selection ||
             program_.uses(w) != 1)
@@ -179,8 +179,8 @@ class stream_search {
     for (const int v : loop.values) widest = std::max(widest, inner(v));
     const auto fits = [&](extent unit) {
       return std::ranges::all_of(loop.operations, [&](int k) {
-        const operation& o = op(k);
-        if (o.what != operation::kind::gemm) return true;
+        const planner::operation& o = op(k);
+        if (o.what != planner::operation::kind::gemm) return true;
         const bool made = contains(loop.values, o.out.value);
         return unit * inner(made ? o.out.value : o.in[0].value) %
                    (made ? options_.panel : options_.sum_block) ==
@@ -193,14 +193,15 @@ class stream_search {
     return round_up(divide_up(loop.length, divide_up(loop.length, most)), unit);
   }
 
-  const program& program_;
-  const plan_options& options_;
+  const planner::program& program_;
+  const planner::plan_options& options_;
   extent tile_;
   std::vector<bool> taken_;
 };
 
 // The loops for a tile of so many tokens.
-inline std::vector<stream_loop> streams(const program& p, const plan_options& o, extent tile) {
+inline std::vector<stream_loop> streams(const planner::program& p, const planner::plan_options& o,
+                                        extent tile) {
   std::vector<stream_loop> loops;
   stream_search search(p, o, tile);
   for (int k = 0; k < static_cast<int>(p.operations.size()); ++k)
@@ -213,7 +214,7 @@ inline std::vector<stream_loop> streams(const program& p, const plan_options& o,
 
 // Brings the operations of a loop together where others stand between them that read its results:
 // those move behind it.
-inline void gather_loops(program& p, const plan_options& o) {
+inline void gather_loops(planner::program& p, const planner::plan_options& o) {
   for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
     const int maker = p.producer(v);
     if (maker < 0) continue;
@@ -222,14 +223,14 @@ inline void gather_loops(program& p, const plan_options& o) {
     if (!loop || search.in_order(*loop)) continue;
     const auto from = p.operations.begin() + loop->operations.front(),
                to = p.operations.begin() + loop->operations.back() + 1;
-    if (std::any_of(from, to, [](const operation& x) { return x.group >= 0; })) continue;
-    std::vector<operation> before, inside, behind;
+    if (std::any_of(from, to, [](const planner::operation& x) { return x.group >= 0; })) continue;
+    std::vector<planner::operation> before, inside, behind;
     bool possible = true;
     for (auto k = from; k != to; ++k) {
       const bool in_loop =
           stream_search::contains(loop->operations, static_cast<int>(k - p.operations.begin()));
       const bool late = std::ranges::any_of(
-          behind, [&](const operation& x) { return p.reads(*k, x.out.value) > 0; });
+          behind, [&](const planner::operation& x) { return p.reads(*k, x.out.value) > 0; });
       possible = possible && !(in_loop && late);
       (in_loop ? inside : late || search.reads_result(*k, *loop) ? behind : before).push_back(*k);
     }
@@ -240,4 +241,4 @@ inline void gather_loops(program& p, const plan_options& o) {
   }
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::cpu

@@ -5,7 +5,7 @@
 
 #include <fmoe/backend/cpu/plan/place.hpp>
 
-namespace fmoe {
+namespace fmoe::cpu {
 
 struct tiling {
   extent tile, least;  // no smaller than `least` for the sake of another thread
@@ -14,7 +14,7 @@ struct tiling {
 };
 
 // Elements per token of what the plan reads from and writes to outside its arena.
-inline extent outside_width(const program& p) {
+inline extent outside_width(const planner::program& p) {
   extent n = 0;
   for (const int r : p.results)
     if (p[r].per_token()) n += p[r].size();
@@ -25,17 +25,18 @@ inline extent outside_width(const program& p) {
 
 // Tokens enough that the experts of each group have so many rows each time their weights are read;
 // `least` at least.
-inline extent group_tile(const program& p, extent rows, extent least) {
+inline extent group_tile(const planner::program& p, extent rows, extent least) {
   constexpr extent most = 1024;
   extent tile = least;
-  for (const expert_group& g : p.groups)
+  for (const planner::expert_group& g : p.groups)
     tile = std::max(tile, std::min(most, rows * g.experts / std::max<extent>(1, g.expected)));
   return tile;
 }
 
 // The largest of max_tile, max_tile - 12, ... (12 rows are a micro-kernel's) whose data stays
 // resident.
-inline tiling choose_tile(const program& p, const plan_options& o, extent tokens) {
+inline tiling choose_tile(const planner::program& p, const planner::plan_options& o,
+                          extent tokens) {
   constexpr extent micro_kernel = 12, few = 24;
   const extent least = group_tile(p, micro_kernel, few);
   for (extent wish = group_tile(p, 2 * micro_kernel, o.max_tile);; wish -= micro_kernel) {
@@ -47,4 +48,4 @@ inline tiling choose_tile(const program& p, const plan_options& o, extent tokens
   }
 }
 
-}  // namespace fmoe
+}  // namespace fmoe::cpu
