@@ -32,7 +32,8 @@ class Fmoe(ConanFile):
 
     def requirements(self):
         if self.options.with_xtensor:
-            # Before xsimd, of which it wants one version. With 0.24.7 comes an xsimd that it does not compile with.
+            # It stands before xsimd, because it requires a certain version of xsimd. 0.24.7 requires an xsimd with
+            # which it does not compile.
             self.requires("xtensor/[>=0.24.3 <0.24.7 || >=0.25 <1]")
         self.requires("xsimd/[>=8.1 <15]")
         self.requires("onetbb/[>=2021.8]")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AoE at d = 768: 2 of 8 experts of rank 256, as wide as Eq. 5 says, and 3 of 64 of rank 64 and
-// width 512. The naive form takes every token through every expert.
+// AoE at d = 768: 2 of 8 experts of rank 256, with the width that Eq. 5 gives, and 3 of 64 experts
+// of rank 64 and width 512. The naive form takes every token through every expert.
 #include <numeric>
 
 #include <fmoe/aoe.hpp>
@@ -28,7 +28,7 @@ aoe<T> make_aoe(const aoe_size& s, parameters<T, Stored> p) {
   return m;
 }
 
-// An expert's tokens, and its weight in each.
+// The tokens of an expert, and the weight of the expert for each of them.
 struct group {
   std::vector<Eigen::Index> tokens;
   std::vector<float> weights;
@@ -39,8 +39,9 @@ const_map of_expert(const parameter<float, 3>& t, extent expert) {
   return {t.data() + expert * rows * columns, index(rows), index(columns)};
 }
 
-// The K experts of the greatest norms, and the softmax over those. `everyone` gives all tokens to
-// each expert, with weight 0 where it is not chosen.
+// Returns for each expert the tokens that choose it: a token chooses the K experts with the
+// greatest norms, and the weights are the softmax over these. `everyone` gives all tokens to each
+// expert, with weight 0 where it is not chosen.
 std::vector<group> choose_experts(const aoe_size& s, const matrix& cache, bool everyone) {
   std::vector<group> groups(s.n);
   std::vector<extent> order(s.n);
@@ -64,7 +65,7 @@ std::vector<group> choose_experts(const aoe_size& s, const matrix& cache, bool e
   return groups;
 }
 
-// The cache for all, then each expert on its tokens.
+// Computes the cache for all experts, then each expert on its tokens.
 void by_eigen(const aoe<>& m, const aoe_size& s, const const_map& x, map y, bool everyone) {
   const matrix cache = x * as_matrix(m.down, s.n * s.l);
   const auto groups = choose_experts(s, cache, everyone);
@@ -108,7 +109,7 @@ struct aoe_model : model {
       c.naive = [all = by(true), tokens] { return [=](auto& y) { all(0, tokens, y); }; };
     c.products = {{tokens, d, n * l, plain.down.data()}};
     const matrix cache = rows_of(x, 0, tokens) * as_matrix(plain.down, n * l);
-    extent used = 0;  // experts; cost() expects every choice to be another one
+    extent used = 0;  // number of experts used; cost() expects every choice to be another one
     for (extent e = 0; const group& g : choose_experts(size, cache, false)) {
       const extent rows = g.tokens.size();
       if (rows > 0) {

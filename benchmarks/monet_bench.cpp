@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Monet at the sizes of the released 850M and 1.4B models, horizontal and vertical, each layer with
+// Monet at the sizes of the released 850M and 1.4B models, horizontal and vertical; each layer has
 // the released router. Its 262,144 experts do not fit in memory one by one, so there is no naive
 // form.
 #include <fmoe/monet.hpp>
@@ -57,7 +57,8 @@ routed<T, monet_vd> make_vd(const monet_size& s, parameters<T, Stored> p) {
            bias(), bias()}};
 }
 
-// [t, p s]: of each head the softmax over the scores that reach the bound, or over the greatest.
+// [t, p s]: for each head the softmax over the scores that reach the bound, or over the greatest
+// one.
 matrix gates(const const_map& x, const parameter<float, 2>& keys, const monet_size& s) {
   const auto bound = static_cast<float>(
       normal_quantile_above(static_cast<double>(s.active) / static_cast<double>(s.s)) *
@@ -79,8 +80,8 @@ matrix hidden(const const_map& x, const parameter<float, 2>& encoder,
   return u.cwiseMax(0.0f).cwiseAbs2();
 }
 
-// Of each token sum over heads, i of g[p, j] other[p, i] u[i, m], by way of p m numbers, and sum
-// over p, i of g[p, j] other[p, i].
+// For each token the sum over heads, i of g[p, j] other[p, i] u[i, m], which is computed from p m
+// numbers, and the sum over p, i of g[p, j] other[p, i].
 struct flow {
   matrix mixed, mass;
 
@@ -150,7 +151,8 @@ struct monet_model : model {
     const auto& [layer, plain] = layers;
     const auto x = random_rows(tokens, size.d);
     contest c = contest_of(layer, plain, x, size.d, sizeof(T));
-    // Every expert's two matrices and bias, and of the router a score for each head and expert.
+    // The naive form has two matrices and a bias for every expert, and a router score for each head
+    // and expert.
     const auto d = static_cast<double>(size.d), experts = static_cast<double>(size.s * size.s);
     c.naive_flops = 2 * static_cast<double>(tokens) * experts * d *
                     static_cast<double>(2 * size.m + 1 + size.p);

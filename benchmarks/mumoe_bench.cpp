@@ -35,8 +35,8 @@ auto make_tr(const mumoe_size& s, parameters<T, Stored> p) {
                          p.weight(std::array{s.r, s.o, s.ring}, s.ring * s.r)}};
 }
 
-// entmax of 1.5 of the layer norm: p = (z - tau)^2 where positive, z the half scores, and tau by
-// Newton's steps from below.
+// Returns entmax with alpha 1.5 of the layer norm: p = (z - tau)^2 where z > tau; z are the halved
+// scores, and Newton's steps find tau from below.
 matrix coefficients(const expert_gate<1>& gate, const const_map& x) {
   matrix a = x * as_matrix(gate.projections[0]);
   for (Eigen::Index t = 0; t < a.rows(); ++t) {
@@ -56,7 +56,8 @@ matrix coefficients(const expert_gate<1>& gate, const const_map& x) {
   return a;
 }
 
-// Axes A, B and C of t, in this order: a weight is brought into the order of its product once.
+// Returns t with its axes A, B and C in this order: each weight is brought into the order of its
+// product once.
 template <extent A, extent B, extent C>
 tensor<float, 3> permuted(const tensor<float, 3>& t) {
   const auto& s = t.shape();
@@ -95,8 +96,8 @@ struct cp_by_eigen {
   }
 };
 
-// tr(U_n V_i W_o): x V and a U are products, their p r numbers a token a small one, and the last
-// one takes those.
+// tr(U_n V_i W_o): x V and a U are matrix products; a small product joins their p r numbers for
+// each token, and the last product takes the result.
 struct tr_by_eigen {
   const tr_mumoe<1> m;
   const tensor<float, 3> u;  // n p q

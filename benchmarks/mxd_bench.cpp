@@ -33,7 +33,7 @@ mxd<T> make_mxd(const mxd_size& s, parameters<T, Stored> p) {
   return m;
 }
 
-// Three products, top-k by nth_element, K rows gathered.
+// Computes three products, top-k by nth_element, and a gather of K rows.
 void by_eigen(const mxd<float>& m, const const_map& x, map y) {
   const matrix scores = ((x * as_matrix(m.gate)).rowwise() + as_row(m.gate_bias)).cwiseMax(0.0f);
   matrix z = (x * as_matrix(m.encoder)).rowwise() + as_row(m.encoder_bias);

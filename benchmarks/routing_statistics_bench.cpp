@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What statistics of Monet's routing add to it, at the size of the released 1.4B model:
-// with_routing is the time of router and statistics by the router's alone, each batch routed and
+// Measures the statistics of Monet's routing at the size of the released 1.4B model. with_routing
+// is the time of router and statistics divided by the time of the router; each batch is routed and
 // added in turn.
 #include <numeric>
 
@@ -21,7 +21,7 @@ struct router_size {
   extent tokens, d, p, s, active;
 };
 
-// Scores of mean 0 and variance 1, so that the bound keeps about `active` of s.
+// The scores have mean 0 and variance 1, so that the bound keeps about `active` of s.
 monet_router<> make_router(const router_size& n) {
   parameters<float, float> p;
   const tensor<float, 1> zeros({n.p});
@@ -31,7 +31,7 @@ monet_router<> make_router(const router_size& n) {
   return {keys(), keys(), zeros, ones, zeros, ones, n.p, n.active};
 }
 
-// One batch, routed anew in each call.
+// A batch that each call routes anew.
 class routed_batch {
  public:
   explicit routed_batch(const router_size& n)
@@ -53,7 +53,7 @@ class routed_batch {
            static_cast<double>(size.tokens * size.p);
   }
 
-  // q of expert e for each token.
+  // Returns q of expert e for each token.
   std::vector<double> coefficients(index_pair e) const {
     std::vector<double> q(size.tokens);
     for (extent t = 0; t < size.tokens; ++t)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Naive against factorized as layers grow: muMoE (CP), MxD and Monet by their number N of experts,
-// CP by its rank R and by its number E of levels. The naive form is measured, and the result
-// checked, where its weights fit in memory.
+// Compares naive and factorized layers as they grow: muMoE (CP), MxD and Monet by their number N of
+// experts, CP by its rank R and by its number E of levels. The naive form is measured, and the
+// result checked, where its weights fit in memory.
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
@@ -20,7 +20,7 @@ struct scale {
       heads;  // input and output; of MxD; of CP; of a half of Monet's expert; its routers
 };
 
-// Of `each` experts a level.
+// Each level has `each` experts.
 template <extent Levels>
 struct scaled_cp : model {
   cp_mumoe<Levels> layer;
@@ -85,7 +85,7 @@ struct scaled_mxd : model {
   }
 };
 
-// Every pair of halves an expert of its own.
+// Every pair of halves is an expert of its own.
 struct naive_monet {
   monet_router<> router;
   parameter<float, 4> encoder;  // i j d m

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The selection alone, on rows of normal scores in L2, beside the standard library's:
-// vs_partial_sort and vs_nth_element say how many times as long those take.
+// Measures only the selection, on rows of normal scores in L2. vs_partial_sort and vs_nth_element
+// say how many times as long the standard library takes.
 #include <numeric>
 
 #include "support/contest.hpp"

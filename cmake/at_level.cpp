@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT
-// at_level                     prints the highest x86-64 level that this machine runs: v1, v2, v3
-// or v4 at_level LEVEL PROGRAM ARGS  runs the program; exits 77, which ctest shows as skipped,
-// where the machine cannot The test itself cannot ask: code before its main() already uses the
-// level's instructions.
+// at_level                     prints the highest x86-64 level that this machine runs: v1 to v4
+// at_level LEVEL PROGRAM ARGS  runs the program, or exits with 77 if the machine cannot;
+// ctest shows this as skipped
+//
+// The test itself cannot ask, because code before its main() already uses the instructions of the
+// level.
 #include <unistd.h>
 
 #include <cstdio>
 #include <string_view>
 
 static int level() {
-  // The features that tell the levels apart; clang before 18 does not know the levels' own names.
+  // The features that distinguish the levels; clang before 18 does not know the names of the
+  // levels.
 #define has(feature) (__builtin_cpu_supports(feature) != 0)
   if (!(has("ssse3") && has("sse4.1") && has("sse4.2") && has("popcnt"))) return 1;
   if (!(has("avx") && has("avx2") && has("bmi") && has("bmi2") && has("fma"))) return 2;

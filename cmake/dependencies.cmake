@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
-# What each component links, for the build tree and, installed as fmoe-dependencies.cmake, for fmoe-config.cmake. Packages are
-# found without naming a version, since their version files refuse newer major versions and ranges, and compared by hand.
+# The packages that each component links: for the build tree and, installed as
+# fmoe-dependencies.cmake, for fmoe-config.cmake. Packages are found without a version and compared
+# by hand, because their version files refuse newer major versions and ranges.
 
-# Finds `package`, at least of version `minimum`, unless the user has; checks that there is `target`: a plain target name that
-# does not exist would silently become a -l flag. What is wrong is added to fmoe_problems.
+# Finds `package`, at least of version `minimum`, unless the user has found it, and checks that
+# there is `target`: a plain target name that does not exist would silently become a -l flag. Adds
+# faults to fmoe_problems.
 macro(fmoe_look_for package minimum target)
   if(NOT TARGET ${target})
     find_package(${package} CONFIG QUIET)
@@ -20,7 +22,7 @@ endmacro()
 
 macro(fmoe_find_dependencies component)
   if("${component}" STREQUAL "fmoe")
-    # Debian 12's xsimd links xtl without looking for it; later releases do not.
+    # The xsimd of Debian 12 links xtl without finding it; later releases do not.
     find_package(xtl CONFIG QUIET)
     fmoe_look_for(xsimd 8.1 xsimd)
     if(TARGET xsimd)

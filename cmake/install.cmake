@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-# Everything is the same on every machine, so it lies under share, and nothing holds a path of this one.
+# All files are the same on every machine, so they are installed under share, and none contains a
+# path of this machine.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/fmoe)
 
-# A file for each component, so that loading one needs no other's packages.
+# Each component has its own file, so that one can be loaded without the packages of the others.
 install(TARGETS fmoe fmoe_separate EXPORT fmoe-fmoe-targets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS fmoe_eigen EXPORT fmoe-eigen-targets)
@@ -13,7 +14,7 @@ foreach(component IN ITEMS fmoe eigen xtensor)
   install(EXPORT fmoe-${component}-targets NAMESPACE fmoe:: DESTINATION ${package_dir})
 endforeach()
 
-# Not below package_dir, which vcpkg moves.
+# It is not below package_dir, because vcpkg moves that folder.
 target_sources(fmoe_separate INTERFACE $<INSTALL_INTERFACE:$<INSTALL_PREFIX>/${CMAKE_INSTALL_DATADIR}/fmoe/separate.cpp>)
 install(FILES cmake/separate.cpp DESTINATION ${CMAKE_INSTALL_DATADIR}/fmoe)
 

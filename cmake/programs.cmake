@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# What tests, benchmarks and examples are built with. Users of fmoe::fmoe get none of it.
+# The settings with which tests, benchmarks and examples are built. Users of fmoe::fmoe get none of
+# them.
 
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release)
@@ -12,7 +13,8 @@ endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
 
-# Kernels are tested for each of these; empty: once, for fmoe_ARCH, as the other tests.
+# Kernels are tested for each of these levels; if the list is empty, once, for fmoe_ARCH, as the
+# other tests.
 set(fmoe_TEST_LEVELS "v2;v3;v4" CACHE STRING "x86-64 levels that the tests of kernels are built for")
 if(NOT DEFINED fmoe_ARCH)
   set(fmoe_ARCH "")
@@ -29,11 +31,12 @@ set(fmoe_ARCH "${fmoe_ARCH}" CACHE STRING "-march of tests, benchmarks and examp
 
 set(warnings -Wall -Wextra -Wconversion)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # False alarms inside g++'s own headers: AVX-512 intrinsics and std::string (12; PR 105593, 105651), std::variant (14).
+  # False alarms inside g++'s own headers: AVX-512 intrinsics and std::string (12; PR 105593,
+  # 105651), std::variant (14).
   list(APPEND warnings -Wno-uninitialized -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow)
 endif()
 
-# Finds what only our programs need.
+# Finds a package that only our own programs need.
 macro(fmoe_find)
   fmoe_look_for(${ARGV})
   if(fmoe_problems)
@@ -41,7 +44,7 @@ macro(fmoe_find)
   endif()
 endmacro()
 
-# Makes a target one of ours: with fmoe::fmoe and our warnings, for the architecture `arch`.
+# Sets up one of our own targets: with fmoe::fmoe and our warnings, for the architecture `arch`.
 function(fmoe_configure target arch)
   target_link_libraries(${target} PRIVATE fmoe::fmoe)
   target_compile_options(${target} PRIVATE ${warnings} $<$<BOOL:${arch}>:-march=${arch}>)

@@ -1,3 +1,4 @@
 // SPDX-License-Identifier: MIT
-// What fmoe::separate adds to a target: planner and kernels, for the target's own flags.
+// fmoe::separate adds this file to a target: it compiles the planner and the kernels with the
+// target's own flags.
 #include <fmoe/src.hpp>

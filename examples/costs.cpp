@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The papers' tables, from the layers: what each stores and takes for a token, factorized, and
-// naive, with every expert materialised and taken. The weights have shapes and no elements, which
-// costs do not need.
+// This program prints the cost tables of the papers from fmoe's layers: the numbers that a layer
+// stores and the multiply-adds that a token takes, factorized, and naive, with every expert
+// materialised and taken. The weights have shapes but no elements, which cost does not need.
 #include <cstdio>
 
 #include <fmoe/aoe.hpp>
@@ -30,8 +30,8 @@ void row(const std::string& name, const cost_report& c, double by_hand = 0,
               naive, naive / work, note.c_str());
 }
 
-// CP of rank 512 and a ring of ranks 4 and 512, `n` experts in the levels. In Table 8 (no bias) W
-// is made every time.
+// CP of rank 512 and a tensor ring of ranks 4 and 512, with `n` experts in each level. Table 8 has
+// no bias and makes W in every call.
 void mumoe_rows(extent o, extent bias, auto... n) {
   constexpr extent levels = sizeof...(n);
   std::string name;
@@ -53,8 +53,8 @@ void mxd_row(const char* name, extent i, extent h, extent n, bool glu) {
   row(name, cost(layer(x(1, i))));
 }
 
-// Naive: N = s^2 experts of m units and a bias each, and of the router a score for each head and
-// expert.
+// The naive form has N = s^2 experts of m units and a bias each, and a router with a score for each
+// head and expert.
 void monet_rows(const std::string& name, extent d, extent m, extent p) {
   const extent s = 512, n = s * s, h = s * m / 2, o = d / 2;
   const auto in = x(1, d), a = x(1, n);
@@ -87,8 +87,8 @@ int main() {
   monet_rows("1.4B", 2048, 16, 8);
   monet_rows("4.1B", 3072, 24, 12);
   title("AoE, Eq. 5          parameters");
-  // As many parameters as a sparse mixture of 8 experts of 3072 units has, 2 of them chosen; and
-  // the work by its work.
+  // The layer has as many parameters as a sparse mixture of 8 experts of 3072 units, 2 of which are
+  // chosen; its work is divided by the work of that mixture.
   const extent d = 768, n = 8, ffn = 3072;
   const cost_report base =
       cost(moe<>{w(d, n), w(n, d, ffn), {}, {}, w(n, d, ffn), w(n, ffn, d), {}}(x(1, d)));

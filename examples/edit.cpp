@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Takes an expert out of a trained mixture of decoders, steers it towards another, and looks at
-// what changes in the output.
+// This program takes an expert out of a trained mixture of decoders, steers the mixture towards
+// another expert, and measures how the output changes.
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   const extent tokens = x.shape()[0], outputs = layer.bias.shape()[0],
                experts = expert_count(layer);
 
-  // What a layer makes beside its output is one more result.
+  // To see more than the output of a layer, compile a function that returns more results.
   tensor<float, 2> y({tokens, outputs}), a({tokens, experts});
   compile([&](const auto& in) { return std::tuple(layer(in), layer.coefficients(in)); }, tokens)(
       x, y, a);
@@ -48,7 +48,8 @@ int main(int argc, char** argv) {
   report("towards expert 4080", evaluate(steered(layer, can, 1)(x)));
   report("without 4042, towards 4080", evaluate(steered(without, can, 1)(x)));
 
-  // y_0 is raised by lambda times how much a row's experts are those of the rows where 4042 fires.
+  // y_0 rises by lambda times the similarity of a row's experts to those of the rows where 4042
+  // fires.
   expert_statistics population(experts);
   std::vector<bool> fires(tokens);
   for (extent t = 0; t < tokens; ++t) fires[t] = a(t, good) > 0;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# cmake -P expect.cmake FILE PROGRAM ARGUMENTS: runs the program and looks for each line of the file in what it prints. Runs of spaces
-# count as one. Without that file the program must only succeed.
+# cmake -P expect.cmake FILE PROGRAM ARGUMENTS runs the program and looks for each line of the file
+# in its output. Runs of spaces count as one. Without that file the program must only succeed.
 set(expected)
 if(EXISTS ${CMAKE_ARGV3})
   file(STRINGS ${CMAKE_ARGV3} expected)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Experiments of the papers that need no training, as tables: how well sparse layers replace a
-// dense MLP as K changes (Oldfield et al. 2025, Sec. 3.1), what the loudest experts are worth, and
-// the rank of an expert (its Sec. B.4; Oldfield et al. 2024, Table 5).
+// These are experiments of the papers that need no training, as tables: how well sparse layers
+// replace a dense MLP as K changes (Oldfield et al. 2025, Sec. 3.1), how much the loudest experts
+// contribute, and the rank of an expert (its Sec. B.4; Oldfield et al. 2024, Table 5).
 //
-// experiments [FOLDER]: with minilm_l3_mxd.safetensors, the transcoders and
-// minilm_l3_tokens.safetensors; else examples/data.
+// Call: experiments [FOLDER]. The folder holds minilm_l3_mxd.safetensors, the transcoders and
+// minilm_l3_tokens.safetensors; without them the program takes examples/data.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -49,7 +49,7 @@ void replacement_error(const char* name, const std::filesystem::path& weights,
   }
 }
 
-// Experts by the summed norm of what they add, the loudest first.
+// Returns the experts by the summed norm of their contributions, the loudest first.
 std::vector<extent> by_loudness(const mxd<>& layer, const tensor<float, 2>& x) {
   expert_statistics added(expert_count(layer));
   added.add(evaluate(layer.contribution_norms(x)));
@@ -60,8 +60,8 @@ std::vector<extent> by_loudness(const mxd<>& layer, const tensor<float, 2>& x) {
   return order;
 }
 
-// Without the loudest experts, without those that follow the two shared by nearly all rows, without
-// as many quiet ones.
+// Prints the error without the loudest experts, without those that follow the two that nearly all
+// rows share, and without as many quiet ones.
 void ablation(const mxd<>& layer, const rows& held_out) {
   const auto experts = by_loudness(layer, held_out.x);
   const auto off = [&](std::span<const extent> gone) {

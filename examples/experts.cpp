@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the specialists of a trained mixture of decoders do: of each expert that is active on under
-// 5% of the tokens, those to which it adds most. `experts WEIGHTS ROWS WORDS OUT` writes OUT.json
-// and OUT.html, a page to browse them.
+// This program shows the specialists of a trained mixture of decoders. For each expert that is
+// active on under 5% of the tokens it lists the tokens to which the expert adds most. `experts
+// WEIGHTS ROWS WORDS OUT` writes OUT.json and OUT.html, a page to browse them.
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -23,8 +23,8 @@ Stream opened(const std::string& file) {
   return stream;
 }
 
-// The windows with whole words, "ass ##oc ##iating" is one, and for each of their pieces the number
-// of its word.
+// Returns the windows with whole words (the pieces "ass ##oc ##iating" form one), and the word
+// number of each of their pieces.
 std::pair<json, json> whole_words(const json& text) {
   json windows, word_of_piece;
   for (const json& window : text.at("windows")) {
@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
   const extent tokens = x.shape()[0], inputs = x.shape()[1], experts = layer.gate.shape()[1],
                batch = 128;
 
-  // [t, n] twice: the experts' coefficients, and the norms of what they add.
+  // Both results are [t, n]: the coefficients of the experts, and the norms of their contributions.
   const auto observed = [&](const auto& rows) {
     return std::tuple(layer.coefficients(rows), layer.contribution_norms(rows));
   };
@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
   const auto [windows, word_of_piece] = whole_words(text);
   json found = json::array();
   for (const extent n : specialists) {
-    std::vector<std::string> words;  // of its tokens, each once
+    std::vector<std::string> words;  // the words of its tokens, each once
     json strongest;
     for (const auto& [token, value] : top.of(n)) {
       const extent window = text.at("window").at(token), position = text.at("position").at(token);
@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
   std::string data = result.dump(-1, ' ', true);
   opened<std::ofstream>(out + ".json") << data;
   for (auto at = data.find('<'); at != data.npos; at = data.find('<', at))
-    data.replace(at, 1, "\\u003c");  // no </script>
+    data.replace(at, 1, "\\u003c");  // keeps </script> out of the page
   std::string page(
       std::istreambuf_iterator<char>(opened<std::ifstream>("examples/experts.html").rdbuf()), {});
   opened<std::ofstream>(out + ".html") << page.replace(page.find("{{data}}"), 8, data);

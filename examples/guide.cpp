@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The code of docs/guide.md, which quotes it and what it prints. With a folder as its argument it
-// writes the drawings of the guide there, for scripts/plot_diagrams.
+// docs/guide.md quotes this code and its output. With a folder as its argument the program writes
+// the drawings of the guide to that folder, for scripts/plot_diagrams.
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -40,7 +40,7 @@ void mistakes() {
   }
 }
 
-// Weights of no particular meaning: the same small numbers on every machine.
+// These weights have no meaning: they are the same small numbers on every machine.
 template <std::size_t Rank>
 parameter<float, Rank> weights(const std::array<extent, Rank>& shape) {
   tensor<float, Rank> w(shape);
@@ -49,7 +49,7 @@ parameter<float, Rank> weights(const std::array<extent, Rank>& shape) {
   return w;
 }
 
-// A mixture of decoders: 512 experts, of which expert n decodes with D diag(c_n).
+// A mixture of decoders with 512 experts; expert n decodes with D diag(c_n).
 const auto G = weights<2>({64, 512});  // the gate
 const auto E = weights<2>({64, 256});  // the encoder
 const auto C = weights<2>({512, 64});  // row n is c_n

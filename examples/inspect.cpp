@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// fmoe_inspect FILE: which layers a checkpoint holds, what they cost and how they would run.
-// Weights are not read, so that a file of any size takes no time.
+// fmoe_inspect FILE shows the layers that a checkpoint holds, their costs and their plans. It does
+// not read weights, so it is fast for files of any size.
 #include <unistd.h>
 
 #include <atomic>
@@ -38,7 +38,7 @@ struct settings {
   bool dot = false;
 };
 
-// Nothing for arguments that cannot be understood.
+// Returns nullopt for arguments that cannot be understood.
 std::optional<settings> settings_of(int argc, char** argv) {
   settings s;
   for (int i = 1; i < argc; ++i) {
@@ -62,7 +62,7 @@ std::optional<settings> settings_of(int argc, char** argv) {
   return s.file.empty() ? std::nullopt : std::optional(s);
 }
 
-// A bar for who waits at a terminal for more than a second; gone when this object is.
+// Shows a progress bar on a terminal after one second; the destructor removes it.
 class progress {
  public:
   progress() {
@@ -76,7 +76,7 @@ class progress {
       if (drawn_ != 0) std::fputs("\r\033[K", stderr);
     });
   }
-  // What is done now, `count` times; 0 if nobody knows how often.
+  // Starts the task `what`, of `count` parts; `count` is 0 if nobody knows the number of parts.
   void start(const char* what, extent count) {
     const std::lock_guard lock(mutex_);
     what_ = what;
@@ -102,10 +102,10 @@ class progress {
   const char* what_ = "";
   extent count_ = 0, drawn_ = 0;
   std::atomic<extent> done_ = 0;
-  std::jthread drawer_;  // last, so that it ends first
+  std::jthread drawer_;  // the last member, so that it ends first
 };
 
-// 1,234,567.
+// Formats 1234567 as 1,234,567.
 std::string grouped(double number) {
   std::array<char, 400> digits{};
   std::snprintf(digits.data(), digits.size(), "%.0f", number);
@@ -119,7 +119,7 @@ std::string counted(extent n, const std::string& what) {
   return grouped(n) + ' ' + what + (n == 1 ? "" : "s");
 }
 
-// Columns as wide as their widest cell, two spaces apart; numbers to the right.
+// Columns are as wide as their widest cell and two spaces apart; numbers are aligned to the right.
 class table {
  public:
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
@@ -150,7 +150,8 @@ class table {
   std::set<extent> right_;
 };
 
-// Names in a file may hold anything; in_quotes shows it without letting it reach the terminal.
+// Names in a file may hold any bytes; in_quotes shows a name without letting these bytes reach the
+// terminal.
 std::string shown(const std::string& name) {
   const std::string quoted = io::in_quotes(name, 200);
   return quoted.substr(1, quoted.size() - 2) == name ? name : quoted;
@@ -163,7 +164,7 @@ void add_tensor(table& to, const std::string& name, const io::array& a) {
           grouped(numbers_in(a))});
 }
 
-// How a report calls a layer; `kind` is the metadata's.
+// The name of a layer in a report; `kind` is that of the metadata.
 template <class T>
 std::string title(const mxd<T>&, const std::string& kind) {
   return kind == "mxd_glu" ? "MxD layer, GLU" : "MxD layer";
@@ -220,9 +221,9 @@ auto expression_of(const auto& layer, extent tokens) {
   else return erased(layer(x));
 }
 
-// What Monet's N = s^2 experts would take if they were stored one by one: the layers' equations,
-// and so cost(), name halves of experts only. d inputs, m units, o outputs each; a router scores
-// each for each head.
+// Adds the cost of Monet's N = s^2 experts, stored one by one: the equations of the layers, and so
+// cost(), name only halves of experts. An expert has d inputs, m units and o outputs; a router
+// scores each expert for each head.
 void count_whole_experts(cost_report& c, const auto& layer, extent weight_bytes) {
   const auto experts = [&](extent s, auto d, auto m, auto o) {
     const auto n = static_cast<double>(s * s), units = static_cast<double>(m / s);
@@ -273,7 +274,7 @@ std::string text_of(const cost_report& c, extent tokens, extent weight_bytes) {
   return t.text();
 }
 
-// `heads`: of the layer's Monet router, 0 if there is none.
+// `heads` are those of the layer's Monet router, 0 if there is none.
 template <class Layer>
 report report_on(const io::checkpoint& from, const std::string& prefix, const settings& s,
                  extent weight_bytes, extent heads) {
@@ -300,7 +301,7 @@ report report_on(const io::checkpoint& from, const std::string& prefix, const se
   try {
     try {
       attempt(r);
-    } catch (const value_error&) {  // the usual K may be too many for this layer
+    } catch (const value_error&) {  // the usual K may be too large for this layer
       if (!open || s.active) throw;
       *active = 1;
       guessed = true;
@@ -341,7 +342,7 @@ struct families {
 template <class T>
 using stored_in = families<monet_router<T>, monet_hd<T>, monet_vd<T>, mxd<T>, sparse_mlp<T>, aoe<T>,
                            moe<T>, soft_moe<T>, peer<T>>;
-enum : extent { router_type, hd_type, vd_type };  // places in that list
+enum : extent { router_type, hd_type, vd_type };  // positions in that list
 using known = families<
     monet_router<>, monet_hd<>, monet_vd<>, mxd<>, sparse_mlp<>, aoe<>, moe<>, soft_moe<>,
     peer<>,                                                                                    //
@@ -350,9 +351,9 @@ using known = families<
     tucker_mumoe<1>, tucker_mumoe<2>, tucker_mumoe_block<1>,                                   //
     dense_mumoe<1>, dense_mumoe<2>, dense_mumoe<3>, dense_mumoe_block<1>>;
 
-// The heads of the Monet router that a layer uses, which may be an earlier layer's; 0 if it has
-// none. Without statistics, the router's keys are s for each head, s being the number of a layer's
-// biases.
+// Returns the heads of the Monet router that a layer uses, which may belong to an earlier layer, or
+// 0 if there is none. Without statistics, the router has s keys for each head, and s is the number
+// of biases of a layer.
 extent heads_for(const io::checkpoint& from, const std::vector<io::found_layer>& layers,
                  const io::found_layer& l) {
   const io::found_layer *router = nullptr, *experts = nullptr;
@@ -396,7 +397,7 @@ std::string inspect(const settings& s, progress& bar) {
   const auto layers = known::in(from);
   if (layers.empty() && s.dot) throw std::runtime_error("no layer of fmoe's families to draw");
 
-  // Equal layers are reported once, under the prefixes of all.
+  // Equal layers are reported once, under the prefixes of all of them.
   std::vector<std::pair<std::string, std::string>> bodies;
   bar.start("layers", layers.size());
   for (const auto& l : layers) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-# cmake -P inspect_files.cmake PROGRAM FOLDER: gives fmoe_inspect every file that FOLDER/manifest.json lists. A good one it
-# must report; of a malformed one it must say in one line which file it is and what is wrong, and exit with 1.
+# cmake -P inspect_files.cmake PROGRAM FOLDER runs fmoe_inspect on every file that
+# FOLDER/manifest.json lists. It must report a good file; for a malformed file it must say in one
+# line which file it is and what is wrong, and exit with 1.
 set(program ${CMAKE_ARGV3})
 set(folder ${CMAKE_ARGV4})
 file(READ ${folder}/manifest.json manifest)
@@ -30,7 +31,7 @@ if(good EQUAL 0 OR bad EQUAL 0)
   message(SEND_ERROR "${good} good and ${bad} malformed files in ${folder}")
 endif()
 
-# What is no file, and what is no command line.
+# Arguments that are not a file, and command lines that are wrong.
 function(fails_with wanted)
   execute_process(COMMAND ${program} ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE error)
   if(NOT status STREQUAL "${wanted}" OR NOT output STREQUAL "" OR error STREQUAL "")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the experts of a layer do, from your own files: interpret LAYER.safetensors X.npy, where X
-// is [token, input]. Without arguments: the layer and the rows of examples/data.
+// This program shows the experts of a layer at work, from your own files: interpret
+// LAYER.safetensors X.npy, where X is [token, input]. Without arguments it reads the layer and the
+// rows of examples/data.
 #include <algorithm>
 #include <cstdio>
 

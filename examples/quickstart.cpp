@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A trained mixture of decoders in place of a language model's MLP: loads it, runs it, and asks
-// what its experts do.
+// A trained mixture of decoders replaces the MLP of a language model. This program loads it, runs
+// it, and shows the tokens on which its experts are active.
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
   std::printf("off the MLP's t: mean |y-t|^2/|t|^2 %.4f, mean |y-t|^2/|t| %.4f\n", relative / count,
               loss / count);
 
-  // The norms of all that experts add are an expression, too: [t, n].
+  // The norms of the experts' contributions are an expression, too: [t, n].
   const auto added = evaluate(layer.contribution_norms(x));
   std::set<std::pair<float, extent>, std::greater<>>
       specialists;  // active on under 5% of the tokens

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The example of README.md: a trained layer from its file to its output, and the plan that made it.
+// This is the example of README.md. It takes a trained layer from its file to its output, and shows
+// the plan of the layer.
 #include <iostream>
 
 #include <fmoe/explain.hpp>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""matplotlib for the scripts that draw: without it, a virtual environment in build/plots gets it and the script starts again."""
+"""Imports matplotlib. If it is missing, it is installed in a virtual environment in build/plots and the script restarts."""
 import os
 import pathlib
 import subprocess

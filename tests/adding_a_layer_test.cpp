@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The layer of docs/adding_a_layer.md, which quotes this file, and the page's numbers.
+// This is the layer of docs/adding_a_layer.md, which quotes this file, and a check of the page's
+// numbers.
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/evaluate.hpp>
 #include <fmoe/explain.hpp>
@@ -96,7 +97,7 @@ TEST_CASE("shapes that do not fit, and more experts than there are, are refused"
   CHECK_THROWS_AS(evaluate(layer(tensor<float, 2>({3, 5}))), value_error);
 }
 
-// Without elements: costs and plans read none.
+// The tensors have no elements, because costs and plans read none.
 bilinear_mixture<> hollow(extent i, extent n, extent r, extent o) {
   const auto w = [](extent rows, extent columns) {
     return tensor<float, 2>({rows, columns}, std::make_shared<storage>(extent{0}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AoE: against the oracle, its plan, and what a layer holds to at its edges. The authors' numbers
-// are tests/golden/aoe.
+// Compares AoE with the oracle, and checks its plan and its edge cases. The authors' numbers are in
+// tests/golden/aoe.
 #include <fmoe/aoe.hpp>
 
 #include "support/agree.hpp"
@@ -146,7 +146,8 @@ TEST_CASE("a token chosen by no expert is zero; capacity is at least one token a
 
 TEST_CASE("of tokens that an expert ranks alike it takes the earlier ones", "[aoe]") {
   tensor<float, 2> scores(
-      {50, 2});  // the first expert ranks all alike, the second only every third lower
+      // the first expert ranks all tokens equally, the second ranks only every third lower
+      {50, 2});
   for (extent t = 0; t < 50; ++t) scores(t, 1) = t % 3 == 0 ? 1.f : 2.f;
   const auto chosen = evaluate(expert_choice(scores, scores, weighting::one, 5));
   for (extent t = 0; t < 50; ++t) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What every layer holds to: a row's bits depend on the row alone, whatever calls, threads and
-// neighbours; a NaN stays in its row; no tokens are a valid call; wrong shapes are refused before
-// anything is written; a compiled call allocates nothing.
+// Every layer keeps these promises: the bits of a row depend only on the row, whatever the calls,
+// threads and other rows; a NaN stays in its row; a call without tokens is valid; wrong shapes are
+// refused before anything is written; a compiled call allocates nothing.
 #include <functional>
 
 #include <fmoe/aoe.hpp>
@@ -214,7 +214,7 @@ TEST_CASE("1, 2 and 7 threads compute the same bits and allocate nothing", "[con
 
 #endif
 
-// Few tokens: products are cut by columns. Layers large enough that they are.
+// With few tokens, products are cut by columns. These layers are large enough for that.
 TEST_CASE("few tokens have the bits of many, whoever computes which columns", "[contracts]") {
   const extent wide = 384;
   mxd<float> l;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Costs that the papers print, exactly. Nothing is run, so no tensor here has elements.
+// Checks costs that the papers print, exactly. Nothing is run, so no tensor here has elements.
 #include <fmoe/cost.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -41,7 +41,7 @@ TEST_CASE("MxD of GPT-2's size", "[cost]") {
   CHECK(c.factorized.once == 0);
   CHECK(c.factorized.flops() == 2 * c.factorized.multiply_adds);
   CHECK(c.naive_multiply_adds == 21490. * 3072 * 768 + 768. * 21490 + 768. * 3072);
-  // The naive plan keeps W: it is made once, of N H O numbers.
+  // The naive plan keeps W: it makes the N H O numbers of W once.
   CHECK(c.naive.once == 21490. * 3072 * 768);
   CHECK(c.naive.parameters ==
         21490. * 3072 * 768 + 768. * 21490 + 21490 + 768. * 3072 + 3072 + 768);

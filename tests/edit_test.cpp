@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Edited layers against double sums over the experts.
+// Compares edited layers with double sums over the experts.
 #include <fmoe/edit.hpp>
 #include <fmoe/monet.hpp>
 
@@ -48,7 +48,7 @@ cp_mumoe<Levels, T> hierarchy() {
   return l;
 }
 
-// Adds `factor` times what is listed to y.
+// Adds `factor` times `more` to y.
 void add(std::vector<double>& y, const std::vector<double>& more, double factor) {
   REQUIRE(y.size() == more.size());
   for (extent i = 0; i < y.size(); ++i) y[i] += factor * more[i];
@@ -138,7 +138,7 @@ TEMPLATE_TEST_CASE("experts of AoE, transcoders and hierarchies are ablated", "[
                    double) {
   using T = TestType;
   const auto x = random<tensor<T, 2>>({tokens, inputs}, 9);
-  // Coefficients that are 0 by hand, mixed by the oracle.
+  // The oracle mixes coefficients that are set to 0 by hand.
   const auto by_hand = [&](const auto& layer, extent n) {
     auto a = evaluate(layer.coefficients(x));
     for (extent t = 0; t < tokens; ++t) a(t, n) = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Every kind of error that a program meets when it runs: the whole message, why it comes, and what
-// to do. scripts/errors_page makes docs/errors.md of the tables below, and of tests/compile_fail.
+// Every kind of error that a program meets when it runs, with the whole message, its cause and its
+// cure. scripts/errors_page makes docs/errors.md from the tables below and from tests/compile_fail.
 #include <fmoe/analysis.hpp>
 #include <fmoe/aoe.hpp>
 #include <fmoe/edit.hpp>
@@ -30,7 +30,7 @@ mxd<> small_mxd() {
   return layer;
 }
 
-// Its file as `mxd.safetensors` with these arrays in place of its own, and this metadata.
+// Its file `mxd.safetensors`, with these arrays instead of its own and with this metadata.
 io::safetensors small_file(const io::arrays_by_name& other,
                            const io::strings_by_name& metadata = {}) {
   auto arrays = io::arrays_of(small_mxd(), "mxd.safetensors", {}).arrays;
@@ -38,7 +38,7 @@ io::safetensors small_file(const io::arrays_by_name& other,
   return io::safetensors::parse(io::safetensors::serialize(arrays, metadata), "mxd.safetensors");
 }
 
-// Elements of elsewhere with the shape and the strides of their owner.
+// Elements of another object, with the shape and the strides that it gives.
 struct foreign {
   float* elements;
   std::vector<extent> extents;
@@ -59,49 +59,49 @@ struct failure {
 // clang-format off: scripts/errors_page reads the table.
 const failure shape_errors[] = {
     {R"([einsum] 'i' is 8 in operand 0 and 3 in operand 1 of "ti,io->to")",
-     "An axis has one length in one operand and another in the next, although both are named by the same letter.",
-     "Name the axes in the order they are stored in, or pass the tensor that was meant.",
+     "The same letter names two axes of different lengths.",
+     "Name the axes in the order in which they are stored, or pass the right tensor.",
      [] {
        const tensor<float, 2> x({4, 8}), w({3, 8});
        evaluate(einsum<"ti,io->to">(x, w));
      }},
     {R"([einsum] 'i' is 9 in operand 0 and 8 in operand 1 of "ti,in->tn")",
-     "The input has another width than the layer's weights.",
-     "Pass rows of as many entries as the layer has inputs.",
+     "The rows of the input are longer or shorter than the layer's weights allow.",
+     "Pass rows with as many entries as the layer has inputs.",
      [] {
        const mxd<> layer = small_mxd();
        const tensor<float, 2> x({4, 9});
        evaluate(layer(x));
      }},
     {R"([rewritten] there are 4 mean coefficients and 5 experts)",
-     "The subpopulation's mean coefficients are not one for each expert.",
-     "Take them of this layer's `coefficients(x)`.",
+     "The number of mean coefficients is not the number of experts.",
+     "Compute them from the `coefficients(x)` of this layer.",
      [] { rewritten(small_mxd(), 0, std::vector<double>(4), 1); }},
-    {R"([add] axis 1 is 8 and 4: operands of 2 and 1 axes align at the last)",
-     "The operands of + align at their last axis, and differ there.",
-     "Check the bias; an axis to repeat along comes first.",
+    {R"([add] axis 1 is 8 and 4: operands of 2 and 1 axes align at their last axes)",
+     "The operands of + are aligned at their last axes, and these differ.",
+     "Check the bias; an operand is repeated only along first axes that it does not have.",
      [] {
        const tensor<float, 2> x({4, 8});
        const tensor<float, 1> bias({4});
        evaluate(x + bias);
      }},
-    {R"([multiply] axis 1 is 8 and 4: operands of 2 and 1 axes align at the last)",
-     "As with +: the operands align at their last axis.",
+    {R"([multiply] axis 1 is 8 and 4: operands of 2 and 1 axes align at their last axes)",
+     "As with +, the operands are aligned at their last axes.",
      "Use an einsum where other axes should meet: `einsum<\"ti,t->ti\">(x, scale)`.",
      [] {
        const tensor<float, 2> x({4, 8});
        const tensor<float, 1> scale({4});
        evaluate(x * scale);
      }},
-    {R"([concat] axis 0 is 4 and 5: operands differ along axis 1 alone)",
-     "Operands of concat have the same extents but along the axis that joins them.",
+    {R"([concat] axis 0 is 4 and 5: operands may differ along axis 1 only)",
+     "Operands of concat must have the same extents along all axes but the one that joins them.",
      "Join along the other axis, or bring the operands to one length.",
      [] {
        const tensor<float, 2> a({4, 8}), b({5, 8});
        evaluate(concat<1>(a, b));
      }},
-    {R"([concat] the parts of an axis of 3 are 6 long together)",
-     "What follows from the sum's other operand is shorter than one part alone.",
+    {R"([concat] the joined axis is 3 long, and its parts are 6 long together)",
+     "The bias fixes the length of the joined axis, which is shorter than one part of it.",
      "Check the bias that is added to the joined columns.",
      [] {
        const parameter<float, 2> w({4, 6});
@@ -109,22 +109,22 @@ const failure shape_errors[] = {
        compile([&](const auto& x) { return concat<1>(x, w) + bias; }, 4);
      }},
     {R"([sized] axis 1 is 8 and is said to be 9)",
-     "sized says an extent that the expression does not have.",
-     "Say `unknown` where the extent follows from the operands.",
+     "The extent given to `sized` is not that of the expression.",
+     "Pass `unknown` for an extent that follows from the operands.",
      [] {
        const tensor<float, 2> x({4, 8});
        evaluate(sized(x, {unknown, 9}));
      }},
     {R"([bounded softmax] axis 0 is 4 and the bound's is 8)",
-     "The bound of a softmax has an entry for each row of the scores.",
-     "Leave out the last axis of the scores, and no other.",
+     "The bound of a softmax needs one entry for each row of the scores.",
+     "Give the bound the shape of the scores without their last axis.",
      [] {
        const tensor<float, 2> scores({4, 8});
        const tensor<float, 1> bound({8});
        evaluate(bounded_softmax(scores, bound));
      }},
     {R"([product_top_k] the scores' last axes are two lists, not 3 of 8)",
-     "Product keys are two lists of scores, along the axis before the last.",
+     "Product keys need exactly two lists of scores, along the axis before the last.",
      "Give the scores the shape [token, ..., 2, keys].",
      [] {
        const tensor<float, 3> scores({4, 3, 8});
@@ -139,54 +139,54 @@ const failure shape_errors[] = {
      }},
     {R"([borrow] the shape has 6 elements and the container 5)",
      "A borrowed container is shorter than the shape says.",
-     "Change the shape, or borrow the container that was meant.",
+     "Change the shape, or borrow the right container.",
      [] {
        const std::vector<float> values(5);
        borrow(values, std::array<extent, 2>{2, 3});
      }},
     {R"([tensor] the bytes of the shape [1099511627776, 1099511627776] do not fit 64 bits: a negative number is no extent)",
-     "An extent is a negative number, or not a number of elements.",
-     "Check the arithmetic that made the extents.",
+     "An extent is negative or far too large.",
+     "Check the computation of the extents.",
      [] { tensor<float, 2>({extent{1} << 40, extent{1} << 40}); }},
     {R"([view] the shape has 64 elements and the parameter 48)",
-     "A parameter is viewed in a shape with another number of elements.",
-     "The product of the extents stays the same in a view.",
+     "The shape of a view has another number of elements than the parameter.",
+     "Choose extents with the same product.",
      [] { viewed<3>(parameter<float, 2>({8, 6}), {8, 2, 4}); }},
     {R"([compile] nothing in the layer fixes the extent of axis 1 of an argument: say it with fmoe::sized)",
-     "No weight meets this axis of the input, so that compile cannot know how long it is.",
-     "Say it: `sized(x, {unknown, 8})`.",
+     "No weight shares this axis of the input, so compile cannot know its length.",
+     "Say the length: `sized(x, {unknown, 8})`.",
      [] { compile([](const auto& x) { return relu(x); }, 4); }},
     {R"([tensor] an array has 3 axes, not 2)",
-     "An array whose type does not tell its rank has another than was said.",
+     "The type of the array does not tell its rank, and the given rank is wrong.",
      "Say the rank that it has: `to_tensor<3>(x)`.",
      [] {
        std::vector<float> values(24);
        to_tensor<2>(foreign{values.data(), {2, 3, 4}, {12, 4, 1}});
      }},
     {R"([evaluate] the output has 1 axes and the expression 2)",
-     "The array that the value is to be written to has not one axis for each of the expression's.",
+     "The output does not have as many axes as the expression.",
      "Pass an array of the expression's shape.",
      [] {
        tensor<float, 1> y({12});
        evaluate(small_mxd()(tensor<float, 2>({4, 8})), y);
      }},
-    {R"([evaluate] axis 1 of the output is 8 and 3)",
-     "The array that the value is to be written to has another shape than the expression.",
+    {R"([evaluate] axis 1 is 8 in the output and 3 in the expression)",
+     "The output has another shape than the expression.",
      "Pass an array of the expression's shape.",
      [] {
        tensor<float, 2> y({4, 8});
        evaluate(small_mxd()(tensor<float, 2>({4, 8})), y);
      }},
     {R"([forward] axis 0 of the rows of input 0 is 9 and the layer's is 8)",
-     "The rows of an input have another width than those the layer is compiled for.",
-     "Pass rows as the layer's weights have them.",
+     "The rows of an input are longer or shorter than those that the layer is compiled for.",
+     "Pass rows with as many entries as the layer has inputs.",
      [] {
        const auto forward = compile(small_mxd(), 4);
        tensor<float, 2> x({4, 9}), y({4, 3});
        forward(x, y);
      }},
     {R"([forward] axis 0 of the rows of the output is 8 and the layer's is 3)",
-     "The output has not as many columns as the layer makes.",
+     "The output does not have as many columns as the layer's result.",
      "Make the output as wide as the layer's result.",
      [] {
        const auto forward = compile(small_mxd(), 4);
@@ -194,7 +194,7 @@ const failure shape_errors[] = {
        forward(x, y);
      }},
     {R"([forward] 't' is 4 in input 0 and 3 in the output)",
-     "The output has not as many rows as the input.",
+     "The output does not have as many rows as the input.",
      "Make the output [token, output], with the input's tokens.",
      [] {
        const auto forward = compile(small_mxd(), 4);
@@ -202,16 +202,16 @@ const failure shape_errors[] = {
        forward(x, y);
      }},
     {R"([forward] 't' is 5 and the layer is compiled for at most 4: say more to compile)",
-     "A call brings more tokens than the layer is compiled for; fewer are fine.",
-     "Compile the layer for the most tokens of any call, or make several calls.",
+     "A call has more tokens than the layer is compiled for; fewer are allowed.",
+     "Compile the layer for the greatest number of tokens of a call, or make several calls.",
      [] {
        const auto forward = compile(small_mxd(), 4);
        tensor<float, 2> x({5, 8}), y({5, 3});
        forward(x, y);
      }},
     {R"([forward] input 0 has 0 axes and a row alone has 1)",
-     "An input has fewer axes than one row of it.",
-     "Pass [token, ...], also for a single token.",
+     "An input has fewer axes than one of its rows needs.",
+     "Pass an array [token, ...], also for a single token.",
      [] {
        const auto forward = compile(small_mxd(), 4);
        tensor<float, 0> x(std::array<extent, 0>{});
@@ -219,24 +219,24 @@ const failure shape_errors[] = {
        forward(x, y);
      }},
     {R"([call] an array has more than 16 axes)",
-     "Arrays of a call have at most 16 axes, leading axes of tokens included.",
-     "Fold leading axes into one.",
+     "Arrays of a call have at most 16 axes, including the leading axes of tokens.",
+     "Fold the leading axes into one.",
      [] {
        const auto forward = compile(small_mxd(), 4);
        tensor<float, 2> x({1, 8}), y({1, 3});
        forward(foreign{x.data(), std::vector<extent>(17, 1), std::vector<std::ptrdiff_t>(17, 1)}, y);
      }},
     {R"([mumoe] 'i' is 7 in the experts, and their input has 8 columns)",
-     "The experts of a μMoE layer have as many input rows as the gate, or one more for their bias.",
-     "Give gate and experts the same inputs.",
+     "The experts of a μMoE layer must have as many input rows as the gate, or one more for their bias.",
+     "Give the gate and the experts the same number of inputs.",
      [] {
        cp_mumoe<> layer;
        layer.gate.projections[0] = tensor<float, 2>({8, 5});
        layer.experts.input = tensor<float, 2>({7, 2});
        has_bias(layer.experts, layer.gate.inputs());
      }},
-    {R"([monet_router] 12 keys are not of 5 heads)",
-     "A Monet router's keys are columns of all heads, side by side.",
+    {R"([monet_router] 12 keys do not divide into 5 heads)",
+     "The keys of a Monet router are the columns of all heads side by side, so their number must be a multiple of `heads`.",
      "Set `heads` to a divisor of the number of keys.",
      [] {
        monet_router<> router;
@@ -245,8 +245,8 @@ const failure shape_errors[] = {
        router.g1(tensor<float, 2>({4, 8}));
      }},
     {R"([monet_router] there are 2 heads and statistics of 3)",
-     "The running statistics of a router are of another number of heads than `heads` says.",
-     "Leave `heads` 0: the statistics tell it.",
+     "The running statistics of a router have another number of heads than `heads`.",
+     "Leave `heads` at 0: the statistics tell the number of heads.",
      [] {
        monet_router<> router;
        router.keys1 = tensor<float, 2>({8, 12});
@@ -254,7 +254,7 @@ const failure shape_errors[] = {
        router.heads = 2;
        router.g1(tensor<float, 2>({4, 8}));
      }},
-    {R"([monet] 10 hidden units are not of 4 experts)",
+    {R"([monet] 10 hidden units do not divide into 4 experts)",
      "The hidden units of a Monet layer are not the same number for each expert.",
      "The bias has a row for each half of the experts; check it against the encoder.",
      [] {
@@ -263,7 +263,7 @@ const failure shape_errors[] = {
        layer.bias = tensor<float, 2>({4, 8});
        layer.hidden(tensor<float, 2>({3, 8}));
      }},
-    {R"([monet] 10 hidden biases are not of 4 experts)",
+    {R"([monet] 10 hidden biases do not divide into 4 experts)",
      "The hidden biases of a Monet layer are not the same number for each expert.",
      "Check `encoder_bias` against the encoder's columns.",
      [] {
@@ -274,16 +274,16 @@ const failure shape_errors[] = {
        layer.hidden(tensor<float, 2>({3, 8}));
      }},
     {R"([peer] 10 experts for 2 heads with two lists of 3 keys)",
-     "PEER has keys squared experts, or as many for each head.",
-     "Check the number of keys and of rows of `down` and `up`.",
+     "PEER has as many experts as the square of the number of keys, in all or for each head.",
+     "Check the number of keys and the number of rows of `down` and `up`.",
      [] {
        peer<> layer;
        layer.keys = tensor<float, 4>({2, 3, 2, 4});
        layer.down = layer.up = tensor<float, 2>({10, 8});
        layer(tensor<float, 2>({4, 8}));
      }},
-    {R"([peer] 7 inputs have no halves)",
-     "Without a map of queries PEER's query is the input's two halves, and the input has an odd length.",
+    {R"([peer] 7 inputs cannot be halved)",
+     "Without `queries`, the query of PEER is the two halves of the input, whose length is odd here.",
      "Set `queries`, or use an even number of inputs.",
      [] {
        peer<> layer;
@@ -292,36 +292,36 @@ const failure shape_errors[] = {
        layer(tensor<float, 2>({4, 7}));
      }},
     {R"([expert_load] chosen is [4, 6] and scores [4, 6]; there are 5 experts)",
-     "A load is counted from chosen experts and scores of the same shape.",
-     "Pass both as [token, expert], with as many experts as were said.",
+     "`expert_load` needs chosen experts and scores of the same shape.",
+     "Pass both as [token, expert], with as many experts as the constructor was given.",
      [] { expert_load(5).add(tensor<float, 2>({4, 6}), tensor<float, 2>({4, 6})); }},
     {R"([token_batch] the batch is [4, 6] and there are 5 experts)",
-     "A batch of coefficients has a column for each expert that the statistics were made for.",
+     "A batch of coefficients needs one column for each expert that the statistics were made for.",
      "Make `expert_statistics` and `top_tokens` for as many experts as the layer has.",
      [] { expert_statistics(5).add(tensor<float, 2>({4, 6})); }},
     {R"([token_batch] a batch has the axes token and expert, and this one has 3)",
-     "The statistics count tokens, one a row.",
+     "The statistics count tokens, and each row is a token.",
      "Fold the leading axes: `flattened(a)` of `<fmoe/arrays/viewed.hpp>`.",
      [] { expert_statistics(5).add(tensor<float, 3>({2, 4, 5})); }},
     {R"([expert_statistics] there are 4 tokens and 3 members)",
-     "A subpopulation is told by a bool for each token of the batch.",
-     "Pass as many as the batch has rows: of this batch, not of the whole stream.",
+     "A subpopulation needs one bool for each token of the batch.",
+     "Pass as many bools as this batch has rows, not as many as the whole stream has.",
      [] { expert_statistics(5).add(tensor<float, 2>({4, 5}), std::vector<bool>(3)); }},
     {R"([accuracy_loss] there are 3 classes before and 2 after)",
-     "Accuracies of the same classes are compared, before and after an expert is ablated.",
+     "The accuracies before and after an ablation must be of the same classes.",
      "Measure every class both times.",
      [] { accuracy_loss(std::vector<double>{1, 1, 1}, std::vector<double>{1, 1}); }},
     {R"([routing] g1 is [4, 2, 6] and g2 [4, 2, 6]; both are [t, p, s], and s is 5)",
-     "Statistics of a router's output were made for another number of expert halves, or g1 and g2 are not of one router and batch.",
-     "Pass `router.g1(x)` and `router.g2(x)`, [token, head, half], evaluated, and say their last extent to the constructor.",
+     "The statistics were made for another number of expert halves, or g1 and g2 do not come from the same router and batch.",
+     "Evaluate `router.g1(x)` and `router.g2(x)`, [token, head, half], pass the results, and give their last extent to the constructor.",
      [] { expert_domains(5, 14).add(tensor<float, 3>({4, 2, 6}), tensor<float, 3>({4, 2, 6}), 0); }},
     {R"([expert_domains] there are domains of 3 tokens and g1 is of 4)",
-     "A batch has a domain for each token, in a span of as many.",
-     "Pass one number for each token, or one for them all.",
+     "The span of domains needs one number for each token of the batch.",
+     "Pass one number for each token, or one number for all.",
      [] { expert_domains(6, 14).add(tensor<float, 3>({4, 2, 6}), tensor<float, 3>({4, 2, 6}), std::vector<extent>(3)); }},
     {R"([expert_correlation] there are scores of 3 tokens and g1 is of 4)",
-     "A batch has a score for each token.",
-     "Give each token of a text its text's score, if texts have scores.",
+     "A batch needs one score for each token.",
+     "If the scores belong to texts, give each token the score of its text.",
      [] { expert_correlation(6).add(tensor<float, 3>({4, 2, 6}), tensor<float, 3>({4, 2, 6}), std::vector<float>(3)); }},
 };
 // clang-format on
@@ -351,21 +351,21 @@ const failure value_errors[] = {
        evaluate(layer(tensor<float, 2>({4, 8})));
      }},
     {R"([top_k] K is -1: fmoe::all keeps every score)",
-     "K is negative; files write -1 for all.",
+     "K is negative; only files write -1 for all.",
      "Pass fmoe::all to keep every score.",
      [] {
        const tensor<float, 2> scores({4, 5});
        top_k(scores, -1);
      }},
     {R"([top_p] the mass is 1.5, not within 0 and 1)",
-     "The mass of a top-p selection is a probability.",
+     "The mass of a top-p selection must be a probability.",
      "Pass a number from 0 to 1.",
      [] {
        const tensor<float, 2> scores({4, 5});
        evaluate(top_p(scores, 1.5, weighting::softmax));
      }},
-    {R"([entmax] alpha is 0.5, below 1, which is softmax)",
-     "entmax has alpha 1, which is softmax, or more.",
+    {R"([entmax] alpha is 0.5 and must be at least 1)",
+     "alpha of entmax must be at least 1.",
      "Pass 1 for softmax, 1.5 for the usual entmax, 2 for sparsemax.",
      [] {
        const tensor<float, 2> scores({4, 5});
@@ -373,52 +373,52 @@ const failure value_errors[] = {
      }},
     {R"([product_top_k] K is 10 and two lists of 3 have fewer pairs)",
      "Product keys keep fewer of each list than K needs.",
-     "Raise `candidates`: its square is at least K.",
+     "Raise `candidates`: its square must be at least K.",
      [] {
        const tensor<float, 3> scores({4, 2, 8});
        evaluate(product_top_k(scores, 10, 3));
      }},
-    {R"([product_top_k] each list keeps 9 and has 8)",
+    {R"([product_top_k] each list keeps 9 entries and has only 8)",
      "Product keys keep more of each list than it has.",
-     "Lower `candidates`, or K where it follows from it.",
+     "Lower `candidates`, or K if `candidates` is 0 and so follows from K.",
      [] {
        const tensor<float, 3> scores({4, 2, 8});
        evaluate(product_top_k(scores, 10, 9));
      }},
     {R"([product_top_k] a list has 65536 entries, above 65,535)",
-     "The number of a pair of keys would not fit.",
+     "The index of a pair of keys would not fit.",
      "Use lists of at most 65,535 keys.",
      [] {
        const tensor<float, 3> scores({1, 2, 65536});
        evaluate(product_top_k(scores, 2, 2));
      }},
     {R"([expert_choice] the scores' first axis does not count tokens)",
-     "Experts choose among the tokens of a call, and parameters have none.",
-     "Make the scores of an input: `einsum<\"ti,in->tn\">(x, router)`.",
+     "Experts choose among the tokens of a call, and parameters have no tokens.",
+     "Compute the scores from an input: `einsum<\"ti,in->tn\">(x, router)`.",
      [] {
        const parameter<float, 2> scores({4, 5});
        evaluate(expert_choice(scores, scores, weighting::softmax));
      }},
     {R"([all_except] the pair (2, 5) is outside 4 x 5)",
      "A pair of experts to leave out does not exist.",
-     "Pairs are (row, column), counted from 0.",
+     "Pass pairs (row, column), counted from 0.",
      [] {
        const std::vector<index_pair> pairs{{2, 5}};
        all_except(pairs, 4, 5);
      }},
     {R"([all_except] is an operand of einsum only)",
      "`all_except` has no elements: it changes what an einsum sums over.",
-     "Make it an operand of einsum, with labels that other operands have too.",
+     "Make it an operand of einsum, with labels that other operands also have.",
      [] { evaluate(relu(all_except({}, 4, 5))); }},
-    {R"([all_except] its labels differ, and other operands have them too: 'j' of "ij")",
-     "The pairs are of two axes that meet in the other operands.",
-     "Give the mask two letters, each of which another operand has.",
+    {R"([all_except] needs two different labels that other operands have: 'j' of "ij")",
+     "The two axes of the mask must be axes of other operands, too.",
+     "Give the mask two different letters, each of which another operand has.",
      [] {
        const tensor<float, 2> g({3, 4});
        evaluate(einsum<"ti,ij->tj">(g, all_except({}, 4, 5)));
      }},
     {R"([all_except] an einsum has one mask: "ti,tj,ij,ij->t")",
-     "An einsum leaves out one list of pairs.",
+     "An einsum can leave out one list of pairs only.",
      "Put all pairs into one list.",
      [] {
        const tensor<float, 2> g({3, 4}), h({3, 5});
@@ -426,15 +426,15 @@ const failure value_errors[] = {
        evaluate(einsum<"ti,tj,ij,ij->t">(g, h, kept, kept));
      }},
     {R"([all_except] goes with at most 8 operands, not 9)",
-     "A sum without pairs is made again for some places, of at most 8 operands.",
-     "Multiply some operands first, in an einsum of their own.",
+     "An einsum with a mask can have at most 8 other operands.",
+     "First multiply some operands in another einsum.",
      [] {
        const tensor<float, 2> g({3, 4}), h({3, 5});
        evaluate(einsum<"ti,tj,ti,ti,ti,ti,ti,ti,ti,ij->t">(g, h, g, g, g, g, g, g, g, all_except({}, 4, 5)));
      }},
-    {R"([all_except] selects from parameters alone)",
-     "Pairs are left out of sums over tokens, not of sums that are made once of parameters.",
-     "Multiply the mask's pairs into the parameters instead.",
+    {R"([all_except] leaves no pair out of a sum of parameters only)",
+     "Pairs can be left out of sums that depend on tokens, but not of sums of parameters only, which are computed once.",
+     "Set the entries of these pairs to zero in the parameters.",
      [] {
        const parameter<float, 2> w({4, 5}), v({5, 2});
        const parameter<float, 3> u({4, 5, 2});
@@ -443,36 +443,36 @@ const failure value_errors[] = {
        evaluate(einsum<"ti,ijk->tjk">(g, u) + einsum<"ij,ij,jk->jk">(w, all_except(pairs, 4, 5), v));
      }},
     {R"([slice] there is no entry 5 in an axis of 5)",
-     "An expert is asked for by a number that is not below the number of experts.",
+     "The number of an expert is not below the number of experts.",
      "Experts are counted from 0.",
      [] {
        cp_experts<> experts;
        experts.experts[0] = tensor<float, 2>({5, 2});
        experts.expert(5);
      }},
-    {R"([expert_statistics] nothing is known of no tokens: add some first)",
-     "A frequency or a mean is asked for before a token was added, or of a subpopulation that no token belongs to.",
-     "Look at `tokens()` first where a subpopulation may be empty.",
+    {R"([expert_statistics] there are no tokens yet: add some first)",
+     "A frequency or a mean is asked for before any token was added, or for a subpopulation without tokens.",
+     "Check `tokens()` first if a subpopulation may be empty.",
      [] { expert_statistics(5).mean_coefficients(); }},
     {R"([top_tokens] there is no expert 5 of 5)",
-     "The tokens of an expert are asked for by a number that is not below the number of experts.",
+     "The number of an expert is not below the number of experts.",
      "Experts are counted from 0.",
      [] { top_tokens(5, 10).of(5); }},
     {R"([polysemanticity] there are no classes)",
-     "The distance from one class is asked for, of no class.",
-     "Pass the loss of accuracy of each class.",
+     "The list of losses is empty.",
+     "Pass the loss of accuracy of every class.",
      [] { polysemanticity({}); }},
     {R"([polysemanticity] no expert changes the accuracy of a class)",
-     "The mean is taken over the experts whose ablation changes something, and there is none.",
-     "Measure on more data, or more experts.",
+     "The mean is taken over the experts whose ablation changes an accuracy, and there is none.",
+     "Measure with more data, or more experts.",
      [] { mean_polysemanticity(std::vector<std::vector<double>>{{0, 0, 0}}); }},
     {R"([singular_values] an entry of the matrix is not finite)",
-     "A NaN or an infinity has no rank.",
-     "Look for it in the weights: `std::isfinite` of each.",
+     "A matrix with a NaN or an infinity has no rank.",
+     "Search the weights for it with `std::isfinite`.",
      [] { numerical_rank(tensor<float, 2>({2, 2}, {1, 0, NAN, 1})); }},
     {R"([batch norm] the running variance of expert 1 of level 0 is -1)",
-     "A running variance is negative or not finite: the weights are damaged, or not a variance.",
-     "Check the file the layer is loaded from.",
+     "A running variance is negative or not finite: the weights are damaged, or the tensor is not a variance.",
+     "Check the file that the layer was loaded from.",
      [] {
        expert_gate<> gate;
        gate.projections[0] = tensor<float, 2>({8, 2});
@@ -482,7 +482,7 @@ const failure value_errors[] = {
      }},
     {R"([batch norm] there are 1 running statistics and 2 are needed, means and variances, or none)",
      "Some levels have running statistics and others do not.",
-     "Set mean and variance of every level, or none.",
+     "Set the mean and the variance of every level, or of none.",
      [] {
        expert_gate<> gate;
        gate.projections[0] = tensor<float, 2>({8, 2});
@@ -490,7 +490,7 @@ const failure value_errors[] = {
        gate.coefficients(tensor<float, 2>({4, 8}));
      }},
     {R"([monet_router] without running statistics `heads` must be set)",
-     "Without running statistics nothing tells how many heads share the keys.",
+     "Without running statistics nothing tells the number of heads.",
      "Set `heads`.",
      [] {
        monet_router<> router;
@@ -498,7 +498,7 @@ const failure value_errors[] = {
        router.g1(tensor<float, 2>({4, 8}));
      }},
     {R"([monet_router] a running mean needs a variance, and the reverse)",
-     "A router has a running mean and no variance.",
+     "A router has a running mean but no variance, or the reverse.",
      "Set both, or none.",
      [] {
        monet_router<> router;
@@ -507,8 +507,8 @@ const failure value_errors[] = {
        router.g1(tensor<float, 2>({4, 8}));
      }},
     {R"([monet_router] a variance is -1)",
-     "A router's running variance is negative or not finite: the weights are damaged, or not a variance.",
-     "Check the file the layer is loaded from.",
+     "A running variance is negative or not finite: the weights are damaged, or the tensor is not a variance.",
+     "Check the file that the layer was loaded from.",
      [] {
        monet_router<> router;
        router.keys1 = tensor<float, 2>({8, 12});
@@ -527,22 +527,22 @@ const failure value_errors[] = {
        router.g1(tensor<float, 2>({4, 8}));
      }},
     {R"([monet] the output bias holds nothing, and tells the number of experts: set it, if only to zeros)",
-     "A Monet layer without a bias has no number of experts.",
-     "Set `bias`, zeros where the model has none.",
+     "A Monet layer takes its number of experts from its output bias.",
+     "Set `bias`; use zeros if the model has no bias.",
      [] {
        const monet_hd<> layer;
        layer.hidden(tensor<float, 2>({4, 8}));
      }},
     {R"([compile] the layer uses 0 of its 1 arguments)",
-     "The layer ignores its argument, so that nothing depends on the input.",
-     "Use the argument; evaluate computes what needs no input.",
+     "The layer ignores its argument, so its result does not depend on the input.",
+     "Use the argument, or compute an expression without input with evaluate.",
      [] {
        const tensor<float, 2> w({4, 8});
        compile([&](const auto&) { return relu(w); }, 4);
      }},
     {R"([compile] rows of the result depend on other rows of the arguments)",
-     "A row of the result needs other rows of the input, and a compiled call may bring any number of rows.",
-     "Keep the token axis first in every operand and in the result; evaluate computes the rest.",
+     "A row of the result depends on other rows of the input, but a compiled call may have any number of rows.",
+     "Keep the token axis first in every operand and in the result, or use evaluate.",
      [] {
        const tensor<float, 2> w({4, 4});
        compile([&](const auto& x) { return einsum<"ts,so->to">(w, sized(x, {unknown, 4})); }, 4);
@@ -580,7 +580,7 @@ const failure value_errors[] = {
      "Heads are counted from 0.",
      [] { rewritten(small_mxd(), 3, std::vector<double>(5), 1); }},
     {R"([borrow] the array's rows do not follow each other: to_tensor copies it)",
-     "A tensor lies row-major and without gaps, and the array it would be borrowed from does not.",
+     "A tensor is row-major without gaps, but the borrowed array is not.",
      "Copy it: `to_tensor<2>(x)`.",
      [] {
        std::vector<float> values(24);
@@ -595,22 +595,22 @@ const failure value_errors[] = {
        evaluate(relu(x), x);
      }},
     {R"([evaluate] an axis of the output has stride 0)",
-     "Several elements of the output lie at the same place.",
-     "Pass an output with an element for each value.",
+     "Several elements of the output have the same address.",
+     "Pass an output with its own element for each value.",
      [] {
        tensor<float, 2> x({4, 8}), y({4, 8});
        evaluate(relu(x), foreign{y.data(), {4, 8}, {0, 1}});
      }},
     {R"([forward] an axis of the output has stride 0)",
-     "Several rows of the output lie at the same place.",
-     "Pass an output with an element for each value.",
+     "Several rows of the output have the same address.",
+     "Pass an output with its own element for each value.",
      [] {
        const auto forward = compile(small_mxd(), 4);
        tensor<float, 2> x({4, 8}), y({4, 3});
        forward(x, foreign{y.data(), {4, 3}, {0, 1}});
      }},
     {R"([call] axis 0 of an array has a negative stride)",
-     "An array goes backwards through its memory.",
+     "The elements of an array go backwards through memory.",
      "Copy it first.",
      [] {
        const auto forward = compile(small_mxd(), 4);
@@ -618,8 +618,8 @@ const failure value_errors[] = {
        forward(foreign{x.data() + 24, {4, 8}, {-8, 1}}, y);
      }},
     {R"([routing] g1 or g2 of token 1 has an entry that is not finite)",
-     "A NaN or an infinity would make every sum of its experts useless, so that nothing of the batch is added.",
-     "Look at what the router was given: a token of NaN or infinity has such a routing.",
+     "A NaN or an infinity would make the sums of its experts useless, so no token of the batch is added.",
+     "Check the input of the router: a token with NaN or infinity has such a routing.",
      [] {
        tensor<float, 3> g1({4, 2, 6}), g2({4, 2, 6});
        g2(1, 0, 3) = std::numeric_limits<float>::quiet_NaN();
@@ -627,27 +627,27 @@ const failure value_errors[] = {
      }},
     {R"([expert_domains] domain 14 is asked for and there are 14)",
      "Domains are numbered from 0.",
-     "Say to the constructor how many there are.",
+     "Tell the constructor how many domains there are.",
      [] { expert_domains(6, 14).tokens(14); }},
     {R"([expert_domains] expert (0, 6) is asked for and there are 6 x 6)",
-     "An expert is a pair of halves, each of which is below s.",
+     "An expert is a pair of halves, and each half must be below s.",
      "Swap or correct the indices.",
      [] { expert_domains(6, 14).mean_probability(0, {0, 6}); }},
     {R"([expert_domains] the ratio is 0.5 and has to be 1 at least)",
-     "An expert cannot belong to a domain in which it is less probable than in another.",
-     "The paper's ratio is 2; a larger one leaves more generalists.",
+     "With a ratio below 1 an expert could belong to a domain in which it is less probable than in another.",
+     "Pass the ratio of the paper, 2, or more; with a larger ratio more experts belong to no domain.",
      [] { expert_domains(6, 1).experts_of(0, 0.5); }},
     {R"([expert_domains] domain 0 has no tokens, and its experts are asked for)",
-     "Any expert might be of a domain that no token has shown yet.",
-     "Add tokens of each domain first, and say no more domains than there are.",
+     "Without tokens of a domain, nothing tells which experts belong to it.",
+     "Add tokens of each domain first, and do not tell the constructor of more domains than there are.",
      [] { expert_domains(6, 14).experts_of(3); }},
     {R"([expert_correlation] expert (6, 0) is asked for and there are 6 x 6)",
-     "An expert is a pair of halves, each of which is below s.",
+     "An expert is a pair of halves, and each half must be below s.",
      "Swap or correct the indices.",
      [] { expert_correlation(6).correlation({6, 0}); }},
     {R"([expert_correlation] the score of token 1 is inf and has to be a number of at most 1e100)",
-     "One score that is NaN or infinite would leave no correlation of any expert.",
-     "Leave out tokens without a score.",
+     "A single NaN or infinite score would make the correlation of every expert useless.",
+     "Do not add tokens without a score.",
      [] {
        const std::vector<double> scores = {0.25, std::numeric_limits<double>::infinity()};
        expert_correlation(6).add(tensor<float, 3>({2, 2, 6}), tensor<float, 3>({2, 2, 6}), scores);
@@ -657,19 +657,19 @@ const failure value_errors[] = {
 
 // clang-format off: scripts/errors_page reads the table.
 const failure file_errors[] = {
-    {R"([io] "nothing.safetensors": cannot be opened: No such file or directory (io))", "There is no such file, or it may not be read.", "Check the path; it is relative to the working directory.",
+    {R"([io] "nothing.safetensors": cannot be opened: No such file or directory (io))", "There is no such file, or the program may not read it.", "Check the path; a relative path starts at the working directory.",
      [] { load<mxd<>>("nothing.safetensors"); }},
-    {R"([io] "tests": is not a regular file (io))", "The path is a folder, which only a checkpoint may be.", "Open a model of several files with io::checkpoint::open.",
+    {R"([io] "tests": is not a regular file (io))", "The path is a folder, which only a checkpoint can be.", "Open a model of several files with io::checkpoint::open.",
      [] { load<mxd<>>("tests"); }},
     {R"([io] "mxd.safetensors": tensor "W_enc" is missing: [*, *] (ih) is expected (missing_tensor))", "The file lacks a tensor that the layer needs.",
-     "Say what stands before the names with .prefix, or load the kind of layer that the file holds.",
+     "If the names in the file have a prefix, pass it as `.prefix`; or load the kind of layer that the file holds.",
      [] { load<mxd<>>(io::safetensors::parse(io::safetensors::serialize({}), "mxd.safetensors")); }},
-    {R"([io] "mxd.safetensors": tensor "W_cond" is [3, 5] and [*, 4] (on, n = 4 in "gate") is expected (shape))", "A tensor has another shape than the others of the layer agree on.",
-     "The file holds another layer, or a transposed one: the layer's page lists names and axes.",
+    {R"([io] "mxd.safetensors": tensor "W_cond" is [3, 5] and [*, 4] (on, n = 4 in "gate") is expected (shape))", "The shape of a tensor contradicts the other tensors of the layer.",
+     "Load the layer that the file holds, in the orientation that its page lists with names and axes.",
      [] { load<mxd<>>(small_file({{"gate", tensor<float, 2>({4, 8})}, {"W_cond", tensor<float, 2>({3, 5})}})); }},
     {R"([io] "mxd.safetensors": tensor "W_enc" is F64, which float32 would round: pass fmoe::io::narrow to allow it (dtype))", "The file stores double, and the layer float.", "Load a layer of double, or allow rounding: `{.narrow = io::narrow}`.",
      [] { load<mxd<>>(small_file({{"W_enc", tensor<double, 2>({8, 16})}})); }},
-    {R"([io] "mxd.safetensors": tensor "W_enc" is I32 and F64, F32, BF16 or F16 is expected (dtype))", "The file stores integers where weights belong.", "Weights that are quantised are not read: convert them first.",
+    {R"([io] "mxd.safetensors": tensor "W_enc" is I32 and F64, F32, BF16 or F16 is expected (dtype))", "The file stores integers where weights belong.", "fmoe does not read quantised weights: convert them first.",
      [] { load<mxd<>>(small_file({{"W_enc", io::array({8, 16}, std::span<const int>(std::vector<int>(128)))}})); }},
     {R"([io] "mxd.safetensors": has K = 2 in its metadata, and 3 is asked for (conflict))", "The call and the file's metadata name different numbers of experts.", "Leave out .active, or correct the metadata.",
      [] { load<mxd<>>(small_file({}, {{"K", "2"}}), {.active = 3}); }},
@@ -677,15 +677,15 @@ const failure file_errors[] = {
      [] { load<mxd<>>(small_file({}, {{"K", "two"}})); }},
     {R"([io] "mxd.safetensors": has the activation "mish" in its metadata, which is not known (schema))", "The metadata names an activation that fmoe does not know.", "Correct the metadata.",
      [] { load<mxd<>>(small_file({}, {{"activation", "mish"}})); }},
-    {R"([io] "mxd.safetensors": has the kind "mxd_glu" in its metadata and the tensors of a mxd_mlp (conflict))", "The metadata says another kind of layer than the tensors make.", "Correct the metadata, or load another layer.",
+    {R"([io] "mxd.safetensors": has the kind "mxd_glu" in its metadata and the tensors of a mxd_mlp (conflict))", "The metadata names another kind of layer than the tensors are.", "Correct the metadata, or load another layer.",
      [] { load<mxd<>>(small_file({}, {{"kind", "mxd_glu"}})); }},
-    {R"([io] "mxd.safetensors": holds tensors that make none of sae, skip_transcoder, transcoder (conflict))", "The tensors are those of another layer.", "Load the layer that the file holds.",
+    {R"([io] "mxd.safetensors": holds tensors that make none of sae, skip_transcoder, transcoder (conflict))", "The tensors belong to another kind of layer.", "Load the layer that the file holds.",
      [] { load<sparse_mlp<>>(small_file({})); }},
-    {R"([io] is loaded with a K into a layer that has none (conflict))", "The layer chooses no experts by number.", "Leave out .active.",
+    {R"([io] is loaded with a K into a layer that has none (conflict))", "The layer does not choose a number of experts.", "Leave out .active.",
      [] { load<cp_experts<>>(io::safetensors::parse(io::safetensors::serialize({{"factors.0", tensor<float, 2>({5, 2})}, {"factors.1", tensor<float, 2>({8, 2})}, {"factors.2", tensor<float, 2>({3, 2})}})), {.active = 2}); }},
     {R"([io] "mxd.safetensors": tensor "W_enc" is required and the layer's holds nothing (missing_tensor))", "A layer is saved before all of its required parameters are set.", "Set or load the parameter.",
      [] { save(mxd<>(), "mxd.safetensors"); }},
-    {R"([io] "block.safetensors": [mumoe] one layer of the block has a bias (shape))", "One of the two layers of a μMoE block has a bias, and files say it of both.", "Give both a row more, or neither.",
+    {R"([io] "block.safetensors": [mumoe] only one layer of the block has a bias (shape))", "Only one of the two layers of a μMoE block has a bias, but files can describe a bias only for both.", "Give both layers one more input row, or neither.",
      [] {
        cp_mumoe_block<> block;
        block.gate.projections[0] = block.first.experts[0] = block.second.experts[0] = tensor<float, 2>({8, 8});
@@ -693,48 +693,48 @@ const failure file_errors[] = {
        block.first.output = block.second.input = block.second.output = tensor<float, 2>({8, 8});
        save(block, "block.safetensors");
      }},
-    {R"([io] "mxd.safetensors": cannot name the activation exp (schema))", "The layer has a K or an activation that no metadata can name.", "Save the parameters by io::safetensors::write.",
+    {R"([io] "mxd.safetensors": cannot name the activation exp (schema))", "The layer has an activation or a K for which the metadata has no name.", "Save the parameters with io::safetensors::write.",
      [] {
        mxd<> layer = small_mxd();
        layer.activation = pointwise::exp;
        save(layer, "mxd.safetensors");
      }},
-    {R"([io] "tests/bad_inputs/st-ok-scalar.safetensors": tensor "model.gate" is in no shard (missing_tensor))", "A checkpoint has no tensor of this name.", "Look at `names()`; the prefix of a layer ends with a dot.",
+    {R"([io] "tests/bad_inputs/st-ok-scalar.safetensors": tensor "model.gate" is in no shard (missing_tensor))", "A checkpoint has no tensor of this name.", "Check `names()`; the prefix of a layer ends with a dot.",
      [] { io::checkpoint::open("tests/bad_inputs/st-ok-scalar.safetensors").at("model.gate"); }},
-    {R"([io] "mxd.safetensors": tensor "gate" is [5, 8] and [8, 5] is expected (shape))", "An array is asked for in another shape.", "Ask for the shape that the file has, or io::any for any extent.",
+    {R"([io] "mxd.safetensors": tensor "gate" is [5, 8] and [8, 5] is expected (shape))", "The program asks for the array in another shape than the file has.", "Ask for the shape of the file; `io::any` allows any extent.",
      [] { small_file({}).get<float, 2>("gate", {8, 5}); }},
-    {R"([io] "tests/bad_inputs/st-trunc-all.safetensors": tensor "a" has data beyond the file's end (truncated at byte 62))", "The file ends before its header says so: the download or the copy was cut off.", "Fetch the file again.",
+    {R"([io] "tests/bad_inputs/st-trunc-all.safetensors": tensor "a" has data beyond the file's end (truncated at byte 62))", "The file is shorter than its header says: the download or the copy was cut off.", "Fetch the file again.",
      [] { io::safetensors::read("tests/bad_inputs/st-trunc-all.safetensors"); }},
-    {R"([io] "tests/bad_inputs/st-only-len.safetensors": has a header of 60 bytes, more than the file or the limit of 100 MB (header_len))", "The first eight bytes are no length: the file is not a safetensors file, or is cut off.",
-     "Fetch the file again; pickles (.bin, .pt) are not read.",
+    {R"([io] "tests/bad_inputs/st-only-len.safetensors": has a header of 60 bytes, more than the file or the limit of 100 MB (header_len))", "The first eight bytes are not a valid length: the file is not a safetensors file, or is cut off.",
+     "Fetch the file again; fmoe does not read pickles (.bin, .pt).",
      [] { io::safetensors::read("tests/bad_inputs/st-only-len.safetensors"); }},
     {R"([io] "tests/bad_inputs/st-json-comment.safetensors": has a header that is not JSON (json at byte 9))", "The header is damaged.", "Fetch the file again, or write it anew.",
      [] { io::safetensors::read("tests/bad_inputs/st-json-comment.safetensors"); }},
-    {R"([io] "tests/bad_inputs/st-dup-name-diff.safetensors": tensor "a" has the name "a" twice in one object of its header (duplicate_key at byte 62))", "Two tensors of the file have the same name, of which one would be lost.", "Write the file anew, with two names.",
+    {R"([io] "tests/bad_inputs/st-dup-name-diff.safetensors": tensor "a" has the name "a" twice in one object of its header (duplicate_key at byte 62))", "Two tensors of the file have the same name, so one of them would be lost.", "Write the file anew, with two names.",
      [] { io::safetensors::read("tests/bad_inputs/st-dup-name-diff.safetensors"); }},
-    {R"([io] "tests/bad_inputs/st-extra-field.safetensors": tensor "a" has the unknown field "strides" (schema at byte 61))", "The header has what the format does not describe.", "Write the file anew.",
+    {R"([io] "tests/bad_inputs/st-extra-field.safetensors": tensor "a" has the unknown field "strides" (schema at byte 61))", "The header has a field that the format does not describe.", "Write the file anew.",
      [] { io::safetensors::read("tests/bad_inputs/st-extra-field.safetensors"); }},
     {R"([io] "tests/bad_inputs/st-dtype-F128.safetensors": tensor "a" has the unknown dtype "F128" (dtype at byte 22))", "A tensor has an element type that fmoe does not know.", "Convert it to F64, F32, BF16 or F16.",
      [] { io::safetensors::read("tests/bad_inputs/st-dtype-F128.safetensors"); }},
-    {R"([io] "tests/bad_inputs/st-dim-2p64.safetensors": tensor "a" has the number "18446744073709551616", above 2^48-1 (overflow at byte 37))", "An extent is larger than any tensor.", "The file is damaged: fetch it again.",
+    {R"([io] "tests/bad_inputs/st-dim-2p64.safetensors": tensor "a" has the number "18446744073709551616", above 2^48-1 (overflow at byte 37))", "An extent is larger than any tensor can be.", "The file is damaged: fetch it again.",
      [] { io::safetensors::read("tests/bad_inputs/st-dim-2p64.safetensors"); }},
-    {R"([io] "tests/bad_inputs/st-size-small.safetensors": tensor "a" takes 32 bits by its shape and has 8 bytes (size_mismatch at byte 9))", "A shape needs another number of bytes than the tensor has.", "The file is damaged: fetch it again.",
+    {R"([io] "tests/bad_inputs/st-size-small.safetensors": tensor "a" takes 32 bits by its shape and has 8 bytes (size_mismatch at byte 9))", "The shape needs another number of bytes than the tensor has.", "The file is damaged: fetch it again.",
      [] { io::safetensors::read("tests/bad_inputs/st-size-small.safetensors"); }},
-    {R"([io] "tests/bad_inputs/st-overlap-same.safetensors": tensor "b" begins at byte 0 of the data, where byte 8 is next (layout at byte 62))", "Tensors overlap, or there is a hole between them.", "The file is damaged: fetch it again.",
+    {R"([io] "tests/bad_inputs/st-overlap-same.safetensors": tensor "b" begins at byte 0 of the data, where byte 8 is next (layout at byte 62))", "Two tensors overlap, or there is a gap between them.", "The file is damaged: fetch it again.",
      [] { io::safetensors::read("tests/bad_inputs/st-overlap-same.safetensors"); }},
-    {R"([io] tensor "a" has more than 32 axes (limit at byte 101))", "A tensor has more axes than any reader takes.", "The file is damaged: fetch it again.",
+    {R"([io] tensor "a" has more than 32 axes (limit at byte 101))", "A tensor has more axes than readers accept.", "The file is damaged: fetch it again.",
      [] { io::safetensors::serialize({{"a", io::array(io::element_type::f32, std::vector<extent>(33, 1), std::vector<std::byte>(4))}}); }},
     {R"([io] has a header that is not UTF-8 (utf8 at byte 9))", "The header is not text.", "The file is damaged: fetch it again.",
      [] { io::safetensors::parse(bytes_of({"\x02\0\0\0\0\0\0\0{\xff", 10})); }},
-    {R"([io] "tests/bad_inputs/npy-is-pickle.npy": is not a .npy file (magic))", "The file is not numpy's .npy: it may be a pickle, which is never opened.", "Save with `numpy.save(..., allow_pickle=False)`.",
+    {R"([io] "tests/bad_inputs/npy-is-pickle.npy": is not a .npy file (magic))", "The file is not a .npy file of numpy: it may be a pickle, which fmoe never opens.", "Save with `numpy.save(..., allow_pickle=False)`.",
      [] { io::npy::read("tests/bad_inputs/npy-is-pickle.npy"); }},
-    {R"([io] "tests/bad_inputs/npy-ver-1.1.npy": has the unknown version 1.1 (version at byte 6))", "The file is of a version of the format that does not exist.", "Save it again with numpy.save.",
+    {R"([io] "tests/bad_inputs/npy-ver-1.1.npy": has the unknown version 1.1 (version at byte 6))", "The file names a version of the format that does not exist.", "Save it again with numpy.save.",
      [] { io::npy::read("tests/bad_inputs/npy-ver-1.1.npy"); }},
     {R"([io] "tests/bad_inputs/npy-fo-string.npy": has a header without True or False in this place (header at byte 44))", "The header of the .npy file is damaged.", "Save it again with numpy.save.",
      [] { io::npy::read("tests/bad_inputs/npy-fo-string.npy"); }},
     {R"([io] "tests/bad_inputs/npy-object.npy": has the unsupported dtype "|O" (dtype at byte 20))", "The array holds Python objects.", "Save numbers: `array.astype(\"float32\")`.",
      [] { io::npy::read("tests/bad_inputs/npy-object.npy"); }},
-    {R"([io] holds 300, which does not fit U8 (overflow))", "A value of the array is larger than the integer type it is asked for in.", "Ask for a wider type: `integers<std::int64_t>()`.",
+    {R"([io] holds 300, which does not fit U8 (overflow))", "A value of the array does not fit the integer type that the program asks for.", "Ask for a wider type: `integers<std::int64_t>()`.",
      [] { io::array({1}, std::span<const int>(std::vector<int>{300})).integers<std::uint8_t>(); }},
 };
 // clang-format on
@@ -763,7 +763,7 @@ TEST_CASE("files that cannot be read or do not fit are refused by these sentence
   for (const failure& f : file_errors) check<io::error>(f);
 }
 
-// The last code of io::errc is the one that the loop ends with.
+// The loop ends with the last code of io::errc.
 TEST_CASE("each kind of fault in a file has its sentence", "[errors]") {
   for (int code = 0; code <= static_cast<int>(io::errc::conflict); ++code) {
     const std::string_view name = io::name_of(static_cast<io::errc>(code));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// evaluate and compile: what a call accepts, what it refuses, and that its bits depend on the row
-// alone.
+// Checks what a call of evaluate or of a compiled layer accepts and refuses, and that the bits of a
+// row depend only on the row.
 #include <fmoe/mxd.hpp>
 
 #include <thread>
@@ -35,7 +35,7 @@ mxd<T> layer_of(unsigned seed = 1, extent hidden = 200, extent experts = 300) {
   return l;
 }
 
-// Rows wherever they lie.
+// Rows at any strides.
 template <class T, extent Rank>
 struct strided {
   T* first;
@@ -168,7 +168,7 @@ TEST_CASE("inputs and outputs of any strides", "[evaluate]") {
   check({2 * inputs, 2}, {3 * outputs, 3});
   check({1, tokens + 1}, {outputs, 1});
 
-  // One row for all tokens, and rows that repeat along one of two leading axes.
+  // One row serves for all tokens, and rows repeat along one of two leading axes.
   tensor<float, 2> z({tokens, outputs});
   forward(strided<const float, 2>{x.data(), {tokens, inputs}, {0, 1}}, z);
   for (extent t = 0; t < tokens; ++t) CHECK(same_bits(rows_of(z, t, 1), rows_of(y, 0, 1)));
@@ -178,7 +178,7 @@ TEST_CASE("inputs and outputs of any strides", "[evaluate]") {
   forward(strided<const float, 3>{x.data(), {3, 4, inputs}, {0, inputs, 1}}, w);
   for (extent t = 0; t < 12; ++t) CHECK(same_bits(rows_of(w, t, 1), rows_of(y, t % 4, 1)));
 
-  // One element off the vectors' alignment.
+  // The addresses are one element off the alignment of vectors.
   std::vector<float> shifted(tokens * inputs + 1), to(tokens * outputs + 1);
   std::copy_n(x.data(), x.size(), shifted.data() + 1);
   forward(strided<const float, 2>{shifted.data() + 1, {tokens, inputs}, {inputs, 1}},
@@ -269,7 +269,7 @@ TEST_CASE("a call that is refused writes nothing", "[evaluate]") {
       shape_error);
   CHECK(untouched());
 
-  // Output and input may not overlap, not by one element.
+  // Output and input may not overlap, not even by one element.
   CHECK_THROWS_AS(forward(strided<const float, 2>{y.data(), {30, inputs}, {inputs, 1}}, y),
                   value_error);
   std::vector<float> both(inputs + outputs);
@@ -338,7 +338,7 @@ TEST_CASE("a tensor that is no parameter may be refilled between evaluations", "
   auto x = random<tensor<bf16, 2>>({6, inputs}, 1);
   auto w = random<tensor<float, 2>>({inputs, outputs}, 2);
   auto half = random<tensor<f16, 2>>({inputs, outputs}, 3);
-  // Of new storage, nothing is kept.
+  // Nothing is kept for new storage.
   const auto copied = [](const auto& t) {
     return std::remove_cvref_t<decltype(t)>(t.shape(), std::span(t.data(), t.size()));
   };

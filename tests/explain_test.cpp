@@ -28,7 +28,7 @@ auto mxd_of_gpt2(extent tokens) {
   return l(blank(two{tokens, 768}));
 }
 
-// Of full scores on every machine: those with bf16 dot products screen them.
+// Computes all scores on every machine; machines with bf16 dot products would screen them.
 explanation explain_unscreened(const auto& expression) {
   planner::plan_options options;
   options.screen = false;

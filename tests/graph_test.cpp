@@ -91,13 +91,13 @@ TEST_CASE("errors name the operation, the label and both extents", "[graph]") {
   CHECK(text_of_error([&] { g.einsum("ii->i", {a}); }) ==
         "[einsum] 'i' is 4 in operand 0 and 5 in operand 0 of \"ii->i\"");
   CHECK(text_of_error([&] { g.add(a, b); }) ==
-        "[add] axis 0 is 4 and 6: operands of 2 and 2 axes align at the last");
+        "[add] axis 0 is 4 and 6: operands of 2 and 2 axes align at their last axes");
   const ir::node_id one = tensor_leaf(g, {1});
   CHECK(text_of_error([&] { g.add(a, one); }) ==
-        "[add] axis 1 is 5 and 1: operands of 2 and 1 axes align at the last");
+        "[add] axis 1 is 5 and 1: operands of 2 and 1 axes align at their last axes");
   CHECK(text_of_error([&] { g.multiply(a, b); }).starts_with("[multiply] axis 0 is 4 and 6"));
   CHECK(text_of_error([&] { g.concat({a, c}, 1); }) ==
-        "[concat] axis 0 is 4 and 5: operands differ along axis 1 alone");
+        "[concat] axis 0 is 4 and 5: operands may differ along axis 1 only");
   CHECK(g.shape(g.concat({a, c}, 0)) == std::vector<extent>{9, 5});
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("unknown extents that must be equal are joined before one is known", "
   k.add(whole, tensor_leaf(k, {9}, true));
   CHECK(k.shape(rest) == std::vector<extent>{3, 5});
   CHECK(text_of_error([&] { k.add(k.append_one(rest), tensor_leaf(k, {7}, true)); }) ==
-        "[add] axis 1 is 6 and 7: operands of 2 and 1 axes align at the last");
+        "[add] axis 1 is 6 and 7: operands of 2 and 1 axes align at their last axes");
 }
 
 TEST_CASE("broadcasting aligns last axes, whichever operand is longer", "[graph]") {

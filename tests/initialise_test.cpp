@@ -29,7 +29,7 @@ moments moments_of(const tensor<T, Rank>& t) {
   return m;
 }
 
-// From U[-bound, bound].
+// Checks that the numbers are from U[-bound, bound].
 template <class T, std::size_t Rank>
 void check_uniform(const tensor<T, Rank>& t, double k) {
   const auto m = moments_of(t);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Spans, vectors, C arrays and mdspans as operands, inputs and outputs, and arrays of the user's
-// own; docs/interop.md quotes this file and those of tests/interop.
+// Spans, vectors, C arrays, mdspans and arrays of the user's own are operands, inputs and outputs.
+// docs/interop.md quotes this file and those of tests/interop.
 #include <fmoe/evaluate.hpp>
 
 #if __has_include(<mdspan>)
@@ -12,7 +12,7 @@
 #include "support/pages.hpp"
 #include "support/products.hpp"
 
-// An array of a library that fmoe has never heard of.
+// An array of a library that fmoe does not know.
 namespace other {
 struct image {
   std::vector<float> pixels;
@@ -36,7 +36,7 @@ using namespace fmoe::test;
 
 const auto product = [](const auto& x, const auto& w) { return einsum<"ti,io->to">(x, w); };
 
-// Elements where they lie, by their strides.
+// Elements in place, by their strides.
 template <class T>
 auto at(T* first, int down, int along = 1) {
   return [=](int i, int j) -> T& { return first[i * down + j * along]; };
@@ -103,7 +103,7 @@ TEST_CASE("vectors, std::arrays and spans have one axis, or the shape that borro
   CHECK(evaluate(relu(std::vector<float>())).size() == 0);
 }
 
-// Looks like std::mdspan, which few compilers have.
+// It looks like std::mdspan, which few compilers have.
 template <class T, extent Rank>
 struct strided_array {
   using rank_type = unsigned;

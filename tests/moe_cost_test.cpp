@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The numbers that MxD's Table 2 and AoE's Eq. 5 come to, from the layers themselves, and those of
-// the mixtures that the papers compare with. No tensor here has elements.
+// Checks the numbers of MxD's Table 2 and of AoE's Eq. 5, as the layers themselves give them, and
+// those of the mixtures that the papers compare with. No tensor here has elements.
 #include <fmoe/aoe.hpp>
 #include <fmoe/cost.hpp>
 #include <fmoe/explain.hpp>
@@ -66,7 +66,7 @@ TEST_CASE("MxD's Table 2", "[mxd][cost]") {
 
 constexpr extent experts = 8, active = 2;
 
-// Eq. 5: the expert's width that gives AoE as many parameters as a mixture of experts of width
+// Eq. 5: the width of an expert that gives AoE as many parameters as a mixture of experts of width
 // `ffn`.
 double width_of(double d, double ffn, double l) { return (3 * d * ffn - l * d) / (l + 2 * d); }
 
@@ -80,7 +80,7 @@ aoe<> aoe_of(extent d, extent l, extent width, extent n = experts) {
   return layer;
 }
 
-// With a gate of rank l where that is not 0.
+// The gate has rank l unless l is 0.
 moe<> moe_of(extent d, extent width, extent n = experts, extent l = 0) {
   moe<> layer;
   layer.router = w<2>({d, n});
@@ -102,8 +102,8 @@ TEST_CASE("AoE's Eq. 5", "[aoe][cost]") {
   CHECK(std::abs(width_of(768, 3072, 128) - 4194.4615) < 1e-4);
   CHECK(width_of(768, 3072, 256) == 3840);
   CHECK(width_of(768, 3072, 512) == 3264);
-  // As many parameters as the sparse mixture without its router, but for the rounding of the width:
-  // for each expert less than a unit's, l + 2 d.
+  // AoE has as many parameters as the sparse mixture without its router, except for the rounding of
+  // the width: for each expert the difference is less than the l + 2 d parameters of one unit.
   for (const extent l : {extent{64}, extent{128}, extent{256}, extent{512}}) {
     const auto width = static_cast<extent>(std::ceil(width_of(768, 3072, static_cast<double>(l))));
     const double more = cost_of(aoe_of(768, l, width), 768).factorized.parameters -
@@ -114,7 +114,7 @@ TEST_CASE("AoE's Eq. 5", "[aoe][cost]") {
   }
 }
 
-// The sparse mixture's router counts, too: without it the ratios would be 1.021, 1.042, 1.083
+// The router of the sparse mixture counts, too: without it the ratios would be 1.021, 1.042, 1.083
 // and 1.167.
 TEST_CASE("AoE's multiply-adds against those of a sparse mixture of its size", "[aoe][moe][cost]") {
   struct row {
@@ -135,7 +135,7 @@ TEST_CASE("AoE's multiply-adds against those of a sparse mixture of its size", "
     CHECK(found == 768. * 8 * l + 2 * (l * width + 2 * 768 * width));
     CHECK(found == r.multiply_adds);
     CHECK(std::abs(found / sparse - r.ratio) < 5e-4);
-    // The cache is smaller than one expert's hidden layer up to l = 256.
+    // The cache is smaller than the hidden layer of one expert up to l = 256.
     CHECK((experts * r.l < r.width) == (r.l <= 256));
   }
 }
@@ -147,7 +147,8 @@ TEST_CASE("the experts that are not chosen cost nothing but their scores", "[aoe
   CHECK(cost_of(moe_of(768, 3072, 64), 768).factorized.multiply_adds -
             cost_of(moe_of(768, 3072), 768).factorized.multiply_adds ==
         768. * 56);
-  // One more chosen expert is one expert more; a batch of any size costs the same a token.
+  // One more chosen expert costs one expert more; a batch of any size costs the same for each
+  // token.
   auto aoe_layer = aoe_of(768, 64, 4393);
   auto moe_layer = moe_of(768, 3072);
   const double sparse = cost_of(moe_layer, 768).factorized.multiply_adds;
@@ -156,7 +157,7 @@ TEST_CASE("the experts that are not chosen cost nothing but their scores", "[aoe
   CHECK(cost_of(moe_layer, 768).factorized.multiply_adds - sparse == 3. * 768 * 3072);
   CHECK(cost_of(moe_layer, 768, 500).factorized.multiply_adds ==
         cost_of(moe_layer, 768).factorized.multiply_adds);
-  // All of them chosen: what the naive figure counts, and the n outputs' weighted sum.
+  // With all experts chosen, the cost is the naive figure and the weighted sum of the n outputs.
   aoe_layer.route.active = moe_layer.route.active = experts;
   const cost_report all_of_aoe = cost_of(aoe_layer, 768), all_of_moe = cost_of(moe_layer, 768);
   CHECK(all_of_aoe.factorized.multiply_adds == all_of_aoe.naive_multiply_adds + 8 * 768);
@@ -191,7 +192,7 @@ TEST_CASE("the dense mixture takes every expert of every token, weighted where a
   CHECK(dense(500).factorized.multiply_adds == dense(500).naive_multiply_adds + 8 * 500);
 }
 
-// All but the first line, which has the machine's tile and arena.
+// Returns all lines but the first, which has the tile and the arena of the machine.
 std::vector<std::string> plan_of(const auto& layer) {
   auto lines = test::lines_of(explain(layer(tensor<float, 2>(w<2>({30, 768})))).text);
   lines.erase(lines.begin());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The baselines, and the identities that connect them with MxD.
+// Checks the baselines, and the identities that connect them with MxD.
 #include <fmoe/moe.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -115,7 +115,7 @@ TEST_CASE("a GLU is an MxD of rank-1 experts: C = I and coefficients without sel
   const auto glu = evaluate(relu(einsum<"ti,io->to">(x, experts.gate)) *
                             einsum<"th,ho->to">(z, experts.decoder));
   CHECK(relative_error(evaluate(experts(x)).data(), {glu.data(), glu.data() + glu.size()}) < 1e-14);
-  // Expert n alone: W_n = D diag(c_n) has one column, so rank 1.
+  // Expert n is W_n = D diag(c_n), which has one column, so its rank is 1.
   const auto one = evaluate(einsum<"no,ho->nho">(experts.scales, experts.decoder));
   for (extent n = 0; n < o; ++n)
     for (extent k = 0; k < h; ++k)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What Monet's layers cost and how they are planned, at the paper's sizes (Tables 1 and 6) and
+// Checks the costs and the plans of Monet's layers, at the sizes of the paper (Tables 1 and 6) and
 // without any weight.
 #include <fmoe/cost.hpp>
 #include <fmoe/monet.hpp>
@@ -70,13 +70,14 @@ lines program_of(const expression auto& e) {
 constexpr sizes paper[] = {{1536, 6, 12}, {2048, 8, 16}, {3072, 12, 24}};  // 850M, 1.4B, 4.1B
 
 TEST_CASE("a layer and a router of Monet at the paper's sizes", "[monet][cost]") {
-  // Of the layers, the routers: parameters; multiply-adds a token.
+  // The parameters and the multiply-adds for each token, of the layers and of the routers.
   struct expected {
     double hd, vd, router, hd_work, vd_work, router_work;
   };
-  // HD: 2 s m d + s m + s d parameters; 2 s m d + 2 p s m + s d + p s multiply-adds. VD: the same
-  // parameters; p s more for the other mass and s m for the straight flows. The router: 2 p s d,
-  // and 2 p bounds that its 4 p statistics make once.
+  // HD has 2 s m d + s m + s d parameters and takes 2 s m d + 2 p s m + s d + p s multiply-adds. VD
+  // has the same parameters, and takes p s more for the other mass and s m more for the straight
+  // flows. The router has 2 p s d parameters, and 2 p bounds, which are made once from its 4 p
+  // statistics.
   const expected figures[] = {{19666944, 19666944, 9437196, 19737600, 19746816, 9437184},
                               {34611200, 34611200, 16777232, 34738176, 34750464, 16777216},
                               {77082624, 77082624, 37748760, 77371392, 77389824, 37748736}};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Monet's layers and routers against double loops over every expert pair, written from the
-// equations.
+// Compares Monet's layers and routers with double loops over every pair of experts, written from
+// the equations.
 #include <fmoe/monet.hpp>
 
 #include "support/agree.hpp"
@@ -32,8 +32,8 @@ monet_router<T> random_router(const sizes& n, unsigned seed, extent active, bool
   return r;
 }
 
-// One side of a router, from the equations: kept by c >= min(max c, sigma), or the k largest;
-// softmax over the kept.
+// One side of a router, from the equations: it keeps the scores with c >= min(max c, sigma), or the
+// k largest, and takes the softmax over them.
 template <class T>
 std::vector<double> routed(const tensor<T, 2>& x, const parameter<T, 2>& keys,
                            const parameter<T, 1>& mean, const parameter<T, 1>& variance, extent p,
@@ -154,7 +154,7 @@ void check(Layer layer, const sizes& n, bool released) {
   }
   const auto wild1 = random<tensor<T, 3>>({n.t, n.p, n.s}, 60),
              wild2 = random<tensor<T, 3>>({n.t, n.p, n.s}, 61);
-  const auto y = evaluate(layer(x, wild1, wild2));  // g that sums to nothing in particular
+  const auto y = evaluate(layer(x, wild1, wild2));  // g does not sum to one
   CHECK(relative_error(y.data(), output(layer, x, wild1, wild2)) <= tolerance<T>);
 
   layer.deleted = {{0, 0}};
@@ -193,8 +193,8 @@ TEMPLATE_TEST_CASE("layers are sums over all pairs that are not deleted", "[mone
   check<T>(vd, n, true);
 }
 
-// Each expert by itself is its equation, and the layer their sum; those that are deleted are there,
-// and not in the sum.
+// Each expert alone is its equation, and the layer is their sum. Deleted experts can be taken out,
+// but are not in the sum.
 template <class T, class Layer>
 void check_experts(Layer layer, const sizes& n) {
   using A = arithmetic_t<T>;

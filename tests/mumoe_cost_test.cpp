@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The numbers that muMoE's paper prints, exactly, from the layers of mumoe.hpp: Table 10
-// (parameters; bias and gate included) and Table 8 (multiply-adds, which the paper calls FLOPs;
-// gate included, no bias). No tensor here has elements.
+// Checks the numbers of muMoE's paper, exactly, with the layers of mumoe.hpp: Table 10 (parameters,
+// with bias and gate) and Table 8 (multiply-adds, which the paper calls FLOPs, with gate and
+// without bias). No tensor here has elements.
 #include <fmoe/cost.hpp>
 #include <fmoe/mumoe.hpp>
 
@@ -32,7 +32,7 @@ cost_report cp(const std::array<extent, E>& experts, extent in, extent out, exte
   return cost_of(l, experts, in);
 }
 
-// Every rank 4, but the one between input and output 512.
+// Every rank is 4, except the one between input and output, which is 512.
 template <extent E>
 cost_report tr(const std::array<extent, E>& experts, extent in, extent out, bool bias) {
   tr_mumoe<E> l;
@@ -76,7 +76,7 @@ TEST_CASE("Table 10: tensor ring, one level and hierarchies", "[mumoe][cost]") {
   CHECK(tr_parameters(128, 4, 4, 4) == 3732672);
   CHECK(tr_parameters(256) == 3823616);
   CHECK(tr_parameters(512) == 4024320);
-  CHECK(tr_parameters(1024) == 4425728);  // the paper prints its double
+  CHECK(tr_parameters(1024) == 4425728);  // the paper prints twice this number
   CHECK(tr_parameters(2048) == 5228544);
   CHECK(tr_parameters(8192) == 10045440);
 }
@@ -98,8 +98,7 @@ TEST_CASE("Table 8: multiply-adds of the factorized forward passes", "[mumoe][co
   CHECK(ring.parameters == 3547136);
 }
 
-// The table counts: every product of factors on the way to W, and W once more, for the token that
-// meets it.
+// The table counts every product of factors that makes W, and the product of W with a token.
 TEST_CASE("Table 8: with the weight materialised", "[mumoe][cost]") {
   const double weight = 512. * 768 * 768, gate = 768. * 512;
   const auto of_cp = cp(std::array{extent{512}}, 768, 768, 512, false);

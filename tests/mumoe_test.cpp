@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// muMoE against loops in double written from its equations: every expert's matrix is made, entry by
-// entry.
+// Compares muMoE with loops in double written from its equations, which make every matrix of an
+// expert entry by entry.
 #include <fmoe/mumoe.hpp>
 
 #include "support/mixture.hpp"
@@ -109,7 +109,7 @@ row coefficients(const expert_gate<E, T>& g, const row& x, extent level) {
   return phi(g.means[level].empty() && g.layer_norm ? normalised(s) : s, g.alpha);
 }
 
-// sum over n of a_n W_n' z.
+// Returns the sum over n of a_n W_n' z.
 template <class Experts, extent E, class T>
 row mixture(const Experts& w, const expert_gate<E, T>& g, const row& x, row z) {
   if (w.inputs() == z.size() + 1) z.push_back(1);
@@ -156,7 +156,7 @@ row row_of(const tensor<T, 2>& x, extent t) {
   return {x.data() + t * x.shape()[1], x.data() + (t + 1) * x.shape()[1]};
 }
 
-// By the largest entry, against `of` of each row of x.
+// Compares each row of y with `of` of the row of x, relative to the largest entry.
 template <class T>
 void check_rows(const tensor<T, 2>& y, const tensor<T, 2>& x, const auto& of) {
   row expected;
@@ -312,7 +312,7 @@ TEST_CASE("an expert's matrix is a slice of W", "[mumoe]") {
   CHECK_THROWS_AS(l.experts.expert(0, 3), value_error);
 }
 
-// Of one or two levels; with a bias, the experts see a 1 behind x.
+// The layer has one or two levels; with a bias, the experts read a 1 after x.
 template <template <extent, class> class Experts, extent Levels>
 void check_sum(bool bias) {
   const auto l = random_layer<Experts<Levels, double>>(bias);
@@ -478,7 +478,7 @@ TEST_CASE("a compiled layer is the evaluated one, bit for bit", "[mumoe]") {
   same(block);
 }
 
-// The wide layer's parameters become what the narrow one holds.
+// The parameters of the wide layer become those of the narrow one.
 template <class T>
 void round_to(cp_mumoe<2, T>& narrow, cp_mumoe<2>& wide) {
   const auto rounded = [](auto& from, auto& to) {
@@ -526,7 +526,7 @@ lines plan_of(const Layer& l) {
   return describe(compile(l, 40).steps());
 }
 
-// Rows meet each factor once; no step contracts two factors, and the bias is a slice that is added.
+// Rows meet each factor once. No step contracts two factors, and the bias is a slice that is added.
 TEST_CASE("plans never make a weight", "[mumoe]") {
   CHECK(plan_of(random_layer<cp_experts<1, float>>()) ==
         lines{"once reduce ir->r", "gemm ti,in->tn", "layer norm tn->tn", "entmax tn->tn",

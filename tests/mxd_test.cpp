@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// MxD and the sparse MLPs against double loops written from their equations.
+// Compares MxD and the sparse MLPs with double loops written from their equations.
 #include <fmoe/mxd.hpp>
 
 #include "support/agree.hpp"
@@ -31,7 +31,7 @@ double act(pointwise f, double x) {
   }
 }
 
-// x w + b.
+// Returns x w + b.
 template <class T>
 matrix linear(const matrix& x, const parameter<T, 2>& w, const parameter<T, 1>& b) {
   matrix y(x.size(), std::vector<double>(w.shape()[1]));
@@ -44,7 +44,7 @@ matrix linear(const matrix& x, const parameter<T, 2>& w, const parameter<T, 1>& 
   return y;
 }
 
-// Zeros all but the k greatest of each row: one after the other, the first of the greatest each
+// Sets all but the k greatest of each row to zero. It takes the first of the greatest entries each
 // time.
 void keep_greatest(matrix& a, extent k) {
   for (auto& row : a) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// overlap against every byte of both arrays: never a true overlap missed, and none reported between
-// blocks of one array.
+// Compares overlap with every byte of both arrays: it misses no true overlap, and reports none
+// between blocks of one array.
 #include <fmoe/evaluate.hpp>
 
 #include <algorithm>
@@ -37,8 +37,8 @@ bool share_a_byte(const array_view& a, const array_view& b) {
   return std::ranges::any_of(of_a, [&](auto* byte) { return of_b.contains(byte); });
 }
 
-// Is each stride in bytes a multiple of the next smaller one of both arrays, so that overlap is
-// exact?
+// True if each stride in bytes is a multiple of the next smaller one of both arrays, so that
+// overlap is exact.
 bool strides_divide(const array_view& a, const array_view& b) {
   std::set<extent> steps;
   for (const array_view* v : {&a, &b})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the pages say is so: each block of code stands in a file that is compiled, and each output
-// in one that is compared.
+// Checks that the pages are true: each block of code is in a file that is compiled, and each output
+// is in one that is compared.
 #include "support/pages.hpp"
 #include "support/catch.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// PEER against double loops over all N experts.
+// Compares PEER with double loops over all N experts.
 #include <fmoe/peer.hpp>
 
 #include "support/agree.hpp"
@@ -26,7 +26,7 @@ peer<T> random_peer(const sizes& n, unsigned seed, extent active, bool map, bool
   return l;
 }
 
-// All s^2 sums of a head ranked, the lowest expert first among equals.
+// Ranks all s^2 sums of a head, the lowest expert first among equals.
 template <class T>
 std::vector<double> output(const peer<T>& l, const tensor<T, 2>& x) {
   const auto [h, s, two, keys] = l.keys.shape();

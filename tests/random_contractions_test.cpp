@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Random einsums of 2 to 6 operands, of every kind that an operand can be, against brute force over
-// the labels: the plan, the naive plan and one with tiny limits, float and double. A failing seed
-// prints the line that reproduces it in a test with support/agree.hpp; FMOE_SEED=n runs one seed
-// alone, FMOE_SEEDS=n the first n.
+// Compares random einsums of 2 to 6 operands, of every kind of operand, with brute force over the
+// labels: the plan, the naive plan and one with tiny limits, in float and double. A failing seed
+// prints the line that reproduces it in a test with support/agree.hpp. FMOE_SEED=n runs only one
+// seed, FMOE_SEEDS=n the first n.
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
@@ -22,8 +22,8 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-// Of small integers with operations that keep them exact, whose results are compared for equality,
-// or of real numbers.
+// It has small integers and operations that keep them exact, so that results are compared for
+// equality, or real numbers.
 class random_contraction {
  public:
   explicit random_contraction(unsigned seed) : bits_(seed) {
@@ -93,7 +93,7 @@ class random_contraction {
     return {g.leaf(std::move(l)), labels, text.str(), 2, !parameter && labels.starts_with('t')};
   }
 
-  // Names it, for expressions that have it twice.
+  // Gives it a name, for expressions that use it twice.
   piece shared(piece p, const char* name) {
     shared_text_ += std::string("const auto ") + name + " = " + p.text + "; ";
     p.text = name;
@@ -140,7 +140,7 @@ class random_contraction {
     return made;
   }
 
-  // Some of the last axis of p, at most `most_kept`.
+  // Selects some of the last axis of p, at most `most_kept`.
   piece selected(piece p, extent most_kept) {
     const extent n = length(p.labels.back()), k = number(std::min(n, most_kept) + 1);
     static constexpr const char* names[] = {"score", "softmax", "softmax_of_all", "one", "relu"};
@@ -161,7 +161,7 @@ class random_contraction {
     return p;
   }
 
-  // What is next to be multiplied, with these labels.
+  // Returns the next factor, with these labels.
   piece operand_of(const std::string& labels) {
     const bool tokens = has(labels, 't');
     const bool parameter = tokens ? chance(1) : chance(65);
@@ -211,7 +211,7 @@ class random_contraction {
     }
   }
 
-  // Labels for an operand: the token first, if any, now and then one twice.
+  // Returns labels for an operand: the token first, if any; sometimes a label occurs twice.
   std::string some(const std::string& all, extent at_most) {
     std::string labels;
     for (extent k = number(at_most + 1); k > 0; --k) labels += all[number(all.size())];
@@ -263,7 +263,8 @@ class random_contraction {
     in_.insert(in_.begin() + static_cast<std::ptrdiff_t>(number(in_.size() + 1)), mask);
   }
 
-  // A sum over what is selected meets a weight or a product with one.
+  // Sometimes adds a parameter, so that a sum over a selection also has a weight, or a product with
+  // one.
   void extra_parameter(const std::string& labels) {
     if (!chance(25)) return;
     std::string own;
@@ -277,8 +278,8 @@ class random_contraction {
   }
   void token_result(std::string labels) { result_ = 't' + shuffled(std::move(labels), 30); }
 
-  // AoE's form: a selection of experts meets values that each expert makes of x, and a weight sums
-  // over both.
+  // AoE's form: a selection of experts multiplies values that each expert makes from x, and a
+  // product with a weight sums over both.
   void group_form() {
     length('t') = pick({0, 1, 2, 5, 9, 20}), length('d') = pick({1, 2, 3, 5}),
     length('n') = pick({1, 2, 3, 5, 8});
@@ -316,7 +317,7 @@ class random_contraction {
     token_result(chance(85) ? "o" : chance(50) ? "wo" : "");
   }
 
-  // PEER's form: few of many experts, each of one neuron.
+  // PEER's form: few of many experts of one neuron each.
   void sample_form() {
     const bool heads = chance(60);
     length('t') = pick({0, 1, 2, 3, 5}), length('d') = pick({1, 2, 3, 7}),
@@ -334,7 +335,7 @@ class random_contraction {
     token_result(chance(90) ? "o" : heads ? "ho" : "eo");
   }
 
-  // Monet's form: routings over two halves, hidden units of one, and pairs that are left out.
+  // Monet's form: routings over two halves, hidden units of one half, and pairs that are left out.
   void excluding_form() {
     length('t') = pick({0, 1, 2, 5, 9}), length('p') = pick({1, 2, 3}),
     length('i') = pick({1, 2, 5, 9}), length('j') = pick({1, 3, 4, 7});
@@ -372,7 +373,7 @@ class random_contraction {
   double bound_ = 0;
 };
 
-// An einsum of parameters alone; what is made of parameters counts as one.
+// True for an einsum of parameters only; a value made from parameters counts as one.
 bool multiplies_parameters(const ir::graph& g) {
   std::vector<bool> parameter;
   const auto is = [&](ir::node_id id) { return parameter[static_cast<extent>(id)]; };
@@ -407,11 +408,11 @@ bool multiplies_parameters(const planner::program& p) {
   });
 }
 
-// What holds and what does not: the line of a contraction where something does not.
+// Collects whether the checks of a contraction hold, and prints its line if one does not.
 class verdict {
  public:
   explicit verdict(const random_contraction& e) : contraction_(e) {}
-  // Written by itself, since Catch2 breaks lines.
+  // It is printed separately, because Catch2 breaks lines.
   ~verdict() {
     if (!good_ || std::uncaught_exceptions() > 0) std::cerr << contraction_.text() << std::endl;
   }
@@ -440,8 +441,7 @@ void check(verdict& holds, const random_contraction& e, const std::vector<double
   const std::vector<T> y = normal.all();
   REQUIRE(y.size() == expected.size());
   holds.near("the plan", error_to_magnitudes(y, expected, magnitude), tolerance);
-  holds.near("the naive plan", error_to_magnitudes(original.all(), expected, magnitude),
-             tolerance);
+  holds.near("the naive plan", error_to_magnitudes(original.all(), expected, magnitude), tolerance);
   holds("tiny limits", same_bits(cut.all(), y));
   for (const runner<T>* r : {&normal, &cut, &original})
     holds("placement", placement_is_sound(r->steps()));
@@ -474,12 +474,12 @@ TEST_CASE("random contractions agree with brute force") {
   if (std::getenv("FMOE_CENSUS") != nullptr)
     for (const auto& [what, n] : seen.plans) WARN(what << ' ' << n);
   if (seeds >= 1700)
-    seen.require(20, {"append",        "batched",         "exclude",        "expand",
-                      "gather",        "gather epilogue", "gather of rows", "gemm",
-                      "gemm epilogue", "group",           "many rows",      "no tokens",
-                      "nonzero",       "once batched",    "once expand",    "once select",
-                      "pointwise",     "reduce",          "sample",         "token_sum",
-                      "top_k",         "top_p"});
+    seen.require(20,
+                 {"append",          "batched",        "exclude", "expand",        "gather",
+                  "gather epilogue", "gather of rows", "gemm",    "gemm epilogue", "group",
+                  "many rows",       "no tokens",      "nonzero", "once batched",  "once expand",
+                  "once select",     "pointwise",      "reduce",  "sample",        "token_sum",
+                  "top_k",           "top_p"});
 }
 
 bool drew(unsigned seed, const operand auto& line) {
@@ -532,7 +532,7 @@ TEST_CASE("the line of a seed is what it drew") {
   }
 }
 
-// Where no memory is zero by chance.
+// Computes it in memory that is not zero by chance.
 template <class T>
 double error_of_line(const operand auto& line) {
   ir::graph g;
@@ -550,10 +550,10 @@ TEST_CASE("contractions that once failed") {
   const auto holds = [](const auto& line) {
     return error_of_line<float>(line) <= 2e-5 && error_of_line<double>(line) <= 1e-13;
   };
-  // The product of selection and values is the result.
+  // The product of the selection and the values is the result.
   CHECK(holds(einsum<"ta,tab->tab">(top_k(random<tensor<float, 2>>({3, 7}, 1), 2),
                                     random<tensor<float, 3>>({3, 7, 4}, 2))));
-  // Nothing to select from, and no rows of selections.
+  // There is nothing to select from, and there are no rows of selections.
   CHECK(holds(
       einsum<"ab,tab->t">(random<parameter<float, 2>>({33, 0}, 1),
                           top_k(random<tensor<float, 3>>({2, 33, 0}, 2), 0, weighting::relu))));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Random expressions, built directly as graphs, against the oracle: default and tiny limits, the
-// naive plan, float and double; and the bits of a row in any company. FMOE_SEED=n runs one seed
-// alone.
+// Compares random expressions, built directly as graphs, with the oracle: default and tiny limits,
+// the naive plan, float and double; and checks the bits of a row beside any other rows. FMOE_SEED=n
+// runs only one seed.
 #include <cstdlib>
 #include <sstream>
 
@@ -13,12 +13,13 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-// An expression of up to six operations. Two kinds: of small integers with operations that keep
-// them exact, so that ties abound and every result is compared for equality; and of real numbers.
+// An expression of up to six operations, of two kinds. One has small integers and operations that
+// keep them exact, so that there are many ties and every result is compared for equality; the other
+// has real numbers.
 class random_expression {
  public:
-  // `magnitudes`: the same with absolute values and no differences, whose result tells what errors
-  // are relative to.
+  // `magnitudes` makes the same expression with absolute values and without differences; errors are
+  // relative to its result.
   explicit random_expression(unsigned seed, bool magnitudes = false)
       : magnitudes_(magnitudes),
         bits_(seed) {
@@ -143,7 +144,7 @@ class random_expression {
 
   float sign(float x) const { return magnitudes_ ? std::abs(x) : x; }
 
-  // The value of the operation before, if there is one, and often an older one.
+  // Returns the value of the previous operation, if there is one, and often an older one.
   entry any() {
     if (pool_.empty()) {
       std::vector<axis> axes;
@@ -196,7 +197,7 @@ class random_expression {
     put(id, e.axes, bound);
   }
 
-  // Something whose axes are the last ones of e's.
+  // Returns a value whose axes are the last ones of e.
   entry trailing(const entry& e) {
     const extent from = chance(50) ? number(e.axes.size() + 1) : 0;
     const std::vector<axis> axes(e.axes.begin() + static_cast<std::ptrdiff_t>(from), e.axes.end());
@@ -271,15 +272,15 @@ class random_expression {
       put(made_.concat(std::move(parts), at), std::move(axes), std::max(e.bound, 2.0));
   }
 
-  // e's labels: 't' for the token, then from `first` on.
+  // The labels of e: 't' for the token, then letters from `first` on.
   static std::string name(const entry& e, char first) {
     std::string labels;
     for (const axis& a : e.axes) labels += a.token ? 't' : first++;
     return labels;
   }
 
-  // What layers are made of: most axes of e contracted with a weight, which brings new, often wide,
-  // ones.
+  // The usual operation of layers: most axes of e are contracted with a weight, which adds new axes
+  // that are often wide.
   void product() {
     const entry e = any();
     const std::string labels = name(e, 'a');
@@ -317,7 +318,7 @@ class random_expression {
     if (chance(exact_ ? 40 : 15)) gate_of();
   }
 
-  // Two branches decoded together, as "tn,no,th,ho->to".
+  // Two branches are decoded together, as "tn,no,th,ho->to".
   void mixture() {
     const entry a = any(), b = any();
     if (!has_tokens_ || a.axes.size() < 2 || b.axes.size() < 2 || !a.axes[0].token ||

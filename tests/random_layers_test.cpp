@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Random members of every family of layers, of random small sizes and options, against the oracle:
-// the plan, the naive plan and one with tiny limits, float and double; and that a NaN in a token
-// changes no other row. A failing seed prints what it drew; FMOE_SEED=n runs one seed alone.
+// Compares random members of every family of layers, of random small sizes and options, with the
+// oracle: the plan, the naive plan and one with tiny limits, in float and double. Checks that a NaN
+// in a token changes no other row. A failing seed prints its layer; FMOE_SEED=n runs only one seed.
 #include <fmoe/aoe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
@@ -38,12 +38,12 @@ class draw {
   bool chance(unsigned percent) { return bits_() % 100 < percent; }
   auto pick(auto... of) { return std::array{of...}[number(sizeof...(of))]; }
 
-  // From N(0, 1 / sqrt(inputs)).
+  // Fills it from N(0, 1 / sqrt(inputs)).
   template <std::size_t Rank>
   void fill(parameter<float, Rank>& p, const std::array<extent, Rank>& shape, extent inputs = 1) {
     p = random<parameter<float, Rank>>(shape, ++seed_, 1 / std::sqrt(static_cast<float>(inputs)));
   }
-  // Or leaves it empty.
+  // Fills it or leaves it empty.
   template <std::size_t Rank>
   void maybe(parameter<float, Rank>& p, const std::array<extent, Rank>& shape, extent inputs = 1) {
     if (chance(50)) fill(p, shape, inputs), text << "1";
@@ -241,7 +241,7 @@ routing draw_routing(draw& d, extent n) {
   if (d.chance(50)) r.capacity = d.between(0, 7);
   r.capacity_factor = d.pick(0.5, 1.0, 2.0, 3.5);
   r.rank_softmax = n > 1 && d.chance(50);  // of one expert all are 1
-  // Expert choice and the masses know the papers' weights and the released code's.
+  // Expert choice and top-p know the weights of the papers and those of the released code.
   r.weights = r.how == routing::by::top_k ? d.pick(softmax, softmax_of_all, score, one, relu)
                                           : d.pick(softmax, softmax_of_all, one, score);
   d.text << " routing " << static_cast<int>(r.how) << " K " << r.active << " mass " << r.mass
@@ -312,8 +312,8 @@ layer draw_peer(draw& d) {
   return of(in, l);
 }
 
-// Whether rounding can change what a graph selects: kept and left scores closer than this, relative
-// to the largest.
+// Tells whether rounding can change a selection in a graph: whether kept and left scores are closer
+// than this, relative to the largest.
 class decisions {
  public:
   decisions(const ir::graph& g, const oracle& values) : graph_(g), values_(values) {
@@ -329,8 +329,8 @@ class decisions {
   static constexpr double least = 1e-4;
   using numbers = std::vector<double>;
 
-  // Zeros of a ReLU are equal in every arithmetic; of other equal scores the lower index wins in
-  // all only if they are the same sum.
+  // Zeros of a ReLU are equal in every arithmetic. Other equal scores are equal in all of them only
+  // if they are the same sum; then the lower index wins.
   void apart(numbers x, extent kept) {
     if (kept == 0 || kept >= x.size()) return;
     std::ranges::sort(x, std::greater());

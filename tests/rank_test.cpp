@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Ranks of matrices of known singular values, and of random experts against the papers' bounds,
-// which they reach.
+// Checks the ranks of matrices with known singular values, and those of random experts, which reach
+// the bounds of the papers.
 #include <fmoe/rank.hpp>
 
 #include <fmoe/io/safetensors.hpp>
@@ -18,7 +18,7 @@ using namespace fmoe::test;
 
 using matrix = tensor<double, 2>;
 
-// I - 2 v v' / |v|^2, which has no effect on singular values.
+// I - 2 v v' / |v|^2, which does not change singular values.
 matrix reflection(extent n, unsigned seed) {
   const auto v = random<tensor<double, 1>>({n}, seed);
   double squares = 0;
@@ -62,7 +62,7 @@ TEST_CASE("singular values are those that a matrix is made of", "[rank]") {
   }
 }
 
-// Of 4 x 6 the default tolerance is 6 epsilon.
+// The default tolerance for 4 x 6 is 6 epsilon.
 template <class T>
 extent rank_with_smallest(double smallest) {
   tensor<T, 2> m({4, 6});
@@ -150,7 +150,7 @@ TEMPLATE_TEST_CASE(
   CHECK(numerical_rank(evaluate(unfolded.expert(4))) == 3);
 }
 
-// ../shared/real is no part of the project.
+// ../shared/real is not part of the project.
 TEST_CASE("experts of a trained MxD have nearly full rank", "[rank]") {
   const char* file = "../shared/real/minilm_l3_mxd.safetensors";
   if (!std::filesystem::exists(file)) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The MLP of a real model and its trained replacements, on 2,048 rows that training did not see:
-// ../shared/real, which is no part of the project; where it is not there, this test says so and
-// passes.
+// The MLP of a real model and its trained replacements, on 2,048 rows that training did not use.
+// ../shared/real is not part of the project; if it does not exist, this test says so and passes.
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -30,7 +29,7 @@ struct deviation {
   double tensor = 0, row = 0;
 };
 
-// max |y - expected| / max |expected| over the tensor and over the worst row.
+// max |y - expected| / max |expected|, over the tensor and over the worst row.
 template <class T, class U>
 deviation deviation_of(const tensor<T, 2>& y, const tensor<U, 2>& expected) {
   REQUIRE(y.shape() == expected.shape());
@@ -52,7 +51,7 @@ deviation deviation_of(const tensor<T, 2>& y, const tensor<U, 2>& expected) {
   return result;
 }
 
-// Mean |y - t|^2 / |t|^2 and mean |y - t|^2 / |t|.
+// The means of |y - t|^2 / |t|^2 and of |y - t|^2 / |t|.
 template <class T>
 std::pair<double, double> losses(const tensor<T, 2>& y, const tensor<float, 2>& target) {
   double relative = 0, loss = 0;
@@ -69,7 +68,8 @@ std::pair<double, double> losses(const tensor<T, 2>& y, const tensor<float, 2>& 
   return {relative / tokens, loss / tokens};
 }
 
-// The number of rows whose coefficients other than zero are not the experts of `index`, [t, k].
+// Returns the number of rows whose nonzero coefficients are not those of the experts in `index`,
+// [t, k].
 template <class T>
 extent rows_of_other_experts(const tensor<T, 2>& coefficients,
                              const std::vector<std::int64_t>& index) {
@@ -133,7 +133,7 @@ TEST_CASE("a trained MxD in double is the authors' own") {
                               tokens.integers<std::int64_t>("indices")) == 0);
 }
 
-// Widened when loaded or, in mxd<bf16>, in the kernels.
+// The weights are widened when they are loaded or, in mxd<bf16>, in the kernels.
 TEMPLATE_TEST_CASE("bf16 weights are computed with in float", "", float, bf16) {
   if (!is_there()) return;
   const auto tokens = file("minilm_l3_tokens");

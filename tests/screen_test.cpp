@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A screened selection has the bits of one out of all scores, whatever the numbers are.
+// Checks that a screened selection has the bits of a selection from all scores, whatever the
+// numbers are.
 #include <cmath>
 #include <limits>
 
@@ -97,7 +98,7 @@ TEST_CASE("outliers, huge and tiny numbers are selected as without screening", "
   check_same(x, gate, 6);
 }
 
-// Where all roundings go one way the error is all that Cauchy and Schwarz allow.
+// If all roundings go in one direction, the error is as large as Cauchy and Schwarz allow.
 TEST_CASE("winners that round down among losers that round up are selected", "[screen]") {
   const extent depth = 200, n = 1200;
   const float half = 0x1p-8f;  // of the distance of neighbouring bf16 at 1

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Layers compiled with several results: each has the bits that it has alone, wherever it is
+// Compiles layers with several results: each result has the bits that it has alone, wherever it is
 // written.
 #include <fmoe/expr/sized.hpp>
 #include <fmoe/mxd.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Streamed or not, a layer computes the same bits.
+// Checks that a layer computes the same bits whether it is streamed or not.
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 
@@ -18,7 +18,7 @@ void fill(parameter<T, Rank>& p, const std::array<extent, Rank>& shape, unsigned
   p = random<parameter<T, Rank>>(shape, seed, 0.4f);
 }
 
-// The steps that run in loops.
+// Returns the steps that run in loops.
 template <class Forward>
 lines looped(const Forward& forward) {
   lines r;

@@ -121,7 +121,7 @@ TEST_CASE("storage derives once for a key", "[tensor]") {
   CHECK(calls == 2);
 }
 
-// What a 16-bit pattern means, from its fields.
+// Returns the value of a 16-bit pattern, from its fields.
 double value_of(std::uint16_t bits, int exponent_bits, int fraction_bits) {
   const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1),
             fraction = bits & ((1 << fraction_bits) - 1);
@@ -141,7 +141,7 @@ T from_bits(unsigned bits) {
   return x;
 }
 
-// All patterns there and back, and the neighbourhood of every midpoint between neighbours.
+// Converts all patterns there and back, and the neighbours of every midpoint between neighbours.
 template <class T>
 void check_conversions(int exponent_bits, int fraction_bits) {
   constexpr float infinity = std::numeric_limits<float>::infinity();

@@ -43,11 +43,9 @@ struct gradients {
 };
 
 auto compiled_gradients(planner::plan_options options = {}) {
-  return compile(
-      [](const auto& x, const auto& dy) {
-        return linear_gradients(sized(x, {unknown, inputs}), dy);
-      },
-      arguments<2, 2>{}, tokens, 1, options);
+  return compile([](const auto& x,
+                    const auto& dy) { return linear_gradients(sized(x, {unknown, inputs}), dy); },
+                 arguments<2, 2>{}, tokens, 1, options);
 }
 
 // The sum over tokens by its definition: blocks of 256 tokens, each in order from zero.
@@ -144,7 +142,8 @@ TEST_CASE("large sums over tokens are cut for several threads without a change",
   for (const int threads : {1, 2, 7})
     on_threads(threads, [&] {
       const auto sum = evaluate(einsum<"ti,to->io">(x, dy));
-      const auto wide = evaluate(einsum<"ti,tj->j">(x, random<tensor<float, 2>>({tokens, 9000}, 5)));
+      const auto wide =
+          evaluate(einsum<"ti,tj->j">(x, random<tensor<float, 2>>({tokens, 9000}, 5)));
       if (alone.empty()) {
         alone = sum;
         row = wide;

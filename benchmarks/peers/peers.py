@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""fmoe beside PyTorch, eager and torch.compile, on the same shapes and threads; scripts/peers starts it.
+"""Compares fmoe with PyTorch, eager and torch.compile, on the same shapes and threads; scripts/peers starts it.
 
 usage: peers.py BENCH TABLE [--filter=REGEX] [--tokens=1,16,128,1024] [--threads=1,2] [--compile-only]
 
-Each row is measured in rounds, fmoe, eager, compiled, fmoe, eager, compiled, and the medians are joined into TABLE, a CSV
-file, which keeps the rows of earlier runs; all of it is printed as Markdown. --compile-only fills torch's cache, so that a
+Each row is measured in rounds: fmoe, eager, compiled, fmoe, eager, compiled. The medians are added to TABLE, a CSV file, which
+keeps the rows of earlier runs; the whole table is printed as Markdown. --compile-only fills torch's cache, so that a
 later run spends its time on timing.
 """
 import argparse
@@ -34,7 +34,7 @@ def fmoe_seconds(bench, row):
 
 
 def torch_seconds(forward, x, threads):
-    """The median of calls for 0.3 s, three at least; of one thread its own time, as fmoe_bench counts."""
+    """Returns the median of calls for 0.3 s, at least three; one thread is timed by its own time, as in fmoe_bench."""
     clock = time.thread_time if threads == 1 else time.perf_counter
     times = []
     while len(times) < 3 or sum(times) < 0.3:
@@ -45,7 +45,7 @@ def torch_seconds(forward, x, threads):
 
 
 def compiled_form(forward, x):
-    """torch.compile's, which has agreed with `forward` on x."""
+    """Returns the function of torch.compile, after it has agreed with `forward` on x."""
     torch.compiler.reset()
     compiled = torch.compile(forward, dynamic=False)
     y, z = forward(x), compiled(x)

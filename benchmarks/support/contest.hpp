@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A layer beside what it is compared with: all must agree before anything is timed; then they are
-// timed in interleaved rounds with the machine's roofs, and the counters are medians of what each
-// round says.
+// Compares a layer with other implementations. All must agree before anything is timed. Then they
+// are timed in interleaved rounds with the limits of the machine, and the counters are medians over
+// the rounds.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ namespace fmoe::bench {
 
 using form = std::function<void(tensor<float, 2>& y)>;
 
-// rows x depth times depth x columns, the weight as [columns, depth] if it is transposed.
+// rows x depth times depth x columns; a transposed weight is [columns, depth].
 struct product {
   extent rows, depth, columns;
   const float* weight;
@@ -32,14 +32,16 @@ struct product {
 // One layer on one input.
 struct contest {
   extent tokens, outputs;
-  double flops, naive_flops;       // of all tokens, 2 for a multiply-add
-  double weight_bytes, row_bytes;  // weights that a call touches, read once; rows in and out
-  bool selects = false;  // rounding may flip a choice between near equals, and with it a row
+  double flops, naive_flops;  // for all tokens, 2 for a multiply-add
+  // the weights that a call touches, read once; the rows in and out
+  double weight_bytes, row_bytes;
+  // rounding may exchange a choice between nearly equal scores, and with it a row
+  bool selects = false;
   form forward = {};
   std::function<void(extent first, extent count, tensor<float, 2>& y)> by_eigen =
-      {};                            // some rows of y; may be empty
-  std::function<form()> naive = {};  // makes the naive form; empty where it does not fit in memory
-  std::vector<product> products = {};  // the layer's dense ones
+      {};                              // some rows of y; may be empty
+  std::function<form()> naive = {};    // makes the naive form; empty if it does not fit in memory
+  std::vector<product> products = {};  // the dense products of the layer
 };
 
 // A layer compiled for the rows of x and the threads of the current arena.
@@ -50,8 +52,8 @@ form compiled_form(const auto& layer, const tensor<float, 2>& x,
              auto& y) { (*forward)(x, y); };
 }
 
-// `layer` on x, whose weights have `element` bytes; `plain` is the same layer of float, for FLOPs
-// and bytes.
+// Returns the contest of `layer` on x; its weights have `element` bytes. `plain` is the same layer
+// of float, for FLOPs and bytes.
 contest contest_of(const auto& layer, const auto& plain, const tensor<float, 2>& x, extent outputs,
                    extent element) {
   const auto [tokens, inputs] = x.shape();
@@ -62,15 +64,15 @@ contest contest_of(const auto& layer, const auto& plain, const tensor<float, 2>&
           rows,   false,   compiled_form(layer, x)};
 }
 
-// A layer of one size, and how it runs on `tokens` rows with the threads of the current arena.
+// A layer of one size, which can run on `tokens` rows with the threads of the current arena.
 struct model {
   virtual ~model() = default;
   virtual contest on(extent tokens) const = 0;
 };
 using make_model = std::function<std::unique_ptr<model>()>;
 
-// Registers a layer's rows: name/tokens:T/threads:P. The model is made for the first of its rows
-// that runs, and freed when another's row runs.
+// Registers the rows of a layer: name/tokens:T/threads:P. The model is made for the first of its
+// rows that runs, and freed when a row of another model runs.
 void add_rows(const std::string& name, const make_model& make,
               std::vector<int> tokens = {1, 16, 128, 1024},
               const std::vector<int>& threads = {1, 2});
@@ -83,10 +85,10 @@ void add_sizes(const std::string& layer, const Size& size) {
   add_rows(name + "/bf16", [size] { return std::make_unique<Model<bf16>>(size); });
 }
 
-// For a wrong result: the row shows why, and the program fails.
+// Reports a wrong result: the row shows why, and the program fails.
 void reject(benchmark::State& state, const char* why);
 
-// What main calls to register rows, those of tiny layers if asked: a suite adds itself by being
+// main calls `add` to register rows, of tiny layers if asked. A suite adds itself when it is
 // defined.
 struct suite {
   explicit suite(std::function<void(bool tiny)> add);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// fmoe's tensors as Eigen's matrices.
+// Views fmoe's tensors as Eigen's matrices.
 #pragma once
 
 #include <Eigen/Core>
@@ -15,7 +15,7 @@ using map = Eigen::Map<matrix>;
 
 inline Eigen::Index index(extent n) { return static_cast<Eigen::Index>(n); }
 
-// All of a tensor as a matrix of so many columns.
+// Views all of a tensor as a matrix with this number of columns.
 template <std::size_t Rank>
 const_map as_matrix(const tensor<float, Rank>& t, extent columns) {
   return {t.data(), index(t.size() / columns), index(columns)};
@@ -28,7 +28,7 @@ inline Eigen::Map<const row_vector> as_row(const tensor<float, 1>& t) {
   return {t.data(), index(t.size())};
 }
 
-// Some rows of a tensor.
+// Views some rows of a tensor.
 inline const_map rows_of(const tensor<float, 2>& t, extent first, extent count) {
   const extent width = t.shape()[1];
   return {t.data() + first * width, index(count), index(width)};

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // usage: fmoe_bench [--check] [--no-naive] [--benchmark_filter=REGEX] [--benchmark_format=json] ...
-// --check: rows of tiny layers, whose results are checked, and each form timed once; fails if one
-// is wrong. --no-naive: without the naive forms, which take seconds to make.
 //
-// Counters, each the median of the rounds: of_roof, the time that the machine's roofs allow
-// (peak_GFLOP/s and read_GB/s of as many threads, measured in the same round) by the layer's;
-// vs_eigen, vs_naive and vs_blas, how many times as long Eigen, the naive form and oneDNN's
-// products alone take, of float always, Eigen with a part of the rows for each thread. vs_blas is
-// there if oneDNN was when CMake ran: scripts/install-dependencies libdnnl-dev.
+// --check runs rows of tiny layers, checks their results and times each form once; it fails if a
+// result is wrong. --no-naive leaves out the naive forms, which take seconds to make.
+//
+// The counters are medians over the rounds. of_roof is the time that the machine's roofs allow
+// (peak_GFLOP/s and read_GB/s of as many threads, measured in the same round) divided by the
+// layer's. vs_eigen, vs_naive and vs_blas say how many times as long Eigen, the naive form and the
+// products of oneDNN take. These always compute in float, and each thread of Eigen takes a part of
+// the rows. vs_blas exists if oneDNN was installed when CMake ran: scripts/install-dependencies
+// libdnnl-dev.
 #include "support/contest.hpp"
 
 #include <fstream>
@@ -32,7 +34,7 @@ std::vector<std::function<void(bool)>>& suites() {
   return all;
 }
 
-// The largest difference in a row, of the largest element of all.
+// Returns the largest difference in each row, divided by the largest element of all.
 std::vector<double> differences(const tensor<float, 2>& a, const tensor<float, 2>& b) {
   const extent width = a.shape()[1];
   std::vector<double> errors(a.shape()[0]);
@@ -53,7 +55,7 @@ bool agree(const contest& c, const tensor<float, 2>& a, const tensor<float, 2>& 
   return static_cast<extent>(wrong) <= (c.selects ? c.tokens / 128 : 0);
 }
 
-// A form, and what its calls take.
+// A form, and the times of its calls.
 struct contestant {
   const char* counter;  // its time by the layer's
   std::function<void()> call;
@@ -66,7 +68,7 @@ struct contestant {
     once = seconds(threads) - start;
   }
 
-  // For 10 ms at least, after as many that bring the weights back into the cache.
+  // Measures for at least 10 ms, after as many calls that bring the weights back into the cache.
   void time(extent threads) {
     constexpr double shortest = 0.01;
     const auto repeats = static_cast<extent>(std::max(1.0, shortest / once));
@@ -78,7 +80,7 @@ struct contestant {
 };
 
 #ifdef FMOE_ONEDNN
-// The products by oneDNN's sgemm, one after the other, on one thread.
+// Runs the products with oneDNN's sgemm, one after the other, on one thread.
 std::function<void()> by_blas(const contest& c) {
   static const auto set_threads =
       reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
@@ -103,7 +105,7 @@ std::function<void()> by_blas(const contest& c) {
 std::function<void()> by_blas(const contest&) { return {}; }
 #endif
 
-// Eigen's rows in as many parts as there are threads.
+// Runs Eigen on as many parts of the rows as there are threads.
 void by_eigen(const contest& c, extent threads, tensor<float, 2>& y) {
   if (threads == 1 || c.tokens < threads) return c.by_eigen(0, c.tokens, y);
   tbb::parallel_for(extent{0}, threads, [&](extent part) {
@@ -112,9 +114,9 @@ void by_eigen(const contest& c, extent threads, tensor<float, 2>& y) {
   });
 }
 
-// The naive form's time, or 0 where it does not fit or takes too long. Measured by itself: after a
-// gigabyte of weights the layer would find its own, which stay in L3, in DRAM for many calls. Sets
-// `right`.
+// Returns the time of the naive form, or 0 if it does not fit or takes too long. It is measured
+// separately: after a gigabyte of weights the layer would find its own weights, which normally stay
+// in L3, in DRAM for many calls. Sets `right`.
 double naive_seconds(const contest& c, const tensor<float, 2>& y, bool& right) {
   constexpr double longest = 2e11;  // FLOPs: seconds
   if (!c.naive || !with_naive || c.naive_flops > longest) return 0;
@@ -139,7 +141,7 @@ void measure(benchmark::State& state, const contest& c, extent threads) {
   for (contestant& f : forms) f.warm(threads);
   if (c.by_eigen && !agree(c, y, y_eigen)) return reject(state, "fmoe and Eigen disagree");
 
-  // As many rounds as last about a second, the roofs of each taking 25 ms.
+  // The rounds take about a second together; the roofs of each round take 25 ms.
   double round = 0.025;
   for (const contestant& f : forms) round += std::max(f.once, 0.02);
   const int rounds = tiny ? 1 : std::clamp(static_cast<int>(1.2 / round), 3, 11);
@@ -174,7 +176,7 @@ void measure(benchmark::State& state, const contest& c, extent threads) {
   state.counters["tokens_per_second"] = static_cast<double>(c.tokens) / time;
 }
 
-// What /proc/cpuinfo calls the processor, and the vectors that the kernels use.
+// Returns the name of the processor in /proc/cpuinfo, and the vectors that the kernels use.
 std::string cpu_name() {
   const std::string vectors(cpu::native_arch::name());
   std::ifstream info("/proc/cpuinfo");

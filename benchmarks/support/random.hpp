@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Weights and inputs of benchmarks: fast to make, the same on every machine.
+// Weights and inputs of benchmarks. They are fast to make and the same on every machine.
 #pragma once
 
 #include <cmath>
@@ -24,12 +24,12 @@ tensor<T, Rank> random(const std::array<extent, Rank>& shape, std::uint64_t seed
   return t;
 }
 
-// Parameters of one layer, each from a seed of its own: T is what the layer holds, Stored what its
-// file would.
+// The parameters of one layer, each from its own seed. T is the type in the layer, Stored the type
+// in its file.
 template <class T, class Stored>
 class parameters {
  public:
-  // Of standard deviation 1 / sqrt(fan_in).
+  // The standard deviation is 1 / sqrt(fan_in).
   template <std::size_t Rank>
   parameter<T, Rank> weight(const std::array<extent, Rank>& shape, extent fan_in) {
     return random<T, Stored>(shape, ++seed_ << 32, 1 / std::sqrt(static_cast<float>(fan_in)));
@@ -46,7 +46,7 @@ inline tensor<float, 2> random_rows(extent tokens, extent width) {
   return random<float>(std::array{tokens, width}, 99, 1);
 }
 
-// make(parameters) -> a layer: with the element type T, and the same numbers as float.
+// Returns make(parameters) twice: a layer with the element type T, and the same numbers as float.
 template <class T, class Make>
 auto layer_and_plain(const Make& make) {
   const auto plain = make(parameters<float, T>());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The machine's limits, measured in the process that quotes them: FMA peak and read bandwidth of
-// some threads together.
+// Measures the limits of the machine in the process that quotes them: the FMA peak and the read
+// bandwidth of several threads together.
 #pragma once
 
 #include <time.h>
@@ -18,8 +18,8 @@
 
 namespace fmoe::bench {
 
-// Of one thread its own seconds, so that a neighbour on the core does not count; of several the
-// clock on the wall.
+// One thread is timed by its own seconds, so that other processes on the core do not count; several
+// threads are timed by the wall clock.
 inline double seconds(extent threads) {
   if (threads > 1)
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
@@ -34,7 +34,7 @@ inline double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-// Seconds that task(thread) takes, `rounds` times, on that many threads at once.
+// Returns the seconds that task(thread) takes, `rounds` times, on this many threads at once.
 template <class Task>
 std::vector<double> times_together(extent threads, int rounds, const Task& task) {
   std::vector<double> times;
@@ -54,7 +54,7 @@ std::vector<double> times_together(extent threads, int rounds, const Task& task)
   return times;
 }
 
-// fp32 multiply-adds count 2.
+// A multiply-add in fp32 counts 2.
 inline double peak_flops(extent threads) {
   using vec = cpu::vec<float, cpu::native_arch>;
   constexpr int chains = 12, steps = 400'000;
@@ -62,7 +62,7 @@ inline double peak_flops(extent threads) {
     vec sums[chains], x(0.999f), y(0.001f);
 #pragma GCC unroll 12
     for (int i = 0; i < chains; ++i) sums[i] = vec(static_cast<float>(i));
-    benchmark::DoNotOptimize(x);  // or the compiler computes it all
+    benchmark::DoNotOptimize(x);  // otherwise the compiler computes it all
     for (int k = 0; k < steps; ++k)
 #pragma GCC unroll 12
       for (int i = 0; i < chains; ++i) sums[i] = cpu::fmadd<float, cpu::native_arch>(sums[i], x, y);
@@ -76,7 +76,7 @@ inline double peak_flops(extent threads) {
          *std::ranges::min_element(times);
 }
 
-// Memory of some bytes to be read again and again, as a layer's weights are.
+// Memory that is read again and again, as the weights of a layer are.
 class read_buffer {
  public:
   read_buffer(double bytes, extent threads)
@@ -85,7 +85,7 @@ class read_buffer {
             line, static_cast<extent>(bytes) / (sizeof(float) * streams * threads * line) * line)),
         block_(threads * streams * each_ * sizeof(float)) {}
 
-  // Bytes a second, every thread reading its part by four streams with prefetch.
+  // Returns bytes a second; every thread reads its part in four streams with prefetch.
   double bandwidth() const {
     using vec = cpu::vec<float, cpu::native_arch>;
     const extent repeats = std::max<extent>(1, (extent{16} << 20) / block_.size());

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""check_links.py FOLDER: every link, picture and anchor of the HTML pages in it leads to something in it. Prints what does not."""
+"""check_links.py FOLDER checks the HTML pages in a folder. It prints the links, pictures and anchors without a target in it."""
 import html.parser
 import pathlib
 import sys

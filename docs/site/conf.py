@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# The site: the Markdown that GitHub shows, unchanged, and the API from the headers' comments. scripts/docs lays out the source
-# folder, whose index.md is README.md, and runs Sphinx on it.
+# Makes the site from the Markdown that GitHub shows, unchanged, and the API from the comments of the headers.
+# scripts/docs makes the source folder, whose index.md is README.md, and runs Sphinx on it.
 import pathlib
 import re
 
@@ -16,7 +16,7 @@ myst_heading_anchors = 4
 breathe_projects = {"fmoe": str(root / "build/site/xml")}
 breathe_default_project = "fmoe"
 breathe_show_include = False
-# Each header declares its part of namespace fmoe anew.
+# Each header declares its part of namespace fmoe again.
 suppress_warnings = ["duplicate_declaration.cpp"]
 
 html_theme = "furo"
@@ -32,7 +32,7 @@ smartquotes = False
 
 LAYERS = ["mumoe", "mxd", "monet", "aoe", "moe", "peer"]
 
-# The headers of the public interface, a page a group.
+# The headers of the public interface; each group is a page.
 API = {
     "Layers": [f"layers/{layer}.hpp" for layer in [*LAYERS, "expert_gate", "experts", "monet_expert", "initialise"]],
     "Analysis": [f"analysis/{what}.hpp" for what in ("expert_load", "expert_statistics", "top_tokens", "polysemanticity", "expert_domains",
@@ -45,13 +45,13 @@ API = {
     "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/array.hpp", "io/error.hpp", "arrays/released.hpp"],
 }
 
-# Breathe tells files by their last name; what is in two of one name is asked for by itself.
+# Breathe identifies files by their last name; names that occur twice are asked for separately.
 BY_NAME = {
     "base/error.hpp": [".. doxygenstruct:: fmoe::shape_error", ".. doxygenstruct:: fmoe::value_error"],
     "io/error.hpp": [".. doxygenstruct:: fmoe::io::error\n   :members:\n   :undoc-members:", ".. doxygenenum:: fmoe::io::errc"],
 }
 
-# Pages by the part of the navigation that they belong to; those that are not named come last.
+# Pages by their part of the navigation; pages that are not named come last.
 PARTS = {
     "Using fmoe": ["guide", "interpretability", "errors", "interop", "performance"],
     "Layers": LAYERS,

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Doxygen's input filter: a header's plain comments become Doxygen's, so that headers need no syntax of a tool's.
+"""Doxygen's input filter: it turns a header's plain comments into Doxygen's, so that headers need no syntax of a tool.
 
-A comment right before a declaration is its documentation, and that of the declarations that follow without an empty line; one
-behind a member is the member's; the first one is the file's. What stands in the namespace without a comment is hidden, and so is
-what is private or internal.
+A comment right before a declaration documents it, and the declarations that follow without an empty line. A comment after a member
+documents the member, and the first comment documents the file. Declarations in the namespace without a comment are hidden, and so
+are private and internal ones.
 """
 import re
 import sys
 
-# Documented where they are written, but not for users.
+# Names with a comment that are not for users.
 INTERNAL = set("""
 all_of arithmetic_t array_view arrays_of active_of capacity_of choice coefficient_labels cost_counter describe describe_activation
 describe_mumoe each_released element_of expected_of expert_labels for_levels halves_of has_bias header_of initial_factor initial_weight
@@ -21,7 +21,7 @@ scalar settings_of shard slice storage transpose with_type
 
 
 def text(comment):
-    """Plain text as Doxygen takes it: nothing in it is a command or a tag, and `x` is code."""
+    """Returns plain text for Doxygen: nothing in it is a command or a tag, and `x` is code."""
     escaped = re.sub(r"([\\@#%<>&\"])", r"\\\1", comment)
     return re.sub(r"`([^`]+)`", r"<tt>\1</tt>", escaped)
 
@@ -31,7 +31,7 @@ def documented(lines):
 
 
 def chunks(lines):
-    """A declaration of the namespace each, or a line outside any: a comment, a directive, an empty one."""
+    """Yields the declarations of the namespace, and the lines between them: comments, directives and empty lines."""
     at = 0
     while at < len(lines):
         end = at + 1
@@ -48,19 +48,19 @@ def chunks(lines):
 
 
 def name_of(lines):
-    """What a declaration declares."""
+    """Returns the name that a declaration declares."""
     head = " ".join(line for line in lines[:6] if not re.match(r"\s*(template|requires)\b", line))
     found = re.match(r"\s*(?:struct|class|enum class|concept) (\w+)", head) or re.search(r"(\w+)(?:\(|\s*[={;])", head)
     return found[1] if found else ""
 
 
 def is_internal(lines):
-    """Also what takes a graph's node: users have expressions."""
+    """True for internal names, and for functions that take a node of a graph: users have expressions."""
     return name_of(lines) in INTERNAL or any("node_id root" in line for line in lines[:2])
 
 
 def of_members(lines):
-    """The members of a class or enumeration, whose comments are indented by two."""
+    """Returns the members of a class or enumeration, whose comments are indented by two."""
     hidden = private = False
     for at, line in enumerate(lines):
         ends = re.search(r"^  \S.*;$|^  }|^  \S.*}$", line)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Correlations of experts with a score against means and deviations of every token's s^2
-// coefficients.
+// Compares correlations of experts with means and deviations of the s^2 coefficients of every
+// token.
 #include <fmoe/analysis/expert_correlation.hpp>
 
 #include "../support/catch.hpp"
@@ -26,7 +26,7 @@ double mean(const std::vector<long double>& v) {
   return static_cast<double>(sum / static_cast<long double>(v.size()));
 }
 
-// Pearson's, in two passes.
+// Pearson's correlation, in two passes.
 double plain(std::vector<long double> q, std::vector<long double> y) {
   const long double q0 = mean(q), y0 = mean(y);
   long double qq = 0, yy = 0, qy = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Domains of experts against sums over every token's s^2 coefficients, and what deleting those of
-// one leaves of a layer.
+// Compares the domains of experts with sums over the s^2 coefficients of every token, and checks a
+// layer whose experts of a domain are deleted.
 #include <fmoe/analysis/expert_domains.hpp>
 
 #include "../support/catch.hpp"
@@ -13,7 +13,7 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-// Of all experts and domains, in order.
+// The means of all experts and domains, in order.
 std::vector<double> means(const expert_domains& d, extent s) {
   std::vector<double> all;
   for (extent n = 0; n < d.domains(); ++n)
@@ -43,7 +43,7 @@ std::vector<extent> random_domains(extent tokens, extent domains, unsigned seed)
   return all;
 }
 
-// One token of one head, which uses expert (i, j) alone.
+// Adds one token of one head, which uses only expert (i, j).
 void add_token(expert_domains& d, extent domain, index_pair e, float q, extent s) {
   tensor<float, 3> g1({1, 1, s}), g2({1, 1, s});
   g1(0, 0, e[0]) = 1, g2(0, 0, e[1]) = q;
@@ -105,7 +105,7 @@ TEST_CASE("an expert is of the domain where it is twice as probable as in the se
           "[expert_domains]") {
   const extent s = 4;
   expert_domains d(s, 3);
-  add_token(d, 0, {0, 0}, 2, s), add_token(d, 1, {0, 0}, 1, s);      // just twice
+  add_token(d, 0, {0, 0}, 2, s), add_token(d, 1, {0, 0}, 1, s);      // exactly twice
   add_token(d, 0, {0, 1}, 1.75f, s), add_token(d, 1, {0, 1}, 1, s);  // less
   add_token(d, 2, {1, 0}, 0.125f, s);                                // in one domain only
   add_token(d, 2, {1, 1}, 8, s), add_token(d, 1, {1, 1}, 4, s),
@@ -114,7 +114,7 @@ TEST_CASE("an expert is of the domain where it is twice as probable as in the se
       add_token(d, 2, {2, 2}, 1, s);  // alike
   add_token(d, 1, {3, 3}, 4, s), add_token(d, 2, {3, 3}, 1, s);
   for (const extent n : std::array<extent, 3>{0, 1, 2})
-    while (d.tokens(n) < 8) add_token(d, n, {3, 0}, 0, s);  // as many in each domain
+    while (d.tokens(n) < 8) add_token(d, n, {3, 0}, 0, s);  // the same number in each domain
   CHECK(d.domain_of({0, 0}) == 0);
   CHECK(!d.domain_of({0, 1}));
   CHECK(d.domain_of({0, 1}, 1.75) == 0);
@@ -177,7 +177,7 @@ TEST_CASE("what cannot be added changes nothing; a domain without tokens has mea
   CHECK_THROWS_AS(d.domain_of({5, 0}), value_error);
 }
 
-// The experts of one domain go, and the layer is the sum over the others.
+// The experts of one domain are deleted, and the layer is the sum over the others.
 TEMPLATE_TEST_CASE("a layer without the experts of a domain", "[expert_domains]", monet_hd<double>,
                    monet_vd<double>) {
   const monet_sizes n{.t = 40, .d = 10, .p = 2, .s = 7, .m = 4};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Statistics of a stream against double loops, and their bits however it is cut.
+// Compares statistics of a stream with double loops, and their bits for any split of the stream.
 #include <fmoe/analysis/expert_statistics.hpp>
 
 #include <cstring>
@@ -15,7 +15,7 @@ using namespace fmoe::test;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// A third of the coefficients is 0, and expert 3 never fires.
+// A third of the coefficients are 0, and expert 3 never fires.
 template <class T>
 tensor<T, 2> coefficients(extent tokens, extent experts) {
   auto a = random<tensor<T, 2>>({tokens, experts}, 1);

@@ -12,8 +12,8 @@ using namespace fmoe::test;
 
 struct visited {
   tensor<double, 3> q;                     // t i j
-  tensor<double, 3> times;                 // that j was among the row's
-  std::vector<std::vector<extent>> order;  // of each i its tokens
+  tensor<double, 3> times;                 // how often j was in the row
+  std::vector<std::vector<extent>> order;  // the tokens of each i
 };
 
 template <class T>
@@ -47,8 +47,8 @@ void check(const std::array<extent, 3>& shape, extent kept1, extent kept2) {
   }
 }
 
-// From one head's list, from several heads' lists that share some j, and from rows that are no
-// list.
+// The sums come from the list of one head, from lists of several heads that share some j, and from
+// rows without a list.
 TEMPLATE_TEST_CASE("coefficients are the sums over heads, whatever is 0", "[routed_rows]", float,
                    double) {
   for (const extent kept1 : std::array<extent, 4>{0, 1, 3, 40})

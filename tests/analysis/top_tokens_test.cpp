@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The kept tokens against a whole sort of each column.
+// Compares the kept tokens with a full sort of each column.
 #include <fmoe/analysis/top_tokens.hpp>
 
 #include <limits>
@@ -17,7 +17,7 @@ using entries = std::vector<top_tokens::entry>;
 
 const double nan = std::numeric_limits<double>::quiet_NaN();
 
-// Values with many ties, zeros and negative ones.
+// The values have many ties and zeros, and some are negative.
 template <class T>
 tensor<T, 2> values(extent tokens, extent experts) {
   auto v = random<tensor<T, 2>>({tokens, experts}, 1);

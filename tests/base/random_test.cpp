@@ -9,7 +9,7 @@ using fmoe::random_stream;
 
 TEST_CASE("the same bits everywhere") {
   random_stream zero(0), other(42);
-  CHECK(zero.bits() == 0xe220a8397b1dcdaf);  // SplitMix64's published sequence
+  CHECK(zero.bits() == 0xe220a8397b1dcdaf);  // the published sequence of SplitMix64
   CHECK(zero.bits() == 0x6e789e6aa1b965f4);
   const double normals[] = {0x1.581ce1ff0e4aep+0, 0x1.836ded897f3e4p+0, -0x1.7eadff448a868p-4,
                             -0x1.3d58eba8a8e99p-1};
@@ -30,7 +30,7 @@ TEST_CASE("moments and tails") {
     for (int k = 1; k < 4; ++k) beyond[k] += (std::abs(z) > k) / static_cast<double>(count);
     most = std::max(most, std::abs(u));
   }
-  // Of N(0, 1): 0 1 0 3 0 15 0 105; four standard errors each.
+  // The moments of N(0, 1) are 0 1 0 3 0 15 0 105; four standard errors are allowed for each.
   const double of_normal[] = {1, 0, 1, 0, 3, 0, 15, 0, 105},
                variance[] = {0, 1, 2, 15, 96, 945, 10170, 135135, 2016000};
   for (int k = 1; k < 9; ++k)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: +, - and *: both sides are tensors or expressions, or one is a number
-// cause: One side is no operand: a layer, say, that was not called.
+// cause: One side is not a tensor, an expression or a number; for example, it is a layer that was not called.
 // cure: Call it: `x + layer(x)`.
 #include <fmoe/mxd.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: borrow: the elements are a temporary's, which ends before the tensor does
-// cause: borrow shares elements, and those of a temporary are gone at the end of the line.
+// expect: borrow: the elements belong to a temporary, which ends before the tensor
+// cause: borrow shares elements, and the elements of a temporary are gone at the end of the line.
 // cure: Keep the container in a variable, or copy: `tensor<float, 2>(shape, values)`.
 #include <array>
 

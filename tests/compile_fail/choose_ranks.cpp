@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: choose: both expressions have the same rank
 // cause: The two expressions have different numbers of axes.
-// cure: Bring them to the same rank first.
+// cure: Bring both to the same rank first.
 #include <fmoe/expr/expression.hpp>
 
 using namespace fmoe;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: compile: the layer is called with expressions; of several inputs say compile(layer, arguments<2, 3>{}, tokens)
-// cause: compile is given `layer(x)`, which is tied to one x already.
+// expect: compile: the layer is called with expressions; for several inputs write compile(layer, arguments<2, 3>{}, tokens)
+// cause: compile is given `layer(x)`, which already has its x.
 // cure: Pass the layer itself, or a function: `compile([&](const auto& x) { return layer(x); }, 1024)`.
 #include <fmoe/mxd.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: mov takes two operands, [token, hidden unit] and the coefficients [token, expert]
-// cause: compile calls a layer with one argument of two axes unless told otherwise.
+// cause: Unless told otherwise, compile calls a layer with one argument of two axes.
 // cure: Say the rank of each argument: `compile(layer, arguments<2, 2>{}, 1024)`.
 #include <fmoe/moe.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: compile(layer, tokens): say for how many tokens at most, not with which input
-// cause: compile is given an input; inputs come with each call.
-// cure: Say the most tokens of a call, then call: `compile(layer, 1024)(x, y)`.
+// cause: compile is given an input, but each call brings its own input.
+// cure: Say the greatest number of tokens of a call, then call: `compile(layer, 1024)(x, y)`.
 #include <fmoe/mxd.hpp>
 
 using namespace fmoe;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: concat: the axis is below the operands' rank
-// cause: Axes are counted from 0.
-// cure: Use an axis from 0 to the rank less one.
+// cause: Axes are counted from 0, and the axis is not below the rank.
+// cure: Use an axis from 0 to the rank minus one.
 #include <fmoe/expr/concat.hpp>
 
 using namespace fmoe;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: a / b: expressions have no division; multiply by the inverse
-// cause: Expressions have `+`, `-` and `*`, and no `/`.
+// cause: Expressions have `+`, `-` and `*`, but no `/`.
 // cure: Multiply by `1 / number`.
 #include <fmoe/expr/pointwise.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: as_eigen: a temporary ends before the Map of its elements: name it
-// cause: The tensor ends with the statement, and the Map shows its elements.
+// cause: The tensor ends with the statement, but the Map would go on showing its elements.
 // cure: Name the tensor first.
 #include <fmoe/eigen.hpp>
 

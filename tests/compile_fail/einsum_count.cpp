@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: einsum: the subscripts name another number of operands
-// cause: Commas separate the operands, and there are more or fewer of them than arguments.
+// cause: Commas separate the operands; there are more or fewer operands than arguments.
 // cure: Pass one operand for each group of letters.
 #include <fmoe/expr/einsum.hpp>
 

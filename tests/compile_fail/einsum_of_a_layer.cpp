@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: einsum: an operand is a tensor, a parameter, an expression or an array
-// cause: An operand is none of these: a layer, say, that was not called.
+// cause: An operand is none of these; for example, it is a layer that was not called.
 // cure: Call it: `layer(x)`.
 #include <fmoe/mxd.hpp>
 

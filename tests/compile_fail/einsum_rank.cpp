@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: einsum: an operand's rank differs from its subscripts
-// cause: The subscripts of an operand have a letter for each of its axes.
+// cause: The subscripts of an operand need one letter for each of its axes.
 // cure: Write as many letters as the tensor has axes, or pass the tensor that was meant.
 #include <fmoe/expr/einsum.hpp>
 

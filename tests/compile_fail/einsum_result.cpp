@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: einsum: each label of the result comes once, and from an operand
 // cause: The result names a letter that no operand has.
-// cure: Use letters of the operands after the arrow.
+// cure: After the arrow, use only letters of the operands.
 #include <fmoe/expr/einsum.hpp>
 
 using namespace fmoe;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: einsum: each label of the result comes once, and from an operand
 // cause: The result names a letter twice.
-// cure: Name each letter of the result once; a diagonal matrix cannot be made.
+// cure: Name each letter of the result once; an einsum cannot make a diagonal matrix.
 #include <fmoe/expr/einsum.hpp>
 
 using namespace fmoe;

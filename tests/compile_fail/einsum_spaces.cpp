@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: einsum: subscripts are letters, commas and one arrow
-// cause: The subscripts have spaces, which numpy would ignore.
-// cure: Leave the spaces out.
+// cause: The subscripts contain spaces, which numpy would ignore.
+// cure: Remove the spaces.
 #include <fmoe/expr/einsum.hpp>
 
 using namespace fmoe;

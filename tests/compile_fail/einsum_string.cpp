@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: einsum: the subscripts are a template argument
-// cause: The subscripts are an argument of the call, as in numpy; here the compiler checks them.
+// cause: The subscripts are an argument of the call, as in numpy; in fmoe they are a template argument, so that the compiler checks them.
 // cure: Write them in angle brackets: `einsum<"ti,io->to">(x, w)`.
 #include <fmoe/expr/einsum.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: einsum: subscripts are letters, commas and one arrow
 // cause: The subscripts have no arrow.
-// cure: Write the result's letters behind `->`, as in `"ti,io->to"`.
+// cure: Write the letters of the result behind `->`, as in `"ti,io->to"`.
 #include <fmoe/expr/einsum.hpp>
 
 using namespace fmoe;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: evaluate takes a tensor or an expression; of a layer: evaluate(layer(x))
-// cause: A layer is no expression until it is called with its input.
+// expect: evaluate takes a tensor or an expression; for a layer write evaluate(layer(x))
+// cause: A layer becomes an expression only when it is called with its input.
 // cure: Call the layer: `evaluate(layer(x))`.
 #include <fmoe/mxd.hpp>
 

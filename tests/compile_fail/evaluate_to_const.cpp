@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: evaluate writes an array of the expression's arithmetic type that is not const
-// cause: The output is const, or of another type than the expression computes in.
-// cure: Pass an array of `float`, or of `double` where a leaf is double.
+// cause: The output is const, or its type is not the type in which the expression is computed.
+// cure: Pass an array of `float`, or of `double` if an operand of the expression is double.
 #include <vector>
 
 #include <fmoe/mxd.hpp>

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-# cmake -P expect.cmake FILE COMPILER FLAGS...: FILE compiles; with FMOE_MISUSE it does not, the errors contain the sentence of
-# its line "// expect: <sentence>", there is one, and it is short.
+# cmake -P expect.cmake FILE COMPILER FLAGS...: FILE compiles. With FMOE_MISUSE it does not: the
+# compiler prints one error, which contains the sentence of the line "// expect: <sentence>", and
+# its output is short.
 set(longest 25)  # lines of all that the compiler prints
 
 set(command)
@@ -9,7 +10,8 @@ foreach(i RANGE 4 ${last})
   list(APPEND command "${CMAKE_ARGV${i}}")
 endforeach()
 set(file ${CMAKE_ARGV3})
-# The mistakes show without planner and kernels, in a third of the time. (As an argument, CMake would take -D for its own.)
+# The mistakes show without planner and kernels, in a third of the time. (It is no argument, because
+# CMake would take -D for its own.)
 list(APPEND command -DFMOE_SEPARATE_COMPILATION -fsyntax-only -fno-diagnostics-color ${file})
 
 file(STRINGS ${file} sentence REGEX "^// expect: " LIMIT_COUNT 1)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: experts take the input [token, input], then the coefficients [token, expert] of each level
 // cause: Experts of two levels are called with the coefficients of one.
-// cure: Pass coefficients for each level: as many as the first template argument says.
+// cure: Pass the coefficients of each level; the first template argument says how many levels there are.
 #include <fmoe/mumoe.hpp>
 
 using namespace fmoe;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: forward takes arrays of float, double, fmoe::bf16 or fmoe::f16
-// cause: An input stores integers, or is a pointer or container without a shape.
+// cause: An input stores integers, or is a pointer or a container without a shape.
 // cure: Pass a tensor: `borrow(v, shape)` makes one of a container.
 #include <array>
 

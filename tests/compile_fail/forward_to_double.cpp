@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: forward writes an output of the layer's arithmetic type
 // cause: The output stores another type than the layer computes in.
-// cure: Pass an output of float for a layer of float, of double for one of double.
+// cure: Pass an output of float for a layer of float, and of double for a layer of double.
 #include <fmoe/mxd.hpp>
 
 using namespace fmoe;

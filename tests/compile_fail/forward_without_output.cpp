@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: forward takes the layer's inputs, then an output for each result
-// cause: A compiled layer writes into memory of the caller, and there is none.
+// cause: A compiled layer writes into memory of the caller, and the call passes none.
 // cure: Pass the output last: `forward(x, y)`.
 #include <fmoe/mxd.hpp>
 

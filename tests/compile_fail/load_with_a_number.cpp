@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: load: options are named, as in fmoe::load<fmoe::mxd<>>(file, {.active = 32})
-// cause: The second argument is K itself.
-// cure: Name it: `load<mxd<>>(file, {.active = 32})`.
+// cause: The second argument is the number K itself.
+// cure: Name the option: `load<mxd<>>(file, {.active = 32})`.
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: load: a layer's type has brackets, as in fmoe::load<fmoe::mxd<>>(file)
-// cause: A layer is a template, also where every parameter of it has a default.
+// cause: A layer is a template, even if all of its template parameters have defaults.
 // cure: Write the brackets: `load<mxd<>>(file)`.
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: a Monet layer takes x [token, input], g1 [token, head, half] and g2, as in layer(x, router.g1(x), router.g2(x))
-// cause: A Monet layer does not route by itself: layers share a router.
+// cause: A Monet layer does not route tokens itself, because several layers share a router.
 // cure: Call `layer(x, router.g1(x), router.g2(x))`.
 #include <fmoe/monet.hpp>
 

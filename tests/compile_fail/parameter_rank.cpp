@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: fmoe::tensor: the other tensor has another number of axes
 // cause: A weight has another number of axes than the layer's parameter.
-// cure: The comment beside each parameter names its axes; fmoe::viewed gives a parameter another shape.
+// cure: The comment beside each parameter names its axes; `fmoe::viewed` gives a parameter another shape.
 #include <fmoe/mxd.hpp>
 
 using namespace fmoe;

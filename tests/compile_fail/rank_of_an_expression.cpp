@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: a rank is of an array [row, column] of floating-point numbers: of an expression, evaluate(expression)
+// expect: a rank needs an array [row, column] of floating-point numbers; for an expression pass evaluate(expression)
 // cause: The expert's matrix is an expression, which has no elements yet.
 // cure: Evaluate it: `numerical_rank(evaluate(layer.expert(3)))`.
 #include <fmoe/mxd.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: relu and its like take a tensor or an expression; of a layer: relu(layer(x))
+// expect: relu and its like take a tensor or an expression; for a layer write relu(layer(x))
 // cause: A layer was passed that was not called.
 // cure: Call it: `relu(layer(x))`.
 #include <fmoe/mxd.hpp>

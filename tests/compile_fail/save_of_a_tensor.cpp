@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: save writes layers; an array is fmoe::io::safetensors::write(file, {{name, x}})
-// cause: The type is no layer: it lists no names of weights.
-// cure: Write the array by its name.
+// cause: The type is not a layer: it does not list the names of its weights.
+// cure: Write the array with its name.
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: a batch is an array [token, expert] of floating-point numbers: of an expression, evaluate(expression)
+// expect: a batch is an array [token, expert] of floating-point numbers; for an expression pass evaluate(expression)
 // cause: The coefficients are an expression, which has no elements yet.
 // cure: Evaluate them: `statistics.add(evaluate(layer.coefficients(x)))`.
 #include <fmoe/analysis/expert_statistics.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: expert_statistics: members is a range of bool, one a token
-// cause: The members of a subpopulation are told by one number.
+// cause: The members of a subpopulation are given as one number.
 // cure: Pass a bool for each token of the batch, as a `std::vector<bool>` or a span.
 #include <fmoe/analysis/expert_statistics.hpp>
 

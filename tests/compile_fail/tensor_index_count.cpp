@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: fmoe::tensor: an element has one index for each axis
-// cause: An element is asked for with more or fewer indices than axes.
-// cure: Give an index for each axis; a whole row is not an element.
+// cause: The number of indices is not the number of axes.
+// cure: Give one index for each axis; a whole row is not an element.
 #include <fmoe/tensor.hpp>
 
 using namespace fmoe;

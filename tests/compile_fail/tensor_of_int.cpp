@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: fmoe::tensor stores float, double, fmoe::bf16 or fmoe::f16
-// cause: The element type is an integer or another type that nothing is computed in.
+// cause: The element type is an integer or another type that fmoe does not compute with.
 // cure: Store one of the four floating-point types.
 #include <fmoe/tensor.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: fmoe::tensor: the values are a span, array or vector of the tensor's own type
-// cause: The values have another element type, and nothing is rounded unless asked for.
+// cause: The values have another element type, and fmoe rounds nothing unless you ask for it.
 // cure: Convert them first, or make a tensor of their type.
 #include <vector>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: top_k: the scores, a tensor or an expression, come first, then K
-// cause: The arguments are swapped, or the scores are no tensor.
+// cause: The arguments are swapped, or the scores are not a tensor.
 // cure: Call `top_k(scores, K)`.
 #include <fmoe/expr/gate.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What most consumers build: an MxD of two experts. Its numbers are small integers, so every sum is
-// exact.
+// Most consumers build a program like this: an MxD of two experts. Its numbers are small integers,
+// so every sum is exact.
 #include <array>
 #include <cstdio>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A sum made again without pairs: integers, so that every order of summation is exact.
+// Checks a sum that is computed again without some pairs. The numbers are integers, so every order
+// of summation is exact.
 #include <fmoe/backend/cpu/kernels/exclude.hpp>
 
 #include <random>
@@ -29,7 +30,8 @@ TEMPLATE_TEST_CASE(
       return x;
     };
     const auto g = integers(p * i), h = integers(p * j), u = integers(i * m);
-    // operands g, h and, with an axis of the result, u; the axes' strides in each
+    // The operands are g, h and, if the result has another axis, u; these are the strides of the
+    // axes in each.
     cpu::exclude_step s{"",
                         {{}, {}, {}},
                         2,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Integer fills make every sum exact, so that results are compared by their bits.
+// Integers make every sum exact, so results are compared by their bits.
 #include <fmoe/backend/cpu/kernels/gather.hpp>
 
 #include <cmath>
@@ -29,7 +29,7 @@ TEMPLATE_TEST_CASE("gather is exact and touches nothing but its n columns", "[cp
     for (const extent count : std::initializer_list<extent>{0, 1, 2, 3, 4, 5, 7, 8, 11, 30})
       for (const bool accumulate : {false, true}) {
         const extent stride = n + 2;
-        // What is not selected, and what lies between rows, must not be multiplied even by 0.
+        // Entries that are not selected, and those between rows, must not be multiplied even by 0.
         std::vector<T> table(1 + experts * stride, std::numeric_limits<T>::infinity());
         std::vector<std::uint32_t> indices(experts), all(experts);
         for (extent e = 0; e < experts; ++e) all[e] = static_cast<std::uint32_t>(e);

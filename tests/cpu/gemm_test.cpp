@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Integer fills make every sum exact, so that results are compared by their bits; real fills show
-// that a row's bits depend on the row alone.
+// Integers make every sum exact, so results are compared by their bits; real numbers show that the
+// bits of a row depend only on the row.
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
 
 #include <cstring>
@@ -44,7 +44,8 @@ struct problem {
   }
   static constexpr extent block = 20;  // every chunk is whole blocks
 
-  // The rows from `row` on, in chunks of k; one element off every vector's alignment.
+  // Computes the rows from `row` on, in chunks of k, at addresses one element off the alignment of
+  // vectors.
   template <class Done>
   void run(extent row, extent count, extent chunk, bool accumulate, Done done) {
     const extent width = cpu::panel_width<T, arch>;

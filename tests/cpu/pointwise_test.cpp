@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Errors are counted in units in the last place of long double references, over random bit patterns
-// and the ranges where each function has its shape.
+// Errors are counted in units in the last place of references in long double, over random bit
+// patterns and over the ranges in which each function has its shape.
 #include <fmoe/backend/cpu/kernels/pointwise.hpp>
 
 #include <cmath>
@@ -43,8 +43,8 @@ long double reference(pointwise f, long double x, long double parameter) {
   return 0;
 }
 
-// The distance in units of the last place that T has there; subnormals have the least normal
-// number's.
+// Returns the distance in units in the last place of T; for subnormals this is the unit of the
+// least normal number.
 template <class T>
 double distance(T x, long double to) {
   using limits = std::numeric_limits<T>;
@@ -110,7 +110,7 @@ TEMPLATE_TEST_CASE("pointwise functions are accurate to a few units in the last 
   CHECK(worst<T>(pointwise::gelu, -1, 1) <= (single ? 6 : 9));
   CHECK(worst<T>(pointwise::gelu, -tail, -1) <= (single ? 7 : 10));
   CHECK(worst<T>(pointwise::gelu, 0, huge) <= (single ? 6 : 9));
-  // The argument's rounding, times the slope of exp there.
+  // The rounding of the argument is multiplied by the slope of exp there.
   CHECK(worst<T>(pointwise::gelu_tanh, -1, huge / 4) <= 4);
   CHECK(worst<T>(pointwise::gelu_tanh, -9, -1, 4) <= 6);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The best sums of two lists against a sort of all of them.
+// Compares the best sums of two lists with a sort of all sums.
 #include <fmoe/backend/cpu/kernels/product_top_k.hpp>
 
 #include <random>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Products of rows have the bits of gemm's columns.
+// Checks that products of rows have the bits of gemm's columns.
 #include <fmoe/backend/cpu/kernels/row_products.hpp>
 
 #include <cstring>

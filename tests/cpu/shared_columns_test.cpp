@@ -11,7 +11,7 @@ namespace {
 using namespace fmoe;
 using arch = cpu::native_arch;
 
-// How many parts; each column of each product is in one.
+// Returns the number of parts, and checks that each column of each product is in one part.
 extent parts_of(extent threads, extent rows, extent depth, extent columns, extent products) {
   std::vector<std::atomic<int>> seen(products * columns);
   std::atomic<extent> calls{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Against the plain nest, by bits: random loops over random strides, and the shapes that layers
-// have.
+// Compares the bits with those of the plain nest, for random loops over random strides and for the
+// shapes that layers have.
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
 
 #include <cstring>
@@ -30,7 +30,7 @@ std::string text(const axes& out, const axes& summed) {
   return s;
 }
 
-// One more than the offset of the last element.
+// Returns one more than the offset of the last element.
 extent reach(const axes& out, const axes& summed, extent cpu::nest_axis::* stride) {
   extent n = 1;
   for (const axes* list : {&out, &summed})
@@ -38,7 +38,7 @@ extent reach(const axes& out, const axes& summed, extent cpu::nest_axis::* strid
   return n;
 }
 
-// one: without the second operand, whose strides are then 0.
+// `one` leaves out the second operand, whose strides are then 0.
 template <class T>
 void check(axes out, axes summed, bool one = false) {
   if (one)
@@ -47,7 +47,8 @@ void check(axes out, axes summed, bool one = false) {
   INFO(text(out, summed));
   std::uniform_real_distribution<T> real(-1, 1);
   constexpr extent margin = 20;
-  // Exactly as long as what may be read, so that sanitizers and heap checks see more.
+  // The arrays are exactly as long as what may be read, so that sanitizers and heap checks see
+  // more.
   std::vector<T> a(reach(out, summed, &cpu::nest_axis::a)),
       b(reach(out, summed, &cpu::nest_axis::b)), c(reach(out, summed, &cpu::nest_axis::c) + margin);
   for (auto* v : {&a, &b, &c})
@@ -62,7 +63,7 @@ void check(axes out, axes summed, bool one = false) {
   }
 }
 
-// Contiguous in c, of which a row may be wider than what is written.
+// Makes the axes contiguous in c; a row of c may be wider than what is written.
 void lay_out(axes& out) {
   extent stride = 1;
   for (extent i = out.size(); i-- > 0;) {

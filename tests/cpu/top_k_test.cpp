@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Every selection is compared with a stable sort of the whole row, whatever the row and its chunks
-// are.
+// Compares every selection with a stable sort of the whole row, for many rows and chunks.
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
 
 #include <cmath>
@@ -144,14 +143,14 @@ TEST_CASE("top-k has room for any k", "[cpu][top_k]") {
 }
 
 // The number of passes over the buffer is bounded, so the worst row costs a fixed multiple of the
-// best.
+// best row.
 TEST_CASE("top-k of an ascending row takes linear time", "[cpu][top_k]") {
   std::vector<float> x(1 << 22);
   for (extent i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
   compare(x, 20000, x.size(), true);
 }
 
-// Long enough for a bound from groups of the row.
+// The row is long enough for a bound from groups of it.
 TEMPLATE_TEST_CASE("zeros are selected where they count", "[cpu][top_k]", float, double) {
   using T = TestType;
   const extent n = 1000, k = 7;

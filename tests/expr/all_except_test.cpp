@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sums without a list of pairs, against the oracle's dense mask.
+// Compares sums without a list of pairs with the oracle's dense mask.
 #include <fmoe/expr/all_except.hpp>
 
 #include <random>
@@ -14,7 +14,7 @@ using namespace fmoe::test;
 
 using pairs = std::vector<index_pair>;
 
-// Each pair with the same probability, in no order, and every third one twice.
+// Each pair is in the list with the same probability, in no order, and every third one twice.
 pairs random_pairs(extent rows, extent columns, double share, unsigned seed) {
   std::mt19937 bits(seed);
   pairs r;

@@ -146,7 +146,7 @@ TEST_CASE("one storage seen with two types and two shapes is not mixed up", "[ei
   CHECK(agrees(einsum<"ti,it->t">(random<tensor<float, 2>>({8, 4}, 1), wide)));
 }
 
-// Returns an expression whose tensors and temporaries are gone.
+// Returns an expression whose tensors and temporaries no longer exist.
 auto orphan(unsigned seed) {
   const auto a = x<float, 4, 5>(seed);
   const auto hidden = relu(einsum<"ti,ih->th">(a, w<float, 5, 6>(seed + 1)));
@@ -180,7 +180,7 @@ TEST_CASE("building an expression copies and runs nothing", "[einsum]") {
     CHECK(std::get<ir::leaf_node>(g[ir::node_id{0}].op).data->data() == a.data());
   }
   CHECK(a.shared_storage().use_count() == 1);
-  // An expression that cannot be computed can be built; it is refused when it is lowered.
+  // A wrong expression can be built; it is refused when it is lowered.
   const auto wrong = einsum<"ti,io->to">(a, w<float, 4, 6>(3));
   CHECK_THROWS_AS(evaluate(wrong), shape_error);
 }

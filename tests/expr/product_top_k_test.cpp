@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The selection of product keys against the oracle.
+// Compares the selection of product keys with the oracle.
 #include <fmoe/expr/gate.hpp>
 
 #include "../support/agree.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Eigen's objects as operands of expressions, and as inputs and outputs of calls; docs/interop.md
+// Eigen's objects are operands of expressions, and inputs and outputs of calls. docs/interop.md
 // quotes this file.
 #include <fmoe/eigen.hpp>
 #include <fmoe/mxd.hpp>
@@ -27,8 +27,8 @@ Eigen::MatrixXf weights() {
   return w;
 }
 
-// x and y, of any kind and of the product's sizes, in an expression, as an output of evaluate, and
-// in a compiled call.
+// Checks x and y, of any kind and of the product's sizes, in an expression, as an output of
+// evaluate, and in a compiled call.
 template <class X, class Y>
 void check_product(X&& x, Y&& y) {
   using T = typename std::remove_cvref_t<X>::Scalar;
@@ -134,7 +134,7 @@ TEST_CASE("vectors have one axis: rows and columns of either storage order, diag
   check(c.row(4).transpose(), b.row(5).segment(1, 7));
   CHECK((b.array() == untouched).count() == 81 - 7);
 
-  // A bias, and one token.
+  // This case has a bias and one token.
   const Eigen::VectorXf bias = Eigen::VectorXf::LinSpaced(n.outputs, 1, 3);
   Eigen::MatrixXf x(n.tokens, n.inputs), y(n.tokens, n.outputs);
   number(x, n.tokens, n.inputs);
@@ -268,7 +268,8 @@ TEST_CASE("a call that is refused writes nothing to the matrix", "[eigen]") {
                   value_error);
 
   const auto e = product(x, weights());
-  CHECK_THROWS_WITH(evaluate(e, y.topRows(6)), "[evaluate] axis 0 of the output is 6 and 7");
+  CHECK_THROWS_WITH(evaluate(e, y.topRows(6)),
+                    "[evaluate] axis 0 is 6 in the output and 7 in the expression");
   CHECK_THROWS_AS(evaluate(e, y.row(0)), shape_error);
   Eigen::MatrixXf empty;
   CHECK_THROWS_AS(evaluate(e, empty), shape_error);
@@ -277,7 +278,7 @@ TEST_CASE("a call that is refused writes nothing to the matrix", "[eigen]") {
                   value_error);
   CHECK((y.array() == untouched).all());
 
-  // Only what is borrowed can overlap.
+  // Only borrowed arrays can overlap.
   const row_major before = x;
   CHECK_THROWS_WITH(evaluate(2 * borrow(x), x), "[evaluate] the output overlaps an operand");
   CHECK(x == before);

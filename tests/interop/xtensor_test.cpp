@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// xtensor's objects as operands of expressions, and as inputs and outputs of calls; docs/interop.md
+// xtensor's objects are operands of expressions, and inputs and outputs of calls. docs/interop.md
 // quotes this file.
 #include <fmoe/evaluate.hpp>
 #include <fmoe/xtensor.hpp>
@@ -63,7 +63,7 @@ void fill(A&& a, int rows, int columns, float value) {
     for (int j = 0; j < columns; ++j) a(i, j) = value;
 }
 
-// Inputs and outputs of calls, and operands where the type tells the rank.
+// Checks inputs and outputs of calls, and operands if the type tells the rank.
 template <class X, class Y>
 void check_product(X&& x, Y&& y) {
   using T = typename std::remove_cvref_t<X>::value_type;
@@ -189,7 +189,7 @@ TEST_CASE("lazy expressions are evaluated when an expression is made of them, or
       sum, weights(),
       evaluate(product(to_tensor<2>(2 * dynamic + xt::sqrt(xt::abs(dynamic))), weights()))));
 
-  // Views that have no strides, of an expression or by lists of indices.
+  // These views have no strides: one is of an expression, the others are made by lists of indices.
   xt::xtensor<float, 2> large = xt::zeros<float>({14, 5});
   for (extent i = 0; i < 7; ++i)
     xt::row(large, static_cast<std::ptrdiff_t>(2 * i)) = xt::row(x, static_cast<std::ptrdiff_t>(i));

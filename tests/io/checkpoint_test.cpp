@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Layers of a whole model from one file and from shards beside an index, and every way in which
-// those can disagree.
+// Loads layers of a whole model from one file and from shards beside an index, and checks every way
+// in which these can disagree.
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/monet.hpp>
@@ -23,7 +23,7 @@ io::array numbers(std::vector<extent> shape, unsigned seed) {
   return io::array(io::array(flat).type(), std::move(shape), bytes);
 }
 
-// Two layers of Monet HD that share the router of the first one, and an attention's weight.
+// Two layers of Monet HD, which share the router of the first one, and a weight of an attention.
 shards model() {
   constexpr extent d = 6, s = 3, m = 2, p = 2;
   shards files;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which layers a checkpoint holds, and layers in outline beside the loaded ones.
+// Finds the layers that a checkpoint holds, and compares layers in outline with the loaded ones.
 #include <fmoe/explain.hpp>
 #include <fmoe/io/layers_in.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -38,7 +38,7 @@ void add_monet(io::arrays_by_name& to, const std::string& prefix) {
   to.emplace(prefix + "moe.b", numbers({3, 4}));
 }
 
-// "prefix:type number of tensors" of each.
+// "prefix:type number of tensors" of each layer.
 template <class... Layers>
 std::vector<std::string> found(const io::checkpoint& from) {
   std::vector<std::string> result;
@@ -63,7 +63,7 @@ TEST_CASE("layers are found by prefix, in the order of their numbers", "[io]") {
   all.emplace("layers.2.router.w1.weight", numbers({6, 4}));
   all.emplace("layers.2.router.w2.weight", numbers({6, 4}));
   all.emplace("embedding", numbers({2, 2}));
-  all.emplace("my_W_enc", numbers({2, 2}));  // no name of a layer's behind a dot
+  all.emplace("my_W_enc", numbers({2, 2}));  // after a dot this is no name of a layer
   const auto from = written(folder, all);
   CHECK(found<mxd<>, monet_hd<>, monet_router<>>(from) ==
         texts{":0 5", "layers.2.:0 5", "layers.2.:1 3", "layers.2.:2 2", "layers.9.mlp.:0 5",
@@ -107,7 +107,8 @@ TEST_CASE("of several readings the one of more tensors counts", "[io]") {
   linear(arrays, "block.MuMoE.", 6, 9, {4});
   linear(arrays, "block.MuMoE2.", 10, 3, {4});
   arrays.emplace("deep.projs.0",
-                 numbers({5, 4}));  // of one level these would be an input of 5 and an output of 6
+                 // with one level these would be an input of 5 and an output of 6
+                 numbers({5, 4}));
   arrays.emplace("deep.projs.1", numbers({5, 5}));
   linear(arrays, "deep.MuMoE.", 6, 3, {4, 5});
   const auto from = written(folder, arrays);
@@ -119,13 +120,13 @@ TEST_CASE("of several readings the one of more tensors counts", "[io]") {
 
   arrays.emplace("deep.bn.0.running_mean", numbers({4}));
   arrays.emplace("deep.bn.0.running_var", numbers({4}));
-  const temporary_folder half;  // statistics of one level of two
+  const temporary_folder half;  // only one of the two levels has statistics
   const auto e = caught([&] { io::layers_in<cp_mumoe<2>>(written(half, arrays)); });
   CHECK(e.code == errc::conflict);
   CHECK(e.file == half / "model.safetensors");
 
   const temporary_folder other;
-  io::arrays_by_name sae;  // an MxD's tensors without the gate's
+  io::arrays_by_name sae;  // the tensors of an MxD without those of the gate
   add_mxd(sae, "");
   sae.erase("gate");
   CHECK(found<mxd<>, sparse_mlp<>>(written(other, sae)) == texts{":1 3"});

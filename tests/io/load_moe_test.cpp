@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AoE and mixtures from files: axes of two labels, two sets of names, and what metadata says of
-// routing.
+// Loads AoE and mixtures from files: axes of two labels, two sets of names, and the routing in the
+// metadata.
 #include <fmoe/aoe.hpp>
 #include <fmoe/io/safetensors.hpp>
 
@@ -32,7 +32,7 @@ bool same(const auto& a, const auto& b) {
   return a.shape() == b.shape() && std::equal(a.data(), a.data() + a.size(), b.data());
 }
 
-// The released code's names and order: rows i w .. of expert i.
+// The names and the order of the released code: rows i w .. belong to expert i.
 void write_released(const std::filesystem::path& file, const aoe<float>& layer) {
   tensor<float, 2> down({d, n * l}, std::span<const float>(layer.down.data(), layer.down.size())),
       up({n * w, l}), linear({n * w, d}),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// muMoE from released weights: round trips of every kind, and contradictions between tensors and
-// metadata.
+// Loads muMoE from released weights: round trips of every kind, and contradictions between tensors
+// and metadata.
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mumoe.hpp>
 
@@ -89,7 +89,7 @@ metadata check_round_trip(const Layer& layer) {
   return io::safetensors::read(file).metadata();
 }
 
-// The layer as saved, with changes, loaded.
+// Returns the layer after it was saved, changed and loaded.
 template <class Layer>
 Layer reloaded(const Layer& layer, const metadata& changes, const std::string& without = {}) {
   auto saved = io::arrays_of(layer, {}, {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Layers from released weights: round trips, and every contradiction between names, shapes, types,
-// metadata and options.
+// Loads layers from released weights: round trips, and every contradiction between names, shapes,
+// types, metadata and options.
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -84,7 +84,7 @@ void check_round_trip(const Layer& layer, const std::string& kind) {
   CHECK(same_layer(load<Layer>(file, {.prefix = "model.layers.3."}), layer));
 }
 
-// What the layer is saved as, to be changed before it is written.
+// The content of the layer's file, which a test changes before it is written.
 struct file_content {
   io::arrays_by_name arrays;
   io::strings_by_name metadata;
@@ -101,7 +101,8 @@ Layer loaded(const file_content& c, const load_options& options = {}) {
                      options);
 }
 
-// The error of loading, which must name the file and the tensor and hold each of the texts.
+// Checks the error of loading, which must name the file and the tensor and contain each of the
+// texts.
 template <class Layer = mxd<>>
 void check_refused(const file_content& c, errc code, const std::string& tensor,
                    std::initializer_list<const char*> texts, const load_options& options = {}) {

@@ -84,7 +84,7 @@ fmoe::io::arrays_by_name some_arrays() {
 const fmoe::io::strings_by_name some_metadata = {
     {"format", "pt"}, {"", "\"quoted\"\t\\"}, {"controls", std::string("a\0\x1f\x7f", 4)}};
 
-// What must hold of everything that is accepted.
+// Checks properties that every accepted file must have.
 void check_consistent(const safetensors& file, std::size_t size) {
   std::size_t sum = 0;
   for (const array& a : file.arrays()) {
@@ -385,7 +385,7 @@ TEST_CASE("tensors are widened, and rounded only on request") {
   CHECK(caught([&] { file.integers<std::uint64_t>("i64"); }).code == errc::overflow);
   CHECK(caught([&] { file.integers<std::int8_t>("u8"); }).code == errc::overflow);
 
-  // No overflow hides behind a zero extent.
+  // A zero extent does not hide an overflow.
   const auto vast = safetensors::parse(
       exact(file_of("{\"a\":" + entry("\"BF16\"", "[0,281474976710655,4096]", "[0,0]") + "}", "")));
   CHECK(caught([&] { vast.get<double, 3>("a"); }).code == errc::overflow);
@@ -457,8 +457,8 @@ TEST_CASE("16-bit elements are converted exactly") {
     }
     CHECK(wrong == 0);
 
-    // From double: what lies between two neighbours goes to the nearer one, the middle to the even
-    // one.
+    // From double, a number between two neighbours goes to the nearer one, and the middle goes to
+    // the even one.
     const unsigned infinity = ((1u << exponent_bits) - 1) << mantissa_bits;
     tensor<double, 1> between({3 * extent{infinity}});
     for (unsigned u = 0; u < infinity; ++u) {
@@ -569,7 +569,7 @@ TEST_CASE("a written file replaces the old one and keeps its permissions") {
   const int open_before = ::open((folder / "a").c_str(), O_RDONLY);
   safetensors::write(folder / "a", {{"a", filled<float, 1>({1})}});
   char kept[4] = {};
-  CHECK(::read(open_before, kept, 3) == 3);  // who has it open keeps the old content
+  CHECK(::read(open_before, kept, 3) == 3);  // an open file keeps the old content
   CHECK(std::string(kept) == "old");
   ::close(open_before);
   CHECK(safetensors::read(folder / "a").get<float, 1>("a")(0) == -3);

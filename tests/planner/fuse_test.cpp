@@ -9,7 +9,7 @@ using namespace fmoe;
 using namespace fmoe::test;
 using G = blueprint&;
 
-// What `build` makes of x[8, 5].
+// Returns the fused program that `build` makes of x[8, 5].
 template <class Build>
 lines fused(Build build) {
   blueprint g;
@@ -58,19 +58,19 @@ TEST_CASE("a sum of two products goes on where the first ends", "[fuse]") {
           const ir::node_id y = g.relu(g.linear(x, 5, 4)), z = g.add(y, g.linear(x, 5, 4));
           return g.relu(g.add(z, g.parameter({4})));
         }) == lines{"gemm ti,io->to | relu", "gemm ti,io->to += | + | relu"});
-  // three in a row
+  // three sums in a row
   CHECK(fused([](G g, ir::node_id x) {
           const ir::node_id two = g.add(g.linear(x, 5, 4), g.linear(x, 5, 4));
           return g.add(two, g.linear(x, 5, 4));
         }) == lines{"gemm ti,io->to", "gemm ti,io->to +=", "gemm ti,io->to +="});
-  // not from an input, which would be overwritten, nor from what is read again
+  // no sum goes on from an input, which would be overwritten, nor from a value that is read again
   CHECK(fused([](G g, ir::node_id x) { return g.add(x, g.linear(x, 5, 5)); }) ==
         lines{"gemm ti,io->to | +"});
   CHECK(fused([](G g, ir::node_id x) {
           const ir::node_id y = g.relu(g.linear(x, 5, 5));
           return g.add(y, g.linear(y, 5, 5));
         }) == lines{"gemm ti,io->to | relu", "gemm ti,io->to | +"});
-  // nor behind a pass
+  // no sum goes on from the result of a pass
   CHECK(fused([](G g, ir::node_id x) {
           return g.add(g.relu(g.linear(x, 5, 4)), g.relu(g.linear(x, 5, 4)));
         }) == lines{"gemm ti,io->to | relu", "gemm ti,io->to | relu | +"});
@@ -111,7 +111,7 @@ TEST_CASE("a smaller operand is the pass, never the base", "[fuse]") {
           const ir::node_id wide = g.tensor({8, 3, 4}), row = g.linear(g.tensor({8, 6}), 6, 4);
           return g.einsum("tab,tb->tab", {wide, row});
         }) == lines{"gemm ti,io->to", "pointwise tab->tab | *"});
-  // Not even where an extent of one makes it as large.
+  // An extent of one that makes it as large does not change this.
   CHECK(fused([](G g, ir::node_id) {
           const ir::node_id wide = g.tensor({8, 1, 4}), row = g.linear(g.tensor({8, 6}), 6, 4);
           return g.einsum("tab,tb->tab", {wide, row});

@@ -99,7 +99,7 @@ TEST_CASE("a tile is large enough that each expert has rows", "[group]") {
   o.x = tensor<float, 2>({5000, inputs});
   const ir::node_id y = o.mixed(relu(o.made())).lower(g);
   CHECK(planner::make_plan(g, y, 5000, machine_options()).tile ==
-        96);  // 24 rows for each of 8 experts, of which a token takes 2
+        96);  // 24 rows for each of 8 experts; a token takes 2 of them
   operands many;
   many.x = o.x;
   many.router = parameter<float, 2>({inputs, 64});
@@ -109,7 +109,7 @@ TEST_CASE("a tile is large enough that each expert has rows", "[group]") {
   CHECK(planner::make_plan(g, z, 5000, machine_options()).tile == 768);
   CHECK(planner::make_plan(g, z, 100, machine_options()).tile == 100);
   CHECK(planner::make_plan(g, z, 5000, machine_options()).least_tile ==
-        384);  // halved for a second thread, experts' weights are read twice
+        384);  // a second thread may halve the tile; both then read the experts' weights
   CHECK(planner::make_plan(g, y, 5000, machine_options()).least_tile == 48);
 }
 

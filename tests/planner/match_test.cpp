@@ -28,14 +28,14 @@ TEST_CASE("an activation times a constant is a gemm, with the summed labels last
         }) == lines{"gemm ti,iab->tab"});
   CHECK(matched([](G g, ir::node_id x) { return g.einsum("ti,i->t", {x, g.parameter({5})}); }) ==
         lines{"gemm ti,i->t"});
-  // rows of the result that only the activation has, and batches that both have
+  // only the activation has these rows of the result, and both have these batches
   CHECK(matched([](G g, ir::node_id) {
           return g.einsum("tpi,io->tpo", {g.tensor({8, 2, 5}), g.parameter({5, 4})});
         }) == lines{"gemm tpi,io->tpo"});
   CHECK(matched([](G g, ir::node_id) {
           return g.einsum("tpi,pio->tpo", {g.tensor({8, 2, 5}), g.parameter({2, 5, 4})});
         }) == lines{"gemm tpi,pio->tpo"});
-  // nothing summed, but new labels
+  // nothing is summed, but there are new labels
   CHECK(matched([](G g, ir::node_id x) { return g.einsum("ti,o->tio", {x, g.parameter({4})}); }) ==
         lines{"gemm ti,o->tio"});
   CHECK(matched([](G g, ir::node_id) {

@@ -23,7 +23,7 @@ planner::contraction_problem problem(std::vector<planner::contraction_operand> o
   return {std::move(operands), std::move(result), {extents.begin(), extents.end()}};
 }
 
-// Which operands each step brings together, the smaller half first.
+// Each step brings two sets of operands together, the smaller half first.
 using merges = std::vector<std::pair<set, set>>;
 
 merges steps_of(const planner::contraction_problem& p, const std::vector<planner::pairing>& order) {
@@ -41,7 +41,7 @@ merges steps_of(const planner::contraction_problem& p, const std::vector<planner
   return r;
 }
 
-// The operands' letters, as in "ab": the steps that join them.
+// The letters of the operands, as in "ab", in the steps that join them.
 merges expected(std::initializer_list<std::pair<const char*, const char*>> steps) {
   const auto parse = [](const char* s) {
     set r = 0;
@@ -55,8 +55,9 @@ merges expected(std::initializer_list<std::pair<const char*, const char*>> steps
   return r;
 }
 
-// The cost of one step and of a whole order, written again from the rules: a tile of 96 tokens, 2
-// FLOPs a multiply-add, 8 a byte of the result, and 64 times that beyond 65,536 elements a token.
+// Computes the cost of one step and of a whole order again from the rules: a tile of 96 tokens, 2
+// FLOPs for a multiply-add, 8 for each byte of the result, and 64 times that beyond 65,536 elements
+// for each token.
 double cost_of(const planner::contraction_problem& p, set a, set b, double cap = 65536) {
   const std::map<char, extent> lengths(p.extents.begin(), p.extents.end());
   bool tokens = false, parameter = true, all = true;
@@ -76,8 +77,8 @@ double cost_of(const planner::contraction_problem& p, set a, set b, double cap =
       if ((std::has_single_bit(s) || has(others, c)) && !has(r, c)) r += c;
     return r;
   };
-  // A selection's label, while it is there, counts its k: in the operand itself, and where others
-  // have the label too.
+  // As long as the label of a selection is there, it counts its k: in the operand itself, and in
+  // others that have the label, too.
   const auto kept_in = [&](set s) -> std::pair<char, double> {
     for (extent i = 0; i < p.operands.size(); ++i) {
       const auto& o = p.operands[i];
@@ -112,7 +113,7 @@ double cost_of(const planner::contraction_problem& p, const merges& steps, doubl
   return sum;
 }
 
-// The cheapest of all orders, every pair of every stage tried.
+// Returns the cost of the cheapest order, by trying every pair in every stage.
 double cheapest(const planner::contraction_problem& p, std::vector<set> parts, double cap = 65536) {
   if (parts.size() == 1) return 0;
   double best = std::numeric_limits<double>::infinity();
@@ -169,8 +170,8 @@ TEST_CASE("one operand needs no step, two need one", "[order]") {
 }
 
 TEST_CASE("a selection counts its kept entries", "[order]") {
-  // Gather first and multiply later, or the other way round: with few kept the gather of a wide
-  // table is cheap.
+  // The gather comes first and the product later, or the reverse: if few entries are kept, the
+  // gather of a wide table is cheap.
   const std::map<char, extent> lengths{{'n', 1000}, {'h', 100}, {'o', 100}};
   const auto p = problem({selection("n", 2), rows("h"), weight("nho")}, "o", lengths);
   CHECK(steps_of(p, planner::find_order(p)) == expected({{"a", "c"}, {"ac", "b"}}));
@@ -259,7 +260,8 @@ TEST_CASE("no parameter meets a parameter unless all operands are", "[order]") {
 }
 
 TEST_CASE("eight operands are searched exactly, nine greedily", "[order]") {
-  // A chain of matrices behind one row: left to right is best, and greed finds that too.
+  // A chain of matrices follows one row: from left to right is best, and the greedy search finds
+  // that, too.
   for (const extent n : {extent{8}, extent{9}, extent{14}}) {
     planner::contraction_problem p;
     p.operands.push_back(rows("a"));
@@ -311,7 +313,8 @@ TEST_CASE("hierarchies of three to six levels are contracted level by level", "[
         const auto steps = steps_of(*p, planner::find_order(*p));
         for (const auto& pair : inputs) CHECK(std::ranges::count(steps, pair) == 1);
       }
-      // The output's factor comes last: what is multiplied before is R numbers a token, or R x R.
+      // The factor of the output comes last: earlier products have R numbers for each token, or R x
+      // R.
       const set output = set{1} << (2 * levels + 2);
       for (const planner::contraction_problem* p : {&cp, &tr}) {
         const auto steps = steps_of(*p, planner::find_order(*p));

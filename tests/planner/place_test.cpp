@@ -73,7 +73,7 @@ TEST_CASE("a value lives to its last reader", "[place]") {
 TEST_CASE("a streaming loop counts as one moment", "[place]") {
   blueprint g;
   const ir::node_id x = g.tensor({96, 64}), a = g.softmax(g.linear(x, 64, 64));
-  // a is read by the loop's first operation; b is made between it and the loop's end.
+  // The first operation of the loop reads a; b is made between it and the end of the loop.
   const ir::node_id wide = g.relu(g.linear(a, 64, 3000)), b = g.softmax(g.linear(x, 64, 48)),
                     y = g.linear(wide, 3000, 48);
   const cpu::plan p = planner::make_plan(g, g.softmax(g.multiply(b, y)), 96, machine_options());

@@ -16,7 +16,7 @@ planner::plan_options able() {
   return o;
 }
 
-// How many operations of what `build` makes of x[tokens, 96] are screened.
+// Returns how many operations of the program that `build` makes of x[tokens, 96] are screened.
 template <class Build>
 int screened(Build build, planner::plan_options options = able(), extent tokens = 96) {
   blueprint g;

@@ -9,7 +9,7 @@ using namespace fmoe;
 using namespace fmoe::test;
 using G = blueprint&;
 
-// What `build` makes of a[8, 100] = top_k(x[8, 100], 3) and x.
+// Returns the program that `build` makes of a[8, 100] = top_k(x[8, 100], 3) and x.
 template <class Build>
 lines skipped(Build build) {
   blueprint g;

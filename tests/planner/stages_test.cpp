@@ -58,8 +58,8 @@ TEST_CASE("beside a sum over tokens a result is planned as it is alone", "[stage
 
 TEST_CASE("several sums are one stage, what follows from them another", "[stages]") {
   linear_layer l;
-  const ir::node_id bias = l.g.einsum("to->o", {l.dy}),
-                    size = l.g.einsum("io,io->", {l.dw, l.dw}), y = l.g.relu(bias);
+  const ir::node_id bias = l.g.einsum("to->o", {l.dy}), size = l.g.einsum("io,io->", {l.dw, l.dw}),
+                    y = l.g.relu(bias);
   const cpu::plan p = l.planned({l.dw, y, size});
   CHECK(describe(p) == lines{"reduce ti->ti", "reduce to->to", "token_sum ti,to->io",
                              "token_sum to->o", "batched io,io->", "pointwise o->o | relu"});
@@ -103,9 +103,9 @@ TEST_CASE("a result that a sum reads is kept for it and copied", "[stages]") {
 TEST_CASE("a constant beside rows is a result of the call", "[stages]") {
   blueprint g;
   const ir::node_id x = g.argument(0, {600, 48}), w = g.parameter({48, 40});
-  const cpu::plan p = planner::make_plan(
-      g, ir::node_list(std::vector{g.relu(w), g.einsum("ti,io->to", {x, w})}), 600,
-      machine_options());
+  const cpu::plan p =
+      planner::make_plan(g, ir::node_list(std::vector{g.relu(w), g.einsum("ti,io->to", {x, w})}),
+                         600, machine_options());
   CHECK(describe(p) == lines{"once pointwise ab->ab | relu", "gemm ti,io->to", "reduce ab->ab"});
   CHECK(!p.results.at(0).per_token);
 }

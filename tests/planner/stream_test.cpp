@@ -9,8 +9,8 @@ using namespace fmoe;
 using namespace fmoe::test;
 using G = blueprint&;
 
-// The loops of what `build` makes of x[96, 64], for a tile of 96: "n 5000 by 768: top_k" for a loop
-// that ends with top_k, and what exists in chunks.
+// Returns the loops of the program that `build` makes of x[96, 64], for a tile of 96: "n 5000 by
+// 768: top_k" is a loop that ends with top_k; and the values that exist in chunks.
 template <class Build>
 lines streamed(Build build, planner::plan_options options = machine_options(), extent tile = 96) {
   blueprint g;
@@ -72,7 +72,7 @@ TEST_CASE(
 }
 
 TEST_CASE("several columns a unit are counted", "[stream]") {
-  // h is [2000, 3] a token: 32 units make whole panels of 32, 256 stay below 768 elements.
+  // h is [2000, 3] for each token: 32 units make whole panels of 32, 256 stay below 768 elements.
   const auto r = streamed([](G g, ir::node_id x) {
     const ir::node_id h = g.einsum("ti,iab->tab", {x, g.parameter({64, 2000, 3})});
     return g.einsum("tab,abo->to", {h, g.parameter({2000, 3, 8})});
@@ -85,7 +85,7 @@ TEST_CASE("top-k runs along with its scores", "[stream]") {
           return g.einsum("tn,no->to",
                           {g.top_k(g.relu(g.linear(x, 64, 5000)), 8), g.parameter({5000, 32})});
         }) == lines{"o 5000 by 736; gemm ti,io->to | relu; top_k to->to"});
-  // not with several rows a token
+  // there is no loop if a token has several rows
   CHECK(streamed([](G g, ir::node_id x) {
           return g.top_k(g.einsum("ti,ipn->tpn", {x, g.parameter({64, 4, 5000})}), 8);
         }).empty());
@@ -145,7 +145,7 @@ TEST_CASE("batched products make chunks of their first axis, and sum chunks of a
   CHECK(streamed([&](G g, ir::node_id x) { return mixed(g, x, "tam,tpa,tpb->tbm"); },
                  machine_options(), 1)
             .empty());
-  // the chunks of a sum are those of its outermost loop, which the left operand names
+  // the outermost loop of a sum, which the left operand names, sets its chunks
   const auto units = [](G g, ir::node_id x) {
     return g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})});
   };

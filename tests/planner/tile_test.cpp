@@ -14,7 +14,7 @@ cpu::tiling tiled(blueprint& g, ir::node_id y, extent tokens, const planner::pla
   return cpu::choose_tile(p, o, tokens);
 }
 
-// x[t, width] and as wide a result, through one product.
+// x[t, width] goes through one product, whose result is as wide.
 extent tile_of(extent width, extent tokens = 1000, planner::plan_options o = machine_options()) {
   blueprint g;
   return tiled(g, g.linear(g.tensor({tokens, width}), width, width), tokens, o).tile;

@@ -8,7 +8,7 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-// Does the expression that `build` makes of x[6, 5] have a token axis?
+// True if the expression that `build` makes of x[6, 5] has a token axis.
 template <class Build>
 bool has_tokens(Build build) {
   blueprint g;
@@ -84,9 +84,11 @@ TEST_CASE("sums over tokens leave rows that depend on each other through them al
   CHECK(has_tokens([](G g, ir::node_id x) { return g.add(x, g.einsum("si->i", {x})); }));
   CHECK(has_tokens([](G g, ir::node_id x) { return g.softmax(g.einsum("ti->i", {x})); }));
   CHECK(!has_tokens([](G g, ir::node_id x) {
-    return g.einsum("ti,ij->j", {x, g.all_except(std::make_shared<std::vector<index_pair>>(), 5, 4)});
+    return g.einsum("ti,ij->j",
+                    {x, g.all_except(std::make_shared<std::vector<index_pair>>(), 5, 4)});
   }));
-  CHECK(!has_tokens([](G g, ir::node_id x) { return g.einsum("tt->t", {g.einsum("ti,si->ts", {x, x})}); }));
+  CHECK(!has_tokens(
+      [](G g, ir::node_id x) { return g.einsum("tt->t", {g.einsum("ti,si->ts", {x, x})}); }));
   blueprint g;
   const ir::node_id x = g.tensor({6, 5}), w = g.parameter({5, 4}), dy = g.tensor({6, 4}),
                     sum = g.einsum("ti,to->io", {x, dy}), dx = g.einsum("to,io->ti", {dy, w});

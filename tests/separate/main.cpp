@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A translation unit that knows neither planner nor kernels, of a program that compiles them once,
-// in fmoe::separate's source.
+// This translation unit knows neither planner nor kernels: its program compiles them once, in the
+// source of fmoe::separate.
 #include <cmath>
 #include <cstdio>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// evaluate() against the oracle.
+// Compares evaluate() with the oracle.
 #pragma once
 
 #include <fmoe/evaluate.hpp>
@@ -17,7 +17,7 @@ double error_of(const E& e, planner::plan_options options = {}) {
   return relative_error(y.data(), expected);
 }
 
-// Within rounding of the arithmetic type.
+// True if they agree within rounding of the arithmetic type.
 template <operand E>
 bool agrees(const E& e, planner::plan_options options = {}) {
   const double error = error_of(e, options);
@@ -27,7 +27,7 @@ bool agrees(const E& e, planner::plan_options options = {}) {
   return error <= tolerance;
 }
 
-// Bit for bit as the oracle: for integers and selections.
+// True if they agree bit for bit, for integers and selections.
 template <operand E>
 bool equals(const E& e, planner::plan_options options = {}) {
   return error_of(e, options) == 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts what a program allocates: replaces operator new, so for one translation unit of a program.
+// Counts the allocations of a program. It replaces operator new, so only one translation unit of a
+// program may include it.
 #pragma once
 
 #include <atomic>
@@ -37,7 +38,7 @@ void operator delete(void* p, std::size_t, std::align_val_t) noexcept { release(
 
 namespace fmoe::test {
 
-// oneTBB makes a worker when it likes, so the best of several calls counts.
+// oneTBB starts workers when it likes, so the best of several calls counts.
 template <class Call>
 bool allocates_nothing(Call call) {
   for (int repeat = 0; repeat < 50; ++repeat) {

@@ -15,7 +15,7 @@
 
 namespace fmoe::test {
 
-// For CHECK_THROWS_WITH. Catch2 3 has another name for it.
+// For CHECK_THROWS_WITH; Catch2 3 has another name for it.
 inline auto containing(const std::string& text) {
 #if __has_include(<catch2/catch_test_macros.hpp>)
   return Catch::Matchers::ContainsSubstring(text);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// What tests of random expressions share: the limits of their plans, and how many of the plans had
-// what.
+// Shared by the tests of random expressions: the limits of their plans, and counts of what the
+// plans contain.
 #pragma once
 
 #include "plans.hpp"
 
 namespace fmoe::test {
 
-// Sums of small blocks, so that small expressions have several.
+// Sums have small blocks, so that small expressions have several.
 inline planner::plan_options usual_limits() {
   planner::plan_options o;
   o.sum_block = 16;
@@ -39,7 +39,7 @@ struct census {
     for (const auto& [what, n] : here) ++plans[what];
   }
 
-  // That so many plans at least had each of these.
+  // Requires that at least this many plans had each of these kinds.
   void require(int least, std::initializer_list<const char*> kinds) const {
     for (const char* what : kinds) {
       const int found = plans.contains(what) ? plans.at(what) : 0;

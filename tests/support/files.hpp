@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// For the tests of io: a folder that vanishes, whole files as strings, and the error that a call
+// For the tests of io: a temporary folder, whole files as strings, and the error that a call
 // throws.
 #pragma once
 
@@ -55,7 +55,7 @@ inline std::string text_of(std::span<const std::byte> bytes) {
   return text;
 }
 
-// A copy that ends where its memory ends, so that the address sanitizer sees a read behind it.
+// A copy that ends where its memory ends, so that the address sanitizer sees reads behind it.
 inline std::vector<std::byte> exact(std::string_view text) {
   const auto bytes = bytes_of(text);
   return {bytes.begin(), bytes.end()};

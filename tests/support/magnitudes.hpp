@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What rounding errors are relative to: for every number of an expression's graph, the sum of the
-// absolute values that it is made of. Whatever the order of its sums, a plan is within a few times
-// that and the arithmetic's epsilon of the oracle.
+// The scale of rounding errors: for every number of an expression's graph, the sum of the absolute
+// values of its terms. Whatever the order of its sums, a plan differs from the oracle by at most a
+// few times this scale times the epsilon of the arithmetic.
 #pragma once
 
 #include "oracle.hpp"
@@ -29,7 +29,7 @@ class magnitudes {
     return r;
   }
 
-  // What `op` makes of operands that are the magnitudes.
+  // Returns the result of `op` for operands that are the magnitudes.
   numbers applied(auto op, const std::vector<ir::node_id>& args) const {
     ir::graph g;
     std::vector<ir::node_id> copies;
@@ -126,8 +126,8 @@ class magnitudes {
   std::vector<numbers> values_;
 };
 
-// max |y - expected| / magnitude; infinity where only one of the two is NaN or what should be 0
-// exactly is not.
+// max |y - expected| / magnitude; infinity if only one of the two is NaN, or if a number that
+// should be exactly 0 is not.
 template <class T>
 double error_to_magnitudes(const std::vector<T>& y, const std::vector<double>& expected,
                            const std::vector<double>& magnitude) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A mixture as its definition has it: each expert by itself, times its coefficients, one after the
-// other.
+// A mixture by its definition: it adds each expert times its coefficients, one after the other.
 #pragma once
 
 #include <vector>
@@ -9,7 +8,7 @@
 
 namespace fmoe::test {
 
-// sum(t, o) += coefficient(t) y(t, o), where y is what one expert makes of the tokens.
+// sum(t, o) += coefficient(t) y(t, o), where y is the output of one expert for the tokens.
 template <class T>
 void add_expert(std::vector<double>& sum, const auto& coefficient, const tensor<T, 2>& y) {
   sum.resize(y.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Small Monet layers of random weights, and their output by double loops over every expert pair,
-// written from the equations.
+// Small Monet layers of random weights, and their output by double loops over every pair of
+// experts, written from the equations.
 #pragma once
 
 #include <set>
@@ -41,7 +41,7 @@ inline double act(pointwise f, double x) {
   return x > 0 ? (f == pointwise::relu ? x : x * x) : 0;
 }
 
-// act(U_i x + b_i) of unit q.
+// Returns act(U_i x + b_i) of unit q.
 template <class T, class X>
 double unit(pointwise f, const X& x, extent t, const parameter<T, 2>& u, const parameter<T, 1>& b,
             extent column) {
@@ -81,7 +81,7 @@ std::vector<double> expert(const monet_vd<T>& l, const X& x, extent t, extent i,
   return y;
 }
 
-// The sum over p and all (i, j) that are not deleted.
+// Returns the sum over p and all (i, j) that are not deleted.
 template <class Layer, class X, class G>
 std::vector<double> output(const Layer& l, const X& x, const G& g1, const G& g2) {
   const auto [tokens, p, s] = g1.shape();

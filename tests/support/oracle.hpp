@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The oracle: every node of an expression's graph in double; an einsum by brute force over the
-// product of all its labels. Shares nothing with the planner or the kernels but the graph.
+// The oracle computes every node of an expression's graph in double, and an einsum by brute force
+// over the product of all its labels. It shares only the graph with the planner and the kernels.
 #pragma once
 
 #include <algorithm>
@@ -175,7 +175,7 @@ class oracle {
     return weights(low);
   }
 
-  // A row's new row, or the one number of a norm.
+  // Returns the new row of a row, or the single number of a norm.
   static numbers row_of(const ir::gate_node& g, std::span<const double> x, double bound) {
     const auto sum = [&](auto f) {
       double s = 0;
@@ -225,7 +225,7 @@ class oracle {
     return r;
   }
 
-  // What each column's best tokens leave of the scores, -infinity elsewhere.
+  // Keeps the scores of the best tokens of each column, and sets the others to -infinity.
   numbers chosen_by_experts(const ir::select_node& s, extent n) const {
     const numbers &x = of(s.arg), &ranked = of(*s.ranked);
     const extent tokens = n == 0 ? 0 : x.size() / n;
@@ -346,14 +346,14 @@ class oracle {
   std::vector<numbers> values_;
 };
 
-// The expression in double, by brute force.
+// Computes the expression in double, by brute force.
 std::vector<double> reference(const operand auto& e) {
   ir::graph g;
   const ir::node_id root = as_expression(e).lower(g);
   return oracle(g)[root];
 }
 
-// max |y - reference| / max |reference|; infinity where only one of the two is NaN.
+// max |y - reference| / max |reference|; infinity if only one of the two is NaN.
 template <class T>
 double relative_error(const T* y, const std::vector<double>& expected) {
   double error = 0, norm = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What pages of docs quote. Tests run in the repository's root.
+// Reads the blocks of code of the pages in docs. Tests run in the root of the repository.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace fmoe::test {
 
-// Without leading and trailing spaces.
+// Returns the lines without leading and trailing spaces.
 inline std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
@@ -24,7 +24,7 @@ inline std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// What stands after the three backquotes of a page's blocks of code.
+// Returns the texts after the three backquotes of a page's blocks of code.
 inline std::vector<std::string> languages_of(const std::filesystem::path& page) {
   std::vector<std::string> found;
   bool inside = false;
@@ -33,7 +33,7 @@ inline std::vector<std::string> languages_of(const std::filesystem::path& page) 
   return found;
 }
 
-// The lines of a page's blocks of code, by what stands after their three backquotes.
+// Returns the lines of a page's blocks of code whose three backquotes are followed by `language`.
 inline std::vector<std::vector<std::string>> blocks_of(const std::filesystem::path& page,
                                                        const std::string& language) {
   std::vector<std::vector<std::string>> found;

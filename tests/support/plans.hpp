@@ -13,7 +13,7 @@ namespace fmoe::test {
 using extents = std::vector<extent>;
 using lines = std::vector<std::string>;
 
-// A graph whose leaves have a shape and no elements: the planner reads none.
+// A graph whose leaves have a shape but no elements, because the planner reads none.
 struct blueprint : ir::graph {
   ir::node_id tensor(extents s) {
     return leaf({std::make_shared<storage>(extent{0}), dtype::float32, std::move(s)});
@@ -27,7 +27,7 @@ struct blueprint : ir::graph {
   ir::node_id relu(ir::node_id x) { return map(pointwise::relu, 0, x); }
   ir::node_id top_k(ir::node_id x, extent k) { return select({selection_rule::kind::top_k, k}, x); }
   ir::node_id softmax(ir::node_id x) { return gate_of(gate::softmax, 0, x); }
-  // x w, with more axes of x before the contracted one than the token's if need be.
+  // x w; x may have more axes before the contracted one than the token's.
   ir::node_id linear(ir::node_id x, extent in, extent out) {
     return einsum("ti,io->to", {x, parameter({in, out})});
   }
@@ -49,7 +49,7 @@ inline planner::plan_options tiny_options() {
   return o;
 }
 
-// The layer of mxd.hpp with tanh-less GELU and all biases.
+// The layer of mxd.hpp with GELU in its erf form and all biases.
 inline ir::node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, extent n, extent o,
                              extent k) {
   const ir::node_id x = g.tensor({tokens, i});
@@ -69,8 +69,8 @@ inline const char* name_of(planner::operation::kind k) {
   return names[static_cast<int>(k)];
 }
 
-// "gemm ti,in->tn | + | relu": 't' before the labels of what has one row per token, "once" before
-// constants.
+// Returns lines such as "gemm ti,in->tn | + | relu". 't' comes before the labels of a value with
+// one row for each token, and "once" before constants.
 inline lines describe(const planner::program& p) {
   lines r;
   for (const planner::operation& o : p.operations) {
@@ -80,7 +80,7 @@ inline lines describe(const planner::program& p) {
     const char* what = o.what == planner::operation::kind::gate     ? fmoe::name_of(o.fn)
                        : o.what == planner::operation::kind::select ? fmoe::name_of(o.rule.what)
                                                                     : name_of(o.what);
-    std::string s = std::string(o.group >= 0            ? "group "
+    std::string s = std::string(o.group >= 0                   ? "group "
                                 : p[o.out.value].is_constant() ? "once "
                                                                : "") +
                     what + ' ';
@@ -97,9 +97,10 @@ inline lines describe(const planner::program& p) {
 }
 
 inline const char* kind_of(const cpu::step& s) {
-  constexpr std::array kinds{"gemm",      "batched", "reduce", "gather", "rescale", "sample",
-                             "pointwise", "gate",    "append", "select", "screen",  "token_sum", "expert_choice",
-                             "expand",    "exclude", "pick",   "put",    "loop",    "group"};
+  constexpr std::array kinds{"gemm",   "batched",   "reduce",        "gather", "rescale",
+                             "sample", "pointwise", "gate",          "append", "select",
+                             "screen", "token_sum", "expert_choice", "expand", "exclude",
+                             "pick",   "put",       "loop",          "group"};
   static_assert(kinds.size() == std::variant_size_v<cpu::step>);
   return kinds[s.index()];
 }
@@ -144,7 +145,7 @@ inline lines describe(const cpu::plan& p) {
   return r;
 }
 
-// What a step reads and writes, of a loop all of it.
+// Lists the values that a step reads and writes; a loop counts as a whole.
 inline void accesses(const cpu::step& s, std::vector<int>& reads, std::vector<int>& writes,
                      std::vector<int>& continued) {
   std::visit(
@@ -181,8 +182,8 @@ inline void accesses(const cpu::step& s, std::vector<int>& reads, std::vector<in
       s);
 }
 
-// Temporaries as the steps themselves use them: nothing is read before it is written, and no two
-// that are alive at one step share memory, a loop being one step.
+// Checks temporaries by their uses in the steps: nothing is read before it is written, and two that
+// are alive at the same step do not share memory; a loop is one step.
 inline bool placement_is_sound(const cpu::plan& p) {
   struct life {
     int from = -1, to = -1;

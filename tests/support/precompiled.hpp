@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Precompiled for every test: what most of them include. Planner and kernels are compiled once for
-// each instruction set, in runtime_float.cpp and runtime_double.cpp.
+// Precompiled for every test: most of them include these headers. The planner and the kernels are
+// compiled once for each instruction set, in runtime_float.cpp and runtime_double.cpp.
 #pragma once
 
 #include <fmoe/mxd.hpp>

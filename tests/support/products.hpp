@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Matrix products by plain loops in double, of whatever arrays: x(t, i), w(i, o) and y(t, o) are
-// all that is asked of them.
+// Matrix products by plain loops in double. The arrays need only x(t, i), w(i, o) and y(t, o).
 #pragma once
 
 #include <algorithm>
@@ -12,7 +11,7 @@ struct sizes {
   int tokens = 7, inputs = 5, outputs = 3;
 };
 
-// Numbers that show a place that was mistaken for another.
+// These numbers show if one position is mistaken for another.
 inline float number_at(int row, int column) {
   return 1 + 0.25f * static_cast<float>(row) - 0.5f * static_cast<float>(column);
 }
@@ -23,7 +22,7 @@ void number(A&& a, int rows, int columns) {
     for (int j = 0; j < columns; ++j) a(i, j) = number_at(i, j);
 }
 
-// Is y = x w, within float's rounding?
+// True if y = x w within the rounding of float.
 template <class X, class W, class Y>
 bool is_product(const X& x, const W& w, const Y& y, sizes n = {}) {
   double worst = 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Routings [t, p, s] of some shape, and a token's coefficient of an expert by its definition.
+// Routings [t, p, s] of any shape, and a token's coefficient of an expert by its definition.
 #pragma once
 
 #include "oracle.hpp"
 
 namespace fmoe::test {
 
-// Of each head about `kept` of the s entries are not 0; these are multiples of 1/8 up to 2, so that
+// About `kept` of the s entries of each head are not 0. These are multiples of 1/8 up to 2, so that
 // sums of products are exact.
 template <class T>
 tensor<T, 3> random_routing(const std::array<extent, 3>& shape, unsigned seed, extent kept) {
@@ -17,7 +17,7 @@ tensor<T, 3> random_routing(const std::array<extent, 3>& shape, unsigned seed, e
   return g;
 }
 
-// The same where the entries are rounded, so that the order of a sum shows in its bits.
+// The same with rounded entries, so that the order of a sum shows in its bits.
 template <class T>
 tensor<T, 3> rounded_routing(const std::array<extent, 3>& shape, unsigned seed, extent kept) {
   tensor<T, 3> g = random_routing<T>(shape, seed, kept);

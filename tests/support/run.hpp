@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs plans of graphs straight on the executor, row ranges as asked, in memory that shows what was
-// never written.
+// Runs plans of graphs directly on the executor, for any ranges of rows, in memory that shows what
+// was never written.
 #pragma once
 
 #include <cstring>
@@ -15,14 +15,14 @@
 
 namespace fmoe::test {
 
-// Rows of the result of a plan of `tokens` rows (`unknown`: of all that the inputs have), computed in
-// tiles of `split` rows (at most the plan's tile). Arena, the call's memory and result hold NaN before, and a guard behind each is
-// checked. Of a plan of several stages all rows are computed, or its whole result.
+// Computes rows of the result of a plan of `tokens` rows in tiles of `split` rows (at most the
+// plan's tile); `unknown` tokens are as many as the inputs have. Arena, the call's memory and the
+// result hold NaN before, and a guard behind the arena and the call's memory is checked. A plan of
+// several stages is run whole.
 template <class T>
 class runner {
  public:
-  runner(const ir::graph& g, ir::node_id root, extent tokens,
-         const planner::plan_options& options);
+  runner(const ir::graph& g, ir::node_id root, extent tokens, const planner::plan_options& options);
 
   const cpu::plan& steps() const { return run_.steps(); }
 
@@ -49,7 +49,8 @@ class runner {
     return result;
   }
 
-  // All rows in calls of the plan's tile, or the whole result of an expression without tokens.
+  // Returns all rows, in tiles of the plan's size, or the whole result of an expression without
+  // tokens.
   std::vector<T> all() const { return all(steps().token_count); }
   std::vector<T> all(extent tokens) const {
     return steps().tokens ? rows(0, tokens, steps().tile) : rows(0, 1, 1);
@@ -81,7 +82,7 @@ class runner {
   extent width_;
 };
 
-// Outside the class, for the extern template in precompiled.hpp.
+// It is outside the class, for the extern template in precompiled.hpp.
 template <class T>
 runner<T>::runner(const ir::graph& g, ir::node_id root, extent tokens,
                   const planner::plan_options& options)

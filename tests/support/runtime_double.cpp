@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What precompiled.hpp leaves out of the tests, for double.
+// The templates that precompiled.hpp keeps out of the tests, for double.
 #include "precompiled.hpp"
 
 template class fmoe::cpu::compiled_plan<double, fmoe::cpu::native>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What precompiled.hpp leaves out of the tests, for float.
+// The templates that precompiled.hpp keeps out of the tests, for float.
 #include "precompiled.hpp"
 
 template class fmoe::cpu::compiled_plan<float, fmoe::cpu::native>;

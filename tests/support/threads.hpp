@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// f on a number of threads, whatever the machine has; the tsan build's executor has a number of its
-// own.
+// Calls f on a number of threads, whatever the machine has; the executor of the tsan build has its
+// own number.
 #pragma once
 
 #include <fmoe/backend/cpu/parallel.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// fmoe_bad_inputs DIR: reads the files that DIR/manifest.json lists and compares each verdict with
-// the expected one: the error's code, or every array's type, shape and SHA-256. Files are read from
-// disk, and from memory that ends with them, at eight alignments and cut at every length up to
-// 4096; reading may not allocate more than 8 times the file + 1 MiB.
+// fmoe_bad_inputs DIR reads the files that DIR/manifest.json lists and compares each verdict with
+// the expected one: the code of the error, or the type, the shape and the SHA-256 of every array.
+// It reads the files from disk, and from memory that ends with them, at eight alignments and cut at
+// every length up to 4096. Reading may allocate at most 8 times the file + 1 MiB.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -85,7 +85,7 @@ json tensors_of(const io::safetensors& file) {
 }
 json tensors_of(const io::array& a) { return {{"", described(a, npy_name(a.type()))}}; }
 
-// "ok" or a code, and the arrays. Adds to `complaint` what no expectation can excuse.
+// "ok" or a code, and the arrays. Adds to `complaint` faults that no expectation can excuse.
 struct verdict {
   std::string code;
   json tensors;
@@ -121,7 +121,7 @@ std::vector<std::byte> content(const std::filesystem::path& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-// A copy at an address that is `offset` above a multiple of 16, with nothing behind it.
+// A copy at an address that is `offset` above a multiple of 16, with nothing after it.
 struct exact_copy {
   exact_copy(std::span<const std::byte> from, std::size_t offset)
       : memory(new std::byte[offset + from.size()]) {
@@ -132,7 +132,7 @@ struct exact_copy {
   std::span<const std::byte> bytes;
 };
 
-// What is wrong with the verdicts on one file, nothing if all are as expected.
+// Returns the faults of the verdicts on one file, or nothing if all are as expected.
 template <class Format>
 std::string difference(const std::filesystem::path& path, const json& entry, const Format& format) {
   const std::string expected =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// fmoe_golden DIR: runs every case of golden data in a directory and below in float and in double
-// and compares it with what the authors' code computes. Prints one line a case, what is wrong with
-// it below, and the sum at the end.
+// fmoe_golden DIR runs every case of golden data in a directory and below it, in float and in
+// double, and compares it with the results of the authors' code. It prints one line for each case,
+// its faults below that line, and the totals at the end.
 #include <cstdio>
 #include <map>
 
@@ -41,7 +41,7 @@ report judge(const std::filesystem::path& stem) {
   return r;
 }
 
-// "name.part.safetensors": the names by part.
+// Takes "name.part.safetensors" and returns the names by part.
 std::map<std::string, std::vector<std::string>> files_by_part(
     const std::filesystem::path& directory) {
   std::map<std::string, std::vector<std::string>> parts;

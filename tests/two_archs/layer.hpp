@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The layer of levels.hpp; each level's file includes it and names its function.
+// Runs the layer of levels.hpp; the file of each level includes this header and names its function.
 #pragma once
 
 #include <fmoe/mxd.hpp>
@@ -7,7 +7,7 @@
 #include "../support/oracle.hpp"
 #include "levels.hpp"
 
-// A template on the architecture, as everything that reaches a kernel must be.
+// It is a template on the architecture, as everything that reaches a kernel must be.
 template <class Arch = fmoe::cpu::native>
 level_result run_layer() {
   using namespace fmoe;

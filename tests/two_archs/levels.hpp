@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One layer, run by translation units that are compiled for different instruction sets.
+// Translation units that are compiled for different instruction sets run the same layer.
 #pragma once
 
 #include <string>

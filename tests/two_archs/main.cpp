@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Translation units built for different instruction sets, linked into one program: each must run
-// its own kernels. The linker would merge equal symbols silently; sums without FMA (v2) differ in
+// Links translation units built for different instruction sets into one program: each must run its
+// own kernels. The linker would merge equal symbols silently. Sums without FMA (v2) differ in their
 // bits from sums with it (v3, v4), so a merged kernel shows.
 #include <algorithm>
 #include <cmath>

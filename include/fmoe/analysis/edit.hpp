@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Layers with an edit: experts ablated, a head rewritten, steered by an expert. An edited layer is
-// one itself, to evaluate, compile and edit again; it shares all weights, also the packed ones,
-// with the layer that it edits and leaves as it is.
+// Layers with an edit: an expert is ablated, a head is rewritten, or the output is steered towards
+// an expert. An edited layer is a layer, which you can evaluate, compile and edit again. It shares
+// all weights, also the packed ones, with the original layer and does not change it.
 #pragma once
 
 #include <initializer_list>
@@ -13,7 +13,7 @@
 
 namespace fmoe {
 
-// Levels of experts: 1 but for a hierarchy.
+// The number of levels of experts, 1 unless the layer is a hierarchy.
 template <class Layer>
 inline constexpr extent levels_of = 1;
 template <class Layer>
@@ -28,14 +28,14 @@ auto coefficients_of(const Layer& layer, const operand_of<2> auto& x) {
   else return layer.coefficients(x);
 }
 
-// The extent of the last axis of what `make` makes of a layer's input.
+// Returns the extent of the last axis of the expression that `make` makes from a layer's input.
 extent width_of(const auto& make) {
   ir::graph g;
   const ir::node_id made = as_expression(make(argument<0, 2>{1})).lower(g);
   return g.extent_of(g[made].axes.back());
 }
 
-// N, of one level.
+// Returns N, the number of experts of one level.
 template <extent Level = 0>
 extent expert_count(const auto& layer) {
   return width_of([&](const auto& x) { return coefficients_of<Level>(layer, x); });
@@ -45,8 +45,8 @@ struct unchanged {
   auto operator()(const auto& first, const auto&...) const { return first; }
 };
 
-// y = output(mixed(x', a'...), x', a'...) with x' = input(x), a' = weight(a of x', level), for a
-// layer that has coefficients(x) and mixed(x, a...).
+// A layer with y = output(mixed(x', a'...), x', a'...), x' = input(x) and a' = weight(a of x',
+// level), made from a layer that has coefficients(x) and mixed(x, a...).
 template <class Layer, class Input, class Weight, class Output>
 struct edited_layer {
   static constexpr extent levels = levels_of<Layer>;
@@ -77,10 +77,10 @@ auto edited(const Layer& layer, Input input = {}, Weight weight = {}, Output out
                                                     std::move(output)};
 }
 
-// The layer with W_n := 0 for these experts: their coefficients are multiplied by 0 and nothing is
-// renormalised (Oldfield et al. 2024, Sec. 4.1.2). Of a hierarchy: for all experts under these of
-// one level. A selection stays one, so that an ablated expert costs nothing. Throws value_error for
-// an expert that is not there.
+// Returns the layer with W_n := 0 for these experts: their coefficients are multiplied by 0 and
+// nothing is renormalised (Oldfield et al. 2024, Sec. 4.1.2). In a hierarchy this holds for all
+// experts below these experts of one level. A selection stays a selection, so an ablated expert
+// costs nothing. Throws value_error if there is no such expert.
 template <extent Level = 0, class Layer>
 auto ablated(const Layer& layer, std::span<const extent> experts) {
   static_assert(Level < levels_of<Layer>, "ablated: levels are counted from 0");
@@ -101,8 +101,9 @@ auto ablated(const Layer& layer, std::initializer_list<extent> experts) {
   return ablated<Level>(layer, std::span(experts.begin(), experts.size()));
 }
 
-// The Monet layer without these experts (i, j) and those already deleted (Park et al. 2024, Sec.
-// 5): exactly, and sparsely. Throws value_error, when applied, for a pair that is not there.
+// Returns the Monet layer without these experts (i, j) and without those already deleted (Park et
+// al. 2024, Sec. 5). The result is exact and the list sparse. When it is applied, a layer throws
+// value_error if there is no such pair.
 template <class Layer>
   requires requires(Layer& l) { l.deleted; }
 Layer ablated(Layer layer, std::span<const index_pair> experts) {
@@ -110,9 +111,9 @@ Layer ablated(Layer layer, std::span<const index_pair> experts) {
   return layer;
 }
 
-// The layer with y_o + lambda mean . a for the head o (Oldfield et al. 2024, Eq. 5), where `mean`
-// [n] are the mean coefficients of the subpopulation whose output is corrected. Throws shape_error
-// unless there is one for each expert, value_error for a head that is not there.
+// Returns the layer with y_o + lambda mean . a for the head o (Oldfield et al. 2024, Eq. 5), where
+// `mean` [n] holds the mean coefficients of the subpopulation whose output is corrected. Throws
+// shape_error unless there is one for each expert, and value_error if there is no such head.
 template <class Layer>
 auto rewritten(const Layer& layer, extent head, std::span<const double> mean, double lambda) {
   static_assert(levels_of<Layer> == 1, "rewritten: the layer has one level of experts");
@@ -131,8 +132,8 @@ auto rewritten(const Layer& layer, extent head, std::span<const double> mean, do
                 });
 }
 
-// [t, i] -> [t, o]: what expert n adds where its coefficient is 1, W_n' z; of a sparse MLP row n of
-// the decoder, [o].
+// [t, i] -> [t, o]. Returns the contribution of expert n with the coefficient 1, W_n' z; for a
+// sparse MLP row n of the decoder, [o].
 template <class T>
 auto expert_output(const mxd<T>& layer, const operand_of<2> auto& x, extent n) {
   return einsum<"o,th,ho->to">(slice<0>(layer.scales, n), layer.hidden(x), layer.decoder);
@@ -147,17 +148,18 @@ auto expert_output(const auto& edit, const operand_of<2> auto& x, extent n)
   return expert_output(edit.layer, edit.input(x), n);
 }
 
-// The layer below all edits.
+// Returns the layer below all edits.
 template <class Layer>
 auto innermost(const Layer& layer) {
   if constexpr (requires { layer.layer; }) return innermost(layer.layer);
   else return layer;
 }
 
-// Towards expert n by lambda. Of an mxd or sparse_mlp: y + lambda W_n' z, y + lambda d_n (Oldfield
-// et al. 2025, Sec. 3.2.2). Of a mumoe or block: the layer's output at x + lambda g_n, where g_n is
-// the expert's column of the gate of the first level, its cluster centre (Oldfield et al. 2024,
-// App. G.2). Throws value_error for an expert that is not there.
+// Returns the layer steered towards expert n by lambda. For an mxd or a sparse_mlp it is y + lambda
+// W_n' z or y + lambda d_n (Oldfield et al. 2025, Sec. 3.2.2). For a mumoe or a block it is the
+// layer's output at x + lambda g_n, where g_n is the expert's column of the gate of the first
+// level, its cluster centre (Oldfield et al. 2024, App. G.2). Throws value_error if there is no
+// such expert.
 template <class Layer>
 auto steered(const Layer& layer, extent n, double lambda) {
   expects<value_error>(n < expert_count(layer), "[steered] there is no expert ", n, " among ",

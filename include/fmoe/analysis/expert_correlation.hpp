@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How each of Monet's experts goes with a score of tokens, as of toxicity (Park et al. 2024, Sec.
-// D.3), over a stream of batches.
+// Correlates each of Monet's experts with a score of the tokens, such as toxicity (Park et al.
+// 2024, Sec. D.3), over a stream of batches.
 #pragma once
 
 #include <limits>
@@ -13,18 +13,19 @@
 namespace fmoe {
 
 // Pearson's correlation of the routing probability q of expert (i, j), i, j < s, summed over heads,
-// with a score y: (n sum q y - sum q sum y) / sqrt((n sum q^2 - (sum q)^2) (n sum y^2 - (sum
-// y)^2)), of all n tokens added so far. y is taken less the first score, so that a mean far from 0
-// costs no digits. 24 bytes for each expert. The same bits for any threads and batches.
+// with a score y: (n sum q y - sum q sum y) / sqrt((n sum q^2 - (sum q)^2) (n sum y^2 - (sum y)^2))
+// over all n tokens added so far. The first score is subtracted from y, so that a mean far from 0
+// costs no digits. It takes 24 bytes for each expert, and gives the same bits for any threads and
+// batches.
 class expert_correlation {
  public:
   explicit expert_correlation(extent s)
       : s_(s),
         experts_(element_count(std::array{s, extent{3}, s}, sizeof(double))) {}
 
-  // A batch: g1, g2 [t, p, s] and a score for each token. Throws, before anything is added,
-  // shape_error unless they fit each other and s, and value_error for entries that are not finite
-  // and for scores that are not or beyond 1e100.
+  // Adds a batch: g1, g2 [t, p, s] and a score for each token. Throws before anything is added:
+  // shape_error unless they fit each other and s, value_error for entries that are not finite and
+  // for scores that are not finite or beyond 1e100.
   template <class Arch = cpu::native, class T>
   void add(const tensor<T, 3>& g1, const tensor<T, 3>& g2, std::span<const double> scores) {
     add_scores<Arch>(g1, g2, scores);
@@ -36,24 +37,24 @@ class expert_correlation {
 
   extent tokens() const { return tokens_; }
 
-  // From -1 to 1; 0 where the scores or the probabilities are the same for all tokens, as for an
-  // expert that none has reached (probabilities so nearly the same that their sums' rounding could
-  // make the difference count as such). Throws value_error if there is no such expert.
+  // Returns a number from -1 to 1. It is 0 if the scores or the probabilities are the same for all
+  // tokens, as for an expert that no token has reached. Probabilities count as the same if their
+  // difference is within the rounding of their sums. Throws value_error if there is no such expert.
   double correlation(index_pair expert) const {
     expects<value_error>(expert[0] < s_ && expert[1] < s_, "[expert_correlation] expert (",
                          expert[0], ", ", expert[1], ") is asked for and there are ", s_, " x ",
                          s_);
     return of(expert[0], expert[1]);
   }
-  // [s, s].
+  // Returns all correlations, [s, s].
   tensor<double, 2> correlations() const {
     tensor<double, 2> r({s_, s_});
     for (extent i = 0; i < s_; ++i)
       for (extent j = 0; j < s_; ++j) r(i, j) = of(i, j);
     return r;
   }
-  // Those whose correlation is greater than `threshold` (the paper's: 0.2, 0.1 and 0.05),
-  // ascending, as monet_hd::deleted and monet_vd::deleted take them.
+  // Returns the experts whose correlation is greater than `threshold` (the paper's: 0.2, 0.1 and
+  // 0.05), ascending, as monet_hd::deleted and monet_vd::deleted take them.
   std::vector<index_pair> experts_above(double threshold) const {
     std::vector<index_pair> experts;
     for (extent i = 0; i < s_; ++i)
@@ -92,17 +93,18 @@ class expert_correlation {
     const double* const sums = experts_.data() + i * 3 * s_ + j;
     const double n = static_cast<double>(tokens_), q = sums[0], qq = n * sums[s_];
     const double spread_q = qq - q * q, spread_y = n * squared_scores_ - scores_ * scores_;
-    const double rounding =
-        n * std::numeric_limits<double>::epsilon() * qq;  // of sums of n numbers of one sign
+    // The rounding of sums of n numbers of one sign.
+    const double rounding = n * std::numeric_limits<double>::epsilon() * qq;
     if (!(spread_q > rounding && spread_y > 0)) return 0;
     const double r = (n * sums[2 * s_] - q * scores_) / (std::sqrt(spread_q) * std::sqrt(spread_y));
     return std::clamp(r, -1.0, 1.0);
   }
 
   extent s_, tokens_ = 0;
-  double first_score_ = 0, scores_ = 0,
-         squared_scores_ = 0;    // the sums of scores less the first, and of their squares
-  std::vector<double> experts_;  // of each i the sums of q, of q^2 and of q y, by j
+  double first_score_ = 0;
+  // The sums of the scores less the first score, and of their squares.
+  double scores_ = 0, squared_scores_ = 0;
+  std::vector<double> experts_;  // for each i the sums of q, of q^2 and of q y, by j
 };
 
 }  // namespace fmoe

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which of Monet's experts belong to which domain of text (Park et al. 2024, Secs. 5.1 and D.1),
+// Finds the experts of Monet that belong to a domain of text (Park et al. 2024, Secs. 5.1 and D.1),
 // over a stream of batches.
 #pragma once
 
@@ -12,10 +12,10 @@
 
 namespace fmoe {
 
-// Mean routing probabilities of experts (i, j), i, j < s, in each domain, of all tokens added so
-// far: the mean over its tokens of sum over heads p of g1[p,i] g2[p,j], so that those of all
-// experts add up to p. 8 bytes for each expert and domain. The same bits for any threads and
-// batches.
+// The mean routing probabilities of experts (i, j), i, j < s, in each domain, over all tokens added
+// so far. The routing probability of a token is the sum over heads p of g1[p,i] g2[p,j], so the
+// means of all experts add up to the number of heads. It takes 8 bytes for each expert and domain,
+// and gives the same bits for any threads and batches.
 class expert_domains {
  public:
   expert_domains(extent s, extent domains)
@@ -23,9 +23,9 @@ class expert_domains {
         tokens_(domains),
         sums_(element_count(std::array{domains, s, s}, sizeof(double))) {}
 
-  // A batch: g1, g2 [t, p, s] of one domain, or with a domain for each token. Throws, before
-  // anything is added, shape_error unless they fit each other and s, and value_error for a domain
-  // that there is not and for entries that are not finite.
+  // Adds a batch: g1, g2 [t, p, s] of one domain, or with a domain for each token. Throws before
+  // anything is added: shape_error unless they fit each other and s, value_error if there is no
+  // such domain and for entries that are not finite.
   template <class Arch = cpu::native, class T>
   void add(const tensor<T, 3>& g1, const tensor<T, 3>& g2, extent domain) {
     expects_domain(domain);
@@ -42,28 +42,29 @@ class expert_domains {
   }
 
   extent domains() const { return tokens_.size(); }
-  // How many tokens of a domain were added. Throws value_error if there is no such domain.
+  // Returns the number of tokens of a domain. Throws value_error if there is no such domain.
   extent tokens(extent domain) const {
     expects_domain(domain);
     return tokens_[domain];
   }
-  // 0 for a domain without tokens. Throws value_error if there is no such domain or expert.
+  // Returns 0 for a domain without tokens. Throws value_error if there is no such domain or expert.
   double mean_probability(extent domain, index_pair expert) const {
     expects_domain(domain);
     expects_expert(expert);
     return mean(domain, expert);
   }
 
-  // The domain in which an expert's mean probability is at least `ratio` times that of the second,
-  // and not 0; of equals the first. None: a generalist, or no token has reached it. Throws
-  // value_error for a ratio below 1, and if a domain has no tokens, since it might be the expert's.
+  // Returns the domain in which the mean probability of the expert is not 0 and at least `ratio`
+  // times that of the second domain; among equals the first. Returns nullopt for a generalist, and
+  // for an expert that no token has reached. Throws value_error for a ratio below 1, and if a
+  // domain has no tokens, because the expert might belong to it.
   std::optional<extent> domain_of(index_pair expert, double ratio = 2) const {
     expects_comparable(ratio);
     expects_expert(expert);
     return assigned(expert, ratio);
   }
-  // The experts of a domain, ascending, as monet_hd::deleted and monet_vd::deleted take them.
-  // Throws as domain_of.
+  // Returns the experts of a domain, ascending, as monet_hd::deleted and monet_vd::deleted take
+  // them. Throws as domain_of.
   std::vector<index_pair> experts_of(extent domain, double ratio = 2) const {
     expects_domain(domain);
     expects_comparable(ratio);
@@ -119,8 +120,8 @@ class expert_domains {
   }
 
   extent s_;
-  std::vector<extent> tokens_;  // of each domain
-  std::vector<double> sums_;    // domain i j
+  std::vector<extent> tokens_;  // for each domain
+  std::vector<double> sums_;    // by domain, i and j
 };
 
 }  // namespace fmoe

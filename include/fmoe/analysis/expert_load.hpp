@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How evenly experts are used, over a stream of batches (AoE, Lv et al. 2025, Eqs. 2 and 6 to 8).
+// Measures how evenly experts are used, over a stream of batches (AoE, Lv et al. 2025, Eqs. 2 and 6
+// to 8).
 #pragma once
 
 #include <cmath>
@@ -11,7 +12,7 @@
 
 namespace fmoe {
 
-// -sum p log p in nats, 0 log 0 = 0.
+// Returns -sum p log p in nats, with 0 log 0 = 0.
 inline double entropy(std::span<const double> p) {
   double sum = 0;
   for (const double x : p)
@@ -19,14 +20,14 @@ inline double entropy(std::span<const double> p) {
   return sum;
 }
 
-// Counts over batches; what it tells is of all tokens added so far, bitwise the same for any number
-// of threads and any batches.
+// Counts over batches. The results hold for all tokens added so far, and are bitwise the same for
+// any number of threads and any batches.
 class expert_load {
  public:
   explicit expert_load(extent experts) : counts_(experts), probabilities_(experts) {}
 
-  // A batch: chosen [t, n] is 0 where a token does not use an expert, scores [t, n] are what its
-  // softmax is taken of. Throws shape_error unless both are [t, experts].
+  // Adds a batch. chosen [t, n] is 0 where a token does not use an expert; the softmax of a token
+  // is that of its scores [t, n]. Throws shape_error unless both are [t, experts].
   template <class T>
   void add(const tensor<T, 2>& chosen, const tensor<T, 2>& scores) {
     expects<shape_error>(chosen.shape() == scores.shape() && chosen.shape()[1] == counts_.size(),
@@ -55,17 +56,17 @@ class expert_load {
   }
 
   extent tokens() const { return tokens_; }
-  // How many tokens have used each expert.
+  // Returns how many tokens have used each expert.
   const std::vector<extent>& counts() const { return counts_; }
 
-  // f, the part of the tokens that uses each expert (Eq. 6); for top-K it sums to K. No tokens:
-  // zeros, here and below.
+  // Returns f, the share of the tokens that uses each expert (Eq. 6); for top-K it sums to K.
+  // Without tokens it returns zeros, and so do the functions below.
   std::vector<double> load() const {
     std::vector<double> f;
     for (const extent c : counts_) f.push_back(per_token(static_cast<double>(c)));
     return f;
   }
-  // f divided by its sum.
+  // Returns f divided by its sum.
   std::vector<double> load_share() const {
     std::vector<double> f = load();
     double sum = 0;
@@ -73,17 +74,17 @@ class expert_load {
     for (double& x : f) x = sum == 0 ? 0 : x / sum;
     return f;
   }
-  // P, the mean probability of each expert.
+  // Returns P, the mean probability of each expert.
   std::vector<double> mean_probability() const {
     std::vector<double> p;
     for (const double x : probabilities_) p.push_back(per_token(x));
     return p;
   }
-  // Ent_conf (Eq. 8), the mean over tokens of their probabilities' entropy. Ent_load (Eq. 7) is
-  // entropy(load()), or of load_share().
+  // Returns Ent_conf (Eq. 8), the mean over tokens of the entropy of their probabilities. Ent_load
+  // (Eq. 7) is entropy(load()), or that of load_share().
   double confidence_entropy() const { return per_token(token_entropies_); }
 
-  // alpha n sum f_n P_n, with `f` = load() or load_share().
+  // Returns alpha n sum f_n P_n, where `f` is load() or load_share().
   double auxiliary_loss(std::span<const double> f, double alpha = 0.01) const {
     const std::vector<double> p = mean_probability();
     double sum = 0;
@@ -104,7 +105,7 @@ class expert_load {
   }
 
   std::vector<extent> counts_;
-  std::vector<double> probabilities_;  // their sums
+  std::vector<double> probabilities_;  // summed over the tokens
   double token_entropies_ = 0;
   extent tokens_ = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How often and how strongly each expert is used, over a stream of batches of coefficients or over
-// a part of its tokens: MxD's feature frequency (Oldfield et al. 2025, C.1), muMoE's mean
-// coefficients of a subpopulation (Oldfield et al. 2024, Eq. 5).
+// Counts how often and how strongly each expert is used, over a stream of batches of coefficients
+// or over a part of its tokens: MxD's feature frequency (Oldfield et al. 2025, C.1), and muMoE's
+// mean coefficients of a subpopulation (Oldfield et al. 2024, Eq. 5).
 #pragma once
 
 #include <cmath>
@@ -14,13 +14,14 @@
 
 namespace fmoe {
 
-// Says of each token of a batch whether it is counted.
+// A range that says for each token of a batch whether it is counted.
 template <class M>
 concept membership =
     std::ranges::sized_range<M> && std::convertible_to<std::ranges::range_reference_t<M>, bool>;
 
-// What it tells is of all tokens counted so far; NaN is a coefficient other than 0. Sums are
-// doubles, and bitwise the same however the stream is cut into batches, for any number of threads.
+// The results hold for all tokens counted so far; NaN counts as a coefficient other than 0. Sums
+// are doubles, and bitwise the same for any split of the stream into batches and any number of
+// threads.
 class expert_statistics {
  public:
   explicit expert_statistics(extent experts)
@@ -28,8 +29,8 @@ class expert_statistics {
         sums_(experts),
         largest_(experts, -std::numeric_limits<double>::infinity()) {}
 
-  // A batch: coefficients a, an array [t, n]. Throws shape_error unless it has a column for each
-  // expert.
+  // Adds a batch of coefficients a, an array [t, n]. Throws shape_error unless it has a column for
+  // each expert.
   template <class A>
   void add(const A& a) {
     with_batch(a, counts_.size(), [&](const auto& batch) {
@@ -39,8 +40,8 @@ class expert_statistics {
     });
   }
 
-  // Of a batch, the tokens that belong to a subpopulation: members is a range of bool, one a token.
-  // Throws shape_error as above, or for another number of members.
+  // Adds the tokens of a batch that belong to a subpopulation; members is a range of bool, one for
+  // each token. Throws shape_error as above, or for another number of members.
   template <class A, class Members>
   void add(const A& a, const Members& members) {
     constexpr bool are_members = membership<const Members>;
@@ -61,23 +62,25 @@ class expert_statistics {
   }
 
   extent tokens() const { return tokens_; }
-  // [n]: how many tokens have a coefficient other than 0.
+  // [n]: the number of tokens with a coefficient other than 0.
   const std::vector<extent>& counts() const { return counts_; }
 
-  // [n]: counts as a part of the tokens. Throws value_error if there are none; so do all below.
+  // [n]: the share of the tokens that use the expert. Throws value_error if there are no tokens,
+  // and so do the functions below.
   std::vector<double> frequency() const {
     return per_token(counts_, [](double part) { return part; });
   }
-  // [n]: its decimal logarithm, as MxD draws it; -infinity for an expert that no token uses.
+  // [n]: the decimal logarithm of the frequency, as MxD draws it; -infinity for an expert that no
+  // token uses.
   std::vector<double> log10_frequency() const {
     return per_token(counts_, [](double part) { return std::log10(part); });
   }
-  // [n]: the mean over all tokens, also those that do not use the expert.
+  // [n]: the mean over all tokens, including those that do not use the expert.
   std::vector<double> mean_coefficients() const {
     return per_token(sums_, [](double mean) { return mean; });
   }
-  // [n]: the greatest over all tokens; 0 where an expert has no positive one and a token does not
-  // use it. NaN is the greatest.
+  // [n]: the greatest coefficient over all tokens; 0 if no coefficient of the expert is positive
+  // and a token does not use it. NaN is the greatest.
   const std::vector<double>& largest() const {
     expects_tokens();
     return largest_;
@@ -86,7 +89,7 @@ class expert_statistics {
  private:
   void expects_tokens() const {
     expects<value_error>(tokens_ != 0,
-                         "[expert_statistics] nothing is known of no tokens: add some first");
+                         "[expert_statistics] there are no tokens yet: add some first");
   }
 
   std::vector<double> per_token(const auto& sums, const auto& f) const {

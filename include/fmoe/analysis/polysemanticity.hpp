@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How far an expert is from serving one class alone (muMoE, Oldfield et al. 2024, Sec. 4.1 and Eq.
-// 4): with d the part of each class's accuracy that is lost without the expert, |d - onehot(argmax
-// d)|.
+// Measures how far an expert is from serving only one class (muMoE, Oldfield et al. 2024, Sec. 4.1
+// and Eq. 4): if d is the share of each class's accuracy that is lost without the expert, the
+// measure is |d - onehot(argmax d)|.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 
 namespace fmoe {
 
-// d, [c]: (y_c - yhat_c) / y_c with y the accuracies of the classes before an expert is ablated and
-// yhat those after; 0 for a class of accuracy 0, which has none to lose. Throws shape_error for two
-// numbers of classes.
+// Returns d, [c]: (y_c - yhat_c) / y_c, where y are the accuracies of the classes before an expert
+// is ablated and yhat those after. d is 0 for a class of accuracy 0, which has nothing to lose.
+// Throws shape_error for two numbers of classes.
 inline std::vector<double> accuracy_loss(std::span<const double> before,
                                          std::span<const double> after) {
   expects<shape_error>(before.size() == after.size(), "[accuracy_loss] there are ", before.size(),
@@ -26,8 +26,9 @@ inline std::vector<double> accuracy_loss(std::span<const double> before,
   return d;
 }
 
-// |d - onehot(argmax d)|_2, of equal classes the first: 0 for an expert whose ablation costs one
-// class its whole accuracy and the others nothing. Throws value_error of no classes.
+// Returns |d - onehot(argmax d)|_2; among equal classes argmax is the first. It is 0 for an expert
+// whose ablation takes the whole accuracy of one class and nothing of the others. Throws
+// value_error if there are no classes.
 inline double polysemanticity(std::span<const double> d) {
   expects<value_error>(!d.empty(), "[polysemanticity] there are no classes");
   const auto most = static_cast<extent>(std::ranges::max_element(d) - d.begin());
@@ -36,8 +37,8 @@ inline double polysemanticity(std::span<const double> d) {
   return std::sqrt(sum);
 }
 
-// The mean over the experts whose d is not zero, as in the paper's Fig. 3. Throws value_error if
-// there are none.
+// Returns the mean over the experts whose d is not zero, as in the paper's Fig. 3. Throws
+// value_error if there are no such experts.
 inline double mean_polysemanticity(std::span<const std::vector<double>> d) {
   double sum = 0;
   extent experts = 0;

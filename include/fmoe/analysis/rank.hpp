@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The rank of an expert's matrix, from Eigen's singular values. muMoE's experts are bounded by the
-// ranks of the factors (Oldfield et al. 2024, D.1), MxD's have the rank of the decoder (Oldfield et
-// al. 2025, Lemma 1).
+// The rank of an expert's matrix, from Eigen's singular values. The ranks of the factors bound
+// those of muMoE's experts (Oldfield et al. 2024, D.1); MxD's experts have the rank of the decoder
+// (Oldfield et al. 2025, Lemma 1).
 #pragma once
 
 #include <limits>
@@ -25,15 +25,17 @@ inline constexpr double epsilon_of<f16> = 0x1p-10;
 template <class A>
 auto to_matrix(const A& a) {
   constexpr bool readable = readable_array<const A>;
-  static_assert(readable,
-                "a rank is of an array [row, column] of floating-point numbers: of an expression, "
-                "evaluate(expression)");
+  static_assert(
+      readable,
+      "a rank needs an array [row, column] of floating-point numbers; for an expression pass "
+      "evaluate(expression)");
   if constexpr (readable) return to_tensor<2>(a);
   else return tensor<float, 2>();
 }
 
-// min(rows, columns) of them, descending, computed in double. The matrix is any array of two axes.
-// Throws shape_error for another number of axes and value_error for an entry that is not finite.
+// Returns the min(rows, columns) singular values, descending, computed in double. The matrix is any
+// array of two axes. Throws shape_error for another number of axes and value_error for an entry
+// that is not finite.
 template <class A>
 std::vector<double> singular_values(const A& matrix) {
   const auto elements = to_matrix(matrix);
@@ -48,9 +50,9 @@ std::vector<double> singular_values(const A& matrix) {
   return {values.begin(), values.end()};
 }
 
-// How many singular values are greater than `tolerance`: unless said max(rows, columns) times the
-// greatest of them times the epsilon of the type that the elements are stored in. 0 of no elements.
-// Throws as singular_values does.
+// Returns how many singular values are greater than `tolerance`. By default this is max(rows,
+// columns) times the greatest of them times the epsilon of the stored element type. Returns 0 for a
+// matrix without elements. Throws as singular_values does.
 template <class A>
 extent numerical_rank(const A& matrix, std::optional<double> tolerance = {}) {
   const auto elements = to_matrix(matrix);
@@ -62,8 +64,8 @@ extent numerical_rank(const A& matrix, std::optional<double> tolerance = {}) {
   return static_cast<extent>(std::ranges::count_if(values, [&](double s) { return s > bound; }));
 }
 
-// The rank as a part of the greatest one possible, min(rows, columns); its mean over the experts is
-// Eq. 23 of MxD. 0 of no elements.
+// Returns the rank divided by the greatest possible one, min(rows, columns); its mean over the
+// experts is Eq. 23 of MxD. Returns 0 for a matrix without elements.
 template <class A>
 double normalised_rank(const A& matrix, std::optional<double> tolerance = {}) {
   const auto elements = to_matrix(matrix);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The coefficients of Monet's experts token after token, q_t[i,j] = sum over heads p of g1[t,p,i]
-// g2[t,p,j] (Park et al. 2024, Eq. 12), without ever holding a token's s^2: one i at a time, and of
-// its j those that are not 0.
+// Visits the coefficients of Monet's experts token after token, q_t[i,j] = sum over heads p of
+// g1[t,p,i] g2[t,p,j] (Park et al. 2024, Eq. 12). It never holds the s^2 coefficients of a token:
+// it visits one i at a time, and only those j whose coefficient is not 0.
 #pragma once
 
 #include <cmath>
@@ -18,10 +18,10 @@
 
 namespace fmoe {
 
-// Of one token and one i: coefficients of experts (i, j), each j at most once; those that are left
-// out are 0.
+// The coefficients of experts (i, j) for one token and one i. Each j occurs at most once; a j that
+// does not occur has the coefficient 0.
 struct routed_row {
-  const std::uint32_t* experts;  // j of each coefficient; null: 0, 1, 2, ...
+  const std::uint32_t* experts;  // j of each coefficient; null means 0, 1, 2, ...
   const double* coefficients;
   extent count;
 
@@ -33,7 +33,7 @@ struct routed_row {
   }
 };
 
-// Throws shape_error unless both are [t, p, s] of this s, and value_error where one holds a NaN or
+// Throws shape_error unless both are [t, p, s] with this s, and value_error if one holds a NaN or
 // an infinity.
 template <class Arch = cpu::native, class T>
 void expects_routing(const tensor<T, 3>& g1, const tensor<T, 3>& g2, extent s) {
@@ -45,7 +45,7 @@ void expects_routing(const tensor<T, 3>& g1, const tensor<T, 3>& g2, extent s) {
   const extent width = heads * s;
   const auto is_finite = [width](const T* x) {
     constexpr extent lanes = 16;
-    T zeros[lanes] = {};  // until a NaN or an infinity makes NaN of one
+    T zeros[lanes] = {};  // a NaN or an infinity makes one of them NaN
     extent k = 0;
     for (; k + lanes <= width; k += lanes)
       for (extent l = 0; l < lanes; ++l) zeros[l] += 0 * x[k + l];
@@ -64,10 +64,10 @@ void expects_routing(const tensor<T, 3>& g1, const tensor<T, 3>& g2, extent s) {
                          " has an entry that is not finite");
 }
 
-// visit(i, t, routed_row) for each i and, one after the other, each token t in which some head uses
-// i. One i is one thread's, so that what visit adds up for it has one owner and the tokens' order,
-// whatever the threads and batches. g1 and g2 as expects_routing wants them. q is computed in
-// double, heads added in order.
+// Calls visit(i, t, routed_row) for each i and, one after the other, for each token t in which some
+// head uses i. One thread owns each i, so the sums of visit for an i have one owner and the order
+// of the tokens, whatever the threads and batches. g1 and g2 must be as expects_routing requires. q
+// is computed in double, and heads are added in order.
 template <class T, class Arch = cpu::native>
 class routed_rows {
  public:
@@ -88,21 +88,21 @@ class routed_rows {
   }
 
  private:
-  static constexpr extent block =
-      64;  // tokens, whose lists, of 2 KB each where 8 heads keep 32, stay in L2
-  static constexpr extent rows = 16;  // i's of a task: a cache line of floats in each g1[t,p]
+  // Tokens of a block. Their lists, 2 KB each if 8 heads keep 32, stay in L2.
+  static constexpr extent block = 64;
+  static constexpr extent rows = 16;  // the i's of a task: a cache line of floats in each g1[t,p]
 
-  // The entries of g2[t,p] that are not 0; count = s if they are too many for a list.
+  // The entries of g2[t,p] that are not 0; count is s if there are too many for a list.
   struct head_list {
     extent first, count;
   };
   // Heads are numbered through the tokens of a block.
   struct task_memory {
-    std::vector<std::uint64_t> users;  // of each i a bit for each head
-    std::vector<std::uint32_t> heads;  // that use one i
+    std::vector<std::uint64_t> users;  // for each i one bit for each head
+    std::vector<std::uint32_t> heads;  // the heads that use one i
     std::vector<std::uint32_t> experts;
     std::vector<double> coefficients;
-    std::vector<double> sums;  // q by j, zeros between rows
+    std::vector<double> sums;  // q by j; zeros between rows
   };
 
   void list(extent first, extent t) {
@@ -128,8 +128,8 @@ class routed_rows {
     const T *const g1 = g1_ + first * p_ * s_, *const g2 = g2_ + first * p_ * s_;
     std::ranges::fill(m.users, 0);
     for (extent head = 0; head < count * p_; ++head) {
-      __builtin_prefetch(g1 + (head + 16) * s_ +
-                         begin);  // a line of each row: no hardware foresees it
+      // This fetches a line of each row, which no hardware prefetcher foresees.
+      __builtin_prefetch(g1 + (head + 16) * s_ + begin);
       cpu::each_nonzero<T, cpu::native_arch>(
           g1 + head * s_ + begin, end - begin, [&, users = m.users.data()](extent row, T) {
             users[row * words + head / 64] |= std::uint64_t{1} << head % 64;
@@ -157,7 +157,7 @@ class routed_rows {
     return {heads.data(), n};
   }
 
-  // sum over `heads` of g1[head,0] g2[head].
+  // Returns the sum over `heads` of g1[head,0] g2[head].
   routed_row row_of(std::span<const std::uint32_t> heads, const T* g1, const T* g2,
                     task_memory& m) const {
     double* const q = m.coefficients.data();
@@ -191,7 +191,7 @@ class routed_rows {
       for (extent k = at; k < at + count; ++k) {
         const std::uint32_t j = experts_[k];
         m.experts[n] = j;
-        q[n] = std::exchange(sums[j], 0.0);  // 0 the second time
+        q[n] = std::exchange(sums[j], 0.0);  // it is 0 the second time
         n += q[n] != 0;
       }
     }
@@ -201,11 +201,11 @@ class routed_rows {
   const T *g1_, *g2_;
   extent tokens_, p_, s_;
   extent at_once_ = std::min(block, tokens_);
-  extent longest_ = s_ / 4;  // longer lists, of all heads together, are no quicker than all of s
+  extent longest_ = s_ / 4;  // longer lists, of all heads together, are no faster than all of s
   extent list_room_ = p_ * longest_ + s_;
   std::vector<head_list> lists_ = std::vector<head_list>(at_once_ * p_);
-  std::vector<std::uint32_t> experts_ =
-      std::vector<std::uint32_t>(at_once_ * list_room_);  // j and g2 of each token's lists
+  // j and g2 of the lists of each token.
+  std::vector<std::uint32_t> experts_ = std::vector<std::uint32_t>(at_once_ * list_room_);
   std::vector<T> values_ = std::vector<T>(at_once_ * list_room_);
   std::vector<task_memory> tasks_{
       divide_up(s_, rows),

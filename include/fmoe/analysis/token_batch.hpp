@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How an analysis takes a stream in: batches [token, expert] of any library's arrays, and the
-// experts cut into blocks, each with one owner that meets the tokens in order. So neither the
-// threads nor where the stream is cut can change a bit.
+// Reads a stream for an analysis, in batches [token, expert] of any library's arrays. The experts
+// are cut into blocks, and each block has one owner that reads the tokens in order, so neither the
+// threads nor the split of the stream can change a bit.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,10 @@ struct token_batch {
 template <class A>
 void with_batch(const A& a, extent experts, const auto& f) {
   constexpr bool readable = readable_array<const A>;
-  static_assert(readable,
-                "a batch is an array [token, expert] of floating-point numbers: of an expression, "
-                "evaluate(expression)");
+  static_assert(
+      readable,
+      "a batch is an array [token, expert] of floating-point numbers; for an expression pass "
+      "evaluate(expression)");
   if constexpr (readable) {
     const auto& elements = in_memory(a);
     const array_view v = view_of(elements);
@@ -43,8 +44,8 @@ void with_batch(const A& a, extent experts, const auto& f) {
   }
 }
 
-// f(first, end) for blocks of experts, in parallel. 256 accumulators of a few words stay in L1, and
-// their part of a row is whole cache lines.
+// Calls f(first, end) for blocks of experts, in parallel. The few accumulators of each of 256
+// experts stay in L1, and their part of a row is whole cache lines.
 void for_expert_blocks(extent experts, const auto& f) {
   constexpr extent block = 256;
   cpu::parallel(divide_up(experts, block),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The tokens that each expert is strongest on, over a stream of batches: what one reads to name an
-// expert.
+// Finds the tokens on which each expert is strongest, over a stream of batches. Reading them helps
+// to name an expert.
 #pragma once
 
 #include <cmath>
@@ -10,9 +10,9 @@
 
 namespace fmoe {
 
-// Keeps k entries for each expert, a heap of those that are best so far: 16 k n bytes. The order is
-// total, so what is kept depends neither on the threads nor on how the stream is cut, or in which
-// order the batches come.
+// Keeps k entries for each expert, in a heap of the best so far: 16 k n bytes. The order of entries
+// is total, so the kept entries depend neither on the threads, nor on the split of the stream, nor
+// on the order of the batches.
 class top_tokens {
  public:
   struct entry {
@@ -21,15 +21,15 @@ class top_tokens {
     bool operator==(const entry&) const = default;
   };
 
-  // Throws shape_error where the bytes of k n entries do not fit 64 bits.
+  // Throws shape_error if the bytes of k n entries do not fit 64 bits.
   top_tokens(extent experts, extent k)
       : k_(k),
         sizes_(experts),
         entries_(element_count(std::array{experts, k}, sizeof(entry))) {}
 
-  // A batch: values [t, n], any array; its first token has the number `first_token`. A value of 0
-  // is of an expert that is not active, and never kept. Throws shape_error unless it has a column
-  // for each expert.
+  // Adds a batch: values [t, n], any array; its first token has the number `first_token`. A value
+  // of 0 belongs to an expert that is not active, and is never kept. Throws shape_error unless
+  // there is a column for each expert.
   template <class A>
   void add(const A& values, extent first_token) {
     with_batch(values, sizes_.size(), [&](const auto& batch) {
@@ -41,8 +41,8 @@ class top_tokens {
     });
   }
 
-  // By descending value, the earlier token first among equals, NaN as the greatest. Throws
-  // value_error beyond the last expert.
+  // Returns the entries by descending value, the earlier token first among equals; NaN is the
+  // greatest. Throws value_error if there is no such expert.
   std::vector<entry> of(extent expert) const {
     expects<value_error>(expert < sizes_.size(), "[top_tokens] there is no expert ", expert, " of ",
                          sizes_.size());

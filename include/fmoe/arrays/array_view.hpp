@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a compiled layer is called with: the elements of an array, whatever library it is of, where
-// they lie, seen as rows of tokens.
+// A view of the elements of an array of any library, as rows of tokens: a compiled layer is called
+// with such views and reads and writes the elements in place.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct array_view {
   void* data = nullptr;
   dtype type = dtype::float32;
   extent rank = 0;
-  std::array<extent, 2 * max_rank> shape{}, strides{};  // leading batch axes included
+  std::array<extent, 2 * max_rank> shape{}, strides{};  // including leading batch axes
 
   // Leading axes beyond `row_rank` count tokens.
   extent tokens(extent row_rank) const {
@@ -39,7 +39,7 @@ struct array_view {
     }
     return at;
   }
-  // Are the elements of a row neighbours, and the rows one stride apart?
+  // True if the elements of each row are adjacent and all rows are one stride apart.
   bool has_plain_rows(extent row_rank) const {
     constexpr extent unknown_stride = ~extent{0};
     extent expected = 1;
@@ -60,14 +60,14 @@ struct array_view {
       if (shape[i] > 1) return strides[i];
     return 0;
   }
-  // Has an element several places? Strides other than 0 are taken to be those of different
-  // elements.
+  // True if several elements have the same address. Different strides other than 0 are assumed to
+  // be those of different elements.
   bool repeats() const {
     for (extent i = 0; i < rank; ++i)
       if (span_bytes() != 0 && shape[i] > 1 && strides[i] == 0) return true;
     return false;
   }
-  // Bytes from the first to behind the last element, 0 if there is none.
+  // Returns the bytes from the first element to the end of the last one, 0 if there is no element.
   extent span_bytes() const {
     extent last = 0;
     for (extent i = 0; i < rank; ++i) {
@@ -78,7 +78,7 @@ struct array_view {
   }
 };
 
-// An array that a call binds; its last `row_rank` axes are a token's row.
+// An array that a call binds; its last `row_rank` axes are the row of a token.
 struct bound_array {
   array_view array;
   extent row_rank = 0;
@@ -88,18 +88,18 @@ struct bound_array {
   extent row_stride() const { return array.row_stride(row_rank); }
 };
 
-inline constexpr extent any_rank = ~extent{0};  // known when the program runs
+inline constexpr extent any_rank = ~extent{0};  // the rank is known only when the program runs
 
-// An array_view that knows its elements' type, const where they may only be read, and, unless that
-// is any_rank, its rank.
+// An array_view that knows the type of its elements, const if they may only be read, and its rank
+// unless that is any_rank.
 template <class T, extent Rank>
 struct typed_view : array_view {
   using element = T;
   static constexpr extent fixed_rank = Rank;
 };
 
-// Throws shape_error beyond 16 axes and value_error for a negative stride. Without strides:
-// row-major.
+// Returns the view of an array; without strides it is row-major. Throws shape_error beyond 16 axes
+// and value_error for a negative stride.
 template <extent Rank, class T, class Shape, class Strides = std::nullptr_t>
 typed_view<T, Rank> view_at(T* data, const Shape& shape, const Strides& strides = {}) {
   typed_view<T, Rank> v;
@@ -134,30 +134,30 @@ concept mdspan_like = requires(A& a) {
   a.extent(0), a.stride(0), a.rank();
 };
 
-// The size of a shape's type, any_rank if its objects differ.
+// The number of entries of a shape's type, any_rank if the type does not fix it.
 template <class Shape>
 inline constexpr extent fixed_size = any_rank;
 template <class Shape>
   requires requires { std::tuple_size<Shape>::value; }
 inline constexpr extent fixed_size<Shape> = std::tuple_size<Shape>::value;
 
-// How the arrays of another library are seen: specialise it with one function, static typed_view<T,
-// Rank> view(A&), or, for those that are no elements in memory yet, static auto evaluated(const
-// A&), an array. A is const where the array is.
+// Tells how fmoe sees the arrays of another library. Specialise it with one function: static
+// typed_view<T, Rank> view(A&) for arrays in memory, or static auto evaluated(const A&), which
+// returns an array, for objects that are not in memory yet. A is const if the array is.
 template <class A>
 struct array_traits {
-  // data(), shape(), and strides() in elements where it is not row-major: fmoe's and xtensor's
-  // tensors, and the like.
+  // For arrays with data(), shape() and, unless they are row-major, strides() in elements: tensors
+  // of fmoe and xtensor, and the like.
   static auto view(A& a)
     requires has_shape<A>
   {
     constexpr extent rank = fixed_size<std::remove_cvref_t<decltype(a.shape())>>;
     auto* first = a.data();
-    if constexpr (requires { a.data_offset(); }) first += a.data_offset();  // xtensor's views
+    if constexpr (requires { a.data_offset(); }) first += a.data_offset();  // views of xtensor
     if constexpr (requires { a.strides(); }) return view_at<rank>(first, a.shape(), a.strides());
     else return view_at<rank>(first, a.shape());
   }
-  // std::mdspan and its predecessors; a layout without strides throws as it does there.
+  // For std::mdspan and its predecessors; a layout without strides throws as it does there.
   static auto view(A& a)
     requires mdspan_like<A>
   {
@@ -178,7 +178,7 @@ struct array_traits {
     }(std::make_index_sequence<rank>());
     return view_at<rank>(reinterpret_cast<std::remove_all_extents_t<A>*>(&a), shape);
   }
-  // std::span, std::vector, std::array: one axis.
+  // For std::span, std::vector and std::array, which have one axis.
   static auto view(A& a)
     requires(!has_shape<A> && !std::is_array_v<A> && std::ranges::contiguous_range<A> &&
              std::ranges::sized_range<A>)
@@ -199,7 +199,7 @@ auto view_of(A&& a) {
   return array_traits<std::remove_reference_t<A>>::view(a);
 }
 
-// a itself, or its value.
+// Returns a itself, or its value if it is lazy.
 template <class A>
   requires array_like<A> || lazy_array<A>
 decltype(auto) in_memory(A& a) {

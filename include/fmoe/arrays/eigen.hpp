@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Eigen's matrices, arrays, vectors, maps, references, blocks and expressions as inputs, and what
-// of them lies in memory as outputs. What is a vector by its type has one axis, [n], whether row or
-// column; all else has two, [rows, columns].
+// Eigen's matrices, arrays, vectors, maps, references, blocks and expressions can be inputs; those
+// that lie in memory can be outputs. An object whose type is a vector has one axis, [n], whether it
+// is a row or a column; all others have two, [rows, columns].
 #pragma once
 
 #include <Eigen/Core>
@@ -16,12 +16,12 @@ void as_eigen_dense(const Eigen::DenseBase<Derived>&);
 template <class A>
 concept eigen_dense = requires(const A& a) { as_eigen_dense(a); };
 
-// The type that a is, where it was passed as a MatrixBase.
+// The type of a itself, where a function received it as a MatrixBase.
 template <eigen_dense A>
 using eigen_derived = std::remove_reference_t<decltype(std::declval<A&>().derived())>;
 
-// Read and written where it lies: matrices, and maps, references, blocks, rows, diagonals and
-// transposes of them.
+// Objects that are read and written in place: matrices, and their maps, references, blocks, rows,
+// diagonals and transposes.
 template <class A>
 concept eigen_in_memory = (A::Flags & Eigen::DirectAccessBit) != 0 && requires(A& a) { *a.data(); };
 
@@ -42,8 +42,8 @@ struct array_traits<A> {
   static auto evaluated(const A& a) { return a.eval(); }
 };
 
-// The elements of a tensor of one or two axes as Eigen's: a Map of a column, or of a row-major
-// matrix, read only if the tensor is const. The tensor must outlive it.
+// Returns an Eigen Map of the elements of a tensor of one or two axes: a column, or a row-major
+// matrix; read only if the tensor is const. The tensor must outlive it.
 template <class Tensor>
 auto as_eigen(Tensor&& t) {
   static_assert(std::is_lvalue_reference_v<Tensor>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tensors of other libraries' arrays: of Eigen's with eigen.hpp, of xtensor's with xtensor.hpp, of
-// spans, vectors, C arrays and mdspans without.
+// Makes tensors from arrays of other libraries: Eigen's with eigen.hpp, xtensor's with xtensor.hpp;
+// spans, vectors, C arrays and mdspans need no other header.
 #pragma once
 
 #include <fmoe/arrays/array_view.hpp>
@@ -8,8 +8,8 @@
 
 namespace fmoe {
 
-// Of an array, or of what it is evaluated to: the elements' type, const where they may only be
-// read, and the rank.
+// The element type of an array, const if the elements may only be read, and its rank. For a lazy
+// array they are those of its value.
 template <class A>
 using element_of = typename decltype(view_of(in_memory(std::declval<A&>())))::element;
 template <class A>
@@ -18,11 +18,11 @@ inline constexpr extent rank_of = decltype(view_of(in_memory(std::declval<A&>())
 template <class A>
 concept array_operand = array_like<A> || lazy_array<A>;
 
-// What can be read: an array of floating-point numbers, or an expression that becomes one.
+// An array of floating-point numbers, or an expression of another library that becomes one.
 template <class A>
 concept readable_array = array_operand<A> && is_storable<std::remove_const_t<element_of<A>>>;
 
-// What results of type T can be written to.
+// An array that a result of type T can be written to.
 template <class A, class T>
 concept writable_array = array_like<A> && std::is_same_v<element_of<A>, T>;
 
@@ -38,7 +38,7 @@ template <extent Rank, class A>
 using borrowed_tensor = std::conditional_t<std::is_const_v<element_of<A>>,
                                            const tensor_like<Rank, A>, tensor_like<Rank, A>>;
 
-// The first sentence of what is wrong with an array, as a compiler's error.
+// Reports as a compile error the first reason why an array cannot become a tensor.
 template <extent Rank, class A>
 consteval bool becomes_tensor() {
   static_assert(readable_array<A>,
@@ -53,12 +53,12 @@ std::array<extent, Rank> shape_of(const array_view& v) {
   expects<shape_error>(v.rank == Rank, "[tensor] an array has ", v.rank, " axes, not ", Rank);
   std::array<extent, Rank> shape;
   for (extent i = 0; i < Rank; ++i)
-    shape[i] = v.shape[i];  // no copy_n: g++ 14 -O1 would warn of it in users' code
+    shape[i] = v.shape[i];  // no copy_n: g++ 14 -O1 would warn about it in users' code
   return shape;
 }
 
-// A copy of the elements, or the value of a lazy expression. Rank is given where the array's type
-// does not tell it; throws shape_error if the array has another.
+// Returns a copy of the elements, or the value of a lazy expression. Give Rank if the type of the
+// array does not tell it. Throws shape_error if the array has another rank.
 template <extent Rank = any_rank, array_operand A>
 tensor_like<Rank, const A> to_tensor(const A& a) {
   tensor_like<Rank, const A> t;
@@ -77,9 +77,9 @@ tensor_like<Rank, const A> to_tensor(const A& a) {
   return t;
 }
 
-// A tensor on the elements of an array, which must outlive it; const if they are. Nothing is
-// copied, so they must lie row-major and without gaps: else throws value_error. Rank as
-// to_tensor's.
+// Returns a tensor on the elements of an array, which must outlive it; the tensor is const if the
+// elements are. Nothing is copied, so the elements must be row-major without gaps; otherwise it
+// throws value_error. Give Rank as for to_tensor.
 template <extent Rank = any_rank, class A>
   requires array_like<std::remove_reference_t<A>>
 auto borrow(A&& a) -> borrowed_tensor<Rank, std::remove_reference_t<A>> {

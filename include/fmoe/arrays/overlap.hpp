@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Have two arrays a byte in common? Two blocks of columns of one matrix have none, although their
-// first and last elements enclose each other's.
+// Tells whether two arrays have a byte in common. Two blocks of columns of one matrix have none,
+// although the range of addresses of each contains elements of the other.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,13 @@ struct multiples {
   extent step, count;
 };
 
-// Exact where each stride of either array, in bytes, is a multiple of the next smaller one of both,
-// as in blocks of one array; elsewhere true where in doubt. Allocates nothing.
+// True if the arrays have a byte in common. The answer is exact if each stride of both arrays, in
+// bytes, is a multiple of the next smaller one, as in blocks of one array; otherwise it is true in
+// doubt. It allocates nothing.
 //
-// A byte of a lies x behind the first one of a, and a byte of b lies z before the last one of b,
+// A byte of a lies x behind the first byte of a, and a byte of b lies z before the last byte of b,
 // where x and z are sums of multiples of strides. The arrays meet if some x + z is the distance
-// from the first byte of a to the last one of b.
+// from the first byte of a to the last byte of b.
 inline bool overlap(const array_view& a, const array_view& b) {
   const extent bytes_of_a = a.span_bytes(), bytes_of_b = b.span_bytes();
   const auto first_of_a = reinterpret_cast<std::uintptr_t>(a.data),
@@ -39,7 +40,7 @@ inline bool overlap(const array_view& a, const array_view& b) {
   std::sort(sums.data() + 1, sums.data() + n,
             [](multiples l, multiples r) { return l.step < r.step; });
 
-  extent last = 0;  // multiples that leave no gap between those before become one
+  extent last = 0;  // multiples that leave no gap between the earlier ones are merged with them
   for (extent i = 1; i < n; ++i) {
     multiples& before = sums[last];
     const extent factor = sums[i].step / before.step;
@@ -51,7 +52,7 @@ inline bool overlap(const array_view& a, const array_view& b) {
   extent distance = first_of_b + bytes_of_b - 1 - first_of_a, rest = bytes_of_a + bytes_of_b - 2;
   for (extent i = last + 1; i-- > 0;) {
     const auto [step, count] = sums[i];
-    rest -= step * count;  // the most that the smaller ones make up
+    rest -= step * count;  // the greatest sum of the smaller ones
     const extent most = std::min(count, distance / step),
                  least = distance > rest ? (distance - rest + step - 1) / step : 0;
     if (least > most) return false;

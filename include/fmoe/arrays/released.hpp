@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How a layer's parameters are called in released weights: data that a layer's header holds and io
-// reads.
+// The names of a layer's parameters in released weights. The header of a layer holds this data, and
+// io reads it.
 #pragma once
 
 #include <array>
@@ -13,17 +13,16 @@
 
 namespace fmoe {
 
-// May a file lack a tensor?
+// Says whether a file may lack a tensor.
 enum class presence : std::uint8_t { required, optional };
 
-// One tensor of a file. Labels name its axes in the file and, where the order differs, in the
-// layer; equal labels have equal extents in all tensors of a layer; "d(nl)" is an axis of n times
-// l. A tensor with `unless` counts, and is required, only where the file has no tensor of that
-// name.
+// One tensor of a file. Labels name its axes in the file and, if the order differs, in the layer.
+// Equal labels have equal extents in all tensors of a layer; "d(nl)" has an axis of length n times
+// l. A tensor with `unless` is read, and required, only if the file has no tensor of that name.
 template <class Access>
 struct released_name {
   std::string name;
-  Access member;  // std::invoke(member, layer) is the parameter
+  Access member;  // std::invoke(member, layer) returns the parameter
   presence need;
   std::string_view file_labels, layer_labels = file_labels;
   std::string_view unless = {};
@@ -38,8 +37,8 @@ template <class Access>
 released_name(std::string, Access, presence, std::string_view, std::string_view, std::string_view)
     -> released_name<Access>;
 
-// The same of a layer of several parts, which says released(layer, visit) and calls visit(tensor,
-// parameter) for each.
+// The same for a layer of several parts. Such a layer has a function released(layer, visit), which
+// calls visit(tensor, parameter) for each tensor.
 struct released_tensor {
   std::string name;
   std::string file_labels, layer_labels = file_labels;
@@ -47,8 +46,8 @@ struct released_tensor {
   std::string_view unless = {};
 };
 
-// For a part of a layer: `visit` with `prefix` before the names. Labels other than the `shared`
-// ones become capitals, since their extents are the part's own.
+// Returns a visitor for a part of a layer: it calls `visit` with `prefix` before each name. Labels
+// other than the `shared` ones become capitals, because their extents belong to the part alone.
 auto released_within(const std::string& prefix, auto& visit, std::string_view shared) {
   return [prefix, &visit, shared](released_tensor t, auto& parameter) {
     t.name = prefix + t.name;
@@ -62,7 +61,7 @@ auto released_within(const std::string& prefix, auto& visit) {
   return released_within(prefix, visit, "abcdefghijklmnopqrstuvwxyz");
 }
 
-// visit(tensor, parameter) for everything that a layer of either form lists.
+// Calls visit(tensor, parameter) for every tensor that a layer of either form lists.
 template <class Layer>
 void each_released(Layer& layer, auto& visit) {
   if constexpr (requires { Layer::released(); }) {
@@ -86,9 +85,9 @@ template <class Layer>
 concept has_released_names = requires { Layer::released(); } ||
                              requires(Layer& l) { Layer::released(l, ignored_parameter()); };
 
-// What a file with the tensor `with` and without those of `without` holds, as its metadata "kind"
-// calls it: `name`, or `also`. A layer lists its kinds; the first one that the names in the file
-// fit counts, and a file that fits none is not the layer's.
+// A kind of layer, as the metadata "kind" of a file names it: `name`, or `also`. A file is of this
+// kind if it has the tensor `with` and no tensor of `without`. A layer lists its kinds, and the
+// first kind that fits a file counts; a file that fits none does not hold the layer.
 struct released_kind {
   std::string_view name, also = {}, with = {};
   std::array<std::string_view, 2> without = {};

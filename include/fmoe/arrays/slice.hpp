@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// One entry of an axis of a tensor: the weights of one expert, out of those of all.
+// Takes one entry of an axis of a tensor: the weights of one expert from those of all experts.
 #pragma once
 
 #include <fmoe/arrays/tensor.hpp>
 
 namespace fmoe {
 
-// A copy of the entries `index` of one axis. Throws value_error beyond its end.
+// Returns a copy of entry `index` of an axis. Throws value_error if there is no such entry.
 template <extent Axis, class T, std::size_t Rank>
 tensor<T, Rank - 1> slice(const tensor<T, Rank>& t, extent index) {
   expects<value_error>(index < t.shape()[Axis], "[slice] there is no entry ", index,

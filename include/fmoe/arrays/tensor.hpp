@@ -19,8 +19,8 @@
 
 namespace fmoe {
 
-// The memory of a tensor, owned or borrowed, and what backends derived from a parameter (packed
-// panels), so that every compiled call of a layer shares one packing.
+// The memory of a tensor, owned or borrowed, and the data that backends derived from a parameter
+// (packed panels), so that all compiled calls of a layer share one packing.
 class storage {
  public:
   explicit storage(extent bytes) : owned_(bytes), data_(owned_.data()) {}
@@ -29,7 +29,7 @@ class storage {
 
   void* data() const { return data_; }
 
-  // What make() returned for this key the first time.
+  // Returns the result of the first make() for this key.
   template <class Make>
   std::shared_ptr<const void> derived(const std::string& key, Make make) {
     const std::lock_guard lock(mutex_);
@@ -45,9 +45,9 @@ class storage {
   std::map<std::string, std::shared_ptr<const void>> derived_;
 };
 
-// Copies share the elements; evaluate reads them anew in every call. Writing to a tensor that a
-// compiled layer holds, or to a parameter that was evaluated, is a mistake: packed weights would
-// not follow.
+// Copies of a tensor share the elements; evaluate reads them anew in every call. Do not write to a
+// tensor that a compiled layer holds, or to a parameter that was evaluated: the packed weights
+// would not change.
 template <class T, std::size_t Rank>
 class tensor {
   static_assert(is_storable<T>, "fmoe::tensor stores float, double, fmoe::bf16 or fmoe::f16");
@@ -59,21 +59,21 @@ class tensor {
 
   tensor() = default;
 
-  // Zeros. Throws shape_error if the number of bytes overflows.
+  // Makes zeros. Throws shape_error if the number of bytes overflows.
   explicit tensor(const std::array<extent, Rank>& shape)
       : shape_(shape),
         size_(element_count(shape, sizeof(T))),
         storage_(std::make_shared<fmoe::storage>(size_ * sizeof(T))) {}
 
-  // The elements of `values` in row-major order; throws shape_error unless there are as many as the
-  // shape says.
+  // Copies the elements of `values` in row-major order. Throws shape_error unless their number is
+  // that of the shape.
   tensor(const std::array<extent, Rank>& shape, std::span<const T> values) : tensor(shape) {
     expects<shape_error>(values.size() == size_, "[tensor] the shape has ", size_,
                          " elements and there are ", values.size(), " values");
     std::ranges::copy(values, data());
   }
 
-  // A shape in braces, whose length std::array would not tell: {4} would be [4, 0].
+  // These take a shape in braces; a std::array would not tell its length: {4} would be [4, 0].
   template <std::size_t N>
   explicit tensor(const extent (&shape)[N]) : tensor(shape_in_braces(shape)) {}
   template <std::size_t N>
@@ -83,14 +83,14 @@ class tensor {
   tensor(const extent (&shape)[N], std::initializer_list<T> values)
       : tensor(shape_in_braces(shape), std::span(values.begin(), values.size())) {}
 
-  // What is no tensor of this type: sentences instead of lists of constructors.
+  // These refuse wrong arguments with a sentence instead of a list of constructors.
   template <std::integral... N>
     requires(sizeof...(N) > 0)
   explicit tensor(N...) {
     static_assert(never<N...>,
                   "fmoe::tensor: the shape is in braces, as in fmoe::tensor<float, 2>({4, 8})");
   }
-  // Two rows of whole numbers are a shape and values by their types, so these are not refused.
+  // Two rows of whole numbers have the types of a shape and values, so these are not refused.
   template <class A, class B, class... More>
     requires(sizeof...(More) > 0 || std::floating_point<A>)
   tensor(std::initializer_list<A>, std::initializer_list<B>, std::initializer_list<More>...) {
@@ -122,7 +122,7 @@ class tensor {
                   "fmoe::tensor: an expression has no elements; fmoe::evaluate(expression) has");
   }
 
-  // A handle on storage that something else made; `size` elements of T must be there.
+  // Makes a handle on existing storage, which must hold `size` elements of T.
   tensor(const std::array<extent, Rank>& shape, std::shared_ptr<fmoe::storage> s)
       : shape_(shape),
         size_(element_count(shape, sizeof(T))),
@@ -131,7 +131,7 @@ class tensor {
   const std::array<extent, Rank>& shape() const { return shape_; }
   extent size() const { return size_; }
 
-  // A default-constructed tensor holds nothing, not even zero elements.
+  // True for a default-constructed tensor, which holds nothing, not even zero elements.
   bool empty() const { return storage_ == nullptr; }
 
   T* data() { return elements(); }
@@ -163,7 +163,7 @@ class tensor {
   extent offset(Index... i) const {
     static_assert(sizeof...(Index) == Rank, "fmoe::tensor: an element has one index for each axis");
     extent at = 0;
-    [[maybe_unused]] extent axis = 0;  // by a scalar
+    [[maybe_unused]] extent axis = 0;  // unused by a scalar
     ((at = at * shape_[axis++] + static_cast<extent>(i)), ...);
     return at;
   }
@@ -173,8 +173,8 @@ class tensor {
   std::shared_ptr<fmoe::storage> storage_;
 };
 
-// A tensor that belongs to a layer. Plans never multiply two parameters together unless asked, so
-// an expert is never materialised.
+// A tensor that belongs to a layer. Plans multiply two parameters only where nothing else is left,
+// so no expert is ever materialised.
 template <class T, std::size_t Rank>
 struct parameter : tensor<T, Rank> {
   using tensor<T, Rank>::tensor;
@@ -187,9 +187,9 @@ using borrowed = std::conditional_t<std::is_const_v<typename Span::element_type>
                                     const tensor<typename Span::value_type, Rank>,
                                     tensor<typename Span::value_type, Rank>>;
 
-// A tensor on the elements of a container or span, which must outlive it, const if they are;
-// nothing is copied. Temporaries are refused. Throws shape_error if there are fewer elements than
-// the shape says.
+// Returns a tensor on the elements of a container or span, which must outlive it; the tensor is
+// const if the elements are. Nothing is copied. Temporaries are refused. Throws shape_error if
+// there are fewer elements than the shape has.
 template <class Range, std::size_t Rank>
   requires requires(Range& r) { std::span(r); }
 auto borrow(Range& elements, const std::array<extent, Rank>& shape)
@@ -205,7 +205,7 @@ template <class Range, std::size_t Rank>
   requires requires(const Range& r) { std::span(r); }
 auto borrow(const Range&&, const std::array<extent, Rank>& shape) {
   static_assert(never<Range>,
-                "borrow: the elements are a temporary's, which ends before the tensor does");
+                "borrow: the elements belong to a temporary, which ends before the tensor");
   return tensor<float, Rank>(shape);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The same elements in another shape: files store two axes where a layer's equations have three,
-// callers have several axes of tokens where layers have one.
+// Views the same elements in another shape: files store two axes where the equations of a layer
+// have three, and callers have several axes of tokens where layers have one.
 #pragma once
 
 #include <fmoe/arrays/tensor.hpp>
@@ -8,8 +8,8 @@
 
 namespace fmoe {
 
-// The same elements as another shape of as many; nothing stays nothing. Throws shape_error for
-// another number.
+// Returns the same elements in another shape; a parameter that holds nothing stays so. Throws
+// shape_error if the shape has another number of elements.
 template <std::size_t To, class T, std::size_t From>
 parameter<T, To> viewed(const parameter<T, From>& p, const std::array<extent, To>& shape) {
   if (p.empty()) return {};
@@ -18,7 +18,7 @@ parameter<T, To> viewed(const parameter<T, From>& p, const std::array<extent, To
   return parameter<T, To>(tensor<T, To>(shape, p.shared_storage()));
 }
 
-// [..., i] as [t, i]: the leading axes count tokens. The elements are shared.
+// [..., i] -> [t, i]. The leading axes count tokens. The result shares the elements.
 template <class T, std::size_t Rank>
 tensor<T, 2> flattened(const tensor<T, Rank>& t) {
   static_assert(Rank >= 2, "flattened: the tensor has a leading axis");

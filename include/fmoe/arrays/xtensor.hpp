@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// xtensor's lazy expressions as inputs. Its containers, adaptors and strided views have data(),
-// shape() and strides(), and are inputs and outputs where they lie without this header. The type of
-// an xarray does not tell its rank.
+// xtensor's lazy expressions can be inputs with this header. Its containers, adaptors and strided
+// views have data(), shape() and strides(), and are inputs and outputs in place without it. The
+// type of an xarray does not tell its rank.
 #pragma once
 
 #if __has_include(<xtensor/containers/xadapt.hpp>)  // from 0.26 on
@@ -21,7 +21,8 @@ namespace fmoe {
 template <class A>
   requires(xt::is_xexpression<std::remove_const_t<A>>::value && !has_shape<A>)
 struct array_traits<A> {
-  // Not xt::eval: in C++20, that of 0.24 makes tensors of four axes from expressions of xarrays.
+  // xt::eval would not do: in C++20 that of 0.24 makes tensors of four axes from expressions of
+  // xarrays.
   static auto evaluated(const A& a) {
     constexpr extent rank = fixed_size<typename A::shape_type>;
     using value = std::remove_cv_t<typename A::value_type>;
@@ -30,14 +31,14 @@ struct array_traits<A> {
   }
 };
 
-// An adaptor of a const container, whose own data() compiles only where the adaptor is const, too.
+// For an adaptor of a const container, whose own data() compiles only if the adaptor is const, too.
 template <class A>
   requires(xt::is_xexpression<A>::value && has_shape<A> && !std::is_const_v<A> &&
            std::is_const_v<std::remove_reference_t<typename A::storage_type>>)
 struct array_traits<A> : array_traits<const A> {};
 
-// The elements of a tensor as xtensor's: an adaptor, read only if the tensor is const. The tensor
-// must outlive it.
+// Returns an xtensor adaptor of the elements of a tensor, read only if the tensor is const. The
+// tensor must outlive it.
 template <class Tensor>
 auto as_xtensor(Tensor&& t) {
   static_assert(std::is_lvalue_reference_v<Tensor>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sizes, and integer arithmetic on them that cannot wrap around.
+// Sizes, and arithmetic on them that cannot wrap around.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@ using extent = std::size_t;
 
 inline constexpr extent max_rank = 8;
 
-inline constexpr extent all = ~extent{0};      // where a number of entries is asked for: every one
-inline constexpr extent unknown = ~extent{0};  // where an extent follows from the operands
+inline constexpr extent all = ~extent{0};  // every entry, where a number of entries is asked for
+inline constexpr extent unknown = ~extent{0};  // an extent that follows from the operands
 
 constexpr extent divide_up(extent n, extent by) { return n / by + (n % by != 0); }
 constexpr extent round_up(extent n, extent to) { return divide_up(n, to) * to; }
 
-// Sets `product` to a * b; false if that does not fit.
+// Sets `product` to a * b. Returns false if the product does not fit.
 constexpr bool multiply(extent a, extent b, extent& product) {
   return !__builtin_mul_overflow(a, b, &product);
 }
 
-// The number of elements of `shape`, 1 for rank 0. Throws shape_error if elements * bytes_each does
-// not fit an extent, also where a zero extent would hide it.
+// Returns the number of elements of `shape`, 1 for rank 0. Throws shape_error if elements *
+// bytes_each does not fit an extent, even if another extent is zero.
 inline extent element_count(std::span<const extent> shape, extent bytes_each = 1) {
   extent stride = bytes_each;
   bool fits = true, empty = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The floating-point types that tensors store: float, double, and the 16-bit bf16 and f16, which
-// exist only in memory and are computed with as float.
+// The floating-point types that tensors store: float, double, and the 16-bit types bf16 and f16,
+// which exist only in memory; fmoe computes with their values as floats.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace fmoe {
 
-// The upper half of a float.
+// The upper 16 bits of a float.
 struct bf16 {
   std::uint16_t bits = 0;
 
@@ -24,7 +24,7 @@ struct bf16 {
                                              : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);
   }
   explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
-  bool operator==(const bf16&) const = default;  // of bits
+  bool operator==(const bf16&) const = default;  // compares bits
 };
 
 // IEEE 754 binary16.
@@ -60,10 +60,10 @@ struct f16 {
     const float subnormal = static_cast<float>(magnitude) * 0x1p-24f;
     return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(subnormal));
   }
-  bool operator==(const f16&) const = default;  // of bits
+  bool operator==(const f16&) const = default;  // compares bits
 };
 
-// The same types, as data.
+// The same types as values of an enum.
 enum class dtype : std::uint8_t { float64, float32, bfloat16, float16 };
 
 template <class T>
@@ -86,7 +86,8 @@ constexpr const char* name_of(dtype d) {
                                 : "float16";
 }
 
-// The type that operands of these types are computed in: double if one is double, else float.
+// The type in which operands of these types are computed: double if one of them is double, else
+// float.
 template <class... Ts>
 using arithmetic_t = std::conditional_t<(std::is_same_v<Ts, double> || ...), double, float>;
 

@@ -9,18 +9,18 @@
 
 namespace fmoe {
 
-// Shapes that do not fit together.
+// Shapes do not fit together.
 struct shape_error : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// A value outside its domain: K > N, an empty parameter, overlapping input and output.
+// A value is outside its domain: K > N, an empty parameter, or an input that overlaps an output.
 struct value_error : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// "[einsum] 'n' is 5 in operand 0 and 4 in operand 1 of "tn,no->to"": the parts are written one
-// after the other.
+// Throws an Error whose message is the parts, one after the other, for example "[einsum] 'n' is 5
+// in operand 0 and 4 in operand 1 of "tn,no->to"".
 template <class Error, class... Parts>
 [[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
   std::ostringstream text;
@@ -29,7 +29,7 @@ template <class Error, class... Parts>
 }
 
 template <class... Types>
-inline constexpr bool never = false;  // of static_asserts that fail where their template is used
+inline constexpr bool never = false;  // for a static_assert that fails if its template is used
 
 template <class Error, class... Parts>
 void expects(bool ok, const Parts&... parts) {

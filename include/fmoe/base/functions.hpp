@@ -32,7 +32,7 @@ constexpr const char* name_of(pointwise f) {
   return names[static_cast<int>(f)];
 }
 
-// Of f(0) = 0: it need not be computed where its argument is known to be zero.
+// True if f(0) = 0. Then f need not be computed where its argument is known to be zero.
 constexpr bool keeps_zero(pointwise f) {
   return f != pointwise::sigmoid && f != pointwise::exp && f != pointwise::inverse_sqrt &&
          f != pointwise::shift;
@@ -60,22 +60,22 @@ constexpr const char* name_of(gate g) {
 
 constexpr bool is_norm(gate g) { return g >= gate::l1_norm; }
 
-// What becomes of the scores that a selection keeps; the others become 0.
+// Says how a selection changes the scores that it keeps; the others become 0.
 enum class weighting : std::uint8_t {
-  score,           // nothing
-  softmax,         // the softmax over the kept ones
+  score,           // unchanged
+  softmax,         // the softmax over the kept scores
   softmax_of_all,  // the softmax over the whole row, not renormalised
-  one,             // they become 1
+  one,             // 1
   relu,            // max(score, 0)
 };
 
-// Which entries of a row a selection keeps, the greatest first, of equal ones the lower index, NaN
-// greatest.
+// Says which entries of a row a selection keeps. The greatest come first, among equal ones the
+// lower index; NaN is the greatest.
 struct selection_rule {
   enum class kind : std::uint8_t {
-    top_k,          // `keep` of them
-    top_p,          // the fewest whose softmax over the whole row sums to `mass` or more
-    nonzero,        // all that are not 0
+    top_k,          // keeps `keep` entries
+    top_p,          // keeps the fewest whose softmax over the whole row sums to `mass` or more
+    nonzero,        // keeps all that are not 0
     expert_choice,  // each column keeps its `keep` best tokens, `factor` tokens / columns of them,
                     // rounded down, if that is `all`
     product_top_k,  // `keep` of the sums a[i] + b[j] of the `each` greatest of two rows; entry i s
@@ -89,7 +89,8 @@ struct selection_rule {
   bool operator==(const selection_rule&) const = default;
 };
 
-// About how many of n entries a row keeps: where that depends on the scores, half of them.
+// Returns about how many of n entries a row keeps; half of them where the number depends on the
+// scores.
 constexpr extent expected_of(const selection_rule& r, extent n) {
   using enum selection_rule::kind;
   const auto each = static_cast<extent>(r.factor < 1 ? 1 : r.factor);
@@ -99,7 +100,7 @@ constexpr extent expected_of(const selection_rule& r, extent n) {
   return wanted < n ? wanted : n;
 }
 
-// Tokens that each of `experts` chooses: at least one where there is one, at most all.
+// Returns how many tokens each of `experts` chooses: at least one if there is one, at most all.
 constexpr extent capacity_of(const selection_rule& r, extent tokens, extent experts) {
   const double share =
       r.factor * static_cast<double>(tokens) / static_cast<double>(experts == 0 ? 1 : experts);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Einsum subscripts, "ti,ih->th": one letter names one axis; the letters after the arrow name the
-// result's.
+// Einsum subscripts, such as "ti,ih->th": each letter names an axis; the letters after the arrow
+// name the axes of the result.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,9 @@
 
 namespace fmoe {
 
-// The position of c, text.size() if there is none. (The pointers in string_view::find are no
-// constants to g++ 12 where the text is a template argument and -fsanitize=undefined is on.)
+// Returns the position of c, or text.size() if the text does not contain it. string_view::find
+// would not do: with -fsanitize=undefined, g++ 12 takes its pointers for no constants if the text
+// is a template argument.
 constexpr extent position_of(char c, std::string_view text) {
   extent i = 0;
   while (i < text.size() && text[i] != c) ++i;
@@ -37,7 +38,7 @@ constexpr std::string_view result_labels(std::string_view text) {
   return text.substr(position_of('-', text) + 2);
 }
 
-// Letters and commas, one arrow, letters.
+// True for letters and commas, then one arrow, then letters.
 constexpr bool is_well_formed(std::string_view text) {
   const extent arrow = position_of('-', text);
   if (arrow + 1 >= text.size() || text[arrow + 1] != '>') return false;
@@ -49,7 +50,7 @@ constexpr bool is_well_formed(std::string_view text) {
   return true;
 }
 
-// Every label of the result comes from an operand, and none comes twice.
+// True if every label of the result is a label of an operand and occurs once in the result.
 constexpr bool result_is_bound(std::string_view text) {
   const auto result = result_labels(text);
   for (const char c : result)
@@ -68,7 +69,7 @@ struct subscripts {
   constexpr std::string_view view() const { return {text, N - 1}; }
 };
 
-// One after the other, so that subscripts can follow from a number of operands.
+// Joins two texts, so that subscripts can be built from a number of operands.
 template <extent N, extent M>
 constexpr subscripts<N + M - 1> operator+(const subscripts<N>& a, const subscripts<M>& b) {
   char text[N + M - 1];

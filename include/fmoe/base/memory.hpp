@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Zeroed memory aligned to a cache line; from 2 MB on aligned to a huge page, which the kernel is
-// asked for (packed weights on 2 MB pages are read 10-20% faster, docs/performance.md).
+// Zeroed memory, aligned to a cache line. From 2 MB on it is aligned to a huge page and asks the
+// kernel for huge pages: packed weights on 2 MB pages are read 10-20% faster (docs/performance.md).
 #pragma once
 
 #include <cstddef>

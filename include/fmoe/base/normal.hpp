@@ -7,8 +7,9 @@
 
 namespace fmoe {
 
-// The x that a standard normal number exceeds with probability q, Phi^-1(1 - q): infinity for 0,
-// -infinity for 1. By bisection to the last bit, since a threshold decides which experts run.
+// Returns the x that a standard normal number exceeds with probability q, Phi^-1(1 - q): infinity
+// for q = 0, -infinity for q = 1. It bisects to the last bit, because the result is a threshold
+// that decides which experts run.
 inline double normal_quantile_above(double q) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   if (!(q > 0)) return infinity;

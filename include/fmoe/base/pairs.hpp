@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A sparse set of index pairs: the expert pairs that are left out of a sum.
+// A sparse set of index pairs: the pairs of experts that a sum leaves out.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 namespace fmoe {
 
 using index_pair = std::array<extent, 2>;
-using pair_set = std::shared_ptr<const std::vector<index_pair>>;  // ascending, each once
+// in ascending order, each pair once
+using pair_set = std::shared_ptr<const std::vector<index_pair>>;
 
 }  // namespace fmoe

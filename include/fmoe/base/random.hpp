@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Random numbers for initial weights: the same bits from the same seed on every compiler and
-// instruction set. Only integers are computed with; each result is rounded once.
+// Random numbers for initial weights. A seed gives the same bits on every compiler and instruction
+// set, because all computation is on integers and each result is rounded once.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ class random_stream {
     return z ^ z >> 31;
   }
 
-  // A multiple of 2^-52 in [-1, 1).
+  // Returns a multiple of 2^-52 in [-1, 1).
   double uniform() {
     return static_cast<double>(static_cast<std::int64_t>(bits()) >> 11) * 0x1p-52;
   }
 
-  // From N(0, 1), by comparisons alone: algorithm N of C. F. F. Karney, "Sampling exactly from the
-  // normal distribution", 2016, with uniform deviates of 64 bits. Its numbers are integers plus
-  // multiples of 2^-53, rounded once.
+  // Returns a number from N(0, 1), which only comparisons decide: algorithm N of C. F. F. Karney,
+  // "Sampling exactly from the normal distribution", 2016, with uniform deviates of 64 bits. The
+  // number is an integer plus a multiple of 2^-53, rounded once.
   double normal() {
     for (;;) {
       std::uint64_t k = 0;
@@ -46,8 +46,8 @@ class random_stream {
     return true;
   }
 
-  // True with probability exp(-1/2): von Neumann, the length of a falling run that starts below 1/2
-  // is even.
+  // Returns true with probability exp(-1/2). This is von Neumann's method: a falling run that
+  // starts below 1/2 has even length.
   bool half_life() {
     bool even = true;
     for (std::uint64_t last = std::uint64_t{1} << 63;; even = !even) {
@@ -57,13 +57,13 @@ class random_stream {
     }
   }
 
-  // True with probability exp(-x (2k + x) / (2k + 2)), x being a fraction of 2^64.
+  // Returns true with probability exp(-x (2k + x) / (2k + 2)), where x is a fraction of 2^64.
   bool accepts(std::uint64_t k, std::uint64_t x) {
     bool even = true;
     for (std::uint64_t last = x;; even = !even) {
       const std::uint64_t next = bits();
       if (next >= last) return even;
-      const std::uint64_t die = (bits() >> 32) * (2 * k + 2) >> 32;  // of 2k + 2 sides
+      const std::uint64_t die = (bits() >> 32) * (2 * k + 2) >> 32;  // a die of 2k + 2 sides
       if (die > 2 * k || (die == 2 * k && bits() >= x)) return even;
       last = next;
     }

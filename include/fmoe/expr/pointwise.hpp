@@ -28,8 +28,9 @@ auto apply(pointwise fn, const E& e, double parameter = 0) {
 }
 template <uncalled E>
 refused apply(pointwise, const E&, double = 0) {
-  static_assert(never<E>,
-                "relu and its like take a tensor or an expression; of a layer: relu(layer(x))");
+  static_assert(
+      never<E>,
+      "relu and its like take a tensor or an expression; for a layer write relu(layer(x))");
   return {};
 }
 

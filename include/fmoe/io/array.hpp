@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// An array as files hold it: an element type, a shape, and row-major little-endian bytes that may
+// An array as files hold it: an element type, a shape, and row-major little-endian bytes, which may
 // belong to a file.
 #pragma once
 
@@ -20,10 +20,10 @@
 
 namespace fmoe::io {
 
-// Stands for every extent in an expected shape.
+// In an expected shape, this stands for every extent.
 inline constexpr extent any = std::numeric_limits<extent>::max();
 
-// Whether values may be rounded to a type that does not hold them all.
+// Says whether values may be rounded to a type that cannot represent all of them.
 enum class narrowing : bool { refuse, allow };
 inline constexpr narrowing narrow = narrowing::allow;
 
@@ -32,7 +32,7 @@ concept integer = std::integral<T> && !std::same_as<T, bool> && !std::same_as<T,
                   !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
                   !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
 
-// Every value of From is one of To.
+// True if every value of From is a value of To.
 template <class From, class To>
 inline constexpr bool is_widening = std::is_same_v<From, To> || std::is_same_v<To, double> ||
                                     (std::is_same_v<To, float> && sizeof(From) == 2);
@@ -44,8 +44,7 @@ inline std::string text_of(std::span<const extent> shape) {
   return text + ']';
 }
 
-// Rounds once: from double, the float between is rounded to odd, which the second rounding cannot
-// notice.
+// Rounds once. A double is first rounded to odd as a float, which makes the second rounding exact.
 template <class To, class From>
 To round_to(From x) {
   if constexpr (std::is_same_v<From, double> && sizeof(To) == 2) {
@@ -59,11 +58,11 @@ To round_to(From x) {
   }
 }
 
-// One array of a file, in the type that it has there.
+// An array of a file, in the type that it has there.
 class array {
  public:
-  // The bytes stay valid as long as the owner lives. Throws size_mismatch or overflow unless there
-  // are as many as the shape needs.
+  // The bytes stay valid as long as the owner lives. Throws size_mismatch or overflow unless their
+  // number is that of the shape.
   array(element_type type, std::vector<extent> shape, std::span<const std::byte> bytes,
         std::shared_ptr<const void> owner, std::string name = {},
         std::shared_ptr<const std::filesystem::path> file = nullptr)
@@ -83,8 +82,8 @@ class array {
                                     std::to_string(bytes_.size()) + " bytes");
   }
 
-  // A type and a shape without elements, which what get() makes has none of either: enough for a
-  // plan and its costs.
+  // Makes an array with a type and a shape but without elements. Tensors from its get() have no
+  // elements either: this is enough for a plan and its costs.
   static array outline(element_type type, std::vector<extent> shape, std::string name,
                        std::shared_ptr<const std::filesystem::path> file) {
     array result(type, {0}, {}, nullptr, std::move(name), std::move(file));
@@ -93,7 +92,7 @@ class array {
     return result;
   }
 
-  // Copies.
+  // These copy the bytes or values.
   array(element_type type, std::vector<extent> shape, std::span<const std::byte> bytes)
       : array(type, std::move(shape), bytes, nullptr) {
     auto copy = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
@@ -104,7 +103,7 @@ class array {
   array(std::vector<extent> shape, std::span<const I> values)
       : array(integer_type<I>(), std::move(shape), bytes_from(values)) {}
 
-  // Shares the tensor's elements (copies them on a big-endian host).
+  // Shares the elements of the tensor (copies them on a big-endian host).
   template <class T, std::size_t Rank>
   array(const tensor<T, Rank>& t) : array(from(t)) {}
 
@@ -114,22 +113,22 @@ class array {
   bool is_outline() const { return is_outline_; }
   const std::string& name() const { return name_; }
 
-  // Throws shape unless every extent is the expected one or `any` is expected.
+  // Throws shape unless every extent is the expected one, or `any` is expected.
   void check_shape(std::span<const extent> expected) const {
     const auto fits = [](extent found, extent wanted) { return wanted == any || found == wanted; };
     if (!std::equal(shape_.begin(), shape_.end(), expected.begin(), expected.end(), fits))
       fail(errc::shape, "is " + text_of(shape_) + " and " + text_of(expected) + " is expected");
   }
 
-  // The same elements in another shape of as many.
+  // Returns the same elements in another shape with as many elements.
   array reshaped(std::vector<extent> shape) const {
     array result = *this;
     result.shape_ = std::move(shape);
     return result;
   }
 
-  // A tensor of its own memory. Throws dtype for anything but floating-point numbers and for
-  // narrowing that is not allowed, shape as check_shape does.
+  // Returns a tensor with memory of its own. Throws dtype for anything but floating-point numbers
+  // and for narrowing that is not allowed, and shape as check_shape does.
   template <class T, std::size_t Rank>
   tensor<T, Rank> get(const std::array<extent, Rank>& expected,
                       narrowing may = narrowing::refuse) const {
@@ -163,8 +162,8 @@ class array {
     return get<T, Rank>(expected, may);
   }
 
-  // The elements in row-major order. Throws dtype unless they are integers (BOOL counts as bytes),
-  // overflow if one does not fit I.
+  // Returns the elements in row-major order. Throws dtype unless they are integers (BOOL counts as
+  // bytes), and overflow if one does not fit I.
   template <integer I>
   std::vector<I> integers() const {
     switch (type_) {

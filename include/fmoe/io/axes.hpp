@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The axes of released tensors: the extents that their labels must agree on, and their order.
+// The axes of released tensors: their order, and the extents on which their labels must agree.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace fmoe::io {
 
-// The labels of each axis: "d(nl)" has the axes "d" and "nl".
+// Returns the labels of each axis: "d(nl)" has the axes "d" and "nl".
 inline std::vector<std::string> axes_in(std::string_view labels) {
   std::vector<std::string> axes;
   bool inside = false;
@@ -36,7 +36,7 @@ inline std::string without_parentheses(std::string_view labels) {
   return flat;
 }
 
-// Equal labels have equal extents.
+// Keeps the extent of each label, and checks that equal labels have equal extents.
 class label_extents {
  public:
   void check(const std::string& tensor, std::string_view labels, std::span<const extent> shape,
@@ -52,7 +52,8 @@ class label_extents {
                   tensor, file);
   }
 
-  // What a tensor of this shape tells of labels that no other has told of. True if it does.
+  // Learns the extents of labels that no earlier tensor has told. Returns true if there were such
+  // labels.
   bool learn(const std::string& tensor, std::string_view labels, std::span<const extent> shape) {
     const auto axes = axes_in(labels);
     bool news = false;
@@ -70,14 +71,14 @@ class label_extents {
     return news;
   }
 
-  // The shape with an axis for each label, once they are known.
+  // Returns a shape with one axis for each label; all labels must be known.
   std::vector<extent> extents_of(std::string_view labels) const {
     std::vector<extent> shape;
     for (const char c : labels) shape.push_back(known_.at(c).length);
     return shape;
   }
 
-  // "[19, *] (ho, h = 19 in "W_enc")".
+  // Returns a text such as "[19, *] (ho, h = 19 in "W_enc")".
   std::string text_of(std::string_view labels) const {
     std::string text = io::text_of(expected(labels)) + " (" + std::string(labels);
     for (const char c : labels)
@@ -107,8 +108,8 @@ class label_extents {
   std::map<char, seen> known_;
 };
 
-// The axes in another order. Sixteen rows at a time, so that reading along an axis that becomes the
-// first one uses whole cache lines.
+// Returns the tensor with its axes in another order. It writes sixteen rows at a time, so that
+// reading along an axis that becomes the first one uses whole cache lines.
 template <class T, std::size_t Rank>
 tensor<T, Rank> permuted(const tensor<T, Rank>& t, std::string_view from, std::string_view to) {
   if (from == to) return t;

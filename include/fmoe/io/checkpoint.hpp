@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A whole released model: one safetensors file, or shards beside an index. Of a shard, only what is
-// asked for is read.
+// A whole released model: one safetensors file, or shards beside an index. Only the tensors that
+// are asked for are read from a shard.
 #pragma once
 
 #include <charconv>
@@ -77,11 +77,11 @@ class shard {
   std::uint64_t data_at_ = 0;
 };
 
-// The arrays of a model in one file or several, each read when it is asked for.
+// The arrays of a model in one file or several; each is read when it is asked for.
 class checkpoint {
  public:
-  // A folder with model.safetensors.index.json or model.safetensors, such an index, or a
-  // safetensors file. A shard is opened when a tensor of it is read. Throws io::error.
+  // Opens a folder with model.safetensors.index.json or model.safetensors, or such an index, or a
+  // safetensors file. A shard is opened when one of its tensors is read. Throws io::error.
   static checkpoint open(const std::filesystem::path& path) {
     checkpoint c;
     c.file_ = path;
@@ -108,16 +108,18 @@ class checkpoint {
     return result;
   }
 
-  // Of the one file; shards have none of the whole model's.
+  // Returns the metadata of the one file. For shards it is empty: none of them describes the whole
+  // model.
   strings_by_name metadata() const {
     return file_.extension() == ".json" ? strings_by_name() : shards_.begin()->second->metadata();
   }
 
-  // Throws missing_tensor, for a tensor in no shard and one that its shard lacks, and io for a
-  // shard that is not there.
+  // Throws missing_tensor for a tensor that is in no shard or that its shard lacks, and io for a
+  // shard that does not exist.
   array at(const std::string& name) const { return shard_with(name).read(name); }
 
-  // Its type and shape, of which nothing but the shard's header is read. Throws as at().
+  // Returns the type and the shape of a tensor. Only the header of its shard is read. Throws as
+  // at() does.
   array outline_of(const std::string& name) const { return shard_with(name).outline(name); }
 
  private:
@@ -137,10 +139,10 @@ class checkpoint {
 
   std::filesystem::path file_;
   shard_names shard_of_;
-  mutable std::map<std::string, std::shared_ptr<const shard>> shards_;  // those opened
+  mutable std::map<std::string, std::shared_ptr<const shard>> shards_;  // the opened shards
 };
 
-// Whether `name` is one that a layer's parameters or kinds are called by.
+// True if a parameter or a kind of the layer has this name.
 template <class Layer>
 bool is_released_name(std::string_view name) {
   Layer layer;
@@ -153,8 +155,8 @@ bool is_released_name(std::string_view name) {
   return known;
 }
 
-// The numbers L for which the checkpoint has a tensor of such a layer: `layers` + "L." + a released
-// name.
+// Returns the numbers L for which the checkpoint has a tensor of such a layer, named `layers` +
+// "L." + a released name.
 template <class Layer>
 std::vector<extent> layer_numbers(const checkpoint& from,
                                   std::string_view layers = "model.layers.") {
@@ -176,8 +178,8 @@ std::vector<extent> layer_numbers(const checkpoint& from,
 
 namespace fmoe {
 
-// One layer, by its prefix: "model.layers.3.". Throws as load of a file does, and as
-// checkpoint::at.
+// Loads one layer by its prefix, such as "model.layers.3.". Throws as load of a file and
+// checkpoint::at do.
 template <class Layer>
 Layer load(const io::checkpoint& weights, const load_options& options = {}) {
   io::layer_arrays from{weights.file(), {}, {}};
@@ -189,8 +191,8 @@ Layer load(const io::checkpoint& weights, const load_options& options = {}) {
   return io::layer_from<Layer>(from, options);
 }
 
-// Every layer of this kind in a model, by number; the options' prefix stands before the number,
-// "model.layers." unless said.
+// Loads every layer of this kind in a model, by number. The prefix in the options stands before the
+// number; by default it is "model.layers.".
 template <class Layer>
 std::map<extent, Layer> load_layers(const io::checkpoint& weights, load_options options = {}) {
   if (options.prefix.empty()) options.prefix = "model.layers.";

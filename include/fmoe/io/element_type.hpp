@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The element types that files hold (safetensors' 22, of which .npy knows a part) and the bounds of
-// their shapes.
+// The element types that files hold (the 22 of safetensors, some of which .npy has) and the bounds
+// of their shapes.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline constexpr extent max_file_rank = 32;
 inline constexpr extent max_extent = (extent{1} << 48) - 1;
 
 enum class element_type : std::uint8_t {
-  boolean,  // one byte, any value
+  boolean,  // one byte with any value
   f4,
   f6_e2m3,
   f6_e3m2,
@@ -67,7 +67,7 @@ constexpr std::optional<element_type> element_type_named(std::string_view name) 
   return std::nullopt;
 }
 
-// The type that tensors store these elements in without loss, if there is one.
+// Returns the type in which tensors store these elements without loss, if there is one.
 constexpr std::optional<dtype> dtype_of_elements(element_type t) {
   switch (t) {
     case element_type::f64: return dtype::float64;
@@ -86,8 +86,8 @@ inline constexpr element_type element_type_of =
     : dtype_of<T> == dtype::bfloat16 ? element_type::bf16
                                      : element_type::f16;
 
-// The number of bits that a tensor takes; nothing if it does not fit 64 bits, also where a zero
-// extent would hide that.
+// Returns the number of bits that a tensor takes, or nullopt if it does not fit 64 bits, even if
+// another extent is zero.
 constexpr std::optional<extent> count_bits(std::span<const extent> shape, extent bits_each) {
   bool empty = false;
   for (const extent n : shape) {

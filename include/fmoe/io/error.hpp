@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What reading and writing files throws: one code per kind of fault, and where in which file it is.
+// The exception of reading and writing files: it has a code for the kind of fault, and tells where
+// in which file the fault is.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +12,25 @@
 
 namespace fmoe::io {
 
-// What is wrong.
-// What is wrong with a file, or with a layer that is made of one.
+// The kinds of faults in a file, or in a layer that is made from one.
 enum class errc : std::uint8_t {
   truncated,       // fewer bytes than the format needs or the header promises
-  header_len,      // the header's length is beyond the file or the limit
+  header_len,      // the length of the header is beyond the file or the limit
   utf8,            // the header is not UTF-8
-  json,            // not JSON, or nested deeper than 16
+  json,            // the header is not JSON, or nested deeper than 16
   duplicate_key,   // two equal names in one JSON object
-  schema,          // JSON, but not what the format describes
+  schema,          // the header is JSON, but not as the format describes
   dtype,           // an unknown element type, or one that the caller cannot take
-  limit,           // rank above 32
+  limit,           // a rank above 32
   overflow,        // a number that does not fit
   size_mismatch,   // the shape needs another number of bytes than there are
-  layout,          // holes, overlaps, bytes behind the end
-  magic,           // .npy: not one
-  version,         // .npy: not 1.0, 2.0 or 3.0
-  header,          // .npy: the header is not the dict that the format describes
+  layout,          // gaps, overlaps, or bytes after the end
+  magic,           // not a .npy file
+  version,         // a .npy file of another version than 1.0, 2.0 or 3.0
+  header,          // the header of a .npy file is not the dict that the format describes
   io,              // the operating system refused
   missing_tensor,  // no tensor of this name
-  shape,           // a tensor of another shape than the caller expects
+  shape,           // a tensor has another shape than the caller expects
   conflict,        // the file and the caller's options contradict each other
 };
 
@@ -42,8 +42,8 @@ constexpr const char* name_of(errc code) {
   return names[static_cast<int>(code)];
 }
 
-// `text` in double quotes, in printable ASCII only and cut at `longest` bytes: what a file says
-// must not forge log lines.
+// Returns `text` in double quotes, in printable ASCII only and cut at `longest` bytes: text from a
+// file must not forge log lines.
 inline std::string in_quotes(std::string_view text, std::size_t longest = 64) {
   constexpr char hex[] = "0123456789abcdef";
   std::string result = "\"";
@@ -58,7 +58,7 @@ inline std::string in_quotes(std::string_view text, std::size_t longest = 64) {
   return result + '"';
 }
 
-// What reading, loading and writing throw.
+// Reading, loading and writing throw this.
 struct error : std::runtime_error {
   error(errc fault, std::string_view text, std::uint64_t offset = 0, std::string tensor_name = {},
         std::filesystem::path path = {})
@@ -69,8 +69,8 @@ struct error : std::runtime_error {
         file(std::move(path)) {}
 
   errc code;
-  std::uint64_t byte_offset;   // in the file; 0 where the fault has no place
-  std::string tensor;          // empty where the fault is no tensor's
+  std::uint64_t byte_offset;   // in the file; 0 if the fault has no position
+  std::string tensor;          // empty if the fault does not belong to a tensor
   std::filesystem::path file;  // empty for bytes in memory
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Regular files, read by position and replaced as a whole (POSIX); bytes in memory are read through
-// the same face.
+// Regular files, which are read by position and replaced as a whole (POSIX). Bytes in memory are
+// read through the same interface.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class descriptor {
   throw error(errc::io, what + ": " + std::generic_category().message(reason), 0, {}, file);
 }
 
-// What is being read, or about to be written.
+// A file that is being read, or about to be written.
 struct subject {
   [[noreturn]] void fail(errc code, std::uint64_t at, const std::string& text,
                          std::string tensor = {}) const {
@@ -54,7 +54,7 @@ struct subject {
 
 class input : public subject {
  public:
-  // Refuses everything but regular files, without waiting for a FIFO's other end.
+  // Refuses everything but regular files, without waiting for the other end of a FIFO.
   explicit input(const std::filesystem::path& path)
       : subject{path, 0},
         descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
@@ -71,7 +71,7 @@ class input : public subject {
         descriptor_(-1),
         memory_(bytes.data()) {}
 
-  // Fills `to`; the bytes asked for must lie below `size`.
+  // Fills `to`. All bytes asked for must lie below `size`.
   void read(std::uint64_t from, std::span<std::byte> to) const {
     if (to.empty()) return;
     if (memory_ != nullptr) {
@@ -94,7 +94,7 @@ class input : public subject {
   const std::byte* memory_ = nullptr;
 };
 
-// A new file beside `file` that takes its place when complete and vanishes otherwise.
+// A new file beside `file`, which replaces `file` when it is complete and vanishes otherwise.
 class replacement {
  public:
   explicit replacement(const std::filesystem::path& file) : file_(file), descriptor_(create()) {}
@@ -112,7 +112,7 @@ class replacement {
     }
   }
 
-  // After this the new content survives a crash of the machine.
+  // After this call the new content survives a crash of the machine.
   void commit() {
     if (::fsync(descriptor_.number()) != 0) fail_io(file_, "cannot be written to the disk");
     if (::close(descriptor_.release()) != 0) fail_io(file_, "cannot be closed");
@@ -120,7 +120,7 @@ class replacement {
     temporary_.clear();
     const descriptor folder(::open(folder_of(file_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder.number() >= 0)
-      ::fsync(folder.number());  // some file systems cannot; the file itself is complete
+      ::fsync(folder.number());  // some file systems cannot do this; the file itself is complete
   }
 
  private:
@@ -128,7 +128,7 @@ class replacement {
     return file.has_parent_path() ? file.parent_path() : ".";
   }
 
-  // An existing file's permissions pass to its successor; a device or a FIFO is never replaced.
+  // The new file gets the permissions of the old one; a device or a FIFO is never replaced.
   int create() {
     struct stat old{};
     const bool exists = ::stat(file_.c_str(), &old) == 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// JSON strings, to and from UTF-8.
+// Converts JSON strings to and from UTF-8.
 #pragma once
 
 #include <charconv>
@@ -15,7 +15,7 @@ struct json_escape {
   std::size_t length;  // bytes of its text
 };
 
-// The number in "\u1234" at the beginning of `text`.
+// Returns the number in "\u1234" at the beginning of `text`.
 inline std::optional<char32_t> json_code_unit(std::string_view text) {
   unsigned value = 0;
   if (text.size() < 6 || !text.starts_with("\\u")) return std::nullopt;
@@ -24,7 +24,8 @@ inline std::optional<char32_t> json_code_unit(std::string_view text) {
                                                         : std::nullopt;
 }
 
-// The escape at the beginning of `text`, nothing if it is none or half of a surrogate pair.
+// Returns the escape at the beginning of `text`, or nullopt if there is none, or only half of a
+// surrogate pair.
 inline std::optional<json_escape> json_escape_at(std::string_view text) {
   constexpr std::string_view letters = "\"\\/bfnrt", meanings = "\"\\/\b\f\n\r\t";
   const auto simple = text.size() < 2 ? text.npos : letters.find(text[1]);
@@ -37,7 +38,7 @@ inline std::optional<json_escape> json_escape_at(std::string_view text) {
   return json_escape{0x10000 + ((*first & 0x3ff) << 10) + (*second & 0x3ff), 12};
 }
 
-// What well-formed `text` between quotes stands for.
+// Returns the characters that a well-formed `text` between quotes means.
 inline std::string json_unescaped(std::string_view text) {
   std::string result;
   const auto append = [&](char32_t lead, char32_t rest, int shift) {
@@ -56,7 +57,7 @@ inline std::string json_unescaped(std::string_view text) {
   return result;
 }
 
-// `text`, which must be UTF-8, between quotes.
+// Returns `text`, which must be UTF-8, between quotes.
 inline std::string json_quoted(std::string_view text) {
   constexpr char hex[] = "0123456789abcdef";
   std::string result = "\"";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A safetensors header as the JSON lexer is shown it, and where in the file it stands.
+// Shows a safetensors header to the JSON lexer, and keeps the position in the file.
 #pragma once
 
 #include <cstddef>
@@ -13,24 +13,25 @@
 
 namespace fmoe::io {
 
-inline constexpr std::size_t header_at = 8;             // behind the header's length
+inline constexpr std::size_t header_at = 8;             // after the length of the header
 inline constexpr std::uint64_t max_header = 100000000;  // bytes
 
 constexpr bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 constexpr bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20; }
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Of a run of blanks one is shown, of a run of digits two, of a string the quotes: that changes no
-// grammar, the lexer buffers little and no number is beyond its range. Names and numbers are judged
-// by their full text. Faults inside strings and control characters throw here.
+// The lexer sees one blank of a run of blanks, two digits of a run of digits, and only the quotes
+// of a string. This does not change the grammar, but the lexer buffers little, and no number is
+// beyond its range. Names and numbers are judged by their full text. Faults inside strings and
+// control characters throw here.
 class json_text {
  public:
   json_text(std::string_view text, const subject& in) : text_(text), in_(in) { check_next(); }
 
   bool at_end() const { return next_ == text_.size(); }
   char current() const { return text_[next_]; }
-  std::size_t last() const { return last_; }    // position of the character shown last
-  std::size_t shown() const { return shown_; }  // number of characters
+  std::size_t last() const { return last_; }    // position of the last character shown
+  std::size_t shown() const { return shown_; }  // number of characters shown
 
   void advance() {
     const char c = current();
@@ -90,7 +91,7 @@ struct json_iterator {
   bool operator==(const json_iterator& other) const { return ended() == other.ended(); }
   bool ended() const { return text == nullptr || text->at_end(); }
 
-  json_text* text = nullptr;  // none: the end
+  json_text* text = nullptr;  // null for the end
 };
 
 }  // namespace fmoe::io

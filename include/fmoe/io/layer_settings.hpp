@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a file's metadata says about the layer in it: "K" or "k" and "selection", "activation",
+// The settings of a layer in the metadata of its file: "K" or "k" and "selection", "activation",
 // "kind".
 #pragma once
 
@@ -22,7 +22,7 @@ struct layer_settings {
   std::optional<std::string> kind;
 };
 
-// The first spelling of each is what files are written with.
+// Files are written with the first spelling of each function.
 inline constexpr std::pair<std::string_view, pointwise> activation_names[] = {
     {"relu", pointwise::relu},
     {"gelu", pointwise::gelu},
@@ -39,7 +39,8 @@ inline constexpr std::pair<std::string_view, pointwise> activation_names[] = {
     {"squared_relu", pointwise::squared_relu},
     {"relu2", pointwise::squared_relu}};
 
-// Capitals count as small letters. Throws schema for a name that is not known.
+// Returns the function with this name; capitals count as small letters. Throws schema for an
+// unknown name.
 inline pointwise activation_named(std::string_view name, const std::filesystem::path& file) {
   std::string small(name);
   for (char& c : small)
@@ -63,7 +64,7 @@ inline std::string text_of_active(extent k) { return k == all ? "-1" : std::to_s
 inline std::string text_of_setting(extent k) { return text_of_active(k); }
 inline std::string text_of_setting(pointwise f) { return name_of(f); }
 
-// A number, -1 for `all`. Throws schema for anything else.
+// Returns a number, or `all` for -1. Throws schema for any other text.
 inline extent active_named(std::string_view text, const std::filesystem::path& file) {
   extent k = all;
   if (text == "-1") return k;
@@ -76,7 +77,7 @@ inline extent active_named(std::string_view text, const std::filesystem::path& f
   return k;
 }
 
-// What both say, if one says something. Throws conflict if they differ.
+// Returns the setting that one or both of them have. Throws conflict if they differ.
 template <class Setting>
 std::optional<Setting> agreed(std::optional<Setting> wanted, std::optional<Setting> found,
                               const char* what, const std::filesystem::path& file,
@@ -89,7 +90,7 @@ std::optional<Setting> agreed(std::optional<Setting> wanted, std::optional<Setti
   return wanted ? wanted : found;
 }
 
-// Throws schema for what cannot be understood and conflict for contradictions.
+// Throws schema for settings that cannot be understood, and conflict for contradictions.
 inline layer_settings settings_in(const std::map<std::string, std::string>& metadata,
                                   const std::filesystem::path& file) {
   const auto text = [&](const char* key) {

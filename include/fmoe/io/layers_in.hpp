@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which layers a checkpoint holds, by the names and shapes of its tensors, and layers in outline:
-// what plans and costs need of a layer, without reading its weights.
+// Finds the layers that a checkpoint holds, by the names and shapes of its tensors. Makes layers in
+// outline, which are enough for plans and costs, without reading their weights.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace fmoe {
 
 namespace io {
 
-// What layer_from needs of a layer in outline: its matrices' shapes, and its vectors, since layers
-// look at variances.
+// Returns the arrays that layer_from needs for a layer in outline: the shapes of its matrices, and
+// its whole vectors, because layers look at variances.
 template <class Layer>
 layer_arrays outlines(const checkpoint& weights, const std::string& prefix,
                       strings_by_name metadata) {
@@ -39,8 +39,8 @@ layer_arrays outlines(const checkpoint& weights, const std::string& prefix,
 
 }  // namespace io
 
-// A layer as load makes it, with shapes in place of matrices: for cost and explain. What the
-// metadata of a single file says counts. Throws as load of a file does.
+// Makes a layer as load does, but with shapes in place of matrices, for cost and explain. It uses
+// the metadata of a single file. Throws as load of a file does.
 template <class Layer>
 Layer outline(const io::checkpoint& weights, const load_options& options = {}) {
   return io::layer_from<Layer>(io::outlines<Layer>(weights, options.prefix, weights.metadata()),
@@ -51,11 +51,11 @@ namespace io {
 
 struct found_layer {
   std::string prefix;              // before its names, as load_options take it
-  extent type = 0;                 // its place among the types asked for
+  extent type = 0;                 // its position among the requested types
   std::vector<std::string> names;  // of its tensors, with the prefix
 };
 
-// "layers.2." stands before "layers.10.".
+// Orders numbers in names by their value: "layers.2." comes before "layers.10.".
 inline bool comes_before(std::string_view a, std::string_view b) {
   const auto digits = [](std::string_view s) {
     return std::min(s.find_first_not_of("0123456789"), s.size());
@@ -74,7 +74,7 @@ inline bool comes_before(std::string_view a, std::string_view b) {
   return a.size() < b.size();
 }
 
-// Whether kind_of finds one, or there are none to find.
+// True if kind_of finds a kind, or the layer has no kinds.
 template <class Layer>
 bool is_of_a_kind(auto contains) {
   try {
@@ -96,7 +96,7 @@ void find_layers(const checkpoint& from, const std::vector<std::string>& names, 
 
   std::set<std::string> prefixes;
   for (const std::string& name : names)
-    for (extent at = 0, dot = 0; dot != name.npos; at = dot + 1) {  // behind each dot
+    for (extent at = 0, dot = 0; dot != name.npos; at = dot + 1) {  // after each dot
       if (known.contains(std::string_view(name).substr(at))) prefixes.insert(name.substr(0, at));
       dot = name.find('.', at);
     }
@@ -128,13 +128,14 @@ void find_layers(const checkpoint& from, const std::vector<std::string>& names, 
   }
 }
 
-// The layers of these types that a checkpoint holds whole, by prefix. Where the tensors of one make
-// others too, as those of a block make a layer, the one of more tensors counts. Reads headers and
-// vectors. Throws as checkpoint::at, and conflict for vectors that no such layer can have.
+// Returns the layers of these types that a checkpoint holds completely, by prefix. If the same
+// tensors make several layers, as those of a block also make a layer, the layer with more tensors
+// counts. It reads headers and vectors. Throws as checkpoint::at does, and conflict for vectors
+// that no such layer can have.
 template <class... Layers>
 std::vector<found_layer> layers_in(const checkpoint& from) {
   std::vector<found_layer> found, result;
-  [[maybe_unused]] extent type = 0;  // where no type is asked for
+  [[maybe_unused]] extent type = 0;  // unused if no type is requested
   [[maybe_unused]] const auto names = from.names();
   (find_layers<Layers>(from, names, type++, found), ...);
   std::ranges::stable_sort(found, std::ranges::greater(),

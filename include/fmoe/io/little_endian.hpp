@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Numbers as files hold them: lowest byte first, at any address, on any host.
+// Reads and writes numbers as files hold them: lowest byte first, at any address, on any host.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@ namespace fmoe::io {
 
 inline constexpr bool host_is_little_endian = std::endian::native == std::endian::little;
 
-// The unsigned integer that has as many bytes as T.
+// The unsigned integer with as many bytes as T.
 template <class T>
 using bits_of_t = std::conditional_t<
     sizeof(T) == 8, std::uint64_t,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Layers from released weights and back: arrays under the names that a layer lists, transposed
-// where its axes are in another order, with K and the activation from the caller or the file's
-// metadata, or what else the layer describes.
+// Makes layers from released weights, and the reverse. The arrays have the names that a layer
+// lists, and are transposed if the order of their axes differs. K, the activation, and other
+// settings that the layer describes come from the caller or from the file's metadata.
 #pragma once
 
 #include <map>
@@ -21,17 +21,18 @@
 
 namespace fmoe {
 
-// Of `load` and `load_layers`.
+// The options of `load` and `load_layers`.
 struct load_options {
-  std::string prefix = {};            // before every name, with its dot
-  std::optional<extent> active = {};  // K; `all` for ReLU alone
+  std::string prefix = {};            // the text before every name, with its dot
+  std::optional<extent> active = {};  // K; `all` for ReLU without a selection
   std::optional<pointwise> activation = {};
-  io::narrowing narrow = io::narrowing::refuse;  // io::narrow lets F64 be rounded to float
+  io::narrowing narrow = io::narrowing::refuse;  // io::narrow allows rounding of F64 to float
   std::vector<std::string>* extra =
       nullptr;  // receives the names under the prefix that the layer does not know
 };
 
-// What a misuse of load returns that a static_assert has named: whatever it is wanted as.
+// load returns this after a static_assert has named the misuse; it converts to any layer, so that
+// no other error follows.
 struct no_layer {
   template <class Layer>
   operator Layer() const {
@@ -39,10 +40,10 @@ struct no_layer {
   }
 };
 
-// Of `save`.
+// The options of `save`.
 struct save_options {
   std::string prefix = {};
-  std::optional<dtype> type = {};  // of the file's elements; unless said, the layer's
+  std::optional<dtype> type = {};  // of the elements in the file; by default that of the layer
 };
 
 namespace io {
@@ -53,8 +54,8 @@ struct layer_arrays {
   arrays_by_name arrays;
 };
 
-// The kind that the tensors named so make, none for a layer without kinds. Throws conflict if they
-// make none.
+// Returns the kind of layer that tensors of these names make, or nullopt for a layer without kinds.
+// Throws conflict if they make none.
 template <class Layer, class Contains>
 std::optional<released_kind> kind_of(Contains contains, const std::filesystem::path& file) {
   if constexpr (requires { Layer::released_kinds; }) {
@@ -70,7 +71,7 @@ std::optional<released_kind> kind_of(Contains contains, const std::filesystem::p
   return std::nullopt;
 }
 
-// K of a layer, null if it has none.
+// Returns K of a layer, or null if it has none.
 template <class Layer>
 extent* active_of(Layer& layer) {
   if constexpr (requires { layer.active; }) return &layer.active;
@@ -78,7 +79,7 @@ extent* active_of(Layer& layer) {
   else return nullptr;
 }
 
-// What the metadata has told of a layer that described itself.
+// Returns the settings that the metadata told to a layer that describes itself.
 template <class Layer>
 layer_settings settings_of(Layer& layer, const strings_by_name& metadata) {
   layer_settings said;
@@ -89,7 +90,7 @@ layer_settings settings_of(Layer& layer, const strings_by_name& metadata) {
   return said;
 }
 
-// Finds the parameters of a layer in a file's arrays.
+// Finds the parameters of a layer in the arrays of a file.
 class parameter_reader {
  public:
   parameter_reader(const layer_arrays& from, const load_options& options)
@@ -122,15 +123,16 @@ class parameter_reader {
     to = permuted(split.template get<T, Rank>(options_.narrow), flat, n.layer_labels);
   }
 
-  // What an axis of two labels is made of may follow from tensors that come later. True if this one
-  // tells something new.
+  // Learns the extents of labels from the shape of this tensor. An axis of two labels may need
+  // tensors that come later, so this is called repeatedly. Returns true if the tensor tells
+  // something new.
   bool learn(const released_tensor& n) {
     const auto found = from_.arrays.find(options_.prefix + n.name);
     return found != from_.arrays.end() &&
            lengths_.learn(found->first, n.file_labels, found->second.shape());
   }
 
-  // The arrays under the prefix that were not asked for and are not `unused`.
+  // Lists the arrays under the prefix that were not asked for and are not `unused`.
   void list_extra(std::span<const std::string_view> unused) {
     if (options_.extra == nullptr) return;
     known_.insert(unused.begin(), unused.end());
@@ -147,7 +149,7 @@ class parameter_reader {
   std::set<std::string> known_;
 };
 
-// Throws missing_tensor, shape, dtype, and conflict and schema for what the metadata says.
+// Throws missing_tensor, shape, dtype, and conflict and schema for the settings in the metadata.
 template <has_released_names Layer>
 Layer layer_from(const layer_arrays& from, const load_options& options) {
   Layer layer;
@@ -199,7 +201,7 @@ Layer layer_from(const layer_arrays&, const load_options&) {
   return Layer();
 }
 
-// The reverse.
+// The reverse of parameter_reader: writes the parameters of a layer as arrays of a file.
 class parameter_writer {
  public:
   parameter_writer(layer_arrays& to, const save_options& options) : to_(to), options_(options) {}
@@ -253,7 +255,7 @@ class parameter_writer {
   std::map<std::string, const void*> written_;  // by name
 };
 
-// What the metadata of a file with this layer says; `contains` knows the file's names. Throws
+// Returns the metadata of a file with this layer; `contains` knows the names in the file. Throws
 // conflict for a layer of no kind.
 template <class Layer, class Contains>
 strings_by_name metadata_of(const Layer& layer, Contains contains,
@@ -267,8 +269,9 @@ strings_by_name metadata_of(const Layer& layer, Contains contains,
   return result;
 }
 
-// What layer_from makes the layer of again. Throws missing_tensor for a required parameter that
-// holds nothing, shape for parameters that do not fit together, conflict for a layer of no kind.
+// Returns the arrays from which layer_from makes an equal layer. Throws missing_tensor for a
+// required parameter that holds nothing, shape for parameters that do not fit together, and
+// conflict for a layer of no kind.
 template <class Layer>
 layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file,
                        const save_options& options) {

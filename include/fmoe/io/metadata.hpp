@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The metadata of layers that describe themselves: one function of the layer, describe(layer,
-// file), names its settings and facts, both when it is loaded and when it is saved.
+// The metadata of layers that describe themselves. A layer has one function, describe(layer, file),
+// which names its settings and facts, both when it is loaded and when it is saved.
 #pragma once
 
 #include <algorithm>
@@ -20,11 +20,11 @@
 
 namespace fmoe::io {
 
-// Spellings of a setting's values; the first one of each is what files are written with.
+// Spellings of the values of a setting; files are written with the first one of each.
 template <class Value>
 using spellings = std::initializer_list<std::pair<std::string_view, Value>>;
 
-// What a layer's describe(layer, file) is given when it is loaded.
+// The argument `file` of describe(layer, file) when the layer is loaded.
 class metadata_reader {
  public:
   metadata_reader(const std::map<std::string, std::string>& metadata,
@@ -32,8 +32,8 @@ class metadata_reader {
       : metadata_(metadata),
         file_(file) {}
 
-  // What the tensors do not tell: `value` stays as it is if the metadata has no such key. Throws
-  // schema for a text that is none of the names.
+  // Reads a setting that the tensors do not tell; `value` stays unchanged if the metadata has no
+  // such key. Throws schema for a text that is none of the names.
   template <class Value>
   void setting(const char* key, Value& value, spellings<std::type_identity_t<Value>> names) const {
     const auto said = metadata_.find(key);
@@ -48,7 +48,7 @@ class metadata_reader {
     value = known->second;
   }
 
-  // The same for a number; -1 is `all`. Throws schema for a text that is none.
+  // The same for a number; -1 is `all`. Throws schema for a text that is not a number.
   template <class Number>
   void number(const char* key, Number& value) const {
     const auto said = metadata_.find(key);
@@ -64,7 +64,7 @@ class metadata_reader {
                   0, {}, file_);
   }
 
-  // What the tensors tell. Throws conflict if the metadata says something else.
+  // Checks a fact that the tensors tell. Throws conflict if the metadata contradicts it.
   void fact(const char* key, const std::string& found) const {
     const auto said = metadata_.find(key);
     if (said != metadata_.end() && said->second != found)
@@ -79,7 +79,7 @@ class metadata_reader {
   const std::filesystem::path& file_;
 };
 
-// The same when it is saved.
+// The argument `file` of describe(layer, file) when the layer is saved.
 class metadata_writer {
  public:
   metadata_writer(std::map<std::string, std::string>& metadata, const std::filesystem::path& file)
@@ -109,13 +109,13 @@ class metadata_writer {
   const std::filesystem::path& file_;
 };
 
-// A layer whose metadata is its own: describe(layer, file) tells it setting by setting and fact by
-// fact.
+// A layer with metadata of its own, which it names setting by setting and fact by fact in
+// describe(layer, file).
 template <class Layer>
 concept describes_itself =
     requires(Layer& layer, const metadata_reader& file) { Layer::describe(layer, file); };
 
-// Calls Layer::describe, if there is one; what the layer finds wrong with itself becomes an
+// Calls Layer::describe, if there is one. If the layer finds itself wrong, the fault becomes an
 // io::error.
 template <class Layer, class File>
 void describe(Layer& layer, const File& metadata, const std::filesystem::path& file) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads and writes numpy's .npy files: one array behind a header. Arrays arrive row-major and
-// little-endian, whatever the file's order. Nothing is ever unpickled.
+// Reads and writes .npy files of numpy: one array after a header. Arrays become row-major and
+// little-endian, whatever the order in the file. Nothing is ever unpickled.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 namespace fmoe::io::npy {
 
 inline constexpr std::string_view magic = "\x93NUMPY";
-inline constexpr std::uint64_t max_header = 10000;  // bytes, numpy's own limit
+inline constexpr std::uint64_t max_header = 10000;  // bytes, the limit of numpy itself
 
-// `to` receives the elements of `from`, which lie in column-major order, in row-major order.
+// Copies the elements of `from`, which are in column-major order, to `to` in row-major order.
 inline void transpose(std::span<const std::byte> from, std::span<std::byte> to,
                       std::span<const extent> shape, extent element_size) {
   std::vector<extent> strides(shape.size(), element_size), index(shape.size(), 0);
@@ -110,13 +110,13 @@ inline array read_array(const input& in) {
 // Throws io::error.
 inline array read(const std::filesystem::path& file) { return read_array(input(file)); }
 
-// Copies; `file` is for messages only.
+// Copies the bytes; `file` is used only in messages.
 inline array parse(std::span<const std::byte> bytes, const std::filesystem::path& file = {}) {
   return read_array(input(bytes, file));
 }
 
-// Version 1.0, the header padded as numpy's, so that the data begin at a multiple of 64. Throws
-// what reading would.
+// Returns a header of version 1.0, padded like numpy's, so that the data begin at a multiple of 64.
+// Throws what reading would throw.
 inline std::vector<std::byte> header_of(const array& a, const std::filesystem::path& file) {
   constexpr std::size_t text_at = 10;
   const subject written{file, 0};
@@ -144,7 +144,7 @@ inline std::vector<std::byte> header_of(const array& a, const std::filesystem::p
   return result;
 }
 
-// A failure leaves an old file as it was.
+// If this fails, an old file stays unchanged.
 inline void write(const std::filesystem::path& file, const array& a) {
   const auto header = header_of(a, file);
   const std::span<const std::byte> pieces[] = {header, a.bytes()};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Judges a .npy header: the text of a Python dict with the keys descr, fortran_order and shape.
-// Nothing is evaluated; only literals that numpy itself writes are known.
+// Checks and reads a .npy header: the text of a Python dict with the keys descr, fortran_order and
+// shape. Nothing is evaluated; only literals that numpy itself writes are accepted.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ inline constexpr npy_type npy_types[] = {
 
 class npy_header_judge {
  public:
-  // `at` is the header's place in the file.
+  // `at` is the position of the header in the file.
   npy_header_judge(std::string_view text, std::uint64_t at, const subject& in)
       : text_(text),
         at_(at),
@@ -142,7 +142,8 @@ class npy_header_judge {
     skip_blanks();
   }
 
-  // The grammar of the whole header comes first.
+  // Keeps the first such fault until the grammar of the whole header is checked, because faults of
+  // grammar come first.
   void defer(errc code, std::size_t position, const char* text) {
     if (!fault_) fault_.emplace(code, text, at_ + position, std::string(), in_.file);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads and writes safetensors files: named arrays behind a JSON header. What is accepted is
-// consistent: names are unique and the arrays tile the data.
+// Reads and writes safetensors files: named arrays after a JSON header. An accepted file is
+// consistent: its names are unique, and its arrays cover the data without gaps and overlaps.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace fmoe::io {
 // The arrays of one file.
 class safetensors {
  public:
-  // Throws io::error; the header is judged before memory for the data is taken.
+  // Throws io::error. It checks the header before it allocates memory for the data.
   static safetensors read(const std::filesystem::path& file) { return safetensors(input(file)); }
 
-  // Copies; `file` is for messages only.
+  // Copies the bytes; `file` is used only in messages.
   static safetensors parse(std::span<const std::byte> bytes,
                            const std::filesystem::path& file = {}) {
     return safetensors(input(bytes, file));
@@ -30,7 +30,7 @@ class safetensors {
 
   const std::filesystem::path& file() const { return *file_; }
 
-  // By name; valid as long as this object.
+  // Ordered by name; valid as long as this object.
   std::span<const array> arrays() const& { return arrays_; }
   template <class Self = safetensors>
   std::span<const array> arrays() const&& {
@@ -44,7 +44,7 @@ class safetensors {
   }
   bool contains(std::string_view name) const { return find(name) != nullptr; }
 
-  // Null if there is none; valid as long as this object.
+  // Returns null if there is none; valid as long as this object.
   const array* find(std::string_view name) const& {
     const auto at =
         std::lower_bound(arrays_.begin(), arrays_.end(), name,
@@ -63,7 +63,7 @@ class safetensors {
     throw error(errc::missing_tensor, "is missing", 0, std::string(name), *file_);
   }
 
-  // As array::get and array::integers.
+  // The next three functions work like array::get and array::integers.
   template <class T, std::size_t Rank>
   tensor<T, Rank> get(std::string_view name, narrowing may = narrowing::refuse) const {
     return at(name).template get<T, Rank>(may);
@@ -83,8 +83,8 @@ class safetensors {
                              : nlohmann::json::parse(metadata_).get<strings_by_name>();
   }
 
-  // Throws whatever reading the result would, before anything is written; a failure leaves an old
-  // file as it was.
+  // Throws whatever reading the result would throw, before anything is written. If this fails, an
+  // old file stays unchanged.
   static void write(const std::filesystem::path& file, const arrays_by_name& arrays,
                     const strings_by_name& metadata = {}) {
     const safetensors_layout layout(arrays, metadata, file);
@@ -137,9 +137,9 @@ class safetensors {
 
 namespace fmoe {
 
-// A layer of released weights. Throws io::error: missing_tensor, shape and dtype with the tensor's
-// name, conflict where the options, the metadata and the names present contradict each other,
-// schema for metadata that cannot be understood.
+// Makes a layer from released weights. Throws io::error: missing_tensor, shape and dtype with the
+// name of the tensor; conflict if the options, the metadata and the names in the file contradict
+// each other; schema for metadata that cannot be understood.
 template <class Layer>
 Layer load(const io::safetensors& weights, const load_options& options = {}) {
   io::layer_arrays from{weights.file(), weights.metadata(), {}};
@@ -151,7 +151,7 @@ Layer load(const std::filesystem::path& file, const load_options& options = {}) 
   return load<Layer>(io::safetensors::read(file), options);
 }
 
-// Without the type, without its brackets, with something else than options.
+// These refuse a call without the type, without its brackets, or with something else than options.
 template <extent = 0, class... Arguments>
 no_layer load(const Arguments&...) {
   static_assert(never<Arguments...>,
@@ -178,7 +178,7 @@ Layer load(const Weights&, const Options&) {
   return Layer();
 }
 
-// Writes what load reads as an equal layer.
+// Writes a file from which load makes an equal layer.
 template <class Layer>
 void save(const Layer& layer, const std::filesystem::path& file, const save_options& options = {}) {
   static_assert(has_released_names<Layer>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Judges a safetensors header, a JSON object: first the grammar of all of it, then equal names,
-// then the schema, then what it says about the tensors.
+// Checks and reads a safetensors header, a JSON object. It checks the grammar of the whole header
+// first, then equal names, then the schema, and last whether the tensors can be as described.
 #pragma once
 
 #include <algorithm>
@@ -26,11 +26,11 @@ namespace fmoe::io {
 
 struct safetensors_header {
   std::deque<tensor_entry> tensors;
-  std::string_view metadata;  // a JSON object of strings, or nothing
+  std::string_view metadata;  // a JSON object of strings, or empty
 };
 
 // Receives the events of the JSON parser. Faults of the schema wait until the whole grammar is
-// judged.
+// checked.
 class header_judge : public nlohmann::json_sax<nlohmann::json> {
  public:
   header_judge(std::string_view text, const subject& in) : text_(text), in_(in), shown_(text, in) {}
@@ -150,7 +150,7 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  // The text of the event's token; at_ and end_ are its bounds.
+  // Returns the text of the event's token; at_ and end_ are its bounds.
   std::string_view token() {
     at_ = text_.find_first_not_of(" \t\r\n,:", end_);
     const bool is_number =
@@ -160,7 +160,7 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
     return text_.substr(at_, end_ - at_);
   }
 
-  // Valid as long as the judge.
+  // The text is valid as long as the judge.
   std::string_view text_of_string() {
     auto raw = token();
     raw = raw.substr(1, raw.size() - 2);
@@ -242,7 +242,7 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
   std::deque<std::string> unescaped_;
   name key_{};
 
-  std::string_view tensor_;  // whose entry was opened last
+  std::string_view tensor_;  // the tensor whose entry was opened last
   tensor_entry entry_;
   unsigned fields_ = 0, ranges_ = 0;
   std::size_t metadata_at_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a safetensors file of given arrays consists of: its header and the order of its data.
+// The parts of a safetensors file with given arrays: its header and the order of its data.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using strings_by_name = std::map<std::string, std::string>;
 // their names. `arrays` must outlive this.
 class safetensors_layout {
  public:
-  // Throws what reading the result would.
+  // Throws what reading the result would throw.
   safetensors_layout(const arrays_by_name& arrays, const strings_by_name& metadata,
                      const std::filesystem::path& file) {
     std::vector<arrays_by_name::const_pointer> order;
@@ -78,7 +78,7 @@ class safetensors_layout {
     header_.insert(header_.end(), characters.begin(), characters.end());
   }
 
-  // One after the other they are the file.
+  // Returns the pieces that, one after the other, form the file.
   std::vector<std::span<const std::byte>> pieces() const {
     std::vector<std::span<const std::byte>> result = {header_};
     result.insert(result.end(), data_.begin(), data_.end());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads model.safetensors.index.json: which file beside it holds which tensor.
+// Reads model.safetensors.index.json, which says for each tensor in which file beside it the tensor
+// is.
 #pragma once
 
 #include <map>
@@ -15,8 +16,8 @@ namespace fmoe::io {
 
 using shard_names = std::map<std::string, std::string, std::less<>>;  // by tensor
 
-// Receives the events of the JSON parser; of what stands beside "weight_map" only the grammar is
-// judged.
+// Receives the events of the JSON parser. It checks only the grammar of the members beside
+// "weight_map".
 class shard_index_judge : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit shard_index_judge(const subject& in) : in_(in) {}

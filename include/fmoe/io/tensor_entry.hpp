@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a safetensors header says about one tensor, and whether it can be true of all of them
-// together.
+// The description of a tensor in a safetensors header, and a check that the descriptions of all
+// tensors agree.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +19,12 @@ struct tensor_entry {
   std::string name;
   element_type type{};
   std::vector<extent> shape;
-  std::array<std::uint64_t, 2> range{};  // bytes of the data section, the second one behind the end
+  std::array<std::uint64_t, 2> range{};  // bytes of the data section; the second one is the end
   std::uint64_t at = 0;                  // byte of the file where the name stands
 };
 
-// Throws unless the ranges follow from the shapes and tile the bytes from `data_at` to the file's
-// end.
+// Throws unless the ranges follow from the shapes and cover the bytes from `data_at` to the end of
+// the file without gaps and overlaps.
 inline void check_layout(const std::deque<tensor_entry>& tensors, std::uint64_t data_at,
                          const subject& in) {
   std::vector<const tensor_entry*> order;

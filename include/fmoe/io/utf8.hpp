@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which bytes are UTF-8 (Unicode, table 3-7: no overlong forms, no surrogates, nothing above
+// Tells which bytes are UTF-8 (Unicode, table 3-7: no overlong forms, no surrogates, nothing above
 // U+10FFFF).
 #pragma once
 
@@ -7,7 +7,8 @@
 
 namespace fmoe::io {
 
-// The position of the first sequence that is not well-formed, the size of `text` if all are.
+// Returns the position of the first sequence that is not well-formed, or the size of `text` if all
+// are.
 inline std::size_t utf8_fault(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;

@@ -245,7 +245,7 @@ class graph {
                            "[product_top_k] the scores' last axes are two lists, not ", lists,
                            " of ", s);
       expects<value_error>(rule.each <= s, "[product_top_k] each list keeps ", rule.each,
-                           " and has ", s);
+                           " entries and has only ", s);
       expects<value_error>(s < extent{1} << 16, "[product_top_k] a list has ", s,
                            " entries, above 65,535");
       expects<value_error>(rule.keep <= rule.each * rule.each, "[product_top_k] K is ", rule.keep,
@@ -275,7 +275,7 @@ class graph {
         if (k != axis)
           expects<shape_error>(join(axes[k], other[k]), "[concat] axis ", k, " is ",
                                extent_of(axes[k]), " and ", extent_of(other[k]),
-                               ": operands differ along axis ", axis, " alone");
+                               ": operands may differ along axis ", axis, " only");
       parts.push_back(other[axis]);
     }
     axes[axis] = total_axis(std::move(parts), 0);
@@ -330,8 +330,8 @@ class graph {
           extents_[root(t.whole)] = sum, changed = true;
         } else if (whole != unknown && missing < 2) {
           expects<shape_error>(missing == 0 ? whole == sum : whole >= sum,
-                               "[concat] the parts of an axis of ", whole, " are ", sum,
-                               " long together");
+                               "[concat] the joined axis is ", whole, " long, and its parts are ",
+                               sum, " long together");
           if (missing == 1) extents_[root(last)] = whole - sum, changed = true;
         }
       }
@@ -344,7 +344,7 @@ class graph {
       const axis_id a = (*this)[left].axes[lead + k], b = (*this)[right].axes[k];
       expects<shape_error>(join(a, b), "[", op, "] axis ", lead + k, " is ", extent_of(a), " and ",
                            extent_of(b), ": operands of ", rank(left), " and ", rank(right),
-                           " axes align at the last");
+                           " axes align at their last axes");
     }
   }
 

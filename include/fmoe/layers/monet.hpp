@@ -67,8 +67,8 @@ struct monet_router {
     const extent p = adaptive ? mean.size() : heads, width = keys.empty() ? 0 : keys.shape()[1];
     expects<shape_error>(heads == 0 || heads == p, "[monet_router] there are ", heads,
                          " heads and statistics of ", p);
-    expects<shape_error>(p != 0 && width % p == 0, "[monet_router] ", width, " keys are not of ", p,
-                         " heads");
+    expects<shape_error>(p != 0 && width % p == 0, "[monet_router] ", width,
+                         " keys do not divide into ", p, " heads");
     const extent s = width / p;
     expects<value_error>(active <= s && (active != 0 || !adaptive), "[monet_router] K is ", active,
                          " and a head has ", s, " experts");
@@ -109,21 +109,21 @@ extent monet_halves(const parameter<T, 2>& bias) {
 template <class T>
 parameter<T, 3> monet_columns(const parameter<T, 2>& w, extent s) {
   const extent width = w.empty() ? 0 : w.shape()[1];
-  expects<shape_error>(s != 0 && width % s == 0, "[monet] ", width, " hidden units are not of ", s,
-                       " experts");
+  expects<shape_error>(s != 0 && width % s == 0, "[monet] ", width,
+                       " hidden units do not divide into ", s, " experts");
   return viewed<3>(w, {w.empty() ? 0 : w.shape()[0], s, width / s});
 }
 template <class T>
 parameter<T, 3> monet_rows(const parameter<T, 2>& w, extent s) {
   const extent width = w.empty() ? 0 : w.shape()[0];
-  expects<shape_error>(s != 0 && width % s == 0, "[monet] ", width, " hidden units are not of ", s,
-                       " experts");
+  expects<shape_error>(s != 0 && width % s == 0, "[monet] ", width,
+                       " hidden units do not divide into ", s, " experts");
   return viewed<3>(w, {s, width / s, w.empty() ? 0 : w.shape()[1]});
 }
 template <class T>
 parameter<T, 2> monet_bias(const parameter<T, 1>& b, extent s) {
   expects<shape_error>(s != 0 && b.size() % s == 0, "[monet] ", b.size(),
-                       " hidden biases are not of ", s, " experts");
+                       " hidden biases do not divide into ", s, " experts");
   return viewed<2>(b, {s, b.size() / s});
 }
 

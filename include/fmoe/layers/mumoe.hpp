@@ -149,7 +149,7 @@ struct mumoe_block {
   static void describe(auto& layer, auto& file) {
     const bool biased = has_bias(layer.first, layer.gate.inputs());
     expects<shape_error>(biased == has_bias(layer.second, layer.first.outputs()),
-                         "[mumoe] one layer of the block has a bias");
+                         "[mumoe] only one layer of the block has a bias");
     describe_mumoe(layer, layer.first, file);
     file.fact("bias", biased ? "1" : "0");
     file.fact("block", "1");

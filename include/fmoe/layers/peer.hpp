@@ -83,7 +83,7 @@ struct peer {
  private:
   // [d, 2, d/2]: takes the halves of a row. Throws shape_error for an odd d.
   static parameter<T, 3> halves_of(extent d) {
-    expects<shape_error>(d % 2 == 0, "[peer] ", d, " inputs have no halves");
+    expects<shape_error>(d % 2 == 0, "[peer] ", d, " inputs cannot be halved");
     tensor<T, 3> halves({d, 2, d / 2});
     for (extent i = 0; i < d; ++i) halves(i, i / (d / 2), i % (d / 2)) = convert<T>(1.f);
     return halves;

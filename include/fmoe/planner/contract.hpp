@@ -35,7 +35,7 @@ class pairwise_contraction {
     const extent before = program_.operations.size();
     use dense = sum(in, result);
     expects<value_error>(!program_[dense.value].is_constant(),
-                         "[all_except] selects from parameters alone");
+                         "[all_except] leaves no pair out of a sum of parameters only");
     const bool fresh =
         program_.operations.size() > before && program_.operations.back().out.value == dense.value;
     if (!fresh) dense = program_.make(operation::kind::reduce, {dense}, result);
@@ -51,8 +51,8 @@ class pairwise_contraction {
  private:
   bool per_token(const use& u) const { return program_[u.value].per_token(); }
 
-  // Diagonals of repeated labels taken, labels that nobody else has summed, and the tokens if nobody
-  // else has any.
+  // Diagonals of repeated labels taken, labels that nobody else has summed, and the tokens if
+  // nobody else has any.
   use single(const use& u, const std::vector<use>& all, const std::string& result) {
     std::string keep;
     bool sums_tokens = sums_tokens_ && per_token(u);
@@ -66,8 +66,8 @@ class pairwise_contraction {
     return keep == u.labels ? u : program_.make(operation::kind::reduce, {u}, keep);
   }
 
-  // A sum over tokens is written in any order of axes at no cost: the hint's labels last, if vectors
-  // of an operand run along the very last one.
+  // A sum over tokens is written in any order of axes at no cost: the hint's labels last, if
+  // vectors of an operand run along the very last one.
   static std::string liked(const std::string& labels, const std::string& hint, const use& left,
                            const use& right) {
     const std::string order = labels_where(labels, [&](char c) { return !has(hint, c); }) +
@@ -152,8 +152,9 @@ class pairwise_contraction {
       program_[out.value].expected = selection.expected;
       return out;
     }
-    const bool sums_tokens = sums_tokens_ && program_[right.value].per_token() &&
-                             std::ranges::none_of(others, [&](const use& u) { return per_token(u); });
+    const bool sums_tokens =
+        sums_tokens_ && program_[right.value].per_token() &&
+        std::ranges::none_of(others, [&](const use& u) { return per_token(u); });
     if (sums_tokens) return token_sum({left, right}, liked(labels, hint, left, right));
     return program_.make(operation::kind::product, {left, right}, std::move(labels));
   }

@@ -21,8 +21,8 @@ class grouping {
     const char expert = scores.labels[0];
     const int made = product.out.value;
     if (!p[scores.value].selection || p[scores.value].scope == value_scope::call ||
-        !p[values.value].per_token() || p[values.value].selection ||
-        p[values.value].leaf >= 0 || std::ranges::count(values.labels, expert) != 1 ||
+        !p[values.value].per_token() || p[values.value].selection || p[values.value].leaf >= 0 ||
+        std::ranges::count(values.labels, expert) != 1 ||
         product.out.labels.size() != values.labels.size() || p.uses(made) != 1)
       return;
     if (p.is_result(made)) return;

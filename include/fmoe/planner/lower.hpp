@@ -131,8 +131,7 @@ class lowering {
     }
     const use out = program_.make(operation::kind::pointwise, {left}, left.labels);
     program_[out.value].parameter &= program_[right.value].parameter;
-    program_[out.value].scope =
-        std::max(program_[out.value].scope, program_[right.value].scope);
+    program_[out.value].scope = std::max(program_[out.value].scope, program_[right.value].scope);
     program_.operations.back().passes = {{what, {}, 0, right.value}};
     return place(out, result);
   }
@@ -148,7 +147,7 @@ class lowering {
 
   placed lower(const ir::gate_node& g) {
     expects<value_error>(g.fn != gate::entmax || g.parameter > 1, "[entmax] alpha is ", g.parameter,
-                         ", below 1, which is softmax");
+                         " and must be at least 1");
     const std::string names = letters(g.arg);
     std::vector<use> in{rows(g.arg, names)};
     const std::string lead = in[0].labels.substr(0, in[0].labels.size() - 1);
@@ -274,9 +273,8 @@ class lowering {
     const value& v = program_[u.value];
     const bool has_axis = order.size() < names.size() || !has_tokens_;
     const value_scope wanted = has_axis ? value_scope::token : value_scope::call;
-    const bool leaves_early =
-        several && (std::ranges::any_of(program_.operations, is_barrier) ||
-                    (v.per_token() && is_read_later(program_, u.value)));
+    const bool leaves_early = several && (std::ranges::any_of(program_.operations, is_barrier) ||
+                                          (v.per_token() && is_read_later(program_, u.value)));
     const bool taken = program_.is_result(u.value) || leaves_early;
     if (v.leaf >= 0 || v.scope != wanted || u.labels != order || taken) {
       u = program_.make(operation::kind::reduce, {u}, order);

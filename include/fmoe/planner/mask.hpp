@@ -22,7 +22,7 @@ struct einsum_mask {
       expects<value_error>(
           labels[0] != labels[1] &&
               std::ranges::any_of(others, [&](const use& u) { return has(u.labels, c); }),
-          "[all_except] its labels differ, and other operands have them too: '", c, "' of \"",
+          "[all_except] needs two different labels that other operands have: '", c, "' of \"",
           labels, '"');
     expects<value_error>(others.size() <= most_operands,
                          "[all_except] goes with at most 8 operands, not ", others.size());

@@ -204,8 +204,7 @@ class order_search {
       part made{};
       for (extent i = 0; i < parts_.size(); ++i)
         for (extent j = i + 1; j < parts_.size(); ++j) {
-          const part r =
-              contract(parts_[i], parts_[j], label_set{1} << i | label_set{1} << j);
+          const part r = contract(parts_[i], parts_[j], label_set{1} << i | label_set{1} << j);
           const double before = volume(parts_[i].labels) + volume(parts_[j].labels);
           const double c = cost(parts_[i], parts_[j], r) - byte_cost * 4 * before;
           if (c < best) best = c, a = i, b = j, made = r;

@@ -32,8 +32,8 @@ inline program make_program(const ir::graph& g, const ir::node_list& results,
   return p;
 }
 
-// A plan for up to `tokens` rows; `unknown`: for as many as the graph's inputs have. Throws shape_error or value_error where an expression cannot be
-// computed.
+// A plan for up to `tokens` rows; `unknown`: for as many as the graph's inputs have. Throws
+// shape_error or value_error where an expression cannot be computed.
 inline cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
                            const plan_options& options) {
   program p = make_program(g, results, options);

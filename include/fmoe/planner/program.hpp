@@ -78,9 +78,9 @@ struct operation {
            // axis
     put,   // the end of a group: each token's sum of the rows of its experts, weighted by the
            // selection
-    token_sum,  // one or two operands of scope token: the sum over the tokens of a call and over the
-                // labels that the result does not have
-    exclude,  // the sum that it starts from, made again without the pairs wherever one is summed
+    token_sum,  // one or two operands of scope token: the sum over the tokens of a call and over
+                // the labels that the result does not have
+    exclude,    // the sum that it starts from, made again without the pairs wherever one is summed
   } what;
   std::vector<use> in;
   use out;

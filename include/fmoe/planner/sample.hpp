@@ -44,8 +44,8 @@ inline bool sum_rows(program& p, int numbers, extent rows) {
   const int reader = p.consumer(numbers);
   if (reader < 0 || p.uses(numbers) != 1) return false;
   operation& o = p.operations[static_cast<extent>(reader)];
-  if (o.what != operation::kind::product || o.in[0].value != numbers || !p[o.in[1].value].is_constant() ||
-      has(o.out.labels, o.in[0].labels[0]) ||
+  if (o.what != operation::kind::product || o.in[0].value != numbers ||
+      !p[o.in[1].value].is_constant() || has(o.out.labels, o.in[0].labels[0]) ||
       std::ranges::count(o.in[1].labels, o.in[0].labels[0]) != 1)
     return false;
   for (char c = 'a'; rows > 0; ++c)

@@ -12,7 +12,8 @@
 
 namespace fmoe::planner {
 
-// For each node the position of its token axis, -1 for nodes without (parameters, sums over tokens).
+// For each node the position of its token axis, -1 for nodes without (parameters, sums over
+// tokens).
 using token_axes = std::vector<int>;
 
 // The axes as above, nothing if no axis will do. The leaves whose rows are tokens are a compiled
@@ -102,9 +103,8 @@ class token_search {
 
   // A sum without some pairs is made again row by row.
   bool has_mask(const ir::einsum_node& e) const {
-    return std::ranges::any_of(e.args, [&](ir::node_id a) {
-      return std::holds_alternative<ir::mask_node>(graph_[a].op);
-    });
+    return std::ranges::any_of(
+        e.args, [&](ir::node_id a) { return std::holds_alternative<ir::mask_node>(graph_[a].op); });
   }
 
   int axis_of(const ir::add_node& a, const ir::node&) {

@@ -47,8 +47,8 @@ inline void expects_output(const ir::graph& g, ir::node_id root, const array_vie
   expects<shape_error>(y.rank == shape.size(), "[evaluate] the output has ", y.rank,
                        " axes and the expression ", shape.size());
   for (extent a = 0; a < y.rank; ++a)
-    expects<shape_error>(y.shape[a] == shape[a], "[evaluate] axis ", a, " of the output is ",
-                         y.shape[a], " and ", shape[a]);
+    expects<shape_error>(y.shape[a] == shape[a], "[evaluate] axis ", a, " is ", y.shape[a],
+                         " in the output and ", shape[a], " in the expression");
   expects<value_error>(!y.repeats(), "[evaluate] an axis of the output has stride 0");
   for (extent i = 0; i < g.size(); ++i)
     if (const auto* l = std::get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op);
@@ -80,7 +80,7 @@ template <class Arch = cpu::native, class E, class... More>
   requires(!operand<E>)
 tensor<float, 2> evaluate(const E&, const More&...) {
   static_assert(never<E>,
-                "evaluate takes a tensor or an expression; of a layer: evaluate(layer(x))");
+                "evaluate takes a tensor or an expression; for a layer write evaluate(layer(x))");
   return {};
 }
 
@@ -237,7 +237,7 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
                         std::integer_sequence<int, Index...>) {
   constexpr bool callable = requires { layer(argument<Index, Ranks>{tokens}...); };
   static_assert(callable,
-                "compile: the layer is called with expressions; of several inputs say "
+                "compile: the layer is called with expressions; for several inputs write "
                 "compile(layer, arguments<2, 3>{}, tokens)");
   if constexpr (callable) return layer(argument<Index, Ranks>{tokens}...);
   else return refused();

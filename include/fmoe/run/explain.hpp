@@ -214,8 +214,7 @@ explanation explain(const E& e, planner::plan_options options = {}) {
   const ir::node_id root = as_expression(e).lower(g);
   const cpu::plan p = cpu::compiled_plan<T, Arch>::plan_of(g, root, unknown, options);
   const plan_printer printed(p);
-  const cost_figures c =
-      cost_counter(g, root, options.naive, p.token_count, sizeof(T)).figures;
+  const cost_figures c = cost_counter(g, root, options.naive, p.token_count, sizeof(T)).figures;
   std::ostringstream head;
   head << "tile of " << p.tile << " tokens, arena " << divide_up(p.arena * sizeof(T), 1024)
        << " KiB; " << std::fixed << std::setprecision(0) << c.multiply_adds

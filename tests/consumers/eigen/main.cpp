@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A product of two Eigen matrices into a third, against Eigen's own.
+// Writes the product of two Eigen matrices into a third, and compares it with Eigen's own.
 #include <cstdio>
 
 #include <Eigen/Dense>

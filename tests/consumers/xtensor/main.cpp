@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A product of two xtensors into a third, against the sums written out.
+// Writes the product of two xtensors into a third, and compares it with sums that are written out.
 #include <cstdio>
 
 #include <fmoe/evaluate.hpp>

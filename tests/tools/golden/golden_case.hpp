@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A golden case: the files <name>.io, <name>.weights (or the one that the metadata names) and
-// <name>.experts.
+// A golden case consists of the files <name>.io, <name>.weights (or the file that the metadata
+// names) and <name>.experts.
 #pragma once
 
 #include <charconv>
@@ -16,14 +16,14 @@ namespace fmoe::golden {
 
 inline constexpr std::string_view extension = ".safetensors";
 
-// What the case says that this program cannot judge.
+// The case needs something that this program cannot judge.
 struct not_understood : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 class golden_case {
  public:
-  // `stem` is the case's path without ".io.safetensors".
+  // `stem` is the path of the case without ".io.safetensors".
   explicit golden_case(const std::string& stem)
       : io_(io::safetensors::read(path_of(stem, "io"))),
         metadata_(io_.metadata()),
@@ -60,7 +60,7 @@ class golden_case {
 
   bool has(std::string_view tensor) const { return find(tensor) != nullptr; }
 
-  // [..., columns] as rows; leading axes count rows.
+  // Returns [..., columns] as rows; leading axes count rows.
   template <class T>
   fmoe::tensor<T, 2> rows(const std::string& tensor) {
     const io::array a = read(tensor);
@@ -74,7 +74,7 @@ class golden_case {
   }
 
   void ignore(std::string_view tensor) { unread_.erase(std::string(tensor)); }
-  // What nobody has asked for yet.
+  // Returns the names that nobody has asked for yet.
   const std::set<std::string>& unread() const { return unread_; }
 
  private:
@@ -101,7 +101,7 @@ class golden_case {
 
 using named_sizes = std::vector<std::pair<std::string, extent>>;
 
-// Sizes that the metadata has are those of the files.
+// Checks that the sizes in the metadata are those of the files.
 inline void check_sizes(const golden_case& c, const named_sizes& found) {
   for (const auto& [key, length] : found)
     if (c.text(key) && c.number<extent>(key) != length)

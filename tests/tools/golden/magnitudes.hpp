@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How large the terms of a row's sums are, which bounds their rounding errors.
+// The sizes of the terms of a row's sums, which bound their rounding errors.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,7 @@ tensor<double, Rank> absolute(const tensor<T, Rank>& t) {
   return result;
 }
 
-// The largest sum of absolute values in each row of x W + b.
+// Returns the largest sum of absolute values in each row of x W + b.
 template <class T>
 std::vector<double> magnitudes(const tensor<T, 2>& x, const parameter<T, 2>& weight,
                                const parameter<T, 1>& bias) {

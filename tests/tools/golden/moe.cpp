@@ -9,9 +9,9 @@
 namespace fmoe::golden {
 namespace {
 
-// The chosen ones best first, -1 behind them: [t, ...] experts of each token, or [n, ...] tokens of
-// each expert. What is ranked may differ in its last bits in float, so there only who is chosen
-// counts.
+// The chosen ones come best first, and -1 after them: [t, ...] experts of each token, or [n, ...]
+// tokens of each expert. The ranked numbers may differ in their last bits in float, so there only
+// the set of the chosen counts.
 template <class T>
 void compare_selected(golden_case& c, report& r, const tensor<T, 2>& chosen,
                       const tensor<T, 2>& ranked, bool by_column) {
@@ -38,7 +38,7 @@ void compare_selected(golden_case& c, report& r, const tensor<T, 2>& chosen,
   }
 }
 
-// What decides a result must be said.
+// Requires the metadata that decides a result.
 void require(const golden_case& c, std::initializer_list<const char*> keys) {
   for (const char* key : keys) c.required(key);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Judges cases of AoE and of the mixtures of experts beside it: selections, weights, loads,
-// entropies and losses too.
+// Judges cases of AoE and of the mixtures of experts beside it, including selections, weights,
+// loads, entropies and losses.
 #pragma once
 
 #include "golden_case.hpp"

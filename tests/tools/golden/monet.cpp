@@ -6,7 +6,7 @@
 namespace fmoe::golden {
 namespace {
 
-// [rows, columns] as [t, p, s].
+// Turns [rows, columns] into [t, p, s].
 template <class T>
 tensor<T, 3> heads(const tensor<T, 2>& rows, extent p) {
   if (p == 0 || rows.shape()[0] % p != 0) throw not_understood("the rows are not of p heads");
@@ -83,7 +83,7 @@ void judge_layer(golden_case& c, report& r) {
   }
 }
 
-// x, y [layer, t, d]; g1, g2 [group, t, p, s], of the group's first layer.
+// x and y are [layer, t, d]; g1 and g2 are [group, t, p, s], for the first layer of a group.
 template <class T, class Layer>
 void judge_model(golden_case& c, report& r) {
   const extent layers = c.number<extent>("layers"), group = c.number<extent>("moe_groups"),

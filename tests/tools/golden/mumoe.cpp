@@ -12,7 +12,7 @@ namespace fmoe::golden {
 
 namespace {
 
-// What a case's layer is asked for, whatever its type.
+// The quantities that a case asks for, whatever the type of its layer.
 template <class T>
 struct quantities {
   named_sizes sizes;
@@ -23,7 +23,7 @@ struct quantities {
   std::function<tensor<T, 2>(extent)> expert = {};  // W_n, n counting row-major over the levels
 };
 
-// The largest sum of absolute values in each row of norm(x G).
+// Returns the largest sum of absolute values in each row of norm(x G).
 template <class T>
 std::vector<double> score_magnitudes(const tensor<T, 2>& x, const parameter<T, 2>& projection,
                                      const parameter<T, 1>& mean, const parameter<T, 1>& variance,
@@ -144,8 +144,8 @@ quantities<T> quantities_of(const Layer& layer, const tensor<T, 2>& x) {
   return q;
 }
 
-// What of the metadata follows from the layer's type, and what only the metadata tells, is
-// describe()'s.
+// describe() tells which metadata follows from the type of the layer, and which only the metadata
+// tells.
 template <class Layer>
 void judge_layer(golden_case& c, report& r) {
   auto layer = load<Layer>(c.weights());

@@ -9,7 +9,7 @@ namespace fmoe::golden {
 
 namespace {
 
-// The same quantities of every member of the family, under the names of the files.
+// The same quantities for every member of the family, under the names in the files.
 template <class T>
 struct family_member;
 
@@ -57,7 +57,8 @@ struct family_member<sparse_mlp<T>> {
   }
 };
 
-// [t, columns] from its dense form or from index and value; nothing if the case has neither.
+// Returns [t, columns] from its dense form or from index and value; nullopt if the case has
+// neither.
 std::optional<tensor<double, 2>> coefficients_in(golden_case& c, extent tokens, extent columns) {
   if (c.has("coefficients")) return c.rows<double>("coefficients");
   if (!c.has("coefficients.index")) return std::nullopt;
@@ -74,8 +75,8 @@ std::optional<tensor<double, 2>> coefficients_in(golden_case& c, extent tokens, 
   return dense;
 }
 
-// The experts of each row that `index` lists are those with the largest `scores`, lowest index
-// first.
+// Checks that the experts that `index` lists for each row are those with the largest `scores`,
+// lowest index first.
 template <class T>
 void compare_index(golden_case& c, report& r, const tensor<T, 2>& scores, extent k) {
   const auto [tokens, columns] = scores.shape();

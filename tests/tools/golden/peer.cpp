@@ -19,7 +19,7 @@ void check_size(const golden_case& c, const std::string& key, extent found) {
                          " and the files have " + std::to_string(found));
 }
 
-// [t, h, l, s] as the files' [l t h, s].
+// Turns [t, h, l, s] into [l t h, s], as in the files.
 template <class T>
 tensor<T, 2> lists_first(const tensor<T, 4>& scores) {
   const auto [t, h, l, s] = scores.shape();
@@ -36,7 +36,7 @@ tensor<T, 2> rows(const tensor<T, 3>& t) {
   return tensor<T, 2>({t.shape()[0] * t.shape()[1], t.shape()[2]}, t.shared_storage());
 }
 
-// The values of the selected experts as rows of n.
+// Returns the values of the selected experts as rows of n.
 tensor<double, 2> dense(const std::vector<std::int64_t>& selected, const tensor<double, 2>& values,
                         extent n) {
   tensor<double, 2> r({values.shape()[0], n});

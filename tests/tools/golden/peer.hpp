@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Judges cases of PEER: scores of keys and experts, the experts selected, their weights and the
+// Judges cases of PEER: scores of keys and experts, the selected experts, their weights and the
 // output.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Compares what a layer computes with what the authors' code computes in double: max|y - y64| /
+// Compares the results of a layer with those of the authors' code in double: max|y - y64| /
 // max|y64| over the tensor and over the worst row, and the experts that a row selects.
 #pragma once
 
@@ -29,9 +29,9 @@ inline std::string text_of(double x) {
   return text;
 }
 
-// Infinite where a row or tensor of zeros is not met exactly, and where only one of the two is a
-// NaN or the same infinity. Errors up to two units in the last place of their row's magnitude, if
-// given, count as none.
+// Infinite if a row or tensor of zeros is not met exactly, and if only one of the two is a NaN or
+// the same infinity. Errors up to two units in the last place of the row's magnitude, if given,
+// count as none.
 template <class T>
 deviation deviation_of(const tensor<T, 2>& y, const tensor<double, 2>& expected,
                        const std::vector<double>& magnitudes) {
@@ -67,7 +67,7 @@ class report {
   const std::vector<std::string>& faults() const { return faults_; }
   bool passed() const { return faults_.empty(); }
 
-  // Both as [rows, columns]; `name` is "y" for the layer's output, which is what the case's line
+  // Both are [rows, columns]. `name` is "y" for the output of the layer, which the line of the case
   // shows. A row of intermediates may be a few sums that nearly cancel: `magnitudes` are its
   // largest sums of absolute values.
   template <class T>
@@ -88,8 +88,8 @@ class report {
       fault(what + " is off by " + text_of(d.row) + " of a row's largest");
   }
 
-  // Are the same columns of each row other than zero? Where the larger of two values is below what
-  // the limits can tell from zero, they are not asked.
+  // Checks that the same columns of each row are nonzero. Columns are not compared where the larger
+  // of the two values is below the limit of what can be told from zero.
   template <class T>
   void compare_selection(const std::string& name, const tensor<T, 2>& found,
                          const tensor<double, 2>& expected) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The singular values of a matrix, largest first.
+// Computes the singular values of a matrix, largest first.
 #pragma once
 
 #include <vector>

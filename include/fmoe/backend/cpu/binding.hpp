@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What one tile of a call reads and writes outside its arena.
+// The memory outside its arena that a tile of a call reads and writes.
 #pragma once
 
 #include <span>
@@ -15,10 +15,10 @@ struct rows_of {  // rows of T that a call binds, one stride apart
 };
 
 template <class T>
-struct binding {  // of one tile: where its first row is; of a result without tokens, all of it
+struct binding {  // for one tile: the addresses of its first row; of a sum over tokens, of all
   std::span<const rows_of<const T>> arguments{};
   std::span<const rows_of<T>> results{};
-  T* call = nullptr;  // what the call keeps between stages, of `call_rows` tokens
+  T* call = nullptr;  // memory that the call keeps between stages, of `call_rows` tokens
   extent call_rows = 0;
 };
 

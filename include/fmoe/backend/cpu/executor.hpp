@@ -20,6 +20,7 @@
 #include <fmoe/backend/cpu/kernels/sample.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
+#include <fmoe/backend/cpu/kernels/token_sum.hpp>
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
 
 namespace fmoe::cpu {
@@ -86,7 +87,7 @@ class executor {
     T* arena;
     extent threads = 1;
     extent tokens = 0, part = 0, parts = 1;  // in a step of a whole call
-    const std::byte* next = nullptr;  // the weights that the step after this one reads first
+    const std::byte* next = nullptr;         // the weights that the step after this one reads first
     extent at = 0, length = 0;
     bool in_loop = false, is_first = true, is_last = true;
     const group_row* group = nullptr;  // the rows' tokens, in a group
@@ -222,60 +223,15 @@ class executor {
     }
   }
 
-  // Where a sum over tokens is cut for several tasks: along the longest axis of its result, in
-  // units that are whole tiles of the kernel.
-  struct cut {
-    extent axis = 0, unit = 1, units = 1;
-  };
-  static cut cut_of(const token_sum_step& s) noexcept {
-    if (s.out.empty()) return {};
-    constexpr extent rows = 8, columns = 64;
-    const auto longest = std::ranges::max_element(s.out, {}, &nest_axis::length);
-    const bool is_vector = longest + 1 == s.out.end();
-    const extent unit = is_vector ? columns : rows;
-    return {static_cast<extent>(longest - s.out.begin()), unit, divide_up(longest->length, unit)};
-  }
-
   static extent parts_of(const step& s, extent tokens, extent threads) noexcept {
-    constexpr extent least_work = extent{1} << 18, parts_for_each = 4;
     const auto* sum = std::get_if<token_sum_step>(&s);
-    if (sum == nullptr || threads == 1) return 1;
-    extent work = tokens;
-    for (const auto* axes : {&sum->out, &sum->summed})
-      for (const nest_axis& x : *axes) work *= x.length;
-    const extent most = std::min(cut_of(*sum).units, parts_for_each * threads);
-    return std::max<extent>(1, std::min(most, work / least_work));
+    return sum == nullptr ? 1 : token_sum_parts(*sum, tokens, threads);
   }
 
   void run(const token_sum_step& s, const frame& f) const noexcept {
-    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
-    const rows_of<T> b = s.b.storage >= 0 ? rows(s.b, f) : rows_of<T>{};
-    loop_axes out(s.out);
-    extent a_offset = 0, b_offset = 0, c_offset = 0;
-    if (f.parts > 1) {
-      const auto [axis, unit, units] = cut_of(s);
-      nest_axis& x = out[axis];
-      const extent from = units * f.part / f.parts * unit;
-      x.length = std::min(x.length, units * (f.part + 1) / f.parts * unit) - from;
-      a_offset = from * x.a;
-      b_offset = from * x.b;
-      c_offset = from * x.c;
-    }
-    const auto sum_of = [&](extent tokens) {
-      loop_axes summed;
-      summed.push({tokens, a.stride, b.stride, 0});
-      for (const nest_axis& x : s.summed) summed.push(x);
-      return small_product<T, Arch>(out, summed);
-    };
-    const auto whole = sum_of(s.block), rest = sum_of(f.tokens % s.block);
-    const auto add_block = [&](const small_product<T, Arch>& product, extent first) {
-      product(a.data + first * a.stride + a_offset,
-              b.data == nullptr ? nullptr : b.data + first * b.stride + b_offset, c.data + c_offset,
-              first == 0 ? sum_into::nothing : sum_into::total);
-    };
-    extent first = 0;
-    for (; first + s.block <= f.tokens; first += s.block) add_block(whole, first);
-    if (first < f.tokens || f.tokens == 0) add_block(rest, first);
+    const rows_of<T> a = rows(s.a, f), b = s.b.storage >= 0 ? rows(s.b, f) : rows_of<T>{};
+    token_sum<T, Arch>(s, {a.data, a.stride}, {b.data, b.stride}, rows(s.c, f).data, f.tokens,
+                       f.part, f.parts);
   }
 
   static extent state_stride(extent keep) {

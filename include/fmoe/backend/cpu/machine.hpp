@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the planner must know of this backend.
+// The properties of this backend that the planner must know.
 #pragma once
 
 #include <fmoe/backend/cpu/kernels/screen.hpp>
@@ -13,7 +13,7 @@ planner::plan_options machine(planner::plan_options o) {
   o.panel = panel_width<T, Arch>;
   o.selection_size = &top_k_state_size<T, Arch>;
   if (std::is_same_v<T, float>) {
-    constexpr extent few = 6;  // without bf16 dot products it saves memory's time only
+    constexpr extent few = 6;  // without bf16 dot products screening saves only the time of memory
     o.screen_size = &screen_row::size;
     o.screened_tokens = is_avx512<Arch> && has_bf16_dots() ? ~extent{0} : few;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names of instruction sets, for what is compiled once for each: the levels of the x86-64 psABI.
+// Names of instruction sets, for code that is compiled once for each: the levels of the x86-64
+// psABI.
 #pragma once
 
 namespace fmoe::cpu {
@@ -17,8 +18,8 @@ struct x86_64_v4 {
   static constexpr const char* name = "x86-64-v4";
 };
 
-// The level that this translation unit is compiled for. Two that are compiled for the same one
-// share kernels: give them the same flags.
+// The level that this translation unit is compiled for. Two units that are compiled for the same
+// level share kernels, so give them the same flags.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 using native = x86_64_v4;
 #elif defined(__AVX2__) && defined(__FMA__)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The only header that names oneTBB, and the only place where threads come from. Tasks are
-// independent and noexcept; a region is isolated, so it neither runs a stranger's task while it
-// waits nor is cut short by a stranger's cancellation.
+// Only this header names oneTBB, and all threads come from here. Tasks are independent and
+// noexcept. A region is isolated: while it waits it does not run tasks of other regions, and their
+// cancellation does not stop it.
 #pragma once
 
 #include <fmoe/base/checked.hpp>
 
-#ifdef FMOE_JTHREAD_EXECUTOR  // the tsan build: libtbb is not instrumented, and its edges would
-                              // read as races
+// The build with tsan defines this: libtbb is not instrumented, so tsan would report races.
+#ifdef FMOE_JTHREAD_EXECUTOR
 #include <thread>
 #include <vector>
 #else
@@ -30,12 +30,12 @@ void parallel(extent tasks, const Task& task) {
 
 #else
 
-// Threads that a region started here may use.
+// Returns how many threads a region that starts here may use.
 inline extent thread_count() {
   return static_cast<extent>(tbb::this_task_arena::max_concurrency());
 }
 
-// task(i) for i in [0, tasks), each once, in any order.
+// Calls task(i) for each i in [0, tasks) once, in any order.
 template <class Task>
 void parallel(extent tasks, const Task& task) {
   if (tasks == 1) return task(extent{0});

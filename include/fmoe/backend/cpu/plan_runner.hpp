@@ -96,9 +96,7 @@ class plan_runner {
     return steps().results[static_cast<extent>(s.source)];
   }
   // Elements that stages keep in a call's memory; strided results without tokens lie behind them.
-  extent call_elements() const {
-    return round_up(tokens_ * steps().call + steps().once, line);
-  }
+  extent call_elements() const { return round_up(tokens_ * steps().call + steps().once, line); }
 
   bool is_empty(std::span<const bound_array> results, extent tokens) const {
     for (extent i = 0; i < results.size(); ++i) {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Installs the checkout that this folder lies in: vcpkg install fmoe --overlay-ports=packaging/vcpkg/ports
+# Installs the checkout that contains this folder:
+# vcpkg install fmoe --overlay-ports=packaging/vcpkg/ports
 set(VCPKG_BUILD_TYPE release)  # header-only
 cmake_path(SET SOURCE_PATH NORMALIZE "${CURRENT_PORT_DIR}/../../../..")
 

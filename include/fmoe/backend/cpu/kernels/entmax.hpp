@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// y[n] = [(alpha - 1)(x[n] - max x) - tau]_+^(1 / (alpha - 1)), with the tau that makes the sum 1
-// (alpha-entmax, Peters, Niculae and Martins 2019). A row with a NaN or +infinity, or of -infinity
-// alone, becomes NaN by itself.
+// alpha-entmax (Peters, Niculae and Martins 2019): y[n] = [(alpha - 1)(x[n] - max x) - tau]_+^(1 /
+// (alpha - 1)), where tau makes the sum 1. A row with a NaN or +infinity, or a row of -infinity
+// only, becomes NaN; other rows are not affected.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace fmoe::cpu {
 
-// The sum of [z - tau]_+^Power and, beside it, that of [z - tau]_+^(Power - 1).
+// Returns the sum of [z - tau]_+^Power, and the sum of [z - tau]_+^(Power - 1).
 template <class T, class Arch, int Power>
 std::pair<T, T> entmax_sums(const T* z, extent n, T tau) noexcept {
   using v = vec<T, Arch>;
@@ -32,14 +32,14 @@ std::pair<T, T> entmax_sums(const T* z, extent n, T tau) noexcept {
   return {sum<T, Arch>(total), sum<T, Arch>(slope)};
 }
 
-// alpha 1.5 (Power 2) and 2 (Power 1). The sum is convex and falls with tau, and is 1 or more at
-// tau = -1: Newton's steps from there only rise, and stop at the latest when the arithmetic type
-// cannot tell two of them apart.
+// For alpha 1.5 (Power 2) and 2 (Power 1). The sum is convex, falls with tau, and is at least 1 at
+// tau = -1. So Newton's steps from there only rise, and stop at the latest when the arithmetic type
+// cannot distinguish two of them.
 template <class T, class Arch, int Power>
 void entmax_by_newton(const T* x, T* y, extent n, T top) noexcept {
   using v = vec<T, Arch>;
   constexpr extent width = lanes<T, Arch>;
-  for (extent i = 0; i < n; i += width) {  // z, in y
+  for (extent i = 0; i < n; i += width) {  // z is stored in y
     const extent part = std::min(width, n - i);
     store_part<T, Arch>(y + i, part,
                         (load_part<T, Arch>(x + i, part) - v(top)) * v(T(1) / T(Power)));
@@ -60,7 +60,7 @@ void entmax_by_newton(const T* x, T* y, extent n, T top) noexcept {
   }
 }
 
-// Any alpha > 1, by bisection in double: the plain form, and slow.
+// For any alpha > 1, by bisection in double: the plain form, which is slow.
 template <class T>
 void entmax_by_bisection(const T* x, T* y, extent n, T top, double alpha) noexcept {
   const double scale = alpha - 1, power = 1 / scale;

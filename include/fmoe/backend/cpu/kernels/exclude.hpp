@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A masked sum of products of one token, made again wherever a pair is left out, from what is kept:
-// nothing is subtracted, so nothing cancels, and a sum of which everything is left out is exactly
-// 0. What other factors make 0 is skipped.
+// Computes a masked sum of products of one token again from the pairs that are kept, wherever a
+// pair is left out. Nothing is subtracted, so nothing cancels, and a sum whose terms are all left
+// out is exactly 0. Terms that other factors make 0 are skipped.
 #pragma once
 
 #include <array>
@@ -34,7 +34,8 @@ void each_place(std::span<const exclude_step::axis> axes, const exclude_place& f
 template <class T, class Arch>
 class excluder {
  public:
-  static constexpr extent block = 512;  // of the other axis, whose coefficients are made at once
+  // places of the other axis whose coefficients are computed at once
+  static constexpr extent block = 512;
   static constexpr std::uint64_t low_lanes = (std::uint64_t{1} << lanes<T, Arch>)-1;
   using rows = std::array<const T*, exclude_step::most_operands>;
 
@@ -83,9 +84,9 @@ class excluder {
     }
   }
 
-  // The products of those operands that have no axis of their own in the result, for n places of
-  // the other axis. False if one that does not have that axis is 0: most heads leave most experts
-  // out.
+  // Adds the products of those operands that have no axis of their own in the result, for n places
+  // of the other axis. Returns false if an operand without that axis is 0, which is frequent: most
+  // heads leave most experts out.
   bool add_products(const exclude_place& at, extent n, T* coefficients) const noexcept {
     for (extent k = 0; k < s_.factors; ++k)
       if (s_.other.strides[k] == 0 && from_[k][at.of[k]] == 0) return false;
@@ -102,8 +103,8 @@ class excluder {
     return true;
   }
 
-  // c += coefficient times the one other operand, contiguous in both: a tenth of the time of the
-  // general form below.
+  // c += coefficient times the only other operand, which is contiguous in both. This takes a tenth
+  // of the time of the general form below.
   void add_row(const exclude_place& at, extent i, T coefficient) const noexcept {
     const T* const row = from_[s_.factors] + at.of[s_.factors] + i * s_.other.strides[s_.factors];
     T* const c = c_ + at.c + i * s_.other.c;

@@ -14,8 +14,8 @@ struct score_rows {
   extent stride;
 };
 
-// Selections of all tokens, `stride` elements apart, with room for every expert. `order` has room
-// for each token.
+// Writes the selections of all tokens, `stride` elements apart, each with room for every expert.
+// `order` has room for every token.
 template <class T, class Arch>
 void expert_choice(const selection_rule& rule, score_rows<T> scores, score_rows<T> ranked,
                    extent tokens, extent experts, std::uint32_t* order, T* selections,

@@ -8,7 +8,7 @@
 
 namespace fmoe::cpu {
 
-// y[n] from x[n], or y[0] for a norm. May be in place.
+// Computes y[n] from x[n], or y[0] for a norm. May be in place.
 template <class T, class Arch>
 void apply(gate fn, double parameter, const T* x, T* y, extent n, T bound) noexcept {
   switch (fn) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// c[n] (+)= sum_k values[k] table[indices[k], n]: the product of one token's selection with a
+// c[n] (+)= sum_k values[k] table[indices[k], n]: the product of the selection of a token with a
 // parameter.
 #pragma once
 
@@ -9,7 +9,8 @@
 
 namespace fmoe::cpu {
 
-// What top-k leaves of a row: the true number of values and where they were, ascending.
+// The entries of a row that a selection keeps: their values, their indices in ascending order, and
+// their number.
 template <class T>
 struct selected {
   const T* values;
@@ -17,7 +18,8 @@ struct selected {
   extent count;
 };
 
-// Adds Rows rows to c, or to 0 if they are the first, while the four rows at `ahead` come into L1.
+// Adds Rows rows to c, or to 0 if they are the first, and meanwhile fetches the four rows at
+// `ahead` into L1.
 template <class T, class Arch, class S, extent Rows>
 void gather_rows(const S* const* rows, const T* values, const S* const* ahead, extent n, T* c,
                  bool first) noexcept {
@@ -39,9 +41,9 @@ void gather_rows(const S* const* rows, const T* values, const S* const* ahead, e
   }
 }
 
-// Rows come from random places in DRAM: four at a time and a prefetch of the four that follow, the
-// next token's at last, keep eight streams under way (2.5 µs for 32 rows of 768 where row by row
-// takes 6.3). k in plain order. The table holds T, or 16-bit numbers.
+// Rows come from random places in DRAM. Reading four at a time and prefetching the next four, at
+// the end those of the next token, keeps eight streams under way: 32 rows of 768 take 2.5 µs, and
+// row by row 6.3 µs. The sum over k is in plain order. The table holds T, or 16-bit numbers.
 template <class T, class Arch, class S>
 void gather(const S* table, extent row_stride, extent n, selected<T> s, selected<T> next, T* c,
             bool accumulate) noexcept {

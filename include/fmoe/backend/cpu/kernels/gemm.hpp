@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// c[rows, columns] (+)= a[rows, depth] B, with B packed in panels (pack.hpp) of T or of 16-bit
-// numbers that are widened as they are read. Every element sums blocks of k, each in plain order
-// from 0 by one operation, and adds them in order, in each of the kernels: a row's bits depend on
-// nothing but the row, and rounding errors of long sums stay small.
+// c[rows, columns] (+)= a[rows, depth] B, where B is packed in panels (pack.hpp) of T, or of 16-bit
+// numbers that are widened when they are read. In every kernel an element is the sum of blocks of
+// k, added in order; each block is summed from 0 in plain order by the same operation. So the bits
+// of a row depend only on the row, and rounding errors of long sums stay small.
 #pragma once
 
 #include <array>
@@ -19,12 +19,12 @@ struct gemm_tile;
 template <class T>
 using gemm_kernel_pointer = void (*)(const gemm_tile<T>&) noexcept;
 
-// The kernels of one architecture for panels of one stored type. A tile of lone_rows + i rows is
-// entry i of `tiles`, which fetch 1 or all lines of the next panel for every k; streams are for 1
-// to 6 rows.
+// The kernels of one architecture for panels of one stored type. Entry i of `tiles` is for tiles of
+// lone_rows + i rows; the two arrays fetch 1 line or all lines of the next panel for every k.
+// Streams are for 1 to 6 rows.
 template <class T>
 struct gemm_kernels {
-  extent row_bytes;  // of a panel, for one k
+  extent row_bytes;  // bytes of a panel for one k
   extent most;
   const gemm_kernel_pointer<T>* tiles[2];
   const gemm_kernel_pointer<T>*streams,
@@ -43,11 +43,11 @@ struct gemm_args {
   const T* a;
   extent lda;
   gemm_panels<T> panels;
-  extent panel_depth;  // of the whole parameter: from one panel to the next
+  extent panel_depth;  // the depth of the whole parameter: the distance between two panels
   T* c;
   extent ldc;
-  bool accumulate;        // sums are added to c, else replace it
-  extent block;           // terms that are summed by themselves
+  bool accumulate;        // add the sums to c; otherwise they replace it
+  extent block;           // number of terms that are summed separately
   const std::byte* next;  // the weights that the following step reads first, or null
 };
 
@@ -63,16 +63,17 @@ struct gemm_tile {
   extent ldc;
   bool accumulate;
   extent block;
-  const std::byte* next;  // what to prefetch
+  const std::byte* next;  // the data to prefetch
 };
 
-// 12 × 2 accumulators of the 32 AVX-512 registers, 6 × 2 of the 16 others; the rest holds two
-// weights and one activation.
+// The accumulators take 12 × 2 of the 32 AVX-512 registers, and 6 × 2 of 16 otherwise; the other
+// registers hold two weights and one activation.
 template <class Arch>
 inline constexpr extent gemm_rows = is_avx512<Arch> ? 12 : 6;
 
-// Panels taken side by side when rows are few, so that several streams of weights are under way.
-// More accumulators for one element would do the same, but change the order of its sum.
+// The number of panels that are taken side by side when there are few rows, so that several streams
+// of weights are under way. More accumulators for one element would do the same, but would change
+// the order of its sum.
 inline constexpr extent streamed_rows = 6;
 template <class Arch>
 constexpr extent streamed_panels(extent rows) {
@@ -80,8 +81,8 @@ constexpr extent streamed_panels(extent rows) {
   else return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
 }
 
-// S: what the panels hold; with bf16 pairs, a holds pairs, too, and depth counts them. Prefetch:
-// lines of `next` fetched into L2 for every k.
+// S is the type in the panels; for bf16_pair, a holds pairs, too, and depth counts pairs. Prefetch
+// is the number of lines of `next` that are fetched into L2 for every k.
 template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefetch, bool Stream>
 [[gnu::noinline]] void gemm_kernel(const gemm_tile<T>& tile) noexcept {
   constexpr extent lane = lanes<T, Arch>, vectors = 2 * Panels, row_bytes = 2 * lane * sizeof(S),
@@ -133,8 +134,8 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefe
       b += row_bytes;
     }
   };
-  // 4 KB in flight for 1 and 2 rows (L3 likes no more), 8 KB above (DRAM). Near the end of its
-  // panel a stream already reads the panel that it takes next.
+  // 4 KB are in flight for 1 and 2 rows (more is slower from L3), and 8 KB for more rows (DRAM).
+  // Near the end of its panel a stream already fetches the panel that it takes next.
   constexpr extent ahead = (Rows <= 2 ? 4096 : 8192) / Panels, near_end = ahead / row_bytes;
   bool first = !tile.accumulate;
   for (extent left = tile.depth; left > 0 || first;) {
@@ -159,12 +160,12 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefe
   }
 }
 
-// 3 to 6 rows: one tile after the other, each fetching all of the next panel, where half of L2
-// holds that; 1.3 times as fast from DRAM as streams. Longer panels are streamed, and so are all
-// for 1 and 2 rows.
+// 3 to 6 rows run as one tile after the other, each of which fetches all of the next panel, if half
+// of L2 holds that panel; this is 1.3 times as fast from DRAM as streams. Longer panels are
+// streamed, and so are all panels for 1 and 2 rows.
 inline constexpr extent lone_rows = 3, lone_panel = extent{128} << 10;
 
-// Several tiles of a panel are of equal height but for one row, so none of them is lower than half
+// The heights of several tiles of a panel differ by at most one row, so none is lower than half of
 // the highest.
 template <class T, class S, class Arch, extent Rows, extent Prefetch>
 constexpr gemm_kernel_pointer<T> gemm_tile_kernel() {
@@ -196,7 +197,7 @@ inline constexpr gemm_kernels<T> gemm_kernels_of = [] {
                          gemm_streams<T, S, Arch, true>.data()};
 }();
 
-// Runs a tile whose panel is wider than c in a copy of c, so that nothing beyond column `columns`
+// Runs a tile whose panel is wider than c on a copy of c, so that nothing beyond column `columns`
 // is read or written.
 template <class T, class Arch>
 void run_narrow(gemm_kernel_pointer<T> kernel, gemm_tile<T> tile, extent rows,
@@ -213,7 +214,7 @@ void run_narrow(gemm_kernel_pointer<T> kernel, gemm_tile<T> tile, extent rows,
     for (extent n = 0; n < columns; ++n) c[m * ldc + n] = copy[m * width + n];
 }
 
-// done(row, rows, column, columns) is called for every finished tile of c while it is in L1.
+// Calls done(row, rows, column, columns) for every finished tile of c while the tile is in L1.
 template <class T, class Arch, class Done>
 void gemm(const gemm_args<T>& g, Done&& done) noexcept {
   constexpr extent width = panel_width<T, Arch>;
@@ -245,8 +246,9 @@ void gemm(const gemm_args<T>& g, Done&& done) noexcept {
     return;
   }
 
-  // The first tiles of a panel fetch the next one, a line for every k each; a lone tile fetches all
-  // of it. The others fetch what is in L2 already: cheaper than kernels of their own.
+  // The first tiles of a panel fetch the next panel, each a line for every k; a lone tile fetches
+  // all of it. The other tiles fetch data that is in L2 already, which is cheaper than kernels of
+  // their own.
   const extent lines = divide_up(kernels.row_bytes, extent{64}),
                line = std::min<extent>(64, kernels.row_bytes);
   const extent tiles = divide_up(g.rows, kernels.most), each = tiles < lines ? lines : 1;

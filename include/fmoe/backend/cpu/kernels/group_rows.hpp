@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The rows of a group: the selected entries of all tokens, by expert.
+// The rows of a group: the selected entries of all tokens, sorted by expert.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace fmoe::cpu {
 
-struct group_row {  // whose row it is, and the place of its weight in that token's selection
+struct group_row {  // the token of the row, and the position of its weight in the token's selection
   std::uint32_t token, place;
 };
 
-// A stable counting sort of what `kept` tells of each token. starts[e], of experts + 1 numbers,
-// becomes where expert e's rows end.
+// A stable counting sort of the entries that `kept` returns for each token. starts[e], of experts +
+// 1 numbers, becomes the end of the rows of expert e.
 void sort_by_expert(extent experts, extent tokens, std::uint32_t* starts, group_row* lists,
                     const auto& kept) noexcept {
   std::fill_n(starts, experts + 1, 0u);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Products, sums and permutations of small tensors by a nest of loops over any strides: c[out] =
-// sum over `summed` of a[...] b[...]. The last axis of `out` is contiguous in c and runs in
-// vectors; each element sums in the order of `summed`, whatever the vector width.
+// Products, sums and permutations of small tensors by nested loops over any strides: c[out] = sum
+// over `summed` of a[...] b[...]. The last axis of `out` is contiguous in c and runs in vectors.
+// Each element is summed in the order of `summed`, whatever the vector width.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace fmoe::cpu {
 
-// n <= lanes elements p[0], p[stride], ...
+// Loads n <= lanes elements p[0], p[stride], ...
 template <class T, class Arch>
 vec<T, Arch> load_strided(const T* p, extent stride, extent n) noexcept {
   if (stride == 0) return vec<T, Arch>(*p);
@@ -21,7 +21,7 @@ vec<T, Arch> load_strided(const T* p, extent stride, extent n) noexcept {
   return load<T, Arch>(buffer);
 }
 
-// One vector of c: b null means no second operand.
+// Returns one vector of c; a null b means that there is no second operand.
 template <class T, class Arch>
 vec<T, Arch> nest_sum(const T* a, const T* b, extent a_stride, extent b_stride, extent n,
                       std::span<const nest_axis> summed, vec<T, Arch> sum) noexcept {
@@ -55,8 +55,8 @@ void nest(const T* a, const T* b, T* c, std::span<const nest_axis> out,
     const extent n = std::min(lanes<T, Arch>, v.length - i);
     const auto start =
         held == sum_into::started ? load_part<T, Arch>(c + i, n) : vec<T, Arch>(T(0));
-    auto sum = nest_sum<T, Arch>(a + i * v.a, b != nullptr ? b + i * v.b : nullptr, v.a, v.b,
-                                       n, summed, start);
+    auto sum = nest_sum<T, Arch>(a + i * v.a, b != nullptr ? b + i * v.b : nullptr, v.a, v.b, n,
+                                 summed, start);
     if (held == sum_into::total) sum = load_part<T, Arch>(c + i, n) + sum;
     store_part<T, Arch>(c + i, n, sum);
   }

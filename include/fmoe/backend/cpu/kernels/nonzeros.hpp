@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where a row is not 0: most of a router's row is, and is passed over a vector at a time.
+// Finds the entries of a row that are not 0. Most entries of a router's row are 0 and are skipped a
+// vector at a time.
 #pragma once
 
 #include <bit>
@@ -8,7 +9,7 @@
 
 namespace fmoe::cpu {
 
-// f(i, x[i]) for each x[i] != 0, i < n ascending; NaN is not 0.
+// Calls f(i, x[i]) for each x[i] != 0, i < n ascending; NaN is not 0.
 template <class T, class Arch, class F>
 void each_nonzero(const T* x, extent n, const F& f) {
   constexpr extent width = lanes<T, Arch>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Norms of rows, and rows divided by them. Sums are in double, in eight interleaved parts: a row of
+// Norms of rows, and normalised rows. Sums are in double, in eight interleaved parts, so a row of
 // float loses nothing.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace fmoe::cpu {
 
-// The sum of f(x[i]).
+// Returns the sum of f(x[i]).
 template <class T, class Arch, class F>
 double sum_in_double(const T* x, extent n, F f) noexcept {
   constexpr extent parts = 8;
@@ -29,7 +29,7 @@ double sum_of_squares(const T* x, extent n) noexcept {
   return sum_in_double<T, Arch>(x, n, [](double v) { return v * v; });
 }
 
-// gate::l1_norm, l2_norm, max_norm; NaN if an entry is.
+// Returns gate::l1_norm, l2_norm or max_norm, and NaN if an entry is NaN.
 template <class T, class Arch>
 T norm(gate which, const T* x, extent n) noexcept {
   if (which == gate::l1_norm)

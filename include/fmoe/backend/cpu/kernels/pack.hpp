@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Packing of a parameter k n into panels, [n / width][k][width]: the order in which gemm reads it,
-// one line after the other, two vectors for every k; of bf16, the numbers of the two in turn
-// (load_pairs). The last panel is filled up with zeros.
+// Packs a parameter k n into panels, [n / width][k][width]. This is the order in which gemm reads
+// it: one line after the other, two vectors for every k. In panels of bf16 the numbers of the two
+// vectors alternate (load_pairs). Zeros fill up the last panel.
 #pragma once
 
 #include <algorithm>
@@ -14,25 +14,26 @@ namespace fmoe::cpu {
 template <class T, class Arch>
 inline constexpr extent panel_width = 2 * lanes<T, Arch>;
 
-// Where a panel holds column n for one k.
+// Returns the position of column n in the row of a panel for one k.
 template <class T, class Arch, class S>
 constexpr extent place_in_panel(extent n) {
   constexpr extent lane = lanes<T, Arch>;
   return std::is_same_v<S, bf16> ? n % lane * 2 + n / lane : n;
 }
 
-inline constexpr extent panel_slack = 16384;  // bytes that prefetching past the last panel may name
+// bytes beyond the last panel that prefetches may touch
+inline constexpr extent panel_slack = 16384;
 
-// Numbers in the panels of a product.
+// Returns how many numbers the panels of a product hold.
 template <class T, class Arch>
 constexpr extent packed_size(extent depth, extent columns) {
   return round_up(columns, panel_width<T, Arch>) * depth;
 }
 
-// read(offset) is the element at k_offsets[k] + n_offsets[n], as an S: T itself, or a narrower type
-// that gemm widens. 16 k of one panel at a time are 2 KB that stay in L1 while whole lines are
-// read, whichever of k and n is contiguous; eight panels side by side, because a panel alone is one
-// or two lines out of a row, a page from the next.
+// read(offset) returns the element at k_offsets[k] + n_offsets[n], as an S: T itself, or a narrower
+// type that gemm widens. A block is 16 k of one panel, 2 KB that stay in L1 while whole lines are
+// read, whichever of k and n is contiguous. Eight panels are packed side by side, because a panel
+// alone takes one or two lines from each row, and rows are a page apart.
 template <class T, class Arch, class S, class Read>
 void pack_panels(std::span<const extent> k_offsets, std::span<const extent> n_offsets, Read read,
                  S* out) {

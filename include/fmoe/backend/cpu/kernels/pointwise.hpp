@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Functions of one number at a time, applied in place to a tile rows × columns. Full vectors and
-// their tails go through the same instructions and every multiply-add through fmadd, so that a
-// number's result does not depend on its place.
+// Functions of one number, applied in place to a tile rows × columns. Full vectors and tails use
+// the same instructions, and every multiply-add uses fmadd, so the result of a number does not
+// depend on its position.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace fmoe::cpu {
 
-// sum of c[i] x^i.
+// Returns the sum of c[i] x^i.
 template <class T, class Arch, extent N>
 vec<T, Arch> polynomial(const vec<T, Arch>& x, const T (&c)[N]) {
   vec<T, Arch> sum(c[N - 1]);
@@ -22,9 +22,9 @@ vec<T, Arch> polynomial(const vec<T, Arch>& x, const T (&c)[N]) {
   return sum;
 }
 
-// exp(x + low), for a small low. With x + low = n ln 2 + r, |r| < 0.4, it is 2^n (1 + r + r²/2 +
-// …), cut where the rest is below a quarter of the last bit. (xsimd's exp is infinite from 88.376
-// on and 0 below -87.7.)
+// Returns exp(x + low), for a small low. With x + low = n ln 2 + r, |r| < 0.4, this is 2^n (1 + r +
+// r²/2 + …); the series is cut where the rest is below a quarter of the last bit. (xsimd's exp is
+// infinite from 88.376 on and 0 below -87.7.)
 template <class T, class Arch>
 vec<T, Arch> exponential(const vec<T, Arch>& x, const vec<T, Arch>& low = vec<T, Arch>(T(0))) {
   using v = vec<T, Arch>;
@@ -34,7 +34,7 @@ vec<T, Arch> exponential(const vec<T, Arch>& x, const vec<T, Arch>& low = vec<T,
   const v bounded = select(x < v(least), v(least), select(x > v(most), v(most), x));
   const v rounder(T(single ? 0x1.8p23 : 0x1.8p52));
   const v n = fmadd(bounded, v(T(1.4426950408889634)), rounder) - rounder;
-  // ln 2 in two parts; n times the first has no rounding error.
+  // ln 2 is split in two parts; n times the first has no rounding error.
   const v high = fmadd(n, v(T(single ? -0.693359375 : -6.93145751953125e-1)), bounded);
   const v r =
       fmadd(n, v(T(single ? 2.12194440054690583e-4 : -1.42860682030941723212e-6)), high) + low;
@@ -52,10 +52,11 @@ vec<T, Arch> exponential(const vec<T, Arch>& x, const vec<T, Arch>& low = vec<T,
   return scale_by_power_of_two(fraction, n);
 }
 
-// Phi(-a) = erfc(a / sqrt 2) / 2 for a >= 0. exp(a²/2) Phi(-a) (a + d) / d is a polynomial of (d -
-// a) / (d + a), which lies between -1 and 1: interpolated at the Chebyshev nodes for a up to 14.5
-// (double: 38.6), relative error 5e-9 (4e-16). a² is split, or its rounding would cost a²/2 units
-// in the last place: the upper half of a has an exact square.
+// Returns Phi(-a) = erfc(a / sqrt 2) / 2 for a >= 0. exp(a²/2) Phi(-a) (a + d) / d is approximated
+// by a polynomial in (d - a) / (d + a), which lies between -1 and 1. It interpolates at the
+// Chebyshev nodes for a up to 14.5 (double: 38.6), with a relative error of 5e-9 (4e-16). a² is
+// split, because its rounding would cost a²/2 units in the last place: the upper half of a has an
+// exact square.
 template <class T, class Arch>
 vec<T, Arch> normal_tail(const vec<T, Arch>& x) {
   using v = vec<T, Arch>;
@@ -85,8 +86,8 @@ vec<T, Arch> normal_tail(const vec<T, Arch>& x) {
          exponential<T, Arch>(upper * upper * v(T(-0.5)), (a - upper) * (a + upper) * v(T(-0.5)));
 }
 
-// x sigmoid(y) and sigmoid(y): by exp(-|y|), which does not overflow and keeps the relative
-// accuracy of small results.
+// Returns x sigmoid(y). It uses exp(-|y|), which does not overflow and keeps the relative accuracy
+// of small results.
 template <class T, class Arch>
 vec<T, Arch> times_sigmoid(const vec<T, Arch>& x, const vec<T, Arch>& y) {
   using v = vec<T, Arch>;
@@ -124,7 +125,7 @@ vec<T, Arch> evaluate(const vec<T, Arch>& x, T parameter) {
   if constexpr (F == pointwise::threshold) return select(x < p, zero, x);
 }
 
-// f(x, row, column, part) for every vector of the tile, of which `part` lanes count.
+// Calls f(x, row, column, part) for every vector of the tile; `part` is its number of valid lanes.
 template <class T, class Arch, class F>
 void for_each_vector(T* c, extent ldc, extent rows, extent columns, F f) {
   constexpr extent width = lanes<T, Arch>;
@@ -164,7 +165,7 @@ void apply(pointwise f, T parameter, T* c, extent ldc, extent rows, extent colum
   }
 }
 
-// c += other; with ldo = 0 one row of it is added to every row.
+// c += other; with ldo = 0 one row of `other` is added to every row.
 template <class T, class Arch>
 void add(T* c, extent ldc, extent rows, extent columns, const T* other, extent ldo) noexcept {
   for_each_vector<T, Arch>(c, ldc, rows, columns,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The best sums of two lists: the `each` greatest of both, in the order of their indices, then the
-// `keep` greatest of their sums, which are scanned in ascending order of i s + j and so never exist
-// all at once.
+// Selects the best sums of two lists: it takes the `each` greatest entries of both lists, in the
+// order of their indices, then the `keep` greatest of their sums. The sums are scanned in ascending
+// order of i s + j, so they never exist all at once.
 #pragma once
 
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
 
 namespace fmoe::cpu {
 
-// `scores` are two rows of n. `first` and `second` are states of `each` entries, `state` one of
-// `keep`.
+// `scores` are two rows of n. `first` and `second` are states of `each` entries, and `state` is one
+// of `keep`.
 template <class T, class Arch>
 void product_top_k(T* state, const selection_rule& rule, const T* scores, extent n, T* first,
                    T* second) noexcept {

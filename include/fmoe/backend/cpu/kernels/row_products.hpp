@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Products of rows with a few rows of a table [n, k]: the sums of gemm, in its order and with its
-// bits, where only some of its columns are wanted.
+// bits, for some of its columns.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@
 
 namespace fmoe::cpu {
 
-// One half of what a and b are merged to, the lower or the upper one. Within lanes of 128 bits, to
-// which cheap shuffles are bound: groups of `Group` numbers of a and b in turn. Between lanes
-// (Group 0): the even or the odd lanes of a, then of b.
+// Returns the lower or the upper half of the merge of a and b. Within lanes of 128 bits, to which
+// cheap shuffles are limited, groups of `Group` numbers of a and b alternate. Between lanes (Group
+// 0) the merge takes the even or the odd lanes of a, then those of b.
 template <class Numbers, extent Group, extent Lane, extent Half, extent... I>
 Numbers merged(Numbers a, Numbers b, std::index_sequence<I...>) noexcept {
   constexpr extent n = sizeof...(I);
@@ -44,8 +44,8 @@ void merge_pairs(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
   }
 }
 
-// rows[i][j] becomes rows[j][i]. Each merge turns one bit of a place's number into one of the row's
-// and back.
+// rows[i][j] becomes rows[j][i]. Each merge exchanges one bit of the position within a row with one
+// bit of the row's number.
 template <class T, class Arch>
 void transpose(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
   constexpr extent n = lanes<T, Arch>, lane = 16 / sizeof(T);
@@ -61,7 +61,7 @@ void transpose(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
 }
 
 // c[r][i] = sum over k of x[r][k] rows[i][k], for as many rows as a vector has lanes. Rows are read
-// to a whole vector beyond `depth`; `block` terms are summed by themselves.
+// up to a whole vector beyond `depth`; each block of `block` terms is summed separately.
 template <class T, class Arch, class S, extent Rows>
 [[gnu::noinline]] void row_products(const T* const (&x)[Rows], const S* const* rows, extent depth,
                                     extent block, T* const (&c)[Rows]) noexcept {

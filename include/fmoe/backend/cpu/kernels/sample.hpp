@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// out[k] = sum over n of x[n] table[indices[k], n]: the products of one row with selected rows of a
+// out[k] = sum over n of x[n] table[indices[k], n]: the products of a row with selected rows of a
 // table.
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace fmoe::cpu {
 
-// Rows come from random places in DRAM: the next one is fetched while one is read. The order of a
-// sum depends on n alone.
+// Rows come from random places in DRAM: the next row is fetched while one is read. The order of a
+// sum depends only on n.
 template <class T, class Arch, class S>
 void sample(const T* x, const S* table, extent n, selected<T> s, T* out) noexcept {
   constexpr extent width = lanes<T, Arch>, line = 64 / sizeof(S);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The k greatest of f(x G), exact, with most of G read in 16 bits: scores in bf16 with a bound of
-// their error; what may be among the k best by it is scored again in float as gemm does.
-// docs/performance.md proves the bound.
+// Selects the k greatest of f(x G), exactly, but reads most of G in 16 bits. It computes scores in
+// bf16 with a bound of their error; the columns that may be among the k best are scored again in
+// float as gemm does. docs/performance.md proves the bound.
 #pragma once
 
 #include <cmath>
@@ -15,14 +15,14 @@
 
 namespace fmoe::cpu {
 
-// Subnormals, which bf16 dot products take for 0, become 0.
+// Rounds to bf16. Subnormals become 0, because bf16 dot products take them for 0.
 inline bf16 rounded_to_bf16(float x) {
   const bf16 r(x);
   return (r.bits & 0x7f80u) == 0 ? bf16() : r;
 }
 
-// The squared norm of n numbers, in several sums so that it vectorises; f(i) is a number as a
-// double.
+// Returns the squared norm of n numbers, in several sums so that it vectorises; f(i) returns a
+// number as a double.
 template <class F>
 double squared_norm(extent n, F f) {
   double sums[8] = {};
@@ -30,22 +30,22 @@ double squared_norm(extent n, F f) {
   return (sums[0] + sums[4]) + (sums[1] + sums[5]) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
 }
 
-// What screening makes of a parameter G[k, n], once.
+// The data that screening makes once from a parameter G[k, n].
 template <class Arch>
 struct screened_weights {
   static constexpr double unit = 0x1p-24;
   static constexpr double
       up = 1 + 0x1p-20,
       least = 0x1p-126;  // x up + least is no less than x as a float, subnormal or not
-  static constexpr float most_norm = 0x1p62f;  // beyond it a product might overflow on the way
+  static constexpr float most_norm = 0x1p62f;  // beyond it an intermediate product might overflow
 
   extent depth, columns, row_stride;
-  bool pairs;                               // bf16 dot products: x is rounded, too
-  memory rows;                              // n k, each row padded with zeros to a whole vector
+  bool pairs;                               // uses bf16 dot products, so x is rounded, too
+  memory rows;                              // n k; each row is padded with zeros to a whole vector
   memory panels;                            // in bf16
   std::vector<float> by_norm, by_rounding;  // by column: the error of a score is below by_norm |x|
                                             // + by_rounding |x - bf16(x)| + floor
-  float floor;                              // what flushed subnormals add
+  float floor;                              // bound of the error of flushed subnormals
 
   // fill(row, n) writes column n of G.
   template <class Fill>
@@ -102,8 +102,8 @@ struct screened_weights {
         std::sqrt(squared_norm(depth, [&](extent i) { return whole(i) - narrow(i); }));
     const double steps = static_cast<double>(depth + depth / 128 + 16);
     const double slope = lost + 2 * steps * unit * (norm + 1.01 * narrow_norm);
-    const bool usual =
-        norm < static_cast<double>(most_norm);  // else, or if NaN, it is always scored in float
+    // Columns that are not usual, and those with a NaN, are always scored in float.
+    const bool usual = norm < static_cast<double>(most_norm);
     by_norm[c] =
         usual ? static_cast<float>(slope * up + least) : std::numeric_limits<float>::infinity();
     by_rounding[c] = usual ? static_cast<float>(narrow_norm * up + least)
@@ -111,8 +111,9 @@ struct screened_weights {
   }
 };
 
-// One token's memory: header | its row as bf16 pairs | candidates | scores of some chunks, of more
-// than one in a plan of few tokens, so that threads that share a product do it seldom.
+// The memory of one token: header | its row as bf16 pairs | candidates | scores of one chunk. A
+// plan of few tokens has the scores of several chunks, so that threads that share a product
+// synchronise less often.
 struct screen_row {
   static constexpr extent chunk = 768, block = 64, header = 16;
   static constexpr extent room(extent keep) { return round_up(6 * keep + 4 * block, block); }
@@ -123,16 +124,16 @@ struct screen_row {
     constexpr extent few = 16;
     return fixed_size(depth, keep) + (tokens <= few ? 8 : 1) * chunk;
   }
-  // Columns whose scores a row of that many elements holds.
+  // Returns how many columns have scores in a row of this many elements.
   static constexpr extent span(extent depth, extent keep, extent elements) {
     return (elements - fixed_size(depth, keep)) / chunk * chunk;
   }
 
   float& norm;   // of x
   float& lost;   // of x - bf16(x)
-  float& bound;  // k of the candidates' lower bounds reach it; NaN: none yet
+  float& bound;  // at least k lower bounds of candidates reach it; NaN if there is none yet
   std::uint32_t& count;
-  std::uint32_t& failed;  // the whole row is scored in float
+  std::uint32_t& failed;  // the whole row must be scored in float
   float *pairs, *lower, *upper;
   std::uint32_t* indices;
   float* scores;
@@ -150,9 +151,9 @@ struct screen_row {
         scores(p + fixed_size(depth, keep)) {}
 };
 
-// finish(scores, first, count, token) runs the passes over scores of columns first .. first +
-// count; finish_at(scores, indices, count, token) over those of some columns. Both must be
-// monotone: x <= y gives f(x) <= f(y).
+// finish(scores, first, count, token) runs the passes over the scores of columns first .. first +
+// count; finish_at(scores, indices, count, token) runs them over the scores of some columns. Both
+// must be monotone: x <= y gives f(x) <= f(y).
 template <class Arch, class Finish, class FinishAt>
 class screening {
   static constexpr extent width = lanes<float, Arch>;
@@ -167,7 +168,7 @@ class screening {
         finish_(finish),
         finish_at_(finish_at) {}
 
-  // The selections of `tokens` rows of x, each into a state of top-k.
+  // Writes the selections of `tokens` rows of x, each into a state of top-k.
   void run(const float* x, extent x_stride, extent tokens, float* scratch, extent scratch_stride,
            float* states, extent state_stride, const std::byte* next,
            extent threads) const noexcept {
@@ -222,7 +223,7 @@ class screening {
  private:
   static constexpr extent together = 8;  // rows of x that a row of the table is multiplied with
 
-  // f(t) for every token, by so many threads.
+  // Calls f(t) for every token, with this many threads.
   template <class F>
   static void each_token(extent threads, extent tokens, const F& f) noexcept {
     const extent parts = std::min(threads, tokens);
@@ -249,8 +250,8 @@ class screening {
     r.bound = std::numeric_limits<float>::quiet_NaN();
   }
 
-  // Candidates among the scores of columns n .. n + count, which start at element `from` of the
-  // row's.
+  // Collects candidates from the scores of columns n .. n + count, which start at element `from` of
+  // the row's scores.
   void collect(screen_row r, float* state, extent from, extent n, extent count,
                extent token) const noexcept {
     if (r.failed != 0) return;
@@ -292,13 +293,13 @@ class screening {
     }
   }
 
-  // Bounds stay finite: a score of a column of huge numbers may be NaN, which is greater, where its
-  // upper bound is infinity.
+  // Keeps bounds finite: a score of a column of huge numbers may be NaN, which is greater, while
+  // its upper bound is infinity.
   static void raise(float& bound, float to) noexcept {
     if (!(to <= bound)) bound = std::min(to, std::numeric_limits<float>::max());
   }
 
-  // Leaves out what k others are sure to exceed.
+  // Removes the candidates that at least k others exceed for sure.
   void cut(screen_row r) const noexcept {
     if (r.count < keep_) return;
     const float bound = kth_greatest<float, Arch>(r.lower, r.count, keep_);
@@ -334,7 +335,7 @@ class screening {
     top_k_finish<float, Arch>(state, keep_, weights_, nullptr, 0);
   }
 
-  // All scores of rows that could not be screened.
+  // Computes all scores of the rows that could not be screened.
   template <class Row>
   void score_all(const extent* tokens, extent count, const float* x, extent x_stride,
                  const Row& row, float* states, extent state_stride) const noexcept {

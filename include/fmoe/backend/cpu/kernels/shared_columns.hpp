@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The columns of a product of few rows, cut into parts for several threads: no bit depends on where
-// it is cut.
+// Cuts the columns of a product of few rows into parts for several threads. No bit depends on where
+// they are cut.
 #pragma once
 
 #include <algorithm>
@@ -10,16 +10,17 @@
 
 namespace fmoe::cpu {
 
-// run(product, first column, end) for parts of `products` products of [rows, depth] with [depth,
-// columns].
+// Calls run(product, first column, end) for parts of `products` products of [rows, depth] with
+// [depth, columns].
 template <class T, class Arch, class Run>
 void shared_columns(extent threads, extent rows, extent depth, extent columns, extent products,
                     const Run& run) noexcept {
   constexpr extent width = panel_width<T, Arch>;
   constexpr extent together = 4;  // panels that are streamed side by side
-  // A panel's time is that of its arithmetic or of its memory; a row's arithmetic takes a sixth of
-  // what one read from DRAM does. Parts are no shorter than some 20 microseconds, what handing them
-  // over costs ten times over, and a few for each thread, because threads are interrupted.
+  // The time of a panel is that of its arithmetic or of its memory; the arithmetic of a row takes a
+  // sixth of the time of reading the panel from DRAM. A part takes at least about 20 microseconds,
+  // ten times the cost of handing it over. There are a few parts for each thread, because threads
+  // are interrupted.
   constexpr extent least = 150'000, each = 4;
   const extent panels = divide_up(columns, width), all = products * panels;
   const extent parts =

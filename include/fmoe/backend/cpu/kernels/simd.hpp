@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The vectors that every kernel is written in. The only header that names xsimd, whose releases 8
-// to 14 differ in what is wrapped here, and the only one with intrinsics. All is a template on the
-// architecture, so that translation units compiled for different ones share no symbol.
+// The vectors in which every kernel is written. Only this header names xsimd, whose releases 8 to
+// 14 differ in the functions that are wrapped here, and only this header has intrinsics. Everything
+// is a template on the architecture, so that translation units compiled for different architectures
+// share no symbol.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +18,16 @@
 #endif
 
 #if defined(__FAST_MATH__) && !defined(FMOE_ALLOW_FAST_MATH)
-// It assumes away NaN and infinity, which top-k, softmax and ReLU order and keep, and reorders
-// sums, so that a row's bits would depend on its company.
+// -ffast-math assumes that there are no NaN and infinity, which top-k, softmax and ReLU order and
+// keep. It also reorders sums, so that the bits of a row would depend on the rows beside it.
 #error \
     "fmoe: results are undefined under -ffast-math: compile without it, or define FMOE_ALLOW_FAST_MATH"
 #endif
 
 namespace fmoe::cpu {
 
-// What kernels are templates on, where `native` is a name for those above them, who do not know
-// xsimd.
+// Kernels are templates on this type. The floors above them, which do not know xsimd, use the name
+// `native`.
 using native_arch = xsimd::default_arch;
 
 template <class T, class Arch>
@@ -48,7 +49,7 @@ inline constexpr bool has_f16c = false;
 #endif
 
 using xsimd::abs;
-using xsimd::isnan;  // xsimd 8's x != x is false for NaN on AVX
+using xsimd::isnan;  // in xsimd 8, x != x is false for NaN on AVX
 using xsimd::select;
 
 template <class T, class Arch>
@@ -61,15 +62,15 @@ void store(T* p, const vec<T, Arch>& v) {
   v.store_unaligned(p);
 }
 
-// On AVX2: all bits of the first n lanes, n <= 8 floats or 4 doubles.
+// For AVX2: all bits of the first n lanes, n <= 8 floats or 4 doubles.
 template <class T>
 __m256i first_lanes(extent n) {
   alignas(32) static constexpr std::int32_t bits[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bits + 8 - n * (sizeof(T) / 4)));
 }
 
-// The first n lanes come from memory, the others are `fill`; no byte beyond p + n is read. n <=
-// lanes.
+// Loads the first n lanes from memory and fills the others with `fill`; reads no byte beyond p + n.
+// n <= lanes.
 template <class T, class Arch>
 vec<T, Arch> load_part(const T* p, extent n, T fill = 0) {
   constexpr extent width = lanes<T, Arch>;
@@ -93,25 +94,25 @@ vec<T, Arch> load_part(const T* p, extent n, T fill = 0) {
   }
 }
 
-// Two neighbours along k, of which a bf16 dot product takes both.
+// Two neighbours along k; a bf16 dot product takes both.
 struct bf16_pair {
   bf16 first, second;
 };
 
-// Are numbers stored as S turned into a vector of T by an instruction or two?
+// True if one or two instructions turn numbers stored as S into a vector of T.
 template <class T, class S, class Arch>
 inline constexpr bool widens =
     std::is_same_v<S, T> ||
     (std::is_same_v<T, float> &&
      (std::is_same_v<S, bf16> || (std::is_same_v<S, f16> && (is_avx512<Arch> || has_f16c))));
 
-// A vector of numbers stored as S.
+// Loads a vector of numbers stored as S.
 template <class T, class Arch, class S>
 vec<T, Arch> load_as(const S* p) {
   if constexpr (std::is_same_v<S, T>) {
     return load<T, Arch>(p);
   } else if constexpr (std::is_same_v<S, bf16_pair>) {
-    return load<T, Arch>(reinterpret_cast<const T*>(p));  // its bits
+    return load<T, Arch>(reinterpret_cast<const T*>(p));  // the bits of the pairs
 #if defined(__SSE2__)
   } else if constexpr (is_avx512<Arch> && std::is_same_v<S, bf16>) {
     const auto wide = _mm512_maskz_cvtepu16_epi32(
@@ -138,7 +139,7 @@ vec<T, Arch> load_as(const S* p) {
   }
 }
 
-// vdpbf16ps is in no x86-64 level: what uses it asks first.
+// No x86-64 level contains vdpbf16ps, so ask this before using it.
 inline bool has_bf16_dots() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512bf16");
@@ -147,8 +148,9 @@ inline bool has_bf16_dots() {
 #endif
 }
 
-// sum + x[2i] w[2i] + x[2i + 1] w[2i + 1] of vectors of bf16 pairs, in float; subnormals count as
-// 0. By name, because a function of another target could not be inlined.
+// Returns sum + x[2i] w[2i] + x[2i + 1] w[2i + 1] of vectors of bf16 pairs, in float; subnormals
+// count as 0. It names the instruction in assembly, because a function of another target could not
+// be inlined.
 template <class Arch>
 vec<float, Arch> dot_pairs(const vec<float, Arch>& x, const vec<float, Arch>& w,
                            const vec<float, Arch>& sum) {
@@ -161,7 +163,7 @@ vec<float, Arch> dot_pairs(const vec<float, Arch>& x, const vec<float, Arch>& w,
   return r;
 }
 
-// The first n lanes of them, the others 0; no byte beyond p + n is read.
+// Loads the first n lanes of such numbers and sets the others to 0; reads no byte beyond p + n.
 template <class T, class Arch, class S>
 vec<T, Arch> load_part_as(const S* p, extent n) {
   if constexpr (std::is_same_v<S, T>) return load_part<T, Arch>(p, n);
@@ -171,7 +173,8 @@ vec<T, Arch> load_part_as(const S* p, extent n) {
   return load_as<T, Arch>(buffer);
 }
 
-// bf16 pairs, the numbers of two vectors in turn: half the instructions of two vectors apart.
+// Loads bf16 numbers of two vectors that alternate: this takes half the instructions of two
+// separate vectors.
 template <class T, class Arch>
 void load_pairs(const bf16* p, vec<T, Arch>& even, vec<T, Arch>& odd) {
   using real = typename vec<T, Arch>::register_type;
@@ -182,7 +185,7 @@ void load_pairs(const bf16* p, vec<T, Arch>& even, vec<T, Arch>& odd) {
   odd = vec<T, Arch>(__builtin_bit_cast(real, both & 0xffff0000u));
 }
 
-// Writes the first n lanes, no byte beyond p + n. n <= lanes.
+// Writes the first n lanes, and no byte beyond p + n. n <= lanes.
 template <class T, class Arch>
 void store_part(T* p, extent n, const vec<T, Arch>& v) {
   constexpr extent width = lanes<T, Arch>;
@@ -202,8 +205,8 @@ void store_part(T* p, extent n, const vec<T, Arch>& v) {
   }
 }
 
-// a b + c: rounded once on AVX2 and AVX-512 (xsimd 8 and clang make two operations of it on the
-// latter), twice on SSE.
+// Returns a b + c: rounded once on AVX2 and AVX-512, twice on SSE. (On AVX-512 xsimd 8 and clang
+// would make two operations of it.)
 template <class T, class Arch>
 vec<T, Arch> fmadd(const vec<T, Arch>& a, const vec<T, Arch>& b, const vec<T, Arch>& c) {
   if constexpr (is_avx512<Arch> && sizeof(T) == 4) return _mm512_fmadd_ps(a, b, c);
@@ -211,21 +214,21 @@ vec<T, Arch> fmadd(const vec<T, Arch>& a, const vec<T, Arch>& b, const vec<T, Ar
   else return xsimd::fma(a, b, c);
 }
 
-// Flips the sign bit: -(+0) is -0, which xsimd's operator- makes +0 of on AVX-512.
+// Flips the sign bit: -(+0) is -0, where xsimd's operator- returns +0 on AVX-512.
 template <class T, class Arch>
 vec<T, Arch> negate(const vec<T, Arch>& x) {
   return x ^ vec<T, Arch>(T(-0.0));
 }
 
-// The greater; NaN if either is (xsimd's max drops a NaN on one side, and releases differ on
-// which).
+// Returns the greater, or NaN if either is NaN. (xsimd's max drops a NaN on one side, and releases
+// differ on which.)
 template <class T, class Arch>
 vec<T, Arch> larger(const vec<T, Arch>& a, const vec<T, Arch>& b) {
   return select((b <= a) | isnan(a), a, b);
 }
 
-// The masked forms here and below keep g++ 12 from warning of an uninitialised variable in its own
-// header.
+// The masked forms here and below prevent a warning of g++ 12 about an uninitialised variable in
+// its own header.
 template <class T, class Arch>
 vec<T, Arch> square_root(const vec<T, Arch>& x) {
   if constexpr (is_avx512<Arch> && sizeof(T) == 4) return _mm512_maskz_sqrt_ps(0xffff, x);
@@ -233,9 +236,9 @@ vec<T, Arch> square_root(const vec<T, Arch>& x) {
   else return xsimd::sqrt(x);
 }
 
-// x 2^n, rounded once, for integral n; on other architectures than AVX-512 for |n| < 256 (double:
-// 2048) and x near 1. n + 1.5 2^23 holds n in its lowest bits, a shift moves them into the
-// exponent; two factors, since 2^n itself may be none.
+// Returns x 2^n, rounded once, for integral n; except on AVX-512 only for |n| < 256 (double: 2048)
+// and x near 1. n + 1.5 2^23 holds n in its lowest bits, and a shift moves them into the exponent.
+// It multiplies by two factors, because 2^n itself may not be representable.
 template <class T, class Arch>
 vec<T, Arch> scale_by_power_of_two(const vec<T, Arch>& x, const vec<T, Arch>& n) {
   using v = vec<T, Arch>;
@@ -258,7 +261,7 @@ vec<T, Arch> scale_by_power_of_two(const vec<T, Arch>& x, const vec<T, Arch>& n)
   }
 }
 
-// Bit i is set where lane i of m is true.
+// Returns bits, of which bit i is set if lane i of m is true.
 template <class T, class Arch>
 std::uint64_t to_bits(const mask<T, Arch>& m) {
   if constexpr (requires { m.mask(); }) {
@@ -280,7 +283,7 @@ std::uint64_t to_bits(const mask<T, Arch>& m) {
   }
 }
 
-// The sum of all lanes, halves added to halves: the same order in every release.
+// Returns the sum of all lanes, adding halves to halves: the order is the same in every release.
 template <class T, class Arch>
 T sum(const vec<T, Arch>& v) {
   if constexpr (sizeof(T) == 4 && (is_avx512<Arch> || std::is_base_of_v<xsimd::avx, Arch>)) {

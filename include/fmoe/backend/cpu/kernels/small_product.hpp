@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Products, sums and permutations of small tensors, as nest.hpp defines them and with its bits, in
-// register tiles: several positions of one axis of the result by one or more vectors along its last
-// one. Odd strides go through the plain nest.
+// register tiles: several positions along one axis of the result by one or more vectors along its
+// last axis. Unusual strides use the plain nest.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ class loop_axes {
     for (const nest_axis& x : axes) push(x);
   }
   void push(const nest_axis& x) { axes_[size_++] = x; }
-  // Joins the axis to the last one if the two run like one.
+  // Joins the axis to the last one if the two run like one axis.
   void join(const nest_axis& x) {
     if (x.length == 1) return;
     if (size_ != 0) {
@@ -45,15 +45,15 @@ class loop_axes {
   extent size_ = 0;
 };
 
-// What a register tile sums: for both summed axes `a` is the stride of the operand that is one
-// number for all of a vector, `b` that of the one that has a vector; as for `rows`, the positions
-// of the tile.
+// The strides of a register tile: for both summed axes, and for `rows`, the positions of the tile,
+// `a` is the stride of the operand that has one number for a whole vector, and `b` that of the
+// operand that has a vector.
 struct product_tile {
   nest_axis rows, outer, inner;
 };
 
-// c[m, n] (+)= the sum of s[m] v[m, n]; `part` elements of the only vector, or all of Vectors.
-// Shared: v is the same for all m.
+// c[m, n] (+)= the sum of s[m] v[m, n], for `part` elements of the only vector, or for all of
+// Vectors. Shared means that v is the same for all m.
 template <class T, class Arch, extent Rows, extent Vectors, bool Shared>
 void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent part,
                     sum_into held) noexcept {
@@ -67,8 +67,8 @@ void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent 
   for (extent m = 0; m < Rows; ++m)
 #pragma GCC unroll 4
     for (extent n = 0; n < Vectors; ++n)
-      sums[m][n] = held == sum_into::started ? read(c + m * p.rows.c + n * lane)
-                                              : vec<T, Arch>(T(0));
+      sums[m][n] =
+          held == sum_into::started ? read(c + m * p.rows.c + n * lane) : vec<T, Arch>(T(0));
   for (extent o = 0; o < p.outer.length; ++o) {
     const T *s_at = s + o * p.outer.a, *v_at = v + o * p.outer.b;
     for (extent i = 0; i < p.inner.length; ++i, s_at += p.inner.a, v_at += p.inner.b) {
@@ -98,8 +98,8 @@ void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent 
     }
 }
 
-// For one token after the other: c[out] (+)= sum over `summed` of a[...] b[...]; b null counts
-// as 1.
+// Computes c[out] (+)= sum over `summed` of a[...] b[...] for one token after the other; a null b
+// counts as 1.
 template <class T, class Arch>
 class small_product {
  public:
@@ -126,7 +126,7 @@ class small_product {
       for (extent i = 0; i < outer_.size(); ++i) swap(outer_[i]);
     }
     tile_.rows = {1, 0, 0, 0};
-    if (outer_.size() != 0) {  // best an axis along which the vectors are the same
+    if (outer_.size() != 0) {  // the best axis is one along which the vectors are the same
       extent best = outer_.size() - 1;
       for (extent i = outer_.size(); i-- > 0 && outer_[best].b != 0;)
         if (outer_[i].b == 0) best = i;
@@ -149,8 +149,7 @@ class small_product {
   void walk(std::span<const nest_axis> outer, const T* s, const T* v, T* c,
             sum_into held) const noexcept {
     if (outer.empty())
-      return tile_.rows.b == 0 ? tiles<true>(s, v, c, held)
-                               : tiles<false>(s, v, c, held);
+      return tile_.rows.b == 0 ? tiles<true>(s, v, c, held) : tiles<false>(s, v, c, held);
     const nest_axis& o = outer.front();
     for (extent i = 0; i < o.length; ++i)
       walk(outer.subspan(1), s + i * o.a, v + i * o.b, c + i * o.c, held);
@@ -188,7 +187,7 @@ class small_product {
   loop_axes all_, all_summed_, outer_;
   product_tile tile_{};
   extent length_ = 0;                     // of the axis of vectors
-  bool swapped_ = false, tiled_ = false;  // a has the vectors
+  bool swapped_ = false, tiled_ = false;  // swapped: a has the vectors
 };
 
 }  // namespace fmoe::cpu

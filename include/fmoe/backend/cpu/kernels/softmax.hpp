@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// y[n] = exp(x[n] - max x) / sum over the entries that reach a bound, 0 elsewhere; all reach
-// -infinity. A row with a NaN or +infinity, or of -infinity alone, becomes NaN by itself: there x -
-// max has a NaN, which the sum spreads.
+// y[n] = exp(x[n] - max x) / sum over the entries that reach a bound, and 0 for the others; all
+// reach -infinity. A row with a NaN or +infinity, or a row of -infinity only, becomes NaN, because
+// x - max has a NaN and the sum spreads it; other rows are not affected.
 #pragma once
 
 #include <fmoe/backend/cpu/kernels/pointwise.hpp>
 
 namespace fmoe::cpu {
 
-// NaN if an entry is.
+// Returns the greatest entry, or NaN if an entry is NaN.
 template <class T, class Arch>
 T greatest_of(const T* x, extent n) noexcept {
   constexpr extent width = lanes<T, Arch>;
@@ -19,9 +19,9 @@ T greatest_of(const T* x, extent n) noexcept {
   return greatest(most);
 }
 
-// The sum of exp(x[n] - top) over the entries not below `bound`, and y[n] each of them, 0
-// elsewhere, unless y is null. May be in place. The sum is compensated (Kahan), at no cost beside
-// exp, so that its error does not grow with n.
+// Returns the sum of exp(x[n] - top) over the entries not below `bound`. Unless y is null, y[n]
+// becomes the exponential of each of them, and 0 for the others. May be in place. The sum is
+// compensated (Kahan), which costs nothing beside exp, so its error does not grow with n.
 template <class T, class Arch>
 T exponentials(const T* x, T* y, extent n, T top, T bound) noexcept {
   using v = vec<T, Arch>;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The k greatest of a row that arrives in chunks, exact: value descending, NaN greatest, lowest
-// index first among equals. What exceeds a running bound is appended to a buffer; when that is
-// full, its best k stay, in their order: so the selection comes out sorted by index, whatever the
-// chunks were. Zeros are left out of it, they would add nothing. And top-p, whose row arrives
-// whole.
+// Selects the k greatest entries of a row that arrives in chunks, exactly: value descending, NaN
+// greatest, lowest index first among equals. Entries that exceed a running bound are appended to a
+// buffer. When the buffer is full, its best k stay, in their order, so the selection is sorted by
+// index, whatever the chunks were. Zeros are left out, because they would add nothing. This header
+// also has top-p, whose row arrives whole.
 #pragma once
 
 #include <bit>
@@ -19,13 +19,14 @@ namespace fmoe::cpu {
 template <class T, class Arch>
 struct top_k_state {
   static constexpr extent block = 64,
-                          header = 16 / sizeof(T);  // numbers are judged a block at a time
+                          // a block of numbers at a time is compared with the bound
+      header = 16 / sizeof(T);
   static constexpr extent room(extent k) { return round_up(2 * k + 2 * block, block); }
   static constexpr extent size(extent k) {
     return header + room(k) + divide_up(room(k) * sizeof(std::uint32_t), sizeof(T));
   }
 
-  T& bound;  // of what comes later, nothing <= bound is among the k best; NaN: no bound yet
+  T& bound;  // no later entry <= bound is among the k best; NaN means no bound yet
   std::uint32_t& count;
   T* values;
   std::uint32_t* indices;
@@ -37,8 +38,8 @@ struct top_k_state {
         indices(reinterpret_cast<std::uint32_t*>(state + header + room(k))) {}
 };
 
-// The bits of a float as an integer of the same order, so that bisection ends after at most 64
-// steps and needs no arithmetic with subnormals.
+// The bits of a float as an integer with the same order. With it bisection ends after at most 64
+// steps and needs no arithmetic on subnormals.
 template <class T, class Arch>
 struct ordered_bits {
   using key = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
@@ -53,7 +54,8 @@ std::uint64_t low_bits(extent n) {
   return n < 64 ? (std::uint64_t{1} << n) - 1 : ~std::uint64_t{0};
 }
 
-// Bit i is set where x[i] > t, i < 64, or where x[i] or t is NaN; with Equal also where x[i] == t.
+// Returns bits, of which bit i is set if x[i] > t, i < 64, or if x[i] or t is NaN; with Equal also
+// if x[i] == t.
 template <class T, class Arch, bool Equal>
 std::uint64_t bits_above(const T* x, T t) {
   std::uint64_t below = 0;
@@ -75,8 +77,8 @@ extent count_above(const T* x, extent n, T t) {
   return count;
 }
 
-// The k-th greatest of n >= k > 0 numbers; infinity if that is NaN; or anything less that just k
-// reach. Reads whole blocks.
+// Returns the k-th greatest of n >= k > 0 numbers, or a smaller number that exactly k of them
+// reach; infinity if the k-th greatest is NaN. It reads whole blocks.
 template <class T, class Arch>
 T kth_greatest(const T* x, extent n, extent k) {
   using bits = ordered_bits<T, Arch>;
@@ -100,7 +102,7 @@ T kth_greatest(const T* x, extent n, extent k) {
   return bits::to(low);
 }
 
-// Keeps the k best of more candidates.
+// Keeps the k best of more than k candidates.
 template <class T, class Arch>
 void top_k_cut(top_k_state<T, Arch> s, extent k) {
   const T bound = kth_greatest<T, Arch>(s.values, s.count, k);
@@ -122,11 +124,11 @@ void top_k_cut(top_k_state<T, Arch> s, extent k) {
   s.bound = bound;
 }
 
-// Does it matter whether a score of 0 is kept?
+// True if it matters whether a score of 0 is kept.
 constexpr bool zeros_count(weighting w) { return w != weighting::score && w != weighting::relu; }
 
-// A bound for the first chunk: k of its groups' maxima reach what it lies just below. Uses the
-// candidates' room.
+// Returns a bound for the first chunk: it lies just below a number that the maxima of k groups
+// reach. It uses the memory of the candidates.
 template <class T, class Arch>
 T first_bound(top_k_state<T, Arch> s, extent k, const T* x, extent n, bool zeros) {
   constexpr extent width = lanes<T, Arch>, most = 16;
@@ -151,9 +153,9 @@ extent top_k_state_size(extent k) {
   return top_k_state<T, Arch>::size(k);
 }
 
-// x is elements base .. base + n of the row, the first chunk of it if `first`. Unless `zeros`, they
-// may be left out. 16 blocks are judged before the candidates among them are moved: a branch for
-// every block with a candidate would be mispredicted as often as there are candidates.
+// x is elements base .. base + n of the row, and its first chunk if `first`. Zeros may be left out
+// unless `zeros`. 16 blocks are compared with the bound before their candidates are moved: a branch
+// for every block with a candidate would be mispredicted as often as there are candidates.
 template <class T, class Arch>
 void top_k_scan(T* state, extent k, const T* x, extent n, extent base, bool first,
                 bool zeros) noexcept {
@@ -192,7 +194,7 @@ void top_k_scan(T* state, extent k, const T* x, extent n, extent base, bool firs
   }
 }
 
-// Leaves zeros out.
+// Removes zeros.
 template <class T, class Arch>
 void drop_zeros(top_k_state<T, Arch> s) {
   extent kept = 0;
@@ -215,7 +217,7 @@ void rescale(top_k_state<T, Arch> to, selected<T> from, const T* factors) noexce
   drop_zeros(to);
 }
 
-// What the kept scores count for; `row` is the whole row, for weights that depend on all of it.
+// Turns the kept scores into weights; `row` is the whole row, for weights that depend on all of it.
 template <class T, class Arch>
 void weigh(top_k_state<T, Arch> s, weighting weights, const T* row, extent n) {
   if (weights == weighting::softmax) softmax<T, Arch>(s.values, s.values, s.count);
@@ -232,8 +234,8 @@ void weigh(top_k_state<T, Arch> s, weighting weights, const T* row, extent n) {
   drop_zeros(s);
 }
 
-// Appends what is not 0 of elements base .. base + n of the row; the state is one for the whole
-// row.
+// Appends the entries that are not 0 of elements base .. base + n of the row; the state has room
+// for the whole row.
 template <class T, class Arch>
 void nonzero_scan(T* state, extent k, const T* x, extent n, extent base, bool first) noexcept {
   const top_k_state<T, Arch> s(state, k);
@@ -245,7 +247,7 @@ void nonzero_scan(T* state, extent k, const T* x, extent n, extent base, bool fi
   }
 }
 
-// The k greatest, weighted; `row` is the whole row where all of it counts.
+// Keeps the k greatest and turns them into weights; `row` is the whole row if all of it counts.
 template <class T, class Arch>
 void top_k_finish(T* state, extent k, weighting weights, const T* row, extent n) noexcept {
   const top_k_state<T, Arch> s(state, k);
@@ -253,8 +255,8 @@ void top_k_finish(T* state, extent k, weighting weights, const T* row, extent n)
   weigh<T, Arch>(s, weights, row, n);
 }
 
-// The fewest of the greatest whose softmax over the row sums to `mass`; the state is one for n
-// entries.
+// Keeps the fewest of the greatest entries whose softmax over the row sums to `mass`; the state has
+// room for n entries.
 template <class T, class Arch>
 void top_p(T* state, double mass, weighting weights, const T* row, extent n) noexcept {
   const top_k_state<T, Arch> s(state, n);

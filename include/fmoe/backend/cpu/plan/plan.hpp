@@ -171,11 +171,12 @@ struct screen_step {  // the k greatest of a[t, K] w[K, N] after the passes
   std::vector<epilogue> epilogues;
 };
 
-struct token_sum_step {  // c[out] = sum over the tokens of a call, and over summed, of a[...] b[...]
+struct token_sum_step {  // c[out] = sum over the tokens of a call, and over summed, of a[...]
+                         // b[...]
   std::string text;
-  view a, b, c;                         // b: storage -1 if there is none
-  std::vector<nest_axis> out, summed;   // the last of `out` is the vector
-  extent block;                         // tokens that are summed by themselves
+  view a, b, c;                        // b: storage -1 if there is none
+  std::vector<nest_axis> out, summed;  // the last of `out` is the vector
+  extent block;                        // tokens that are summed by themselves
 };
 
 struct expert_choice_step {  // on all tokens at once
@@ -229,8 +230,8 @@ struct loop_step;
 struct group_step;
 using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step,
                           sample_step, pointwise_step, gate_step, append_step, select_step,
-                          screen_step, token_sum_step, expert_choice_step, expand_step, exclude_step, pick_step,
-                          put_step, loop_step, group_step>;
+                          screen_step, token_sum_step, expert_choice_step, expand_step,
+                          exclude_step, pick_step, put_step, loop_step, group_step>;
 
 struct loop_step {  // `length` units in chunks
   char label;
@@ -271,11 +272,11 @@ struct plan_result {
 };
 
 struct plan {
-  extent tile = 1;        // tokens of one task
-  extent least_tile = 1;  // a tile is not made smaller than this for the sake of another thread
-  extent arena = 0;       // elements of one task
-  extent call = 0;        // elements that a call keeps for each token between stages
-  extent once = 0;        // and besides
+  extent tile = 1;         // tokens of one task
+  extent least_tile = 1;   // a tile is not made smaller than this for the sake of another thread
+  extent arena = 0;        // elements of one task
+  extent call = 0;         // elements that a call keeps for each token between stages
+  extent once = 0;         // and besides
   extent token_count = 1;  // tokens of a call at most
   extent constants = 0;
   extent sum_block = 0;  // terms of a gemm's sum that are summed by themselves
