@@ -193,7 +193,8 @@ TEST_CASE("a NaN in a token reaches the sums and no other row", "[token_sums]") 
   const auto dy = random<tensor<float, 2>>({tokens, outputs}, 2);
   const auto forward = compile(
       [](const auto& in, const auto& out) {
-        return std::tuple(einsum<"ti,to->io">(in, out), 2 * sized(in, {unknown, inputs}));
+        return std::tuple(einsum<"ti,to->io">(in, sized(out, {unknown, outputs})),
+                          2 * sized(in, {unknown, inputs}));
       },
       arguments<2, 2>{}, tokens);
   x(300, 3) = std::numeric_limits<float>::quiet_NaN();

@@ -24,20 +24,19 @@ inline std::vector<int> passes_before(const program& p) {
     });
     return most;
   };
-  std::map<int, int> group_level;
-  for (const operation& o : p.operations) {
-    // What a group reads from outside decides, wherever in the group it is read.
-    const auto k = static_cast<extent>(&o - p.operations.data());
-    maker[static_cast<extent>(o.out.value)] = static_cast<int>(k);
-    level[k] = level_of(o);
-    if (o.group >= 0) group_level[o.group] = std::max(group_level[o.group], level[k]);
-  }
-  if (group_level.empty()) return level;
-  for (extent k = 0; k < level.size(); ++k) {
-    const operation& o = p.operations[k];
-    level[k] = level_of(o);
-    if (o.group >= 0) level[k] = std::max(level[k], group_level[o.group]);
-  }
+  std::map<int, int> of_group;  // the most that an operation of the group has to wait for
+  const auto number = [&] {
+    for (extent k = 0; k < level.size(); ++k) {
+      const operation& o = p.operations[k];
+      maker[static_cast<extent>(o.out.value)] = static_cast<int>(k);
+      level[k] = level_of(o);
+      if (o.group < 0) continue;
+      int& most = of_group[o.group];
+      level[k] = most = std::max(most, level[k]);
+    }
+  };
+  number();
+  if (!of_group.empty()) number();  // now that the last operation of each group is known
   return level;
 }
 

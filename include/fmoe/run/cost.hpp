@@ -185,7 +185,7 @@ cost_report cost(const E& e) {
   using X = expression_t<E>;
   ir::graph g;
   const ir::node_id root = as_expression(e).lower(g);
-  const extent tokens = planner::lowering(g, root, planner::plan_options{}).take().token_count;
+  const extent tokens = planner::make_program(g, root, planner::plan_options{}).token_count;
   const auto figures = [&](bool naive) {
     return cost_counter(g, root, naive, tokens, sizeof(typename X::scalar)).figures;
   };
