@@ -3,6 +3,8 @@
 // say how many times as long the standard library takes.
 #include <numeric>
 
+#include <fmoe/backend/cpu/kernels/top_k.hpp>
+
 #include "support/contest.hpp"
 #include "support/random.hpp"
 #include "support/roofline.hpp"

@@ -50,6 +50,18 @@ function(fmoe_configure target arch)
   target_compile_options(${target} PRIVATE ${warnings} $<$<BOOL:${arch}>:-march=${arch}>)
 endfunction()
 
+# Links planner and kernels, which all programs of an architecture share, compiled once by the way that users have.
+function(fmoe_use_runtime target arch)
+  set(runtime fmoe_runtime_${arch})
+  if(NOT TARGET ${runtime})
+    add_library(${runtime} STATIC)
+    fmoe_configure(${runtime} "${arch}")
+    target_link_libraries(${runtime} PRIVATE fmoe::separate)
+  endif()
+  target_compile_definitions(${target} PRIVATE FMOE_SEPARATE_COMPILATION)
+  target_link_libraries(${target} PRIVATE ${runtime})
+endfunction()
+
 function(fmoe_add_program target arch)
   add_executable(${target} ${ARGN})
   fmoe_configure(${target} "${arch}")

@@ -54,7 +54,7 @@ TEST_CASE("AoE computes the chosen experts alone, from the cache", "[aoe]") {
   const auto steps = [&](const auto& e) {
     ir::graph g;
     const ir::node_id y = e.lower(g);
-    return describe(planner::make_plan(g, y, 30, machine_options()));
+    return describe(make_plan(g, y, 30, machine_options()));
   };
   const tensor<float, 2> x({30, width});
   const lines group{"  pick ta->ta",     "  gemm td,ndw->tw",

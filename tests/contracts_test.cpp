@@ -223,14 +223,14 @@ TEST_CASE("few tokens have the bits of many, whoever computes which columns", "[
   l.active = 6;
   const auto x = random<tensor<float, 2>>({96, wide}, 9);
   for (const bool screened : {true, false}) {
-    planner::plan_options options;
+    compile_options options;
     options.screen = screened;
-    const auto y = call(compile(l, 96, 1, options), x);
+    const auto y = call(compile(l, 96, options), x);
     for (const int threads : {1, 2, 7})
       for (const extent tokens : std::initializer_list<extent>{1, 3, 16, 40}) {
         INFO(threads << " threads, " << tokens << " tokens");
         on_threads(threads, [&] {
-          const auto forward = compile(l, tokens, 1, options);
+          const auto forward = compile(l, tokens, options);
           const auto some = rows(x, 7, tokens);
           auto z = call(forward, some);
           CHECK(same_bits(z, rows(y, 7, tokens)));

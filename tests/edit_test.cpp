@@ -118,7 +118,7 @@ TEST_CASE("a selection stays one when experts are ablated", "[edit]") {
   const auto plan_of = [](const auto& layer) {
     ir::graph g;
     const ir::node_id y = as_expression(layer(argument<0, 2>{30})).lower(g);
-    return describe(planner::make_plan(g, y, 30, machine_options()));
+    return describe(make_plan(g, y, 30, machine_options()));
   };
   const auto holds = [](const lines& all, std::string_view start) {
     return std::ranges::any_of(all, [&](const std::string& l) { return l.starts_with(start); });

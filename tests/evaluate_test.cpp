@@ -364,7 +364,7 @@ TEST_CASE("many threads call one compiled layer, more than it has memory for", "
   const auto x = random<tensor<float, 2>>({150, inputs}, 9);
   const auto y = evaluate(layer(x));
   for (const extent callers : {extent{1}, extent{3}}) {
-    const auto forward = compile(layer, 150, callers);
+    const auto forward = compile(layer, 150, {.callers = callers});
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
     for (extent i = 0; i < 8; ++i)
@@ -447,7 +447,7 @@ TEST_CASE("evaluate works inside a user's tasks", "[evaluate]") {
   const auto layer = layer_of();
   const auto x = random<tensor<float, 2>>({200, inputs}, 9);
   const auto y = evaluate(layer(x));
-  const auto forward = compile(layer, 200, 2);
+  const auto forward = compile(layer, 200, {.callers = 2});
   std::atomic<int> wrong{0};
   tbb::parallel_for(0, 16, [&](int i) {
     if (i % 2 == 0) {
@@ -468,7 +468,7 @@ TEST_CASE("a cancelled outer group does not cut a result short", "[evaluate]") {
     const auto layer = layer_of();
     const auto x = random<tensor<float, 2>>({400, inputs}, 9);
     const auto y = evaluate(layer(x));
-    const auto forward = compile(layer, 400, 4);
+    const auto forward = compile(layer, 400, {.callers = 4});
     std::atomic<int> wrong{0}, ran{0};
     tbb::task_group_context group;
     tbb::parallel_for(

@@ -4,6 +4,7 @@
 #include <fmoe/mxd.hpp>
 
 #include "support/catch.hpp"
+#include "support/limits.hpp"
 
 namespace {
 
@@ -30,7 +31,7 @@ auto mxd_of_gpt2(extent tokens) {
 
 // Computes all scores on every machine; machines with bf16 dot products would screen them.
 explanation explain_unscreened(const auto& expression) {
-  planner::plan_options options;
+  compile_options options;
   options.screen = false;
   return explain(expression, options);
 }
@@ -45,7 +46,8 @@ extent count(const std::string& text, std::string_view what) {
 TEST_CASE("the text names tile, arena, costs and every step", "[explain]") {
   const auto e = explain_unscreened(mxd_of_gpt2(128));
   INFO(e.text);
-  CHECK(e.text.starts_with("tile of 96 tokens, arena "));
+  CHECK(e.text.starts_with("cpu, "));
+  CHECK(e.text.find("\ntile of 96 tokens, arena ") != std::string::npos);
   CHECK(e.text.find("21247488 multiply-adds a token, 37752562 parameters, ") != std::string::npos);
   CHECK(e.text.find("for 128 tokens\n") != std::string::npos);
   extent at = 0;  // in this order
@@ -59,7 +61,7 @@ TEST_CASE("the text names tile, arena, costs and every step", "[explain]") {
     REQUIRE(here != std::string::npos);
     at = here;
   }
-  CHECK(count(e.text, "\n") == 8);
+  CHECK(count(e.text, "\n") == 9);
   std::ostringstream out;
   out << e;
   CHECK(out.str() == e.text);
@@ -132,7 +134,7 @@ TEST_CASE("every kind of operation is in the graph's drawing", "[explain]") {
 
 TEST_CASE("a screened selection is one line in place of its scores", "[explain]") {
   constexpr extent tokens = 4;
-  REQUIRE(cpu::machine<float, cpu::native_arch>({}).screened_tokens >= tokens);
+  REQUIRE(test::on_this_cpu<float>({}).on.screened_tokens >= tokens);
   const auto e = explain(mxd_of_gpt2(tokens));
   INFO(e.text);
   INFO(e.dot);
@@ -160,7 +162,7 @@ TEST_CASE("every kind of step has its line", "[explain]") {
 TEST_CASE("constants come first, whatever runs once", "[explain]") {
   const auto x = blank(two{8, 12});
   const parameter<float, 2> w(blank(two{6, 12}));
-  planner::plan_options naive;
+  compile_options naive;
   naive.naive = true;
   const auto text =
       explain(einsum<"tn,rn,or->to">(x, w, parameter<float, 2>(blank(two{5, 6}))), naive).text;

@@ -68,7 +68,7 @@ TEMPLATE_TEST_CASE("a mixture is the sum of its experts", "[moe]", float, double
 TEST_CASE("a sparse mixture computes the chosen experts alone", "[moe]") {
   ir::graph g;
   const ir::node_id y = layer_of<float>(false)(tensor<float, 2>({30, 14})).lower(g);
-  CHECK(describe(planner::make_plan(g, y, 30, machine_options())) ==
+  CHECK(describe(make_plan(g, y, 30, machine_options())) ==
         lines{"gemm td,dn->tn", "top_k tn->tn", "group td,tn->td 2 of 6", "  pick ta->ta",
               "  gemm td,ndw->tw", "  gemm td,ndw->tw | silu | *", "  gemm tw,nwd->td",
               "  put td,tn->td"});
@@ -136,7 +136,7 @@ TEST_CASE("MoV unfolds its experts along the hidden units: W_n = diag(c_n) D", "
         1e-14);
   ir::graph g;
   const ir::node_id y = layer(z, a).lower(g);
-  CHECK(describe(planner::make_plan(g, y, 20, machine_options())) ==
+  CHECK(describe(make_plan(g, y, 20, machine_options())) ==
         lines{"gemm tn,nh->th | *", "gemm th,ho->to"});
 }
 

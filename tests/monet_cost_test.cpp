@@ -64,7 +64,7 @@ struct inputs {
 lines program_of(const expression auto& e) {
   ir::graph g;
   const ir::node_id y = e.lower(g);
-  return describe(planner::make_program(g, y, machine_options()));
+  return describe(make_program(g, y, machine_options()));
 }
 
 constexpr sizes paper[] = {{1536, 6, 12}, {2048, 8, 16}, {3072, 12, 24}};  // 850M, 1.4B, 4.1B

@@ -3,6 +3,7 @@
 #include <fmoe/mxd.hpp>
 
 #include "support/agree.hpp"
+#include "support/limits.hpp"
 #include "support/mixture.hpp"
 
 namespace {
@@ -209,9 +210,7 @@ TEMPLATE_TEST_CASE("expert by expert: sum of a_n z W_n with W_n = D diag(c_n)", 
         }
     }
   CHECK(deviation(evaluate(layer(x)), y) <= tolerance<T>);
-  planner::plan_options naive;
-  naive.naive = true;
-  CHECK(deviation(evaluate(layer(x), naive), y) <= tolerance<T>);
+  CHECK(deviation(evaluate(layer(x), {.naive = true}), y) <= tolerance<T>);
 }
 
 TEMPLATE_TEST_CASE("the layers are the sums of their experts", "[mxd]", float, double) {
@@ -252,10 +251,11 @@ TEST_CASE("of equal coefficients the lower experts win, whatever the plan", "[mx
       layer.gate(i, n) = static_cast<float>(n % 3);  // a third each of three values
   std::fill_n(layer.gate_bias.data(), 300, 0.f);
   const auto x = random<tensor<float, 2>>({30, 4}, 1);
-  planner::plan_options tiny;
-  tiny.whole = 1 << 10;
-  tiny.chunk_width = 64;
-  tiny.max_tile = 24;
+  planner::plan_options limits;
+  limits.on.streamed = 1 << 10;
+  limits.on.chunk = 64;
+  limits.on.tile = 24;
+  const compile_options tiny = limited<float>(limits);
   const auto a = evaluate(layer.coefficients(x)), b = evaluate(layer.coefficients(x), tiny);
   CHECK(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
   CHECK(deviation(a, coefficients(layer, matrix_of(x))) <= 2e-6);

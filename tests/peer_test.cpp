@@ -137,7 +137,7 @@ TEST_CASE("the plan of PEER, with experts shared by the heads", "[peer][plan]") 
       g.map(pointwise::gelu, 0, g.einsum("td,ed->te", {x, g.parameter({25, 8})}));
   const ir::node_id y = g.einsum("the,te,ed->td", {w, hidden, g.parameter({25, 8})});
   CHECK(g.shape(w) == extents{4, 2, 25});
-  const auto steps = describe(planner::make_program(g, y, machine_options()));
+  const auto steps = describe(make_program(g, y, machine_options()));
   REQUIRE(steps.size() > 3);
   CHECK(steps[0] == "gemm td,dlhk->thlk");
   CHECK(steps[1] == "gemm thlk,hslk->thls");
@@ -150,7 +150,7 @@ TEST_CASE("of many experts PEER makes the hidden values of those it selects alon
     const auto x = random<tensor<float, 2>>({5, 14}, 2);
     ir::graph g;
     const ir::node_id y = layer(x).lower(g);
-    const auto steps = describe(planner::make_plan(g, y, 5, machine_options()));
+    const auto steps = describe(make_plan(g, y, 5, machine_options()));
     REQUIRE(steps.size() == 5);
     CHECK(steps[2] == "product_top_k thls->ths");
     CHECK(steps[3].starts_with("sample "));

@@ -457,11 +457,10 @@ void check(unsigned seed, census& seen) {
   const magnitudes scales(e.g, values);
   check<float>(holds, e, values[e.root()], scales[e.root()], e.exact() ? 0 : 2e-5);
   check<double>(holds, e, values[e.root()], scales[e.root()], e.exact() ? 0 : 1e-13);
-  const planner::plan_options options = cpu::machine<float, cpu::native_arch>(usual_limits());
+  const planner::plan_options options = on_this_cpu<float>(usual_limits());
   holds("no product of parameters",
-        multiplies_parameters(e.g) ||
-            !multiplies_parameters(planner::make_program(e.g, e.root(), options)));
-  seen.add(planner::make_plan(e.g, e.root(), unknown, options));
+        multiplies_parameters(e.g) || !multiplies_parameters(make_program(e.g, e.root(), options)));
+  seen.add(make_plan(e.g, e.root(), unknown, options));
 }
 
 TEST_CASE("random contractions agree with brute force") {

@@ -468,8 +468,7 @@ void check(unsigned seed, census& seen) {
   }
   check<float>(e, expected, scale, e.exact() ? 0 : 2e-5);
   check<double>(e, expected, scale, e.exact() ? 0 : 1e-13);
-  seen.add(planner::make_plan(e.g, e.root(), unknown,
-                              cpu::machine<float, cpu::native_arch>(tiny_limits())));
+  seen.add(make_plan(e.g, e.root(), unknown, on_this_cpu<float>(tiny_limits())));
 }
 
 TEST_CASE("random expressions agree with the oracle, and their rows keep their bits") {

@@ -451,8 +451,7 @@ void check(unsigned seed, census& seen, std::map<std::string, int>& families) {
     const magnitudes scales(e.g, values);
     check<double>(e, tokens, values[e.root], scales[e.root], 1e-13, l.mixes_rows);
     const auto y = check<float>(e, tokens, values[e.root], scales[e.root], 2e-5, l.mixes_rows);
-    seen.add(planner::make_plan(e.g, e.root, tokens,
-                                cpu::machine<float, cpu::native_arch>(usual_limits())));
+    seen.add(make_plan(e.g, e.root, tokens, on_this_cpu<float>(usual_limits())));
     if (l.mixes_rows) {  // in several stages, which evaluate knows
       const auto rows = evaluate(l.apply(x));
       CHECK(error_to_magnitudes(std::vector<float>(rows.data(), rows.data() + rows.size()),

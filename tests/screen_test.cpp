@@ -21,7 +21,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity(),
 template <class Weights>
 void check_same(const tensor<float, 2>& x, const Weights& gate, const parameter<float, 1>& bias,
                 extent k) {
-  planner::plan_options off;
+  compile_options off;
   off.screen = false;
   const extent n = gate.shape()[1];
   const auto same = [&](const auto& expression) {

@@ -7,6 +7,7 @@
 #include "support/agree.hpp"
 #include "support/allocations.hpp"
 #include "support/autonomous.hpp"
+#include "support/plans.hpp"
 
 namespace {
 
@@ -74,9 +75,10 @@ TEST_CASE("one value twice, an argument and a constant are results, too", "[seve
 }
 
 TEST_CASE("results take no room in the arena", "[several_results]") {
-  const auto forward = compile(
-      [&](const auto& in) { return std::tuple(relu(sized(in, {unknown, 64})), 2 * in); }, 9);
-  CHECK(forward.steps().arena == 0);
+  const auto both = [&](const auto& in) {
+    return std::tuple(relu(sized(in, {unknown, 64})), 2 * in);
+  };
+  CHECK(plan_of<float>(both, arguments<2>{}, 9).arena == 0);
 }
 
 TEST_CASE("results behind a barrier", "[several_results]") {

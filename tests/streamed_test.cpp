@@ -18,11 +18,10 @@ void fill(parameter<T, Rank>& p, const std::array<extent, Rank>& shape, unsigned
   p = random<parameter<T, Rank>>(shape, seed, 0.4f);
 }
 
-// Returns the steps that run in loops.
-template <class Forward>
-lines looped(const Forward& forward) {
+// The steps that run in loops.
+lines looped(const cpu::plan& p) {
   lines r;
-  for (const std::string& s : describe(forward.steps()))
+  for (const std::string& s : describe(p))
     if (s.starts_with("  ")) r.push_back(s.substr(2));
   return r;
 }
@@ -30,15 +29,15 @@ lines looped(const Forward& forward) {
 template <class T, class Layer, class... X>
 void check(const Layer& layer, auto ranks, const lines& in_loops, const X&... x) {
   planner::plan_options whole, streamed;
-  whole.whole = extent{1} << 40;
+  whole.on.streamed = extent{1} << 40;
   whole.sum_block = streamed.sum_block = 16;
-  streamed.whole = 1;
+  streamed.on.streamed = 1;
   for (const extent chunk : {extent{1}, extent{20}}) {
-    streamed.chunk_width = chunk;
-    const auto one = compile(layer, ranks, tokens, 1, whole),
-               other = compile(layer, ranks, tokens, 1, streamed);
-    CHECK(looped(one).empty());
-    CHECK(looped(other) == in_loops);
+    streamed.on.chunk = chunk;
+    CHECK(looped(plan_of<T>(layer, ranks, tokens, whole)).empty());
+    CHECK(looped(plan_of<T>(layer, ranks, tokens, streamed)) == in_loops);
+    const auto one = compile(layer, ranks, tokens, limited<T>(whole)),
+               other = compile(layer, ranks, tokens, limited<T>(streamed));
     tensor<T, 2> y({tokens, width}), z({tokens, width});
     one(x..., y);
     other(x..., z);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Sums over the tokens of a call: alone, beside rows, and in rows again; the same bits for any
 // number of threads and any tile.
+#include <fmoe/compile.hpp>
 #include <fmoe/expr/sized.hpp>
+#include <fmoe/reference.hpp>
 
 #include "support/agree.hpp"
 #include "support/allocations.hpp"
+#include "support/limits.hpp"
 #include "support/threads.hpp"
 
 namespace {
@@ -42,10 +45,24 @@ struct gradients {
   }
 };
 
-auto compiled_gradients(planner::plan_options options = {}) {
+auto compiled_gradients(const compile_options& options = {}) {
   return compile([](const auto& x,
                     const auto& dy) { return linear_gradients(sized(x, {unknown, inputs}), dy); },
-                 arguments<2, 2>{}, tokens, 1, options);
+                 arguments<2, 2>{}, tokens, options);
+}
+
+TEST_CASE("the reference backend makes sums over tokens and rows in one call", "[token_sums]") {
+  const auto x = random<tensor<float, 2>>({300, inputs}, 1),
+             dy = random<tensor<float, 2>>({300, outputs}, 2);
+  gradients g(300), plain(300);
+  compiled_gradients()(x, dy, g.weight, g.x, g.bias);
+  compiled_gradients({.on = reference()})(x, dy, plain.weight, plain.x, plain.bias);
+  const auto near = [](const auto& a, const auto& b) {
+    return relative_error(a.data(), std::vector<double>(b.data(), b.data() + b.size())) <= 4e-6;
+  };
+  CHECK(near(g.weight, plain.weight));
+  CHECK(near(g.x, plain.x));
+  CHECK(near(g.bias, plain.bias));
 }
 
 // The sum over tokens by its definition: blocks of 256 tokens, each in order from zero.
@@ -124,9 +141,9 @@ TEST_CASE("sums over tokens have the same bits for any threads and tiles", "[tok
     for (const extent tile : {extent{1}, extent{24}, extent{96}})
       on_threads(threads, [&] {
         INFO(threads << " threads, tiles of " << tile);
-        planner::plan_options options;
-        options.max_tile = tile;
-        const auto forward = compiled_gradients(options);
+        planner::plan_options limits;
+        limits.on.tile = tile;
+        const auto forward = compiled_gradients(limited<float>(limits));
         gradients g(tokens);
         forward(x, dy, g.weight, g.x, g.bias);
         CHECK(g == first);

@@ -11,9 +11,6 @@
 
 #include <fmoe/cost.hpp>
 
-// Compiled once, in runtime.cpp.
-extern template class fmoe::cpu::compiled_plan<float, fmoe::cpu::native>;
-
 namespace benchmark {
 class State;
 }
@@ -46,10 +43,11 @@ struct contest {
 
 // A layer compiled for the rows of x and the threads of the current arena.
 form compiled_form(const auto& layer, const tensor<float, 2>& x,
-                   const planner::plan_options& options = {}) {
+                   const compile_options& options = {}) {
   using layer_t = decltype(compile(layer, x.shape()[0]));
-  return [x, forward = std::make_shared<layer_t>(compile(layer, x.shape()[0], 1, options))](
-             auto& y) { (*forward)(x, y); };
+  return [x, forward = std::make_shared<layer_t>(compile(layer, x.shape()[0], options))](auto& y) {
+    (*forward)(x, y);
+  };
 }
 
 // Returns the contest of `layer` on x; its weights have `element` bytes. `plain` is the same layer

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmoe/run/compile.hpp>
 #include <fmoe/run/evaluate.hpp>

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Planner and kernels for a program whose other translation units are compiled with
-// FMOE_SEPARATE_COMPILATION defined, which makes them small: include this in one translation unit
-// of each instruction set that they name.
+// Planner, backends and kernels for a program whose other translation units are compiled with
+// FMOE_SEPARATE_COMPILATION defined, which makes them small. Include this in one translation unit
+// of each instruction set that the others are compiled for.
 #pragma once
 
-#include <fmoe/backend/cpu/plan_runner.hpp>
-
-template class fmoe::cpu::compiled_plan<float, fmoe::cpu::native>;
-template class fmoe::cpu::compiled_plan<double, fmoe::cpu::native>;
+#include <fmoe/run/src.hpp>

@@ -110,7 +110,7 @@ TEMPLATE_TEST_CASE("expressions of parameters only, and naive plans", "[einsum]"
   CHECK(agrees(einsum<"nr,ir,or->nio">(u, v, s)));
   CHECK(agrees(einsum<"nr,ir->">(u, v)));
   CHECK(agrees(relu(einsum<"nr,ir->ni">(u, v)) + w<T, 5>(4)));
-  planner::plan_options naive;
+  compile_options naive;
   naive.naive = true;
   const auto a = x<T, 3, 6>(5), z = x<T, 3, 5>(6);
   CHECK(agrees(einsum<"tn,nr,ti,ir,or->to">(a, u, z, v, s), naive));

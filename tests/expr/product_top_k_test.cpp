@@ -60,11 +60,11 @@ TEST_CASE("rows of product keys do not depend on the tile, and states stay in th
     const auto whole = evaluate(y);
     for (const extent tile : {extent{1}, extent{2}, extent{5}}) {
       planner::plan_options options = tiny_options();
-      options.max_tile = tile;
+      options.on.tile = tile;
       ir::graph g;
       const ir::node_id root = y.lower(g);
-      CHECK(placement_is_sound(planner::make_plan(g, root, 29, options)));
-      const auto rows = evaluate(y, options);
+      CHECK(placement_is_sound(make_plan(g, root, 29, options)));
+      const auto rows = evaluate(y, limited<float>(options));
       CHECK(std::memcmp(rows.data(), whole.data(), whole.size() * sizeof(float)) == 0);
     }
   }

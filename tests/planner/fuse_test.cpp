@@ -14,7 +14,7 @@ template <class Build>
 lines fused(Build build) {
   blueprint g;
   const ir::node_id y = build(g, g.tensor({8, 5}));
-  planner::program p = planner::make_program(g, y, machine_options());
+  planner::program p = make_program(g, y, machine_options());
   fuse(p);
   return describe(p);
 }

@@ -26,7 +26,7 @@ template <class E>
 lines steps(const E& e) {
   ir::graph g;
   const ir::node_id y = e.lower(g);
-  lines all = describe(planner::make_plan(g, y, 30, machine_options()));
+  lines all = describe(make_plan(g, y, 30, machine_options()));
   all.erase(all.begin(), all.begin() + 2);  // the router and its top-k
   return all;
 }
@@ -86,10 +86,10 @@ TEST_CASE("there is no group where nothing would be saved, or in the naive plan"
   CHECK(agrees(einsum<"tn,tnw->tnw">(o.chosen(), relu(o.made()))));
   planner::plan_options naive;
   naive.naive = true;
-  CHECK(agrees(o.mixed(relu(o.made())), naive));
+  CHECK(agrees(o.mixed(relu(o.made())), {.naive = true}));
   ir::graph g;
   const ir::node_id y = o.mixed(relu(o.made())).lower(g);
-  for (const std::string& line : describe(planner::make_plan(g, y, 30, naive)))
+  for (const std::string& line : describe(make_plan(g, y, 30, naive)))
     CHECK(!line.starts_with("group"));
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("a tile is large enough that each expert has rows", "[group]") {
   operands o;
   o.x = tensor<float, 2>({5000, inputs});
   const ir::node_id y = o.mixed(relu(o.made())).lower(g);
-  CHECK(planner::make_plan(g, y, 5000, machine_options()).tile ==
+  CHECK(make_plan(g, y, 5000, machine_options()).tile ==
         96);  // 24 rows for each of 8 experts; a token takes 2 of them
   operands many;
   many.x = o.x;
@@ -106,11 +106,11 @@ TEST_CASE("a tile is large enough that each expert has rows", "[group]") {
   many.in = parameter<float, 3>({64, inputs, width});
   many.out = parameter<float, 3>({64, width, outputs});
   const ir::node_id z = many.mixed(relu(many.made())).lower(g);
-  CHECK(planner::make_plan(g, z, 5000, machine_options()).tile == 768);
-  CHECK(planner::make_plan(g, z, 100, machine_options()).tile == 100);
-  CHECK(planner::make_plan(g, z, 5000, machine_options()).least_tile ==
+  CHECK(make_plan(g, z, 5000, machine_options()).tile == 768);
+  CHECK(make_plan(g, z, 100, machine_options()).tile == 100);
+  CHECK(make_plan(g, z, 5000, machine_options()).least_tile ==
         384);  // a second thread may halve the tile; both then read the experts' weights
-  CHECK(planner::make_plan(g, y, 5000, machine_options()).least_tile == 48);
+  CHECK(make_plan(g, y, 5000, machine_options()).least_tile == 48);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ template <class Build>
 lines matched(Build build) {
   blueprint g;
   const ir::node_id y = build(g, g.tensor({8, 5}));
-  return describe(planner::make_program(g, y, machine_options()));
+  return describe(make_program(g, y, machine_options()));
 }
 
 TEST_CASE("an activation times a constant is a gemm, with the summed labels last", "[match]") {

@@ -13,7 +13,7 @@ extent arena_bytes(const cpu::plan& p) { return p.arena * 4; }
 TEST_CASE("MxD of GPT-2's size: the plan of the design, in under 1 MB", "[place][plan]") {
   blueprint g;
   const cpu::plan p =
-      planner::make_plan(g, mxd_graph(g, 128, 768, 3072, 21490, 768, 32), 128, machine_options());
+      make_plan(g, mxd_graph(g, 128, 768, 3072, 21490, 768, 32), 128, machine_options());
   CHECK(describe(p) == lines{
                            "loop n 21490 by 768",
                            "  gemm ti,in->tn | + | relu",
@@ -55,7 +55,7 @@ TEST_CASE("values that are never alive together share memory", "[place]") {
   blueprint g;
   ir::node_id x = g.tensor({96, 64});
   for (int i = 0; i < 10; ++i) x = g.softmax(g.linear(x, 64, 64));
-  const cpu::plan p = planner::make_plan(g, x, 96, machine_options());
+  const cpu::plan p = make_plan(g, x, 96, machine_options());
   CHECK(placement_is_sound(p));
   CHECK(p.arena == 2 * 64 * 96);
 }
@@ -66,7 +66,7 @@ TEST_CASE("a value lives to its last reader", "[place]") {
   ir::node_id y = first;
   for (int i = 0; i < 5; ++i) y = g.softmax(g.linear(y, 64, 64));
   const cpu::plan p =
-      planner::make_plan(g, g.softmax(g.einsum("ti,tj->tij", {first, y})), 96, machine_options());
+      make_plan(g, g.softmax(g.einsum("ti,tj->tij", {first, y})), 96, machine_options());
   CHECK(placement_is_sound(p));
 }
 
@@ -76,7 +76,7 @@ TEST_CASE("a streaming loop counts as one moment", "[place]") {
   // The first operation of the loop reads a; b is made between it and the end of the loop.
   const ir::node_id wide = g.relu(g.linear(a, 64, 3000)), b = g.softmax(g.linear(x, 64, 48)),
                     y = g.linear(wide, 3000, 48);
-  const cpu::plan p = planner::make_plan(g, g.softmax(g.multiply(b, y)), 96, machine_options());
+  const cpu::plan p = make_plan(g, g.softmax(g.multiply(b, y)), 96, machine_options());
   CHECK(placement_is_sound(p));
   const auto loop = std::ranges::find_if(
       p.steps, [](const cpu::step& s) { return std::holds_alternative<cpu::loop_step>(s); });
@@ -87,7 +87,7 @@ TEST_CASE("a sum that goes on shares the place of what it continues", "[place]")
   blueprint g;
   const ir::node_id x = g.tensor({96, 64});
   const ir::node_id y = g.linear(x, 64, 64), z = g.softmax(g.add(y, g.linear(x, 64, 64)));
-  const cpu::plan p = planner::make_plan(g, z, 96, machine_options());
+  const cpu::plan p = make_plan(g, z, 96, machine_options());
   CHECK(describe(p) == lines{"gemm ti,io->to", "gemm ti,io->to +=", "softmax to->to"});
   const auto c = [&](extent i) {
     return p.storages[static_cast<extent>(std::get<cpu::gemm_step>(p.steps[i]).c.storage)];
@@ -99,7 +99,7 @@ TEST_CASE("a sum that goes on shares the place of what it continues", "[place]")
   blueprint h;
   const ir::node_id u = h.tensor({96, 64});
   const cpu::plan direct =
-      planner::make_plan(h, h.add(h.linear(u, 64, 64), h.linear(u, 64, 64)), 96, machine_options());
+      make_plan(h, h.add(h.linear(u, 64, 64), h.linear(u, 64, 64)), 96, machine_options());
   CHECK(direct.arena == 0);  // both into the output
 }
 
@@ -107,8 +107,8 @@ TEST_CASE("rows start on cache lines and do not lie a multiple of 2 KB apart", "
   for (const extent width :
        {extent{1}, extent{15}, extent{16}, extent{17}, extent{512}, extent{1000}, extent{1024}}) {
     blueprint g;
-    const cpu::plan p = planner::make_plan(g, g.softmax(g.linear(g.tensor({8, 64}), 64, width)), 8,
-                                           machine_options());
+    const cpu::plan p =
+        make_plan(g, g.softmax(g.linear(g.tensor({8, 64}), 64, width)), 8, machine_options());
     const auto& row =
         p.storages[static_cast<extent>(std::get<cpu::gemm_step>(p.steps[0]).c.storage)];
     CHECK(row.stride % 16 == 0);
@@ -122,14 +122,14 @@ TEST_CASE("rows start on cache lines and do not lie a multiple of 2 KB apart", "
 TEST_CASE("selections take what their state needs, constants too", "[place]") {
   blueprint g;
   const ir::node_id a = g.top_k(g.softmax(g.tensor({8, 3, 20})), 5);
-  const cpu::plan p = planner::make_plan(g, g.relu(a), 8, machine_options());
+  const cpu::plan p = make_plan(g, g.relu(a), 8, machine_options());
   const auto& state =
       p.storages[static_cast<extent>(std::get<cpu::select_step>(p.steps[1]).selection.storage)];
   CHECK(state.stride == 3 * round_up(4 * 5 + 256, 16));
   CHECK(placement_is_sound(p));
 
   blueprint h;
-  const cpu::plan q = planner::make_plan(h, h.top_k(h.parameter({3, 20}), 5), 3, machine_options());
+  const cpu::plan q = make_plan(h, h.top_k(h.parameter({3, 20}), 5), 3, machine_options());
   CHECK(q.constants >= 3 * round_up(4 * 5 + 256, 16) + 60);
 }
 
@@ -137,11 +137,10 @@ TEST_CASE("layers of every shape are placed soundly", "[place]") {
   for (const planner::plan_options& o : {machine_options(), tiny_options()})
     for (const extent tokens : {extent{1}, extent{30}, extent{200}}) {
       blueprint g;
-      CHECK(placement_is_sound(
-          planner::make_plan(g, mxd_graph(g, tokens, 64, 300, 500, 64, 8), tokens, o)));
+      CHECK(placement_is_sound(make_plan(g, mxd_graph(g, tokens, 64, 300, 500, 64, 8), tokens, o)));
       blueprint h;
       const ir::node_id x = h.tensor({tokens, 48}), a = h.softmax(h.linear(x, 48, 40));
-      CHECK(placement_is_sound(planner::make_plan(
+      CHECK(placement_is_sound(make_plan(
           h,
           h.einsum("tn,pnq,ti,qis,sop->to", {a, h.parameter({4, 40, 4}), x,
                                              h.parameter({4, 48, 64}), h.parameter({64, 32, 4})}),
@@ -153,10 +152,10 @@ TEST_CASE("layers of every shape are placed soundly", "[place]") {
           m.add(m.einsum("td,dim->tim", {z, m.parameter({24, 16, 4})}), m.parameter({16, 4})));
       const ir::node_id x2 = m.einsum("tim,tpi,tpj->tjm", {u, g1, g2});
       CHECK(placement_is_sound(
-          planner::make_plan(m,
-                             m.add(m.einsum("tjm,jmd->td", {x2, m.parameter({16, 4, 24})}),
-                                   m.einsum("tpj,jd->td", {g2, m.parameter({16, 24})})),
-                             tokens, o)));
+          make_plan(m,
+                    m.add(m.einsum("tjm,jmd->td", {x2, m.parameter({16, 4, 24})}),
+                          m.einsum("tpj,jd->td", {g2, m.parameter({16, 24})})),
+                    tokens, o)));
     }
 }
 

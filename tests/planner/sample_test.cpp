@@ -38,7 +38,7 @@ template <class E>
 lines steps(const E& e) {
   ir::graph g;
   const ir::node_id y = e.lower(g);
-  return describe(planner::make_plan(g, y, 30, machine_options()));
+  return describe(make_plan(g, y, 30, machine_options()));
 }
 
 TEMPLATE_TEST_CASE("only the numbers of selected experts are made", "[sample]", float, double) {

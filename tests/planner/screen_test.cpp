@@ -11,8 +11,8 @@ using G = blueprint&;
 
 planner::plan_options able() {
   planner::plan_options o = machine_options();
-  o.screen_size = [](extent depth, extent keep, extent) { return depth + 7 * keep; };
-  o.screened_tokens = 100;
+  o.on.screen_size = [](extent depth, extent keep, extent) { return depth + 7 * keep; };
+  o.on.screened_tokens = 100;
   return o;
 }
 
@@ -21,7 +21,7 @@ template <class Build>
 int screened(Build build, planner::plan_options options = able(), extent tokens = 96) {
   blueprint g;
   const ir::node_id y = build(g, g.tensor({tokens, 96}));
-  planner::program p = planner::make_program(g, y, options);
+  planner::program p = make_program(g, y, options);
   fuse(p);
   cpu::screen(p, options, tokens);
   return static_cast<int>(std::ranges::count(p.operations, planner::operation::kind::screen,
@@ -38,7 +38,7 @@ TEST_CASE("top-k of many products with a parameter is screened", "[screen]") {
   CHECK(screened([](G g, ir::node_id x) { return g.top_k(g.linear(x, 96, 2048), 8); }) == 1);
   blueprint g;
   const ir::node_id y = mxd_graph(g, 30, 768, 3072, 21490, 768, 32);
-  planner::program p = planner::make_program(g, y, able());
+  planner::program p = make_program(g, y, able());
   fuse(p);
   cpu::screen(p, able(), 30);
   const auto all = describe(p);

@@ -15,7 +15,7 @@ struct linear_layer {
   ir::node_id dw = g.einsum("ti,to->io", {x, dy}), dx = g.einsum("to,io->ti", {dy, w});
 
   cpu::plan planned(std::vector<ir::node_id> results) const {
-    return planner::make_plan(g, ir::node_list(std::move(results)), 600, machine_options());
+    return make_plan(g, ir::node_list(std::move(results)), 600, machine_options());
   }
 };
 
@@ -71,7 +71,7 @@ TEST_CASE("rows may be made of a sum over tokens again", "[stages]") {
   const ir::node_id x = g.argument(0, {600, 48}), h = g.linear(x, 48, 40),
                     centred = g.add(h, g.map(pointwise::scale, -1.0 / 600, g.einsum("to->o", {h}))),
                     y = g.linear(centred, 40, 8);
-  const cpu::plan p = planner::make_plan(g, y, 600, machine_options());
+  const cpu::plan p = make_plan(g, y, 600, machine_options());
   CHECK(describe(p) == lines{"gemm ti,io->to", "token_sum to->o", "pointwise o->o | scale",
                              "pointwise to->to | +", "gemm ti,io->to"});
   CHECK(stages_of(p) == lines{"tiles 0 to 1", "call 1 to 2", "call 2 to 3", "tiles 3 to 5"});
@@ -83,10 +83,10 @@ TEST_CASE("an einsum of several operands sums tokens as soon as only the sum is 
   blueprint g;
   const ir::node_id x = g.tensor({600, 48}), dy = g.tensor({600, 40});
   const ir::node_id y = g.einsum("ti,to,op->ip", {x, dy, g.parameter({40, 300})});
-  CHECK(describe(planner::make_program(g, y, machine_options())) ==
+  CHECK(describe(make_program(g, y, machine_options())) ==
         lines{"token_sum ti,to->io", "gemm io,op->ip"});
   const ir::node_id z = g.einsum("ti,io->o", {x, g.parameter({48, 30})});
-  CHECK(describe(planner::make_program(g, z, machine_options())) ==
+  CHECK(describe(make_program(g, z, machine_options())) ==
         lines{"token_sum ti->i", "gemm i,io->o"});
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("a result that a sum reads is kept for it and copied", "[stages]") {
   const ir::node_id x = g.argument(0, {600, 48}), h = g.linear(x, 48, 40),
                     s = g.einsum("to->o", {h});
   const cpu::plan p =
-      planner::make_plan(g, ir::node_list(std::vector{h, s}), 600, machine_options());
+      make_plan(g, ir::node_list(std::vector{h, s}), 600, machine_options());
   CHECK(describe(p) == lines{"gemm ti,io->to", "reduce to->to", "token_sum to->o"});
   CHECK(placement_is_sound(p));
 }
@@ -104,7 +104,7 @@ TEST_CASE("a constant beside rows is a result of the call", "[stages]") {
   blueprint g;
   const ir::node_id x = g.argument(0, {600, 48}), w = g.parameter({48, 40});
   const cpu::plan p =
-      planner::make_plan(g, ir::node_list(std::vector{g.relu(w), g.einsum("ti,io->to", {x, w})}),
+      make_plan(g, ir::node_list(std::vector{g.relu(w), g.einsum("ti,io->to", {x, w})}),
                          600, machine_options());
   CHECK(describe(p) == lines{"once pointwise ab->ab | relu", "gemm ti,io->to", "reduce ab->ab"});
   CHECK(!p.results.at(0).per_token);

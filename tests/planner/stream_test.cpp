@@ -15,7 +15,7 @@ template <class Build>
 lines streamed(Build build, planner::plan_options options = machine_options(), extent tile = 96) {
   blueprint g;
   const ir::node_id y = build(g, g.tensor({96, 64}));
-  planner::program p = planner::make_program(g, y, options);
+  planner::program p = make_program(g, y, options);
   fuse(p);
   cpu::gather_loops(p, options);
   const auto all = describe(p);
@@ -65,9 +65,9 @@ TEST_CASE(
   CHECK(chunk(100, tiny_options()) == 64);
   CHECK(chunk(129, tiny_options()) == 64);  // three of 43, rounded up
   auto wide = tiny_options();
-  wide.panel = 16;
+  wide.on.panel = 16;
   CHECK(chunk(129, wide) == 48);
-  wide.chunk_width = 1;
+  wide.on.chunk = 1;
   CHECK(chunk(129, wide) == 16);
 }
 
@@ -189,7 +189,7 @@ TEST_CASE("what reads a loop's results moves behind it, and nothing else changes
           "[stream]") {
   blueprint g;
   const ir::node_id y = crossed(g, g.tensor({96, 64}));
-  planner::program p = planner::make_program(g, y, machine_options());
+  planner::program p = make_program(g, y, machine_options());
   fuse(p);
   planner::program q = p;
   cpu::gather_loops(q, machine_options());
@@ -211,7 +211,7 @@ TEST_CASE("what reads a loop's results moves behind it, and nothing else changes
     return made[static_cast<extent>(o.out.value)];
   }));
   auto small = machine_options();
-  small.whole = extent{1} << 30;
+  small.on.streamed = extent{1} << 30;
   planner::program whole = p;
   cpu::gather_loops(whole, small);
   CHECK(describe(whole) == describe(p));

@@ -9,7 +9,7 @@ using namespace fmoe;
 using namespace fmoe::test;
 
 cpu::tiling tiled(blueprint& g, ir::node_id y, extent tokens, const planner::plan_options& o) {
-  planner::program p = planner::make_program(g, y, o);
+  planner::program p = make_program(g, y, o);
   fuse(p);
   return cpu::choose_tile(p, o, tokens);
 }
@@ -39,7 +39,7 @@ TEST_CASE("a call has tiles for all threads where these stay large enough", "[pl
 
 TEST_CASE("the tile is the largest of 96, 84, ... that stays resident", "[tile]") {
   CHECK(tile_of(64) == 96);
-  const extent bytes = machine_options().resident;
+  const extent bytes = machine_options().on.resident;
   for (const extent tile :
        {extent{96}, extent{84}, extent{72}, extent{60}, extent{48}, extent{36}, extent{24}}) {
     const extent most = bytes / (2 * 4 * tile);  // of width: one row in and one out
@@ -57,14 +57,14 @@ TEST_CASE("few tokens make a small tile, and none a tile of one", "[tile]") {
   CHECK(tile_of(1 << 20, 5) == 5);
   CHECK(tile_of(64, 1000, tiny_options()) == 24);
   auto odd = machine_options();
-  odd.max_tile = 7;
+  odd.on.tile = 7;
   CHECK(tile_of(64, 1000, odd) == 7);
 }
 
 TEST_CASE("double halves what fits", "[tile]") {
   auto o = machine_options();
   o.element_bytes = 8;
-  const extent most = machine_options().resident / (2 * 8 * 96);
+  const extent most = machine_options().on.resident / (2 * 8 * 96);
   CHECK(tile_of(most, 1000, o) == 96);
   CHECK(tile_of(most + 1, 1000, o) == 84);
 }
@@ -74,7 +74,7 @@ TEST_CASE("temporaries count, and streaming is decided for the tile", "[tile]") 
   const auto t = tiled(g, mxd_graph(g, 1000, 768, 3072, 21490, 768, 32), 1000, machine_options());
   CHECK(t.tile == 96);
   CHECK(t.loops.size() == 2);
-  CHECK((t.places.arena + 2 * 768 * 96) * 4 <= machine_options().resident);
+  CHECK((t.places.arena + 2 * 768 * 96) * 4 <= machine_options().on.resident);
   blueprint h;
   const auto few = tiled(h, mxd_graph(h, 16, 768, 3072, 21490, 768, 32), 16, machine_options());
   CHECK(few.tile == 16);
@@ -84,7 +84,7 @@ TEST_CASE("temporaries count, and streaming is decided for the tile", "[tile]") 
 TEST_CASE("an expression without tokens is one row", "[tile]") {
   blueprint g;
   const ir::node_id y = g.einsum("ti->it", {g.relu(g.tensor({1000, 768}))});
-  const cpu::plan p = planner::make_plan(g, y, 768, machine_options());
+  const cpu::plan p = make_plan(g, y, 768, machine_options());
   CHECK(!p.tokens);
   CHECK(p.tile == 1);
   CHECK(p.arena < 2 * 1000 * 768);

@@ -10,7 +10,7 @@
 namespace fmoe::test {
 
 template <operand E>
-double error_of(const E& e, planner::plan_options options = {}) {
+double error_of(const E& e, const compile_options& options = {}) {
   const auto y = evaluate(e, options);
   const auto expected = reference(e);
   REQUIRE(y.size() == expected.size());
@@ -19,7 +19,7 @@ double error_of(const E& e, planner::plan_options options = {}) {
 
 // True if they agree within rounding of the arithmetic type.
 template <operand E>
-bool agrees(const E& e, planner::plan_options options = {}) {
+bool agrees(const E& e, const compile_options& options = {}) {
   const double error = error_of(e, options);
   CAPTURE(error);
   const double tolerance = std::is_same_v<typename expression_t<E>::scalar, double> ? 1e-14 : 4e-6;
@@ -29,7 +29,7 @@ bool agrees(const E& e, planner::plan_options options = {}) {
 
 // True if they agree bit for bit, for integers and selections.
 template <operand E>
-bool equals(const E& e, planner::plan_options options = {}) {
+bool equals(const E& e, const compile_options& options = {}) {
   return error_of(e, options) == 0;
 }
 

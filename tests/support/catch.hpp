@@ -5,6 +5,7 @@
 #include <string>
 
 #if __has_include(<catch2/catch_test_macros.hpp>)
+#include <catch2/catch_approx.hpp>
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_all.hpp>
@@ -15,13 +16,13 @@
 
 namespace fmoe::test {
 
-// For CHECK_THROWS_WITH; Catch2 3 has another name for it.
-inline auto containing(const std::string& text) {
+// Catch2 3 has other names for these. containing() is for CHECK_THROWS_WITH.
 #if __has_include(<catch2/catch_test_macros.hpp>)
-  return Catch::Matchers::ContainsSubstring(text);
+using Catch::Approx;
+inline auto containing(const std::string& text) { return Catch::Matchers::ContainsSubstring(text); }
 #else
-  return Catch::Contains(text);
+using ::Approx;
+inline auto containing(const std::string& text) { return Catch::Contains(text); }
 #endif
-}
 
 }  // namespace fmoe::test

@@ -16,9 +16,9 @@ inline planner::plan_options usual_limits() {
 
 inline planner::plan_options tiny_limits() {
   planner::plan_options o = usual_limits();
-  o.whole = 1 << 10;
-  o.chunk_width = 64;
-  o.max_tile = 24;
+  o.on.streamed = 1 << 10;
+  o.on.chunk = 64;
+  o.on.tile = 24;
   return o;
 }
 

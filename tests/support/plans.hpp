@@ -4,9 +4,12 @@
 
 #include <map>
 
+#include <fmoe/backend/cpu/plan/planning.hpp>
 #include <fmoe/planner/planner.hpp>
+#include <fmoe/run/compile.hpp>
 
 #include "catch.hpp"
+#include "limits.hpp"
 
 namespace fmoe::test {
 
@@ -33,19 +36,40 @@ struct blueprint : ir::graph {
   }
 };
 
+// The program that is counted, and the CPU's plan of a graph.
+inline planner::program make_program(const ir::graph& g, const ir::node_list& results,
+                                     const planner::plan_options& how) {
+  return planner::contractions(g, results, how);
+}
+inline cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
+                           const planner::plan_options& how) {
+  return cpu::make_plan(planner::lower(g, results, how), tokens, how);
+}
+
+// The plan of a layer, as compile makes it on this CPU.
+template <class T, class Layer, extent... Ranks>
+cpu::plan plan_of(const Layer& layer, arguments<Ranks...> ranks, extent tokens,
+                  const planner::plan_options& how = {}) {
+  const auto e =
+      apply_to_arguments(layer, ranks, tokens, std::make_integer_sequence<int, sizeof...(Ranks)>{});
+  ir::graph g;
+  const ir::node_list roots = layer_results<std::remove_const_t<decltype(e)>>::lower(e, g);
+  return make_plan(g, roots, tokens, on_this_cpu<T>(how));
+}
+
 inline planner::plan_options machine_options() {
   planner::plan_options o;
-  o.panel = 32;
-  o.selection_size = [](extent k) { return 4 * k + 256; };
+  o.on.panel = 32;
+  o.on.selection_size = [](extent k) { return 4 * k + 256; };
   return o;
 }
 
 inline planner::plan_options tiny_options() {
   planner::plan_options o = machine_options();
-  o.whole = 1 << 10;
-  o.chunk_width = 64;
+  o.on.streamed = 1 << 10;
+  o.on.chunk = 64;
   o.sum_block = 16;
-  o.max_tile = 24;
+  o.on.tile = 24;
   return o;
 }
 
@@ -61,14 +85,6 @@ inline ir::node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, ex
                g.parameter({o}));
 }
 
-inline const char* name_of(planner::operation::kind k) {
-  constexpr const char* names[] = {"product", "gemm",   "batched",   "gather", "rescale",
-                                   "sample",  "reduce", "pointwise", "gate",   "append",
-                                   "select",  "screen", "expand",    "slice",  "concat",
-                                   "pick",    "put",    "token_sum", "exclude"};
-  return names[static_cast<int>(k)];
-}
-
 // Returns lines such as "gemm ti,in->tn | + | relu". 't' comes before the labels of a value with
 // one row for each token, and "once" before constants.
 inline lines describe(const planner::program& p) {
@@ -79,7 +95,7 @@ inline lines describe(const planner::program& p) {
     };
     const char* what = o.what == planner::operation::kind::gate     ? fmoe::name_of(o.fn)
                        : o.what == planner::operation::kind::select ? fmoe::name_of(o.rule.what)
-                                                                    : name_of(o.what);
+                                                                     : planner::name_of(o.what);
     std::string s = std::string(o.group >= 0                   ? "group "
                                 : p[o.out.value].is_constant() ? "once "
                                                                : "") +

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <fmoe/base/dtype.hpp>
+#include <fmoe/base/memory.hpp>
 
 namespace fmoe {
 
@@ -18,7 +19,8 @@ struct array_view {
   void* data = nullptr;
   dtype type = dtype::float32;
   extent rank = 0;
-  std::array<extent, 2 * max_rank> shape{}, strides{};  // including leading batch axes
+  std::array<extent, 2 * max_rank> shape{}, strides{};  // leading batch axes included
+  memory_space space = memory_space::host;
 
   // Leading axes beyond `row_rank` count tokens.
   extent tokens(extent row_rank) const {

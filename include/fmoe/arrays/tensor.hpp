@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <concepts>
+#include <cstdint>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -19,8 +21,9 @@
 
 namespace fmoe {
 
-// The memory of a tensor, owned or borrowed, and the data that backends derived from a parameter
-// (packed panels), so that all compiled calls of a layer share one packing.
+// The memory of a tensor, owned or borrowed, and what backends derived from a parameter (packed
+// panels), so that all compiled calls of a layer share one packing. A write makes a new version;
+// what was derived from an older one is dropped as soon as the new one is asked for.
 class storage {
  public:
   explicit storage(extent bytes) : owned_(bytes), data_(owned_.data()) {}
@@ -28,11 +31,19 @@ class storage {
   storage(const storage&) = delete;
 
   void* data() const { return data_; }
+  memory_space space() const { return memory_space::host; }
 
-  // Returns the result of the first make() for this key.
+  // Counts the times that the elements may have been written. Tensors count for themselves; who
+  // writes to borrowed elements calls written().
+  std::uint64_t version() const { return version_.load(std::memory_order_relaxed); }
+  void written() { version_.store(version() + 1, std::memory_order_relaxed); }
+
+  // The result of make() for this key and version, which is called once.
   template <class Make>
   std::shared_ptr<const void> derived(const std::string& key, Make make) {
     const std::lock_guard lock(mutex_);
+    if (derived_version_ != version()) derived_.clear();
+    derived_version_ = version();
     auto& slot = derived_[key];
     if (!slot) slot = make();
     return slot;
@@ -41,13 +52,15 @@ class storage {
  private:
   memory owned_;
   void* data_;
+  std::atomic<std::uint64_t> version_ = 0;
   std::mutex mutex_;
+  std::uint64_t derived_version_ = 0;
   std::map<std::string, std::shared_ptr<const void>> derived_;
 };
 
-// Copies of a tensor share the elements; evaluate reads them anew in every call. Do not write to a
-// tensor that a compiled layer holds, or to a parameter that was evaluated: the packed weights
-// would not change.
+// Copies share the elements; evaluate reads them anew in every call, also those of a parameter that
+// was written since the last one. A compiled layer keeps the weights that it was compiled with:
+// writing to a tensor that it holds is a mistake.
 template <class T, std::size_t Rank>
 class tensor {
   static_assert(is_storable<T>, "fmoe::tensor stores float, double, fmoe::bf16 or fmoe::f16");
@@ -134,12 +147,13 @@ class tensor {
   // True for a default-constructed tensor, which holds nothing, not even zero elements.
   bool empty() const { return storage_ == nullptr; }
 
-  T* data() { return elements(); }
+  // The elements to write: a new version of them, whether they are written or not.
+  T* data() { return written(); }
   const T* data() const { return elements(); }
 
   template <class... Index>
   T& operator()(Index... i) {
-    return elements()[offset(i...)];
+    return written()[offset(i...)];
   }
   template <class... Index>
   const T& operator()(Index... i) const {
@@ -150,6 +164,11 @@ class tensor {
 
  private:
   T* elements() const { return storage_ ? static_cast<T*>(storage_->data()) : nullptr; }
+
+  T* written() const {
+    if (storage_) storage_->written();
+    return elements();
+  }
 
   template <std::size_t N>
   static std::array<extent, Rank> shape_in_braces(const extent (&shape)[N]) {

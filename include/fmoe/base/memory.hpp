@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -17,6 +18,9 @@
 namespace fmoe {
 
 inline constexpr extent cache_line = 64;
+
+// Where elements live. Devices will add theirs.
+enum class memory_space : std::uint8_t { host };
 
 struct free_aligned {
   std::align_val_t alignment{};

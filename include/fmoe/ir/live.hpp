@@ -14,8 +14,7 @@ namespace fmoe::ir {
 // graph, so that an extent which only an unneeded node fixed stays known.
 struct live_graph {
   graph nodes;
-  node_list roots;              // the results, as `nodes` numbers them
-  std::vector<node_id> origin;  // by node: its number in the whole graph
+  node_list roots;  // the results, as `nodes` numbers them
 };
 
 inline live_graph live(const graph& whole, const node_list& roots) {
@@ -25,7 +24,7 @@ inline live_graph live(const graph& whole, const node_list& roots) {
   for (extent i = whole.size(); i-- > 0;)
     if (needed[i]) each_operand(whole[static_cast<node_id>(i)], need);
 
-  live_graph part{whole.without_nodes(), roots, {}};
+  live_graph part{whole.without_nodes(), roots};
   std::vector<node_id> number(whole.size());  // in the part, of each needed node
   const auto renumber = [&](node_id& id) { id = number[static_cast<extent>(id)]; };
   for (extent i = 0; i < whole.size(); ++i) {
@@ -33,7 +32,6 @@ inline live_graph live(const graph& whole, const node_list& roots) {
     node copy = whole[static_cast<node_id>(i)];
     each_operand(copy, renumber);
     number[i] = part.nodes.append(std::move(copy));
-    part.origin.push_back(static_cast<node_id>(i));
   }
   for (node_id& root : part.roots) renumber(root);
   return part;

@@ -12,7 +12,7 @@
 
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/arrays/slice.hpp>
-#include <fmoe/run/evaluate.hpp>
+#include <fmoe/run/compile.hpp>
 
 namespace fmoe {
 

@@ -14,7 +14,7 @@
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/expr/sized.hpp>
 #include <fmoe/layers/monet_expert.hpp>
-#include <fmoe/run/evaluate.hpp>
+#include <fmoe/run/compile.hpp>
 
 namespace fmoe {
 

@@ -4,7 +4,7 @@
 // the vertical one of blocks of both halves (Eq. 13).
 #pragma once
 
-#include <fmoe/run/evaluate.hpp>
+#include <fmoe/run/compile.hpp>
 
 namespace fmoe {
 

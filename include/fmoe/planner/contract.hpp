@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include <fmoe/planner/machine.hpp>
 #include <fmoe/planner/mask.hpp>
 #include <fmoe/planner/order.hpp>
 #include <fmoe/planner/program.hpp>
@@ -15,8 +16,9 @@ class pairwise_contraction {
  public:
   // `naive`: the parameters meet each other first. `sums_tokens`: the result is the sum over all
   // tokens.
-  pairwise_contraction(program& p, bool naive, bool sums_tokens)
+  pairwise_contraction(program& p, const machine& m, bool naive, bool sums_tokens)
       : program_(p),
+        machine_(m),
         naive_(naive),
         sums_tokens_(sums_tokens) {}
 
@@ -124,10 +126,11 @@ class pairwise_contraction {
       if (a.empty() != b.empty()) return a.empty() ? repeats(left, right) : !repeats(right, left);
       // Vectors run along the last axis, and a constant that follows is packed for any order of
       // axes.
-      constexpr extent narrow = 8;
       const extent left_size = program_.size_of(left, a), right_size = program_.size_of(right, b);
-      if (!l.is_constant() && !others.empty() && (left_size < narrow) != (right_size < narrow))
-        return right_size < narrow;
+      const bool left_is_narrow = left_size < machine_.narrow;
+      const bool right_is_narrow = right_size < machine_.narrow;
+      const bool goes_on = !l.is_constant() && !others.empty();
+      if (goes_on && left_is_narrow != right_is_narrow) return right_is_narrow;
       const auto last = [&](const std::string& labels) {
         return labels.empty() ? 0 : hint.find(labels.back()) + 1;
       };
@@ -170,7 +173,7 @@ class pairwise_contraction {
       p.operands.push_back({u.labels, v.per_token(), v.parameter, v.expected, v.selection});
       for (const char c : u.labels) p.extents.emplace_back(c, program_.extent_of(u, c));
     }
-    const auto order = find_order(p);
+    const auto order = find_order(p, machine_);
     std::vector<bool> used(in.size() + order.size(), false);
     for (const pairing& s : order) {
       const auto l = static_cast<extent>(s.left), r = static_cast<extent>(s.right);
@@ -197,6 +200,7 @@ class pairwise_contraction {
   }
 
   program& program_;
+  const machine& machine_;
   bool naive_, sums_tokens_;
 };
 

@@ -84,7 +84,8 @@ class lowering {
   placed lower(const ir::leaf_node& l) {
     const bool is_row = !l.parameter && !has_tokens_;
     value v{graph_.shape(id_), is_row ? value_scope::token : value_scope::constant,
-            static_cast<int>(id_), l.parameter, l.argument >= 0};
+            static_cast<int>(program_.leaves.size()), l.parameter, l.argument >= 0};
+    program_.leaves.push_back(l);
     std::vector<int> memory;
     const int token = tokens_[static_cast<extent>(id_)];
     for (int i = 0, at = 0; i < static_cast<int>(v.shape.size()); ++i)
@@ -256,7 +257,7 @@ class lowering {
     std::string result = std::string(result_labels(e.subscripts));
     const bool sums_tokens = token != 0 && !has(result, token);
     std::erase(result, token);
-    pairwise_contraction c(program_, options_.naive, sums_tokens);
+    pairwise_contraction c(program_, options_.on, options_.naive, sums_tokens);
     return place(m ? c.masked(std::move(m), in, result) : c.sum(in, result),
                  result_labels(e.subscripts));
   }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <fmoe/base/labels.hpp>
+#include <fmoe/planner/machine.hpp>
 
 namespace fmoe::planner {
 
@@ -40,13 +41,9 @@ struct pairing {
 
 class order_search {
  public:
-  // A tile of tokens; FLOPs that one byte of an intermediate may cost (it is written and read near
-  // L2); elements per token from where an intermediate counts `crowded` times, because a tile of it
-  // leaves L2.
-  static constexpr double tokens = 96, byte_cost = 8, cap = 65536, crowded = 64;
   static constexpr extent exact_limit = 8;
 
-  explicit order_search(const contraction_problem& p) : problem_(p) {
+  order_search(const contraction_problem& p, const machine& m) : problem_(p), machine_(m) {
     for (const auto& [c, e] : p.extents)
       extent_[static_cast<unsigned char>(c) & 127u] = static_cast<double>(e);
     all_parameters_ = std::ranges::all_of(p.operands, [](const auto& o) { return o.parameter; });
@@ -114,11 +111,13 @@ class order_search {
   }
   double cost(const part& a, const part& b, const part& r) const {
     if (r.parameter && !all_parameters_) return std::numeric_limits<double>::infinity();
-    const double rows = a.tokens || b.tokens ? tokens : 1, stored = r.tokens ? 1 : 1 / rows;
+    const double rows = a.tokens || b.tokens ? machine_.rows : 1, stored = r.tokens ? 1 : 1 / rows;
     const double size = volume(r.labels, &r);
+    const bool is_crowded = size > static_cast<double>(machine_.crowded);
     const part* selection = a.selected != 0 ? &a : b.selected != 0 ? &b : nullptr;
     return rows * (2 * volume(a.labels | b.labels, selection) +
-                   stored * byte_cost * 4 * size * (size > cap ? crowded : 1));
+                   stored * machine_.flops_per_byte * 4 * size *
+                       (is_crowded ? machine_.crowded_factor : 1));
   }
 
   bool tokens_needed_outside(label_set operands) const {
@@ -206,7 +205,7 @@ class order_search {
         for (extent j = i + 1; j < parts_.size(); ++j) {
           const part r = contract(parts_[i], parts_[j], label_set{1} << i | label_set{1} << j);
           const double before = volume(parts_[i].labels) + volume(parts_[j].labels);
-          const double c = cost(parts_[i], parts_[j], r) - byte_cost * 4 * before;
+          const double c = cost(parts_[i], parts_[j], r) - machine_.flops_per_byte * 4 * before;
           if (c < best) best = c, a = i, b = j, made = r;
         }
       join(a, b, made);
@@ -214,6 +213,7 @@ class order_search {
   }
 
   const contraction_problem& problem_;
+  const machine& machine_;
   std::array<double, 128> extent_{};
   bool all_parameters_;
   std::vector<part> parts_;   // what is not contracted yet
@@ -221,8 +221,8 @@ class order_search {
   std::vector<pairing> steps_;
 };
 
-inline std::vector<pairing> find_order(const contraction_problem& p) {
-  return order_search(p).run();
+inline std::vector<pairing> find_order(const contraction_problem& p, const machine& m = {}) {
+  return order_search(p, m).run();
 }
 
 }  // namespace fmoe::planner

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The planner: every pass in its order.
+// The planner: the passes that every backend shares, in their order. A backend takes the lowered
+// program and lays it out on its machine.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/emit.hpp>
-#include <fmoe/backend/cpu/plan/screen.hpp>
 #include <fmoe/ir/live.hpp>
 #include <fmoe/planner/fuse.hpp>
 #include <fmoe/planner/group.hpp>
@@ -15,15 +14,14 @@
 
 namespace fmoe::planner {
 
-// The operations before they are laid out on a machine; what cost counts.
-inline program make_program(const ir::graph& g, const ir::node_list& results,
+// The contractions of an expression, one operation each: what cost counts. Throws shape_error or
+// value_error where an expression cannot be computed.
+inline program contractions(const ir::graph& g, const ir::node_list& results,
                             const plan_options& options) {
   const ir::live_graph needed = ir::live(g, results);
   program p = lowering(needed.nodes, needed.roots, options).take();
-  for (value& v : p.values)
-    if (v.leaf >= 0) v.leaf = static_cast<int>(needed.origin[static_cast<extent>(v.leaf)]);
   if (!options.naive) {
-    sample(p);
+    sample(p, options.on);
     group(p);
   }
   skip(p);
@@ -32,16 +30,12 @@ inline program make_program(const ir::graph& g, const ir::node_list& results,
   return p;
 }
 
-// A plan for up to `tokens` rows; `unknown`: for as many as the graph's inputs have. Throws
-// shape_error or value_error where an expression cannot be computed.
-inline cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
-                           const plan_options& options) {
-  program p = make_program(g, results, options);
-  if (p.tokens && tokens != unknown) p.token_count = tokens;
+// The lowered program of a graph, which needs the graph no more. Throws as `contractions` does.
+inline program lower(const ir::graph& g, const ir::node_list& results,
+                     const plan_options& options) {
+  program p = contractions(g, results, options);
   fuse(p);
-  cpu::screen(p, options, p.token_count);
-  cpu::gather_loops(p, options);
-  return cpu::emitter(p, g, cpu::choose_tile(p, options, p.token_count), options).take();
+  return p;
 }
 
 }  // namespace fmoe::planner

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,7 +22,7 @@ enum class value_scope : std::uint8_t { constant, call, token };
 struct value {
   std::vector<extent> shape;  // of one token's row, in the order of memory
   value_scope scope = value_scope::token;
-  int leaf = -1;  // the graph's node, for inputs and parameters
+  int leaf = -1;  // its place among the leaves, for inputs and parameters
   bool parameter = false;
   bool argument = false;   // a leaf that a call binds
   extent keep = 0;         // a selection of at most this many entries of its last axis
@@ -99,6 +100,14 @@ struct operation {
   bool swapped = false;      // exclude: the first one is the second of a pair
 };
 
+constexpr const char* name_of(operation::kind k) {
+  constexpr std::array names{"product", "gemm",      "batched", "gather", "rescale", "sample",
+                             "reduce",  "pointwise", "gate",    "append", "select",  "screen",
+                             "expand",  "slice",     "concat",  "pick",   "put",     "token_sum",
+                             "exclude"};
+  return names[static_cast<extent>(k)];
+}
+
 // An operation that needs its operands of all tokens before it makes a row.
 inline bool is_barrier(const operation& o) {
   return o.what == operation::kind::select && o.rule.what == selection_rule::kind::expert_choice;
@@ -111,6 +120,7 @@ struct expert_group {
 };
 
 struct program {
+  std::vector<ir::leaf_node> leaves;
   std::vector<value> values;
   std::vector<operation> operations;
   std::vector<expert_group> groups;
@@ -235,6 +245,23 @@ std::string labels_where(const std::string& of, Condition condition) {
   for (const char c : of)
     if (condition(c)) r += c;
   return r;
+}
+
+// The operation as subscripts, "ti,in->tn": 't' stands before the labels of what has one row per
+// token.
+inline std::string text_of(const program& p, const operation& o) {
+  std::string text;
+  const auto add = [&](const use& u) {
+    if (p[u.value].per_token()) text += 't';
+    text += u.labels;
+  };
+  for (const use& u : o.in) {
+    if (&u != &o.in[0]) text += ',';
+    add(u);
+  }
+  text += "->";
+  add(o.out);
+  return text;
 }
 
 struct label_groups {

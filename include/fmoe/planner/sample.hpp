@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include <fmoe/planner/machine.hpp>
 #include <fmoe/planner/skip.hpp>
 
 namespace fmoe::planner {
@@ -55,15 +56,13 @@ inline bool sum_rows(program& p, int numbers, extent rows) {
 }
 
 // Makes a sample of the product at `place` if it is one. True if something changed.
-inline bool sample_one(program& p, extent place) {
-  constexpr extent sparse =
-      16;  // a product over all pays off below so many entries for each selected one
+inline bool sample_one(program& p, extent place, const machine& m) {
   const auto found = meeting_in(p, p.operations[place]);
   if (!found) return false;
   const use &selection = found->selection, &numbers = found->numbers;
   const value s = p[selection.value];
   const extent rows = s.rows();
-  if (s.shape.back() < sparse * rows * s.expected) return false;
+  if (s.shape.back() < m.sampled * rows * s.expected) return false;
   std::vector<pass> passes;
   int v = numbers.value, maker = p.producer(v);
   for (; maker >= 0 && p.uses(v) == 1;
@@ -115,8 +114,8 @@ inline bool sample_one(program& p, extent place) {
   return true;
 }
 
-inline void sample(program& p) {
-  for (extent i = 0; i < p.operations.size();) i = sample_one(p, i) ? 0 : i + 1;
+inline void sample(program& p, const machine& m) {
+  for (extent i = 0; i < p.operations.size();) i = sample_one(p, i, m) ? 0 : i + 1;
 }
 
 }  // namespace fmoe::planner

@@ -1,45 +1,48 @@
 // SPDX-License-Identifier: MIT
-// Running expressions: evaluate one once, or compile a layer for many calls.
+// The value of an expression, once.
 #pragma once
 
 #include <fmoe/arrays/overlap.hpp>
-#include <fmoe/backend/cpu/compiled_plan.hpp>
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
 #include <fmoe/expr/gate.hpp>
-
-#if !defined(FMOE_SEPARATE_COMPILATION)  // else one translation unit includes fmoe/src.hpp
-#include <fmoe/backend/cpu/plan_runner.hpp>
-#endif
+#include <fmoe/run/compile_graph.hpp>
 
 namespace fmoe {
 
-// The value of a graph's node, y.
-template <class T, class Arch>
-void evaluate(const ir::graph& g, ir::node_id root, const planner::plan_options& options,
+namespace detail {
+
+// Writes the value of `root` to y.
+template <class T, class Level>
+void evaluate(const ir::graph& g, ir::node_id root, const compile_options& options,
               const array_view& y) {
-  const cpu::compiled_plan<T, Arch> run(g, root, unknown, 1, options);
-  const bound_array result{y, run.steps().results[0].shape.size()};
-  run({}, {&result, 1}, run.steps().token_count);
+  const compiled_graph compiled = compile_graph<T, Level>(g, root, unknown, options);
+  const bound_array result{y, compiled.results[0].shape.size()};
+  compiled.program->run({}, {&result, 1}, compiled.tokens);
 }
+
+}  // namespace detail
 
 // The value of an expression, in its arithmetic type: double if a leaf is double, else float. The
 // first axis, where rows are independent of each other, is cut into tiles for the threads of the
 // current arena. Throws shape_error and value_error as the operations say. Packed weights stay with
-// their parameters for the next time.
-template <class Arch = cpu::native, operand E>
-auto evaluate(const E& e, planner::plan_options options = {}) {
+// their parameters for the next time. Level is not for users: it is the instruction set that the
+// translation unit is compiled for.
+template <class Level = cpu::native, operand E>
+auto evaluate(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;
   using T = typename X::scalar;
   ir::graph g;
   const ir::node_id root = as_expression(e).lower(g);
   std::array<extent, X::rank> shape;
-  std::copy_n(g.shape(root).begin(), X::rank,
-              shape.begin());  // not all of it: g++ 16 would warn of a shape of more axes
+  // The rank limits the copy: g++ 16 would warn of a shape of more axes.
+  std::copy_n(g.shape(root).begin(), X::rank, shape.begin());
   tensor<T, X::rank> y(shape);
-  evaluate<T, Arch>(g, root, options, view_of(y));
+  detail::evaluate<T, Level>(g, root, options, view_of(y));
   return y;
 }
+
+namespace detail {
 
 // Throws shape_error or value_error where y cannot hold the value of `root`.
 inline void expects_output(const ir::graph& g, ir::node_id root, const array_view& y) {
@@ -58,11 +61,13 @@ inline void expects_output(const ir::graph& g, ir::node_id root, const array_vie
           "[evaluate] the output overlaps an operand");
 }
 
+}  // namespace detail
+
 // Into an array of the caller's, of the expression's shape and arithmetic type and of any strides,
 // where it lies. Throws, also where the array overlaps an operand, before an element is written.
-template <class Arch = cpu::native, operand E, class Y>
-  requires(!std::is_same_v<std::remove_cvref_t<Y>, planner::plan_options>)
-void evaluate(const E& e, Y&& y, planner::plan_options options = {}) {
+template <class Level = cpu::native, operand E, class Y>
+  requires(!std::is_same_v<std::remove_cvref_t<Y>, compile_options>)
+void evaluate(const E& e, Y&& y, const compile_options& options = {}) {
   using T = typename expression_t<E>::scalar;
   constexpr bool fits = writable_array<std::remove_reference_t<Y>, T>;
   static_assert(fits,
@@ -71,211 +76,17 @@ void evaluate(const E& e, Y&& y, planner::plan_options options = {}) {
     ir::graph g;
     const ir::node_id root = as_expression(e).lower(g);
     const array_view view = view_of(y);
-    expects_output(g, root, view);
-    evaluate<T, Arch>(g, root, options, view);
+    detail::expects_output(g, root, view);
+    detail::evaluate<T, Level>(g, root, options, view);
   }
 }
 
-template <class Arch = cpu::native, class E, class... More>
+template <class Level = cpu::native, class E, class... More>
   requires(!operand<E>)
 tensor<float, 2> evaluate(const E&, const More&...) {
   static_assert(never<E>,
                 "evaluate takes a tensor or an expression; for a layer write evaluate(layer(x))");
   return {};
-}
-
-// What a layer returns: an expression, or several in a tuple, whose common parts are computed once.
-template <class E>
-struct layer_results {
-  static constexpr extent count = 1;
-  using scalar = typename E::scalar;
-  static ir::node_list lower(const E& e, ir::graph& g) { return e.lower(g); }
-};
-template <operand... Es>
-struct layer_results<std::tuple<Es...>> {
-  static constexpr extent count = sizeof...(Es);
-  using scalar = arithmetic_t<typename expression_t<Es>::scalar...>;
-  static ir::node_list lower(const std::tuple<Es...>& results, ir::graph& g) {
-    return std::apply(
-        [&](const auto&... e) { return ir::node_list(std::vector{as_expression(e).lower(g)...}); },
-        results);
-  }
-};
-
-// A layer ready to be called: forward(x, y); forward(x1, x2, y) for a layer of two arguments,
-// forward(x, y1, y2) for one of two results.
-template <class T, class Arch, extent Arguments, extent Results = 1>
-class compiled {
- public:
-  compiled(const ir::graph& g, const ir::node_list& results, extent tokens, extent callers,
-           const planner::plan_options& options)
-      : tokens_(tokens),
-        run_(g, results, tokens, callers, options) {
-    extent used = 0;
-    for (extent i = 0; i < g.size(); ++i) {
-      const auto id = static_cast<ir::node_id>(i);
-      const auto* l = std::get_if<ir::leaf_node>(&g[id].op);
-      if (l != nullptr && l->argument >= 0)
-        rows_[static_cast<extent>(l->argument)] = row_of(g, id), ++used;
-    }
-    expects<value_error>(used == Arguments, "[compile] the layer uses ", used, " of its ",
-                         Arguments, " arguments");
-    for (extent i = Results; i-- > 0;) {
-      const cpu::plan_result& result = run_.steps().results[i];
-      rows_[Arguments + i] = result.shape;
-      if (result.per_token) counted_ = Arguments + i;
-    }
-  }
-
-  // Inputs first, then the outputs: any arrays (array_traits says which), where they lie; lazy ones
-  // are evaluated first. Leading axes beyond a row's are tokens, at most as many as compiled for; a
-  // result that is a sum over tokens has none.
-  // Inputs may have any strides and floating type (double only where the layer's is), outputs the
-  // layer's arithmetic type. Throws shape_error or value_error before any output element is
-  // written; allocates nothing; callers beyond the number compiled for wait.
-  template <class... Arrays>
-  void operator()(Arrays&&... arrays) const {
-    static_assert(sizeof...(Arrays) == Arguments + Results,
-                  "forward takes the layer's inputs, then an output for each result");
-    constexpr bool readable = (readable_array<std::remove_reference_t<Arrays>> && ...);
-    static_assert(readable,
-                  "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16: Eigen's with "
-                  "<fmoe/arrays/eigen.hpp>");
-    if constexpr (sizeof...(Arrays) == Arguments + Results && readable) {
-      constexpr bool writable =
-          are_outputs<std::remove_reference_t<Arrays>...>(std::make_index_sequence<Results>());
-      static_assert(writable, "forward writes an output of the layer's arithmetic type");
-      static_assert(
-          !writable || ((sizeof(element_of<std::remove_reference_t<Arrays>>) <= sizeof(T)) && ...),
-          "forward takes no double into a layer of float: convert it first");
-      bind(in_memory(arrays)...);
-    }
-  }
-
-  const cpu::plan& steps() const { return run_.steps(); }
-
- private:
-  template <class... Arrays, extent... Result>
-  static constexpr bool are_outputs(std::index_sequence<Result...>) {
-    return (writable_array<std::tuple_element_t<Arguments + Result, std::tuple<Arrays...>>, T> &&
-            ...);
-  }
-
-  static std::vector<extent> row_of(const ir::graph& g, ir::node_id id) {
-    auto s = g.shape(id);
-    s.erase(s.begin());
-    return s;
-  }
-
-  template <class... Arrays>
-  void bind(Arrays&&... arrays) const {  // a parameter keeps what was evaluated
-    call({view_of(arrays)...});
-  }
-
-  struct numbered {
-    extent i;
-    friend std::ostream& operator<<(std::ostream& text, numbered a) {
-      if (a.i < Arguments) return text << "input " << a.i;
-      if (Results == 1) return text << "the output";
-      return text << "output " << a.i - Arguments;
-    }
-  };
-
-  void call(const std::array<array_view, Arguments + Results>& views) const {
-    std::array<bound_array, Arguments + Results> bound;
-    const array_view& counted = views[counted_];
-    const extent counted_rank = rows_[counted_].size();
-    const extent tokens = counted.rank < counted_rank ? 0 : counted.tokens(counted_rank);
-    for (extent i = 0; i < views.size(); ++i) {
-      const array_view& v = views[i];
-      const numbered what{i};
-      const extent row_rank = rows_[i].size();
-      expects<shape_error>(v.rank >= row_rank, "[forward] ", what, " has ", v.rank,
-                           " axes and a row alone has ", row_rank);
-      for (extent a = 0; a < row_rank; ++a)
-        expects<shape_error>(v.shape[v.rank - row_rank + a] == rows_[i][a], "[forward] axis ", a,
-                             " of the rows of ", what, " is ", v.shape[v.rank - row_rank + a],
-                             " and the layer's is ", rows_[i][a]);
-      if (has_tokens(i))
-        expects<shape_error>(v.tokens(row_rank) == tokens, "[forward] 't' is ", v.tokens(row_rank),
-                             " in ", what, " and ", tokens, " in ", numbered{counted_});
-      else
-        expects<shape_error>(v.rank == row_rank, "[forward] ", what, " has ", v.rank,
-                             " axes and the layer's result, which has no tokens, has ", row_rank);
-      bound[i] = {v, row_rank};
-    }
-    for (extent y = Arguments; y < views.size(); ++y) {
-      expects<value_error>(!views[y].repeats(), "[forward] an axis of ", numbered{y},
-                           " has stride 0");
-      for (extent i = 0; i < y; ++i)
-        expects<value_error>(!overlap(views[i], views[y]), "[forward] ", numbered{y}, " overlaps ",
-                             numbered{i});
-    }
-    expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens,
-                         " and the layer is compiled for at most ", tokens_,
-                         ": say more to compile");
-    run_(std::span(bound).first(Arguments), std::span(bound).last(Results), tokens);
-  }
-
-  bool has_tokens(extent i) const {
-    return i < Arguments || run_.steps().results[i - Arguments].per_token;
-  }
-
-  extent tokens_;
-  std::array<std::vector<extent>, Arguments + Results>
-      rows_;            // shapes without the token axis; arguments first
-  extent counted_ = 0;  // whose tokens are those of the call: the first result's that has any
-  cpu::compiled_plan<T, Arch> run_;
-};
-
-// The ranks of a layer's arguments, for compile.
-template <extent... Ranks>
-struct arguments {};
-
-template <class Layer, extent... Ranks, int... Index>
-auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
-                        std::integer_sequence<int, Index...>) {
-  constexpr bool callable = requires { layer(argument<Index, Ranks>{tokens}...); };
-  static_assert(callable,
-                "compile: the layer is called with expressions; for several inputs write "
-                "compile(layer, arguments<2, 3>{}, tokens)");
-  if constexpr (callable) return layer(argument<Index, Ranks>{tokens}...);
-  else return refused();
-}
-
-// Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for `callers`
-// simultaneous calls on each thread of the current arena. The layer is anything callable with
-// expressions; unless said, it has one argument of rank 2, [token, input]. It may return a tuple of
-// expressions: parts of it to look at beside its output, at the cost of writing them. Throws
-// shape_error and value_error as the layer's operations say.
-template <class Arch = cpu::native, class Layer, extent... Ranks>
-auto compile(const Layer& layer, arguments<Ranks...>, extent tokens, extent callers = 1,
-             planner::plan_options options = {}) {
-  const auto e = apply_to_arguments(layer, arguments<Ranks...>{}, tokens,
-                                    std::make_integer_sequence<int, sizeof...(Ranks)>{});
-  using results = layer_results<std::remove_const_t<decltype(e)>>;
-  ir::graph g;
-  const ir::node_list roots = results::lower(e, g);
-  return compiled<typename results::scalar, Arch, sizeof...(Ranks), results::count>(
-      g, roots, tokens, callers, options);
-}
-template <class Arch = cpu::native, class Layer>
-auto compile(const Layer& layer, extent tokens, extent callers = 1,
-             planner::plan_options options = {}) {
-  return compile<Arch>(layer, arguments<2>{}, tokens, callers, options);
-}
-
-template <class Tokens = void, class... More>
-inline constexpr bool counts_tokens = std::convertible_to<Tokens, extent>;
-template <extent... Ranks, class Tokens, class... More>
-inline constexpr bool counts_tokens<arguments<Ranks...>, Tokens, More...> =
-    std::convertible_to<Tokens, extent>;
-
-template <class Arch = cpu::native, class Layer, class... More>
-  requires(!counts_tokens<More...>)
-compiled<float, Arch, 1> compile(const Layer&, const More&...) {
-  static_assert(never<Layer>,
-                "compile(layer, tokens): say for how many tokens at most, not with which input");
 }
 
 }  // namespace fmoe

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,7 @@ namespace fmoe::cpu {
 template <class T, class Arch>
 class constants {
  public:
-  constants(const plan& p, const ir::graph& g)
+  constants(const plan& p, std::span<const ir::leaf_node> leaves)
       : computed_(p.constants * sizeof(T)),
         leaves_(p.storages.size()),
         narrow_(p.storages.size()),
@@ -31,8 +32,7 @@ class constants {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const storage_row& row = p.storages[s];
       if (row.where == storage_row::kind::leaf || row.where == storage_row::kind::input)
-        add_leaf(s, std::get<ir::leaf_node>(g[static_cast<ir::node_id>(row.source)].op),
-                 row.in_place);
+        add_leaf(s, leaves[static_cast<extent>(row.source)], row.in_place);
     }
   }
 

@@ -28,8 +28,11 @@ namespace fmoe::cpu {
 template <class T, class Arch>
 class executor {
  public:
-  // Packs the weights and computes the plan's constants; the graph may go afterwards.
-  executor(plan p, const ir::graph& g) : plan_(std::move(p)), constants_(plan_, g) {
+  // Packs the weights and computes the plan's constants. The plan's storages name the leaves by
+  // number.
+  executor(plan p, std::span<const ir::leaf_node> leaves)
+      : plan_(std::move(p)),
+        constants_(plan_, leaves) {
     for (extent w = 0; w < plan_.weights.size(); ++w)
       if (!is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
     const binding<T> none;

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: MIT
-// The properties of this backend that the planner must know.
+// The CPU that runs the program, as the planner sees it.
 #pragma once
 
 #include <fmoe/backend/cpu/kernels/screen.hpp>
-#include <fmoe/planner/options.hpp>
+#include <fmoe/backend/cpu/native.hpp>
+#include <fmoe/planner/machine.hpp>
 
 namespace fmoe::cpu {
 
+// For arithmetic of T with the kernels of Arch.
 template <class T, class Arch>
-planner::plan_options machine(planner::plan_options o) {
-  o.element_bytes = sizeof(T);
-  o.panel = panel_width<T, Arch>;
-  o.selection_size = &top_k_state_size<T, Arch>;
+machine machine_of() {
+  const bool dots = is_avx512<Arch> && has_bf16_dots();
+  machine m;
+  m.name = std::string(native::name) + (dots ? " with bf16 dot products" : "");
+  m.panel = panel_width<T, Arch>;
+  m.selection_size = &top_k_state_size<T, Arch>;
   if (std::is_same_v<T, float>) {
-    constexpr extent few = 6;  // without bf16 dot products screening saves only the time of memory
-    o.screen_size = &screen_row::size;
-    o.screened_tokens = is_avx512<Arch> && has_bf16_dots() ? ~extent{0} : few;
+    constexpr extent few = 6;  // without bf16 dot products, screening only saves memory's time
+    m.screen_size = &screen_row::size;
+    m.screened_tokens = dots ? ~extent{0} : few;
   }
-  return o;
+  return m;
 }
 
 }  // namespace fmoe::cpu

@@ -10,10 +10,8 @@ namespace fmoe::cpu {
 
 class emitter {
  public:
-  emitter(const planner::program& p, const ir::graph& g, tiling t,
-          const planner::plan_options& options)
+  emitter(const planner::program& p, tiling t, const planner::plan_options& options)
       : program_(p),
-        graph_(g),
         tiling_(std::move(t)),
         options_(options) {
     plan_.tile = tiling_.tile;
@@ -69,7 +67,7 @@ class emitter {
     const planner::value& x = program_[v];
     storage_row s{arena, x.size(), 0, 0, -1};
     if (x.leaf >= 0) {
-      const auto& l = std::get<ir::leaf_node>(graph_[static_cast<ir::node_id>(x.leaf)].op);
+      const ir::leaf_node& l = program_.leaves[static_cast<extent>(x.leaf)];
       s.where = l.argument >= 0 ? argument : x.per_token() ? input : leaf;
       s.source = l.argument >= 0 ? l.argument : x.leaf;
       s.stride = x.per_token() ? s.elements : 0;
@@ -77,7 +75,7 @@ class emitter {
       s.where = constant;
       s.offset = plan_.constants;
       const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
-      plan_.constants += round_up(size, cache_line / options_.element_bytes);
+      plan_.constants += round_up(size, options_.on.cache_line / options_.element_bytes);
     } else if (const int result = output_of(program_, v); result >= 0) {
       s.where = output;
       s.source = result;
@@ -128,21 +126,9 @@ class emitter {
     return std::ranges::count(l->values, o.out.value) > 0;
   }
 
-  std::string text(const planner::operation& o) const {
-    std::string s;
-    const auto name = [&](const planner::use& u) {
-      if (program_[u.value].per_token()) s += 't';
-      s += u.labels;
-    };
-    const extent shown =
-        o.what == planner::operation::kind::screen ? 2 : o.in.size();  // the third is scratch
-    for (const planner::use& u : std::span(o.in).first(shown)) {
-      if (&u != &o.in[0]) s += ',';
-      name(u);
-    }
-    s += "->";
-    name(o.out);
-    return s;
+  std::string text(planner::operation o) const {
+    if (o.what == planner::operation::kind::screen) o.in.pop_back();  // which is scratch
+    return planner::text_of(program_, o);
   }
 
   std::vector<axis_stride> axes(const planner::use& u, const std::string& labels) const {
@@ -402,7 +388,7 @@ class emitter {
     steps.push_back(expert_choice_step{text(o), o.rule, at(o.in[0].value, nullptr),
                                        at(o.in[1].value, nullptr), at(o.out.value, nullptr),
                                        program_[o.out.value].keep, plan_.call});
-    plan_.call += cache_line / options_.element_bytes;
+    plan_.call += options_.on.cache_line / options_.element_bytes;
   }
 
   void emit_pick(const planner::operation& o, std::vector<step>& steps) {
@@ -422,7 +408,7 @@ class emitter {
     group_step s;
     s.experts = g.experts;
     s.keep = g.keep;
-    s.rows = std::min(plan_.tile, options_.max_tile);
+    s.rows = std::min(plan_.tile, options_.on.tile);
     s.scratch = tiling_.places.lists[static_cast<extent>(id)];
     for (const planner::operation& o : program_.operations) {
       if (o.group != id) continue;
@@ -483,7 +469,6 @@ class emitter {
   }
 
   const planner::program& program_;
-  const ir::graph& graph_;
   tiling tiling_;
   const planner::plan_options& options_;
   plan plan_;

@@ -54,16 +54,17 @@ inline int output_of(const planner::program& p, int v) {
 inline extent row_width(const planner::program& p, const planner::plan_options& o,
                         const std::vector<stream_loop>& loops, int v) {
   const planner::value& x = p[v];
-  const extent line = cache_line / o.element_bytes;
+  const extent line = o.on.cache_line / o.element_bytes;
   if (x.selection) {
-    const extent lists = x.each != 0 ? 2 * round_up(o.selection_size(x.each), line) : 0;
-    return x.rows() * round_up(o.selection_size(x.keep), line) + lists;
+    const extent lists = x.each != 0 ? 2 * round_up(o.on.selection_size(x.each), line) : 0;
+    return x.rows() * round_up(o.on.selection_size(x.keep), line) + lists;
   }
   extent n = x.size();
   if (const stream_loop* l = chunked_in(loops, v))
     n = n / std::max<extent>(1, x.shape[0]) * l->chunk;
   n = round_up(std::max<extent>(n, 1), line);
-  return n % 512 == 0 ? n + line : n;  // rows a multiple of 2 KB apart would share a few sets of L1
+  const bool shares_sets = n * o.element_bytes % o.on.set_stride == 0;
+  return shares_sets ? n + line : n;
 }
 
 // The last operation of the group that the operation is part of, itself if of none.
@@ -113,7 +114,7 @@ inline placement place(const planner::program& p, const planner::plan_options& o
       result.call += row.width;
       continue;
     }
-    l.size = row.width * (p[v].group < 0 ? tile : std::min(tile, options.max_tile));
+    l.size = row.width * (p[v].group < 0 ? tile : std::min(tile, options.on.tile));
     lives.insert(
         std::ranges::find_if(lives, [&](const life& other) { return other.size < l.size; }), l);
   }
@@ -134,7 +135,7 @@ inline placement place(const planner::program& p, const planner::plan_options& o
   for (const planner::expert_group& g : p.groups) {
     result.lists.push_back(result.arena);
     const extent size = group_scratch(g.experts, g.keep, tile, options.element_bytes);
-    result.arena += round_up(size, cache_line / options.element_bytes);
+    result.arena += round_up(size, options.on.cache_line / options.element_bytes);
   }
   return result;
 }

@@ -20,7 +20,6 @@ inline bool is_monotone(const planner::program& p, const planner::operation& o) 
 
 inline bool is_screened(const planner::program& p, const planner::operation& select,
                         const planner::operation& product, const planner::plan_options& o) {
-  constexpr extent least_columns = 1024, least_depth = 64, least_columns_for_one_kept = 64;
   constexpr extent most_depth = extent{1} << 22;  // for which the error's bound is proven
   if (select.what != planner::operation::kind::select ||
       select.rule.what != selection_rule::kind::top_k ||
@@ -33,13 +32,15 @@ inline bool is_screened(const planner::program& p, const planner::operation& sel
     return false;
   const extent columns = p[product.out.value].size(), depth = p[x.value].size(),
                keep = p[select.out.value].keep;
-  return columns >= least_columns && depth >= least_depth && depth < most_depth && keep > 0 &&
-         keep * least_columns_for_one_kept <= columns && o.screen_size != nullptr;
+  const machine& m = o.on;
+  const bool is_large = columns >= m.screened_columns && depth >= m.screened_depth;
+  const bool keeps_few = keep > 0 && keep * m.screened_columns_a_kept <= columns;
+  return is_large && depth < most_depth && keeps_few && m.screen_size != nullptr;
 }
 
 // For plans of so many tokens.
 inline void screen(planner::program& p, const planner::plan_options& o, extent tokens) {
-  if (!o.screen || o.naive || tokens > o.screened_tokens) return;
+  if (!o.screen || o.naive || tokens > o.on.screened_tokens) return;
   for (extent i = 0; i < p.operations.size(); ++i) {
     planner::operation& select = p.operations[i];
     const int scores = select.in[0].value, maker = p.producer(scores);
@@ -50,7 +51,7 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
     if (!is_screened(p, select, product, o)) continue;
     planner::value scratch;
     scratch.shape = {
-        o.screen_size(p[product.in[0].value].size(), p[select.out.value].keep, tokens)};
+        o.on.screen_size(p[product.in[0].value].size(), p[select.out.value].keep, tokens)};
     select.what = planner::operation::kind::screen;
     select.passes = product.passes;
     select.in = {product.in[0], product.in[1], {p.add(std::move(scratch)), "s"}};

@@ -32,7 +32,7 @@ class stream_search {
     const int v = op(maker).out.value;
     const planner::value& x = program_[v];
     if (!free(maker, maker) || !makes(op(maker)) ||
-        x.size() * tile_ * options_.element_bytes <= options_.whole)
+        x.size() * tile_ * options_.element_bytes <= options_.on.streamed)
       return std::nullopt;
     stream_loop loop{op(maker).out.labels[0], x.shape[0], 0, {maker}, {v}};
     if (!add_readers(loop)) return std::nullopt;
@@ -183,13 +183,13 @@ class stream_search {
         if (o.what != planner::operation::kind::gemm) return true;
         const bool made = contains(loop.values, o.out.value);
         return unit * inner(made ? o.out.value : o.in[0].value) %
-                   (made ? options_.panel : options_.sum_block) ==
+                   (made ? options_.on.panel : options_.sum_block) ==
                0;
       });
     };
     extent unit = 1;
     while (!fits(unit)) ++unit;
-    const extent most = std::max(unit, options_.chunk_width / widest / unit * unit);
+    const extent most = std::max(unit, options_.on.chunk / widest / unit * unit);
     return round_up(divide_up(loop.length, divide_up(loop.length, most)), unit);
   }
 
@@ -218,7 +218,7 @@ inline void gather_loops(planner::program& p, const planner::plan_options& o) {
   for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
     const int maker = p.producer(v);
     if (maker < 0) continue;
-    const stream_search search(p, o, o.max_tile);
+    const stream_search search(p, o, o.on.tile);
     const auto loop = search.find(maker);
     if (!loop || search.in_order(*loop)) continue;
     const auto from = p.operations.begin() + loop->operations.front(),

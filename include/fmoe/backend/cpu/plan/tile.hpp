@@ -25,26 +25,26 @@ inline extent outside_width(const planner::program& p) {
 
 // Tokens enough that the experts of each group have so many rows each time their weights are read;
 // `least` at least.
-inline extent group_tile(const planner::program& p, extent rows, extent least) {
-  constexpr extent most = 1024;
+inline extent group_tile(const planner::program& p, extent rows, extent least, const machine& m) {
   extent tile = least;
-  for (const planner::expert_group& g : p.groups)
-    tile = std::max(tile, std::min(most, rows * g.experts / std::max<extent>(1, g.expected)));
+  for (const planner::expert_group& g : p.groups) {
+    const extent wanted = rows * g.experts / std::max<extent>(1, g.expected);
+    tile = std::max(tile, std::min(m.grouped_tile, wanted));
+  }
   return tile;
 }
 
-// The largest of max_tile, max_tile - 12, ... (12 rows are a micro-kernel's) whose data stays
-// resident.
+// The largest tile whose data stays resident, in steps of the rows of a kernel.
 inline tiling choose_tile(const planner::program& p, const planner::plan_options& o,
                           extent tokens) {
-  constexpr extent micro_kernel = 12, few = 24;
-  const extent least = group_tile(p, micro_kernel, few);
-  for (extent wish = group_tile(p, 2 * micro_kernel, o.max_tile);; wish -= micro_kernel) {
+  const machine& m = o.on;
+  const extent least = group_tile(p, m.kernel_rows, m.least_tile, m);
+  for (extent wish = group_tile(p, 2 * m.kernel_rows, m.tile, m);; wish -= m.kernel_rows) {
     const extent tile = std::max<extent>(1, std::min(wish, tokens));
     tiling t{tile, least, streams(p, o, tile), {}};
     t.places = place(p, o, t.loops, tile);
     const extent bytes = (t.places.arena + outside_width(p) * tile) * o.element_bytes;
-    if (bytes <= o.resident || wish <= micro_kernel || !p.groups.empty()) return t;
+    if (bytes <= m.resident || wish <= m.kernel_rows || !p.groups.empty()) return t;
   }
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a compiled plan is behind its declaration: planner and kernels are instantiated here and
-// nowhere above.
+// The CPU's backend: planner and kernels are instantiated here and nowhere above.
 #pragma once
 
 #include <atomic>
@@ -8,24 +7,26 @@
 #include <mutex>
 #include <vector>
 
-#include <fmoe/backend/cpu/compiled_plan.hpp>
+#include <fmoe/arrays/rows.hpp>
 #include <fmoe/backend/cpu/executor.hpp>
+#include <fmoe/backend/cpu/host.hpp>
 #include <fmoe/backend/cpu/machine.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
-#include <fmoe/planner/planner.hpp>
+#include <fmoe/backend/cpu/plan/planning.hpp>
+#include <fmoe/backend/cpu/plan/print.hpp>
 
 namespace fmoe::cpu {
 
-template <class T, class Arch>
-class plan_runner {
+// A plan with its weights and with memory for a number of callers: a call allocates nothing.
+template <class T, class Level>
+class host_executable final : public executable {
   static_assert(
-      std::is_same_v<Arch, native>,
+      std::is_same_v<Level, native>,
       "kernels are those of the instruction set that their translation unit is compiled for");
 
  public:
-  plan_runner(const ir::graph& g, const ir::node_list& results, extent tokens, extent callers,
-              const planner::plan_options& options)
-      : run_(compiled_plan<T, Arch>::plan_of(g, results, tokens, options), g),
+  host_executable(plan p, std::span<const ir::leaf_node> leaves, extent callers)
+      : run_(std::move(p), leaves),
         slots_(thread_count()),
         tokens_(steps().token_count) {
     arena_ = round_up(steps().arena, line);
@@ -46,10 +47,8 @@ class plan_runner {
     }
   }
 
-  const plan& steps() const { return run_.steps(); }
-
-  void operator()(std::span<const bound_array> arguments, std::span<const bound_array> results,
-                  extent tokens) const {
+  void run(std::span<const bound_array> arguments, std::span<const bound_array> results,
+           extent tokens) const override {
     if (is_empty(results, tokens)) return;
     const lease caller(*this);
     T* const arenas = reinterpret_cast<T*>(memory_[caller.index].data());
@@ -73,11 +72,13 @@ class plan_runner {
       const storage_row& row = steps().storages[s];
       if (row.where != storage_row::kind::output || result_of(row).per_token) continue;
       const bound_array& y = results[static_cast<extent>(row.source)];
-      if (!y.has_plain_rows()) write_row(y, 0, call + call_elements() + stages_[s]);
+      if (!y.has_plain_rows()) detail::write_row(call + call_elements() + stages_[s], y, 0);
     }
   }
 
  private:
+  const plan& steps() const { return run_.steps(); }
+
   static constexpr extent line = cache_line / sizeof(T);
 
   // Where the rows of one task's tile are, by number of the argument and of the result.
@@ -134,10 +135,10 @@ class plan_runner {
   }
 
   struct lease {  // one caller's memory
-    const plan_runner& from;
+    const host_executable& from;
     extent index;
 
-    explicit lease(const plan_runner& p) : from(p) {
+    explicit lease(const host_executable& p) : from(p) {
       std::unique_lock lock(p.mutex_);
       p.released_.wait(lock, [&] { return !p.free_.empty(); });
       index = p.free_.back();
@@ -178,43 +179,18 @@ class plan_runner {
           rows.arguments[i] = {static_cast<const T*>(x.array.data) + first * x.row_stride(),
                                x.row_stride()};
         else
-          for (extent t = 0; t < count; ++t) read_row(x, first + t, staged + t * row.elements);
+          for (extent t = 0; t < count; ++t)
+            detail::read_row(x, first + t, staged + t * row.elements);
       }
     }
     run_.run(bound, first, count, arena, stage, threads);
     for (extent i = 0; i < results.size(); ++i) {
-      const bound_array& y = results[i];
-      const plan_result& made = steps().results[i];
-      if (!made.per_token || made.made_in != stage || y.has_plain_rows()) continue;
+      const plan_result& result = steps().results[i];
+      if (!result.per_token || result.made_in != stage || results[i].has_plain_rows()) continue;
+      const rows_of<T>& made = rows.results[i];
       for (extent t = 0; t < count; ++t)
-        write_row(y, first + t, rows.results[i].data + t * rows.results[i].stride);
+        detail::write_row(made.data + t * made.stride, results[i], first + t);
     }
-  }
-
-  static void write_row(const bound_array& y, extent token, const T* from) noexcept {
-    each_element(y, token, [&](extent at) { static_cast<T*>(y.array.data)[at] = *from++; });
-  }
-
-  // f(offset) for the elements of one row in row-major order.
-  template <class F>
-  static void each_element(const bound_array& x, extent token, F f) noexcept {
-    const array_view& v = x.array;
-    const extent base = v.row_offset(x.row_rank, token), n = x.row_size();
-    for (extent i = 0; i < n; ++i) {
-      extent at = base, rest = i;
-      for (extent a = v.rank; a-- > v.rank - x.row_rank;) {
-        at += rest % v.shape[a] * v.strides[a];
-        rest /= v.shape[a];
-      }
-      f(at);
-    }
-  }
-
-  static void read_row(const bound_array& x, extent token, T* to) noexcept {
-    with_type(x.array.type, [&](auto* type) {
-      const auto* from = static_cast<const std::remove_pointer_t<decltype(type)>*>(x.array.data);
-      each_element(x, token, [&](extent at) { *to++ = convert<T>(from[at]); });
-    });
   }
 
   executor<T, native_arch> run_;
@@ -229,32 +205,27 @@ class plan_runner {
   mutable std::vector<extent> free_;  // callers' memory that is not in use
 };
 
-// Outside the class: members of an extern template that are inline would be compiled all the same.
-template <class T, class Arch>
-compiled_plan<T, Arch>::compiled_plan(const ir::graph& g, const ir::node_list& results,
-                                      extent tokens, extent callers,
-                                      const planner::plan_options& options)
-    : runner_(std::make_unique<const plan_runner<T, Arch>>(g, results, tokens, callers, options)) {}
-template <class T, class Arch>
-compiled_plan<T, Arch>::compiled_plan(compiled_plan&&) noexcept = default;
-template <class T, class Arch>
-compiled_plan<T, Arch>::~compiled_plan() = default;
+template <class T, class Level>
+class host_backend final : public backend {
+ public:
+  std::string name() const override { return "cpu"; }
+  fmoe::machine machine(dtype) const override { return machine_of<T, native_arch>(); }
+  std::optional<std::string> refusal(const planner::operation&) const override { return {}; }
 
-template <class T, class Arch>
-plan compiled_plan<T, Arch>::plan_of(const ir::graph& g, const ir::node_list& results,
-                                     extent tokens, const planner::plan_options& options) {
-  return planner::make_plan(g, results, tokens, machine<T, native_arch>(options));
-}
+ private:
+  std::unique_ptr<const executable> compiled(const compile_job& job) const override {
+    return std::make_unique<const host_executable<T, Level>>(
+        make_plan(job.program, job.tokens, job.how), job.program.leaves, job.callers);
+  }
+  plan_text explained(const compile_job& job) const override {
+    return print(make_plan(job.program, job.tokens, job.how), job.how.element_bytes);
+  }
+};
 
-template <class T, class Arch>
-const plan& compiled_plan<T, Arch>::steps() const {
-  return runner_->steps();
-}
-
-template <class T, class Arch>
-void compiled_plan<T, Arch>::operator()(std::span<const bound_array> arguments,
-                                        std::span<const bound_array> results, extent tokens) const {
-  (*runner_)(arguments, results, tokens);
+template <class T, class Level>
+std::shared_ptr<const backend> host() {
+  static const auto cpu = std::make_shared<const host_backend<T, Level>>();
+  return cpu;
 }
 
 }  // namespace fmoe::cpu

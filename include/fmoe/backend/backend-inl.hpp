@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// The checks that every backend shares.
+#pragma once
+
+#include <fmoe/backend/backend.hpp>
+#include <fmoe/planner/program.hpp>
+
+namespace fmoe {
+
+inline void backend::check(const planner::program& program) const {
+  for (const planner::operation& o : program.operations)
+    if (const auto reason = refusal(o))
+      throw value_error("[" + name() + "] " + *reason + ", in \"" + planner::text_of(program, o) +
+                        '"');
+}
+
+inline std::unique_ptr<const executable> backend::compile(const compile_job& job) const {
+  check(job.program);
+  return compiled(job);
+}
+
+inline plan_text backend::explain(const compile_job& job) const {
+  check(job.program);
+  return explained(job);
+}
+
+}  // namespace fmoe

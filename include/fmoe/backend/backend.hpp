@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// The seam between the planner and the machines that run its programs. A backend turns a lowered
+// program into an executable; nothing above this header knows which backend it is.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <fmoe/arrays/array_view.hpp>
+#include <fmoe/planner/options.hpp>
+
+namespace fmoe {
+
+namespace planner {
+struct program;
+struct operation;
+}  // namespace planner
+
+// A program that is ready to run, with its weights and the memory of its callers. It is const and
+// safe to call from many threads.
+class executable {
+ public:
+  virtual ~executable() = default;
+
+  // Computes the results for `tokens` rows of the arguments. Shapes and types are the program's,
+  // and the caller has checked them. The call waits while the memory of all callers is in use.
+  virtual void run(std::span<const bound_array> arguments, std::span<const bound_array> results,
+                   extent tokens) const = 0;
+};
+
+// What a backend made of a program, in words.
+struct plan_text {
+  std::string
+      layout;  // how the steps use the machine; a phrase, empty where there is nothing to say
+  std::string steps;  // a line each
+  std::string dot;    // the same as a drawing for Graphviz
+};
+
+// A lowered program and how it shall be compiled. The arithmetic is done in `type`, or more
+// precisely.
+struct compile_job {
+  const planner::program& program;
+  dtype type;
+  extent tokens;   // of the largest call
+  extent callers;  // that may run at the same time
+  const planner::plan_options& how;
+};
+
+class backend {
+ public:
+  virtual ~backend() = default;
+
+  virtual std::string name() const = 0;
+
+  // The machine that programs of this arithmetic type are planned for.
+  virtual fmoe::machine machine(dtype type) const = 0;
+
+  // The reason why an operation cannot run here, for an error message; nothing if it can.
+  virtual std::optional<std::string> refusal(const planner::operation& o) const = 0;
+
+  // Throws value_error, with the operation and the expression that it comes from, where an
+  // operation cannot run here.
+  std::unique_ptr<const executable> compile(const compile_job& job) const;
+  plan_text explain(const compile_job& job) const;
+
+ private:
+  void check(const planner::program& program) const;
+  virtual std::unique_ptr<const executable> compiled(const compile_job& job) const = 0;
+  virtual plan_text explained(const compile_job& job) const = 0;
+};
+
+// How `compile` and `evaluate` make a layer ready. All members have defaults, so that a call names
+// those that it changes: compile(layer, 128, {.callers = 4}).
+struct compile_options {
+  std::shared_ptr<const backend> on{};  // empty: the CPU that runs the program
+  extent callers = 1;                   // calls that run at the same time on each thread
+  bool naive = false;                   // contract parameters with each other first, as a
+                                        // measure of what the factorized order saves
+  bool screen = true;                   // select by 16-bit scores where that pays; same bits
+  std::optional<fmoe::machine> as{};    // plan for this machine instead of the backend's own
+  extent sum_block = 256;               // terms of a product that are summed by themselves;
+                                        // part of the result's bits
+};
+
+}  // namespace fmoe

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// The CPU as a backend. This is its declaration; host-inl.hpp defines it, with planner and kernels.
+#pragma once
+
+#include <fmoe/backend/backend.hpp>
+#include <fmoe/backend/cpu/native.hpp>
+
+namespace fmoe::cpu {
+
+// The CPU that runs the program, in the arithmetic of T, with the kernels of Level: the instruction
+// set that the defining translation unit is compiled for.
+template <class T, class Level>
+std::shared_ptr<const backend> host();
+
+}  // namespace fmoe::cpu

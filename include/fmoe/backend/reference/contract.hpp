@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// A sum of products over named axes, by one loop a name.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <fmoe/base/checked.hpp>
+
+namespace fmoe::reference_backend {
+
+// The position of each label, by its character.
+using positions = std::array<extent, 128>;
+
+inline extent index_of(char label) { return static_cast<unsigned char>(label); }
+
+// The elements of one operand, row-major, and the names of its axes. A label that stands twice
+// names the diagonal.
+struct labelled {
+  const double* data;
+  const std::vector<extent>& shape;
+  std::string labels;
+
+  // Elements from one place of a label to the next, 0 for a label of others.
+  extent stride(char label) const {
+    extent n = 1, sum = 0;
+    for (extent i = labels.size(); i-- > 0; n *= shape[i])
+      if (labels[i] == label) sum += n;
+    return sum;
+  }
+};
+
+class contraction {
+ public:
+  // `length` is that of each label. A label of `fixed` stays where `at` has it.
+  contraction(std::vector<labelled> in, std::string result, const positions& length,
+              const std::string& fixed = {}, const positions& at = {})
+      : in_(std::move(in)),
+        length_(length),
+        at_(at) {
+    loops_ = result;
+    results_ = result.size();
+    for (const labelled& x : in_)
+      for (const char c : x.labels)
+        if (loops_.find(c) == loops_.npos && fixed.find(c) == fixed.npos) loops_ += c;
+    for (const labelled& x : in_) {
+      std::vector<extent> strides;
+      for (const char c : loops_) strides.push_back(x.stride(c));
+      strides_.push_back(std::move(strides));
+      extent first = 0;
+      for (const char c : fixed) first += x.stride(c) * at[index_of(c)];
+      offsets_.push_back(first);
+    }
+  }
+
+  // Counts only the terms that `counts` accepts. All count if it is empty.
+  std::function<bool(const positions&)> counts;
+
+  // Writes one sum for each place of the result.
+  void run(double* result) {
+    to_ = result;
+    each_result(0);
+  }
+
+ private:
+  // Calls f at each position of loop k.
+  template <class F>
+  void loop(extent k, F f) {
+    const extent n = length_[index_of(loops_[k])];
+    extent& at = at_[index_of(loops_[k])];
+    for (at = 0; at < n; ++at) {
+      f();
+      for (extent i = 0; i < in_.size(); ++i) offsets_[i] += strides_[i][k];
+    }
+    for (extent i = 0; i < in_.size(); ++i) offsets_[i] -= n * strides_[i][k];
+  }
+
+  void each_result(extent k) {
+    if (k == results_) {
+      sum_ = 0;
+      each_term(k);
+      *to_++ = sum_;
+    } else {
+      loop(k, [&] { each_result(k + 1); });
+    }
+  }
+
+  void each_term(extent k) {
+    if (k < loops_.size()) return loop(k, [&] { each_term(k + 1); });
+    if (counts && !counts(at_)) return;
+    double product = 1;
+    for (extent i = 0; i < in_.size(); ++i) product *= in_[i].data[offsets_[i]];
+    sum_ += product;
+  }
+
+  std::vector<labelled> in_;
+  positions length_, at_;
+  std::string loops_;  // the result's labels, then those that are summed
+  extent results_;
+  std::vector<std::vector<extent>> strides_;  // by operand and loop
+  std::vector<extent> offsets_;               // by operand
+  double sum_ = 0;
+  double* to_ = nullptr;
+};
+
+}  // namespace fmoe::reference_backend

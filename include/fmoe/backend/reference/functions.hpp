@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// The functions of numbers and rows, in double, as their definitions read. Nothing here is shared
+// with another backend: a mistake of one is not a mistake of both.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include <fmoe/base/functions.hpp>
+
+namespace fmoe::reference_backend {
+
+using row = std::span<double>;
+using const_row = std::span<const double>;
+
+inline double apply(pointwise f, double parameter, double x) {
+  constexpr double cubic = 0.044715;
+  switch (f) {
+    case pointwise::relu: return x < 0 ? 0 : x;
+    case pointwise::gelu: return x / 2 * std::erfc(-x / std::numbers::sqrt2);
+    case pointwise::gelu_tanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 * std::numbers::inv_pi) * (x + cubic * x * x * x)));
+    case pointwise::silu: return x / (1 + std::exp(-x));
+    case pointwise::sigmoid: return 1 / (1 + std::exp(-x));
+    case pointwise::squared_relu: return x < 0 ? 0 : x * x;
+    case pointwise::exp: return std::exp(x);
+    case pointwise::sqrt: return std::sqrt(x);
+    case pointwise::inverse_sqrt: return 1 / std::sqrt(x);
+    case pointwise::negate: return -x;
+    case pointwise::scale: return parameter * x;
+    case pointwise::shift: return parameter + x;
+    case pointwise::threshold: return x < parameter ? 0 : x;
+  }
+  return x;
+}
+
+// exp(x - max) over its sum, in place.
+inline void softmax(row x) {
+  if (x.empty()) return;
+  const double max = *std::ranges::max_element(x);
+  double sum = 0;
+  for (double& v : x) sum += v = std::exp(v - max);
+  for (double& v : x) v /= sum;
+}
+
+// The softmax of the entries that reach min(max, bound); the others become 0.
+inline void bounded_softmax(row x, double bound) {
+  if (x.empty()) return;
+  const double least = std::min(bound, *std::ranges::max_element(x));
+  for (double& v : x)
+    if (v < least) v = -std::numeric_limits<double>::infinity();
+  softmax(x);
+}
+
+// [(alpha - 1) (x - max) - tau]_+ ^ (1 / (alpha - 1)), with the tau that makes the sum 1, which
+// bisection finds to the last bit.
+inline void entmax(row x, double alpha) {
+  if (x.empty()) return;
+  const double max = *std::ranges::max_element(x), power = 1 / (alpha - 1);
+  const auto weight = [&](double v, double tau) {
+    return std::pow(std::max((alpha - 1) * (v - max) - tau, 0.0), power);
+  };
+  double low = -1, high = 0;
+  constexpr int bits = 1100;  // of any double: an interval that halves so often is two neighbours
+  for (int step = 0; step < bits; ++step) {
+    const double middle = low + (high - low) / 2;
+    if (middle == low || middle == high) break;
+    double sum = 0;
+    for (const double v : x) sum += weight(v, middle);
+    (sum >= 1 ? low : high) = middle;
+  }
+  for (double& v : x) v = weight(v, low);
+}
+
+// (x - mean) / sqrt(variance + epsilon)
+inline void layer_norm(row x, double epsilon) {
+  const double n = static_cast<double>(x.size());
+  const double mean = std::accumulate(x.begin(), x.end(), 0.0) / n;
+  double variance = 0;
+  for (const double v : x) variance += (v - mean) * (v - mean) / n;
+  for (double& v : x) v = (v - mean) / std::sqrt(variance + epsilon);
+}
+
+inline double norm(gate which, const_row x) {
+  double sum = 0, squares = 0, most = 0;
+  for (const double v : x) {
+    sum += std::abs(v);
+    squares += v * v;
+    most = std::max(most, std::abs(v));
+  }
+  switch (which) {
+    case gate::l1_norm: return sum;
+    case gate::l2_norm: return std::sqrt(squares);
+    case gate::max_norm: return most;
+    default: return 0;
+  }
+}
+
+// x sqrt(n) / max(|x|_2, epsilon)
+inline void rms_norm(row x, double epsilon) {
+  const double length = std::max(norm(gate::l2_norm, x), epsilon);
+  for (double& v : x) v *= std::sqrt(static_cast<double>(x.size())) / length;
+}
+
+// A function of a row, in place. `bound` is that of bounded_softmax.
+inline void apply(gate f, double parameter, double bound, row x) {
+  switch (f) {
+    case gate::softmax: return softmax(x);
+    case gate::bounded_softmax: return bounded_softmax(x, bound);
+    case gate::entmax: return entmax(x, parameter);
+    case gate::layer_norm: return layer_norm(x, parameter);
+    case gate::rms_norm: return rms_norm(x, parameter);
+    default: return;
+  }
+}
+
+}  // namespace fmoe::reference_backend

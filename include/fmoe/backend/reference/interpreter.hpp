@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT
+// Runs a lowered program in double, operation by operation, each by plain loops over all tokens.
+#pragma once
+
+#include <memory>
+#include <set>
+
+#include <fmoe/backend/reference/contract.hpp>
+#include <fmoe/backend/reference/selections.hpp>
+#include <fmoe/planner/program.hpp>
+
+namespace fmoe::reference_backend {
+
+// A value of a program: `rows` rows of `width` numbers. Constants have one row, tokens' values one
+// for each token, and the values of a group one for each pair of a token and an expert that it
+// selected. A selection is a dense row with zeros.
+struct array {
+  extent rows = 0, width = 0;
+  std::vector<double> numbers;
+
+  array() = default;
+  array(extent r, extent w) : rows(r), width(w), numbers(r * w) {}
+  double* row(extent i) { return numbers.data() + i * width; }
+  const double* row(extent i) const { return numbers.data() + i * width; }
+  reference_backend::row span(extent i) { return {row(i), width}; }
+  const_row span(extent i) const { return {row(i), width}; }
+};
+
+// One selected expert of one token.
+struct selected_pair {
+  extent token, expert;
+  double weight;
+};
+
+class interpreter {
+ public:
+  // `leaves` are the program's constants and, where no call binds them, its inputs.
+  interpreter(const planner::program& p, const std::vector<std::shared_ptr<array>>& leaves,
+              extent tokens)
+      : program_(p),
+        tokens_(tokens),
+        values_(p.values.size()),
+        pairs_(p.groups.size()) {
+    for (extent v = 0; v < values_.size(); ++v)
+      if (p.values[v].leaf >= 0) values_[v] = leaves[static_cast<extent>(p.values[v].leaf)];
+  }
+
+  void run() {
+    for (const planner::operation& o : program_.operations) run(o);
+  }
+
+  const array& operator[](int value) const { return *values_[static_cast<extent>(value)]; }
+
+ private:
+  using operation = planner::operation;
+  using use = planner::use;
+
+  array& at(int value) { return *values_[static_cast<extent>(value)]; }
+  const std::vector<extent>& shape(int value) const { return program_[value].shape; }
+
+  // The row of a value that belongs to row i of the operation's result.
+  extent row_of(int value, const operation& o, extent i) const {
+    const planner::value& v = program_[value];
+    if (!v.per_token()) return 0;
+    const bool is_group_row = program_[o.out.value].group >= 0;
+    if (v.group >= 0 || !is_group_row) return i;
+    return pairs(o)[i].token;
+  }
+  const std::vector<selected_pair>& pairs(const operation& o) const {
+    return pairs_[static_cast<extent>(o.group)];
+  }
+  extent rows_of(int value) const {
+    const planner::value& v = program_[value];
+    if (!v.per_token()) return 1;
+    return v.group >= 0 ? pairs_[static_cast<extent>(v.group)].size() : tokens_;
+  }
+
+  void run(const operation& o) {
+    using enum operation::kind;
+    if (o.group >= 0) find_pairs(o.group);
+    values_[static_cast<extent>(o.out.value)] =
+        std::make_shared<array>(rows_of(o.out.value), program_[o.out.value].size());
+    switch (o.what) {
+      case product:
+      case gemm:
+      case batched:
+      case gather:
+      case rescale:
+      case reduce:
+      case pointwise:
+      case expand:
+      case pick: contract(o); break;
+      case token_sum: sum_tokens(o); break;
+      case sample: sampled(o); break;
+      case exclude: excluded(o); break;
+      case gate: row_functions(o); break;
+      case append: append_ones(o); break;
+      case select: selected(o); break;
+      case slice: slice_of(o); break;
+      case concat: concatenate(o); break;
+      case put: put_pairs(o); break;
+      case screen: break;  // a pass of the CPU makes it
+    }
+    const bool passes_are_done = o.what == sample;
+    if (!passes_are_done)
+      for (extent i = 0; i < at(o.out.value).rows; ++i) apply_passes(o, i, at(o.out.value).span(i));
+  }
+
+  // The selected experts of each token, by token.
+  void find_pairs(int group) {
+    auto& pairs = pairs_[static_cast<extent>(group)];
+    const planner::expert_group& g = program_.groups[static_cast<extent>(group)];
+    const array& selection = at(g.selection);
+    if (!pairs.empty()) return;
+    for (extent t = 0; t < selection.rows; ++t)
+      for (extent e = 0; e < g.experts; ++e)
+        if (selection.row(t)[e] != 0) pairs.push_back({t, e, selection.row(t)[e]});
+  }
+
+  // The length of each label: the shortest, since a bias may stand in the last row of a weight.
+  positions lengths(const operation& o) const {
+    positions length;
+    length.fill(std::numeric_limits<extent>::max());
+    for (const use& u : o.in)
+      for (extent k = 0; k < u.labels.size(); ++k) {
+        extent& n = length[index_of(u.labels[k])];
+        n = std::min(n, shape(u.value)[k]);
+      }
+    return length;
+  }
+
+  // The sum of the operands' products in row i, where `counts` accepts it; without the operands
+  // before `first`.
+  void sum_row(const operation& o, extent i, double* result,
+               std::function<bool(const positions&)> counts = {}, extent first = 0) {
+    std::vector<labelled> in;
+    for (const use& u : std::span(o.in).subspan(first))
+      in.push_back({at(u.value).row(row_of(u.value, o, i)), shape(u.value), u.labels});
+    std::string fixed;
+    positions at_expert{};
+    if (o.group >= 0 && o.expert != 0 && program_[o.out.value].group >= 0) {
+      fixed = o.expert;
+      at_expert[index_of(o.expert)] = pairs(o)[i].expert;
+    }
+    contraction sum(std::move(in), o.out.labels, lengths(o), fixed, at_expert);
+    sum.counts = std::move(counts);
+    sum.run(result);
+  }
+
+  void contract(const operation& o) {
+    array& out = at(o.out.value);
+    for (extent i = 0; i < out.rows; ++i) {
+      sum_row(o, i, out.row(i));
+      if (o.start < 0) continue;
+      const double* start = at(o.start).row(row_of(o.start, o, i));
+      for (extent k = 0; k < out.width; ++k) out.row(i)[k] += start[k];
+    }
+  }
+
+  // The sum over all tokens, in their order.
+  void sum_tokens(const operation& o) {
+    array& out = at(o.out.value);
+    std::vector<double> of_token(out.width);
+    for (extent t = 0; t < tokens_; ++t) {
+      sum_row(o, t, of_token.data());
+      for (extent k = 0; k < out.width; ++k) out.row(0)[k] += of_token[k];
+    }
+  }
+
+  // The selection times a function of x . table, entry by entry; entries of 0 stay 0.
+  void sampled(const operation& o) {
+    array& out = at(o.out.value);
+    for (extent i = 0; i < out.rows; ++i) {
+      sum_row(o, i, out.row(i), {}, 1);
+      apply_passes(o, i, out.span(i));
+      const double* kept = at(o.in[0].value).row(i);
+      for (extent k = 0; k < out.width; ++k)
+        out.row(i)[k] = kept[k] == 0 ? 0 : kept[k] * out.row(i)[k];
+    }
+  }
+
+  // The sum without the pairs that are left out.
+  void excluded(const operation& o) {
+    const std::set<index_pair> left_out(o.left_out->begin(), o.left_out->end());
+    const auto kept = [&](const positions& place) {
+      index_pair p{place[index_of(o.masked[0])], place[index_of(o.masked[1])]};
+      if (o.swapped) std::swap(p[0], p[1]);
+      return !left_out.contains(p);
+    };
+    for (extent i = 0; i < at(o.out.value).rows; ++i) sum_row(o, i, at(o.out.value).row(i), kept);
+  }
+
+  void apply_passes(const operation& o, extent i, row x) {
+    for (const planner::pass& p : o.passes) {
+      if (p.what == planner::pass::kind::map) {
+        for (double& v : x) v = apply(p.fn, p.parameter, v);
+        continue;
+      }
+      const array& other = at(p.other);
+      const double* from = other.row(row_of(p.other, o, i));
+      extent period = other.width;
+      if (p.by_expert) {
+        period /= shape(p.other)[0];
+        from += period * pairs(o)[i].expert;
+      }
+      for (extent k = 0; k < x.size(); ++k) {
+        if (p.what == planner::pass::kind::add) x[k] += from[k % period];
+        else x[k] *= from[k % period];
+      }
+    }
+  }
+
+  void row_functions(const operation& o) {
+    const extent n = shape(o.in[0].value).back();
+    array& out = at(o.out.value);
+    for (extent i = 0; i < out.rows; ++i) {
+      const double* from = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
+      for (extent r = 0; n != 0 && r * n < at(o.in[0].value).width; ++r) {
+        std::vector<double> x(from + r * n, from + (r + 1) * n);
+        if (is_norm(o.fn)) {
+          out.row(i)[r] = norm(o.fn, x);
+          continue;
+        }
+        double bound = 0;
+        if (o.in.size() > 1) {
+          const array& bounds = at(o.in[1].value);
+          bound = bounds.row(row_of(o.in[1].value, o, i))[r % bounds.width];
+        }
+        apply(o.fn, o.parameter, bound, x);
+        std::ranges::copy(x, out.row(i) + r * n);
+      }
+    }
+  }
+
+  void append_ones(const operation& o) {
+    const extent n = shape(o.in[0].value).back();
+    array& out = at(o.out.value);
+    for (extent i = 0; i < out.rows; ++i) {
+      const double* from = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
+      for (extent k = 0; k < out.width; ++k) {
+        const extent r = k / (n + 1), c = k % (n + 1);
+        out.row(i)[k] = c == n ? 1 : from[r * n + c];
+      }
+    }
+  }
+
+  void selected(const operation& o) {
+    using enum selection_rule::kind;
+    const array& scores = at(o.in[0].value);
+    const extent n = shape(o.in[0].value).back(), columns = shape(o.out.value).back();
+    array& out = at(o.out.value);
+    if (o.rule.what == expert_choice) {
+      out.numbers = scores.numbers;
+      return reference_backend::expert_choice(o.rule, n, at(o.in[1].value).numbers, out.numbers);
+    }
+    for (extent i = 0; i < out.rows; ++i) {
+      const double* from = scores.row(row_of(o.in[0].value, o, i));
+      for (extent r = 0; columns != 0 && r < out.width / columns; ++r) {
+        const row to = out.span(i).subspan(r * columns, columns);
+        if (o.rule.what == product_top_k) {
+          const double* lists = from + 2 * r * n;
+          reference_backend::product_top_k(o.rule, {lists, n}, {lists + n, n}, to);
+          continue;
+        }
+        std::copy_n(from + r * n, n, to.begin());
+        if (o.rule.what == top_k)
+          reference_backend::top_k(to, program_[o.out.value].keep, o.rule.weights);
+        if (o.rule.what == top_p) reference_backend::top_p(to, o.rule.mass, o.rule.weights);
+      }
+    }
+  }
+
+  void slice_of(const operation& o) {
+    const std::string gone = planner::labels_where(
+        o.in[0].labels, [&](char c) { return o.out.labels.find(c) == std::string::npos; });
+    array& out = at(o.out.value);
+    for (extent i = 0; i < out.rows; ++i)
+      sum_row(o, i, out.row(i),
+              [&](const positions& place) { return place[index_of(gone[0])] == o.index; });
+  }
+
+  void concatenate(const operation& o) {
+    array& out = at(o.out.value);
+    const std::vector<extent>& whole = shape(o.out.value);
+    const extent inner = element_count(std::span(whole).subspan(o.axis + 1));
+    extent first = 0;
+    for (const use& u : o.in) {
+      operation part = o;
+      part.in = {u};
+      const extent length = program_.extent_of(u, o.out.labels[o.axis]);
+      for (extent i = 0; i < out.rows; ++i) {
+        std::vector<double> ordered(at(u.value).width);
+        sum_row(part, i, ordered.data());
+        for (extent k = 0; k < ordered.size(); ++k) {
+          const extent outer = k / (length * inner), place = k / inner % length;
+          out.row(i)[(outer * whole[o.axis] + first + place) * inner + k % inner] = ordered[k];
+        }
+      }
+      first += length;
+    }
+  }
+
+  // Adds up each token's rows, weighted, experts in order.
+  void put_pairs(const operation& o) {
+    array& out = at(o.out.value);
+    const array& rows = at(o.in[0].value);
+    for (extent i = 0; i < pairs(o).size(); ++i)
+      for (extent k = 0; k < out.width; ++k)
+        out.row(pairs(o)[i].token)[k] += pairs(o)[i].weight * rows.row(i)[k];
+  }
+
+  const planner::program& program_;
+  extent tokens_;
+  std::vector<std::shared_ptr<array>> values_;
+  std::vector<std::vector<selected_pair>> pairs_;  // by group
+};
+
+}  // namespace fmoe::reference_backend

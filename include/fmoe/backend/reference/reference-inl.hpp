@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// The reference backend's executable: it binds a call's arrays and interprets the program.
+#pragma once
+
+#include <fmoe/arrays/rows.hpp>
+#include <fmoe/backend/backend-inl.hpp>
+#include <fmoe/backend/reference/interpreter.hpp>
+#include <fmoe/backend/reference/reference.hpp>
+
+namespace fmoe::reference_backend {
+
+class program_runner final : public executable {
+ public:
+  explicit program_runner(planner::program p) : program_(std::move(p)) {
+    for (const ir::leaf_node& leaf : program_.leaves)
+      leaves_.push_back(leaf.argument >= 0 ? nullptr : stored(leaf));
+  }
+
+  void run(std::span<const bound_array> arguments, std::span<const bound_array> results,
+           extent tokens) const override {
+    auto leaves = leaves_;
+    for (extent i = 0; i < leaves.size(); ++i)
+      if (const int number = program_.leaves[i].argument; number >= 0)
+        leaves[i] = bound(arguments[static_cast<extent>(number)], tokens);
+    interpreter interpreted(program_, leaves, tokens);
+    interpreted.run();
+    for (extent i = 0; i < results.size(); ++i) {
+      const array& made = interpreted[program_.results[i]];
+      for (extent row = 0; row < made.rows; ++row)
+        detail::write_row(made.row(row), results[i], row);
+    }
+  }
+
+ private:
+  // A leaf's own elements, one row for each token where it has tokens.
+  std::shared_ptr<array> stored(const ir::leaf_node& leaf) const {
+    const auto has_leaf = [&](const planner::value& v) {
+      return v.leaf >= 0 && &program_.leaves[static_cast<extent>(v.leaf)] == &leaf;
+    };
+    const auto value = std::ranges::find_if(program_.values, has_leaf);
+    const bool has_rows = program_.tokens && value != program_.values.end() && value->per_token();
+    const extent n = element_count(leaf.shape), rows = has_rows ? leaf.shape[0] : 1;
+    auto elements = std::make_shared<array>(rows, rows == 0 ? 0 : n / rows);
+    with_type(leaf.type, [&](auto* type) {
+      const auto* from =
+          static_cast<const std::remove_pointer_t<decltype(type)>*>(leaf.data->data());
+      for (extent i = 0; i < n; ++i) elements->numbers[i] = convert<double>(from[i]);
+    });
+    return elements;
+  }
+
+  static std::shared_ptr<array> bound(const bound_array& x, extent tokens) {
+    auto elements = std::make_shared<array>(tokens, x.row_size());
+    for (extent t = 0; t < tokens; ++t) detail::read_row(x, t, elements->row(t));
+    return elements;
+  }
+
+  planner::program program_;
+  std::vector<std::shared_ptr<array>> leaves_;  // null where a call binds them
+};
+
+class reference final : public backend {
+ public:
+  std::string name() const override { return "reference"; }
+  fmoe::machine machine(dtype) const override {
+    fmoe::machine m;
+    m.name = "plain loops in double";
+    return m;
+  }
+  std::optional<std::string> refusal(const planner::operation&) const override { return {}; }
+
+ private:
+  std::unique_ptr<const executable> compiled(const compile_job& job) const override {
+    return std::make_unique<const program_runner>(job.program);
+  }
+  plan_text explained(const compile_job& job) const override {
+    std::string steps;
+    for (const planner::operation& o : job.program.operations)
+      steps += "  " + std::string(planner::name_of(o.what)) + "  " +
+               planner::text_of(job.program, o) + '\n';
+    return {"", steps, ""};
+  }
+};
+
+}  // namespace fmoe::reference_backend
+
+namespace fmoe {
+
+template <class Level>
+std::shared_ptr<const backend> reference() {
+  static const auto one = std::make_shared<const reference_backend::reference>();
+  return one;
+}
+
+}  // namespace fmoe

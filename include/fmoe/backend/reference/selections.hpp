@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// Selections in double, as dense rows: 0 where an entry is not kept.
+#pragma once
+
+#include <fmoe/backend/reference/functions.hpp>
+
+namespace fmoe::reference_backend {
+
+// The places of x, the greatest first, NaN greatest, of equal ones the lower place.
+inline std::vector<extent> best_first(const_row x) {
+  std::vector<extent> order(x.size());
+  std::iota(order.begin(), order.end(), extent{0});
+  std::ranges::stable_sort(order, [&](extent a, extent b) {
+    if (std::isnan(x[a]) || std::isnan(x[b])) return std::isnan(x[a]) && !std::isnan(x[b]);
+    return x[a] > x[b];
+  });
+  return order;
+}
+
+// Makes of a row of scores what a selection that keeps these places makes.
+inline void keep(row scores, const std::vector<extent>& places, weighting weights) {
+  std::vector<double> of_all(scores.begin(), scores.end()), kept;
+  for (const extent k : places) kept.push_back(scores[k]);
+  if (weights == weighting::softmax) softmax(kept);
+  if (weights == weighting::softmax_of_all) softmax(of_all);
+  std::ranges::fill(scores, 0);
+  for (extent i = 0; i < places.size(); ++i) {
+    const extent k = places[i];
+    switch (weights) {
+      case weighting::score:
+      case weighting::softmax: scores[k] = kept[i]; break;
+      case weighting::softmax_of_all: scores[k] = of_all[k]; break;
+      case weighting::one: scores[k] = 1; break;
+      case weighting::relu: scores[k] = std::max(kept[i], 0.0); break;
+    }
+  }
+}
+
+inline void top_k(row scores, extent count, weighting weights) {
+  auto places = best_first(scores);
+  places.resize(std::min(count, scores.size()));
+  keep(scores, places, weights);
+}
+
+// The fewest of the best whose softmax over the whole row sums to `mass` or more, one at least.
+inline void top_p(row scores, double mass, weighting weights) {
+  std::vector<double> probabilities(scores.begin(), scores.end());
+  softmax(probabilities);
+  auto places = best_first(scores);
+  double sum = 0;
+  extent count = 0;
+  while (count < places.size() && (count == 0 || sum < mass)) sum += probabilities[places[count++]];
+  places.resize(count);
+  keep(scores, places, weights);
+}
+
+// `rule.keep` of the sums of the `rule.each` best of two lists of n: entry i n + j of the result is
+// a[i] + b[j].
+inline void product_top_k(const selection_rule& rule, const_row a, const_row b, row result) {
+  auto first = best_first(a), second = best_first(b);
+  first.resize(rule.each);
+  second.resize(rule.each);
+  std::ranges::sort(first);
+  std::ranges::sort(second);
+  std::vector<double> sums;
+  for (const extent i : first)
+    for (const extent j : second) sums.push_back(a[i] + b[j]);
+  top_k(sums, rule.keep, rule.weights);
+  std::ranges::fill(result, 0);
+  for (extent k = 0; k < sums.size(); ++k)
+    result[first[k / rule.each] * b.size() + second[k % rule.each]] = sums[k];
+}
+
+// Each expert, a column of `experts`, keeps its best tokens by `ranked`; each token weights what
+// kept it.
+inline void expert_choice(const selection_rule& rule, extent experts, const_row ranked,
+                          row scores) {
+  const extent tokens = experts == 0 ? 0 : scores.size() / experts;
+  const extent capacity = capacity_of(rule, tokens, experts);
+  std::vector<std::vector<extent>> kept(tokens);
+  for (extent e = 0; e < experts; ++e) {
+    std::vector<double> column;
+    for (extent t = 0; t < tokens; ++t) column.push_back(ranked[t * experts + e]);
+    const auto order = best_first(column);
+    for (extent k = 0; k < capacity; ++k) kept[order[k]].push_back(e);
+  }
+  for (extent t = 0; t < tokens; ++t)
+    keep(scores.subspan(t * experts, experts), kept[t], rule.weights);
+}
+
+}  // namespace fmoe::reference_backend

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+// The cost of a program, and of the naive form of a graph.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <fmoe/planner/cost_figures.hpp>
+#include <fmoe/planner/program.hpp>
+
+namespace fmoe::planner {
+
+class cost_counter {
+ public:
+  cost_counter(const program& p, extent tokens, extent element_bytes)
+      : program_(p),
+        tokens_(static_cast<double>(tokens)),
+        element_bytes_(static_cast<double>(element_bytes)) {
+    for (const operation& o : program_.operations) count(o);
+    for (extent v = 0; v < program_.values.size(); ++v) count(static_cast<int>(v));
+    for (const int r : program_.results)
+      figures.bytes += element_bytes_ * (program_[r].per_token() ? tokens_ : 1) *
+                       static_cast<double>(program_[r].size());
+  }
+
+  cost_figures figures;
+
+ private:
+  void count(const operation& o) {
+    using enum operation::kind;
+    if (o.what == exclude) return count_exclude(o);
+    const bool sums_products = o.what == token_sum && o.in.size() == 2;
+    if (o.what != gemm && o.what != batched && o.what != gather && o.what != sample &&
+        !sums_products)
+      return;
+    double n = 1;
+    std::string seen;
+    for (const use& u : o.in)
+      for (const char c : u.labels)
+        if (!has(seen, c)) {
+          seen += c;
+          const value& v = program_[u.value];
+          const bool selected =
+              (o.what == gather || o.what == sample) && &u == &o.in[0] && c == u.labels.back();
+          const bool grouped = o.group >= 0 && c == o.expert;
+          n *= static_cast<double>(grouped ? program_.groups[static_cast<extent>(o.group)].expected
+                                   : selected ? v.expected
+                                              : program_.extent_of(u, c));
+        }
+    const bool each_token = program_[o.out.value].per_token() || sums_products;
+    (each_token ? figures.multiply_adds : figures.once) += n;
+  }
+
+  // For each group with a pair left out: the coefficients of all places of the other axis, and the
+  // kept ones times the rest.
+  void count_exclude(const operation& o) {
+    std::map<extent, double> left_out;
+    for (const index_pair& p : *o.left_out) ++left_out[p[o.swapped ? 0 : 1]];
+    double inner = 1, own = 1, places = 1;
+    std::string seen = o.masked,
+                result = labels_where(o.out.labels, [&](char c) { return !has(o.masked, c); });
+    for (const use& u : o.in)
+      for (const char c : u.labels) {
+        const double length = static_cast<double>(program_.extent_of(u, c));
+        if (c == o.masked[0]) places = length;
+        if (has(seen, c)) continue;
+        seen += c;
+        (has(result, c) ? own : inner) *= length;
+      }
+    for (const auto& [group, n] : left_out)
+      figures.multiply_adds += places * inner + (result.empty() ? 0 : (places - n) * own);
+  }
+
+  // A weight is what steps over tokens read: a parameter, or, in the naive plan, what was made of
+  // several.
+  void count(int v) {
+    const value& x = program_[v];
+    const double size = static_cast<double>(x.size());
+    if (!x.is_constant()) {
+      if (x.leaf >= 0) figures.bytes += element_bytes_ * size * tokens_;
+      return;
+    }
+    bool read_by_tokens = false;
+    double rows = 0;  // that gathers touch
+    for (const operation& o : program_.operations) {
+      if (program_.reads(o, v) == 0 || program_[o.out.value].is_constant()) continue;
+      read_by_tokens = true;
+      rows = std::max(rows, touched(o, v));
+    }
+    if (!read_by_tokens) return;
+    figures.parameters += size;
+    figures.bytes += stored_bytes(x) * size * rows;
+  }
+
+  // Of one number: 16 bits stay so beside floats, everything else is in the arithmetic type.
+  double stored_bytes(const value& x) const {
+    const bool narrow =
+        x.leaf >= 0 && size_of(program_.leaves[static_cast<extent>(x.leaf)].type) == 2;
+    return narrow && element_bytes_ == 4 ? 2 : element_bytes_;
+  }
+
+  // The share of a constant's rows that an operation reads: all, or as many as are selected.
+  double touched(const operation& o, int v) const {
+    using enum operation::kind;
+    const bool selects =
+        (o.what == gather && o.in[1].value == v) || (o.what == sample && o.in[2].value == v);
+    if (!selects && o.group < 0) return 1;
+    double length = 0, selected = tokens_;
+    if (o.group >= 0) {
+      const expert_group& g = program_.groups[static_cast<extent>(o.group)];
+      length = static_cast<double>(g.experts);
+      selected *= static_cast<double>(g.expected);
+    } else {  // selections whose rows share the table select from all of it
+      const use &selection = o.in[0], &table = o.in[o.what == gather ? 1 : 2];
+      const value& s = program_[selection.value];
+      length = static_cast<double>(s.shape.back());
+      selected *= static_cast<double>(s.expected);
+      if (!has(table.labels, selection.labels[0])) selected *= static_cast<double>(s.rows());
+    }
+    return std::min(length, selected) / std::max(1.0, length);
+  }
+
+  const program& program_;
+  double tokens_, element_bytes_;
+};
+
+// The cost of contractions (planner.hpp) for `tokens` rows of numbers of so many bytes.
+inline cost_figures cost_of(const program& p, extent tokens, extent element_bytes) {
+  return cost_counter(p, tokens, element_bytes).figures;
+}
+
+// The naive closed form: for each einsum with parameters, the number of elements of its
+// materialised weight, each of which every token meets once: N I O for a mixture of linear experts,
+// N H O for MxD.
+inline double naive_closed_form(const ir::graph& g) {
+  double sum = 0;
+  for (extent i = 0; i < g.size(); ++i) {
+    const auto* e = std::get_if<ir::einsum_node>(&g[static_cast<ir::node_id>(i)].op);
+    if (e == nullptr) continue;
+    std::map<char, extent> weight;
+    std::string needed(result_labels(e->subscripts));
+    for (extent k = 0; k < e->args.size(); ++k) {
+      const auto* l = std::get_if<ir::leaf_node>(&g[e->args[k]].op);
+      const auto labels = operand_labels(e->subscripts, k);
+      if (l == nullptr || !l->parameter) {
+        needed += labels;
+        continue;
+      }
+      const auto shape = g.shape(e->args[k]);
+      for (extent a = 0; a < labels.size(); ++a) weight[labels[a]] = shape[a];
+    }
+    double n = weight.empty() ? 0 : 1;
+    for (const auto& [label, length] : weight)
+      if (has(needed, label)) n *= static_cast<double>(length);
+    sum += n;
+  }
+  return sum;
+}
+
+}  // namespace fmoe::planner

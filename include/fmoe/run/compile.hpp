@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+// A layer made ready for many calls.
+#pragma once
+
+#include <fmoe/run/evaluate.hpp>
+
+namespace fmoe {
+
+// What a layer returns: an expression, or several in a tuple, whose common parts are computed once.
+template <class E>
+struct layer_results {
+  static constexpr extent count = 1;
+  using scalar = typename E::scalar;
+  static ir::node_list lower(const E& e, ir::graph& g) { return e.lower(g); }
+};
+template <operand... Es>
+struct layer_results<std::tuple<Es...>> {
+  static constexpr extent count = sizeof...(Es);
+  using scalar = arithmetic_t<typename expression_t<Es>::scalar...>;
+  static ir::node_list lower(const std::tuple<Es...>& results, ir::graph& g) {
+    return std::apply(
+        [&](const auto&... e) { return ir::node_list(std::vector{as_expression(e).lower(g)...}); },
+        results);
+  }
+};
+
+// A layer ready to be called: forward(x, y); forward(x1, x2, y) for a layer of two arguments,
+// forward(x, y1, y2) for one of two results.
+template <class T, class Level, extent Arguments, extent Results = 1>
+class compiled {
+ public:
+  compiled(const ir::graph& g, const ir::node_list& results, extent tokens,
+           const compile_options& options)
+      : tokens_(tokens),
+        compiled_(detail::compile_graph<T, Level>(g, results, tokens, options)) {
+    extent used = 0;
+    for (extent i = 0; i < g.size(); ++i) {
+      const auto id = static_cast<ir::node_id>(i);
+      const auto* l = std::get_if<ir::leaf_node>(&g[id].op);
+      if (l != nullptr && l->argument >= 0)
+        rows_[static_cast<extent>(l->argument)] = row_of(g, id), ++used;
+    }
+    expects<value_error>(used == Arguments, "[compile] the layer uses ", used, " of its ",
+                         Arguments, " arguments");
+    for (extent i = Results; i-- > 0;) {
+      rows_[Arguments + i] = compiled_.results[i].shape;
+      if (has_tokens(Arguments + i)) counted_ = Arguments + i;
+    }
+  }
+
+  // Inputs first, then the outputs: any arrays (array_traits says which), where they lie; lazy ones
+  // are evaluated first. Leading axes beyond a row's are tokens, at most as many as compiled for; a
+  // result that is a sum over tokens has none.
+  // Inputs may have any strides and floating type (double only where the layer's is), outputs the
+  // layer's arithmetic type. Throws shape_error or value_error before any output element is
+  // written; allocates nothing; callers beyond the number compiled for wait.
+  template <class... Arrays>
+  void operator()(Arrays&&... arrays) const {
+    static_assert(sizeof...(Arrays) == Arguments + Results,
+                  "forward takes the layer's inputs, then an output for each result");
+    constexpr bool readable = (readable_array<std::remove_reference_t<Arrays>> && ...);
+    static_assert(readable,
+                  "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16: Eigen's with "
+                  "<fmoe/eigen.hpp>");
+    if constexpr (sizeof...(Arrays) == Arguments + Results && readable) {
+      constexpr bool writable =
+          are_outputs<std::remove_reference_t<Arrays>...>(std::make_index_sequence<Results>());
+      static_assert(writable, "forward writes an output of the layer's arithmetic type");
+      static_assert(
+          !writable || ((sizeof(element_of<std::remove_reference_t<Arrays>>) <= sizeof(T)) && ...),
+          "forward takes no double into a layer of float: convert it first");
+      bind(in_memory(arrays)...);
+    }
+  }
+
+ private:
+  template <class... Arrays, extent... Result>
+  static constexpr bool are_outputs(std::index_sequence<Result...>) {
+    return (writable_array<std::tuple_element_t<Arguments + Result, std::tuple<Arrays...>>, T> &&
+            ...);
+  }
+
+  static std::vector<extent> row_of(const ir::graph& g, ir::node_id id) {
+    auto s = g.shape(id);
+    s.erase(s.begin());
+    return s;
+  }
+
+  template <class... Arrays>
+  void bind(Arrays&&... arrays) const {  // a parameter keeps what was evaluated
+    call({view_of(arrays)...});
+  }
+
+  struct numbered {
+    extent i;
+    friend std::ostream& operator<<(std::ostream& text, numbered a) {
+      if (a.i < Arguments) return text << "input " << a.i;
+      if (Results == 1) return text << "the output";
+      return text << "output " << a.i - Arguments;
+    }
+  };
+
+  void call(const std::array<array_view, Arguments + Results>& views) const {
+    std::array<bound_array, Arguments + Results> bound;
+    const array_view& counted = views[counted_];
+    const extent counted_rank = rows_[counted_].size();
+    const extent tokens = counted.rank < counted_rank ? 0 : counted.tokens(counted_rank);
+    for (extent i = 0; i < views.size(); ++i) {
+      const array_view& v = views[i];
+      const numbered what{i};
+      const extent row_rank = rows_[i].size();
+      expects<shape_error>(v.rank >= row_rank, "[forward] ", what, " has ", v.rank,
+                           " axes and a row alone has ", row_rank);
+      for (extent a = 0; a < row_rank; ++a)
+        expects<shape_error>(v.shape[v.rank - row_rank + a] == rows_[i][a], "[forward] axis ", a,
+                             " of the rows of ", what, " is ", v.shape[v.rank - row_rank + a],
+                             " and the layer's is ", rows_[i][a]);
+      if (has_tokens(i))
+        expects<shape_error>(v.tokens(row_rank) == tokens, "[forward] 't' is ", v.tokens(row_rank),
+                             " in ", what, " and ", tokens, " in ", numbered{counted_});
+      else
+        expects<shape_error>(v.rank == row_rank, "[forward] ", what, " has ", v.rank,
+                             " axes and the layer's result, which has no tokens, has ", row_rank);
+      bound[i] = {v, row_rank};
+    }
+    for (extent y = Arguments; y < views.size(); ++y) {
+      expects<value_error>(!views[y].repeats(), "[forward] an axis of ", numbered{y},
+                           " has stride 0");
+      for (extent i = 0; i < y; ++i)
+        expects<value_error>(!overlap(views[i], views[y]), "[forward] ", numbered{y}, " overlaps ",
+                             numbered{i});
+    }
+    expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens,
+                         " and the layer is compiled for at most ", tokens_,
+                         ": say more to compile");
+    compiled_.program->run(std::span(bound).first(Arguments), std::span(bound).last(Results), tokens);
+  }
+
+  bool has_tokens(extent i) const {
+    return i < Arguments || compiled_.results[i - Arguments].per_token;
+  }
+
+  extent tokens_;
+  std::array<std::vector<extent>, Arguments + Results>
+      rows_;            // shapes without the token axis; arguments first
+  extent counted_ = 0;  // whose tokens are those of the call: the first result's that has any
+  detail::compiled_graph compiled_;
+};
+
+// The ranks of a layer's arguments, for compile.
+template <extent... Ranks>
+struct arguments {};
+
+template <class Layer, extent... Ranks, int... Index>
+auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
+                        std::integer_sequence<int, Index...>) {
+  constexpr bool callable = requires { layer(argument<Index, Ranks>{tokens}...); };
+  static_assert(callable,
+                "compile: the layer is called with expressions; for several inputs write "
+                "compile(layer, arguments<2, 3>{}, tokens)");
+  if constexpr (callable) return layer(argument<Index, Ranks>{tokens}...);
+  else return refused();
+}
+
+// Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for as many
+// simultaneous calls as the options say, on each thread of the current arena. The layer is anything
+// callable with expressions; unless said, it has one argument of rank 2, [token, input]. It may
+// return a tuple of expressions: parts of it to look at beside its output, at the cost of writing
+// them. Throws shape_error and value_error as the layer's operations say.
+template <class Level = cpu::native, class Layer, extent... Ranks>
+auto compile(const Layer& layer, arguments<Ranks...>, extent tokens,
+             const compile_options& options = {}) {
+  const auto e = apply_to_arguments(layer, arguments<Ranks...>{}, tokens,
+                                    std::make_integer_sequence<int, sizeof...(Ranks)>{});
+  using results = layer_results<std::remove_const_t<decltype(e)>>;
+  ir::graph g;
+  const ir::node_list roots = results::lower(e, g);
+  return compiled<typename results::scalar, Level, sizeof...(Ranks), results::count>(
+      g, roots, tokens, options);
+}
+template <class Level = cpu::native, class Layer>
+auto compile(const Layer& layer, extent tokens, const compile_options& options = {}) {
+  return compile<Level>(layer, arguments<2>{}, tokens, options);
+}
+
+template <class Tokens = void, class... More>
+inline constexpr bool counts_tokens = std::convertible_to<Tokens, extent>;
+template <extent... Ranks, class Tokens, class... More>
+inline constexpr bool counts_tokens<arguments<Ranks...>, Tokens, More...> =
+    std::convertible_to<Tokens, extent>;
+
+template <class Level = cpu::native, class Layer, class... More>
+  requires(!counts_tokens<More...>)
+compiled<float, Level, 1> compile(const Layer&, const More&...) {
+  static_assert(never<Layer>,
+                "compile(layer, tokens): say for how many tokens at most, not with which input");
+}
+
+}  // namespace fmoe

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// From a graph through the planner to a backend.
+#pragma once
+
+#include <fmoe/backend/backend-inl.hpp>
+#include <fmoe/backend/cpu/host-inl.hpp>
+#include <fmoe/planner/planner.hpp>
+#include <fmoe/run/compile_graph.hpp>
+
+namespace fmoe::detail {
+
+// The backend that the options name: the CPU unless they say otherwise.
+template <class T, class Level>
+std::shared_ptr<const backend> backend_of(const compile_options& options) {
+  return options.on != nullptr ? options.on : cpu::host<T, Level>();
+}
+
+inline planner::plan_options plan_options_of(const compile_options& options, const backend& on,
+                                             dtype type) {
+  planner::plan_options how;
+  how.on = options.as ? *options.as : on.machine(type);
+  how.element_bytes = size_of(type);
+  how.naive = options.naive;
+  how.screen = options.screen;
+  how.sum_block = options.sum_block;
+  return how;
+}
+
+template <class T, class Level>
+compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
+                             const compile_options& options) {
+  const auto on = backend_of<T, Level>(options);
+  const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>);
+  planner::program p = planner::lower(g, results, how);
+  if (p.tokens && tokens != unknown) p.token_count = tokens;
+  compiled_graph made{on->compile({p, dtype_of<T>, p.token_count, options.callers, how}),
+                      p.token_count, {}};
+  for (const int r : p.results) made.results.push_back({p[r].shape, p[r].per_token()});
+  return made;
+}
+
+}  // namespace fmoe::detail

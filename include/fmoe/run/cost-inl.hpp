@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// The cost of a graph: that of its contractions as the planner orders them, and as the naive form
+// does.
+#pragma once
+
+#include <fmoe/planner/cost.hpp>
+#include <fmoe/planner/planner.hpp>
+#include <fmoe/run/cost.hpp>
+
+namespace fmoe::detail {
+
+template <class Level>
+cost_report cost_of_graph(const ir::graph& g, ir::node_id root, extent element_bytes) {
+  const auto figures = [&](bool naive) {
+    planner::plan_options how;
+    how.naive = naive;
+    const planner::program p = planner::contractions(g, root, how);
+    return planner::cost_of(p, p.token_count, element_bytes);
+  };
+  return {figures(false), figures(true), planner::naive_closed_form(g)};
+}
+
+}  // namespace fmoe::detail

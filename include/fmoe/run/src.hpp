@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// Everything behind the walls, instantiated for the instruction set of this translation unit.
+#pragma once
+
+#include <fmoe/backend/reference/reference-inl.hpp>
+#include <fmoe/run/compile_graph-inl.hpp>
+#include <fmoe/run/cost-inl.hpp>
+#include <fmoe/run/explain-inl.hpp>
+
+namespace fmoe::detail {
+
+template compiled_graph compile_graph<float, cpu::native>(const ir::graph&, const ir::node_list&,
+                                                          extent, const compile_options&);
+template compiled_graph compile_graph<double, cpu::native>(const ir::graph&, const ir::node_list&,
+                                                           extent, const compile_options&);
+template explanation explain_graph<float, cpu::native>(const ir::graph&, ir::node_id,
+                                                       const compile_options&);
+template explanation explain_graph<double, cpu::native>(const ir::graph&, ir::node_id,
+                                                        const compile_options&);
+template cost_report cost_of_graph<cpu::native>(const ir::graph&, ir::node_id, extent);
+
+}  // namespace fmoe::detail
+
+template std::shared_ptr<const fmoe::backend> fmoe::cpu::host<float, fmoe::cpu::native>();
+template std::shared_ptr<const fmoe::backend> fmoe::cpu::host<double, fmoe::cpu::native>();
+template std::shared_ptr<const fmoe::backend> fmoe::reference<fmoe::cpu::native>();

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// Limits that make plans of small expressions as rich as those of large ones, on this CPU.
+#pragma once
+
+#include <fmoe/backend/cpu/host.hpp>
+
+namespace fmoe::test {
+
+// The same options for this CPU and arithmetic of T: its panels and selections, with the limits of
+// `how`.
+template <class T>
+planner::plan_options on_this_cpu(planner::plan_options how) {
+  machine m = cpu::host<T, cpu::native>()->machine(dtype_of<T>);
+  m.streamed = how.on.streamed;
+  m.chunk = how.on.chunk;
+  m.tile = how.on.tile;
+  how.on = m;
+  how.element_bytes = sizeof(T);
+  return how;
+}
+
+// The same for compile, evaluate and explain.
+template <class T>
+compile_options limited(const planner::plan_options& how) {
+  compile_options options;
+  options.naive = how.naive;
+  options.screen = how.screen;
+  options.as = on_this_cpu<T>(how).on;
+  options.sum_block = how.sum_block;
+  return options;
+}
+
+}  // namespace fmoe::test
