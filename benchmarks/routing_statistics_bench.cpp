@@ -86,7 +86,7 @@ double covariance(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 struct by_domain {
-  static constexpr extent domains = 14;  // of the paper's data
+  static constexpr extent domains = 14;  // in the paper's data
   expert_domains sums;
   extent next = 0;
 

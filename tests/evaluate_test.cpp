@@ -489,4 +489,20 @@ TEST_CASE("a cancelled outer group does not cut a result short", "[evaluate]") {
 
 #endif
 
+TEST_CASE("a parameter that was written is packed again, and its older panels are freed",
+          "[evaluate]") {
+  const auto x = random<tensor<float, 2>>({9, 12}, 1);
+  auto w = random<parameter<float, 2>>({12, 70}, 2);
+  const auto product = [&] { return einsum<"ti,io->to">(x, w); };
+  CHECK(agrees(product()));
+  const std::weak_ptr<const void> derived =
+      w.shared_storage()->derived("a test's", [] { return std::make_shared<const int>(1); });
+  CHECK_FALSE(derived.expired());
+  w(3, 4) += 100;
+  CHECK(agrees(product()));
+  CHECK(derived.expired());
+  w.data()[5] -= 100;
+  CHECK(agrees(product()));
+}
+
 }  // namespace

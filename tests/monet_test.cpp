@@ -274,7 +274,8 @@ TEST_CASE("a compiled layer takes routing that a group of layers shares", "[mone
   tensor<float, 2> y({n.t, n.d});
   auto hd = random_hd<float>(n, 10);
   auto vd = random_vd<float>(n, 10);
-  CHECK_THROWS_AS(compile(hd, arguments<2, 3, 3>{}, n.t), shape_error);  // of how many heads?
+  // The number of heads is not known.
+  CHECK_THROWS_AS(compile(hd, arguments<2, 3, 3>{}, n.t), shape_error);
   hd.heads = vd.heads = n.p;
   compile(hd, arguments<2, 3, 3>{}, n.t)(x, g1, g2, y);
   CHECK(relative_error(y.data(), output(hd, x, g1, g2)) <= 3e-6);
@@ -344,7 +345,7 @@ TEST_CASE("Monet's misuse throws before any output", "[monet]") {
     CHECK_THROWS_AS(evaluate(random_router<float>(n, 1, n.s + 1, released).g1(x)), value_error);
     CHECK_THROWS_AS(evaluate(random_router<float>(n, 1, 2, released).g1(narrow)), shape_error);
     auto r = random_router<float>(n, 1, 2, released);
-    r.heads = 2;  // of 27 keys, or beside statistics of 3 heads
+    r.heads = 2;  // 27 keys do not divide into 2 heads; or statistics have 3 heads
     CHECK_THROWS_AS(evaluate(r.g2(x)), shape_error);
   }
   CHECK_THROWS_AS(evaluate(random_router<float>(n, 1, 0, true).g1(x)), value_error);

@@ -288,7 +288,7 @@ class random_contraction {
     const piece x = shared(leaf("td", false), "x");
     const std::string made = "t" + shuffled("nw", 25);
     const auto low_rank = [&] { return contracted({x, leaf(shuffled("dnl", 50), true)}, "tnl"); };
-    const bool cached = exact_ && chance(40);  // what the scores are norms of
+    const bool cached = exact_ && chance(40);  // the scores are norms of it
     piece cache, scores;
     if (cached) {
       cache = shared(low_rank(), "c");
@@ -457,6 +457,9 @@ void check(unsigned seed, census& seen) {
   const magnitudes scales(e.g, values);
   check<float>(holds, e, values[e.root()], scales[e.root()], e.exact() ? 0 : 2e-5);
   check<double>(holds, e, values[e.root()], scales[e.root()], e.exact() ? 0 : 1e-13);
+  const auto on_reference = by_reference(e.g, e.root(), e.tokens());
+  holds.near("the reference", error_to_magnitudes(on_reference, values[e.root()], scales[e.root()]),
+             e.exact() ? 0 : 1e-13);
   const planner::plan_options options = on_this_cpu<float>(usual_limits());
   holds("no product of parameters",
         multiplies_parameters(e.g) || !multiplies_parameters(make_program(e.g, e.root(), options)));

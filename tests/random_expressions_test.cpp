@@ -54,7 +54,7 @@ class random_expression {
   struct entry {
     ir::node_id id;
     std::vector<axis> axes;
-    double bound;       // of the absolute values, where they are exact
+    double bound;       // bound of the absolute values, if they are exact
     bool plain = true;  // as stored: float and double agree on its order
   };
 
@@ -343,7 +343,7 @@ class random_expression {
   void einsum() {
     std::vector<entry> in{any()};
     std::string labels, subscripts;
-    std::vector<axis> lengths;  // of the labels
+    std::vector<axis> lengths;  // lengths of the labels
     if (has_tokens_) labels = "t", lengths = {{tokens_, true}};
     const auto label = [&](const axis& a) {
       if (a.token) return 't';

@@ -61,7 +61,7 @@ class draw {
     return f;
   }
 
-  std::ostringstream text;  // what was drawn
+  std::ostringstream text;  // the random choices
 
  private:
   std::mt19937 bits_;
@@ -240,7 +240,7 @@ routing draw_routing(draw& d, extent n) {
   r.mass = d.pick(0.0, 0.3, 0.6, 0.95);
   if (d.chance(50)) r.capacity = d.between(0, 7);
   r.capacity_factor = d.pick(0.5, 1.0, 2.0, 3.5);
-  r.rank_softmax = n > 1 && d.chance(50);  // of one expert all are 1
+  r.rank_softmax = n > 1 && d.chance(50);  // with one expert all are 1
   // Expert choice and top-p know the weights of the papers and those of the released code.
   r.weights = r.how == routing::by::top_k ? d.pick(softmax, softmax_of_all, score, one, relu)
                                           : d.pick(softmax, softmax_of_all, one, score);
@@ -450,6 +450,8 @@ void check(unsigned seed, census& seen, std::map<std::string, int>& families) {
     if (!decisions(e.g, values).clear()) continue;
     const magnitudes scales(e.g, values);
     check<double>(e, tokens, values[e.root], scales[e.root], 1e-13, l.mixes_rows);
+    CHECK(error_to_magnitudes(by_reference(e.g, e.root, tokens), values[e.root], scales[e.root]) <=
+          1e-13);
     const auto y = check<float>(e, tokens, values[e.root], scales[e.root], 2e-5, l.mixes_rows);
     seen.add(make_plan(e.g, e.root, tokens, on_this_cpu<float>(usual_limits())));
     if (l.mixes_rows) {  // in several stages, which evaluate knows

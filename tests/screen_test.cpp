@@ -101,7 +101,7 @@ TEST_CASE("outliers, huge and tiny numbers are selected as without screening", "
 // If all roundings go in one direction, the error is as large as Cauchy and Schwarz allow.
 TEST_CASE("winners that round down among losers that round up are selected", "[screen]") {
   const extent depth = 200, n = 1200;
-  const float half = 0x1p-8f;  // of the distance of neighbouring bf16 at 1
+  const float half = 0x1p-8f;  // half of the distance of neighbouring bf16 at 1
   parameter<float, 2> gate(std::array<extent, 2>{depth, n});
   for (extent i = 0; i < depth; ++i)
     for (extent e = 0; e < n; ++e) {

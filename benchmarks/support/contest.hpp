@@ -32,7 +32,7 @@ struct contest {
   double flops, naive_flops;  // for all tokens, 2 for a multiply-add
   // the weights that a call touches, read once; the rows in and out
   double weight_bytes, row_bytes;
-  // rounding may exchange a choice between nearly equal scores, and with it a row
+  // Rounding may exchange a choice between nearly equal scores, and with it a row.
   bool selects = false;
   form forward = {};
   std::function<void(extent first, extent count, tensor<float, 2>& y)> by_eigen =

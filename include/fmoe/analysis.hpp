@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What one asks of experts, and of what they do on a stream of tokens. Ranks of their matrices need
-// Eigen: <fmoe/analysis/rank.hpp>.
+// Everything to look at experts and at their work on a stream of tokens. The ranks of their
+// matrices need Eigen: <fmoe/analysis/rank.hpp>.
 #pragma once
 
 #include <fmoe/analysis/expert_correlation.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Every layer, with evaluate, compile, cost and explain. Include the following for the rest:
+// Every layer, with evaluate, compile, cost and explain. Other headers are
 // <fmoe/io/safetensors.hpp> and <fmoe/io/npy.hpp> for weights, <fmoe/analysis.hpp> for statistics
-// of experts, <fmoe/edit.hpp> for layers with an edit.
+// of experts, and <fmoe/edit.hpp> for layers with an edit.
 #pragma once
 
 #include <fmoe/aoe.hpp>

@@ -4,4 +4,6 @@
 // of each instruction set that the others are compiled for.
 #pragma once
 
+#include <fmoe/backend/cpu/parallel-inl.hpp>
+#include <fmoe/io/src.hpp>
 #include <fmoe/run/src.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The release, which CMake reads from here. Semantic versioning.
+// The release, which CMake reads from here. It follows semantic versioning.
 #pragma once
 
 namespace fmoe {

@@ -38,8 +38,9 @@ struct problem {
     std::vector<extent> k_offsets(depth), n_offsets(columns);
     for (extent k = 0; k < depth; ++k) k_offsets[k] = k * columns;
     for (extent n = 0; n < columns; ++n) n_offsets[n] = n;
-    cpu::pack_panels<T, arch>(
-        k_offsets, n_offsets, [&](extent at) { return convert<Stored>(b[at]); }, panels.data());
+    std::vector<Stored> stored(b.size());
+    for (extent i = 0; i < b.size(); ++i) stored[i] = convert<Stored>(b[i]);
+    cpu::pack_panels<T, arch>(k_offsets, n_offsets, stored.data(), panels.data());
     return *this;
   }
   static constexpr extent block = 20;  // every chunk is whole blocks

@@ -15,7 +15,7 @@ TEMPLATE_TEST_CASE("what is not 0 is found, in order, and nothing behind the end
   std::mt19937 bits(1);
   for (extent n = 0; n < 70; ++n)
     for (const unsigned kept : {0u, 1u, 7u, 8u}) {
-      std::vector<TestType> x(n);  // of its own size, for the address sanitizer
+      std::vector<TestType> x(n);  // exactly this size, for the address sanitizer
       std::vector<std::pair<extent, TestType>> expected, found;
       for (extent i = 0; i < n; ++i)
         if (bits() % 8 < kept) expected.emplace_back(i, x[i] = static_cast<TestType>(i) + 1);

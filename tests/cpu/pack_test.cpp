@@ -30,8 +30,7 @@ TEMPLATE_TEST_CASE("panels hold every element at its place, and zeros", "[cpu][p
         const extent size = cpu::packed_size<T, arch>(depth, columns);
         REQUIRE(size == (columns + width - 1) / width * width * depth);
         std::vector<T> out(size + 1, T(-1));
-        cpu::pack_panels<T, arch>(
-            k_offsets, n_offsets, [&](extent at) { return values.at(at); }, out.data());
+        cpu::pack_panels<T, arch>(k_offsets, n_offsets, values.data(), out.data());
         INFO("depth " << depth << " columns " << columns << " layout " << layout);
         for (extent i = 0; i < size; ++i) {
           const extent n = i / (width * depth) * width + i % width, k = i / width % depth;

@@ -46,8 +46,7 @@ TEMPLATE_TEST_CASE("row products have the bits of gemm", "[cpu][row_products]", 
       std::vector<extent> k_offsets(depth), n_offsets(n);
       for (extent k = 0; k < depth; ++k) k_offsets[k] = k;
       for (extent i = 0; i < n; ++i) n_offsets[i] = i * stride;
-      cpu::pack_panels<T, arch>(
-          k_offsets, n_offsets, [&](extent at) { return table[at]; }, panel.data());
+      cpu::pack_panels<T, arch>(k_offsets, n_offsets, table.data(), panel.data());
       cpu::gemm<T, arch>(
           {8,
            n,

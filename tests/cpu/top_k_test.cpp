@@ -23,7 +23,7 @@ extent random_up_to(extent n) { return std::uniform_int_distribution<extent>(0, 
 template <class T>
 struct generator {
   const char* name;
-  std::function<T(extent, extent)> value;  // of element i of n
+  std::function<T(extent, extent)> value;  // value of element i of n
 };
 
 template <class T>

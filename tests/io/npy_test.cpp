@@ -7,7 +7,7 @@
 
 #include <sys/stat.h>
 
-#include <fmoe/io/npy.hpp>
+#include <fmoe/io/npy-inl.hpp>
 
 #include "../support/catch.hpp"
 #include "../support/files.hpp"

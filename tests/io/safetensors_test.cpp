@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fmoe/io/file-inl.hpp>
 #include <fmoe/io/safetensors.hpp>
 
 #include "../support/catch.hpp"

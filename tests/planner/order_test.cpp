@@ -10,7 +10,7 @@ namespace {
 
 using namespace fmoe;
 
-using set = unsigned;  // of operands
+using set = unsigned;  // a set of operands
 
 planner::contraction_operand rows(std::string labels) { return {std::move(labels), true, false}; }
 planner::contraction_operand weight(std::string labels) { return {std::move(labels), false, true}; }
@@ -68,7 +68,7 @@ double cost_of(const planner::contraction_problem& p, set a, set b, double cap =
     parameter = parameter && p.operands[i].parameter;
   }
   if (parameter && !all) return std::numeric_limits<double>::infinity();
-  const auto labels_of = [&](set s) {  // what a part still has
+  const auto labels_of = [&](set s) {  // labels that a part still has
     std::string own, others = p.result;
     for (extent i = 0; i < p.operands.size(); ++i)
       (s >> i & 1 ? own : others) += p.operands[i].labels;

@@ -94,8 +94,7 @@ TEST_CASE("a result that a sum reads is kept for it and copied", "[stages]") {
   blueprint g;
   const ir::node_id x = g.argument(0, {600, 48}), h = g.linear(x, 48, 40),
                     s = g.einsum("to->o", {h});
-  const cpu::plan p =
-      make_plan(g, ir::node_list(std::vector{h, s}), 600, machine_options());
+  const cpu::plan p = make_plan(g, ir::node_list(std::vector{h, s}), 600, machine_options());
   CHECK(describe(p) == lines{"gemm ti,io->to", "reduce to->to", "token_sum to->o"});
   CHECK(placement_is_sound(p));
 }
@@ -104,8 +103,8 @@ TEST_CASE("a constant beside rows is a result of the call", "[stages]") {
   blueprint g;
   const ir::node_id x = g.argument(0, {600, 48}), w = g.parameter({48, 40});
   const cpu::plan p =
-      make_plan(g, ir::node_list(std::vector{g.relu(w), g.einsum("ti,io->to", {x, w})}),
-                         600, machine_options());
+      make_plan(g, ir::node_list(std::vector{g.relu(w), g.einsum("ti,io->to", {x, w})}), 600,
+                machine_options());
   CHECK(describe(p) == lines{"once pointwise ab->ab | relu", "gemm ti,io->to", "reduce ab->ab"});
   CHECK(!p.results.at(0).per_token);
 }

@@ -42,7 +42,7 @@ TEST_CASE("the tile is the largest of 96, 84, ... that stays resident", "[tile]"
   const extent bytes = machine_options().on.resident;
   for (const extent tile :
        {extent{96}, extent{84}, extent{72}, extent{60}, extent{48}, extent{36}, extent{24}}) {
-    const extent most = bytes / (2 * 4 * tile);  // of width: one row in and one out
+    const extent most = bytes / (2 * 4 * tile);  // the width of one row in and one out
     CHECK(tile_of(most) == tile);
     CHECK(tile_of(most + 1) == tile - 12);
   }

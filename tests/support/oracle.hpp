@@ -342,7 +342,7 @@ class oracle {
   }
 
   const ir::graph& graph_;
-  std::vector<extent> shape_;  // of the node at hand
+  std::vector<extent> shape_;  // shape of the current node
   std::vector<numbers> values_;
 };
 

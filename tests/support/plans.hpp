@@ -95,7 +95,7 @@ inline lines describe(const planner::program& p) {
     };
     const char* what = o.what == planner::operation::kind::gate     ? fmoe::name_of(o.fn)
                        : o.what == planner::operation::kind::select ? fmoe::name_of(o.rule.what)
-                                                                     : planner::name_of(o.what);
+                                                                    : planner::name_of(o.what);
     std::string s = std::string(o.group >= 0                   ? "group "
                                 : p[o.out.value].is_constant() ? "once "
                                                                : "") +

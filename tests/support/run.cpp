@@ -10,6 +10,9 @@
 #include <fmoe/backend/cpu/plan/planning.hpp>
 #include <fmoe/planner/planner.hpp>
 
+#include <fmoe/reference.hpp>
+#include <fmoe/run/compile_graph-inl.hpp>
+
 #include "limits.hpp"
 
 namespace fmoe::test {
@@ -79,6 +82,17 @@ std::vector<T> runner<T>::rows(extent first, extent count, extent split) const {
     }
   }
   if (!call.holds()) throw std::logic_error("a step wrote behind the call's memory");
+  return result;
+}
+
+std::vector<double> by_reference(const ir::graph& g, ir::node_id root, extent tokens) {
+  const auto compiled =
+      detail::compile_graph<double, cpu::native>(g, root, tokens, {.on = reference<cpu::native>()});
+  const auto shape = g.shape(root);
+  std::vector<double> result(element_count(shape), std::numeric_limits<double>::quiet_NaN());
+  const array_view y = view_at<any_rank>(result.data(), shape);
+  const bound_array bound{y, compiled.tokens ? y.rank - 1 : y.rank};
+  compiled.program->run({}, {&bound, 1}, compiled.tokens ? tokens : 1);
   return result;
 }
 

@@ -45,6 +45,9 @@ class runner {
   std::unique_ptr<const bound_plan> run_;
 };
 
+// Returns the result of a graph of `tokens` rows in double, as the reference backend computes it.
+std::vector<double> by_reference(const ir::graph& g, ir::node_id root, extent tokens);
+
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() &&

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT
-// fmoe_golden DIR runs every case of golden data in a directory and below it, in float and in
-// double, and compares it with the results of the authors' code. It prints one line for each case,
-// its faults below that line, and the totals at the end.
+// fmoe_golden [--on reference] DIR runs every case of golden data in a directory and below it, in
+// float and in double, and compares it with the results of the authors' code. It prints one line
+// for each case, its faults below that line, and the totals at the end.
 #include <cstdio>
 #include <map>
+#include <string_view>
+
+#include <fmoe/reference.hpp>
 
 #include "golden/moe.hpp"
 #include "golden/monet.hpp"
 #include "golden/mumoe.hpp"
 #include "golden/mxd.hpp"
 #include "golden/peer.hpp"
+#include "golden/value_of.hpp"
 
 namespace {
 
@@ -83,11 +87,15 @@ int run(const std::filesystem::path& directory) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2 || !std::filesystem::is_directory(argv[1])) {
+  const bool on_reference =
+      argc == 4 && argv[1] == std::string_view("--on") && argv[2] == std::string_view("reference");
+  const char* const directory = argv[argc - 1];
+  if ((argc != 2 && !on_reference) || !std::filesystem::is_directory(directory)) {
     std::fprintf(stderr,
-                 "usage: fmoe_golden DIR, a directory of <case>.io.safetensors and "
-                 "<case>.weights.safetensors\n");
+                 "usage: fmoe_golden [--on reference] DIR, a directory of <case>.io.safetensors "
+                 "and <case>.weights.safetensors\n");
     return 2;
   }
-  return run(argv[1]);
+  if (on_reference) fmoe::golden::judged.on = fmoe::reference();
+  return run(directory);
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 struct level_result {
-  std::string architecture;  // of the kernels that ran
+  std::string architecture;  // architecture of the kernels that ran
   std::vector<float> y;
 };
 

@@ -30,7 +30,7 @@ class executable {
                    extent tokens) const = 0;
 };
 
-// What a backend made of a program, in words.
+// Describes in words what a backend made of a program.
 struct plan_text {
   std::string
       layout;  // how the steps use the machine; a phrase, empty where there is nothing to say
@@ -57,11 +57,12 @@ class backend {
   // The machine that programs of this arithmetic type are planned for.
   virtual fmoe::machine machine(dtype type) const = 0;
 
-  // The reason why an operation cannot run here, for an error message; nothing if it can.
+  // Returns the reason why an operation cannot run here, for an error message, or nullopt if it
+  // can.
   virtual std::optional<std::string> refusal(const planner::operation& o) const = 0;
 
-  // Throws value_error, with the operation and the expression that it comes from, where an
-  // operation cannot run here.
+  // Throws value_error, with the operation and the expression that it comes from, if an operation
+  // cannot run here.
   std::unique_ptr<const executable> compile(const compile_job& job) const;
   plan_text explain(const compile_job& job) const;
 
@@ -71,8 +72,8 @@ class backend {
   virtual plan_text explained(const compile_job& job) const = 0;
 };
 
-// How `compile` and `evaluate` make a layer ready. All members have defaults, so that a call names
-// those that it changes: compile(layer, 128, {.callers = 4}).
+// Says how `compile` and `evaluate` make a layer ready. All members have defaults, so a call names
+// only those that it changes: compile(layer, 128, {.callers = 4}).
 struct compile_options {
   std::shared_ptr<const backend> on{};  // empty: the CPU that runs the program
   extent callers = 1;                   // calls that run at the same time on each thread

@@ -76,10 +76,10 @@ struct selection_rule {
     top_k,          // keeps `keep` entries
     top_p,          // keeps the fewest whose softmax over the whole row sums to `mass` or more
     nonzero,        // keeps all that are not 0
-    expert_choice,  // each column keeps its `keep` best tokens, `factor` tokens / columns of them,
-                    // rounded down, if that is `all`
-    product_top_k,  // `keep` of the sums a[i] + b[j] of the `each` greatest of two rows; entry i s
-                    // + j of s^2
+    expert_choice,  // each column keeps its `keep` best tokens; if that is `all`, it keeps `factor`
+                    // tokens / columns of them, rounded down
+    product_top_k,  // keeps `keep` of the sums a[i] + b[j] of the `each` greatest entries of two
+                    // rows, as entry i s + j of s^2
   } what;
   extent keep = 0;
   double mass = 0;

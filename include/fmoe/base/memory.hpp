@@ -19,7 +19,7 @@ namespace fmoe {
 
 inline constexpr extent cache_line = 64;
 
-// Where elements live. Devices will add theirs.
+// The memory space of elements. Devices will add theirs.
 enum class memory_space : std::uint8_t { host };
 
 struct free_aligned {

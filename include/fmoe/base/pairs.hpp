@@ -11,7 +11,7 @@
 namespace fmoe {
 
 using index_pair = std::array<extent, 2>;
-// in ascending order, each pair once
+// In ascending order, each pair once.
 using pair_set = std::shared_ptr<const std::vector<index_pair>>;
 
 }  // namespace fmoe

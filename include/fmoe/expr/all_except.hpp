@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// An operand of einsum that is 1 at all pairs of two axes but a few, which are 0: sums without
+// An operand of einsum that is 0 at a few pairs of two axes and 1 at all others, for sums without
 // deleted experts.
 #pragma once
 
@@ -10,7 +10,7 @@
 namespace fmoe {
 
 struct pair_mask {
-  using scalar = float;  // whatever the rest of the expression is computed in
+  using scalar = float;  // any scalar will do: the rest of the expression decides
   static constexpr extent rank = 2;
 
   pair_set left_out;
@@ -19,10 +19,11 @@ struct pair_mask {
   ir::node_id lower(ir::graph& g) const { return g.all_except(left_out, rows, columns); }
 };
 
-// [rows, columns]: 0 at the pairs, 1 elsewhere. Stored as the list, and a sum over it costs what
-// the rows or columns with a pair cost, not all: einsum<"ti,tj,ij->tj"> is the sum without the
-// mask, and again, over what is kept, for each j in a pair. An operand of einsum only, whose labels
-// other operands have too. Pairs may repeat; one outside throws value_error.
+// [rows, columns]: 0 at the pairs, 1 elsewhere. Only the list is stored, and a sum over it costs as
+// much as the rows or columns with a pair, not as all: einsum<"ti,tj,ij->tj"> computes the sum
+// without the mask, and then once more, over the pairs that are kept, for each j that occurs in a
+// pair. It can only be an operand of einsum, and other operands must have its labels, too. Pairs
+// may repeat. Throws value_error for a pair outside rows x columns.
 inline pair_mask all_except(std::span<const index_pair> pairs, extent rows, extent columns) {
   auto sorted = std::make_shared<std::vector<index_pair>>(pairs.begin(), pairs.end());
   for (const auto& [i, j] : *sorted)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Expressions one after the other along an axis, and the 1 that makes a weight's last row a bias.
+// Joins expressions along an axis, and appends the 1 that turns the last row of a weight into a
+// bias.
 #pragma once
 
 #include <tuple>
@@ -25,8 +26,8 @@ struct concatenation {
   }
 };
 
-// concat<1>(a, b) has a's columns, then b's. Throws shape_error, when lowered, if another extent
-// differs.
+// concat<1>(a, b) has the columns of a, then those of b. When it is lowered, throws shape_error if
+// another extent differs.
 template <extent Axis, operand... Es>
 auto concat(const Es&... es) {
   return concatenation<Axis, expression_t<Es>...>{{as_expression(es)...}};
@@ -42,8 +43,8 @@ struct with_one {
   ir::node_id lower(ir::graph& g) const { return g.append_one(arg.lower(g)); }
 };
 
-// e with a 1 after the last entry of each row. A product along that axis adds its weight's last
-// slice as a bias; nothing is copied.
+// Returns e with a 1 after the last entry of each row. A product along that axis adds the last
+// slice of its weight as a bias; nothing is copied.
 template <operand E>
 auto append_one(const E& e) {
   static_assert(expression_t<E>::rank >= 1, "append_one: the operand has a last axis");

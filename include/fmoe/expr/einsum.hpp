@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// einsum, the one multilinear node: matrix products, Hadamard products and whole factorized layers
-// are spelled with it.
+// einsum is the only multilinear operation: it writes matrix products, Hadamard products and whole
+// factorized layers.
 #pragma once
 
 #include <tuple>
@@ -16,8 +16,8 @@ struct contraction {
 
   std::tuple<Es...> operands;
 
-  // Throws value_error for an operand that holds nothing, whose subscripts tell which parameter it
-  // is.
+  // Throws value_error for an operand that holds nothing; the message has its subscripts, which
+  // tell the parameter.
   ir::node_id lower(ir::graph& g) const {
     extent i = 0;
     const auto check = [&](const auto& e) {
@@ -41,9 +41,9 @@ consteval bool ranks_match() {
   return ((operand_labels(S.view(), i++).size() == expression_t<Es>::rank) && ...);
 }
 
-// einsum<"ti,io->to">(x, w) is x w: the sum over every label that the result does not name of the
-// product of all operands. Any number of operands; the planner finds the order. Throws shape_error,
-// when lowered, if a label has two extents.
+// einsum<"ti,io->to">(x, w) is x w. It multiplies all operands, and sums over every label that the
+// result does not name. It takes any number of operands; the planner finds the order. When it is
+// lowered, throws shape_error if a label has two extents.
 template <subscripts S, class... Es>
 auto einsum(const Es&... es) {
   constexpr bool operands = (operand<Es> && ...);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a lazy expression is: a scalar type, a rank, and a way into a graph. Expressions own their
-// leaves and hold their children by value, so none can dangle; building one runs nothing and copies
-// no element.
+// A lazy expression has a scalar type, a rank, and a function that adds it to a graph. Expressions
+// own their leaves and hold their children by value, so none can dangle. Building an expression
+// computes nothing and copies no element.
 #pragma once
 
 #include <concepts>
@@ -15,7 +15,7 @@
 
 namespace fmoe {
 
-// What einsum and its like return.
+// The functions of this library, such as einsum, return expressions.
 template <class E>
 concept expression = requires(const E& e, ir::graph& g) {
   typename E::scalar;
@@ -42,12 +42,12 @@ struct leaf {
   }
 };
 
-// Stands for what a compiled layer is called with: its leading axis counts tokens, the others
+// Stands for an argument of a compiled layer. Its leading axis counts tokens, and its other extents
 // follow from the layer.
 template <int Index, extent Rank>
 struct argument {
   static_assert(Rank >= 1, "an argument of a compiled layer has a leading token axis");
-  using scalar = float;  // whatever the rest of the expression is computed in
+  using scalar = float;  // any scalar will do: the rest of the expression decides
   static constexpr extent rank = Rank;
 
   extent tokens;
@@ -63,8 +63,8 @@ template <expression E>
 constexpr const E& as_expression(const E& e) {
   return e;
 }
-// A temporary is handed on by value, since a reference to it would dangle. (E& is no expression, so
-// E is what is moved.)
+// A temporary is returned by value, because a reference to it would dangle. (E& is not an
+// expression, so E is the type to move.)
 template <expression E>
 constexpr E as_expression(E&& e) {
   return std::forward<E>(e);
@@ -78,14 +78,14 @@ leaf<T, Rank> as_expression(const parameter<T, Rank>& p) {
   return {p, true};
 }
 
-// Of this library. Operators, and functions of names that others have too, want at least one such
-// operand: a + b of two Eigen matrices stays Eigen's.
+// An operand that belongs to this library. Operators, and functions whose names other libraries
+// have too, require at least one such operand: a + b of two Eigen matrices stays Eigen's.
 template <class E>
 concept own_operand = expression<std::remove_cvref_t<E>> ||
                       requires(const std::remove_cvref_t<E>& e) { e.shared_storage(); };
 
-// An array of another library is copied, and a lazy one evaluated, now: a const reference does not
-// tell a temporary, and no expression may dangle. A tensor from borrow() is not copied.
+// An array of another library is copied now, and a lazy one is evaluated now: a const reference may
+// refer to a temporary, and no expression may dangle. A tensor from borrow() is not copied.
 template <array_operand A>
   requires(!own_operand<A>)
 auto as_expression(const A& a)
@@ -93,12 +93,12 @@ auto as_expression(const A& a)
   return {to_tensor(a), false, true};
 }
 
-// Anything that an expression can be built from.
+// Anything from which an expression can be built.
 template <class E>
 concept operand = requires(const std::remove_cvref_t<E>& e) { as_expression(e); };
 
-// A layer where its value belongs, layer for layer(x): a class with an operator(), whose name is
-// ambiguous beside another's.
+// A layer that was not called: the caller wrote layer where layer(x) is meant. A class has an
+// operator() if the name is ambiguous once with_call adds another one.
 struct with_call {
   void operator()();
 };
@@ -112,12 +112,12 @@ template <operand E>
 using expression_t =
     std::remove_cvref_t<decltype(as_expression(std::declval<const std::remove_cvref_t<E>&>()))>;
 
-// An operand of so many axes.
+// An operand with `Rank` axes.
 template <class E, extent Rank>
 concept operand_of = operand<E> && expression_t<E>::rank == Rank;
 
-// What a misuse returns that a static_assert has named: an expression, so that no further error
-// hides the sentence.
+// A function returns this after a static_assert has named a misuse. It is an expression, so that no
+// further error hides the sentence.
 struct refused {
   using scalar = float;
   static constexpr extent rank = 2;
@@ -125,15 +125,16 @@ struct refused {
   ir::node_id lower(ir::graph&) const { return {}; }
 };
 
-// What a layer of one input does with anything else.
+// A layer of one input calls this for any other arguments.
 template <class... Xs>
 refused not_rows(const Xs&...) {
   static_assert(never<Xs...>, "a layer takes one tensor or expression of two axes, [token, input]");
   return {};
 }
 
-// An expression whose type tells only scalar and rank. Layers of many parts return it, so that the
-// types of what is built from them, which compilers must name, do not grow with the layer.
+// An expression whose type tells only its scalar and its rank. Layers of many parts return it;
+// otherwise the types of expressions made from them, which compilers must name, would grow with the
+// layer.
 template <class T, extent Rank>
 class any_expression {
  public:
@@ -150,14 +151,14 @@ class any_expression {
   std::function<ir::node_id(ir::graph&)> lower_;
 };
 
-// e as an any_expression.
+// Returns e as an any_expression.
 template <operand E>
 auto erased(const E& e) {
   using X = expression_t<E>;
   return any_expression<typename X::scalar, X::rank>(as_expression(e));
 }
 
-// One of two expressions of equal rank, chosen when the layer is applied; the other is never
+// One of two expressions of equal rank, chosen when the layer is applied; the other one is never
 // lowered.
 template <expression A, expression B>
 struct choice {
@@ -172,7 +173,7 @@ struct choice {
   ir::node_id lower(ir::graph& g) const { return first ? a.lower(g) : b.lower(g); }
 };
 
-// a if `first`, else b.
+// Returns a if `first`, else b.
 template <operand A, operand B>
 auto choose(bool first, const A& a, const B& b) {
   return choice<expression_t<A>, expression_t<B>>{first, as_expression(a), as_expression(b)};

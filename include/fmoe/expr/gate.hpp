@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Gates: functions of each row, which is the last axis: mixing weights from scores, selections,
-// normalisations, norms.
+// Functions of each row, which is the last axis: mixing weights from scores, selections,
+// normalisations and norms.
 #pragma once
 
 #include <optional>
@@ -27,17 +27,17 @@ struct row_norm : gated<E> {
   static constexpr extent rank = E::rank - 1;
 };
 
-// exp(x - max x) / sum of each row. A row of -inf, or with a NaN or +inf, becomes NaN; one column
-// becomes 1.
+// exp(x - max x) / sum for each row. A row of -inf, or with a NaN or +inf, becomes NaN; a single
+// column becomes 1.
 template <operand E>
 auto softmax(const E& scores) {
   static_assert(expression_t<E>::rank >= 1, "softmax: the scores have a last axis");
   return gated<expression_t<E>>{gate::softmax, 0, as_expression(scores)};
 }
 
-// [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) of each row, with the tau that makes its sum 1: sparse
-// weights, softmax in the limit alpha = 1, sparsemax for alpha = 2. NaN and infinities as
-// softmax's. Throws value_error, when planned, for alpha < 1.
+// [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) for each row, where tau makes its sum 1: sparse
+// weights. alpha = 1 is softmax, the limit, and alpha = 2 is sparsemax. NaN and infinities are as
+// in softmax. When it is planned, throws value_error for alpha < 1.
 template <operand E>
 auto entmax(const E& scores, double alpha = 1.5) {
   static_assert(expression_t<E>::rank >= 1, "entmax: the scores have a last axis");
@@ -45,21 +45,22 @@ auto entmax(const E& scores, double alpha = 1.5) {
                                 as_expression(scores)};
 }
 
-// (x - mean) / sqrt(variance + epsilon) of each row, with the biased variance.
+// (x - mean) / sqrt(variance + epsilon) for each row, with the biased variance.
 template <operand E>
 auto layer_norm(const E& e, double epsilon = 1e-5) {
   static_assert(expression_t<E>::rank >= 1, "layer_norm: the operand has a last axis");
   return gated<expression_t<E>>{gate::layer_norm, epsilon, as_expression(e)};
 }
 
-// x sqrt(n) / max(|x|_2, epsilon) of each row of n.
+// x sqrt(n) / max(|x|_2, epsilon) for each row of n entries.
 template <operand E>
 auto rms_norm(const E& e, double epsilon = 1e-12) {
   static_assert(expression_t<E>::rank >= 1, "rms_norm: the operand has a last axis");
   return gated<expression_t<E>>{gate::rms_norm, epsilon, as_expression(e)};
 }
 
-// One number for each row, its L1, L2 or maximum norm: which == gate::l1_norm, l2_norm or max_norm.
+// Returns one number for each row, its L1, L2 or maximum norm: `which` is gate::l1_norm, l2_norm or
+// max_norm.
 template <operand E>
 auto norm(gate which, const E& e) {
   static_assert(expression_t<E>::rank >= 1, "norm: the operand has a last axis");
@@ -82,8 +83,8 @@ struct bounded_gate {
   }
 };
 
-// The softmax over the entries of each row that reach min(max of the row, its bound), 0 elsewhere.
-// The bound's axes are the last ones before the row.
+// The softmax over the entries of each row that reach min(max of the row, its bound), and 0 for the
+// others. The axes of the bound are the last ones before the row.
 template <operand E, operand B>
 auto bounded_softmax(const E& scores, const B& bound) {
   return bounded_gate<expression_t<E>, expression_t<B>>{as_expression(scores),
@@ -104,9 +105,10 @@ struct selection {
   }
 };
 
-// Keeps the k largest scores of each row (of equal ones the lower index; NaN counts as largest) and
-// makes the rest zero: a contraction over that axis then visits k entries instead of all. k = all
-// keeps every score, k = 0 none; throws value_error, when planned, if k exceeds the axis.
+// Keeps the k largest scores of each row and sets the others to zero; among equal scores the lower
+// index is kept, and NaN counts as the largest. A contraction over that axis then visits k entries
+// instead of all. k = all keeps every score, k = 0 none. When it is planned, throws value_error if
+// k exceeds the axis.
 template <operand E, class K>
 auto top_k(const E& scores, K k, weighting weights = weighting::score) {
   static_assert(expression_t<E>::rank >= 1, "top_k: the scores have a last axis");
@@ -128,8 +130,8 @@ refused top_k(const E&, const More&...) {
 }
 
 // Keeps the fewest of the largest scores of each row whose softmax over the whole row sums to
-// `mass` or more, at least one; order and zeros as top_k's. Throws value_error, when planned,
-// unless 0 <= mass <= 1.
+// `mass` or more, but at least one. Order and zeros are as in top_k. When it is planned, throws
+// value_error unless 0 <= mass <= 1.
 template <operand E>
 auto top_p(const E& scores, double mass, weighting weights) {
   static_assert(expression_t<E>::rank >= 1, "top_p: the scores have a last axis");
@@ -137,8 +139,8 @@ auto top_p(const E& scores, double mass, weighting weights) {
                                     as_expression(scores)};
 }
 
-// The scores themselves: a contraction over their last axis then visits only those of each row that
-// are not 0.
+// Returns the scores themselves; a contraction over their last axis then visits only the entries of
+// each row that are not 0.
 template <operand E>
 auto nonzeros(const E& scores) {
   static_assert(expression_t<E>::rank >= 1, "nonzeros: the scores have a last axis");
@@ -162,10 +164,11 @@ struct expert_selection {
   }
 };
 
-// [t, n] -> [t, n]: each expert keeps the `capacity` tokens that `ranked` has greatest in its
-// column (of equal ones the earlier token, NaN greatest), max(1, min(T, floor(T factor / n))) of T
-// tokens if that is `all`; then each token's scores are weighted. Here alone rows depend on each
-// other: a result depends on which tokens one call brings together.
+// [t, n] -> [t, n]: each expert keeps the `capacity` tokens with the greatest entries of `ranked`
+// in its column, among equal ones the earlier token; NaN is the greatest. If `capacity` is `all`,
+// it keeps max(1, min(T, floor(T factor / n))) of T tokens. Then the scores of each token are
+// weighted. Only here do rows depend on each other: a result depends on the tokens that one call
+// has.
 template <operand E, operand R>
 auto expert_choice(const E& scores, const R& ranked, weighting weights, extent capacity = all,
                    double factor = 2) {
@@ -180,11 +183,11 @@ struct pair_selection : selection<E> {
   static constexpr extent rank = E::rank - 1;
 };
 
-// Product keys: of two lists of scores a, b, [..., 2, s] -> [..., s^2], the k largest of the sums
-// a[i] + b[j] of the `each` largest of both, at e = i s + j (of equal sums the lowest e, of equal
-// scores the lowest i or j; NaN counts as largest). With each >= k these are the k largest of all
-// s^2 sums. Throws shape_error unless there are two lists, and value_error, when lowered, for each
-// > s, k > each^2 and s > 65,535.
+// Product keys, [..., 2, s] -> [..., s^2]: from two lists of scores a and b, takes the `each`
+// largest of both, and keeps the k largest of the sums a[i] + b[j] of these, at e = i s + j. Among
+// equal sums the lowest e is kept, among equal scores the lowest i or j; NaN counts as the largest.
+// With each >= k these are the k largest of all s^2 sums. Throws shape_error unless there are two
+// lists, and, when it is lowered, value_error for each > s, k > each^2 and s > 65,535.
 template <operand E>
 auto product_top_k(const E& scores, extent k, extent each, weighting weights = weighting::softmax) {
   const selection_rule rule{selection_rule::kind::product_top_k, k, 0, weights, 0, each};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Functions of one number, sums, differences and Hadamard products. Operands of different rank
-// align at their last axes, and the one with fewer axes repeats along the leading axes of the
-// other; aligned extents are equal (an extent of 1 is not stretched).
+// Functions of one number, sums, differences and Hadamard products. Operands of different rank are
+// aligned at their last axes, and the one with fewer axes is repeated along the leading axes of the
+// other. Aligned extents must be equal: an extent of 1 is not stretched.
 #pragma once
 
 #include <fmoe/expr/expression.hpp>
@@ -20,8 +20,8 @@ struct mapped {
   ir::node_id lower(ir::graph& g) const { return g.map(fn, parameter, arg.lower(g)); }
 };
 
-// fn of every element; `parameter` is the factor of scale, the summand of shift and the bound of
-// threshold.
+// Applies fn to every element; `parameter` is the factor of scale, the summand of shift and the
+// bound of threshold.
 template <operand E>
 auto apply(pointwise fn, const E& e, double parameter = 0) {
   return mapped<expression_t<E>>{fn, parameter, as_expression(e)};
@@ -37,7 +37,7 @@ refused apply(pointwise, const E&, double = 0) {
 template <class E>
 concept mappable = operand<E> || uncalled<E>;
 
-// Of every element.
+// These functions apply to every element.
 auto relu(const mappable auto& e) { return apply(pointwise::relu, e); }
 auto gelu(const mappable auto& e) { return apply(pointwise::gelu, e); }
 auto gelu_tanh(const mappable auto& e) { return apply(pointwise::gelu_tanh, e); }
@@ -59,7 +59,7 @@ auto operator+(double summand, const own_operand auto& e) { return e + summand; 
 auto operator-(const own_operand auto& e, double subtrahend) { return e + -subtrahend; }
 auto operator-(double minuend, const own_operand auto& e) { return -e + minuend; }
 
-// Two operands that the graph joins by `Join`: graph::add or graph::multiply.
+// Two operands that the graph joins with `Join`: graph::add or graph::multiply.
 template <auto Join, expression A, expression B>
 struct joined {
   using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
@@ -67,7 +67,7 @@ struct joined {
 
   A left;
   B right;
-  bool both = true;  // else the left one alone
+  bool both = true;  // otherwise only the left one
 
   ir::node_id lower(ir::graph& g) const {
     const ir::node_id a = left.lower(g);
@@ -75,8 +75,8 @@ struct joined {
   }
 };
 
-// Element by element. Of forwarding references: xtensor's operators take anything by them, and
-// ours, which ask for more, come first.
+// These work element by element. They take forwarding references: xtensor's operators do so for any
+// type, and these, which require more, are preferred.
 template <operand A, operand B>
   requires own_operand<A> || own_operand<B>
 auto operator+(A&& a, B&& b) {
@@ -95,7 +95,7 @@ auto operator*(A&& a, B&& b) {
                                                                         as_expression(b)};
 }
 
-// An operand of ours beside what is neither one nor a number.
+// One operand belongs to this library, and the other is neither an operand nor a number.
 template <class A, class B>
 concept mixed_up = (own_operand<A> && !operand<B> && !std::convertible_to<B, double>) ||
                    (own_operand<B> && !operand<A> && !std::convertible_to<A, double>);
@@ -127,8 +127,8 @@ refused operator/(const A&, const B&) {
   return {};
 }
 
-// a + b or a times b if the condition holds, else a: choose would hold a twice, and a layer of
-// several such parts a multiple of its first one.
+// Returns a + b or a times b if the condition holds, else a. choose would hold a twice, and a layer
+// of several such parts would hold its first part many times.
 template <operand A, operand B>
 auto add_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank,
@@ -144,7 +144,7 @@ auto multiply_if(bool condition, const A& a, const B& b) {
       as_expression(a), as_expression(b), condition};
 }
 
-// e + bias, or e where the layer has no bias.
+// Returns e + bias, or e if the layer has no bias.
 template <operand E, class T, std::size_t Rank>
 auto add_bias(const E& e, const parameter<T, Rank>& bias) {
   return add_if(!bias.empty(), e, bias);

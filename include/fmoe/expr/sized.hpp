@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Extents that nothing else in an expression tells: a compiled layer must know those of its
+// States extents that nothing else in an expression tells; a compiled layer must know those of its
 // arguments.
 #pragma once
 
@@ -22,8 +22,8 @@ struct sized_expression {
   }
 };
 
-// e, whose extents are those of `shape`, any where that is `unknown`. Throws shape_error, when
-// lowered, if one differs.
+// Returns e, whose extents must be those of `shape`; an extent that is `unknown` may be any. When
+// it is lowered, throws shape_error if one differs.
 template <operand E>
 auto sized(const E& e, const std::array<extent, expression_t<E>::rank>& shape) {
   return sized_expression<expression_t<E>>{as_expression(e), shape};

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <concepts>
 #include <limits>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -233,5 +234,8 @@ class array {
   std::string name_;
   std::shared_ptr<const std::filesystem::path> file_;
 };
+
+using arrays_by_name = std::map<std::string, array>;
+using strings_by_name = std::map<std::string, std::string>;
 
 }  // namespace fmoe::io

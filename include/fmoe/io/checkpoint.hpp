@@ -11,131 +11,37 @@
 #include <vector>
 
 #include <fmoe/io/load.hpp>
-#include <fmoe/io/safetensors_header.hpp>
 #include <fmoe/io/shard_index.hpp>
 
 namespace fmoe::io {
 
-class shard {
- public:
-  explicit shard(const std::filesystem::path& file)
-      : in_(file),
-        file_(std::make_shared<const std::filesystem::path>(file)) {
-    if (in_.size < header_at)
-      in_.fail(errc::truncated, in_.size, "is too short for a safetensors file");
-    std::array<std::byte, header_at> length{};
-    in_.read(0, length);
-    const auto header_size = load_little<std::uint64_t>(length.data());
-    if (header_size > std::min(max_header, in_.size - header_at))
-      in_.fail(errc::header_len, 0,
-               "has a header of " + std::to_string(header_size) +
-                   " bytes, more than the file or the limit of 100 MB");
-    std::string text(header_size, '\0');
-    in_.read(header_at, std::as_writable_bytes(std::span(text)));
-    safetensors_header header = judge_header(text, in_);
-    for (tensor_entry& t : header.tensors) entries_.emplace(t.name, std::move(t));
-    if (!header.metadata.empty())
-      metadata_ = nlohmann::json::parse(header.metadata).get<strings_by_name>();
-    data_at_ = header_at + header_size;
-  }
-
-  std::vector<std::string> names() const {
-    std::vector<std::string> result;
-    for (const auto& [name, entry] : entries_) result.push_back(name);
-    return result;
-  }
-
-  const strings_by_name& metadata() const { return metadata_; }
-
-  // Throws missing_tensor.
-  array read(const std::string& name) const {
-    const tensor_entry& t = entry(name);
-    const auto& [begin, end] = t.range;
-    const auto data = std::make_shared<const memory>(end - begin);
-    const std::span<std::byte> bytes(data->data(), end - begin);
-    in_.read(data_at_ + begin, bytes);
-    return array(t.type, t.shape, bytes, data, name, file_);
-  }
-  array outline(const std::string& name) const {
-    const tensor_entry& t = entry(name);
-    return array::outline(t.type, t.shape, name, file_);
-  }
-
- private:
-  const tensor_entry& entry(const std::string& name) const {
-    const auto at = entries_.find(name);
-    if (at == entries_.end())
-      throw error(errc::missing_tensor, "is missing, and the index says it is here", 0, name,
-                  *file_);
-    return at->second;
-  }
-
-  input in_;
-  std::shared_ptr<const std::filesystem::path> file_;
-  std::map<std::string, tensor_entry> entries_;
-  strings_by_name metadata_;
-  std::uint64_t data_at_ = 0;
-};
+class shard;
 
 // The arrays of a model in one file or several; each is read when it is asked for.
 class checkpoint {
  public:
   // Opens a folder with model.safetensors.index.json or model.safetensors, or such an index, or a
   // safetensors file. A shard is opened when one of its tensors is read. Throws io::error.
-  static checkpoint open(const std::filesystem::path& path) {
-    checkpoint c;
-    c.file_ = path;
-    if (std::filesystem::is_directory(path)) {
-      c.file_ = path / "model.safetensors.index.json";
-      if (!std::filesystem::exists(c.file_)) c.file_ = path / "model.safetensors";
-    }
-    if (c.file_.extension() == ".json") {
-      c.shard_of_ = read_shard_index(c.file_);
-    } else {
-      const std::string name = c.file_.filename();
-      const auto only = std::make_shared<const shard>(c.file_);
-      for (std::string& tensor : only->names()) c.shard_of_.emplace(std::move(tensor), name);
-      c.shards_.emplace(name, only);
-    }
-    return c;
-  }
+  static checkpoint open(const std::filesystem::path& path);
 
   const std::filesystem::path& file() const { return file_; }  // the index, or the one file
   bool contains(std::string_view name) const { return shard_of_.contains(name); }
-  std::vector<std::string> names() const {
-    std::vector<std::string> result;
-    for (const auto& [name, file] : shard_of_) result.push_back(name);
-    return result;
-  }
+  std::vector<std::string> names() const;
 
   // Returns the metadata of the one file. For shards it is empty: none of them describes the whole
   // model.
-  strings_by_name metadata() const {
-    return file_.extension() == ".json" ? strings_by_name() : shards_.begin()->second->metadata();
-  }
+  strings_by_name metadata() const;
 
   // Throws missing_tensor for a tensor that is in no shard or that its shard lacks, and io for a
   // shard that does not exist.
-  array at(const std::string& name) const { return shard_with(name).read(name); }
+  array at(const std::string& name) const;
 
   // Returns the type and the shape of a tensor. Only the header of its shard is read. Throws as
   // at() does.
-  array outline_of(const std::string& name) const { return shard_with(name).outline(name); }
+  array outline_of(const std::string& name) const;
 
  private:
-  const shard& shard_with(const std::string& name) const {
-    const auto where = shard_of_.find(name);
-    if (where == shard_of_.end())
-      throw error(errc::missing_tensor, "is in no shard", 0, name, file_);
-    auto& opened = shards_[where->second];
-    if (opened == nullptr) {
-      const auto file = file_.parent_path() / where->second;
-      if (!std::filesystem::exists(file))
-        throw error(errc::io, "should be in this shard, which is not there", 0, name, file);
-      opened = std::make_shared<const shard>(file);
-    }
-    return *opened;
-  }
+  const shard& shard_with(const std::string& name) const;
 
   std::filesystem::path file_;
   shard_names shard_of_;
@@ -206,3 +112,7 @@ std::map<extent, Layer> load_layers(const io::checkpoint& weights, load_options 
 }
 
 }  // namespace fmoe
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/io/checkpoint-inl.hpp>
+#endif

@@ -10,11 +10,9 @@
 
 #include <fmoe/io/file.hpp>
 #include <fmoe/io/json_string.hpp>
+#include <fmoe/io/safetensors_header.hpp>
 
 namespace fmoe::io {
-
-inline constexpr std::size_t header_at = 8;             // after the length of the header
-inline constexpr std::uint64_t max_header = 100000000;  // bytes
 
 constexpr bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 constexpr bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20; }

@@ -30,9 +30,8 @@ layer_arrays outlines(const checkpoint& weights, const std::string& prefix,
   Layer layer;
   auto add_released = [&](const released_tensor& n, auto&) { add(n.name); };
   each_released(layer, add_released);
-  if constexpr (requires {
-                  Layer::released_kinds;
-                })  // which look at names that are not this layer's
+  // Kinds also depend on names that are not this layer's.
+  if constexpr (requires { Layer::released_kinds; })
     for (const released_kind& k : Layer::released_kinds) std::ranges::for_each(k.without, add);
   return result;
 }
@@ -52,7 +51,7 @@ namespace io {
 struct found_layer {
   std::string prefix;              // before its names, as load_options take it
   extent type = 0;                 // its position among the requested types
-  std::vector<std::string> names;  // of its tensors, with the prefix
+  std::vector<std::string> names;  // names of its tensors, with the prefix
 };
 
 // Orders numbers in names by their value: "layers.2." comes before "layers.10.".

@@ -17,7 +17,6 @@
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/layer_settings.hpp>
 #include <fmoe/io/metadata.hpp>
-#include <fmoe/io/safetensors_layout.hpp>
 
 namespace fmoe {
 
@@ -27,8 +26,8 @@ struct load_options {
   std::optional<extent> active = {};  // K; `all` for ReLU without a selection
   std::optional<pointwise> activation = {};
   io::narrowing narrow = io::narrowing::refuse;  // io::narrow allows rounding of F64 to float
-  std::vector<std::string>* extra =
-      nullptr;  // receives the names under the prefix that the layer does not know
+  // Receives the names under the prefix that the layer does not know.
+  std::vector<std::string>* extra = nullptr;
 };
 
 // load returns this after a static_assert has named the misuse; it converts to any layer, so that
@@ -43,7 +42,7 @@ struct no_layer {
 // The options of `save`.
 struct save_options {
   std::string prefix = {};
-  std::optional<dtype> type = {};  // of the elements in the file; by default that of the layer
+  std::optional<dtype> type = {};  // element type in the file; by default that of the layer
 };
 
 namespace io {

@@ -3,30 +3,28 @@
 // consistent: its names are unique, and its arrays cover the data without gaps and overlaps.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <fmoe/base/separate.hpp>
 #include <fmoe/io/array.hpp>
 #include <fmoe/io/load.hpp>
-#include <fmoe/io/safetensors_header.hpp>
-#include <fmoe/io/safetensors_layout.hpp>
 
 namespace fmoe::io {
+
+class input;
 
 // The arrays of one file.
 class safetensors {
  public:
   // Throws io::error. It checks the header before it allocates memory for the data.
-  static safetensors read(const std::filesystem::path& file) { return safetensors(input(file)); }
+  static safetensors read(const std::filesystem::path& file);
 
   // Copies the bytes; `file` is used only in messages.
   static safetensors parse(std::span<const std::byte> bytes,
-                           const std::filesystem::path& file = {}) {
-    return safetensors(input(bytes, file));
-  }
+                           const std::filesystem::path& file = {});
 
   const std::filesystem::path& file() const { return *file_; }
 
@@ -37,20 +35,11 @@ class safetensors {
     static_assert(never<Self>, "safetensors: the file is a temporary, and its arrays end with it");
     return arrays_;
   }
-  std::vector<std::string> names() const {
-    std::vector<std::string> result;
-    for (const auto& a : arrays_) result.push_back(a.name());
-    return result;
-  }
+  std::vector<std::string> names() const;
   bool contains(std::string_view name) const { return find(name) != nullptr; }
 
   // Returns null if there is none; valid as long as this object.
-  const array* find(std::string_view name) const& {
-    const auto at =
-        std::lower_bound(arrays_.begin(), arrays_.end(), name,
-                         [](const array& a, std::string_view n) { return a.name() < n; });
-    return at != arrays_.end() && at->name() == name ? &*at : nullptr;
-  }
+  const array* find(std::string_view name) const&;
   template <class Self = safetensors>
   const array* find(std::string_view) const&& {
     static_assert(never<Self>, "safetensors: the file is a temporary, and its arrays end with it");
@@ -58,10 +47,7 @@ class safetensors {
   }
 
   // Throws missing_tensor.
-  array at(std::string_view name) const {
-    if (const array* found = find(name)) return *found;
-    throw error(errc::missing_tensor, "is missing", 0, std::string(name), *file_);
-  }
+  array at(std::string_view name) const;
 
   // The next three functions work like array::get and array::integers.
   template <class T, std::size_t Rank>
@@ -78,59 +64,21 @@ class safetensors {
     return at(name).template integers<I>();
   }
 
-  strings_by_name metadata() const {
-    return metadata_.empty() ? strings_by_name()
-                             : nlohmann::json::parse(metadata_).get<strings_by_name>();
-  }
+  strings_by_name metadata() const { return metadata_; }
 
   // Throws whatever reading the result would throw, before anything is written. If this fails, an
   // old file stays unchanged.
   static void write(const std::filesystem::path& file, const arrays_by_name& arrays,
-                    const strings_by_name& metadata = {}) {
-    const safetensors_layout layout(arrays, metadata, file);
-    write_file(file, layout.pieces());
-  }
+                    const strings_by_name& metadata = {});
   static std::vector<std::byte> serialize(const arrays_by_name& arrays,
-                                          const strings_by_name& metadata = {}) {
-    const safetensors_layout layout(arrays, metadata, {});
-    std::vector<std::byte> result;
-    for (const auto piece : layout.pieces())
-      result.insert(result.end(), piece.begin(), piece.end());
-    return result;
-  }
+                                          const strings_by_name& metadata = {});
 
  private:
-  explicit safetensors(const input& in)
-      : file_(std::make_shared<const std::filesystem::path>(in.file)) {
-    if (in.size < header_at)
-      in.fail(errc::truncated, in.size, "is too short for a safetensors file");
-    std::array<std::byte, header_at> length{};
-    in.read(0, length);
-    const auto header_size = load_little<std::uint64_t>(length.data());
-    if (header_size > std::min(max_header, in.size - header_at))
-      in.fail(errc::header_len, 0,
-              "has a header of " + std::to_string(header_size) +
-                  " bytes, more than the file or the limit of 100 MB");
-    std::string text(header_size, '\0');
-    in.read(header_at, std::as_writable_bytes(std::span(text)));
-    const auto header = judge_header(text, in);
-
-    const std::uint64_t data_at = header_at + header_size;
-    const auto data = std::make_shared<const memory>(in.size - data_at);
-    in.read(data_at, {data->data(), data->size()});
-    arrays_.reserve(header.tensors.size());
-    for (const auto& t : header.tensors) {
-      const std::span<const std::byte> bytes(data->data() + t.range[0], t.range[1] - t.range[0]);
-      arrays_.emplace_back(t.type, t.shape, bytes, data, t.name, file_);
-    }
-    std::sort(arrays_.begin(), arrays_.end(),
-              [](const array& a, const array& b) { return a.name() < b.name(); });
-    metadata_ = header.metadata;
-  }
+  explicit safetensors(const input& in);
 
   std::shared_ptr<const std::filesystem::path> file_;
   std::vector<array> arrays_;
-  std::string metadata_;
+  strings_by_name metadata_;
 };
 
 }  // namespace fmoe::io
@@ -195,3 +143,7 @@ void save(const File&, const Layer&, const save_options& = {}) {
 }
 
 }  // namespace fmoe
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/io/safetensors-inl.hpp>
+#endif

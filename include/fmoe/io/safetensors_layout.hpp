@@ -11,12 +11,9 @@
 
 #include <fmoe/io/array.hpp>
 #include <fmoe/io/json_string.hpp>
-#include <fmoe/io/safetensors_header.hpp>
+#include <fmoe/io/safetensors_header-inl.hpp>
 
 namespace fmoe::io {
-
-using arrays_by_name = std::map<std::string, array>;
-using strings_by_name = std::map<std::string, std::string>;
 
 // The header names the arrays in order and is padded with blanks to 64 bytes. The data of wider
 // elements come first, so that every element is aligned; arrays of equal width keep the order of

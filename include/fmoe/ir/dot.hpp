@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An expression's graph for Graphviz: an ellipse a leaf, a box an operation, each with the extents
-// of its value.
+// Draws the graph of an expression for Graphviz: an ellipse for each leaf, a box for each
+// operation, both with the extents of their values.
 #pragma once
 
 #include <sstream>
@@ -10,7 +10,7 @@
 
 namespace fmoe::ir {
 
-// Colours of drawings: weights, what a call brings, its result, and what is made on the way.
+// The colours of drawings: weights, inputs of a call, its result, and intermediate values.
 inline constexpr const char *weight_colour = "#dce9f7", *input_colour = "#e3f1dc",
                             *result_colour = "#fbe5d0", *made_colour = "#ffffff";
 

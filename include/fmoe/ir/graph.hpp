@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// An expression as plain data: a list of nodes, arguments before their users, equal nodes merged.
-// Every extent is checked while the graph is built. Extents of a compiled layer's arguments may be
-// unknown at first: axes that must be equal are joined, and what one of them knows all know.
+// An expression as plain data: a list of nodes, in which arguments come before their users and
+// equal nodes are merged. Every extent is checked while the graph is built. Extents of the
+// arguments of a compiled layer may be unknown at first. Axes that must be equal are joined, and an
+// extent that one of them gets holds for all.
 #pragma once
 
 #include <array>
@@ -26,7 +27,7 @@ namespace fmoe::ir {
 enum class node_id : std::uint32_t {};
 enum class axis_id : std::uint32_t {};
 
-// What is planned together: one node, or several whose common parts are computed once.
+// The nodes that are planned together: one, or several whose common parts are computed once.
 struct node_list : std::vector<node_id> {
   node_list(node_id one) : vector(1, one) {}
   explicit node_list(vector several) : vector(std::move(several)) {}
@@ -37,9 +38,11 @@ struct leaf_node {
   dtype type = dtype::float32;
   std::vector<extent> shape;
   bool parameter = false;
-  int argument = -1;    // bound at the call of a compiled layer
-  bool copied = false;  // from an array of the user's, once for every place that names it: equal
-                        // copies are one leaf
+  // The number of an argument, bound at the call of a compiled layer; -1 for other leaves.
+  int argument = -1;
+  // Copied from an array of the user, once for every place that names it; equal copies are one
+  // leaf.
+  bool copied = false;
   bool operator==(const leaf_node& o) const {
     return std::tie(type, shape, parameter, argument, copied) ==
                std::tie(o.type, o.shape, o.parameter, o.argument, o.copied) &&
@@ -65,7 +68,7 @@ struct map_node {
 };
 
 struct add_node {
-  node_id left, right;  // the right one may have fewer axes: the trailing ones
+  node_id left, right;  // the right one may have fewer axes, which are the last ones
   bool operator==(const add_node&) const = default;
 };
 
@@ -80,11 +83,11 @@ struct gate_node {  // a function of each row, which is the last axis
 struct select_node {
   selection_rule rule;
   node_id arg;
-  std::optional<node_id> ranked;  // expert choice: by what tokens are ranked
+  std::optional<node_id> ranked;  // expert choice ranks tokens by this
   bool operator==(const select_node&) const = default;
 };
 
-struct append_node {  // a 1 after the last entry of each row
+struct append_node {  // appends a 1 after the last entry of each row
   node_id arg;
   bool operator==(const append_node&) const = default;
 };
@@ -95,7 +98,7 @@ struct concat_node {
   bool operator==(const concat_node&) const = default;
 };
 
-struct mask_node {  // 0 at the pairs, 1 elsewhere; an operand of einsum
+struct mask_node {  // 0 at the pairs, 1 elsewhere; only an operand of einsum
   pair_set left_out;
   extent rows, columns;
   bool operator==(const mask_node&) const = default;
@@ -108,7 +111,7 @@ struct node {
   std::vector<axis_id> axes;
 };
 
-// Calls f with the number of each operand, which f may change if the node is not const.
+// Calls f with the number of each operand; f may change it if the node is not const.
 template <class Node, class F>
 void each_operand(Node& n, const F& f) {
   std::visit(
@@ -134,11 +137,11 @@ class graph {
   const node& operator[](node_id id) const { return nodes_[static_cast<extent>(id)]; }
   extent rank(node_id id) const { return (*this)[id].axes.size(); }
 
-  // `unknown` where nothing has fixed it yet.
+  // Returns `unknown` if nothing has fixed the extent yet.
   extent extent_of(axis_id a) const { return extents_[root(a)]; }
   bool same(axis_id a, axis_id b) const { return root(a) == root(b); }
 
-  // Throws shape_error if the extent of an argument's axis follows from nothing.
+  // Throws shape_error if nothing tells the extent of an axis of an argument.
   std::vector<extent> shape(node_id id) const {
     std::vector<extent> s;
     for (const axis_id a : (*this)[id].axes) {
@@ -150,7 +153,7 @@ class graph {
     return s;
   }
 
-  // A graph that has this one's axes and none of its nodes.
+  // Returns a graph with the axes of this one and no nodes.
   graph without_nodes() const {
     graph g;
     g.totals_ = totals_;
@@ -158,7 +161,7 @@ class graph {
     g.extents_ = extents_;
     return g;
   }
-  // Adds a node whose operands and axes are this graph's.
+  // Adds a node whose operands and axes belong to this graph.
   node_id append(node n) { return put(std::move(n)); }
 
   node_id leaf(leaf_node n) {
@@ -167,7 +170,7 @@ class graph {
     return put({std::move(n), std::move(axes)});
   }
 
-  // Says what an axis' extent is, unless `length` is unknown.
+  // Fixes the extent of an axis, unless `length` is unknown.
   void fix(node_id id, extent axis, extent length) {
     if (length == unknown) return;
     const axis_id a = (*this)[id].axes[axis];
@@ -177,7 +180,7 @@ class graph {
 
   node_id einsum(std::string_view subscripts, std::vector<node_id> args) {
     std::array<int, 128> seen{};      // 1 + the axis of each label
-    std::array<extent, 128> first{};  // the operand it comes from
+    std::array<extent, 128> first{};  // the first operand with this label
     for (extent i = 0; i < args.size(); ++i) {
       const auto labels = operand_labels(subscripts, i);
       for (extent k = 0; k < labels.size(); ++k) {
@@ -201,14 +204,14 @@ class graph {
     return put({map_node{fn, parameter, arg}, (*this)[arg].axes});
   }
 
-  // The operand with fewer axes repeats along the leading axes of the other.
+  // The operand with fewer axes is repeated along the leading axes of the other.
   node_id add(node_id left, node_id right) {
     if (rank(left) < rank(right)) std::swap(left, right);
     align("add", left, right);
     return put({add_node{left, right}, (*this)[left].axes});
   }
 
-  // The Hadamard product, with the same broadcasting.
+  // The Hadamard product, with the same broadcasting as add.
   node_id multiply(node_id left, node_id right) {
     if (rank(left) < rank(right)) std::swap(left, right);
     align("multiply", left, right);
@@ -217,8 +220,8 @@ class graph {
                   {left, right});
   }
 
-  // Along the last axis, which a norm's result does not have. The axes of `bound` are the ones
-  // before it, or the last of them.
+  // A function along the last axis, which the result of a norm does not have. The axes of `bound`
+  // are those before the last one, or the last of these.
   node_id gate_of(gate fn, double parameter, node_id arg, std::optional<node_id> bound = {}) {
     std::vector<axis_id> axes = (*this)[arg].axes;
     if (bound) {
@@ -235,7 +238,8 @@ class graph {
     return put({gate_node{fn, parameter, arg, bound}, std::move(axes)});
   }
 
-  // Along the last axis; product_top_k: of [..., 2, s] along both, and the result is [..., s^2].
+  // A selection along the last axis. product_top_k selects along the last two axes, [..., 2, s],
+  // and its result is [..., s^2].
   node_id select(const selection_rule& rule, node_id arg, std::optional<node_id> ranked = {}) {
     if (ranked) align(name_of(rule.what), arg, *ranked);
     std::vector<axis_id> axes = (*this)[arg].axes;
@@ -295,7 +299,7 @@ class graph {
     return static_cast<axis_id>(parents_.size() - 1);
   }
 
-  // False if both extents are known and differ.
+  // Returns false if both extents are known and differ.
   bool join(axis_id a, axis_id b) {
     const extent i = root(a), j = root(b),
                  known = extents_[i] == unknown ? extents_[j] : extents_[i];
@@ -306,8 +310,9 @@ class graph {
     return true;
   }
 
-  // An axis as long as `parts` and `more` together, which it tells as soon as all but one of them
-  // are known.
+  // Returns an axis whose length is that of `parts` together plus `more`. Its length becomes known
+  // as soon as those of the parts are; if all but one of these lengths are known, so is the last
+  // one.
   axis_id total_axis(std::vector<axis_id> parts, extent more) {
     const axis_id whole = new_axis(unknown);
     totals_.push_back({whole, std::move(parts), more});
@@ -363,7 +368,7 @@ class graph {
 
   std::vector<node> nodes_;
   std::vector<total> totals_;
-  std::vector<extent> parents_, extents_;  // of axes
+  std::vector<extent> parents_, extents_;  // for each axis
 };
 
 }  // namespace fmoe::ir

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Live: the part of a graph that some results need. What no result needs is neither planned nor
-// made.
+// Live: the part of a graph that some results need. Nodes that no result needs are neither planned
+// nor computed.
 #pragma once
 
 #include <utility>
@@ -10,11 +10,11 @@
 
 namespace fmoe::ir {
 
-// A graph of the nodes that some results need, in their order. Its axes are those of the whole
-// graph, so that an extent which only an unneeded node fixed stays known.
+// A graph of the nodes that some results need, in their order. It has the axes of the whole graph,
+// so that an extent that only an unneeded node fixed stays known.
 struct live_graph {
   graph nodes;
-  node_list roots;  // the results, as `nodes` numbers them
+  node_list roots;  // the results, numbered as in `nodes`
 };
 
 inline live_graph live(const graph& whole, const node_list& roots) {
@@ -25,7 +25,7 @@ inline live_graph live(const graph& whole, const node_list& roots) {
     if (needed[i]) each_operand(whole[static_cast<node_id>(i)], need);
 
   live_graph part{whole.without_nodes(), roots};
-  std::vector<node_id> number(whole.size());  // in the part, of each needed node
+  std::vector<node_id> number(whole.size());  // for each needed node its number in the part
   const auto renumber = [&](node_id& id) { id = number[static_cast<extent>(id)]; };
   for (extent i = 0; i < whole.size(); ++i) {
     if (!needed[i]) continue;

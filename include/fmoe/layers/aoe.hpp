@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // AoE, autonomy of experts (Lv et al. 2025): the experts select themselves. C = x W_down (Eq. 4) is
-// made for all experts at once, an expert's score is the norm of its part of it, and the chosen
-// ones go on from there: y = sum over the chosen n of a_n (act(C_n W_up) * (x W_p)) W_o (Algorithm
-// 2).
+// computed for all experts at once. The score of an expert is the norm of its part of C, and the
+// chosen experts continue from their parts: y = sum over the chosen n of a_n (act(C_n W_up) * (x
+// W_p)) W_o (Algorithm 2).
 #pragma once
 
 #include <fmoe/layers/moe.hpp>
@@ -22,17 +22,18 @@ struct aoe {
   routing route;
   pointwise activation = pointwise::silu;
 
-  // [t, d] -> [t, n, l]: C, which scores and chosen experts share.
+  // [t, d] -> [t, n, l]: C, which the scores and the chosen experts share.
   auto cache(const operand_of<2> auto& x) const { return einsum<"td,dnl->tnl">(x, down); }
 
   // [t, d] -> [t, n].
   auto scores(const operand_of<2> auto& x) const { return norm(score, cache(x)); }
 
-  // [t, d] -> [t, n]: a, 0 for experts that are not chosen; and 1 for the chosen ones.
+  // [t, d] -> [t, n]: coefficients returns a, which is 0 for experts that are not chosen; chosen
+  // returns 1 for the chosen experts and 0 for the others.
   auto coefficients(const operand_of<2> auto& x) const { return route(scores(x)); }
   auto chosen(const operand_of<2> auto& x) const { return route.chosen(scores(x)); }
 
-  // [t, d] -> [t, n, w]: every expert's hidden units.
+  // [t, d] -> [t, n, w]: the hidden units of every expert.
   auto hidden(const operand_of<2> auto& x) const {
     return apply(activation, einsum<"tnl,nlw->tnw">(cache(x), up)) *
            einsum<"td,ndw->tnw">(x, linear);
@@ -43,8 +44,8 @@ struct aoe {
     return add_bias(einsum<"tn,tnw,nwd->td">(a, z, output), bias);
   }
 
-  // [t, d], [t, n] -> [t, d]: the output that x has with these weights. Experts are skipped where
-  // these are a selection.
+  // [t, d], [t, n] -> [t, d]: the output of x with these coefficients. If they are a selection, the
+  // other experts are skipped.
   auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
     return decoded(hidden(x), a);
   }
@@ -53,14 +54,14 @@ struct aoe {
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
-  // Expert n by itself: W_down^n, W_up^n, W_p^n and W_o^n (Eq. 4). The layer adds its bias once,
-  // not in an expert. Throws value_error beyond the last one.
+  // Returns expert n: W_down^n, W_up^n, W_p^n and W_o^n (Eq. 4). The bias belongs to the layer, not
+  // to an expert. Throws value_error if there is no such expert.
   gated_expert<T> expert(extent n) const {
     return {{},        slice<1>(down, n), slice<0>(up, n), slice<0>(linear, n), slice<0>(output, n),
             activation};
   }
 
-  // The paper's names, else the released code's.
+  // The names of the paper, or else those of the released code.
   static auto released() {
     return std::tuple{
         released_name{"W_down", &aoe::down, presence::optional, "d(nl)", "dnl"},

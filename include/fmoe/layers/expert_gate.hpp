@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The gate of a hierarchy of experts: a_e = phi(norm(x G_e)) for each level e, phi being entmax or
-// softmax.
+// The gate of a hierarchy of experts: a_e = phi(norm(x G_e)) for each level e, where phi is entmax
+// or softmax.
 #pragma once
 
 #include <cmath>
@@ -11,23 +11,23 @@
 
 namespace fmoe {
 
-// Labels: t token, i input, n expert. Level e's scores are normalised by the batch norm of its
-// running statistics where it has some, else by a layer norm over its experts if `layer_norm` says
-// so; neither has weights.
+// Labels: t token, i input, n expert. If a level has running statistics, a batch norm with them
+// normalises its scores; otherwise a layer norm over its experts does so if `layer_norm` is true.
+// Neither has weights.
 template <extent Levels = 1, class T = float>
 struct expert_gate {
   std::array<parameter<T, 2>, Levels> projections;     // i n
   std::array<parameter<T, 1>, Levels> means = {};      // n, running
   std::array<parameter<T, 1>, Levels> variances = {};  // n, running
   bool layer_norm = true;
-  double alpha = 1.5;  // of entmax; 1 is softmax
+  double alpha = 1.5;  // alpha of entmax; 1 is softmax
 
   static constexpr double epsilon = 1e-5;
 
   extent inputs() const { return projections[0].shape()[0]; }
 
-  // Throws value_error if some levels have running statistics and others none, or if a variance is
-  // negative or not finite.
+  // True if the gate has running statistics. Throws value_error if some levels have them and others
+  // do not, or if a variance is negative or not finite.
   bool batch_norm() const {
     extent held = 0;
     for (extent e = 0; e < Levels; ++e) {
@@ -54,14 +54,14 @@ struct expert_gate {
                   choose(layer_norm, fmoe::layer_norm(s, epsilon), s));
   }
 
-  // [t, i] -> [t, n]: a of one level. A row sums to 1; of one expert it is 1 exactly, of scores
-  // that are all -inf NaN.
+  // [t, i] -> [t, n]: a of one level. A row sums to 1. A single expert has exactly the coefficient
+  // 1; scores that are all -inf give NaN.
   template <extent Level = 0>
   auto coefficients(const operand auto& x) const {
     return erased(entmax(scores<Level>(x), alpha));
   }
 
-  // The coefficients of every level, as a tuple.
+  // Returns the coefficients of every level, as a tuple.
   auto operator()(const operand auto& x) const {
     return [&]<extent... Level>(std::index_sequence<Level...>) {
       return std::tuple{coefficients<Level>(x)...};
@@ -79,7 +79,7 @@ struct expert_gate {
     }
   }
 
-  // What the metadata says of it.
+  // The settings of the gate in the metadata.
   static void describe(auto& gate, auto& file) {
     const bool batch_norm = gate.batch_norm();
     file.setting("activation", gate.alpha,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// N1 x ... x NE linear experts in one weight W [n1, ..., nE, i, o] (Oldfield et al. 2024, Eq. 1 and
-// 15): dense, or as the factors of a CP, tensor-ring, tensor-train or Tucker decomposition, whose
-// forward pass is one einsum over the factors.
+// N1 x ... x NE linear experts in one weight W [n1, ..., nE, i, o] (Oldfield et al. 2024, Eqs. 1
+// and 15): dense, or as the factors of a CP, tensor-ring, tensor-train or Tucker decomposition,
+// whose forward pass is one einsum over the factors.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@
 
 namespace fmoe {
 
-// The letters of experts, level by level, and of the ranks of tensor rings and Tucker cores.
+// The letters of the experts of each level, and those of the ranks of tensor rings and Tucker
+// cores.
 inline constexpr std::string_view expert_labels = "nmlkjhg", ring_labels = "pqrsuvwxy";
 
 template <class... Xs>
@@ -27,7 +28,7 @@ refused not_experts_inputs(const Xs&...) {
   return {};
 }
 
-// For each level, what `of(level)` makes, one after the other.
+// Joins the results of `of(level)` for each level.
 template <extent Levels>
 constexpr auto for_levels(auto of) {
   return [&]<extent... Level>(std::index_sequence<Level...>) {
@@ -38,14 +39,14 @@ constexpr auto for_levels(auto of) {
 template <extent Levels>
 concept hierarchy = Levels >= 1 && Levels <= expert_labels.size();
 
-// "tn,tm,": the coefficients of each level.
+// Returns the subscripts of the coefficients of each level: "tn,tm,".
 template <extent Levels>
 constexpr auto coefficient_labels() {
   return for_levels<Levels>([](extent e) { return subscripts("t") + expert_labels[e] + ','; });
 }
 
-// "factors.0", ...: the factor of each level, then those of input and output. In their labels z is
-// i, or i + 1 with a bias.
+// Visits "factors.0", ...: the factor of each level, then those of input and output. In their
+// labels z is i, or i + 1 with a bias.
 void released_factors(auto& experts, auto&& visit, auto level_labels, const char* input_labels,
                       const char* output_labels) {
   extent k = 0;
@@ -65,7 +66,7 @@ struct cp_experts {
   parameter<T, 2> input;                        // i r
   parameter<T, 2> output;                       // o r
 
-  // "tn,nr,ti,ir,or->to"; of two levels "tn,tm,nr,mr,ti,ir,or->to".
+  // "tn,nr,ti,ir,or->to"; with two levels "tn,tm,nr,mr,ti,ir,or->to".
   static constexpr subscripts forward =
       coefficient_labels<Levels>() +
       for_levels<Levels>([](extent e) { return subscripts("") + expert_labels[e] + "r,"; }) +
@@ -73,7 +74,8 @@ struct cp_experts {
   static constexpr subscripts one_expert =
       for_levels<Levels>([](extent) { return subscripts("r,"); }) + "ir,or->io";
 
-  // [t, i] and [t, n] for each level -> [t, o]. R (N + I + O) multiply-adds.
+  // [t, i] and [t, n] for each level -> [t, o]. It takes R (N + I + O) multiply-adds for each
+  // token.
   auto operator()(const operand_of<2> auto& z, const operand_of<2> auto&... a) const
     requires(sizeof...(a) == Levels)
   {
@@ -82,8 +84,8 @@ struct cp_experts {
   }
   auto operator()(const auto&... x) const { return not_experts_inputs(x...); }
 
-  // [i, o]: W_n (Eq. 6), n being one index for each level. Throws value_error beyond the last
-  // expert.
+  // Returns W_n [i, o] (Eq. 6); n has one index for each level. Throws value_error if there is no
+  // such expert.
   auto expert(std::convertible_to<extent> auto... n) const {
     return std::apply(
         [&](const auto&... u) {
@@ -105,18 +107,19 @@ struct cp_experts {
   }
 };
 
-// Tensor ring: W = tr(U_1[:, n1, :] ... U_E[:, nE, :] V[:, i, :] W[:, o, :]); with a first rank of
-// 1 a tensor train.
+// Tensor ring: W = tr(U_1[:, n1, :] ... U_E[:, nE, :] V[:, i, :] W[:, o, :]). With a first rank of
+// 1 it is a tensor train.
 template <extent Levels = 1, class T = float>
   requires hierarchy<Levels>
 struct tr_experts {
-  std::array<parameter<T, 3>, Levels> experts;  // p n q, for each level; the next one's p is its q
-  parameter<T, 3> input;                        // q i r
-  parameter<T, 3> output;                       // r o p
+  // Labels p n q, for each level; q is the p of the next level.
+  std::array<parameter<T, 3>, Levels> experts;
+  parameter<T, 3> input;   // q i r
+  parameter<T, 3> output;  // r o p
 
   static constexpr char before = ring_labels[Levels], between = ring_labels[Levels + 1];
 
-  // "tn,pnq,ti,qir,rop->to"; of two levels "tn,tm,pnq,qmr,ti,ris,sop->to".
+  // "tn,pnq,ti,qir,rop->to"; with two levels "tn,tm,pnq,qmr,ti,ris,sop->to".
   static constexpr subscripts forward =
       coefficient_labels<Levels>() + for_levels<Levels>([](extent e) {
         return subscripts("") + ring_labels[e] + expert_labels[e] + ring_labels[e + 1] + ',';
@@ -136,8 +139,8 @@ struct tr_experts {
   }
   auto operator()(const auto&... x) const { return not_experts_inputs(x...); }
 
-  // [i, o]: W_n (Eq. 8), n being one index for each level. Throws value_error beyond the last
-  // expert.
+  // Returns W_n [i, o] (Eq. 8); n has one index for each level. Throws value_error if there is no
+  // such expert.
   auto expert(std::convertible_to<extent> auto... n) const {
     return std::apply(
         [&](const auto&... u) {
@@ -184,7 +187,7 @@ struct tucker_experts {
   static constexpr subscripts core_labels =
       for_levels<Levels>([](extent e) { return subscripts("") + ring_labels[e]; }) + in + out;
 
-  // "tn,np,ti,iq,or,pqr->to"; of two levels "tn,tm,np,mq,ti,ir,os,pqrs->to".
+  // "tn,np,ti,iq,or,pqr->to"; with two levels "tn,tm,np,mq,ti,ir,os,pqrs->to".
   static constexpr subscripts forward =
       coefficient_labels<Levels>() + for_levels<Levels>([](extent e) {
         return subscripts("") + expert_labels[e] + ring_labels[e] + ',';
@@ -204,7 +207,8 @@ struct tucker_experts {
   }
   auto operator()(const auto&... x) const { return not_experts_inputs(x...); }
 
-  // [i, o]: W_n, n being one index for each level. Throws value_error beyond the last expert.
+  // Returns W_n [i, o]; n has one index for each level. Throws value_error if there is no such
+  // expert.
   auto expert(std::convertible_to<extent> auto... n) const {
     return std::apply(
         [&](const auto&... u) {
@@ -220,7 +224,7 @@ struct tucker_experts {
   extent outputs() const { return output.shape()[0]; }
   std::vector<extent> ranks() const { return {core.shape().begin(), core.shape().end()}; }
 
-  // `core` is our name; the authors released no Tucker layer.
+  // The name `core` is ours, because the authors released no Tucker layer.
   static void released(auto& experts, auto&& visit) {
     constexpr char input_labels[] = {'z', in, 0}, output_labels[] = {'o', out, 0};
     const auto level_labels = [](extent e) {
@@ -231,7 +235,7 @@ struct tucker_experts {
   }
 };
 
-// W itself: a soft mixture of linear experts.
+// The weight W itself: a soft mixture of linear experts.
 template <extent Levels = 1, class T = float>
   requires hierarchy<Levels>
 struct dense_experts {
@@ -243,11 +247,11 @@ struct dense_experts {
   static constexpr subscripts each_level =
       for_levels<Levels>([](extent e) { return subscripts("") + expert_labels[e]; });
 
-  // "tn,ti,nio->to"; of two levels "tn,tm,ti,nmio->to" (Eq. 15).
+  // "tn,ti,nio->to"; with two levels "tn,tm,ti,nmio->to" (Eq. 15).
   static constexpr subscripts forward =
       coefficient_labels<Levels>() + "ti," + each_level + "io->to";
 
-  // [t, i] and [t, n] for each level -> [t, o]. N I O multiply-adds.
+  // [t, i] and [t, n] for each level -> [t, o]. It takes N I O multiply-adds for each token.
   auto operator()(const operand_of<2> auto& z, const operand_of<2> auto&... a) const
     requires(sizeof...(a) == Levels)
   {
@@ -255,7 +259,8 @@ struct dense_experts {
   }
   auto operator()(const auto&... x) const { return not_experts_inputs(x...); }
 
-  // [i, o]: W_n, n being one index for each level. Throws value_error beyond the last expert.
+  // Returns W_n [i, o]; n has one index for each level. Throws value_error if there is no such
+  // expert.
   auto expert(extent n, std::convertible_to<extent> auto... m) const {
     static_assert(1 + sizeof...(m) == Levels, "expert: one index for each level");
     return as_expression(entries(weight, n, m...));
@@ -268,7 +273,7 @@ struct dense_experts {
   extent outputs() const { return weight.shape()[Levels + 1]; }
   std::vector<extent> ranks() const { return {}; }
 
-  // Our name; the authors released no dense layer.
+  // The name `weight` is ours, because the authors released no dense layer.
   static void released(auto& experts, auto&& visit) {
     visit(released_tensor{"weight", std::string((each_level + "zo").view())}, experts.weight);
   }

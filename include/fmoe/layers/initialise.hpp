@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The weights that training starts from (Oldfield et al. 2024, F.2): at first every expert is
+// The weights from which training starts (Oldfield et al. 2024, F.2): at first all experts are
 // nearly the same.
 #pragma once
 
@@ -17,7 +17,7 @@ struct expert_sizes {
   bool bias = true;  // one more input row
 };
 
-// A gate of zeros: every expert has the same coefficient.
+// A gate of zeros, which gives every expert the same coefficient.
 template <class T = float, extent Levels>
 expert_gate<Levels, T> initial_gate(const expert_sizes<Levels>& s) {
   expert_gate<Levels, T> g;
@@ -25,8 +25,8 @@ expert_gate<Levels, T> initial_gate(const expert_sizes<Levels>& s) {
   return g;
 }
 
-// From U[-sqrt(k), sqrt(k)], k being 1 / `contracted`, the length of the sum that the factor's
-// products end in.
+// Returns numbers from U[-sqrt(k), sqrt(k)], where k is 1 / `contracted`, the length of the sum in
+// which the products of the factor end.
 template <class T, std::size_t Rank>
 parameter<T, Rank> initial_factor(const std::array<extent, Rank>& shape, extent contracted,
                                   random_stream& random) {
@@ -36,13 +36,13 @@ parameter<T, Rank> initial_factor(const std::array<extent, Rank>& shape, extent 
   return f;
 }
 
-// One entry of an expert factor: from N(1, 1) in the first level, 1 in further ones.
+// Returns one entry of a factor of experts: from N(1, 1) in the first level, 1 in the other levels.
 inline double initial_weight(extent level, random_stream& random) {
   return level == 0 ? 1 + random.normal() : 1;
 }
 
-// Draws the factors one after the other, each in row-major order; also where a bias makes I + 1
-// rows, k is 1 / I.
+// Draws the factors one after the other, each in row-major order. k is 1 / I, also if a bias makes
+// I + 1 rows.
 template <class T = float, extent Levels>
 cp_experts<Levels, T> initial_cp(const expert_sizes<Levels>& s, extent rank,
                                  random_stream& random) {
@@ -56,7 +56,7 @@ cp_experts<Levels, T> initial_cp(const expert_sizes<Levels>& s, extent rank,
   return e;
 }
 
-// The same of a tensor ring: the slice of each expert is a diagonal.
+// The same for a tensor ring: the slice of each expert is a diagonal.
 template <class T = float, extent Levels>
 tr_experts<Levels, T> initial_tr(const expert_sizes<Levels>& s,
                                  const std::array<extent, Levels + 2>& ranks,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The mixtures of experts that the papers compare with: sparse (Algorithm 1 of AoE, Lv et al. 2025,
-// after Shazeer et al. 2017), y = sum over the chosen n of a_n E_n(x), and dense, y = sum over all
-// n of a_n W_n x.
+// The mixtures of experts with which the papers compare: sparse (Algorithm 1 of AoE, Lv et al.
+// 2025, after Shazeer et al. 2017), y = sum over the chosen n of a_n E_n(x), and dense, y = sum
+// over all n of a_n W_n x.
 #pragma once
 
 #include <tuple>
@@ -12,21 +12,22 @@
 
 namespace fmoe {
 
-// How tokens and experts find each other.
+// Says how tokens and experts are assigned to each other.
 struct routing {
   enum class by : std::uint8_t {
-    top_k,          // each token takes the `active` experts of the greatest scores
+    top_k,          // each token takes the `active` experts with the greatest scores
     top_p,          // each token takes the fewest experts whose softmax over all sums to `mass`
-    expert_choice,  // each expert takes its `capacity` best tokens, of T tokens floor(T
-                    // capacity_factor / n) if that is `all`
+    expert_choice,  // each expert takes its `capacity` best tokens; if that is `all`, floor(T
+                    // capacity_factor / n) of T tokens
   } how = by::top_k;
   extent active = 2;
   double mass = 0.6;
   extent capacity = all;
   double capacity_factor = 2;
-  bool rank_softmax = false;  // expert choice ranks the softmax over the experts, not the scores
-  weighting weights =
-      weighting::softmax;  // the papers': over the chosen ones; the released code's: softmax_of_all
+  // Expert choice ranks the softmax over the experts instead of the scores.
+  bool rank_softmax = false;
+  // The papers take the softmax over the chosen experts, the released code takes softmax_of_all.
+  weighting weights = weighting::softmax;
 
   // [t, n] -> [t, n]: 1 for the chosen experts, 0 for the others.
   auto chosen(const operand_of<2> auto& scores) const {
@@ -35,8 +36,8 @@ struct routing {
     return counting(scores);
   }
 
-  // [t, n] -> [t, n]: the experts' weights, 0 for those not chosen. Throws value_error for `active`
-  // > n, and mass beyond 0..1.
+  // [t, n] -> [t, n]: the weights of the experts, 0 for those that are not chosen. Throws
+  // value_error for `active` > n, and for a mass outside [0, 1].
   auto operator()(const operand_of<2> auto& scores) const {
     const auto by_expert = expert_choice(scores, choose(rank_softmax, softmax(scores), scores),
                                          weights, capacity, capacity_factor);
@@ -61,7 +62,7 @@ struct routing {
   }
 };
 
-// What metadata calls the activation of an expert.
+// The setting in the metadata for the activation of an expert.
 void describe_activation(auto& activation, auto& file) {
   using name = std::pair<std::string_view, pointwise>;
   file.setting("activation", activation,
@@ -71,7 +72,7 @@ void describe_activation(auto& activation, auto& file) {
                 {"relu", pointwise::relu}});
 }
 
-// One expert by itself, (act(x W_g) * (x W_p)) W_o; with W_g = W_down W_up where `down` is there.
+// One expert, (act(x W_g) * (x W_p)) W_o; W_g = W_down W_up if `down` is set.
 template <class T = float>
 struct gated_expert {
   parameter<T, 2> gate;    // d w
@@ -90,8 +91,8 @@ struct gated_expert {
   auto operator()(const auto&... x) const { return not_rows(x...); }
 };
 
-// Labels: t token, d input and output, n expert, l low rank, w expert width. An expert is
-// (act(x W_g) * (x W_p)) W_o; with W_g = W_down W_up where `down` is there.
+// Labels: t token, d input and output, n expert, l low rank, w expert width. An expert is (act(x
+// W_g) * (x W_p)) W_o; W_g = W_down W_up if `down` is set.
 template <class T = float>
 struct moe {
   parameter<T, 2> router;  // d n
@@ -106,11 +107,12 @@ struct moe {
   // [t, d] -> [t, n].
   auto scores(const operand_of<2> auto& x) const { return einsum<"td,dn->tn">(x, router); }
 
-  // [t, d] -> [t, n]: a, 0 for experts that are not chosen; and 1 for the chosen ones.
+  // [t, d] -> [t, n]: coefficients returns a, which is 0 for experts that are not chosen; chosen
+  // returns 1 for the chosen experts and 0 for the others.
   auto coefficients(const operand_of<2> auto& x) const { return route(scores(x)); }
   auto chosen(const operand_of<2> auto& x) const { return route.chosen(scores(x)); }
 
-  // [t, d] -> [t, n, w]: every expert's hidden units.
+  // [t, d] -> [t, n, w]: the hidden units of every expert.
   auto hidden(const operand_of<2> auto& x) const {
     const auto gated = choose(down.empty(), einsum<"td,ndw->tnw">(x, gate),
                               einsum<"td,dnl,nlw->tnw">(x, down, up));
@@ -122,8 +124,8 @@ struct moe {
     return einsum<"tn,tnw,nwd->td">(a, z, output);
   }
 
-  // [t, d], [t, n] -> [t, d]: the output that x has with these weights. Experts are skipped where
-  // these are a selection.
+  // [t, d], [t, n] -> [t, d]: the output of x with these coefficients. If they are a selection, the
+  // other experts are skipped.
   auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
     return decoded(hidden(x), a);
   }
@@ -132,7 +134,7 @@ struct moe {
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
-  // Expert n by itself. Throws value_error beyond the last one.
+  // Returns expert n. Throws value_error if there is no such expert.
   gated_expert<T> expert(extent n) const {
     const auto w_o = slice<0>(output, n), w_p = slice<0>(linear, n);
     if (down.empty()) return {slice<0>(gate, n), {}, {}, w_p, w_o, activation};
@@ -155,8 +157,8 @@ struct moe {
   }
 };
 
-// The dense, or soft, mixture: every expert of every token, y = sum over n of a_n W_n x with a =
-// entmax(x G), the softmax for alpha 1. Labels as above, i input, o output.
+// The dense, or soft, mixture: every token takes every expert, y = sum over n of a_n W_n x with a =
+// entmax(x G), which is the softmax for alpha 1. Labels as above; i input, o output.
 template <class T = float>
 struct soft_moe {
   parameter<T, 2> router;   // i n
@@ -168,7 +170,7 @@ struct soft_moe {
     return entmax(einsum<"ti,in->tn">(x, router), alpha);
   }
 
-  // [t, i], [t, n] -> [t, o]: the output that x has with these weights.
+  // [t, i], [t, n] -> [t, o]: the output of x with these coefficients.
   auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
     return einsum<"tn,ti,nio->to">(a, x, experts);
   }
@@ -177,7 +179,7 @@ struct soft_moe {
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
-  // [i, o]: W_n. Throws value_error beyond the last expert.
+  // Returns W_n [i, o]. Throws value_error if there is no such expert.
   auto expert(extent n) const { return as_expression(slice<0>(experts, n)); }
 
   static auto released() {
@@ -191,14 +193,14 @@ struct soft_moe {
   }
 };
 
-// MoV, a mixture of vectors (Zadouri et al. 2024): W_n = diag(c_n) D, so y = ((a C) * z) D; the
-// other unfolding of MxD's weights. h hidden unit.
+// MoV, a mixture of vectors (Zadouri et al. 2024): W_n = diag(c_n) D, so y = ((a C) * z) D. This is
+// the other unfolding of MxD's weights. Label: h hidden unit.
 template <class T = float>
 struct mov {
   parameter<T, 2> scales;   // n h, row n is c_n
   parameter<T, 2> decoder;  // h o
 
-  // [t, h], [t, n] -> [t, o]: z and a are the caller's.
+  // [t, h], [t, n] -> [t, o]: the caller passes z and a.
   auto operator()(const operand_of<2> auto& hidden, const operand_of<2> auto& coefficients) const {
     return einsum<"tn,nh,th,ho->to">(coefficients, scales, hidden, decoder);
   }
@@ -210,7 +212,7 @@ struct mov {
     return {};
   }
 
-  // [h, o]: W_n = diag(c_n) D. Throws value_error beyond the last expert.
+  // Returns W_n = diag(c_n) D [h, o]. Throws value_error if there is no such expert.
   auto expert(extent n) const { return einsum<"h,ho->ho">(slice<0>(scales, n), decoder); }
 };
 

@@ -19,25 +19,25 @@
 namespace fmoe {
 
 // Labels: t token, d input, p head, s (i, j) halves of experts. With running statistics of the
-// scores, as released: c is their batch normalisation for each head, and those with c >= min(max c,
-// Phi^-1(1 - active / s)) are kept. Without: the `active` largest of each head (Eqs. 3, 9). g is
-// the softmax of the kept scores, 0 elsewhere.
+// scores, as in the released code, c is their batch normalisation for each head, and the scores
+// with c >= min(max c, Phi^-1(1 - active / s)) are kept. Without statistics the `active` largest of
+// each head are kept (Eqs. 3, 9). g is the softmax of the kept scores, and 0 elsewhere.
 template <class T = float>
 struct monet_router {
   parameter<T, 2> keys1, keys2;      // d (p s)
   parameter<T, 1> mean1, variance1;  // p
   parameter<T, 1> mean2, variance2;  // p
-  extent heads = 0;                  // p, where no statistics tell it
-  extent active = 32;                // experts that a head keeps, on average with statistics: K
+  extent heads = 0;                  // p, if no statistics tell it
+  extent active = 32;  // K, the experts that a head keeps; with statistics, on average
   double epsilon = 1e-5;
 
-  // [t, d] -> [t, p, s]: g1 over bottom halves i, g2 over top halves j. K > s throws value_error,
-  // with statistics also K = 0; statistics that are incomplete or of another length throw
-  // value_error and shape_error.
+  // [t, d] -> [t, p, s]: g1 over bottom halves i, g2 over top halves j. Throws value_error for K >
+  // s, with statistics also for K = 0, and for incomplete statistics; throws shape_error for
+  // statistics of another length.
   auto g1(const operand auto& x) const { return routed(x, keys1, mean1, variance1); }
   auto g2(const operand auto& x) const { return routed(x, keys2, mean2, variance2); }
 
-  // [t, d] -> [t, 2p, s]: g1's heads, then g2's.
+  // [t, d] -> [t, 2p, s]: the heads of g1, then those of g2.
   auto operator()(const operand_of<2> auto& x) const { return concat<1>(g1(x), g2(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
@@ -55,8 +55,8 @@ struct monet_router {
   }
 
  private:
-  // c >= min(max c, sigma) is x >= min(max x, mean + sigma sqrt(variance + epsilon)), a bound for
-  // each head.
+  // c >= min(max c, sigma) means x >= min(max x, mean + sigma sqrt(variance + epsilon)), which is a
+  // bound for each head.
   auto routed(const operand auto& x, const parameter<T, 2>& keys, const parameter<T, 1>& mean,
               const parameter<T, 1>& variance) const {
     const bool adaptive = !mean.empty();
@@ -94,8 +94,8 @@ refused not_monet_inputs(const Xs&...) {
   return {};
 }
 
-// s, the number of expert halves, from a bias of a row each. Throws value_error if it holds
-// nothing.
+// Returns s, the number of expert halves, from a bias, which has a row for each half. Throws
+// value_error if it holds nothing.
 template <class T>
 extent monet_halves(const parameter<T, 2>& bias) {
   expects<value_error>(!bias.empty(),
@@ -104,8 +104,8 @@ extent monet_halves(const parameter<T, 2>& bias) {
   return bias.shape()[0];
 }
 
-// A weight of (s m) columns or rows as one of s and m. Throws shape_error if s does not divide
-// their number.
+// Views a weight of (s m) columns or rows with separate axes s and m. Throws shape_error if s does
+// not divide their number.
 template <class T>
 parameter<T, 3> monet_columns(const parameter<T, 2>& w, extent s) {
   const extent width = w.empty() ? 0 : w.shape()[1];
@@ -127,15 +127,16 @@ parameter<T, 2> monet_bias(const parameter<T, 1>& b, extent s) {
   return viewed<2>(b, {s, b.size() / s});
 }
 
-// The hidden bias of half i, of m units: zeros where the layer has none.
+// Returns the hidden bias of half i, of m units; zeros if the layer has none.
 template <class T>
 tensor<T, 1> monet_bias(const parameter<T, 1>& b, extent s, extent i, extent m) {
   return b.empty() ? tensor<T, 1>({m}) : slice<0>(monet_bias(b, s), i);
 }
 
-// Horizontal decomposition: expert (i, j) is V_j act(U_i x + b1_i) + b2_j, and y = sum over p, i, j
-// of g1[p,i] g2[p,j] times it, for any g. Labels: i, j experts' halves, s of each; m hidden unit, d
-// input and output. Unit m of half i is column i m + m of the encoder, row of the decoder.
+// Horizontal decomposition: expert (i, j) is V_j act(U_i x + b1_i) + b2_j, and y is the sum over p,
+// i, j of g1[p,i] g2[p,j] times expert (i, j), for any g. Labels: i, j halves of experts, s of
+// each; m hidden unit; d input and output. Unit q of half i is column i m + q of the encoder and
+// row i m + q of the decoder.
 template <class T = float>
 struct monet_hd {
   parameter<T, 2> encoder;       // d (i m), U
@@ -144,7 +145,7 @@ struct monet_hd {
   parameter<T, 2> bias;          // j d, b2
   pointwise activation = pointwise::squared_relu;
   std::vector<index_pair> deleted = {};  // experts (i, j) that the sum leaves out
-  extent heads = unknown;                // p, which compile asks for
+  extent heads = unknown;                // p, which compile must know
 
   // [t, d] -> [t, i, m].
   auto hidden(const operand auto& x) const {
@@ -166,15 +167,15 @@ struct monet_hd {
   }
 
   // [t, d], [t, p, s], [t, p, s] -> [t, d] (Eq. 12). Throws shape_error and value_error for
-  // parameters that do not fit.
+  // parameters that do not fit each other.
   auto operator()(const operand_of<2> auto& x, const operand_of<3> auto& g1,
                   const operand_of<3> auto& g2) const {
     return decoded(hidden(x), g1, g2);
   }
   auto operator()(const auto&... x) const { return not_monet_inputs(x...); }
 
-  // Expert (i, j) by itself, whether deleted or not (Eq. 6). Throws value_error beyond the last
-  // half.
+  // Returns expert (i, j), whether it is deleted or not (Eq. 6). Throws value_error if there is no
+  // such half.
   monet_expert<T> expert(extent i, extent j) const {
     const extent s = monet_halves(bias);
     const auto u = slice<1>(monet_columns(encoder, s), i);
@@ -192,9 +193,9 @@ struct monet_hd {
   }
 };
 
-// Vertical decomposition: with u1_i = act(U1_i x + c1_i), u2_j = act(U2_j x + c2_j), of m/2 units
-// each, expert (i, j) is [V11_i u1_i + V12_i u2_j + b1_i, V21_j u1_i + V22_j u2_j + b2_j]. y as in
-// HD (Eqs. 22-29, with both sums of g kept).
+// Vertical decomposition: with u1_i = act(U1_i x + c1_i) and u2_j = act(U2_j x + c2_j), of m/2
+// units each, expert (i, j) is [V11_i u1_i + V12_i u2_j + b1_i, V21_j u1_i + V22_j u2_j + b2_j]. y
+// is as in HD (Eqs. 22-29, with both sums of g kept).
 template <class T = float>
 struct monet_vd {
   parameter<T, 2> encoder1, encoder2;            // d (i m), d (j m): U1, U2
@@ -204,7 +205,7 @@ struct monet_vd {
   parameter<T, 2> bias1, bias2;                  // i o, j o; o is half of the output
   pointwise activation = pointwise::squared_relu;
   std::vector<index_pair> deleted = {};  // experts (i, j) that the sum leaves out
-  extent heads = unknown;                // p, which compile asks for
+  extent heads = unknown;                // p, which compile must know
 
   // [t, d] -> [t, i, m] and [t, j, m].
   auto hidden1(const operand auto& x) const { return hidden(x, encoder1, encoder_bias1); }
@@ -227,15 +228,15 @@ struct monet_vd {
   }
 
   // [t, d], [t, p, s], [t, p, s] -> [t, 2o] (Eq. 15). Throws shape_error and value_error for
-  // parameters that do not fit.
+  // parameters that do not fit each other.
   auto operator()(const operand_of<2> auto& x, const operand_of<3> auto& g1,
                   const operand_of<3> auto& g2) const {
     return decoded(hidden1(x), hidden2(x), g1, g2);
   }
   auto operator()(const auto&... x) const { return not_monet_inputs(x...); }
 
-  // Expert (i, j) by itself, whether deleted or not (Eq. 13). Throws value_error beyond the last
-  // half.
+  // Returns expert (i, j), whether it is deleted or not (Eq. 13). Throws value_error if there is no
+  // such half.
   monet_expert<arithmetic_t<T>> expert(extent i, extent j) const {
     const extent s = monet_halves(bias1);
     const auto u1 = slice<1>(monet_columns(encoder1, s), i),

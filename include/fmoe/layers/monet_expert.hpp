@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One expert (i, j) of Monet by itself, with weights of its own. In both decompositions it is a
-// network of m hidden units: V act(U x + c) + b, in the horizontal one of U_i and V_j (Eq. 6), in
-// the vertical one of blocks of both halves (Eq. 13).
+// One expert (i, j) of Monet with its own weights. In both decompositions it is a network of m
+// hidden units, V act(U x + c) + b. In the horizontal one U and V are U_i and V_j (Eq. 6); in the
+// vertical one they are blocks of both halves (Eq. 13).
 #pragma once
 
 #include <fmoe/run/compile.hpp>

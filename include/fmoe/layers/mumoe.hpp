@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // muMoE, the multilinear mixture of experts (Oldfield et al. 2024): y = sum over n of a_n W_n' z
 // with a = phi(norm(x G)), for any number of levels of experts (Eq. 15), and the block of two such
-// layers that takes the place of an MLP (Sec. 4.3).
+// layers that replaces an MLP (Sec. 4.3).
 #pragma once
 
 #include <fmoe/layers/expert_gate.hpp>
@@ -9,7 +9,7 @@
 
 namespace fmoe {
 
-// (x - mean) / sqrt(variance + 1e-5) * weight + bias; nothing where both are empty.
+// (x - mean) / sqrt(variance + 1e-5) * weight + bias; if both are empty, x itself.
 template <class T = float>
 struct affine_layer_norm {
   parameter<T, 1> weight;  // i
@@ -27,7 +27,7 @@ struct affine_layer_norm {
   }
 };
 
-// Whether the experts of `width` inputs have a row more. Throws shape_error if they have another
+// True if the experts of `width` inputs have one row more. Throws shape_error if they have another
 // number of rows.
 template <class Experts>
 bool has_bias(const Experts& experts, extent width) {
@@ -37,7 +37,7 @@ bool has_bias(const Experts& experts, extent width) {
   return experts.inputs() != width;
 }
 
-// What the metadata of a file says of layers and blocks.
+// The settings and facts of layers and blocks in the metadata.
 void describe_mumoe(auto& layer, const auto& experts, auto& file) {
   const auto list = [](const auto& numbers) {
     std::string text;
@@ -57,22 +57,22 @@ void describe_mumoe(auto& layer, const auto& experts, auto& file) {
   layer.gate.describe(layer.gate, file);
 }
 
-// The experts' mixture of z, which has `width` columns and, if the experts have a row more, an
-// appended 1: their bias.
+// Returns the mixture of the experts for z, which has `width` columns. If the experts have one row
+// more, their bias, a 1 is appended to z.
 template <class Experts, class Coefficients>
 auto mixture(const Experts& experts, const operand auto& z, extent width, const Coefficients& a) {
   const auto input = erased(choose(experts.inputs() == width + 1, append_one(z), z));
   return erased(std::apply([&](const auto&... level) { return experts(input, level...); }, a));
 }
 
-// Experts: cp_experts, tr_experts, tucker_experts or dense_experts.
+// Experts is cp_experts, tr_experts, tucker_experts or dense_experts.
 template <class Experts>
 struct mumoe {
   using T = typename Experts::scalar;
   static constexpr extent levels = Experts::levels;
 
   expert_gate<Experts::levels, T> gate;
-  affine_layer_norm<T> input_norm;  // of what the experts see; the gate sees x itself
+  affine_layer_norm<T> input_norm;  // normalises the input of the experts; the gate reads x itself
   Experts experts;                  // I input rows, or I + 1: the last one is the bias
 
   // [t, i] -> [t, n]: a of one level.
@@ -81,7 +81,7 @@ struct mumoe {
     return gate.template coefficients<Level>(x);
   }
 
-  // [t, i], and [t, n] for each level -> [t, o]: the output that x has with these coefficients.
+  // [t, i], and [t, n] for each level -> [t, o]: the output of x with these coefficients.
   auto mixed(const operand_of<2> auto& x, const operand_of<2> auto&... a) const {
     return mixture(experts, input_norm(x), gate.inputs(), std::tuple{as_expression(a)...});
   }
@@ -104,7 +104,7 @@ struct mumoe {
   }
 };
 
-// y = second(GELU(first(x; a)); a): one gate for both layers, erf form of GELU.
+// y = second(GELU(first(x; a)); a): both layers share a gate; GELU is in its erf form.
 template <class Experts>
 struct mumoe_block {
   using T = typename Experts::scalar;
@@ -129,7 +129,7 @@ struct mumoe_block {
     return mixture(second, z, first.outputs(), std::tuple{as_expression(a)...});
   }
 
-  // [t, i], and [t, n] for each level -> [t, o]: the output that x has with these coefficients.
+  // [t, i], and [t, n] for each level -> [t, o]: the output of x with these coefficients.
   auto mixed(const operand_of<2> auto& x, const operand_of<2> auto&... a) const {
     return decoded(activated(x, std::tuple{as_expression(a)...}), a...);
   }

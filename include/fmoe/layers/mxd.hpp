@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // MxD, a mixture of decoders (Oldfield et al. 2025): z = act(x E + b_E), in the GLU form times x V
-// + b_V; a = TopK(ReLU(x G + b_G)); y = (a C) * (z D) + b, since expert n decodes with W_n = D
-// diag(c_n). And the sparse MLPs that the paper compares with: transcoder, skip transcoder, sparse
-// autoencoder.
+// + b_V; a = TopK(ReLU(x G + b_G)); y = (a C) * (z D) + b, because expert n decodes with W_n = D
+// diag(c_n). This header also has the sparse MLPs with which the paper compares: transcoder, skip
+// transcoder and sparse autoencoder.
 #pragma once
 
 #include <tuple>
@@ -19,7 +19,7 @@ template <class T = float>
 struct mxd {
   parameter<T, 2> encoder;       // i h
   parameter<T, 1> encoder_bias;  // h
-  parameter<T, 2> linear;        // i h, the GLU's branch without activation
+  parameter<T, 2> linear;        // i h, the branch of the GLU without activation
   parameter<T, 1> linear_bias;   // h
   parameter<T, 2> gate;          // i n
   parameter<T, 1> gate_bias;     // n
@@ -27,7 +27,7 @@ struct mxd {
   parameter<T, 2> decoder;       // h o
   parameter<T, 2> skip;          // i o
   parameter<T, 1> bias;          // o
-  extent active = 32;  // experts per token, K; `all` keeps every positive coefficient (ReLU alone)
+  extent active = 32;            // K, experts for each token; `all` keeps all positive coefficients
   pointwise activation = pointwise::gelu;
 
   // [t, i] -> [t, h]: z.
@@ -36,7 +36,7 @@ struct mxd {
     return multiply_if(!linear.empty(), z, add_bias(einsum<"ti,ih->th">(x, linear), linear_bias));
   }
 
-  // [t, i] -> [t, n]: the experts' coefficients a. K > N throws value_error.
+  // [t, i] -> [t, n]: the coefficients a of the experts. Throws value_error for K > N.
   auto coefficients(const operand_of<2> auto& x) const {
     return top_k(relu(add_bias(einsum<"ti,in->tn">(x, gate), gate_bias)), active);
   }
@@ -46,7 +46,7 @@ struct mxd {
     return add_bias(einsum<"tn,no,th,ho->to">(a, scales, z, decoder), bias);
   }
 
-  // [t, i], [t, n] -> [t, o]: the output that x has with these coefficients.
+  // [t, i], [t, n] -> [t, o]: the output of x with these coefficients.
   auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
     return add_if(!skip.empty(), decoded(hidden(x), a), einsum<"ti,io->to">(x, skip));
   }
@@ -55,12 +55,12 @@ struct mxd {
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
-  // [h, o]: W_n = D diag(c_n), the decoder of one expert (Lemma 1). Throws value_error beyond the
-  // last expert.
+  // Returns W_n = D diag(c_n) [h, o], the decoder of one expert (Lemma 1). Throws value_error if
+  // there is no such expert.
   auto expert(extent n) const { return decoder * slice<0>(scales, n); }
 
-  // [t, i] -> [t, n]: |a_tn W_n' z_t|_2, the norm of what each expert adds to a row, which is a_tn
-  // c_n * (z_t D).
+  // [t, i] -> [t, n]: |a_tn W_n' z_t|_2, the norm of each expert's contribution to a row, which is
+  // a_tn c_n * (z_t D).
   auto contribution_norms(const operand_of<2> auto& x) const {
     const auto zD = einsum<"th,ho->to">(hidden(x), decoder);
     return coefficients(x) * sqrt(einsum<"to,no->tn">(zD * zD, scales * scales));
@@ -87,8 +87,9 @@ struct mxd {
   static constexpr std::array released_unused{std::string_view("b_dec")};
 };
 
-// z = TopK(act(x E + b_E)) over signed values, y = z D + b: a transcoder; with `skip` a skip
-// transcoder; with `input_bias`, subtracted from x and added to y, a sparse autoencoder.
+// A transcoder: z = TopK(act(x E + b_E)) over signed values, y = z D + b. With `skip` it is a skip
+// transcoder. With `input_bias`, which is subtracted from x and added to y, it is a sparse
+// autoencoder.
 template <class T = float>
 struct sparse_mlp {
   parameter<T, 2> encoder;       // i h
@@ -96,22 +97,22 @@ struct sparse_mlp {
   parameter<T, 2> decoder;       // h o
   parameter<T, 2> skip;          // i o
   parameter<T, 1> bias;          // o
-  parameter<T, 1> input_bias;    // i, which is o
-  extent active = 32;            // hidden units per token, K; `all` keeps every one
+  parameter<T, 1> input_bias;    // i, which equals o
+  extent active = 32;            // K, hidden units for each token; `all` keeps all
   pointwise activation = pointwise::relu;
 
-  // [t, i] -> [t, h]: x E + b_E, of the autoencoder (x - input_bias) E + b_E.
+  // [t, i] -> [t, h]: x E + b_E; for the autoencoder (x - input_bias) E + b_E.
   auto preactivations(const operand_of<2> auto& x) const {
     const auto centred = add_if(!input_bias.empty(), x, -input_bias);
     return add_bias(einsum<"ti,ih->th">(centred, encoder), encoder_bias);
   }
 
-  // [t, i] -> [t, h]: z, the coefficients of the decoder's rows.
+  // [t, i] -> [t, h]: z, the coefficients of the rows of the decoder.
   auto coefficients(const operand_of<2> auto& x) const {
     return top_k(apply(activation, preactivations(x)), active);
   }
 
-  // [t, i], [t, h] -> [t, o]: the output that x has with this z.
+  // [t, i], [t, h] -> [t, o]: the output of x with this z.
   auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& z) const {
     const auto y = add_bias(add_bias(einsum<"th,ho->to">(z, decoder), bias), input_bias);
     return add_if(!skip.empty(), y, einsum<"ti,io->to">(x, skip));
@@ -121,11 +122,11 @@ struct sparse_mlp {
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
-  // [o]: what hidden unit n writes, its row of the decoder. Throws value_error beyond the last
-  // unit.
+  // Returns row n of the decoder [o], which hidden unit n writes. Throws value_error if there is no
+  // such unit.
   auto expert(extent n) const { return as_expression(slice<0>(decoder, n)); }
 
-  // [t, i] -> [t, h]: |z_th d_h|_2, the norm of what each unit adds to a row.
+  // [t, i] -> [t, h]: |z_th d_h|_2, the norm of each unit's contribution to a row.
   auto contribution_norms(const operand_of<2> auto& x) const {
     const auto z = coefficients(x);
     return sqrt(z * z) * norm(gate::l2_norm, decoder);

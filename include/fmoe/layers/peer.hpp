@@ -13,27 +13,27 @@
 namespace fmoe {
 
 // Labels: t token, d input and output, h head, l key list (2), k key, s keys of a list, e = i s + j
-// expert. Empty `queries`: the query is x's halves, the same for each head (the paper). An empty
-// `scale`: no norm.
+// expert. If `queries` is empty, the query is the halves of x, the same for each head, as in the
+// paper. If `scale` is empty, there is no norm.
 template <class T = float>
 struct peer {
-  parameter<T, 1> scale;    // d; the norm's factor is scale + 1
+  parameter<T, 1> scale;    // d; the factor of the norm is scale + 1
   parameter<T, 2> queries;  // d (l h k)
   parameter<T, 4> keys;     // h s l k
-  parameter<T, 2> down;     // e d, or (h e) d where each head has its own experts: u
-  parameter<T, 2> up;       // as down: v
-  extent active = 16;       // experts per head, K
-  extent candidates =
-      0;  // best scores kept of each list before the sums are ranked; 0: as many as `active`
-  weighting weights = weighting::softmax;  // over the selected; weighting::relu: max(score, 0)
+  parameter<T, 2> down;     // u, e d; (h e) d if each head has its own experts
+  parameter<T, 2> up;       // v, as down
+  extent active = 16;       // K, experts for each head
+  // The best scores of each list, from which the sums are made; 0 means as many as `active`.
+  extent candidates = 0;
+  weighting weights = weighting::softmax;  // over the selected; or weighting::relu, max(score, 0)
   pointwise activation = pointwise::gelu;
 
-  // [t, d] -> [t, d]: what queries and experts see, x sqrt(d) / |x| (scale + 1).
+  // [t, d] -> [t, d]: the input of queries and experts, x sqrt(d) / |x| (scale + 1).
   auto normalised(const operand auto& x) const {
     return choose(scale.empty(), x, rms_norm(x) * (scale + 1.0));
   }
 
-  // [t, d] -> [t, h, l, s]: each query's products with its keys.
+  // [t, d] -> [t, h, l, s]: the products of each query with its keys.
   auto key_scores(const operand auto& x) const {
     const auto [h, s, l, k] = keys.shape();
     const extent d = queries.empty() ? down.empty() ? 0 : down.shape()[1] : queries.shape()[0];
@@ -44,13 +44,13 @@ struct peer {
                   by_map);
   }
 
-  // [t, d] -> [t, h, e]: the weights of the selected experts, 0 elsewhere. K > candidates^2 and
-  // candidates > s throw value_error.
+  // [t, d] -> [t, h, e]: the weights of the selected experts, 0 elsewhere. Throws value_error for K
+  // > candidates^2 and for candidates > s.
   auto coefficients(const operand auto& x) const {
     return product_top_k(key_scores(x), active, candidates == 0 ? active : candidates, weights);
   }
 
-  // [t, d] -> [t, d]. Throws shape_error and value_error for parameters that do not fit.
+  // [t, d] -> [t, d]. Throws shape_error and value_error for parameters that do not fit each other.
   auto operator()(const operand_of<2> auto& x) const {
     const extent h = keys.shape()[0], s = keys.shape()[1], n = down.empty() ? 0 : down.shape()[0],
                  d = down.empty() ? 0 : down.shape()[1];
@@ -81,7 +81,7 @@ struct peer {
   }
 
  private:
-  // [d, 2, d/2]: takes the halves of a row. Throws shape_error for an odd d.
+  // [d, 2, d/2]: a weight that takes the halves of a row. Throws shape_error for an odd d.
   static parameter<T, 3> halves_of(extent d) {
     expects<shape_error>(d % 2 == 0, "[peer] ", d, " inputs cannot be halved");
     tensor<T, 3> halves({d, 2, d / 2});

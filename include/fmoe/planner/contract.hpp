@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Contract: one einsum becomes products of two operands and sums of one, in the order that the
+// Contract: an einsum becomes products of two operands and sums of one, in the order that the
 // search finds.
 #pragma once
 
@@ -14,22 +14,23 @@ namespace fmoe::planner {
 
 class pairwise_contraction {
  public:
-  // `naive`: the parameters meet each other first. `sums_tokens`: the result is the sum over all
-  // tokens.
+  // `naive` multiplies the parameters with each other first. `sums_tokens` says that the result is
+  // the sum over all tokens.
   pairwise_contraction(program& p, const machine& m, bool naive, bool sums_tokens)
       : program_(p),
         machine_(m),
         naive_(naive),
         sums_tokens_(sums_tokens) {}
 
-  // The product of all operands, summed over the labels that the result does not have.
+  // Returns the product of all operands, summed over the labels that the result does not have.
   use sum(std::vector<use> in, const std::string& result) {
     for (use& u : in) u = single(u, in, result);
     if (naive_) materialise(in, result);
     return contract(std::move(in), result);
   }
 
-  // The sum without the mask, and what makes it again where a pair is left out.
+  // Returns the sum without the mask, and an operation that computes the sum again where a pair is
+  // left out.
   use masked(einsum_mask m, const std::vector<use>& in, const std::string& wanted) {
     m.check(in);
     if (m.left_out->empty()) return sum(in, wanted);
@@ -53,8 +54,8 @@ class pairwise_contraction {
  private:
   bool per_token(const use& u) const { return program_[u.value].per_token(); }
 
-  // Diagonals of repeated labels taken, labels that nobody else has summed, and the tokens if
-  // nobody else has any.
+  // Takes the diagonals of repeated labels, and sums over the labels that only this operand has,
+  // and over the tokens if no other operand has any.
   use single(const use& u, const std::vector<use>& all, const std::string& result) {
     std::string keep;
     bool sums_tokens = sums_tokens_ && per_token(u);
@@ -68,8 +69,8 @@ class pairwise_contraction {
     return keep == u.labels ? u : program_.make(operation::kind::reduce, {u}, keep);
   }
 
-  // A sum over tokens is written in any order of axes at no cost: the hint's labels last, if
-  // vectors of an operand run along the very last one.
+  // Returns the order of axes for a sum over tokens, which any order costs the same: the labels of
+  // the hint last, if the last one is the last axis of an operand.
   static std::string liked(const std::string& labels, const std::string& hint, const use& left,
                            const use& right) {
     const std::string order = labels_where(labels, [&](char c) { return !has(hint, c); }) +
@@ -86,7 +87,7 @@ class pairwise_contraction {
     return out;
   }
 
-  // The naive plan: the parameters first, left to right, into one weight.
+  // The naive plan multiplies the parameters first, from left to right, into one weight.
   void materialise(std::vector<use>& in, const std::string& result) {
     const auto parameter = [&](const use& u) { return program_[u.value].parameter; };
     while (std::ranges::count_if(in, parameter) > 1) {
@@ -99,9 +100,9 @@ class pairwise_contraction {
     }
   }
 
-  // The product of two operands, summed over what neither the result nor `others` need. Its axes:
-  // what both have, then the left one's own, then the right one's own, each group in the order of
-  // `hint` as far as that goes.
+  // Returns the product of two operands, summed over the labels that neither the result nor
+  // `others` need. Its axes are those of both operands, then those of the left one only, then those
+  // of the right one only; each group is in the order of `hint` as far as that has them.
   use pair(use left, use right, const std::vector<use>& others, const std::string& result,
            const std::string& hint) {
     const value &l = program_[left.value], &r = program_[right.value];
@@ -112,13 +113,13 @@ class pairwise_contraction {
     const auto own = [&](const use& u, const use& other) {
       return labels_where(u.labels, [&](char c) { return needed(c) && !has(other.labels, c); });
     };
-    // Whether x repeats along the leading labels of y, and nothing is summed: a Hadamard product.
+    // True for a Hadamard product: x repeats along the leading labels of y, and nothing is summed.
     const auto repeats = [&](const use& x, const use& y) {
       return !x.labels.empty() && y.labels.ends_with(x.labels) &&
              std::ranges::all_of(y.labels, needed);
     };
-    // The activation stands left of a constant; of two activations the one whose own labels stay
-    // innermost stands right, or the one that repeats.
+    // The activation is the left operand of a product with a constant. Of two activations, the one
+    // whose own labels stay innermost is the right operand, or the one that repeats.
     const auto swapped = [&] {
       if (r.scope != l.scope) return r.scope > l.scope;
       if (l.selection != r.selection) return r.selection;
@@ -186,7 +187,7 @@ class pairwise_contraction {
     return in.back();
   }
 
-  // The order of axes that the constant likes which number `made` will be contracted with.
+  // Returns the best order of axes for the constant with which number `made` will be contracted.
   static std::string hint(const std::vector<pairing>& order, const std::vector<use>& in,
                           extent made, const std::string& result) {
     for (const pairing& s : order) {

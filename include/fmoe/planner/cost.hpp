@@ -51,8 +51,8 @@ class cost_counter {
     (each_token ? figures.multiply_adds : figures.once) += n;
   }
 
-  // For each group with a pair left out: the coefficients of all places of the other axis, and the
-  // kept ones times the rest.
+  // For each group with a pair left out, counts the coefficients of all places of the other axis,
+  // and the kept ones times the rest.
   void count_exclude(const operation& o) {
     std::map<extent, double> left_out;
     for (const index_pair& p : *o.left_out) ++left_out[p[o.swapped ? 0 : 1]];
@@ -71,8 +71,8 @@ class cost_counter {
       figures.multiply_adds += places * inner + (result.empty() ? 0 : (places - n) * own);
   }
 
-  // A weight is what steps over tokens read: a parameter, or, in the naive plan, what was made of
-  // several.
+  // Counts weights, which are read by steps over tokens: a parameter, or, in the naive plan, the
+  // product of several.
   void count(int v) {
     const value& x = program_[v];
     const double size = static_cast<double>(x.size());
@@ -81,7 +81,7 @@ class cost_counter {
       return;
     }
     bool read_by_tokens = false;
-    double rows = 0;  // that gathers touch
+    double rows = 0;  // the rows that gathers touch
     for (const operation& o : program_.operations) {
       if (program_.reads(o, v) == 0 || program_[o.out.value].is_constant()) continue;
       read_by_tokens = true;
@@ -92,14 +92,16 @@ class cost_counter {
     figures.bytes += stored_bytes(x) * size * rows;
   }
 
-  // Of one number: 16 bits stay so beside floats, everything else is in the arithmetic type.
+  // Returns the bytes of one number: 16 bits stay so beside floats, everything else is in the
+  // arithmetic type.
   double stored_bytes(const value& x) const {
     const bool narrow =
         x.leaf >= 0 && size_of(program_.leaves[static_cast<extent>(x.leaf)].type) == 2;
     return narrow && element_bytes_ == 4 ? 2 : element_bytes_;
   }
 
-  // The share of a constant's rows that an operation reads: all, or as many as are selected.
+  // Returns the share of a constant's rows that an operation reads: all of them, or as many as are
+  // selected.
   double touched(const operation& o, int v) const {
     using enum operation::kind;
     const bool selects =
@@ -124,14 +126,15 @@ class cost_counter {
   double tokens_, element_bytes_;
 };
 
-// The cost of contractions (planner.hpp) for `tokens` rows of numbers of so many bytes.
+// Returns the cost of contractions (planner.hpp) for `tokens` rows of numbers with this many bytes
+// each.
 inline cost_figures cost_of(const program& p, extent tokens, extent element_bytes) {
   return cost_counter(p, tokens, element_bytes).figures;
 }
 
 // The naive closed form: for each einsum with parameters, the number of elements of its
-// materialised weight, each of which every token meets once: N I O for a mixture of linear experts,
-// N H O for MxD.
+// materialised weight, because every token meets each element once: N I O for a mixture of linear
+// experts, N H O for MxD.
 inline double naive_closed_form(const ir::graph& g) {
   double sum = 0;
   for (extent i = 0; i < g.size(); ++i) {

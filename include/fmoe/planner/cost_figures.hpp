@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Costs, counted as the papers count: a pairwise contraction costs the product of its distinct
-// labels' extents in multiply-adds (a selected label counts its k). Hadamard products, sums of one
-// operand, bias and pointwise functions are free.
+// Costs, counted as in the papers: a contraction of a pair costs as many multiply-adds as the
+// product of the extents of its distinct labels (a selected label counts its k). Hadamard products,
+// sums of one operand, bias and pointwise functions are free.
 #pragma once
 
 namespace fmoe {
 
-// The cost of one way of computing an expression.
+// The cost of one way to compute an expression.
 struct cost_figures {
-  double multiply_adds = 0;  // per token; the papers' FLOPs
+  double multiply_adds = 0;  // for each token; the FLOPs of the papers
   double once = 0;           // multiply-adds that make weights from parameters, for any tokens
   double parameters = 0;     // numbers stored
   double bytes = 0;          // for all tokens of the expression: rows in and out, and the weights

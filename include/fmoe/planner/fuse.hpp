@@ -8,16 +8,16 @@
 
 namespace fmoe::planner {
 
-// Whether passes can follow the operation.
+// True if passes can follow the operation.
 inline bool takes_passes(const operation& o) {
   using enum operation::kind;
   return o.what == gemm || o.what == gather || o.what == batched || o.what == reduce ||
          o.what == pointwise || o.what == put;
 }
 
-// Fuses one pointwise operation into the producer of an operand that nobody else reads: a gather
-// first (its whole row is in L1 at once), else the producer that runs last, where the other operand
-// exists already. True if something changed.
+// Fuses one pointwise operation into the producer of an operand that no other operation reads. It
+// prefers a gather, whose whole row is in L1 at once, and otherwise takes the producer that runs
+// last, when the other operand already exists. Returns true if something changed.
 inline bool fuse_one(program& p) {
   for (extent i = 0; i < p.operations.size(); ++i) {
     const operation& o = p.operations[i];
@@ -58,8 +58,8 @@ inline bool fuse_one(program& p) {
   return false;
 }
 
-// A product along an axis with an appended 1 is the product without it, plus the weight's last
-// slice: nothing is copied.
+// Replaces a product along an axis with an appended 1 by the product without the 1, plus the last
+// slice of the weight. Nothing is copied.
 inline bool fuse_append(program& p) {
   for (extent i = 0; i < p.operations.size(); ++i) {
     operation& o = p.operations[i];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Group: where a selection of experts meets values that each expert makes, only what is selected is
-// made. The product of the two, contracted with a weight of every expert, becomes a group: for each
-// expert the rows of its tokens are picked, taken through the operations that made the values, and
-// their weighted results added up by token, experts in order.
+// Group: where a selection of experts multiplies values that each expert makes, only the selected
+// values are made. The product of the two, contracted with a weight of every expert, becomes a
+// group. For each expert it picks the rows of the expert's tokens, runs the operations that make
+// the values on them, and adds the weighted results to the tokens. Experts come in order.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace fmoe::planner {
 
 class grouping {
  public:
-  // `meeting`: the operation that multiplies selection and values, if it is the head of a group.
+  // `meeting` is the operation that multiplies selection and values, if it is the head of a group.
   grouping(program& p, extent meeting) : program_(p) {
     const operation& product = p.operations[meeting];
     if (product.what != operation::kind::product || product.in[0].labels.size() != 1) return;
@@ -43,7 +43,7 @@ class grouping {
       p.groups.pop_back();
       return;
     }
-    // The rows' axes are the values', and those of the product may be in another order.
+    // The axes of the rows are those of the values; those of the product may be in another order.
     for (const char c : values.labels)
       if (c != expert) rows.labels += sum.in[0].labels[product.out.labels.find(c)];
     operation last{operation::kind::product, {rows, sum.in[1]}, {-1, sum.out.labels}, {}};
@@ -63,7 +63,7 @@ class grouping {
  private:
   static constexpr extent none = all;
 
-  struct restriction {  // what a value became, or was picked as
+  struct restriction {  // a value restricted to a group
     int value;
     extent axis;
     int made;
@@ -78,7 +78,7 @@ class grouping {
     return labels;
   }
 
-  // An operation of the group, which makes rows of this shape.
+  // Adds an operation of the group, which makes rows of this shape.
   int add(operation o, std::vector<extent> shape, char expert) {
     value v;
     v.shape = std::move(shape);
@@ -97,7 +97,7 @@ class grouping {
                without(program_[v].shape, axis), expert);
   }
 
-  // The constant with its axis of experts first.
+  // Returns the constant with its axis of experts first.
   int experts_first(int v, extent axis) {
     if (axis == 0) return v;
     const std::string labels = std::string("abcdefgh").substr(0, program_[v].shape.size());
@@ -112,8 +112,8 @@ class grouping {
     return body_.back().out.value;
   }
 
-  // The value at the selected places of one of its axes, or for the selected tokens if that is
-  // none.
+  // Returns the value at the selected places of one of its axes, or, if `axis` is none, for the
+  // selected tokens.
   int restricted(int v, extent axis) {
     for (const restriction& r : known_)
       if (r.value == v && r.axis == axis) return r.made;
@@ -122,7 +122,7 @@ class grouping {
     return made;
   }
 
-  // By the operation that makes all of v, if nobody else needs that; else picked from it.
+  // Repeats the operation that makes all of v, if nothing else needs that; otherwise picks from v.
   int made_again(int v, extent axis) {
     const int maker = program_.producer(v);
     if (maker < 0 || program_.uses(v) != 1) return picked(v, axis);

@@ -13,7 +13,8 @@ namespace fmoe::planner {
 
 class lowering {
  public:
-  // Throws value_error if a compiled layer's rows depend on each other, or K exceeds its axis.
+  // Throws value_error if the rows of a compiled layer depend on each other, or if K exceeds its
+  // axis.
   lowering(const ir::graph& g, const ir::node_list& results, const plan_options& options)
       : graph_(g),
         options_(options) {
@@ -38,9 +39,10 @@ class lowering {
   program take() { return std::move(program_); }
 
  private:
-  struct placed {  // where a node's elements are
+  struct placed {  // the place of a node's elements
     int value;
-    std::vector<int> memory;  // its axes -> axes of the value, -1 for the token axis
+    // For each axis of the node the axis of the value, -1 for the token axis.
+    std::vector<int> memory;
   };
 
   placed& of(ir::node_id id) {
@@ -49,7 +51,7 @@ class lowering {
     return p;
   }
 
-  // The value of a node, its axes named by one letter each.
+  // Returns the value of a node, with one letter for each axis.
   use named(ir::node_id id, std::string_view letters) {
     const placed& p = of(id);
     use u{p.value, std::string(program_[p.value].shape.size(), '?')};
@@ -57,8 +59,8 @@ class lowering {
       if (p.memory[i] >= 0) u.labels[static_cast<extent>(p.memory[i])] = letters[i];
     return u;
   }
-  // Letters for a node's axes: those of the operation that made its value, 't' for the token, where
-  // that names all.
+  // Returns letters for the axes of a node: those of the operation that made its value and 't' for
+  // the token, if these name all axes.
   std::string letters(ir::node_id id) {
     const placed& p = of(id);
     const std::string& made = program_[p.value].names;
@@ -114,7 +116,7 @@ class lowering {
                    names);
   }
 
-  // left (+ or *) right, where the labels of right are the last of left's in some order.
+  // Computes left (+ or *) right, where the labels of right are the last of left's in some order.
   placed combine(pass::kind what, use left, use right, std::string_view result) {
     if (program_[right.value].scope > program_[left.value].scope &&
         left.labels.size() == right.labels.size())
@@ -137,7 +139,7 @@ class lowering {
     return place(out, result);
   }
 
-  // The value of a node with its last axis innermost.
+  // Returns the value of a node with its last axis innermost.
   use rows(ir::node_id id, const std::string& names) {
     const use in = named(id, names);
     if (in.labels.back() == names.back()) return in;
@@ -166,7 +168,7 @@ class lowering {
     return place(out, is_norm(g.fn) ? std::string_view(names).substr(0, names.size() - 1) : names);
   }
 
-  // The lists' axes innermost; the second one names their pairs.
+  // The axes of the two lists become the innermost ones; the second one names their pairs.
   placed lower_product(const ir::select_node& s) {
     const std::string names = letters(s.arg), lists = names.substr(names.size() - 2);
     use in = named(s.arg, names);
@@ -213,7 +215,7 @@ class lowering {
     return place(out, names);
   }
 
-  // A copy of a leaf: what a barrier reads lies in the call's own memory.
+  // Copies a leaf, because a barrier reads only memory of the call.
   use made(const use& u) {
     return program_[u.value].leaf < 0 ? u : program_.make(operation::kind::reduce, {u}, u.labels);
   }
@@ -290,7 +292,7 @@ class lowering {
   token_axes tokens_;
   program program_;
   std::vector<placed> nodes_;  // by node
-  ir::node_id id_{};           // the node being lowered
+  ir::node_id id_{};           // the node that is being lowered
 };
 
 }  // namespace fmoe::planner

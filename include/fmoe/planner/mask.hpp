@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The sparse mask among an einsum's operands: the pairs of two labels that the sum leaves out.
+// The sparse mask among the operands of an einsum: the pairs of two labels that the sum leaves out.
 #pragma once
 
 #include <fmoe/base/error.hpp>
@@ -8,15 +8,15 @@
 namespace fmoe::planner {
 
 struct einsum_mask {
-  static constexpr extent most_operands = 8;  // beside it
+  static constexpr extent most_operands = 8;  // operands beside the mask
 
   pair_set left_out{};
-  std::string labels{};  // of a pair
+  std::string labels{};  // the labels of a pair
   bool swapped = false;  // the first label is the second one of a pair
 
   explicit operator bool() const { return left_out != nullptr; }
 
-  // Throws value_error unless both labels are other operands' too.
+  // Throws value_error unless other operands have both labels, too.
   void check(const std::vector<use>& others) const {
     for (const char c : labels)
       expects<value_error>(
@@ -28,8 +28,8 @@ struct einsum_mask {
                          "[all_except] goes with at most 8 operands, not ", others.size());
   }
 
-  // Puts a label of the result second: the sum is made again for each of its places. The result
-  // gets one if it has none.
+  // Puts a label of the result second, because the sum is computed again for each place along it.
+  // If the result has neither label, it gets one.
   std::string orient(std::string result) {
     swapped = has(result, labels[0]) && !has(result, labels[1]);
     if (swapped) std::swap(labels[0], labels[1]);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Match: each product becomes the kind of kernel that it fits.
-//   pointwise  nothing summed, the right operand's labels are the left one's last
-//   gemm       the right operand is a constant; the left one's memory ends with the summed labels
-//   batched    the rest: labels in four groups, batch (in all three), free (left and result),
-//   summed, vector (right and
-//              result)
+// Match: each product becomes the kind of kernel that it fits. It is pointwise if nothing is summed
+// and the labels of the right operand are the last of the left one. It is gemm if the right operand
+// is a constant; the memory of the left operand then ends with the summed labels. All others are
+// batched: their labels are in four groups, batch (in all three), free (left and result), summed,
+// and vector (right and result).
 #pragma once
 
 #include <fmoe/planner/program.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How a program is planned.
+// The options with which a program is planned.
 #pragma once
 
 #include <fmoe/planner/machine.hpp>
@@ -9,7 +9,7 @@ namespace fmoe::planner {
 struct plan_options {
   machine on{};
   extent element_bytes = 4;  // of the arithmetic type
-  bool naive = false;  // materialise: contract the parameters of every einsum with each other first
+  bool naive = false;  // materialise: first contract the parameters of every einsum with each other
   bool screen = true;  // select by 16-bit scores and their error bound where that pays
 
   // A product's sum is cut into blocks of so many terms. Each block is summed by itself and then

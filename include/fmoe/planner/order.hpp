@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Order: in which pairs the operands of one einsum are contracted. Exact up to 8 operands, by
-// dynamic programming over the subsets of operands; beyond, rows meet the parameter that they alone
-// belong to first, and what is left is exact again or greedy. Parameters are never contracted with
-// each other alone, so the cheapest order of a factorized layer is its factorized forward pass.
+// Order: the search for the pairs in which the operands of an einsum are contracted. Up to 8
+// operands it is exact, by dynamic programming over the subsets of operands. Above 8, it first
+// contracts rows with the parameter that only they share labels with; the rest is exact again, or
+// greedy. Parameters are never contracted only with each other, so the cheapest order of a
+// factorized layer is its factorized forward pass.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +21,10 @@ namespace fmoe::planner {
 
 struct contraction_operand {
   std::string labels;
-  bool tokens = true;      // one row per token
-  bool parameter = false;  // made of parameters alone
-  extent keep = 0;         // non-zero entries of a selection
-  bool selection = false;  // of its last label
+  bool tokens = true;      // one row for each token
+  bool parameter = false;  // made from parameters only
+  extent keep = 0;         // nonzero entries of a selection
+  bool selection = false;  // a selection along its last label
 };
 
 struct contraction_problem {
@@ -66,7 +67,7 @@ class order_search {
  private:
   using label_set = std::uint64_t;
 
-  struct part {  // what a subset of the operands contracts to
+  struct part {  // the contraction of a subset of the operands
     label_set labels;
     bool tokens, parameter;
     label_set selected;  // the label of which only `keep` entries count
@@ -74,7 +75,7 @@ class order_search {
     std::uint64_t operands;
   };
 
-  // 'A' is bit 1, 'a' bit 33: 64 below their codes.
+  // 'A' is bit 1 and 'a' bit 33: 64 below their codes.
   static label_set bit(char c) { return label_set{1} << (c - 64); }
   static label_set mask(std::string_view labels) {
     label_set m = 0;
@@ -92,8 +93,8 @@ class order_search {
     return v;
   }
 
-  // `together`: the parts that the result is made of. It has the labels that the whole result or
-  // another part still has. A selection whose label others have too stays one.
+  // `together` are the parts that the result is made of. The result has the labels that the whole
+  // result or another part still has. A selection whose label others have, too, stays a selection.
   part contract(const part& a, const part& b, label_set together) const {
     part r{(a.labels | b.labels) & needed_outside(together),
            (a.tokens || b.tokens) && tokens_needed_outside(together),
@@ -133,7 +134,7 @@ class order_search {
     return m;
   }
 
-  // Takes step (a, b), whose result stands in a's place.
+  // Takes step (a, b) and puts its result in the place of a.
   void join(extent a, extent b, const part& made) {
     steps_.push_back({numbers_[a], numbers_[b]});
     parts_[a] = made;
@@ -142,9 +143,9 @@ class order_search {
     numbers_.erase(numbers_.begin() + static_cast<std::ptrdiff_t>(b));
   }
 
-  // Rows whose labels only one other operand has, a parameter, are contracted with it: the a U and
-  // z V of every level of a factorized layer. Nothing else could use those labels, and the result
-  // has no more numbers than the parameter.
+  // Contracts rows with a parameter if it is the only other operand with their labels: these are
+  // the a U and z V of every level of a factorized layer. No other operand could use those labels,
+  // and the result has no more numbers than the parameter.
   void absorb() {
     for (extent i = 0; i < parts_.size();) {
       const label_set labels = parts_[i].labels;
@@ -216,8 +217,8 @@ class order_search {
   const machine& machine_;
   std::array<double, 128> extent_{};
   bool all_parameters_;
-  std::vector<part> parts_;   // what is not contracted yet
-  std::vector<int> numbers_;  // of the parts
+  std::vector<part> parts_;   // operands and results that are not contracted yet
+  std::vector<int> numbers_;  // numbers of the parts
   std::vector<pairing> steps_;
 };
 

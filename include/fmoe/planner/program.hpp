@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The planner's working form: values and the operations that make them, in order. The token axis is
-// implicit: a value of scope `token` is one row per token and its labels name the rest. Labels are
-// local to an operation.
+// The working form of the planner: values, and in order the operations that make them. The token
+// axis is implicit: a value of scope `token` has one row for each token, and its labels name the
+// other axes. Labels are local to an operation.
 #pragma once
 
 #include <algorithm>
@@ -26,12 +26,14 @@ struct value {
   bool parameter = false;
   bool argument = false;   // a leaf that a call binds
   extent keep = 0;         // a selection of at most this many entries of its last axis
-  extent expected = 0;     // and about so many: what costs count
+  extent expected = 0;     // a selection of about this many entries, which cost counts
   bool selection = false;  // made by a select operation and not yet expanded
-  extent each = 0;         // entries of the two lists that a selection of their sums needs room for
-  std::string names{};     // of its axes, where it was made
+  extent each = 0;  // the entries of the two lists for which a selection of their sums needs room
+  std::string names{};  // names of its axes in the operation that made it
   int group =
-      -1;  // one row for each selected (token, expert) of this group, rather than for each token
+      // A value of a group has one row for each selected (token, expert), rather than for each
+      // token.
+      -1;
 
   bool is_constant() const { return scope == value_scope::constant; }
   bool per_token() const { return scope == value_scope::token; }
@@ -46,13 +48,14 @@ struct use {  // a value and the names of its axes
   std::string labels;
 };
 
-// A function of a finished row: map, or one more operand, which may repeat along leading axes.
+// A function of a finished row: a map, or a sum or product with another operand, which may repeat
+// along leading axes.
 struct pass {
   enum class kind : std::uint8_t { map, add, multiply } what;
   pointwise fn{};
   double parameter = 0;
   int other = -1;
-  bool by_expert = false;  // in a group: the other's first axis is the experts
+  bool by_expert = false;  // in a group: the first axis of the other operand is the experts
 };
 
 struct operation {
@@ -60,7 +63,7 @@ struct operation {
     product,  // two operands, as the order pass leaves them; the skip and match passes give each
               // its kind below
     gemm,     // an activation times a constant
-    batched,  // any other pair: one small product per token
+    batched,  // any other pair: one small product for each token
     gather,   // a selection times a constant: the selected rows, weighted and summed
     rescale,  // a selection times a constant of its last axis: a selection
     sample,   // a selection times a function of the product of a row and the constant's selected
@@ -70,22 +73,26 @@ struct operation {
     gate,
     append,  // a 1 after each row
     select,
-    screen,  // a selection out of a product with a parameter, of which few scores are made in full;
-             // the third operand is scratch
+    // a selection from a product with a parameter, which makes only few scores in full; the third
+    // operand is scratch
+    screen,
     expand,  // a selection as a dense row
     slice,   // one entry of the axis that the result does not have
     concat,
-    pick,  // in a group: the rows of the selected tokens, of the expert where the operand has its
-           // axis
-    put,   // the end of a group: each token's sum of the rows of its experts, weighted by the
-           // selection
-    token_sum,  // one or two operands of scope token: the sum over the tokens of a call and over
-                // the labels that the result does not have
-    exclude,    // the sum that it starts from, made again without the pairs wherever one is summed
+    // in a group: the rows of the selected tokens; if the operand has the axis of experts, those of
+    // the expert
+    pick,
+    // the end of a group: for each token the sum of the rows of its experts, weighted by the
+    // selection
+    put,
+    // the sum over the tokens of a call and over the labels that the result does not have, of one
+    // or two operands with one row for each token
+    token_sum,
+    exclude,  // the sum that it starts from, computed again without the pairs where it has one
   } what;
   std::vector<use> in;
   use out;
-  std::vector<pass> passes;  // applied to the result while it is near
+  std::vector<pass> passes;  // applied to the result while it is in cache
   int start = -1;            // the sum continues this value instead of starting from zero
   extent axis = 0;           // concat
   extent index = 0;          // slice
@@ -93,22 +100,22 @@ struct operation {
   double parameter = 0;      // gate
   selection_rule rule{};     // select
   int group = -1;            // runs for each expert, on the rows that selected it
-  char expert = 0;           // what the operands of a group call the experts' axis
+  char expert = 0;           // the label that operands of a group have for the axis of experts
   pair_set left_out{};       // exclude
   std::string masked{};      // exclude: the labels of a pair; the first one is summed, whatever its
                              // place in a pair
-  bool swapped = false;      // exclude: the first one is the second of a pair
+  bool swapped = false;      // exclude: the first label is the second one of a pair
 };
 
 constexpr const char* name_of(operation::kind k) {
-  constexpr std::array names{"product", "gemm",      "batched", "gather", "rescale", "sample",
-                             "reduce",  "pointwise", "gate",    "append", "select",  "screen",
-                             "expand",  "slice",     "concat",  "pick",   "put",     "token_sum",
-                             "exclude"};
+  constexpr std::array names{"product", "gemm",   "batched",   "gather", "rescale",
+                             "sample",  "reduce", "pointwise", "gate",   "append",
+                             "select",  "screen", "expand",    "slice",  "concat",
+                             "pick",    "put",    "token_sum", "exclude"};
   return names[static_cast<extent>(k)];
 }
 
-// An operation that needs its operands of all tokens before it makes a row.
+// True if the operation needs its operands for all tokens before it makes a row.
 inline bool is_barrier(const operation& o) {
   return o.what == operation::kind::select && o.rule.what == selection_rule::kind::expert_choice;
 }
@@ -143,8 +150,8 @@ struct program {
     for (const char c : labels) n *= extent_of(u, c);
     return n;
   }
-  // Elements between neighbours along `label`: of a diagonal, the sum; 0 if the operand does not
-  // have it.
+  // Returns the distance of neighbours along `label` in elements; for a diagonal the sum of its
+  // distances, and 0 if the operand does not have the label.
   extent stride(const use& u, char label) const {
     extent n = 1, sum = 0;
     for (extent i = u.labels.size(); i-- > 0;) {
@@ -154,7 +161,7 @@ struct program {
     return sum;
   }
 
-  // A new operation whose result has these labels.
+  // Adds an operation whose result has these labels.
   use make(operation::kind what, std::vector<use> in, std::string labels, bool selection = false,
            extent keep = 0) {
     value v;
@@ -194,14 +201,14 @@ struct program {
     each_read(o, [&](int read) { n += read == v; });
     return n;
   }
-  // The operations that read v; one that reads it twice stands twice. A result counts as read once
-  // more.
+  // Returns how often operations read v; an operation that reads it twice counts twice. Being a
+  // result counts once more.
   int uses(int v) const {
     int n = is_result(v);
     for (const operation& o : operations) n += reads(o, v);
     return n;
   }
-  // The first operation that reads v, -1 if none.
+  // Returns the first operation that reads v, -1 if there is none.
   int consumer(int v) const {
     const auto at =
         std::ranges::find_if(operations, [&](const operation& o) { return reads(o, v) > 0; });
@@ -230,7 +237,7 @@ struct program {
     }
     return false;
   }
-  // The operation that makes v, -1 for leaves.
+  // Returns the operation that makes v, -1 for leaves.
   int producer(int v) const {
     const auto at =
         std::ranges::find_if(operations, [&](const operation& o) { return o.out.value == v; });
@@ -238,7 +245,7 @@ struct program {
   }
 };
 
-// The labels of `of` that satisfy the condition, in their order.
+// Returns the labels of `of` that satisfy the condition, in their order.
 template <class Condition>
 std::string labels_where(const std::string& of, Condition condition) {
   std::string r;
@@ -276,7 +283,8 @@ inline label_groups groups_of(const operation& o) {
           labels_where(r, [&](char c) { return !has(l, c); })};
 }
 
-// Nothing summed, the right operand's labels the left one's last: a function of the left one.
+// True if nothing is summed and the labels of the right operand are the last of the left one: then
+// the product is a function of the left operand.
 inline bool is_hadamard(const operation& o) {
   const label_groups g = groups_of(o);
   return g.summed.empty() && g.vector.empty() && o.out.labels == o.in[0].labels &&

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sample: where a selection out of many meets one number of each expert, f(x . u_e), only the
-// selected numbers are made: the product of the two is a selection too, of the same entries.
+// Sample: where a selection of few of many experts multiplies one number of each expert, f(x .
+// u_e), only the selected numbers are made. The product of the two is a selection, too, of the same
+// entries.
 #pragma once
 
 #include <optional>
@@ -10,8 +11,8 @@
 
 namespace fmoe::planner {
 
-// Selection and numbers as a product multiplies them; the selection with all its rows, also where
-// the product has their sum.
+// The selection and the numbers that a product multiplies. It is the selection with all its rows,
+// even if the product has their sum.
 struct meeting {
   use selection, numbers;
   bool summed = false;
@@ -39,8 +40,8 @@ inline std::optional<meeting> meeting_in(const program& p, const operation& o) {
   return std::nullopt;
 }
 
-// A product over the numbers' axis goes over the rows of selections too: letters for them that it
-// does not have.
+// A product over the axis of the numbers now also sums over the rows of selections: gives them
+// letters that the product does not have yet.
 inline bool sum_rows(program& p, int numbers, extent rows) {
   const int reader = p.consumer(numbers);
   if (reader < 0 || p.uses(numbers) != 1) return false;
@@ -55,7 +56,7 @@ inline bool sum_rows(program& p, int numbers, extent rows) {
   return true;
 }
 
-// Makes a sample of the product at `place` if it is one. True if something changed.
+// Turns the product at `place` into a sample if it can be one. Returns true if something changed.
 inline bool sample_one(program& p, extent place, const machine& m) {
   const auto found = meeting_in(p, p.operations[place]);
   if (!found) return false;
@@ -79,7 +80,7 @@ inline bool sample_one(program& p, extent place, const machine& m) {
       p[dot.in[0].value].selection)
     return false;
   const use &x = dot.in[0], &constant = dot.in[1];
-  // The selection's labels, as the dot product calls them.
+  // The labels of the selection, as the dot product names them.
   std::string lead = dot.out.labels.substr(0, dot.out.labels.size() - 1);
   for (char c = 'A'; lead.size() + 1 < selection.labels.size(); ++c)
     if (!has(x.labels + constant.labels, c)) lead.insert(0, 1, c);

@@ -7,8 +7,8 @@
 
 namespace fmoe::planner {
 
-// Does the constant have the selected label once, and of the others, which stand for rows of
-// selections, all or none?
+// True if the constant has the selected label once, and all or none of the other labels, which are
+// rows of selections.
 inline bool is_table(const use& selection, const use& constant) {
   const std::string rows = selection.labels.substr(0, selection.labels.size() - 1);
   const std::string shared = labels_where(rows, [&](char c) { return has(constant.labels, c); });
@@ -23,7 +23,7 @@ inline bool is_gather(const program& p, const operation& o) {
          std::ranges::none_of(scores.labels, [&](char c) { return has(o.out.labels, c); });
 }
 
-// The constant with its axes in this order.
+// Returns the constant with its axes in this order.
 inline use in_order(program& p, const use& table, const std::string& order,
                     std::vector<operation>& operations) {
   if (table.labels == order) return table;
@@ -38,7 +38,7 @@ inline use in_order(program& p, const use& table, const std::string& order,
 
 inline void skip(program& p) {
   std::vector<operation> done;
-  std::vector<int> dense(p.values.size(), -1);  // the expanded form of a selection
+  std::vector<int> dense(p.values.size(), -1);  // the expanded form of each selection
   const auto expanded = [&](int v) {
     if (!p[v].selection) return v;
     int& d = dense[static_cast<extent>(v)];

@@ -91,7 +91,7 @@ class token_search {
         token = c;
       }
     if (token == 0) return -1;
-    for (extent i = 0; i < e.args.size(); ++i) {  // nothing else may be indexed by the token
+    for (extent i = 0; i < e.args.size(); ++i) {  // no other axis may be indexed by the token
       const auto labels = operand_labels(e.subscripts, i);
       for (extent k = 0; k < labels.size(); ++k)
         if ((labels[k] == token) != (static_cast<int>(k) == at(e.args[i]))) return reject();
@@ -111,12 +111,13 @@ class token_search {
     const int lead = static_cast<int>(graph_.rank(a.left) - graph_.rank(a.right));
     const int left = at(a.left), right = at(a.right) < 0 ? -1 : at(a.right) + lead;
     if (left >= 0 && right >= 0 && left != right) return reject();
-    if (left >= 0 && right < 0 && left >= lead) return reject();  // a constant indexed by the token
+    // A constant cannot be indexed by the token.
+    if (left >= 0 && right < 0 && left >= lead) return reject();
     if (right >= 0 && left < 0) return reject();
     return left;
   }
 
-  // The axis, unless the rows lie along it.
+  // Returns the token axis, unless the rows lie along it.
   int across(ir::node_id arg) {
     const int a = at(arg);
     return a >= 0 && a + 1 == static_cast<int>(graph_.rank(arg)) ? reject() : a;

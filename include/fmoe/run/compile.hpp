@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// A layer made ready for many calls.
+// Makes a layer ready for many calls.
 #pragma once
 
 #include <fmoe/run/evaluate.hpp>
 
 namespace fmoe {
 
-// What a layer returns: an expression, or several in a tuple, whose common parts are computed once.
+// The results of a layer: an expression, or several in a tuple, whose common parts are computed
+// once.
 template <class E>
 struct layer_results {
   static constexpr extent count = 1;
@@ -24,7 +25,7 @@ struct layer_results<std::tuple<Es...>> {
   }
 };
 
-// A layer ready to be called: forward(x, y); forward(x1, x2, y) for a layer of two arguments,
+// A layer ready to be called: forward(x, y), forward(x1, x2, y) for a layer of two arguments,
 // forward(x, y1, y2) for one of two results.
 template <class T, class Level, extent Arguments, extent Results = 1>
 class compiled {
@@ -87,16 +88,16 @@ class compiled {
   }
 
   template <class... Arrays>
-  void bind(Arrays&&... arrays) const {  // a parameter keeps what was evaluated
+  void bind(Arrays&&... arrays) const {  // a parameter keeps the evaluated array
     call({view_of(arrays)...});
   }
 
   struct numbered {
     extent i;
-    friend std::ostream& operator<<(std::ostream& text, numbered a) {
-      if (a.i < Arguments) return text << "input " << a.i;
-      if (Results == 1) return text << "the output";
-      return text << "output " << a.i - Arguments;
+    operator std::string() const {
+      if (i >= Arguments && Results == 1) return "the output";
+      std::string text = i < Arguments ? "input " : "output ";
+      return text += std::to_string(i < Arguments ? i : i - Arguments);
     }
   };
 
@@ -133,7 +134,8 @@ class compiled {
     expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens,
                          " and the layer is compiled for at most ", tokens_,
                          ": say more to compile");
-    compiled_.program->run(std::span(bound).first(Arguments), std::span(bound).last(Results), tokens);
+    compiled_.program->run(std::span(bound).first(Arguments), std::span(bound).last(Results),
+                           tokens);
   }
 
   bool has_tokens(extent i) const {
@@ -163,10 +165,10 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
 }
 
 // Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for as many
-// simultaneous calls as the options say, on each thread of the current arena. The layer is anything
-// callable with expressions; unless said, it has one argument of rank 2, [token, input]. It may
-// return a tuple of expressions: parts of it to look at beside its output, at the cost of writing
-// them. Throws shape_error and value_error as the layer's operations say.
+// simultaneous calls as the options say, on each thread of the current arena. A layer is anything
+// that can be called with expressions. By default it has one argument of rank 2, [token, input]. It
+// may return a tuple of expressions, to show parts of it beside its output; these cost only the
+// time to write them. Throws shape_error and value_error as the layer's operations say.
 template <class Level = cpu::native, class Layer, extent... Ranks>
 auto compile(const Layer& layer, arguments<Ranks...>, extent tokens,
              const compile_options& options = {}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// From a graph through the planner to a backend.
+// Takes a graph through the planner to a backend.
 #pragma once
 
 #include <fmoe/backend/backend-inl.hpp>
@@ -9,7 +9,7 @@
 
 namespace fmoe::detail {
 
-// The backend that the options name: the CPU unless they say otherwise.
+// Returns the backend that the options name, by default the CPU.
 template <class T, class Level>
 std::shared_ptr<const backend> backend_of(const compile_options& options) {
   return options.on != nullptr ? options.on : cpu::host<T, Level>();
@@ -33,8 +33,8 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
   const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>);
   planner::program p = planner::lower(g, results, how);
   if (p.tokens && tokens != unknown) p.token_count = tokens;
-  compiled_graph made{on->compile({p, dtype_of<T>, p.token_count, options.callers, how}),
-                      p.token_count, {}};
+  compiled_graph made{
+      on->compile({p, dtype_of<T>, p.token_count, options.callers, how}), p.token_count, {}};
   for (const int r : p.results) made.results.push_back({p[r].shape, p[r].per_token()});
   return made;
 }

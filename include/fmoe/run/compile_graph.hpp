@@ -33,6 +33,6 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
 
 }  // namespace fmoe::detail
 
-#if !defined(FMOE_SEPARATE_COMPILATION)  // else one translation unit includes fmoe/src.hpp
+#if !defined(FMOE_SEPARATE_COMPILATION)  // otherwise one translation unit includes fmoe/src.hpp
 #include <fmoe/run/compile_graph-inl.hpp>
 #endif

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The cost of a graph: that of its contractions as the planner orders them, and as the naive form
-// does.
+// The cost of a graph: that of its contractions in the planner's order, and that of the naive form.
 #pragma once
 
 #include <fmoe/planner/cost.hpp>

@@ -10,8 +10,9 @@ namespace fmoe {
 // The costs that `cost` returns.
 struct cost_report {
   cost_figures factorized;
-  cost_figures naive;  // the naive plan, step by step: it still skips what top_k leaves out
-  double naive_multiply_adds = 0;  // per token, in closed form: every materialised weight times one
+  cost_figures naive;  // the naive plan, step by step; it still skips what top_k leaves out
+  // for each token, in closed form: each element of a materialised weight counts one
+  double naive_multiply_adds = 0;
 };
 
 namespace detail {
@@ -22,7 +23,8 @@ cost_report cost_of_graph(const ir::graph& g, ir::node_id root, extent element_b
 
 }  // namespace detail
 
-// The costs of an expression for as many tokens as it has. Throws as evaluate does; runs nothing.
+// Returns the costs of an expression for as many tokens as it has. Throws as evaluate does; it
+// computes nothing.
 template <class Level = cpu::native, operand E>
 cost_report cost(const E& e) {
   using X = expression_t<E>;

@@ -44,7 +44,7 @@ auto evaluate(const E& e, const compile_options& options = {}) {
 
 namespace detail {
 
-// Throws shape_error or value_error where y cannot hold the value of `root`.
+// Throws shape_error or value_error if y cannot hold the value of `root`.
 inline void expects_output(const ir::graph& g, ir::node_id root, const array_view& y) {
   const auto shape = g.shape(root);
   expects<shape_error>(y.rank == shape.size(), "[evaluate] the output has ", y.rank,
@@ -63,8 +63,9 @@ inline void expects_output(const ir::graph& g, ir::node_id root, const array_vie
 
 }  // namespace detail
 
-// Into an array of the caller's, of the expression's shape and arithmetic type and of any strides,
-// where it lies. Throws, also where the array overlaps an operand, before an element is written.
+// Writes to an array of the caller in place; it has the shape and the arithmetic type of the
+// expression, and any strides. Throws before an element is written, also if the array overlaps an
+// operand.
 template <class Level = cpu::native, operand E, class Y>
   requires(!std::is_same_v<std::remove_cvref_t<Y>, compile_options>)
 void evaluate(const E& e, Y&& y, const compile_options& options = {}) {

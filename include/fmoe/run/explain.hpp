@@ -11,9 +11,10 @@ namespace fmoe {
 
 // Drawings are for Graphviz: dot -Tsvg.
 struct explanation {
-  std::string text;   // the backend and its machine, the costs, and a line for each step
-  std::string dot;    // the plan's drawing: a box a step, an ellipse what it reads and writes
-  std::string graph;  // the expression's: a box an operation
+  std::string text;  // the backend and its machine, the costs, and a line for each step
+  // The drawing of the plan: a box for each step, ellipses for what it reads and writes.
+  std::string dot;
+  std::string graph;  // the drawing of the expression: a box for each operation
 
   friend std::ostream& operator<<(std::ostream& out, const explanation& e) { return out << e.text; }
 };

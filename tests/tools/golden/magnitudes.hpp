@@ -7,6 +7,8 @@
 
 #include <fmoe/evaluate.hpp>
 
+#include "value_of.hpp"
+
 namespace fmoe::golden {
 
 template <class T, std::size_t Rank>
@@ -21,7 +23,7 @@ tensor<double, Rank> absolute(const tensor<T, Rank>& t) {
 template <class T>
 std::vector<double> magnitudes(const tensor<T, 2>& x, const parameter<T, 2>& weight,
                                const parameter<T, 1>& bias) {
-  auto sums = evaluate(einsum<"ti,ih->th">(absolute(x), absolute(weight)));
+  auto sums = value_of(einsum<"ti,ih->th">(absolute(x), absolute(weight)));
   std::vector<double> result;
   for (extent t = 0; t < sums.shape()[0]; ++t) {
     result.push_back(0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "moe.hpp"
+#include "value_of.hpp"
 
 #include <utility>
 
@@ -96,13 +97,13 @@ void judge_in(golden_case& c, report& r, const char* scores_name) {
     if (c.text(key) && c.number<extent>(key) != length)
       throw not_understood(std::string("the metadata has another ") + key);
 
-  r.compare("y", evaluate(layer(x)), c.rows<double>("y64"));
-  const auto scores = evaluate(layer.scores(x)), weights = evaluate(layer.coefficients(x)),
-             chosen = evaluate(layer.chosen(x));
+  r.compare("y", value_of(layer(x)), c.rows<double>("y64"));
+  const auto scores = value_of(layer.scores(x)), weights = value_of(layer.coefficients(x)),
+             chosen = value_of(layer.chosen(x));
   if (c.has(scores_name)) r.compare(scores_name, scores, c.rows<double>(scores_name));
   if (c.has("weights")) r.compare("weights", weights, c.rows<double>("weights"));
   const bool by_expert = layer.route.how == routing::by::expert_choice;
-  const auto ranked = by_expert && layer.route.rank_softmax ? evaluate(softmax(scores)) : scores;
+  const auto ranked = by_expert && layer.route.rank_softmax ? value_of(softmax(scores)) : scores;
   if (c.has("selected")) compare_selected(c, r, chosen, ranked, by_expert);
   compare_load(c, r, chosen, scores);
   c.ignore("y");
@@ -121,11 +122,11 @@ void judge_dense_in(golden_case& c, report& r) {
   io::metadata_reader said(c.metadata(), c.file());
   soft_moe<T>::describe(layer, said);
   const auto x = c.rows<T>("x");
-  r.compare("y", evaluate(layer(x)), c.rows<double>("y64"));
+  r.compare("y", value_of(layer(x)), c.rows<double>("y64"));
   if (c.has("logits"))
-    r.compare("logits", evaluate(einsum<"ti,in->tn">(x, layer.router)), c.rows<double>("logits"));
+    r.compare("logits", value_of(einsum<"ti,in->tn">(x, layer.router)), c.rows<double>("logits"));
   if (c.has("weights"))
-    r.compare("weights", evaluate(layer.coefficients(x)), c.rows<double>("weights"));
+    r.compare("weights", value_of(layer.coefficients(x)), c.rows<double>("weights"));
   c.ignore("y");
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "monet.hpp"
+#include "value_of.hpp"
 
 #include <fmoe/monet.hpp>
 
@@ -73,12 +74,12 @@ void judge_layer(golden_case& c, report& r) {
   auto layer = layer_in<T, Layer>(c, "");
   const auto x = c.rows<T>("x");
   check_size(c, "t", x.shape()[0]);
-  compare_routing(r, "g1", evaluate(router.g1(x)), c.rows<double>("g1"));
-  compare_routing(r, "g2", evaluate(router.g2(x)), c.rows<double>("g2"));
-  r.compare("y", evaluate(layer(x, router.g1(x), router.g2(x))), c.rows<double>("y64"));
+  compare_routing(r, "g1", value_of(router.g1(x)), c.rows<double>("g1"));
+  compare_routing(r, "g2", value_of(router.g2(x)), c.rows<double>("g2"));
+  r.compare("y", value_of(layer(x, router.g1(x), router.g2(x))), c.rows<double>("y64"));
   if (c.has("y64_unmasked")) {
     layer.deleted.clear();
-    r.compare("unmasked y", evaluate(layer(x, router.g1(x), router.g2(x))),
+    r.compare("unmasked y", value_of(layer(x, router.g1(x), router.g2(x))),
               c.rows<double>("y64_unmasked"));
   }
 }
@@ -98,12 +99,12 @@ void judge_model(golden_case& c, report& r) {
     const auto in = slice(x, l, t);
     if (l % group == 0) {
       const auto router = router_in<T>(c, prefix);
-      routed1 = evaluate(router.g1(in));
-      routed2 = evaluate(router.g2(in));
+      routed1 = value_of(router.g1(in));
+      routed2 = value_of(router.g2(in));
       compare_routing(r, "g1", routed1, slice(g1, l / group, t * p));
       compare_routing(r, "g2", routed2, slice(g2, l / group, t * p));
     }
-    const auto out = evaluate(layer_in<T, Layer>(c, prefix)(in, routed1, routed2));
+    const auto out = value_of(layer_in<T, Layer>(c, prefix)(in, routed1, routed2));
     r.compare("y of layer " + std::to_string(l), out, slice(y, l, t));
     std::copy_n(out.data(), out.size(), all.data() + l * out.size());
   }

@@ -7,6 +7,7 @@
 
 #include "magnitudes.hpp"
 #include "singular_values.hpp"
+#include "value_of.hpp"
 
 namespace fmoe::golden {
 
@@ -28,8 +29,8 @@ template <class T>
 std::vector<double> score_magnitudes(const tensor<T, 2>& x, const parameter<T, 2>& projection,
                                      const parameter<T, 1>& mean, const parameter<T, 1>& variance,
                                      bool layer_norm) {
-  const auto sums = evaluate(einsum<"ti,in->tn">(absolute(x), absolute(projection)));
-  const auto scores = evaluate(einsum<"ti,in->tn">(x, projection));
+  const auto sums = value_of(einsum<"ti,in->tn">(absolute(x), absolute(projection)));
+  const auto scores = value_of(einsum<"ti,in->tn">(x, projection));
   const extent experts = sums.shape()[1];
   std::vector<double> result;
   for (extent t = 0; t < sums.shape()[0]; ++t) {
@@ -94,17 +95,17 @@ void judge_experts(golden_case& c, report& r, const std::function<tensor<T, 2>(e
 template <class T>
 void judge_quantities(golden_case& c, report& r, const quantities<T>& q) {
   check_sizes(c, q.sizes);
-  r.compare("y", evaluate(q.y), c.rows<double>("y64"));
+  r.compare("y", value_of(q.y), c.rows<double>("y64"));
   if (q.hidden && c.has("hidden64"))
-    r.compare("hidden", evaluate(*q.hidden), c.rows<double>("hidden64"));
+    r.compare("hidden", value_of(*q.hidden), c.rows<double>("hidden64"));
   for (extent level = 0; level < q.scores.size(); ++level) {
     const std::string scores = "scores." + std::to_string(level),
                       coefficients = "coefficients." + std::to_string(level);
     if (c.has(scores))
-      r.compare(scores, evaluate(q.scores[level]), c.rows<double>(scores),
+      r.compare(scores, value_of(q.scores[level]), c.rows<double>(scores),
                 q.score_magnitudes[level]);
     if (!c.has(coefficients)) continue;
-    const auto a = evaluate(q.coefficients[level]);
+    const auto a = value_of(q.coefficients[level]);
     const auto expected = c.rows<double>(coefficients);
     r.compare(coefficients, a, expected, q.score_magnitudes[level]);
     r.compare_selection(coefficients, a, expected);
@@ -130,7 +131,7 @@ quantities<T> quantities_of(const Layer& layer, const tensor<T, 2>& x) {
       for (extent e = levels; e-- > 0; n /= layer.gate.projections[e].shape()[1])
         index[e] = n % layer.gate.projections[e].shape()[1];
       if (n != 0) throw not_understood("there are fewer experts");
-      return evaluate(
+      return value_of(
           std::apply([&](auto... i) { return erased(layer.experts.expert(i...)); }, index));
     };
   }

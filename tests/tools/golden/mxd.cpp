@@ -4,6 +4,7 @@
 #include <fmoe/edit.hpp>
 
 #include "magnitudes.hpp"
+#include "value_of.hpp"
 
 namespace fmoe::golden {
 
@@ -121,15 +122,15 @@ void judge_mxd_in(golden_case& c, report& r) {
   if (c.text("steer_index")) {
     const auto towards =
         steered(layer, c.number<extent>("steer_index"), c.number<double>("lambda"));
-    r.compare("y", evaluate(towards(x)), c.rows<double>("y64"));
-    if (c.has("y64_base")) r.compare("unsteered y", evaluate(layer(x)), c.rows<double>("y64_base"));
+    r.compare("y", value_of(towards(x)), c.rows<double>("y64"));
+    if (c.has("y64_base")) r.compare("unsteered y", value_of(layer(x)), c.rows<double>("y64_base"));
   } else {
-    r.compare("y", evaluate(layer(x)), c.rows<double>("y64"));
+    r.compare("y", value_of(layer(x)), c.rows<double>("y64"));
   }
 
-  const auto hidden = evaluate(member.hidden(x));
-  const auto preactivations = evaluate(member.preactivations(x));
-  const auto coefficients = evaluate(member.coefficients(x));
+  const auto hidden = value_of(member.hidden(x));
+  const auto preactivations = value_of(member.preactivations(x));
+  const auto coefficients = value_of(member.coefficients(x));
   const auto score_magnitudes = member.score_magnitudes(x);
   if (c.has("hidden"))
     r.compare("hidden", hidden, c.rows<double>("hidden"), member.hidden_magnitudes(x));
@@ -139,7 +140,7 @@ void judge_mxd_in(golden_case& c, report& r) {
     r.compare("coefficients", coefficients, *expected, score_magnitudes);
     if (layer.active != all) r.compare_selection("coefficients", coefficients, *expected);
   }
-  if (c.has("index")) compare_index(c, r, evaluate(member.scores(x)), layer.active);
+  if (c.has("index")) compare_index(c, r, value_of(member.scores(x)), layer.active);
 
   const auto names = c.unread();
   for (const std::string& name : names) {
@@ -147,7 +148,7 @@ void judge_mxd_in(golden_case& c, report& r) {
     const char *first = name.data() + std::min<extent>(7, name.size()),
                *last = name.data() + name.size();
     if (!name.starts_with("expert.") || std::from_chars(first, last, n).ptr != last) continue;
-    r.compare(name, evaluate(member.expert(n)), c.rows<double>(name));
+    r.compare(name, value_of(member.expert(n)), c.rows<double>(name));
   }
   for (const char* authors_own : {"y", "y64_torch", "torch_index"}) c.ignore(authors_own);
 }

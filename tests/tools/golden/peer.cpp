@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "peer.hpp"
+#include "value_of.hpp"
 
 #include <fmoe/peer.hpp>
 
@@ -75,12 +76,12 @@ void judge_in(golden_case& c, report& r) {
   auto layer = layer_in<T>(c);
   const auto x = c.rows<T>("x");
   check_size(c, "t", x.shape()[0] / c.number<extent>("b"));
-  r.compare("y", evaluate(layer(x)), c.rows<double>("y64"));
-  r.compare("key_scores", lists_first(evaluate(layer.key_scores(x))), c.rows<double>("key_scores"));
+  r.compare("y", value_of(layer(x)), c.rows<double>("y64"));
+  r.compare("key_scores", lists_first(value_of(layer.key_scores(x))), c.rows<double>("key_scores"));
   const auto selected = c.integers("selected");
   const extent n = c.number<extent>("N");
   const auto compare = [&](const char* name) {
-    const auto found = rows(evaluate(layer.coefficients(x)));
+    const auto found = rows(value_of(layer.coefficients(x)));
     const auto expected = dense(selected, c.rows<double>(name), n);
     r.compare(name, found, expected);
     r.compare_selection(name, found, expected);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What a plan reads that does not change from call to call: leaves, computed constants, and packed
-// panels. Panels and the tables of gathers stay in 16 bits where they are stored so; every other
-// leaf is in the plan's arithmetic type. What derives from one parameter alone is kept with its
-// storage, so compiled calls share it; what derives from any other leaf, which may be refilled, is
-// made anew.
+// The data of a plan that does not change between calls: leaves, computed constants and packed
+// panels. Panels and the tables of gathers keep 16 bits if they are stored so; every other leaf is
+// in the arithmetic type of the plan. Data that derives from one parameter only is kept with its
+// storage, so that compiled calls share it; data that derives from any other leaf, which may be
+// refilled, is made anew.
 #pragma once
 
 #include <memory>
@@ -43,7 +43,7 @@ class constants {
   }
   gemm_panels<T> panels(int weight) const { return panels_[static_cast<extent>(weight)]; }
 
-  // Calls f with the leaf as it is stored, if gathers read it so, else as Ts.
+  // Calls f with the leaf as it is stored, if gathers can read it so, otherwise with Ts.
   template <class F>
   void with_table(extent storage, const F& f) const {
     const ir::leaf_node& l = origins_[storage];
@@ -55,33 +55,45 @@ class constants {
   }
 
   // Packs a weight whose source is ready.
-  void pack(const plan& p, extent w) {
+  [[gnu::cold]] void pack(const plan& p, extent w) {
     const packed_weight& weight = p.weights[w];
     const auto storage = static_cast<extent>(weight.storage);
     const storage_row& row = p.storages[storage];
-    if (row.where != storage_row::kind::leaf)
-      return keep(w, &gemm_kernels_of<T, T, Arch>, packed<T>(weight, computed() + row.offset));
-    const ir::leaf_node& l = origins_[storage];
-    if (weight.screened) {
-      screened_[w] = std::static_pointer_cast<const screened_weights<Arch>>(
-          derived(l, "screened " + key(weight), [&] { return screened(weight, l); }));
+    if (row.where != storage_row::kind::leaf) {
+      keep(w, dtype_of<T>, packed(weight, computed() + row.offset, dtype_of<T>));
       return;
     }
-    with_type(l.type, [&](auto* type) {
-      using from = std::remove_pointer_t<decltype(type)>;
-      using stored = std::conditional_t<widens<T, from, Arch>, from, T>;
-      const auto make = [&] {
-        return packed<stored>(weight, static_cast<const from*>(l.data->data()));
-      };
-      keep(w, &gemm_kernels_of<T, stored, Arch>, derived(l, key(weight), make));
-    });
+    const ir::leaf_node& l = origins_[storage];
+    if (weight.screened) {
+      const auto make = [&] { return screened(weight, l); };
+      screened_[w] = std::static_pointer_cast<const screened_weights<Arch>>(
+          derived(l, "screened " + key(weight), make));
+      return;
+    }
+    const dtype stored = is_widened_as_read(l.type) ? l.type : dtype_of<T>;
+    const auto make = [&] {
+      if (stored == l.type) return packed(weight, l.data->data(), stored);
+      return packed(weight, widened(l)->data(), stored);
+    };
+    keep(w, stored, derived(l, key(weight), make));
   }
 
   static extent panel_elements(const packed_weight& w) { return packed_size<T, Arch>(w.K, w.N); }
 
  private:
-  void keep(extent w, const gemm_kernels<T>* kernels, std::shared_ptr<const void> block) {
-    panels_[w] = {std::static_pointer_cast<const memory>(block)->data(), kernels};
+  // Do gemm and gather read numbers of this type and widen them to T in registers?
+  static bool is_widened_as_read(dtype type) {
+    return with_type(type,
+                     [](auto* t) { return widens<T, std::remove_pointer_t<decltype(t)>, Arch>; });
+  }
+
+  void keep(extent w, dtype stored, std::shared_ptr<const void> block) {
+    const gemm_kernels<T>* const kernels = with_type(stored, [](auto* type) {
+      using element = std::remove_pointer_t<decltype(type)>;
+      using read = std::conditional_t<widens<T, element, Arch>, element, T>;
+      return &gemm_kernels_of<T, read, Arch>;
+    });
+    panels_[w] = {static_cast<const memory*>(block.get())->data(), kernels};
     blocks_.push_back(std::move(block));
   }
 
@@ -91,45 +103,46 @@ class constants {
       leaves_[s] = static_cast<const T*>(l.data->data());
       return;
     }
-    const extent n = element_count(l.shape);
-    const bool kept = with_type(
-        l.type, [](auto* type) { return widens<T, std::remove_pointer_t<decltype(type)>, Arch>; });
-    narrow_[s] = kept && !in_place;
+    narrow_[s] = is_widened_as_read(l.type) && !in_place;
     if (narrow_[s]) return;
-    const auto widened = [&] {
-      auto block = std::make_shared<memory>(n * sizeof(T));
-      with_type(l.type, [&](auto* type) {
-        const auto* from =
-            static_cast<const std::remove_pointer_t<decltype(type)>*>(l.data->data());
-        for (extent i = 0; i < n; ++i) reinterpret_cast<T*>(block->data())[i] = convert<T>(from[i]);
-      });
-      return block;
-    };
-    kept_[s] = derived(l, std::to_string(n), widened);
-    leaves_[s] =
-        reinterpret_cast<const T*>(std::static_pointer_cast<const memory>(kept_[s])->data());
+    kept_[s] = derived(l, std::to_string(element_count(l.shape)), [&] { return widened(l); });
+    leaves_[s] = reinterpret_cast<const T*>(static_cast<const memory*>(kept_[s].get())->data());
   }
 
-  // A storage may be seen as several types and shapes.
-  template <class Make>
-  static std::shared_ptr<const void> derived(const ir::leaf_node& l, std::string key, Make make) {
+  // The leaf's numbers as Ts.
+  [[gnu::cold]] static std::shared_ptr<const memory> widened(const ir::leaf_node& l) {
+    const extent n = element_count(l.shape);
+    auto block = std::make_shared<memory>(n * sizeof(T));
+    with_type(l.type, [&](auto* type) {
+      const auto* from = static_cast<const std::remove_pointer_t<decltype(type)>*>(l.data->data());
+      for (extent i = 0; i < n; ++i) reinterpret_cast<T*>(block->data())[i] = convert<T>(from[i]);
+    });
+    return block;
+  }
+
+  // The key has the type, because a storage may be viewed as several types and shapes.
+  [[gnu::cold]] static std::shared_ptr<const void> derived(
+      const ir::leaf_node& l, std::string key, function_ref<std::shared_ptr<const void>()> make) {
     if (!l.parameter) return make();
-    for (const std::string_view part : {" of ", name_of(l.type), " as ", name_of(dtype_of<T>)})
-      key += part;
+    for (const char* part : {" of ", name_of(l.type), " as ", name_of(dtype_of<T>)}) key += part;
     return l.data->derived(key, make);
   }
 
-  static std::string key(const packed_weight& w) {
+  [[gnu::cold]] static std::string key(const packed_weight& w) {
     std::string k = std::string("panels ") + Arch::name();
     for (const auto* axes : {&w.batch, &w.depth, &w.columns}) {
       k += ';';
-      for (const axis_stride& a : *axes)
-        k += std::to_string(a.length) + '*' + std::to_string(a.stride) + ' ';
+      for (const axis_stride& a : *axes) {
+        k += std::to_string(a.length);
+        k += '*';
+        k += std::to_string(a.stride);
+        k += ' ';
+      }
     }
     return k;
   }
 
-  // The offset of every combination of the axes, row-major.
+  // Returns the offset of every combination of the axes, row-major.
   static std::vector<extent> offsets(const std::vector<axis_stride>& axes) {
     std::vector<extent> r{0};
     for (const axis_stride& a : axes) {
@@ -142,28 +155,33 @@ class constants {
     return r;
   }
 
-  template <class Stored, class From>
-  static std::shared_ptr<const void> packed(const packed_weight& w, const From* source) {
+  // Panels of elements that stand at `source` in the type that they are stored in.
+  [[gnu::cold]] static std::shared_ptr<const void> packed(const packed_weight& w,
+                                                          const void* source, dtype stored) {
     const auto k = offsets(w.depth), n = offsets(w.columns), batch = offsets(w.batch);
-    auto block =
-        std::make_shared<memory>(w.batches * panel_elements(w) * sizeof(Stored) + panel_slack);
-    for (extent b = 0; b < batch.size(); ++b)
-      pack_panels<T, Arch>(
-          k, n, [from = source + batch[b]](extent at) { return convert<Stored>(from[at]); },
-          reinterpret_cast<Stored*>(block->data()) + b * panel_elements(w));
+    const extent elements = panel_elements(w);
+    auto block = std::make_shared<memory>(w.batches * elements * size_of(stored) + panel_slack);
+    with_type(stored, [&](auto* type) {
+      using element = std::remove_pointer_t<decltype(type)>;
+      if constexpr (widens<T, element, Arch>)
+        for (extent b = 0; b < batch.size(); ++b)
+          pack_panels<T, Arch>(k, n, static_cast<const element*>(source) + batch[b],
+                               reinterpret_cast<element*>(block->data()) + b * elements);
+    });
     return block;
   }
 
-  static std::shared_ptr<const void> screened(const packed_weight& w, const ir::leaf_node& l) {
+  [[gnu::cold]] static std::shared_ptr<const void> screened(const packed_weight& w,
+                                                            const ir::leaf_node& l) {
     const auto k = offsets(w.depth), n = offsets(w.columns);
-    std::shared_ptr<const void> made;
-    with_type(l.type, [&](auto* type) {
-      const auto* from = static_cast<const std::remove_pointer_t<decltype(type)>*>(l.data->data());
-      made = std::make_shared<screened_weights<Arch>>(w.K, w.N, [&](float* row, extent c) {
+    const auto fill = [&](float* row, extent c) {
+      with_type(l.type, [&](auto* type) {
+        const auto* from =
+            static_cast<const std::remove_pointer_t<decltype(type)>*>(l.data->data());
         for (extent i = 0; i < w.K; ++i) row[i] = convert<float>(from[k[i] + n[c]]);
       });
-    });
-    return made;
+    };
+    return std::make_shared<screened_weights<Arch>>(w.K, w.N, fill);
   }
 
   memory computed_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs a plan on the CPU: for a tile of tokens, the steps from top to bottom. Knows steps and
-// kernels, no layer. What a tile computes does not depend on which tile it is, who runs it, or how
-// many rows come with it.
+// Runs a plan on the CPU: for a tile of tokens, the steps from top to bottom. It knows steps and
+// kernels, but no layer. The results of a tile do not depend on which tile it is, which thread runs
+// it, or how many rows it has.
 #pragma once
 
 #include <cstring>
@@ -44,9 +44,9 @@ class executor {
 
   const plan& steps() const { return plan_; }
 
-  // One stage of one tile: `count` rows, at most the plan's tile, the first of them row `first` of
-  // the call and of the graph's own inputs. `arena` is aligned to a cache line. Products may be
-  // shared by `threads`, their columns cut.
+  // Runs one stage of one tile of `count` rows, at most the plan's tile. Its first row is row
+  // `first` of the call and of the graph's own inputs. `arena` is aligned to a cache line.
+  // `threads` may share products, by their columns.
   void run(const binding<T>& bound, extent first, extent count, T* arena, extent stage = 0,
            extent threads = 1) const noexcept {
     frame f{first, count, &bound, arena};
@@ -58,8 +58,8 @@ class executor {
     }
   }
 
-  // The parts that a stage which runs once a call has for so many threads: as many of each step as
-  // pay off.
+  // Returns the parts of a stage that runs once for each call: for each step as many as this number
+  // of threads can use.
   extent parts(extent stage, extent tokens, extent threads) const noexcept {
     extent n = 0;
     for (extent i = plan_.stages[stage].first; i < plan_.stages[stage].end; ++i)
@@ -67,7 +67,7 @@ class executor {
     return n;
   }
 
-  // One of these parts, of a call of so many tokens. Parts are independent of each other.
+  // Runs one of these parts, for a call of `tokens` tokens. Parts are independent of each other.
   void run_part(const binding<T>& bound, extent tokens, T* arena, extent stage, extent part,
                 extent threads) const noexcept {
     extent i = plan_.stages[stage].first;
@@ -84,7 +84,7 @@ class executor {
   }
 
  private:
-  struct frame {  // where a task is: its rows, and its place in the enclosing loop
+  struct frame {  // the state of a task: its rows, and its position in the enclosing loop
     extent first, count;
     const binding<T>* bound;
     T* arena;
@@ -93,14 +93,14 @@ class executor {
     const std::byte* next = nullptr;         // the weights that the step after this one reads first
     extent at = 0, length = 0;
     bool in_loop = false, is_first = true, is_last = true;
-    const group_row* group = nullptr;  // the rows' tokens, in a group
+    const group_row* group = nullptr;  // the tokens of the rows, in a group
     extent expert = 0;
   };
 
   bool is_computed(int s) const { return row_of(s).where == storage_row::kind::constant; }
   const storage_row& row_of(int s) const { return plan_.storages[static_cast<extent>(s)]; }
 
-  rows_of<T> rows(const view& v, const frame& f) const noexcept {
+  [[gnu::noinline]] rows_of<T> rows(const view& v, const frame& f) const noexcept {
     using enum storage_row::kind;
     const storage_row& s = row_of(v.storage);
     rows_of<T> r{nullptr, s.stride};
@@ -132,15 +132,16 @@ class executor {
     else f(static_cast<const T*>(rows(v, at).data));
   }
 
-  // The step's panels from an element on, and from k on.
+  // Returns the step's panels from an element and from k on.
   gemm_panels<T> part(const gemm_step& s, extent element, extent k) const noexcept {
     const auto [data, kernels] = constants_.panels(s.weight);
     return {data + (element / panel_width<T, Arch> + k) * kernels->row_bytes, kernels};
   }
 
-  // The passes over a finished block of c that starts at element `position` of its rows.
-  void finish(const std::vector<epilogue>& passes, const frame& f, T* c, extent ldc, extent row,
-              extent count, extent position, extent columns) const noexcept {
+  // Runs the passes over a finished block of c that starts at element `position` of its rows.
+  [[gnu::noinline]] void finish(const std::vector<epilogue>& passes, const frame& f, T* c,
+                                extent ldc, extent row, extent count, extent position,
+                                extent columns) const noexcept {
     for (const epilogue& e : passes) {
       if (e.what == epilogue::kind::map) {
         apply<T, Arch>(e.fn, static_cast<T>(e.parameter), c, ldc, count, columns);
@@ -241,7 +242,7 @@ class executor {
     return round_up(top_k_state_size<T, Arch>(keep), cache_line / sizeof(T));
   }
 
-  // One of the rows of a token's selection: its state, and what it kept.
+  // The state of one of the rows of a token's selection, and its kept entries.
   static T* state(const rows_of<T>& selection, extent token, extent row, extent keep) noexcept {
     return selection.data + token * selection.stride + row * state_stride(keep);
   }
@@ -362,8 +363,8 @@ class executor {
         for (extent i = 0; i < count; ++i)
           finish(s.epilogues, f, scores + i, 0, 0, 1, columns[i], 1);
       };
-      screening<Arch, decltype(passes), decltype(passes_at)>(
-          constants_.screened(s.weight), s.keep, s.rule.weights, plan_.sum_block, passes, passes_at)
+      screening<Arch>(constants_.screened(s.weight), s.keep, s.rule.weights, plan_.sum_block,
+                      passes, passes_at)
           .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data,
                selection.stride, f.next, f.threads);
     }
@@ -407,7 +408,7 @@ class executor {
     }
   }
 
-  // Each expert's rows, a chunk at a time.
+  // Runs the rows of each expert, a chunk at a time.
   void run(const group_step& s, const frame& outer) const noexcept {
     const rows_of<T> selection = rows(s.selection, outer), c = rows(s.c, outer);
     auto* const starts = reinterpret_cast<std::uint32_t*>(outer.arena + s.scratch);
@@ -417,7 +418,8 @@ class executor {
                    [&](extent t) { return kept(selection, t, 0, s.keep); });
     frame f = outer;
     const auto with_rows = [&](extent e,
-                               extent row) {  // by now a start is where the expert before ends
+                               // By now starts[e] is the end of the rows of expert e.
+                               extent row) {
       while (e < s.experts && starts[e] <= row) ++e;
       return e;
     };
@@ -465,8 +467,8 @@ class executor {
     }
   }
 
-  // The first panel that the steps from `from` on read, at a place in their loop or for an expert
-  // of their group: what the step before prefetches.
+  // Returns the first panel that the steps from `from` on read, at a position of their loop or for
+  // an expert of their group; the previous step prefetches it.
   const std::byte* first_weights(const std::vector<step>& steps, extent from, extent at,
                                  extent expert = 0) const noexcept {
     for (; from < steps.size(); ++from) {

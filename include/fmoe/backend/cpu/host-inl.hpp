@@ -81,7 +81,7 @@ class host_executable final : public executable {
 
   static constexpr extent line = cache_line / sizeof(T);
 
-  // Where the rows of one task's tile are, by number of the argument and of the result.
+  // The addresses of the rows of one task's tile, by the numbers of arguments and results.
   struct row_table {
     std::vector<rows_of<const T>> arguments;
     std::vector<rows_of<T>> results;
@@ -134,7 +134,7 @@ class host_executable final : public executable {
     }
   }
 
-  struct lease {  // one caller's memory
+  struct lease {  // the memory of one caller
     const host_executable& from;
     extent index;
 
@@ -154,8 +154,8 @@ class host_executable final : public executable {
     }
   };
 
-  // Binds the arrays; rows that are not plain, or of another type, are copied beside the arena and
-  // back.
+  // Binds the arrays. Rows that are not plain, or of another type, are copied to memory beside the
+  // arena and back.
   void tile(std::span<const bound_array> arguments, std::span<const bound_array> results,
             extent first, extent count, T* arena, T* call, row_table& rows, extent stage,
             extent threads) const noexcept {
@@ -195,9 +195,9 @@ class host_executable final : public executable {
 
   executor<T, native_arch> run_;
   extent slots_, tokens_;
-  extent arena_ = 0;            // elements of one task, staged rows included
+  extent arena_ = 0;            // elements of one task, including staged rows
   extent once_ = 0;             // elements of staged results without tokens
-  std::vector<extent> stages_;  // by storage: where its staged rows start
+  std::vector<extent> stages_;  // by storage: the start of its staged rows
   std::vector<memory> memory_;  // by caller
   mutable std::vector<std::vector<row_table>> tables_;  // by caller and task
   mutable std::mutex mutex_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A sum of products over named axes, by one loop a name.
+// A sum of products over named axes, by one loop for each name.
 #pragma once
 
 #include <array>
@@ -16,14 +16,15 @@ using positions = std::array<extent, 128>;
 
 inline extent index_of(char label) { return static_cast<unsigned char>(label); }
 
-// The elements of one operand, row-major, and the names of its axes. A label that stands twice
+// The elements of one operand, row-major, and the names of its axes. A label that occurs twice
 // names the diagonal.
 struct labelled {
   const double* data;
   const std::vector<extent>& shape;
   std::string labels;
 
-  // Elements from one place of a label to the next, 0 for a label of others.
+  // Returns the elements from one place of a label to the next; 0 for a label that the operand does
+  // not have.
   extent stride(char label) const {
     extent n = 1, sum = 0;
     for (extent i = labels.size(); i-- > 0; n *= shape[i])
@@ -55,7 +56,7 @@ class contraction {
     }
   }
 
-  // Counts only the terms that `counts` accepts. All count if it is empty.
+  // Only the terms that `counts` accepts count; all count if it is empty.
   std::function<bool(const positions&)> counts;
 
   // Writes one sum for each place of the result.

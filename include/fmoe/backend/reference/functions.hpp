@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The functions of numbers and rows, in double, as their definitions read. Nothing here is shared
-// with another backend: a mistake of one is not a mistake of both.
+// The functions of numbers and rows, in double, written like their definitions. No other backend
+// shares this code, so a mistake in one is not a mistake in both.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ inline double apply(pointwise f, double parameter, double x) {
   return x;
 }
 
-// exp(x - max) over its sum, in place.
+// exp(x - max) divided by its sum, in place.
 inline void softmax(row x) {
   if (x.empty()) return;
   const double max = *std::ranges::max_element(x);
@@ -57,8 +57,8 @@ inline void bounded_softmax(row x, double bound) {
   softmax(x);
 }
 
-// [(alpha - 1) (x - max) - tau]_+ ^ (1 / (alpha - 1)), with the tau that makes the sum 1, which
-// bisection finds to the last bit.
+// [(alpha - 1) (x - max) - tau]_+ ^ (1 / (alpha - 1)), where tau makes the sum 1; bisection finds
+// it to the last bit.
 inline void entmax(row x, double alpha) {
   if (x.empty()) return;
   const double max = *std::ranges::max_element(x), power = 1 / (alpha - 1);

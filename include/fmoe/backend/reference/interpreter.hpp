@@ -11,9 +11,9 @@
 
 namespace fmoe::reference_backend {
 
-// A value of a program: `rows` rows of `width` numbers. Constants have one row, tokens' values one
-// for each token, and the values of a group one for each pair of a token and an expert that it
-// selected. A selection is a dense row with zeros.
+// A value of a program: `rows` rows of `width` numbers. A constant has one row, a value of tokens
+// has one row for each token, and a value of a group has one row for each pair of a token and an
+// expert that the token selected. A selection is a dense row with zeros.
 struct array {
   extent rows = 0, width = 0;
   std::vector<double> numbers;
@@ -34,7 +34,7 @@ struct selected_pair {
 
 class interpreter {
  public:
-  // `leaves` are the program's constants and, where no call binds them, its inputs.
+  // `leaves` are the constants of the program and, if no call binds them, its inputs.
   interpreter(const planner::program& p, const std::vector<std::shared_ptr<array>>& leaves,
               extent tokens)
       : program_(p),
@@ -58,7 +58,7 @@ class interpreter {
   array& at(int value) { return *values_[static_cast<extent>(value)]; }
   const std::vector<extent>& shape(int value) const { return program_[value].shape; }
 
-  // The row of a value that belongs to row i of the operation's result.
+  // Returns the row of a value that belongs to row i of the operation's result.
   extent row_of(int value, const operation& o, extent i) const {
     const planner::value& v = program_[value];
     if (!v.per_token()) return 0;
@@ -106,7 +106,7 @@ class interpreter {
       for (extent i = 0; i < at(o.out.value).rows; ++i) apply_passes(o, i, at(o.out.value).span(i));
   }
 
-  // The selected experts of each token, by token.
+  // Finds the selected experts of each token, by token.
   void find_pairs(int group) {
     auto& pairs = pairs_[static_cast<extent>(group)];
     const planner::expert_group& g = program_.groups[static_cast<extent>(group)];
@@ -117,7 +117,8 @@ class interpreter {
         if (selection.row(t)[e] != 0) pairs.push_back({t, e, selection.row(t)[e]});
   }
 
-  // The length of each label: the shortest, since a bias may stand in the last row of a weight.
+  // Returns the length of each label; it is the shortest one, because a bias may be in the last row
+  // of a weight.
   positions lengths(const operation& o) const {
     positions length;
     length.fill(std::numeric_limits<extent>::max());
@@ -129,8 +130,8 @@ class interpreter {
     return length;
   }
 
-  // The sum of the operands' products in row i, where `counts` accepts it; without the operands
-  // before `first`.
+  // Sums the products of the operands in row i, where `counts` accepts them; leaves out the
+  // operands before `first`.
   void sum_row(const operation& o, extent i, double* result,
                std::function<bool(const positions&)> counts = {}, extent first = 0) {
     std::vector<labelled> in;
@@ -157,7 +158,7 @@ class interpreter {
     }
   }
 
-  // The sum over all tokens, in their order.
+  // Sums over all tokens, in their order.
   void sum_tokens(const operation& o) {
     array& out = at(o.out.value);
     std::vector<double> of_token(out.width);
@@ -167,7 +168,7 @@ class interpreter {
     }
   }
 
-  // The selection times a function of x . table, entry by entry; entries of 0 stay 0.
+  // Multiplies a selection with a function of x . table, entry by entry; entries of 0 stay 0.
   void sampled(const operation& o) {
     array& out = at(o.out.value);
     for (extent i = 0; i < out.rows; ++i) {
@@ -179,7 +180,7 @@ class interpreter {
     }
   }
 
-  // The sum without the pairs that are left out.
+  // Computes the sum without the pairs that are left out.
   void excluded(const operation& o) {
     const std::set<index_pair> left_out(o.left_out->begin(), o.left_out->end());
     const auto kept = [&](const positions& place) {
@@ -300,7 +301,7 @@ class interpreter {
     }
   }
 
-  // Adds up each token's rows, weighted, experts in order.
+  // Adds the weighted rows of each token, experts in order.
   void put_pairs(const operation& o) {
     array& out = at(o.out.value);
     const array& rows = at(o.in[0].value);

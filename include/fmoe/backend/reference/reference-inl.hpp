@@ -32,7 +32,7 @@ class program_runner final : public executable {
   }
 
  private:
-  // A leaf's own elements, one row for each token where it has tokens.
+  // Returns the leaf's own elements, with one row for each token if it has tokens.
   std::shared_ptr<array> stored(const ir::leaf_node& leaf) const {
     const auto has_leaf = [&](const planner::value& v) {
       return v.leaf >= 0 && &program_.leaves[static_cast<extent>(v.leaf)] == &leaf;
@@ -56,7 +56,7 @@ class program_runner final : public executable {
   }
 
   planner::program program_;
-  std::vector<std::shared_ptr<array>> leaves_;  // null where a call binds them
+  std::vector<std::shared_ptr<array>> leaves_;  // null if a call binds them
 };
 
 class reference final : public backend {

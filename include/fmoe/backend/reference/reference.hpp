@@ -8,8 +8,8 @@
 
 namespace fmoe {
 
-// For compile_options::on: compile(layer, 128, {.on = reference()}). Results are rounded to the
-// layer's arithmetic type once, at the end.
+// For compile_options::on, as in compile(layer, 128, {.on = reference()}). Results are rounded once
+// to the arithmetic type of the layer, at the end.
 template <class Level = cpu::native>
 std::shared_ptr<const backend> reference();
 

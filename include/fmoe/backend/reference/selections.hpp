@@ -6,7 +6,8 @@
 
 namespace fmoe::reference_backend {
 
-// The places of x, the greatest first, NaN greatest, of equal ones the lower place.
+// Returns the places of x, the greatest first; NaN is the greatest, and among equal ones the lower
+// place comes first.
 inline std::vector<extent> best_first(const_row x) {
   std::vector<extent> order(x.size());
   std::iota(order.begin(), order.end(), extent{0});
@@ -17,7 +18,7 @@ inline std::vector<extent> best_first(const_row x) {
   return order;
 }
 
-// Makes of a row of scores what a selection that keeps these places makes.
+// Turns a row of scores into the selection that keeps these places.
 inline void keep(row scores, const std::vector<extent>& places, weighting weights) {
   std::vector<double> of_all(scores.begin(), scores.end()), kept;
   for (const extent k : places) kept.push_back(scores[k]);
@@ -42,7 +43,8 @@ inline void top_k(row scores, extent count, weighting weights) {
   keep(scores, places, weights);
 }
 
-// The fewest of the best whose softmax over the whole row sums to `mass` or more, one at least.
+// Keeps the fewest of the best entries whose softmax over the whole row sums to `mass` or more, but
+// at least one.
 inline void top_p(row scores, double mass, weighting weights) {
   std::vector<double> probabilities(scores.begin(), scores.end());
   softmax(probabilities);
@@ -54,8 +56,8 @@ inline void top_p(row scores, double mass, weighting weights) {
   keep(scores, places, weights);
 }
 
-// `rule.keep` of the sums of the `rule.each` best of two lists of n: entry i n + j of the result is
-// a[i] + b[j].
+// Keeps `rule.keep` of the sums of the `rule.each` best entries of two lists of n: entry i n + j of
+// the result is a[i] + b[j].
 inline void product_top_k(const selection_rule& rule, const_row a, const_row b, row result) {
   auto first = best_first(a), second = best_first(b);
   first.resize(rule.each);
@@ -71,8 +73,8 @@ inline void product_top_k(const selection_rule& rule, const_row a, const_row b, 
     result[first[k / rule.each] * b.size() + second[k % rule.each]] = sums[k];
 }
 
-// Each expert, a column of `experts`, keeps its best tokens by `ranked`; each token weights what
-// kept it.
+// Each expert, a column of `experts`, keeps its best tokens by `ranked`; each token weights the
+// experts that keep it.
 inline void expert_choice(const selection_rule& rule, extent experts, const_row ranked,
                           row scores) {
   const extent tokens = experts == 0 ? 0 : scores.size() / experts;

@@ -34,7 +34,7 @@ void each_place(std::span<const exclude_step::axis> axes, const exclude_place& f
 template <class T, class Arch>
 class excluder {
  public:
-  // places of the other axis whose coefficients are computed at once
+  // Places of the other axis whose coefficients are computed at once.
   static constexpr extent block = 512;
   static constexpr std::uint64_t low_lanes = (std::uint64_t{1} << lanes<T, Arch>)-1;
   using rows = std::array<const T*, exclude_step::most_operands>;

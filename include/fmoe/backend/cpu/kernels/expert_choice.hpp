@@ -27,11 +27,7 @@ void expert_choice(const selection_rule& rule, score_rows<T> scores, score_rows<
   const extent capacity = capacity_of(rule, tokens, experts);
   for (extent e = 0; e < experts; ++e) {
     std::iota(order, order + tokens, std::uint32_t{0});
-    const auto before = [&](std::uint32_t a, std::uint32_t b) {
-      const T x = ranked.data[a * ranked.stride + e], y = ranked.data[b * ranked.stride + e];
-      if (x != x || y != y) return x != x && (y == y || a < b);
-      return x > y || (x == y && a < b);
-    };
+    const by_rank<T, Arch> before{ranked.data + e, ranked.stride};
     if (capacity < tokens) std::nth_element(order, order + capacity, order + tokens, before);
     for (extent i = 0; i < capacity; ++i) {
       const auto s = state(order[i]);

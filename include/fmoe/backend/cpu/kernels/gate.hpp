@@ -10,7 +10,8 @@ namespace fmoe::cpu {
 
 // Computes y[n] from x[n], or y[0] for a norm. May be in place.
 template <class T, class Arch>
-void apply(gate fn, double parameter, const T* x, T* y, extent n, T bound) noexcept {
+[[gnu::noinline]] void apply(gate fn, double parameter, const T* x, T* y, extent n,
+                             T bound) noexcept {
   switch (fn) {
     case gate::softmax: return softmax<T, Arch>(x, y, n);
     case gate::bounded_softmax: return softmax<T, Arch>(x, y, n, bound);

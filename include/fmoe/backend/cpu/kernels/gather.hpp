@@ -45,8 +45,8 @@ void gather_rows(const S* const* rows, const T* values, const S* const* ahead, e
 // the end those of the next token, keeps eight streams under way: 32 rows of 768 take 2.5 µs, and
 // row by row 6.3 µs. The sum over k is in plain order. The table holds T, or 16-bit numbers.
 template <class T, class Arch, class S>
-void gather(const S* table, extent row_stride, extent n, selected<T> s, selected<T> next, T* c,
-            bool accumulate) noexcept {
+[[gnu::noinline]] void gather(const S* table, extent row_stride, extent n, selected<T> s,
+                              selected<T> next, T* c, bool accumulate) noexcept {
   constexpr void (*kernels[])(const S* const*, const T*, const S* const*, extent, T*,
                               bool) noexcept = {
       gather_rows<T, Arch, S, 1>, gather_rows<T, Arch, S, 2>, gather_rows<T, Arch, S, 3>,

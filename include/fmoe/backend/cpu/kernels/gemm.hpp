@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <fmoe/backend/cpu/kernels/pack.hpp>
+#include <fmoe/base/function_ref.hpp>
 
 namespace fmoe::cpu {
 
@@ -27,8 +28,8 @@ struct gemm_kernels {
   extent row_bytes;  // bytes of a panel for one k
   extent most;
   const gemm_kernel_pointer<T>* tiles[2];
-  const gemm_kernel_pointer<T>*streams,
-      *single_streams;  // over as many panels as suit the rows, over one
+  // Streams over as many panels as suit the rows, and over one panel.
+  const gemm_kernel_pointer<T>*streams, *single_streams;
 };
 
 template <class T>
@@ -215,14 +216,15 @@ void run_narrow(gemm_kernel_pointer<T> kernel, gemm_tile<T> tile, extent rows,
 }
 
 // Calls done(row, rows, column, columns) for every finished tile of c while the tile is in L1.
-template <class T, class Arch, class Done>
-void gemm(const gemm_args<T>& g, Done&& done) noexcept {
+template <class T, class Arch>
+[[gnu::noinline]] void gemm(const gemm_args<T>& g,
+                            function_ref<void(extent, extent, extent, extent)> done) noexcept {
   constexpr extent width = panel_width<T, Arch>;
   const gemm_kernels<T>& kernels = *g.panels.kernels;
   const extent panels = divide_up(g.columns, width),
                panel_bytes = g.panel_depth * kernels.row_bytes;
   const auto run = [&](gemm_kernel_pointer<T> kernel, extent row, extent rows, extent panel,
-                       extent count, const std::byte* next) {
+                       extent count, const std::byte* next) __attribute__((noinline)) {
     const extent column = panel * width, columns = std::min(count * width, g.columns - column);
     const gemm_tile<T> tile{g.depth,     g.a + row * g.lda,
                             g.lda,       g.panels.data + panel * panel_bytes,

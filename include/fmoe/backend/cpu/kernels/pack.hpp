@@ -5,6 +5,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <span>
 
 #include <fmoe/backend/cpu/kernels/simd.hpp>
@@ -21,7 +23,7 @@ constexpr extent place_in_panel(extent n) {
   return std::is_same_v<S, bf16> ? n % lane * 2 + n / lane : n;
 }
 
-// bytes beyond the last panel that prefetches may touch
+// Bytes beyond the last panel that prefetches may touch.
 inline constexpr extent panel_slack = 16384;
 
 // Returns how many numbers the panels of a product hold.
@@ -30,13 +32,22 @@ constexpr extent packed_size(extent depth, extent columns) {
   return round_up(columns, panel_width<T, Arch>) * depth;
 }
 
-// read(offset) returns the element at k_offsets[k] + n_offsets[n], as an S: T itself, or a narrower
-// type that gemm widens. A block is 16 k of one panel, 2 KB that stay in L1 while whole lines are
-// read, whichever of k and n is contiguous. Eight panels are packed side by side, because a panel
-// alone takes one or two lines from each row, and rows are a page apart.
-template <class T, class Arch, class S, class Read>
-void pack_panels(std::span<const extent> k_offsets, std::span<const extent> n_offsets, Read read,
-                 S* out) {
+// Elements of one size, whatever they mean.
+template <extent Bytes>
+using element_bits [[gnu::may_alias]] =
+    std::conditional_t<Bytes == 2, std::uint16_t,
+                       std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>;
+
+// Packs source[k_offsets[k] + n_offsets[n]]; column n of a panel stands at places[n]. A block is 16
+// k of one panel, 2 KB that stay in L1 while whole lines are read, whichever of k and n is
+// contiguous. Eight panels are packed side by side, because a panel alone takes one or two lines
+// from each row, and rows are a page apart.
+template <class T, class Arch, extent Bytes>
+[[gnu::noinline]] void pack_elements(std::span<const extent> k_offsets,
+                                     std::span<const extent> n_offsets,
+                                     const element_bits<Bytes>* source,
+                                     const std::array<std::uint8_t, panel_width<T, Arch>>& places,
+                                     element_bits<Bytes>* out) {
   constexpr extent width = panel_width<T, Arch>, depth = 64 / sizeof(T), group = 8 * width;
   const extent rows = k_offsets.size(), columns = n_offsets.size();
   const auto step = [](std::span<const extent> at) {
@@ -45,24 +56,35 @@ void pack_panels(std::span<const extent> k_offsets, std::span<const extent> n_of
   const bool k_is_contiguous = step(k_offsets) < step(n_offsets);
   const auto block = [&](extent k0, extent n0) {
     const extent ks = std::min(depth, rows - k0), ns = std::min(width, columns - n0);
-    S* const to = out + n0 * rows + k0 * width;
+    auto* const to = out + n0 * rows + k0 * width;
     if (k_is_contiguous) {
       for (extent n = 0; n < ns; ++n)
         for (extent k = 0; k < ks; ++k)
-          to[k * width + place_in_panel<T, Arch, S>(n)] =
-              read(k_offsets[k0 + k] + n_offsets[n0 + n]);
+          to[k * width + places[n]] = source[k_offsets[k0 + k] + n_offsets[n0 + n]];
     } else {
       for (extent k = 0; k < ks; ++k)
         for (extent n = 0; n < ns; ++n)
-          to[k * width + place_in_panel<T, Arch, S>(n)] =
-              read(k_offsets[k0 + k] + n_offsets[n0 + n]);
+          to[k * width + places[n]] = source[k_offsets[k0 + k] + n_offsets[n0 + n]];
     }
     for (extent k = 0; k < ks; ++k)
-      for (extent n = ns; n < width; ++n) to[k * width + place_in_panel<T, Arch, S>(n)] = S();
+      for (extent n = ns; n < width; ++n) to[k * width + places[n]] = 0;
   };
   for (extent n0 = 0; n0 < columns; n0 += group)
     for (extent k0 = 0; k0 < rows; k0 += depth)
       for (extent n = n0; n < std::min(columns, n0 + group); n += width) block(k0, n);
+}
+
+// Packs source[k_offsets[k] + n_offsets[n]] for gemm. S is T itself, or a narrower type that gemm
+// widens.
+template <class T, class Arch, class S>
+void pack_panels(std::span<const extent> k_offsets, std::span<const extent> n_offsets,
+                 const S* source, S* out) {
+  std::array<std::uint8_t, panel_width<T, Arch>> places;
+  for (extent n = 0; n < places.size(); ++n)
+    places[n] = static_cast<std::uint8_t>(place_in_panel<T, Arch, S>(n));
+  using element = element_bits<sizeof(S)>;
+  pack_elements<T, Arch, sizeof(S)>(k_offsets, n_offsets, reinterpret_cast<const element*>(source),
+                                    places, reinterpret_cast<element*>(out));
 }
 
 }  // namespace fmoe::cpu

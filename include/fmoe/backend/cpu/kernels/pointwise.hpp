@@ -146,7 +146,8 @@ void apply(T parameter, T* c, extent ldc, extent rows, extent columns) noexcept 
 }
 
 template <class T, class Arch>
-void apply(pointwise f, T parameter, T* c, extent ldc, extent rows, extent columns) noexcept {
+[[gnu::noinline]] void apply(pointwise f, T parameter, T* c, extent ldc, extent rows,
+                             extent columns) noexcept {
   const auto run = [&]<pointwise F>() { apply<T, Arch, F>(parameter, c, ldc, rows, columns); };
   switch (f) {
     case pointwise::relu: return run.template operator()<pointwise::relu>();
@@ -167,7 +168,8 @@ void apply(pointwise f, T parameter, T* c, extent ldc, extent rows, extent colum
 
 // c += other; with ldo = 0 one row of `other` is added to every row.
 template <class T, class Arch>
-void add(T* c, extent ldc, extent rows, extent columns, const T* other, extent ldo) noexcept {
+[[gnu::noinline]] void add(T* c, extent ldc, extent rows, extent columns, const T* other,
+                           extent ldo) noexcept {
   for_each_vector<T, Arch>(c, ldc, rows, columns,
                            [&](const vec<T, Arch>& x, extent m, extent n, extent part) {
                              return x + load_part<T, Arch>(other + m * ldo + n, part);
@@ -175,7 +177,8 @@ void add(T* c, extent ldc, extent rows, extent columns, const T* other, extent l
 }
 
 template <class T, class Arch>
-void multiply(T* c, extent ldc, extent rows, extent columns, const T* other, extent ldo) noexcept {
+[[gnu::noinline]] void multiply(T* c, extent ldc, extent rows, extent columns, const T* other,
+                                extent ldo) noexcept {
   for_each_vector<T, Arch>(c, ldc, rows, columns,
                            [&](const vec<T, Arch>& x, extent m, extent n, extent part) {
                              return x * load_part<T, Arch>(other + m * ldo + n, part);

@@ -54,7 +54,7 @@ void transpose(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
     merge_pairs<T, Arch, 2, 2>(rows);
 #pragma GCC unroll 4
     for (extent i = 0; i < n; i += 4)
-      std::swap(rows[i + 1], rows[i + 2]);  // the two took each other's bits
+      std::swap(rows[i + 1], rows[i + 2]);  // the two merges exchanged their bits
   }
   if constexpr (n > lane) merge_pairs<T, Arch, lane, 0>(rows);
   if constexpr (n > 2 * lane) merge_pairs<T, Arch, 2 * lane, 0>(rows);

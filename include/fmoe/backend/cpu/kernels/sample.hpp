@@ -10,7 +10,8 @@ namespace fmoe::cpu {
 // Rows come from random places in DRAM: the next row is fetched while one is read. The order of a
 // sum depends only on n.
 template <class T, class Arch, class S>
-void sample(const T* x, const S* table, extent n, selected<T> s, T* out) noexcept {
+[[gnu::noinline]] void sample(const T* x, const S* table, extent n, selected<T> s,
+                              T* out) noexcept {
   constexpr extent width = lanes<T, Arch>, line = 64 / sizeof(S);
   for (extent k = 0; k < s.count; ++k) {
     const S* const row = table + s.indices[k] * n;

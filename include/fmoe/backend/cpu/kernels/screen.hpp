@@ -34,9 +34,8 @@ double squared_norm(extent n, F f) {
 template <class Arch>
 struct screened_weights {
   static constexpr double unit = 0x1p-24;
-  static constexpr double
-      up = 1 + 0x1p-20,
-      least = 0x1p-126;  // x up + least is no less than x as a float, subnormal or not
+  // x up + least, as a float, is not less than x, also for a subnormal x.
+  static constexpr double up = 1 + 0x1p-20, least = 0x1p-126;
   static constexpr float most_norm = 0x1p62f;  // beyond it an intermediate product might overflow
 
   extent depth, columns, row_stride;
@@ -48,8 +47,8 @@ struct screened_weights {
   float floor;                              // bound of the error of flushed subnormals
 
   // fill(row, n) writes column n of G.
-  template <class Fill>
-  screened_weights(extent k, extent n, const Fill& fill) : screened_weights(k, n) {
+  screened_weights(extent k, extent n, function_ref<void(float*, extent)> fill)
+      : screened_weights(k, n) {
     for (extent c = 0; c < n; ++c) fill(reinterpret_cast<float*>(rows.data()) + c * row_stride, c);
     narrow();
   }
@@ -73,21 +72,17 @@ struct screened_weights {
 
   void narrow() {
     for (extent c = 0; c < columns; ++c) bound_column(c);
-    std::vector<extent> k_offsets(pairs ? divide_up(depth, 2) : depth), n_offsets(columns);
-    for (extent i = 0; i < k_offsets.size(); ++i) k_offsets[i] = pairs ? 2 * i : i;
-    for (extent c = 0; c < columns; ++c) n_offsets[c] = c * row_stride;
-    const float* const from = row(0);
+    memory rounded(columns * row_stride * sizeof(bf16));
+    bf16* const to = reinterpret_cast<bf16*>(rounded.data());
+    for (extent i = 0; i < columns * row_stride; ++i) to[i] = rounded_to_bf16(row(0)[i]);
+    const extent each = pairs ? 2 : 1;  // elements of bf16 that are packed as one
+    std::vector<extent> k_offsets(divide_up(depth, each)), n_offsets(columns);
+    for (extent i = 0; i < k_offsets.size(); ++i) k_offsets[i] = i;
+    for (extent c = 0; c < columns; ++c) n_offsets[c] = c * row_stride / each;
     if (pairs)
-      pack_panels<float, Arch>(
-          k_offsets, n_offsets,
-          [&](extent at) {
-            return bf16_pair{rounded_to_bf16(from[at]), rounded_to_bf16(from[at + 1])};
-          },
-          reinterpret_cast<bf16_pair*>(panels.data()));
-    else
-      pack_panels<float, Arch>(
-          k_offsets, n_offsets, [&](extent at) { return rounded_to_bf16(from[at]); },
-          reinterpret_cast<bf16*>(panels.data()));
+      pack_panels<float, Arch>(k_offsets, n_offsets, reinterpret_cast<const bf16_pair*>(to),
+                               reinterpret_cast<bf16_pair*>(panels.data()));
+    else pack_panels<float, Arch>(k_offsets, n_offsets, to, reinterpret_cast<bf16*>(panels.data()));
   }
 
   void bound_column(extent c) {
@@ -129,8 +124,8 @@ struct screen_row {
     return (elements - fixed_size(depth, keep)) / chunk * chunk;
   }
 
-  float& norm;   // of x
-  float& lost;   // of x - bf16(x)
+  float& norm;   // the norm of x
+  float& lost;   // the norm of x - bf16(x)
   float& bound;  // at least k lower bounds of candidates reach it; NaN if there is none yet
   std::uint32_t& count;
   std::uint32_t& failed;  // the whole row must be scored in float
@@ -151,16 +146,19 @@ struct screen_row {
         scores(p + fixed_size(depth, keep)) {}
 };
 
+using score_passes = function_ref<void(float*, extent, extent, extent)>;
+using selected_passes = function_ref<void(float*, const std::uint32_t*, extent, extent)>;
+
 // finish(scores, first, count, token) runs the passes over the scores of columns first .. first +
 // count; finish_at(scores, indices, count, token) runs them over the scores of some columns. Both
 // must be monotone: x <= y gives f(x) <= f(y).
-template <class Arch, class Finish, class FinishAt>
+template <class Arch>
 class screening {
   static constexpr extent width = lanes<float, Arch>;
 
  public:
   screening(const screened_weights<Arch>& w, extent keep, weighting weights, extent block,
-            const Finish& finish, const FinishAt& finish_at)
+            score_passes finish, selected_passes finish_at)
       : w_(w),
         keep_(keep),
         weights_(weights),
@@ -172,7 +170,7 @@ class screening {
   void run(const float* x, extent x_stride, extent tokens, float* scratch, extent scratch_stride,
            float* states, extent state_stride, const std::byte* next,
            extent threads) const noexcept {
-    const auto row = [&](extent t) {
+    const auto row = [&](extent t) __attribute__((noinline)) {
       return screen_row(scratch + t * scratch_stride, w_.depth, keep_);
     };
     each_token(threads, tokens, [&](extent t) { start(row(t), x + t * x_stride); });
@@ -224,8 +222,7 @@ class screening {
   static constexpr extent together = 8;  // rows of x that a row of the table is multiplied with
 
   // Calls f(t) for every token, with this many threads.
-  template <class F>
-  static void each_token(extent threads, extent tokens, const F& f) noexcept {
+  static void each_token(extent threads, extent tokens, function_ref<void(extent)> f) noexcept {
     const extent parts = std::min(threads, tokens);
     parallel(parts, [&](extent part) noexcept {
       for (extent t = tokens * part / parts; t < tokens * (part + 1) / parts; ++t) f(t);
@@ -336,9 +333,9 @@ class screening {
   }
 
   // Computes all scores of the rows that could not be screened.
-  template <class Row>
   void score_all(const extent* tokens, extent count, const float* x, extent x_stride,
-                 const Row& row, float* states, extent state_stride) const noexcept {
+                 function_ref<screen_row(extent)> row, float* states,
+                 extent state_stride) const noexcept {
     const float* xs[together];
     float* cs[together];
     const float* rows[width];
@@ -368,8 +365,8 @@ class screening {
   extent keep_;
   weighting weights_;
   extent block_;
-  const Finish& finish_;
-  const FinishAt& finish_at_;
+  score_passes finish_;
+  selected_passes finish_at_;
 };
 
 }  // namespace fmoe::cpu

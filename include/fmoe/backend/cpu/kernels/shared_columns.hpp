@@ -12,9 +12,9 @@ namespace fmoe::cpu {
 
 // Calls run(product, first column, end) for parts of `products` products of [rows, depth] with
 // [depth, columns].
-template <class T, class Arch, class Run>
+template <class T, class Arch>
 void shared_columns(extent threads, extent rows, extent depth, extent columns, extent products,
-                    const Run& run) noexcept {
+                    function_ref<void(extent, extent, extent)> run) noexcept {
   constexpr extent width = panel_width<T, Arch>;
   constexpr extent together = 4;  // panels that are streamed side by side
   // The time of a panel is that of its arithmetic or of its memory; the arithmetic of a row takes a

@@ -103,7 +103,7 @@ void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent 
 template <class T, class Arch>
 class small_product {
  public:
-  small_product(const loop_axes& out, const loop_axes& summed) noexcept
+  [[gnu::noinline]] small_product(const loop_axes& out, const loop_axes& summed) noexcept
       : all_(out),
         all_summed_(summed) {
     const std::span<const nest_axis> loops = out, sums = summed;
@@ -157,8 +157,8 @@ class small_product {
 
   template <bool Shared>
   void tiles(const T* s, const T* v, T* c, sum_into held) const noexcept {
-    constexpr extent lane = lanes<T, Arch>,
-                     wide = is_avx512<Arch> ? 4 : 2;  // 4 rows' sums beside them stay in registers
+    constexpr extent lane = lanes<T, Arch>;
+    constexpr extent wide = is_avx512<Arch> ? 4 : 2;  // the sums of 4 rows stay in registers, too
     extent n = 0;
     if constexpr (Shared)
       for (; n + wide * lane <= length_; n += wide * lane) {
@@ -186,7 +186,7 @@ class small_product {
 
   loop_axes all_, all_summed_, outer_;
   product_tile tile_{};
-  extent length_ = 0;                     // of the axis of vectors
+  extent length_ = 0;                     // length of the axis of vectors
   bool swapped_ = false, tiled_ = false;  // swapped: a has the vectors
 };
 

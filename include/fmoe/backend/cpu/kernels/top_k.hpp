@@ -7,6 +7,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -18,9 +19,8 @@ namespace fmoe::cpu {
 // The state of one row, in the caller's memory: bound, count | candidates | their indices.
 template <class T, class Arch>
 struct top_k_state {
-  static constexpr extent block = 64,
-                          // a block of numbers at a time is compared with the bound
-      header = 16 / sizeof(T);
+  static constexpr extent block = 64;  // this many numbers at a time are compared with the bound
+  static constexpr extent header = 16 / sizeof(T);
   static constexpr extent room(extent k) { return round_up(2 * k + 2 * block, block); }
   static constexpr extent size(extent k) {
     return header + room(k) + divide_up(room(k) * sizeof(std::uint32_t), sizeof(T));
@@ -144,8 +144,8 @@ T first_bound(top_k_state<T, Arch> s, extent k, const T* x, extent n, bool zeros
   }
   const T reached = kth_greatest<T, Arch>(s.values, groups, k);
   using bits = ordered_bits<T, Arch>;
-  return bits::to(bits::from(reached == 0 && zeros ? T(-0.0) : reached) -
-                  1);  // of 0 it is -0, its equal; of -infinity NaN
+  // The bound is one step below; for 0 that is -0, which equals 0, and for -infinity it is NaN.
+  return bits::to(bits::from(reached == 0 && zeros ? T(-0.0) : reached) - 1);
 }
 
 template <class T, class Arch>
@@ -255,6 +255,21 @@ void top_k_finish(T* state, extent k, weighting weights, const T* row, extent n)
   weigh<T, Arch>(s, weights, row, n);
 }
 
+// Orders places of a row as top-k does: the greater number first, a NaN before all, and the lower
+// place first among equals. Without a row, it orders them as numbers.
+template <class T, class Arch>
+struct by_rank {
+  const T* row;
+  extent stride;
+
+  bool operator()(std::uint32_t a, std::uint32_t b) const {
+    if (row == nullptr) return a < b;
+    const T x = row[a * stride], y = row[b * stride];
+    if (std::isnan(x) || std::isnan(y)) return std::isnan(x) && (!std::isnan(y) || a < b);
+    return x > y || (x == y && a < b);
+  }
+};
+
 // Keeps the fewest of the greatest entries whose softmax over the row sums to `mass`; the state has
 // room for n entries.
 template <class T, class Arch>
@@ -263,17 +278,13 @@ void top_p(T* state, double mass, weighting weights, const T* row, extent n) noe
   s.count = 0;
   if (n == 0) return;
   std::iota(s.indices, s.indices + n, std::uint32_t{0});
-  std::sort(s.indices, s.indices + n, [row](std::uint32_t a, std::uint32_t b) {
-    const T x = row[a], y = row[b];
-    if (x != x || y != y) return x != x && (y == y || a < b);
-    return x > y || (x == y && a < b);
-  });
+  std::sort(s.indices, s.indices + n, by_rank<T, Arch>{row, 1});
   softmax<T, Arch>(row, s.values, n);
   double sum = 0;
   extent kept = 0;
   do sum += static_cast<double>(s.values[s.indices[kept++]]);
   while (kept < n && !(sum >= mass));
-  std::sort(s.indices, s.indices + kept);
+  std::sort(s.indices, s.indices + kept, by_rank<T, Arch>{nullptr, 0});
   for (extent i = 0; i < kept; ++i) s.values[i] = row[s.indices[i]];
   s.count = static_cast<std::uint32_t>(kept);
   weigh<T, Arch>(s, weights, row, n);

@@ -90,7 +90,7 @@ class emitter {
     plan_.storages.push_back(s);
   }
 
-  // A whole value moves with the loop that cuts its first axis; a chunk stands still.
+  // A whole value moves with the loop that cuts its first axis; a chunk has a fixed place.
   view at(int v, const stream_loop* l) {
     view r{v, 0, 0};
     plan_.storages[static_cast<extent>(v)].in_place = true;
@@ -120,7 +120,7 @@ class emitter {
     return r;
   }
 
-  // Does the loop cut the first axis of what the operation makes, rather than what it reads?
+  // True if the loop cuts the first axis of the operation's result, rather than that of an operand.
   static bool cuts_result(const planner::operation& o, const stream_loop* l) {
     if (l == nullptr) return false;
     return std::ranges::count(l->values, o.out.value) > 0;
@@ -157,7 +157,7 @@ class emitter {
     s.N = program_.size_of(o.out, columns);
     std::vector<axis_stride> depth = axes(w, summed);
     for (extent k = 0; k < depth.size(); ++k)
-      depth[k].length = program_.extent_of(a, summed[k]);  // without a bias' row
+      depth[k].length = program_.extent_of(a, summed[k]);  // without the row of a bias
     const std::string batches = o.group < 0 ? batch : o.expert + batch;
     if (o.group >= 0) s.expert_step = program_.size_of(w, batch);
     s.weight = weight({w.value, axes(w, batches), std::move(depth), axes(w, columns),
@@ -233,7 +233,7 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  // Elements from the table of one row of selections to the next.
+  // Returns the elements from the table of one row of selections to the next.
   extent table_row(const planner::use& selection, const planner::use& table) const {
     return selection.labels.size() > 1 && has(table.labels, selection.labels[0])
                ? program_.stride(table, selection.labels[selection.labels.size() - 2])
@@ -383,7 +383,7 @@ class emitter {
     }
   }
 
-  // The numbers of tokens that it sorts take an element a token more.
+  // The token numbers that it sorts take one more element for each token.
   void emit_expert_choice(const planner::operation& o, std::vector<step>& steps) {
     steps.push_back(expert_choice_step{text(o), o.rule, at(o.in[0].value, nullptr),
                                        at(o.in[1].value, nullptr), at(o.out.value, nullptr),
@@ -402,7 +402,7 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  // All operations of a group, of which the last one adds up.
+  // Emits all operations of a group; the last one adds the results.
   void emit_group(int id, std::vector<step>& steps) {
     const planner::expert_group& g = program_.groups[static_cast<extent>(id)];
     group_step s;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Place: every temporary gets an offset in one block per task, so that a compiled call allocates
-// nothing. Values that are never alive together share memory: the largest first, each at the lowest
-// free offset. A streaming loop counts as one moment.
+// Place: every temporary gets an offset in one block for each task, so that a compiled call
+// allocates nothing. Values that are never alive at the same time share memory: the largest value
+// is placed first, each at the lowest free offset. A streaming loop counts as one moment.
 #pragma once
 
 #include <vector>
@@ -14,11 +14,11 @@ namespace fmoe::cpu {
 struct placement {
   struct row {
     extent width = 0;   // elements from one token to the next
-    extent offset = 0;  // of the tile, in elements
+    extent offset = 0;  // the tile's offset, in elements
   };
-  std::vector<row> rows;      // by value; width 0 for what is not in the arena
+  std::vector<row> rows;      // by value; width 0 for values that are not in the arena
   extent arena = 0;           // elements
-  std::vector<extent> lists;  // by group: where in the arena
+  std::vector<extent> lists;  // by group: the offset in the arena
   std::vector<bool>
       spans;        // by value: it is in the call's memory, behind `offset` elements of each token
   extent call = 0;  // elements a token
@@ -37,14 +37,14 @@ inline const stream_loop* chunked_in(const std::vector<stream_loop>& loops, int 
   return nullptr;
 }
 
-// The value whose storage v shares: what a sum continues is summed on in place.
+// Returns the value whose storage v shares: a sum continues its start value in place.
 inline int home_of(const planner::program& p, int v) {
   for (const planner::operation& o : p.operations)
     if (o.start == v) return home_of(p, o.out.value);
   return v;
 }
 
-// The number of the result whose storage v shares, -1 if of none.
+// Returns the number of the result whose storage v shares, -1 if there is none.
 inline int output_of(const planner::program& p, int v) {
   const auto at = std::ranges::find_if(
       p.results, [home = home_of(p, v), &p](int r) { return home_of(p, r) == home; });
@@ -67,7 +67,8 @@ inline extent row_width(const planner::program& p, const planner::plan_options& 
   return shares_sets ? n + line : n;
 }
 
-// The last operation of the group that the operation is part of, itself if of none.
+// Returns the last operation of the operation's group, or the operation itself if it is in no
+// group.
 inline int last_of_group(const planner::program& p, int operation) {
   const int id = p.operations[static_cast<extent>(operation)].group;
   int last = operation;

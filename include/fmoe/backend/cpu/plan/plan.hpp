@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A plan as plain data: storages, packed weights, and steps over views of them. A backend walks the
-// steps from top to bottom for every tile of tokens. Nothing here knows a layer or a kernel.
+// A plan as plain data: storages, packed weights, and steps over views of them. The backend runs
+// the steps from top to bottom for every tile of tokens. Nothing here knows a layer or a kernel.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,28 @@
 
 namespace fmoe::cpu {
 
-struct storage_row {  // one row of elements per token; constants are one row
+struct storage_row {  // one row of elements for each token; constants are one row
   enum class kind : std::uint8_t {
     arena,     // a temporary, at `offset` elements
-    call,      // a temporary of all tokens, behind `offset` elements of each
+    call,      // a temporary of all tokens, after `offset` elements of each
     once,      // a temporary that a call has once, at `offset` behind those of all tokens
     argument,  // bound at the call
-    input,     // a leaf of the graph with one row per token
+    input,     // a leaf of the graph with one row for each token
     output,    // bound at the call
     leaf,      // a leaf of the graph without tokens
     constant,  // made once by the prologue, at `offset` of the constants
   } where;
-  extent elements = 0;  // of a row
+  extent elements = 0;  // length of a row
   extent stride = 0;    // from row to row; 0 for constants
   extent offset = 0;
-  int source = -1;        // leaf, input: the graph's node; argument, output: its number
-  bool in_place = false;  // read by more than packing and gathers
+  int source = -1;  // for leaf and input the node of the graph, for argument and output its number
+  bool in_place = false;  // read by other steps than packing and gathers
   bool operator==(const storage_row&) const = default;
 };
 
-struct view {  // row + offset + step * (position of the enclosing loop) + expert * (number of the
-               // group's expert)
+// The elements at row + offset + step * (position of the enclosing loop) + expert * (number of the
+// group's expert).
+struct view {
   int storage = -1;
   extent offset = 0, step = 0, expert = 0;
   bool operator==(const view&) const = default;
@@ -44,7 +45,7 @@ struct epilogue {  // applied to a finished tile while it is in L1
   pointwise fn{};
   double parameter = 0;
   view other{};
-  extent period = 0;  // elements of `other`; it repeats along the row
+  extent period = 0;  // elements of `other`, which repeats along the row
   bool operator==(const epilogue&) const = default;
 };
 
@@ -53,7 +54,7 @@ struct axis_stride {  // one label of a constant
   bool operator==(const axis_stride&) const = default;
 };
 
-struct packed_weight {  // [depth, columns] in panels, once per batch position
+struct packed_weight {  // [depth, columns] in panels, once for each batch position
   int storage;
   std::vector<axis_stride> batch, depth, columns;
   extent batches, K, N;
@@ -61,21 +62,21 @@ struct packed_weight {  // [depth, columns] in panels, once per batch position
   bool operator==(const packed_weight&) const = default;
 };
 
-struct gemm_step {  // c[t, b, f, N] (+)= a[t, b, f, K] w[b, K, N], one product per batch and free
-                    // position
+// c[t, b, f, N] (+)= a[t, b, f, K] w[b, K, N], one product for each batch and free position.
+struct gemm_step {
   std::string text;
   view a, c;
   int weight;
   extent K, N;
   struct row {
-    extent a, c, weight;  // offsets; the weight's counts batches
+    extent a, c, weight;  // offsets; that of the weight counts batches
     bool operator==(const row&) const = default;
   };
   std::vector<row> rows;
-  extent k_step = 0,
-         n_step = 0;        // rows, columns of w per unit of the loop; 0 if it does not cut them
-  extent expert_step = 0;   // batches of w per expert of a group
-  bool accumulate = false;  // the sum starts from what c holds
+  // Rows and columns of w for each unit of the loop; 0 if the loop does not cut them.
+  extent k_step = 0, n_step = 0;
+  extent expert_step = 0;   // batches of w for each expert of a group
+  bool accumulate = false;  // the sum starts from the content of c
   std::vector<epilogue> epilogues;
 };
 
@@ -84,21 +85,21 @@ struct nest_axis {  // one loop of a small product; strides in elements
   bool operator==(const nest_axis&) const = default;
 };
 
-struct batched_step {  // per token: c[out] = sum over summed of a[...] b[...]
+struct batched_step {  // for each token: c[out] = sum over summed of a[...] b[...]
   std::string text;
   view a, b, c;
-  std::vector<nest_axis> out, summed;  // the last of `out` is the vector
-  extent columns;                      // of c's row
+  std::vector<nest_axis> out, summed;  // the last axis of `out` is the vector
+  extent columns;                      // columns in a row of c
   std::vector<epilogue> epilogues;
   enum class cut : std::uint8_t {
     none,
     out,
     summed
-  } axis = cut::none;  // whose first axis the loop cuts
+  } axis = cut::none;  // the loop cuts the first axis of these
 };
 
-struct reduce_step {  // per token: c[out] = sum over summed of a; a permutation if nothing is
-                      // summed
+// For each token: c[out] = sum over summed of a; a permutation if nothing is summed.
+struct reduce_step {
   std::string text;
   view a, c;
   std::vector<nest_axis> out, summed;
@@ -106,12 +107,13 @@ struct reduce_step {  // per token: c[out] = sum over summed of a; a permutation
   std::vector<epilogue> epilogues;
 };
 
-struct gather_step {  // c[t, N] = sum over the rows of selections and the selected k of each of
-                      // value * table[index, N]
+// c[t, N] = sum over the rows of selections, and over the selected k of each row, of
+// value * table[index, N].
+struct gather_step {
   std::string text;
   view selection, table, c;
   extent rows, keep, N;
-  extent table_row;  // elements from one row's table to the next; 0 if they share it
+  extent table_row;  // elements from the table of one row to the next; 0 if they share it
   std::vector<epilogue> epilogues;
 };
 
@@ -121,8 +123,8 @@ struct rescale_step {  // c[t, row, k] = value * factors[index]
   extent rows, keep;
 };
 
-struct sample_step {  // c[t, row, k] = value * f(sum over K of x[t, K] table[index, K]), f being
-                      // the passes
+// c[t, row, k] = value * f(sum over K of x[t, K] table[index, K]), where f is the passes.
+struct sample_step {
   std::string text;
   view selection, x, table, c;
   extent rows, keep, K, table_row;
@@ -133,7 +135,7 @@ struct pointwise_step {  // c = a, then the epilogues
   std::string text;
   view a, c;
   extent columns;
-  extent column_step = 0;  // per unit of the enclosing loop
+  extent column_step = 0;  // for each unit of the enclosing loop
   std::vector<epilogue> epilogues;
 };
 
@@ -141,10 +143,10 @@ struct gate_step {
   std::string text;
   gate fn;
   double parameter;
-  view a, c, bound;      // bound: storage -1 if there is none
-  extent rows, columns;  // rows per token
-  extent width;          // of c's rows: columns, 1 for a norm
-  extent bounds = 0;     // of a token; they repeat along its rows
+  view a, c, bound;      // the storage of bound is -1 if there is none
+  extent rows, columns;  // rows for each token
+  extent width;          // columns of c, or 1 for a norm
+  extent bounds = 0;     // bounds of a token; they repeat along its rows
 };
 
 struct append_step {  // each row, then a 1
@@ -153,12 +155,13 @@ struct append_step {  // each row, then a 1
   extent rows, columns;
 };
 
-struct select_step {  // in a loop: fed chunk by chunk, selects at the last one
+struct select_step {  // a loop feeds it chunk by chunk, and it selects at the last one
   std::string text;
   selection_rule rule;
   view a, selection;
   extent rows, columns, keep;  // columns of the result
-  // product_top_k: two lists of `list` a row, and room for a state of each behind the rows' own.
+  // product_top_k: two lists of `list` entries for each row, and room for a state of each after the
+  // states of the rows.
   extent list = 0;
 };
 
@@ -184,8 +187,8 @@ struct expert_choice_step {  // on all tokens at once
   selection_rule rule;
   view scores, ranked, selection;
   extent experts;
-  extent scratch;  // behind so many elements of each token in the call's memory: a number for each
-                   // token
+  // The memory of the call has a number for each token after this many elements of each token.
+  extent scratch;
 };
 
 struct expand_step {  // a selection as dense rows
@@ -194,7 +197,7 @@ struct expand_step {  // a selection as dense rows
   extent rows, columns, keep;
 };
 
-struct pick_step {  // in a group: c[row] = a[token of the row], its axes in order
+struct pick_step {  // in a group: c[row] = a[token of the row], with its axes in order
   std::string text;
   view a, c;
   std::vector<nest_axis> out;
@@ -206,8 +209,9 @@ struct put_step {  // in a group: c[token of the row] += weight of the row * a[r
   extent columns, keep;
 };
 
-struct exclude_step {  // per token: c[group] = sum over the kept places of the other axis, for
-                       // groups with a pair left out
+// For each token: c[group] = sum over the kept places of the other axis, for groups with a pair
+// left out.
+struct exclude_step {
   static constexpr extent most_operands = 8;
   struct axis {
     extent length, c;
@@ -216,14 +220,17 @@ struct exclude_step {  // per token: c[group] = sum over the kept places of the 
   };
   std::string text;
   std::vector<view> operands;
-  extent factors;  // operands, the first ones, without an axis of their own in the result
-  view c;          // holds the sum of all
+  // The number of operands, the first ones, without an axis of their own in the result.
+  extent factors;
+  view c;  // holds the sum of all
   axis group, other;
-  std::vector<axis> inner, outer,
-      free;  // summed by factors alone; summed; of the result, the last one the vector
-  std::vector<extent> groups, ends;  // the groups, and where each one's places end in the list
+  // Axes that only factors sum over, other summed axes, and axes of the result, whose last one is
+  // the vector.
+  std::vector<axis> inner, outer, free;
+  std::vector<extent> groups, ends;  // the groups, and the end of each group's places in the list
   std::vector<extent> left_out;      // places of the other axis, ascending in each group
-  bool is_row = false;  // one operand has an axis of its own in the result, contiguous in both
+  // One operand has an axis of its own in the result, which is contiguous in both.
+  bool is_row = false;
 };
 
 struct loop_step;
@@ -239,19 +246,20 @@ struct loop_step {  // `length` units in chunks
   std::vector<step> body;
 };
 
-struct group_step {  // for each expert, its tokens' rows in chunks; c is 0 before and complete
-                     // after
+// For each expert, the rows of its tokens in chunks. It sets c to 0 first, and c is complete after
+// it.
+struct group_step {
   std::string text;
   view selection, c;
   extent experts, keep, columns;
-  extent rows;     // of a chunk
-  extent scratch;  // where in the arena the lists of tokens are
+  extent rows;     // rows of a chunk
+  extent scratch;  // the offset in the arena of the lists of tokens
   std::vector<step> body;
   std::vector<epilogue> epilogues;
 };
 
-// Elements of T that the lists of a group take: a start for each expert, and token and place of
-// each selected entry.
+// Returns the elements that the lists of a group take: a start for each expert, and token and
+// position of each selected entry.
 constexpr extent group_scratch(extent experts, extent keep, extent tile, extent element_bytes) {
   return divide_up((experts + 1 + 2 * tile * keep) * sizeof(std::uint32_t), element_bytes);
 }
@@ -273,14 +281,14 @@ struct plan_result {
 
 struct plan {
   extent tile = 1;         // tokens of one task
-  extent least_tile = 1;   // a tile is not made smaller than this for the sake of another thread
+  extent least_tile = 1;   // a tile is not made smaller than this for another thread
   extent arena = 0;        // elements of one task
   extent call = 0;         // elements that a call keeps for each token between stages
   extent once = 0;         // and besides
   extent token_count = 1;  // tokens of a call at most
   extent constants = 0;
-  extent sum_block = 0;  // terms of a gemm's sum that are summed by themselves
-  bool tokens = true;    // false: computed whole, as one token
+  extent sum_block = 0;  // terms of a gemm's sum that are summed separately
+  bool tokens = true;    // if false, the plan is computed whole, as one token
   std::vector<storage_row> storages;
   std::vector<packed_weight> weights;
   std::vector<step> prologue;  // constants, made once
@@ -289,8 +297,8 @@ struct plan {
   std::vector<plan_result> results;
 };
 
-// Tiles of a call: as many as the plan's tile asks for, and a multiple of the threads where they
-// stay large enough.
+// Returns the tiles of a call: as many as the plan's tile requires, or the next multiple of the
+// threads if the tiles stay large enough.
 inline extent tile_count(const plan& p, extent tokens, extent threads) {
   if (tokens == 0) return 0;
   const extent tiles = divide_up(tokens, p.tile), even = round_up(tiles, threads);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Screen: a selection out of many products with a parameter reads the parameter in 16 bits and
-// makes few of the products in full, where the machine gains by it. No bit of the selection
+// Screen: a selection from many products with a parameter reads the parameter in 16 bits and
+// computes only few of the products in full, if the machine gains by it. No bit of the selection
 // changes.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace fmoe::cpu {
 
-// x <= y gives f(x) <= f(y), also as floating-point numbers.
+// True if x <= y gives f(x) <= f(y), also as floating-point numbers.
 inline bool is_monotone(const planner::program& p, const planner::operation& o) {
   return std::ranges::all_of(o.passes, [&](const planner::pass& s) {
     if (s.what == planner::pass::kind::map) return s.fn == pointwise::relu;
@@ -20,7 +20,8 @@ inline bool is_monotone(const planner::program& p, const planner::operation& o) 
 
 inline bool is_screened(const planner::program& p, const planner::operation& select,
                         const planner::operation& product, const planner::plan_options& o) {
-  constexpr extent most_depth = extent{1} << 22;  // for which the error's bound is proven
+  // The bound of the error is proven up to this depth.
+  constexpr extent most_depth = extent{1} << 22;
   if (select.what != planner::operation::kind::select ||
       select.rule.what != selection_rule::kind::top_k ||
       select.rule.weights == weighting::softmax_of_all ||
@@ -38,7 +39,7 @@ inline bool is_screened(const planner::program& p, const planner::operation& sel
   return is_large && depth < most_depth && keeps_few && m.screen_size != nullptr;
 }
 
-// For plans of so many tokens.
+// Screens selections in plans for this many tokens.
 inline void screen(planner::program& p, const planner::plan_options& o, extent tokens) {
   if (!o.screen || o.naive || tokens > o.on.screened_tokens) return;
   for (extent i = 0; i < p.operations.size(); ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Stream: an intermediate too large for L2 whose readers all sum over its first axis, select along
-// it, or make another of its kind, is made and used up in chunks of that axis, so that only a chunk
-// of it exists. Sums go on in the same order, so no bit changes.
+// Stream: handles an intermediate that is too large for L2 and whose readers all sum over its first
+// axis, select along it, or make another such value. It is made and used in chunks of that axis, so
+// that only a chunk of it exists. Sums continue in the same order, so no bit changes.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@
 
 namespace fmoe::cpu {
 
-struct stream_loop {            // the operations run once per chunk
-  char label;                   // as the first producer names it
-  extent length, chunk;         // of the axis
+struct stream_loop {            // the operations run once for each chunk
+  char label;                   // the name that the first producer gives it
+  extent length, chunk;         // in units of the axis
   std::vector<int> operations;  // in order
-  std::vector<int> values;      // exist only as chunks
+  std::vector<int> values;      // these exist only as chunks
 };
 
 class stream_search {
@@ -27,7 +27,7 @@ class stream_search {
         tile_(tile),
         taken_(p.operations.size(), false) {}
 
-  // The loop for what an operation makes, wherever its operations stand.
+  // Returns the loop for the result of an operation, wherever the operations of the loop stand.
   std::optional<stream_loop> find(int maker) const {
     const int v = op(maker).out.value;
     const planner::value& x = program_[v];
@@ -37,8 +37,8 @@ class stream_search {
     stream_loop loop{op(maker).out.labels[0], x.shape[0], 0, {maker}, {v}};
     if (!add_readers(loop)) return std::nullopt;
     add_makers(loop);
-    for (const int k : loop.operations)  // a sum is not complete before the loop's end, nor goes on
-                                         // in another one
+    // A sum is complete only at the end of the loop, and does not continue in another loop.
+    for (const int k : loop.operations)
       for (const int j : loop.operations)
         if (!contains(loop.values, op(j).out.value) && program_.reads(op(k), op(j).out.value) > 0)
           return std::nullopt;
@@ -47,7 +47,7 @@ class stream_search {
     return loop;
   }
 
-  // Does what the loop leaves behind have no reader before its end?
+  // True if no operation reads a result of the loop before its end.
   bool in_order(const stream_loop& loop) const {
     for (int k = loop.operations.front(); k < loop.operations.back(); ++k)
       if (!contains(loop.operations, k) && reads_result(op(k), loop)) return false;
@@ -70,19 +70,19 @@ class stream_search {
  private:
   const planner::operation& op(int i) const { return program_.operations[static_cast<extent>(i)]; }
 
-  // Elements of v per unit of its first axis.
+  // Returns the elements of v for each unit of its first axis.
   extent inner(int v) const {
     const auto& shape = program_[v].shape;
     return element_count(std::span(shape).subspan(1));
   }
 
-  // May the operation join a loop that `other` is in?
+  // True if the operation may join a loop that contains `other`.
   bool free(int k, int other) const {
     return op(k).group < 0 && !taken_[static_cast<extent>(k)] &&
            program_.stage(k) == program_.stage(other);
   }
 
-  // Can the operation make its result in chunks of the first axis?
+  // True if the operation can make its result in chunks of the first axis.
   bool makes(const planner::operation& o) const {
     const planner::value& v = program_[o.out.value];
     if (o.start >= 0 || v.shape.empty() || !v.per_token() || v.selection ||
@@ -93,7 +93,8 @@ class stream_search {
            (o.what == planner::operation::kind::pointwise && program_[o.in[0].value].leaf < 0);
   }
 
-  // The operand that v is; -1 if it is none, or read elsewhere too.
+  // Returns the position of v among the operands; -1 if it is none, or if the operation reads it
+  // elsewhere, too.
   int place_of(const planner::operation& o, int v) const {
     if (program_.reads(o, v) != 1) return -1;
     for (int i = 0; i < static_cast<int>(o.in.size()); ++i)
@@ -101,7 +102,7 @@ class stream_search {
     return -1;
   }
 
-  // Can it use v up in such chunks?
+  // True if the operation can use v in such chunks.
   bool takes(const planner::operation& o, int v) const {
     const int place = place_of(o, v);
     if (place < 0) return false;
@@ -116,13 +117,13 @@ class stream_search {
     return o.what == planner::operation::kind::gemm && !has(o.out.labels, labels[0]);
   }
 
-  // Is the result's first axis this operand's first one?
+  // True if the first axis of the result is the first one of this operand.
   static bool runs_along(const planner::operation& o, const planner::use& u) {
     return o.what == planner::operation::kind::batched && !u.labels.empty() &&
            u.labels[0] == o.out.labels[0] && std::ranges::count(u.labels, u.labels[0]) == 1;
   }
 
-  // Can it make a chunk of its result of a chunk of v?
+  // True if the operation can make a chunk of its result from a chunk of v.
   bool hands_on(const planner::operation& o, int v) const {
     const int place = place_of(o, v);
     if (place < 0 || !makes(o)) return false;
@@ -130,7 +131,8 @@ class stream_search {
            (o.what == planner::operation::kind::pointwise && place == 0);
   }
 
-  // All that read the loop's values, all the way down. False if one of them needs a whole value.
+  // Adds all operations that read the values of the loop, all the way down. Returns false if one
+  // needs a whole value.
   bool add_readers(stream_loop& loop) const {
     for (extent i = 0; i < loop.values.size(); ++i)
       for (int k = 0; k < static_cast<int>(program_.operations.size()); ++k) {
@@ -148,7 +150,7 @@ class stream_search {
     return v != like && program_[v].shape == program_[like].shape;
   }
 
-  // What is made just for the loop's values, all the way up.
+  // Adds the operations that make values only for this loop, all the way up.
   void add_makers(stream_loop& loop) const {
     for (extent i = 0; i < loop.operations.size(); ++i) {
       const planner::operation& o = op(loop.operations[i]);
@@ -199,7 +201,7 @@ class stream_search {
   std::vector<bool> taken_;
 };
 
-// The loops for a tile of so many tokens.
+// Returns the loops for a tile of this many tokens.
 inline std::vector<stream_loop> streams(const planner::program& p, const planner::plan_options& o,
                                         extent tile) {
   std::vector<stream_loop> loops;
@@ -212,8 +214,8 @@ inline std::vector<stream_loop> streams(const planner::program& p, const planner
   return loops;
 }
 
-// Brings the operations of a loop together where others stand between them that read its results:
-// those move behind it.
+// Brings the operations of a loop together if others that read its results stand between them:
+// those move behind the loop.
 inline void gather_loops(planner::program& p, const planner::plan_options& o) {
   for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
     const int maker = p.producer(v);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tile: how many tokens one task takes through the whole plan. A bigger tile reads the weights less
-// often, a smaller one keeps every intermediate in L2.
+// Tile: chooses how many tokens one task takes through the whole plan. A larger tile reads the
+// weights less often, a smaller one keeps every intermediate in L2.
 #pragma once
 
 #include <fmoe/backend/cpu/plan/place.hpp>
@@ -8,12 +8,12 @@
 namespace fmoe::cpu {
 
 struct tiling {
-  extent tile, least;  // no smaller than `least` for the sake of another thread
+  extent tile, least;  // the tile is not made smaller than `least` for another thread
   std::vector<stream_loop> loops;
   placement places;
 };
 
-// Elements per token of what the plan reads from and writes to outside its arena.
+// Returns the elements for each token that the plan reads and writes outside its arena.
 inline extent outside_width(const planner::program& p) {
   extent n = 0;
   for (const int r : p.results)
@@ -23,8 +23,8 @@ inline extent outside_width(const planner::program& p) {
   return n;
 }
 
-// Tokens enough that the experts of each group have so many rows each time their weights are read;
-// `least` at least.
+// Returns a number of tokens, at least `least`, for which the experts of each group have about
+// `rows` rows each time their weights are read.
 inline extent group_tile(const planner::program& p, extent rows, extent least, const machine& m) {
   extent tile = least;
   for (const planner::expert_group& g : p.groups) {

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// Threads of oneTBB, which only this header names.
+#pragma once
+
+#include <fmoe/backend/cpu/parallel.hpp>
+
+// The build with tsan defines this: libtbb is not instrumented, so tsan would report races.
+#ifdef FMOE_JTHREAD_EXECUTOR
+#include <thread>
+#include <vector>
+#else
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+#endif
+
+namespace fmoe::cpu {
+
+#ifdef FMOE_JTHREAD_EXECUTOR
+
+FMOE_INLINE extent thread_count() { return 4; }
+
+FMOE_INLINE void parallel(extent tasks, function_ref<void(extent)> task) {
+  std::vector<std::jthread> threads;
+  for (extent i = 1; i < tasks; ++i) threads.emplace_back([task, i] { task(i); });
+  if (tasks > 0) task(extent{0});
+}
+
+#else
+
+FMOE_INLINE extent thread_count() {
+  return static_cast<extent>(tbb::this_task_arena::max_concurrency());
+}
+
+FMOE_INLINE void parallel(extent tasks, function_ref<void(extent)> task) {
+  if (tasks == 1) return task(extent{0});
+  tbb::task_group_context context(tbb::task_group_context::isolated);
+  // Otherwise workers would compute in the floating-point mode in which their arena was made.
+  context.capture_fp_settings();
+  tbb::this_task_arena::isolate([&] {
+    tbb::parallel_for(extent{0}, tasks, extent{1}, task, tbb::simple_partitioner{}, context);
+  });
+}
+
+#endif
+
+}  // namespace fmoe::cpu

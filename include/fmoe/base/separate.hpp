@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// How a program compiles definitions once. x.hpp declares functions that are no templates, and
+// x-inl.hpp defines them as FMOE_INLINE. By default x.hpp includes x-inl.hpp, and FMOE_INLINE is
+// `inline`. With FMOE_SEPARATE_COMPILATION defined it does not: fmoe/src.hpp includes every
+// x-inl.hpp, and FMOE_INLINE makes symbols of which the linker keeps one, since a program may
+// include fmoe/src.hpp once for each instruction set.
+#pragma once
+
+#if defined(FMOE_SEPARATE_COMPILATION)
+#define FMOE_INLINE [[gnu::weak]]
+#else
+#define FMOE_INLINE inline
+#endif

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// The shards of a checkpoint.
+#pragma once
+
+#include <fmoe/io/checkpoint.hpp>
+#include <fmoe/io/safetensors_header-inl.hpp>
+#include <fmoe/io/shard_index-inl.hpp>
+
+namespace fmoe::io {
+
+class shard {
+ public:
+  explicit shard(const std::filesystem::path& file)
+      : in_(file),
+        file_(std::make_shared<const std::filesystem::path>(file)) {
+    located_header found = read_safetensors_header(in_);
+    for (tensor_entry& t : found.header.tensors) entries_.emplace(t.name, std::move(t));
+    metadata_ = std::move(found.header.metadata);
+    data_at_ = found.data_at;
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> result;
+    for (const auto& [name, entry] : entries_) result.push_back(name);
+    return result;
+  }
+
+  const strings_by_name& metadata() const { return metadata_; }
+
+  // Throws missing_tensor.
+  array read(const std::string& name) const {
+    const tensor_entry& t = entry(name);
+    const auto& [begin, end] = t.range;
+    const auto data = std::make_shared<const memory>(end - begin);
+    const std::span<std::byte> bytes(data->data(), end - begin);
+    in_.read(data_at_ + begin, bytes);
+    return array(t.type, t.shape, bytes, data, name, file_);
+  }
+  array outline(const std::string& name) const {
+    const tensor_entry& t = entry(name);
+    return array::outline(t.type, t.shape, name, file_);
+  }
+
+ private:
+  const tensor_entry& entry(const std::string& name) const {
+    const auto at = entries_.find(name);
+    if (at == entries_.end())
+      throw error(errc::missing_tensor, "is missing, and the index says it is here", 0, name,
+                  *file_);
+    return at->second;
+  }
+
+  input in_;
+  std::shared_ptr<const std::filesystem::path> file_;
+  std::map<std::string, tensor_entry> entries_;
+  strings_by_name metadata_;
+  std::uint64_t data_at_ = 0;
+};
+
+FMOE_INLINE checkpoint checkpoint::open(const std::filesystem::path& path) {
+  checkpoint c;
+  c.file_ = path;
+  if (std::filesystem::is_directory(path)) {
+    c.file_ = path / "model.safetensors.index.json";
+    if (!std::filesystem::exists(c.file_)) c.file_ = path / "model.safetensors";
+  }
+  if (c.file_.extension() == ".json") {
+    c.shard_of_ = read_shard_index(c.file_);
+  } else {
+    const std::string name = c.file_.filename();
+    const auto only = std::make_shared<const shard>(c.file_);
+    for (std::string& tensor : only->names()) c.shard_of_.emplace(std::move(tensor), name);
+    c.shards_.emplace(name, only);
+  }
+  return c;
+}
+
+FMOE_INLINE std::vector<std::string> checkpoint::names() const {
+  std::vector<std::string> result;
+  for (const auto& [name, file] : shard_of_) result.push_back(name);
+  return result;
+}
+
+FMOE_INLINE strings_by_name checkpoint::metadata() const {
+  return file_.extension() == ".json" ? strings_by_name() : shards_.begin()->second->metadata();
+}
+
+FMOE_INLINE array checkpoint::at(const std::string& name) const {
+  return shard_with(name).read(name);
+}
+
+FMOE_INLINE array checkpoint::outline_of(const std::string& name) const {
+  return shard_with(name).outline(name);
+}
+
+FMOE_INLINE const shard& checkpoint::shard_with(const std::string& name) const {
+  const auto where = shard_of_.find(name);
+  if (where == shard_of_.end()) throw error(errc::missing_tensor, "is in no shard", 0, name, file_);
+  auto& opened = shards_[where->second];
+  if (opened == nullptr) {
+    const auto file = file_.parent_path() / where->second;
+    if (!std::filesystem::exists(file))
+      throw error(errc::io, "should be in this shard, which is not there", 0, name, file);
+    opened = std::make_shared<const shard>(file);
+  }
+  return *opened;
+}
+
+}  // namespace fmoe::io

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+// Everything that io keeps out of translation units that are compiled separately.
+#pragma once
+
+#include <fmoe/io/axes-inl.hpp>
+#include <fmoe/io/checkpoint-inl.hpp>
+#include <fmoe/io/file-inl.hpp>
+#include <fmoe/io/layer_settings-inl.hpp>
+#include <fmoe/io/npy-inl.hpp>
+#include <fmoe/io/safetensors-inl.hpp>
+#include <fmoe/io/safetensors_header-inl.hpp>
+#include <fmoe/io/shard_index-inl.hpp>
