@@ -7,6 +7,7 @@
 
 #ifndef FMOE_JTHREAD_EXECUTOR
 #include <tbb/global_control.h>
+#include <tbb/task_arena.h>
 #endif
 
 namespace fmoe::test {
