@@ -2,7 +2,7 @@
 // expect: top_k: the scores, a tensor or an expression, come first, then K
 // cause: The arguments are swapped, or the scores are not a tensor.
 // cure: Call `top_k(scores, K)`.
-#include <fmoe/expr/rows.hpp>
+#include <fmoe/expr/selection.hpp>
 
 using namespace fmoe;
 

@@ -2,7 +2,7 @@
 // expect: top_k: K is a whole number
 // cause: K is a floating-point number, or a bool.
 // cure: Pass an integer; `top_p` takes a share of the probability.
-#include <fmoe/expr/rows.hpp>
+#include <fmoe/expr/selection.hpp>
 
 using namespace fmoe;
 

@@ -2,7 +2,7 @@
 // expect: top_k: the scores have a last axis
 // cause: The scores are a single number.
 // cure: Pass scores of at least one axis: the selection is along the last one.
-#include <fmoe/expr/rows.hpp>
+#include <fmoe/expr/selection.hpp>
 
 using namespace fmoe;
 

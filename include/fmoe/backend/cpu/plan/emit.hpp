@@ -34,7 +34,7 @@ class emitter {
       } else if (l == nullptr) {
         emit(o, nullptr, steps);
       } else if (l->operations.back() == k) {
-        loop_step s{.label = l->label, .length = l->length, .chunk = l->chunk};
+        loop_step s{.label = l->label, .length = l->length, .chunk = l->chunk, .body = {}};
         for (const int q : l->operations) emit(p.operations[static_cast<extent>(q)], l, s.body);
         steps.push_back(std::move(s));
       }
