@@ -12,9 +12,9 @@
 #include <catch2/matchers/catch_matchers_all.hpp>
 #else
 #include <catch2/catch.hpp>
+#endif
 
 #include "names.hpp"
-#endif
 
 namespace fmoe::test {
 
