@@ -232,6 +232,20 @@ const failure shape_errors[] = {
        tensor<float, 2> y({1, 3});
        forward(x, y);
      }},
+    {R"([forward] the output has 3 axes and the layer's result, which has no tokens, has 2)",
+     "The result is a sum over the tokens of the call, so its output has no leading axes.",
+     "Pass an array of exactly the result's axes.",
+     [] {
+       const auto forward = compile(
+           [](const auto& x) {
+             const auto in = sized(x, {unknown, 4});
+             return einsum<"ti,tj->ij">(in, in);
+           },
+           4);
+       tensor<float, 2> x({4, 4});
+       tensor<float, 3> sum({1, 4, 4});
+       forward(x, sum);
+     }},
     {R"([call] an array has more than 16 axes)",
      "Arrays of a call have at most 16 axes, including the leading axes of tokens.",
      "Fold the leading axes into one.",

@@ -99,17 +99,17 @@ std::string passes(const std::vector<Pass>& all) {
   return s;
 }
 
-// "gemm ti,in->tn | + | relu": 't' before the labels of what has one row per token, "once" before
-// constants.
+// Returns lines such as "gemm ti,in->tn | + | relu". 't' comes before the labels of a value with
+// one row for each token, and "once" before constants.
 inline lines describe(const planner::program& p) {
   lines r;
   for (const planner::operation& o : p.operations) {
     const auto labels = [&](const planner::use& u) {
-      return (p[u.value].tokens ? "t" : "") + u.labels;
+      return (p[u.value].per_token() ? "t" : "") + u.labels;
     };
-    std::string s = std::string(o.group >= 0            ? "group "
-                                : p[o.out.value].tokens ? ""
-                                                        : "once ") +
+    std::string s = std::string(o.group >= 0                   ? "group "
+                                : p[o.out.value].is_constant() ? "once "
+                                                               : "") +
                     planner::name_of(o) + ' ';
     for (const planner::use& u : o.in) s += (&u == o.in.data() ? "" : ",") + labels(u);
     s += "->" + labels(o.out);
@@ -121,10 +121,10 @@ inline lines describe(const planner::program& p) {
 }
 
 inline const char* kind_of(const cpu::step& s) {
-  constexpr std::array kinds{"gemm",   "batched",   "reduce",        "gather",   "rescale",
-                             "sample", "pointwise", "row_function",  "row_norm", "append",
-                             "select", "screen",    "expert_choice", "expand",   "exclude",
-                             "pick",   "put",       "loop",          "group"};
+  constexpr std::array kinds{"gemm",    "batched",   "reduce",       "gather",        "rescale",
+                             "sample",  "pointwise", "row_function", "row_norm",      "append",
+                             "select",  "screen",    "token_sum",    "expert_choice", "expand",
+                             "exclude", "pick",      "put",          "loop",          "group"};
   static_assert(kinds.size() == std::variant_size_v<cpu::step>);
   return kinds[s.index()];
 }
@@ -173,6 +173,7 @@ class plan_lines {
     put(s.text);
   }
   void line(const cpu::screen_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const cpu::token_sum_step& s) { put(s.text); }
   void line(const cpu::expert_choice_step& s) { put(s.text); }
   void line(const cpu::expand_step& s) { put(s.text); }
   void line(const cpu::exclude_step& s) { put(s.text); }

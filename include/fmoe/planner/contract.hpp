@@ -14,11 +14,13 @@ namespace fmoe::planner {
 
 class pairwise_contraction {
  public:
-  // `naive` multiplies the parameters with each other first.
-  pairwise_contraction(program& p, const machine& m, bool naive)
+  // `naive` multiplies the parameters with each other first. `sums_tokens` says that the result is
+  // the sum over all tokens.
+  pairwise_contraction(program& p, const machine& m, bool naive, bool sums_tokens)
       : program_(p),
         machine_(m),
-        naive_(naive) {}
+        naive_(naive),
+        sums_tokens_(sums_tokens) {}
 
   // Returns the product of all operands, summed over the labels that the result does not have.
   use sum(std::vector<use> in, const std::string& result) {
@@ -35,7 +37,7 @@ class pairwise_contraction {
     const std::string result = m.orient(wanted);
     const extent before = program_.operations.size();
     use dense = sum(in, result);
-    expects<value_error>(program_[dense.value].tokens,
+    expects<value_error>(!program_[dense.value].is_constant(),
                          "[all_except] leaves no pair out of a sum of parameters only");
     const bool fresh =
         program_.operations.size() > before && program_.operations.back().out.value == dense.value;
@@ -47,15 +49,39 @@ class pairwise_contraction {
   }
 
  private:
-  // Takes the diagonals of repeated labels, and sums over the labels that only this operand has.
+  bool per_token(const use& u) const { return program_[u.value].per_token(); }
+
+  // Takes the diagonals of repeated labels, and sums over the labels that only this operand has,
+  // and over the tokens if no other operand has any.
   use single(const use& u, const std::vector<use>& all, const std::string& result) {
     std::string keep;
+    bool sums_tokens = sums_tokens_ && per_token(u);
+    for (const use& other : all) sums_tokens &= &other == &u || !per_token(other);
     for (const char c : u.labels) {
       bool needed = has(result, c);
       for (const use& other : all) needed |= &other != &u && has(other.labels, c);
       if (needed && !has(keep, c)) keep += c;
     }
+    if (sums_tokens) return token_sum({u}, keep);
     return keep == u.labels ? u : program_.make(reduce_op{}, {u}, keep);
+  }
+
+  // Returns the order of axes for a sum over tokens, which any order costs the same: the labels of
+  // the hint last, if the last one is the last axis of an operand.
+  static std::string liked(const std::string& labels, const std::string& hint, const use& left,
+                           const use& right) {
+    const std::string order = labels_where(labels, [&](char c) { return !has(hint, c); }) +
+                              labels_where(hint, [&](char c) { return has(labels, c); });
+    const auto ends = [&](const use& u) {
+      return !u.labels.empty() && u.labels.back() == order.back();
+    };
+    return order.empty() || ends(left) || ends(right) ? order : labels;
+  }
+
+  use token_sum(std::vector<use> in, std::string labels) {
+    const use out = program_.make(token_sum_op{}, std::move(in), std::move(labels));
+    program_[out.value].scope = value_scope::call;
+    return out;
   }
 
   // The naive plan multiplies the parameters first, from left to right, into one weight.
@@ -92,7 +118,7 @@ class pairwise_contraction {
     // The activation is the left operand of a product with a constant. Of two activations, the one
     // whose own labels stay innermost is the right operand, or the one that repeats.
     const auto swapped = [&] {
-      if (r.tokens != l.tokens) return r.tokens;
+      if (r.scope != l.scope) return r.scope > l.scope;
       if (l.selection != r.selection) return r.selection;
       const std::string a = own(left, right), b = own(right, left);
       if (a.empty() != b.empty()) return a.empty() ? repeats(left, right) : !repeats(right, left);
@@ -101,7 +127,7 @@ class pairwise_contraction {
       const extent left_size = program_.size_of(left, a), right_size = program_.size_of(right, b);
       const bool left_is_narrow = left_size < machine_.narrow;
       const bool right_is_narrow = right_size < machine_.narrow;
-      const bool goes_on = l.tokens && !others.empty();
+      const bool goes_on = !l.is_constant() && !others.empty();
       if (goes_on && left_is_narrow != right_is_narrow) return right_is_narrow;
       const auto last = [&](const std::string& labels) {
         return labels.empty() ? 0 : hint.find(labels.back()) + 1;
@@ -119,7 +145,7 @@ class pairwise_contraction {
     std::string labels = b.empty() ? labels_where(left.labels, needed) : both + a + hinted(b);
     if (b.empty() && labels.size() < left.labels.size()) labels = both + a;
     const value selection = program_[left.value];
-    if (selection.selection && !program_[right.value].tokens &&
+    if (selection.selection && !program_[right.value].per_token() &&
         right.labels == left.labels.substr(left.labels.size() - 1) && labels == left.labels &&
         !naive_) {
       const use out =
@@ -127,6 +153,10 @@ class pairwise_contraction {
       program_[out.value].expected = selection.expected;
       return out;
     }
+    const bool sums_tokens =
+        sums_tokens_ && program_[right.value].per_token() &&
+        std::ranges::none_of(others, [&](const use& u) { return per_token(u); });
+    if (sums_tokens) return token_sum({left, right}, liked(labels, hint, left, right));
     return program_.make(product_op{}, {left, right}, std::move(labels));
   }
 
@@ -135,10 +165,10 @@ class pairwise_contraction {
       if (in[0].labels == result) return in[0];
       return program_.make(reduce_op{}, {in[0]}, result);
     }
-    contraction_problem p{{}, result, {}};
+    contraction_problem p{{}, result, {}, sums_tokens_};
     for (const use& u : in) {
       const value& v = program_[u.value];
-      p.operands.push_back({u.labels, v.tokens, v.parameter, v.expected, v.selection});
+      p.operands.push_back({u.labels, v.per_token(), v.parameter, v.expected, v.selection});
       for (const char c : u.labels) p.extents.emplace_back(c, program_.extent_of(u, c));
     }
     const auto order = find_order(p, machine_);
@@ -169,7 +199,7 @@ class pairwise_contraction {
 
   program& program_;
   const machine& machine_;
-  bool naive_;
+  bool naive_, sums_tokens_;
 };
 
 }  // namespace fmoe::planner

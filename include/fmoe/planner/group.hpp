@@ -20,14 +20,16 @@ class grouping {
     const use &scores = product.in[0], &values = product.in[1];
     const char expert = scores.labels[0];
     const int made = product.out.value;
-    if (!p[scores.value].selection || !p[values.value].tokens || p[values.value].selection ||
-        p[values.value].leaf >= 0 || std::ranges::count(values.labels, expert) != 1 ||
+    if (!p[scores.value].selection || p[scores.value].scope == value_scope::call ||
+        !p[values.value].per_token() || p[values.value].selection || p[values.value].leaf >= 0 ||
+        std::ranges::count(values.labels, expert) != 1 ||
         product.out.labels.size() != values.labels.size() || p.uses(made) != 1)
       return;
     if (p.is_result(made)) return;
     const auto reader = static_cast<extent>(p.consumer(made));
     const operation sum = p.operations[reader];
-    if (!is<product_op>(sum) || sum.in[0].value != made || p[sum.in[1].value].tokens) return;
+    if (!is<product_op>(sum) || sum.in[0].value != made || !p[sum.in[1].value].is_constant())
+      return;
     const char label = sum.in[0].labels[product.out.labels.find(expert)];
     if (std::ranges::count(sum.in[1].labels, label) != 1 || has(sum.out.labels, label)) return;
 
@@ -117,8 +119,8 @@ class grouping {
     operation o = program_.operations[static_cast<extent>(maker)];
     if (is<product_op>(o) && is_hadamard(o)) o = as_pointwise(std::move(o));
     const char expert = o.out.labels[axis];
-    if (is<pointwise_op>(o)) return pointwise_again(o, axis);
-    if (!is<product_op>(o) || program_[o.in[1].value].tokens ||
+    if (is<pointwise_op>(o)) return reads_call(o) ? picked(v, axis) : pointwise_again(o, axis);
+    if (!is<product_op>(o) || !program_[o.in[1].value].is_constant() ||
         std::ranges::count(o.in[1].labels, expert) != 1)
       return picked(v, axis);
     bool sums = false;
@@ -132,6 +134,12 @@ class grouping {
         without(program_[v].shape, axis), expert);
   }
 
+  bool reads_call(const operation& o) const {
+    return std::ranges::any_of(o.passes, [&](const pass& p) {
+      return p.other >= 0 && program_[p.other].scope == value_scope::call;
+    });
+  }
+
   int pointwise_again(const operation& o, extent axis) {
     const std::string labels = without(o.out.labels, o.out.labels[axis]);
     operation again{.what = pointwise_op{},
@@ -142,7 +150,7 @@ class grouping {
       if (p.other < 0) continue;
       const extent lead = o.out.labels.size() - program_[p.other].shape.size();
       const bool has_axis = axis >= lead;
-      if (program_[p.other].tokens) {
+      if (program_[p.other].per_token()) {
         p.other = restricted(p.other, has_axis ? axis - lead : none);
       } else if (has_axis) {
         p.other = experts_first(p.other, axis - lead);

@@ -6,6 +6,7 @@
 
 #include <fmoe/planner/contract.hpp>
 #include <fmoe/planner/options.hpp>
+#include <fmoe/planner/stages.hpp>
 #include <fmoe/planner/tokens.hpp>
 
 namespace fmoe::planner {
@@ -21,10 +22,12 @@ class lowering {
     for (extent i = 0; i < g.size(); ++i)
       if (const auto* l = std::get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op))
         arguments |= l->argument >= 0;
-    const auto axes = token_search(g, results, arguments).axes();
+    const token_search search(g, results, arguments);
+    const auto axes = search.axes();
     expects<value_error>(axes || !arguments,
                          "[compile] rows of the result depend on other rows of the arguments");
     has_tokens_ = program_.tokens = axes.has_value();
+    program_.token_count = search.count();
     tokens_ = axes.value_or(token_axes(g.size(), -1));
     for (extent i = 0; i < g.size(); ++i) {
       id_ = static_cast<ir::node_id>(i);
@@ -81,15 +84,16 @@ class lowering {
   }
 
   placed lower(const ir::leaf_node& l) {
-    value v{graph_.shape(id_), !l.parameter && !has_tokens_,
-            static_cast<int>(program_.leaves.size()), l.parameter};
+    const bool is_row = !l.parameter && !has_tokens_;
+    value v{graph_.shape(id_), is_row ? value_scope::token : value_scope::constant,
+            static_cast<int>(program_.leaves.size()), l.parameter, l.argument >= 0};
     program_.leaves.push_back(l);
     std::vector<int> memory;
     const int token = tokens_[static_cast<extent>(id_)];
     for (int i = 0, at = 0; i < static_cast<int>(v.shape.size()); ++i)
       memory.push_back(i == token ? -1 : at++);
     if (token >= 0) {
-      v.tokens = true;
+      v.scope = value_scope::token;
       v.shape.erase(v.shape.begin() + token);
     }
     return {program_.add(std::move(v)), std::move(memory)};
@@ -112,7 +116,7 @@ class lowering {
 
   // Computes left (+ or *) right, where the labels of right are the last of left's in some order.
   placed combine(pass_kind what, use left, use right, std::string_view result) {
-    if (program_[right.value].tokens && !program_[left.value].tokens &&
+    if (program_[right.value].scope > program_[left.value].scope &&
         left.labels.size() == right.labels.size())
       std::swap(left, right);
     const std::string trailing = left.labels.substr(left.labels.size() - right.labels.size());
@@ -128,7 +132,7 @@ class lowering {
     }
     const use out = program_.make(pointwise_op{}, {left}, left.labels);
     program_[out.value].parameter &= program_[right.value].parameter;
-    program_[out.value].tokens |= program_[right.value].tokens;
+    program_[out.value].scope = std::max(program_[out.value].scope, program_[right.value].scope);
     program_.operations.back().passes = {{what, {}, 0, right.value}};
     return place(out, result);
   }
@@ -249,14 +253,16 @@ class lowering {
         token = labels[static_cast<extent>(t - memory.begin())];
     }
     std::string result = std::string(result_labels(e.subscripts));
+    const bool sums_tokens = token != 0 && !has(result, token);
     std::erase(result, token);
-    pairwise_contraction c(program_, options_.on, options_.naive);
+    pairwise_contraction c(program_, options_.on, options_.naive, sums_tokens);
     return place(m ? c.masked(std::move(m), in, result) : c.sum(in, result),
                  result_labels(e.subscripts));
   }
 
-  // Makes a result a new value with the graph's order of axes. If there are several results, no
-  // operation reads one after a barrier.
+  // A result is a fresh value with the graph's order of axes, made once a call if it has no token
+  // axis beside results that do. Of several none is read behind a barrier, nor after its pass over
+  // the tokens.
   void finish(ir::node_id result, bool several) {
     const std::string names = letters(result);
     use u = named(result, names);
@@ -264,11 +270,14 @@ class lowering {
     for (extent i = 0; i < names.size(); ++i)
       if (of(result).memory[i] >= 0) order += names[i];
     const value& v = program_[u.value];
-    const bool taken = program_.is_result(u.value) ||
-                       (several && std::ranges::any_of(program_.operations, is_barrier));
-    if (v.leaf >= 0 || !v.tokens || u.labels != order || taken) {
+    const bool has_axis = order.size() < names.size() || !has_tokens_;
+    const value_scope wanted = has_axis ? value_scope::token : value_scope::call;
+    const bool leaves_early = several && (std::ranges::any_of(program_.operations, is_barrier) ||
+                                          (v.per_token() && is_read_later(program_, u.value)));
+    const bool taken = program_.is_result(u.value) || leaves_early;
+    if (v.leaf >= 0 || v.scope != wanted || u.labels != order || taken) {
       u = program_.make(reduce_op{}, {u}, order);
-      program_[u.value].tokens = true;
+      program_[u.value].scope = wanted;
     }
     program_.results.push_back(u.value);
   }

@@ -10,6 +10,7 @@
 #include <fmoe/planner/match.hpp>
 #include <fmoe/planner/sample.hpp>
 #include <fmoe/planner/skip.hpp>
+#include <fmoe/planner/stages.hpp>
 
 namespace fmoe::planner {
 
@@ -25,6 +26,7 @@ inline program contractions(const ir::graph& g, const ir::node_list& results,
   }
   skip(p);
   match(p);
+  arrange_stages(p);
   return p;
 }
 

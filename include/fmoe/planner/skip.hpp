@@ -19,7 +19,7 @@ inline bool is_table(const use& selection, const use& constant) {
 inline bool is_gather(const program& p, const operation& o) {
   if (!is<product_op>(o)) return false;
   const use &scores = o.in[0], &table = o.in[1];
-  return p[scores.value].selection && !p[table.value].tokens && is_table(scores, table) &&
+  return p[scores.value].selection && !p[table.value].per_token() && is_table(scores, table) &&
          std::ranges::none_of(scores.labels, [&](char c) { return has(o.out.labels, c); });
 }
 

@@ -15,7 +15,7 @@ struct rows_of {  // rows of T that a call binds, one stride apart
 };
 
 template <class T>
-struct binding {  // for one tile: the addresses of its first row
+struct binding {  // for one tile: the addresses of its first row; of a sum over tokens, of all
   std::span<const rows_of<const T>> arguments{};
   std::span<const rows_of<T>> results{};
   T* call = nullptr;  // memory that the call keeps between stages, of `call_rows` tokens

@@ -20,6 +20,7 @@
 #include <fmoe/backend/cpu/kernels/sample.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
+#include <fmoe/backend/cpu/kernels/token_sum.hpp>
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
 
 namespace fmoe::cpu {
@@ -43,14 +44,6 @@ class executor {
 
   const plan& steps() const { return plan_; }
 
-  extent stages() const { return plan_.stages.size(); }
-  // True if one task does the stage for all tokens.
-  bool is_barrier(extent stage) const {
-    const extent first = stage == 0 ? 0 : plan_.stages[stage - 1];
-    return first < plan_.stages[stage] &&
-           std::holds_alternative<expert_choice_step>(plan_.steps[first]);
-  }
-
   // Runs one stage of one tile of `count` rows, at most the plan's tile. Its first row is row
   // `first` of the call and of the graph's own inputs. `arena` is aligned to a cache line.
   // `threads` may share products, by their columns.
@@ -58,11 +51,36 @@ class executor {
            extent threads = 1) const noexcept {
     frame f{first, count, &bound, arena};
     f.threads = threads;
-    for (extent i = stage == 0 ? 0 : plan_.stages[stage - 1]; i < plan_.stages[stage]; ++i) {
+    for (extent i = plan_.stages[stage].first; i < plan_.stages[stage].end; ++i) {
       f.next = first_weights(plan_.steps, i + 1, 0);
       if (f.next == nullptr) f.next = first_weights(plan_.steps, 0, 0);
       visit(plan_.steps[i], f);
     }
+  }
+
+  // Returns the parts of a stage that runs once for each call: for each step as many as this number
+  // of threads can use.
+  extent parts(extent stage, extent tokens, extent threads) const noexcept {
+    extent n = 0;
+    for (extent i = plan_.stages[stage].first; i < plan_.stages[stage].end; ++i)
+      n += parts_of(plan_.steps[i], tokens, threads);
+    return n;
+  }
+
+  // Runs one of these parts, for a call of `tokens` tokens. Parts are independent of each other.
+  void run_part(const binding<T>& bound, extent tokens, T* arena, extent stage, extent part,
+                extent threads) const noexcept {
+    extent i = plan_.stages[stage].first;
+    extent count = parts_of(plan_.steps[i], tokens, threads);
+    for (; part >= count; count = parts_of(plan_.steps[i], tokens, threads)) {
+      part -= count;
+      ++i;
+    }
+    frame f{0, 1, &bound, arena};
+    f.tokens = tokens;
+    f.part = part;
+    f.parts = count;
+    visit(plan_.steps[i], f);
   }
 
  private:
@@ -71,7 +89,8 @@ class executor {
     const binding<T>* bound;
     T* arena;
     extent threads = 1;
-    const std::byte* next = nullptr;  // the weights that the step after this one reads first
+    extent tokens = 0, part = 0, parts = 1;  // in a step of a whole call
+    const std::byte* next = nullptr;         // the weights that the step after this one reads first
     extent at = 0, length = 0;
     bool in_loop = false, is_first = true, is_last = true;
     const group_row* group = nullptr;  // the tokens of the rows, in a group
@@ -88,6 +107,7 @@ class executor {
     switch (s.where) {
       case arena: r.data = f.arena + s.offset; break;
       case call: r.data = f.bound->call + s.offset * f.bound->call_rows + f.first * s.stride; break;
+      case once: r.data = f.bound->call + plan_.call * f.bound->call_rows + s.offset; break;
       case constant: r.data = constants_.computed() + s.offset; break;
       case leaf:
       case input:
@@ -191,7 +211,8 @@ class executor {
     const small_product<T, Arch> product(out, summed);
     for (extent t = 0; t < f.count; ++t) {
       T* row = c.data + t * c.stride;
-      product(a.data + t * a.stride, b.data + t * b.stride, row, cut_sum && !f.is_first);
+      product(a.data + t * a.stride, b.data + t * b.stride, row,
+              cut_sum && !f.is_first ? sum_into::started : sum_into::nothing);
       if (!cut_sum || f.is_last) finish(s.epilogues, f, row, 0, t, 1, 0, columns);
     }
   }
@@ -204,6 +225,17 @@ class executor {
       sum(a.data + t * a.stride, nullptr, row);
       finish(s.epilogues, f, row, 0, t, 1, 0, s.columns);
     }
+  }
+
+  static extent parts_of(const step& s, extent tokens, extent threads) noexcept {
+    const auto* sum = std::get_if<token_sum_step>(&s);
+    return sum == nullptr ? 1 : token_sum_parts(*sum, tokens, threads);
+  }
+
+  void run(const token_sum_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), b = s.b.storage >= 0 ? rows(s.b, f) : rows_of<T>{};
+    token_sum<T, Arch>(s, {a.data, a.stride}, {b.data, b.stride}, rows(s.c, f).data, f.tokens,
+                       f.part, f.parts);
   }
 
   static extent state_stride(extent keep) {
@@ -352,7 +384,7 @@ class executor {
     auto* const order =
         reinterpret_cast<std::uint32_t*>(f.bound->call + s.scratch * f.bound->call_rows);
     expert_choice<T, Arch>(s.rule, {scores.data, scores.stride}, {ranked.data, ranked.stride},
-                           f.count, s.experts, order, selection.data, selection.stride);
+                           f.tokens, s.experts, order, selection.data, selection.stride);
   }
 
   void run(const expand_step& s, const frame& f) const noexcept {

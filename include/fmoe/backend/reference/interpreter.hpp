@@ -61,7 +61,7 @@ class interpreter {
   // Returns the row of a value that belongs to row i of the operation's result.
   extent row_of(int value, const operation& o, extent i) const {
     const planner::value& v = program_[value];
-    if (!v.tokens) return 0;
+    if (!v.per_token()) return 0;
     const bool is_group_row = program_[o.out.value].group >= 0;
     if (v.group >= 0 || !is_group_row) return i;
     return pairs(o)[i].token;
@@ -71,7 +71,7 @@ class interpreter {
   }
   extent rows_of(int value) const {
     const planner::value& v = program_[value];
-    if (!v.tokens) return 1;
+    if (!v.per_token()) return 1;
     return v.group >= 0 ? pairs_[static_cast<extent>(v.group)].size() : tokens_;
   }
 
@@ -145,6 +145,16 @@ class interpreter {
       if (o.start < 0) continue;
       const double* start = at(o.start).row(row_of(o.start, o, i));
       for (extent k = 0; k < out.width; ++k) out.row(i)[k] += start[k];
+    }
+  }
+
+  // Sums over all tokens, in their order.
+  void run(const planner::token_sum_op&, const operation& o) {
+    array& out = at(o.out.value);
+    std::vector<double> of_token(out.width);
+    for (extent t = 0; t < tokens_; ++t) {
+      sum_row(o, t, of_token.data());
+      for (extent k = 0; k < out.width; ++k) out.row(0)[k] += of_token[k];
     }
   }
 

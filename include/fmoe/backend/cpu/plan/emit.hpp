@@ -20,15 +20,18 @@ class emitter {
     plan_.least_tile = tiling_.least;
     plan_.arena = tiling_.places.arena;
     plan_.call = tiling_.places.call;
+    plan_.once = tiling_.places.once;
+    plan_.token_count = p.token_count;
     plan_.tokens = p.tokens;
     plan_.sum_block = options.sum_block;
-    for (const int r : p.results) plan_.results.push_back(p[r].shape);
+    for (const int r : p.results) plan_.results.push_back({p[r].shape, p[r].per_token()});
     for (int v = 0; v < static_cast<int>(p.values.size()); ++v) storages_of(v);
     for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
       const planner::operation& o = p.operations[static_cast<extent>(k)];
       const stream_loop* l = loop_of(tiling_.loops, k);
-      auto& steps = p[o.out.value].tokens ? plan_.steps : plan_.prologue;
-      if (planner::is_barrier(o)) plan_.stages.push_back(plan_.steps.size());
+      const bool is_constant = p[o.out.value].is_constant();
+      auto& steps = is_constant ? plan_.prologue : plan_.steps;
+      if (!is_constant) enter_stage(o);
       if (o.group >= 0) {
         if (last_of_group(p, k) == k) emit_group(o.group, steps);
       } else if (l == nullptr) {
@@ -38,9 +41,8 @@ class emitter {
         for (const int q : l->operations) emit(p.operations[static_cast<extent>(q)], l, s.body);
         steps.push_back(std::move(s));
       }
-      if (planner::is_barrier(o)) plan_.stages.push_back(plan_.steps.size());
+      if (!is_constant) plan_.stages.back().end = plan_.steps.size();
     }
-    plan_.stages.push_back(plan_.steps.size());
   }
 
   plan take() { return std::move(plan_); }
@@ -50,16 +52,32 @@ class emitter {
   using use = planner::use;
   using value = planner::value;
 
+  // The operation's steps belong to the last stage or begin a new one: steps that run once a call
+  // read nothing that their own stage makes.
+  void enter_stage(const operation& o) {
+    const bool per_call = program_.runs_per_call(o);
+    const bool waits = per_call && std::ranges::any_of(made_in_stage_, [&](int v) {
+                         return planner::program::reads(o, v) > 0;
+                       });
+    if (plan_.stages.empty() || plan_.stages.back().per_call != per_call || waits) {
+      plan_.stages.push_back({per_call, plan_.steps.size()});
+      made_in_stage_.clear();
+    }
+    made_in_stage_.push_back(o.out.value);
+    if (const int result = output_of(program_, o.out.value); result >= 0)
+      plan_.results[static_cast<extent>(result)].made_in = plan_.stages.size() - 1;
+  }
+
   void storages_of(int v) {
     using enum storage_row::kind;
     const value& x = program_[v];
     storage_row s{.where = arena, .elements = x.size()};
     if (x.leaf >= 0) {
       const ir::leaf_node& l = program_.leaves[static_cast<extent>(x.leaf)];
-      s.where = l.argument >= 0 ? argument : x.tokens ? input : leaf;
+      s.where = l.argument >= 0 ? argument : x.per_token() ? input : leaf;
       s.source = l.argument >= 0 ? l.argument : x.leaf;
-      s.stride = x.tokens ? s.elements : 0;
-    } else if (!x.tokens) {
+      s.stride = x.per_token() ? s.elements : 0;
+    } else if (x.is_constant()) {
       s.where = constant;
       s.offset = plan_.constants;
       const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
@@ -67,11 +85,12 @@ class emitter {
     } else if (const int result = output_of(program_, v); result >= 0) {
       s.where = output;
       s.source = result;
-      s.stride = s.elements;
+      s.stride = x.per_token() ? s.elements : 0;
     } else {
-      const auto& row = tiling_.places.rows[static_cast<extent>(home_of(program_, v))];
-      s.where = tiling_.places.spans[static_cast<extent>(home_of(program_, v))] ? call : arena;
-      s.stride = row.width;
+      const auto home = static_cast<extent>(home_of(program_, v));
+      const auto& row = tiling_.places.rows[home];
+      s.where = !x.per_token() ? once : tiling_.places.spans[home] ? call : arena;
+      s.stride = x.per_token() ? row.width : 0;
       s.offset = row.offset;
     }
     plan_.storages.push_back(s);
@@ -237,6 +256,26 @@ class emitter {
       seen += c;
       s.summed.push_back(nest(&a, nullptr, o.out, c));
     }
+    steps.push_back(std::move(s));
+  }
+
+  void emit(const planner::token_sum_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const use& a = o.in[0];
+    const use* b = o.in.size() > 1 ? &o.in[1] : nullptr;
+    token_sum_step s{.text = text(o),
+                     .a = whole(a.value),
+                     .b = b != nullptr ? whole(b->value) : view{},
+                     .c = whole(o.out.value),
+                     .block = options_.sum_block};
+    for (const char c : o.out.labels) s.out.push_back(nest(&a, b, o.out, c));
+    std::string seen = o.out.labels;
+    for (const use& u : o.in)
+      for (const char c : u.labels) {
+        if (has(seen, c)) continue;
+        s.summed.push_back(nest(&a, b, o.out, c));
+        seen += c;
+      }
     steps.push_back(std::move(s));
   }
 
@@ -493,6 +532,7 @@ class emitter {
   tiling tiling_;
   const planner::plan_options& options_;
   plan plan_;
+  std::vector<int> made_in_stage_;  // by the operations of the last stage
 };
 
 }  // namespace fmoe::cpu

@@ -85,7 +85,7 @@ class stream_search {
   // True if the operation can make its result in chunks of the first axis.
   bool makes(const planner::operation& o) const {
     const planner::value& v = program_[o.out.value];
-    if (o.start >= 0 || v.shape.empty() || !v.tokens || v.selection ||
+    if (o.start >= 0 || v.shape.empty() || !v.per_token() || v.selection ||
         program_.is_result(o.out.value))
       return false;
     if (is<planner::gemm_op>(o)) return !has(o.in[0].labels, o.out.labels[0]);
@@ -170,7 +170,7 @@ class stream_search {
       for (const int w : from) {
         const planner::value& x = program_[w];
         const int q = program_.producer(w);
-        if (contains(loop.values, w) || x.leaf >= 0 || !x.tokens || x.selection ||
+        if (contains(loop.values, w) || x.leaf >= 0 || !x.per_token() || x.selection ||
             program_.uses(w) != 1)
           continue;
         if (makes(op(q)) && free(q, loop.operations[0]))
