@@ -34,7 +34,8 @@ TEST_CASE("equal nodes are one node", "[graph]") {
   const ir::node_id x = tensor_leaf(g, {4, 5}), w = tensor_leaf(g, {5, 6}, true);
   const ir::node_id y = g.einsum("ti,io->to", {x, w});
   CHECK(g.einsum("ti,io->to", {x, w}) == y);
-  CHECK(g.einsum("ab,bc->ac", {x, w}) != y);
+  CHECK(g.einsum("ab,bc->ac", {x, w}) == y);
+  CHECK(g.einsum("ab,bc->ca", {x, w}) != y);
   CHECK(g.map(pointwise::relu, 0, y) == g.map(pointwise::relu, 0, y));
   CHECK(g.map(pointwise::scale, 2, y) != g.map(pointwise::scale, 3, y));
   CHECK(g.select({selection_rule::kind::top_k, 2}, y) !=

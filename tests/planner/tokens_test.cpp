@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <fmoe/ir/live.hpp>
 #include <fmoe/planner/tokens.hpp>
 
 #include "../support/plans.hpp"
@@ -119,10 +120,10 @@ TEST_CASE("a compiled layer's tokens are those of its arguments alone", "[tokens
   CHECK(*planner::token_search(g, y, true).axes() == planner::token_axes{0, -1, 0});
   const ir::node_id added = g.add(y, g.tensor({6, 4}));
   CHECK(!planner::token_search(g, added, true).axes());
-  CHECK_THROWS_AS(planner::lowering(g, added, machine_options()), value_error);
+  CHECK_THROWS_AS(lowered(g, added, machine_options()), value_error);
   blueprint h;
   const ir::node_id z = h.argument(0, {6, 5}), turned = h.einsum("ti->it", {h.relu(z)});
-  CHECK_THROWS_WITH(planner::lowering(h, turned, machine_options()),
+  CHECK_THROWS_WITH(lowered(h, turned, machine_options()),
                     "[compile] rows of the result depend on other rows of the arguments");
 }
 

@@ -109,6 +109,12 @@ struct selection_rule {
   bool operator==(const selection_rule&) const = default;
 };
 
+// True if the selection of n entries is all of them, as they are.
+constexpr bool keeps_all(const selection_rule& r, extent n) {
+  const bool is_all = r.keep == all || r.keep == n;
+  return r.what == selection_rule::kind::top_k && r.weights == weighting::score && is_all;
+}
+
 // Returns about how many of n entries a row keeps; half of them where the number depends on the
 // scores.
 constexpr extent expected_of(const selection_rule& r, extent n) {

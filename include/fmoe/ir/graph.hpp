@@ -58,7 +58,11 @@ struct leaf_node {
 struct einsum_node {
   std::vector<node_id> args;
   std::string subscripts;
-  bool operator==(const einsum_node&) const = default;
+  std::optional<node_id> unmasked{};  // if an operand is a mask: the sum without it, once expanded
+  // The letters of the labels do not matter.
+  bool operator==(const einsum_node& o) const {
+    return args == o.args && unmasked == o.unmasked && same_but_names(subscripts, o.subscripts);
+  }
 };
 
 struct map_node {
@@ -131,6 +135,7 @@ void each_operand(Node&, const F&) {}
 template <node_of<einsum_node> Node, class F>
 void each_operand(Node& n, const F& f) {
   for (auto& arg : n.args) f(arg);
+  if (n.unmasked) f(*n.unmasked);
 }
 template <node_of<concat_node> Node, class F>
 void each_operand(Node& n, const F& f) {
@@ -205,6 +210,13 @@ class graph {
     g.extents_ = extents_;
     return g;
   }
+  // Returns the node with this operation, if there is one.
+  std::optional<node_id> find(const decltype(node::op)& op) const {
+    for (extent i = 0; i < nodes_.size(); ++i)
+      if (nodes_[i].op == op) return static_cast<node_id>(i);
+    return {};
+  }
+
   // Adds a node whose operands and axes belong to this graph.
   node_id append(node n) { return put(std::move(n)); }
 
@@ -405,8 +417,7 @@ class graph {
   }
 
   node_id put(node n) {
-    for (extent i = 0; i < nodes_.size(); ++i)
-      if (nodes_[i].op == n.op) return static_cast<node_id>(i);
+    if (const auto same = find(n.op)) return *same;
     nodes_.push_back(std::move(n));
     return static_cast<node_id>(nodes_.size() - 1);
   }

@@ -5,9 +5,8 @@
 #include <vector>
 
 #include <fmoe/planner/contract.hpp>
-#include <fmoe/planner/options.hpp>
+#include <fmoe/planner/expand.hpp>
 #include <fmoe/planner/stages.hpp>
-#include <fmoe/planner/tokens.hpp>
 
 namespace fmoe::planner {
 
@@ -15,23 +14,26 @@ class lowering {
  public:
   // Throws value_error if the rows of a compiled layer depend on each other, or if K exceeds its
   // axis.
-  lowering(const ir::graph& g, const ir::node_list& results, const plan_options& options)
-      : graph_(g),
-        options_(options) {
-    bool arguments = false;
-    for (extent i = 0; i < g.size(); ++i)
-      if (const auto* l = std::get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op))
-        arguments |= l->argument >= 0;
-    const token_search search(g, results, arguments);
+  lowering(expanded_graph g, const plan_options& options)
+      : expanded_(std::move(g)),
+        options_(options),
+        readers_(graph_.size()) {
+    const ir::node_list& results = expanded_.roots;
+    const bool is_layer = has_arguments(graph_);
+    const token_search search(graph_, results, is_layer);
     const auto axes = search.axes();
-    expects<value_error>(axes || !arguments,
+    expects<value_error>(axes || !is_layer,
                          "[compile] rows of the result depend on other rows of the arguments");
     has_tokens_ = program_.tokens = axes.has_value();
     program_.token_count = search.count();
-    tokens_ = axes.value_or(token_axes(g.size(), -1));
-    for (extent i = 0; i < g.size(); ++i) {
+    tokens_ = axes.value_or(token_axes(graph_.size(), -1));
+    for (extent i = 0; i < graph_.size(); ++i)
+      ir::each_operand(graph_[static_cast<ir::node_id>(i)], [&](ir::node_id arg) {
+        readers_[static_cast<extent>(arg)].push_back(static_cast<ir::node_id>(i));
+      });
+    for (extent i = 0; i < graph_.size(); ++i) {
       id_ = static_cast<ir::node_id>(i);
-      std::visit([&](const auto& n) { nodes_.push_back(lower(n)); }, g[id_].op);
+      std::visit([&](const auto& n) { nodes_.push_back(lower(n)); }, graph_[id_].op);
     }
     for (const ir::node_id r : results) finish(r, results.size() > 1);
   }
@@ -203,7 +205,7 @@ class lowering {
       keep = s.rule.keep == all ? n : s.rule.keep;
       expects<value_error>(keep <= n, "[top_k] K is ", keep, " and the scores' last axis has ", n,
                            ": fmoe::all keeps every score");
-      if (keep == n && s.rule.weights == weighting::score) return place(in, names);
+      if (keeps_all(s.rule, n)) return place(in, names);
     } else if (s.rule.what == selection_rule::kind::top_p) {
       expects<value_error>(s.rule.mass >= 0 && s.rule.mass <= 1, "[top_p] the mass is ",
                            s.rule.mass, ", not within 0 and 1");
@@ -237,14 +239,14 @@ class lowering {
   }
 
   placed lower(const ir::einsum_node& e) {
+    const std::string_view letters = result_labels(e.subscripts);
     std::vector<use> in;
     char token = 0;
-    einsum_mask m;
+    einsum_mask mask;
     for (extent i = 0; i < e.args.size(); ++i) {
       const auto labels = operand_labels(e.subscripts, i);
-      if (const auto* left_out = std::get_if<ir::mask_node>(&graph_[e.args[i]].op)) {
-        expects<value_error>(!m, "[all_except] an einsum has one mask: \"", e.subscripts, '"');
-        m = {left_out->left_out, std::string(labels)};
+      if (const auto* m = std::get_if<ir::mask_node>(&graph_[e.args[i]].op)) {
+        mask = {m->left_out, std::string(labels)};
         continue;
       }
       in.push_back(named(e.args[i], labels));
@@ -252,12 +254,49 @@ class lowering {
       if (const auto t = std::ranges::find(memory, -1); t != memory.end())
         token = labels[static_cast<extent>(t - memory.begin())];
     }
-    std::string result = std::string(result_labels(e.subscripts));
-    const bool sums_tokens = token != 0 && !has(result, token);
+    std::string result(letters);
     std::erase(result, token);
-    pairwise_contraction c(program_, options_.on, options_.naive, sums_tokens);
-    return place(m ? c.masked(std::move(m), in, result) : c.sum(in, result),
-                 result_labels(e.subscripts));
+    contraction c(program_, options_.on, options_.naive, token != 0 && !has(letters, token));
+    if (mask) {
+      const use unmasked = fresh(*e.unmasked, mask.orient(std::string(letters)));
+      return place(c.masked(std::move(mask), std::move(in), unmasked, result), letters);
+    }
+    if (in.size() == 2) return place(c.pair(in[0], in[1], result, hint(id_), inner(id_)), letters);
+    const use out = c.one(in[0], result);
+    const bool is_ordered = out.labels == result || inner(id_);
+    return place(is_ordered ? out : program_.make(reduce_op{}, {out}, result), letters);
+  }
+
+  // Returns the value of the node before this one, or a copy if something else may read it.
+  use fresh(ir::node_id id, const std::string& letters) {
+    const use u = named(id, letters);
+    const bool is_made_last =
+        !program_.operations.empty() && program_.operations.back().out.value == u.value;
+    const bool is_result = std::ranges::count(expanded_.roots, id) != 0;
+    if (is_made_last && !is_result && readers_[static_cast<extent>(id)].size() == 1) return u;
+    return program_.make(reduce_op{}, {u}, u.labels);
+  }
+
+  bool inner(ir::node_id id) const { return expanded_.inner[static_cast<extent>(id)]; }
+
+  // Returns the order of a pair's axes that suits the pair which reads it next, in the letters of
+  // this one: that of the constant that it meets there, or that of the einsum's result.
+  std::string hint(ir::node_id id) const {
+    const auto& e = std::get<ir::einsum_node>(graph_[id].op);
+    const std::string own(result_labels(e.subscripts));
+    if (!inner(id)) return own;
+    const ir::node_id reader = readers_[static_cast<extent>(id)][0];
+    const auto& next = std::get<ir::einsum_node>(graph_[reader].op);
+    const extent place = next.args[0] == id ? 0 : 1;
+    const ir::node_id partner = next.args[1 - place];
+    const bool is_pair = inner(partner) && ir::operands(graph_[partner]).size() == 2;
+    const std::string order =
+        is_pair ? hint(reader) : std::string(operand_labels(next.subscripts, 1 - place));
+    const std::string_view here = operand_labels(next.subscripts, place);
+    std::string translated;
+    for (const char c : order)
+      if (has(here, c)) translated += own[here.find(c)];
+    return translated;
   }
 
   // A result is a fresh value with the graph's order of axes, made once a call if it has no token
@@ -282,13 +321,15 @@ class lowering {
     program_.results.push_back(u.value);
   }
 
-  const ir::graph& graph_;
+  expanded_graph expanded_;
+  const ir::graph& graph_ = expanded_.nodes;
   const plan_options& options_;
   bool has_tokens_ = false;
   token_axes tokens_;
   program program_;
-  std::vector<placed> nodes_;  // by node
-  ir::node_id id_{};           // the node that is being lowered
+  std::vector<std::vector<ir::node_id>> readers_;  // by node
+  std::vector<placed> nodes_;                      // by node
+  ir::node_id id_{};                               // the node that is being lowered
 };
 
 }  // namespace fmoe::planner

@@ -19,7 +19,7 @@ namespace fmoe::planner {
 inline program contractions(const ir::graph& g, const ir::node_list& results,
                             const plan_options& options) {
   const ir::live_graph needed = ir::live(g, results);
-  program p = lowering(needed.nodes, needed.roots, options).take();
+  program p = lowering(expand(needed.nodes, needed.roots, options), options).take();
   if (!options.naive) {
     sample(p, options.on);
     group(p);

@@ -16,6 +16,15 @@ namespace fmoe::planner {
 // tokens).
 using token_axes = std::vector<int>;
 
+// True if the graph is that of a compiled layer, whose rows come with the call.
+inline bool has_arguments(const ir::graph& g) {
+  for (extent i = 0; i < g.size(); ++i) {
+    const auto* l = std::get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op);
+    if (l != nullptr && l->argument >= 0) return true;
+  }
+  return false;
+}
+
 // The axes as above, nothing if no axis will do. The leaves whose rows are tokens are a compiled
 // layer's arguments, all of them, or any tensors that are no parameters.
 class token_search {
