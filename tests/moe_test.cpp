@@ -107,12 +107,12 @@ TEST_CASE("a GLU is an MxD of rank-1 experts: C = I and coefficients without sel
   mxd<double> experts;
   experts.encoder = random<parameter<double, 2>>({i, h}, 2);
   experts.decoder = random<parameter<double, 2>>({h, o}, 3);
-  experts.activated = random<parameter<double, 2>>({i, o}, 4);
+  experts.gate = random<parameter<double, 2>>({i, o}, 4);
   experts.scales = parameter<double, 2>({o, o});
   for (extent n = 0; n < o; ++n) experts.scales(n, n) = 1;
   experts.active = all;
   const auto z = gelu(einsum<"ti,ih->th">(x, experts.encoder));
-  const auto glu = evaluate(relu(einsum<"ti,io->to">(x, experts.activated)) *
+  const auto glu = evaluate(relu(einsum<"ti,io->to">(x, experts.gate)) *
                             einsum<"th,ho->to">(z, experts.decoder));
   CHECK(relative_error(evaluate(experts(x)).data(), {glu.data(), glu.data() + glu.size()}) < 1e-14);
   // Expert n is W_n = D diag(c_n), which has one column, so its rank is 1.

@@ -6,6 +6,7 @@
 namespace {
 
 using namespace fmoe;
+using namespace fmoe::test;
 
 using number = leaf<float, 2>;
 using choice_of_two = choice<number, number>;
