@@ -456,7 +456,7 @@ void check(unsigned seed, census& seen) {
   const magnitudes scales(e.g, values);
   check<float>(holds, e, values[e.root()], scales[e.root()], e.exact() ? 0 : 2e-5);
   check<double>(holds, e, values[e.root()], scales[e.root()], e.exact() ? 0 : 1e-13);
-  const auto on_reference = by_reference(e.g, e.root(), e.tokens());
+  const auto on_reference = by_reference(e.g, e.root());
   holds.near("the reference", error_to_magnitudes(on_reference, values[e.root()], scales[e.root()]),
              e.exact() ? 0 : 1e-13);
   const planner::plan_options options = on_this_cpu<float>(usual_limits());

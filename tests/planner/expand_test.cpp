@@ -33,7 +33,7 @@ struct mixture {  // the decoder of MxD
 TEST_CASE("an einsum of several operands becomes pairs, parameters with rows", "[expand]") {
   const mixture m;
   const planner::expanded_graph e = expanded(m.g, {m.y});
-  CHECK(einsums_of(e.nodes) == lines{"th,ho->to", "tn,no->to", "to,to->to"});
+  CHECK(einsums_of(e.nodes) == lines{"ho,th->ot", "no,tn->ot", "ot,ot->to"});
   CHECK(e.roots[0] == ir::node_id{6});
   CHECK(e.inner == std::vector{false, false, false, false, true, true, false});
   CHECK(e.nodes.shape(e.roots[0]) == extents{600, 50});
@@ -46,12 +46,9 @@ TEST_CASE("the naive form multiplies the parameters first", "[expand]") {
 
 TEST_CASE("equal pairs of two einsums are one node, whatever they call their labels", "[expand]") {
   mixture m;
-  const ir::node_id w = m.g.parameter({50, 8}),
-                    other = m.g.einsum("qe,ef,sn,fk,no->qsk", {m.z, m.d, m.a, w, m.c});
-  CHECK(other != m.y);
-  const ir::node_id again = m.g.einsum("ba,ac,dc->bd", {m.a, m.c, m.g.tensor({600, 50})});
+  const ir::node_id again = m.g.einsum("ba,ac,cd->bd", {m.a, m.c, m.g.parameter({50, 9})});
   const planner::expanded_graph e = expanded(m.g, {m.y, again});
-  CHECK(einsums_of(e.nodes) == lines{"th,ho->to", "tn,no->to", "to,to->to", "bc,dc->bd"});
+  CHECK(einsums_of(e.nodes) == lines{"ho,th->ot", "no,tn->ot", "ot,ot->to", "cd,cb->bd"});
   const planner::program p = make_program(m.g, ir::node_list(std::vector{m.y, again}), {});
   CHECK(std::ranges::count(describe(p), "gemm tn,no->to") == 1);
 }
@@ -61,7 +58,7 @@ TEST_CASE("a pair in the other order is the same pair", "[expand]") {
   const ir::node_id x = g.tensor({600, 50}), w = g.parameter({50, 40}), v = g.parameter({40, 3}),
                     y = g.einsum("ti,io,ok->tk", {x, w, v}),
                     z = g.einsum("bc,ab,cd->ad", {w, x, g.parameter({40, 5})});
-  CHECK(einsums_of(expanded(g, {y, z}).nodes) == lines{"ti,io->to", "to,ok->tk", "ac,cd->ad"});
+  CHECK(einsums_of(expanded(g, {y, z}).nodes) == lines{"io,ti->ot", "ok,ot->tk", "cd,ca->ad"});
 }
 
 TEST_CASE("labels that one operand alone has are summed first, and diagonals taken", "[expand]") {

@@ -24,6 +24,15 @@ cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tok
   return cpu::make_plan(planner::lower(g, results, how), tokens, how);
 }
 
+const char* kind_of(const cpu::step& s) {
+  constexpr std::array kinds{
+      "gemm",          "batched",  "reduce",  "gather", "rescale", "sample",    "pointwise",
+      "row_function",  "row_norm", "append",  "select", "screen",  "token_sum", "selection_sum",
+      "expert_choice", "expand",   "exclude", "pick",   "put",     "loop",      "group"};
+  static_assert(kinds.size() == std::variant_size_v<cpu::step>);
+  return kinds[s.index()];
+}
+
 namespace {
 
 // " | + | relu", for passes of operations and epilogues of steps.
@@ -37,15 +46,6 @@ std::string passes(const std::vector<Pass>& all) {
     s += std::string(" | ") + what;
   }
   return s;
-}
-
-const char* kind_of(const cpu::step& s) {
-  constexpr std::array kinds{"gemm",    "batched",   "reduce",       "gather",        "rescale",
-                             "sample",  "pointwise", "row_function", "row_norm",      "append",
-                             "select",  "screen",    "token_sum",    "expert_choice", "expand",
-                             "exclude", "pick",      "put",          "loop",          "group"};
-  static_assert(kinds.size() == std::variant_size_v<cpu::step>);
-  return kinds[s.index()];
 }
 
 // The steps of a plan as lines. Every kind of step has its own overload, so that a new kind without
@@ -93,6 +93,7 @@ class plan_lines {
   }
   void line(const cpu::screen_step& s) { put(s.text + passes(s.epilogues)); }
   void line(const cpu::token_sum_step& s) { put(s.text); }
+  void line(const cpu::selection_sum_step& s) { put(s.text); }
   void line(const cpu::expert_choice_step& s) { put(s.text); }
   void line(const cpu::expand_step& s) { put(s.text); }
   void line(const cpu::exclude_step& s) { put(s.text); }

@@ -91,4 +91,7 @@ lines describe(const cpu::plan& p);
 // are alive at the same step do not share memory; a loop is one step.
 bool placement_is_sound(const cpu::plan& p);
 
+// How lines call the kind of a step.
+const char* kind_of(const cpu::step& s);
+
 }  // namespace fmoe::test

@@ -94,6 +94,8 @@ class contraction {
       program_[out.value].expected = selection.expected;
       return out;
     }
+    if (sums_tokens_ && selects_rows(left, right))
+      return token_sum({left, right}, left.labels + right.labels);
     if (sums_tokens_) return token_sum({left, right}, liked(labels, hint, left, right));
     return program_.make(product_op{}, {left, right}, std::move(labels));
   }
@@ -109,6 +111,13 @@ class contraction {
       return !u.labels.empty() && u.labels.back() == order.back();
     };
     return order.empty() || ends(left) || ends(right) ? order : labels;
+  }
+
+  // True if tokens select one row each of what they are multiplied with.
+  bool selects_rows(const use& left, const use& right) const {
+    const auto is_single = [](const std::string& labels) { return labels.size() == 1; };
+    return program_[left.value].selection && is_single(left.labels) &&
+           !has(right.labels, left.labels[0]);
   }
 
   use token_sum(std::vector<use> in, std::string labels) {

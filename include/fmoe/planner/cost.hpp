@@ -30,7 +30,8 @@ class cost_counter {
     if (is<exclude_op>(o)) return count_exclude(o);
     const bool sums_products = is<token_sum_op>(o) && o.in.size() == 2;
     if (!is<gemm_op, batched_op, gather_op, sample_op>(o) && !sums_products) return;
-    const bool by_selection = is<gather_op, sample_op>(o);
+    const bool sums_selection = sums_products && program_[o.in[0].value].selection;
+    const bool by_selection = is<gather_op, sample_op>(o) || sums_selection;
     double n = 1;
     std::string seen;
     for (const use& u : o.in)

@@ -279,24 +279,42 @@ class lowering {
 
   bool inner(ir::node_id id) const { return expanded_.inner[static_cast<extent>(id)]; }
 
-  // Returns the order of a pair's axes that suits the pair which reads it next, in the letters of
-  // this one: that of the constant that it meets there, or that of the einsum's result.
+  // Returns the order of a pair's axes that suits what reads it next, in the letters of this one:
+  // that of the operand of the einsum that it meets there, or that of the einsum's result.
   std::string hint(ir::node_id id) const {
-    const auto& e = std::get<ir::einsum_node>(graph_[id].op);
-    const std::string own(result_labels(e.subscripts));
-    if (!inner(id)) return own;
+    if (!inner(id)) return result_of(id);
+    const next_pair next = next_of(id);
+    const bool is_pair = inner(next.partner) && ir::operands(graph_[next.partner]).size() == 2;
+    return is_pair ? result_of(id) : translated(id, next, std::string(next.labels));
+  }
+
+  // Returns the labels of the whole einsum's result that a pair has, in its letters.
+  std::string result_of(ir::node_id id) const {
+    if (!inner(id)) return std::string(result_labels(einsum(id).subscripts));
+    const next_pair next = next_of(id);
+    return translated(id, next, result_of(next.reader));
+  }
+
+  struct next_pair {
+    ir::node_id reader, partner;
+    std::string_view here, labels;  // of the pair and of its partner, in the reader's letters
+  };
+  next_pair next_of(ir::node_id id) const {
     const ir::node_id reader = readers_[static_cast<extent>(id)][0];
-    const auto& next = std::get<ir::einsum_node>(graph_[reader].op);
-    const extent place = next.args[0] == id ? 0 : 1;
-    const ir::node_id partner = next.args[1 - place];
-    const bool is_pair = inner(partner) && ir::operands(graph_[partner]).size() == 2;
-    const std::string order =
-        is_pair ? hint(reader) : std::string(operand_labels(next.subscripts, 1 - place));
-    const std::string_view here = operand_labels(next.subscripts, place);
-    std::string translated;
+    const ir::einsum_node& e = einsum(reader);
+    const extent place = e.args[0] == id ? 0 : 1;
+    return {reader, e.args[1 - place], operand_labels(e.subscripts, place),
+            operand_labels(e.subscripts, 1 - place)};
+  }
+  std::string translated(ir::node_id id, const next_pair& next, const std::string& order) const {
+    const std::string_view own = result_labels(einsum(id).subscripts);
+    std::string letters;
     for (const char c : order)
-      if (has(here, c)) translated += own[here.find(c)];
-    return translated;
+      if (has(next.here, c)) letters += own[next.here.find(c)];
+    return letters;
+  }
+  const ir::einsum_node& einsum(ir::node_id id) const {
+    return std::get<ir::einsum_node>(graph_[id].op);
   }
 
   // A result is a fresh value with the graph's order of axes, made once a call if it has no token

@@ -23,6 +23,17 @@ inline bool is_gather(const program& p, const operation& o) {
          std::ranges::none_of(scores.labels, [&](char c) { return has(o.out.labels, c); });
 }
 
+// True if the operation sums over tokens what each of them selected, in rows of its result.
+inline bool sums_selection(const program& p, const operation& o) {
+  if (!is<token_sum_op>(o)) return false;
+  const use& scores = o.in[0];
+  const std::string row = o.in.size() > 1 ? o.in[1].labels : "";
+  constexpr extent few = 4;  // one in so many entries at most
+  const value& s = p[scores.value];
+  return s.selection && scores.labels.size() == 1 && s.keep * few <= s.shape.back() &&
+         o.out.labels == scores.labels + row;
+}
+
 inline void skip(program& p) {
   std::vector<operation> done;
   std::vector<int> dense(p.values.size(), -1);  // the expanded form of each selection
@@ -51,6 +62,8 @@ inline void skip(program& p) {
     } else if (is<sample_op>(o)) {
       done.push_back(std::move(o));
       continue;
+    } else if (sums_selection(p, o)) {
+      if (o.in.size() > 1) o.in[1].value = expanded(o.in[1].value);
     } else if (is<rescale_op>(o)) {
       o.in[1].value = expanded(o.in[1].value);
     } else {

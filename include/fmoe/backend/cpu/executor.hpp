@@ -18,6 +18,7 @@
 #include <fmoe/backend/cpu/kernels/product_top_k.hpp>
 #include <fmoe/backend/cpu/kernels/row_function.hpp>
 #include <fmoe/backend/cpu/kernels/sample.hpp>
+#include <fmoe/backend/cpu/kernels/selection_sum.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
 #include <fmoe/backend/cpu/kernels/token_sum.hpp>
@@ -228,8 +229,18 @@ class executor {
   }
 
   static extent parts_of(const step& s, extent tokens, extent threads) noexcept {
-    const auto* sum = std::get_if<token_sum_step>(&s);
-    return sum == nullptr ? 1 : token_sum_parts(*sum, tokens, threads);
+    if (const auto* sum = std::get_if<token_sum_step>(&s))
+      return token_sum_parts(*sum, tokens, threads);
+    if (const auto* sum = std::get_if<selection_sum_step>(&s))
+      return selection_sum_parts(*sum, tokens, threads);
+    return 1;
+  }
+
+  void run(const selection_sum_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f),
+                     b = s.b.storage >= 0 ? rows(s.b, f) : rows_of<T>{};
+    const auto row = [&](extent t) { return kept(selection, t, 0, s.keep); };
+    selection_sum<T, Arch>(s, row, {b.data, b.stride}, c.data, f.arena, f.tokens, f.part, f.parts);
   }
 
   void run(const token_sum_step& s, const frame& f) const noexcept {

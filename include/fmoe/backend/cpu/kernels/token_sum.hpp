@@ -24,15 +24,19 @@ struct token_sum_cut {
   }
 };
 
-// The parts that pay off for so many threads.
-inline extent token_sum_parts(const token_sum_step& s, extent tokens, extent threads) noexcept {
+// The parts that pay off for so many threads, of work that can be cut into `units`.
+inline extent parts_of_work(extent multiply_adds, extent units, extent threads) noexcept {
   constexpr extent least_work = extent{1} << 18, parts_for_each = 4;
   if (threads == 1) return 1;
+  const extent most = std::min(units, parts_for_each * threads);
+  return std::max<extent>(1, std::min(most, multiply_adds / least_work));
+}
+
+inline extent token_sum_parts(const token_sum_step& s, extent tokens, extent threads) noexcept {
   extent work = tokens;
   for (const auto* axes : {&s.out, &s.summed})
     for (const nest_axis& x : *axes) work *= x.length;
-  const extent most = std::min(token_sum_cut(s).units, parts_for_each * threads);
-  return std::max<extent>(1, std::min(most, work / least_work));
+  return parts_of_work(work, token_sum_cut(s).units, threads);
 }
 
 template <class T>

@@ -101,6 +101,11 @@ class access_collector {
     if (s.b.storage >= 0) read(s.b);
     write(s.c);
   }
+  void add(const selection_sum_step& s) {
+    read(s.selection);
+    if (s.b.storage >= 0) read(s.b);
+    write(s.c);
+  }
   void add(const expert_choice_step& s) {
     read(s.scores);
     read(s.ranked);

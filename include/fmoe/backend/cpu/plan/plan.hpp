@@ -189,6 +189,15 @@ struct token_sum_step {
   extent block = 0;                        // tokens that are summed by themselves
 };
 
+// c[n, N] = sum over the tokens of a call of selection[t, n] b[t, N]; b has storage -1 if there is
+// none.
+struct selection_sum_step {
+  std::string text;
+  view selection, b, c;
+  extent experts = 0, keep = 0, N = 0;
+  extent block = 0;  // tokens that are summed by themselves
+};
+
 struct expert_choice_step {  // on all tokens at once
   std::string text;
   selection_rule rule{};
@@ -243,10 +252,19 @@ struct exclude_step {
 
 struct loop_step;
 struct group_step;
-using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step,
-                          sample_step, pointwise_step, row_function_step, row_norm_step,
-                          append_step, select_step, screen_step, token_sum_step, expert_choice_step,
-                          expand_step, exclude_step, pick_step, put_step, loop_step, group_step>;
+using step =
+    std::variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step, sample_step,
+                 pointwise_step, row_function_step, row_norm_step, append_step, select_step,
+                 screen_step, token_sum_step, selection_sum_step, expert_choice_step, expand_step,
+                 exclude_step, pick_step, put_step, loop_step, group_step>;
+
+// The elements that a task needs for a sum of selections: a row, and the entries of a block with
+// their tokens and the end of each expert's.
+inline extent selection_sum_scratch(const selection_sum_step& s, extent element_bytes) {
+  const extent entries = s.block * s.keep;
+  return s.N + entries +
+         divide_up((s.experts + 1 + entries) * sizeof(std::uint32_t), element_bytes);
+}
 
 struct loop_step {  // `length` units in chunks
   char label = 0;

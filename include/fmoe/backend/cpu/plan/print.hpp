@@ -84,6 +84,11 @@ class plan_printer {
     text_ << "  " << s.block << " tokens at a time";
     finish({});
   }
+  void line(const selection_sum_step& s, int) {
+    begin("token sum", s);
+    text_ << "  " << s.keep << " of " << s.experts << " rows, " << s.block << " tokens at a time";
+    finish({});
+  }
   void line(const gather_step& s, int) {
     begin("gather", s);
     text_ << "  " << s.keep << " rows of " << s.N;
