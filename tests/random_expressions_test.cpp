@@ -110,6 +110,7 @@ class random_expression {
     s << name_of(n.rule.what) << ' ' << n.rule.keep << " weights "
       << static_cast<int>(n.rule.weights) << " of " << static_cast<int>(n.arg);
   }
+  static void describe(std::ostream&, const ir::kept_node&) {}  // not drawn here
   static void describe(std::ostream& s, const ir::append_node& n) {
     s << "append one to " << static_cast<int>(n.arg);
   }

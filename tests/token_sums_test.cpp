@@ -111,6 +111,23 @@ TEST_CASE("a sum over tokens is one of blocks at fixed places", "[token_sums]") 
   }
 }
 
+TEST_CASE("the sum of selections has the bits of the sum of their dense rows", "[token_sums]") {
+  for (const extent count : {extent{1}, extent{256}, extent{257}, tokens}) {
+    const auto scores = random<tensor<float, 2>>({count, 900}, 1),
+               dy = random<tensor<float, 2>>({count, outputs}, 2);
+    for (const extent k : {extent{1}, extent{5}, extent{64}}) {
+      const auto dense = evaluate(top_k(scores, k));
+      CHECK(same_bits(evaluate(einsum<"tn,to->no">(top_k(scores, k), dy)),
+                      evaluate(einsum<"tn,to->no">(dense, dy))));
+      CHECK(
+          same_bits(evaluate(einsum<"tn->n">(top_k(scores, k))), evaluate(einsum<"tn->n">(dense))));
+    }
+    CHECK(agrees(einsum<"tn,to->no">(top_k(scores, 6, weighting::softmax), relu(dy))));
+    CHECK(agrees(einsum<"tn,to,op->np">(top_k(scores, 6), dy,
+                                        random<parameter<float, 2>>({outputs, 7}, 4))));
+  }
+}
+
 TEST_CASE("one call makes sums over tokens and rows, of any number of tokens", "[token_sums]") {
   const auto all_x = random<tensor<float, 2>>({tokens, inputs}, 1),
              all_dy = random<tensor<float, 2>>({tokens, outputs}, 2);
@@ -154,19 +171,22 @@ TEST_CASE("sums over tokens have the same bits for any threads and tiles", "[tok
 TEST_CASE("large sums over tokens are cut for several threads without a change", "[token_sums]") {
   const auto x = random<tensor<float, 2>>({tokens, 200}, 1),
              dy = random<tensor<float, 2>>({tokens, 300}, 2);
-  tensor<float, 2> alone;
+  tensor<float, 2> alone, chosen;
   tensor<float, 1> row;
   for (const int threads : {1, 2, 7})
     on_threads(threads, [&] {
       const auto sum = evaluate(einsum<"ti,to->io">(x, dy));
+      const auto sparse = evaluate(einsum<"ti,tj->ij">(top_k(x, 20), dy));
       const auto wide =
           evaluate(einsum<"ti,tj->j">(x, random<tensor<float, 2>>({tokens, 9000}, 5)));
       if (alone.empty()) {
         alone = sum;
         row = wide;
+        chosen = sparse;
       }
       CHECK(same_bits(sum, alone));
       CHECK(same_bits(row, wide));
+      CHECK(same_bits(chosen, sparse));
     });
 }
 

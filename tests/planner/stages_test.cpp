@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <fmoe/planner/cost.hpp>
 #include <fmoe/planner/stages.hpp>
 
 #include "../support/plans.hpp"
@@ -88,6 +89,29 @@ TEST_CASE("an einsum of several operands sums tokens as soon as only the sum is 
   const ir::node_id z = g.einsum("ti,io->o", {x, g.parameter({48, 30})});
   CHECK(describe(make_program(g, z, machine_options())) ==
         lines{"token_sum ti->i", "gemm i,io->o"});
+}
+
+TEST_CASE("a sum over tokens reads what each token selected, which is not made dense", "[stages]") {
+  blueprint g;
+  const ir::node_id x = g.argument(0, {600, 48}), dy = g.argument(1, {600, 40}),
+                    a = g.top_k(g.linear(x, 48, 5000), 8);
+  const ir::node_id gradient = g.einsum("tn,to->no", {a, dy}), uses = g.einsum("tn->n", {a});
+  const cpu::plan p =
+      make_plan(g, ir::node_list(std::vector{gradient, uses}), 600, machine_options());
+  CHECK(describe(p) == lines{"reduce to->to", "gemm ti,io->to", "top_k to->to",
+                             "selection_sum tn,to->no", "selection_sum tn->n"});
+  CHECK(placement_is_sound(p));
+  CHECK(p.call < 1000);
+  const planner::program program =
+      make_program(g, ir::node_list(std::vector{gradient}), machine_options());
+  CHECK(planner::cost_of(program, 600, 4).multiply_adds == 48 * 5000 + 8 * 40);
+}
+
+TEST_CASE("a selection of many entries is summed as dense rows", "[stages]") {
+  blueprint g;
+  const ir::node_id x = g.argument(0, {600, 48}), dy = g.argument(1, {600, 40});
+  const ir::node_id y = g.einsum("tn,to->no", {g.top_k(x, 30), dy});
+  CHECK(describe(make_plan(g, y, 600, machine_options())).back() == "token_sum tn,to->no");
 }
 
 TEST_CASE("a result that a sum reads is kept for it and copied", "[stages]") {

@@ -26,9 +26,10 @@ cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tok
 
 const char* kind_of(const cpu::step& s) {
   constexpr std::array kinds{
-      "gemm",          "batched",  "reduce",  "gather", "rescale", "sample",    "pointwise",
-      "row_function",  "row_norm", "append",  "select", "screen",  "token_sum", "selection_sum",
-      "expert_choice", "expand",   "exclude", "pick",   "put",     "loop",      "group"};
+      "gemm",      "batched",       "reduce",        "gather", "rescale", "sample",
+      "pointwise", "row_function",  "row_norm",      "append", "select",  "screen",
+      "token_sum", "selection_sum", "expert_choice", "kept",   "expand",  "exclude",
+      "pick",      "put",           "loop",          "group"};
   static_assert(kinds.size() == std::variant_size_v<cpu::step>);
   return kinds[s.index()];
 }
@@ -95,6 +96,7 @@ class plan_lines {
   void line(const cpu::token_sum_step& s) { put(s.text); }
   void line(const cpu::selection_sum_step& s) { put(s.text); }
   void line(const cpu::expert_choice_step& s) { put(s.text); }
+  void line(const cpu::kept_step& s) { put(s.text); }
   void line(const cpu::expand_step& s) { put(s.text); }
   void line(const cpu::exclude_step& s) { put(s.text); }
   void line(const cpu::pick_step& s) { put(s.text); }

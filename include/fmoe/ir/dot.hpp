@@ -41,6 +41,7 @@ class graph_printer {
   void put(const row_function_node& n) { box("box", name_of(n.fn), made_colour); }
   void put(const row_norm_node& n) { box("box", name_of(n.which), made_colour); }
   void put(const select_node& n) { box("box", name_of(n.rule.what), made_colour); }
+  void put(const kept_node& n) { box("box", std::string("kept ") + name_of(n.what), made_colour); }
   void put(const append_node&) { box("box", "append 1", made_colour); }
   void put(const concat_node&) { box("box", "concat", made_colour); }
 

@@ -98,6 +98,12 @@ struct select_node {
   bool operator==(const select_node&) const = default;
 };
 
+struct kept_node {  // one number of each kept entry, by ascending index
+  kept_part what;
+  node_id arg;  // a selection
+  bool operator==(const kept_node&) const = default;
+};
+
 struct append_node {  // appends a 1 after the last entry of each row
   node_id arg;
   bool operator==(const append_node&) const = default;
@@ -117,7 +123,7 @@ struct mask_node {  // 0 at the pairs, 1 elsewhere; only an operand of einsum
 
 struct node {
   std::variant<leaf_node, einsum_node, map_node, add_node, row_function_node, row_norm_node,
-               select_node, append_node, concat_node, mask_node>
+               select_node, kept_node, append_node, concat_node, mask_node>
       op;
   std::vector<axis_id> axes;
 };
@@ -142,6 +148,10 @@ void each_operand(Node& n, const F& f) {
   for (auto& arg : n.args) f(arg);
 }
 template <node_of<map_node> Node, class F>
+void each_operand(Node& n, const F& f) {
+  f(n.arg);
+}
+template <node_of<kept_node> Node, class F>
 void each_operand(Node& n, const F& f) {
   f(n.arg);
 }
@@ -321,6 +331,21 @@ class graph {
       axes.push_back(new_axis(s * s));
     }
     return put({select_node{rule, arg, ranked}, std::move(axes)});
+  }
+
+  // A number of each entry that a selection keeps: [..., n] -> [..., K]. A row that keeps fewer
+  // than K entries ends with values of 0 and indices of -1.
+  node_id kept(kept_part what, node_id arg) {
+    const auto* s = std::get_if<select_node>(&(*this)[arg].op);
+    using enum selection_rule::kind;
+    const bool is_fixed = s != nullptr && (s->rule.what == product_top_k ||
+                                           (s->rule.what == top_k && s->rule.keep != all));
+    expects<value_error>(is_fixed,
+                         "[kept] takes a selection that keeps K entries of each row: top_k "
+                         "or product_top_k, and not fmoe::all");
+    std::vector<axis_id> axes = (*this)[arg].axes;
+    axes.back() = new_axis(s->rule.keep);
+    return put({kept_node{what, arg}, std::move(axes)});
   }
 
   node_id append_one(node_id arg) {

@@ -220,6 +220,19 @@ class lowering {
     return program_[u.value].leaf < 0 ? u : program_.make(reduce_op{}, {u}, u.labels);
   }
 
+  placed lower(const ir::kept_node& k) {
+    const std::string names = letters(k.arg);
+    use in = named(k.arg, names);
+    if (!program_[in.value].selection) {  // of all entries, which are dense
+      const extent n = program_[in.value].shape.back();
+      in = program_.make(select_op{{selection_rule::kind::top_k, n}}, {in}, in.labels, true, n);
+      program_[in.value].expected = n;
+    }
+    const use out = program_.make(kept_op{k.what}, {in}, in.labels);
+    program_[out.value].shape.back() = program_[in.value].keep;
+    return place(out, names);
+  }
+
   placed lower(const ir::append_node& a) {
     const std::string names = letters(a.arg);
     const use in = rows(a.arg, names), out = program_.make(append_op{}, {in}, in.labels);

@@ -59,7 +59,7 @@ inline void skip(program& p) {
           p, table,
           labels_where(selected, [&](char c) { return has(table.labels, c); }) + o.out.labels,
           done);
-    } else if (is<sample_op>(o)) {
+    } else if (is<sample_op, kept_op>(o)) {
       done.push_back(std::move(o));
       continue;
     } else if (sums_selection(p, o)) {

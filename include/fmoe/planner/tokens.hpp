@@ -146,6 +146,7 @@ class token_search {
     if (s.rule.what == selection_rule::kind::expert_choice && a < 0) return reject();
     return s.ranked && at(*s.ranked) != a ? reject() : a;
   }
+  int axis_of(const ir::kept_node& k, const ir::node&) { return across(k.arg); }
   int axis_of(const ir::append_node& a, const ir::node&) { return across(a.arg); }
 
   int axis_of(const ir::concat_node& c, const ir::node&) {

@@ -398,6 +398,19 @@ class executor {
                            f.tokens, s.experts, order, selection.data, selection.stride);
   }
 
+  void run(const kept_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    const bool values = s.what == kept_part::value;
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        const selected<T> entries = kept(selection, t, r, s.keep);
+        T* const row = c.data + t * c.stride + r * s.keep;
+        for (extent i = 0; i < entries.count; ++i)
+          row[i] = values ? entries.values[i] : static_cast<T>(entries.indices[i]);
+        std::fill(row + entries.count, row + s.keep, values ? T(0) : T(-1));
+      }
+  }
+
   void run(const expand_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
     for (extent t = 0; t < f.count; ++t)

@@ -229,6 +229,21 @@ class interpreter {
     }
   }
 
+  void run(const planner::kept_op& kind, const operation& o) {
+    const bool values = kind.what == kept_part::value;
+    const extent n = shape(o.in[0].value).back(), keep = shape(o.out.value).back();
+    array& out = at(o.out.value);
+    for (extent i = 0; i < out.rows; ++i) {
+      const double* from = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
+      for (extent r = 0; keep != 0 && r < out.width / keep; ++r) {
+        double* to = out.row(i) + r * keep;
+        std::fill_n(to, keep, values ? 0. : -1.);
+        for (extent k = 0; k < n; ++k)
+          if (from[r * n + k] != 0) *to++ = values ? from[r * n + k] : static_cast<double>(k);
+      }
+    }
+  }
+
   void run(const planner::append_op&, const operation& o) {
     const extent n = shape(o.in[0].value).back();
     array& out = at(o.out.value);

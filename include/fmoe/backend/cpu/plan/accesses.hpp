@@ -111,6 +111,10 @@ class access_collector {
     read(s.ranked);
     write(s.selection);
   }
+  void add(const kept_step& s) {
+    read(s.selection);
+    write(s.c);
+  }
   void add(const expand_step& s) {
     read(s.selection);
     write(s.c);

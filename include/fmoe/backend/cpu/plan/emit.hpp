@@ -397,6 +397,17 @@ class emitter : plan_layout {
                                 .columns = out.shape.back() - 1});
   }
 
+  void emit(const planner::kept_op& kind, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const value& out = program_[o.out.value];
+    steps.push_back(kept_step{.text = text(o),
+                              .what = kind.what,
+                              .selection = whole(o.in[0].value),
+                              .c = whole(o.out.value),
+                              .rows = out.rows(),
+                              .keep = out.shape.back()});
+  }
+
   void emit(const planner::expand_op&, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
     const value& out = program_[o.out.value];

@@ -207,6 +207,13 @@ struct expert_choice_step {  // on all tokens at once
   extent scratch = 0;
 };
 
+struct kept_step {  // a number of each kept entry
+  std::string text;
+  kept_part what{};
+  view selection, c;
+  extent rows = 0, keep = 0;
+};
+
 struct expand_step {  // a selection as dense rows
   std::string text;
   view selection, c;
@@ -255,8 +262,8 @@ struct group_step;
 using step =
     std::variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step, sample_step,
                  pointwise_step, row_function_step, row_norm_step, append_step, select_step,
-                 screen_step, token_sum_step, selection_sum_step, expert_choice_step, expand_step,
-                 exclude_step, pick_step, put_step, loop_step, group_step>;
+                 screen_step, token_sum_step, selection_sum_step, expert_choice_step, kept_step,
+                 expand_step, exclude_step, pick_step, put_step, loop_step, group_step>;
 
 // The elements that a task needs for a sum of selections: a row, and the entries of a block with
 // their tokens and the end of each expert's.

@@ -154,6 +154,10 @@ class plan_printer {
     finish(s.epilogues);
     lines(s.body, depth + 1, "");
   }
+  void line(const kept_step& s, int) {
+    begin(name_of(s.what), s);
+    finish({});
+  }
   void line(const expand_step& s, int) {
     begin("expand", s);
     finish({});
