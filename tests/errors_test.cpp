@@ -120,10 +120,10 @@ const failure shape_errors[] = {
      }},
     {R"([sized] axis 1 is 8 and is said to be 9)",
      "The extent given to `sized` is not that of the expression.",
-     "Pass `unknown` for an extent that follows from the operands.",
+     "Pass `fmoe::all` for an extent that follows from the operands.",
      [] {
        const tensor<float, 2> x({4, 8});
-       evaluate(sized(x, {unknown, 9}));
+       evaluate(sized(x, {all, 9}));
      }},
     {R"([bounded softmax] axis 0 is 4 and the bound's is 8)",
      "The bound of a softmax needs one entry for each row of the scores.",
@@ -164,7 +164,7 @@ const failure shape_errors[] = {
      [] { viewed<3>(parameter<float, 2>({8, 6}), {8, 2, 4}); }},
     {R"([compile] nothing in the layer fixes the extent of axis 1 of an argument: say it with fmoe::sized)",
      "No weight shares this axis of the input, so compile cannot know its length.",
-     "Say the length: `sized(x, {unknown, 8})`.",
+     "Say the length: `sized(x, {fmoe::all, 8})`.",
      [] { compile([](const auto& x) { return relu(x); }, 4); }},
     {R"([tensor] an array has 3 axes, not 2)",
      "The type of the array does not tell its rank, and the given rank is wrong.",
@@ -238,7 +238,7 @@ const failure shape_errors[] = {
      [] {
        const auto forward = compile(
            [](const auto& x) {
-             const auto in = sized(x, {unknown, 4});
+             const auto in = sized(x, {all, 4});
              return einsum<"ti,tj->ij">(in, in);
            },
            4);
@@ -564,7 +564,7 @@ compile([&](const auto&) { return relu(w); }, 4);
 "Keep the token axis first in every operand and in the result, or use evaluate.",
 [] {
 const tensor<float, 2> w({4, 4});
-compile([&](const auto& x) { return einsum<"ts,so->to">(w, sized(x, {unknown, 4})); }, 4);
+compile([&](const auto& x) { return einsum<"ts,so->to">(w, sized(x, {all, 4})); }, 4);
 }},
 {R"([forward] the output overlaps input 0)",
 "The output would be written while the input is still read.",

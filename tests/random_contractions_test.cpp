@@ -434,8 +434,8 @@ class verdict {
 template <class T>
 void check(verdict& holds, const random_contraction& e, const std::vector<double>& expected,
            const std::vector<double>& magnitude, double tolerance) {
-  const runner<T> normal(e.g, e.root(), unknown, usual_limits()),
-      cut(e.g, e.root(), unknown, tiny_limits()), original(e.g, e.root(), unknown, naive_limits());
+  const runner<T> normal(e.g, e.root(), all, usual_limits()),
+      cut(e.g, e.root(), all, tiny_limits()), original(e.g, e.root(), all, naive_limits());
   const extent tokens = normal.steps().token_count;
   const std::vector<T> y = normal.all();
   REQUIRE(y.size() == expected.size());
@@ -462,7 +462,7 @@ void check(unsigned seed, census& seen) {
   const planner::plan_options options = on_this_cpu<float>(usual_limits());
   holds("no product of parameters",
         multiplies_parameters(e.g) || !multiplies_parameters(make_program(e.g, e.root(), options)));
-  seen.add(make_plan(e.g, e.root(), unknown, options));
+  seen.add(make_plan(e.g, e.root(), all, options));
 }
 
 TEST_CASE("random contractions agree with brute force") {

@@ -440,8 +440,8 @@ double error(const std::vector<T>& y, const std::vector<double>& expected, doubl
 template <class T>
 void check(const random_expression& e, const std::vector<double>& expected, double scale,
            double tolerance) {
-  const runner<T> normal(e.g, e.root(), unknown, usual_limits()),
-      cut(e.g, e.root(), unknown, tiny_limits()), original(e.g, e.root(), unknown, naive_limits());
+  const runner<T> normal(e.g, e.root(), all, usual_limits()),
+      cut(e.g, e.root(), all, tiny_limits()), original(e.g, e.root(), all, naive_limits());
   const extent tokens = normal.steps().token_count;
   const std::vector<T> y = normal.all();
   REQUIRE(y.size() == expected.size());
@@ -473,7 +473,7 @@ void check(unsigned seed, census& seen) {
   }
   check<float>(e, expected, scale, e.exact() ? 0 : 2e-5);
   check<double>(e, expected, scale, e.exact() ? 0 : 1e-13);
-  seen.add(make_plan(e.g, e.root(), unknown, on_this_cpu<float>(tiny_limits())));
+  seen.add(make_plan(e.g, e.root(), all, on_this_cpu<float>(tiny_limits())));
 }
 
 TEST_CASE("random expressions agree with the oracle, and their rows keep their bits") {

@@ -46,9 +46,9 @@ struct gradients {
 };
 
 auto compiled_gradients(const compile_options& options = {}) {
-  return compile([](const auto& x,
-                    const auto& dy) { return linear_gradients(sized(x, {unknown, inputs}), dy); },
-                 arguments<2, 2>{}, tokens, options);
+  return compile(
+      [](const auto& x, const auto& dy) { return linear_gradients(sized(x, {all, inputs}), dy); },
+      arguments<2, 2>{}, tokens, options);
 }
 
 TEST_CASE("the reference backend makes sums over tokens and rows in one call", "[token_sums]") {
@@ -230,8 +230,8 @@ TEST_CASE("a NaN in a token reaches the sums and no other row", "[token_sums]") 
   const auto dy = random<tensor<float, 2>>({tokens, outputs}, 2);
   const auto forward = compile(
       [](const auto& in, const auto& out) {
-        return std::tuple(einsum<"ti,to->io">(in, sized(out, {unknown, outputs})),
-                          2 * sized(in, {unknown, inputs}));
+        return std::tuple(einsum<"ti,to->io">(in, sized(out, {all, outputs})),
+                          2 * sized(in, {all, inputs}));
       },
       arguments<2, 2>{}, tokens);
   x(300, 3) = std::numeric_limits<float>::quiet_NaN();

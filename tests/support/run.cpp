@@ -86,11 +86,11 @@ std::vector<T> runner<T>::rows(extent first, extent count, extent split) const {
 }
 
 std::vector<double> by_reference(const ir::graph& g, ir::node_id root) {
-  const auto compiled = detail::compile_graph<double, cpu::native>(
-      g, root, unknown, {.on = reference<cpu::native>()});
+  const auto compiled =
+      detail::compile_graph<double, cpu::native>(g, root, all, {.on = reference<cpu::native>()});
   const auto shape = g.shape(root);
   std::vector<double> result(element_count(shape), std::numeric_limits<double>::quiet_NaN());
-  const array_view y = view_at<any_rank>(result.data(), shape);
+  const array_view y = view_at<all>(result.data(), shape);
   const bound_array bound{y, compiled.results[0].shape.size()};
   compiled.program->run({}, {&bound, 1}, compiled.tokens);
   return result;

@@ -17,7 +17,7 @@
 namespace fmoe::test {
 
 // Computes rows of the result of a plan of `tokens` rows in tiles of `split` rows (at most the
-// plan's tile); `unknown` tokens are as many as the inputs have. Arena, the call's memory and the
+// plan's tile); `all` tokens are as many as the inputs have. Arena, the call's memory and the
 // result hold NaN before, and a guard behind the arena and the call's memory is checked. A plan of
 // several stages is run whole. T is float or double.
 template <class T>

@@ -52,7 +52,7 @@ class graph_printer {
     const char* between = "";
     for (const axis_id a : graph_[at_].axes) {
       out_ << std::exchange(between, " x ");
-      if (const extent e = graph_.extent_of(a); e == unknown) out_ << '?';
+      if (const extent e = graph_.extent_of(a); e == all) out_ << '?';
       else out_ << e;
     }
     out_ << "\"];\n";

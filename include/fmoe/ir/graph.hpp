@@ -196,7 +196,7 @@ class graph {
   const node& operator[](node_id id) const { return nodes_[static_cast<extent>(id)]; }
   extent rank(node_id id) const { return (*this)[id].axes.size(); }
 
-  // Returns `unknown` if nothing has fixed the extent yet.
+  // Returns `all` if nothing has fixed the extent yet.
   extent extent_of(axis_id a) const { return extents_[root(a)]; }
   bool same(axis_id a, axis_id b) const { return root(a) == root(b); }
 
@@ -205,7 +205,7 @@ class graph {
     std::vector<extent> s;
     for (const axis_id a : (*this)[id].axes) {
       s.push_back(extent_of(a));
-      expects<shape_error>(s.back() != unknown,
+      expects<shape_error>(s.back() != all,
                            "[compile] nothing in the layer fixes the extent of axis ", s.size() - 1,
                            " of an argument: say it with fmoe::sized");
     }
@@ -236,9 +236,9 @@ class graph {
     return put({std::move(n), std::move(axes)});
   }
 
-  // Fixes the extent of an axis, unless `length` is unknown.
+  // Fixes the extent of an axis, unless `length` is `all`.
   void fix(node_id id, extent axis, extent length) {
-    if (length == unknown) return;
+    if (length == all) return;
     const axis_id a = (*this)[id].axes[axis];
     expects<shape_error>(join(a, new_axis(length)), "[sized] axis ", axis, " is ", extent_of(a),
                          " and is said to be ", length);
@@ -318,7 +318,7 @@ class graph {
     std::vector<axis_id> axes = (*this)[arg].axes;
     if (rule.what == selection_rule::kind::product_top_k) {
       const extent s = extent_of(axes.back()), lists = extent_of(axes[axes.size() - 2]);
-      expects<shape_error>(lists == 2 && s != unknown,
+      expects<shape_error>(lists == 2 && s != all,
                            "[product_top_k] the scores' last axes are two lists, not ", lists,
                            " of ", s);
       expects<value_error>(rule.each <= s, "[product_top_k] each list keeps ", rule.each,
@@ -389,9 +389,8 @@ class graph {
 
   // Returns false if both extents are known and differ.
   bool join(axis_id a, axis_id b) {
-    const extent i = root(a), j = root(b),
-                 known = extents_[i] == unknown ? extents_[j] : extents_[i];
-    if (extents_[j] != unknown && extents_[j] != known) return false;
+    const extent i = root(a), j = root(b), known = extents_[i] == all ? extents_[j] : extents_[i];
+    if (extents_[j] != all && extents_[j] != known) return false;
     extents_[i] = known;
     parents_[j] = i;
     add_up();
@@ -402,7 +401,7 @@ class graph {
   // as soon as those of the parts are; if all but one of these lengths are known, so is the last
   // one.
   axis_id total_axis(std::vector<axis_id> parts, extent more) {
-    const axis_id whole = new_axis(unknown);
+    const axis_id whole = new_axis(all);
     totals_.push_back({whole, std::move(parts), more});
     add_up();
     return whole;
@@ -415,13 +414,13 @@ class graph {
         extent sum = t.more, missing = 0;
         axis_id last = t.whole;
         for (const axis_id p : t.parts) {
-          if (const extent e = extent_of(p); e != unknown) sum += e;
+          if (const extent e = extent_of(p); e != all) sum += e;
           else ++missing, last = p;
         }
         const extent whole = extent_of(t.whole);
-        if (missing == 0 && whole == unknown) {
+        if (missing == 0 && whole == all) {
           extents_[root(t.whole)] = sum, changed = true;
-        } else if (whole != unknown && missing < 2) {
+        } else if (whole != all && missing < 2) {
           expects<shape_error>(missing == 0 ? whole == sum : whole >= sum,
                                "[concat] the joined axis is ", whole, " long, and its parts are ",
                                sum, " long together");

@@ -5,6 +5,7 @@
 // the values on them, and adds the weighted results to the tokens. Experts come in order.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include <fmoe/planner/program.hpp>
@@ -59,16 +60,14 @@ class grouping {
   bool found() const { return found_; }
 
  private:
-  static constexpr extent none = all;
-
   struct restriction {  // a value restricted to a group
     int value;
-    extent axis;
+    std::optional<extent> axis;
     int made;
   };
 
-  static std::vector<extent> without(std::vector<extent> shape, extent axis) {
-    if (axis != none) shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
+  static std::vector<extent> without(std::vector<extent> shape, std::optional<extent> axis) {
+    if (axis) shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(*axis));
     return shape;
   }
   static std::string without(std::string labels, char c) {
@@ -88,9 +87,9 @@ class grouping {
     return body_.back().out.value;
   }
 
-  int picked(int v, extent axis) {
+  int picked(int v, std::optional<extent> axis) {
     const std::string labels = std::string("abcdefgh").substr(0, program_[v].shape.size());
-    const char expert = axis == none ? char{0} : labels[axis];
+    const char expert = axis ? labels[*axis] : char{0};
     return add({.what = pick_op{}, .in = {{v, labels}}, .out = {-1, without(labels, expert)}},
                without(program_[v].shape, axis), expert);
   }
@@ -102,12 +101,12 @@ class grouping {
     return in_order(program_, {v, labels}, order, body_).value;
   }
 
-  // Returns the value at the selected places of one of its axes, or, if `axis` is none, for the
+  // Returns the value at the selected places of one of its axes, or, without an axis, for the
   // selected tokens.
-  int restricted(int v, extent axis) {
+  int restricted(int v, std::optional<extent> axis) {
     for (const restriction& r : known_)
       if (r.value == v && r.axis == axis) return r.made;
-    const int made = axis == none ? picked(v, none) : made_again(v, axis);
+    const int made = axis ? made_again(v, *axis) : picked(v, axis);
     known_.push_back({v, axis, made});
     return made;
   }
@@ -127,8 +126,8 @@ class grouping {
     for (const char c : o.in[0].labels) sums |= !has(o.out.labels, c);
     if (!sums) return picked(v, axis);
     const extent at = o.in[0].labels.find(expert);
-    const use left{restricted(o.in[0].value, at == std::string::npos ? none : at),
-                   without(o.in[0].labels, expert)};
+    const auto axis_of_rows = at == std::string::npos ? std::nullopt : std::optional(at);
+    const use left{restricted(o.in[0].value, axis_of_rows), without(o.in[0].labels, expert)};
     return add(
         {.what = product_op{}, .in = {left, o.in[1]}, .out = {-1, without(o.out.labels, expert)}},
         without(program_[v].shape, axis), expert);
@@ -151,7 +150,7 @@ class grouping {
       const extent lead = o.out.labels.size() - program_[p.other].shape.size();
       const bool has_axis = axis >= lead;
       if (program_[p.other].per_token()) {
-        p.other = restricted(p.other, has_axis ? axis - lead : none);
+        p.other = restricted(p.other, has_axis ? std::optional(axis - lead) : std::nullopt);
       } else if (has_axis) {
         p.other = experts_first(p.other, axis - lead);
         p.by_expert = true;

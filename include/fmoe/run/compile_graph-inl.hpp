@@ -32,7 +32,7 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
   const auto on = backend_of<T, Level>(options);
   const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>);
   planner::program p = planner::lower(g, results, how);
-  if (p.tokens && tokens != unknown) p.token_count = tokens;
+  if (p.tokens && tokens != all) p.token_count = tokens;
   compiled_graph made{
       on->compile({p, dtype_of<T>, p.token_count, options.callers, how}), p.token_count, {}};
   for (const int r : p.results) made.results.push_back({p[r].shape, p[r].per_token()});

@@ -23,7 +23,7 @@ struct compiled_graph {
   std::vector<compiled_result> results;
 };
 
-// In the arithmetic of T, for calls of up to `tokens` rows, or, if that is `unknown`, of as many as
+// In the arithmetic of T, for calls of up to `tokens` rows, or, if that is `all`, of as many as
 // the graph's inputs have. Level is the instruction set of the
 // translation unit that asks, so that each runs its own kernels. Throws shape_error and value_error
 // where an expression cannot be computed.

@@ -16,7 +16,7 @@ namespace fmoe::detail {
 template <class T, class Level>
 void evaluate(const ir::graph& g, ir::node_id root, const compile_options& options,
               const array_view& y) {
-  const compiled_graph compiled = compile_graph<T, Level>(g, root, unknown, options);
+  const compiled_graph compiled = compile_graph<T, Level>(g, root, all, options);
   const bound_array result{y, compiled.results[0].shape.size()};
   compiled.program->run({}, {&result, 1}, compiled.tokens);
 }

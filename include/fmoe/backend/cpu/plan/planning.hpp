@@ -7,9 +7,9 @@
 
 namespace fmoe::cpu {
 
-// A plan for calls of up to `tokens` rows; `unknown`: of as many as the program's inputs have.
+// A plan for calls of up to `tokens` rows; `all`: of as many as the program's inputs have.
 inline plan make_plan(planner::program p, extent tokens, const planner::plan_options& how) {
-  if (p.tokens && tokens != unknown) p.token_count = tokens;
+  if (p.tokens && tokens != all) p.token_count = tokens;
   screen(p, how, p.token_count);
   gather_loops(p, how);
   return emitter(p, choose_tile(p, how, p.token_count), how).take();
