@@ -58,14 +58,14 @@ TEST_CASE("a pair in the other order is the same pair", "[expand]") {
   const ir::node_id x = g.tensor({600, 50}), w = g.parameter({50, 40}), v = g.parameter({40, 3}),
                     y = g.einsum("ti,io,ok->tk", {x, w, v}),
                     z = g.einsum("bc,ab,cd->ad", {w, x, g.parameter({40, 5})});
-  CHECK(einsums_of(expanded(g, {y, z}).nodes) == lines{"io,ti->ot", "ok,ot->tk", "cd,ca->ad"});
+  CHECK(einsums_of(expanded(g, {y, z}).nodes) == lines{"io,ti->ot", "ok,ot->tk", "cd,ac->ad"});
 }
 
 TEST_CASE("labels that one operand alone has are summed first, and diagonals taken", "[expand]") {
   blueprint g;
   const ir::node_id x = g.tensor({600, 7, 7}), w = g.parameter({7, 40, 3}),
                     y = g.einsum("tii,iok->to", {x, w});
-  CHECK(einsums_of(expanded(g, {y}).nodes) == lines{"iok->io", "tii->ti", "ti,io->to"});
+  CHECK(einsums_of(expanded(g, {y}).nodes) == lines{"tii->ti", "iok->io", "io,ti->to"});
 }
 
 TEST_CASE("an einsum with a mask keeps its operands beside the sum without it", "[expand]") {
@@ -74,7 +74,7 @@ TEST_CASE("an einsum with a mask keeps its operands beside the sum without it", 
   const ir::node_id x = g.tensor({600, 50}), w = g.parameter({50, 40}), v = g.parameter({40, 3}),
                     y = g.einsum("ti,io,ok,io->tk", {x, w, v, g.all_except(pairs, 50, 40)});
   const planner::expanded_graph e = expanded(g, {y});
-  CHECK(einsums_of(e.nodes) == lines{"ti,io->to", "to,ok->tko", "ti,io,ok,io->tk"});
+  CHECK(einsums_of(e.nodes) == lines{"io,ti->ot", "ok,ot->tko", "ti,io,ok,io->tk"});
   const auto& masked = std::get<ir::einsum_node>(e.nodes[e.roots[0]].op);
   CHECK(masked.unmasked ==
         std::optional(e.roots[0] == ir::node_id{6} ? ir::node_id{5} : ir::node_id{0}));
@@ -86,7 +86,7 @@ TEST_CASE("what an einsum shares with a result is computed once", "[expand]") {
                     h = g.einsum("ti,io->to", {x, w}),
                     y = g.einsum("ab,bc,cd->ad", {x, w, g.parameter({40, 3})});
   CHECK(describe(make_program(g, ir::node_list(std::vector{h, y}), {})) ==
-        lines{"gemm ti,io->to", "gemm ac,cd->ad"});
+        lines{"gemm ti,io->to", "gemm tc,cd->td"});
 }
 
 }  // namespace

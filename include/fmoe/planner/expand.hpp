@@ -100,7 +100,7 @@ class expansion {
   void note(const ir::einsum_node& e, ir::node_id, facts& f) {
     if (e.args.size() != 2 || options_.naive) return;
     const std::string_view out = result_labels(e.subscripts);
-    for (const extent i : {0, 1}) {
+    for (const extent i : {extent{0}, extent{1}}) {
       const facts& kept = of(e.args[i]);
       const bool scales = kept.selection && !of(e.args[1 - i]).per_token &&
                           operand_labels(e.subscripts, i) == out &&
@@ -208,24 +208,52 @@ class expansion {
   // others need: the result itself if there are no others.
   operand pair(const operand& left, const operand& right, const std::vector<operand>& others,
                const std::string& result) {
-    if (others.empty()) return {einsum({left, right}, result, false), result};
-    const auto inner = [&](const operand& first, const operand& second) {
-      std::string labels;
-      for (const char c : first.labels + second.labels) {
-        bool needed = has(result, c);
-        for (const operand& o : others) needed |= has(o.labels, c);
-        if (needed && !has(labels, c)) labels += c;
-      }
-      return labels;
-    };
-    // A selection's labels come first, and an equal pair may have been made the other way round.
+    const bool is_last = others.empty();
+    const std::string labels = is_last ? result : needed(left, right, others, result);
+    if (const auto known = known_pair(left, right, labels); !known) {
+      return {einsum({left, right}, labels, !is_last), labels};
+    } else if (is_last) {
+      const bool is_it = known->labels == result;
+      return {is_it ? know(known->id, 0, false) : einsum({*known}, result, false), result};
+    } else {
+      return *known;
+    }
+  }
+
+  // Returns the labels of a pair that are needed later. Those of a selection come first, so that it
+  // stays one.
+  std::string needed(const operand& left, const operand& right, const std::vector<operand>& others,
+                     const std::string& result) {
     const bool turned = of(right.id).selection && !of(left.id).selection;
-    const operand &first = turned ? right : left, &second = turned ? left : right;
-    const std::string labels = inner(first, second), other_way = inner(second, first);
-    const auto equal = result_.nodes.find(
-        ir::einsum_node{{second.id, first.id}, text({second, first}, other_way)});
-    if (equal) return {*equal, other_way};
-    return {einsum({left, right}, labels, true), labels};
+    std::string labels;
+    for (const char c : turned ? right.labels + left.labels : left.labels + right.labels) {
+      bool is_needed = has(result, c);
+      for (const operand& o : others) is_needed |= has(o.labels, c);
+      if (is_needed && !has(labels, c)) labels += c;
+    }
+    return labels;
+  }
+
+  // Returns a pair of these operands with these labels that the graph has, with other letters
+  // perhaps, and in another order of operands and axes.
+  std::optional<operand> known_pair(const operand& left, const operand& right,
+                                    const std::string& labels) const {
+    const std::string ours = left.labels + right.labels;
+    for (extent i = 0; i < result_.nodes.size(); ++i) {
+      const auto id = static_cast<ir::node_id>(i);
+      const auto* e = std::get_if<ir::einsum_node>(&result_.nodes[id].op);
+      if (e == nullptr || e->args.size() != 2 || e->unmasked) continue;
+      for (const extent l : {extent{0}, extent{1}}) {
+        const std::string theirs = std::string(operand_labels(e->subscripts, l)) +
+                                   std::string(operand_labels(e->subscripts, 1 - l));
+        const bool same_operands = e->args[l] == left.id && e->args[1 - l] == right.id;
+        if (!same_operands || !same_but_names(theirs, ours)) continue;
+        std::string translated;
+        for (const char c : result_labels(e->subscripts)) translated += ours[theirs.find(c)];
+        if (std::ranges::is_permutation(translated, labels)) return operand{id, translated};
+      }
+    }
+    return {};
   }
 
   static std::string text(const std::vector<operand>& in, const std::string& result) {
