@@ -244,10 +244,10 @@ class expansion {
       const auto* e = std::get_if<ir::einsum_node>(&result_.nodes[id].op);
       if (e == nullptr || e->args.size() != 2 || e->unmasked) continue;
       for (const extent l : {extent{0}, extent{1}}) {
+        if (e->args[l] != left.id || e->args[1 - l] != right.id) continue;
         const std::string theirs = std::string(operand_labels(e->subscripts, l)) +
                                    std::string(operand_labels(e->subscripts, 1 - l));
-        const bool same_operands = e->args[l] == left.id && e->args[1 - l] == right.id;
-        if (!same_operands || !same_but_names(theirs, ours)) continue;
+        if (!same_but_names(theirs, ours)) continue;
         std::string translated;
         for (const char c : result_labels(e->subscripts)) translated += ours[theirs.find(c)];
         if (std::ranges::is_permutation(translated, labels)) return operand{id, translated};

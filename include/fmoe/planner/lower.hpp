@@ -293,12 +293,13 @@ class lowering {
   bool inner(ir::node_id id) const { return expanded_.inner[static_cast<extent>(id)]; }
 
   // Returns the order of a pair's axes that suits what reads it next, in the letters of this one:
-  // that of the operand of the einsum that it meets there, or that of the einsum's result.
-  std::string hint(ir::node_id id) const {
+  // that of the operand which it meets there, or that of the einsum's result if the operand is not
+  // made yet.
+  std::string hint(ir::node_id id) {
     if (!inner(id)) return result_of(id);
     const next_pair next = next_of(id);
-    const bool is_pair = inner(next.partner) && ir::operands(graph_[next.partner]).size() == 2;
-    return is_pair ? result_of(id) : translated(id, next, std::string(next.labels));
+    const bool is_made = static_cast<extent>(next.partner) < nodes_.size();
+    return is_made ? translated(id, next, named(next.partner, next.labels).labels) : result_of(id);
   }
 
   // Returns the labels of the whole einsum's result that a pair has, in its letters.
