@@ -4,6 +4,7 @@
 #include <fmoe/analysis.hpp>
 #include <fmoe/aoe.hpp>
 #include <fmoe/edit.hpp>
+#include <fmoe/expr/selection.hpp>
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/npy.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -353,6 +354,13 @@ const failure value_errors[] = {
 [] {
 const mxd<> layer;
 evaluate(layer(tensor<float, 2>({4, 8})));
+}},
+{R"([kept] takes a selection that keeps K entries of each row: top_k or product_top_k, and not fmoe::all)",
+"Only a selection of a fixed number of entries has rows of that many values and indices.",
+"Give it what `top_k` or `product_top_k` returns.",
+[] {
+const tensor<float, 2> x({4, 8});
+evaluate(kept(relu(x)).first);
 }},
 {R"([tensor] of rank 2 is used but holds nothing: set or load it)",
 "A tensor that was only declared holds nothing, not even zeros.",

@@ -258,7 +258,7 @@ class expansion {
 
   static std::string text(const std::vector<operand>& in, const std::string& result) {
     std::string s;
-    for (const operand& o : in) s += (s.empty() ? "" : ",") + o.labels;
+    for (const operand& o : in) s += (&o == in.data() ? "" : ",") + o.labels;
     return s + "->" + result;
   }
 

@@ -4,6 +4,8 @@
 
 #include <span>
 
+#include <fmoe/backend/cpu/kernels/group_rows.hpp>
+
 #include <fmoe/backend/cpu/plan/plan.hpp>
 
 namespace fmoe::cpu {
@@ -20,6 +22,21 @@ struct binding {  // for one tile: the addresses of its first row; of a sum over
   std::span<const rows_of<T>> results{};
   T* call = nullptr;  // memory that the call keeps between stages, of `call_rows` tokens
   extent call_rows = 0;
+};
+
+// The state of a task: its rows, and its position in the enclosing loop or group.
+template <class T>
+struct frame {
+  extent first, count;
+  const binding<T>* bound;
+  T* arena;
+  extent threads = 1;
+  extent tokens = 0, part = 0, parts = 1;  // in a step of a whole call
+  const std::byte* next = nullptr;         // the weights that the step after this one reads first
+  extent at = 0, length = 0;
+  bool in_loop = false, is_first = true, is_last = true;
+  const group_row* group = nullptr;  // the tokens of the rows, in a group
+  extent expert = 0;
 };
 
 }  // namespace fmoe::cpu

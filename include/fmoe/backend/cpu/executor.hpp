@@ -85,18 +85,7 @@ class executor {
   }
 
  private:
-  struct frame {  // the state of a task: its rows, and its position in the enclosing loop
-    extent first, count;
-    const binding<T>* bound;
-    T* arena;
-    extent threads = 1;
-    extent tokens = 0, part = 0, parts = 1;  // in a step of a whole call
-    const std::byte* next = nullptr;         // the weights that the step after this one reads first
-    extent at = 0, length = 0;
-    bool in_loop = false, is_first = true, is_last = true;
-    const group_row* group = nullptr;  // the tokens of the rows, in a group
-    extent expert = 0;
-  };
+  using frame = cpu::frame<T>;
 
   bool is_computed(int s) const { return row_of(s).where == storage_row::kind::constant; }
   const storage_row& row_of(int s) const { return plan_.storages[static_cast<extent>(s)]; }
@@ -226,14 +215,6 @@ class executor {
       sum(a.data + t * a.stride, nullptr, row);
       finish(s.epilogues, f, row, 0, t, 1, 0, s.columns);
     }
-  }
-
-  static extent parts_of(const step& s, extent tokens, extent threads) noexcept {
-    if (const auto* sum = std::get_if<token_sum_step>(&s))
-      return token_sum_parts(*sum, tokens, threads);
-    if (const auto* sum = std::get_if<selection_sum_step>(&s))
-      return selection_sum_parts(*sum, tokens, threads);
-    return 1;
   }
 
   void run(const selection_sum_step& s, const frame& f) const noexcept {
@@ -400,14 +381,12 @@ class executor {
 
   void run(const kept_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
-    const bool values = s.what == kept_part::value;
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r) {
-        const selected<T> entries = kept(selection, t, r, s.keep);
         T* const row = c.data + t * c.stride + r * s.keep;
-        for (extent i = 0; i < entries.count; ++i)
-          row[i] = values ? entries.values[i] : static_cast<T>(entries.indices[i]);
-        std::fill(row + entries.count, row + s.keep, values ? T(0) : T(-1));
+        const selected<T> entries = kept(selection, t, r, s.keep);
+        if (s.what == kept_part::value) kept_values(entries, row, s.keep);
+        else kept_indices(entries, row, s.keep);
       }
   }
 

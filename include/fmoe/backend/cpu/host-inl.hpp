@@ -213,12 +213,12 @@ class host_backend final : public backend {
   std::optional<std::string> refusal(const planner::operation&) const override { return {}; }
 
  private:
-  std::unique_ptr<const executable> compiled(const compile_job& job) const override {
+  std::unique_ptr<const executable> compiled(const job& work) const override {
     return std::make_unique<const host_executable<T, Level>>(
-        make_plan(job.program, job.tokens, job.how), job.program.leaves, job.callers);
+        make_plan(work.program, work.tokens, work.how), work.program.leaves, work.callers);
   }
-  plan_text explained(const compile_job& job) const override {
-    return print(make_plan(job.program, job.tokens, job.how), job.how.element_bytes);
+  description explained(const job& work) const override {
+    return print(make_plan(work.program, work.tokens, work.how), work.how.element_bytes);
   }
 };
 

@@ -70,14 +70,14 @@ class reference final : public backend {
   std::optional<std::string> refusal(const planner::operation&) const override { return {}; }
 
  private:
-  std::unique_ptr<const executable> compiled(const compile_job& job) const override {
-    return std::make_unique<const program_runner>(job.program);
+  std::unique_ptr<const executable> compiled(const job& work) const override {
+    return std::make_unique<const program_runner>(work.program);
   }
-  plan_text explained(const compile_job& job) const override {
+  description explained(const job& work) const override {
     std::string steps;
-    for (const planner::operation& o : job.program.operations)
+    for (const planner::operation& o : work.program.operations)
       steps +=
-          "  " + std::string(planner::name_of(o)) + "  " + planner::text_of(job.program, o) + '\n';
+          "  " + std::string(planner::name_of(o)) + "  " + planner::text_of(work.program, o) + '\n';
     return {"", steps, ""};
   }
 };

@@ -207,7 +207,7 @@ class plan_printer {
   int count_ = 0;
 };
 
-inline plan_text print(const plan& p, extent element_bytes) {
+inline backend::description print(const plan& p, extent element_bytes) {
   const plan_printer printed(p);
   const extent kib = divide_up(p.arena * element_bytes, 1024);
   return {"tile of " + std::to_string(p.tile) + " tokens, arena " + std::to_string(kib) + " KiB",
