@@ -122,10 +122,13 @@ class executor {
     else f(static_cast<const T*>(rows(v, at).data));
   }
 
-  // Returns the step's panels from an element and from k on.
-  gemm_panels<T> part(const gemm_step& s, extent element, extent k) const noexcept {
+  // Returns the step's panels of one of its weights, from a column and from k on.
+  gemm_panels<T> part(const gemm_step& s, extent weight, extent column, extent k) const noexcept {
     const auto [data, kernels] = constants_.panels(s.weight);
-    return {data + (element / panel_width<T, Arch> + k) * kernels->row_bytes, kernels};
+    const extent whole =
+        constants_.panel_elements(plan_.weights[static_cast<extent>(s.weight)]) * weight;
+    return {data + ((whole + column * s.K) / panel_width<T, Arch> + k) * kernels->row_bytes,
+            kernels};
   }
 
   // Runs the passes over a finished block of c that starts at element `position` of its rows.
@@ -154,7 +157,6 @@ class executor {
   }
 
   void run(const gemm_step& s, const frame& f) const noexcept {
-    const packed_weight& w = plan_.weights[static_cast<extent>(s.weight)];
     const bool cut_k = f.in_loop && s.k_step != 0, cut_n = f.in_loop && s.n_step != 0;
     const extent k0 = s.k_step * f.at, n0 = s.n_step * f.at;
     const bool finished = !cut_k || f.is_last;
@@ -163,11 +165,7 @@ class executor {
     shared_columns<T, Arch>(
         f.threads, f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {
           const auto& r = s.rows[at];
-          const gemm_panels<T> panels =
-              part(s,
-                   (r.weight + s.expert_step * f.expert) * constants_.panel_elements(w) +
-                       (n0 + from) * s.K,
-                   k0);
+          const gemm_panels<T> panels = part(s, r.weight + s.expert_step * f.expert, n0 + from, k0);
           const gemm_args<T> args{f.count,
                                   to - from,
                                   K,
@@ -428,14 +426,14 @@ class executor {
     sort_by_expert(s.experts, outer.count, starts, lists,
                    [&](extent t) { return kept(selection, t, 0, s.keep); });
     frame f = outer;
-    const auto with_rows = [&](extent e,
-                               // By now starts[e] is the end of the rows of expert e.
-                               extent row) {
+    // Now starts[e] is the end of the rows of expert e.
+    const auto with_rows = [&](extent e, extent row) {
       while (e < s.experts && starts[e] <= row) ++e;
       return e;
     };
-    f.expert = with_rows(0, 0);
-    for (extent row = 0, then; f.expert < s.experts; row += f.count, f.expert = then) {
+    extent row = 0;
+    for (extent then = with_rows(0, 0); then < s.experts; row += f.count) {
+      f.expert = then;
       f.count = std::min(s.rows, starts[f.expert] - row);
       f.group = lists + row;
       then = with_rows(f.expert, row + f.count);
@@ -484,13 +482,7 @@ class executor {
                                  extent expert = 0) const noexcept {
     for (; from < steps.size(); ++from) {
       if (const auto* g = std::get_if<gemm_step>(&steps[from]))
-        return part(*g,
-                    g->expert_step * expert *
-                            constants_.panel_elements(
-                                plan_.weights[static_cast<extent>(g->weight)]) +
-                        g->n_step * at * g->K,
-                    g->k_step * at)
-            .data;
+        return part(*g, g->expert_step * expert, g->n_step * at, g->k_step * at).data;
       if (const auto* s = std::get_if<screen_step>(&steps[from]))
         return constants_.screened(s->weight).panels.data();
       if (const auto* l = std::get_if<loop_step>(&steps[from]))
