@@ -252,8 +252,10 @@ class graph {
       for (extent k = 0; k < labels.size(); ++k) {
         int& at = seen[static_cast<unsigned char>(labels[k])];
         const axis_id here = (*this)[args[i]].axes[k];
-        if (at == 0)
-          at = 1 + static_cast<int>(here), first[static_cast<unsigned char>(labels[k])] = i;
+        if (at == 0) {
+          at = 1 + static_cast<int>(here);
+          first[static_cast<unsigned char>(labels[k])] = i;
+        }
         const auto known = static_cast<axis_id>(at - 1);
         expects<shape_error>(join(known, here), "[einsum] '", labels[k], "' is ", extent_of(known),
                              " in operand ", first[static_cast<unsigned char>(labels[k])], " and ",
@@ -414,17 +416,25 @@ class graph {
         extent sum = t.more, missing = 0;
         axis_id last = t.whole;
         for (const axis_id p : t.parts) {
-          if (const extent e = extent_of(p); e != all) sum += e;
-          else ++missing, last = p;
+          if (const extent e = extent_of(p); e != all) {
+            sum += e;
+          } else {
+            ++missing;
+            last = p;
+          }
         }
         const extent whole = extent_of(t.whole);
         if (missing == 0 && whole == all) {
-          extents_[root(t.whole)] = sum, changed = true;
+          extents_[root(t.whole)] = sum;
+          changed = true;
         } else if (whole != all && missing < 2) {
           expects<shape_error>(missing == 0 ? whole == sum : whole >= sum,
                                "[concat] the joined axis is ", whole, " long, and its parts are ",
                                sum, " long together");
-          if (missing == 1) extents_[root(last)] = whole - sum, changed = true;
+          if (missing == 1) {
+            extents_[root(last)] = whole - sum;
+            changed = true;
+          }
         }
       }
     }

@@ -105,7 +105,9 @@ class expansion {
       const bool scales = kept.selection && !of(e.args[1 - i]).per_token &&
                           operand_labels(e.subscripts, i) == out &&
                           operand_labels(e.subscripts, 1 - i) == out.substr(out.size() - 1);
-      if (scales) f.selection = true, f.expected = kept.expected;
+      if (!scales) continue;
+      f.selection = true;
+      f.expected = kept.expected;
     }
   }
   template <class Node>

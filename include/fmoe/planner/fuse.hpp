@@ -36,7 +36,9 @@ inline bool fuse_one(program& p) {
       const auto rank = [&](int k) {
         return std::pair(is<gather_op>(p.operations[static_cast<extent>(k)]), k);
       };
-      if (best < 0 || rank(maker) > rank(best)) best = maker, base = v;
+      if (best >= 0 && rank(maker) <= rank(best)) continue;
+      best = maker;
+      base = v;
     }
     if (best < 0) continue;
     operation fused = p.operations[static_cast<extent>(best)];

@@ -103,10 +103,14 @@ class order_search {
            0,
            a.operands | b.operands};
     for (extent i = 0; i < parts_.size() && r.selected == 0; ++i) {
-      if ((r.operands >> i & 1) == 0 || (parts_[i].selected & r.labels) == 0) continue;
-      for (extent j = 0; j < parts_.size(); ++j)
-        if (j != i && (r.operands >> j & 1) != 0 && (parts_[j].labels & parts_[i].selected) != 0)
-          r.selected = parts_[i].selected, r.keep = parts_[i].keep;
+      const part& kept = parts_[i];
+      if ((r.operands >> i & 1) == 0 || (kept.selected & r.labels) == 0) continue;
+      for (extent j = 0; j < parts_.size(); ++j) {
+        const bool meets = (r.operands >> j & 1) != 0 && (parts_[j].labels & kept.selected) != 0;
+        if (j == i || !meets) continue;
+        r.selected = kept.selected;
+        r.keep = kept.keep;
+      }
     }
     return r;
   }
@@ -184,7 +188,10 @@ class order_search {
         if (best[left] + best[right] == std::numeric_limits<double>::infinity()) continue;
         const part r = contract(best_part[left], best_part[right], set);
         const double c = best[left] + best[right] + cost(best_part[left], best_part[right], r);
-        if (c < best[set]) best[set] = c, split[set] = left, best_part[set] = r;
+        if (c >= best[set]) continue;
+        best[set] = c;
+        split[set] = left;
+        best_part[set] = r;
       }
     }
     if (n > 1) emit(split, full);
@@ -207,7 +214,11 @@ class order_search {
           const part r = contract(parts_[i], parts_[j], label_set{1} << i | label_set{1} << j);
           const double before = volume(parts_[i].labels) + volume(parts_[j].labels);
           const double c = cost(parts_[i], parts_[j], r) - machine_.flops_per_byte * 4 * before;
-          if (c < best) best = c, a = i, b = j, made = r;
+          if (c >= best) continue;
+          best = c;
+          a = i;
+          b = j;
+          made = r;
         }
       join(a, b, made);
     }

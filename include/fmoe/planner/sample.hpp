@@ -50,9 +50,11 @@ inline bool sum_rows(program& p, int numbers, extent rows) {
       has(o.out.labels, o.in[0].labels[0]) ||
       std::ranges::count(o.in[1].labels, o.in[0].labels[0]) != 1)
     return false;
-  for (char c = 'a'; rows > 0; ++c)
-    if (!has(o.in[0].labels + o.in[1].labels + o.out.labels, c))
-      o.in[0].labels.insert(0, 1, c), --rows;
+  for (char c = 'a'; rows > 0; ++c) {
+    if (has(o.in[0].labels + o.in[1].labels + o.out.labels, c)) continue;
+    o.in[0].labels.insert(0, 1, c);
+    --rows;
+  }
   return true;
 }
 

@@ -100,7 +100,9 @@ inline placement place(const planner::program& p, const planner::plan_options& o
       bool alive = home_of(p, o.out.value) == v;
       for (const planner::use& u : o.in) alive |= home_of(p, u.value) == v;
       for (const planner::pass& s : o.passes) alive |= s.other >= 0 && home_of(p, s.other) == v;
-      if (alive) l.from = std::min(l.from, time(k)), l.to = std::max(l.to, time(k));
+      if (!alive) continue;
+      l.from = std::min(l.from, time(k));
+      l.to = std::max(l.to, time(k));
     }
     if (l.to < 0) continue;
     auto& row = result.rows[static_cast<extent>(v)];
@@ -127,8 +129,11 @@ inline placement place(const planner::program& p, const planner::plan_options& o
       for (extent j = 0; j < i; ++j) {
         const life& other = lives[j];
         const bool together = other.from <= l.to && l.from <= other.to;
-        if (together && other.offset < l.offset + l.size && l.offset < other.offset + other.size)
-          l.offset = other.offset + other.size, moved = true;
+        const bool overlaps =
+            other.offset < l.offset + l.size && l.offset < other.offset + other.size;
+        if (!together || !overlaps) continue;
+        l.offset = other.offset + other.size;
+        moved = true;
       }
     }
     result.rows[static_cast<extent>(l.value)].offset = l.offset;
