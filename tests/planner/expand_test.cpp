@@ -58,7 +58,7 @@ TEST_CASE("a pair in the other order is the same pair", "[expand]") {
   const ir::node_id x = g.tensor({600, 50}), w = g.parameter({50, 40}), v = g.parameter({40, 3}),
                     y = g.einsum("ti,io,ok->tk", {x, w, v}),
                     z = g.einsum("bc,ab,cd->ad", {w, x, g.parameter({40, 5})});
-  CHECK(einsums_of(expanded(g, {y, z}).nodes) == lines{"io,ti->ot", "ok,ot->tk", "cd,ac->ad"});
+  CHECK(einsums_of(expanded(g, {y, z}).nodes) == lines{"io,ti->ot", "ok,ot->tk", "cd,ca->ad"});
 }
 
 TEST_CASE("labels that one operand alone has are summed first, and diagonals taken", "[expand]") {
