@@ -4,6 +4,7 @@
 #include <fmoe/analysis.hpp>
 #include <fmoe/aoe.hpp>
 #include <fmoe/edit.hpp>
+#include <fmoe/expr/selection.hpp>
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/npy.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -120,10 +121,10 @@ const failure shape_errors[] = {
      }},
     {R"([sized] axis 1 is 8 and is said to be 9)",
      "The extent given to `sized` is not that of the expression.",
-     "Pass `unknown` for an extent that follows from the operands.",
+     "Pass `fmoe::all` for an extent that follows from the operands.",
      [] {
        const tensor<float, 2> x({4, 8});
-       evaluate(sized(x, {unknown, 9}));
+       evaluate(sized(x, {all, 9}));
      }},
     {R"([bounded softmax] axis 0 is 4 and the bound's is 8)",
      "The bound of a softmax needs one entry for each row of the scores.",
@@ -164,7 +165,7 @@ const failure shape_errors[] = {
      [] { viewed<3>(parameter<float, 2>({8, 6}), {8, 2, 4}); }},
     {R"([compile] nothing in the layer fixes the extent of axis 1 of an argument: say it with fmoe::sized)",
      "No weight shares this axis of the input, so compile cannot know its length.",
-     "Say the length: `sized(x, {unknown, 8})`.",
+     "Say the length: `sized(x, {fmoe::all, 8})`.",
      [] { compile([](const auto& x) { return relu(x); }, 4); }},
     {R"([tensor] an array has 3 axes, not 2)",
      "The type of the array does not tell its rank, and the given rank is wrong.",
@@ -231,6 +232,20 @@ const failure shape_errors[] = {
        tensor<float, 0> x(std::array<std::size_t, 0>{});
        tensor<float, 2> y({1, 3});
        forward(x, y);
+     }},
+    {R"([forward] the output has 3 axes and the layer's result, which has no tokens, has 2)",
+     "The result is a sum over the tokens of the call, so its output has no leading axes.",
+     "Pass an array of exactly the result's axes.",
+     [] {
+       const auto forward = compile(
+           [](const auto& x) {
+             const auto in = sized(x, {all, 4});
+             return einsum<"ti,tj->ij">(in, in);
+           },
+           4);
+       tensor<float, 2> x({4, 4});
+       tensor<float, 3> sum({1, 4, 4});
+       forward(x, sum);
      }},
     {R"([call] an array has more than 16 axes)",
      "Arrays of a call have at most 16 axes, including the leading axes of tokens.",
@@ -339,6 +354,13 @@ const failure value_errors[] = {
 [] {
 const mxd<> layer;
 evaluate(layer(tensor<float, 2>({4, 8})));
+}},
+{R"([kept] takes a selection that keeps K entries of each row: top_k or product_top_k, and not fmoe::all)",
+"Only a selection of a fixed number of entries has rows of that many values and indices.",
+"Give it what `top_k` or `product_top_k` returns.",
+[] {
+const tensor<float, 2> x({4, 8});
+evaluate(kept(relu(x)).first);
 }},
 {R"([tensor] of rank 2 is used but holds nothing: set or load it)",
 "A tensor that was only declared holds nothing, not even zeros.",
@@ -550,7 +572,7 @@ compile([&](const auto&) { return relu(w); }, 4);
 "Keep the token axis first in every operand and in the result, or use evaluate.",
 [] {
 const tensor<float, 2> w({4, 4});
-compile([&](const auto& x) { return einsum<"ts,so->to">(w, sized(x, {unknown, 4})); }, 4);
+compile([&](const auto& x) { return einsum<"ts,so->to">(w, sized(x, {all, 4})); }, 4);
 }},
 {R"([forward] the output overlaps input 0)",
 "The output would be written while the input is still read.",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Checks what a call of evaluate or of a compiled layer accepts and refuses, and that the bits of a
 // row depend only on the row.
+#include <fmoe/expr/sized.hpp>
 #include <fmoe/mxd.hpp>
 
 #include <thread>
@@ -291,7 +292,8 @@ TEST_CASE("what cannot be compiled is refused when it is compiled", "[evaluate]"
   layer.decoder = {};
   CHECK_THROWS_AS(compile(layer, 4), value_error);
   const auto w = random<parameter<float, 2>>({5, 5}, 1);
-  CHECK_THROWS_AS(compile([&](const auto& x) { return x - einsum<"ti->i">(x); }, 4), value_error);
+  CHECK_THROWS_AS(compile([&](const auto& x) { return einsum<"ti->it">(sized(x, {all, 5})); }, 4),
+                  value_error);
   CHECK_THROWS_AS(compile([&](const auto& x) { return einsum<"ti,io->ot">(x, w); }, 4),
                   value_error);
   CHECK_THROWS_AS(compile([&](const auto& x) { return relu(x); }, 4), shape_error);

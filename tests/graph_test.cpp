@@ -34,7 +34,8 @@ TEST_CASE("equal nodes are one node", "[graph]") {
   const ir::node_id x = tensor_leaf(g, {4, 5}), w = tensor_leaf(g, {5, 6}, true);
   const ir::node_id y = g.einsum("ti,io->to", {x, w});
   CHECK(g.einsum("ti,io->to", {x, w}) == y);
-  CHECK(g.einsum("ab,bc->ac", {x, w}) != y);
+  CHECK(g.einsum("ab,bc->ac", {x, w}) == y);
+  CHECK(g.einsum("ab,bc->ca", {x, w}) != y);
   CHECK(g.map(pointwise::relu, 0, y) == g.map(pointwise::relu, 0, y));
   CHECK(g.map(pointwise::scale, 2, y) != g.map(pointwise::scale, 3, y));
   CHECK(g.select({selection_rule::kind::top_k, 2}, y) !=
@@ -104,14 +105,14 @@ TEST_CASE("errors name the operation, the label and both extents", "[graph]") {
 
 TEST_CASE("the extents of arguments follow from the layer, wherever they are found", "[graph]") {
   ir::graph g;
-  const ir::node_id x = argument_leaf(g, 0, {10, unknown});
-  CHECK(g.extent_of(g[x].axes[1]) == unknown);
+  const ir::node_id x = argument_leaf(g, 0, {10, all});
+  CHECK(g.extent_of(g[x].axes[1]) == all);
   CHECK(text_of_error([&] { g.shape(x); }) ==
         "[compile] nothing in the layer fixes the extent of axis 1 of an argument: say it with "
         "fmoe::sized");
 
   const ir::node_id twice = g.map(pointwise::relu, 0, g.add(x, x));
-  CHECK(g.extent_of(g[twice].axes[1]) == unknown);
+  CHECK(g.extent_of(g[twice].axes[1]) == all);
   g.einsum("ti,io->to", {twice, tensor_leaf(g, {5, 6}, true)});
   CHECK(g.shape(x) == std::vector<extent>{10, 5});
   CHECK(g.shape(twice) == std::vector<extent>{10, 5});
@@ -121,8 +122,8 @@ TEST_CASE("the extents of arguments follow from the layer, wherever they are fou
 
 TEST_CASE("unknown extents that must be equal are joined before one is known", "[graph]") {
   ir::graph g;
-  const ir::node_id x = argument_leaf(g, 0, {3, unknown}), y = argument_leaf(g, 1, {3, unknown}),
-                    z = argument_leaf(g, 2, {3, unknown});
+  const ir::node_id x = argument_leaf(g, 0, {3, all}), y = argument_leaf(g, 1, {3, all}),
+                    z = argument_leaf(g, 2, {3, all});
   g.multiply(x, y);
   g.add(z, y);
   CHECK(g.same(g[x].axes[1], g[z].axes[1]));
@@ -130,13 +131,13 @@ TEST_CASE("unknown extents that must be equal are joined before one is known", "
   g.add(z, tensor_leaf(g, {8}, true));
   for (const ir::node_id id : {x, y, z}) CHECK(g.shape(id) == std::vector<extent>{3, 8});
   ir::graph h;
-  const ir::node_id late = argument_leaf(h, 0, {3, unknown});
+  const ir::node_id late = argument_leaf(h, 0, {3, all});
   const ir::node_id both = h.concat({late, late}, 1), more = h.append_one(both);
   CHECK_THROWS_AS(h.shape(more), shape_error);
   h.add(late, tensor_leaf(h, {8}, true));
   CHECK(h.shape(more) == std::vector<extent>{3, 17});
   ir::graph k;
-  const ir::node_id rest = argument_leaf(k, 0, {3, unknown}),
+  const ir::node_id rest = argument_leaf(k, 0, {3, all}),
                     whole = k.concat({rest, tensor_leaf(k, {3, 4})}, 1);
   k.add(whole, tensor_leaf(k, {9}, true));
   CHECK(k.shape(rest) == std::vector<extent>{3, 5});

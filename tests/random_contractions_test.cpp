@@ -39,7 +39,6 @@ class random_contraction {
   ir::graph g;
   ir::node_id root() const { return root_; }
   bool exact() const { return exact_ && bound_ <= 1 << 23; }
-  extent tokens() const { return g.rank(root_) == 0 ? 1 : g.shape(root_)[0]; }
 
   // "const auto x = ...; CHECK(agrees(einsum<"ti,io->to">(x, ...)));"
   std::string text() const { return shared_text_ + "CHECK(agrees(" + text_ + "));"; }
@@ -435,15 +434,14 @@ class verdict {
 template <class T>
 void check(verdict& holds, const random_contraction& e, const std::vector<double>& expected,
            const std::vector<double>& magnitude, double tolerance) {
-  const extent tokens = e.tokens();
-  const runner<T> normal(e.g, e.root(), tokens, usual_limits()),
-      cut(e.g, e.root(), tokens, tiny_limits()), original(e.g, e.root(), tokens, naive_limits());
-  const std::vector<T> y = normal.all(tokens);
+  const runner<T> normal(e.g, e.root(), all, usual_limits()),
+      cut(e.g, e.root(), all, tiny_limits()), original(e.g, e.root(), all, naive_limits());
+  const extent tokens = normal.steps().token_count;
+  const std::vector<T> y = normal.all();
   REQUIRE(y.size() == expected.size());
   holds.near("the plan", error_to_magnitudes(y, expected, magnitude), tolerance);
-  holds.near("the naive plan", error_to_magnitudes(original.all(tokens), expected, magnitude),
-             tolerance);
-  holds("tiny limits", same_bits(cut.all(tokens), y));
+  holds.near("the naive plan", error_to_magnitudes(original.all(), expected, magnitude), tolerance);
+  holds("tiny limits", same_bits(cut.all(), y));
   for (const runner<T>* r : {&normal, &cut, &original})
     holds("placement", placement_is_sound(r->steps()));
   if (normal.steps().tokens && tokens != 0)
@@ -458,13 +456,13 @@ void check(unsigned seed, census& seen) {
   const magnitudes scales(e.g, values);
   check<float>(holds, e, values[e.root()], scales[e.root()], e.exact() ? 0 : 2e-5);
   check<double>(holds, e, values[e.root()], scales[e.root()], e.exact() ? 0 : 1e-13);
-  const auto on_reference = by_reference(e.g, e.root(), e.tokens());
+  const auto on_reference = by_reference(e.g, e.root());
   holds.near("the reference", error_to_magnitudes(on_reference, values[e.root()], scales[e.root()]),
              e.exact() ? 0 : 1e-13);
   const planner::plan_options options = on_this_cpu<float>(usual_limits());
   holds("no product of parameters",
         multiplies_parameters(e.g) || !multiplies_parameters(make_program(e.g, e.root(), options)));
-  seen.add(make_plan(e.g, e.root(), e.tokens(), options));
+  seen.add(make_plan(e.g, e.root(), all, options));
 }
 
 TEST_CASE("random contractions agree with brute force") {
@@ -477,12 +475,12 @@ TEST_CASE("random contractions agree with brute force") {
   if (std::getenv("FMOE_CENSUS") != nullptr)
     for (const auto& [what, n] : seen.plans) WARN(what << ' ' << n);
   if (seeds >= 1700)
-    seen.require(20, {"append",        "batched",         "exclude",        "expand",
-                      "gather",        "gather epilogue", "gather of rows", "gemm",
-                      "gemm epilogue", "group",           "many rows",      "no tokens",
-                      "nonzero",       "once batched",    "once expand",    "once select",
-                      "pointwise",     "reduce",          "sample",         "top_k",
-                      "top_p"});
+    seen.require(20,
+                 {"append",          "batched",        "exclude", "expand",        "gather",
+                  "gather epilogue", "gather of rows", "gemm",    "gemm epilogue", "group",
+                  "many rows",       "no tokens",      "nonzero", "once batched",  "once expand",
+                  "once select",     "pointwise",      "reduce",  "sample",        "token_sum",
+                  "top_k",           "top_p"});
 }
 
 bool drew(unsigned seed, const operand auto& line) {

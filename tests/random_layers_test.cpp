@@ -452,8 +452,7 @@ void check(unsigned seed, census& seen, std::map<std::string, int>& families) {
     if (!decisions(e.g, values).clear()) continue;
     const magnitudes scales(e.g, values);
     check<double>(e, tokens, values[e.root], scales[e.root], 1e-13, l.mixes_rows);
-    CHECK(error_to_magnitudes(by_reference(e.g, e.root, tokens), values[e.root], scales[e.root]) <=
-          1e-13);
+    CHECK(error_to_magnitudes(by_reference(e.g, e.root), values[e.root], scales[e.root]) <= 1e-13);
     const auto y = check<float>(e, tokens, values[e.root], scales[e.root], 2e-5, l.mixes_rows);
     seen.add(make_plan(e.g, e.root, tokens, on_this_cpu<float>(usual_limits())));
     if (l.mixes_rows) {  // in several stages, which evaluate knows

@@ -84,8 +84,8 @@ struct partial : backend {
   }
 
  private:
-  std::unique_ptr<const executable> compiled(const compile_job&) const override { return nullptr; }
-  plan_text explained(const compile_job&) const override { return {}; }
+  std::unique_ptr<const executable> compiled(const job&) const override { return nullptr; }
+  description explained(const job&) const override { return {}; }
 };
 
 TEST_CASE("a backend says what it does not run, and where it is", "[reference]") {

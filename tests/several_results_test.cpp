@@ -75,9 +75,7 @@ TEST_CASE("one value twice, an argument and a constant are results, too", "[seve
 }
 
 TEST_CASE("results take no room in the arena", "[several_results]") {
-  const auto both = [&](const auto& in) {
-    return std::tuple(relu(sized(in, {unknown, 64})), 2 * in);
-  };
+  const auto both = [&](const auto& in) { return std::tuple(relu(sized(in, {all, 64})), 2 * in); };
   CHECK(plan_of<float>(both, arguments<2>{}, 9).arena == 0);
 }
 
@@ -106,7 +104,7 @@ TEST_CASE("twenty results", "[several_results]") {
     }(std::make_index_sequence<count>());
   };
   const auto forward =
-      compile([&](const auto& in) { return scaled(sized(in, {unknown, inputs})); }, tokens);
+      compile([&](const auto& in) { return scaled(sized(in, {all, inputs})); }, tokens);
   std::array<tensor<float, 2>, count> y;
   for (auto& part : y) part = tensor<float, 2>({tokens, inputs});
   std::apply([&](auto&... parts) { forward(x, parts...); }, y);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The release, which CMake reads from here. It follows semantic versioning.
+// The release, as numbers that CMake reads from here.
 #pragma once
 
 namespace fmoe {
 
-// The three numbers of the release.
-inline constexpr int version_major = 0;
-inline constexpr int version_minor = 1;
-inline constexpr int version_patch = 0;
+// The numbers of the release, which follow semantic versioning.
+struct version {
+  static constexpr int major = 0;
+  static constexpr int minor = 1;
+  static constexpr int patch = 0;
+};
 
 }  // namespace fmoe

@@ -260,8 +260,8 @@ TEST_CASE("errors name the file") {
   const auto e = caught([&] { a.get<float, 2>(); });
   CHECK(e.code == errc::dtype);
   CHECK(e.file == folder / "x.npy");
-  CHECK(caught([&] { a.get<double, 2>({fmoe::io::any, 2}); }).code == errc::shape);
-  CHECK(a.get<float, 2>({2, fmoe::io::any}, fmoe::io::narrow).size() == 6);
+  CHECK(caught([&] { a.get<double, 2>({fmoe::all, 2}); }).code == errc::shape);
+  CHECK(a.get<float, 2>({2, fmoe::all}, fmoe::io::narrow).size() == 6);
   CHECK(caught([&] { a.integers<int>(); }).code == errc::dtype);
 }
 

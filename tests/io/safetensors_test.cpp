@@ -400,8 +400,8 @@ TEST_CASE("missing and misshapen tensors are named") {
   CHECK(std::string(missing.what()) ==
         "[io] \"weights\": tensor \"W\\x0a\\\"enc\" is missing (missing_tensor)");
 
-  CHECK(file.get<float, 2>("none", {0, fmoe::io::any}).size() == 0);
-  const auto shape = caught([&] { file.get<double, 2>("double", {fmoe::io::any, 4}); });
+  CHECK(file.get<float, 2>("none", {0, fmoe::all}).size() == 0);
+  const auto shape = caught([&] { file.get<double, 2>("double", {fmoe::all, 4}); });
   CHECK(shape.code == errc::shape);
   CHECK(std::string(shape.what()) ==
         "[io] \"weights\": tensor \"double\" is [3, 5] and [*, 4] is expected (shape)");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/backend/cpu/plan/screen.hpp>
+#include <fmoe/planner/fuse.hpp>
 
 #include "../support/plans.hpp"
 

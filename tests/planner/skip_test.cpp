@@ -15,7 +15,7 @@ lines skipped(Build build) {
   blueprint g;
   const ir::node_id x = g.tensor({8, 100});
   const ir::node_id y = build(g, g.top_k(x, 3), x);
-  planner::program p = planner::lowering(g, y, machine_options()).take();
+  planner::program p = lowered(g, y, machine_options());
   skip(p);
   return describe(p);
 }
@@ -100,7 +100,7 @@ TEST_CASE("top_k of all keeps its operand; of more it is refused", "[skip]") {
     blueprint g;
     const ir::node_id y =
         g.einsum("tn,no->to", {g.top_k(g.relu(g.tensor({8, 10})), k), g.parameter({10, 6})});
-    return describe(planner::lowering(g, y, machine_options()).take());
+    return describe(lowered(g, y, machine_options()));
   };
   CHECK(keep(9).size() == 3);
   CHECK(keep(10) == lines{"pointwise tb->tb | relu", "product tn,no->to"});

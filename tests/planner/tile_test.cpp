@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/backend/cpu/plan/tile.hpp>
+#include <fmoe/planner/fuse.hpp>
 
 #include "../support/plans.hpp"
 
@@ -83,7 +84,7 @@ TEST_CASE("temporaries count, and streaming is decided for the tile", "[tile]") 
 
 TEST_CASE("an expression without tokens is one row", "[tile]") {
   blueprint g;
-  const ir::node_id y = g.einsum("ti->i", {g.relu(g.tensor({1000, 768}))});
+  const ir::node_id y = g.einsum("ti->it", {g.relu(g.tensor({1000, 768}))});
   const cpu::plan p = make_plan(g, y, 768, machine_options());
   CHECK(!p.tokens);
   CHECK(p.tile == 1);

@@ -44,6 +44,7 @@ class magnitudes {
   }
 
   numbers value_of(const ir::leaf_node&) const { return absolute(id_); }
+  numbers value_of(const ir::kept_node&) const { return absolute(id_); }
   numbers value_of(const ir::mask_node&) const { return absolute(id_); }
   numbers value_of(const ir::einsum_node& e) const {
     return applied([&](ir::graph& g, const auto& args) { return g.einsum(e.subscripts, args); },

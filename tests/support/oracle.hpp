@@ -334,6 +334,19 @@ class oracle {
     return r;
   }
 
+  numbers value_of(const ir::kept_node& kept) const {
+    const bool values = kept.what == kept_part::value;
+    const extent n = graph_.shape(kept.arg).back(), keep = shape_.back();
+    numbers r(element_count(shape_), values ? 0 : -1);
+    for (extent row = 0; keep != 0 && row < r.size() / keep; ++row) {
+      extent at = row * keep;
+      for (extent k = 0; k < n; ++k)
+        if (const double x = of(kept.arg)[row * n + k]; x != 0)
+          r[at++] = values ? x : static_cast<double>(k);
+    }
+    return r;
+  }
+
   numbers value_of(const ir::append_node& a) const {
     numbers r;
     const extent n = graph_.shape(a.arg).back();

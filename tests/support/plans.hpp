@@ -2,11 +2,8 @@
 // Graphs without data, and programs and plans as lines of text, for tests of the planner's passes.
 #pragma once
 
-#include <map>
-
-#include <fmoe/backend/cpu/plan/accesses.hpp>
-#include <fmoe/backend/cpu/plan/planning.hpp>
-#include <fmoe/planner/planner.hpp>
+#include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/planner/program.hpp>
 #include <fmoe/run/compile.hpp>
 
 #include "catch.hpp"
@@ -37,15 +34,14 @@ struct blueprint : ir::graph {
   }
 };
 
-// The program that is counted, and the CPU's plan of a graph.
-inline planner::program make_program(const ir::graph& g, const ir::node_list& results,
-                                     const planner::plan_options& how) {
-  return planner::contractions(g, results, how);
-}
-inline cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
-                           const planner::plan_options& how) {
-  return cpu::make_plan(planner::lower(g, results, how), tokens, how);
-}
+// The program that is counted, the program before the passes that follow lowering, and the CPU's
+// plan of a graph.
+planner::program make_program(const ir::graph& g, const ir::node_list& results,
+                              const planner::plan_options& how);
+planner::program lowered(const ir::graph& g, const ir::node_list& results,
+                         const planner::plan_options& how);
+cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
+                    const planner::plan_options& how);
 
 // The plan of a layer, as compile makes it on this CPU.
 template <class T, class Layer, extent... Ranks>
@@ -86,179 +82,16 @@ inline ir::node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, ex
                g.parameter({o}));
 }
 
-// " | + | relu", for passes of operations and epilogues of steps.
-template <class Pass>
-std::string passes(const std::vector<Pass>& all) {
-  std::string s;
-  for (const Pass& p : all) {
-    const char* what = p.what == pass_kind::map   ? fmoe::name_of(p.fn)
-                       : p.what == pass_kind::add ? "+"
-                                                  : "*";
-    s += std::string(" | ") + what;
-  }
-  return s;
-}
-
-// "gemm ti,in->tn | + | relu": 't' before the labels of what has one row per token, "once" before
-// constants.
-inline lines describe(const planner::program& p) {
-  lines r;
-  for (const planner::operation& o : p.operations) {
-    const auto labels = [&](const planner::use& u) {
-      return (p[u.value].tokens ? "t" : "") + u.labels;
-    };
-    std::string s = std::string(o.group >= 0            ? "group "
-                                : p[o.out.value].tokens ? ""
-                                                        : "once ") +
-                    planner::name_of(o) + ' ';
-    for (const planner::use& u : o.in) s += (&u == o.in.data() ? "" : ",") + labels(u);
-    s += "->" + labels(o.out);
-    if (o.start >= 0) s += " +=";
-    s += passes(o.passes);
-    r.push_back(std::move(s));
-  }
-  return r;
-}
-
-inline const char* kind_of(const cpu::step& s) {
-  constexpr std::array kinds{"gemm",   "batched",   "reduce",        "gather",   "rescale",
-                             "sample", "pointwise", "row_function",  "row_norm", "append",
-                             "select", "screen",    "expert_choice", "expand",   "exclude",
-                             "pick",   "put",       "loop",          "group"};
-  static_assert(kinds.size() == std::variant_size_v<cpu::step>);
-  return kinds[s.index()];
-}
-
-// The steps of a plan as lines. Every kind of step has its own overload, so that a new kind without
-// one does not compile.
-class plan_lines {
- public:
-  explicit plan_lines(const cpu::plan& p) {
-    add(p.prologue, "once ");
-    add(p.steps, "");
-  }
-
-  lines take() { return std::move(lines_); }
-
- private:
-  void add(const std::vector<cpu::step>& steps, const std::string& lead) {
-    for (const cpu::step& s : steps) {
-      lead_ = lead;
-      kind_ = kind_of(s);
-      std::visit([&](const auto& kind) { line(kind); }, s);
-    }
-  }
-
-  void line(const cpu::gemm_step& s) {
-    const bool continues = s.accumulate || s.k_step != 0;
-    put(s.text + (continues ? " +=" : "") + passes(s.epilogues));
-  }
-  void line(const cpu::batched_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::reduce_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::gather_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::rescale_step& s) { put(s.text); }
-  void line(const cpu::sample_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::pointwise_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::row_norm_step& s) {
-    kind_ = fmoe::name_of(s.which);
-    put(s.text);
-  }
-  void line(const cpu::row_function_step& s) {
-    kind_ = fmoe::name_of(s.fn);
-    put(s.text);
-  }
-  void line(const cpu::append_step& s) { put(s.text); }
-  void line(const cpu::select_step& s) {
-    kind_ = detail::name_of(s.rule.what);
-    put(s.text);
-  }
-  void line(const cpu::screen_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::expert_choice_step& s) { put(s.text); }
-  void line(const cpu::expand_step& s) { put(s.text); }
-  void line(const cpu::exclude_step& s) { put(s.text); }
-  void line(const cpu::pick_step& s) { put(s.text); }
-  void line(const cpu::put_step& s) { put(s.text); }
-  void line(const cpu::loop_step& s) {
-    put(s.label + (' ' + std::to_string(s.length)) + " by " + std::to_string(s.chunk));
-    add(s.body, lead_ + "  ");
-  }
-  void line(const cpu::group_step& s) {
-    put(s.text + ' ' + std::to_string(s.keep) + " of " + std::to_string(s.experts));
-    add(s.body, lead_ + "  ");
-  }
-
-  void put(const std::string& text) { lines_.push_back(lead_ + kind_ + ' ' + text); }
-
-  lines lines_;
-  std::string lead_, kind_;  // of the step at hand
-};
-
-inline lines describe(const cpu::plan& p) { return plan_lines(p).take(); }
+// Returns lines such as "gemm ti,in->tn | + | relu". 't' comes before the labels of a value with
+// one row for each token, and "once" before constants.
+lines describe(const planner::program& p);
+lines describe(const cpu::plan& p);
 
 // Checks temporaries by their uses in the steps: nothing is read before it is written, and two that
 // are alive at the same step do not share memory; a loop is one step.
-inline bool placement_is_sound(const cpu::plan& p) {
-  struct life {
-    int from = -1, to = -1;
-  };
-  std::map<int, life> lives;
-  const auto in_arena = [&](int s) {
-    return p.storages[static_cast<extent>(s)].where == cpu::storage_row::kind::arena;
-  };
-  const auto row = [&](int s) -> const cpu::storage_row& {
-    return p.storages[static_cast<extent>(s)];
-  };
-  std::map<int, int> continues;  // a sum -> what it goes on from, in the same place
-  for (int at = 0; at < static_cast<int>(p.steps.size()); ++at) {
-    const auto accesses = cpu::accesses(p, p.steps[static_cast<extent>(at)]);
-    const auto with_mode = [&](auto... modes) {
-      std::vector<int> storages;
-      for (const cpu::access& a : accesses)
-        if (((a.mode == modes) || ...)) storages.push_back(a.where.storage);
-      return storages;
-    };
-    using enum cpu::access_mode;
-    const auto reads = with_mode(read), writes = with_mode(write, update),
-               continued = with_mode(update);
-    for (const int s : continued) {
-      int last = -1;
-      for (const auto& [other, l] : lives)
-        if (other != s && row(other).where == row(s).where &&
-            (!in_arena(s) || row(other).offset == row(s).offset) &&
-            (last < 0 || l.from > lives[last].from))
-          last = other;
-      if (last < 0 || row(last).stride != row(s).stride) return false;
-      continues[s] = last;
-      lives[last].to = at;
-    }
-    for (const int s : writes) {
-      life& l = lives[s];
-      if (l.from < 0) l.from = at;
-      l.to = at;
-    }
-    for (const int s : reads) {
-      const auto kind = row(s).where;
-      if (kind != cpu::storage_row::kind::arena && kind != cpu::storage_row::kind::call &&
-          kind != cpu::storage_row::kind::output)
-        continue;
-      if (!lives.contains(s)) return false;
-      lives[s].to = at;
-    }
-  }
-  for (const auto& [s, l] : lives) {
-    if (!in_arena(s)) continue;
-    if (row(s).offset + row(s).stride * p.tile > p.arena) return false;
-    for (const auto& [other, k] : lives) {
-      if (other <= s || !in_arena(other) || k.to < l.from || l.to < k.from) continue;
-      const bool handed_on =
-          (continues.contains(other) && continues[other] == s && l.to == k.from) ||
-          (continues.contains(s) && continues[s] == other && k.to == l.from);
-      const bool apart = row(s).offset + row(s).stride * p.tile <= row(other).offset ||
-                         row(other).offset + row(other).stride * p.tile <= row(s).offset;
-      if (!apart && !handed_on) return false;
-    }
-  }
-  return true;
-}
+bool placement_is_sound(const cpu::plan& p);
+
+// How lines call the kind of a step.
+const char* kind_of(const cpu::step& s);
 
 }  // namespace fmoe::test

@@ -24,7 +24,7 @@ struct runner<T>::bound_plan {
 
   bound_plan(const planner::program& p, extent tokens, const planner::plan_options& how)
       : execute(cpu::make_plan(p, tokens, how), p.leaves),
-        width(element_count(execute.steps().results[0])) {}
+        width(execute.steps().results[0].size()) {}
 };
 
 template <class T>
@@ -41,35 +41,58 @@ const cpu::plan& runner<T>::steps() const {
   return run_->execute.steps();
 }
 
+// Memory that holds NaN, with a guard behind it.
+template <class T>
+class guarded {
+ public:
+  explicit guarded(extent size) : size_(size), block_((size + guard) * sizeof(T)) { clear(); }
+  T* data() { return reinterpret_cast<T*>(block_.data()); }
+  void clear() { std::fill_n(data(), size_ + guard, std::numeric_limits<T>::quiet_NaN()); }
+  bool holds() {
+    return std::all_of(data() + size_, data() + size_ + guard, [](T x) { return std::isnan(x); });
+  }
+
+ private:
+  static constexpr extent guard = 64;
+  extent size_;
+  memory block_;
+};
+
 template <class T>
 std::vector<T> runner<T>::rows(extent first, extent count, extent split) const {
-  constexpr extent guard = 64;
-  const T nan = std::numeric_limits<T>::quiet_NaN();
-  const extent width = run_->width, arena_size = steps().arena;
-  const memory block((arena_size + guard) * sizeof(T));
-  T* const arena = reinterpret_cast<T*>(block.data());
-  std::vector<T> result(count * width, nan);
-  for (extent done = 0; done < count; done += split) {
-    std::fill_n(arena, arena_size + guard, nan);
-    const cpu::rows_of<T> place{result.data() + done * width, width};
-    cpu::binding<T> bound;
-    bound.results = {&place, 1};
-    run_->execute.run(bound, first + done, std::min(split, count - done), arena);
-    const auto is_nan = [](T x) { return std::isnan(x); };
-    if (!std::all_of(arena + arena_size, arena + arena_size + guard, is_nan))
-      throw std::logic_error("a step wrote behind the arena");
+  constexpr extent threads = 7;  // whose parts a stage of the whole call has
+  const extent width = run_->width, stride = steps().results[0].per_token ? width : 0;
+  guarded<T> arena(steps().arena), call(steps().call * count + steps().once);
+  std::vector<T> result((stride == 0 && width != 0 ? 1 : count) * width,
+                        std::numeric_limits<T>::quiet_NaN());
+  for (extent stage = 0; stage < steps().stages.size(); ++stage) {
+    if (steps().stages[stage].per_call) {
+      const cpu::rows_of<T> place{result.data(), 0};
+      const cpu::binding<T> bound{{}, {&place, 1}, call.data(), count};
+      for (extent part = run_->execute.parts(stage, count, threads); part-- > 0;)
+        run_->execute.run_part(bound, count, arena.data(), stage, part, threads);
+      continue;
+    }
+    for (extent done = 0; done < count; done += split) {
+      arena.clear();
+      const cpu::rows_of<T> place{result.data() + done * stride, stride};
+      const cpu::binding<T> bound{{}, {&place, 1}, call.data(), count};
+      run_->execute.run(bound, first + done, std::min(split, count - done), arena.data(), stage);
+      if (!arena.holds()) throw std::logic_error("a step wrote behind the arena");
+    }
   }
+  if (!call.holds()) throw std::logic_error("a step wrote behind the call's memory");
   return result;
 }
 
-std::vector<double> by_reference(const ir::graph& g, ir::node_id root, extent tokens) {
+std::vector<double> by_reference(const ir::graph& g, ir::node_id root) {
   const auto compiled =
-      detail::compile_graph<double, cpu::native>(g, root, tokens, {.on = reference<cpu::native>()});
+      detail::compile_graph<double, cpu::native>(g, root, all, {.on = reference<cpu::native>()});
   const auto shape = g.shape(root);
   std::vector<double> result(element_count(shape), std::numeric_limits<double>::quiet_NaN());
-  const array_view y = view_at<any_rank>(result.data(), shape);
-  const bound_array bound{y, compiled.tokens ? y.rank - 1 : y.rank};
-  compiled.program->run({}, {&bound, 1}, compiled.tokens ? tokens : 1);
+  const array_view y = view_at<all>(result.data(), shape);
+  const bound_array bound{y, compiled.results[0].shape.size()};
+  compiled.program->run({}, {&bound, 1}, compiled.tokens);
   return result;
 }
 

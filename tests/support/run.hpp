@@ -16,9 +16,10 @@
 
 namespace fmoe::test {
 
-// Rows of the result of a plan of `tokens` rows, computed in calls of `split` rows (at most the
-// plan's tile). Arena and result hold NaN before, and a guard behind the arena is checked. T is
-// float or double.
+// Computes rows of the result of a plan of `tokens` rows in tiles of `split` rows (at most the
+// plan's tile); `all` tokens are as many as the inputs have. Arena, the call's memory and the
+// result hold NaN before, and a guard behind the arena and the call's memory is checked. A plan of
+// several stages is run whole. T is float or double.
 template <class T>
 class runner {
  public:
@@ -28,9 +29,14 @@ class runner {
 
   const cpu::plan& steps() const;
 
+  // Has the plan stages that run once for the whole call?
+  bool has_stages() const { return steps().stages.size() > 1 || steps().stages[0].per_call; }
+
   std::vector<T> rows(extent first, extent count, extent split) const;
 
-  // All rows in calls of the plan's tile, or the whole result of an expression without tokens.
+  // Returns all rows, in tiles of the plan's size, or the whole result of an expression without
+  // tokens.
+  std::vector<T> all() const { return all(steps().token_count); }
   std::vector<T> all(extent tokens) const {
     return steps().tokens ? rows(0, tokens, steps().tile) : rows(0, 1, 1);
   }
@@ -42,7 +48,7 @@ class runner {
 };
 
 // Returns the result of a graph of `tokens` rows in double, as the reference backend computes it.
-std::vector<double> by_reference(const ir::graph& g, ir::node_id root, extent tokens);
+std::vector<double> by_reference(const ir::graph& g, ir::node_id root);
 
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {

@@ -80,12 +80,15 @@ class expert_correlation {
                     *const products = squares + s_;
       const double y = static_cast<double>(scores[t]) - first_score_;
       row.each([=](std::size_t j, double q) {
-        sums[j] += q, squares[j] += q * q, products[j] += q * y;
+        sums[j] += q;
+        squares[j] += q * q;
+        products[j] += q * y;
       });
     });
     for (const Score score : scores) {
       const double y = static_cast<double>(score) - first_score_;
-      scores_ += y, squared_scores_ += y * y;
+      scores_ += y;
+      squared_scores_ += y * y;
     }
     tokens_ += scores.size();
   }

@@ -96,8 +96,13 @@ class expert_domains {
     double most = 0, second = 0;
     for (std::size_t d = 0; d < domains(); ++d) {
       const double p = mean(d, expert);
-      if (p > most) second = most, most = p, best = d;
-      else if (p > second) second = p;
+      if (p > most) {
+        second = most;
+        most = p;
+        best = d;
+      } else if (p > second) {
+        second = p;
+      }
     }
     if (most == 0 || most < ratio * second) return {};
     return best;

@@ -43,8 +43,10 @@ inline double mean_polysemanticity(std::span<const std::vector<double>> d) {
   double sum = 0;
   std::size_t experts = 0;
   for (const auto& expert : d)
-    if (std::ranges::any_of(expert, [](double loss) { return loss != 0; }))
-      sum += polysemanticity(expert), ++experts;
+    if (std::ranges::any_of(expert, [](double loss) { return loss != 0; })) {
+      sum += polysemanticity(expert);
+      ++experts;
+    }
   detail::expects<value_error>(experts != 0,
                                "[polysemanticity] no expert changes the accuracy of a class");
   return sum / static_cast<double>(experts);

@@ -43,16 +43,15 @@ struct array_view {
   }
   // True if the elements of each row are adjacent and all rows are one stride apart.
   bool has_plain_rows(extent row_rank) const {
-    constexpr extent unknown_stride = ~extent{0};
     extent expected = 1;
     for (extent i = rank; i-- > rank - row_rank;) {
       if (shape[i] > 1 && strides[i] != expected) return false;
       expected *= shape[i];
     }
-    expected = unknown_stride;
+    expected = all;  // of any distance
     for (extent i = rank - row_rank; i-- > 0;) {
       if (shape[i] <= 1) continue;
-      if (expected != unknown_stride && strides[i] != expected) return false;
+      if (expected != all && strides[i] != expected) return false;
       expected = strides[i] * shape[i];
     }
     return true;
@@ -93,9 +92,6 @@ struct bound_array {
 }  // namespace fmoe::detail
 
 namespace fmoe {
-
-// The rank of an array whose rank is known only when the program runs.
-inline constexpr std::size_t any_rank = ~std::size_t{0};
 
 // An array_view that knows the type of its elements, const if they may only be read, and its rank
 // unless that is any_rank.
@@ -149,7 +145,7 @@ concept mdspan_like = requires(A& a) {
 
 // The number of entries of a shape's type, any_rank if the type does not fix it.
 template <class Shape>
-inline constexpr extent fixed_size = any_rank;
+inline constexpr extent fixed_size = all;
 template <class Shape>
   requires requires { std::tuple_size<Shape>::value; }
 inline constexpr extent fixed_size<Shape> = std::tuple_size<Shape>::value;

@@ -27,9 +27,9 @@ template <class A, class T>
 concept writable_array = array_like<A> && std::is_same_v<element_of<A>, T>;
 
 template <extent Rank, class A>
-inline constexpr extent tensor_rank = Rank != any_rank         ? Rank
-                                      : rank_of<A> != any_rank ? rank_of<A>
-                                                               : 0;
+inline constexpr extent tensor_rank = Rank != all         ? Rank
+                                      : rank_of<A> != all ? rank_of<A>
+                                                          : 0;
 template <extent Rank, class A>
 using tensor_like =
     tensor<std::conditional_t<readable_array<A>, std::remove_const_t<element_of<A>>, float>,
@@ -43,9 +43,9 @@ template <extent Rank, class A>
 consteval bool becomes_tensor() {
   static_assert(readable_array<A>,
                 "an array is of float, double, fmoe::bf16 or fmoe::f16: cast integers first");
-  static_assert(Rank != any_rank || rank_of<A> != any_rank,
+  static_assert(Rank != all || rank_of<A> != all,
                 "this array's type does not tell its rank: to_tensor<2>(x) or borrow<2>(x) does");
-  return readable_array<A> && (Rank != any_rank || rank_of<A> != any_rank);
+  return readable_array<A> && (Rank != all || rank_of<A> != all);
 }
 
 template <std::size_t Rank>
@@ -63,7 +63,7 @@ namespace fmoe {
 
 // Returns a copy of the elements, or the value of a lazy expression. Give Rank if the type of the
 // array does not tell it. Throws shape_error if the array has another rank.
-template <std::size_t Rank = any_rank, detail::array_operand A>
+template <std::size_t Rank = all, detail::array_operand A>
 detail::tensor_like<Rank, const A> to_tensor(const A& a) {
   detail::tensor_like<Rank, const A> t;
   if constexpr (detail::becomes_tensor<Rank, const A>()) {
@@ -85,7 +85,7 @@ detail::tensor_like<Rank, const A> to_tensor(const A& a) {
 // Returns a tensor on the elements of an array, which must outlive it; the tensor is const if the
 // elements are. Nothing is copied, so the elements must be row-major without gaps; otherwise it
 // throws value_error. Give Rank as for to_tensor.
-template <std::size_t Rank = any_rank, class A>
+template <std::size_t Rank = all, class A>
   requires detail::array_like<std::remove_reference_t<A>>
 auto borrow(A&& a) -> detail::borrowed_tensor<Rank, std::remove_reference_t<A>> {
   using result = detail::borrowed_tensor<Rank, std::remove_reference_t<A>>;

@@ -26,7 +26,7 @@ struct array_traits<A> {
   static auto evaluated(const A& a) {
     constexpr std::size_t rank = detail::fixed_size<typename A::shape_type>;
     using value = std::remove_cv_t<typename A::value_type>;
-    if constexpr (rank == any_rank) return xt::xarray<value>(a);
+    if constexpr (rank == all) return xt::xarray<value>(a);
     else return xt::xtensor<value, rank>(a);
   }
 };

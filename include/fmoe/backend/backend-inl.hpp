@@ -14,14 +14,14 @@ inline void backend::check(const planner::program& program) const {
                         '"');
 }
 
-inline std::unique_ptr<const executable> backend::compile(const compile_job& job) const {
-  check(job.program);
-  return compiled(job);
+inline std::unique_ptr<const executable> backend::compile(const job& work) const {
+  check(work.program);
+  return compiled(work);
 }
 
-inline plan_text backend::explain(const compile_job& job) const {
-  check(job.program);
-  return explained(job);
+inline backend::description backend::explain(const job& work) const {
+  check(work.program);
+  return explained(work);
 }
 
 }  // namespace fmoe

@@ -30,27 +30,26 @@ class executable {
                    std::span<const detail::bound_array> results, std::size_t tokens) const = 0;
 };
 
-// Describes in words what a backend made of a program.
-struct plan_text {
-  std::string
-      layout;  // how the steps use the machine; a phrase, empty where there is nothing to say
-  std::string steps;  // a line each
-  std::string dot;    // the same as a drawing for Graphviz
-};
-
-// A lowered program and how it shall be compiled. The arithmetic is done in `type`, or more
-// precisely.
-struct compile_job {
-  const planner::program& program;
-  dtype type;
-  std::size_t tokens;   // of the largest call
-  std::size_t callers;  // that may run at the same time
-  const planner::plan_options& how;
-};
-
 // A way to run programs: it says what it supports and turns a lowered program into an executable.
 class backend {
  public:
+  // A lowered program and how it shall be compiled. The arithmetic is done in `type`, or more
+  // precisely.
+  struct job {
+    const planner::program& program;
+    dtype type;
+    std::size_t tokens;   // of the largest call
+    std::size_t callers;  // that may run at the same time
+    const planner::plan_options& how;
+  };
+
+  // Describes in words what a backend made of a program.
+  struct description {
+    std::string layout;  // how the steps use the machine; empty where there is nothing to say
+    std::string steps;   // a line each
+    std::string dot;     // the same as a drawing for Graphviz
+  };
+
   virtual ~backend() = default;
 
   virtual std::string name() const = 0;
@@ -64,13 +63,13 @@ class backend {
 
   // Throws value_error, with the operation and the expression that it comes from, if an operation
   // cannot run here.
-  std::unique_ptr<const executable> compile(const compile_job& job) const;
-  plan_text explain(const compile_job& job) const;
+  std::unique_ptr<const executable> compile(const job& work) const;
+  description explain(const job& work) const;
 
  private:
   void check(const planner::program& program) const;
-  virtual std::unique_ptr<const executable> compiled(const compile_job& job) const = 0;
-  virtual plan_text explained(const compile_job& job) const = 0;
+  virtual std::unique_ptr<const executable> compiled(const job& work) const = 0;
+  virtual description explained(const job& work) const = 0;
 };
 
 // Says how `compile` and `evaluate` make a layer ready. All members have defaults, so a call names

@@ -10,11 +10,9 @@
 
 namespace fmoe {
 
-// Every entry, where a number of entries is asked for.
+// As many as there are, where a number is asked for: every entry of a row, the extent that an axis
+// has by itself, the rank of an array.
 inline constexpr std::size_t all = ~std::size_t{0};
-
-// An extent that follows from the operands.
-inline constexpr std::size_t unknown = ~std::size_t{0};
 
 }  // namespace fmoe
 

@@ -109,6 +109,18 @@ struct selection_rule {
   bool operator==(const selection_rule&) const = default;
 };
 
+// One of the two numbers that a selection has of each entry that it keeps.
+enum class kept_part : std::uint8_t {
+  value,
+  index,
+};
+
+// True if the selection of n entries is all of them, as they are.
+constexpr bool keeps_all(const selection_rule& r, extent n) {
+  const bool is_all = r.keep == all || r.keep == n;
+  return r.what == selection_rule::kind::top_k && r.weights == weighting::score && is_all;
+}
+
 // Returns about how many of n entries a row keeps; half of them where the number depends on the
 // scores.
 constexpr extent expected_of(const selection_rule& r, extent n) {
@@ -130,6 +142,8 @@ constexpr extent capacity_of(const selection_rule& r, extent tokens, extent expe
                                                               : tokens;
   return wanted < tokens ? wanted : tokens;
 }
+
+constexpr const char* name_of(kept_part p) { return p == kept_part::value ? "values" : "indices"; }
 
 constexpr const char* name_of(selection_rule::kind k) {
   constexpr std::array names{"top_k", "top_p", "nonzero", "expert_choice", "product_top_k"};

@@ -60,6 +60,16 @@ constexpr bool result_is_bound(std::string_view text) {
   return true;
 }
 
+// True if the subscripts differ in the letters of their labels at most.
+constexpr bool same_but_names(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  for (extent i = 0; i < a.size(); ++i)
+    if (position_of(a[i], a) != position_of(b[i], b) || (a[i] == ',') != (b[i] == ',') ||
+        (a[i] == '-') != (b[i] == '-'))
+      return false;
+  return true;
+}
+
 // A string literal as a template argument.
 template <extent N>
 struct subscripts {

@@ -76,7 +76,7 @@ struct argument : expression_base {
   std::size_t tokens;
 
   ir::node_id lower(ir::graph& g) const {
-    std::vector<std::size_t> shape(Rank, unknown);
+    std::vector<std::size_t> shape(Rank, all);
     shape[0] = tokens;
     return g.leaf({nullptr, dtype::float32, std::move(shape), false, Index});
   }
@@ -107,8 +107,8 @@ detail::leaf<T, Rank> as_expression(const parameter<T, Rank>& p) {
 template <detail::array_operand A>
   requires(!detail::own_operand<A>)
 auto as_expression(const A& a)
-    -> detail::leaf<typename detail::tensor_like<any_rank, const A>::value_type,
-                    detail::tensor_rank<any_rank, const A>> {
+    -> detail::leaf<typename detail::tensor_like<all, const A>::value_type,
+                    detail::tensor_rank<all, const A>> {
   return {{}, to_tensor(a), false, true};
 }
 

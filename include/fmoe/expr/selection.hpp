@@ -41,6 +41,17 @@ struct expert_selection : expression_base {
 };
 
 template <expression E>
+struct kept_entries : expression_base {
+  using scalar = typename E::scalar;
+  static constexpr extent rank = E::rank;
+
+  kept_part what;
+  E chosen;
+
+  ir::node_id lower(ir::graph& g) const { return g.kept(what, chosen.lower(g)); }
+};
+
+template <expression E>
 struct pair_selection : selection<E> {
   static_assert(E::rank >= 3, "product_top_k: the scores are [token, ..., 2, s]");
   static constexpr extent rank = E::rank - 1;
@@ -119,6 +130,19 @@ auto product_top_k(const E& scores, std::size_t k, std::size_t each,
   const detail::selection_rule rule{
       detail::selection_rule::kind::product_top_k, k, 0, weights, 0, each};
   return detail::pair_selection<expression_t<E>>{{{}, rule, as_expression(scores)}};
+}
+
+// The entries that top_k or product_top_k keeps, [..., n] -> [..., K], as two expressions: their
+// values and their indices along the last axis, by ascending index. Entries that are 0 are not
+// kept: a row with fewer than K others ends with values of 0 and indices of -1. As results of a
+// compiled layer they take K numbers a row instead of n. Throws value_error, when lowered, for any
+// other operand.
+template <operand E>
+auto kept(const E& selection) {
+  static_assert(expression_t<E>::rank >= 1, "kept: the selection has a last axis");
+  using entries = detail::kept_entries<expression_t<E>>;
+  return std::pair(entries{{}, detail::kept_part::value, as_expression(selection)},
+                   entries{{}, detail::kept_part::index, as_expression(selection)});
 }
 
 }  // namespace fmoe

@@ -26,7 +26,7 @@ struct sized_expression : expression_base {
 
 namespace fmoe {
 
-// Returns e, whose extents must be those of `shape`; an extent that is `unknown` may be any. When
+// Returns e, whose extents must be those of `shape`; an extent that is `all` may be any. When
 // it is lowered, throws shape_error if one differs.
 template <operand E>
 auto sized(const E& e, const std::array<std::size_t, expression_t<E>::rank>& shape) {

@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <concepts>
-#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -20,9 +19,6 @@
 #include <fmoe/io/little_endian.hpp>
 
 namespace fmoe::io {
-
-// In an expected shape, this stands for every extent.
-inline constexpr extent any = std::numeric_limits<extent>::max();
 
 // Says whether values may be rounded to a type that cannot represent all of them.
 enum class narrowing : bool { refuse, allow };
@@ -41,7 +37,7 @@ inline constexpr bool is_widening = std::is_same_v<From, To> || std::is_same_v<T
 inline std::string text_of(std::span<const extent> shape) {
   std::string text = "[";
   for (const extent n : shape)
-    text.append(text.size() > 1 ? ", " : "").append(n == any ? "*" : std::to_string(n));
+    text.append(text.size() > 1 ? ", " : "").append(n == all ? "*" : std::to_string(n));
   return text + ']';
 }
 
@@ -116,7 +112,7 @@ class array {
 
   // Throws shape unless every extent is the expected one, or `any` is expected.
   void check_shape(std::span<const extent> expected) const {
-    const auto fits = [](extent found, extent wanted) { return wanted == any || found == wanted; };
+    const auto fits = [](extent found, extent wanted) { return wanted == all || found == wanted; };
     if (!std::equal(shape_.begin(), shape_.end(), expected.begin(), expected.end(), fits))
       fail(errc::shape, "is " + text_of(shape_) + " and " + text_of(expected) + " is expected");
   }
@@ -159,7 +155,7 @@ class array {
   template <class T, std::size_t Rank>
   tensor<T, Rank> get(narrowing may = narrowing::refuse) const {
     std::array<extent, Rank> expected{};
-    expected.fill(any);
+    expected.fill(all);
     return get<T, Rank>(expected, may);
   }
 

@@ -31,7 +31,7 @@ FMOE_INLINE std::string without_parentheses(std::string_view labels) {
 FMOE_INLINE void label_extents::check(const std::string& tensor, std::string_view labels,
                                       std::span<const extent> shape,
                                       const std::filesystem::path& file) {
-  const auto fits = [](extent found, extent wanted) { return wanted == any || found == wanted; };
+  const auto fits = [](extent found, extent wanted) { return wanted == all || found == wanted; };
   const auto wanted = expected(labels);
   const bool equal = std::equal(shape.begin(), shape.end(), wanted.begin(), wanted.end(), fits);
   if (equal) learn(tensor, labels, shape);
@@ -81,7 +81,7 @@ FMOE_INLINE std::vector<extent> label_extents::expected(std::string_view labels)
     shape.push_back(1);
     for (const char c : axis)
       shape.back() =
-          shape.back() != any && known_.contains(c) ? shape.back() * known_.at(c).length : any;
+          shape.back() != all && known_.contains(c) ? shape.back() * known_.at(c).length : all;
   }
   return shape;
 }

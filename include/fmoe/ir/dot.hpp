@@ -41,6 +41,7 @@ class graph_printer {
   void put(const row_function_node& n) { box("box", name_of(n.fn), made_colour); }
   void put(const row_norm_node& n) { box("box", name_of(n.which), made_colour); }
   void put(const select_node& n) { box("box", name_of(n.rule.what), made_colour); }
+  void put(const kept_node& n) { box("box", std::string("kept ") + name_of(n.what), made_colour); }
   void put(const append_node&) { box("box", "append 1", made_colour); }
   void put(const concat_node&) { box("box", "concat", made_colour); }
 
@@ -51,7 +52,7 @@ class graph_printer {
     const char* between = "";
     for (const axis_id a : graph_[at_].axes) {
       out_ << std::exchange(between, " x ");
-      if (const extent e = graph_.extent_of(a); e == unknown) out_ << '?';
+      if (const extent e = graph_.extent_of(a); e == all) out_ << '?';
       else out_ << e;
     }
     out_ << "\"];\n";

@@ -58,7 +58,11 @@ struct leaf_node {
 struct einsum_node {
   std::vector<node_id> args;
   std::string subscripts;
-  bool operator==(const einsum_node&) const = default;
+  std::optional<node_id> unmasked{};  // if an operand is a mask: the sum without it, once expanded
+  // The letters of the labels do not matter.
+  bool operator==(const einsum_node& o) const {
+    return args == o.args && unmasked == o.unmasked && same_but_names(subscripts, o.subscripts);
+  }
 };
 
 struct map_node {
@@ -94,6 +98,12 @@ struct select_node {
   bool operator==(const select_node&) const = default;
 };
 
+struct kept_node {  // one number of each kept entry, by ascending index
+  kept_part what;
+  node_id arg;  // a selection
+  bool operator==(const kept_node&) const = default;
+};
+
 struct append_node {  // appends a 1 after the last entry of each row
   node_id arg;
   bool operator==(const append_node&) const = default;
@@ -113,7 +123,7 @@ struct mask_node {  // 0 at the pairs, 1 elsewhere; only an operand of einsum
 
 struct node {
   std::variant<leaf_node, einsum_node, map_node, add_node, row_function_node, row_norm_node,
-               select_node, append_node, concat_node, mask_node>
+               select_node, kept_node, append_node, concat_node, mask_node>
       op;
   std::vector<axis_id> axes;
 };
@@ -131,12 +141,17 @@ void each_operand(Node&, const F&) {}
 template <node_of<einsum_node> Node, class F>
 void each_operand(Node& n, const F& f) {
   for (auto& arg : n.args) f(arg);
+  if (n.unmasked) f(*n.unmasked);
 }
 template <node_of<concat_node> Node, class F>
 void each_operand(Node& n, const F& f) {
   for (auto& arg : n.args) f(arg);
 }
 template <node_of<map_node> Node, class F>
+void each_operand(Node& n, const F& f) {
+  f(n.arg);
+}
+template <node_of<kept_node> Node, class F>
 void each_operand(Node& n, const F& f) {
   f(n.arg);
 }
@@ -181,7 +196,7 @@ class graph {
   const node& operator[](node_id id) const { return nodes_[static_cast<extent>(id)]; }
   extent rank(node_id id) const { return (*this)[id].axes.size(); }
 
-  // Returns `unknown` if nothing has fixed the extent yet.
+  // Returns `all` if nothing has fixed the extent yet.
   extent extent_of(axis_id a) const { return extents_[root(a)]; }
   bool same(axis_id a, axis_id b) const { return root(a) == root(b); }
 
@@ -190,7 +205,7 @@ class graph {
     std::vector<extent> s;
     for (const axis_id a : (*this)[id].axes) {
       s.push_back(extent_of(a));
-      expects<shape_error>(s.back() != unknown,
+      expects<shape_error>(s.back() != all,
                            "[compile] nothing in the layer fixes the extent of axis ", s.size() - 1,
                            " of an argument: say it with fmoe::sized");
     }
@@ -205,6 +220,13 @@ class graph {
     g.extents_ = extents_;
     return g;
   }
+  // Returns the node with this operation, if there is one.
+  std::optional<node_id> find(const decltype(node::op)& op) const {
+    for (extent i = 0; i < nodes_.size(); ++i)
+      if (nodes_[i].op == op) return static_cast<node_id>(i);
+    return {};
+  }
+
   // Adds a node whose operands and axes belong to this graph.
   node_id append(node n) { return put(std::move(n)); }
 
@@ -214,9 +236,9 @@ class graph {
     return put({std::move(n), std::move(axes)});
   }
 
-  // Fixes the extent of an axis, unless `length` is unknown.
+  // Fixes the extent of an axis, unless `length` is `all`.
   void fix(node_id id, extent axis, extent length) {
-    if (length == unknown) return;
+    if (length == all) return;
     const axis_id a = (*this)[id].axes[axis];
     expects<shape_error>(join(a, new_axis(length)), "[sized] axis ", axis, " is ", extent_of(a),
                          " and is said to be ", length);
@@ -230,8 +252,10 @@ class graph {
       for (extent k = 0; k < labels.size(); ++k) {
         int& at = seen[static_cast<unsigned char>(labels[k])];
         const axis_id here = (*this)[args[i]].axes[k];
-        if (at == 0)
-          at = 1 + static_cast<int>(here), first[static_cast<unsigned char>(labels[k])] = i;
+        if (at == 0) {
+          at = 1 + static_cast<int>(here);
+          first[static_cast<unsigned char>(labels[k])] = i;
+        }
         const auto known = static_cast<axis_id>(at - 1);
         expects<shape_error>(join(known, here), "[einsum] '", labels[k], "' is ", extent_of(known),
                              " in operand ", first[static_cast<unsigned char>(labels[k])], " and ",
@@ -296,7 +320,7 @@ class graph {
     std::vector<axis_id> axes = (*this)[arg].axes;
     if (rule.what == selection_rule::kind::product_top_k) {
       const extent s = extent_of(axes.back()), lists = extent_of(axes[axes.size() - 2]);
-      expects<shape_error>(lists == 2 && s != unknown,
+      expects<shape_error>(lists == 2 && s != all,
                            "[product_top_k] the scores' last axes are two lists, not ", lists,
                            " of ", s);
       expects<value_error>(rule.each <= s, "[product_top_k] each list keeps ", rule.each,
@@ -309,6 +333,21 @@ class graph {
       axes.push_back(new_axis(s * s));
     }
     return put({select_node{rule, arg, ranked}, std::move(axes)});
+  }
+
+  // A number of each entry that a selection keeps: [..., n] -> [..., K]. A row that keeps fewer
+  // than K entries ends with values of 0 and indices of -1.
+  node_id kept(kept_part what, node_id arg) {
+    const auto* s = std::get_if<select_node>(&(*this)[arg].op);
+    using enum selection_rule::kind;
+    const bool is_fixed = s != nullptr && (s->rule.what == product_top_k ||
+                                           (s->rule.what == top_k && s->rule.keep != all));
+    expects<value_error>(is_fixed,
+                         "[kept] takes a selection that keeps K entries of each row: top_k "
+                         "or product_top_k, and not fmoe::all");
+    std::vector<axis_id> axes = (*this)[arg].axes;
+    axes.back() = new_axis(s->rule.keep);
+    return put({kept_node{what, arg}, std::move(axes)});
   }
 
   node_id append_one(node_id arg) {
@@ -352,9 +391,8 @@ class graph {
 
   // Returns false if both extents are known and differ.
   bool join(axis_id a, axis_id b) {
-    const extent i = root(a), j = root(b),
-                 known = extents_[i] == unknown ? extents_[j] : extents_[i];
-    if (extents_[j] != unknown && extents_[j] != known) return false;
+    const extent i = root(a), j = root(b), known = extents_[i] == all ? extents_[j] : extents_[i];
+    if (extents_[j] != all && extents_[j] != known) return false;
     extents_[i] = known;
     parents_[j] = i;
     add_up();
@@ -365,7 +403,7 @@ class graph {
   // as soon as those of the parts are; if all but one of these lengths are known, so is the last
   // one.
   axis_id total_axis(std::vector<axis_id> parts, extent more) {
-    const axis_id whole = new_axis(unknown);
+    const axis_id whole = new_axis(all);
     totals_.push_back({whole, std::move(parts), more});
     add_up();
     return whole;
@@ -378,17 +416,25 @@ class graph {
         extent sum = t.more, missing = 0;
         axis_id last = t.whole;
         for (const axis_id p : t.parts) {
-          if (const extent e = extent_of(p); e != unknown) sum += e;
-          else ++missing, last = p;
+          if (const extent e = extent_of(p); e != all) {
+            sum += e;
+          } else {
+            ++missing;
+            last = p;
+          }
         }
         const extent whole = extent_of(t.whole);
-        if (missing == 0 && whole == unknown) {
-          extents_[root(t.whole)] = sum, changed = true;
-        } else if (whole != unknown && missing < 2) {
+        if (missing == 0 && whole == all) {
+          extents_[root(t.whole)] = sum;
+          changed = true;
+        } else if (whole != all && missing < 2) {
           expects<shape_error>(missing == 0 ? whole == sum : whole >= sum,
                                "[concat] the joined axis is ", whole, " long, and its parts are ",
                                sum, " long together");
-          if (missing == 1) extents_[root(last)] = whole - sum, changed = true;
+          if (missing == 1) {
+            extents_[root(last)] = whole - sum;
+            changed = true;
+          }
         }
       }
     }
@@ -405,8 +451,7 @@ class graph {
   }
 
   node_id put(node n) {
-    for (extent i = 0; i < nodes_.size(); ++i)
-      if (nodes_[i].op == n.op) return static_cast<node_id>(i);
+    if (const auto same = find(n.op)) return *same;
     nodes_.push_back(std::move(n));
     return static_cast<node_id>(nodes_.size() - 1);
   }

@@ -149,7 +149,7 @@ struct monet_hd {
   parameter<T, 2> bias;          // j d, b2
   pointwise activation = pointwise::squared_relu;
   std::vector<index_pair> deleted = {};  // experts (i, j) that the sum leaves out
-  std::size_t heads = unknown;           // p, which compile must know
+  std::size_t heads = all;               // p, which compile must know
 
   // [t, d] -> [t, i, m].
   auto hidden(const operand auto& x) const {
@@ -162,8 +162,8 @@ struct monet_hd {
   auto decoded(const operand_of<3> auto& u, const operand_of<3> auto& routing1,
                const operand_of<3> auto& routing2) const {
     const std::size_t s = detail::monet_halves(bias);
-    const auto g1 = sized(routing1, {unknown, heads, s});
-    const auto g2 = sized(routing2, {unknown, heads, s});
+    const auto g1 = sized(routing1, {all, heads, s});
+    const auto g2 = sized(routing2, {all, heads, s});
     const auto v = detail::monet_rows(decoder, s);
     const auto kept = all_except(deleted, s, s);
     const auto mixed = einsum<"tim,tpi,tpj,ij->tjm">(u, g1, g2, kept);
@@ -209,7 +209,7 @@ struct monet_vd {
   parameter<T, 2> bias1, bias2;                  // i o, j o; o is half of the output
   pointwise activation = pointwise::squared_relu;
   std::vector<index_pair> deleted = {};  // experts (i, j) that the sum leaves out
-  std::size_t heads = unknown;           // p, which compile must know
+  std::size_t heads = all;               // p, which compile must know
 
   // [t, d] -> [t, i, m] and [t, j, m].
   auto hidden1(const operand auto& x) const { return hidden(x, encoder1, encoder_bias1); }
@@ -219,8 +219,8 @@ struct monet_vd {
   auto decoded(const operand_of<3> auto& u1, const operand_of<3> auto& u2,
                const operand_of<3> auto& routing1, const operand_of<3> auto& routing2) const {
     const std::size_t s = detail::monet_halves(bias1);
-    const auto g1 = sized(routing1, {unknown, heads, s});
-    const auto g2 = sized(routing2, {unknown, heads, s});
+    const auto g1 = sized(routing1, {all, heads, s});
+    const auto g2 = sized(routing2, {all, heads, s});
     const auto kept = all_except(deleted, s, s);
     const auto mass1 = einsum<"tpi,tpj,ij->ti">(g1, g2, kept);
     const auto mass2 = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);

@@ -19,7 +19,8 @@ class cost_counter {
     for (const operation& o : program_.operations) count(o);
     for (extent v = 0; v < program_.values.size(); ++v) count(static_cast<int>(v));
     for (const int r : program_.results)
-      figures.bytes += element_bytes_ * tokens_ * static_cast<double>(program_[r].size());
+      figures.bytes += element_bytes_ * (program_[r].per_token() ? tokens_ : 1) *
+                       static_cast<double>(program_[r].size());
   }
 
   cost_figures figures;
@@ -27,8 +28,10 @@ class cost_counter {
  private:
   void count(const operation& o) {
     if (is<exclude_op>(o)) return count_exclude(o);
-    if (!is<gemm_op, batched_op, gather_op, sample_op>(o)) return;
-    const bool by_selection = is<gather_op, sample_op>(o);
+    const bool sums_products = is<token_sum_op>(o) && o.in.size() == 2;
+    if (!is<gemm_op, batched_op, gather_op, sample_op>(o) && !sums_products) return;
+    const bool sums_selection = sums_products && program_[o.in[0].value].selection;
+    const bool by_selection = is<gather_op, sample_op>(o) || sums_selection;
     double n = 1;
     std::string seen;
     for (const use& u : o.in)
@@ -42,7 +45,8 @@ class cost_counter {
                                    : selected ? v.expected
                                               : program_.extent_of(u, c));
         }
-    (program_[o.out.value].tokens ? figures.multiply_adds : figures.once) += n;
+    const bool each_token = program_[o.out.value].per_token() || sums_products;
+    (each_token ? figures.multiply_adds : figures.once) += n;
   }
 
   // For each group with a pair left out, counts the coefficients of all places of the other axis,
@@ -71,14 +75,14 @@ class cost_counter {
   void count(int v) {
     const value& x = program_[v];
     const double size = static_cast<double>(x.size());
-    if (x.tokens) {
+    if (!x.is_constant()) {
       if (x.leaf >= 0) figures.bytes += element_bytes_ * size * tokens_;
       return;
     }
     bool read_by_tokens = false;
     double rows = 0;  // the rows that gathers touch
     for (const operation& o : program_.operations) {
-      if (program_.reads(o, v) == 0 || !program_[o.out.value].tokens) continue;
+      if (program_.reads(o, v) == 0 || program_[o.out.value].is_constant()) continue;
       read_by_tokens = true;
       rows = std::max(rows, touched(o, v));
     }

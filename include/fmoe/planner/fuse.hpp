@@ -23,10 +23,10 @@ inline bool fuse_one(program& p) {
     const pass& first = o.passes[0];
     const bool symmetric = o.passes.size() == 1 && first.what != pass_kind::map &&
                            p[first.other].shape == p[o.in[0].value].shape &&
-                           p[first.other].tokens == p[o.in[0].value].tokens;
+                           p[first.other].scope == p[o.in[0].value].scope;
     int best = -1, base = -1;
     for (const int v : {o.in[0].value, symmetric ? first.other : -1}) {
-      const int maker = v < 0 || p.uses(v) != 1 || p[v].tokens != p[o.out.value].tokens ||
+      const int maker = v < 0 || p.uses(v) != 1 || p[v].scope != p[o.out.value].scope ||
                                 p[v].group != p[o.out.value].group
                             ? -1
                             : p.producer(v);
@@ -36,7 +36,9 @@ inline bool fuse_one(program& p) {
       const auto rank = [&](int k) {
         return std::pair(is<gather_op>(p.operations[static_cast<extent>(k)]), k);
       };
-      if (best < 0 || rank(maker) > rank(best)) best = maker, base = v;
+      if (best >= 0 && rank(maker) <= rank(best)) continue;
+      best = maker;
+      base = v;
     }
     if (best < 0) continue;
     operation fused = p.operations[static_cast<extent>(best)];
@@ -74,7 +76,7 @@ inline bool fuse_append(program& p) {
       continue;
     value bias;
     for (const char c : slice) bias.shape.push_back(p.extent_of(weight, c));
-    bias.tokens = false;
+    bias.scope = value_scope::constant;
     bias.parameter = p[weight.value].parameter;
     operation take{.what = slice_op{p.extent_of(left, axis) - 1},
                    .in = {weight},

@@ -5,6 +5,7 @@
 // the values on them, and adds the weighted results to the tokens. Experts come in order.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include <fmoe/planner/program.hpp>
@@ -20,14 +21,16 @@ class grouping {
     const use &scores = product.in[0], &values = product.in[1];
     const char expert = scores.labels[0];
     const int made = product.out.value;
-    if (!p[scores.value].selection || !p[values.value].tokens || p[values.value].selection ||
-        p[values.value].leaf >= 0 || std::ranges::count(values.labels, expert) != 1 ||
+    if (!p[scores.value].selection || p[scores.value].scope == value_scope::call ||
+        !p[values.value].per_token() || p[values.value].selection || p[values.value].leaf >= 0 ||
+        std::ranges::count(values.labels, expert) != 1 ||
         product.out.labels.size() != values.labels.size() || p.uses(made) != 1)
       return;
     if (p.is_result(made)) return;
     const auto reader = static_cast<extent>(p.consumer(made));
     const operation sum = p.operations[reader];
-    if (!is<product_op>(sum) || sum.in[0].value != made || p[sum.in[1].value].tokens) return;
+    if (!is<product_op>(sum) || sum.in[0].value != made || !p[sum.in[1].value].is_constant())
+      return;
     const char label = sum.in[0].labels[product.out.labels.find(expert)];
     if (std::ranges::count(sum.in[1].labels, label) != 1 || has(sum.out.labels, label)) return;
 
@@ -57,16 +60,14 @@ class grouping {
   bool found() const { return found_; }
 
  private:
-  static constexpr extent none = all;
-
   struct restriction {  // a value restricted to a group
     int value;
-    extent axis;
+    std::optional<extent> axis;
     int made;
   };
 
-  static std::vector<extent> without(std::vector<extent> shape, extent axis) {
-    if (axis != none) shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
+  static std::vector<extent> without(std::vector<extent> shape, std::optional<extent> axis) {
+    if (axis) shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(*axis));
     return shape;
   }
   static std::string without(std::string labels, char c) {
@@ -86,9 +87,9 @@ class grouping {
     return body_.back().out.value;
   }
 
-  int picked(int v, extent axis) {
+  int picked(int v, std::optional<extent> axis) {
     const std::string labels = std::string("abcdefgh").substr(0, program_[v].shape.size());
-    const char expert = axis == none ? char{0} : labels[axis];
+    const char expert = axis ? labels[*axis] : char{0};
     return add({.what = pick_op{}, .in = {{v, labels}}, .out = {-1, without(labels, expert)}},
                without(program_[v].shape, axis), expert);
   }
@@ -100,12 +101,12 @@ class grouping {
     return in_order(program_, {v, labels}, order, body_).value;
   }
 
-  // Returns the value at the selected places of one of its axes, or, if `axis` is none, for the
+  // Returns the value at the selected places of one of its axes, or, without an axis, for the
   // selected tokens.
-  int restricted(int v, extent axis) {
+  int restricted(int v, std::optional<extent> axis) {
     for (const restriction& r : known_)
       if (r.value == v && r.axis == axis) return r.made;
-    const int made = axis == none ? picked(v, none) : made_again(v, axis);
+    const int made = axis ? made_again(v, *axis) : picked(v, axis);
     known_.push_back({v, axis, made});
     return made;
   }
@@ -117,19 +118,25 @@ class grouping {
     operation o = program_.operations[static_cast<extent>(maker)];
     if (is<product_op>(o) && is_hadamard(o)) o = as_pointwise(std::move(o));
     const char expert = o.out.labels[axis];
-    if (is<pointwise_op>(o)) return pointwise_again(o, axis);
-    if (!is<product_op>(o) || program_[o.in[1].value].tokens ||
+    if (is<pointwise_op>(o)) return reads_call(o) ? picked(v, axis) : pointwise_again(o, axis);
+    if (!is<product_op>(o) || !program_[o.in[1].value].is_constant() ||
         std::ranges::count(o.in[1].labels, expert) != 1)
       return picked(v, axis);
     bool sums = false;
     for (const char c : o.in[0].labels) sums |= !has(o.out.labels, c);
     if (!sums) return picked(v, axis);
     const extent at = o.in[0].labels.find(expert);
-    const use left{restricted(o.in[0].value, at == std::string::npos ? none : at),
-                   without(o.in[0].labels, expert)};
+    const auto axis_of_rows = at == std::string::npos ? std::nullopt : std::optional(at);
+    const use left{restricted(o.in[0].value, axis_of_rows), without(o.in[0].labels, expert)};
     return add(
         {.what = product_op{}, .in = {left, o.in[1]}, .out = {-1, without(o.out.labels, expert)}},
         without(program_[v].shape, axis), expert);
+  }
+
+  bool reads_call(const operation& o) const {
+    return std::ranges::any_of(o.passes, [&](const pass& p) {
+      return p.other >= 0 && program_[p.other].scope == value_scope::call;
+    });
   }
 
   int pointwise_again(const operation& o, extent axis) {
@@ -142,8 +149,8 @@ class grouping {
       if (p.other < 0) continue;
       const extent lead = o.out.labels.size() - program_[p.other].shape.size();
       const bool has_axis = axis >= lead;
-      if (program_[p.other].tokens) {
-        p.other = restricted(p.other, has_axis ? axis - lead : none);
+      if (program_[p.other].per_token()) {
+        p.other = restricted(p.other, has_axis ? std::optional(axis - lead) : std::nullopt);
       } else if (has_axis) {
         p.other = experts_first(p.other, axis - lead);
         p.by_expert = true;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <fmoe/planner/contract.hpp>
-#include <fmoe/planner/options.hpp>
-#include <fmoe/planner/tokens.hpp>
+#include <fmoe/planner/expand.hpp>
+#include <fmoe/planner/stages.hpp>
 
 namespace fmoe::planner {
 
@@ -14,21 +14,26 @@ class lowering {
  public:
   // Throws value_error if the rows of a compiled layer depend on each other, or if K exceeds its
   // axis.
-  lowering(const ir::graph& g, const ir::node_list& results, const plan_options& options)
-      : graph_(g),
-        options_(options) {
-    bool arguments = false;
-    for (extent i = 0; i < g.size(); ++i)
-      if (const auto* l = std::get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op))
-        arguments |= l->argument >= 0;
-    const auto axes = token_search(g, results, arguments).axes();
-    expects<value_error>(axes || !arguments,
+  lowering(expanded_graph g, const plan_options& options)
+      : expanded_(std::move(g)),
+        options_(options),
+        readers_(graph_.size()) {
+    const ir::node_list& results = expanded_.roots;
+    const bool is_layer = has_arguments(graph_);
+    const token_search search(graph_, results, is_layer);
+    const auto axes = search.axes();
+    expects<value_error>(axes || !is_layer,
                          "[compile] rows of the result depend on other rows of the arguments");
     has_tokens_ = program_.tokens = axes.has_value();
-    tokens_ = axes.value_or(token_axes(g.size(), -1));
-    for (extent i = 0; i < g.size(); ++i) {
+    program_.token_count = search.count();
+    tokens_ = axes.value_or(token_axes(graph_.size(), -1));
+    for (extent i = 0; i < graph_.size(); ++i)
+      ir::each_operand(graph_[static_cast<ir::node_id>(i)], [&](ir::node_id arg) {
+        readers_[static_cast<extent>(arg)].push_back(static_cast<ir::node_id>(i));
+      });
+    for (extent i = 0; i < graph_.size(); ++i) {
       id_ = static_cast<ir::node_id>(i);
-      std::visit([&](const auto& n) { nodes_.push_back(lower(n)); }, g[id_].op);
+      std::visit([&](const auto& n) { nodes_.push_back(lower(n)); }, graph_[id_].op);
     }
     for (const ir::node_id r : results) finish(r, results.size() > 1);
   }
@@ -81,15 +86,16 @@ class lowering {
   }
 
   placed lower(const ir::leaf_node& l) {
-    value v{graph_.shape(id_), !l.parameter && !has_tokens_,
-            static_cast<int>(program_.leaves.size()), l.parameter};
+    const bool is_row = !l.parameter && !has_tokens_;
+    value v{graph_.shape(id_), is_row ? value_scope::token : value_scope::constant,
+            static_cast<int>(program_.leaves.size()), l.parameter, l.argument >= 0};
     program_.leaves.push_back(l);
     std::vector<int> memory;
     const int token = tokens_[static_cast<extent>(id_)];
     for (int i = 0, at = 0; i < static_cast<int>(v.shape.size()); ++i)
       memory.push_back(i == token ? -1 : at++);
     if (token >= 0) {
-      v.tokens = true;
+      v.scope = value_scope::token;
       v.shape.erase(v.shape.begin() + token);
     }
     return {program_.add(std::move(v)), std::move(memory)};
@@ -112,7 +118,7 @@ class lowering {
 
   // Computes left (+ or *) right, where the labels of right are the last of left's in some order.
   placed combine(pass_kind what, use left, use right, std::string_view result) {
-    if (program_[right.value].tokens && !program_[left.value].tokens &&
+    if (program_[right.value].scope > program_[left.value].scope &&
         left.labels.size() == right.labels.size())
       std::swap(left, right);
     const std::string trailing = left.labels.substr(left.labels.size() - right.labels.size());
@@ -128,7 +134,7 @@ class lowering {
     }
     const use out = program_.make(pointwise_op{}, {left}, left.labels);
     program_[out.value].parameter &= program_[right.value].parameter;
-    program_[out.value].tokens |= program_[right.value].tokens;
+    program_[out.value].scope = std::max(program_[out.value].scope, program_[right.value].scope);
     program_.operations.back().passes = {{what, {}, 0, right.value}};
     return place(out, result);
   }
@@ -199,7 +205,7 @@ class lowering {
       keep = s.rule.keep == all ? n : s.rule.keep;
       expects<value_error>(keep <= n, "[top_k] K is ", keep, " and the scores' last axis has ", n,
                            ": fmoe::all keeps every score");
-      if (keep == n && s.rule.weights == weighting::score) return place(in, names);
+      if (keeps_all(s.rule, n)) return place(in, names);
     } else if (s.rule.what == selection_rule::kind::top_p) {
       expects<value_error>(s.rule.mass >= 0 && s.rule.mass <= 1, "[top_p] the mass is ",
                            s.rule.mass, ", not within 0 and 1");
@@ -212,6 +218,19 @@ class lowering {
   // Copies a leaf, because a barrier reads only memory of the call.
   use made(const use& u) {
     return program_[u.value].leaf < 0 ? u : program_.make(reduce_op{}, {u}, u.labels);
+  }
+
+  placed lower(const ir::kept_node& k) {
+    const std::string names = letters(k.arg);
+    use in = named(k.arg, names);
+    if (!program_[in.value].selection) {  // of all entries, which are dense
+      const extent n = program_[in.value].shape.back();
+      in = program_.make(select_op{{selection_rule::kind::top_k, n}}, {in}, in.labels, true, n);
+      program_[in.value].expected = n;
+    }
+    const use out = program_.make(kept_op{k.what}, {in}, in.labels);
+    program_[out.value].shape.back() = program_[in.value].keep;
+    return place(out, names);
   }
 
   placed lower(const ir::append_node& a) {
@@ -233,14 +252,14 @@ class lowering {
   }
 
   placed lower(const ir::einsum_node& e) {
+    const std::string_view letters = result_labels(e.subscripts);
     std::vector<use> in;
     char token = 0;
-    einsum_mask m;
+    einsum_mask mask;
     for (extent i = 0; i < e.args.size(); ++i) {
       const auto labels = operand_labels(e.subscripts, i);
-      if (const auto* left_out = std::get_if<ir::mask_node>(&graph_[e.args[i]].op)) {
-        expects<value_error>(!m, "[all_except] an einsum has one mask: \"", e.subscripts, '"');
-        m = {left_out->left_out, std::string(labels)};
+      if (const auto* m = std::get_if<ir::mask_node>(&graph_[e.args[i]].op)) {
+        mask = {m->left_out, std::string(labels)};
         continue;
       }
       in.push_back(named(e.args[i], labels));
@@ -248,15 +267,73 @@ class lowering {
       if (const auto t = std::ranges::find(memory, -1); t != memory.end())
         token = labels[static_cast<extent>(t - memory.begin())];
     }
-    std::string result = std::string(result_labels(e.subscripts));
+    std::string result(letters);
     std::erase(result, token);
-    pairwise_contraction c(program_, options_.on, options_.naive);
-    return place(m ? c.masked(std::move(m), in, result) : c.sum(in, result),
-                 result_labels(e.subscripts));
+    contraction c(program_, options_.on, options_.naive, token != 0 && !has(letters, token));
+    if (mask) {
+      const use unmasked = fresh(*e.unmasked, mask.orient(std::string(letters)));
+      return place(c.masked(std::move(mask), std::move(in), unmasked, result), letters);
+    }
+    if (in.size() == 2) return place(c.pair(in[0], in[1], result, hint(id_), inner(id_)), letters);
+    const use out = c.one(in[0], result);
+    const bool is_ordered = out.labels == result || inner(id_);
+    return place(is_ordered ? out : program_.make(reduce_op{}, {out}, result), letters);
   }
 
-  // Makes a result a new value with the graph's order of axes. If there are several results, no
-  // operation reads one after a barrier.
+  // Returns the value of the node before this one, or a copy if something else may read it.
+  use fresh(ir::node_id id, const std::string& letters) {
+    const use u = named(id, letters);
+    const bool is_made_last =
+        !program_.operations.empty() && program_.operations.back().out.value == u.value;
+    const bool is_result = std::ranges::count(expanded_.roots, id) != 0;
+    if (is_made_last && !is_result && readers_[static_cast<extent>(id)].size() == 1) return u;
+    return program_.make(reduce_op{}, {u}, u.labels);
+  }
+
+  bool inner(ir::node_id id) const { return expanded_.inner[static_cast<extent>(id)]; }
+
+  // Returns the order of a pair's axes that suits what reads it next, in the letters of this one:
+  // that of the operand which it meets there, or that of the einsum's result if the operand is not
+  // made yet.
+  std::string hint(ir::node_id id) {
+    if (!inner(id)) return result_of(id);
+    const next_pair next = next_of(id);
+    const bool is_made = static_cast<extent>(next.partner) < nodes_.size();
+    return is_made ? translated(id, next, named(next.partner, next.labels).labels) : result_of(id);
+  }
+
+  // Returns the labels of the whole einsum's result that a pair has, in its letters.
+  std::string result_of(ir::node_id id) const {
+    if (!inner(id)) return std::string(result_labels(einsum(id).subscripts));
+    const next_pair next = next_of(id);
+    return translated(id, next, result_of(next.reader));
+  }
+
+  struct next_pair {
+    ir::node_id reader, partner;
+    std::string_view here, labels;  // of the pair and of its partner, in the reader's letters
+  };
+  next_pair next_of(ir::node_id id) const {
+    const ir::node_id reader = readers_[static_cast<extent>(id)][0];
+    const ir::einsum_node& e = einsum(reader);
+    const extent place = e.args[0] == id ? 0 : 1;
+    return {reader, e.args[1 - place], operand_labels(e.subscripts, place),
+            operand_labels(e.subscripts, 1 - place)};
+  }
+  std::string translated(ir::node_id id, const next_pair& next, const std::string& order) const {
+    const std::string_view own = result_labels(einsum(id).subscripts);
+    std::string letters;
+    for (const char c : order)
+      if (has(next.here, c)) letters += own[next.here.find(c)];
+    return letters;
+  }
+  const ir::einsum_node& einsum(ir::node_id id) const {
+    return std::get<ir::einsum_node>(graph_[id].op);
+  }
+
+  // A result is a fresh value with the graph's order of axes, made once a call if it has no token
+  // axis beside results that do. Of several none is read behind a barrier, nor after its pass over
+  // the tokens.
   void finish(ir::node_id result, bool several) {
     const std::string names = letters(result);
     use u = named(result, names);
@@ -264,22 +341,27 @@ class lowering {
     for (extent i = 0; i < names.size(); ++i)
       if (of(result).memory[i] >= 0) order += names[i];
     const value& v = program_[u.value];
-    const bool taken = program_.is_result(u.value) ||
-                       (several && std::ranges::any_of(program_.operations, is_barrier));
-    if (v.leaf >= 0 || !v.tokens || u.labels != order || taken) {
+    const bool has_axis = order.size() < names.size() || !has_tokens_;
+    const value_scope wanted = has_axis ? value_scope::token : value_scope::call;
+    const bool leaves_early = several && (std::ranges::any_of(program_.operations, is_barrier) ||
+                                          (v.per_token() && is_read_later(program_, u.value)));
+    const bool taken = program_.is_result(u.value) || leaves_early;
+    if (v.leaf >= 0 || v.scope != wanted || u.labels != order || taken) {
       u = program_.make(reduce_op{}, {u}, order);
-      program_[u.value].tokens = true;
+      program_[u.value].scope = wanted;
     }
     program_.results.push_back(u.value);
   }
 
-  const ir::graph& graph_;
+  expanded_graph expanded_;
+  const ir::graph& graph_ = expanded_.nodes;
   const plan_options& options_;
   bool has_tokens_ = false;
   token_axes tokens_;
   program program_;
-  std::vector<placed> nodes_;  // by node
-  ir::node_id id_{};           // the node that is being lowered
+  std::vector<std::vector<ir::node_id>> readers_;  // by node
+  std::vector<placed> nodes_;                      // by node
+  ir::node_id id_{};                               // the node that is being lowered
 };
 
 }  // namespace fmoe::planner

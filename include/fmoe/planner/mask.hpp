@@ -2,8 +2,13 @@
 // The sparse mask among the operands of an einsum: the pairs of two labels that the sum leaves out.
 #pragma once
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include <fmoe/base/error.hpp>
-#include <fmoe/planner/program.hpp>
+#include <fmoe/base/labels.hpp>
+#include <fmoe/base/pairs.hpp>
 
 namespace fmoe::planner {
 
@@ -17,11 +22,11 @@ struct einsum_mask {
   explicit operator bool() const { return left_out != nullptr; }
 
   // Throws value_error unless other operands have both labels, too.
-  void check(const std::vector<use>& others) const {
+  void check(const std::vector<std::string>& others) const {
     for (const char c : labels)
       expects<value_error>(
           labels[0] != labels[1] &&
-              std::ranges::any_of(others, [&](const use& u) { return has(u.labels, c); }),
+              std::ranges::any_of(others, [&](const auto& other) { return has(other, c); }),
           "[all_except] needs two different labels that other operands have: '", c, "' of \"",
           labels, '"');
     expects<value_error>(others.size() <= most_operands,

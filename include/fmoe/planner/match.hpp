@@ -16,7 +16,7 @@ inline void match(program& p) {
     if (is<product_op>(o)) {
       use &left = o.in[0], &right = o.in[1];
       const label_groups g = groups_of(o);
-      const bool constant = p[left.value].tokens && !p[right.value].tokens;
+      const bool constant = !p[left.value].is_constant() && p[right.value].is_constant();
       if (is_hadamard(o)) {
         o = as_pointwise(std::move(o));
       } else if (constant && !(g.summed.empty() && g.vector.empty())) {

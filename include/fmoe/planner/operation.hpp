@@ -105,6 +105,13 @@ struct screen_op {
   constexpr const char* name() const { return "screen"; }
 };
 
+// A number of each entry that a selection keeps.
+struct kept_op {
+  kept_part what{};
+
+  constexpr const char* name() const { return detail::name_of(what); }
+};
+
 // A selection as a dense row.
 struct expand_op {
   constexpr const char* name() const { return "expand"; }
@@ -134,6 +141,12 @@ struct put_op {
   constexpr const char* name() const { return "put"; }
 };
 
+// The sum over the tokens of a call, and over the labels that the result does not have, of one or
+// two operands with one row for each token.
+struct token_sum_op {
+  constexpr const char* name() const { return "token_sum"; }
+};
+
 // The sum that it starts from, computed again without the pairs where it has one.
 struct exclude_op {
   pair_set left_out{};
@@ -145,10 +158,10 @@ struct exclude_op {
 };
 
 struct operation {
-  using kind =
-      std::variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op, reduce_op,
-                   pointwise_op, row_function_op, row_norm_op, append_op, select_op, screen_op,
-                   expand_op, slice_op, concat_op, pick_op, put_op, exclude_op>;
+  using kind = std::variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op,
+                            reduce_op, pointwise_op, row_function_op, row_norm_op, append_op,
+                            select_op, kept_op, screen_op, expand_op, slice_op, concat_op, pick_op,
+                            put_op, token_sum_op, exclude_op>;
 
   kind what;
   std::vector<use> in;

@@ -31,6 +31,7 @@ struct contraction_problem {
   std::vector<contraction_operand> operands;
   std::string result;
   std::vector<std::pair<char, extent>> extents;
+  bool sums_tokens = false;  // the result is the sum over all tokens
 };
 
 // Operands are numbered in their order; step i makes number operands.size() + i.
@@ -92,29 +93,44 @@ class order_search {
     return v;
   }
 
-  // `needed` are the labels that the result or another operand still has. A selection whose label
-  // others have, too, stays a selection.
-  part contract(const part& a, const part& b, label_set needed) const {
-    part r{(a.labels | b.labels) & needed, a.tokens || b.tokens, a.parameter && b.parameter, 0, 0,
+  // `together` are the parts that the result is made of. The result has the labels that the whole
+  // result or another part still has. A selection whose label others have, too, stays a selection.
+  part contract(const part& a, const part& b, label_set together) const {
+    part r{(a.labels | b.labels) & needed_outside(together),
+           (a.tokens || b.tokens) && tokens_needed_outside(together),
+           a.parameter && b.parameter,
+           0,
+           0,
            a.operands | b.operands};
     for (extent i = 0; i < parts_.size() && r.selected == 0; ++i) {
-      if ((r.operands >> i & 1) == 0 || (parts_[i].selected & r.labels) == 0) continue;
-      for (extent j = 0; j < parts_.size(); ++j)
-        if (j != i && (r.operands >> j & 1) != 0 && (parts_[j].labels & parts_[i].selected) != 0)
-          r.selected = parts_[i].selected, r.keep = parts_[i].keep;
+      const part& kept = parts_[i];
+      if ((r.operands >> i & 1) == 0 || (kept.selected & r.labels) == 0) continue;
+      for (extent j = 0; j < parts_.size(); ++j) {
+        const bool meets = (r.operands >> j & 1) != 0 && (parts_[j].labels & kept.selected) != 0;
+        if (j == i || !meets) continue;
+        r.selected = kept.selected;
+        r.keep = kept.keep;
+      }
     }
     return r;
   }
   double cost(const part& a, const part& b, const part& r) const {
     if (r.parameter && !all_parameters_) return std::numeric_limits<double>::infinity();
-    const double rows = r.tokens ? machine_.rows : 1;
+    const double rows = a.tokens || b.tokens ? machine_.rows : 1, stored = r.tokens ? 1 : 1 / rows;
     const double size = volume(r.labels, &r);
     const bool is_crowded = size > static_cast<double>(machine_.crowded);
     const part* selection = a.selected != 0 ? &a : b.selected != 0 ? &b : nullptr;
     return rows * (2 * volume(a.labels | b.labels, selection) +
-                   machine_.flops_per_byte * 4 * size * (is_crowded ? machine_.crowded_factor : 1));
+                   stored * machine_.flops_per_byte * 4 * size *
+                       (is_crowded ? machine_.crowded_factor : 1));
   }
 
+  bool tokens_needed_outside(label_set operands) const {
+    if (!problem_.sums_tokens) return true;
+    for (extent i = 0; i < parts_.size(); ++i)
+      if ((operands >> i & 1) == 0 && parts_[i].tokens) return true;
+    return false;
+  }
   label_set needed_outside(label_set operands) const {
     label_set m = mask(problem_.result);
     for (extent i = 0; i < parts_.size(); ++i)
@@ -147,7 +163,7 @@ class order_search {
       }
       if (alone && partner < parts_.size()) {
         const label_set both = label_set{1} << i | label_set{1} << partner;
-        join(i, partner, contract(parts_[i], parts_[partner], needed_outside(both)));
+        join(i, partner, contract(parts_[i], parts_[partner], both));
         i = 0;
       } else {
         ++i;
@@ -167,13 +183,15 @@ class order_search {
         best[set] = 0;
         continue;
       }
-      const label_set needed = needed_outside(set);
       for (label_set left = (set - 1) & set; left > (set ^ left); left = (left - 1) & set) {
         const label_set right = set ^ left;
         if (best[left] + best[right] == std::numeric_limits<double>::infinity()) continue;
-        const part r = contract(best_part[left], best_part[right], needed);
+        const part r = contract(best_part[left], best_part[right], set);
         const double c = best[left] + best[right] + cost(best_part[left], best_part[right], r);
-        if (c < best[set]) best[set] = c, split[set] = left, best_part[set] = r;
+        if (c >= best[set]) continue;
+        best[set] = c;
+        split[set] = left;
+        best_part[set] = r;
       }
     }
     if (n > 1) emit(split, full);
@@ -193,11 +211,14 @@ class order_search {
       part made{};
       for (extent i = 0; i < parts_.size(); ++i)
         for (extent j = i + 1; j < parts_.size(); ++j) {
-          const part r =
-              contract(parts_[i], parts_[j], needed_outside(label_set{1} << i | label_set{1} << j));
+          const part r = contract(parts_[i], parts_[j], label_set{1} << i | label_set{1} << j);
           const double before = volume(parts_[i].labels) + volume(parts_[j].labels);
           const double c = cost(parts_[i], parts_[j], r) - machine_.flops_per_byte * 4 * before;
-          if (c < best) best = c, a = i, b = j, made = r;
+          if (c >= best) continue;
+          best = c;
+          a = i;
+          b = j;
+          made = r;
         }
       join(a, b, made);
     }

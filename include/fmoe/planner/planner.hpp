@@ -10,6 +10,7 @@
 #include <fmoe/planner/match.hpp>
 #include <fmoe/planner/sample.hpp>
 #include <fmoe/planner/skip.hpp>
+#include <fmoe/planner/stages.hpp>
 
 namespace fmoe::planner {
 
@@ -18,13 +19,14 @@ namespace fmoe::planner {
 inline program contractions(const ir::graph& g, const ir::node_list& results,
                             const plan_options& options) {
   const ir::live_graph needed = ir::live(g, results);
-  program p = lowering(needed.nodes, needed.roots, options).take();
+  program p = lowering(expand(needed.nodes, needed.roots, options), options).take();
   if (!options.naive) {
     sample(p, options.on);
     group(p);
   }
   skip(p);
   match(p);
+  arrange_stages(p);
   return p;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The working form of the planner: values, and in order the operations that make them. The token
-// axis is implicit: a value with `tokens` has one row for each token, and its labels name the other
-// axes; a value without `tokens` is a constant, made once. Labels are local to an operation.
+// axis is implicit: a value of scope `token` has one row for each token, and its labels name the
+// other axes. Labels are local to an operation.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,15 @@
 
 namespace fmoe::planner {
 
+// How often a value is made: once for all calls, once for each call, or once for each token.
+enum class value_scope : std::uint8_t { constant, call, token };
+
 struct value {
-  std::vector<extent> shape;  // shape of a token's row, in the order of memory
-  bool tokens = true;
+  std::vector<extent> shape;  // of one token's row, in the order of memory
+  value_scope scope = value_scope::token;
   int leaf = -1;  // its place among the leaves, for inputs and parameters
   bool parameter = false;
+  bool argument = false;   // a leaf that a call binds
   extent keep = 0;         // a selection of at most this many entries of its last axis
   extent expected = 0;     // a selection of about this many entries, which cost counts
   bool selection = false;  // made by a select operation and not yet expanded
@@ -30,6 +34,8 @@ struct value {
       // token.
       -1;
 
+  bool is_constant() const { return scope == value_scope::constant; }
+  bool per_token() const { return scope == value_scope::token; }
   extent size() const { return element_count(shape); }
   extent rows() const {
     return element_count(std::span(shape).first(shape.size() - 1));
@@ -47,8 +53,9 @@ struct program {
   std::vector<value> values;
   std::vector<operation> operations;
   std::vector<expert_group> groups;
-  std::vector<int> results;  // no value occurs twice
-  bool tokens = true;        // if false, no axis counts tokens and every value is one row
+  std::vector<int> results;  // no value twice
+  bool tokens = true;        // false: no axis counts tokens, every value is one row
+  extent token_count = 1;    // of the graph's inputs
 
   int add(value v) {
     values.push_back(std::move(v));
@@ -80,10 +87,10 @@ struct program {
   use make(operation::kind what, std::vector<use> in, std::string labels, bool selection = false,
            extent keep = 0) {
     value v;
-    v.tokens = false;
+    v.scope = value_scope::constant;
     v.parameter = true;
     for (const use& u : in) {
-      v.tokens |= (*this)[u.value].tokens;
+      v.scope = std::max(v.scope, (*this)[u.value].scope);
       v.parameter &= (*this)[u.value].parameter;
     }
     for (const char c : labels)
@@ -121,23 +128,27 @@ struct program {
         std::ranges::find_if(operations, [&](const operation& o) { return reads(o, v) > 0; });
     return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
   }
-  // Returns the first barrier at or after an operation, which is the same for operations of one
-  // stage.
+  // Does the operation run once for a whole call rather than for each tile of tokens?
+  bool runs_per_call(const operation& o) const {
+    return is_barrier(o) || (*this)[o.out.value].scope == value_scope::call;
+  }
+  // The first operation at or behind this one that runs once a call; equal for operations that run
+  // in the same pass over the tiles.
   int stage(int operation) const {
     while (operation < static_cast<int>(operations.size()) &&
-           !is_barrier(operations[static_cast<extent>(operation)]))
+           !runs_per_call(operations[static_cast<extent>(operation)]))
       ++operation;
     return operation;
   }
-  // True if v is made before a barrier and read after it, or made by a barrier.
+  // Do the rows of v, one per token, outlive the pass over the tiles that makes them?
   bool spans_stages(int v) const {
     const int maker = producer(v);
     if (maker < 0 || is_result(v)) return false;
-    if (is_barrier(operations[static_cast<extent>(maker)])) return true;
-    for (int k = maker; k < static_cast<int>(operations.size()); ++k)
-      if (reads(operations[static_cast<extent>(k)], v) > 0 &&
-          (stage(k) != stage(maker) || is_barrier(operations[static_cast<extent>(k)])))
-        return true;
+    if (runs_per_call(operations[static_cast<extent>(maker)])) return true;
+    for (int k = maker; k < static_cast<int>(operations.size()); ++k) {
+      const operation& reader = operations[static_cast<extent>(k)];
+      if (reads(reader, v) > 0 && (stage(k) != stage(maker) || runs_per_call(reader))) return true;
+    }
     return false;
   }
   // Returns the operation that makes v, -1 for leaves.
@@ -162,7 +173,7 @@ std::string labels_where(const std::string& of, Condition condition) {
 inline std::string text_of(const program& p, const operation& o) {
   std::string text;
   const auto add = [&](const use& u) {
-    if (p[u.value].tokens) text += 't';
+    if (p[u.value].per_token()) text += 't';
     text += u.labels;
   };
   for (const use& u : o.in) {

@@ -46,13 +46,15 @@ inline bool sum_rows(program& p, int numbers, extent rows) {
   const int reader = p.consumer(numbers);
   if (reader < 0 || p.uses(numbers) != 1) return false;
   operation& o = p.operations[static_cast<extent>(reader)];
-  if (!is<product_op>(o) || o.in[0].value != numbers || p[o.in[1].value].tokens ||
+  if (!is<product_op>(o) || o.in[0].value != numbers || !p[o.in[1].value].is_constant() ||
       has(o.out.labels, o.in[0].labels[0]) ||
       std::ranges::count(o.in[1].labels, o.in[0].labels[0]) != 1)
     return false;
-  for (char c = 'a'; rows > 0; ++c)
-    if (!has(o.in[0].labels + o.in[1].labels + o.out.labels, c))
-      o.in[0].labels.insert(0, 1, c), --rows;
+  for (char c = 'a'; rows > 0; ++c) {
+    if (has(o.in[0].labels + o.in[1].labels + o.out.labels, c)) continue;
+    o.in[0].labels.insert(0, 1, c);
+    --rows;
+  }
   return true;
 }
 
@@ -76,7 +78,7 @@ inline bool sample_one(program& p, extent place, const machine& m) {
   }
   if (maker < 0 || p.uses(v) != 1) return false;
   const operation& dot = p.operations[static_cast<extent>(maker)];
-  if (!is<product_op>(dot) || p[dot.in[1].value].tokens || p[dot.in[0].value].selection)
+  if (!is<product_op>(dot) || !p[dot.in[1].value].is_constant() || p[dot.in[0].value].selection)
     return false;
   const use &x = dot.in[0], &constant = dot.in[1];
   // The labels of the selection, as the dot product names them.

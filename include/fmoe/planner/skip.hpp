@@ -19,8 +19,19 @@ inline bool is_table(const use& selection, const use& constant) {
 inline bool is_gather(const program& p, const operation& o) {
   if (!is<product_op>(o)) return false;
   const use &scores = o.in[0], &table = o.in[1];
-  return p[scores.value].selection && !p[table.value].tokens && is_table(scores, table) &&
+  return p[scores.value].selection && !p[table.value].per_token() && is_table(scores, table) &&
          std::ranges::none_of(scores.labels, [&](char c) { return has(o.out.labels, c); });
+}
+
+// True if the operation sums over tokens what each of them selected, in rows of its result.
+inline bool sums_selection(const program& p, const operation& o) {
+  if (!is<token_sum_op>(o)) return false;
+  const use& scores = o.in[0];
+  const std::string row = o.in.size() > 1 ? o.in[1].labels : "";
+  constexpr extent few = 4;  // one in so many entries at most
+  const value& s = p[scores.value];
+  return s.selection && scores.labels.size() == 1 && s.keep * few <= s.shape.back() &&
+         o.out.labels == scores.labels + row;
 }
 
 inline void skip(program& p) {
@@ -48,9 +59,11 @@ inline void skip(program& p) {
           p, table,
           labels_where(selected, [&](char c) { return has(table.labels, c); }) + o.out.labels,
           done);
-    } else if (is<sample_op>(o)) {
+    } else if (is<sample_op, kept_op>(o)) {
       done.push_back(std::move(o));
       continue;
+    } else if (sums_selection(p, o)) {
+      if (o.in.size() > 1) o.in[1].value = expanded(o.in[1].value);
     } else if (is<rescale_op>(o)) {
       o.in[1].value = expanded(o.in[1].value);
     } else {

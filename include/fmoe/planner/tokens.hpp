@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the token axis: the leading axis of the results that every operation only carries along, so
-// that rows can be computed in tiles of any size. An expression without such an axis, for example a
-// sum over tokens, is computed as a whole.
+// Finds the token axis: an axis that leads the inputs, that every operation only carries along or
+// sums over whole, and that leads each result which has it. Rows along it can be computed in tiles
+// of any size. An expression without one is computed whole.
 #pragma once
 
 #include <algorithm>
@@ -12,37 +12,81 @@
 
 namespace fmoe::planner {
 
-// For each node the position of its token axis, -1 for nodes without one (parameters).
+// For each node the position of its token axis, -1 for nodes without (parameters, sums over
+// tokens).
 using token_axes = std::vector<int>;
 
-// Searches for these axes. Rows of the leaves are tokens: with `arguments_only` those of a compiled
-// layer's arguments, otherwise those of any tensor that is not a parameter.
+// True if the graph is that of a compiled layer, whose rows come with the call.
+inline bool has_arguments(const ir::graph& g) {
+  for (extent i = 0; i < g.size(); ++i) {
+    const auto* l = std::get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op);
+    if (l != nullptr && l->argument >= 0) return true;
+  }
+  return false;
+}
+
+// The axes as above, nothing if no axis will do. The leaves whose rows are tokens are a compiled
+// layer's arguments, all of them, or any tensors that are no parameters.
 class token_search {
  public:
   token_search(const ir::graph& g, const ir::node_list& results, bool arguments_only)
       : graph_(g),
         arguments_only_(arguments_only) {
-    if (g.rank(results[0]) == 0) return;
-    token_ = g[results[0]].axes[0];
-    for (extent i = 0; i < g.size() && valid_; ++i) {
-      const ir::node& n = g[static_cast<ir::node_id>(i)];
-      axes_.push_back(std::visit([&](const auto& op) { return axis_of(op, n); }, n.op));
+    for (const ir::axis_id axis : candidates(results)) {
+      token_ = axis;
+      found_ = carries(results);
+      if (found_) return;
     }
-    found_ = valid_ && std::ranges::all_of(results, [&](ir::node_id r) { return at(r) == 0; });
   }
 
   std::optional<token_axes> axes() const { return found_ ? std::optional(axes_) : std::nullopt; }
+  // The extent of the token axis; 1 if there is none.
+  extent count() const { return found_ ? graph_.extent_of(token_) : 1; }
 
  private:
+  // The first axis of each result, then of each input.
+  std::vector<ir::axis_id> candidates(const ir::node_list& results) const {
+    std::vector<ir::axis_id> found;
+    const auto add = [&](const ir::node& n) {
+      if (n.axes.empty()) return;
+      const auto is_known = [&](ir::axis_id a) { return graph_.same(a, n.axes[0]); };
+      if (std::ranges::none_of(found, is_known)) found.push_back(n.axes[0]);
+    };
+    for (const ir::node_id r : results) add(graph_[r]);
+    for (extent i = 0; i < graph_.size(); ++i) {
+      const ir::node& n = graph_[static_cast<ir::node_id>(i)];
+      if (const auto* l = std::get_if<ir::leaf_node>(&n.op); l != nullptr && is_input(*l)) add(n);
+    }
+    return found;
+  }
+
+  bool is_input(const ir::leaf_node& l) const {
+    return !l.parameter && (l.argument >= 0 || !arguments_only_);
+  }
+
+  // Does every operation carry the axis at hand or sum over it, and does it lead the results?
+  bool carries(const ir::node_list& results) {
+    axes_.clear();
+    valid_ = true;
+    bool any = false;
+    for (extent i = 0; i < graph_.size() && valid_; ++i) {
+      const ir::node& n = graph_[static_cast<ir::node_id>(i)];
+      axes_.push_back(std::visit([&](const auto& op) { return axis_of(op, n); }, n.op));
+      any |= axes_.back() == 0;
+    }
+    return valid_ && any && std::ranges::all_of(results, [&](ir::node_id r) { return at(r) <= 0; });
+  }
+
   int at(ir::node_id id) const { return axes_[static_cast<extent>(id)]; }
   int reject() {
     valid_ = false;
     return -1;
   }
 
-  int axis_of(const ir::leaf_node& l, const ir::node& n) const {
-    const bool input = !l.parameter && (l.argument >= 0 || !arguments_only_);
-    return input && !n.axes.empty() && graph_.same(n.axes[0], token_) ? 0 : -1;
+  int axis_of(const ir::leaf_node& l, const ir::node& n) {
+    const bool has_axis = is_input(l) && !n.axes.empty() && graph_.same(n.axes[0], token_);
+    if (!has_axis && l.argument >= 0) return reject();
+    return has_axis ? 0 : -1;
   }
   int axis_of(const ir::mask_node&, const ir::node&) const { return -1; }
   int axis_of(const ir::map_node& m, const ir::node&) const { return at(m.arg); }
@@ -62,7 +106,14 @@ class token_search {
         if ((labels[k] == token) != (static_cast<int>(k) == at(e.args[i]))) return reject();
     }
     const auto where = result_labels(e.subscripts).find(token);
-    return where == std::string_view::npos ? reject() : static_cast<int>(where);
+    if (where != std::string_view::npos) return static_cast<int>(where);
+    return has_mask(e) ? reject() : -1;
+  }
+
+  // A sum without some pairs is made again row by row.
+  bool has_mask(const ir::einsum_node& e) const {
+    return std::ranges::any_of(
+        e.args, [&](ir::node_id a) { return std::holds_alternative<ir::mask_node>(graph_[a].op); });
   }
 
   int axis_of(const ir::add_node& a, const ir::node&) {
@@ -92,8 +143,10 @@ class token_search {
     const bool lists = s.rule.what == selection_rule::kind::product_top_k &&
                        at(s.arg) + 2 == static_cast<int>(graph_.rank(s.arg));
     const int a = lists ? reject() : across(s.arg);
+    if (s.rule.what == selection_rule::kind::expert_choice && a < 0) return reject();
     return s.ranked && at(*s.ranked) != a ? reject() : a;
   }
+  int axis_of(const ir::kept_node& k, const ir::node&) { return across(k.arg); }
   int axis_of(const ir::append_node& a, const ir::node&) { return across(a.arg); }
 
   int axis_of(const ir::concat_node& c, const ir::node&) {

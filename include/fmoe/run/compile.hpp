@@ -37,25 +37,29 @@ class compiled {
   compiled(const ir::graph& g, const ir::node_list& results, std::size_t tokens,
            const compile_options& options)
       : tokens_(tokens),
-        program_(detail::compile_graph<T, Level>(g, results, tokens, options).program) {
+        compiled_(detail::compile_graph<T, Level>(g, results, tokens, options)) {
     std::size_t used = 0;
     for (std::size_t i = 0; i < g.size(); ++i) {
       const auto id = static_cast<ir::node_id>(i);
       const auto* l = std::get_if<ir::leaf_node>(&g[id].op);
-      if (l != nullptr && l->argument >= 0)
-        rows_[static_cast<std::size_t>(l->argument)] = row_of(g, id), ++used;
+      if (l == nullptr || l->argument < 0) continue;
+      rows_[static_cast<std::size_t>(l->argument)] = row_of(g, id);
+      ++used;
     }
     detail::expects<value_error>(used == Arguments, "[compile] the layer uses ", used, " of its ",
                                  Arguments, " arguments");
-    for (std::size_t i = 0; i < Results; ++i) rows_[Arguments + i] = row_of(g, results[i]);
+    for (std::size_t i = Results; i-- > 0;) {
+      rows_[Arguments + i] = compiled_.results[i].shape;
+      if (has_tokens(Arguments + i)) counted_ = Arguments + i;
+    }
   }
 
-  // Takes inputs first, then outputs: any arrays (array_traits defines which), which are read and
-  // written in place; lazy ones are evaluated first. Leading axes beyond those of a row count
-  // tokens, at most as many as the layer is compiled for. Inputs may have any strides and floating
-  // type (double only if the layer's is double); outputs have the layer's arithmetic type. Throws
-  // shape_error or value_error before any output element is written, and allocates nothing. Callers
-  // beyond the number that the layer is compiled for wait.
+  // Inputs first, then the outputs: any arrays (array_traits says which), where they lie; lazy ones
+  // are evaluated first. Leading axes beyond a row's are tokens, at most as many as compiled for; a
+  // result that is a sum over tokens has none.
+  // Inputs may have any strides and floating type (double only where the layer's is), outputs the
+  // layer's arithmetic type. Throws shape_error or value_error before any output element is
+  // written; allocates nothing; callers beyond the number compiled for wait.
   template <class... Arrays>
   void operator()(Arrays&&... arrays) const {
     static_assert(sizeof...(Arrays) == Arguments + Results,
@@ -106,9 +110,9 @@ class compiled {
 
   void call(const std::array<detail::array_view, Arguments + Results>& views) const {
     std::array<detail::bound_array, Arguments + Results> bound;
-    const std::size_t tokens = views[Arguments].rank < rows_[Arguments].size()
-                                   ? 0
-                                   : views[Arguments].tokens(rows_[Arguments].size());
+    const detail::array_view& counted = views[counted_];
+    const std::size_t counted_rank = rows_[counted_].size();
+    const std::size_t tokens = counted.rank < counted_rank ? 0 : counted.tokens(counted_rank);
     for (std::size_t i = 0; i < views.size(); ++i) {
       const detail::array_view& v = views[i];
       const numbered what{i};
@@ -119,9 +123,14 @@ class compiled {
         detail::expects<shape_error>(
             v.shape[v.rank - row_rank + a] == rows_[i][a], "[forward] axis ", a, " of the rows of ",
             what, " is ", v.shape[v.rank - row_rank + a], " and the layer's is ", rows_[i][a]);
-      detail::expects<shape_error>(v.tokens(row_rank) == tokens, "[forward] 't' is ",
-                                   v.tokens(row_rank), " in ", what, " and ", tokens, " in ",
-                                   numbered{Arguments});
+      if (has_tokens(i))
+        detail::expects<shape_error>(v.tokens(row_rank) == tokens, "[forward] 't' is ",
+                                     v.tokens(row_rank), " in ", what, " and ", tokens, " in ",
+                                     numbered{counted_});
+      else
+        detail::expects<shape_error>(v.rank == row_rank, "[forward] ", what, " has ", v.rank,
+                                     " axes and the layer's result, which has no tokens, has ",
+                                     row_rank);
       bound[i] = {v, row_rank};
     }
     for (std::size_t y = Arguments; y < views.size(); ++y) {
@@ -134,13 +143,19 @@ class compiled {
     detail::expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens,
                                  " and the layer is compiled for at most ", tokens_,
                                  ": say more to compile");
-    program_->run(std::span(bound).first(Arguments), std::span(bound).last(Results), tokens);
+    compiled_.program->run(std::span(bound).first(Arguments), std::span(bound).last(Results),
+                           tokens);
+  }
+
+  bool has_tokens(std::size_t i) const {
+    return i < Arguments || compiled_.results[i - Arguments].per_token;
   }
 
   std::size_t tokens_;
   // Shapes without the token axis; arguments come first.
   std::array<std::vector<std::size_t>, Arguments + Results> rows_;
-  std::unique_ptr<const executable> program_;
+  std::size_t counted_ = 0;  // whose tokens are those of the call: the first result that has any
+  detail::compiled_graph compiled_;
 };
 
 // The ranks of a layer's arguments, for compile.

@@ -31,8 +31,12 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
                              const compile_options& options) {
   const auto on = backend_of<T, Level>(options);
   const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>);
-  const planner::program p = planner::lower(g, results, how);
-  return {on->compile({p, dtype_of<T>, tokens, options.callers, how}), p.tokens};
+  planner::program p = planner::lower(g, results, how);
+  if (p.tokens && tokens != all) p.token_count = tokens;
+  compiled_graph made{
+      on->compile({p, dtype_of<T>, p.token_count, options.callers, how}), p.token_count, {}};
+  for (const int r : p.results) made.results.push_back({p[r].shape, p[r].per_token()});
+  return made;
 }
 
 }  // namespace fmoe::detail

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/native.hpp>
@@ -11,14 +12,21 @@
 
 namespace fmoe::detail {
 
-struct compiled_graph {
-  std::unique_ptr<const executable> program;
-  bool tokens;  // true if the first axis of the results counts tokens
+struct compiled_result {
+  std::vector<extent> shape;  // without the token axis
+  bool per_token;             // false for a sum over the tokens of a call, say
 };
 
-// Compiles in the arithmetic of T, for calls of up to `tokens` rows. Level is the instruction set
-// of the translation unit that calls this, so that each runs its own kernels. Throws shape_error
-// and value_error if an expression cannot be computed.
+struct compiled_graph {
+  std::unique_ptr<const executable> program;
+  extent tokens;  // of the largest call; 1 if no axis counts tokens
+  std::vector<compiled_result> results;
+};
+
+// In the arithmetic of T, for calls of up to `tokens` rows, or, if that is `all`, of as many as
+// the graph's inputs have. Level is the instruction set of the
+// translation unit that asks, so that each runs its own kernels. Throws shape_error and value_error
+// where an expression cannot be computed.
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
                              const compile_options& options);

@@ -14,7 +14,7 @@ cost_report cost_of_graph(const ir::graph& g, ir::node_id root, extent element_b
     planner::plan_options how;
     how.naive = naive;
     const planner::program p = planner::contractions(g, root, how);
-    return planner::cost_of(p, p.tokens ? g.shape(root)[0] : 1, element_bytes);
+    return planner::cost_of(p, p.token_count, element_bytes);
   };
   return {figures(false), figures(true), planner::naive_closed_form(g)};
 }

@@ -16,10 +16,9 @@ namespace fmoe::detail {
 template <class T, class Level>
 void evaluate(const ir::graph& g, ir::node_id root, const compile_options& options,
               const array_view& y) {
-  const extent rows = y.rank == 0 ? 1 : y.shape[0];
-  const compiled_graph compiled = compile_graph<T, Level>(g, root, rows, options);
-  const bound_array result{y, compiled.tokens ? y.rank - 1 : y.rank};
-  compiled.program->run({}, {&result, 1}, compiled.tokens ? rows : 1);
+  const compiled_graph compiled = compile_graph<T, Level>(g, root, all, options);
+  const bound_array result{y, compiled.results[0].shape.size()};
+  compiled.program->run({}, {&result, 1}, compiled.tokens);
 }
 
 // Throws shape_error if the rank that an expression's type says is not that of its node. Only an

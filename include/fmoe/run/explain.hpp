@@ -23,10 +23,9 @@ struct explanation {
 
 namespace fmoe::detail {
 
-// For `tokens` rows; the wall of compile_graph.hpp.
+// The wall of compile_graph.hpp.
 template <class T, class Level>
-explanation explain_graph(const ir::graph& g, ir::node_id root, extent tokens,
-                          const compile_options& options);
+explanation explain_graph(const ir::graph& g, ir::node_id root, const compile_options& options);
 
 }  // namespace fmoe::detail
 
@@ -39,8 +38,7 @@ explanation explain(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;
   ir::graph g;
   const ir::node_id root = as_expression(e).lower(g);
-  const std::size_t tokens = X::rank == 0 ? 1 : g.shape(root)[0];
-  return detail::explain_graph<typename X::scalar, Level>(g, root, tokens, options);
+  return detail::explain_graph<typename X::scalar, Level>(g, root, options);
 }
 
 }  // namespace fmoe

@@ -13,9 +13,9 @@ template compiled_graph compile_graph<float, cpu::native>(const ir::graph&, cons
                                                           extent, const compile_options&);
 template compiled_graph compile_graph<double, cpu::native>(const ir::graph&, const ir::node_list&,
                                                            extent, const compile_options&);
-template explanation explain_graph<float, cpu::native>(const ir::graph&, ir::node_id, extent,
+template explanation explain_graph<float, cpu::native>(const ir::graph&, ir::node_id,
                                                        const compile_options&);
-template explanation explain_graph<double, cpu::native>(const ir::graph&, ir::node_id, extent,
+template explanation explain_graph<double, cpu::native>(const ir::graph&, ir::node_id,
                                                         const compile_options&);
 template cost_report cost_of_graph<cpu::native>(const ir::graph&, ir::node_id, extent);
 

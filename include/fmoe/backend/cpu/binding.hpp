@@ -4,6 +4,8 @@
 
 #include <span>
 
+#include <fmoe/backend/cpu/kernels/group_rows.hpp>
+
 #include <fmoe/backend/cpu/plan/plan.hpp>
 
 namespace fmoe::cpu {
@@ -15,11 +17,26 @@ struct rows_of {  // rows of T that a call binds, one stride apart
 };
 
 template <class T>
-struct binding {  // for one tile: the addresses of its first row
+struct binding {  // for one tile: the addresses of its first row; of a sum over tokens, of all
   std::span<const rows_of<const T>> arguments{};
   std::span<const rows_of<T>> results{};
   T* call = nullptr;  // memory that the call keeps between stages, of `call_rows` tokens
   extent call_rows = 0;
+};
+
+// The state of a task: its rows, and its position in the enclosing loop or group.
+template <class T>
+struct frame {
+  extent first, count;
+  const binding<T>* bound;
+  T* arena;
+  extent threads = 1;
+  extent tokens = 0, part = 0, parts = 1;  // in a step of a whole call
+  const std::byte* next = nullptr;         // the weights that the step after this one reads first
+  extent at = 0, length = 0;
+  bool in_loop = false, is_first = true, is_last = true;
+  const group_row* group = nullptr;  // the tokens of the rows, in a group
+  extent expert = 0;
 };
 
 }  // namespace fmoe::cpu

@@ -18,8 +18,10 @@
 #include <fmoe/backend/cpu/kernels/product_top_k.hpp>
 #include <fmoe/backend/cpu/kernels/row_function.hpp>
 #include <fmoe/backend/cpu/kernels/sample.hpp>
+#include <fmoe/backend/cpu/kernels/selection_sum.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
+#include <fmoe/backend/cpu/kernels/token_sum.hpp>
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
 
 namespace fmoe::cpu {
@@ -43,14 +45,6 @@ class executor {
 
   const plan& steps() const { return plan_; }
 
-  extent stages() const { return plan_.stages.size(); }
-  // True if one task does the stage for all tokens.
-  bool is_barrier(extent stage) const {
-    const extent first = stage == 0 ? 0 : plan_.stages[stage - 1];
-    return first < plan_.stages[stage] &&
-           std::holds_alternative<expert_choice_step>(plan_.steps[first]);
-  }
-
   // Runs one stage of one tile of `count` rows, at most the plan's tile. Its first row is row
   // `first` of the call and of the graph's own inputs. `arena` is aligned to a cache line.
   // `threads` may share products, by their columns.
@@ -58,25 +52,40 @@ class executor {
            extent threads = 1) const noexcept {
     frame f{first, count, &bound, arena};
     f.threads = threads;
-    for (extent i = stage == 0 ? 0 : plan_.stages[stage - 1]; i < plan_.stages[stage]; ++i) {
+    for (extent i = plan_.stages[stage].first; i < plan_.stages[stage].end; ++i) {
       f.next = first_weights(plan_.steps, i + 1, 0);
       if (f.next == nullptr) f.next = first_weights(plan_.steps, 0, 0);
       visit(plan_.steps[i], f);
     }
   }
 
+  // Returns the parts of a stage that runs once for each call: for each step as many as this number
+  // of threads can use.
+  extent parts(extent stage, extent tokens, extent threads) const noexcept {
+    extent n = 0;
+    for (extent i = plan_.stages[stage].first; i < plan_.stages[stage].end; ++i)
+      n += parts_of(plan_.steps[i], tokens, threads);
+    return n;
+  }
+
+  // Runs one of these parts, for a call of `tokens` tokens. Parts are independent of each other.
+  void run_part(const binding<T>& bound, extent tokens, T* arena, extent stage, extent part,
+                extent threads) const noexcept {
+    extent i = plan_.stages[stage].first;
+    extent count = parts_of(plan_.steps[i], tokens, threads);
+    for (; part >= count; count = parts_of(plan_.steps[i], tokens, threads)) {
+      part -= count;
+      ++i;
+    }
+    frame f{0, 1, &bound, arena};
+    f.tokens = tokens;
+    f.part = part;
+    f.parts = count;
+    visit(plan_.steps[i], f);
+  }
+
  private:
-  struct frame {  // the state of a task: its rows, and its position in the enclosing loop
-    extent first, count;
-    const binding<T>* bound;
-    T* arena;
-    extent threads = 1;
-    const std::byte* next = nullptr;  // the weights that the step after this one reads first
-    extent at = 0, length = 0;
-    bool in_loop = false, is_first = true, is_last = true;
-    const group_row* group = nullptr;  // the tokens of the rows, in a group
-    extent expert = 0;
-  };
+  using frame = cpu::frame<T>;
 
   bool is_computed(int s) const { return row_of(s).where == storage_row::kind::constant; }
   const storage_row& row_of(int s) const { return plan_.storages[static_cast<extent>(s)]; }
@@ -88,6 +97,7 @@ class executor {
     switch (s.where) {
       case arena: r.data = f.arena + s.offset; break;
       case call: r.data = f.bound->call + s.offset * f.bound->call_rows + f.first * s.stride; break;
+      case once: r.data = f.bound->call + plan_.call * f.bound->call_rows + s.offset; break;
       case constant: r.data = constants_.computed() + s.offset; break;
       case leaf:
       case input:
@@ -112,10 +122,13 @@ class executor {
     else f(static_cast<const T*>(rows(v, at).data));
   }
 
-  // Returns the step's panels from an element and from k on.
-  gemm_panels<T> part(const gemm_step& s, extent element, extent k) const noexcept {
+  // Returns the step's panels of one of its weights, from a column and from k on.
+  gemm_panels<T> part(const gemm_step& s, extent weight, extent column, extent k) const noexcept {
     const auto [data, kernels] = constants_.panels(s.weight);
-    return {data + (element / panel_width<T, Arch> + k) * kernels->row_bytes, kernels};
+    const extent whole =
+        constants_.panel_elements(plan_.weights[static_cast<extent>(s.weight)]) * weight;
+    return {data + ((whole + column * s.K) / panel_width<T, Arch> + k) * kernels->row_bytes,
+            kernels};
   }
 
   // Runs the passes over a finished block of c that starts at element `position` of its rows.
@@ -144,7 +157,6 @@ class executor {
   }
 
   void run(const gemm_step& s, const frame& f) const noexcept {
-    const packed_weight& w = plan_.weights[static_cast<extent>(s.weight)];
     const bool cut_k = f.in_loop && s.k_step != 0, cut_n = f.in_loop && s.n_step != 0;
     const extent k0 = s.k_step * f.at, n0 = s.n_step * f.at;
     const bool finished = !cut_k || f.is_last;
@@ -153,11 +165,7 @@ class executor {
     shared_columns<T, Arch>(
         f.threads, f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {
           const auto& r = s.rows[at];
-          const gemm_panels<T> panels =
-              part(s,
-                   (r.weight + s.expert_step * f.expert) * constants_.panel_elements(w) +
-                       (n0 + from) * s.K,
-                   k0);
+          const gemm_panels<T> panels = part(s, r.weight + s.expert_step * f.expert, n0 + from, k0);
           const gemm_args<T> args{f.count,
                                   to - from,
                                   K,
@@ -191,7 +199,8 @@ class executor {
     const small_product<T, Arch> product(out, summed);
     for (extent t = 0; t < f.count; ++t) {
       T* row = c.data + t * c.stride;
-      product(a.data + t * a.stride, b.data + t * b.stride, row, cut_sum && !f.is_first);
+      product(a.data + t * a.stride, b.data + t * b.stride, row,
+              cut_sum && !f.is_first ? sum_into::started : sum_into::nothing);
       if (!cut_sum || f.is_last) finish(s.epilogues, f, row, 0, t, 1, 0, columns);
     }
   }
@@ -204,6 +213,19 @@ class executor {
       sum(a.data + t * a.stride, nullptr, row);
       finish(s.epilogues, f, row, 0, t, 1, 0, s.columns);
     }
+  }
+
+  void run(const selection_sum_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f),
+                     b = s.b.storage >= 0 ? rows(s.b, f) : rows_of<T>{};
+    const auto row = [&](extent t) { return kept(selection, t, 0, s.keep); };
+    selection_sum<T, Arch>(s, row, {b.data, b.stride}, c.data, f.arena, f.tokens, f.part, f.parts);
+  }
+
+  void run(const token_sum_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), b = s.b.storage >= 0 ? rows(s.b, f) : rows_of<T>{};
+    token_sum<T, Arch>(s, {a.data, a.stride}, {b.data, b.stride}, rows(s.c, f).data, f.tokens,
+                       f.part, f.parts);
   }
 
   static extent state_stride(extent keep) {
@@ -352,7 +374,18 @@ class executor {
     auto* const order =
         reinterpret_cast<std::uint32_t*>(f.bound->call + s.scratch * f.bound->call_rows);
     expert_choice<T, Arch>(s.rule, {scores.data, scores.stride}, {ranked.data, ranked.stride},
-                           f.count, s.experts, order, selection.data, selection.stride);
+                           f.tokens, s.experts, order, selection.data, selection.stride);
+  }
+
+  void run(const kept_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        T* const row = c.data + t * c.stride + r * s.keep;
+        const selected<T> entries = kept(selection, t, r, s.keep);
+        if (s.what == kept_part::value) kept_values(entries, row, s.keep);
+        else kept_indices(entries, row, s.keep);
+      }
   }
 
   void run(const expand_step& s, const frame& f) const noexcept {
@@ -393,14 +426,14 @@ class executor {
     sort_by_expert(s.experts, outer.count, starts, lists,
                    [&](extent t) { return kept(selection, t, 0, s.keep); });
     frame f = outer;
-    const auto with_rows = [&](extent e,
-                               // By now starts[e] is the end of the rows of expert e.
-                               extent row) {
+    // Now starts[e] is the end of the rows of expert e.
+    const auto with_rows = [&](extent e, extent row) {
       while (e < s.experts && starts[e] <= row) ++e;
       return e;
     };
-    f.expert = with_rows(0, 0);
-    for (extent row = 0, then; f.expert < s.experts; row += f.count, f.expert = then) {
+    extent row = 0;
+    for (extent then = with_rows(0, 0); then < s.experts; row += f.count) {
+      f.expert = then;
       f.count = std::min(s.rows, starts[f.expert] - row);
       f.group = lists + row;
       then = with_rows(f.expert, row + f.count);
@@ -449,13 +482,7 @@ class executor {
                                  extent expert = 0) const noexcept {
     for (; from < steps.size(); ++from) {
       if (const auto* g = std::get_if<gemm_step>(&steps[from]))
-        return part(*g,
-                    g->expert_step * expert *
-                            constants_.panel_elements(
-                                plan_.weights[static_cast<extent>(g->weight)]) +
-                        g->n_step * at * g->K,
-                    g->k_step * at)
-            .data;
+        return part(*g, g->expert_step * expert, g->n_step * at, g->k_step * at).data;
       if (const auto* s = std::get_if<screen_step>(&steps[from]))
         return constants_.screened(s->weight).panels.data();
       if (const auto* l = std::get_if<loop_step>(&steps[from]))

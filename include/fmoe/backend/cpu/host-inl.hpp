@@ -25,18 +25,23 @@ class host_executable final : public executable {
       "kernels are those of the instruction set that their translation unit is compiled for");
 
  public:
-  host_executable(plan p, std::span<const ir::leaf_node> leaves, extent tokens, extent callers)
+  host_executable(plan p, std::span<const ir::leaf_node> leaves, extent callers)
       : run_(std::move(p), leaves),
         slots_(thread_count()),
-        tokens_(tokens) {
+        tokens_(steps().token_count) {
     arena_ = round_up(steps().arena, line);
     for (const storage_row& s : steps().storages) {
       stages_.push_back(arena_);
-      if (s.where == storage_row::kind::argument || s.where == storage_row::kind::output)
+      const bool is_output = s.where == storage_row::kind::output;
+      if (is_output && !result_of(s).per_token) {
+        stages_.back() = once_;
+        once_ += round_up(s.elements, line);
+      } else if (is_output || s.where == storage_row::kind::argument) {
         arena_ += round_up(s.elements * steps().tile, line);
+      }
     }
     for (extent c = 0; c < callers; ++c) {
-      memory_.emplace_back((slots_ * arena_ + tokens_ * steps().call) * sizeof(T));
+      memory_.emplace_back((slots_ * arena_ + call_elements() + once_) * sizeof(T));
       tables_.emplace_back(slots_, row_table(steps()));
       free_.push_back(c);
     }
@@ -44,21 +49,30 @@ class host_executable final : public executable {
 
   void run(std::span<const bound_array> arguments, std::span<const bound_array> results,
            extent tokens) const override {
-    const auto is_empty = [](const bound_array& y) { return y.row_size() == 0; };
-    if (tokens == 0 || std::ranges::all_of(results, is_empty)) return;
+    if (is_empty(results, tokens)) return;
     const lease caller(*this);
     T* const arenas = reinterpret_cast<T*>(memory_[caller.index].data());
-    for (extent stage = 0; stage < run_.stages(); ++stage) {
-      const extent tiles = run_.is_barrier(stage) ? 1 : tile_count(steps(), tokens, slots_);
+    T* const call = arenas + slots_ * arena_;
+    for (extent stage = 0; stage < steps().stages.size(); ++stage) {
+      if (steps().stages[stage].per_call) {
+        run_once(results, tokens, arenas, call, tables_[caller.index], stage);
+        continue;
+      }
+      const extent tiles = tile_count(steps(), tokens, slots_);
       std::atomic<extent> next{0};
       parallel(std::min(slots_, tiles), [&](extent task) noexcept {
         for (extent i = next++; i < tiles; i = next++) {
           const extent first = tokens * i / tiles;
           tile(arguments, results, first, tokens * (i + 1) / tiles - first, arenas + task * arena_,
-               arenas + slots_ * arena_, tables_[caller.index][task], stage,
-               std::max<extent>(1, slots_ / tiles));
+               call, tables_[caller.index][task], stage, std::max<extent>(1, slots_ / tiles));
         }
       });
+    }
+    for (extent s = 0; s < stages_.size(); ++s) {
+      const storage_row& row = steps().storages[s];
+      if (row.where != storage_row::kind::output || result_of(row).per_token) continue;
+      const bound_array& y = results[static_cast<extent>(row.source)];
+      if (!y.has_plain_rows()) detail::write_row(call + call_elements() + stages_[s], y, 0);
     }
   }
 
@@ -78,6 +92,47 @@ class host_executable final : public executable {
           arguments.resize(std::max(arguments.size(), static_cast<extent>(s.source) + 1));
     }
   };
+
+  const plan_result& result_of(const storage_row& s) const {
+    return steps().results[static_cast<extent>(s.source)];
+  }
+  // Elements that stages keep in a call's memory; strided results without tokens lie behind them.
+  extent call_elements() const { return round_up(tokens_ * steps().call + steps().once, line); }
+
+  bool is_empty(std::span<const bound_array> results, extent tokens) const {
+    for (extent i = 0; i < results.size(); ++i) {
+      const bool has_rows = !steps().results[i].per_token || tokens != 0;
+      if (has_rows && results[i].row_size() != 0) return false;
+    }
+    return true;
+  }
+
+  // A stage that runs once for the whole call: its steps' parts go to as many tasks as threads.
+  void run_once(std::span<const bound_array> results, extent tokens, T* arenas, T* call,
+                std::vector<row_table>& tables, extent stage) const {
+    const extent parts = run_.parts(stage, tokens, slots_);
+    std::atomic<extent> next{0};
+    parallel(std::min(slots_, parts), [&](extent task) noexcept {
+      row_table& rows = tables[task];
+      bind_whole(results, call, rows);
+      const binding<T> bound{rows.arguments, rows.results, call, tokens_};
+      for (extent part = next++; part < parts; part = next++)
+        run_.run_part(bound, tokens, arenas + task * arena_, stage, part, slots_);
+    });
+  }
+
+  // Results without tokens are written where they lie, or behind the call's memory and copied when
+  // they are complete.
+  void bind_whole(std::span<const bound_array> results, T* call, row_table& rows) const noexcept {
+    for (extent s = 0; s < stages_.size(); ++s) {
+      const storage_row& row = steps().storages[s];
+      if (row.where != storage_row::kind::output || result_of(row).per_token) continue;
+      const auto i = static_cast<extent>(row.source);
+      const bound_array& y = results[i];
+      T* const staged = call + call_elements() + stages_[s];
+      rows.results[i] = {y.has_plain_rows() ? static_cast<T*>(y.array.data) : staged, 0};
+    }
+  }
 
   struct lease {  // the memory of one caller
     const host_executable& from;
@@ -105,12 +160,13 @@ class host_executable final : public executable {
             extent first, extent count, T* arena, T* call, row_table& rows, extent stage,
             extent threads) const noexcept {
     const binding<T> bound{rows.arguments, rows.results, call, tokens_};
-    if (run_.is_barrier(stage)) return run_.run(bound, first, count, arena, stage);
+    bind_whole(results, call, rows);
     for (extent s = 0; s < stages_.size(); ++s) {
       const storage_row& row = steps().storages[s];
       T* const staged = arena + stages_[s];
       const auto i = static_cast<extent>(row.source);
       if (row.where == storage_row::kind::output) {
+        if (!result_of(row).per_token) continue;
         const bound_array& y = results[i];
         rows.results[i] = {staged, row.elements};
         if (y.has_plain_rows())
@@ -128,9 +184,9 @@ class host_executable final : public executable {
       }
     }
     run_.run(bound, first, count, arena, stage, threads);
-    if (stage + 1 < run_.stages()) return;
     for (extent i = 0; i < results.size(); ++i) {
-      if (results[i].has_plain_rows()) continue;
+      const plan_result& result = steps().results[i];
+      if (!result.per_token || result.made_in != stage || results[i].has_plain_rows()) continue;
       const rows_of<T>& made = rows.results[i];
       for (extent t = 0; t < count; ++t)
         detail::write_row(made.data + t * made.stride, results[i], first + t);
@@ -140,6 +196,7 @@ class host_executable final : public executable {
   executor<T, native_arch> run_;
   extent slots_, tokens_;
   extent arena_ = 0;            // elements of one task, including staged rows
+  extent once_ = 0;             // elements of staged results without tokens
   std::vector<extent> stages_;  // by storage: the start of its staged rows
   std::vector<memory> memory_;  // by caller
   mutable std::vector<std::vector<row_table>> tables_;  // by caller and task
@@ -156,12 +213,12 @@ class host_backend final : public backend {
   std::optional<std::string> refusal(const planner::operation&) const override { return {}; }
 
  private:
-  std::unique_ptr<const executable> compiled(const compile_job& job) const override {
+  std::unique_ptr<const executable> compiled(const job& work) const override {
     return std::make_unique<const host_executable<T, Level>>(
-        make_plan(job.program, job.tokens, job.how), job.program.leaves, job.tokens, job.callers);
+        make_plan(work.program, work.tokens, work.how), work.program.leaves, work.callers);
   }
-  plan_text explained(const compile_job& job) const override {
-    return print(make_plan(job.program, job.tokens, job.how), job.how.element_bytes);
+  description explained(const job& work) const override {
+    return print(make_plan(work.program, work.tokens, work.how), work.how.element_bytes);
   }
 };
 

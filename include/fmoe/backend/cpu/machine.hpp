@@ -19,7 +19,7 @@ machine machine_of() {
   if (std::is_same_v<T, float>) {
     constexpr extent few = 6;  // without bf16 dot products, screening only saves memory's time
     m.screen_size = &screen_row::size;
-    m.screened_tokens = dots ? ~extent{0} : few;
+    m.screened_tokens = dots ? all : few;
   }
   return m;
 }

@@ -61,7 +61,7 @@ class interpreter {
   // Returns the row of a value that belongs to row i of the operation's result.
   extent row_of(int value, const operation& o, extent i) const {
     const planner::value& v = program_[value];
-    if (!v.tokens) return 0;
+    if (!v.per_token()) return 0;
     const bool is_group_row = program_[o.out.value].group >= 0;
     if (v.group >= 0 || !is_group_row) return i;
     return pairs(o)[i].token;
@@ -71,7 +71,7 @@ class interpreter {
   }
   extent rows_of(int value) const {
     const planner::value& v = program_[value];
-    if (!v.tokens) return 1;
+    if (!v.per_token()) return 1;
     return v.group >= 0 ? pairs_[static_cast<extent>(v.group)].size() : tokens_;
   }
 
@@ -148,6 +148,16 @@ class interpreter {
     }
   }
 
+  // Sums over all tokens, in their order.
+  void run(const planner::token_sum_op&, const operation& o) {
+    array& out = at(o.out.value);
+    std::vector<double> of_token(out.width);
+    for (extent t = 0; t < tokens_; ++t) {
+      sum_row(o, t, of_token.data());
+      for (extent k = 0; k < out.width; ++k) out.row(0)[k] += of_token[k];
+    }
+  }
+
   // Multiplies a selection with a function of x . table, entry by entry; entries of 0 stay 0.
   void run(const planner::sample_op&, const operation& o) {
     array& out = at(o.out.value);
@@ -216,6 +226,21 @@ class interpreter {
       const double* from = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
       for (extent r = 0; n != 0 && r < out.width; ++r)
         out.row(i)[r] = reference_backend::norm(kind.which, {from + r * n, n});
+    }
+  }
+
+  void run(const planner::kept_op& kind, const operation& o) {
+    const bool values = kind.what == kept_part::value;
+    const extent n = shape(o.in[0].value).back(), keep = shape(o.out.value).back();
+    array& out = at(o.out.value);
+    for (extent i = 0; i < out.rows; ++i) {
+      const double* from = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
+      for (extent r = 0; keep != 0 && r < out.width / keep; ++r) {
+        double* to = out.row(i) + r * keep;
+        std::fill_n(to, keep, values ? 0. : -1.);
+        for (extent k = 0; k < n; ++k)
+          if (from[r * n + k] != 0) *to++ = values ? from[r * n + k] : static_cast<double>(k);
+      }
     }
   }
 

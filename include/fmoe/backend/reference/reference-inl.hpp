@@ -26,7 +26,8 @@ class program_runner final : public executable {
     interpreted.run();
     for (extent i = 0; i < results.size(); ++i) {
       const array& made = interpreted[program_.results[i]];
-      for (extent t = 0; t < tokens; ++t) detail::write_row(made.row(t), results[i], t);
+      for (extent row = 0; row < made.rows; ++row)
+        detail::write_row(made.row(row), results[i], row);
     }
   }
 
@@ -37,7 +38,7 @@ class program_runner final : public executable {
       return v.leaf >= 0 && &program_.leaves[static_cast<extent>(v.leaf)] == &leaf;
     };
     const auto value = std::ranges::find_if(program_.values, has_leaf);
-    const bool has_rows = program_.tokens && value != program_.values.end() && value->tokens;
+    const bool has_rows = program_.tokens && value != program_.values.end() && value->per_token();
     const extent n = element_count(leaf.shape), rows = has_rows ? leaf.shape[0] : 1;
     auto elements = std::make_shared<array>(rows, rows == 0 ? 0 : n / rows);
     with_type(leaf.type, [&](auto* type) {
@@ -69,14 +70,14 @@ class reference final : public backend {
   std::optional<std::string> refusal(const planner::operation&) const override { return {}; }
 
  private:
-  std::unique_ptr<const executable> compiled(const compile_job& job) const override {
-    return std::make_unique<const program_runner>(job.program);
+  std::unique_ptr<const executable> compiled(const job& work) const override {
+    return std::make_unique<const program_runner>(work.program);
   }
-  plan_text explained(const compile_job& job) const override {
+  description explained(const job& work) const override {
     std::string steps;
-    for (const planner::operation& o : job.program.operations)
+    for (const planner::operation& o : work.program.operations)
       steps +=
-          "  " + std::string(planner::name_of(o)) + "  " + planner::text_of(job.program, o) + '\n';
+          "  " + std::string(planner::name_of(o)) + "  " + planner::text_of(work.program, o) + '\n';
     return {"", steps, ""};
   }
 };

@@ -67,7 +67,7 @@ inline void product_top_k(const selection_rule& rule, const_row a, const_row b, 
   std::vector<double> sums;
   for (const extent i : first)
     for (const extent j : second) sums.push_back(a[i] + b[j]);
-  top_k(sums, rule.keep, rule.weights);
+  reference_backend::top_k(sums, rule.keep, rule.weights);  // not the one of expressions
   std::ranges::fill(result, 0);
   for (extent k = 0; k < sums.size(); ++k)
     result[first[k / rule.each] * b.size() + second[k % rule.each]] = sums[k];

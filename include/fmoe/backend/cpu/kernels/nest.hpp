@@ -36,22 +36,28 @@ vec<T, Arch> nest_sum(const T* a, const T* b, extent a_stride, extent b_stride, 
   return sum;
 }
 
+// How a sum meets what its place holds: it ignores that, goes on from it, or is added to it when it
+// is complete.
+enum class sum_into : std::uint8_t { nothing, started, total };
+
 template <class T, class Arch>
 void nest(const T* a, const T* b, T* c, std::span<const nest_axis> out,
-          std::span<const nest_axis> summed, bool accumulate = false) noexcept {
+          std::span<const nest_axis> summed, sum_into held = sum_into::nothing) noexcept {
   if (out.size() > 1) {
     const nest_axis& o = out.front();
     for (extent i = 0; i < o.length; ++i)
       nest<T, Arch>(a + i * o.a, b != nullptr ? b + i * o.b : nullptr, c + i * o.c, out.subspan(1),
-                    summed, accumulate);
+                    summed, held);
     return;
   }
   const nest_axis v = out.empty() ? nest_axis{1, 0, 0, 1} : out.front();
   for (extent i = 0; i < v.length; i += lanes<T, Arch>) {
     const extent n = std::min(lanes<T, Arch>, v.length - i);
-    const auto start = accumulate ? load_part<T, Arch>(c + i, n) : vec<T, Arch>(T(0));
-    const auto sum = nest_sum<T, Arch>(a + i * v.a, b != nullptr ? b + i * v.b : nullptr, v.a, v.b,
-                                       n, summed, start);
+    const auto start =
+        held == sum_into::started ? load_part<T, Arch>(c + i, n) : vec<T, Arch>(T(0));
+    auto sum = nest_sum<T, Arch>(a + i * v.a, b != nullptr ? b + i * v.b : nullptr, v.a, v.b, n,
+                                 summed, start);
+    if (held == sum_into::total) sum = load_part<T, Arch>(c + i, n) + sum;
     store_part<T, Arch>(c + i, n, sum);
   }
 }

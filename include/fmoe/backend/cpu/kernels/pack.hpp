@@ -50,9 +50,7 @@ template <class T, class Arch, extent Bytes>
                                      element_bits<Bytes>* out) {
   constexpr extent width = panel_width<T, Arch>, depth = 64 / sizeof(T), group = 8 * width;
   const extent rows = k_offsets.size(), columns = n_offsets.size();
-  const auto step = [](std::span<const extent> at) {
-    return at.size() > 1 ? at[1] - at[0] : ~extent{0};
-  };
+  const auto step = [](std::span<const extent> at) { return at.size() > 1 ? at[1] - at[0] : all; };
   const bool k_is_contiguous = step(k_offsets) < step(n_offsets);
   const auto block = [&](extent k0, extent n0) {
     const extent ks = std::min(depth, rows - k0), ns = std::min(width, columns - n0);

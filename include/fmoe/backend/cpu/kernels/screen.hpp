@@ -197,7 +197,7 @@ class screening {
                                                        first.scores + from,
                                                        scratch_stride,
                                                        false,
-                                                       ~extent{0},
+                                                       all,
                                                        end < w_.columns ? panels(end) : next},
                                                       [](auto...) {});
                                   });

@@ -56,7 +56,7 @@ struct product_tile {
 // Vectors. Shared means that v is the same for all m.
 template <class T, class Arch, extent Rows, extent Vectors, bool Shared>
 void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent part,
-                    bool accumulate) noexcept {
+                    sum_into held) noexcept {
   constexpr extent lane = lanes<T, Arch>;
   const auto read = [&](const T* from) __attribute__((always_inline)) {
     if constexpr (Vectors == 1) return load_part<T, Arch>(from, part);
@@ -67,7 +67,8 @@ void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent 
   for (extent m = 0; m < Rows; ++m)
 #pragma GCC unroll 4
     for (extent n = 0; n < Vectors; ++n)
-      sums[m][n] = accumulate ? read(c + m * p.rows.c + n * lane) : vec<T, Arch>(T(0));
+      sums[m][n] =
+          held == sum_into::started ? read(c + m * p.rows.c + n * lane) : vec<T, Arch>(T(0));
   for (extent o = 0; o < p.outer.length; ++o) {
     const T *s_at = s + o * p.outer.a, *v_at = v + o * p.outer.b;
     for (extent i = 0; i < p.inner.length; ++i, s_at += p.inner.a, v_at += p.inner.b) {
@@ -91,6 +92,7 @@ void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent 
 #pragma GCC unroll 4
     for (extent n = 0; n < Vectors; ++n) {
       T* const to = c + m * p.rows.c + n * lane;
+      if (held == sum_into::total) sums[m][n] = read(to) + sums[m][n];
       if constexpr (Vectors == 1) store_part<T, Arch>(to, part, sums[m][n]);
       else store<T, Arch>(to, sums[m][n]);
     }
@@ -133,54 +135,53 @@ class small_product {
     tiled_ = true;
   }
 
-  void operator()(const T* a, const T* b, T* c, bool accumulate = false) const noexcept {
+  void operator()(const T* a, const T* b, T* c, sum_into held = sum_into::nothing) const noexcept {
     static constexpr T one = 1;
-    if (!tiled_) nest<T, Arch>(a, b, c, all_, all_summed_, accumulate);
+    if (!tiled_) nest<T, Arch>(a, b, c, all_, all_summed_, held);
     else if (const T* const other = b != nullptr ? b : &one; swapped_)
-      walk(outer_, other, a, c, accumulate);
-    else walk(outer_, a, other, c, accumulate);
+      walk(outer_, other, a, c, held);
+    else walk(outer_, a, other, c, held);
   }
 
  private:
   static void swap(nest_axis& x) { std::swap(x.a, x.b); }
 
   void walk(std::span<const nest_axis> outer, const T* s, const T* v, T* c,
-            bool accumulate) const noexcept {
+            sum_into held) const noexcept {
     if (outer.empty())
-      return tile_.rows.b == 0 ? tiles<true>(s, v, c, accumulate)
-                               : tiles<false>(s, v, c, accumulate);
+      return tile_.rows.b == 0 ? tiles<true>(s, v, c, held) : tiles<false>(s, v, c, held);
     const nest_axis& o = outer.front();
     for (extent i = 0; i < o.length; ++i)
-      walk(outer.subspan(1), s + i * o.a, v + i * o.b, c + i * o.c, accumulate);
+      walk(outer.subspan(1), s + i * o.a, v + i * o.b, c + i * o.c, held);
   }
 
   template <bool Shared>
-  void tiles(const T* s, const T* v, T* c, bool accumulate) const noexcept {
+  void tiles(const T* s, const T* v, T* c, sum_into held) const noexcept {
     constexpr extent lane = lanes<T, Arch>;
     constexpr extent wide = is_avx512<Arch> ? 4 : 2;  // the sums of 4 rows stay in registers, too
     extent n = 0;
     if constexpr (Shared)
       for (; n + wide * lane <= length_; n += wide * lane) {
         extent m = 0;
-        rows<4, wide, true>(m, s, v + n, c + n, lane, accumulate);
-        rows<1, wide, true>(m, s, v + n, c + n, lane, accumulate);
+        rows<4, wide, true>(m, s, v + n, c + n, lane, held);
+        rows<1, wide, true>(m, s, v + n, c + n, lane, held);
       }
     for (; n < length_; n += lane) {
       const extent part = std::min(lane, length_ - n);
       extent m = 0;
-      rows<8, 1, Shared>(m, s, v + n, c + n, part, accumulate);
-      rows<6, 1, Shared>(m, s, v + n, c + n, part, accumulate);
-      rows<4, 1, Shared>(m, s, v + n, c + n, part, accumulate);
-      rows<1, 1, Shared>(m, s, v + n, c + n, part, accumulate);
+      rows<8, 1, Shared>(m, s, v + n, c + n, part, held);
+      rows<6, 1, Shared>(m, s, v + n, c + n, part, held);
+      rows<4, 1, Shared>(m, s, v + n, c + n, part, held);
+      rows<1, 1, Shared>(m, s, v + n, c + n, part, held);
     }
   }
 
   template <extent Rows, extent Vectors, bool Shared>
-  void rows(extent& m, const T* s, const T* v, T* c, extent part, bool accumulate) const noexcept {
+  void rows(extent& m, const T* s, const T* v, T* c, extent part, sum_into held) const noexcept {
     const nest_axis& r = tile_.rows;
     for (; m + Rows <= r.length; m += Rows)
       product_kernel<T, Arch, Rows, Vectors, Shared>(tile_, s + m * r.a, v + m * r.b, c + m * r.c,
-                                                     part, accumulate);
+                                                     part, held);
   }
 
   loop_axes all_, all_summed_, outer_;

@@ -29,108 +29,122 @@ class access_collector {
   explicit access_collector(const plan& p) : plan_(p) {}
 
   void add(const step& s) {
-    std::visit([&](const auto& kind) { of(kind); }, s);
+    std::visit([&](const auto& kind) { add(kind); }, s);
   }
 
-  access_list take() { return std::move(found_); }
-
- private:
-  void of(const gemm_step& s) {
+  void add(const gemm_step& s) {
     read(s.a);
     read_weight(s.weight);
     read_others(s.epilogues);
     s.accumulate ? update(s.c) : write(s.c);
   }
-  void of(const batched_step& s) {
+  void add(const batched_step& s) {
     read(s.a);
     read(s.b);
     read_others(s.epilogues);
     write(s.c);
   }
-  void of(const reduce_step& s) {
+  void add(const reduce_step& s) {
     read(s.a);
     read_others(s.epilogues);
     write(s.c);
   }
-  void of(const gather_step& s) {
+  void add(const gather_step& s) {
     read(s.selection);
     read(s.table);
     read_others(s.epilogues);
     write(s.c);
   }
-  void of(const rescale_step& s) {
+  void add(const rescale_step& s) {
     read(s.selection);
     read(s.factors);
     write(s.c);
   }
-  void of(const sample_step& s) {
+  void add(const sample_step& s) {
     read(s.selection);
     read(s.x);
     read(s.table);
     read_others(s.epilogues);
     write(s.c);
   }
-  void of(const pointwise_step& s) {
+  void add(const pointwise_step& s) {
     read(s.a);
     read_others(s.epilogues);
     write(s.c);
   }
-  void of(const row_norm_step& s) {
+  void add(const row_norm_step& s) {
     read(s.a);
     write(s.c);
   }
-  void of(const row_function_step& s) {
+  void add(const row_function_step& s) {
     read(s.a);
     if (s.bounds != 0) read(s.bound);
     write(s.c);
   }
-  void of(const append_step& s) {
+  void add(const append_step& s) {
     read(s.a);
     write(s.c);
   }
-  void of(const select_step& s) {
+  void add(const select_step& s) {
     read(s.a);
     write(s.selection);
   }
-  void of(const screen_step& s) {
+  void add(const screen_step& s) {
     read(s.a);
     read_weight(s.weight);
     read_others(s.epilogues);
     write(s.scratch);
     write(s.selection);
   }
-  void of(const expert_choice_step& s) {
+  void add(const token_sum_step& s) {
+    read(s.a);
+    if (s.b.storage >= 0) read(s.b);
+    write(s.c);
+  }
+  void add(const selection_sum_step& s) {
+    read(s.selection);
+    if (s.b.storage >= 0) read(s.b);
+    write(s.c);
+  }
+  void add(const expert_choice_step& s) {
     read(s.scores);
     read(s.ranked);
     write(s.selection);
   }
-  void of(const expand_step& s) {
+  void add(const kept_step& s) {
     read(s.selection);
     write(s.c);
   }
-  void of(const exclude_step& s) {
+  void add(const expand_step& s) {
+    read(s.selection);
+    write(s.c);
+  }
+  void add(const exclude_step& s) {
     for (const view& v : s.operands) read(v);
     update(s.c);
   }
-  void of(const pick_step& s) {
+  void add(const pick_step& s) {
     read(s.a);
     write(s.c);
   }
-  void of(const put_step& s) {
+  void add(const put_step& s) {
     read(s.a);
     read(s.selection);
     write(s.c);
   }
-  void of(const loop_step& s) {
+  void add(const loop_step& s) {
     for (const step& inner : s.body) add(inner);
   }
-  void of(const group_step& s) {
+  void add(const group_step& s) {
     read(s.selection);
     for (const step& inner : s.body) add(inner);
     read_others(s.epilogues);
     write(s.c);
   }
 
+  access_list take() { return std::move(found_); }
+
+ private:
   void read(const view& v) { found_.push_back({v, access_mode::read}); }
   void write(const view& v) { found_.push_back({v, access_mode::write}); }
   void update(const view& v) { found_.push_back({v, access_mode::update}); }
@@ -146,9 +160,10 @@ class access_collector {
   access_list found_;
 };
 
-// The views that a step of the plan reads and writes. A packed weight stands as the storage that it
-// was packed from.
-inline access_list accesses(const plan& p, const step& s) {
+// The views that a step of the plan, of any kind or of a known one, reads and writes. A packed
+// weight stands as the storage that it was packed from.
+template <class Step>
+access_list accesses(const plan& p, const Step& s) {
   access_collector collector(p);
   collector.add(s);
   return collector.take();

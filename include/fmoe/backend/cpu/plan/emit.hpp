@@ -3,32 +3,29 @@
 #pragma once
 
 #include <fmoe/backend/cpu/plan/exclude.hpp>
-#include <fmoe/backend/cpu/plan/plan.hpp>
-#include <fmoe/backend/cpu/plan/tile.hpp>
-#include <fmoe/ir/graph.hpp>
-#include <fmoe/planner/program.hpp>
+#include <fmoe/backend/cpu/plan/layout.hpp>
 
 namespace fmoe::cpu {
 
-class emitter {
+class emitter : plan_layout {
  public:
   emitter(const planner::program& p, tiling t, const planner::plan_options& options)
-      : program_(p),
-        tiling_(std::move(t)),
-        options_(options) {
+      : plan_layout(p, std::move(t), options) {
     plan_.tile = tiling_.tile;
     plan_.least_tile = tiling_.least;
     plan_.arena = tiling_.places.arena;
     plan_.call = tiling_.places.call;
+    plan_.once = tiling_.places.once;
+    plan_.token_count = p.token_count;
     plan_.tokens = p.tokens;
     plan_.sum_block = options.sum_block;
-    for (const int r : p.results) plan_.results.push_back(p[r].shape);
-    for (int v = 0; v < static_cast<int>(p.values.size()); ++v) storages_of(v);
+    for (const int r : p.results) plan_.results.push_back({p[r].shape, p[r].per_token()});
     for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
       const planner::operation& o = p.operations[static_cast<extent>(k)];
       const stream_loop* l = loop_of(tiling_.loops, k);
-      auto& steps = p[o.out.value].tokens ? plan_.steps : plan_.prologue;
-      if (planner::is_barrier(o)) plan_.stages.push_back(plan_.steps.size());
+      const bool is_constant = p[o.out.value].is_constant();
+      auto& steps = is_constant ? plan_.prologue : plan_.steps;
+      if (!is_constant) enter_stage(o);
       if (o.group >= 0) {
         if (last_of_group(p, k) == k) emit_group(o.group, steps);
       } else if (l == nullptr) {
@@ -38,106 +35,27 @@ class emitter {
         for (const int q : l->operations) emit(p.operations[static_cast<extent>(q)], l, s.body);
         steps.push_back(std::move(s));
       }
-      if (planner::is_barrier(o)) plan_.stages.push_back(plan_.steps.size());
+      if (!is_constant) plan_.stages.back().end = plan_.steps.size();
     }
-    plan_.stages.push_back(plan_.steps.size());
   }
 
   plan take() { return std::move(plan_); }
 
  private:
-  using operation = planner::operation;
-  using use = planner::use;
-  using value = planner::value;
-
-  void storages_of(int v) {
-    using enum storage_row::kind;
-    const value& x = program_[v];
-    storage_row s{.where = arena, .elements = x.size()};
-    if (x.leaf >= 0) {
-      const ir::leaf_node& l = program_.leaves[static_cast<extent>(x.leaf)];
-      s.where = l.argument >= 0 ? argument : x.tokens ? input : leaf;
-      s.source = l.argument >= 0 ? l.argument : x.leaf;
-      s.stride = x.tokens ? s.elements : 0;
-    } else if (!x.tokens) {
-      s.where = constant;
-      s.offset = plan_.constants;
-      const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
-      plan_.constants += round_up(size, options_.on.cache_line / options_.element_bytes);
-    } else if (const int result = output_of(program_, v); result >= 0) {
-      s.where = output;
-      s.source = result;
-      s.stride = s.elements;
-    } else {
-      const auto& row = tiling_.places.rows[static_cast<extent>(home_of(program_, v))];
-      s.where = tiling_.places.spans[static_cast<extent>(home_of(program_, v))] ? call : arena;
-      s.stride = row.width;
-      s.offset = row.offset;
+  // The operation's steps belong to the last stage or begin a new one: steps that run once a call
+  // read nothing that their own stage makes.
+  void enter_stage(const operation& o) {
+    const bool per_call = program_.runs_per_call(o);
+    const bool waits = per_call && std::ranges::any_of(made_in_stage_, [&](int v) {
+                         return planner::program::reads(o, v) > 0;
+                       });
+    if (plan_.stages.empty() || plan_.stages.back().per_call != per_call || waits) {
+      plan_.stages.push_back({per_call, plan_.steps.size()});
+      made_in_stage_.clear();
     }
-    plan_.storages.push_back(s);
-  }
-
-  // A value as it is stored.
-  view whole(int v) {
-    plan_.storages[static_cast<extent>(v)].in_place = true;
-    return {.storage = v};
-  }
-
-  // The rows that a gather reads: a leaf of 16 bits may stay so.
-  static view table(int v) { return {.storage = v}; }
-
-  // A value as the loop sees it, if there is one: a whole value moves with the loop that cuts its
-  // first axis, and a chunk has a fixed place.
-  view in_loop(int v, const stream_loop* l) {
-    view r = whole(v);
-    if (l == nullptr || chunked_in(tiling_.loops, v) != nullptr) return r;
-    const value& x = program_[v];
-    const bool is_cut = !x.selection && !x.shape.empty() && x.shape[0] == l->length;
-    if (is_cut) r.step = x.size() / std::max<extent>(1, l->length);
-    return r;
-  }
-
-  std::vector<epilogue> epilogues(const operation& o, const stream_loop* l) {
-    std::vector<epilogue> r;
-    const extent width = program_[o.out.value].size();
-    for (const planner::pass& p : o.passes) {
-      epilogue e{.what = p.what, .fn = p.fn, .parameter = p.parameter};
-      if (p.by_expert) {
-        e.period = program_[p.other].size() / std::max<extent>(1, program_[p.other].shape[0]);
-        e.other = whole(p.other);
-        e.other.expert = e.period;
-      } else if (p.other >= 0) {
-        e.period = program_[p.other].size();
-        const bool is_cut = e.period == width && cuts_result(o, l);
-        e.other = is_cut ? in_loop(p.other, l) : whole(p.other);
-      }
-      r.push_back(e);
-    }
-    return r;
-  }
-
-  // True if the loop cuts the first axis of the operation's result, rather than that of an operand.
-  static bool cuts_result(const operation& o, const stream_loop* l) {
-    if (l == nullptr) return false;
-    return std::ranges::count(l->values, o.out.value) > 0;
-  }
-
-  std::string text(operation o) const {
-    if (is<planner::screen_op>(o)) o.in.pop_back();  // which is scratch
-    return planner::text_of(program_, o);
-  }
-
-  std::vector<axis_stride> axes(const use& u, const std::string& labels) const {
-    std::vector<axis_stride> r;
-    for (const char c : labels) r.push_back({program_.extent_of(u, c), program_.stride(u, c)});
-    return r;
-  }
-
-  int weight(packed_weight w) {
-    const auto at = std::ranges::find(plan_.weights, w);
-    if (at != plan_.weights.end()) return static_cast<int>(at - plan_.weights.begin());
-    plan_.weights.push_back(std::move(w));
-    return static_cast<int>(plan_.weights.size()) - 1;
+    made_in_stage_.push_back(o.out.value);
+    if (const int result = output_of(program_, o.out.value); result >= 0)
+      plan_.results[static_cast<extent>(result)].made_in = plan_.stages.size() - 1;
   }
 
   void emit(const planner::gemm_op&, const operation& o, const stream_loop* l,
@@ -181,12 +99,6 @@ class emitter {
     s.accumulate = o.start >= 0;
     s.epilogues = epilogues(o, l);
     steps.push_back(std::move(s));
-  }
-
-  nest_axis nest(const use* a, const use* b, const use& c, char label) const {
-    const use& known = has(c.labels, label) ? c : has(a->labels, label) ? *a : *b;
-    return {program_.extent_of(known, label), program_.stride(*a, label),
-            b != nullptr ? program_.stride(*b, label) : 0, program_.stride(c, label)};
   }
 
   // A product that no pass has matched runs as the most general kind.
@@ -240,11 +152,45 @@ class emitter {
     steps.push_back(std::move(s));
   }
 
-  // Returns the elements from the table of one row of selections to the next.
-  extent table_row(const use& selection, const use& table) const {
-    return selection.labels.size() > 1 && has(table.labels, selection.labels[0])
-               ? program_.stride(table, selection.labels[selection.labels.size() - 2])
-               : 0;
+  void emit(const planner::token_sum_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const use& a = o.in[0];
+    const use* b = o.in.size() > 1 ? &o.in[1] : nullptr;
+    if (program_[a.value].selection) {
+      steps.push_back(selection_sum(o));
+      return;
+    }
+    token_sum_step s{.text = text(o),
+                     .a = whole(a.value),
+                     .b = b != nullptr ? whole(b->value) : view{},
+                     .c = whole(o.out.value),
+                     .block = options_.sum_block};
+    for (const char c : o.out.labels) s.out.push_back(nest(&a, b, o.out, c));
+    std::string seen = o.out.labels;
+    for (const use& u : o.in)
+      for (const char c : u.labels) {
+        if (has(seen, c)) continue;
+        s.summed.push_back(nest(&a, b, o.out, c));
+        seen += c;
+      }
+    steps.push_back(std::move(s));
+  }
+
+  // Each task sorts a block's entries in its arena and keeps a row there.
+  selection_sum_step selection_sum(const operation& o) {
+    const use& chosen = o.in[0];
+    selection_sum_step s{.text = text(o),
+                         .selection = whole(chosen.value),
+                         .b = o.in.size() > 1 ? whole(o.in[1].value) : view{},
+                         .c = whole(o.out.value),
+                         .experts = program_[chosen.value].shape.back(),
+                         .keep = program_[chosen.value].keep,
+                         .N = o.in.size() > 1 ? program_[o.in[1].value].size() : 1,
+                         .block = options_.sum_block};
+    const extent scratch = selection_sum_scratch(s, options_.element_bytes);
+    plan_.arena =
+        std::max(plan_.arena, round_up(scratch, options_.on.cache_line / options_.element_bytes));
+    return s;
   }
 
   void emit(const planner::screen_op& kind, const operation& o, const stream_loop*,
@@ -451,6 +397,17 @@ class emitter {
                                 .columns = out.shape.back() - 1});
   }
 
+  void emit(const planner::kept_op& kind, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const value& out = program_[o.out.value];
+    steps.push_back(kept_step{.text = text(o),
+                              .what = kind.what,
+                              .selection = whole(o.in[0].value),
+                              .c = whole(o.out.value),
+                              .rows = out.rows(),
+                              .keep = out.shape.back()});
+  }
+
   void emit(const planner::expand_op&, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
     const value& out = program_[o.out.value];
@@ -489,10 +446,7 @@ class emitter {
     std::visit([&](const auto& kind) { emit(kind, o, l, steps); }, o.what);
   }
 
-  const planner::program& program_;
-  tiling tiling_;
-  const planner::plan_options& options_;
-  plan plan_;
+  std::vector<int> made_in_stage_;  // by the operations of the last stage
 };
 
 }  // namespace fmoe::cpu

@@ -21,8 +21,9 @@ struct placement {
   extent arena = 0;           // elements
   std::vector<extent> lists;  // by group: the offset in the arena
   std::vector<bool>
-      spans;  // By value: it is in the memory of the call, after `offset` elements of each token.
-  extent call = 0;  // elements for each token
+      spans;        // by value: it is in the call's memory, behind `offset` elements of each token
+  extent call = 0;  // elements a token
+  extent once = 0;  // elements of the call's memory besides, where values of scope `call` are
 };
 
 inline const stream_loop* loop_of(const std::vector<stream_loop>& loops, int operation) {
@@ -91,18 +92,26 @@ inline placement place(const planner::program& p, const planner::plan_options& o
       std::vector<placement::row>(p.values.size()), 0, {}, std::vector<bool>(p.values.size())};
   std::vector<life> lives;
   for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
-    if (p[v].leaf >= 0 || !p[v].tokens || home_of(p, v) != v || output_of(p, v) >= 0) continue;
+    if (p[v].leaf >= 0 || p[v].is_constant() || home_of(p, v) != v || output_of(p, v) >= 0)
+      continue;
     life l{v, static_cast<int>(p.operations.size()), -1, 0, 0};
     for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
       const planner::operation& o = p.operations[static_cast<extent>(k)];
       bool alive = home_of(p, o.out.value) == v;
       for (const planner::use& u : o.in) alive |= home_of(p, u.value) == v;
       for (const planner::pass& s : o.passes) alive |= s.other >= 0 && home_of(p, s.other) == v;
-      if (alive) l.from = std::min(l.from, time(k)), l.to = std::max(l.to, time(k));
+      if (!alive) continue;
+      l.from = std::min(l.from, time(k));
+      l.to = std::max(l.to, time(k));
     }
     if (l.to < 0) continue;
     auto& row = result.rows[static_cast<extent>(v)];
     row.width = row_width(p, options, loops, v);
+    if (!p[v].per_token()) {
+      row.offset = result.once;
+      result.once += row.width;
+      continue;
+    }
     if (p.spans_stages(v)) {
       result.spans[static_cast<extent>(v)] = true;
       row.offset = result.call;
@@ -120,8 +129,11 @@ inline placement place(const planner::program& p, const planner::plan_options& o
       for (extent j = 0; j < i; ++j) {
         const life& other = lives[j];
         const bool together = other.from <= l.to && l.from <= other.to;
-        if (together && other.offset < l.offset + l.size && l.offset < other.offset + other.size)
-          l.offset = other.offset + other.size, moved = true;
+        const bool overlaps =
+            other.offset < l.offset + l.size && l.offset < other.offset + other.size;
+        if (!together || !overlaps) continue;
+        l.offset = other.offset + other.size;
+        moved = true;
       }
     }
     result.rows[static_cast<extent>(l.value)].offset = l.offset;

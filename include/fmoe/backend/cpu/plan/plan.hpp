@@ -17,6 +17,7 @@ struct storage_row {  // one row of elements for each token; constants are one r
   enum class kind : std::uint8_t {
     arena,     // a temporary, at `offset` elements
     call,      // a temporary of all tokens, after `offset` elements of each
+    once,      // a temporary that a call has once, at `offset` behind those of all tokens
     argument,  // bound at the call
     input,     // a leaf of the graph with one row for each token
     output,    // bound at the call
@@ -179,6 +180,24 @@ struct screen_step {  // the k greatest of a[t, K] w[K, N] after the passes
   std::vector<epilogue> epilogues{};
 };
 
+// c[out] = sum over the tokens of a call, and over `summed`, of a[...] b[...]; b has storage -1 if
+// there is none.
+struct token_sum_step {
+  std::string text;
+  view a, b, c;
+  std::vector<nest_axis> out{}, summed{};  // the last of `out` is the vector
+  extent block = 0;                        // tokens that are summed by themselves
+};
+
+// c[n, N] = sum over the tokens of a call of selection[t, n] b[t, N]; b has storage -1 if there is
+// none.
+struct selection_sum_step {
+  std::string text;
+  view selection, b, c;
+  extent experts = 0, keep = 0, N = 0;
+  extent block = 0;  // tokens that are summed by themselves
+};
+
 struct expert_choice_step {  // on all tokens at once
   std::string text;
   selection_rule rule{};
@@ -186,6 +205,13 @@ struct expert_choice_step {  // on all tokens at once
   extent experts = 0;
   // The memory of the call has a number for each token after this many elements of each token.
   extent scratch = 0;
+};
+
+struct kept_step {  // a number of each kept entry
+  std::string text;
+  kept_part what{};
+  view selection, c;
+  extent rows = 0, keep = 0;
 };
 
 struct expand_step {  // a selection as dense rows
@@ -233,10 +259,19 @@ struct exclude_step {
 
 struct loop_step;
 struct group_step;
-using step = std::variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step,
-                          sample_step, pointwise_step, row_function_step, row_norm_step,
-                          append_step, select_step, screen_step, expert_choice_step, expand_step,
-                          exclude_step, pick_step, put_step, loop_step, group_step>;
+using step =
+    std::variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step, sample_step,
+                 pointwise_step, row_function_step, row_norm_step, append_step, select_step,
+                 screen_step, token_sum_step, selection_sum_step, expert_choice_step, kept_step,
+                 expand_step, exclude_step, pick_step, put_step, loop_step, group_step>;
+
+// The elements that a task needs for a sum of selections: a row, and the entries of a block with
+// their tokens and the end of each expert's.
+inline extent selection_sum_scratch(const selection_sum_step& s, extent element_bytes) {
+  const extent entries = s.block * s.keep;
+  return s.N + entries +
+         divide_up((s.experts + 1 + entries) * sizeof(std::uint32_t), element_bytes);
+}
 
 struct loop_step {  // `length` units in chunks
   char label = 0;
@@ -262,11 +297,28 @@ constexpr extent group_scratch(extent experts, extent keep, extent tile, extent 
   return divide_up((experts + 1 + 2 * tile * keep) * sizeof(std::uint32_t), element_bytes);
 }
 
+// Steps that are over for all tokens before those of the next stage begin.
+struct stage {
+  bool per_call;  // each step runs once for the whole call, in parts; else all run tile by tile
+  extent first, end = first;  // of the plan's steps
+  bool operator==(const stage&) const = default;
+};
+
+struct plan_result {
+  std::vector<extent> shape;  // without the token axis
+  bool per_token = true;
+  extent made_in = 0;  // a stage
+
+  extent size() const { return element_count(shape); }
+};
+
 struct plan {
-  extent tile = 1;        // tokens of one task
-  extent least_tile = 1;  // a tile is not made smaller than this for another thread
-  extent arena = 0;       // elements of one task
-  extent call = 0;        // elements that a call keeps for each token between stages
+  extent tile = 1;         // tokens of one task
+  extent least_tile = 1;   // a tile is not made smaller than this for another thread
+  extent arena = 0;        // elements of one task
+  extent call = 0;         // elements that a call keeps for each token between stages
+  extent once = 0;         // and besides
+  extent token_count = 1;  // tokens of a call at most
   extent constants = 0;
   extent sum_block = 0;  // terms of a gemm's sum that are summed separately
   bool tokens = true;    // if false, the plan is computed whole, as one token
@@ -274,15 +326,14 @@ struct plan {
   std::vector<packed_weight> weights;
   std::vector<step> prologue;  // constants, made once
   std::vector<step> steps;
-  // The end of each stage in `steps`. A stage starts when all tokens have finished the previous
-  // one.
-  std::vector<extent> stages;
-  std::vector<std::vector<extent>> results;  // their shapes, without the token axis
+  std::vector<stage> stages;
+  std::vector<plan_result> results;
 };
 
 // Returns the tiles of a call: as many as the plan's tile requires, or the next multiple of the
 // threads if the tiles stay large enough.
 inline extent tile_count(const plan& p, extent tokens, extent threads) {
+  if (tokens == 0) return 0;
   const extent tiles = divide_up(tokens, p.tile), even = round_up(tiles, threads);
   return tokens / even >= p.least_tile ? even : tiles;
 }

@@ -7,12 +7,12 @@
 
 namespace fmoe::cpu {
 
-// A plan for calls of up to `tokens` rows.
+// A plan for calls of up to `tokens` rows; `all`: of as many as the program's inputs have.
 inline plan make_plan(planner::program p, extent tokens, const planner::plan_options& how) {
-  const extent rows = p.tokens ? tokens : 1;
-  screen(p, how, rows);
+  if (p.tokens && tokens != all) p.token_count = tokens;
+  screen(p, how, p.token_count);
   gather_loops(p, how);
-  return emitter(p, choose_tile(p, how, rows), how).take();
+  return emitter(p, choose_tile(p, how, p.token_count), how).take();
 }
 
 }  // namespace fmoe::cpu

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include <fmoe/backend/backend.hpp>
-#include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/backend/cpu/plan/accesses.hpp>
 #include <fmoe/ir/dot.hpp>
 
 namespace fmoe::cpu {
@@ -20,28 +20,32 @@ class plan_printer {
     dot_ << ir::dot_head("plan");
     for (extent s = 0; s < p.storages.size(); ++s)
       if (used_[static_cast<int>(s)])
-        dot_ << "  s" << s << " [shape=ellipse, fillcolor=\"" << colour(p.storages[s])
-             << "\", label=\"" << storage_name(static_cast<int>(s)) << "\"];\n";
-    dot_ << edges_.str() << "}\n";
+        dot_ << "  s" << s << " [shape=ellipse, fillcolor=\"" << look_of(p.storages[s].where).colour
+             << "\", label=\"" << look_of(p.storages[s].where).name << " s" << s << " ["
+             << p.storages[s].elements << "]\"];\n";
+    dot_ << boxes_.str() << "}\n";
   }
 
   std::string text() const { return text_.str(); }
   std::string dot() const { return dot_.str(); }
 
  private:
-  std::string storage_name(int s) const {
-    const storage_row& row = plan_.storages[static_cast<extent>(s)];
-    constexpr const char* kinds[] = {"temporary", "call's",    "argument", "input",
-                                     "output",    "parameter", "constant"};
-    return std::string(kinds[static_cast<int>(row.where)]) + " s" + std::to_string(s) + " [" +
-           std::to_string(row.elements) + "]";
-  }
-
-  static const char* colour(const storage_row& s) {
-    constexpr const char* colours[] = {ir::made_colour,  ir::made_colour,   ir::input_colour,
-                                       ir::input_colour, ir::result_colour, ir::weight_colour,
-                                       ir::weight_colour};
-    return colours[static_cast<int>(s.where)];
+  struct look {
+    const char *name, *colour;
+  };
+  static look look_of(storage_row::kind where) {
+    using enum storage_row::kind;
+    switch (where) {
+      case arena: return {"temporary", ir::made_colour};
+      case call:
+      case once: return {"call's", ir::made_colour};
+      case argument: return {"argument", ir::input_colour};
+      case input: return {"input", ir::input_colour};
+      case output: return {"output", ir::result_colour};
+      case leaf: return {"parameter", ir::weight_colour};
+      case constant: return {"constant", ir::weight_colour};
+    }
+    return {};
   }
 
   void lines(const std::vector<step>& steps, int depth, const char* lead) {
@@ -59,56 +63,64 @@ class plan_printer {
     const char* cut = s.k_step != 0   ? ", a chunk of k at a time"
                       : s.n_step != 0 ? ", a chunk of n at a time"
                                       : "";
-    begin("gemm", s.text, s.c, {s.a, {plan_.weights[static_cast<extent>(s.weight)].storage, 0, 0}});
+    begin("gemm", s);
     text_ << "  k " << s.K << " n " << s.N
           << (s.rows.size() > 1 ? " x " + std::to_string(s.rows.size()) : "") << cut
           << (s.accumulate ? ", continues the sum" : "");
     finish(s.epilogues);
   }
   void line(const batched_step& s, int) {
-    constexpr const char* cuts[] = {"", "  a chunk of the result at a time",
-                                    "  a chunk of the sum at a time"};
-    begin("batched", s.text, s.c, {s.a, s.b});
-    text_ << cuts[static_cast<int>(s.axis)];
+    begin("batched", s);
+    if (s.axis == batched_step::cut::out) text_ << "  a chunk of the result at a time";
+    if (s.axis == batched_step::cut::summed) text_ << "  a chunk of the sum at a time";
     finish(s.epilogues);
   }
   void line(const reduce_step& s, int) {
-    begin(s.summed.empty() ? "permute" : "reduce", s.text, s.c, {s.a});
+    begin(s.summed.empty() ? "permute" : "reduce", s);
     finish(s.epilogues);
   }
+  void line(const token_sum_step& s, int) {
+    begin("token sum", s);
+    text_ << "  " << s.block << " tokens at a time";
+    finish({});
+  }
+  void line(const selection_sum_step& s, int) {
+    begin("token sum", s);
+    text_ << "  " << s.keep << " of " << s.experts << " rows, " << s.block << " tokens at a time";
+    finish({});
+  }
   void line(const gather_step& s, int) {
-    begin("gather", s.text, s.c, {s.selection, s.table});
+    begin("gather", s);
     text_ << "  " << s.keep << " rows of " << s.N;
     finish(s.epilogues);
   }
   void line(const rescale_step& s, int) {
-    begin("rescale", s.text, s.c, {s.selection, s.factors});
+    begin("rescale", s);
     finish({});
   }
   void line(const sample_step& s, int) {
-    begin("sample", s.text, s.c, {s.selection, s.x, s.table});
+    begin("sample", s);
     text_ << "  " << s.keep << " rows of " << s.K;
     finish(s.epilogues);
   }
   void line(const pointwise_step& s, int) {
-    begin("pointwise", s.text, s.c, {s.a});
+    begin("pointwise", s);
     finish(s.epilogues);
   }
   void line(const row_norm_step& s, int) {
-    begin(name_of(s.which), s.text, s.c, {s.a});
+    begin(name_of(s.which), s);
     finish({});
   }
   void line(const row_function_step& s, int) {
-    begin(name_of(s.fn), s.text, s.c, {s.a});
-    if (s.bounds != 0) reads(s.bound);
+    begin(name_of(s.fn), s);
     finish({});
   }
   void line(const append_step& s, int) {
-    begin("append 1", s.text, s.c, {s.a});
+    begin("append 1", s);
     finish({});
   }
   void line(const select_step& s, int) {
-    begin(name_of(s.rule.what), s.text, s.selection, {s.a});
+    begin(name_of(s.rule.what), s);
     if (s.rule.what == selection_rule::kind::top_p)
       text_ << "  " << s.rule.mass << " of " << s.columns;
     else text_ << "  " << s.keep << " of " << s.columns;
@@ -116,85 +128,86 @@ class plan_printer {
     finish({});
   }
   void line(const screen_step& s, int) {
-    begin("screened", s.text, s.selection,
-          {s.a, {plan_.weights[static_cast<extent>(s.weight)].storage, 0, 0}});
+    begin("screened", s);
     text_ << "  " << s.keep << " of " << s.N << ", scores in 16 bits, survivors in full";
     finish(s.epilogues);
   }
   void line(const expert_choice_step& s, int) {
-    begin(name_of(s.rule.what), s.text, s.selection, {s.scores, s.ranked});
+    begin(name_of(s.rule.what), s);
     finish({});
   }
   void line(const pick_step& s, int) {
-    begin("pick", s.text, s.c, {s.a});
+    begin("pick", s);
     finish({});
   }
   void line(const put_step& s, int) {
-    begin("put", s.text, s.c, {s.a, s.selection});
+    begin("put", s);
     finish({});
   }
   void line(const group_step& s, int depth) {
     text_ << "group " << s.text << ": " << s.keep << " of " << s.experts << " experts, by "
           << s.rows << " rows";
-    for (const epilogue& e : s.epilogues) {
-      text_ << (e.what == pass_kind::map   ? std::string(" | ") + name_of(e.fn)
-                : e.what == pass_kind::add ? " | +"
-                                           : " | *");
-      if (e.other.storage >= 0) reads(e.other);
-    }
-    text_ << '\n';
+    access_list own{{s.selection, access_mode::read}, {s.c, access_mode::write}};
+    for (const epilogue& e : s.epilogues)
+      if (e.what != pass_kind::map) own.push_back({e.other, access_mode::read});
+    draw("group", s.text, own);
+    finish(s.epilogues);
     lines(s.body, depth + 1, "");
   }
+  void line(const kept_step& s, int) {
+    begin(name_of(s.what), s);
+    finish({});
+  }
   void line(const expand_step& s, int) {
-    begin("expand", s.text, s.c, {s.selection});
+    begin("expand", s);
     finish({});
   }
 
   void line(const exclude_step& s, int) {
-    begin("exclude", s.text, s.c, {});
-    for (const view& v : s.operands) reads(v);
+    begin("exclude", s);
     text_ << "  " << s.left_out.size() << " pairs in " << s.groups.size() << " of "
           << s.group.length << ", the sum made again";
     finish({});
   }
 
-  void begin(const char* kind, const std::string& what, const view& to,
-             std::initializer_list<view> from) {
-    text_ << std::left << std::setw(9) << kind << ' ' << std::setw(17) << what << ' ';
-    edges_ << "  x" << ++count_ << " [shape=box, fillcolor=\"" << ir::made_colour << "\", label=\""
-           << kind << ' ' << what;
-    pending_ << "  x" << count_ << " -> s" << to.storage << ";\n";
-    used_[to.storage] = true;
-    for (const view& v : from) reads(v);
+  // Begins the line of a step and its box in the drawing, which `finish` ends.
+  template <class Step>
+  void begin(const char* kind, const Step& s) {
+    text_ << std::left << std::setw(9) << kind << ' ' << std::setw(17) << s.text << ' ';
+    draw(kind, s.text, accesses(plan_, s));
   }
-  void reads(const view& v) {
-    used_[v.storage] = true;
-    pending_ << "  s" << v.storage << " -> x" << count_ << ";\n";
+  void draw(const char* kind, const std::string& subscripts, const access_list& accessed) {
+    boxes_ << "  x" << ++count_ << " [shape=box, fillcolor=\"" << ir::made_colour << "\", label=\""
+           << kind << ' ' << subscripts;
+    for (const access& a : accessed) {
+      used_[a.where.storage] = true;
+      if (a.mode != access_mode::write)
+        edges_ << "  s" << a.where.storage << " -> x" << count_ << ";\n";
+      if (a.mode != access_mode::read)
+        edges_ << "  x" << count_ << " -> s" << a.where.storage << ";\n";
+    }
   }
   void finish(const std::vector<epilogue>& passes) {
     for (const epilogue& e : passes) {
-      if (e.what == pass_kind::map) {
-        text_ << " | " << name_of(e.fn);
-        edges_ << " | " << name_of(e.fn);
-      } else {
-        const char* op = e.what == pass_kind::add ? "+" : "*";
-        text_ << " | " << op << " s" << e.other.storage;
-        edges_ << " | " << op;
-        reads(e.other);
-      }
+      const char* what = e.what == pass_kind::map   ? name_of(e.fn)
+                         : e.what == pass_kind::add ? "+"
+                                                    : "*";
+      text_ << " | " << what;
+      if (e.what != pass_kind::map) text_ << " s" << e.other.storage;
+      boxes_ << " | " << what;
     }
     text_ << '\n';
-    edges_ << "\"];\n" << pending_.str();
-    pending_.str({});
+    boxes_ << "\"];\n" << edges_.str();
+    edges_.str({});
   }
 
   const plan& plan_;
-  std::ostringstream text_, dot_, edges_, pending_;
+  std::ostringstream text_, dot_, boxes_, edges_;
   std::map<int, bool> used_;
   int count_ = 0;
 };
 
-inline plan_text print(const plan& p, extent element_bytes) {
+inline backend::description print(const plan& p, extent element_bytes) {
   const plan_printer printed(p);
   const extent kib = divide_up(p.arena * element_bytes, 1024);
   return {"tile of " + std::to_string(p.tile) + " tokens, arena " + std::to_string(kib) + " KiB",

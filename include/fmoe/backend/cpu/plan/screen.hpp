@@ -13,7 +13,7 @@ namespace fmoe::cpu {
 inline bool is_monotone(const planner::program& p, const planner::operation& o) {
   return std::ranges::all_of(o.passes, [&](const planner::pass& s) {
     if (s.what == pass_kind::map) return s.fn == pointwise::relu;
-    return s.what == pass_kind::add && !p[s.other].tokens &&
+    return s.what == pass_kind::add && p[s.other].is_constant() &&
            p[s.other].size() == p[o.out.value].size();
   });
 }

@@ -85,7 +85,7 @@ class stream_search {
   // True if the operation can make its result in chunks of the first axis.
   bool makes(const planner::operation& o) const {
     const planner::value& v = program_[o.out.value];
-    if (o.start >= 0 || v.shape.empty() || !v.tokens || v.selection ||
+    if (o.start >= 0 || v.shape.empty() || !v.per_token() || v.selection ||
         program_.is_result(o.out.value))
       return false;
     if (is<planner::gemm_op>(o)) return !has(o.in[0].labels, o.out.labels[0]);
@@ -170,11 +170,12 @@ class stream_search {
       for (const int w : from) {
         const planner::value& x = program_[w];
         const int q = program_.producer(w);
-        if (contains(loop.values, w) || x.leaf >= 0 || !x.tokens || x.selection ||
-            program_.uses(w) != 1)
-          continue;
-        if (makes(op(q)) && free(q, loop.operations[0]))
-          loop.operations.push_back(q), loop.values.push_back(w);
+        const bool is_row = x.leaf < 0 && x.per_token() && !x.selection;
+        const bool is_only_here = program_.uses(w) == 1 && !contains(loop.values, w);
+        if (!is_row || !is_only_here) continue;
+        if (!makes(op(q)) || !free(q, loop.operations[0])) continue;
+        loop.operations.push_back(q);
+        loop.values.push_back(w);
       }
     }
   }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// Sums over the tokens of a call of what each token selected: c[n, o] = the sum over all tokens
+// that selected n of selection[t, n] b[t, o]. Blocks of tokens at fixed places are summed in plain
+// order and added in order, as in token_sum.hpp, so the bits are those of the sum of dense rows.
+#pragma once
+
+#include <numeric>
+
+#include <fmoe/backend/cpu/kernels/gather.hpp>
+#include <fmoe/backend/cpu/kernels/token_sum.hpp>
+
+namespace fmoe::cpu {
+
+// The entries of a block of tokens, sorted by their index and then by their token.
+template <class T>
+struct sorted_entries {
+  std::uint32_t* ends;    // of each index from the first on, and a 0 before them
+  std::uint32_t* tokens;  // counted from the block's first
+  T* values;
+};
+
+// A stable counting sort of the entries with an index within [from, to). `kept` gives the selection
+// of each of `count` tokens.
+template <class T>
+void sort_entries(const sorted_entries<T>& sorted, extent from, extent to, extent count,
+                  const auto& kept) noexcept {
+  const auto each = [&](const auto& f) {
+    for (extent t = 0; t < count; ++t) {
+      const selected<T> row = kept(t);
+      for (extent i = 0; i < row.count; ++i)
+        if (row.indices[i] >= from && row.indices[i] < to)
+          f(row.indices[i] - from, static_cast<std::uint32_t>(t), row.values[i]);
+    }
+  };
+  std::fill_n(sorted.ends, to - from + 1, 0u);
+  each([&](extent n, std::uint32_t, T) { ++sorted.ends[n + 1]; });
+  std::partial_sum(sorted.ends, sorted.ends + (to - from) + 1, sorted.ends);
+  each([&](extent n, std::uint32_t t, T value) {
+    const std::uint32_t at = sorted.ends[n]++;
+    sorted.tokens[at] = t;
+    sorted.values[at] = value;
+  });
+}
+
+// The parts that pay off for so many threads: each makes some of the rows of the result.
+inline extent selection_sum_parts(const selection_sum_step& s, extent tokens,
+                                  extent threads) noexcept {
+  return parts_of_work(tokens * s.keep * s.N, s.experts, threads);
+}
+
+// The parts of any step that runs once for each call.
+inline extent parts_of(const step& s, extent tokens, extent threads) noexcept {
+  if (const auto* sum = std::get_if<token_sum_step>(&s))
+    return token_sum_parts(*sum, tokens, threads);
+  if (const auto* sum = std::get_if<selection_sum_step>(&s))
+    return selection_sum_parts(*sum, tokens, threads);
+  return 1;
+}
+
+// Makes part number `part` of `parts` of the result. `kept` gives the selection of each token. b
+// null counts as 1.
+template <class T, class Arch>
+void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> b, T* c, T* scratch,
+                   extent tokens, extent part, extent parts) noexcept {
+  const extent from = s.experts * part / parts, to = s.experts * (part + 1) / parts;
+  T* const row = scratch;
+  T* const values = row + s.N;
+  auto* const ends = reinterpret_cast<std::uint32_t*>(values + s.block * s.keep);
+  const sorted_entries<T> sorted{ends, ends + s.experts + 1, values};
+  std::fill_n(c + from * s.N, (to - from) * s.N, T(0));
+  for (extent first = 0; first < tokens; first += s.block) {
+    sort_entries(sorted, from, to, std::min(s.block, tokens - first),
+                 [&](extent t) { return kept(first + t); });
+    for (extent n = from, begin = 0; n < to; ++n) {
+      const extent end = sorted.ends[n - from];
+      const selected<T> entries{values + begin, sorted.tokens + begin, end - begin};
+      begin = end;
+      if (entries.count == 0) continue;
+      if (b.data == nullptr) {
+        c[n] += std::accumulate(entries.values, entries.values + entries.count, T(0));
+        continue;
+      }
+      gather<T, Arch>(b.data + first * b.stride, b.stride, s.N, entries, {}, row, false);
+      add<T, Arch>(c + n * s.N, 0, 1, s.N, row, 0);
+    }
+  }
+}
+
+}  // namespace fmoe::cpu

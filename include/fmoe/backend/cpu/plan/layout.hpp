@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+// Layout: where the values of a program lie in a plan, and how its steps see them.
+#pragma once
+
+#include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/backend/cpu/plan/tile.hpp>
+#include <fmoe/planner/program.hpp>
+
+namespace fmoe::cpu {
+
+class plan_layout {
+ protected:
+  using operation = planner::operation;
+  using use = planner::use;
+  using value = planner::value;
+
+  plan_layout(const planner::program& p, tiling t, const planner::plan_options& options)
+      : program_(p),
+        tiling_(std::move(t)),
+        options_(options) {
+    for (int v = 0; v < static_cast<int>(p.values.size()); ++v) storages_of(v);
+  }
+
+  void storages_of(int v) {
+    using enum storage_row::kind;
+    const value& x = program_[v];
+    storage_row s{.where = arena, .elements = x.size()};
+    if (x.leaf >= 0) {
+      const ir::leaf_node& l = program_.leaves[static_cast<extent>(x.leaf)];
+      s.where = l.argument >= 0 ? argument : x.per_token() ? input : leaf;
+      s.source = l.argument >= 0 ? l.argument : x.leaf;
+      s.stride = x.per_token() ? s.elements : 0;
+    } else if (x.is_constant()) {
+      s.where = constant;
+      s.offset = plan_.constants;
+      const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
+      plan_.constants += round_up(size, options_.on.cache_line / options_.element_bytes);
+    } else if (const int result = output_of(program_, v); result >= 0) {
+      s.where = output;
+      s.source = result;
+      s.stride = x.per_token() ? s.elements : 0;
+    } else {
+      const auto home = static_cast<extent>(home_of(program_, v));
+      const auto& row = tiling_.places.rows[home];
+      s.where = !x.per_token() ? once : tiling_.places.spans[home] ? call : arena;
+      s.stride = x.per_token() ? row.width : 0;
+      s.offset = row.offset;
+    }
+    plan_.storages.push_back(s);
+  }
+
+  // A value as it is stored.
+  view whole(int v) {
+    plan_.storages[static_cast<extent>(v)].in_place = true;
+    return {.storage = v};
+  }
+
+  // The rows that a gather reads: a leaf of 16 bits may stay so.
+  static view table(int v) { return {.storage = v}; }
+
+  // A value as the loop sees it, if there is one: a whole value moves with the loop that cuts its
+  // first axis, and a chunk has a fixed place.
+  view in_loop(int v, const stream_loop* l) {
+    view r = whole(v);
+    if (l == nullptr || chunked_in(tiling_.loops, v) != nullptr) return r;
+    const value& x = program_[v];
+    const bool is_cut = !x.selection && !x.shape.empty() && x.shape[0] == l->length;
+    if (is_cut) r.step = x.size() / std::max<extent>(1, l->length);
+    return r;
+  }
+
+  std::vector<epilogue> epilogues(const operation& o, const stream_loop* l) {
+    std::vector<epilogue> r;
+    const extent width = program_[o.out.value].size();
+    for (const planner::pass& p : o.passes) {
+      epilogue e{.what = p.what, .fn = p.fn, .parameter = p.parameter};
+      if (p.by_expert) {
+        e.period = program_[p.other].size() / std::max<extent>(1, program_[p.other].shape[0]);
+        e.other = whole(p.other);
+        e.other.expert = e.period;
+      } else if (p.other >= 0) {
+        e.period = program_[p.other].size();
+        const bool is_cut = e.period == width && cuts_result(o, l);
+        e.other = is_cut ? in_loop(p.other, l) : whole(p.other);
+      }
+      r.push_back(e);
+    }
+    return r;
+  }
+
+  // True if the loop cuts the first axis of the operation's result, rather than that of an operand.
+  static bool cuts_result(const operation& o, const stream_loop* l) {
+    if (l == nullptr) return false;
+    return std::ranges::count(l->values, o.out.value) > 0;
+  }
+
+  std::string text(operation o) const {
+    if (is<planner::screen_op>(o)) o.in.pop_back();  // which is scratch
+    return planner::text_of(program_, o);
+  }
+
+  std::vector<axis_stride> axes(const use& u, const std::string& labels) const {
+    std::vector<axis_stride> r;
+    for (const char c : labels) r.push_back({program_.extent_of(u, c), program_.stride(u, c)});
+    return r;
+  }
+
+  int weight(packed_weight w) {
+    const auto at = std::ranges::find(plan_.weights, w);
+    if (at != plan_.weights.end()) return static_cast<int>(at - plan_.weights.begin());
+    plan_.weights.push_back(std::move(w));
+    return static_cast<int>(plan_.weights.size()) - 1;
+  }
+
+  nest_axis nest(const use* a, const use* b, const use& c, char label) const {
+    const use& known = has(c.labels, label) ? c : has(a->labels, label) ? *a : *b;
+    return {program_.extent_of(known, label), program_.stride(*a, label),
+            b != nullptr ? program_.stride(*b, label) : 0, program_.stride(c, label)};
+  }
+
+  // Returns the elements from the table of one row of selections to the next.
+  extent table_row(const use& selection, const use& table) const {
+    return selection.labels.size() > 1 && has(table.labels, selection.labels[0])
+               ? program_.stride(table, selection.labels[selection.labels.size() - 2])
+               : 0;
+  }
+
+  const planner::program& program_;
+  tiling tiling_;
+  const planner::plan_options& options_;
+  plan plan_;
+};
+
+}  // namespace fmoe::cpu

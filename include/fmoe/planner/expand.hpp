@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT
+// Expand: a graph becomes one whose einsums have one or two operands, in the order that the search
+// finds. Equal pairs of different einsums are one node, whatever letters name their labels, so that
+// they are computed once.
+#pragma once
+
+#include <vector>
+
+#include <fmoe/planner/mask.hpp>
+#include <fmoe/planner/options.hpp>
+#include <fmoe/planner/order.hpp>
+#include <fmoe/planner/tokens.hpp>
+
+namespace fmoe::planner {
+
+struct expanded_graph {
+  ir::graph nodes;
+  ir::node_list roots;
+  std::vector<bool> inner;  // by node: only other pairs of the same einsum read it
+};
+
+class expansion {
+ public:
+  // Throws value_error if an einsum has a mask that does not fit it.
+  expansion(const ir::graph& g, const ir::node_list& roots, const plan_options& options)
+      : from_(g),
+        options_(options),
+        tokens_(token_search(g, roots, has_arguments(g)).axes()),
+        result_{g.without_nodes(), roots, {}} {
+    for (extent i = 0; i < g.size(); ++i) {
+      id_ = static_cast<ir::node_id>(i);
+      const auto* e = std::get_if<ir::einsum_node>(&g[id_].op);
+      made_.push_back(e != nullptr ? expand(*e) : copy());
+    }
+    for (ir::node_id& r : result_.roots) renumber(r);
+    for (const ir::node_id r : result_.roots) result_.inner[static_cast<extent>(r)] = false;
+  }
+
+  expanded_graph take() { return std::move(result_); }
+
+ private:
+  struct operand {
+    ir::node_id id;
+    std::string labels;
+  };
+
+  // What the order search has to know of a node.
+  struct facts {
+    int token = -1;  // the position of its token axis
+    bool per_token = false, parameter = true;
+    bool selection = false;  // along its last axis
+    extent expected = 0;     // the entries of a selection that count
+  };
+
+  facts& of(ir::node_id id) { return facts_[static_cast<extent>(id)]; }
+  void renumber(ir::node_id& id) const { id = made_[static_cast<extent>(id)]; }
+  ir::node_id renumbered(ir::node_id id) const { return made_[static_cast<extent>(id)]; }
+
+  ir::node_id copy() {
+    ir::node n = from_[id_];
+    ir::each_operand(n, [&](ir::node_id& arg) { renumber(arg); });
+    return append(std::move(n));
+  }
+  // Adds a node in the place of the one at hand.
+  ir::node_id append(ir::node n) {
+    const int token = tokens_ ? (*tokens_)[static_cast<extent>(id_)] : -1;
+    return know(result_.nodes.append(std::move(n)), token, false);
+  }
+
+  // Notes the facts of a node and whether it is an inner one, which it stays only if nothing else
+  // reads it.
+  ir::node_id know(ir::node_id id, int token, bool inner) {
+    if (static_cast<extent>(id) < facts_.size()) {
+      if (!inner) result_.inner[static_cast<extent>(id)] = false;
+      return id;
+    }
+    const ir::node& n = result_.nodes[id];
+    facts f{.token = token};
+    ir::each_operand(n, [&](ir::node_id arg) {
+      f.per_token |= of(arg).per_token;
+      f.parameter &= of(arg).parameter;
+    });
+    if (tokens_) f.per_token = token >= 0;
+    std::visit([&](const auto& kind) { note(kind, id, f); }, n.op);
+    facts_.push_back(f);
+    result_.inner.push_back(inner);
+    return id;
+  }
+
+  void note(const ir::leaf_node& l, ir::node_id, facts& f) const {
+    f.parameter = l.parameter;
+    if (!tokens_) f.per_token = !l.parameter;
+  }
+  void note(const ir::select_node& s, ir::node_id id, facts& f) const {
+    const extent n = result_.nodes.shape(id).back();
+    f.selection = !keeps_all(s.rule, n);
+    if (f.selection) f.expected = expected_of(s.rule, n);
+  }
+  // A selection times a constant of its selected axis stays a selection.
+  void note(const ir::einsum_node& e, ir::node_id, facts& f) {
+    if (e.args.size() != 2 || options_.naive) return;
+    const std::string_view out = result_labels(e.subscripts);
+    for (const extent i : {extent{0}, extent{1}}) {
+      const facts& kept = of(e.args[i]);
+      const bool scales = kept.selection && !of(e.args[1 - i]).per_token &&
+                          operand_labels(e.subscripts, i) == out &&
+                          operand_labels(e.subscripts, 1 - i) == out.substr(out.size() - 1);
+      if (!scales) continue;
+      f.selection = true;
+      f.expected = kept.expected;
+    }
+  }
+  template <class Node>
+  void note(const Node&, ir::node_id, facts&) const {}
+
+  ir::node_id expand(const ir::einsum_node& e) {
+    std::vector<operand> in;
+    einsum_mask mask;
+    token_ = 0;
+    for (extent i = 0; i < e.args.size(); ++i) {
+      const auto labels = operand_labels(e.subscripts, i);
+      if (const auto* m = std::get_if<ir::mask_node>(&from_[e.args[i]].op)) {
+        expects<value_error>(!mask, "[all_except] an einsum has one mask: \"", e.subscripts, '"');
+        mask = {m->left_out, std::string(labels)};
+        continue;
+      }
+      in.push_back({renumbered(e.args[i]), std::string(labels)});
+      if (const int at = of(in.back().id).token; at >= 0) token_ = labels[static_cast<extent>(at)];
+    }
+    const std::string result(result_labels(e.subscripts));
+    if (!mask) return sum(std::move(in), result);
+    std::vector<std::string> others;
+    for (const operand& o : in) others.push_back(without_token(o.labels));
+    mask.check(others);
+    if (mask.left_out->empty()) return sum(std::move(in), result);
+    ir::einsum_node masked = e;
+    for (ir::node_id& arg : masked.args) renumber(arg);
+    masked.unmasked = sum(std::move(in), mask.orient(result));
+    return append({std::move(masked), from_[id_].axes});
+  }
+
+  std::string without_token(std::string labels) const {
+    std::erase(labels, token_);
+    return labels;
+  }
+  static int place_of(char label, const std::string& labels) {
+    const auto at = labels.find(label);
+    return at == std::string::npos ? -1 : static_cast<int>(at);
+  }
+
+  // Returns the product of all operands, summed over the labels that the result does not have.
+  ir::node_id sum(std::vector<operand> in, const std::string& result) {
+    if (in.size() == 1) return einsum({in[0]}, result, false);
+    for (operand& o : in) o = alone(o, in, result);
+    if (options_.naive) materialise(in, result);
+    if (in.size() == 1) return in[0].id;
+    std::vector<bool> used(in.size(), false);
+    for (const pairing& s : find_order(problem(in, result), options_.on)) {
+      const auto l = static_cast<extent>(s.left), r = static_cast<extent>(s.right);
+      used[l] = used[r] = true;
+      std::vector<operand> others;
+      for (extent i = 0; i < in.size(); ++i)
+        if (!used[i]) others.push_back(in[i]);
+      in.push_back(pair(in[l], in[r], others, result));
+      used.push_back(false);
+    }
+    return in.back().id;
+  }
+
+  contraction_problem problem(const std::vector<operand>& in, const std::string& result) {
+    contraction_problem p{{}, without_token(result), {}, token_ != 0 && !has(result, token_)};
+    for (const operand& o : in) {
+      const facts& f = of(o.id);
+      p.operands.push_back(
+          {without_token(o.labels), f.per_token, f.parameter, f.expected, f.selection});
+      const auto shape = result_.nodes.shape(o.id);
+      for (extent k = 0; k < shape.size(); ++k) p.extents.emplace_back(o.labels[k], shape[k]);
+    }
+    return p;
+  }
+
+  // Takes the diagonals of an operand's repeated labels, and sums over the labels that only this
+  // operand has.
+  operand alone(const operand& o, const std::vector<operand>& all, const std::string& result) {
+    std::string keep;
+    for (const char c : o.labels) {
+      bool needed = has(result, c);
+      for (const operand& other : all) needed |= &other != &o && has(other.labels, c);
+      if (needed && !has(keep, c)) keep += c;
+    }
+    return keep == o.labels ? o : operand{einsum({o}, keep, true), keep};
+  }
+
+  // The naive plan multiplies the parameters first, from left to right, into one weight.
+  void materialise(std::vector<operand>& in, const std::string& result) {
+    const auto take = [&] {
+      const auto at =
+          std::ranges::find_if(in, [&](const operand& o) { return of(o.id).parameter; });
+      const operand taken = *at;
+      in.erase(at);
+      return taken;
+    };
+    while (std::ranges::count_if(in, [&](const operand& o) { return of(o.id).parameter; }) > 1) {
+      const operand left = take(), right = take();
+      in.push_back(pair(left, right, in, result));
+    }
+  }
+
+  // Returns the product of two operands, summed over the labels that neither the result nor the
+  // others need: the result itself if there are no others.
+  operand pair(const operand& left, const operand& right, const std::vector<operand>& others,
+               const std::string& result) {
+    const bool is_last = others.empty();
+    const std::string labels = is_last ? result : needed(left, right, others, result);
+    if (const auto known = known_pair(left, right, labels); !known) {
+      return {einsum({left, right}, labels, !is_last), labels};
+    } else if (is_last) {
+      const bool is_it = known->labels == result;
+      return {is_it ? know(known->id, 0, false) : einsum({*known}, result, false), result};
+    } else {
+      return *known;
+    }
+  }
+
+  // Returns the labels of a pair that are needed later. Those of a selection come first, so that it
+  // stays one.
+  std::string needed(const operand& left, const operand& right, const std::vector<operand>& others,
+                     const std::string& result) {
+    const bool turned = of(right.id).selection && !of(left.id).selection;
+    std::string labels;
+    for (const char c : turned ? right.labels + left.labels : left.labels + right.labels) {
+      bool is_needed = has(result, c);
+      for (const operand& o : others) is_needed |= has(o.labels, c);
+      if (is_needed && !has(labels, c)) labels += c;
+    }
+    return labels;
+  }
+
+  // Returns a pair of these operands with these labels that the graph has, with other letters
+  // perhaps, and in another order of operands and axes.
+  std::optional<operand> known_pair(const operand& left, const operand& right,
+                                    const std::string& labels) const {
+    const std::string ours = left.labels + right.labels;
+    for (extent i = 0; i < result_.nodes.size(); ++i) {
+      const auto id = static_cast<ir::node_id>(i);
+      const auto* e = std::get_if<ir::einsum_node>(&result_.nodes[id].op);
+      if (e == nullptr || e->args.size() != 2 || e->unmasked) continue;
+      for (const extent l : {extent{0}, extent{1}}) {
+        if (e->args[l] != left.id || e->args[1 - l] != right.id) continue;
+        const std::string theirs = std::string(operand_labels(e->subscripts, l)) +
+                                   std::string(operand_labels(e->subscripts, 1 - l));
+        if (!same_but_names(theirs, ours)) continue;
+        std::string translated;
+        for (const char c : result_labels(e->subscripts)) translated += ours[theirs.find(c)];
+        if (std::ranges::is_permutation(translated, labels)) return operand{id, translated};
+      }
+    }
+    return {};
+  }
+
+  static std::string text(const std::vector<operand>& in, const std::string& result) {
+    std::string s;
+    for (const operand& o : in) s += (&o == in.data() ? "" : ",") + o.labels;
+    return s + "->" + result;
+  }
+
+  ir::node_id einsum(const std::vector<operand>& in, const std::string& result, bool inner) {
+    std::vector<ir::node_id> args;
+    for (const operand& o : in) args.push_back(o.id);
+    return know(result_.nodes.einsum(text(in, result), std::move(args)), place_of(token_, result),
+                inner);
+  }
+
+  const ir::graph& from_;
+  const plan_options& options_;
+  std::optional<token_axes> tokens_;
+  expanded_graph result_;
+  ir::node_id id_{};               // the node of the first graph that is being expanded
+  std::vector<ir::node_id> made_;  // by node of the first graph
+  std::vector<facts> facts_;       // by node of the result
+  char token_ = 0;                 // the label of the token axis in the einsum at hand
+};
+
+inline expanded_graph expand(const ir::graph& g, const ir::node_list& roots,
+                             const plan_options& options) {
+  return expansion(g, roots, options).take();
+}
+
+}  // namespace fmoe::planner

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+// Stages: operations that run once a call stand as late as they can, so that one pass over the
+// tiles of tokens makes all that does not follow from them.
+#pragma once
+
+#include <map>
+#include <utility>
+
+#include <fmoe/planner/program.hpp>
+
+namespace fmoe::planner {
+
+// For each operation the number of passes over the tokens that are over before it can run: one more
+// for each sum over tokens that rows are made of again. Operations of a group have one number.
+inline std::vector<int> passes_before(const program& p) {
+  std::vector<int> level(p.operations.size(), 0), maker(p.values.size(), -1);
+  const auto is_call = [&](int v) { return p[v].scope == value_scope::call; };
+  const auto level_of = [&](const operation& o) {
+    int most = 0;
+    each_read(o, [&](int v) {
+      if (maker[static_cast<extent>(v)] < 0) return;
+      const int before = level[static_cast<extent>(maker[static_cast<extent>(v)])];
+      most = std::max(most, before + (is_call(v) && !is_call(o.out.value) ? 1 : 0));
+    });
+    return most;
+  };
+  std::map<int, int> of_group;  // the most that an operation of the group has to wait for
+  const auto number = [&] {
+    for (extent k = 0; k < level.size(); ++k) {
+      const operation& o = p.operations[k];
+      maker[static_cast<extent>(o.out.value)] = static_cast<int>(k);
+      level[k] = level_of(o);
+      if (o.group < 0) continue;
+      int& most = of_group[o.group];
+      level[k] = most = std::max(most, level[k]);
+    }
+  };
+  number();
+  if (!of_group.empty()) number();  // now that the last operation of each group is known
+  return level;
+}
+
+// Is v read by an operation that runs once a call, or in a later pass over the tokens?
+inline bool is_read_later(const program& p, int v) {
+  const int maker = p.producer(v);
+  const auto level = passes_before(p);
+  for (extent k = 0; k < p.operations.size(); ++k) {
+    const operation& o = p.operations[k];
+    const bool later = maker >= 0 && level[k] > level[static_cast<extent>(maker)];
+    if (program::reads(o, v) > 0 && (later || p.runs_per_call(o))) return true;
+  }
+  return false;
+}
+
+// A copy, in the call's own memory, of each argument that an operation reads once a call.
+inline void keep_arguments(program& p) {
+  std::map<int, int> copies;
+  std::vector<operation> done;
+  for (operation& o : p.operations) {
+    for (use& u : o.in) {
+      if (!p.runs_per_call(o) || !p[u.value].argument) continue;
+      auto [copy, is_new] = copies.try_emplace(u.value, -1);
+      if (is_new) {
+        value row = p[u.value];
+        row.leaf = -1;
+        row.argument = false;
+        copy->second = p.add(std::move(row));
+        done.push_back({.what = reduce_op{}, .in = {u}, .out = {copy->second, u.labels}});
+      }
+      u.value = copy->second;
+    }
+    done.push_back(std::move(o));
+  }
+  p.operations = std::move(done);
+}
+
+inline void arrange_stages(program& p) {
+  const auto is_call = [&](const operation& o) {
+    return p[o.out.value].scope == value_scope::call;
+  };
+  if (std::ranges::none_of(p.operations, is_call)) return;
+  keep_arguments(p);
+  const auto level = passes_before(p);
+  std::vector<std::pair<int, bool>> rank;
+  std::vector<extent> order;
+  for (extent k = 0; k < p.operations.size(); ++k) {
+    rank.emplace_back(level[k], is_call(p.operations[k]));
+    order.push_back(k);
+  }
+  std::ranges::stable_sort(order, {}, [&](extent k) { return rank[k]; });
+  std::vector<operation> sorted;
+  for (const extent k : order) sorted.push_back(std::move(p.operations[k]));
+  p.operations = std::move(sorted);
+}
+
+}  // namespace fmoe::planner
