@@ -64,8 +64,9 @@ struct array_view {
   // True if several elements have the same address. Different strides other than 0 are assumed to
   // be those of different elements.
   bool repeats() const {
+    if (span_bytes() == 0) return false;
     for (extent i = 0; i < rank; ++i)
-      if (span_bytes() != 0 && shape[i] > 1 && strides[i] == 0) return true;
+      if (shape[i] > 1 && strides[i] == 0) return true;
     return false;
   }
   // Returns the bytes from the first element to the end of the last one, 0 if there is no element.

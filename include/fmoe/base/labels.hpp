@@ -45,7 +45,8 @@ constexpr bool is_well_formed(std::string_view text) {
   for (extent i = 0; i < text.size(); ++i) {
     const char c = text[i];
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    if (!letter && !(c == ',' && i < arrow) && i != arrow && i != arrow + 1) return false;
+    const bool sign = i == arrow || i == arrow + 1 || (c == ',' && i < arrow);
+    if (!letter && !sign) return false;
   }
   return true;
 }
@@ -63,10 +64,10 @@ constexpr bool result_is_bound(std::string_view text) {
 // True if the subscripts differ in the letters of their labels at most.
 constexpr bool same_but_names(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
-  for (extent i = 0; i < a.size(); ++i)
-    if (position_of(a[i], a) != position_of(b[i], b) || (a[i] == ',') != (b[i] == ',') ||
-        (a[i] == '-') != (b[i] == '-'))
-      return false;
+  for (extent i = 0; i < a.size(); ++i) {
+    const bool same_signs = (a[i] == ',') == (b[i] == ',') && (a[i] == '-') == (b[i] == '-');
+    if (!same_signs || position_of(a[i], a) != position_of(b[i], b)) return false;
+  }
   return true;
 }
 

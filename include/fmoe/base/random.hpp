@@ -64,7 +64,8 @@ class random_stream {
       const std::uint64_t next = bits();
       if (next >= last) return even;
       const std::uint64_t die = (bits() >> 32) * (2 * k + 2) >> 32;  // a die of 2k + 2 sides
-      if (die > 2 * k || (die == 2 * k && bits() >= x)) return even;
+      const bool ends = die > 2 * k || (die == 2 * k && bits() >= x);
+      if (ends) return even;
       last = next;
     }
   }

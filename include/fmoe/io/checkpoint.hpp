@@ -72,8 +72,9 @@ std::vector<extent> layer_numbers(const checkpoint& from,
     const char* const first = name.data() + layers.size();
     extent number = 0;
     const auto [end, fault] = std::from_chars(first, name.data() + name.size(), number);
-    if (fault != std::errc() || *end != '.' || !is_released_name<Layer>(end + 1)) continue;
-    if (std::to_string(number) == std::string_view(first, end)) numbers.push_back(number);
+    const bool has_number = fault == std::errc() && *end == '.' &&
+                            std::to_string(number) == std::string_view(first, end);
+    if (has_number && is_released_name<Layer>(end + 1)) numbers.push_back(number);
   }
   std::ranges::sort(numbers);
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
@@ -89,11 +90,12 @@ namespace fmoe {
 template <class Layer>
 Layer load(const io::checkpoint& weights, const load_options& options = {}) {
   io::layer_arrays from{weights.file(), {}, {}};
-  for (const std::string& name : weights.names())
-    if (name.starts_with(options.prefix) &&
-        (options.extra != nullptr ||
-         io::is_released_name<Layer>(std::string_view(name).substr(options.prefix.size()))))
+  for (const std::string& name : weights.names()) {
+    if (!name.starts_with(options.prefix)) continue;
+    const auto rest = std::string_view(name).substr(options.prefix.size());
+    if (options.extra != nullptr || io::is_released_name<Layer>(rest))
       from.arrays.emplace(name, weights.at(name));
+  }
   return io::layer_from<Layer>(from, options);
 }
 

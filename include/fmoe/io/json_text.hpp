@@ -35,12 +35,13 @@ class json_text {
     const char c = current();
     last_ = next_++;
     ++shown_;
+    const bool follows_digit = next_ >= 2 && is_digit(text_[next_ - 2]);
     if (c == '"') {
       in_string_ = !in_string_;
       if (in_string_) next_ = closing_quote();
     } else if (is_blank(c)) {
       while (!at_end() && is_blank(current())) ++next_;
-    } else if (is_digit(c) && next_ >= 2 && is_digit(text_[next_ - 2])) {
+    } else if (is_digit(c) && follows_digit) {
       while (!at_end() && is_digit(current())) ++next_;
     }
     check_next();
@@ -53,8 +54,8 @@ class json_text {
 
   // NUL, in particular, would be the end for the lexer.
   void check_next() const {
-    if (!at_end() && is_control(current()) && !is_blank(current()))
-      fail(next_, "a control character");
+    if (at_end() || is_blank(current())) return;
+    if (is_control(current())) fail(next_, "a control character");
   }
 
   std::size_t closing_quote() const {

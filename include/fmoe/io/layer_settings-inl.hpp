@@ -47,7 +47,8 @@ FMOE_INLINE extent active_named(std::string_view text, const std::filesystem::pa
   extent k = all;
   if (text == "-1") return k;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), k);
-  if (fault != std::errc() || end != text.data() + text.size() || k == all)
+  const bool is_number = fault == std::errc() && end == text.data() + text.size();
+  if (!is_number || k == all)
     throw error(
         errc::schema,
         "has K = " + in_quotes(text) + " in its metadata, which is no number of experts and not -1",
@@ -69,7 +70,8 @@ FMOE_INLINE layer_settings settings_in(const std::map<std::string, std::string>&
       said.active = agreed<extent>(said.active, active_named(*k, file), "k", file, "its K");
   if (const auto selection = text("selection")) {
     const bool selects = *selection == "topk";
-    if (!selects && *selection != "relu" && *selection != "none")
+    const bool is_known = selects || *selection == "relu" || *selection == "none";
+    if (!is_known)
       throw error(
           errc::schema,
           "has the selection " + in_quotes(*selection) + " in its metadata, which is not known", 0,

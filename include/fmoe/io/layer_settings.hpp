@@ -41,7 +41,8 @@ template <class Setting>
 std::optional<Setting> agreed(std::optional<Setting> wanted, std::optional<Setting> found,
                               const char* what, const std::filesystem::path& file,
                               const char* wanted_where = "asked for") {
-  if (wanted && found && *wanted != *found)
+  const bool differ = wanted && found && *wanted != *found;
+  if (differ)
     throw error(errc::conflict,
                 std::string("has ") + what + " = " + text_of_setting(*found) +
                     " in its metadata, and " + text_of_setting(*wanted) + " is " + wanted_where,

@@ -65,8 +65,8 @@ std::optional<released_kind> kind_of(Contains contains, const std::filesystem::p
     std::string kinds;
     for (const released_kind& k : Layer::released_kinds) {
       const auto is_there = [&](std::string_view name) { return !name.empty() && contains(name); };
-      if ((k.with.empty() || is_there(k.with)) && std::ranges::none_of(k.without, is_there))
-        return k;
+      const bool has_its_own = k.with.empty() || is_there(k.with);
+      if (has_its_own && std::ranges::none_of(k.without, is_there)) return k;
       kinds += (kinds.empty() ? "" : ", ") + std::string(k.name);
     }
     throw error(errc::conflict, "holds tensors that make none of " + kinds, 0, {}, file);
@@ -139,10 +139,10 @@ class parameter_reader {
   void list_extra(std::span<const std::string_view> unused) {
     if (options_.extra == nullptr) return;
     known_.insert(unused.begin(), unused.end());
-    for (const auto& [name, a] : from_.arrays)
-      if (name.starts_with(options_.prefix) && !name.ends_with("num_batches_tracked") &&
-          !known_.contains(name.substr(options_.prefix.size())))
-        options_.extra->push_back(name);
+    for (const auto& [name, a] : from_.arrays) {
+      if (!name.starts_with(options_.prefix) || name.ends_with("num_batches_tracked")) continue;
+      if (!known_.contains(name.substr(options_.prefix.size()))) options_.extra->push_back(name);
+    }
   }
 
  private:
@@ -172,7 +172,9 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
       kind_of<Layer>([&](std::string_view name) { return read.contains(name); }, from.file);
   const layer_settings said = describes_itself<Layer> ? settings_of(layer, from.metadata)
                                                       : settings_in(from.metadata, from.file);
-  if (kind && said.kind && *said.kind != kind->name && *said.kind != kind->also)
+  const bool is_of_kind =
+      !kind || !said.kind || *said.kind == kind->name || *said.kind == kind->also;
+  if (!is_of_kind)
     throw error(errc::conflict,
                 "has the kind " + in_quotes(*said.kind) + " in its metadata and the tensors of a " +
                     std::string(kind->name),

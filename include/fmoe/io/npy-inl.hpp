@@ -52,7 +52,8 @@ inline header_text read_header(const input& in) {
   if (present < magic.size() + 2) in.fail(errc::truncated, in.size, "is too short for a .npy file");
   const auto major = std::to_integer<unsigned>(start[6]),
              minor = std::to_integer<unsigned>(start[7]);
-  if (major < 1 || major > 3 || minor != 0)
+  const bool is_known = major >= 1 && major <= 3 && minor == 0;
+  if (!is_known)
     in.fail(errc::version, 6,
             "has the unknown version " + std::to_string(major) + '.' + std::to_string(minor));
 

@@ -71,7 +71,8 @@ class npy_header_judge {
       }
     }
     if (next_ != text_.size()) fail("nothing behind the dict");
-    if (!has_descr || !has_order || !has_shape) fail("the keys descr, fortran_order and shape");
+    const bool has_all = has_descr && has_order && has_shape;
+    if (!has_all) fail("the keys descr, fortran_order and shape");
     set_type(descr, descr_at);
     if (fault_) throw *fault_;
     return std::move(header_);
@@ -128,11 +129,16 @@ class npy_header_judge {
     if (numbers == 1 && commas == 0) fail("a tuple");  // (2) is a number
   }
 
+  bool at_digit() const {
+    return next_ < text_.size() && text_[next_] >= '0' && text_[next_] <= '9';
+  }
+
   void number() {
     const auto first = next_;
-    while (next_ < text_.size() && text_[next_] >= '0' && text_[next_] <= '9') ++next_;
+    while (at_digit()) ++next_;
     const auto digits = text_.substr(first, next_ - first);
-    if (digits.empty() || (digits.size() > 1 && digits[0] == '0')) fail("an unsigned number");
+    const bool has_leading_zero = digits.size() > 1 && digits[0] == '0';
+    if (digits.empty() || has_leading_zero) fail("an unsigned number");
     std::uint64_t value = 0;
     const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (parsed.ec != std::errc() || value > max_extent)

@@ -224,7 +224,8 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
     }
     std::uint64_t value = 0;
     const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (parsed.ec != std::errc() || (in_shape && value > max_extent))
+    const bool is_too_long = in_shape && value > max_extent;
+    if (parsed.ec != std::errc() || is_too_long)
       fault(errc::overflow,
             "has the number " + in_quotes(digits) + ", above " + (in_shape ? "2^48-1" : "2^64-1"));
     if (!in_shape) {

@@ -36,8 +36,8 @@ class shard_index_judge : public nlohmann::json_sax<nlohmann::json> {
 
   bool string(string_t& file) override {
     if (!in_map()) return other("a string");
-    if (file.empty() || file == "." || file == ".." ||
-        file.find_first_of(std::string_view("/\0", 2)) != file.npos)
+    const bool is_folder = file.empty() || file == "." || file == "..";
+    if (is_folder || file.find_first_of(std::string_view("/\0", 2)) != file.npos)
       in_.fail(errc::schema, 0, "is in " + in_quotes(file) + ", which is no file beside the index",
                key_);
     if (!result_.emplace(key_, file).second)
@@ -84,7 +84,8 @@ class shard_index_judge : public nlohmann::json_sax<nlohmann::json> {
   bool other(const char* what) {
     if (in_map())
       in_.fail(errc::schema, 0, std::string("is in ") + what + " instead of a file", key_);
-    if (depth_ == 0 || (depth_ == 1 && key_ == "weight_map"))
+    const bool is_weight_map = depth_ == 1 && key_ == "weight_map";
+    if (depth_ == 0 || is_weight_map)
       in_.fail(errc::schema, 0, std::string("has ") + what + " where an object belongs");
     return true;
   }

@@ -24,7 +24,8 @@ inline std::size_t utf8_fault(std::string_view text) {
                                              : 0;
     const unsigned low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
     const unsigned high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-    if (length == 0 || (length > 1 && (byte(at + 1) < low || byte(at + 1) > high))) return at;
+    const bool has_bad_second = length > 1 && (byte(at + 1) < low || byte(at + 1) > high);
+    if (length == 0 || has_bad_second) return at;
     for (std::size_t i = 2; i < length; ++i)
       if ((byte(at + i) & 0xc0) != 0x80) return at;
     at += length;

@@ -244,7 +244,8 @@ class expansion {
     for (extent i = 0; i < result_.nodes.size(); ++i) {
       const auto id = static_cast<ir::node_id>(i);
       const auto* e = std::get_if<ir::einsum_node>(&result_.nodes[id].op);
-      if (e == nullptr || e->args.size() != 2 || e->unmasked) continue;
+      const bool is_pair = e != nullptr && e->args.size() == 2 && !e->unmasked;
+      if (!is_pair) continue;
       for (const extent l : {extent{0}, extent{1}}) {
         if (e->args[l] != left.id || e->args[1 - l] != right.id) continue;
         const std::string theirs = std::string(operand_labels(e->subscripts, l)) +

@@ -26,13 +26,11 @@ inline bool fuse_one(program& p) {
                            p[first.other].scope == p[o.in[0].value].scope;
     int best = -1, base = -1;
     for (const int v : {o.in[0].value, symmetric ? first.other : -1}) {
-      const int maker = v < 0 || p.uses(v) != 1 || p[v].scope != p[o.out.value].scope ||
-                                p[v].group != p[o.out.value].group
-                            ? -1
-                            : p.producer(v);
-      if (maker < 0 || p.stage(maker) != p.stage(static_cast<int>(i)) ||
-          !takes_passes(p.operations[static_cast<extent>(maker)]))
-        continue;
+      const bool has_same_rows =
+          v >= 0 && p[v].scope == p[o.out.value].scope && p[v].group == p[o.out.value].group;
+      const int maker = has_same_rows && p.uses(v) == 1 ? p.producer(v) : -1;
+      if (maker < 0 || p.stage(maker) != p.stage(static_cast<int>(i))) continue;
+      if (!takes_passes(p.operations[static_cast<extent>(maker)])) continue;
       const auto rank = [&](int k) {
         return std::pair(is<gather_op>(p.operations[static_cast<extent>(k)]), k);
       };
@@ -71,9 +69,9 @@ inline bool fuse_append(program& p) {
     const std::string slice =
         labels_where(o.out.labels, [&](char c) { return has(weight.labels, c); });
     const auto summed = labels_where(left.labels, [&](char c) { return !has(o.out.labels, c); });
-    if (summed.size() != 1 || has(o.out.labels, axis) || !o.out.labels.ends_with(slice) ||
-        std::ranges::count(weight.labels, axis) != 1)
-      continue;
+    const bool sums_only_axis = summed.size() == 1 && !has(o.out.labels, axis);
+    if (!sums_only_axis || !o.out.labels.ends_with(slice)) continue;
+    if (std::ranges::count(weight.labels, axis) != 1) continue;
     value bias;
     for (const char c : slice) bias.shape.push_back(p.extent_of(weight, c));
     bias.scope = value_scope::constant;

@@ -21,16 +21,16 @@ class grouping {
     const use &scores = product.in[0], &values = product.in[1];
     const char expert = scores.labels[0];
     const int made = product.out.value;
-    if (!p[scores.value].selection || p[scores.value].scope == value_scope::call ||
-        !p[values.value].per_token() || p[values.value].selection || p[values.value].leaf >= 0 ||
-        std::ranges::count(values.labels, expert) != 1 ||
-        product.out.labels.size() != values.labels.size() || p.uses(made) != 1)
-      return;
-    if (p.is_result(made)) return;
+    const value &selection = p[scores.value], &numbers = p[values.value];
+    const bool is_selection = selection.selection && selection.scope != value_scope::call;
+    const bool is_row = numbers.leaf < 0 && numbers.per_token() && !numbers.selection;
+    if (!is_selection || !is_row) return;
+    const bool has_expert = std::ranges::count(values.labels, expert) == 1;
+    if (!has_expert || product.out.labels.size() != values.labels.size()) return;
+    if (p.uses(made) != 1 || p.is_result(made)) return;
     const auto reader = static_cast<extent>(p.consumer(made));
     const operation sum = p.operations[reader];
-    if (!is<product_op>(sum) || sum.in[0].value != made || !p[sum.in[1].value].is_constant())
-      return;
+    if (!multiplies_constant(p, sum) || sum.in[0].value != made) return;
     const char label = sum.in[0].labels[product.out.labels.find(expert)];
     if (std::ranges::count(sum.in[1].labels, label) != 1 || has(sum.out.labels, label)) return;
 
@@ -119,8 +119,7 @@ class grouping {
     if (is<product_op>(o) && is_hadamard(o)) o = as_pointwise(std::move(o));
     const char expert = o.out.labels[axis];
     if (is<pointwise_op>(o)) return reads_call(o) ? picked(v, axis) : pointwise_again(o, axis);
-    if (!is<product_op>(o) || !program_[o.in[1].value].is_constant() ||
-        std::ranges::count(o.in[1].labels, expert) != 1)
+    if (!multiplies_constant(program_, o) || std::ranges::count(o.in[1].labels, expert) != 1)
       return picked(v, axis);
     bool sums = false;
     for (const char c : o.in[0].labels) sums |= !has(o.out.labels, c);

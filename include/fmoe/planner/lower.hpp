@@ -286,7 +286,8 @@ class lowering {
     const bool is_made_last =
         !program_.operations.empty() && program_.operations.back().out.value == u.value;
     const bool is_result = std::ranges::count(expanded_.roots, id) != 0;
-    if (is_made_last && !is_result && readers_[static_cast<extent>(id)].size() == 1) return u;
+    const bool is_only_here = !is_result && readers_[static_cast<extent>(id)].size() == 1;
+    if (is_made_last && is_only_here) return u;
     return program_.make(reduce_op{}, {u}, u.labels);
   }
 
@@ -346,7 +347,8 @@ class lowering {
     const bool leaves_early = several && (std::ranges::any_of(program_.operations, is_barrier) ||
                                           (v.per_token() && is_read_later(program_, u.value)));
     const bool taken = program_.is_result(u.value) || leaves_early;
-    if (v.leaf >= 0 || v.scope != wanted || u.labels != order || taken) {
+    const bool fits = v.leaf < 0 && v.scope == wanted && u.labels == order;
+    if (!fits || taken) {
       u = program_.make(reduce_op{}, {u}, order);
       program_[u.value].scope = wanted;
     }

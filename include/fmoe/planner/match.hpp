@@ -19,7 +19,7 @@ inline void match(program& p) {
       const bool constant = !p[left.value].is_constant() && p[right.value].is_constant();
       if (is_hadamard(o)) {
         o = as_pointwise(std::move(o));
-      } else if (constant && !(g.summed.empty() && g.vector.empty())) {
+      } else if (constant && !g.is_elementwise()) {
         o.what = gemm_op{};
         const std::string rows =
             labels_where(o.out.labels, [&](char c) { return has(left.labels, c); });

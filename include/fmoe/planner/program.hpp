@@ -147,7 +147,8 @@ struct program {
     if (runs_per_call(operations[static_cast<extent>(maker)])) return true;
     for (int k = maker; k < static_cast<int>(operations.size()); ++k) {
       const operation& reader = operations[static_cast<extent>(k)];
-      if (reads(reader, v) > 0 && (stage(k) != stage(maker) || runs_per_call(reader))) return true;
+      if (reads(reader, v) == 0) continue;
+      if (stage(k) != stage(maker) || runs_per_call(reader)) return true;
     }
     return false;
   }
@@ -158,6 +159,11 @@ struct program {
     return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
   }
 };
+
+// True for a product whose right operand is constant.
+inline bool multiplies_constant(const program& p, const operation& o) {
+  return is<product_op>(o) && p[o.in[1].value].is_constant();
+}
 
 // Returns the labels of `of` that satisfy the condition, in their order.
 template <class Condition>
@@ -208,6 +214,8 @@ inline void remove_unread(program& p) {
 
 struct label_groups {
   std::string batch, free, summed, vector;
+
+  bool is_elementwise() const { return summed.empty() && vector.empty(); }
 };
 
 inline label_groups groups_of(const operation& o) {
@@ -222,7 +230,7 @@ inline label_groups groups_of(const operation& o) {
 // the product is a function of the left operand.
 inline bool is_hadamard(const operation& o) {
   const label_groups g = groups_of(o);
-  return g.summed.empty() && g.vector.empty() && o.out.labels == o.in[0].labels &&
+  return g.is_elementwise() && o.out.labels == o.in[0].labels &&
          o.in[0].labels.ends_with(o.in[1].labels);
 }
 

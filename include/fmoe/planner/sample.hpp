@@ -26,16 +26,15 @@ inline std::optional<meeting> meeting_in(const program& p, const operation& o) {
                       has(o.out.labels, o.in[1].labels[0]);
     return fits ? std::optional(meeting{o.in[0], o.in[1]}) : std::nullopt;
   }
-  if (o.in[0].labels.size() != 1 || o.in[1].labels != o.in[0].labels ||
-      o.out.labels != o.in[0].labels)
-    return std::nullopt;
+  const bool same_labels = o.in[1].labels == o.in[0].labels && o.out.labels == o.in[0].labels;
+  if (!same_labels || o.out.labels.size() != 1) return std::nullopt;
   for (const extent side : {extent{0}, extent{1}}) {
     const int v = o.in[side].value, maker = p.producer(v);
     if (maker < 0 || p.uses(v) != 1) continue;
     const operation& sum = p.operations[static_cast<extent>(maker)];
-    if (is<reduce_op>(sum) && p[sum.in[0].value].selection &&
-        sum.out.labels == sum.in[0].labels.substr(sum.in[0].labels.size() - 1))
-      return meeting{sum.in[0], o.in[1 - side], true};
+    const bool sums_rows = is<reduce_op>(sum) && p[sum.in[0].value].selection &&
+                           sum.out.labels == sum.in[0].labels.substr(sum.in[0].labels.size() - 1);
+    if (sums_rows) return meeting{sum.in[0], o.in[1 - side], true};
   }
   return std::nullopt;
 }
@@ -46,10 +45,9 @@ inline bool sum_rows(program& p, int numbers, extent rows) {
   const int reader = p.consumer(numbers);
   if (reader < 0 || p.uses(numbers) != 1) return false;
   operation& o = p.operations[static_cast<extent>(reader)];
-  if (!is<product_op>(o) || o.in[0].value != numbers || !p[o.in[1].value].is_constant() ||
-      has(o.out.labels, o.in[0].labels[0]) ||
-      std::ranges::count(o.in[1].labels, o.in[0].labels[0]) != 1)
-    return false;
+  if (!multiplies_constant(p, o) || o.in[0].value != numbers) return false;
+  const char axis = o.in[0].labels[0];
+  if (has(o.out.labels, axis) || std::ranges::count(o.in[1].labels, axis) != 1) return false;
   for (char c = 'a'; rows > 0; ++c) {
     if (has(o.in[0].labels + o.in[1].labels + o.out.labels, c)) continue;
     o.in[0].labels.insert(0, 1, c);
@@ -78,8 +76,7 @@ inline bool sample_one(program& p, extent place, const machine& m) {
   }
   if (maker < 0 || p.uses(v) != 1) return false;
   const operation& dot = p.operations[static_cast<extent>(maker)];
-  if (!is<product_op>(dot) || !p[dot.in[1].value].is_constant() || p[dot.in[0].value].selection)
-    return false;
+  if (!multiplies_constant(p, dot) || p[dot.in[0].value].selection) return false;
   const use &x = dot.in[0], &constant = dot.in[1];
   // The labels of the selection, as the dot product names them.
   std::string lead = dot.out.labels.substr(0, dot.out.labels.size() - 1);
@@ -88,9 +85,10 @@ inline bool sample_one(program& p, extent place, const machine& m) {
   const use selected{selection.value, lead + dot.out.labels.back()};
   if (selected.labels.size() != selection.labels.size() || !is_table(selected, constant))
     return false;
-  for (const char c : x.labels)
-    if (has(dot.out.labels, c) || !has(constant.labels, c) || std::ranges::count(x.labels, c) != 1)
-      return false;
+  for (const char c : x.labels) {
+    const bool is_summed = !has(dot.out.labels, c) && has(constant.labels, c);
+    if (!is_summed || std::ranges::count(x.labels, c) != 1) return false;
+  }
 
   const std::string order =
       labels_where(selected.labels, [&](char c) { return has(constant.labels, c); }) + x.labels;

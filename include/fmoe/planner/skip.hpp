@@ -30,8 +30,8 @@ inline bool sums_selection(const program& p, const operation& o) {
   const std::string row = o.in.size() > 1 ? o.in[1].labels : "";
   constexpr extent few = 4;  // one in so many entries at most
   const value& s = p[scores.value];
-  return s.selection && scores.labels.size() == 1 && s.keep * few <= s.shape.back() &&
-         o.out.labels == scores.labels + row;
+  if (!s.selection || scores.labels.size() != 1) return false;
+  return s.keep * few <= s.shape.back() && o.out.labels == scores.labels + row;
 }
 
 inline void skip(program& p) {

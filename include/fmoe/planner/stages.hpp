@@ -46,8 +46,9 @@ inline bool is_read_later(const program& p, int v) {
   const auto level = passes_before(p);
   for (extent k = 0; k < p.operations.size(); ++k) {
     const operation& o = p.operations[k];
+    if (program::reads(o, v) == 0) continue;
     const bool later = maker >= 0 && level[k] > level[static_cast<extent>(maker)];
-    if (program::reads(o, v) > 0 && (later || p.runs_per_call(o))) return true;
+    if (later || p.runs_per_call(o)) return true;
   }
   return false;
 }

@@ -119,11 +119,10 @@ class token_search {
   int axis_of(const ir::add_node& a, const ir::node&) {
     const int lead = static_cast<int>(graph_.rank(a.left) - graph_.rank(a.right));
     const int left = at(a.left), right = at(a.right) < 0 ? -1 : at(a.right) + lead;
-    if (left >= 0 && right >= 0 && left != right) return reject();
+    if (left < 0) return right < 0 ? left : reject();
+    if (right >= 0) return left == right ? left : reject();
     // A constant cannot be indexed by the token.
-    if (left >= 0 && right < 0 && left >= lead) return reject();
-    if (right >= 0 && left < 0) return reject();
-    return left;
+    return left < lead ? left : reject();
   }
 
   // Returns the token axis, unless the rows lie along it.
@@ -136,7 +135,8 @@ class token_search {
     if (!g.bound) return a;
     const int lead = static_cast<int>(graph_.rank(g.arg) - graph_.rank(*g.bound)) - 1,
               b = at(*g.bound);
-    return (b >= 0 && b + lead != a) || (b < 0 && a >= lead) ? reject() : a;
+    const bool fits = b >= 0 ? b + lead == a : a < lead;
+    return fits ? a : reject();
   }
   int axis_of(const ir::row_norm_node& n, const ir::node&) { return across(n.arg); }
   int axis_of(const ir::select_node& s, const ir::node&) {

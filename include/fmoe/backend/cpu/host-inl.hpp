@@ -186,7 +186,8 @@ class host_executable final : public executable {
     run_.run(bound, first, count, arena, stage, threads);
     for (extent i = 0; i < results.size(); ++i) {
       const plan_result& result = steps().results[i];
-      if (!result.per_token || result.made_in != stage || results[i].has_plain_rows()) continue;
+      const bool is_made_here = result.per_token && result.made_in == stage;
+      if (!is_made_here || results[i].has_plain_rows()) continue;
       const rows_of<T>& made = rows.results[i];
       for (extent t = 0; t < count; ++t)
         detail::write_row(made.data + t * made.stride, results[i], first + t);

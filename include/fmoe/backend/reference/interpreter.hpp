@@ -129,7 +129,8 @@ class interpreter {
       in.push_back({at(u.value).row(row_of(u.value, o, i)), shape(u.value), u.labels});
     std::string fixed;
     positions at_expert{};
-    if (o.group >= 0 && o.expert != 0 && program_[o.out.value].group >= 0) {
+    const bool has_expert = o.group >= 0 && o.expert != 0;
+    if (has_expert && program_[o.out.value].group >= 0) {
       fixed = o.expert;
       at_expert[index_of(o.expert)] = pairs(o)[i].expert;
     }

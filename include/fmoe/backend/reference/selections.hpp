@@ -51,7 +51,8 @@ inline void top_p(row scores, double mass, weighting weights) {
   auto places = best_first(scores);
   double sum = 0;
   extent count = 0;
-  while (count < places.size() && (count == 0 || sum < mass)) sum += probabilities[places[count++]];
+  const auto needs_more = [&] { return count == 0 || sum < mass; };
+  while (count < places.size() && needs_more()) sum += probabilities[places[count++]];
   places.resize(count);
   keep(scores, places, weights);
 }

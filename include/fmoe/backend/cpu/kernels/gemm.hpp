@@ -238,7 +238,9 @@ template <class T, class Arch>
   };
 
   if (g.rows == 0) return;
-  if (g.rows < lone_rows || (g.rows <= streamed_rows && g.depth * kernels.row_bytes > lone_panel)) {
+  const bool has_long_panels = g.depth * kernels.row_bytes > lone_panel;
+  const bool is_streamed = g.rows < lone_rows || (g.rows <= streamed_rows && has_long_panels);
+  if (is_streamed) {
     const extent together = streamed_panels<Arch>(g.rows);
     const extent whole = g.columns / width;
     extent p = 0;

@@ -213,7 +213,8 @@ class screening {
     extent failed[together], waiting = 0;
     for (extent t = 0; t < tokens; ++t) {
       if (row(t).failed != 0) failed[waiting++] = t;
-      if (waiting == together || (waiting > 0 && t + 1 == tokens))
+      const bool is_rest = waiting > 0 && t + 1 == tokens;
+      if (waiting == together || is_rest)
         score_all(failed, std::exchange(waiting, 0), x, x_stride, row, states, state_stride);
     }
   }

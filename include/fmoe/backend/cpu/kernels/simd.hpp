@@ -42,6 +42,10 @@ inline constexpr extent lanes = vec<T, Arch>::size;
 template <class Arch>
 inline constexpr bool is_avx512 = std::is_base_of_v<xsimd::avx512f, Arch>;
 
+template <class Arch>
+inline constexpr bool is_sse =
+    std::is_base_of_v<xsimd::sse2, Arch> && !std::is_base_of_v<xsimd::avx, Arch>;
+
 #if defined(__F16C__)
 inline constexpr bool has_f16c = true;
 #else
@@ -127,8 +131,7 @@ vec<T, Arch> load_as(const S* p) {
   } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch>) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #endif
-  } else if constexpr (std::is_base_of_v<xsimd::sse2, Arch> &&
-                       !std::is_base_of_v<xsimd::avx, Arch> && std::is_same_v<S, bf16>) {
+  } else if constexpr (is_sse<Arch> && std::is_same_v<S, bf16>) {
     return _mm_castsi128_ps(_mm_unpacklo_epi16(
         _mm_setzero_si128(), _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 #endif
@@ -286,7 +289,8 @@ std::uint64_t to_bits(const mask<T, Arch>& m) {
 // Returns the sum of all lanes, adding halves to halves: the order is the same in every release.
 template <class T, class Arch>
 T sum(const vec<T, Arch>& v) {
-  if constexpr (sizeof(T) == 4 && (is_avx512<Arch> || std::is_base_of_v<xsimd::avx, Arch>)) {
+  constexpr bool has_avx = is_avx512<Arch> || std::is_base_of_v<xsimd::avx, Arch>;
+  if constexpr (sizeof(T) == 4 && has_avx) {
     __m256 eight;
     if constexpr (is_avx512<Arch>) {
       const __m512d pairs = _mm512_castps_pd(v);

@@ -23,7 +23,9 @@ class loop_axes {
     if (x.length == 1) return;
     if (size_ != 0) {
       nest_axis& last = axes_[size_ - 1];
-      if (last.a == x.a * x.length && last.b == x.b * x.length && last.c == x.c * x.length) {
+      const bool continues =
+          last.a == x.a * x.length && last.b == x.b * x.length && last.c == x.c * x.length;
+      if (continues) {
         last = {last.length * x.length, x.a, x.b, x.c};
         return;
       }

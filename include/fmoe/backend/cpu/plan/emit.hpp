@@ -49,7 +49,8 @@ class emitter : plan_layout {
     const bool waits = per_call && std::ranges::any_of(made_in_stage_, [&](int v) {
                          return planner::program::reads(o, v) > 0;
                        });
-    if (plan_.stages.empty() || plan_.stages.back().per_call != per_call || waits) {
+    const bool fits_last = !plan_.stages.empty() && plan_.stages.back().per_call == per_call;
+    if (!fits_last || waits) {
       plan_.stages.push_back({per_call, plan_.steps.size()});
       made_in_stage_.clear();
     }

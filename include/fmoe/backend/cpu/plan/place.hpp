@@ -92,8 +92,8 @@ inline placement place(const planner::program& p, const planner::plan_options& o
       std::vector<placement::row>(p.values.size()), 0, {}, std::vector<bool>(p.values.size())};
   std::vector<life> lives;
   for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
-    if (p[v].leaf >= 0 || p[v].is_constant() || home_of(p, v) != v || output_of(p, v) >= 0)
-      continue;
+    if (p[v].leaf >= 0 || p[v].is_constant()) continue;
+    if (home_of(p, v) != v || output_of(p, v) >= 0) continue;
     life l{v, static_cast<int>(p.operations.size()), -1, 0, 0};
     for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
       const planner::operation& o = p.operations[static_cast<extent>(k)];

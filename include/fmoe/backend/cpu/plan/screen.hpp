@@ -26,28 +26,32 @@ inline bool is_screened(const planner::program& p, const planner::operation& sel
   const selection_rule& rule = as<planner::select_op>(select).rule;
   const bool is_plain_top_k =
       rule.what == selection_rule::kind::top_k && rule.weights != weighting::softmax_of_all;
-  if (!is_plain_top_k || product.start >= 0 || product.group >= 0) return false;
+  const bool is_alone = product.start < 0 && product.group < 0;
+  if (!is_plain_top_k || !is_alone) return false;
   const planner::use &x = product.in[0], &w = product.in[1];
-  if (product.out.labels.size() != 1 || has(x.labels, product.out.labels[0]) ||
-      !p[w.value].parameter || p[w.value].leaf < 0 || !is_monotone(p, product))
-    return false;
+  const bool makes_row = product.out.labels.size() == 1 && !has(x.labels, product.out.labels[0]);
+  const bool reads_parameter = p[w.value].parameter && p[w.value].leaf >= 0;
+  if (!makes_row || !reads_parameter) return false;
+  if (!is_monotone(p, product)) return false;
   const extent columns = p[product.out.value].size(), depth = p[x.value].size(),
                keep = p[select.out.value].keep;
   const machine& m = o.on;
+  if (m.screen_size == nullptr || depth >= most_depth) return false;
   const bool is_large = columns >= m.screened_columns && depth >= m.screened_depth;
   const bool keeps_few = keep > 0 && keep * m.screened_columns_a_kept <= columns;
-  return is_large && depth < most_depth && keeps_few && m.screen_size != nullptr;
+  return is_large && keeps_few;
 }
 
 // Screens selections in plans for this many tokens.
 inline void screen(planner::program& p, const planner::plan_options& o, extent tokens) {
-  if (!o.screen || o.naive || tokens > o.on.screened_tokens) return;
+  const bool is_wanted = o.screen && !o.naive;
+  if (!is_wanted || tokens > o.on.screened_tokens) return;
   for (extent i = 0; i < p.operations.size(); ++i) {
     planner::operation& select = p.operations[i];
     const int scores = select.in[0].value, maker = p.producer(scores);
-    if (maker < 0 || p.is_result(scores) || p.uses(scores) != 1 ||
-        p.stage(maker) != p.stage(static_cast<int>(i)))
-      continue;
+    const bool is_only_here = p.uses(scores) == 1 && !p.is_result(scores);
+    if (maker < 0 || !is_only_here) continue;
+    if (p.stage(maker) != p.stage(static_cast<int>(i))) continue;
     const planner::operation product = p.operations[static_cast<extent>(maker)];
     if (!is_screened(p, select, product, o)) continue;
     planner::value scratch;

@@ -31,9 +31,8 @@ class stream_search {
   std::optional<stream_loop> find(int maker) const {
     const int v = op(maker).out.value;
     const planner::value& x = program_[v];
-    if (!free(maker, maker) || !makes(op(maker)) ||
-        x.size() * tile_ * options_.element_bytes <= options_.on.streamed)
-      return std::nullopt;
+    if (!free(maker, maker) || !makes(op(maker))) return std::nullopt;
+    if (x.size() * tile_ * options_.element_bytes <= options_.on.streamed) return std::nullopt;
     stream_loop loop{op(maker).out.labels[0], x.shape[0], 0, {maker}, {v}};
     if (!add_readers(loop)) return std::nullopt;
     add_makers(loop);
@@ -85,9 +84,9 @@ class stream_search {
   // True if the operation can make its result in chunks of the first axis.
   bool makes(const planner::operation& o) const {
     const planner::value& v = program_[o.out.value];
-    if (o.start >= 0 || v.shape.empty() || !v.per_token() || v.selection ||
-        program_.is_result(o.out.value))
-      return false;
+    const bool is_row = v.per_token() && !v.selection && !v.shape.empty();
+    if (!is_row || o.start >= 0) return false;
+    if (program_.is_result(o.out.value)) return false;
     if (is<planner::gemm_op>(o)) return !has(o.in[0].labels, o.out.labels[0]);
     return is<planner::batched_op>(o) ||
            (is<planner::pointwise_op>(o) && program_[o.in[0].value].leaf < 0);
@@ -125,8 +124,8 @@ class stream_search {
 
   // True if the first axis of the result is the first one of this operand.
   static bool runs_along(const planner::operation& o, const planner::use& u) {
-    return is<planner::batched_op>(o) && !u.labels.empty() && u.labels[0] == o.out.labels[0] &&
-           std::ranges::count(u.labels, u.labels[0]) == 1;
+    if (!is<planner::batched_op>(o) || u.labels.empty()) return false;
+    return u.labels[0] == o.out.labels[0] && std::ranges::count(u.labels, u.labels[0]) == 1;
   }
 
   // True if the operation can make a chunk of its result from a chunk of v.
@@ -162,9 +161,10 @@ class stream_search {
       const planner::operation& o = op(loop.operations[i]);
       if (!contains(loop.values, o.out.value)) continue;
       std::vector<int> from;
-      for (const planner::use& u : o.in)
-        if (runs_along(o, u) || (is<planner::pointwise_op>(o) && carries(u.value, o.out.value)))
-          from.push_back(u.value);
+      for (const planner::use& u : o.in) {
+        const bool is_carried = is<planner::pointwise_op>(o) && carries(u.value, o.out.value);
+        if (is_carried || runs_along(o, u)) from.push_back(u.value);
+      }
       for (const planner::pass& p : o.passes)
         if (p.other >= 0 && carries(p.other, o.out.value)) from.push_back(p.other);
       for (const int w : from) {

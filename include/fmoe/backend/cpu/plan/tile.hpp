@@ -44,7 +44,8 @@ inline tiling choose_tile(const planner::program& p, const planner::plan_options
     tiling t{tile, least, streams(p, o, tile), {}};
     t.places = place(p, o, t.loops, tile);
     const extent bytes = (t.places.arena + outside_width(p) * tile) * o.element_bytes;
-    if (bytes <= m.resident || wish <= m.kernel_rows || !p.groups.empty()) return t;
+    const bool is_last = wish <= m.kernel_rows || !p.groups.empty();
+    if (bytes <= m.resident || is_last) return t;
   }
 }
 
