@@ -59,7 +59,8 @@ void check(axes out, axes summed, bool one = false) {
     std::vector<T> expected = c, made = c;
     cpu::nest<T, arch>(a.data(), one ? nullptr : b.data(), expected.data(), out, summed,
                        accumulate);
-    product(a.data(), one ? nullptr : b.data(), made.data(), accumulate);
+    product(a.data(), one ? nullptr : b.data(), made.data(),
+            accumulate ? cpu::sum_into::started : cpu::sum_into::nothing);
     REQUIRE(std::memcmp(made.data(), expected.data(), made.size() * sizeof(T)) == 0);
   }
 }
