@@ -121,7 +121,7 @@ TEMPLATE_TEST_CASE("a sum goes on where another call left it", "[cpu][small_prod
   };
   sum(s)(g.data(), u.data(), once.data());
   sum(64)(g.data(), u.data(), parts.data());
-  sum(s - 64)(g.data() + 64, u.data() + 64 * m, parts.data(), true);
+  sum(s - 64)(g.data() + 64, u.data() + 64 * m, parts.data(), cpu::sum_into::started);
   CHECK(once == parts);
 }
 
