@@ -29,7 +29,7 @@ if(NOT DEFINED fmoe_ARCH)
 endif()
 set(fmoe_ARCH "${fmoe_ARCH}" CACHE STRING "-march of tests, benchmarks and examples; the best level this machine runs unless set")
 
-set(warnings -Wall -Wextra -Wconversion $<$<CXX_COMPILER_ID:Clang>:-Wcomma>)
+set(warnings -Wall -Wextra -Wconversion)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms inside g++'s own headers: AVX-512 intrinsics and std::string (12; PR 105593,
   # 105651), std::variant (14).

@@ -59,7 +59,8 @@ void check(axes out, axes summed, bool one = false) {
     std::vector<T> expected = c, made = c;
     cpu::nest<T, arch>(a.data(), one ? nullptr : b.data(), expected.data(), out, summed,
                        accumulate);
-    product(a.data(), one ? nullptr : b.data(), made.data(), accumulate);
+    product(a.data(), one ? nullptr : b.data(), made.data(),
+            accumulate ? cpu::sum_into::started : cpu::sum_into::nothing);
     REQUIRE(std::memcmp(made.data(), expected.data(), made.size() * sizeof(T)) == 0);
   }
 }
@@ -120,7 +121,7 @@ TEMPLATE_TEST_CASE("a sum goes on where another call left it", "[cpu][small_prod
   };
   sum(s)(g.data(), u.data(), once.data());
   sum(64)(g.data(), u.data(), parts.data());
-  sum(s - 64)(g.data() + 64, u.data() + 64 * m, parts.data(), true);
+  sum(s - 64)(g.data() + 64, u.data() + 64 * m, parts.data(), cpu::sum_into::started);
   CHECK(once == parts);
 }
 

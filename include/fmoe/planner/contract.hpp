@@ -12,8 +12,8 @@ namespace fmoe::planner {
 
 class contraction {
  public:
-  // `naive` multiplies the parameters with each other first. `sums_tokens` says that the result is
-  // the sum over all tokens.
+  // A naive plan rescales no selection. `sums_tokens` says that the result is the sum over all
+  // tokens.
   contraction(program& p, const machine& m, bool naive, bool sums_tokens)
       : program_(p),
         machine_(m),

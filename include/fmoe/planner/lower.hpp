@@ -332,9 +332,9 @@ class lowering {
     return std::get<ir::einsum_node>(graph_[id].op);
   }
 
-  // A result is a fresh value with the graph's order of axes, made once a call if it has no token
-  // axis beside results that do. Of several none is read behind a barrier, nor after its pass over
-  // the tokens.
+  // Makes a result a new value with the graph's order of axes. It is made once for each call if it
+  // has no token axis and the program has one. If there are several results, no operation reads one
+  // after a barrier or after its pass over the tokens.
   void finish(ir::node_id result, bool several) {
     const std::string names = letters(result);
     use u = named(result, names);

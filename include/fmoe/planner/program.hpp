@@ -29,17 +29,14 @@ struct value {
   bool selection = false;  // made by a select operation and not yet expanded
   extent each = 0;  // the entries of the two lists for which a selection of their sums needs room
   std::string names{};  // names of its axes in the operation that made it
-  int group =
-      // A value of a group has one row for each selected (token, expert), rather than for each
-      // token.
-      -1;
+  // A value of a group has one row for each selected (token, expert), rather than for each token.
+  int group = -1;
 
   bool is_constant() const { return scope == value_scope::constant; }
   bool per_token() const { return scope == value_scope::token; }
   extent size() const { return element_count(shape); }
-  extent rows() const {
-    return element_count(std::span(shape).first(shape.size() - 1));
-  }  // along the last axis
+  // Returns the number of rows along the last axis.
+  extent rows() const { return element_count(std::span(shape).first(shape.size() - 1)); }
 };
 
 // Operations that run once for each expert, on the tokens that selected it.
@@ -53,9 +50,9 @@ struct program {
   std::vector<value> values;
   std::vector<operation> operations;
   std::vector<expert_group> groups;
-  std::vector<int> results;  // no value twice
-  bool tokens = true;        // false: no axis counts tokens, every value is one row
-  extent token_count = 1;    // of the graph's inputs
+  std::vector<int> results;  // no value occurs twice
+  bool tokens = true;        // if false, no axis counts tokens and every value is one row
+  extent token_count = 1;    // the tokens of the graph's inputs
 
   int add(value v) {
     values.push_back(std::move(v));
@@ -128,19 +125,19 @@ struct program {
         std::ranges::find_if(operations, [&](const operation& o) { return reads(o, v) > 0; });
     return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
   }
-  // Does the operation run once for a whole call rather than for each tile of tokens?
+  // True if the operation runs once for a whole call rather than for each tile of tokens.
   bool runs_per_call(const operation& o) const {
     return is_barrier(o) || (*this)[o.out.value].scope == value_scope::call;
   }
-  // The first operation at or behind this one that runs once a call; equal for operations that run
-  // in the same pass over the tiles.
+  // Returns the first operation at or after this one that runs once a call, which is the same for
+  // operations of one pass over the tiles.
   int stage(int operation) const {
     while (operation < static_cast<int>(operations.size()) &&
            !runs_per_call(operations[static_cast<extent>(operation)]))
       ++operation;
     return operation;
   }
-  // Do the rows of v, one per token, outlive the pass over the tiles that makes them?
+  // True if the rows of v, one for each token, outlive the pass over the tiles that makes them.
   bool spans_stages(int v) const {
     const int maker = producer(v);
     if (maker < 0 || is_result(v)) return false;

@@ -10,7 +10,7 @@
 
 namespace fmoe::planner {
 
-// For each operation the number of passes over the tokens that are over before it can run: one more
+// Returns for each operation how many passes over the tokens must end before it can run: one more
 // for each sum over tokens that rows are made of again. Operations of a group have one number.
 inline std::vector<int> passes_before(const program& p) {
   std::vector<int> level(p.operations.size(), 0), maker(p.values.size(), -1);
@@ -40,7 +40,7 @@ inline std::vector<int> passes_before(const program& p) {
   return level;
 }
 
-// Is v read by an operation that runs once a call, or in a later pass over the tokens?
+// True if an operation that runs once a call reads v, or one of a later pass over the tokens.
 inline bool is_read_later(const program& p, int v) {
   const int maker = p.producer(v);
   const auto level = passes_before(p);
@@ -53,7 +53,7 @@ inline bool is_read_later(const program& p, int v) {
   return false;
 }
 
-// A copy, in the call's own memory, of each argument that an operation reads once a call.
+// Copies each argument that an operation reads once a call into the call's own memory.
 inline void keep_arguments(program& p) {
   std::map<int, int> copies;
   std::vector<operation> done;

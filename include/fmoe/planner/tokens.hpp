@@ -12,8 +12,8 @@
 
 namespace fmoe::planner {
 
-// For each node the position of its token axis, -1 for nodes without (parameters, sums over
-// tokens).
+// For each node the position of its token axis, -1 for a node without one: a parameter, or a sum
+// over tokens.
 using token_axes = std::vector<int>;
 
 // True if the graph is that of a compiled layer, whose rows come with the call.
@@ -25,8 +25,8 @@ inline bool has_arguments(const ir::graph& g) {
   return false;
 }
 
-// The axes as above, nothing if no axis will do. The leaves whose rows are tokens are a compiled
-// layer's arguments, all of them, or any tensors that are no parameters.
+// Searches for these axes. Rows of the leaves are tokens: with `arguments_only` those of all
+// arguments of a compiled layer, otherwise those of any tensor that is not a parameter.
 class token_search {
  public:
   token_search(const ir::graph& g, const ir::node_list& results, bool arguments_only)
@@ -40,11 +40,11 @@ class token_search {
   }
 
   std::optional<token_axes> axes() const { return found_ ? std::optional(axes_) : std::nullopt; }
-  // The extent of the token axis; 1 if there is none.
+  // Returns the extent of the token axis, 1 if there is none.
   extent count() const { return found_ ? graph_.extent_of(token_) : 1; }
 
  private:
-  // The first axis of each result, then of each input.
+  // Returns the first axis of each result, then of each input.
   std::vector<ir::axis_id> candidates(const ir::node_list& results) const {
     std::vector<ir::axis_id> found;
     const auto add = [&](const ir::node& n) {
@@ -64,7 +64,7 @@ class token_search {
     return !l.parameter && (l.argument >= 0 || !arguments_only_);
   }
 
-  // Does every operation carry the axis at hand or sum over it, and does it lead the results?
+  // True if every operation carries the axis at hand or sums over it, and it leads the results.
   bool carries(const ir::node_list& results) {
     axes_.clear();
     valid_ = true;
@@ -110,7 +110,7 @@ class token_search {
     return has_mask(e) ? reject() : -1;
   }
 
-  // A sum without some pairs is made again row by row.
+  // True for a sum without some pairs, which is made again row by row.
   bool has_mask(const ir::einsum_node& e) const {
     return std::ranges::any_of(
         e.args, [&](ir::node_id a) { return std::holds_alternative<ir::mask_node>(graph_[a].op); });

@@ -54,12 +54,12 @@ class compiled {
     }
   }
 
-  // Inputs first, then the outputs: any arrays (array_traits says which), where they lie; lazy ones
-  // are evaluated first. Leading axes beyond a row's are tokens, at most as many as compiled for; a
-  // result that is a sum over tokens has none.
-  // Inputs may have any strides and floating type (double only where the layer's is), outputs the
+  // Takes inputs first, then outputs: any arrays (array_traits defines which), which are read and
+  // written in place; lazy ones are evaluated first. Leading axes beyond those of a row count
+  // tokens, at most as many as the layer is compiled for; a sum over tokens has none. Inputs may
+  // have any strides and floating type (double only if the layer's is double); outputs have the
   // layer's arithmetic type. Throws shape_error or value_error before any output element is
-  // written; allocates nothing; callers beyond the number compiled for wait.
+  // written, and allocates nothing. Callers beyond the number that the layer is compiled for wait.
   template <class... Arrays>
   void operator()(Arrays&&... arrays) const {
     static_assert(sizeof...(Arrays) == Arguments + Results,

@@ -23,10 +23,10 @@ struct compiled_graph {
   std::vector<compiled_result> results;
 };
 
-// In the arithmetic of T, for calls of up to `tokens` rows, or, if that is `all`, of as many as
-// the graph's inputs have. Level is the instruction set of the
-// translation unit that asks, so that each runs its own kernels. Throws shape_error and value_error
-// where an expression cannot be computed.
+// Compiles in the arithmetic of T, for calls of up to `tokens` rows; if that is `all`, of as many
+// as the graph's inputs have. Level is the instruction set of the translation unit that calls this,
+// so that each runs its own kernels. Throws shape_error and value_error if an expression cannot be
+// computed.
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
                              const compile_options& options);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sums over the tokens of a call of what each token selected: c[n, o] = the sum over all tokens
-// that selected n of selection[t, n] b[t, o]. Blocks of tokens at fixed places are summed in plain
-// order and added in order, as in token_sum.hpp, so the bits are those of the sum of dense rows.
+// Sums what the tokens of a call selected: c[n, o] is the sum of selection[t, n] b[t, o] over all
+// tokens that selected n. Blocks of tokens at fixed places are summed in plain order and added in
+// order, as in token_sum.hpp, so the bits are those of the sum of dense rows.
 #pragma once
 
 #include <numeric>
@@ -19,8 +19,8 @@ struct sorted_entries {
   T* values;
 };
 
-// A stable counting sort of the entries with an index within [from, to). `kept` gives the selection
-// of each of `count` tokens.
+// Sorts the entries with an index within [from, to) by counting, which is stable. `kept` gives the
+// selection of each of `count` tokens.
 template <class T>
 void sort_entries(const sorted_entries<T>& sorted, extent from, extent to, extent count,
                   const auto& kept) noexcept {
@@ -42,13 +42,13 @@ void sort_entries(const sorted_entries<T>& sorted, extent from, extent to, exten
   });
 }
 
-// The parts that pay off for so many threads: each makes some of the rows of the result.
+// Returns how many parts pay off for this number of threads. Each makes some rows of the result.
 inline extent selection_sum_parts(const selection_sum_step& s, extent tokens,
                                   extent threads) noexcept {
   return parts_of_work(tokens * s.keep * s.N, s.experts, threads);
 }
 
-// The parts of any step that runs once for each call.
+// Returns the parts of any step that runs once for each call.
 inline extent parts_of(const step& s, extent tokens, extent threads) noexcept {
   if (const auto* sum = std::get_if<token_sum_step>(&s))
     return token_sum_parts(*sum, tokens, threads);
@@ -57,8 +57,8 @@ inline extent parts_of(const step& s, extent tokens, extent threads) noexcept {
   return 1;
 }
 
-// Makes part number `part` of `parts` of the result. `kept` gives the selection of each token. b
-// null counts as 1.
+// Makes part number `part` of `parts` of the result. `kept` gives the selection of each token. A
+// null b counts as 1.
 template <class T, class Arch>
 void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> b, T* c, T* scratch,
                    extent tokens, extent part, extent parts) noexcept {

@@ -9,8 +9,8 @@
 
 namespace fmoe::cpu {
 
-// Where several tasks cut the result: along its longest axis, in units that are whole tiles of the
-// kernel.
+// Says where several tasks cut the result: along its longest axis, in units that are whole tiles of
+// the kernel.
 struct token_sum_cut {
   extent axis = 0, unit = 1, units = 1;
 
@@ -24,7 +24,7 @@ struct token_sum_cut {
   }
 };
 
-// The parts that pay off for so many threads, of work that can be cut into `units`.
+// Returns how many parts pay off for this number of threads, of work that can be cut into `units`.
 inline extent parts_of_work(extent multiply_adds, extent units, extent threads) noexcept {
   constexpr extent least_work = extent{1} << 18, parts_for_each = 4;
   if (threads == 1) return 1;
@@ -45,7 +45,8 @@ struct token_rows {
   extent stride = 0;
 };
 
-// Makes part number `part` of `parts` of the result. Without tokens it is zero. b null counts as 1.
+// Makes part number `part` of `parts` of the result. Without tokens it is zero. A null b
+// counts as 1.
 template <class T, class Arch>
 void token_sum(const token_sum_step& s, token_rows<T> a, token_rows<T> b, T* c, extent tokens,
                extent part, extent parts) noexcept {

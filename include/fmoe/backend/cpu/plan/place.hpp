@@ -20,10 +20,10 @@ struct placement {
   std::vector<row> rows;      // by value; width 0 for values that are not in the arena
   extent arena = 0;           // elements
   std::vector<extent> lists;  // by group: the offset in the arena
-  std::vector<bool>
-      spans;        // by value: it is in the call's memory, behind `offset` elements of each token
-  extent call = 0;  // elements a token
-  extent once = 0;  // elements of the call's memory besides, where values of scope `call` are
+  // By value: it is in the memory of the call, after `offset` elements of each token.
+  std::vector<bool> spans;
+  extent call = 0;  // elements for each token
+  extent once = 0;  // the elements of values of scope `call`, which come after those of all tokens
 };
 
 inline const stream_loop* loop_of(const std::vector<stream_loop>& loops, int operation) {

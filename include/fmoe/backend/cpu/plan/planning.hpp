@@ -7,7 +7,8 @@
 
 namespace fmoe::cpu {
 
-// A plan for calls of up to `tokens` rows; `all`: of as many as the program's inputs have.
+// Returns a plan for calls of up to `tokens` rows; if that is `all`, of as many as the program's
+// inputs have.
 inline plan make_plan(planner::program p, extent tokens, const planner::plan_options& how) {
   if (p.tokens && tokens != all) p.token_count = tokens;
   screen(p, how, p.token_count);
