@@ -112,10 +112,10 @@ TEST_CASE("a sum over tokens is one of blocks at fixed places", "[token_sums]") 
 }
 
 TEST_CASE("the sum of selections has the bits of the sum of their dense rows", "[token_sums]") {
-  for (const extent count : {extent{1}, extent{256}, extent{257}, tokens}) {
-    const auto scores = random<tensor<float, 2>>({count, 900}, 1),
+  for (const extent count : {extent{1}, extent{256}, extent{257}}) {
+    const auto scores = random<tensor<float, 2>>({count, 260}, 1),
                dy = random<tensor<float, 2>>({count, outputs}, 2);
-    for (const extent k : {extent{1}, extent{5}, extent{64}}) {
+    for (const extent k : {extent{1}, extent{64}}) {
       const auto dense = evaluate(top_k(scores, k));
       CHECK(same_bits(evaluate(einsum<"tn,to->no">(top_k(scores, k), dy)),
                       evaluate(einsum<"tn,to->no">(dense, dy))));

@@ -55,12 +55,11 @@ void check(axes out, axes summed, bool one = false) {
   for (auto* v : {&a, &b, &c})
     for (T& x : *v) x = real(engine);
   const cpu::small_product<T, arch> product((cpu::loop_axes(out)), cpu::loop_axes(summed));
-  for (const bool accumulate : {false, true}) {
+  using enum cpu::sum_into;
+  for (const cpu::sum_into held : {nothing, started, total}) {
     std::vector<T> expected = c, made = c;
-    cpu::nest<T, arch>(a.data(), one ? nullptr : b.data(), expected.data(), out, summed,
-                       accumulate);
-    product(a.data(), one ? nullptr : b.data(), made.data(),
-            accumulate ? cpu::sum_into::started : cpu::sum_into::nothing);
+    cpu::nest<T, arch>(a.data(), one ? nullptr : b.data(), expected.data(), out, summed, held);
+    product(a.data(), one ? nullptr : b.data(), made.data(), held);
     REQUIRE(std::memcmp(made.data(), expected.data(), made.size() * sizeof(T)) == 0);
   }
 }
