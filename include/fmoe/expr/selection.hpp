@@ -134,9 +134,9 @@ auto product_top_k(const E& scores, std::size_t k, std::size_t each,
 
 // The entries that top_k or product_top_k keeps, [..., n] -> [..., K], as two expressions: their
 // values and their indices along the last axis, by ascending index. Entries that are 0 are not
-// kept: a row with fewer than K others ends with values of 0 and indices of -1. As results of a
-// compiled layer they take K numbers a row instead of n. Throws value_error, when lowered, for any
-// other operand.
+// kept: a row with fewer than K others ends with values of 0 and indices of -1. A float holds
+// indices up to 2^24 exactly. As results of a compiled layer they take K numbers a row instead of
+// n. Throws value_error, when lowered, for any other operand.
 template <operand E>
 auto kept(const E& selection) {
   static_assert(expression_t<E>::rank >= 1, "kept: the selection has a last axis");

@@ -182,13 +182,23 @@ class expansion {
   // Takes the diagonals of an operand's repeated labels, and sums over the labels that only this
   // operand has.
   operand alone(const operand& o, const std::vector<operand>& all, const std::string& result) {
-    std::string keep;
-    for (const char c : o.labels) {
-      bool needed = has(result, c);
-      for (const operand& other : all) needed |= &other != &o && has(other.labels, c);
-      if (needed && !has(keep, c)) keep += c;
+    std::vector<operand> others;
+    for (const operand& other : all)
+      if (&other != &o) others.push_back(other);
+    const std::string labels = needed(o.labels, others, result);
+    return labels == o.labels ? o : operand{einsum({o}, labels, true), labels};
+  }
+
+  // Returns the labels that the result or another operand needs, each once.
+  static std::string needed(const std::string& labels, const std::vector<operand>& others,
+                            const std::string& result) {
+    std::string kept;
+    for (const char c : labels) {
+      bool is_needed = has(result, c);
+      for (const operand& o : others) is_needed |= has(o.labels, c);
+      if (is_needed && !has(kept, c)) kept += c;
     }
-    return keep == o.labels ? o : operand{einsum({o}, keep, true), keep};
+    return kept;
   }
 
   // The naive plan multiplies the parameters first, from left to right, into one weight.
@@ -211,7 +221,10 @@ class expansion {
   operand pair(const operand& left, const operand& right, const std::vector<operand>& others,
                const std::string& result) {
     const bool is_last = others.empty();
-    const std::string labels = is_last ? result : needed(left, right, others, result);
+    // The labels of a selection come first, so that it stays one.
+    const bool turned = of(right.id).selection && !of(left.id).selection;
+    const std::string both = turned ? right.labels + left.labels : left.labels + right.labels;
+    const std::string labels = is_last ? result : needed(both, others, result);
     if (const auto known = known_pair(left, right, labels); !known) {
       return {einsum({left, right}, labels, !is_last), labels};
     } else if (is_last) {
@@ -220,20 +233,6 @@ class expansion {
     } else {
       return *known;
     }
-  }
-
-  // Returns the labels of a pair that are needed later. Those of a selection come first, so that it
-  // stays one.
-  std::string needed(const operand& left, const operand& right, const std::vector<operand>& others,
-                     const std::string& result) {
-    const bool turned = of(right.id).selection && !of(left.id).selection;
-    std::string labels;
-    for (const char c : turned ? right.labels + left.labels : left.labels + right.labels) {
-      bool is_needed = has(result, c);
-      for (const operand& o : others) is_needed |= has(o.labels, c);
-      if (is_needed && !has(labels, c)) labels += c;
-    }
-    return labels;
   }
 
   // Returns a pair of these operands with these labels that the graph has, with other letters

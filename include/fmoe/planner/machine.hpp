@@ -16,12 +16,11 @@ struct machine {
 
   // Memory, in bytes.
   std::size_t cache_line = 64;
-  std::size_t set_stride = 2048;  // rows at multiples of this distance share few sets of L1
-  std::size_t streamed = std::size_t{320}
-                         << 10;  // a smaller intermediate of a tile is never streamed
-  std::size_t resident = std::size_t{3000}
-                         << 10;  // arena, inputs and outputs of a tile: a few times L2,
-                                 // since L3 gives back a row for less than a weight costs
+  std::size_t set_stride = 2048;     // rows at multiples of this distance share few sets of L1
+  std::size_t streamed = 320 << 10;  // a smaller intermediate of a tile is never streamed
+  // Arena, inputs and outputs of a tile: a few times L2, because L3 gives back a row for less than
+  // a weight costs.
+  std::size_t resident = 3000 << 10;
 
   // Products.
   std::size_t panel = 32;           // columns of a packed panel
@@ -34,18 +33,19 @@ struct machine {
 
   // Costs, for the order of contractions. The order decides the bits of a result, so these numbers
   // are not for tuning.
-  double rows = 96;           // rows of a tile, as the order search assumes them
-  double flops_per_byte = 8;  // floating-point operations that take as long as one byte
-  std::size_t crowded = std::size_t{1}
-                        << 16;  // elements a token: from here on a tile's rows leave L2,
-  double crowded_factor = 64;   // and a byte of them costs so many times more
+  double rows = 96;               // rows of a tile, as the order search assumes them
+  double flops_per_byte = 8;      // floating-point operations that take as long as one byte
+  std::size_t crowded = 1 << 16;  // elements a token: from here on a tile's rows leave L2,
+  double crowded_factor = 64;     // and a byte of them costs so many times more
 
   // Selections.
   std::size_t sampled =
       16;  // with fewer columns for each selected one, a product over all is faster
-  std::size_t (*selection_size)(std::size_t keep) = [](std::size_t) {
-    return std::size_t{0};
-  };  // elements of a row's
+  // A sum over tokens reads a selection of at most one in so many entries, and dense rows
+  // otherwise.
+  std::size_t summed_entries_a_kept = 4;
+  // Elements of the selection of a row.
+  std::size_t (*selection_size)(std::size_t keep) = [](std::size_t) { return std::size_t{0}; };
   // Elements of scratch for a token of a screened selection; null where selections are not
   // screened.
   std::size_t (*screen_size)(std::size_t depth, std::size_t keep, std::size_t tokens) = nullptr;

@@ -24,7 +24,7 @@ inline program contractions(const ir::graph& g, const ir::node_list& results,
     sample(p, options.on);
     group(p);
   }
-  skip(p);
+  skip(p, options.on);
   match(p);
   arrange_stages(p);
   return p;

@@ -3,6 +3,7 @@
 // selected rows; wherever else it is read, it is expanded to a dense row with zeros.
 #pragma once
 
+#include <fmoe/planner/machine.hpp>
 #include <fmoe/planner/program.hpp>
 
 namespace fmoe::planner {
@@ -24,17 +25,16 @@ inline bool is_gather(const program& p, const operation& o) {
 }
 
 // True if the operation sums over tokens what each of them selected, in rows of its result.
-inline bool sums_selection(const program& p, const operation& o) {
+inline bool sums_selection(const program& p, const operation& o, const machine& m) {
   if (!is<token_sum_op>(o)) return false;
   const use& scores = o.in[0];
   const std::string row = o.in.size() > 1 ? o.in[1].labels : "";
-  constexpr extent few = 4;  // one in so many entries at most
   const value& s = p[scores.value];
   if (!s.selection || scores.labels.size() != 1) return false;
-  return s.keep * few <= s.shape.back() && o.out.labels == scores.labels + row;
+  return s.keep * m.summed_entries_a_kept <= s.shape.back() && o.out.labels == scores.labels + row;
 }
 
-inline void skip(program& p) {
+inline void skip(program& p, const machine& m = {}) {
   std::vector<operation> done;
   std::vector<int> dense(p.values.size(), -1);  // the expanded form of each selection
   const auto expanded = [&](int v) {
@@ -62,7 +62,7 @@ inline void skip(program& p) {
     } else if (is<sample_op, kept_op>(o)) {
       done.push_back(std::move(o));
       continue;
-    } else if (sums_selection(p, o)) {
+    } else if (sums_selection(p, o, m)) {
       if (o.in.size() > 1) o.in[1].value = expanded(o.in[1].value);
     } else if (is<rescale_op>(o)) {
       o.in[1].value = expanded(o.in[1].value);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The memory outside its arena that a tile of a call reads and writes.
+// What a task of a call knows while it runs: the memory that it reads and writes, and its place.
 #pragma once
 
 #include <span>
 
 #include <fmoe/backend/cpu/kernels/group_rows.hpp>
-
 #include <fmoe/backend/cpu/plan/plan.hpp>
 
 namespace fmoe::cpu {

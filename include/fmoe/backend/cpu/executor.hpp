@@ -14,15 +14,15 @@
 #include <fmoe/backend/cpu/kernels/gather.hpp>
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
 #include <fmoe/backend/cpu/kernels/group_rows.hpp>
+#include <fmoe/backend/cpu/kernels/kept.hpp>
 #include <fmoe/backend/cpu/kernels/pointwise.hpp>
 #include <fmoe/backend/cpu/kernels/product_top_k.hpp>
 #include <fmoe/backend/cpu/kernels/row_function.hpp>
 #include <fmoe/backend/cpu/kernels/sample.hpp>
-#include <fmoe/backend/cpu/kernels/selection_sum.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
-#include <fmoe/backend/cpu/kernels/token_sum.hpp>
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
+#include <fmoe/backend/cpu/parts.hpp>
 
 namespace fmoe::cpu {
 

@@ -18,19 +18,6 @@ struct selected {
   extent count;
 };
 
-// The values of kept entries, and their indices, as rows of `keep` numbers: after the last entry
-// come values of 0 and indices of -1.
-template <class T>
-void kept_values(selected<T> s, T* row, extent keep) noexcept {
-  std::fill(std::copy_n(s.values, s.count, row), row + keep, T(0));
-}
-template <class T>
-void kept_indices(selected<T> s, T* row, extent keep) noexcept {
-  std::fill(std::transform(s.indices, s.indices + s.count, row,
-                           [](std::uint32_t i) { return static_cast<T>(i); }),
-            row + keep, T(-1));
-}
-
 // Adds Rows rows to c, or to 0 if they are the first, and meanwhile fetches the four rows at
 // `ahead` into L1.
 template <class T, class Arch, class S, extent Rows>

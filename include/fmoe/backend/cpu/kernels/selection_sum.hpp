@@ -48,15 +48,6 @@ inline extent selection_sum_parts(const selection_sum_step& s, extent tokens,
   return parts_of_work(tokens * s.keep * s.N, s.experts, threads);
 }
 
-// Returns the parts of any step that runs once for each call.
-inline extent parts_of(const step& s, extent tokens, extent threads) noexcept {
-  if (const auto* sum = std::get_if<token_sum_step>(&s))
-    return token_sum_parts(*sum, tokens, threads);
-  if (const auto* sum = std::get_if<selection_sum_step>(&s))
-    return selection_sum_parts(*sum, tokens, threads);
-  return 1;
-}
-
 // Makes part number `part` of `parts` of the result. `kept` gives the selection of each token. A
 // null b counts as 1.
 template <class T, class Arch>
