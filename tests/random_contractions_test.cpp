@@ -380,12 +380,12 @@ bool multiplies_parameters(const ir::graph& g) {
   for (extent i = 0; i < g.size(); ++i) {
     const auto& op = g[static_cast<ir::node_id>(i)].op;
     bool all = false;
-    if (const auto* l = std::get_if<ir::leaf_node>(&op)) all = l->parameter;
-    if (const auto* m = std::get_if<ir::map_node>(&op)) all = is(m->arg);
-    if (const auto* s = std::get_if<ir::select_node>(&op)) all = is(s->arg);
-    if (const auto* a = std::get_if<ir::append_node>(&op)) all = is(a->arg);
-    if (const auto* a = std::get_if<ir::add_node>(&op)) all = is(a->left) && is(a->right);
-    if (const auto* e = std::get_if<ir::einsum_node>(&op)) {
+    if (const auto* l = get_if<ir::leaf_node>(&op)) all = l->parameter;
+    if (const auto* m = get_if<ir::map_node>(&op)) all = is(m->arg);
+    if (const auto* s = get_if<ir::select_node>(&op)) all = is(s->arg);
+    if (const auto* a = get_if<ir::append_node>(&op)) all = is(a->arg);
+    if (const auto* a = get_if<ir::add_node>(&op)) all = is(a->left) && is(a->right);
+    if (const auto* e = get_if<ir::einsum_node>(&op)) {
       all = std::ranges::all_of(e->args, is);
       if (all) return true;
     }

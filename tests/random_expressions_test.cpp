@@ -41,7 +41,7 @@ class random_expression {
     std::ostringstream s;
     for (extent i = 0; i < g.size(); ++i) {
       s << (i == 0 ? "" : "; ") << i << " = ";
-      std::visit([&](const auto& n) { describe(s, n); }, g[static_cast<ir::node_id>(i)].op);
+      visit([&](const auto& n) { describe(s, n); }, g[static_cast<ir::node_id>(i)].op);
     }
     return s.str();
   }
@@ -67,21 +67,19 @@ class random_expression {
     };
     const auto& op = made_[id].op;
     ir::node_id r{};
-    if (const auto* l = std::get_if<ir::leaf_node>(&op)) r = g.leaf(*l);
-    if (const auto* e = std::get_if<ir::einsum_node>(&op))
-      r = g.einsum(e->subscripts, all(e->args));
-    if (const auto* m = std::get_if<ir::map_node>(&op))
-      r = g.map(m->fn, m->parameter, copy(m->arg));
-    if (const auto* a = std::get_if<ir::add_node>(&op)) {
+    if (const auto* l = get_if<ir::leaf_node>(&op)) r = g.leaf(*l);
+    if (const auto* e = get_if<ir::einsum_node>(&op)) r = g.einsum(e->subscripts, all(e->args));
+    if (const auto* m = get_if<ir::map_node>(&op)) r = g.map(m->fn, m->parameter, copy(m->arg));
+    if (const auto* a = get_if<ir::add_node>(&op)) {
       const ir::node_id left = copy(a->left);
       r = g.add(left, copy(a->right));
     }
-    if (const auto* n = std::get_if<ir::row_norm_node>(&op)) r = g.norm(n->which, copy(n->arg));
-    if (const auto* n = std::get_if<ir::row_function_node>(&op))
+    if (const auto* n = get_if<ir::row_norm_node>(&op)) r = g.norm(n->which, copy(n->arg));
+    if (const auto* n = get_if<ir::row_function_node>(&op))
       r = g.map_rows(n->fn, n->parameter, copy(n->arg));
-    if (const auto* n = std::get_if<ir::select_node>(&op)) r = g.select(n->rule, copy(n->arg));
-    if (const auto* n = std::get_if<ir::append_node>(&op)) r = g.append_one(copy(n->arg));
-    if (const auto* c = std::get_if<ir::concat_node>(&op)) r = g.concat(all(c->args), c->axis);
+    if (const auto* n = get_if<ir::select_node>(&op)) r = g.select(n->rule, copy(n->arg));
+    if (const auto* n = get_if<ir::append_node>(&op)) r = g.append_one(copy(n->arg));
+    if (const auto* c = get_if<ir::concat_node>(&op)) r = g.concat(all(c->args), c->axis);
     return copies_[id] = r;
   }
 

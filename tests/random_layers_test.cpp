@@ -320,9 +320,8 @@ class decisions {
   decisions(const ir::graph& g, const oracle& values) : graph_(g), values_(values) {
     for (extent i = 0; i < g.size(); ++i) {
       const auto& op = g[static_cast<ir::node_id>(i)].op;
-      if (const auto* s = std::get_if<ir::select_node>(&op)) check(*s);
-      if (const auto* n = std::get_if<ir::row_function_node>(&op); n != nullptr && n->bound)
-        check(*n);
+      if (const auto* s = get_if<ir::select_node>(&op)) check(*s);
+      if (const auto* n = get_if<ir::row_function_node>(&op); n != nullptr && n->bound) check(*n);
     }
   }
   bool clear() const { return clear_; }

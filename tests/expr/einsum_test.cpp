@@ -177,7 +177,7 @@ TEST_CASE("building an expression copies and runs nothing", "[einsum]") {
     ir::graph g;
     f.lower(g);
     CHECK(g.size() == 4);
-    CHECK(std::get<ir::leaf_node>(g[ir::node_id{0}].op).data->data() == a.data());
+    CHECK(get<ir::leaf_node>(g[ir::node_id{0}].op).data->data() == a.data());
   }
   CHECK(a.shared_storage().use_count() == 1);
   // A wrong expression can be built; it is refused when it is lowered.

@@ -25,7 +25,7 @@ TEST_CASE("the named functions are those", "[pointwise]") {
   const auto same = [](const auto& e, pointwise f, double parameter = 0) {
     ir::graph g;
     const ir::node_id id = e.lower(g);
-    const auto& m = std::get<ir::map_node>(g[id].op);
+    const auto& m = get<ir::map_node>(g[id].op);
     return m.fn == f && m.parameter == parameter;
   };
   CHECK(same(relu(x), pointwise::relu));

@@ -19,8 +19,7 @@ TEST_CASE("live keeps what a result needs, in its order", "[live]") {
   const ir::live_graph part = ir::live(g, ir::node_list(std::vector{z, x, z}));
   CHECK(part.nodes.size() == 4);
   CHECK(part.roots == std::vector{node_id{3}, node_id{0}, node_id{3}});
-  CHECK(std::get<einsum_node>(part.nodes[node_id{2}].op).args ==
-        std::vector{node_id{0}, node_id{1}});
+  CHECK(get<einsum_node>(part.nodes[node_id{2}].op).args == std::vector{node_id{0}, node_id{1}});
   CHECK(part.nodes.shape(node_id{3}) == extents{6, 4});
 }
 

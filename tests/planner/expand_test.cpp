@@ -12,7 +12,7 @@ using namespace fmoe::test;
 lines einsums_of(const ir::graph& g) {
   lines r;
   for (extent i = 0; i < g.size(); ++i)
-    if (const auto* e = std::get_if<ir::einsum_node>(&g[static_cast<ir::node_id>(i)].op))
+    if (const auto* e = get_if<ir::einsum_node>(&g[static_cast<ir::node_id>(i)].op))
       r.push_back(e->subscripts);
   return r;
 }
@@ -75,7 +75,7 @@ TEST_CASE("an einsum with a mask keeps its operands beside the sum without it", 
                     y = g.einsum("ti,io,ok,io->tk", {x, w, v, g.all_except(pairs, 50, 40)});
   const planner::expanded_graph e = expanded(g, {y});
   CHECK(einsums_of(e.nodes) == lines{"io,ti->ot", "ok,ot->tko", "ti,io,ok,io->tk"});
-  const auto& masked = std::get<ir::einsum_node>(e.nodes[e.roots[0]].op);
+  const auto& masked = get<ir::einsum_node>(e.nodes[e.roots[0]].op);
   CHECK(masked.unmasked ==
         std::optional(e.roots[0] == ir::node_id{6} ? ir::node_id{5} : ir::node_id{0}));
 }

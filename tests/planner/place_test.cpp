@@ -30,20 +30,20 @@ TEST_CASE("MxD of GPT-2's size: the plan of the design, in under 1 MB", "[place]
   CHECK(p.tokens);
   CHECK(p.results.at(0).shape == extents{768});
 
-  const auto& scores = std::get<cpu::loop_step>(p.steps[0]);
-  const auto& gate_product = std::get<cpu::gemm_step>(scores.body[0]);
+  const auto& scores = get<cpu::loop_step>(p.steps[0]);
+  const auto& gate_product = get<cpu::gemm_step>(scores.body[0]);
   CHECK(gate_product.K == 768);
   CHECK(gate_product.N == 21490);
   CHECK(gate_product.n_step == 1);
   CHECK(gate_product.k_step == 0);
   CHECK(gate_product.c.step == 0);                   // a chunk stands still
   CHECK(gate_product.epilogues[0].other.step == 1);  // the bias moves along
-  CHECK(std::get<cpu::select_step>(scores.body[1]).keep == 32);
-  const auto& decode = std::get<cpu::gemm_step>(std::get<cpu::loop_step>(p.steps[1]).body[1]);
+  CHECK(get<cpu::select_step>(scores.body[1]).keep == 32);
+  const auto& decode = get<cpu::gemm_step>(get<cpu::loop_step>(p.steps[1]).body[1]);
   CHECK(decode.k_step == 1);
   CHECK(decode.n_step == 0);
   CHECK(!decode.accumulate);
-  const auto& gather = std::get<cpu::gather_step>(p.steps[2]);
+  const auto& gather = get<cpu::gather_step>(p.steps[2]);
   CHECK(gather.keep == 32);
   CHECK(gather.epilogues[0].other.storage == decode.c.storage);
   CHECK(p.storages[static_cast<extent>(gather.c.storage)].where == cpu::storage_row::kind::output);
@@ -79,7 +79,7 @@ TEST_CASE("a streaming loop counts as one moment", "[place]") {
   const cpu::plan p = make_plan(g, g.softmax(g.multiply(b, y)), 96, machine_options());
   CHECK(placement_is_sound(p));
   const auto loop = std::ranges::find_if(
-      p.steps, [](const cpu::step& s) { return std::holds_alternative<cpu::loop_step>(s); });
+      p.steps, [](const cpu::step& s) { return holds_alternative<cpu::loop_step>(s); });
   REQUIRE(loop != p.steps.end());
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("a sum that goes on shares the place of what it continues", "[place]")
   const cpu::plan p = make_plan(g, z, 96, machine_options());
   CHECK(describe(p) == lines{"gemm ti,io->to", "gemm ti,io->to +=", "softmax to->to"});
   const auto c = [&](extent i) {
-    return p.storages[static_cast<extent>(std::get<cpu::gemm_step>(p.steps[i]).c.storage)];
+    return p.storages[static_cast<extent>(get<cpu::gemm_step>(p.steps[i]).c.storage)];
   };
   CHECK(c(0).offset == c(1).offset);
   CHECK(c(0).stride == c(1).stride);
@@ -109,8 +109,7 @@ TEST_CASE("rows start on cache lines and do not lie a multiple of 2 KB apart", "
     blueprint g;
     const cpu::plan p =
         make_plan(g, g.softmax(g.linear(g.tensor({8, 64}), 64, width)), 8, machine_options());
-    const auto& row =
-        p.storages[static_cast<extent>(std::get<cpu::gemm_step>(p.steps[0]).c.storage)];
+    const auto& row = p.storages[static_cast<extent>(get<cpu::gemm_step>(p.steps[0]).c.storage)];
     CHECK(row.stride % 16 == 0);
     CHECK(row.stride >= width);
     CHECK(row.stride < width + 32);
@@ -124,7 +123,7 @@ TEST_CASE("selections take what their state needs, constants too", "[place]") {
   const ir::node_id a = g.top_k(g.softmax(g.tensor({8, 3, 20})), 5);
   const cpu::plan p = make_plan(g, g.relu(a), 8, machine_options());
   const auto& state =
-      p.storages[static_cast<extent>(std::get<cpu::select_step>(p.steps[1]).selection.storage)];
+      p.storages[static_cast<extent>(get<cpu::select_step>(p.steps[1]).selection.storage)];
   CHECK(state.stride == 3 * round_up(4 * 5 + 256, 16));
   CHECK(placement_is_sound(p));
 

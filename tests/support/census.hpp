@@ -53,20 +53,20 @@ struct census {
                     std::map<std::string, int>& here) {
     for (const cpu::step& s : steps) {
       here[lead + kind_of(s)] = 1;
-      if (const auto* g = std::get_if<cpu::row_function_step>(&s)) here[name_of(g->fn)] = 1;
-      if (const auto* n = std::get_if<cpu::row_norm_step>(&s)) here[name_of(n->which)] = 1;
-      if (const auto* k = std::get_if<cpu::select_step>(&s)) here[name_of(k->rule.what)] = 1;
-      if (const auto* g = std::get_if<cpu::gemm_step>(&s)) {
+      if (const auto* g = get_if<cpu::row_function_step>(&s)) here[name_of(g->fn)] = 1;
+      if (const auto* n = get_if<cpu::row_norm_step>(&s)) here[name_of(n->which)] = 1;
+      if (const auto* k = get_if<cpu::select_step>(&s)) here[name_of(k->rule.what)] = 1;
+      if (const auto* g = get_if<cpu::gemm_step>(&s)) {
         if (g->accumulate) here["accumulate"] = 1;
         if (g->rows.size() > 1) here["many rows"] = 1;
         if (!g->epilogues.empty()) here["gemm epilogue"] = 1;
       }
-      if (const auto* g = std::get_if<cpu::gather_step>(&s); g != nullptr && !g->epilogues.empty())
+      if (const auto* g = get_if<cpu::gather_step>(&s); g != nullptr && !g->epilogues.empty())
         here["gather epilogue"] = 1;
-      if (const auto* g = std::get_if<cpu::gather_step>(&s); g != nullptr && g->rows > 1)
+      if (const auto* g = get_if<cpu::gather_step>(&s); g != nullptr && g->rows > 1)
         here["gather of rows"] = 1;
-      if (const auto* g = std::get_if<cpu::group_step>(&s)) count(g->body, "group ", here);
-      if (const auto* l = std::get_if<cpu::loop_step>(&s)) {
+      if (const auto* g = get_if<cpu::group_step>(&s)) count(g->body, "group ", here);
+      if (const auto* l = get_if<cpu::loop_step>(&s)) {
         count(l->body, "loop ", here);
         if (l->length > l->chunk) here["chunks"] = 1;
       }

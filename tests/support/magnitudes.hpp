@@ -13,7 +13,7 @@ class magnitudes {
   magnitudes(const ir::graph& g, const oracle& values) : graph_(g), exact_(values) {
     for (extent i = 0; i < g.size(); ++i) {
       id_ = static_cast<ir::node_id>(i);
-      values_.push_back(std::visit([&](const auto& op) { return value_of(op); }, g[id_].op));
+      values_.push_back(visit([&](const auto& op) { return value_of(op); }, g[id_].op));
     }
   }
   const std::vector<double>& operator[](ir::node_id id) const {

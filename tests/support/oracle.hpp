@@ -47,7 +47,7 @@ class oracle {
     for (extent i = 0; i < g.size(); ++i) {
       const auto id = static_cast<ir::node_id>(i);
       shape_ = g.shape(id);
-      values_.push_back(std::visit([&](const auto& op) { return value_of(op); }, g[id].op));
+      values_.push_back(visit([&](const auto& op) { return value_of(op); }, g[id].op));
     }
   }
   const std::vector<double>& operator[](ir::node_id id) const {

@@ -30,7 +30,7 @@ const char* kind_of(const cpu::step& s) {
       "pointwise", "row_function",  "row_norm",      "append", "select",  "screen",
       "token_sum", "selection_sum", "expert_choice", "kept",   "expand",  "exclude",
       "pick",      "put",           "loop",          "group"};
-  static_assert(kinds.size() == std::variant_size_v<cpu::step>);
+  static_assert(kinds.size() == cpu::step::size);
   return kinds[s.index()];
 }
 
@@ -65,7 +65,7 @@ class plan_lines {
     for (const cpu::step& s : steps) {
       lead_ = lead;
       kind_ = kind_of(s);
-      std::visit([&](const auto& kind) { line(kind); }, s);
+      visit([&](const auto& kind) { line(kind); }, s);
     }
   }
 

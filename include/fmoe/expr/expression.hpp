@@ -5,7 +5,7 @@
 #pragma once
 
 #include <concepts>
-#include <functional>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -186,12 +186,17 @@ class any_expression : public expression_base {
 
   template <expression E>
     requires(!std::is_same_v<E, any_expression>)
-  explicit any_expression(E e) : lower_([e = std::move(e)](ir::graph& g) { return e.lower(g); }) {}
+  explicit any_expression(E e)
+      : hidden_(std::make_shared<const E>(std::move(e))),
+        lower_([](const void* hidden, ir::graph& g) {
+          return static_cast<const E*>(hidden)->lower(g);
+        }) {}
 
-  ir::node_id lower(ir::graph& g) const { return lower_(g); }
+  ir::node_id lower(ir::graph& g) const { return lower_(hidden_.get(), g); }
 
  private:
-  std::function<ir::node_id(ir::graph&)> lower_;
+  std::shared_ptr<const void> hidden_;
+  ir::node_id (*lower_)(const void*, ir::graph&);
 };
 
 // Returns e as an any_expression.

@@ -24,7 +24,7 @@ class graph_printer {
   graph_printer(const graph& g, node_id root) : graph_(g), root_(root) {
     for (extent i = 0; i < g.size(); ++i) {
       at_ = static_cast<node_id>(i);
-      std::visit([&](const auto& n) { put(n); }, g[at_].op);
+      visit([&](const auto& n) { put(n); }, g[at_].op);
     }
   }
 

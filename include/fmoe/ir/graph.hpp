@@ -163,7 +163,7 @@ class graph {
   // A number of each entry that a selection keeps: [..., n] -> [..., K]. A row that keeps fewer
   // than K entries ends with values of 0 and indices of -1.
   node_id kept(kept_part what, node_id arg) {
-    const auto* s = std::get_if<select_node>(&(*this)[arg].op);
+    const auto* s = get_if<select_node>(&(*this)[arg].op);
     using enum selection_rule::kind;
     const bool is_fixed = s != nullptr && (s->rule.what == product_top_k ||
                                            (s->rule.what == top_k && s->rule.keep != all));

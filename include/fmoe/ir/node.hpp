@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <tuple>
-#include <variant>
 #include <vector>
 
 #include <fmoe/arrays/tensor.hpp>
@@ -17,6 +16,7 @@
 #include <fmoe/base/functions.hpp>
 #include <fmoe/base/labels.hpp>
 #include <fmoe/base/pairs.hpp>
+#include <fmoe/base/variant.hpp>
 
 namespace fmoe::ir {
 
@@ -117,8 +117,8 @@ struct mask_node {  // 0 at the pairs, 1 elsewhere; only an operand of einsum
 };
 
 struct node {
-  std::variant<leaf_node, einsum_node, map_node, add_node, row_function_node, row_norm_node,
-               select_node, kept_node, append_node, concat_node, mask_node>
+  variant<leaf_node, einsum_node, map_node, add_node, row_function_node, row_norm_node, select_node,
+          kept_node, append_node, concat_node, mask_node>
       op;
   std::vector<axis_id> axes;
 };
@@ -175,7 +175,7 @@ void each_operand(Node& n, const F& f) {
 }
 template <node_of<node> Node, class F>
 void each_operand(Node& n, const F& f) {
-  std::visit([&](auto& kind) { each_operand(kind, f); }, n.op);
+  visit([&](auto& kind) { each_operand(kind, f); }, n.op);
 }
 
 // The operands of a node, in their order; one that it has twice stands twice.

@@ -137,12 +137,12 @@ inline cost_figures cost_of(const program& p, extent tokens, extent element_byte
 inline double naive_closed_form(const ir::graph& g) {
   double sum = 0;
   for (extent i = 0; i < g.size(); ++i) {
-    const auto* e = std::get_if<ir::einsum_node>(&g[static_cast<ir::node_id>(i)].op);
+    const auto* e = get_if<ir::einsum_node>(&g[static_cast<ir::node_id>(i)].op);
     if (e == nullptr) continue;
     std::map<char, extent> weight;
     std::string needed(result_labels(e->subscripts));
     for (extent k = 0; k < e->args.size(); ++k) {
-      const auto* l = std::get_if<ir::leaf_node>(&g[e->args[k]].op);
+      const auto* l = get_if<ir::leaf_node>(&g[e->args[k]].op);
       const auto labels = operand_labels(e->subscripts, k);
       if (l == nullptr || !l->parameter) {
         needed += labels;

@@ -29,7 +29,7 @@ class expansion {
         result_{g.without_nodes(), roots, {}} {
     for (extent i = 0; i < g.size(); ++i) {
       id_ = static_cast<ir::node_id>(i);
-      const auto* e = std::get_if<ir::einsum_node>(&g[id_].op);
+      const auto* e = get_if<ir::einsum_node>(&g[id_].op);
       made_.push_back(e != nullptr ? expand(*e) : copy());
     }
     for (ir::node_id& r : result_.roots) renumber(r);
@@ -81,7 +81,7 @@ class expansion {
       f.parameter &= of(arg).parameter;
     });
     if (tokens_) f.per_token = token >= 0;
-    std::visit([&](const auto& kind) { note(kind, id, f); }, n.op);
+    visit([&](const auto& kind) { note(kind, id, f); }, n.op);
     facts_.push_back(f);
     result_.inner.push_back(inner);
     return id;
@@ -119,7 +119,7 @@ class expansion {
     token_ = 0;
     for (extent i = 0; i < e.args.size(); ++i) {
       const auto labels = operand_labels(e.subscripts, i);
-      if (const auto* m = std::get_if<ir::mask_node>(&from_[e.args[i]].op)) {
+      if (const auto* m = get_if<ir::mask_node>(&from_[e.args[i]].op)) {
         expects<value_error>(!mask, "[all_except] an einsum has one mask: \"", e.subscripts, '"');
         mask = {m->left_out, std::string(labels)};
         continue;
@@ -242,7 +242,7 @@ class expansion {
     const std::string ours = left.labels + right.labels;
     for (extent i = 0; i < result_.nodes.size(); ++i) {
       const auto id = static_cast<ir::node_id>(i);
-      const auto* e = std::get_if<ir::einsum_node>(&result_.nodes[id].op);
+      const auto* e = get_if<ir::einsum_node>(&result_.nodes[id].op);
       const bool is_pair = e != nullptr && e->args.size() == 2 && !e->unmasked;
       if (!is_pair) continue;
       for (const extent l : {extent{0}, extent{1}}) {

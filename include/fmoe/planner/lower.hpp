@@ -33,7 +33,7 @@ class lowering {
       });
     for (extent i = 0; i < graph_.size(); ++i) {
       id_ = static_cast<ir::node_id>(i);
-      std::visit([&](const auto& n) { nodes_.push_back(lower(n)); }, graph_[id_].op);
+      visit([&](const auto& n) { nodes_.push_back(lower(n)); }, graph_[id_].op);
     }
     for (const ir::node_id r : results) finish(r, results.size() > 1);
   }
@@ -258,7 +258,7 @@ class lowering {
     einsum_mask mask;
     for (extent i = 0; i < e.args.size(); ++i) {
       const auto labels = operand_labels(e.subscripts, i);
-      if (const auto* m = std::get_if<ir::mask_node>(&graph_[e.args[i]].op)) {
+      if (const auto* m = get_if<ir::mask_node>(&graph_[e.args[i]].op)) {
         mask = {m->left_out, std::string(labels)};
         continue;
       }
@@ -329,7 +329,7 @@ class lowering {
     return letters;
   }
   const ir::einsum_node& einsum(ir::node_id id) const {
-    return std::get<ir::einsum_node>(graph_[id].op);
+    return get<ir::einsum_node>(graph_[id].op);
   }
 
   // Makes a result a new value with the graph's order of axes. It is made once for each call if it

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <fmoe/base/functions.hpp>
 #include <fmoe/base/pairs.hpp>
+#include <fmoe/base/variant.hpp>
 
 namespace fmoe::planner {
 
@@ -158,10 +158,10 @@ struct exclude_op {
 };
 
 struct operation {
-  using kind = std::variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op,
-                            reduce_op, pointwise_op, row_function_op, row_norm_op, append_op,
-                            select_op, kept_op, screen_op, expand_op, slice_op, concat_op, pick_op,
-                            put_op, token_sum_op, exclude_op>;
+  using kind =
+      variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op, reduce_op,
+              pointwise_op, row_function_op, row_norm_op, append_op, select_op, kept_op, screen_op,
+              expand_op, slice_op, concat_op, pick_op, put_op, token_sum_op, exclude_op>;
 
   kind what;
   std::vector<use> in;
@@ -175,22 +175,22 @@ struct operation {
 // Is the operation of one of these kinds?
 template <class... Kinds>
 bool is(const operation& o) {
-  return (std::holds_alternative<Kinds>(o.what) || ...);
+  return (holds_alternative<Kinds>(o.what) || ...);
 }
 
 // What the operation has as one of this kind, which it must be.
 template <class Kind>
 const Kind& as(const operation& o) {
-  return std::get<Kind>(o.what);
+  return get<Kind>(o.what);
 }
 template <class Kind>
 Kind& as(operation& o) {
-  return std::get<Kind>(o.what);
+  return get<Kind>(o.what);
 }
 
 // How messages and tests call the operation: "gemm", "softmax", "top_k".
 inline const char* name_of(const operation& o) {
-  return std::visit([](const auto& kind) { return kind.name(); }, o.what);
+  return visit([](const auto& kind) { return kind.name(); }, o.what);
 }
 
 // True if the operation needs its operands for all tokens before it makes a row.

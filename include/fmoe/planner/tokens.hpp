@@ -19,7 +19,7 @@ using token_axes = std::vector<int>;
 // True if the graph is that of a compiled layer, whose rows come with the call.
 inline bool has_arguments(const ir::graph& g) {
   for (extent i = 0; i < g.size(); ++i) {
-    const auto* l = std::get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op);
+    const auto* l = get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op);
     if (l != nullptr && l->argument >= 0) return true;
   }
   return false;
@@ -55,7 +55,7 @@ class token_search {
     for (const ir::node_id r : results) add(graph_[r]);
     for (extent i = 0; i < graph_.size(); ++i) {
       const ir::node& n = graph_[static_cast<ir::node_id>(i)];
-      if (const auto* l = std::get_if<ir::leaf_node>(&n.op); l != nullptr && is_input(*l)) add(n);
+      if (const auto* l = get_if<ir::leaf_node>(&n.op); l != nullptr && is_input(*l)) add(n);
     }
     return found;
   }
@@ -71,7 +71,7 @@ class token_search {
     bool any = false;
     for (extent i = 0; i < graph_.size() && valid_; ++i) {
       const ir::node& n = graph_[static_cast<ir::node_id>(i)];
-      axes_.push_back(std::visit([&](const auto& op) { return axis_of(op, n); }, n.op));
+      axes_.push_back(visit([&](const auto& op) { return axis_of(op, n); }, n.op));
       any |= axes_.back() == 0;
     }
     return valid_ && any && std::ranges::all_of(results, [&](ir::node_id r) { return at(r) <= 0; });
@@ -113,7 +113,7 @@ class token_search {
   // True for a sum without some pairs, which is made again row by row.
   bool has_mask(const ir::einsum_node& e) const {
     return std::ranges::any_of(
-        e.args, [&](ir::node_id a) { return std::holds_alternative<ir::mask_node>(graph_[a].op); });
+        e.args, [&](ir::node_id a) { return holds_alternative<ir::mask_node>(graph_[a].op); });
   }
 
   int axis_of(const ir::add_node& a, const ir::node&) {

@@ -41,7 +41,7 @@ class compiled {
     std::size_t used = 0;
     for (std::size_t i = 0; i < g.size(); ++i) {
       const auto id = static_cast<ir::node_id>(i);
-      const auto* l = std::get_if<ir::leaf_node>(&g[id].op);
+      const auto* l = get_if<ir::leaf_node>(&g[id].op);
       if (l == nullptr || l->argument < 0) continue;
       rows_[static_cast<std::size_t>(l->argument)] = row_of(g, id);
       ++used;

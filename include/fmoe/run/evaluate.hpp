@@ -66,7 +66,7 @@ inline void expects_output(const ir::graph& g, ir::node_id root, const array_vie
                          " in the output and ", shape[a], " in the expression");
   expects<value_error>(!y.repeats(), "[evaluate] an axis of the output has stride 0");
   for (extent i = 0; i < g.size(); ++i)
-    if (const auto* l = std::get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op);
+    if (const auto* l = get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op);
         l != nullptr && l->data != nullptr)
       expects<value_error>(
           !overlap(y, {l->data->data(), l->type, 1, {element_count(l->shape)}, {1}}),

@@ -153,7 +153,7 @@ class executor {
   }
 
   void visit(const step& s, const frame& f) const noexcept {
-    std::visit([&](const auto& x) { run(x, f); }, s);
+    detail::visit([&](const auto& x) { run(x, f); }, s);
   }
 
   void run(const gemm_step& s, const frame& f) const noexcept {
@@ -481,11 +481,11 @@ class executor {
   const std::byte* first_weights(const std::vector<step>& steps, extent from, extent at,
                                  extent expert = 0) const noexcept {
     for (; from < steps.size(); ++from) {
-      if (const auto* g = std::get_if<gemm_step>(&steps[from]))
+      if (const auto* g = get_if<gemm_step>(&steps[from]))
         return part(*g, g->expert_step * expert, g->n_step * at, g->k_step * at).data;
-      if (const auto* s = std::get_if<screen_step>(&steps[from]))
+      if (const auto* s = get_if<screen_step>(&steps[from]))
         return constants_.screened(s->weight).panels.data();
-      if (const auto* l = std::get_if<loop_step>(&steps[from]))
+      if (const auto* l = get_if<loop_step>(&steps[from]))
         if (const std::byte* w = first_weights(l->body, 0, 0)) return w;
     }
     return nullptr;

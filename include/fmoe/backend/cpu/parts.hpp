@@ -9,9 +9,8 @@ namespace fmoe::cpu {
 
 // Returns how many parts of the step this number of threads can use. Only sums over tokens are cut.
 inline extent parts_of(const step& s, extent tokens, extent threads) noexcept {
-  if (const auto* sum = std::get_if<token_sum_step>(&s))
-    return token_sum_parts(*sum, tokens, threads);
-  if (const auto* sum = std::get_if<selection_sum_step>(&s))
+  if (const auto* sum = get_if<token_sum_step>(&s)) return token_sum_parts(*sum, tokens, threads);
+  if (const auto* sum = get_if<selection_sum_step>(&s))
     return selection_sum_parts(*sum, tokens, threads);
   return 1;
 }

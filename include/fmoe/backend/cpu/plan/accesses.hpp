@@ -29,7 +29,7 @@ class access_collector {
   explicit access_collector(const plan& p) : plan_(p) {}
 
   void add(const step& s) {
-    std::visit([&](const auto& kind) { add(kind); }, s);
+    visit([&](const auto& kind) { add(kind); }, s);
   }
 
   void add(const gemm_step& s) {

@@ -444,7 +444,7 @@ class emitter : plan_layout {
   // The steps of one operation, by its kind. A loop cuts products, pointwise operations and
   // selections; every other kind stands outside of loops.
   void emit(const operation& o, const stream_loop* l, std::vector<step>& steps) {
-    std::visit([&](const auto& kind) { emit(kind, o, l, steps); }, o.what);
+    visit([&](const auto& kind) { emit(kind, o, l, steps); }, o.what);
   }
 
   std::vector<int> made_in_stage_;  // by the operations of the last stage

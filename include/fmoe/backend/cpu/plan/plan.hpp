@@ -5,11 +5,11 @@
 
 #include <cstdint>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <fmoe/base/checked.hpp>
 #include <fmoe/base/functions.hpp>
+#include <fmoe/base/variant.hpp>
 
 namespace fmoe::cpu {
 
@@ -259,11 +259,10 @@ struct exclude_step {
 
 struct loop_step;
 struct group_step;
-using step =
-    std::variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step, sample_step,
-                 pointwise_step, row_function_step, row_norm_step, append_step, select_step,
-                 screen_step, token_sum_step, selection_sum_step, expert_choice_step, kept_step,
-                 expand_step, exclude_step, pick_step, put_step, loop_step, group_step>;
+using step = variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step, sample_step,
+                     pointwise_step, row_function_step, row_norm_step, append_step, select_step,
+                     screen_step, token_sum_step, selection_sum_step, expert_choice_step, kept_step,
+                     expand_step, exclude_step, pick_step, put_step, loop_step, group_step>;
 
 // The elements that a task needs for a sum of selections: a row, and the entries of a block with
 // their tokens and the end of each expert's.

@@ -51,7 +51,7 @@ class plan_printer {
   void lines(const std::vector<step>& steps, int depth, const char* lead) {
     for (const step& s : steps) {
       text_ << std::string(static_cast<extent>(2 * depth), ' ') << lead;
-      std::visit([&](const auto& x) { line(x, depth); }, s);
+      visit([&](const auto& x) { line(x, depth); }, s);
     }
   }
 
