@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: MIT
+#include <fmoe/analysis.hpp>
+#include <fmoe/edit.hpp>
+#include <fmoe/expr/selection.hpp>
+#include <fmoe/monet.hpp>
+#include <fmoe/peer.hpp>
+
+#include "../support/failures.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+// A user's expression whose type says one axis and whose node has two.
+struct flat_relu : expression_base {
+  using scalar = float;
+  static constexpr std::size_t rank = 1;
+
+  tensor<float, 2> arg;
+
+  ir::node_id lower(ir::graph& g) const { return relu(arg).lower(g); }
+};
+
+// clang-format off: scripts/errors_page reads the table.
+const failure shape_errors[] = {
+    {R"([einsum] 'i' is 8 in operand 0 and 3 in operand 1 of "ti,io->to")",
+     "The same letter names two axes of different lengths.",
+     "Name the axes in the order in which they are stored, or pass the right tensor.",
+     [] {
+       const tensor<float, 2> x({4, 8}), w({3, 8});
+       evaluate(einsum<"ti,io->to">(x, w));
+     }},
+    {R"([einsum] 'i' is 9 in operand 0 and 8 in operand 1 of "ti,in->tn")",
+     "The rows of the input are longer or shorter than the layer's weights allow.",
+     "Pass rows with as many entries as the layer has inputs.",
+     [] {
+       const mxd<> layer = small_mxd();
+       const tensor<float, 2> x({4, 9});
+       evaluate(layer(x));
+     }},
+    {R"([rewritten] there are 4 mean coefficients and 5 experts)",
+     "The number of mean coefficients is not the number of experts.",
+     "Compute them from the `coefficients(x)` of this layer.",
+     [] { rewritten(small_mxd(), 0, std::vector<double>(4), 1); }},
+    {R"([add] axis 1 is 8 and 4: operands of 2 and 1 axes align at their last axes)",
+     "The operands of + are aligned at their last axes, and these differ.",
+     "Check the bias; an operand is repeated only along first axes that it does not have.",
+     [] {
+       const tensor<float, 2> x({4, 8});
+       const tensor<float, 1> bias({4});
+       evaluate(x + bias);
+     }},
+    {R"([multiply] axis 1 is 8 and 4: operands of 2 and 1 axes align at their last axes)",
+     "As with +, the operands are aligned at their last axes.",
+     "Use an einsum where other axes should meet: `einsum<\"ti,t->ti\">(x, scale)`.",
+     [] {
+       const tensor<float, 2> x({4, 8});
+       const tensor<float, 1> scale({4});
+       evaluate(x * scale);
+     }},
+    {R"([concat] axis 0 is 4 and 5: operands may differ along axis 1 only)",
+     "Operands of concat must have the same extents along all axes but the one that joins them.",
+     "Join along the other axis, or bring the operands to one length.",
+     [] {
+       const tensor<float, 2> a({4, 8}), b({5, 8});
+       evaluate(concat<1>(a, b));
+     }},
+    {R"([concat] the joined axis is 3 long, and its parts are 6 long together)",
+     "The bias fixes the length of the joined axis, which is shorter than one part of it.",
+     "Check the bias that is added to the joined columns.",
+     [] {
+       const parameter<float, 2> w({4, 6});
+       const parameter<float, 1> bias({3});
+       compile([&](const auto& x) { return concat<1>(x, w) + bias; }, 4);
+     }},
+    {R"([sized] axis 1 is 8 and is said to be 9)",
+     "The extent given to `sized` is not that of the expression.",
+     "Pass `fmoe::all` for an extent that follows from the operands.",
+     [] {
+       const tensor<float, 2> x({4, 8});
+       evaluate(sized(x, {all, 9}));
+     }},
+    {R"([bounded softmax] axis 0 is 4 and the bound's is 8)",
+     "The bound of a softmax needs one entry for each row of the scores.",
+     "Give the bound the shape of the scores without their last axis.",
+     [] {
+       const tensor<float, 2> scores({4, 8});
+       const tensor<float, 1> bound({8});
+       evaluate(bounded_softmax(scores, bound));
+     }},
+    {R"([product_top_k] the scores' last axes are two lists, not 3 of 8)",
+     "Product keys need exactly two lists of scores, along the axis before the last.",
+     "Give the scores the shape [token, ..., 2, keys].",
+     [] {
+       const tensor<float, 3> scores({4, 3, 8});
+       evaluate(product_top_k(scores, 2, 2));
+     }},
+    {R"([tensor] the shape has 6 elements and there are 5 values)",
+     "There are more or fewer values than the shape has elements.",
+     "Change the shape, or pass as many values.",
+     [] {
+       const std::vector<float> values(5);
+       tensor<float, 2> x({2, 3}, values);
+     }},
+    {R"([borrow] the shape has 6 elements and the container 5)",
+     "A borrowed container is shorter than the shape says.",
+     "Change the shape, or borrow the right container.",
+     [] {
+       const std::vector<float> values(5);
+       borrow(values, std::array<std::size_t, 2>{2, 3});
+     }},
+    {R"([tensor] the bytes of the shape [1099511627776, 1099511627776] do not fit 64 bits: a negative number is no extent)",
+     "An extent is negative or far too large.",
+     "Check the computation of the extents.",
+     [] { tensor<float, 2>({std::size_t{1} << 40, std::size_t{1} << 40}); }},
+    {R"([view] the shape has 64 elements and the parameter 48)",
+     "The shape of a view has another number of elements than the parameter.",
+     "Choose extents with the same product.",
+     [] { viewed<3>(parameter<float, 2>({8, 6}), {8, 2, 4}); }},
+    {R"([compile] nothing in the layer fixes the extent of axis 1 of an argument: say it with fmoe::sized)",
+     "No weight shares this axis of the input, so compile cannot know its length.",
+     "Say the length: `sized(x, {fmoe::all, 8})`.",
+     [] { compile([](const auto& x) { return relu(x); }, 4); }},
+    {R"([tensor] an array has 3 axes, not 2)",
+     "The type of the array does not tell its rank, and the given rank is wrong.",
+     "Say the rank that it has: `to_tensor<3>(x)`.",
+     [] {
+       std::vector<float> values(24);
+       to_tensor<2>(foreign{values.data(), {2, 3, 4}, {12, 4, 1}});
+     }},
+    {R"([evaluate] the expression says that it has 1 axes and has 2)",
+     "The `rank` of an expression of your own is not the rank of the node that it lowers to.",
+     "Set `rank` to the number of axes of the node.",
+     [] { evaluate(flat_relu{{}, tensor<float, 2>({4, 8})}); }},
+    {R"([evaluate] the output has 1 axes and the expression 2)",
+     "The output does not have as many axes as the expression.",
+     "Pass an array of the expression's shape.",
+     [] {
+       tensor<float, 1> y({12});
+       evaluate(small_mxd()(tensor<float, 2>({4, 8})), y);
+     }},
+    {R"([evaluate] axis 1 is 8 in the output and 3 in the expression)",
+     "The output has another shape than the expression.",
+     "Pass an array of the expression's shape.",
+     [] {
+       tensor<float, 2> y({4, 8});
+       evaluate(small_mxd()(tensor<float, 2>({4, 8})), y);
+     }},
+    {R"([forward] axis 0 of the rows of input 0 is 9 and the layer's is 8)",
+     "The rows of an input are longer or shorter than those that the layer is compiled for.",
+     "Pass rows with as many entries as the layer has inputs.",
+     [] {
+       const auto forward = compile(small_mxd(), 4);
+       tensor<float, 2> x({4, 9}), y({4, 3});
+       forward(x, y);
+     }},
+    {R"([forward] axis 0 of the rows of the output is 8 and the layer's is 3)",
+     "The output does not have as many columns as the layer's result.",
+     "Make the output as wide as the layer's result.",
+     [] {
+       const auto forward = compile(small_mxd(), 4);
+       tensor<float, 2> x({4, 8}), y({4, 8});
+       forward(x, y);
+     }},
+    {R"([forward] 't' is 4 in input 0 and 3 in the output)",
+     "The output does not have as many rows as the input.",
+     "Make the output [token, output], with the input's tokens.",
+     [] {
+       const auto forward = compile(small_mxd(), 4);
+       tensor<float, 2> x({4, 8}), y({3, 3});
+       forward(x, y);
+     }},
+    {R"([forward] 't' is 5 and the layer is compiled for at most 4: say more to compile)",
+     "A call has more tokens than the layer is compiled for; fewer are allowed.",
+     "Compile the layer for the greatest number of tokens of a call, or make several calls.",
+     [] {
+       const auto forward = compile(small_mxd(), 4);
+       tensor<float, 2> x({5, 8}), y({5, 3});
+       forward(x, y);
+     }},
+    {R"([forward] input 0 has 0 axes and a row alone has 1)",
+     "An input has fewer axes than one of its rows needs.",
+     "Pass an array [token, ...], also for a single token.",
+     [] {
+       const auto forward = compile(small_mxd(), 4);
+       tensor<float, 0> x(std::array<std::size_t, 0>{});
+       tensor<float, 2> y({1, 3});
+       forward(x, y);
+     }},
+    {R"([forward] the output has 3 axes and the layer's result, which has no tokens, has 2)",
+     "The result is a sum over the tokens of the call, so its output has no leading axes.",
+     "Pass an array of exactly the result's axes.",
+     [] {
+       const auto forward = compile(
+           [](const auto& x) {
+             const auto in = sized(x, {all, 4});
+             return einsum<"ti,tj->ij">(in, in);
+           },
+           4);
+       tensor<float, 2> x({4, 4});
+       tensor<float, 3> sum({1, 4, 4});
+       forward(x, sum);
+     }},
+    {R"([call] an array has more than 16 axes)",
+     "Arrays of a call have at most 16 axes, including the leading axes of tokens.",
+     "Fold the leading axes into one.",
+     [] {
+       const auto forward = compile(small_mxd(), 4);
+       tensor<float, 2> x({1, 8}), y({1, 3});
+       forward(foreign{x.data(), std::vector<std::size_t>(17, 1), std::vector<std::ptrdiff_t>(17, 1)}, y);
+     }},
+    {R"([monet_router] 12 keys do not divide into 5 heads)",
+     "The keys of a Monet router are the columns of all heads side by side, so their number must be a multiple of `heads`.",
+     "Set `heads` to a divisor of the number of keys.",
+     [] {
+       monet_router<> router;
+       router.keys1 = router.keys2 = tensor<float, 2>({8, 12});
+       router.heads = 5;
+       router.g1(tensor<float, 2>({4, 8}));
+     }},
+    {R"([monet_router] there are 2 heads and statistics of 3)",
+     "The running statistics of a router have another number of heads than `heads`.",
+     "Leave `heads` at 0: the statistics tell the number of heads.",
+     [] {
+       monet_router<> router;
+       router.keys1 = tensor<float, 2>({8, 12});
+       router.mean1 = router.variance1 = tensor<float, 1>({3});
+       router.heads = 2;
+       router.g1(tensor<float, 2>({4, 8}));
+     }},
+    {R"([monet] 10 hidden units do not divide into 4 experts)",
+     "The hidden units of a Monet layer are not the same number for each expert.",
+     "The bias has a row for each half of the experts; check it against the encoder.",
+     [] {
+       monet_hd<> layer;
+       layer.encoder = tensor<float, 2>({8, 10});
+       layer.bias = tensor<float, 2>({4, 8});
+       layer.hidden(tensor<float, 2>({3, 8}));
+     }},
+    {R"([monet] 10 hidden biases do not divide into 4 experts)",
+     "The hidden biases of a Monet layer are not the same number for each expert.",
+     "Check `encoder_bias` against the encoder's columns.",
+     [] {
+       monet_hd<> layer;
+       layer.encoder = tensor<float, 2>({8, 12});
+       layer.encoder_bias = tensor<float, 1>({10});
+       layer.bias = tensor<float, 2>({4, 8});
+       layer.hidden(tensor<float, 2>({3, 8}));
+     }},
+    {R"([peer] 10 experts for 2 heads with two lists of 3 keys)",
+     "PEER has as many experts as the square of the number of keys, in all or for each head.",
+     "Check the number of keys and the number of rows of `down` and `up`.",
+     [] {
+       peer<> layer;
+       layer.keys = tensor<float, 4>({2, 3, 2, 4});
+       layer.down = layer.up = tensor<float, 2>({10, 8});
+       layer(tensor<float, 2>({4, 8}));
+     }},
+    {R"([peer] 7 inputs cannot be halved)",
+     "Without `queries`, the query of PEER is the two halves of the input, whose length is odd here.",
+     "Set `queries`, or use an even number of inputs.",
+     [] {
+       peer<> layer;
+       layer.keys = tensor<float, 4>({2, 3, 2, 4});
+       layer.down = layer.up = tensor<float, 2>({9, 7});
+       layer(tensor<float, 2>({4, 7}));
+     }},
+    {R"([expert_load] chosen is [4, 6] and scores [4, 6]; there are 5 experts)",
+     "`expert_load` needs chosen experts and scores of the same shape.",
+     "Pass both as [token, expert], with as many experts as the constructor was given.",
+     [] { expert_load(5).add(tensor<float, 2>({4, 6}), tensor<float, 2>({4, 6})); }},
+    {R"([token_batch] the batch is [4, 6] and there are 5 experts)",
+     "A batch of coefficients needs one column for each expert that the statistics were made for.",
+     "Make `expert_statistics` and `top_tokens` for as many experts as the layer has.",
+     [] { expert_statistics(5).add(tensor<float, 2>({4, 6})); }},
+    {R"([token_batch] a batch has the axes token and expert, and this one has 3)",
+     "The statistics count tokens, and each row is a token.",
+     "Fold the leading axes: `flattened(a)` of `<fmoe/arrays/viewed.hpp>`.",
+     [] { expert_statistics(5).add(tensor<float, 3>({2, 4, 5})); }},
+    {R"([expert_statistics] there are 4 tokens and 3 members)",
+     "A subpopulation needs one bool for each token of the batch.",
+     "Pass as many bools as this batch has rows, not as many as the whole stream has.",
+     [] { expert_statistics(5).add(tensor<float, 2>({4, 5}), std::vector<bool>(3)); }},
+    {R"([accuracy_loss] there are 3 classes before and 2 after)",
+     "The accuracies before and after an ablation must be of the same classes.",
+     "Measure every class both times.",
+     [] { accuracy_loss(std::vector<double>{1, 1, 1}, std::vector<double>{1, 1}); }},
+    {R"([routing] g1 is [4, 2, 6] and g2 [4, 2, 6]; both are [t, p, s], and s is 5)",
+     "The statistics were made for another number of expert halves, or g1 and g2 do not come from the same router and batch.",
+     "Evaluate `router.g1(x)` and `router.g2(x)`, [token, head, half], pass the results, and give their last extent to the constructor.",
+     [] { expert_domains(5, 14).add(tensor<float, 3>({4, 2, 6}), tensor<float, 3>({4, 2, 6}), 0); }},
+    {R"([expert_domains] there are domains of 3 tokens and g1 is of 4)",
+     "The span of domains needs one number for each token of the batch.",
+     "Pass one number for each token, or one number for all.",
+     [] { expert_domains(6, 14).add(tensor<float, 3>({4, 2, 6}), tensor<float, 3>({4, 2, 6}), std::vector<std::size_t>(3)); }},
+    {R"([expert_correlation] there are scores of 3 tokens and g1 is of 4)",
+     "A batch needs one score for each token.",
+     "If the scores belong to texts, give each token the score of its text.",
+     [] { expert_correlation(6).add(tensor<float, 3>({4, 2, 6}), tensor<float, 3>({4, 2, 6}), std::vector<float>(3)); }},
+};
+// clang-format on
+
+TEST_CASE("shapes that do not fit are refused by these sentences", "[errors]") {
+  check<shape_error>(shape_errors);
+}
+
+}  // namespace

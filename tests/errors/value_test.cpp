@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: MIT
+#include <fmoe/analysis.hpp>
+#include <fmoe/edit.hpp>
+#include <fmoe/expr/selection.hpp>
+#include <fmoe/monet.hpp>
+#include <fmoe/mumoe.hpp>
+#include <fmoe/rank.hpp>
+
+#include "../support/failures.hpp"
+#include "../support/svd.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+// clang-format off: scripts/errors_page reads the table.
+const failure value_errors[] = {
+{R"([einsum] the operand "no" of "tn,no,th,ho->to" holds nothing: set or load the parameter)",
+"A parameter of a layer, or a tensor, was never given elements; the letters of the operand tell which one.",
+"Set it, or load the layer from a file.",
+[] {
+const mxd<> layer;
+evaluate(layer(tensor<float, 2>({4, 8})));
+}},
+{R"([kept] takes a selection that keeps K entries of each row: top_k or product_top_k, and not fmoe::all)",
+"Only a selection of a fixed number of entries has rows of that many values and indices.",
+"Give it what `top_k` or `product_top_k` returns.",
+[] {
+const tensor<float, 2> x({4, 8});
+evaluate(kept(relu(x)).first);
+}},
+{R"([tensor] of rank 2 is used but holds nothing: set or load it)",
+"A tensor that was only declared holds nothing, not even zeros.",
+"Give it a shape: `tensor<float, 2> x({4, 8})`.",
+[] {
+const tensor<float, 2> x;
+evaluate(relu(x));
+}},
+{R"([top_k] K is 32 and the scores' last axis has 5: fmoe::all keeps every score)",
+"A token would use more experts than there are.",
+"Set the layer's `active` to at most the number of experts.",
+[] {
+mxd<> layer = small_mxd();
+layer.active = 32;
+evaluate(layer(tensor<float, 2>({4, 8})));
+}},
+{R"([top_k] K is -1: fmoe::all keeps every score)",
+"K is negative; only files write -1 for all.",
+"Pass fmoe::all to keep every score.",
+[] {
+const tensor<float, 2> scores({4, 5});
+top_k(scores, -1);
+}},
+{R"([top_p] the mass is 1.5, not within 0 and 1)",
+"The mass of a top-p selection must be a probability.",
+"Pass a number from 0 to 1.",
+[] {
+const tensor<float, 2> scores({4, 5});
+evaluate(top_p(scores, 1.5, weighting::softmax));
+}},
+{R"([entmax] alpha is 0.5 and must be at least 1)",
+"alpha of entmax must be at least 1.",
+"Pass 1 for softmax, 1.5 for the usual entmax, 2 for sparsemax.",
+[] {
+const tensor<float, 2> scores({4, 5});
+evaluate(entmax(scores, 0.5));
+}},
+{R"([product_top_k] K is 10 and two lists of 3 have fewer pairs)",
+"Product keys keep fewer of each list than K needs.",
+"Raise `candidates`: its square must be at least K.",
+[] {
+const tensor<float, 3> scores({4, 2, 8});
+evaluate(product_top_k(scores, 10, 3));
+}},
+{R"([product_top_k] each list keeps 9 entries and has only 8)",
+"Product keys keep more of each list than it has.",
+"Lower `candidates`, or K if `candidates` is 0 and so follows from K.",
+[] {
+const tensor<float, 3> scores({4, 2, 8});
+evaluate(product_top_k(scores, 10, 9));
+}},
+{R"([product_top_k] a list has 65536 entries, above 65,535)",
+"The index of a pair of keys would not fit.",
+"Use lists of at most 65,535 keys.",
+[] {
+const tensor<float, 3> scores({1, 2, 65536});
+evaluate(product_top_k(scores, 2, 2));
+}},
+{R"([expert_choice] the scores' first axis does not count tokens)",
+"Experts choose among the tokens of a call, and parameters have no tokens.",
+"Compute the scores from an input: `einsum<\"ti,in->tn\">(x, router)`.",
+[] {
+const parameter<float, 2> scores({4, 5});
+evaluate(expert_choice(scores, scores, weighting::softmax));
+}},
+{R"([all_except] the pair (2, 5) is outside 4 x 5)",
+"A pair of experts to leave out does not exist.",
+"Pass pairs (row, column), counted from 0.",
+[] {
+const std::vector<index_pair> pairs{{2, 5}};
+all_except(pairs, 4, 5);
+}},
+{R"([all_except] is an operand of einsum only)",
+"`all_except` has no elements: it changes what an einsum sums over.",
+"Make it an operand of einsum, with labels that other operands also have.",
+[] { evaluate(relu(all_except({}, 4, 5))); }},
+{R"([all_except] needs two different labels that other operands have: 'j' of "ij")",
+"The two axes of the mask must be axes of other operands, too.",
+"Give the mask two different letters, each of which another operand has.",
+[] {
+const tensor<float, 2> g({3, 4});
+evaluate(einsum<"ti,ij->tj">(g, all_except({}, 4, 5)));
+}},
+{R"([all_except] an einsum has one mask: "ti,tj,ij,ij->t")",
+"An einsum can leave out one list of pairs only.",
+"Put all pairs into one list.",
+[] {
+const tensor<float, 2> g({3, 4}), h({3, 5});
+const auto kept = all_except({}, 4, 5);
+evaluate(einsum<"ti,tj,ij,ij->t">(g, h, kept, kept));
+}},
+{R"([all_except] goes with at most 8 operands, not 9)",
+"An einsum with a mask can have at most 8 other operands.",
+"First multiply some operands in another einsum.",
+[] {
+const tensor<float, 2> g({3, 4}), h({3, 5});
+evaluate(einsum<"ti,tj,ti,ti,ti,ti,ti,ti,ti,ij->t">(g, h, g, g, g, g, g, g, g, all_except({}, 4, 5)));
+}},
+{R"([all_except] leaves no pair out of a sum of parameters only)",
+"Pairs can be left out of sums that depend on tokens, but not of sums of parameters only, which are computed once.",
+"Set the entries of these pairs to zero in the parameters.",
+[] {
+const parameter<float, 2> w({4, 5}), v({5, 2});
+const parameter<float, 3> u({4, 5, 2});
+const tensor<float, 2> g({3, 4});
+const std::vector<index_pair> pairs{{2, 3}};
+evaluate(einsum<"ti,ijk->tjk">(g, u) + einsum<"ij,ij,jk->jk">(w, all_except(pairs, 4, 5), v));
+}},
+{R"([slice] there is no entry 5 in an axis of 5)",
+"The number of an expert is not below the number of experts.",
+"Experts are counted from 0.",
+[] {
+cp_experts<> experts;
+experts.experts[0] = tensor<float, 2>({5, 2});
+experts.expert(5);
+}},
+{R"([expert_statistics] there are no tokens yet: add some first)",
+"A frequency or a mean is asked for before any token was added, or for a subpopulation without tokens.",
+"Check `tokens()` first if a subpopulation may be empty.",
+[] { expert_statistics(5).mean_coefficients(); }},
+{R"([top_tokens] there is no expert 5 of 5)",
+"The number of an expert is not below the number of experts.",
+"Experts are counted from 0.",
+[] { top_tokens(5, 10).of(5); }},
+{R"([polysemanticity] there are no classes)",
+"The list of losses is empty.",
+"Pass the loss of accuracy of every class.",
+[] { polysemanticity({}); }},
+{R"([polysemanticity] no expert changes the accuracy of a class)",
+"The mean is taken over the experts whose ablation changes an accuracy, and there is none.",
+"Measure with more data, or more experts.",
+[] { mean_polysemanticity(std::vector<std::vector<double>>{{0, 0, 0}}); }},
+{R"([singular_values] an entry of the matrix is not finite)",
+"A matrix with a NaN or an infinity has no rank.",
+"Search the weights for it with `std::isfinite`.",
+[] { numerical_rank(tensor<float, 2>({2, 2}, {1, 0, NAN, 1})); }},
+{R"([batch norm] the running variance of expert 1 of level 0 is -1)",
+"A running variance is negative or not finite: the weights are damaged, or the tensor is not a variance.",
+"Check the file that the layer was loaded from.",
+[] {
+expert_gate<> gate;
+gate.projections[0] = tensor<float, 2>({8, 2});
+gate.means[0] = tensor<float, 1>({2});
+gate.variances[0] = tensor<float, 1>({2}, {1, -1});
+gate.coefficients(tensor<float, 2>({4, 8}));
+}},
+{R"([batch norm] there are 1 running statistics and 2 are needed, means and variances, or none)",
+"Some levels have running statistics and others do not.",
+"Set the mean and the variance of every level, or of none.",
+[] {
+expert_gate<> gate;
+gate.projections[0] = tensor<float, 2>({8, 2});
+gate.means[0] = tensor<float, 1>({2});
+gate.coefficients(tensor<float, 2>({4, 8}));
+}},
+{R"([monet_router] without running statistics `heads` must be set)",
+"Without running statistics nothing tells the number of heads.",
+"Set `heads`.",
+[] {
+monet_router<> router;
+router.keys1 = router.keys2 = tensor<float, 2>({8, 12});
+router.g1(tensor<float, 2>({4, 8}));
+}},
+{R"([monet_router] a running mean needs a variance, and the reverse)",
+"A router has a running mean but no variance, or the reverse.",
+"Set both, or none.",
+[] {
+monet_router<> router;
+router.keys1 = tensor<float, 2>({8, 12});
+router.mean1 = tensor<float, 1>({2});
+router.g1(tensor<float, 2>({4, 8}));
+}},
+{R"([monet_router] a variance is -1)",
+"A running variance is negative or not finite: the weights are damaged, or the tensor is not a variance.",
+"Check the file that the layer was loaded from.",
+[] {
+monet_router<> router;
+router.keys1 = tensor<float, 2>({8, 12});
+router.mean1 = tensor<float, 1>({2});
+router.variance1 = tensor<float, 1>({2}, {1, -1});
+router.active = 2;
+router.g1(tensor<float, 2>({4, 8}));
+}},
+{R"([monet_router] K is 32 and a head has 6 experts)",
+"A head of a Monet router would keep more experts than it has.",
+"Lower `active`.",
+[] {
+monet_router<> router;
+router.keys1 = router.keys2 = tensor<float, 2>({8, 12});
+router.heads = 2;
+router.g1(tensor<float, 2>({4, 8}));
+}},
+{R"([monet] the output bias holds nothing, and tells the number of experts: set it, if only to zeros)",
+"A Monet layer takes its number of experts from its output bias.",
+"Set `bias`; use zeros if the model has no bias.",
+[] {
+const monet_hd<> layer;
+layer.hidden(tensor<float, 2>({4, 8}));
+}},
+{R"([compile] the layer uses 0 of its 1 arguments)",
+"The layer ignores its argument, so its result does not depend on the input.",
+"Use the argument, or compute an expression without input with evaluate.",
+[] {
+const tensor<float, 2> w({4, 8});
+compile([&](const auto&) { return relu(w); }, 4);
+}},
+{R"([compile] rows of the result depend on other rows of the arguments)",
+"A row of the result depends on other rows of the input, but a compiled call may have any number of rows.",
+"Keep the token axis first in every operand and in the result, or use evaluate.",
+[] {
+const tensor<float, 2> w({4, 4});
+compile([&](const auto& x) { return einsum<"ts,so->to">(w, sized(x, {all, 4})); }, 4);
+}},
+{R"([forward] the output overlaps input 0)",
+"The output would be written while the input is still read.",
+"Use other memory for the output, or other columns of the same matrix.",
+[] {
+mxd<> layer = small_mxd();
+layer.scales = tensor<float, 2>({5, 8});
+layer.decoder = tensor<float, 2>({16, 8});
+const auto forward = compile(layer, 4);
+tensor<float, 2> x({4, 8});
+forward(x, x);
+}},
+{R"([forward] output 1 overlaps output 0)",
+"One result would be written over another.",
+"Use other memory for each output.",
+[] {
+const mxd<> layer = small_mxd();
+const auto forward = compile([&](const auto& x) { return std::tuple(layer(x), layer(x)); }, 4);
+tensor<float, 2> x({4, 8}), y({4, 3});
+forward(x, y, y);
+}},
+{R"([ablated] there is no expert 5 among 5)",
+"The number of an expert is not below the number of experts.",
+"Experts are counted from 0; `expert_count(layer)` tells how many there are.",
+[] { ablated(small_mxd(), {0, 5}); }},
+{R"([steered] there is no expert 5 among 5)",
+"The number of an expert is not below the number of experts.",
+"Experts are counted from 0; `expert_count(layer)` tells how many there are.",
+[] { steered(small_mxd(), 5, 1); }},
+{R"([rewritten] there is no head 3 among 3)",
+"The number of a head is not below the layer's number of outputs.",
+"Heads are counted from 0.",
+[] { rewritten(small_mxd(), 3, std::vector<double>(5), 1); }},
+{R"([borrow] the array's rows do not follow each other: to_tensor copies it)",
+"A tensor is row-major without gaps, but the borrowed array is not.",
+"Copy it: `to_tensor<2>(x)`.",
+[] {
+std::vector<float> values(24);
+foreign transposed{values.data(), {4, 6}, {1, 4}};
+borrow<2>(transposed);
+}},
+{R"([evaluate] the output overlaps an operand)",
+"The output would be written while an operand is still read.",
+"Use other memory for the output.",
+[] {
+tensor<float, 1> x({4});
+evaluate(relu(x), x);
+}},
+{R"([evaluate] an axis of the output has stride 0)",
+"Several elements of the output have the same address.",
+"Pass an output with its own element for each value.",
+[] {
+tensor<float, 2> x({4, 8}), y({4, 8});
+evaluate(relu(x), foreign{y.data(), {4, 8}, {0, 1}});
+}},
+{R"([forward] an axis of the output has stride 0)",
+"Several rows of the output have the same address.",
+"Pass an output with its own element for each value.",
+[] {
+const auto forward = compile(small_mxd(), 4);
+tensor<float, 2> x({4, 8}), y({4, 3});
+forward(x, foreign{y.data(), {4, 3}, {0, 1}});
+}},
+{R"([call] axis 0 of an array has a negative stride)",
+"The elements of an array go backwards through memory.",
+"Copy it first.",
+[] {
+const auto forward = compile(small_mxd(), 4);
+tensor<float, 2> x({4, 8}), y({4, 3});
+forward(foreign{x.data() + 24, {4, 8}, {-8, 1}}, y);
+}},
+{R"([routing] g1 or g2 of token 1 has an entry that is not finite)",
+"A NaN or an infinity would make the sums of its experts useless, so no token of the batch is added.",
+"Check the input of the router: a token with NaN or infinity has such a routing.",
+[] {
+tensor<float, 3> g1({4, 2, 6}), g2({4, 2, 6});
+g2(1, 0, 3) = std::numeric_limits<float>::quiet_NaN();
+expert_domains(6, 14).add(g1, g2, 0);
+}},
+{R"([expert_domains] domain 14 is asked for and there are 14)",
+"Domains are numbered from 0.",
+"Tell the constructor how many domains there are.",
+[] { expert_domains(6, 14).tokens(14); }},
+{R"([expert_domains] expert (0, 6) is asked for and there are 6 x 6)",
+"An expert is a pair of halves, and each half must be below s.",
+"Swap or correct the indices.",
+[] { expert_domains(6, 14).mean_probability(0, {0, 6}); }},
+{R"([expert_domains] the ratio is 0.5 and has to be 1 at least)",
+"With a ratio below 1 an expert could belong to a domain in which it is less probable than in another.",
+"Pass the ratio of the paper, 2, or more; with a larger ratio more experts belong to no domain.",
+[] { expert_domains(6, 1).experts_of(0, 0.5); }},
+{R"([expert_domains] domain 0 has no tokens, and its experts are asked for)",
+"Without tokens of a domain, nothing tells which experts belong to it.",
+"Add tokens of each domain first, and do not tell the constructor of more domains than there are.",
+[] { expert_domains(6, 14).experts_of(3); }},
+{R"([expert_correlation] expert (6, 0) is asked for and there are 6 x 6)",
+"An expert is a pair of halves, and each half must be below s.",
+"Swap or correct the indices.",
+[] { expert_correlation(6).correlation({6, 0}); }},
+{R"([expert_correlation] the score of token 1 is inf and has to be a number of at most 1e100)",
+"A single NaN or infinite score would make the correlation of every expert useless.",
+"Do not add tokens without a score.",
+[] {
+const std::vector<double> scores = {0.25, std::numeric_limits<double>::infinity()};
+expert_correlation(6).add(tensor<float, 3>({2, 2, 6}), tensor<float, 3>({2, 2, 6}), scores);
+}},
+};
+// clang-format on
+
+TEST_CASE("values that are out of range are refused by these sentences", "[errors]") {
+  check<value_error>(value_errors);
+}
+
+}  // namespace
