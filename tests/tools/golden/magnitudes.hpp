@@ -7,6 +7,7 @@
 
 #include <fmoe/evaluate.hpp>
 
+#include "golden_case.hpp"
 #include "value_of.hpp"
 
 namespace fmoe::golden {

@@ -11,4 +11,10 @@ namespace fmoe::golden {
 
 void judge_mumoe(golden_case& c, report& r);
 
+// Each judges one kind of experts.
+void judge_mumoe_cp(golden_case& c, report& r);
+void judge_mumoe_tr(golden_case& c, report& r);
+void judge_mumoe_tucker(golden_case& c, report& r);
+void judge_mumoe_dense(golden_case& c, report& r);
+
 }  // namespace fmoe::golden
