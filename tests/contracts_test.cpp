@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Every layer keeps these promises: the bits of a row depend only on the row, whatever the calls,
-// threads and other rows; a NaN stays in its row; a call without tokens is valid; wrong shapes are
-// refused before anything is written; a compiled call allocates nothing.
+// Every layer keeps these promises on every backend: the bits of a row depend only on the row,
+// whatever the calls, threads and other rows; a NaN stays in its row; a call without tokens is
+// valid; wrong shapes are refused before anything is written. On the CPU a compiled call allocates
+// nothing.
 #include <functional>
 
 #include <fmoe/aoe.hpp>
@@ -10,6 +11,7 @@
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
 #include <fmoe/peer.hpp>
+#include <fmoe/reference.hpp>
 
 #include "support/agree.hpp"
 #include "support/allocations.hpp"
@@ -125,8 +127,20 @@ const std::pair<const char*, any_layer> layers[] = {
     {"Monet VD, edited", monet(true, true)},
 };
 
-auto compiled_for(const any_layer& l, extent tokens) {
-  return compile([&](const auto& x) { return l(erased(x)); }, tokens);
+const std::pair<const char*, compile_options> backends[] = {{"cpu", {}},
+                                                            {"reference", {.on = reference()}}};
+
+auto compiled_for(const any_layer& l, extent tokens, const compile_options& options = {}) {
+  return compile([&](const auto& x) { return l(erased(x)); }, tokens, options);
+}
+
+// Calls check(layer, options) for each layer on each backend.
+void for_each_layer(const auto& check) {
+  for (const auto& [backend, options] : backends)
+    for (const auto& [name, l] : layers) {
+      INFO(name << " on " << backend);
+      check(l, options);
+    }
 }
 
 tensor<float, 2> call(const auto& forward, const tensor<float, 2>& x) {
@@ -148,23 +162,21 @@ bool same_bits(const tensor<float, 2>& a, const tensor<float, 2>& b) {
 
 TEST_CASE("layers agree with the oracle, in calls of any size", "[contracts]") {
   const auto x = random<tensor<float, 2>>({230, width}, 9);
-  for (const auto& [name, l] : layers) {
-    INFO(name);
-    CHECK(agrees(l(erased(rows(x, 0, 20)))));
-    const auto forward = compiled_for(l, 230);
+  for_each_layer([&](const any_layer& l, const compile_options& options) {
+    CHECK(agrees(l(erased(rows(x, 0, 20))), options));
+    const auto forward = compiled_for(l, 230, options);
     const auto y = call(forward, x);
     for (const auto& [first, count] :
          {std::pair<extent, extent>{0, 1}, {229, 1}, {3, 17}, {100, 130}, {50, 0}})
       CHECK(same_bits(call(forward, rows(x, first, count)), rows(y, first, count)));
     CHECK(same_bits(call(forward, x), y));
-  }
+  });
 }
 
 TEST_CASE("a NaN or an infinity in one token changes no other row", "[contracts]") {
   const auto x = random<tensor<float, 2>>({60, width}, 9);
-  for (const auto& [name, l] : layers) {
-    INFO(name);
-    const auto forward = compiled_for(l, 60);
+  for_each_layer([&](const any_layer& l, const compile_options& options) {
+    const auto forward = compiled_for(l, 60, options);
     const auto y = call(forward, x);
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
@@ -175,19 +187,18 @@ TEST_CASE("a NaN or an infinity in one token changes no other row", "[contracts]
       CHECK(same_bits(rows(other, 32, 28), rows(y, 32, 28)));
       if (std::isnan(bad)) CHECK(std::isnan(other(31, 0)));
     }
-  }
+  });
 }
 
 TEST_CASE("inputs of the wrong width are refused before anything is written", "[contracts]") {
-  for (const auto& [name, l] : layers) {
-    INFO(name);
-    CHECK_THROWS_AS(evaluate(l(erased(tensor<float, 2>({3, width + 1})))), shape_error);
-    const auto forward = compiled_for(l, 5);
+  for_each_layer([&](const any_layer& l, const compile_options& options) {
+    CHECK_THROWS_AS(evaluate(l(erased(tensor<float, 2>({3, width + 1}))), options), shape_error);
+    const auto forward = compiled_for(l, 5, options);
     tensor<float, 2> y({5, width});
     CHECK_THROWS_AS(forward(tensor<float, 2>({5, width - 1}), y), shape_error);
     CHECK_THROWS_AS(forward(tensor<float, 2>({6, width}), y), shape_error);
     CHECK(std::all_of(y.data(), y.data() + y.size(), [](float v) { return v == 0; }));
-  }
+  });
 }
 
 #ifndef FMOE_JTHREAD_EXECUTOR
