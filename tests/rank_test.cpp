@@ -10,6 +10,7 @@
 
 #include "support/catch.hpp"
 #include "support/oracle.hpp"
+#include "support/svd.hpp"
 
 namespace {
 
