@@ -5,6 +5,8 @@
 #include <fmoe/mxd.hpp>
 #include <fmoe/rank.hpp>
 
+#include "../support/svd.hpp"
+
 using namespace fmoe;
 
 int main() {
