@@ -239,6 +239,32 @@ TEST_CASE("the exact search is as cheap as the best of all orders", "[order]") {
   CHECK(crowded > 0);  // the cap has changed an order
 }
 
+TEST_CASE("nine operands, of which two can only be contracted first, are searched as eight",
+          "[order]") {
+  std::mt19937 bits(3);
+  int selections = 0;
+  for (int i = 0; i < 200; ++i) {
+    auto eight = random_problem(bits, 8);
+    eight.operands[0] = rows("a");
+    eight.result.clear();  // every letter is in the result, so that no other pair is alone
+    for (const auto& [c, n] : eight.extents)
+      if (std::ranges::any_of(eight.operands, [&](const auto& o) { return has(o.labels, c); }))
+        eight.result += c;
+    auto nine = eight;
+    nine.operands[0] = weight("ga");
+    nine.operands.insert(nine.operands.begin(), rows("g"));
+    nine.extents.emplace_back('g', 10);
+    INFO(text(nine));
+    auto steps = steps_of(eight, planner::find_order(eight));
+    for (auto& [left, right] : steps)  // the first operand is the first two
+      for (set* s : {&left, &right}) *s = (*s << 1) | (*s & 1);
+    steps.insert(steps.begin(), {set{1}, set{2}});
+    CHECK(steps_of(nine, planner::find_order(nine)) == steps);
+    selections += std::ranges::any_of(eight.operands, [](const auto& o) { return o.selection; });
+  }
+  CHECK(selections > 50);
+}
+
 TEST_CASE("no parameter meets a parameter unless all operands are", "[order]") {
   std::mt19937 bits(2);
   for (int i = 0; i < 300; ++i) {

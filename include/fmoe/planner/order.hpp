@@ -55,6 +55,7 @@ class order_search {
                         static_cast<double>(std::max<extent>(1, o.keep)),
                         label_set{1} << parts_.size()});
     }
+    operands_ = parts_;
   }
 
   std::vector<pairing> run() {
@@ -102,11 +103,11 @@ class order_search {
            0,
            0,
            a.operands | b.operands};
-    for (extent i = 0; i < parts_.size() && r.selected == 0; ++i) {
-      const part& kept = parts_[i];
+    for (extent i = 0; i < operands_.size() && r.selected == 0; ++i) {
+      const part& kept = operands_[i];
       if ((r.operands >> i & 1) == 0 || (kept.selected & r.labels) == 0) continue;
-      for (extent j = 0; j < parts_.size(); ++j) {
-        const bool meets = (r.operands >> j & 1) != 0 && (parts_[j].labels & kept.selected) != 0;
+      for (extent j = 0; j < operands_.size(); ++j) {
+        const bool meets = (r.operands >> j & 1) != 0 && (operands_[j].labels & kept.selected) != 0;
         if (j == i || !meets) continue;
         r.selected = kept.selected;
         r.keep = kept.keep;
@@ -228,8 +229,9 @@ class order_search {
   const machine& machine_;
   std::array<double, 128> extent_{};
   bool all_parameters_;
-  std::vector<part> parts_;   // operands and results that are not contracted yet
-  std::vector<int> numbers_;  // numbers of the parts
+  std::vector<part> operands_;  // each by itself
+  std::vector<part> parts_;     // operands and results that are not contracted yet
+  std::vector<int> numbers_;    // numbers of the parts
   std::vector<pairing> steps_;
 };
 
