@@ -71,8 +71,10 @@ TEST_CASE("the rest is batched", "[match]") {
 }
 
 TEST_CASE("labels fall into four groups", "[match]") {
-  const planner::operation o{
-      .what = planner::product_op{}, .in = {{0, "bfs"}, {1, "bsv"}}, .out = {2, "bfv"}};
+  using planner::value_id;
+  const planner::operation o{.what = planner::product_op{},
+                             .in = {{value_id{0}, "bfs"}, {value_id{1}, "bsv"}},
+                             .out = {value_id{2}, "bfv"}};
   const auto g = planner::groups_of(o);
   CHECK(g.batch == "b");
   CHECK(g.free == "f");

@@ -32,7 +32,7 @@ merges steps_of(const planner::contraction_problem& p, const std::vector<planner
   std::vector<set> parts;
   for (extent i = 0; i < p.operands.size(); ++i) parts.push_back(set{1} << i);
   for (const planner::pairing& s : order) {
-    const set a = parts.at(static_cast<extent>(s.left)), b = parts.at(static_cast<extent>(s.right));
+    const set a = parts.at(s.left), b = parts.at(s.right);
     REQUIRE((a & b) == 0);
     r.emplace_back(std::min(a, b), std::max(a, b));
     parts.push_back(a | b);

@@ -46,9 +46,8 @@ TEST_CASE("MxD of GPT-2's size: the plan of the design, in under 1 MB", "[place]
   const auto& gather = get<cpu::gather_step>(p.steps[2]);
   CHECK(gather.keep == 32);
   CHECK(gather.epilogues[0].other.storage == decode.c.storage);
-  CHECK(p.storages[static_cast<extent>(gather.c.storage)].where == cpu::storage_row::kind::output);
-  CHECK(p.storages[static_cast<extent>(gate_product.c.storage)].stride ==
-        768);  // a chunk's rows only
+  CHECK(p.storages[gather.c.storage].where == cpu::storage_row::kind::output);
+  CHECK(p.storages[gate_product.c.storage].stride == 768);  // a chunk's rows only
 }
 
 TEST_CASE("values that are never alive together share memory", "[place]") {
@@ -89,9 +88,7 @@ TEST_CASE("a sum that goes on shares the place of what it continues", "[place]")
   const ir::node_id y = g.linear(x, 64, 64), z = g.softmax(g.add(y, g.linear(x, 64, 64)));
   const cpu::plan p = make_plan(g, z, 96, machine_options());
   CHECK(describe(p) == lines{"gemm ti,io->to", "gemm ti,io->to +=", "softmax to->to"});
-  const auto c = [&](extent i) {
-    return p.storages[static_cast<extent>(get<cpu::gemm_step>(p.steps[i]).c.storage)];
-  };
+  const auto c = [&](extent i) { return p.storages[get<cpu::gemm_step>(p.steps[i]).c.storage]; };
   CHECK(c(0).offset == c(1).offset);
   CHECK(c(0).stride == c(1).stride);
   CHECK(placement_is_sound(p));
@@ -109,7 +106,7 @@ TEST_CASE("rows start on cache lines and do not lie a multiple of 2 KB apart", "
     blueprint g;
     const cpu::plan p =
         make_plan(g, g.softmax(g.linear(g.tensor({8, 64}), 64, width)), 8, machine_options());
-    const auto& row = p.storages[static_cast<extent>(get<cpu::gemm_step>(p.steps[0]).c.storage)];
+    const auto& row = p.storages[get<cpu::gemm_step>(p.steps[0]).c.storage];
     CHECK(row.stride % 16 == 0);
     CHECK(row.stride >= width);
     CHECK(row.stride < width + 32);
@@ -122,8 +119,7 @@ TEST_CASE("selections take what their state needs, constants too", "[place]") {
   blueprint g;
   const ir::node_id a = g.top_k(g.softmax(g.tensor({8, 3, 20})), 5);
   const cpu::plan p = make_plan(g, g.relu(a), 8, machine_options());
-  const auto& state =
-      p.storages[static_cast<extent>(get<cpu::select_step>(p.steps[1]).selection.storage)];
+  const auto& state = p.storages[get<cpu::select_step>(p.steps[1]).selection.storage];
   CHECK(state.stride == 3 * round_up(4 * 5 + 256, 16));
   CHECK(placement_is_sound(p));
 

@@ -23,8 +23,9 @@ lines streamed(Build build, planner::plan_options options = machine_options(), e
   lines r;
   for (const cpu::stream_loop& l : cpu::streams(p, options, tile)) {
     std::string s = l.label + (' ' + std::to_string(l.length)) + " by " + std::to_string(l.chunk);
-    for (const int o : l.operations) s += "; " + all[static_cast<extent>(o)];
-    for (const int v : l.values) CHECK(std::ranges::count(l.operations, p.producer(v)) == 1);
+    for (const extent o : l.operations) s += "; " + all[o];
+    for (const planner::value_id v : l.values)
+      CHECK(std::ranges::count(l.operations, p.producer(v).value()) == 1);
     r.push_back(std::move(s));
   }
   return r;
@@ -202,15 +203,14 @@ TEST_CASE("what reads a loop's results moves behind it, and nothing else changes
     return n;
   };
   CHECK(together(p) < together(q));  // as they stood, some could not be
-  std::vector<bool> made(q.values.size(), false);
+  list_by<planner::value_id, bool> made(q.values.size(), false);
   for (const planner::operation& o : q.operations) {
-    for (int v = 0; v < static_cast<int>(q.values.size()); ++v)
-      if (q.reads(o, v) > 0 && q[v].leaf < 0) CHECK(made[static_cast<extent>(v)]);
-    made[static_cast<extent>(o.out.value)] = true;
+    for (const planner::value_id v : q.values.ids())
+      if (q.reads(o, v) > 0 && !q[v].leaf) CHECK(made[v]);
+    made[o.out.value] = true;
   }
-  CHECK(std::ranges::all_of(p.operations, [&](const planner::operation& o) {
-    return made[static_cast<extent>(o.out.value)];
-  }));
+  CHECK(std::ranges::all_of(
+      p.operations, [&](const planner::operation& o) -> bool { return made[o.out.value]; }));
   auto small = machine_options();
   small.on.streamed = extent{1} << 30;
   planner::program whole = p;

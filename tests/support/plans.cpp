@@ -124,13 +124,13 @@ lines describe(const planner::program& p) {
     const auto labels = [&](const planner::use& u) {
       return (p[u.value].per_token() ? "t" : "") + u.labels;
     };
-    std::string s = std::string(o.group >= 0                   ? "group "
+    std::string s = std::string(o.in_group()                   ? "group "
                                 : p[o.out.value].is_constant() ? "once "
                                                                : "") +
                     planner::name_of(o) + ' ';
     for (const planner::use& u : o.in) s += (&u == o.in.data() ? "" : ",") + labels(u);
     s += "->" + labels(o.out);
-    if (o.start >= 0) s += " +=";
+    if (o.start != planner::value_id::none) s += " +=";
     s += passes(o.passes);
     r.push_back(std::move(s));
   }
@@ -141,20 +141,16 @@ lines describe(const cpu::plan& p) { return plan_lines(p).take(); }
 
 bool placement_is_sound(const cpu::plan& p) {
   struct life {
-    int from = -1, to = -1;
+    extent from, to;
   };
-  std::map<int, life> lives;
-  const auto in_arena = [&](int s) {
-    return p.storages[static_cast<extent>(s)].where == cpu::storage_row::kind::arena;
-  };
-  const auto row = [&](int s) -> const cpu::storage_row& {
-    return p.storages[static_cast<extent>(s)];
-  };
-  std::map<int, int> continues;  // a sum -> what it goes on from, in the same place
-  for (int at = 0; at < static_cast<int>(p.steps.size()); ++at) {
-    const auto accesses = cpu::accesses(p, p.steps[static_cast<extent>(at)]);
+  std::map<extent, life> lives;
+  const auto row = [&](extent s) -> const cpu::storage_row& { return p.storages[s]; };
+  const auto in_arena = [&](extent s) { return row(s).where == cpu::storage_row::kind::arena; };
+  std::map<extent, extent> continues;  // a sum -> what it goes on from, in the same place
+  for (extent at = 0; at < p.steps.size(); ++at) {
+    const auto accesses = cpu::accesses(p, p.steps[at]);
     const auto with_mode = [&](auto... modes) {
-      std::vector<int> storages;
+      std::vector<extent> storages;
       for (const cpu::access& a : accesses)
         if (((a.mode == modes) || ...)) storages.push_back(a.where.storage);
       return storages;
@@ -162,23 +158,19 @@ bool placement_is_sound(const cpu::plan& p) {
     using enum cpu::access_mode;
     const auto reads = with_mode(read), writes = with_mode(write, update),
                continued = with_mode(update);
-    for (const int s : continued) {
-      int last = -1;
+    for (const extent s : continued) {
+      std::optional<extent> last;
       for (const auto& [other, l] : lives)
         if (other != s && row(other).where == row(s).where &&
             (!in_arena(s) || row(other).offset == row(s).offset) &&
-            (last < 0 || l.from > lives[last].from))
+            (!last || l.from > lives[*last].from))
           last = other;
-      if (last < 0 || row(last).stride != row(s).stride) return false;
-      continues[s] = last;
-      lives[last].to = at;
+      if (!last || row(*last).stride != row(s).stride) return false;
+      continues[s] = *last;
+      lives[*last].to = at;
     }
-    for (const int s : writes) {
-      life& l = lives[s];
-      if (l.from < 0) l.from = at;
-      l.to = at;
-    }
-    for (const int s : reads) {
+    for (const extent s : writes) lives.try_emplace(s, life{at, at}).first->second.to = at;
+    for (const extent s : reads) {
       const auto kind = row(s).where;
       if (kind != cpu::storage_row::kind::arena && kind != cpu::storage_row::kind::call &&
           kind != cpu::storage_row::kind::output)

@@ -22,8 +22,8 @@ inline std::string dot_head(const std::string& name) {
 class graph_printer {
  public:
   graph_printer(const graph& g, node_id root) : graph_(g), root_(root) {
-    for (extent i = 0; i < g.size(); ++i) {
-      at_ = static_cast<node_id>(i);
+    for (const node_id id : g.ids()) {
+      at_ = id;
       visit([&](const auto& n) { put(n); }, g[at_].op);
     }
   }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include <fmoe/base/list_by.hpp>
 #include <fmoe/ir/node.hpp>
 
 namespace fmoe::ir {
@@ -18,7 +19,8 @@ namespace fmoe::ir {
 class graph {
  public:
   extent size() const { return nodes_.size(); }
-  const node& operator[](node_id id) const { return nodes_[static_cast<extent>(id)]; }
+  id_range<node_id> ids() const { return nodes_.ids(); }
+  const node& operator[](node_id id) const { return nodes_[id]; }
   extent rank(node_id id) const { return (*this)[id].axes.size(); }
 
   // Returns `all` if nothing has fixed the extent yet.
@@ -47,8 +49,8 @@ class graph {
   }
   // Returns the node with this operation, if there is one.
   std::optional<node_id> find(const decltype(node::op)& op) const {
-    for (extent i = 0; i < nodes_.size(); ++i)
-      if (nodes_[i].op == op) return static_cast<node_id>(i);
+    for (const node_id id : ids())
+      if (nodes_[id].op == op) return id;
     return {};
   }
 
@@ -70,26 +72,26 @@ class graph {
   }
 
   node_id einsum(std::string_view subscripts, std::vector<node_id> args) {
-    std::array<int, 128> seen{};      // 1 + the axis of each label
-    std::array<extent, 128> first{};  // the first operand with this label
+    std::array<std::optional<axis_id>, 128> seen{};  // the axis of each label
+    std::array<extent, 128> first{};                 // the first operand with this label
     for (extent i = 0; i < args.size(); ++i) {
       const auto labels = operand_labels(subscripts, i);
       for (extent k = 0; k < labels.size(); ++k) {
-        int& at = seen[static_cast<unsigned char>(labels[k])];
+        auto& known = seen[static_cast<unsigned char>(labels[k])];
         const axis_id here = (*this)[args[i]].axes[k];
-        if (at == 0) {
-          at = 1 + static_cast<int>(here);
+        if (!known) {
+          known = here;
           first[static_cast<unsigned char>(labels[k])] = i;
         }
-        const auto known = static_cast<axis_id>(at - 1);
-        expects<shape_error>(join(known, here), "[einsum] '", labels[k], "' is ", extent_of(known),
-                             " in operand ", first[static_cast<unsigned char>(labels[k])], " and ",
-                             extent_of(here), " in operand ", i, " of \"", subscripts, '"');
+        expects<shape_error>(join(*known, here), "[einsum] '", labels[k], "' is ",
+                             extent_of(*known), " in operand ",
+                             first[static_cast<unsigned char>(labels[k])], " and ", extent_of(here),
+                             " in operand ", i, " of \"", subscripts, '"');
       }
     }
     std::vector<axis_id> axes;
     for (const char c : result_labels(subscripts))
-      axes.push_back(static_cast<axis_id>(seen[static_cast<unsigned char>(c)] - 1));
+      axes.push_back(*seen[static_cast<unsigned char>(c)]);
     return put({einsum_node{std::move(args), std::string(subscripts)}, std::move(axes)});
   }
 
@@ -202,21 +204,21 @@ class graph {
   }
 
  private:
-  extent root(axis_id a) const {
-    auto i = static_cast<extent>(a);
-    while (parents_[i] != i) i = parents_[i];
-    return i;
+  axis_id root(axis_id a) const {
+    while (parents_[a] != a) a = parents_[a];
+    return a;
   }
 
   axis_id new_axis(extent e) {
-    parents_.push_back(parents_.size());
-    extents_.push_back(e);
-    return static_cast<axis_id>(parents_.size() - 1);
+    const axis_id a = extents_.add(e);
+    parents_.push_back(a);
+    return a;
   }
 
   // Returns false if both extents are known and differ.
   bool join(axis_id a, axis_id b) {
-    const extent i = root(a), j = root(b), known = extents_[i] == all ? extents_[j] : extents_[i];
+    const axis_id i = root(a), j = root(b);
+    const extent known = extents_[i] == all ? extents_[j] : extents_[i];
     if (extents_[j] != all && extents_[j] != known) return false;
     extents_[i] = known;
     parents_[j] = i;
@@ -277,8 +279,7 @@ class graph {
 
   node_id put(node n) {
     if (const auto same = find(n.op)) return *same;
-    nodes_.push_back(std::move(n));
-    return static_cast<node_id>(nodes_.size() - 1);
+    return nodes_.add(std::move(n));
   }
 
   struct total {
@@ -287,9 +288,10 @@ class graph {
     extent more;
   };
 
-  std::vector<node> nodes_;
+  list_by<node_id, node> nodes_;
   std::vector<total> totals_;
-  std::vector<extent> parents_, extents_;  // for each axis
+  list_by<axis_id, axis_id> parents_;
+  list_by<axis_id, extent> extents_;
 };
 
 }  // namespace fmoe::ir

@@ -18,20 +18,20 @@ struct live_graph {
 };
 
 inline live_graph live(const graph& whole, const node_list& roots) {
-  std::vector<bool> needed(whole.size(), false);
-  const auto need = [&](node_id id) { needed[static_cast<extent>(id)] = true; };
+  list_by<node_id, bool> needed(whole.size(), false);
+  const auto need = [&](node_id id) { needed[id] = true; };
   for (const node_id root : roots) need(root);
   for (extent i = whole.size(); i-- > 0;)
-    if (needed[i]) each_operand(whole[static_cast<node_id>(i)], need);
+    if (const auto id = static_cast<node_id>(i); needed[id]) each_operand(whole[id], need);
 
   live_graph part{whole.without_nodes(), roots};
-  std::vector<node_id> number(whole.size());  // for each needed node its number in the part
-  const auto renumber = [&](node_id& id) { id = number[static_cast<extent>(id)]; };
-  for (extent i = 0; i < whole.size(); ++i) {
-    if (!needed[i]) continue;
-    node copy = whole[static_cast<node_id>(i)];
+  list_by<node_id, node_id> number(whole.size());  // of each needed node in the part
+  const auto renumber = [&](node_id& id) { id = number[id]; };
+  for (const node_id id : whole.ids()) {
+    if (!needed[id]) continue;
+    node copy = whole[id];
     each_operand(copy, renumber);
-    number[i] = part.nodes.append(std::move(copy));
+    number[id] = part.nodes.append(std::move(copy));
   }
   for (node_id& root : part.roots) renumber(root);
   return part;

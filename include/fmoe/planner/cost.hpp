@@ -17,8 +17,8 @@ class cost_counter {
         tokens_(static_cast<double>(tokens)),
         element_bytes_(static_cast<double>(element_bytes)) {
     for (const operation& o : program_.operations) count(o);
-    for (extent v = 0; v < program_.values.size(); ++v) count(static_cast<int>(v));
-    for (const int r : program_.results)
+    for (const value_id v : program_.values.ids()) count(v);
+    for (const value_id r : program_.results)
       figures.bytes += element_bytes_ * (program_[r].per_token() ? tokens_ : 1) *
                        static_cast<double>(program_[r].size());
   }
@@ -40,8 +40,8 @@ class cost_counter {
           seen += c;
           const value& v = program_[u.value];
           const bool selected = by_selection && &u == &o.in[0] && c == u.labels.back();
-          const bool grouped = o.group >= 0 && c == o.expert;
-          n *= static_cast<double>(grouped ? program_.groups[static_cast<extent>(o.group)].expected
+          const bool grouped = o.in_group() && c == o.expert;
+          n *= static_cast<double>(grouped    ? program_.groups[o.group].expected
                                    : selected ? v.expected
                                               : program_.extent_of(u, c));
         }
@@ -72,11 +72,11 @@ class cost_counter {
 
   // Counts weights, which are read by steps over tokens: a parameter, or, in the naive plan, the
   // product of several.
-  void count(int v) {
+  void count(value_id v) {
     const value& x = program_[v];
     const double size = static_cast<double>(x.size());
     if (!x.is_constant()) {
-      if (x.leaf >= 0) figures.bytes += element_bytes_ * size * tokens_;
+      if (x.leaf) figures.bytes += element_bytes_ * size * tokens_;
       return;
     }
     bool read_by_tokens = false;
@@ -94,21 +94,20 @@ class cost_counter {
   // Returns the bytes of one number: 16 bits stay so beside floats, everything else is in the
   // arithmetic type.
   double stored_bytes(const value& x) const {
-    const bool narrow =
-        x.leaf >= 0 && size_of(program_.leaves[static_cast<extent>(x.leaf)].type) == 2;
+    const bool narrow = x.leaf && size_of(program_.leaves[*x.leaf].type) == 2;
     return narrow && element_bytes_ == 4 ? 2 : element_bytes_;
   }
 
   // Returns the share of a constant's rows that an operation reads: all of them, or as many as are
   // selected.
-  double touched(const operation& o, int v) const {
+  double touched(const operation& o, value_id v) const {
     const bool gathers = is<gather_op>(o);
     const bool selects =
         (gathers && o.in[1].value == v) || (is<sample_op>(o) && o.in[2].value == v);
-    if (!selects && o.group < 0) return 1;
+    if (!selects && !o.in_group()) return 1;
     double length = 0, selected = tokens_;
-    if (o.group >= 0) {
-      const expert_group& g = program_.groups[static_cast<extent>(o.group)];
+    if (o.in_group()) {
+      const expert_group& g = program_.groups[o.group];
       length = static_cast<double>(g.experts);
       selected *= static_cast<double>(g.expected);
     } else {  // selections whose rows share the table select from all of it
@@ -136,8 +135,8 @@ inline cost_figures cost_of(const program& p, extent tokens, extent element_byte
 // experts, N H O for MxD.
 inline double naive_closed_form(const ir::graph& g) {
   double sum = 0;
-  for (extent i = 0; i < g.size(); ++i) {
-    const auto* e = get_if<ir::einsum_node>(&g[static_cast<ir::node_id>(i)].op);
+  for (const ir::node_id id : g.ids()) {
+    const auto* e = get_if<ir::einsum_node>(&g[id].op);
     if (e == nullptr) continue;
     std::map<char, extent> weight;
     std::string needed(result_labels(e->subscripts));

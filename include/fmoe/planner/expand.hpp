@@ -16,7 +16,7 @@ namespace fmoe::planner {
 struct expanded_graph {
   ir::graph nodes;
   ir::node_list roots;
-  std::vector<bool> inner;  // by node: only other pairs of the same einsum read it
+  list_by<ir::node_id, bool> inner;  // only other pairs of the same einsum read it
 };
 
 class expansion {
@@ -27,13 +27,13 @@ class expansion {
         options_(options),
         tokens_(token_search(g, roots, has_arguments(g)).axes()),
         result_{g.without_nodes(), roots, {}} {
-    for (extent i = 0; i < g.size(); ++i) {
-      id_ = static_cast<ir::node_id>(i);
+    for (const ir::node_id id : g.ids()) {
+      id_ = id;
       const auto* e = get_if<ir::einsum_node>(&g[id_].op);
       made_.push_back(e != nullptr ? expand(*e) : copy());
     }
     for (ir::node_id& r : result_.roots) renumber(r);
-    for (const ir::node_id r : result_.roots) result_.inner[static_cast<extent>(r)] = false;
+    for (const ir::node_id r : result_.roots) result_.inner[r] = false;
   }
 
   expanded_graph take() { return std::move(result_); }
@@ -46,15 +46,15 @@ class expansion {
 
   // What the order search has to know of a node.
   struct facts {
-    int token = -1;  // the position of its token axis
+    token_axis token{};
     bool per_token = false, parameter = true;
     bool selection = false;  // along its last axis
     extent expected = 0;     // the entries of a selection that count
   };
 
-  facts& of(ir::node_id id) { return facts_[static_cast<extent>(id)]; }
-  void renumber(ir::node_id& id) const { id = made_[static_cast<extent>(id)]; }
-  ir::node_id renumbered(ir::node_id id) const { return made_[static_cast<extent>(id)]; }
+  facts& of(ir::node_id id) { return facts_[id]; }
+  void renumber(ir::node_id& id) const { id = made_[id]; }
+  ir::node_id renumbered(ir::node_id id) const { return made_[id]; }
 
   ir::node_id copy() {
     ir::node n = from_[id_];
@@ -63,15 +63,15 @@ class expansion {
   }
   // Adds a node in the place of the one at hand.
   ir::node_id append(ir::node n) {
-    const int token = tokens_ ? (*tokens_)[static_cast<extent>(id_)] : -1;
-    return know(result_.nodes.append(std::move(n)), token, false);
+    return know(result_.nodes.append(std::move(n)), tokens_ ? (*tokens_)[id_] : token_axis(),
+                false);
   }
 
   // Notes the facts of a node and whether it is an inner one, which it stays only if nothing else
   // reads it.
-  ir::node_id know(ir::node_id id, int token, bool inner) {
-    if (static_cast<extent>(id) < facts_.size()) {
-      if (!inner) result_.inner[static_cast<extent>(id)] = false;
+  ir::node_id know(ir::node_id id, token_axis token, bool inner) {
+    if (facts_.contains(id)) {
+      if (!inner) result_.inner[id] = false;
       return id;
     }
     const ir::node& n = result_.nodes[id];
@@ -80,7 +80,7 @@ class expansion {
       f.per_token |= of(arg).per_token;
       f.parameter &= of(arg).parameter;
     });
-    if (tokens_) f.per_token = token >= 0;
+    if (tokens_) f.per_token = token.has_value();
     visit([&](const auto& kind) { note(kind, id, f); }, n.op);
     facts_.push_back(f);
     result_.inner.push_back(inner);
@@ -125,7 +125,7 @@ class expansion {
         continue;
       }
       in.push_back({renumbered(e.args[i]), std::string(labels)});
-      if (const int at = of(in.back().id).token; at >= 0) token_ = labels[static_cast<extent>(at)];
+      if (const token_axis at = of(in.back().id).token) token_ = labels[*at];
     }
     const std::string result(result_labels(e.subscripts));
     if (!mask) return sum(std::move(in), result);
@@ -143,9 +143,9 @@ class expansion {
     std::erase(labels, token_);
     return labels;
   }
-  static int place_of(char label, const std::string& labels) {
-    const auto at = labels.find(label);
-    return at == std::string::npos ? -1 : static_cast<int>(at);
+  static token_axis place_of(char label, const std::string& labels) {
+    const extent at = labels.find(label);
+    return at == std::string::npos ? token_axis() : at;
   }
 
   // Returns the product of all operands, summed over the labels that the result does not have.
@@ -156,12 +156,11 @@ class expansion {
     if (in.size() == 1) return in[0].id;
     std::vector<bool> used(in.size(), false);
     for (const pairing& s : find_order(problem(in, result), options_.on)) {
-      const auto l = static_cast<extent>(s.left), r = static_cast<extent>(s.right);
-      used[l] = used[r] = true;
+      used[s.left] = used[s.right] = true;
       std::vector<operand> others;
       for (extent i = 0; i < in.size(); ++i)
         if (!used[i]) others.push_back(in[i]);
-      in.push_back(pair(in[l], in[r], others, result));
+      in.push_back(pair(in[s.left], in[s.right], others, result));
       used.push_back(false);
     }
     return in.back().id;
@@ -229,7 +228,7 @@ class expansion {
       return {einsum({left, right}, labels, !is_last), labels};
     } else if (is_last) {
       const bool is_it = known->labels == result;
-      return {is_it ? know(known->id, 0, false) : einsum({*known}, result, false), result};
+      return {is_it ? know(known->id, {}, false) : einsum({*known}, result, false), result};
     } else {
       return *known;
     }
@@ -240,8 +239,7 @@ class expansion {
   std::optional<operand> known_pair(const operand& left, const operand& right,
                                     const std::string& labels) const {
     const std::string ours = left.labels + right.labels;
-    for (extent i = 0; i < result_.nodes.size(); ++i) {
-      const auto id = static_cast<ir::node_id>(i);
+    for (const ir::node_id id : result_.nodes.ids()) {
       const auto* e = get_if<ir::einsum_node>(&result_.nodes[id].op);
       const bool is_pair = e != nullptr && e->args.size() == 2 && !e->unmasked;
       if (!is_pair) continue;
@@ -275,10 +273,10 @@ class expansion {
   const plan_options& options_;
   std::optional<token_axes> tokens_;
   expanded_graph result_;
-  ir::node_id id_{};               // the node of the first graph that is being expanded
-  std::vector<ir::node_id> made_;  // by node of the first graph
-  std::vector<facts> facts_;       // by node of the result
-  char token_ = 0;                 // the label of the token axis in the einsum at hand
+  ir::node_id id_{};                        // the node of the first graph that is being expanded
+  list_by<ir::node_id, ir::node_id> made_;  // for nodes of the first graph
+  list_by<ir::node_id, facts> facts_;       // of nodes of the result
+  char token_ = 0;                          // the label of the token axis in the einsum at hand
 };
 
 inline expanded_graph expand(const ir::graph& g, const ir::node_list& roots,

@@ -24,33 +24,33 @@ inline bool fuse_one(program& p) {
     const bool symmetric = o.passes.size() == 1 && first.what != pass_kind::map &&
                            p[first.other].shape == p[o.in[0].value].shape &&
                            p[first.other].scope == p[o.in[0].value].scope;
-    int best = -1, base = -1;
-    for (const int v : {o.in[0].value, symmetric ? first.other : -1}) {
+    std::optional<extent> best;
+    value_id base = value_id::none;
+    for (const value_id v : {o.in[0].value, symmetric ? first.other : value_id::none}) {
+      if (v == value_id::none || p.uses(v) != 1) continue;
       const bool has_same_rows =
-          v >= 0 && p[v].scope == p[o.out.value].scope && p[v].group == p[o.out.value].group;
-      const int maker = has_same_rows && p.uses(v) == 1 ? p.producer(v) : -1;
-      if (maker < 0 || p.stage(maker) != p.stage(static_cast<int>(i))) continue;
-      if (!takes_passes(p.operations[static_cast<extent>(maker)])) continue;
-      const auto rank = [&](int k) {
-        return std::pair(is<gather_op>(p.operations[static_cast<extent>(k)]), k);
-      };
-      if (best >= 0 && rank(maker) <= rank(best)) continue;
+          p[v].scope == p[o.out.value].scope && p[v].group == p[o.out.value].group;
+      const auto maker = p.producer(v);
+      if (!has_same_rows || !maker) continue;
+      if (p.stage(*maker) != p.stage(i) || !takes_passes(p.operations[*maker])) continue;
+      const auto rank = [&](extent k) { return std::pair(is<gather_op>(p.operations[k]), k); };
+      if (best && rank(*maker) <= rank(*best)) continue;
       best = maker;
       base = v;
     }
-    if (best < 0) continue;
-    operation fused = p.operations[static_cast<extent>(best)];
+    if (!best) continue;
+    operation fused = p.operations[*best];
     std::vector<pass> passes = o.passes;
     if (base != o.in[0].value) passes[0].other = o.in[0].value;
-    const int other = passes[0].other;
+    const value_id other = passes[0].other;
     const bool one_sum = symmetric && first.what == pass_kind::add && is<gemm_op>(fused) &&
-                         fused.passes.empty() && fused.start < 0 && p.uses(other) == 1 &&
-                         p[other].leaf < 0;
+                         fused.passes.empty() && fused.start == value_id::none &&
+                         p.uses(other) == 1 && !p[other].leaf;
     if (one_sum) fused.start = other;
     else fused.passes.insert(fused.passes.end(), passes.begin(), passes.end());
     fused.out.value = o.out.value;
     p.operations[i] = std::move(fused);  // the producer moves down to where its last operand exists
-    p.operations.erase(p.operations.begin() + best);
+    p.erase(*best);
     return true;
   }
   return false;
@@ -62,8 +62,8 @@ inline bool fuse_append(program& p) {
   for (extent i = 0; i < p.operations.size(); ++i) {
     operation& o = p.operations[i];
     if (!is<gemm_op>(o)) continue;
-    const int maker = p.producer(o.in[0].value);
-    if (maker < 0 || !is<append_op>(p.operations[static_cast<extent>(maker)])) continue;
+    const auto maker = p.producer(o.in[0].value);
+    if (!maker || !is<append_op>(p.operations[*maker])) continue;
     const use left = o.in[0], weight = o.in[1];
     const char axis = left.labels.back();
     const std::string slice =
@@ -79,11 +79,11 @@ inline bool fuse_append(program& p) {
     operation take{.what = slice_op{p.extent_of(left, axis) - 1},
                    .in = {weight},
                    .out = {p.add(std::move(bias)), slice}};
-    o.in[0].value = p.operations[static_cast<extent>(maker)].in[0].value;
+    o.in[0].value = p.operations[*maker].in[0].value;
     o.passes.insert(o.passes.begin(), {pass_kind::add, {}, 0, take.out.value});
     const bool unread = p.uses(left.value) == 0;
     p.operations.insert(p.operations.begin() + static_cast<std::ptrdiff_t>(i), std::move(take));
-    if (unread) p.operations.erase(p.operations.begin() + maker);
+    if (unread) p.erase(*maker);
     return true;
   }
   return false;

@@ -20,37 +20,37 @@ class grouping {
     if (!is<product_op>(product) || product.in[0].labels.size() != 1) return;
     const use &scores = product.in[0], &values = product.in[1];
     const char expert = scores.labels[0];
-    const int made = product.out.value;
+    const value_id made = product.out.value;
     const value &selection = p[scores.value], &numbers = p[values.value];
     const bool is_selection = selection.selection && selection.scope != value_scope::call;
-    const bool is_row = numbers.leaf < 0 && numbers.per_token() && !numbers.selection;
+    const bool is_row = !numbers.leaf && numbers.per_token() && !numbers.selection;
     if (!is_selection || !is_row) return;
     const bool has_expert = std::ranges::count(values.labels, expert) == 1;
     if (!has_expert || product.out.labels.size() != values.labels.size()) return;
     if (p.uses(made) != 1 || p.is_result(made)) return;
-    const auto reader = static_cast<extent>(p.consumer(made));
+    const extent reader = *p.consumer(made);
     const operation sum = p.operations[reader];
     if (!multiplies_constant(p, sum) || sum.in[0].value != made) return;
     const char label = sum.in[0].labels[product.out.labels.find(expert)];
     if (std::ranges::count(sum.in[1].labels, label) != 1 || has(sum.out.labels, label)) return;
 
-    id_ = static_cast<int>(p.groups.size());
-    p.groups.push_back({scores.value, p.extent_of(scores, expert), p[scores.value].keep,
+    id_ = p.groups.add({scores.value, p.extent_of(scores, expert), p[scores.value].keep,
                         p[scores.value].expected});
     use rows{restricted(values.value, values.labels.find(expert)), {}};
-    if (p[rows.value].group < 0 || is<pick_op>(body_.back())) {  // nothing would be saved
+    if (!p[rows.value].in_group() || is<pick_op>(body_.back())) {  // nothing would be saved
       p.groups.pop_back();
       return;
     }
     // The axes of the rows are those of the values; those of the product may be in another order.
     for (const char c : values.labels)
       if (c != expert) rows.labels += sum.in[0].labels[product.out.labels.find(c)];
-    operation last{.what = product_op{}, .in = {rows, sum.in[1]}, .out = {-1, sum.out.labels}};
-    const int result = add(std::move(last), p[sum.out.value].shape, label);
+    operation last{
+        .what = product_op{}, .in = {rows, sum.in[1]}, .out = {.labels = sum.out.labels}};
+    const value_id result = add(std::move(last), p[sum.out.value].shape, label);
     operation put{
         .what = put_op{}, .in = {{result, sum.out.labels}, scores}, .out = sum.out, .group = id_};
     body_.push_back(std::move(put));
-    p.operations.erase(p.operations.begin() + static_cast<std::ptrdiff_t>(reader));
+    p.erase(reader);
     p.operations.insert(p.operations.begin() + static_cast<std::ptrdiff_t>(reader), body_.begin(),
                         body_.end());
     remove_unread(program_);
@@ -61,9 +61,9 @@ class grouping {
 
  private:
   struct restriction {  // a value restricted to a group
-    int value;
+    value_id value;
     std::optional<extent> axis;
-    int made;
+    value_id made;
   };
 
   static std::vector<extent> without(std::vector<extent> shape, std::optional<extent> axis) {
@@ -76,7 +76,7 @@ class grouping {
   }
 
   // Adds an operation of the group, which makes rows of this shape.
-  int add(operation o, std::vector<extent> shape, char expert) {
+  value_id add(operation o, std::vector<extent> shape, char expert) {
     value v;
     v.shape = std::move(shape);
     v.group = id_;
@@ -87,15 +87,15 @@ class grouping {
     return body_.back().out.value;
   }
 
-  int picked(int v, std::optional<extent> axis) {
+  value_id picked(value_id v, std::optional<extent> axis) {
     const std::string labels = std::string("abcdefgh").substr(0, program_[v].shape.size());
     const char expert = axis ? labels[*axis] : char{0};
-    return add({.what = pick_op{}, .in = {{v, labels}}, .out = {-1, without(labels, expert)}},
+    return add({.what = pick_op{}, .in = {{v, labels}}, .out = {.labels = without(labels, expert)}},
                without(program_[v].shape, axis), expert);
   }
 
   // Returns the constant with its axis of experts first.
-  int experts_first(int v, extent axis) {
+  value_id experts_first(value_id v, extent axis) {
     const std::string labels = std::string("abcdefgh").substr(0, program_[v].shape.size());
     const std::string order = labels[axis] + without(labels, labels[axis]);
     return in_order(program_, {v, labels}, order, body_).value;
@@ -103,19 +103,19 @@ class grouping {
 
   // Returns the value at the selected places of one of its axes, or, without an axis, for the
   // selected tokens.
-  int restricted(int v, std::optional<extent> axis) {
+  value_id restricted(value_id v, std::optional<extent> axis) {
     for (const restriction& r : known_)
       if (r.value == v && r.axis == axis) return r.made;
-    const int made = axis ? made_again(v, *axis) : picked(v, axis);
+    const value_id made = axis ? made_again(v, *axis) : picked(v, axis);
     known_.push_back({v, axis, made});
     return made;
   }
 
   // Repeats the operation that makes all of v, if nothing else needs that; otherwise picks from v.
-  int made_again(int v, extent axis) {
-    const int maker = program_.producer(v);
-    if (maker < 0 || program_.uses(v) != 1) return picked(v, axis);
-    operation o = program_.operations[static_cast<extent>(maker)];
+  value_id made_again(value_id v, extent axis) {
+    const auto maker = program_.producer(v);
+    if (!maker || program_.uses(v) != 1) return picked(v, axis);
+    operation o = program_.operations[*maker];
     if (is<product_op>(o) && is_hadamard(o)) o = as_pointwise(std::move(o));
     const char expert = o.out.labels[axis];
     if (is<pointwise_op>(o)) return reads_call(o) ? picked(v, axis) : pointwise_again(o, axis);
@@ -127,25 +127,26 @@ class grouping {
     const extent at = o.in[0].labels.find(expert);
     const auto axis_of_rows = at == std::string::npos ? std::nullopt : std::optional(at);
     const use left{restricted(o.in[0].value, axis_of_rows), without(o.in[0].labels, expert)};
-    return add(
-        {.what = product_op{}, .in = {left, o.in[1]}, .out = {-1, without(o.out.labels, expert)}},
-        without(program_[v].shape, axis), expert);
+    return add({.what = product_op{},
+                .in = {left, o.in[1]},
+                .out = {.labels = without(o.out.labels, expert)}},
+               without(program_[v].shape, axis), expert);
   }
 
   bool reads_call(const operation& o) const {
     return std::ranges::any_of(o.passes, [&](const pass& p) {
-      return p.other >= 0 && program_[p.other].scope == value_scope::call;
+      return p.other != value_id::none && program_[p.other].scope == value_scope::call;
     });
   }
 
-  int pointwise_again(const operation& o, extent axis) {
+  value_id pointwise_again(const operation& o, extent axis) {
     const std::string labels = without(o.out.labels, o.out.labels[axis]);
     operation again{.what = pointwise_op{},
                     .in = {{restricted(o.in[0].value, axis), labels}},
-                    .out = {-1, labels},
+                    .out = {.labels = labels},
                     .passes = o.passes};
     for (pass& p : again.passes) {
-      if (p.other < 0) continue;
+      if (p.other == value_id::none) continue;
       const extent lead = o.out.labels.size() - program_[p.other].shape.size();
       const bool has_axis = axis >= lead;
       if (program_[p.other].per_token()) {
@@ -159,7 +160,7 @@ class grouping {
   }
 
   program& program_;
-  int id_ = -1;
+  group_id id_ = group_id::none;
   bool found_ = false;
   std::vector<operation> body_;
   std::vector<restriction> known_;

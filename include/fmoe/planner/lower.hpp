@@ -26,13 +26,11 @@ class lowering {
                          "[compile] rows of the result depend on other rows of the arguments");
     has_tokens_ = program_.tokens = axes.has_value();
     program_.token_count = search.count();
-    tokens_ = axes.value_or(token_axes(graph_.size(), -1));
-    for (extent i = 0; i < graph_.size(); ++i)
-      ir::each_operand(graph_[static_cast<ir::node_id>(i)], [&](ir::node_id arg) {
-        readers_[static_cast<extent>(arg)].push_back(static_cast<ir::node_id>(i));
-      });
-    for (extent i = 0; i < graph_.size(); ++i) {
-      id_ = static_cast<ir::node_id>(i);
+    tokens_ = axes.value_or(token_axes(graph_.size()));
+    for (const ir::node_id id : graph_.ids())
+      ir::each_operand(graph_[id], [&](ir::node_id arg) { readers_[arg].push_back(id); });
+    for (const ir::node_id id : graph_.ids()) {
+      id_ = id;
       visit([&](const auto& n) { nodes_.push_back(lower(n)); }, graph_[id_].op);
     }
     for (const ir::node_id r : results) finish(r, results.size() > 1);
@@ -41,15 +39,16 @@ class lowering {
   program take() { return std::move(program_); }
 
  private:
+  static constexpr extent npos = std::string::npos;
   struct placed {  // the place of a node's elements
-    int value;
-    // For each axis of the node the axis of the value, -1 for the token axis.
-    std::vector<int> memory;
+    value_id value;
+    // For each axis of the node the axis of the value, npos for the token axis.
+    std::vector<extent> memory;
   };
 
   placed& of(ir::node_id id) {
-    placed& p = nodes_[static_cast<extent>(id)];
-    expects<value_error>(p.value >= 0, "[all_except] is an operand of einsum only");
+    placed& p = nodes_[id];
+    expects<value_error>(p.value != value_id::none, "[all_except] is an operand of einsum only");
     return p;
   }
 
@@ -58,7 +57,7 @@ class lowering {
     const placed& p = of(id);
     use u{p.value, std::string(program_[p.value].shape.size(), '?')};
     for (extent i = 0; i < letters.size(); ++i)
-      if (p.memory[i] >= 0) u.labels[static_cast<extent>(p.memory[i])] = letters[i];
+      if (p.memory[i] != npos) u.labels[p.memory[i]] = letters[i];
     return u;
   }
   // Returns letters for the axes of a node: those of the operation that made its value and 't' for
@@ -67,9 +66,9 @@ class lowering {
     const placed& p = of(id);
     const std::string& made = program_[p.value].names;
     std::string names;
-    for (const int m : p.memory) {
-      const bool named = m < 0 || static_cast<extent>(m) < made.size();
-      const char c = m < 0 ? 't' : named ? made[static_cast<extent>(m)] : '?';
+    for (const extent m : p.memory) {
+      const bool named = m == npos || m < made.size();
+      const char c = m == npos ? 't' : named ? made[m] : '?';
       if (!named || has(names, c)) return std::string("abcdefgh").substr(0, p.memory.size());
       names += c;
     }
@@ -78,30 +77,26 @@ class lowering {
 
   placed place(const use& u, std::string_view result) const {
     placed p{u.value, {}};
-    for (const char c : result) {
-      const auto at = u.labels.find(c);
-      p.memory.push_back(at == std::string::npos ? -1 : static_cast<int>(at));
-    }
+    for (const char c : result) p.memory.push_back(u.labels.find(c));
     return p;
   }
 
   placed lower(const ir::leaf_node& l) {
     const bool is_row = !l.parameter && !has_tokens_;
     value v{graph_.shape(id_), is_row ? value_scope::token : value_scope::constant,
-            static_cast<int>(program_.leaves.size()), l.parameter, l.argument >= 0};
+            program_.leaves.size(), l.parameter, l.argument >= 0};
     program_.leaves.push_back(l);
-    std::vector<int> memory;
-    const int token = tokens_[static_cast<extent>(id_)];
-    for (int i = 0, at = 0; i < static_cast<int>(v.shape.size()); ++i)
-      memory.push_back(i == token ? -1 : at++);
-    if (token >= 0) {
+    std::vector<extent> memory;
+    const token_axis token = tokens_[id_];
+    for (extent i = 0, at = 0; i < v.shape.size(); ++i) memory.push_back(token == i ? npos : at++);
+    if (token) {
       v.scope = value_scope::token;
-      v.shape.erase(v.shape.begin() + token);
+      v.shape.erase(v.shape.begin() + static_cast<std::ptrdiff_t>(*token));
     }
     return {program_.add(std::move(v)), std::move(memory)};
   }
 
-  placed lower(const ir::mask_node&) const { return {-1, {0, 1}}; }
+  placed lower(const ir::mask_node&) const { return {value_id::none, {0, 1}}; }
 
   placed lower(const ir::map_node& m) {
     const std::string names = letters(m.arg);
@@ -217,7 +212,7 @@ class lowering {
 
   // Copies a leaf, because a barrier reads only memory of the call.
   use made(const use& u) {
-    return program_[u.value].leaf < 0 ? u : program_.make(reduce_op{}, {u}, u.labels);
+    return program_[u.value].leaf ? program_.make(reduce_op{}, {u}, u.labels) : u;
   }
 
   placed lower(const ir::kept_node& k) {
@@ -264,8 +259,8 @@ class lowering {
       }
       in.push_back(named(e.args[i], labels));
       const auto& memory = of(e.args[i]).memory;
-      if (const auto t = std::ranges::find(memory, -1); t != memory.end())
-        token = labels[static_cast<extent>(t - memory.begin())];
+      for (extent k = 0; k < memory.size(); ++k)
+        if (memory[k] == npos) token = labels[k];
     }
     std::string result(letters);
     std::erase(result, token);
@@ -286,12 +281,12 @@ class lowering {
     const bool is_made_last =
         !program_.operations.empty() && program_.operations.back().out.value == u.value;
     const bool is_result = std::ranges::count(expanded_.roots, id) != 0;
-    const bool is_only_here = !is_result && readers_[static_cast<extent>(id)].size() == 1;
+    const bool is_only_here = !is_result && readers_[id].size() == 1;
     if (is_made_last && is_only_here) return u;
     return program_.make(reduce_op{}, {u}, u.labels);
   }
 
-  bool inner(ir::node_id id) const { return expanded_.inner[static_cast<extent>(id)]; }
+  bool inner(ir::node_id id) const { return expanded_.inner[id]; }
 
   // Returns the order of a pair's axes that suits what reads it next, in the letters of this one:
   // that of the operand which it meets there, or that of the einsum's result if the operand is not
@@ -299,7 +294,7 @@ class lowering {
   std::string hint(ir::node_id id) {
     if (!inner(id)) return result_of(id);
     const next_pair next = next_of(id);
-    const bool is_made = static_cast<extent>(next.partner) < nodes_.size();
+    const bool is_made = nodes_.contains(next.partner);
     return is_made ? translated(id, next, named(next.partner, next.labels).labels) : result_of(id);
   }
 
@@ -315,7 +310,7 @@ class lowering {
     std::string_view here, labels;  // of the pair and of its partner, in the reader's letters
   };
   next_pair next_of(ir::node_id id) const {
-    const ir::node_id reader = readers_[static_cast<extent>(id)][0];
+    const ir::node_id reader = readers_[id][0];
     const ir::einsum_node& e = einsum(reader);
     const extent place = e.args[0] == id ? 0 : 1;
     return {reader, e.args[1 - place], operand_labels(e.subscripts, place),
@@ -340,14 +335,14 @@ class lowering {
     use u = named(result, names);
     std::string order;
     for (extent i = 0; i < names.size(); ++i)
-      if (of(result).memory[i] >= 0) order += names[i];
+      if (of(result).memory[i] != npos) order += names[i];
     const value& v = program_[u.value];
     const bool has_axis = order.size() < names.size() || !has_tokens_;
     const value_scope wanted = has_axis ? value_scope::token : value_scope::call;
     const bool leaves_early = several && (std::ranges::any_of(program_.operations, is_barrier) ||
                                           (v.per_token() && is_read_later(program_, u.value)));
     const bool taken = program_.is_result(u.value) || leaves_early;
-    const bool fits = v.leaf < 0 && v.scope == wanted && u.labels == order;
+    const bool fits = !v.leaf && v.scope == wanted && u.labels == order;
     if (!fits || taken) {
       u = program_.make(reduce_op{}, {u}, order);
       program_[u.value].scope = wanted;
@@ -361,9 +356,9 @@ class lowering {
   bool has_tokens_ = false;
   token_axes tokens_;
   program program_;
-  std::vector<std::vector<ir::node_id>> readers_;  // by node
-  std::vector<placed> nodes_;                      // by node
-  ir::node_id id_{};                               // the node that is being lowered
+  list_by<ir::node_id, std::vector<ir::node_id>> readers_;
+  list_by<ir::node_id, placed> nodes_;
+  ir::node_id id_{};  // the node that is being lowered
 };
 
 }  // namespace fmoe::planner

@@ -3,6 +3,7 @@
 // that a field exists only where it means something. Labels are local to an operation.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,13 @@
 
 namespace fmoe::planner {
 
+// The numbers of a value and of a group in their program.
+enum class value_id : std::uint32_t { none = ~std::uint32_t{0} };
+enum class group_id : std::uint32_t { none = ~std::uint32_t{0} };
+
 // A value and the names of its axes.
 struct use {
-  int value = -1;
+  value_id value = value_id::none;
   std::string labels;
 };
 
@@ -24,7 +29,7 @@ struct pass {
   pass_kind what = pass_kind::map;
   pointwise fn{};
   double parameter = 0;
-  int other = -1;
+  value_id other = value_id::none;
   bool by_expert = false;  // in a group: the first axis of the other operand is the experts
 };
 
@@ -166,10 +171,12 @@ struct operation {
   kind what;
   std::vector<use> in;
   use out;
-  std::vector<pass> passes{};  // applied to the result while it is in cache
-  int start = -1;              // the sum continues this value instead of starting from zero
-  int group = -1;              // runs for each expert, on the rows that selected it
-  char expert = 0;             // the label that operands of a group have for the axis of experts
+  std::vector<pass> passes{};       // applied to the result while it is in cache
+  value_id start = value_id::none;  // the sum continues this value instead of starting from zero
+  group_id group = group_id::none;  // runs for each expert, on the rows that selected it
+  char expert = 0;  // the label that operands of a group have for the axis of experts
+
+  bool in_group() const { return group != group_id::none; }
 };
 
 // Is the operation of one of these kinds?
@@ -201,16 +208,16 @@ inline bool is_barrier(const operation& o) {
 // Calls f with each value that the operation reads; one that it reads twice comes twice.
 template <class F>
 void each_read(const operation& o, const F& f) {
-  if (o.start >= 0) f(o.start);
+  if (o.start != value_id::none) f(o.start);
   for (const use& u : o.in) f(u.value);
   for (const pass& p : o.passes)
-    if (p.other >= 0) f(p.other);
+    if (p.other != value_id::none) f(p.other);
 }
 
 // The values that the operation reads; one that it reads twice stands twice.
-inline std::vector<int> reads(const operation& o) {
-  std::vector<int> values;
-  each_read(o, [&](int v) { values.push_back(v); });
+inline std::vector<value_id> reads(const operation& o) {
+  std::vector<value_id> values;
+  each_read(o, [&](value_id v) { values.push_back(v); });
   return values;
 }
 

@@ -36,7 +36,7 @@ struct contraction_problem {
 
 // Operands are numbered in their order; step i makes number operands.size() + i.
 struct pairing {
-  int left, right;
+  extent left, right;
   bool operator==(const pairing&) const = default;
 };
 
@@ -50,7 +50,7 @@ class order_search {
     all_parameters_ = std::ranges::all_of(p.operands, [](const auto& o) { return o.parameter; });
     for (const auto& o : p.operands) {
       const label_set selected = o.selection ? bit(o.labels.back()) : 0;
-      numbers_.push_back(static_cast<int>(parts_.size()));
+      numbers_.push_back(parts_.size());
       parts_.push_back({mask(o.labels), o.tokens, o.parameter, selected,
                         static_cast<double>(std::max<extent>(1, o.keep)),
                         label_set{1} << parts_.size()});
@@ -143,7 +143,7 @@ class order_search {
   void join(extent a, extent b, const part& made) {
     steps_.push_back({numbers_[a], numbers_[b]});
     parts_[a] = made;
-    numbers_[a] = static_cast<int>(problem_.operands.size() + steps_.size()) - 1;
+    numbers_[a] = problem_.operands.size() + steps_.size() - 1;
     parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(b));
     numbers_.erase(numbers_.begin() + static_cast<std::ptrdiff_t>(b));
   }
@@ -198,11 +198,11 @@ class order_search {
     if (n > 1) emit(split, full);
   }
 
-  int emit(const std::vector<label_set>& split, label_set set) {
+  extent emit(const std::vector<label_set>& split, label_set set) {
     if (std::has_single_bit(set)) return numbers_[static_cast<extent>(std::countr_zero(set))];
-    const int left = emit(split, split[set]), right = emit(split, set ^ split[set]);
+    const extent left = emit(split, split[set]), right = emit(split, set ^ split[set]);
     steps_.push_back({left, right});
-    return static_cast<int>(problem_.operands.size() + steps_.size()) - 1;
+    return problem_.operands.size() + steps_.size() - 1;
   }
 
   void greedy() {
@@ -229,9 +229,9 @@ class order_search {
   const machine& machine_;
   std::array<double, 128> extent_{};
   bool all_parameters_;
-  std::vector<part> operands_;  // each by itself
-  std::vector<part> parts_;     // operands and results that are not contracted yet
-  std::vector<int> numbers_;    // numbers of the parts
+  std::vector<part> operands_;   // each by itself
+  std::vector<part> parts_;      // operands and results that are not contracted yet
+  std::vector<extent> numbers_;  // numbers of the parts
   std::vector<pairing> steps_;
 };
 

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <fmoe/base/labels.hpp>
+#include <fmoe/base/list_by.hpp>
 #include <fmoe/ir/graph.hpp>
 #include <fmoe/planner/operation.hpp>
 
@@ -21,7 +23,7 @@ enum class value_scope : std::uint8_t { constant, call, token };
 struct value {
   std::vector<extent> shape;  // of one token's row, in the order of memory
   value_scope scope = value_scope::token;
-  int leaf = -1;  // its place among the leaves, for inputs and parameters
+  std::optional<extent> leaf{};  // its place among the leaves, for inputs and parameters
   bool parameter = false;
   bool argument = false;   // a leaf that a call binds
   extent keep = 0;         // a selection of at most this many entries of its last axis
@@ -30,8 +32,9 @@ struct value {
   extent each = 0;  // the entries of the two lists for which a selection of their sums needs room
   std::string names{};  // names of its axes in the operation that made it
   // A value of a group has one row for each selected (token, expert), rather than for each token.
-  int group = -1;
+  group_id group = group_id::none;
 
+  bool in_group() const { return group != group_id::none; }
   bool is_constant() const { return scope == value_scope::constant; }
   bool per_token() const { return scope == value_scope::token; }
   extent size() const { return element_count(shape); }
@@ -41,25 +44,25 @@ struct value {
 
 // Operations that run once for each expert, on the tokens that selected it.
 struct expert_group {
-  int selection;
+  value_id selection;
   extent experts, keep, expected;
 };
 
 struct program {
   std::vector<ir::leaf_node> leaves;
-  std::vector<value> values;
+  list_by<value_id, value> values;
   std::vector<operation> operations;
-  std::vector<expert_group> groups;
-  std::vector<int> results;  // no value occurs twice
-  bool tokens = true;        // if false, no axis counts tokens and every value is one row
-  extent token_count = 1;    // the tokens of the graph's inputs
+  list_by<group_id, expert_group> groups;
+  std::vector<value_id> results;  // no value occurs twice
+  bool tokens = true;             // if false, no axis counts tokens and every value is one row
+  extent token_count = 1;         // the tokens of the graph's inputs
 
-  int add(value v) {
-    values.push_back(std::move(v));
-    return static_cast<int>(values.size()) - 1;
+  value_id add(value v) { return values.add(std::move(v)); }
+  void erase(extent operation) {
+    operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(operation));
   }
-  value& operator[](int v) { return values[static_cast<extent>(v)]; }
-  const value& operator[](int v) const { return values[static_cast<extent>(v)]; }
+  value& operator[](value_id v) { return values[v]; }
+  const value& operator[](value_id v) const { return values[v]; }
 
   extent extent_of(const use& u, char label) const {
     return (*this)[u.value].shape[u.labels.find(label)];
@@ -104,26 +107,32 @@ struct program {
     return out;
   }
 
-  bool is_result(int v) const { return std::ranges::count(results, v) != 0; }
+  bool is_result(value_id v) const { return std::ranges::count(results, v) != 0; }
 
   // Returns how often an operation reads v.
-  static int reads(const operation& o, int v) {
+  static int reads(const operation& o, value_id v) {
     int n = 0;
-    each_read(o, [&](int read) { n += read == v; });
+    each_read(o, [&](value_id read) { n += read == v; });
     return n;
   }
   // Returns how often operations read v; an operation that reads it twice counts twice. Being a
   // result counts once more.
-  int uses(int v) const {
+  int uses(value_id v) const {
     int n = is_result(v);
     for (const operation& o : operations) n += reads(o, v);
     return n;
   }
-  // Returns the first operation that reads v, -1 if there is none.
-  int consumer(int v) const {
-    const auto at =
-        std::ranges::find_if(operations, [&](const operation& o) { return reads(o, v) > 0; });
-    return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
+  // Returns the place of the first operation that reads v, if there is one.
+  std::optional<extent> consumer(value_id v) const {
+    for (extent k = 0; k < operations.size(); ++k)
+      if (reads(operations[k], v) > 0) return k;
+    return {};
+  }
+  // Returns the place of the operation that makes v, which leaves do not have.
+  std::optional<extent> producer(value_id v) const {
+    for (extent k = 0; k < operations.size(); ++k)
+      if (operations[k].out.value == v) return k;
+    return {};
   }
   // True if the operation runs once for a whole call rather than for each tile of tokens.
   bool runs_per_call(const operation& o) const {
@@ -131,29 +140,20 @@ struct program {
   }
   // Returns the first operation at or after this one that runs once a call, which is the same for
   // operations of one pass over the tiles.
-  int stage(int operation) const {
-    while (operation < static_cast<int>(operations.size()) &&
-           !runs_per_call(operations[static_cast<extent>(operation)]))
-      ++operation;
+  extent stage(extent operation) const {
+    while (operation < operations.size() && !runs_per_call(operations[operation])) ++operation;
     return operation;
   }
   // True if the rows of v, one for each token, outlive the pass over the tiles that makes them.
-  bool spans_stages(int v) const {
-    const int maker = producer(v);
-    if (maker < 0 || is_result(v)) return false;
-    if (runs_per_call(operations[static_cast<extent>(maker)])) return true;
-    for (int k = maker; k < static_cast<int>(operations.size()); ++k) {
-      const operation& reader = operations[static_cast<extent>(k)];
-      if (reads(reader, v) == 0) continue;
-      if (stage(k) != stage(maker) || runs_per_call(reader)) return true;
+  bool spans_stages(value_id v) const {
+    const auto maker = producer(v);
+    if (!maker || is_result(v)) return false;
+    if (runs_per_call(operations[*maker])) return true;
+    for (extent k = *maker; k < operations.size(); ++k) {
+      if (reads(operations[k], v) == 0) continue;
+      if (stage(k) != stage(*maker) || runs_per_call(operations[k])) return true;
     }
     return false;
-  }
-  // Returns the operation that makes v, -1 for leaves.
-  int producer(int v) const {
-    const auto at =
-        std::ranges::find_if(operations, [&](const operation& o) { return o.out.value == v; });
-    return at == operations.end() ? -1 : static_cast<int>(at - operations.begin());
   }
 };
 
@@ -191,10 +191,10 @@ inline std::string text_of(const program& p, const operation& o) {
 // Returns the value with its axes in this order: itself, or the result of a new operation, which is
 // part of the group if there is one.
 inline use in_order(program& p, const use& u, const std::string& order,
-                    std::vector<operation>& operations, int group = -1) {
+                    std::vector<operation>& operations, group_id group = group_id::none) {
   if (u.labels == order) return u;
   value v = p[u.value];
-  v.leaf = -1;
+  v.leaf.reset();
   v.shape.clear();
   for (const char c : order) v.shape.push_back(p.extent_of(u, c));
   const use permuted{p.add(std::move(v)), order};
@@ -205,8 +205,7 @@ inline use in_order(program& p, const use& u, const std::string& order,
 // Removes the operations whose results nothing reads, also those that only such operations read.
 inline void remove_unread(program& p) {
   for (extent i = p.operations.size(); i-- > 0;)
-    if (p.uses(p.operations[i].out.value) == 0)
-      p.operations.erase(p.operations.begin() + static_cast<std::ptrdiff_t>(i));
+    if (p.uses(p.operations[i].out.value) == 0) p.erase(i);
 }
 
 struct label_groups {

@@ -29,9 +29,10 @@ inline std::optional<meeting> meeting_in(const program& p, const operation& o) {
   const bool same_labels = o.in[1].labels == o.in[0].labels && o.out.labels == o.in[0].labels;
   if (!same_labels || o.out.labels.size() != 1) return std::nullopt;
   for (const extent side : {extent{0}, extent{1}}) {
-    const int v = o.in[side].value, maker = p.producer(v);
-    if (maker < 0 || p.uses(v) != 1) continue;
-    const operation& sum = p.operations[static_cast<extent>(maker)];
+    const value_id v = o.in[side].value;
+    const auto maker = p.producer(v);
+    if (!maker || p.uses(v) != 1) continue;
+    const operation& sum = p.operations[*maker];
     const bool sums_rows = is<reduce_op>(sum) && p[sum.in[0].value].selection &&
                            sum.out.labels == sum.in[0].labels.substr(sum.in[0].labels.size() - 1);
     if (sums_rows) return meeting{sum.in[0], o.in[1 - side], true};
@@ -41,10 +42,10 @@ inline std::optional<meeting> meeting_in(const program& p, const operation& o) {
 
 // A product over the axis of the numbers now also sums over the rows of selections: gives them
 // letters that the product does not have yet.
-inline bool sum_rows(program& p, int numbers, extent rows) {
-  const int reader = p.consumer(numbers);
-  if (reader < 0 || p.uses(numbers) != 1) return false;
-  operation& o = p.operations[static_cast<extent>(reader)];
+inline bool sum_rows(program& p, value_id numbers, extent rows) {
+  const auto reader = p.consumer(numbers);
+  if (!reader || p.uses(numbers) != 1) return false;
+  operation& o = p.operations[*reader];
   if (!multiplies_constant(p, o) || o.in[0].value != numbers) return false;
   const char axis = o.in[0].labels[0];
   if (has(o.out.labels, axis) || std::ranges::count(o.in[1].labels, axis) != 1) return false;
@@ -65,17 +66,18 @@ inline bool sample_one(program& p, extent place, const machine& m) {
   const extent rows = s.rows();
   if (s.shape.back() < m.sampled * rows * s.expected) return false;
   std::vector<pass> passes;
-  int v = numbers.value, maker = p.producer(v);
-  for (; maker >= 0 && p.uses(v) == 1;
-       v = p.operations[static_cast<extent>(maker)].in[0].value, maker = p.producer(v)) {
-    const operation& map = p.operations[static_cast<extent>(maker)];
+  value_id v = numbers.value;
+  auto maker = p.producer(v);
+  for (; maker && p.uses(v) == 1; maker = p.producer(v)) {
+    const operation& map = p.operations[*maker];
     if (!is<pointwise_op>(map)) break;
     if (!std::ranges::all_of(map.passes, [](const pass& q) { return q.what == pass_kind::map; }))
       return false;
     passes.insert(passes.begin(), map.passes.begin(), map.passes.end());
+    v = map.in[0].value;
   }
-  if (maker < 0 || p.uses(v) != 1) return false;
-  const operation& dot = p.operations[static_cast<extent>(maker)];
+  if (!maker || p.uses(v) != 1) return false;
+  const operation& dot = p.operations[*maker];
   if (!multiplies_constant(p, dot) || p[dot.in[0].value].selection) return false;
   const use &x = dot.in[0], &constant = dot.in[1];
   // The labels of the selection, as the dot product names them.
@@ -93,7 +95,7 @@ inline bool sample_one(program& p, extent place, const machine& m) {
   const std::string order =
       labels_where(selected.labels, [&](char c) { return has(constant.labels, c); }) + x.labels;
   if (order.size() != constant.labels.size()) return false;
-  const int made = p.operations[place].out.value;
+  const value_id made = p.operations[place].out.value;
   if (found->summed && !sum_rows(p, made, selection.labels.size() - 1)) return false;
 
   std::vector<operation> before;

@@ -36,11 +36,11 @@ inline bool sums_selection(const program& p, const operation& o, const machine& 
 
 inline void skip(program& p, const machine& m = {}) {
   std::vector<operation> done;
-  std::vector<int> dense(p.values.size(), -1);  // the expanded form of each selection
-  const auto expanded = [&](int v) {
+  list_by<value_id, value_id> dense(p.values.size(), value_id::none);  // selections, expanded
+  const auto expanded = [&](value_id v) {
     if (!p[v].selection) return v;
-    int& d = dense[static_cast<extent>(v)];
-    if (d < 0) {
+    value_id& d = dense[v];
+    if (d == value_id::none) {
       value row = p[v];
       row.selection = false;
       d = p.add(std::move(row));
@@ -70,11 +70,11 @@ inline void skip(program& p, const machine& m = {}) {
       for (use& u : o.in)
         if (!is<put_op>(o)) u.value = expanded(u.value);
       for (pass& s : o.passes)
-        if (s.other >= 0) s.other = expanded(s.other);
+        if (s.other != value_id::none) s.other = expanded(s.other);
     }
     done.push_back(std::move(o));
   }
-  for (int& r : p.results) r = expanded(r);
+  for (value_id& r : p.results) r = expanded(r);
   p.operations = std::move(done);
 }
 

@@ -13,24 +13,24 @@ namespace fmoe::planner {
 // Returns for each operation how many passes over the tokens must end before it can run: one more
 // for each sum over tokens that rows are made of again. Operations of a group have one number.
 inline std::vector<int> passes_before(const program& p) {
-  std::vector<int> level(p.operations.size(), 0), maker(p.values.size(), -1);
-  const auto is_call = [&](int v) { return p[v].scope == value_scope::call; };
+  std::vector<int> level(p.operations.size(), 0);
+  list_by<value_id, std::optional<extent>> maker(p.values.size());
+  const auto is_call = [&](value_id v) { return p[v].scope == value_scope::call; };
   const auto level_of = [&](const operation& o) {
     int most = 0;
-    each_read(o, [&](int v) {
-      if (maker[static_cast<extent>(v)] < 0) return;
-      const int before = level[static_cast<extent>(maker[static_cast<extent>(v)])];
-      most = std::max(most, before + (is_call(v) && !is_call(o.out.value) ? 1 : 0));
+    each_read(o, [&](value_id v) {
+      if (!maker[v]) return;
+      most = std::max(most, level[*maker[v]] + (is_call(v) && !is_call(o.out.value) ? 1 : 0));
     });
     return most;
   };
-  std::map<int, int> of_group;  // the most that an operation of the group has to wait for
+  std::map<group_id, int> of_group;  // the most that an operation of the group has to wait for
   const auto number = [&] {
     for (extent k = 0; k < level.size(); ++k) {
       const operation& o = p.operations[k];
-      maker[static_cast<extent>(o.out.value)] = static_cast<int>(k);
+      maker[o.out.value] = k;
       level[k] = level_of(o);
-      if (o.group < 0) continue;
+      if (!o.in_group()) continue;
       int& most = of_group[o.group];
       level[k] = most = std::max(most, level[k]);
     }
@@ -41,13 +41,13 @@ inline std::vector<int> passes_before(const program& p) {
 }
 
 // True if an operation that runs once a call reads v, or one of a later pass over the tokens.
-inline bool is_read_later(const program& p, int v) {
-  const int maker = p.producer(v);
+inline bool is_read_later(const program& p, value_id v) {
+  const auto maker = p.producer(v);
   const auto level = passes_before(p);
   for (extent k = 0; k < p.operations.size(); ++k) {
     const operation& o = p.operations[k];
     if (program::reads(o, v) == 0) continue;
-    const bool later = maker >= 0 && level[k] > level[static_cast<extent>(maker)];
+    const bool later = maker && level[k] > level[*maker];
     if (later || p.runs_per_call(o)) return true;
   }
   return false;
@@ -55,15 +55,15 @@ inline bool is_read_later(const program& p, int v) {
 
 // Copies each argument that an operation reads once a call into the call's own memory.
 inline void keep_arguments(program& p) {
-  std::map<int, int> copies;
+  std::map<value_id, value_id> copies;
   std::vector<operation> done;
   for (operation& o : p.operations) {
     for (use& u : o.in) {
       if (!p.runs_per_call(o) || !p[u.value].argument) continue;
-      auto [copy, is_new] = copies.try_emplace(u.value, -1);
+      auto [copy, is_new] = copies.try_emplace(u.value, value_id::none);
       if (is_new) {
         value row = p[u.value];
-        row.leaf = -1;
+        row.leaf.reset();
         row.argument = false;
         copy->second = p.add(std::move(row));
         done.push_back({.what = reduce_op{}, .in = {u}, .out = {copy->second, u.labels}});

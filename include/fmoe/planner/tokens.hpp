@@ -12,14 +12,14 @@
 
 namespace fmoe::planner {
 
-// For each node the position of its token axis, -1 for a node without one: a parameter, or a sum
-// over tokens.
-using token_axes = std::vector<int>;
+// For each node the position of its token axis, which parameters and sums over tokens do not have.
+using token_axis = std::optional<extent>;
+using token_axes = list_by<ir::node_id, token_axis>;
 
 // True if the graph is that of a compiled layer, whose rows come with the call.
 inline bool has_arguments(const ir::graph& g) {
-  for (extent i = 0; i < g.size(); ++i) {
-    const auto* l = get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op);
+  for (const ir::node_id id : g.ids()) {
+    const auto* l = get_if<ir::leaf_node>(&g[id].op);
     if (l != nullptr && l->argument >= 0) return true;
   }
   return false;
@@ -53,8 +53,8 @@ class token_search {
       if (std::ranges::none_of(found, is_known)) found.push_back(n.axes[0]);
     };
     for (const ir::node_id r : results) add(graph_[r]);
-    for (extent i = 0; i < graph_.size(); ++i) {
-      const ir::node& n = graph_[static_cast<ir::node_id>(i)];
+    for (const ir::node_id id : graph_.ids()) {
+      const ir::node& n = graph_[id];
       if (const auto* l = get_if<ir::leaf_node>(&n.op); l != nullptr && is_input(*l)) add(n);
     }
     return found;
@@ -69,45 +69,47 @@ class token_search {
     axes_.clear();
     valid_ = true;
     bool any = false;
-    for (extent i = 0; i < graph_.size() && valid_; ++i) {
-      const ir::node& n = graph_[static_cast<ir::node_id>(i)];
+    for (const ir::node_id id : graph_.ids()) {
+      const ir::node& n = graph_[id];
       axes_.push_back(visit([&](const auto& op) { return axis_of(op, n); }, n.op));
-      any |= axes_.back() == 0;
+      any |= axes_.back() == extent{0};
+      if (!valid_) return false;
     }
-    return valid_ && any && std::ranges::all_of(results, [&](ir::node_id r) { return at(r) <= 0; });
+    const auto leads = [&](ir::node_id r) { return at(r).value_or(0) == 0; };
+    return any && std::ranges::all_of(results, leads);
   }
 
-  int at(ir::node_id id) const { return axes_[static_cast<extent>(id)]; }
-  int reject() {
+  token_axis at(ir::node_id id) const { return axes_[id]; }
+  token_axis reject() {
     valid_ = false;
-    return -1;
+    return {};
   }
 
-  int axis_of(const ir::leaf_node& l, const ir::node& n) {
+  token_axis axis_of(const ir::leaf_node& l, const ir::node& n) {
     const bool has_axis = is_input(l) && !n.axes.empty() && graph_.same(n.axes[0], token_);
     if (!has_axis && l.argument >= 0) return reject();
-    return has_axis ? 0 : -1;
+    return has_axis ? token_axis(0) : token_axis();
   }
-  int axis_of(const ir::mask_node&, const ir::node&) const { return -1; }
-  int axis_of(const ir::map_node& m, const ir::node&) const { return at(m.arg); }
+  token_axis axis_of(const ir::mask_node&, const ir::node&) const { return {}; }
+  token_axis axis_of(const ir::map_node& m, const ir::node&) const { return at(m.arg); }
 
-  int axis_of(const ir::einsum_node& e, const ir::node&) {
+  token_axis axis_of(const ir::einsum_node& e, const ir::node&) {
     char token = 0;
     for (extent i = 0; i < e.args.size(); ++i)
-      if (at(e.args[i]) >= 0) {
-        const char c = operand_labels(e.subscripts, i)[static_cast<extent>(at(e.args[i]))];
+      if (const token_axis axis = at(e.args[i])) {
+        const char c = operand_labels(e.subscripts, i)[*axis];
         if (token != 0 && token != c) return reject();
         token = c;
       }
-    if (token == 0) return -1;
+    if (token == 0) return {};
     for (extent i = 0; i < e.args.size(); ++i) {  // no other axis may be indexed by the token
       const auto labels = operand_labels(e.subscripts, i);
       for (extent k = 0; k < labels.size(); ++k)
-        if ((labels[k] == token) != (static_cast<int>(k) == at(e.args[i]))) return reject();
+        if ((labels[k] == token) != (at(e.args[i]) == k)) return reject();
     }
     const auto where = result_labels(e.subscripts).find(token);
-    if (where != std::string_view::npos) return static_cast<int>(where);
-    return has_mask(e) ? reject() : -1;
+    if (where != std::string_view::npos) return where;
+    return has_mask(e) ? reject() : token_axis();
   }
 
   // True for a sum without some pairs, which is made again row by row.
@@ -116,43 +118,43 @@ class token_search {
         e.args, [&](ir::node_id a) { return holds_alternative<ir::mask_node>(graph_[a].op); });
   }
 
-  int axis_of(const ir::add_node& a, const ir::node&) {
-    const int lead = static_cast<int>(graph_.rank(a.left) - graph_.rank(a.right));
-    const int left = at(a.left), right = at(a.right) < 0 ? -1 : at(a.right) + lead;
-    if (left < 0) return right < 0 ? left : reject();
-    if (right >= 0) return left == right ? left : reject();
+  token_axis axis_of(const ir::add_node& a, const ir::node&) {
+    const extent lead = graph_.rank(a.left) - graph_.rank(a.right);
+    const token_axis left = at(a.left), right = at(a.right);
+    if (!left) return right ? reject() : left;
+    if (right) return *left == *right + lead ? left : reject();
     // A constant cannot be indexed by the token.
-    return left < lead ? left : reject();
+    return *left < lead ? left : reject();
   }
 
   // Returns the token axis, unless the rows lie along it.
-  int across(ir::node_id arg) {
-    const int a = at(arg);
-    return a >= 0 && a + 1 == static_cast<int>(graph_.rank(arg)) ? reject() : a;
+  token_axis across(ir::node_id arg) {
+    const token_axis a = at(arg);
+    return a == graph_.rank(arg) - 1 ? reject() : a;
   }
-  int axis_of(const ir::row_function_node& g, const ir::node&) {
-    const int a = across(g.arg);
+  token_axis axis_of(const ir::row_function_node& g, const ir::node&) {
+    const token_axis a = across(g.arg);
     if (!g.bound) return a;
-    const int lead = static_cast<int>(graph_.rank(g.arg) - graph_.rank(*g.bound)) - 1,
-              b = at(*g.bound);
-    const bool fits = b >= 0 ? b + lead == a : a < lead;
-    return fits ? a : reject();
+    const extent lead = graph_.rank(g.arg) - graph_.rank(*g.bound) - 1;
+    const token_axis b = at(*g.bound);
+    if (b) return a == *b + lead ? a : reject();
+    return !a || *a < lead ? a : reject();
   }
-  int axis_of(const ir::row_norm_node& n, const ir::node&) { return across(n.arg); }
-  int axis_of(const ir::select_node& s, const ir::node&) {
-    const bool lists = s.rule.what == selection_rule::kind::product_top_k &&
-                       at(s.arg) + 2 == static_cast<int>(graph_.rank(s.arg));
-    const int a = lists ? reject() : across(s.arg);
-    if (s.rule.what == selection_rule::kind::expert_choice && a < 0) return reject();
+  token_axis axis_of(const ir::row_norm_node& n, const ir::node&) { return across(n.arg); }
+  token_axis axis_of(const ir::select_node& s, const ir::node&) {
+    const bool lists =
+        s.rule.what == selection_rule::kind::product_top_k && at(s.arg) == graph_.rank(s.arg) - 2;
+    const token_axis a = lists ? reject() : across(s.arg);
+    if (s.rule.what == selection_rule::kind::expert_choice && !a) return reject();
     return s.ranked && at(*s.ranked) != a ? reject() : a;
   }
-  int axis_of(const ir::kept_node& k, const ir::node&) { return across(k.arg); }
-  int axis_of(const ir::append_node& a, const ir::node&) { return across(a.arg); }
+  token_axis axis_of(const ir::kept_node& k, const ir::node&) { return across(k.arg); }
+  token_axis axis_of(const ir::append_node& a, const ir::node&) { return across(a.arg); }
 
-  int axis_of(const ir::concat_node& c, const ir::node&) {
+  token_axis axis_of(const ir::concat_node& c, const ir::node&) {
     for (const ir::node_id a : c.args)
       if (at(a) != at(c.args[0])) return reject();
-    return at(c.args[0]) == static_cast<int>(c.axis) ? reject() : at(c.args[0]);
+    return at(c.args[0]) == c.axis ? reject() : at(c.args[0]);
   }
 
   const ir::graph& graph_;

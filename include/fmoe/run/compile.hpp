@@ -39,8 +39,7 @@ class compiled {
       : tokens_(tokens),
         compiled_(detail::compile_graph<T, Level>(g, results, tokens, options)) {
     std::size_t used = 0;
-    for (std::size_t i = 0; i < g.size(); ++i) {
-      const auto id = static_cast<ir::node_id>(i);
+    for (const ir::node_id id : g.ids()) {
       const auto* l = get_if<ir::leaf_node>(&g[id].op);
       if (l == nullptr || l->argument < 0) continue;
       rows_[static_cast<std::size_t>(l->argument)] = row_of(g, id);

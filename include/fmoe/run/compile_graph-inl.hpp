@@ -35,7 +35,8 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
   if (p.tokens && tokens != all) p.token_count = tokens;
   compiled_graph made{
       on->compile({p, dtype_of<T>, p.token_count, options.callers, how}), p.token_count, {}};
-  for (const int r : p.results) made.results.push_back({p[r].shape, p[r].per_token()});
+  for (const planner::value_id r : p.results)
+    made.results.push_back({p[r].shape, p[r].per_token()});
   return made;
 }
 

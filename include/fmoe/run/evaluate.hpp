@@ -65,9 +65,8 @@ inline void expects_output(const ir::graph& g, ir::node_id root, const array_vie
     expects<shape_error>(y.shape[a] == shape[a], "[evaluate] axis ", a, " is ", y.shape[a],
                          " in the output and ", shape[a], " in the expression");
   expects<value_error>(!y.repeats(), "[evaluate] an axis of the output has stride 0");
-  for (extent i = 0; i < g.size(); ++i)
-    if (const auto* l = get_if<ir::leaf_node>(&g[static_cast<ir::node_id>(i)].op);
-        l != nullptr && l->data != nullptr)
+  for (const ir::node_id id : g.ids())
+    if (const auto* l = get_if<ir::leaf_node>(&g[id].op); l != nullptr && l->data != nullptr)
       expects<value_error>(
           !overlap(y, {l->data->data(), l->type, 1, {element_count(l->shape)}, {1}}),
           "[evaluate] the output overlaps an operand");

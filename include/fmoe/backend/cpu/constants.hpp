@@ -32,16 +32,14 @@ class constants {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const storage_row& row = p.storages[s];
       if (row.where == storage_row::kind::leaf || row.where == storage_row::kind::input)
-        add_leaf(s, leaves[static_cast<extent>(row.source)], row.in_place);
+        add_leaf(s, leaves[row.source], row.in_place);
     }
   }
 
   const T* leaf(extent storage) const { return leaves_[storage]; }
   T* computed() const { return reinterpret_cast<T*>(computed_.data()); }
-  const screened_weights<Arch>& screened(int weight) const {
-    return *screened_[static_cast<extent>(weight)];
-  }
-  gemm_panels<T> panels(int weight) const { return panels_[static_cast<extent>(weight)]; }
+  const screened_weights<Arch>& screened(extent weight) const { return *screened_[weight]; }
+  gemm_panels<T> panels(extent weight) const { return panels_[weight]; }
 
   // Calls f with the leaf as it is stored, if gathers can read it so, otherwise with Ts.
   template <class F>
@@ -57,13 +55,12 @@ class constants {
   // Packs a weight whose source is ready.
   [[gnu::cold]] void pack(const plan& p, extent w) {
     const packed_weight& weight = p.weights[w];
-    const auto storage = static_cast<extent>(weight.storage);
-    const storage_row& row = p.storages[storage];
+    const storage_row& row = p.storages[weight.storage];
     if (row.where != storage_row::kind::leaf) {
       keep(w, dtype_of<T>, packed(weight, computed() + row.offset, dtype_of<T>));
       return;
     }
-    const ir::leaf_node& l = origins_[storage];
+    const ir::leaf_node& l = origins_[weight.storage];
     if (weight.screened) {
       const auto make = [&] { return screened(weight, l); };
       screened_[w] = std::static_pointer_cast<const screened_weights<Arch>>(

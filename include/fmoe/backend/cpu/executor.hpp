@@ -87,12 +87,13 @@ class executor {
  private:
   using frame = cpu::frame<T>;
 
-  bool is_computed(int s) const { return row_of(s).where == storage_row::kind::constant; }
-  const storage_row& row_of(int s) const { return plan_.storages[static_cast<extent>(s)]; }
+  bool is_computed(extent storage) const {
+    return plan_.storages[storage].where == storage_row::kind::constant;
+  }
 
   [[gnu::noinline]] rows_of<T> rows(const view& v, const frame& f) const noexcept {
     using enum storage_row::kind;
-    const storage_row& s = row_of(v.storage);
+    const storage_row& s = plan_.storages[v.storage];
     rows_of<T> r{nullptr, s.stride};
     switch (s.where) {
       case arena: r.data = f.arena + s.offset; break;
@@ -100,13 +101,10 @@ class executor {
       case once: r.data = f.bound->call + plan_.call * f.bound->call_rows + s.offset; break;
       case constant: r.data = constants_.computed() + s.offset; break;
       case leaf:
-      case input:
-        r.data =
-            const_cast<T*>(constants_.leaf(static_cast<extent>(v.storage))) + f.first * s.stride;
-        break;
-      case output: r = f.bound->results[static_cast<extent>(s.source)]; break;
+      case input: r.data = const_cast<T*>(constants_.leaf(v.storage)) + f.first * s.stride; break;
+      case output: r = f.bound->results[s.source]; break;
       case argument: {
-        const auto& a = f.bound->arguments[static_cast<extent>(s.source)];
+        const auto& a = f.bound->arguments[s.source];
         r = {const_cast<T*>(a.data), a.stride};
       }
     }
@@ -117,16 +115,15 @@ class executor {
   // Calls f with the table of a gather, of Ts or as it is stored.
   template <class F>
   void with_table(const view& v, const frame& at, const F& f) const noexcept {
-    if (row_of(v.storage).where == storage_row::kind::leaf)
-      constants_.with_table(static_cast<extent>(v.storage), f);
+    if (plan_.storages[v.storage].where == storage_row::kind::leaf)
+      constants_.with_table(v.storage, f);
     else f(static_cast<const T*>(rows(v, at).data));
   }
 
   // Returns the step's panels of one of its weights, from a column and from k on.
   gemm_panels<T> part(const gemm_step& s, extent weight, extent column, extent k) const noexcept {
     const auto [data, kernels] = constants_.panels(s.weight);
-    const extent whole =
-        constants_.panel_elements(plan_.weights[static_cast<extent>(s.weight)]) * weight;
+    const extent whole = constants_.panel_elements(plan_.weights[s.weight]) * weight;
     return {data + ((whole + column * s.K) / panel_width<T, Arch> + k) * kernels->row_bytes,
             kernels};
   }
@@ -217,13 +214,13 @@ class executor {
 
   void run(const selection_sum_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f),
-                     b = s.b.storage >= 0 ? rows(s.b, f) : rows_of<T>{};
+                     b = s.b.exists() ? rows(s.b, f) : rows_of<T>{};
     const auto row = [&](extent t) { return kept(selection, t, 0, s.keep); };
     selection_sum<T, Arch>(s, row, {b.data, b.stride}, c.data, f.arena, f.tokens, f.part, f.parts);
   }
 
   void run(const token_sum_step& s, const frame& f) const noexcept {
-    const rows_of<T> a = rows(s.a, f), b = s.b.storage >= 0 ? rows(s.b, f) : rows_of<T>{};
+    const rows_of<T> a = rows(s.a, f), b = s.b.exists() ? rows(s.b, f) : rows_of<T>{};
     token_sum<T, Arch>(s, {a.data, a.stride}, {b.data, b.stride}, rows(s.c, f).data, f.tokens,
                        f.part, f.parts);
   }

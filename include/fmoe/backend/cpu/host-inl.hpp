@@ -71,7 +71,7 @@ class host_executable final : public executable {
     for (extent s = 0; s < stages_.size(); ++s) {
       const storage_row& row = steps().storages[s];
       if (row.where != storage_row::kind::output || result_of(row).per_token) continue;
-      const bound_array& y = results[static_cast<extent>(row.source)];
+      const bound_array& y = results[row.source];
       if (!y.has_plain_rows()) detail::write_row(call + call_elements() + stages_[s], y, 0);
     }
   }
@@ -89,13 +89,11 @@ class host_executable final : public executable {
     explicit row_table(const plan& p) : results(p.results.size()) {
       for (const storage_row& s : p.storages)
         if (s.where == storage_row::kind::argument)
-          arguments.resize(std::max(arguments.size(), static_cast<extent>(s.source) + 1));
+          arguments.resize(std::max(arguments.size(), s.source + 1));
     }
   };
 
-  const plan_result& result_of(const storage_row& s) const {
-    return steps().results[static_cast<extent>(s.source)];
-  }
+  const plan_result& result_of(const storage_row& s) const { return steps().results[s.source]; }
   // Elements that stages keep in a call's memory; strided results without tokens lie behind them.
   extent call_elements() const { return round_up(tokens_ * steps().call + steps().once, line); }
 
@@ -127,7 +125,7 @@ class host_executable final : public executable {
     for (extent s = 0; s < stages_.size(); ++s) {
       const storage_row& row = steps().storages[s];
       if (row.where != storage_row::kind::output || result_of(row).per_token) continue;
-      const auto i = static_cast<extent>(row.source);
+      const extent i = row.source;
       const bound_array& y = results[i];
       T* const staged = call + call_elements() + stages_[s];
       rows.results[i] = {y.has_plain_rows() ? static_cast<T*>(y.array.data) : staged, 0};
@@ -164,7 +162,7 @@ class host_executable final : public executable {
     for (extent s = 0; s < stages_.size(); ++s) {
       const storage_row& row = steps().storages[s];
       T* const staged = arena + stages_[s];
-      const auto i = static_cast<extent>(row.source);
+      const extent i = row.source;
       if (row.where == storage_row::kind::output) {
         if (!result_of(row).per_token) continue;
         const bound_array& y = results[i];

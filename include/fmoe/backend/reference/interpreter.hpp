@@ -33,6 +33,10 @@ struct selected_pair {
 };
 
 class interpreter {
+  using operation = planner::operation;
+  using use = planner::use;
+  using value_id = planner::value_id;
+
  public:
   // `leaves` are the constants of the program and, if no call binds them, its inputs.
   interpreter(const planner::program& p, const std::vector<std::shared_ptr<array>>& leaves,
@@ -41,43 +45,38 @@ class interpreter {
         tokens_(tokens),
         values_(p.values.size()),
         pairs_(p.groups.size()) {
-    for (extent v = 0; v < values_.size(); ++v)
-      if (p.values[v].leaf >= 0) values_[v] = leaves[static_cast<extent>(p.values[v].leaf)];
+    for (const value_id v : p.values.ids())
+      if (p[v].leaf) values_[v] = leaves[*p[v].leaf];
   }
 
   void run() {
     for (const planner::operation& o : program_.operations) run(o);
   }
 
-  const array& operator[](int value) const { return *values_[static_cast<extent>(value)]; }
+  const array& operator[](value_id value) const { return *values_[value]; }
 
  private:
-  using operation = planner::operation;
-  using use = planner::use;
-
-  array& at(int value) { return *values_[static_cast<extent>(value)]; }
-  const std::vector<extent>& shape(int value) const { return program_[value].shape; }
+  array& at(value_id value) { return *values_[value]; }
+  const std::vector<extent>& shape(value_id value) const { return program_[value].shape; }
 
   // Returns the row of a value that belongs to row i of the operation's result.
-  extent row_of(int value, const operation& o, extent i) const {
+  extent row_of(value_id value, const operation& o, extent i) const {
     const planner::value& v = program_[value];
     if (!v.per_token()) return 0;
-    const bool is_group_row = program_[o.out.value].group >= 0;
-    if (v.group >= 0 || !is_group_row) return i;
+    const bool is_group_row = program_[o.out.value].in_group();
+    if (v.in_group() || !is_group_row) return i;
     return pairs(o)[i].token;
   }
-  const std::vector<selected_pair>& pairs(const operation& o) const {
-    return pairs_[static_cast<extent>(o.group)];
-  }
-  extent rows_of(int value) const {
+  const std::vector<selected_pair>& pairs(const operation& o) const { return pairs_[o.group]; }
+  extent rows_of(value_id value) const {
     const planner::value& v = program_[value];
     if (!v.per_token()) return 1;
-    return v.group >= 0 ? pairs_[static_cast<extent>(v.group)].size() : tokens_;
+    return v.in_group() ? pairs_[v.group].size() : tokens_;
   }
 
   void run(const operation& o) {
-    if (o.group >= 0) find_pairs(o.group);
-    values_[static_cast<extent>(o.out.value)] =
+    if (o.in_group()) find_pairs(o.group);
+    values_[o.out.value] =
         std::make_shared<array>(rows_of(o.out.value), program_[o.out.value].size());
     visit([&](const auto& kind) { run(kind, o); }, o.what);
     const bool passes_are_done = is<planner::sample_op>(o);
@@ -97,9 +96,9 @@ class interpreter {
   void run(const planner::screen_op&, const operation&) {}  // a pass of the CPU makes it
 
   // Finds the selected experts of each token, by token.
-  void find_pairs(int group) {
-    auto& pairs = pairs_[static_cast<extent>(group)];
-    const planner::expert_group& g = program_.groups[static_cast<extent>(group)];
+  void find_pairs(planner::group_id group) {
+    auto& pairs = pairs_[group];
+    const planner::expert_group& g = program_.groups[group];
     const array& selection = at(g.selection);
     if (!pairs.empty()) return;
     for (extent t = 0; t < selection.rows; ++t)
@@ -129,8 +128,8 @@ class interpreter {
       in.push_back({at(u.value).row(row_of(u.value, o, i)), shape(u.value), u.labels});
     std::string fixed;
     positions at_expert{};
-    const bool has_expert = o.group >= 0 && o.expert != 0;
-    if (has_expert && program_[o.out.value].group >= 0) {
+    const bool has_expert = o.in_group() && o.expert != 0;
+    if (has_expert && program_[o.out.value].in_group()) {
       fixed = o.expert;
       at_expert[index_of(o.expert)] = pairs(o)[i].expert;
     }
@@ -143,7 +142,7 @@ class interpreter {
     array& out = at(o.out.value);
     for (extent i = 0; i < out.rows; ++i) {
       sum_row(o, i, out.row(i));
-      if (o.start < 0) continue;
+      if (o.start == value_id::none) continue;
       const double* start = at(o.start).row(row_of(o.start, o, i));
       for (extent k = 0; k < out.width; ++k) out.row(i)[k] += start[k];
     }
@@ -325,8 +324,8 @@ class interpreter {
 
   const planner::program& program_;
   extent tokens_;
-  std::vector<std::shared_ptr<array>> values_;
-  std::vector<std::vector<selected_pair>> pairs_;  // by group
+  list_by<value_id, std::shared_ptr<array>> values_;
+  list_by<planner::group_id, std::vector<selected_pair>> pairs_;
 };
 
 }  // namespace fmoe::reference_backend

@@ -35,7 +35,7 @@ class program_runner final : public executable {
   // Returns the leaf's own elements, with one row for each token if it has tokens.
   std::shared_ptr<array> stored(const ir::leaf_node& leaf) const {
     const auto has_leaf = [&](const planner::value& v) {
-      return v.leaf >= 0 && &program_.leaves[static_cast<extent>(v.leaf)] == &leaf;
+      return v.leaf && &program_.leaves[*v.leaf] == &leaf;
     };
     const auto value = std::ranges::find_if(program_.values, has_leaf);
     const bool has_rows = program_.tokens && value != program_.values.end() && value->per_token();

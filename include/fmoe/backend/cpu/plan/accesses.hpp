@@ -98,12 +98,12 @@ class access_collector {
   }
   void add(const token_sum_step& s) {
     read(s.a);
-    if (s.b.storage >= 0) read(s.b);
+    if (s.b.exists()) read(s.b);
     write(s.c);
   }
   void add(const selection_sum_step& s) {
     read(s.selection);
-    if (s.b.storage >= 0) read(s.b);
+    if (s.b.exists()) read(s.b);
     write(s.c);
   }
   void add(const expert_choice_step& s) {
@@ -148,9 +148,7 @@ class access_collector {
   void read(const view& v) { found_.push_back({v, access_mode::read}); }
   void write(const view& v) { found_.push_back({v, access_mode::write}); }
   void update(const view& v) { found_.push_back({v, access_mode::update}); }
-  void read_weight(int weight) {
-    read({.storage = plan_.weights[static_cast<extent>(weight)].storage});
-  }
+  void read_weight(extent weight) { read({.storage = plan_.weights[weight].storage}); }
   void read_others(const std::vector<epilogue>& epilogues) {
     for (const epilogue& e : epilogues)
       if (e.what != pass_kind::map) read(e.other);

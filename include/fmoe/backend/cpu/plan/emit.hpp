@@ -19,20 +19,20 @@ class emitter : plan_layout {
     plan_.token_count = p.token_count;
     plan_.tokens = p.tokens;
     plan_.sum_block = options.sum_block;
-    for (const int r : p.results) plan_.results.push_back({p[r].shape, p[r].per_token()});
-    for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
-      const planner::operation& o = p.operations[static_cast<extent>(k)];
+    for (const value_id r : p.results) plan_.results.push_back({p[r].shape, p[r].per_token()});
+    for (extent k = 0; k < p.operations.size(); ++k) {
+      const operation& o = p.operations[k];
       const stream_loop* l = loop_of(tiling_.loops, k);
       const bool is_constant = p[o.out.value].is_constant();
       auto& steps = is_constant ? plan_.prologue : plan_.steps;
       if (!is_constant) enter_stage(o);
-      if (o.group >= 0) {
+      if (o.in_group()) {
         if (last_of_group(p, k) == k) emit_group(o.group, steps);
       } else if (l == nullptr) {
         emit(o, nullptr, steps);
       } else if (l->operations.back() == k) {
         loop_step s{.label = l->label, .length = l->length, .chunk = l->chunk, .body = {}};
-        for (const int q : l->operations) emit(p.operations[static_cast<extent>(q)], l, s.body);
+        for (const extent q : l->operations) emit(p.operations[q], l, s.body);
         steps.push_back(std::move(s));
       }
       if (!is_constant) plan_.stages.back().end = plan_.steps.size();
@@ -46,7 +46,7 @@ class emitter : plan_layout {
   // read nothing that their own stage makes.
   void enter_stage(const operation& o) {
     const bool per_call = program_.runs_per_call(o);
-    const bool waits = per_call && std::ranges::any_of(made_in_stage_, [&](int v) {
+    const bool waits = per_call && std::ranges::any_of(made_in_stage_, [&](value_id v) {
                          return planner::program::reads(o, v) > 0;
                        });
     const bool fits_last = !plan_.stages.empty() && plan_.stages.back().per_call == per_call;
@@ -55,8 +55,8 @@ class emitter : plan_layout {
       made_in_stage_.clear();
     }
     made_in_stage_.push_back(o.out.value);
-    if (const int result = output_of(program_, o.out.value); result >= 0)
-      plan_.results[static_cast<extent>(result)].made_in = plan_.stages.size() - 1;
+    if (const auto result = output_of(program_, o.out.value))
+      plan_.results[*result].made_in = plan_.stages.size() - 1;
   }
 
   void emit(const planner::gemm_op&, const operation& o, const stream_loop* l,
@@ -74,9 +74,9 @@ class emitter : plan_layout {
     std::vector<axis_stride> depth = axes(w, summed);
     for (extent k = 0; k < depth.size(); ++k)
       depth[k].length = program_.extent_of(a, summed[k]);  // without the row of a bias
-    const std::string batches = o.group < 0 ? batch : o.expert + batch;
-    if (o.group >= 0) s.expert_step = program_.size_of(w, batch);
-    s.weight = weight({.storage = w.value,
+    const std::string batches = o.in_group() ? o.expert + batch : batch;
+    if (o.in_group()) s.expert_step = program_.size_of(w, batch);
+    s.weight = weight({.storage = storage_of(w.value),
                        .batch = axes(w, batches),
                        .depth = std::move(depth),
                        .columns = axes(w, columns),
@@ -97,7 +97,7 @@ class emitter : plan_layout {
     }
     if (makes_chunks) s.n_step = s.N / std::max<extent>(1, l->length);
     else if (l != nullptr) s.k_step = s.K / std::max<extent>(1, l->length);
-    s.accumulate = o.start >= 0;
+    s.accumulate = o.start != value_id::none;
     s.epilogues = epilogues(o, l);
     steps.push_back(std::move(s));
   }
@@ -208,7 +208,7 @@ class emitter : plan_layout {
                   .N = program_.size_of(w, columns),
                   .keep = program_[o.out.value].keep,
                   .epilogues = epilogues(o, nullptr)};
-    s.weight = weight({.storage = w.value,
+    s.weight = weight({.storage = storage_of(w.value),
                        .depth = axes(w, a.labels),
                        .columns = axes(w, columns),
                        .batches = 1,
@@ -421,13 +421,13 @@ class emitter : plan_layout {
   }
 
   // Emits all operations of a group; the last one adds the results.
-  void emit_group(int id, std::vector<step>& steps) {
-    const planner::expert_group& g = program_.groups[static_cast<extent>(id)];
+  void emit_group(planner::group_id id, std::vector<step>& steps) {
+    const planner::expert_group& g = program_.groups[id];
     group_step s;
     s.experts = g.experts;
     s.keep = g.keep;
     s.rows = std::min(plan_.tile, options_.on.tile);
-    s.scratch = tiling_.places.lists[static_cast<extent>(id)];
+    s.scratch = tiling_.places.lists[id];
     for (const operation& o : program_.operations) {
       if (o.group != id) continue;
       emit(o, nullptr, s.body);
@@ -447,7 +447,7 @@ class emitter : plan_layout {
     visit([&](const auto& kind) { emit(kind, o, l, steps); }, o.what);
   }
 
-  std::vector<int> made_in_stage_;  // by the operations of the last stage
+  std::vector<value_id> made_in_stage_;  // by the operations of the last stage
 };
 
 }  // namespace fmoe::cpu

@@ -13,54 +13,58 @@ class plan_layout {
   using operation = planner::operation;
   using use = planner::use;
   using value = planner::value;
+  using value_id = planner::value_id;
 
   plan_layout(const planner::program& p, tiling t, const planner::plan_options& options)
       : program_(p),
         tiling_(std::move(t)),
         options_(options) {
-    for (int v = 0; v < static_cast<int>(p.values.size()); ++v) storages_of(v);
+    for (const value_id v : p.values.ids()) plan_.storages.push_back(row_of(v));
   }
 
-  void storages_of(int v) {
+  // Returns the storage of a value, which has the value's number.
+  storage_row row_of(value_id v) {
     using enum storage_row::kind;
     const value& x = program_[v];
     storage_row s{.where = arena, .elements = x.size()};
-    if (x.leaf >= 0) {
-      const ir::leaf_node& l = program_.leaves[static_cast<extent>(x.leaf)];
+    if (x.leaf) {
+      const ir::leaf_node& l = program_.leaves[*x.leaf];
       s.where = l.argument >= 0 ? argument : x.per_token() ? input : leaf;
-      s.source = l.argument >= 0 ? l.argument : x.leaf;
+      s.source = l.argument >= 0 ? static_cast<extent>(l.argument) : *x.leaf;
       s.stride = x.per_token() ? s.elements : 0;
     } else if (x.is_constant()) {
       s.where = constant;
       s.offset = plan_.constants;
       const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
       plan_.constants += round_up(size, options_.on.cache_line / options_.element_bytes);
-    } else if (const int result = output_of(program_, v); result >= 0) {
+    } else if (const auto result = output_of(program_, v)) {
       s.where = output;
-      s.source = result;
+      s.source = *result;
       s.stride = x.per_token() ? s.elements : 0;
     } else {
-      const auto home = static_cast<extent>(home_of(program_, v));
+      const value_id home = home_of(program_, v);
       const auto& row = tiling_.places.rows[home];
       s.where = !x.per_token() ? once : tiling_.places.spans[home] ? call : arena;
       s.stride = x.per_token() ? row.width : 0;
       s.offset = row.offset;
     }
-    plan_.storages.push_back(s);
+    return s;
   }
 
+  static extent storage_of(value_id v) { return static_cast<extent>(v); }
+
   // A value as it is stored.
-  view whole(int v) {
-    plan_.storages[static_cast<extent>(v)].in_place = true;
-    return {.storage = v};
+  view whole(value_id v) {
+    plan_.storages[storage_of(v)].in_place = true;
+    return {.storage = storage_of(v)};
   }
 
   // The rows that a gather reads: a leaf of 16 bits may stay so.
-  static view table(int v) { return {.storage = v}; }
+  static view table(value_id v) { return {.storage = storage_of(v)}; }
 
   // A value as the loop sees it, if there is one: a whole value moves with the loop that cuts its
   // first axis, and a chunk has a fixed place.
-  view in_loop(int v, const stream_loop* l) {
+  view in_loop(value_id v, const stream_loop* l) {
     view r = whole(v);
     if (l == nullptr || chunked_in(tiling_.loops, v) != nullptr) return r;
     const value& x = program_[v];
@@ -78,7 +82,7 @@ class plan_layout {
         e.period = program_[p.other].size() / std::max<extent>(1, program_[p.other].shape[0]);
         e.other = whole(p.other);
         e.other.expert = e.period;
-      } else if (p.other >= 0) {
+      } else if (p.other != value_id::none) {
         e.period = program_[p.other].size();
         const bool is_cut = e.period == width && cuts_result(o, l);
         e.other = is_cut ? in_loop(p.other, l) : whole(p.other);
@@ -105,11 +109,13 @@ class plan_layout {
     return r;
   }
 
-  int weight(packed_weight w) {
-    const auto at = std::ranges::find(plan_.weights, w);
-    if (at != plan_.weights.end()) return static_cast<int>(at - plan_.weights.begin());
+  // Returns the number of a packed weight, which equal ones share.
+  extent weight(packed_weight w) {
+    const auto& known = plan_.weights;
+    for (extent i = 0; i < known.size(); ++i)
+      if (known[i] == w) return i;
     plan_.weights.push_back(std::move(w));
-    return static_cast<int>(plan_.weights.size()) - 1;
+    return known.size() - 1;
   }
 
   nest_axis nest(const use* a, const use* b, const use& c, char label) const {

@@ -17,43 +17,45 @@ struct placement {
     extent width = 0;   // elements from one token to the next
     extent offset = 0;  // the tile's offset, in elements
   };
-  std::vector<row> rows;      // by value; width 0 for values that are not in the arena
-  extent arena = 0;           // elements
-  std::vector<extent> lists;  // by group: the offset in the arena
-  // By value: it is in the memory of the call, after `offset` elements of each token.
-  std::vector<bool> spans;
+  list_by<planner::value_id, row> rows;      // width 0 for values that are not in the arena
+  extent arena = 0;                          // elements
+  list_by<planner::group_id, extent> lists;  // offsets in the arena
+  // Values in the memory of the call, after `offset` elements of each token.
+  list_by<planner::value_id, bool> spans;
   extent call = 0;  // elements for each token
   extent once = 0;  // the elements of values of scope `call`, which come after those of all tokens
 };
 
-inline const stream_loop* loop_of(const std::vector<stream_loop>& loops, int operation) {
+inline const stream_loop* loop_of(const std::vector<stream_loop>& loops, extent operation) {
   for (const stream_loop& l : loops)
     if (std::ranges::count(l.operations, operation) > 0) return &l;
   return nullptr;
 }
 
-inline const stream_loop* chunked_in(const std::vector<stream_loop>& loops, int value) {
+inline const stream_loop* chunked_in(const std::vector<stream_loop>& loops,
+                                     planner::value_id value) {
   for (const stream_loop& l : loops)
     if (std::ranges::count(l.values, value) > 0) return &l;
   return nullptr;
 }
 
 // Returns the value whose storage v shares: a sum continues its start value in place.
-inline int home_of(const planner::program& p, int v) {
+inline planner::value_id home_of(const planner::program& p, planner::value_id v) {
   for (const planner::operation& o : p.operations)
     if (o.start == v) return home_of(p, o.out.value);
   return v;
 }
 
-// Returns the number of the result whose storage v shares, -1 if there is none.
-inline int output_of(const planner::program& p, int v) {
-  const auto at = std::ranges::find_if(
-      p.results, [home = home_of(p, v), &p](int r) { return home_of(p, r) == home; });
-  return at == p.results.end() ? -1 : static_cast<int>(at - p.results.begin());
+// Returns the number of the result whose storage v shares, if there is one.
+inline std::optional<extent> output_of(const planner::program& p, planner::value_id v) {
+  const planner::value_id home = home_of(p, v);
+  for (extent i = 0; i < p.results.size(); ++i)
+    if (home_of(p, p.results[i]) == home) return i;
+  return {};
 }
 
 inline extent row_width(const planner::program& p, const planner::plan_options& o,
-                        const std::vector<stream_loop>& loops, int v) {
+                        const std::vector<stream_loop>& loops, planner::value_id v) {
   const planner::value& x = p[v];
   const extent line = o.on.cache_line / o.element_bytes;
   if (x.selection) {
@@ -70,42 +72,43 @@ inline extent row_width(const planner::program& p, const planner::plan_options& 
 
 // Returns the last operation of the operation's group, or the operation itself if it is in no
 // group.
-inline int last_of_group(const planner::program& p, int operation) {
-  const int id = p.operations[static_cast<extent>(operation)].group;
-  int last = operation;
-  for (int k = operation; id >= 0 && k < static_cast<int>(p.operations.size()); ++k)
-    if (p.operations[static_cast<extent>(k)].group == id) last = k;
+inline extent last_of_group(const planner::program& p, extent operation) {
+  const planner::operation& o = p.operations[operation];
+  if (!o.in_group()) return operation;
+  extent last = p.operations.size() - 1;
+  while (p.operations[last].group != o.group) --last;
   return last;
 }
 
 inline placement place(const planner::program& p, const planner::plan_options& options,
                        const std::vector<stream_loop>& loops, extent tile) {
   struct life {
-    int value, from, to;
-    extent size, offset;
+    planner::value_id value;
+    extent from, to, size, offset;
   };
-  const auto time = [&](int operation) {
+  const auto time = [&](extent operation) {
     const stream_loop* l = loop_of(loops, operation);
     return l != nullptr ? l->operations.back() : last_of_group(p, operation);
   };
-  placement result{
-      std::vector<placement::row>(p.values.size()), 0, {}, std::vector<bool>(p.values.size())};
+  placement result;
+  result.rows.resize(p.values.size());
+  result.spans.resize(p.values.size());
   std::vector<life> lives;
-  for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
-    if (p[v].leaf >= 0 || p[v].is_constant()) continue;
-    if (home_of(p, v) != v || output_of(p, v) >= 0) continue;
-    life l{v, static_cast<int>(p.operations.size()), -1, 0, 0};
-    for (int k = 0; k < static_cast<int>(p.operations.size()); ++k) {
-      const planner::operation& o = p.operations[static_cast<extent>(k)];
+  for (const planner::value_id v : p.values.ids()) {
+    if (p[v].leaf || p[v].is_constant()) continue;
+    if (home_of(p, v) != v || output_of(p, v)) continue;
+    life l{v, p.operations.size(), 0, 0, 0};
+    for (extent k = 0; k < p.operations.size(); ++k) {
+      const planner::operation& o = p.operations[k];
       bool alive = home_of(p, o.out.value) == v;
-      for (const planner::use& u : o.in) alive |= home_of(p, u.value) == v;
-      for (const planner::pass& s : o.passes) alive |= s.other >= 0 && home_of(p, s.other) == v;
+      each_read(o, [&](planner::value_id read) { alive |= home_of(p, read) == v; });
       if (!alive) continue;
       l.from = std::min(l.from, time(k));
       l.to = std::max(l.to, time(k));
     }
-    if (l.to < 0) continue;
-    auto& row = result.rows[static_cast<extent>(v)];
+    const bool is_unused = l.from == p.operations.size();
+    if (is_unused) continue;
+    auto& row = result.rows[v];
     row.width = row_width(p, options, loops, v);
     if (!p[v].per_token()) {
       row.offset = result.once;
@@ -113,12 +116,12 @@ inline placement place(const planner::program& p, const planner::plan_options& o
       continue;
     }
     if (p.spans_stages(v)) {
-      result.spans[static_cast<extent>(v)] = true;
+      result.spans[v] = true;
       row.offset = result.call;
       result.call += row.width;
       continue;
     }
-    l.size = row.width * (p[v].group < 0 ? tile : std::min(tile, options.on.tile));
+    l.size = row.width * (p[v].in_group() ? std::min(tile, options.on.tile) : tile);
     lives.insert(
         std::ranges::find_if(lives, [&](const life& other) { return other.size < l.size; }), l);
   }
@@ -136,7 +139,7 @@ inline placement place(const planner::program& p, const planner::plan_options& o
         moved = true;
       }
     }
-    result.rows[static_cast<extent>(l.value)].offset = l.offset;
+    result.rows[l.value].offset = l.offset;
     result.arena = std::max(result.arena, l.offset + l.size);
   }
   for (const planner::expert_group& g : p.groups) {

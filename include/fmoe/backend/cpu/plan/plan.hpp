@@ -27,7 +27,7 @@ struct storage_row {  // one row of elements for each token; constants are one r
   extent elements = 0;  // length of a row
   extent stride = 0;    // from row to row; 0 for constants
   extent offset = 0;
-  int source = -1;  // for leaf and input the node of the graph, for argument and output its number
+  extent source = 0;      // the number of the leaf, argument or result
   bool in_place = false;  // read by other steps than packing and gathers
   bool operator==(const storage_row&) const = default;
 };
@@ -35,8 +35,11 @@ struct storage_row {  // one row of elements for each token; constants are one r
 // The elements at row + offset + step * (position of the enclosing loop) + expert * (number of the
 // group's expert).
 struct view {
-  int storage = -1;
+  static constexpr extent none = ~extent{0};
+  extent storage = none;
   extent offset = 0, step = 0, expert = 0;
+
+  bool exists() const { return storage != none; }
   bool operator==(const view&) const = default;
 };
 
@@ -55,7 +58,7 @@ struct axis_stride {  // one label of a constant
 };
 
 struct packed_weight {  // [depth, columns] in panels, once for each batch position
-  int storage = -1;
+  extent storage = 0;
   std::vector<axis_stride> batch{}, depth{}, columns{};
   extent batches = 0, K = 0, N = 0;
   bool screened = false;  // in 16 bits, and by columns
@@ -66,7 +69,7 @@ struct packed_weight {  // [depth, columns] in panels, once for each batch posit
 struct gemm_step {
   std::string text;
   view a, c;
-  int weight = -1;
+  extent weight = 0;
   extent K = 0, N = 0;
   struct row {
     extent a, c, weight;  // offsets; that of the weight counts batches
@@ -143,7 +146,7 @@ struct row_function_step {
   std::string text;
   row_function fn{};
   double parameter = 0;
-  view a, c, bound{};            // the storage of bound is -1 if there is none
+  view a, c, bound{};            // bound may not exist
   extent rows = 0, columns = 0;  // rows for each token
   extent bounds = 0;             // bounds of a token; they repeat along its rows
 };
@@ -175,13 +178,12 @@ struct screen_step {  // the k greatest of a[t, K] w[K, N] after the passes
   std::string text;
   selection_rule rule{};
   view a, selection, scratch;
-  int weight = -1;
+  extent weight = 0;
   extent K = 0, N = 0, keep = 0;
   std::vector<epilogue> epilogues{};
 };
 
-// c[out] = sum over the tokens of a call, and over `summed`, of a[...] b[...]; b has storage -1 if
-// there is none.
+// c[out] = sum over the tokens of a call, and over `summed`, of a[...] b[...]; b may not exist.
 struct token_sum_step {
   std::string text;
   view a, b, c;
@@ -189,8 +191,7 @@ struct token_sum_step {
   extent block = 0;                        // tokens that are summed by themselves
 };
 
-// c[n, N] = sum over the tokens of a call of selection[t, n] b[t, N]; b has storage -1 if there is
-// none.
+// c[n, N] = sum over the tokens of a call of selection[t, n] b[t, N]; b may not exist.
 struct selection_sum_step {
   std::string text;
   view selection, b, c;

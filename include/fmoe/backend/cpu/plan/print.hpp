@@ -19,7 +19,7 @@ class plan_printer {
     lines(p.steps, 1, "");
     dot_ << ir::dot_head("plan");
     for (extent s = 0; s < p.storages.size(); ++s)
-      if (used_[static_cast<int>(s)])
+      if (used_[s])
         dot_ << "  s" << s << " [shape=ellipse, fillcolor=\"" << look_of(p.storages[s].where).colour
              << "\", label=\"" << look_of(p.storages[s].where).name << " s" << s << " ["
              << p.storages[s].elements << "]\"];\n";
@@ -203,7 +203,7 @@ class plan_printer {
 
   const plan& plan_;
   std::ostringstream text_, dot_, boxes_, edges_;
-  std::map<int, bool> used_;
+  std::map<extent, bool> used_;
   int count_ = 0;
 };
 

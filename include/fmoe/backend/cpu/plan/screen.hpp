@@ -26,11 +26,11 @@ inline bool is_screened(const planner::program& p, const planner::operation& sel
   const selection_rule& rule = as<planner::select_op>(select).rule;
   const bool is_plain_top_k =
       rule.what == selection_rule::kind::top_k && rule.weights != weighting::softmax_of_all;
-  const bool is_alone = product.start < 0 && product.group < 0;
+  const bool is_alone = product.start == planner::value_id::none && !product.in_group();
   if (!is_plain_top_k || !is_alone) return false;
   const planner::use &x = product.in[0], &w = product.in[1];
   const bool makes_row = product.out.labels.size() == 1 && !has(x.labels, product.out.labels[0]);
-  const bool reads_parameter = p[w.value].parameter && p[w.value].leaf >= 0;
+  const bool reads_parameter = p[w.value].parameter && p[w.value].leaf;
   if (!makes_row || !reads_parameter) return false;
   if (!is_monotone(p, product)) return false;
   const extent columns = p[product.out.value].size(), depth = p[x.value].size(),
@@ -48,11 +48,12 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
   if (!is_wanted || tokens > o.on.screened_tokens) return;
   for (extent i = 0; i < p.operations.size(); ++i) {
     planner::operation& select = p.operations[i];
-    const int scores = select.in[0].value, maker = p.producer(scores);
+    const planner::value_id scores = select.in[0].value;
+    const auto maker = p.producer(scores);
     const bool is_only_here = p.uses(scores) == 1 && !p.is_result(scores);
-    if (maker < 0 || !is_only_here) continue;
-    if (p.stage(maker) != p.stage(static_cast<int>(i))) continue;
-    const planner::operation product = p.operations[static_cast<extent>(maker)];
+    if (!maker || !is_only_here) continue;
+    if (p.stage(*maker) != p.stage(i)) continue;
+    const planner::operation product = p.operations[*maker];
     if (!is_screened(p, select, product, o)) continue;
     planner::value scratch;
     scratch.shape = {
@@ -60,7 +61,7 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
     select.what = planner::screen_op{as<planner::select_op>(select).rule};
     select.passes = product.passes;
     select.in = {product.in[0], product.in[1], {p.add(std::move(scratch)), "s"}};
-    p.operations.erase(p.operations.begin() + maker);
+    p.erase(*maker);
     --i;
   }
 }

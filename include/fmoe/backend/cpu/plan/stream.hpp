@@ -12,14 +12,17 @@
 
 namespace fmoe::cpu {
 
-struct stream_loop {            // the operations run once for each chunk
-  char label;                   // the name that the first producer gives it
-  extent length, chunk;         // in units of the axis
-  std::vector<int> operations;  // in order
-  std::vector<int> values;      // these exist only as chunks
+struct stream_loop {                      // the operations run once for each chunk
+  char label;                             // the name that the first producer gives it
+  extent length, chunk;                   // in units of the axis
+  std::vector<extent> operations;         // in order
+  std::vector<planner::value_id> values;  // these exist only as chunks
 };
 
 class stream_search {
+  using operation = planner::operation;
+  using value_id = planner::value_id;
+
  public:
   stream_search(const planner::program& p, const planner::plan_options& o, extent tile)
       : program_(p),
@@ -28,8 +31,8 @@ class stream_search {
         taken_(p.operations.size(), false) {}
 
   // Returns the loop for the result of an operation, wherever the operations of the loop stand.
-  std::optional<stream_loop> find(int maker) const {
-    const int v = op(maker).out.value;
+  std::optional<stream_loop> find(extent maker) const {
+    const value_id v = op(maker).out.value;
     const planner::value& x = program_[v];
     if (!free(maker, maker) || !makes(op(maker))) return std::nullopt;
     if (x.size() * tile_ * options_.element_bytes <= options_.on.streamed) return std::nullopt;
@@ -37,8 +40,8 @@ class stream_search {
     if (!add_readers(loop)) return std::nullopt;
     add_makers(loop);
     // A sum is complete only at the end of the loop, and does not continue in another loop.
-    for (const int k : loop.operations)
-      for (const int j : loop.operations)
+    for (const extent k : loop.operations)
+      for (const extent j : loop.operations)
         if (!contains(loop.values, op(j).out.value) && program_.reads(op(k), op(j).out.value) > 0)
           return std::nullopt;
     std::ranges::sort(loop.operations);
@@ -48,68 +51,68 @@ class stream_search {
 
   // True if no operation reads a result of the loop before its end.
   bool in_order(const stream_loop& loop) const {
-    for (int k = loop.operations.front(); k < loop.operations.back(); ++k)
+    for (extent k = loop.operations.front(); k < loop.operations.back(); ++k)
       if (!contains(loop.operations, k) && reads_result(op(k), loop)) return false;
     return true;
   }
 
-  bool reads_result(const planner::operation& o, const stream_loop& loop) const {
+  bool reads_result(const operation& o, const stream_loop& loop) const {
     return std::ranges::any_of(loop.operations,
-                               [&](int k) { return program_.reads(o, op(k).out.value) > 0; });
+                               [&](extent k) { return program_.reads(o, op(k).out.value) > 0; });
   }
 
   void take(const stream_loop& loop) {
-    for (const int k : loop.operations) taken_[static_cast<extent>(k)] = true;
+    for (const extent k : loop.operations) taken_[k] = true;
   }
 
-  static bool contains(const std::vector<int>& list, int x) {
+  template <class T>
+  static bool contains(const std::vector<T>& list, T x) {
     return std::ranges::count(list, x) > 0;
   }
 
  private:
-  const planner::operation& op(int i) const { return program_.operations[static_cast<extent>(i)]; }
+  const operation& op(extent i) const { return program_.operations[i]; }
 
   // Returns the elements of v for each unit of its first axis.
-  extent inner(int v) const {
+  extent inner(value_id v) const {
     const auto& shape = program_[v].shape;
     return element_count(std::span(shape).subspan(1));
   }
 
   // True if the operation may join a loop that contains `other`.
-  bool free(int k, int other) const {
-    return op(k).group < 0 && !taken_[static_cast<extent>(k)] &&
-           program_.stage(k) == program_.stage(other);
+  bool free(extent k, extent other) const {
+    if (op(k).in_group() || taken_[k]) return false;
+    return program_.stage(k) == program_.stage(other);
   }
 
   // True if the operation can make its result in chunks of the first axis.
-  bool makes(const planner::operation& o) const {
+  bool makes(const operation& o) const {
     const planner::value& v = program_[o.out.value];
     const bool is_row = v.per_token() && !v.selection && !v.shape.empty();
-    if (!is_row || o.start >= 0) return false;
+    if (!is_row || o.start != value_id::none) return false;
     if (program_.is_result(o.out.value)) return false;
     if (is<planner::gemm_op>(o)) return !has(o.in[0].labels, o.out.labels[0]);
     return is<planner::batched_op>(o) ||
-           (is<planner::pointwise_op>(o) && program_[o.in[0].value].leaf < 0);
+           (is<planner::pointwise_op>(o) && !program_[o.in[0].value].leaf);
   }
 
-  // Returns the position of v among the operands; -1 if it is none, or if the operation reads it
-  // elsewhere, too.
-  int place_of(const planner::operation& o, int v) const {
-    if (program_.reads(o, v) != 1) return -1;
-    for (int i = 0; i < static_cast<int>(o.in.size()); ++i)
-      if (o.in[static_cast<extent>(i)].value == v) return i;
-    return -1;
+  // Returns the position of v among the operands, unless the operation reads it elsewhere, too.
+  std::optional<extent> place_of(const operation& o, value_id v) const {
+    if (program_.reads(o, v) != 1) return {};
+    for (extent i = 0; i < o.in.size(); ++i)
+      if (o.in[i].value == v) return i;
+    return {};
   }
 
   // True if the operation can use v in such chunks.
-  bool takes(const planner::operation& o, int v) const {
-    const int place = place_of(o, v);
-    if (place < 0) return false;
-    const std::string& labels = o.in[static_cast<extent>(place)].labels;
+  bool takes(const operation& o, value_id v) const {
+    const auto place = place_of(o, v);
+    if (!place) return false;
+    const std::string& labels = o.in[*place].labels;
     if (is<planner::batched_op>(o))  // chunks of the outermost loop of the sum
       return planner::groups_of(o).summed.starts_with(labels[0]) &&
              std::ranges::count(labels, labels[0]) == 1;
-    if (place != 0) return false;
+    if (*place != 0) return false;
     if (is<planner::select_op>(o))
       return labels.size() == 1 && selects_chunk_by_chunk(as<planner::select_op>(o).rule);
     return is<planner::gemm_op>(o) && !has(o.out.labels, labels[0]);
@@ -123,25 +126,24 @@ class stream_search {
   }
 
   // True if the first axis of the result is the first one of this operand.
-  static bool runs_along(const planner::operation& o, const planner::use& u) {
+  static bool runs_along(const operation& o, const planner::use& u) {
     if (!is<planner::batched_op>(o) || u.labels.empty()) return false;
     return u.labels[0] == o.out.labels[0] && std::ranges::count(u.labels, u.labels[0]) == 1;
   }
 
   // True if the operation can make a chunk of its result from a chunk of v.
-  bool hands_on(const planner::operation& o, int v) const {
-    const int place = place_of(o, v);
-    if (place < 0 || !makes(o)) return false;
-    return runs_along(o, o.in[static_cast<extent>(place)]) ||
-           (is<planner::pointwise_op>(o) && place == 0);
+  bool hands_on(const operation& o, value_id v) const {
+    const auto place = place_of(o, v);
+    if (!place || !makes(o)) return false;
+    return runs_along(o, o.in[*place]) || (is<planner::pointwise_op>(o) && *place == 0);
   }
 
   // Adds all operations that read the values of the loop, all the way down. Returns false if one
   // needs a whole value.
   bool add_readers(stream_loop& loop) const {
     for (extent i = 0; i < loop.values.size(); ++i)
-      for (int k = 0; k < static_cast<int>(program_.operations.size()); ++k) {
-        const int v = loop.values[i];
+      for (extent k = 0; k < program_.operations.size(); ++k) {
+        const value_id v = loop.values[i];
         if (program_.reads(op(k), v) == 0) continue;
         if (contains(loop.operations, k) || !free(k, loop.operations[0])) return false;
         if (hands_on(op(k), v)) loop.values.push_back(op(k).out.value);
@@ -151,30 +153,30 @@ class stream_search {
     return true;
   }
 
-  bool carries(int v, int like) const {
+  bool carries(value_id v, value_id like) const {
     return v != like && program_[v].shape == program_[like].shape;
   }
 
   // Adds the operations that make values only for this loop, all the way up.
   void add_makers(stream_loop& loop) const {
     for (extent i = 0; i < loop.operations.size(); ++i) {
-      const planner::operation& o = op(loop.operations[i]);
+      const operation& o = op(loop.operations[i]);
       if (!contains(loop.values, o.out.value)) continue;
-      std::vector<int> from;
+      std::vector<value_id> from;
       for (const planner::use& u : o.in) {
         const bool is_carried = is<planner::pointwise_op>(o) && carries(u.value, o.out.value);
         if (is_carried || runs_along(o, u)) from.push_back(u.value);
       }
       for (const planner::pass& p : o.passes)
-        if (p.other >= 0 && carries(p.other, o.out.value)) from.push_back(p.other);
-      for (const int w : from) {
+        if (p.other != value_id::none && carries(p.other, o.out.value)) from.push_back(p.other);
+      for (const value_id w : from) {
         const planner::value& x = program_[w];
-        const int q = program_.producer(w);
-        const bool is_row = x.leaf < 0 && x.per_token() && !x.selection;
+        const auto q = program_.producer(w);
+        const bool is_row = q && x.per_token() && !x.selection;
         const bool is_only_here = program_.uses(w) == 1 && !contains(loop.values, w);
         if (!is_row || !is_only_here) continue;
-        if (!makes(op(q)) || !free(q, loop.operations[0])) continue;
-        loop.operations.push_back(q);
+        if (!makes(op(*q)) || !free(*q, loop.operations[0])) continue;
+        loop.operations.push_back(*q);
         loop.values.push_back(w);
       }
     }
@@ -184,10 +186,10 @@ class stream_search {
   // that sum it.
   extent chunk_of(const stream_loop& loop) const {
     extent widest = 1;
-    for (const int v : loop.values) widest = std::max(widest, inner(v));
+    for (const value_id v : loop.values) widest = std::max(widest, inner(v));
     const auto fits = [&](extent unit) {
-      return std::ranges::all_of(loop.operations, [&](int k) {
-        const planner::operation& o = op(k);
+      return std::ranges::all_of(loop.operations, [&](extent k) {
+        const operation& o = op(k);
         if (!is<planner::gemm_op>(o)) return true;
         const bool made = contains(loop.values, o.out.value);
         return unit * inner(made ? o.out.value : o.in[0].value) %
@@ -212,7 +214,7 @@ inline std::vector<stream_loop> streams(const planner::program& p, const planner
                                         extent tile) {
   std::vector<stream_loop> loops;
   stream_search search(p, o, tile);
-  for (int k = 0; k < static_cast<int>(p.operations.size()); ++k)
+  for (extent k = 0; k < p.operations.size(); ++k)
     if (auto loop = search.find(k); loop && search.in_order(*loop)) {
       search.take(*loop);
       loops.push_back(std::move(*loop));
@@ -223,27 +225,27 @@ inline std::vector<stream_loop> streams(const planner::program& p, const planner
 // Brings the operations of a loop together if others that read its results stand between them:
 // those move behind the loop.
 inline void gather_loops(planner::program& p, const planner::plan_options& o) {
-  for (int v = 0; v < static_cast<int>(p.values.size()); ++v) {
-    const int maker = p.producer(v);
-    if (maker < 0) continue;
+  for (const planner::value_id v : p.values.ids()) {
+    const auto maker = p.producer(v);
+    if (!maker) continue;
     const stream_search search(p, o, o.on.tile);
-    const auto loop = search.find(maker);
+    const auto loop = search.find(*maker);
     if (!loop || search.in_order(*loop)) continue;
-    const auto from = p.operations.begin() + loop->operations.front(),
-               to = p.operations.begin() + loop->operations.back() + 1;
-    if (std::any_of(from, to, [](const planner::operation& x) { return x.group >= 0; })) continue;
+    const extent first = loop->operations.front(), end = loop->operations.back() + 1;
+    const auto passed = std::span(p.operations).subspan(first, end - first);
+    if (std::ranges::any_of(passed, &planner::operation::in_group)) continue;
     std::vector<planner::operation> before, inside, behind;
     bool possible = true;
-    for (auto k = from; k != to; ++k) {
-      const bool in_loop =
-          stream_search::contains(loop->operations, static_cast<int>(k - p.operations.begin()));
+    for (extent k = first; k < end; ++k) {
+      const planner::operation& x = p.operations[k];
+      const bool in_loop = stream_search::contains(loop->operations, k);
       const bool late = std::ranges::any_of(
-          behind, [&](const planner::operation& x) { return p.reads(*k, x.out.value) > 0; });
+          behind, [&](const planner::operation& y) { return p.reads(x, y.out.value) > 0; });
       possible = possible && !(in_loop && late);
-      (in_loop ? inside : late || search.reads_result(*k, *loop) ? behind : before).push_back(*k);
+      (in_loop ? inside : late || search.reads_result(x, *loop) ? behind : before).push_back(x);
     }
     if (!possible) continue;
-    auto at = std::ranges::copy(before, from).out;
+    auto at = std::ranges::copy(before, passed.begin()).out;
     at = std::ranges::copy(inside, at).out;
     std::ranges::copy(behind, at);
   }

@@ -16,10 +16,10 @@ struct tiling {
 // Returns the elements for each token that the plan reads and writes outside its arena.
 inline extent outside_width(const planner::program& p) {
   extent n = 0;
-  for (const int r : p.results)
+  for (const planner::value_id r : p.results)
     if (p[r].per_token()) n += p[r].size();
-  for (extent v = 0; v < p.values.size(); ++v)
-    if (p.values[v].leaf >= 0 && p.values[v].per_token()) n += p.values[v].size();
+  for (const planner::value& v : p.values)
+    if (v.leaf && v.per_token()) n += v.size();
   return n;
 }
 
