@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Every layer, with evaluate, compile, cost and explain. Other headers are
 // <fmoe/io/safetensors.hpp> and <fmoe/io/npy.hpp> for weights, <fmoe/analysis.hpp> for statistics
-// of experts, and <fmoe/edit.hpp> for layers with an edit.
+// of experts, <fmoe/edit.hpp> for layers with an edit, and <fmoe/reference.hpp> for the reference
+// backend.
 #pragma once
 
 #include <fmoe/aoe.hpp>

@@ -28,7 +28,7 @@ evaluate(layer(tensor<float, 2>({4, 8})));
 "Give it what `top_k` or `product_top_k` returns.",
 [] {
 const tensor<float, 2> x({4, 8});
-evaluate(kept(relu(x)).first);
+evaluate(kept(relu(x)).values);
 }},
 {R"([tensor] of rank 2 is used but holds nothing: set or load it)",
 "A tensor that was only declared holds nothing, not even zeros.",

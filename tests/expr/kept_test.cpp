@@ -70,10 +70,10 @@ TEST_CASE("only a selection of a known number of entries has kept ones", "[kept]
   const std::string message =
       "[kept] takes a selection that keeps K entries of each row: top_k or product_top_k, and not "
       "fmoe::all";
-  CHECK_THROWS_WITH(evaluate(kept(x).first), message);
-  CHECK_THROWS_WITH(evaluate(kept(top_k(x, all)).first), message);
-  CHECK_THROWS_WITH(evaluate(kept(top_p(x, 0.5, weighting::score)).first), message);
-  CHECK_THROWS_WITH(evaluate(kept(nonzeros(x)).second), message);
+  CHECK_THROWS_WITH(evaluate(kept(x).values), message);
+  CHECK_THROWS_WITH(evaluate(kept(top_k(x, all)).values), message);
+  CHECK_THROWS_WITH(evaluate(kept(top_p(x, 0.5, weighting::score)).values), message);
+  CHECK_THROWS_WITH(evaluate(kept(nonzeros(x)).indices), message);
 }
 
 }  // namespace

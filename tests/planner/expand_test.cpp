@@ -11,9 +11,8 @@ using namespace fmoe::test;
 // The subscripts of a graph's einsums, in their order.
 lines einsums_of(const ir::graph& g) {
   lines r;
-  for (extent i = 0; i < g.size(); ++i)
-    if (const auto* e = get_if<ir::einsum_node>(&g[static_cast<ir::node_id>(i)].op))
-      r.push_back(e->subscripts);
+  for (const ir::node_id id : g.ids())
+    if (const auto* e = get_if<ir::einsum_node>(&g[id].op)) r.push_back(e->subscripts);
   return r;
 }
 
@@ -59,6 +58,15 @@ TEST_CASE("a pair in the other order is the same pair", "[expand]") {
                     y = g.einsum("ti,io,ok->tk", {x, w, v}),
                     z = g.einsum("bc,ab,cd->ad", {w, x, g.parameter({40, 5})});
   CHECK(einsums_of(expanded(g, {y, z}).nodes) == lines{"io,ti->ot", "ok,ot->tk", "cd,ca->ad"});
+}
+
+TEST_CASE("two operands that meet along other axes are another pair", "[expand]") {
+  blueprint g;
+  const ir::node_id x = g.tensor({600, 5, 5}), w = g.parameter({5, 5}),
+                    product = g.einsum("tij,jk->tik", {x, w}),
+                    elementwise = g.einsum("tij,ij->tij", {x, w});
+  CHECK(einsums_of(expanded(g, {product, elementwise}).nodes) ==
+        lines{"tij,jk->tik", "tij,ij->tij"});
 }
 
 TEST_CASE("labels that one operand alone has are summed first, and diagonals taken", "[expand]") {

@@ -52,6 +52,11 @@ struct kept_entries : expression_base {
 };
 
 template <expression E>
+struct kept_pair {
+  kept_entries<E> values, indices;
+};
+
+template <expression E>
 struct pair_selection : selection<E> {
   static_assert(E::rank >= 3, "product_top_k: the scores are [token, ..., 2, s]");
   static constexpr extent rank = E::rank - 1;
@@ -132,17 +137,17 @@ auto product_top_k(const E& scores, std::size_t k, std::size_t each,
   return detail::pair_selection<expression_t<E>>{{{}, rule, as_expression(scores)}};
 }
 
-// The entries that top_k or product_top_k keeps, [..., n] -> [..., K], as two expressions: their
-// values and their indices along the last axis, by ascending index. Entries that are 0 are not
+// The entries that top_k or product_top_k keeps, [..., n] -> [..., K], as two expressions,
+// `values` and `indices` along the last axis, by ascending index. Entries that are 0 are not
 // kept: a row with fewer than K others ends with values of 0 and indices of -1. A float holds
 // indices up to 2^24 exactly. As results of a compiled layer they take K numbers a row instead of
 // n. Throws value_error, when lowered, for any other operand.
 template <operand E>
 auto kept(const E& selection) {
   static_assert(expression_t<E>::rank >= 1, "kept: the selection has a last axis");
-  using entries = detail::kept_entries<expression_t<E>>;
-  return std::pair(entries{{}, detail::kept_part::value, as_expression(selection)},
-                   entries{{}, detail::kept_part::index, as_expression(selection)});
+  return detail::kept_pair<expression_t<E>>{
+      {{}, detail::kept_part::value, as_expression(selection)},
+      {{}, detail::kept_part::index, as_expression(selection)}};
 }
 
 }  // namespace fmoe
