@@ -175,8 +175,7 @@ TEST_CASE("equal copies are one leaf", "[interop]") {
     ir::graph g;
     e.lower(g);
     int count = 0;
-    for (std::size_t i = 0; i < g.size(); ++i)
-      count += holds_alternative<ir::leaf_node>(g[static_cast<ir::node_id>(i)].op);
+    for (const auto id : g.ids()) count += holds_alternative<ir::leaf_node>(g[id].op);
     return count;
   };
   std::vector<float> x{1, 2, 3};

@@ -377,8 +377,8 @@ class random_contraction {
 bool multiplies_parameters(const ir::graph& g) {
   std::vector<bool> parameter;
   const auto is = [&](ir::node_id id) { return parameter[static_cast<extent>(id)]; };
-  for (extent i = 0; i < g.size(); ++i) {
-    const auto& op = g[static_cast<ir::node_id>(i)].op;
+  for (const ir::node_id id : g.ids()) {
+    const auto& op = g[id].op;
     bool all = false;
     if (const auto* l = get_if<ir::leaf_node>(&op)) all = l->parameter;
     if (const auto* m = get_if<ir::map_node>(&op)) all = is(m->arg);

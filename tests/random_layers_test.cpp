@@ -318,8 +318,8 @@ layer draw_peer(draw& d) {
 class decisions {
  public:
   decisions(const ir::graph& g, const oracle& values) : graph_(g), values_(values) {
-    for (extent i = 0; i < g.size(); ++i) {
-      const auto& op = g[static_cast<ir::node_id>(i)].op;
+    for (const ir::node_id id : g.ids()) {
+      const auto& op = g[id].op;
       if (const auto* s = get_if<ir::select_node>(&op)) check(*s);
       if (const auto* n = get_if<ir::row_function_node>(&op); n != nullptr && n->bound) check(*n);
     }

@@ -11,8 +11,8 @@ namespace fmoe::test {
 class magnitudes {
  public:
   magnitudes(const ir::graph& g, const oracle& values) : graph_(g), exact_(values) {
-    for (extent i = 0; i < g.size(); ++i) {
-      id_ = static_cast<ir::node_id>(i);
+    for (const ir::node_id id : g.ids()) {
+      id_ = id;
       values_.push_back(visit([&](const auto& op) { return value_of(op); }, g[id_].op));
     }
   }

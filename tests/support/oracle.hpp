@@ -44,8 +44,7 @@ Tensor integers(const std::array<extent, Tensor::rank>& shape, unsigned seed) {
 class oracle {
  public:
   explicit oracle(const ir::graph& g) : graph_(g) {
-    for (extent i = 0; i < g.size(); ++i) {
-      const auto id = static_cast<ir::node_id>(i);
+    for (const ir::node_id id : g.ids()) {
       shape_ = g.shape(id);
       values_.push_back(visit([&](const auto& op) { return value_of(op); }, g[id].op));
     }
