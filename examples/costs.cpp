@@ -50,7 +50,10 @@ void mumoe_rows(std::size_t o, std::size_t bias, auto... n) {
 
 void mxd_row(const char* name, std::size_t i, std::size_t h, std::size_t n, bool glu) {
   mxd<> layer{w(i, h), w(h), {}, {}, w(i, n), w(n), w(n, i), w(h, i), {}, w(i)};
-  if (glu) layer.linear = w(i, h), layer.linear_bias = w(h);
+  if (glu) {
+    layer.linear = w(i, h);
+    layer.linear_bias = w(h);
+  }
   row(name, cost(layer(x(1, i))));
 }
 
@@ -77,7 +80,10 @@ int main() {
   title("muMoE, Table 10 parameters");
   for (const int n : {128, 256, 512, 1024, 2048, 8192}) mumoe_rows(1000, 1, n);
   for (const int m : {2, 4}) mumoe_rows(1000, 1, 128, m);
-  for (const int m : {2, 4}) mumoe_rows(1000, 1, 128, m, m), mumoe_rows(1000, 1, 128, m, m, m);
+  for (const int m : {2, 4}) {
+    mumoe_rows(1000, 1, 128, m, m);
+    mumoe_rows(1000, 1, 128, m, m, m);
+  }
   title("MxD, Table 2 parameters");
   mxd_row("GPT-2", 768, 3072, 21490, false);
   mxd_row("Pythia-410m", 1024, 4096, 28658, false);

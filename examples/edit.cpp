@@ -36,8 +36,10 @@ int main(int argc, char** argv) {
   const auto report = [&](const char* what, const tensor<float, 2>& edited) {
     const auto d = distances(edited, y);
     double of_good = 0, of_others = 0, changed = 0;
-    for (std::size_t t = 0; t < tokens; ++t)
-      (a(t, good) > 0 ? of_good : of_others) += d[t], changed += d[t] > 0;
+    for (std::size_t t = 0; t < tokens; ++t) {
+      (a(t, good) > 0 ? of_good : of_others) += d[t];
+      changed += d[t] > 0;
+    }
     std::printf(
         "%-34s changes %3.0f rows of %zu: by %6.2f in all where expert %zu fires, by %7.2f "
         "elsewhere\n",

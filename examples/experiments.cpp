@@ -31,8 +31,10 @@ loss loss_of(const tensor<float, 2>& y, const tensor<float, 2>& target) {
   const auto missed = evaluate(einsum<"to,to->t">(y - target, y - target)),
              whole = evaluate(einsum<"to,to->t">(target, target));
   loss l;
-  for (std::size_t t = 0; t < whole.size(); ++t)
-    l.paper += missed(t) / std::sqrt(whole(t)), l.relative += missed(t) / whole(t);
+  for (std::size_t t = 0; t < whole.size(); ++t) {
+    l.paper += missed(t) / std::sqrt(whole(t));
+    l.relative += missed(t) / whole(t);
+  }
   const double count = static_cast<double>(whole.size());
   return {l.paper / count, l.relative / count};
 }

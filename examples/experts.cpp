@@ -69,7 +69,9 @@ int main(int argc, char** argv) {
                                 std::span(x.data() + first * inputs, count * inputs));
     tensor<float, 2> a({count, experts}), added({count, experts});
     forward(rows, a, added);
-    coefficients.add(a), norms.add(added), top.add(added, first);
+    coefficients.add(a);
+    norms.add(added);
+    top.add(added, first);
   }
 
   const auto frequency = coefficients.frequency(), mean = coefficients.mean_coefficients(),

@@ -458,7 +458,10 @@ std::string inspect(const settings& s, progress& bar) {
 int main(int argc, char** argv) {
   if (argc == 2 && argv[1] == std::string_view("--help")) return std::fputs(usage, stdout) < 0;
   const auto s = settings_of(argc, argv);
-  if (!s) return std::fputs(usage, stderr), 2;
+  if (!s) {
+    std::fputs(usage, stderr);
+    return 2;
+  }
   std::string text, fault;
   try {
     progress bar;
@@ -471,6 +474,9 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     fault = io::in_quotes(s->file, 4096) + ": " + e.what();
   }
-  if (!fault.empty()) return std::fprintf(stderr, "fmoe_inspect: %s\n", fault.c_str()), 1;
+  if (!fault.empty()) {
+    std::fprintf(stderr, "fmoe_inspect: %s\n", fault.c_str());
+    return 1;
+  }
   return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0;
 }

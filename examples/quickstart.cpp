@@ -43,8 +43,10 @@ int main(int argc, char** argv) {
   std::printf("off the authors' output by %.1e of its largest\n", error / largest);
   const auto missed = evaluate(einsum<"to,to->t">(y - mlp, y - mlp)),
              whole = evaluate(einsum<"to,to->t">(mlp, mlp));
-  for (std::size_t t = 0; t < tokens; ++t)
-    relative += missed(t) / whole(t), loss += missed(t) / std::sqrt(whole(t));
+  for (std::size_t t = 0; t < tokens; ++t) {
+    relative += missed(t) / whole(t);
+    loss += missed(t) / std::sqrt(whole(t));
+  }
   std::printf("off the MLP's t: mean |y-t|^2/|t|^2 %.4f, mean |y-t|^2/|t| %.4f\n", relative / count,
               loss / count);
 
@@ -54,7 +56,10 @@ int main(int argc, char** argv) {
       specialists;  // active on under 5% of the tokens
   for (std::size_t n = 0; n < experts; ++n) {
     float sum = 0, active = 0;
-    for (std::size_t t = 0; t < tokens; ++t) sum += added(t, n), active += added(t, n) > 0;
+    for (std::size_t t = 0; t < tokens; ++t) {
+      sum += added(t, n);
+      active += added(t, n) > 0;
+    }
     if (active / count < 0.05f) specialists.emplace(sum, n);
     if (specialists.size() > 3) specialists.erase(std::prev(specialists.end()));
   }

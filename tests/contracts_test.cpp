@@ -48,16 +48,20 @@ mumoe<Experts> gated(Experts experts) {
 
 any_layer cp() {
   cp_experts<1> e;
-  fill(e.experts[0], {9, 20}, 2), fill(e.input, {width + 1, 20}, 3), fill(e.output, {width, 20}, 4);
+  fill(e.experts[0], {9, 20}, 2);
+  fill(e.input, {width + 1, 20}, 3);
+  fill(e.output, {width, 20}, 4);
   return layer(gated(e));
 }
 
 any_layer tr_block() {
   mumoe_block<tr_experts<1>> l;
   fill(l.gate.projections[0], {width, 9}, 1);
-  for (auto* e : {&l.first, &l.second})
-    fill(e->experts[0], {3, 9, 4}, 2), fill(e->input, {4, width + 1, 20}, 3),
-        fill(e->output, {20, width, 3}, 4);
+  for (auto* e : {&l.first, &l.second}) {
+    fill(e->experts[0], {3, 9, 4}, 2);
+    fill(e->input, {4, width + 1, 20}, 3);
+    fill(e->output, {20, width, 3}, 4);
+  }
   return layer(l);
 }
 
@@ -69,23 +73,29 @@ any_layer dense() {
 
 any_layer mixture(routing::by how) {
   aoe<float> l;
-  fill(l.down, {width, 30, 4}, 1), fill(l.up, {30, 4, 17}, 2), fill(l.linear, {30, width, 17}, 3),
-      fill(l.output, {30, 17, width}, 4);
+  fill(l.down, {width, 30, 4}, 1);
+  fill(l.up, {30, 4, 17}, 2);
+  fill(l.linear, {30, width, 17}, 3);
+  fill(l.output, {30, 17, width}, 4);
   l.route.how = how;
   return layer(l);
 }
 
 any_layer sparse() {
   moe<float> l;
-  fill(l.router, {width, 10}, 1), fill(l.activated, {10, width, 17}, 2),
-      fill(l.linear, {10, width, 17}, 3), fill(l.output, {10, 17, width}, 4);
+  fill(l.router, {width, 10}, 1);
+  fill(l.activated, {10, width, 17}, 2);
+  fill(l.linear, {10, width, 17}, 3);
+  fill(l.output, {10, 17, width}, 4);
   return layer(l);
 }
 
 any_layer retrieval() {
   peer<float> l;
-  fill(l.queries, {width, 2 * 2 * 4}, 1), fill(l.keys, {2, 20, 2, 4}, 2),
-      fill(l.down, {400, width}, 3), fill(l.up, {400, width}, 4);
+  fill(l.queries, {width, 2 * 2 * 4}, 1);
+  fill(l.keys, {2, 20, 2, 4}, 2);
+  fill(l.down, {400, width}, 3);
+  fill(l.up, {400, width}, 4);
   l.active = 3;
   return layer(l);
 }
@@ -93,22 +103,27 @@ any_layer retrieval() {
 any_layer monet(bool vertical, bool edited) {
   constexpr extent s = 8, m = 6, half = width / 2;
   monet_router<float> r;
-  fill(r.keys1, {width, 2 * s}, 1), fill(r.keys2, {width, 2 * s}, 2);
-  r.heads = 2, r.active = 3;
+  fill(r.keys1, {width, 2 * s}, 1);
+  fill(r.keys2, {width, 2 * s}, 2);
+  r.heads = 2;
+  r.active = 3;
   std::vector<index_pair> deleted;
   if (edited) deleted = {{1, 2}, {5, 5}};
   if (!vertical) {
     monet_hd<float> l;
-    fill(l.encoder, {width, s * m}, 3), fill(l.decoder, {s * m, width}, 4),
-        fill(l.bias, {s, width}, 5);
+    fill(l.encoder, {width, s * m}, 3);
+    fill(l.decoder, {s * m, width}, 4);
+    fill(l.bias, {s, width}, 5);
     l.deleted = deleted;
     return [=](const any& x) { return erased(l(x, r.g1(x), r.g2(x))); };
   }
   monet_vd<float> l;
-  fill(l.encoder1, {width, s * half}, 3), fill(l.encoder2, {width, s * half}, 4);
+  fill(l.encoder1, {width, s * half}, 3);
+  fill(l.encoder2, {width, s * half}, 4);
   for (auto* d : {&l.decoder11, &l.decoder12, &l.decoder21, &l.decoder22})
     fill(*d, {s * half, half}, 5);
-  fill(l.bias1, {s, half}, 6), fill(l.bias2, {s, half}, 7);
+  fill(l.bias1, {s, half}, 6);
+  fill(l.bias2, {s, half}, 7);
   l.deleted = deleted;
   return [=](const any& x) { return erased(l(x, r.g1(x), r.g2(x))); };
 }
@@ -238,8 +253,10 @@ TEST_CASE("1, 2 and 7 threads compute the same bits and allocate nothing", "[con
 TEST_CASE("few tokens have the bits of many, whoever computes which columns", "[contracts]") {
   const extent wide = 384;
   mxd<float> l;
-  fill(l.encoder, {wide, 2048}, 1), fill(l.gate, {wide, 2500}, 2), fill(l.scales, {2500, wide}, 3),
-      fill(l.decoder, {2048, wide}, 4);
+  fill(l.encoder, {wide, 2048}, 1);
+  fill(l.gate, {wide, 2500}, 2);
+  fill(l.scales, {2500, wide}, 3);
+  fill(l.decoder, {2048, wide}, 4);
   l.active = 6;
   const auto x = random<tensor<float, 2>>({96, wide}, 9);
   for (const bool screened : {true, false}) {

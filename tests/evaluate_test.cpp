@@ -357,7 +357,8 @@ TEST_CASE("a tensor that is no parameter may be refilled between evaluations", "
   check();
   refill(x, 4);
   check();
-  refill(w, 5), refill(half, 6);
+  refill(w, 5);
+  refill(half, 6);
   check();
 }
 

@@ -44,7 +44,8 @@ auto at(T* first, int down, int along = 1) {
 
 TEST_CASE("C arrays", "[interop]") {
   float x[7][5], w[5][3], y[7][3];
-  number(at(&x[0][0], 5), 7, 5), number(at(&w[0][0], 3), 5, 3);
+  number(at(&x[0][0], 5), 7, 5);
+  number(at(&w[0][0], 3), 5, 3);
 
   fmoe::evaluate(fmoe::einsum<"ti,io->to">(x, w), y);
 
@@ -67,7 +68,8 @@ TEST_CASE("C arrays", "[interop]") {
 TEST_CASE("vectors, std::arrays and spans have one axis, or the shape that borrow gives them",
           "[interop]") {
   std::vector<float> x(35), w(15), y(21);
-  number(at(x.data(), 5), 7, 5), number(at(w.data(), 3), 5, 3);
+  number(at(x.data(), 5), 7, 5);
+  number(at(w.data(), 3), 5, 3);
 
   const auto input = fmoe::borrow(x, std::array<std::size_t, 2>{7, 5});
   const auto weight = fmoe::borrow(w, std::array<std::size_t, 2>{5, 3});
@@ -118,7 +120,8 @@ struct strided_array {
 
 TEST_CASE("arrays like std::mdspan, of any strides", "[interop]") {
   std::vector<float> in(200, 77), out(200, 77), w(15);
-  number(at(in.data(), 2, 20), 7, 5), number(at(w.data(), 1, 5), 5, 3);
+  number(at(in.data(), 2, 20), 7, 5);
+  number(at(w.data(), 1, 5), 5, 3);
   const strided_array<const float, 2> x{in.data(), {7, 5}, {2, 20}},
       weight{w.data(), {5, 3}, {1, 5}};
   const strided_array<float, 2> y{out.data(), {7, 3}, {25, 8}};
@@ -142,7 +145,8 @@ TEST_CASE("arrays like std::mdspan, of any strides", "[interop]") {
 
 TEST_CASE("mdspans", "[interop]") {
   std::vector<float> in(35), w(15), out(21);
-  number(at(in.data(), 1, 7), 7, 5), number(at(w.data(), 3), 5, 3);
+  number(at(in.data(), 1, 7), 7, 5);
+  number(at(w.data(), 3), 5, 3);
   const std::mdspan<float, std::extents<int, 7, std::dynamic_extent>, std::layout_left> x(in.data(),
                                                                                           5);
   const std::mdspan<const float, std::dextents<std::size_t, 2>> weight(w.data(), 5, 3);

@@ -160,8 +160,10 @@ void check(Layer layer, const sizes& n, bool released) {
   layer.deleted = {{0, 0}};
   CHECK(relative_error(evaluate(layer(x, g1, g2)).data(), output(layer, x, g1, g2)) <=
         tolerance<T>);
-  for (extent i = 0; i < n.s; ++i)
-    layer.deleted.push_back({i, n.s / 2}), layer.deleted.push_back({n.s - 1, i});
+  for (extent i = 0; i < n.s; ++i) {
+    layer.deleted.push_back({i, n.s / 2});
+    layer.deleted.push_back({n.s - 1, i});
+  }
   CHECK(relative_error(evaluate(layer(x, g1, g2)).data(), output(layer, x, g1, g2)) <=
         tolerance<T>);
   CHECK(relative_error(evaluate(layer(x, wild1, wild2)).data(), output(layer, x, wild1, wild2)) <=

@@ -115,8 +115,10 @@ row mixture(const Experts& w, const expert_gate<E, T>& g, const row& x, row z) {
   if (w.inputs() == z.size() + 1) z.push_back(1);
   index counts;
   matrix a;
-  for (extent e = 0; e < E; ++e)
-    a.push_back(coefficients(g, x, e)), counts.push_back(a.back().size());
+  for (extent e = 0; e < E; ++e) {
+    a.push_back(coefficients(g, x, e));
+    counts.push_back(a.back().size());
+  }
   row y(w.outputs());
   for_each(counts, [&](const index& n) {
     double c = 1;
@@ -200,7 +202,8 @@ template <extent E, class T>
 void fill(dense_experts<E, T>& w, extent in, extent out, unsigned seed) {
   std::array<extent, E + 2> shape;
   std::copy_n(counts, E, shape.begin());
-  shape[E] = in, shape[E + 1] = out;
+  shape[E] = in;
+  shape[E + 1] = out;
   w.weight = random<parameter<T, E + 2>>(shape, seed);
 }
 

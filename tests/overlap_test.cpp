@@ -63,8 +63,10 @@ struct tally {
     const auto *first = static_cast<const std::byte*>(a.data),
                *other = static_cast<const std::byte*>(b.data);
     ++apart;
-    if (first < other + b.span_bytes() && other < first + a.span_bytes())
-      ++enclosed, told_apart += !told;
+    if (first < other + b.span_bytes() && other < first + a.span_bytes()) {
+      ++enclosed;
+      told_apart += !told;
+    }
   }
 };
 
@@ -108,8 +110,8 @@ TEST_CASE("blocks of one array overlap where they share an element", "[overlap]"
       for (const extent axis : axes) {
         const extent from = below(whole[axis]), leap = 1 + below(2);
         first += from * steps[axis];
-        shape.push_back(1 + below((whole[axis] - from + leap - 1) / leap)),
-            strides.push_back(steps[axis] * leap);
+        shape.push_back(1 + below((whole[axis] - from + leap - 1) / leap));
+        strides.push_back(steps[axis] * leap);
       }
       return view_of_strides(memory + first * size_of(type), type, shape, strides);
     };

@@ -35,7 +35,10 @@ std::vector<double> output(const peer<T>& l, const tensor<T, 2>& x) {
   for (extent t = 0; t < x.shape()[0]; ++t) {
     std::vector<double> z(d), y(d);
     double squares = 0;
-    for (extent i = 0; i < d; ++i) z[i] = convert<double>(x(t, i)), squares += z[i] * z[i];
+    for (extent i = 0; i < d; ++i) {
+      z[i] = convert<double>(x(t, i));
+      squares += z[i] * z[i];
+    }
     for (extent i = 0; !l.scale.empty() && i < d; ++i)
       z[i] *= std::sqrt(static_cast<double>(d)) / std::sqrt(squares) *
               (convert<double>(l.scale(i)) + 1);
@@ -120,8 +123,10 @@ TEST_CASE("one expert has weight one; no tokens, one token, a NaN in a row", "[p
     to = std::remove_reference_t<decltype(to)>(from.shape());
     for (extent i = 0; i < from.size(); ++i) to.data()[i] = convert<float>(from.data()[i]);
   };
-  widened(narrow.queries, wide.queries), widened(narrow.keys, wide.keys),
-      widened(narrow.down, wide.down), widened(narrow.up, wide.up);
+  widened(narrow.queries, wide.queries);
+  widened(narrow.keys, wide.keys);
+  widened(narrow.down, wide.down);
+  widened(narrow.up, wide.up);
   wide.active = 4;
   CHECK(relative_error(evaluate(narrow(x)).data(), output(wide, x)) <= 4e-6);
 }

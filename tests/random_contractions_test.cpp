@@ -188,8 +188,10 @@ class random_contraction {
   void any_form() {
     std::string all = std::string("abcdefgh").substr(0, 1 + number(6));
     for (const char c : all) length(c) = chance(5) ? 0 : pick({1, 1, 2, 3, 4, 5, 7, 9, 17, 33});
-    if (chance(85))
-      all.insert(0, 1, 't'), length('t') = chance(2) ? 0 : pick({1, 2, 3, 5, 8, 13, 30});
+    if (chance(85)) {
+      all.insert(0, 1, 't');
+      length('t') = chance(2) ? 0 : pick({1, 2, 3, 5, 8, 13, 30});
+    }
     limit(all);
     piece common;
     const bool has_common = chance(12);
@@ -253,9 +255,10 @@ class random_contraction {
     const unsigned share = std::array{3u, 20u, 50u, 95u}[number(4)];
     for (extent i = 0; i < rows; ++i)
       for (extent j = 0; j < columns; ++j)
-        if (chance(share))
-          pairs.push_back({i, j}), list += (list.empty() ? "{" : ", {") + std::to_string(i) + ", " +
-                                           std::to_string(j) + '}';
+        if (chance(share)) {
+          pairs.push_back({i, j});
+          list += (list.empty() ? "{" : ", {") + std::to_string(i) + ", " + std::to_string(j) + '}';
+        }
     const piece mask{all_except(pairs, rows, columns).lower(g), labels,
                      "all_except(std::vector<index_pair>{" + list + "}, " + std::to_string(rows) +
                          ", " + std::to_string(columns) + ')',
@@ -281,9 +284,11 @@ class random_contraction {
   // AoE's form: a selection of experts multiplies values that each expert makes from x, and a
   // product with a weight sums over both.
   void group_form() {
-    length('t') = pick({0, 1, 2, 5, 9, 20}), length('d') = pick({1, 2, 3, 5}),
+    length('t') = pick({0, 1, 2, 5, 9, 20});
+    length('d') = pick({1, 2, 3, 5});
     length('n') = pick({1, 2, 3, 5, 8});
-    length('w') = pick({1, 2, 4, 7}), length('l') = pick({1, 2, 3}),
+    length('w') = pick({1, 2, 4, 7});
+    length('l') = pick({1, 2, 3});
     length('o') = pick({1, 3, 5, 8});
     const piece x = shared(leaf("td", false), "x");
     const std::string made = "t" + shuffled("nw", 25);
@@ -320,9 +325,11 @@ class random_contraction {
   // PEER's form: few of many experts of one neuron each.
   void sample_form() {
     const bool heads = chance(60);
-    length('t') = pick({0, 1, 2, 3, 5}), length('d') = pick({1, 2, 3, 7}),
+    length('t') = pick({0, 1, 2, 3, 5});
+    length('d') = pick({1, 2, 3, 7});
     length('h') = heads ? pick({1, 2, 3}) : 1;
-    length('e') = pick({48, 70, 100, 150}), length('o') = pick({1, 2, 3, 5});
+    length('e') = pick({48, 70, 100, 150});
+    length('o') = pick({1, 2, 3, 5});
     const piece x = shared(leaf("td", false), "x");
     const bool separate = heads && chance(40);
     const std::string own = separate ? "he" : "e", rows = heads ? "the" : "te";
@@ -337,8 +344,10 @@ class random_contraction {
 
   // Monet's form: routings over two halves, hidden units of one half, and pairs that are left out.
   void excluding_form() {
-    length('t') = pick({0, 1, 2, 5, 9}), length('p') = pick({1, 2, 3}),
-    length('i') = pick({1, 2, 5, 9}), length('j') = pick({1, 3, 4, 7});
+    length('t') = pick({0, 1, 2, 5, 9});
+    length('p') = pick({1, 2, 3});
+    length('i') = pick({1, 2, 5, 9});
+    length('j') = pick({1, 3, 4, 7});
     length('m') = pick({1, 2, 5});
     limit("tpijm");
     const auto routing = [&](const char* labels) {

@@ -292,10 +292,12 @@ class random_expression {
     double bound = 2 * e.bound, work = volume(e.axes);
     for (extent k = 0; k < labels.size(); ++k) {
       if (labels[k] != 't' && chance(85)) {
-        weight += labels[k], of_weight.push_back(e.axes[k]);
+        weight += labels[k];
+        of_weight.push_back(e.axes[k]);
         bound *= static_cast<double>(std::max<extent>(1, e.axes[k].length));
       } else {
-        result += labels[k], axes.push_back(e.axes[k]);
+        result += labels[k];
+        axes.push_back(e.axes[k]);
       }
     }
     for (char c = 'x'; c == 'x' || (c == 'y' && chance(25)); ++c) {
@@ -303,7 +305,8 @@ class random_expression {
       const extent at = number(weight.size() + 1);
       weight.insert(weight.begin() + static_cast<std::ptrdiff_t>(at), c);
       of_weight.insert(of_weight.begin() + static_cast<std::ptrdiff_t>(at), made);
-      result += c, axes.push_back(made);
+      result += c;
+      axes.push_back(made);
       work *= static_cast<double>(std::max<extent>(1, made.length));
     }
     if (work > 25000 || volume(axes) > elements || axes.size() > 5 || (exact_ && bound > limit))
@@ -336,7 +339,8 @@ class random_expression {
             60000 ||
         (exact_ && bound > limit))
       return;
-    c.push_back(made), d.push_back(made);
+    c.push_back(made);
+    d.push_back(made);
     const entry u = leaf(c), v = leaf(d);
     put(made_.einsum(left + ',' + left.substr(1) + "z," + right + ',' + right.substr(1) + "z->tz",
                      {a.id, u.id, b.id, v.id}),
@@ -347,7 +351,10 @@ class random_expression {
     std::vector<entry> in{any()};
     std::string labels, subscripts;
     std::vector<axis> lengths;  // lengths of the labels
-    if (has_tokens_) labels = "t", lengths = {{tokens_, true}};
+    if (has_tokens_) {
+      labels = "t";
+      lengths = {{tokens_, true}};
+    }
     const auto label = [&](const axis& a) {
       if (a.token) return 't';
       if (chance(40))
@@ -375,11 +382,13 @@ class random_expression {
       std::string own;
       for (extent k = chance(10) ? 0 : 1 + number(3); k > 0; --k) {
         const extent some = labels.empty() ? 0 : number(labels.size());
-        if (!labels.empty() && chance(70) && !lengths[some].token)
-          axes.push_back(lengths[some]), own += labels[some];
-        else
-          axes.push_back({chance(70) ? pick({1, 2, 3, 4, 5}) : length(), false}),
-              own += label(axes.back());
+        if (!labels.empty() && chance(70) && !lengths[some].token) {
+          axes.push_back(lengths[some]);
+          own += labels[some];
+        } else {
+          axes.push_back({chance(70) ? pick({1, 2, 3, 4, 5}) : length(), false});
+          own += label(axes.back());
+        }
       }
       subscripts += ',';
       if (!axes.empty() && axes[0].token) subscripts += 't';
@@ -392,9 +401,12 @@ class random_expression {
     for (extent k = 0; k < labels.size(); ++k) {
       const bool used = has(subscripts, labels[k]);
       if (used) work *= static_cast<double>(std::max<extent>(1, lengths[k].length));
-      if (used && axes.size() < 5 && chance(lengths[k].token ? 95 : 45))
-        result += labels[k], axes.push_back(lengths[k]);
-      else if (used) bound *= static_cast<double>(std::max<extent>(1, lengths[k].length));
+      if (used && axes.size() < 5 && chance(lengths[k].token ? 95 : 45)) {
+        result += labels[k];
+        axes.push_back(lengths[k]);
+      } else if (used) {
+        bound *= static_cast<double>(std::max<extent>(1, lengths[k].length));
+      }
     }
     for (const entry& e : in) bound *= e.bound;
     if (work > 25000 || volume(axes) > elements || (exact_ && bound > limit)) return;

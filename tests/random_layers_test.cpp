@@ -47,8 +47,12 @@ class draw {
   // Fills it or leaves it empty.
   template <std::size_t Rank>
   void maybe(parameter<float, Rank>& p, const std::array<extent, Rank>& shape, extent inputs = 1) {
-    if (chance(50)) fill(p, shape, inputs), text << "1";
-    else text << "0";
+    if (chance(50)) {
+      fill(p, shape, inputs);
+      text << "1";
+    } else {
+      text << "0";
+    }
   }
   void positive(parameter<float, 1>& p, extent n) {
     fill<1>(p, {n});
@@ -78,10 +82,15 @@ layer draw_mxd(draw& d) {
   const extent i = d.between(1, 9), h = d.between(1, 20), n = d.between(1, 40), o = d.between(1, 7);
   d.text << "mxd i " << i << " h " << h << " n " << n << " o " << o << " parts ";
   mxd<float> l;
-  d.fill(l.encoder, {i, h}, i), d.fill(l.gate, {i, n}, i), d.fill(l.scales, {n, o}),
-      d.fill(l.decoder, {h, o}, h);
-  d.maybe(l.encoder_bias, {h}), d.maybe(l.gate_bias, {n}), d.maybe(l.skip, {i, o}, i),
-      d.maybe(l.bias, {o}), d.maybe(l.linear, {i, h}, i);
+  d.fill(l.encoder, {i, h}, i);
+  d.fill(l.gate, {i, n}, i);
+  d.fill(l.scales, {n, o});
+  d.fill(l.decoder, {h, o}, h);
+  d.maybe(l.encoder_bias, {h});
+  d.maybe(l.gate_bias, {n});
+  d.maybe(l.skip, {i, o}, i);
+  d.maybe(l.bias, {o});
+  d.maybe(l.linear, {i, h}, i);
   if (!l.linear.empty()) d.maybe(l.linear_bias, {h});
   l.active = d.chance(10) ? all : d.between(0, n);
   l.activation = d.activation();
@@ -93,8 +102,11 @@ layer draw_sparse(draw& d) {
   const extent i = d.between(1, 9), h = d.between(1, 60), o = d.chance(50) ? i : d.between(1, 9);
   d.text << "sparse_mlp i " << i << " h " << h << " o " << o << " parts ";
   sparse_mlp<float> l;
-  d.fill(l.encoder, {i, h}, i), d.fill(l.decoder, {h, o});
-  d.maybe(l.encoder_bias, {h}), d.maybe(l.skip, {i, o}, i), d.maybe(l.bias, {o});
+  d.fill(l.encoder, {i, h}, i);
+  d.fill(l.decoder, {h, o});
+  d.maybe(l.encoder_bias, {h});
+  d.maybe(l.skip, {i, o}, i);
+  d.maybe(l.bias, {o});
   if (i == o) d.maybe(l.input_bias, {i});
   l.active = d.chance(10) ? all : d.between(0, std::min<extent>(h, 12));
   l.activation = d.activation();
@@ -107,7 +119,8 @@ void draw_experts(draw& d, cp_experts<E, float>& w, const std::array<extent, E>&
                   extent out) {
   const extent r = d.between(1, 5);
   for (extent e = 0; e < E; ++e) d.fill(w.experts[e], {n[e], r});
-  d.fill(w.input, {in, r}, in), d.fill(w.output, {out, r}, r);
+  d.fill(w.input, {in, r}, in);
+  d.fill(w.output, {out, r}, r);
 }
 template <extent E>
 void draw_experts(draw& d, tr_experts<E, float>& w, const std::array<extent, E>& n, extent in,
@@ -115,7 +128,8 @@ void draw_experts(draw& d, tr_experts<E, float>& w, const std::array<extent, E>&
   std::array<extent, E + 2> r;
   for (extent& rank : r) rank = d.between(1, E == 3 ? 2 : 3);
   for (extent e = 0; e < E; ++e) d.fill(w.experts[e], {r[e], n[e], r[e + 1]});
-  d.fill(w.input, {r[E], in, r[E + 1]}, in), d.fill(w.output, {r[E + 1], out, r[0]});
+  d.fill(w.input, {r[E], in, r[E + 1]}, in);
+  d.fill(w.output, {r[E + 1], out, r[0]});
 }
 template <extent E>
 void draw_experts(draw& d, tucker_experts<E, float>& w, const std::array<extent, E>& n, extent in,
@@ -123,14 +137,17 @@ void draw_experts(draw& d, tucker_experts<E, float>& w, const std::array<extent,
   std::array<extent, E + 2> r;
   for (extent& rank : r) rank = d.between(1, E == 3 ? 2 : 3);
   for (extent e = 0; e < E; ++e) d.fill(w.experts[e], {n[e], r[e]});
-  d.fill(w.input, {in, r[E]}, in), d.fill(w.output, {out, r[E + 1]}), d.fill(w.core, r);
+  d.fill(w.input, {in, r[E]}, in);
+  d.fill(w.output, {out, r[E + 1]});
+  d.fill(w.core, r);
 }
 template <extent E>
 void draw_experts(draw& d, dense_experts<E, float>& w, const std::array<extent, E>& n, extent in,
                   extent out) {
   std::array<extent, E + 2> shape;
   std::copy_n(n.begin(), E, shape.begin());
-  shape[E] = in, shape[E + 1] = out;
+  shape[E] = in;
+  shape[E + 1] = out;
   d.fill(w.weight, shape, in);
 }
 
@@ -138,17 +155,19 @@ template <extent E>
 std::array<extent, E> draw_gate(draw& d, auto& l, extent i) {
   std::array<extent, E> n;
   d.text << " experts";
-  for (extent e = 0; e < E; ++e)
-    n[e] = d.between(1, E == 1   ? 12
-                        : E == 2 ? 4
-                                 : 3),
-    d.text << ' ' << n[e], d.fill(l.gate.projections[e], {i, n[e]});
+  for (extent e = 0; e < E; ++e) {
+    n[e] = d.between(1, E == 1 ? 12 : E == 2 ? 4 : 3);
+    d.text << ' ' << n[e];
+    d.fill(l.gate.projections[e], {i, n[e]});
+  }
   l.gate.alpha = d.pick(1.0, 1.5, 2.0, 1.25);
   const extent norm = d.number(3);
   d.text << " alpha " << l.gate.alpha << " norm " << norm << " input norm ";
   l.gate.layer_norm = norm == 1;
-  for (extent e = 0; norm == 2 && e < E; ++e)
-    d.fill(l.gate.means[e], {n[e]}), d.positive(l.gate.variances[e], n[e]);
+  for (extent e = 0; norm == 2 && e < E; ++e) {
+    d.fill(l.gate.means[e], {n[e]});
+    d.positive(l.gate.variances[e], n[e]);
+  }
   d.maybe(l.input_norm.weight, {i});
   if (!l.input_norm.weight.empty()) d.fill(l.input_norm.bias, {i});
   return n;
@@ -165,7 +184,8 @@ layer draw_mumoe_of(draw& d) {
   if (block) {
     mumoe_block<Experts> l;
     const auto n = draw_gate<E>(d, l, i);
-    draw_experts<E>(d, l.first, n, i + bias, h), draw_experts<E>(d, l.second, n, h + bias, o);
+    draw_experts<E>(d, l.first, n, i + bias, h);
+    draw_experts<E>(d, l.second, n, h + bias, o);
     return of(i, l);
   }
   mumoe<Experts> l;
@@ -183,13 +203,17 @@ layer draw_mumoe(draw& d) {
 
 monet_router<float> draw_router(draw& d, extent in, extent p, extent s) {
   monet_router<float> r;
-  d.fill(r.keys1, {in, p * s}, in), d.fill(r.keys2, {in, p * s}, in);
+  d.fill(r.keys1, {in, p * s}, in);
+  d.fill(r.keys2, {in, p * s}, in);
   const bool statistics = d.chance(50);
   r.active = d.between(1, s);
   if (!statistics || d.chance(50)) r.heads = p;
-  if (statistics)
-    d.fill(r.mean1, {p}), d.fill(r.mean2, {p}), d.positive(r.variance1, p),
-        d.positive(r.variance2, p);
+  if (statistics) {
+    d.fill(r.mean1, {p});
+    d.fill(r.mean2, {p});
+    d.positive(r.variance1, p);
+    d.positive(r.variance2, p);
+  }
   d.text << (statistics ? " statistics" : " top_k") << " K " << r.active;
   return r;
 }
@@ -227,7 +251,9 @@ layer draw_monet(draw& d) {
     return routed(l);
   }
   monet_hd<float> l;
-  d.fill(l.encoder, {in, s * m}, in), d.fill(l.decoder, {s * m, in}), d.fill(l.bias, {s, in});
+  d.fill(l.encoder, {in, s * m}, in);
+  d.fill(l.decoder, {s * m, in});
+  d.fill(l.bias, {s, in});
   d.maybe(l.encoder_bias, {s * m});
   return routed(l);
 }
@@ -256,7 +282,9 @@ layer draw_moe(draw& d) {
                w = d.between(1, 9);
   d.text << "moe d " << in << " n " << n << " l " << low << " w " << w << " low rank ";
   moe<float> l;
-  d.fill(l.router, {in, n}, in), d.fill(l.linear, {n, in, w}, in), d.fill(l.output, {n, w, in}, w);
+  d.fill(l.router, {in, n}, in);
+  d.fill(l.linear, {n, in, w}, in);
+  d.fill(l.output, {n, w, in}, w);
   d.maybe(l.down, {in, n, low}, in);
   if (l.down.empty()) d.fill(l.activated, {n, in, w}, in);
   else d.fill(l.up, {n, low, w}, low);
@@ -272,8 +300,10 @@ layer draw_aoe(draw& d) {
                w = d.between(1, 9);
   d.text << "aoe d " << in << " n " << n << " l " << low << " w " << w << " bias ";
   aoe<float> l;
-  d.fill(l.down, {in, n, low}, in), d.fill(l.up, {n, low, w}, low),
-      d.fill(l.linear, {n, in, w}, in), d.fill(l.output, {n, w, in}, w);
+  d.fill(l.down, {in, n, low}, in);
+  d.fill(l.up, {n, low, w}, low);
+  d.fill(l.linear, {n, in, w}, in);
+  d.fill(l.output, {n, w, in}, w);
   d.maybe(l.bias, {in});
   l.score = d.pick(row_norm::l1, row_norm::l2, row_norm::max);
   l.activation = d.activation();
@@ -286,7 +316,8 @@ layer draw_aoe(draw& d) {
 layer draw_soft_moe(draw& d) {
   const extent i = d.between(1, 9), n = d.between(1, 9), o = d.between(1, 9);
   soft_moe<float> l;
-  d.fill(l.router, {i, n}), d.fill(l.experts, {n, i, o}, i);
+  d.fill(l.router, {i, n});
+  d.fill(l.experts, {n, i, o}, i);
   l.alpha = d.pick(1.0, 1.5, 2.0);
   d.text << "soft_moe i " << i << " n " << n << " o " << o << " alpha " << l.alpha;
   return of(i, l);
@@ -302,7 +333,8 @@ layer draw_peer(draw& d) {
   if (map) d.fill(l.queries, {in, 2 * h * k}, in);
   d.fill(l.keys, {h, s, 2, map ? k : in / 2});
   const extent experts = s * s * (separate ? h : 1);
-  d.fill(l.down, {experts, in}, in), d.fill(l.up, {experts, in});
+  d.fill(l.down, {experts, in}, in);
+  d.fill(l.up, {experts, in});
   d.maybe(l.scale, {in});
   l.active = d.between(0, std::min<extent>(s, 4));
   l.candidates = d.chance(50) ? 0 : d.between(l.active, s);
@@ -378,7 +410,8 @@ class decisions {
         numbers other(x.begin() + static_cast<std::ptrdiff_t>(next),
                       x.begin() + static_cast<std::ptrdiff_t>(next + n)),
             sums;
-        std::ranges::sort(r, std::greater()), std::ranges::sort(other, std::greater());
+        std::ranges::sort(r, std::greater());
+        std::ranges::sort(other, std::greater());
         for (extent i = 0; i < s.rule.each; ++i)
           for (extent j = 0; j < s.rule.each; ++j) sums.push_back(r[i] + other[j]);
         apart(sums, s.rule.keep);

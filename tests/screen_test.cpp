@@ -134,9 +134,12 @@ TEST_CASE("infinite biases mask and force experts as without screening", "[scree
   check_same(x, gate, bias, 7);
   bias = biases(n, 0);
   for (extent e = 0; e < n; e += 20) bias(e) = infinity;
-  for (extent i = 0; i < depth; ++i)
-    gate(i, 1000) = i % 2 ? -3e38f : 3e38f, gate(i, 30) = 3e38f, x(0, i) = 1.001f,
-            x(1, i) = -1.001f;
+  for (extent i = 0; i < depth; ++i) {
+    gate(i, 1000) = i % 2 ? -3e38f : 3e38f;
+    gate(i, 30) = 3e38f;
+    x(0, i) = 1.001f;
+    x(1, i) = -1.001f;
+  }
   check_same(x, gate, bias, 7);
 }
 
@@ -158,9 +161,15 @@ TEST_CASE("NaN and infinity on either side are selected as without screening", "
   const extent depth = 70, n = 1200;
   auto x = random<tensor<float, 2>>({7, depth}, 1);
   auto gate = normal_gate(depth, n);
-  x(1, 5) = nan, x(2, 0) = infinity, x(3, 1) = -infinity, x(3, 2) = infinity;
+  x(1, 5) = nan;
+  x(2, 0) = infinity;
+  x(3, 1) = -infinity;
+  x(3, 2) = infinity;
   check_same(x, gate, 6);
-  gate(3, 17) = nan, gate(4, 900) = infinity, gate(5, 901) = -infinity, gate(0, 1199) = nan;
+  gate(3, 17) = nan;
+  gate(4, 900) = infinity;
+  gate(5, 901) = -infinity;
+  gate(0, 1199) = nan;
   check_same(x, gate, 6);
   for (extent e = 0; e < n; e += 4) gate(8, e) = nan;
   check_same(x, gate, 6);

@@ -47,8 +47,9 @@ void check(const Layer& layer, auto ranks, const lines& in_loops, const X&... x)
 
 TEMPLATE_TEST_CASE("Monet HD has the same bits in chunks", "[streamed]", float, double) {
   monet_hd<TestType> l;
-  fill(l.encoder, {width, halves * units}, 1), fill(l.decoder, {halves * units, width}, 2),
-      fill(l.bias, {halves, width}, 3);
+  fill(l.encoder, {width, halves * units}, 1);
+  fill(l.decoder, {halves * units, width}, 2);
+  fill(l.bias, {halves, width}, 3);
   l.heads = heads;
   const auto g1 = random<tensor<TestType, 3>>({tokens, heads, halves}, 4),
              g2 = random<tensor<TestType, 3>>({tokens, heads, halves}, 5);
@@ -62,10 +63,14 @@ TEMPLATE_TEST_CASE("Monet HD has the same bits in chunks", "[streamed]", float, 
 TEMPLATE_TEST_CASE("Monet VD has the same bits in chunks", "[streamed]", float, double) {
   constexpr extent m = units / 2, half = width / 2;
   monet_vd<TestType> l;
-  fill(l.encoder1, {width, halves * m}, 1), fill(l.encoder2, {width, halves * m}, 2);
-  fill(l.decoder11, {halves * m, half}, 3), fill(l.decoder12, {halves * m, half}, 4);
-  fill(l.decoder21, {halves * m, half}, 5), fill(l.decoder22, {halves * m, half}, 6);
-  fill(l.bias1, {halves, half}, 7), fill(l.bias2, {halves, half}, 8);
+  fill(l.encoder1, {width, halves * m}, 1);
+  fill(l.encoder2, {width, halves * m}, 2);
+  fill(l.decoder11, {halves * m, half}, 3);
+  fill(l.decoder12, {halves * m, half}, 4);
+  fill(l.decoder21, {halves * m, half}, 5);
+  fill(l.decoder22, {halves * m, half}, 6);
+  fill(l.bias1, {halves, half}, 7);
+  fill(l.bias2, {halves, half}, 8);
   l.heads = heads;
   const auto g1 = random<tensor<TestType, 3>>({tokens, heads, halves}, 4),
              g2 = random<tensor<TestType, 3>>({tokens, heads, halves}, 5);
@@ -80,8 +85,9 @@ TEMPLATE_TEST_CASE("Monet VD has the same bits in chunks", "[streamed]", float, 
 TEMPLATE_TEST_CASE("a tensor ring has the same bits in chunks", "[streamed]", float, double) {
   tr_mumoe<1, TestType> l;
   fill(l.gate.projections[0], {width, 9}, 1);
-  fill(l.experts.experts[0], {3, 9, 4}, 2), fill(l.experts.input, {4, width, 64}, 3),
-      fill(l.experts.output, {64, width, 3}, 4);
+  fill(l.experts.experts[0], {3, 9, 4}, 2);
+  fill(l.experts.input, {4, width, 64}, 3);
+  fill(l.experts.output, {64, width, 3}, 4);
   check<TestType>(l, arguments<2>{}, {"gemm ti,qir->tqr", "batched tqp,tqr->tpr"},
                   random<tensor<TestType, 2>>({tokens, width}, 5));
 }

@@ -114,7 +114,7 @@ TEST_CASE("borrow copies nothing and counts", "[tensor]") {
 TEST_CASE("storage derives once for a key", "[tensor]") {
   const tensor<float, 1> t({1});
   int calls = 0;
-  const auto make = [&] { return ++calls, std::make_shared<int>(calls); };
+  const auto make = [&] { return std::make_shared<int>(++calls); };
   const auto a = t.shared_storage()->derived("a", make),
              again = t.shared_storage()->derived("a", make);
   CHECK(a == again);

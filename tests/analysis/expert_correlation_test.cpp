@@ -30,9 +30,11 @@ double mean(const std::vector<long double>& v) {
 double plain(std::vector<long double> q, std::vector<long double> y) {
   const long double q0 = mean(q), y0 = mean(y);
   long double qq = 0, yy = 0, qy = 0;
-  for (extent t = 0; t < q.size(); ++t)
-    qq += (q[t] - q0) * (q[t] - q0), yy += (y[t] - y0) * (y[t] - y0),
-        qy += (q[t] - q0) * (y[t] - y0);
+  for (extent t = 0; t < q.size(); ++t) {
+    qq += (q[t] - q0) * (q[t] - q0);
+    yy += (y[t] - y0) * (y[t] - y0);
+    qy += (q[t] - q0) * (y[t] - y0);
+  }
   return qq == 0 || yy == 0 ? 0 : static_cast<double>(qy / std::sqrt(qq * yy));
 }
 
@@ -161,7 +163,8 @@ TEST_CASE("a layer without the experts that go with a score", "[expert_correlati
   monet_router<float> router;
   router.keys1 = random<parameter<float, 2>>({n.d, n.p * n.s}, 1);
   router.keys2 = random<parameter<float, 2>>({n.d, n.p * n.s}, 2);
-  router.heads = n.p, router.active = 3;
+  router.heads = n.p;
+  router.active = 3;
   const auto x = random<tensor<float, 2>>({n.t, n.d}, 20);
   const std::vector<double> toxicity = random_scores(n.t, 3);
 

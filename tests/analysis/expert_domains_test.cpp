@@ -46,7 +46,8 @@ std::vector<extent> random_domains(extent tokens, extent domains, unsigned seed)
 // Adds one token of one head, which uses only expert (i, j).
 void add_token(expert_domains& d, extent domain, index_pair e, float q, extent s) {
   tensor<float, 3> g1({1, 1, s}), g2({1, 1, s});
-  g1(0, 0, e[0]) = 1, g2(0, 0, e[1]) = q;
+  g1(0, 0, e[0]) = 1;
+  g2(0, 0, e[1]) = q;
   d.add(g1, g2, domain);
 }
 
@@ -105,14 +106,19 @@ TEST_CASE("an expert is of the domain where it is twice as probable as in the se
           "[expert_domains]") {
   const extent s = 4;
   expert_domains d(s, 3);
-  add_token(d, 0, {0, 0}, 2, s), add_token(d, 1, {0, 0}, 1, s);      // exactly twice
-  add_token(d, 0, {0, 1}, 1.75f, s), add_token(d, 1, {0, 1}, 1, s);  // less
-  add_token(d, 2, {1, 0}, 0.125f, s);                                // in one domain only
-  add_token(d, 2, {1, 1}, 8, s), add_token(d, 1, {1, 1}, 4, s),
-      add_token(d, 0, {1, 1}, 5, s);  // the second comes first
-  add_token(d, 0, {2, 2}, 1, s), add_token(d, 1, {2, 2}, 1, s),
-      add_token(d, 2, {2, 2}, 1, s);  // alike
-  add_token(d, 1, {3, 3}, 4, s), add_token(d, 2, {3, 3}, 1, s);
+  add_token(d, 0, {0, 0}, 2, s);  // exactly twice
+  add_token(d, 1, {0, 0}, 1, s);
+  add_token(d, 0, {0, 1}, 1.75f, s);  // less
+  add_token(d, 1, {0, 1}, 1, s);
+  add_token(d, 2, {1, 0}, 0.125f, s);  // in one domain only
+  add_token(d, 2, {1, 1}, 8, s);       // the second comes first
+  add_token(d, 1, {1, 1}, 4, s);
+  add_token(d, 0, {1, 1}, 5, s);
+  add_token(d, 0, {2, 2}, 1, s);  // alike
+  add_token(d, 1, {2, 2}, 1, s);
+  add_token(d, 2, {2, 2}, 1, s);
+  add_token(d, 1, {3, 3}, 4, s);
+  add_token(d, 2, {3, 3}, 1, s);
   for (const extent n : std::array<extent, 3>{0, 1, 2})
     while (d.tokens(n) < 8) add_token(d, n, {3, 0}, 0, s);  // the same number in each domain
   CHECK(d.domain_of({0, 0}) == 0);
@@ -188,10 +194,14 @@ TEMPLATE_TEST_CASE("a layer without the experts of a domain", "[expert_domains]"
   monet_router<double> router;
   router.keys1 = random<parameter<double, 2>>({n.d, n.p * n.s}, 1);
   router.keys2 = random<parameter<double, 2>>({n.d, n.p * n.s}, 2);
-  router.heads = n.p, router.active = 3;
+  router.heads = n.p;
+  router.active = 3;
   auto chemistry = random<tensor<double, 2>>({n.t, n.d}, 20),
        law = random<tensor<double, 2>>({n.t, n.d}, 21);
-  for (extent t = 0; t < n.t; ++t) chemistry(t, 0) += 2, law(t, 0) -= 2;
+  for (extent t = 0; t < n.t; ++t) {
+    chemistry(t, 0) += 2;
+    law(t, 0) -= 2;
+  }
 
   expert_domains domains(n.s, 2);
   domains.add(evaluate(router.g1(chemistry)), evaluate(router.g2(chemistry)), 0);

@@ -23,7 +23,10 @@ visited visit(const tensor<T, 3>& g1, const tensor<T, 3>& g2) {
             std::vector<std::vector<extent>>(s)};
   routed_rows(g1, g2).each([&](extent i, extent t, const routed_row& row) {
     v.order[i].push_back(t);
-    row.each([&](extent j, double q) { v.q(t, i, j) = q, ++v.times(t, i, j); });
+    row.each([&](extent j, double q) {
+      v.q(t, i, j) = q;
+      ++v.times(t, i, j);
+    });
   });
   return v;
 }
@@ -37,8 +40,10 @@ void check(const std::array<extent, 3>& shape, extent kept1, extent kept2) {
   extent wrong = 0, twice = 0;
   for (extent t = 0; t < shape[0]; ++t)
     for (extent i = 0; i < shape[2]; ++i)
-      for (extent j = 0; j < shape[2]; ++j)
-        wrong += v.q(t, i, j) != coefficient(g1, g2, t, i, j), twice += v.times(t, i, j) > 1;
+      for (extent j = 0; j < shape[2]; ++j) {
+        wrong += v.q(t, i, j) != coefficient(g1, g2, t, i, j);
+        twice += v.times(t, i, j) > 1;
+      }
   CHECK(wrong == 0);
   CHECK(twice == 0);
   for (const auto& tokens : v.order) {
@@ -65,8 +70,11 @@ TEMPLATE_TEST_CASE("coefficients are the sums over heads, whatever is 0", "[rout
 
 TEST_CASE("coefficients that cancel are those of no head's alone", "[routed_rows]") {
   tensor<float, 3> g1({1, 2, 20}), g2({1, 2, 20});
-  g1(0, 0, 7) = 1, g1(0, 1, 7) = -2;
-  g2(0, 0, 3) = 4, g2(0, 1, 3) = 2, g2(0, 1, 11) = 5;
+  g1(0, 0, 7) = 1;
+  g1(0, 1, 7) = -2;
+  g2(0, 0, 3) = 4;
+  g2(0, 1, 3) = 2;
+  g2(0, 1, 11) = 5;
   const visited v = visit(g1, g2);
   CHECK(v.q(0, 7, 3) == 0);
   CHECK(v.q(0, 7, 11) == -10);

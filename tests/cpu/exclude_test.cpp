@@ -50,7 +50,10 @@ TEMPLATE_TEST_CASE(
     for (extent b = 0; b < j; b += 2) {
       std::vector<bool> gone(i);
       for (extent a = 0; a < i; ++a)
-        if (bits() % 3 == 0) gone[a] = true, s.left_out.push_back(a);
+        if (bits() % 3 == 0) {
+          gone[a] = true;
+          s.left_out.push_back(a);
+        }
       s.groups.push_back(b);
       s.ends.push_back(s.left_out.size());
       for (extent q = 0; q < m; ++q) {

@@ -65,7 +65,10 @@ TEMPLATE_TEST_CASE("row products have the bits of gemm", "[cpu][row_products]", 
       const T *rows[n], *xs[8], *first[] = {x.data()};
       T *cs[8], *one[] = {c.data()};
       for (extent i = 0; i < n; ++i) rows[i] = table.data() + i * stride;
-      for (extent r = 0; r < 8; ++r) xs[r] = x.data() + r * depth, cs[r] = c.data() + r * n;
+      for (extent r = 0; r < 8; ++r) {
+        xs[r] = x.data() + r * depth;
+        cs[r] = c.data() + r * n;
+      }
       INFO("depth " << depth << " block " << block);
       cpu::row_products<T, arch, T, 1>(first, rows, depth, block, one);
       REQUIRE(std::memcmp(c.data(), expected.data(), n * sizeof(T)) == 0);

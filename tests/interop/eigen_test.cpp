@@ -96,7 +96,8 @@ TEST_CASE("maps, references, blocks and transposes are read and written where th
 TEST_CASE("results without tokens, and numbers", "[eigen]") {
   Eigen::MatrixXf x(n.tokens, n.inputs), w(n.tokens, n.outputs),
       y = Eigen::MatrixXf::Constant(2 * n.inputs, n.outputs, untouched);
-  number(x, n.tokens, n.inputs), number(w, n.tokens, n.outputs);
+  number(x, n.tokens, n.inputs);
+  number(w, n.tokens, n.outputs);
   evaluate(einsum<"ti,to->io">(x, w), y.topRows(n.inputs));
   CHECK(is_product(x.transpose(), w, y, {n.inputs, n.tokens, n.outputs}));
   CHECK((y.bottomRows(n.inputs).array() == untouched).all());
@@ -346,7 +347,8 @@ TEST_CASE("a layer takes Eigen's matrices, and names them once", "[eigen]") {
   CHECK(as_eigen(expected) == y);
 
   ir::graph of_matrix, of_tensor;
-  layer(x).lower(of_matrix), layer(copy).lower(of_tensor);
+  layer(x).lower(of_matrix);
+  layer(copy).lower(of_tensor);
   CHECK(of_matrix.size() == of_tensor.size());
 
   const Eigen::MatrixXf encoder = Eigen::MatrixXf::Random(6, 20);

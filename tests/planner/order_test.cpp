@@ -201,8 +201,10 @@ planner::contraction_problem random_problem(std::mt19937& bits, extent operands)
         labels.empty()
             ? 0
             : std::ranges::find(p.extents, labels.back(), &std::pair<char, extent>::first)->second;
-    if (o.tokens && last > 0 && number(3) == 0)
-      o.selection = true, o.keep = 1 + number(std::min<extent>(5, last));
+    if (o.tokens && last > 0 && number(3) == 0) {
+      o.selection = true;
+      o.keep = 1 + number(std::min<extent>(5, last));
+    }
     p.operands.push_back(std::move(o));
   }
   for (const char c : letters) {

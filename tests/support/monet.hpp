@@ -66,8 +66,10 @@ template <class T, class X>
 std::vector<double> expert(const monet_vd<T>& l, const X& x, extent t, extent i, extent j) {
   const extent s = l.bias1.shape()[0], m = l.encoder1.shape()[1] / s, d = l.bias1.shape()[1];
   std::vector<double> y(2 * d);
-  for (extent o = 0; o < d; ++o)
-    y[o] = convert<double>(l.bias1(i, o)), y[d + o] = convert<double>(l.bias2(j, o));
+  for (extent o = 0; o < d; ++o) {
+    y[o] = convert<double>(l.bias1(i, o));
+    y[d + o] = convert<double>(l.bias2(j, o));
+  }
   for (extent q = 0; q < m; ++q) {
     const double a = unit(l.activation, x, t, l.encoder1, l.encoder_bias1, i * m + q);
     const double b = unit(l.activation, x, t, l.encoder2, l.encoder_bias2, j * m + q);

@@ -267,8 +267,10 @@ class oracle {
     for (extent row = 0; row < of(s.arg).size(); row += 2 * n) {
       const std::span a(of(s.arg).data() + row, n), b(of(s.arg).data() + row + n, n);
       auto first = best_first(a), second = best_first(b);
-      first.resize(s.rule.each), second.resize(s.rule.each);
-      std::ranges::sort(first), std::ranges::sort(second);
+      first.resize(s.rule.each);
+      second.resize(s.rule.each);
+      std::ranges::sort(first);
+      std::ranges::sort(second);
       numbers sums;
       for (const extent i : first)
         for (const extent j : second) sums.push_back(a[i] + b[j]);

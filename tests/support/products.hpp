@@ -33,7 +33,8 @@ bool is_product(const X& x, const W& w, const Y& y, sizes n = {}) {
       double sum = 0, size = 0;
       for (int i = 0; i < n.inputs; ++i) {
         const double term = static_cast<double>(x(t, i)) * static_cast<double>(w(i, o));
-        sum += term, size += std::abs(term);
+        sum += term;
+        size += std::abs(term);
       }
       const double error = std::abs(static_cast<double>(y(t, o)) - sum);
       worst = std::isnan(error) ? 1 : std::max(worst, error / std::max(size, 1.0));

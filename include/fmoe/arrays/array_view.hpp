@@ -178,7 +178,7 @@ struct array_traits {
     std::array<std::ptrdiff_t, A::rank()> shape{}, strides{};
     for (std::size_t i = 0; i < shape.size(); ++i) {
       const auto axis = static_cast<typename A::rank_type>(i);
-      shape[i] = static_cast<std::ptrdiff_t>(a.extent(axis)),
+      shape[i] = static_cast<std::ptrdiff_t>(a.extent(axis));
       strides[i] = static_cast<std::ptrdiff_t>(a.stride(axis));
     }
     return view_at<A::rank()>(a.data_handle(), shape, strides);

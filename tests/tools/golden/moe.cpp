@@ -34,7 +34,10 @@ void compare_selected(golden_case& c, report& r, const tensor<T, 2>& chosen,
     std::vector<std::int64_t> wanted(
         listed.begin() + static_cast<std::ptrdiff_t>(row * (listed.size() / rows)),
         listed.begin() + static_cast<std::ptrdiff_t>((row + 1) * (listed.size() / rows)));
-    if constexpr (std::is_same_v<T, float>) std::ranges::sort(best), std::ranges::sort(wanted);
+    if constexpr (std::is_same_v<T, float>) {
+      std::ranges::sort(best);
+      std::ranges::sort(wanted);
+    }
     if (best != wanted)
       return r.fault("selected has others, or another order, in row " + std::to_string(row));
   }

@@ -112,8 +112,12 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefe
       for (extent n = 0; n < vectors; n += 2) {
         const std::byte* const from = b + n / 2 * stride;
         const S* const row = reinterpret_cast<const S*>(from);
-        if constexpr (std::is_same_v<S, bf16>) load_pairs<T, Arch>(row, w[n], w[n + 1]);
-        else w[n] = load_as<T, Arch>(row), w[n + 1] = load_as<T, Arch>(row + lane);
+        if constexpr (std::is_same_v<S, bf16>) {
+          load_pairs<T, Arch>(row, w[n], w[n + 1]);
+        } else {
+          w[n] = load_as<T, Arch>(row);
+          w[n + 1] = load_as<T, Arch>(row + lane);
+        }
         if (Stream)
           for (extent at = 0; at < row_bytes; at += line)
             __builtin_prefetch(from + ahead + at, 0, 3);
