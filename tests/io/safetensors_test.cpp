@@ -614,3 +614,19 @@ TEST_CASE("a header that promises more than the file holds takes no memory") {
   std::filesystem::resize_file(folder / "sparse", std::uintmax_t{1} << 40);
   CHECK(caught([&] { safetensors::read(folder / "sparse"); }).code == errc::layout);
 }
+
+TEST_CASE("a path with a NUL is not the file before the NUL") {
+  const temporary_folder folder;
+  safetensors::write(folder / "a", {{"a", filled<float, 1>({1})}});
+  const std::string before = content(folder / "a");
+  const std::filesystem::path path = (folder / "a").native() + std::string("\0b", 2);
+  const auto refused = [&](const auto& f) {
+    const auto e = caught(f);
+    CHECK(e.code == errc::io);
+    CHECK(e.file == path);
+  };
+  refused([&] { safetensors::read(path); });
+  refused([&] { safetensors::write(path, {}); });
+  CHECK(content(folder / "a") == before);
+  CHECK(folder.entries() == 1);
+}

@@ -2,6 +2,12 @@
 // The shards of a checkpoint.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/safetensors_header-inl.hpp>
 #include <fmoe/io/shard_index-inl.hpp>
@@ -57,20 +63,52 @@ class shard {
   std::uint64_t data_at_ = 0;
 };
 
+// The shards beside an index. The thread that needs a shard first opens it, and others that need it
+// wait until it is open.
+class shards {
+ public:
+  shards(std::filesystem::path folder, const shard_names& shard_of) : folder_(std::move(folder)) {
+    for (const auto& [tensor, file] : shard_of) places_.try_emplace(file);
+  }
+
+  // Throws io for a shard that does not exist, where the tensor should be.
+  const shard& at(const std::string& file, const std::string& tensor) {
+    place& p = places_.at(file);
+    const std::lock_guard lock(p.opening);
+    if (p.opened == nullptr) {
+      const auto path = folder_ / file;
+      if (type_of(path) == std::filesystem::file_type::not_found)
+        throw error(errc::io, "should be in this shard, which is not there", 0, tensor, path);
+      p.opened = std::make_unique<const shard>(path);
+    }
+    return *p.opened;
+  }
+
+ private:
+  struct place {
+    std::mutex opening;
+    std::unique_ptr<const shard> opened;
+  };
+
+  std::filesystem::path folder_;
+  std::map<std::string, place> places_;  // by file; no place is added after the constructor
+};
+
 FMOE_INLINE checkpoint checkpoint::open(const std::filesystem::path& path) {
+  using std::filesystem::file_type;
   checkpoint c;
   c.file_ = path;
-  if (std::filesystem::is_directory(path)) {
+  if (type_of(path) == file_type::directory) {
     c.file_ = path / "model.safetensors.index.json";
-    if (!std::filesystem::exists(c.file_)) c.file_ = path / "model.safetensors";
+    if (type_of(c.file_) == file_type::not_found) c.file_ = path / "model.safetensors";
   }
   if (c.file_.extension() == ".json") {
     c.shard_of_ = read_shard_index(c.file_);
+    c.shards_ = std::make_shared<shards>(c.file_.parent_path(), c.shard_of_);
   } else {
     const std::string name = c.file_.filename();
-    const auto only = std::make_shared<const shard>(c.file_);
-    for (std::string& tensor : only->names()) c.shard_of_.emplace(std::move(tensor), name);
-    c.shards_.emplace(name, only);
+    c.whole_ = std::make_shared<const shard>(c.file_);
+    for (std::string& tensor : c.whole_->names()) c.shard_of_.emplace(std::move(tensor), name);
   }
   return c;
 }
@@ -82,7 +120,7 @@ FMOE_INLINE std::vector<std::string> checkpoint::names() const {
 }
 
 FMOE_INLINE strings_by_name checkpoint::metadata() const {
-  return file_.extension() == ".json" ? strings_by_name() : shards_.begin()->second->metadata();
+  return whole_ == nullptr ? strings_by_name() : whole_->metadata();
 }
 
 FMOE_INLINE array checkpoint::at(const std::string& name) const {
@@ -96,14 +134,7 @@ FMOE_INLINE array checkpoint::outline_of(const std::string& name) const {
 FMOE_INLINE const shard& checkpoint::shard_with(const std::string& name) const {
   const auto where = shard_of_.find(name);
   if (where == shard_of_.end()) throw error(errc::missing_tensor, "is in no shard", 0, name, file_);
-  auto& opened = shards_[where->second];
-  if (opened == nullptr) {
-    const auto file = file_.parent_path() / where->second;
-    if (!std::filesystem::exists(file))
-      throw error(errc::io, "should be in this shard, which is not there", 0, name, file);
-    opened = std::make_shared<const shard>(file);
-  }
-  return *opened;
+  return whole_ == nullptr ? shards_->at(where->second, name) : *whole_;
 }
 
 }  // namespace fmoe::io

@@ -16,8 +16,10 @@
 namespace fmoe::io {
 
 class shard;
+class shards;
 
-// The arrays of a model in one file or several; each is read when it is asked for.
+// The arrays of a model in one file or several; each is read when it is asked for. Any number of
+// threads may read from one checkpoint. Its copies share the files that it has opened.
 class checkpoint {
  public:
   // Opens a folder with model.safetensors.index.json or model.safetensors, or such an index, or a
@@ -45,7 +47,8 @@ class checkpoint {
 
   std::filesystem::path file_;
   shard_names shard_of_;
-  mutable std::map<std::string, std::shared_ptr<const shard>> shards_;  // the opened shards
+  std::shared_ptr<const shard> whole_;  // null for an index
+  std::shared_ptr<shards> shards_;      // null for one file
 };
 
 // True if a parameter or a kind of the layer has this name.
