@@ -579,6 +579,16 @@ TEST_CASE("a written file replaces the old one and keeps its permissions") {
   CHECK(folder.entries() == 1);
 }
 
+TEST_CASE("a symbolic link is replaced, and its file stays") {
+  const temporary_folder folder;
+  put(folder / "old", "old");
+  std::filesystem::create_symlink("old", folder / "link");
+  safetensors::write(folder / "link", {{"a", filled<float, 1>({1})}});
+  CHECK(!std::filesystem::is_symlink(folder / "link"));
+  CHECK(safetensors::read(folder / "link").contains("a"));
+  CHECK(content(folder / "old") == "old");
+}
+
 TEST_CASE("what is no regular file is refused without waiting") {
   const temporary_folder folder;
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);

@@ -56,8 +56,8 @@ class input : public subject {
 std::filesystem::file_type type_of(const std::filesystem::path& path);
 
 // Replaces the file by one that consists of these pieces. If this fails, an old file stays
-// unchanged. A link is replaced, too, and the file that it leads to stays unchanged. A program that
-// is killed here may leave a file named .fmoe-... beside the file. Throws io.
+// unchanged. A symbolic link is replaced, too, and what it leads to stays unchanged. A program that
+// is killed here may leave a file named .fmoe-... beside the old one. Throws io.
 void write_file(const std::filesystem::path& file,
                 std::span<const std::span<const std::byte>> pieces);
 
