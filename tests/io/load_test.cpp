@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Loads layers from released weights: round trips, and every contradiction between names, shapes,
 // types, metadata and options.
+#include <fmoe/io/axes.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 

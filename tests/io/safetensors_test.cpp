@@ -440,7 +440,7 @@ TEST_CASE("16-bit elements are converted exactly") {
   };
   const auto check = [&]<class T>(T, int exponent_bits, int mantissa_bits) {
     const auto file = safetensors::parse(safetensors::serialize(
-        {{"a", array(fmoe::io::element_type_of(dtype_of<T>), {65536}, all)}}));
+        {{"a", array(fmoe::io::element_type_of(fmoe::detail::dtype_of<T>), {65536}, all)}}));
     const auto wide = file.get<float, 1>("a");
     const auto same = file.get<T, 1>("a");
     const auto back = array(wide).get<T, 1>(fmoe::io::narrow);

@@ -69,12 +69,14 @@ inline std::vector<std::pair<const char*, std::string>> texts_of(const mumoe_fac
           {"input_layer_norm", f.input_layer_norm ? "1" : "0"}};
 }
 
+mumoe_facts facts_of(const auto& layer, const auto& experts) {
+  return {experts.kind, layer.gate.experts(), experts.ranks(), !layer.input_norm.empty()};
+}
+
 // The settings and facts of layers and blocks in the metadata.
-void describe_mumoe(auto& layer, const auto& experts, auto& file) {
-  const mumoe_facts facts{experts.kind, layer.gate.experts(), experts.ranks(),
-                          !layer.input_norm.empty()};
+void describe_mumoe(const mumoe_facts& facts, auto& gate, auto& file) {
   for (const auto& [key, text] : texts_of(facts)) file.fact(key, text);
-  layer.gate.describe(layer.gate, file);
+  gate.describe(gate, file);
 }
 
 // Returns the mixture of the experts for z, which has `width` columns. If the experts have one row
@@ -122,7 +124,7 @@ struct mumoe {
     layer.experts.released(layer.experts, detail::released_within("MuMoE.", visit));
   }
   static void describe(auto& layer, auto& file) {
-    detail::describe_mumoe(layer, layer.experts, file);
+    detail::describe_mumoe(detail::facts_of(layer, layer.experts), layer.gate, file);
     file.fact("bias", detail::has_bias(layer.experts.inputs(), layer.gate.inputs()) ? "1" : "0");
     file.fact("block", "0");
   }
@@ -176,7 +178,7 @@ struct mumoe_block {
     detail::expects<shape_error>(
         biased == detail::has_bias(layer.second.inputs(), layer.first.outputs()),
         "[mumoe] only one layer of the block has a bias");
-    detail::describe_mumoe(layer, layer.first, file);
+    detail::describe_mumoe(detail::facts_of(layer, layer.first), layer.gate, file);
     file.fact("bias", biased ? "1" : "0");
     file.fact("block", "1");
   }
