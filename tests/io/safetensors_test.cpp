@@ -439,8 +439,8 @@ TEST_CASE("16-bit elements are converted exactly") {
                              (exponent ? static_cast<int>(exponent) : 1) - bias - mantissa_bits);
   };
   const auto check = [&]<class T>(T, int exponent_bits, int mantissa_bits) {
-    const auto file = safetensors::parse(
-        safetensors::serialize({{"a", array(fmoe::io::element_type_of<T>, {65536}, all)}}));
+    const auto file = safetensors::parse(safetensors::serialize(
+        {{"a", array(fmoe::io::element_type_of(fmoe::detail::dtype_of<T>), {65536}, all)}}));
     const auto wide = file.get<float, 1>("a");
     const auto same = file.get<T, 1>("a");
     const auto back = array(wide).get<T, 1>(fmoe::io::narrow);

@@ -249,9 +249,10 @@ TEST_CASE("nine operands, of which two can only be contracted first, are searche
     auto eight = random_problem(bits, 8);
     eight.operands[0] = rows("a");
     eight.result.clear();  // every letter is in the result, so that no other pair is alone
-    for (const auto& [c, n] : eight.extents)
-      if (std::ranges::any_of(eight.operands, [&](const auto& o) { return has(o.labels, c); }))
-        eight.result += c;
+    std::string bound;
+    for (const auto& o : eight.operands) bound += o.labels;
+    for (const auto& letter : eight.extents)
+      if (has(bound, letter.first)) eight.result += letter.first;
     auto nine = eight;
     nine.operands[0] = weight("ga");
     nine.operands.insert(nine.operands.begin(), rows("g"));

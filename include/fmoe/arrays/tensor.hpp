@@ -8,13 +8,13 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <fmoe/base/dtype.hpp>
 #include <fmoe/base/memory.hpp>
@@ -44,9 +44,9 @@ class storage {
     const std::lock_guard lock(mutex_);
     if (derived_version_ != version()) derived_.clear();
     derived_version_ = version();
-    auto& slot = derived_[key];
-    if (!slot) slot = make();
-    return slot;
+    for (const auto& [known, made] : derived_)
+      if (known == key) return made;
+    return derived_.emplace_back(key, make()).second;
   }
 
  private:
@@ -55,7 +55,7 @@ class storage {
   std::atomic<std::uint64_t> version_ = 0;
   std::mutex mutex_;
   std::uint64_t derived_version_ = 0;
-  std::map<std::string, std::shared_ptr<const void>> derived_;
+  std::vector<std::pair<std::string, std::shared_ptr<const void>>> derived_;  // with their keys
 };
 
 // Copies share the elements; evaluate reads them anew in every call, also those of a parameter that

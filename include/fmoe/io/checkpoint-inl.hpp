@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The shards of a checkpoint.
+// The shards of a checkpoint, and which of its tensors belong to a layer.
 #pragma once
 
+#include <algorithm>
+#include <charconv>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -135,6 +137,45 @@ FMOE_INLINE const shard& checkpoint::shard_with(const std::string& name) const {
   const auto where = shard_of_.find(name);
   if (where == shard_of_.end()) throw error(errc::missing_tensor, "is in no shard", 0, name, file_);
   return whole_ == nullptr ? shards_->at(where->second, name) : *whole_;
+}
+
+// True if a parameter or a kind of the layer has this name.
+inline bool is_released_name(const released_layer& layer, std::string_view name) {
+  const auto is_named = [&](const released_parameter& p) { return p.name.name == name; };
+  const auto tells_kind = [&](const released_kind& k) {
+    return k.with == name || std::ranges::count(k.without, name) != 0;
+  };
+  return std::ranges::any_of(layer.parameters, is_named) ||
+         std::ranges::any_of(layer.kinds, tells_kind);
+}
+
+FMOE_INLINE std::vector<extent> layer_numbers(const checkpoint& from, const released_layer& layer,
+                                              std::string_view layers) {
+  std::vector<extent> numbers;
+  for (const std::string& name : from.names()) {
+    if (!name.starts_with(layers)) continue;
+    const char* const first = name.data() + layers.size();
+    extent number = 0;
+    const auto [end, fault] = std::from_chars(first, name.data() + name.size(), number);
+    const bool has_number = fault == std::errc() && *end == '.' &&
+                            std::to_string(number) == std::string_view(first, end);
+    if (has_number && is_released_name(layer, end + 1)) numbers.push_back(number);
+  }
+  std::ranges::sort(numbers);
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+FMOE_INLINE layer_arrays arrays_for(const released_layer& layer, const checkpoint& from,
+                                    const load_options& options) {
+  layer_arrays result{from.file(), {}, {}};
+  for (const std::string& name : from.names()) {
+    if (!name.starts_with(options.prefix)) continue;
+    const auto rest = std::string_view(name).substr(options.prefix.size());
+    if (options.extra != nullptr || is_released_name(layer, rest))
+      result.arrays.emplace(name, from.at(name));
+  }
+  return result;
 }
 
 }  // namespace fmoe::io

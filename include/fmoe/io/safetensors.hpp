@@ -82,6 +82,9 @@ class safetensors {
   strings_by_name metadata_;
 };
 
+// Returns all that the file holds, to make a layer from it.
+layer_arrays arrays_in(const safetensors& weights);
+
 }  // namespace fmoe::io
 
 namespace fmoe {
@@ -91,9 +94,7 @@ namespace fmoe {
 // each other; schema for metadata that cannot be understood.
 template <class Layer>
 Layer load(const io::safetensors& weights, const load_options& options = {}) {
-  io::layer_arrays from{weights.file(), weights.metadata(), {}};
-  for (const io::array& a : weights.arrays()) from.arrays.emplace(a.name(), a);
-  return io::layer_from<Layer>(from, options);
+  return io::layer_from<Layer>(io::arrays_in(weights), options);
 }
 template <class Layer>
 Layer load(const std::filesystem::path& file, const load_options& options = {}) {

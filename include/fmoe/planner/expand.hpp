@@ -250,7 +250,9 @@ class expansion {
         if (!same_but_names(theirs, ours)) continue;
         std::string translated;
         for (const char c : result_labels(e->subscripts)) translated += ours[theirs.find(c)];
-        if (std::ranges::is_permutation(translated, labels)) return operand{id, translated};
+        const bool same_labels = translated.size() == labels.size() &&
+                                 translated.find_first_not_of(labels) == std::string::npos;
+        if (same_labels) return operand{id, translated};
       }
     }
     return {};

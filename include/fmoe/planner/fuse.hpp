@@ -47,7 +47,8 @@ inline bool fuse_one(program& p) {
                          fused.passes.empty() && fused.start == value_id::none &&
                          p.uses(other) == 1 && !p[other].leaf;
     if (one_sum) fused.start = other;
-    else fused.passes.insert(fused.passes.end(), passes.begin(), passes.end());
+    else
+      for (const pass& next : passes) fused.passes.push_back(next);
     fused.out.value = o.out.value;
     p.operations[i] = std::move(fused);  // the producer moves down to where its last operand exists
     p.erase(*best);

@@ -3,7 +3,6 @@
 // tiles of tokens makes all that does not follow from them.
 #pragma once
 
-#include <map>
 #include <utility>
 
 #include <fmoe/planner/program.hpp>
@@ -24,7 +23,8 @@ inline std::vector<int> passes_before(const program& p) {
     });
     return most;
   };
-  std::map<group_id, int> of_group;  // the most that an operation of the group has to wait for
+  // The most that an operation of the group has to wait for.
+  list_by<group_id, int> of_group(p.groups.size());
   const auto number = [&] {
     for (extent k = 0; k < level.size(); ++k) {
       const operation& o = p.operations[k];
@@ -55,20 +55,20 @@ inline bool is_read_later(const program& p, value_id v) {
 
 // Copies each argument that an operation reads once a call into the call's own memory.
 inline void keep_arguments(program& p) {
-  std::map<value_id, value_id> copies;
+  list_by<value_id, value_id> copies(p.values.size(), value_id::none);
   std::vector<operation> done;
   for (operation& o : p.operations) {
     for (use& u : o.in) {
       if (!p.runs_per_call(o) || !p[u.value].argument) continue;
-      auto [copy, is_new] = copies.try_emplace(u.value, value_id::none);
-      if (is_new) {
+      value_id& copy = copies[u.value];
+      if (copy == value_id::none) {
         value row = p[u.value];
         row.leaf.reset();
         row.argument = false;
-        copy->second = p.add(std::move(row));
-        done.push_back({.what = reduce_op{}, .in = {u}, .out = {copy->second, u.labels}});
+        copy = p.add(std::move(row));
+        done.push_back({.what = reduce_op{}, .in = {u}, .out = {copy, u.labels}});
       }
-      u.value = copy->second;
+      u.value = copy;
     }
     done.push_back(std::move(o));
   }
@@ -82,15 +82,12 @@ inline void arrange_stages(program& p) {
   if (std::ranges::none_of(p.operations, is_call)) return;
   keep_arguments(p);
   const auto level = passes_before(p);
-  std::vector<std::pair<int, bool>> rank;
-  std::vector<extent> order;
-  for (extent k = 0; k < p.operations.size(); ++k) {
-    rank.emplace_back(level[k], is_call(p.operations[k]));
-    order.push_back(k);
-  }
-  std::ranges::stable_sort(order, {}, [&](extent k) { return rank[k]; });
+  std::vector<int> rank;
+  for (extent k = 0; k < level.size(); ++k) rank.push_back(2 * level[k] + is_call(p.operations[k]));
   std::vector<operation> sorted;
-  for (const extent k : order) sorted.push_back(std::move(p.operations[k]));
+  for (int next = 0; sorted.size() < rank.size(); ++next)
+    for (extent k = 0; k < rank.size(); ++k)
+      if (rank[k] == next) sorted.push_back(std::move(p.operations[k]));
   p.operations = std::move(sorted);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <iomanip>
-#include <map>
 #include <sstream>
 
 #include <fmoe/backend/backend.hpp>
@@ -14,7 +13,7 @@ namespace fmoe::cpu {
 
 class plan_printer {
  public:
-  explicit plan_printer(const plan& p) : plan_(p) {
+  explicit plan_printer(const plan& p) : plan_(p), used_(p.storages.size()) {
     lines(p.prologue, 1, "once: ");
     lines(p.steps, 1, "");
     dot_ << ir::dot_head("plan");
@@ -203,7 +202,7 @@ class plan_printer {
 
   const plan& plan_;
   std::ostringstream text_, dot_, boxes_, edges_;
-  std::map<extent, bool> used_;
+  std::vector<bool> used_;  // by storage
   int count_ = 0;
 };
 
