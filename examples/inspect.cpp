@@ -318,7 +318,8 @@ report report_on(const io::checkpoint& from, const std::string& prefix, const se
   }
 
   auto said = io::metadata_of(
-      layer, [&](std::string_view name) { return from.contains(prefix + std::string(name)); },
+      io::released_layer(layer),
+      [&](std::string_view name) { return from.contains(prefix + std::string(name)); },
       from.file());
   r.title = title(layer, said["kind"]);
   if constexpr (requires { Layer::released_kinds; }) said.erase("kind");

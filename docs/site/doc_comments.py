@@ -15,8 +15,8 @@ FOR_USERS = ("fmoe", "fmoe::io", "fmoe::io::npy", "io")
 # Members that only the library calls, and names of fmoe::io that are not for users.
 INTERNAL = set("""
 describe lower released released_kinds released_unused scalar
-all_of element_of header_of is_released_name is_widening kind_of layer_arrays layer_from layer_numbers magic max_header
-parameter_reader parameter_writer read_header round_to settings_of shard transpose
+all_of arrays_for element_of fill has_tensor header_of kind_of layer_arrays layer_from layer_numbers magic max_header outlines
+read_header shard transpose with_new with_new_layer
 """.split())
 
 

@@ -25,6 +25,8 @@ const failure file_errors[] = {
      }},
 {R"([io] "nothing.safetensors": cannot be opened: No such file or directory (io))", "There is no such file, or the program may not read it.", "Check the path; a relative path starts at the working directory.",
 [] { load<mxd<>>("nothing.safetensors"); }},
+{R"([io] "a.safetensors\x00.txt": has a NUL in its path (io))", "The system would cut the path at the NUL, and use another file.", "Cut the path at the NUL, or refuse it where it comes from.",
+[] { load<mxd<>>(std::string("a.safetensors\0.txt", 18)); }},
 {R"([io] "tests": is not a regular file (io))", "The path is a folder, which only a checkpoint can be.", "Open a model of several files with io::checkpoint::open.",
 [] { load<mxd<>>("tests"); }},
 {R"([io] "mxd.safetensors": tensor "W_enc" is missing: [*, *] (ih) is expected (missing_tensor))", "The file lacks a tensor that the layer needs.",

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Loads layers of a whole model from one file and from shards beside an index, and checks every way
 // in which these can disagree.
+#include <atomic>
+#include <latch>
+#include <thread>
+
+#include <unistd.h>
+
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/monet.hpp>
@@ -156,6 +162,117 @@ TEST_CASE("the numbers of the layers of a kind", "[io]") {
   CHECK(io::layer_numbers<monet_router<>>(from) == std::vector<extent>{0});
   CHECK(io::layer_numbers<monet_vd<>>(from).empty());
   CHECK(io::layer_numbers<monet_hd<>>(from, "layers.").empty());
+}
+
+// Returns whether each of 8 threads reads what `expected` has, while the others read, too. Every
+// other thread has a copy of its own.
+bool threads_read(const io::checkpoint& from, const std::map<std::string, std::string>& expected) {
+  constexpr int count = 8;
+  std::latch ready(count);
+  std::atomic<int> wrong = 0;
+  const auto read = [&](const io::checkpoint& shared) {
+    ready.arrive_and_wait();
+    for (const auto& [name, bytes] : expected) {
+      wrong += shared.outline_of(name).name() != name;
+      wrong += text_of(shared.at(name).bytes()) != bytes;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) {
+    if (i % 2 == 0) threads.emplace_back(read, std::cref(from));
+    else threads.emplace_back([&read, copy = from] { read(copy); });
+  }
+  for (auto& t : threads) t.join();
+  return wrong == 0;
+}
+
+TEST_CASE("threads that share a checkpoint read what one thread reads", "[io]") {
+  constexpr unsigned count = 1800;  // many, so that a thread is still opening when another begins
+  const temporary_folder folder;
+  shards files;
+  for (unsigned i = 0; i < count; ++i)
+    files[std::to_string(i % 6) + ".safetensors"].emplace(std::to_string(i),
+                                                          numbers({1 + i % 3, 2}, i));
+  write(folder, files);
+  std::map<std::string, std::string> serial;
+  const auto alone = io::checkpoint::open(folder.path());
+  for (const std::string& name : alone.names())
+    serial.emplace(name, text_of(alone.at(name).bytes()));
+  REQUIRE(serial.size() == count);
+  for (int round = 0; round < 8; ++round)
+    REQUIRE(threads_read(io::checkpoint::open(folder.path()), serial));
+}
+
+TEST_CASE("a checkpoint that was never opened is empty", "[io]") {
+  const io::checkpoint none;
+  CHECK(none.names().empty());
+  CHECK(none.metadata().empty());
+  CHECK(caught([&] { none.at("a"); }).code == errc::missing_tensor);
+}
+
+TEST_CASE("a path that the system refuses is an io::error", "[io]") {
+  const temporary_folder folder;
+  const auto refused = [](const std::filesystem::path& path) {
+    INFO(path);
+    const auto e = caught([&] { io::checkpoint::open(path); });
+    CHECK(e.code == errc::io);
+    return e;
+  };
+  const std::string index = "model.safetensors.index.json";
+  SECTION("a loop of links") {
+    std::filesystem::create_symlink("loop", folder / "loop");
+    CHECK(refused(folder / "loop").file == folder / "loop");
+    refused(folder / "loop/model");
+    std::filesystem::create_symlink(index, folder.path() / index);
+    CHECK(refused(folder.path()).file == folder.path() / index);
+    put(folder / "model.safetensors", "no model: the index would be read");
+    CHECK(refused(folder.path()).file == folder.path() / index);
+  }
+  SECTION("a name that is too long") {
+    refused(folder / std::string(300, 'n').c_str());
+    refused(folder / (std::string(300, 'n') + ".json").c_str());
+    std::filesystem::path deep = folder.path();
+    for (int i = 0; i < 1000; ++i) deep /= "folder";
+    refused(deep);
+  }
+  SECTION("a file as a folder") {
+    put(folder / "file", "");
+    refused(folder / "file/model");
+  }
+  SECTION("a folder without permission") {
+    if (::geteuid() == 0) return;
+    std::filesystem::create_directory(folder / "closed");
+    put(folder / "closed/model.safetensors", "");
+    std::filesystem::permissions(folder / "closed", std::filesystem::perms::none);
+    refused(folder / "closed");
+    refused(folder / "closed/model.safetensors");
+    std::filesystem::permissions(folder / "closed", std::filesystem::perms::owner_all);
+  }
+  SECTION("a shard of such a name") {
+    std::filesystem::create_symlink("loop", folder / "loop");
+    const std::string longest(300, 'n');
+    put(folder.path() / index, "{\"weight_map\": {\"a\": \"loop\", \"b\": \"" + longest + "\"}}");
+    const auto model = io::checkpoint::open(folder.path());
+    for (const auto& [name, file] : io::shard_names{{"a", "loop"}, {"b", longest}}) {
+      const auto e = caught([&] { model.at(name); });
+      CHECK(e.code == errc::io);
+      CHECK(e.file == folder.path() / file);
+      CHECK(caught([&] { model.outline_of(name); }).code == errc::io);
+    }
+  }
+}
+
+TEST_CASE("a checkpoint whose path has a NUL is not another checkpoint", "[io]") {
+  const temporary_folder folder;
+  write(folder, model());
+  const std::string end("\0x", 2);
+  for (const auto& real :
+       {folder.path(), folder / "model.safetensors.index.json", folder / "a.safetensors"}) {
+    const std::filesystem::path path = real.native() + end;
+    const auto e = caught([&] { io::checkpoint::open(path); });
+    CHECK(e.code == errc::io);
+    CHECK(e.file == path);
+  }
 }
 
 TEST_CASE("an index that is none", "[io]") {

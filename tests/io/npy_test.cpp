@@ -288,3 +288,18 @@ TEST_CASE("what is no regular file is refused without waiting") {
     CHECK(caught([&] { npy::read(path); }).code == errc::io);
   }
 }
+
+TEST_CASE("a path with a NUL is not the file before the NUL") {
+  const temporary_folder folder;
+  const array one(tensor<float, 1>({1}));
+  npy::write(folder / "a", one);
+  const std::filesystem::path path = (folder / "a").native() + std::string("\0b", 2);
+  const auto refused = [&](const auto& f) {
+    const auto e = caught(f);
+    CHECK(e.code == errc::io);
+    CHECK(e.file == path);
+  };
+  refused([&] { npy::read(path); });
+  refused([&] { npy::write(path, one); });
+  CHECK(folder.entries() == 1);
+}

@@ -439,8 +439,8 @@ TEST_CASE("16-bit elements are converted exactly") {
                              (exponent ? static_cast<int>(exponent) : 1) - bias - mantissa_bits);
   };
   const auto check = [&]<class T>(T, int exponent_bits, int mantissa_bits) {
-    const auto file = safetensors::parse(
-        safetensors::serialize({{"a", array(fmoe::io::element_type_of<T>, {65536}, all)}}));
+    const auto file = safetensors::parse(safetensors::serialize(
+        {{"a", array(fmoe::io::element_type_of(fmoe::detail::dtype_of<T>), {65536}, all)}}));
     const auto wide = file.get<float, 1>("a");
     const auto same = file.get<T, 1>("a");
     const auto back = array(wide).get<T, 1>(fmoe::io::narrow);
@@ -579,6 +579,16 @@ TEST_CASE("a written file replaces the old one and keeps its permissions") {
   CHECK(folder.entries() == 1);
 }
 
+TEST_CASE("a symbolic link is replaced, and its file stays") {
+  const temporary_folder folder;
+  put(folder / "old", "old");
+  std::filesystem::create_symlink("old", folder / "link");
+  safetensors::write(folder / "link", {{"a", filled<float, 1>({1})}});
+  CHECK(!std::filesystem::is_symlink(folder / "link"));
+  CHECK(safetensors::read(folder / "link").contains("a"));
+  CHECK(content(folder / "old") == "old");
+}
+
 TEST_CASE("what is no regular file is refused without waiting") {
   const temporary_folder folder;
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
@@ -613,4 +623,20 @@ TEST_CASE("a header that promises more than the file holds takes no memory") {
   put(folder / "sparse", file_of("{}", ""));
   std::filesystem::resize_file(folder / "sparse", std::uintmax_t{1} << 40);
   CHECK(caught([&] { safetensors::read(folder / "sparse"); }).code == errc::layout);
+}
+
+TEST_CASE("a path with a NUL is not the file before the NUL") {
+  const temporary_folder folder;
+  safetensors::write(folder / "a", {{"a", filled<float, 1>({1})}});
+  const std::string before = content(folder / "a");
+  const std::filesystem::path path = (folder / "a").native() + std::string("\0b", 2);
+  const auto refused = [&](const auto& f) {
+    const auto e = caught(f);
+    CHECK(e.code == errc::io);
+    CHECK(e.file == path);
+  };
+  refused([&] { safetensors::read(path); });
+  refused([&] { safetensors::write(path, {}); });
+  CHECK(content(folder / "a") == before);
+  CHECK(folder.entries() == 1);
 }

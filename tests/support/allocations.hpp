@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts the allocations of a program. It replaces operator new, so only one translation unit of a
-// program may include it.
+// Counts the allocations of a program and their bytes. It replaces operator new, so only one
+// translation unit of a program may include it.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,11 @@
 
 namespace {
 std::atomic<long> allocations{0};
+std::atomic<std::size_t> allocated_bytes{0};  // in all, whether they were freed or not
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
   ++allocations;
+  allocated_bytes += bytes;
   void* const p = std::aligned_alloc(
       alignment, fmoe::detail::round_up(std::max<std::size_t>(bytes, 1), alignment));
   if (p == nullptr) throw std::bad_alloc();
@@ -49,6 +51,14 @@ bool allocates_nothing(Call call) {
     if (allocations == before) return true;
   }
   return false;
+}
+
+// Returns the bytes that a call allocates, whether it frees them or not.
+template <class Call>
+std::size_t bytes_of_call(Call call) {
+  const std::size_t before = allocated_bytes;
+  call();
+  return allocated_bytes - before;
 }
 
 }  // namespace fmoe::test

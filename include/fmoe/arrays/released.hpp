@@ -6,8 +6,10 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
-#include <fmoe/arrays/tensor.hpp>
+#include <fmoe/arrays/any_tensor.hpp>
 
 namespace fmoe {
 
@@ -38,27 +40,54 @@ struct released_kind {
 
 namespace fmoe::detail {
 
-// Returns a visitor for a part of a layer: it calls `visit` with `prefix` before each name. Labels
-// other than the `shared` ones become capitals, because their extents belong to the part alone.
-auto released_within(const std::string& prefix, auto& visit, std::string_view shared) {
-  return [prefix, &visit, shared](released_name t, auto& parameter) {
-    t.name = prefix + t.name;
-    for (std::string* labels : {&t.file_labels, &t.layer_labels})
-      for (char& c : *labels)
-        if (shared.find(c) == shared.npos) c = static_cast<char>(c - 'a' + 'A');
-    visit(t, parameter);
-  };
-}
-auto released_within(const std::string& prefix, auto& visit) {
-  return released_within(prefix, visit, "abcdefghijklmnopqrstuvwxyz");
+// Returns the name as a part of a layer has it there: with `prefix` before it. Labels other than
+// the `shared` ones become capitals, because their extents belong to the part alone.
+inline released_name within(std::string_view prefix, released_name n, std::string_view shared) {
+  n.name.insert(0, prefix);
+  for (std::string* labels : {&n.file_labels, &n.layer_labels})
+    for (char& c : *labels)
+      if (shared.find(c) == shared.npos) c = static_cast<char>(c - 'a' + 'A');
+  return n;
 }
 
-struct ignored_parameter {
-  void operator()(const released_name&, const auto&) const {}
+// Returns a visitor for a part of a layer: it calls `visit` with the names that `within` returns.
+// By default all labels are shared. The prefix must outlive the visitor.
+auto released_within(std::string_view prefix, auto& visit,
+                     std::string_view shared = "abcdefghijklmnopqrstuvwxyz") {
+  return [prefix, &visit, shared](const released_name& n, auto& parameter) {
+    visit(within(prefix, n, shared), parameter);
+  };
+}
+
+// A parameter of a layer and its name in files.
+struct released_parameter {
+  released_name name;
+  parameter_reference parameter;
+};
+
+// A visitor that lists what it visits.
+class parameter_list {
+ public:
+  void operator()(released_name name, parameter_reference parameter) {
+    parameters_.push_back({std::move(name), parameter});
+  }
+  std::vector<released_parameter> take() { return std::move(parameters_); }
+
+ private:
+  std::vector<released_parameter> parameters_;
 };
 
 // A layer that files can hold.
 template <class Layer>
-concept has_released_names = requires(Layer& l) { Layer::released(l, ignored_parameter()); };
+concept has_released_names =
+    requires(Layer& layer, parameter_list& visit) { Layer::released(layer, visit); };
+
+// Returns the parameters of a layer, which must outlive them, in the order in which it lists them.
+template <has_released_names Layer>
+std::vector<released_parameter> released_parameters(Layer& layer) {
+  parameter_list list;
+  Layer::released(layer, list);
+  return list.take();
+}
 
 }  // namespace fmoe::detail

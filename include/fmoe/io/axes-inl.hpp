@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the labels of axes say.
+// What the labels of axes say, and how axes change places.
 #pragma once
 
 #include <algorithm>
@@ -84,6 +84,40 @@ FMOE_INLINE std::vector<extent> label_extents::expected(std::string_view labels)
           shape.back() != all && known_.contains(c) ? shape.back() * known_.at(c).length : all;
   }
   return shape;
+}
+
+// Copies elements to the row-major order of `shape`; `strides` has the distance of neighbours in
+// `from` along each axis. It writes sixteen rows at a time, so that reading along an axis that
+// becomes the first one uses whole cache lines.
+template <class T>
+void copy_permuted(const T* from, T* to, std::span<const extent> shape,
+                   std::span<const extent> strides) {
+  const extent rest = element_count(shape.subspan(1)), block = 16;
+  for (extent first = 0; first < shape[0]; first += block)
+    for (extent r = 0; r < rest; ++r) {
+      extent at = 0, index = r;
+      for (extent k = shape.size(); k-- > 1; index /= shape[k]) at += index % shape[k] * strides[k];
+      for (extent i = first; i < std::min(first + block, shape[0]); ++i)
+        to[i * rest + r] = from[i * strides[0] + at];
+    }
+}
+
+FMOE_INLINE any_tensor permuted(const any_tensor& t, std::string_view from, std::string_view to) {
+  if (from == to) return t;
+  std::vector<extent> shape, strides;
+  for (const char label : to) {
+    const extent axis = from.find(label);
+    shape.push_back(t.shape[axis]);
+    strides.push_back(element_count(std::span(t.shape).subspan(axis + 1)));
+  }
+  const extent count = element_count(shape);
+  if (count == 0 || t.empty() || t.elements->data() == nullptr) return {t.type, shape, t.elements};
+  any_tensor result{t.type, shape, std::make_shared<storage>(count * size_of(t.type))};
+  with_type(t.type, [&]<class T>(T*) {
+    copy_permuted(static_cast<const T*>(t.elements->data()),
+                  static_cast<T*>(result.elements->data()), shape, strides);
+  });
+  return result;
 }
 
 }  // namespace fmoe::io

@@ -2,7 +2,6 @@
 // The axes of released tensors: their order, and the extents on which their labels must agree.
 #pragma once
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <span>
@@ -48,29 +47,8 @@ class label_extents {
   std::map<char, seen> known_;
 };
 
-// Returns the tensor with its axes in another order. It writes sixteen rows at a time, so that
-// reading along an axis that becomes the first one uses whole cache lines.
-template <class T, std::size_t Rank>
-tensor<T, Rank> permuted(const tensor<T, Rank>& t, std::string_view from, std::string_view to) {
-  if (from == to) return t;
-  std::array<extent, Rank> shape{}, stride{};
-  for (extent k = 0; k < Rank; ++k) {
-    const extent axis = from.find(to[k]);
-    shape[k] = t.shape()[axis];
-    stride[k] = element_count(std::span(t.shape()).subspan(axis + 1));
-  }
-  if (t.size() == 0 || t.data() == nullptr) return {shape, t.shared_storage()};
-  tensor<T, Rank> result(shape);
-  const extent rest = t.size() / shape[0], block = 16;
-  for (extent first = 0; first < shape[0]; first += block)
-    for (extent r = 0; r < rest; ++r) {
-      extent at = 0, index = r;
-      for (extent k = Rank; k-- > 1; index /= shape[k]) at += index % shape[k] * stride[k];
-      for (extent i = first; i < std::min(first + block, shape[0]); ++i)
-        result.data()[i * rest + r] = t.data()[i * stride[0] + at];
-    }
-  return result;
-}
+// Returns the tensor with its axes in another order. Each text has one label for each axis.
+any_tensor permuted(const any_tensor& t, std::string_view from, std::string_view to);
 
 }  // namespace fmoe::io
 

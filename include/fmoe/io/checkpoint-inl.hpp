@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The shards of a checkpoint.
+// The shards of a checkpoint, and which of its tensors belong to a layer.
 #pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
 
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/safetensors_header-inl.hpp>
@@ -57,20 +65,52 @@ class shard {
   std::uint64_t data_at_ = 0;
 };
 
+// The shards beside an index. The thread that needs a shard first opens it, and others that need it
+// wait until it is open.
+class shards {
+ public:
+  shards(std::filesystem::path folder, const shard_names& shard_of) : folder_(std::move(folder)) {
+    for (const auto& [tensor, file] : shard_of) places_.try_emplace(file);
+  }
+
+  // Throws io for a shard that does not exist, where the tensor should be.
+  const shard& at(const std::string& file, const std::string& tensor) {
+    place& p = places_.at(file);
+    const std::lock_guard lock(p.opening);
+    if (p.opened == nullptr) {
+      const auto path = folder_ / file;
+      if (type_of(path) == std::filesystem::file_type::not_found)
+        throw error(errc::io, "should be in this shard, which is not there", 0, tensor, path);
+      p.opened = std::make_unique<const shard>(path);
+    }
+    return *p.opened;
+  }
+
+ private:
+  struct place {
+    std::mutex opening;
+    std::unique_ptr<const shard> opened;
+  };
+
+  std::filesystem::path folder_;
+  std::map<std::string, place> places_;  // by file; no place is added after the constructor
+};
+
 FMOE_INLINE checkpoint checkpoint::open(const std::filesystem::path& path) {
+  using std::filesystem::file_type;
   checkpoint c;
   c.file_ = path;
-  if (std::filesystem::is_directory(path)) {
+  if (type_of(path) == file_type::directory) {
     c.file_ = path / "model.safetensors.index.json";
-    if (!std::filesystem::exists(c.file_)) c.file_ = path / "model.safetensors";
+    if (type_of(c.file_) == file_type::not_found) c.file_ = path / "model.safetensors";
   }
   if (c.file_.extension() == ".json") {
     c.shard_of_ = read_shard_index(c.file_);
+    c.shards_ = std::make_shared<shards>(c.file_.parent_path(), c.shard_of_);
   } else {
     const std::string name = c.file_.filename();
-    const auto only = std::make_shared<const shard>(c.file_);
-    for (std::string& tensor : only->names()) c.shard_of_.emplace(std::move(tensor), name);
-    c.shards_.emplace(name, only);
+    c.whole_ = std::make_shared<const shard>(c.file_);
+    for (std::string& tensor : c.whole_->names()) c.shard_of_.emplace(std::move(tensor), name);
   }
   return c;
 }
@@ -82,7 +122,7 @@ FMOE_INLINE std::vector<std::string> checkpoint::names() const {
 }
 
 FMOE_INLINE strings_by_name checkpoint::metadata() const {
-  return file_.extension() == ".json" ? strings_by_name() : shards_.begin()->second->metadata();
+  return whole_ == nullptr ? strings_by_name() : whole_->metadata();
 }
 
 FMOE_INLINE array checkpoint::at(const std::string& name) const {
@@ -96,14 +136,46 @@ FMOE_INLINE array checkpoint::outline_of(const std::string& name) const {
 FMOE_INLINE const shard& checkpoint::shard_with(const std::string& name) const {
   const auto where = shard_of_.find(name);
   if (where == shard_of_.end()) throw error(errc::missing_tensor, "is in no shard", 0, name, file_);
-  auto& opened = shards_[where->second];
-  if (opened == nullptr) {
-    const auto file = file_.parent_path() / where->second;
-    if (!std::filesystem::exists(file))
-      throw error(errc::io, "should be in this shard, which is not there", 0, name, file);
-    opened = std::make_shared<const shard>(file);
+  return whole_ == nullptr ? shards_->at(where->second, name) : *whole_;
+}
+
+// True if a parameter or a kind of the layer has this name.
+inline bool is_released_name(const released_layer& layer, std::string_view name) {
+  const auto is_named = [&](const released_parameter& p) { return p.name.name == name; };
+  const auto tells_kind = [&](const released_kind& k) {
+    return k.with == name || std::ranges::count(k.without, name) != 0;
+  };
+  return std::ranges::any_of(layer.parameters, is_named) ||
+         std::ranges::any_of(layer.kinds, tells_kind);
+}
+
+FMOE_INLINE std::vector<extent> layer_numbers(const checkpoint& from, const released_layer& layer,
+                                              std::string_view layers) {
+  std::vector<extent> numbers;
+  for (const std::string& name : from.names()) {
+    if (!name.starts_with(layers)) continue;
+    const char* const first = name.data() + layers.size();
+    extent number = 0;
+    const auto [end, fault] = std::from_chars(first, name.data() + name.size(), number);
+    const bool has_number = fault == std::errc() && *end == '.' &&
+                            std::to_string(number) == std::string_view(first, end);
+    if (has_number && is_released_name(layer, end + 1)) numbers.push_back(number);
   }
-  return *opened;
+  std::ranges::sort(numbers);
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+FMOE_INLINE layer_arrays arrays_for(const released_layer& layer, const checkpoint& from,
+                                    const load_options& options) {
+  layer_arrays result{from.file(), {}, {}};
+  for (const std::string& name : from.names()) {
+    if (!name.starts_with(options.prefix)) continue;
+    const auto rest = std::string_view(name).substr(options.prefix.size());
+    if (options.extra != nullptr || is_released_name(layer, rest))
+      result.arrays.emplace(name, from.at(name));
+  }
+  return result;
 }
 
 }  // namespace fmoe::io

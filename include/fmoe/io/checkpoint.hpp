@@ -3,7 +3,6 @@
 // are asked for are read from a shard.
 #pragma once
 
-#include <charconv>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,8 +15,10 @@
 namespace fmoe::io {
 
 class shard;
+class shards;
 
-// The arrays of a model in one file or several; each is read when it is asked for.
+// The arrays of a model in one file or several; each is read when it is asked for. Any number of
+// threads may read from one checkpoint. Its copies share the files that it has opened.
 class checkpoint {
  public:
   // Opens a folder with model.safetensors.index.json or model.safetensors, or such an index, or a
@@ -45,41 +46,26 @@ class checkpoint {
 
   std::filesystem::path file_;
   shard_names shard_of_;
-  mutable std::map<std::string, std::shared_ptr<const shard>> shards_;  // the opened shards
+  std::shared_ptr<const shard> whole_;  // null for an index
+  std::shared_ptr<shards> shards_;      // null for one file
 };
 
-// True if a parameter or a kind of the layer has this name.
-template <class Layer>
-bool is_released_name(std::string_view name) {
-  Layer layer;
-  bool known = false;
-  auto compare = [&](const released_name& t, auto&) { known = known || t.name == name; };
-  Layer::released(layer, compare);
-  if constexpr (requires { Layer::released_kinds; })
-    for (const released_kind& k : Layer::released_kinds)
-      known = known || k.with == name || std::ranges::count(k.without, name) != 0;
-  return known;
-}
-
 // Returns the numbers L for which the checkpoint has a tensor of such a layer, named `layers` +
-// "L." + a released name.
+// "L." + the name of a parameter or of a tensor that tells its kind.
+std::vector<extent> layer_numbers(const checkpoint& from, const released_layer& layer,
+                                  std::string_view layers);
+
 template <class Layer>
 std::vector<extent> layer_numbers(const checkpoint& from,
                                   std::string_view layers = "model.layers.") {
-  std::vector<extent> numbers;
-  for (const std::string& name : from.names()) {
-    if (!name.starts_with(layers)) continue;
-    const char* const first = name.data() + layers.size();
-    extent number = 0;
-    const auto [end, fault] = std::from_chars(first, name.data() + name.size(), number);
-    const bool has_number = fault == std::errc() && *end == '.' &&
-                            std::to_string(number) == std::string_view(first, end);
-    if (has_number && is_released_name<Layer>(end + 1)) numbers.push_back(number);
-  }
-  std::ranges::sort(numbers);
-  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-  return numbers;
+  Layer layer;
+  return layer_numbers(from, released_layer(layer), layers);
 }
+
+// Reads the arrays that `fill` needs for such a layer, and all under the prefix if the caller wants
+// to know which of them are extra.
+layer_arrays arrays_for(const released_layer& layer, const checkpoint& from,
+                        const load_options& options);
 
 }  // namespace fmoe::io
 
@@ -89,14 +75,10 @@ namespace fmoe {
 // checkpoint::at do.
 template <class Layer>
 Layer load(const io::checkpoint& weights, const load_options& options = {}) {
-  io::layer_arrays from{weights.file(), {}, {}};
-  for (const std::string& name : weights.names()) {
-    if (!name.starts_with(options.prefix)) continue;
-    const auto rest = std::string_view(name).substr(options.prefix.size());
-    if (options.extra != nullptr || io::is_released_name<Layer>(rest))
-      from.arrays.emplace(name, weights.at(name));
-  }
-  return io::layer_from<Layer>(from, options);
+  Layer layer;
+  const io::released_layer released(layer);
+  io::fill(released, io::arrays_for(released, weights, options), options);
+  return layer;
 }
 
 // Loads every layer of this kind in a model, by number. The prefix in the options stands before the

@@ -78,13 +78,15 @@ constexpr std::optional<dtype> dtype_of_elements(element_type t) {
   }
 }
 
-template <class T>
-  requires is_storable<T>
-inline constexpr element_type element_type_of =
-    dtype_of<T> == dtype::float64    ? element_type::f64
-    : dtype_of<T> == dtype::float32  ? element_type::f32
-    : dtype_of<T> == dtype::bfloat16 ? element_type::bf16
-                                     : element_type::f16;
+// The reverse.
+constexpr element_type element_type_of(dtype type) {
+  switch (type) {
+    case dtype::float64: return element_type::f64;
+    case dtype::float32: return element_type::f32;
+    case dtype::bfloat16: return element_type::bf16;
+    default: return element_type::f16;
+  }
+}
 
 // Returns the number of bits that a tensor takes, or nullopt if it does not fit 64 bits, even if
 // another extent is zero.

@@ -29,9 +29,22 @@ FMOE_INLINE void subject::fail(errc code, std::uint64_t at, const std::string& t
   throw error(errc::io, what + ": " + std::generic_category().message(reason), 0, {}, file);
 }
 
+// Returns the path for a call of the system, which would cut it at a NUL. Throws io for such a
+// path.
+inline const char* whole_path(const std::filesystem::path& path) {
+  if (path.native().find('\0') != std::string::npos)
+    throw error(errc::io, "has a NUL in its path", 0, {}, path);
+  return path.c_str();
+}
+
+FMOE_INLINE std::filesystem::file_type type_of(const std::filesystem::path& path) {
+  std::error_code refused;  // the type says enough
+  return std::filesystem::status(whole_path(path), refused).type();
+}
+
 FMOE_INLINE input::input(const std::filesystem::path& path)
     : subject{path, 0},
-      descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
+      descriptor_(::open(whole_path(path), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
   struct stat status{};
   if (descriptor_.number() < 0) fail_io(file, "cannot be opened");
   if (::fstat(descriptor_.number(), &status) != 0) fail_io(file, "cannot be examined");
@@ -98,7 +111,7 @@ class replacement {
   // The new file gets the permissions of the old one; a device or a FIFO is never replaced.
   int create() {
     struct stat old{};
-    const bool exists = ::stat(file_.c_str(), &old) == 0;
+    const bool exists = ::stat(whole_path(file_), &old) == 0;
     if (exists && !S_ISREG(old.st_mode))
       throw error(errc::io, "is not a regular file", 0, {}, file_);
     const auto stem = folder_of(file_) / (".fmoe-" + std::to_string(::getpid()) + '-');

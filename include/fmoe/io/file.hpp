@@ -51,8 +51,13 @@ class input : public subject {
   const std::byte* memory_ = nullptr;
 };
 
+// Returns the type of what a path leads to: not_found if there is nothing, and none if the system
+// refuses to say. Throws io for a path with a NUL.
+std::filesystem::file_type type_of(const std::filesystem::path& path);
+
 // Replaces the file by one that consists of these pieces. If this fails, an old file stays
-// unchanged. Throws io.
+// unchanged. A symbolic link is replaced, too, and what it leads to stays unchanged. A program that
+// is killed here may leave a file named .fmoe-... beside the old one. Throws io.
 void write_file(const std::filesystem::path& file,
                 std::span<const std::span<const std::byte>> pieces);
 

@@ -46,13 +46,16 @@ inline std::string json_unescaped(std::string_view text) {
     while ((shift -= 6) >= 0) result += static_cast<char>(0x80 | (rest >> shift & 0x3f));
   };
   while (!text.empty()) {
-    const auto escape = text[0] == '\\' ? json_escape_at(text) : std::nullopt;
-    if (!escape) result += text[0];
-    else if (escape->character < 0x80) append(0, escape->character, 0);
+    const auto plain = text.substr(0, text.find('\\'));
+    result += plain;
+    text.remove_prefix(plain.size());
+    const auto escape = json_escape_at(text);
+    if (!escape) break;  // nothing is left
+    if (escape->character < 0x80) append(0, escape->character, 0);
     else if (escape->character < 0x800) append(0xc0, escape->character, 6);
     else if (escape->character < 0x10000) append(0xe0, escape->character, 12);
     else append(0xf0, escape->character, 18);
-    text.remove_prefix(escape ? escape->length : 1);
+    text.remove_prefix(escape->length);
   }
   return result;
 }

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include <fmoe/base/checked.hpp>
-#include <fmoe/base/error.hpp>
 #include <fmoe/io/error.hpp>
 
 namespace fmoe::io {
@@ -65,7 +64,7 @@ class metadata_reader {
   }
 
   // Checks a fact that the tensors tell. Throws conflict if the metadata contradicts it.
-  void fact(const char* key, const std::string& found) const {
+  void fact(const char* key, std::string_view found) const {
     const auto said = metadata_.find(key);
     if (said != metadata_.end() && said->second != found)
       throw error(errc::conflict,
@@ -102,7 +101,7 @@ class metadata_writer {
     metadata_[key] =
         std::string(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
   }
-  void fact(const char* key, const std::string& found) const { metadata_[key] = found; }
+  void fact(const char* key, std::string_view found) const { metadata_[key] = found; }
 
  private:
   std::map<std::string, std::string>& metadata_;
@@ -114,20 +113,5 @@ class metadata_writer {
 template <class Layer>
 concept describes_itself =
     requires(Layer& layer, const metadata_reader& file) { Layer::describe(layer, file); };
-
-// Calls Layer::describe, if there is one. If the layer finds itself wrong, the fault becomes an
-// io::error.
-template <class Layer, class File>
-void describe(Layer& layer, const File& metadata, const std::filesystem::path& file) {
-  if constexpr (requires { Layer::describe(layer, metadata); }) {
-    try {
-      Layer::describe(layer, metadata);
-    } catch (const shape_error& e) {
-      throw error(errc::shape, e.what(), 0, {}, file);
-    } catch (const value_error& e) {
-      throw error(errc::conflict, e.what(), 0, {}, file);
-    }
-  }
-}
 
 }  // namespace fmoe::io

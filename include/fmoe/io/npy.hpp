@@ -19,7 +19,7 @@ array read(const std::filesystem::path& file);
 // Copies the bytes; `file` is used only in messages.
 array parse(std::span<const std::byte> bytes, const std::filesystem::path& file = {});
 
-// If this fails, an old file stays unchanged.
+// If this fails, an old file stays unchanged. Links and killed programs are as for fmoe::save.
 void write(const std::filesystem::path& file, const array& a);
 
 std::vector<std::byte> serialize(const array& a);

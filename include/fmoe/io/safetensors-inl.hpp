@@ -66,4 +66,10 @@ FMOE_INLINE safetensors::safetensors(const input& in)
   metadata_ = std::move(found.header.metadata);
 }
 
+FMOE_INLINE layer_arrays arrays_in(const safetensors& weights) {
+  layer_arrays result{weights.file(), weights.metadata(), {}};
+  for (const array& a : weights.arrays()) result.arrays.emplace(a.name(), a);
+  return result;
+}
+
 }  // namespace fmoe::io

@@ -19,7 +19,8 @@ class input;
 // The arrays of one file.
 class safetensors {
  public:
-  // Throws io::error. It checks the header before it allocates memory for the data.
+  // Throws io::error. It checks the header before it allocates memory for the data, and beside its
+  // result takes memory for a few times the bytes of the header.
   static safetensors read(const std::filesystem::path& file);
 
   // Copies the bytes; `file` is used only in messages.
@@ -67,7 +68,7 @@ class safetensors {
   strings_by_name metadata() const { return metadata_; }
 
   // Throws whatever reading the result would throw, before anything is written. If this fails, an
-  // old file stays unchanged.
+  // old file stays unchanged. Links and killed programs are as for fmoe::save.
   static void write(const std::filesystem::path& file, const arrays_by_name& arrays,
                     const strings_by_name& metadata = {});
   static std::vector<std::byte> serialize(const arrays_by_name& arrays,
@@ -81,6 +82,9 @@ class safetensors {
   strings_by_name metadata_;
 };
 
+// Returns all that the file holds, to make a layer from it.
+layer_arrays arrays_in(const safetensors& weights);
+
 }  // namespace fmoe::io
 
 namespace fmoe {
@@ -90,9 +94,7 @@ namespace fmoe {
 // each other; schema for metadata that cannot be understood.
 template <class Layer>
 Layer load(const io::safetensors& weights, const load_options& options = {}) {
-  io::layer_arrays from{weights.file(), weights.metadata(), {}};
-  for (const io::array& a : weights.arrays()) from.arrays.emplace(a.name(), a);
-  return io::layer_from<Layer>(from, options);
+  return io::layer_from<Layer>(io::arrays_in(weights), options);
 }
 template <class Layer>
 Layer load(const std::filesystem::path& file, const load_options& options = {}) {
@@ -126,7 +128,9 @@ Layer load(const Weights&, const Options&) {
   return Layer();
 }
 
-// Writes a file from which load makes an equal layer.
+// Writes a file from which load makes an equal layer. If the file is a symbolic link, the link is
+// replaced, and what it leads to stays unchanged. A program that is killed while it saves may leave
+// a file named .fmoe-... beside the old one, which may be removed.
 template <class Layer>
 void save(const Layer& layer, const std::filesystem::path& file, const save_options& options = {}) {
   static_assert(detail::has_released_names<Layer>,

@@ -62,10 +62,6 @@ inline void check_layout(const std::deque<tensor_entry>& tensors, std::uint64_t 
       in.fail(errc::truncated, in.size, "has data beyond the file's end", t->name);
 }
 
-inline strings_by_name strings_in(std::string_view json) {
-  return json.empty() ? strings_by_name() : nlohmann::json::parse(json).get<strings_by_name>();
-}
-
 // Receives the events of the JSON parser. Faults of the schema wait until the whole grammar is
 // checked.
 class header_judge : public nlohmann::json_sax<nlohmann::json> {
@@ -76,7 +72,6 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
     nlohmann::json::sax_parse(json_iterator{&shown_}, json_iterator{}, this);
     if (duplicate_) throw *duplicate_;
     if (fault_) throw *fault_;
-    result_.metadata = strings_in(metadata_);
     return std::move(result_);
   }
 
@@ -92,19 +87,23 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
   bool number_float(number_float_t, const string_t&) override { return number(); }
 
   bool string(string_t&) override {
-    const auto value = text_of_string();
-    if (inner() == place::entry && key_.text == "dtype") {
+    const auto raw = raw_string();
+    if (inner() == place::metadata) {
+      auto& read = result_.metadata;
+      read.emplace_hint(read.end(), key_.text, json_unescaped(raw));
+    } else if (inner() == place::entry && key_.text == "dtype") {
+      const auto value = json_unescaped(raw);
       const auto type = element_type_named(value);
       if (!type) fault(errc::dtype, "has the unknown dtype " + in_quotes(value));
       entry_.type = type.value_or(element_type{});
-    } else if (inner() != place::metadata) {
+    } else {
       misplaced("a string");
     }
     return true;
   }
 
   bool key(string_t&) override {
-    const auto text = text_of_string();
+    const auto text = text_of_key();
     key_ = {text, at_};
     keys_.push_back(key_);
     if (inner() == place::root) tensor_ = text == "__metadata__" ? std::string_view() : text;
@@ -119,10 +118,7 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
       misplaced("an object");
       return enter(place::other);
     }
-    if (key_.text == "__metadata__") {
-      metadata_at_ = at_;
-      return enter(place::metadata);
-    }
+    if (key_.text == "__metadata__") return enter(place::metadata);
     if (key_.text.find('\0') != std::string_view::npos)
       fault(errc::schema, "has a NUL in its name");
     entry_ = {
@@ -134,7 +130,6 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override {
     token();
     check_keys();
-    if (inner() == place::metadata) metadata_ = text_.substr(metadata_at_, end_ - metadata_at_);
     if (inner() == place::entry) {
       if (fields_ != all_fields) fault(errc::schema, "lacks one of dtype, shape and data_offsets");
       if (!fault_) result_.tensors.push_back(std::move(entry_));
@@ -197,10 +192,15 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
     return text_.substr(at_, end_ - at_);
   }
 
+  // Returns what stands between the quotes of the event's token.
+  std::string_view raw_string() {
+    const auto quoted = token();
+    return quoted.substr(1, quoted.size() - 2);
+  }
+
   // The text is valid as long as the judge.
-  std::string_view text_of_string() {
-    auto raw = token();
-    raw = raw.substr(1, raw.size() - 2);
+  std::string_view text_of_key() {
+    const auto raw = raw_string();
     const bool plain = raw.find('\\') == std::string_view::npos;
     return plain ? raw : unescaped_.emplace_back(json_unescaped(raw));
   }
@@ -283,8 +283,6 @@ class header_judge : public nlohmann::json_sax<nlohmann::json> {
   std::string_view tensor_;  // the tensor whose entry was opened last
   tensor_entry entry_;
   unsigned fields_ = 0, ranges_ = 0;
-  std::size_t metadata_at_ = 0;
-  std::string_view metadata_;  // its text, a JSON object of strings, or empty
   safetensors_header result_;
   std::optional<error> duplicate_, fault_;
 };

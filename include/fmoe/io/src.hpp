@@ -2,10 +2,13 @@
 // Everything that io keeps out of translation units that are compiled separately.
 #pragma once
 
+#include <fmoe/io/array-inl.hpp>
 #include <fmoe/io/axes-inl.hpp>
 #include <fmoe/io/checkpoint-inl.hpp>
 #include <fmoe/io/file-inl.hpp>
 #include <fmoe/io/layer_settings-inl.hpp>
+#include <fmoe/io/layers_in-inl.hpp>
+#include <fmoe/io/load-inl.hpp>
 #include <fmoe/io/npy-inl.hpp>
 #include <fmoe/io/safetensors-inl.hpp>
 #include <fmoe/io/safetensors_header-inl.hpp>

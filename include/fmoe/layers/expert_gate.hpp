@@ -6,6 +6,7 @@
 #include <cmath>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <fmoe/layers/experts.hpp>
 
@@ -25,6 +26,13 @@ struct expert_gate {
   static constexpr double epsilon = 1e-5;
 
   std::size_t inputs() const { return projections[0].shape()[0]; }
+
+  // Returns the number of experts of each level.
+  std::vector<std::size_t> experts() const {
+    std::vector<std::size_t> counts;
+    for (const auto& p : projections) counts.push_back(p.shape()[1]);
+    return counts;
+  }
 
   // True if the gate has running statistics. Throws value_error if some levels have them and others
   // do not, or if a variance is negative or not finite.

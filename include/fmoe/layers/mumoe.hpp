@@ -4,6 +4,12 @@
 // layers that replaces an MLP (Sec. 4.3).
 #pragma once
 
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include <fmoe/layers/expert_gate.hpp>
 #include <fmoe/layers/experts.hpp>
 
@@ -31,34 +37,46 @@ struct affine_layer_norm {
 
 namespace fmoe::detail {
 
-// True if the experts of `width` inputs have one row more. Throws shape_error if they have another
-// number of rows.
-template <class Experts>
-bool has_bias(const Experts& experts, extent width) {
-  expects<shape_error>(experts.inputs() == width || experts.inputs() == width + 1,
-                       "[mumoe] 'i' is ", experts.inputs(), " in the experts, and their input has ",
-                       width, " columns");
-  return experts.inputs() != width;
+// True if the experts have one row more than their input has columns. Throws shape_error if they
+// have another number of rows.
+inline bool has_bias(extent rows, extent columns) {
+  expects<shape_error>(rows == columns || rows == columns + 1, "[mumoe] 'i' is ", rows,
+                       " in the experts, and their input has ", columns, " columns");
+  return rows != columns;
+}
+
+// Returns numbers as the metadata list them: "4,5".
+inline std::string listed(std::span<const extent> numbers) {
+  std::string text;
+  for (const extent n : numbers) text.append(text.empty() ? "" : ",").append(std::to_string(n));
+  return text;
+}
+
+// The facts that the tensors of a layer or block tell about it.
+struct mumoe_facts {
+  std::string_view kind;
+  std::vector<extent> experts;  // of each level
+  std::vector<extent> ranks;
+  bool input_layer_norm;
+};
+
+// Returns the facts by their keys in the metadata.
+inline std::vector<std::pair<const char*, std::string>> texts_of(const mumoe_facts& f) {
+  return {{"kind", std::string(f.kind)},
+          {"levels", std::to_string(f.experts.size())},
+          {"experts", listed(f.experts)},
+          {"ranks", listed(f.ranks)},
+          {"input_layer_norm", f.input_layer_norm ? "1" : "0"}};
+}
+
+mumoe_facts facts_of(const auto& layer, const auto& experts) {
+  return {experts.kind, layer.gate.experts(), experts.ranks(), !layer.input_norm.empty()};
 }
 
 // The settings and facts of layers and blocks in the metadata.
-void describe_mumoe(auto& layer, const auto& experts, auto& file) {
-  const auto list = [](const auto& numbers) {
-    std::string text;
-    for (const extent n : numbers) {
-      if (!text.empty()) text += ',';
-      text += std::to_string(n);
-    }
-    return text;
-  };
-  std::vector<extent> counts;
-  for (const auto& g : layer.gate.projections) counts.push_back(g.shape()[1]);
-  file.fact("kind", std::string(experts.kind));
-  file.fact("levels", std::to_string(experts.levels));
-  file.fact("experts", list(counts));
-  file.fact("ranks", list(experts.ranks()));
-  file.fact("input_layer_norm", layer.input_norm.empty() ? "0" : "1");
-  layer.gate.describe(layer.gate, file);
+void describe_mumoe(const mumoe_facts& facts, auto& gate, auto& file) {
+  for (const auto& [key, text] : texts_of(facts)) file.fact(key, text);
+  gate.describe(gate, file);
 }
 
 // Returns the mixture of the experts for z, which has `width` columns. If the experts have one row
@@ -106,8 +124,8 @@ struct mumoe {
     layer.experts.released(layer.experts, detail::released_within("MuMoE.", visit));
   }
   static void describe(auto& layer, auto& file) {
-    detail::describe_mumoe(layer, layer.experts, file);
-    file.fact("bias", detail::has_bias(layer.experts, layer.gate.inputs()) ? "1" : "0");
+    detail::describe_mumoe(detail::facts_of(layer, layer.experts), layer.gate, file);
+    file.fact("bias", detail::has_bias(layer.experts.inputs(), layer.gate.inputs()) ? "1" : "0");
     file.fact("block", "0");
   }
 };
@@ -156,10 +174,11 @@ struct mumoe_block {
                           detail::released_within("MuMoE2.", visit, detail::expert_labels));
   }
   static void describe(auto& layer, auto& file) {
-    const bool biased = detail::has_bias(layer.first, layer.gate.inputs());
-    detail::expects<shape_error>(biased == detail::has_bias(layer.second, layer.first.outputs()),
-                                 "[mumoe] only one layer of the block has a bias");
-    detail::describe_mumoe(layer, layer.first, file);
+    const bool biased = detail::has_bias(layer.first.inputs(), layer.gate.inputs());
+    detail::expects<shape_error>(
+        biased == detail::has_bias(layer.second.inputs(), layer.first.outputs()),
+        "[mumoe] only one layer of the block has a bias");
+    detail::describe_mumoe(detail::facts_of(layer, layer.first), layer.gate, file);
     file.fact("bias", biased ? "1" : "0");
     file.fact("block", "1");
   }

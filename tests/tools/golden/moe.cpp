@@ -92,7 +92,7 @@ void compare_load(golden_case& c, report& r, const tensor<T, 2>& chosen,
 template <class T, template <class> class Layer>
 void judge_in(golden_case& c, report& r, const char* scores_name) {
   auto layer = load<Layer<T>>(c.weights(), {});
-  io::metadata_reader said(c.metadata(), c.file());
+  const io::metadata_reader said(c.metadata(), c.file());
   Layer<T>::describe(layer, said);
   const auto x = c.rows<T>("x");
   const auto d = layer.output.shape();
@@ -123,7 +123,7 @@ void judge_as(golden_case& c, report& r, const char* scores_name) {
 template <class T>
 void judge_dense_in(golden_case& c, report& r) {
   auto layer = load<soft_moe<T>>(c.weights(), {});
-  io::metadata_reader said(c.metadata(), c.file());
+  const io::metadata_reader said(c.metadata(), c.file());
   soft_moe<T>::describe(layer, said);
   const auto x = c.rows<T>("x");
   r.compare("y", value_of(layer(x)), c.rows<double>("y64"));

@@ -152,7 +152,8 @@ quantities<T> quantities_of(const Layer& layer, const tensor<T, 2>& x) {
 template <class Layer>
 void judge_layer(golden_case& c, report& r) {
   auto layer = load<Layer>(c.weights());
-  io::describe(layer, io::metadata_reader(c.metadata(), c.file()), c.file());
+  const io::metadata_reader said(c.metadata(), c.file());
+  Layer::describe(layer, said);
   judge_quantities(c, r, quantities_of(layer, c.rows<typename Layer::T>("x")));
 }
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// Tensors and parameters whose type and rank are known only when the program runs, so that code
+// which treats all of them alike is compiled once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include <fmoe/arrays/tensor.hpp>
+
+namespace fmoe::detail {
+
+// A tensor of any type and rank. It shares its elements; without a storage it holds nothing.
+struct any_tensor {
+  dtype type;
+  std::vector<extent> shape;
+  std::shared_ptr<storage> elements;
+
+  bool empty() const { return elements == nullptr; }
+};
+
+template <class T, std::size_t Rank>
+any_tensor any_of(const tensor<T, Rank>& t) {
+  return {dtype_of<T>, {t.shape().begin(), t.shape().end()}, t.shared_storage()};
+}
+
+// The reverse. The tensor must have this type and rank.
+template <class T, std::size_t Rank>
+tensor<T, Rank> tensor_of(const any_tensor& t) {
+  std::array<extent, Rank> shape{};
+  std::copy_n(t.shape.begin(), Rank, shape.begin());
+  return {shape, t.elements};
+}
+
+// Refers to a parameter of any type and rank, which must outlive the reference.
+class parameter_reference {
+ public:
+  template <class T, std::size_t Rank>
+  parameter_reference(parameter<T, Rank>& p) : parameter_(&p),
+                                               functions_(&functions_of<T, Rank>) {}
+
+  dtype type() const { return functions_->type; }
+  std::size_t rank() const { return functions_->rank; }
+  any_tensor value() const { return functions_->value(parameter_); }
+
+  // The value must have the parameter's type and rank.
+  void assign(const any_tensor& value) const { functions_->assign(parameter_, value); }
+
+ private:
+  struct functions {
+    dtype type;
+    std::size_t rank;
+    any_tensor (*value)(const void* parameter);
+    void (*assign)(void* parameter, const any_tensor& value);
+  };
+
+  template <class T, std::size_t Rank>
+  static any_tensor value_of(const void* p) {
+    return any_of(*static_cast<const parameter<T, Rank>*>(p));
+  }
+  template <class T, std::size_t Rank>
+  static void assign_to(void* p, const any_tensor& value) {
+    *static_cast<parameter<T, Rank>*>(p) = tensor_of<T, Rank>(value);
+  }
+  template <class T, std::size_t Rank>
+  static constexpr functions functions_of{dtype_of<T>, Rank, value_of<T, Rank>, assign_to<T, Rank>};
+
+  void* parameter_;
+  const functions* functions_;
+};
+
+}  // namespace fmoe::detail

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// How layers are found by the names and shapes of tensors.
+#pragma once
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include <fmoe/io/layers_in.hpp>
+
+namespace fmoe::io {
+
+FMOE_INLINE layer_arrays outlines(const checkpoint& weights, const released_layer& layer,
+                                  const std::string& prefix, strings_by_name metadata) {
+  layer_arrays result{weights.file(), std::move(metadata), {}};
+  const auto add = [&](std::string_view n) {
+    const std::string name = prefix + std::string(n);
+    if (n.empty() || !weights.contains(name)) return;
+    const array a = weights.outline_of(name);
+    result.arrays.emplace(name, a.shape().size() < 2 ? weights.at(name) : a);
+  };
+  for (const released_parameter& p : layer.parameters) add(p.name.name);
+  for (const released_kind& k : layer.kinds)  // which look at names that are not this layer's
+    std::ranges::for_each(k.without, add);
+  return result;
+}
+
+FMOE_INLINE bool comes_before(std::string_view a, std::string_view b) {
+  const auto digits = [](std::string_view s) {
+    return std::min(s.find_first_not_of("0123456789"), s.size());
+  };
+  while (!a.empty() && !b.empty()) {
+    const extent n = digits(a), m = digits(b);
+    if (n != 0 && m != 0) {
+      if (n != m) return n < m;
+      if (const int order = a.substr(0, n).compare(b.substr(0, m)); order != 0) return order < 0;
+    } else if (a[0] != b[0]) {
+      return a[0] < b[0];
+    }
+    a.remove_prefix(std::max(n, extent{1}));
+    b.remove_prefix(std::max(m, extent{1}));
+  }
+  return a.size() < b.size();
+}
+
+// Returns the texts before the released names among `names`, which begin a name or follow a dot.
+inline std::set<std::string> prefixes_in(const std::vector<std::string>& names,
+                                         const released_layer& layer) {
+  std::set<std::string, std::less<>> known;
+  for (const released_parameter& p : layer.parameters) known.insert(p.name.name);
+  std::set<std::string> prefixes;
+  for (const std::string& name : names)
+    for (extent at = 0, dot = 0; dot != name.npos; at = dot + 1) {  // after each dot
+      if (known.contains(std::string_view(name).substr(at))) prefixes.insert(name.substr(0, at));
+      dot = name.find('.', at);
+    }
+  return prefixes;
+}
+
+// True if these tensors hold all that the layer needs, and make one of its kinds if it has kinds.
+inline bool is_whole(const released_layer& layer, const has_tensor& contains) {
+  const auto is_there = [&](const released_parameter& p) {
+    const released_name& n = p.name;
+    return n.need != presence::required || contains(n.name) ||
+           (!n.unless.empty() && contains(n.unless));
+  };
+  const bool has_kind = layer.kinds.empty() || kind_of(layer.kinds, contains) != nullptr;
+  return has_kind && std::ranges::all_of(layer.parameters, is_there);
+}
+
+// True if the shapes and types of the tensors make such a layer.
+inline bool fits(const checkpoint& from, const std::string& prefix, with_new_layer of_type) {
+  load_options options;
+  options.prefix = prefix;
+  options.narrow = narrow;
+  try {
+    of_type([&](const released_layer& layer) {
+      fill(layer, outlines(from, layer, prefix, {}), options);
+    });
+  } catch (const error& e) {
+    if (e.code != errc::shape && e.code != errc::dtype) throw;
+    return false;
+  }
+  return true;
+}
+
+// Returns all layers of one type, as if no other type were requested.
+inline std::vector<found_layer> layers_of(const checkpoint& from, extent type,
+                                          const std::vector<std::string>& names,
+                                          with_new_layer of_type) {
+  std::vector<found_layer> found;
+  of_type([&](const released_layer& layer) {
+    for (const std::string& prefix : prefixes_in(names, layer)) {
+      const auto contains = [&](std::string_view name) {
+        return from.contains(prefix + std::string(name));
+      };
+      if (!is_whole(layer, contains) || !fits(from, prefix, of_type)) continue;
+      found_layer f{prefix, type, {}};
+      for (const released_parameter& p : layer.parameters)
+        if (contains(p.name.name)) f.names.push_back(prefix + p.name.name);
+      found.push_back(std::move(f));
+    }
+  });
+  return found;
+}
+
+FMOE_INLINE std::vector<found_layer> layers_in(const checkpoint& from,
+                                               std::initializer_list<with_new_layer> types) {
+  std::vector<found_layer> found, result;
+  const std::vector<std::string> names = from.names();
+  extent type = 0;
+  for (const with_new_layer of_type : types)
+    std::ranges::move(layers_of(from, type++, names, of_type), std::back_inserter(found));
+  std::ranges::stable_sort(found, std::ranges::greater(),
+                           [](const found_layer& f) { return f.names.size(); });
+  std::set<std::string> taken;
+  for (found_layer& f : found) {
+    if (std::ranges::any_of(f.names, [&](const std::string& n) { return taken.contains(n); }))
+      continue;
+    taken.insert(f.names.begin(), f.names.end());
+    result.push_back(std::move(f));
+  }
+  std::ranges::stable_sort(result, comes_before, &found_layer::prefix);
+  return result;
+}
+
+}  // namespace fmoe::io

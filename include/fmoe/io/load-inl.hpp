@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+// How arrays of a file become the parameters of a layer, and the reverse.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmoe/base/error.hpp>
+#include <fmoe/io/axes.hpp>
+#include <fmoe/io/layer_settings.hpp>
+#include <fmoe/io/load.hpp>
+
+namespace fmoe::io {
+
+// Finds the parameters of a layer in the arrays of a file.
+class parameter_reader {
+ public:
+  parameter_reader(const layer_arrays& from, const load_options& options)
+      : from_(from),
+        options_(options) {}
+
+  bool contains(std::string_view name) const {
+    return from_.arrays.contains(options_.prefix + std::string(name));
+  }
+
+  // Learns the extents of labels. An axis of two labels may need tensors that come later, so the
+  // tensors are asked until none of them tells something new.
+  void learn(std::span<const released_parameter> parameters) {
+    bool news = std::ranges::any_of(parameters, [](const released_parameter& p) {
+      return p.name.file_labels.find('(') != std::string::npos;
+    });
+    while (std::exchange(news, false))
+      for (const released_parameter& p : parameters) news = learn(p.name) || news;
+  }
+
+  // Throws missing_tensor, shape and dtype.
+  void read(const released_parameter& p) {
+    const released_name& n = p.name;
+    known_.insert(n.name);
+    const std::string name = options_.prefix + n.name;
+    const auto found = from_.arrays.find(name);
+    const bool replaced = !n.unless.empty() && contains(n.unless);
+    if (found == from_.arrays.end()) {
+      if (n.need == presence::required && !replaced)
+        throw error(errc::missing_tensor,
+                    "is missing: " + lengths_.text_of(n.file_labels) + " is expected", 0, name,
+                    from_.file);
+      return;
+    }
+    if (replaced) return;
+    const array& a = found->second;
+    lengths_.check(name, n.file_labels, a.shape(), from_.file);
+    const std::string flat = without_parentheses(n.file_labels);
+    const array split = a.reshaped(lengths_.extents_of(flat));
+    const std::vector<extent> of_any_shape(p.parameter.rank(), all);
+    const any_tensor elements =
+        split.elements_as(p.parameter.type(), of_any_shape, options_.narrow);
+    p.parameter.assign(permuted(elements, flat, n.layer_labels));
+  }
+
+  // Lists the arrays under the prefix that were not asked for and are not `unused`.
+  void list_extra(std::span<const std::string_view> unused) {
+    if (options_.extra == nullptr) return;
+    known_.insert(unused.begin(), unused.end());
+    for (const auto& [name, a] : from_.arrays) {
+      if (!name.starts_with(options_.prefix) || name.ends_with("num_batches_tracked")) continue;
+      if (!known_.contains(name.substr(options_.prefix.size()))) options_.extra->push_back(name);
+    }
+  }
+
+ private:
+  bool learn(const released_name& n) {
+    const auto found = from_.arrays.find(options_.prefix + n.name);
+    return found != from_.arrays.end() &&
+           lengths_.learn(found->first, n.file_labels, found->second.shape());
+  }
+
+  const layer_arrays& from_;
+  const load_options& options_;
+  label_extents lengths_;
+  std::set<std::string> known_;
+};
+
+// The reverse of parameter_reader: writes the parameters of a layer as arrays of a file.
+class parameter_writer {
+ public:
+  parameter_writer(layer_arrays& to, const save_options& options) : to_(to), options_(options) {}
+
+  bool contains(std::string_view name) const {
+    return to_.arrays.contains(options_.prefix + std::string(name));
+  }
+
+  // Throws missing_tensor, shape and conflict.
+  void write(const released_parameter& p) {
+    const released_name& n = p.name;
+    const std::string name = options_.prefix + n.name;
+    const any_tensor value = p.parameter.value();
+    if (value.empty()) {
+      if (n.need == presence::required)
+        throw error(errc::missing_tensor, "is required and the layer's holds nothing", 0, name,
+                    to_.file);
+      return;
+    }
+    lengths_.check(name, n.layer_labels, value.shape, to_.file);
+    const void* const data = value.elements->data();
+    if (!n.unless.empty() && contains(n.unless)) {
+      if (written_[std::string(n.unless)] == data) return;  // the same under its other name
+      throw error(errc::conflict, "would be ignored beside " + in_quotes(n.unless), 0, name,
+                  to_.file);
+    }
+    written_[n.name] = data;
+    array a(permuted(value, n.layer_labels, without_parentheses(n.file_labels)));
+    const dtype type = options_.type.value_or(value.type);
+    if (type != value.type) a = array(a.elements_as(type, a.shape(), narrow));
+    std::vector<extent> joined;
+    for (const std::string& axis : axes_in(n.file_labels))
+      joined.push_back(element_count(lengths_.extents_of(axis)));
+    to_.arrays.emplace(name, a.reshaped(std::move(joined)));
+  }
+
+ private:
+  layer_arrays& to_;
+  const save_options& options_;
+  label_extents lengths_;
+  std::map<std::string, const void*> written_;  // by name
+};
+
+// Lets the layer describe itself. If it finds itself wrong, the fault becomes an io::error.
+template <class Metadata>
+void describe(const released_layer& layer, const Metadata& metadata,
+              const std::filesystem::path& file) {
+  try {
+    layer.describe(metadata);
+  } catch (const shape_error& e) {
+    throw error(errc::shape, e.what(), 0, {}, file);
+  } catch (const value_error& e) {
+    throw error(errc::conflict, e.what(), 0, {}, file);
+  }
+}
+
+FMOE_INLINE const released_kind* kind_of(std::span<const released_kind> kinds,
+                                         const has_tensor& contains) {
+  const auto is_there = [&](std::string_view name) { return !name.empty() && contains(name); };
+  const auto fits = [&](const released_kind& k) {
+    const bool has_its_own = k.with.empty() || is_there(k.with);
+    return has_its_own && std::ranges::none_of(k.without, is_there);
+  };
+  const auto found = std::ranges::find_if(kinds, fits);
+  return found == kinds.end() ? nullptr : &*found;
+}
+
+// Returns null for a layer without kinds. Throws conflict if the tensors make none of its kinds.
+inline const released_kind* expected_kind(const released_layer& layer, const has_tensor& contains,
+                                          const std::filesystem::path& file) {
+  const released_kind* const kind = kind_of(layer.kinds, contains);
+  if (kind != nullptr || layer.kinds.empty()) return kind;
+  std::string kinds;
+  for (const released_kind& k : layer.kinds) kinds.append(kinds.empty() ? "" : ", ").append(k.name);
+  throw error(errc::conflict, "holds tensors that make none of " + kinds, 0, {}, file);
+}
+
+// Returns the settings that the metadata tell. A layer that describes itself has read them already.
+inline layer_settings settings_of(const released_layer& layer, const layer_arrays& from) {
+  if (!layer.has_description()) return settings_in(from.metadata, from.file);
+  layer_settings said;
+  if (layer.active != nullptr && from.metadata.contains("K")) said.active = *layer.active;
+  if (layer.activation != nullptr && from.metadata.contains("activation"))
+    said.activation = *layer.activation;
+  return said;
+}
+
+// Throws conflict if the metadata name another kind than that of the tensors.
+inline void check_kind(const layer_settings& said, const released_kind* kind,
+                       const std::filesystem::path& file) {
+  const bool is_of_kind =
+      kind == nullptr || !said.kind || *said.kind == kind->name || *said.kind == kind->also;
+  if (!is_of_kind)
+    throw error(errc::conflict,
+                "has the kind " + in_quotes(*said.kind) + " in its metadata and the tensors of a " +
+                    std::string(kind->name),
+                0, {}, file);
+}
+
+// Sets K and the activation of the layer as the caller or the metadata say. Throws conflict if they
+// contradict each other, and if the caller asks for one that the layer does not have.
+inline void apply_settings(const released_layer& layer, const layer_settings& said,
+                           const load_options& options, const std::filesystem::path& file) {
+  if (layer.active != nullptr)
+    *layer.active = agreed(options.active, said.active, "K", file).value_or(*layer.active);
+  else if (options.active)
+    throw error(errc::conflict, "is loaded with a K into a layer that has none", 0, {}, file);
+  if (layer.activation != nullptr)
+    *layer.activation = agreed(options.activation, said.activation, "the activation", file)
+                            .value_or(*layer.activation);
+  else if (options.activation)
+    throw error(errc::conflict, "is loaded with an activation into a layer that has none", 0, {},
+                file);
+}
+
+FMOE_INLINE void fill(const released_layer& layer, const layer_arrays& from,
+                      const load_options& options) {
+  parameter_reader reader(from, options);
+  reader.learn(layer.parameters);
+  for (const released_parameter& p : layer.parameters) reader.read(p);
+
+  describe(layer, metadata_reader(from.metadata, from.file), from.file);
+  const released_kind* const kind =
+      expected_kind(layer, [&](std::string_view name) { return reader.contains(name); }, from.file);
+  const layer_settings said = settings_of(layer, from);
+  check_kind(said, kind, from.file);
+  apply_settings(layer, said, options, from.file);
+  reader.list_extra(layer.unused);
+}
+
+FMOE_INLINE strings_by_name metadata_of(const released_layer& layer, const has_tensor& contains,
+                                        const std::filesystem::path& file) {
+  strings_by_name result;
+  describe(layer, metadata_writer(result, file), file);
+  if (const auto* const kind = expected_kind(layer, contains, file)) result["kind"] = kind->name;
+  if (layer.active != nullptr) result["K"] = text_of_active(*layer.active);
+  if (layer.activation != nullptr)
+    result["activation"] = text_of_activation(*layer.activation, file);
+  return result;
+}
+
+FMOE_INLINE layer_arrays arrays_of(const released_layer& layer, const std::filesystem::path& file,
+                                   const save_options& options) {
+  layer_arrays result{file, {}, {}};
+  parameter_writer writer(result, options);
+  for (const released_parameter& p : layer.parameters) writer.write(p);
+  result.metadata =
+      metadata_of(layer, [&](std::string_view name) { return writer.contains(name); }, file);
+  return result;
+}
+
+}  // namespace fmoe::io

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// Measures the memory that well-formed headers take.
+#include <string>
+
+#include <fmoe/io/safetensors.hpp>
+
+#include "../support/allocations.hpp"
+#include "../support/catch.hpp"
+#include "../support/files.hpp"
+
+using fmoe::io::safetensors;
+using fmoe::test::bytes_of_call;
+
+namespace {
+
+struct cost {
+  double reading, result;  // in bytes for each byte of the header
+};
+
+// Reads a header with 20,000 strings of metadata.
+cost cost_of(const std::string& value) {
+  fmoe::io::strings_by_name metadata;
+  for (int i = 0; i < 20000; ++i) metadata.emplace(std::to_string(100000 + i), value);
+  const temporary_folder folder;
+  safetensors::write(folder / "a", {}, metadata);
+  const auto header = static_cast<double>(std::filesystem::file_size(folder / "a"));
+  const auto reading = bytes_of_call([&] { safetensors::read(folder / "a"); });
+  const auto result = bytes_of_call([&] { auto copy = metadata; });
+  CHECK(safetensors::read(folder / "a").metadata() == metadata);
+  return {static_cast<double>(reading) / header, static_cast<double>(result) / header};
+}
+
+}  // namespace
+
+TEST_CASE("metadata take the memory of their header and of what is returned", "[io]") {
+  for (const std::string& value : {std::string(), std::string("\n"), std::string(88, 'v')}) {
+    const cost c = cost_of(value);
+    INFO(value << ": " << c.reading << ", of which " << c.result << " are returned");
+    CHECK(c.reading - c.result < 4);
+  }
+  CHECK(cost_of(std::string(88, 'v')).reading < 4);
+}
