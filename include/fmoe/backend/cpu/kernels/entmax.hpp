@@ -33,8 +33,9 @@ std::pair<T, T> entmax_sums(const T* z, extent n, T tau) noexcept {
 }
 
 // For alpha 1.5 (Power 2) and 2 (Power 1). The sum is convex, falls with tau, and is at least 1 at
-// tau = -1. So Newton's steps from there only rise, and stop at the latest when the arithmetic type
-// cannot distinguish two of them.
+// tau = -1. So Newton's steps from there only rise, but rounding can make one too long: then steps
+// fall and rise, each shorter than the one before, until the arithmetic type cannot distinguish two
+// of them.
 template <class T, class Arch, int Power>
 void entmax_by_newton(const T* x, T* y, extent n, T top) noexcept {
   using v = vec<T, Arch>;
@@ -44,13 +45,16 @@ void entmax_by_newton(const T* x, T* y, extent n, T top) noexcept {
     store_part<T, Arch>(y + i, part,
                         (load_part<T, Arch>(x + i, part) - v(top)) * v(T(1) / T(Power)));
   }
-  T tau = -1;
-  for (int step = 0; step < 64; ++step) {
+  T tau = -1, last = 0;
+  bool only_rose = true;
+  for (int count = 0; count < 64; ++count) {
     const auto [total, slope] = entmax_sums<T, Arch, Power>(y, n, tau);
-    const T next = tau + (total - T(1)) / (T(Power) * slope);
-    if (next <= tau) break;
-    tau = next;
-    if (std::isnan(tau)) break;
+    const T step = (total - T(1)) / (T(Power) * slope);
+    only_rose = only_rose && step > 0;
+    const bool is_shorter = std::abs(step) < last;
+    if (tau + step == tau || !(only_rose || is_shorter)) break;
+    tau += step;
+    last = std::abs(step);
   }
   for (extent i = 0; i < n; i += width) {
     const extent part = std::min(width, n - i);
