@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/expr/pointwise.hpp>
 
-#include <memory>
-
 #include "../support/agree.hpp"
 
 namespace {

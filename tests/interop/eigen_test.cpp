@@ -4,8 +4,6 @@
 #include <fmoe/eigen.hpp>
 #include <fmoe/mxd.hpp>
 
-#include <memory>
-
 #include "../support/agree.hpp"
 #include "../support/allocations.hpp"
 #include "../support/products.hpp"
