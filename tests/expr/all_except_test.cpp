@@ -33,7 +33,7 @@ TEMPLATE_TEST_CASE("a masked sum is the sum over the kept pairs, whatever labels
   for (const auto& [t, p, i, j, m] : {std::array<extent, 5>{7, 3, 9, 11, 6},
                                       {1, 1, 1, 1, 1},
                                       {5, 2, 70, 3, 17},
-                                      {30, 8, 66, 65, 16}})
+                                      {11, 3, 66, 65, 5}})
     for (const double share : {0.02, 0.4, 0.97}) {
       INFO(t << ' ' << p << ' ' << i << ' ' << j << ' ' << m << ' ' << share);
       const auto u = random<tensor<T, 3>>({t, i, m}, 1);
