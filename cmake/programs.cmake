@@ -29,8 +29,12 @@ if(NOT DEFINED fmoe_ARCH)
 endif()
 set(fmoe_ARCH "${fmoe_ARCH}" CACHE STRING "-march of tests, benchmarks and examples; the best level this machine runs unless set")
 
+set(fmoe_RUNTIME_OPTIONS "" CACHE STRING "Compiler options of the planner and the kernels that tests, benchmarks and examples share")
+
 set(warnings -Wall -Wextra -Wconversion)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  list(APPEND warnings -Wcomma)  # no comma joins two statements
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms inside g++'s own headers: AVX-512 intrinsics and std::string (12; PR 105593,
   # 105651), std::variant (14).
   list(APPEND warnings -Wno-uninitialized -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow)
@@ -57,6 +61,7 @@ function(fmoe_use_runtime target arch)
     add_library(${runtime} STATIC)
     fmoe_configure(${runtime} "${arch}")
     target_link_libraries(${runtime} PRIVATE fmoe::separate)
+    target_compile_options(${runtime} PRIVATE ${fmoe_RUNTIME_OPTIONS})
   endif()
   target_compile_definitions(${target} PRIVATE FMOE_SEPARATE_COMPILATION)
   target_link_libraries(${target} PRIVATE ${runtime})

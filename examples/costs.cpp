@@ -3,6 +3,7 @@
 // stores and the multiply-adds that a token takes, factorized, and naive, with every expert
 // materialised and taken. The weights have shapes but no elements, which cost does not need.
 #include <cstdio>
+#include <memory>
 
 #include <fmoe/aoe.hpp>
 #include <fmoe/cost.hpp>

@@ -3,6 +3,8 @@
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/mxd.hpp>
 
+#include <sstream>
+
 #include "support/catch.hpp"
 #include "support/limits.hpp"
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Compares random einsums of 2 to 6 operands, of every kind of operand, with brute force over the
 // labels: the plan, the naive plan and one with tiny limits, in float and double. A failing seed
-// prints the line that reproduces it in a test with support/agree.hpp. FMOE_SEED=n runs only one
-// seed, FMOE_SEEDS=n the first n.
+// prints the line that reproduces it in a test with support/agree.hpp.
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
@@ -16,6 +15,7 @@
 #include "support/census.hpp"
 #include "support/magnitudes.hpp"
 #include "support/run.hpp"
+#include "support/seeds.hpp"
 
 namespace {
 
@@ -476,14 +476,10 @@ void check(unsigned seed, census& seen) {
 
 TEST_CASE("random contractions agree with brute force") {
   census seen;
-  if (const char* only = std::getenv("FMOE_SEED"))
-    return check(static_cast<unsigned>(std::atoi(only)), seen);
-  const char* wanted = std::getenv("FMOE_SEEDS");
-  const unsigned seeds = wanted == nullptr ? 1700 : static_cast<unsigned>(std::atoi(wanted));
-  for (unsigned seed = 1; seed <= seeds; ++seed) check(seed, seen);
+  const bool all = for_each_seed(1700, [&](unsigned seed) { check(seed, seen); });
   if (std::getenv("FMOE_CENSUS") != nullptr)
     for (const auto& [what, n] : seen.plans) WARN(what << ' ' << n);
-  if (seeds >= 1700)
+  if (all)
     seen.require(20,
                  {"append",          "batched",        "exclude", "expand",        "gather",
                   "gather epilogue", "gather of rows", "gemm",    "gemm epilogue", "group",

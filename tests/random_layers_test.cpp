@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Compares random members of every family of layers, of random small sizes and options, with the
 // oracle: the plan, the naive plan and one with tiny limits, in float and double. Checks that a NaN
-// in a token changes no other row. A failing seed prints its layer; FMOE_SEED=n runs only one seed.
+// in a token changes no other row. A failing seed prints its layer.
 #include <fmoe/aoe.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
@@ -11,11 +11,13 @@
 
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <sstream>
 
 #include "support/census.hpp"
 #include "support/magnitudes.hpp"
 #include "support/run.hpp"
+#include "support/seeds.hpp"
 
 namespace {
 
@@ -508,16 +510,12 @@ void check(unsigned seed, census& seen, std::map<std::string, int>& families) {
 TEST_CASE("random layers agree with the oracle, and a NaN stays in its row") {
   census seen;
   std::map<std::string, int> families;
-  if (const char* only = std::getenv("FMOE_SEED"))
-    return check(static_cast<unsigned>(std::atoi(only)), seen, families);
-  const char* wanted = std::getenv("FMOE_SEEDS");
-  const unsigned seeds = wanted == nullptr ? 300 : static_cast<unsigned>(std::atoi(wanted));
-  for (unsigned seed = 1; seed <= seeds; ++seed) check(seed, seen, families);
+  const bool all = for_each_seed(300, [&](unsigned seed) { check(seed, seen, families); });
   if (std::getenv("FMOE_CENSUS") != nullptr) {
     for (const auto& [what, n] : seen.plans) WARN(what << ' ' << n);
     for (const auto& [what, n] : families) WARN(what << ' ' << n);
   }
-  if (seeds < 300) return;
+  if (!all) return;
   for (const char* family : {"mxd", "sparse_mlp", "cp", "tr", "tucker", "dense", "monet_hd",
                              "monet_vd", "moe", "aoe", "soft_moe", "peer"}) {
     INFO(family);

@@ -6,6 +6,8 @@
 #include <fmoe/planner/program.hpp>
 #include <fmoe/reference.hpp>
 
+#include <optional>
+
 #include "support/agree.hpp"
 #include "support/autonomous.hpp"
 #include "support/mixture.hpp"

@@ -13,6 +13,7 @@
 #include "support/contest.hpp"
 
 #include <fstream>
+#include <functional>
 
 #ifdef FMOE_ONEDNN
 #include <dlfcn.h>

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../support/catch.hpp"
+#include "../support/seeds.hpp"
 
 namespace {
 
@@ -76,7 +77,7 @@ void lay_out(axes& out) {
 TEMPLATE_TEST_CASE("small products have the bits of the plain nest", "[cpu][small_product]", float,
                    double) {
   constexpr extent lane = cpu::lanes<TestType, arch>;
-  for (int round = 0; round < 3000; ++round) {
+  for_each_seed(3000, [&](unsigned round) {
     axes out(any(4)), summed(any(3));
     for (cpu::nest_axis& x : out) x = {1 + any(7), any(2) * any(40), any(2) * any(40), 0};
     for (cpu::nest_axis& x : summed) x = {any(round % 10 == 0 ? 3 : 9), any(30), any(30), 0};
@@ -88,7 +89,7 @@ TEMPLATE_TEST_CASE("small products have the bits of the plain nest", "[cpu][smal
     }
     lay_out(out);
     check<TestType>(out, summed, round % 5 == 0);
-  }
+  });
 }
 
 TEMPLATE_TEST_CASE("every number of rows and columns", "[cpu][small_product]", float, double) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/expr/pointwise.hpp>
 
+#include <memory>
+
 #include "../support/agree.hpp"
 
 namespace {

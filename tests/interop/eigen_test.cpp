@@ -4,6 +4,8 @@
 #include <fmoe/eigen.hpp>
 #include <fmoe/mxd.hpp>
 
+#include <memory>
+
 #include "../support/agree.hpp"
 #include "../support/allocations.hpp"
 #include "../support/products.hpp"

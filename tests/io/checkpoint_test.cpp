@@ -6,6 +6,8 @@
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 
+#include <map>
+
 #include "../support/catch.hpp"
 #include "../support/files.hpp"
 #include "../support/oracle.hpp"

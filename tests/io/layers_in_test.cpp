@@ -8,6 +8,8 @@
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
 
+#include <optional>
+
 #include "../support/catch.hpp"
 #include "../support/files.hpp"
 #include "../support/oracle.hpp"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/planner/expand.hpp>
 
+#include <optional>
+
 #include "../support/plans.hpp"
 
 namespace {

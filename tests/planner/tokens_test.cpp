@@ -2,6 +2,8 @@
 #include <fmoe/ir/live.hpp>
 #include <fmoe/planner/tokens.hpp>
 
+#include <optional>
+
 #include "../support/plans.hpp"
 
 namespace {

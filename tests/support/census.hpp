@@ -3,6 +3,8 @@
 // plans contain.
 #pragma once
 
+#include <map>
+
 #include "plans.hpp"
 
 namespace fmoe::test {

@@ -2,6 +2,7 @@
 #include "plans.hpp"
 
 #include <map>
+#include <optional>
 
 #include <fmoe/backend/cpu/plan/accesses.hpp>
 #include <fmoe/backend/cpu/plan/planning.hpp>

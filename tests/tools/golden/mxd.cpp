@@ -3,6 +3,9 @@
 
 #include <fmoe/edit.hpp>
 
+#include <optional>
+#include <set>
+
 #include "magnitudes.hpp"
 #include "value_of.hpp"
 

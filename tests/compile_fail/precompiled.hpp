@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// The headers that the files of this folder include, precompiled: most of them take seconds.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include <fmoe/analysis/expert_statistics.hpp>
+#include <fmoe/eigen.hpp>
+#include <fmoe/io/safetensors.hpp>
+#include <fmoe/moe.hpp>
+#include <fmoe/monet.hpp>
+#include <fmoe/mumoe.hpp>
+#include <fmoe/mxd.hpp>
+#include <fmoe/rank.hpp>
+#include <fmoe/xtensor.hpp>
