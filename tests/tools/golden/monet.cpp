@@ -2,6 +2,7 @@
 #include "monet.hpp"
 #include "value_of.hpp"
 
+#include <fmoe/io/layer_settings.hpp>
 #include <fmoe/monet.hpp>
 
 namespace fmoe::golden {

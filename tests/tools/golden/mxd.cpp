@@ -2,6 +2,7 @@
 #include "mxd.hpp"
 
 #include <fmoe/edit.hpp>
+#include <fmoe/io/layer_settings.hpp>
 
 #include <optional>
 #include <set>

@@ -2,6 +2,7 @@
 #include "peer.hpp"
 #include "value_of.hpp"
 
+#include <fmoe/io/layer_settings.hpp>
 #include <fmoe/peer.hpp>
 
 namespace fmoe::golden {
