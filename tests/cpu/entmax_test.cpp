@@ -34,7 +34,8 @@ TEMPLATE_TEST_CASE("entmax sums to 1, also where all scores are nearly equal", "
           for (T& v : x) v = base + spread * std::uniform_real_distribution<T>(0, 1)(engine);
           INFO("alpha " << alpha << " base " << base << " spread " << spread << " n " << n);
           // Rounding of the threshold and of its sum changes each of the n entries.
-          CHECK(std::abs(sum_of_entmax(x, alpha) - 1) <= (8 + static_cast<long double>(n) / 4) * eps);
+          CHECK(std::abs(sum_of_entmax(x, alpha) - 1) <=
+                (8 + static_cast<long double>(n) / 4) * eps);
         }
 }
 
