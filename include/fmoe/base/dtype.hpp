@@ -67,10 +67,13 @@ struct f16 {
 enum class dtype : std::uint8_t { float64, float32, bfloat16, float16 };
 
 constexpr const char* name_of(dtype d) {
-  return d == dtype::float64    ? "float64"
-         : d == dtype::float32  ? "float32"
-         : d == dtype::bfloat16 ? "bfloat16"
-                                : "float16";
+  switch (d) {
+    case dtype::float64: return "float64";
+    case dtype::float32: return "float32";
+    case dtype::bfloat16: return "bfloat16";
+    case dtype::float16: break;
+  }
+  return "float16";
 }
 
 }  // namespace fmoe
@@ -88,8 +91,6 @@ inline constexpr dtype dtype_of = std::is_same_v<T, double>  ? dtype::float64
                                   : std::is_same_v<T, bf16>  ? dtype::bfloat16
                                                              : dtype::float16;
 
-constexpr extent size_of(dtype d) { return d == dtype::float64 ? 8 : d == dtype::float32 ? 4 : 2; }
-
 // The type in which operands of these types are computed: double if one of them is double, else
 // float.
 template <class... Ts>
@@ -105,13 +106,19 @@ To convert(From x) {
 
 // Calls f with a null pointer to the C++ type of `d`.
 template <class F>
-decltype(auto) with_type(dtype d, F&& f) {
+constexpr decltype(auto) with_type(dtype d, F&& f) {
   switch (d) {
     case dtype::float64: return f(static_cast<double*>(nullptr));
     case dtype::float32: return f(static_cast<float*>(nullptr));
     case dtype::bfloat16: return f(static_cast<bf16*>(nullptr));
-    default: return f(static_cast<f16*>(nullptr));
+    case dtype::float16: break;
   }
+  return f(static_cast<f16*>(nullptr));
+}
+
+// Returns the bytes of an element.
+constexpr extent size_of(dtype d) {
+  return with_type(d, [](auto* element) { return sizeof(*element); });
 }
 
 }  // namespace fmoe::detail

@@ -51,9 +51,12 @@ class order_search {
     for (const auto& o : p.operands) {
       const label_set selected = o.selection ? bit(o.labels.back()) : 0;
       numbers_.push_back(parts_.size());
-      parts_.push_back({mask(o.labels), o.tokens, o.parameter, selected,
-                        static_cast<double>(std::max<extent>(1, o.keep)),
-                        label_set{1} << parts_.size()});
+      parts_.push_back({.labels = mask(o.labels),
+                        .tokens = o.tokens,
+                        .parameter = o.parameter,
+                        .selected = selected,
+                        .keep = static_cast<double>(std::max<extent>(1, o.keep)),
+                        .operands = label_set{1} << parts_.size()});
     }
     operands_ = parts_;
   }
@@ -71,8 +74,8 @@ class order_search {
   struct part {  // the contraction of a subset of the operands
     label_set labels;
     bool tokens, parameter;
-    label_set selected;  // the label of which only `keep` entries count
-    double keep;
+    label_set selected = 0;  // the label of which only `keep` entries count
+    double keep = 0;
     std::uint64_t operands;
   };
 
@@ -97,12 +100,10 @@ class order_search {
   // `together` are the parts that the result is made of. The result has the labels that the whole
   // result or another part still has. A selection whose label others have, too, stays a selection.
   part contract(const part& a, const part& b, label_set together) const {
-    part r{(a.labels | b.labels) & needed_outside(together),
-           (a.tokens || b.tokens) && tokens_needed_outside(together),
-           a.parameter && b.parameter,
-           0,
-           0,
-           a.operands | b.operands};
+    part r{.labels = (a.labels | b.labels) & needed_outside(together),
+           .tokens = (a.tokens || b.tokens) && tokens_needed_outside(together),
+           .parameter = a.parameter && b.parameter,
+           .operands = a.operands | b.operands};
     for (extent i = 0; i < operands_.size() && r.selected == 0; ++i) {
       const part& kept = operands_[i];
       if ((r.operands >> i & 1) == 0 || (kept.selected & r.labels) == 0) continue;

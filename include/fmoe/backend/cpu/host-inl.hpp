@@ -113,7 +113,10 @@ class host_executable final : public executable {
     parallel(std::min(slots_, parts), [&](extent task) noexcept {
       row_table& rows = tables[task];
       bind_whole(results, call, rows);
-      const binding<T> bound{rows.arguments, rows.results, call, tokens_};
+      const binding<T> bound{.arguments = rows.arguments,
+                             .results = rows.results,
+                             .call = call,
+                             .call_rows = tokens_};
       for (extent part = next++; part < parts; part = next++)
         run_.run_part(bound, tokens, arenas + task * arena_, stage, part, slots_);
     });
@@ -128,7 +131,7 @@ class host_executable final : public executable {
       const extent i = row.source;
       const bound_array& y = results[i];
       T* const staged = call + call_elements() + stages_[s];
-      rows.results[i] = {y.has_plain_rows() ? static_cast<T*>(y.array.data) : staged, 0};
+      rows.results[i] = {.data = y.has_plain_rows() ? static_cast<T*>(y.array.data) : staged};
     }
   }
 
@@ -157,7 +160,10 @@ class host_executable final : public executable {
   void tile(std::span<const bound_array> arguments, std::span<const bound_array> results,
             extent first, extent count, T* arena, T* call, row_table& rows, extent stage,
             extent threads) const noexcept {
-    const binding<T> bound{rows.arguments, rows.results, call, tokens_};
+    const binding<T> bound{.arguments = rows.arguments,
+                           .results = rows.results,
+                           .call = call,
+                           .call_rows = tokens_};
     bind_whole(results, call, rows);
     for (extent s = 0; s < stages_.size(); ++s) {
       const storage_row& row = steps().storages[s];
@@ -166,16 +172,16 @@ class host_executable final : public executable {
       if (row.where == storage_row::kind::output) {
         if (!result_of(row).per_token) continue;
         const bound_array& y = results[i];
-        rows.results[i] = {staged, row.elements};
+        rows.results[i] = {.data = staged, .stride = row.elements};
         if (y.has_plain_rows())
-          rows.results[i] = {static_cast<T*>(y.array.data) + first * y.row_stride(),
-                             y.row_stride()};
+          rows.results[i] = {.data = static_cast<T*>(y.array.data) + first * y.row_stride(),
+                             .stride = y.row_stride()};
       } else if (row.where == storage_row::kind::argument) {
         const bound_array& x = arguments[i];
-        rows.arguments[i] = {staged, row.elements};
+        rows.arguments[i] = {.data = staged, .stride = row.elements};
         if (x.array.type == dtype_of<T> && x.has_plain_rows())
-          rows.arguments[i] = {static_cast<const T*>(x.array.data) + first * x.row_stride(),
-                               x.row_stride()};
+          rows.arguments[i] = {.data = static_cast<const T*>(x.array.data) + first * x.row_stride(),
+                               .stride = x.row_stride()};
         else
           for (extent t = 0; t < count; ++t)
             detail::read_row(x, first + t, staged + t * row.elements);

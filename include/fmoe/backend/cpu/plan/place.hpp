@@ -84,7 +84,10 @@ inline placement place(const planner::program& p, const planner::plan_options& o
                        const std::vector<stream_loop>& loops, extent tile) {
   struct life {
     planner::value_id value;
-    extent from, to, size, offset;
+    extent from;  // the first and the last moment at which the value is needed
+    extent to = 0;
+    extent size = 0;
+    extent offset = 0;
   };
   const auto time = [&](extent operation) {
     const stream_loop* l = loop_of(loops, operation);
@@ -97,7 +100,7 @@ inline placement place(const planner::program& p, const planner::plan_options& o
   for (const planner::value_id v : p.values.ids()) {
     if (p[v].leaf || p[v].is_constant()) continue;
     if (home_of(p, v) != v || output_of(p, v)) continue;
-    life l{v, p.operations.size(), 0, 0, 0};
+    life l{.value = v, .from = p.operations.size()};
     for (extent k = 0; k < p.operations.size(); ++k) {
       const planner::operation& o = p.operations[k];
       bool alive = home_of(p, o.out.value) == v;
