@@ -253,11 +253,11 @@ TEST_CASE("a path that the system refuses is an io::error", "[io]") {
     const std::string longest(300, 'n');
     put(folder.path() / index, "{\"weight_map\": {\"a\": \"loop\", \"b\": \"" + longest + "\"}}");
     const auto model = io::checkpoint::open(folder.path());
-    for (const auto& [name, file] : io::shard_names{{"a", "loop"}, {"b", longest}}) {
-      const auto e = caught([&] { model.at(name); });
+    for (const auto& shard : io::shard_names{{"a", "loop"}, {"b", longest}}) {
+      const auto e = caught([&] { model.at(shard.first); });
       CHECK(e.code == errc::io);
-      CHECK(e.file == folder.path() / file);
-      CHECK(caught([&] { model.outline_of(name); }).code == errc::io);
+      CHECK(e.file == folder.path() / shard.second);
+      CHECK(caught([&] { model.outline_of(shard.first); }).code == errc::io);
     }
   }
 }

@@ -58,7 +58,7 @@ template <class Call>
 std::size_t bytes_of_call(Call call) {
   const std::size_t before = allocated_bytes;
   call();
-  return allocated_bytes - before;
+  return allocated_bytes.load() - before;
 }
 
 }  // namespace fmoe::test
