@@ -174,6 +174,8 @@ TEST_CASE("pairs of Monet's are ablated, beside those deleted before", "[edit]")
   CHECK(off(y, reference(expected(x, g1, g2))) <= tolerance<float>);
   CHECK(off(y, reference(layer(x, g1, g2))) > 1e-3);
   CHECK(layer.deleted.size() == 1);
+  CHECK(ablated(layer, {{2, 3}, {4, 4}}).deleted == expected.deleted);
+  CHECK(ablated(layer, {{3, 1}}).deleted.back() == index_pair{3, 1});
 }
 
 TEST_CASE("hidden units of one's own", "[edit]") {

@@ -45,6 +45,13 @@ parameter<float, Rank> weights(const size_t (&shape)[Rank]) {
 
 tensor<float, 2> rows() { return weights({tokens, inputs}); }
 
+// A class that converts to numbers makes compilers look at the operators of both namespaces.
+struct count {
+  size_t n;
+  constexpr operator size_t() const { return n; }
+};
+static_assert(count{7} - size_t{2} == 5 && 2.0 * count{7} == 14);
+
 // Evaluated and compiled the layer does the same, and its cost and plan are known.
 template <class Layer>
 void runs(const Layer& layer) {

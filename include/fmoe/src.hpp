@@ -4,6 +4,7 @@
 // of each instruction set that the others are compiled for.
 #pragma once
 
+#include <fmoe/arrays/print-inl.hpp>
 #include <fmoe/backend/cpu/parallel-inl.hpp>
 #include <fmoe/io/src.hpp>
 #include <fmoe/run/src.hpp>

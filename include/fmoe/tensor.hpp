@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmoe/arrays/print.hpp>
 #include <fmoe/arrays/tensor.hpp>

@@ -253,6 +253,25 @@ const auto forward = compile(layer, 4);
 tensor<float, 2> x({4, 8});
 forward(x, x);
 }},
+{R"([forward] a weight may have been written since the layer was compiled: call refresh() before the next call)",
+"A compiled layer has its own form of the weights, which is now older than they are.",
+"Call `forward.refresh()` after writing. Read weights through a const layer: what can be written counts as written.",
+[] {
+mxd<> layer = small_mxd();
+const auto forward = compile(layer, 4);
+layer.decoder(0, 0) = 2;
+tensor<float, 2> x({4, 8}), y({4, 3});
+forward(x, y);
+}},
+#ifndef NDEBUG
+{R"([tensor] the index 3 of axis 1 is not below its length, 3)",
+"A program without NDEBUG checks every index of a tensor.",
+"Indices are counted from 0, so the last one is the length minus 1.",
+[] {
+const tensor<float, 2> x({2, 3});
+x(1, 3);
+}},
+#endif
 {R"([forward] output 1 overlaps output 0)",
 "One result would be written over another.",
 "Use other memory for each output.",

@@ -123,6 +123,11 @@ Layer ablated(Layer layer, std::span<const index_pair> experts) {
   layer.deleted.insert(layer.deleted.end(), experts.begin(), experts.end());
   return layer;
 }
+template <class Layer>
+  requires requires(Layer& l) { l.deleted; }
+Layer ablated(const Layer& layer, std::initializer_list<index_pair> experts) {
+  return ablated(layer, std::span(experts.begin(), experts.size()));
+}
 
 // Returns the layer with y_o + lambda mean . a for the head o (Oldfield et al. 2024, Eq. 5), where
 // `mean` [n] holds the mean coefficients of the subpopulation whose output is corrected. Throws

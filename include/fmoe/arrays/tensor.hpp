@@ -60,7 +60,7 @@ class storage {
 
 // Copies share the elements; evaluate reads them anew in every call, also those of a parameter that
 // was written since the last one. A compiled layer keeps the weights that it was compiled with:
-// writing to a tensor that it holds is a mistake.
+// after a write it refuses to run until it is refreshed.
 template <class T, std::size_t Rank>
 class tensor {
   static_assert(detail::is_storable<T>,
@@ -152,6 +152,14 @@ class tensor {
   T* data() { return written(); }
   const T* data() const { return elements(); }
 
+  // The elements in row-major order, as a range: for loops, algorithms and std::span take a tensor.
+  T* begin() { return data(); }
+  T* end() { return data() + size_; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + size_; }
+
+  // The element at an index for each axis. Where NDEBUG is not defined, throws value_error for an
+  // index that the axis does not have.
   template <class... Index>
   T& operator()(Index... i) {
     return written()[offset(i...)];
@@ -184,8 +192,18 @@ class tensor {
     static_assert(sizeof...(Index) == Rank, "fmoe::tensor: an element has one index for each axis");
     std::size_t at = 0;
     [[maybe_unused]] std::size_t axis = 0;  // unused by a scalar
-    ((at = at * shape_[axis++] + static_cast<std::size_t>(i)), ...);
+    ((at = offset_along(axis++, static_cast<std::size_t>(i), at)), ...);
     return at;
+  }
+
+  // Returns the offset of element i of an axis, where `outer` counts the elements of the axes
+  // before.
+  std::size_t offset_along(std::size_t axis, std::size_t i, std::size_t outer) const {
+#ifndef NDEBUG
+    detail::expects<value_error>(i < shape_[axis], "[tensor] the index ", i, " of axis ", axis,
+                                 " is not below its length, ", shape_[axis]);
+#endif
+    return outer * shape_[axis] + i;
   }
 
   std::array<std::size_t, Rank> shape_{};

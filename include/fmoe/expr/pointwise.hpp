@@ -44,6 +44,13 @@ struct joined : expression_base {
   }
 };
 
+// A number beside an operand. It is a class, because clang 14 stops at an operator of
+// numbers alone before it asks whether the other operand is fmoe's.
+struct number {
+  double value;
+  number(const std::convertible_to<double> auto& v) : value(static_cast<double>(v)) {}
+};
+
 // One operand belongs to this library, and the other is neither an operand nor a number.
 template <class A, class B>
 concept mixed_up = (own_operand<A> && !operand<B> && !std::convertible_to<B, double>) ||
@@ -87,16 +94,22 @@ auto exp(const detail::own_operand auto& e) { return apply(pointwise::exp, e); }
 auto sqrt(const detail::own_operand auto& e) { return apply(pointwise::sqrt, e); }
 auto inverse_sqrt(const detail::mappable auto& e) { return apply(pointwise::inverse_sqrt, e); }
 auto operator-(const detail::own_operand auto& e) { return apply(pointwise::negate, e); }
-auto operator*(double factor, const detail::own_operand auto& e) {
-  return apply(pointwise::scale, e, factor);
+auto operator*(detail::number factor, const detail::own_operand auto& e) {
+  return apply(pointwise::scale, e, factor.value);
 }
-auto operator*(const detail::own_operand auto& e, double factor) { return factor * e; }
-auto operator+(const detail::own_operand auto& e, double summand) {
-  return apply(pointwise::shift, e, summand);
+auto operator*(const detail::own_operand auto& e, detail::number factor) { return factor * e; }
+auto operator+(const detail::own_operand auto& e, detail::number summand) {
+  return apply(pointwise::shift, e, summand.value);
 }
-auto operator+(double summand, const detail::own_operand auto& e) { return e + summand; }
-auto operator-(const detail::own_operand auto& e, double subtrahend) { return e + -subtrahend; }
-auto operator-(double minuend, const detail::own_operand auto& e) { return -e + minuend; }
+auto operator+(detail::number summand, const detail::own_operand auto& e) {
+  return e + summand.value;
+}
+auto operator-(const detail::own_operand auto& e, detail::number subtrahend) {
+  return e + -subtrahend.value;
+}
+auto operator-(detail::number minuend, const detail::own_operand auto& e) {
+  return -e + minuend.value;
+}
 
 // These work element by element. They take forwarding references: xtensor's operators do so for any
 // type, and these, which require more, are preferred.

@@ -59,6 +59,7 @@ class compiled {
   // have any strides and floating type (double only if the layer's is double); outputs have the
   // layer's arithmetic type. Throws shape_error or value_error before any output element is
   // written, and allocates nothing. Callers beyond the number that the layer is compiled for wait.
+  // Throws value_error if a weight may have been written since it was read: see refresh.
   template <class... Arrays>
   void operator()(Arrays&&... arrays) const {
     static_assert(sizeof...(Arrays) == Arguments + Results,
@@ -78,6 +79,11 @@ class compiled {
       bind(detail::in_memory(arrays)...);
     }
   }
+
+  // Reads the weights again, after they were written. Only those that may have been written are
+  // packed again: a weight counts as written when its elements are reached through a tensor that is
+  // not const. No call may run at the same time.
+  void refresh() { detail::refresh(compiled_); }
 
  private:
   template <class... Arrays, std::size_t... Result>
@@ -142,6 +148,9 @@ class compiled {
     detail::expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens,
                                  " and the layer is compiled for at most ", tokens_,
                                  ": say more to compile");
+    detail::expects<value_error>(!detail::is_stale(compiled_),
+                                 "[forward] a weight may have been written since the layer was "
+                                 "compiled: call refresh() before the next call");
     compiled_.program->run(std::span(bound).first(Arguments), std::span(bound).last(Results),
                            tokens);
   }

@@ -26,6 +26,24 @@ inline planner::plan_options plan_options_of(const compile_options& options, con
   return how;
 }
 
+struct compile_job {
+  std::shared_ptr<const backend> on;
+  planner::program program;
+  dtype type;
+  extent callers;
+  planner::plan_options how;
+};
+
+FMOE_INLINE void refresh(compiled_graph& g) {
+  const compile_job& job = *g.job;
+  // The versions come first, so that a write while the weights are read is not overlooked.
+  g.weights.clear();
+  for (const ir::leaf_node& leaf : job.program.leaves)
+    if (leaf.data != nullptr) g.weights.push_back({leaf.data, leaf.data->version()});
+  g.program =
+      job.on->compile({job.program, job.type, job.program.token_count, job.callers, job.how});
+}
+
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
                              const compile_options& options) {
@@ -33,10 +51,13 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
   const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>);
   planner::program p = planner::lower(g, results, how);
   if (p.tokens && tokens != all) p.token_count = tokens;
-  compiled_graph made{
-      on->compile({p, dtype_of<T>, p.token_count, options.callers, how}), p.token_count, {}};
+  compiled_graph made;
+  made.tokens = p.token_count;
   for (const planner::value_id r : p.results)
     made.results.push_back({p[r].shape, p[r].per_token()});
+  made.job =
+      std::make_shared<const compile_job>(on, std::move(p), dtype_of<T>, options.callers, how);
+  refresh(made);
   return made;
 }
 

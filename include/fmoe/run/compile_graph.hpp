@@ -8,6 +8,7 @@
 
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/native.hpp>
+#include <fmoe/base/separate.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::detail {
@@ -17,11 +18,31 @@ struct compiled_result {
   bool per_token;             // false for a sum over the tokens of a call, say
 };
 
+// The elements of a weight, and the version of them that an executable has read.
+struct read_weight {
+  std::shared_ptr<storage> elements;
+  std::uint64_t version;
+};
+
+struct compile_job;  // the program and the options that a backend compiles
+
 struct compiled_graph {
+  std::shared_ptr<const compile_job> job;
   std::unique_ptr<const executable> program;
   extent tokens;  // of the largest call; 1 if no axis counts tokens
   std::vector<compiled_result> results;
+  std::vector<read_weight> weights;
 };
+
+// True if a weight may have been written since the executable read it.
+inline bool is_stale(const compiled_graph& g) {
+  for (const read_weight& w : g.weights)
+    if (w.elements->version() != w.version) return true;
+  return false;
+}
+
+// Makes the executable anew, from the weights as they are now.
+void refresh(compiled_graph& g);
 
 // Compiles in the arithmetic of T, for calls of up to `tokens` rows; if that is `all`, of as many
 // as the graph's inputs have. Level is the instruction set of the translation unit that calls this,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <fmoe/arrays/overlap.hpp>
+#include <fmoe/arrays/print.hpp>
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
 #include <fmoe/expr/pointwise.hpp>
