@@ -29,8 +29,6 @@ if(NOT DEFINED fmoe_ARCH)
 endif()
 set(fmoe_ARCH "${fmoe_ARCH}" CACHE STRING "-march of tests, benchmarks and examples; the best level this machine runs unless set")
 
-set(fmoe_RUNTIME_OPTIONS "" CACHE STRING "Compiler options of the planner and the kernels that tests, benchmarks and examples share")
-
 set(warnings -Wall -Wextra -Wconversion)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   list(APPEND warnings -Wcomma)  # no comma joins two statements
@@ -38,6 +36,15 @@ elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms inside g++'s own headers: AVX-512 intrinsics and std::string (12; PR 105593,
   # 105651), std::variant (14).
   list(APPEND warnings -Wno-uninitialized -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow)
+endif()
+
+# clang's own copy of the sanitizers' functions defines operator new a second time for tests that count allocations; its shared
+# library does not, but programs must be told where it is.
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND CMAKE_CXX_FLAGS_DEBUG MATCHES "-shared-libasan")
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so
+    OUTPUT_VARIABLE library OUTPUT_STRIP_TRAILING_WHITESPACE)
+  cmake_path(GET library PARENT_PATH folder)
+  add_link_options(-Wl,-rpath,${folder})
 endif()
 
 # Finds a package that only our own programs need.
@@ -61,7 +68,6 @@ function(fmoe_use_runtime target arch)
     add_library(${runtime} STATIC)
     fmoe_configure(${runtime} "${arch}")
     target_link_libraries(${runtime} PRIVATE fmoe::separate)
-    target_compile_options(${runtime} PRIVATE ${fmoe_RUNTIME_OPTIONS})
   endif()
   target_compile_definitions(${target} PRIVATE FMOE_SEPARATE_COMPILATION)
   target_link_libraries(${target} PRIVATE ${runtime})

@@ -17,19 +17,25 @@ using matrix = std::vector<row>;
 using index = std::vector<extent>;
 
 template <class T, std::size_t Rank>
-double at(const tensor<T, Rank>& t, const index& i) {
+double at(const tensor<T, Rank>& t, const extent* i) {
   extent offset = 0;
   for (extent k = 0; k < Rank; ++k) offset = offset * t.shape()[k] + i[k];
   return static_cast<double>(t.data()[offset]);
+}
+template <class T, std::size_t Rank>
+double at(const tensor<T, Rank>& t, std::initializer_list<extent> i) {
+  return at(t, i.begin());
 }
 
 // Calls f with every index below `lengths`.
 void for_each(const index& lengths, const auto& f) {
   index i(lengths.size());
-  for (extent n = 0; n < element_count(lengths); ++n) {
-    extent rest = n;
-    for (extent k = lengths.size(); k-- > 0; rest /= lengths[k]) i[k] = rest % lengths[k];
+  for (extent n = element_count(lengths); n-- > 0;) {
     f(i);
+    for (extent k = lengths.size(); k-- > 0;) {
+      if (++i[k] < lengths[k]) break;
+      i[k] = 0;
+    }
   }
 }
 
@@ -61,7 +67,7 @@ template <extent E, class T>
 double weight(const tucker_experts<E, T>& w, const index& n, extent i, extent o) {
   double sum = 0;
   for_each(index(w.core.shape().begin(), w.core.shape().end()), [&](const index& r) {
-    double product = at(w.core, r) * at(w.input, {i, r[E]}) * at(w.output, {o, r[E + 1]});
+    double product = at(w.core, r.data()) * at(w.input, {i, r[E]}) * at(w.output, {o, r[E + 1]});
     for (extent e = 0; e < E; ++e) product *= at(w.experts[e], {n[e], r[e]});
     sum += product;
   });
@@ -70,7 +76,7 @@ double weight(const tucker_experts<E, T>& w, const index& n, extent i, extent o)
 template <extent E, class T>
 double weight(const dense_experts<E, T>& w, index n, extent i, extent o) {
   n.insert(n.end(), {i, o});
-  return at(w.weight, n);
+  return at(w.weight, n.data());
 }
 
 row normalised(row x) {
@@ -109,23 +115,44 @@ row coefficients(const expert_gate<E, T>& g, const row& x, extent level) {
   return phi(g.means[level].empty() && g.layer_norm ? normalised(s) : s, g.alpha);
 }
 
-// Returns the sum over n of a_n W_n' z.
-template <class Experts, extent E, class T>
-row mixture(const Experts& w, const expert_gate<E, T>& g, const row& x, row z) {
-  if (w.inputs() == z.size() + 1) z.push_back(1);
-  index counts;
-  matrix a;
-  for (extent e = 0; e < E; ++e) {
-    a.push_back(coefficients(g, x, e));
-    counts.push_back(a.back().size());
+// Every W[n, i, o] of the experts of a layer, the last index fastest.
+struct matrices {
+  index lengths;  // of n, i and o
+  row entries;
+
+  template <class Experts, extent E, class T>
+  matrices(const Experts& w, const expert_gate<E, T>& g) {
+    for (const auto& level : g.projections) lengths.push_back(level.shape()[1]);
+    lengths.insert(lengths.end(), {w.inputs(), w.outputs()});
+    for_each(lengths, [&](const index& at) {
+      entries.push_back(weight(w, index(at.begin(), at.end() - 2), at[E], at[E + 1]));
+    });
   }
-  row y(w.outputs());
-  for_each(counts, [&](const index& n) {
+};
+
+template <class Experts>
+std::vector<matrices> matrices_of(const mumoe<Experts>& l) {
+  return {matrices(l.experts, l.gate)};
+}
+template <class Experts>
+std::vector<matrices> matrices_of(const mumoe_block<Experts>& l) {
+  return {matrices(l.first, l.gate), matrices(l.second, l.gate)};
+}
+
+// Returns the sum over n of a_n W_n' z.
+template <extent E, class T>
+row mixture(const matrices& w, const expert_gate<E, T>& g, const row& x, row z) {
+  const extent inputs = w.lengths[E], outputs = w.lengths[E + 1];
+  if (inputs == z.size() + 1) z.push_back(1);
+  matrix a;
+  for (extent e = 0; e < E; ++e) a.push_back(coefficients(g, x, e));
+  row y(outputs);
+  const double* entry = w.entries.data();
+  for_each(index(w.lengths.begin(), w.lengths.end() - 2), [&](const index& n) {
     double c = 1;
     for (extent e = 0; e < E; ++e) c *= a[e][n[e]];
-    if (c == 0) return;
-    for (extent o = 0; o < y.size(); ++o)
-      for (extent i = 0; i < z.size(); ++i) y[o] += c * z[i] * weight(w, n, i, o);
+    for (extent i = 0; i < inputs; ++i)
+      for (extent o = 0; o < outputs; ++o) y[o] += c * z[i] * *entry++;
   });
   return y;
 }
@@ -139,18 +166,18 @@ row seen_by_experts(const affine_layer_norm<T>& norm, row x) {
 }
 
 template <class Experts>
-row output(const mumoe<Experts>& l, const row& x) {
-  return mixture(l.experts, l.gate, x, seen_by_experts(l.input_norm, x));
+row output(const mumoe<Experts>& l, const std::vector<matrices>& w, const row& x) {
+  return mixture(w[0], l.gate, x, seen_by_experts(l.input_norm, x));
 }
 template <class Experts>
-row hidden(const mumoe_block<Experts>& l, const row& x) {
-  row h = mixture(l.first, l.gate, x, seen_by_experts(l.input_norm, x));
+row hidden(const mumoe_block<Experts>& l, const std::vector<matrices>& w, const row& x) {
+  row h = mixture(w[0], l.gate, x, seen_by_experts(l.input_norm, x));
   for (double& v : h) v = v / 2 * (1 + std::erf(v / std::sqrt(2.0)));
   return h;
 }
 template <class Experts>
-row output(const mumoe_block<Experts>& l, const row& x) {
-  return mixture(l.second, l.gate, x, hidden(l, x));
+row output(const mumoe_block<Experts>& l, const std::vector<matrices>& w, const row& x) {
+  return mixture(w[1], l.gate, x, hidden(l, w, x));
 }
 
 template <class T>
@@ -242,15 +269,16 @@ mumoe_block<Experts> random_block(bool bias = true) {
   return l;
 }
 
+// `w` are the experts' matrices: the same for all variants of a gate.
 template <class Layer>
-void check(const Layer& l, const char* what) {
+void check(const Layer& l, const std::vector<matrices>& w, const char* what) {
   INFO(what);
   using T = typename Layer::T;
   auto x = random<tensor<T, 2>>({6, I}, 90);
   for (extent i = 0; i < I; ++i) x(1, i) = x(1, i) / 100;  // scores whose variance is near epsilon
-  check_rows(evaluate(l(x)), x, [&](const row& r) { return output(l, r); });
+  check_rows(evaluate(l(x)), x, [&](const row& r) { return output(l, w, r); });
   if constexpr (requires { l.hidden(x); })
-    check_rows(evaluate(l.hidden(x)), x, [&](const row& r) { return hidden(l, r); });
+    check_rows(evaluate(l.hidden(x)), x, [&](const row& r) { return hidden(l, w, r); });
   check_rows(evaluate(l.coefficients(x)), x,
              [&](const row& r) { return coefficients(l.gate, r, 0); });
   if constexpr (std::tuple_size_v<decltype(l.gate.projections)> > 1)
@@ -259,19 +287,25 @@ void check(const Layer& l, const char* what) {
 }
 
 template <class Layer>
+void check(const Layer& l, const char* what) {
+  check(l, matrices_of(l), what);
+}
+
+template <class Layer>
 void check_variants(Layer l) {
-  check(l, "layer norm");
+  const auto w = matrices_of(l);
+  check(l, w, "layer norm");
   l.gate.alpha = 1;
-  check(l, "softmax");
+  check(l, w, "softmax");
   l.gate.layer_norm = false;
-  check(l, "softmax without a norm");
+  check(l, w, "softmax without a norm");
   l.gate.alpha = 1.5;
   l.input_norm = random_norm<typename Layer::T>();
-  check(l, "entmax without a norm, input layer norm");
+  check(l, w, "entmax without a norm, input layer norm");
   give_statistics(l.gate);
-  check(l, "batch norm, input layer norm");
+  check(l, w, "batch norm, input layer norm");
   l.gate.alpha = 2;
-  check(l, "sparsemax");
+  check(l, w, "sparsemax");
 }
 
 template <template <extent, class> class Experts>
@@ -514,7 +548,7 @@ TEMPLATE_TEST_CASE("parameters of 16 bits give the bits of the same ones widened
     const auto x = random<tensor<float, 2>>({tokens, I}, 90);
     const auto y = evaluate(narrow(x)), z = evaluate(wide(x));
     CHECK(std::memcmp(y.data(), z.data(), y.size() * sizeof(float)) == 0);
-    check_rows(y, x, [&](const row& r) { return output(wide, r); });
+    check_rows(y, x, [&](const row& r) { return output(wide, matrices_of(wide), r); });
   };
   for (const extent tokens : {extent{1}, extent{14}}) check_bits(tokens);
   narrow.gate.variances[1](2) = TestType(-1.f);

@@ -94,8 +94,8 @@ TEST_CASE("ties, equal scores and rows of few positive scores are selected as wi
 
 TEST_CASE("outliers, huge and tiny numbers are selected as without screening", "[screen]") {
   const extent depth = 90, n = 1300;
-  for (const float scale : {1e-42f, 1e-38f, 1e-30f, 1e-10f, 1e10f, 1e18f, 1e20f, 1e30f, 3e38f})
-    for (const float weight : {1e-40f, 1e-20f, 1.f, 1e15f, 1e19f, 1e30f}) {
+  for (const float scale : {1e-42f, 1e-30f, 1e10f, 1e20f, 3e38f})
+    for (const float weight : {1e-40f, 1.f, 1e19f, 1e30f}) {
       INFO("scales " << scale << ' ' << weight);
       check_same(random<tensor<float, 2>>({3, depth}, 1, scale), normal_gate(depth, n, weight), 6);
     }

@@ -2,6 +2,7 @@
 // Compares every selection with a stable sort of the whole row, for many rows and chunks.
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -112,17 +113,20 @@ void compare(const std::vector<T>& x, extent k, extent most, bool whole) {
   cpu::top_k_finish<T, arch>(at, k, weighting::score, nullptr, 0);
   const cpu::selected<T> s = cpu::top_k_result<T, arch>(at, k);
   REQUIRE(std::vector<std::uint32_t>(s.indices, s.indices + s.count) == expected);
+  bool values_agree = true;
   for (extent i = 0; i < s.count; ++i)
-    REQUIRE(std::memcmp(&s.values[i], &x[s.indices[i]], sizeof(T)) == 0);
+    values_agree &= std::memcmp(&s.values[i], &x[s.indices[i]], sizeof(T)) == 0;
+  REQUIRE(values_agree);
   REQUIRE(state[0] == 7);
-  for (extent i = 1 + size; i < state.size(); ++i) REQUIRE(state[i] == 7);
+  REQUIRE(std::count(state.begin() + 1 + static_cast<std::ptrdiff_t>(size), state.end(), T(7)) ==
+          8);
 }
 
 TEMPLATE_TEST_CASE("top-k is the stable sort's, for any row in any chunks", "[cpu][top_k]", float,
                    double) {
   for (const auto& g : generators<TestType>())
     for (const extent n :
-         std::initializer_list<extent>{1, 2, 63, 64, 65, 200, 1000, 1024, 1025, 5000})
+         std::initializer_list<extent>{1, 2, 63, 64, 65, 200, 1000, 1024, 1025, 3000})
       for (const extent k :
            std::initializer_list<extent>{0, 1, 2, 8, 32, 33, 100, 1000, n - 1, n}) {
         if (k > n) continue;
@@ -146,7 +150,7 @@ TEST_CASE("top-k has room for any k", "[cpu][top_k]") {
 // The number of passes over the buffer is bounded, so the worst row costs a fixed multiple of the
 // best row.
 TEST_CASE("top-k of an ascending row takes linear time", "[cpu][top_k]") {
-  std::vector<float> x(1 << 22);
+  std::vector<float> x(1 << 20);
   for (extent i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
   compare(x, 20000, x.size(), true);
 }

@@ -41,46 +41,78 @@ inline double act(pointwise f, double x) {
   return x > 0 ? (f == pointwise::relu ? x : x * x) : 0;
 }
 
-// Returns act(U_i x + b_i) of unit q.
+// Returns act(U x + b) of every unit.
 template <class T, class X>
-double unit(pointwise f, const X& x, extent t, const parameter<T, 2>& u, const parameter<T, 1>& b,
-            extent column) {
-  double sum = b.empty() ? 0 : convert<double>(b(column));
-  for (extent k = 0; k < u.shape()[0]; ++k)
-    sum += convert<double>(x(t, k)) * convert<double>(u(k, column));
-  return act(f, sum);
+std::vector<double> units(pointwise f, const X& x, extent t, const parameter<T, 2>& u,
+                          const parameter<T, 1>& b) {
+  const auto [d, count] = u.shape();
+  std::vector<double> h(count);
+  for (extent q = 0; q < count; ++q) {
+    double sum = b.empty() ? 0 : convert<double>(b.data()[q]);
+    for (extent k = 0; k < d; ++k)
+      sum += convert<double>(x.data()[t * d + k]) * convert<double>(u.data()[k * count + q]);
+    h[q] = act(f, sum);
+  }
+  return h;
 }
 
-template <class T, class X>
-std::vector<double> expert(const monet_hd<T>& l, const X& x, extent t, extent i, extent j) {
-  const extent s = l.bias.shape()[0], m = l.encoder.shape()[1] / s, d = l.bias.shape()[1];
-  std::vector<double> y(d);
-  for (extent o = 0; o < d; ++o) y[o] = convert<double>(l.bias(j, o));
-  for (extent q = 0; q < m; ++q) {
-    const double h = unit(l.activation, x, t, l.encoder, l.encoder_bias, i * m + q);
-    for (extent o = 0; o < d; ++o) y[o] += h * convert<double>(l.decoder(j * m + q, o));
+// Adds h times a row of V.
+template <class T>
+void add_row(double* y, double h, const parameter<T, 2>& v, extent row) {
+  const extent d = v.shape()[1];
+  for (extent o = 0; o < d; ++o) y[o] += h * convert<double>(v.data()[row * d + o]);
+}
+
+// The experts' outputs for token t, by their numbers.
+template <class T>
+struct hd_experts {
+  const monet_hd<T>& l;
+  std::vector<double> h;
+
+  hd_experts(const monet_hd<T>& layer, const auto& x, extent t)
+      : l(layer),
+        h(units(l.activation, x, t, l.encoder, l.encoder_bias)) {}
+
+  std::vector<double> operator()(extent i, extent j) const {
+    const extent m = h.size() / l.bias.shape()[0];
+    std::vector<double> y(l.bias.shape()[1]);
+    add_row(y.data(), 1, l.bias, j);
+    for (extent q = 0; q < m; ++q) add_row(y.data(), h[i * m + q], l.decoder, j * m + q);
+    return y;
   }
-  return y;
+};
+template <class T>
+struct vd_experts {
+  const monet_vd<T>& l;
+  std::vector<double> a, b;
+
+  vd_experts(const monet_vd<T>& layer, const auto& x, extent t)
+      : l(layer),
+        a(units(l.activation, x, t, l.encoder1, l.encoder_bias1)),
+        b(units(l.activation, x, t, l.encoder2, l.encoder_bias2)) {}
+
+  std::vector<double> operator()(extent i, extent j) const {
+    const extent m = a.size() / l.bias1.shape()[0], d = l.bias1.shape()[1];
+    std::vector<double> y(2 * d);
+    add_row(y.data(), 1, l.bias1, i);
+    add_row(y.data() + d, 1, l.bias2, j);
+    for (extent q = 0; q < m; ++q) {
+      add_row(y.data(), a[i * m + q], l.decoder11, i * m + q);
+      add_row(y.data(), b[j * m + q], l.decoder12, i * m + q);
+      add_row(y.data() + d, a[i * m + q], l.decoder21, j * m + q);
+      add_row(y.data() + d, b[j * m + q], l.decoder22, j * m + q);
+    }
+    return y;
+  }
+};
+
+template <class T, class X>
+hd_experts<T> experts_of(const monet_hd<T>& l, const X& x, extent t) {
+  return {l, x, t};
 }
 template <class T, class X>
-std::vector<double> expert(const monet_vd<T>& l, const X& x, extent t, extent i, extent j) {
-  const extent s = l.bias1.shape()[0], m = l.encoder1.shape()[1] / s, d = l.bias1.shape()[1];
-  std::vector<double> y(2 * d);
-  for (extent o = 0; o < d; ++o) {
-    y[o] = convert<double>(l.bias1(i, o));
-    y[d + o] = convert<double>(l.bias2(j, o));
-  }
-  for (extent q = 0; q < m; ++q) {
-    const double a = unit(l.activation, x, t, l.encoder1, l.encoder_bias1, i * m + q);
-    const double b = unit(l.activation, x, t, l.encoder2, l.encoder_bias2, j * m + q);
-    for (extent o = 0; o < d; ++o) {
-      y[o] += a * convert<double>(l.decoder11(i * m + q, o)) +
-              b * convert<double>(l.decoder12(i * m + q, o));
-      y[d + o] += a * convert<double>(l.decoder21(j * m + q, o)) +
-                  b * convert<double>(l.decoder22(j * m + q, o));
-    }
-  }
-  return y;
+vd_experts<T> experts_of(const monet_vd<T>& l, const X& x, extent t) {
+  return {l, x, t};
 }
 
 // Returns the sum over p and all (i, j) that are not deleted.
@@ -90,10 +122,11 @@ std::vector<double> output(const Layer& l, const X& x, const G& g1, const G& g2)
   const std::set<index_pair> gone(l.deleted.begin(), l.deleted.end());
   std::vector<double> all;
   for (extent t = 0; t < tokens; ++t) {
+    const auto expert = experts_of(l, x, t);
     std::vector<double> y;
     for (extent i = 0; i < s; ++i)
       for (extent j = 0; j < s; ++j) {
-        const auto e = expert(l, x, t, i, j);
+        const auto e = expert(i, j);
         y.resize(e.size());
         if (gone.contains({i, j})) continue;
         double weight = 0;

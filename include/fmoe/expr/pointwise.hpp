@@ -46,9 +46,9 @@ struct joined : expression_base {
 
 // A number beside an operand. It is a class, because clang 14 stops at an operator of
 // numbers alone before it asks whether the other operand is fmoe's.
-struct number {
+struct plain_number {
   double value;
-  number(const std::convertible_to<double> auto& v) : value(static_cast<double>(v)) {}
+  plain_number(const std::convertible_to<double> auto& v) : value(static_cast<double>(v)) {}
 };
 
 // One operand belongs to this library, and the other is neither an operand nor a number.
@@ -94,20 +94,22 @@ auto exp(const detail::own_operand auto& e) { return apply(pointwise::exp, e); }
 auto sqrt(const detail::own_operand auto& e) { return apply(pointwise::sqrt, e); }
 auto inverse_sqrt(const detail::mappable auto& e) { return apply(pointwise::inverse_sqrt, e); }
 auto operator-(const detail::own_operand auto& e) { return apply(pointwise::negate, e); }
-auto operator*(detail::number factor, const detail::own_operand auto& e) {
+auto operator*(detail::plain_number factor, const detail::own_operand auto& e) {
   return apply(pointwise::scale, e, factor.value);
 }
-auto operator*(const detail::own_operand auto& e, detail::number factor) { return factor * e; }
-auto operator+(const detail::own_operand auto& e, detail::number summand) {
+auto operator*(const detail::own_operand auto& e, detail::plain_number factor) {
+  return factor * e;
+}
+auto operator+(const detail::own_operand auto& e, detail::plain_number summand) {
   return apply(pointwise::shift, e, summand.value);
 }
-auto operator+(detail::number summand, const detail::own_operand auto& e) {
+auto operator+(detail::plain_number summand, const detail::own_operand auto& e) {
   return e + summand.value;
 }
-auto operator-(const detail::own_operand auto& e, detail::number subtrahend) {
+auto operator-(const detail::own_operand auto& e, detail::plain_number subtrahend) {
   return e + -subtrahend.value;
 }
-auto operator-(detail::number minuend, const detail::own_operand auto& e) {
+auto operator-(detail::plain_number minuend, const detail::own_operand auto& e) {
   return -e + minuend.value;
 }
 

@@ -55,8 +55,11 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
   made.tokens = p.token_count;
   for (const planner::value_id r : p.results)
     made.results.push_back({p[r].shape, p[r].per_token()});
-  made.job =
-      std::make_shared<const compile_job>(on, std::move(p), dtype_of<T>, options.callers, how);
+  made.job = std::make_shared<const compile_job>(compile_job{.on = on,
+                                                             .program = std::move(p),
+                                                             .type = dtype_of<T>,
+                                                             .callers = options.callers,
+                                                             .how = how});
   refresh(made);
   return made;
 }

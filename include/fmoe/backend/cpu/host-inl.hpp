@@ -113,10 +113,8 @@ class host_executable final : public executable {
     parallel(std::min(slots_, parts), [&](extent task) noexcept {
       row_table& rows = tables[task];
       bind_whole(results, call, rows);
-      const binding<T> bound{.arguments = rows.arguments,
-                             .results = rows.results,
-                             .call = call,
-                             .call_rows = tokens_};
+      const binding<T> bound{
+          .arguments = rows.arguments, .results = rows.results, .call = call, .call_rows = tokens_};
       for (extent part = next++; part < parts; part = next++)
         run_.run_part(bound, tokens, arenas + task * arena_, stage, part, slots_);
     });
@@ -160,10 +158,8 @@ class host_executable final : public executable {
   void tile(std::span<const bound_array> arguments, std::span<const bound_array> results,
             extent first, extent count, T* arena, T* call, row_table& rows, extent stage,
             extent threads) const noexcept {
-    const binding<T> bound{.arguments = rows.arguments,
-                           .results = rows.results,
-                           .call = call,
-                           .call_rows = tokens_};
+    const binding<T> bound{
+        .arguments = rows.arguments, .results = rows.results, .call = call, .call_rows = tokens_};
     bind_whole(results, call, rows);
     for (extent s = 0; s < stages_.size(); ++s) {
       const storage_row& row = steps().storages[s];
