@@ -30,7 +30,7 @@ struct problem {
         a(m * lda + 1),
         b(k * n),
         c(m * ldc + 10),
-        panels(cpu::packed_size<T, arch>(k, n)) {}
+        panels(std::max<extent>(1, cpu::packed_size<T, arch>(k, n))) {}
 
   template <class Value>
   problem& fill(Value value) {

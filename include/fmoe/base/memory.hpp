@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Zeroed memory, aligned to a cache line; of no bytes it has an address, too, since loops count from
-// it. From 2 MB on it is aligned to a huge page and asks the
+// Zeroed memory, aligned to a cache line. From 2 MB on it is aligned to a huge page and asks the
 // kernel for huge pages: packed weights on 2 MB pages are read 10-20% faster (docs/performance.md).
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -35,7 +33,8 @@ class memory {
   explicit memory(extent bytes) {
     constexpr extent huge_page = extent{2} << 20;
     const auto alignment = std::align_val_t{bytes < huge_page ? cache_line : huge_page};
-    const extent whole = round_up(std::max<extent>(bytes, 1), static_cast<extent>(alignment));
+    if (bytes == 0) return;
+    const extent whole = round_up(bytes, static_cast<extent>(alignment));
     data_ = {static_cast<std::byte*>(::operator new(whole, alignment)), free_aligned{alignment}};
 #ifdef MADV_HUGEPAGE
     if (bytes >= huge_page) ::madvise(data_.get(), whole, MADV_HUGEPAGE);

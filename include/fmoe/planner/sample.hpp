@@ -21,9 +21,9 @@ struct meeting {
 inline std::optional<meeting> meeting_in(const program& p, const operation& o) {
   if (!is<product_op>(o)) return std::nullopt;
   if (p[o.in[0].value].selection) {
-    const bool fits = o.out.labels == o.in[0].labels &&
-                      o.in[0].labels.back() == o.in[1].labels.back() &&
-                      has(o.out.labels, o.in[1].labels[0]);
+    const std::string &chosen = o.in[0].labels, &numbers = o.in[1].labels;
+    const bool fits = o.out.labels == chosen && !numbers.empty() &&
+                      chosen.back() == numbers.back() && has(chosen, numbers[0]);
     return fits ? std::optional(meeting{o.in[0], o.in[1]}) : std::nullopt;
   }
   const bool same_labels = o.in[1].labels == o.in[0].labels && o.out.labels == o.in[0].labels;

@@ -158,6 +158,7 @@ class constants {
     const auto k = offsets(w.depth), n = offsets(w.columns), batch = offsets(w.batch);
     const extent elements = panel_elements(w);
     auto block = std::make_shared<memory>(w.batches * elements * size_of(stored) + panel_slack);
+    if (elements == 0) return block;  // `source` may be null
     with_type(stored, [&](auto* type) {
       using element = std::remove_pointer_t<decltype(type)>;
       if constexpr (widens<T, element, Arch>)
