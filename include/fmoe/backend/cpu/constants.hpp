@@ -36,7 +36,11 @@ class constants {
     }
   }
 
-  const T* leaf(extent storage) const { return leaves_[storage]; }
+  // An array of no elements has no address of its own, and kernels count from one.
+  const T* leaf(extent storage) const {
+    static constexpr T none{};
+    return leaves_[storage] != nullptr ? leaves_[storage] : &none;
+  }
   T* computed() const { return reinterpret_cast<T*>(computed_.data()); }
   const screened_weights<Arch>& screened(extent weight) const { return *screened_[weight]; }
   gemm_panels<T> panels(extent weight) const { return panels_[weight]; }
