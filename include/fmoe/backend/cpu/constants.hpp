@@ -36,11 +36,7 @@ class constants {
     }
   }
 
-  // An array of no elements has no address of its own, and kernels count from one.
-  const T* leaf(extent storage) const {
-    static constexpr T none{};
-    return leaves_[storage] != nullptr ? leaves_[storage] : &none;
-  }
+  const T* leaf(extent storage) const { return leaves_[storage]; }
   T* computed() const { return reinterpret_cast<T*>(computed_.data()); }
   const screened_weights<Arch>& screened(extent weight) const { return *screened_[weight]; }
   gemm_panels<T> panels(extent weight) const { return panels_[weight]; }

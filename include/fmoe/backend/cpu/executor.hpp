@@ -108,6 +108,9 @@ class executor {
         r = {const_cast<T*>(a.data), a.stride};
       }
     }
+    // An array of no elements may have no address, and kernels count from one.
+    static constexpr T none{};
+    if (r.data == nullptr) r.data = const_cast<T*>(&none);
     r.data += v.offset + v.step * f.at + v.expert * f.expert;
     return r;
   }

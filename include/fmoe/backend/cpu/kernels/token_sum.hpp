@@ -51,11 +51,6 @@ template <class T, class Arch>
 void token_sum(const token_sum_step& s, token_rows<T> a, token_rows<T> b, T* c, extent tokens,
                extent part, extent parts) noexcept {
   loop_axes out(s.out);
-  if (tokens ==
-      0) {  // rows that do not exist have no address: nothing is read, and none is counted
-    a.data = b.data = c;
-    for (extent i = 0; i < out.size(); ++i) out[i].a = out[i].b = 0;
-  }
   if (parts > 1) {
     const token_sum_cut cut(s);
     nest_axis& x = out[cut.axis];
