@@ -50,7 +50,7 @@ cpu::plan plan_of(const Layer& layer, arguments<Ranks...> ranks, extent tokens,
   const auto e =
       apply_to_arguments(layer, ranks, tokens, std::make_integer_sequence<int, sizeof...(Ranks)>{});
   ir::graph g;
-  const ir::node_list roots = layer_results<std::remove_const_t<decltype(e)>>::lower(e, g);
+  const ir::node_list roots = result_list<std::remove_const_t<decltype(e)>>::lower(e, g);
   return make_plan(g, roots, tokens, on_this_cpu<T>(how));
 }
 

@@ -25,7 +25,7 @@ class executable {
   virtual ~executable() = default;
 
   // Computes the results for `tokens` rows of the arguments. Shapes and types are the program's,
-  // and the caller has checked them. The call waits while the memory of all callers is in use.
+  // and the caller has checked them. The call waits while `callers` others run.
   virtual void run(std::span<const detail::bound_array> arguments,
                    std::span<const detail::bound_array> results, std::size_t tokens) const = 0;
 };
@@ -76,7 +76,9 @@ class backend {
 // only those that it changes: compile(layer, 128, {.callers = 4}).
 struct compile_options {
   std::shared_ptr<const backend> on{};  // empty: the CPU that runs the program
-  std::size_t callers = 1;              // calls that run at the same time on each thread
+  std::size_t callers = all;            // calls that may run at the same time: others wait. The
+                                        // memory of each is reserved by compile; with `all`, that of
+                                        // the first, and of others when they first meet
   bool naive = false;                   // contract parameters with each other first, as a
                                         // measure of what the factorized order saves
   bool screen = true;                   // select by 16-bit scores where that pays; same bits

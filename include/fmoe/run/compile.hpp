@@ -4,35 +4,15 @@
 
 #include <fmoe/run/evaluate.hpp>
 
-namespace fmoe::detail {
-
-// The results of a layer: an expression, or several in a tuple, whose common parts are computed
-// once.
-template <class E>
-struct layer_results {
-  static constexpr extent count = 1;
-  using scalar = typename E::scalar;
-  static ir::node_list lower(const E& e, ir::graph& g) { return e.lower(g); }
-};
-template <operand... Es>
-struct layer_results<std::tuple<Es...>> {
-  static constexpr extent count = sizeof...(Es);
-  using scalar = arithmetic_t<typename expression_t<Es>::scalar...>;
-  static ir::node_list lower(const std::tuple<Es...>& results, ir::graph& g) {
-    return std::apply(
-        [&](const auto&... e) { return ir::node_list(std::vector{as_expression(e).lower(g)...}); },
-        results);
-  }
-};
-
-}  // namespace fmoe::detail
-
 namespace fmoe {
 
-// A layer ready to be called: forward(x, y), forward(x1, x2, y) for a layer of two arguments,
-// forward(x, y1, y2) for one of two results.
-template <class T, class Level, std::size_t Arguments, std::size_t Results = 1>
+// A layer ready to be called: `y = forward(x)`, or forward(x, y), which allocates nothing;
+// forward(x1, x2, y) for a layer of two arguments, forward(x, y1, y2) for one of two results. The
+// ranks are those of the results, with the token axis.
+template <class T, class Level, std::size_t Arguments, class Ranks = std::index_sequence<2>>
 class compiled {
+  static constexpr std::size_t Results = Ranks::size();
+
  public:
   compiled(const ir::graph& g, const ir::node_list& results, std::size_t tokens,
            const compile_options& options)
@@ -58,12 +38,14 @@ class compiled {
   // tokens, at most as many as the layer is compiled for; a sum over tokens has none. Inputs may
   // have any strides and floating type (double only if the layer's is double); outputs have the
   // layer's arithmetic type. Throws shape_error or value_error before any output element is
-  // written, and allocates nothing. Callers beyond the number that the layer is compiled for wait.
+  // written, and allocates nothing. Calls beyond the number of callers that the layer is compiled for wait.
   // Throws value_error if a weight may have been written since it was read: see refresh.
   template <class... Arrays>
+    requires(sizeof...(Arrays) != Arguments)
   void operator()(Arrays&&... arrays) const {
     static_assert(sizeof...(Arrays) == Arguments + Results,
-                  "forward takes the layer's inputs, then an output for each result");
+                  "forward takes the layer's inputs, and then either nothing or an output for each "
+                  "result");
     constexpr bool readable = (detail::readable_array<std::remove_reference_t<Arrays>> && ...);
     static_assert(readable,
                   "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16: Eigen's with "
@@ -78,6 +60,30 @@ class compiled {
           "forward takes no double into a layer of float: convert it first");
       bind(detail::in_memory(arrays)...);
     }
+  }
+
+  // The same for results in tensors of their own: one tensor, or a tuple of them. Tokens are one
+  // axis, however many axes those of the first input are.
+  template <class... Arrays>
+    requires(sizeof...(Arrays) == Arguments)
+  auto operator()(const Arrays&... arrays) const {
+    constexpr bool readable = (detail::readable_array<const Arrays> && ...);
+    static_assert(readable,
+                  "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16: Eigen's with "
+                  "<fmoe/eigen.hpp>");
+    if constexpr (readable) {
+      static_assert(((sizeof(detail::element_of<const Arrays>) <= sizeof(T)) && ...),
+                    "forward takes no double into a layer of float: convert it first");
+      return results_of(std::make_index_sequence<Results>(), Ranks(), detail::in_memory(arrays)...);
+    }
+  }
+
+  // The most tokens of a call.
+  std::size_t tokens() const { return tokens_; }
+  // The shapes of an input and of a result without the token axis.
+  const std::vector<std::size_t>& input_shape(std::size_t i = 0) const { return rows_.at(i); }
+  const std::vector<std::size_t>& output_shape(std::size_t i = 0) const {
+    return rows_.at(Arguments + i);
   }
 
   // Reads the weights again, after they were written. Only those that may have been written are
@@ -102,6 +108,27 @@ class compiled {
   template <class... Arrays>
   void bind(Arrays&&... arrays) const {  // a parameter keeps the evaluated array
     call({detail::view_of(arrays)...});
+  }
+
+  template <std::size_t... I, std::size_t... Rank, class... Arrays>
+  auto results_of(std::index_sequence<I...>, std::index_sequence<Rank...>,
+                  const Arrays&... arrays) const {
+    const std::array<detail::array_view, Arguments> inputs{detail::view_of(arrays)...};
+    const std::size_t row_rank = rows_[0].size();
+    const std::size_t tokens = inputs[0].rank < row_rank ? 0 : inputs[0].tokens(row_rank);
+    std::tuple<tensor<T, Rank>...> results{tensor<T, Rank>(shape_of<Rank>(I, tokens))...};
+    call({detail::view_of(arrays)..., detail::view_of(std::get<I>(results))...});
+    if constexpr (Results == 1) return std::get<0>(std::move(results));
+    else return results;
+  }
+
+  template <std::size_t Rank>
+  std::array<std::size_t, Rank> shape_of(std::size_t result, std::size_t tokens) const {
+    const std::vector<std::size_t>& row = output_shape(result);
+    std::array<std::size_t, Rank> shape{};
+    for (std::size_t a = 0; a < Rank; ++a)
+      shape[a] = a + row.size() < Rank ? tokens : row[a + row.size() - Rank];
+    return shape;
   }
 
   struct numbered {
@@ -189,8 +216,8 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
 
 namespace fmoe {
 
-// Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for as many
-// simultaneous calls as the options say, on each thread of the current arena. A layer is anything
+// Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for
+// calls on the threads of the current arena, of as many callers as the options say. A layer is anything
 // that can be called with expressions. By default it has one argument of rank 2, [token, input]. It
 // may return a tuple of expressions, to show parts of it beside its output; these cost only the
 // time to write them. Throws shape_error and value_error as the layer's operations say.
@@ -199,10 +226,10 @@ auto compile(const Layer& layer, arguments<Ranks...>, std::size_t tokens,
              const compile_options& options = {}) {
   const auto e = detail::apply_to_arguments(layer, arguments<Ranks...>{}, tokens,
                                             std::make_integer_sequence<int, sizeof...(Ranks)>{});
-  using results = detail::layer_results<std::remove_const_t<decltype(e)>>;
+  using results = detail::result_list<std::remove_const_t<decltype(e)>>;
   ir::graph g;
   const ir::node_list roots = results::lower(e, g);
-  return compiled<typename results::scalar, Level, sizeof...(Ranks), results::count>(
+  return compiled<typename results::scalar, Level, sizeof...(Ranks), typename results::ranks>(
       g, roots, tokens, options);
 }
 template <class Level = cpu::native, class Layer>

@@ -13,13 +13,32 @@
 
 namespace fmoe::detail {
 
-// Writes the value of `root` to y.
+// One expression or a tuple of expressions, whose common parts are computed once.
+template <class E>
+struct result_list {
+  using scalar = typename E::scalar;
+  using ranks = std::index_sequence<E::rank>;
+  static ir::node_list lower(const E& e, ir::graph& g) { return e.lower(g); }
+};
+template <operand... Es>
+struct result_list<std::tuple<Es...>> {
+  using scalar = arithmetic_t<typename expression_t<Es>::scalar...>;
+  using ranks = std::index_sequence<expression_t<Es>::rank...>;
+  static ir::node_list lower(const std::tuple<Es...>& results, ir::graph& g) {
+    return std::apply(
+        [&](const auto&... e) { return ir::node_list(std::vector{as_expression(e).lower(g)...}); },
+        results);
+  }
+};
+
+// Writes the values of `roots` to arrays, one for each.
 template <class T, class Level>
-void evaluate(const ir::graph& g, ir::node_id root, const compile_options& options,
-              const array_view& y) {
-  const compiled_graph compiled = compile_graph<T, Level>(g, root, all, options);
-  const bound_array result{y, compiled.results[0].shape.size()};
-  compiled.program->run({}, {&result, 1}, compiled.tokens);
+void evaluate(const ir::graph& g, const ir::node_list& roots, const compile_options& options,
+              const std::derived_from<array_view> auto&... results) {
+  const compiled_graph compiled = compile_graph<T, Level>(g, roots, all, options);
+  std::size_t i = 0;
+  const std::array bound{bound_array{results, compiled.results[i++].shape.size()}...};
+  compiled.program->run({}, bound, compiled.tokens);
 }
 
 // Throws shape_error if the rank that an expression's type says is not that of its node. Only an
@@ -27,6 +46,16 @@ void evaluate(const ir::graph& g, ir::node_id root, const compile_options& optio
 inline void expects_rank(const ir::graph& g, ir::node_id root, std::size_t rank) {
   expects<shape_error>(g.rank(root) == rank, "[evaluate] the expression says that it has ", rank,
                        " axes and has ", g.rank(root));
+}
+
+// Makes a tensor of the shape of a node.
+template <class T, std::size_t Rank>
+tensor<T, Rank> tensor_of(const ir::graph& g, ir::node_id root) {
+  expects_rank(g, root, Rank);
+  std::array<std::size_t, Rank> shape;
+  // The rank limits the copy: g++ 16 would warn of a shape of more axes.
+  std::copy_n(g.shape(root).begin(), Rank, shape.begin());
+  return tensor<T, Rank>(shape);
 }
 
 }  // namespace fmoe::detail
@@ -44,13 +73,25 @@ auto evaluate(const E& e, const compile_options& options = {}) {
   using T = typename X::scalar;
   ir::graph g;
   const ir::node_id root = as_expression(e).lower(g);
-  detail::expects_rank(g, root, X::rank);
-  std::array<std::size_t, X::rank> shape;
-  // The rank limits the copy: g++ 16 would warn of a shape of more axes.
-  std::copy_n(g.shape(root).begin(), X::rank, shape.begin());
-  tensor<T, X::rank> y(shape);
+  auto y = detail::tensor_of<T, X::rank>(g, root);
   detail::evaluate<T, Level>(g, root, options, detail::view_of(y));
   return y;
+}
+
+// The values of several expressions, whose common parts are computed once, as a tuple of tensors.
+// If one of them is computed in double, all are.
+template <class Level = cpu::native, operand... Es>
+auto evaluate(const std::tuple<Es...>& e, const compile_options& options = {}) {
+  using results = detail::result_list<std::tuple<Es...>>;
+  using T = typename results::scalar;
+  ir::graph g;
+  const ir::node_list roots = results::lower(e, g);
+  return [&]<std::size_t... I, std::size_t... Ranks>(std::index_sequence<I...>,
+                                                     std::index_sequence<Ranks...>) {
+    std::tuple<tensor<T, Ranks>...> y{detail::tensor_of<T, Ranks>(g, roots[I])...};
+    detail::evaluate<T, Level>(g, roots, options, detail::view_of(std::get<I>(y))...);
+    return y;
+  }(std::index_sequence_for<Es...>(), typename results::ranks());
 }
 
 }  // namespace fmoe

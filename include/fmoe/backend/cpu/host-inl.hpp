@@ -17,7 +17,9 @@
 
 namespace fmoe::cpu {
 
-// A plan with its weights and with memory for a number of callers: a call allocates nothing.
+// A plan with its weights and with memory for the calls that run at the same time: for a number of
+// them that is told, or for as many as there are. A call allocates nothing, but for the first one
+// that runs beside as many others as never before.
 template <class T, class Level>
 class host_executable final : public executable {
   static_assert(
@@ -27,6 +29,7 @@ class host_executable final : public executable {
  public:
   host_executable(plan p, std::span<const ir::leaf_node> leaves, extent callers)
       : run_(std::move(p), leaves),
+        callers_(callers),
         slots_(thread_count()),
         tokens_(steps().token_count) {
     arena_ = round_up(steps().arena, line);
@@ -40,22 +43,19 @@ class host_executable final : public executable {
         arena_ += round_up(s.elements * steps().tile, line);
       }
     }
-    for (extent c = 0; c < callers; ++c) {
-      memory_.emplace_back((slots_ * arena_ + call_elements() + once_) * sizeof(T));
-      tables_.emplace_back(slots_, row_table(steps()));
-      free_.push_back(c);
-    }
+    const extent ready = callers == all ? 1 : callers;
+    for (extent c = 0; c < ready; ++c) free_.push_back(new_workspace());
   }
 
   void run(std::span<const bound_array> arguments, std::span<const bound_array> results,
            extent tokens) const override {
     if (is_empty(results, tokens)) return;
     const lease caller(*this);
-    T* const arenas = reinterpret_cast<T*>(memory_[caller.index].data());
+    T* const arenas = reinterpret_cast<T*>(caller.space->block.data());
     T* const call = arenas + slots_ * arena_;
     for (extent stage = 0; stage < steps().stages.size(); ++stage) {
       if (steps().stages[stage].per_call) {
-        run_once(results, tokens, arenas, call, tables_[caller.index], stage);
+        run_once(results, tokens, arenas, call, caller.space->tables, stage);
         continue;
       }
       const extent tiles = tile_count(steps(), tokens, slots_);
@@ -64,7 +64,7 @@ class host_executable final : public executable {
         for (extent i = next++; i < tiles; i = next++) {
           const extent first = tokens * i / tiles;
           tile(arguments, results, first, tokens * (i + 1) / tiles - first, arenas + task * arena_,
-               call, tables_[caller.index][task], stage, std::max<extent>(1, slots_ / tiles));
+               call, caller.space->tables[task], stage, std::max<extent>(1, slots_ / tiles));
         }
       });
     }
@@ -133,21 +133,38 @@ class host_executable final : public executable {
     }
   }
 
-  struct lease {  // the memory of one caller
+  struct workspace {  // the memory of one call
+    memory block;
+    std::vector<row_table> tables;  // by task
+  };
+
+  std::unique_ptr<workspace> new_workspace() const {
+    return std::make_unique<workspace>(
+        workspace{memory((slots_ * arena_ + call_elements() + once_) * sizeof(T)),
+                  std::vector<row_table>(slots_, row_table(steps()))});
+  }
+
+  struct lease {  // of a workspace, which is given back for the next call
     const host_executable& from;
-    extent index;
+    std::unique_ptr<workspace> space;
 
     explicit lease(const host_executable& p) : from(p) {
       std::unique_lock lock(p.mutex_);
-      p.released_.wait(lock, [&] { return !p.free_.empty(); });
-      index = p.free_.back();
-      p.free_.pop_back();
+      if (p.callers_ != all) p.released_.wait(lock, [&] { return !p.free_.empty(); });
+      if (!p.free_.empty()) {
+        space = std::move(p.free_.back());
+        p.free_.pop_back();
+        return;
+      }
+      p.free_.reserve(++p.made_);
+      lock.unlock();
+      space = p.new_workspace();
     }
     lease(const lease&) = delete;
     ~lease() {
       {
         const std::lock_guard lock(from.mutex_);
-        from.free_.push_back(index);
+        from.free_.push_back(std::move(space));
       }
       from.released_.notify_one();
     }
@@ -195,15 +212,14 @@ class host_executable final : public executable {
   }
 
   executor<T, native_arch> run_;
-  extent slots_, tokens_;
+  extent callers_, slots_, tokens_;
   extent arena_ = 0;            // elements of one task, including staged rows
   extent once_ = 0;             // elements of staged results without tokens
   std::vector<extent> stages_;  // by storage: the start of its staged rows
-  std::vector<memory> memory_;  // by caller
-  mutable std::vector<std::vector<row_table>> tables_;  // by caller and task
   mutable std::mutex mutex_;
   mutable std::condition_variable released_;
-  mutable std::vector<extent> free_;  // callers' memory that is not in use
+  mutable extent made_ = 1;                               // workspaces, if callers_ is `all`
+  mutable std::vector<std::unique_ptr<workspace>> free_;  // which are not in use
 };
 
 template <class T, class Level>
