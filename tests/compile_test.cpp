@@ -85,7 +85,8 @@ TEST_CASE("any number of threads call at the same time, and later calls allocate
   std::vector<tensor<float, 2>> y;
   for (extent i = 0; i < 8; ++i) y.emplace_back(std::array<std::size_t, 2>{40, 3});
   std::vector<std::thread> callers;
-  for (auto& mine : y) callers.emplace_back([&] {
+  for (auto& mine : y)
+    callers.emplace_back([&] {
       for (int call = 0; call < 200; ++call) forward(x, mine);
     });
   for (auto& caller : callers) caller.join();

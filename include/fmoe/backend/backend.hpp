@@ -77,14 +77,14 @@ class backend {
 struct compile_options {
   std::shared_ptr<const backend> on{};  // empty: the CPU that runs the program
   std::size_t callers = all;            // calls that may run at the same time: others wait. The
-                                        // memory of each is reserved by compile; with `all`, that of
-                                        // the first, and of others when they first meet
-  bool naive = false;                   // contract parameters with each other first, as a
-                                        // measure of what the factorized order saves
-  bool screen = true;                   // select by 16-bit scores where that pays; same bits
-  std::optional<fmoe::machine> as{};    // plan for this machine instead of the backend's own
-  std::size_t sum_block = 256;          // terms of a product that are summed by themselves;
-                                        // part of the result's bits
+                              // memory of each is reserved by compile; with `all`, that of
+                              // the first, and of others when they first meet
+  bool naive = false;                 // contract parameters with each other first, as a
+                                      // measure of what the factorized order saves
+  bool screen = true;                 // select by 16-bit scores where that pays; same bits
+  std::optional<fmoe::machine> as{};  // plan for this machine instead of the backend's own
+  std::size_t sum_block = 256;        // terms of a product that are summed by themselves;
+                                      // part of the result's bits
 };
 
 }  // namespace fmoe

@@ -38,8 +38,8 @@ class compiled {
   // tokens, at most as many as the layer is compiled for; a sum over tokens has none. Inputs may
   // have any strides and floating type (double only if the layer's is double); outputs have the
   // layer's arithmetic type. Throws shape_error or value_error before any output element is
-  // written, and allocates nothing. Calls beyond the number of callers that the layer is compiled for wait.
-  // Throws value_error if a weight may have been written since it was read: see refresh.
+  // written, and allocates nothing. Calls beyond the number of callers that the layer is compiled
+  // for wait. Throws value_error if a weight may have been written since it was read: see refresh.
   template <class... Arrays>
     requires(sizeof...(Arrays) != Arguments)
   void operator()(Arrays&&... arrays) const {
@@ -217,10 +217,10 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
 namespace fmoe {
 
 // Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for
-// calls on the threads of the current arena, of as many callers as the options say. A layer is anything
-// that can be called with expressions. By default it has one argument of rank 2, [token, input]. It
-// may return a tuple of expressions, to show parts of it beside its output; these cost only the
-// time to write them. Throws shape_error and value_error as the layer's operations say.
+// calls on the threads of the current arena, of as many callers as the options say. A layer is
+// anything that can be called with expressions. By default it has one argument of rank 2, [token,
+// input]. It may return a tuple of expressions, to show parts of it beside its output; these cost
+// only the time to write them. Throws shape_error and value_error as the layer's operations say.
 template <class Level = cpu::native, class Layer, std::size_t... Ranks>
 auto compile(const Layer& layer, arguments<Ranks...>, std::size_t tokens,
              const compile_options& options = {}) {
