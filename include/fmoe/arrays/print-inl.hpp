@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <span>
 
@@ -84,6 +85,7 @@ class tensor_printer {
     const double x = with_type(t_.type, [&]<class T>(T*) {
       return convert<double>(static_cast<const T*>(t_.elements->data())[at]);
     });
+    if (std::isnan(x)) return "nan";  // of either sign
     char digits[32];
     const auto end = std::to_chars(digits, digits + 32, x, std::chars_format::general, 6).ptr;
     return {digits, end};
