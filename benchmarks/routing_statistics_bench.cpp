@@ -69,9 +69,9 @@ class routed_batch {
  private:
   tensor<float, 2> x_;
   monet_router<> router_ = make_router(size);
-  compiled<float, cpu::native, 1> forward1_ =
+  compiled<float, cpu::native, 1, std::index_sequence<3>> forward1_ =
       compile([this](const auto& x) { return router_.g1(x); }, size.tokens);
-  compiled<float, cpu::native, 1> forward2_ =
+  compiled<float, cpu::native, 1, std::index_sequence<3>> forward2_ =
       compile([this](const auto& x) { return router_.g2(x); }, size.tokens);
 };
 

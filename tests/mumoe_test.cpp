@@ -3,6 +3,8 @@
 // expert entry by entry.
 #include <fmoe/mumoe.hpp>
 
+#include <functional>
+
 #include "support/mixture.hpp"
 #include "support/oracle.hpp"
 #include "support/plans.hpp"
@@ -187,7 +189,8 @@ row row_of(const tensor<T, 2>& x, extent t) {
 
 // Compares each row of y with `of` of the row of x, relative to the largest entry.
 template <class T>
-void check_rows(const tensor<T, 2>& y, const tensor<T, 2>& x, const auto& of) {
+void check_rows(const tensor<T, 2>& y, const tensor<T, 2>& x,
+                const std::function<row(const row&)>& of) {
   row expected;
   for (extent t = 0; t < x.shape()[0]; ++t) {
     const row r = of(row_of(x, t));

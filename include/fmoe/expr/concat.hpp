@@ -3,27 +3,20 @@
 // bias.
 #pragma once
 
-#include <tuple>
-
-#include <fmoe/expr/expression.hpp>
+#include <fmoe/expr/expression_list.hpp>
 
 namespace fmoe::detail {
 
-template <extent Axis, expression... Es>
+template <extent Axis, expression E, expression... Es>
 struct concatenation : expression_base {
-  using scalar = arithmetic_t<typename Es::scalar...>;
-  static constexpr extent rank = std::tuple_element_t<0, std::tuple<Es...>>::rank;
+  using scalar = arithmetic_t<typename E::scalar, typename Es::scalar...>;
+  static constexpr extent rank = E::rank;
   static_assert(((Es::rank == rank) && ...), "concat: all operands have the same rank");
   static_assert(Axis < rank, "concat: the axis is below the operands' rank");
 
-  std::tuple<Es...> parts;
+  expression_list<E, Es...> parts;
 
-  ir::node_id lower(ir::graph& g) const {
-    return g.concat(
-        std::apply([&](const auto&... e) { return std::vector<ir::node_id>{e.lower(g)...}; },
-                   parts),
-        Axis);
-  }
+  ir::node_id lower(ir::graph& g) const { return g.concat(parts.lower(g), Axis); }
 };
 
 }  // namespace fmoe::detail
@@ -34,7 +27,7 @@ namespace fmoe {
 // another extent differs.
 template <std::size_t Axis, operand... Es>
 auto concat(const Es&... es) {
-  return detail::concatenation<Axis, expression_t<Es>...>{{}, {as_expression(es)...}};
+  return detail::concatenation<Axis, expression_t<Es>...>{{}, {{as_expression(es)}...}};
 }
 
 }  // namespace fmoe

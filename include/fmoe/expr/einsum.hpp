@@ -3,35 +3,31 @@
 // factorized layers.
 #pragma once
 
-#include <tuple>
+#include <span>
+#include <string_view>
 
-#include <fmoe/expr/expression.hpp>
+#include <fmoe/expr/expression_list.hpp>
 
 namespace fmoe::detail {
+
+// Throws value_error for the first operand that holds nothing. The message has its subscripts,
+// which tell the parameter.
+inline void expects_values(std::string_view subscripts, std::span<const bool> empty) {
+  for (extent i = 0; i < empty.size(); ++i)
+    expects<value_error>(!empty[i], "[einsum] the operand \"", operand_labels(subscripts, i),
+                         "\" of \"", subscripts, "\" holds nothing: set or load the parameter");
+}
 
 template <subscripts S, expression... Es>
 struct contraction : expression_base {
   using scalar = arithmetic_t<typename Es::scalar...>;
   static constexpr extent rank = result_labels(S.view()).size();
 
-  std::tuple<Es...> operands;
+  expression_list<Es...> operands;
 
-  // Throws value_error for an operand that holds nothing; the message has its subscripts, which
-  // tell the parameter.
   ir::node_id lower(ir::graph& g) const {
-    extent i = 0;
-    const auto check = [&](const auto& e) {
-      if constexpr (requires { e.source; })
-        expects<value_error>(!e.source.empty(), "[einsum] the operand \"",
-                             operand_labels(S.view(), i), "\" of \"", S.view(),
-                             "\" holds nothing: set or load the parameter");
-      ++i;
-    };
-    std::apply([&](const auto&... e) { (check(e), ...); }, operands);
-    return g.einsum(
-        S.view(),
-        std::apply([&](const auto&... e) { return std::vector<ir::node_id>{e.lower(g)...}; },
-                   operands));
+    expects_values(S.view(), operands.empty());
+    return g.einsum(S.view(), operands.lower(g));
   }
 };
 
@@ -62,7 +58,7 @@ auto einsum(const Es&... es) {
     if constexpr (detail::operand_count(S.view()) == sizeof...(Es)) {
       static_assert(detail::ranks_match<S, Es...>(),
                     "einsum: an operand's rank differs from its subscripts");
-      return detail::contraction<S, expression_t<Es>...>{{}, {as_expression(es)...}};
+      return detail::contraction<S, expression_t<Es>...>{{}, {{as_expression(es)}...}};
     } else {
       return detail::refused();
     }
