@@ -17,30 +17,28 @@ TEMPLATE_TEST_CASE("the best sums, with many ties", "[top_k]", float, double) {
   std::mt19937 bits(1);
   for (const extent n : {extent{1}, extent{3}, extent{64}, extent{65}, extent{200}})
     for (const int levels : {1, 3, 1000})
-      for (const extent each : {extent{1}, (n + 1) / 2, n})
+      for (const extent each : {extent{1}, (n + 1) / 2, n}) {
+        std::vector<T> scores(2 * n);
+        for (T& x : scores)
+          x = static_cast<T>(static_cast<int>(bits() % static_cast<unsigned>(levels)) - levels / 3);
+        const auto best = [&](const T* row) {
+          std::vector<extent> order(n);
+          for (extent i = 0; i < n; ++i) order[i] = i;
+          std::ranges::stable_sort(order, [&](extent a, extent b) { return row[a] > row[b]; });
+          order.resize(each);
+          std::ranges::sort(order);
+          return order;
+        };
+        std::vector<std::pair<T, extent>> sums;
+        for (const extent i : best(scores.data()))
+          for (const extent j : best(scores.data() + n))
+            sums.emplace_back(-(scores[i] + scores[n + j]), i * n + j);
+        std::ranges::sort(sums);
         for (const extent keep : {extent{0}, extent{1}, each, std::min<extent>(each * each, 150)}) {
           INFO(n << " levels " << levels << " each " << each << " keep " << keep);
-          std::vector<T> scores(2 * n);
-          for (T& x : scores)
-            x = static_cast<T>(static_cast<int>(bits() % static_cast<unsigned>(levels)) -
-                               levels / 3);
-          const auto best = [&](const T* row) {
-            std::vector<extent> order(n);
-            for (extent i = 0; i < n; ++i) order[i] = i;
-            std::ranges::stable_sort(order, [&](extent a, extent b) { return row[a] > row[b]; });
-            order.resize(each);
-            std::ranges::sort(order);
-            return order;
-          };
-          std::vector<std::pair<T, extent>> sums;
-          for (const extent i : best(scores.data()))
-            for (const extent j : best(scores.data() + n))
-              sums.emplace_back(-(scores[i] + scores[n + j]), i * n + j);
-          std::ranges::sort(sums);
-          sums.resize(keep);
           std::vector<std::pair<extent, T>> expected;
-          for (const auto& [x, e] : sums)
-            if (x != 0) expected.emplace_back(e, -x);
+          for (extent k = 0; k < keep; ++k)
+            if (sums[k].first != 0) expected.emplace_back(sums[k].second, -sums[k].first);
           std::ranges::sort(expected);
 
           const extent guard = 8, lists = cpu::top_k_state_size<T, arch>(each),
@@ -59,6 +57,7 @@ TEMPLATE_TEST_CASE("the best sums, with many ties", "[top_k]", float, double) {
           for (const auto* v : {&state, &first, &second})
             CHECK(std::all_of(v->end() - guard, v->end(), [](T x) { return x == T(77); }));
         }
+      }
 }
 
 }  // namespace

@@ -125,16 +125,13 @@ void compare(const std::vector<T>& x, extent k, extent most, bool whole) {
 TEMPLATE_TEST_CASE("top-k is the stable sort's, for any row in any chunks", "[cpu][top_k]", float,
                    double) {
   for (const auto& g : generators<TestType>())
-    for (const extent n :
-         std::initializer_list<extent>{1, 2, 63, 64, 65, 200, 1000, 1024, 1025, 3000})
-      for (const extent k :
-           std::initializer_list<extent>{0, 1, 2, 8, 32, 33, 100, 1000, n - 1, n}) {
+    for (const extent n : std::initializer_list<extent>{1, 2, 63, 64, 65, 200, 1024, 1025, 3000})
+      for (const extent k : std::initializer_list<extent>{0, 1, 8, 32, 33, 1000, n - 1, n}) {
         if (k > n) continue;
         INFO(g.name << ", " << k << " of " << n);
         std::vector<TestType> x(n);
         for (extent i = 0; i < n; ++i) x[i] = g.value(i, n);
         compare(x, k, n, true);
-        compare(x, k, n, false);
         compare(x, k, 100, false);
       }
 }

