@@ -47,6 +47,13 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND CMAKE_CXX_FLAGS_DEBUG MATCHES "-sha
   add_link_options(-Wl,-rpath,${folder})
 endif()
 
+# A faster linker, where there is one, for more than a hundred programs.
+find_program(fmoe_LLD ld.lld)
+mark_as_advanced(fmoe_LLD)
+if(fmoe_LLD AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  add_link_options(-fuse-ld=lld)
+endif()
+
 # Finds a package that only our own programs need.
 macro(fmoe_find)
   fmoe_look_for(${ARGV})
