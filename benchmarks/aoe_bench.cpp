@@ -73,7 +73,7 @@ void by_eigen(const aoe<>& m, const aoe_size& s, const const_map& x, map y, bool
   for (extent e = 0; e < s.n; ++e) {
     const auto& [tokens, weights] = groups[e];
     if (tokens.empty()) continue;
-    const matrix own_x = x(tokens, Eigen::all);
+    const matrix own_x = x(tokens, Eigen::seqN(0, x.cols()));
     const matrix own_cache = cache(tokens, Eigen::seqN(index(e * s.l), index(s.l)));
     matrix hidden = own_cache * of_expert(m.up, e);
     const matrix linear = own_x * of_expert(m.linear, e);
