@@ -112,9 +112,9 @@ TEST_CASE("ties: top-k takes the lower ones, the threshold all that reach it", "
   x(0, 0) = 1;
   const auto g = evaluate(r.g1(x));
   CHECK(std::vector<float>(g.data(), g.data() + 5) == std::vector<float>{0.5f, 0, 0.5f, 0, 0});
-  r.mean1 = random<parameter<float, 1>>({1}, 1, 0);
+  r.mean1 = parameter<float, 1>({1});
   r.mean1(0) = 3;
-  r.variance1 = random<parameter<float, 1>>({1}, 1, 0);
+  r.variance1 = parameter<float, 1>({1});
   const auto all_tied =
       evaluate(r.g1(x));  // every score is below the bound: those tied at the maximum remain
   CHECK(std::vector<float>(all_tied.data(), all_tied.data() + 5) ==

@@ -493,7 +493,7 @@ TEST_CASE("running variances are finite and not negative, and all there", "[mumo
   for (const float bad :
        {-1e-9f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     auto broken = l;
-    broken.gate.variances[1] = random<parameter<float, 1>>({counts[1]}, 1, 0);
+    broken.gate.variances[1] = parameter<float, 1>({counts[1]});
     broken.gate.variances[1](2) = bad;
     CHECK_THROWS_WITH(evaluate(broken(x)), test::containing("expert 2 of level 1"));
   }

@@ -41,11 +41,13 @@ using borrowed_tensor = std::conditional_t<std::is_const_v<element_of<A>>,
 // Reports as a compile error the first reason why an array cannot become a tensor.
 template <extent Rank, class A>
 consteval bool becomes_tensor() {
-  static_assert(readable_array<A>,
+  constexpr bool is_readable = readable_array<A>;  // of a concept, compilers would tell every part
+  static_assert(is_readable,
                 "an array is of float, double, fmoe::bf16 or fmoe::f16: cast integers first");
-  static_assert(Rank != all || rank_of<A> != all,
+  constexpr bool has_rank = Rank != all || rank_of<A> != all;
+  static_assert(has_rank,
                 "this array's type does not tell its rank: to_tensor<2>(x) or borrow<2>(x) does");
-  return readable_array<A> && (Rank != all || rank_of<A> != all);
+  return is_readable && has_rank;
 }
 
 template <std::size_t Rank>
