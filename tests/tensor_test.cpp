@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/arrays/viewed.hpp>
+#include <fmoe/evaluate.hpp>
 #include <fmoe/tensor.hpp>
 
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "support/catch.hpp"
 
@@ -71,20 +73,68 @@ TEST_CASE("ranks 0 to 8, with and without elements", "[tensor]") {
   CHECK(*scalar.data() == 3);
 }
 
-TEST_CASE("copies share elements; a default-constructed tensor holds nothing", "[tensor]") {
-  tensor<float, 1> a({3});
+TEST_CASE("a copy has the elements of its original until one of them is written", "[tensor]") {
+  tensor<float, 1> a({3}, {1, 2, 3});
+  const auto elements = [](const auto& t) { return t.data(); };
   const tensor<float, 1> b = a;
-  a(1) = 5;
-  CHECK(b(1) == 5);
-  CHECK(a.data() == b.data());
-  CHECK(a.shared_storage().use_count() == 2);
   const parameter<float, 1> p = a;
-  CHECK(p.data() == a.data());
+  tensor<float, 1> c = b;
+  CHECK(elements(b) == elements(a));
+  CHECK(elements(p) == elements(a));
 
+  c(1) = 5;
+  CHECK(c(1) == 5);
+  CHECK(std::as_const(a)(1) == 2);
+  CHECK(b(1) == 2);
+  const auto* const own = elements(c);
+  c(2) = 6;
+  CHECK(elements(c) == own);  // it is copied once
+
+  a(0) = 9;
+  CHECK(b(0) == 1);
+  CHECK(p(0) == 1);
+  CHECK(std::as_const(a)(0) == 9);
+}
+
+TEST_CASE("a copy that is left alone has the elements, and writes them in place", "[tensor]") {
+  auto a = std::make_optional(tensor<float, 1>({3}, {1, 2, 3}));
+  tensor<float, 1> b = *a;
+  const float* const elements = std::as_const(b).data();
+  a.reset();
+  b(0) = 4;
+  CHECK(std::as_const(b).data() == elements);
+}
+
+TEST_CASE("an assignment of the same shape is a write", "[tensor]") {
+  tensor<float, 1> a({2}, {1, 2});
+  const auto twice = a + a;
+  const tensor<float, 1> copy = a;
+  const auto version = a.shared_storage()->version();
+  a = tensor<float, 1>({2}, {3, 4});
+  CHECK(a.shared_storage()->version() != version);
+  CHECK(evaluate(twice)(1) == 8);
+  CHECK(copy(1) == 2);
+  a = copy;
+  CHECK(evaluate(twice)(1) == 4);
+  a(1) = 7;
+  CHECK(copy(1) == 2);
+
+  a = *&a;
+  CHECK(a(1) == 7);
+  a = tensor<float, 1>({3});  // of another shape: what was read before is not this tensor any more
+  CHECK(a.size() == 3);
+  CHECK(evaluate(twice)(1) == 14);
+  a = {};
+  CHECK(a.empty());
+}
+
+TEST_CASE("a default-constructed tensor holds nothing", "[tensor]") {
   const tensor<float, 2> none;
   CHECK(none.empty());
   CHECK(none.data() == nullptr);
   CHECK(none.size() == 0);
+  const tensor<float, 2> copy = none;
+  CHECK(copy.empty());
 }
 
 TEST_CASE("a tensor of given values checks their number", "[tensor]") {
@@ -109,6 +159,27 @@ TEST_CASE("borrow copies nothing and counts", "[tensor]") {
   CHECK(borrow(s, std::array<extent, 1>{2}).data() == v.data());
   CHECK_THROWS_AS(borrow(v, std::array<extent, 1>{7}), shape_error);
   CHECK_THROWS_AS(borrow(v, std::array<extent, 2>{extent{1} << 63, 2}), shape_error);
+}
+
+TEST_CASE("borrowed elements are written in place, those of copies and const ones are not",
+          "[tensor]") {
+  std::vector<float> v{1, 2, 3};
+  auto t = borrow(v, std::array<extent, 1>{3});
+  auto copy = t;
+  copy(0) = 5;
+  CHECK(v[0] == 1);
+  t(1) = 6;
+  CHECK(v[1] == 6);
+  tensor<float, 1> moved({3});
+  moved = std::move(t);
+  moved(2) = 7;
+  CHECK(v[2] == 7);
+
+  const std::vector<float> fixed{1, 2};
+  tensor<float, 1> own = borrow(fixed, std::array<extent, 1>{2});
+  own(0) = 3;
+  CHECK(fixed[0] == 1);
+  CHECK(own(0) == 3);
 }
 
 TEST_CASE("storage derives once for a key", "[tensor]") {

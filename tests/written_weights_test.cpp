@@ -58,10 +58,9 @@ void check_writes(const Layer& loaded, extent width, const Forward& forward) {
     REQUIRE(same_bits(y, before));
 
     REQUIRE(weights.type == dtype::float32);
-    auto* const elements = static_cast<float*>(weights.elements->data());
+    auto* const elements = static_cast<float*>(weights.elements->written());
     for (extent i = 0; i < detail::element_count(weights.shape); ++i)
       elements[i] = elements[i] * 1.25f + 0.02f * static_cast<float>(i % 5 + 1);
-    weights.elements->written();
 
     const rows after = value(copied(layer));
     CHECK(same_bits(value(layer), after));
@@ -120,14 +119,28 @@ TEST_CASE("a write to a parameter of a mixture counts") {
   check_writes(load<peer<>>(golden("peer/peer_h2_n64"), {.active = 4}), 16, called);
 }
 
-TEST_CASE("a copy of a layer shares its parameters, and a write through a tensor counts") {
-  auto layer = copied(load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4}));
-  const auto copy = layer;
+TEST_CASE("a copy of a layer is a layer of its own") {
+  const auto layer = load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4});
   const auto x = random<rows>({3, 13}, 1);
-  const auto before = evaluate(copy(x));
-  layer.decoder(0, 0) = 100;
-  CHECK(!same_bits(evaluate(copy(x)), before));
-  CHECK(same_bits(evaluate(copy(x)), evaluate(layer(x))));
+  const auto before = evaluate(layer(x));
+  auto ready = compile(layer, 3);
+  auto copy = layer;
+  auto copy_ready = compile(copy, 3);
+  copy.decoder(0, 0) = 100;
+  CHECK(same_bits(ready(x), before));
+  CHECK(same_bits(evaluate(layer(x)), before));
+
+  CHECK_THROWS_AS(copy_ready(x), value_error);
+  copy_ready.refresh();
+  const auto after = evaluate(copied(copy)(x));
+  CHECK(!same_bits(after, before));
+  CHECK(same_bits(evaluate(copy(x)), after));
+  CHECK(same_bits(copy_ready(x), after));
+
+  copy.decoder = layer.decoder;  // an assignment is a write
+  CHECK_THROWS_AS(copy_ready(x), value_error);
+  copy_ready.refresh();
+  CHECK(same_bits(copy_ready(x), before));
 }
 
 }  // namespace

@@ -100,7 +100,9 @@ auto borrow(A&& a) -> detail::borrowed_tensor<Rank, std::remove_reference_t<A>> 
     detail::expects<value_error>(
         v.has_plain_rows(v.rank),
         "[borrow] the array's rows do not follow each other: to_tensor copies it");
-    return result(detail::shape_of<result::rank>(v), std::make_shared<storage>(v.data));
+    auto* const first = static_cast<detail::element_of<std::remove_reference_t<A>>*>(v.data);
+    return result(detail::shape_of<result::rank>(v),
+                  std::make_shared<storage>(first, v.span_bytes()));
   }
   return result();
 }

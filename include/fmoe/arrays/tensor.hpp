@@ -1,66 +1,27 @@
 // SPDX-License-Identifier: MIT
-// Dense row-major tensors: cheap handles of shared, 64-byte aligned storage.
+// Dense row-major tensors on 64-byte aligned memory.
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <concepts>
-#include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
+#include <fmoe/arrays/storage.hpp>
 #include <fmoe/base/dtype.hpp>
-#include <fmoe/base/memory.hpp>
 
 namespace fmoe {
 
-// The memory of a tensor, owned or borrowed, and what backends derived from a parameter (packed
-// panels), so that all compiled calls of a layer share one packing. A write makes a new version;
-// what was derived from an older one is dropped as soon as the new one is asked for.
-class storage {
- public:
-  explicit storage(std::size_t bytes) : owned_(bytes), data_(owned_.data()) {}
-  explicit storage(void* borrowed) : data_(borrowed) {}
-  storage(const storage&) = delete;
-
-  void* data() const { return data_; }
-  detail::memory_space space() const { return detail::memory_space::host; }
-
-  // Counts the times that the elements may have been written. Tensors count for themselves; who
-  // writes to borrowed elements calls written().
-  std::uint64_t version() const { return version_.load(std::memory_order_relaxed); }
-  void written() { version_.store(version() + 1, std::memory_order_relaxed); }
-
-  // The result of make() for this key and version, which is called once.
-  template <class Make>
-  std::shared_ptr<const void> derived(const std::string& key, Make make) {
-    const std::lock_guard lock(mutex_);
-    if (derived_version_ != version()) derived_.clear();
-    derived_version_ = version();
-    for (const auto& [known, made] : derived_)
-      if (known == key) return made;
-    return derived_.emplace_back(key, make()).second;
-  }
-
- private:
-  detail::memory owned_;
-  void* data_;
-  std::atomic<std::uint64_t> version_ = 0;
-  std::mutex mutex_;
-  std::uint64_t derived_version_ = 0;
-  std::vector<std::pair<std::string, std::shared_ptr<const void>>> derived_;  // with their keys
-};
-
-// Copies share the elements; evaluate reads them anew in every call, also those of a parameter that
-// was written since the last one. A compiled layer keeps the weights that it was compiled with:
-// after a write it refuses to run until it is refreshed.
+// A copy is a value of its own, but the elements are copied only when it or the original is first
+// written, through data(), begin() or operator(): a pointer that was taken before a copy was made
+// writes to both. Several threads may write at once after one of them has written or called data().
+// An assignment of the same shape is a write to all elements. evaluate reads the elements anew in
+// every call. A compiled layer keeps the weights that it was compiled with: after a write it
+// refuses to run until it is refreshed.
 template <class T, std::size_t Rank>
 class tensor {
   static_assert(detail::is_storable<T>,
@@ -72,6 +33,29 @@ class tensor {
   static constexpr std::size_t rank = Rank;
 
   tensor() = default;
+  tensor(tensor&&) = default;
+  tensor(const tensor& o)
+      : shape_(o.shape_),
+        size_(o.size_),
+        storage_(o.empty() ? nullptr : std::make_shared<fmoe::storage>(*o.storage_)) {}
+  tensor& operator=(const tensor& o) {
+    if (!is_rewritten_by(o)) return *this = tensor(o);
+    if (storage_ != o.storage_) *storage_ = *o.storage_;
+    return *this;
+  }
+  tensor& operator=(tensor&& o) noexcept {
+    if (this == &o) return *this;
+    if (!is_rewritten_by(o)) {
+      shape_ = o.shape_;
+      size_ = o.size_;
+      storage_ = std::move(o.storage_);
+    } else if (storage_ != o.storage_) {
+      *storage_ = std::move(*o.storage_);
+      o.storage_ = nullptr;
+    }
+    return *this;
+  }
+  ~tensor() = default;
 
   // Makes zeros. Throws shape_error if the number of bytes overflows.
   explicit tensor(const std::array<std::size_t, Rank>& shape)
@@ -172,11 +156,14 @@ class tensor {
   const std::shared_ptr<fmoe::storage>& shared_storage() const { return storage_; }
 
  private:
-  T* elements() const { return storage_ ? static_cast<T*>(storage_->data()) : nullptr; }
+  const T* elements() const {
+    return storage_ ? static_cast<const T*>(storage_->data()) : nullptr;
+  }
+  T* written() const { return storage_ ? static_cast<T*>(storage_->written()) : nullptr; }
 
-  T* written() const {
-    if (storage_) storage_->written();
-    return elements();
+  // True if an assignment of o leaves what refers to this tensor valid.
+  bool is_rewritten_by(const tensor& o) const {
+    return !empty() && !o.empty() && shape_ == o.shape_;
   }
 
   template <std::size_t N>
@@ -245,8 +232,7 @@ auto borrow(Range& elements, const std::array<std::size_t, Rank>& shape)
   detail::expects<shape_error>(detail::element_count(shape) <= span.size(),
                                "[borrow] the shape has ", detail::element_count(shape),
                                " elements and the container ", span.size());
-  void* const first = const_cast<T*>(span.data());
-  return tensor<T, Rank>(shape, std::make_shared<storage>(first));
+  return tensor<T, Rank>(shape, std::make_shared<storage>(span.data(), span.size_bytes()));
 }
 template <class Range, std::size_t Rank>
   requires requires(const Range& r) { std::span(r); }

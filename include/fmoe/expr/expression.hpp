@@ -38,17 +38,19 @@ struct leaf : expression_base {
   using scalar = arithmetic_t<T>;
   static constexpr extent rank = Rank;
 
-  tensor<T, Rank> source;
-  bool is_parameter;
-  bool is_copy = false;
+  explicit leaf(const tensor<T, Rank>& t, bool parameter, bool copy = false)
+      : shape(t.shape()), elements(t.shared_storage()), is_parameter(parameter), is_copy(copy) {}
+
+  std::array<extent, Rank> shape;
+  std::shared_ptr<storage> elements;  // the tensor's own, so that writes to it are seen
+  bool is_parameter, is_copy;
 
   // Throws value_error if the tensor holds nothing.
   ir::node_id lower(ir::graph& g) const {
-    expects<value_error>(!source.empty(), "[", is_parameter ? "parameter" : "tensor", "] of rank ",
+    expects<value_error>(elements != nullptr, "[", is_parameter ? "parameter" : "tensor", "] of rank ",
                          Rank, " is used but holds nothing: set or load it");
-    const auto& s = source.shape();
     return g.leaf(
-        {source.shared_storage(), dtype_of<T>, {s.begin(), s.end()}, is_parameter, -1, is_copy});
+        {elements, dtype_of<T>, {shape.begin(), shape.end()}, is_parameter, -1, is_copy});
   }
 };
 
@@ -95,11 +97,11 @@ constexpr E as_expression(E&& e) {
 }
 template <class T, std::size_t Rank>
 detail::leaf<T, Rank> as_expression(const tensor<T, Rank>& t) {
-  return {{}, t, false};
+  return detail::leaf<T, Rank>(t, false);
 }
 template <class T, std::size_t Rank>
 detail::leaf<T, Rank> as_expression(const parameter<T, Rank>& p) {
-  return {{}, p, true};
+  return detail::leaf<T, Rank>(p, true);
 }
 
 // An array of another library is copied now, and a lazy one is evaluated now: a const reference may
@@ -109,7 +111,8 @@ template <detail::array_operand A>
 auto as_expression(const A& a)
     -> detail::leaf<typename detail::tensor_like<all, const A>::value_type,
                     detail::tensor_rank<all, const A>> {
-  return {{}, to_tensor(a), false, true};
+  return detail::leaf<typename detail::tensor_like<all, const A>::value_type,
+                      detail::tensor_rank<all, const A>>(to_tensor(a), false, true);
 }
 
 // Anything from which an expression can be built.

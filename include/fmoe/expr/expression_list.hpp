@@ -34,7 +34,7 @@ struct indexed_expressions<std::index_sequence<Index...>, Es...> : listed_expres
  private:
   template <class T, extent Rank>
   static bool is_empty(const leaf<T, Rank>& e) {
-    return e.source.empty();
+    return e.elements == nullptr;
   }
   static bool is_empty(const expression_base&) { return false; }
 };

@@ -42,7 +42,10 @@ struct leaf_node {
   bool operator==(const leaf_node& o) const {
     return std::tie(type, shape, parameter, argument, copied) ==
                std::tie(o.type, o.shape, o.parameter, o.argument, o.copied) &&
-           (data == o.data || (copied && same_bytes(o)));
+           (same_elements(o) || (copied && same_bytes(o)));
+  }
+  bool same_elements(const leaf_node& o) const {
+    return data == o.data || (data != nullptr && o.data != nullptr && data->same_elements(*o.data));
   }
   bool same_bytes(const leaf_node& o) const {
     const extent bytes = element_count(shape, size_of(type)) * size_of(type);

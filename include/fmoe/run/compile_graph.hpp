@@ -21,7 +21,7 @@ struct compiled_result {
 // The elements of a weight, and the version of them that an executable has read.
 struct read_weight {
   std::shared_ptr<storage> elements;
-  std::uint64_t version;
+  elements_version version;
 };
 
 struct compile_job;  // the program and the options that a backend compiles
