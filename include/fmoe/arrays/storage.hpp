@@ -28,7 +28,9 @@ class elements {
  public:
   explicit elements(extent bytes) : owned_(bytes), data_(owned_.data()), bytes_(bytes) {}
   elements(const void* borrowed, extent bytes)
-      : data_(const_cast<void*>(borrowed)), bytes_(bytes), is_borrowed_(true) {}
+      : data_(const_cast<void*>(borrowed)),
+        bytes_(bytes),
+        is_borrowed_(true) {}
   elements(const elements& other) : elements(other.bytes_) {
     if (bytes_ > 0) std::memcpy(data_, other.data_, bytes_);
   }
@@ -79,7 +81,8 @@ class storage {
   storage(const void* borrowed, std::size_t bytes)
       : elements_(std::make_shared<detail::elements>(borrowed, bytes)) {}
   storage(void* borrowed, std::size_t bytes)
-      : elements_(std::make_shared<detail::elements>(borrowed, bytes)), writes_borrowed_(true) {}
+      : elements_(std::make_shared<detail::elements>(borrowed, bytes)),
+        writes_borrowed_(true) {}
   storage(const storage& other) : elements_(other.elements_) {}
   storage& operator=(const storage& other) {
     elements_ = other.elements_;

@@ -156,9 +156,7 @@ class tensor {
   const std::shared_ptr<fmoe::storage>& shared_storage() const { return storage_; }
 
  private:
-  const T* elements() const {
-    return storage_ ? static_cast<const T*>(storage_->data()) : nullptr;
-  }
+  const T* elements() const { return storage_ ? static_cast<const T*>(storage_->data()) : nullptr; }
   T* written() const { return storage_ ? static_cast<T*>(storage_->written()) : nullptr; }
 
   // True if an assignment of o leaves what refers to this tensor valid.
