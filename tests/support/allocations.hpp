@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts the allocations of a program and their bytes. It replaces operator new, so only one
-// translation unit of a program may include it.
+// Counts the allocations of a program and their bytes, and makes one of them fail. It replaces
+// operator new, so only one translation unit of a program may include it.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,13 @@ namespace {
 std::atomic<long> allocations{0};
 std::atomic<std::size_t> allocated_bytes{0};  // in all, whether they were freed or not
 
+// How many more allocations of this thread succeed; none fails below 0.
+thread_local long allocations_left = -1;
+
+bool fails_now() { return allocations_left >= 0 && allocations_left-- == 0; }
+
 void* allocate(std::size_t bytes, std::size_t alignment) {
+  if (fails_now()) throw std::bad_alloc();
   ++allocations;
   allocated_bytes += bytes;
   void* const p = std::aligned_alloc(
@@ -32,9 +38,9 @@ void* operator new(std::size_t n) { return allocate(n, alignof(std::max_align_t)
 void* operator new(std::size_t n, std::align_val_t a) {
   return allocate(n, static_cast<std::size_t>(a));
 }
-void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
-  return operator new(n);
-}  // stable_sort's buffers
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept {  // stable_sort's buffers
+  return fails_now() ? nullptr : operator new(n);
+}
 void operator delete(void* p) noexcept { release(p); }
 void operator delete(void* p, std::size_t) noexcept { release(p); }
 void operator delete(void* p, std::align_val_t) noexcept { release(p); }
@@ -59,6 +65,25 @@ std::size_t bytes_of_call(Call call) {
   const std::size_t before = allocated_bytes;
   call();
   return allocated_bytes.load() - before;
+}
+
+// Makes the first allocation of `call` fail, then the second one, and so on, until the call
+// succeeds. Before each attempt it calls `prepare`, after each failure `check`. Returns the number
+// of failures.
+template <class Prepare, class Call, class Check>
+long fail_each_allocation(Prepare prepare, Call call, Check check) {
+  for (long failures = 0;; ++failures) {
+    prepare();
+    allocations_left = failures;
+    try {
+      call();
+      allocations_left = -1;
+      return failures;
+    } catch (const std::bad_alloc&) {
+      allocations_left = -1;
+    }
+    check();
+  }
 }
 
 }  // namespace fmoe::test

@@ -92,13 +92,14 @@ class replacement {
     }
   }
 
-  // After this call the new content survives a crash of the machine.
+  // After this call the new content survives a crash of the machine. Nothing throws once the file
+  // is replaced, so the folder is opened before.
   void commit() {
+    const descriptor folder(::open(folder_of(file_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (::fsync(descriptor_.number()) != 0) fail_io(file_, "cannot be written to the disk");
     if (::close(descriptor_.release()) != 0) fail_io(file_, "cannot be closed");
     if (::rename(temporary_.c_str(), file_.c_str()) != 0) fail_io(file_, "cannot be replaced");
     temporary_.clear();
-    const descriptor folder(::open(folder_of(file_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder.number() >= 0)
       ::fsync(folder.number());  // some file systems cannot do this; the file itself is complete
   }

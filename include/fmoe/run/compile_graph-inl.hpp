@@ -37,11 +37,12 @@ struct compile_job {
 FMOE_INLINE void refresh(compiled_graph& g) {
   const compile_job& job = *g.job;
   // The versions come first, so that a write while the weights are read is not overlooked.
-  g.weights.clear();
+  std::vector<read_weight> weights;
   for (const ir::leaf_node& leaf : job.program.leaves)
-    if (leaf.data != nullptr) g.weights.push_back({leaf.data, leaf.data->version()});
+    if (leaf.data != nullptr) weights.push_back({leaf.data, leaf.data->version()});
   g.program =
       job.on->compile({job.program, job.type, job.program.token_count, job.callers, job.how});
+  g.weights = std::move(weights);
 }
 
 template <class T, class Level>
