@@ -98,6 +98,29 @@ TEST_CASE("bytes: weights once, of a gather the rows it can touch, and rows in a
   CHECK(cost(einsum<"ti,io->to">(wide, p)).factorized.bytes == 8. * (5 * 30 + 30 * 40 + 5 * 40));
 }
 
+TEST_CASE("a parameter that is the input counts as an input", "[cost]") {
+  const auto layer = layer_of(768, 3072, 21490, 768);
+  const auto same = [](const cost_figures& a, const cost_figures& b) {
+    return a.multiply_adds == b.multiply_adds && a.parameters == b.parameters && a.once == b.once &&
+           a.bytes == b.bytes;
+  };
+  const cost_report of_tensor = cost(layer(x(lengths<2>{128, 768}))),
+                    of_parameter = cost(layer(w(lengths<2>{128, 768})));
+  CHECK(same(of_parameter.factorized, of_tensor.factorized));
+  CHECK(same(of_parameter.naive, of_tensor.naive));
+  CHECK(of_parameter.naive_multiply_adds == of_tensor.naive_multiply_adds);
+
+  // Rows of parameters beside other rows, as those of positions.
+  const auto in = x(lengths<2>{5, 30}), positions = x(lengths<2>{5, 30});
+  const auto p = w(lengths<2>{30, 40});
+  CHECK(same(cost(einsum<"ti,io->to">(in + w(lengths<2>{5, 30}), p)).factorized,
+             cost(einsum<"ti,io->to">(in + positions, p)).factorized));
+
+  // A result of weights alone, beside an input that it does not have.
+  const auto square = w(lengths<2>{30, 30});
+  CHECK(cost(einsum<"ti,ij,jo->ot">(in, square, p)).factorized.parameters == 900 + 1200);
+}
+
 TEST_CASE("a sum over tokens and a shape that does not fit", "[cost]") {
   const auto in = x(lengths<2>{5, 30});
   CHECK(cost(einsum<"ti,tj->ij">(in, in)).factorized.multiply_adds == 900);

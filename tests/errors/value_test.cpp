@@ -23,6 +23,14 @@ const failure value_errors[] = {
 const mxd<> layer;
 evaluate(layer(tensor<float, 2>({4, 8})));
 }},
+{R"([einsum] there are 65 operands, above 64: multiply some of them first)",
+"The planner searches for an order of at most 64 operands.",
+"Make an einsum of some of them an operand of the other one.",
+[] {
+std::array<tensor<float, 1>, 65> x;
+x.fill(tensor<float, 1>({4}));
+std::apply([](const auto&... xs) { return evaluate(einsum<"i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i->i">(xs...)); }, x);
+}},
 {R"([kept] takes a selection that keeps K entries of each row: top_k or product_top_k, and not fmoe::all)",
 "Only a selection of a fixed number of entries has rows of that many values and indices.",
 "Give it what `top_k` or `product_top_k` returns.",
@@ -88,10 +96,11 @@ const tensor<float, 3> scores({1, 2, 65536});
 evaluate(product_top_k(scores, 2, 2));
 }},
 {R"([expert_choice] the scores' first axis does not count tokens)",
-"Experts choose among the tokens of a call, and parameters have no tokens.",
-"Compute the scores from an input: `einsum<\"ti,in->tn\">(x, router)`.",
+"Experts choose among the tokens of a call, and here the scores of a token depend on other tokens.",
+"Compute the scores of each token from its own row: `einsum<\"ti,in->tn\">(x, router)`.",
 [] {
-const parameter<float, 2> scores({4, 5});
+const tensor<float, 2> x({4, 8});
+const auto scores = einsum<"ti,ui->tu">(x, x);
 evaluate(expert_choice(scores, scores, weighting::softmax));
 }},
 {R"([all_except] the pair (2, 5) is outside 4 x 5)",

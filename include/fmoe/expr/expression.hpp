@@ -39,7 +39,10 @@ struct leaf : expression_base {
   static constexpr extent rank = Rank;
 
   explicit leaf(const tensor<T, Rank>& t, bool parameter, bool copy = false)
-      : shape(t.shape()), elements(t.shared_storage()), is_parameter(parameter), is_copy(copy) {}
+      : shape(t.shape()),
+        elements(t.shared_storage()),
+        is_parameter(parameter),
+        is_copy(copy) {}
 
   std::array<extent, Rank> shape;
   std::shared_ptr<storage> elements;  // the tensor's own, so that writes to it are seen
@@ -47,10 +50,9 @@ struct leaf : expression_base {
 
   // Throws value_error if the tensor holds nothing.
   ir::node_id lower(ir::graph& g) const {
-    expects<value_error>(elements != nullptr, "[", is_parameter ? "parameter" : "tensor", "] of rank ",
-                         Rank, " is used but holds nothing: set or load it");
-    return g.leaf(
-        {elements, dtype_of<T>, {shape.begin(), shape.end()}, is_parameter, -1, is_copy});
+    expects<value_error>(elements != nullptr, "[", is_parameter ? "parameter" : "tensor",
+                         "] of rank ", Rank, " is used but holds nothing: set or load it");
+    return g.leaf({elements, dtype_of<T>, {shape.begin(), shape.end()}, is_parameter, -1, is_copy});
   }
 };
 
@@ -195,7 +197,10 @@ class any_expression : public expression_base {
           return static_cast<const E*>(hidden)->lower(g);
         }) {}
 
-  ir::node_id lower(ir::graph& g) const { return lower_(hidden_.get(), g); }
+  // A part that several expressions share is lowered once.
+  ir::node_id lower(ir::graph& g) const {
+    return g.once(hidden_, [&] { return lower_(hidden_.get(), g); });
+  }
 
  private:
   std::shared_ptr<const void> hidden_;

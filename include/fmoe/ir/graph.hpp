@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +19,9 @@ namespace fmoe::ir {
 
 class graph {
  public:
+  // An einsum's operands are the bits of a set while the planner searches for their order.
+  static constexpr extent most_operands = 64;
+
   extent size() const { return nodes_.size(); }
   id_range<node_id> ids() const { return nodes_.ids(); }
   const node& operator[](node_id id) const { return nodes_[id]; }
@@ -54,8 +58,40 @@ class graph {
     return {};
   }
 
+  // Makes the inputs of an expression known where they are parameters: leaves that have a row for
+  // each row of the first result. Where there are other inputs, one of these has such rows, too.
+  // A compiled layer has arguments instead.
+  void find_inputs(const node_list& results) {
+    const std::vector<axis_id>& result = nodes_[results[0]].axes;
+    if (result.empty()) return;
+    bool any = false, with_rows = false;
+    std::vector<leaf_node*> inputs;
+    for (node& n : nodes_) {
+      auto* const l = get_if<leaf_node>(&n.op);
+      if (l == nullptr) continue;
+      if (l->argument >= 0) return;
+      const bool has_rows = !n.axes.empty() && same(n.axes[0], result[0]);
+      any |= !l->parameter;
+      with_rows |= !l->parameter && has_rows;
+      if (l->parameter && has_rows) inputs.push_back(l);
+    }
+    if (any && !with_rows) return;
+    for (leaf_node* const l : inputs) l->parameter = false;
+  }
+
   // Adds a node whose operands and axes belong to this graph.
   node_id append(node n) { return put(std::move(n)); }
+
+  // Returns the node that make() adds for this object, which is called once; the graph keeps the
+  // object.
+  template <class Make>
+  node_id once(const std::shared_ptr<const void>& object, Make make) {
+    for (const auto& [known, id] : made_)
+      if (known == object) return id;
+    const node_id id = make();
+    made_.emplace_back(object, id);
+    return id;
+  }
 
   node_id leaf(leaf_node n) {
     std::vector<axis_id> axes;
@@ -72,6 +108,8 @@ class graph {
   }
 
   node_id einsum(std::string_view subscripts, std::vector<node_id> args) {
+    expects<value_error>(args.size() <= most_operands, "[einsum] there are ", args.size(),
+                         " operands, above ", most_operands, ": multiply some of them first");
     std::array<std::optional<axis_id>, 128> seen{};  // the axis of each label
     std::array<extent, 128> first{};                 // the first operand with this label
     for (extent i = 0; i < args.size(); ++i) {
@@ -289,6 +327,7 @@ class graph {
   };
 
   list_by<node_id, node> nodes_;
+  std::vector<std::pair<std::shared_ptr<const void>, node_id>> made_;  // by `once`
   std::vector<total> totals_;
   list_by<axis_id, axis_id> parents_;
   list_by<axis_id, extent> extents_;

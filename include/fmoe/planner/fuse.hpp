@@ -13,48 +13,46 @@ inline bool takes_passes(const operation& o) {
   return is<gemm_op, gather_op, batched_op, reduce_op, pointwise_op, put_op>(o);
 }
 
-// Fuses one pointwise operation into the producer of an operand that no other operation reads. It
-// prefers a gather, whose whole row is in L1 at once, and otherwise takes the producer that runs
-// last, when the other operand already exists. Returns true if something changed.
-inline bool fuse_one(program& p) {
-  for (extent i = 0; i < p.operations.size(); ++i) {
-    const operation& o = p.operations[i];
-    if (!is<pointwise_op>(o)) continue;
-    const pass& first = o.passes[0];
-    const bool symmetric = o.passes.size() == 1 && first.what != pass_kind::map &&
-                           p[first.other].shape == p[o.in[0].value].shape &&
-                           p[first.other].scope == p[o.in[0].value].scope;
-    std::optional<extent> best;
-    value_id base = value_id::none;
-    for (const value_id v : {o.in[0].value, symmetric ? first.other : value_id::none}) {
-      if (v == value_id::none || p.uses(v) != 1) continue;
-      const bool has_same_rows =
-          p[v].scope == p[o.out.value].scope && p[v].group == p[o.out.value].group;
-      const auto maker = p.producer(v);
-      if (!has_same_rows || !maker) continue;
-      if (p.stage(*maker) != p.stage(i) || !takes_passes(p.operations[*maker])) continue;
-      const auto rank = [&](extent k) { return std::pair(is<gather_op>(p.operations[k]), k); };
-      if (best && rank(*maker) <= rank(*best)) continue;
-      best = maker;
-      base = v;
-    }
-    if (!best) continue;
-    operation fused = p.operations[*best];
-    std::vector<pass> passes = o.passes;
-    if (base != o.in[0].value) passes[0].other = o.in[0].value;
-    const value_id other = passes[0].other;
-    const bool one_sum = symmetric && first.what == pass_kind::add && is<gemm_op>(fused) &&
-                         fused.passes.empty() && fused.start == value_id::none &&
-                         p.uses(other) == 1 && !p[other].leaf;
-    if (one_sum) fused.start = other;
-    else
-      for (const pass& next : passes) fused.passes.push_back(next);
-    fused.out.value = o.out.value;
-    p.operations[i] = std::move(fused);  // the producer moves down to where its last operand exists
-    p.erase(*best);
-    return true;
+// Fuses the pointwise operation at `place` into the producer of an operand that no other operation
+// reads. It prefers a gather, whose whole row is in L1 at once, and otherwise takes the producer
+// that runs last, when the other operand already exists. Returns true if something changed.
+inline bool fuse_into_producer(program& p, extent place) {
+  const operation& o = p.operations[place];
+  if (!is<pointwise_op>(o)) return false;
+  const pass& first = o.passes[0];
+  const bool symmetric = o.passes.size() == 1 && first.what != pass_kind::map &&
+                         p[first.other].shape == p[o.in[0].value].shape &&
+                         p[first.other].scope == p[o.in[0].value].scope;
+  std::optional<extent> best;
+  value_id base = value_id::none;
+  for (const value_id v : {o.in[0].value, symmetric ? first.other : value_id::none}) {
+    if (v == value_id::none || p.uses(v) != 1) continue;
+    const bool has_same_rows =
+        p[v].scope == p[o.out.value].scope && p[v].group == p[o.out.value].group;
+    const auto maker = p.producer(v);
+    if (!has_same_rows || !maker) continue;
+    if (p.stage(*maker) != p.stage(place) || !takes_passes(p.operations[*maker])) continue;
+    const auto rank = [&](extent k) { return std::pair(is<gather_op>(p.operations[k]), k); };
+    if (best && rank(*maker) <= rank(*best)) continue;
+    best = maker;
+    base = v;
   }
-  return false;
+  if (!best) return false;
+  operation fused = p.operations[*best];
+  std::vector<pass> passes = o.passes;
+  if (base != o.in[0].value) passes[0].other = o.in[0].value;
+  const value_id other = passes[0].other;
+  const bool one_sum = symmetric && first.what == pass_kind::add && is<gemm_op>(fused) &&
+                       fused.passes.empty() && fused.start == value_id::none &&
+                       p.uses(other) == 1 && !p[other].leaf;
+  if (one_sum) fused.start = other;
+  else
+    for (const pass& next : passes) fused.passes.push_back(next);
+  fused.out.value = o.out.value;
+  // The producer moves down to where its last operand exists.
+  p.operations[place] = std::move(fused);
+  p.erase(*best);
+  return true;
 }
 
 // Replaces a product along an axis with an appended 1 by the product without the 1, plus the last
@@ -93,8 +91,8 @@ inline bool fuse_append(program& p) {
 inline void fuse(program& p) {
   while (fuse_append(p)) {
   }
-  while (fuse_one(p)) {
-  }
+  for (extent place = 0; place < p.operations.size();)
+    if (!fuse_into_producer(p, place)) ++place;  // otherwise the next operation has moved here
 }
 
 }  // namespace fmoe::planner

@@ -32,9 +32,8 @@ namespace fmoe {
 template <class Level = cpu::native, operand E>
 cost_report cost(const E& e) {
   using X = expression_t<E>;
-  ir::graph g;
-  const ir::node_id root = as_expression(e).lower(g);
-  return detail::cost_of_graph<Level>(g, root, sizeof(typename X::scalar));
+  const auto [g, roots] = detail::lowered<X>(as_expression(e));
+  return detail::cost_of_graph<Level>(g, roots[0], sizeof(typename X::scalar));
 }
 
 }  // namespace fmoe

@@ -31,6 +31,21 @@ struct result_list<std::tuple<Es...>> {
   }
 };
 
+// An expression's graph, with its inputs.
+struct lowered_expression {
+  ir::graph nodes;
+  ir::node_list roots;
+};
+
+// Lowers one expression, or several in a tuple.
+template <class E>
+lowered_expression lowered(const E& e) {
+  ir::graph g;
+  const ir::node_list roots = result_list<E>::lower(e, g);
+  g.find_inputs(roots);
+  return {std::move(g), roots};
+}
+
 // Writes the values of `roots` to arrays, one for each.
 template <class T, class Level>
 void evaluate(const ir::graph& g, const ir::node_list& roots, const compile_options& options,
@@ -71,10 +86,9 @@ template <class Level = cpu::native, operand E>
 auto evaluate(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;
   using T = typename X::scalar;
-  ir::graph g;
-  const ir::node_id root = as_expression(e).lower(g);
-  auto y = detail::tensor_of<T, X::rank>(g, root);
-  detail::evaluate<T, Level>(g, root, options, detail::view_of(y));
+  const auto [g, roots] = detail::lowered<X>(as_expression(e));
+  auto y = detail::tensor_of<T, X::rank>(g, roots[0]);
+  detail::evaluate<T, Level>(g, roots, options, detail::view_of(y));
   return y;
 }
 
@@ -84,12 +98,11 @@ template <class Level = cpu::native, operand... Es>
 auto evaluate(const std::tuple<Es...>& e, const compile_options& options = {}) {
   using results = detail::result_list<std::tuple<Es...>>;
   using T = typename results::scalar;
-  ir::graph g;
-  const ir::node_list roots = results::lower(e, g);
+  const detail::lowered_expression l = detail::lowered(e);
   return [&]<std::size_t... I, std::size_t... Ranks>(std::index_sequence<I...>,
                                                      std::index_sequence<Ranks...>) {
-    std::tuple<tensor<T, Ranks>...> y{detail::tensor_of<T, Ranks>(g, roots[I])...};
-    detail::evaluate<T, Level>(g, roots, options, detail::view_of(std::get<I>(y))...);
+    std::tuple<tensor<T, Ranks>...> y{detail::tensor_of<T, Ranks>(l.nodes, l.roots[I])...};
+    detail::evaluate<T, Level>(l.nodes, l.roots, options, detail::view_of(std::get<I>(y))...);
     return y;
   }(std::index_sequence_for<Es...>(), typename results::ranks());
 }
@@ -129,12 +142,11 @@ void evaluate(const E& e, Y&& y, const compile_options& options = {}) {
   static_assert(fits,
                 "evaluate writes an array of the expression's arithmetic type that is not const");
   if constexpr (fits) {
-    ir::graph g;
-    const ir::node_id root = as_expression(e).lower(g);
-    detail::expects_rank(g, root, expression_t<E>::rank);
+    const auto [g, roots] = detail::lowered<expression_t<E>>(as_expression(e));
+    detail::expects_rank(g, roots[0], expression_t<E>::rank);
     const detail::array_view view = detail::view_of(y);
-    detail::expects_output(g, root, view);
-    detail::evaluate<T, Level>(g, root, options, view);
+    detail::expects_output(g, roots[0], view);
+    detail::evaluate<T, Level>(g, roots, options, view);
   }
 }
 

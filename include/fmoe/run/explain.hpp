@@ -36,9 +36,8 @@ namespace fmoe {
 template <class Level = cpu::native, operand E>
 explanation explain(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;
-  ir::graph g;
-  const ir::node_id root = as_expression(e).lower(g);
-  return detail::explain_graph<typename X::scalar, Level>(g, root, options);
+  const auto [g, roots] = detail::lowered<X>(as_expression(e));
+  return detail::explain_graph<typename X::scalar, Level>(g, roots[0], options);
 }
 
 }  // namespace fmoe

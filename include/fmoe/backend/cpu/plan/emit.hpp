@@ -55,7 +55,7 @@ class emitter : plan_layout {
       made_in_stage_.clear();
     }
     made_in_stage_.push_back(o.out.value);
-    if (const auto result = output_of(program_, o.out.value))
+    if (const auto result = tiling_.places.shared.output_of(o.out.value))
       plan_.results[*result].made_in = plan_.stages.size() - 1;
   }
 

@@ -37,12 +37,12 @@ class plan_layout {
       s.offset = plan_.constants;
       const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
       plan_.constants += round_up(size, options_.on.cache_line / options_.element_bytes);
-    } else if (const auto result = output_of(program_, v)) {
+    } else if (const auto result = tiling_.places.shared.output_of(v)) {
       s.where = output;
       s.source = *result;
       s.stride = x.per_token() ? s.elements : 0;
     } else {
-      const value_id home = home_of(program_, v);
+      const value_id home = tiling_.places.shared.home_of(v);
       const auto& row = tiling_.places.rows[home];
       s.where = !x.per_token() ? once : tiling_.places.spans[home] ? call : arena;
       s.stride = x.per_token() ? row.width : 0;

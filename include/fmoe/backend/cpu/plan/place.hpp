@@ -12,11 +12,37 @@
 
 namespace fmoe::cpu {
 
+// Which values share one storage: a sum continues its start value in place.
+class shared_storages {
+ public:
+  shared_storages() = default;
+  explicit shared_storages(const planner::program& p)
+      : homes_(p.values.size()),
+        results_(p.values.size()) {
+    for (const planner::value_id v : p.values.ids()) homes_[v] = v;
+    // A value is read after it is made, so from behind the home of each sum is known.
+    for (extent k = p.operations.size(); k-- > 0;)
+      if (const planner::operation& o = p.operations[k]; o.start != planner::value_id::none)
+        homes_[o.start] = homes_[o.out.value];
+    for (extent i = p.results.size(); i-- > 0;) results_[homes_[p.results[i]]] = i;
+  }
+
+  // Returns the value whose storage v shares.
+  planner::value_id home_of(planner::value_id v) const { return homes_[v]; }
+  // Returns the number of the result whose storage v shares, if there is one.
+  std::optional<extent> output_of(planner::value_id v) const { return results_[homes_[v]]; }
+
+ private:
+  list_by<planner::value_id, planner::value_id> homes_;
+  list_by<planner::value_id, std::optional<extent>> results_;  // of each home
+};
+
 struct placement {
   struct row {
     extent width = 0;   // elements from one token to the next
     extent offset = 0;  // the tile's offset, in elements
   };
+  shared_storages shared;
   list_by<planner::value_id, row> rows;      // width 0 for values that are not in the arena
   extent arena = 0;                          // elements
   list_by<planner::group_id, extent> lists;  // offsets in the arena
@@ -37,21 +63,6 @@ inline const stream_loop* chunked_in(const std::vector<stream_loop>& loops,
   for (const stream_loop& l : loops)
     if (std::ranges::count(l.values, value) > 0) return &l;
   return nullptr;
-}
-
-// Returns the value whose storage v shares: a sum continues its start value in place.
-inline planner::value_id home_of(const planner::program& p, planner::value_id v) {
-  for (const planner::operation& o : p.operations)
-    if (o.start == v) return home_of(p, o.out.value);
-  return v;
-}
-
-// Returns the number of the result whose storage v shares, if there is one.
-inline std::optional<extent> output_of(const planner::program& p, planner::value_id v) {
-  const planner::value_id home = home_of(p, v);
-  for (extent i = 0; i < p.results.size(); ++i)
-    if (home_of(p, p.results[i]) == home) return i;
-  return {};
 }
 
 inline extent row_width(const planner::program& p, const planner::plan_options& o,
@@ -83,33 +94,35 @@ inline extent last_of_group(const planner::program& p, extent operation) {
 inline placement place(const planner::program& p, const planner::plan_options& options,
                        const std::vector<stream_loop>& loops, extent tile) {
   struct life {
-    planner::value_id value;
-    extent from;  // the first and the last moment at which the value is needed
+    planner::value_id value{};
+    extent from = all;  // the first and the last moment at which the value is needed
     extent to = 0;
     extent size = 0;
     extent offset = 0;
   };
-  const auto time = [&](extent operation) {
-    const stream_loop* l = loop_of(loops, operation);
-    return l != nullptr ? l->operations.back() : last_of_group(p, operation);
-  };
-  placement result;
+  placement result{.shared = shared_storages(p)};
+  const shared_storages& shared = result.shared;
+  list_by<planner::value_id, life> life_of(p.values.size());  // of each home
+  for (extent k = 0; k < p.operations.size(); ++k) {
+    const stream_loop* l = loop_of(loops, k);
+    const extent time = l != nullptr ? l->operations.back() : last_of_group(p, k);
+    const auto need = [&](planner::value_id v) {
+      life& needed = life_of[shared.home_of(v)];
+      needed.from = std::min(needed.from, time);
+      needed.to = std::max(needed.to, time);
+    };
+    need(p.operations[k].out.value);
+    each_read(p.operations[k], need);
+  }
   result.rows.resize(p.values.size());
   result.spans.resize(p.values.size());
   std::vector<life> lives;
   for (const planner::value_id v : p.values.ids()) {
     if (p[v].leaf || p[v].is_constant()) continue;
-    if (home_of(p, v) != v || output_of(p, v)) continue;
-    life l{.value = v, .from = p.operations.size()};
-    for (extent k = 0; k < p.operations.size(); ++k) {
-      const planner::operation& o = p.operations[k];
-      bool alive = home_of(p, o.out.value) == v;
-      each_read(o, [&](planner::value_id read) { alive |= home_of(p, read) == v; });
-      if (!alive) continue;
-      l.from = std::min(l.from, time(k));
-      l.to = std::max(l.to, time(k));
-    }
-    const bool is_unused = l.from == p.operations.size();
+    if (shared.home_of(v) != v || shared.output_of(v)) continue;
+    life l = life_of[v];
+    l.value = v;
+    const bool is_unused = l.from == all;
     if (is_unused) continue;
     auto& row = result.rows[v];
     row.width = row_width(p, options, loops, v);
