@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// A layer of every type is made from a safetensors file and run. Where that is refused, it is by an
+// io::error, shape_error or value_error. Compiled and evaluated it gives the same bits.
+#include <cstring>
+
+#include <fmoe/compile.hpp>
+#include <fmoe/io/safetensors.hpp>
+
+#include "fuzz.hpp"
+#include "layer_types.hpp"
+
+namespace fmoe::fuzz {
+namespace {
+
+constexpr std::size_t tokens = 3, most_numbers = std::size_t{1} << 20;
+
+template <std::size_t Rank>
+tensor<float, Rank> numbers(const std::vector<std::size_t>& row) {
+  std::array<std::size_t, Rank> shape{tokens};
+  std::ranges::copy(row, shape.begin() + 1);
+  tensor<float, Rank> x(shape);
+  float next = -1.5f;
+  for (float& v : x) v = next = next > 2 ? next - 3.7f : next + 0.37f;
+  return x;
+}
+
+template <class T, std::size_t Rank>
+bool same_bits(const tensor<T, Rank>& a, const tensor<T, Rank>& b) {
+  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+// Empty weights can have axes of any length, and a file of few bytes results of any size.
+bool is_small(const std::vector<std::size_t>& row) {
+  double n = 1;
+  for (const std::size_t e : row) n *= static_cast<double>(e);
+  return n <= static_cast<double>(most_numbers);
+}
+
+template <class Forward, std::size_t... Ranks>
+void run(const Forward& forward, arguments<Ranks...> ranks) {
+  const auto ready = compile(forward, ranks, tokens);
+  std::size_t i = 0;
+  for (; i < sizeof...(Ranks); ++i)
+    if (!is_small(ready.input_shape(i))) return;
+  if (!is_small(ready.output_shape())) return;
+  i = 0;
+  const std::tuple inputs{numbers<Ranks>(ready.input_shape(i++))...};
+  std::apply(
+      [&](const auto&... x) {
+        expects(same_bits(ready(x...), evaluate(forward(x...))), "compiled, the same bits");
+      },
+      inputs);
+}
+
+template <class Layer>
+void run_layer(const Layer& layer) {
+  if constexpr (requires(const tensor<float, 2>& x) { layer.g1(x); }) {
+    run([&](const auto& x) { return layer.g1(x); }, arguments<2>{});
+  } else if constexpr (requires { layer.deleted; }) {
+    Layer with_heads = layer;
+    with_heads.heads = 2;
+    run([&](const auto& x, const auto& g1, const auto& g2) { return with_heads(x, g1, g2); },
+        arguments<2, 3, 3>{});
+  } else {
+    run([&](const auto& x) { return layer(x); }, arguments<2>{});
+  }
+}
+
+}  // namespace
+
+void judge(bytes input) {
+  std::optional<io::safetensors> file;
+  if (!only_throws<io::error>([&] { file = io::safetensors::parse(input); })) return;
+  for_each_layer_type([&]<class Layer>(Layer*) {
+    // The settings are those of the file, or for files without any, these.
+    for (const load_options& options : {load_options{}, load_options{.active = 2}}) {
+      std::optional<Layer> layer;
+      if (!only_throws<io::error, shape_error, value_error>(
+              [&] { layer = load<Layer>(*file, options); }))
+        continue;
+      only_throws<shape_error, value_error>([&] { run_layer(*layer); });
+    }
+  });
+}
+
+}  // namespace fmoe::fuzz

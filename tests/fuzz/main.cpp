@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// The entry of a fuzzer: see fuzz.hpp.
+#include "fuzz.hpp"
+
+#ifdef FMOE_LIBFUZZER
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fmoe::fuzz::judge(std::as_bytes(std::span(data, size)));
+  return 0;
+}
+
+#else
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+namespace {
+
+void replay(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  const std::vector<char> content{std::istreambuf_iterator<char>(in), {}};
+  std::printf("%s\n", file.c_str());
+  std::fflush(stdout);  // the last line names the input that ends the program
+  // A copy that ends where its memory ends, so that the address sanitizer sees reads behind it.
+  fmoe::fuzz::judge(std::as_bytes(std::span(content)));
+}
+
+}  // namespace
+
+// Replays files, and those in folders.
+int main(int argc, char** argv) {
+  std::size_t replayed = 0;
+  for (int i = 1; i < argc; ++i) {
+    std::vector<std::filesystem::path> files;
+    if (!std::filesystem::is_directory(argv[i])) files.push_back(argv[i]);
+    else
+      for (const auto& entry : std::filesystem::directory_iterator(argv[i]))
+        files.push_back(entry.path());
+    std::ranges::sort(files);
+    std::ranges::for_each(files, replay);
+    replayed += files.size();
+  }
+  std::printf("%zu inputs\n", replayed);
+  return replayed > 0 ? 0 : 1;
+}
+
+#endif
