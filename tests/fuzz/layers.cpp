@@ -39,17 +39,14 @@ bool is_small(const std::vector<std::size_t>& row) {
 template <class Forward, std::size_t... Ranks>
 void run(const Forward& forward, arguments<Ranks...> ranks) {
   const auto ready = compile(forward, ranks, tokens);
-  std::size_t i = 0;
-  for (; i < sizeof...(Ranks); ++i)
+  for (std::size_t i = 0; i < sizeof...(Ranks); ++i)
     if (!is_small(ready.input_shape(i))) return;
   if (!is_small(ready.output_shape())) return;
-  i = 0;
-  const std::tuple inputs{numbers<Ranks>(ready.input_shape(i++))...};
-  std::apply(
-      [&](const auto&... x) {
-        expects(same_bits(ready(x...), evaluate(forward(x...))), "compiled, the same bits");
-      },
-      inputs);
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const std::tuple x{numbers<Ranks>(ready.input_shape(I))...};
+    expects(same_bits(ready(std::get<I>(x)...), evaluate(forward(std::get<I>(x)...))),
+            "compiled, the same bits");
+  }(std::make_index_sequence<sizeof...(Ranks)>());
 }
 
 template <class Layer>

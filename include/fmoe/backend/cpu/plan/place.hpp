@@ -100,7 +100,8 @@ inline placement place(const planner::program& p, const planner::plan_options& o
     extent size = 0;
     extent offset = 0;
   };
-  placement result{.shared = shared_storages(p)};
+  placement result;
+  result.shared = shared_storages(p);
   const shared_storages& shared = result.shared;
   list_by<planner::value_id, life> life_of(p.values.size());  // of each home
   for (extent k = 0; k < p.operations.size(); ++k) {
