@@ -393,7 +393,7 @@ bool multiplies_parameters(const ir::graph& g) {
     if (const auto* m = get_if<ir::map_node>(&op)) all = is(m->arg);
     if (const auto* s = get_if<ir::select_node>(&op)) all = is(s->arg);
     if (const auto* a = get_if<ir::append_node>(&op)) all = is(a->arg);
-    if (const auto* a = get_if<ir::add_node>(&op)) all = is(a->left) && is(a->right);
+    if (const auto* a = get_if<ir::join_node>(&op)) all = is(a->left) && is(a->right);
     if (const auto* e = get_if<ir::einsum_node>(&op)) {
       all = std::ranges::all_of(e->args, is);
       if (all) return true;

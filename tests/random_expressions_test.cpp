@@ -71,9 +71,9 @@ class random_expression {
     if (const auto* l = get_if<ir::leaf_node>(&op)) r = g.leaf(*l);
     if (const auto* e = get_if<ir::einsum_node>(&op)) r = g.einsum(e->subscripts, all(e->args));
     if (const auto* m = get_if<ir::map_node>(&op)) r = g.map(m->fn, m->parameter, copy(m->arg));
-    if (const auto* a = get_if<ir::add_node>(&op)) {
-      const ir::node_id left = copy(a->left);
-      r = g.add(left, copy(a->right));
+    if (const auto* j = get_if<ir::join_node>(&op)) {
+      const ir::node_id left = copy(j->left);
+      r = g.join(j->what, left, copy(j->right));
     }
     if (const auto* n = get_if<ir::row_norm_node>(&op)) r = g.norm(n->which, copy(n->arg));
     if (const auto* n = get_if<ir::row_function_node>(&op))
@@ -96,8 +96,8 @@ class random_expression {
   static void describe(std::ostream& s, const ir::map_node& m) {
     s << name_of(m.fn) << ' ' << static_cast<int>(m.arg);
   }
-  static void describe(std::ostream& s, const ir::add_node& a) {
-    s << static_cast<int>(a.left) << " + " << static_cast<int>(a.right);
+  static void describe(std::ostream& s, const ir::join_node& j) {
+    s << static_cast<int>(j.left) << ' ' << name_of(j.what) << ' ' << static_cast<int>(j.right);
   }
   static void describe(std::ostream& s, const ir::row_norm_node& n) {
     s << name_of(n.which) << ' ' << static_cast<int>(n.arg);
@@ -176,6 +176,7 @@ class random_expression {
       case 8: return einsum();
       case 9: return einsum();
       case 10: return einsum();
+      case 11: return join();
       default: return product();
     }
   }
@@ -218,6 +219,25 @@ class random_expression {
           e.bound + other.bound);
   }
 
+  // Maximum, minimum, quotient, or a part of `where`.
+  void join() {
+    const entry e = any(), other = trailing(e);
+    const double bound = std::max(e.bound, other.bound);
+    const bool swapped = chance(50);
+    const ir::node_id left = swapped ? other.id : e.id, right = swapped ? e.id : other.id;
+    if (chance(60)) {
+      const bool greater = chance(50) || magnitudes_;
+      put(greater ? made_.max(left, right) : made_.min(left, right), e.axes, bound);
+    } else if (!exact_ && (swapped ? e : other).plain) {  // the divisor is above 1/2
+      const ir::node_id divisor =
+          made_.map(pointwise::shift, 0.5, made_.map(pointwise::sigmoid, 0, right));
+      put(made_.divide(left, divisor), e.axes, 2 * e.bound);
+    } else if (exact_) {  // otherwise rounding would change the sign of a condition
+      put(made_.join(chance(50) ? pass_kind::keep : pass_kind::drop, e.id, other.id), e.axes,
+          e.bound);
+    }
+  }
+
   void multiply() {
     const entry e = any(), other = trailing(e);
     if (e.bound * other.bound <= limit)
@@ -229,16 +249,18 @@ class random_expression {
     if (e.axes.empty()) return;
     const extent n = e.axes.back().length;
     using enum row_function;
-    if (chance(10)) {
+    if (chance(20)) {
       const double sum = e.bound * static_cast<double>(n);
-      const auto which = chance(50) || (exact_ && sum > limit) ? row_norm::max
-                         : exact_ || chance(50)                ? row_norm::l1
-                                                               : row_norm::l2;
+      const auto which = chance(40) || (exact_ && sum > limit) ? row_norm::max
+                         : exact_ || chance(40)                ? row_norm::l1
+                         : chance(50)                          ? row_norm::l2
+                                                               : row_norm::mean;
       return put(made_.norm(which, e.id), {e.axes.begin(), e.axes.end() - 1},
                  which == row_norm::max ? e.bound : sum);
     }
     if (!exact_ && (chance(50) || !e.plain)) {
-      const auto fn = std::array{softmax, softmax, entmax, layer_norm, rms_norm}[number(5)];
+      const auto fn =
+          std::array{softmax, softmax, entmax, layer_norm, rms_norm, clamped_rms_norm}[number(6)];
       const double parameter = fn == entmax       ? std::array{1.5, 2.0, 1.25}[number(3)]
                                : fn == layer_norm ? 1
                                                   : 1e-3;
@@ -248,7 +270,7 @@ class random_expression {
                          : chance(50)         ? weighting::softmax
                                               : weighting::softmax_of_all;
     const extent k = chance(20) ? n : chance(10) ? 0 : number(std::min<extent>(n, 9) + 1);
-    const bool by_mass = !exact_ && chance(30);
+    const bool by_mass = !exact_ && chance(50);
     put(made_.select(
             {by_mass ? selection_rule::kind::top_p : selection_rule::kind::top_k, k, 0.6, weights},
             e.id),
@@ -490,13 +512,16 @@ void check(unsigned seed, census& seen) {
 TEST_CASE("random expressions agree with the oracle, and their rows keep their bits") {
   census seen;
   if (!for_each_seed(500, [&](unsigned seed) { check(seed, seen); })) return;
-  seen.require(2,
-               {"accumulate",  "append",         "batched",         "chunks",      "entmax",
-                "expand",      "gather",         "gather epilogue", "gemm",        "gemm epilogue",
-                "layer norm",  "L1 norm",        "L2 norm",         "loop gemm",   "loop pointwise",
-                "loop select", "many rows",      "max norm",        "no tokens",   "once batched",
-                "once expand", "once pointwise", "once reduce",     "once select", "pointwise",
-                "reduce",      "rms norm",       "softmax",         "top_k",       "top_p"});
+  seen.require(2, {"accumulate",       "append",       "batched",       "chunks",
+                   "clamped rms norm", "entmax",       "expand",        "gather",
+                   "gather epilogue",  "gemm",         "gemm epilogue", "layer norm",
+                   "L1 norm",          "L2 norm",      "loop gemm",     "loop pointwise",
+                   "loop select",      "many rows",    "max norm",      "mean",
+                   "no tokens",        "once batched", "once expand",   "once pointwise",
+                   "once reduce",      "once select",  "pass *",        "pass +",
+                   "pass /",           "pass max",     "pass min",      "pass where",
+                   "pass where not",   "pointwise",    "reduce",        "rms norm",
+                   "softmax",          "top_k",        "top_p"});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: +, - and *: both sides are tensors or expressions, or one is a number
+// expect: +, -, * and /: both sides are tensors or expressions, or one is a number
 // cause: One side is not a tensor, an expression or a number; for example, it is a layer that was not called.
 // cure: Call it: `x + layer(x)`.
 #include <fmoe/mxd.hpp>

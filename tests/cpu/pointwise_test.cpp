@@ -18,11 +18,12 @@ using arch = cpu::native_arch;
 
 std::mt19937_64 engine(3);
 
-constexpr pointwise all[] = {pointwise::relu,  pointwise::gelu,      pointwise::gelu_tanh,
-                             pointwise::silu,  pointwise::sigmoid,   pointwise::exp,
-                             pointwise::sqrt,  pointwise::negate,    pointwise::squared_relu,
-                             pointwise::scale, pointwise::threshold, pointwise::inverse_sqrt,
-                             pointwise::shift};
+constexpr pointwise all[] = {
+    pointwise::relu,         pointwise::gelu,    pointwise::gelu_tanh, pointwise::silu,
+    pointwise::sigmoid,      pointwise::exp,     pointwise::sqrt,      pointwise::negate,
+    pointwise::squared_relu, pointwise::scale,   pointwise::threshold, pointwise::inverse_sqrt,
+    pointwise::shift,        pointwise::tanh,    pointwise::log,       pointwise::abs,
+    pointwise::at_least,     pointwise::at_most, pointwise::quotient,  pointwise::inverse};
 
 long double reference(pointwise f, long double x, long double parameter) {
   switch (f) {
@@ -40,6 +41,13 @@ long double reference(pointwise f, long double x, long double parameter) {
     case pointwise::scale: return x * parameter;
     case pointwise::shift: return x + parameter;
     case pointwise::threshold: return x >= parameter ? x : 0;
+    case pointwise::tanh: return std::tanh(x);
+    case pointwise::log: return std::log(x);
+    case pointwise::abs: return std::abs(x);
+    case pointwise::at_least: return std::max(x, parameter);
+    case pointwise::at_most: return std::min(x, parameter);
+    case pointwise::quotient: return x / parameter;
+    case pointwise::inverse: return parameter / x;
   }
   return 0;
 }
@@ -94,12 +102,19 @@ TEMPLATE_TEST_CASE("pointwise functions are accurate to a few units in the last 
   const T huge = std::numeric_limits<T>::max(), edge = T(single ? 88.7 : 709.7),
           tail = T(single ? 12.5 : 36);
   const T under = T(single ? -106 : -748), normal = T(single ? -83 : -700);
-  for (const pointwise f : {pointwise::relu, pointwise::negate, pointwise::threshold})
+  for (const pointwise f : {pointwise::relu, pointwise::negate, pointwise::threshold,
+                            pointwise::abs, pointwise::at_least, pointwise::at_most})
     for (const T range : {T(1), huge / 4}) CHECK(worst<T>(f, -range, range) == 0);
   CHECK(worst<T>(pointwise::scale, -10, 10) <= 0.51);
   CHECK(worst<T>(pointwise::sqrt, 0, huge) <= 0.51);
   CHECK(worst<T>(pointwise::inverse_sqrt, std::numeric_limits<T>::min(), huge) <= 1.5);
   CHECK(worst<T>(pointwise::shift, -10, 10) <= 0.51);
+  CHECK(worst<T>(pointwise::quotient, -10, 10) <= 0.51);
+  CHECK(worst<T>(pointwise::inverse, std::numeric_limits<T>::min(), 10) <= 0.51);
+  CHECK(worst<T>(pointwise::log, 0, huge) <= 1.5);
+  CHECK(worst<T>(pointwise::log, T(0.5), T(2)) <= 1.5);
+  for (const T range : {T(0.1), T(1), T(10), huge / 4})
+    CHECK(worst<T>(pointwise::tanh, -range, range) <= 2.5);
   CHECK(worst<T>(pointwise::squared_relu, -10, 10) <= 0.51);
   for (const T to : {T(1), edge, T(4 * edge)}) CHECK(worst<T>(pointwise::exp, -to, to) <= 1.5);
   CHECK(worst<T>(pointwise::exp, under, normal) <= 1.5);
@@ -151,6 +166,19 @@ TEMPLATE_TEST_CASE("pointwise functions of NaN, infinity and zero", "[cpu][point
   CHECK(of(pointwise::threshold, 2) == 2);
   CHECK(of(pointwise::threshold, std::nextafter(T(2), T(0))) == 0);
   CHECK(of(pointwise::threshold, -inf) == 0);
+  CHECK(of(pointwise::tanh, inf) == 1);
+  CHECK(of(pointwise::tanh, -inf) == -1);
+  CHECK(of(pointwise::tanh, 0) == 0);
+  CHECK(of(pointwise::log, 0) == -inf);
+  CHECK(of(pointwise::log, inf) == inf);
+  CHECK(of(pointwise::log, 1) == 0);
+  CHECK(std::isnan(of(pointwise::log, -1)));
+  CHECK(of(pointwise::abs, -inf) == inf);
+  CHECK(of(pointwise::at_least, -inf) == 2);
+  CHECK(of(pointwise::at_most, inf) == 2);
+  CHECK(of(pointwise::quotient, -inf) == -inf);
+  CHECK(of(pointwise::inverse, 0) == inf);
+  CHECK(of(pointwise::inverse, -inf) == 0);
 }
 
 TEMPLATE_TEST_CASE("a number's result does not depend on its place, and nothing else is touched",
@@ -172,13 +200,14 @@ TEMPLATE_TEST_CASE("a number's result does not depend on its place, and nothing 
       }
 }
 
-TEMPLATE_TEST_CASE("add and multiply take a tile or repeat a row", "[cpu][pointwise]", float,
-                   double) {
+TEMPLATE_TEST_CASE("two operands are joined tile by tile, or with a row that repeats",
+                   "[cpu][pointwise]", float, double) {
   using T = TestType;
   const extent rows = 3, ldc = 40;
   for (const extent ldo : std::initializer_list<extent>{0, 38})
     for (extent columns = 0; columns < 37; ++columns)
-      for (const bool sum : {false, true}) {
+      for (const auto what : {pass_kind::add, pass_kind::multiply, pass_kind::divide,
+                              pass_kind::max, pass_kind::min, pass_kind::keep, pass_kind::drop}) {
         std::vector<T> c(rows * ldc + 1), expected,
             other(1 + (ldo == 0 ? columns : 2 * ldo + columns));
         for (auto* v : {&c, &other})
@@ -188,12 +217,40 @@ TEMPLATE_TEST_CASE("add and multiply take a tile or repeat a row", "[cpu][pointw
           for (extent n = 0; n < columns; ++n) {
             const T o = other[1 + m * ldo + n];
             T& e = expected[1 + m * ldc + n];
-            e = sum ? e + o : e * o;
+            switch (what) {
+              case pass_kind::add: e += o; break;
+              case pass_kind::multiply: e *= o; break;
+              case pass_kind::divide: e /= o; break;
+              case pass_kind::max: e = std::max(e, o); break;
+              case pass_kind::min: e = std::min(e, o); break;
+              case pass_kind::keep: e = o > 0 ? e : 0; break;
+              case pass_kind::drop: e = o > 0 ? 0 : e; break;
+              case pass_kind::map: break;
+            }
           }
-        if (sum) cpu::add<T, arch>(c.data() + 1, ldc, rows, columns, other.data() + 1, ldo);
-        else cpu::multiply<T, arch>(c.data() + 1, ldc, rows, columns, other.data() + 1, ldo);
-        REQUIRE(c == expected);
+        cpu::join<T, arch>(what, c.data() + 1, ldc, rows, columns, other.data() + 1, ldo);
+        INFO(name_of(what) << ' ' << columns);
+        for (extent i = 0; i < c.size(); ++i)
+          REQUIRE((c[i] == expected[i] || (std::isnan(c[i]) && std::isnan(expected[i]))));
       }
+}
+
+TEMPLATE_TEST_CASE("NaN in either operand", "[cpu][pointwise]", float, double) {
+  using T = TestType;
+  constexpr T nan = std::numeric_limits<T>::quiet_NaN();
+  const auto of = [](pass_kind what, T x, T o) {
+    cpu::join<T, arch>(what, &x, 0, 1, 1, &o, 0);
+    return x;
+  };
+  for (const auto what :
+       {pass_kind::add, pass_kind::multiply, pass_kind::divide, pass_kind::max, pass_kind::min}) {
+    CHECK(std::isnan(of(what, nan, 1)));
+    CHECK(std::isnan(of(what, 1, nan)));
+  }
+  CHECK(std::isnan(of(pass_kind::keep, nan, 1)));
+  CHECK(of(pass_kind::keep, nan, 0) == 0);
+  CHECK(of(pass_kind::keep, 1, nan) == 0);
+  CHECK(of(pass_kind::drop, 1, nan) == 1);
 }
 
 }  // namespace

@@ -50,11 +50,11 @@ using namespace fmoe;
 
 namespace {
 
-// True if an operand of type A and one of type B can be added, subtracted or multiplied.
+// True if an operand of type A and one of type B can be added, subtracted, multiplied or divided.
 template <class A, class B>
 concept joins = requires(const A& a, const B& b) { a + b; } || requires(const A& a, const B& b) {
   a - b;
-} || requires(const A& a, const B& b) { a * b; };
+} || requires(const A& a, const B& b) { a * b; } || requires(const A& a, const B& b) { a / b; };
 
 using matrix = tensor<float, 2>;
 

@@ -14,10 +14,13 @@ TEMPLATE_TEST_CASE("every function of one number", "[pointwise]", float, double)
   std::ranges::copy(special, x.data());
   using enum pointwise;
   for (const pointwise f :
-       {relu, gelu, gelu_tanh, silu, sigmoid, squared_relu, exp, sqrt, negate, scale, threshold}) {
+       {relu, gelu, gelu_tanh, silu, sigmoid, squared_relu, exp, sqrt, negate, scale, threshold,
+        fmoe::pointwise::tanh, fmoe::pointwise::abs, at_least, at_most, quotient}) {
     INFO(name_of(f));
     CHECK(agrees(apply(f, x, 0.5)));
   }
+  CHECK(agrees(fmoe::log(x * x + 0.5)));
+  CHECK(agrees(2 / (x * x + 0.5)));
 }
 
 TEST_CASE("the named functions are those", "[pointwise]") {
@@ -38,6 +41,34 @@ TEST_CASE("the named functions are those", "[pointwise]") {
   CHECK(same(fmoe::sqrt(x), pointwise::sqrt));
   CHECK(same(-x, pointwise::negate));
   CHECK(same(3 * x, pointwise::scale, 3));
+  CHECK(same(x / 3, pointwise::quotient, 3));
+  CHECK(same(3 / x, pointwise::inverse, 3));
+  CHECK(same(tanh(x), pointwise::tanh));
+  CHECK(same(log(x), pointwise::log));
+  CHECK(same(abs(x), pointwise::abs));
+  CHECK(same(max(x, 2), pointwise::at_least, 2));
+  CHECK(same(max(2, x), pointwise::at_least, 2));
+  CHECK(same(min(x, 2), pointwise::at_most, 2));
+  CHECK(same(min(2, x), pointwise::at_most, 2));
+}
+
+TEST_CASE("clamp keeps numbers between two bounds, and NaN", "[pointwise]") {
+  const auto y = evaluate(clamp(tensor<float, 1>({4}, {-3, 0.5f, 7, NAN}), -1, 2));
+  CHECK(y(0) == -1);
+  CHECK(y(1) == 0.5f);
+  CHECK(y(2) == 2);
+  CHECK(std::isnan(y(3)));
+}
+
+TEST_CASE("where takes one of two values by the sign of the condition", "[pointwise]") {
+  const tensor<float, 2> a({2, 3}, {1, 2, INFINITY, 4, NAN, 6}),
+      b({2, 3}, {-1, INFINITY, -3, -4, -5, NAN}), c({2, 3}, {1, 0, 2, NAN, -1, 3});
+  const auto y = evaluate(where(c, a, b));
+  const tensor<float, 2> expected({2, 3}, {1, INFINITY, INFINITY, -4, -5, 6});
+  CHECK(std::ranges::equal(y, expected));
+  const tensor<float, 1> row({3}, {-1, 1, 1});
+  CHECK(evaluate(where(row, a, b))(0, 0) == -1);
+  CHECK(evaluate(where(row, a, b))(0, 2) == INFINITY);
 }
 
 TEST_CASE("a number stands on either side", "[pointwise]") {
@@ -72,6 +103,9 @@ TEMPLATE_TEST_CASE("sums, differences and Hadamard products align at the last ax
     CHECK(agrees(l + r));
     CHECK(agrees(l - r));
     CHECK(agrees(l * r));
+    CHECK(agrees(max(l, r)));
+    CHECK(agrees(min(l, r)));
+    CHECK(agrees(l / (sigmoid(r) + 0.5)));
   };
   check(a, b);
   check(a, a);
@@ -111,6 +145,10 @@ TEST_CASE("sums over tokens and constants are computed whole", "[pointwise]") {
   CHECK(agrees(w + einsum<"ab->ba">(w)));
   CHECK(agrees(einsum<"ti,to->io">(x, x) + w));
   CHECK(agrees(relu(w) * w));
+  CHECK(agrees(x / (abs(total) + 1)));
+  CHECK(agrees(w / (einsum<"ti,to->io">(abs(x), abs(x)) + 1)));
+  CHECK(agrees(max(w, einsum<"ti,to->io">(x, x))));
+  CHECK(agrees(einsum<"ti,to->io">(x, x) / (abs(w) + 1)));
 }
 
 TEST_CASE("an optional bias is left out where the layer has none", "[pointwise]") {

@@ -160,14 +160,20 @@ TEMPLATE_TEST_CASE("layer norm, RMS norm, and norms", "[gate]", float, double) {
     INFO("n = " << n);
     CHECK(agrees(layer_norm(x)));
     CHECK(agrees(rms_norm(x)));
+    CHECK(agrees(rms_norm(x, 0.5)));
+    CHECK(agrees(clamped_rms_norm(x)));
+    CHECK(agrees(clamped_rms_norm(x, 10)));
+    CHECK(agrees(mean(x)));
+    CHECK(agrees(x - einsum<"tp,n->tpn">(mean(x), tensor<TestType, 1>({n}))));
     for (const row_norm which : {row_norm::l1, row_norm::l2, row_norm::max})
       CHECK(agrees(norm(which, x)));
     CHECK(agrees(
         einsum<"tp,po->to">(norm(row_norm::l2, x), random<parameter<TestType, 2>>({3, 4}, 3))));
     CHECK(agrees(norm(row_norm::l1, einsum<"tpn->tnp">(x))));
   }
-  const auto zeros = evaluate(rms_norm(tensor<TestType, 2>({2, 5})));
-  CHECK(std::all_of(zeros.data(), zeros.data() + 10, [](TestType v) { return v == 0; }));
+  const tensor<TestType, 2> zeros({2, 5});
+  for (const auto& y : {evaluate(rms_norm(zeros)), evaluate(clamped_rms_norm(zeros))})
+    CHECK(std::ranges::all_of(y, [](TestType v) { return v == 0; }));
 }
 
 TEST_CASE("a norm of many floats is as exact as one of few", "[gate]") {

@@ -67,6 +67,13 @@ struct census {
         here["gather epilogue"] = 1;
       if (const auto* g = get_if<cpu::gather_step>(&s); g != nullptr && g->rows > 1)
         here["gather of rows"] = 1;
+      visit(
+          [&](const auto& any) {
+            if constexpr (requires { any.epilogues; })
+              for (const cpu::epilogue& e : any.epilogues)
+                here["pass " + std::string(sign_of(e.what))] = 1;
+          },
+          s);
       if (const auto* g = get_if<cpu::group_step>(&s)) count(g->body, "group ", here);
       if (const auto* l = get_if<cpu::loop_step>(&s)) {
         count(l->body, "loop ", here);

@@ -50,9 +50,17 @@ class magnitudes {
     return applied([&](ir::graph& g, const auto& args) { return g.einsum(e.subscripts, args); },
                    e.args);
   }
-  numbers value_of(const ir::add_node& a) const {
-    return applied([](ir::graph& g, const auto& args) { return g.add(args[0], args[1]); },
-                   {a.left, a.right});
+  numbers value_of(const ir::join_node& j) const {
+    const numbers &left = (*this)[j.left], &right = (*this)[j.right], &y = exact_[j.right];
+    numbers r = left;
+    for (extent i = 0; i < r.size(); ++i) {
+      const extent k = i % right.size();
+      if (j.what == pass_kind::add) r[i] += right[k];
+      if (j.what == pass_kind::max || j.what == pass_kind::min) r[i] = std::max(r[i], right[k]);
+      if (j.what == pass_kind::divide)
+        r[i] = (r[i] + std::abs(exact_[id_][i]) * right[k]) / std::abs(y[k]);
+    }
+    return r;
   }
   numbers value_of(const ir::append_node& a) const {
     return applied([](ir::graph& g, const auto& args) { return g.append_one(args[0]); }, {a.arg});
@@ -67,6 +75,9 @@ class magnitudes {
     for (extent i = 0; i < r.size(); ++i) {
       if (m.fn == pointwise::scale) r[i] = std::abs(m.parameter) * of[i];
       else if (m.fn == pointwise::squared_relu) r[i] += 2 * std::abs(x[i]) * of[i];
+      else if (m.fn == pointwise::quotient) r[i] = of[i] / std::abs(m.parameter);
+      else if (m.fn == pointwise::inverse) r[i] *= 1 + of[i] / std::abs(x[i]);
+      else if (m.fn == pointwise::log) r[i] += of[i] / std::abs(x[i]);
       else if (m.fn == pointwise::exp) r[i] *= 1 + of[i];
       else if (m.fn == pointwise::inverse_sqrt) r[i] *= 1 + of[i] / (2 * std::abs(x[i]));
       else if (m.fn == pointwise::sqrt) r[i] += x[i] == 0 ? 0 : of[i] / (2 * r[i]);
@@ -86,7 +97,8 @@ class magnitudes {
         squares += of[i] * of[i];
         most = std::max(most, of[i]);
       }
-      r[row] = node.which == row_norm::l1   ? sum
+      r[row] = node.which == row_norm::mean ? sum / static_cast<double>(n)
+               : node.which == row_norm::l1 ? sum
                : node.which == row_norm::l2 ? std::sqrt(squares)
                                             : most;
     }
@@ -101,11 +113,13 @@ class magnitudes {
       const double most = *std::max_element(of.begin() + at(row * n), of.begin() + at(row * n + n));
       double mean = 0, squares = 0, slope = 1;
       for (extent i = row * n; i < row * n + n; ++i) mean += x[i] / static_cast<double>(n);
-      if (g.fn == row_function::rms_norm) mean = 0;
+      if (g.fn != row_function::layer_norm) mean = 0;
       for (extent i = row * n; i < row * n + n; ++i)
         squares += (x[i] - mean) * (x[i] - mean) / static_cast<double>(n);
-      if (g.fn == row_function::layer_norm) slope = 2 / std::sqrt(squares + g.parameter);
-      if (g.fn == row_function::rms_norm) slope = 2 / std::max(std::sqrt(squares), g.parameter);
+      if (g.fn == row_function::layer_norm || g.fn == row_function::rms_norm)
+        slope = 2 / std::sqrt(squares + g.parameter);
+      if (g.fn == row_function::clamped_rms_norm)
+        slope = 2 / std::max(std::sqrt(squares), g.parameter);
       for (extent i = row * n; i < row * n + n; ++i) r[i] += slope * most;
     }
     return r;

@@ -102,6 +102,13 @@ class node_values {
       case pointwise::scale: return parameter * x;
       case pointwise::shift: return parameter + x;
       case pointwise::threshold: return x < parameter ? 0 : x;
+      case pointwise::tanh: return std::tanh(x);
+      case pointwise::log: return std::log(x);
+      case pointwise::abs: return std::abs(x);
+      case pointwise::at_least: return std::isnan(x) ? x : std::max(x, parameter);
+      case pointwise::at_most: return std::isnan(x) ? x : std::min(x, parameter);
+      case pointwise::quotient: return x / parameter;
+      case pointwise::inverse: return parameter / x;
     }
     return 0;
   }
@@ -112,10 +119,25 @@ class node_values {
     return r;
   }
 
-  numbers value_of(const ir::add_node& a) const {
-    numbers r = of(a.left);
-    const numbers& right = of(a.right);
-    for (extent i = 0; i < r.size(); ++i) r[i] += right[i % right.size()];
+  static double joined(pass_kind what, double x, double y) {
+    const bool any_nan = std::isnan(x) || std::isnan(y);
+    switch (what) {
+      case pass_kind::add: return x + y;
+      case pass_kind::divide: return x / y;
+      case pass_kind::max: return any_nan ? x + y : std::max(x, y);
+      case pass_kind::min: return any_nan ? x + y : std::min(x, y);
+      case pass_kind::keep: return y > 0 ? x : 0;
+      case pass_kind::drop: return y > 0 ? 0 : x;
+      case pass_kind::map:
+      case pass_kind::multiply: break;  // nodes of other kinds
+    }
+    return 0;
+  }
+
+  numbers value_of(const ir::join_node& j) const {
+    numbers r = of(j.left);
+    const numbers& right = of(j.right);
+    for (extent i = 0; i < r.size(); ++i) r[i] = joined(j.what, r[i], right[i % right.size()]);
     return r;
   }
 
@@ -176,6 +198,9 @@ class node_values {
         return r;
       }
       case row_function::rms_norm:
+        for (double& v : r) v /= std::sqrt(squares / n + g.parameter);
+        return r;
+      case row_function::clamped_rms_norm:
         for (double& v : r) v *= std::sqrt(n) / std::max(std::sqrt(squares), g.parameter);
         return r;
     }
@@ -193,6 +218,8 @@ class node_values {
       case row_norm::l1: return sum;
       case row_norm::l2: return std::sqrt(squares);
       case row_norm::max: return most;
+      case row_norm::mean:
+        return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
     }
     return 0;
   }

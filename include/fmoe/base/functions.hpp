@@ -24,6 +24,13 @@ enum class pointwise : std::uint8_t {
   scale,         // x times the parameter
   shift,         // x plus the parameter
   threshold,     // x where x >= the parameter, else 0; NaN stays
+  tanh,
+  log,
+  abs,
+  at_least,  // max(x, the parameter); NaN stays
+  at_most,   // min(x, the parameter); NaN stays
+  quotient,  // x / the parameter
+  inverse,   // the parameter / x
 };
 
 // Functions that make a row of a row.
@@ -33,15 +40,17 @@ enum class row_function : std::uint8_t {
                     // elsewhere
   entmax,  // [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) with the tau that makes the sum 1; alpha is
            // the parameter
-  layer_norm,  // (x - mean) / sqrt(variance + the parameter)
-  rms_norm,    // x sqrt(n) / max(|x|_2, the parameter)
+  layer_norm,        // (x - mean) / sqrt(variance + the parameter)
+  rms_norm,          // x / sqrt(mean(x^2) + the parameter)
+  clamped_rms_norm,  // x sqrt(n) / max(|x|_2, the parameter)
 };
 
-// Norms: functions that make one number of a row.
+// Functions that make one number of a row: norms, and the mean.
 enum class row_norm : std::uint8_t {
-  l1,   // sum |x|
-  l2,   // sqrt(sum x^2)
-  max,  // max |x|
+  l1,    // sum |x|
+  l2,    // sqrt(sum x^2)
+  max,   // max |x|
+  mean,  // sum x / n
 };
 
 // Says how a selection changes the scores that it keeps; the others become 0.
@@ -55,20 +64,22 @@ enum class weighting : std::uint8_t {
 
 // The function as `explain` and files write it.
 constexpr const char* name_of(pointwise f) {
-  constexpr std::array names{"relu",         "gelu",  "gelu_tanh", "silu",         "sigmoid",
-                             "squared_relu", "exp",   "sqrt",      "inverse_sqrt", "negate",
-                             "scale",        "shift", "threshold"};
-  static_assert(names.size() == static_cast<std::size_t>(pointwise::threshold) + 1);
+  constexpr std::array names{"relu",         "gelu",     "gelu_tanh", "silu",         "sigmoid",
+                             "squared_relu", "exp",      "sqrt",      "inverse_sqrt", "negate",
+                             "scale",        "shift",    "threshold", "tanh",         "log",
+                             "abs",          "at_least", "at_most",   "quotient",     "inverse"};
+  static_assert(names.size() == static_cast<std::size_t>(pointwise::inverse) + 1);
   return names[static_cast<std::size_t>(f)];
 }
 constexpr const char* name_of(row_function f) {
-  constexpr std::array names{"softmax", "bounded softmax", "entmax", "layer norm", "rms norm"};
-  static_assert(names.size() == static_cast<std::size_t>(row_function::rms_norm) + 1);
+  constexpr std::array names{"softmax",    "bounded softmax", "entmax",
+                             "layer norm", "rms norm",        "clamped rms norm"};
+  static_assert(names.size() == static_cast<std::size_t>(row_function::clamped_rms_norm) + 1);
   return names[static_cast<std::size_t>(f)];
 }
 constexpr const char* name_of(row_norm n) {
-  constexpr std::array names{"L1 norm", "L2 norm", "max norm"};
-  static_assert(names.size() == static_cast<std::size_t>(row_norm::max) + 1);
+  constexpr std::array names{"L1 norm", "L2 norm", "max norm", "mean"};
+  static_assert(names.size() == static_cast<std::size_t>(row_norm::mean) + 1);
   return names[static_cast<std::size_t>(n)];
 }
 
@@ -78,16 +89,40 @@ namespace fmoe::detail {
 
 // True if f(0) = 0. Then f need not be computed where its argument is known to be zero.
 constexpr bool keeps_zero(pointwise f) {
-  return f != pointwise::sigmoid && f != pointwise::exp && f != pointwise::inverse_sqrt &&
-         f != pointwise::shift;
+  using enum pointwise;
+  return f != sigmoid && f != exp && f != inverse_sqrt && f != shift && f != log && f != at_least &&
+         f != at_most && f != inverse;
 }
 
-// The ways in which a pass changes a finished row.
+// The ways in which a pass changes a finished row: each element by a function of one number, or x
+// with the element o of another operand. NaN in x or in o makes NaN of the first five.
 enum class pass_kind : std::uint8_t {
-  map,       // each element by a function of one number
-  add,       // plus another operand
-  multiply,  // times another operand
+  map,
+  add,
+  multiply,
+  divide,  // x / o
+  max,
+  min,
+  keep,  // x where o > 0, else 0
+  drop,  // 0 where o > 0, else x
 };
+
+constexpr const char* name_of(pass_kind k) {
+  constexpr std::array names{"map", "add", "multiply", "divide",
+                             "max", "min", "where",    "where not"};
+  static_assert(names.size() == static_cast<extent>(pass_kind::drop) + 1);
+  return names[static_cast<extent>(k)];
+}
+constexpr const char* sign_of(pass_kind k) {
+  using enum pass_kind;
+  return k == add ? "+" : k == multiply ? "*" : k == divide ? "/" : name_of(k);
+}
+
+// True if x and o may change places.
+constexpr bool is_symmetric(pass_kind k) {
+  using enum pass_kind;
+  return k == add || k == multiply || k == max || k == min;
+}
 
 // Says which entries of a row a selection keeps. The greatest come first, among equal ones the
 // lower index; NaN is the greatest.

@@ -44,6 +44,22 @@ struct joined : expression_base {
   }
 };
 
+// a where the condition is above 0, else b.
+template <expression C, expression A, expression B>
+struct chosen : expression_base {
+  using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
+  static constexpr extent rank = A::rank > B::rank ? A::rank : B::rank;
+
+  C condition;
+  A a;
+  B b;
+
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id c = condition.lower(g), yes = a.lower(g);
+    return g.where(c, yes, b.lower(g));
+  }
+};
+
 // A number beside an operand. It is a class, because clang 14 stops at an operator of
 // numbers alone before it asks whether the other operand is fmoe's.
 struct plain_number {
@@ -59,7 +75,7 @@ concept mixed_up = (own_operand<A> && !operand<B> && !std::convertible_to<B, dou
 template <class A, class B>
 refused both_operands(const A&, const B&) {
   static_assert(never<A, B>,
-                "+, - and *: both sides are tensors or expressions, or one is a number");
+                "+, -, * and /: both sides are tensors or expressions, or one is a number");
   return {};
 }
 
@@ -67,9 +83,10 @@ refused both_operands(const A&, const B&) {
 
 namespace fmoe {
 
-// fn of every element; `parameter` is the factor of scale, the summand of shift and the bound of
-// threshold. The operand is a forwarding reference, as std::apply's is: with another one std::apply
-// would be the better match where both are visible.
+// fn of every element; `parameter` is the factor of scale, the summand of shift, the bound of
+// threshold, at_least and at_most, the divisor of quotient and the dividend of inverse. The operand
+// is a forwarding reference, as std::apply's is: with another one std::apply would be the better
+// match where both are visible.
 template <operand E>
 auto apply(pointwise fn, E&& e, double parameter = 0) {
   return detail::mapped<expression_t<E>>{{}, fn, parameter, as_expression(e)};
@@ -92,6 +109,9 @@ auto sigmoid(const detail::mappable auto& e) { return apply(pointwise::sigmoid, 
 auto squared_relu(const detail::mappable auto& e) { return apply(pointwise::squared_relu, e); }
 auto exp(const detail::own_operand auto& e) { return apply(pointwise::exp, e); }
 auto sqrt(const detail::own_operand auto& e) { return apply(pointwise::sqrt, e); }
+auto tanh(const detail::own_operand auto& e) { return apply(pointwise::tanh, e); }
+auto log(const detail::own_operand auto& e) { return apply(pointwise::log, e); }
+auto abs(const detail::own_operand auto& e) { return apply(pointwise::abs, e); }
 auto inverse_sqrt(const detail::mappable auto& e) { return apply(pointwise::inverse_sqrt, e); }
 auto operator-(const detail::own_operand auto& e) { return apply(pointwise::negate, e); }
 auto operator*(detail::plain_number factor, const detail::own_operand auto& e) {
@@ -111,6 +131,25 @@ auto operator-(const detail::own_operand auto& e, detail::plain_number subtrahen
 }
 auto operator-(detail::plain_number minuend, const detail::own_operand auto& e) {
   return -e + minuend.value;
+}
+auto operator/(const detail::own_operand auto& e, detail::plain_number divisor) {
+  return apply(pointwise::quotient, e, divisor.value);
+}
+auto operator/(detail::plain_number dividend, const detail::own_operand auto& e) {
+  return apply(pointwise::inverse, e, dividend.value);
+}
+
+// NaN stays NaN in max, min and clamp.
+auto max(const detail::own_operand auto& e, detail::plain_number least) {
+  return apply(pointwise::at_least, e, least.value);
+}
+auto max(detail::plain_number least, const detail::own_operand auto& e) { return max(e, least); }
+auto min(const detail::own_operand auto& e, detail::plain_number most) {
+  return apply(pointwise::at_most, e, most.value);
+}
+auto min(detail::plain_number most, const detail::own_operand auto& e) { return min(e, most); }
+auto clamp(const detail::own_operand auto& e, double least, double most) {
+  return min(max(e, least), most);
 }
 
 // These work element by element. They take forwarding references: xtensor's operators do so for any
@@ -134,6 +173,44 @@ auto operator*(A&& a, B&& b) {
 }
 
 template <class A, class B>
+  requires detail::joinable<A, B>
+auto operator/(A&& a, B&& b) {
+  return detail::joined<&ir::graph::divide, expression_t<A>, expression_t<B>>{
+      {}, as_expression(a), as_expression(b)};
+}
+template <class A, class B>
+  requires detail::joinable<A, B>
+auto max(A&& a, B&& b) {
+  return detail::joined<&ir::graph::max, expression_t<A>, expression_t<B>>{
+      {}, as_expression(a), as_expression(b)};
+}
+template <class A, class B>
+  requires detail::joinable<A, B>
+auto min(A&& a, B&& b) {
+  return detail::joined<&ir::graph::min, expression_t<A>, expression_t<B>>{
+      {}, as_expression(a), as_expression(b)};
+}
+// These are preferred to std::max and std::min where both are visible.
+template <detail::own_operand E>
+auto max(const E& a, const E& b) {
+  return max<const E&, const E&>(a, b);
+}
+template <detail::own_operand E>
+auto min(const E& a, const E& b) {
+  return min<const E&, const E&>(a, b);
+}
+
+// a where the condition is above 0, else b. The condition has no more axes than a and b.
+template <operand C, operand A, operand B>
+auto where(const C& condition, const A& a, const B& b) {
+  static_assert(expression_t<C>::rank <= expression_t<A>::rank &&
+                    expression_t<C>::rank <= expression_t<B>::rank,
+                "where: the condition has no more axes than the two values");
+  return detail::chosen<expression_t<C>, expression_t<A>, expression_t<B>>{
+      {}, as_expression(condition), as_expression(a), as_expression(b)};
+}
+
+template <class A, class B>
   requires detail::mixed_up<A, B>
 auto operator+(const A& a, const B& b) {
   return detail::both_operands(a, b);
@@ -148,12 +225,10 @@ template <class A, class B>
 auto operator*(const A& a, const B& b) {
   return detail::both_operands(a, b);
 }
-// Refused with a sentence: expressions have no division.
-template <detail::own_operand A, class B>
-detail::refused operator/(const A&, const B&) {
-  static_assert(detail::never<A, B>,
-                "a / b: expressions have no division; multiply by the inverse");
-  return {};
+template <class A, class B>
+  requires detail::mixed_up<A, B>
+auto operator/(const A& a, const B& b) {
+  return detail::both_operands(a, b);
 }
 
 // x where x >= bound, else 0; NaN stays NaN.

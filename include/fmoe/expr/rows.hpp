@@ -59,18 +59,33 @@ auto layer_norm(const E& e, double epsilon = 1e-5) {
       {}, row_function::layer_norm, epsilon, as_expression(e)};
 }
 
-// x sqrt(n) / max(|x|_2, epsilon) for each row of n entries.
+// x / sqrt(mean(x^2) + epsilon) for each row: RMSNorm as in Llama and torch.nn.RMSNorm, without its
+// weight.
 template <operand E>
-auto rms_norm(const E& e, double epsilon = 1e-12) {
+auto rms_norm(const E& e, double epsilon = 1e-6) {
   static_assert(expression_t<E>::rank >= 1, "rms_norm: the operand has a last axis");
   return detail::row_mapped<expression_t<E>>{{}, row_function::rms_norm, epsilon, as_expression(e)};
 }
 
-// Returns one number for each row: its L1, L2 or maximum norm.
+// x sqrt(n) / max(|x|_2, epsilon) for each row of n entries: RMSNorm as in x-transformers.
+template <operand E>
+auto clamped_rms_norm(const E& e, double epsilon = 1e-12) {
+  static_assert(expression_t<E>::rank >= 1, "clamped_rms_norm: the operand has a last axis");
+  return detail::row_mapped<expression_t<E>>{
+      {}, row_function::clamped_rms_norm, epsilon, as_expression(e)};
+}
+
+// Returns one number for each row: its L1, L2 or maximum norm, or its mean.
 template <operand E>
 auto norm(row_norm which, const E& e) {
   static_assert(expression_t<E>::rank >= 1, "norm: the operand has a last axis");
   return detail::row_normed<expression_t<E>>{{}, which, as_expression(e)};
+}
+
+// Returns the mean of each row: [..., n] -> [...].
+template <operand E>
+auto mean(const E& e) {
+  return norm(row_norm::mean, e);
 }
 
 }  // namespace fmoe

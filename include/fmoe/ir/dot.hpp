@@ -37,7 +37,7 @@ class graph_printer {
   void put(const mask_node&) { box("ellipse", "all but a few pairs", weight_colour); }
   void put(const einsum_node& n) { box("box", n.subscripts, made_colour); }
   void put(const map_node& n) { box("box", name_of(n.fn), made_colour); }
-  void put(const add_node&) { box("box", "add", made_colour); }
+  void put(const join_node& n) { box("box", name_of(n.what), made_colour); }
   void put(const row_function_node& n) { box("box", name_of(n.fn), made_colour); }
   void put(const row_norm_node& n) { box("box", name_of(n.which), made_colour); }
   void put(const select_node& n) { box("box", name_of(n.rule.what), made_colour); }

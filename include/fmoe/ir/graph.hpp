@@ -137,17 +137,32 @@ class graph {
     return put({map_node{fn, parameter, arg}, (*this)[arg].axes});
   }
 
-  // The operand with fewer axes is repeated along the leading axes of the other.
-  node_id add(node_id left, node_id right) {
-    if (rank(left) < rank(right)) std::swap(left, right);
-    align("add", left, right);
-    return put({add_node{left, right}, (*this)[left].axes});
+  // Joins two operands element by element. The one with fewer axes is repeated along the leading
+  // axes of the other; unless they may change places, that is the right one.
+  node_id join(pass_kind what, node_id left, node_id right) {
+    if (is_symmetric(what) && rank(left) < rank(right)) std::swap(left, right);
+    align(name_of(what), left, right);
+    return put({join_node{what, left, right}, (*this)[left].axes});
+  }
+  node_id add(node_id left, node_id right) { return join(pass_kind::add, left, right); }
+  node_id max(node_id left, node_id right) { return join(pass_kind::max, left, right); }
+  node_id min(node_id left, node_id right) { return join(pass_kind::min, left, right); }
+
+  // A divisor with more axes is inverted first.
+  node_id divide(node_id left, node_id right) {
+    if (rank(left) < rank(right)) return multiply(left, map(pointwise::inverse, 1, right));
+    return join(pass_kind::divide, left, right);
+  }
+
+  // a where the condition is above 0, else b.
+  node_id where(node_id condition, node_id a, node_id b) {
+    return add(join(pass_kind::keep, a, condition), join(pass_kind::drop, b, condition));
   }
 
   // The Hadamard product, with the same broadcasting as add.
   node_id multiply(node_id left, node_id right) {
     if (rank(left) < rank(right)) std::swap(left, right);
-    align("multiply", left, right);
+    align(name_of(pass_kind::multiply), left, right);
     const std::string labels = std::string("abcdefgh").substr(0, rank(left));
     return einsum(labels + ',' + labels.substr(rank(left) - rank(right)) + "->" + labels,
                   {left, right});
@@ -306,6 +321,8 @@ class graph {
   }
 
   void align(const char* op, node_id left, node_id right) {
+    expects<shape_error>(rank(left) >= rank(right), "[", op, "] the left operand has ", rank(left),
+                         " axes and the right one has more, ", rank(right));
     const extent lead = rank(left) - rank(right);
     for (extent k = 0; k < rank(right); ++k) {
       const axis_id a = (*this)[left].axes[lead + k], b = (*this)[right].axes[k];

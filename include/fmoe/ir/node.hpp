@@ -70,9 +70,10 @@ struct map_node {
   bool operator==(const map_node&) const = default;
 };
 
-struct add_node {
+struct join_node {  // of two operands, element by element: any kind but map and multiply
+  pass_kind what;
   node_id left, right;  // the right one may have fewer axes, which are the last ones
-  bool operator==(const add_node&) const = default;
+  bool operator==(const join_node&) const = default;
 };
 
 struct row_function_node {  // a function of each row, which is the last axis
@@ -120,8 +121,8 @@ struct mask_node {  // 0 at the pairs, 1 elsewhere; only an operand of einsum
 };
 
 struct node {
-  variant<leaf_node, einsum_node, map_node, add_node, row_function_node, row_norm_node, select_node,
-          kept_node, append_node, concat_node, mask_node>
+  variant<leaf_node, einsum_node, map_node, join_node, row_function_node, row_norm_node,
+          select_node, kept_node, append_node, concat_node, mask_node>
       op;
   std::vector<axis_id> axes;
 };
@@ -157,7 +158,7 @@ template <node_of<append_node> Node, class F>
 void each_operand(Node& n, const F& f) {
   f(n.arg);
 }
-template <node_of<add_node> Node, class F>
+template <node_of<join_node> Node, class F>
 void each_operand(Node& n, const F& f) {
   f(n.left);
   f(n.right);

@@ -29,7 +29,7 @@ struct peer {
 
   // [t, d] -> [t, d]: the input of queries and experts, x sqrt(d) / |x| (scale + 1).
   auto normalised(const operand auto& x) const {
-    return choose(scale.empty(), x, rms_norm(x) * (scale + 1.0));
+    return choose(scale.empty(), x, clamped_rms_norm(x) * (scale + 1.0));
   }
 
   // [t, d] -> [t, h, l, s]: the products of each query with its keys.

@@ -20,7 +20,7 @@ inline bool fuse_into_producer(program& p, extent place) {
   const operation& o = p.operations[place];
   if (!is<pointwise_op>(o)) return false;
   const pass& first = o.passes[0];
-  const bool symmetric = o.passes.size() == 1 && first.what != pass_kind::map &&
+  const bool symmetric = o.passes.size() == 1 && is_symmetric(first.what) &&
                          p[first.other].shape == p[o.in[0].value].shape &&
                          p[first.other].scope == p[o.in[0].value].scope;
   std::optional<extent> best;

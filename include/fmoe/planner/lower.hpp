@@ -105,15 +105,15 @@ class lowering {
     return place(out, names);
   }
 
-  placed lower(const ir::add_node& a) {
+  placed lower(const ir::join_node& a) {
     const extent lead = graph_.rank(a.left) - graph_.rank(a.right);
     const std::string names = letters(a.left);
-    return combine(pass_kind::add, named(a.left, names), named(a.right, names.substr(lead)), names);
+    return combine(a.what, named(a.left, names), named(a.right, names.substr(lead)), names);
   }
 
-  // Computes left (+ or *) right, where the labels of right are the last of left's in some order.
+  // Joins left and right, where the labels of right are the last of left's in some order.
   placed combine(pass_kind what, use left, use right, std::string_view result) {
-    if (program_[right.value].scope > program_[left.value].scope &&
+    if (is_symmetric(what) && program_[right.value].scope > program_[left.value].scope &&
         left.labels.size() == right.labels.size())
       std::swap(left, right);
     const std::string trailing = left.labels.substr(left.labels.size() - right.labels.size());

@@ -23,8 +23,8 @@ struct use {
   std::string labels;
 };
 
-// A function of a finished row: a map, or a sum or product with another operand, which may repeat
-// along leading axes.
+// A change of a finished row: by a function of one number, or with another operand, which may
+// repeat along leading axes.
 struct pass {
   pass_kind what = pass_kind::map;
   pointwise fn{};

@@ -118,7 +118,7 @@ class token_search {
         e.args, [&](ir::node_id a) { return holds_alternative<ir::mask_node>(graph_[a].op); });
   }
 
-  token_axis axis_of(const ir::add_node& a, const ir::node&) {
+  token_axis axis_of(const ir::join_node& a, const ir::node&) {
     const extent lead = graph_.rank(a.left) - graph_.rank(a.right);
     const token_axis left = at(a.left), right = at(a.right);
     if (!left) return right ? reject() : left;

@@ -145,8 +145,7 @@ class executor {
         const extent from = (position + done) % e.period,
                      n = std::min(columns - done, e.period - from);
         const T* o = other.data + row * other.stride + from;
-        if (e.what == pass_kind::add) add<T, Arch>(c + done, ldc, count, n, o, other.stride);
-        else multiply<T, Arch>(c + done, ldc, count, n, o, other.stride);
+        join<T, Arch>(e.what, c + done, ldc, count, n, o, other.stride);
         done += n;
       }
     }
@@ -282,7 +281,7 @@ class executor {
           sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, from, made.values);
         });
         finish(s.epilogues, f, made.values, 0, t, 1, 0, from.count);
-        multiply<T, Arch>(made.values, 0, 1, from.count, from.values, 0);
+        join<T, Arch>(pass_kind::multiply, made.values, 0, 1, from.count, from.values, 0);
       }
   }
 

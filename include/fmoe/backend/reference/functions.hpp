@@ -35,6 +35,27 @@ inline double apply(pointwise f, double parameter, double x) {
     case pointwise::scale: return parameter * x;
     case pointwise::shift: return parameter + x;
     case pointwise::threshold: return x < parameter ? 0 : x;
+    case pointwise::tanh: return std::tanh(x);
+    case pointwise::log: return std::log(x);
+    case pointwise::abs: return std::abs(x);
+    case pointwise::at_least: return x < parameter ? parameter : x;
+    case pointwise::at_most: return x > parameter ? parameter : x;
+    case pointwise::quotient: return x / parameter;
+    case pointwise::inverse: return parameter / x;
+  }
+  return x;
+}
+
+inline double joined(pass_kind what, double x, double o) {
+  switch (what) {
+    case pass_kind::map: return x;
+    case pass_kind::add: return x + o;
+    case pass_kind::multiply: return x * o;
+    case pass_kind::divide: return x / o;
+    case pass_kind::max: return std::isnan(x) || x > o ? x : o;
+    case pass_kind::min: return std::isnan(x) || x < o ? x : o;
+    case pass_kind::keep: return o > 0 ? x : 0;
+    case pass_kind::drop: return o > 0 ? 0 : x;
   }
   return x;
 }
@@ -97,12 +118,21 @@ inline double norm(row_norm which, const_row x) {
     case row_norm::l1: return sum;
     case row_norm::l2: return std::sqrt(squares);
     case row_norm::max: return most;
+    case row_norm::mean:
+      return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
   }
   return 0;
 }
 
-// x sqrt(n) / max(|x|_2, epsilon)
+// x / sqrt(mean(x^2) + epsilon)
 inline void rms_norm(row x, double epsilon) {
+  const double length = reference_backend::norm(row_norm::l2, x);
+  const double mean = length * length / static_cast<double>(x.size());
+  for (double& v : x) v /= std::sqrt(mean + epsilon);
+}
+
+// x sqrt(n) / max(|x|_2, epsilon)
+inline void clamped_rms_norm(row x, double epsilon) {
   const double length = std::max(reference_backend::norm(row_norm::l2, x), epsilon);
   for (double& v : x) v *= std::sqrt(static_cast<double>(x.size())) / length;
 }
@@ -115,6 +145,7 @@ inline void apply(row_function f, double parameter, double bound, row x) {
     case row_function::entmax: return entmax(x, parameter);
     case row_function::layer_norm: return layer_norm(x, parameter);
     case row_function::rms_norm: return rms_norm(x, parameter);
+    case row_function::clamped_rms_norm: return clamped_rms_norm(x, parameter);
   }
 }
 

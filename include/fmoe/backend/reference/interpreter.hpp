@@ -194,10 +194,7 @@ class interpreter {
         period /= shape(p.other)[0];
         from += period * pairs(o)[i].expert;
       }
-      for (extent k = 0; k < x.size(); ++k) {
-        if (p.what == pass_kind::add) x[k] += from[k % period];
-        else x[k] *= from[k % period];
-      }
+      for (extent k = 0; k < x.size(); ++k) x[k] = joined(p.what, x[k], from[k % period]);
     }
   }
 

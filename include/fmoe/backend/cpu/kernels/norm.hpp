@@ -25,16 +25,22 @@ double sum_in_double(const T* x, extent n, F f) noexcept {
 }
 
 template <class T, class Arch>
+double mean(const T* x, extent n) noexcept {
+  return sum_in_double<T, Arch>(x, n, [](double v) { return v; }) / static_cast<double>(n);
+}
+
+template <class T, class Arch>
 double sum_of_squares(const T* x, extent n) noexcept {
   return sum_in_double<T, Arch>(x, n, [](double v) { return v * v; });
 }
 
-// Returns a norm of the row, and NaN if an entry is NaN.
+// Returns a norm or the mean of the row, and NaN if an entry is NaN.
 template <class T, class Arch>
 T norm(row_norm which, const T* x, extent n) noexcept {
   if (which == row_norm::l1)
     return static_cast<T>(sum_in_double<T, Arch>(x, n, [](double v) { return std::abs(v); }));
   if (which == row_norm::l2) return static_cast<T>(std::sqrt(sum_of_squares<T, Arch>(x, n)));
+  if (which == row_norm::mean) return static_cast<T>(mean<T, Arch>(x, n));
   T most = 0;
   for (extent i = 0; i < n && most == most; ++i)
     if (!(std::abs(x[i]) <= most)) most = std::abs(x[i]);
@@ -50,15 +56,20 @@ void scale_row(const T* x, T* y, extent n, double shift, double factor) noexcept
 
 template <class T, class Arch>
 void layer_norm(const T* x, T* y, extent n, double epsilon) noexcept {
-  const double mean =
-      sum_in_double<T, Arch>(x, n, [](double v) { return v; }) / static_cast<double>(n);
+  const double middle = mean<T, Arch>(x, n);
   const double squares =
-      sum_in_double<T, Arch>(x, n, [mean](double v) { return (v - mean) * (v - mean); });
-  scale_row<T, Arch>(x, y, n, mean, 1 / std::sqrt(squares / static_cast<double>(n) + epsilon));
+      sum_in_double<T, Arch>(x, n, [middle](double v) { return (v - middle) * (v - middle); });
+  scale_row<T, Arch>(x, y, n, middle, 1 / std::sqrt(squares / static_cast<double>(n) + epsilon));
 }
 
 template <class T, class Arch>
 void rms_norm(const T* x, T* y, extent n, double epsilon) noexcept {
+  const double squares = sum_of_squares<T, Arch>(x, n);
+  scale_row<T, Arch>(x, y, n, 0, 1 / std::sqrt(squares / static_cast<double>(n) + epsilon));
+}
+
+template <class T, class Arch>
+void clamped_rms_norm(const T* x, T* y, extent n, double epsilon) noexcept {
   const double length = std::sqrt(sum_of_squares<T, Arch>(x, n));
   scale_row<T, Arch>(x, y, n, 0,
                      std::sqrt(static_cast<double>(n)) / (length < epsilon ? epsilon : length));

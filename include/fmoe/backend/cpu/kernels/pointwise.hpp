@@ -22,11 +22,24 @@ vec<T, Arch> polynomial(const vec<T, Arch>& x, const T (&c)[N]) {
   return sum;
 }
 
-// Returns exp(x + low), for a small low. With x + low = n ln 2 + r, |r| < 0.4, this is 2^n (1 + r +
-// r²/2 + …); the series is cut where the rest is below a quarter of the last bit. (xsimd's exp is
-// infinite from 88.376 on and 0 below -87.7.)
+// ln 2 in two parts; an integral exponent times the first one has no rounding error.
+template <class T>
+inline constexpr T ln2_high = T(sizeof(T) == 4 ? 0.693359375 : 6.93145751953125e-1);
+template <class T>
+inline constexpr T ln2_low =
+    T(sizeof(T) == 4 ? -2.12194440054690583e-4 : 1.42860682030941723212e-6);
+
+// exp(x + low) is 2^exponent (1 + rest), for a small low.
 template <class T, class Arch>
-vec<T, Arch> exponential(const vec<T, Arch>& x, const vec<T, Arch>& low = vec<T, Arch>(T(0))) {
+struct power {
+  vec<T, Arch> rest, exponent;
+};
+
+// With x + low = n ln 2 + r, |r| < 0.4, the rest is r + r²/2 + …; the series is cut where what
+// follows is below a quarter of the last bit. (xsimd's exp is infinite from 88.376 on and 0 below
+// -87.7.)
+template <class T, class Arch>
+power<T, Arch> power_of(const vec<T, Arch>& x, const vec<T, Arch>& low = vec<T, Arch>(T(0))) {
   using v = vec<T, Arch>;
   constexpr bool single = sizeof(T) == 4;
   constexpr T least = T(single ? -105 : -747),
@@ -34,10 +47,8 @@ vec<T, Arch> exponential(const vec<T, Arch>& x, const vec<T, Arch>& low = vec<T,
   const v bounded = select(x < v(least), v(least), select(x > v(most), v(most), x));
   const v rounder(T(single ? 0x1.8p23 : 0x1.8p52));
   const v n = fmadd(bounded, v(T(1.4426950408889634)), rounder) - rounder;
-  // ln 2 is split in two parts; n times the first has no rounding error.
-  const v high = fmadd(n, v(T(single ? -0.693359375 : -6.93145751953125e-1)), bounded);
-  const v r =
-      fmadd(n, v(T(single ? 2.12194440054690583e-4 : -1.42860682030941723212e-6)), high) + low;
+  const v high = fmadd(n, v(-ln2_high<T>), bounded);
+  const v r = fmadd(n, v(-ln2_low<T>), high) + low;
   v rest;
   if constexpr (single) {
     static constexpr T c[] = {1.f / 2, 1.f / 6, 1.f / 24, 1.f / 120, 1.f / 720, 1.f / 5040};
@@ -48,8 +59,55 @@ vec<T, Arch> exponential(const vec<T, Arch>& x, const vec<T, Arch>& low = vec<T,
                               1. / 3628800., 1. / 39916800., 1. / 479001600., 1. / 6227020800.};
     rest = polynomial<T, Arch>(r, c);
   }
-  const v fraction = fmadd(rest, r * r, r) + v(T(1));
-  return scale_by_power_of_two(fraction, n);
+  return {fmadd(rest, r * r, r), n};
+}
+
+template <class T, class Arch>
+vec<T, Arch> exponential(const vec<T, Arch>& x, const vec<T, Arch>& low = vec<T, Arch>(T(0))) {
+  const power<T, Arch> p = power_of<T, Arch>(x, low);
+  return scale_by_power_of_two(p.rest + vec<T, Arch>(T(1)), p.exponent);
+}
+
+// Returns tanh(x) = e / (e + 2) with e = exp(2 |x|) - 1, and the sign of x.
+template <class T, class Arch>
+vec<T, Arch> hyperbolic_tangent(const vec<T, Arch>& x) {
+  using v = vec<T, Arch>;
+  const v one(T(1)), most(T(sizeof(T) == 4 ? 10 : 20)), a = abs(x);  // 1 beyond
+  const power<T, Arch> p = power_of<T, Arch>(select(a > most, most, a) * v(T(2)));
+  const v whole = scale_by_power_of_two(one, p.exponent), e = fmadd(whole, p.rest, whole - one);
+  return (e / (e + v(T(2)))) | (x & v(T(-0.0)));
+}
+
+// Returns ln x. With x = 2^n (1 + f), 1 + f between sqrt(1/2) and sqrt(2), and s = f / (2 + f),
+// ln(1 + f) is 2 s + 2 s³/3 + 2 s⁵/5 + …, which is summed as f - (f²/2 - s (f²/2 + R)), so that the
+// greatest term is exact.
+template <class T, class Arch>
+vec<T, Arch> logarithm(const vec<T, Arch>& x) {
+  using v = vec<T, Arch>;
+  using limits = std::numeric_limits<T>;
+  constexpr T shift = limits::digits;
+  const v one(T(1)), half(T(0.5)), zero(T(0)), infinity(limits::infinity());
+  const auto subnormal = x < v(limits::min());
+  const auto [m, e] =
+      parts_of<T, Arch>(select(subnormal, x * v(T(std::uint64_t{1} << limits::digits)), x));
+  const auto above = m > v(T(1.4142135623730951));
+  const v f = select(above, m * half, m) - one;
+  const v n = select(above, e + one, e) - select(subnormal, v(shift), zero);
+  const v s = f / (f + v(T(2))), z = s * s, square = half * f * f;
+  v r;
+  if constexpr (sizeof(T) == 4) {
+    static constexpr T c[] = {2.f / 3, 2.f / 5, 2.f / 7, 2.f / 9, 2.f / 11};
+    r = polynomial<T, Arch>(z, c) * z;
+  } else {
+    static constexpr T c[] = {2. / 3,  2. / 5,  2. / 7,  2. / 9,  2. / 11, 2. / 13,
+                              2. / 15, 2. / 17, 2. / 19, 2. / 21, 2. / 23};
+    r = polynomial<T, Arch>(z, c) * z;
+  }
+  const v low = fmadd(s, square + r, n * v(ln2_low<T>));
+  const v y = fmadd(n, v(ln2_high<T>), f - (square - low));
+  const v edge =
+      select(x == zero, v(-limits::infinity()), select(x < zero, v(limits::quiet_NaN()), x));
+  return select((x > zero) & (x < infinity), y, edge);
 }
 
 // Returns Phi(-a) = erfc(a / sqrt 2) / 2 for a >= 0. exp(a²/2) Phi(-a) (a + d) / d is approximated
@@ -123,6 +181,13 @@ vec<T, Arch> evaluate(const vec<T, Arch>& x, T parameter) {
   if constexpr (F == pointwise::scale) return x * p;
   if constexpr (F == pointwise::shift) return x + p;
   if constexpr (F == pointwise::threshold) return select(x < p, zero, x);
+  if constexpr (F == pointwise::tanh) return hyperbolic_tangent<T, Arch>(x);
+  if constexpr (F == pointwise::log) return logarithm<T, Arch>(x);
+  if constexpr (F == pointwise::abs) return abs(x);
+  if constexpr (F == pointwise::at_least) return select(x < p, p, x);
+  if constexpr (F == pointwise::at_most) return select(x > p, p, x);
+  if constexpr (F == pointwise::quotient) return x / p;
+  if constexpr (F == pointwise::inverse) return p / x;
 }
 
 // Calls f(x, row, column, part) for every vector of the tile; `part` is its number of valid lanes.
@@ -163,26 +228,48 @@ template <class T, class Arch>
     case pointwise::scale: return run.template operator()<pointwise::scale>();
     case pointwise::shift: return run.template operator()<pointwise::shift>();
     case pointwise::threshold: return run.template operator()<pointwise::threshold>();
+    case pointwise::tanh: return run.template operator()<pointwise::tanh>();
+    case pointwise::log: return run.template operator()<pointwise::log>();
+    case pointwise::abs: return run.template operator()<pointwise::abs>();
+    case pointwise::at_least: return run.template operator()<pointwise::at_least>();
+    case pointwise::at_most: return run.template operator()<pointwise::at_most>();
+    case pointwise::quotient: return run.template operator()<pointwise::quotient>();
+    case pointwise::inverse: return run.template operator()<pointwise::inverse>();
   }
 }
 
-// c += other; with ldo = 0 one row of `other` is added to every row.
-template <class T, class Arch>
-[[gnu::noinline]] void add(T* c, extent ldc, extent rows, extent columns, const T* other,
-                           extent ldo) noexcept {
-  for_each_vector<T, Arch>(c, ldc, rows, columns,
-                           [&](const vec<T, Arch>& x, extent m, extent n, extent part) {
-                             return x + load_part<T, Arch>(other + m * ldo + n, part);
-                           });
+template <class T, class Arch, pass_kind What>
+vec<T, Arch> joined(const vec<T, Arch>& x, const vec<T, Arch>& o) {
+  const vec<T, Arch> zero(T(0));
+  if constexpr (What == pass_kind::add) return x + o;
+  if constexpr (What == pass_kind::multiply) return x * o;
+  if constexpr (What == pass_kind::divide) return x / o;
+  if constexpr (What == pass_kind::max) return select((x > o) | isnan(x), x, o);
+  if constexpr (What == pass_kind::min) return select((x < o) | isnan(x), x, o);
+  if constexpr (What == pass_kind::keep) return select(o > zero, x, zero);
+  if constexpr (What == pass_kind::drop) return select(o > zero, zero, x);
 }
 
+// Joins c with `other`, of which one row serves every row if ldo = 0. `what` is not map.
 template <class T, class Arch>
-[[gnu::noinline]] void multiply(T* c, extent ldc, extent rows, extent columns, const T* other,
-                                extent ldo) noexcept {
-  for_each_vector<T, Arch>(c, ldc, rows, columns,
-                           [&](const vec<T, Arch>& x, extent m, extent n, extent part) {
-                             return x * load_part<T, Arch>(other + m * ldo + n, part);
-                           });
+[[gnu::noinline]] void join(pass_kind what, T* c, extent ldc, extent rows, extent columns,
+                            const T* other, extent ldo) noexcept {
+  const auto run = [&]<pass_kind What>() {
+    for_each_vector<T, Arch>(
+        c, ldc, rows, columns, [&](const vec<T, Arch>& x, extent m, extent n, extent part) {
+          return joined<T, Arch, What>(x, load_part<T, Arch>(other + m * ldo + n, part));
+        });
+  };
+  switch (what) {
+    case pass_kind::map: return;
+    case pass_kind::add: return run.template operator()<pass_kind::add>();
+    case pass_kind::multiply: return run.template operator()<pass_kind::multiply>();
+    case pass_kind::divide: return run.template operator()<pass_kind::divide>();
+    case pass_kind::max: return run.template operator()<pass_kind::max>();
+    case pass_kind::min: return run.template operator()<pass_kind::min>();
+    case pass_kind::keep: return run.template operator()<pass_kind::keep>();
+    case pass_kind::drop: return run.template operator()<pass_kind::drop>();
+  }
 }
 
 }  // namespace fmoe::cpu

@@ -18,6 +18,7 @@ template <class T, class Arch>
     case row_function::entmax: return entmax<T, Arch>(x, y, n, parameter);
     case row_function::layer_norm: return layer_norm<T, Arch>(x, y, n, parameter);
     case row_function::rms_norm: return rms_norm<T, Arch>(x, y, n, parameter);
+    case row_function::clamped_rms_norm: return clamped_rms_norm<T, Arch>(x, y, n, parameter);
   }
 }
 

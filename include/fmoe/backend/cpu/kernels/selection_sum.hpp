@@ -72,7 +72,7 @@ void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> 
         continue;
       }
       gather<T, Arch>(b.data + first * b.stride, b.stride, s.N, entries, {}, row, false);
-      add<T, Arch>(c + n * s.N, 0, 1, s.N, row, 0);
+      join<T, Arch>(pass_kind::add, c + n * s.N, 0, 1, s.N, row, 0);
     }
   }
 }

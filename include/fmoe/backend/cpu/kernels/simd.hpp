@@ -264,6 +264,42 @@ vec<T, Arch> scale_by_power_of_two(const vec<T, Arch>& x, const vec<T, Arch>& n)
   }
 }
 
+// A number is fraction 2^exponent; the fraction is at least 1 and less than 2.
+template <class T, class Arch>
+struct binary_parts {
+  vec<T, Arch> fraction, exponent;
+};
+
+// Takes apart positive numbers that are neither subnormal nor infinite. Or'ed into the bits of 2^23
+// (double: 2^52), an integer becomes a number.
+template <class T, class Arch>
+binary_parts<T, Arch> parts_of(const vec<T, Arch>& x) {
+  using v = vec<T, Arch>;
+  constexpr auto norm = _MM_MANT_NORM_1_2;
+  constexpr auto sign = _MM_MANT_SIGN_src;
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) {
+    return {_mm512_maskz_getmant_ps(0xffff, x, norm, sign), _mm512_maskz_getexp_ps(0xffff, x)};
+  } else if constexpr (is_avx512<Arch>) {
+    return {_mm512_maskz_getmant_pd(0xff, x, norm, sign), _mm512_maskz_getexp_pd(0xff, x)};
+  } else {
+    constexpr bool single = sizeof(T) == 4;
+    using integer = std::conditional_t<single, std::int32_t, std::int64_t>;
+    using integers = xsimd::batch<integer, Arch>;
+    constexpr int digits = single ? 23 : 52;
+    const v one(T(1)), rounder(T(single ? 0x1p23 : 0x1p52)), bias(T(single ? 127 : 1023));
+    const auto bits = [](const v& y) {
+      return integers(__builtin_bit_cast(typename integers::register_type,
+                                         static_cast<typename v::register_type>(y)));
+    };
+    const auto real = [](const integers& i) {
+      return v(__builtin_bit_cast(typename v::register_type,
+                                  static_cast<typename integers::register_type>(i)));
+    };
+    const integers fraction = bits(x) & integers((integer{1} << digits) - 1);
+    return {real(fraction | bits(one)), real((bits(x) >> digits) | bits(rounder)) - rounder - bias};
+  }
+}
+
 // Returns bits, of which bit i is set if lane i of m is true.
 template <class T, class Arch>
 std::uint64_t to_bits(const mask<T, Arch>& m) {
