@@ -70,7 +70,7 @@ class random_expression {
     ir::node_id r{};
     if (const auto* l = get_if<ir::leaf_node>(&op)) r = g.leaf(*l);
     if (const auto* e = get_if<ir::einsum_node>(&op)) r = g.einsum(e->subscripts, all(e->args));
-    if (const auto* m = get_if<ir::map_node>(&op)) r = g.map(m->fn, m->parameter, copy(m->arg));
+    if (const auto* m = get_if<ir::map_node>(&op)) r = g.map(m->f, copy(m->arg));
     if (const auto* j = get_if<ir::join_node>(&op)) {
       const ir::node_id left = copy(j->left);
       r = g.join(j->what, left, copy(j->right));
@@ -94,7 +94,7 @@ class random_expression {
     for (const ir::node_id a : e.args) s << ' ' << static_cast<int>(a);
   }
   static void describe(std::ostream& s, const ir::map_node& m) {
-    s << name_of(m.fn) << ' ' << static_cast<int>(m.arg);
+    s << m.f.name() << ' ' << static_cast<int>(m.arg);
   }
   static void describe(std::ostream& s, const ir::join_node& j) {
     s << static_cast<int>(j.left) << ' ' << name_of(j.what) << ' ' << static_cast<int>(j.right);

@@ -38,7 +38,7 @@ API = {
                                                      "monet_expert", "initialise"]],
     "Analysis": [f"analysis/{what}.hpp" for what in ("expert_load", "expert_statistics", "top_tokens", "polysemanticity", "expert_domains",
                                                      "expert_correlation", "routed_rows", "edit", "rank")],
-    "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp",   "expr/rows.hpp", "expr/selection.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
+    "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp", "expr/pointwise_function.hpp", "expr/rows.hpp", "expr/selection.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
                     "expr/expression.hpp", "base/functions.hpp", "base/checked.hpp"],
     "Running": ["run/evaluate.hpp", "run/compile.hpp", "run/explain.hpp", "run/cost.hpp", "planner/cost_figures.hpp",
                 "planner/machine.hpp", "backend/backend.hpp", "backend/reference/reference.hpp"],

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <fmoe/expr/pointwise.hpp>
+#include <fmoe/explain.hpp>
+#include <fmoe/reference.hpp>
 
 #include "../support/agree.hpp"
 
@@ -29,7 +30,7 @@ TEST_CASE("the named functions are those", "[pointwise]") {
     ir::graph g;
     const ir::node_id id = e.lower(g);
     const auto& m = get<ir::map_node>(g[id].op);
-    return m.fn == f && m.parameter == parameter;
+    return m.f == number_function{f, parameter};
   };
   CHECK(same(relu(x), pointwise::relu));
   CHECK(same(gelu(x), pointwise::gelu));
@@ -50,6 +51,33 @@ TEST_CASE("the named functions are those", "[pointwise]") {
   CHECK(same(max(2, x), pointwise::at_least, 2));
   CHECK(same(min(x, 2), pointwise::at_most, 2));
   CHECK(same(min(2, x), pointwise::at_most, 2));
+}
+
+TEST_CASE("functions of one's own are fused and planned like others", "[pointwise]") {
+  const auto x = random<tensor<float, 2>>({30, 7}, 1);
+  const auto w = random<parameter<float, 2>>({7, 50}, 2), v = random<parameter<float, 2>>({50, 3}, 3);
+  const pointwise_function softplus("softplus", [](auto a) { return std::log1p(std::exp(a)); });
+  const auto cubed = pointwise_function::of_spans("cubed", [](auto numbers) {
+    for (auto& a : numbers) a = a * a * a;
+  });
+  const auto h = softplus(einsum<"ti,io->to">(x, w));
+  CHECK(agrees(h));
+  CHECK(agrees(einsum<"th,ho->to">(cubed(h * 0.5), v)));
+  CHECK(agrees(top_k(cubed(einsum<"ti,io->to">(x, w)), 5)));
+  CHECK(agrees(cubed(w)));
+  CHECK(agrees(softplus(random<tensor<double, 3>>({4, 3, 5}, 4))));
+
+  ir::graph g;
+  const auto copy = softplus;
+  const ir::node_id first = softplus(x).lower(g);
+  CHECK(copy(x).lower(g) == first);
+  CHECK(cubed(x).lower(g) != first);
+  CHECK(explain(h).text.find(" | softplus") != std::string::npos);
+  CHECK(explain(h).graph.find("softplus") != std::string::npos);
+  const auto seven = pointwise_function("seven", [](double) { return 7; });
+  CHECK(evaluate(seven(x))(0, 0) == 7);
+  CHECK(evaluate(cubed(x), {.on = fmoe::reference()})(0, 0) ==
+        static_cast<float>(std::pow(double{x(0, 0)}, 3)));
 }
 
 TEST_CASE("clamp keeps numbers between two bounds, and NaN", "[pointwise]") {

@@ -73,14 +73,14 @@ class magnitudes {
     numbers r = absolute(id_);
     const numbers &of = (*this)[m.arg], &x = exact_[m.arg];
     for (extent i = 0; i < r.size(); ++i) {
-      if (m.fn == pointwise::scale) r[i] = std::abs(m.parameter) * of[i];
-      else if (m.fn == pointwise::squared_relu) r[i] += 2 * std::abs(x[i]) * of[i];
-      else if (m.fn == pointwise::quotient) r[i] = of[i] / std::abs(m.parameter);
-      else if (m.fn == pointwise::inverse) r[i] *= 1 + of[i] / std::abs(x[i]);
-      else if (m.fn == pointwise::log) r[i] += of[i] / std::abs(x[i]);
-      else if (m.fn == pointwise::exp) r[i] *= 1 + of[i];
-      else if (m.fn == pointwise::inverse_sqrt) r[i] *= 1 + of[i] / (2 * std::abs(x[i]));
-      else if (m.fn == pointwise::sqrt) r[i] += x[i] == 0 ? 0 : of[i] / (2 * r[i]);
+      if (m.f.fn == pointwise::scale) r[i] = std::abs(m.f.parameter) * of[i];
+      else if (m.f.fn == pointwise::squared_relu) r[i] += 2 * std::abs(x[i]) * of[i];
+      else if (m.f.fn == pointwise::quotient) r[i] = of[i] / std::abs(m.f.parameter);
+      else if (m.f.fn == pointwise::inverse) r[i] *= 1 + of[i] / std::abs(x[i]);
+      else if (m.f.fn == pointwise::log) r[i] += of[i] / std::abs(x[i]);
+      else if (m.f.fn == pointwise::exp) r[i] *= 1 + of[i];
+      else if (m.f.fn == pointwise::inverse_sqrt) r[i] *= 1 + of[i] / (2 * std::abs(x[i]));
+      else if (m.f.fn == pointwise::sqrt) r[i] += x[i] == 0 ? 0 : of[i] / (2 * r[i]);
       else r[i] += of[i];  // the slope is at most a little above 1
     }
     return r;

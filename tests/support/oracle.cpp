@@ -115,7 +115,9 @@ class node_values {
 
   numbers value_of(const ir::map_node& m) const {
     numbers r = of(m.arg);
-    for (double& x : r) x = apply(m.fn, m.parameter, x);
+    if (m.f.own != nullptr) m.f.own->apply(r.data(), r.size());
+    else
+      for (double& x : r) x = apply(m.f.fn, m.f.parameter, x);
     return r;
   }
 

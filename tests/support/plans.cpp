@@ -42,7 +42,7 @@ template <class Pass>
 std::string passes(const std::vector<Pass>& all) {
   std::string s;
   for (const Pass& p : all) {
-    const char* what = p.what == pass_kind::map ? fmoe::name_of(p.fn) : detail::sign_of(p.what);
+    const char* what = p.what == pass_kind::map ? p.f.name() : detail::sign_of(p.what);
     s += std::string(" | ") + what;
   }
   return s;

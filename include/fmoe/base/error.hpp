@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include <fmoe/base/language.hpp>
+
 namespace fmoe {
 
 // Shapes do not fit together.

@@ -87,13 +87,6 @@ constexpr const char* name_of(row_norm n) {
 
 namespace fmoe::detail {
 
-// True if f(0) = 0. Then f need not be computed where its argument is known to be zero.
-constexpr bool keeps_zero(pointwise f) {
-  using enum pointwise;
-  return f != sigmoid && f != exp && f != inverse_sqrt && f != shift && f != log && f != at_least &&
-         f != at_most && f != inverse;
-}
-
 // The ways in which a pass changes a finished row: each element by a function of one number, or x
 // with the element o of another operand. NaN in x or in o makes NaN of the first five.
 enum class pass_kind : std::uint8_t {

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include <fmoe/base/language.hpp>
+
 namespace fmoe::io {
 
 // The kinds of faults in a file, or in a layer that is made from one.

@@ -36,7 +36,7 @@ class graph_printer {
   }
   void put(const mask_node&) { box("ellipse", "all but a few pairs", weight_colour); }
   void put(const einsum_node& n) { box("box", n.subscripts, made_colour); }
-  void put(const map_node& n) { box("box", name_of(n.fn), made_colour); }
+  void put(const map_node& n) { box("box", n.f.name(), made_colour); }
   void put(const join_node& n) { box("box", name_of(n.what), made_colour); }
   void put(const row_function_node& n) { box("box", name_of(n.fn), made_colour); }
   void put(const row_norm_node& n) { box("box", name_of(n.which), made_colour); }

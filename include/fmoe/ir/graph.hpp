@@ -133,9 +133,10 @@ class graph {
     return put({einsum_node{std::move(args), std::string(subscripts)}, std::move(axes)});
   }
 
-  node_id map(pointwise fn, double parameter, node_id arg) {
-    return put({map_node{fn, parameter, arg}, (*this)[arg].axes});
+  node_id map(number_function f, node_id arg) {
+    return put({map_node{std::move(f), arg}, (*this)[arg].axes});
   }
+  node_id map(pointwise fn, double parameter, node_id arg) { return map({fn, parameter}, arg); }
 
   // Joins two operands element by element. The one with fewer axes is repeated along the leading
   // axes of the other; unless they may change places, that is the right one.

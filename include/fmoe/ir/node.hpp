@@ -13,8 +13,8 @@
 
 #include <fmoe/arrays/tensor.hpp>
 #include <fmoe/base/dtype.hpp>
-#include <fmoe/base/functions.hpp>
 #include <fmoe/base/labels.hpp>
+#include <fmoe/base/number_function.hpp>
 #include <fmoe/base/pairs.hpp>
 #include <fmoe/base/variant.hpp>
 
@@ -64,8 +64,7 @@ struct einsum_node {
 };
 
 struct map_node {
-  pointwise fn;
-  double parameter;
+  number_function f;
   node_id arg;
   bool operator==(const map_node&) const = default;
 };

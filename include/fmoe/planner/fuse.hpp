@@ -79,7 +79,7 @@ inline bool fuse_append(program& p) {
                    .in = {weight},
                    .out = {p.add(std::move(bias)), slice}};
     o.in[0].value = p.operations[*maker].in[0].value;
-    o.passes.insert(o.passes.begin(), {pass_kind::add, {}, 0, take.out.value});
+    o.passes.insert(o.passes.begin(), {pass_kind::add, {}, take.out.value});
     const bool unread = p.uses(left.value) == 0;
     p.operations.insert(p.operations.begin() + static_cast<std::ptrdiff_t>(i), std::move(take));
     if (unread) p.erase(*maker);

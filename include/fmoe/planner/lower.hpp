@@ -101,7 +101,7 @@ class lowering {
   placed lower(const ir::map_node& m) {
     const std::string names = letters(m.arg);
     const use arg = named(m.arg, names), out = program_.make(pointwise_op{}, {arg}, arg.labels);
-    program_.operations.back().passes = {{pass_kind::map, m.fn, m.parameter}};
+    program_.operations.back().passes = {{pass_kind::map, m.f}};
     return place(out, names);
   }
 
@@ -130,7 +130,7 @@ class lowering {
     const use out = program_.make(pointwise_op{}, {left}, left.labels);
     program_[out.value].parameter &= program_[right.value].parameter;
     program_[out.value].scope = std::max(program_[out.value].scope, program_[right.value].scope);
-    program_.operations.back().passes = {{what, {}, 0, right.value}};
+    program_.operations.back().passes = {{what, {}, right.value}};
     return place(out, result);
   }
 

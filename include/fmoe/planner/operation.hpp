@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <fmoe/base/functions.hpp>
+#include <fmoe/base/number_function.hpp>
 #include <fmoe/base/pairs.hpp>
 #include <fmoe/base/variant.hpp>
 
@@ -27,8 +27,7 @@ struct use {
 // repeat along leading axes.
 struct pass {
   pass_kind what = pass_kind::map;
-  pointwise fn{};
-  double parameter = 0;
+  number_function f{};  // of a map
   value_id other = value_id::none;
   bool by_expert = false;  // in a group: the first axis of the other operand is the experts
 };

@@ -232,7 +232,7 @@ inline bool is_hadamard(const operation& o) {
 
 inline operation as_pointwise(operation o) {
   o.what = pointwise_op{};
-  o.passes = {{pass_kind::multiply, {}, 0, o.in[1].value}};
+  o.passes = {{pass_kind::multiply, {}, o.in[1].value}};
   o.in.pop_back();
   return o;
 }

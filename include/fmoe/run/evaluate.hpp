@@ -7,6 +7,7 @@
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
 #include <fmoe/expr/pointwise.hpp>
+#include <fmoe/expr/pointwise_function.hpp>
 #include <fmoe/expr/rows.hpp>
 #include <fmoe/expr/selection.hpp>
 #include <fmoe/run/compile_graph.hpp>

@@ -184,7 +184,9 @@ class interpreter {
   void apply_passes(const operation& o, extent i, row x) {
     for (const planner::pass& p : o.passes) {
       if (p.what == pass_kind::map) {
-        for (double& v : x) v = apply(p.fn, p.parameter, v);
+        if (p.f.own != nullptr) p.f.own->apply(x.data(), x.size());
+        else
+          for (double& v : x) v = apply(p.f.fn, p.f.parameter, v);
         continue;
       }
       const array& other = at(p.other);

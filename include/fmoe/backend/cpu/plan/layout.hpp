@@ -77,7 +77,7 @@ class plan_layout {
     std::vector<epilogue> r;
     const extent width = program_[o.out.value].size();
     for (const planner::pass& p : o.passes) {
-      epilogue e{.what = p.what, .fn = p.fn, .parameter = p.parameter};
+      epilogue e{.what = p.what, .f = p.f};
       if (p.by_expert) {
         e.period = program_[p.other].size() / std::max<extent>(1, program_[p.other].shape[0]);
         e.other = whole(p.other);

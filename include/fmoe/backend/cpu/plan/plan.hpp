@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <fmoe/base/checked.hpp>
-#include <fmoe/base/functions.hpp>
+#include <fmoe/base/number_function.hpp>
 #include <fmoe/base/variant.hpp>
 
 namespace fmoe::cpu {
@@ -45,8 +45,7 @@ struct view {
 
 struct epilogue {  // applied to a finished tile while it is in L1
   pass_kind what = pass_kind::map;
-  pointwise fn{};
-  double parameter = 0;
+  number_function f{};  // of a map
   view other{};
   extent period = 0;  // elements of `other`, which repeats along the row
   bool operator==(const epilogue&) const = default;

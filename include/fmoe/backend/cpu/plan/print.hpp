@@ -188,7 +188,7 @@ class plan_printer {
   }
   void finish(const std::vector<epilogue>& passes) {
     for (const epilogue& e : passes) {
-      const char* what = e.what == pass_kind::map ? name_of(e.fn) : sign_of(e.what);
+      const char* what = e.what == pass_kind::map ? e.f.name() : sign_of(e.what);
       text_ << " | " << what;
       if (e.what != pass_kind::map) text_ << " s" << e.other.storage;
       boxes_ << " | " << what;

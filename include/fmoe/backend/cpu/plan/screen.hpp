@@ -12,7 +12,7 @@ namespace fmoe::cpu {
 // True if x <= y gives f(x) <= f(y), also as floating-point numbers.
 inline bool is_monotone(const planner::program& p, const planner::operation& o) {
   return std::ranges::all_of(o.passes, [&](const planner::pass& s) {
-    if (s.what == pass_kind::map) return s.fn == pointwise::relu;
+    if (s.what == pass_kind::map) return s.f == number_function{pointwise::relu};
     return s.what == pass_kind::add && p[s.other].is_constant() &&
            p[s.other].size() == p[o.out.value].size();
   });

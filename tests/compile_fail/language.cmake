@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: MIT
+# cmake -P language.cmake FILE COMPILER FLAGS...: with these flags, which choose an older language,
+# each line of the file, an include, makes one error, which says which language fmoe needs.
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(i RANGE 4 ${last})
+  list(APPEND command "${CMAKE_ARGV${i}}")
+endforeach()
+set(unit ${CMAKE_ARGV3}.cpp)
+file(STRINGS ${CMAKE_ARGV3} lines)
+foreach(line IN LISTS lines)
+  file(WRITE ${unit} "${line}\n")
+  execute_process(COMMAND ${command} -fsyntax-only ${unit} RESULT_VARIABLE status ERROR_VARIABLE output)
+  string(REGEX MATCHALL "error: " errors "${output}")
+  list(LENGTH errors count)
+  if(status EQUAL 0 OR NOT count EQUAL 1 OR NOT output MATCHES "fmoe needs C\\+\\+20: compile with -std=c\\+\\+20")
+    message(FATAL_ERROR "${line}: ${count} errors\n${output}")
+  endif()
+endforeach()
+if(NOT lines)
+  message(FATAL_ERROR "${CMAKE_ARGV3} names no header")
+endif()
