@@ -55,7 +55,8 @@ TEST_CASE("the named functions are those", "[pointwise]") {
 
 TEST_CASE("functions of one's own are fused and planned like others", "[pointwise]") {
   const auto x = random<tensor<float, 2>>({30, 7}, 1);
-  const auto w = random<parameter<float, 2>>({7, 50}, 2), v = random<parameter<float, 2>>({50, 3}, 3);
+  const auto w = random<parameter<float, 2>>({7, 50}, 2),
+             v = random<parameter<float, 2>>({50, 3}, 3);
   const pointwise_function softplus("softplus", [](auto a) { return std::log1p(std::exp(a)); });
   const auto cubed = pointwise_function::of_spans("cubed", [](auto numbers) {
     for (auto& a : numbers) a = a * a * a;

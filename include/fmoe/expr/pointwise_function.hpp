@@ -70,8 +70,8 @@ class pointwise_function {
   // `of_number` takes a float and a double, and returns a number.
   template <class OfNumber>
   pointwise_function(std::string name, OfNumber of_number)
-      : function_(std::make_shared<const detail::scalar_function<OfNumber>>(std::move(name),
-                                                                           std::move(of_number))) {}
+      : function_(std::make_shared<const detail::scalar_function<OfNumber>>(
+            std::move(name), std::move(of_number))) {}
 
   // Returns a function of many numbers at a time: `of_numbers` takes a std::span of floats and one
   // of doubles, and changes the numbers in place. Spans have any length. The result of a number
