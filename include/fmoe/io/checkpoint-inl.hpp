@@ -168,7 +168,7 @@ FMOE_INLINE std::vector<extent> layer_numbers(const checkpoint& from, const rele
 
 FMOE_INLINE layer_arrays arrays_for(const released_layer& layer, const checkpoint& from,
                                     const load_options& options) {
-  layer_arrays result{from.file(), {}, {}};
+  layer_arrays result{from.file(), {}, {}, [&from] { return from.names(); }};
   for (const std::string& name : from.names()) {
     if (!name.starts_with(options.prefix)) continue;
     const auto rest = std::string_view(name).substr(options.prefix.size());

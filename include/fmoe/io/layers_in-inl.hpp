@@ -13,7 +13,8 @@ namespace fmoe::io {
 
 FMOE_INLINE layer_arrays outlines(const checkpoint& weights, const released_layer& layer,
                                   const std::string& prefix, strings_by_name metadata) {
-  layer_arrays result{weights.file(), std::move(metadata), {}};
+  layer_arrays result{
+      weights.file(), std::move(metadata), {}, [&weights] { return weights.names(); }};
   const auto add = [&](std::string_view n) {
     const std::string name = prefix + std::string(n);
     if (n.empty() || !weights.contains(name)) return;

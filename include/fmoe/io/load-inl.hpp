@@ -9,6 +9,7 @@
 
 #include <fmoe/base/error.hpp>
 #include <fmoe/io/axes.hpp>
+#include <fmoe/io/hints.hpp>
 #include <fmoe/io/layer_settings.hpp>
 #include <fmoe/io/load.hpp>
 
@@ -45,8 +46,9 @@ class parameter_reader {
     if (found == from_.arrays.end()) {
       if (n.need == presence::required && !replaced)
         throw error(errc::missing_tensor,
-                    "is missing: " + lengths_.text_of(n.file_labels) + " is expected", 0, name,
-                    from_.file);
+                    "is missing: " + lengths_.text_of(n.file_labels) + " is expected" +
+                        hint_of_names(n.name, options_.prefix, names()),
+                    0, name, from_.file);
       return;
     }
     if (replaced) return;
@@ -75,6 +77,13 @@ class parameter_reader {
     const auto found = from_.arrays.find(options_.prefix + n.name);
     return found != from_.arrays.end() &&
            lengths_.learn(found->first, n.file_labels, found->second.shape());
+  }
+
+  std::vector<std::string> names() const {
+    if (from_.names) return from_.names();
+    std::vector<std::string> result;
+    for (const auto& [name, a] : from_.arrays) result.push_back(name);
+    return result;
   }
 
   const layer_arrays& from_;
@@ -199,13 +208,28 @@ inline void apply_settings(const released_layer& layer, const layer_settings& sa
                 file);
 }
 
+// Throws schema for a key of the metadata that is meant to be one of those that were asked for, or
+// of those that every file may have.
+inline void refuse_misspelt(const layer_arrays& from, const std::set<std::string>& asked) {
+  std::vector<std::string> known(asked.begin(), asked.end());
+  known.insert(known.end(), {"K", "activation", "k", "kind", "selection"});
+  for (const auto& [key, value] : from.metadata)
+    if (const auto meant = meant_by(key, known))
+      throw error(errc::schema,
+                  "has " + in_quotes(key) +
+                      " in its metadata, which is not known: " + in_quotes(*meant) + " is",
+                  0, {}, from.file);
+}
+
 FMOE_INLINE void fill(const released_layer& layer, const layer_arrays& from,
                       const load_options& options) {
   parameter_reader reader(from, options);
   reader.learn(layer.parameters);
   for (const released_parameter& p : layer.parameters) reader.read(p);
 
-  describe(layer, metadata_reader(from.metadata, from.file), from.file);
+  const metadata_reader metadata(from.metadata, from.file);
+  describe(layer, metadata, from.file);
+  refuse_misspelt(from, metadata.asked());
   const released_kind* const kind =
       expected_kind(layer, [&](std::string_view name) { return reader.contains(name); }, from.file);
   const layer_settings said = settings_of(layer, from);

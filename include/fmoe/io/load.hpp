@@ -52,6 +52,8 @@ struct layer_arrays {
   std::filesystem::path file;
   strings_by_name metadata;
   arrays_by_name arrays;
+  // All names of the file, for messages, if these are not those of the arrays.
+  std::function<std::vector<std::string>()> names = {};
 };
 
 // Fills a layer that holds nothing. Throws missing_tensor, shape, dtype, and conflict and schema

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -35,7 +36,7 @@ class metadata_reader {
   // such key. Throws schema for a text that is none of the names.
   template <class Value>
   void setting(const char* key, Value& value, spellings<std::type_identity_t<Value>> names) const {
-    const auto said = metadata_.find(key);
+    const auto said = find(key);
     if (said == metadata_.end()) return;
     const auto known = std::ranges::find(names, std::string_view(said->second),
                                          [](const auto& n) { return n.first; });
@@ -50,7 +51,7 @@ class metadata_reader {
   // The same for a number; -1 is `all`. Throws schema for a text that is not a number.
   template <class Number>
   void number(const char* key, Number& value) const {
-    const auto said = metadata_.find(key);
+    const auto said = find(key);
     if (said == metadata_.end()) return;
     const std::string& text = said->second;
     if constexpr (std::is_same_v<Number, extent>)
@@ -65,7 +66,7 @@ class metadata_reader {
 
   // Checks a fact that the tensors tell. Throws conflict if the metadata contradicts it.
   void fact(const char* key, std::string_view found) const {
-    const auto said = metadata_.find(key);
+    const auto said = find(key);
     if (said != metadata_.end() && said->second != found)
       throw error(errc::conflict,
                   std::string("has ") + key + " = " + in_quotes(said->second) +
@@ -73,9 +74,18 @@ class metadata_reader {
                   0, {}, file_);
   }
 
+  // The keys that the layer has asked for.
+  const std::set<std::string>& asked() const { return asked_; }
+
  private:
+  std::map<std::string, std::string>::const_iterator find(const char* key) const {
+    asked_.insert(key);
+    return metadata_.find(key);
+  }
+
   const std::map<std::string, std::string>& metadata_;
   const std::filesystem::path& file_;
+  mutable std::set<std::string> asked_;
 };
 
 // The argument `file` of describe(layer, file) when the layer is saved.

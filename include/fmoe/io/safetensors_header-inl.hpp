@@ -18,6 +18,7 @@
 
 #include <fmoe/io/element_type.hpp>
 #include <fmoe/io/file.hpp>
+#include <fmoe/io/hints.hpp>
 #include <fmoe/io/json_text.hpp>
 #include <fmoe/io/little_endian.hpp>
 #include <fmoe/io/safetensors_header.hpp>
@@ -302,10 +303,13 @@ FMOE_INLINE located_header read_safetensors_header(const input& in) {
   std::array<std::byte, header_at> length{};
   in.read(0, length);
   const auto size = load_little<std::uint64_t>(length.data());
-  if (size > std::min(max_header, in.size - header_at))
+  if (size > std::min(max_header, in.size - header_at)) {
+    const std::string format = foreign_format(length, in.file.native());
     in.fail(errc::header_len, 0,
-            "has a header of " + std::to_string(size) +
-                " bytes, more than the file or the limit of 100 MB");
+            !format.empty() ? format
+                            : "has a header of " + std::to_string(size) +
+                                  " bytes, more than the file or the limit of 100 MB");
+  }
   std::string text(size, '\0');
   in.read(header_at, std::as_writable_bytes(std::span(text)));
   return {judge_header(text, in), header_at + size};

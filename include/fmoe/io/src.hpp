@@ -6,6 +6,7 @@
 #include <fmoe/io/axes-inl.hpp>
 #include <fmoe/io/checkpoint-inl.hpp>
 #include <fmoe/io/file-inl.hpp>
+#include <fmoe/io/hints-inl.hpp>
 #include <fmoe/io/layer_settings-inl.hpp>
 #include <fmoe/io/layers_in-inl.hpp>
 #include <fmoe/io/load-inl.hpp>
