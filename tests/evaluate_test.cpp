@@ -4,6 +4,7 @@
 #include <fmoe/expr/sized.hpp>
 #include <fmoe/mxd.hpp>
 
+#include <atomic>
 #include <thread>
 
 #include "support/agree.hpp"
@@ -491,6 +492,35 @@ TEST_CASE("a cancelled outer group does not cut a result short", "[evaluate]") {
 }
 
 #endif
+
+TEST_CASE("a layer may be assigned while its compiled form runs, which refuses from then on",
+          "[evaluate]") {
+  auto layer = layer_of();
+  auto other = layer;
+  other.decoder(0, 0) += 1;
+  const auto x = random<tensor<float, 2>>({6, inputs}, 9);
+  const auto before = evaluate(layer(x)), after = evaluate(other(x));
+  auto ready = compile(layer, 6);
+  std::atomic<int> calls = 0;
+  bool same = true;
+  std::thread server([&] {
+    tensor<float, 2> y({6, outputs});
+    for (;; ++calls) {
+      try {
+        ready(x, y);
+      } catch (const value_error&) {
+        return;
+      }
+      same = same && same_bits(y, before);
+    }
+  });
+  while (calls < 3) std::this_thread::yield();
+  layer = other;
+  server.join();
+  CHECK(same);
+  ready.refresh();
+  CHECK(same_bits(ready(x), after));
+}
 
 TEST_CASE("a parameter that was written is packed again, and its older panels are freed",
           "[evaluate]") {

@@ -15,12 +15,6 @@
 
 namespace fmoe::detail {
 
-// Which elements these are, and how often they may have been written.
-struct elements_version {
-  std::uint64_t number = 0, writes = 0;
-  bool operator==(const elements_version&) const = default;
-};
-
 // Elements, owned or borrowed, and what backends derived from them (packed panels), so that all
 // compiled calls of a layer and of its copies share one packing. What was derived from elements
 // that have been written since is dropped as soon as something is asked for again.
@@ -38,33 +32,24 @@ class elements {
   void* data() const { return data_; }
   bool is_borrowed() const { return is_borrowed_; }
 
-  elements_version version() const { return {number_, writes_.load(std::memory_order_relaxed)}; }
-  void written() { writes_.store(version().writes + 1, std::memory_order_relaxed); }
+  void written() { is_written_.store(true, std::memory_order_relaxed); }
 
   template <class Make>
   std::shared_ptr<const void> derived(const std::string& key, Make make) {
     const std::lock_guard lock(mutex_);
-    if (derived_from_ != version()) derived_.clear();
-    derived_from_ = version();
+    if (is_written_.exchange(false, std::memory_order_relaxed)) derived_.clear();
     for (const auto& [known, made] : derived_)
       if (known == key) return made;
     return derived_.emplace_back(key, make()).second;
   }
 
  private:
-  static std::uint64_t next_number() {
-    static std::atomic<std::uint64_t> last = 0;
-    return ++last;
-  }
-
   memory owned_;
   void* data_;
   extent bytes_;
   bool is_borrowed_ = false;
-  std::uint64_t number_ = next_number();
-  std::atomic<std::uint64_t> writes_ = 0;
+  std::atomic<bool> is_written_ = false;  // since something was derived
   std::mutex mutex_;
-  elements_version derived_from_;
   std::vector<std::pair<std::string, std::shared_ptr<const void>>> derived_;  // with their keys
 };
 
@@ -72,9 +57,9 @@ class elements {
 
 namespace fmoe {
 
-// The elements of a tensor, of its views, and of the expressions and compiled layers that read it:
-// all of these see each write. A copy has the same elements until one of the two is written, which
-// then gets elements of its own. Borrowed elements are written in place, unless they are const.
+// The elements of a tensor, of its views, and of the expressions that read it: all of these see
+// each write. A copy has the same elements until one of the two is written, which then gets
+// elements of its own. Borrowed elements are written in place, unless they are const.
 class storage {
  public:
   explicit storage(std::size_t bytes) : elements_(std::make_shared<detail::elements>(bytes)) {}
@@ -87,6 +72,7 @@ class storage {
   storage& operator=(const storage& other) {
     elements_ = other.elements_;
     writes_borrowed_ = false;
+    count_write();
     return *this;
   }
   storage(storage&&) = delete;
@@ -94,6 +80,7 @@ class storage {
   storage& operator=(storage&& other) noexcept {
     elements_ = other.elements_;
     writes_borrowed_ = other.writes_borrowed_;
+    count_write();
     return *this;
   }
 
@@ -101,15 +88,16 @@ class storage {
   detail::memory_space space() const { return detail::memory_space::host; }
   bool same_elements(const storage& other) const { return elements_ == other.elements_; }
 
-  // Changes with every write. Tensors count their writes; who writes to borrowed elements calls
-  // written().
-  detail::elements_version version() const { return elements_->version(); }
+  // Counts the times that the elements may have been written. Tensors count for themselves; who
+  // writes to borrowed elements calls written(). Any thread may ask at any time.
+  std::uint64_t version() const { return version_.load(std::memory_order_relaxed); }
 
   // Returns the elements to write, which no copy shares.
   void* written() {
     if (!writes_borrowed_ && (elements_->is_borrowed() || elements_.use_count() > 1))
       elements_ = std::make_shared<detail::elements>(*elements_);
     elements_->written();
+    count_write();
     return data();
   }
 
@@ -120,8 +108,11 @@ class storage {
   }
 
  private:
+  void count_write() { version_.store(version() + 1, std::memory_order_relaxed); }
+
   std::shared_ptr<detail::elements> elements_;
   bool writes_borrowed_ = false;
+  std::atomic<std::uint64_t> version_ = 0;
 };
 
 }  // namespace fmoe

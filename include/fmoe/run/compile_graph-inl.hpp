@@ -34,12 +34,16 @@ struct compile_job {
   planner::plan_options how;
 };
 
+// The executable reads copies of the weights: a write gives the weight elements of its own, and
+// calls that run meanwhile go on with the old ones.
 FMOE_INLINE void refresh(compiled_graph& g) {
-  const compile_job& job = *g.job;
-  // The versions come first, so that a write while the weights are read is not overlooked.
-  std::vector<read_weight> weights;
-  for (const ir::leaf_node& leaf : job.program.leaves)
-    if (leaf.data != nullptr) weights.push_back({leaf.data, leaf.data->version()});
+  compile_job& job = *g.job;
+  std::vector<read_weight> weights = g.weights;
+  for (extent i = 0; i < weights.size(); ++i) {
+    if (weights[i].elements == nullptr) continue;
+    weights[i].version = weights[i].elements->version();
+    job.program.leaves[i].data = std::make_shared<storage>(*weights[i].elements);
+  }
   g.program =
       job.on->compile({job.program, job.type, job.program.token_count, job.callers, job.how});
   g.weights = std::move(weights);
@@ -56,11 +60,12 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
   made.tokens = p.token_count;
   for (const planner::value_id r : p.results)
     made.results.push_back({p[r].shape, p[r].per_token()});
-  made.job = std::make_shared<const compile_job>(compile_job{.on = on,
-                                                             .program = std::move(p),
-                                                             .type = dtype_of<T>,
-                                                             .callers = options.callers,
-                                                             .how = how});
+  for (const ir::leaf_node& leaf : p.leaves) made.weights.push_back({leaf.data, 0});
+  made.job = std::make_shared<compile_job>(compile_job{.on = on,
+                                                       .program = std::move(p),
+                                                       .type = dtype_of<T>,
+                                                       .callers = options.callers,
+                                                       .how = how});
   refresh(made);
   return made;
 }

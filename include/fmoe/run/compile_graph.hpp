@@ -18,26 +18,26 @@ struct compiled_result {
   bool per_token;             // false for a sum over the tokens of a call, say
 };
 
-// The elements of a weight, and the version of them that an executable has read.
+// The elements of a leaf, and the version of them that an executable has read.
 struct read_weight {
-  std::shared_ptr<storage> elements;
-  elements_version version;
+  std::shared_ptr<storage> elements;  // null for an argument
+  std::uint64_t version;
 };
 
 struct compile_job;  // the program and the options that a backend compiles
 
 struct compiled_graph {
-  std::shared_ptr<const compile_job> job;
+  std::shared_ptr<compile_job> job;
   std::unique_ptr<const executable> program;
   extent tokens;  // of the largest call; 1 if no axis counts tokens
   std::vector<compiled_result> results;
-  std::vector<read_weight> weights;
+  std::vector<read_weight> weights;  // of each leaf of the program
 };
 
 // True if a weight may have been written since the executable read it.
 inline bool is_stale(const compiled_graph& g) {
   for (const read_weight& w : g.weights)
-    if (w.elements->version() != w.version) return true;
+    if (w.elements != nullptr && w.elements->version() != w.version) return true;
   return false;
 }
 
