@@ -53,6 +53,29 @@ TEST_CASE("a parameter that is the input is planned as an input", "[explain]") {
   CHECK(of_parameter.text == explain_unscreened(mxd_of_gpt2(128)).text);
 }
 
+TEST_CASE("the memory of a compiled layer", "[explain]") {
+  const tensor<float, 2> x({16, 256});
+  const parameter<float, 2> w({256, 512});
+  const parameter<bf16, 2> narrow({256, 512});
+  const auto whole = explain(einsum<"ti,io->to">(x, w)),
+             half = explain(einsum<"ti,io->to">(x, narrow)),
+             twice = explain(einsum<"ti,io->to">(x, w) + einsum<"ti,io->to">(relu(x), w));
+  constexpr std::size_t bytes = 256 * 512 * sizeof(float);
+  CHECK(whole.memory.weights == bytes);
+  CHECK(whole.memory.packed >= bytes);
+  CHECK(whole.memory.packed < bytes + bytes / 8);
+  CHECK(half.memory.weights == bytes / 2);
+  CHECK(half.memory.packed >= bytes / 2);
+  CHECK(half.memory.packed < bytes / 2 + bytes / 8);
+  CHECK(twice.memory.weights == bytes);
+  CHECK(twice.memory.packed == whole.memory.packed);
+  CHECK(explain(softmax(einsum<"ti,io->to">(x, w)) * 2).memory.call > 0);
+  std::ostringstream line;
+  line << "\nmemory: " << bytes << " bytes of weights, " << whole.memory.packed << " packed, "
+       << whole.memory.call << " a call\n";
+  CHECK(whole.text.find(line.str()) != std::string::npos);
+}
+
 TEST_CASE("the text names tile, arena, costs and every step", "[explain]") {
   const auto e = explain_unscreened(mxd_of_gpt2(128));
   INFO(e.text);
@@ -71,7 +94,7 @@ TEST_CASE("the text names tile, arena, costs and every step", "[explain]") {
     REQUIRE(here != std::string::npos);
     at = here;
   }
-  CHECK(count(e.text, "\n") == 9);
+  CHECK(count(e.text, "\n") == 10);
   std::ostringstream out;
   out << e;
   CHECK(out.str() == e.text);

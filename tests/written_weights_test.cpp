@@ -9,8 +9,11 @@
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
 #include <fmoe/peer.hpp>
+#include <fmoe/reference.hpp>
 
 #include <cstring>
+#include <memory>
+#include <optional>
 
 #include "support/agree.hpp"
 
@@ -117,6 +120,31 @@ TEST_CASE("a write to a parameter of a mixture counts") {
   check_writes(load<moe<>>(golden("moe/moe_odd"), {.active = 2}), 14, called);
   check_writes(load<soft_moe<>>(golden("moe/moe_dense")), 13, called);
   check_writes(load<peer<>>(golden("peer/peer_h2_n64"), {.active = 4}), 16, called);
+}
+
+TEST_CASE("a layer that does not keep its weights holds none that it has packed") {
+  auto layer = std::make_optional(load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4}));
+  const auto x = random<rows>({3, 13}, 1);
+  const auto y = evaluate((*layer)(x));
+  const auto note = [&](const auto& p) {  // ends with the elements
+    return std::weak_ptr(
+        p.shared_storage()->derived("a test's", [] { return std::make_shared<const int>(1); }));
+  };
+  const auto encoder = note(layer->encoder), bias = note(layer->encoder_bias);
+  auto keeps = std::make_optional(compile(*layer, 3));
+  auto ready = compile(*layer, 3, {.keep_weights = false});
+  layer.reset();
+  CHECK(!encoder.expired());
+  keeps.reset();
+  CHECK(encoder.expired());
+  CHECK(!bias.expired());  // it is read as it is
+  CHECK(same_bits(ready(x), y));
+  CHECK_THROWS_AS(ready.refresh(), value_error);
+  CHECK(same_bits(ready(x), y));
+
+  const auto on_reference = compile(load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4}), 3,
+                                    {.on = fmoe::reference(), .keep_weights = false});
+  CHECK(on_reference(x).shape() == y.shape());
 }
 
 TEST_CASE("a copy of a layer is a layer of its own") {

@@ -31,6 +31,13 @@ std::array<tensor<float, 1>, 65> x;
 x.fill(tensor<float, 1>({4}));
 std::apply([](const auto&... xs) { return evaluate(einsum<"i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i->i">(xs...)); }, x);
 }},
+{R"([refresh] the layer was compiled without keeping its weights: compile it again)",
+"A layer that is compiled with `keep_weights = false` holds its weights only as they are packed.",
+"Compile the layer again, or keep the weights.",
+[] {
+auto forward = compile(small_mxd(), 16, {.keep_weights = false});
+forward.refresh();
+}},
 {R"([kept] takes a selection that keeps K entries of each row: top_k or product_top_k, and not fmoe::all)",
 "Only a selection of a fixed number of entries has rows of that many values and indices.",
 "Give it what `top_k` or `product_top_k` returns.",

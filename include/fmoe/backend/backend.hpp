@@ -45,9 +45,11 @@ class backend {
 
   // Describes in words what a backend made of a program.
   struct description {
-    std::string layout;  // how the steps use the machine; empty where there is nothing to say
-    std::string steps;   // a line each
-    std::string dot;     // the same as a drawing for Graphviz
+    std::string layout;      // how the steps use the machine; empty where there is nothing to say
+    std::string steps;       // a line each
+    std::string dot;         // the same as a drawing for Graphviz
+    std::size_t packed = 0;  // bytes that it makes of the weights, in the form that its steps read
+    std::size_t call = 0;    // bytes of each call that runs at the same time
   };
 
   virtual ~backend() = default;
@@ -85,6 +87,8 @@ struct compile_options {
   std::optional<fmoe::machine> as{};  // plan for this machine instead of the backend's own
   std::size_t sum_block = 256;        // terms of a product that are summed by themselves;
                                       // part of the result's bits
+  bool keep_weights = true;  // if false, a compiled layer keeps only what its steps read, packed or
+                             // not, and cannot be refreshed: drop the layer, and its memory is free
 };
 
 }  // namespace fmoe

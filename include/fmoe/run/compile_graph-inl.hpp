@@ -32,12 +32,16 @@ struct compile_job {
   dtype type;
   extent callers;
   planner::plan_options how;
+  bool keeps_weights;
 };
 
 // The executable reads copies of the weights: a write gives the weight elements of its own, and
 // calls that run meanwhile go on with the old ones.
 FMOE_INLINE void refresh(compiled_graph& g) {
   compile_job& job = *g.job;
+  expects<value_error>(job.keeps_weights || g.program == nullptr,
+                       "[refresh] the layer was compiled without keeping its weights: compile it "
+                       "again");
   std::vector<read_weight> weights = g.weights;
   for (extent i = 0; i < weights.size(); ++i) {
     if (weights[i].elements == nullptr) continue;
@@ -47,6 +51,9 @@ FMOE_INLINE void refresh(compiled_graph& g) {
   g.program =
       job.on->compile({job.program, job.type, job.program.token_count, job.callers, job.how});
   g.weights = std::move(weights);
+  if (job.keeps_weights) return;
+  g.weights.clear();
+  job.program.leaves.clear();
 }
 
 template <class T, class Level>
@@ -65,7 +72,8 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
                                                        .program = std::move(p),
                                                        .type = dtype_of<T>,
                                                        .callers = options.callers,
-                                                       .how = how});
+                                                       .how = how,
+                                                       .keeps_weights = options.keep_weights});
   refresh(made);
   return made;
 }

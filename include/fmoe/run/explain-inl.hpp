@@ -12,6 +12,21 @@
 
 namespace fmoe::detail {
 
+// Returns the bytes of a program's weights; leaves that are views of each other's elements count
+// once.
+inline extent weight_bytes(const planner::program& p) {
+  std::vector<const void*> seen;
+  extent n = 0;
+  for (const planner::value& v : p.values) {
+    if (!v.leaf || v.per_token()) continue;
+    const ir::leaf_node& l = p.leaves[*v.leaf];
+    if (l.data == nullptr || std::ranges::count(seen, l.data.get()) != 0) continue;
+    seen.push_back(l.data.get());
+    n += element_count(l.shape) * size_of(l.type);
+  }
+  return n;
+}
+
 template <class T, class Level>
 explanation explain_graph(const ir::graph& g, ir::node_id root, const compile_options& options) {
   const auto on = backend_of<T, Level>(options);
@@ -27,7 +42,10 @@ explanation explain_graph(const ir::graph& g, ir::node_id root, const compile_op
   text << std::fixed << std::setprecision(0) << cost.multiply_adds << " multiply-adds a token, "
        << cost.parameters << " parameters, " << cost.bytes << " bytes for " << p.token_count
        << " tokens\n";
-  return {text.str() + plan.steps, plan.dot, ir::graph_printer(g, root).dot()};
+  const memory_figures memory{weight_bytes(p), plan.packed, plan.call};
+  text << "memory: " << memory.weights << " bytes of weights, " << memory.packed << " packed, "
+       << memory.call << " a call\n";
+  return {text.str() + plan.steps, plan.dot, ir::graph_printer(g, root).dot(), memory};
 }
 
 }  // namespace fmoe::detail

@@ -9,12 +9,21 @@
 
 namespace fmoe {
 
+// The memory of a compiled layer, in bytes. With compile_options::keep_weights = false the weights
+// that are packed are not kept.
+struct memory_figures {
+  std::size_t weights = 0;  // as they are stored
+  std::size_t packed = 0;   // what is made of them for the steps
+  std::size_t call = 0;     // of each call that runs at the same time, on this arena's threads
+};
+
 // Drawings are for Graphviz: dot -Tsvg.
 struct explanation {
-  std::string text;  // the backend and its machine, the costs, and a line for each step
+  std::string text;  // the backend and its machine, costs, memory, and a line for each step
   // The drawing of the plan: a box for each step, ellipses for what it reads and writes.
   std::string dot;
   std::string graph;  // the drawing of the expression: a box for each operation
+  memory_figures memory;
 
   friend std::ostream& operator<<(std::ostream& out, const explanation& e) { return out << e.text; }
 };

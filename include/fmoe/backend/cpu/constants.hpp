@@ -32,8 +32,33 @@ class constants {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const storage_row& row = p.storages[s];
       if (row.where == storage_row::kind::leaf || row.where == storage_row::kind::input)
-        add_leaf(s, leaves[row.source], row.in_place);
+        add_leaf(s, leaves[row.source], row);
     }
+  }
+
+  // Gives up the leaves of which only packed copies are read, once all are packed.
+  void release_packed(const plan& p) {
+    for (extent s = 0; s < p.storages.size(); ++s)
+      if (!is_read(p.storages[s])) origins_[s].data = nullptr;
+  }
+
+  // Returns the bytes that the constants of a plan take beside its leaves, or beside what an
+  // earlier call made of them.
+  static extent bytes(const plan& p, std::span<const ir::leaf_node> leaves) {
+    extent n = p.constants * sizeof(T);
+    for (const storage_row& row : p.storages) {
+      if (row.where != storage_row::kind::leaf && row.where != storage_row::kind::input) continue;
+      const ir::leaf_node& l = leaves[row.source];
+      if (is_widened(l, row)) n += element_count(l.shape) * sizeof(T);
+    }
+    for (const packed_weight& w : p.weights) {
+      const storage_row& row = p.storages[w.storage];
+      const bool is_leaf = row.where == storage_row::kind::leaf;
+      const dtype stored = is_leaf ? type_of_panels(leaves[row.source]) : dtype_of<T>;
+      n += w.screened ? screened_weights<Arch>::bytes(w.K, w.N)
+                      : w.batches * panel_elements(w) * size_of(stored) + panel_slack;
+    }
+    return n;
   }
 
   const T* leaf(extent storage) const { return leaves_[storage]; }
@@ -67,7 +92,7 @@ class constants {
           derived(l, "screened " + key(weight), make));
       return;
     }
-    const dtype stored = is_widened_as_read(l.type) ? l.type : dtype_of<T>;
+    const dtype stored = type_of_panels(l);
     const auto make = [&] {
       if (stored == l.type) return packed(weight, l.data->data(), stored);
       return packed(weight, widened(l)->data(), stored);
@@ -84,6 +109,18 @@ class constants {
                      [](auto* t) { return widens<T, std::remove_pointer_t<decltype(t)>, Arch>; });
   }
 
+  static dtype type_of_panels(const ir::leaf_node& l) {
+    return is_widened_as_read(l.type) ? l.type : dtype_of<T>;
+  }
+
+  static bool is_read(const storage_row& row) { return row.in_place || row.table; }
+
+  // True if steps read a copy of the leaf in the arithmetic type.
+  static bool is_widened(const ir::leaf_node& l, const storage_row& row) {
+    const bool is_narrow = is_widened_as_read(l.type) && !row.in_place;
+    return is_read(row) && l.type != dtype_of<T> && !is_narrow;
+  }
+
   void keep(extent w, dtype stored, std::shared_ptr<const void> block) {
     const gemm_kernels<T>* const kernels = with_type(stored, [](auto* type) {
       using element = std::remove_pointer_t<decltype(type)>;
@@ -94,14 +131,14 @@ class constants {
     blocks_.push_back(std::move(block));
   }
 
-  void add_leaf(extent s, const ir::leaf_node& l, bool in_place) {
+  void add_leaf(extent s, const ir::leaf_node& l, const storage_row& row) {
     origins_[s] = l;
     if (l.type == dtype_of<T>) {
       leaves_[s] = static_cast<const T*>(l.data->data());
       return;
     }
-    narrow_[s] = is_widened_as_read(l.type) && !in_place;
-    if (narrow_[s]) return;
+    narrow_[s] = is_widened_as_read(l.type) && !row.in_place;
+    if (!is_widened(l, row)) return;
     kept_[s] = derived(l, std::to_string(element_count(l.shape)), [&] { return widened(l); });
     leaves_[s] = reinterpret_cast<const T*>(static_cast<const memory*>(kept_[s].get())->data());
   }

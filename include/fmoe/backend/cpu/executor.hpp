@@ -41,6 +41,12 @@ class executor {
     for (const step& s : plan_.prologue) visit(s, f);
     for (extent w = 0; w < plan_.weights.size(); ++w)
       if (is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
+    constants_.release_packed(plan_);
+  }
+
+  // Returns the bytes of panels and other constants that an executor of this plan makes.
+  static extent constant_bytes(const plan& p, std::span<const ir::leaf_node> leaves) {
+    return constants<T, Arch>::bytes(p, leaves);
   }
 
   const plan& steps() const { return plan_; }

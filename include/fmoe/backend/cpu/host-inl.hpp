@@ -17,6 +17,35 @@
 
 namespace fmoe::cpu {
 
+// The memory of a call: an arena for each task, and what the whole call has. Lengths are in
+// elements; all parts begin at a cache line.
+template <class T>
+struct call_memory {
+  static constexpr extent line = cache_line / sizeof(T);
+
+  explicit call_memory(const plan& p)
+      : arena(round_up(p.arena, line)),
+        whole(round_up(p.token_count * p.call + p.once, line)) {
+    for (const storage_row& s : p.storages) {
+      stages.push_back(arena);
+      const bool is_output = s.where == storage_row::kind::output;
+      if (is_output && !p.results[s.source].per_token) {
+        stages.back() = once;
+        once += round_up(s.elements, line);
+      } else if (is_output || s.where == storage_row::kind::argument) {
+        arena += round_up(s.elements * p.tile, line);
+      }
+    }
+  }
+
+  extent bytes(extent tasks) const { return (tasks * arena + whole + once) * sizeof(T); }
+
+  extent arena;                // of one task, including staged rows
+  extent whole;                // what stages keep
+  extent once = 0;             // staged results without tokens, which lie behind that
+  std::vector<extent> stages;  // by storage: the start of its staged rows or result
+};
+
 // A plan with its weights and with memory for the calls that run at the same time: for a number of
 // them that is told, or for as many as there are. A call allocates nothing, but for the first one
 // that runs beside as many others as never before.
@@ -31,18 +60,8 @@ class host_executable final : public executable {
       : run_(std::move(p), leaves),
         callers_(callers),
         slots_(thread_count()),
-        tokens_(steps().token_count) {
-    arena_ = round_up(steps().arena, line);
-    for (const storage_row& s : steps().storages) {
-      stages_.push_back(arena_);
-      const bool is_output = s.where == storage_row::kind::output;
-      if (is_output && !result_of(s).per_token) {
-        stages_.back() = once_;
-        once_ += round_up(s.elements, line);
-      } else if (is_output || s.where == storage_row::kind::argument) {
-        arena_ += round_up(s.elements * steps().tile, line);
-      }
-    }
+        tokens_(steps().token_count),
+        memory_(steps()) {
     const extent ready = callers == all ? 1 : callers;
     for (extent c = 0; c < ready; ++c) free_.push_back(new_workspace());
   }
@@ -52,7 +71,7 @@ class host_executable final : public executable {
     if (is_empty(results, tokens)) return;
     const lease caller(*this);
     T* const arenas = reinterpret_cast<T*>(caller.space->block.data());
-    T* const call = arenas + slots_ * arena_;
+    T* const call = arenas + slots_ * memory_.arena;
     for (extent stage = 0; stage < steps().stages.size(); ++stage) {
       if (steps().stages[stage].per_call) {
         run_once(results, tokens, arenas, call, caller.space->tables, stage);
@@ -63,23 +82,22 @@ class host_executable final : public executable {
       parallel(std::min(slots_, tiles), [&](extent task) noexcept {
         for (extent i = next++; i < tiles; i = next++) {
           const extent first = tokens * i / tiles;
-          tile(arguments, results, first, tokens * (i + 1) / tiles - first, arenas + task * arena_,
-               call, caller.space->tables[task], stage, std::max<extent>(1, slots_ / tiles));
+          tile(arguments, results, first, tokens * (i + 1) / tiles - first,
+               arenas + task * memory_.arena, call, caller.space->tables[task], stage,
+               std::max<extent>(1, slots_ / tiles));
         }
       });
     }
-    for (extent s = 0; s < stages_.size(); ++s) {
+    for (extent s = 0; s < memory_.stages.size(); ++s) {
       const storage_row& row = steps().storages[s];
       if (row.where != storage_row::kind::output || result_of(row).per_token) continue;
       const bound_array& y = results[row.source];
-      if (!y.has_plain_rows()) detail::write_row(call + call_elements() + stages_[s], y, 0);
+      if (!y.has_plain_rows()) detail::write_row(call + memory_.whole + memory_.stages[s], y, 0);
     }
   }
 
  private:
   const plan& steps() const { return run_.steps(); }
-
-  static constexpr extent line = cache_line / sizeof(T);
 
   // The addresses of the rows of one task's tile, by the numbers of arguments and results.
   struct row_table {
@@ -94,8 +112,6 @@ class host_executable final : public executable {
   };
 
   const plan_result& result_of(const storage_row& s) const { return steps().results[s.source]; }
-  // Elements that stages keep in a call's memory; strided results without tokens lie behind them.
-  extent call_elements() const { return round_up(tokens_ * steps().call + steps().once, line); }
 
   bool is_empty(std::span<const bound_array> results, extent tokens) const {
     for (extent i = 0; i < results.size(); ++i) {
@@ -116,19 +132,19 @@ class host_executable final : public executable {
       const binding<T> bound{
           .arguments = rows.arguments, .results = rows.results, .call = call, .call_rows = tokens_};
       for (extent part = next++; part < parts; part = next++)
-        run_.run_part(bound, tokens, arenas + task * arena_, stage, part, slots_);
+        run_.run_part(bound, tokens, arenas + task * memory_.arena, stage, part, slots_);
     });
   }
 
   // Results without tokens are written where they lie, or behind the call's memory and copied when
   // they are complete.
   void bind_whole(std::span<const bound_array> results, T* call, row_table& rows) const noexcept {
-    for (extent s = 0; s < stages_.size(); ++s) {
+    for (extent s = 0; s < memory_.stages.size(); ++s) {
       const storage_row& row = steps().storages[s];
       if (row.where != storage_row::kind::output || result_of(row).per_token) continue;
       const extent i = row.source;
       const bound_array& y = results[i];
-      T* const staged = call + call_elements() + stages_[s];
+      T* const staged = call + memory_.whole + memory_.stages[s];
       rows.results[i] = {.data = y.has_plain_rows() ? static_cast<T*>(y.array.data) : staged};
     }
   }
@@ -139,9 +155,8 @@ class host_executable final : public executable {
   };
 
   std::unique_ptr<workspace> new_workspace() const {
-    return std::make_unique<workspace>(
-        workspace{memory((slots_ * arena_ + call_elements() + once_) * sizeof(T)),
-                  std::vector<row_table>(slots_, row_table(steps()))});
+    return std::make_unique<workspace>(workspace{
+        memory(memory_.bytes(slots_)), std::vector<row_table>(slots_, row_table(steps()))});
   }
 
   struct lease {  // of a workspace, which is given back for the next call
@@ -178,9 +193,9 @@ class host_executable final : public executable {
     const binding<T> bound{
         .arguments = rows.arguments, .results = rows.results, .call = call, .call_rows = tokens_};
     bind_whole(results, call, rows);
-    for (extent s = 0; s < stages_.size(); ++s) {
+    for (extent s = 0; s < memory_.stages.size(); ++s) {
       const storage_row& row = steps().storages[s];
-      T* const staged = arena + stages_[s];
+      T* const staged = arena + memory_.stages[s];
       const extent i = row.source;
       if (row.where == storage_row::kind::output) {
         if (!result_of(row).per_token) continue;
@@ -213,9 +228,7 @@ class host_executable final : public executable {
 
   executor<T, native_arch> run_;
   extent callers_, slots_, tokens_;
-  extent arena_ = 0;            // elements of one task, including staged rows
-  extent once_ = 0;             // elements of staged results without tokens
-  std::vector<extent> stages_;  // by storage: the start of its staged rows
+  call_memory<T> memory_;
   mutable std::mutex mutex_;
   mutable std::condition_variable released_;
   mutable extent made_ = 1;                               // workspaces, if callers_ is `all`
@@ -235,7 +248,11 @@ class host_backend final : public backend {
         make_plan(work.program, work.tokens, work.how), work.program.leaves, work.callers);
   }
   description explained(const job& work) const override {
-    return print(make_plan(work.program, work.tokens, work.how), work.how.element_bytes);
+    const plan p = make_plan(work.program, work.tokens, work.how);
+    description d = print(p, work.how.element_bytes);
+    d.packed = executor<T, native_arch>::constant_bytes(p, work.program.leaves);
+    d.call = call_memory<T>(p).bytes(thread_count());
+    return d;
   }
 };
 

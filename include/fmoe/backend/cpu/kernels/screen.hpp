@@ -53,19 +53,29 @@ struct screened_weights {
     narrow();
   }
 
+  static extent bytes(extent k, extent n) {
+    return n * round_up(k, extent{16}) * sizeof(float) + panel_bytes(k, n) +
+           2 * round_up(n, lanes<float, Arch>) * sizeof(float);
+  }
+
   const float* row(extent n) const {
     return reinterpret_cast<const float*>(rows.data()) + n * row_stride;
   }
 
  private:
+  static bool has_pairs() { return is_avx512<Arch> && has_bf16_dots(); }
+  static extent panel_bytes(extent k, extent n) {
+    return packed_size<float, Arch>(has_pairs() ? 2 * divide_up(k, 2) : k, n) * sizeof(bf16) +
+           panel_slack;
+  }
+
   screened_weights(extent k, extent n)
       : depth(k),
         columns(n),
         row_stride(round_up(k, extent{16})),
-        pairs(is_avx512<Arch> && has_bf16_dots()),
+        pairs(has_pairs()),
         rows(n * row_stride * sizeof(float)),
-        panels(packed_size<float, Arch>(pairs ? 2 * divide_up(k, 2) : k, n) * sizeof(bf16) +
-               panel_slack),
+        panels(panel_bytes(k, n)),
         by_norm(round_up(n, lanes<float, Arch>)),
         by_rounding(by_norm.size()),
         floor(static_cast<float>(k + 16) * 0x1p-125f) {}

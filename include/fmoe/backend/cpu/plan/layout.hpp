@@ -60,7 +60,10 @@ class plan_layout {
   }
 
   // The rows that a gather reads: a leaf of 16 bits may stay so.
-  static view table(value_id v) { return {.storage = storage_of(v)}; }
+  view table(value_id v) {
+    plan_.storages[storage_of(v)].table = true;
+    return {.storage = storage_of(v)};
+  }
 
   // A value as the loop sees it, if there is one: a whole value moves with the loop that cuts its
   // first axis, and a chunk has a fixed place.

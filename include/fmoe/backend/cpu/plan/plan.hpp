@@ -29,6 +29,7 @@ struct storage_row {  // one row of elements for each token; constants are one r
   extent offset = 0;
   extent source = 0;      // the number of the leaf, argument or result
   bool in_place = false;  // read by other steps than packing and gathers
+  bool table = false;     // read by gathers
   bool operator==(const storage_row&) const = default;
 };
 
