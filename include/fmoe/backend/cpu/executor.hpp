@@ -44,11 +44,6 @@ class executor {
     constants_.release_packed(plan_);
   }
 
-  // Returns the bytes of panels and other constants that an executor of this plan makes.
-  static extent constant_bytes(const plan& p, std::span<const ir::leaf_node> leaves) {
-    return constants<T, Arch>::bytes(p, leaves);
-  }
-
   const plan& steps() const { return plan_; }
 
   // Runs one stage of one tile of `count` rows, at most the plan's tile. Its first row is row

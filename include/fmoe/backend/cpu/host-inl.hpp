@@ -250,7 +250,7 @@ class host_backend final : public backend {
   description explained(const job& work) const override {
     const plan p = make_plan(work.program, work.tokens, work.how);
     description d = print(p, work.how.element_bytes);
-    d.packed = executor<T, native_arch>::constant_bytes(p, work.program.leaves);
+    d.packed = constants<T, native_arch>::bytes(p, work.program.leaves);
     d.call = call_memory<T>(p).bytes(thread_count());
     return d;
   }
