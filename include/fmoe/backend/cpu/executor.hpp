@@ -138,10 +138,7 @@ class executor {
                                 extent columns) const noexcept {
     for (const epilogue& e : passes) {
       if (e.what == pass_kind::map) {
-        if (e.f.own == nullptr)
-          apply<T, Arch>(e.f.fn, static_cast<T>(e.f.parameter), c, ldc, count, columns);
-        else
-          for (extent i = 0; i < count; ++i) e.f.own->apply(c + i * ldc, columns);
+        apply<T, Arch>(e.f, c, ldc, count, columns);
         continue;
       }
       const rows_of<T> other = rows(e.other, f);

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include <fmoe/backend/cpu/kernels/simd.hpp>
-#include <fmoe/base/functions.hpp>
+#include <fmoe/base/number_function.hpp>
 
 namespace fmoe::cpu {
 
@@ -236,6 +236,13 @@ template <class T, class Arch>
     case pointwise::quotient: return run.template operator()<pointwise::quotient>();
     case pointwise::inverse: return run.template operator()<pointwise::inverse>();
   }
+}
+
+template <class T, class Arch>
+void apply(const number_function& f, T* c, extent ldc, extent rows, extent columns) noexcept {
+  if (f.own == nullptr)
+    return apply<T, Arch>(f.fn, static_cast<T>(f.parameter), c, ldc, rows, columns);
+  for (extent m = 0; m < rows; ++m) f.own->apply(c + m * ldc, columns);
 }
 
 template <class T, class Arch, pass_kind What>
