@@ -8,6 +8,7 @@
 #include <fmoe/aoe.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/layers/initialise.hpp>
+#include <fmoe/model.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
