@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Compares edited layers with double sums over the experts.
+#include <fmoe/aoe.hpp>
 #include <fmoe/edit.hpp>
+#include <fmoe/io/safetensors.hpp>
+#include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
 
 #include "support/agree.hpp"
@@ -232,6 +235,88 @@ TEMPLATE_TEST_CASE(
   CHECK(off(evaluate(steered(moved, 2, 0.5)(x)), reference(moved(there))) <= tolerance<TestType>);
   CHECK(off(evaluate(steered(moved, 2, 0.5).coefficients(x)),
             reference(moved.coefficients(there))) <= tolerance<TestType>);
+}
+
+TEST_CASE("mixtures are steered by an expert's output", "[edit]") {
+  const auto check = [](const auto& layer, const auto& expert, extent width) {
+    const auto x = random<tensor<float, 2>>({7, width}, 3);
+    auto expected = reference(layer(x));
+    add(expected, reference(expert(x)), -1.5);
+    CHECK(off(evaluate(steered(layer, 2, -1.5)(x)), expected) <= tolerance<float>);
+    CHECK_THROWS_AS(steered(layer, 50, 1), value_error);
+  };
+  const auto file = [](const std::string& name) {
+    return "tests/golden/" + name + ".weights.safetensors";
+  };
+  const auto experts = load<aoe<>>(file("aoe/aoe_kn"), {.active = 2});
+  check(experts, experts.expert(2), experts.down.shape()[0]);
+  const auto sparse = load<moe<>>(file("moe/moe_odd"), {.active = 2});
+  check(sparse, sparse.expert(2), sparse.router.shape()[0]);
+  const auto dense = load<soft_moe<>>(file("moe/moe_dense"));
+  check(
+      dense, [&](const auto& x) { return einsum<"ti,io->to">(x, dense.expert(2)); },
+      dense.router.shape()[0]);
+
+  auto router = load<monet_router<>>(file("monet/monet_hd_topk_t1"), {.active = 3});
+  router.heads = 3;
+  const auto monet =
+      load<monet_hd<>>(file("monet/monet_hd_topk_t1"), {.activation = pointwise::gelu});
+  const auto x = random<tensor<float, 2>>({5, router.keys1.shape()[0]}, 3);
+  const auto g1 = router.g1(x), g2 = router.g2(x);
+  auto expected = reference(monet(x, g1, g2));
+  add(expected, reference(monet.expert(1, 2)(x)), 0.5);
+  CHECK(off(evaluate(steered(monet, {1, 2}, 0.5)(x, g1, g2)), expected) <= tolerance<float>);
+}
+
+TEST_CASE("the norms of the contributions of mixtures", "[edit]") {
+  const auto check = [](const auto& layer, const auto& expert, extent width) {
+    const auto x = random<tensor<float, 2>>({7, width}, 3);
+    const auto norms = reference(layer.contribution_norms(x)), a = reference(layer.coefficients(x)),
+               y = reference(norm(row_norm::l2, expert(x)));
+    CHECK(agrees(layer.contribution_norms(x)));
+    const extent n = a.size() / 7;
+    for (extent t = 0; t < 7; ++t) CHECK(norms[t * n + 2] == Approx(std::abs(a[t * n + 2]) * y[t]));
+  };
+  const auto file = [](const std::string& name) {
+    return "tests/golden/" + name + ".weights.safetensors";
+  };
+  const auto experts = load<aoe<>>(file("aoe/aoe_kn"), {.active = 2});
+  check(experts, experts.expert(2), experts.down.shape()[0]);
+  const auto sparse = load<moe<>>(file("moe/moe_odd"), {.active = 2});
+  check(sparse, sparse.expert(2), sparse.router.shape()[0]);
+  const auto dense = load<soft_moe<>>(file("moe/moe_dense"));
+  check(
+      dense, [&](const auto& x) { return einsum<"ti,io->to">(x, dense.expert(2)); },
+      dense.router.shape()[0]);
+}
+
+namespace of_a_user {
+
+// A layer whose expert n adds a constant row.
+struct rows_of_a_table {
+  parameter<float, 2> gate, table;
+
+  auto coefficients(const operand_of<2> auto& x) const { return einsum<"ti,in->tn">(x, gate); }
+  auto mixed(const operand_of<2> auto&, const operand_of<2> auto& a) const {
+    return einsum<"tn,no->to">(a, table);
+  }
+  auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
+};
+
+auto expert_output(const rows_of_a_table& layer, const operand_of<2> auto&, std::size_t n) {
+  return as_expression(detail::slice<0>(layer.table, n));
+}
+
+}  // namespace of_a_user
+
+TEST_CASE("a layer of one's own is edited with an expert_output of one's own", "[edit]") {
+  const of_a_user::rows_of_a_table layer{random<parameter<float, 2>>({4, 6}, 1),
+                                         random<parameter<float, 2>>({6, 3}, 2)};
+  const auto x = random<tensor<float, 2>>({5, 4}, 3);
+  const auto y = evaluate(layer(x)), moved = evaluate(steered(layer, 1, 2)(x));
+  for (extent t = 0; t < 5; ++t)
+    for (extent o = 0; o < 3; ++o) CHECK(moved(t, o) == Approx(y(t, o) + 2 * layer.table(1, o)));
+  CHECK(evaluate(ablated(layer, {0, 1, 2, 3, 4, 5})(x))(0, 0) == 0);
 }
 
 TEST_CASE("edits of edits, compiled, share the packed weights", "[edit]") {

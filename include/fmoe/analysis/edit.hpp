@@ -21,6 +21,14 @@ template <class Layer>
   requires requires { Layer::levels; }
 inline constexpr extent levels_of<Layer> = Layer::levels;
 
+// A layer with coefficients and what to do with them, which edits change.
+template <class Layer>
+concept has_experts =
+    levels_of<Layer> > 1 || requires(const Layer& layer, const argument<0, 2>& x) {
+      layer.coefficients(x);
+      layer.mixed(x, layer.coefficients(x));
+    };
+
 // [t, i] -> [t, n]: the coefficients of one level.
 template <extent Level = 0, class Layer>
 auto coefficients_of(const Layer& layer, const operand_of<2> auto& x) {
@@ -90,6 +98,29 @@ auto edited(const Layer& layer, Input input = {}, Weight weight = {}, Output out
                                                             std::move(weight), std::move(output)};
 }
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
+template <extent Level, class Layer>
+auto ablated_experts(const Layer& layer, std::span<const extent> experts) {
+  parameter<float, 1> kept({expert_count<Level>(layer)});
+  std::fill_n(kept.data(), kept.size(), 1.f);
+  for (const std::size_t n : experts) {
+    expects<value_error>(n < kept.size(), "[ablated] there is no expert ", n, " among ",
+                         kept.size());
+    kept(n) = 0;
+  }
+  return edited(layer, unchanged(), [kept](const auto& a, auto level) {
+    if constexpr (level == Level) return a * kept;
+    else return a;
+  });
+}
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // Returns the layer with W_n := 0 for these experts: their coefficients are multiplied by 0 and
 // nothing is renormalised (Oldfield et al. 2024, Sec. 4.1.2). In a hierarchy this holds for all
 // experts below these experts of one level. A selection stays a selection, so an ablated expert
@@ -97,17 +128,11 @@ auto edited(const Layer& layer, Input input = {}, Weight weight = {}, Output out
 template <std::size_t Level = 0, class Layer>
 auto ablated(const Layer& layer, std::span<const std::size_t> experts) {
   static_assert(Level < detail::levels_of<Layer>, "ablated: levels are counted from 0");
-  parameter<float, 1> kept({expert_count<Level>(layer)});
-  std::fill_n(kept.data(), kept.size(), 1.f);
-  for (const std::size_t n : experts) {
-    detail::expects<value_error>(n < kept.size(), "[ablated] there is no expert ", n, " among ",
-                                 kept.size());
-    kept(n) = 0;
-  }
-  return edited(layer, unchanged(), [kept](const auto& a, auto level) {
-    if constexpr (level == Level) return a * kept;
-    else return a;
-  });
+  static_assert(detail::has_experts<Layer>,
+                "ablated: the layer has coefficients(x) and mixed(x, a), or a list of deleted "
+                "pairs");
+  if constexpr (!detail::has_experts<Layer>) return layer;
+  else return detail::ablated_experts<Level>(layer, experts);
 }
 template <std::size_t Level = 0, class Layer>
 auto ablated(const Layer& layer, std::initializer_list<std::size_t> experts) {
@@ -166,18 +191,33 @@ auto expert_output(const auto& edit, const operand_of<2> auto& x, std::size_t n)
 {
   return expert_output(edit.layer, edit.input(x), n);
 }
+// For other layers it is expert(n) of x: layer.expert(n) is called with x, or is a matrix [i, o]. A
+// layer of your own whose experts are neither has an overload of this function in its namespace.
+template <class Layer, operand_of<2> X>
+auto expert_output(const Layer& layer, const X& x, std::size_t n)
+  requires(!requires { layer.layer; })
+{
+  constexpr bool is_called = requires { layer.expert(n)(x); };
+  constexpr bool is_matrix = requires { requires operand_of<decltype(layer.expert(n)), 2>; };
+  static_assert(
+      is_called || is_matrix,
+      "steered: the layer has expert(n), which takes x or is a matrix [i, o], or there is "
+      "an expert_output(layer, x, n)");
+  if constexpr (is_called) return layer.expert(n)(x);
+  else if constexpr (is_matrix) return einsum<"ti,io->to">(x, layer.expert(n));
+  else return detail::refused();
+}
 
-// Returns the layer steered towards expert n by lambda. For an mxd or a sparse_mlp it is y + lambda
-// W_n' z or y + lambda d_n (Oldfield et al. 2025, Sec. 3.2.2). For a mumoe or a block it is the
-// layer's output at x + lambda g_n, where g_n is the expert's column of the gate of the first
-// level, its cluster centre (Oldfield et al. 2024, App. G.2). Throws value_error if there is no
-// such expert.
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
 template <class Layer>
-auto steered(const Layer& layer, std::size_t n, double lambda) {
-  detail::expects<value_error>(n < expert_count(layer), "[steered] there is no expert ", n,
-                               " among ", expert_count(layer));
-  if constexpr (requires { detail::innermost(layer).gate.projections; }) {
-    const auto centre = detail::slice<1>(detail::innermost(layer).gate.projections[0], n);
+auto steered_by_output(const Layer& layer, extent n, double lambda) {
+  expects<value_error>(n < expert_count(layer), "[steered] there is no expert ", n, " among ",
+                       expert_count(layer));
+  if constexpr (requires { innermost(layer).gate.projections; }) {
+    const auto centre = slice<1>(innermost(layer).gate.projections[0], n);
     return edited(layer, [centre, lambda](const auto& x) { return x + lambda * centre; });
   } else {
     return edited(layer, unchanged(), unchanged(),
@@ -185,6 +225,34 @@ auto steered(const Layer& layer, std::size_t n, double lambda) {
                     return y + lambda * expert_output(layer, x, n);
                   });
   }
+}
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// Returns the layer steered towards expert n by lambda: y + lambda E_n(x), where E_n(x) is
+// expert_output. For an mxd or a sparse_mlp it is y + lambda W_n' z or y + lambda d_n (Oldfield et
+// al. 2025, Sec. 3.2.2). For a mumoe or a block it is the layer's output at x + lambda g_n, where
+// g_n is the expert's column of the gate of the first level, its cluster centre (Oldfield et al.
+// 2024, App. G.2). Throws value_error if there is no such expert.
+template <class Layer>
+auto steered(const Layer& layer, std::size_t n, double lambda) {
+  static_assert(detail::has_experts<Layer>,
+                "steered: the layer has coefficients(x) and mixed(x, a)");
+  if constexpr (!detail::has_experts<Layer>) return layer;
+  else return detail::steered_by_output(layer, n, lambda);
+}
+
+// Returns the Monet layer steered towards expert (i, j): y + lambda E_ij(x). It is called as the
+// layer is. When it is applied, throws value_error if there is no such pair.
+template <class Layer>
+  requires requires(Layer& l) { l.deleted; }
+auto steered(const Layer& layer, const index_pair& expert, double lambda) {
+  const auto one = layer.expert(expert[0], expert[1]);
+  return [layer, one, lambda](const auto& x, const auto& g1, const auto& g2) {
+    return layer(x, g1, g2) + lambda * one(x);
+  };
 }
 
 }  // namespace fmoe

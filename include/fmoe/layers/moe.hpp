@@ -49,6 +49,11 @@ struct moe {
     return decoded(hidden(x), a);
   }
 
+  // [t, d] -> [t, n]: |a_tn E_n(x_t)|_2, the norm of each expert's contribution to a row.
+  auto contribution_norms(const operand_of<2> auto& x) const {
+    return abs(coefficients(x)) * norm(row_norm::l2, einsum<"tnw,nwd->tnd">(hidden(x), output));
+  }
+
   // [t, d] -> [t, d].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return detail::not_rows(x...); }

@@ -26,6 +26,11 @@ struct soft_moe {
     return einsum<"tn,ti,nio->to">(a, x, experts);
   }
 
+  // [t, i] -> [t, n]: |a_tn x_t W_n|_2, the norm of each expert's contribution to a row.
+  auto contribution_norms(const operand_of<2> auto& x) const {
+    return coefficients(x) * norm(row_norm::l2, einsum<"ti,nio->tno">(x, experts));
+  }
+
   // [t, i] -> [t, o].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return detail::not_rows(x...); }

@@ -50,8 +50,7 @@ struct sparse_mlp {
 
   // [t, i] -> [t, h]: |z_th d_h|_2, the norm of each unit's contribution to a row.
   auto contribution_norms(const operand_of<2> auto& x) const {
-    const auto z = coefficients(x);
-    return sqrt(z * z) * norm(row_norm::l2, decoder);
+    return abs(coefficients(x)) * norm(row_norm::l2, decoder);
   }
 
   static void released(auto& layer, auto&& visit) {
