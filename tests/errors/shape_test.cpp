@@ -118,6 +118,16 @@ const failure shape_errors[] = {
      "The shape of a view has another number of elements than the parameter.",
      "Choose extents with the same product.",
      [] { viewed<3>(parameter<float, 2>({8, 6}), {8, 2, 4}); }},
+    {R"([monet] compile does not know the heads of g1 and g2: set the layer's heads to those of its router)",
+    "A Monet layer gets its routing as arguments of the call, and no weight tells how many heads they have.",
+    "`layer.heads = router.heads`, or for a router with statistics the number of their rows.",
+    [] {
+    monet_hd<> layer;
+    layer.encoder = tensor<float, 2>({8, 12});
+    layer.decoder = tensor<float, 2>({12, 8});
+    layer.bias = tensor<float, 2>({4, 8});
+    compile(layer, arguments<2, 3, 3>{}, 16);
+    }},
     {R"([compile] nothing in the layer fixes the extent of axis 1 of an argument: say it with fmoe::sized)",
      "No weight shares this axis of the input, so compile cannot know its length.",
      "Say the length: `sized(x, {fmoe::all, 8})`.",

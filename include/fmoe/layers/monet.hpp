@@ -86,6 +86,16 @@ struct monet_router {
 
 namespace fmoe::detail {
 
+// [t, p, s]: routing whose number of heads is known. Throws shape_error for an argument of a
+// compiled layer, which does not tell it.
+auto monet_routing(const operand_of<3> auto& g, extent heads, extent s) {
+  if constexpr (is_argument<std::remove_cvref_t<decltype(g)>>)
+    expects<shape_error>(heads != all,
+                         "[monet] compile does not know the heads of g1 and g2: set the layer's "
+                         "heads to those of its router");
+  return sized(g, {all, heads, s});
+}
+
 template <class... Xs>
 refused not_monet_inputs(const Xs&...) {
   static_assert(never<Xs...>,
@@ -162,8 +172,8 @@ struct monet_hd {
   auto decoded(const operand_of<3> auto& u, const operand_of<3> auto& routing1,
                const operand_of<3> auto& routing2) const {
     const std::size_t s = detail::monet_halves(bias);
-    const auto g1 = sized(routing1, {all, heads, s});
-    const auto g2 = sized(routing2, {all, heads, s});
+    const auto g1 = detail::monet_routing(routing1, heads, s);
+    const auto g2 = detail::monet_routing(routing2, heads, s);
     const auto v = detail::monet_rows(decoder, s);
     const auto kept = all_except(deleted, s, s);
     const auto mixed = einsum<"tim,tpi,tpj,ij->tjm">(u, g1, g2, kept);
@@ -219,8 +229,8 @@ struct monet_vd {
   auto decoded(const operand_of<3> auto& u1, const operand_of<3> auto& u2,
                const operand_of<3> auto& routing1, const operand_of<3> auto& routing2) const {
     const std::size_t s = detail::monet_halves(bias1);
-    const auto g1 = sized(routing1, {all, heads, s});
-    const auto g2 = sized(routing2, {all, heads, s});
+    const auto g1 = detail::monet_routing(routing1, heads, s);
+    const auto g2 = detail::monet_routing(routing2, heads, s);
     const auto kept = all_except(deleted, s, s);
     const auto mass1 = einsum<"tpi,tpj,ij->ti">(g1, g2, kept);
     const auto mass2 = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
