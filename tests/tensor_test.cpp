@@ -137,6 +137,21 @@ TEST_CASE("a default-constructed tensor holds nothing", "[tensor]") {
   CHECK(copy.empty());
 }
 
+TEST_CASE("extents in braces are of any integral type", "[tensor]") {
+  const long rows = 2, columns = 3;
+  const int four = 4;
+  const std::ptrdiff_t negative = -1;
+  CHECK(tensor<float, 2>({rows, columns}).shape() == std::array<extent, 2>{2, 3});
+  CHECK(tensor<float, 1>({four}).size() == 4);
+  CHECK(tensor<float, 1>({extent{4}}).size() == 4);
+  CHECK(tensor<float, 2>({1u, 2u}).size() == 2);
+  CHECK(tensor<float, 2>({rows, columns}, {1, 2, 3, 4, 5, 6})(1, 2) == 6);
+  CHECK(tensor<float, 2>({2, 3}, {1, 2, 3, 4, 5, 6})(1, 0) == 4);
+  const parameter<float, 2> p({rows, columns});
+  CHECK(p.size() == 6);
+  CHECK_THROWS_AS((tensor<float, 2>({rows, negative})), shape_error);
+}
+
 TEST_CASE("a tensor of given values checks their number", "[tensor]") {
   const std::array<float, 4> values{1, 2, 3, 4};
   const tensor<float, 2> t({2, 2}, values);

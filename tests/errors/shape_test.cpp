@@ -128,6 +128,13 @@ const failure shape_errors[] = {
     layer.bias = tensor<float, 2>({4, 8});
     compile(layer, arguments<2, 3, 3>{}, 16);
     }},
+    {R"([tensor] the extent -1 of axis 1 is negative)",
+    "A difference of sizes went wrong, or the size of another library is not known yet.",
+    "Compute the extent before.",
+    [] {
+      const long rows = 4, columns = -1;
+      tensor<float, 2>({rows, columns});
+    }},
     {R"([compile] nothing in the layer fixes the extent of axis 1 of an argument: say it with fmoe::sized)",
      "No weight shares this axis of the input, so compile cannot know its length.",
      "Say the length: `sized(x, {fmoe::all, 8})`.",

@@ -71,7 +71,8 @@ class tensor {
     std::ranges::copy(values, data());
   }
 
-  // These take a shape in braces; a std::array would not tell its length: {4} would be [4, 0].
+  // These take a shape in braces; a std::array would not tell its length: {4} would be [4, 0]. The
+  // extents may be signed, as those of other libraries are; throws shape_error for negative ones.
   template <std::size_t N>
   explicit tensor(const std::size_t (&shape)[N]) : tensor(shape_in_braces(shape)) {}
   template <std::size_t N>
@@ -79,6 +80,13 @@ class tensor {
       : tensor(shape_in_braces(shape), values) {}
   template <std::size_t N>
   tensor(const std::size_t (&shape)[N], std::initializer_list<T> values)
+      : tensor(shape_in_braces(shape), std::span(values.begin(), values.size())) {}
+  template <std::signed_integral I, std::size_t N>
+  explicit tensor(const I (&shape)[N]) : tensor(shape_in_braces(shape)) {}
+  template <std::signed_integral I, std::size_t N>
+  tensor(const I (&shape)[N], std::span<const T> values) : tensor(shape_in_braces(shape), values) {}
+  template <std::signed_integral I, std::size_t N>
+  tensor(const I (&shape)[N], std::initializer_list<T> values)
       : tensor(shape_in_braces(shape), std::span(values.begin(), values.size())) {}
 
   // These refuse wrong arguments with a sentence instead of a list of constructors.
@@ -164,11 +172,15 @@ class tensor {
     return !empty() && !o.empty() && shape_ == o.shape_;
   }
 
-  template <std::size_t N>
-  static std::array<std::size_t, Rank> shape_in_braces(const std::size_t (&shape)[N]) {
+  template <class I, std::size_t N>
+  static std::array<std::size_t, Rank> shape_in_braces(const I (&shape)[N]) {
     static_assert(N == Rank, "fmoe::tensor: the shape has one extent for each axis");
     std::array<std::size_t, Rank> s{};
-    std::copy_n(shape, std::min(N, Rank), s.begin());
+    for (std::size_t i = 0; i < std::min(N, Rank); ++i) {
+      detail::expects<shape_error>(!(shape[i] < I{}), "[tensor] the extent ", shape[i], " of axis ",
+                                   i, " is negative");
+      s[i] = static_cast<std::size_t>(shape[i]);
+    }
     return s;
   }
 
