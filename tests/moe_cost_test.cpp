@@ -194,10 +194,11 @@ TEST_CASE("the dense mixture takes every expert of every token, weighted where a
   CHECK(dense(500).factorized.multiply_adds == dense(500).naive_multiply_adds + 8 * 500);
 }
 
-// Returns all lines but the first two, which have the machine, and the tile and the arena for it.
+// Returns all lines but the first three, which have the machine, and the tile and the memory for
+// it.
 std::vector<std::string> plan_of(const auto& layer) {
   auto lines = test::lines_of(explain(layer(tensor<float, 2>(w<2>({30, 768})))).text);
-  lines.erase(lines.begin(), lines.begin() + 2);
+  lines.erase(lines.begin(), lines.begin() + 3);
   return lines;
 }
 

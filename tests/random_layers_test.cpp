@@ -523,7 +523,7 @@ TEST_CASE("random layers agree with the oracle, and a NaN stays in its row") {
   }
   seen.require(3, {"append", "bounded softmax", "entmax", "exclude", "expert_choice", "gather",
                    "gather of rows", "group", "layer norm", "L1 norm", "L2 norm", "max norm",
-                   "product_top_k", "rms norm", "sample", "softmax", "top_k", "top_p"});
+                   "product_top_k", "clamped rms norm", "sample", "softmax", "top_k", "top_p"});
 }
 
 }  // namespace
