@@ -119,6 +119,7 @@ TEST_CASE("a parameter that is the input counts as an input", "[cost]") {
   // A result of weights alone, beside an input that it does not have.
   const auto square = w(lengths<2>{30, 30});
   CHECK(cost(einsum<"ti,ij,jo->ot">(in, square, p)).factorized.parameters == 900 + 1200);
+  CHECK(cost(einsum<"ti,oi->ot">(in, w(lengths<2>{40, 30}))).factorized.parameters == 1200);
 }
 
 TEST_CASE("a sum over tokens and a shape that does not fit", "[cost]") {
