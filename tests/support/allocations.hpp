@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #include <fmoe/base/checked.hpp>
 
@@ -39,7 +40,11 @@ void* operator new(std::size_t n, std::align_val_t a) {
   return allocate(n, static_cast<std::size_t>(a));
 }
 void* operator new(std::size_t n, const std::nothrow_t&) noexcept {  // stable_sort's buffers
-  return fails_now() ? nullptr : operator new(n);
+  try {
+    return operator new(n);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 void operator delete(void* p) noexcept { release(p); }
 void operator delete(void* p, std::size_t) noexcept { release(p); }
@@ -67,22 +72,23 @@ std::size_t bytes_of_call(Call call) {
   return allocated_bytes.load() - before;
 }
 
-// Makes the first allocation of `call` fail, then the second one, and so on, until the call
-// succeeds. Before each attempt it calls `prepare`, after each failure `check`. Returns the number
-// of failures.
+// Makes the first allocation of `call` fail, then the second one, and so on, until the call has no
+// more. Before each attempt it calls `prepare`, after each failure `check`; a call may also succeed
+// without the memory, as stable_sort does. Returns the number of attempts.
 template <class Prepare, class Call, class Check>
 long fail_each_allocation(Prepare prepare, Call call, Check check) {
-  for (long failures = 0;; ++failures) {
+  for (long attempts = 0;; ++attempts) {
     prepare();
-    allocations_left = failures;
+    allocations_left = attempts;
+    bool failed = false;
     try {
       call();
-      allocations_left = -1;
-      return failures;
     } catch (const std::bad_alloc&) {
-      allocations_left = -1;
+      failed = true;
     }
-    check();
+    const bool has_more = std::exchange(allocations_left, -1) < 0;
+    if (failed) check();
+    else if (!has_more) return attempts;
   }
 }
 

@@ -40,8 +40,7 @@ FMOE_INLINE std::string hint_of_names(std::string_view name, std::string_view pr
   for (const std::string& found : in_file) {
     if (found.ends_with(name)) {
       std::string before = found.substr(0, found.size() - name.size());
-      if (before != prefix && (before.empty() || before.back() == '.'))
-        prefixes.push_back(std::move(before));
+      if (before.empty() || before.back() == '.') prefixes.push_back(std::move(before));
     }
     if (!found.starts_with(prefix)) continue;
     own.push_back(found.substr(prefix.size()));
