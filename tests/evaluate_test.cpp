@@ -493,6 +493,16 @@ TEST_CASE("a cancelled outer group does not cut a result short", "[evaluate]") {
 
 #endif
 
+TEST_CASE("a call uses as many threads as it is told, and gives the same bits", "[evaluate]") {
+  const auto layer = layer_of();
+  const auto x = random<tensor<float, 2>>({300, inputs}, 9);
+  const auto y = evaluate(layer(x));
+  for (const extent threads : {extent{1}, extent{2}, extent{7}}) {
+    CHECK(same_bits(evaluate(layer(x), {.threads = threads}), y));
+    CHECK(same_bits(compile(layer, 300, {.threads = threads})(x), y));
+  }
+}
+
 TEST_CASE("a layer may be assigned while its compiled form runs, which refuses from then on",
           "[evaluate]") {
   auto layer = layer_of();

@@ -69,7 +69,11 @@ TEST_CASE("the memory of a compiled layer", "[explain]") {
   CHECK(half.memory.packed < bytes / 2 + bytes / 8);
   CHECK(twice.memory.weights == bytes);
   CHECK(twice.memory.packed == whole.memory.packed);
-  CHECK(explain(softmax(einsum<"ti,io->to">(x, w)) * 2).memory.call > 0);
+  const auto with_threads = [&](std::size_t n) {
+    return explain(softmax(einsum<"ti,io->to">(x, w)) * 2, {.threads = n}).memory.call;
+  };
+  CHECK(with_threads(1) > 0);
+  CHECK(with_threads(3) == 3 * with_threads(1));
   std::ostringstream line;
   line << "\nmemory: " << bytes << " bytes of weights, " << whole.memory.packed << " packed, "
        << whole.memory.call << " a call\n";

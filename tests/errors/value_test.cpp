@@ -31,6 +31,14 @@ std::array<tensor<float, 1>, 65> x;
 x.fill(tensor<float, 1>({4}));
 std::apply([](const auto&... xs) { return evaluate(einsum<"i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i->i">(xs...)); }, x);
 }},
+{R"([compile] the cheapest plan makes 16000000000000 numbers of each token between two steps, in 16000006000000 multiply-adds a token: name fewer labels at a time, or smaller ones)",
+"A function stands between two einsums, so that all products of four rows would have to be in memory at once.",
+"Apply the function to smaller parts, or take fewer factors.",
+[] {
+const tensor<float, 2> x({2, 2000});
+const auto products = einsum<"ta,tb,tc,td->tabcd">(x, x, x, x);
+evaluate(einsum<"tabcd->t">(relu(products)));
+}},
 {R"([refresh] the layer was compiled without keeping its weights: compile it again)",
 "A layer that is compiled with `keep_weights = false` holds its weights only as they are packed.",
 "Compile the layer again, or keep the weights.",

@@ -40,6 +40,7 @@ class backend {
     dtype type;
     std::size_t tokens;   // of the largest call
     std::size_t callers;  // that may run at the same time
+    std::size_t threads;  // of a call
     const planner::plan_options& how;
   };
 
@@ -81,6 +82,8 @@ struct compile_options {
   std::size_t callers = all;            // calls that may run at the same time: others wait. The
                               // memory of each is reserved by compile; with `all`, that of
                               // the first, and of others when they first meet
+  std::size_t threads = all;          // of a call, at most; `all`: as many as the arena has in
+                                      // which the layer is compiled
   bool naive = false;                 // contract parameters with each other first, as a
                                       // measure of what the factorized order saves
   bool screen = true;                 // select by 16-bit scores where that pays; same bits

@@ -30,7 +30,7 @@ struct compile_job {
   std::shared_ptr<const backend> on;
   planner::program program;
   dtype type;
-  extent callers;
+  extent callers, threads;
   planner::plan_options how;
   bool keeps_weights;
 };
@@ -48,8 +48,8 @@ FMOE_INLINE void refresh(compiled_graph& g) {
     weights[i].version = weights[i].elements->version();
     job.program.leaves[i].data = std::make_shared<storage>(*weights[i].elements);
   }
-  g.program =
-      job.on->compile({job.program, job.type, job.program.token_count, job.callers, job.how});
+  g.program = job.on->compile(
+      {job.program, job.type, job.program.token_count, job.callers, job.threads, job.how});
   g.weights = std::move(weights);
   if (job.keeps_weights) return;
   g.weights.clear();
@@ -72,6 +72,7 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
                                                        .program = std::move(p),
                                                        .type = dtype_of<T>,
                                                        .callers = options.callers,
+                                                       .threads = options.threads,
                                                        .how = how,
                                                        .keeps_weights = options.keep_weights});
   refresh(made);

@@ -33,7 +33,7 @@ explanation explain_graph(const ir::graph& g, ir::node_id root, const compile_op
   const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>);
   const planner::program p = planner::lower(g, root, how);
   const backend::description plan =
-      on->explain({p, dtype_of<T>, p.token_count, options.callers, how});
+      on->explain({p, dtype_of<T>, p.token_count, options.callers, options.threads, how});
   const cost_figures cost =
       planner::cost_of(planner::contractions(g, root, how), p.token_count, sizeof(T));
   std::ostringstream text;

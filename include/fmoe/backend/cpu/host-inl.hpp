@@ -46,6 +46,11 @@ struct call_memory {
   std::vector<extent> stages;  // by storage: the start of its staged rows or result
 };
 
+// Returns the tasks of a call: as many as it may have threads.
+inline extent tasks_of(extent threads) {
+  return threads == all ? thread_count() : std::max<extent>(1, threads);
+}
+
 // A plan with its weights and with memory for the calls that run at the same time: for a number of
 // them that is told, or for as many as there are. A call allocates nothing, but for the first one
 // that runs beside as many others as never before.
@@ -56,10 +61,10 @@ class host_executable final : public executable {
       "kernels are those of the instruction set that their translation unit is compiled for");
 
  public:
-  host_executable(plan p, std::span<const ir::leaf_node> leaves, extent callers)
+  host_executable(plan p, std::span<const ir::leaf_node> leaves, extent callers, extent threads)
       : run_(std::move(p), leaves),
         callers_(callers),
-        slots_(thread_count()),
+        slots_(tasks_of(threads)),
         tokens_(steps().token_count),
         memory_(steps()) {
     const extent ready = callers == all ? 1 : callers;
@@ -245,13 +250,14 @@ class host_backend final : public backend {
  private:
   std::unique_ptr<const executable> compiled(const job& work) const override {
     return std::make_unique<const host_executable<T, Level>>(
-        make_plan(work.program, work.tokens, work.how), work.program.leaves, work.callers);
+        make_plan(work.program, work.tokens, work.how), work.program.leaves, work.callers,
+        work.threads);
   }
   description explained(const job& work) const override {
     const plan p = make_plan(work.program, work.tokens, work.how);
     description d = print(p, work.how.element_bytes);
     d.packed = constants<T, native_arch>::bytes(p, work.program.leaves);
-    d.call = call_memory<T>(p).bytes(thread_count());
+    d.call = call_memory<T>(p).bytes(tasks_of(work.threads));
     return d;
   }
 };
