@@ -31,7 +31,7 @@ std::array<tensor<float, 1>, 65> x;
 x.fill(tensor<float, 1>({4}));
 std::apply([](const auto&... xs) { return evaluate(einsum<"i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i->i">(xs...)); }, x);
 }},
-{R"([compile] the cheapest plan makes 16000000000000 numbers of each token between two steps, in 16000006000000 multiply-adds a token: name fewer labels at a time, or smaller ones)",
+{R"([compile] the cheapest plan makes 16000000000000 numbers of each token between two steps, in 1.6e+13 multiply-adds a token: name fewer labels at a time, or smaller ones)",
 "A function stands between two einsums, so that all products of four rows would have to be in memory at once.",
 "Apply the function to smaller parts, or take fewer factors.",
 [] {
