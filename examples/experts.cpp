@@ -4,12 +4,12 @@
 // WEIGHTS ROWS WORDS OUT` writes OUT.json and OUT.html, a page to browse them.
 #include <cstdio>
 #include <fstream>
-#include <iterator>
 #include <stdexcept>
 
 #include <nlohmann/json.hpp>
 
 #include <fmoe/analysis.hpp>
+#include <fmoe/analysis/expert_page.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -23,23 +23,26 @@ Stream opened(const std::string& file) {
   return stream;
 }
 
-// Returns the windows with whole words (the pieces "ass ##oc ##iating" form one), and the word
-// number of each of their pieces.
-std::pair<json, json> whole_words(const json& text) {
-  json windows, word_of_piece;
+// Returns the windows as passages of whole words (the pieces "ass ##oc ##iating" form one), and the
+// word of each token.
+page_text text_of(const json& text) {
+  page_text result;
+  std::vector<std::vector<std::size_t>> word_of_piece;
   for (const json& window : text.at("windows")) {
-    json words = json::array(), numbers;
+    std::vector<std::string> words;
+    word_of_piece.emplace_back();
     for (const std::string piece : window.at("tokens")) {
-      if (!words.empty() && piece.starts_with("##"))
-        words.back().get_ref<std::string&>() += piece.substr(2);
+      if (!words.empty() && piece.starts_with("##")) words.back() += piece.substr(2);
       else words.push_back(piece);
-      numbers.push_back(words.size() - 1);
+      word_of_piece.back().push_back(words.size() - 1);
     }
-    word_of_piece.push_back(numbers);
-    windows.push_back(
-        {{"document", window.at("document")}, {"licence", window.at("licence")}, {"words", words}});
+    result.passages.push_back({window.at("document"), window.at("licence"), std::move(words)});
   }
-  return {windows, word_of_piece};
+  for (std::size_t token = 0; token < text.at("window").size(); ++token) {
+    const std::size_t window = text.at("window")[token], position = text.at("position").at(token);
+    result.tokens.push_back({window, word_of_piece.at(window).at(position)});
+  }
+  return result;
 }
 
 int main(int argc, char** argv) {
@@ -74,51 +77,19 @@ int main(int argc, char** argv) {
     top.add(added, first);
   }
 
-  const auto frequency = coefficients.frequency(), mean = coefficients.mean_coefficients(),
-             mean_norm = norms.mean_coefficients();
-  std::vector<std::size_t> specialists;
-  for (std::size_t n = 0; n < experts; ++n)
-    if (mean_norm[n] > 0 && frequency[n] < 0.05) specialists.push_back(n);
-  std::ranges::stable_sort(specialists, std::greater(),
-                           [&](std::size_t n) { return mean_norm[n]; });
+  const page_options options{.model = text.at("model"), .layer = text.at("layer").dump()};
+  const page_text words = text_of(text);
+  const auto specialists = page_experts(coefficients, norms, top, words, options);
   std::printf("%zu of %zu experts are active on under 5%% of %zu tokens\n", specialists.size(),
               experts, tokens);
   std::puts(" norm expert active most on");
-
-  const auto [windows, word_of_piece] = whole_words(text);
-  json found = json::array();
-  for (const std::size_t n : specialists) {
-    std::vector<std::string> words;  // the words of its tokens, each once
-    json strongest;
-    for (const auto& [token, value] : top.of(n)) {
-      const std::size_t window = text.at("window").at(token),
-                        position = text.at("position").at(token);
-      const std::size_t number = word_of_piece.at(window).at(position);
-      const std::string word = windows[window]["words"][number];
-      if (std::ranges::find(words, word) == words.end()) words.push_back(word);
-      strongest.push_back({token, window, number, value});
-    }
-    const double norm = mean_norm[n] * static_cast<double>(tokens);
-    if (found.size() < 12) {
-      std::printf("%7.1f %7zu %6.1f%% ", norm, n, 100 * frequency[n]);
-      for (std::size_t i = 0; i < words.size() && i < 6; ++i) std::printf(" %s", words[i].c_str());
-      std::puts("");
-    }
-    found.push_back({{"expert", n},
-                     {"frequency", frequency[n]},
-                     {"norm", norm},
-                     {"mean_coefficient", mean[n]},
-                     {"words", words},
-                     {"tokens", strongest}});
+  for (std::size_t i = 0; i < specialists.size() && i < 12; ++i) {
+    const page_expert& e = specialists[i];
+    std::printf("%7.1f %7zu %6.1f%% ", e.norm, e.expert, 100 * e.frequency);
+    for (std::size_t k = 0; k < e.words.size() && k < 6; ++k)
+      std::printf(" %s", e.words[k].c_str());
+    std::puts("");
   }
-  const json result{
-      {"model", text.at("model")}, {"layer", text.at("layer")},       {"tokens", tokens},
-      {"experts", found},          {"counts", coefficients.counts()}, {"windows", windows}};
-  std::string data = result.dump(-1, ' ', true);
-  opened<std::ofstream>(out + ".json") << data;
-  for (auto at = data.find('<'); at != data.npos; at = data.find('<', at))
-    data.replace(at, 1, "\\u003c");  // keeps </script> out of the page
-  std::string page(
-      std::istreambuf_iterator<char>(opened<std::ifstream>("examples/experts.html").rdbuf()), {});
-  opened<std::ofstream>(out + ".html") << page.replace(page.find("{{data}}"), 8, data);
+  opened<std::ofstream>(out + ".json") << page_data(specialists, coefficients, words, options);
+  write_expert_page(out + ".html", coefficients, norms, top, words, options);
 }

@@ -37,7 +37,7 @@ API = {
     "Layers": [f"layers/{layer}.hpp" for layer in [*LAYERS, "sparse_mlp", "soft_moe", "mov", "routing", "glu_expert", "expert_gate", "experts",
                                                      "monet_expert", "initialise"]],
     "Analysis": [f"analysis/{what}.hpp" for what in ("expert_load", "expert_statistics", "top_tokens", "polysemanticity", "expert_domains",
-                                                     "expert_correlation", "routed_rows", "edit", "rank")],
+                                                     "expert_correlation", "expert_page", "routed_rows", "edit", "rank")],
     "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp", "expr/pointwise_function.hpp", "expr/rows.hpp", "expr/selection.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
                     "expr/expression.hpp", "base/functions.hpp", "base/checked.hpp"],
     "Running": ["run/evaluate.hpp", "run/compile.hpp", "run/model.hpp", "run/explain.hpp", "run/cost.hpp", "planner/cost_figures.hpp",

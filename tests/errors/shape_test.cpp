@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/analysis.hpp>
+#include <fmoe/analysis/expert_page.hpp>
 #include <fmoe/edit.hpp>
 #include <fmoe/expr/selection.hpp>
 #include <fmoe/monet.hpp>
@@ -127,6 +128,29 @@ const failure shape_errors[] = {
     layer.decoder = tensor<float, 2>({12, 8});
     layer.bias = tensor<float, 2>({4, 8});
     compile(layer, arguments<2, 3, 3>{}, 16);
+    }},
+    {R"([page] token 0 has no place in the text of 0 tokens)",
+    "The statistics have seen more tokens than the text has places for.",
+    "Add a place to `page_text::tokens` for each token, in the order of the stream.",
+    [] {
+      expert_statistics seen(2);
+      top_tokens strongest(2, 1);
+      const tensor<float, 2> a({1, 2}, {1, 0});
+      seen.add(a);
+      strongest.add(a, 0);
+      page_experts(seen, seen, strongest, page_text(), {.most_frequency = 2});
+    }},
+    {R"([page] token 0 is word 3 of passage 0, which the text does not have)",
+    "The place of a token names a word or a passage that does not exist.",
+    "Number passages and words from 0.",
+    [] {
+      expert_statistics seen(2);
+      top_tokens strongest(2, 1);
+      const tensor<float, 2> a({1, 2}, {1, 0});
+      seen.add(a);
+      strongest.add(a, 0);
+      const page_text text{{{"title", "licence", {"one", "word"}}}, {{0, 3}}};
+      page_experts(seen, seen, strongest, text, {.most_frequency = 2});
     }},
     {R"([tensor] the extent -1 of axis 1 is negative)",
     "A difference of sizes went wrong, or the size of another library is not known yet.",

@@ -1,5 +1,12 @@
-<!doctype html>
-<!-- SPDX-License-Identifier: MIT. The page of experts.cpp, which puts its numbers in place of the data. -->
+// SPDX-License-Identifier: MIT
+// The page of expert_page.hpp, which puts its data in the place of {{data}}.
+#pragma once
+
+#include <string_view>
+
+namespace fmoe::detail {
+
+inline constexpr std::string_view expert_page_html = R"html(<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -266,7 +273,7 @@ function find(word) {
 
 at("title").textContent = `${data.model.split("/").pop()}, layer ${data.layer}`;
 at("found").textContent =
-  `${number(experts.length)} of ${number(data.counts.length)} experts are active on under 5% of ${number(data.tokens)} tokens.`;
+  `${number(experts.length)} of ${number(data.counts.length)} experts are active on under ${percent(data.most)} of ${number(data.tokens)} tokens.`;
 at("search").addEventListener("input", list);
 at("sort").addEventListener("click", ({target}) => {
   const by = target.dataset.by;
@@ -287,3 +294,6 @@ list();
 show();
 </script>
 </html>
+)html";
+
+}  // namespace fmoe::detail
