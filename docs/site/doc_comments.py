@@ -26,8 +26,33 @@ def text(comment):
     return re.sub(r"`([^`]+)`", r"<tt>\1</tt>", escaped)
 
 
+def code_in(line):
+    """Returns the code of a line of a comment, which stands three columns further right than its text, or None."""
+    found = re.match(r"\s*//   ( *\S.*)", line)
+    return found[1] if found else None
+
+
 def documented(lines):
-    return ["/// " + text(line.strip()[2:].strip()) for line in lines]
+    result, inside = [], False
+    for line in lines:
+        code = code_in(line)
+        if (code is not None) != inside:
+            inside = not inside
+            result.append("/// @code{.cpp}" if inside else "/// @endcode")
+        result.append("/// " + (code if inside else text(line.strip()[2:].strip())))
+    return result + ["/// @endcode"] * inside
+
+
+def examples(source):
+    """Yields the blocks of code in the comments of a header."""
+    block = []
+    for line in source.split("\n") + [""]:
+        code = code_in(line)
+        if code is not None:
+            block.append(code)
+        elif block:
+            yield "\n".join(block)
+            block = []
 
 
 def is_whole(code):

@@ -125,6 +125,9 @@ namespace fmoe {
 // nothing is renormalised (Oldfield et al. 2024, Sec. 4.1.2). In a hierarchy this holds for all
 // experts below these experts of one level. A selection stays a selection, so an ablated expert
 // costs nothing. Throws value_error if there is no such expert.
+//
+//   const auto without = ablated(layer, {3, 5});
+//   const auto changed = evaluate(without(x));
 template <std::size_t Level = 0, class Layer>
 auto ablated(const Layer& layer, std::span<const std::size_t> experts) {
   static_assert(Level < detail::levels_of<Layer>, "ablated: levels are counted from 0");
@@ -236,6 +239,8 @@ namespace fmoe {
 // al. 2025, Sec. 3.2.2). For a mumoe or a block it is the layer's output at x + lambda g_n, where
 // g_n is the expert's column of the gate of the first level, its cluster centre (Oldfield et al.
 // 2024, App. G.2). Throws value_error if there is no such expert.
+//
+//   const auto towards = evaluate(steered(layer, 4, 1.5)(x));
 template <class Layer>
 auto steered(const Layer& layer, std::size_t n, double lambda) {
   static_assert(detail::has_experts<Layer>,

@@ -22,6 +22,11 @@ namespace fmoe {
 // An assignment of the same shape is a write to all elements. evaluate reads the elements anew in
 // every call. A compiled layer keeps the weights that it was compiled with: after a write it
 // refuses to run until it is refreshed.
+//
+//   tensor<float, 2> a({2, 3}, {1, 2, 3, 4, 5, 6});
+//   a(1, 2) = 7;
+//   for (float& v : a) v *= 2;
+//   std::cout << a << a.shape()[0];
 template <class T, std::size_t Rank>
 class tensor {
   static_assert(detail::is_storable<T>,
@@ -233,6 +238,9 @@ namespace fmoe {
 // Returns a tensor on the elements of a container or span, which must outlive it; the tensor is
 // const if the elements are. Nothing is copied. Temporaries are refused. Throws shape_error if
 // there are fewer elements than the shape has.
+//
+//   std::vector<float> numbers(6);
+//   const auto rows = borrow(numbers, std::array<std::size_t, 2>{2, 3});
 template <class Range, std::size_t Rank>
   requires requires(Range& r) { std::span(r); }
 auto borrow(Range& elements, const std::array<std::size_t, Rank>& shape)

@@ -44,6 +44,10 @@ namespace fmoe {
 // einsum<"ti,io->to">(x, w) is x w. It multiplies all operands, and sums over every label that the
 // result does not name. It takes any number of operands; the planner finds the order. When it is
 // lowered, throws shape_error if a label has two extents.
+//
+//   const auto product = einsum<"ti,io->to">(x, w);
+//   const auto transposed = einsum<"io->oi">(w);
+//   const auto lengths = sqrt(einsum<"ti,ti->t">(x, x));
 template <detail::subscripts S, class... Es>
 auto einsum(const Es&... es) {
   constexpr bool operands = (operand<Es> && ...);

@@ -201,6 +201,8 @@ auto min(const E& a, const E& b) {
 }
 
 // a where the condition is above 0, else b. The condition has no more axes than a and b.
+//
+//   const auto leaky = where(x, x, 0.01 * x);
 template <operand C, operand A, operand B>
 auto where(const C& condition, const A& a, const B& b) {
   static_assert(expression_t<C>::rank <= expression_t<A>::rank &&

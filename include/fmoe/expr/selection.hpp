@@ -69,6 +69,8 @@ namespace fmoe {
 // Keeps the k largest scores of each row (of equal ones the lower index; NaN counts as largest) and
 // makes the rest zero: a contraction over that axis then visits k entries instead of all. k = all
 // keeps every score, k = 0 none; throws value_error, when planned, if k exceeds the axis.
+//
+//   const auto mixture = einsum<"tn,no->to">(top_k(x, 2, weighting::softmax), w);
 template <operand E, class K>
 auto top_k(const E& scores, K k, weighting weights = weighting::score) {
   static_assert(expression_t<E>::rank >= 1, "top_k: the scores have a last axis");

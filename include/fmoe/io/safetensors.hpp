@@ -92,6 +92,9 @@ namespace fmoe {
 // Makes a layer from released weights. Throws io::error: missing_tensor, shape and dtype with the
 // name of the tensor; conflict if the options, the metadata and the names in the file contradict
 // each other; schema for metadata that cannot be understood.
+//
+//   const auto trained = load<mxd<>>("mxd.safetensors", {.active = 32});
+//   const auto third = load<mxd<bf16>>("model.safetensors", {.prefix = "model.layers.3."});
 template <class Layer>
 Layer load(const io::safetensors& weights, const load_options& options = {}) {
   return io::layer_from<Layer>(io::arrays_in(weights), options);
@@ -131,6 +134,9 @@ Layer load(const Weights&, const Options&) {
 // Writes a file from which load makes an equal layer. If the file is a symbolic link, the link is
 // replaced, and what it leads to stays unchanged. A program that is killed while it saves may leave
 // a file named .fmoe-... beside the old one, which may be removed.
+//
+//   save(layer, "copy.safetensors");
+//   save(layer, "half.safetensors", {.type = dtype::bfloat16});
 template <class Layer>
 void save(const Layer& layer, const std::filesystem::path& file, const save_options& options = {}) {
   static_assert(detail::has_released_names<Layer>,

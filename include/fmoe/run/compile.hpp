@@ -221,6 +221,12 @@ namespace fmoe {
 // anything that can be called with expressions. By default it has one argument of rank 2, [token,
 // input]. It may return a tuple of expressions, to show parts of it beside its output; these cost
 // only the time to write them. Throws shape_error and value_error as the layer's operations say.
+//
+//   const auto forward = compile(layer, 128);  // for up to 128 tokens a call
+//   tensor<float, 2> out = forward(x);
+//   forward(x, out);  // allocates nothing
+//   const auto product = compile([&](const auto& a) { return einsum<"ti,io->to">(a, w); }, 128,
+//                                {.threads = 1});
 template <class Level = cpu::native, class Layer, std::size_t... Ranks>
 auto compile(const Layer& layer, arguments<Ranks...>, std::size_t tokens,
              const compile_options& options = {}) {

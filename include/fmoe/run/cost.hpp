@@ -29,6 +29,9 @@ namespace fmoe {
 
 // Returns the costs of an expression for as many tokens as it has. Throws as evaluate does; it
 // computes nothing.
+//
+//   const cost_report work = cost(layer(x));
+//   std::cout << work.factorized.multiply_adds / work.naive_multiply_adds;
 template <class Level = cpu::native, operand E>
 cost_report cost(const E& e) {
   using X = expression_t<E>;

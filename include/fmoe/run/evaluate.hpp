@@ -83,6 +83,8 @@ namespace fmoe {
 // current arena. Throws shape_error and value_error as the operations say. Packed weights stay with
 // their parameters for the next time. Level is not for users: it is the instruction set that the
 // translation unit is compiled for.
+//
+//   const tensor<float, 2> made = evaluate(relu(einsum<"ti,io->to">(x, w)));
 template <class Level = cpu::native, operand E>
 auto evaluate(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;
@@ -95,6 +97,8 @@ auto evaluate(const E& e, const compile_options& options = {}) {
 
 // The values of several expressions, whose common parts are computed once, as a tuple of tensors.
 // If one of them is computed in double, all are.
+//
+//   const auto [scores, best] = evaluate(std::tuple(softmax(x), top_k(x, 2)));
 template <class Level = cpu::native, operand... Es>
 auto evaluate(const std::tuple<Es...>& e, const compile_options& options = {}) {
   using results = detail::result_list<std::tuple<Es...>>;

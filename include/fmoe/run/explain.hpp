@@ -42,6 +42,9 @@ namespace fmoe {
 
 // The plan of an expression for as many tokens as it has, as the backend of the options would run
 // it. Throws as evaluate does; runs nothing.
+//
+//   std::cout << explain(layer(x));
+//   std::cout << explain(layer(x)).memory.packed << " bytes of packed weights";
 template <class Level = cpu::native, operand E>
 explanation explain(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;

@@ -13,6 +13,10 @@ namespace fmoe {
 // says nothing of the layer, so that models stand in a std::vector, in a std::function, or in a
 // class that is compiled once. Copies share the compiled layer. A layer of other inputs becomes a
 // model with a lambda: model([=](const auto& x) { return layer(x, r.g1(x), r.g2(x)); }, tokens).
+//
+//   const aoe<> other;
+//   const std::vector<model> layers{model(layer, 128), model(other, 128)};
+//   for (const model& m : layers) std::cout << m(x);
 class model {
  public:
   // Compiles the layer, as compile(layer, tokens, options) does.
