@@ -237,57 +237,53 @@ TEMPLATE_TEST_CASE(
             reference(moved.coefficients(there))) <= tolerance<TestType>);
 }
 
+std::string golden(const std::string& name) {
+  return "tests/golden/" + name + ".weights.safetensors";
+}
+
+// Calls check(layer, expert 2 of it, width of a row) for each mixture.
+void for_each_mixture(const auto& check) {
+  const auto experts = load<aoe<>>(golden("aoe/aoe_kn"), {.active = 2});
+  check(experts, experts.expert(2), experts.down.shape()[0]);
+  const auto sparse = load<moe<>>(golden("moe/moe_odd"), {.active = 2});
+  check(sparse, sparse.expert(2), sparse.router.shape()[0]);
+  const auto dense = load<soft_moe<>>(golden("moe/moe_dense"));
+  check(
+      dense, [&](const auto& x) { return einsum<"ti,io->to">(x, dense.expert(2)); },
+      dense.router.shape()[0]);
+}
+
 TEST_CASE("mixtures are steered by an expert's output", "[edit]") {
-  const auto check = [](const auto& layer, const auto& expert, extent width) {
+  for_each_mixture([](const auto& layer, const auto& expert, extent width) {
     const auto x = random<tensor<float, 2>>({7, width}, 3);
     auto expected = reference(layer(x));
     add(expected, reference(expert(x)), -1.5);
     CHECK(off(evaluate(steered(layer, 2, -1.5)(x)), expected) <= tolerance<float>);
     CHECK_THROWS_AS(steered(layer, 50, 1), value_error);
-  };
-  const auto file = [](const std::string& name) {
-    return "tests/golden/" + name + ".weights.safetensors";
-  };
-  const auto experts = load<aoe<>>(file("aoe/aoe_kn"), {.active = 2});
-  check(experts, experts.expert(2), experts.down.shape()[0]);
-  const auto sparse = load<moe<>>(file("moe/moe_odd"), {.active = 2});
-  check(sparse, sparse.expert(2), sparse.router.shape()[0]);
-  const auto dense = load<soft_moe<>>(file("moe/moe_dense"));
-  check(
-      dense, [&](const auto& x) { return einsum<"ti,io->to">(x, dense.expert(2)); },
-      dense.router.shape()[0]);
+  });
+}
 
-  auto router = load<monet_router<>>(file("monet/monet_hd_topk_t1"), {.active = 3});
+TEST_CASE("Monet is steered by the output of a pair", "[edit]") {
+  const std::string file = golden("monet/monet_hd_topk_t1");
+  auto router = load<monet_router<>>(file, {.active = 3});
   router.heads = 3;
-  const auto monet =
-      load<monet_hd<>>(file("monet/monet_hd_topk_t1"), {.activation = pointwise::gelu});
+  const auto layer = load<monet_hd<>>(file, {.activation = pointwise::gelu});
   const auto x = random<tensor<float, 2>>({5, router.keys1.shape()[0]}, 3);
   const auto g1 = router.g1(x), g2 = router.g2(x);
-  auto expected = reference(monet(x, g1, g2));
-  add(expected, reference(monet.expert(1, 2)(x)), 0.5);
-  CHECK(off(evaluate(steered(monet, {1, 2}, 0.5)(x, g1, g2)), expected) <= tolerance<float>);
+  auto expected = reference(layer(x, g1, g2));
+  add(expected, reference(layer.expert(1, 2)(x)), 0.5);
+  CHECK(off(evaluate(steered(layer, {1, 2}, 0.5)(x, g1, g2)), expected) <= tolerance<float>);
 }
 
 TEST_CASE("the norms of the contributions of mixtures", "[edit]") {
-  const auto check = [](const auto& layer, const auto& expert, extent width) {
+  for_each_mixture([](const auto& layer, const auto& expert, extent width) {
     const auto x = random<tensor<float, 2>>({7, width}, 3);
     const auto norms = reference(layer.contribution_norms(x)), a = reference(layer.coefficients(x)),
                y = reference(norm(row_norm::l2, expert(x)));
     CHECK(agrees(layer.contribution_norms(x)));
     const extent n = a.size() / 7;
     for (extent t = 0; t < 7; ++t) CHECK(norms[t * n + 2] == Approx(std::abs(a[t * n + 2]) * y[t]));
-  };
-  const auto file = [](const std::string& name) {
-    return "tests/golden/" + name + ".weights.safetensors";
-  };
-  const auto experts = load<aoe<>>(file("aoe/aoe_kn"), {.active = 2});
-  check(experts, experts.expert(2), experts.down.shape()[0]);
-  const auto sparse = load<moe<>>(file("moe/moe_odd"), {.active = 2});
-  check(sparse, sparse.expert(2), sparse.router.shape()[0]);
-  const auto dense = load<soft_moe<>>(file("moe/moe_dense"));
-  check(
-      dense, [&](const auto& x) { return einsum<"ti,io->to">(x, dense.expert(2)); },
-      dense.router.shape()[0]);
+  });
 }
 
 namespace of_a_user {
