@@ -503,6 +503,25 @@ TEST_CASE("a call uses as many threads as it is told, and gives the same bits", 
   }
 }
 
+TEST_CASE("a call ends with the weights that it began with", "[evaluate]") {
+  const auto x = random<tensor<float, 2>>({3, 12}, 1);
+  const auto w = random<parameter<float, 2>>({12, 70}, 2);
+  auto late = random<parameter<float, 1>>({70}, 3);
+  std::atomic<bool> armed = false;
+  const pointwise_function assigns("assigns", [&](auto v) {
+    if (armed.exchange(false)) late = tensor<float, 1>({70});
+    return v;
+  });
+  const auto forward =
+      compile([&](const auto& rows) { return assigns(einsum<"ti,io->to">(rows, w)) * late; }, 3);
+  const auto before = forward(x);
+  armed = true;
+  CHECK(same_bits(forward(x), before));
+  CHECK(!armed);
+  CHECK(std::as_const(late)(0) == 0);
+  CHECK_THROWS_AS(forward(x), value_error);
+}
+
 TEST_CASE("a layer may be assigned while its compiled form runs, which refuses from then on",
           "[evaluate]") {
   auto layer = layer_of();
