@@ -17,7 +17,7 @@ constexpr std::size_t tokens = 3, most_numbers = std::size_t{1} << 20;
 template <std::size_t Rank>
 tensor<float, Rank> numbers(const std::vector<std::size_t>& row) {
   std::array<std::size_t, Rank> shape{tokens};
-  std::ranges::copy(row, shape.begin() + 1);
+  for (std::size_t i = 1; i < Rank; ++i) shape[i] = row.at(i - 1);
   tensor<float, Rank> x(shape);
   float next = -1.5f;
   for (float& v : x) v = next = next > 2 ? next - 3.7f : next + 0.37f;
