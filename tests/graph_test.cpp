@@ -98,6 +98,8 @@ TEST_CASE("errors name the operation, the label and both extents", "[graph]") {
   CHECK(text_of_error([&] { g.add(a, one); }) ==
         "[add] axis 1 is 5 and 1: operands of 2 and 1 axes align at their last axes");
   CHECK(text_of_error([&] { g.multiply(a, b); }).starts_with("[multiply] axis 0 is 4 and 6"));
+  CHECK(text_of_error([&] { g.join(detail::pass_kind::keep, one, a); }) ==
+        "[where] the left operand has 1 axes and the right one has more, 2");
   CHECK(text_of_error([&] { g.concat({a, c}, 1); }) ==
         "[concat] axis 0 is 4 and 5: operands may differ along axis 1 only");
   CHECK(g.shape(g.concat({a, c}, 0)) == std::vector<extent>{9, 5});

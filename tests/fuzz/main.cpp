@@ -15,6 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <vector>
 
 namespace {
@@ -22,10 +23,12 @@ namespace {
 void replay(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   const std::vector<char> content{std::istreambuf_iterator<char>(in), {}};
+  // Its memory ends where it ends, so that the address sanitizer sees reads behind it.
+  const auto exact = std::make_unique<char[]>(content.size());
+  std::ranges::copy(content, exact.get());
   std::printf("%s\n", file.c_str());
   std::fflush(stdout);  // the last line names the input that ends the program
-  // A copy that ends where its memory ends, so that the address sanitizer sees reads behind it.
-  fmoe::fuzz::judge(std::as_bytes(std::span(content)));
+  fmoe::fuzz::judge(std::as_bytes(std::span(exact.get(), content.size())));
 }
 
 }  // namespace

@@ -13,8 +13,8 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   constexpr std::size_t prefix = 8;
   std::uint64_t header = 0;
   if (size >= prefix) std::memcpy(&header, data, prefix);
-  if (size < prefix || header > size - prefix || most < 2 * prefix || seed % 16 == 0)
-    return LLVMFuzzerMutate(data, size, most);
+  const bool has_header = size >= prefix && header <= size - prefix && most >= 2 * prefix;
+  if (!has_header || seed % 16 == 0) return LLVMFuzzerMutate(data, size, most);
   const std::uint8_t *const content = data + prefix, *const end = data + size;
   std::vector<std::uint8_t> text(content, content + header), rest(content + header, end);
   std::vector<std::uint8_t>& part = seed % 4 == 0 ? rest : text;

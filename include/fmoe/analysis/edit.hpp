@@ -102,6 +102,7 @@ auto edited(const Layer& layer, Input input = {}, Weight weight = {}, Output out
 
 namespace fmoe::detail {
 
+// `ablated` of a layer that has experts.
 template <extent Level, class Layer>
 auto ablated_experts(const Layer& layer, std::span<const extent> experts) {
   parameter<float, 1> kept({expert_count<Level>(layer)});
@@ -215,8 +216,9 @@ auto expert_output(const Layer& layer, const X& x, std::size_t n)
 
 namespace fmoe::detail {
 
+// `steered` of a layer that has experts.
 template <class Layer>
-auto steered_by_output(const Layer& layer, extent n, double lambda) {
+auto steered_layer(const Layer& layer, extent n, double lambda) {
   expects<value_error>(n < expert_count(layer), "[steered] there is no expert ", n, " among ",
                        expert_count(layer));
   if constexpr (requires { innermost(layer).gate.projections; }) {
@@ -246,7 +248,7 @@ auto steered(const Layer& layer, std::size_t n, double lambda) {
   static_assert(detail::has_experts<Layer>,
                 "steered: the layer has coefficients(x) and mixed(x, a)");
   if constexpr (!detail::has_experts<Layer>) return layer;
-  else return detail::steered_by_output(layer, n, lambda);
+  else return detail::steered_layer(layer, n, lambda);
 }
 
 // Returns the Monet layer steered towards expert (i, j): y + lambda E_ij(x). It is called as the

@@ -3,18 +3,17 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include <fmoe/analysis/expert_page_html.hpp>
 #include <fmoe/analysis/expert_statistics.hpp>
 #include <fmoe/analysis/top_tokens.hpp>
-#include <fmoe/base/json_string.hpp>
 
 namespace fmoe {
 
@@ -77,95 +76,36 @@ inline std::vector<page_expert> page_experts(const expert_statistics& coefficien
   return shown;
 }
 
-}  // namespace fmoe
-
-namespace fmoe::detail {
-
-// Appends values of JSON.
-class json_writer {
- public:
-  void put(const std::string& text) { json_ += json_quoted(text); }
-  void put(std::size_t n) { json_ += std::to_string(n); }
-  void put(double x) {  // JSON has no other numbers
-    if (!std::isfinite(x)) return void(json_ += "null");
-    char digits[32];
-    json_.append(digits, std::to_chars(digits, std::end(digits), x).ptr);
-  }
-  template <class T>
-  void put(const std::vector<T>& values) {
-    list('[', ']', values, [&](const T& v) { put(v); });
-  }
-  // Calls each(v) for every value, with commas between.
-  void list(char open, char close, const auto& values, const auto& each) {
-    json_ += open;
-    bool is_first = true;
-    for (const auto& v : values) {
-      if (!std::exchange(is_first, false)) json_ += ',';
-      each(v);
-    }
-    json_ += close;
-  }
-  void begin() { json_ += '{'; }
-  // Begins a member of an object, whose value comes next.
-  void key(const char* name) {
-    json_ += json_.back() == '{' ? "\"" : ",\"";
-    json_ += name;
-    json_ += "\":";
-  }
-  void member(const char* name, const auto& value) {
-    key(name);
-    put(value);
-  }
-  void end() { json_ += '}'; }
-  std::string take() { return std::move(json_); }
-
- private:
-  std::string json_;
-};
-
-}  // namespace fmoe::detail
-
-namespace fmoe {
-
 // Returns the data of a page as JSON: the experts, how many tokens each expert is active on, and
-// the text.
+// the text. Numbers that are not finite are null, and bytes that are not UTF-8 are replaced.
 inline std::string page_data(const std::vector<page_expert>& experts,
                              const expert_statistics& coefficients, const page_text& text,
                              const page_options& options = {}) {
-  detail::json_writer json;
-  json.begin();
-  json.member("model", options.model);
-  json.member("layer", options.layer);
-  json.member("most", options.most_frequency);
-  json.member("tokens", text.tokens.size());
-  json.key("experts");
-  json.list('[', ']', experts, [&](const page_expert& e) {
-    json.begin();
-    json.member("expert", e.expert);
-    json.member("frequency", e.frequency);
-    json.member("norm", e.norm);
-    json.member("mean_coefficient", e.mean_coefficient);
-    json.member("words", e.words);
-    json.key("tokens");
-    json.list('[', ']', e.tokens, [&](const top_tokens::entry& t) {
+  using nlohmann::json;
+  json shown = json::array(), windows = json::array();
+  for (const page_expert& e : experts) {
+    json tokens = json::array();
+    for (const top_tokens::entry& t : e.tokens) {
       const page_text::place& at = text.tokens[t.token];
-      const double entry[] = {static_cast<double>(t.token), static_cast<double>(at.passage),
-                              static_cast<double>(at.word), t.value};
-      json.list('[', ']', entry, [&](double v) { json.put(v); });
-    });
-    json.end();
-  });
-  json.member("counts", coefficients.counts());
-  json.key("windows");
-  json.list('[', ']', text.passages, [&](const page_text::passage& p) {
-    json.begin();
-    json.member("document", p.title);
-    json.member("licence", p.licence);
-    json.member("words", p.words);
-    json.end();
-  });
-  json.end();
-  return json.take();
+      tokens.push_back({t.token, at.passage, at.word, t.value});
+    }
+    shown.push_back({{"expert", e.expert},
+                     {"frequency", e.frequency},
+                     {"norm", e.norm},
+                     {"mean_coefficient", e.mean_coefficient},
+                     {"words", e.words},
+                     {"tokens", tokens}});
+  }
+  for (const page_text::passage& p : text.passages)
+    windows.push_back({{"document", p.title}, {"licence", p.licence}, {"words", p.words}});
+  const json data{{"model", options.model},
+                  {"layer", options.layer},
+                  {"most", options.most_frequency},
+                  {"tokens", text.tokens.size()},
+                  {"experts", shown},
+                  {"counts", coefficients.counts()},
+                  {"windows", windows}};
+  return data.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
 // Writes one page, which needs nothing else and asks no server, to browse the experts of any layer.

@@ -59,7 +59,8 @@ namespace fmoe {
 
 // The elements of a tensor, of its views, and of the expressions that read it: all of these see
 // each write. A copy has the same elements until one of the two is written, which then gets
-// elements of its own. Borrowed elements are written in place, unless they are const.
+// elements of its own. What borrows elements writes them in place, unless they are const, and its
+// copies see that until they are written themselves.
 class storage {
  public:
   explicit storage(std::size_t bytes) : elements_(std::make_shared<detail::elements>(bytes)) {}
@@ -94,8 +95,8 @@ class storage {
 
   // Returns the elements to write, which no copy shares.
   void* written() {
-    if (!writes_borrowed_ && (elements_->is_borrowed() || elements_.use_count() > 1))
-      elements_ = std::make_shared<detail::elements>(*elements_);
+    const bool is_shared = elements_->is_borrowed() || elements_.use_count() > 1;
+    if (is_shared && !writes_borrowed_) elements_ = std::make_shared<detail::elements>(*elements_);
     elements_->written();
     count_write();
     return data();

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include <fmoe/base/json_string.hpp>
 #include <fmoe/io/file.hpp>
+#include <fmoe/io/json_string.hpp>
 #include <fmoe/io/tensor_entry.hpp>
 
 namespace fmoe::io {

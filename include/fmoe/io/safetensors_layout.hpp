@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include <fmoe/base/json_string.hpp>
 #include <fmoe/io/array.hpp>
+#include <fmoe/io/json_string.hpp>
 #include <fmoe/io/safetensors_header-inl.hpp>
 
 namespace fmoe::io {

@@ -64,19 +64,19 @@ class graph {
   void find_inputs(const node_list& results) {
     const std::vector<axis_id>& result = nodes_[results[0]].axes;
     if (result.empty()) return;
-    bool any = false, with_rows = false;
-    std::vector<leaf_node*> inputs;
+    bool has_inputs = false, some_has_rows = false;
+    std::vector<leaf_node*> candidates;
     for (node& n : nodes_) {
       auto* const l = get_if<leaf_node>(&n.op);
       if (l == nullptr) continue;
       if (l->argument >= 0) return;
       const bool has_rows = !n.axes.empty() && same(n.axes[0], result[0]);
-      any |= !l->parameter;
-      with_rows |= !l->parameter && has_rows;
-      if (l->parameter && has_rows) inputs.push_back(l);
+      has_inputs |= !l->parameter;
+      some_has_rows |= !l->parameter && has_rows;
+      if (l->parameter && has_rows) candidates.push_back(l);
     }
-    if (any && !with_rows) return;
-    for (leaf_node* const l : inputs) l->parameter = false;
+    if (has_inputs && !some_has_rows) return;
+    for (leaf_node* const l : candidates) l->parameter = false;
   }
 
   // Adds a node whose operands and axes belong to this graph.

@@ -45,7 +45,8 @@ struct leaf_node {
            (same_elements(o) || (copied && same_bytes(o)));
   }
   bool same_elements(const leaf_node& o) const {
-    return data == o.data || (data != nullptr && o.data != nullptr && data->same_elements(*o.data));
+    if (data == nullptr || o.data == nullptr) return data == o.data;
+    return data->same_elements(*o.data);
   }
   bool same_bytes(const leaf_node& o) const {
     const extent bytes = element_count(shape, size_of(type)) * size_of(type);

@@ -13,7 +13,8 @@ namespace fmoe::cpu {
 inline void expects_memory(const planner::program& p, const planner::plan_options& how) {
   constexpr extent most = extent{1} << 40;
   for (const planner::value& v : p.values) {
-    if (v.leaf || v.selection || v.size() <= most) continue;
+    const bool is_dense = !v.leaf && !v.selection;
+    if (!is_dense || v.size() <= most) continue;
     const double work = planner::cost_of(p, p.token_count, how.element_bytes).multiply_adds;
     fail<value_error>("[compile] the cheapest plan makes ", v.size(), " numbers",
                       v.per_token() ? " of each token" : "", " between two steps, in ", work,

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace fmoe::detail {
+namespace fmoe::io {
 
 struct json_escape {
   char32_t character;
@@ -73,4 +73,4 @@ inline std::string json_quoted(std::string_view text) {
   return result + '"';
 }
 
-}  // namespace fmoe::detail
+}  // namespace fmoe::io
