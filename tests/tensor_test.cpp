@@ -96,6 +96,19 @@ TEST_CASE("a copy has the elements of its original until one of them is written"
   CHECK(std::as_const(a)(0) == 9);
 }
 
+TEST_CASE("copies that share their elements are one leaf", "[tensor]") {
+  const tensor<float, 1> a({3}, {1, 2, 3});
+  auto b = a;
+  const auto size_of = [](const auto& e) {
+    ir::graph g;
+    e.lower(g);
+    return g.size();
+  };
+  CHECK(size_of(a + b) == 2);
+  b(0) = 4;
+  CHECK(size_of(a + b) == 3);
+}
+
 TEST_CASE("a copy that is left alone has the elements, and writes them in place", "[tensor]") {
   auto a = std::make_optional(tensor<float, 1>({3}, {1, 2, 3}));
   tensor<float, 1> b = *a;
