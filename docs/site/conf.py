@@ -11,6 +11,9 @@ numbers = (root / "include/fmoe/version.hpp").read_text()
 release = ".".join(re.search(rf"{part} = (\d+)", numbers)[1] for part in ("major", "minor", "patch"))
 
 extensions = ["myst_parser", "breathe"]
+myst_enable_extensions = ["dollarmath"]
+myst_fence_as_directive = ["math"]
+html_math_renderer = "mathml"
 exclude_patterns = ["docs/site", "examples", "include", "tests"]
 myst_heading_anchors = 4
 breathe_projects = {"fmoe": str(root / "build/site/xml")}
@@ -98,8 +101,24 @@ def write_api(app):
             page.write_text(text)
 
 
+def as_mathml(display):
+    """Returns what writes a formula as MathML, which browsers show without scripts and without the network."""
+    def visit(translator, node):
+        import docutils.nodes
+        import latex2mathml.converter
+
+        made = latex2mathml.converter.convert(node.astext(), display=display)
+        if re.search(r"[\\]|&(?!#)", made):  # what the converter does not know comes out as it is
+            raise ValueError(f"{node.source}: not a formula for latex2mathml: {node.astext()}")
+        translator.body.append(made)
+        raise docutils.nodes.SkipNode
+
+    return visit, None
+
+
 def setup(app):
     app.connect("builder-inited", write_api)
+    app.add_html_math_renderer("mathml", as_mathml("inline"), as_mathml("block"))
 
     def with_navigation(_, page, content):
         if page == "index":
