@@ -110,7 +110,8 @@ def as_mathml(display):
         made = latex2mathml.converter.convert(node.astext(), display=display)
         if re.search(r"[\\]|&(?!#)", made):  # what the converter does not know comes out as it is
             raise ValueError(f"{node.source}: not a formula for latex2mathml: {node.astext()}")
-        translator.body.append(made)
+        # Infinity and bars of a norm are no operators, which would stand apart from what is beside them.
+        translator.body.append(re.sub(r"<mo[^>]*>(&#x0(?:221E|007C);)</mo>", r"<mi>\1</mi>", made))
         raise docutils.nodes.SkipNode
 
     return visit, None
