@@ -11,15 +11,13 @@ namespace fmoe::cpu {
 // For arithmetic of T with the kernels of Arch.
 template <class T, class Arch>
 machine machine_of() {
-  const bool dots = is_avx512<Arch> && has_bf16_dots();
   machine m;
-  m.name = std::string(native::name) + (dots ? " with bf16 dot products" : "");
+  m.name = native::name;
   m.panel = panel_width<T, Arch>;
   m.selection_size = &top_k_state_size<T, Arch>;
   if (std::is_same_v<T, float>) {
-    constexpr extent few = 6;  // without bf16 dot products, screening only saves memory's time
     m.screen_size = &screen_row::size;
-    m.screened_tokens = dots ? all : few;
+    m.screened_tokens = all;
   }
   return m;
 }

@@ -82,8 +82,9 @@ constexpr extent streamed_panels(extent rows) {
   else return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
 }
 
-// S is the type in the panels; for bf16_pair, a holds pairs, too, and depth counts pairs. Prefetch
-// is the number of lines of `next` that are fetched into L2 for every k.
+// S is the type in the panels; for int16_pair, a holds pairs, too, c integers of 32 bits, and depth
+// counts pairs, which make one block. Prefetch is the number of lines of `next` that are fetched
+// into L2 for every k.
 template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefetch, bool Stream>
 [[gnu::noinline]] void gemm_kernel(const gemm_tile<T>& tile) noexcept {
   constexpr extent lane = lanes<T, Arch>, vectors = 2 * Panels, row_bytes = 2 * lane * sizeof(S),
@@ -130,8 +131,8 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefe
         const vec<T, Arch> x(a[m * lda]);
 #pragma GCC unroll 8
         for (extent n = 0; n < vectors; ++n) {
-          if constexpr (std::is_same_v<S, bf16_pair>)
-            sums[m][n] = dot_pairs<Arch>(x, w[n], sums[m][n]);
+          if constexpr (is_int16_pair<S>)
+            sums[m][n] = add_dots<S::is_fused, Arch>(x, w[n], sums[m][n]);
           else sums[m][n] = fmadd(x, w[n], sums[m][n]);
         }
       }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Selects the k greatest of f(x G), exactly, but reads most of G in 16 bits. It computes scores in
-// bf16 with a bound of their error; the columns that may be among the k best are scored again in
-// float as gemm does. docs/performance.md proves the bound.
+// Selects the k greatest of f(x G), exactly, but reads most of G in 16 bits. It computes scores
+// from integers of 16 bits with a bound of their error; the columns that may be among the k best
+// are scored again in float as gemm does. docs/performance.md proves the bound.
 #pragma once
 
-#include <cmath>
 #include <vector>
 
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
+#include <fmoe/backend/cpu/kernels/narrow.hpp>
 #include <fmoe/backend/cpu/kernels/row_products.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
@@ -15,47 +15,34 @@
 
 namespace fmoe::cpu {
 
-// Rounds to bf16. Subnormals become 0, because bf16 dot products take them for 0.
-inline bf16 rounded_to_bf16(float x) {
-  const bf16 r(x);
-  return (r.bits & 0x7f80u) == 0 ? bf16() : r;
-}
-
-// Returns the squared norm of n numbers, in several sums so that it vectorises; f(i) returns a
-// number as a double.
-template <class F>
-double squared_norm(extent n, F f) {
-  double sums[8] = {};
-  for (extent i = 0; i < n; ++i) sums[i % 8] += f(i) * f(i);
-  return (sums[0] + sums[4]) + (sums[1] + sums[5]) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+// The kernels of products of 16-bit integers that this CPU has; all read the same panels.
+template <class Arch>
+const gemm_kernels<float>& dot_kernels() {
+  return has_fused_dots<Arch>() ? gemm_kernels_of<float, int16_pair<true>, Arch>
+                                : gemm_kernels_of<float, int16_pair<false>, Arch>;
 }
 
 // The data that screening makes once from a parameter G[k, n].
 template <class Arch>
 struct screened_weights {
-  static constexpr double unit = 0x1p-24;
-  // x up + least, as a float, is not less than x, also for a subnormal x.
-  static constexpr double up = 1 + 0x1p-20, least = 0x1p-126;
-  static constexpr float most_norm = 0x1p62f;  // beyond it an intermediate product might overflow
-
   extent depth, columns, row_stride;
-  bool pairs;                               // uses bf16 dot products, so x is rounded, too
-  memory rows;                              // n k; each row is padded with zeros to a whole vector
-  memory panels;                            // in bf16
-  std::vector<float> by_norm, by_rounding;  // by column: the error of a score is below by_norm |x|
-                                            // + by_rounding |x - bf16(x)| + floor
-  float floor;                              // bound of the error of flushed subnormals
+  memory rows;    // n k; each row is padded with zeros to a whole vector
+  memory panels;  // of integers
+  // By column: a score is (q_x . q_g) scale_x scale_g, and its error is below by_norm |x| +
+  // by_rounding |x - x^| + floor.
+  std::vector<float> scales, by_norm, by_rounding;
+  static constexpr float floor = 0x1p-125f;
 
   // fill(row, n) writes column n of G.
   screened_weights(extent k, extent n, function_ref<void(float*, extent)> fill)
       : screened_weights(k, n) {
     for (extent c = 0; c < n; ++c) fill(reinterpret_cast<float*>(rows.data()) + c * row_stride, c);
-    narrow();
+    narrow_columns();
   }
 
   static extent bytes(extent k, extent n) {
     return n * round_up(k, extent{16}) * sizeof(float) + panel_bytes(k, n) +
-           2 * round_up(n, lanes<float, Arch>) * sizeof(float);
+           3 * round_up(n, lanes<float, Arch>) * sizeof(float);
   }
 
   const float* row(extent n) const {
@@ -63,62 +50,53 @@ struct screened_weights {
   }
 
  private:
-  static bool has_pairs() { return is_avx512<Arch> && has_bf16_dots(); }
+  using pair = int16_pair<false>;
+
   static extent panel_bytes(extent k, extent n) {
-    return packed_size<float, Arch>(has_pairs() ? 2 * divide_up(k, 2) : k, n) * sizeof(bf16) +
-           panel_slack;
+    return packed_size<float, Arch>(divide_up(k, 2), n) * sizeof(pair) + panel_slack;
   }
 
   screened_weights(extent k, extent n)
       : depth(k),
         columns(n),
         row_stride(round_up(k, extent{16})),
-        pairs(has_pairs()),
         rows(n * row_stride * sizeof(float)),
         panels(panel_bytes(k, n)),
-        by_norm(round_up(n, lanes<float, Arch>)),
-        by_rounding(by_norm.size()),
-        floor(static_cast<float>(k + 16) * 0x1p-125f) {}
+        scales(round_up(n, lanes<float, Arch>)),
+        by_norm(scales.size()),
+        by_rounding(scales.size()) {}
 
-  void narrow() {
-    for (extent c = 0; c < columns; ++c) bound_column(c);
-    memory rounded(columns * row_stride * sizeof(bf16));
-    bf16* const to = reinterpret_cast<bf16*>(rounded.data());
-    for (extent i = 0; i < columns * row_stride; ++i) to[i] = rounded_to_bf16(row(0)[i]);
-    const extent each = pairs ? 2 : 1;  // elements of bf16 that are packed as one
-    std::vector<extent> k_offsets(divide_up(depth, each)), n_offsets(columns);
+  void narrow_columns() {
+    memory integers(columns * row_stride * sizeof(pair) / 2);
+    const extent pairs = row_stride / 2;  // in a row
+    for (extent c = 0; c < columns; ++c)
+      bound_column(
+          c, narrow<Arch>(row(c), depth, reinterpret_cast<float*>(integers.data()) + c * pairs));
+    std::vector<extent> k_offsets(divide_up(depth, 2)), n_offsets(columns);
     for (extent i = 0; i < k_offsets.size(); ++i) k_offsets[i] = i;
-    for (extent c = 0; c < columns; ++c) n_offsets[c] = c * row_stride / each;
-    if (pairs)
-      pack_panels<float, Arch>(k_offsets, n_offsets, reinterpret_cast<const bf16_pair*>(to),
-                               reinterpret_cast<bf16_pair*>(panels.data()));
-    else pack_panels<float, Arch>(k_offsets, n_offsets, to, reinterpret_cast<bf16*>(panels.data()));
+    for (extent c = 0; c < columns; ++c) n_offsets[c] = c * pairs;
+    pack_panels<float, Arch>(k_offsets, n_offsets, reinterpret_cast<const pair*>(integers.data()),
+                             reinterpret_cast<pair*>(panels.data()));
   }
 
-  void bound_column(extent c) {
-    const float* const from = row(c);
-    const auto whole = [&](extent i) { return static_cast<double>(from[i]); };
-    const auto narrow = [&](extent i) {
-      return static_cast<double>(static_cast<float>(rounded_to_bf16(from[i])));
-    };
-    const double norm = std::sqrt(squared_norm(depth, whole)),
-                 narrow_norm = std::sqrt(squared_norm(depth, narrow));
-    const double lost =
-        std::sqrt(squared_norm(depth, [&](extent i) { return whole(i) - narrow(i); }));
-    const double steps = static_cast<double>(depth + depth / 128 + 16);
-    const double slope = lost + 2 * steps * unit * (norm + 1.01 * narrow_norm);
-    // Columns that are not usual, and those with a NaN, are always scored in float.
-    const bool usual = norm < static_cast<double>(most_norm);
+  // Columns that are not usual, and those with a NaN, are always scored in float.
+  void bound_column(extent c, const narrowing& g) {
+    constexpr double unit = 0x1p-24, up = 1 + 0x1p-20;
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    const double norm = static_cast<double>(g.norm), lost = static_cast<double>(g.lost),
+                 narrowed = norm + lost, steps = static_cast<double>(depth + depth / 128 + 16);
+    scales[c] = g.scale;
     by_norm[c] =
-        usual ? static_cast<float>(slope * up + least) : std::numeric_limits<float>::infinity();
-    by_rounding[c] = usual ? static_cast<float>(narrow_norm * up + least)
-                           : std::numeric_limits<float>::infinity();
+        g.is_usual()
+            ? static_cast<float>((lost + 2 * steps * unit * norm + 8 * unit * narrowed) * up)
+            : infinity;
+    by_rounding[c] = g.is_usual() ? static_cast<float>(narrowed * (1 + 8 * unit) * up) : infinity;
   }
 };
 
-// The memory of one token: header | its row as bf16 pairs | candidates | scores of one chunk. A
-// plan of few tokens has the scores of several chunks, so that threads that share a product
-// synchronise less often.
+// The memory of one token: header | its row as pairs of integers | candidates | scores of one
+// chunk. A plan of few tokens has the scores of several chunks, so that threads that share a
+// product synchronise less often.
 struct screen_row {
   static constexpr extent chunk = 768, block = 64, header = 16;
   static constexpr extent room(extent keep) { return round_up(6 * keep + 4 * block, block); }
@@ -134,8 +112,7 @@ struct screen_row {
     return (elements - fixed_size(depth, keep)) / chunk * chunk;
   }
 
-  float& norm;   // the norm of x
-  float& lost;   // the norm of x - bf16(x)
+  float &norm, &lost, &scale;  // of x, narrowed
   float& bound;  // at least k lower bounds of candidates reach it; NaN if there is none yet
   std::uint32_t& count;
   std::uint32_t& failed;  // the whole row must be scored in float
@@ -146,9 +123,10 @@ struct screen_row {
   screen_row(float* p, extent depth, extent keep)
       : norm(p[0]),
         lost(p[1]),
-        bound(p[2]),
-        count(reinterpret_cast<std::uint32_t&>(p[3])),
-        failed(reinterpret_cast<std::uint32_t&>(p[4])),
+        scale(p[2]),
+        bound(p[3]),
+        count(reinterpret_cast<std::uint32_t&>(p[4])),
+        failed(reinterpret_cast<std::uint32_t&>(p[5])),
         pairs(p + header),
         lower(pairs + round_up(divide_up(depth, 2), extent{16})),
         upper(lower + room(keep)),
@@ -184,25 +162,23 @@ class screening {
       return screen_row(scratch + t * scratch_stride, w_.depth, keep_);
     };
     each_token(threads, tokens, [&](extent t) { start(row(t), x + t * x_stride); });
-    const extent steps = w_.pairs ? divide_up(w_.depth, 2) : w_.depth;
-    const gemm_kernels<float>* kernels = &gemm_kernels_of<float, bf16, Arch>;
-    if constexpr (is_avx512<Arch>)
-      if (w_.pairs) kernels = &gemm_kernels_of<float, bf16_pair, Arch>;
+    const extent steps = divide_up(w_.depth, 2);
+    const gemm_kernels<float>& kernels = dot_kernels<Arch>();
     const screen_row first = row(0);
     const extent span = screen_row::span(w_.depth, keep_, scratch_stride);
     for (extent n = 0; n < w_.columns; n += span) {
       const extent count = std::min(span, w_.columns - n), end = n + count;
       const auto panels = [&](extent column) {
-        return w_.panels.data() + column * steps * kernels->row_bytes / (2 * width);
+        return w_.panels.data() + column * steps * kernels.row_bytes / (2 * width);
       };
       shared_columns<float, Arch>(threads, tokens, steps, count, 1,
                                   [&](extent, extent from, extent to) {
                                     gemm<float, Arch>({tokens,
                                                        to - from,
                                                        steps,
-                                                       w_.pairs ? first.pairs : x,
-                                                       w_.pairs ? scratch_stride : x_stride,
-                                                       {panels(n + from), kernels},
+                                                       first.pairs,
+                                                       scratch_stride,
+                                                       {panels(n + from), &kernels},
                                                        steps,
                                                        first.scores + from,
                                                        scratch_stride,
@@ -241,19 +217,11 @@ class screening {
   }
 
   void start(screen_row r, const float* x) const noexcept {
-    const auto narrow = [&](extent i) { return i < w_.depth ? rounded_to_bf16(x[i]) : bf16(); };
-    const auto whole = [&](extent i) { return static_cast<double>(x[i]); };
-    double lost = 0;
-    if (w_.pairs) {
-      for (extent i = 0; i < w_.depth; i += 2)
-        r.pairs[i / 2] = std::bit_cast<float>(bf16_pair{narrow(i), narrow(i + 1)});
-      lost = squared_norm(w_.depth, [&](extent i) {
-        return whole(i) - static_cast<double>(static_cast<float>(narrow(i)));
-      });
-    }
-    r.norm = static_cast<float>(std::sqrt(squared_norm(w_.depth, whole)) * w_.up + w_.least);
-    r.lost = static_cast<float>(std::sqrt(lost) * w_.up + w_.least);
-    r.failed = !(r.norm < w_.most_norm);
+    const narrowing n = narrow<Arch>(x, w_.depth, r.pairs);
+    r.norm = n.norm;
+    r.lost = n.lost;
+    r.scale = n.scale;
+    r.failed = !n.is_usual();
     r.count = 0;
     r.bound = std::numeric_limits<float>::quiet_NaN();
   }
@@ -264,9 +232,10 @@ class screening {
                extent token) const noexcept {
     if (r.failed != 0) return;
     alignas(64) float lower[screen_row::chunk], upper[screen_row::chunk];
-    const vec<float, Arch> norm(r.norm), lost(r.lost), floor(w_.floor);
+    const vec<float, Arch> norm(r.norm), lost(r.lost), scale(r.scale), floor(w_.floor);
     for (extent i = 0; i < count; i += width) {
-      const auto score = load<float, Arch>(r.scores + from + i);
+      const auto score =
+          load_integers<Arch>(r.scores + from + i) * scale * load<float, Arch>(&w_.scales[n + i]);
       const auto error = fmadd(norm, load<float, Arch>(&w_.by_norm[n + i]),
                                fmadd(lost, load<float, Arch>(&w_.by_rounding[n + i]), floor));
       const auto low = score - error;

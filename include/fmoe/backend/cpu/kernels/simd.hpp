@@ -14,6 +14,7 @@
 #include <fmoe/base/dtype.hpp>
 
 #if defined(__SSE2__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -41,6 +42,9 @@ inline constexpr extent lanes = vec<T, Arch>::size;
 
 template <class Arch>
 inline constexpr bool is_avx512 = std::is_base_of_v<xsimd::avx512f, Arch>;
+
+template <class Arch>
+inline constexpr bool is_avx2 = std::is_base_of_v<xsimd::avx2, Arch>;
 
 template <class Arch>
 inline constexpr bool is_sse =
@@ -83,11 +87,11 @@ vec<T, Arch> load_part(const T* p, extent n, T fill = 0) {
     return _mm512_mask_loadu_ps(vec<T, Arch>(fill), static_cast<std::uint16_t>((1u << n) - 1), p);
   } else if constexpr (is_avx512<Arch>) {
     return _mm512_mask_loadu_pd(vec<T, Arch>(fill), static_cast<std::uint8_t>((1u << n) - 1), p);
-  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch> && sizeof(T) == 4) {
+  } else if constexpr (is_avx2<Arch> && sizeof(T) == 4) {
     const __m256i bits = first_lanes<T>(n);
     return _mm256_blendv_ps(vec<T, Arch>(fill), _mm256_maskload_ps(p, bits),
                             _mm256_castsi256_ps(bits));
-  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch>) {
+  } else if constexpr (is_avx2<Arch>) {
     const __m256i bits = first_lanes<T>(n);
     return _mm256_blendv_pd(vec<T, Arch>(fill), _mm256_maskload_pd(p, bits),
                             _mm256_castsi256_pd(bits));
@@ -98,10 +102,44 @@ vec<T, Arch> load_part(const T* p, extent n, T fill = 0) {
   }
 }
 
-// Two neighbours along k; a bf16 dot product takes both.
-struct bf16_pair {
-  bf16 first, second;
+// Loads integers of 32 bits, whose bits p holds, as numbers; each is rounded once.
+template <class Arch>
+vec<float, Arch> load_integers(const float* p) {
+  if constexpr (is_avx512<Arch>) return _mm512_maskz_cvtepi32_ps(0xffff, _mm512_loadu_si512(p));
+  else if constexpr (is_avx2<Arch>)
+    return _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  else return _mm_cvtepi32_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+// Stores integral numbers below 2^15 as integers of 16 bits, in half as many bytes.
+template <class Arch>
+void store_integers(float* p, const vec<float, Arch>& v) {
+  auto* const to = reinterpret_cast<__m128i*>(p);
+  if constexpr (is_avx512<Arch>) {
+    const __m512i wide = _mm512_maskz_cvtps_epi32(0xffff, v);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_maskz_cvtepi32_epi16(0xffff, wide));
+  } else if constexpr (is_avx2<Arch>) {
+    const __m256i wide = _mm256_cvtps_epi32(v);
+    _mm_storeu_si128(
+        to, _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1)));
+  } else {
+    const __m128i wide = _mm_cvtps_epi32(v);
+    _mm_storel_epi64(to, _mm_packs_epi32(wide, wide));
+  }
+}
+
+// Two neighbours along k, whose products an integer dot product adds to a sum of 32 bits. `Fused`
+// says that one instruction does so, that of VNNI, and not two.
+template <bool Fused>
+struct int16_pair {
+  static constexpr bool is_fused = Fused;
+  std::int16_t first, second;
 };
+
+template <class S>
+inline constexpr bool is_int16_pair = false;
+template <bool Fused>
+inline constexpr bool is_int16_pair<int16_pair<Fused>> = true;
 
 // True if one or two instructions turn numbers stored as S into a vector of T.
 template <class T, class S, class Arch>
@@ -115,7 +153,7 @@ template <class T, class Arch, class S>
 vec<T, Arch> load_as(const S* p) {
   if constexpr (std::is_same_v<S, T>) {
     return load<T, Arch>(p);
-  } else if constexpr (std::is_same_v<S, bf16_pair>) {
+  } else if constexpr (is_int16_pair<S>) {
     return load<T, Arch>(reinterpret_cast<const T*>(p));  // the bits of the pairs
 #if defined(__SSE2__)
   } else if constexpr (is_avx512<Arch> && std::is_same_v<S, bf16>) {
@@ -124,11 +162,11 @@ vec<T, Arch> load_as(const S* p) {
     return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, wide, 16));
   } else if constexpr (is_avx512<Arch>) {
     return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch> && std::is_same_v<S, bf16>) {
+  } else if constexpr (is_avx2<Arch> && std::is_same_v<S, bf16>) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(
         _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
 #if defined(__F16C__)
-  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch>) {
+  } else if constexpr (is_avx2<Arch>) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #endif
   } else if constexpr (is_sse<Arch> && std::is_same_v<S, bf16>) {
@@ -142,28 +180,46 @@ vec<T, Arch> load_as(const S* p) {
   }
 }
 
-// No x86-64 level contains vdpbf16ps, so ask this before using it.
-inline bool has_bf16_dots() {
+// True if the CPU has the fused dot product for vectors of Arch. No x86-64 level contains it.
+template <class Arch>
+bool has_fused_dots() {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bf16");
-#else
-  return false;
+  if constexpr (is_avx512<Arch>) return __builtin_cpu_supports("avx512vnni");
+  if constexpr (is_avx2<Arch>) {
+    constexpr unsigned avx_vnni = 1 << 4;
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & avx_vnni) != 0;
+  }
 #endif
+  return false;
 }
 
-// Returns sum + x[2i] w[2i] + x[2i + 1] w[2i + 1] of vectors of bf16 pairs, in float; subnormals
-// count as 0. It names the instruction in assembly, because a function of another target could not
-// be inlined.
-template <class Arch>
-vec<float, Arch> dot_pairs(const vec<float, Arch>& x, const vec<float, Arch>& w,
-                           const vec<float, Arch>& sum) {
-  static_assert(is_avx512<Arch>);
-  typename vec<float, Arch>::register_type r = sum;
-  asm("vdpbf16ps {%2, %1, %0|%0, %1, %2}"
-      : "+v"(r)
-      : "v"(static_cast<typename vec<float, Arch>::register_type>(w)),
-        "v"(static_cast<typename vec<float, Arch>::register_type>(x)));
-  return r;
+// Returns sum + x[2i] w[2i] + x[2i + 1] w[2i + 1] in integers of 32 bits, whose bits the vectors
+// hold; a sum wraps around. The fused instruction is named in assembly, because a function of
+// another target could not be inlined.
+template <bool Fused, class Arch>
+vec<float, Arch> add_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
+                          const vec<float, Arch>& sum) {
+  using real = typename vec<float, Arch>::register_type;
+  const real a = x, b = w;
+  if constexpr (Fused) {
+    real r = sum;
+    if constexpr (is_avx512<Arch>)
+      asm("vpdpwssd {%2, %1, %0|%0, %1, %2}" : "+v"(r) : "v"(b), "v"(a));
+    else asm("%{vex%} vpdpwssd {%2, %1, %0|%0, %1, %2}" : "+x"(r) : "x"(b), "x"(a));
+    return r;
+  } else if constexpr (is_avx512<Arch>) {
+    return _mm512_castsi512_ps(
+        _mm512_add_epi32(_mm512_castps_si512(sum),
+                         _mm512_madd_epi16(_mm512_castps_si512(a), _mm512_castps_si512(b))));
+  } else if constexpr (is_avx2<Arch>) {
+    return _mm256_castsi256_ps(
+        _mm256_add_epi32(_mm256_castps_si256(sum),
+                         _mm256_madd_epi16(_mm256_castps_si256(a), _mm256_castps_si256(b))));
+  } else {
+    return _mm_castsi128_ps(_mm_add_epi32(
+        _mm_castps_si128(sum), _mm_madd_epi16(_mm_castps_si128(a), _mm_castps_si128(b))));
+  }
 }
 
 // Loads the first n lanes of such numbers and sets the others to 0; reads no byte beyond p + n.
@@ -197,9 +253,9 @@ void store_part(T* p, extent n, const vec<T, Arch>& v) {
     _mm512_mask_storeu_ps(p, static_cast<std::uint16_t>((1u << n) - 1), v);
   } else if constexpr (is_avx512<Arch>) {
     _mm512_mask_storeu_pd(p, static_cast<std::uint8_t>((1u << n) - 1), v);
-  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch> && sizeof(T) == 4) {
+  } else if constexpr (is_avx2<Arch> && sizeof(T) == 4) {
     _mm256_maskstore_ps(p, first_lanes<T>(n), v);
-  } else if constexpr (std::is_base_of_v<xsimd::avx2, Arch>) {
+  } else if constexpr (is_avx2<Arch>) {
     _mm256_maskstore_pd(p, first_lanes<T>(n), v);
   } else {
     T buffer[width];
