@@ -103,6 +103,16 @@ TEST_CASE("selections of several rows times a constant of their axes are selecti
   CHECK(steps("thn,n->thn", {100})[1] == "rescale thn,n->thn");
   CHECK(steps("thn,nh->thn", {100, 3})[1] == "expand tab->tab");
   CHECK(steps("thn,h->thn", {3})[1] == "expand tab->tab");
+
+  // The order search knows it: dense, b would meet the product of x and the table last.
+  blueprint g;
+  const ir::node_id b =
+      g.einsum("thn,hn->thn", {g.top_k(g.tensor({8, 3, 100}), 2), g.parameter({3, 100})});
+  planner::program p =
+      lowered(g, g.einsum("thn,tr,hnr->t", {b, g.tensor({8, 1000}), g.parameter({3, 100, 1000})}),
+              machine_options());
+  skip(p);
+  CHECK(describe(p)[2] == "gather thn,hnr->tr");
 }
 
 TEST_CASE("gather and expansion of one selection stand side by side", "[skip]") {
