@@ -5,6 +5,7 @@
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
+#include <fmoe/peer.hpp>
 
 #include "support/agree.hpp"
 #include "support/autonomous.hpp"
@@ -48,6 +49,19 @@ cp_mumoe<Levels, T> hierarchy() {
   }
   l.experts.input = random<parameter<T, 2>>({inputs + 1, 8}, 30);
   l.experts.output = random<parameter<T, 2>>({outputs, 8}, 31);
+  return l;
+}
+
+// Two heads of 900 experts each, shared or their own.
+template <class T>
+peer<T> neurons(bool separate) {
+  const extent experts = separate ? 1800 : 900;
+  peer<T> l;
+  l.queries = random<parameter<T, 2>>({inputs, 2 * 2 * 5}, 1, 0.3f);
+  l.keys = random<parameter<T, 4>>({2, 30, 2, 5}, 2);
+  l.down = random<parameter<T, 2>>({experts, inputs}, 3, 0.3f);
+  l.up = random<parameter<T, 2>>({experts, inputs}, 4);
+  l.active = 3;
   return l;
 }
 
@@ -135,6 +149,13 @@ TEST_CASE("a selection stays one when experts are ablated", "[edit]") {
   CHECK(holds(of_aoe, "group"));
   const auto of_sparse = plan_of(ablated(transcoder<float>(), {1}));
   CHECK(holds(of_sparse, "gather"));
+  for (const bool separate : {false, true}) {
+    const auto of_peer = plan_of(ablated(neurons<float>(separate), {1}));
+    CHECK(holds(of_peer, "rescale"));
+    CHECK(holds(of_peer, "sample"));
+    CHECK(holds(of_peer, "gather"));
+    CHECK(!holds(of_peer, "expand"));
+  }
 }
 
 TEMPLATE_TEST_CASE("experts of AoE, transcoders and hierarchies are ablated", "[edit]", float,
@@ -159,6 +180,81 @@ TEMPLATE_TEST_CASE("experts of AoE, transcoders and hierarchies are ablated", "[
   auto b = evaluate(two.template coefficients<1>(x));
   for (extent t = 0; t < tokens; ++t) b(t, 4) = 0;
   CHECK(off(evaluate(ablated<1>(two, {4})(x)), reference(two.mixed(x, a, b))) <= tolerance<T>);
+}
+
+// True if coefficient `at` = h 900 + e of a row is of expert n, which the heads may share.
+template <class T>
+bool is_of(const peer<T>& l, extent at, extent n) {
+  return (l.expert_count() == 900 ? at % 900 : at) == n;
+}
+
+TEMPLATE_TEST_CASE("experts of PEER are ablated, steered and rewritten", "[edit]", float, double) {
+  using T = TestType;
+  const auto x = random<tensor<T, 2>>({tokens, inputs}, 9);
+  for (const bool separate : {false, true}) {
+    const auto layer = neurons<T>(separate);
+    CHECK(expert_count(layer) == (separate ? 1800 : 900));
+    auto a = evaluate(layer.coefficients(x));
+    CHECK(off(evaluate(layer.mixed(x, a)), reference(layer(x))) <= tolerance<T>);
+    // The first expert that the second head selects for token 3.
+    extent e = 0;
+    while (a(3, 1, e) == 0) ++e;
+    const extent n = separate ? 900 + e : e;
+
+    std::vector<double> corrected = reference(layer(x)), steps(tokens * inputs);
+    std::vector<double> mean(layer.expert_count(), 0.1);
+    mean[n] = 0.7;
+    for (extent t = 0; t < tokens; ++t) {
+      for (extent at = 0; at < 1800; ++at)
+        corrected[t * inputs + 6] +=
+            4 * (is_of(layer, at, n) ? 0.7 : 0.1) * static_cast<double>(a(t, at / 900, at % 900));
+      double product = 0;
+      for (extent i = 0; i < inputs; ++i)
+        product += convert<double>(x(t, i)) * convert<double>(layer.down(n, i));
+      product = product / 2 * std::erfc(-product / std::sqrt(2.0));
+      for (extent i = 0; i < inputs; ++i)
+        steps[t * inputs + i] = product * convert<double>(layer.up(n, i));
+    }
+    CHECK(off(evaluate(rewritten(layer, 6, mean, 4)(x)), corrected) <= tolerance<T>);
+    auto steered_by_hand = reference(layer(x));
+    add(steered_by_hand, steps, -1.5);
+    CHECK(off(evaluate(steered(layer, n, -1.5)(x)), steered_by_hand) <= tolerance<T>);
+
+    for (extent t = 0; t < tokens; ++t)
+      for (extent at = 0; at < 1800; ++at)
+        if (is_of(layer, at, n)) a(t, at / 900, at % 900) = 0;
+    const auto without = reference(layer.mixed(x, a));
+    CHECK(off(evaluate(ablated(layer, {n})(x)), without) <= tolerance<T>);
+    CHECK(off(evaluate(layer(x)), without) > 1e-3);
+    CHECK(evaluate(ablated(layer, {n}).contribution_norms(x))(3, 1, e) == 0);
+    CHECK_THROWS_AS(ablated(layer, {layer.expert_count()}), value_error);
+  }
+}
+
+// What an ablated expert takes from each row is its contribution.
+TEST_CASE("norms of contributions are those of what ablation takes", "[edit]") {
+  const auto x = random<tensor<double, 2>>({tokens, inputs}, 9);
+  const auto check = [&](const auto& norms, const auto& without, const auto& y, extent n) {
+    const auto changed = reference(norm(row_norm::l2, y - without));
+    for (extent t = 0; t < tokens; ++t) CHECK(norms(t, n) == Approx(changed[t]).margin(1e-12));
+  };
+  const auto one = mixture<double>();
+  const auto two = hierarchy<2, double>();
+  for (extent n = 0; n < 4; ++n) {
+    check(evaluate(one.contribution_norms(x)), ablated(one, {n})(x), one(x), n);
+    check(evaluate(two.template contribution_norms<0>(x)), ablated<0>(two, {n})(x), two(x), n);
+    check(evaluate(two.template contribution_norms<1>(x)), ablated<1>(two, {n})(x), two(x), n);
+  }
+
+  // Also of a layer with an edit.
+  const auto edit = ablated<1>(two, {4});
+  check(evaluate(edit.template contribution_norms<0>(x)), ablated<0>(edit, {2})(x), edit(x), 2);
+  for (extent t = 0; t < tokens; ++t)
+    CHECK(evaluate(edit.template contribution_norms<1>(x))(t, 4) == 0);
+  const auto there = steered<1>(two, 3, 0.5);
+  check(evaluate(there.template contribution_norms<0>(x)), ablated<0>(there, {2})(x), there(x), 2);
+  const auto moved = steered(ablated(one, {3}), 1, 2);
+  check(evaluate(moved.contribution_norms(x)), ablated(moved, {2})(x), moved(x), 2);
 }
 
 TEST_CASE("pairs of Monet's are ablated, beside those deleted before", "[edit]") {
@@ -207,6 +303,17 @@ TEMPLATE_TEST_CASE("a head is rewritten (muMoE, Eq. 5)", "[edit]", float, double
   for (extent t = 0; t < tokens; ++t)
     for (extent n = 0; n < 4; ++n) expected[t * outputs + 6] += 4 * mean[n] * a[t * 4 + n];
   CHECK(off(evaluate(rewritten(layer, 6, mean, 4)(x)), expected) <= tolerance<TestType>);
+
+  const auto two = hierarchy<2, TestType>();
+  const std::vector<double> of_second{0.3, 0, 0.1, 0.7, 0.2};
+  auto corrected = reference(two(x));
+  const auto b = reference(two.template coefficients<1>(x));
+  for (extent t = 0; t < tokens; ++t)
+    for (extent n = 0; n < 5; ++n) corrected[t * outputs + 2] -= of_second[n] * b[t * 5 + n];
+  CHECK(off(evaluate(rewritten<1>(two, 2, of_second, -1)(x)), corrected) <= tolerance<TestType>);
+  CHECK(off(evaluate(rewritten<0>(two, 6, mean, 0)(x)), reference(two(x))) <= tolerance<TestType>);
+  CHECK_THROWS_WITH(rewritten<0>(two, 6, of_second, 4),
+                    "[rewritten] there are 5 mean coefficients and 4 experts");
   CHECK_THROWS_WITH(rewritten(layer, 6, std::vector<double>(5), 4),
                     "[rewritten] there are 5 mean coefficients and 4 experts");
   CHECK_THROWS_WITH(rewritten(layer, 9, mean, 4), "[rewritten] there is no head 9 among 9");
@@ -233,6 +340,14 @@ TEMPLATE_TEST_CASE(
     for (extent i = 0; i < inputs; ++i)
       there(t, i) = x(t, i) + TestType(0.5) * moved.gate.projections[0](i, 2);
   CHECK(off(evaluate(steered(moved, 2, 0.5)(x)), reference(moved(there))) <= tolerance<TestType>);
+  const auto two = hierarchy<2, TestType>();
+  for (extent t = 0; t < tokens; ++t)
+    for (extent i = 0; i < inputs; ++i)
+      there(t, i) = x(t, i) + TestType(0.5) * two.gate.projections[1](i, 4);
+  CHECK(off(evaluate(steered<1>(two, 4, 0.5)(x)), reference(two(there))) <= tolerance<TestType>);
+  for (extent t = 0; t < tokens; ++t)
+    for (extent i = 0; i < inputs; ++i)
+      there(t, i) = x(t, i) + TestType(0.5) * moved.gate.projections[0](i, 2);
   CHECK(off(evaluate(steered(moved, 2, 0.5).coefficients(x)),
             reference(moved.coefficients(there))) <= tolerance<TestType>);
 }
@@ -296,6 +411,9 @@ struct rows_of_a_table {
   auto mixed(const operand_of<2> auto&, const operand_of<2> auto& a) const {
     return einsum<"tn,no->to">(a, table);
   }
+  auto contribution_norms(const operand_of<2> auto&, const operand_of<2> auto& a) const {
+    return abs(a) * norm(row_norm::l2, table);
+  }
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
 };
 
@@ -313,6 +431,13 @@ TEST_CASE("a layer of one's own is edited with an expert_output of one's own", "
   for (extent t = 0; t < 5; ++t)
     for (extent o = 0; o < 3; ++o) CHECK(moved(t, o) == Approx(y(t, o) + 2 * layer.table(1, o)));
   CHECK(evaluate(ablated(layer, {0, 1, 2, 3, 4, 5})(x))(0, 0) == 0);
+  const auto a = evaluate(layer.coefficients(x)),
+             norms = evaluate(ablated(layer, {2}).contribution_norms(x));
+  for (extent n = 0; n < 6; ++n) {
+    double squares = 0;
+    for (extent o = 0; o < 3; ++o) squares += std::pow(layer.table(n, o), 2);
+    CHECK(norms(4, n) == Approx(n == 2 ? 0 : std::abs(a(4, n)) * std::sqrt(squares)));
+  }
 }
 
 TEST_CASE("edits of edits, compiled, share the packed weights", "[edit]") {

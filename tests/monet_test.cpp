@@ -195,6 +195,48 @@ TEMPLATE_TEST_CASE("layers are sums over all pairs that are not deleted", "[mone
   check<T>(vd, n, true);
 }
 
+// The experts are those of both lists, in this order; some are deleted.
+template <class T, class Layer>
+void check_norms(Layer layer, const sizes& n) {
+  const auto x = random<tensor<T, 2>>({n.t, n.d}, 1);
+  const auto g1 = random<tensor<T, 3>>({n.t, n.p, n.s}, 60),
+             g2 = random<tensor<T, 3>>({n.t, n.p, n.s}, 61);
+  layer.deleted = {{n.s - 1, 0}};
+  std::vector<index_pair> list = layer.deleted;
+  for (extent i = 0; i < n.s; ++i) list.push_back({i, (3 * i + 1) % n.s});
+  std::vector<double> expected;
+  for (extent t = 0; t < n.t; ++t) {
+    const auto expert = experts_of(layer, x, t);
+    for (const auto& [i, j] : list) {
+      double weight = 0, squares = 0;
+      for (extent p = 0; p < n.p; ++p)
+        weight += static_cast<double>(g1(t, p, i)) * static_cast<double>(g2(t, p, j));
+      for (const double y : expert(i, j)) squares += y * y;
+      const bool is_deleted = index_pair{i, j} == layer.deleted[0];
+      expected.push_back(is_deleted ? 0 : std::abs(weight) * std::sqrt(squares));
+    }
+  }
+  const auto norms = evaluate(layer.contribution_norms(x, g1, g2, list));
+  REQUIRE(norms.shape() == std::array<extent, 2>{n.t, list.size()});
+  CHECK(relative_error(norms.data(), expected) <= tolerance<T>);
+  CHECK_THROWS_AS(layer.contribution_norms(x, g1, g2, {{0, n.s}}), value_error);
+  CHECK_THROWS_WITH(layer.contribution_norms(x, g1, g2, std::vector<index_pair>()),
+                    "[contribution_norms] the list of experts is empty");
+}
+
+TEMPLATE_TEST_CASE("norms of what the experts of a list add", "[monet]", float, double) {
+  for (const auto& n : {sizes{}, sizes{3, 14, 2, 4, 6}}) {
+    auto hd = random_hd<TestType>(n, 10);
+    auto vd = random_vd<TestType>(n, 10);
+    check_norms<TestType>(hd, n);
+    check_norms<TestType>(vd, n);
+    hd.encoder_bias = {};
+    vd.encoder_bias1 = {};
+    check_norms<TestType>(hd, n);
+    check_norms<TestType>(vd, n);
+  }
+}
+
 // Each expert alone is its equation, and the layer is their sum. Deleted experts can be taken out,
 // but are not in the sum.
 template <class T, class Layer>

@@ -99,6 +99,27 @@ TEST_CASE("Table 8: multiply-adds of the factorized forward passes", "[mumoe][co
   CHECK(ring.parameters == 3547136);
 }
 
+TEST_CASE("norms of contributions make no expert", "[mumoe][cost]") {
+  const extent N = 512, I = 768, O = 768;
+  const auto found = [&](auto& l) {
+    l.gate.projections[0] = w<2>({I, N});
+    return cost(l.contribution_norms(tensor<float, 2>(w<2>({1, I})))).factorized.multiply_adds -
+           I * N;
+  };
+  cp_mumoe<> cp;
+  cp.experts = {{w<2>({N, 512})}, w<2>({I, 512}), w<2>({O, 512})};
+  CHECK(found(cp) == 512 * (I + N + N * O));
+  tr_mumoe<> ring;
+  ring.experts = {{w<3>({4, N, 4})}, w<3>({4, I, 512}), w<3>({512, O, 4})};
+  CHECK(found(ring) == 4 * I * 512 + 4 * 4 * (512 + N) * O + 4 * 4 * N);
+  tucker_mumoe<> tucker;
+  tucker.experts = {{w<2>({N, 32})}, w<2>({I, 64}), w<2>({O, 64}), w<3>({32, 64, 64})};
+  CHECK(found(tucker) == I * 64 + 32 * 64 * 64 + 32 * 64 * O + 32 * N + N * 32 * O);
+  dense_mumoe<> dense;
+  dense.experts = {w<3>({N, I, O})};
+  CHECK(found(dense) == N * I * O + N * O);
+}
+
 // The table counts every product of factors that makes W, and the product of W with a token.
 TEST_CASE("Table 8: with the weight materialised", "[mumoe][cost]") {
   const double weight = 512. * 768 * 768, gate = 768. * 512;

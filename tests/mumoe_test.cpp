@@ -141,9 +141,12 @@ std::vector<matrices> matrices_of(const mumoe_block<Experts>& l) {
   return {matrices(l.first, l.gate), matrices(l.second, l.gate)};
 }
 
-// Returns the sum over n of a_n W_n' z.
+bool is_any(const index&) { return true; }
+
+// Returns the sum over n of a_n W_n' z, for those n that count.
 template <extent E, class T>
-row mixture(const matrices& w, const expert_gate<E, T>& g, const row& x, row z) {
+row mixture(const matrices& w, const expert_gate<E, T>& g, const row& x, row z,
+            const std::function<bool(const index&)>& is_counted = is_any) {
   const extent inputs = w.lengths[E], outputs = w.lengths[E + 1];
   if (inputs == z.size() + 1) z.push_back(1);
   matrix a;
@@ -151,7 +154,7 @@ row mixture(const matrices& w, const expert_gate<E, T>& g, const row& x, row z) 
   row y(outputs);
   const double* entry = w.entries.data();
   for_each(index(w.lengths.begin(), w.lengths.end() - 2), [&](const index& n) {
-    double c = 1;
+    double c = is_counted(n);
     for (extent e = 0; e < E; ++e) c *= a[e][n[e]];
     for (extent i = 0; i < inputs; ++i)
       for (extent o = 0; o < outputs; ++o) y[o] += c * z[i] * *entry++;
@@ -180,6 +183,27 @@ row hidden(const mumoe_block<Experts>& l, const std::vector<matrices>& w, const 
 template <class Experts>
 row output(const mumoe_block<Experts>& l, const std::vector<matrices>& w, const row& x) {
   return mixture(w[1], l.gate, x, hidden(l, w, x));
+}
+
+// Returns the norms of what the experts of one level add to the output.
+row added(const matrices& w, const auto& gate, const row& x, const row& z, extent level) {
+  row norms;
+  for (extent n = 0; n < w.lengths[level]; ++n) {
+    double squares = 0;
+    for (const double y : mixture(w, gate, x, z, [&](const index& i) { return i[level] == n; }))
+      squares += y * y;
+    norms.push_back(std::sqrt(squares));
+  }
+  return norms;
+}
+template <class Experts>
+row added(const mumoe<Experts>& l, const std::vector<matrices>& w, const row& x, extent level) {
+  return added(w[0], l.gate, x, seen_by_experts(l.input_norm, x), level);
+}
+template <class Experts>
+row added(const mumoe_block<Experts>& l, const std::vector<matrices>& w, const row& x,
+          extent level) {
+  return added(w[1], l.gate, x, hidden(l, w, x), level);
 }
 
 template <class T>
@@ -284,9 +308,13 @@ void check(const Layer& l, const std::vector<matrices>& w, const char* what) {
     check_rows(evaluate(l.hidden(x)), x, [&](const row& r) { return hidden(l, w, r); });
   check_rows(evaluate(l.coefficients(x)), x,
              [&](const row& r) { return coefficients(l.gate, r, 0); });
-  if constexpr (std::tuple_size_v<decltype(l.gate.projections)> > 1)
+  check_rows(evaluate(l.contribution_norms(x)), x, [&](const row& r) { return added(l, w, r, 0); });
+  if constexpr (std::tuple_size_v<decltype(l.gate.projections)> > 1) {
     check_rows(evaluate(l.template coefficients<1>(x)), x,
                [&](const row& r) { return coefficients(l.gate, r, 1); });
+    check_rows(evaluate(l.template contribution_norms<1>(x)), x,
+               [&](const row& r) { return added(l, w, r, 1); });
+  }
 }
 
 template <class Layer>

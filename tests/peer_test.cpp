@@ -26,14 +26,14 @@ peer<T> random_peer(const sizes& n, unsigned seed, extent active, bool map, bool
   return l;
 }
 
-// Ranks all s^2 sums of a head, the lowest expert first among equals.
+// Calls visit(t, head, e, row of `down`, w gelu(x . u)) for what each head selects. Ranks all s^2
+// sums of a head, the lowest expert first among equals.
 template <class T>
-std::vector<double> output(const peer<T>& l, const tensor<T, 2>& x) {
+void for_each_selected(const peer<T>& l, const tensor<T, 2>& x, const auto& visit) {
   const auto [h, s, two, keys] = l.keys.shape();
   const extent d = x.shape()[1], n = s * s;
-  std::vector<double> all;
   for (extent t = 0; t < x.shape()[0]; ++t) {
-    std::vector<double> z(d), y(d);
+    std::vector<double> z(d);
     double squares = 0;
     for (extent i = 0; i < d; ++i) {
       z[i] = convert<double>(x(t, i));
@@ -71,12 +71,34 @@ std::vector<double> output(const peer<T>& l, const tensor<T, 2>& x) {
         double hidden = 0;
         for (extent i = 0; i < d; ++i) hidden += z[i] * convert<double>(l.down(row, i));
         hidden = hidden / 2 * std::erfc(-hidden / std::sqrt(2.0));
-        for (extent i = 0; i < d; ++i) y[i] += w * hidden * convert<double>(l.up(row, i));
+        visit(t, head, e, row, w * hidden);
       }
     }
-    all.insert(all.end(), y.begin(), y.end());
   }
-  return all;
+}
+
+template <class T>
+std::vector<double> output(const peer<T>& l, const tensor<T, 2>& x) {
+  const extent d = x.shape()[1];
+  std::vector<double> y(x.size());
+  for_each_selected(l, x, [&](extent t, extent, extent, extent row, double a) {
+    for (extent i = 0; i < d; ++i) y[t * d + i] += a * convert<double>(l.up(row, i));
+  });
+  return y;
+}
+
+// [t, h, e]: the norms of what experts add.
+template <class T>
+std::vector<double> added(const peer<T>& l, const tensor<T, 2>& x) {
+  const extent h = l.keys.shape()[0], n = l.keys.shape()[1] * l.keys.shape()[1];
+  std::vector<double> norms(x.shape()[0] * h * n);
+  for_each_selected(l, x, [&](extent t, extent head, extent e, extent row, double a) {
+    double squares = 0;
+    for (extent i = 0; i < x.shape()[1]; ++i)
+      squares += convert<double>(l.up(row, i)) * convert<double>(l.up(row, i));
+    norms[(t * h + head) * n + e] = std::abs(a) * std::sqrt(squares);
+  });
+  return norms;
 }
 
 template <class T>
@@ -98,6 +120,8 @@ TEMPLATE_TEST_CASE("PEER is its equation, for every option", "[peer]", float, do
             layer.scale = random<parameter<T, 1>>({n.d}, 20);
             layer.candidates = std::min(n.s, k + 3);
             CHECK(relative_error(evaluate(layer(x)).data(), output(layer, x)) <= tolerance<T>);
+            CHECK(relative_error(evaluate(layer.contribution_norms(x)).data(), added(layer, x)) <=
+                  tolerance<T>);
           }
 }
 
@@ -161,6 +185,31 @@ TEST_CASE("of many experts PEER makes the hidden values of those it selects alon
     CHECK(steps[3].starts_with("sample "));
     CHECK(steps[4].starts_with("gather "));
     CHECK(relative_error(evaluate(layer(x)).data(), output(layer, x)) < 1e-5);
+  }
+}
+
+TEST_CASE("the norms of PEER's experts are made for those it selects alone", "[peer]") {
+  for (const bool separate : {false, true}) {
+    const auto layer = random_peer<float>({5, 14, 2, 30, 5}, 1, 3, true, separate);
+    const auto x = random<tensor<float, 2>>({5, 14}, 2);
+    ir::graph g;
+    const ir::node_id y = layer.contribution_norms(x).lower(g);
+    const auto steps = describe(make_plan(g, y, 5, machine_options()));
+    const auto has = [&](std::string_view start) {
+      return std::ranges::any_of(steps, [&](const auto& s) { return s.starts_with(start); });
+    };
+    CHECK(has("rescale "));
+    CHECK(has("sample "));
+    CHECK(relative_error(evaluate(layer.contribution_norms(x)).data(), added(layer, x)) < 1e-5);
+    const auto [values, experts] = kept(top_k(layer.contribution_norms(x), layer.active));
+    const auto few = evaluate(std::tuple(values, experts));
+    const auto all = evaluate(layer.contribution_norms(x));
+    for (extent t = 0; t < 5; ++t)
+      for (extent h = 0; h < 2; ++h)
+        for (extent k = 0; k < 3; ++k) {
+          const auto e = static_cast<extent>(std::get<1>(few)(t, h, k));
+          CHECK(std::get<0>(few)(t, h, k) == all(t, h, e));
+        }
   }
 }
 

@@ -252,6 +252,15 @@ router.g1(tensor<float, 2>({4, 8}));
 const monet_hd<> layer;
 layer.hidden(tensor<float, 2>({4, 8}));
 }},
+{R"([contribution_norms] the list of experts is empty)",
+"A Monet layer gives the norms of the experts (i, j) of a list, and this list has none.",
+"Pass at least one pair; `expert_domains` may have found none.",
+[] {
+monet_hd<> layer;
+layer.bias = tensor<float, 2>({5, 8});
+const tensor<float, 3> g({4, 2, 5});
+layer.contribution_norms(tensor<float, 2>({4, 8}), g, g, std::vector<index_pair>());
+}},
 {R"([compile] the layer uses 0 of its 1 arguments)",
 "The layer ignores its argument, so its result does not depend on the input.",
 "Use the argument, or compute an expression without input with evaluate.",

@@ -89,6 +89,32 @@ TEST_CASE("a selection times a constant of its axis is a selection", "[skip]") {
         })[1] == "gather tn,n->t");
 }
 
+TEST_CASE("selections of several rows times a constant of their axes are selections", "[skip]") {
+  const auto steps = [](std::string_view product, const extents& factors) {
+    blueprint g;
+    const ir::node_id a = g.top_k(g.tensor({8, 3, 100}), 2),
+                      b = g.einsum(product, {a, g.parameter(factors)});
+    planner::program p =
+        lowered(g, g.einsum("thn,no->to", {b, g.parameter({100, 6})}), machine_options());
+    skip(p);
+    return describe(p);
+  };
+  CHECK(steps("thn,hn->thn", {3, 100})[1] == "rescale thn,hn->thn");
+  CHECK(steps("thn,n->thn", {100})[1] == "rescale thn,n->thn");
+  CHECK(steps("thn,nh->thn", {100, 3})[1] == "expand tab->tab");
+  CHECK(steps("thn,h->thn", {3})[1] == "expand tab->tab");
+
+  // The order search knows it: dense, b would meet the product of x and the table last.
+  blueprint g;
+  const ir::node_id b =
+      g.einsum("thn,hn->thn", {g.top_k(g.tensor({8, 3, 100}), 2), g.parameter({3, 100})});
+  planner::program p =
+      lowered(g, g.einsum("thn,tr,hnr->t", {b, g.tensor({8, 1000}), g.parameter({3, 100, 1000})}),
+              machine_options());
+  skip(p);
+  CHECK(describe(p)[2] == "gather thn,hnr->tr");
+}
+
 TEST_CASE("gather and expansion of one selection stand side by side", "[skip]") {
   CHECK(skipped([](G g, ir::node_id a, ir::node_id) {
           return g.add(g.einsum("tn,no->to", {a, g.parameter({100, 100})}), a);

@@ -10,6 +10,7 @@
 
 #include <fmoe/layers/mumoe.hpp>
 #include <fmoe/layers/mxd.hpp>
+#include <fmoe/layers/peer.hpp>
 #include <fmoe/layers/sparse_mlp.hpp>
 
 namespace fmoe::detail {
@@ -29,12 +30,24 @@ concept has_experts =
       layer.mixed(x, layer.coefficients(x));
     };
 
-// [t, i] -> [t, n]: the coefficients of one level.
+// [t, i] -> [t, n]: the coefficients of one level; [t, h, e] if the layer has heads.
 template <extent Level = 0, class Layer>
 auto coefficients_of(const Layer& layer, const operand_of<2> auto& x) {
   if constexpr (requires { layer.template coefficients<Level>(x); })
     return layer.template coefficients<Level>(x);
   else return layer.coefficients(x);
+}
+
+// [t, i], and the coefficients of each level -> [t, n], for one level.
+template <extent Level, class Layer>
+auto norms_of(const Layer& layer, const operand_of<2> auto& x, const operand auto&... a) {
+  constexpr bool of_level = requires { layer.template contribution_norms<Level>(x, a...); };
+  constexpr bool of_layer = requires { layer.contribution_norms(x, a...); };
+  static_assert(of_level || of_layer,
+                "contribution_norms: the layer has contribution_norms(x, a) beside mixed(x, a)");
+  if constexpr (of_level) return layer.template contribution_norms<Level>(x, a...);
+  else if constexpr (of_layer) return layer.contribution_norms(x, a...);
+  else return refused();
 }
 
 // Returns the extent of the last axis of the expression that `make` makes from a layer's input.
@@ -57,15 +70,32 @@ struct edited_layer {
   auto coefficients(const operand_of<2> auto& x) const {
     return weight(coefficients_of<Level>(layer, input(x)), std::integral_constant<extent, Level>());
   }
-  auto mixed(const operand_of<2> auto& x, const operand_of<2> auto&... a) const {
+  auto mixed(const operand_of<2> auto& x, const operand auto&... a) const {
     return output(layer.mixed(input(x), a...), input(x), a...);
   }
+  // The norms of what the experts add; `output` is not among them.
+  template <extent Level = 0>
+  auto contribution_norms(const operand_of<2> auto& x, const operand auto&... a) const
+    requires(sizeof...(a) == levels)
+  {
+    return norms_of<Level>(layer, input(x), a...);
+  }
+  template <extent Level = 0>
+  auto contribution_norms(const operand_of<2> auto& x) const {
+    return with_coefficients(x,
+                             [&](const auto&... a) { return contribution_norms<Level>(x, a...); });
+  }
   auto operator()(const operand_of<2> auto& x) const {
-    return [&]<extent... Level>(std::index_sequence<Level...>) {
-      return mixed(x, coefficients<Level>(x)...);
-    }(std::make_index_sequence<levels>());
+    return with_coefficients(x, [&](const auto&... a) { return mixed(x, a...); });
   }
   auto operator()(const auto&... x) const { return not_rows(x...); }
+
+ private:
+  auto with_coefficients(const auto& x, const auto& make) const {
+    return [&]<extent... Level>(std::index_sequence<Level...>) {
+      return make(coefficients<Level>(x)...);
+    }(std::make_index_sequence<levels>());
+  }
 };
 
 // Returns the layer below all edits.
@@ -79,10 +109,15 @@ auto innermost(const Layer& layer) {
 
 namespace fmoe {
 
-// Returns N, the number of experts of one level.
+// Returns N, the number of experts of one level: layer.expert_count() if there is such a function,
+// else the number of coefficients of a row.
 template <std::size_t Level = 0>
 std::size_t expert_count(const auto& layer) {
-  return detail::width_of([&](const auto& x) { return detail::coefficients_of<Level>(layer, x); });
+  const auto base = detail::innermost(layer);
+  if constexpr (requires { base.expert_count(); }) return base.expert_count();
+  else
+    return detail::width_of(
+        [&](const auto& x) { return detail::coefficients_of<Level>(layer, x); });
 }
 
 // A function of an edit that changes nothing: it returns its first argument.
@@ -102,6 +137,15 @@ auto edited(const Layer& layer, Input input = {}, Weight weight = {}, Output out
 
 namespace fmoe::detail {
 
+// [n] -> the shape of a row of the coefficients: a number of each expert, for all that it has.
+template <class Layer, class T>
+auto like_coefficients(const Layer& layer, const parameter<T, 1>& of_experts) {
+  const auto base = innermost(layer);
+  if constexpr (requires { base.like_coefficients(of_experts); })
+    return base.like_coefficients(of_experts);
+  else return of_experts;
+}
+
 // `ablated` of a layer that has experts.
 template <extent Level, class Layer>
 auto ablated_experts(const Layer& layer, std::span<const extent> experts) {
@@ -112,10 +156,11 @@ auto ablated_experts(const Layer& layer, std::span<const extent> experts) {
                          kept.size());
     kept(n) = 0;
   }
-  return edited(layer, unchanged(), [kept](const auto& a, auto level) {
-    if constexpr (level == Level) return a * kept;
-    else return a;
-  });
+  return edited(layer, unchanged(),
+                [factors = like_coefficients(layer, kept)](const auto& a, auto level) {
+                  if constexpr (level == Level) return a * factors;
+                  else return a;
+                });
 }
 
 }  // namespace fmoe::detail
@@ -124,8 +169,9 @@ namespace fmoe {
 
 // Returns the layer with W_n := 0 for these experts: their coefficients are multiplied by 0 and
 // nothing is renormalised (Oldfield et al. 2024, Sec. 4.1.2). In a hierarchy this holds for all
-// experts below these experts of one level. A selection stays a selection, so an ablated expert
-// costs nothing. Throws value_error if there is no such expert.
+// experts below these experts of one level, in PEER for all heads that share an expert. A selection
+// stays a selection, so an ablated expert costs nothing. Throws value_error if there is no such
+// expert.
 //
 //   const auto without = ablated(layer, {3, 5});
 //   const auto changed = evaluate(without(x));
@@ -158,30 +204,57 @@ Layer ablated(const Layer& layer, std::initializer_list<index_pair> experts) {
   return ablated(layer, std::span(experts.begin(), experts.size()));
 }
 
-// Returns the layer with y_o + lambda mean . a for the head o (Oldfield et al. 2024, Eq. 5), where
-// `mean` [n] holds the mean coefficients of the subpopulation whose output is corrected. Throws
-// shape_error unless there is one for each expert, and value_error if there is no such head.
-template <class Layer>
-auto rewritten(const Layer& layer, std::size_t head, std::span<const double> mean, double lambda) {
-  static_assert(detail::levels_of<Layer> == 1, "rewritten: the layer has one level of experts");
-  const std::size_t experts = expert_count(layer), heads = detail::width_of(layer);
-  detail::expects<shape_error>(mean.size() == experts, "[rewritten] there are ", mean.size(),
-                               " mean coefficients and ", experts, " experts");
-  detail::expects<value_error>(head < heads, "[rewritten] there is no head ", head, " among ",
-                               heads);
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
+// [t, n] or [t, h, e], numbers of the shape of a row, [o] -> [t, o].
+auto weighted_sum(const operand_of<2> auto& a, const auto& mean, const auto& one) {
+  return einsum<"tn,n,o->to">(a, mean, one);
+}
+auto weighted_sum(const operand_of<3> auto& a, const auto& mean, const auto& one) {
+  return einsum<"the,he,o->to">(a, mean, one);
+}
+
+// `rewritten` of a layer that has experts.
+template <extent Level, class Layer>
+auto rewritten_layer(const Layer& layer, extent head, std::span<const double> mean, double lambda) {
+  const extent experts = expert_count<Level>(layer), heads = width_of(layer);
+  expects<shape_error>(mean.size() == experts, "[rewritten] there are ", mean.size(),
+                       " mean coefficients and ", experts, " experts");
+  expects<value_error>(head < heads, "[rewritten] there is no head ", head, " among ", heads);
   using T = typename decltype(layer(argument<0, 2>{1}))::scalar;
   parameter<T, 1> correction({experts}), one({heads});
   std::ranges::transform(mean, correction.data(),
                          [&](double a) { return static_cast<T>(lambda * a); });
   one(head) = 1;
   return edited(layer, unchanged(), unchanged(),
-                [correction, one](const auto& y, const auto&, const auto& a) {
-                  return y + einsum<"tn,n,o->to">(a, correction, one);
+                [weights = like_coefficients(layer, correction), one](const auto& y, const auto&,
+                                                                      const auto&... a) {
+                  return y + weighted_sum(std::get<Level>(std::tie(a...)), weights, one);
                 });
 }
 
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// Returns the layer with y_o + lambda mean . a for the head o (Oldfield et al. 2024, Eq. 5), where
+// `mean` [n] holds the mean coefficients of the subpopulation whose output is corrected. In a
+// hierarchy a are the coefficients of one level; that of expert n is the sum over all experts
+// below it. Throws shape_error unless there is a mean for each expert, and value_error if there is
+// no such head.
+template <std::size_t Level = 0, class Layer>
+auto rewritten(const Layer& layer, std::size_t head, std::span<const double> mean, double lambda) {
+  static_assert(Level < detail::levels_of<Layer>, "rewritten: levels are counted from 0");
+  static_assert(detail::has_experts<Layer>,
+                "rewritten: the layer has coefficients(x) and mixed(x, a)");
+  if constexpr (!detail::has_experts<Layer>) return layer;
+  else return detail::rewritten_layer<Level>(layer, head, mean, lambda);
+}
+
 // [t, i] -> [t, o]. Returns the contribution of expert n with the coefficient 1, W_n' z; for a
-// sparse MLP row n of the decoder, [o].
+// sparse MLP row n of the decoder, [o]; for PEER gelu(x . u_n) v_n.
 template <class T>
 auto expert_output(const mxd<T>& layer, const operand_of<2> auto& x, std::size_t n) {
   return einsum<"o,th,ho->to">(detail::slice<0>(layer.scales, n), layer.hidden(x), layer.decoder);
@@ -189,6 +262,11 @@ auto expert_output(const mxd<T>& layer, const operand_of<2> auto& x, std::size_t
 template <class T>
 auto expert_output(const sparse_mlp<T>& layer, const operand_of<2> auto&, std::size_t n) {
   return layer.expert(n);
+}
+template <class T>
+auto expert_output(const peer<T>& layer, const operand_of<2> auto& x, std::size_t n) {
+  const auto product = einsum<"td,d->t">(layer.normalised(x), detail::slice<0>(layer.down, n));
+  return einsum<"t,d->td">(apply(layer.activation, product), detail::slice<0>(layer.up, n));
 }
 auto expert_output(const auto& edit, const operand_of<2> auto& x, std::size_t n)
   requires requires { edit.layer; }
@@ -217,12 +295,12 @@ auto expert_output(const Layer& layer, const X& x, std::size_t n)
 namespace fmoe::detail {
 
 // `steered` of a layer that has experts.
-template <class Layer>
+template <extent Level, class Layer>
 auto steered_layer(const Layer& layer, extent n, double lambda) {
-  expects<value_error>(n < expert_count(layer), "[steered] there is no expert ", n, " among ",
-                       expert_count(layer));
+  const extent experts = expert_count<Level>(layer);
+  expects<value_error>(n < experts, "[steered] there is no expert ", n, " among ", experts);
   if constexpr (requires { innermost(layer).gate.projections; }) {
-    const auto centre = slice<1>(innermost(layer).gate.projections[0], n);
+    const auto centre = slice<1>(innermost(layer).gate.projections[Level], n);
     return edited(layer, [centre, lambda](const auto& x) { return x + lambda * centre; });
   } else {
     return edited(layer, unchanged(), unchanged(),
@@ -239,16 +317,17 @@ namespace fmoe {
 // Returns the layer steered towards expert n by lambda: y + lambda E_n(x), where E_n(x) is
 // expert_output. For an mxd or a sparse_mlp it is y + lambda W_n' z or y + lambda d_n (Oldfield et
 // al. 2025, Sec. 3.2.2). For a mumoe or a block it is the layer's output at x + lambda g_n, where
-// g_n is the expert's column of the gate of the first level, its cluster centre (Oldfield et al.
-// 2024, App. G.2). Throws value_error if there is no such expert.
+// g_n is the expert's column of the gate of one level, its cluster centre (Oldfield et al. 2024,
+// App. G.2). Throws value_error if there is no such expert.
 //
 //   const auto towards = evaluate(steered(layer, 4, 1.5)(x));
-template <class Layer>
+template <std::size_t Level = 0, class Layer>
 auto steered(const Layer& layer, std::size_t n, double lambda) {
+  static_assert(Level < detail::levels_of<Layer>, "steered: levels are counted from 0");
   static_assert(detail::has_experts<Layer>,
                 "steered: the layer has coefficients(x) and mixed(x, a)");
   if constexpr (!detail::has_experts<Layer>) return layer;
-  else return detail::steered_layer(layer, n, lambda);
+  else return detail::steered_layer<Level>(layer, n, lambda);
 }
 
 // Returns the Monet layer steered towards expert (i, j): y + lambda E_ij(x). It is called as the

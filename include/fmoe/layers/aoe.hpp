@@ -55,7 +55,10 @@ struct aoe {
 
   // [t, d] -> [t, n]: |a_tn E_n(x_t)|_2, the norm of each expert's contribution to a row.
   auto contribution_norms(const operand_of<2> auto& x) const {
-    return abs(coefficients(x)) * norm(row_norm::l2, einsum<"tnw,nwd->tnd">(hidden(x), output));
+    return contribution_norms(x, coefficients(x));
+  }
+  auto contribution_norms(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
+    return abs(a) * norm(row_norm::l2, einsum<"tnw,nwd->tnd">(hidden(x), output));
   }
 
   // [t, d] -> [t, d].

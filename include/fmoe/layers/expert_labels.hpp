@@ -32,13 +32,21 @@ constexpr auto coefficient_labels() {
   return for_levels<Levels>([](extent e) { return subscripts("t") + expert_labels[e] + ','; });
 }
 
+// Returns the subscripts of y from those of its operands, "...->to".
+template <class Labels>
+inline constexpr subscripts forward = Labels::operands + "->to";
+
+// The same product, not summed over the experts of one level: "...->tno" for the first.
+template <class Labels, extent Level>
+inline constexpr subscripts of_each_expert = Labels::operands + "->t" + expert_labels[Level] + 'o';
+
 template <extent Levels>
 struct cp_labels {
-  // "tn,nr,ti,ir,or->to"; with two levels "tn,tm,nr,mr,ti,ir,or->to".
-  static constexpr subscripts forward =
+  // "tn,nr,ti,ir,or"; with two levels "tn,tm,nr,mr,ti,ir,or".
+  static constexpr subscripts operands =
       coefficient_labels<Levels>() +
       for_levels<Levels>([](extent e) { return subscripts("") + expert_labels[e] + "r,"; }) +
-      "ti,ir,or->to";
+      "ti,ir,or";
   static constexpr subscripts one_expert =
       for_levels<Levels>([](extent) { return subscripts("r,"); }) + "ir,or->io";
 
@@ -50,12 +58,12 @@ template <extent Levels>
 struct ring_factor_labels {
   static constexpr char before = ring_labels[Levels], between = ring_labels[Levels + 1];
 
-  // "tn,pnq,ti,qir,rop->to"; with two levels "tn,tm,pnq,qmr,ti,ris,sop->to".
-  static constexpr subscripts forward =
+  // "tn,pnq,ti,qir,rop"; with two levels "tn,tm,pnq,qmr,ti,ris,sop".
+  static constexpr subscripts operands =
       coefficient_labels<Levels>() + for_levels<Levels>([](extent e) {
         return subscripts("") + ring_labels[e] + expert_labels[e] + ring_labels[e + 1] + ',';
       }) +
-      "ti," + before + 'i' + between + ',' + between + "op->to";
+      "ti," + before + 'i' + between + ',' + between + "op";
   static constexpr subscripts one_expert =
       for_levels<Levels>(
           [](extent e) { return subscripts("") + ring_labels[e] + ring_labels[e + 1] + ','; }) +
@@ -73,12 +81,12 @@ struct tucker_labels {
   static constexpr subscripts core =
       for_levels<Levels>([](extent e) { return subscripts("") + ring_labels[e]; }) + in + out;
 
-  // "tn,np,ti,iq,or,pqr->to"; with two levels "tn,tm,np,mq,ti,ir,os,pqrs->to".
-  static constexpr subscripts forward =
+  // "tn,np,ti,iq,or,pqr"; with two levels "tn,tm,np,mq,ti,ir,os,pqrs".
+  static constexpr subscripts operands =
       coefficient_labels<Levels>() + for_levels<Levels>([](extent e) {
         return subscripts("") + expert_labels[e] + ring_labels[e] + ',';
       }) +
-      "ti,i" + in + ",o" + out + ',' + core + "->to";
+      "ti,i" + in + ",o" + out + ',' + core;
   static constexpr subscripts one_expert =
       for_levels<Levels>([](extent e) { return subscripts("") + ring_labels[e] + ','; }) + 'i' +
       in + ",o" + out + ',' + core + "->io";
@@ -92,9 +100,8 @@ struct dense_labels {
   static constexpr subscripts each_level =
       for_levels<Levels>([](extent e) { return subscripts("") + expert_labels[e]; });
 
-  // "tn,ti,nio->to"; with two levels "tn,tm,ti,nmio->to" (Eq. 15).
-  static constexpr subscripts forward =
-      coefficient_labels<Levels>() + "ti," + each_level + "io->to";
+  // "tn,ti,nio"; with two levels "tn,tm,ti,nmio" (Eq. 15).
+  static constexpr subscripts operands = coefficient_labels<Levels>() + "ti," + each_level + "io";
   static constexpr subscripts in_file = each_level + "zo";
 };
 

@@ -55,11 +55,16 @@ struct cp_experts {
   auto operator()(const operand_of<2> auto& z, const operand_of<2> auto&... a) const
     requires(sizeof...(a) == Levels)
   {
-    return std::apply(
-        [&](const auto&... u) { return einsum<labels::forward>(a..., u..., z, input, output); },
-        experts);
+    return contracted<detail::forward<labels>>(z, a...);
   }
   auto operator()(const auto&... x) const { return detail::not_experts_inputs(x...); }
+
+  // The einsum over coefficients, factors and z that has these subscripts.
+  template <detail::subscripts S>
+  auto contracted(const auto& z, const auto&... a) const {
+    return std::apply([&](const auto&... u) { return einsum<S>(a..., u..., z, input, output); },
+                      experts);
+  }
 
   // Returns W_n [i, o] (Eq. 6); n has one index for each level. Throws value_error if there is no
   // such expert.
@@ -100,11 +105,16 @@ struct tr_experts {
   auto operator()(const operand_of<2> auto& z, const operand_of<2> auto&... a) const
     requires(sizeof...(a) == Levels)
   {
-    return std::apply(
-        [&](const auto&... u) { return einsum<labels::forward>(a..., u..., z, input, output); },
-        experts);
+    return contracted<detail::forward<labels>>(z, a...);
   }
   auto operator()(const auto&... x) const { return detail::not_experts_inputs(x...); }
+
+  // The einsum over coefficients, factors and z that has these subscripts.
+  template <detail::subscripts S>
+  auto contracted(const auto& z, const auto&... a) const {
+    return std::apply([&](const auto&... u) { return einsum<S>(a..., u..., z, input, output); },
+                      experts);
+  }
 
   // Returns W_n [i, o] (Eq. 8); n has one index for each level. Throws value_error if there is no
   // such expert.
@@ -152,13 +162,16 @@ struct tucker_experts {
   auto operator()(const operand_of<2> auto& z, const operand_of<2> auto&... a) const
     requires(sizeof...(a) == Levels)
   {
-    return std::apply(
-        [&](const auto&... u) {
-          return einsum<labels::forward>(a..., u..., z, input, output, core);
-        },
-        experts);
+    return contracted<detail::forward<labels>>(z, a...);
   }
   auto operator()(const auto&... x) const { return detail::not_experts_inputs(x...); }
+
+  // The einsum over coefficients, factors and z that has these subscripts.
+  template <detail::subscripts S>
+  auto contracted(const auto& z, const auto&... a) const {
+    return std::apply(
+        [&](const auto&... u) { return einsum<S>(a..., u..., z, input, output, core); }, experts);
+  }
 
   // Returns W_n [i, o]; n has one index for each level. Throws value_error if there is no such
   // expert.
@@ -201,9 +214,15 @@ struct dense_experts {
   auto operator()(const operand_of<2> auto& z, const operand_of<2> auto&... a) const
     requires(sizeof...(a) == Levels)
   {
-    return einsum<labels::forward>(a..., z, weight);
+    return contracted<detail::forward<labels>>(z, a...);
   }
   auto operator()(const auto&... x) const { return detail::not_experts_inputs(x...); }
+
+  // The einsum over coefficients, factors and z that has these subscripts.
+  template <detail::subscripts S>
+  auto contracted(const auto& z, const auto&... a) const {
+    return einsum<S>(a..., z, weight);
+  }
 
   // Returns W_n [i, o]; n has one index for each level. Throws value_error if there is no such
   // expert.

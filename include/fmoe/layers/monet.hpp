@@ -12,6 +12,7 @@
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/expr/sized.hpp>
 #include <fmoe/layers/monet_expert.hpp>
+#include <fmoe/layers/monet_norms.hpp>
 #include <fmoe/run/compile.hpp>
 
 namespace fmoe {
@@ -104,6 +105,14 @@ refused not_monet_inputs(const Xs&...) {
   return {};
 }
 
+template <class... Xs>
+refused not_monet_experts(const Xs&...) {
+  static_assert(never<Xs...>,
+                "contribution_norms: a Monet layer takes x, g1, g2 and a list of experts, {{i, j}, "
+                "...}, because all are too many for a row");
+  return {};
+}
+
 // Returns s, the number of expert halves, from a bias, which has a row for each half. Throws
 // value_error if it holds nothing.
 template <class T>
@@ -189,6 +198,18 @@ struct monet_hd {
   }
   auto operator()(const auto&... x) const { return detail::not_monet_inputs(x...); }
 
+  // [t, d], [t, p, s], [t, p, s] -> [t, n]: the norm of what each expert (i, j) of the list
+  // adds to a row, for all heads together; 0 for a deleted one. Throws value_error for an empty
+  // list and if there is no such expert.
+  auto contribution_norms(const operand_of<2> auto& x, const operand_of<3> auto& g1,
+                          const operand_of<3> auto& g2,
+                          const std::vector<index_pair>& experts) const {
+    const std::size_t s = detail::monet_halves(bias);
+    return detail::monet_norms(*this, x, detail::monet_routing(g1, heads, s),
+                               detail::monet_routing(g2, heads, s), s, experts);
+  }
+  auto contribution_norms(const auto&... x) const { return detail::not_monet_experts(x...); }
+
   // Returns expert (i, j), whether it is deleted or not (Eq. 6). Throws value_error if there is no
   // such half.
   monet_expert<T> expert(std::size_t i, std::size_t j) const {
@@ -249,6 +270,16 @@ struct monet_vd {
     return decoded(hidden1(x), hidden2(x), g1, g2);
   }
   auto operator()(const auto&... x) const { return detail::not_monet_inputs(x...); }
+
+  // [t, d], [t, p, s], [t, p, s] -> [t, n]: as in HD.
+  auto contribution_norms(const operand_of<2> auto& x, const operand_of<3> auto& g1,
+                          const operand_of<3> auto& g2,
+                          const std::vector<index_pair>& experts) const {
+    const std::size_t s = detail::monet_halves(bias1);
+    return detail::monet_norms(*this, x, detail::monet_routing(g1, heads, s),
+                               detail::monet_routing(g2, heads, s), s, experts);
+  }
+  auto contribution_norms(const auto&... x) const { return detail::not_monet_experts(x...); }
 
   // Returns expert (i, j), whether it is deleted or not (Eq. 13). Throws value_error if there is no
   // such half.

@@ -79,12 +79,30 @@ void describe_mumoe(const mumoe_facts& facts, auto& gate, auto& file) {
   gate.describe(gate, file);
 }
 
-// Returns the mixture of the experts for z, which has `width` columns. If the experts have one row
-// more, their bias, a 1 is appended to z.
-template <class Experts, class Coefficients>
-auto mixture(const Experts& experts, const operand auto& z, extent width, const Coefficients& a) {
+// Returns what the experts make of z, which has `width` columns, and coefficients: make(experts'
+// input, a...). If the experts have one row more, their bias, a 1 is appended to z.
+template <class Coefficients>
+auto made_of(const auto& experts, const operand auto& z, extent width, const Coefficients& a,
+             const auto& make) {
   const auto input = erased(choose(experts.inputs() == width + 1, append_one(z), z));
-  return erased(std::apply([&](const auto&... level) { return experts(input, level...); }, a));
+  return erased(std::apply([&](const auto&... level) { return make(input, level...); }, a));
+}
+
+// Returns the mixture of the experts.
+auto mixture(const auto& experts, const operand auto& z, extent width, const auto& a) {
+  return made_of(experts, z, width, a, experts);
+}
+
+// [t, n]: |a_tn W_n' z_t|_2 for the experts n of one level. The einsum is that of the mixture, but
+// keeps n. CP takes N R O multiply-adds for it, TR R1 R2 (R3 + N) O, Tucker N R_N O and dense
+// N I O. The Gram matrix of the factors would take R instead of O, and lose half of the digits
+// where terms cancel.
+template <extent Level, class Experts>
+auto mixture_norms(const Experts& experts, const operand auto& z, extent width, const auto& a) {
+  constexpr subscripts kept = of_each_expert<typename Experts::labels, Level>;
+  return made_of(experts, z, width, a, [&](const auto&... x) {
+    return norm(row_norm::l2, experts.template contracted<kept>(x...));
+  });
 }
 
 }  // namespace fmoe::detail
@@ -110,6 +128,22 @@ struct mumoe {
   // [t, i], and [t, n] for each level -> [t, o]: the output of x with these coefficients.
   auto mixed(const operand_of<2> auto& x, const operand_of<2> auto&... a) const {
     return detail::mixture(experts, input_norm(x), gate.inputs(), std::tuple{as_expression(a)...});
+  }
+
+  // [t, i] -> [t, n]: |a_tn W_n' z_t|_2, the norm of each expert's contribution to a row. In a
+  // hierarchy it is that of all experts below expert n of one level, which ablated<Level> removes.
+  template <std::size_t Level = 0>
+  auto contribution_norms(const operand_of<2> auto& x) const {
+    return std::apply([&](const auto&... a) { return contribution_norms<Level>(x, a...); },
+                      gate(x));
+  }
+  // The same with these coefficients.
+  template <std::size_t Level = 0>
+  auto contribution_norms(const operand_of<2> auto& x, const operand_of<2> auto&... a) const
+    requires(sizeof...(a) == levels)
+  {
+    return detail::mixture_norms<Level>(experts, input_norm(x), gate.inputs(),
+                                        std::tuple{as_expression(a)...});
   }
 
   // [t, i] -> [t, o].
@@ -158,6 +192,22 @@ struct mumoe_block {
   // [t, i], and [t, n] for each level -> [t, o]: the output of x with these coefficients.
   auto mixed(const operand_of<2> auto& x, const operand_of<2> auto&... a) const {
     return decoded(activated(x, std::tuple{as_expression(a)...}), a...);
+  }
+
+  // [t, i] -> [t, n]: |a_tn W_n' z_t|_2, where W_n is of the second layer and z the hidden units of
+  // all experts: the norm of each expert's contribution to a row, as in mumoe.
+  template <std::size_t Level = 0>
+  auto contribution_norms(const operand_of<2> auto& x) const {
+    return std::apply([&](const auto&... a) { return contribution_norms<Level>(x, a...); },
+                      gate(x));
+  }
+  // The same with these coefficients.
+  template <std::size_t Level = 0>
+  auto contribution_norms(const operand_of<2> auto& x, const operand_of<2> auto&... a) const
+    requires(sizeof...(a) == levels)
+  {
+    return detail::mixture_norms<Level>(second, activated(x, std::tuple{as_expression(a)...}),
+                                        first.outputs(), std::tuple{as_expression(a)...});
   }
 
   // [t, i] -> [t, o].

@@ -59,8 +59,11 @@ struct mxd {
   // [t, i] -> [t, n]: |a_tn W_n' z_t|_2, the norm of each expert's contribution to a row, which is
   // a_tn c_n * (z_t D).
   auto contribution_norms(const operand_of<2> auto& x) const {
+    return contribution_norms(x, coefficients(x));
+  }
+  auto contribution_norms(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
     const auto zD = einsum<"th,ho->to">(hidden(x), decoder);
-    return coefficients(x) * sqrt(einsum<"to,no->tn">(zD * zD, scales * scales));
+    return abs(a) * sqrt(einsum<"to,no->tn">(zD * zD, scales * scales));
   }
 
   static void released(auto& layer, auto&& visit) {

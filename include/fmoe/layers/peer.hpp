@@ -49,26 +49,49 @@ struct peer {
     return product_top_k(key_scores(x), active, candidates == 0 ? active : candidates, weights);
   }
 
-  // [t, d] -> [t, d]. Throws shape_error and value_error for parameters that do not fit each other.
-  auto operator()(const operand_of<2> auto& x) const {
-    const std::size_t h = keys.shape()[0], s = keys.shape()[1],
-                      n = down.empty() ? 0 : down.shape()[0],
-                      d = down.empty() ? 0 : down.shape()[1];
-    const bool separate = n != s * s;
-    detail::expects<shape_error>(!separate || n == h * s * s, "[peer] ", n, " experts for ", h,
-                                 " heads with two lists of ", s, " keys");
+  // [t, d], [t, h, e] -> [t, d]: the output of x with these weights of the experts. Throws
+  // shape_error and value_error for parameters that do not fit each other.
+  auto mixed(const operand_of<2> auto& x, const operand_of<3> auto& w) const {
     const auto z = normalised(x);
-    const auto w = coefficients(x);
     const auto shared =
         einsum<"the,te,ed->td">(w, apply(activation, einsum<"td,ed->te">(z, down)), up);
-    const auto own_down = viewed<3>(separate ? down : parameter<T, 2>(), {h, s * s, d});
-    const auto own_up = viewed<3>(separate ? up : parameter<T, 2>(), {h, s * s, d});
-    return choose(
-        separate,
-        einsum<"the,the,hed->td">(w, apply(activation, einsum<"td,hed->the">(z, own_down)), own_up),
-        shared);
+    const auto hidden = apply(activation, einsum<"td,hed->the">(z, by_head(down)));
+    return choose(heads_have_own(), einsum<"the,the,hed->td">(w, hidden, by_head(up)), shared);
   }
+
+  // [t, d] -> [t, h, e]: |w_e gelu(x . u_e) v_e|_2, the norm of each expert's contribution to a
+  // row, 0 for those that are not selected. Only the hidden values of the selected are computed.
+  auto contribution_norms(const operand_of<2> auto& x) const {
+    return contribution_norms(x, coefficients(x));
+  }
+  auto contribution_norms(const operand_of<2> auto& x, const operand_of<3> auto& w) const {
+    const auto z = normalised(x);
+    const auto shared = einsum<"the,te,e->the">(w, apply(activation, einsum<"td,ed->te">(z, down)),
+                                                norm(row_norm::l2, up));
+    const auto hidden = apply(activation, einsum<"td,hed->the">(z, by_head(down)));
+    return abs(choose(heads_have_own(),
+                      einsum<"the,the,he->the">(w, hidden, norm(row_norm::l2, by_head(up))),
+                      shared));
+  }
+
+  // [t, d] -> [t, d].
+  auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return detail::not_rows(x...); }
+
+  // Returns the number of experts. Expert n is row n of `down` and `up`: n = e if the heads share
+  // them, else n = h s^2 + e.
+  std::size_t expert_count() const { return down.empty() ? 0 : down.shape()[0]; }
+
+  // [n] -> [h, e]: a number of each expert, in the shape of a row of the coefficients.
+  template <class U>
+  parameter<U, 2> like_coefficients(const parameter<U, 1>& of_experts) const {
+    const std::size_t h = keys.shape()[0], e = keys.shape()[1] * keys.shape()[1];
+    if (heads_have_own()) return viewed<2>(of_experts, {h, e});
+    tensor<U, 2> repeated({h, e});
+    for (std::size_t row = 0; row < h; ++row)
+      std::copy_n(of_experts.data(), e, repeated.data() + row * e);
+    return repeated;
+  }
 
   static void released(auto& layer, auto&& visit) {
     visit(released_name{"norm.gamma", presence::optional, "d"}, layer.scale);
@@ -79,6 +102,21 @@ struct peer {
   }
 
  private:
+  // False if the heads share all experts. Throws shape_error for any other number of experts.
+  bool heads_have_own() const {
+    const std::size_t h = keys.shape()[0], s = keys.shape()[1], n = expert_count();
+    detail::expects<shape_error>(n == s * s || n == h * s * s, "[peer] ", n, " experts for ", h,
+                                 " heads with two lists of ", s, " keys");
+    return n != s * s;
+  }
+
+  // [(h e), d] -> [h, e, d], if each head has its own experts.
+  parameter<T, 3> by_head(const parameter<T, 2>& rows) const {
+    if (!heads_have_own()) return {};
+    const std::size_t s = keys.shape()[1];
+    return viewed<3>(rows, {keys.shape()[0], s * s, rows.empty() ? 0 : rows.shape()[1]});
+  }
+
   // [d, 2, d/2]: a weight that takes the halves of a row. Throws shape_error for an odd d.
   static parameter<T, 3> halves_of(std::size_t d) {
     detail::expects<shape_error>(d % 2 == 0, "[peer] ", d, " inputs cannot be halved");

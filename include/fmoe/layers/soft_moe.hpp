@@ -28,7 +28,10 @@ struct soft_moe {
 
   // [t, i] -> [t, n]: |a_tn x_t W_n|_2, the norm of each expert's contribution to a row.
   auto contribution_norms(const operand_of<2> auto& x) const {
-    return coefficients(x) * norm(row_norm::l2, einsum<"ti,nio->tno">(x, experts));
+    return contribution_norms(x, coefficients(x));
+  }
+  auto contribution_norms(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
+    return abs(a) * norm(row_norm::l2, einsum<"ti,nio->tno">(x, experts));
   }
 
   // [t, i] -> [t, o].

@@ -50,7 +50,10 @@ struct sparse_mlp {
 
   // [t, i] -> [t, h]: |z_th d_h|_2, the norm of each unit's contribution to a row.
   auto contribution_norms(const operand_of<2> auto& x) const {
-    return abs(coefficients(x)) * norm(row_norm::l2, decoder);
+    return contribution_norms(x, coefficients(x));
+  }
+  auto contribution_norms(const operand_of<2> auto&, const operand_of<2> auto& z) const {
+    return abs(z) * norm(row_norm::l2, decoder);
   }
 
   static void released(auto& layer, auto&& visit) {

@@ -86,9 +86,12 @@ class contraction {
     std::string labels = b.empty() ? labels_where(left.labels, needed) : both + a + hinted(b);
     if (b.empty() && labels.size() < left.labels.size()) labels = both + a;
     const value selection = program_[left.value];
+    const auto are_factors = [&] {
+      return right.labels == left.labels ||
+             right.labels == left.labels.substr(left.labels.size() - 1);
+    };
     const bool rescales = selection.selection && !program_[right.value].per_token() &&
-                          right.labels == left.labels.substr(left.labels.size() - 1) &&
-                          labels == left.labels;
+                          labels == left.labels && are_factors();
     if (rescales && !naive_) {
       const use out =
           program_.make(rescale_op{}, {left, right}, std::move(labels), true, selection.keep);

@@ -96,15 +96,18 @@ class expansion {
     f.selection = !keeps_all(s.rule, n);
     if (f.selection) f.expected = expected_of(s.rule, n);
   }
-  // A selection times a constant of its selected axis stays a selection.
+  // A selection times a constant of its selected axis, or of all its axes, stays a selection.
   void note(const ir::einsum_node& e, ir::node_id, facts& f) {
     if (e.args.size() != 2 || options_.naive) return;
     const std::string_view out = result_labels(e.subscripts);
+    std::string row(out);
+    if (f.token) row.erase(*f.token, 1);
     for (const extent i : {extent{0}, extent{1}}) {
       const facts& kept = of(e.args[i]);
+      const auto factors = operand_labels(e.subscripts, 1 - i);
       const bool scales = kept.selection && !of(e.args[1 - i]).per_token &&
                           operand_labels(e.subscripts, i) == out &&
-                          operand_labels(e.subscripts, 1 - i) == out.substr(out.size() - 1);
+                          (factors == out.substr(out.size() - 1) || factors == row);
       if (!scales) continue;
       f.selection = true;
       f.expected = kept.expected;

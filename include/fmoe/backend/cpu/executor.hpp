@@ -267,7 +267,7 @@ class executor {
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r)
         rescale<T, Arch>({state(c, t, r, s.keep), s.keep}, kept(selection, t, r, s.keep),
-                         factors.data);
+                         factors.data + r * s.table_row);
   }
 
   void run(const sample_step& s, const frame& f) const noexcept {

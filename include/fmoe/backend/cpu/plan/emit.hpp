@@ -241,7 +241,8 @@ class emitter : plan_layout {
                                  .factors = whole(o.in[1].value),
                                  .c = whole(o.out.value),
                                  .rows = s.rows(),
-                                 .keep = s.keep});
+                                 .keep = s.keep,
+                                 .table_row = table_row(o.in[0], o.in[1])});
   }
 
   void emit(const planner::sample_op&, const operation& o, const stream_loop*,

@@ -123,7 +123,7 @@ struct gather_step {
 struct rescale_step {  // c[t, row, k] = value * factors[index]
   std::string text;
   view selection, factors, c;
-  extent rows = 0, keep = 0;
+  extent rows = 0, keep = 0, table_row = 0;
 };
 
 // c[t, row, k] = value * f(sum over K of x[t, K] table[index, K]), where f is the passes.
