@@ -120,8 +120,13 @@ def tidy_api(app, doctree):
             at = node.parent.index(node)
             node.parent["ids"] += [name for signature in node[:-1] for name in signature["ids"]]
             node.parent[at - 1:at + 1] = node[-1].children  # and not its entry in the index
+    name = ""
     for signature in doctree.findall(addnodes.desc_signature):
-        signature["_toc_name"] = signature["_toc_name"].removeprefix("fmoe::")
+        name, before = signature["_toc_name"].removeprefix("fmoe::"), name
+        signature["_toc_name"] = name if name != before else ""  # overloads stand once in the table of contents
+    for paragraph in list(doctree.findall(nodes.paragraph)):
+        if paragraph.astext().startswith("Subclassed by "):
+            paragraph.parent.remove(paragraph)
     for rubric in doctree.findall(nodes.rubric):
         rubric[:] = [nodes.Text(rubric.astext().removeprefix("Public "))]
     for word in list(doctree.findall(addnodes.desc_sig_keyword)):
@@ -155,6 +160,14 @@ def as_mathml(display):
 def setup(app):
     app.connect("builder-inited", write_api)
     app.connect("doctree-read", tidy_api, priority=100)  # before the tables of contents
+
+    from sphinx.domains.cpp import CPPDomain
+
+    class Names(CPPDomain):
+        def get_objects(self):  # of a search, which parameters and the namespaces of each header would fill
+            return (entry for entry in super().get_objects() if not entry[2].endswith("Param") and entry[0] not in ("fmoe", "fmoe::io"))
+
+    app.add_domain(Names, override=True)
     app.add_html_math_renderer("mathml", as_mathml("inline"), as_mathml("block"))
 
     def with_navigation(_, page, content):

@@ -26,7 +26,7 @@ metadata_of outlines read_header shard transpose with_new with_new_layer
 NOT_FOR_USERS = re.compile(r"""
     \{\s*(static_assert\(\s*((detail::)?never<|OtherRank\s)|return\s+detail::(not_|both_operands)\w*\()
     | \bdetail::(refused|no_layer)\s+\w | \(const\s+(ir::graph|any_tensor)& | <with_new_layer> | ^using\s+T\s | =\s*(default|delete);$ | ^(virtual\s+)?~
-    | ^(\w+)\((const\s+)?\5&&?(\s\w+)?\) | ^\w+&\s+operator=\(""", re.X | re.S | re.M)
+    | ^(?P<own>\w+)\((const\s+)?(?P=own)&&?(\s\w+)?\) | ^\w+&\s+operator=\(""", re.X | re.S | re.M)
 
 # What signatures show of names that are not for users.
 SHOWN = [(r"detail::(?:own_operand|mappable)\b", "operand"), (r"detail::plain_number\b", "double"),
@@ -191,7 +191,7 @@ def of_members(lines):
             trailing = re.match(r"(\s{2,4}\S.*?[;,])\s+// (.*)", line)
             yield from comment
             yield from [f"{trailing[1]}  ///< {text(trailing[2])}", *block[1:]] if trailing else for_users(block)
-            if "(" not in "".join(block):  # the next member has a comment of its own, or none
+            if not re.search(r"\w\(", "".join(block)):  # a function's comment holds for those that follow, too
                 comment = []
 
 
