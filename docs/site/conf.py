@@ -120,6 +120,8 @@ def tidy_api(app, doctree):
             at = node.parent.index(node)
             node.parent["ids"] += [name for signature in node[:-1] for name in signature["ids"]]
             node.parent[at - 1:at + 1] = node[-1].children  # and not its entry in the index
+    for block in doctree.findall(nodes.literal_block):
+        block["language"] = "cpp"  # Breathe loses the spaces before a word that Doxygen knows as one of C++
     name = ""
     for signature in doctree.findall(addnodes.desc_signature):
         name, before = signature["_toc_name"].removeprefix("fmoe::"), name

@@ -53,7 +53,7 @@ def documented(lines):
         code = code_in(line)
         if (code is not None) != inside:
             inside = not inside
-            result.append("/// @code{.cpp}" if inside else "/// @endcode")
+            result.append("/// @code{.unparsed}" if inside else "/// @endcode")
         result.append("/// " + (code if inside else text(line.strip()[2:].strip())))
     return result + ["/// @endcode"] * inside
 
