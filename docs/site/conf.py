@@ -115,17 +115,18 @@ def tidy_api(app, doctree):
 
     if not app.env.docname.startswith("api/"):
         return
+    # Each header opens namespace fmoe again, which need not be said and indented for.
     for node in list(doctree.findall(addnodes.desc)):
         if node[0].astext() == "namespace fmoe" or node[0].astext().startswith("namespace ") and not node[-1].children:
             at = node.parent.index(node)
             node.parent["ids"] += [name for signature in node[:-1] for name in signature["ids"]]
             node.parent[at - 1:at + 1] = node[-1].children  # and not its entry in the index
-    for block in doctree.findall(nodes.literal_block):
-        block["language"] = "cpp"  # Breathe loses the spaces before a word that Doxygen knows as one of C++
+    # Overloads stand once in the table of contents.
     name = ""
     for signature in doctree.findall(addnodes.desc_signature):
         name, before = signature["_toc_name"].removeprefix("fmoe::"), name
-        signature["_toc_name"] = name if name != before else ""  # overloads stand once in the table of contents
+        signature["_toc_name"] = name if name != before else ""
+    # Words without a meaning for the reader.
     for paragraph in list(doctree.findall(nodes.paragraph)):
         if paragraph.astext().startswith("Subclassed by "):
             paragraph.parent.remove(paragraph)
@@ -135,12 +136,16 @@ def tidy_api(app, doctree):
         if word.astext() == "inline":
             at = word.parent.index(word)
             del word.parent[at:at + 2]  # with the space behind it
+    # Declarations with one comment become one entry.
     for node in list(doctree.findall(addnodes.desc)):
         at = node.parent.index(node)
         above = next((other for other in reversed(node.parent[:at]) if not isinstance(other, addnodes.index)), None)
         if isinstance(above, addnodes.desc) and above["objtype"] == node["objtype"] and above[-1].astext() == node[-1].astext() != "":
             above[-1:-1] = node[:-1]
             node.parent.remove(node)
+    # Doxygen leaves the examples as they are: of those that it colours, Breathe loses the spaces at the beginning of a line.
+    for block in doctree.findall(nodes.literal_block):
+        block["language"] = "cpp"
 
 
 def as_mathml(display):
@@ -166,7 +171,9 @@ def setup(app):
     from sphinx.domains.cpp import CPPDomain
 
     class Names(CPPDomain):
-        def get_objects(self):  # of a search, which parameters and the namespaces of each header would fill
+        """What a search finds, without parameters and the namespaces of each header, which would fill the results."""
+
+        def get_objects(self):
             return (entry for entry in super().get_objects() if not entry[2].endswith("Param") and entry[0] not in ("fmoe", "fmoe::io"))
 
     app.add_domain(Names, override=True)

@@ -16,16 +16,16 @@ FOR_USERS = ("fmoe", "fmoe::io", "fmoe::io::npy", "io")
 # Members that only the library calls, and names of fmoe::io that are not for users.
 INTERNAL = set("""
 derived describe labels lower released released_kinds released_unused scalar space
-all_of arrays_for arrays_in arrays_of element_of elements_as fill has_tensor header_of kind_of layer_arrays layer_from layer_numbers magic max_header
-metadata_of outlines read_header shard transpose with_new with_new_layer
+all_of arrays_for arrays_in arrays_of element_of elements_as fill has_tensor header_of kind_of layer_arrays layer_from
+layer_numbers magic max_header metadata_of outlines read_header shard transpose with_new with_new_layer
 """.split())
-
 
 # Functions and members that say nothing to users: overloads that refuse a call with a sentence, what the compiler writes itself, what
 # takes a graph, and types that a class names for the library.
 NOT_FOR_USERS = re.compile(r"""
     \{\s*(static_assert\(\s*((detail::)?never<|OtherRank\s)|return\s+detail::(not_|both_operands)\w*\()
-    | \bdetail::(refused|no_layer)\s+\w | \(const\s+(ir::graph|any_tensor)& | <with_new_layer> | ^using\s+T\s | =\s*(default|delete);$ | ^(virtual\s+)?~
+    | \bdetail::(refused|no_layer)\s+\w | \(const\s+(ir::graph|any_tensor)& | <with_new_layer> | ^using\s+T\s
+    | =\s*(default|delete);$ | ^(virtual\s+)?~
     | ^(?P<own>\w+)\((const\s+)?(?P=own)&&?(\s\w+)?\) | ^\w+&\s+operator=\(""", re.X | re.S | re.M)
 
 # What signatures show of names that are not for users.
