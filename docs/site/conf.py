@@ -86,6 +86,13 @@ def page_of(group):
     return group.lower().replace(" ", "_")
 
 
+def concepts(header):
+    """Yields the entries of a header's concepts, which Doxygen lists in no file."""
+    for name in re.findall(r"^concept (\w+)", (root / "include/fmoe" / header).read_text(), re.M):
+        if (root / "build/site/xml" / f"conceptfmoe_1_1{name.replace('_', '__')}.xml").exists():  # it is for users
+            yield f".. doxygenconcept:: fmoe::{name}"
+
+
 def write_api(app):
     folder = pathlib.Path(app.srcdir) / "api"
     folder.mkdir(exist_ok=True)
@@ -94,11 +101,51 @@ def write_api(app):
         for name in names:
             title = f"fmoe/{name}"
             content = BY_NAME.get(name, [f".. doxygenfile:: {pathlib.PurePath(name).name}"])
-            parts += [title, "-" * len(title), "", *content, ""]
+            parts += [title, "-" * len(title), "", *content, *concepts(name), ""]
         text = "\n".join(parts)
         page = folder / f"{page_of(group)}.rst"
         if not page.exists() or page.read_text() != text:
             page.write_text(text)
+
+
+def tidy_api(app, doctree):
+    """Takes from a page of the API what its readers need not see, and says once what holds for several declarations in a row."""
+    from docutils import nodes
+    from sphinx import addnodes
+
+    if not app.env.docname.startswith("api/"):
+        return
+    # Each header opens namespace fmoe again, which need not be said and indented for.
+    for node in list(doctree.findall(addnodes.desc)):
+        if node[0].astext() == "namespace fmoe" or node[0].astext().startswith("namespace ") and not node[-1].children:
+            at = node.parent.index(node)
+            node.parent["ids"] += [name for signature in node[:-1] for name in signature["ids"]]
+            node.parent[at - 1:at + 1] = node[-1].children  # and not its entry in the index
+    # Overloads stand once in the table of contents.
+    name = ""
+    for signature in doctree.findall(addnodes.desc_signature):
+        name, before = signature["_toc_name"].removeprefix("fmoe::"), name
+        signature["_toc_name"] = name if name != before else ""
+    # Words without a meaning for the reader.
+    for paragraph in list(doctree.findall(nodes.paragraph)):
+        if paragraph.astext().startswith("Subclassed by "):
+            paragraph.parent.remove(paragraph)
+    for rubric in doctree.findall(nodes.rubric):
+        rubric[:] = [nodes.Text(rubric.astext().removeprefix("Public "))]
+    for word in list(doctree.findall(addnodes.desc_sig_keyword)):
+        if word.astext() == "inline":
+            at = word.parent.index(word)
+            del word.parent[at:at + 2]  # with the space behind it
+    # Declarations with one comment become one entry.
+    for node in list(doctree.findall(addnodes.desc)):
+        at = node.parent.index(node)
+        above = next((other for other in reversed(node.parent[:at]) if not isinstance(other, addnodes.index)), None)
+        if isinstance(above, addnodes.desc) and above["objtype"] == node["objtype"] and above[-1].astext() == node[-1].astext() != "":
+            above[-1:-1] = node[:-1]
+            node.parent.remove(node)
+    # Doxygen leaves the examples as they are: of those that it colours, Breathe loses the spaces at the beginning of a line.
+    for block in doctree.findall(nodes.literal_block):
+        block["language"] = "cpp"
 
 
 def as_mathml(display):
@@ -119,6 +166,17 @@ def as_mathml(display):
 
 def setup(app):
     app.connect("builder-inited", write_api)
+    app.connect("doctree-read", tidy_api, priority=100)  # before the tables of contents
+
+    from sphinx.domains.cpp import CPPDomain
+
+    class Names(CPPDomain):
+        """What a search finds, without parameters and the namespaces of each header, which would fill the results."""
+
+        def get_objects(self):
+            return (entry for entry in super().get_objects() if not entry[2].endswith("Param") and entry[0] not in ("fmoe", "fmoe::io"))
+
+    app.add_domain(Names, override=True)
     app.add_html_math_renderer("mathml", as_mathml("inline"), as_mathml("block"))
 
     def with_navigation(_, page, content):

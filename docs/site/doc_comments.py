@@ -4,7 +4,8 @@
 
 A comment right before a declaration documents it, and the declarations that follow without an empty line. A comment after a member
 documents the member, and the first comment documents the file. Declarations in a namespace without a comment are hidden, and so
-are namespaces that are not for users, private members, and members that only the library calls.
+are namespaces that are not for users, private members, members that only the library calls, and overloads that only say what is
+wrong with a call. The signatures of the others lose what is not for users.
 """
 import re
 import sys
@@ -14,10 +15,24 @@ FOR_USERS = ("fmoe", "fmoe::io", "fmoe::io::npy", "io")
 
 # Members that only the library calls, and names of fmoe::io that are not for users.
 INTERNAL = set("""
-describe lower released released_kinds released_unused scalar
-all_of arrays_for element_of fill has_tensor header_of kind_of layer_arrays layer_from layer_numbers magic max_header outlines
-read_header shard transpose with_new with_new_layer
+derived describe labels lower released released_kinds released_unused scalar space
+all_of arrays_for arrays_in arrays_of element_of elements_as fill has_tensor header_of kind_of layer_arrays layer_from
+layer_numbers magic max_header metadata_of outlines read_header shard transpose with_new with_new_layer
 """.split())
+
+# Functions and members that say nothing to users: overloads that refuse a call with a sentence, what the compiler writes itself, what
+# takes a graph, and types that a class names for the library.
+NOT_FOR_USERS = re.compile(r"""
+    \{\s*(static_assert\(\s*((detail::)?never<|OtherRank\s)|return\s+detail::(not_|both_operands)\w*\()
+    | \bdetail::(refused|no_layer)\s+\w | \(const\s+(ir::graph|any_tensor)& | <with_new_layer> | ^using\s+T\s
+    | =\s*(default|delete);$ | ^(virtual\s+)?~
+    | ^(?P<own>\w+)\((const\s+)?(?P=own)&&?(\s\w+)?\) | ^\w+&\s+operator=\(""", re.X | re.S | re.M)
+
+# What signatures show of names that are not for users.
+SHOWN = [(r"detail::(?:own_operand|mappable)\b", "operand"), (r"detail::plain_number\b", "double"),
+         (r"\bclass (?:Level|Arch) = cpu::native, ", ""), (r"(?m)^ *template <class Level = cpu::native>\n", ""),
+         (r"\bdetail::(subscripts|array_operand|arithmetic_t)\b", r"\1"),
+         (r"(?m)^(inline |constexpr )*detail::\w+(?:<[^()]*>)? (?=\w+\()", "auto "), (r"\s-> detail::[^{;]*(?=[{;])", " ")]
 
 
 def text(comment):
@@ -38,7 +53,7 @@ def documented(lines):
         code = code_in(line)
         if (code is not None) != inside:
             inside = not inside
-            result.append("/// @code{.cpp}" if inside else "/// @endcode")
+            result.append("/// @code{.unparsed}" if inside else "/// @endcode")
         result.append("/// " + (code if inside else text(line.strip()[2:].strip())))
     return result + ["/// @endcode"] * inside
 
@@ -64,7 +79,7 @@ def is_whole(code):
 
 def head_of(code):
     """Returns the line at column 0 that says what is declared."""
-    return next((line for line in code if re.match(r"(?!template\b|requires\b)[A-Za-z\[]", line)), "")
+    return next((line for line in code if re.match(r"(?!template\b|requires\b)[A-Za-z\[~]", line)), "")
 
 
 def chunks(lines):
@@ -99,7 +114,7 @@ def name_of(lines):
 
 
 def declarations(source):
-    """Yields (namespace, name, whether a comment documents it, line) for each declaration of a header."""
+    """Yields (namespace, name, whether the reference shows it, line) for each declaration of a header."""
     namespaces, comment, last, number = [], False, False, 1
     for chunk in chunks(source.split("\n")):
         line = chunk[0]
@@ -113,43 +128,71 @@ def declarations(source):
             comment, last = False, False
         else:
             comment = comment or last
-            yield "::".join(namespaces), name_of(chunk), comment, number
+            yield "::".join(namespaces), name_of(chunk), comment and not is_internal(chunk), number
             comment, last = False, comment
         number += len(chunk)
 
 
+def without_comments(lines):
+    return [re.sub(r"\s*//.*", "", line) for line in lines]
+
+
+def is_type(lines):
+    return re.match(r"(struct|class|enum) ", head_of(lines)) is not None
+
+
 def is_internal(lines):
-    return name_of(lines) in INTERNAL
+    """True if a declaration is not for users: by its name, as a specialisation, or by what it does."""
+    if is_type(lines):
+        return re.match(r"(struct|class) \w+<", head_of(lines)) is not None
+    return name_of(lines) in INTERNAL or NOT_FOR_USERS.search("\n".join(without_comments(lines))) is not None
+
+
+def for_users(lines):
+    """Returns the lines of a declaration as users see it."""
+    text = "\n".join(lines)
+    for pattern, shown in SHOWN:
+        text = re.sub(pattern, shown, text)
+    return text.split("\n")
+
+
+def members(lines):
+    """Yields the comments, declarations and other lines of a class or enumeration, whose members are indented by two."""
+    code = without_comments(lines)
+    head = head_of(code)
+    at = code.index(head) + 1
+    yield lines[:at]
+    code = [line.removeprefix("  ") for line in code]
+    while at < len(lines):
+        end = at + 1
+        if lines[at].startswith("  // "):
+            while lines[end].startswith("  //"):
+                end += 1
+        elif re.match(r"  [^\s}]", lines[at]) and not head.startswith("enum"):
+            while end < len(lines) - 1 and not is_whole(code[at:end]):
+                end += 1
+        yield lines[at:end]
+        at = end
 
 
 def of_members(lines):
-    """Returns the members of a class or enumeration, whose comments are indented by two."""
-    hidden = private = False
-    for at, line in enumerate(lines):
-        ends = re.search(r"^  \S.*;$|^  }|^  \S.*}$", line)
-        if line == " private:":
-            private = True
-            yield "/// @cond"
-        elif line.startswith("}") and private:
-            yield "/// @endcond"
-        elif re.match(r"  [a-z]", line) and not private and not hidden and name_of([line.strip()]) in INTERNAL:
-            hidden = True
-            yield "/// @cond"
-
-        if re.match(r"  // ", line):
-            block = at
-            while re.match(r"  // ", lines[block]):
-                block += 1
-            loose = lines[block].strip() in ("", "};") or name_of([lines[block].strip()]) in INTERNAL
-            yield "" if loose else "  " + documented([line])[0]
-        elif trailing := re.match(r"(\s{2,4}\S.*?[;,])\s+// (.*)", line):
-            yield f"{trailing[1]}  ///< {text(trailing[2])}"
-        else:
-            yield line
-
-        if hidden and ends:
-            hidden = False
-            yield "/// @endcond"
+    """Yields the lines of a class or enumeration for Doxygen, without members that are not for users."""
+    private, comment = head_of(lines).startswith("class"), []
+    for block in members(lines):
+        line = block[0]
+        if line in (" private:", " public:"):
+            private = line == " private:"
+        if line.startswith("  // "):
+            comment = documented(block)
+        elif not re.match(r"  [^\s}]", line):
+            comment = []
+            yield from block
+        elif not private and not is_internal([line.removeprefix("  ") for line in block]):
+            trailing = re.match(r"(\s{2,4}\S.*?[;,])\s+// (.*)", line)
+            yield from comment
+            yield from [f"{trailing[1]}  ///< {text(trailing[2])}", *block[1:]] if trailing else for_users(block)
+            if not re.search(r"\w\(", "".join(block)):  # a function's comment holds for those that follow, too
+                comment = []
 
 
 def filtered(source):
@@ -158,7 +201,9 @@ def filtered(source):
         line = chunk[0]
         if opened := re.match(r"namespace ([\w:]+) {", line):
             namespaces.append(opened[1])
-        if line.startswith("//"):
+        if namespaces and namespaces[-1] not in FOR_USERS:
+            comment = []
+        elif line.startswith("//"):
             comment.append(line)
         elif line == "#pragma once":
             out += ["/// @file", *documented(comment[1:]), line]  # without the licence
@@ -168,11 +213,8 @@ def filtered(source):
             comment, last = [], []
         else:
             comment = comment or last
-            if not comment or is_internal(chunk) or namespaces[-1] not in FOR_USERS:
-                out += ["/// @cond", *chunk, "/// @endcond"]
-            else:
-                is_type = any(re.match("struct|class|enum", line) for line in chunk)
-                out += [*documented(comment), *(of_members(chunk) if is_type else chunk)]
+            if comment and not is_internal(chunk):
+                out += [*documented(comment), *(of_members(chunk) if is_type(chunk) else for_users(chunk))]
             comment, last = [], comment
         if line.startswith("}"):
             namespaces = namespaces[:-1]

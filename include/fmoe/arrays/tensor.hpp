@@ -145,7 +145,8 @@ class tensor {
   // True for a default-constructed tensor, which holds nothing, not even zero elements.
   bool empty() const { return storage_ == nullptr; }
 
-  // The elements to write: a new version of them, whether they are written or not.
+  // The elements. To ask for those of a tensor that is not const makes a new version of them,
+  // whether they are written or not.
   T* data() { return written(); }
   const T* data() const { return elements(); }
 

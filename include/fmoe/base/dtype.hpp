@@ -23,6 +23,7 @@ struct bf16 {
     bits = static_cast<std::uint16_t>(is_nan ? (u >> 16) | 0x40u
                                              : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);
   }
+
   explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
   bool operator==(const bf16&) const = default;  // compares bits
 };
@@ -52,6 +53,7 @@ struct f16 {
     }
     bits = static_cast<std::uint16_t>(sign | h);
   }
+
   explicit operator float() const {
     const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16, magnitude = bits & 0x7fffu;
     if (magnitude >= 0x7c00u)

@@ -24,7 +24,8 @@ template <class E>
 concept mappable = operand<E> || uncalled<E>;
 
 // Operands of an operator, one of them fmoe's, which is asked first: array_traits of other types
-// are not looked at before.
+// are not looked at before. The operators take forwarding references: xtensor's do so for any type,
+// and those of fmoe, which require more, are preferred.
 template <class A, class B>
 concept joinable = (own_operand<A> || own_operand<B>) && operand<A> && operand<B>;
 
@@ -152,8 +153,7 @@ auto clamp(const detail::own_operand auto& e, double least, double most) {
   return min(max(e, least), most);
 }
 
-// These work element by element. They take forwarding references: xtensor's operators do so for any
-// type, and these, which require more, are preferred.
+// These work element by element.
 template <class A, class B>
   requires detail::joinable<A, B>
 auto operator+(A&& a, B&& b) {
@@ -171,7 +171,6 @@ auto operator*(A&& a, B&& b) {
   return detail::joined<&ir::graph::multiply, expression_t<A>, expression_t<B>>{
       {}, as_expression(a), as_expression(b)};
 }
-
 template <class A, class B>
   requires detail::joinable<A, B>
 auto operator/(A&& a, B&& b) {

@@ -36,6 +36,7 @@ class safetensors {
     static_assert(never<Self>, "safetensors: the file is a temporary, and its arrays end with it");
     return arrays_;
   }
+
   std::vector<std::string> names() const;
   bool contains(std::string_view name) const { return find(name) != nullptr; }
 
@@ -50,7 +51,7 @@ class safetensors {
   // Throws missing_tensor.
   array at(std::string_view name) const;
 
-  // The next three functions work like array::get and array::integers.
+  // These work like array::get and array::integers.
   template <class T, std::size_t Rank>
   tensor<T, Rank> get(std::string_view name, narrowing may = narrowing::refuse) const {
     return at(name).template get<T, Rank>(may);

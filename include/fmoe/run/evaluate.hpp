@@ -81,11 +81,10 @@ namespace fmoe {
 // The value of an expression, in its arithmetic type: double if a leaf is double, else float. The
 // first axis, where rows are independent of each other, is cut into tiles for the threads of the
 // current arena. Throws shape_error and value_error as the operations say. Packed weights stay with
-// their parameters for the next time. Level is not for users: it is the instruction set that the
-// translation unit is compiled for.
+// their parameters for the next time.
 //
 //   const tensor<float, 2> made = evaluate(relu(einsum<"ti,io->to">(x, w)));
-template <class Level = cpu::native, operand E>
+template <class Level = cpu::native, operand E>  // Level is that of the translation unit
 auto evaluate(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;
   using T = typename X::scalar;
