@@ -7,6 +7,7 @@
 
 #include "support/catch.hpp"
 #include "support/limits.hpp"
+#include "support/pages.hpp"
 
 namespace {
 
@@ -33,11 +34,9 @@ mxd<> mxd_of_gpt2() {
 }
 auto mxd_of_gpt2(extent tokens) { return mxd_of_gpt2()(blank(two{tokens, 768})); }
 
-// Computes all scores.
+// Computes all scores, in tiles that are the same on every machine.
 explanation explain_unscreened(const auto& expression) {
-  compile_options options;
-  options.screen = false;
-  return explain(expression, options);
+  return explain(expression, {.screen = false, .shape = plan_shape{}});
 }
 
 extent count(const std::string& text, std::string_view what) {
@@ -83,10 +82,11 @@ TEST_CASE("the memory of a compiled layer", "[explain]") {
 TEST_CASE("the text names tile, arena, costs and every step", "[explain]") {
   const auto e = explain_unscreened(mxd_of_gpt2(128));
   INFO(e.text);
-  CHECK(e.text.starts_with("cpu, "));
-  CHECK(e.text.find("\ntile of 96 tokens, arena ") != std::string::npos);
-  CHECK(e.text.find("21247488 multiply-adds a token, 37752562 parameters, ") != std::string::npos);
-  CHECK(e.text.find("for 128 tokens\n") != std::string::npos);
+  const std::string text = without_times(e.text);
+  CHECK(text.starts_with("cpu, "));
+  CHECK(text.find("\ntile of 96 tokens, arena ") != std::string::npos);
+  CHECK(text.find("21247488 multiply-adds a token, 37752562 parameters, ") != std::string::npos);
+  CHECK(text.find("for 128 tokens\n") != std::string::npos);
   extent at = 0;  // in this order
   for (const char* line :
        {"loop n: 21490 in chunks of 768\n", "gemm      ti,in->tn", "k 768 n 21490", " | relu",
@@ -94,14 +94,24 @@ TEST_CASE("the text names tile, arena, costs and every step", "[explain]") {
         " | gelu", "gemm      th,ho->to", "a chunk of k at a time", "gather    tn,no->to",
         "32 rows of 768", " | * s", " | + s"}) {
     INFO(line);
-    const auto here = e.text.find(line, at);
+    const auto here = text.find(line, at);
     REQUIRE(here != std::string::npos);
     at = here;
   }
-  CHECK(count(e.text, "\n") == 10);
+  CHECK(count(text, "\n") == 10);
   std::ostringstream out;
   out << e;
   CHECK(out.str() == e.text);
+}
+
+TEST_CASE("the text has the predicted times of the call and of every step", "[explain]") {
+  const auto e = explain(mxd_of_gpt2(128), {.as = machine{}});
+  INFO(e.text);
+  CHECK(e.seconds > 0.01);
+  CHECK(e.seconds < 1);
+  CHECK(e.text.find("\ntime: about " + detail::time_text(e.seconds) + " for 128 tokens on ") !=
+        std::string::npos);
+  CHECK(count(e.text, "s)\n") + 4 == count(e.text, "\n"));
 }
 
 TEST_CASE(
@@ -170,7 +180,7 @@ TEST_CASE("every kind of operation is in the graph's drawing", "[explain]") {
 }
 
 TEST_CASE("a screened selection is one line in place of its scores", "[explain]") {
-  const auto e = explain(mxd_of_gpt2(4));
+  const auto e = explain(mxd_of_gpt2(4), {.shape = plan_shape{}});
   INFO(e.text);
   INFO(e.dot);
   CHECK(count(e.text, "  screened  ti,in->tn ") == 1);

@@ -252,9 +252,9 @@ TEST_CASE("of equal coefficients the lower experts win, whatever the plan", "[mx
   std::fill_n(layer.gate_bias.data(), 300, 0.f);
   const auto x = random<tensor<float, 2>>({30, 4}, 1);
   planner::plan_options limits;
-  limits.on.streamed = 1 << 10;
-  limits.on.chunk = 64;
-  limits.on.tile = 24;
+  limits.shape.streamed = 1 << 10;
+  limits.shape.chunk = 64;
+  limits.shape.tile = 24;
   const compile_options tiny = limited<float>(limits);
   const auto a = evaluate(layer.coefficients(x)), b = evaluate(layer.coefficients(x), tiny);
   CHECK(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);

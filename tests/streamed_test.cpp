@@ -29,11 +29,11 @@ lines looped(const cpu::plan& p) {
 template <class T, class Layer, class... X>
 void check(const Layer& layer, auto ranks, const lines& in_loops, const X&... x) {
   planner::plan_options whole, streamed;
-  whole.on.streamed = extent{1} << 40;
+  whole.shape.streamed = extent{1} << 40;
   whole.sum_block = streamed.sum_block = 16;
-  streamed.on.streamed = 1;
+  streamed.shape.streamed = 1;
   for (const extent chunk : {extent{1}, extent{20}}) {
-    streamed.on.chunk = chunk;
+    streamed.shape.chunk = chunk;
     CHECK(looped(plan_of<T>(layer, ranks, tokens, whole)).empty());
     CHECK(looped(plan_of<T>(layer, ranks, tokens, streamed)) == in_loops);
     const auto one = compile(layer, ranks, tokens, limited<T>(whole)),

@@ -159,7 +159,7 @@ TEST_CASE("sums over tokens have the same bits for any threads and tiles", "[tok
       on_threads(threads, [&] {
         INFO(threads << " threads, tiles of " << tile);
         planner::plan_options limits;
-        limits.on.tile = tile;
+        limits.shape.tile = tile;
         const auto forward = compiled_gradients(limited<float>(limits));
         gradients g(tokens);
         forward(x, dy, g.weight, g.x, g.bias);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <fmoe/cost.hpp>
+#include <fmoe/explain.hpp>
 
 #include "names.hpp"
 
@@ -34,6 +35,7 @@ struct contest {
   double flops, naive_flops;  // for all tokens, 2 for a multiply-add
   // the weights that a call touches, read once; the rows in and out
   double weight_bytes, row_bytes;
+  double predicted = 0;  // seconds, by the planner; 0 if it was not asked
   // Rounding may exchange a choice between nearly equal scores, and with it a row.
   bool selects = false;
   form forward = {};
@@ -60,8 +62,14 @@ contest contest_of(const auto& layer, const auto& plain, const tensor<float, 2>&
   const cost_report c = cost(plain(x));
   const auto t = static_cast<double>(tokens), rows = 4 * t * static_cast<double>(inputs + outputs);
   const double weights = static_cast<double>(element) / 4 * (c.factorized.bytes - rows);
-  return {tokens, outputs, c.factorized.flops() * t, 2 * c.naive_multiply_adds * t, weights,
-          rows,   false,   compiled_form(layer, x)};
+  return {.tokens = tokens,
+          .outputs = outputs,
+          .flops = c.factorized.flops() * t,
+          .naive_flops = 2 * c.naive_multiply_adds * t,
+          .weight_bytes = weights,
+          .row_bytes = rows,
+          .predicted = explain(layer(x)).seconds,
+          .forward = compiled_form(layer, x)};
 }
 
 // A layer of one size, which can run on `tokens` rows with the threads of the current arena.

@@ -7,7 +7,8 @@
 // The counters are medians over the rounds. of_roof is the time that the machine's roofs allow
 // (peak_GFLOP/s and read_GB/s of as many threads, measured in the same round) divided by the
 // layer's. vs_eigen, vs_naive and vs_blas say how many times as long Eigen, the naive form and the
-// products of oneDNN take. These always compute in float, and each thread of Eigen takes a part of
+// products of oneDNN take. predicted is the time that the planner predicts, divided by the layer's.
+// Eigen, the naive form and oneDNN always compute in float, and each thread of Eigen takes a part of
 // the rows. vs_blas exists if oneDNN was installed when CMake ran: scripts/install-dependencies
 // libdnnl-dev.
 #include "support/contest.hpp"
@@ -168,6 +169,7 @@ void measure(benchmark::State& state, const contest& c, extent threads) {
     if (&f != forms.data()) state.counters[f.counter] = median(ratios);
   }
   if (naive > 0) state.counters["vs_naive"] = naive / time;
+  if (c.predicted > 0) state.counters["predicted"] = c.predicted / time;
   state.counters["of_roof"] = median(of_roof);
   state.counters["GFLOP/s"] = 1e-9 * c.flops / time;
   state.counters["peak_GFLOP/s"] = 1e-9 * median(peaks);

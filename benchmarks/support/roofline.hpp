@@ -13,7 +13,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include <fmoe/backend/cpu/kernels/simd.hpp>
+#include <fmoe/backend/cpu/measure.hpp>
 #include <fmoe/base/memory.hpp>
 
 #include "names.hpp"
@@ -64,7 +64,8 @@ inline double peak_flops(extent threads) {
     vec sums[chains], x(0.999f), y(0.001f);
 #pragma GCC unroll 12
     for (int i = 0; i < chains; ++i) sums[i] = vec(static_cast<float>(i));
-    benchmark::DoNotOptimize(x);  // otherwise the compiler computes it all
+    cpu::keep_in_register<cpu::native_arch>(x);  // otherwise the compiler computes it all,
+    cpu::keep_in_register<cpu::native_arch>(y);  // or reads this operand from memory
     for (int k = 0; k < steps; ++k)
 #pragma GCC unroll 12
       for (int i = 0; i < chains; ++i) sums[i] = cpu::fmadd<float, cpu::native_arch>(sums[i], x, y);

@@ -107,7 +107,7 @@ TEST_CASE("rows with a mask do not depend on the tile", "[all_except]") {
   const auto whole = evaluate(y);
   for (const extent tile : {extent{1}, extent{2}, extent{5}}) {
     planner::plan_options options = tiny_options();
-    options.on.tile = tile;
+    options.shape.tile = tile;
     ir::graph g;
     const ir::node_id root = y.lower(g);
     const cpu::plan planned = make_plan(g, root, t, options);

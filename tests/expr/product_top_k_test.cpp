@@ -60,7 +60,7 @@ TEST_CASE("rows of product keys do not depend on the tile, and states stay in th
     const auto whole = evaluate(y);
     for (const extent tile : {extent{1}, extent{2}, extent{5}}) {
       planner::plan_options options = tiny_options();
-      options.on.tile = tile;
+      options.shape.tile = tile;
       ir::graph g;
       const ir::node_id root = y.lower(g);
       CHECK(placement_is_sound(make_plan(g, root, 29, options)));

@@ -98,16 +98,17 @@ TEST_CASE("a tile is large enough that each expert has rows", "[group]") {
   operands o;
   o.x = tensor<float, 2>({5000, inputs});
   const ir::node_id y = o.mixed(relu(o.made())).lower(g);
-  CHECK(make_plan(g, y, 5000, machine_options()).tile ==
-        96);  // 24 rows for each of 8 experts; a token takes 2 of them
+  planner::plan_options how = machine_options();
+  how.chooses_shape = true;
+  CHECK(make_plan(g, y, 5000, how).tile >= 96);  // 24 rows for each of 8 experts
   operands many;
   many.x = o.x;
   many.router = parameter<float, 2>({inputs, 64});
   many.in = parameter<float, 3>({64, inputs, width});
   many.out = parameter<float, 3>({64, width, outputs});
   const ir::node_id z = many.mixed(relu(many.made())).lower(g);
-  CHECK(make_plan(g, z, 5000, machine_options()).tile == 768);
-  CHECK(make_plan(g, z, 100, machine_options()).tile == 100);
+  CHECK(make_plan(g, z, 5000, how).tile >= 4 * 96);
+  CHECK(make_plan(g, z, 100, how).tile == 100);
   CHECK(make_plan(g, z, 5000, machine_options()).least_tile ==
         384);  // a second thread may halve the tile; both then read the experts' weights
   CHECK(make_plan(g, y, 5000, machine_options()).least_tile == 48);

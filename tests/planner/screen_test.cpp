@@ -13,7 +13,6 @@ using G = blueprint&;
 planner::plan_options able() {
   planner::plan_options o = machine_options();
   o.on.screen_size = [](extent depth, extent keep, extent) { return depth + 7 * keep; };
-  o.on.screened_tokens = 100;
   return o;
 }
 
@@ -55,10 +54,9 @@ TEST_CASE(
   CHECK(screened([](G g, ir::node_id x) { return g.top_k(scores(g, x, 1000), 8); }) == 0);
   CHECK(screened([](G g, ir::node_id x) { return g.top_k(scores(g, x), 33); }) == 0);
   CHECK(screened([](G g, ir::node_id x) { return g.top_k(scores(g, x), 32); }) == 1);
-  CHECK(screened(chosen, able(), 101) == 0);
   CHECK(screened(chosen, machine_options()) == 0);
   planner::plan_options off = able();
-  off.screen = false;
+  off.shape.screen = false;
   CHECK(screened(chosen, off) == 0);
   off = able();
   off.naive = true;

@@ -69,7 +69,7 @@ TEST_CASE(
   auto wide = tiny_options();
   wide.on.panel = 16;
   CHECK(chunk(129, wide) == 48);
-  wide.on.chunk = 1;
+  wide.shape.chunk = 1;
   CHECK(chunk(129, wide) == 16);
 }
 
@@ -212,7 +212,7 @@ TEST_CASE("what reads a loop's results moves behind it, and nothing else changes
   CHECK(std::ranges::all_of(
       p.operations, [&](const planner::operation& o) -> bool { return made[o.out.value]; }));
   auto small = machine_options();
-  small.on.streamed = extent{1} << 30;
+  small.shape.streamed = extent{1} << 30;
   planner::program whole = p;
   cpu::gather_loops(whole, small);
   CHECK(describe(whole) == describe(p));

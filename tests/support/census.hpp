@@ -18,9 +18,9 @@ inline planner::plan_options usual_limits() {
 
 inline planner::plan_options tiny_limits() {
   planner::plan_options o = usual_limits();
-  o.on.streamed = 1 << 10;
-  o.on.chunk = 64;
-  o.on.tile = 24;
+  o.shape.streamed = 1 << 10;
+  o.shape.chunk = 64;
+  o.shape.tile = 24;
   return o;
 }
 

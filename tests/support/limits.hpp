@@ -12,11 +12,7 @@ namespace fmoe::test {
 // `how`.
 template <class T>
 planner::plan_options on_this_cpu(planner::plan_options how) {
-  machine m = cpu::host<T, cpu::native>()->machine(dtype_of<T>);
-  m.streamed = how.on.streamed;
-  m.chunk = how.on.chunk;
-  m.tile = how.on.tile;
-  how.on = m;
+  how.on = cpu::host<T, cpu::native>()->machine(dtype_of<T>);
   how.element_bytes = sizeof(T);
   return how;
 }
@@ -26,8 +22,7 @@ template <class T>
 compile_options limited(const planner::plan_options& how) {
   compile_options options;
   options.naive = how.naive;
-  options.screen = how.screen;
-  options.as = on_this_cpu<T>(how).on;
+  options.shape = how.shape;
   options.sum_block = how.sum_block;
   return options;
 }

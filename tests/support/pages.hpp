@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -31,6 +32,12 @@ inline std::vector<std::string> languages_of(const std::filesystem::path& page) 
   for (const std::string& line : lines_of(content(page)))
     if (line.starts_with("```") && (inside = !inside)) found.push_back(line.substr(3));
   return found;
+}
+
+// Returns a plan without the times that are predicted on this machine, which pages leave out.
+inline std::string without_times(const std::string& plan) {
+  static const std::regex time(R"(time: about .*\n|  \([0-9.e+]+ [mu]s\))");
+  return std::regex_replace(plan, time, "");
 }
 
 // Returns the lines of a page's blocks of code whose three backquotes are followed by `language`.

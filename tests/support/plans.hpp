@@ -63,10 +63,10 @@ inline planner::plan_options machine_options() {
 
 inline planner::plan_options tiny_options() {
   planner::plan_options o = machine_options();
-  o.on.streamed = 1 << 10;
-  o.on.chunk = 64;
+  o.shape.streamed = 1 << 10;
+  o.shape.chunk = 64;
   o.sum_block = 16;
-  o.on.tile = 24;
+  o.shape.tile = 24;
   return o;
 }
 

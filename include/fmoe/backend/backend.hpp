@@ -49,6 +49,7 @@ class backend {
     std::string layout;      // how the steps use the machine; empty where there is nothing to say
     std::string steps;       // a line each
     std::string dot;         // the same as a drawing for Graphviz
+    double seconds = 0;      // of a call, as predicted; 0 where a backend predicts none
     std::size_t packed = 0;  // bytes that it makes of the weights, in the form that its steps read
     std::size_t call = 0;    // bytes of each call that runs at the same time
   };
@@ -88,6 +89,7 @@ struct compile_options {
                                       // measure of what the factorized order saves
   bool screen = true;                 // select by 16-bit scores where that pays; same bits
   std::optional<fmoe::machine> as{};  // plan for this machine instead of the backend's own
+  std::optional<plan_shape> shape{};  // instead of the one that the planner chooses; same bits
   std::size_t sum_block = 256;        // terms of a product that are summed by themselves;
                                       // part of the result's bits
   bool keep_weights = true;  // if false, a compiled layer keeps only what its steps read, packed or

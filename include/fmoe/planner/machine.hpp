@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The machine that a program is planned for, as the passes see it. A backend fills it in, and a
+// The machine that a program is planned for, as the passes see it. A backend measures it, and a
 // value of the user's replaces it, so that a plan is the same wherever it is made. No pass holds a
 // number of a machine.
 #pragma once
@@ -10,29 +10,35 @@
 
 namespace fmoe {
 
-// The numbers of a machine that the planner needs; every pass reads them here.
+// What a machine can do, per second.
+struct machine_rates {
+  double flops;  // of fp32 fused multiply-adds, each of which counts 2
+  double dots;   // of multiply-adds of integers of 16 bits, each of which counts 2
+  // Bytes that are read, from caches and from memory.
+  double l2, l3, memory;
+};
+
+// The numbers of a machine that the planner needs; every pass reads them here. The default is a
+// machine that exists nowhere, for plans that are the same everywhere.
 struct machine {
   std::string name = "any machine";
 
+  std::size_t threads = 2;
+  machine_rates one = {120e9, 240e9, 100e9, 60e9, 25e9};     // of one thread
+  machine_rates every = {240e9, 480e9, 200e9, 120e9, 40e9};  // of all threads together
+
   // Memory, in bytes.
+  std::size_t l1 = 32 << 10, l2 = 1 << 20, l3 = 32 << 20;
   std::size_t cache_line = 64;
-  std::size_t set_stride = 2048;     // rows at multiples of this distance share few sets of L1
-  std::size_t streamed = 320 << 10;  // a smaller intermediate of a tile is never streamed
-  // Arena, inputs and outputs of a tile: a few times L2, because L3 gives back a row for less than
-  // a weight costs.
-  std::size_t resident = 3000 << 10;
+  std::size_t set_stride = 2048;  // rows at multiples of this distance share few sets of L1
 
   // Products.
-  std::size_t panel = 32;           // columns of a packed panel
-  std::size_t narrow = 8;           // a shorter last axis does not fill a vector
-  std::size_t kernel_rows = 12;     // rows that one call of the product's kernel computes
-  std::size_t tile = 96;            // tokens of a tile, at most
-  std::size_t grouped_tile = 1024;  // the same where experts wait for the tokens that select them
-  std::size_t least_tile = 24;      // a tile is not cut below this for another thread
-  std::size_t chunk = 768;          // elements of a streamed chunk for each token
+  std::size_t panel = 32;        // columns of a packed panel
+  std::size_t narrow = 8;        // a shorter last axis does not fill a vector
+  std::size_t kernel_rows = 12;  // rows that one call of the product's kernel computes
 
   // Costs, for the order of contractions. The order decides the bits of a result, so these numbers
-  // are not for tuning.
+  // are not measured.
   double rows = 96;               // rows of a tile, as the order search assumes them
   double flops_per_byte = 8;      // floating-point operations that take as long as one byte
   std::size_t crowded = 1 << 16;  // elements a token: from here on a tile's rows leave L2,
@@ -49,10 +55,6 @@ struct machine {
   // Elements of scratch for a token of a screened selection; null where selections are not
   // screened.
   std::size_t (*screen_size)(std::size_t depth, std::size_t keep, std::size_t tokens) = nullptr;
-  std::size_t screened_tokens = 0;           // screening pays in plans of at most this many tokens,
-  std::size_t screened_columns = 1024;       // of at least this many columns,
-  std::size_t screened_depth = 64;           // with products at least this long,
-  std::size_t screened_columns_a_kept = 64;  // and this many columns for each that is kept
 };
 
 }  // namespace fmoe

@@ -4,13 +4,30 @@
 
 #include <fmoe/planner/machine.hpp>
 
+namespace fmoe {
+
+// What a plan may choose freely: it changes the time of a call, and no bit of its results.
+struct plan_shape {
+  std::size_t tile = 96;             // tokens that go through the plan at a time
+  std::size_t group_rows = 96;       // rows of an expert that a group computes at a time
+  std::size_t streamed = 320 << 10;  // a value of a tile with more bytes is made and used in chunks
+  std::size_t chunk = 768;           // of at most so many elements for each token
+  bool screen = true;                // select by 16-bit scores and the bound of their error
+
+  bool operator==(const plan_shape&) const = default;
+};
+
+}  // namespace fmoe
+
 namespace fmoe::planner {
 
 struct plan_options {
   machine on{};
-  extent element_bytes = 4;  // of the arithmetic type
+  plan_shape shape{};
+  bool chooses_shape = false;  // take the shape whose time is predicted to be the least
+  extent threads = 1;          // of a call
+  extent element_bytes = 4;    // of the arithmetic type
   bool naive = false;  // materialise: first contract the parameters of every einsum with each other
-  bool screen = true;  // select by 16-bit scores and their error bound where that pays
 
   // A product's sum is cut into blocks of so many terms. Each block is summed by itself and then
   // added, in order, so the rounding error grows with the block and the number of blocks instead of

@@ -21,7 +21,10 @@ inline planner::plan_options plan_options_of(const compile_options& options, con
   how.on = options.as ? *options.as : on.machine(type);
   how.element_bytes = size_of(type);
   how.naive = options.naive;
-  how.screen = options.screen;
+  how.shape = options.shape.value_or(plan_shape{});
+  how.shape.screen = how.shape.screen && options.screen;
+  how.chooses_shape = !options.shape;
+  how.threads = options.threads == all ? cpu::thread_count() : options.threads;
   how.sum_block = options.sum_block;
   return how;
 }

@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <sstream>
 
+#include <fmoe/base/time_text.hpp>
 #include <fmoe/ir/dot.hpp>
 #include <fmoe/planner/cost.hpp>
 #include <fmoe/run/compile_graph-inl.hpp>
@@ -45,7 +46,11 @@ explanation explain_graph(const ir::graph& g, ir::node_id root, const compile_op
   const memory_figures memory{weight_bytes(p), plan.packed, plan.call};
   text << "memory: " << memory.weights << " bytes of weights, " << memory.packed << " packed, "
        << memory.call << " a call\n";
-  return {text.str() + plan.steps, plan.dot, ir::graph_printer(g, root).dot(), memory};
+  if (plan.seconds > 0)
+    text << "time: about " << time_text(plan.seconds) << " for " << p.token_count << " tokens on "
+         << how.threads << (how.threads == 1 ? " thread\n" : " threads\n");
+  return {text.str() + plan.steps, plan.dot, ir::graph_printer(g, root).dot(), plan.seconds,
+          memory};
 }
 
 }  // namespace fmoe::detail

@@ -19,10 +19,13 @@ struct memory_figures {
 
 // Drawings are for Graphviz: dot -Tsvg.
 struct explanation {
-  std::string text;  // the backend and its machine, costs, memory, and a line for each step
+  // The backend and its machine, costs, memory, and a line for each step with the time that the
+  // planner predicts for the machine.
+  std::string text;
   // The drawing of the plan: a box for each step, ellipses for what it reads and writes.
   std::string dot;
-  std::string graph;  // the drawing of the expression: a box for each operation
+  std::string graph;   // the drawing of the expression: a box for each operation
+  double seconds = 0;  // of a call, as the planner predicts it for its machine
   memory_figures memory;
 
   friend std::ostream& operator<<(std::ostream& out, const explanation& e) { return out << e.text; }

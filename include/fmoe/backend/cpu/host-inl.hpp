@@ -255,7 +255,9 @@ class host_backend final : public backend {
   }
   description explained(const job& work) const override {
     const plan p = make_plan(work.program, work.tokens, work.how);
-    description d = print(p, work.how.element_bytes);
+    const prediction times(p, work.program.leaves, work.how.on, work.how.element_bytes,
+                           work.how.threads);
+    description d = print(p, times, work.how.element_bytes);
     d.packed = constants<T, native_arch>::bytes(p, work.program.leaves);
     d.call = call_memory<T>(p).bytes(tasks_of(work.threads));
     return d;

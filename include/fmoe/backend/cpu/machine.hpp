@@ -3,6 +3,7 @@
 #pragma once
 
 #include <fmoe/backend/cpu/kernels/screen.hpp>
+#include <fmoe/backend/cpu/measure.hpp>
 #include <fmoe/backend/cpu/native.hpp>
 #include <fmoe/planner/machine.hpp>
 
@@ -11,13 +12,13 @@ namespace fmoe::cpu {
 // For arithmetic of T with the kernels of Arch.
 template <class T, class Arch>
 machine machine_of() {
-  machine m;
+  machine m = this_machine<Arch>();
   m.name = native::name;
+  if (sizeof(T) == sizeof(double)) m.one.flops /= 2, m.every.flops /= 2;
   m.panel = panel_width<T, Arch>;
   m.selection_size = &top_k_state_size<T, Arch>;
   if (std::is_same_v<T, float>) {
     m.screen_size = &screen_row::size;
-    m.screened_tokens = all;
   }
   return m;
 }

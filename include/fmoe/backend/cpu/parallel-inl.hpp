@@ -19,6 +19,8 @@ namespace fmoe::cpu {
 
 FMOE_INLINE extent thread_count() { return 4; }
 
+FMOE_INLINE void on_all_threads(function_ref<void()> f) { f(); }
+
 FMOE_INLINE void parallel(extent tasks, function_ref<void(extent)> task) {
   std::vector<std::jthread> threads;
   for (extent i = 1; i < tasks; ++i) threads.emplace_back([task, i] { task(i); });
@@ -29,6 +31,11 @@ FMOE_INLINE void parallel(extent tasks, function_ref<void(extent)> task) {
 
 FMOE_INLINE extent thread_count() {
   return static_cast<extent>(tbb::this_task_arena::max_concurrency());
+}
+
+FMOE_INLINE void on_all_threads(function_ref<void()> f) {
+  tbb::task_arena all;
+  all.execute(f);
 }
 
 FMOE_INLINE void parallel(extent tasks, function_ref<void(extent)> task) {

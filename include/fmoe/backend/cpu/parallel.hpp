@@ -12,6 +12,9 @@ namespace fmoe::cpu {
 // Returns how many threads a region that starts here may use.
 extent thread_count();
 
+// Calls f in a region of as many threads as the machine has.
+void on_all_threads(function_ref<void()> f);
+
 // Calls task(i) for each i in [0, tasks) once, in any order.
 void parallel(extent tasks, function_ref<void(extent)> task);
 

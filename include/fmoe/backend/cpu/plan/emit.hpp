@@ -427,7 +427,7 @@ class emitter : plan_layout {
     group_step s;
     s.experts = g.experts;
     s.keep = g.keep;
-    s.rows = std::min(plan_.tile, options_.on.tile);
+    s.rows = std::min(plan_.tile, options_.shape.group_rows);
     s.scratch = tiling_.places.lists[id];
     for (const operation& o : program_.operations) {
       if (o.group != id) continue;

@@ -138,7 +138,7 @@ inline placement place(const planner::program& p, const planner::plan_options& o
       result.call += row.width;
       continue;
     }
-    l.size = row.width * (p[v].in_group() ? std::min(tile, options.on.tile) : tile);
+    l.size = row.width * (p[v].in_group() ? std::min(tile, options.shape.group_rows) : tile);
     lives.insert(
         std::ranges::find_if(lives, [&](const life& other) { return other.size < l.size; }), l);
   }

@@ -2,8 +2,7 @@
 // The CPU's passes: a lowered program becomes a plan of steps.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/emit.hpp>
-#include <fmoe/backend/cpu/plan/screen.hpp>
+#include <fmoe/backend/cpu/plan/choose.hpp>
 #include <fmoe/planner/cost.hpp>
 
 namespace fmoe::cpu {
@@ -27,9 +26,8 @@ inline void expects_memory(const planner::program& p, const planner::plan_option
 inline plan make_plan(planner::program p, extent tokens, const planner::plan_options& how) {
   if (p.tokens && tokens != all) p.token_count = tokens;
   expects_memory(p, how);
-  screen(p, how, p.token_count);
-  gather_loops(p, how);
-  return emitter(p, choose_tile(p, how, p.token_count), how).take();
+  shape_search search(p, how);
+  return how.chooses_shape ? std::move(search.all().front().made) : search.with(how.shape);
 }
 
 }  // namespace fmoe::cpu

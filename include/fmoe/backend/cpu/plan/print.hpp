@@ -7,14 +7,20 @@
 
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/plan/accesses.hpp>
+#include <fmoe/backend/cpu/plan/predict.hpp>
+#include <fmoe/base/time_text.hpp>
 #include <fmoe/ir/dot.hpp>
 
 namespace fmoe::cpu {
 
 class plan_printer {
  public:
-  explicit plan_printer(const plan& p) : plan_(p), used_(p.storages.size()) {
+  plan_printer(const plan& p, std::span<const double> seconds)
+      : plan_(p),
+        seconds_(seconds),
+        used_(p.storages.size()) {
     lines(p.prologue, 1, "once: ");
+    is_timed_ = true;
     lines(p.steps, 1, "");
     dot_ << ir::dot_head("plan");
     for (extent s = 0; s < p.storages.size(); ++s)
@@ -49,13 +55,18 @@ class plan_printer {
 
   void lines(const std::vector<step>& steps, int depth, const char* lead) {
     for (const step& s : steps) {
+      if (is_timed_) {
+        time_ = "  (" + detail::time_text(seconds_.front()) + ")";
+        seconds_ = seconds_.subspan(1);
+      }
       text_ << std::string(static_cast<extent>(2 * depth), ' ') << lead;
       visit([&](const auto& x) { line(x, depth); }, s);
     }
   }
 
   void line(const loop_step& s, int depth) {
-    text_ << "loop " << s.label << ": " << s.length << " in chunks of " << s.chunk << '\n';
+    text_ << "loop " << s.label << ": " << s.length << " in chunks of " << s.chunk
+          << std::exchange(time_, {}) << '\n';
     lines(s.body, depth + 1, "");
   }
   void line(const gemm_step& s, int) {
@@ -193,22 +204,25 @@ class plan_printer {
       if (e.what != pass_kind::map) text_ << " s" << e.other.storage;
       boxes_ << " | " << what;
     }
-    text_ << '\n';
+    text_ << std::exchange(time_, {}) << '\n';
     boxes_ << "\"];\n" << edges_.str();
     edges_.str({});
   }
 
   const plan& plan_;
+  std::span<const double> seconds_;  // predicted, of the steps that are still to come
+  bool is_timed_ = false;            // the prologue is not
+  std::string time_;                 // for the end of the line
   std::ostringstream text_, dot_, boxes_, edges_;
   std::vector<bool> used_;  // by storage
   int count_ = 0;
 };
 
-inline backend::description print(const plan& p, extent element_bytes) {
-  const plan_printer printed(p);
+inline backend::description print(const plan& p, const prediction& times, extent element_bytes) {
+  const plan_printer printed(p, times.of_steps());
   const extent kib = divide_up(p.arena * element_bytes, 1024);
   return {"tile of " + std::to_string(p.tile) + " tokens, arena " + std::to_string(kib) + " KiB",
-          printed.text(), printed.dot()};
+          printed.text(), printed.dot(), times.seconds()};
 }
 
 }  // namespace fmoe::cpu

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Screen: a selection from many products with a parameter reads the parameter in 16 bits and
-// computes only few of the products in full, if the machine gains by it. No bit of the selection
-// changes.
+// computes only few of the products in full. No bit of the selection changes.
 #pragma once
 
 #include <fmoe/planner/options.hpp>
@@ -19,7 +18,7 @@ inline bool is_monotone(const planner::program& p, const planner::operation& o) 
 }
 
 inline bool is_screened(const planner::program& p, const planner::operation& select,
-                        const planner::operation& product, const planner::plan_options& o) {
+                        const planner::operation& product) {
   // The bound of the error is proven up to this depth.
   constexpr extent most_depth = extent{1} << 22;
   if (!is<planner::select_op>(select) || !is<planner::gemm_op>(product)) return false;
@@ -35,17 +34,17 @@ inline bool is_screened(const planner::program& p, const planner::operation& sel
   if (!is_monotone(p, product)) return false;
   const extent columns = p[product.out.value].size(), depth = p[x.value].size(),
                keep = p[select.out.value].keep;
-  const machine& m = o.on;
-  if (m.screen_size == nullptr || depth >= most_depth) return false;
-  const bool is_large = columns >= m.screened_columns && depth >= m.screened_depth;
-  const bool keeps_few = keep > 0 && keep * m.screened_columns_a_kept <= columns;
+  // With less to leave out, bounds and candidates take what the products save.
+  constexpr extent least_columns = 1024, least_depth = 64, columns_a_kept = 64;
+  const bool is_large = columns >= least_columns && depth >= least_depth && depth < most_depth;
+  const bool keeps_few = keep > 0 && keep * columns_a_kept <= columns;
   return is_large && keeps_few;
 }
 
 // Screens selections in plans for this many tokens.
 inline void screen(planner::program& p, const planner::plan_options& o, extent tokens) {
-  const bool is_wanted = o.screen && !o.naive;
-  if (!is_wanted || tokens > o.on.screened_tokens) return;
+  const bool is_wanted = o.shape.screen && !o.naive;
+  if (!is_wanted || o.on.screen_size == nullptr) return;
   for (extent i = 0; i < p.operations.size(); ++i) {
     planner::operation& select = p.operations[i];
     const planner::value_id scores = select.in[0].value;
@@ -54,7 +53,7 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
     if (!maker || !is_only_here) continue;
     if (p.stage(*maker) != p.stage(i)) continue;
     const planner::operation product = p.operations[*maker];
-    if (!is_screened(p, select, product, o)) continue;
+    if (!is_screened(p, select, product)) continue;
     planner::value scratch;
     scratch.shape = {
         o.on.screen_size(p[product.in[0].value].size(), p[select.out.value].keep, tokens)};

@@ -35,7 +35,7 @@ class stream_search {
     const value_id v = op(maker).out.value;
     const planner::value& x = program_[v];
     if (!free(maker, maker) || !makes(op(maker))) return std::nullopt;
-    if (x.size() * tile_ * options_.element_bytes <= options_.on.streamed) return std::nullopt;
+    if (x.size() * tile_ * options_.element_bytes <= options_.shape.streamed) return std::nullopt;
     stream_loop loop{op(maker).out.labels[0], x.shape[0], 0, {maker}, {v}};
     if (!add_readers(loop)) return std::nullopt;
     add_makers(loop);
@@ -199,7 +199,7 @@ class stream_search {
     };
     extent unit = 1;
     while (!fits(unit)) ++unit;
-    const extent most = std::max(unit, options_.on.chunk / widest / unit * unit);
+    const extent most = std::max(unit, options_.shape.chunk / widest / unit * unit);
     return round_up(divide_up(loop.length, divide_up(loop.length, most)), unit);
   }
 
@@ -228,7 +228,7 @@ inline void gather_loops(planner::program& p, const planner::plan_options& o) {
   for (const planner::value_id v : p.values.ids()) {
     const auto maker = p.producer(v);
     if (!maker) continue;
-    const stream_search search(p, o, o.on.tile);
+    const stream_search search(p, o, o.shape.tile);
     const auto loop = search.find(*maker);
     if (!loop || search.in_order(*loop)) continue;
     const extent first = loop->operations.front(), end = loop->operations.back() + 1;

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+// Measures the CPU that runs the program, in a few milliseconds: arithmetic in registers, and reads
+// of a buffer that lies in L2, in L3 or, flushed, in memory.
+#pragma once
+
+#include <unistd.h>
+
+#include <chrono>
+
+#include <fmoe/backend/cpu/kernels/simd.hpp>
+#include <fmoe/backend/cpu/parallel.hpp>
+#include <fmoe/base/memory.hpp>
+#include <fmoe/planner/machine.hpp>
+
+namespace fmoe::cpu {
+
+// Returns the least seconds of a few runs of task(part) for so many parts at once.
+inline double least_seconds(extent parts, function_ref<void()> prepare,
+                            function_ref<void(extent)> task) {
+  constexpr int runs = 3;
+  double least = 1;
+  for (int i = 0; i < runs; ++i) {
+    prepare();
+    const auto start = std::chrono::steady_clock::now();
+    parallel(parts, task);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    least = std::min(least, took.count());
+  }
+  return least;
+}
+
+// The compiler knows nothing of these registers, and keeps them.
+template <class Arch>
+void keep_in_register(vec<float, Arch>& v) {
+  typename vec<float, Arch>::register_type r = v;
+  if constexpr (is_avx512<Arch>) asm volatile("" : "+v"(r));
+  else asm volatile("" : "+x"(r));
+  v = r;
+}
+
+// Returns the seconds that a thread takes for one of many calls of step(x, y, sum), which returns a
+// new sum, while so many threads do the same.
+template <class Arch, class Step>
+double seconds_of_step(extent threads, const Step& step) {
+  constexpr extent chains = 10, steps = 10'000;
+  const auto task = [&](extent) {
+    vec<float, Arch> sums[chains], x(0.f), y(0.f);
+    for (auto& s : sums) s = vec<float, Arch>(0.f);
+    keep_in_register<Arch>(x);
+    keep_in_register<Arch>(y);
+    for (extent k = 0; k < steps; ++k)
+#pragma GCC unroll 10
+      for (extent i = 0; i < chains; ++i) sums[i] = step(x, y, sums[i]);
+#pragma GCC unroll 10
+    for (extent i = 0; i < chains; ++i) keep_in_register<Arch>(sums[i]);
+  };
+  return least_seconds(threads, [] {}, task) / (chains * steps);
+}
+
+// Reads `bytes` from p on, in four streams.
+template <class Arch>
+void read_all(const std::byte* p, extent bytes) {
+  constexpr extent streams = 4, lane = lanes<float, Arch>, line = detail::cache_line;
+  const extent each = bytes / (streams * line) * line;
+  vec<float, Arch> sums[streams];
+  for (auto& s : sums) s = vec<float, Arch>(0.f);
+  for (extent i = 0; i < each; i += line)
+#pragma GCC unroll 4
+    for (extent s = 0; s < streams; ++s) {
+      const std::byte* const from = p + s * each + i;
+      __builtin_prefetch(from + 1024, 0, 3);
+      for (extent at = 0; at < line; at += lane * sizeof(float))
+        sums[s] = sums[s] + load<float, Arch>(reinterpret_cast<const float*>(from + at));
+    }
+#pragma GCC unroll 4
+  for (extent s = 0; s < streams; ++s) keep_in_register<Arch>(sums[s]);
+}
+
+// The rates of so many threads together.
+template <class Arch>
+machine_rates measured_rates(extent threads, const machine& m, memory& buffer) {
+  const auto t = static_cast<double>(threads), lane = static_cast<double>(lanes<float, Arch>);
+  const auto nothing = [] {};
+  const auto fma = [](const auto& x, const auto& y, const auto& sum) {
+    return fmadd<float, Arch>(x, y, sum);
+  };
+  const double flops = 2 * lane * t / seconds_of_step<Arch>(threads, fma);
+  const double dot_seconds =
+      has_fused_dots<Arch>()
+          ? seconds_of_step<Arch>(threads, [](auto&... v) { return add_dots<true, Arch>(v...); })
+          : seconds_of_step<Arch>(threads, [](auto&... v) { return add_dots<false, Arch>(v...); });
+  const auto bytes_a_second = [&](extent bytes, extent repeats, function_ref<void()> prepare) {
+    const auto task = [&](extent) {
+      for (extent r = 0; r < repeats; ++r) read_all<Arch>(buffer.data(), bytes);
+    };
+    task(0);
+    return static_cast<double>(bytes * repeats) * t / least_seconds(threads, prepare, task);
+  };
+  const auto into_memory = [&] { flush<Arch>(buffer.data(), buffer.size()); };
+  // In memory each thread reads a part of its own, because a line that one has read is in L3.
+  const extent part = buffer.size() / threads;
+  const auto read_part = [&](extent thread) {
+    read_all<Arch>(buffer.data() + thread * part, part);
+  };
+  return {.flops = flops,
+          .dots = 4 * lane * t / dot_seconds,
+          .l2 = bytes_a_second(m.l2 / 2, 8, nothing),
+          .l3 = bytes_a_second(buffer.size(), 1, nothing),
+          .memory = static_cast<double>(part) * t / least_seconds(threads, into_memory, read_part)};
+}
+
+// Returns what the system says of a cache, or `otherwise`.
+inline extent cache_size(int name, extent otherwise) {
+  const long bytes = sysconf(name);
+  return bytes > 0 ? static_cast<extent>(bytes) : otherwise;
+}
+
+// Returns the machine that runs this program, which is measured at the first call.
+template <class Arch>
+const machine& this_machine() {
+  static const machine measured = [] {
+    machine m;
+    m.l1 = cache_size(_SC_LEVEL1_DCACHE_SIZE, m.l1);
+    m.l2 = cache_size(_SC_LEVEL2_CACHE_SIZE, m.l2);
+    m.l3 = cache_size(_SC_LEVEL3_CACHE_SIZE, m.l3);
+    on_all_threads([&] {
+      m.threads = thread_count();
+      memory buffer(std::max(3 * m.l2, m.threads * (extent{256} << 10)));
+      m.one = measured_rates<Arch>(1, m, buffer);
+      m.every = m.threads == 1 ? m.one : measured_rates<Arch>(m.threads, m, buffer);
+    });
+    return m;
+  }();
+  return measured;
+}
+
+}  // namespace fmoe::cpu

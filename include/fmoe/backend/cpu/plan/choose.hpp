@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// Chooses the shape of a plan: the one whose time is predicted to be the least. All shapes have the
+// same bits.
+#pragma once
+
+#include <fmoe/backend/cpu/plan/emit.hpp>
+#include <fmoe/backend/cpu/plan/predict.hpp>
+#include <fmoe/backend/cpu/plan/screen.hpp>
+
+namespace fmoe::cpu {
+
+// A plan of one shape, with its predicted time.
+struct shaped_plan {
+  plan_shape shape;
+  double seconds;
+  plan made;
+};
+
+class shape_search {
+ public:
+  // The program's calls have up to p.token_count tokens.
+  shape_search(const planner::program& p, const planner::plan_options& how)
+      : program_(p),
+        how_(how) {}
+
+  plan with(const plan_shape& shape) const {
+    planner::plan_options how = how_;
+    how.shape = shape;
+    planner::program p = program_;
+    screen(p, how, p.token_count);
+    gather_loops(p, how);
+    return emitter(p, tiling_of(p, how, p.token_count), how).take();
+  }
+
+  // Returns plans of many shapes, the quickest first. One choice after the other is made with the
+  // best of those before it.
+  std::vector<shaped_plan> all() {
+    plan_shape best = how_.shape;
+    best.streamed = how_.on.l2 * 5 / 16;
+    std::vector<extent> tiles = tiles_to_try();
+    best.tile = tiles.front();
+    const auto try_each = [&](auto member, const auto& values) {
+      for (const auto value : values) {
+        plan_shape s = best;
+        s.*member = value;
+        add(s);
+      }
+      best = tried_.front().shape;
+    };
+    try_each(&plan_shape::tile, tiles);
+    if (has<loop_step>()) try_each(&plan_shape::chunk, std::array<extent, 2>{1536, 3072});
+    if (has<group_step>()) try_each(&plan_shape::group_rows, std::array<extent, 3>{192, 384, 768});
+    if (has<screen_step>()) try_each(&plan_shape::screen, std::array{false});
+    return std::move(tried_);
+  }
+
+ private:
+  // Even parts of the tokens, one for each thread if they are not too small for that.
+  std::vector<extent> tiles_to_try() const {
+    constexpr extent most = 1024;
+    const extent tokens = program_.token_count;
+    std::vector<extent> tiles;
+    for (extent parts = 1; parts <= tokens; parts += std::max<extent>(1, parts / 3)) {
+      const extent tile = divide_up(tokens, parts);
+      if (tile > most) continue;
+      tiles.push_back(tile);
+      if (tile <= 2 * how_.on.kernel_rows) break;
+    }
+    if (tiles.empty()) tiles.push_back(1);
+    return tiles;
+  }
+
+  // Does the best plan so far have such a step?
+  template <class Kind>
+  bool has() const {
+    return std::ranges::any_of(tried_.front().made.steps,
+                               [](const step& s) { return holds_alternative<Kind>(s); });
+  }
+
+  void add(const plan_shape& shape) {
+    shaped_plan next{shape, 0, with(shape)};
+    next.seconds =
+        prediction(next.made, program_.leaves, how_.on, how_.element_bytes, how_.threads).seconds();
+    const auto slower = std::ranges::find_if(
+        tried_, [&](const shaped_plan& other) { return next.seconds < other.seconds; });
+    tried_.insert(slower, std::move(next));
+  }
+
+  const planner::program& program_;
+  const planner::plan_options& how_;
+  std::vector<shaped_plan> tried_;
+};
+
+}  // namespace fmoe::cpu

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT
+// Predicts the time of each step of a plan from the rates of a machine: its arithmetic, and the
+// reads of its weights and rows from where they lie.
+#pragma once
+
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include <fmoe/backend/cpu/plan/accesses.hpp>
+#include <fmoe/base/dtype.hpp>
+#include <fmoe/ir/graph.hpp>
+#include <fmoe/planner/machine.hpp>
+
+namespace fmoe::cpu {
+
+// Returns the rates of one thread while so many run together. None is faster than alone, and all
+// together have what the machine has.
+inline machine_rates shared_rates(const machine& m, extent threads) {
+  const auto t = static_cast<double>(threads);
+  const auto part = [&](double one, double every) {
+    return std::min(one, std::max(every, one) / t);
+  };
+  return {part(m.one.flops, m.every.flops), part(m.one.dots, m.every.dots),
+          part(m.one.l2, m.every.l2), part(m.one.l3, m.every.l3),
+          part(m.one.memory, m.every.memory)};
+}
+
+// Times are in seconds, for a call of as many tokens as the plan takes.
+class prediction {
+ public:
+  prediction(const plan& p, std::span<const ir::leaf_node> leaves, const machine& m,
+             extent element_bytes, extent threads)
+      : plan_(p),
+        machine_(m),
+        element_bytes_(static_cast<double>(element_bytes)) {
+    for (const storage_row& row : p.storages) {
+      const bool is_leaf = row.where == storage_row::kind::leaf;
+      bytes_.push_back(is_leaf ? std::min(size_of(leaves[row.source].type), element_bytes)
+                               : element_bytes);
+    }
+    weights_ = weights_of(p.steps);
+    const extent tiles = tile_count(p, p.token_count, threads),
+                 together = std::min(threads, std::max<extent>(1, tiles)),
+                 rounds = divide_up(std::max<extent>(1, tiles), together);
+    alone_ = shared_rates(m, together);
+    products_ = alone_;
+    if (together == 1 && threads > 1) {  // the columns of products are shared
+      const auto t = static_cast<double>(threads);
+      products_ = shared_rates(m, threads);
+      for (double* r :
+           {&products_.flops, &products_.dots, &products_.l2, &products_.l3, &products_.memory})
+        *r *= t;
+    }
+    tokens_ = static_cast<double>(p.token_count) / static_cast<double>(std::max<extent>(1, tiles));
+    runs_ = static_cast<double>(rounds);
+    rows_rate_ = from_cache(alone_, static_cast<double>(p.arena) * element_bytes_);
+    add_all(p.steps);
+  }
+
+  // Of the whole call, and of each step in the order in which it is printed: a loop or a group
+  // stands before the steps of its body and has their time.
+  double seconds() const { return total_; }
+  const std::vector<double>& of_steps() const { return steps_; }
+
+ private:
+  // The rate of reading a set of so many bytes again and again. A share of L3 that is not known
+  // belongs to others, so from an eighth of it on memory has a part in the reads.
+  double from_cache(const machine_rates& r, double bytes) const {
+    const auto l2 = static_cast<double>(machine_.l2), l3 = static_cast<double>(machine_.l3);
+    if (bytes <= 0.75 * l2) return r.l2;
+    const double near = std::max(l2, l3 / 8), far = std::max(2 * l2, l3 / 2);
+    if (bytes <= near) return r.l3;
+    if (bytes >= far) return r.memory;
+    const double part = std::log(bytes / near) / std::log(far / near);
+    return r.l3 * std::pow(r.memory / r.l3, part);
+  }
+
+  // The time of arithmetic and of reads that go on at the same time, but not quite.
+  static double together(double a, double b, double hidden) {
+    return std::max(a, b) + (1 - hidden) * std::min(a, b);
+  }
+
+  // One batch of a packed weight.
+  double panel_bytes(extent weight) const {
+    const packed_weight& w = plan_.weights[weight];
+    const double elements = static_cast<double>(w.K * round_up(w.N, machine_.panel));
+    return elements * (w.screened ? 2 : static_cast<double>(bytes_[w.storage]));
+  }
+  static double batches(const gemm_step& s) {
+    extent n = 0;
+    for (const gemm_step::row& r : s.rows) n = std::max(n, r.weight);
+    return static_cast<double>(n + 1);
+  }
+  double table_bytes(const view& v) const {
+    return static_cast<double>(plan_.storages[v.storage].elements * bytes_[v.storage]);
+  }
+
+  // How many experts of a group some tokens select.
+  static double busy_experts(const group_step& s, double tokens) {
+    const auto E = static_cast<double>(s.experts);
+    return E * (1 - std::pow(1 - 1 / E, tokens * static_cast<double>(s.keep)));
+  }
+
+  // The bytes of packed weights that a call reads.
+  double weights_of(const std::vector<step>& steps) const {
+    double n = 0;
+    for (const step& s : steps) visit([&](const auto& kind) { n += weights_of(kind); }, s);
+    return n;
+  }
+  double weights_of(const gemm_step& s) const { return batches(s) * panel_bytes(s.weight); }
+  double weights_of(const screen_step& s) const { return panel_bytes(s.weight); }
+  double weights_of(const loop_step& s) const { return weights_of(s.body); }
+  double weights_of(const group_step& s) const {
+    return busy_experts(s, static_cast<double>(plan_.token_count)) * weights_of(s.body);
+  }
+  static double weights_of(const auto&) { return 0; }
+
+  // The passes over so many elements. A map takes several operations, the others take one.
+  double passes(const std::vector<epilogue>& all, double elements) const {
+    double flops = 0;
+    for (const epilogue& e : all) {
+      const bool is_simple = e.what != pass_kind::map || e.f == number_function{pointwise::relu};
+      flops += is_simple ? 4 : 50;
+    }
+    return elements * flops / alone_.flops;
+  }
+
+  // A product of `rows` rows with each of the batches of a weight.
+  double product(const gemm_step& s, double rows) const {
+    const auto n = static_cast<double>(s.rows.size()), K = static_cast<double>(s.K);
+    const double columns = static_cast<double>(round_up(s.N, machine_.panel));
+    const double arithmetic = 2 * rows * n * K * columns / (0.97 * products_.flops);
+    const double bytes = weights_of(s), rate = from_cache(products_, weights_),
+                 hidden = rate < 1.3 * products_.memory ? 0.4 : 0.7;
+    // Every panel reads all rows again.
+    const double row_bytes = rows * K * element_bytes_,
+                 panels = columns / static_cast<double>(machine_.panel);
+    const double again = row_bytes < 0.5 * static_cast<double>(machine_.l1)
+                             ? 0
+                             : 0.3 * n * panels * row_bytes / from_cache(products_, row_bytes);
+    return together(arithmetic, bytes / rate, hidden) + again + moved(rows * n * columns);
+  }
+
+  // Numbers that one step writes and another one reads.
+  double moved(double elements) const { return elements * element_bytes_ / rows_rate_; }
+
+  double time(const gemm_step& s, double rows) const {
+    return product(s, rows) + passes(s.epilogues, rows * static_cast<double>(s.N * s.rows.size()));
+  }
+
+  double time(const screen_step& s, double rows) const {
+    const auto K = static_cast<double>(s.K), N = static_cast<double>(s.N),
+               keep = static_cast<double>(s.keep);
+    const double columns = static_cast<double>(round_up(s.N, machine_.panel));
+    const double scores = together(2 * rows * K * columns / (0.95 * products_.dots),
+                                   panel_bytes(s.weight) / from_cache(products_, weights_), 0.5);
+    const double collected = rows * columns * 24 / products_.flops;
+    const double narrowed = rows * K * 16 / products_.flops;
+    const double again =
+        rows * (keep + 2) * (4 * K / from_cache(products_, 4 * K * N) + 6 * K / products_.flops);
+    return scores + collected + narrowed + again;
+  }
+
+  double gathered(const view& table, double rows, double width, double keep) const {
+    const auto bytes = static_cast<double>(bytes_[table.storage]);
+    return together(rows * keep * width * bytes / from_cache(alone_, table_bytes(table)),
+                    4 * rows * keep * width / alone_.flops, 0.5);
+  }
+  double time(const gather_step& s, double rows) const {
+    const auto n = static_cast<double>(s.N);
+    return gathered(s.table, rows * static_cast<double>(s.rows), n, static_cast<double>(s.keep)) +
+           passes(s.epilogues, rows * n);
+  }
+  double time(const sample_step& s, double rows) const {
+    const auto each = rows * static_cast<double>(s.rows), keep = static_cast<double>(s.keep);
+    return gathered(s.table, each, static_cast<double>(s.K), keep) +
+           passes(s.epilogues, each * keep);
+  }
+
+  static double count(const std::vector<nest_axis>& axes) {
+    double n = 1;
+    for (const nest_axis& a : axes) n *= static_cast<double>(a.length);
+    return n;
+  }
+  double nest(const std::vector<nest_axis>& out, const std::vector<nest_axis>& summed,
+              double rows) const {
+    return rows * count(out) * (3 + 5 * count(summed)) / alone_.flops;
+  }
+  double time(const batched_step& s, double rows) const {
+    return nest(s.out, s.summed, rows) + passes(s.epilogues, rows * static_cast<double>(s.columns));
+  }
+  double time(const reduce_step& s, double rows) const {
+    return nest(s.out, s.summed, rows) + passes(s.epilogues, rows * static_cast<double>(s.columns));
+  }
+  double time(const token_sum_step& s, double) const {
+    return nest(s.out, s.summed, static_cast<double>(plan_.token_count));
+  }
+  double time(const selection_sum_step& s, double) const {
+    return per_element(static_cast<double>(plan_.token_count * s.keep * s.N), 4);
+  }
+  double time(const exclude_step& s, double rows) const {
+    double each = 1;
+    for (const auto* axes : {&s.inner, &s.outer, &s.free})
+      for (const exclude_step::axis& a : *axes) each *= static_cast<double>(a.length);
+    const auto kept = s.groups.size() * s.other.length - s.left_out.size();
+    return per_element(rows * each * static_cast<double>(kept), 8);
+  }
+
+  // So many floating-point operations for each of some elements.
+  double per_element(double elements, double flops) const {
+    return elements * flops / alone_.flops;
+  }
+  double time(const select_step& s, double rows) const {
+    const extent scanned = s.list != 0 ? 2 * s.list : s.columns;
+    return per_element(rows * static_cast<double>(s.rows * scanned), 20);
+  }
+  double time(const row_function_step& s, double rows) const {
+    const bool is_exp = s.fn == row_function::softmax || s.fn == row_function::layer_norm;
+    return per_element(rows * static_cast<double>(s.rows * s.columns), is_exp ? 60 : 200);
+  }
+  double time(const row_norm_step& s, double rows) const {
+    return per_element(rows * static_cast<double>(s.rows * s.columns), 8);
+  }
+  double time(const pointwise_step& s, double rows) const {
+    const double elements = rows * static_cast<double>(s.columns);
+    return per_element(elements, 4) + passes(s.epilogues, elements);
+  }
+  double time(const append_step& s, double rows) const {
+    return per_element(rows * static_cast<double>(s.rows * s.columns), 4);
+  }
+  double time(const expert_choice_step& s, double) const {
+    return per_element(static_cast<double>(plan_.token_count * s.experts), 100);
+  }
+  double time(const kept_step& s, double rows) const {
+    return per_element(rows * static_cast<double>(s.rows * s.keep), 8);
+  }
+  double time(const expand_step& s, double rows) const {
+    return per_element(rows * static_cast<double>(s.rows * s.columns), 4);
+  }
+  double time(const rescale_step& s, double rows) const {
+    return per_element(rows * static_cast<double>(s.rows * s.keep), 8);
+  }
+  double time(const pick_step& s, double rows) const { return per_element(rows * count(s.out), 8); }
+  double time(const put_step& s, double rows) const {
+    return per_element(rows * static_cast<double>(s.columns), 8);
+  }
+
+  // Each chunk of a loop reads and writes again what the loop sums.
+  double time(const loop_step& s, double rows) {
+    double sums = 0;
+    for (const step& inner : s.body) {
+      const gemm_step* const g =
+          holds_alternative<gemm_step>(inner) ? &get<gemm_step>(inner) : nullptr;
+      if (g != nullptr && g->k_step != 0) sums += static_cast<double>(g->N * g->rows.size());
+    }
+    const double chunks = static_cast<double>(divide_up(s.length, s.chunk));
+    return add_body(s.body, rows) + (chunks - 1) * moved(2 * rows * sums);
+  }
+
+  // An expert has some rows of the tile, in chunks. With few tokens not all experts have one.
+  double time(const group_step& s, double rows) {
+    const double busy = busy_experts(s, rows), each = rows * static_cast<double>(s.keep) / busy;
+    const double chunks = std::ceil(each / static_cast<double>(s.rows));
+    return busy * chunks * add_body(s.body, each / chunks, busy * chunks) +
+           passes(s.epilogues, rows * static_cast<double>(s.columns));
+  }
+
+  double add_body(const std::vector<step>& body, double rows, double times = 1) {
+    double sum = 0;
+    for (const step& s : body) sum += add(s, rows, times);
+    return sum;
+  }
+
+  // Returns the time of a step, and adds the time of all its runs to the list.
+  double add(const step& s, double rows, double times) {
+    const extent place = steps_.size();
+    steps_.push_back(0);
+    const double once = visit([&](const auto& kind) { return time(kind, rows); }, s);
+    steps_[place] = once * times * runs_;
+    return once;
+  }
+
+  void add_all(const std::vector<step>& steps) {
+    for (const stage& of : plan_.stages)
+      for (extent i = of.first; i < of.end; ++i) {
+        if (of.per_call) runs_ = 1;
+        total_ += add(steps[i], tokens_, 1) * runs_;
+      }
+  }
+
+  const plan& plan_;
+  const machine& machine_;
+  double element_bytes_, weights_ = 0, total_ = 0;
+  double tokens_ = 0, runs_ = 1;  // of a tile, and tiles one after the other
+  machine_rates alone_{}, products_{};
+  double rows_rate_ = 0;
+  std::vector<extent> bytes_;  // of an element, by storage
+  std::vector<double> steps_;
+};
+
+}  // namespace fmoe::cpu

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// The shapes that the planner chooses for machines that are given as values.
+#include <fmoe/backend/cpu/plan/choose.hpp>
+#include <fmoe/planner/fuse.hpp>
+#include <fmoe/planner/planner.hpp>
+
+#include "../support/plans.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+// One core of a Zen 4, and one of an Emerald Rapids.
+machine zen4() {
+  machine m = machine_options().on;
+  m.one = m.every = {118e9, 235e9, 120e9, 78e9, 32e9};
+  m.l2 = 1 << 20;
+  m.l3 = 32 << 20;
+  m.screen_size = [](extent depth, extent keep, extent) { return depth + 7 * keep; };
+  return m;
+}
+machine emerald_rapids() {
+  machine m = zen4();
+  m.one = m.every = {175e9, 350e9, 110e9, 28e9, 16e9};
+  m.l2 = 2 << 20;
+  m.l3 = 260 << 20;
+  return m;
+}
+
+std::vector<cpu::shaped_plan> tried(const auto& build, extent tokens, const machine& on) {
+  blueprint g;
+  planner::plan_options how = machine_options();
+  how.on = on;
+  planner::program p = planner::lower(g, build(g, tokens), how);
+  return cpu::shape_search(p, how).all();
+}
+plan_shape chosen(const auto& build, extent tokens, const machine& on) {
+  return tried(build, tokens, on).front().shape;
+}
+
+ir::node_id product(blueprint& g, extent tokens) {
+  return g.linear(g.tensor({tokens, 2048}), 2048, 8192);
+}
+ir::node_id mxd_of_gpt2(blueprint& g, extent tokens) {
+  return mxd_graph(g, tokens, 768, 3072, 21490, 768, 32);
+}
+
+TEST_CASE("few tokens are one tile, and many are even parts", "[choose]") {
+  for (const machine& m : {zen4(), emerald_rapids()}) {
+    for (const extent tokens : {extent{1}, extent{16}, extent{100}, extent{128}, extent{192}})
+      CHECK(chosen(product, tokens, m).tile == tokens);
+    const extent tile = chosen(product, 1000, m).tile;
+    CHECK(tile >= 96);
+    CHECK(tile == divide_up(extent{1000}, divide_up(extent{1000}, tile)));
+  }
+}
+
+TEST_CASE("slow memory makes larger tiles", "[choose]") {
+  machine slow = emerald_rapids(), quick = emerald_rapids();
+  slow.one.memory = slow.every.memory = 4e9;
+  quick.one.memory = quick.every.memory = quick.one.l3;
+  CHECK(chosen(product, 4096, slow).tile > chosen(product, 4096, quick).tile);
+}
+
+TEST_CASE("a selection is screened where the rate of integer products pays for it", "[choose]") {
+  for (const machine& m : {zen4(), emerald_rapids()})
+    for (const extent tokens : {extent{1}, extent{16}, extent{128}})
+      CHECK(chosen(mxd_of_gpt2, tokens, m).screen);
+  machine half = emerald_rapids();
+  half.one.dots = half.every.dots = half.one.flops / 2;
+  CHECK(!chosen(mxd_of_gpt2, 128, half).screen);
+  CHECK(chosen(mxd_of_gpt2, 1, half).screen);  // half of the bytes
+}
+
+TEST_CASE("plans that were tried are in the order of their times", "[choose]") {
+  const auto all = tried(mxd_of_gpt2, 1024, emerald_rapids());
+  CHECK(all.size() > 5);
+  CHECK(std::ranges::is_sorted(all, {}, &cpu::shaped_plan::seconds));
+  CHECK(all.front().seconds > 0.05);
+  CHECK(all.front().seconds < 0.5);
+}
+
+TEST_CASE("more threads take less time, and never less than their part", "[choose]") {
+  machine two = zen4();
+  two.threads = 2;
+  two.every = {236e9, 470e9, 240e9, 156e9, 40e9};
+  blueprint g;
+  planner::plan_options how = machine_options();
+  how.on = two;
+  const planner::program p = planner::lower(g, mxd_of_gpt2(g, 1024), how);
+  const cpu::plan plan = cpu::shape_search(p, how).with({});
+  const auto seconds = [&](extent threads) {
+    return cpu::prediction(plan, p.leaves, two, 4, threads).seconds();
+  };
+  CHECK(seconds(2) < 0.8 * seconds(1));
+  CHECK(seconds(2) >= 0.5 * seconds(1));
+}
+
+TEST_CASE("every printed step has a time, and a loop has that of its body", "[choose]") {
+  blueprint g;
+  planner::plan_options how = machine_options();
+  const planner::program p = planner::lower(g, mxd_of_gpt2(g, 128), how);
+  const cpu::plan plan = cpu::shape_search(p, how).with({});
+  const cpu::prediction times(plan, p.leaves, how.on, 4, 1);
+  CHECK(std::ranges::all_of(times.of_steps(), [](double s) { return s > 0; }));
+  CHECK(times.of_steps().size() == describe(plan).size());
+}
+
+}  // namespace
