@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <fmoe/base/time_text.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/expr/all_except.hpp>
 #include <fmoe/mxd.hpp>
