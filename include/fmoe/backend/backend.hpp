@@ -89,6 +89,8 @@ struct compile_options {
                                       // measure of what the factorized order saves
   bool screen = true;                 // select by 16-bit scores where that pays; same bits
   std::optional<fmoe::machine> as{};  // plan for this machine instead of the backend's own
+  bool tune = false;                  // run the most promising shapes of the plan on random rows,
+                                      // and keep the quickest; same bits
   std::optional<plan_shape> shape{};  // instead of the one that the planner chooses; same bits
   std::size_t sum_block = 256;        // terms of a product that are summed by themselves;
                                       // part of the result's bits

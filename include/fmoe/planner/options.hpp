@@ -25,6 +25,7 @@ struct plan_options {
   machine on{};
   plan_shape shape{};
   bool chooses_shape = false;  // take the shape whose time is predicted to be the least
+  bool tunes = false;          // or the quickest of a few, which run once
   extent threads = 1;          // of a call
   extent element_bytes = 4;    // of the arithmetic type
   bool naive = false;  // materialise: first contract the parameters of every einsum with each other

@@ -24,6 +24,7 @@ inline planner::plan_options plan_options_of(const compile_options& options, con
   how.shape = options.shape.value_or(plan_shape{});
   how.shape.screen = how.shape.screen && options.screen;
   how.chooses_shape = !options.shape;
+  how.tunes = how.chooses_shape && options.tune;
   how.threads = options.threads == all ? cpu::thread_count() : options.threads;
   how.sum_block = options.sum_block;
   return how;

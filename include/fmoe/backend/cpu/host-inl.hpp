@@ -14,6 +14,7 @@
 #include <fmoe/backend/cpu/parallel.hpp>
 #include <fmoe/backend/cpu/plan/planning.hpp>
 #include <fmoe/backend/cpu/plan/print.hpp>
+#include <fmoe/backend/cpu/tune.hpp>
 
 namespace fmoe::cpu {
 
@@ -249,9 +250,16 @@ class host_backend final : public backend {
 
  private:
   std::unique_ptr<const executable> compiled(const job& work) const override {
-    return std::make_unique<const host_executable<T, Level>>(
-        make_plan(work.program, work.tokens, work.how), work.program.leaves, work.callers,
-        work.threads);
+    const auto make = [&](plan p) {
+      return std::make_unique<const host_executable<T, Level>>(std::move(p), work.program.leaves,
+                                                               work.callers, work.threads);
+    };
+    if (work.how.tunes) {
+      const std::string key = planner::tuning_key(work.program, work.how);
+      if (!planner::tuned_shape(key))
+        planner::keep_tuned_shape(key, tuned<T>(work.program, work.how, make));
+    }
+    return make(make_plan(work.program, work.tokens, work.how));
   }
   description explained(const job& work) const override {
     const plan p = make_plan(work.program, work.tokens, work.how);

@@ -4,6 +4,7 @@
 
 #include <fmoe/backend/cpu/plan/choose.hpp>
 #include <fmoe/planner/cost.hpp>
+#include <fmoe/planner/tuned_shapes.hpp>
 
 namespace fmoe::cpu {
 
@@ -27,7 +28,10 @@ inline plan make_plan(planner::program p, extent tokens, const planner::plan_opt
   if (p.tokens && tokens != all) p.token_count = tokens;
   expects_memory(p, how);
   shape_search search(p, how);
-  return how.chooses_shape ? std::move(search.all().front().made) : search.with(how.shape);
+  if (!how.chooses_shape) return search.with(how.shape);
+  if (const auto shape = planner::tuned_shape(planner::tuning_key(p, how)))
+    return search.with(*shape);
+  return std::move(search.all().front().made);
 }
 
 }  // namespace fmoe::cpu

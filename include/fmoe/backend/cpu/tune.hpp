@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// Tunes a program on the machine: it runs the plans that are predicted to be the quickest, and
+// keeps the shape of the one that is.
+#pragma once
+
+#include <chrono>
+#include <limits>
+#include <vector>
+
+#include <fmoe/arrays/array_view.hpp>
+#include <fmoe/backend/cpu/plan/choose.hpp>
+#include <fmoe/base/random.hpp>
+
+namespace fmoe::cpu {
+
+// Arrays for a call of a program with all its tokens: random numbers, and memory for the results.
+template <class T>
+class sample_call {
+ public:
+  explicit sample_call(const planner::program& p) {
+    random_stream numbers(1);
+    for (const planner::value& v : p.values) {
+      if (!v.leaf || p.leaves[*v.leaf].argument < 0) continue;
+      const auto at = static_cast<extent>(p.leaves[*v.leaf].argument);
+      arguments.resize(std::max(arguments.size(), at + 1));
+      arguments[at] = bound(p, v);
+      T* const x = static_cast<T*>(arguments[at].array.data);
+      for (extent i = 0; i < p.token_count * v.size(); ++i)
+        x[i] = static_cast<T>(numbers.uniform());
+    }
+    for (const planner::value_id r : p.results) results.push_back(bound(p, p[r]));
+  }
+
+  std::vector<detail::bound_array> arguments, results;
+
+ private:
+  detail::bound_array bound(const planner::program& p, const planner::value& v) {
+    std::vector<extent> shape = v.shape;
+    if (v.per_token()) shape.insert(shape.begin(), p.token_count);
+    blocks_.emplace_back(std::max<extent>(1, element_count(shape)) * sizeof(T));
+    T* const data = reinterpret_cast<T*>(blocks_.back().data());
+    return {view_at<all>(data, shape), v.shape.size()};
+  }
+
+  std::vector<detail::memory> blocks_;
+};
+
+// Returns the shape of the quickest plan. make(plan) returns something with run(arguments, results,
+// tokens). All plans run in turn, so that a slower moment of the machine meets all of them.
+template <class T, class Make>
+plan_shape tuned(const planner::program& p, const planner::plan_options& how, const Make& make) {
+  constexpr extent most = 8;
+  constexpr double far = 1.5, enough = 0.25;  // times the least prediction; seconds in all
+  std::vector<shaped_plan> plans = shape_search(p, how).all();
+  extent count = 1;
+  while (count < std::min(most, plans.size()) && plans[count].seconds < far * plans[0].seconds)
+    ++count;
+  plans.resize(count);
+  if (count == 1) return plans[0].shape;
+  sample_call<T> call(p);
+  std::vector<decltype(make(plans[0].made))> runs;
+  for (const shaped_plan& s : plans) runs.push_back(make(s.made));
+  std::vector<double> least(count, std::numeric_limits<double>::infinity());
+  constexpr int warm = 1, rounds = 9;
+  double all = 0;
+  for (int round = 0; round < warm + rounds && (round <= warm + 2 || all < enough); ++round)
+    for (extent i = 0; i < count; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      runs[i]->run(call.arguments, call.results, p.token_count);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      if (round >= warm) least[i] = std::min(least[i], took.count());
+      all += took.count();
+    }
+  return plans[static_cast<extent>(std::ranges::min_element(least) - least.begin())].shape;
+}
+
+}  // namespace fmoe::cpu
