@@ -12,9 +12,8 @@
 namespace fmoe::io {
 
 FMOE_INLINE layer_arrays outlines(const checkpoint& weights, const released_layer& layer,
-                                  const std::string& prefix, strings_by_name metadata) {
-  layer_arrays result{
-      weights.file(), std::move(metadata), {}, [&weights] { return weights.names(); }};
+                                  const std::string& prefix) {
+  layer_arrays result{weights.file(), {}, {}, [&weights] { return weights.names(); }};
   const auto add = [&](std::string_view n) {
     const std::string name = prefix + std::string(n);
     if (n.empty() || !weights.contains(name)) return;
@@ -76,9 +75,8 @@ inline bool fits(const checkpoint& from, const std::string& prefix, with_new_lay
   options.prefix = prefix;
   options.narrow = narrow;
   try {
-    of_type([&](const released_layer& layer) {
-      fill(layer, outlines(from, layer, prefix, {}), options);
-    });
+    of_type(
+        [&](const released_layer& layer) { fill(layer, outlines(from, layer, prefix), options); });
   } catch (const error& e) {
     if (e.code != errc::shape && e.code != errc::dtype) throw;
     return false;

@@ -18,17 +18,19 @@ namespace io {
 // Returns the arrays that `fill` needs for a layer in outline: the shapes of its matrices, and its
 // whole vectors, because layers look at variances.
 layer_arrays outlines(const checkpoint& weights, const released_layer& layer,
-                      const std::string& prefix, strings_by_name metadata);
+                      const std::string& prefix);
 
 }  // namespace io
 
-// Makes a layer as load does, but with shapes in place of matrices, for cost and explain. It uses
-// the metadata of a single file. Throws as load of a file does.
+// Makes a layer as load does, but with shapes in place of matrices, for cost and explain. Throws as
+// load of a checkpoint does.
 template <class Layer>
 Layer outline(const io::checkpoint& weights, const load_options& options = {}) {
   Layer layer;
   const io::released_layer released(layer);
-  io::fill(released, io::outlines(weights, released, options.prefix, weights.metadata()), options);
+  auto from = io::outlines(weights, released, options.prefix);
+  io::add_metadata(from, weights);
+  io::fill(released, from, options);
   return layer;
 }
 
