@@ -46,8 +46,9 @@ class parameter_reader {
     if (found == from_.arrays.end()) {
       if (n.need == presence::required && !replaced)
         throw error(errc::missing_tensor,
-                    "is missing: " + lengths_.text_of(n.file_labels) + " is expected" +
-                        hint_of_names(n.name, options_.prefix, names()),
+                    "is missing" + (n.unless.empty() ? "" : ", and so is " + in_quotes(n.unless)) +
+                        ": " + lengths_.text_of(n.file_labels) + " is expected" +
+                        hint_of_names(n.name, options_.prefix, names(), n.unless),
                     0, name, from_.file);
       return;
     }
