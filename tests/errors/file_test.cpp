@@ -2,6 +2,7 @@
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/npy.hpp>
 #include <fmoe/io/safetensors.hpp>
+#include <fmoe/load_model.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
@@ -50,6 +51,11 @@ const failure file_errors[] = {
 {R"([io] "mxd.safetensors": tensor "W_enc" is missing: [*, *] (ih) is expected; the file has "Wenc" (missing_tensor))", "The tensor has another name in the file.",
 "Save it under the name that the layer's page lists.",
 [] { load<mxd<>>(io::safetensors::parse(io::safetensors::serialize({{"Wenc", tensor<float, 2>({8, 16})}}), "mxd.safetensors")); }},
+{R"([io] "aoe.safetensors": tensor "experts.mlp.w2" is missing, and so is "W_o": [15, 4] ((nw)d, n = 3 in "W_up", w = 5 in "W_up", d = 4 in "W_down") is expected; the file has "Wo" (missing_tensor))", "The file has the tensor under neither of its names.",
+"Save it under one of the names that the layer's page lists.",
+[] { load<aoe<>>(io::safetensors::parse(io::safetensors::serialize({{"W_down", tensor<float, 2>({4, 6})}, {"W_up", tensor<float, 3>({3, 2, 5})}, {"experts.mlp.v1", tensor<float, 2>({15, 4})}, {"Wo", tensor<float, 3>({3, 5, 4})}}), "aoe.safetensors")); }},
+{R"([io] "tests/bad_inputs/st-ok-scalar.safetensors": holds no layer that takes x alone (missing_tensor))", "The file has no tensor with the name of one of these layers. If it has some, the message tells which layer is nearest and what it lacks.", "Look at the names: `fmoe_inspect` lists them.",
+[] { load_model<mxd<>, soft_moe<>>("tests/bad_inputs/st-ok-scalar.safetensors", 4); }},
 {R"([io] "model.pt": is a zip archive, as torch.save and numpy.savez write it: write its tensors with safetensors.torch.save_file (header_len))", "torch.save writes zip archives of pickles, which could run programs when they are read.",
 "In Python: `safetensors.torch.save_file(torch.load(\"model.pt\", weights_only=True), \"model.safetensors\")`.",
 [] { io::safetensors::parse(std::as_bytes(std::span("PK\x03\x04 and the rest")), "model.pt"); }},
