@@ -29,6 +29,7 @@ class parameter_reader {
   // Learns the extents of labels. An axis of two labels may need tensors that come later, so the
   // tensors are asked until none of them tells something new.
   void learn(std::span<const released_parameter> parameters) {
+    for (const released_parameter& p : parameters) known_.insert(p.name.name);
     bool news = std::ranges::any_of(parameters, [](const released_parameter& p) {
       return p.name.file_labels.find('(') != std::string::npos;
     });
@@ -39,7 +40,6 @@ class parameter_reader {
   // Throws missing_tensor, shape and dtype.
   void read(const released_parameter& p) {
     const released_name& n = p.name;
-    known_.insert(n.name);
     const std::string name = options_.prefix + n.name;
     const auto found = from_.arrays.find(name);
     const bool replaced = !n.unless.empty() && contains(n.unless);
@@ -48,7 +48,7 @@ class parameter_reader {
         throw error(errc::missing_tensor,
                     "is missing" + (n.unless.empty() ? "" : ", and so is " + in_quotes(n.unless)) +
                         ": " + lengths_.text_of(n.file_labels) + " is expected" +
-                        hint_of_names(n.name, options_.prefix, names(), n.unless),
+                        hint_of_names(n.name, options_.prefix, names(), n.unless, known_),
                     0, name, from_.file);
       return;
     }
