@@ -76,7 +76,10 @@ TEST_CASE("a Monet layer runs with the router of its group", "[load_model]") {
     return load_model<monet_hd<>, monet_vd<>>(from, 5, options);
   };
   const temporary_folder folder;
-  const monet_router<> router{.keys1 = matrix(6, 8, 4), .keys2 = matrix(6, 8, 5), .heads = 2};
+  monet_router<> router;
+  router.keys1 = matrix(6, 8, 4);
+  router.keys2 = matrix(6, 8, 5);
+  router.heads = 2;
   auto other = router;
   other.keys1 = matrix(6, 8, 6);
   joined files;

@@ -82,7 +82,9 @@ TEST_CASE("a list of pairs that cannot be understood is refused", "[io]") {
 }
 
 TEST_CASE("a Monet router keeps its heads and its epsilon", "[io]") {
-  monet_router<> router{.keys1 = matrix(5, 8, 1), .keys2 = matrix(5, 8, 2)};
+  monet_router<> router;
+  router.keys1 = matrix(5, 8, 1);
+  router.keys2 = matrix(5, 8, 2);
   CHECK(again(router).heads == 0);
   router.heads = 2;
   router.epsilon = 0.1;
@@ -138,7 +140,8 @@ TEST_CASE("the kind of another layer is refused", "[io]") {
 }
 
 TEST_CASE("k counts beside the settings that a layer names itself", "[io]") {
-  moe<> layer{.router = matrix(5, 4, 1)};
+  moe<> layer;
+  layer.router = matrix(5, 4, 1);
   layer.activated = layer.linear = test::random<tensor<float, 3>>({4, 5, 3}, 2);
   layer.output = test::random<tensor<float, 3>>({4, 3, 5}, 3);
   layer.route.active = 3;
