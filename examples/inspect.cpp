@@ -177,7 +177,10 @@ std::string title(const mxd<T>&, const std::string& kind) {
 }
 template <class T>
 std::string title(const sparse_mlp<T>&, const std::string& kind) {
-  return kind == "sae" ? "sparse autoencoder" : kind == "transcoder" ? kind : "skip transcoder";
+  return kind == "sae"               ? "sparse autoencoder"
+         : kind == "skip_transcoder" ? "skip transcoder"
+         : kind == "transcoder"      ? kind
+                                     : "sparse MLP";
 }
 template <class T>
 std::string title(const monet_router<T>&, const std::string&) {
@@ -326,7 +329,11 @@ report report_on(const io::checkpoint& from, const std::string& prefix, const se
   said.erase("block");
   for (const auto& [key, value] : said) {
     if (value.empty()) continue;
-    r.said += (r.said.empty() ? "" : ", ") + key + " = " + (value == "-1" ? "all" : value);
+    const auto commas = static_cast<std::size_t>(std::ranges::count(value, ','));
+    r.said += (r.said.empty() ? "" : ", ") + key + " = " +
+              (value == "-1"      ? "all"
+               : key == "deleted" ? counted(commas, "pair")
+                                  : value);
     if (key == "K" && open && !s.active)
       r.said += guessed ? " (not in the file; say --active)" : " (not in the file)";
     if (key == "activation" && !metadata.contains(key)) r.said += " (not in the file)";
@@ -340,6 +347,15 @@ struct families {
     return io::layers_in<Layers...>(from);
   }
   static constexpr std::size_t count = sizeof...(Layers);
+  // Says why there is none, as a line of the report.
+  static std::string why_none(const io::checkpoint& from) {
+    const auto near = io::nearest_layer<Layers...>(from);
+    if (!near) return {};
+    const std::array<std::string, count> titles{title(Layers(), "")...};
+    return "Nearest: " + titles[near->type] +
+           (near->prefix.empty() ? "" : " behind " + io::in_quotes(near->prefix)) + ". " +
+           near->fault + '\n';
+  }
   static report examine(std::size_t type, const io::checkpoint& from, const std::string& prefix,
                         const settings& s, std::size_t weight_bytes, std::size_t heads) {
     constexpr std::array functions{&report_on<Layers>...};
@@ -443,6 +459,7 @@ std::string inspect(const settings& s, progress& bar) {
            (layers.empty() ? "no layer of fmoe's families" : counted(layers.size(), "layer")) +
            (layers.empty() ? ": " : ", ") + counted(names.size(), "tensor") + " of " +
            grouped(numbers) + " numbers, " + grouped(bits / 8) + " bytes\n";
+  if (!s.dot && layers.empty()) text += known::why_none(from);
   for (const auto& [body, prefixes] : bodies)
     text += (s.dot ? "" : "\n") + (prefixes.empty() ? "" : (s.dot ? "// " : "") + prefixes + '\n') +
             body;

@@ -44,6 +44,22 @@ struct bilinear_mixture {
   }
 };
 
+// A gate with a setting of its own: a = entmax of x G.
+struct entmax_gate {
+  fmoe::parameter<float, 2> gate;  // i n
+  double alpha = 1.5;
+
+  // [t, i] -> [t, n].
+  auto operator()(const fmoe::operand_of<2> auto& x) const {
+    return fmoe::entmax(fmoe::einsum<"ti,in->tn">(x, gate), alpha);
+  }
+
+  static void released(auto& layer, auto&& visit) {
+    visit(fmoe::released_name{"gate", fmoe::presence::required, "in"}, layer.gate);
+  }
+  static void describe(auto& layer, auto& file) { file.number("alpha", layer.alpha); }
+};
+
 namespace {
 
 using namespace fmoe;
@@ -87,6 +103,18 @@ TEST_CASE("a bilinear mixture of a file runs once, or compiled", "[adding_a_laye
   CHECK(io::safetensors::read(file).at("left.weight").shape() == std::vector<std::size_t>{9, 5});
 }
 
+TEST_CASE("a setting of a layer's own is saved and loaded", "[adding_a_layer]") {
+  const temporary_folder folder;
+  const auto file = folder / "gate.safetensors";
+  save(entmax_gate{random<tensor<float, 2>>({5, 6}, 1), 1.7}, file);
+  CHECK(io::safetensors::read(file).metadata().at("alpha") == "1.7");
+  CHECK(load<entmax_gate>(file).alpha == 1.7);
+  io::safetensors::write(file, {{"gate", tensor<float, 2>({5, 6})}});
+  CHECK(load<entmax_gate>(file).alpha == 1.5);
+  io::safetensors::write(file, {{"gate", tensor<float, 2>({5, 6})}}, {{"alpha", "steep"}});
+  CHECK_THROWS_AS(load<entmax_gate>(file), io::error);
+}
+
 TEST_CASE("shapes that do not fit, and more experts than there are, are refused",
           "[adding_a_layer]") {
   auto layer = layer_of<float>(5, 6, 9, 7);
@@ -118,7 +146,7 @@ TEST_CASE("a bilinear mixture costs its factors, and K rows of the experts'",
 TEST_CASE("the page quotes this file", "[adding_a_layer]") {
   const auto here = lines_of(content("tests/adding_a_layer_test.cpp"));
   const auto quoted = blocks_of("docs/adding_a_layer.md", "cpp");
-  CHECK(quoted.size() == 5);
+  CHECK(quoted.size() == 6);
   for (const auto& block : quoted) {
     INFO(block.front());
     CHECK(holds(here, block));

@@ -71,10 +71,9 @@ TEST_CASE("vectors, std::arrays and spans have one axis, or the shape that borro
   number(at(x.data(), 5), 7, 5);
   number(at(w.data(), 3), 5, 3);
 
-  const auto input = fmoe::borrow(x, std::array<std::size_t, 2>{7, 5});
-  const auto weight = fmoe::borrow(w, std::array<std::size_t, 2>{5, 3});
-  fmoe::evaluate(fmoe::einsum<"ti,io->to">(input, weight),
-                 fmoe::borrow(y, std::array<std::size_t, 2>{7, 3}));
+  const auto input = fmoe::borrow(x, {7, 5});
+  const auto weight = fmoe::borrow(w, {5, 3});
+  fmoe::evaluate(fmoe::einsum<"ti,io->to">(input, weight), fmoe::borrow(y, {7, 3}));
 
   CHECK(is_product(at(x.data(), 5), at(w.data(), 3), at(y.data(), 3)));
   const auto& fixed = y;

@@ -187,6 +187,17 @@ TEST_CASE("borrow copies nothing and counts", "[tensor]") {
   CHECK(borrow(s, std::array<extent, 1>{2}).data() == v.data());
   CHECK_THROWS_AS(borrow(v, std::array<extent, 1>{7}), shape_error);
   CHECK_THROWS_AS(borrow(v, std::array<extent, 2>{extent{1} << 63, 2}), shape_error);
+
+  const extent count = 2;
+  const int n = 3, negative = -3;
+  CHECK(borrow(v, {count, n}).shape() == std::array<extent, 2>{2, 3});
+  CHECK(borrow(v, {2u, 3l}).data() == v.data());
+  CHECK(borrow(std::span(v.data(), 4), {2, 2}).data() == v.data());
+  CHECK(borrow(std::span(v), std::array<extent, 1>{6}).data() == v.data());
+  CHECK(borrow(std::span(v)).data() == v.data());
+  STATIC_REQUIRE(std::is_const_v<decltype(borrow(std::as_const(v), {2, 3}))>);
+  CHECK_THROWS_AS(borrow(v, {7}), shape_error);
+  CHECK_THROWS_AS(borrow(v, {2, negative}), shape_error);
 }
 
 TEST_CASE("borrowed elements are written in place, those of copies and const ones are not",

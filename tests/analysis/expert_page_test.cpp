@@ -83,9 +83,12 @@ TEST_CASE("a page is one file, which words cannot leave", "[page]") {
   for (auto at = page.find("<script"); at != page.npos; at = page.find("<script", at + 1)) ++begins;
   CHECK(ends == begins);
   CHECK(page.find("http") == page.find("http-equiv"));  // it asks no server
-  CHECK_THROWS_AS(
-      write_expert_page(here / "no/page.html", s.coefficients, s.norms, s.strongest, s.text),
-      std::ios_base::failure);
+  const io::error e = caught([&] {
+    write_expert_page(here / "no/page.html", s.coefficients, s.norms, s.strongest, s.text);
+  });
+  CHECK(e.code == io::errc::io);
+  CHECK(e.file == here / "no/page.html");
+  CHECK(std::string(e.what()).ends_with("cannot be created: No such file or directory (io)"));
 }
 
 TEST_CASE("a token without a place in the text is refused", "[page]") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: a layer takes one tensor or expression of two axes, [token, input]
 // cause: The input is a container, which has no shape.
-// cure: Make a tensor from it: `layer(borrow(v, std::array<std::size_t, 2>{4, 8}))`.
+// cure: Make a tensor from it: `layer(borrow(v, {4, 8}))`.
 #include <vector>
 
 #include <fmoe/mumoe.hpp>

@@ -2,7 +2,11 @@
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/npy.hpp>
 #include <fmoe/io/safetensors.hpp>
+#include <fmoe/load_model.hpp>
+#include <fmoe/moe.hpp>
+#include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
+#include <fmoe/peer.hpp>
 
 #include "../support/failures.hpp"
 #include "../support/files.hpp"
@@ -11,6 +15,15 @@ namespace {
 
 using namespace fmoe;
 using namespace fmoe::test;
+
+// The file `mumoe.safetensors` of a layer of one level, with this metadata.
+io::safetensors small_mumoe_file(const io::strings_by_name& metadata) {
+  const io::arrays_by_name arrays{{"projs.0", tensor<float, 2>({8, 5})},
+                                  {"MuMoE.factors.0", tensor<float, 2>({5, 2})},
+                                  {"MuMoE.factors.1", tensor<float, 2>({8, 2})},
+                                  {"MuMoE.factors.2", tensor<float, 2>({3, 2})}};
+  return io::safetensors::parse(io::safetensors::serialize(arrays, metadata), "mumoe.safetensors");
+}
 
 // clang-format off: scripts/errors_page reads the table.
 const failure file_errors[] = {
@@ -38,9 +51,20 @@ const failure file_errors[] = {
 {R"([io] "mxd.safetensors": tensor "W_enc" is missing: [*, *] (ih) is expected; the file has "Wenc" (missing_tensor))", "The tensor has another name in the file.",
 "Save it under the name that the layer's page lists.",
 [] { load<mxd<>>(io::safetensors::parse(io::safetensors::serialize({{"Wenc", tensor<float, 2>({8, 16})}}), "mxd.safetensors")); }},
+{R"([io] "aoe.safetensors": tensor "experts.mlp.w2" is missing, and so is "W_o": [15, 4] ((nw)d, n = 3 in "W_up", w = 5 in "W_up", d = 4 in "W_down") is expected; the file has "Wo" (missing_tensor))", "The file has the tensor under neither of its names.",
+"Save it under one of the names that the layer's page lists.",
+[] { load<aoe<>>(io::safetensors::parse(io::safetensors::serialize({{"W_down", tensor<float, 2>({4, 6})}, {"W_up", tensor<float, 3>({3, 2, 5})}, {"experts.mlp.v1", tensor<float, 2>({15, 4})}, {"Wo", tensor<float, 3>({3, 5, 4})}}), "aoe.safetensors")); }},
+{R"([io] "tests/bad_inputs/st-ok-scalar.safetensors": holds no layer that takes x alone (missing_tensor))", "The file has no tensor with the name of one of these layers. If it has some, the message tells which layer is nearest and what it lacks.", "Look at the names: `fmoe_inspect` lists them.",
+[] { load_model<mxd<>, soft_moe<>>("tests/bad_inputs/st-ok-scalar.safetensors", 4); }},
 {R"([io] "model.pt": is a zip archive, as torch.save and numpy.savez write it: write its tensors with safetensors.torch.save_file (header_len))", "torch.save writes zip archives of pickles, which could run programs when they are read.",
 "In Python: `safetensors.torch.save_file(torch.load(\"model.pt\", weights_only=True), \"model.safetensors\")`.",
 [] { io::safetensors::parse(std::as_bytes(std::span("PK\x03\x04 and the rest")), "model.pt"); }},
+{R"([io] "weights.csv": is not a safetensors file: it begins with "expert,w", which is no length of a header up to 100 MB (header_len))", "The file is of another format.", "Write its tensors with `safetensors.torch.save_file`.",
+[] { io::safetensors::parse(bytes_of("expert,weight\n0,0.25\n"), "weights.csv"); }},
+{R"([io] "weights.npy": is an .npy file, which fmoe::io::npy::read reads (header_len))", "The file holds one array without a name.", "Read it with `io::npy::read`, or write a safetensors file.",
+[] { io::safetensors::parse(io::npy::serialize(tensor<float, 2>({8, 5})), "weights.npy"); }},
+{R"([io] "nothing/mxd.safetensors": cannot be created: No such file or directory (io))", "The folder does not exist, or the program may not write there.", "Make the folder first: `std::filesystem::create_directories`.",
+[] { save(small_mxd(), "nothing/mxd.safetensors"); }},
 {R"([io] "mxd.safetensors": has "Activation" in its metadata, which is not known: "activation" is (schema))", "A key of the metadata is misspelt, and the setting would be ignored. A file may have any other keys.",
 "Write the key as the layer's page lists it.",
 [] { load<mxd<>>(small_file({}, {{"Activation", "relu"}})); }},
@@ -51,7 +75,7 @@ const failure file_errors[] = {
 [] { load<mxd<>>(small_file({{"W_enc", tensor<double, 2>({8, 16})}})); }},
 {R"([io] "mxd.safetensors": tensor "W_enc" is I32 and F64, F32, BF16 or F16 is expected (dtype))", "The file stores integers where weights belong.", "fmoe does not read quantised weights: convert them first.",
 [] { load<mxd<>>(small_file({{"W_enc", io::array({8, 16}, std::span<const int>(std::vector<int>(128)))}})); }},
-{R"([io] "mxd.safetensors": has K = 2 in its metadata, and 3 is asked for (conflict))", "The call and the file's metadata name different numbers of experts.", "Leave out .active, or correct the metadata.",
+{R"([io] "mxd.safetensors": has K = 2 in its metadata, and 3 is asked for: set the layer's `active` after load instead (conflict))", "The call and the file's metadata name different numbers of experts.", "Leave out `.active`, and set `layer.active` (`layer.route.active` of an `aoe` or a `moe`) to run the layer with another number.",
 [] { load<mxd<>>(small_file({}, {{"K", "2"}}), {.active = 3}); }},
 {R"([io] "mxd.safetensors": has K = "two" in its metadata, which is no number of experts and not -1 (schema))", "The metadata's K is not a number.", "Write a number of experts, or -1 for all.",
 [] { load<mxd<>>(small_file({}, {{"K", "two"}})); }},
@@ -59,10 +83,48 @@ const failure file_errors[] = {
 [] { load<mxd<>>(small_file({}, {{"activation", "mish"}})); }},
 {R"([io] "mxd.safetensors": has the kind "mxd_glu" in its metadata and the tensors of a mxd_mlp (conflict))", "The metadata names another kind of layer than the tensors are.", "Correct the metadata, or load another layer.",
 [] { load<mxd<>>(small_file({}, {{"kind", "mxd_glu"}})); }},
+{R"([io] "moe.safetensors": has the kind "mxd_mlp" in its metadata, which is another layer's (conflict))", "The metadata names a kind of layer that is not loaded.", "Load the layer that the file holds, or correct the metadata.",
+[] { load<soft_moe<>>(io::safetensors::parse(io::safetensors::serialize({{"G", tensor<float, 2>({8, 5})}, {"W", tensor<float, 3>({5, 8, 3})}}, {{"kind", "mxd_mlp"}}), "moe.safetensors")); }},
+{R"([io] "mumoe.safetensors": has levels = "2" in its metadata, and its tensors make "1" (conflict))", "The metadata names another number of levels than the tensors have.", "Load the layer with these levels, `cp_mumoe<2>`, or correct the metadata.",
+[] { load<cp_mumoe<1>>(small_mumoe_file({{"levels", "2"}})); }},
+{R"([io] "mumoe.safetensors": has norm = "batch" in its metadata, and its tensors make "layer" (conflict))", "The metadata names a batch norm, and the file has no running statistics, which are its weights.", "Save `bn.e.running_mean` and `bn.e.running_var` too, or correct the metadata.",
+[] { load<cp_mumoe<>>(small_mumoe_file({{"norm", "batch"}})); }},
+{R"([io] "monet.safetensors": has deleted = "3" in its metadata, which are no pairs of numbers such as 3,1;0,2 (schema))", "The metadata lists deleted experts in another form.", "Write pairs, `i,j`, with a semicolon between two of them.",
+[] { load<monet_hd<>>(io::safetensors::parse(io::safetensors::serialize({{"moe.u.weight", tensor<float, 2>({8, 5})}, {"moe.v.weight", tensor<float, 2>({5, 8})}, {"moe.b", tensor<float, 2>({4, 5})}}, {{"deleted", "3"}}), "monet.safetensors")); }},
+{R"([io] "model.safetensors.index.json": has shards with different texts for "K" in their metadata (conflict))", "The layer lies in several shards, whose metadata contradict each other.", "Correct the metadata of one of them.",
+[] {
+io::layer_arrays shards = io::arrays_in(small_file({}));  // as a checkpoint reads them
+shards.file = "model.safetensors.index.json";
+shards.disputed = {"K"};
+io::layer_from<mxd<>>(shards, {});
+}},
+{R"([io] "mxd.safetensors": has the selection "topp" in its metadata, which is not known (schema))", "The metadata names a selection that the layer does not have.", "Write `topk`, `relu` or `none`.",
+[] { load<mxd<>>(small_file({}, {{"selection", "topp"}})); }},
+{R"([io] "mxd.safetensors": has the selection "relu" and K = 2 in its metadata (conflict))", "ReLU alone keeps all positive coefficients, and not K of them.", "Leave out one of the two, or write -1 for K.",
+[] { load<mxd<>>(small_file({}, {{"K", "2"}, {"selection", "relu"}})); }},
+{R"([io] "peer.safetensors": cannot name the layer's weighting (schema))", "The layer has a setting for which the metadata has no name.", "Choose a setting that the layer's page lists, or save the parameters with `io::safetensors::write`.",
+[] {
+peer<> layer;
+layer.keys = tensor<float, 4>({1, 4, 2, 3});
+layer.down = layer.up = tensor<float, 2>({16, 6});
+layer.weights = weighting::one;
+save(layer, "peer.safetensors");
+}},
+{R"([io] "sae.safetensors": tensor "b_dec" would be ignored beside "b_dec_out" (conflict))", "A file holds either bias: with `b_dec_out` no layer reads `b_dec`.", "Set `bias` or `input_bias`, but not both.",
+[] {
+sparse_mlp<> layer;
+layer.encoder = tensor<float, 2>({8, 16});
+layer.decoder = tensor<float, 2>({16, 8});
+layer.bias = tensor<float, 1>({8});
+layer.input_bias = tensor<float, 1>({8});
+save(layer, "sae.safetensors");
+}},
 {R"([io] "mxd.safetensors": holds tensors that make none of sae, skip_transcoder, transcoder (conflict))", "The tensors belong to another kind of layer.", "Load the layer that the file holds.",
 [] { load<sparse_mlp<>>(small_file({})); }},
 {R"([io] is loaded with a K into a layer that has none (conflict))", "The layer does not choose a number of experts.", "Leave out .active.",
 [] { load<cp_experts<>>(io::safetensors::parse(io::safetensors::serialize({{"factors.0", tensor<float, 2>({5, 2})}, {"factors.1", tensor<float, 2>({8, 2})}, {"factors.2", tensor<float, 2>({3, 2})}})), {.active = 2}); }},
+{R"([io] is loaded with an activation into a layer that has none (conflict))", "The layer has no activation.", "Leave out `.activation`.",
+[] { load<soft_moe<>>(io::safetensors::parse(io::safetensors::serialize({{"G", tensor<float, 2>({8, 5})}, {"W", tensor<float, 3>({5, 8, 3})}})), {.activation = pointwise::relu}); }},
 {R"([io] "mxd.safetensors": tensor "W_enc" is required and the layer's holds nothing (missing_tensor))", "A layer is saved before all of its required parameters are set.", "Set or load the parameter.",
 [] { save(mxd<>(), "mxd.safetensors"); }},
 {R"([io] "block.safetensors": [mumoe] only one layer of the block has a bias (shape))", "Only one of the two layers of a μMoE block has a bias, but files can describe a bias only for both.", "Give both layers one more input row, or neither.",
@@ -85,7 +147,7 @@ save(layer, "mxd.safetensors");
 [] { small_file({}).get<float, 2>("gate", {8, 5}); }},
 {R"([io] "tests/bad_inputs/st-trunc-all.safetensors": tensor "a" has data beyond the file's end (truncated at byte 62))", "The file is shorter than its header says: the download or the copy was cut off.", "Fetch the file again.",
 [] { io::safetensors::read("tests/bad_inputs/st-trunc-all.safetensors"); }},
-{R"([io] "tests/bad_inputs/st-only-len.safetensors": has a header of 60 bytes, more than the file or the limit of 100 MB (header_len))", "The first eight bytes are not a valid length: the file is not a safetensors file, or is cut off.",
+{R"([io] "tests/bad_inputs/st-only-len.safetensors": has a header of 60 bytes, which end behind the file (header_len))", "The first eight bytes are the length of the header: the file is not a safetensors file, or is cut off.",
 "Fetch the file again; fmoe does not read pickles (.bin, .pt).",
 [] { io::safetensors::read("tests/bad_inputs/st-only-len.safetensors"); }},
 {R"([io] "tests/bad_inputs/st-json-comment.safetensors": has a header that is not JSON (json at byte 9))", "The header is damaged.", "Fetch the file again, or write it anew.",

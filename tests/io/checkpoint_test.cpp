@@ -13,6 +13,7 @@
 #include <fmoe/mumoe.hpp>
 
 #include <map>
+#include <set>
 
 #include "../support/catch.hpp"
 #include "../support/files.hpp"
@@ -307,6 +308,64 @@ TEST_CASE("an index that is none", "[io]") {
       "{\"metadata\": {\"weight_map\": 3, \"deep\": [1, null, {\"weight_map\": \"x\"}]}, "
       "\"weight_map\": {\"a\": \"b\"}}");
   CHECK(io::checkpoint::open(folder / "x.json").names() == std::vector<std::string>{"a"});
+}
+
+// The shards of a Monet layer, with these metadata.
+void write_hd(const temporary_folder& folder, const io::strings_by_name& a,
+              const io::strings_by_name& b) {
+  const shards files = model();
+  put(folder / "model.safetensors.index.json", index_of(files));
+  io::safetensors::write(folder / "a.safetensors", files.at("a.safetensors"), a);
+  io::safetensors::write(folder / "b.safetensors", files.at("b.safetensors"), b);
+}
+
+TEST_CASE("one file has the same settings however it is loaded", "[io]") {
+  const temporary_folder folder;
+  const auto file = folder / "model.safetensors";
+  io::arrays_by_name arrays;
+  for (const auto& [shard, some] : model()) arrays.insert(some.begin(), some.end());
+  io::safetensors::write(file, arrays, {{"K", "3"}, {"activation", "gelu_tanh"}});
+  const load_options tenth{.prefix = "model.layers.10."}, first{.prefix = "model.layers.0."};
+  const auto from = io::checkpoint::open(file);
+  CHECK(load<monet_hd<>>(file, tenth).activation == pointwise::gelu_tanh);
+  CHECK(load<monet_hd<>>(from, tenth).activation == pointwise::gelu_tanh);
+  CHECK(load_layers<monet_hd<>>(from).at(10).activation == pointwise::gelu_tanh);
+  CHECK(load<monet_router<>>(from, first).active == 3);
+  CHECK(load_layers<monet_router<>>(from).at(0).active == 3);
+
+  const auto fault = [&](const io::strings_by_name& metadata) {
+    io::safetensors::write(file, arrays, metadata);
+    const auto e = caught([&] { load<monet_hd<>>(io::checkpoint::open(file), tenth); });
+    CHECK(e.file == file);
+    return e.code;
+  };
+  CHECK(fault({{"Activation", "relu"}}) == errc::schema);
+  CHECK(fault({{"activation", "mish"}}) == errc::schema);
+  CHECK(fault({{"kind", "mxd_mlp"}}) == errc::conflict);
+}
+
+TEST_CASE("shards have the settings of all of them, and must agree", "[io]") {
+  const temporary_folder folder;
+  const auto loaded = [&] {
+    return load<monet_hd<>>(io::checkpoint::open(folder.path()), {.prefix = "model.layers.10."});
+  };
+  write_hd(folder, {{"activation", "gelu"}, {"part", "1"}}, {{"part", "2"}});
+  CHECK(loaded().activation == pointwise::gelu);
+  const auto from = io::checkpoint::open(folder.path());
+  CHECK(from.metadata() == io::strings_by_name{{"activation", "gelu"}});
+  CHECK(from.metadata_beside({"model.layers.10.moe.u.bias"}).agreed ==
+        io::strings_by_name{{"part", "2"}});
+  CHECK(from.metadata_beside(from.names()).disputed == std::set<std::string>{"part"});
+
+  write_hd(folder, {{"activation", "gelu"}}, {{"activation", "gelu"}});
+  CHECK(loaded().activation == pointwise::gelu);
+  write_hd(folder, {{"activation", "gelu"}}, {{"activation", "relu"}});
+  const auto e = caught(loaded);
+  CHECK(e.code == errc::conflict);
+  CHECK(std::string(e.what()).find("\"activation\"") != std::string::npos);
+  CHECK(e.file == folder / "model.safetensors.index.json");
+  write_hd(folder, {}, {{"Activation", "relu"}});
+  CHECK(caught(loaded).code == errc::schema);
 }
 
 TEST_CASE("a layer of parts is found by its prefix, too") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Finds the layers that a checkpoint holds, and compares layers in outline with the loaded ones.
+#include <fmoe/aoe.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/io/layers_in.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -93,6 +94,47 @@ TEST_CASE("what is not whole or does not fit is no layer", "[io]") {
   CHECK(count("W_dec", numbers({9, 5})) == 0);
   CHECK(count("W_dec", numbers({8, 5, 1})) == 0);
   CHECK(count("b_enc", io::array({8}, std::span<const std::int32_t>(integers))) == 0);
+}
+
+io::arrays_by_name aoe_arrays() {
+  return {{"W_down", numbers({4, 6})},
+          {"W_up", numbers({3, 2, 5})},
+          {"W_p", numbers({3, 4, 5})},
+          {"W_o", numbers({3, 5, 4})}};
+}
+
+TEST_CASE("the nearest layer and its fault tell why there is none", "[io]") {
+  const auto nearest = [](const char* change, const char* name, std::optional<io::array> to) {
+    const temporary_folder folder;
+    auto arrays = aoe_arrays();
+    arrays.erase(change);
+    if (to) arrays.emplace(name, *to);
+    const auto from = written(folder, arrays);
+    CHECK(io::layers_in<mxd<>, moe<>, aoe<>, soft_moe<>>(from).empty());
+    const auto near = io::nearest_layer<mxd<>, moe<>, aoe<>, soft_moe<>>(from);
+    REQUIRE(near.has_value());
+    CHECK(near->prefix.empty());
+    CHECK(near->type == 2);
+    return near->fault;
+  };
+  const std::vector<std::int32_t> integers(60);
+  const auto says = [](const std::string& fault, const char* text) {
+    INFO(fault);
+    CHECK(fault.find(text) != fault.npos);
+  };
+  says(nearest("W_o", "", {}), "tensor \"experts.mlp.w2\" is missing, and so is \"W_o\"");
+  says(nearest("W_o", "Wo", numbers({3, 5, 4})), "\"Wo\" (missing_tensor)");
+  says(nearest("W_o", "W_o", numbers({3, 4, 5})), "tensor \"W_o\" is [3, 4, 5] and [3, 5, 4]");
+  says(nearest("W_p", "W_p", io::array({3, 4, 5}, std::span<const std::int32_t>(integers))),
+       "tensor \"W_p\" is I32");
+
+  const temporary_folder folder;
+  io::arrays_by_name others;
+  for (const auto& [name, a] : aoe_arrays()) others.emplace("model.layers.7." + name, a);
+  others.erase("model.layers.7.W_p");
+  CHECK(io::nearest_layer<aoe<>>(written(folder, others))->prefix == "model.layers.7.");
+  CHECK(!io::nearest_layer<mxd<>, soft_moe<>>(written(folder, others)));
+  CHECK(!io::nearest_layer<aoe<>>(written(folder, aoe_arrays())));
 }
 
 TEST_CASE("of several readings the one of more tensors counts", "[io]") {
@@ -192,9 +234,9 @@ TEST_CASE("what a checkpoint's metadata and shards say reaches who looks", "[io]
     index += (index.empty() ? "" : ", ") + ('"' + name + "\": \"b.safetensors\"");
   put(shards / "model.safetensors.index.json", "{\"weight_map\": {" + index + "}}");
   const auto sharded = io::checkpoint::open(shards.path());
-  CHECK(sharded.metadata().empty());
+  CHECK(sharded.metadata() == io::strings_by_name{{"K", "many"}});
   CHECK(found<mxd<>>(sharded) == texts{":0 5"});
-  CHECK(outline<mxd<>>(sharded).active == 32);
+  CHECK(caught([&] { outline<mxd<>>(sharded); }).code == errc::schema);
   std::filesystem::remove(shards / "b.safetensors");
   CHECK(caught([&] { io::layers_in<mxd<>>(io::checkpoint::open(shards.path())); }).code ==
         errc::io);

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +14,7 @@
 #include <fmoe/analysis/expert_page_html.hpp>
 #include <fmoe/analysis/expert_statistics.hpp>
 #include <fmoe/analysis/top_tokens.hpp>
+#include <fmoe/io/file.hpp>
 
 namespace fmoe {
 
@@ -109,7 +110,8 @@ inline std::string page_data(const std::vector<page_expert>& experts,
 }
 
 // Writes one page, which needs nothing else and asks no server, to browse the experts of any layer.
-// Throws as page_experts does, and std::ios_base::failure if the file cannot be written.
+// Throws as page_experts does, and io::error if the file cannot be written; an old file then stays
+// unchanged.
 inline void write_expert_page(const std::filesystem::path& file,
                               const expert_statistics& coefficients, const expert_statistics& norms,
                               const top_tokens& strongest, const page_text& text,
@@ -120,11 +122,8 @@ inline void write_expert_page(const std::filesystem::path& file,
     data.replace(at, 1, "\\u003c");  // keeps </script> out of the page
   std::string page(detail::expert_page_html);
   page.replace(page.find("{{data}}"), 8, data);
-  std::ofstream out;
-  out.exceptions(std::ios::failbit | std::ios::badbit);
-  out.open(file, std::ios::binary);
-  out << page;
-  out.close();
+  const std::span<const std::byte> pieces[] = {std::as_bytes(std::span<const char>(page))};
+  io::write_file(file, pieces);
 }
 
 }  // namespace fmoe

@@ -85,17 +85,17 @@ detail::tensor_like<Rank, const A> to_tensor(const A& a) {
 }
 
 // Returns a tensor on the elements of an array, which must outlive it; the tensor is const if the
-// elements are. Nothing is copied, so the elements must be row-major without gaps; otherwise it
-// throws value_error. Give Rank as for to_tensor.
+// elements are. A temporary is refused unless, as a span, it owns nothing. Nothing is copied, so
+// the elements must be row-major without gaps; otherwise it throws value_error. Give Rank as for
+// to_tensor.
 template <std::size_t Rank = all, class A>
   requires detail::array_like<std::remove_reference_t<A>>
 auto borrow(A&& a) -> detail::borrowed_tensor<Rank, std::remove_reference_t<A>> {
   using result = detail::borrowed_tensor<Rank, std::remove_reference_t<A>>;
-  static_assert(std::is_lvalue_reference_v<A>,
+  static_assert(detail::outlives<A>,
                 "borrow: a temporary ends before the tensor on its elements: name it, or copy it "
                 "by to_tensor");
-  if constexpr (std::is_lvalue_reference_v<A> &&
-                detail::becomes_tensor<Rank, std::remove_reference_t<A>>()) {
+  if constexpr (detail::outlives<A> && detail::becomes_tensor<Rank, std::remove_reference_t<A>>()) {
     const auto v = detail::view_of(a);
     detail::expects<value_error>(
         v.has_plain_rows(v.rank),

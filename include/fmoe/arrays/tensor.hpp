@@ -227,6 +227,30 @@ struct parameter : tensor<T, Rank> {
 
 namespace fmoe::detail {
 
+// True if the elements of an argument of type A&& do not end with it.
+template <class A>
+inline constexpr bool outlives = std::is_lvalue_reference_v<A> || std::ranges::borrowed_range<A>;
+
+// An extent of a shape in braces, whose numbers may have any integer types.
+class extent_in_braces {
+ public:
+  template <std::integral I>
+  extent_in_braces(I extent)
+      : extent_(static_cast<std::size_t>(extent)),
+        is_negative_(extent < I{}) {}
+
+  // Throws shape_error if it is negative.
+  std::size_t of_axis(std::size_t axis) const {
+    expects<shape_error>(!is_negative_, "[tensor] the extent ",
+                         static_cast<std::ptrdiff_t>(extent_), " of axis ", axis, " is negative");
+    return extent_;
+  }
+
+ private:
+  std::size_t extent_;
+  bool is_negative_;
+};
+
 template <class Span, std::size_t Rank>
 using borrowed = std::conditional_t<std::is_const_v<typename Span::element_type>,
                                     const tensor<typename Span::value_type, Rank>,
@@ -237,28 +261,37 @@ using borrowed = std::conditional_t<std::is_const_v<typename Span::element_type>
 namespace fmoe {
 
 // Returns a tensor on the elements of a container or span, which must outlive it; the tensor is
-// const if the elements are. Nothing is copied. Temporaries are refused. Throws shape_error if
-// there are fewer elements than the shape has.
+// const if the elements are. Nothing is copied. A temporary is refused unless, as a span, it owns
+// nothing. Throws shape_error if there are fewer elements than the shape has, or for a negative
+// extent.
 //
 //   std::vector<float> numbers(6);
-//   const auto rows = borrow(numbers, std::array<std::size_t, 2>{2, 3});
+//   const auto rows = borrow(numbers, {2, 3});
+//   const auto first = borrow(std::span(numbers.data(), 4), std::array<std::size_t, 2>{2, 2});
 template <class Range, std::size_t Rank>
   requires requires(Range& r) { std::span(r); }
-auto borrow(Range& elements, const std::array<std::size_t, Rank>& shape)
+auto borrow(Range&& elements, const std::array<std::size_t, Rank>& shape)
     -> detail::borrowed<decltype(std::span(elements)), Rank> {
-  const std::span span(elements);
-  using T = typename decltype(span)::value_type;
-  detail::expects<shape_error>(detail::element_count(shape) <= span.size(),
-                               "[borrow] the shape has ", detail::element_count(shape),
-                               " elements and the container ", span.size());
-  return tensor<T, Rank>(shape, std::make_shared<storage>(span.data(), span.size_bytes()));
+  using T = typename decltype(std::span(elements))::value_type;
+  static_assert(detail::outlives<Range>,
+                "borrow: the elements belong to a temporary, which ends before the tensor: name "
+                "it, or copy it by tensor<float, 2>(shape, values)");
+  if constexpr (detail::outlives<Range>) {
+    const std::span span(elements);
+    detail::expects<shape_error>(detail::element_count(shape) <= span.size(),
+                                 "[borrow] the shape has ", detail::element_count(shape),
+                                 " elements and the container ", span.size());
+    return tensor<T, Rank>(shape, std::make_shared<storage>(span.data(), span.size_bytes()));
+  }
+  return tensor<T, Rank>();
 }
 template <class Range, std::size_t Rank>
-  requires requires(const Range& r) { std::span(r); }
-auto borrow(const Range&&, const std::array<std::size_t, Rank>& shape) {
-  static_assert(detail::never<Range>,
-                "borrow: the elements belong to a temporary, which ends before the tensor");
-  return tensor<float, Rank>(shape);
+  requires requires(Range& r) { std::span(r); }
+auto borrow(Range&& elements, const detail::extent_in_braces (&shape)[Rank])
+    -> detail::borrowed<decltype(std::span(elements)), Rank> {
+  std::array<std::size_t, Rank> s{};
+  for (std::size_t i = 0; i < Rank; ++i) s[i] = shape[i].of_axis(i);
+  return borrow(std::forward<Range>(elements), s);
 }
 
 }  // namespace fmoe

@@ -58,6 +58,17 @@ class array {
   array(const tensor<T, Rank>& t) : array(any_of(t)) {}
   explicit array(const any_tensor& t);
 
+  // Refuses expressions with a sentence.
+  template <class E>
+    requires(
+        requires {
+          typename E::scalar;
+          E::rank;
+        } && !requires(const E& e) { e.data(); })
+  array(const E&) : array(element_type::f32, {0}, {}, nullptr) {
+    static_assert(never<E>, "an expression has no elements; fmoe::evaluate(expression) has");
+  }
+
   element_type type() const { return type_; }
   const std::vector<extent>& shape() const { return shape_; }
   std::span<const std::byte> bytes() const { return bytes_; }
@@ -82,6 +93,12 @@ class array {
     std::array<extent, Rank> expected{};
     expected.fill(all);
     return get<T, Rank>(expected, may);
+  }
+
+  template <class T, class... Arguments>
+  tensor<T, 1> get(const Arguments&...) const {
+    static_assert(never<T>, "get: say the number of axes, too, as in get<float, 2>()");
+    return {};
   }
 
   // The same for a type and a rank that only the caller's data tell.

@@ -121,8 +121,18 @@ FMOE_INLINE std::vector<std::string> checkpoint::names() const {
   return result;
 }
 
-FMOE_INLINE strings_by_name checkpoint::metadata() const {
-  return whole_ == nullptr ? strings_by_name() : whole_->metadata();
+FMOE_INLINE joint_metadata
+checkpoint::metadata_beside(const std::vector<std::string>& names) const {
+  joint_metadata said;
+  if (whole_ != nullptr) said.agreed = whole_->metadata();
+  std::set<std::string_view> seen;
+  for (const std::string& name : whole_ == nullptr ? names : std::vector<std::string>()) {
+    if (!seen.insert(shard_of_.at(name)).second) continue;
+    for (const auto& [key, text] : shard_with(name).metadata())
+      if (said.agreed.try_emplace(key, text).first->second != text) said.disputed.insert(key);
+  }
+  for (const std::string& key : said.disputed) said.agreed.erase(key);
+  return said;
 }
 
 FMOE_INLINE array checkpoint::at(const std::string& name) const {
@@ -175,7 +185,16 @@ FMOE_INLINE layer_arrays arrays_for(const released_layer& layer, const checkpoin
     if (options.extra != nullptr || is_released_name(layer, rest))
       result.arrays.emplace(name, from.at(name));
   }
+  add_metadata(result, from);
   return result;
+}
+
+FMOE_INLINE void add_metadata(layer_arrays& to, const checkpoint& from) {
+  std::vector<std::string> names;
+  for (const auto& [name, a] : to.arrays) names.push_back(name);
+  auto [agreed, disputed] = from.metadata_beside(names);
+  to.metadata = std::move(agreed);
+  to.disputed = std::move(disputed);
 }
 
 }  // namespace fmoe::io

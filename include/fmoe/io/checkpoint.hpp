@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,12 @@ namespace fmoe::io {
 
 class shard;
 class shards;
+
+// What the metadata of several files say together.
+struct joint_metadata {
+  strings_by_name agreed;          // what one of the files says, or several alike
+  std::set<std::string> disputed;  // keys for which two files have different texts
+};
 
 // The arrays of a model in one file or several; each is read when it is asked for. Any number of
 // threads may read from one checkpoint. Its copies share the files that it has opened.
@@ -29,9 +36,12 @@ class checkpoint {
   bool contains(std::string_view name) const { return shard_of_.contains(name); }
   std::vector<std::string> names() const;
 
-  // Returns the metadata of the one file. For shards it is empty: none of them describes the whole
-  // model.
-  strings_by_name metadata() const;
+  // Returns the metadata of the one file, or what those of all shards say together, without the
+  // keys that they dispute. Every shard is opened. Throws as at() does.
+  strings_by_name metadata() const { return metadata_beside(names()).agreed; }
+
+  // The same for the files with these tensors alone. The others are not opened.
+  joint_metadata metadata_beside(const std::vector<std::string>& names) const;
 
   // Throws missing_tensor for a tensor that is in no shard or that its shard lacks, and io for a
   // shard that does not exist.
@@ -63,16 +73,20 @@ std::vector<extent> layer_numbers(const checkpoint& from,
 }
 
 // Reads the arrays that `fill` needs for such a layer, and all under the prefix if the caller wants
-// to know which of them are extra.
+// to know which of them are extra, with the metadata beside them.
 layer_arrays arrays_for(const released_layer& layer, const checkpoint& from,
                         const load_options& options);
+
+// Adds what the files with these arrays say in their metadata.
+void add_metadata(layer_arrays& to, const checkpoint& from);
 
 }  // namespace fmoe::io
 
 namespace fmoe {
 
-// Loads one layer by its prefix, such as "model.layers.3.". Throws as load of a file and
-// checkpoint::at do.
+// Loads one layer by its prefix, such as "model.layers.3.". Its settings come from the metadata of
+// the files that hold its tensors. Throws as load of a file and checkpoint::at do, and conflict if
+// two of these files name different values of a setting.
 template <class Layer>
 Layer load(const io::checkpoint& weights, const load_options& options = {}) {
   Layer layer;

@@ -34,8 +34,11 @@ inline std::string listed(texts all) {
   return result;
 }
 
-FMOE_INLINE std::string hint_of_names(std::string_view name, std::string_view prefix,
-                                      texts in_file) {
+FMOE_INLINE std::string hint_of_names(std::string_view name, std::string_view prefix, texts in_file,
+                                      std::string_view other, const std::set<std::string>& taken) {
+  const auto is_near = [](std::string_view found, std::string_view wanted) {
+    return !wanted.empty() && edits_between(found, wanted) <= 1 + wanted.size() / 4;
+  };
   std::vector<std::string> prefixes, near, own;
   for (const std::string& found : in_file) {
     if (found.ends_with(name)) {
@@ -44,7 +47,8 @@ FMOE_INLINE std::string hint_of_names(std::string_view name, std::string_view pr
     }
     if (!found.starts_with(prefix)) continue;
     own.push_back(found.substr(prefix.size()));
-    if (edits_between(own.back(), name) <= 1 + name.size() / 4) near.push_back(found);
+    const bool is_meant = is_near(own.back(), name) || is_near(own.back(), other);
+    if (is_meant && !taken.contains(own.back())) near.push_back(found);
   }
   if (!prefixes.empty() && prefixes[0].empty()) return "; the file has it without a prefix";
   if (!prefixes.empty())

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,8 +21,10 @@ using texts = std::span<const std::string>;
 std::size_t edits_between(std::string_view a, std::string_view b);
 
 // Says where the tensor `name` may be that a file does not have behind `prefix`, or what the file
-// has. The text begins with a semicolon.
-std::string hint_of_names(std::string_view name, std::string_view prefix, texts in_file);
+// has. The tensor may also have the name `other`, and none of the names in `taken`, which are those
+// of other tensors behind the prefix. The text begins with a semicolon.
+std::string hint_of_names(std::string_view name, std::string_view prefix, texts in_file,
+                          std::string_view other = {}, const std::set<std::string>& taken = {});
 
 // Returns the known key that was meant by a key of metadata: one that differs in capitals or
 // underscores, or, if it is long, in one letter. Files have any other keys that they like.

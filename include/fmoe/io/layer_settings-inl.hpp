@@ -2,7 +2,9 @@
 // What the texts of settings mean.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 #include <fmoe/io/layer_settings.hpp>
@@ -41,6 +43,12 @@ FMOE_INLINE std::string text_of_activation(pointwise f, const std::filesystem::p
   for (const auto& [name, fn] : activation_names)
     if (fn == f) return std::string(name);
   throw error(errc::schema, std::string("cannot name the activation ") + name_of(f), 0, {}, file);
+}
+
+FMOE_INLINE bool is_kind(std::string_view name) {
+  constexpr std::string_view kinds[] = {
+      "mxd", "mxd_mlp", "mxd_glu", "transcoder", "skip_transcoder", "sae", "cp", "tr", "tucker"};
+  return std::ranges::find(kinds, name) != std::end(kinds);
 }
 
 FMOE_INLINE extent active_named(std::string_view text, const std::filesystem::path& file) {

@@ -33,6 +33,10 @@ inline std::string text_of_active(extent k) { return k == all ? "-1" : std::to_s
 inline std::string text_of_setting(extent k) { return text_of_active(k); }
 inline std::string text_of_setting(pointwise f) { return name_of(f); }
 
+// True for a kind of the layers that name their kinds. (`dense` is a kind of muMoE and of the
+// mixtures, so it tells nothing.)
+bool is_kind(std::string_view name);
+
 // Returns a number, or `all` for -1. Throws schema for any other text.
 extent active_named(std::string_view text, const std::filesystem::path& file);
 
@@ -40,7 +44,7 @@ extent active_named(std::string_view text, const std::filesystem::path& file);
 template <class Setting>
 std::optional<Setting> agreed(std::optional<Setting> wanted, std::optional<Setting> found,
                               const char* what, const std::filesystem::path& file,
-                              const char* wanted_where = "asked for") {
+                              const char* wanted_where) {
   const bool differ = wanted && found && *wanted != *found;
   if (differ)
     throw error(errc::conflict,

@@ -12,9 +12,8 @@
 namespace fmoe::io {
 
 FMOE_INLINE layer_arrays outlines(const checkpoint& weights, const released_layer& layer,
-                                  const std::string& prefix, strings_by_name metadata) {
-  layer_arrays result{
-      weights.file(), std::move(metadata), {}, [&weights] { return weights.names(); }};
+                                  const std::string& prefix) {
+  layer_arrays result{weights.file(), {}, {}, [&weights] { return weights.names(); }};
   const auto add = [&](std::string_view n) {
     const std::string name = prefix + std::string(n);
     if (n.empty() || !weights.contains(name)) return;
@@ -59,31 +58,45 @@ inline std::set<std::string> prefixes_in(const std::vector<std::string>& names,
   return prefixes;
 }
 
-// True if these tensors hold all that the layer needs, and make one of its kinds if it has kinds.
-inline bool is_whole(const released_layer& layer, const has_tensor& contains) {
-  const auto is_there = [&](const released_parameter& p) {
-    const released_name& n = p.name;
-    return n.need != presence::required || contains(n.name) ||
-           (!n.unless.empty() && contains(n.unless));
-  };
-  const bool has_kind = layer.kinds.empty() || kind_of(layer.kinds, contains) != nullptr;
-  return has_kind && std::ranges::all_of(layer.parameters, is_there);
+// True if the layer needs a tensor that is not there.
+inline bool lacks(const has_tensor& contains, const released_parameter& p) {
+  const released_name& n = p.name;
+  return n.need == presence::required && !contains(n.name) &&
+         (n.unless.empty() || !contains(n.unless));
 }
 
-// True if the shapes and types of the tensors make such a layer.
-inline bool fits(const checkpoint& from, const std::string& prefix, with_new_layer of_type) {
+// True if these tensors hold all that the layer needs, and make one of its kinds if it has kinds.
+inline bool is_whole(const released_layer& layer, const has_tensor& contains) {
+  const auto is_lacking = [&](const released_parameter& p) { return lacks(contains, p); };
+  const bool has_kind = layer.kinds.empty() || kind_of(layer.kinds, contains) != nullptr;
+  return has_kind && std::ranges::none_of(layer.parameters, is_lacking);
+}
+
+// Returns what load would throw for such a layer, or nothing if the tensors make it.
+inline std::optional<error> fault_of(const checkpoint& from, const std::string& prefix,
+                                     with_new_layer of_type) {
   load_options options;
   options.prefix = prefix;
   options.narrow = narrow;
   try {
-    of_type([&](const released_layer& layer) {
-      fill(layer, outlines(from, layer, prefix, {}), options);
-    });
+    of_type(
+        [&](const released_layer& layer) { fill(layer, outlines(from, layer, prefix), options); });
   } catch (const error& e) {
-    if (e.code != errc::shape && e.code != errc::dtype) throw;
-    return false;
+    return e;
   }
-  return true;
+  return {};
+}
+
+// True if the shapes and types of the tensors make such a layer.
+inline bool fits(const checkpoint& from, const std::string& prefix, with_new_layer of_type) {
+  const auto fault = fault_of(from, prefix, of_type);
+  if (fault && fault->code != errc::shape && fault->code != errc::dtype) throw *fault;
+  return !fault;
+}
+
+// Tells whether the checkpoint has a tensor behind this prefix. Both must outlive the function.
+inline has_tensor behind(const checkpoint& from, const std::string& prefix) {
+  return [&](std::string_view name) { return from.contains(prefix + std::string(name)); };
 }
 
 // Returns all layers of one type, as if no other type were requested.
@@ -93,9 +106,7 @@ inline std::vector<found_layer> layers_of(const checkpoint& from, extent type,
   std::vector<found_layer> found;
   of_type([&](const released_layer& layer) {
     for (const std::string& prefix : prefixes_in(names, layer)) {
-      const auto contains = [&](std::string_view name) {
-        return from.contains(prefix + std::string(name));
-      };
+      const has_tensor contains = behind(from, prefix);
       if (!is_whole(layer, contains) || !fits(from, prefix, of_type)) continue;
       found_layer f{prefix, type, {}};
       for (const released_parameter& p : layer.parameters)
@@ -124,6 +135,33 @@ FMOE_INLINE std::vector<found_layer> layers_in(const checkpoint& from,
   }
   std::ranges::stable_sort(result, comes_before, &found_layer::prefix);
   return result;
+}
+
+FMOE_INLINE std::optional<near_layer> nearest_layer(const checkpoint& from,
+                                                    std::initializer_list<with_new_layer> types) {
+  std::optional<near_layer> nearest;
+  std::ptrdiff_t most = 0;  // names that are there, less those that are needed and missing
+  const std::vector<std::string> names = from.names();
+  extent type = 0;
+  const auto look_for = [&](with_new_layer of_type, const released_layer& layer) {
+    for (const std::string& prefix : prefixes_in(names, layer)) {
+      const has_tensor contains = behind(from, prefix);
+      const auto is_there = [&](const released_parameter& p) { return contains(p.name.name); };
+      const auto is_lacking = [&](const released_parameter& p) { return lacks(contains, p); };
+      const auto near = std::ranges::count_if(layer.parameters, is_there) -
+                        std::ranges::count_if(layer.parameters, is_lacking);
+      if (nearest && near <= most) continue;
+      if (const auto fault = fault_of(from, prefix, of_type)) {
+        nearest = near_layer{prefix, type, fault->what()};
+        most = near;
+      }
+    }
+  };
+  for (const with_new_layer of_type : types) {
+    of_type([&](const released_layer& layer) { look_for(of_type, layer); });
+    ++type;
+  }
+  return nearest;
 }
 
 }  // namespace fmoe::io

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,17 +19,19 @@ namespace io {
 // Returns the arrays that `fill` needs for a layer in outline: the shapes of its matrices, and its
 // whole vectors, because layers look at variances.
 layer_arrays outlines(const checkpoint& weights, const released_layer& layer,
-                      const std::string& prefix, strings_by_name metadata);
+                      const std::string& prefix);
 
 }  // namespace io
 
-// Makes a layer as load does, but with shapes in place of matrices, for cost and explain. It uses
-// the metadata of a single file. Throws as load of a file does.
+// Makes a layer as load does, but with shapes in place of matrices, for cost and explain. Throws as
+// load of a checkpoint does.
 template <class Layer>
 Layer outline(const io::checkpoint& weights, const load_options& options = {}) {
   Layer layer;
   const io::released_layer released(layer);
-  io::fill(released, io::outlines(weights, released, options.prefix, weights.metadata()), options);
+  auto from = io::outlines(weights, released, options.prefix);
+  io::add_metadata(from, weights);
+  io::fill(released, from, options);
   return layer;
 }
 
@@ -65,6 +68,25 @@ std::vector<found_layer> layers_in(const checkpoint& from,
 template <class... Layers>
 std::vector<found_layer> layers_in(const checkpoint& from) {
   return layers_in(from, {with_new<Layers>...});
+}
+
+// A layer that a checkpoint nearly holds.
+struct near_layer {
+  std::string prefix;  // before its names
+  extent type = 0;     // its position among the requested types
+  std::string fault;   // what load would say: the tensor, and what is wrong with it
+};
+
+// The next function for a list of types.
+std::optional<near_layer> nearest_layer(const checkpoint& from,
+                                        std::initializer_list<with_new_layer> types);
+
+// Returns the layer of these types that a checkpoint comes nearest to without holding it, by the
+// number of its names, or nothing if no tensor has a name of such a layer. It tells why layers_in
+// finds none. Throws as checkpoint::at does.
+template <class... Layers>
+std::optional<near_layer> nearest_layer(const checkpoint& from) {
+  return nearest_layer(from, {with_new<Layers>...});
 }
 
 }  // namespace io

@@ -29,6 +29,7 @@ class parameter_reader {
   // Learns the extents of labels. An axis of two labels may need tensors that come later, so the
   // tensors are asked until none of them tells something new.
   void learn(std::span<const released_parameter> parameters) {
+    for (const released_parameter& p : parameters) known_.insert(p.name.name);
     bool news = std::ranges::any_of(parameters, [](const released_parameter& p) {
       return p.name.file_labels.find('(') != std::string::npos;
     });
@@ -39,15 +40,15 @@ class parameter_reader {
   // Throws missing_tensor, shape and dtype.
   void read(const released_parameter& p) {
     const released_name& n = p.name;
-    known_.insert(n.name);
     const std::string name = options_.prefix + n.name;
     const auto found = from_.arrays.find(name);
     const bool replaced = !n.unless.empty() && contains(n.unless);
     if (found == from_.arrays.end()) {
       if (n.need == presence::required && !replaced)
         throw error(errc::missing_tensor,
-                    "is missing: " + lengths_.text_of(n.file_labels) + " is expected" +
-                        hint_of_names(n.name, options_.prefix, names()),
+                    "is missing" + (n.unless.empty() ? "" : ", and so is " + in_quotes(n.unless)) +
+                        ": " + lengths_.text_of(n.file_labels) + " is expected" +
+                        hint_of_names(n.name, options_.prefix, names(), n.unless, known_),
                     0, name, from_.file);
       return;
     }
@@ -170,26 +171,34 @@ inline const released_kind* expected_kind(const released_layer& layer, const has
   throw error(errc::conflict, "holds tensors that make none of " + kinds, 0, {}, file);
 }
 
-// Returns the settings that the metadata tell. A layer that describes itself has read them already.
-inline layer_settings settings_of(const released_layer& layer, const layer_arrays& from) {
-  if (!layer.has_description()) return settings_in(from.metadata, from.file);
-  layer_settings said;
-  if (layer.active != nullptr && from.metadata.contains("K")) said.active = *layer.active;
-  if (layer.activation != nullptr && from.metadata.contains("activation"))
-    said.activation = *layer.activation;
+// Returns the settings that the metadata tell. A layer that describes itself has read those that it
+// asked for.
+inline layer_settings settings_of(const released_layer& layer, const layer_arrays& from,
+                                  const std::set<std::string>& asked) {
+  strings_by_name unread = from.metadata;
+  for (const std::string& key : asked) unread.erase(key);
+  layer_settings said = settings_in(unread, from.file);
+  const auto has_read = [&](const char* key) {
+    return asked.contains(key) && from.metadata.contains(key);
+  };
+  if (layer.active != nullptr && has_read("K"))
+    said.active = agreed<extent>(*layer.active, said.active, "k", from.file, "its K");
+  if (layer.activation != nullptr && has_read("activation")) said.activation = *layer.activation;
   return said;
 }
 
-// Throws conflict if the metadata name another kind than that of the tensors.
+// Throws conflict if the metadata name another kind than that of the tensors, or, for a layer
+// without kinds, a kind of another layer.
 inline void check_kind(const layer_settings& said, const released_kind* kind,
                        const std::filesystem::path& file) {
-  const bool is_of_kind =
-      kind == nullptr || !said.kind || *said.kind == kind->name || *said.kind == kind->also;
-  if (!is_of_kind)
-    throw error(errc::conflict,
-                "has the kind " + in_quotes(*said.kind) + " in its metadata and the tensors of a " +
-                    std::string(kind->name),
+  if (!said.kind) return;
+  const auto refuse = [&](const std::string& why) {
+    throw error(errc::conflict, "has the kind " + in_quotes(*said.kind) + " in its metadata" + why,
                 0, {}, file);
+  };
+  if (kind == nullptr && is_kind(*said.kind)) refuse(", which is another layer's");
+  if (kind != nullptr && *said.kind != kind->name && *said.kind != kind->also)
+    refuse(" and the tensors of a " + std::string(kind->name));
 }
 
 // Sets K and the activation of the layer as the caller or the metadata say. Throws conflict if they
@@ -197,22 +206,30 @@ inline void check_kind(const layer_settings& said, const released_kind* kind,
 inline void apply_settings(const released_layer& layer, const layer_settings& said,
                            const load_options& options, const std::filesystem::path& file) {
   if (layer.active != nullptr)
-    *layer.active = agreed(options.active, said.active, "K", file).value_or(*layer.active);
+    *layer.active = agreed(options.active, said.active, "K", file,
+                           "asked for: set the layer's `active` after load instead")
+                        .value_or(*layer.active);
   else if (options.active)
     throw error(errc::conflict, "is loaded with a K into a layer that has none", 0, {}, file);
   if (layer.activation != nullptr)
-    *layer.activation = agreed(options.activation, said.activation, "the activation", file)
+    *layer.activation = agreed(options.activation, said.activation, "the activation", file,
+                               "asked for: set the layer's `activation` after load instead")
                             .value_or(*layer.activation);
   else if (options.activation)
     throw error(errc::conflict, "is loaded with an activation into a layer that has none", 0, {},
                 file);
 }
 
-// Throws schema for a key of the metadata that is meant to be one of those that were asked for, or
-// of those that every file may have.
-inline void refuse_misspelt(const layer_arrays& from, const std::set<std::string>& asked) {
+// Looks at the keys of the metadata that were asked for and those that every file may have. Throws
+// conflict if the files dispute one of them, and schema for a key that is meant to be one of them.
+inline void check_keys(const layer_arrays& from, const std::set<std::string>& asked) {
   std::vector<std::string> known(asked.begin(), asked.end());
   known.insert(known.end(), {"K", "activation", "k", "kind", "selection"});
+  for (const std::string& key : known)
+    if (from.disputed.contains(key))
+      throw error(errc::conflict,
+                  "has shards with different texts for " + in_quotes(key) + " in their metadata", 0,
+                  {}, from.file);
   for (const auto& [key, value] : from.metadata)
     if (const auto meant = meant_by(key, known))
       throw error(errc::schema,
@@ -229,10 +246,10 @@ FMOE_INLINE void fill(const released_layer& layer, const layer_arrays& from,
 
   const metadata_reader metadata(from.metadata, from.file);
   describe(layer, metadata, from.file);
-  refuse_misspelt(from, metadata.asked());
+  check_keys(from, metadata.asked());
   const released_kind* const kind =
       expected_kind(layer, [&](std::string_view name) { return reader.contains(name); }, from.file);
-  const layer_settings said = settings_of(layer, from);
+  const layer_settings said = settings_of(layer, from, metadata.asked());
   check_kind(said, kind, from.file);
   apply_settings(layer, said, options, from.file);
   reader.list_extra(layer.unused);

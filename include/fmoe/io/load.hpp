@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,27 @@ struct no_layer {
   }
 };
 
+// A narrowing, as load_options take it; it refuses a bool with a sentence.
+class narrowing_option {
+ public:
+  narrowing_option(io::narrowing value) : value_(value) {}
+  template <std::same_as<bool> Bool>
+  narrowing_option(Bool) : value_(io::narrowing::refuse) {
+    static_assert(never<Bool>, "load: {.narrow = fmoe::io::narrow} allows rounding");
+  }
+  operator io::narrowing() const { return value_; }
+
+ private:
+  io::narrowing value_;
+};
+
+// Options with the name that K has in papers and files, {.K = 32}, which load refuses.
+struct misnamed_options {
+  struct number {
+    number(std::integral auto) {}
+  } K;
+};
+
 }  // namespace fmoe::detail
 
 namespace fmoe {
@@ -35,7 +57,7 @@ struct load_options {
   std::string prefix = {};                 // the text before every name, with its dot
   std::optional<std::size_t> active = {};  // K; `all` for ReLU without a selection
   std::optional<pointwise> activation = {};
-  io::narrowing narrow = io::narrowing::refuse;  // io::narrow allows rounding of F64 to float
+  detail::narrowing_option narrow = io::narrowing::refuse;  // io::narrow lets F64 become float
   std::vector<std::string>* extra =
       nullptr;  // receives the names under the prefix that the layer does not know
 };
@@ -54,6 +76,7 @@ struct layer_arrays {
   arrays_by_name arrays;
   // All names of the file, for messages, if these are not those of the arrays.
   std::function<std::vector<std::string>()> names = {};
+  std::set<std::string> disputed = {};  // keys on whose values the metadata of its files differ
 };
 
 // Fills a layer that holds nothing. Throws missing_tensor, shape, dtype, and conflict and schema

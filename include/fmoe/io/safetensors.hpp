@@ -51,7 +51,7 @@ class safetensors {
   // Throws missing_tensor.
   array at(std::string_view name) const;
 
-  // These work like array::get and array::integers.
+  // The next functions work like array::get and array::integers.
   template <class T, std::size_t Rank>
   tensor<T, Rank> get(std::string_view name, narrowing may = narrowing::refuse) const {
     return at(name).template get<T, Rank>(may);
@@ -60,6 +60,11 @@ class safetensors {
   tensor<T, Rank> get(std::string_view name, const std::array<extent, Rank>& expected,
                       narrowing may = narrowing::refuse) const {
     return at(name).template get<T, Rank>(expected, may);
+  }
+  template <class T, class... Arguments>
+  tensor<T, 1> get(std::string_view, const Arguments&...) const {
+    static_assert(never<T>, "get: say the number of axes, too, as in get<float, 2>(name)");
+    return {};
   }
   template <integer I>
   std::vector<I> integers(std::string_view name) const {
@@ -124,6 +129,12 @@ detail::no_layer load(const Arguments&...) {
                 "load: a layer's type has brackets, as in fmoe::load<fmoe::cp_mumoe<>>(file)");
   return {};
 }
+template <class Layer, class Weights>
+Layer load(const Weights&, const detail::misnamed_options&) {
+  static_assert(detail::never<Layer>,
+                "load: K is .active, as in fmoe::load<fmoe::mxd<>>(file, {.active = 32})");
+  return Layer();
+}
 template <class Layer, class Weights, class Options>
   requires(!std::convertible_to<const Options&, load_options>)
 Layer load(const Weights&, const Options&) {
@@ -140,12 +151,26 @@ Layer load(const Weights&, const Options&) {
 //   save(layer, "half.safetensors", {.type = dtype::bfloat16});
 template <class Layer>
 void save(const Layer& layer, const std::filesystem::path& file, const save_options& options = {}) {
-  static_assert(detail::has_released_names<Layer>,
+  constexpr bool is_array = requires { layer.shape(); }, is_edited = requires { layer.layer; };
+  static_assert(!is_array,
                 "save writes layers; an array is fmoe::io::safetensors::write(file, {{name, x}})");
+  static_assert(!is_edited,
+                "save: a file holds weights and no edit: save the original layer, and edit it "
+                "after load");
+  static_assert(is_array || is_edited || detail::has_released_names<Layer>,
+                "save: the layer has no function released(layer, visit), which names its weights: "
+                "docs/adding_a_layer.md shows one");
   if constexpr (detail::has_released_names<Layer>) {
     const auto from = io::arrays_of(layer, file, options);
     io::safetensors::write(file, from.arrays, from.metadata);
   }
+}
+template <detail::has_released_names Layer, class Options>
+  requires(!std::convertible_to<const Options&, save_options>)
+void save(const Layer&, const std::filesystem::path&, const Options&) {
+  static_assert(detail::never<Options>,
+                "save: options are named, as in fmoe::save(layer, file, {.type = "
+                "fmoe::dtype::bfloat16})");
 }
 template <std::convertible_to<std::filesystem::path> File, detail::has_released_names Layer>
 void save(const File&, const Layer&, const save_options& = {}) {

@@ -305,10 +305,13 @@ FMOE_INLINE located_header read_safetensors_header(const input& in) {
   const auto size = load_little<std::uint64_t>(length.data());
   if (size > std::min(max_header, in.size - header_at)) {
     const std::string format = foreign_format(length, in.file.native());
+    if (!format.empty()) in.fail(errc::header_len, 0, format);
+    const std::string_view start(reinterpret_cast<const char*>(length.data()), header_at);
     in.fail(errc::header_len, 0,
-            !format.empty() ? format
-                            : "has a header of " + std::to_string(size) +
-                                  " bytes, more than the file or the limit of 100 MB");
+            size > max_header
+                ? "is not a safetensors file: it begins with " + in_quotes(start) +
+                      ", which is no length of a header up to 100 MB"
+                : "has a header of " + std::to_string(size) + " bytes, which end behind the file");
   }
   std::string text(size, '\0');
   in.read(header_at, std::as_writable_bytes(std::span(text)));

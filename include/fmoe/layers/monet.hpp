@@ -48,6 +48,10 @@ struct monet_router {
     visit(released_name{"router.norm2.running_mean", presence::optional, "p"}, layer.mean2);
     visit(released_name{"router.norm2.running_var", presence::optional, "p"}, layer.variance2);
   }
+  static void describe(auto& layer, auto& file) {
+    file.number("heads", layer.heads, 0);
+    file.number("epsilon", layer.epsilon, 1e-5);
+  }
 
  private:
   // c >= min(max c, sigma) means x >= min(max x, mean + sigma sqrt(variance + epsilon)), which is a
@@ -146,6 +150,12 @@ parameter<T, 2> monet_bias(const parameter<T, 1>& b, extent s) {
   return viewed<2>(b, {s, b.size() / s});
 }
 
+// The settings of a layer in the metadata beside its activation.
+void describe_monet(auto& layer, auto& file) {
+  file.pairs("deleted", layer.deleted);
+  file.number("heads", layer.heads, all);
+}
+
 // Returns the hidden bias of half i, of m units; zeros if the layer has none.
 template <class T>
 tensor<T, 1> monet_bias(const parameter<T, 1>& b, extent s, extent i, extent m) {
@@ -226,6 +236,7 @@ struct monet_hd {
     visit(released_name{"moe.v.weight", presence::required, "oh", "ho"}, layer.decoder);
     visit(released_name{"moe.b", presence::required, "so"}, layer.bias);
   }
+  static void describe(auto& layer, auto& file) { detail::describe_monet(layer, file); }
 };
 
 // Vertical decomposition: with u1_i = act(U1_i x + c1_i) and u2_j = act(U2_j x + c2_j), of m/2
@@ -310,6 +321,7 @@ struct monet_vd {
     visit(released_name{"moe.b1", presence::required, "so"}, layer.bias1);
     visit(released_name{"moe.b2", presence::required, "so"}, layer.bias2);
   }
+  static void describe(auto& layer, auto& file) { detail::describe_monet(layer, file); }
 
  private:
   auto hidden(const operand auto& x, const parameter<T, 2>& encoder,

@@ -4,6 +4,9 @@
 // v_e.
 #pragma once
 
+#include <string_view>
+#include <utility>
+
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/arrays/viewed.hpp>
 #include <fmoe/run/compile.hpp>
@@ -99,6 +102,12 @@ struct peer {
     visit(released_name{"keys", presence::required, "hslk"}, layer.keys);
     visit(released_name{"weight_down_embed.weight", presence::required, "ed"}, layer.down);
     visit(released_name{"weight_up_embed.weight", presence::required, "ed"}, layer.up);
+  }
+  static void describe(auto& layer, auto& file) {
+    using weight = std::pair<std::string_view, weighting>;
+    file.number("candidates", layer.candidates, 0);
+    file.setting("weighting", layer.weights,
+                 {weight{"softmax", weighting::softmax}, {"relu", weighting::relu}});
   }
 
  private:
