@@ -8,8 +8,8 @@
 // (peak_GFLOP/s and read_GB/s of as many threads, measured in the same round) divided by the
 // layer's. vs_eigen, vs_naive and vs_blas say how many times as long Eigen, the naive form and the
 // products of oneDNN take. predicted is the time that the planner predicts, divided by the layer's.
-// Eigen, the naive form and oneDNN always compute in float, and each thread of Eigen takes a part of
-// the rows. vs_blas exists if oneDNN was installed when CMake ran: scripts/install-dependencies
+// Eigen, the naive form and oneDNN always compute in float, and each thread of Eigen takes a part
+// of the rows. vs_blas exists if oneDNN was installed when CMake ran: scripts/install-dependencies
 // libdnnl-dev.
 #include "support/contest.hpp"
 
