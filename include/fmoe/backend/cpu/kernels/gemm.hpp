@@ -64,7 +64,9 @@ struct gemm_tile {
   extent ldc;
   bool accumulate;
   extent block;
-  const std::byte* next;  // the data to prefetch
+  // The data to prefetch: for every k a line, or all lines of the next panel, so many bytes on.
+  const std::byte* next;
+  extent next_step;
 };
 
 // The accumulators take 12 × 2 of the 32 AVX-512 registers, and 6 × 2 of 16 otherwise; the other
@@ -92,6 +94,7 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefe
   const T* __restrict a = tile.a;
   const std::byte* __restrict b = tile.b;
   const std::byte* next = tile.next;
+  const extent next_step = tile.next_step;
   const extent lda = tile.lda, ldc = tile.ldc, stride = tile.panel_bytes;
   T* __restrict const c = tile.c;
   vec<T, Arch> sums[Rows][vectors];
@@ -125,7 +128,7 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefe
       }
 #pragma GCC unroll 2
       for (extent p = 0; p < Prefetch; ++p) __builtin_prefetch(next + p * line, 0, 2);
-      next += Prefetch * line;
+      next += next_step;
 #pragma GCC unroll 12
       for (extent m = 0; m < Rows; ++m) {
         const vec<T, Arch> x(a[m * lda]);
@@ -229,13 +232,15 @@ template <class T, class Arch>
   const extent panels = divide_up(g.columns, width),
                panel_bytes = g.panel_depth * kernels.row_bytes;
   const auto run = [&](gemm_kernel_pointer<T> kernel, extent row, extent rows, extent panel,
-                       extent count, const std::byte* next) __attribute__((noinline)) {
+                       extent count, const std::byte* next,
+                       extent next_step) __attribute__((noinline)) {
     const extent column = panel * width, columns = std::min(count * width, g.columns - column);
     const gemm_tile<T> tile{g.depth,     g.a + row * g.lda,
                             g.lda,       g.panels.data + panel * panel_bytes,
                             panel_bytes, g.c + row * g.ldc + column,
                             g.ldc,       g.accumulate,
-                            g.block,     next};
+                            g.block,     next,
+                            next_step};
     if (columns == count * width) kernel(tile);
     else run_narrow<T, Arch>(kernel, tile, rows, columns);
     for (extent n = 0; n < columns; n += width)
@@ -250,24 +255,25 @@ template <class T, class Arch>
     const extent whole = g.columns / width;
     extent p = 0;
     for (; p + together <= whole; p += together)
-      run(kernels.streams[g.rows - 1], 0, g.rows, p, together, nullptr);
-    for (; p < panels; ++p) run(kernels.single_streams[g.rows - 1], 0, g.rows, p, 1, nullptr);
+      run(kernels.streams[g.rows - 1], 0, g.rows, p, together, nullptr, 0);
+    for (; p < panels; ++p) run(kernels.single_streams[g.rows - 1], 0, g.rows, p, 1, nullptr, 0);
     return;
   }
 
-  // The first tiles of a panel fetch the next panel, each a line for every k; a lone tile fetches
-  // all of it. The other tiles fetch data that is in L2 already, which is cheaper than kernels of
-  // their own.
-  const extent lines = divide_up(kernels.row_bytes, extent{64}),
-               line = std::min<extent>(64, kernels.row_bytes);
-  const extent tiles = divide_up(g.rows, kernels.most), each = tiles < lines ? lines : 1;
+  // The tiles of a panel fetch the next one together, each an even part of it: more at a time would
+  // wait for memory. For every k a tile fetches the line in which its part has come, so with many
+  // tiles it asks for a line again and again, which is cheaper than kernels of their own. A lone
+  // tile fetches all lines of a k.
+  const extent lines = divide_up(kernels.row_bytes, extent{64});
+  const extent tiles = divide_up(g.rows, kernels.most), step = divide_up(kernels.row_bytes, tiles);
+  const bool is_lone = tiles < lines;
   for (extent p = 0; p < panels; ++p) {
     const std::byte* const b = g.panels.data + p * panel_bytes;
     const std::byte* const next = p + 1 < panels ? b + panel_bytes : g.next != nullptr ? g.next : b;
     for (extent t = 0, row = 0; t < tiles; ++t) {
       const extent rows = divide_up(g.rows - row, tiles - t);
-      run(kernels.tiles[each > 1][rows - lone_rows], row, rows, p, 1,
-          t * each < lines ? next + t * each * g.depth * line : b);
+      run(kernels.tiles[is_lone][rows - lone_rows], row, rows, p, 1, next + t * g.depth * step,
+          step);
       row += rows;
     }
   }

@@ -203,8 +203,8 @@ vec<T, Arch> load_as(const S* p) {
 // True if the CPU has the fused dot product for vectors of Arch. No x86-64 level contains it.
 template <class Arch>
 bool has_fused_dots() {
-  static const bool has = is_avx512<Arch> ? has_cpuid<Arch>(7, 0, 2, 11)
-                                          : is_avx2<Arch> && has_cpuid<Arch>(7, 1, 0, 4);
+  static const bool has =
+      is_avx512<Arch> ? has_cpuid<Arch>(7, 0, 2, 11) : is_avx2<Arch> && has_cpuid<Arch>(7, 1, 0, 4);
   return has;
 }
 
