@@ -9,8 +9,8 @@ namespace fmoe {
 // Returns a copy of one slice of a tensor, which has this index along the axis, as numpy's take and
 // PyTorch's select do. Throws value_error if there is no such index.
 //
-//   const parameter<float, 3> experts({8, 16, 4});                  // n i o
-//   const tensor<float, 2> third = sliced<0>(experts, 3);           // i o
+//   const parameter<float, 3> experts({8, 16, 4});   // n i o
+//   const tensor<float, 2> third = sliced<0>(experts, 3);  // i o
 template <std::size_t Axis, class T, std::size_t Rank>
 tensor<T, Rank - 1> sliced(const tensor<T, Rank>& t, std::size_t index) {
   static_assert(Axis < Rank, "sliced: the axis is below the tensor's rank");

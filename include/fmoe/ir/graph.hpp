@@ -262,7 +262,7 @@ class graph {
     const auto* w = get_if<leaf_node>(&(*this)[right].op);
     if (x == nullptr || w == nullptr || x->parameter == w->parameter) return {};
     if (x->parameter) return remark(right, b, left, a);
-    if (!same((*this)[left].axes.back(), a)) return {};
+    if (x->argument >= 0 || !same((*this)[left].axes.back(), a)) return {};
     return ": the input has rows of " + std::to_string(extent_of(a)) + " and the weight takes " +
            std::to_string(extent_of(b));
   }
