@@ -2,11 +2,11 @@
 # cmake -P expect.cmake FILE PROGRAM ARGUMENTS runs the program and looks for each line of the file
 # in its output. Runs of spaces count as one. The name of the machine, and the bytes of packed panels
 # and of a call's threads, may differ. Without that file the program must only succeed.
-function(simplify text)
-  string(REGEX REPLACE " +" " " simple "${${text}}")
+function(simplify variable)
+  string(REGEX REPLACE " +" " " simple "${${variable}}")
   string(REGEX REPLACE "x86-64-v[0-9]" "x86-64" simple "${simple}")
   string(REGEX REPLACE "[0-9]+ packed, [0-9]+ a call" "packed, a call" simple "${simple}")
-  set(${text} "${simple}" PARENT_SCOPE)
+  set(${variable} "${simple}" PARENT_SCOPE)
 endfunction()
 
 set(expected)
