@@ -290,6 +290,20 @@ Layer rewritten(const Layer& layer, const More&...) {
   return layer;
 }
 
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
+template <class Layer, class X>
+concept calls_expert = requires(const Layer& layer, const X& x, extent n) { layer.expert(n)(x); };
+template <class Layer>
+concept has_matrix_of_expert =
+    operand_of<decltype(std::declval<const Layer&>().expert(extent{0})), 2>;
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
 // [t, i] -> [t, o]. Returns the contribution of expert n with the coefficient 1, W_n' z; for a
 // sparse MLP row n of the decoder, [o]; for PEER gelu(x . u_n) v_n.
 template <class T>
@@ -322,10 +336,9 @@ auto expert_output(const auto& edit, const operand_of<2> auto& x, std::size_t n)
 // layer of your own whose experts are neither has an overload of this function in its namespace.
 template <class Layer, operand_of<2> X>
 auto expert_output(const Layer& layer, const X& x, std::size_t n)
-  requires requires { layer.expert(n)(x); } ||
-           requires { requires operand_of<decltype(layer.expert(n)), 2>; }
+  requires(detail::calls_expert<Layer, X> || detail::has_matrix_of_expert<Layer>)
 {
-  if constexpr (requires { layer.expert(n)(x); }) return layer.expert(n)(x);
+  if constexpr (detail::calls_expert<Layer, X>) return layer.expert(n)(x);
   else return einsum<"ti,io->to">(x, layer.expert(n));
 }
 
