@@ -178,7 +178,7 @@ TEST_CASE("a bilinear mixture costs its factors, and K rows of the experts'",
 TEST_CASE("the page quotes this file", "[adding_a_layer]") {
   const auto here = lines_of(content("tests/adding_a_layer_test.cpp"));
   const auto quoted = blocks_of("docs/adding_a_layer.md", "cpp");
-  CHECK(quoted.size() == 6);
+  CHECK(quoted.size() == 7);
   for (const auto& block : quoted) {
     INFO(block.front());
     CHECK(holds(here, block));

@@ -7,8 +7,7 @@
 using namespace fmoe;
 
 int main() {
-  const cp_mumoe<2> layer{
-      .gate = {.projections = {tensor<float, 2>({8, 5}), tensor<float, 2>({8, 3})}}};
+  const cp_mumoe<2> layer;
   const tensor<float, 2> x({4, 8});
   layer.coefficients<1>(x);
 #ifdef FMOE_MISUSE
