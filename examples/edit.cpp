@@ -50,6 +50,14 @@ int main(int argc, char** argv) {
   report("towards expert 4080", evaluate(steered(layer, can, 1)(x)));
   report("without 4042, towards 4080", evaluate(steered(without, can, 1)(x)));
 
+  // A file holds no edit, but a copy of the layer in which the weights of the expert are 0.
+  const auto file = std::filesystem::temp_directory_path() / "fmoe_pruned.safetensors";
+  mxd<> pruned = layer;
+  for (std::size_t o = 0; o < outputs; ++o) pruned.scales(good, o) = 0;
+  save(pruned, file);
+  report("saved without 4042, and loaded", evaluate(load<mxd<>>(file)(x)));
+  std::filesystem::remove(file);
+
   // y_0 rises by lambda times the similarity of a row's experts to those of the rows where 4042
   // fires.
   expert_statistics population(experts);

@@ -44,6 +44,19 @@ TEST_CASE("a compiled layer returns its result") {
   CHECK_THROWS_AS(forward(tensor<float, 2>({40, 6})), shape_error);
 }
 
+TEST_CASE("a layer that is compiled for no token takes empty calls") {
+  const auto forward = compile(one_result(), 0);
+  CHECK(forward(tensor<float, 2>({0, 5})).shape() == std::array<std::size_t, 2>{0, 3});
+  CHECK_THROWS_AS(forward(tensor<float, 2>({1, 5})), shape_error);
+}
+
+TEST_CASE("no callers or no threads are refused") {
+  const one_result layer;
+  CHECK_THROWS_AS(compile(layer, 4, {.callers = 0}), value_error);
+  CHECK_THROWS_AS(compile(layer, 4, {.threads = 0}), value_error);
+  CHECK_THROWS_AS(evaluate(layer(tensor<float, 2>({4, 5})), {.threads = 0}), value_error);
+}
+
 TEST_CASE("a compiled layer of several results returns a tuple, whose sums have no tokens") {
   const two_results layer;
   const auto forward = compile(layer, 40);

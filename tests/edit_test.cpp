@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Compares edited layers with double sums over the experts.
+#include <set>
+
 #include <fmoe/aoe.hpp>
 #include <fmoe/edit.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -418,7 +420,7 @@ struct rows_of_a_table {
 };
 
 auto expert_output(const rows_of_a_table& layer, const operand_of<2> auto&, std::size_t n) {
-  return as_expression(detail::slice<0>(layer.table, n));
+  return as_expression(sliced<0>(layer.table, n));
 }
 
 }  // namespace of_a_user
@@ -452,6 +454,34 @@ TEST_CASE("edits of edits, compiled, share the packed weights", "[edit]") {
   CHECK(off(y, expected) <= tolerance<double>);
   CHECK(std::memcmp(y.data(), evaluate(both(x)).data(), y.size() * sizeof(double)) == 0);
   CHECK(both.layer.layer.gate.shared_storage()->same_elements(*layer.gate.shared_storage()));
+}
+
+TEST_CASE("experts are any list of whole numbers, and means any list of numbers", "[edit]") {
+  const auto layer = hierarchy<1, double>();
+  const auto x = random<tensor<double, 2>>({tokens, inputs}, 9);
+  const auto same = [&](const auto& a, const auto& b) {
+    const auto y = evaluate(a(x)), z = evaluate(b(x));
+    return std::memcmp(y.data(), z.data(), y.size() * sizeof(double)) == 0;
+  };
+  CHECK(same(ablated(layer, {1, 3}), ablated(layer, std::vector<int>{1, 3})));
+  CHECK(same(ablated(layer, {1, 3}), ablated(layer, std::set<long>{3, 1})));
+  CHECK_THROWS_WITH(ablated(layer, std::vector{-1}), "[ablated] there is no expert -1 among 4");
+  const std::vector<double> mean{0.5, 0.25, 0, 1};
+  const auto raised = rewritten(layer, 2, mean, 1.5);
+  CHECK(same(raised, rewritten(layer, 2, {0.5, 0.25, 0, 1}, 1.5)));
+  CHECK(same(raised, rewritten(layer, 2, std::vector<float>(mean.begin(), mean.end()), 1.5)));
+  CHECK(same(raised, rewritten(layer, 2, tensor<float, 1>({4}, {0.5f, 0.25f, 0, 1}), 1.5)));
+}
+
+TEST_CASE("an expert's output is that of the layer with its coefficient alone", "[edit]") {
+  auto layer = hierarchy<1, double>();
+  layer.input_norm.weight = random<parameter<double, 1>>({inputs}, 40);
+  layer.input_norm.bias = random<parameter<double, 1>>({inputs}, 41);
+  const auto x = random<tensor<double, 2>>({tokens, inputs}, 9);
+  tensor<double, 2> one({tokens, 4});
+  for (extent t = 0; t < tokens; ++t) one(t, 2) = 1;
+  CHECK(off(evaluate(expert_output(layer, x, 2)), reference(layer.mixed(x, one))) <=
+        tolerance<double>);
 }
 
 TEST_CASE("experts that are not there", "[edit]") {

@@ -81,9 +81,9 @@ TEST_CASE("the drawings of the guide are of the plan that it prints", "[pages]")
                     all = content("docs/images/mixture.svg");
   const auto outputs = blocks_of("docs/guide.md", "");
   const auto explained = std::ranges::find_if(
-      outputs, [](const auto& block) { return block.front().starts_with("tile of"); });
+      outputs, [](const auto& block) { return block.front().starts_with("cpu, "); });
   REQUIRE(explained != outputs.end());
-  for (auto line = explained->begin() + 1; line != explained->end(); ++line) {
+  for (auto line = explained->begin() + 3; line != explained->end(); ++line) {
     std::istringstream words(*line);
     std::string kind, what;
     words >> kind >> what;

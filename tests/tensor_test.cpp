@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <fmoe/arrays/sliced.hpp>
 #include <fmoe/arrays/viewed.hpp>
 #include <fmoe/evaluate.hpp>
 #include <fmoe/tensor.hpp>
@@ -313,6 +314,23 @@ TEST_CASE("dtypes have names, sizes and one arithmetic type", "[tensor]") {
   static_assert(std::is_same_v<arithmetic_t<bf16, double>, double>);
   CHECK(convert<double>(bf16(1.5f)) == 1.5);
   CHECK(convert<float>(2.5) == 2.5f);
+}
+
+TEST_CASE("a slice holds the elements with one index along an axis", "[tensor]") {
+  parameter<float, 3> t({2, 3, 4});
+  std::iota(t.begin(), t.end(), 0.f);
+  const auto check = [&]<extent Axis>(std::integral_constant<extent, Axis>) {
+    for (extent n = 0; n < t.shape()[Axis]; ++n) {
+      const auto part = sliced<Axis>(t, n);
+      for (extent i = 0; i < part.shape()[0]; ++i)
+        for (extent j = 0; j < part.shape()[1]; ++j)
+          CHECK(part(i, j) == (Axis == 0 ? t(n, i, j) : Axis == 1 ? t(i, n, j) : t(i, j, n)));
+    }
+  };
+  check(std::integral_constant<extent, 0>());
+  check(std::integral_constant<extent, 1>());
+  check(std::integral_constant<extent, 2>());
+  CHECK(sliced<1>(tensor<float, 2>({0, 3}), 2).size() == 0);
 }
 
 TEST_CASE("leading axes are flattened without a copy", "[tensor]") {

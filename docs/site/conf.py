@@ -45,7 +45,7 @@ API = {
                     "expr/expression.hpp", "base/functions.hpp", "base/checked.hpp"],
     "Running": ["run/evaluate.hpp", "run/compile.hpp", "run/model.hpp", "run/explain.hpp", "run/cost.hpp", "planner/cost_figures.hpp",
                 "planner/machine.hpp", "backend/backend.hpp", "backend/reference/reference.hpp"],
-    "Tensors and errors": ["arrays/tensor.hpp", "arrays/storage.hpp", "arrays/print.hpp", "arrays/viewed.hpp", "arrays/interop.hpp", "arrays/eigen.hpp", "arrays/xtensor.hpp",
+    "Tensors and errors": ["arrays/tensor.hpp", "arrays/storage.hpp", "arrays/print.hpp", "arrays/viewed.hpp", "arrays/sliced.hpp", "arrays/interop.hpp", "arrays/eigen.hpp", "arrays/xtensor.hpp",
                            "arrays/array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp", "base/pairs.hpp", "version.hpp"],
     "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/layers_in.hpp", "models/load_model.hpp", "io/array.hpp", "io/error.hpp", "arrays/released.hpp"],
 }

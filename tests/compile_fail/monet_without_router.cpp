@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: a Monet layer takes x [token, input], g1 [token, head, half] and g2, as in layer(x, router.g1(x), router.g2(x))
+// expect: a Monet layer takes x [token, input], g1 [token, head, half] and g2, as in layer(x, router.g1(x), router.g2(x)) or compile(layer, arguments<2, 3, 3>{}, tokens)
 // cause: A Monet layer does not route tokens itself, because several layers share a router.
 // cure: Call `layer(x, router.g1(x), router.g2(x))`.
 #include <fmoe/monet.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: steered: the layer has coefficients(x) and mixed(x, a)
 // cause: Only a layer with coefficients can be steered, and this one has none.
-// cure: Give the layer of your own `coefficients(x)` and `mixed(x, a)`; Monet's takes a pair, `{i, j}`.
+// cure: Give the layer of your own `coefficients(x)`, `mixed(x, a)` and `expert(n)`; Monet's takes a pair, `{i, j}`.
 #include <fmoe/edit.hpp>
 #include <fmoe/mxd.hpp>
 

@@ -32,7 +32,7 @@ const failure shape_errors[] = {
        const tensor<float, 2> x({4, 8}), w({3, 8});
        evaluate(einsum<"ti,io->to">(x, w));
      }},
-    {R"([einsum] 'i' is 9 in operand 0 and 8 in operand 1 of "ti,in->tn")",
+    {R"([einsum] 'i' is 9 in operand 0 and 8 in operand 1 of "ti,in->tn": the input has rows of 9 and the weight takes 8)",
      "The rows of the input are longer or shorter than the layer's weights allow.",
      "Pass rows with as many entries as the layer has inputs.",
      [] {
@@ -128,6 +128,30 @@ const failure shape_errors[] = {
     layer.decoder = tensor<float, 2>({12, 8});
     layer.bias = tensor<float, 2>({4, 8});
     compile(layer, arguments<2, 3, 3>{}, 16);
+    }},
+    {R"([monet] g1 has 2 heads and the layer's heads are 3)",
+    "The layer is told another number of heads than its routing has.",
+    "Set `layer.heads` to the heads of the router, or leave it out if the layer is not compiled.",
+    [] {
+    monet_hd<> layer;
+    layer.encoder = tensor<float, 2>({8, 12});
+    layer.decoder = tensor<float, 2>({12, 8});
+    layer.bias = tensor<float, 2>({4, 8});
+    layer.heads = 3;
+    const tensor<float, 2> x({5, 8});
+    const tensor<float, 3> g({5, 2, 4});
+    evaluate(layer(x, g, g));
+    }},
+    {R"([monet] g2 has 6 halves of experts and the layer 4)",
+    "The routing has another number of expert halves than the layer's bias has rows.",
+    "Route with the router that belongs to the layer.",
+    [] {
+    monet_hd<> layer;
+    layer.encoder = tensor<float, 2>({8, 12});
+    layer.decoder = tensor<float, 2>({12, 8});
+    layer.bias = tensor<float, 2>({4, 8});
+    const tensor<float, 2> x({5, 8});
+    evaluate(layer(x, tensor<float, 3>({5, 2, 4}), tensor<float, 3>({5, 2, 6})));
     }},
     {R"([page] token 0 has no place in the text of 0 tokens)",
     "The statistics have seen more tokens than the text has places for.",

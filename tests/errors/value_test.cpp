@@ -161,14 +161,39 @@ const tensor<float, 2> g({3, 4});
 const std::vector<index_pair> pairs{{2, 3}};
 evaluate(einsum<"ti,ijk->tjk">(g, u) + einsum<"ij,ij,jk->jk">(w, all_except(pairs, 4, 5), v));
 }},
-{R"([slice] there is no entry 5 in an axis of 5)",
+{R"([expert] there is no expert 5 among 5)",
 "The number of an expert is not below the number of experts.",
 "Experts are counted from 0.",
 [] {
-cp_experts<> experts;
-experts.experts[0] = tensor<float, 2>({5, 2});
-experts.expert(5);
+mxd<> layer = small_mxd();
+layer.expert(5);
 }},
+{R"([expert] there is no expert 3 among 3 of level 1)",
+"One of the indices of an expert is not below the number of experts of its level.",
+"Pass one index for each level; experts and levels are counted from 0.",
+[] {
+cp_mumoe<2> layer;
+layer.experts.experts = {tensor<float, 2>({5, 2}), tensor<float, 2>({3, 2})};
+layer.expert(4, 3);
+}},
+{R"([expert] there is no bottom half 4 among 4)",
+"An expert (i, j) of Monet is a bottom half i and a top half j, and one of them is not below their number.",
+"Halves are counted from 0; `layer.bias` has a row for each.",
+[] {
+monet_hd<> layer;
+layer.encoder = tensor<float, 2>({8, 12});
+layer.decoder = tensor<float, 2>({12, 8});
+layer.bias = tensor<float, 2>({4, 8});
+layer.expert(4, 0);
+}},
+{R"([sliced] there is no index 5 in an axis of 5)",
+"The index of a slice is not below the length of the axis.",
+"Indices are counted from 0; the axis is the template argument.",
+[] { sliced<0>(tensor<float, 2>({5, 2}), 5); }},
+{R"([compile] callers and threads are at least 1: fmoe::all sets no limit)",
+"With 0 callers or threads no call could ever run.",
+"Leave the option out, or pass `fmoe::all`.",
+[] { compile(small_mxd(), 16, {.callers = 0}); }},
 {R"([expert_statistics] there are no tokens yet: add some first)",
 "A frequency or a mean is asked for before any token was added, or for a subpopulation without tokens.",
 "Check `tokens()` first if a subpopulation may be empty.",

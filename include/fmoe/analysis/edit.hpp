@@ -4,7 +4,11 @@
 // all weights, also the packed ones, with the original layer and does not change it.
 #pragma once
 
+#include <algorithm>
+#include <concepts>
 #include <initializer_list>
+#include <iterator>
+#include <ranges>
 #include <span>
 #include <tuple>
 
@@ -146,12 +150,24 @@ auto like_coefficients(const Layer& layer, const parameter<T, 1>& of_experts) {
   else return of_experts;
 }
 
+template <class R>
+concept list_of_experts =
+    std::ranges::input_range<const R&> && std::integral<std::ranges::range_value_t<const R&>> &&
+    !std::same_as<std::ranges::range_value_t<const R&>, bool>;
+template <class R>
+concept list_of_pairs = std::ranges::input_range<const R&> &&
+                        std::same_as<std::ranges::range_value_t<const R&>, index_pair>;
+template <class R>
+concept list_of_numbers = std::ranges::forward_range<const R&> &&
+                          std::convertible_to<std::ranges::range_value_t<const R&>, double>;
+
 // `ablated` of a layer that has experts.
 template <extent Level, class Layer>
-auto ablated_experts(const Layer& layer, std::span<const extent> experts) {
+auto ablated_experts(const Layer& layer, const list_of_experts auto& experts) {
   parameter<float, 1> kept({expert_count<Level>(layer)});
   std::fill_n(kept.data(), kept.size(), 1.f);
-  for (const std::size_t n : experts) {
+  for (const auto expert : experts) {
+    const auto n = static_cast<extent>(expert);
     expects<value_error>(n < kept.size(), "[ablated] there is no expert ", n, " among ",
                          kept.size());
     kept(n) = 0;
@@ -170,19 +186,24 @@ namespace fmoe {
 // Returns the layer with W_n := 0 for these experts: their coefficients are multiplied by 0 and
 // nothing is renormalised (Oldfield et al. 2024, Sec. 4.1.2). In a hierarchy this holds for all
 // experts below these experts of one level, in PEER for all heads that share an expert. A selection
-// stays a selection, so an ablated expert costs nothing. Throws value_error if there is no such
-// expert.
+// stays a selection, and an ablated expert then costs nothing; where every expert has a
+// coefficient, as in a muMoE, the layer computes as much as before. `experts` is any list of whole
+// numbers. Throws value_error if there is no such expert.
 //
 //   const auto without = ablated(layer, {3, 5});
 //   const auto changed = evaluate(without(x));
-template <std::size_t Level = 0, class Layer>
-auto ablated(const Layer& layer, std::span<const std::size_t> experts) {
+template <std::size_t Level = 0, class Layer, class... Experts>
+auto ablated(const Layer& layer, const Experts&... experts) {
+  constexpr bool has_experts = detail::has_experts<Layer>;
+  constexpr bool is_list = sizeof...(Experts) == 1 && (detail::list_of_experts<Experts> && ...);
   static_assert(Level < detail::levels_of<Layer>, "ablated: levels are counted from 0");
-  static_assert(detail::has_experts<Layer>,
+  static_assert(has_experts,
                 "ablated: the layer has coefficients(x) and mixed(x, a), or a list of deleted "
                 "pairs");
-  if constexpr (!detail::has_experts<Layer>) return layer;
-  else return detail::ablated_experts<Level>(layer, experts);
+  static_assert(is_list || !has_experts,
+                "ablated: the experts are a list of whole numbers, as in ablated(layer, {3, 5})");
+  if constexpr (!has_experts || !is_list) return layer;
+  else return detail::ablated_experts<Level>(layer, experts...);
 }
 template <std::size_t Level = 0, class Layer>
 auto ablated(const Layer& layer, std::initializer_list<std::size_t> experts) {
@@ -194,8 +215,8 @@ auto ablated(const Layer& layer, std::initializer_list<std::size_t> experts) {
 // value_error if there is no such pair.
 template <class Layer>
   requires requires(Layer& l) { l.deleted; }
-Layer ablated(Layer layer, std::span<const index_pair> experts) {
-  layer.deleted.insert(layer.deleted.end(), experts.begin(), experts.end());
+Layer ablated(Layer layer, const detail::list_of_pairs auto& experts) {
+  std::ranges::copy(experts, std::back_inserter(layer.deleted));
   return layer;
 }
 template <class Layer>
@@ -218,15 +239,18 @@ auto weighted_sum(const operand_of<3> auto& a, const auto& mean, const auto& one
 
 // `rewritten` of a layer that has experts.
 template <extent Level, class Layer>
-auto rewritten_layer(const Layer& layer, extent head, std::span<const double> mean, double lambda) {
-  const extent experts = expert_count<Level>(layer), heads = width_of(layer);
-  expects<shape_error>(mean.size() == experts, "[rewritten] there are ", mean.size(),
-                       " mean coefficients and ", experts, " experts");
+auto rewritten_layer(const Layer& layer, extent head, const list_of_numbers auto& mean,
+                     double lambda) {
+  const extent experts = expert_count<Level>(layer), heads = width_of(layer),
+               means = static_cast<extent>(std::ranges::distance(mean));
+  expects<shape_error>(means == experts, "[rewritten] there are ", means, " mean coefficients and ",
+                       experts, " experts");
   expects<value_error>(head < heads, "[rewritten] there is no head ", head, " among ", heads);
   using T = typename decltype(layer(argument<0, 2>{1}))::scalar;
   parameter<T, 1> correction({experts}), one({heads});
-  std::ranges::transform(mean, correction.data(),
-                         [&](double a) { return static_cast<T>(lambda * a); });
+  std::ranges::transform(mean, correction.data(), [&](const auto& a) {
+    return static_cast<T>(lambda * static_cast<double>(a));
+  });
   one(head) = 1;
   return edited(layer, unchanged(), unchanged(),
                 [weights = like_coefficients(layer, correction), one](const auto& y, const auto&,
@@ -240,24 +264,52 @@ auto rewritten_layer(const Layer& layer, extent head, std::span<const double> me
 namespace fmoe {
 
 // Returns the layer with y_o + lambda mean . a for the head o (Oldfield et al. 2024, Eq. 5), where
-// `mean` [n] holds the mean coefficients of the subpopulation whose output is corrected. In a
-// hierarchy a are the coefficients of one level; that of expert n is the sum over all experts
-// below it. Throws shape_error unless there is a mean for each expert, and value_error if there is
-// no such head.
-template <std::size_t Level = 0, class Layer>
-auto rewritten(const Layer& layer, std::size_t head, std::span<const double> mean, double lambda) {
+// `mean` [n], any list of numbers, holds the mean coefficients of the subpopulation whose output is
+// corrected. In a hierarchy a are the coefficients of one level; that of expert n is the sum over
+// all experts below it. Throws shape_error unless there is a mean for each expert, and value_error
+// if there is no such head.
+template <std::size_t Level = 0, class Layer, class Mean>
+auto rewritten(const Layer& layer, std::size_t head, const Mean& mean, double lambda) {
+  constexpr bool has_experts = detail::has_experts<Layer>, is_list = detail::list_of_numbers<Mean>;
   static_assert(Level < detail::levels_of<Layer>, "rewritten: levels are counted from 0");
-  static_assert(detail::has_experts<Layer>,
-                "rewritten: the layer has coefficients(x) and mixed(x, a)");
-  if constexpr (!detail::has_experts<Layer>) return layer;
+  static_assert(has_experts, "rewritten: the layer has coefficients(x) and mixed(x, a)");
+  static_assert(is_list || !has_experts,
+                "rewritten: the mean coefficients are a list with a number for each expert");
+  if constexpr (!has_experts || !is_list) return layer;
   else return detail::rewritten_layer<Level>(layer, head, mean, lambda);
 }
+template <std::size_t Level = 0, class Layer>
+auto rewritten(const Layer& layer, std::size_t head, std::initializer_list<double> mean,
+               double lambda) {
+  return rewritten<Level>(layer, head, std::span(mean.begin(), mean.size()), lambda);
+}
+template <std::size_t Level = 0, class Layer, class... More>
+  requires(sizeof...(More) != 3)
+Layer rewritten(const Layer& layer, const More&...) {
+  static_assert(detail::never<Layer>, "rewritten: write rewritten(layer, head, mean, lambda)");
+  return layer;
+}
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
+template <class Layer, class X>
+concept calls_expert = requires(const Layer& layer, const X& x, extent n) { layer.expert(n)(x); };
+template <class Layer>
+concept has_matrix_of_expert =
+    operand_of<decltype(std::declval<const Layer&>().expert(extent{0})), 2>;
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
 
 // [t, i] -> [t, o]. Returns the contribution of expert n with the coefficient 1, W_n' z; for a
 // sparse MLP row n of the decoder, [o]; for PEER gelu(x . u_n) v_n.
 template <class T>
 auto expert_output(const mxd<T>& layer, const operand_of<2> auto& x, std::size_t n) {
-  return einsum<"o,th,ho->to">(detail::slice<0>(layer.scales, n), layer.hidden(x), layer.decoder);
+  return einsum<"o,th,ho->to">(detail::expert_slice<0>(layer.scales, n), layer.hidden(x),
+                               layer.decoder);
 }
 template <class T>
 auto expert_output(const sparse_mlp<T>& layer, const operand_of<2> auto&, std::size_t n) {
@@ -265,8 +317,15 @@ auto expert_output(const sparse_mlp<T>& layer, const operand_of<2> auto&, std::s
 }
 template <class T>
 auto expert_output(const peer<T>& layer, const operand_of<2> auto& x, std::size_t n) {
-  const auto product = einsum<"td,d->t">(layer.normalised(x), detail::slice<0>(layer.down, n));
-  return einsum<"t,d->td">(apply(layer.activation, product), detail::slice<0>(layer.up, n));
+  const auto product =
+      einsum<"td,d->t">(layer.normalised(x), detail::expert_slice<0>(layer.down, n));
+  return einsum<"t,d->td">(apply(layer.activation, product), detail::expert_slice<0>(layer.up, n));
+}
+template <class Experts>
+auto expert_output(const mumoe<Experts>& layer, const operand_of<2> auto& x, std::size_t n) {
+  const auto output = [&](const auto& z) { return einsum<"ti,io->to">(z, layer.expert(n)); };
+  return detail::made_of(layer.experts, layer.input_norm(x), layer.gate.inputs(), std::tuple(),
+                         output);
 }
 auto expert_output(const auto& edit, const operand_of<2> auto& x, std::size_t n)
   requires requires { edit.layer; }
@@ -277,22 +336,21 @@ auto expert_output(const auto& edit, const operand_of<2> auto& x, std::size_t n)
 // layer of your own whose experts are neither has an overload of this function in its namespace.
 template <class Layer, operand_of<2> X>
 auto expert_output(const Layer& layer, const X& x, std::size_t n)
-  requires(!requires { layer.layer; })
+  requires(detail::calls_expert<Layer, X> || detail::has_matrix_of_expert<Layer>)
 {
-  constexpr bool is_called = requires { layer.expert(n)(x); };
-  constexpr bool is_matrix = requires { requires operand_of<decltype(layer.expert(n)), 2>; };
-  static_assert(
-      is_called || is_matrix,
-      "steered: the layer has expert(n), which takes x or is a matrix [i, o], or there is "
-      "an expert_output(layer, x, n)");
-  if constexpr (is_called) return layer.expert(n)(x);
-  else if constexpr (is_matrix) return einsum<"ti,io->to">(x, layer.expert(n));
-  else return detail::refused();
+  if constexpr (detail::calls_expert<Layer, X>) return layer.expert(n)(x);
+  else return einsum<"ti,io->to">(x, layer.expert(n));
 }
 
 }  // namespace fmoe
 
 namespace fmoe::detail {
+
+// True if a layer, without its edits, says what one expert adds.
+template <class Layer>
+concept has_expert_output = requires(const Layer& layer, const argument<0, 2>& x) {
+  expert_output(innermost(layer), x, extent{0});
+};
 
 // `steered` of a layer that has experts.
 template <extent Level, class Layer>
@@ -300,8 +358,13 @@ auto steered_layer(const Layer& layer, extent n, double lambda) {
   const extent experts = expert_count<Level>(layer);
   expects<value_error>(n < experts, "[steered] there is no expert ", n, " among ", experts);
   if constexpr (requires { innermost(layer).gate.projections; }) {
-    const auto centre = slice<1>(innermost(layer).gate.projections[Level], n);
+    const auto centre = sliced<1>(innermost(layer).gate.projections[Level], n);
     return edited(layer, [centre, lambda](const auto& x) { return x + lambda * centre; });
+  } else if constexpr (!has_expert_output<Layer>) {
+    static_assert(never<Layer>,
+                  "steered: the layer has expert(n), which takes x or is a matrix [i, o], or there "
+                  "is an expert_output(layer, x, n)");
+    return layer;
   } else {
     return edited(layer, unchanged(), unchanged(),
                   [layer, n, lambda](const auto& y, const auto& x, const auto&...) {
@@ -339,6 +402,15 @@ auto steered(const Layer& layer, const index_pair& expert, double lambda) {
   return [layer, one, lambda](const auto& x, const auto& g1, const auto& g2) {
     return layer(x, g1, g2) + lambda * one(x);
   };
+}
+
+template <std::size_t Level = 0, class Layer, class... More>
+  requires(sizeof...(More) != 2)
+Layer steered(const Layer& layer, const More&...) {
+  static_assert(detail::never<Layer>,
+                "steered: write steered(layer, n, lambda), for Monet steered(layer, {i, j}, "
+                "lambda)");
+  return layer;
 }
 
 }  // namespace fmoe

@@ -77,7 +77,8 @@ class backend {
 };
 
 // Says how `compile` and `evaluate` make a layer ready. All members have defaults, so a call names
-// only those that it changes: compile(layer, 128, {.callers = 4}).
+// only those that it changes: compile(layer, 128, {.callers = 4}). 0 callers or threads throw
+// value_error.
 struct compile_options {
   std::shared_ptr<const backend> on{};  // empty: the CPU that runs the program
   std::size_t callers = all;            // calls that may run at the same time: others wait. The

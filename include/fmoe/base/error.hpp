@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstdio>
 #include <initializer_list>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -48,7 +49,10 @@ class text_part {
     switch (kind_) {
       case kind::words: text += words_; break;
       case kind::character: text += character_; break;
-      case kind::natural: text += std::to_string(natural_); break;
+      case kind::natural:
+        text += natural_ > most ? std::to_string(static_cast<long long>(natural_))
+                                : std::to_string(natural_);
+        break;
       case kind::integer: text += std::to_string(integer_); break;
       case kind::real: {
         char digits[32];
@@ -60,6 +64,9 @@ class text_part {
 
  private:
   enum class kind : unsigned char { words, character, natural, integer, real };
+
+  // A natural number above it was a negative one before it became an index, and is shown as that.
+  static constexpr unsigned long long most = std::numeric_limits<long long>::max();
 
   kind kind_ = kind::words;
   union {

@@ -170,7 +170,10 @@ struct refused : expression_base {
 // A layer of one input calls this for any other arguments.
 template <class... Xs>
 refused not_rows(const Xs&...) {
-  static_assert(never<Xs...>, "a layer takes one tensor or expression of two axes, [token, input]");
+  static_assert(
+      never<Xs...>,
+      "a layer takes one tensor or expression of two axes, [token, input], or an array of "
+      "another library with <fmoe/eigen.hpp> or <fmoe/xtensor.hpp>");
   return {};
 }
 

@@ -17,7 +17,9 @@ struct sized_expression : expression_base {
 
   ir::node_id lower(ir::graph& g) const {
     const ir::node_id id = arg.lower(g);
-    for (extent k = 0; k < rank; ++k) g.fix(id, k, shape[k]);
+    for (extent k = 0; k < rank; ++k)
+      expects<shape_error>(g.fix(id, k, shape[k]), "[sized] axis ", k, " is ",
+                           g.extent_of(g[id].axes[k]), " and is said to be ", shape[k]);
     return id;
   }
 };

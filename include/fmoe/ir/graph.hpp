@@ -99,12 +99,9 @@ class graph {
     return put({std::move(n), std::move(axes)});
   }
 
-  // Fixes the extent of an axis, unless `length` is `all`.
-  void fix(node_id id, extent axis, extent length) {
-    if (length == all) return;
-    const axis_id a = (*this)[id].axes[axis];
-    expects<shape_error>(join(a, new_axis(length)), "[sized] axis ", axis, " is ", extent_of(a),
-                         " and is said to be ", length);
+  // Fixes the extent of an axis, unless `length` is `all`. Returns false if it has another one.
+  bool fix(node_id id, extent axis, extent length) {
+    return length == all || join((*this)[id].axes[axis], new_axis(length));
   }
 
   node_id einsum(std::string_view subscripts, std::vector<node_id> args) {
@@ -121,10 +118,11 @@ class graph {
           known = here;
           first[static_cast<unsigned char>(labels[k])] = i;
         }
+        const extent other = first[static_cast<unsigned char>(labels[k])];
         expects<shape_error>(join(*known, here), "[einsum] '", labels[k], "' is ",
-                             extent_of(*known), " in operand ",
-                             first[static_cast<unsigned char>(labels[k])], " and ", extent_of(here),
-                             " in operand ", i, " of \"", subscripts, '"');
+                             extent_of(*known), " in operand ", other, " and ", extent_of(here),
+                             " in operand ", i, " of \"", subscripts, '"',
+                             remark(args[other], *known, args[i], here));
       }
     }
     std::vector<axis_id> axes;
@@ -258,6 +256,17 @@ class graph {
   }
 
  private:
+  // What two unequal axes tell if one is that of the rows of an input and the other a weight's.
+  std::string remark(node_id left, axis_id a, node_id right, axis_id b) const {
+    const auto* x = get_if<leaf_node>(&(*this)[left].op);
+    const auto* w = get_if<leaf_node>(&(*this)[right].op);
+    if (x == nullptr || w == nullptr || x->parameter == w->parameter) return {};
+    if (x->parameter) return remark(right, b, left, a);
+    if (x->argument >= 0 || !same((*this)[left].axes.back(), a)) return {};
+    return ": the input has rows of " + std::to_string(extent_of(a)) + " and the weight takes " +
+           std::to_string(extent_of(b));
+  }
+
   axis_id root(axis_id a) const {
     while (parents_[a] != a) a = parents_[a];
     return a;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include <fmoe/arrays/released.hpp>
-#include <fmoe/arrays/slice.hpp>
+#include <fmoe/layers/expert_slice.hpp>
 #include <fmoe/layers/glu_expert.hpp>
 #include <fmoe/layers/routing.hpp>
 
@@ -69,10 +69,10 @@ struct aoe {
   // to an expert. Throws value_error if there is no such expert.
   glu_expert<T> expert(std::size_t n) const {
     return {{},
-            detail::slice<1>(down, n),
-            detail::slice<0>(up, n),
-            detail::slice<0>(linear, n),
-            detail::slice<0>(output, n),
+            detail::expert_slice<1>(down, n),
+            detail::expert_slice<0>(up, n),
+            detail::expert_slice<0>(linear, n),
+            detail::expert_slice<0>(output, n),
             activation};
   }
 

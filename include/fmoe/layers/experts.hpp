@@ -6,11 +6,12 @@
 
 #include <array>
 #include <concepts>
+#include <tuple>
 #include <vector>
 
 #include <fmoe/arrays/released.hpp>
-#include <fmoe/arrays/slice.hpp>
 #include <fmoe/layers/expert_labels.hpp>
+#include <fmoe/layers/expert_slice.hpp>
 #include <fmoe/run/compile.hpp>
 
 namespace fmoe::detail {
@@ -21,6 +22,26 @@ refused not_experts_inputs(const Xs&...) {
       never<Xs...>,
       "experts take the input [token, input], then the coefficients [token, expert] of each level");
   return {};
+}
+
+template <class... Indices>
+refused not_one_expert(const Indices&...) {
+  static_assert(never<Indices...>, "expert: one index for each level");
+  return {};
+}
+
+// True for the indices of one expert.
+template <extent Levels, class... Indices>
+concept names_expert =
+    sizeof...(Indices) == Levels && (std::convertible_to<Indices, extent> && ...);
+
+// Returns one expert's slices of the factors of each level, as a tuple.
+template <extent Axis, class T, extent Rank, extent Levels>
+auto factors_of(const std::array<parameter<T, Rank>, Levels>& factors,
+                const std::array<extent, Levels>& expert) {
+  return [&]<extent... Level>(std::index_sequence<Level...>) {
+    return std::tuple{expert_slice<Axis>(factors[Level], expert[Level], Level, Levels)...};
+  }(std::make_index_sequence<Levels>());
 }
 
 // Visits "factors.0", ...: the factor of each level, then those of input and output. In their
@@ -68,14 +89,14 @@ struct cp_experts {
 
   // Returns W_n [i, o] (Eq. 6); n has one index for each level. Throws value_error if there is no
   // such expert.
-  auto expert(std::convertible_to<std::size_t> auto... n) const {
+  auto expert(const auto&... n) const
+    requires detail::names_expert<Levels, decltype(n)...>
+  {
     return std::apply(
-        [&](const auto&... u) {
-          return einsum<labels::one_expert>(detail::slice<0>(u, static_cast<std::size_t>(n))...,
-                                            input, output);
-        },
-        experts);
+        [&](const auto&... u) { return einsum<labels::one_expert>(u..., input, output); },
+        detail::factors_of<0>(experts, {static_cast<std::size_t>(n)...}));
   }
+  auto expert(const auto&... n) const { return detail::not_one_expert(n...); }
 
   static constexpr std::string_view kind = "cp";
   static constexpr std::size_t levels = Levels;
@@ -118,14 +139,14 @@ struct tr_experts {
 
   // Returns W_n [i, o] (Eq. 8); n has one index for each level. Throws value_error if there is no
   // such expert.
-  auto expert(std::convertible_to<std::size_t> auto... n) const {
+  auto expert(const auto&... n) const
+    requires detail::names_expert<Levels, decltype(n)...>
+  {
     return std::apply(
-        [&](const auto&... u) {
-          return einsum<labels::one_expert>(detail::slice<1>(u, static_cast<std::size_t>(n))...,
-                                            input, output);
-        },
-        experts);
+        [&](const auto&... u) { return einsum<labels::one_expert>(u..., input, output); },
+        detail::factors_of<1>(experts, {static_cast<std::size_t>(n)...}));
   }
+  auto expert(const auto&... n) const { return detail::not_one_expert(n...); }
 
   static constexpr std::string_view kind = "tr";
   static constexpr std::size_t levels = Levels;
@@ -175,14 +196,14 @@ struct tucker_experts {
 
   // Returns W_n [i, o]; n has one index for each level. Throws value_error if there is no such
   // expert.
-  auto expert(std::convertible_to<std::size_t> auto... n) const {
+  auto expert(const auto&... n) const
+    requires detail::names_expert<Levels, decltype(n)...>
+  {
     return std::apply(
-        [&](const auto&... u) {
-          return einsum<labels::one_expert>(detail::slice<0>(u, static_cast<std::size_t>(n))...,
-                                            input, output, core);
-        },
-        experts);
+        [&](const auto&... u) { return einsum<labels::one_expert>(u..., input, output, core); },
+        detail::factors_of<0>(experts, {static_cast<std::size_t>(n)...}));
   }
+  auto expert(const auto&... n) const { return detail::not_one_expert(n...); }
 
   static constexpr std::string_view kind = "tucker";
   static constexpr std::size_t levels = Levels;
@@ -226,10 +247,12 @@ struct dense_experts {
 
   // Returns W_n [i, o]; n has one index for each level. Throws value_error if there is no such
   // expert.
-  auto expert(std::size_t n, std::convertible_to<std::size_t> auto... m) const {
-    static_assert(1 + sizeof...(m) == Levels, "expert: one index for each level");
-    return as_expression(entries(weight, n, m...));
+  auto expert(const auto&... n) const
+    requires detail::names_expert<Levels, decltype(n)...>
+  {
+    return as_expression(entries<0>(weight, static_cast<std::size_t>(n)...));
   }
+  auto expert(const auto&... n) const { return detail::not_one_expert(n...); }
 
   static constexpr std::string_view kind = "dense";
   static constexpr std::size_t levels = Levels;
@@ -245,9 +268,11 @@ struct dense_experts {
   }
 
  private:
+  template <std::size_t Level>
   static auto entries(const auto& w, std::size_t n, auto... m) {
-    if constexpr (sizeof...(m) == 0) return detail::slice<0>(w, n);
-    else return entries(detail::slice<0>(w, n), static_cast<std::size_t>(m)...);
+    const auto below = detail::expert_slice<0>(w, n, Level, Levels);
+    if constexpr (sizeof...(m) == 0) return below;
+    else return entries<Level + 1>(below, m...);
   }
 };
 

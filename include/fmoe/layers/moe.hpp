@@ -4,7 +4,7 @@
 #pragma once
 
 #include <fmoe/arrays/released.hpp>
-#include <fmoe/arrays/slice.hpp>
+#include <fmoe/layers/expert_slice.hpp>
 #include <fmoe/layers/glu_expert.hpp>
 #include <fmoe/layers/routing.hpp>
 
@@ -63,9 +63,10 @@ struct moe {
 
   // Returns expert n. Throws value_error if there is no such expert.
   glu_expert<T> expert(std::size_t n) const {
-    const auto w_o = detail::slice<0>(output, n), w_p = detail::slice<0>(linear, n);
-    if (down.empty()) return {detail::slice<0>(activated, n), {}, {}, w_p, w_o, activation};
-    return {{}, detail::slice<1>(down, n), detail::slice<0>(up, n), w_p, w_o, activation};
+    const auto w_o = detail::expert_slice<0>(output, n), w_p = detail::expert_slice<0>(linear, n);
+    if (down.empty()) return {detail::expert_slice<0>(activated, n), {}, {}, w_p, w_o, activation};
+    return {{},        detail::expert_slice<1>(down, n), detail::expert_slice<0>(up, n), w_p, w_o,
+            activation};
   }
 
   static void released(auto& layer, auto&& visit) {

@@ -6,13 +6,13 @@
 #pragma once
 
 #include <fmoe/arrays/released.hpp>
-#include <fmoe/arrays/slice.hpp>
 #include <fmoe/arrays/viewed.hpp>
 #include <fmoe/base/normal.hpp>
 #include <fmoe/expr/all_except.hpp>
-#include <fmoe/expr/sized.hpp>
+#include <fmoe/layers/expert_slice.hpp>
 #include <fmoe/layers/monet_expert.hpp>
 #include <fmoe/layers/monet_norms.hpp>
+#include <fmoe/layers/monet_routing.hpp>
 #include <fmoe/run/compile.hpp>
 
 namespace fmoe {
@@ -91,21 +91,12 @@ struct monet_router {
 
 namespace fmoe::detail {
 
-// [t, p, s]: routing whose number of heads is known. Throws shape_error for an argument of a
-// compiled layer, which does not tell it.
-auto monet_routing(const operand_of<3> auto& g, extent heads, extent s) {
-  if constexpr (is_argument<std::remove_cvref_t<decltype(g)>>)
-    expects<shape_error>(heads != all,
-                         "[monet] compile does not know the heads of g1 and g2: set the layer's "
-                         "heads to those of its router");
-  return sized(g, {all, heads, s});
-}
-
 template <class... Xs>
 refused not_monet_inputs(const Xs&...) {
   static_assert(never<Xs...>,
                 "a Monet layer takes x [token, input], g1 [token, head, half] and g2, as in "
-                "layer(x, router.g1(x), router.g2(x))");
+                "layer(x, router.g1(x), router.g2(x)) or compile(layer, arguments<2, 3, 3>{}, "
+                "tokens)");
   return {};
 }
 
@@ -156,10 +147,20 @@ void describe_monet(auto& layer, auto& file) {
   file.number("heads", layer.heads, all);
 }
 
+// Returns the weights of one half of experts. Throws value_error if there is no such half.
+template <extent Axis>
+auto bottom_half(const auto& weights, extent i) {
+  return expert_slice<Axis>(weights, i, "bottom half");
+}
+template <extent Axis>
+auto top_half(const auto& weights, extent j) {
+  return expert_slice<Axis>(weights, j, "top half");
+}
+
 // Returns the hidden bias of half i, of m units; zeros if the layer has none.
 template <class T>
 tensor<T, 1> monet_bias(const parameter<T, 1>& b, extent s, extent i, extent m) {
-  return b.empty() ? tensor<T, 1>({m}) : slice<0>(monet_bias(b, s), i);
+  return b.empty() ? tensor<T, 1>({m}) : sliced<0>(monet_bias(b, s), i);
 }
 
 }  // namespace fmoe::detail
@@ -191,8 +192,8 @@ struct monet_hd {
   auto decoded(const operand_of<3> auto& u, const operand_of<3> auto& routing1,
                const operand_of<3> auto& routing2) const {
     const std::size_t s = detail::monet_halves(bias);
-    const auto g1 = detail::monet_routing(routing1, heads, s);
-    const auto g2 = detail::monet_routing(routing2, heads, s);
+    const auto g1 = detail::monet_routing("g1", routing1, heads, s);
+    const auto g2 = detail::monet_routing("g2", routing2, heads, s);
     const auto v = detail::monet_rows(decoder, s);
     const auto kept = all_except(deleted, s, s);
     const auto mixed = einsum<"tim,tpi,tpj,ij->tjm">(u, g1, g2, kept);
@@ -215,8 +216,8 @@ struct monet_hd {
                           const operand_of<3> auto& g2,
                           const std::vector<index_pair>& experts) const {
     const std::size_t s = detail::monet_halves(bias);
-    return detail::monet_norms(*this, x, detail::monet_routing(g1, heads, s),
-                               detail::monet_routing(g2, heads, s), s, experts);
+    return detail::monet_norms(*this, x, detail::monet_routing("g1", g1, heads, s),
+                               detail::monet_routing("g2", g2, heads, s), s, experts);
   }
   auto contribution_norms(const auto&... x) const { return detail::not_monet_experts(x...); }
 
@@ -224,9 +225,9 @@ struct monet_hd {
   // such half.
   monet_expert<T> expert(std::size_t i, std::size_t j) const {
     const std::size_t s = detail::monet_halves(bias);
-    const auto u = detail::slice<1>(detail::monet_columns(encoder, s), i);
+    const auto u = detail::bottom_half<1>(detail::monet_columns(encoder, s), i);
     return {u, detail::monet_bias(encoder_bias, s, i, u.shape()[1]),
-            detail::slice<0>(detail::monet_rows(decoder, s), j), detail::slice<0>(bias, j),
+            detail::top_half<0>(detail::monet_rows(decoder, s), j), detail::top_half<0>(bias, j),
             activation};
   }
 
@@ -261,8 +262,8 @@ struct monet_vd {
   auto decoded(const operand_of<3> auto& u1, const operand_of<3> auto& u2,
                const operand_of<3> auto& routing1, const operand_of<3> auto& routing2) const {
     const std::size_t s = detail::monet_halves(bias1);
-    const auto g1 = detail::monet_routing(routing1, heads, s);
-    const auto g2 = detail::monet_routing(routing2, heads, s);
+    const auto g1 = detail::monet_routing("g1", routing1, heads, s);
+    const auto g2 = detail::monet_routing("g2", routing2, heads, s);
     const auto kept = all_except(deleted, s, s);
     const auto mass1 = einsum<"tpi,tpj,ij->ti">(g1, g2, kept);
     const auto mass2 = einsum<"tpi,tpj,ij->tj">(g1, g2, kept);
@@ -287,8 +288,8 @@ struct monet_vd {
                           const operand_of<3> auto& g2,
                           const std::vector<index_pair>& experts) const {
     const std::size_t s = detail::monet_halves(bias1);
-    return detail::monet_norms(*this, x, detail::monet_routing(g1, heads, s),
-                               detail::monet_routing(g2, heads, s), s, experts);
+    return detail::monet_norms(*this, x, detail::monet_routing("g1", g1, heads, s),
+                               detail::monet_routing("g2", g2, heads, s), s, experts);
   }
   auto contribution_norms(const auto&... x) const { return detail::not_monet_experts(x...); }
 
@@ -296,15 +297,15 @@ struct monet_vd {
   // such half.
   monet_expert<detail::arithmetic_t<T>> expert(std::size_t i, std::size_t j) const {
     const std::size_t s = detail::monet_halves(bias1);
-    const auto u1 = detail::slice<1>(detail::monet_columns(encoder1, s), i),
-               u2 = detail::slice<1>(detail::monet_columns(encoder2, s), j);
+    const auto u1 = detail::bottom_half<1>(detail::monet_columns(encoder1, s), i),
+               u2 = detail::top_half<1>(detail::monet_columns(encoder2, s), j);
     const auto c1 = detail::monet_bias(encoder_bias1, s, i, u1.shape()[1]),
                c2 = detail::monet_bias(encoder_bias2, s, j, u2.shape()[1]);
-    const auto v1 = concat<1>(detail::slice<0>(detail::monet_rows(decoder11, s), i),
-                              detail::slice<0>(detail::monet_rows(decoder21, s), j));
-    const auto v2 = concat<1>(detail::slice<0>(detail::monet_rows(decoder12, s), i),
-                              detail::slice<0>(detail::monet_rows(decoder22, s), j));
-    const auto b = concat<0>(detail::slice<0>(bias1, i), detail::slice<0>(bias2, j));
+    const auto v1 = concat<1>(detail::bottom_half<0>(detail::monet_rows(decoder11, s), i),
+                              detail::top_half<0>(detail::monet_rows(decoder21, s), j));
+    const auto v2 = concat<1>(detail::bottom_half<0>(detail::monet_rows(decoder12, s), i),
+                              detail::top_half<0>(detail::monet_rows(decoder22, s), j));
+    const auto b = concat<0>(detail::bottom_half<0>(bias1, i), detail::top_half<0>(bias2, j));
     return {evaluate(concat<1>(u1, u2)), evaluate(concat<0>(c1, c2)), evaluate(concat<0>(v1, v2)),
             evaluate(b), activation};
   }

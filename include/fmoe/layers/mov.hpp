@@ -2,7 +2,7 @@
 // MoV, a mixture of vectors (Zadouri et al. 2024).
 #pragma once
 
-#include <fmoe/arrays/slice.hpp>
+#include <fmoe/layers/expert_slice.hpp>
 #include <fmoe/run/compile.hpp>
 
 namespace fmoe {
@@ -28,7 +28,7 @@ struct mov {
 
   // Returns W_n = diag(c_n) D [h, o]. Throws value_error if there is no such expert.
   auto expert(std::size_t n) const {
-    return einsum<"h,ho->ho">(detail::slice<0>(scales, n), decoder);
+    return einsum<"h,ho->ho">(detail::expert_slice<0>(scales, n), decoder);
   }
 };
 

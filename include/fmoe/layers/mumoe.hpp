@@ -152,6 +152,10 @@ struct mumoe {
   }
   auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
+  // Returns W_n [i, o] of the expert with these indices, one for each level; with a bias it has one
+  // row more. Throws value_error if there is no such expert.
+  auto expert(const auto&... n) const { return experts.expert(n...); }
+
   static void released(auto& layer, auto&& visit) {
     layer.gate.released(layer.gate, visit);
     layer.input_norm.released(layer.input_norm, detail::released_within("input_ln.", visit));
@@ -172,8 +176,9 @@ struct mumoe_block {
 
   expert_gate<Experts::levels, T> gate;
   affine_layer_norm<T> input_norm;  // before the first layer; the gate sees x itself
-  Experts first;                    // I or I + 1 input rows, H outputs
-  Experts second;                   // H or H + 1 input rows
+  // Each layer has matrices of the experts of its own: first.expert(n...) and second.expert(n...).
+  Experts first;   // I or I + 1 input rows, H outputs
+  Experts second;  // H or H + 1 input rows
 
   // [t, i] -> [t, n]: a of one level.
   template <std::size_t Level = 0>

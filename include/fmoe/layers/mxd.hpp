@@ -5,7 +5,7 @@
 #pragma once
 
 #include <fmoe/arrays/released.hpp>
-#include <fmoe/arrays/slice.hpp>
+#include <fmoe/layers/expert_slice.hpp>
 #include <fmoe/run/compile.hpp>
 
 namespace fmoe {
@@ -54,7 +54,7 @@ struct mxd {
 
   // Returns W_n = D diag(c_n) [h, o], the decoder of one expert (Lemma 1). Throws value_error if
   // there is no such expert.
-  auto expert(std::size_t n) const { return decoder * detail::slice<0>(scales, n); }
+  auto expert(std::size_t n) const { return decoder * detail::expert_slice<0>(scales, n); }
 
   // [t, i] -> [t, n]: |a_tn W_n' z_t|_2, the norm of each expert's contribution to a row, which is
   // a_tn c_n * (z_t D).

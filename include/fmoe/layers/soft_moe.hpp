@@ -3,7 +3,7 @@
 #pragma once
 
 #include <fmoe/arrays/released.hpp>
-#include <fmoe/arrays/slice.hpp>
+#include <fmoe/layers/expert_slice.hpp>
 #include <fmoe/run/compile.hpp>
 
 namespace fmoe {
@@ -39,7 +39,7 @@ struct soft_moe {
   auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
   // Returns W_n [i, o]. Throws value_error if there is no such expert.
-  auto expert(std::size_t n) const { return as_expression(detail::slice<0>(experts, n)); }
+  auto expert(std::size_t n) const { return as_expression(detail::expert_slice<0>(experts, n)); }
 
   static void released(auto& layer, auto&& visit) {
     visit(released_name{"G", presence::required, "in"}, layer.router);

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <fmoe/arrays/released.hpp>
-#include <fmoe/arrays/slice.hpp>
+#include <fmoe/layers/expert_slice.hpp>
 #include <fmoe/run/compile.hpp>
 
 namespace fmoe {
@@ -46,7 +46,7 @@ struct sparse_mlp {
 
   // Returns row n of the decoder [o], which hidden unit n writes. Throws value_error if there is no
   // such unit.
-  auto expert(std::size_t n) const { return as_expression(detail::slice<0>(decoder, n)); }
+  auto expert(std::size_t n) const { return as_expression(detail::expert_slice<0>(decoder, n)); }
 
   // [t, i] -> [t, h]: |z_th d_h|_2, the norm of each unit's contribution to a row.
   auto contribution_norms(const operand_of<2> auto& x) const {

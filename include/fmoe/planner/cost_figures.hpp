@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Costs, counted as in the papers: a contraction of a pair costs as many multiply-adds as the
 // product of the extents of its distinct labels (a selected label counts its k). Hadamard products,
-// sums of one operand, bias and pointwise functions are free.
+// sums of one operand, bias, pointwise functions, softmax, entmax, norms and selections are free.
 #pragma once
 
 namespace fmoe {

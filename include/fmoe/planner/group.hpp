@@ -141,10 +141,10 @@ class grouping {
 
   value_id pointwise_again(const operation& o, extent axis) {
     const std::string labels = without(o.out.labels, o.out.labels[axis]);
-    operation again{.what = pointwise_op{},
-                    .in = {{restricted(o.in[0].value, axis), labels}},
-                    .out = {.labels = labels},
-                    .passes = o.passes};
+    operation again{.what = pointwise_op{}, .in = {}, .out = {}};
+    again.in = {{restricted(o.in[0].value, axis), labels}};
+    again.out.labels = labels;
+    again.passes = o.passes;
     for (pass& p : again.passes) {
       if (p.other == value_id::none) continue;
       const extent lead = o.out.labels.size() - program_[p.other].shape.size();

@@ -201,15 +201,35 @@ struct arguments {};
 
 namespace fmoe::detail {
 
+template <class E>
+inline constexpr bool is_result = expression<E>;
+template <operand... Es>
+inline constexpr bool is_result<std::tuple<Es...>> = true;
+
+// Returns what the layer makes of these arguments, which is an expression or a tuple of them.
+template <class Layer, class... Arguments>
+auto applied(const Layer& layer, const Arguments&... xs) {
+  if constexpr (requires { layer(xs...); }) {
+    constexpr bool returns = is_result<decltype(layer(xs...))>;
+    static_assert(returns,
+                  "compile: the layer returns an expression or a tuple of them, and not what "
+                  "evaluate makes of one");
+    if constexpr (returns) return layer(xs...);
+    else return refused();
+  } else {
+    constexpr bool writes = requires(Layer& l) { l(xs...); };
+    static_assert(!writes, "compile: the layer's operator() is const, and a lambda not mutable");
+    static_assert(writes,
+                  "compile: the layer is called with expressions; for several inputs write "
+                  "compile(layer, arguments<2, 3>{}, tokens)");
+    return refused();
+  }
+}
+
 template <class Layer, extent... Ranks, int... Index>
 auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
                         std::integer_sequence<int, Index...>) {
-  constexpr bool callable = requires { layer(argument<Index, Ranks>{tokens}...); };
-  static_assert(callable,
-                "compile: the layer is called with expressions; for several inputs write "
-                "compile(layer, arguments<2, 3>{}, tokens)");
-  if constexpr (callable) return layer(argument<Index, Ranks>{tokens}...);
-  else return refused();
+  return applied(layer, argument<Index, Ranks>{tokens}...);
 }
 
 }  // namespace fmoe::detail
@@ -217,10 +237,11 @@ auto apply_to_arguments(const Layer& layer, arguments<Ranks...>, extent tokens,
 namespace fmoe {
 
 // Plans a layer for up to `tokens` rows, packs its weights once, and reserves memory for
-// calls on the threads of the current arena, of as many callers as the options say. A layer is
-// anything that can be called with expressions. By default it has one argument of rank 2, [token,
-// input]. It may return a tuple of expressions, to show parts of it beside its output; these cost
-// only the time to write them. Throws shape_error and value_error as the layer's operations say.
+// calls on the threads of the current arena, of as many callers as the options say. With 0 tokens
+// only empty calls fit. A layer is anything that can be called with expressions while it is const.
+// By default it has one argument of rank 2, [token, input]. It may return a tuple of expressions,
+// to show parts of it beside its output; these cost only the time to write them. Throws shape_error
+// and value_error as the layer's operations say.
 //
 //   const auto forward = compile(layer, 128);  // for up to 128 tokens a call
 //   tensor<float, 2> out = forward(x);

@@ -15,8 +15,11 @@ std::shared_ptr<const backend> backend_of(const compile_options& options) {
   return options.on != nullptr ? options.on : cpu::host<T, Level>();
 }
 
+// Throws value_error if no call could run.
 inline planner::plan_options plan_options_of(const compile_options& options, const backend& on,
                                              dtype type) {
+  expects<value_error>(options.callers != 0 && options.threads != 0,
+                       "[compile] callers and threads are at least 1: fmoe::all sets no limit");
   planner::plan_options how;
   how.on = options.as ? *options.as : on.machine(type);
   how.element_bytes = size_of(type);

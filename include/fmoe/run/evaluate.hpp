@@ -10,6 +10,7 @@
 #include <fmoe/expr/pointwise_function.hpp>
 #include <fmoe/expr/rows.hpp>
 #include <fmoe/expr/selection.hpp>
+#include <fmoe/expr/sized.hpp>
 #include <fmoe/run/compile_graph.hpp>
 
 namespace fmoe::detail {

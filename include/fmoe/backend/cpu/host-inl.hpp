@@ -48,9 +48,7 @@ struct call_memory {
 };
 
 // Returns the tasks of a call: as many as it may have threads.
-inline extent tasks_of(extent threads) {
-  return threads == all ? thread_count() : std::max<extent>(1, threads);
-}
+inline extent tasks_of(extent threads) { return threads == all ? thread_count() : threads; }
 
 // A plan with its weights and with memory for the calls that run at the same time: for a number of
 // them that is told, or for as many as there are. A call allocates nothing, but for the first one

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// The routing that a Monet layer is called with: g1 or g2, whose heads and halves must be those of
+// the layer.
+#pragma once
+
+#include <fmoe/expr/expression.hpp>
+
+namespace fmoe::detail {
+
+template <expression E>
+struct monet_routing_expression : expression_base {
+  using scalar = typename E::scalar;
+  static constexpr extent rank = 3;
+
+  const char* name;
+  E routing;
+  extent heads, halves;
+
+  ir::node_id lower(ir::graph& g) const {
+    const ir::node_id id = routing.lower(g);
+    expects<shape_error>(g.fix(id, 1, heads), "[monet] ", name, " has ", g.extent_of(g[id].axes[1]),
+                         " heads and the layer's heads are ", heads);
+    expects<shape_error>(g.fix(id, 2, halves), "[monet] ", name, " has ",
+                         g.extent_of(g[id].axes[2]), " halves of experts and the layer ", halves);
+    return id;
+  }
+};
+
+// [t, p, s]: routing of as many heads, unless that is `all`. Throws shape_error for an argument of
+// a compiled layer, which does not tell the heads.
+template <operand_of<3> G>
+auto monet_routing(const char* name, const G& g, extent heads, extent halves) {
+  if constexpr (is_argument<G>)
+    expects<shape_error>(heads != all,
+                         "[monet] compile does not know the heads of g1 and g2: set the layer's "
+                         "heads to those of its router");
+  return monet_routing_expression<expression_t<G>>{{}, name, as_expression(g), heads, halves};
+}
+
+}  // namespace fmoe::detail
