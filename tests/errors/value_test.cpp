@@ -5,6 +5,7 @@
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/rank.hpp>
+#include <fmoe/tune.hpp>
 
 #include "../support/failures.hpp"
 #include "../support/svd.hpp"
@@ -45,6 +46,12 @@ evaluate(einsum<"tabcd->t">(relu(products)));
 [] {
 auto forward = compile(small_mxd(), 16, {.keep_weights = false});
 forward.refresh();
+}},
+{R"([use_tuned_shapes] this is no line of tuned_shapes(): "tile 96")",
+"The text is not what `tuned_shapes()` returned in another process, or it was cut.",
+"Give it the whole text.",
+[] {
+use_tuned_shapes("tile 96");
 }},
 {R"([kept] takes a selection that keeps K entries of each row: top_k or product_top_k, and not fmoe::all)",
 "Only a selection of a fixed number of entries has rows of that many values and indices.",

@@ -14,12 +14,11 @@ template <class T, class Arch>
 machine machine_of() {
   machine m = this_machine<Arch>();
   m.name = native::name;
-  if (sizeof(T) == sizeof(double)) m.one.flops /= 2, m.every.flops /= 2;
+  if (std::is_same_v<T, double>)
+    for (machine_rates* r : {&m.one, &m.every}) r->flops /= 2;
   m.panel = panel_width<T, Arch>;
   m.selection_size = &top_k_state_size<T, Arch>;
-  if (std::is_same_v<T, float>) {
-    m.screen_size = &screen_row::size;
-  }
+  if (std::is_same_v<T, float>) m.screen_size = &screen_row::size;
   return m;
 }
 

@@ -47,9 +47,10 @@ struct gemm_args {
   extent panel_depth;  // the depth of the whole parameter: the distance between two panels
   T* c;
   extent ldc;
-  bool accumulate;        // add the sums to c; otherwise they replace it
-  extent block;           // number of terms that are summed separately
-  const std::byte* next;  // the weights that the following step reads first, or null
+  bool accumulate;          // add the sums to c; otherwise they replace it
+  extent block;             // number of terms that are summed separately
+  const std::byte* next;    // the weights that the following step reads first, or null
+  extent own_ahead = 2048;  // bytes ahead of their use at which lines of a panel come into L1
 };
 
 // One register tile: rows × panels of c.
@@ -67,6 +68,7 @@ struct gemm_tile {
   // The data to prefetch: for every k a line, or all lines of the next panel, so many bytes on.
   const std::byte* next;
   extent next_step;
+  extent own_ahead;  // bytes ahead of their use at which lines of the panel come into L1
 };
 
 // The accumulators take 12 × 2 of the 32 AVX-512 registers, and 6 × 2 of 16 otherwise; the other
@@ -94,7 +96,7 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefe
   const T* __restrict a = tile.a;
   const std::byte* __restrict b = tile.b;
   const std::byte* next = tile.next;
-  const extent next_step = tile.next_step;
+  const extent next_step = tile.next_step, own_ahead = tile.own_ahead;
   const extent lda = tile.lda, ldc = tile.ldc, stride = tile.panel_bytes;
   T* __restrict const c = tile.c;
   vec<T, Arch> sums[Rows][vectors];
@@ -122,9 +124,8 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Prefe
           w[n] = load_as<T, Arch>(row);
           w[n + 1] = load_as<T, Arch>(row + lane);
         }
-        if (Stream)
-          for (extent at = 0; at < row_bytes; at += line)
-            __builtin_prefetch(from + ahead + at, 0, 3);
+        for (extent at = 0; at < row_bytes; at += line)
+          __builtin_prefetch(from + (Stream ? ahead : own_ahead) + at, 0, 3);
       }
 #pragma GCC unroll 2
       for (extent p = 0; p < Prefetch; ++p) __builtin_prefetch(next + p * line, 0, 2);
@@ -240,7 +241,7 @@ template <class T, class Arch>
                             panel_bytes, g.c + row * g.ldc + column,
                             g.ldc,       g.accumulate,
                             g.block,     next,
-                            next_step};
+                            next_step,   g.own_ahead};
     if (columns == count * width) kernel(tile);
     else run_narrow<T, Arch>(kernel, tile, rows, columns);
     for (extent n = 0; n < columns; n += width)

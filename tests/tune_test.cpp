@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// Plans of every shape have the same bits, so tuning changes nothing but time.
+#include <fmoe/aoe.hpp>
+#include <fmoe/explain.hpp>
+#include <fmoe/io/safetensors.hpp>
+#include <fmoe/moe.hpp>
+#include <fmoe/monet.hpp>
+#include <fmoe/mumoe.hpp>
+#include <fmoe/mxd.hpp>
+#include <fmoe/peer.hpp>
+#include <fmoe/tune.hpp>
+
+#include <cstring>
+#include <sstream>
+
+#include "support/agree.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+using rows = tensor<float, 2>;
+
+bool same_bits(const rows& a, const rows& b) {
+  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+constexpr extent tokens = 50;
+
+// Compiles a layer of x in many shapes, and tuned.
+template <class Forward>
+void check_shapes(extent width, const Forward& forward) {
+  const auto x = random<rows>({tokens, width}, 1);
+  const rows expected = compile(forward, tokens)(x);
+  for (const extent tile : {extent{1}, extent{7}, extent{50}, extent{96}})
+    for (const extent chunk : {extent{1}, extent{64}, extent{768}})
+      for (const bool screen : {false, true}) {
+        const plan_shape shape{.tile = tile,
+                               .group_rows = chunk / 16 + 1,
+                               .streamed = 1,
+                               .chunk = chunk,
+                               .screen = screen};
+        INFO("tile " << tile << ", chunk " << chunk << ", screen " << screen);
+        CHECK(same_bits(compile(forward, tokens, {.shape = shape})(x), expected));
+      }
+  CHECK(same_bits(compile(forward, tokens, {.tune = true})(x), expected));
+}
+
+std::string golden(const std::string& name) {
+  return "tests/golden/" + name + ".weights.safetensors";
+}
+
+TEST_CASE("every shape of a plan of MxD has the same bits", "[tune]") {
+  check_shapes(13, load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4}));
+  check_shapes(13, load<sparse_mlp<>>(golden("mxd/mxd_transcoder_relu"), {.active = all}));
+  const auto weight = [](extent i, extent o, unsigned seed) {
+    return random<parameter<float, 2>>({i, o}, seed, 0.1f);
+  };
+  mxd<> large;  // is screened
+  large.encoder = weight(64, 90, 2);
+  large.gate = weight(64, 2100, 3);
+  large.scales = weight(2100, 40, 4);
+  large.decoder = weight(90, 40, 5);
+  large.active = 6;
+  check_shapes(64, large);
+}
+
+TEST_CASE("every shape of a plan of muMoE has the same bits", "[tune]") {
+  check_shapes(13, load<mumoe<cp_experts<2>>>(golden("mumoe/cp_e2_entmax_ln_bias_iln_odd")));
+  check_shapes(13, load<mumoe<tr_experts<2>>>(golden("mumoe/tr_e2_entmax_none_bias_odd")));
+  check_shapes(13, load<mumoe<dense_experts<1>>>(golden("mumoe/dense_e1_entmax_bn_bias")));
+}
+
+TEST_CASE("every shape of a plan of Monet has the same bits", "[tune]") {
+  const load_options of_layer{.activation = pointwise::gelu};
+  const auto check = [](const auto& layer, const std::string& file) {
+    auto router = load<monet_router<>>(file, {.active = 3});
+    router.heads = 3;
+    check_shapes(14, [=](const auto& x) { return layer(x, router.g1(x), router.g2(x)); });
+  };
+  const std::string hd = golden("monet/monet_hd_topk_t1"), vd = golden("monet/monet_vd_topk_kS");
+  check(load<monet_hd<>>(hd, of_layer), hd);
+  check(load<monet_vd<>>(vd, of_layer), vd);
+}
+
+TEST_CASE("every shape of a plan of a mixture has the same bits", "[tune]") {
+  check_shapes(11, load<aoe<>>(golden("aoe/aoe_kn"), {.active = 2}));
+  check_shapes(14, load<moe<>>(golden("moe/moe_odd"), {.active = 2}));
+  check_shapes(13, load<soft_moe<>>(golden("moe/moe_dense")));
+  check_shapes(16, load<peer<>>(golden("peer/peer_h2_n64"), {.active = 4}));
+}
+
+TEST_CASE("tuned shapes are text, which another process may read", "[tune]") {
+  const auto layer = [w = random<parameter<float, 2>>({70, 900}, 6, 1),
+                      v = random<parameter<float, 2>>({900, 5}, 7, 1)](const auto& x) {
+    return einsum<"ti,io->to">(relu(einsum<"ti,io->to">(x, w)), v);
+  };
+  const std::string before = tuned_shapes();
+  const auto tuned = compile(layer, 300, {.tune = true});
+  const std::string after = tuned_shapes();
+  CHECK(after.size() > before.size());
+  use_tuned_shapes(after);
+  CHECK(tuned_shapes() == after);
+
+  // A shape that nobody would choose is taken if it is the one that is known.
+  std::string line = after.substr(0, after.find('\n') + 1);
+  for (std::istringstream lines(after); std::getline(lines, line);)
+    if (before.find(line) == std::string::npos) break;
+  const std::string key = line.substr(0, line.find(':'));
+  use_tuned_shapes(key + ": tile 3 group_rows 96 streamed 1000000 chunk 768 screen 1\n");
+  const tensor<float, 2> x({300, 70});
+  CHECK(explain(layer(x)).text.find("tile of 3 tokens") != std::string::npos);
+  CHECK(same_bits(compile(layer, 300)(random<rows>({300, 70}, 1)),
+                  tuned(random<rows>({300, 70}, 1))));
+}
+
+}  // namespace
