@@ -98,8 +98,8 @@ class prediction {
 
   // How many experts of a group some tokens select.
   static double busy_experts(const group_step& s, double tokens) {
-    const auto E = static_cast<double>(s.experts);
-    return E * (1 - std::pow(1 - 1 / E, tokens * static_cast<double>(s.keep)));
+    const auto E = static_cast<double>(s.experts), chosen = static_cast<double>(s.keep) / E;
+    return E * (1 - std::pow(1 - chosen, tokens));
   }
 
   // The bytes of packed weights that a call reads.
@@ -130,9 +130,9 @@ class prediction {
   double product(const gemm_step& s, double rows) const {
     const auto n = static_cast<double>(s.rows.size()), K = static_cast<double>(s.K);
     const double columns = static_cast<double>(round_up(s.N, machine_.panel));
-    const double arithmetic = 2 * rows * n * K * columns / (0.97 * products_.flops);
+    const double arithmetic = 2 * rows * n * K * columns / (0.9 * products_.flops);
     const double bytes = weights_of(s), rate = from_cache(products_, weights_),
-                 hidden = rate < 1.3 * products_.memory ? 0.4 : 0.7;
+                 hidden = rate < 1.3 * products_.memory ? 0.2 : 0.5;
     // Every panel reads all rows again.
     const double row_bytes = rows * K * element_bytes_,
                  panels = columns / static_cast<double>(machine_.panel);
@@ -153,9 +153,9 @@ class prediction {
     const auto K = static_cast<double>(s.K), N = static_cast<double>(s.N),
                keep = static_cast<double>(s.keep);
     const double columns = static_cast<double>(round_up(s.N, machine_.panel));
-    const double scores = together(2 * rows * K * columns / (0.95 * products_.dots),
-                                   panel_bytes(s.weight) / from_cache(products_, weights_), 0.5);
-    const double collected = rows * columns * 24 / products_.flops;
+    const double scores = together(2 * rows * K * columns / (0.9 * products_.dots),
+                                   panel_bytes(s.weight) / from_cache(products_, weights_), 0.4);
+    const double collected = rows * columns * 60 / products_.flops;
     const double narrowed = rows * K * 16 / products_.flops;
     const double again =
         rows * (keep + 2) * (4 * K / from_cache(products_, 4 * K * N) + 6 * K / products_.flops);
