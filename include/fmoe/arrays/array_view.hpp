@@ -95,7 +95,7 @@ struct bound_array {
 namespace fmoe {
 
 // An array_view that knows the type of its elements, const if they may only be read, and its rank
-// unless that is any_rank.
+// unless that is `all`.
 template <class T, std::size_t Rank>
 struct typed_view : detail::array_view {
   using element = T;
@@ -144,7 +144,7 @@ concept mdspan_like = requires(A& a) {
   a.extent(0), a.stride(0), a.rank();
 };
 
-// The number of entries of a shape's type, any_rank if the type does not fix it.
+// The number of entries of a shape's type, `all` if the type does not fix it.
 template <class Shape>
 inline constexpr extent fixed_size = all;
 template <class Shape>

@@ -21,12 +21,13 @@ template <class T>
 using gemm_kernel_pointer = void (*)(const gemm_tile<T>&) noexcept;
 
 // The kernels of one architecture for panels of one stored type. Entry i of `tiles` is for tiles of
-// lone_rows + i rows. Streams are for 1 to 6 rows.
+// lone_rows + i rows; the two arrays fetch the data for later from one place or from two. Streams
+// are for 1 to 6 rows.
 template <class T>
 struct gemm_kernels {
   extent row_bytes;  // bytes of a panel for one k
   extent most;
-  const gemm_kernel_pointer<T>* tiles;
+  const gemm_kernel_pointer<T>* tiles[2];
   // Streams over as many panels as suit the rows, and over one panel.
   const gemm_kernel_pointer<T>*streams, *single_streams;
 };
@@ -64,7 +65,8 @@ struct gemm_tile {
   extent ldc;
   bool accumulate;
   extent block;
-  // The data to prefetch into L2, in two halves side by side: for every k so many bytes of each.
+  // The data to prefetch into L2, from one place or in two halves side by side: for every k so many
+  // bytes of each.
   const std::byte* next;
   extent next_step;
   extent own_ahead;  // bytes ahead of their use at which lines of the panel come into L1
@@ -86,8 +88,8 @@ constexpr extent streamed_panels(extent rows) {
 }
 
 // S is the type in the panels; for int16_pair, a holds pairs, too, c integers of 32 bits, and depth
-// counts pairs, which make one block.
-template <class T, class S, class Arch, extent Rows, extent Panels, bool Stream>
+// counts pairs, which make one block. Places are those of the data for later.
+template <class T, class S, class Arch, extent Rows, extent Panels, extent Places, bool Stream>
 [[gnu::noinline]] void gemm_kernel(const gemm_tile<T>& tile) noexcept {
   constexpr extent lane = lanes<T, Arch>, vectors = 2 * Panels, row_bytes = 2 * lane * sizeof(S),
                    line = std::min<extent>(64, row_bytes);
@@ -125,12 +127,10 @@ template <class T, class S, class Arch, extent Rows, extent Panels, bool Stream>
         for (extent at = 0; at < row_bytes; at += line)
           __builtin_prefetch(from + (Stream ? ahead : own_ahead) + at, 0, 3);
       }
-      if (!Stream) {
-        __builtin_prefetch(next, 0, 2);
-        __builtin_prefetch(second, 0, 2);
-        next += next_step;
-        second += next_step;
-      }
+      if (Places > 0) __builtin_prefetch(next, 0, 2);
+      if (Places > 1) __builtin_prefetch(second, 0, 2);
+      next += next_step;
+      second += next_step;
 #pragma GCC unroll 12
       for (extent m = 0; m < Rows; ++m) {
         const vec<T, Arch> x(a[m * lda]);
@@ -178,22 +178,31 @@ inline constexpr extent lone_rows = 3, lone_panel = extent{128} << 10;
 
 // The heights of several tiles of a panel differ by at most one row, so none is lower than half of
 // the highest.
-template <class T, class S, class Arch>
+template <class T, class S, class Arch, extent Rows, extent Places>
+constexpr gemm_kernel_pointer<T> gemm_tile_kernel() {
+  constexpr bool is_lone = Rows < gemm_rows<Arch> / 2;
+  if constexpr (is_lone && Places == 1) return nullptr;
+  else return &gemm_kernel<T, S, Arch, Rows, 1, Places, false>;
+}
+
+template <class T, class S, class Arch, extent Places>
 inline constexpr auto gemm_tiles = []<extent... I>(std::index_sequence<I...>) {
   return std::array<gemm_kernel_pointer<T>, sizeof...(I)>{
-      &gemm_kernel<T, S, Arch, I + lone_rows, 1, false>...};
+      gemm_tile_kernel<T, S, Arch, I + lone_rows, Places>()...};
 }(std::make_index_sequence<gemm_rows<Arch> - lone_rows + 1>{});
 
 template <class T, class S, class Arch, bool Single>
 inline constexpr auto gemm_streams = []<extent... I>(std::index_sequence<I...>) {
   return std::array<gemm_kernel_pointer<T>, sizeof...(I)>{
-      &gemm_kernel < T, S, Arch, I + 1, Single ? 1 : streamed_panels<Arch>(I + 1), true > ...};
+      &gemm_kernel < T, S, Arch, I + 1, Single ? 1 : streamed_panels<Arch>(I + 1), 0, true > ...};
 }(std::make_index_sequence<streamed_rows>{});
 
 template <class T, class S, class Arch>
 inline constexpr gemm_kernels<T> gemm_kernels_of = [] {
-  return gemm_kernels<T>{panel_width<T, Arch> * sizeof(S), gemm_rows<Arch>,
-                         gemm_tiles<T, S, Arch>.data(), gemm_streams<T, S, Arch, false>.data(),
+  return gemm_kernels<T>{panel_width<T, Arch> * sizeof(S),
+                         gemm_rows<Arch>,
+                         {gemm_tiles<T, S, Arch, 1>.data(), gemm_tiles<T, S, Arch, 2>.data()},
+                         gemm_streams<T, S, Arch, false>.data(),
                          gemm_streams<T, S, Arch, true>.data()};
 }();
 
@@ -252,16 +261,19 @@ template <class T, class Arch>
   }
 
   // The tiles of a panel fetch the next one together, each an even part of it: more at a time would
-  // wait for memory, and two places at a time keep more of its pages busy. With many tiles a k asks
-  // for a line that another one has asked for, which is cheaper than kernels of their own.
-  const extent tiles = divide_up(g.rows, kernels.most),
-               step = divide_up(kernels.row_bytes, 2 * tiles);
+  // wait for memory. Few tiles fetch from two places at a time, which keeps more of memory busy.
+  // With many tiles a k asks for a line that another one has asked for, which is cheaper than
+  // kernels of their own.
+  constexpr extent few = 3;
+  const extent tiles = divide_up(g.rows, kernels.most), places = tiles <= few ? 2 : 1,
+               step = divide_up(kernels.row_bytes, places * tiles);
   for (extent p = 0; p < panels; ++p) {
     const std::byte* const b = g.panels.data + p * panel_bytes;
     const std::byte* const next = p + 1 < panels ? b + panel_bytes : g.next != nullptr ? g.next : b;
     for (extent t = 0, row = 0; t < tiles; ++t) {
       const extent rows = divide_up(g.rows - row, tiles - t);
-      run(kernels.tiles[rows - lone_rows], row, rows, p, 1, next + 2 * t * g.depth * step, step);
+      run(kernels.tiles[places - 1][rows - lone_rows], row, rows, p, 1,
+          next + places * t * g.depth * step, step);
       row += rows;
     }
   }

@@ -68,7 +68,7 @@ class prediction {
   // belongs to others, so from an eighth of it on memory has a part in the reads.
   double from_cache(const machine_rates& r, double bytes) const {
     const auto l2 = static_cast<double>(machine_.l2), l3 = static_cast<double>(machine_.l3);
-    if (bytes <= 0.75 * l2) return r.l2;
+    if (bytes <= 0.5 * l2) return r.l2;
     const double near = std::max(l2, l3 / 8), far = std::max(2 * l2, l3 / 2);
     if (bytes <= near) return r.l3;
     if (bytes >= far) return r.memory;
