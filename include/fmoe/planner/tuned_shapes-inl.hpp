@@ -81,10 +81,11 @@ FMOE_INLINE std::string tuning_key(const program& p, const plan_options& how) {
   return key.str();
 }
 
-FMOE_INLINE std::optional<plan_shape> tuned_shape(const std::string& key) {
+FMOE_INLINE std::optional<plan_shape> tuned_shape(const program& p, const plan_options& how) {
   detail::known_shapes& known = detail::all_known_shapes();
   const std::lock_guard lock(known.mutex);
-  const auto at = known.by_key.find(key);
+  if (known.by_key.empty()) return std::nullopt;
+  const auto at = known.by_key.find(tuning_key(p, how));
   if (at == known.by_key.end()) return std::nullopt;
   return at->second;
 }

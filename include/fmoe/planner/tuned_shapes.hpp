@@ -33,7 +33,8 @@ struct program;
 // different keys.
 std::string tuning_key(const program& p, const plan_options& how);
 
-std::optional<plan_shape> tuned_shape(const std::string& key);
+// The shape of this program, if one is known.
+std::optional<plan_shape> tuned_shape(const program& p, const plan_options& how);
 void keep_tuned_shape(const std::string& key, const plan_shape& shape);
 
 }  // namespace fmoe::planner

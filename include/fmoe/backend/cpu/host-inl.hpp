@@ -252,11 +252,9 @@ class host_backend final : public backend {
       return std::make_unique<const host_executable<T, Level>>(std::move(p), work.program.leaves,
                                                                work.callers, work.threads);
     };
-    if (work.how.tunes) {
-      const std::string key = planner::tuning_key(work.program, work.how);
-      if (!planner::tuned_shape(key))
-        planner::keep_tuned_shape(key, tuned<T>(work.program, work.how, make));
-    }
+    if (work.how.tunes && !planner::tuned_shape(work.program, work.how))
+      planner::keep_tuned_shape(planner::tuning_key(work.program, work.how),
+                                tuned<T>(work.program, work.how, make));
     return make(make_plan(work.program, work.tokens, work.how));
   }
   description explained(const job& work) const override {

@@ -109,10 +109,16 @@ machine_rates measured_rates(extent threads, const machine& m, memory& buffer) {
           .memory = static_cast<double>(part) * t / least_seconds(threads, into_memory, read_part)};
 }
 
-// Returns what the system says of a cache, or `otherwise`.
-inline extent cache_size(int name, extent otherwise) {
-  const long bytes = sysconf(name);
-  return bytes > 0 ? static_cast<extent>(bytes) : otherwise;
+// Sets the sizes of the caches that the system knows.
+inline void find_caches(machine& m) {
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+  const auto ask = [](int name, extent& bytes) {
+    if (const long known = sysconf(name); known > 0) bytes = static_cast<extent>(known);
+  };
+  ask(_SC_LEVEL1_DCACHE_SIZE, m.l1);
+  ask(_SC_LEVEL2_CACHE_SIZE, m.l2);
+  ask(_SC_LEVEL3_CACHE_SIZE, m.l3);
+#endif
 }
 
 // Returns the machine that runs this program, which is measured at the first call.
@@ -120,9 +126,7 @@ template <class Arch>
 const machine& this_machine() {
   static const machine measured = [] {
     machine m;
-    m.l1 = cache_size(_SC_LEVEL1_DCACHE_SIZE, m.l1);
-    m.l2 = cache_size(_SC_LEVEL2_CACHE_SIZE, m.l2);
-    m.l3 = cache_size(_SC_LEVEL3_CACHE_SIZE, m.l3);
+    find_caches(m);
     on_all_threads([&] {
       m.threads = thread_count();
       memory buffer(std::max(3 * m.l2, m.threads * (extent{256} << 10)));

@@ -37,8 +37,11 @@ class shape_search {
   std::vector<shaped_plan> all() {
     plan_shape best = how_.shape;
     best.streamed = how_.on.l2 * 5 / 16;
-    std::vector<extent> tiles = tiles_to_try();
-    best.tile = tiles.front();
+    const std::vector<extent> tiles = tiles_to_try();
+    if (tiles.size() == 1) best.tile = tiles.front();
+    add(best);
+    constexpr double short_call = 300e-6;  // seconds, of which a search would take too much
+    if (tried_.front().seconds < short_call) return std::move(tried_);
     const auto try_each = [&](auto member, const auto& values) {
       for (const auto value : values) {
         plan_shape s = best;
@@ -47,7 +50,7 @@ class shape_search {
       }
       best = tried_.front().shape;
     };
-    try_each(&plan_shape::tile, tiles);
+    if (tiles.size() > 1) try_each(&plan_shape::tile, tiles);
     if (has<loop_step>()) try_each(&plan_shape::chunk, std::array<extent, 2>{1536, 3072});
     if (has<group_step>()) try_each(&plan_shape::group_rows, std::array<extent, 3>{192, 384, 768});
     if (has<screen_step>()) try_each(&plan_shape::screen, std::array{false});

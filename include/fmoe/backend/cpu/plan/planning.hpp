@@ -29,8 +29,7 @@ inline plan make_plan(planner::program p, extent tokens, const planner::plan_opt
   expects_memory(p, how);
   shape_search search(p, how);
   if (!how.chooses_shape) return search.with(how.shape);
-  if (const auto shape = planner::tuned_shape(planner::tuning_key(p, how)))
-    return search.with(*shape);
+  if (const auto shape = planner::tuned_shape(p, how)) return search.with(*shape);
   return std::move(search.all().front().made);
 }
 

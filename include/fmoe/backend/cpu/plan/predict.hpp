@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Predicts the time of each step of a plan from the rates of a machine: its arithmetic, and the
-// reads of its weights and rows from where they lie.
+// reads of its weights and rows from where they lie. What a step does beside its products, and how
+// much of its reads goes on during its arithmetic, was fitted to the rows of fmoe_bench
+// (docs/performance.md).
 #pragma once
 
 #include <cmath>
