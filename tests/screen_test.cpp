@@ -100,21 +100,56 @@ TEST_CASE("outliers, huge and tiny numbers are selected as without screening", "
   check_same(x, gate, 6);
 }
 
-// If all roundings go in one direction, the error is as large as Cauchy and Schwarz allow.
-TEST_CASE("winners that round down among losers that round up are selected", "[screen]") {
-  const extent depth = 200, n = 1200;
-  const float half = 0x1p-8f;  // half of the distance of neighbouring bf16 at 1
-  parameter<float, 2> gate(std::array<extent, 2>{depth, n});
-  for (extent i = 0; i < depth; ++i)
-    for (extent e = 0; e < n; ++e) {
-      const bool winner = e % 300 == 7, loser = e % 30 == 1;
-      const float lost = winner ? 0.98f : i % 10 == 0 ? 0.5f : 1.02f;
-      gate(i, e) = winner || loser ? 1 + lost * half : 0.1f;
-    }
-  tensor<float, 2> x({5, depth});
+// Rows are narrowed to integers by a scale of |v| / 45000, raised a little (kernels/narrow.hpp).
+constexpr double steps_of_a_norm = 45000 / (1 + 0x1p-20);
+
+// Returns the length that a number besides gives a row of `count` ones, so that a 1 is this many
+// steps.
+double length_beside(extent count, double steps) {
+  return std::sqrt(std::pow(steps_of_a_norm / steps, 2) - static_cast<double>(count));
+}
+
+// A square number of equal numbers is narrowed almost exactly, and so are the rows or columns of
+// the next tests that hold nothing else. If all roundings go in one direction, the error is as
+// large as Cauchy and Schwarz allow, and a bound of half the size would lose the winners.
+TEST_CASE("columns that round down win against columns that round up", "[screen]") {
+  const extent ones = 225, n = 1200;
+  parameter<float, 2> gate(std::array<extent, 2>{ones + 1, n});
+  for (extent e = 0; e < n; ++e) {
+    const bool winner = e % 300 == 7, loser = e % 30 == 1;
+    const double value = winner ? 1 + 0.2 / 2998 : loser ? 1 : 0.1;
+    for (extent i = 0; i < ones; ++i) gate(i, e) = static_cast<float>(value);
+    const double beside = length_beside(ones, winner ? 2998.49 : 2998.51);  // x has a 0 there
+    gate(ones, e) = winner || loser ? static_cast<float>(value * beside) : 0.f;
+  }
+  tensor<float, 2> x({5, ones + 1});
   for (extent t = 0; t < 5; ++t)
-    for (extent i = 0; i < depth; ++i)
-      x(t, i) = t < 3 ? 1.f : 1 + static_cast<float>(i % t) * 0.4f * half;
+    for (extent i = 0; i < ones; ++i) x(t, i) = static_cast<float>(t + 1);
+  check_same(x, gate, 4);
+  check_same(x, gate, 9);
+}
+
+TEST_CASE("columns that meet what rounds down in x win against those that meet what rounds up",
+          "[screen]") {
+  const extent ones = 36, others = 4, n = 1200;
+  const double down = 2000.49, up = 2000.51;  // steps
+  tensor<float, 2> x({5, 2 * ones + others});
+  parameter<float, 2> gate(std::array<extent, 2>{2 * ones + others, n});
+  const double besides =
+      std::pow(steps_of_a_norm / up, 2) - static_cast<double>(ones) * (1 + std::pow(down / up, 2));
+  for (extent t = 0; t < 5; ++t) {
+    for (extent i = 0; i < ones; ++i) {
+      x(t, i) = static_cast<float>(down / up);
+      x(t, ones + i) = 1;
+    }
+    for (extent i = 0; i < others; ++i)
+      x(t, 2 * ones + i) = static_cast<float>(std::sqrt(besides / others));
+  }
+  for (extent e = 0; e < n; ++e) {
+    const bool winner = e % 300 == 7, loser = e % 30 == 1;
+    const auto weight = static_cast<float>(loser ? (down - 0.02) / up : winner ? 1 : 0.1);
+    for (extent i = 0; i < ones; ++i) gate(loser ? ones + i : i, e) = weight;
+  }
   check_same(x, gate, 4);
   check_same(x, gate, 9);
 }
