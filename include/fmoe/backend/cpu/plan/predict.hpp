@@ -70,7 +70,7 @@ class prediction {
   // belongs to others, so from an eighth of it on memory has a part in the reads.
   double from_cache(const machine_rates& r, double bytes) const {
     const auto l2 = static_cast<double>(machine_.l2), l3 = static_cast<double>(machine_.l3);
-    if (bytes <= 0.5 * l2) return r.l2;
+    if (bytes <= 0.75 * l2) return r.l2;
     const double near = std::max(l2, l3 / 8), far = std::max(2 * l2, l3 / 2);
     if (bytes <= near) return r.l3;
     if (bytes >= far) return r.memory;
@@ -135,12 +135,13 @@ class prediction {
     const double arithmetic = 2 * rows * n * K * columns / (0.9 * products_.flops);
     const double bytes = weights_of(s), rate = from_cache(products_, weights_),
                  hidden = rate < 1.3 * products_.memory ? 0.2 : 0.5;
-    // Every panel reads all rows again.
+    // Every panel reads all rows again, which share L2 with panels and results.
     const double row_bytes = rows * K * element_bytes_,
                  panels = columns / static_cast<double>(machine_.panel);
-    const double again = row_bytes < 0.5 * static_cast<double>(machine_.l1)
-                             ? 0
-                             : 0.3 * n * panels * row_bytes / from_cache(products_, row_bytes);
+    const double again =
+        row_bytes < 0.5 * static_cast<double>(machine_.l1)
+            ? 0
+            : 0.3 * n * panels * row_bytes / from_cache(products_, 1.5 * row_bytes);
     return together(arithmetic, bytes / rate, hidden) + again + moved(rows * n * columns);
   }
 
