@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include <fmoe/arrays/tensor.hpp>
+#include <fmoe/arrays/quantized.hpp>
 
 namespace fmoe::detail {
 
@@ -17,13 +17,19 @@ struct any_tensor {
   dtype type;
   std::vector<extent> shape;
   std::shared_ptr<storage> elements;
+  block_axis axis{};  // of weights of 8 bits
 
   bool empty() const { return elements == nullptr; }
+  stored_numbers numbers() const {
+    return {type, empty() ? nullptr : elements->data(), element_count(shape), axis};
+  }
 };
 
 template <class T, std::size_t Rank>
 any_tensor any_of(const tensor<T, Rank>& t) {
-  return {dtype_of<T>, {t.shape().begin(), t.shape().end()}, t.shared_storage()};
+  any_tensor any{dtype_of<T>, {t.shape().begin(), t.shape().end()}, t.shared_storage()};
+  if constexpr (is_quantized<T>) any.axis = t.blocks();
+  return any;
 }
 
 // The reverse. The tensor must have this type and rank.
@@ -31,7 +37,8 @@ template <class T, std::size_t Rank>
 tensor<T, Rank> tensor_of(const any_tensor& t) {
   std::array<extent, Rank> shape{};
   std::copy_n(t.shape.begin(), Rank, shape.begin());
-  return {shape, t.elements};
+  if constexpr (is_quantized<T>) return {shape, t.elements, t.axis};
+  else return {shape, t.elements};
 }
 
 // Refers to a parameter of any type and rank, which must outlive the reference.
@@ -57,15 +64,20 @@ class parameter_reference {
   };
 
   template <class T, std::size_t Rank>
+  using stored_as = typename parameter<T, Rank>::value_type;  // floats, for vectors beside 8 bits
+
+  template <class T, std::size_t Rank>
   static any_tensor value_of(const void* p) {
-    return any_of(*static_cast<const parameter<T, Rank>*>(p));
+    return any_of(*static_cast<const tensor<stored_as<T, Rank>, Rank>*>(
+        static_cast<const parameter<T, Rank>*>(p)));
   }
   template <class T, std::size_t Rank>
   static void assign_to(void* p, const any_tensor& value) {
-    *static_cast<parameter<T, Rank>*>(p) = tensor_of<T, Rank>(value);
+    *static_cast<parameter<T, Rank>*>(p) = tensor_of<stored_as<T, Rank>, Rank>(value);
   }
   template <class T, std::size_t Rank>
-  static constexpr functions functions_of{dtype_of<T>, Rank, value_of<T, Rank>, assign_to<T, Rank>};
+  static constexpr functions functions_of{dtype_of<stored_as<T, Rank>>, Rank, value_of<T, Rank>,
+                                          assign_to<T, Rank>};
 
   void* parameter_;
   const functions* functions_;

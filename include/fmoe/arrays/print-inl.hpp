@@ -82,9 +82,8 @@ class tensor_printer {
   extent stride(extent axis) const { return count(std::span(t_.shape).subspan(axis + 1)); }
 
   std::string number(extent at) const {
-    const double x = with_type(t_.type, [&]<class T>(T*) {
-      return convert<double>(static_cast<const T*>(t_.elements->data())[at]);
-    });
+    double x = 0;
+    with_numbers<double>(t_.numbers(), [&](const auto& number) { x = number(at); });
     if (std::isnan(x)) return "nan";  // of either sign
     char digits[32];
     const auto end = std::to_chars(digits, digits + 32, x, std::chars_format::general, 6).ptr;

@@ -14,6 +14,68 @@
 #include <fmoe/arrays/storage.hpp>
 #include <fmoe/base/dtype.hpp>
 
+namespace fmoe::detail {
+
+// A shape and shared elements: what all tensors have, whatever they store. An assignment of the
+// same shape is a write to the elements that it had.
+template <extent Rank>
+class shaped_storage {
+ public:
+  static_assert(Rank <= max_rank, "fmoe::tensor has at most 8 axes");
+  static constexpr extent rank = Rank;
+
+  const std::array<extent, Rank>& shape() const { return shape_; }
+  extent size() const { return size_; }
+
+  // True for a default-constructed tensor, which holds nothing, not even zero elements.
+  bool empty() const { return storage_ == nullptr; }
+
+  const std::shared_ptr<fmoe::storage>& shared_storage() const { return storage_; }
+
+ protected:
+  shaped_storage() = default;
+  shaped_storage(const std::array<extent, Rank>& shape, extent size,
+                 std::shared_ptr<fmoe::storage> s)
+      : shape_(shape),
+        size_(size),
+        storage_(std::move(s)) {}
+  shaped_storage(shaped_storage&&) = default;
+  shaped_storage(const shaped_storage& o)
+      : shape_(o.shape_),
+        size_(o.size_),
+        storage_(o.empty() ? nullptr : std::make_shared<fmoe::storage>(*o.storage_)) {}
+  shaped_storage& operator=(const shaped_storage& o) {
+    if (!is_rewritten_by(o)) return *this = shaped_storage(o);
+    if (storage_ != o.storage_) *storage_ = *o.storage_;
+    return *this;
+  }
+  shaped_storage& operator=(shaped_storage&& o) noexcept {
+    if (this == &o) return *this;
+    if (!is_rewritten_by(o)) {
+      shape_ = o.shape_;
+      size_ = o.size_;
+      storage_ = std::move(o.storage_);
+    } else if (storage_ != o.storage_) {
+      *storage_ = std::move(*o.storage_);
+      o.storage_ = nullptr;
+    }
+    return *this;
+  }
+  ~shaped_storage() = default;
+
+ private:
+  // True if an assignment of o leaves what refers to this tensor valid.
+  bool is_rewritten_by(const shaped_storage& o) const {
+    return !empty() && !o.empty() && shape_ == o.shape_;
+  }
+
+  std::array<extent, Rank> shape_{};
+  extent size_ = 0;
+  std::shared_ptr<fmoe::storage> storage_;
+};
+
+}  // namespace fmoe::detail
+
 namespace fmoe {
 
 // A copy is a value of its own, but the elements are copied only when it or the original is first
@@ -28,50 +90,28 @@ namespace fmoe {
 //   for (float& v : a) v *= 2;
 //   std::cout << a << a.shape()[0];
 template <class T, std::size_t Rank>
-class tensor {
-  static_assert(detail::is_storable<T>,
-                "fmoe::tensor stores float, double, fmoe::bf16 or fmoe::f16");
-  static_assert(Rank <= detail::max_rank, "fmoe::tensor has at most 8 axes");
+class tensor : public detail::shaped_storage<Rank> {
+  using base = detail::shaped_storage<Rank>;
+  static_assert(
+      detail::is_storable<T>,
+      "fmoe::tensor stores float, double, fmoe::bf16 or fmoe::f16, and weights as fmoe::q8 "
+      "or fmoe::q8c with <fmoe/quantize.hpp>");
 
  public:
   using value_type = T;
-  static constexpr std::size_t rank = Rank;
+  using base::empty, base::rank, base::shape, base::shared_storage, base::size;
 
   tensor() = default;
-  tensor(tensor&&) = default;
-  tensor(const tensor& o)
-      : shape_(o.shape_),
-        size_(o.size_),
-        storage_(o.empty() ? nullptr : std::make_shared<fmoe::storage>(*o.storage_)) {}
-  tensor& operator=(const tensor& o) {
-    if (!is_rewritten_by(o)) return *this = tensor(o);
-    if (storage_ != o.storage_) *storage_ = *o.storage_;
-    return *this;
-  }
-  tensor& operator=(tensor&& o) noexcept {
-    if (this == &o) return *this;
-    if (!is_rewritten_by(o)) {
-      shape_ = o.shape_;
-      size_ = o.size_;
-      storage_ = std::move(o.storage_);
-    } else if (storage_ != o.storage_) {
-      *storage_ = std::move(*o.storage_);
-      o.storage_ = nullptr;
-    }
-    return *this;
-  }
-  ~tensor() = default;
 
   // Makes zeros. Throws shape_error if the number of bytes overflows.
   explicit tensor(const std::array<std::size_t, Rank>& shape)
-      : shape_(shape),
-        size_(detail::element_count(shape, sizeof(T))),
-        storage_(std::make_shared<fmoe::storage>(size_ * sizeof(T))) {}
+      : tensor(shape, std::make_shared<fmoe::storage>(detail::element_count(shape, sizeof(T)) *
+                                                      sizeof(T))) {}
 
   // Copies the elements of `values` in row-major order. Throws shape_error unless their number is
   // that of the shape.
   tensor(const std::array<std::size_t, Rank>& shape, std::span<const T> values) : tensor(shape) {
-    detail::expects<shape_error>(values.size() == size_, "[tensor] the shape has ", size_,
+    detail::expects<shape_error>(values.size() == size(), "[tensor] the shape has ", size(),
                                  " elements and there are ", values.size(), " values");
     std::ranges::copy(values, data());
   }
@@ -135,15 +175,7 @@ class tensor {
 
   // Makes a handle on existing storage, which must hold `size` elements of T.
   tensor(const std::array<std::size_t, Rank>& shape, std::shared_ptr<fmoe::storage> s)
-      : shape_(shape),
-        size_(detail::element_count(shape, sizeof(T))),
-        storage_(std::move(s)) {}
-
-  const std::array<std::size_t, Rank>& shape() const { return shape_; }
-  std::size_t size() const { return size_; }
-
-  // True for a default-constructed tensor, which holds nothing, not even zero elements.
-  bool empty() const { return storage_ == nullptr; }
+      : base(shape, detail::element_count(shape, sizeof(T)), std::move(s)) {}
 
   // The elements. To ask for those of a tensor that is not const makes a new version of them,
   // whether they are written or not.
@@ -152,9 +184,9 @@ class tensor {
 
   // The elements in row-major order, as a range: for loops, algorithms and std::span take a tensor.
   T* begin() { return data(); }
-  T* end() { return data() + size_; }
+  T* end() { return data() + size(); }
   const T* begin() const { return data(); }
-  const T* end() const { return data() + size_; }
+  const T* end() const { return data() + size(); }
 
   // The element at an index for each axis. Where NDEBUG is not defined, throws value_error for an
   // index that the axis does not have.
@@ -167,16 +199,11 @@ class tensor {
     return elements()[offset(i...)];
   }
 
-  const std::shared_ptr<fmoe::storage>& shared_storage() const { return storage_; }
-
  private:
-  const T* elements() const { return storage_ ? static_cast<const T*>(storage_->data()) : nullptr; }
-  T* written() const { return storage_ ? static_cast<T*>(storage_->written()) : nullptr; }
-
-  // True if an assignment of o leaves what refers to this tensor valid.
-  bool is_rewritten_by(const tensor& o) const {
-    return !empty() && !o.empty() && shape_ == o.shape_;
+  const T* elements() const {
+    return empty() ? nullptr : static_cast<const T*>(shared_storage()->data());
   }
+  T* written() const { return empty() ? nullptr : static_cast<T*>(shared_storage()->written()); }
 
   template <class I, std::size_t N>
   static std::array<std::size_t, Rank> shape_in_braces(const I (&shape)[N]) {
@@ -203,15 +230,11 @@ class tensor {
   // before.
   std::size_t offset_along(std::size_t axis, std::size_t i, std::size_t outer) const {
 #ifndef NDEBUG
-    detail::expects<value_error>(i < shape_[axis], "[tensor] the index ", i, " of axis ", axis,
-                                 " is not below its length, ", shape_[axis]);
+    detail::expects<value_error>(i < shape()[axis], "[tensor] the index ", i, " of axis ", axis,
+                                 " is not below its length, ", shape()[axis]);
 #endif
-    return outer * shape_[axis] + i;
+    return outer * shape()[axis] + i;
   }
-
-  std::array<std::size_t, Rank> shape_{};
-  std::size_t size_ = 0;
-  std::shared_ptr<fmoe::storage> storage_;
 };
 
 // A tensor that belongs to a layer. Plans multiply two parameters only where nothing else is left,
@@ -221,6 +244,13 @@ struct parameter : tensor<T, Rank> {
   using tensor<T, Rank>::tensor;
   parameter() = default;
   parameter(tensor<T, Rank> t) : tensor<T, Rank>(std::move(t)) {}
+};
+
+// A vector, such as a bias, stays in floats where a layer has weights of 8 bits.
+template <class Q>
+  requires detail::is_quantized<Q>
+struct parameter<Q, 1> : parameter<float, 1> {
+  using parameter<float, 1>::parameter;
 };
 
 }  // namespace fmoe

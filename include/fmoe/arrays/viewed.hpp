@@ -3,7 +3,7 @@
 // have three, and callers have several axes of tokens where layers have one.
 #pragma once
 
-#include <fmoe/arrays/tensor.hpp>
+#include <fmoe/arrays/quantized.hpp>
 #include <fmoe/base/error.hpp>
 
 namespace fmoe {
@@ -16,7 +16,9 @@ parameter<T, To> viewed(const parameter<T, From>& p, const std::array<std::size_
   detail::expects<shape_error>(detail::element_count(shape) == p.size(), "[view] the shape has ",
                                detail::element_count(shape), " elements and the parameter ",
                                p.size());
-  return parameter<T, To>(tensor<T, To>(shape, p.shared_storage()));
+  if constexpr (detail::is_quantized<T>)
+    return parameter<T, To>(tensor<T, To>(shape, p.shared_storage(), p.blocks()));
+  else return parameter<T, To>(tensor<T, To>(shape, p.shared_storage()));
 }
 
 // [..., i] -> [t, i]. The leading axes count tokens. The result shares the elements.

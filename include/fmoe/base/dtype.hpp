@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The floating-point types that tensors store: float, double, and the 16-bit types bf16 and f16,
-// which exist only in memory; fmoe computes with their values as floats.
+// The types that tensors store: float, double, the 16-bit types bf16 and f16, and weights of 8
+// bits. Those of 16 and 8 bits exist only in memory; fmoe computes with their values as floats.
 #pragma once
 
 #include <bit>
@@ -65,17 +65,31 @@ struct f16 {
   bool operator==(const f16&) const = default;  // compares bits
 };
 
+// Weights of 8 bits: an integer from -127 to 127 for each weight, and a scale for each block of 32
+// weights along one axis, or for the whole axis. A weight is their product, rounded to float. These
+// types only name the formats; arrays/quantized.hpp has the tensors.
+struct q8 {
+  using scale = f16;
+  static constexpr std::size_t block = 32;
+};
+struct q8c {
+  using scale = float;
+  static constexpr std::size_t block = all;
+};
+
 // The same types as values of an enum.
-enum class dtype : std::uint8_t { float64, float32, bfloat16, float16 };
+enum class dtype : std::uint8_t { float64, float32, bfloat16, float16, q8, q8c };
 
 constexpr const char* name_of(dtype d) {
   switch (d) {
     case dtype::float64: return "float64";
     case dtype::float32: return "float32";
     case dtype::bfloat16: return "bfloat16";
-    case dtype::float16: break;
+    case dtype::float16: return "float16";
+    case dtype::q8: return "q8";
+    case dtype::q8c: break;
   }
-  return "float16";
+  return "q8c";
 }
 
 }  // namespace fmoe
@@ -87,16 +101,25 @@ inline constexpr bool is_storable = std::is_same_v<T, double> || std::is_same_v<
                                     std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
 
 template <class T>
-  requires is_storable<T>
+inline constexpr bool is_quantized = std::is_same_v<T, q8> || std::is_same_v<T, q8c>;
+
+template <class T>
+  requires is_storable<T> || is_quantized<T>
 inline constexpr dtype dtype_of = std::is_same_v<T, double>  ? dtype::float64
                                   : std::is_same_v<T, float> ? dtype::float32
                                   : std::is_same_v<T, bf16>  ? dtype::bfloat16
-                                                             : dtype::float16;
+                                  : std::is_same_v<T, f16>   ? dtype::float16
+                                  : std::is_same_v<T, q8>    ? dtype::q8
+                                                             : dtype::q8c;
 
 // The type in which operands of these types are computed: double if one of them is double, else
 // float.
 template <class... Ts>
 using arithmetic_t = std::conditional_t<(std::is_same_v<Ts, double> || ...), double, float>;
+
+// The type of weights stored as T once they are widened.
+template <class T>
+using widened_t = std::conditional_t<is_quantized<T>, float, T>;
 
 template <class To, class From>
 To convert(From x) {
@@ -106,20 +129,29 @@ To convert(From x) {
   else return static_cast<To>(static_cast<float>(x));
 }
 
-// Calls f with a null pointer to the C++ type of `d`.
+constexpr bool is_quantized_type(dtype d) { return d == dtype::q8 || d == dtype::q8c; }
+
+// Calls f with a null pointer to the C++ type of `d`, which is not one of 8 bits.
 template <class F>
 constexpr decltype(auto) with_type(dtype d, F&& f) {
   switch (d) {
     case dtype::float64: return f(static_cast<double*>(nullptr));
     case dtype::float32: return f(static_cast<float*>(nullptr));
     case dtype::bfloat16: return f(static_cast<bf16*>(nullptr));
-    case dtype::float16: break;
+    default: break;
   }
   return f(static_cast<f16*>(nullptr));
 }
 
-// Returns the bytes of an element.
+// The same for one of 8 bits.
+template <class F>
+constexpr decltype(auto) with_quantized_type(dtype d, F&& f) {
+  return d == dtype::q8 ? f(static_cast<q8*>(nullptr)) : f(static_cast<q8c*>(nullptr));
+}
+
+// Returns the bytes of an element; the scales of weights of 8 bits are beside them.
 constexpr extent size_of(dtype d) {
+  if (is_quantized_type(d)) return 1;
   return with_type(d, [](auto* element) { return sizeof(*element); });
 }
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <fmoe/arrays/interop.hpp>
-#include <fmoe/arrays/tensor.hpp>
+#include <fmoe/arrays/quantized.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe {
@@ -42,17 +42,21 @@ struct leaf : expression_base {
       : shape(t.shape()),
         elements(t.shared_storage()),
         is_parameter(parameter),
-        is_copy(copy) {}
+        is_copy(copy) {
+    if constexpr (is_quantized<T>) axis = t.blocks();
+  }
 
   std::array<extent, Rank> shape;
   std::shared_ptr<storage> elements;  // the tensor's own, so that writes to it are seen
   bool is_parameter, is_copy;
+  block_axis axis{};  // of weights of 8 bits
 
   // Throws value_error if the tensor holds nothing.
   ir::node_id lower(ir::graph& g) const {
     expects<value_error>(elements != nullptr, "[", is_parameter ? "parameter" : "tensor",
                          "] of rank ", Rank, " is used but holds nothing: set or load it");
-    return g.leaf({elements, dtype_of<T>, {shape.begin(), shape.end()}, is_parameter, -1, is_copy});
+    return g.leaf(
+        {elements, dtype_of<T>, {shape.begin(), shape.end()}, is_parameter, -1, is_copy, axis});
   }
 };
 
@@ -115,8 +119,8 @@ detail::leaf<T, Rank> as_expression(const tensor<T, Rank>& t) {
   return detail::leaf<T, Rank>(t, false);
 }
 template <class T, std::size_t Rank>
-detail::leaf<T, Rank> as_expression(const parameter<T, Rank>& p) {
-  return detail::leaf<T, Rank>(p, true);
+auto as_expression(const parameter<T, Rank>& p) {
+  return detail::leaf<typename parameter<T, Rank>::value_type, Rank>(p, true);
 }
 
 // An array of another library is copied now, and a lazy one is evaluated now: a const reference may

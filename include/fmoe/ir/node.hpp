@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include <fmoe/arrays/quantized_layout.hpp>
 #include <fmoe/arrays/tensor.hpp>
 #include <fmoe/base/dtype.hpp>
 #include <fmoe/base/labels.hpp>
@@ -39,17 +40,21 @@ struct leaf_node {
   // Copied from an array of the user, once for every place that names it; equal copies are one
   // leaf.
   bool copied = false;
+  block_axis axis{};  // of weights of 8 bits
   bool operator==(const leaf_node& o) const {
-    return std::tie(type, shape, parameter, argument, copied) ==
-               std::tie(o.type, o.shape, o.parameter, o.argument, o.copied) &&
+    return std::tie(type, shape, parameter, argument, copied, axis) ==
+               std::tie(o.type, o.shape, o.parameter, o.argument, o.copied, o.axis) &&
            (same_elements(o) || (copied && same_bytes(o)));
   }
   bool same_elements(const leaf_node& o) const {
     if (data == nullptr || o.data == nullptr) return data == o.data;
     return data->same_elements(*o.data);
   }
+  stored_numbers numbers() const {
+    return {type, data == nullptr ? nullptr : data->data(), element_count(shape), axis};
+  }
   bool same_bytes(const leaf_node& o) const {
-    const extent bytes = element_count(shape, size_of(type)) * size_of(type);
+    const extent bytes = numbers().bytes();
     return bytes == 0 || std::memcmp(data->data(), o.data->data(), bytes) == 0;
   }
 };

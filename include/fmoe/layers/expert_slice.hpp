@@ -12,8 +12,8 @@ namespace fmoe::detail {
 // Returns expert n's slice of the weights of all experts. Throws value_error if there is no such
 // expert; the message calls it `name` and ends with `where`.
 template <extent Axis, class T, extent Rank>
-tensor<T, Rank - 1> expert_slice(const tensor<T, Rank>& weights, extent n,
-                                 std::string_view name = "expert", std::string_view where = {}) {
+auto expert_slice(const tensor<T, Rank>& weights, extent n, std::string_view name = "expert",
+                  std::string_view where = {}) {
   const extent count = weights.shape()[Axis];
   expects<value_error>(n < count, "[expert] there is no ", name, ' ', n, " among ", count, where);
   return sliced<Axis>(weights, n);
@@ -21,8 +21,7 @@ tensor<T, Rank - 1> expert_slice(const tensor<T, Rank>& weights, extent n,
 
 // The same for one level of a hierarchy of `levels`.
 template <extent Axis, class T, extent Rank>
-tensor<T, Rank - 1> expert_slice(const tensor<T, Rank>& weights, extent n, extent level,
-                                 extent levels) {
+auto expert_slice(const tensor<T, Rank>& weights, extent n, extent level, extent levels) {
   const std::string where = levels == 1 ? "" : " of level " + std::to_string(level);
   return expert_slice<Axis>(weights, n, "expert", where);
 }

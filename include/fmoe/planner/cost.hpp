@@ -91,11 +91,11 @@ class cost_counter {
     figures.bytes += stored_bytes(x) * size * rows;
   }
 
-  // Returns the bytes of one number: 16 bits stay so beside floats, everything else is in the
-  // arithmetic type.
+  // Returns the bytes of one number: weights of 16 and 8 bits stay so beside floats, everything
+  // else is in the arithmetic type.
   double stored_bytes(const value& x) const {
-    const bool narrow = x.leaf && size_of(program_.leaves[*x.leaf].type) == 2;
-    return narrow && element_bytes_ == 4 ? 2 : element_bytes_;
+    if (!x.leaf || element_bytes_ != 4) return element_bytes_;
+    return std::min(element_bytes_, bytes_each(program_.leaves[*x.leaf].numbers()));
   }
 
   // Returns the share of a constant's rows that an operation reads: all of them, or as many as are

@@ -54,9 +54,9 @@ class constants {
     for (const packed_weight& w : p.weights) {
       const storage_row& row = p.storages[w.storage];
       const bool is_leaf = row.where == storage_row::kind::leaf;
-      const dtype stored = is_leaf ? type_of_panels(leaves[row.source]) : dtype_of<T>;
+      const dtype stored = is_leaf ? type_of_panels(p, w, leaves[row.source]) : dtype_of<T>;
       n += w.screened ? screened_weights<Arch>::bytes(w.K, w.N)
-                      : w.batches * panel_elements(w) * size_of(stored) + panel_slack;
+                      : w.batches * panel_bytes(w, *kernels_of(stored)) + panel_slack;
     }
     return n;
   }
@@ -64,7 +64,11 @@ class constants {
   const T* leaf(extent storage) const { return leaves_[storage]; }
   T* computed() const { return reinterpret_cast<T*>(computed_.data()); }
   const screened_weights<Arch>& screened(extent weight) const { return *screened_[weight]; }
-  gemm_panels<T> panels(extent weight) const { return panels_[weight]; }
+  // The panels of one batch of a weight.
+  gemm_panels<T> panels(const plan& p, extent weight, extent batch) const {
+    const gemm_panels<T>& all = panels_[weight];
+    return {all.data + batch * panel_bytes(p.weights[weight], *all.kernels), all.kernels};
+  }
 
   // Calls f with the leaf as it is stored, if gathers can read it so, otherwise with Ts.
   template <class F>
@@ -92,42 +96,63 @@ class constants {
           derived(l, "screened " + key(weight), make));
       return;
     }
-    const dtype stored = type_of_panels(l);
+    const dtype stored = type_of_panels(p, weight, l);
     const auto make = [&] {
+      if (stored == l.type && is_quantized_type(stored)) return packed_quantized(weight, l);
       if (stored == l.type) return packed(weight, l.data->data(), stored);
       return packed(weight, widened(l)->data(), stored);
     };
-    keep(w, stored, derived(l, key(weight), make));
+    keep(w, stored, derived(l, name_of(stored) + (' ' + key(weight)), make));
   }
 
-  static extent panel_elements(const packed_weight& w) { return packed_size<T, Arch>(w.K, w.N); }
-
  private:
+  static extent panel_bytes(const packed_weight& w, const gemm_kernels<T>& kernels) {
+    return divide_up(w.N, panel_width<T, Arch>) * kernels.bytes(w.K);
+  }
+
   // Do gemm and gather read numbers of this type and widen them to T in registers?
   static bool is_widened_as_read(dtype type) {
+    if (is_quantized_type(type)) return std::is_same_v<T, float>;
     return with_type(type,
                      [](auto* t) { return widens<T, std::remove_pointer_t<decltype(t)>, Arch>; });
   }
 
-  static dtype type_of_panels(const ir::leaf_node& l) {
-    return is_widened_as_read(l.type) ? l.type : dtype_of<T>;
+  // Weights of 8 bits stay so if their blocks lie along k, and if a sum ends with a group of k.
+  static dtype type_of_panels(const plan& p, const packed_weight& w, const ir::leaf_node& l) {
+    if (!is_widened_as_read(l.type)) return dtype_of<T>;
+    if (!is_quantized_type(l.type)) return l.type;
+    return with_quantized_type(l.type, [&]<class Q>(Q*) {
+      const quantized_layout layout(l.type, element_count(l.shape), l.axis);
+      const bool fits = p.sum_block % panel_int8<Q, Arch>::group == 0 &&
+                        has_whole_groups<Q, Arch>(offsets(w.depth), layout);
+      return fits ? l.type : dtype_of<T>;
+    });
+  }
+
+  // The kernels for panels that are stored so.
+  static const gemm_kernels<T>* kernels_of(dtype stored) {
+    if (is_quantized_type(stored))
+      return with_quantized_type(stored, []<class Q>(Q*) {
+        using read = std::conditional_t<std::is_same_v<T, float>, panel_int8<Q, Arch>, T>;
+        return &gemm_kernels_of<T, read, Arch>;
+      });
+    return with_type(stored, []<class S>(S*) {
+      using read = std::conditional_t<widens<T, S, Arch>, S, T>;
+      return &gemm_kernels_of<T, read, Arch>;
+    });
   }
 
   static bool is_read(const storage_row& row) { return row.in_place || row.table; }
 
   // True if steps read a copy of the leaf in the arithmetic type.
   static bool is_widened(const ir::leaf_node& l, const storage_row& row) {
-    const bool is_narrow = is_widened_as_read(l.type) && !row.in_place;
+    const bool is_narrow =
+        is_widened_as_read(l.type) && !is_quantized_type(l.type) && !row.in_place;
     return is_read(row) && l.type != dtype_of<T> && !is_narrow;
   }
 
   void keep(extent w, dtype stored, std::shared_ptr<const void> block) {
-    const gemm_kernels<T>* const kernels = with_type(stored, [](auto* type) {
-      using element = std::remove_pointer_t<decltype(type)>;
-      using read = std::conditional_t<widens<T, element, Arch>, element, T>;
-      return &gemm_kernels_of<T, read, Arch>;
-    });
-    panels_[w] = {static_cast<const memory*>(block.get())->data(), kernels};
+    panels_[w] = {static_cast<const memory*>(block.get())->data(), kernels_of(stored)};
     blocks_.push_back(std::move(block));
   }
 
@@ -137,7 +162,7 @@ class constants {
       leaves_[s] = static_cast<const T*>(l.data->data());
       return;
     }
-    narrow_[s] = is_widened_as_read(l.type) && !row.in_place;
+    narrow_[s] = is_widened_as_read(l.type) && !is_quantized_type(l.type) && !row.in_place;
     if (!is_widened(l, row)) return;
     kept_[s] = derived(l, std::to_string(element_count(l.shape)), [&] { return widened(l); });
     leaves_[s] = reinterpret_cast<const T*>(static_cast<const memory*>(kept_[s].get())->data());
@@ -147,9 +172,8 @@ class constants {
   [[gnu::cold]] static std::shared_ptr<const memory> widened(const ir::leaf_node& l) {
     const extent n = element_count(l.shape);
     auto block = std::make_shared<memory>(n * sizeof(T));
-    with_type(l.type, [&](auto* type) {
-      const auto* from = static_cast<const std::remove_pointer_t<decltype(type)>*>(l.data->data());
-      for (extent i = 0; i < n; ++i) reinterpret_cast<T*>(block->data())[i] = convert<T>(from[i]);
+    with_numbers<T>(l.numbers(), [&](const auto& number) {
+      for (extent i = 0; i < n; ++i) reinterpret_cast<T*>(block->data())[i] = number(i);
     });
     return block;
   }
@@ -193,7 +217,7 @@ class constants {
   [[gnu::cold]] static std::shared_ptr<const void> packed(const packed_weight& w,
                                                           const void* source, dtype stored) {
     const auto k = offsets(w.depth), n = offsets(w.columns), batch = offsets(w.batch);
-    const extent elements = panel_elements(w);
+    const extent elements = packed_size<T, Arch>(w.K, w.N);
     auto block = std::make_shared<memory>(w.batches * elements * size_of(stored) + panel_slack);
     if (elements == 0) return block;  // `source` may be null
     with_type(stored, [&](auto* type) {
@@ -206,14 +230,27 @@ class constants {
     return block;
   }
 
+  [[gnu::cold]] static std::shared_ptr<const void> packed_quantized(const packed_weight& w,
+                                                                    const ir::leaf_node& l) {
+    const auto k = offsets(w.depth), n = offsets(w.columns), batch = offsets(w.batch);
+    const quantized_layout layout(l.type, element_count(l.shape), l.axis);
+    const extent bytes = panel_bytes(w, *kernels_of(l.type));
+    auto block = std::make_shared<memory>(w.batches * bytes + panel_slack);
+    with_quantized_type(l.type, [&]<class Q>(Q*) {
+      for (extent b = 0; b < batch.size(); ++b)
+        pack_quantized<T, Arch, Q>(k, n, layout, batch[b],
+                                   static_cast<const std::byte*>(l.data->data()),
+                                   block->data() + b * bytes);
+    });
+    return block;
+  }
+
   [[gnu::cold]] static std::shared_ptr<const void> screened(const packed_weight& w,
                                                             const ir::leaf_node& l) {
     const auto k = offsets(w.depth), n = offsets(w.columns);
     const auto fill = [&](float* row, extent c) {
-      with_type(l.type, [&](auto* type) {
-        const auto* from =
-            static_cast<const std::remove_pointer_t<decltype(type)>*>(l.data->data());
-        for (extent i = 0; i < w.K; ++i) row[i] = convert<float>(from[k[i] + n[c]]);
+      with_numbers<float>(l.numbers(), [&](const auto& number) {
+        for (extent i = 0; i < w.K; ++i) row[i] = number(k[i] + n[c]);
       });
     };
     return std::make_shared<screened_weights<Arch>>(w.K, w.N, fill);

@@ -126,9 +126,8 @@ class executor {
 
   // Returns the step's panels of one of its weights, from a column and from k on.
   gemm_panels<T> part(const gemm_step& s, extent weight, extent column, extent k) const noexcept {
-    const auto [data, kernels] = constants_.panels(s.weight);
-    const extent whole = constants_.panel_elements(plan_.weights[s.weight]) * weight;
-    return {data + ((whole + column * s.K) / panel_width<T, Arch> + k) * kernels->row_bytes,
+    const auto [data, kernels] = constants_.panels(plan_, s.weight, weight);
+    return {data + column / panel_width<T, Arch> * kernels->bytes(s.K) + kernels->bytes(k),
             kernels};
   }
 

@@ -25,11 +25,22 @@ using gemm_kernel_pointer = void (*)(const gemm_tile<T>&) noexcept;
 // are for 1 to 6 rows.
 template <class T>
 struct gemm_kernels {
-  extent row_bytes;  // bytes of a panel for one k
+  extent row_bytes;           // bytes of a panel for one k
+  extent group, scale_bytes;  // 8-bit weights have so many bytes of scales before each group of k
   extent most;
   const gemm_kernel_pointer<T>* tiles[2];
   // Streams over as many panels as suit the rows, and over one panel.
   const gemm_kernel_pointer<T>*streams, *single_streams;
+  // From so many tiles on, a panel is widened once for all: `widen` does so for `depth` k, and then
+  // `of_widened` are the kernels.
+  extent least_tiles;
+  void (*widen)(const std::byte* panel, extent depth, T* wide) noexcept;
+  const gemm_kernels* of_widened;
+
+  // The bytes of a panel for so many k from its beginning, which are whole groups or all of it.
+  extent bytes(extent depth) const {
+    return depth * row_bytes + divide_up(depth, group) * scale_bytes;
+  }
 };
 
 template <class T>
@@ -87,11 +98,39 @@ constexpr extent streamed_panels(extent rows) {
   else return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
 }
 
+// In a panel of 8-bit weights: the k that share a scale, and the bytes of a scale.
+template <class S>
+inline constexpr extent group_of = 1;
+template <class S>
+inline constexpr extent size_of_scale = 0;
+template <class Q, class Arch>
+inline constexpr extent group_of<panel_int8<Q, Arch>> = panel_int8<Q, Arch>::group;
+template <class Q, class Arch>
+inline constexpr extent size_of_scale<panel_int8<Q, Arch>> =
+    sizeof(typename panel_int8<Q, Arch>::scale);
+
+// Loads the two vectors of a panel's row. 8-bit weights have scales.
+template <class T, class Arch, class S>
+[[gnu::always_inline]] inline void load_row(const S* row, const vec<T, Arch>* scales,
+                                            vec<T, Arch>* w) noexcept {
+  constexpr extent lane = lanes<T, Arch>;
+  if constexpr (std::is_same_v<S, bf16>) {
+    load_pairs<T, Arch>(row, w[0], w[1]);
+  } else if constexpr (is_panel_int8<S>) {
+    w[0] = load_as<T, Arch>(&row->value) * scales[0];
+    w[1] = load_as<T, Arch>(&row->value + lane) * scales[1];
+  } else {
+    w[0] = load_as<T, Arch>(row);
+    w[1] = load_as<T, Arch>(row + lane);
+  }
+}
+
 // S is the type in the panels; for int16_pair, a holds pairs, too, c integers of 32 bits, and depth
 // counts pairs, which make one block. Places are those of the data for later.
 template <class T, class S, class Arch, extent Rows, extent Panels, extent Places, bool Stream>
 [[gnu::noinline]] void gemm_kernel(const gemm_tile<T>& tile) noexcept {
   constexpr extent lane = lanes<T, Arch>, vectors = 2 * Panels, row_bytes = 2 * lane * sizeof(S),
+                   scale_bytes = 2 * lane * size_of_scale<S>,
                    line = std::min<extent>(64, row_bytes);
   const T* __restrict a = tile.a;
   const std::byte* __restrict b = tile.b;
@@ -111,19 +150,14 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
   for (extent m = 0; m < Rows; ++m)
 #pragma GCC unroll 8
     for (extent n = 0; n < vectors; ++n) __builtin_prefetch(c + m * ldc + n * lane, 1, 3);
-  const auto steps = [&](extent count, extent ahead) __attribute__((always_inline)) {
+  vec<T, Arch> scales[vectors];  // of the columns, for 8-bit weights
+  const auto rows = [&](extent count, extent ahead) __attribute__((always_inline)) {
     for (; count > 0; --count) {
       vec<T, Arch> w[vectors];
 #pragma GCC unroll 8
       for (extent n = 0; n < vectors; n += 2) {
         const std::byte* const from = b + n / 2 * stride;
-        const S* const row = reinterpret_cast<const S*>(from);
-        if constexpr (std::is_same_v<S, bf16>) {
-          load_pairs<T, Arch>(row, w[n], w[n + 1]);
-        } else {
-          w[n] = load_as<T, Arch>(row);
-          w[n + 1] = load_as<T, Arch>(row + lane);
-        }
+        load_row<T, Arch>(reinterpret_cast<const S*>(from), scales + n, w + n);
         for (extent at = 0; at < row_bytes; at += line)
           __builtin_prefetch(from + (Stream ? ahead : own_ahead) + at, 0, 3);
       }
@@ -145,16 +179,33 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
       b += row_bytes;
     }
   };
+  const auto steps = [&](extent count, extent ahead) __attribute__((always_inline)) {
+    if constexpr (is_panel_int8<S>) {
+      using scale = typename S::scale;
+      for (; count > 0; count -= std::min(count, S::group)) {
+#pragma GCC unroll 8
+        for (extent n = 0; n < vectors; ++n)
+          scales[n] =
+              load_as<T, Arch>(reinterpret_cast<const scale*>(b + n / 2 * stride) + n % 2 * lane);
+        b += scale_bytes;
+        rows(std::min(count, S::group), ahead);
+      }
+    } else {
+      rows(count, ahead);
+    }
+  };
   // 4 KB are in flight for 1 and 2 rows (more is slower from L3), and 8 KB for more rows (DRAM).
   // Near the end of its panel a stream already fetches the panel that it takes next.
   constexpr extent ahead = (Rows <= 2 ? 4096 : 8192) / Panels, near_end = ahead / row_bytes;
+  constexpr extent group = group_of<S>;
+  const extent depth_bytes = tile.depth * row_bytes + divide_up(tile.depth, group) * scale_bytes;
   bool first = !tile.accumulate;
   for (extent left = tile.depth; left > 0 || first;) {
     const extent count = std::min(left, tile.block);
     if constexpr (Stream) {
-      const extent own = left > near_end ? std::min(count, left - near_end) : 0;
+      const extent own = left > near_end ? std::min(count, (left - near_end) / group * group) : 0;
       steps(own, ahead);
-      steps(count - own, ahead + Panels * stride - tile.depth * row_bytes);
+      steps(count - own, ahead + Panels * stride - depth_bytes);
     } else {
       steps(count, 0);
     }
@@ -168,6 +219,23 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
     clear();
     first = false;
     left -= count;
+  }
+}
+
+// Writes the weights of `depth` rows of a panel as Ts: those that the kernels of S compute with.
+template <class T, class S, class Arch>
+void widen_panel(const std::byte* from, extent depth, T* to) noexcept {
+  constexpr extent lane = lanes<T, Arch>, row = 2 * lane;
+  vec<T, Arch> w[2], scales[2] = {vec<T, Arch>(T(0)), vec<T, Arch>(T(0))};
+  for (extent k = 0; k < depth; ++k, from += row * sizeof(S), to += row) {
+    if constexpr (is_panel_int8<S>)
+      if (k % S::group == 0) {
+        const auto* const of = reinterpret_cast<const typename S::scale*>(from);
+        for (extent n = 0; n < 2; ++n) scales[n] = load_as<T, Arch>(of + n * lane);
+        from += row * size_of_scale<S>;
+      }
+    load_row<T, Arch>(reinterpret_cast<const S*>(from), scales, w);
+    for (extent n = 0; n < 2; ++n) store<T, Arch>(to + n * lane, w[n]);
   }
 }
 
@@ -199,11 +267,19 @@ inline constexpr auto gemm_streams = []<extent... I>(std::index_sequence<I...>) 
 
 template <class T, class S, class Arch>
 inline constexpr gemm_kernels<T> gemm_kernels_of = [] {
+  constexpr bool is_widened = !std::is_same_v<S, T> && !is_int16_pair<S>;
   return gemm_kernels<T>{panel_width<T, Arch> * sizeof(S),
+                         group_of<S>,
+                         panel_width<T, Arch> * size_of_scale<S>,
                          gemm_rows<Arch>,
                          {gemm_tiles<T, S, Arch, 1>.data(), gemm_tiles<T, S, Arch, 2>.data()},
                          gemm_streams<T, S, Arch, false>.data(),
-                         gemm_streams<T, S, Arch, true>.data()};
+                         gemm_streams<T, S, Arch, true>.data(),
+                         !is_widened        ? all
+                         : is_panel_int8<S> ? 2
+                                            : 8,
+                         is_widened ? &widen_panel<T, S, Arch> : nullptr,
+                         is_widened ? &gemm_kernels_of<T, T, Arch> : nullptr};
 }();
 
 // Runs a tile whose panel is wider than c on a copy of c, so that nothing beyond column `columns`
@@ -223,40 +299,43 @@ void run_narrow(gemm_kernel_pointer<T> kernel, gemm_tile<T> tile, extent rows,
     for (extent n = 0; n < columns; ++n) c[m * ldc + n] = copy[m * width + n];
 }
 
+// So many k of a panel are widened at a time, and stay in L1. Few tiles take less time if each
+// widens in registers: of 8 bits one tile, of 16 bits up to seven.
+inline constexpr extent widened_depth = 256;
+
 // Calls done(row, rows, column, columns) for every finished tile of c while the tile is in L1.
 template <class T, class Arch>
 [[gnu::noinline]] void gemm(const gemm_args<T>& g,
                             function_ref<void(extent, extent, extent, extent)> done) noexcept {
   constexpr extent width = panel_width<T, Arch>;
   const gemm_kernels<T>& kernels = *g.panels.kernels;
-  const extent panels = divide_up(g.columns, width),
-               panel_bytes = g.panel_depth * kernels.row_bytes;
-  const auto run = [&](gemm_kernel_pointer<T> kernel, extent row, extent rows, extent panel,
-                       extent count, const std::byte* next,
-                       extent next_step) __attribute__((noinline)) {
+  const extent panels = divide_up(g.columns, width), panel_bytes = kernels.bytes(g.panel_depth);
+  const auto run = [&](gemm_kernel_pointer<T> kernel, gemm_tile<T> tile, extent row, extent rows,
+                       extent panel, extent count, bool is_last) __attribute__((noinline)) {
     const extent column = panel * width, columns = std::min(count * width, g.columns - column);
-    const gemm_tile<T> tile{g.depth,     g.a + row * g.lda,
-                            g.lda,       g.panels.data + panel * panel_bytes,
-                            panel_bytes, g.c + row * g.ldc + column,
-                            g.ldc,       g.accumulate,
-                            g.block,     next,
-                            next_step,   g.own_ahead};
+    tile.a += row * g.lda;
+    tile.c += row * g.ldc + column;
     if (columns == count * width) kernel(tile);
     else run_narrow<T, Arch>(kernel, tile, rows, columns);
+    if (!is_last) return;
     for (extent n = 0; n < columns; n += width)
       done(row, rows, column + n, std::min(width, columns - n));
   };
 
   if (g.rows == 0) return;
-  const bool has_long_panels = g.depth * kernels.row_bytes > lone_panel;
-  const bool is_streamed = g.rows < lone_rows || (g.rows <= streamed_rows && has_long_panels);
-  if (is_streamed) {
-    const extent together = streamed_panels<Arch>(g.rows);
-    const extent whole = g.columns / width;
-    extent p = 0;
-    for (; p + together <= whole; p += together)
-      run(kernels.streams[g.rows - 1], 0, g.rows, p, together, nullptr, 0);
-    for (; p < panels; ++p) run(kernels.single_streams[g.rows - 1], 0, g.rows, p, 1, nullptr, 0);
+  gemm_tile<T> tile{g.depth, g.a,          g.lda,   g.panels.data, panel_bytes, g.c,
+                    g.ldc,   g.accumulate, g.block, nullptr,       0,           g.own_ahead};
+  const bool few_are_streamed =
+      kernels.scale_bytes != 0 || g.depth * kernels.row_bytes > lone_panel;
+  if (g.rows < lone_rows || (g.rows <= streamed_rows && few_are_streamed)) {
+    const extent together = streamed_panels<Arch>(g.rows), whole = g.columns / width;
+    for (extent p = 0; p < panels;) {
+      const bool is_single = p + together > whole;
+      run((is_single ? kernels.single_streams : kernels.streams)[g.rows - 1], tile, 0, g.rows, p,
+          is_single ? 1 : together, true);
+      p += is_single ? 1 : together;
+      tile.b = g.panels.data + p * panel_bytes;
+    }
     return;
   }
 
@@ -265,17 +344,37 @@ template <class T, class Arch>
   // With many tiles a k asks for a line that another one has asked for, which is cheaper than
   // kernels of their own.
   constexpr extent few = 3;
-  const extent tiles = divide_up(g.rows, kernels.most), places = tiles <= few ? 2 : 1,
-               step = divide_up(kernels.row_bytes, places * tiles);
+  const extent tiles = divide_up(g.rows, kernels.most), places = tiles <= few ? 2 : 1;
+  tile.next_step = divide_up(kernels.row_bytes, places * tiles);
+  const bool is_widened = tiles >= kernels.least_tiles && g.block <= widened_depth;
+  const auto* const of_tiles = (is_widened ? *kernels.of_widened : kernels).tiles[places - 1];
+  const extent part = is_widened ? g.block : g.depth;
+  alignas(64) T wide[widened_depth * width];
   for (extent p = 0; p < panels; ++p) {
-    const std::byte* const b = g.panels.data + p * panel_bytes;
-    const std::byte* const next = p + 1 < panels ? b + panel_bytes : g.next != nullptr ? g.next : b;
-    for (extent t = 0, row = 0; t < tiles; ++t) {
-      const extent rows = divide_up(g.rows - row, tiles - t);
-      run(kernels.tiles[places - 1][rows - lone_rows], row, rows, p, 1,
-          next + places * t * g.depth * step, step);
-      row += rows;
-    }
+    const std::byte* b = g.panels.data + p * panel_bytes;
+    const std::byte* const after = p + 1 < panels      ? b + panel_bytes
+                                   : g.next != nullptr ? g.next
+                                                       : b;
+    extent k = 0;
+    do {
+      tile.depth = std::min(part, g.depth - k);
+      tile.a = g.a + k;
+      tile.accumulate = g.accumulate || k > 0;
+      tile.b = b;
+      if (is_widened) {
+        kernels.widen(b, tile.depth, wide);
+        tile.b = reinterpret_cast<const std::byte*>(wide);
+      }
+      k += tile.depth;
+      b += kernels.bytes(tile.depth);
+      const std::byte* const next = k < g.depth ? b : after;
+      for (extent t = 0, row = 0; t < tiles; ++t) {
+        const extent rows = divide_up(g.rows - row, tiles - t);
+        tile.next = next + places * t * tile.depth * tile.next_step;
+        run(of_tiles[rows - lone_rows], tile, row, rows, p, 1, k == g.depth);
+        row += rows;
+      }
+    } while (k < g.depth);
   }
 }
 

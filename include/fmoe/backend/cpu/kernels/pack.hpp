@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include <fmoe/arrays/quantized_layout.hpp>
 #include <fmoe/backend/cpu/kernels/simd.hpp>
 
 namespace fmoe::cpu {
@@ -83,6 +84,44 @@ void pack_panels(std::span<const extent> k_offsets, std::span<const extent> n_of
   using element = element_bits<sizeof(S)>;
   pack_elements<T, Arch, sizeof(S)>(k_offsets, n_offsets, reinterpret_cast<const element*>(source),
                                     places, reinterpret_cast<element*>(out));
+}
+
+// Packs weights of 8 bits; `first` is the place of the weight from which offsets count. All weights
+// of a group of k have one scale in each column.
+template <class T, class Arch, class Q>
+void pack_quantized(std::span<const extent> k_offsets, std::span<const extent> n_offsets,
+                    const quantized_layout& layout, extent first, const std::byte* source,
+                    std::byte* out) {
+  using element = panel_int8<Q, Arch>;
+  using scale = typename element::scale;
+  constexpr extent width = panel_width<T, Arch>;
+  const auto* const integers = reinterpret_cast<const std::int8_t*>(source);
+  const auto* const scales =
+      reinterpret_cast<const typename Q::scale*>(source + layout.first_scale());
+  for (extent n0 = 0; n0 < n_offsets.size(); n0 += width)
+    for (extent k0 = 0; k0 < k_offsets.size(); k0 += element::group) {
+      const extent ns = std::min(width, n_offsets.size() - n0),
+                   ks = std::min(element::group, k_offsets.size() - k0);
+      auto* const of_columns = reinterpret_cast<scale*>(out);
+      auto* const rows = reinterpret_cast<std::int8_t*>(out + width * sizeof(scale));
+      for (extent n = 0; n < ns; ++n) {
+        const extent column = first + n_offsets[n0 + n];
+        of_columns[n] =
+            convert<scale>(convert<float>(scales[layout.scale_of(column + k_offsets[k0])]));
+        for (extent k = 0; k < ks; ++k) rows[k * width + n] = integers[column + k_offsets[k0 + k]];
+      }
+      out += width * (sizeof(scale) + ks);
+    }
+}
+
+// True if weights that lie so can be packed: the weights of a group of k have one scale.
+template <class Q, class Arch>
+bool has_whole_groups(std::span<const extent> k_offsets, const quantized_layout& layout) {
+  constexpr extent group = panel_int8<Q, Arch>::group;
+  for (extent k = 0; k < k_offsets.size(); ++k)
+    if (layout.scale_of(k_offsets[k]) != layout.scale_of(k_offsets[k / group * group]))
+      return false;
+  return true;
 }
 
 }  // namespace fmoe::cpu

@@ -161,6 +161,22 @@ inline constexpr bool is_int16_pair = false;
 template <bool Fused>
 inline constexpr bool is_int16_pair<int16_pair<Fused>> = true;
 
+// An integer of a panel of 8-bit weights (pack.hpp). In front of each `group` rows of a panel stand
+// the scales of its columns, in f16 only where the instruction set has it.
+template <class Q, class Arch>
+struct panel_int8 {
+  using scale =
+      std::conditional_t<std::is_same_v<typename Q::scale, f16> && (is_avx512<Arch> || has_f16c),
+                         f16, float>;
+  static constexpr extent group = std::min<extent>(Q::block, 256);
+  std::int8_t value;
+};
+
+template <class S>
+inline constexpr bool is_panel_int8 = false;
+template <class Q, class Arch>
+inline constexpr bool is_panel_int8<panel_int8<Q, Arch>> = true;
+
 // True if one or two instructions turn numbers stored as S into a vector of T.
 template <class T, class S, class Arch>
 inline constexpr bool widens =
@@ -176,6 +192,13 @@ vec<T, Arch> load_as(const S* p) {
   } else if constexpr (is_int16_pair<S>) {
     return load<T, Arch>(reinterpret_cast<const T*>(p));  // the bits of the pairs
 #if defined(__SSE2__)
+  } else if constexpr (is_avx512<Arch> && std::is_same_v<S, std::int8_t>) {
+    const auto wide =
+        _mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_maskz_cvtepi32_ps(0xffff, wide);
+  } else if constexpr (is_avx2<Arch> && std::is_same_v<S, std::int8_t>) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   } else if constexpr (is_avx512<Arch> && std::is_same_v<S, bf16>) {
     const auto wide = _mm512_maskz_cvtepu16_epi32(
         0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

@@ -38,8 +38,8 @@ class prediction {
         element_bytes_(static_cast<double>(element_bytes)) {
     for (const storage_row& row : p.storages) {
       const bool is_leaf = row.where == storage_row::kind::leaf;
-      bytes_.push_back(is_leaf ? std::min(size_of(leaves[row.source].type), element_bytes)
-                               : element_bytes);
+      bytes_.push_back(is_leaf ? std::min(bytes_each(leaves[row.source].numbers()), element_bytes_)
+                               : element_bytes_);
     }
     weights_ = weights_of(p.steps);
     const extent tiles = tile_count(p, p.token_count, threads),
@@ -87,7 +87,7 @@ class prediction {
   double panel_bytes(extent weight) const {
     const packed_weight& w = plan_.weights[weight];
     const double elements = static_cast<double>(w.K * round_up(w.N, machine_.panel));
-    return elements * (w.screened ? 2 : static_cast<double>(bytes_[w.storage]));
+    return elements * (w.screened ? 2 : bytes_[w.storage]);
   }
   static double batches(const gemm_step& s) {
     extent n = 0;
@@ -95,7 +95,7 @@ class prediction {
     return static_cast<double>(n + 1);
   }
   double table_bytes(const view& v) const {
-    return static_cast<double>(plan_.storages[v.storage].elements * bytes_[v.storage]);
+    return static_cast<double>(plan_.storages[v.storage].elements) * bytes_[v.storage];
   }
 
   // How many experts of a group some tokens select.
@@ -166,7 +166,7 @@ class prediction {
   }
 
   double gathered(const view& table, double rows, double width, double keep) const {
-    const auto bytes = static_cast<double>(bytes_[table.storage]);
+    const double bytes = bytes_[table.storage];
     return together(rows * keep * width * bytes / from_cache(alone_, table_bytes(table)),
                     4 * rows * keep * width / alone_.flops, 0.5);
   }
@@ -298,7 +298,7 @@ class prediction {
   double tokens_ = 0, runs_ = 1;  // of a tile, and tiles one after the other
   machine_rates alone_{}, products_{};
   double rows_rate_ = 0;
-  std::vector<extent> bytes_;  // of an element, by storage
+  std::vector<double> bytes_;  // of an element, by storage
   std::vector<double> steps_;
 };
 
