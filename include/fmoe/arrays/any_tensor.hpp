@@ -32,7 +32,31 @@ any_tensor any_of(const tensor<T, Rank>& t) {
   return any;
 }
 
-// The reverse. The tensor must have this type and rank.
+// An axis of this shape.
+inline block_axis axis_of(std::span<const extent> shape, extent axis) {
+  return {shape[axis], element_count(shape.subspan(axis + 1))};
+}
+
+// The axis along which the blocks of 8-bit weights lie.
+inline extent axis_of_blocks(const any_tensor& t) {
+  extent axis = 0;
+  while (axis + 1 < t.shape.size() && axis_of(t.shape, axis) != t.axis) ++axis;
+  return axis;
+}
+
+// Returns the numbers as floats.
+inline any_tensor as_floats(const any_tensor& t) {
+  if (t.type == dtype::float32) return t;
+  const stored_numbers from = t.numbers();
+  any_tensor result{dtype::float32, t.shape, std::make_shared<storage>(from.size * sizeof(float))};
+  with_numbers<float>(from, [&](const auto& number) {
+    auto* const to = static_cast<float*>(result.elements->data());
+    for (extent i = 0; i < from.size; ++i) to[i] = number(i);
+  });
+  return result;
+}
+
+// The reverse of any_of. The tensor must have this type and rank.
 template <class T, std::size_t Rank>
 tensor<T, Rank> tensor_of(const any_tensor& t) {
   std::array<extent, Rank> shape{};

@@ -27,8 +27,7 @@ class tensor<Q, Rank> : public detail::shaped_storage<Rank> {
   // Makes a handle on existing storage, laid out as `axis` says.
   tensor(const std::array<std::size_t, Rank>& shape, std::shared_ptr<fmoe::storage> s,
          detail::block_axis axis)
-      : base(shape, detail::element_count(shape), std::move(s)),
-        axis_(axis) {}
+      : base(shape, detail::element_count(shape), std::move(s), axis) {}
 
   // The weight at an index for each axis.
   template <class... Index>
@@ -42,13 +41,10 @@ class tensor<Q, Rank> : public detail::shaped_storage<Rank> {
     return weight;
   }
 
-  detail::block_axis blocks() const { return axis_; }
+  detail::block_axis blocks() const { return base::axis(); }
   detail::stored_numbers numbers() const {
-    return {detail::dtype_of<Q>, empty() ? nullptr : shared_storage()->data(), size(), axis_};
+    return {detail::dtype_of<Q>, empty() ? nullptr : shared_storage()->data(), size(), blocks()};
   }
-
- private:
-  detail::block_axis axis_;
 };
 
 }  // namespace fmoe

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <fmoe/arrays/quantized_layout.hpp>
 #include <fmoe/arrays/storage.hpp>
 #include <fmoe/base/dtype.hpp>
 
@@ -35,15 +36,17 @@ class shaped_storage {
  protected:
   shaped_storage() = default;
   shaped_storage(const std::array<extent, Rank>& shape, extent size,
-                 std::shared_ptr<fmoe::storage> s)
+                 std::shared_ptr<fmoe::storage> s, block_axis axis = {})
       : shape_(shape),
         size_(size),
-        storage_(std::move(s)) {}
+        storage_(std::move(s)),
+        axis_(axis) {}
   shaped_storage(shaped_storage&&) = default;
   shaped_storage(const shaped_storage& o)
       : shape_(o.shape_),
         size_(o.size_),
-        storage_(o.empty() ? nullptr : std::make_shared<fmoe::storage>(*o.storage_)) {}
+        storage_(o.empty() ? nullptr : std::make_shared<fmoe::storage>(*o.storage_)),
+        axis_(o.axis_) {}
   shaped_storage& operator=(const shaped_storage& o) {
     if (!is_rewritten_by(o)) return *this = shaped_storage(o);
     if (storage_ != o.storage_) *storage_ = *o.storage_;
@@ -55,6 +58,7 @@ class shaped_storage {
       shape_ = o.shape_;
       size_ = o.size_;
       storage_ = std::move(o.storage_);
+      axis_ = o.axis_;
     } else if (storage_ != o.storage_) {
       *storage_ = std::move(*o.storage_);
       o.storage_ = nullptr;
@@ -63,15 +67,18 @@ class shaped_storage {
   }
   ~shaped_storage() = default;
 
+  block_axis axis() const { return axis_; }
+
  private:
   // True if an assignment of o leaves what refers to this tensor valid.
   bool is_rewritten_by(const shaped_storage& o) const {
-    return !empty() && !o.empty() && shape_ == o.shape_;
+    return !empty() && !o.empty() && shape_ == o.shape_ && axis_ == o.axis_;
   }
 
   std::array<extent, Rank> shape_{};
   extent size_ = 0;
   std::shared_ptr<fmoe::storage> storage_;
+  block_axis axis_;  // of weights of 8 bits
 };
 
 }  // namespace fmoe::detail

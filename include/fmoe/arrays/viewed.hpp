@@ -11,14 +11,16 @@ namespace fmoe {
 // Returns the same elements in another shape; a parameter that holds nothing stays so. Throws
 // shape_error if the shape has another number of elements.
 template <std::size_t To, class T, std::size_t From>
-parameter<T, To> viewed(const parameter<T, From>& p, const std::array<std::size_t, To>& shape) {
-  if (p.empty()) return {};
+auto viewed(const parameter<T, From>& p, const std::array<std::size_t, To>& shape) {
+  using stored = typename parameter<T, From>::value_type;
+  using view = parameter<stored, To>;
+  if (p.empty()) return view();
   detail::expects<shape_error>(detail::element_count(shape) == p.size(), "[view] the shape has ",
                                detail::element_count(shape), " elements and the parameter ",
                                p.size());
-  if constexpr (detail::is_quantized<T>)
-    return parameter<T, To>(tensor<T, To>(shape, p.shared_storage(), p.blocks()));
-  else return parameter<T, To>(tensor<T, To>(shape, p.shared_storage()));
+  if constexpr (detail::is_quantized<stored>)
+    return view(tensor<stored, To>(shape, p.shared_storage(), p.blocks()));
+  else return view(tensor<stored, To>(shape, p.shared_storage()));
 }
 
 // [..., i] -> [t, i]. The leading axes count tokens. The result shares the elements.

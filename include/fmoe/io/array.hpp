@@ -55,6 +55,7 @@ class array {
 
   // Shares the elements of the tensor (copies them on a big-endian host).
   template <class T, std::size_t Rank>
+    requires is_storable<T>
   array(const tensor<T, Rank>& t) : array(any_of(t)) {}
   explicit array(const any_tensor& t);
 
@@ -86,6 +87,10 @@ class array {
   template <class T, std::size_t Rank>
   tensor<T, Rank> get(const std::array<extent, Rank>& expected,
                       narrowing may = narrowing::refuse) const {
+    static_assert(
+        is_storable<T>,
+        "get: an array is of float, double, fmoe::bf16 or fmoe::f16; weights of 8 bits are "
+        "loaded with their layer");
     return tensor_of<T, Rank>(elements_as(dtype_of<T>, expected, may));
   }
   template <class T, std::size_t Rank>

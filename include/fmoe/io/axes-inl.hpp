@@ -102,21 +102,50 @@ void copy_permuted(const T* from, T* to, std::span<const extent> shape,
     }
 }
 
-FMOE_INLINE any_tensor permuted(const any_tensor& t, std::string_view from, std::string_view to) {
-  if (from == to) return t;
+// Copies elements of `size` bytes that have this shape, in the order of the labels `from`, to that
+// of the labels `to`.
+inline void copy_permuted(const void* source, void* result, extent size,
+                          std::span<const extent> given, std::string_view from,
+                          std::string_view to) {
   std::vector<extent> shape, strides;
   for (const char label : to) {
     const extent axis = from.find(label);
-    shape.push_back(t.shape[axis]);
-    strides.push_back(element_count(std::span(t.shape).subspan(axis + 1)));
+    shape.push_back(given[axis]);
+    strides.push_back(element_count(given.subspan(axis + 1)));
   }
-  const extent count = element_count(shape);
-  if (count == 0 || t.empty() || t.elements->data() == nullptr) return {t.type, shape, t.elements};
-  any_tensor result{t.type, shape, std::make_shared<storage>(count * size_of(t.type))};
-  with_type(t.type, [&]<class T>(T*) {
-    copy_permuted(static_cast<const T*>(t.elements->data()),
-                  static_cast<T*>(result.elements->data()), shape, strides);
-  });
+  const auto copy = [&]<class Bits>(Bits*) {
+    copy_permuted(static_cast<const Bits*>(source), static_cast<Bits*>(result), shape, strides);
+  };
+  switch (size) {
+    case 1: return copy(static_cast<std::uint8_t*>(nullptr));
+    case 2: return copy(static_cast<std::uint16_t*>(nullptr));
+    case 4: return copy(static_cast<std::uint32_t*>(nullptr));
+    default: return copy(static_cast<std::uint64_t*>(nullptr));
+  }
+}
+
+FMOE_INLINE any_tensor permuted(const any_tensor& t, std::string_view from, std::string_view to) {
+  if (from == to) return t;
+  std::vector<extent> shape;
+  for (const char label : to) shape.push_back(t.shape[from.find(label)]);
+  any_tensor result{t.type, shape, t.elements};
+  extent blocks = 0;
+  if (is_quantized_type(t.type)) {
+    blocks = axis_of_blocks(t);
+    result.axis = axis_of(shape, to.find(from[blocks]));
+  }
+  if (element_count(shape) == 0 || t.empty() || t.elements->data() == nullptr) return result;
+  result.elements = std::make_shared<storage>(result.numbers().bytes());
+  const auto* const source = static_cast<const std::byte*>(t.elements->data());
+  auto* const target = static_cast<std::byte*>(result.elements->data());
+  copy_permuted(source, target, size_of(t.type), t.shape, from, to);
+  if (is_quantized_type(t.type)) {
+    const quantized_layout layout(t.type, element_count(shape), t.axis);
+    std::vector<extent> scales = t.shape;
+    scales[blocks] = layout.blocks;
+    copy_permuted(source + layout.first_scale(), target + layout.first_scale(), layout.scale_bytes,
+                  scales, from, to);
+  }
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include <fmoe/io/hints.hpp>
 #include <fmoe/io/layer_settings.hpp>
 #include <fmoe/io/load.hpp>
+#include <fmoe/io/quantized_arrays.hpp>
 
 namespace fmoe::io {
 
@@ -56,10 +57,8 @@ class parameter_reader {
     const array& a = found->second;
     lengths_.check(name, n.file_labels, a.shape(), from_.file);
     const std::string flat = without_parentheses(n.file_labels);
-    const array split = a.reshaped(lengths_.extents_of(flat));
-    const std::vector<extent> of_any_shape(p.parameter.rank(), all);
     const any_tensor elements =
-        split.elements_as(p.parameter.type(), of_any_shape, options_.narrow);
+        elements_as(p.parameter.type(), a.reshaped(lengths_.extents_of(flat)), name);
     p.parameter.assign(permuted(elements, flat, n.layer_labels));
   }
 
@@ -74,6 +73,34 @@ class parameter_reader {
   }
 
  private:
+  // Weights of 8 bits are widened for a parameter of floating-point numbers.
+  any_tensor elements_as(dtype type, const array& a, const std::string& name) {
+    const std::vector<extent> of_any_shape(a.shape().size(), all);
+    const auto scales = from_.arrays.find(name_of_scales(name));
+    const auto refuse = [&](const std::string& why) -> any_tensor {
+      throw error(errc::dtype, "is " + std::string(name_of(a.type())) + why, 0, name, from_.file);
+    };
+    if (a.type() != element_type::i8 || scales == from_.arrays.end()) {
+      if (is_quantized_type(type))
+        return refuse(
+            " without scales of 8-bit weights: load the layer in floats, and "
+            "fmoe::quantize makes one of 8 bits");
+      return a.elements_as(type, of_any_shape, options_.narrow);
+    }
+    known_.insert(name_of_scales(name).substr(options_.prefix.size()));
+    const auto stored = quantized_from(a, scales->second, a.shape());
+    if (!stored)
+      return refuse(" " + text_of(a.shape()) + " and its scales " +
+                    std::string(name_of(scales->second.type())) + ' ' +
+                    text_of(scales->second.shape()) +
+                    ", which is neither one F16 for 32 weights along an axis nor one F32 for all");
+    if (stored->type == type) return *stored;
+    if (is_quantized_type(type))
+      return refuse(std::string(" in the layout of ") + fmoe::name_of(stored->type) + ", and " +
+                    fmoe::name_of(type) + " is expected");
+    return array(as_floats(*stored)).elements_as(type, of_any_shape, options_.narrow);
+  }
+
   bool learn(const released_name& n) {
     const auto found = from_.arrays.find(options_.prefix + n.name);
     return found != from_.arrays.end() &&
@@ -121,12 +148,24 @@ class parameter_writer {
                   to_.file);
     }
     written_[n.name] = data;
-    array a(permuted(value, n.layer_labels, without_parentheses(n.file_labels)));
+    const any_tensor t = permuted(value, n.layer_labels, without_parentheses(n.file_labels));
     const dtype type = options_.type.value_or(value.type);
-    if (type != value.type) a = array(a.elements_as(type, a.shape(), narrow));
     std::vector<extent> joined;
     for (const std::string& axis : axes_in(n.file_labels))
       joined.push_back(element_count(lengths_.extents_of(axis)));
+    if (is_quantized_type(type)) {
+      if (type != value.type)
+        throw error(errc::conflict,
+                    std::string("is ") + fmoe::name_of(value.type) +
+                        ": fmoe::quantize makes a layer of 8-bit weights, which is saved so",
+                    0, name, to_.file);
+      auto [integers, scales] = arrays_of(t);
+      to_.arrays.emplace(name, integers.reshaped(std::move(joined)));
+      to_.arrays.emplace(name_of_scales(name), std::move(scales));
+      return;
+    }
+    array a(is_quantized_type(t.type) ? as_floats(t) : t);
+    if (dtype_of_elements(a.type()) != type) a = array(a.elements_as(type, a.shape(), narrow));
     to_.arrays.emplace(name, a.reshaped(std::move(joined)));
   }
 
@@ -238,20 +277,24 @@ inline void check_keys(const layer_arrays& from, const std::set<std::string>& as
                   0, {}, from.file);
 }
 
+// Sets what the tensors of the layer do not tell, as the metadata and the options say.
+inline void fill_settings(const released_layer& layer, const layer_arrays& from,
+                          const load_options& options, const has_tensor& contains) {
+  const metadata_reader metadata(from.metadata, from.file);
+  describe(layer, metadata, from.file);
+  check_keys(from, metadata.asked());
+  const released_kind* const kind = expected_kind(layer, contains, from.file);
+  const layer_settings said = settings_of(layer, from, metadata.asked());
+  check_kind(said, kind, from.file);
+  apply_settings(layer, said, options, from.file);
+}
+
 FMOE_INLINE void fill(const released_layer& layer, const layer_arrays& from,
                       const load_options& options) {
   parameter_reader reader(from, options);
   reader.learn(layer.parameters);
   for (const released_parameter& p : layer.parameters) reader.read(p);
-
-  const metadata_reader metadata(from.metadata, from.file);
-  describe(layer, metadata, from.file);
-  check_keys(from, metadata.asked());
-  const released_kind* const kind =
-      expected_kind(layer, [&](std::string_view name) { return reader.contains(name); }, from.file);
-  const layer_settings said = settings_of(layer, from, metadata.asked());
-  check_kind(said, kind, from.file);
-  apply_settings(layer, said, options, from.file);
+  fill_settings(layer, from, options, [&](std::string_view name) { return reader.contains(name); });
   reader.list_extra(layer.unused);
 }
 
@@ -264,6 +307,15 @@ FMOE_INLINE strings_by_name metadata_of(const released_layer& layer, const has_t
   if (layer.activation != nullptr)
     result["activation"] = text_of_activation(*layer.activation, file);
   return result;
+}
+
+FMOE_INLINE void copy_settings(const released_layer& from, const released_layer& to) {
+  const auto contains = [&](std::string_view name) {
+    return std::ranges::any_of(from.parameters, [&](const released_parameter& p) {
+      return p.name.name == name && !p.parameter.value().empty();
+    });
+  };
+  fill_settings(to, {{}, metadata_of(from, contains, {}), {}}, {}, contains);
 }
 
 FMOE_INLINE layer_arrays arrays_of(const released_layer& layer, const std::filesystem::path& file,

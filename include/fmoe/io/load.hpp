@@ -99,6 +99,9 @@ Layer layer_from(const layer_arrays&, const load_options&) {
   return Layer();
 }
 
+// Gives a layer whose parameters are set the settings of another one of its kind.
+void copy_settings(const released_layer& from, const released_layer& to);
+
 // Tells whether a file has a tensor of this name.
 using has_tensor = std::function<bool(std::string_view name)>;
 

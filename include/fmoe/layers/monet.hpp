@@ -72,10 +72,10 @@ struct monet_router {
     const std::size_t s = width / p;
     detail::expects<value_error>(active <= s && (active != 0 || !adaptive), "[monet_router] K is ",
                                  active, " and a head has ", s, " experts");
-    for (const T *v = variance.data(), *end = v + variance.size(); v != end; ++v)
-      detail::expects<value_error>(
-          detail::convert<double>(*v) >= 0 && std::isfinite(detail::convert<double>(*v)),
-          "[monet_router] a variance is ", detail::convert<double>(*v));
+    for (std::size_t i = 0; i < variance.size(); ++i) {
+      const auto v = detail::convert<double>(variance.data()[i]);
+      detail::expects<value_error>(v >= 0 && std::isfinite(v), "[monet_router] a variance is ", v);
+    }
     const double sigma = detail::normal_quantile_above(
         s == 0 ? 1 : static_cast<double>(active) / static_cast<double>(s));
     const auto scores =
@@ -135,7 +135,7 @@ parameter<T, 3> monet_rows(const parameter<T, 2>& w, extent s) {
   return viewed<3>(w, {s, width / s, w.empty() ? 0 : w.shape()[1]});
 }
 template <class T>
-parameter<T, 2> monet_bias(const parameter<T, 1>& b, extent s) {
+parameter<widened_t<T>, 2> monet_bias(const parameter<T, 1>& b, extent s) {
   expects<shape_error>(s != 0 && b.size() % s == 0, "[monet] ", b.size(),
                        " hidden biases do not divide into ", s, " experts");
   return viewed<2>(b, {s, b.size() / s});
@@ -159,8 +159,8 @@ auto top_half(const auto& weights, extent j) {
 
 // Returns the hidden bias of half i, of m units; zeros if the layer has none.
 template <class T>
-tensor<T, 1> monet_bias(const parameter<T, 1>& b, extent s, extent i, extent m) {
-  return b.empty() ? tensor<T, 1>({m}) : sliced<0>(monet_bias(b, s), i);
+tensor<widened_t<T>, 1> monet_bias(const parameter<T, 1>& b, extent s, extent i, extent m) {
+  return b.empty() ? tensor<widened_t<T>, 1>({m}) : sliced<0>(monet_bias(b, s), i);
 }
 
 }  // namespace fmoe::detail
@@ -223,7 +223,7 @@ struct monet_hd {
 
   // Returns expert (i, j), whether it is deleted or not (Eq. 6). Throws value_error if there is no
   // such half.
-  monet_expert<T> expert(std::size_t i, std::size_t j) const {
+  monet_expert<detail::widened_t<T>> expert(std::size_t i, std::size_t j) const {
     const std::size_t s = detail::monet_halves(bias);
     const auto u = detail::bottom_half<1>(detail::monet_columns(encoder, s), i);
     return {u, detail::monet_bias(encoder_bias, s, i, u.shape()[1]),

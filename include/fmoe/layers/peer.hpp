@@ -39,7 +39,7 @@ struct peer {
   auto key_scores(const operand auto& x) const {
     const auto [h, s, l, k] = keys.shape();
     const std::size_t d = queries.empty() ? down.empty() ? 0 : down.shape()[1] : queries.shape()[0];
-    const auto halves = queries.empty() ? halves_of(d) : parameter<T, 3>();
+    const auto halves = queries.empty() ? halves_of(d) : decltype(halves_of(d))();
     const auto by_map =
         einsum<"td,dlhk,hslk->thls">(normalised(x), viewed<4>(queries, {d, l, h, k}), keys);
     return choose(queries.empty(), einsum<"td,dlk,hslk->thls">(normalised(x), halves, keys),
@@ -127,11 +127,11 @@ struct peer {
   }
 
   // [d, 2, d/2]: a weight that takes the halves of a row. Throws shape_error for an odd d.
-  static parameter<T, 3> halves_of(std::size_t d) {
+  static parameter<detail::widened_t<T>, 3> halves_of(std::size_t d) {
     detail::expects<shape_error>(d % 2 == 0, "[peer] ", d, " inputs cannot be halved");
-    tensor<T, 3> halves({d, 2, d / 2});
+    tensor<detail::widened_t<T>, 3> halves({d, 2, d / 2});
     for (std::size_t i = 0; i < d; ++i)
-      halves(i, i / (d / 2), i % (d / 2)) = detail::convert<T>(1.f);
+      halves(i, i / (d / 2), i % (d / 2)) = detail::convert<detail::widened_t<T>>(1.f);
     return halves;
   }
 };

@@ -7,6 +7,7 @@
 #include <fmoe/run/compile_graph-inl.hpp>
 #include <fmoe/run/cost-inl.hpp>
 #include <fmoe/run/explain-inl.hpp>
+#include <fmoe/run/read_axes-inl.hpp>
 
 namespace fmoe::detail {
 
@@ -19,6 +20,7 @@ template explanation explain_graph<float, cpu::native>(const ir::graph&, ir::nod
 template explanation explain_graph<double, cpu::native>(const ir::graph&, ir::node_id,
                                                         const compile_options&);
 template cost_report cost_of_graph<cpu::native>(const ir::graph&, ir::node_id, extent);
+template std::vector<read_axis> read_axes<cpu::native>(const ir::graph&, const ir::node_list&);
 
 }  // namespace fmoe::detail
 

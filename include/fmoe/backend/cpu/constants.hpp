@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <fmoe/backend/cpu/kernels/screen.hpp>
+#include <fmoe/backend/cpu/kernels/table.hpp>
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/ir/graph.hpp>
 
@@ -75,6 +76,10 @@ class constants {
   void with_table(extent storage, const F& f) const {
     const ir::leaf_node& l = origins_[storage];
     if (!narrow_[storage]) return f(leaves_[storage]);
+    if constexpr (std::is_same_v<T, float>)
+      if (is_quantized_type(l.type))
+        return with_quantized_type(
+            l.type, [&]<class Q>(Q*) { f(int8_pointer<Q>(l.data->data(), layout_of(l))); });
     with_type(l.type, [&](auto* type) {
       using stored = std::remove_pointer_t<decltype(type)>;
       if constexpr (widens<T, stored, Arch>) f(static_cast<const stored*>(l.data->data()));
@@ -122,9 +127,8 @@ class constants {
     if (!is_widened_as_read(l.type)) return dtype_of<T>;
     if (!is_quantized_type(l.type)) return l.type;
     return with_quantized_type(l.type, [&]<class Q>(Q*) {
-      const quantized_layout layout(l.type, element_count(l.shape), l.axis);
       const bool fits = p.sum_block % panel_int8<Q, Arch>::group == 0 &&
-                        has_whole_groups<Q, Arch>(offsets(w.depth), layout);
+                        has_whole_groups<Q, Arch>(offsets(w.depth), layout_of(l));
       return fits ? l.type : dtype_of<T>;
     });
   }
@@ -144,11 +148,21 @@ class constants {
 
   static bool is_read(const storage_row& row) { return row.in_place || row.table; }
 
+  static quantized_layout layout_of(const ir::leaf_node& l) {
+    return {l.type, element_count(l.shape), l.axis};
+  }
+
+  // True if only packing and gathers read the leaf, and gathers read it as it is stored.
+  static bool is_narrow(const ir::leaf_node& l, const storage_row& row) {
+    if (!is_widened_as_read(l.type) || row.in_place) return false;
+    return !row.table || !is_quantized_type(l.type) ||
+           with_quantized_type(
+               l.type, [&]<class Q>(Q*) { return int8_pointer<Q>::can_read(layout_of(l)); });
+  }
+
   // True if steps read a copy of the leaf in the arithmetic type.
   static bool is_widened(const ir::leaf_node& l, const storage_row& row) {
-    const bool is_narrow =
-        is_widened_as_read(l.type) && !is_quantized_type(l.type) && !row.in_place;
-    return is_read(row) && l.type != dtype_of<T> && !is_narrow;
+    return is_read(row) && l.type != dtype_of<T> && !is_narrow(l, row);
   }
 
   void keep(extent w, dtype stored, std::shared_ptr<const void> block) {
@@ -162,7 +176,7 @@ class constants {
       leaves_[s] = static_cast<const T*>(l.data->data());
       return;
     }
-    narrow_[s] = is_widened_as_read(l.type) && !is_quantized_type(l.type) && !row.in_place;
+    narrow_[s] = is_narrow(l, row);
     if (!is_widened(l, row)) return;
     kept_[s] = derived(l, std::to_string(element_count(l.shape)), [&] { return widened(l); });
     leaves_[s] = reinterpret_cast<const T*>(static_cast<const memory*>(kept_[s].get())->data());
@@ -233,7 +247,7 @@ class constants {
   [[gnu::cold]] static std::shared_ptr<const void> packed_quantized(const packed_weight& w,
                                                                     const ir::leaf_node& l) {
     const auto k = offsets(w.depth), n = offsets(w.columns), batch = offsets(w.batch);
-    const quantized_layout layout(l.type, element_count(l.shape), l.axis);
+    const quantized_layout layout = layout_of(l);
     const extent bytes = panel_bytes(w, *kernels_of(l.type));
     auto block = std::make_shared<memory>(w.batches * bytes + panel_slack);
     with_quantized_type(l.type, [&]<class Q>(Q*) {
@@ -258,7 +272,7 @@ class constants {
 
   memory computed_;
   std::vector<const T*> leaves_;  // by storage
-  std::vector<bool> narrow_;      // by storage: only panels and tables read it, in its 16 bits
+  std::vector<bool> narrow_;      // by storage: only panels and tables read it, in its 16 or 8 bits
   std::vector<gemm_panels<T>> panels_;
   std::vector<std::shared_ptr<const screened_weights<Arch>>> screened_;
   std::vector<std::shared_ptr<const void>> kept_, blocks_;

@@ -252,7 +252,7 @@ class executor {
         const auto next = s.table_row != 0 ? selected<T>{}
                           : r + 1 < s.rows ? at(t, r + 1)
                                            : at(t + 1, 0);
-        with_table(s.table, f, [&](auto* table) {
+        with_table(s.table, f, [&](auto table) {
           gather<T, Arch>(table + r * s.table_row, s.N, s.N, at(t, r), next, row, r != 0);
         });
       }
@@ -277,7 +277,7 @@ class executor {
         const top_k_state<T, Arch> made(state(c, t, r, s.keep), s.keep);
         made.count = static_cast<std::uint32_t>(from.count);
         std::copy_n(from.indices, from.count, made.indices);
-        with_table(s.table, f, [&](auto* table) {
+        with_table(s.table, f, [&](auto table) {
           sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, from, made.values);
         });
         finish(s.epilogues, f, made.values, 0, t, 1, 0, from.count);

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include <fmoe/backend/cpu/kernels/simd.hpp>
+#include <fmoe/backend/cpu/kernels/table.hpp>
 
 namespace fmoe::cpu {
 
@@ -20,10 +20,10 @@ struct selected {
 
 // Adds Rows rows to c, or to 0 if they are the first, and meanwhile fetches the four rows at
 // `ahead` into L1.
-template <class T, class Arch, class S, extent Rows>
-void gather_rows(const S* const* rows, const T* values, const S* const* ahead, extent n, T* c,
+template <class T, class Arch, class Table, extent Rows>
+void gather_rows(const Table* rows, const T* values, const Table* ahead, extent n, T* c,
                  bool first) noexcept {
-  constexpr extent width = lanes<T, Arch>, line = 64 / sizeof(S);
+  constexpr extent width = lanes<T, Arch>, line = 64 / bytes_of_number<Table>;
   vec<T, Arch> scale[Rows];
 #pragma GCC unroll 4
   for (extent r = 0; r < Rows; ++r) scale[r] = vec<T, Arch>(values[r]);
@@ -35,7 +35,7 @@ void gather_rows(const S* const* rows, const T* values, const S* const* ahead, e
       sum = fmadd(scale[r], load_part_as<T, Arch>(rows[r] + i, part), sum);
     if (i % line == 0) {
 #pragma GCC unroll 4
-      for (extent r = 0; r < 4; ++r) __builtin_prefetch(ahead[r] + i, 0, 3);
+      for (extent r = 0; r < 4; ++r) __builtin_prefetch(address_of(ahead[r] + i), 0, 3);
     }
     store_part<T, Arch>(c + i, part, sum);
   }
@@ -43,20 +43,19 @@ void gather_rows(const S* const* rows, const T* values, const S* const* ahead, e
 
 // Rows come from random places in DRAM. Reading four at a time and prefetching the next four, at
 // the end those of the next token, keeps eight streams under way: 32 rows of 768 take 2.5 µs, and
-// row by row 6.3 µs. The sum over k is in plain order. The table holds T, or 16-bit numbers.
-template <class T, class Arch, class S>
-[[gnu::noinline]] void gather(const S* table, extent row_stride, extent n, selected<T> s,
+// row by row 6.3 µs. The sum over k is in plain order. The table holds T, or narrower numbers
+// (table.hpp).
+template <class T, class Arch, class Table>
+[[gnu::noinline]] void gather(Table table, extent row_stride, extent n, selected<T> s,
                               selected<T> next, T* c, bool accumulate) noexcept {
-  constexpr void (*kernels[])(const S* const*, const T*, const S* const*, extent, T*,
-                              bool) noexcept = {
-      gather_rows<T, Arch, S, 1>, gather_rows<T, Arch, S, 2>, gather_rows<T, Arch, S, 3>,
-      gather_rows<T, Arch, S, 4>};
+  constexpr void (*kernels[])(const Table*, const T*, const Table*, extent, T*, bool) noexcept = {
+      gather_rows<T, Arch, Table, 1>, gather_rows<T, Arch, Table, 2>,
+      gather_rows<T, Arch, Table, 3>, gather_rows<T, Arch, Table, 4>};
   if (s.count == 0 && !accumulate)
     for (extent i = 0; i < n; ++i) c[i] = 0;
   for (extent k = 0; k < s.count; k += 4) {
     const extent count = std::min<extent>(4, s.count - k);
-    const S* rows[4];
-    const S* ahead[4];
+    Table rows[4] = {table, table, table, table}, ahead[4] = {table, table, table, table};
     for (extent r = 0; r < count; ++r) rows[r] = table + s.indices[k + r] * row_stride;
     for (extent r = 0; r < 4; ++r) {
       const extent at = k + 4 + r;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// The axes along which a plan reads its weights.
+#pragma once
+
+#include <vector>
+
+#include <fmoe/backend/cpu/native.hpp>
+#include <fmoe/base/separate.hpp>
+#include <fmoe/ir/graph.hpp>
+
+namespace fmoe::detail {
+
+struct read_axis {
+  const storage* elements;
+  block_axis axis;
+};
+
+// Returns for each parameter the axis along which its blocks lie best: the one that its product
+// sums over, or the rows that a selection gathers. Parameters that are read otherwise are not
+// listed.
+template <class Level>
+std::vector<read_axis> read_axes(const ir::graph& g, const ir::node_list& results);
+
+}  // namespace fmoe::detail
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/run/read_axes-inl.hpp>
+#endif

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+// Layers with weights of 8 bits. The oracle of each is the layer of floats that has the widened
+// weights: all bits are the same. A second one checks the weights themselves: they are the
+// multiples of their scale that are nearest to the original ones.
+#include <fmoe/quantize.hpp>
+
+#include <fmoe/aoe.hpp>
+#include <fmoe/explain.hpp>
+#include <fmoe/io/safetensors.hpp>
+#include <fmoe/moe.hpp>
+#include <fmoe/monet.hpp>
+#include <fmoe/mumoe.hpp>
+#include <fmoe/mxd.hpp>
+#include <fmoe/peer.hpp>
+#include <fmoe/reference.hpp>
+
+#include <cmath>
+#include <filesystem>
+
+#include "support/agree.hpp"
+#include "support/files.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+using rows = tensor<float, 2>;
+using counts = std::initializer_list<extent>;
+
+bool same_bits(const rows& a, const rows& b) {
+  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Returns the layer of floats that has the widened weights, by a file and not by the library's own
+// widening in registers.
+template <class Floats, class Quantized>
+Floats widened_layer(const Quantized& layer) {
+  const temporary_folder folder;
+  save(layer, folder / "quantized.safetensors");
+  return load<Floats>(folder / "quantized.safetensors");
+}
+
+// Checks one layer in both formats, for few and many rows, in one call and compiled; `forward`
+// makes its output.
+template <class Q, class Layer, class Forward>
+void check_format(const Layer& layer, extent width, const Forward& forward) {
+  const auto small = quantize<Q>(layer);
+  const Layer wide = widened_layer<Layer>(small);
+  extent quantized = 0, vectors = 0;
+  auto original = layer;
+  auto copy = small;
+  const auto given = detail::released_parameters(original);
+  for (extent i = 0; const auto& p : detail::released_parameters(copy)) {
+    const detail::any_tensor value = p.parameter.value(), from = given[i++].parameter.value();
+    REQUIRE(value.empty() == from.empty());
+    if (value.empty()) continue;
+    REQUIRE(value.shape == from.shape);
+    (value.type == detail::dtype_of<Q> ? quantized : vectors) += 1;
+    CHECK((value.shape.size() == 1) == (value.type == dtype::float32));
+  }
+  CHECK(quantized > 0);
+  for (const extent n : counts{1, 2, 5, 9, 30, 70}) {
+    const auto x = random<rows>({n, width}, static_cast<unsigned>(n));
+    INFO(n << " rows");
+    const rows y = evaluate(forward(small, x));
+    CHECK(same_bits(y, evaluate(forward(wide, x))));
+    const auto ready = compile([&](const auto& input) { return forward(small, input); }, n);
+    CHECK(same_bits(ready(x), y));
+    const rows plain = evaluate(forward(small, x), {.on = fmoe::reference()});
+    CHECK(relative_error(y.data(), {plain.begin(), plain.end()}) < 1e-5);
+  }
+}
+
+template <class Layer, class Forward>
+void check(const Layer& layer, extent width, const Forward& forward) {
+  check_format<q8>(layer, width, forward);
+  check_format<q8c>(layer, width, forward);
+}
+
+constexpr auto called = [](const auto& layer, const auto& x) { return layer(x); };
+
+std::string golden(const std::string& name) {
+  return "tests/golden/" + name + ".weights.safetensors";
+}
+
+TEST_CASE("MxD of 8 bits has the bits of its widened weights") {
+  check(load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4}), 13, called);
+  check(load<mxd<>>(golden("mxd/mxd_mlp_gelu_skip_k4"), {.active = 4}), 13, called);
+  check(load<sparse_mlp<>>(golden("mxd/mxd_transcoder_relu"), {.active = all}), 13, called);
+}
+
+TEST_CASE("muMoE of 8 bits has the bits of its widened weights") {
+  check(load<mumoe<cp_experts<2>>>(golden("mumoe/cp_e2_entmax_ln_bias_iln_odd")), 13, called);
+  check(load<mumoe<tr_experts<2>>>(golden("mumoe/tr_e2_entmax_none_bias_odd")), 13, called);
+  check(load<mumoe<dense_experts<1>>>(golden("mumoe/dense_e1_entmax_bn_bias")), 13, called);
+}
+
+TEST_CASE("Monet of 8 bits has the bits of its widened weights") {
+  const load_options of_layer{.activation = pointwise::gelu};
+  for (const std::string& file :
+       {golden("monet/monet_hd_topk_t1"), golden("monet/monet_vd_topk_kS")}) {
+    auto router = load<monet_router<>>(file, {.active = 3});
+    router.heads = 3;
+    const auto small = quantize(router);
+    CHECK(small.heads == 3);
+    CHECK(small.active == 3);
+    check(router, 14, [](const auto& r, const auto& x) {
+      return einsum<"tps->ts">(r(x));  // a matrix
+    });
+    const auto routed = [&](const auto& l, const auto& x) {
+      return l(x, router.g1(x), router.g2(x));
+    };
+    const auto check_layer = [&](auto layer) {
+      layer.heads = 3;  // compile asks for them
+      check(layer, 14, routed);
+    };
+    if (file.find("hd") != std::string::npos) check_layer(load<monet_hd<>>(file, of_layer));
+    else check_layer(load<monet_vd<>>(file, of_layer));
+  }
+}
+
+TEST_CASE("mixtures of 8 bits have the bits of their widened weights") {
+  check(load<aoe<>>(golden("aoe/aoe_kn"), {.active = 2}), 11, called);
+  check(load<moe<>>(golden("moe/moe_odd"), {.active = 2}), 14, called);
+  check(load<soft_moe<>>(golden("moe/moe_dense")), 13, called);
+  check(load<peer<>>(golden("peer/peer_h2_n64"), {.active = 4}), 16, called);
+}
+
+// Returns weights with a few large ones, which widen the scales of their blocks.
+template <std::size_t Rank>
+tensor<float, Rank> weights(const std::array<std::size_t, Rank>& shape, unsigned seed) {
+  auto w = random<tensor<float, Rank>>(shape, seed);
+  for (std::size_t i = 0; i < w.size(); i += 97) w.data()[i] *= 30;
+  return w;
+}
+
+mxd<> large_mxd() {
+  mxd<> layer;
+  layer.encoder = weights<2>({300, 290}, 1);
+  layer.gate = weights<2>({300, 700}, 2);
+  layer.gate_bias = weights<1>({700}, 3);
+  layer.scales = weights<2>({700, 96}, 4);
+  layer.decoder = weights<2>({290, 96}, 5);
+  layer.bias = weights<1>({96}, 6);
+  layer.active = 7;
+  return layer;
+}
+
+TEST_CASE("a wide MxD of 8 bits has the bits of its widened weights, screened or not") {
+  check(large_mxd(), 300, called);
+  for (const bool screen : {false, true})
+    for (const extent n : counts{1, 3, 12, 13, 100}) {
+      const auto small = quantize(large_mxd());
+      const auto wide = widened_layer<mxd<>>(small);
+      const auto x = random<rows>({n, 300}, 9);
+      const compile_options how{.screen = screen};
+      CHECK(same_bits(evaluate(small(x), how), evaluate(wide(x), how)));
+    }
+}
+
+TEST_CASE("mixtures of wide experts of 8 bits have the bits of their widened weights") {
+  aoe<> layer;
+  layer.down = weights<3>({80, 9, 40}, 1);
+  layer.up = weights<3>({9, 40, 130}, 2);
+  layer.linear = weights<3>({9, 80, 130}, 3);
+  layer.output = weights<3>({9, 130, 80}, 4);
+  layer.route.active = 3;
+  check(layer, 80, called);
+}
+
+TEST_CASE("a sum over more than a block, in chunks and in blocks of any length") {
+  const parameter<float, 2> w = weights<2>({1000, 70}, 1);
+  const auto check_sum = [&]<class Q>(Q) {
+    const parameter<Q, 2> small = quantized<Q>(w, 0);
+    const parameter<float, 2> wide = widened(small);
+    const auto product = [](const auto& p) {
+      return [&p](const auto& x) { return einsum<"ti,io->to">(x, p); };
+    };
+    for (const extent n : counts{1, 2, 3, 6, 7, 13, 40, 110})
+      for (const extent block : counts{7, 32, 64, 256, 512}) {
+        const auto x = random<rows>({n, 1000}, static_cast<unsigned>(n));
+        INFO(n << " rows, blocks of " << block);
+        const compile_options how{.sum_block = block};
+        CHECK(same_bits(compile(product(small), n, how)(x), compile(product(wide), n, how)(x)));
+      }
+  };
+  check_sum(q8());
+  check_sum(q8c());
+}
+
+TEST_CASE("blocks along another axis than the sum's give the same bits") {
+  const parameter<float, 2> w = weights<2>({64, 70}, 1);
+  const parameter<q8, 2> across = quantized<q8>(w, 1);
+  const parameter<float, 2> wide = widened(across);
+  const auto x = random<rows>({5, 64}, 1);
+  CHECK(
+      same_bits(evaluate(einsum<"ti,io->to">(x, across)), evaluate(einsum<"ti,io->to">(x, wide))));
+  CHECK(same_bits(evaluate(across * 1.f), evaluate(wide * 1.f)));
+}
+
+TEST_CASE("weights are the nearest multiples of their block's scale") {
+  const auto w = weights<3>({5, 70, 3}, 1);
+  const auto small = quantized<q8>(w, 1);
+  const auto column = quantized<q8c>(w, 1);
+  for (extent a = 0; a < 5; ++a)
+    for (extent c = 0; c < 3; ++c)
+      for (extent b = 0; b < 70; ++b) {
+        float most = 0, most_of_all = 0;
+        for (extent k = 0; k < 70; ++k) {
+          most_of_all = std::max(most_of_all, std::fabs(w(a, k, c)));
+          if (k / 32 == b / 32) most = std::max(most, std::fabs(w(a, k, c)));
+        }
+        CHECK(std::fabs(small(a, b, c) - w(a, b, c)) <= 0.5005f * most / 127);
+        CHECK(std::fabs(column(a, b, c) - w(a, b, c)) <= 0.5001f * most_of_all / 127);
+      }
+  CHECK(widened(small)(4, 69, 2) == small(4, 69, 2));
+}
+
+TEST_CASE("8 bits hold zeros, tiny weights and none; not what is not finite or too large") {
+  tensor<float, 2> w({40, 2});
+  CHECK(widened(quantized<q8>(w, 0))(3, 1) == 0);
+  w(0, 0) = 1e-30f;
+  CHECK(widened(quantized<q8>(w, 0))(0, 0) == 0);  // below f16's least scale
+  CHECK(std::fabs(widened(quantized<q8c>(w, 0))(0, 0) - 1e-30f) < 1e-36f);
+  w(0, 0) = 1e7f;
+  CHECK_THROWS_AS(quantized<q8>(w, 0), value_error);
+  CHECK(widened(quantized<q8c>(w, 0))(0, 0) == 1e7f);
+  w(0, 0) = NAN;
+  CHECK_THROWS_AS(quantized<q8c>(w, 0), value_error);
+  CHECK_THROWS_AS(quantized<q8>(w, 2), value_error);
+  CHECK(quantized<q8>(tensor<float, 2>(), 0).empty());
+  CHECK(quantized<q8>(tensor<float, 2>({0, 4}), 0).size() == 0);
+}
+
+TEST_CASE("weights stay in 8 bits when a layer is compiled, and explain and cost say so") {
+  const auto layer = large_mxd();
+  const auto x = random<rows>({1, 300}, 1);
+  const auto small = quantize(layer);
+  const auto by_column = quantize<q8c>(layer);
+  const compile_options how{.screen = false};
+  const auto wide_memory = explain(layer(x), how).memory, memory = explain(small(x), how).memory;
+  // Floats have 4 bytes, and 32 weights of 8 bits 34.
+  CHECK(static_cast<double>(memory.weights) < 0.28 * static_cast<double>(wide_memory.weights));
+  CHECK(static_cast<double>(memory.packed) < 0.45 * static_cast<double>(wide_memory.packed));
+  CHECK(explain(by_column(x), how).memory.packed < memory.packed);
+}
+
+TEST_CASE("a layer of 8 bits is a value: a new weight counts after refresh") {
+  auto layer = quantize(large_mxd());
+  const auto x = random<rows>({3, 300}, 1);
+  auto ready = compile(layer, 3);
+  const rows before = ready(x);
+  const auto copy = layer;
+  layer.decoder = quantized<q8>(weights<2>({290, 96}, 77), 0);
+  CHECK(same_bits(evaluate(copy(x)), before));
+  CHECK_THROWS_AS(ready(x), value_error);
+  ready.refresh();
+  const rows after = ready(x);
+  CHECK(!same_bits(after, before));
+  CHECK(same_bits(after, evaluate(widened_layer<mxd<>>(layer)(x))));
+}
+
+}  // namespace
