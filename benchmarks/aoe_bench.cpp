@@ -97,7 +97,7 @@ struct aoe_model : model {
     const auto& [layer, plain] = layers;
     const auto& [name, d, n, l, w, k] = size;
     const auto x = random_rows(tokens, d);
-    contest c = contest_of(layer, plain, x, d, sizeof(T));
+    contest c = contest_of(layer, plain, x, d, bytes_of_weight<T>);
     c.selects = true;
     const auto by = [x, m = plain, s = size](bool everyone) {
       return [=](extent first, extent count, tensor<float, 2>& y) {
@@ -120,7 +120,8 @@ struct aoe_model : model {
       }
       ++e;
     }
-    c.weight_bytes = static_cast<double>(sizeof(T) * (d * n * l + used * (l * w + 2 * d * w)));
+    c.weight_bytes =
+        bytes_of_weight<T> * static_cast<double>(d * n * l + used * (l * w + 2 * d * w));
     return c;
   }
 };

@@ -37,6 +37,14 @@ struct routed {
   }
 };
 
+template <template <class> class Layer>
+auto in_8_bits(const routed<float, Layer>& r) {
+  const auto [router, plain_router] = bench::in_8_bits(r.router);
+  const auto [layer, plain_layer] = bench::in_8_bits(r.layer);
+  return std::pair(routed<q8, Layer>{router, layer},
+                   routed<float, Layer>{plain_router, plain_layer});
+}
+
 template <class T, class Stored>
 routed<T, monet_hd> make_hd(const monet_size& s, parameters<T, Stored> p) {
   const extent h = s.s * s.m;
@@ -150,7 +158,7 @@ struct monet_model : model {
   contest on(extent tokens) const override {
     const auto& [layer, plain] = layers;
     const auto x = random_rows(tokens, size.d);
-    contest c = contest_of(layer, plain, x, size.d, sizeof(T));
+    contest c = contest_of(layer, plain, x, size.d, bytes_of_weight<T>);
     // The naive form has two matrices and a bias for every expert, and a router score for each head
     // and expert.
     const auto d = static_cast<double>(size.d), experts = static_cast<double>(size.s * size.s);

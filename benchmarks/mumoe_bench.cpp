@@ -157,7 +157,7 @@ struct mumoe_model : model {
 
   contest on(extent tokens) const override {
     const auto x = random_rows(tokens, size.i);
-    contest c = contest_of(layer, eigen->m, x, size.o, sizeof(T));
+    contest c = contest_of(layer, eigen->m, x, size.o, bytes_of_weight<T>);
     c.by_eigen = [x, form = eigen](extent first, extent count, auto& y) {
       (*form)(rows_of(x, first, count), rows_of(y, first, count));
     };

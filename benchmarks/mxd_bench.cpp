@@ -68,7 +68,7 @@ struct mxd_model : model {
   contest on(extent tokens) const override {
     const auto& [layer, plain] = layers;
     const auto x = random_rows(tokens, size.i);
-    contest c = contest_of(layer, plain, x, size.o, sizeof(T));
+    contest c = contest_of(layer, plain, x, size.o, bytes_of_weight<T>);
     c.selects = true;
     c.by_eigen = [x, m = plain](extent first, extent count, auto& y) {
       by_eigen(m, rows_of(x, first, count), rows_of(y, first, count));

@@ -199,6 +199,24 @@ TEST_CASE("blocks along another axis than the sum's give the same bits") {
   CHECK(same_bits(evaluate(across * 1.f), evaluate(wide * 1.f)));
 }
 
+TEST_CASE("tables of selected rows may have rows of any length, and blocks along either axis") {
+  for (const extent outputs : counts{96, 100, 20, 1})
+    for (const extent axis : counts{0, 1}) {
+      mxd<> layer = large_mxd();
+      layer.scales = weights<2>({700, outputs}, 1);
+      layer.decoder = weights<2>({290, outputs}, 2);
+      layer.bias = {};
+      auto small = quantize(layer);
+      small.scales = quantized<q8>(layer.scales, axis);
+      auto by_column = quantize<q8c>(layer);
+      by_column.scales = quantized<q8c>(layer.scales, axis);
+      const auto x = random<rows>({4, 300}, 3);
+      INFO(outputs << " outputs, blocks along axis " << axis);
+      CHECK(same_bits(evaluate(small(x)), evaluate(widened_layer<mxd<>>(small)(x))));
+      CHECK(same_bits(evaluate(by_column(x)), evaluate(widened_layer<mxd<>>(by_column)(x))));
+    }
+}
+
 TEST_CASE("weights are the nearest multiples of their block's scale") {
   const auto w = weights<3>({5, 70, 3}, 1);
   const auto small = quantized<q8>(w, 1);
@@ -259,6 +277,10 @@ TEST_CASE("a layer of 8 bits is a value: a new weight counts after refresh") {
   const rows after = ready(x);
   CHECK(!same_bits(after, before));
   CHECK(same_bits(after, evaluate(widened_layer<mxd<>>(layer)(x))));
+
+  layer.decoder =
+      quantized<q8>(weights<2>({290, 96}, 78), 1);  // other elements, as of another shape
+  CHECK(same_bits(ready(x), after));
 }
 
 }  // namespace

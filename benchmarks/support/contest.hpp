@@ -54,14 +54,18 @@ form compiled_form(const auto& layer, const tensor<float, 2>& x,
   };
 }
 
+// The bytes of a weight, with its part of a scale.
+template <class T>
+inline constexpr double bytes_of_weight = std::is_same_v<T, q8> ? 34.0 / 32 : sizeof(T);
+
 // Returns the contest of `layer` on x; its weights have `element` bytes. `plain` is the same layer
 // of float, for FLOPs and bytes.
 contest contest_of(const auto& layer, const auto& plain, const tensor<float, 2>& x, extent outputs,
-                   extent element) {
+                   double element) {
   const auto [tokens, inputs] = x.shape();
   const cost_report c = cost(plain(x));
   const auto t = static_cast<double>(tokens), rows = 4 * t * static_cast<double>(inputs + outputs);
-  const double weights = static_cast<double>(element) / 4 * (c.factorized.bytes - rows);
+  const double weights = element / 4 * (c.factorized.bytes - rows);
   return {.tokens = tokens,
           .outputs = outputs,
           .flops = c.factorized.flops() * t,
@@ -85,12 +89,13 @@ void add_rows(const std::string& name, const make_model& make,
               std::vector<int> tokens = {1, 16, 128, 1024},
               const std::vector<int>& threads = {1, 2});
 
-// Registers rows for float and for bf16.
+// Registers rows for float, bf16 and q8.
 template <template <class> class Model, class Size>
 void add_sizes(const std::string& layer, const Size& size) {
   const std::string name = layer + '/' + size.name;
   add_rows(name + "/float", [size] { return std::make_unique<Model<float>>(size); });
   add_rows(name + "/bf16", [size] { return std::make_unique<Model<bf16>>(size); });
+  add_rows(name + "/q8", [size] { return std::make_unique<Model<q8>>(size); });
 }
 
 // Reports a wrong result: the row shows why, and the program fails.

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include <fmoe/tensor.hpp>
+#include <fmoe/quantize.hpp>
 
 #include "names.hpp"
 
@@ -48,12 +48,28 @@ inline tensor<float, 2> random_rows(extent tokens, extent width) {
   return random<float>(std::array{tokens, width}, 99, 1);
 }
 
+// Returns the layer with weights of 8 bits, and the layer of floats with the same numbers.
+template <class Layer>
+auto in_8_bits(const Layer& layer) {
+  std::pair both(quantize(layer), layer);
+  const auto narrow = detail::released_parameters(both.first),
+             wide = detail::released_parameters(both.second);
+  for (extent i = 0; i < wide.size(); ++i)
+    if (const auto numbers = narrow[i].parameter.value(); !numbers.empty())
+      wide[i].parameter.assign(detail::as_floats(numbers));
+  return both;
+}
+
 // Returns make(parameters) twice: a layer with the element type T, and the same numbers as float.
 template <class T, class Make>
 auto layer_and_plain(const Make& make) {
-  const auto plain = make(parameters<float, T>());
-  if constexpr (std::is_same_v<T, float>) return std::pair(plain, plain);
-  else return std::pair(make(parameters<T, T>()), plain);
+  if constexpr (std::is_same_v<T, q8>) {
+    return in_8_bits(make(parameters<float, float>()));
+  } else {
+    const auto plain = make(parameters<float, T>());
+    if constexpr (std::is_same_v<T, float>) return std::pair(plain, plain);
+    else return std::pair(make(parameters<T, T>()), plain);
+  }
 }
 
 }  // namespace fmoe::bench
