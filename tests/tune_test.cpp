@@ -2,6 +2,7 @@
 // Plans of every shape have the same bits, so tuning changes nothing but time.
 #include <fmoe/aoe.hpp>
 #include <fmoe/explain.hpp>
+#include <fmoe/expr/sized.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
@@ -89,6 +90,29 @@ TEST_CASE("every shape of a plan of a mixture has the same bits", "[tune]") {
   check_shapes(14, load<moe<>>(golden("moe/moe_odd"), {.active = 2}));
   check_shapes(13, load<soft_moe<>>(golden("moe/moe_dense")));
   check_shapes(16, load<peer<>>(golden("peer/peer_h2_n64"), {.active = 4}));
+}
+
+TEST_CASE("sums over tokens, and what is computed whole, are tuned, too", "[tune]") {
+  const auto w = random<parameter<float, 2>>({70, 120}, 6, 1);
+  const auto check = [](extent width, const auto& layer) {
+    const auto x = random<rows>({900, width}, 1);
+    CHECK(same_bits(compile(layer, 900, {.tune = true})(x), compile(layer, 900)(x)));
+  };
+  check(70, [&](const auto& x) {
+    const auto h = einsum<"ti,io->to">(x, w);
+    return einsum<"ti,tj->ij">(h, h);
+  });
+  check(70, [](const auto& x) {
+    const auto y = sized(x, {all, 70});
+    return einsum<"ti,tj->ij">(y, y);
+  });
+  const auto x = random<rows>({900, 70}, 1);
+  const auto is_tuned = [](const auto& e) {
+    return same_bits(rows(evaluate(e, {.tune = true})), rows(evaluate(e)));
+  };
+  CHECK(is_tuned(einsum<"ti->it">(x)));
+  CHECK(is_tuned(einsum<"ti,si->ts">(x, x)));
+  CHECK(is_tuned(einsum<"ti,io->ot">(x, w)));
 }
 
 TEST_CASE("tuned shapes are text, which another process may read", "[tune]") {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include <fmoe/arrays/array_view.hpp>
@@ -24,9 +25,9 @@ class sample_call {
       const auto at = static_cast<extent>(p.leaves[*v.leaf].argument);
       arguments.resize(std::max(arguments.size(), at + 1));
       arguments[at] = bound(p, v);
-      T* const x = static_cast<T*>(arguments[at].array.data);
-      for (extent i = 0; i < p.token_count * v.size(); ++i)
-        x[i] = static_cast<T>(numbers.uniform());
+      const detail::array_view& x = arguments[at].array;
+      for (T& e : std::span(static_cast<T*>(x.data), x.row_size(x.rank)))
+        e = static_cast<T>(numbers.uniform());
     }
     for (const planner::value_id r : p.results) results.push_back(bound(p, p[r]));
   }
