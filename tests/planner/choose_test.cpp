@@ -91,6 +91,29 @@ TEST_CASE("plans that were tried are in the order of their times", "[choose]") {
   CHECK(all.front().seconds < 0.5);
 }
 
+TEST_CASE("a shape is tried once", "[choose]") {
+  const auto mixture = [](blueprint& g, extent tokens) {
+    const ir::node_id x = g.tensor({tokens, 768}), chosen = g.top_k(g.linear(x, 768, 8), 2),
+                      made = g.relu(g.einsum("ti,niw->tnw", {x, g.parameter({8, 768, 3072})}));
+    return g.einsum("tn,tnw,nwo->to", {chosen, made, g.parameter({8, 3072, 768})});
+  };
+  const auto are_different = [](const std::vector<cpu::shaped_plan>& all) {
+    return std::ranges::all_of(all, [&](const cpu::shaped_plan& s) {
+      return std::ranges::count_if(all, [&](const cpu::shaped_plan& other) {
+               return describe(other.made) == describe(s.made) && other.made.tile == s.made.tile &&
+                      other.made.arena == s.made.arena;
+             }) == 1;
+    });
+  };
+  // 960 tokens have a tile of 96, with which the search begins, among their even parts.
+  for (const extent tokens : {extent{128}, extent{960}, extent{1024}})
+    CHECK(are_different(tried(mxd_of_gpt2, tokens, emerald_rapids())));
+  CHECK(are_different(tried(mixture, 128, emerald_rapids())));
+  const auto all = tried(mixture, 128, emerald_rapids());
+  CHECK(std::ranges::count(all, extent{128}, [](const auto& s) { return s.shape.group_rows; }) ==
+        1);
+}
+
 TEST_CASE("more threads take less time, and never less than their part", "[choose]") {
   machine two = zen4();
   two.threads = 2;
