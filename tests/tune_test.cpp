@@ -41,6 +41,7 @@ void check_shapes(extent width, const Forward& forward) {
                                .group_rows = chunk / 16 + 1,
                                .streamed = 1,
                                .chunk = chunk,
+                               .own_ahead = tile * chunk,
                                .screen = screen};
         INFO("tile " << tile << ", chunk " << chunk << ", screen " << screen);
         CHECK(same_bits(compile(forward, tokens, {.shape = shape})(x), expected));
@@ -137,6 +138,39 @@ TEST_CASE("tuned shapes are text, which another process may read", "[tune]") {
   CHECK(explain(layer(x)).text.find("tile of 3 tokens") != std::string::npos);
   CHECK(same_bits(compile(layer, 300)(random<rows>({300, 70}, 1)),
                   tuned(random<rows>({300, 70}, 1))));
+}
+
+// A shape of which every number is another than the default.
+const std::string six_numbers =
+    "beef: tile 3 group_rows 4 streamed 5000 chunk 64 screen 0 own_ahead 4096\n";
+
+bool is_known(const std::string& line) { return tuned_shapes().find(line) != std::string::npos; }
+
+TEST_CASE("every number of a shape is in its text, and older text has one less", "[tune]") {
+  use_tuned_shapes(six_numbers);
+  CHECK(is_known(six_numbers));
+  const std::string five = "cafe: tile 3 group_rows 4 streamed 5000 chunk 64 screen 0";
+  use_tuned_shapes(five + "\n");
+  CHECK(is_known(five + " own_ahead 2048\n"));
+}
+
+TEST_CASE("text that is not that of shapes is refused, and nothing of it is kept", "[tune]") {
+  const std::string before = tuned_shapes();
+  const std::string good = "f00d: tile 3 group_rows 4 streamed 5000 chunk 64 screen 0";
+  for (const std::string& bad : std::vector<std::string>{
+           "f00d", "f00d:", "f00d tile 3 group_rows 4 streamed 5000 chunk 64 screen 0",
+           "f00d: tile 3 group_rows 4 streamed 5000 chunk 64",
+           "f00d: tile 3 group_rows 4 streamed 5000 chunk 64 screen",
+           "f00d: tile x group_rows 4 streamed 5000 chunk 64 screen 0",
+           "f00d: tile 0 group_rows 4 streamed 5000 chunk 64 screen 0",
+           "f00d: tile 3 group_rows 0 streamed 5000 chunk 64 screen 0",
+           "f00d: tile 3 group_rows 4 streamed 5000 chunk 0 screen 0",
+           "f00d: group_rows 4 tile 3 streamed 5000 chunk 64 screen 0", good + " own_ahead",
+           good + " ahead 3", good + " own_ahead 3 more"}) {
+    INFO(bad);
+    CHECK_THROWS_AS(use_tuned_shapes(good + "\n" + bad + "\n"), value_error);
+  }
+  CHECK(tuned_shapes() == before);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The shapes that the planner chooses for machines that are given as values.
-#include <fmoe/backend/cpu/plan/choose.hpp>
+#include <fmoe/backend/cpu/tune.hpp>
 #include <fmoe/planner/fuse.hpp>
 #include <fmoe/planner/planner.hpp>
+
+#include <thread>
 
 #include "../support/plans.hpp"
 
@@ -112,6 +114,30 @@ TEST_CASE("a shape is tried once", "[choose]") {
   const auto all = tried(mixture, 128, emerald_rapids());
   CHECK(std::ranges::count(all, extent{128}, [](const auto& s) { return s.shape.group_rows; }) ==
         1);
+}
+
+struct run_of_plan {  // which takes so long
+  std::chrono::milliseconds time;
+  void run(const auto&, const auto&, extent) const { std::this_thread::sleep_for(time); }
+};
+
+TEST_CASE("tuning finds the quickest tile, and how far ahead weights are fetched", "[choose]") {
+  blueprint g;
+  planner::plan_options how = machine_options();
+  how.on = emerald_rapids();
+  const planner::program p = planner::lower(g, g.linear(g.argument(0, {1024, 512}), 512, 512), how);
+  std::vector<extent> tiles;
+  for (const cpu::shaped_plan& s : cpu::shape_search(p, how).all()) tiles.push_back(s.shape.tile);
+  REQUIRE(tiles.size() > 3);
+  for (const extent tile : {tiles[0], tiles[2]})
+    for (const extent own_ahead : {extent{0}, extent{2048}, extent{4096}}) {
+      const plan_shape found = cpu::tuned<float>(p, how, [&](const cpu::plan& made) {
+        const bool is_best = made.tile == tile, is_ahead = made.own_ahead == own_ahead;
+        return std::optional(run_of_plan{std::chrono::milliseconds(5 - 2 * is_best - is_ahead)});
+      });
+      CHECK(found.tile == tile);
+      CHECK(found.own_ahead == own_ahead);
+    }
 }
 
 TEST_CASE("more threads take less time, and never less than their part", "[choose]") {

@@ -321,6 +321,7 @@ struct plan {
   extent token_count = 1;  // tokens of a call at most
   extent constants = 0;
   extent sum_block = 0;  // terms of a gemm's sum that are summed separately
+  extent own_ahead = 0;  // bytes ahead of their use at which a gemm's weights come into L1
   bool tokens = true;    // if false, the plan is computed whole, as one token
   std::vector<storage_row> storages;
   std::vector<packed_weight> weights;
