@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "support/agree.hpp"
+#include "support/same_bits.hpp"
 
 namespace {
 
@@ -105,7 +106,7 @@ TEST_CASE("a plan for any machine runs on the kernels of this one", "[machine]")
     for (const machine& m : {machine(), unusual(), other})
       for (const bool screen : {false, true}) {
         const auto y = compile(layer, 64, {.screen = screen, .as = m})(x);
-        CHECK(std::memcmp(y.data(), expected.data(), y.size() * sizeof(*y.data())) == 0);
+        CHECK(same_bits(y, expected));
       }
   };
   const auto few = random<parameter<float, 2>>({40, 30}, 2),

@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "support/agree.hpp"
+#include "support/same_bits.hpp"
 
 namespace {
 
@@ -22,10 +23,6 @@ using namespace fmoe;
 using namespace fmoe::test;
 
 using rows = tensor<float, 2>;
-
-bool same_bits(const rows& a, const rows& b) {
-  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 constexpr extent tokens = 50;
 
