@@ -11,6 +11,7 @@
 #include "support/agree.hpp"
 #include "support/allocations.hpp"
 #include "support/files.hpp"
+#include "support/same_bits.hpp"
 
 namespace {
 
@@ -24,10 +25,6 @@ constexpr auto golden = "tests/golden/mxd/mxd_glu_silu_k4.weights.safetensors";
 mxd<> loaded() { return load<mxd<>>(golden, {.active = 4}); }
 
 const rows x = random<rows>({5, 13}, 1);
-
-bool same_bits(const rows& a, const rows& b) {
-  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 constexpr auto nothing = [] {};
 

@@ -15,6 +15,7 @@
 
 #include "support/agree.hpp"
 #include "support/allocations.hpp"
+#include "support/same_bits.hpp"
 #include "support/threads.hpp"
 
 namespace {
@@ -172,11 +173,6 @@ tensor<float, 2> call(const auto& forward, const tensor<float, 2>& x) {
 tensor<float, 2> rows(const tensor<float, 2>& x, extent first, extent count) {
   const extent columns = x.shape()[1];
   return {{count, columns}, std::span<const float>(x.data() + first * columns, count * columns)};
-}
-
-bool same_bits(const tensor<float, 2>& a, const tensor<float, 2>& b) {
-  return a.size() == b.size() &&
-         (a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 TEST_CASE("layers agree with the oracle, in calls of any size", "[contracts]") {

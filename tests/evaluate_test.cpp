@@ -9,6 +9,7 @@
 
 #include "support/agree.hpp"
 #include "support/allocations.hpp"
+#include "support/same_bits.hpp"
 
 #ifndef FMOE_JTHREAD_EXECUTOR
 #include <tbb/global_control.h>
@@ -48,12 +49,6 @@ struct strided {
   const auto& shape() const { return lengths; }
   const auto& strides() const { return steps; }
 };
-
-template <class T, class A>
-bool same_bits(const tensor<T, 2>& a, const A& b) {
-  return a.size() == b.size() &&
-         (a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
 
 tensor<float, 2> rows_of(const tensor<float, 2>& t, extent first, extent count) {
   const extent width = t.shape()[1];

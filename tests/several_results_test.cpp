@@ -8,6 +8,7 @@
 #include "support/allocations.hpp"
 #include "support/autonomous.hpp"
 #include "support/plans.hpp"
+#include "support/same_bits.hpp"
 
 namespace {
 
@@ -24,11 +25,6 @@ mxd<float> mixture() {
   l.decoder = random<parameter<float, 2>>({hidden, outputs}, 4, 0.1f);
   l.active = 7;
   return l;
-}
-
-template <std::size_t Rank>
-bool same_bits(const tensor<float, Rank>& a, const tensor<float, Rank>& b) {
-  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 TEST_CASE("what a layer is made of, beside its output", "[several_results]") {

@@ -8,6 +8,7 @@
 #include "support/agree.hpp"
 #include "support/allocations.hpp"
 #include "support/limits.hpp"
+#include "support/same_bits.hpp"
 #include "support/threads.hpp"
 
 namespace {
@@ -16,12 +17,6 @@ using namespace fmoe;
 using namespace fmoe::test;
 
 constexpr extent inputs = 24, outputs = 40, tokens = 600;
-
-template <std::size_t Rank>
-bool same_bits(const tensor<float, Rank>& a, const tensor<float, Rank>& b) {
-  return a.shape() == b.shape() &&
-         (a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
 
 tensor<float, 2> rows(const tensor<float, 2>& x, extent count) {
   return {{count, x.shape()[1]}, std::span<const float>(x.data(), count * x.shape()[1])};

@@ -2,6 +2,7 @@
 // Plans of every shape have the same bits, so tuning changes nothing but time.
 #include <fmoe/aoe.hpp>
 #include <fmoe/explain.hpp>
+#include <fmoe/expr/sized.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
@@ -14,6 +15,7 @@
 #include <sstream>
 
 #include "support/agree.hpp"
+#include "support/same_bits.hpp"
 
 namespace {
 
@@ -21,10 +23,6 @@ using namespace fmoe;
 using namespace fmoe::test;
 
 using rows = tensor<float, 2>;
-
-bool same_bits(const rows& a, const rows& b) {
-  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 constexpr extent tokens = 50;
 
@@ -40,6 +38,7 @@ void check_shapes(extent width, const Forward& forward) {
                                .group_rows = chunk / 16 + 1,
                                .streamed = 1,
                                .chunk = chunk,
+                               .own_ahead = tile * chunk,
                                .screen = screen};
         INFO("tile " << tile << ", chunk " << chunk << ", screen " << screen);
         CHECK(same_bits(compile(forward, tokens, {.shape = shape})(x), expected));
@@ -91,6 +90,29 @@ TEST_CASE("every shape of a plan of a mixture has the same bits", "[tune]") {
   check_shapes(16, load<peer<>>(golden("peer/peer_h2_n64"), {.active = 4}));
 }
 
+TEST_CASE("sums over tokens, and what is computed whole, are tuned, too", "[tune]") {
+  const auto w = random<parameter<float, 2>>({70, 120}, 6, 1);
+  const auto check = [](extent width, const auto& layer) {
+    const auto x = random<rows>({900, width}, 1);
+    CHECK(same_bits(compile(layer, 900, {.tune = true})(x), compile(layer, 900)(x)));
+  };
+  check(70, [&](const auto& x) {
+    const auto h = einsum<"ti,io->to">(x, w);
+    return einsum<"ti,tj->ij">(h, h);
+  });
+  check(70, [](const auto& x) {
+    const auto y = sized(x, {all, 70});
+    return einsum<"ti,tj->ij">(y, y);
+  });
+  const auto x = random<rows>({900, 70}, 1);
+  const auto is_tuned = [](const auto& e) {
+    return same_bits(rows(evaluate(e, {.tune = true})), rows(evaluate(e)));
+  };
+  CHECK(is_tuned(einsum<"ti->it">(x)));
+  CHECK(is_tuned(einsum<"ti,si->ts">(x, x)));
+  CHECK(is_tuned(einsum<"ti,io->ot">(x, w)));
+}
+
 TEST_CASE("tuned shapes are text, which another process may read", "[tune]") {
   const auto layer = [w = random<parameter<float, 2>>({70, 900}, 6, 1),
                       v = random<parameter<float, 2>>({900, 5}, 7, 1)](const auto& x) {
@@ -113,6 +135,39 @@ TEST_CASE("tuned shapes are text, which another process may read", "[tune]") {
   CHECK(explain(layer(x)).text.find("tile of 3 tokens") != std::string::npos);
   CHECK(same_bits(compile(layer, 300)(random<rows>({300, 70}, 1)),
                   tuned(random<rows>({300, 70}, 1))));
+}
+
+// A shape of which every number is another than the default.
+const std::string six_numbers =
+    "beef: tile 3 group_rows 4 streamed 5000 chunk 64 screen 0 own_ahead 4096\n";
+
+bool is_known(const std::string& line) { return tuned_shapes().find(line) != std::string::npos; }
+
+TEST_CASE("every number of a shape is in its text, and older text has one less", "[tune]") {
+  use_tuned_shapes(six_numbers);
+  CHECK(is_known(six_numbers));
+  const std::string five = "cafe: tile 3 group_rows 4 streamed 5000 chunk 64 screen 0";
+  use_tuned_shapes(five + "\n");
+  CHECK(is_known(five + " own_ahead 2048\n"));
+}
+
+TEST_CASE("text that is not that of shapes is refused, and nothing of it is kept", "[tune]") {
+  const std::string before = tuned_shapes();
+  const std::string good = "f00d: tile 3 group_rows 4 streamed 5000 chunk 64 screen 0";
+  for (const std::string& bad : std::vector<std::string>{
+           "f00d", "f00d:", "f00d tile 3 group_rows 4 streamed 5000 chunk 64 screen 0",
+           "f00d: tile 3 group_rows 4 streamed 5000 chunk 64",
+           "f00d: tile 3 group_rows 4 streamed 5000 chunk 64 screen",
+           "f00d: tile x group_rows 4 streamed 5000 chunk 64 screen 0",
+           "f00d: tile 0 group_rows 4 streamed 5000 chunk 64 screen 0",
+           "f00d: tile 3 group_rows 0 streamed 5000 chunk 64 screen 0",
+           "f00d: tile 3 group_rows 4 streamed 5000 chunk 0 screen 0",
+           "f00d: group_rows 4 tile 3 streamed 5000 chunk 64 screen 0", good + " own_ahead",
+           good + " ahead 3", good + " own_ahead 3 more"}) {
+    INFO(bad);
+    CHECK_THROWS_AS(use_tuned_shapes(good + "\n" + bad + "\n"), value_error);
+  }
+  CHECK(tuned_shapes() == before);
 }
 
 }  // namespace

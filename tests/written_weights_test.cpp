@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "support/agree.hpp"
+#include "support/same_bits.hpp"
 
 namespace {
 
@@ -23,10 +24,6 @@ using namespace fmoe;
 using namespace fmoe::test;
 
 using rows = tensor<float, 2>;
-
-bool same_bits(const rows& a, const rows& b) {
-  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 // Returns a layer whose parameters have elements of their own, which nothing was derived from.
 template <class Layer>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmoe/planner/machine_text.hpp>
 #include <fmoe/planner/tuned_shapes.hpp>
+#include <fmoe/run/this_machine.hpp>

@@ -3,11 +3,11 @@
 #include <fmoe/backend/cpu/kernels/gather.hpp>
 
 #include <cmath>
-#include <cstring>
 #include <random>
 #include <vector>
 
 #include "../support/catch.hpp"
+#include "../support/same_bits.hpp"
 
 namespace {
 
@@ -16,11 +16,6 @@ using namespace fmoe::test;
 using arch = cpu::native_arch;
 
 std::mt19937 engine(5);
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
 
 TEMPLATE_TEST_CASE("gather is exact and touches nothing but its n columns", "[cpu][gather]", float,
                    double) {

@@ -3,11 +3,11 @@
 // bits of a row depend only on the row.
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
 
-#include <cstring>
 #include <random>
 #include <vector>
 
 #include "../support/catch.hpp"
+#include "../support/same_bits.hpp"
 
 namespace {
 
@@ -80,12 +80,6 @@ template <class T>
 T real() {
   return std::uniform_real_distribution<T>(-1, 1)(engine);
 }
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
-
 TEMPLATE_TEST_CASE("gemm is exact, runs done once per element and touches nothing else",
                    "[cpu][gemm]", float, double) {
   const extent width = cpu::panel_width<TestType, arch>;

@@ -53,6 +53,26 @@ forward.refresh();
 [] {
 use_tuned_shapes("tile 96");
 }},
+{R"([machine_from] the line of "one.flops" is missing: here is "one.dots 3e11")",
+"The text is not what `std::cout << this_machine()` prints, or a line of it was lost.",
+"Give it the whole text.",
+[] {
+machine_from("name mine\nthreads 2\none.dots 3e11\n");
+}},
+{R"([machine_from] "threads" is a number above 0, and not "-2")",
+"A machine of which a number is 0, negative, infinite or no number at all exists nowhere.",
+"Write the number that the machine has; `std::cout << this_machine()` prints those of this one.",
+[] {
+machine_from("name mine\nthreads -2\n");
+}},
+{R"([machine_from] there is "name" after the last line of a machine)",
+"The text of a machine ends with its last number. Two machines in one file are not read as one.",
+"Give it the text of one machine.",
+[] {
+std::ostringstream text;
+text << machine() << machine();
+machine_from(text.str());
+}},
 {R"([kept] takes a selection that keeps K entries of each row: top_k or product_top_k, and not fmoe::all)",
 "Only a selection of a fixed number of entries has rows of that many values and indices.",
 "Give it what `top_k` or `product_top_k` returns.",

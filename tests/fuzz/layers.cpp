@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT
 // A layer of every type is made from a safetensors file and run. Where that is refused, it is by an
 // io::error, shape_error or value_error. Compiled and evaluated it gives the same bits.
-#include <cstring>
 
 #include <fmoe/compile.hpp>
 #include <fmoe/io/safetensors.hpp>
 
+#include "../support/same_bits.hpp"
 #include "fuzz.hpp"
 #include "layer_types.hpp"
 
 namespace fmoe::fuzz {
 namespace {
+
+using test::same_bits;
 
 constexpr std::size_t tokens = 3, most_numbers = std::size_t{1} << 20;
 
@@ -22,11 +24,6 @@ tensor<float, Rank> numbers(const std::vector<std::size_t>& row) {
   float next = -1.5f;
   for (float& v : x) v = next = next > 2 ? next - 3.7f : next + 0.37f;
   return x;
-}
-
-template <class T, std::size_t Rank>
-bool same_bits(const tensor<T, Rank>& a, const tensor<T, Rank>& b) {
-  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 // Empty weights can have axes of any length, and a file of few bytes results of any size.

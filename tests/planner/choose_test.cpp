@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The shapes that the planner chooses for machines that are given as values.
-#include <fmoe/backend/cpu/plan/choose.hpp>
+#include <fmoe/backend/cpu/tune.hpp>
 #include <fmoe/planner/fuse.hpp>
 #include <fmoe/planner/planner.hpp>
+
+#include <thread>
 
 #include "../support/plans.hpp"
 
@@ -89,6 +91,53 @@ TEST_CASE("plans that were tried are in the order of their times", "[choose]") {
   CHECK(std::ranges::is_sorted(all, {}, &cpu::shaped_plan::seconds));
   CHECK(all.front().seconds > 0.05);
   CHECK(all.front().seconds < 0.5);
+}
+
+TEST_CASE("a shape is tried once", "[choose]") {
+  const auto mixture = [](blueprint& g, extent tokens) {
+    const ir::node_id x = g.tensor({tokens, 768}), chosen = g.top_k(g.linear(x, 768, 8), 2),
+                      made = g.relu(g.einsum("ti,niw->tnw", {x, g.parameter({8, 768, 3072})}));
+    return g.einsum("tn,tnw,nwo->to", {chosen, made, g.parameter({8, 3072, 768})});
+  };
+  const auto are_different = [](const std::vector<cpu::shaped_plan>& all) {
+    return std::ranges::all_of(all, [&](const cpu::shaped_plan& s) {
+      return std::ranges::count_if(all, [&](const cpu::shaped_plan& other) {
+               return describe(other.made) == describe(s.made) && other.made.tile == s.made.tile &&
+                      other.made.arena == s.made.arena;
+             }) == 1;
+    });
+  };
+  // 960 tokens have a tile of 96, with which the search begins, among their even parts.
+  for (const extent tokens : {extent{128}, extent{960}, extent{1024}})
+    CHECK(are_different(tried(mxd_of_gpt2, tokens, emerald_rapids())));
+  CHECK(are_different(tried(mixture, 128, emerald_rapids())));
+  const auto all = tried(mixture, 128, emerald_rapids());
+  CHECK(std::ranges::count(all, extent{128}, [](const auto& s) { return s.shape.group_rows; }) ==
+        1);
+}
+
+struct run_of_plan {  // which takes so long
+  std::chrono::milliseconds time;
+  void run(const auto&, const auto&, extent) const { std::this_thread::sleep_for(time); }
+};
+
+TEST_CASE("tuning finds the quickest tile, and how far ahead weights are fetched", "[choose]") {
+  blueprint g;
+  planner::plan_options how = machine_options();
+  how.on = emerald_rapids();
+  const planner::program p = planner::lower(g, g.linear(g.argument(0, {1024, 512}), 512, 512), how);
+  std::vector<extent> tiles;
+  for (const cpu::shaped_plan& s : cpu::shape_search(p, how).all()) tiles.push_back(s.shape.tile);
+  REQUIRE(tiles.size() > 3);
+  for (const extent tile : {tiles[0], tiles[2]})
+    for (const extent own_ahead : {extent{0}, extent{2048}, extent{4096}}) {
+      const plan_shape found = cpu::tuned<float>(p, how, [&](const cpu::plan& made) {
+        const bool is_best = made.tile == tile, is_ahead = made.own_ahead == own_ahead;
+        return std::optional(run_of_plan{std::chrono::milliseconds(5 - 2 * is_best - is_ahead)});
+      });
+      CHECK(found.tile == tile);
+      CHECK(found.own_ahead == own_ahead);
+    }
 }
 
 TEST_CASE("more threads take less time, and never less than their part", "[choose]") {

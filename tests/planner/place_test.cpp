@@ -115,6 +115,23 @@ TEST_CASE("rows start on cache lines and do not lie a multiple of 2 KB apart", "
   }
 }
 
+TEST_CASE("so do rows that are copied because the caller's are not plain", "[place]") {
+  for (const extent width : {extent{512}, extent{1000}, extent{2048}}) {
+    blueprint g;
+    const cpu::plan p = make_plan(g, g.softmax(g.linear(g.argument(0, {8, width}), width, width)),
+                                  8, machine_options());
+    const auto& a = p.storages[get<cpu::gemm_step>(p.steps[0]).a.storage];
+    const auto& y = p.storages[get<cpu::row_function_step>(p.steps[1]).c.storage];
+    CHECK(a.where == cpu::storage_row::kind::argument);
+    CHECK(y.where == cpu::storage_row::kind::output);
+    for (const auto& row : {a, y}) {
+      CHECK(row.elements == width);
+      CHECK(row.stride >= width);
+      CHECK(row.stride % 512 != 0);
+    }
+  }
+}
+
 TEST_CASE("selections take what their state needs, constants too", "[place]") {
   blueprint g;
   const ir::node_id a = g.top_k(g.softmax(g.tensor({8, 3, 20})), 5);

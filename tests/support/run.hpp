@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include <fmoe/planner/options.hpp>
 
 #include "names.hpp"
+#include "same_bits.hpp"
 
 namespace fmoe::test {
 
@@ -49,11 +49,5 @@ class runner {
 
 // Returns the result of a graph of `tokens` rows in double, as the reference backend computes it.
 std::vector<double> by_reference(const ir::graph& g, ir::node_id root);
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
 
 }  // namespace fmoe::test

@@ -35,12 +35,14 @@ template <extent Levels, class... Indices>
 concept names_expert =
     sizeof...(Indices) == Levels && (std::convertible_to<Indices, extent> && ...);
 
-// Returns one expert's slices of the factors of each level, as a tuple.
-template <extent Axis, class T, extent Rank, extent Levels>
-auto factors_of(const std::array<parameter<T, Rank>, Levels>& factors,
-                const std::array<extent, Levels>& expert) {
+// Returns W_n of one expert: the einsum over its slices of the factors of each level and the
+// others.
+template <extent Axis, subscripts S, class T, extent Rank, extent Levels>
+auto expert_of(const std::array<parameter<T, Rank>, Levels>& factors,
+               const std::array<extent, Levels>& expert, const auto&... others) {
   return [&]<extent... Level>(std::index_sequence<Level...>) {
-    return std::tuple{expert_slice<Axis>(factors[Level], expert[Level], Level, Levels)...};
+    return einsum<S>(expert_slice<Axis>(factors[Level], expert[Level], Level, Levels)...,
+                     others...);
   }(std::make_index_sequence<Levels>());
 }
 
@@ -92,9 +94,8 @@ struct cp_experts {
   auto expert(const auto&... n) const
     requires detail::names_expert<Levels, decltype(n)...>
   {
-    return std::apply(
-        [&](const auto&... u) { return einsum<labels::one_expert>(u..., input, output); },
-        detail::factors_of<0>(experts, {static_cast<std::size_t>(n)...}));
+    return detail::expert_of<0, labels::one_expert>(experts, {static_cast<std::size_t>(n)...},
+                                                    input, output);
   }
   auto expert(const auto&... n) const { return detail::not_one_expert(n...); }
 
@@ -142,9 +143,8 @@ struct tr_experts {
   auto expert(const auto&... n) const
     requires detail::names_expert<Levels, decltype(n)...>
   {
-    return std::apply(
-        [&](const auto&... u) { return einsum<labels::one_expert>(u..., input, output); },
-        detail::factors_of<1>(experts, {static_cast<std::size_t>(n)...}));
+    return detail::expert_of<1, labels::one_expert>(experts, {static_cast<std::size_t>(n)...},
+                                                    input, output);
   }
   auto expert(const auto&... n) const { return detail::not_one_expert(n...); }
 
@@ -199,9 +199,8 @@ struct tucker_experts {
   auto expert(const auto&... n) const
     requires detail::names_expert<Levels, decltype(n)...>
   {
-    return std::apply(
-        [&](const auto&... u) { return einsum<labels::one_expert>(u..., input, output, core); },
-        detail::factors_of<0>(experts, {static_cast<std::size_t>(n)...}));
+    return detail::expert_of<0, labels::one_expert>(experts, {static_cast<std::size_t>(n)...},
+                                                    input, output, core);
   }
   auto expert(const auto&... n) const { return detail::not_one_expert(n...); }
 

@@ -215,9 +215,7 @@ struct monet_hd {
   auto contribution_norms(const operand_of<2> auto& x, const operand_of<3> auto& g1,
                           const operand_of<3> auto& g2,
                           const std::vector<index_pair>& experts) const {
-    const std::size_t s = detail::monet_halves(bias);
-    return detail::monet_norms(*this, x, detail::monet_routing("g1", g1, heads, s),
-                               detail::monet_routing("g2", g2, heads, s), s, experts);
+    return detail::monet_norms(*this, detail::monet_halves(bias), x, g1, g2, experts);
   }
   auto contribution_norms(const auto&... x) const { return detail::not_monet_experts(x...); }
 
@@ -287,9 +285,7 @@ struct monet_vd {
   auto contribution_norms(const operand_of<2> auto& x, const operand_of<3> auto& g1,
                           const operand_of<3> auto& g2,
                           const std::vector<index_pair>& experts) const {
-    const std::size_t s = detail::monet_halves(bias1);
-    return detail::monet_norms(*this, x, detail::monet_routing("g1", g1, heads, s),
-                               detail::monet_routing("g2", g2, heads, s), s, experts);
+    return detail::monet_norms(*this, detail::monet_halves(bias1), x, g1, g2, experts);
   }
   auto contribution_norms(const auto&... x) const { return detail::not_monet_experts(x...); }
 

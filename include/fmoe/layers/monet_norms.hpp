@@ -8,6 +8,7 @@
 
 #include <fmoe/base/pairs.hpp>
 #include <fmoe/layers/monet_expert.hpp>
+#include <fmoe/layers/monet_routing.hpp>
 
 namespace fmoe::detail {
 
@@ -37,9 +38,12 @@ inline parameter<float, 2> monet_halves_of(const std::vector<index_pair>& expert
 // experts n = (i, j) in the list. n (2 m d + 2 p s) multiply-adds a token; the weights of these
 // experts are copied. Throws value_error for an empty list and if there is no such expert.
 template <class Layer>
-auto monet_norms(const Layer& layer, const operand_of<2> auto& x, const operand_of<3> auto& g1,
-                 const operand_of<3> auto& g2, extent s, const std::vector<index_pair>& experts) {
+auto monet_norms(const Layer& layer, extent s, const operand_of<2> auto& x,
+                 const operand_of<3> auto& routing1, const operand_of<3> auto& routing2,
+                 const std::vector<index_pair>& experts) {
   using expert = decltype(layer.expert(0, 0));
+  const auto g1 = monet_routing("g1", routing1, layer.heads, s);
+  const auto g2 = monet_routing("g2", routing2, layer.heads, s);
   expects<value_error>(!experts.empty(), "[contribution_norms] the list of experts is empty");
   std::vector<expert> all;
   for (const auto& [i, j] : experts) all.push_back(layer.expert(i, j));

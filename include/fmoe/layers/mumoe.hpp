@@ -93,6 +93,12 @@ auto mixture(const auto& experts, const operand auto& z, extent width, const aut
   return made_of(experts, z, width, a, experts);
 }
 
+// Returns the coefficients of each level, as a tuple: these, or those of x if there are none.
+auto coefficients_of(const auto& gate, const operand auto& x, const auto&... a) {
+  if constexpr (sizeof...(a) == 0) return gate(x);
+  else return std::tuple{as_expression(a)...};
+}
+
 // [t, n]: |a_tn W_n' z_t|_2 for the experts n of one level. The einsum is that of the mixture, but
 // keeps n. CP takes N R O multiply-adds for it, TR R1 R2 (R3 + N) O, Tucker N R_N O and dense
 // N I O. The Gram matrix of the factors would take R instead of O, and lose half of the digits
@@ -132,18 +138,13 @@ struct mumoe {
 
   // [t, i] -> [t, n]: |a_tn W_n' z_t|_2, the norm of each expert's contribution to a row. In a
   // hierarchy it is that of all experts below expert n of one level, which ablated<Level> removes.
-  template <std::size_t Level = 0>
-  auto contribution_norms(const operand_of<2> auto& x) const {
-    return std::apply([&](const auto&... a) { return contribution_norms<Level>(x, a...); },
-                      gate(x));
-  }
-  // The same with these coefficients.
+  // Coefficients [t, n] of each level may follow x; otherwise they are those of x.
   template <std::size_t Level = 0>
   auto contribution_norms(const operand_of<2> auto& x, const operand_of<2> auto&... a) const
-    requires(sizeof...(a) == levels)
+    requires(sizeof...(a) == 0 || sizeof...(a) == levels)
   {
     return detail::mixture_norms<Level>(experts, input_norm(x), gate.inputs(),
-                                        std::tuple{as_expression(a)...});
+                                        detail::coefficients_of(gate, x, a...));
   }
 
   // [t, i] -> [t, o].
@@ -202,17 +203,11 @@ struct mumoe_block {
   // [t, i] -> [t, n]: |a_tn W_n' z_t|_2, where W_n is of the second layer and z the hidden units of
   // all experts: the norm of each expert's contribution to a row, as in mumoe.
   template <std::size_t Level = 0>
-  auto contribution_norms(const operand_of<2> auto& x) const {
-    return std::apply([&](const auto&... a) { return contribution_norms<Level>(x, a...); },
-                      gate(x));
-  }
-  // The same with these coefficients.
-  template <std::size_t Level = 0>
-  auto contribution_norms(const operand_of<2> auto& x, const operand_of<2> auto&... a) const
-    requires(sizeof...(a) == levels)
+  auto contribution_norms(const operand_of<2> auto& x, const operand_of<2> auto&... given) const
+    requires(sizeof...(given) == 0 || sizeof...(given) == levels)
   {
-    return detail::mixture_norms<Level>(second, activated(x, std::tuple{as_expression(a)...}),
-                                        first.outputs(), std::tuple{as_expression(a)...});
+    const auto a = detail::coefficients_of(gate, x, given...);
+    return detail::mixture_norms<Level>(second, activated(x, a), first.outputs(), a);
   }
 
   // [t, i] -> [t, o].

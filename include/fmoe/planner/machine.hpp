@@ -29,11 +29,9 @@ struct machine {
 
   // Memory, in bytes.
   std::size_t l1 = 32 << 10, l2 = 1 << 20, l3 = 32 << 20;
-  std::size_t cache_line = 64;
   std::size_t set_stride = 2048;  // rows at multiples of this distance share few sets of L1
 
   // Products.
-  std::size_t panel = 32;        // columns of a packed panel
   std::size_t narrow = 8;        // a shorter last axis does not fill a vector
   std::size_t kernel_rows = 12;  // rows that one call of the product's kernel computes
 
@@ -50,11 +48,25 @@ struct machine {
   // A sum over tokens reads a selection of at most one in so many entries, and dense rows
   // otherwise.
   std::size_t summed_entries_a_kept = 4;
+
+  // What the kernels of a backend fix. Plans for another machine have it from the backend, too.
+  std::size_t cache_line = 64;
+  std::size_t panel = 32;  // columns of a packed panel
   // Elements of the selection of a row.
   std::size_t (*selection_size)(std::size_t keep) = [](std::size_t) { return std::size_t{0}; };
   // Elements of scratch for a token of a screened selection; null where selections are not
   // screened.
   std::size_t (*screen_size)(std::size_t depth, std::size_t keep, std::size_t tokens) = nullptr;
+
+  // Returns this machine with the kernels of another one.
+  machine with_kernels_of(const machine& other) const {
+    machine m = *this;
+    m.cache_line = other.cache_line;
+    m.panel = other.panel;
+    m.selection_size = other.selection_size;
+    m.screen_size = other.screen_size;
+    return m;
+  }
 };
 
 }  // namespace fmoe

@@ -12,6 +12,7 @@ struct plan_shape {
   std::size_t group_rows = 96;       // rows of an expert that a group computes at a time
   std::size_t streamed = 320 << 10;  // a value of a tile with more bytes is made and used in chunks
   std::size_t chunk = 768;           // of at most so many elements for each token
+  std::size_t own_ahead = 2048;      // bytes ahead of their use at which weights come into L1
   bool screen = true;                // select by 16-bit scores and the bound of their error
 
   bool operator==(const plan_shape&) const = default;

@@ -21,6 +21,30 @@ FMOE_INLINE known_shapes& all_known_shapes() {
   return known;
 }
 
+// Calls f with the name of each number of a shape and with the number, in the order of the text.
+template <class Shape, class F>
+void each_number(Shape& s, const F& f) {
+  f("tile", s.tile);
+  f("group_rows", s.group_rows);
+  f("streamed", s.streamed);
+  f("chunk", s.chunk);
+  f("screen", s.screen);
+  f("own_ahead", s.own_ahead);
+}
+
+// Reads a line's numbers; the last one may be missing, as in the text of older versions.
+inline std::optional<plan_shape> read_shape(std::istream& words) {
+  plan_shape s;
+  bool is_shape = true;
+  each_number(s, [&](const std::string& name, auto& number) {
+    if (name == "own_ahead" && (words >> std::ws).eof()) return;
+    std::string word;
+    is_shape = words >> word >> number && word == name && is_shape;
+  });
+  is_shape = is_shape && (words >> std::ws).eof() && s.tile > 0 && s.group_rows > 0 && s.chunk > 0;
+  return is_shape ? std::optional(s) : std::nullopt;
+}
+
 }  // namespace fmoe::detail
 
 namespace fmoe {
@@ -29,9 +53,12 @@ FMOE_INLINE std::string tuned_shapes() {
   detail::known_shapes& known = detail::all_known_shapes();
   const std::lock_guard lock(known.mutex);
   std::ostringstream text;
-  for (const auto& [key, s] : known.by_key)
-    text << key << ": tile " << s.tile << " group_rows " << s.group_rows << " streamed "
-         << s.streamed << " chunk " << s.chunk << " screen " << s.screen << '\n';
+  for (const auto& [key, s] : known.by_key) {
+    text << key << ':';
+    detail::each_number(
+        s, [&](const char* name, auto number) { text << ' ' << name << ' ' << number; });
+    text << '\n';
+  }
   return text.str();
 }
 
@@ -40,17 +67,14 @@ FMOE_INLINE void use_tuned_shapes(std::string_view text) {
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
-    std::string key, names[5];
-    plan_shape s;
-    words >> key >> names[0] >> s.tile >> names[1] >> s.group_rows >> names[2] >> s.streamed >>
-        names[3] >> s.chunk >> names[4] >> s.screen;
-    constexpr const char* expected[] = {"tile", "group_rows", "streamed", "chunk", "screen"};
-    const bool is_shape = words && key.ends_with(':') && std::ranges::equal(names, expected) &&
-                          s.tile > 0 && s.group_rows > 0 && s.chunk > 0;
-    detail::expects<value_error>(
-        is_shape, "[use_tuned_shapes] this is no line of tuned_shapes(): \"", line, "\"");
+    std::string key;
+    words >> key;
+    const auto shape = detail::read_shape(words);
+    detail::expects<value_error>(shape && key.ends_with(':'),
+                                 "[use_tuned_shapes] this is no line of tuned_shapes(): \"", line,
+                                 "\"");
     key.pop_back();
-    read[key] = s;
+    read[key] = *shape;
   }
   detail::known_shapes& known = detail::all_known_shapes();
   const std::lock_guard lock(known.mutex);

@@ -21,7 +21,8 @@ inline planner::plan_options plan_options_of(const compile_options& options, con
   expects<value_error>(options.callers != 0 && options.threads != 0,
                        "[compile] callers and threads are at least 1: fmoe::all sets no limit");
   planner::plan_options how;
-  how.on = options.as ? *options.as : on.machine(type);
+  how.on = on.machine(type);
+  if (options.as) how.on = options.as->with_kernels_of(how.on);
   how.element_bytes = size_of(type);
   how.naive = options.naive;
   how.shape = options.shape.value_or(plan_shape{});

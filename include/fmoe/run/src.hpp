@@ -3,6 +3,7 @@
 #pragma once
 
 #include <fmoe/backend/reference/reference-inl.hpp>
+#include <fmoe/planner/machine_text-inl.hpp>
 #include <fmoe/planner/tuned_shapes-inl.hpp>
 #include <fmoe/run/compile_graph-inl.hpp>
 #include <fmoe/run/cost-inl.hpp>

@@ -176,7 +176,8 @@ class executor {
                                   c.stride,
                                   s.accumulate || (cut_k && !f.is_first),
                                   plan_.sum_block,
-                                  f.next};
+                                  f.next,
+                                  plan_.own_ahead};
           gemm<T, Arch>(args, [&](extent row, extent count, extent column, extent columns) {
             if (finished)
               finish(s.epilogues, f, args.c + row * args.ldc + column, args.ldc, row, count,

@@ -34,7 +34,7 @@ struct call_memory {
         stages.back() = once;
         once += round_up(s.elements, line);
       } else if (is_output || s.where == storage_row::kind::argument) {
-        arena += round_up(s.elements * p.tile, line);
+        arena += round_up(s.stride * p.tile, line);
       }
     }
   }
@@ -204,19 +204,19 @@ class host_executable final : public executable {
       if (row.where == storage_row::kind::output) {
         if (!result_of(row).per_token) continue;
         const bound_array& y = results[i];
-        rows.results[i] = {.data = staged, .stride = row.elements};
+        rows.results[i] = {.data = staged, .stride = row.stride};
         if (y.has_plain_rows())
           rows.results[i] = {.data = static_cast<T*>(y.array.data) + first * y.row_stride(),
                              .stride = y.row_stride()};
       } else if (row.where == storage_row::kind::argument) {
         const bound_array& x = arguments[i];
-        rows.arguments[i] = {.data = staged, .stride = row.elements};
+        rows.arguments[i] = {.data = staged, .stride = row.stride};
         if (x.array.type == dtype_of<T> && x.has_plain_rows())
           rows.arguments[i] = {.data = static_cast<const T*>(x.array.data) + first * x.row_stride(),
                                .stride = x.row_stride()};
         else
           for (extent t = 0; t < count; ++t)
-            detail::read_row(x, first + t, staged + t * row.elements);
+            detail::read_row(x, first + t, staged + t * row.stride);
       }
     }
     run_.run(bound, first, count, arena, stage, threads);

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include <fmoe/arrays/array_view.hpp>
@@ -24,9 +25,9 @@ class sample_call {
       const auto at = static_cast<extent>(p.leaves[*v.leaf].argument);
       arguments.resize(std::max(arguments.size(), at + 1));
       arguments[at] = bound(p, v);
-      T* const x = static_cast<T*>(arguments[at].array.data);
-      for (extent i = 0; i < p.token_count * v.size(); ++i)
-        x[i] = static_cast<T>(numbers.uniform());
+      const detail::array_view& x = arguments[at].array;
+      for (T& e : std::span(static_cast<T*>(x.data), x.row_size(x.rank)))
+        e = static_cast<T>(numbers.uniform());
     }
     for (const planner::value_id r : p.results) results.push_back(bound(p, p[r]));
   }
@@ -46,32 +47,41 @@ class sample_call {
 };
 
 // Returns the shape of the quickest plan. make(plan) returns something with run(arguments, results,
-// tokens). All plans run in turn, so that a slower moment of the machine meets all of them.
+// tokens).
 template <class T, class Make>
 plan_shape tuned(const planner::program& p, const planner::plan_options& how, const Make& make) {
   constexpr extent most = 8;
-  constexpr double far = 1.5, enough = 0.25;  // times the least prediction; seconds in all
-  std::vector<shaped_plan> plans = shape_search(p, how).all();
-  extent count = 1;
-  while (count < std::min(most, plans.size()) && plans[count].seconds < far * plans[0].seconds)
-    ++count;
-  plans.resize(count);
-  if (count == 1) return plans[0].shape;
-  sample_call<T> call(p);
-  std::vector<decltype(make(plans[0].made))> runs;
-  for (const shaped_plan& s : plans) runs.push_back(make(s.made));
-  std::vector<double> least(count, std::numeric_limits<double>::infinity());
+  constexpr double far = 1.5, enough = 0.25;  // times the least prediction; seconds
   constexpr int warm = 1, rounds = 9;
-  double all = 0;
-  for (int round = 0; round < warm + rounds && (round <= warm + 2 || all < enough); ++round)
-    for (extent i = 0; i < count; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      runs[i]->run(call.arguments, call.results, p.token_count);
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-      if (round >= warm) least[i] = std::min(least[i], took.count());
-      all += took.count();
-    }
-  return plans[static_cast<extent>(std::ranges::min_element(least) - least.begin())].shape;
+  shape_search search(p, how);
+  sample_call<T> call(p);
+  // All plans run in turn, so that a slower moment of the machine meets all of them.
+  const auto quickest = [&](const std::vector<plan_shape>& shapes) {
+    if (shapes.size() == 1) return shapes[0];
+    std::vector<decltype(make(search.with(shapes[0])))> runs;
+    for (const plan_shape& s : shapes) runs.push_back(make(search.with(s)));
+    std::vector<double> least(shapes.size(), std::numeric_limits<double>::infinity());
+    double all = 0;
+    for (int round = 0; round < warm + rounds && (round <= warm + 2 || all < enough); ++round)
+      for (extent i = 0; i < runs.size(); ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        runs[i]->run(call.arguments, call.results, p.token_count);
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+        if (round >= warm) least[i] = std::min(least[i], took.count());
+        all += took.count();
+      }
+    return shapes[static_cast<extent>(std::ranges::min_element(least) - least.begin())];
+  };
+  std::vector<plan_shape> shapes;
+  const std::vector<shaped_plan> plans = search.all();
+  for (extent i = 0; i < plans.size() && i < most; ++i)
+    if (plans[i].seconds <= far * plans[0].seconds) shapes.push_back(plans[i].shape);
+  shapes = {quickest(shapes)};
+  for (const extent own_ahead : {extent{0}, extent{4096}}) {  // which no prediction knows
+    shapes.push_back(shapes[0]);
+    shapes.back().own_ahead = own_ahead;
+  }
+  return quickest(shapes);
 }
 
 }  // namespace fmoe::cpu

@@ -82,7 +82,12 @@ class shape_search {
                                [](const step& s) { return holds_alternative<Kind>(s); });
   }
 
-  void add(const plan_shape& shape) {
+  // Adds the plan of a shape, unless it was tried before. A tile has no more rows than a call, and
+  // an expert no more than a tile.
+  void add(plan_shape shape) {
+    shape.tile = std::min(shape.tile, std::max<extent>(1, program_.token_count));
+    shape.group_rows = std::min(shape.group_rows, shape.tile);
+    if (std::ranges::count(tried_, shape, &shaped_plan::shape) > 0) return;
     shaped_plan next{shape, 0, with(shape)};
     next.seconds =
         prediction(next.made, program_.leaves, how_.on, how_.element_bytes, how_.threads).seconds();

@@ -31,7 +31,7 @@ class plan_layout {
       const ir::leaf_node& l = program_.leaves[*x.leaf];
       s.where = l.argument >= 0 ? argument : x.per_token() ? input : leaf;
       s.source = l.argument >= 0 ? static_cast<extent>(l.argument) : *x.leaf;
-      s.stride = x.per_token() ? s.elements : 0;
+      if (x.per_token()) s.stride = s.where == argument ? staged_stride(v) : s.elements;
     } else if (x.is_constant()) {
       s.where = constant;
       s.offset = plan_.constants;
@@ -40,7 +40,7 @@ class plan_layout {
     } else if (const auto result = tiling_.places.shared.output_of(v)) {
       s.where = output;
       s.source = *result;
-      s.stride = x.per_token() ? s.elements : 0;
+      s.stride = x.per_token() ? staged_stride(v) : 0;
     } else {
       const value_id home = tiling_.places.shared.home_of(v);
       const auto& row = tiling_.places.rows[home];
@@ -50,6 +50,9 @@ class plan_layout {
     }
     return s;
   }
+
+  // The distance of rows that are copied because the caller's are not plain.
+  extent staged_stride(value_id v) const { return row_width(program_, options_, {}, v); }
 
   static extent storage_of(value_id v) { return static_cast<extent>(v); }
 

@@ -25,7 +25,7 @@ struct storage_row {  // one row of elements for each token; constants are one r
     constant,  // made once by the prologue, at `offset` of the constants
   } where;
   extent elements = 0;  // length of a row
-  extent stride = 0;    // from row to row; 0 for constants
+  extent stride = 0;    // from row to row, of bound arrays where they are copied; 0 for constants
   extent offset = 0;
   extent source = 0;      // the number of the leaf, argument or result
   bool in_place = false;  // read by other steps than packing and gathers
@@ -321,6 +321,7 @@ struct plan {
   extent token_count = 1;  // tokens of a call at most
   extent constants = 0;
   extent sum_block = 0;  // terms of a gemm's sum that are summed separately
+  extent own_ahead = 0;  // bytes ahead of their use at which a gemm's weights come into L1
   bool tokens = true;    // if false, the plan is computed whole, as one token
   std::vector<storage_row> storages;
   std::vector<packed_weight> weights;

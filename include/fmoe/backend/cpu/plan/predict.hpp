@@ -43,11 +43,10 @@ class prediction {
     }
     weights_ = weights_of(p.steps);
     const extent tiles = tile_count(p, p.token_count, threads),
-                 together = std::min(threads, std::max<extent>(1, tiles)),
-                 rounds = divide_up(std::max<extent>(1, tiles), together);
-    alone_ = shared_rates(m, together);
+                 tasks = std::min(threads, std::max<extent>(1, tiles));
+    alone_ = shared_rates(m, tasks);
     products_ = alone_;
-    if (together == 1 && threads > 1) {  // the columns of products are shared
+    if (tasks == 1 && threads > 1) {  // the columns of products are shared
       const auto t = static_cast<double>(threads);
       products_ = shared_rates(m, threads);
       for (double* r :
@@ -55,7 +54,7 @@ class prediction {
         *r *= t;
     }
     tokens_ = static_cast<double>(p.token_count) / static_cast<double>(std::max<extent>(1, tiles));
-    runs_ = static_cast<double>(rounds);
+    rounds_ = static_cast<double>(divide_up(std::max<extent>(1, tiles), tasks));
     rows_rate_ = from_cache(alone_, static_cast<double>(p.arena) * element_bytes_);
     add_all(p.steps);
   }
@@ -250,7 +249,7 @@ class prediction {
   }
 
   // Each chunk of a loop reads and writes again what the loop sums.
-  double time(const loop_step& s, double rows) {
+  double time(const loop_step& s, double rows, double runs) {
     double sums = 0;
     for (const step& inner : s.body) {
       const gemm_step* const g =
@@ -258,44 +257,46 @@ class prediction {
       if (g != nullptr && g->k_step != 0) sums += static_cast<double>(g->N * g->rows.size());
     }
     const double chunks = static_cast<double>(divide_up(s.length, s.chunk));
-    return add_body(s.body, rows) + (chunks - 1) * moved(2 * rows * sums);
+    return add_body(s.body, rows, runs) + (chunks - 1) * moved(2 * rows * sums);
   }
 
   // An expert has some rows of the tile, in chunks. With few tokens not all experts have one.
-  double time(const group_step& s, double rows) {
+  double time(const group_step& s, double rows, double runs) {
     const double busy = busy_experts(s, rows), each = rows * static_cast<double>(s.keep) / busy;
     const double chunks = std::ceil(each / static_cast<double>(s.rows));
-    return busy * chunks * add_body(s.body, each / chunks, busy * chunks) +
+    return busy * chunks * add_body(s.body, each / chunks, runs * busy * chunks) +
            passes(s.epilogues, rows * static_cast<double>(s.columns));
   }
 
-  double add_body(const std::vector<step>& body, double rows, double times = 1) {
+  double add_body(const std::vector<step>& body, double rows, double times) {
     double sum = 0;
     for (const step& s : body) sum += add(s, rows, times);
     return sum;
   }
 
-  // Returns the time of a step, and adds the time of all its runs to the list.
-  double add(const step& s, double rows, double times) {
+  // Returns the time of one run of a step, and adds the time of all its runs to the list.
+  double add(const step& s, double rows, double runs) {
     const extent place = steps_.size();
     steps_.push_back(0);
-    const double once = visit([&](const auto& kind) { return time(kind, rows); }, s);
-    steps_[place] = once * times * runs_;
+    const double once = visit([&](const auto& kind) { return time(kind, rows, runs); }, s);
+    steps_[place] = once * runs;
     return once;
   }
+  double time(const auto& kind, double rows, double) const { return time(kind, rows); }
 
   void add_all(const std::vector<step>& steps) {
     for (const stage& of : plan_.stages)
       for (extent i = of.first; i < of.end; ++i) {
-        if (of.per_call) runs_ = 1;
-        total_ += add(steps[i], tokens_, 1) * runs_;
+        // What a call has once is one row.
+        const double rows = of.per_call ? 1 : tokens_, runs = of.per_call ? 1 : rounds_;
+        total_ += add(steps[i], rows, runs) * runs;
       }
   }
 
   const plan& plan_;
   const machine& machine_;
   double element_bytes_, weights_ = 0, total_ = 0;
-  double tokens_ = 0, runs_ = 1;  // of a tile, and tiles one after the other
+  double tokens_ = 0, rounds_ = 1;  // of a tile, and tiles one after the other
   machine_rates alone_{}, products_{};
   double rows_rate_ = 0;
   std::vector<double> bytes_;  // of an element, by storage

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// Writes and reads machines.
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <ostream>
+#include <sstream>
+
+#include <fmoe/base/error.hpp>
+#include <fmoe/planner/machine_text.hpp>
+
+namespace fmoe::detail {
+
+// Calls f with the name of each number of a machine and with the number, in the order of the text.
+// What kernels fix is not part of it.
+template <class Machine, class F>
+void each_number_of_machine(Machine& m, const F& f) {
+  f("threads", m.threads);
+  const auto rates = [&](const std::string& of, auto& r) {
+    f(of + ".flops", r.flops);
+    f(of + ".dots", r.dots);
+    f(of + ".l2", r.l2);
+    f(of + ".l3", r.l3);
+    f(of + ".memory", r.memory);
+  };
+  rates("one", m.one);
+  rates("every", m.every);
+  f("l1", m.l1);
+  f("l2", m.l2);
+  f("l3", m.l3);
+  f("set_stride", m.set_stride);
+  f("narrow", m.narrow);
+  f("kernel_rows", m.kernel_rows);
+  f("rows", m.rows);
+  f("flops_per_byte", m.flops_per_byte);
+  f("crowded", m.crowded);
+  f("crowded_factor", m.crowded_factor);
+  f("sampled", m.sampled);
+  f("summed_entries_a_kept", m.summed_entries_a_kept);
+}
+
+// Reads all of a word as a number above 0.
+template <class Number>
+bool read_number(const std::string& word, Number& n) {
+  const char* const end = word.data() + word.size();
+  const auto [at, error] = std::from_chars(word.data(), end, n);
+  return error == std::errc() && at == end && n > 0 && std::isfinite(static_cast<double>(n));
+}
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+FMOE_INLINE std::ostream& operator<<(std::ostream& out, const machine& m) {
+  std::ostringstream text;
+  text.precision(std::numeric_limits<double>::max_digits10);
+  text << "name " << m.name << '\n';
+  detail::each_number_of_machine(
+      m, [&](const std::string& name, auto number) { text << name << ' ' << number << '\n'; });
+  return out << text.str();
+}
+
+FMOE_INLINE machine machine_from(std::string_view text) {
+  std::istringstream lines{std::string(text)};
+  machine m;
+  const auto next = [&](const std::string& name) {  // what follows the name on the next line
+    std::string line;
+    std::getline(lines, line);
+    detail::expects<value_error>(line.starts_with(name + ' '), "[machine_from] the line of \"",
+                                 name, "\" is missing: here is \"", line, "\"");
+    return line.substr(name.size() + 1);
+  };
+  m.name = next("name");
+  detail::each_number_of_machine(m, [&](const std::string& name, auto& number) {
+    const std::string word = next(name);
+    detail::expects<value_error>(detail::read_number(word, number), "[machine_from] \"", name,
+                                 "\" is a number above 0, and not \"", word, "\"");
+  });
+  std::string more;
+  detail::expects<value_error>(!(lines >> more), "[machine_from] there is \"", more,
+                               "\" after the last line of a machine");
+  return m;
+}
+
+}  // namespace fmoe
