@@ -169,6 +169,27 @@ TEST_CASE("mixtures of wide experts of 8 bits have the bits of their widened wei
   check(layer, 80, called);
 }
 
+// Checks along which axis the blocks of each parameter lie.
+template <class Layer>
+void check_axes(const Layer& layer, const std::vector<extent>& expected) {
+  auto small = quantize(layer);
+  std::vector<extent> axes;
+  for (const auto& p : detail::released_parameters(small))
+    if (const auto value = p.parameter.value(); value.type == dtype::q8)
+      if (!value.empty()) axes.push_back(detail::axis_of_blocks(value));
+  CHECK(axes == expected);
+}
+
+TEST_CASE("blocks lie along the axis that a product sums over, or along the rows of a table") {
+  check_axes(large_mxd(), {0, 0, 1, 0});  // encoder, gate, scales, decoder
+  check_axes(load<moe<>>(golden("moe/moe_odd"), {.active = 2}), {0, 1, 1, 1});
+  check_axes(load<mumoe<dense_experts<1>>>(golden("mumoe/dense_e1_entmax_bn_bias")), {0, 1});
+  // 4 of 64 experts are a product with all of them.
+  check_axes(load<peer<>>(golden("peer/peer_h2_n64"), {.active = 4}), {0, 3, 1, 0});
+  auto monet = load<monet_hd<>>(golden("monet/monet_hd_topk_t1"), {.activation = pointwise::gelu});
+  check_axes(monet, {0, 0, 0});
+}
+
 TEST_CASE("a sum over more than a block, in chunks and in blocks of any length") {
   const parameter<float, 2> w = weights<2>({1000, 70}, 1);
   const auto check_sum = [&]<class Q>(Q) {

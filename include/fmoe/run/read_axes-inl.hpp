@@ -30,7 +30,7 @@ std::vector<read_axis> read_axes(const ir::graph& g, const ir::node_list& result
     const planner::value& v = p[weight.value];
     if (!v.leaf || !v.parameter) continue;
     const auto is_summed = [&](char label) {
-      return !is_product || (has(o.in[0].labels, label) && !has(o.out.labels, label));
+      return has(o.in[0].labels, label) && !has(o.out.labels, label);
     };
     const auto is_of_row = [&](char label) { return label == weight.labels.back(); };
     axes.push_back({p.leaves[*v.leaf].data.get(), is_product ? last_axis(p, weight, is_summed)
