@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // These are experiments of the papers that need no training, as tables: how well sparse layers
 // replace a dense MLP as K changes (Oldfield et al. 2025, Sec. 3.1), how much the loudest experts
-// contribute, and the rank of an expert (its Sec. B.4; Oldfield et al. 2024, Table 5).
+// contribute, what weights of fewer bits cost, and the rank of an expert (its Sec. B.4; Oldfield et
+// al. 2024, Table 5).
 //
 // Call: experiments [FOLDER]. The folder holds minilm_l3_mxd.safetensors, the transcoders and
 // minilm_l3_tokens.safetensors; without them the program takes examples/data.
@@ -15,6 +16,7 @@
 #include <fmoe/edit.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/layers/initialise.hpp>
+#include <fmoe/quantize.hpp>
 #include <fmoe/rank.hpp>
 
 using namespace fmoe;
@@ -76,6 +78,37 @@ void ablation(const mxd<>& layer, const rows& held_out) {
   }
 }
 
+// Returns the mean of |y - exact| / |exact| over the rows.
+double mean_error(const tensor<float, 2>& y, const tensor<float, 2>& exact) {
+  const auto missed = evaluate(norm(row_norm::l2, y - exact)),
+             whole = evaluate(norm(row_norm::l2, exact));
+  double sum = 0;
+  for (std::size_t t = 0; t < whole.size(); ++t) sum += missed(t) / whole(t);
+  return sum / static_cast<double>(whole.size());
+}
+
+// Prints the error of the layer with narrower weights, with the experts that the exact layer
+// selects and with its own, the share of rows that select another set, and the error off the MLP.
+template <class Layer>
+void narrow_weights(const char* name, const Layer& narrow, const mxd<>& layer,
+                    const rows& held_out) {
+  const auto& x = held_out.x;
+  const auto [y, chosen] = evaluate(std::tuple(layer(x), layer.coefficients(x)));
+  const auto [own, own_chosen] = evaluate(std::tuple(narrow(x), narrow.coefficients(x)));
+  std::size_t others = 0;
+  const std::size_t tokens = x.shape()[0], experts = chosen.shape()[1];
+  for (std::size_t t = 0; t < tokens; ++t) {
+    bool is_same = true;
+    for (std::size_t n = 0; n < experts; ++n)
+      is_same = is_same && (chosen(t, n) != 0) == (own_chosen(t, n) != 0);
+    others += !is_same;
+  }
+  std::printf("| %s | %.4f | %.4f | %.3f | %.4f |\n", name,
+              mean_error(evaluate(narrow.mixed(x, chosen)), y), mean_error(own, y),
+              static_cast<double>(others) / static_cast<double>(tokens),
+              loss_of(own, held_out.target).relative);
+}
+
 void ranks(const mxd<>& layer) {
   constexpr std::size_t inputs = 96, outputs = 64, experts = 8;
   random_stream random(1);
@@ -121,6 +154,13 @@ int main(int argc, char** argv) {
       "\nWithout some experts, mean abs(y-t)^2/abs(t)^2\n| ablated | the loudest | from the third "
       "on | from the 513th on |\n|---|---|---|---|");
   ablation(layer, held_out);
+  std::puts(
+      "\nWeights of fewer bits, mean abs(y-exact)/abs(exact)\n| type | same experts | own experts "
+      "| "
+      "rows of other experts | mean abs(y-t)^2/abs(t)^2 |\n|---|---|---|---|---|");
+  narrow_weights("bf16", load<mxd<bf16>>(weights, {.narrow = io::narrow}), layer, held_out);
+  narrow_weights("q8", quantize(layer), layer, held_out);
+  narrow_weights("q8c", quantize<q8c>(layer), layer, held_out);
   std::puts("\nThe rank of an expert\n| experts | rank | bound |\n|---|---|---|");
   ranks(layer);
 }
