@@ -4,6 +4,7 @@
 #include <fmoe/expr/selection.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
+#include <fmoe/quantize.hpp>
 #include <fmoe/rank.hpp>
 #include <fmoe/tune.hpp>
 
@@ -46,6 +47,28 @@ evaluate(einsum<"tabcd->t">(relu(products)));
 [] {
 auto forward = compile(small_mxd(), 16, {.keep_weights = false});
 forward.refresh();
+}},
+{R"([quantized] weight 5 is not finite)",
+"A scale of 8-bit weights is made from the greatest magnitude of its block, which an infinity or a NaN has not.",
+"Find out where the weight comes from: no layer computes anything useful with it.",
+[] {
+tensor<float, 2> w({4, 3});
+w(1, 2) = std::numeric_limits<float>::infinity();
+quantized<q8>(w, 0);
+}},
+{R"([quantized] a weight of 1e+07 is too large for the scales of q8: take q8c)",
+"The scales of q8 are f16, at most 65504.",
+"Take `q8c`, whose scales are floats.",
+[] {
+tensor<float, 2> w({4, 3});
+w(1, 2) = 1e7f;
+quantized<q8>(w, 0);
+}},
+{R"([quantized] there is no axis 2 among 2)",
+"Axes count from 0.",
+"Name the axis that the layer's product sums over.",
+[] {
+quantized<q8>(tensor<float, 2>({4, 3}), 2);
 }},
 {R"([use_tuned_shapes] this is no line of tuned_shapes(): "tile 96")",
 "The text is not what `tuned_shapes()` returned in another process, or it was cut.",
