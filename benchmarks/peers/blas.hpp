@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A product by a library with the interface of BLAS, in the form that is quickest for its rows: plain,
-// transposed or packed, by gemm or, for one row, by gemv. Blas has gemm and gemv and, if can_pack,
-// pack_size, pack and packed.
+// A product by a library with the interface of BLAS, in the form that is quickest for its rows:
+// plain, transposed or packed, by gemm or, for one row, by gemv. Blas has gemm and gemv and, if
+// can_pack, pack_size, pack and packed.
 #pragma once
 
 #include <limits>
@@ -15,7 +15,9 @@ class blas_product {
  public:
   blas_product(const float* w, extent depth, extent columns, extent rows,
                const blas_product* like = nullptr)
-      : depth_(depth), columns_(columns), packed_rows_(rows) {
+      : depth_(depth),
+        columns_(columns),
+        packed_rows_(rows) {
     if (like) {
       set(like->form_, w);
       return;

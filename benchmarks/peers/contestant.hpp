@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// A contestant is a program that holds one layer and times a round of it on command; peers.py starts
-// all of them and lets them take turns. Each line of its input is a command, each line of its output
-// an answer:
+// A contestant is a program that holds one layer and times a round of it on command; peers.py
+// starts all of them and lets them take turns. Each line of its input is a command, each line of
+// its output an answer:
 //
 //   layer KIND FILE   reads the weights and the rows x of a layer, which has as many outputs: "ok"
-//   rows COUNT FILE   prepares calls on the first rows of x, and writes the result: "ok", or "none" if
+//   rows COUNT FILE   prepares calls on the first rows of x, and writes the result: "ok", or "none"
+//   if
 //                     there is no such layer here
-//   time              the seconds of a call, of those that 20 ms hold after as many that warm up
+//   time              the seconds of a call, of those that 20 ms hold after as many that warm up; a
+//                     call of more than 0.1 s needs no other before it
 #pragma once
 
 #include <chrono>
@@ -59,8 +61,8 @@ inline double seconds_of_call(const std::function<void()>& call) {
     for (; spent < shortest; spent = now() - start, ++calls) call();
     return spent / static_cast<double>(calls);
   };
-  many();
-  return many();
+  const double first = many();
+  return first > 0.1 ? first : many();
 }
 
 class contestant {

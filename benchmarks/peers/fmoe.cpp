@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // usage: fmoe_peer THREADS [bf16]
 //
-// The layers by fmoe, with weights of 32 or of 16 bits. Two more commands: `roof` gives the FLOPs and
-// bytes of a call and, measured now, the machine's FLOP/s and bytes/s; `machine` describes the
+// The layers by fmoe, with weights of 32 or of 16 bits. Two more commands: `roof` gives the FLOPs
+// and bytes of a call and, measured now, the machine's FLOP/s and bytes/s; `machine` describes the
 // machine.
 #include <string_view>
 
@@ -74,12 +74,12 @@ class program {
       const tensor<T, 1> zeros({heads});
       tensor<T, 1> ones({heads});
       std::fill_n(ones.data(), heads, detail::convert<T>(1.0f));
-      const monet_router<T> router{matrix("keys1"), matrix("keys2"), zeros,           ones, zeros,
-                                   ones,            heads,           number("active")};
+      const monet_router<T> router{matrix("keys1"), matrix("keys2"), zeros, ones, zeros, ones,
+                                   heads,           number("active")};
       const monet_hd<T> layer{matrix("encoder"), vector("encoder_bias"), matrix("decoder"),
                               matrix("bias")};
-      return compiled([=](const auto& rows) { return layer(rows, router.g1(rows), router.g2(rows)); },
-                      x);
+      return compiled(
+          [=](const auto& rows) { return layer(rows, router.g1(rows), router.g2(rows)); }, x);
     }
     if (kind == "aoe") {
       aoe<T> m;

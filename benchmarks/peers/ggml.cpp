@@ -60,8 +60,8 @@ class graph {
 
  private:
   static ggml_context* new_context() {
-    return ggml_init({ggml_tensor_overhead() * 4096 + ggml_graph_overhead_custom(4096, false),
-                      nullptr, true});
+    return ggml_init(
+        {ggml_tensor_overhead() * 4096 + ggml_graph_overhead_custom(4096, false), nullptr, true});
   }
 
   // fmoe's [..., depth, columns], as [depth, columns, experts]; joined axes have the extents given.
@@ -85,10 +85,10 @@ class graph {
 
   // Numbers as they are: [rows, columns] becomes [columns, rows].
   ggml_tensor* plain(const char* name, extent rows, extent columns) {
-    ggml_tensor* w =
-        ggml_new_tensor_2d(weights_, GGML_TYPE_F32, to_int(columns), to_int(rows));
-    fills_.push_back(
-        [=, this] { ggml_backend_tensor_set(w, file_.at(name).bytes().data(), 0, ggml_nbytes(w)); });
+    ggml_tensor* w = ggml_new_tensor_2d(weights_, GGML_TYPE_F32, to_int(columns), to_int(rows));
+    fills_.push_back([=, this] {
+      ggml_backend_tensor_set(w, file_.at(name).bytes().data(), 0, ggml_nbytes(w));
+    });
     return w;
   }
 
@@ -140,7 +140,8 @@ class graph {
       scores = ggml_sqrt(c, ggml_sum_rows(c, ggml_sqr(c, cache)));
       scores = ggml_reshape_2d(c, scores, to_int(n), tokens_);
       route();
-      activated = ggml_mul_mat_id(c, weight("up", n, l, w), ggml_get_rows(c, cache, indices), indices);
+      activated =
+          ggml_mul_mat_id(c, weight("up", n, l, w), ggml_get_rows(c, cache, indices), indices);
     } else {
       scores = ggml_mul_mat(c, weight("router", 1, d, n), x_);
       route();
@@ -152,8 +153,8 @@ class graph {
     made = ggml_mul(c, made, weights);
     ggml_tensor* y = nullptr;
     for (int e = 0; e < active(); ++e) {
-      ggml_tensor* one =
-          ggml_view_2d(c, made, to_int(d), tokens_, made->nb[2], static_cast<extent>(e) * made->nb[1]);
+      ggml_tensor* one = ggml_view_2d(c, made, to_int(d), tokens_, made->nb[2],
+                                      static_cast<extent>(e) * made->nb[1]);
       y = y ? ggml_add(c, y, one) : one;
     }
     return y;
@@ -182,10 +183,12 @@ int main(int count, char** arguments) {
   ggml_threadpool_params how = ggml_threadpool_params_default(threads);
   ggml_backend_cpu_set_threadpool(backend, ggml_threadpool_new(&how));
   ggml_backend_cpu_set_n_threads(backend, threads);
-  return serve([=](const std::string& kind, const fmoe::io::safetensors& file, extent tokens) -> forward {
-    if (kind != "mxd" && kind != "aoe" && kind != "moe") return {};
-    auto g = std::make_shared<graph>(file, tokens, backend, narrow ? GGML_TYPE_Q8_0 : GGML_TYPE_F32);
-    g->build(kind);
-    return [g](const float* x, float* y) { g->run(x, y); };
-  });
+  return serve(
+      [=](const std::string& kind, const fmoe::io::safetensors& file, extent tokens) -> forward {
+        if (kind != "mxd" && kind != "aoe" && kind != "moe") return {};
+        auto g =
+            std::make_shared<graph>(file, tokens, backend, narrow ? GGML_TYPE_Q8_0 : GGML_TYPE_F32);
+        g->build(kind);
+        return [g](const float* x, float* y) { g->run(x, y); };
+      });
 }

@@ -64,7 +64,7 @@ def monet(w, numbers, x):
 
 
 def mixture(w, numbers, x):
-    (tokens, d), k, n = x.shape, numbers["active"], w["output"].shape[0]
+    (tokens, d), k, n = x.shape, numbers["active"], len(w["experts"])
     if "down" in w:
         cache = (x @ w["down"].reshape(d, -1)).reshape(tokens, n, -1)
         scores = jnp.sqrt(jnp.square(cache).sum(-1))
@@ -74,13 +74,12 @@ def mixture(w, numbers, x):
     weights, chosen = jax.nn.softmax(best, -1).reshape(-1), chosen.reshape(-1)
 
     def expert(e, token):
-        at = functools.partial(jax.lax.dynamic_index_in_dim, index=e, keepdims=False)
-        rows = x[token]
-        if "down" in w:
-            activated = cache[token, e] @ at(w["up"])
-        else:
-            activated = rows @ at(w["activated"])
-        return (jax.nn.silu(activated) * (rows @ at(w["linear"]))) @ at(w["output"])
+        def of(number, token):
+            rows, own = x[token], w["experts"][number]
+            activated = cache[token, number] @ own["up"] if "down" in w else rows @ own["activated"]
+            return (jax.nn.silu(activated) * (rows @ own["linear"])) @ own["output"]
+
+        return jax.lax.switch(e, [functools.partial(of, number) for number in range(n)], token)
 
     if tokens == 1:
         return sum(weights[c] * expert(chosen[c], jnp.zeros(1, int)) for c in range(k))
@@ -129,6 +128,10 @@ def arranged(kind, w):
         return {"first": first, "experts": w["experts"].transpose(1, 0, 2), "output": output.reshape(-1, output.shape[2])}
     if kind == "monet":
         return w | {"first": jnp.concatenate((w["keys1"], w["keys2"], w["encoder"]), 1)}
+    if kind in ("aoe", "moe"):
+        of_all = {name: w[name] for name in ("down", "router") if name in w}
+        names = w.keys() - of_all.keys()
+        return of_all | {"experts": [{name: w[name][n] for name in names} for n in range(w["output"].shape[0])]}
     return w
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The layers, composed by hand of the products of one library, as an expert would: weights that meet
-// the same rows are one weight, tokens are grouped by expert, all scratch is kept, and each product
-// has the layout that was quickest when it was made. A library is a struct of
+// The layers, composed by hand of the products of one library, as an expert would: weights that
+// meet the same rows are one weight, tokens are grouped by expert, all scratch is kept, and each
+// product has the layout that was quickest when it was made. A library is a struct of
 //
 //   product            product(w, depth, columns, rows, like) holds w [depth, columns] in its best
 //                      layout for about so many rows, or in that of `like`, and p(rows, x, ldx, y,
@@ -133,9 +133,8 @@ struct cp {
 
   void operator()(extent tokens, const float* x, float* y) {
     first(tokens, x, i, both.data(), n + r);
-    Library::parallel(tokens, [&](extent t) {
-      entmax_of_norm(both.data() + t * (n + r), n, a.data() + t * n);
-    });
+    Library::parallel(
+        tokens, [&](extent t) { entmax_of_norm(both.data() + t * (n + r), n, a.data() + t * n); });
     experts(tokens, a.data(), n, mixed.data(), r);
     Library::parallel(tokens, [&](extent t) {
       const float* z = both.data() + t * (n + r) + n;
@@ -159,8 +158,9 @@ struct tr {
         q(s.size("experts", 2)),
         r(s.size("input", 2)),
         o(s.size("output", 1)),
-        first(side_by_side(i, {{s["gate"], n}, {swapped(s["input"], q, i, r).data(), q * r}}).data(),
-              i, n + q * r, tokens),
+        first(
+            side_by_side(i, {{s["gate"], n}, {swapped(s["input"], q, i, r).data(), q * r}}).data(),
+            i, n + q * r, tokens),
         experts(swapped(s["experts"], p, n, q).data(), n, p * q, tokens),
         output(transposed(s["output"], r * o, p).data(), p * r, o, tokens),
         both(tokens * (n + q * r)),
@@ -171,9 +171,8 @@ struct tr {
   void operator()(extent tokens, const float* x, float* y) {
     const extent width = n + q * r;
     first(tokens, x, i, both.data(), width);
-    Library::parallel(tokens, [&](extent t) {
-      entmax_of_norm(both.data() + t * width, n, a.data() + t * n);
-    });
+    Library::parallel(
+        tokens, [&](extent t) { entmax_of_norm(both.data() + t * width, n, a.data() + t * n); });
     experts(tokens, a.data(), n, mixed.data(), p * q);
     Library::parallel(tokens, [&](extent t) {
       const float* z = both.data() + t * width + n;
@@ -250,8 +249,8 @@ struct monet {
   }
 };
 
-// The rows of a mixture's experts: those of expert e are first[e] ... first[e + 1] - 1, and row r is
-// of the token token[r].
+// The rows of a mixture's experts: those of expert e are first[e] ... first[e + 1] - 1, and row r
+// is of the token token[r].
 struct grouping {
   std::vector<kept> chosen;  // k for each token
   std::vector<extent> first, token, row_of;
@@ -311,8 +310,8 @@ struct mixture {
         add(up, s["up"] + e * l * w, l, w);
         add(from_x, s["linear"] + e * d * w, d, w);
       } else {
-        const floats both = side_by_side(
-            d, {{s["activated"] + e * d * w, w}, {s["linear"] + e * d * w, w}});
+        const floats both =
+            side_by_side(d, {{s["activated"] + e * d * w, w}, {s["linear"] + e * d * w, w}});
         add(from_x, both.data(), d, 2 * w);
       }
     }
@@ -454,9 +453,10 @@ template <class Layer>
 forward tiled(const source& s, extent tokens, bool may_tile = true) {
   const auto make = [&](extent tile) -> forward {
     const auto width = s.size("x", 1);
-    return [tokens, tile, width, layer = std::make_shared<Layer>(s, tile)](const float* x, float* y) {
-      for (extent t = 0; t < tokens; t += tile) (*layer)(tile, x + t * width, y + t * width);
-    };
+    return
+        [tokens, tile, width, layer = std::make_shared<Layer>(s, tile)](const float* x, float* y) {
+          for (extent t = 0; t < tokens; t += tile) (*layer)(tile, x + t * width, y + t * width);
+        };
   };
   forward best = make(tokens);
   if (tokens < 256 || !may_tile) return best;

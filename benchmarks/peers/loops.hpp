@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What stands between the products of a layer: pointwise functions, gates and selections of one row.
-// All peers that only have products share these loops, which the compiler vectorises (the file is
-// built with -ffast-math).
+// What stands between the products of a layer: pointwise functions, gates and selections of one
+// row. All peers that only have products share these loops, which the compiler vectorises (the file
+// is built with -ffast-math).
 #pragma once
 
 #include <algorithm>
@@ -73,7 +73,8 @@ class top_k {
     const auto before = [](const kept& a, const kept& b) {
       return a.value > b.value || (a.value == b.value && a.index < b.index);
     };
-    std::partial_sort(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(std::min(k, best.size())),
+    std::partial_sort(best.begin(),
+                      best.begin() + static_cast<std::ptrdiff_t>(std::min(k, best.size())),
                       best.end(), before);
     best.resize(std::min(k, best.size()));
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // usage: onednn_peer THREADS
 //
-// The layers by oneDNN's matmul: weights in the format that it asks for, plain or transposed, whichever
-// is quickest, and one primitive for each number of rows, kept. Its threads are those of OpenMP.
+// The layers by oneDNN's matmul: weights in the format that it asks for, plain or transposed,
+// whichever is quickest, and one primitive for each number of rows, kept. Its threads are those of
+// OpenMP.
 #include <limits>
 #include <map>
 #include <stdexcept>
@@ -44,7 +45,8 @@ struct onednn {
 class onednn::product {
  public:
   product(const float* w, extent depth, extent columns, extent rows, const product* like = nullptr)
-      : depth_(depth), columns_(columns) {
+      : depth_(depth),
+        columns_(columns) {
     if (like) {
       set(like->weight_.get_desc(), w);
       return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // usage: openblas_peer THREADS
 //
-// The layers by the OpenBLAS of PyPI's scipy-openblas32, whose names begin with scipy_. OpenMP runs its
-// work, so that it shares threads with the loops between products.
+// The layers by the OpenBLAS of PyPI's scipy-openblas32, whose names begin with scipy_. OpenMP runs
+// its work, so that it shares threads with the loops between products.
 #include <omp.h>
 
 #include <cblas.h>
@@ -38,7 +38,8 @@ struct openblas {
   static void run_jobs(int, openblas_dojob_callback job, int jobs, std::size_t size, void* data,
                        int pool) {
 #pragma omp parallel for schedule(static, 1)
-    for (int j = 0; j < jobs; ++j) job(j, static_cast<char*>(data) + static_cast<std::size_t>(j) * size, pool);
+    for (int j = 0; j < jobs; ++j)
+      job(j, static_cast<char*>(data) + static_cast<std::size_t>(j) * size, pool);
   }
 };
 

@@ -136,8 +136,10 @@ def write_table(path, table, names):
 
 def print_table(table, names):
     order = list(layers.LAYERS)
-    for machine in sorted({(row["machine"], row["date"]) for row in table.values()}):
-        print(", ".join(machine) + "\n")
+    if not table:
+        return
+    last = list(table.values())[-1]
+    print(f"{last['machine']}; {last['date']}\n")
     shown = columns(names)[:-2]
     print("| " + " | ".join(shown) + " |\n" + "|---" * len(shown) + "|")
     for key in sorted(table, key=lambda key: (order.index(key[0]), int(key[2]), int(key[1]))):
@@ -186,8 +188,7 @@ def main():
                     row |= dict(zip(("layer", "tokens", "threads"), key))
                     row |= {"fmoe ms": f"{1e3 * seconds['fmoe']:.3g}", "of_roof": f"{share:.2f}", "machine": machine,
                             "date": datetime.date.today().isoformat()}
-                    old = read_table(options.table)
-                    table = old | {key: old.get(key, {}) | row}
+                    table = read_table(options.table) | {key: row}
                     write_table(options.table, table, list(every))
                     print(" ".join(f"{name}:{value}" for name, value in row.items() if name != "machine"), file=sys.stderr)
         finally:
