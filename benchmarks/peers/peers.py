@@ -144,6 +144,19 @@ def print_table(table, names):
     print("| " + " | ".join(shown) + " |\n" + "|---" * len(shown) + "|")
     for key in sorted(table, key=lambda key: (order.index(key[0]), int(key[2]), int(key[1]))):
         print("| " + " | ".join(table[key].get(name) or "-" for name in shown) + " |")
+    print_rows_behind(table, names)
+
+
+def print_rows_behind(table, names):
+    """Prints the rows in which a peer with weights of float is ahead, the farthest first."""
+    behind = []
+    for (layer, tokens, threads), row in table.items():
+        peers = [(float(row[name]), name) for name in names if name not in NARROW and row.get(name) not in (None, "", "wrong")]
+        if peers and min(peers)[0] < 1:
+            behind.append((*min(peers), layer, tokens, threads))
+    print(f"\nBehind the best peer with weights of float in {len(behind)} of {len(table)} rows:\n")
+    for ratio, name, layer, tokens, threads in sorted(behind):
+        print(f"* {layer}, {tokens} tokens, {threads} threads: {name} takes {ratio:.2f} of fmoe's time")
 
 
 def numbers(text):
@@ -164,6 +177,7 @@ def parsed():
 
 def main():
     options = parsed()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # which ends the contestants, too
     every = commands(options.programs)
     only = options.only.lower().split(",") if options.only else [name.lower() for name in every]
     chosen = {name: command for name, command in every.items() if name == "fmoe" or name.lower() in only}
