@@ -14,7 +14,7 @@ template <class Blas>
 class blas_product {
  public:
   blas_product(const float* w, extent depth, extent columns, extent rows,
-               const blas_product* like = nullptr)
+               const blas_product* like = nullptr, extent ldx = 0, extent ldy = 0)
       : depth_(depth),
         columns_(columns),
         packed_rows_(rows) {
@@ -24,15 +24,17 @@ class blas_product {
     }
     double least = std::numeric_limits<double>::infinity();
     form best{};
-    const floats x(rows * depth);
-    floats y(rows * columns), other(extent{1} << 20);
+    if (ldx == 0) ldx = depth;
+    if (ldy == 0) ldy = columns;
+    const floats x(rows * ldx);
+    floats y(rows * ldy), other(extent{1} << 20);
     for (const form& f : forms(rows)) {
       set(f, w);
       double took = std::numeric_limits<double>::infinity();
       for (int run = 0; run < 4; ++run) {
         std::fill_n(other.data(), other.size(), static_cast<float>(run));  // instead of w in L2
         const double start = now();
-        (*this)(rows, x.data(), depth, y.data(), columns);
+        (*this)(rows, x.data(), ldx, y.data(), ldy);
         if (run > 0) took = std::min(took, now() - start);
       }
       if (took < least) {

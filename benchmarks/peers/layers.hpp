@@ -3,9 +3,10 @@
 // meet the same rows are one weight, tokens are grouped by expert, all scratch is kept, and each
 // product has the layout that was quickest when it was made. A library is a struct of
 //
-//   product            product(w, depth, columns, rows, like) holds w [depth, columns] in its best
-//                      layout for about so many rows, or in that of `like`, and p(rows, x, ldx, y,
-//                      ldy) sets y = x w
+//   product            product(w, depth, columns, rows, like, ldx, ldy) holds w [depth, columns] in
+//   the
+//                      layout that is best for about so many rows, or in that of `like`, and
+//                      p(rows, x, ldx, y, ldy) sets y = x w; 0 for ldx and ldy means no gaps
 //   parallel(n, f)     runs f(0) ... f(n - 1) on the threads of the library
 #pragma once
 
@@ -403,7 +404,7 @@ struct peer {
         for (extent j = 0; j < s; ++j)
           std::copy_n(w["keys"] + ((h * s + j) * 2 + list) * width, width, own.data() + j * width);
         keys.emplace_back(transposed(own.data(), s, width).data(), width, s, tokens,
-                          keys.empty() ? nullptr : &keys[0]);
+                          keys.empty() ? nullptr : &keys[0], 2 * heads * width, 2 * heads * s);
       }
   }
 
