@@ -156,7 +156,7 @@ def print_rows_behind(table, names):
             behind.append((*min(peers), layer, tokens, threads))
     print(f"\nBehind the best peer with weights of float in {len(behind)} of {len(table)} rows:\n")
     for ratio, name, layer, tokens, threads in sorted(behind):
-        print(f"* {layer}, {tokens} tokens, {threads} threads: {name} takes {ratio:.2f} of fmoe's time")
+        print(f"* {layer}, tokens {tokens}, threads {threads}: {name} takes {ratio:.2f} of fmoe's time")
 
 
 def numbers(text):
