@@ -1,117 +1,218 @@
 # SPDX-License-Identifier: MIT
-"""Compares fmoe with PyTorch, eager and torch.compile, on the same shapes and threads; scripts/peers starts it.
+"""Compares fmoe with other libraries, each composed by hand into the factorized layer; scripts/peers starts it.
 
-usage: peers.py BENCH TABLE [--filter=REGEX] [--tokens=1,16,128,1024] [--threads=1,2] [--compile-only]
+usage: peers.py PROGRAMS TABLE [--filter=REGEX] [--tokens=1,16,128,1024] [--threads=1,2] [--only=mkl,jax] [--rounds=5]
 
-Each row is measured in rounds: fmoe, eager, compiled, fmoe, eager, compiled. The medians are added to TABLE, a CSV file, which
-keeps the rows of earlier runs; the whole table is printed as Markdown. --compile-only fills torch's cache, so that a
-later run spends its time on timing.
+Every contestant is a process that holds the same weights. Before it is timed, its result is compared with fmoe's. Then they take
+turns, round by round; those that wait are stopped, so that their idle threads take no processor. The medians are written to
+TABLE, a CSV file, which keeps the rows of earlier runs; the whole table is printed as Markdown.
 """
 import argparse
 import csv
-import json
+import datetime
+import os
 import pathlib
 import re
+import signal
 import statistics
 import subprocess
+import sys
 import time
 
-import torch
+import numpy
 
-from layers import LAYERS
+import layers
 
-ROUNDS = 2
-COLUMNS = ("row", "fmoe_us", "eager_us", "compiled_us", "eager/fmoe", "compiled/fmoe")
-
-
-def fmoe_seconds(bench, row):
-    command = [bench, "--no-naive", f"--benchmark_filter=^{re.escape(row)}/", "--benchmark_format=json"]
-    result = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    measured = json.loads(result.stdout)["benchmarks"][0]
-    if measured.get("error_occurred"):
-        raise SystemExit(f"{row}: {measured['error_message']}")
-    return 1e-6 * measured["real_time"]
+HERE = pathlib.Path(__file__).parent
+# The contestants whose weights are rounded: only their typical row is compared.
+NARROW = ("fmoe bf16", "ggml q8_0")
 
 
-def torch_seconds(forward, x, threads):
-    """Returns the median of calls for 0.3 s, at least three; one thread is timed by its own time, as in fmoe_bench."""
-    clock = time.thread_time if threads == 1 else time.perf_counter
-    times = []
-    while len(times) < 3 or sum(times) < 0.3:
-        start = clock()
-        forward(x)
-        times.append(clock() - start)
-    return statistics.median(times)
+def commands(programs):
+    """{name: command} of those that are here."""
+    python = [sys.executable]
+    found = {
+        "fmoe": [programs / "fmoe_peer"],
+        "MKL": [programs / "mkl_peer"],
+        "OpenBLAS": [programs / "openblas_peer"],
+        "oneDNN": [programs / "onednn_peer"],
+        "ggml": [programs / "ggml_peer"],
+        "PyTorch": python + [HERE / "torch_peer.py"],
+        "compiled": python + [HERE / "torch_peer.py"],
+        "JAX": python + [HERE / "jax_peer.py"],
+        "fmoe bf16": [programs / "fmoe_peer"],
+        "ggml q8_0": [programs / "ggml_peer"],
+    }
+    return {name: command for name, command in found.items() if pathlib.Path(command[-1]).exists()}
 
 
-def compiled_form(forward, x):
-    """Returns the function of torch.compile, after it has agreed with `forward` on x."""
-    torch.compiler.reset()
-    compiled = torch.compile(forward, dynamic=False)
-    y, z = forward(x), compiled(x)
-    error = ((y - z).abs().amax(-1) > 1e-3 * y.abs().max()).float().mean().item()
-    if error > 0.01:  # rows: a choice between near equals may differ
-        raise SystemExit("torch.compile disagrees with eager")
-    return compiled
+class Contestant:
+    """A process that runs only while it is asked."""
+
+    def __init__(self, name, command, threads):
+        self.name = name
+        variant = {"compiled": ["compiled"], "fmoe bf16": ["bf16"], "ggml q8_0": ["q8_0"]}.get(name, [])
+        self.process = subprocess.Popen(
+            [*map(str, command), str(threads), *variant], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads]))
+        self.stop()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def ask(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        self.process.send_signal(signal.SIGCONT)
+        answer = self.process.stdout.readline().strip()
+        self.stop()
+        if not answer:
+            raise SystemExit(f"{self.name} ended")
+        if answer.startswith("error"):
+            print(f"{self.name}: {answer}", file=sys.stderr)
+        return answer
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
 
 
-def measure(bench, row, forward, x, threads):
-    torch.set_num_threads(threads)
-    compiled = compiled_form(forward, x)
-    rounds = []
-    for _ in range(ROUNDS):
-        times = [fmoe_seconds(bench, row)]
-        times += [torch_seconds(form, x, threads) for form in (forward, compiled)]
-        rounds.append(times)
-    fmoe, eager, compiled = (1e6 * statistics.median(column) for column in zip(*rounds))
-    return [row, *(f"{us:.0f}" for us in (fmoe, eager, compiled)), f"{eager / fmoe:.2f}", f"{compiled / fmoe:.2f}"]
+def agrees(name, y, expected, tokens):
+    """True if the result is fmoe's. Rounding may exchange a choice between nearly equal scores, and with it a row."""
+    y, expected = y.reshape(tokens, -1), expected.reshape(tokens, -1)
+    if y.shape != expected.shape:
+        return False
+    if name in NARROW:
+        errors = numpy.linalg.norm(y - expected, axis=1) / numpy.linalg.norm(expected, axis=1)
+        return bool(numpy.median(errors) < 0.05)
+    wrong = ~(numpy.abs(y - expected).max(1) < 1e-4 * numpy.abs(expected).max())
+    return bool(wrong.sum() <= (0 if tokens == 1 else max(1, tokens // 128)))
+
+
+def measure(contestants, tokens, folder, most_rounds):
+    """Returns {name: seconds} of those that have the layer and agree, the share of the roof, and the names that disagree."""
+    held, wrong, expected = [], [], None
+    for c in contestants:
+        file = folder / "result"
+        answer = c.ask("rows", tokens, file)
+        if answer != "ok":
+            wrong += [c.name] if answer != "none" else []
+            continue
+        y = numpy.fromfile(file, dtype=numpy.float32)
+        expected = y if expected is None else expected
+        if agrees(c.name, y, expected, tokens):
+            held.append(c)
+        else:
+            print(f"{c.name} disagrees with fmoe", file=sys.stderr)
+            wrong.append(c.name)
+    times, shares, start = {c.name: [] for c in held}, [], time.monotonic()
+    for done in range(most_rounds):
+        for c in held:
+            times[c.name].append(float(c.ask("time")))
+        flops, size, peak, bandwidth = map(float, held[0].ask("roof").split())
+        shares.append(max(flops / peak, size / bandwidth) / times["fmoe"][-1])
+        if done >= 2 and time.monotonic() - start > 6:
+            break
+    return {name: statistics.median(t) for name, t in times.items()}, statistics.median(shares), wrong
+
+
+def columns(names):
+    return ["layer", "tokens", "threads", "fmoe ms", "of_roof", *names[1:], "date", "machine"]
 
 
 def read_table(path):
     if not path.exists():
         return {}
     with path.open(newline="") as file:
-        return {line[0]: line for line in list(csv.reader(file))[1:]}
+        return {(row["layer"], row["tokens"], row["threads"]): row for row in csv.DictReader(file)}
 
 
-def write_table(path, table):
+def write_table(path, table, names):
     with path.open("w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *table.values()])
+        writer = csv.DictWriter(file, columns(names), restval="")
+        writer.writeheader()
+        writer.writerows(table.values())
+
+
+def print_table(table, names):
+    order = list(layers.LAYERS)
+    if not table:
+        return
+    last = list(table.values())[-1]
+    print(f"{last['machine']}; {last['date']}\n")
+    shown = columns(names)[:-2]
+    print("| " + " | ".join(shown) + " |\n" + "|---" * len(shown) + "|")
+    for key in sorted(table, key=lambda key: (order.index(key[0]), int(key[2]), int(key[1]))):
+        print("| " + " | ".join(table[key].get(name) or "-" for name in shown) + " |")
+    print_rows_behind(table, names)
+
+
+def print_rows_behind(table, names):
+    """Prints the rows in which a peer with weights of float is ahead, the farthest first."""
+    behind = []
+    for (layer, tokens, threads), row in table.items():
+        peers = [(float(row[name]), name) for name in names if name not in NARROW and row.get(name) not in (None, "", "wrong")]
+        if peers and min(peers)[0] < 1:
+            behind.append((*min(peers), layer, tokens, threads))
+    print(f"\nBehind the best peer with weights of float in {len(behind)} of {len(table)} rows:\n")
+    for ratio, name, layer, tokens, threads in sorted(behind):
+        print(f"* {layer}, tokens {tokens}, threads {threads}: {name} takes {ratio:.2f} of fmoe's time")
 
 
 def numbers(text):
     return [int(n) for n in text.split(",")]
 
 
-def main():
+def parsed():
     options = argparse.ArgumentParser()
-    options.add_argument("bench")
+    options.add_argument("programs", type=pathlib.Path)
     options.add_argument("table", type=pathlib.Path)
     options.add_argument("--filter", default="")
     options.add_argument("--tokens", type=numbers, default=[1, 16, 128, 1024])
     options.add_argument("--threads", type=numbers, default=[1, 2])
-    options.add_argument("--compile-only", action="store_true")
-    options = options.parse_args()
-    torch.manual_seed(1)
-    with torch.inference_mode():
-        for layer, make in LAYERS.items():
-            if not re.search(options.filter, layer):
-                continue
-            forward, width = make()
-            for tokens in options.tokens:
-                x = torch.randn(1, tokens, width)
-                for threads in options.threads:
-                    if options.compile_only:
-                        torch.set_num_threads(threads)
-                        compiled_form(forward, x)
-                        continue
-                    row = f"{layer}/float/tokens:{tokens}/threads:{threads}"
-                    line = measure(options.bench, row, forward, x, threads)
-                    table = read_table(options.table) | {row: line}
-                    write_table(options.table, table)
-    for line in (COLUMNS, ["---"] * len(COLUMNS), *read_table(options.table).values()):
-        print("| " + " | ".join(line) + " |")
+    options.add_argument("--only", default="")
+    options.add_argument("--rounds", type=int, default=5)
+    return options.parse_args()
+
+
+def main():
+    options = parsed()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # which ends the contestants, too
+    every = commands(options.programs)
+    only = options.only.lower().split(",") if options.only else [name.lower() for name in every]
+    chosen = {name: command for name, command in every.items() if name == "fmoe" or name.lower() in only}
+    table, failed = read_table(options.table), []
+    alone = Contestant("fmoe", chosen["fmoe"], os.cpu_count())
+    machine = alone.ask("machine")
+    alone.end()
+    for threads in options.threads:
+        contestants = [Contestant(name, command, threads) for name, command in chosen.items()]
+        try:
+            for layer in filter(lambda name: re.search(options.filter, name), layers.LAYERS):
+                folder = options.table.parent
+                layers.write(layer, folder / "layer.safetensors")
+                for c in contestants:
+                    c.ask("layer", layers.kind_of(layer), folder / "layer.safetensors")
+                for tokens in options.tokens:
+                    seconds, share, wrong = measure(contestants, tokens, folder, options.rounds)
+                    failed += [(layer, tokens, threads, name) for name in wrong]
+                    key = (layer, str(tokens), str(threads))
+                    row = {name: f"{t / seconds['fmoe']:.2f}" for name, t in seconds.items() if name != "fmoe"}
+                    row |= {name: "wrong" for name in wrong}
+                    row |= dict(zip(("layer", "tokens", "threads"), key))
+                    row |= {"fmoe ms": f"{1e3 * seconds['fmoe']:.3g}", "of_roof": f"{share:.2f}", "machine": machine,
+                            "date": datetime.date.today().isoformat()}
+                    table = read_table(options.table) | {key: row}
+                    write_table(options.table, table, list(every))
+                    print(" ".join(f"{name}:{value}" for name, value in row.items() if name != "machine"), file=sys.stderr)
+        finally:
+            for c in contestants:
+                c.end()
+    print_table(table, list(every))
+    for what in failed:
+        print("wrong or failed:", *what, file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
