@@ -7,15 +7,20 @@
 
 namespace fmoe::detail {
 
-// The last axis of a constant that satisfies the condition, with those before it that do, too: they
-// are one axis to memory.
+// The longest axis of a constant that satisfies the condition; neighbours that do are one axis to
+// memory.
 template <class Condition>
-block_axis last_axis(const planner::program& p, const planner::use& u, Condition condition) {
-  block_axis axis;
-  extent at = u.labels.size();
-  for (; at > 0 && !condition(u.labels[at - 1]); --at) axis.stride *= p[u.value].shape[at - 1];
-  for (; at > 0 && condition(u.labels[at - 1]); --at) axis.length *= p[u.value].shape[at - 1];
-  return axis;
+block_axis longest_axis(const planner::program& p, const planner::use& u, Condition condition) {
+  block_axis longest{0, 1};
+  extent stride = 1;
+  for (extent at = u.labels.size(); at > 0;) {
+    block_axis axis{1, stride};
+    for (; at > 0 && condition(u.labels[at - 1]); --at) axis.length *= p[u.value].shape[at - 1];
+    if (axis.length > longest.length && axis.length > 1) longest = axis;
+    stride = axis.stride * axis.length;
+    for (; at > 0 && !condition(u.labels[at - 1]); --at) stride *= p[u.value].shape[at - 1];
+  }
+  return longest;
 }
 
 template <class Level>
@@ -33,8 +38,8 @@ std::vector<read_axis> read_axes(const ir::graph& g, const ir::node_list& result
       return has(o.in[0].labels, label) && !has(o.out.labels, label);
     };
     const auto is_of_row = [&](char label) { return label == weight.labels.back(); };
-    axes.push_back({p.leaves[*v.leaf].data.get(), is_product ? last_axis(p, weight, is_summed)
-                                                             : last_axis(p, weight, is_of_row)});
+    axes.push_back({p.leaves[*v.leaf].data.get(), is_product ? longest_axis(p, weight, is_summed)
+                                                             : longest_axis(p, weight, is_of_row)});
   }
   return axes;
 }
