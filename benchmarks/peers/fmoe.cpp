@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// usage: fmoe_peer THREADS [bf16]
+// usage: fmoe_peer THREADS [bf16|q8]
 //
-// The layers by fmoe, with weights of 32 or of 16 bits. Two more commands: `roof` gives the FLOPs
+// The layers by fmoe, with weights of 32, 16 or 8 bits. Two more commands: `roof` gives the FLOPs
 // and bytes of a call and, measured now, the machine's FLOP/s and bytes/s; `machine` describes the
 // machine.
 #include <string_view>
@@ -10,6 +10,7 @@
 
 #include <fmoe/fmoe.hpp>
 #include <fmoe/peer.hpp>
+#include <fmoe/quantize.hpp>
 
 #include "../support/roofline.hpp"
 #include "contestant.hpp"
@@ -22,8 +23,10 @@ struct work {
   double flops = 0, weight_bytes = 0, row_bytes = 0;
 };
 
-template <class T>
+template <class Stored>
 class program {
+  using T = detail::widened_t<Stored>;  // of the file's numbers in a layer
+
  public:
   explicit program(extent threads) : threads_(threads), arena_(static_cast<int>(threads)) {}
 
@@ -57,27 +60,28 @@ class program {
       m.decoder = matrix("decoder");
       m.bias = vector("bias");
       m.active = number("active");
-      return compiled(m, x);
+      return compiled(stored(m), x);
     }
     if (kind == "cp")
-      return compiled(cp_mumoe<1, T>{{.projections = {matrix("gate")}},
-                                     {},
-                                     {{matrix("experts")}, matrix("input"), matrix("output")}},
-                      x);
+      return compiled(
+          stored(cp_mumoe<1, T>{{.projections = {matrix("gate")}},
+                                {},
+                                {{matrix("experts")}, matrix("input"), matrix("output")}}),
+          x);
     if (kind == "tr")
-      return compiled(tr_mumoe<1, T>{{.projections = {matrix("gate")}},
-                                     {},
-                                     {{cube("experts")}, cube("input"), cube("output")}},
+      return compiled(stored(tr_mumoe<1, T>{{.projections = {matrix("gate")}},
+                                            {},
+                                            {{cube("experts")}, cube("input"), cube("output")}}),
                       x);
     if (kind == "monet") {
       const extent heads = number("heads");
       const tensor<T, 1> zeros({heads});
       tensor<T, 1> ones({heads});
       std::fill_n(ones.data(), heads, detail::convert<T>(1.0f));
-      const monet_router<T> router{matrix("keys1"), matrix("keys2"), zeros, ones, zeros, ones,
-                                   heads,           number("active")};
-      const monet_hd<T> layer{matrix("encoder"), vector("encoder_bias"), matrix("decoder"),
-                              matrix("bias")};
+      const auto router = stored(monet_router<T>{matrix("keys1"), matrix("keys2"), zeros, ones,
+                                                 zeros, ones, heads, number("active")});
+      const auto layer = stored(monet_hd<T>{matrix("encoder"), vector("encoder_bias"),
+                                            matrix("decoder"), matrix("bias")});
       return compiled(
           [=](const auto& rows) { return layer(rows, router.g1(rows), router.g2(rows)); }, x);
     }
@@ -88,7 +92,7 @@ class program {
       m.linear = cube("linear");
       m.output = cube("output");
       m.route.active = number("active");
-      forward f = compiled(m, x);
+      forward f = compiled(stored(m), x);
       count_experts(m, x, m.down.size(), m.up.size() + m.linear.size() + m.output.size());
       return f;
     }
@@ -99,7 +103,7 @@ class program {
       m.linear = cube("linear");
       m.output = cube("output");
       m.route.active = number("active");
-      forward f = compiled(m, x);
+      forward f = compiled(stored(m), x);
       count_experts(m, x, m.router.size(), m.activated.size() + m.linear.size() + m.output.size());
       return f;
     }
@@ -110,9 +114,14 @@ class program {
       m.down = matrix("down");
       m.up = matrix("up");
       m.active = number("active");
-      return compiled(m, x);
+      return compiled(stored(m), x);
     }
     return {};
+  }
+
+  static auto stored(const auto& layer) {
+    if constexpr (detail::is_quantized<Stored>) return quantize<Stored>(layer);
+    else return layer;
   }
 
   static tensor<float, 2> first_rows(const io::safetensors& file, extent tokens) {
@@ -148,7 +157,8 @@ class program {
       for (extent t = 0; t < tokens; ++t) any = any || chosen(t, e) != 0;
       used += any;
     }
-    work_.weight_bytes = static_cast<double>(sizeof(T) * (always + experts / n * used));
+    const double each = detail::is_quantized<Stored> ? 34.0 / 32 : sizeof(T);
+    work_.weight_bytes = each * static_cast<double>(always + experts / n * used);
   }
 
   std::string roof() const {
@@ -187,5 +197,7 @@ int main(int count, char** arguments) {
   const auto threads = std::stoull(arguments[1]);
   if (count > 2 && std::string_view(arguments[2]) == "bf16")
     return fmoe::peers::program<fmoe::bf16>(threads).run();
+  if (count > 2 && std::string_view(arguments[2]) == "q8")
+    return fmoe::peers::program<fmoe::q8>(threads).run();
   return fmoe::peers::program<float>(threads).run();
 }

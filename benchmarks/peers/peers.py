@@ -25,7 +25,7 @@ import layers
 
 HERE = pathlib.Path(__file__).parent
 # The contestants whose weights are rounded: only their typical row is compared.
-NARROW = ("fmoe bf16", "ggml q8_0")
+NARROW = ("fmoe bf16", "fmoe q8", "ggml q8_0")
 
 
 def commands(programs):
@@ -41,6 +41,7 @@ def commands(programs):
         "compiled": python + [HERE / "torch_peer.py"],
         "JAX": python + [HERE / "jax_peer.py"],
         "fmoe bf16": [programs / "fmoe_peer"],
+        "fmoe q8": [programs / "fmoe_peer"],
         "ggml q8_0": [programs / "ggml_peer"],
     }
     return {name: command for name, command in found.items() if pathlib.Path(command[-1]).exists()}
@@ -51,7 +52,7 @@ class Contestant:
 
     def __init__(self, name, command, threads):
         self.name = name
-        variant = {"compiled": ["compiled"], "fmoe bf16": ["bf16"], "ggml q8_0": ["q8_0"]}.get(name, [])
+        variant = {"compiled": ["compiled"], "fmoe bf16": ["bf16"], "fmoe q8": ["q8"], "ggml q8_0": ["q8_0"]}.get(name, [])
         self.process = subprocess.Popen(
             [*map(str, command), str(threads), *variant], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads]))
