@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <fmoe/backend/cpu/plan/accesses.hpp>
@@ -31,11 +32,14 @@ inline machine_rates shared_rates(const machine& m, extent threads) {
 // Times are in seconds, for a call of as many tokens as the plan takes.
 class prediction {
  public:
+  static constexpr double hand_over = 4e-6;  // seconds that rows take to another thread
+
   prediction(const plan& p, std::span<const ir::leaf_node> leaves, const machine& m,
              extent element_bytes, extent threads)
       : plan_(p),
         machine_(m),
-        element_bytes_(static_cast<double>(element_bytes)) {
+        element_bytes_(static_cast<double>(element_bytes)),
+        threads_(threads) {
     for (const storage_row& row : p.storages) {
       const bool is_leaf = row.where == storage_row::kind::leaf;
       bytes_.push_back(is_leaf ? std::min(size_of(leaves[row.source].type), element_bytes)
@@ -45,19 +49,13 @@ class prediction {
     const extent tiles = tile_count(p, p.token_count, threads),
                  together = std::min(threads, std::max<extent>(1, tiles)),
                  rounds = divide_up(std::max<extent>(1, tiles), together);
-    alone_ = shared_rates(m, together);
-    products_ = alone_;
-    if (together == 1 && threads > 1) {  // the columns of products are shared
-      const auto t = static_cast<double>(threads);
-      products_ = shared_rates(m, threads);
-      for (double* r :
-           {&products_.flops, &products_.dots, &products_.l2, &products_.l3, &products_.memory})
-        *r *= t;
-    }
+    alone_ = products_ = shared_rates(m, together);
+    shares_ = together == 1 && threads > 1;
+    if (shares_) products_ = rates_of(threads);  // their columns are shared
     tokens_ = static_cast<double>(p.token_count) / static_cast<double>(std::max<extent>(1, tiles));
     runs_ = static_cast<double>(rounds);
     rows_rate_ = from_cache(alone_, static_cast<double>(p.arena) * element_bytes_);
-    add_all(p.steps);
+    add_stages();
   }
 
   // Of the whole call, and of each step in the order in which it is printed: a loop or a group
@@ -66,6 +64,14 @@ class prediction {
   const std::vector<double>& of_steps() const { return steps_; }
 
  private:
+  // The rates of so many threads together.
+  machine_rates rates_of(extent threads) const {
+    machine_rates r = shared_rates(machine_, threads);
+    for (double* rate : {&r.flops, &r.dots, &r.l2, &r.l3, &r.memory})
+      *rate *= static_cast<double>(threads);
+    return r;
+  }
+
   // The rate of reading a set of so many bytes again and again. A share of L3 that is not known
   // belongs to others, so from an eighth of it on memory has a part in the reads.
   double from_cache(const machine_rates& r, double bytes) const {
@@ -258,43 +264,65 @@ class prediction {
       if (g != nullptr && g->k_step != 0) sums += static_cast<double>(g->N * g->rows.size());
     }
     const double chunks = static_cast<double>(divide_up(s.length, s.chunk));
-    return add_body(s.body, rows) + (chunks - 1) * moved(2 * rows * sums);
+    return add_all(s.body, s.shared, {false, 0, s.body.size()}, rows, 1, chunks) +
+           (chunks - 1) * moved(2 * rows * sums);
   }
 
   // An expert has some rows of the tile, in chunks. With few tokens not all experts have one.
   double time(const group_step& s, double rows) {
     const double busy = busy_experts(s, rows), each = rows * static_cast<double>(s.keep) / busy;
     const double chunks = std::ceil(each / static_cast<double>(s.rows));
-    return busy * chunks * add_body(s.body, each / chunks, busy * chunks) +
+    const stage body{false, 0, s.body.size()};
+    return busy * chunks * add_all(s.body, {}, body, each / chunks, busy * chunks) +
            passes(s.epilogues, rows * static_cast<double>(s.columns));
   }
 
-  double add_body(const std::vector<step>& body, double rows, double times = 1) {
+  // Returns the time of some steps that make so many rows. Threads share the rows of some of them,
+  // which are handed over in every chunk.
+  double add_all(const std::vector<step>& steps, const std::vector<row_range>& shared,
+                 const stage& of, double rows, double times, double chunks = 1) {
     double sum = 0;
-    for (const step& s : body) sum += add(s, rows, times);
+    for (extent i = of.first; i < of.end; ++i) {
+      const auto range = std::ranges::find_if(
+          shared, [&](const row_range& r) { return i >= r.first && i < r.end; });
+      const extent threads =
+          !shares_ || range == shared.end()
+              ? 1
+              : std::min(threads_, range->parts(static_cast<extent>(rows), threads_));
+      if (threads == 1) {
+        sum += add(steps[i], rows, times, 0);
+        continue;
+      }
+      const machine_rates own = std::exchange(alone_, rates_of(threads));
+      shares_ = false;
+      sum += add(steps[i], rows, times, i == range->first ? chunks * hand_over : 0);
+      shares_ = true;
+      alone_ = own;
+    }
     return sum;
   }
 
   // Returns the time of a step, and adds the time of all its runs to the list.
-  double add(const step& s, double rows, double times) {
+  double add(const step& s, double rows, double times, double before) {
     const extent place = steps_.size();
     steps_.push_back(0);
-    const double once = visit([&](const auto& kind) { return time(kind, rows); }, s);
+    const double once = before + visit([&](const auto& kind) { return time(kind, rows); }, s);
     steps_[place] = once * times * runs_;
     return once;
   }
 
-  void add_all(const std::vector<step>& steps) {
-    for (const stage& of : plan_.stages)
-      for (extent i = of.first; i < of.end; ++i) {
-        if (of.per_call) runs_ = 1;
-        total_ += add(steps[i], tokens_, 1) * runs_;
-      }
+  void add_stages() {
+    for (const stage& of : plan_.stages) {
+      if (of.per_call) runs_ = 1;
+      total_ += add_all(plan_.steps, plan_.shared, of, tokens_, 1) * runs_;
+    }
   }
 
   const plan& plan_;
   const machine& machine_;
   double element_bytes_, weights_ = 0, total_ = 0;
+  extent threads_;
+  bool shares_ = false;           // do threads share the columns of products, and rows?
   double tokens_ = 0, runs_ = 1;  // of a tile, and tiles one after the other
   machine_rates alone_{}, products_{};
   double rows_rate_ = 0;
