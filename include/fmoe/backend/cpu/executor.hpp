@@ -202,20 +202,25 @@ class executor : operands<T, Arch> {
     return top_k_result<T, Arch>(state(selection, token, row, keep), keep);
   }
 
+  // The entries of the selection after a token's row, if they select from the same table.
+  template <class Step>
+  static selected<T> next_kept(const rows_of<T>& selection, const Step& s, const frame& f,
+                               extent token, extent row) noexcept {
+    const bool is_last = row + 1 == s.rows;
+    if (s.table_row != 0 || (is_last && token + 1 == f.count)) return {};
+    return is_last ? kept(selection, token + 1, 0, s.keep)
+                   : kept(selection, token, row + 1, s.keep);
+  }
+
   void run(const gather_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
-    const auto at = [&](extent t, extent r) {
-      return t < f.count ? kept(selection, t, r, s.keep) : selected<T>{};
-    };
     for (extent t = 0; t < f.count; ++t) {
       T* row = c.data + t * c.stride;
       if (s.rows == 0) std::fill_n(row, s.N, T(0));
       for (extent r = 0; r < s.rows; ++r) {
-        const auto next = s.table_row != 0 ? selected<T>{}
-                          : r + 1 < s.rows ? at(t, r + 1)
-                                           : at(t + 1, 0);
         with_table(s.table, f, [&](auto* table) {
-          gather<T, Arch>(table + r * s.table_row, s.N, s.N, at(t, r), next, row, r != 0);
+          gather<T, Arch>(table + r * s.table_row, s.N, s.N, kept(selection, t, r, s.keep),
+                          next_kept(selection, s, f, t, r), row, r != 0);
         });
       }
       finish(s.epilogues, f, row, 0, t, 1, 0, s.N);
@@ -240,7 +245,8 @@ class executor : operands<T, Arch> {
         made.count = static_cast<std::uint32_t>(from.count);
         std::copy_n(from.indices, from.count, made.indices);
         with_table(s.table, f, [&](auto* table) {
-          sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, from, made.values);
+          sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, from,
+                          next_kept(selection, s, f, t, r), made.values);
         });
         finish(s.epilogues, f, made.values, 0, t, 1, 0, from.count);
         join<T, Arch>(pass_kind::multiply, made.values, 0, 1, from.count, from.values, 0);
