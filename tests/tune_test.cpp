@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Plans of every shape have the same bits, so tuning changes nothing but time.
 #include <fmoe/aoe.hpp>
+#include <fmoe/backend/cpu/machine.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/expr/sized.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -16,6 +17,7 @@
 
 #include "support/agree.hpp"
 #include "support/same_bits.hpp"
+#include "support/threads.hpp"
 
 namespace {
 
@@ -26,7 +28,18 @@ using rows = tensor<float, 2>;
 
 constexpr extent tokens = 50;
 
-// Compiles a layer of x in many shapes, and tuned.
+// A machine so slow that threads share the rows of every step, and whose memory is so slow that no
+// thread has a tile of its own.
+machine slow_machine(extent threads) {
+  machine m = cpu::machine_of<float, cpu::native_arch>();
+  m.one = {1e6, 2e6, 1e6, 1e6, 1e4};
+  m.every = m.one;
+  for (double* rate : {&m.every.flops, &m.every.dots, &m.every.l2, &m.every.l3, &m.every.memory})
+    *rate *= static_cast<double>(threads);
+  return m;
+}
+
+// Compiles a layer of x in many shapes, and tuned, and for several threads.
 template <class Forward>
 void check_shapes(extent width, const Forward& forward) {
   const auto x = random<rows>({tokens, width}, 1);
@@ -44,6 +57,17 @@ void check_shapes(extent width, const Forward& forward) {
         CHECK(same_bits(compile(forward, tokens, {.shape = shape})(x), expected));
       }
   CHECK(same_bits(compile(forward, tokens, {.tune = true})(x), expected));
+  for (const extent threads : {extent{2}, extent{5}})
+    for (const extent chunk : {extent{16}, extent{768}})
+      on_threads(static_cast<int>(threads), [&] {
+        INFO("chunk " << chunk << ", " << threads << " threads share rows");
+        const auto shared =
+            compile(forward, tokens,
+                    {.threads = threads,
+                     .as = slow_machine(threads),
+                     .shape = plan_shape{.tile = tokens, .streamed = 1, .chunk = chunk}});
+        for (int run = 0; run < 3; ++run) CHECK(same_bits(shared(x), expected));
+      });
 }
 
 std::string golden(const std::string& name) {

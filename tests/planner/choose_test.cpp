@@ -148,6 +148,40 @@ TEST_CASE("more threads take less time, and never less than their part", "[choos
   CHECK(seconds(128, two, 2) >= 0.5 * seconds(128, two, 1));
 }
 
+TEST_CASE("entmax by bisection is predicted from its alpha and the length of its rows",
+          "[choose]") {
+  const auto seconds_of = [](double alpha, extent n) {
+    blueprint g;
+    planner::plan_options how = machine_options();
+    how.on = zen4();
+    how.on.one.flops = how.on.every.flops = 240e9;
+    const ir::node_id y = g.map_rows(row_function::entmax, alpha, g.tensor({100, n}));
+    const planner::program p = planner::lower(g, y, how);
+    const cpu::plan plan = cpu::shape_search(p, how).with({});
+    return cpu::prediction(plan, p.leaves, how.on, 4, 1).seconds() / static_cast<double>(100 * n);
+  };
+  // The nanoseconds of an element of normal scores on a core of this rate.
+  struct measured {
+    double alpha;
+    extent n;
+    double ns;
+  };
+  for (const measured& m : std::initializer_list<measured>{{1.1, 128, 983},
+                                                           {1.1, 4096, 944},
+                                                           {1.25, 128, 599},
+                                                           {1.25, 512, 338},
+                                                           {1.75, 512, 67},
+                                                           {1.75, 4096, 47},
+                                                           {3, 128, 75},
+                                                           {3, 4096, 43},
+                                                           {1.5, 512, 0.86},
+                                                           {2, 512, 0.63}}) {
+    INFO("alpha " << m.alpha << ", n " << m.n << ": " << seconds_of(m.alpha, m.n) * 1e9);
+    CHECK(seconds_of(m.alpha, m.n) * 1e9 > m.ns / 1.7);
+    CHECK(seconds_of(m.alpha, m.n) * 1e9 < m.ns * 1.7);
+  }
+}
+
 TEST_CASE("every printed step has a time, and a loop has that of its body", "[choose]") {
   blueprint g;
   planner::plan_options how = machine_options();

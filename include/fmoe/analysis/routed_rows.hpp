@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -167,6 +168,23 @@ class routed_rows {
     return {heads.data(), n};
   }
 
+  // Adds weight x to q, both of s numbers. Compilers do not make vectors of a plain loop at -O2.
+  void add_scaled(double weight, const T* x, double* q) const {
+    constexpr std::size_t lanes = 8;
+    using numbers [[gnu::vector_size(lanes * sizeof(T))]] = T;
+    using doubles [[gnu::vector_size(lanes * sizeof(double))]] = double;
+    std::size_t j = 0;
+    for (; j + lanes <= s_; j += lanes) {
+      numbers some;
+      doubles sums;
+      std::memcpy(&some, x + j, sizeof some);
+      std::memcpy(&sums, q + j, sizeof sums);
+      sums += weight * __builtin_convertvector(some, doubles);
+      std::memcpy(q + j, &sums, sizeof sums);
+    }
+    for (; j < s_; ++j) q[j] += weight * static_cast<double>(x[j]);
+  }
+
   // Returns the sum over `heads` of g1[head,0] g2[head].
   routed_row row_of(std::span<const std::uint32_t> heads, const T* g1, const T* g2,
                     task_memory& m) const {
@@ -176,9 +194,7 @@ class routed_rows {
     if (most > longest_) {
       std::fill_n(q, s_, 0.0);
       for (const std::size_t head : heads) {
-        const double weight = g1[head * s_];
-        for (std::size_t j = 0; j < s_; ++j)
-          q[j] += weight * static_cast<double>(g2[head * s_ + j]);
+        add_scaled(static_cast<double>(g1[head * s_]), g2 + head * s_, q);
       }
       return {nullptr, q, s_};
     }

@@ -2,6 +2,8 @@
 // Costs, counted as in the papers: a contraction of a pair costs as many multiply-adds as the
 // product of the extents of its distinct labels (a selected label counts its k). Hadamard products,
 // sums of one operand, bias, pointwise functions, softmax, entmax, norms and selections are free.
+// entmax with another alpha than 1, 1.5 and 2 is free here, too, but takes 50 to 1,000 times as
+// long as with these: explain predicts its time.
 #pragma once
 
 namespace fmoe {

@@ -4,36 +4,33 @@
 // it, or how many rows it has.
 #pragma once
 
-#include <cstring>
-
-#include <fmoe/arrays/array_view.hpp>
-#include <fmoe/backend/cpu/binding.hpp>
-#include <fmoe/backend/cpu/constants.hpp>
 #include <fmoe/backend/cpu/kernels/exclude.hpp>
 #include <fmoe/backend/cpu/kernels/expert_choice.hpp>
 #include <fmoe/backend/cpu/kernels/gather.hpp>
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
 #include <fmoe/backend/cpu/kernels/group_rows.hpp>
 #include <fmoe/backend/cpu/kernels/kept.hpp>
-#include <fmoe/backend/cpu/kernels/pointwise.hpp>
 #include <fmoe/backend/cpu/kernels/product_top_k.hpp>
 #include <fmoe/backend/cpu/kernels/row_function.hpp>
 #include <fmoe/backend/cpu/kernels/sample.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
+#include <fmoe/backend/cpu/operands.hpp>
 #include <fmoe/backend/cpu/parts.hpp>
 
 namespace fmoe::cpu {
 
 template <class T, class Arch>
-class executor {
+class executor : operands<T, Arch> {
+  using base = operands<T, Arch>;
+  using base::constants_, base::finish, base::first_weights, base::is_computed, base::part,
+      base::plan_, base::rows, base::with_table;
+
  public:
   // Packs the weights and computes the plan's constants. The plan's storages name the leaves by
   // number.
-  executor(plan p, std::span<const ir::leaf_node> leaves)
-      : plan_(std::move(p)),
-        constants_(plan_, leaves) {
+  executor(plan p, std::span<const ir::leaf_node> leaves) : base(std::move(p), leaves) {
     for (extent w = 0; w < plan_.weights.size(); ++w)
       if (!is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
     const binding<T> none;
@@ -53,11 +50,10 @@ class executor {
            extent threads = 1) const noexcept {
     frame f{first, count, &bound, arena};
     f.threads = threads;
-    for (extent i = plan_.stages[stage].first; i < plan_.stages[stage].end; ++i) {
-      f.next = first_weights(plan_.steps, i + 1, 0);
-      if (f.next == nullptr) f.next = first_weights(plan_.steps, 0, 0);
-      visit(plan_.steps[i], f);
-    }
+    run_all(plan_.steps, plan_.shared, plan_.stages[stage], f, [&](extent then) {
+      const std::byte* const next = first_weights(plan_.steps, then, 0);
+      return next != nullptr ? next : first_weights(plan_.steps, 0, 0);
+    });
   }
 
   // Returns the parts of a stage that runs once for each call: for each step as many as this number
@@ -88,67 +84,33 @@ class executor {
  private:
   using frame = cpu::frame<T>;
 
-  bool is_computed(extent storage) const {
-    return plan_.storages[storage].where == storage_row::kind::constant;
-  }
-
-  [[gnu::noinline]] rows_of<T> rows(const view& v, const frame& f) const noexcept {
-    using enum storage_row::kind;
-    const storage_row& s = plan_.storages[v.storage];
-    rows_of<T> r{nullptr, s.stride};
-    switch (s.where) {
-      case arena: r.data = f.arena + s.offset; break;
-      case call: r.data = f.bound->call + s.offset * f.bound->call_rows + f.first * s.stride; break;
-      case once: r.data = f.bound->call + plan_.call * f.bound->call_rows + s.offset; break;
-      case constant: r.data = constants_.computed() + s.offset; break;
-      case leaf:
-      case input: r.data = const_cast<T*>(constants_.leaf(v.storage)) + f.first * s.stride; break;
-      case output: r = f.bound->results[s.source]; break;
-      case argument: {
-        const auto& a = f.bound->arguments[s.source];
-        r = {const_cast<T*>(a.data), a.stride};
-      }
-    }
-    // An array of no elements may have no address, and kernels count from one.
-    static constexpr T none{};
-    if (r.data == nullptr) r.data = const_cast<T*>(&none);
-    r.data += v.offset + v.step * f.at + v.expert * f.expert;
-    return r;
-  }
-
-  // Calls f with the table of a gather, of Ts or as it is stored.
-  template <class F>
-  void with_table(const view& v, const frame& at, const F& f) const noexcept {
-    if (plan_.storages[v.storage].where == storage_row::kind::leaf)
-      constants_.with_table(v.storage, f);
-    else f(static_cast<const T*>(rows(v, at).data));
-  }
-
-  // Returns the step's panels of one of its weights, from a column and from k on.
-  gemm_panels<T> part(const gemm_step& s, extent weight, extent column, extent k) const noexcept {
-    const auto [data, kernels] = constants_.panels(plan_, s.weight, weight);
-    return {data + column / panel_width<T, Arch> * kernels->bytes(s.K) + kernels->bytes(k),
-            kernels};
-  }
-
-  // Runs the passes over a finished block of c that starts at element `position` of its rows.
-  [[gnu::noinline]] void finish(const std::vector<epilogue>& passes, const frame& f, T* c,
-                                extent ldc, extent row, extent count, extent position,
-                                extent columns) const noexcept {
-    for (const epilogue& e : passes) {
-      if (e.what == pass_kind::map) {
-        apply<T, Arch>(e.f, c, ldc, count, columns);
+  // Runs steps in order; threads share the rows of some. weights_from(i) returns the weights that
+  // are read first from step i on.
+  void run_all(const std::vector<step>& steps, const std::vector<row_range>& shared,
+               const stage& all, frame& f, const auto& weights_from) const noexcept {
+    auto rows = shared.begin();
+    for (extent i = all.first; i < all.end; ++i) {
+      while (rows != shared.end() && rows->first < i) ++rows;
+      if (f.threads > 1 && rows != shared.end() && rows->first == i) {
+        run_rows(steps, *rows, f);
+        i = rows->end - 1;
         continue;
       }
-      const rows_of<T> other = rows(e.other, f);
-      for (extent done = 0; done < columns;) {  // `other` repeats along the row
-        const extent from = (position + done) % e.period,
-                     n = std::min(columns - done, e.period - from);
-        const T* o = other.data + row * other.stride + from;
-        join<T, Arch>(e.what, c + done, ldc, count, n, o, other.stride);
-        done += n;
-      }
+      f.next = weights_from(i + 1);
+      visit(steps[i], f);
     }
+  }
+
+  void run_rows(const std::vector<step>& steps, const row_range& s,
+                const frame& whole) const noexcept {
+    const extent parts = s.parts(whole.count, whole.threads);
+    parallel(parts, [&](extent part) noexcept {
+      frame f = whole;
+      f.threads = 1;
+      f.row = whole.count * part / parts;
+      f.count = whole.count * (part + 1) / parts - f.row;
+      for (extent i = s.first; i < s.end; ++i) visit(steps[i], f);
+    });
   }
 
   void visit(const step& s, const frame& f) const noexcept {
@@ -241,20 +203,25 @@ class executor {
     return top_k_result<T, Arch>(state(selection, token, row, keep), keep);
   }
 
+  // The entries of the selection after a token's row, if they select from the same table.
+  template <class Step>
+  static selected<T> next_kept(const rows_of<T>& selection, const Step& s, const frame& f,
+                               extent token, extent row) noexcept {
+    const bool is_last = row + 1 == s.rows;
+    if (s.table_row != 0 || (is_last && token + 1 == f.count)) return {};
+    return is_last ? kept(selection, token + 1, 0, s.keep)
+                   : kept(selection, token, row + 1, s.keep);
+  }
+
   void run(const gather_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
-    const auto at = [&](extent t, extent r) {
-      return t < f.count ? kept(selection, t, r, s.keep) : selected<T>{};
-    };
     for (extent t = 0; t < f.count; ++t) {
       T* row = c.data + t * c.stride;
       if (s.rows == 0) std::fill_n(row, s.N, T(0));
       for (extent r = 0; r < s.rows; ++r) {
-        const auto next = s.table_row != 0 ? selected<T>{}
-                          : r + 1 < s.rows ? at(t, r + 1)
-                                           : at(t + 1, 0);
         with_table(s.table, f, [&](auto table) {
-          gather<T, Arch>(table + r * s.table_row, s.N, s.N, at(t, r), next, row, r != 0);
+          gather<T, Arch>(table + r * s.table_row, s.N, s.N, kept(selection, t, r, s.keep),
+                          next_kept(selection, s, f, t, r), row, r != 0);
         });
       }
       finish(s.epilogues, f, row, 0, t, 1, 0, s.N);
@@ -279,7 +246,8 @@ class executor {
         made.count = static_cast<std::uint32_t>(from.count);
         std::copy_n(from.indices, from.count, made.indices);
         with_table(s.table, f, [&](auto table) {
-          sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, from, made.values);
+          sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, from,
+                          next_kept(selection, s, f, t, r), made.values);
         });
         finish(s.epilogues, f, made.values, 0, t, 1, 0, from.count);
         join<T, Arch>(pass_kind::multiply, made.values, 0, 1, from.count, from.values, 0);
@@ -437,12 +405,11 @@ class executor {
       f.count = std::min(s.rows, starts[f.expert] - row);
       f.group = lists + row;
       then = with_rows(f.expert, row + f.count);
-      for (extent i = 0; i < s.body.size(); ++i) {
-        f.next = first_weights(s.body, i + 1, 0, f.expert);
-        if (f.next == nullptr)
-          f.next = then < s.experts ? first_weights(s.body, 0, 0, then) : outer.next;
-        visit(s.body[i], f);
-      }
+      run_all(s.body, {}, {false, 0, s.body.size()}, f, [&](extent i) {
+        const std::byte* const next = first_weights(s.body, i, 0, f.expert);
+        if (next != nullptr) return next;
+        return then < s.experts ? first_weights(s.body, 0, 0, then) : outer.next;
+      });
     }
     for (extent t = 0; t < outer.count; ++t)
       finish(s.epilogues, outer, c.data + t * c.stride, 0, t, 1, 0, s.columns);
@@ -467,32 +434,13 @@ class executor {
       f.length = std::min(s.chunk, s.length - f.at);
       f.is_first = f.at == 0;
       f.is_last = f.at + f.length == s.length;
-      for (extent i = 0; i < s.body.size(); ++i) {
-        f.next = first_weights(s.body, i + 1, f.at);
-        if (f.next == nullptr)
-          f.next = f.is_last ? outer.next : first_weights(s.body, 0, f.at + f.length);
-        visit(s.body[i], f);
-      }
+      run_all(s.body, s.shared, {false, 0, s.body.size()}, f, [&](extent i) {
+        const std::byte* const next = first_weights(s.body, i, f.at);
+        if (next != nullptr) return next;
+        return f.is_last ? outer.next : first_weights(s.body, 0, f.at + f.length);
+      });
     }
   }
-
-  // Returns the first panel that the steps from `from` on read, at a position of their loop or for
-  // an expert of their group; the previous step prefetches it.
-  const std::byte* first_weights(const std::vector<step>& steps, extent from, extent at,
-                                 extent expert = 0) const noexcept {
-    for (; from < steps.size(); ++from) {
-      if (const auto* g = get_if<gemm_step>(&steps[from]))
-        return part(*g, g->expert_step * expert, g->n_step * at, g->k_step * at).data;
-      if (const auto* s = get_if<screen_step>(&steps[from]))
-        return constants_.screened(s->weight).panels.data();
-      if (const auto* l = get_if<loop_step>(&steps[from]))
-        if (const std::byte* w = first_weights(l->body, 0, 0)) return w;
-    }
-    return nullptr;
-  }
-
-  plan plan_;
-  constants<T, Arch> constants_;
 };
 
 }  // namespace fmoe::cpu

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 
 #include <fmoe/backend/cpu/kernels/simd.hpp>
@@ -14,16 +15,27 @@
 
 namespace fmoe::cpu {
 
-// Returns the least seconds of a few runs of task(part) for so many parts at once.
+// Returns the least seconds of a few runs of task(part) for so many parts at once. A thread that
+// sleeps takes longer to begin than a part lasts, so the parts wait for each other, up to a limit.
 inline double least_seconds(extent parts, function_ref<void()> prepare,
                             function_ref<void(extent)> task) {
+  using clock = std::chrono::steady_clock;
   constexpr int runs = 3;
+  constexpr auto longest_wait = std::chrono::microseconds(500);
   double least = 1;
   for (int i = 0; i < runs; ++i) {
     prepare();
-    const auto start = std::chrono::steady_clock::now();
-    parallel(parts, task);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    std::atomic<extent> here{0};
+    const clock::time_point until = clock::now() + longest_wait;
+    std::atomic<clock::time_point> start{until};
+    parallel(parts, [&](extent part) noexcept {
+      const clock::time_point now = clock::now();
+      if (++here == parts && now < until) start = now;
+      while (here < parts && clock::now() < until) {
+      }
+      task(part);
+    });
+    const std::chrono::duration<double> took = clock::now() - start.load();
     least = std::min(least, took.count());
   }
   return least;

@@ -18,6 +18,28 @@ struct selected {
   extent count;
 };
 
+// Entries k to k + 3 of a selection as rows of a table, and the four after them, which at the end
+// are the first ones of the next selection. Where there is no row ahead, it is one that is read
+// now.
+template <class Table>
+struct four_rows {
+  Table now[4], ahead[4];
+
+  template <class T>
+  four_rows(Table table, extent stride, selected<T> s, selected<T> next, extent k) noexcept
+      : now{table, table, table, table},
+        ahead{table, table, table, table} {
+    const extent count = std::min<extent>(4, s.count - k);
+    for (extent r = 0; r < count; ++r) now[r] = table + s.indices[k + r] * stride;
+    for (extent r = 0; r < 4; ++r) {
+      const extent at = k + 4 + r;
+      if (at < s.count) ahead[r] = table + s.indices[at] * stride;
+      else if (k + 4 >= s.count && r < next.count) ahead[r] = table + next.indices[r] * stride;
+      else ahead[r] = now[0];
+    }
+  }
+};
+
 // Adds Rows rows to c, or to 0 if they are the first, and meanwhile fetches the four rows at
 // `ahead` into L1.
 template <class T, class Arch, class Table, extent Rows>
@@ -55,15 +77,8 @@ template <class T, class Arch, class Table>
     for (extent i = 0; i < n; ++i) c[i] = 0;
   for (extent k = 0; k < s.count; k += 4) {
     const extent count = std::min<extent>(4, s.count - k);
-    Table rows[4] = {table, table, table, table}, ahead[4] = {table, table, table, table};
-    for (extent r = 0; r < count; ++r) rows[r] = table + s.indices[k + r] * row_stride;
-    for (extent r = 0; r < 4; ++r) {
-      const extent at = k + 4 + r;
-      if (at < s.count) ahead[r] = table + s.indices[at] * row_stride;
-      else if (k + 4 >= s.count && r < next.count) ahead[r] = table + next.indices[r] * row_stride;
-      else ahead[r] = rows[0];
-    }
-    kernels[count - 1](rows, s.values + k, ahead, n, c, k == 0 && !accumulate);
+    const four_rows<Table> rows(table, row_stride, s, next, k);
+    kernels[count - 1](rows.now, s.values + k, rows.ahead, n, c, k == 0 && !accumulate);
   }
 }
 

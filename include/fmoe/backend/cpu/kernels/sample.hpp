@@ -7,27 +7,53 @@
 
 namespace fmoe::cpu {
 
-// Rows come from random places in DRAM: the next row is fetched while one is read. The order of a
-// sum depends only on n.
-template <class T, class Arch, class Table>
-[[gnu::noinline]] void sample(const T* x, Table table, extent n, selected<T> s, T* out) noexcept {
+// out[r] = x times row r of Rows rows; meanwhile the four rows at `ahead` are fetched into L2. The
+// order of a sum depends only on n.
+template <class T, class Arch, class Table, extent Rows>
+void sample_rows(const T* x, const Table* rows, const Table* ahead, extent n, T* out) noexcept {
   constexpr extent width = lanes<T, Arch>, line = 64 / bytes_of_number<Table>;
-  for (extent k = 0; k < s.count; ++k) {
-    const Table row = table + s.indices[k] * n;
-    const Table ahead = k + 1 < s.count ? table + s.indices[k + 1] * n : row;
-    vec<T, Arch> even(T(0)), odd(T(0));
-    for (extent i = 0; i < n; i += 2 * width) {
-      const extent first = std::min(width, n - i),
-                   second = n - i - first < width ? n - i - first : width;
-      even = fmadd<T, Arch>(load_part<T, Arch>(x + i, first), load_part_as<T, Arch>(row + i, first),
-                            even);
-      if (second != 0)
-        odd = fmadd<T, Arch>(load_part<T, Arch>(x + i + first, second),
-                             load_part_as<T, Arch>(row + i + first, second), odd);
-      for (extent l = 0; l < 2 * width; l += line)
-        __builtin_prefetch(address_of(ahead + i + l), 0, 3);
+  vec<T, Arch> even[Rows], odd[Rows];
+#pragma GCC unroll 4
+  for (extent r = 0; r < Rows; ++r) even[r] = odd[r] = vec<T, Arch>(T(0));
+  extent i = 0;
+  for (; i + 2 * width <= n; i += 2 * width) {
+    const auto first = load<T, Arch>(x + i), second = load<T, Arch>(x + i + width);
+#pragma GCC unroll 4
+    for (extent r = 0; r < Rows; ++r) {
+      even[r] = fmadd<T, Arch>(first, load_as<T, Arch>(rows[r] + i), even[r]);
+      odd[r] = fmadd<T, Arch>(second, load_as<T, Arch>(rows[r] + i + width), odd[r]);
     }
-    out[k] = sum<T, Arch>(even + odd);
+#pragma GCC unroll 4
+    for (extent r = 0; r < 4; ++r)
+      for (extent l = 0; l < 2 * width; l += line)
+        __builtin_prefetch(address_of(ahead[r] + i + l), 0, 2);
+  }
+  for (bool is_even = true; i < n; i += width, is_even = false) {
+    const extent part = std::min(width, n - i);
+    const auto last = load_part<T, Arch>(x + i, part);
+#pragma GCC unroll 4
+    for (extent r = 0; r < Rows; ++r) {
+      auto& sum = is_even ? even[r] : odd[r];
+      sum = fmadd<T, Arch>(last, load_part_as<T, Arch>(rows[r] + i, part), sum);
+      __builtin_prefetch(address_of(ahead[r] + i), 0, 2);
+    }
+  }
+#pragma GCC unroll 4
+  for (extent r = 0; r < Rows; ++r) out[r] = sum<T, Arch>(even[r] + odd[r]);
+}
+
+// Rows come from random places in DRAM: four are read side by side while the next four are fetched,
+// at the end those of the next selection.
+template <class T, class Arch, class Table>
+[[gnu::noinline]] void sample(const T* x, Table table, extent n, selected<T> s, selected<T> next,
+                              T* out) noexcept {
+  constexpr void (*kernels[])(const T*, const Table*, const Table*, extent, T*) noexcept = {
+      sample_rows<T, Arch, Table, 1>, sample_rows<T, Arch, Table, 2>,
+      sample_rows<T, Arch, Table, 3>, sample_rows<T, Arch, Table, 4>};
+  for (extent k = 0; k < s.count; k += 4) {
+    const extent count = std::min<extent>(4, s.count - k);
+    const four_rows<Table> rows(table, n, s, next, k);
+    kernels[count - 1](x, rows.now, rows.ahead, n, out + k);
   }
 }
 

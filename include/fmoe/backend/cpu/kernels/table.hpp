@@ -66,6 +66,13 @@ inline constexpr extent bytes_of_number<const S*> = sizeof(S);
 template <class S>
 inline constexpr extent bytes_of_number<S*> = sizeof(S);
 
+// Loads a vector of 8-bit weights, which have one scale.
+template <class T, class Arch, class Q>
+vec<T, Arch> load_as(const int8_pointer<Q>& p) {
+  static_assert(std::is_same_v<T, float>);
+  return load_as<T, Arch>(p.address()) * vec<T, Arch>(p.scale_here());
+}
+
 // Loads the first n lanes of 8-bit weights, which have one scale, and sets the others to 0.
 template <class T, class Arch, class Q>
 vec<T, Arch> load_part_as(const int8_pointer<Q>& p, extent n) {

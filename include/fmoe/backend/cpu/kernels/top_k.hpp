@@ -128,11 +128,13 @@ void top_k_cut(top_k_state<T, Arch> s, extent k) {
 constexpr bool zeros_count(weighting w) { return w != weighting::score && w != weighting::relu; }
 
 // Returns a bound for the first chunk: it lies just below a number that the maxima of k groups
-// reach. It uses the memory of the candidates.
+// reach. It uses the memory of the candidates. A short row has groups of eight numbers or more, so
+// that there are few maxima to select from; k of 64 groups seldom hold two of the k best.
 template <class T, class Arch>
 T first_bound(top_k_state<T, Arch> s, extent k, const T* x, extent n, bool zeros) {
-  constexpr extent width = lanes<T, Arch>, most = 16;
-  const extent groups = s.room(k), each = std::min(n / groups, most);
+  constexpr extent width = lanes<T, Arch>, block = top_k_state<T, Arch>::block, most = 16;
+  const extent groups = std::clamp(n / 8 / block * block, round_up(k, block), s.room(k)),
+               each = std::min(n / groups, most);
   if (each < 2) return std::numeric_limits<T>::quiet_NaN();
   for (extent g = 0; g < groups; g += width) {
     auto best = load<T, Arch>(x + g);

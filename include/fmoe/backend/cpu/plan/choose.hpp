@@ -6,6 +6,7 @@
 #include <fmoe/backend/cpu/plan/emit.hpp>
 #include <fmoe/backend/cpu/plan/predict.hpp>
 #include <fmoe/backend/cpu/plan/screen.hpp>
+#include <fmoe/backend/cpu/plan/share.hpp>
 
 namespace fmoe::cpu {
 
@@ -29,7 +30,9 @@ class shape_search {
     planner::program p = program_;
     screen(p, how, p.token_count);
     gather_loops(p, how);
-    return emitter(p, tiling_of(p, how, p.token_count), how).take();
+    plan made = emitter(p, tiling_of(p, how, p.token_count), how).take();
+    share_rows(made, program_.leaves, how);
+    return made;
   }
 
   // Returns plans of many shapes, the quickest first. One choice after the other is made with the

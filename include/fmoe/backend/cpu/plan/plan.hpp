@@ -3,6 +3,7 @@
 // the steps from top to bottom for every tile of tokens. Nothing here knows a layer or a kernel.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -273,10 +274,25 @@ inline extent selection_sum_scratch(const selection_sum_step& s, extent element_
          divide_up((s.experts + 1 + entries) * sizeof(std::uint32_t), element_bytes);
 }
 
+// Consecutive steps that make each row from the same row of what they read. Several threads can
+// share the rows.
+struct row_range {
+  extent first, end;  // of a list of steps
+  extent least;       // rows that are worth to be handed to another thread
+
+  // A few parts for each thread, because threads are interrupted.
+  extent parts(extent rows, extent threads) const {
+    constexpr extent each = 4;
+    return threads == 1 ? 1 : std::clamp<extent>(rows / least, 1, each * threads);
+  }
+  bool operator==(const row_range&) const = default;
+};
+
 struct loop_step {  // `length` units in chunks
   char label = 0;
   extent length = 0, chunk = 0;
   std::vector<step> body;
+  std::vector<row_range> shared{};  // of the body
 };
 
 // For each expert, the rows of its tokens in chunks. It sets c to 0 first, and c is complete after
@@ -327,6 +343,7 @@ struct plan {
   std::vector<packed_weight> weights;
   std::vector<step> prologue;  // constants, made once
   std::vector<step> steps;
+  std::vector<row_range> shared;  // of `steps`, ascending; empty for a plan of one thread
   std::vector<stage> stages;
   std::vector<plan_result> results;
 };

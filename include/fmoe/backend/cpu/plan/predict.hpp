@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <fmoe/backend/cpu/plan/accesses.hpp>
@@ -31,11 +32,14 @@ inline machine_rates shared_rates(const machine& m, extent threads) {
 // Times are in seconds, for a call of as many tokens as the plan takes.
 class prediction {
  public:
+  static constexpr double hand_over = 4e-6;  // seconds that rows take to another thread
+
   prediction(const plan& p, std::span<const ir::leaf_node> leaves, const machine& m,
              extent element_bytes, extent threads)
       : plan_(p),
         machine_(m),
-        element_bytes_(static_cast<double>(element_bytes)) {
+        element_bytes_(static_cast<double>(element_bytes)),
+        threads_(threads) {
     for (const storage_row& row : p.storages) {
       const bool is_leaf = row.where == storage_row::kind::leaf;
       bytes_.push_back(is_leaf ? std::min(bytes_each(leaves[row.source].numbers()), element_bytes_)
@@ -44,19 +48,13 @@ class prediction {
     weights_ = weights_of(p.steps);
     const extent tiles = tile_count(p, p.token_count, threads),
                  tasks = std::min(threads, std::max<extent>(1, tiles));
-    alone_ = shared_rates(m, tasks);
-    products_ = alone_;
-    if (tasks == 1 && threads > 1) {  // the columns of products are shared
-      const auto t = static_cast<double>(threads);
-      products_ = shared_rates(m, threads);
-      for (double* r :
-           {&products_.flops, &products_.dots, &products_.l2, &products_.l3, &products_.memory})
-        *r *= t;
-    }
+    alone_ = products_ = shared_rates(m, tasks);
+    shares_ = tasks == 1 && threads > 1;
+    if (shares_) products_ = rates_of(threads);  // their columns are shared
     tokens_ = static_cast<double>(p.token_count) / static_cast<double>(std::max<extent>(1, tiles));
     rounds_ = static_cast<double>(divide_up(std::max<extent>(1, tiles), tasks));
     rows_rate_ = from_cache(alone_, static_cast<double>(p.arena) * element_bytes_);
-    add_all(p.steps);
+    add_stages();
   }
 
   // Of the whole call, and of each step in the order in which it is printed: a loop or a group
@@ -65,6 +63,14 @@ class prediction {
   const std::vector<double>& of_steps() const { return steps_; }
 
  private:
+  // The rates of so many threads together.
+  machine_rates rates_of(extent threads) const {
+    machine_rates r = shared_rates(machine_, threads);
+    for (double* rate : {&r.flops, &r.dots, &r.l2, &r.l3, &r.memory})
+      *rate *= static_cast<double>(threads);
+    return r;
+  }
+
   // The rate of reading a set of so many bytes again and again. A share of L3 that is not known
   // belongs to others, so from an eighth of it on memory has a part in the reads.
   double from_cache(const machine_rates& r, double bytes) const {
@@ -219,7 +225,18 @@ class prediction {
   }
   double time(const row_function_step& s, double rows) const {
     const bool is_exp = s.fn == row_function::softmax || s.fn == row_function::layer_norm;
-    return per_element(rows * static_cast<double>(s.rows * s.columns), is_exp ? 60 : 200);
+    const bool is_bisected = s.fn == row_function::entmax && s.parameter != 1.5 && s.parameter != 2;
+    return per_element(rows * static_cast<double>(s.rows * s.columns),
+                       is_bisected ? bisection(s.parameter, static_cast<double>(s.columns))
+                       : is_exp    ? 60
+                                   : 200);
+  }
+  // The operations for an element of a row of entmax that is found by bisection: in each of 81 sums
+  // an element above the threshold takes a power. About n^p of n normal numbers are above it.
+  static double bisection(double alpha, double n) {
+    constexpr double sums = 81, compared = 120, raised = 2700;
+    const double p = 1 - std::exp(-0.5 / (alpha - 1));
+    return sums * (compared + raised * std::pow(std::max(1.0, n), p - 1));
   }
   double time(const row_norm_step& s, double rows) const {
     return per_element(rows * static_cast<double>(s.rows * s.columns), 8);
@@ -257,45 +274,67 @@ class prediction {
       if (g != nullptr && g->k_step != 0) sums += static_cast<double>(g->N * g->rows.size());
     }
     const double chunks = static_cast<double>(divide_up(s.length, s.chunk));
-    return add_body(s.body, rows, runs) + (chunks - 1) * moved(2 * rows * sums);
+    return add_all(s.body, s.shared, {false, 0, s.body.size()}, rows, runs, chunks) +
+           (chunks - 1) * moved(2 * rows * sums);
   }
 
   // An expert has some rows of the tile, in chunks. With few tokens not all experts have one.
   double time(const group_step& s, double rows, double runs) {
     const double busy = busy_experts(s, rows), each = rows * static_cast<double>(s.keep) / busy;
     const double chunks = std::ceil(each / static_cast<double>(s.rows));
-    return busy * chunks * add_body(s.body, each / chunks, runs * busy * chunks) +
+    const stage body{false, 0, s.body.size()};
+    return busy * chunks * add_all(s.body, {}, body, each / chunks, runs * busy * chunks) +
            passes(s.epilogues, rows * static_cast<double>(s.columns));
   }
 
-  double add_body(const std::vector<step>& body, double rows, double times) {
+  // Returns the time of one run of some steps that make so many rows. Threads share the rows of
+  // some of them, which are handed over in every chunk.
+  double add_all(const std::vector<step>& steps, const std::vector<row_range>& shared,
+                 const stage& of, double rows, double runs, double chunks = 1) {
     double sum = 0;
-    for (const step& s : body) sum += add(s, rows, times);
+    for (extent i = of.first; i < of.end; ++i) {
+      const auto range = std::ranges::find_if(
+          shared, [&](const row_range& r) { return i >= r.first && i < r.end; });
+      const extent threads =
+          !shares_ || range == shared.end()
+              ? 1
+              : std::min(threads_, range->parts(static_cast<extent>(rows), threads_));
+      if (threads == 1) {
+        sum += add(steps[i], rows, runs, 0);
+        continue;
+      }
+      const machine_rates own = std::exchange(alone_, rates_of(threads));
+      shares_ = false;
+      sum += add(steps[i], rows, runs, i == range->first ? chunks * hand_over : 0);
+      shares_ = true;
+      alone_ = own;
+    }
     return sum;
   }
 
   // Returns the time of one run of a step, and adds the time of all its runs to the list.
-  double add(const step& s, double rows, double runs) {
+  double add(const step& s, double rows, double runs, double before) {
     const extent place = steps_.size();
     steps_.push_back(0);
-    const double once = visit([&](const auto& kind) { return time(kind, rows, runs); }, s);
+    const double once = before + visit([&](const auto& kind) { return time(kind, rows, runs); }, s);
     steps_[place] = once * runs;
     return once;
   }
   double time(const auto& kind, double rows, double) const { return time(kind, rows); }
 
-  void add_all(const std::vector<step>& steps) {
-    for (const stage& of : plan_.stages)
-      for (extent i = of.first; i < of.end; ++i) {
-        // What a call has once is one row.
-        const double rows = of.per_call ? 1 : tokens_, runs = of.per_call ? 1 : rounds_;
-        total_ += add(steps[i], rows, runs) * runs;
-      }
+  void add_stages() {
+    for (const stage& of : plan_.stages) {
+      // What a call has once is one row.
+      const double rows = of.per_call ? 1 : tokens_, runs = of.per_call ? 1 : rounds_;
+      total_ += add_all(plan_.steps, plan_.shared, of, rows, runs) * runs;
+    }
   }
 
   const plan& plan_;
   const machine& machine_;
   double element_bytes_, weights_ = 0, total_ = 0;
+  extent threads_;
+  bool shares_ = false;             // do threads share the columns of products, and rows?
   double tokens_ = 0, rounds_ = 1;  // of a tile, and tiles one after the other
   machine_rates alone_{}, products_{};
   double rows_rate_ = 0;

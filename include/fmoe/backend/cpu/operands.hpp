@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// What the steps of a plan read and write: rows of arrays, tables of gathers, panels of weights,
+// and the operands of the passes over a finished block.
+#pragma once
+
+#include <fmoe/backend/cpu/binding.hpp>
+#include <fmoe/backend/cpu/constants.hpp>
+#include <fmoe/backend/cpu/kernels/gemm.hpp>
+#include <fmoe/backend/cpu/kernels/pointwise.hpp>
+
+namespace fmoe::cpu {
+
+template <class T, class Arch>
+class operands {
+ protected:
+  using frame = cpu::frame<T>;
+
+  operands(plan p, std::span<const ir::leaf_node> leaves)
+      : plan_(std::move(p)),
+        constants_(plan_, leaves) {}
+
+  bool is_computed(extent storage) const {
+    return plan_.storages[storage].where == storage_row::kind::constant;
+  }
+
+  [[gnu::noinline]] rows_of<T> rows(const view& v, const frame& f) const noexcept {
+    using enum storage_row::kind;
+    const storage_row& s = plan_.storages[v.storage];
+    rows_of<T> r{nullptr, s.stride};
+    switch (s.where) {
+      case arena: r.data = f.arena + s.offset; break;
+      case call: r.data = f.bound->call + s.offset * f.bound->call_rows + f.first * s.stride; break;
+      case once: r.data = f.bound->call + plan_.call * f.bound->call_rows + s.offset; break;
+      case constant: r.data = constants_.computed() + s.offset; break;
+      case leaf:
+      case input: r.data = const_cast<T*>(constants_.leaf(v.storage)) + f.first * s.stride; break;
+      case output: r = f.bound->results[s.source]; break;
+      case argument: {
+        const auto& a = f.bound->arguments[s.source];
+        r = {const_cast<T*>(a.data), a.stride};
+      }
+    }
+    // An array of no elements may have no address, and kernels count from one.
+    static constexpr T none{};
+    if (r.data == nullptr) r.data = const_cast<T*>(&none);
+    r.data += v.offset + v.step * f.at + v.expert * f.expert + f.row * r.stride;
+    return r;
+  }
+
+  // Calls f with the table of a gather, of Ts or as it is stored.
+  template <class F>
+  void with_table(const view& v, const frame& at, const F& f) const noexcept {
+    if (plan_.storages[v.storage].where == storage_row::kind::leaf)
+      constants_.with_table(v.storage, f);
+    else f(static_cast<const T*>(rows(v, at).data));
+  }
+
+  // Returns the step's panels of one of its weights, from a column and from k on.
+  gemm_panels<T> part(const gemm_step& s, extent weight, extent column, extent k) const noexcept {
+    const auto [data, kernels] = constants_.panels(plan_, s.weight, weight);
+    return {data + column / panel_width<T, Arch> * kernels->bytes(s.K) + kernels->bytes(k),
+            kernels};
+  }
+
+  // Runs the passes over a finished block of c that starts at element `position` of its rows.
+  [[gnu::noinline]] void finish(const std::vector<epilogue>& passes, const frame& f, T* c,
+                                extent ldc, extent row, extent count, extent position,
+                                extent columns) const noexcept {
+    for (const epilogue& e : passes) {
+      if (e.what == pass_kind::map) {
+        apply<T, Arch>(e.f, c, ldc, count, columns);
+        continue;
+      }
+      const rows_of<T> other = rows(e.other, f);
+      for (extent done = 0; done < columns;) {  // `other` repeats along the row
+        const extent from = (position + done) % e.period,
+                     n = std::min(columns - done, e.period - from);
+        const T* o = other.data + row * other.stride + from;
+        join<T, Arch>(e.what, c + done, ldc, count, n, o, other.stride);
+        done += n;
+      }
+    }
+  }
+
+  // Returns the first panel that the steps from `from` on read, at a position of their loop or for
+  // an expert of their group; the previous step prefetches it.
+  const std::byte* first_weights(const std::vector<step>& steps, extent from, extent at,
+                                 extent expert = 0) const noexcept {
+    for (; from < steps.size(); ++from) {
+      if (const auto* g = get_if<gemm_step>(&steps[from]))
+        return part(*g, g->expert_step * expert, g->n_step * at, g->k_step * at).data;
+      if (const auto* s = get_if<screen_step>(&steps[from]))
+        return constants_.screened(s->weight).panels.data();
+      if (const auto* l = get_if<loop_step>(&steps[from]))
+        if (const std::byte* w = first_weights(l->body, 0, 0)) return w;
+    }
+    return nullptr;
+  }
+
+  plan plan_;
+  constants<T, Arch> constants_;
+};
+
+}  // namespace fmoe::cpu
