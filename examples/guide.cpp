@@ -12,6 +12,7 @@
 #include <fmoe/explain.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
+#include <fmoe/quantize.hpp>
 
 using namespace fmoe;
 
@@ -101,6 +102,10 @@ void read_weights() {
   const auto y = evaluate(layer(rows.get<float, 2>("x")));
   std::cout << layer.gate.shape()[1] << " experts, " << layer.active << " active; " << y.shape()[0]
             << " x " << y.shape()[1] << '\n';
+  const mxd<q8> small = quantize(layer);
+  const auto x = rows.get<float, 2>("x");
+  std::cout << explain(small(x)).memory.weights << " bytes of weights in place of "
+            << explain(layer(x)).memory.weights << '\n';
 }
 
 void draw(const std::filesystem::path& folder) {
