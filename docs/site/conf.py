@@ -47,7 +47,7 @@ API = {
                 "planner/machine.hpp", "planner/machine_text.hpp", "run/this_machine.hpp", "planner/options.hpp", "planner/tuned_shapes.hpp", "backend/backend.hpp", "backend/reference/reference.hpp"],
     "Tensors and errors": ["arrays/tensor.hpp", "arrays/storage.hpp", "arrays/print.hpp", "arrays/viewed.hpp", "arrays/sliced.hpp", "arrays/interop.hpp", "arrays/eigen.hpp", "arrays/xtensor.hpp",
                            "arrays/array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp", "base/pairs.hpp", "version.hpp"],
-    "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/layers_in.hpp", "models/load_model.hpp", "io/array.hpp", "io/error.hpp", "arrays/released.hpp"],
+    "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/layers_in.hpp", "models/load_model.hpp", "models/quantize.hpp", "arrays/quantized.hpp", "io/array.hpp", "io/error.hpp", "arrays/released.hpp"],
 }
 
 # Breathe identifies files by their last name; names that occur twice are asked for separately.

@@ -92,7 +92,8 @@ namespace fmoe {
 // ggml's Q8_0. Throws value_error for a weight that is not finite, and for q8 where a weight is
 // beyond 127 * 65504.
 //
-//   layer.encoder = quantized<q8>(encoder, 0);  // the encoder is [i, h] and i is summed
+//   const tensor<float, 2> encoder({768, 64});  // [i, o], and i is summed
+//   const parameter<q8, 2> small = quantized<q8>(encoder, 0);
 template <class Q, class T, std::size_t Rank>
   requires detail::is_quantized<Q>
 tensor<Q, Rank> quantized(const tensor<T, Rank>& weights, std::size_t axis) {

@@ -31,8 +31,8 @@ struct stored_as<Q, Layer<Levels, T>> {
   using type = Layer<Levels, Q>;
 };
 
-// Returns the axes along which the plan of a layer reads its parameters. Monet's layer is called with
-// the routing of one head.
+// Returns the axes along which the plan of a layer reads its parameters. Monet's layer is called
+// with the routing of one head.
 template <class Level, class Layer>
 std::vector<read_axis> read_axes_of(Layer& layer) {
   ir::graph g;
