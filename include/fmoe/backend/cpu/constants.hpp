@@ -65,6 +65,7 @@ class constants {
   const T* leaf(extent storage) const { return leaves_[storage]; }
   T* computed() const { return reinterpret_cast<T*>(computed_.data()); }
   const screened_weights<Arch>& screened(extent weight) const { return *screened_[weight]; }
+
   // The panels of one batch of a weight.
   gemm_panels<T> panels(const plan& p, extent weight, extent batch) const {
     const gemm_panels<T>& all = panels_[weight];

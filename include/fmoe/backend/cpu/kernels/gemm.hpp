@@ -241,7 +241,7 @@ void widen_panel(const std::byte* from, extent depth, T* to) noexcept {
 
 // 3 to 6 rows run as one tile after the other, each of which fetches all of the next panel, if half
 // of L2 holds that panel; this is 1.3 times as fast from DRAM as streams. Longer panels are
-// streamed, and so are all panels for 1 and 2 rows.
+// streamed, and so are those of 8 bits, and all panels for 1 and 2 rows.
 inline constexpr extent lone_rows = 3, lone_panel = extent{128} << 10;
 
 // The heights of several tiles of a panel differ by at most one row, so none is lower than half of
