@@ -6,6 +6,9 @@
 
 #include <fmoe/aoe.hpp>
 #include <fmoe/explain.hpp>
+#include <fmoe/io/checkpoint.hpp>
+#include <fmoe/io/layers_in.hpp>
+#include <fmoe/io/quantized_arrays.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
@@ -284,7 +287,18 @@ TEST_CASE("files of 8-bit weights: what they hold, and what is refused") {
   CHECK(load<mxd<double>>(file, options).gate(299, 699) ==
         static_cast<double>(small.gate(299, 699)));
   CHECK_THROWS_AS(load<mxd<q8c>>(file, options), io::error);
-  CHECK_THROWS_AS(load<mxd<bf16>>(file, options), io::error);  // it would round
+  CHECK_THROWS_AS(load<mxd<bf16>>(file, options), io::error);           // it would round
+  const auto found = io::layers_in<mxd<>>(io::checkpoint::open(file));  // reads headers only
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].prefix == "layer.");
+  const auto from_checkpoint = io::checkpoint::open(file);
+  CHECK(same_bits(evaluate(load<mxd<q8>>(from_checkpoint, {.prefix = "layer."})(x)),
+                  evaluate(small(x))));
+  const io::array outline =
+      io::array::outline(io::element_type::i8, {extent{1} << 45, 64}, "w", nullptr);
+  const io::array of_scales =
+      io::array::outline(io::element_type::f16, {extent{1} << 45, 2}, "w.scale", nullptr);
+  CHECK(io::quantized_from(outline, of_scales, outline.shape())->elements->data() == nullptr);
   save(large_mxd(), file);
   CHECK_THROWS_AS(load<mxd<q8>>(file), io::error);
   CHECK_THROWS_AS(save(large_mxd(), file, {.type = dtype::q8}), io::error);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <fmoe/io/checkpoint.hpp>
+#include <fmoe/io/quantized_arrays.hpp>
 #include <fmoe/io/safetensors_header-inl.hpp>
 #include <fmoe/io/shard_index-inl.hpp>
 
@@ -151,7 +152,9 @@ FMOE_INLINE const shard& checkpoint::shard_with(const std::string& name) const {
 
 // True if a parameter or a kind of the layer has this name.
 inline bool is_released_name(const released_layer& layer, std::string_view name) {
-  const auto is_named = [&](const released_parameter& p) { return p.name.name == name; };
+  const auto is_named = [&](const released_parameter& p) {
+    return p.name.name == name || name_of_scales(p.name.name) == name;
+  };
   const auto tells_kind = [&](const released_kind& k) {
     return k.with == name || std::ranges::count(k.without, name) != 0;
   };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmoe/io/layers_in.hpp>
+#include <fmoe/io/quantized_arrays.hpp>
 
 namespace fmoe::io {
 
@@ -20,7 +21,10 @@ FMOE_INLINE layer_arrays outlines(const checkpoint& weights, const released_laye
     const array a = weights.outline_of(name);
     result.arrays.emplace(name, a.shape().size() < 2 ? weights.at(name) : a);
   };
-  for (const released_parameter& p : layer.parameters) add(p.name.name);
+  for (const released_parameter& p : layer.parameters) {
+    add(p.name.name);
+    add(name_of_scales(p.name.name));
+  }
   for (const released_kind& k : layer.kinds)  // which look at names that are not this layer's
     std::ranges::for_each(k.without, add);
   return result;

@@ -98,7 +98,10 @@ class parameter_reader {
     if (is_quantized_type(type))
       return refuse(std::string(" in the layout of ") + fmoe::name_of(stored->type) + ", and " +
                     fmoe::name_of(type) + " is expected");
-    return array(as_floats(*stored)).elements_as(type, of_any_shape, options_.narrow);
+    const array floats = a.is_outline()
+                             ? array::outline(element_type::f32, a.shape(), name, nullptr)
+                             : array(as_floats(*stored));
+    return floats.elements_as(type, of_any_shape, options_.narrow);
   }
 
   bool learn(const released_name& n) {

@@ -42,9 +42,10 @@ inline std::optional<any_tensor> quantized_from(const array& integers, const arr
     std::vector<extent> blocks = shape;
     blocks[a] = layout.blocks;
     if (blocks != scales.shape()) continue;
-    t.elements = std::make_shared<storage>(layout.bytes());
+    const bool has_elements = layout.size != 0 && !integers.is_outline();
+    t.elements = std::make_shared<storage>(has_elements ? layout.bytes() : 0);
+    if (!has_elements) return t;
     auto* const to = static_cast<std::byte*>(t.elements->data());
-    if (integers.is_outline() || layout.size == 0) return t;
     std::memcpy(to, integers.bytes().data(), layout.size);
     std::memcpy(to + layout.first_scale(), scales.bytes().data(), scales.bytes().size());
     return t;
