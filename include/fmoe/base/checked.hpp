@@ -60,6 +60,9 @@ using namespace detail;
 namespace fmoe::cpu {
 using namespace detail;
 }
+namespace fmoe::cuda {
+using namespace detail;
+}
 namespace fmoe::reference_backend {
 using namespace detail;
 }

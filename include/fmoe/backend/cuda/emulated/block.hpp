@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// What a kernel sees of its block where the CPU runs it; hardware/block.hpp is the same on a GPU.
+#pragma once
+
+#include <bit>
+#include <cstring>
+
+#include <fmoe/backend/cuda/emulated/block_runner.hpp>
+
+namespace fmoe::cuda {
+
+// One thread of an emulated block. A copy would count shared arrays anew.
+class emulated_block {
+ public:
+  explicit emulated_block(block_runner& runner) : runner_(runner) {}
+  emulated_block(const emulated_block&) = delete;
+
+  unsigned thread() const { return runner_.thread(); }
+  unsigned x() const { return runner_.block_x(); }
+  unsigned y() const { return runner_.block_y(); }
+
+  // Returns the next array of the block's shared memory. All threads ask for the same ones in the
+  // same order.
+  template <class T>
+  shared_array<T> array(extent size) {
+    return runner_.array<T>(arrays_++, size);
+  }
+
+  // Waits for all threads of the block. Only then do they see what the others wrote before.
+  void sync(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) const {
+    runner_.meet_block(false, {"sync", file, line});
+  }
+  // The same; returns the number of threads that say yes.
+  unsigned count(bool yes, const char* file = __builtin_FILE(),
+                 unsigned line = __builtin_LINE()) const {
+    return runner_.meet_block(yes, {"count", file, line});
+  }
+
+  // Returns bits of which bit i is what lane i of the warp says. All lanes take part.
+  unsigned ballot(bool yes, const char* file = __builtin_FILE(),
+                  unsigned line = __builtin_LINE()) const {
+    const std::uint64_t* const said = runner_.meet_warp(yes, {"ballot", file, line});
+    unsigned bits = 0;
+    for (unsigned l = 0; l < block_runner::lanes; ++l)
+      bits |= static_cast<unsigned>(said[l] != 0) << l;
+    return bits;
+  }
+  // Returns the value of another lane of the warp. All lanes take part.
+  template <class T>
+  T shuffle(T value, unsigned lane, const char* file = __builtin_FILE(),
+            unsigned line = __builtin_LINE()) const {
+    return exchanged(value, lane, {"shuffle", file, line});
+  }
+  // The same, of the lane whose number differs in these bits.
+  template <class T>
+  T shuffle_xor(T value, unsigned bits, const char* file = __builtin_FILE(),
+                unsigned line = __builtin_LINE()) const {
+    return exchanged(value, (thread() % block_runner::lanes) ^ bits, {"shuffle_xor", file, line});
+  }
+
+ private:
+  template <class T>
+  T exchanged(T value, unsigned lane, const meeting_point& where) const {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t));
+    std::uint64_t word = 0;
+    std::memcpy(&word, &value, sizeof value);
+    const std::uint64_t* const said = runner_.meet_warp(word, where);
+    std::memcpy(&value, said + lane % block_runner::lanes, sizeof value);
+    return value;
+  }
+
+  block_runner& runner_;
+  extent arrays_ = 0;
+};
+
+// Runs kernel(block) as each thread of the blocks.
+template <class Kernel>
+void run_emulated(block_runner& runner, const launch_shape& shape, const Kernel& kernel) {
+  runner.run(shape, [&] {
+    emulated_block block(runner);
+    kernel(block);
+  });
+}
+
+}  // namespace fmoe::cuda

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+// Runs the blocks of a kernel one after the other on one thread of the CPU. Each thread of a block
+// is a fiber, which runs until it waits for others. A thread that would wait forever, or that meets
+// others in another operation, is a fault.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <typeindex>
+#include <vector>
+
+#include <fmoe/backend/cuda/emulated/fiber.hpp>
+#include <fmoe/backend/cuda/emulated/shared_array.hpp>
+
+namespace fmoe::cuda {
+
+// The order in which the threads of an emulated block take turns. No result depends on it.
+enum class thread_order : std::uint8_t { ascending, descending, shuffled };
+
+// A kernel as it is launched: blocks x by y, and the resources of each.
+struct launch_shape {
+  const char* name;
+  unsigned threads;  // of a block, in whole warps
+  extent shared_bytes;
+  unsigned x = 1, y = 1;
+};
+
+// An operation in which threads meet, and where the kernel calls it.
+struct meeting_point {
+  const char* what = nullptr;
+  const char* file = nullptr;
+  unsigned line = 0;
+
+  bool operator==(const meeting_point&) const = default;
+  std::string text() const {
+    const std::string path = file;
+    return std::string(what) + " (" + path.substr(path.rfind('/') + 1) + ':' +
+           std::to_string(line) + ')';
+  }
+};
+
+class block_runner {
+ public:
+  static constexpr unsigned lanes = 32;
+
+  explicit block_runner(thread_order order = thread_order::ascending) : order_(order) {}
+  block_runner(const block_runner&) = delete;
+
+  // Runs `body` as every thread of every block. It asks this runner which thread it is.
+  void run(const launch_shape& shape, function_ref<void()> body) {
+    shape_ = shape;
+    expects<emulation_fault>(shape.threads % lanes == 0 && shape.threads != 0, "[emulated block] ",
+                             shape.name, " has blocks of ", shape.threads,
+                             " threads, which are not whole warps");
+    while (fibers_.size() < shape.threads) fibers_.push_back(std::make_unique<fiber>());
+    for (block_y_ = 0; block_y_ < shape.y; ++block_y_)
+      for (block_x_ = 0; block_x_ < shape.x; ++block_x_) run_block(body);
+  }
+
+  unsigned thread() const { return now_.thread; }
+  unsigned block_x() const { return block_x_; }
+  unsigned block_y() const { return block_y_; }
+
+  // Returns the shared array number `count` that the thread asks for.
+  template <class T>
+  shared_array<T> array(extent count, extent size) {
+    if (count == arrays_.size()) {
+      shared_bytes_ += round_up(size * sizeof(T), extent{16});
+      expects<emulation_fault>(shared_bytes_ <= shape_.shared_bytes, "takes ", shared_bytes_,
+                               " bytes of shared memory and asks for ", shape_.shared_bytes);
+      arrays_.push_back({typeid(T), std::make_shared<shared_cells<T>>(size)});
+    }
+    const auto& [type, cells] = arrays_[count];
+    expects<emulation_fault>(type == typeid(T), "sees a shared array as two types");
+    auto& made = *static_cast<shared_cells<T>*>(cells.get());
+    expects<emulation_fault>(made.size() == size, "sees a shared array of ", made.size(),
+                             " numbers as one of ", size);
+    return {made, now_};
+  }
+
+  // Waits for all threads of the block, and returns how many of them say yes.
+  unsigned meet_block(bool yes, const meeting_point& where) {
+    const extent turn = block_.turn;
+    counts_[turn % 2] += yes;
+    meet(block_, shape_.threads, where);
+    return counts_[turn % 2];
+  }
+
+  // Waits for all threads of the warp, and returns what each of them says.
+  const std::uint64_t* meet_warp(std::uint64_t word, const meeting_point& where) {
+    meeting& warp = warps_[thread() / lanes];
+    // Lists take turns, because a quick thread speaks again before a slow one has listened.
+    std::uint64_t* const list = warp.words[warp.turn % 2].data();
+    list[thread() % lanes] = word;
+    meet(warp, lanes, where);
+    return list;
+  }
+
+ private:
+  struct meeting {
+    unsigned arrived = 0;
+    extent turn = 0;
+    meeting_point where{};
+    std::array<std::array<std::uint64_t, lanes>, 2> words{};
+  };
+  struct typed_array {
+    std::type_index type;
+    std::shared_ptr<void> cells;
+  };
+
+  void run_block(function_ref<void()> body) {
+    now_ = {};
+    block_ = {};
+    warps_.assign(shape_.threads / lanes, {});
+    counts_ = {};
+    arrays_.clear();
+    shared_bytes_ = 0;
+    ended_ = 0;
+    turns_.resize(shape_.threads);
+    std::iota(turns_.begin(), turns_.end(), 0u);
+    if (order_ == thread_order::descending) std::ranges::reverse(turns_);
+    for (unsigned t = 0; t < shape_.threads; ++t) fibers_[t]->start(body);
+    waits_.assign(shape_.threads, {});
+    while (ended_ < shape_.threads) {
+      const extent before = progress();
+      if (order_ == thread_order::shuffled) std::ranges::shuffle(turns_, random_);
+      for (const unsigned t : turns_) run_thread(t);
+      if (progress() == before) fail_for_ever();
+    }
+  }
+
+  void run_thread(unsigned t) {
+    fiber& f = *fibers_[t];
+    if (f.has_ended()) return;
+    now_.thread = t;
+    try {
+      f.resume();
+    } catch (const emulation_fault& fault) {
+      fail_in(t, fault.what());
+    }
+    ended_ += f.has_ended();
+  }
+
+  [[noreturn]] void fail_in(unsigned t, std::string_view what) const {
+    fail<emulation_fault>("[emulated block] ", shape_.name, ": thread ", t, " of block ", block_x_,
+                          ", ", block_y_, ' ', what);
+  }
+
+  // Each thread has ended, or waits for others that do not come.
+  [[noreturn]] void fail_for_ever() const {
+    for (unsigned t = 0; t < shape_.threads; ++t)
+      if (!fibers_[t]->has_ended())
+        fail_in(t, "waits in " + waits_[t].text() + " for threads that never come");
+    std::terminate();
+  }
+
+  extent progress() const {
+    extent n = ended_ + block_.turn;
+    for (const meeting& w : warps_) n += w.turn;
+    return n;
+  }
+
+  void meet(meeting& m, unsigned members, const meeting_point& where) {
+    if (m.arrived == 0) m.where = where;
+    expects<emulation_fault>(m.where == where, "is in ", where.text(), " while others wait in ",
+                             m.where.text());
+    if (++m.arrived == members) {
+      m.arrived = 0;
+      ++m.turn;
+      if (&m == &block_) {
+        ++now_.barriers;
+        counts_[m.turn % 2] = 0;  // which all threads have read
+      }
+      return;
+    }
+    const unsigned me = now_.thread;
+    waits_[me] = where;
+    for (const extent turn = m.turn; m.turn == turn;) fibers_[me]->pause();
+  }
+
+  thread_order order_;
+  std::mt19937 random_{1};
+  launch_shape shape_{};
+  unsigned block_x_ = 0, block_y_ = 0, ended_ = 0;
+  block_clock now_;
+  meeting block_;
+  std::vector<meeting> warps_;
+  std::array<unsigned, 2> counts_{};
+  std::vector<std::unique_ptr<fiber>> fibers_;
+  std::vector<unsigned> turns_;
+  std::vector<meeting_point> waits_;  // by thread: where it waited last
+  std::vector<typed_array> arrays_;
+  extent shared_bytes_ = 0;
+};
+
+}  // namespace fmoe::cuda
