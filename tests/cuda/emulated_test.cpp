@@ -60,7 +60,7 @@ TEST_CASE("threads reverse an array in shared memory", "[cuda]") {
     run(
         [&](auto& b) {
           const auto shared = b.template array<int>(64);
-          int& mine = data[b.x() * 64 + b.thread()];
+          int& mine = data[b.block() * 64 + b.thread()];
           shared[b.thread()] = mine;
           b.sync();
           mine = shared[63 - b.thread()];
@@ -100,7 +100,7 @@ TEST_CASE("a barrier that some threads skip is named", "[cuda]") {
                             if (b.thread() < 32) b.sync();
                           },
                           order),
-                      test::containing("of block 0, 0 waits in sync (emulated_test.cpp:") &&
+                      test::containing("of block 0 waits in sync (emulated_test.cpp:") &&
                           test::containing("for threads that never come"));
 }
 
@@ -151,10 +151,36 @@ TEST_CASE("reads and writes with no barrier between them are named in every orde
   }
 }
 
+TEST_CASE("threads add to one number, which nobody reads before the next barrier", "[cuda]") {
+  for (const thread_order order : orders) {
+    unsigned sum = 0;
+    run(
+        [&](auto& b) {
+          const auto shared = b.template array<unsigned>(1);
+          if (b.thread() == 0) shared[0] = 5;
+          b.sync();
+          b.add(shared, 0, b.thread());
+          b.add(shared, 0, 1u);
+          b.sync();
+          if (b.thread() == 9) sum = shared[0];
+        },
+        order);
+    CHECK(sum == 5 + 63 * 32 + 64);
+    const auto early = [](auto& b) {
+      const auto shared = b.template array<unsigned>(1);
+      if (b.thread() == 0) shared[0] = 5;
+      b.sync();
+      if (b.thread() == 20) static_cast<void>(static_cast<unsigned>(shared[0]));
+      else b.add(shared, 0, 1u);
+    };
+    CHECK_THROWS_WITH(run(early, order), test::containing("with no barrier between them"));
+  }
+}
+
 TEST_CASE("accesses outside of shared memory are named", "[cuda]") {
   CHECK_THROWS_WITH(
       run([](auto& b) { b.template array<float>(63)[b.thread()] = 1; }),
-      "[emulated block] broken: thread 63 of block 0, 0 reaches number 63 of a shared array of 63");
+      "[emulated block] broken: thread 63 of block 0 reaches number 63 of a shared array of 63");
   CHECK_THROWS_WITH(run([](auto& b) { b.template array<double>(513); }),
                     test::containing("takes 4112 bytes of shared memory and asks for 4096"));
 }

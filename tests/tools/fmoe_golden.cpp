@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// fmoe_golden [--on reference] DIR runs every case of golden data in a directory and below it, in
+// fmoe_golden [--on cpu|reference|cuda] DIR runs every case of golden data in a directory and below it, in
 // float and in double, and compares it with the results of the authors' code. It prints one line
 // for each case, its faults below that line, and the totals at the end.
 #include <cstdio>
 #include <map>
 #include <string_view>
 
+#include <fmoe/cuda.hpp>
 #include <fmoe/reference.hpp>
 
 #include "golden/moe.hpp"
@@ -87,15 +88,17 @@ int run(const std::filesystem::path& directory) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool on_reference =
-      argc == 4 && argv[1] == std::string_view("--on") && argv[2] == std::string_view("reference");
+  const bool is_named = argc == 4 && argv[1] == std::string_view("--on");
+  const std::string_view on = is_named ? argv[2] : "cpu";
+  const bool is_known = on == "cpu" || on == "reference" || on == "cuda";
   const char* const directory = argv[argc - 1];
-  if ((argc != 2 && !on_reference) || !std::filesystem::is_directory(directory)) {
+  if ((argc != 2 && !is_named) || !is_known || !std::filesystem::is_directory(directory)) {
     std::fprintf(stderr,
-                 "usage: fmoe_golden [--on reference] DIR, a directory of <case>.io.safetensors "
-                 "and <case>.weights.safetensors\n");
+                 "usage: fmoe_golden [--on cpu|reference|cuda] DIR, a directory of "
+                 "<case>.io.safetensors and <case>.weights.safetensors\n");
     return 2;
   }
-  if (on_reference) fmoe::golden::judged.on = fmoe::reference();
+  if (on == "reference") fmoe::golden::judged.on = fmoe::reference();
+  if (on == "cuda") fmoe::golden::judged.on = fmoe::cuda::device(0);
   return run(directory);
 }

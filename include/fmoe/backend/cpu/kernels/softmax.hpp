@@ -30,7 +30,8 @@ T exponentials(const T* x, T* y, extent n, T top, T bound) noexcept {
   for (extent i = 0; i < n; i += width) {
     const extent part = std::min(width, n - i);
     const v score = load_part<T, Arch>(x + i, part, -std::numeric_limits<T>::infinity());
-    const v e = select(score < v(bound), v(T(0)), exponential<T, Arch>(score - v(top)));
+    const v e =
+        select(score < v(bound), v(T(0)), vector_functions<T, Arch>::exponential(score - v(top)));
     if (y != nullptr) store_part<T, Arch>(y + i, part, e);
     const v term = e - lost, next = total + term;
     lost = (next - total) - term;

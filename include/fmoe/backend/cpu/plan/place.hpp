@@ -81,6 +81,13 @@ inline extent row_width(const planner::program& p, const planner::plan_options& 
   return shares_sets ? n + line : n;
 }
 
+// Returns the rows that a value has while a tile runs.
+inline extent rows_of_tile(const planner::program& p, const planner::plan_options& o, extent tile,
+                           planner::value_id v) {
+  if (!p[v].in_group()) return tile;
+  return o.on.whole_groups ? tile * p.groups[p[v].group].keep : std::min(tile, o.shape.group_rows);
+}
+
 // Returns the last operation of the operation's group, or the operation itself if it is in no
 // group.
 inline extent last_of_group(const planner::program& p, extent operation) {
@@ -138,7 +145,7 @@ inline placement place(const planner::program& p, const planner::plan_options& o
       result.call += row.width;
       continue;
     }
-    l.size = row.width * (p[v].in_group() ? std::min(tile, options.shape.group_rows) : tile);
+    l.size = row.width * rows_of_tile(p, options, tile, v);
     lives.insert(
         std::ranges::find_if(lives, [&](const life& other) { return other.size < l.size; }), l);
   }

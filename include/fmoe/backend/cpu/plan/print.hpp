@@ -55,7 +55,7 @@ class plan_printer {
 
   void lines(const std::vector<step>& steps, int depth, const char* lead) {
     for (const step& s : steps) {
-      if (is_timed_) {
+      if (is_timed_ && !seconds_.empty()) {
         time_ = "  (" + detail::time_text(seconds_.front()) + ")";
         seconds_ = seconds_.subspan(1);
       }
@@ -210,7 +210,7 @@ class plan_printer {
   }
 
   const plan& plan_;
-  std::span<const double> seconds_;  // predicted, of the steps that are still to come
+  std::span<const double> seconds_;  // predicted, of the steps to come; empty if none are
   bool is_timed_ = false;            // the prologue is not
   std::string time_;                 // for the end of the line
   std::ostringstream text_, dot_, boxes_, edges_;

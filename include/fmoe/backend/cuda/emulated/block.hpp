@@ -16,8 +16,7 @@ class emulated_block {
   emulated_block(const emulated_block&) = delete;
 
   unsigned thread() const { return runner_.thread(); }
-  unsigned x() const { return runner_.block_x(); }
-  unsigned y() const { return runner_.block_y(); }
+  extent block() const { return runner_.block(); }
 
   // Returns the next array of the block's shared memory. All threads ask for the same ones in the
   // same order.
@@ -34,6 +33,12 @@ class emulated_block {
   unsigned count(bool yes, const char* file = __builtin_FILE(),
                  unsigned line = __builtin_LINE()) const {
     return runner_.meet_block(yes, {"count", file, line});
+  }
+
+  // Adds to a number of a shared array, in any order with other threads that do the same.
+  template <class T>
+  void add(const shared_array<T>& to, extent i, T n) const {
+    to.add(i, n);
   }
 
   // Returns bits of which bit i is what lane i of the warp says. All lanes take part.

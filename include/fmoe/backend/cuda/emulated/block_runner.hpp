@@ -11,20 +11,18 @@
 #include <typeindex>
 #include <vector>
 
+#include <fmoe/backend/cuda/device.hpp>
 #include <fmoe/backend/cuda/emulated/fiber.hpp>
 #include <fmoe/backend/cuda/emulated/shared_array.hpp>
 
 namespace fmoe::cuda {
 
-// The order in which the threads of an emulated block take turns. No result depends on it.
-enum class thread_order : std::uint8_t { ascending, descending, shuffled };
-
-// A kernel as it is launched: blocks x by y, and the resources of each.
+// A kernel as it is launched: its blocks, and the resources of each.
 struct launch_shape {
   const char* name;
   unsigned threads;  // of a block, in whole warps
   extent shared_bytes;
-  unsigned x = 1, y = 1;
+  extent blocks = 1;
 };
 
 // An operation in which threads meet, and where the kernel calls it.
@@ -55,13 +53,11 @@ class block_runner {
                              shape.name, " has blocks of ", shape.threads,
                              " threads, which are not whole warps");
     while (fibers_.size() < shape.threads) fibers_.push_back(std::make_unique<fiber>());
-    for (block_y_ = 0; block_y_ < shape.y; ++block_y_)
-      for (block_x_ = 0; block_x_ < shape.x; ++block_x_) run_block(body);
+    for (block_ = 0; block_ < shape.blocks; ++block_) run_block(body);
   }
 
   unsigned thread() const { return now_.thread; }
-  unsigned block_x() const { return block_x_; }
-  unsigned block_y() const { return block_y_; }
+  extent block() const { return block_; }
 
   // Returns the shared array number `count` that the thread asks for.
   template <class T>
@@ -82,9 +78,9 @@ class block_runner {
 
   // Waits for all threads of the block, and returns how many of them say yes.
   unsigned meet_block(bool yes, const meeting_point& where) {
-    const extent turn = block_.turn;
+    const extent turn = all_.turn;
     counts_[turn % 2] += yes;
-    meet(block_, shape_.threads, where);
+    meet(all_, shape_.threads, where);
     return counts_[turn % 2];
   }
 
@@ -112,7 +108,7 @@ class block_runner {
 
   void run_block(function_ref<void()> body) {
     now_ = {};
-    block_ = {};
+    all_ = {};
     warps_.assign(shape_.threads / lanes, {});
     counts_ = {};
     arrays_.clear();
@@ -144,8 +140,8 @@ class block_runner {
   }
 
   [[noreturn]] void fail_in(unsigned t, std::string_view what) const {
-    fail<emulation_fault>("[emulated block] ", shape_.name, ": thread ", t, " of block ", block_x_,
-                          ", ", block_y_, ' ', what);
+    fail<emulation_fault>("[emulated block] ", shape_.name, ": thread ", t, " of block ", block_,
+                          ' ', what);
   }
 
   // Each thread has ended, or waits for others that do not come.
@@ -157,7 +153,7 @@ class block_runner {
   }
 
   extent progress() const {
-    extent n = ended_ + block_.turn;
+    extent n = ended_ + all_.turn;
     for (const meeting& w : warps_) n += w.turn;
     return n;
   }
@@ -169,7 +165,7 @@ class block_runner {
     if (++m.arrived == members) {
       m.arrived = 0;
       ++m.turn;
-      if (&m == &block_) {
+      if (&m == &all_) {
         ++now_.barriers;
         counts_[m.turn % 2] = 0;  // which all threads have read
       }
@@ -183,9 +179,10 @@ class block_runner {
   thread_order order_;
   std::mt19937 random_{1};
   launch_shape shape_{};
-  unsigned block_x_ = 0, block_y_ = 0, ended_ = 0;
+  extent block_ = 0;
+  unsigned ended_ = 0;
   block_clock now_;
-  meeting block_;
+  meeting all_;
   std::vector<meeting> warps_;
   std::array<unsigned, 2> counts_{};
   std::vector<std::unique_ptr<fiber>> fibers_;

@@ -47,6 +47,15 @@ class shared_cells {
     c.value = value;
   }
 
+  // Threads may add to a number between the same two barriers, but not read or write it as well.
+  void add(extent i, T value, const block_clock& now) {
+    const bool was_added = at(i).added_at == now.barriers + 1;
+    if (was_added) at(i).written = {};
+    write(i, read(i, now) + value, now);
+    at(i).read = {};
+    at(i).added_at = now.barriers + 1;
+  }
+
  private:
   // The threads that did something with a number since the last barrier: none, one or several.
   struct doers {
@@ -66,6 +75,7 @@ class shared_cells {
     T value{};
     bool is_written = false;
     doers written, read;
+    unsigned added_at = 0;  // the barriers before the last addition, and 1
   };
 
   cell& at(extent i) {
@@ -112,6 +122,7 @@ class shared_array {
   };
 
   reference operator[](extent i) const { return {cells_, now_, i}; }
+  void add(extent i, T value) const { cells_->add(i, value, *now_); }
 
  private:
   shared_cells<T>* cells_;

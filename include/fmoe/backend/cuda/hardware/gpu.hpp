@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// A GPU: its memory, and a stream for the work of a caller. nvcc alone compiles this.
+#pragma once
+
+#include <string>
+
+#include <fmoe/backend/cuda/device.hpp>
+#include <fmoe/backend/cuda/hardware/block.hpp>
+
+namespace fmoe::cuda {
+
+// Throws an error that names what failed.
+inline void expects_success(cudaError_t result, const char* what) {
+  if (result == cudaSuccess) return;
+  throw error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(result));
+}
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::threads)
+    run_kernel(const __grid_constant__ Kernel kernel) {
+  hardware_block block;
+  kernel(block);
+}
+
+inline constexpr unsigned threads_of_each = 256;
+
+template <class F>
+__global__ void __launch_bounds__(threads_of_each) run_each(const __grid_constant__ F f, extent n) {
+  const extent i = extent{blockIdx.x} * threads_of_each + threadIdx.x;
+  if (i < n) f(i);
+}
+
+class gpu {
+ public:
+  gpu(int number, const device_options&) : number_(number) {}
+
+  // Returns the number of GPUs, 0 where there is no driver.
+  static int count() {
+    int n = 0;
+    return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0;
+  }
+
+  std::string name() const {
+    cudaDeviceProp properties{};
+    expects_success(cudaGetDeviceProperties(&properties, number_), "the GPU's name");
+    return properties.name;
+  }
+  std::string key() const { return "gpu " + std::to_string(number_); }
+
+  void* allocate(extent bytes) const {
+    use(number_);
+    void* p = nullptr;
+    if (bytes == 0) return p;
+    const cudaError_t result = cudaMalloc(&p, bytes);
+    if (result == cudaErrorMemoryAllocation) static_cast<void>(cudaGetLastError());
+    expects_success(result, (std::to_string(bytes) + " bytes of memory").c_str());
+    return p;
+  }
+  void release(void* p) const noexcept { static_cast<void>(cudaFree(p)); }
+
+  class queue {
+   public:
+    explicit queue(const gpu& on) : number_(on.number_) {
+      use(number_);
+      expects_success(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+    }
+    queue(const queue&) = delete;
+    ~queue() { static_cast<void>(cudaStreamDestroy(stream_)); }
+
+    void copy_in(void* device, const void* host, extent bytes) {
+      use(number_);
+      expects_success(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_),
+                      "a copy to the GPU");
+    }
+    void copy_out(void* host, const void* device, extent bytes) {
+      use(number_);
+      expects_success(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_),
+                      "a copy from the GPU");
+    }
+    void wait() { expects_success(cudaStreamSynchronize(stream_), "a step"); }
+
+    template <class Kernel>
+    void launch(const char* step, const Kernel& kernel, extent blocks) {
+      if (blocks == 0) return;
+      use(number_);
+      run_kernel<<<grid(blocks), Kernel::threads, Kernel::shared_bytes, stream_>>>(kernel);
+      expects_success(cudaGetLastError(), step);
+    }
+    template <class F>
+    void each(const char* step, const F& f, extent n) {
+      if (n == 0) return;
+      use(number_);
+      run_each<<<grid(divide_up(n, threads_of_each)), threads_of_each, 0, stream_>>>(f, n);
+      expects_success(cudaGetLastError(), step);
+    }
+
+   private:
+    static unsigned grid(extent blocks) {
+      constexpr extent most = (extent{1} << 31) - 1;
+      expects<value_error>(blocks <= most, "[cuda] a step has ", blocks,
+                           " blocks, and a GPU takes ", most, ": give it less workspace");
+      return static_cast<unsigned>(blocks);
+    }
+
+    int number_;
+    cudaStream_t stream_ = nullptr;
+  };
+
+ private:
+  static void use(int number) { expects_success(cudaSetDevice(number), "the GPU"); }
+
+  int number_;
+};
+
+}  // namespace fmoe::cuda

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// A masked sum of products is made again, from the pairs that are kept, wherever a pair is left
+// out. The terms come in the CPU's order; a thread makes one number.
+#pragma once
+
+#include <fmoe/backend/cuda/kernels/rows.hpp>
+
+namespace fmoe::cuda {
+
+// The steps that one loop takes in each operand and in the result.
+struct exclude_loop {
+  static constexpr int most_operands = 8;
+  extent length = 1, c = 0;
+  extent of[most_operands] = {};
+};
+
+struct exclude_loops {
+  static constexpr int most = 8;
+  exclude_loop of[most];
+  int count = 0;
+  extent places = 1;
+};
+
+template <class T>
+struct exclude_numbers {
+  struct place {
+    const T* of[exclude_loop::most_operands];
+    extent c = 0;
+
+    FMOE_DEVICE void move(const exclude_loop& a, extent n) {
+      for (int k = 0; k < exclude_loop::most_operands; ++k)
+        if (a.of[k] != 0) of[k] += n * a.of[k];
+      c += n * a.c;
+    }
+    FMOE_DEVICE void move(const exclude_loops& all, extent n) {
+      for (int k = all.count; k-- > 0;) {
+        move(all.of[k], n % all.of[k].length);
+        n /= all.of[k].length;
+      }
+    }
+  };
+
+  rows_at<const T> operands[exclude_loop::most_operands] = {};
+  rows_at<T> c;
+  int count, factors;  // operands, and those without an axis of their own in the result
+  exclude_loop group, other;
+  exclude_loops inner, outer, free;
+  const index *groups, *ends, *left_out;  // in device memory
+  extent group_count;
+  bool is_row;
+
+  // Numbers of a token's result.
+  FMOE_DEVICE extent numbers() const {
+    return group_count * (other.c != 0 ? other.length : 1) * free.places;
+  }
+
+  FMOE_DEVICE void operator()(extent i) const {
+    const extent token = i / numbers(), at_free = i % free.places;
+    extent rest = i % numbers() / free.places;
+    const extent own = other.c != 0 ? rest % other.length : 0;
+    if (other.c != 0) rest /= other.length;
+    place at{};
+    for (int k = 0; k < count; ++k) at.of[k] = operands[k].row(token);
+    at.move(group, groups[rest]);
+    const index *first = left_out + (rest == 0 ? 0 : ends[rest - 1]), *end = left_out + ends[rest];
+    T sum = 0;
+    for (extent o = 0; o < outer.places; ++o) {
+      place p = at;
+      p.move(outer, o);
+      const index* next = first;
+      const extent from = other.c != 0 ? own : 0, until = other.c != 0 ? own + 1 : other.length;
+      for (extent n = from; n < until; ++n) {
+        while (next != end && *next < n) ++next;
+        place here = p;
+        here.move(other, n);
+        if (next != end && *next == n) continue;
+        const T x = coefficient(here);
+        if (x != 0) add(here, at_free, x, sum);
+      }
+    }
+    at.move(free, at_free);
+    c.row(token)[at.c + own * other.c] = sum;
+  }
+
+ private:
+  // The sum over `inner` of the products of the factors.
+  FMOE_DEVICE T coefficient(const place& at) const {
+    T sum = 0;
+    for (extent n = 0; n < inner.places; ++n) {
+      place p = at;
+      p.move(inner, n);
+      bool counts = true;
+      for (int k = 0; k < factors; ++k) counts &= other.of[k] != 0 || *p.of[k] != 0;
+      if (!counts) continue;
+      T product = 1;
+      for (int k = 0; k < factors; ++k) product = product_of(product, *p.of[k]);
+      sum = sum_of(sum, product);
+    }
+    return sum;
+  }
+
+  FMOE_DEVICE void add(place at, extent at_free, T coefficient, T& sum) const {
+    at.move(free, at_free);
+    if (is_row) {
+      sum = fused(coefficient, *at.of[factors], sum);
+      return;
+    }
+    T product = coefficient;
+    for (int k = factors; k < count; ++k) product = product_of(product, *at.of[k]);
+    sum = sum_of(sum, product);
+  }
+};
+
+}  // namespace fmoe::cuda

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT
+// Functions of rows and numbers of rows, a warp a row: each lane takes every 32nd number, and the
+// lanes' results are joined in a fixed order.
+#pragma once
+
+#include <fmoe/backend/cuda/kernels/passes.hpp>
+#include <fmoe/backend/cuda/kernels/rows.hpp>
+
+namespace fmoe::cuda {
+
+// Returns exp(x - top).
+template <class T>
+FMOE_DEVICE T exponential_of(T x, T top) {
+  return number_functions<T>::exponential(number<T>(x) - number<T>(top)).value;
+}
+
+// The greater one, or NaN if either is NaN.
+template <class T>
+FMOE_DEVICE T larger(T a, T b) {
+  return b <= a || a != a ? a : b;
+}
+
+// A sum with its rounding errors (Kahan).
+template <class T>
+struct compensated_sum {
+  T total = 0, lost = 0;
+
+  FMOE_DEVICE void add(T x) {
+    const T term = sum_of(x, -lost), next = sum_of(total, term);
+    lost = sum_of(sum_of(next, -total), -term);
+    total = next;
+  }
+};
+
+// Returns the greatest of n numbers, or NaN if one is NaN, for one thread.
+template <class T>
+FMOE_DEVICE T greatest_of(const T* x, extent n) {
+  T most = -std::numeric_limits<T>::infinity();
+  for (extent i = 0; i < n; ++i) most = larger(most, x[i]);
+  return most;
+}
+
+// Returns the sum of exp(x - top), for one thread.
+template <class T>
+FMOE_DEVICE T sum_of_exponentials(const T* x, extent n, T top) {
+  compensated_sum<T> sum;
+  for (extent i = 0; i < n; ++i) sum.add(exponential_of(x[i], top));
+  return sum.total;
+}
+
+// One row of numbers, of which each lane of a warp takes its part. All lanes call all functions.
+template <class T, class Block>
+class warp_row {
+ public:
+  static constexpr unsigned lanes = 32;
+
+  FMOE_CALLS_BLOCK
+  FMOE_DEVICE warp_row(Block& block, const T* x, T* y, extent n)
+      : block_(block),
+        x_(x),
+        y_(y),
+        n_(n),
+        lane_(block.thread() % lanes) {}
+
+  FMOE_DEVICE void softmax(T bound) const {
+    const T top = greatest(), least = bound > top ? top : bound;
+    compensated_sum<T> mine;
+    each([&](extent i) {
+      const T e = x_[i] < least ? T(0) : exponential_of(x_[i], top);
+      mine.add(e);
+      y_[i] = e;
+    });
+    const T scale = quotient_of(T(1), joined_sum(mine.total));
+    each([&](extent i) { y_[i] = product_of(y_[i], scale); });
+  }
+
+  // By bisection in double: tau makes the sum of the terms 1.
+  FMOE_DEVICE void entmax(double alpha) const {
+    const T top = greatest();
+    if (!(top - top == 0)) {  // NaN or infinite
+      each([&](extent i) { y_[i] = std::numeric_limits<T>::quiet_NaN(); });
+      return;
+    }
+    const double scale = alpha - 1;
+    const auto term = [&](extent i, double tau) {
+      const double d = scale * (static_cast<double>(x_[i]) - static_cast<double>(top)) - tau;
+      if (d <= 0) return 0.;
+      return alpha == 1.5 ? d * d : alpha == 2 ? d : pow(d, 1 / scale);
+    };
+    const auto total = [&](double tau) {
+      return sum_in_double([&](extent i) { return term(i, tau); });
+    };
+    double low = -1, high = 0;
+    constexpr int steps = 80;
+    for (int step = 0; step < steps; ++step) {
+      const double middle = (low + high) / 2;
+      (total(middle) >= 1 ? low : high) = middle;
+    }
+    const double whole = total(low);
+    each([&](extent i) { y_[i] = static_cast<T>(term(i, low) / whole); });
+  }
+
+  FMOE_DEVICE void layer_norm(double epsilon) const {
+    const double middle = mean();
+    const double squares = sum_in_double([&](extent i) {
+      const double d = static_cast<double>(x_[i]) - middle;
+      return d * d;
+    });
+    scale(middle, 1 / sqrt(squares / static_cast<double>(n_) + epsilon));
+  }
+
+  FMOE_DEVICE void rms_norm(double epsilon) const {
+    scale(0, 1 / sqrt(squares() / static_cast<double>(n_) + epsilon));
+  }
+
+  FMOE_DEVICE void clamped_rms_norm(double epsilon) const {
+    const double length = sqrt(squares());
+    scale(0, sqrt(static_cast<double>(n_)) / (length < epsilon ? epsilon : length));
+  }
+
+  // A norm or the mean.
+  FMOE_DEVICE T norm(row_norm which) const {
+    switch (which) {
+      case row_norm::l1:
+        return static_cast<T>(
+            sum_in_double([&](extent i) { return fabs(static_cast<double>(x_[i])); }));
+      case row_norm::l2: return static_cast<T>(sqrt(squares()));
+      case row_norm::mean: return static_cast<T>(mean());
+      case row_norm::max: break;
+    }
+    T most = 0;
+    each([&](extent i) { most = larger(most, x_[i] < 0 ? -x_[i] : x_[i]); });
+    return joined_greatest(most);
+  }
+
+ private:
+  template <class F>
+  FMOE_DEVICE void each(const F& f) const {
+    for (extent i = lane_; i < n_; i += lanes) f(i);
+  }
+
+  // All lanes get the same bits, because a + b is b + a.
+  FMOE_CALLS_BLOCK
+  template <class S>
+  FMOE_DEVICE S joined_sum(S mine) const {
+    for (unsigned half = lanes / 2; half > 0; half /= 2)
+      mine = sum_of(mine, block_.shuffle_xor(mine, half));
+    return mine;
+  }
+  FMOE_CALLS_BLOCK
+  FMOE_DEVICE T joined_greatest(T mine) const {
+    for (unsigned half = lanes / 2; half > 0; half /= 2)
+      mine = larger(mine, block_.shuffle_xor(mine, half));
+    return mine;
+  }
+
+  FMOE_DEVICE T greatest() const {
+    T most = -std::numeric_limits<T>::infinity();
+    each([&](extent i) { most = larger(most, x_[i]); });
+    return joined_greatest(most);
+  }
+
+  template <class F>
+  FMOE_DEVICE double sum_in_double(const F& f) const {
+    double mine = 0;
+    each([&](extent i) { mine = sum_of(mine, f(i)); });
+    return joined_sum(mine);
+  }
+  FMOE_DEVICE double mean() const {
+    return sum_in_double([&](extent i) { return static_cast<double>(x_[i]); }) /
+           static_cast<double>(n_);
+  }
+  FMOE_DEVICE double squares() const {
+    return sum_in_double([&](extent i) {
+      return product_of(static_cast<double>(x_[i]), static_cast<double>(x_[i]));
+    });
+  }
+
+  FMOE_DEVICE void scale(double shift, double factor) const {
+    each([&](extent i) { y_[i] = static_cast<T>((static_cast<double>(x_[i]) - shift) * factor); });
+  }
+
+  Block& block_;
+  const T* x_;
+  T* y_;
+  extent n_;
+  unsigned lane_;
+};
+
+// How kernels with a warp for each row cut rows into blocks.
+struct warps {
+  static constexpr unsigned threads = 128, lanes = 32;
+
+  static constexpr extent blocks(extent rows) { return divide_up(rows, threads / lanes); }
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE static extent row_of(const Block& b) {
+    return b.block() * (threads / lanes) + b.thread() / lanes;
+  }
+};
+
+template <class T>
+struct row_function_kernel {
+  static constexpr unsigned threads = warps::threads;
+  static constexpr extent shared_bytes = 0;
+
+  row_function f;
+  double parameter;
+  rows_at<const T> a, bound;
+  rows_at<T> c;
+  extent tokens, rows, columns, bounds;  // rows and bounds of a token; bounds repeat
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE void operator()(Block& b) const {
+    const extent i = warps::row_of(b);
+    if (i >= tokens * rows) return;  // a whole warp
+    const extent token = i / rows, r = i % rows;
+    const warp_row<T, Block> row(b, a.row(token) + r * columns, c.row(token) + r * columns,
+                                 columns);
+    switch (f) {
+      case row_function::softmax: return row.softmax(-std::numeric_limits<T>::infinity());
+      case row_function::bounded_softmax: return row.softmax(bound.row(token)[r % bounds]);
+      case row_function::entmax: return row.entmax(parameter);
+      case row_function::layer_norm: return row.layer_norm(parameter);
+      case row_function::rms_norm: return row.rms_norm(parameter);
+      case row_function::clamped_rms_norm: return row.clamped_rms_norm(parameter);
+    }
+  }
+};
+
+template <class T>
+struct row_norm_kernel {
+  static constexpr unsigned threads = warps::threads;
+  static constexpr extent shared_bytes = 0;
+
+  row_norm which;
+  rows_at<const T> a;
+  rows_at<T> c;
+  extent tokens, rows, columns;
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE void operator()(Block& b) const {
+    const extent i = warps::row_of(b);
+    if (i >= tokens * rows) return;
+    const extent token = i / rows, r = i % rows;
+    const T norm = warp_row<T, Block>(b, a.row(token) + r * columns, nullptr, columns).norm(which);
+    if (b.thread() % warps::lanes == 0) c.row(token)[r] = norm;
+  }
+};
+
+}  // namespace fmoe::cuda
