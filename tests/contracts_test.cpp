@@ -6,6 +6,7 @@
 #include <functional>
 
 #include <fmoe/aoe.hpp>
+#include <fmoe/cuda.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
@@ -143,12 +144,15 @@ const std::pair<const char*, any_layer> layers[] = {
     {"Monet VD, edited", monet(true, true)},
 };
 
-// A call of this many tokens has several tiles on the CPU; the reference has none and is slow.
+// A call of this many tokens has several tiles on the CPU; the others have none
+// and are slow.
 struct {
   const char* name;
   compile_options options;
   extent tokens;
-} const backends[] = {{"cpu", {}, 230}, {"reference", {.on = reference()}, 20}};
+} const backends[] = {{"cpu", {}, 230},
+                      {"reference", {.on = reference()}, 20},
+                      {"cuda", {.on = cuda::emulated()}, 20}};
 
 auto compiled_for(const any_layer& l, extent tokens, const compile_options& options = {}) {
   return compile([&](const auto& x) { return l(erased(x)); }, tokens, options);

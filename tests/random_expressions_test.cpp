@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Compares random expressions, built directly as graphs, with the oracle: default and tiny limits,
-// the naive plan, float and double; and checks the bits of a row beside any other rows.
+// the naive plan, a GPU's emulated blocks, float and double; and checks the bits of a row beside any
+// other rows.
 #include <cstdlib>
 #include <map>
 #include <sstream>
+
+#include <fmoe/cuda.hpp>
 
 #include "support/census.hpp"
 #include "support/run.hpp"
@@ -481,6 +484,9 @@ void check(const random_expression& e, const std::vector<double>& expected, doub
   CHECK(error(y, expected, scale) <= tolerance);
   CHECK(error(original.all(), expected, scale) <= tolerance);
   CHECK(same_bits(cut.all(), y));
+  compile_options on_gpu = limited<T>(tiny_limits());
+  on_gpu.on = cuda::emulated({.order = cuda::thread_order::shuffled});
+  CHECK(error(computed<T>(e.g, e.root(), on_gpu), expected, scale) <= tolerance);
   for (const runner<T>* r : {&normal, &cut, &original}) CHECK(placement_is_sound(r->steps()));
   if (!normal.steps().tokens || tokens == 0) return;
   const extent width = y.size() / tokens;

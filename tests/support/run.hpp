@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/ir/graph.hpp>
 #include <fmoe/planner/options.hpp>
@@ -47,7 +48,11 @@ class runner {
   std::unique_ptr<const bound_plan> run_;
 };
 
-// Returns the result of a graph of `tokens` rows in double, as the reference backend computes it.
+// Returns the result of a graph for as many rows as its inputs have. T is float or double.
+template <class T>
+std::vector<T> computed(const ir::graph& g, ir::node_id root, const compile_options& options);
+
+// The same in double, as the reference backend computes it.
 std::vector<double> by_reference(const ir::graph& g, ir::node_id root);
 
 }  // namespace fmoe::test

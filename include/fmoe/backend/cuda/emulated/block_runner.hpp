@@ -160,8 +160,8 @@ class block_runner {
 
   void meet(meeting& m, unsigned members, const meeting_point& where) {
     if (m.arrived == 0) m.where = where;
-    expects<emulation_fault>(m.where == where, "is in ", where.text(), " while others wait in ",
-                             m.where.text());
+    if (m.where != where)
+      fail<emulation_fault>("is in ", where.text(), " while others wait in ", m.where.text());
     if (++m.arrived == members) {
       m.arrived = 0;
       ++m.turn;

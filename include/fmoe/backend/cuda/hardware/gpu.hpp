@@ -16,7 +16,7 @@ inline void expects_success(cudaError_t result, const char* what) {
 }
 
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::threads)
+__global__ void __launch_bounds__(Kernel::threads, 2)
     run_kernel(const __grid_constant__ Kernel kernel) {
   hardware_block block;
   kernel(block);
