@@ -14,6 +14,10 @@ foreach(component IN ITEMS fmoe eigen xtensor)
   install(EXPORT fmoe-${component}-targets NAMESPACE fmoe:: DESTINATION ${package_dir})
 endforeach()
 
+# fmoe::cuda depends on the languages of the project that links it, so it is made there.
+install(FILES cmake/cuda.cmake DESTINATION ${package_dir} RENAME fmoe-cuda-targets.cmake)
+install(FILES cmake/cuda.cu cmake/cuda.cpp DESTINATION ${package_dir})
+
 # It is not below package_dir, because vcpkg moves that folder.
 target_sources(fmoe_separate INTERFACE $<INSTALL_INTERFACE:$<INSTALL_PREFIX>/${CMAKE_INSTALL_DATADIR}/fmoe/separate.cpp>)
 install(FILES cmake/separate.cpp DESTINATION ${CMAKE_INSTALL_DATADIR}/fmoe)

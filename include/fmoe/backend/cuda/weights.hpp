@@ -68,8 +68,7 @@ class device_weights {
   static extent bytes(const cpu::plan& p, std::span<const ir::leaf_node> leaves) {
     extent n = p.constants;
     for (const cpu::storage_row& row : p.storages) {
-      using enum cpu::storage_row::kind;
-      const bool is_leaf = row.where == leaf || row.where == input;
+      const bool is_leaf = row.where == cpu::storage_row::kind::leaf;
       if (is_leaf && (row.in_place || row.table)) n += element_count(leaves[row.source].shape);
     }
     for (const cpu::packed_weight& w : p.weights) n += w.batches * w.K * w.N;

@@ -158,7 +158,7 @@ struct select_kernel {
   }
 };
 
-inline constexpr extent list_room = 64;  // for entries of each list of a sum
+inline constexpr extent list_room = 256;  // for entries of each list of a sum
 
 // The kept entries of two lists, in shared memory.
 template <class T, class Block>

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT
+# Makes fmoe::cuda: fmoe::fmoe, and in each target that links it the kernels of GPUs, compiled once
+# with nvcc, or as emulated blocks where CMake finds no CUDA compiler. It is installed as
+# fmoe-cuda-targets.cmake.
+if(NOT TARGET fmoe::cuda)
+  include(CheckLanguage)
+  check_language(CUDA)
+  add_library(fmoe::cuda INTERFACE IMPORTED)
+  target_link_libraries(fmoe::cuda INTERFACE fmoe::fmoe)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    target_sources(fmoe::cuda INTERFACE ${CMAKE_CURRENT_LIST_DIR}/cuda.cu)
+    target_compile_features(fmoe::cuda INTERFACE cuda_std_20)
+    # A constexpr function of the host runs on the device, too, and no warning of nvcc is harmless.
+    target_compile_options(fmoe::cuda INTERFACE
+      "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Werror=all-warnings>")
+    target_link_libraries(fmoe::cuda INTERFACE CUDA::cudart)
+  else()
+    message(STATUS "fmoe::cuda: there is no CUDA compiler, so kernels run on emulated blocks")
+    target_sources(fmoe::cuda INTERFACE ${CMAKE_CURRENT_LIST_DIR}/cuda.cpp)
+  endif()
+endif()

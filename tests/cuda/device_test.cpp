@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+// The backend as users see it: what explain says, what it refuses, and what its calls promise.
+#include <thread>
+
+#include <fmoe/cuda.hpp>
+#include <fmoe/fmoe.hpp>
+#include <fmoe/mxd.hpp>
+
+#include "../support/agree.hpp"
+#include "../support/allocations.hpp"
+#include "../support/same_bits.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+// [5, 12], whose rows are the columns of an array [12, 5].
+struct transposed {
+  const float* first;
+
+  const float* data() const { return first; }
+  std::array<extent, 2> shape() const { return {5, 12}; }
+  std::array<extent, 2> strides() const { return {1, 5}; }
+};
+
+const compile_options emulated{.on = cuda::emulated()};
+
+TEST_CASE("explain says that blocks are emulated, and prints the steps", "[cuda][explain]") {
+  const auto x = random<tensor<float, 2>>({9, 12}, 1);
+  const auto w = random<parameter<float, 2>>({12, 7}, 3);
+  const auto plan = explain(relu(einsum<"ti,io->to">(x, w)), emulated);
+  INFO(plan.text);
+  CHECK(
+      plan.text.starts_with("cuda, emulated on the CPU, since there is no GPU\ntile of 9 tokens"));
+  CHECK(plan.text.find("  gemm      ti,io->to         ") != std::string::npos);
+  CHECK(plan.text.find("| relu\n") != std::string::npos);
+  CHECK(plan.memory.packed == 12 * 7 * sizeof(float));
+}
+
+TEST_CASE("nothing is streamed or screened, and all experts of a group run at once", "[cuda]") {
+  const auto x = random<tensor<float, 2>>({128, 64}, 1);
+  const auto w = random<parameter<float, 2>>({64, 20000}, 3);
+  const auto table = random<parameter<float, 2>>({20000, 5}, 3);
+  const std::string text =
+      explain(einsum<"tn,no->to">(top_k(einsum<"ti,in->tn">(x, w), 3), table), emulated).text;
+  INFO(text);
+  CHECK(text.find("loop") == text.npos);
+  CHECK(text.find("screened") == text.npos);
+}
+
+TEST_CASE("what a GPU does not run is refused in a sentence", "[cuda]") {
+  const auto x = random<tensor<float, 2>>({9, 12}, 1);
+  const pointwise_function twice("twice", [](auto v) { return v + v; });
+  CHECK_THROWS_WITH(evaluate(twice(x), emulated),
+                    "[cuda] a function of the program's own code does not run on a GPU, in "
+                    "\"tb->tb\"");
+  const auto lists = random<tensor<float, 3>>({2, 2, 300}, 1);
+  CHECK_THROWS_WITH(evaluate(product_top_k(lists, 3, 257), emulated),
+                    containing("[cuda] each list keeps 257 entries, and a GPU's block has room for "
+                               "256, in "));
+  CHECK_THROWS_WITH(cuda::device(-1), "[cuda] there is no device -1");
+}
+
+TEST_CASE("a layer whose temporaries do not fit the workspace is refused", "[cuda]") {
+  const auto x = random<tensor<float, 2>>({9, 12}, 1);
+  const auto w = random<parameter<float, 2>>({12, 700}, 3);
+  CHECK_THROWS_WITH(evaluate(softmax(top_k(einsum<"ti,io->to">(x, w), 3)),
+                             {.on = cuda::emulated({.workspace = 512})}),
+                    containing("[cuda] the temporaries of one token take "));
+}
+
+TEST_CASE("a compiled layer takes arrays of any strides, and reads written weights again",
+          "[cuda]") {
+  auto w = random<parameter<float, 2>>({12, 7}, 3);
+  const auto product = [&](const auto& a) { return einsum<"ti,io->to">(a, w); };
+  auto forward = compile(product, 16, emulated);
+  for (const extent tokens : {extent{16}, extent{3}, extent{0}}) {
+    const auto x = random<tensor<float, 2>>({tokens, 12}, 7);
+    tensor<float, 2> y({tokens, 7});
+    forward(x, y);
+    CHECK(relative_error(y.data(), test::reference(product(x))) <= 1e-6);
+  }
+  const auto wide = random<tensor<float, 2>>({12, 5}, 7);
+  tensor<float, 2> x({5, 12}), y({5, 7}), z({5, 7});
+  for (extent t = 0; t < 5; ++t)
+    for (extent i = 0; i < 12; ++i) x(t, i) = wide(i, t);
+  forward(transposed{wide.data()}, y);
+  forward(x, z);
+  CHECK(same_bits(y, z));
+  w(0, 0) = 5;
+  CHECK_THROWS_AS(forward(x, y), value_error);
+  forward.refresh();
+  forward(x, y);
+  CHECK(relative_error(y.data(), test::reference(product(x))) <= 1e-6);
+}
+
+TEST_CASE("calls that meet have memory of their own", "[cuda]") {
+  const auto w = random<parameter<float, 2>>({40, 30}, 3);
+  const auto product = [&](const auto& a) { return gelu(einsum<"ti,io->to">(a, w)); };
+  for (const extent callers : {extent{1}, extent{2}, all}) {
+    const auto forward = compile(product, 20, {.on = cuda::emulated(), .callers = callers});
+    const auto x = random<tensor<float, 2>>({20, 40}, 7);
+    const auto expected = evaluate(product(x), emulated);
+    std::vector<tensor<float, 2>> results(4);
+    std::vector<std::thread> threads;
+    for (auto& y : results) threads.emplace_back([&] { y = forward(x); });
+    for (auto& t : threads) t.join();
+    for (const auto& y : results) CHECK(same_bits(y, expected));
+  }
+}
+
+}  // namespace
