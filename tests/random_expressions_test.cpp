@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Compares random expressions, built directly as graphs, with the oracle: default and tiny limits,
-// the naive plan, a GPU's emulated blocks, float and double; and checks the bits of a row beside any
-// other rows.
+// the naive plan, a GPU's emulated blocks, float and double; and checks the bits of a row beside
+// any other rows.
 #include <cstdlib>
 #include <map>
 #include <sstream>

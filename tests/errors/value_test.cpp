@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/analysis.hpp>
+#include <fmoe/cuda.hpp>
 #include <fmoe/edit.hpp>
 #include <fmoe/expr/selection.hpp>
 #include <fmoe/monet.hpp>
@@ -473,6 +474,25 @@ expert_domains(6, 14).add(g1, g2, 0);
 [] {
 const std::vector<double> scores = {0.25, std::numeric_limits<double>::infinity()};
 expert_correlation(6).add(tensor<float, 3>({2, 2, 6}), tensor<float, 3>({2, 2, 6}), scores);
+}},
+{R"([cuda] there is no device -1)",
+"GPUs are numbered from 0.",
+"Pass the number of a GPU, as `nvidia-smi` shows it.",
+[] { cuda::device(-1); }},
+{R"([cuda] the temporaries of one token take 3072 bytes, and the workspace has 1024)",
+"A GPU makes whole rows between two steps, at least those of one token.",
+"Give the device a larger workspace.",
+[] {
+const auto x = random<tensor<float, 2>>({9, 12}, 1);
+const auto w = random<parameter<float, 2>>({12, 700}, 2);
+evaluate(softmax(relu(einsum<"ti,io->to">(x, w))), {.on = cuda::emulated({.workspace = 1024})});
+}},
+{R"([cuda] a function of the program's own code does not run on a GPU, in "tb->tb")",
+"A `pointwise_function` is code of the CPU, which a GPU has not.",
+"Write it with the functions of fmoe, or run the layer on the CPU.",
+[] {
+const pointwise_function twice("twice", [](auto v) { return v + v; });
+evaluate(twice(tensor<float, 2>({9, 12})), {.on = cuda::emulated()});
 }},
 };
 // clang-format on

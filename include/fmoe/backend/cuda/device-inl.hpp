@@ -34,6 +34,13 @@ class device_backend final : public backend {
       return "a function of the program's own code does not run on a GPU";
     if (o.passes.size() > passes<float>::most)
       return "an operation has more than " + std::to_string(passes<float>::most) + " passes";
+    const extent loops = labels_of(o).size();
+    if (loops > nest_loops<float>::most)
+      return "an operation has " + std::to_string(loops) + " labels, and a kernel has loops for " +
+             std::to_string(nest_loops<float>::most);
+    if (is<planner::exclude_op>(o) && loops > exclude_loops::most)
+      return "a sum without pairs has " + std::to_string(loops) +
+             " labels, and a kernel has loops " + "for " + std::to_string(exclude_loops::most);
     constexpr extent most = product_select_kernel<float>::most_each;
     if (is<planner::select_op>(o))
       if (const auto& rule = as<planner::select_op>(o).rule;
@@ -44,6 +51,15 @@ class device_backend final : public backend {
   }
 
  private:
+  // Each label once.
+  static std::string labels_of(const planner::operation& o) {
+    std::string all = o.out.labels;
+    for (const planner::use& u : o.in) all += u.labels;
+    std::ranges::sort(all);
+    all.erase(std::ranges::unique(all).begin(), all.end());
+    return all;
+  }
+
   cpu::plan plan_of(const job& work) const {
     return make_plan(work.program, work.tokens, work.how, options_.workspace);
   }

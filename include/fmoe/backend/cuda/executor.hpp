@@ -3,6 +3,8 @@
 // kernels, but no layer.
 #pragma once
 
+#include <exception>
+
 #include <fmoe/backend/cuda/kernels/exclude.hpp>
 #include <fmoe/backend/cuda/kernels/gemm.hpp>
 #include <fmoe/backend/cuda/kernels/select.hpp>
@@ -374,21 +376,16 @@ class executor {
   static exclude_loops loops(const std::vector<cpu::exclude_step::axis>& axes) {
     exclude_loops made;
     for (const auto& a : axes) {
-      expects<value_error>(made.count < exclude_loops::most, "[cuda] a sum without pairs has more than ",
-                           extent{exclude_loops::most}, " loops");
       made.of[made.count++] = loop(a);
       made.places *= a.length;
     }
     return made;
   }
 
-  // These do not occur: nothing is streamed or screened, and a group runs its put.
-  void run(const cpu::loop_step&, const frame&) const { refuse(); }
-  void run(const cpu::screen_step&, const frame&) const { refuse(); }
-  void run(const cpu::put_step&, const frame&) const { refuse(); }
-  [[noreturn]] static void refuse() {
-    fail<value_error>("[cuda] the plan has a step that a GPU does not run");
-  }
+  // The plan has none of these: nothing is streamed or screened, and a group runs its put.
+  [[noreturn]] void run(const cpu::loop_step&, const frame&) const { std::terminate(); }
+  [[noreturn]] void run(const cpu::screen_step&, const frame&) const { std::terminate(); }
+  [[noreturn]] void run(const cpu::put_step&, const frame&) const { std::terminate(); }
 
   cpu::plan plan_;
   step_lists<Device> lists_;

@@ -49,9 +49,9 @@ class block_runner {
   // Runs `body` as every thread of every block. It asks this runner which thread it is.
   void run(const launch_shape& shape, function_ref<void()> body) {
     shape_ = shape;
-    expects<emulation_fault>(shape.threads % lanes == 0 && shape.threads != 0, "[emulated block] ",
-                             shape.name, " has blocks of ", shape.threads,
-                             " threads, which are not whole warps");
+    expects<emulation_fault>(shape.threads % lanes == 0 && shape.threads != 0, "emulated ",
+                             shape.name, ": blocks of ", shape.threads,
+                             " threads are not whole warps");
     while (fibers_.size() < shape.threads) fibers_.push_back(std::make_unique<fiber>());
     for (block_ = 0; block_ < shape.blocks; ++block_) run_block(body);
   }
@@ -140,8 +140,8 @@ class block_runner {
   }
 
   [[noreturn]] void fail_in(unsigned t, std::string_view what) const {
-    fail<emulation_fault>("[emulated block] ", shape_.name, ": thread ", t, " of block ", block_,
-                          ' ', what);
+    fail<emulation_fault>("emulated ", shape_.name, ": thread ", t, " of block ", block_, ' ',
+                          what);
   }
 
   // Each thread has ended, or waits for others that do not come.

@@ -25,7 +25,8 @@ __global__ void __launch_bounds__(Kernel::threads, 2)
 inline constexpr unsigned threads_of_each = 256;
 
 template <class F>
-__global__ void __launch_bounds__(threads_of_each) run_each(const __grid_constant__ F f, extent n) {
+__global__ void __launch_bounds__(threads_of_each, 2)
+    run_each(const __grid_constant__ F f, extent n) {
   const extent i = extent{blockIdx.x} * threads_of_each + threadIdx.x;
   if (i < n) f(i);
 }
@@ -83,22 +84,23 @@ class gpu {
     void launch(const char* step, const Kernel& kernel, extent blocks) {
       if (blocks == 0) return;
       use(number_);
-      run_kernel<<<grid(blocks), Kernel::threads, Kernel::shared_bytes, stream_>>>(kernel);
+      run_kernel<<<grid(step, blocks), Kernel::threads, Kernel::shared_bytes, stream_>>>(kernel);
       expects_success(cudaGetLastError(), step);
     }
     template <class F>
     void each(const char* step, const F& f, extent n) {
       if (n == 0) return;
       use(number_);
-      run_each<<<grid(divide_up(n, threads_of_each)), threads_of_each, 0, stream_>>>(f, n);
+      run_each<<<grid(step, divide_up(n, threads_of_each)), threads_of_each, 0, stream_>>>(f, n);
       expects_success(cudaGetLastError(), step);
     }
 
    private:
-    static unsigned grid(extent blocks) {
+    static unsigned grid(const char* step, extent blocks) {
       constexpr extent most = (extent{1} << 31) - 1;
-      expects<value_error>(blocks <= most, "[cuda] a step has ", blocks,
-                           " blocks, and a GPU takes ", most, ": give it less workspace");
+      if (blocks > most)
+        throw error(std::string("[cuda] ") + step + " has more blocks than a GPU takes: give it " +
+                    "less workspace");
       return static_cast<unsigned>(blocks);
     }
 

@@ -21,7 +21,6 @@ struct nest_loops {
   extent places = 1;  // the product of the lengths
 
   void add(const nest_loop& loop) {
-    expects<value_error>(count < most, "[cuda] a step has more than ", extent{most}, " loops");
     of[count++] = loop;
     places *= loop.length;
   }
