@@ -132,11 +132,18 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
   constexpr extent lane = lanes<T, Arch>, vectors = 2 * Panels, row_bytes = 2 * lane * sizeof(S),
                    scale_bytes = 2 * lane * size_of_scale<S>,
                    line = std::min<extent>(64, row_bytes);
-  const T* __restrict a = tile.a;
+  // Many rows of a are at most three strides away from one of three pointers, whose relation the
+  // compiler does not know. Otherwise it keeps more strides than it has registers for, in those of
+  // vectors, and to fetch one takes the place of a multiply-add.
+  constexpr bool many = Rows > 8;
+  const extent lda = tile.lda;
+  const T *a0 = tile.a, *a4 = a0 + 4 * lda, *a8 = a0 + 8 * lda;
+  extent triple = 3 * lda;
+  if constexpr (many) asm("" : "+r"(triple));
   const std::byte* __restrict b = tile.b;
   const extent next_step = tile.next_step, own_ahead = tile.own_ahead;
   const std::byte *next = tile.next, *second = next + tile.depth * next_step;
-  const extent lda = tile.lda, ldc = tile.ldc, stride = tile.panel_bytes;
+  const extent ldc = tile.ldc, stride = tile.panel_bytes;
   T* __restrict const c = tile.c;
   vec<T, Arch> sums[Rows][vectors];
   const auto clear = [&]() __attribute__((always_inline)) {
@@ -167,7 +174,10 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
       second += next_step;
 #pragma GCC unroll 12
       for (extent m = 0; m < Rows; ++m) {
-        const vec<T, Arch> x(a[m * lda]);
+        const vec<T, Arch> x(many ? (m < 4   ? a0
+                                     : m < 8 ? a4
+                                             : a8)[m % 4 == 3 ? triple : m % 4 * lda]
+                                  : a0[m * lda]);
 #pragma GCC unroll 8
         for (extent n = 0; n < vectors; ++n) {
           if constexpr (is_int16_pair<S>)
@@ -175,7 +185,10 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
           else sums[m][n] = fmadd(x, w[n], sums[m][n]);
         }
       }
-      ++a;
+      ++a0;
+      ++a4;
+      ++a8;
+      if constexpr (many) asm("" : "+r"(a0), "+r"(a4), "+r"(a8));
       b += row_bytes;
     }
   };
