@@ -479,7 +479,7 @@ expert_correlation(6).add(tensor<float, 3>({2, 2, 6}), tensor<float, 3>({2, 2, 6
 "GPUs are numbered from 0.",
 "Pass the number of a GPU, as `nvidia-smi` shows it.",
 [] { cuda::device(-1); }},
-{R"([cuda] the temporaries of one token take 3072 bytes, and the workspace has 1024)",
+{R"([cuda] the temporaries of one token take 2816 bytes, and the workspace has 1024)",
 "A GPU makes whole rows between two steps, at least those of one token.",
 "Give the device a larger workspace.",
 [] {

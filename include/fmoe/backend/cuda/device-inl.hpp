@@ -54,9 +54,9 @@ class device_backend final : public backend {
   // Each label once.
   static std::string labels_of(const planner::operation& o) {
     std::string all = o.out.labels;
-    for (const planner::use& u : o.in) all += u.labels;
-    std::ranges::sort(all);
-    all.erase(std::ranges::unique(all).begin(), all.end());
+    for (const planner::use& u : o.in)
+      for (const char c : u.labels)
+        if (!has(all, c)) all += c;
     return all;
   }
 
