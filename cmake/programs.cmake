@@ -80,6 +80,22 @@ function(fmoe_use_runtime target arch)
   target_link_libraries(${target} PRIVATE ${runtime})
 endfunction()
 
+# Links the kernels of GPUs: on emulated blocks, which take minutes with -O0, or with the component cuda for GPUs, which run them
+# where there are any.
+function(fmoe_use_gpu_kernels target)
+  if(NOT TARGET fmoe_gpu_kernels)
+    add_library(fmoe_gpu_kernels STATIC)
+    if(TARGET fmoe::cuda)
+      target_link_libraries(fmoe_gpu_kernels PRIVATE fmoe::cuda)
+    else()
+      target_sources(fmoe_gpu_kernels PRIVATE ${PROJECT_SOURCE_DIR}/cmake/cuda.cpp)
+      fmoe_configure(fmoe_gpu_kernels "${fmoe_ARCH}")
+      target_compile_options(fmoe_gpu_kernels PRIVATE -O1)
+    endif()
+  endif()
+  target_link_libraries(${target} PRIVATE fmoe_gpu_kernels)
+endfunction()
+
 function(fmoe_add_program target arch)
   add_executable(${target} ${ARGN})
   fmoe_configure(${target} "${arch}")

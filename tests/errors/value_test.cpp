@@ -483,8 +483,7 @@ expert_correlation(6).add(tensor<float, 3>({2, 2, 6}), tensor<float, 3>({2, 2, 6
 "A GPU makes whole rows between two steps, at least those of one token.",
 "Give the device a larger workspace.",
 [] {
-const auto x = random<tensor<float, 2>>({9, 12}, 1);
-const auto w = random<parameter<float, 2>>({12, 700}, 2);
+const tensor<float, 2> x({9, 12}), w({12, 700});
 evaluate(softmax(relu(einsum<"ti,io->to">(x, w))), {.on = cuda::emulated({.workspace = 1024})});
 }},
 {R"([cuda] a function of the program's own code does not run on a GPU, in "tb->tb")",

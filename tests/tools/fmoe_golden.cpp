@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// fmoe_golden [--on cpu|reference|cuda] DIR runs every case of golden data in a directory and below it, in
-// float and in double, and compares it with the results of the authors' code. It prints one line
-// for each case, its faults below that line, and the totals at the end.
+// fmoe_golden [--on cpu|reference|cuda] DIR runs every case of golden data in a directory and below
+// it, in float and in double, and compares it with the results of the authors' code. It prints one
+// line for each case, its faults below that line, and the totals at the end.
 #include <cstdio>
 #include <map>
 #include <string_view>

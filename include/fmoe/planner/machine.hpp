@@ -54,7 +54,7 @@ struct machine {
 
   // What the kernels of a backend fix. Plans for another machine have it from the backend, too.
   std::size_t cache_line = 64;
-  std::size_t panel = 32;  // columns of a packed panel
+  std::size_t panel = 32;     // columns of a packed panel
   bool whole_groups = false;  // a group computes the rows of all its experts at a time
   // Elements of the selection of a row.
   std::size_t (*selection_size)(std::size_t keep) = [](std::size_t) { return std::size_t{0}; };

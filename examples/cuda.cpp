@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// Runs a layer on a GPU, or on emulated blocks where there is none, and compares its bits with the
+// CPU's.
+#include <algorithm>
+#include <iostream>
+
+#include <fmoe/base/random.hpp>
+#include <fmoe/cuda.hpp>
+#include <fmoe/explain.hpp>
+#include <fmoe/mxd.hpp>
+
+using namespace fmoe;
+
+tensor<float, 2> numbers(random_stream& random, std::size_t rows, std::size_t columns) {
+  tensor<float, 2> made({rows, columns});
+  std::generate_n(made.data(), made.size(), [&] { return static_cast<float>(random.uniform()); });
+  return made;
+}
+
+int main() {
+  mxd<> layer;  // 64 inputs and outputs, 256 hidden units, 500 experts, of which a token uses 8
+  random_stream random(1);
+  layer.encoder = numbers(random, 64, 256);
+  layer.gate = numbers(random, 64, 500);
+  layer.scales = numbers(random, 500, 64);
+  layer.decoder = numbers(random, 256, 64);
+  layer.active = 8;
+
+  const auto on_gpu = compile(layer, 32, {.on = cuda::device(0)});
+  const tensor<float, 2> x = numbers(random, 32, 64);
+  const tensor<float, 2> y = on_gpu(x);
+
+  const compile_options options{.on = cuda::device(0, {.workspace = std::size_t{256} << 20})};
+  std::cout << explain(layer(x), options);
+
+  const tensor<float, 2> on_cpu = compile(layer, 32)(x);
+  const bool is_same = std::equal(y.data(), y.data() + y.size(), on_cpu.data());
+  std::cout << (is_same ? "the CPU's numbers\n" : "other numbers than the CPU's\n");
+}
