@@ -105,6 +105,16 @@ TEMPLATE_TEST_CASE("products have the CPU's bits, with and without passes", "[cu
     }
 }
 
+TEST_CASE("blocks of a sum may have any length", "[cuda]") {
+  const auto x = random<tensor<float, 2>>({9, 300}, 1);
+  const auto product = einsum<"ti,io->to">(x, random<parameter<float, 2>>({300, 40}, 2));
+  for (const extent block : {extent{1}, extent{10}, extent{17}, extent{1000}}) {
+    INFO("blocks of " << block);
+    const auto y = evaluate(product, {.on = cuda::emulated(), .sum_block = block});
+    if (is_fused) CHECK(same_bits(y, evaluate(product, {.sum_block = block})));
+  }
+}
+
 TEST_CASE("products with batches, transposed weights and small operands have the CPU's bits",
           "[cuda]") {
   const auto x = random<tensor<float, 3>>({11, 4, 30}, 1);

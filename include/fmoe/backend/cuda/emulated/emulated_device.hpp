@@ -3,15 +3,41 @@
 #pragma once
 
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <new>
 
 #include <fmoe/backend/cuda/emulated/block.hpp>
 
 namespace fmoe::cuda {
 
+// Runners that queues take and give back, because their stacks are large.
+class runner_pool {
+ public:
+  explicit runner_pool(thread_order order) : order_(order) {}
+
+  std::unique_ptr<block_runner> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<block_runner>(order_);
+    auto runner = std::move(free_.back());
+    free_.pop_back();
+    return runner;
+  }
+  void give_back(std::unique_ptr<block_runner> runner) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(runner));
+  }
+
+ private:
+  thread_order order_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<block_runner>> free_;
+};
+
 class emulated_device {
  public:
-  explicit emulated_device(const device_options& options) : order_(options.order) {}
+  explicit emulated_device(const device_options& options)
+      : runners_(std::make_shared<runner_pool>(options.order)) {}
 
   std::string name() const { return "emulated on the CPU, since there is no GPU"; }
   std::string key() const { return "emulated"; }
@@ -26,7 +52,9 @@ class emulated_device {
   // The work of one caller, in order.
   class queue {
    public:
-    explicit queue(const emulated_device& on) : runner_(on.order_) {}
+    explicit queue(const emulated_device& on) : runners_(on.runners_), runner_(runners_->take()) {}
+    queue(const queue&) = delete;
+    ~queue() { runners_->give_back(std::move(runner_)); }
 
     void copy_in(void* device, const void* host, extent bytes) {
       if (bytes != 0) std::memcpy(device, host, bytes);
@@ -39,7 +67,7 @@ class emulated_device {
     // Runs a kernel as so many blocks; `step` names it in errors.
     template <class Kernel>
     void launch(const char* step, const Kernel& kernel, extent blocks) {
-      run_emulated(runner_, {step, Kernel::threads, Kernel::shared_bytes, blocks}, kernel);
+      run_emulated(*runner_, {step, Kernel::threads, Kernel::shared_bytes, blocks}, kernel);
     }
     // Calls f(i) for i < n; its threads never meet.
     template <class F>
@@ -48,11 +76,12 @@ class emulated_device {
     }
 
    private:
-    block_runner runner_;
+    std::shared_ptr<runner_pool> runners_;
+    std::unique_ptr<block_runner> runner_;
   };
 
  private:
-  thread_order order_;
+  std::shared_ptr<runner_pool> runners_;
 };
 
 }  // namespace fmoe::cuda

@@ -45,32 +45,37 @@ class fiber {
 
   fiber() = default;
   fiber(const fiber&) = delete;
-#if defined(FMOE_THREAD_SANITIZER)
   ~fiber() {
-    if (own_.tsan != nullptr) __tsan_destroy_fiber(own_.tsan);
-  }
+    if (stack_ == nullptr) return;
+    if (has_ended_) {  // the stack ends, too, and with it what the address sanitizer has for it
+      body_.reset();
+      enter_stack();
+    }
+#if defined(FMOE_THREAD_SANITIZER)
+    __tsan_destroy_fiber(own_.tsan);
 #endif
+  }
 
-  // The next resume() begins the body. A fiber that paused in an earlier body forgets it.
+  // The next resume() begins the body. One stack serves all bodies, one after the other; a body
+  // that paused and never ended is forgotten.
   void start(function_ref<void()> body) {
-    if (stack_ == nullptr) stack_.reset(new std::byte[stack_bytes]);
     body_ = body;
     error_ = nullptr;
-    has_ended_ = false;
-    own_.bottom = stack_.get();
-    own_.size = stack_bytes;
+    if (stack_ == nullptr) {
+      stack_.reset(new std::byte[stack_bytes]);
 #if defined(FMOE_THREAD_SANITIZER)
-    if (own_.tsan == nullptr) own_.tsan = __tsan_create_fiber(0);
+      own_.tsan = __tsan_create_fiber(0);
 #endif
-    prepare();
+      begin_stack();
+    } else if (!has_ended_) {
+      begin_stack();
+    }
+    has_ended_ = false;
   }
 
   // Runs the body until it pauses or ends. Rethrows what the body throws.
   void resume() {
-#if defined(FMOE_THREAD_SANITIZER)
-    caller_.tsan = __tsan_get_current_fiber();
-#endif
-    change(caller_, own_, true);
+    enter_stack();
     if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
@@ -93,6 +98,13 @@ class fiber {
 #endif
   };
 
+  void begin_stack() {
+    own_.bottom = stack_.get();
+    own_.size = stack_bytes;
+    own_.fake = nullptr;
+    prepare();
+  }
+
   // Comes back when another change leads to `from`, unless it is left for good.
   static void change(place& from, place& to, [[maybe_unused]] bool comes_back) {
 #if defined(FMOE_ADDRESS_SANITIZER)
@@ -106,21 +118,31 @@ class fiber {
     swapcontext(&from.registers, &to.registers);
 #endif
 #if defined(FMOE_ADDRESS_SANITIZER)
-    __sanitizer_finish_switch_fiber(from.fake, nullptr, nullptr);
+    __sanitizer_finish_switch_fiber(from.fake, &to.bottom, &to.size);
 #endif
   }
 
-  // The first function on the fiber's stack.
+  void enter_stack() {
+#if defined(FMOE_THREAD_SANITIZER)
+    caller_.tsan = __tsan_get_current_fiber();
+#endif
+    change(caller_, own_, true);
+  }
+
+  // The first function on the fiber's stack. It runs body after body, until there is none.
   static void run(fiber* self) {
 #if defined(FMOE_ADDRESS_SANITIZER)
     __sanitizer_finish_switch_fiber(nullptr, &self->caller_.bottom, &self->caller_.size);
 #endif
-    try {
-      (*self->body_)();
-    } catch (...) {
-      self->error_ = std::current_exception();
+    while (self->body_) {
+      try {
+        (*self->body_)();
+      } catch (...) {
+        self->error_ = std::current_exception();
+      }
+      self->has_ended_ = true;
+      self->pause();
     }
-    self->has_ended_ = true;
     change(self->own_, self->caller_, false);
   }
 
