@@ -150,6 +150,14 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
   for (extent m = 0; m < Rows; ++m)
 #pragma GCC unroll 8
     for (extent n = 0; n < vectors; ++n) __builtin_prefetch(c + m * ldc + n * lane, 1, 3);
+  // Every third row of a has a pointer, and the two rows after it are one and two strides away. A
+  // compiler that knew how the pointers are related would keep twelve strides and spill them.
+  const T* thirds[divide_up(Rows, extent{3})];
+#pragma GCC unroll 4
+  for (extent m = 0; m < Rows; m += 3) {
+    thirds[m / 3] = a + m * lda;
+    asm("" : "+r"(thirds[m / 3]));
+  }
   vec<T, Arch> scales[vectors];  // of the columns, for 8-bit weights
   const auto rows = [&](extent count, extent ahead) __attribute__((always_inline)) {
     for (; count > 0; --count) {
@@ -167,15 +175,16 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
       second += next_step;
 #pragma GCC unroll 12
       for (extent m = 0; m < Rows; ++m) {
-        const vec<T, Arch> x(a[m * lda]);
+        const vec<T, Arch> x(thirds[m / 3][m % 3 * lda]);
 #pragma GCC unroll 8
         for (extent n = 0; n < vectors; ++n) {
           if constexpr (is_int16_pair<S>)
             sums[m][n] = add_dots<S::is_fused, Arch>(x, w[n], sums[m][n]);
-          else sums[m][n] = fmadd(x, w[n], sums[m][n]);
+          else sums[m][n] = fmadd_registers(x, w[n], sums[m][n]);
         }
       }
-      ++a;
+#pragma GCC unroll 4
+      for (const T*& third : thirds) ++third;
       b += row_bytes;
     }
   };

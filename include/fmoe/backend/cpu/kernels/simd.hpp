@@ -310,6 +310,25 @@ vec<T, Arch> fmadd(const vec<T, Arch>& a, const vec<T, Arch>& b, const vec<T, Ar
   else return xsimd::fma(a, b, c);
 }
 
+// The same for the inner loop of products. Its operands are in registers: g++ 12, which takes an
+// operand from memory to cost nothing, would keep weights on the stack.
+template <class T, class Arch>
+[[gnu::always_inline]] inline vec<T, Arch> fmadd_registers(const vec<T, Arch>& a,
+                                                           const vec<T, Arch>& b,
+                                                           const vec<T, Arch>& c) noexcept {
+  using real = typename vec<T, Arch>::register_type;
+  if constexpr (is_avx512<Arch>) {
+    const real x = a, y = b;
+    real r = c;
+    if constexpr (sizeof(T) == 4)
+      asm("vfmadd231ps {%2, %1, %0|%0, %1, %2}" : "+v"(r) : "v"(x), "v"(y));
+    else asm("vfmadd231pd {%2, %1, %0|%0, %1, %2}" : "+v"(r) : "v"(x), "v"(y));
+    return r;
+  } else {
+    return fmadd(a, b, c);
+  }
+}
+
 // Flips the sign bit: -(+0) is -0, where xsimd's operator- returns +0 on AVX-512.
 template <class T, class Arch>
 vec<T, Arch> negate(const vec<T, Arch>& x) {
