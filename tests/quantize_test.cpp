@@ -213,6 +213,24 @@ TEST_CASE("a sum over more than a block, in chunks and in blocks of any length")
   check_sum(q8c());
 }
 
+TEST_CASE("scales that are no numbers, or negative, give the bits of the widened weights") {
+  for (const float bad : {INFINITY, -INFINITY, NAN, -3.f, -0.f, 65504.f}) {
+    const auto small = quantized<q8>(weights<2>({64, 70}, 1), 0);
+    auto* const scales = reinterpret_cast<f16*>(
+        static_cast<std::byte*>(small.shared_storage()->written()) +
+        detail::quantized_layout(dtype::q8, small.size(), small.blocks()).first_scale());
+    scales[17] = convert<f16>(bad);
+    const parameter<q8, 2> narrow = small;
+    const parameter<float, 2> wide = widened(small);
+    for (const extent n : counts{1, 5, 9, 30, 80}) {
+      const auto x = random<rows>({n, 64}, 1);
+      INFO(n << " rows, a scale of " << bad);
+      CHECK(same_bits(evaluate(einsum<"ti,io->to">(x, narrow)),
+                      evaluate(einsum<"ti,io->to">(x, wide))));
+    }
+  }
+}
+
 TEST_CASE("blocks along another axis than the sum's give the same bits") {
   const parameter<float, 2> w = weights<2>({64, 70}, 1);
   const parameter<q8, 2> across = quantized<q8>(w, 1);
