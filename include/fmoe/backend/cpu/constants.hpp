@@ -187,11 +187,8 @@ class constants {
 
   // The leaf's numbers as Ts.
   [[gnu::cold]] static std::shared_ptr<const memory> widened(const ir::leaf_node& l) {
-    const extent n = element_count(l.shape);
-    auto block = std::make_shared<memory>(n * sizeof(T));
-    with_numbers<T>(l.numbers(), [&](const auto& number) {
-      for (extent i = 0; i < n; ++i) reinterpret_cast<T*>(block->data())[i] = number(i);
-    });
+    auto block = std::make_shared<memory>(element_count(l.shape) * sizeof(T));
+    copy_numbers(l.numbers(), reinterpret_cast<T*>(block->data()));
     return block;
   }
 
