@@ -24,8 +24,8 @@ machine unusual() {
   machine m;
   m.name = "a machine of 3 words";
   m.threads = 7;
-  m.one = {1.1e9, 1.2e9, 1.3e9 / 3, 1.4e9, 1.5e9};
-  m.every = {2.1e9, 2.2e9, 2.3e9, 2.4e9, 2.5e9};
+  m.one = {1.1e9, 1.2e9, 1.3e9 / 3, 1.4e9, 1.5e9, 1.6e9, 1.7e9};
+  m.every = {2.1e9, 2.2e9, 2.3e9, 2.4e9, 2.5e9, 2.6e9, 2.7e9};
   m.l1 = 1001;
   m.l2 = 1002;
   m.l3 = 1003;
@@ -47,7 +47,9 @@ TEST_CASE("a machine is text that can be read again, digit by digit", "[machine]
   CHECK(n.threads == m.threads);
   for (const auto& [a, b] : {std::pair(n.one, m.one), std::pair(n.every, m.every)}) {
     CHECK(a.flops == b.flops);
-    CHECK(a.dots == b.dots);
+    CHECK(a.int16_dots == b.int16_dots);
+    CHECK(a.int8_dots == b.int8_dots);
+    CHECK(a.bf16_dots == b.bf16_dots);
     CHECK(a.l2 == b.l2);
     CHECK(a.l3 == b.l3);
     CHECK(a.memory == b.memory);

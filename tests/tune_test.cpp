@@ -32,9 +32,10 @@ constexpr extent tokens = 50;
 // thread has a tile of its own.
 machine slow_machine(extent threads) {
   machine m = cpu::machine_of<float, cpu::native_arch>();
-  m.one = {1e6, 2e6, 1e6, 1e6, 1e4};
+  m.one = {1e6, 2e6, 4e6, 1e6, 1e6, 1e6, 1e4};
   m.every = m.one;
-  for (double* rate : {&m.every.flops, &m.every.dots, &m.every.l2, &m.every.l3, &m.every.memory})
+  for (double* rate :
+       {&m.every.flops, &m.every.int16_dots, &m.every.l2, &m.every.l3, &m.every.memory})
     *rate *= static_cast<double>(threads);
   return m;
 }

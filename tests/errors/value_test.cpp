@@ -76,11 +76,11 @@ quantized<q8>(tensor<float, 2>({4, 3}), 2);
 [] {
 use_tuned_shapes("tile 96");
 }},
-{R"([machine_from] the line of "one.flops" is missing: here is "one.dots 3e11")",
+{R"([machine_from] the line of "one.flops" is missing: here is "one.int8_dots 3e11")",
 "The text is not what `std::cout << this_machine()` prints, or a line of it was lost.",
 "Give it the whole text.",
 [] {
-machine_from("name mine\nthreads 2\none.dots 3e11\n");
+machine_from("name mine\nthreads 2\none.int8_dots 3e11\n");
 }},
 {R"([machine_from] "threads" is a number above 0, and not "-2")",
 "A machine of which a number is 0, negative, infinite or no number at all exists nowhere.",

@@ -16,7 +16,7 @@ using namespace fmoe::test;
 // One core of a Zen 4, and one of an Emerald Rapids.
 machine zen4() {
   machine m = machine_options().on;
-  m.one = m.every = {118e9, 235e9, 120e9, 78e9, 32e9};
+  m.one = m.every = {118e9, 235e9, 470e9, 235e9, 120e9, 78e9, 32e9};
   m.l2 = 1 << 20;
   m.l3 = 32 << 20;
   m.screen_size = [](extent depth, extent keep, extent) { return depth + 7 * keep; };
@@ -24,7 +24,7 @@ machine zen4() {
 }
 machine emerald_rapids() {
   machine m = zen4();
-  m.one = m.every = {175e9, 350e9, 110e9, 28e9, 16e9};
+  m.one = m.every = {175e9, 350e9, 700e9, 90e9, 110e9, 28e9, 16e9};
   m.l2 = 2 << 20;
   m.l3 = 260 << 20;
   return m;
@@ -80,7 +80,7 @@ TEST_CASE("a selection is screened where the rate of integer products pays for i
     for (const extent tokens : {extent{1}, extent{16}, extent{128}})
       CHECK(chosen(mxd_of_gpt2, tokens, m).screen);
   machine half = emerald_rapids();
-  half.one.dots = half.every.dots = half.one.flops / 2;
+  half.one.int16_dots = half.every.int16_dots = half.one.flops / 2;
   CHECK(!chosen(mxd_of_gpt2, 128, half).screen);
   CHECK(chosen(mxd_of_gpt2, 1, half).screen);  // half of the bytes
 }
@@ -143,7 +143,7 @@ TEST_CASE("tuning finds the quickest tile, and how far ahead weights are fetched
 TEST_CASE("more threads take less time, and never less than their part", "[choose]") {
   machine two = zen4();
   two.threads = 2;
-  two.every = {236e9, 470e9, 240e9, 156e9, 40e9};
+  two.every = {236e9, 470e9, 940e9, 470e9, 240e9, 156e9, 40e9};
   CHECK(seconds(128, two, 2) < 0.8 * seconds(128, two, 1));
   CHECK(seconds(128, two, 2) >= 0.5 * seconds(128, two, 1));
 }

@@ -12,9 +12,10 @@ using namespace fmoe::test;
 
 machine machine_of(double flops, double together) {
   machine m = machine_options().on;
-  m.one = {flops, 2 * flops, flops, flops, flops / 20};
+  m.one = {flops, 2 * flops, 4 * flops, flops, flops, flops, flops / 20};
   m.every = m.one;
-  for (double* rate : {&m.every.flops, &m.every.dots, &m.every.l2, &m.every.l3, &m.every.memory})
+  for (double* rate :
+       {&m.every.flops, &m.every.int16_dots, &m.every.l2, &m.every.l3, &m.every.memory})
     *rate *= together;
   return m;
 }

@@ -54,7 +54,7 @@ TEST_CASE("streaming is decided for the tile", "[tile]") {
 
 TEST_CASE("a smaller tile would read the weights more often than it computes", "[tile]") {
   machine m;
-  m.every = {.flops = 200e9, .dots = 0, .l2 = 0, .l3 = 0, .memory = 20e9};
+  m.every = {200e9, 0, 0, 0, 0, 0, 20e9};
   CHECK(cpu::least_rows(m) == 40);
 }
 

@@ -13,7 +13,9 @@ namespace fmoe {
 // What a machine can do, per second.
 struct machine_rates {
   double flops;  // of fp32 fused multiply-adds, each of which counts 2
-  double dots;   // of multiply-adds of integers of 16 bits, each of which counts 2
+  // Of multiply-adds of integers of 16 and of 8 bits and of bf16 numbers, each of which counts 2.
+  // Without an instruction for the last two, they are widened first.
+  double int16_dots, int8_dots, bf16_dots;
   // Bytes that are read, from caches and from memory.
   double l2, l3, memory;
 };
@@ -24,8 +26,9 @@ struct machine {
   std::string name = "any machine";
 
   std::size_t threads = 2;
-  machine_rates one = {120e9, 240e9, 100e9, 60e9, 25e9};     // of one thread
-  machine_rates every = {240e9, 480e9, 200e9, 120e9, 40e9};  // of all threads together
+  machine_rates one = {120e9, 240e9, 240e9, 120e9, 100e9, 60e9, 25e9};  // of one thread
+  machine_rates every = {240e9, 480e9, 480e9, 240e9,
+                         200e9, 120e9, 40e9};  // of all threads together
 
   // Memory, in bytes.
   std::size_t l1 = 32 << 10, l2 = 1 << 20, l3 = 32 << 20;

@@ -20,7 +20,9 @@ void each_number_of_machine(Machine& m, const F& f) {
   f("threads", m.threads);
   const auto rates = [&](const std::string& of, auto& r) {
     f(of + ".flops", r.flops);
-    f(of + ".dots", r.dots);
+    f(of + ".int16_dots", r.int16_dots);
+    f(of + ".int8_dots", r.int8_dots);
+    f(of + ".bf16_dots", r.bf16_dots);
     f(of + ".l2", r.l2);
     f(of + ".l3", r.l3);
     f(of + ".memory", r.memory);

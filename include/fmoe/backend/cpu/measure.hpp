@@ -69,6 +69,30 @@ double seconds_of_step(extent threads, const Step& step) {
   return least_seconds(threads, [] {}, task) / (chains * steps);
 }
 
+// The dot products of four integers of 8 bits and of two bf16 numbers, which only measuring uses:
+// no kernel of today is faster with them. Their CPUs have has_fused_dots and has_bf16_dots.
+template <class Arch>
+vec<float, Arch> add_int8_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
+                               const vec<float, Arch>& sum) {
+  typename vec<float, Arch>::register_type r = sum, a = x, b = w;
+  if constexpr (is_avx512<Arch>) asm("vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+v"(r) : "v"(b), "v"(a));
+  else if constexpr (is_avx2<Arch>)
+    asm("%{vex%} vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+x"(r) : "x"(b), "x"(a));
+  return r;
+}
+template <class Arch>
+vec<float, Arch> add_bf16_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
+                               const vec<float, Arch>& sum) {
+  typename vec<float, Arch>::register_type r = sum, a = x, b = w;
+  if constexpr (is_avx512<Arch>)
+    asm("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(r) : "v"(b), "v"(a));
+  return r;
+}
+template <class Arch>
+bool has_bf16_dots() {
+  return is_avx512<Arch> && has_cpuid<Arch>(7, 1, 0, 5);
+}
+
 // Reads `bytes` from p on, in four streams.
 template <class Arch>
 void read_all(const std::byte* p, extent bytes) {
@@ -97,10 +121,22 @@ machine_rates measured_rates(extent threads, const machine& m, memory& buffer) {
     return fmadd<float, Arch>(x, y, sum);
   };
   const double flops = 2 * lane * t / seconds_of_step<Arch>(threads, fma);
-  const double dot_seconds =
+  const double int16_dots =
+      4 * lane * t /
+      (has_fused_dots<Arch>()
+           ? seconds_of_step<Arch>(threads, [](auto&... v) { return add_dots<true, Arch>(v...); })
+           : seconds_of_step<Arch>(threads,
+                                   [](auto&... v) { return add_dots<false, Arch>(v...); }));
+  const double int8_dots =
       has_fused_dots<Arch>()
-          ? seconds_of_step<Arch>(threads, [](auto&... v) { return add_dots<true, Arch>(v...); })
-          : seconds_of_step<Arch>(threads, [](auto&... v) { return add_dots<false, Arch>(v...); });
+          ? 8 * lane * t /
+                seconds_of_step<Arch>(threads, [](auto&... v) { return add_int8_dots<Arch>(v...); })
+          : int16_dots;
+  const double bf16_dots =
+      has_bf16_dots<Arch>()
+          ? 4 * lane * t /
+                seconds_of_step<Arch>(threads, [](auto&... v) { return add_bf16_dots<Arch>(v...); })
+          : flops;
   const auto bytes_a_second = [&](extent bytes, extent repeats, function_ref<void()> prepare) {
     const auto task = [&](extent) {
       for (extent r = 0; r < repeats; ++r) read_all<Arch>(buffer.data(), bytes);
@@ -115,7 +151,9 @@ machine_rates measured_rates(extent threads, const machine& m, memory& buffer) {
     read_all<Arch>(buffer.data() + thread * part, part);
   };
   return {.flops = flops,
-          .dots = 4 * lane * t / dot_seconds,
+          .int16_dots = int16_dots,
+          .int8_dots = int8_dots,
+          .bf16_dots = bf16_dots,
           .l2 = bytes_a_second(m.l2 / 2, 8, nothing),
           .l3 = bytes_a_second(buffer.size(), 1, nothing),
           .memory = static_cast<double>(part) * t / least_seconds(threads, into_memory, read_part)};

@@ -83,10 +83,12 @@ struct gemm_tile {
   extent own_ahead;  // bytes ahead of their use at which lines of the panel come into L1
 };
 
-// The accumulators take 12 × 2 of the 32 AVX-512 registers, and 6 × 2 of 16 otherwise; the other
-// registers hold two weights and one activation.
-template <class Arch>
-inline constexpr extent gemm_rows = is_avx512<Arch> ? 12 : 6;
+// The accumulators take 14 × 2 of the 32 AVX-512 registers, and 6 × 2 of 16 otherwise; the other
+// registers hold two weights and one activation. To widen weights takes some, too.
+template <class T, class S, class Arch>
+inline constexpr extent gemm_rows = !is_avx512<Arch>                           ? 6
+                                    : std::is_same_v<S, T> || is_int16_pair<S> ? 14
+                                                                               : 12;
 
 // The number of panels that are taken side by side when there are few rows, so that several streams
 // of weights are under way. More accumulators for one element would do the same, but would change
@@ -135,32 +137,34 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
   constexpr extent lane = lanes<T, Arch>, vectors = 2 * Panels, row_bytes = 2 * lane * sizeof(S),
                    scale_bytes = 2 * lane * size_of_scale<S>,
                    line = std::min<extent>(64, row_bytes);
-  const T* __restrict a = tile.a;
+  // Of many rows of a, every third has a pointer, and the two rows after it are one and two strides
+  // away. A compiler that knew how the pointers are related would keep a stride for each row, some
+  // of them in registers of vectors, and to fetch one from there takes the place of a multiply-add.
+  constexpr extent near = Rows > 8 ? 3 : Rows;
+  const extent lda = tile.lda;
+  const T* from_a[divide_up(Rows, near)];
+#pragma GCC unroll 5
+  for (extent m = 0; m < Rows; m += near) {
+    from_a[m / near] = tile.a + m * lda;
+    asm("" : "+r"(from_a[m / near]));
+  }
   const std::byte* __restrict b = tile.b;
   const extent next_step = tile.next_step, own_ahead = tile.own_ahead;
   const std::byte *next = tile.next, *second = next + tile.depth * next_step;
-  const extent lda = tile.lda, ldc = tile.ldc, stride = tile.panel_bytes;
+  const extent ldc = tile.ldc, stride = tile.panel_bytes;
   T* __restrict const c = tile.c;
   vec<T, Arch> sums[Rows][vectors];
   const auto clear = [&]() __attribute__((always_inline)) {
-#pragma GCC unroll 12
+#pragma GCC unroll 14
     for (extent m = 0; m < Rows; ++m)
 #pragma GCC unroll 8
       for (extent n = 0; n < vectors; ++n) sums[m][n] = vec<T, Arch>(T(0));
   };
   clear();
-#pragma GCC unroll 12
+#pragma GCC unroll 14
   for (extent m = 0; m < Rows; ++m)
 #pragma GCC unroll 8
     for (extent n = 0; n < vectors; ++n) __builtin_prefetch(c + m * ldc + n * lane, 1, 3);
-  // Every third row of a has a pointer, and the two rows after it are one and two strides away. A
-  // compiler that knew how the pointers are related would keep twelve strides and spill them.
-  const T* thirds[divide_up(Rows, extent{3})];
-#pragma GCC unroll 4
-  for (extent m = 0; m < Rows; m += 3) {
-    thirds[m / 3] = a + m * lda;
-    asm("" : "+r"(thirds[m / 3]));
-  }
   column_scales<T, Arch> scales[vectors];  // for 8-bit weights
   // Narrow panels take two k at a time, and half the instructions for addresses and prefetches. The
   // two fetch one line of each place for later, which is enough: a tile alone has two places.
@@ -174,14 +178,15 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
         if ((j * row_bytes + at) % 64 == 0)
           __builtin_prefetch(from + (Stream ? ahead : own_ahead) + at, 0, 3);
     }
-#pragma GCC unroll 12
+#pragma GCC unroll 14
     for (extent m = 0; m < Rows; ++m) {
-      const vec<T, Arch> x(thirds[m / 3][m % 3 * lda + j]);
+      const vec<T, Arch> x(from_a[m / near][m % near * lda + j]);
 #pragma GCC unroll 8
       for (extent n = 0; n < vectors; ++n) {
         if constexpr (is_int16_pair<S>)
           sums[m][n] = add_dots<S::is_fused, Arch>(x, w[n], sums[m][n]);
-        else sums[m][n] = fmadd_registers(x, w[n], sums[m][n]);
+        else if constexpr (Rows >= streamed_rows) sums[m][n] = fmadd_registers(x, w[n], sums[m][n]);
+        else sums[m][n] = fmadd(x, w[n], sums[m][n]);
       }
     }
   };
@@ -190,8 +195,8 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
     if (Places > 1) __builtin_prefetch(second, 0, 2);
     next += next_step * k;
     second += next_step * k;
-#pragma GCC unroll 4
-    for (const T*& third : thirds) third += k;
+#pragma GCC unroll 5
+    for (const T*& of_rows : from_a) of_rows += k;
     b += row_bytes * k;
   };
   const auto rows = [&](extent count, extent ahead) __attribute__((always_inline)) {
@@ -236,7 +241,7 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
     } else {
       steps(count, 0);
     }
-#pragma GCC unroll 12
+#pragma GCC unroll 14
     for (extent m = 0; m < Rows; ++m)
 #pragma GCC unroll 8
       for (extent n = 0; n < vectors; ++n) {
@@ -276,7 +281,7 @@ inline constexpr extent lone_rows = 3, lone_panel = extent{128} << 10;
 // the highest.
 template <class T, class S, class Arch, extent Rows, extent Places>
 constexpr gemm_kernel_pointer<T> gemm_tile_kernel() {
-  constexpr bool is_lone = Rows < gemm_rows<Arch> / 2;
+  constexpr bool is_lone = Rows < gemm_rows<T, S, Arch> / 2;
   if constexpr (is_lone && Places == 1) return nullptr;
   else return &gemm_kernel<T, S, Arch, Rows, 1, Places, false>;
 }
@@ -285,7 +290,7 @@ template <class T, class S, class Arch, extent Places>
 inline constexpr auto gemm_tiles = []<extent... I>(std::index_sequence<I...>) {
   return std::array<gemm_kernel_pointer<T>, sizeof...(I)>{
       gemm_tile_kernel<T, S, Arch, I + lone_rows, Places>()...};
-}(std::make_index_sequence<gemm_rows<Arch> - lone_rows + 1>{});
+}(std::make_index_sequence<gemm_rows<T, S, Arch> - lone_rows + 1>{});
 
 template <class T, class S, class Arch, bool Single>
 inline constexpr auto gemm_streams = []<extent... I>(std::index_sequence<I...>) {
@@ -308,7 +313,7 @@ inline constexpr gemm_kernels<T> gemm_kernels_of = [] {
   return gemm_kernels<T>{panel_width<T, Arch> * sizeof(S),
                          group_of<S>,
                          panel_width<T, Arch> * size_of_scale<S>,
-                         gemm_rows<Arch>,
+                         gemm_rows<T, S, Arch>,
                          {gemm_tiles<T, S, Arch, 1>.data(), gemm_tiles<T, S, Arch, 2>.data()},
                          gemm_streams<T, S, Arch, false>.data(),
                          gemm_streams<T, S, Arch, true>.data(),
@@ -323,7 +328,7 @@ template <class T, class Arch>
 void run_narrow(gemm_kernel_pointer<T> kernel, gemm_tile<T> tile, extent rows,
                 extent columns) noexcept {
   constexpr extent width = panel_width<T, Arch>;
-  alignas(64) T copy[gemm_rows<Arch> * width] = {};
+  alignas(64) T copy[gemm_rows<T, T, Arch> * width] = {};
   T* const c = std::exchange(tile.c, copy);
   const extent ldc = std::exchange(tile.ldc, width);
   if (tile.accumulate)

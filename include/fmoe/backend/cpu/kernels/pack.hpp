@@ -11,7 +11,7 @@
 #include <span>
 
 #include <fmoe/arrays/quantized_layout.hpp>
-#include <fmoe/backend/cpu/kernels/simd.hpp>
+#include <fmoe/backend/cpu/kernels/panel_int8.hpp>
 
 namespace fmoe::cpu {
 

@@ -24,8 +24,12 @@ inline machine_rates shared_rates(const machine& m, extent threads) {
   const auto part = [&](double one, double every) {
     return std::min(one, std::max(every, one) / t);
   };
-  return {part(m.one.flops, m.every.flops), part(m.one.dots, m.every.dots),
-          part(m.one.l2, m.every.l2), part(m.one.l3, m.every.l3),
+  return {part(m.one.flops, m.every.flops),
+          part(m.one.int16_dots, m.every.int16_dots),
+          part(m.one.int8_dots, m.every.int8_dots),
+          part(m.one.bf16_dots, m.every.bf16_dots),
+          part(m.one.l2, m.every.l2),
+          part(m.one.l3, m.every.l3),
           part(m.one.memory, m.every.memory)};
 }
 
@@ -66,7 +70,8 @@ class prediction {
   // The rates of so many threads together.
   machine_rates rates_of(extent threads) const {
     machine_rates r = shared_rates(machine_, threads);
-    for (double* rate : {&r.flops, &r.dots, &r.l2, &r.l3, &r.memory})
+    for (double* rate :
+         {&r.flops, &r.int16_dots, &r.int8_dots, &r.bf16_dots, &r.l2, &r.l3, &r.memory})
       *rate *= static_cast<double>(threads);
     return r;
   }
@@ -161,7 +166,7 @@ class prediction {
     const auto K = static_cast<double>(s.K), N = static_cast<double>(s.N),
                keep = static_cast<double>(s.keep);
     const double columns = static_cast<double>(round_up(s.N, machine_.panel));
-    const double scores = together(2 * rows * K * columns / (0.9 * products_.dots),
+    const double scores = together(2 * rows * K * columns / (0.9 * products_.int16_dots),
                                    panel_bytes(s.weight) / from_cache(products_, weights_), 0.4);
     const double collected = rows * columns * 60 / products_.flops;
     const double narrowed = rows * K * 16 / products_.flops;
