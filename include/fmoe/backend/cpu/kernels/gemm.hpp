@@ -169,6 +169,9 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
   column_scales<T, Arch> scales[vectors];  // for 8-bit weights
   // Narrow panels take two k at a time, and half the instructions for addresses and prefetches. The
   // two fetch one line of each place for later, which is enough: a tile alone has two places.
+  // Twelve rows leave too few registers for the constants of two k with biased integers.
+  constexpr bool in_pairs =
+      !Stream && is_avx512<Arch> && is_widened<T, S> && !(is_biased<S> && Rows > 11);
   const auto row = [&](extent j, extent ahead) __attribute__((always_inline)) {
     vec<T, Arch> w[vectors];
 #pragma GCC unroll 8
@@ -201,7 +204,7 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
     b += row_bytes * k;
   };
   const auto rows = [&](extent count, extent ahead) __attribute__((always_inline)) {
-    if constexpr (!Stream && is_avx512<Arch> && is_widened<T, S>)
+    if constexpr (in_pairs)
       for (; count >= 2; count -= 2) {
         row(0, ahead);
         row(1, ahead);

@@ -27,6 +27,11 @@ inline constexpr bool is_panel_int8 = false;
 template <class Q, class Arch>
 inline constexpr bool is_panel_int8<panel_int8<Q, Arch>> = true;
 
+template <class S>
+inline constexpr bool is_biased = false;
+template <class Q, class Arch>
+inline constexpr bool is_biased<panel_int8<Q, Arch>> = panel_int8<Q, Arch>::is_biased;
+
 // Loads integers of a panel, for load_scaled. Biased ones become 2^15 + 128 + i: byte i + 128 takes
 // the place of the second byte of 2^15, whose unit is 1.
 template <class T, class Arch, class Q>
