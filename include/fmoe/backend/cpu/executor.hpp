@@ -117,6 +117,10 @@ class executor : operands<T, Arch> {
     detail::visit([&](const auto& x) { run(x, f); }, s);
   }
 
+  product_threads sharing(const frame& f) const noexcept {
+    return {f.threads, plan_.read_seconds, plan_.multiply_add_seconds};
+  }
+
   void run(const gemm_step& s, const frame& f) const noexcept {
     const bool cut_k = f.in_loop && s.k_step != 0, cut_n = f.in_loop && s.n_step != 0;
     const extent k0 = s.k_step * f.at, n0 = s.n_step * f.at;
@@ -124,7 +128,7 @@ class executor : operands<T, Arch> {
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
     const extent N = cut_n ? s.n_step * f.length : s.N, K = cut_k ? s.k_step * f.length : s.K;
     shared_columns<T, Arch>(
-        f.threads, f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {
+        sharing(f), f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {
           const auto& r = s.rows[at];
           const gemm_panels<T> panels = part(s, r.weight + s.expert_step * f.expert, n0 + from, k0);
           const gemm_args<T> args{f.count,
@@ -139,7 +143,8 @@ class executor : operands<T, Arch> {
                                   s.accumulate || (cut_k && !f.is_first),
                                   plan_.sum_block,
                                   f.next,
-                                  plan_.own_ahead};
+                                  plan_.own_ahead,
+                                  plan_.side_by_side};
           gemm<T, Arch>(args, [&](extent row, extent count, extent column, extent columns) {
             if (finished)
               finish(s.epilogues, f, args.c + row * args.ldc + column, args.ldc, row, count,
@@ -332,7 +337,7 @@ class executor : operands<T, Arch> {
       screening<Arch>(constants_.screened(s.weight), s.keep, s.rule.weights, plan_.sum_block,
                       passes, passes_at)
           .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data,
-               selection.stride, f.next, f.threads);
+               selection.stride, f.next, sharing(f));
     }
   }
 

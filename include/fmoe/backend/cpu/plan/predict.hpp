@@ -66,6 +66,10 @@ class prediction {
   double seconds() const { return total_; }
   const std::vector<double>& of_steps() const { return steps_; }
 
+  // What one weight takes: to read it, and its arithmetic with one row.
+  double read_seconds() const { return element_bytes_ / from_cache(products_, weights_); }
+  double multiply_add_seconds() const { return 2 / products_.flops; }
+
  private:
   // The rates of so many threads together.
   machine_rates rates_of(extent threads) const {
