@@ -286,8 +286,18 @@ class prediction {
     const double busy = busy_experts(s, rows), each = rows * static_cast<double>(s.keep) / busy;
     const double chunks = std::ceil(each / static_cast<double>(s.rows));
     const stage body{false, 0, s.body.size()};
-    return busy * chunks * add_all(s.body, {}, body, each / chunks, runs * busy * chunks) +
-           passes(s.epilogues, rows * static_cast<double>(s.columns));
+    const bool shared = shares_ && shares_experts(busy, threads_);
+    const machine_rates own = alone_;
+    if (shared) alone_ = rates_of(threads_);
+    shares_ = shares_ && !shared;
+    // Threads that share experts end at different times: by half an expert, on average.
+    const double uneven = shared ? 1 + 0.5 * static_cast<double>(threads_ - 1) / busy : 1;
+    const double all = busy * chunks * uneven *
+                           add_all(s.body, {}, body, each / chunks, runs * busy * chunks * uneven) +
+                       passes(s.epilogues, rows * static_cast<double>(s.columns));
+    shares_ = shares_ || shared;
+    alone_ = own;
+    return all;
   }
 
   // Returns the time of one run of some steps that make so many rows. Threads share the rows of
