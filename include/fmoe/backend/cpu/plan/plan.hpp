@@ -31,6 +31,8 @@ struct storage_row {  // one row of elements for each token; constants are one r
   extent source = 0;      // the number of the leaf, argument or result
   bool in_place = false;  // read by other steps than packing and gathers
   bool table = false;     // read by gathers
+  bool in_group = false;  // of a chunk of an expert's rows, in the arena of the thread that has it
+  bool listed = false;    // in a group, with a row for each entry of the group's list
   bool operator==(const storage_row&) const = default;
 };
 
@@ -301,16 +303,22 @@ struct group_step {
   std::string text;
   view selection, c;
   extent experts = 0, keep = 0, columns = 0;
-  extent rows = 0;     // rows of a chunk
-  extent scratch = 0;  // the offset in the arena of the lists of tokens
-  std::vector<step> body;
+  extent rows = 0;         // rows of a chunk
+  extent scratch = 0;      // the offset in the arena of the lists of tokens
+  std::vector<step> body;  // its last step puts the results
   std::vector<epilogue> epilogues{};
 };
 
-// Returns the elements that the lists of a group take: a start for each expert, and token and
-// position of each selected entry.
+// Returns the elements that the lists of a group take: a start and a place for each expert, and
+// token and position of each selected entry.
 constexpr extent group_scratch(extent experts, extent keep, extent tile, extent element_bytes) {
-  return divide_up((experts + 1 + 2 * tile * keep) * sizeof(std::uint32_t), element_bytes);
+  return divide_up((2 * experts + 1 + 2 * tile * keep) * sizeof(std::uint32_t), element_bytes);
+}
+
+// Threads share a group whose tokens select so many experts: each expert is one thread's. Fewer
+// experts would end at too different times.
+constexpr bool shares_experts(double busy, extent threads) {
+  return threads > 1 && busy >= 3 * static_cast<double>(threads);
 }
 
 // Steps that are over for all tokens before those of the next stage begin.
