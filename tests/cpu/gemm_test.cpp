@@ -45,6 +45,7 @@ struct problem {
     cpu::pack_panels<T, arch>(k_offsets, n_offsets, stored.data(), panels.data());
     return *this;
   }
+  extent side_by_side = 4;
   static constexpr extent block = 20;  // every chunk is whole blocks
 
   // Computes the rows from `row` on, in chunks of k, at addresses one element off the alignment of
@@ -59,12 +60,12 @@ struct problem {
       const auto* const all = reinterpret_cast<const std::byte*>(panels.data());
       const cpu::gemm_panels<T> from{all + k * width * sizeof(Stored),
                                      &cpu::gemm_kernels_of<T, Stored, arch>};
-      cpu::gemm<T, arch>(
-          {count, columns, ks, a.data() + 1 + row * lda + k, lda, from, depth,
-           c.data() + 5 + row * ldc, ldc, accumulate || k > 0, block, last ? nullptr : all},
-          [&](auto... tile) {
-            if (last) done(tile...);
-          });
+      cpu::gemm<T, arch>({count, columns, ks, a.data() + 1 + row * lda + k, lda, from, depth,
+                          c.data() + 5 + row * ldc, ldc, accumulate || k > 0, block,
+                          last ? nullptr : all, 2048, side_by_side},
+                         [&](auto... tile) {
+                           if (last) done(tile...);
+                         });
       k += ks;
     } while (k < depth);
   }
@@ -86,7 +87,7 @@ TEMPLATE_TEST_CASE("gemm is exact, runs done once per element and touches nothin
   const extent width = cpu::panel_width<TestType, arch>;
   const sizes widths{0,         1,         width - 1,     width,    width + 1,
                      2 * width, 4 * width, 5 * width + 3, 7 * width};
-  for (const extent rows : sizes{0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 25})
+  for (const extent rows : sizes{0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 14, 15, 29})
     for (const extent columns : widths)
       for (const extent depth : sizes{0, 1, 2, 70, 300})
         for (const bool accumulate : {false, true}) {
@@ -124,12 +125,20 @@ TEMPLATE_TEST_CASE("a row of gemm has the same bits alone, in any company and in
     const auto start = p.c;
     p.run(0, rows, p.depth, accumulate, [](auto...) {});
     const auto expected = p.c;
-    for (const extent company : sizes{1, 2, 3, 4, 6, 7, 8, 9, 12, 13, 40})
+    for (const extent company : sizes{1, 2, 3, 4, 6, 7, 8, 9, 12, 13, 14, 15, 40})
       for (const extent chunk : sizes{333, 100, 20}) {
         p.c = start;
         for (extent row = 0; row < rows; row += company)
           p.run(row, std::min(company, rows - row), chunk, accumulate, [](auto...) {});
         INFO("in company of " << company << " in chunks of " << chunk);
+        REQUIRE(same_bits(p.c, expected));
+      }
+    for (p.side_by_side = 1; p.side_by_side <= 8; ++p.side_by_side)
+      for (const extent company : sizes{1, 2, 5}) {
+        p.c = start;
+        for (extent row = 0; row < rows; row += company)
+          p.run(row, company, p.depth, accumulate, [](auto...) {});
+        INFO("in company of " << company << ", " << p.side_by_side << " panels side by side");
         REQUIRE(same_bits(p.c, expected));
       }
     p.c = start;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <utility>
 
@@ -29,8 +30,7 @@ struct gemm_kernels {
   extent group, scale_bytes;  // 8-bit weights have so many bytes of scales before each group of k
   extent most;
   const gemm_kernel_pointer<T>* tiles[2];
-  // Streams over as many panels as suit the rows, and over one panel.
-  const gemm_kernel_pointer<T>*streams, *single_streams;
+  const gemm_kernel_pointer<T>* streams[3];  // over one, two and four panels, if as many suit
   // From so many tiles on, a panel is widened once for all: `widen` does so for `depth` k, and then
   // `of_widened` are the kernels.
   extent least_tiles;
@@ -62,6 +62,7 @@ struct gemm_args {
   extent block;             // number of terms that are summed separately
   const std::byte* next;    // the weights that the following step reads first, or null
   extent own_ahead = 2048;  // bytes ahead of their use at which lines of a panel come into L1
+  extent side_by_side = 4;  // at most so many panels are read in turn for few rows
 };
 
 // One register tile: rows × panels of c.
@@ -296,10 +297,10 @@ inline constexpr auto gemm_tiles = []<extent... I>(std::index_sequence<I...>) {
       gemm_tile_kernel<T, S, Arch, I + lone_rows, Places>()...};
 }(std::make_index_sequence<gemm_rows<T, S, Arch> - lone_rows + 1>{});
 
-template <class T, class S, class Arch, bool Single>
+template <class T, class S, class Arch, extent Panels>
 inline constexpr auto gemm_streams = []<extent... I>(std::index_sequence<I...>) {
   return std::array<gemm_kernel_pointer<T>, sizeof...(I)>{
-      &gemm_kernel < T, S, Arch, I + 1, Single ? 1 : streamed_panels<Arch>(I + 1), 0, true > ...};
+      &gemm_kernel<T, S, Arch, I + 1, std::min(Panels, streamed_panels<Arch>(I + 1)), 0, true>...};
 }(std::make_index_sequence<streamed_rows>{});
 
 // From so many tiles on, a panel is widened once for all of them, and not by each in registers.
@@ -319,8 +320,8 @@ inline constexpr gemm_kernels<T> gemm_kernels_of = [] {
                          panel_width<T, Arch> * size_of_scale<S>,
                          gemm_rows<T, S, Arch>,
                          {gemm_tiles<T, S, Arch, 1>.data(), gemm_tiles<T, S, Arch, 2>.data()},
-                         gemm_streams<T, S, Arch, false>.data(),
-                         gemm_streams<T, S, Arch, true>.data(),
+                         {gemm_streams<T, S, Arch, 1>.data(), gemm_streams<T, S, Arch, 2>.data(),
+                          gemm_streams<T, S, Arch, 4>.data()},
                          least_widened_tiles<T, S, Arch>(),
                          is_widened<T, S> ? &widen_panel<T, S, Arch> : nullptr,
                          is_widened<T, S> ? &gemm_kernels_of<T, T, Arch> : nullptr};
@@ -371,12 +372,13 @@ template <class T, class Arch>
   const bool few_are_streamed =
       kernels.scale_bytes != 0 || g.depth * kernels.row_bytes > lone_panel;
   if (g.rows < lone_rows || (g.rows <= streamed_rows && few_are_streamed)) {
-    const extent together = streamed_panels<Arch>(g.rows), whole = g.columns / width;
+    const extent whole = g.columns / width,
+                 together = std::bit_floor(
+                     std::min(streamed_panels<Arch>(g.rows), std::max<extent>(1, g.side_by_side)));
     for (extent p = 0; p < panels;) {
-      const bool is_single = p + together > whole;
-      run((is_single ? kernels.single_streams : kernels.streams)[g.rows - 1], tile, 0, g.rows, p,
-          is_single ? 1 : together, true);
-      p += is_single ? 1 : together;
+      const extent count = p + together > whole ? 1 : together;
+      run(kernels.streams[std::bit_width(count) - 1][g.rows - 1], tile, 0, g.rows, p, count, true);
+      p += count;
       tile.b = g.panels.data + p * panel_bytes;
     }
     return;
