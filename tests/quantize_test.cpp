@@ -213,6 +213,27 @@ TEST_CASE("a sum over more than a block, in chunks and in blocks of any length")
   check_sum(q8c());
 }
 
+TEST_CASE("scales that are no numbers, or negative, give the bits of the widened weights") {
+  tensor<float, 2> w({64, 70});
+  for (extent i = 0; i < w.size(); ++i) w.data()[i] = static_cast<float>(1 + i % 5);
+  for (const float bad : {INFINITY, -INFINITY, NAN, -3.f, -0.f, 65504.f}) {
+    const auto small = quantized<q8>(w, 0);
+    auto* const scales = reinterpret_cast<f16*>(
+        static_cast<std::byte*>(small.shared_storage()->written()) +
+        detail::quantized_layout(dtype::q8, small.size(), small.blocks()).first_scale());
+    scales[17] = convert<f16>(bad);
+    const parameter<q8, 2> narrow = small;
+    const parameter<float, 2> wide = widened(small);
+    for (const extent n : counts{1, 5, 9, 30, 80}) {
+      auto x = random<rows>({n, 64}, 1);
+      for (float& of_x : x) of_x = std::fabs(of_x);  // sums of infinities stay infinite
+      INFO(n << " rows, a scale of " << bad);
+      CHECK(same_bits(evaluate(einsum<"ti,io->to">(x, narrow)),
+                      evaluate(einsum<"ti,io->to">(x, wide))));
+    }
+  }
+}
+
 TEST_CASE("blocks along another axis than the sum's give the same bits") {
   const parameter<float, 2> w = weights<2>({64, 70}, 1);
   const parameter<q8, 2> across = quantized<q8>(w, 1);
@@ -256,7 +277,17 @@ TEST_CASE("weights are the nearest multiples of their block's scale") {
         CHECK(std::fabs(small(a, b, c) - w(a, b, c)) <= 0.5005f * most / 127);
         CHECK(std::fabs(column(a, b, c) - w(a, b, c)) <= 0.5001f * most_of_all / 127);
       }
-  CHECK(widened(small)(4, 69, 2) == small(4, 69, 2));
+}
+
+TEST_CASE("all weights at once are the weights one by one, whichever axis has the blocks") {
+  const auto w = weights<3>({5, 70, 3}, 1);
+  for (const extent axis : counts{0, 1, 2}) {
+    const auto small = quantized<q8>(w, axis);
+    const auto wide = widened(small);
+    for (extent a = 0; a < 5; ++a)
+      for (extent b = 0; b < 70; ++b)
+        for (extent c = 0; c < 3; ++c) CHECK(wide(a, b, c) == small(a, b, c));
+  }
 }
 
 TEST_CASE("files of 8-bit weights: what they hold, and what is refused") {

@@ -100,6 +100,36 @@ TEST_CASE("arrays of any layout and members of any type", "[expert_statistics]")
   CHECK(strided.mean_coefficients() == std::vector<double>{0.375, 0, 0.5});
 }
 
+TEMPLATE_TEST_CASE("the statistics of many experts are those of each alone", "[expert_statistics]",
+                   float, double, bf16) {
+  constexpr extent tokens = 5, experts = 31;
+  auto a = coefficients<TestType>(tokens, experts);
+  for (const extent n : {extent{2}, extent{7}, extent{30}})
+    a(2, n) = convert<TestType>(std::numeric_limits<float>::quiet_NaN());
+  tensor<TestType, 2> across({experts, tokens});
+  for (extent n = 0; n < experts; ++n)
+    for (extent t = 0; t < tokens; ++t) across(n, t) = a(t, n);
+  struct columns {
+    const TestType* data() const { return of.data(); }
+    std::array<extent, 2> shape() const { return {tokens, experts}; }
+    std::array<extent, 2> strides() const { return {1, tokens}; }
+    const tensor<TestType, 2>& of;
+  };
+  expert_statistics together(experts), strided(experts);
+  together.add(a);
+  strided.add(columns{across});
+  CHECK(same_bits(together, strided));
+  for (extent n = 0; n < experts; ++n) {
+    expert_statistics one(1);
+    one.add(tensor<TestType, 2>({tokens, 1}, std::span(across.data() + n * tokens, tokens)));
+    CHECK(one.counts()[0] == together.counts()[n]);
+    CHECK(same_bits(std::vector{one.mean_coefficients()[0]},
+                    std::vector{together.mean_coefficients()[n]}));
+    CHECK(same_bits(std::vector{one.largest()[0]}, std::vector{together.largest()[n]}));
+    CHECK(std::isnan(one.largest()[0]) == (n == 2 || n == 7 || n == 30));
+  }
+}
+
 TEST_CASE("any number of threads and any cut into batches: the same bits", "[expert_statistics]") {
   const auto a = coefficients<float>(97, 1000);
   std::vector<bool> members(97);

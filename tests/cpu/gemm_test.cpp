@@ -3,6 +3,7 @@
 // bits of a row depend only on the row.
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
 
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct problem {
     cpu::pack_panels<T, arch>(k_offsets, n_offsets, stored.data(), panels.data());
     return *this;
   }
+  extent side_by_side = 4;
   static constexpr extent block = 20;  // every chunk is whole blocks
 
   // Computes the rows from `row` on, in chunks of k, at addresses one element off the alignment of
@@ -58,12 +60,12 @@ struct problem {
       const auto* const all = reinterpret_cast<const std::byte*>(panels.data());
       const cpu::gemm_panels<T> from{all + k * width * sizeof(Stored),
                                      &cpu::gemm_kernels_of<T, Stored, arch>};
-      cpu::gemm<T, arch>(
-          {count, columns, ks, a.data() + 1 + row * lda + k, lda, from, depth,
-           c.data() + 5 + row * ldc, ldc, accumulate || k > 0, block, last ? nullptr : all},
-          [&](auto... tile) {
-            if (last) done(tile...);
-          });
+      cpu::gemm<T, arch>({count, columns, ks, a.data() + 1 + row * lda + k, lda, from, depth,
+                          c.data() + 5 + row * ldc, ldc, accumulate || k > 0, block,
+                          last ? nullptr : all, 2048, side_by_side},
+                         [&](auto... tile) {
+                           if (last) done(tile...);
+                         });
       k += ks;
     } while (k < depth);
   }
@@ -85,7 +87,7 @@ TEMPLATE_TEST_CASE("gemm is exact, runs done once per element and touches nothin
   const extent width = cpu::panel_width<TestType, arch>;
   const sizes widths{0,         1,         width - 1,     width,    width + 1,
                      2 * width, 4 * width, 5 * width + 3, 7 * width};
-  for (const extent rows : sizes{0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 25})
+  for (const extent rows : sizes{0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 14, 15, 29})
     for (const extent columns : widths)
       for (const extent depth : sizes{0, 1, 2, 70, 300})
         for (const bool accumulate : {false, true}) {
@@ -123,12 +125,20 @@ TEMPLATE_TEST_CASE("a row of gemm has the same bits alone, in any company and in
     const auto start = p.c;
     p.run(0, rows, p.depth, accumulate, [](auto...) {});
     const auto expected = p.c;
-    for (const extent company : sizes{1, 2, 3, 4, 6, 7, 8, 9, 12, 13, 40})
+    for (const extent company : sizes{1, 2, 3, 4, 6, 7, 8, 9, 12, 13, 14, 15, 40})
       for (const extent chunk : sizes{333, 100, 20}) {
         p.c = start;
         for (extent row = 0; row < rows; row += company)
           p.run(row, std::min(company, rows - row), chunk, accumulate, [](auto...) {});
         INFO("in company of " << company << " in chunks of " << chunk);
+        REQUIRE(same_bits(p.c, expected));
+      }
+    for (p.side_by_side = 1; p.side_by_side <= 8; ++p.side_by_side)
+      for (const extent company : sizes{1, 2, 5}) {
+        p.c = start;
+        for (extent row = 0; row < rows; row += company)
+          p.run(row, company, p.depth, accumulate, [](auto...) {});
+        INFO("in company of " << company << ", " << p.side_by_side << " panels side by side");
         REQUIRE(same_bits(p.c, expected));
       }
     p.c = start;
@@ -137,10 +147,11 @@ TEMPLATE_TEST_CASE("a row of gemm has the same bits alone, in any company and in
 
 TEMPLATE_TEST_CASE("panels of 16 bits give the bits of the same numbers widened", "[cpu][gemm]",
                    bf16, f16) {
-  for (const extent rows : sizes{1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 40})
+  for (extent rows = 1; rows <= 100; ++rows)
     for (const extent columns :
          sizes{1, 33, 4 * cpu::panel_width<float, arch>, 7 * cpu::panel_width<float, arch> + 3})
       for (const extent chunk : sizes{333, 100}) {
+        if (rows > 16 && columns != 33) continue;
         problem<float, TestType> narrow(rows, columns, 333);
         narrow.fill(real<float>);
         for (float& x : narrow.b) x = convert<float>(convert<TestType>(x));
@@ -163,6 +174,79 @@ TEMPLATE_TEST_CASE("panels of 16 bits give the bits of the same numbers widened"
         INFO("rows " << rows << " columns " << columns << " chunk " << chunk);
         REQUIRE(same_bits(narrow.c, wide.c));
       }
+}
+
+// Weights of 8 bits whose blocks lie along k, in a row for each column, and their values as floats.
+template <class Q>
+struct quantized_weights {
+  extent depth, columns;
+  detail::quantized_layout layout;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;  // [k][n]
+
+  quantized_weights(extent k, extent n)
+      : depth(k),
+        columns(n),
+        layout(detail::dtype_of<Q>, k * n, {k, 1}),
+        bytes(layout.bytes()),
+        values(k * n) {
+    auto* const integers = reinterpret_cast<std::int8_t*>(bytes.data());
+    auto* const scales = reinterpret_cast<typename Q::scale*>(bytes.data() + layout.first_scale());
+    for (extent i = 0; i < layout.size; ++i)
+      integers[i] = static_cast<std::int8_t>(static_cast<int>(engine() % 256) - 128);
+    for (extent s = 0; s < layout.scales(); ++s)
+      scales[s] = convert<typename Q::scale>(
+          std::ldexp(real<float>(), static_cast<int>(engine() % 40) - 24));
+    for (extent n = 0; n < columns; ++n)
+      for (extent k = 0; k < depth; ++k) {
+        const extent i = n * depth + k;
+        values[k * columns + n] =
+            static_cast<float>(integers[i]) * convert<float>(scales[layout.scale_of(i)]);
+      }
+  }
+
+  std::vector<std::byte> panels() const {
+    std::vector<extent> k_offsets(depth), n_offsets(columns);
+    for (extent k = 0; k < depth; ++k) k_offsets[k] = k;
+    for (extent n = 0; n < columns; ++n) n_offsets[n] = n * depth;
+    const auto& kernels = cpu::gemm_kernels_of<float, cpu::panel_int8<Q, arch>, arch>;
+    const extent width = cpu::panel_width<float, arch>;
+    std::vector<std::byte> packed(divide_up(columns, width) * kernels.bytes(depth) +
+                                  cpu::panel_slack);
+    cpu::pack_quantized<float, arch, Q>(k_offsets, n_offsets, layout, 0, bytes.data(),
+                                        packed.data());
+    return packed;
+  }
+};
+
+TEMPLATE_TEST_CASE("panels of 8 bits give the bits of the same numbers widened", "[cpu][gemm]", q8,
+                   q8c) {
+  constexpr extent block = 256, width = cpu::panel_width<float, arch>;
+  for (const extent depth : sizes{1, 31, 64, 333})
+    for (const extent columns : sizes{1, width, 2 * width + 3}) {
+      const quantized_weights<TestType> weights(depth, columns);
+      problem<float> wide(100, columns, depth);
+      wide.fill([at = extent{0}, &wide, &weights]() mutable {  // a, b and c in turn
+        const extent i = at++ - wide.a.size();
+        return i < weights.values.size() ? weights.values[i] : real<float>();
+      });
+      const auto packed = weights.panels();
+      const auto compute = [&](const cpu::gemm_panels<float>& panels, extent rows) {
+        auto c = wide.c;
+        cpu::gemm<float, arch>({rows, columns, depth, wide.a.data() + 1, wide.lda, panels, depth,
+                                c.data() + 5, wide.ldc, true, block, nullptr},
+                               [](auto...) {});
+        return c;
+      };
+      for (extent rows = 1; rows <= 100; ++rows) {
+        INFO("rows " << rows << " columns " << columns << " depth " << depth);
+        const auto* const floats = reinterpret_cast<const std::byte*>(wide.panels.data());
+        const auto expected = compute({floats, &cpu::gemm_kernels_of<float, float, arch>}, rows);
+        const auto* const kernels =
+            &cpu::gemm_kernels_of<float, cpu::panel_int8<TestType, arch>, arch>;
+        REQUIRE(same_bits(compute({packed.data(), kernels}, rows), expected));
+      }
+    }
 }
 
 TEST_CASE("gemm passes NaN and infinity of one row to that row only", "[cpu][gemm]") {

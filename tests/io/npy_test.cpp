@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <sys/stat.h>
@@ -106,6 +109,22 @@ TEST_CASE("every spelling of a header that numpy's rules allow") {
         std::vector<extent>{2});
   CHECK(text_of(parsed(file_of(dict("'|b1'"), "\x02\xff")).bytes()) == "\x02\xff");
   CHECK(text_of(parsed(file_of(dict("'>i1'"), "ab")).bytes()) == "ab");
+}
+
+TEST_CASE("numbers change their byte order between a big-endian host and a file") {
+  const std::array<std::byte, 6> host{std::byte{1}, std::byte{2}, std::byte{3},
+                                      std::byte{4}, std::byte{5}, std::byte{6}};
+  const auto copied = [&]<std::endian Host>(std::integral_constant<std::endian, Host>,
+                                            extent size) {
+    std::array<std::byte, 6> to{};
+    fmoe::io::copy_little<Host>(host, size, to.data());
+    std::string text;
+    for (const std::byte b : to) text += static_cast<char>('0' + std::to_integer<int>(b));
+    return text;
+  };
+  CHECK(copied(std::integral_constant<std::endian, std::endian::little>(), 2) == "123456");
+  CHECK(copied(std::integral_constant<std::endian, std::endian::big>(), 2) == "214365");
+  CHECK(copied(std::integral_constant<std::endian, std::endian::big>(), 3) == "321654");
 }
 
 TEST_CASE("arrays arrive row-major and little-endian") {

@@ -130,13 +130,16 @@ TEST_CASE("tuning finds the quickest tile, and how far ahead weights are fetched
   for (const cpu::shaped_plan& s : cpu::shape_search(p, how).all()) tiles.push_back(s.shape.tile);
   REQUIRE(tiles.size() > 3);
   for (const extent tile : {tiles[0], tiles[2]})
-    for (const extent own_ahead : {extent{0}, extent{2048}, extent{4096}}) {
+    for (const auto& read : std::initializer_list<std::pair<extent, extent>>{
+             {0, 4}, {2048, 4}, {4096, 4}, {2048, 1}, {2048, 2}}) {
       const plan_shape found = cpu::tuned<float>(p, how, [&](const cpu::plan& made) {
-        const bool is_best = made.tile == tile, is_ahead = made.own_ahead == own_ahead;
-        return std::optional(run_of_plan{std::chrono::milliseconds(5 - 2 * is_best - is_ahead)});
+        const bool is_best = made.tile == tile,
+                   is_read_well = std::pair(made.own_ahead, made.side_by_side) == read;
+        return std::optional(
+            run_of_plan{std::chrono::milliseconds(5 - 2 * is_best - is_read_well)});
       });
       CHECK(found.tile == tile);
-      CHECK(found.own_ahead == own_ahead);
+      CHECK(std::pair(found.own_ahead, found.side_by_side) == read);
     }
 }
 

@@ -97,4 +97,27 @@ TEST_CASE("the steps of a body have the time of all its runs", "[predict]") {
   }
 }
 
+// The time of a selection out of n scores, or by product keys out of n^2.
+double selection_seconds(extent n, extent candidates) {
+  blueprint g;
+  using enum selection_rule::kind;
+  const bool by_keys = candidates != 0;
+  const ir::node_id scores =
+      by_keys ? g.einsum("ti,ihs->ths", {g.tensor({64, 32}), g.parameter({32, 2, n})})
+              : g.linear(g.tensor({64, 32}), 32, n);
+  const ir::node_id chosen =
+      g.select({by_keys ? product_top_k : top_k, 16, 0, weighting::score, 0, candidates}, scores);
+  const predicted p = predict(g, by_keys ? g.einsum("te,eo->to", {chosen, g.parameter({n * n, 32})})
+                                         : g.einsum("te,eo->to", {chosen, g.parameter({n, 32})}));
+  for (extent i = 0; i < p.steps.size(); ++i)
+    if (p.steps[i].find("top_k") != std::string::npos) return p.seconds[i];
+  return 0;
+}
+
+TEST_CASE("a selection takes its time for each of its lists, however short they are", "[predict]") {
+  CHECK(selection_seconds(32, 0) > 0.5 * selection_seconds(2048, 0));
+  CHECK(selection_seconds(32, 16) > 3 * selection_seconds(32, 0));
+  CHECK(selection_seconds(20'000, 0) > 5 * selection_seconds(32, 0));
+}
+
 }  // namespace

@@ -66,6 +66,14 @@ TEST_CASE("threads share the rows of all steps but products where that pays", "[
   CHECK(plan_for(machine_of(1e6, 2), 2, 1).shared.empty());
 }
 
+TEST_CASE("what a weight takes beside other threads is that of the machine", "[share]") {
+  const cpu::plan alone = plan_for(machine_of(1e9, 2), 2), shared = plan_for(machine_of(1e9, 1), 2);
+  CHECK(alone.multiply_add_seconds == 2 / 1e9);
+  CHECK(shared.multiply_add_seconds == 2 * alone.multiply_add_seconds);
+  CHECK(alone.read_seconds >= 4 / 1e9);
+  CHECK(shared.read_seconds == 2 * alone.read_seconds);
+}
+
 TEST_CASE("the quicker the machine, the more rows a thread takes", "[share]") {
   const cpu::plan quick = plan_for(machine_of(20e9, 2), 2);
   REQUIRE(!quick.shared.empty());

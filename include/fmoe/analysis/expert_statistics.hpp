@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <ranges>
@@ -104,15 +106,43 @@ class expert_statistics {
     return parts;
   }
 
+  // Compilers do not make vectors of the plain loop below.
+  static constexpr std::size_t lanes = 4;
+  using doubles [[gnu::vector_size(lanes * sizeof(double))]] = double;
+  using integers [[gnu::vector_size(lanes * sizeof(double))]] = std::int64_t;
+  static_assert(sizeof(std::size_t) == sizeof(std::int64_t));
+
+  // Counts the coefficients of experts n, n + 1, ...
+  void count_some(const doubles& a, std::size_t n) {
+    integers counts;
+    doubles sums, largest;
+    std::memcpy(&counts, &counts_[n], sizeof counts);
+    std::memcpy(&sums, &sums_[n], sizeof sums);
+    std::memcpy(&largest, &largest_[n], sizeof largest);
+    counts -= a != 0;  // which is -1 where it holds
+    sums += a;
+    largest = (largest == largest) & ~(a <= largest) ? a : largest;
+    std::memcpy(&counts_[n], &counts, sizeof counts);
+    std::memcpy(&sums_[n], &sums, sizeof sums);
+    std::memcpy(&largest_[n], &largest, sizeof largest);
+  }
+
   void count(const auto& batch, const std::vector<std::size_t>& rows) {
     detail::for_expert_blocks(counts_.size(), [&](std::size_t first, std::size_t end) {
-      for (const std::size_t t : rows)
-        for (std::size_t n = first; n < end; ++n) {
+      for (const std::size_t t : rows) {
+        std::size_t n = first;
+        for (; n + lanes <= end; n += lanes) {
+          doubles some{};
+          batch.read(t, n, some);
+          count_some(some, n);
+        }
+        for (; n < end; ++n) {
           const double a = batch(t, n);
           counts_[n] += a != 0;
           sums_[n] += a;
           if (!std::isnan(largest_[n]) && !(a <= largest_[n])) largest_[n] = a;
         }
+      }
     });
     tokens_ += rows.size();
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 
 #include <fmoe/arrays/interop.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
@@ -18,6 +19,22 @@ struct token_batch {
 
   double operator()(extent t, extent n) const {
     return convert<double>(data[t * token_step + n * expert_step]);
+  }
+
+  // `to` becomes the coefficients of experts n, n + 1, ..., as a vector of GNU's.
+  template <class Doubles>
+  void read(extent t, extent n, Doubles& to) const {
+    constexpr extent lanes = sizeof(Doubles) / sizeof(double);
+    if constexpr (std::is_floating_point_v<T>) {
+      if (expert_step == 1) {
+        using numbers [[gnu::vector_size(lanes * sizeof(T))]] = T;
+        numbers from;
+        std::memcpy(&from, data + t * token_step + n, sizeof from);
+        to = __builtin_convertvector(from, Doubles);
+        return;
+      }
+    }
+    for (extent l = 0; l < lanes; ++l) to[l] = (*this)(t, n + l);
   }
 };
 

@@ -49,10 +49,7 @@ inline any_tensor as_floats(const any_tensor& t) {
   if (t.type == dtype::float32) return t;
   const stored_numbers from = t.numbers();
   any_tensor result{dtype::float32, t.shape, std::make_shared<storage>(from.size * sizeof(float))};
-  with_numbers<float>(from, [&](const auto& number) {
-    auto* const to = static_cast<float*>(result.elements->data());
-    for (extent i = 0; i < from.size; ++i) to[i] = number(i);
-  });
+  copy_numbers(from, static_cast<float*>(result.elements->data()));
   return result;
 }
 

@@ -63,22 +63,26 @@ std::shared_ptr<storage> quantized_storage(const stored_numbers& from, block_axi
   auto* const scales = reinterpret_cast<scale_type*>(integers + layout.first_scale());
   with_numbers<float>(from, [&](const auto& number) {
     std::vector<float> largest(layout.scales());
-    for (extent i = 0; i < from.size; ++i) {
-      const float x = std::fabs(number(i));
-      expects<value_error>(std::isfinite(x), "[quantized] weight ", i, " is not finite");
-      float& most = largest[layout.scale_of(i)];
-      most = std::max(most, x);
-    }
+    layout.for_each_run([&](extent first, extent count, extent scale, extent step) {
+      for (extent i = 0; i < count; ++i) {
+        const float x = std::fabs(number(first + i));
+        expects<value_error>(std::isfinite(x), "[quantized] weight ", first + i, " is not finite");
+        float& most = largest[scale + i * step];
+        most = std::max(most, x);
+      }
+    });
     for (extent s = 0; s < largest.size(); ++s) {
       scales[s] = convert<scale_type>(largest[s] / 127);
       expects<value_error>(std::isfinite(convert<float>(scales[s])), "[quantized] a weight of ",
                            largest[s], " is too large for the scales of q8: take q8c");
     }
-    for (extent i = 0; i < from.size; ++i) {
-      const float scale = convert<float>(scales[layout.scale_of(i)]);
-      const float q = scale == 0 ? 0 : std::nearbyint(number(i) / scale);
-      integers[i] = static_cast<std::int8_t>(std::clamp(q, -127.f, 127.f));
-    }
+    layout.for_each_run([&](extent first, extent count, extent at, extent step) {
+      for (extent i = 0; i < count; ++i) {
+        const float scale = convert<float>(scales[at + i * step]);
+        const float q = scale == 0 ? 0 : std::nearbyint(number(first + i) / scale);
+        integers[first + i] = static_cast<std::int8_t>(std::clamp(q, -127.f, 127.f));
+      }
+    });
   });
   return result;
 }
@@ -112,10 +116,7 @@ template <class Q, std::size_t Rank>
 tensor<float, Rank> widened(const tensor<Q, Rank>& weights) {
   if (weights.empty()) return {};
   tensor<float, Rank> result(weights.shape());
-  detail::with_numbers<float>(weights.numbers(), [&](const auto& number) {
-    float* const to = result.data();
-    for (std::size_t i = 0; i < result.size(); ++i) to[i] = number(i);
-  });
+  detail::copy_numbers(weights.numbers(), result.data());
   return result;
 }
 

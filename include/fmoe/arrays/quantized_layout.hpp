@@ -40,6 +40,22 @@ struct quantized_layout {
                  along = i / axis.stride % axis.length;
     return (outer * blocks + along / block) * axis.stride + inner;
   }
+  // Calls f(first, count, scale, step) for runs of neighbours, in order and without a division for
+  // each: weight first + i of a run has scale number scale + i step.
+  template <class F>
+  void for_each_run(F&& f) const {
+    const extent outers = size == 0 ? 0 : size / (axis.length * axis.stride);
+    for (extent outer = 0; outer < outers; ++outer)
+      for (extent b = 0; b < blocks; ++b) {
+        const extent from = b * block, count = std::min(block, axis.length - from);
+        const extent first = (outer * axis.length + from) * axis.stride,
+                     scale = (outer * blocks + b) * axis.stride;
+        if (axis.stride == 1) f(first, count, scale, extent{0});
+        else
+          for (extent k = 0; k < count; ++k)
+            f(first + k * axis.stride, axis.stride, scale, extent{1});
+      }
+  }
   extent scales() const { return size == 0 ? 0 : size / axis.length * blocks; }
   extent first_scale() const { return round_up(size, cache_line); }  // in bytes
   extent bytes() const { return first_scale() + scales() * scale_bytes; }
@@ -82,6 +98,28 @@ void with_numbers(const stored_numbers& n, F&& f) {
     f([=](extent i) {
       return convert<To>(static_cast<float>(integers[i]) *
                          convert<float>(scales[layout.scale_of(i)]));
+    });
+  });
+}
+
+// Writes all numbers as Ts, and those of 8 bits without a division for each.
+template <class To>
+void copy_numbers(const stored_numbers& n, To* to) {
+  if (!is_quantized_type(n.type)) {
+    with_numbers<To>(n, [&](const auto& number) {
+      for (extent i = 0; i < n.size; ++i) to[i] = number(i);
+    });
+    return;
+  }
+  with_quantized_type(n.type, [&]<class Q>(Q*) {
+    const quantized_layout layout(n.type, n.size, n.axis);
+    const auto* const integers = static_cast<const std::int8_t*>(n.data);
+    const auto* const scales =
+        reinterpret_cast<const typename Q::scale*>(integers + layout.first_scale());
+    layout.for_each_run([&](extent first, extent count, extent scale, extent step) {
+      for (extent i = 0; i < count; ++i)
+        to[first + i] = convert<To>(static_cast<float>(integers[first + i]) *
+                                    convert<float>(scales[scale + i * step]));
     });
   });
 }

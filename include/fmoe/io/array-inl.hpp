@@ -82,10 +82,8 @@ FMOE_INLINE array::array(element_type type, std::vector<extent> shape,
 FMOE_INLINE array::array(const any_tensor& t)
     : array(element_type_of(t.type), t.shape, bytes_of(t), t.elements) {
   if constexpr (!host_is_little_endian) {
-    auto little = std::make_shared<std::vector<std::byte>>(bytes_.begin(), bytes_.end());
-    const extent size = size_of(t.type);
-    for (extent at = 0; at < little->size(); at += size)
-      std::reverse(little->data() + at, little->data() + at + size);
+    auto little = std::make_shared<std::vector<std::byte>>(bytes_.size());
+    copy_little(bytes_, size_of(t.type), little->data());
     bytes_ = *little;
     owner_ = std::move(little);
   }

@@ -2,10 +2,12 @@
 // Reads and writes numbers as files hold them: lowest byte first, at any address, on any host.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 namespace fmoe::io {
@@ -18,6 +20,17 @@ using bits_of_t = std::conditional_t<
     sizeof(T) == 8, std::uint64_t,
     std::conditional_t<sizeof(T) == 4, std::uint32_t,
                        std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
+
+// Copies numbers of `size` bytes from the host's order to that of files, or back.
+template <std::endian Host = std::endian::native>
+void copy_little(std::span<const std::byte> from, std::size_t size, std::byte* to) {
+  if constexpr (Host == std::endian::little) {
+    std::copy(from.begin(), from.end(), to);
+  } else {
+    for (std::size_t at = 0; at < from.size(); at += size)
+      std::reverse_copy(from.data() + at, from.data() + at + size, to + at);
+  }
+}
 
 template <class T>
 T load_little(const std::byte* from) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmoe/io/array.hpp>
 
@@ -26,8 +27,13 @@ inline quantized_arrays arrays_of(const any_tensor& t) {
   std::vector<extent> blocks = t.shape;
   blocks[axis_of_blocks(t)] = layout.blocks;
   const element_type of_scales = t.type == dtype::q8 ? element_type::f16 : element_type::f32;
-  return {array(element_type::i8, t.shape, bytes.first(layout.size), t.elements),
-          array(of_scales, blocks, bytes.subspan(layout.first_scale()), t.elements)};
+  const array integers(element_type::i8, t.shape, bytes.first(layout.size), t.elements);
+  const auto scales = bytes.subspan(layout.first_scale());
+  if constexpr (host_is_little_endian)
+    return {integers, array(of_scales, blocks, scales, t.elements)};
+  std::vector<std::byte> little(scales.size());
+  copy_little(scales, layout.scale_bytes, little.data());
+  return {integers, array(of_scales, blocks, little)};
 }
 
 // The reverse, for integers of this shape. Returns nothing if the scales have neither type, or are
@@ -47,7 +53,7 @@ inline std::optional<any_tensor> quantized_from(const array& integers, const arr
     if (!has_elements) return t;
     auto* const to = static_cast<std::byte*>(t.elements->data());
     std::memcpy(to, integers.bytes().data(), layout.size);
-    std::memcpy(to + layout.first_scale(), scales.bytes().data(), scales.bytes().size());
+    copy_little(scales.bytes(), layout.scale_bytes, to + layout.first_scale());
     return t;
   }
   return {};

@@ -13,6 +13,7 @@ struct plan_shape {
   std::size_t streamed = 320 << 10;  // a value of a tile with more bytes is made and used in chunks
   std::size_t chunk = 768;           // of at most so many elements for each token
   std::size_t own_ahead = 2048;      // bytes ahead of their use at which weights come into L1
+  std::size_t side_by_side = 4;      // weights of so many panels are read in turn for few rows
   bool screen = true;                // select by 16-bit scores and the bound of their error
 
   bool operator==(const plan_shape&) const = default;

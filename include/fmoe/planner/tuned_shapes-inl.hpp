@@ -30,14 +30,16 @@ void each_number(Shape& s, const F& f) {
   f("chunk", s.chunk);
   f("screen", s.screen);
   f("own_ahead", s.own_ahead);
+  f("side_by_side", s.side_by_side);
 }
 
-// Reads a line's numbers; the last one may be missing, as in the text of older versions.
+// Reads a line's numbers; the last ones may be missing, as in the text of older versions.
 inline std::optional<plan_shape> read_shape(std::istream& words) {
   plan_shape s;
   bool is_shape = true;
   each_number(s, [&](const std::string& name, auto& number) {
-    if (name == "own_ahead" && (words >> std::ws).eof()) return;
+    const bool is_new = name == "own_ahead" || name == "side_by_side";
+    if (is_new && (words >> std::ws).eof()) return;
     std::string word;
     is_shape = words >> word >> number && word == name && is_shape;
   });

@@ -37,6 +37,10 @@ struct frame {
   bool in_loop = false, is_first = true, is_last = true;
   const group_row* group = nullptr;  // the tokens of the rows, in a group
   extent expert = 0;
+  extent listed = 0;  // the place of the first row in the group's list
+  extent own = 0;     // elements from the arena to the memory of the rows of a chunk
+  // Elements from the arena to those of the other threads that share it, which are so far apart.
+  extent others = 0, apart = 0;
 };
 
 }  // namespace fmoe::cpu

@@ -123,13 +123,15 @@ class constants {
                      [](auto* t) { return widens<T, std::remove_pointer_t<decltype(t)>, Arch>; });
   }
 
-  // Weights of 8 bits stay so if their blocks lie along k, and if a sum ends with a group of k.
+  // Weights of 8 bits stay so if their blocks lie along k, if a sum ends with a group of k, and if
+  // every scale is a number.
   static dtype type_of_panels(const plan& p, const packed_weight& w, const ir::leaf_node& l) {
     if (!is_widened_as_read(l.type)) return dtype_of<T>;
     if (!is_quantized_type(l.type)) return l.type;
     return with_quantized_type(l.type, [&]<class Q>(Q*) {
       const bool fits = p.sum_block % panel_int8<Q, Arch>::group == 0 &&
-                        has_whole_groups<Q, Arch>(offsets(w.depth), layout_of(l));
+                        has_whole_groups<Q, Arch>(offsets(w.depth), layout_of(l)) &&
+                        has_finite_scales<Q>(layout_of(l), l.data->data());
       return fits ? l.type : dtype_of<T>;
     });
   }
@@ -185,11 +187,8 @@ class constants {
 
   // The leaf's numbers as Ts.
   [[gnu::cold]] static std::shared_ptr<const memory> widened(const ir::leaf_node& l) {
-    const extent n = element_count(l.shape);
-    auto block = std::make_shared<memory>(n * sizeof(T));
-    with_numbers<T>(l.numbers(), [&](const auto& number) {
-      for (extent i = 0; i < n; ++i) reinterpret_cast<T*>(block->data())[i] = number(i);
-    });
+    auto block = std::make_shared<memory>(element_count(l.shape) * sizeof(T));
+    copy_numbers(l.numbers(), reinterpret_cast<T*>(block->data()));
     return block;
   }
 

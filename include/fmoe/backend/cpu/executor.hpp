@@ -4,6 +4,8 @@
 // it, or how many rows it has.
 #pragma once
 
+#include <atomic>
+
 #include <fmoe/backend/cpu/kernels/exclude.hpp>
 #include <fmoe/backend/cpu/kernels/expert_choice.hpp>
 #include <fmoe/backend/cpu/kernels/gather.hpp>
@@ -45,11 +47,15 @@ class executor : operands<T, Arch> {
 
   // Runs one stage of one tile of `count` rows, at most the plan's tile. Its first row is row
   // `first` of the call and of the graph's own inputs. `arena` is aligned to a cache line.
-  // `threads` may share products, by their columns.
+  // `threads` may share products, by their columns, and the experts of groups, if there are as many
+  // arenas: the first of the others is `others` elements behind this one, and each next one
+  // `apart`.
   void run(const binding<T>& bound, extent first, extent count, T* arena, extent stage = 0,
-           extent threads = 1) const noexcept {
+           extent threads = 1, extent others = 0, extent apart = 0) const noexcept {
     frame f{first, count, &bound, arena};
     f.threads = threads;
+    f.others = others;
+    f.apart = apart;
     run_all(plan_.steps, plan_.shared, plan_.stages[stage], f, [&](extent then) {
       const std::byte* const next = first_weights(plan_.steps, then, 0);
       return next != nullptr ? next : first_weights(plan_.steps, 0, 0);
@@ -117,6 +123,10 @@ class executor : operands<T, Arch> {
     detail::visit([&](const auto& x) { run(x, f); }, s);
   }
 
+  product_threads sharing(const frame& f) const noexcept {
+    return {f.threads, plan_.read_seconds, plan_.multiply_add_seconds};
+  }
+
   void run(const gemm_step& s, const frame& f) const noexcept {
     const bool cut_k = f.in_loop && s.k_step != 0, cut_n = f.in_loop && s.n_step != 0;
     const extent k0 = s.k_step * f.at, n0 = s.n_step * f.at;
@@ -124,7 +134,7 @@ class executor : operands<T, Arch> {
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
     const extent N = cut_n ? s.n_step * f.length : s.N, K = cut_k ? s.k_step * f.length : s.K;
     shared_columns<T, Arch>(
-        f.threads, f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {
+        sharing(f), f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {
           const auto& r = s.rows[at];
           const gemm_panels<T> panels = part(s, r.weight + s.expert_step * f.expert, n0 + from, k0);
           const gemm_args<T> args{f.count,
@@ -139,7 +149,8 @@ class executor : operands<T, Arch> {
                                   s.accumulate || (cut_k && !f.is_first),
                                   plan_.sum_block,
                                   f.next,
-                                  plan_.own_ahead};
+                                  plan_.own_ahead,
+                                  plan_.side_by_side};
           gemm<T, Arch>(args, [&](extent row, extent count, extent column, extent columns) {
             if (finished)
               finish(s.epilogues, f, args.c + row * args.ldc + column, args.ldc, row, count,
@@ -332,7 +343,7 @@ class executor : operands<T, Arch> {
       screening<Arch>(constants_.screened(s.weight), s.keep, s.rule.weights, plan_.sum_block,
                       passes, passes_at)
           .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data,
-               selection.stride, f.next, f.threads);
+               selection.stride, f.next, sharing(f));
     }
   }
 
@@ -374,45 +385,88 @@ class executor : operands<T, Arch> {
       copy(a.data + f.group[r].token * a.stride, nullptr, c.data + r * c.stride);
   }
 
-  void run(const put_step& s, const frame& f) const noexcept {
+  // Adds those of some rows of a group whose tokens are in [first, end).
+  void put(const put_step& s, const frame& f, extent count, extent first,
+           extent end) const noexcept {
     const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f), c = rows(s.c, f);
-    constexpr std::uint32_t first = 0;
-    for (extent r = 0; r < f.count; ++r) {
+    constexpr std::uint32_t row = 0;
+    for (extent r = 0; r < count; ++r) {
       const auto [token, place] = f.group[r];
+      if (token < first || token >= end) continue;
       const T* const weight = kept(selection, token, 0, s.keep).values + place;
-      gather<T, Arch>(a.data + r * a.stride, 0, s.columns, {weight, &first, 1}, {},
+      gather<T, Arch>(a.data + r * a.stride, 0, s.columns, {weight, &row, 1}, {},
                       c.data + token * c.stride, true);
     }
   }
+  void run(const put_step& s, const frame& f) const noexcept { put(s, f, f.count, 0, all); }
 
-  // Runs the rows of each expert, a chunk at a time.
-  void run(const group_step& s, const frame& outer) const noexcept {
-    const rows_of<T> selection = rows(s.selection, outer), c = rows(s.c, outer);
-    auto* const starts = reinterpret_cast<std::uint32_t*>(outer.arena + s.scratch);
-    auto* const lists = reinterpret_cast<group_row*>(starts + s.experts + 1);
-    for (extent t = 0; t < outer.count; ++t) std::fill_n(c.data + t * c.stride, s.columns, T(0));
-    sort_by_expert(s.experts, outer.count, starts, lists,
-                   [&](extent t) { return kept(selection, t, 0, s.keep); });
-    frame f = outer;
-    // Now starts[e] is the end of the rows of expert e.
-    const auto with_rows = [&](extent e, extent row) {
-      while (e < s.experts && starts[e] <= row) ++e;
-      return e;
-    };
-    extent row = 0;
-    for (extent then = with_rows(0, 0); then < s.experts; row += f.count) {
-      f.expert = then;
-      f.count = std::min(s.rows, starts[f.expert] - row);
-      f.group = lists + row;
-      then = with_rows(f.expert, row + f.count);
-      run_all(s.body, {}, {false, 0, s.body.size()}, f, [&](extent i) {
-        const std::byte* const next = first_weights(s.body, i, 0, f.expert);
+  void run(const group_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f);
+    const group_list list =
+        sort_by_expert(s.experts, f.count, reinterpret_cast<std::uint32_t*>(f.arena + s.scratch),
+                       [&](extent t) { return kept(selection, t, 0, s.keep); });
+    const put_step& last = get<put_step>(s.body.back());
+    const bool can_share = f.others != 0 && plan_.storages[last.a.storage].listed;
+    if (can_share && shares_experts(static_cast<double>(list.busy.size()), f.threads))
+      return share_experts(s, list, f);
+    sum_experts(s, f, 0, f.count, [&] {
+      frame inner = f;
+      for (extent i = 0; i < list.busy.size(); ++i)
+        run_expert(s, s.body.size(), list, i, i + 1, inner);
+    });
+  }
+
+  // Sets the results of some tokens to 0, and finishes them after `add`.
+  void sum_experts(const group_step& s, const frame& f, extent first, extent end,
+                   const auto& add) const noexcept {
+    const rows_of<T> c = rows(s.c, f);
+    for (extent t = first; t < end; ++t) std::fill_n(c.data + t * c.stride, s.columns, T(0));
+    add();
+    for (extent t = first; t < end; ++t)
+      finish(s.epilogues, f, c.data + t * c.stride, 0, t, 1, 0, s.columns);
+  }
+
+  // Runs the first steps of a group on the rows of its i-th busy expert, a chunk at a time. The
+  // next one, if there is one, will be expert number `then`.
+  void run_expert(const group_step& s, extent steps, const group_list& list, extent i, extent then,
+                  frame& f) const noexcept {
+    const std::byte* const outer = f.next;
+    f.expert = list.busy[i];
+    const extent end = list.ends[f.expert];
+    for (f.listed = list.first(f.expert); f.listed < end; f.listed += f.count) {
+      f.count = std::min(s.rows, end - f.listed);
+      f.group = list.rows + f.listed;
+      const bool has_more = f.listed + f.count < end;
+      run_all(s.body, {}, {false, 0, steps}, f, [&](extent step) {
+        const std::byte* const next = first_weights(s.body, step, 0, f.expert);
         if (next != nullptr) return next;
-        return then < s.experts ? first_weights(s.body, 0, 0, then) : outer.next;
+        if (!has_more && then >= list.busy.size()) return outer;
+        return first_weights(s.body, 0, 0, has_more ? f.expert : list.busy[then]);
       });
     }
-    for (extent t = 0; t < outer.count; ++t)
-      finish(s.epilogues, outer, c.data + t * c.stride, 0, t, 1, 0, s.columns);
+    f.next = outer;
+  }
+
+  // Each expert is one thread's, the one with the most rows first. Then threads share the tokens:
+  // to each of them the results of its experts are added in order.
+  void share_experts(const group_step& s, const group_list& list, const frame& f) const noexcept {
+    std::ranges::sort(list.busy, {}, [&](extent e) { return std::pair(~list.count(e), e); });
+    std::atomic<extent> next{0};
+    parallel(f.threads, [&](extent thread) noexcept {
+      frame inner = f;
+      inner.threads = 1;
+      inner.own = thread == 0 ? 0 : f.others + (thread - 1) * f.apart;
+      for (extent i = next++; i < list.busy.size(); i = next++)
+        run_expert(s, s.body.size() - 1, list, i, next, inner);
+    });
+    parallel(f.threads, [&](extent part) noexcept {
+      const extent first = f.count * part / f.threads, end = f.count * (part + 1) / f.threads;
+      sum_experts(s, f, first, end, [&] {
+        frame all_rows = f;
+        all_rows.group = list.rows;
+        put(get<put_step>(s.body.back()), all_rows, list.ends[s.experts - 1], first, end);
+      });
+    });
   }
 
   void run(const exclude_step& s, const frame& f) const noexcept {

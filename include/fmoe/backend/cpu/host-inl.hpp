@@ -86,9 +86,8 @@ class host_executable final : public executable {
       parallel(std::min(slots_, tiles), [&](extent task) noexcept {
         for (extent i = next++; i < tiles; i = next++) {
           const extent first = tokens * i / tiles;
-          tile(arguments, results, first, tokens * (i + 1) / tiles - first,
-               arenas + task * memory_.arena, call, caller.space->tables[task], stage,
-               std::max<extent>(1, slots_ / tiles));
+          tile(arguments, results, first, tokens * (i + 1) / tiles - first, caller, task,
+               std::min(slots_, tiles), stage);
         }
       });
     }
@@ -192,8 +191,11 @@ class host_executable final : public executable {
   // Binds the arrays. Rows that are not plain, or of another type, are copied to memory beside the
   // arena and back.
   void tile(std::span<const bound_array> arguments, std::span<const bound_array> results,
-            extent first, extent count, T* arena, T* call, row_table& rows, extent stage,
-            extent threads) const noexcept {
+            extent first, extent count, const lease& caller, extent task, extent tasks,
+            extent stage) const noexcept {
+    T* const arenas = reinterpret_cast<T*>(caller.space->block.data());
+    T *const arena = arenas + task * memory_.arena, *const call = arenas + slots_ * memory_.arena;
+    row_table& rows = caller.space->tables[task];
     const binding<T> bound{
         .arguments = rows.arguments, .results = rows.results, .call = call, .call_rows = tokens_};
     bind_whole(results, call, rows);
@@ -219,7 +221,9 @@ class host_executable final : public executable {
             detail::read_row(x, first + t, staged + t * row.stride);
       }
     }
-    run_.run(bound, first, count, arena, stage, threads);
+    // The threads beyond the tasks help them; their arenas lie behind those of the tasks.
+    const extent threads = slots_ / tasks, others = tasks + task * (threads - 1) - task;
+    run_.run(bound, first, count, arena, stage, threads, others * memory_.arena, memory_.arena);
     for (extent i = 0; i < results.size(); ++i) {
       const plan_result& result = steps().results[i];
       const bool is_made_here = result.per_token && result.made_in == stage;

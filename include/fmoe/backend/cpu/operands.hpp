@@ -28,7 +28,10 @@ class operands {
     const storage_row& s = plan_.storages[v.storage];
     rows_of<T> r{nullptr, s.stride};
     switch (s.where) {
-      case arena: r.data = f.arena + s.offset; break;
+      case arena:
+        r.data =
+            f.arena + s.offset + (s.in_group ? f.own : 0) + (s.listed ? f.listed * s.stride : 0);
+        break;
       case call: r.data = f.bound->call + s.offset * f.bound->call_rows + f.first * s.stride; break;
       case once: r.data = f.bound->call + plan_.call * f.bound->call_rows + s.offset; break;
       case constant: r.data = constants_.computed() + s.offset; break;

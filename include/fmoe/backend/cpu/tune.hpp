@@ -77,10 +77,15 @@ plan_shape tuned(const planner::program& p, const planner::plan_options& how, co
   for (extent i = 0; i < plans.size() && i < most; ++i)
     if (plans[i].seconds <= far * plans[0].seconds) shapes.push_back(plans[i].shape);
   shapes = {quickest(shapes)};
-  for (const extent own_ahead : {extent{0}, extent{4096}}) {  // which no prediction knows
-    shapes.push_back(shapes[0]);
-    shapes.back().own_ahead = own_ahead;
-  }
+  // No prediction knows these.
+  const auto try_each = [&](auto member, std::initializer_list<extent> values) {
+    for (const extent value : values) {
+      shapes.push_back(shapes[0]);
+      shapes.back().*member = value;
+    }
+  };
+  try_each(&plan_shape::own_ahead, {0, 4096});
+  try_each(&plan_shape::side_by_side, {1, 2});
   return quickest(shapes);
 }
 

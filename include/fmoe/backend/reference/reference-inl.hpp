@@ -41,9 +41,7 @@ class program_runner final : public executable {
     const bool has_rows = program_.tokens && value != program_.values.end() && value->per_token();
     const extent n = element_count(leaf.shape), rows = has_rows ? leaf.shape[0] : 1;
     auto elements = std::make_shared<array>(rows, rows == 0 ? 0 : n / rows);
-    with_numbers<double>(leaf.numbers(), [&](const auto& number) {
-      for (extent i = 0; i < n; ++i) elements->numbers[i] = number(i);
-    });
+    copy_numbers(leaf.numbers(), elements->numbers.data());
     return elements;
   }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <utility>
 
@@ -29,8 +30,7 @@ struct gemm_kernels {
   extent group, scale_bytes;  // 8-bit weights have so many bytes of scales before each group of k
   extent most;
   const gemm_kernel_pointer<T>* tiles[2];
-  // Streams over as many panels as suit the rows, and over one panel.
-  const gemm_kernel_pointer<T>*streams, *single_streams;
+  const gemm_kernel_pointer<T>* streams[3];  // over one, two and four panels, if as many suit
   // From so many tiles on, a panel is widened once for all: `widen` does so for `depth` k, and then
   // `of_widened` are the kernels.
   extent least_tiles;
@@ -62,6 +62,7 @@ struct gemm_args {
   extent block;             // number of terms that are summed separately
   const std::byte* next;    // the weights that the following step reads first, or null
   extent own_ahead = 2048;  // bytes ahead of their use at which lines of a panel come into L1
+  extent side_by_side = 4;  // at most so many panels are read in turn for few rows
 };
 
 // One register tile: rows × panels of c.
@@ -111,16 +112,19 @@ template <class Q, class Arch>
 inline constexpr extent size_of_scale<panel_int8<Q, Arch>> =
     sizeof(typename panel_int8<Q, Arch>::scale);
 
+template <class T, class S>
+inline constexpr bool is_widened = !std::is_same_v<S, T> && !is_int16_pair<S>;
+
 // Loads the two vectors of a panel's row. 8-bit weights have scales.
 template <class T, class Arch, class S>
-[[gnu::always_inline]] inline void load_row(const S* row, const vec<T, Arch>* scales,
+[[gnu::always_inline]] inline void load_row(const S* row, const column_scales<T, Arch>* scales,
                                             vec<T, Arch>* w) noexcept {
   constexpr extent lane = lanes<T, Arch>;
   if constexpr (std::is_same_v<S, bf16>) {
     load_pairs<T, Arch>(row, w[0], w[1]);
   } else if constexpr (is_panel_int8<S>) {
-    w[0] = load_as<T, Arch>(&row->value) * scales[0];
-    w[1] = load_as<T, Arch>(&row->value + lane) * scales[1];
+    w[0] = load_scaled<T, Arch>(row, scales[0]);
+    w[1] = load_scaled<T, Arch>(row + lane, scales[1]);
   } else {
     w[0] = load_as<T, Arch>(row);
     w[1] = load_as<T, Arch>(row + lane);
@@ -137,7 +141,8 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
   // Of many rows of a, every third has a pointer, and the two rows after it are one and two strides
   // away. A compiler that knew how the pointers are related would keep a stride for each row, some
   // of them in registers of vectors, and to fetch one from there takes the place of a multiply-add.
-  constexpr extent near = Rows > 8 ? 3 : Rows;
+  // Kernels of narrow panels take two k at a time and need it with fewer rows, too.
+  constexpr extent near = Rows > 8 || is_widened<T, S> ? 3 : Rows;
   const extent lda = tile.lda;
   const T* from_a[divide_up(Rows, near)];
 #pragma GCC unroll 5
@@ -162,36 +167,53 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
   for (extent m = 0; m < Rows; ++m)
 #pragma GCC unroll 8
     for (extent n = 0; n < vectors; ++n) __builtin_prefetch(c + m * ldc + n * lane, 1, 3);
-  vec<T, Arch> scales[vectors];  // of the columns, for 8-bit weights
-  const auto rows = [&](extent count, extent ahead) __attribute__((always_inline)) {
-    for (; count > 0; --count) {
-      vec<T, Arch> w[vectors];
+  column_scales<T, Arch> scales[vectors];  // for 8-bit weights
+  // Narrow panels take two k at a time, and half the instructions for addresses and prefetches. The
+  // two fetch one line of each place for later, which is enough: a tile alone has two places.
+  // Twelve rows leave too few registers for the constants of two k with biased integers.
+  constexpr bool in_pairs =
+      !Stream && is_avx512<Arch> && is_widened<T, S> && !(is_biased<S> && Rows > 11);
+  const auto row = [&](extent j, extent ahead) __attribute__((always_inline)) {
+    vec<T, Arch> w[vectors];
 #pragma GCC unroll 8
-      for (extent n = 0; n < vectors; n += 2) {
-        const std::byte* const from = b + n / 2 * stride;
-        load_row<T, Arch>(reinterpret_cast<const S*>(from), scales + n, w + n);
-        for (extent at = 0; at < row_bytes; at += line)
+    for (extent n = 0; n < vectors; n += 2) {
+      const std::byte* const from = b + n / 2 * stride + j * row_bytes;
+      load_row<T, Arch>(reinterpret_cast<const S*>(from), scales + n, w + n);
+      for (extent at = 0; at < row_bytes; at += line)
+        if ((j * row_bytes + at) % 64 == 0)
           __builtin_prefetch(from + (Stream ? ahead : own_ahead) + at, 0, 3);
-      }
-      if (Places > 0) __builtin_prefetch(next, 0, 2);
-      if (Places > 1) __builtin_prefetch(second, 0, 2);
-      next += next_step;
-      second += next_step;
+    }
 #pragma GCC unroll 14
-      for (extent m = 0; m < Rows; ++m) {
-        const vec<T, Arch> x(from_a[m / near][m % near * lda]);
+    for (extent m = 0; m < Rows; ++m) {
+      const vec<T, Arch> x(from_a[m / near][m % near * lda + j]);
 #pragma GCC unroll 8
-        for (extent n = 0; n < vectors; ++n) {
-          if constexpr (is_int16_pair<S>)
-            sums[m][n] = add_dots<S::is_fused, Arch>(x, w[n], sums[m][n]);
-          else if constexpr (Rows >= streamed_rows)
-            sums[m][n] = fmadd_registers(x, w[n], sums[m][n]);
-          else sums[m][n] = fmadd(x, w[n], sums[m][n]);
-        }
+      for (extent n = 0; n < vectors; ++n) {
+        if constexpr (is_int16_pair<S>)
+          sums[m][n] = add_dots<S::is_fused, Arch>(x, w[n], sums[m][n]);
+        else if constexpr (Rows >= streamed_rows) sums[m][n] = fmadd_registers(x, w[n], sums[m][n]);
+        else sums[m][n] = fmadd(x, w[n], sums[m][n]);
       }
+    }
+  };
+  const auto advance = [&](extent k) __attribute__((always_inline)) {
+    if (Places > 0) __builtin_prefetch(next, 0, 2);
+    if (Places > 1) __builtin_prefetch(second, 0, 2);
+    next += next_step * k;
+    second += next_step * k;
 #pragma GCC unroll 5
-      for (const T*& row : from_a) ++row;
-      b += row_bytes;
+    for (const T*& of_rows : from_a) of_rows += k;
+    b += row_bytes * k;
+  };
+  const auto rows = [&](extent count, extent ahead) __attribute__((always_inline)) {
+    if constexpr (in_pairs)
+      for (; count >= 2; count -= 2) {
+        row(0, ahead);
+        row(1, ahead);
+        advance(2);
+      }
+    for (; count > 0; --count) {
+      row(0, ahead);
+      advance(1);
     }
   };
   const auto steps = [&](extent count, extent ahead) __attribute__((always_inline)) {
@@ -200,8 +222,8 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
       for (; count > 0; count -= std::min(count, S::group)) {
 #pragma GCC unroll 8
         for (extent n = 0; n < vectors; ++n)
-          scales[n] =
-              load_as<T, Arch>(reinterpret_cast<const scale*>(b + n / 2 * stride) + n % 2 * lane);
+          scales[n] = scales_of<S>(
+              load_as<T, Arch>(reinterpret_cast<const scale*>(b + n / 2 * stride) + n % 2 * lane));
         b += scale_bytes;
         rows(std::min(count, S::group), ahead);
       }
@@ -241,12 +263,13 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
 template <class T, class S, class Arch>
 void widen_panel(const std::byte* from, extent depth, T* to) noexcept {
   constexpr extent lane = lanes<T, Arch>, row = 2 * lane;
-  vec<T, Arch> w[2], scales[2] = {vec<T, Arch>(T(0)), vec<T, Arch>(T(0))};
+  vec<T, Arch> w[2];
+  column_scales<T, Arch> scales[2];
   for (extent k = 0; k < depth; ++k, from += row * sizeof(S), to += row) {
     if constexpr (is_panel_int8<S>)
       if (k % S::group == 0) {
         const auto* const of = reinterpret_cast<const typename S::scale*>(from);
-        for (extent n = 0; n < 2; ++n) scales[n] = load_as<T, Arch>(of + n * lane);
+        for (extent n = 0; n < 2; ++n) scales[n] = scales_of<S>(load_as<T, Arch>(of + n * lane));
         from += row * size_of_scale<S>;
       }
     load_row<T, Arch>(reinterpret_cast<const S*>(from), scales, w);
@@ -274,27 +297,34 @@ inline constexpr auto gemm_tiles = []<extent... I>(std::index_sequence<I...>) {
       gemm_tile_kernel<T, S, Arch, I + lone_rows, Places>()...};
 }(std::make_index_sequence<gemm_rows<T, S, Arch> - lone_rows + 1>{});
 
-template <class T, class S, class Arch, bool Single>
+template <class T, class S, class Arch, extent Panels>
 inline constexpr auto gemm_streams = []<extent... I>(std::index_sequence<I...>) {
   return std::array<gemm_kernel_pointer<T>, sizeof...(I)>{
-      &gemm_kernel < T, S, Arch, I + 1, Single ? 1 : streamed_panels<Arch>(I + 1), 0, true > ...};
+      &gemm_kernel<T, S, Arch, I + 1, std::min(Panels, streamed_panels<Arch>(I + 1)), 0, true>...};
 }(std::make_index_sequence<streamed_rows>{});
+
+// From so many tiles on, a panel is widened once for all of them, and not by each in registers.
+// With AVX-512 this never pays for 16 bits: it takes 3 to 7 clocks for each k to write two vectors,
+// a tile of 12 rows takes 1 to 2 to widen them.
+template <class T, class S, class Arch>
+constexpr extent least_widened_tiles() {
+  if constexpr (!is_widened<T, S>) return all;
+  else if constexpr (is_panel_int8<S>) return is_avx512<Arch> ? 6 : 2;
+  else return is_avx512<Arch> ? all : 8;
+}
 
 template <class T, class S, class Arch>
 inline constexpr gemm_kernels<T> gemm_kernels_of = [] {
-  constexpr bool is_widened = !std::is_same_v<S, T> && !is_int16_pair<S>;
   return gemm_kernels<T>{panel_width<T, Arch> * sizeof(S),
                          group_of<S>,
                          panel_width<T, Arch> * size_of_scale<S>,
                          gemm_rows<T, S, Arch>,
                          {gemm_tiles<T, S, Arch, 1>.data(), gemm_tiles<T, S, Arch, 2>.data()},
-                         gemm_streams<T, S, Arch, false>.data(),
-                         gemm_streams<T, S, Arch, true>.data(),
-                         !is_widened        ? all
-                         : is_panel_int8<S> ? 2
-                                            : 8,
-                         is_widened ? &widen_panel<T, S, Arch> : nullptr,
-                         is_widened ? &gemm_kernels_of<T, T, Arch> : nullptr};
+                         {gemm_streams<T, S, Arch, 1>.data(), gemm_streams<T, S, Arch, 2>.data(),
+                          gemm_streams<T, S, Arch, 4>.data()},
+                         least_widened_tiles<T, S, Arch>(),
+                         is_widened<T, S> ? &widen_panel<T, S, Arch> : nullptr,
+                         is_widened<T, S> ? &gemm_kernels_of<T, T, Arch> : nullptr};
 }();
 
 // Runs a tile whose panel is wider than c on a copy of c, so that nothing beyond column `columns`
@@ -314,8 +344,7 @@ void run_narrow(gemm_kernel_pointer<T> kernel, gemm_tile<T> tile, extent rows,
     for (extent n = 0; n < columns; ++n) c[m * ldc + n] = copy[m * width + n];
 }
 
-// So many k of a panel are widened at a time, and stay in L1. Few tiles take less time if each
-// widens in registers: of 8 bits one tile, of 16 bits up to seven.
+// So many k of a panel are widened at a time, and stay in L1.
 inline constexpr extent widened_depth = 256;
 
 // Calls done(row, rows, column, columns) for every finished tile of c while the tile is in L1.
@@ -343,12 +372,13 @@ template <class T, class Arch>
   const bool few_are_streamed =
       kernels.scale_bytes != 0 || g.depth * kernels.row_bytes > lone_panel;
   if (g.rows < lone_rows || (g.rows <= streamed_rows && few_are_streamed)) {
-    const extent together = streamed_panels<Arch>(g.rows), whole = g.columns / width;
+    const extent whole = g.columns / width,
+                 together = std::bit_floor(
+                     std::min(streamed_panels<Arch>(g.rows), std::max<extent>(1, g.side_by_side)));
     for (extent p = 0; p < panels;) {
-      const bool is_single = p + together > whole;
-      run((is_single ? kernels.single_streams : kernels.streams)[g.rows - 1], tile, 0, g.rows, p,
-          is_single ? 1 : together, true);
-      p += is_single ? 1 : together;
+      const extent count = p + together > whole ? 1 : together;
+      run(kernels.streams[std::bit_width(count) - 1][g.rows - 1], tile, 0, g.rows, p, count, true);
+      p += count;
       tile.b = g.panels.data + p * panel_bytes;
     }
     return;

@@ -6,11 +6,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <span>
 
 #include <fmoe/arrays/quantized_layout.hpp>
-#include <fmoe/backend/cpu/kernels/simd.hpp>
+#include <fmoe/backend/cpu/kernels/panel_int8.hpp>
 
 namespace fmoe::cpu {
 
@@ -108,10 +109,22 @@ void pack_quantized(std::span<const extent> k_offsets, std::span<const extent> n
         const extent column = first + n_offsets[n0 + n];
         of_columns[n] =
             convert<scale>(convert<float>(scales[layout.scale_of(column + k_offsets[k0])]));
-        for (extent k = 0; k < ks; ++k) rows[k * width + n] = integers[column + k_offsets[k0 + k]];
+        for (extent k = 0; k < ks; ++k) {
+          const int i = integers[column + k_offsets[k0 + k]];
+          rows[k * width + n] = static_cast<std::int8_t>(element::is_biased ? i ^ -128 : i);
+        }
       }
       out += width * (sizeof(scale) + ks);
     }
+}
+
+// True if no scale is infinite or NaN, which load_scaled cannot widen. Files may hold anything.
+template <class Q>
+bool has_finite_scales(const quantized_layout& layout, const void* weights) {
+  const auto* const first = reinterpret_cast<const typename Q::scale*>(
+      static_cast<const std::byte*>(weights) + layout.first_scale());
+  return std::all_of(first, first + layout.scales(),
+                     [](auto scale) { return std::isfinite(convert<float>(scale)); });
 }
 
 // True if weights that lie so can be packed: the weights of a group of k have one scale.

@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: MIT
 // Selects the best sums of two lists: it takes the `each` greatest entries of both lists, in the
 // order of their indices, then the `keep` greatest of their sums. The sums are scanned in ascending
-// order of i s + j, so they never exist all at once.
+// order of i s + j, some hundreds at a time, so they never exist all at once.
 #pragma once
 
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
 
 namespace fmoe::cpu {
 
+// out[i] = a + x[i].
+template <class T, class Arch>
+void add_number(T a, const T* x, extent n, T* out) noexcept {
+  for (extent i = 0; i < n; i += lanes<T, Arch>) {
+    const extent part = std::min(lanes<T, Arch>, n - i);
+    store_part<T, Arch>(out + i, part, vec<T, Arch>(a) + load_part<T, Arch>(x + i, part));
+  }
+}
+
 // `scores` are two rows of n. `first` and `second` are states of `each` entries, and `state` is one
 // of `keep`.
 template <class T, class Arch>
 void product_top_k(T* state, const selection_rule& rule, const T* scores, extent n, T* first,
                    T* second) noexcept {
-  constexpr extent block = top_k_state<T, Arch>::block;
+  constexpr extent most = 16 * top_k_state<T, Arch>::block;
   const top_k_state<T, Arch> a(first, rule.each), b(second, rule.each), s(state, rule.keep);
   const auto best = [&](T* list, const T* row) {
     top_k_scan<T, Arch>(list, rule.each, row, n, 0, true, true);
@@ -24,16 +33,18 @@ void product_top_k(T* state, const selection_rule& rule, const T* scores, extent
   if (rule.keep == 0) return;
   best(first, scores);
   best(second, scores + n);
-  bool is_first = true;
-  for (extent i = 0; i < a.count; ++i)
-    for (extent j = 0; j < b.count; j += block) {
-      T sums[block];
-      const extent part = std::min(block, b.count - j);
-      for (extent k = 0; k < part; ++k) sums[k] = a.values[i] + b.values[j + k];
-      top_k_scan<T, Arch>(state, rule.keep, sums, part, i * b.count + j, is_first,
-                          zeros_count(rule.weights));
-      is_first = false;
+  const extent all = extent{a.count} * b.count;
+  for (extent at = 0; at < all; at += most) {
+    T sums[most];
+    const extent here = std::min(most, all - at);
+    for (extent k = 0; k < here;) {
+      const extent i = (at + k) / b.count, j = (at + k) % b.count;
+      const extent part = std::min(b.count - j, here - k);
+      add_number<T, Arch>(a.values[i], b.values + j, part, sums + k);
+      k += part;
     }
+    top_k_scan<T, Arch>(state, rule.keep, sums, here, at, at == 0, zeros_count(rule.weights));
+  }
   if (s.count > rule.keep) top_k_cut(s, rule.keep);
   for (extent k = 0; k < s.count; ++k)
     s.indices[k] = static_cast<std::uint32_t>(a.indices[s.indices[k] / b.count] * n +

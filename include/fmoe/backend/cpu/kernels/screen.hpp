@@ -157,7 +157,8 @@ class screening {
   // Writes the selections of `tokens` rows of x, each into a state of top-k.
   void run(const float* x, extent x_stride, extent tokens, float* scratch, extent scratch_stride,
            float* states, extent state_stride, const std::byte* next,
-           extent threads) const noexcept {
+           const product_threads& sharing) const noexcept {
+    const extent threads = sharing.count;
     const auto row = [&](extent t) __attribute__((noinline)) {
       return screen_row(scratch + t * scratch_stride, w_.depth, keep_);
     };
@@ -171,7 +172,7 @@ class screening {
       const auto panels = [&](extent column) {
         return w_.panels.data() + column * steps * kernels.row_bytes / (2 * width);
       };
-      shared_columns<float, Arch>(threads, tokens, steps, count, 1,
+      shared_columns<float, Arch>(sharing, tokens, steps, count, 1,
                                   [&](extent, extent from, extent to) {
                                     gemm<float, Arch>({tokens,
                                                        to - from,

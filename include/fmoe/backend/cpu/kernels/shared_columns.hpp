@@ -10,24 +10,30 @@
 
 namespace fmoe::cpu {
 
+// The threads that share a product of few rows, and what a weight of it takes on each of them: the
+// seconds to read it, and those of its arithmetic with one row.
+struct product_threads {
+  extent count = 1;
+  double read = 0, multiply_add = 0;
+};
+
 // Calls run(product, first column, end) for parts of `products` products of [rows, depth] with
 // [depth, columns].
 template <class T, class Arch>
-void shared_columns(extent threads, extent rows, extent depth, extent columns, extent products,
-                    function_ref<void(extent, extent, extent)> run) noexcept {
+void shared_columns(const product_threads& threads, extent rows, extent depth, extent columns,
+                    extent products, function_ref<void(extent, extent, extent)> run) noexcept {
   constexpr extent width = panel_width<T, Arch>;
   constexpr extent together = 4;  // panels that are streamed side by side
-  // The time of a panel is that of its arithmetic or of its memory; the arithmetic of a row takes a
-  // sixth of the time of reading the panel from DRAM. A part takes at least about 20 microseconds,
-  // ten times the cost of handing it over. There are a few parts for each thread, because threads
-  // are interrupted.
-  constexpr extent least = 150'000, each = 4;
+  // A part takes at least ten times as long as it takes to hand it over. There are a few parts for
+  // each thread, because threads are interrupted.
+  constexpr double least = 20e-6;
+  constexpr extent each = 4;
   const extent panels = divide_up(columns, width), all = products * panels;
-  const extent parts =
-      threads == 1
-          ? 1
-          : std::clamp<extent>(products * columns * depth * std::max<extent>(6, rows) / 6 / least,
-                               1, each * threads);
+  const double seconds = static_cast<double>(products * columns * depth) *
+                         std::max(threads.read, static_cast<double>(rows) * threads.multiply_add);
+  const extent parts = threads.count == 1 ? 1
+                                          : std::clamp<extent>(static_cast<extent>(seconds / least),
+                                                               1, each * threads.count);
   const auto cut = [&](extent part) {
     return part == parts ? all : all * part / parts / together * together;
   };

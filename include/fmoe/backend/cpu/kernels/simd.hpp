@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The vectors in which every kernel is written. Only this header names xsimd, whose releases 8 to
-// 14 differ in the functions that are wrapped here, and only this header has intrinsics. Everything
-// is a template on the architecture, so that translation units compiled for different architectures
-// share no symbol.
+// 14 differ in the functions that are wrapped here, and only this header and panel_int8.hpp have
+// intrinsics. Everything is a template on the architecture, so that translation units compiled for
+// different architectures share no symbol.
 #pragma once
 
 #include <algorithm>
@@ -160,22 +160,6 @@ template <class S>
 inline constexpr bool is_int16_pair = false;
 template <bool Fused>
 inline constexpr bool is_int16_pair<int16_pair<Fused>> = true;
-
-// An integer of a panel of 8-bit weights (pack.hpp). In front of each `group` rows of a panel stand
-// the scales of its columns, in f16 only where the instruction set has it.
-template <class Q, class Arch>
-struct panel_int8 {
-  using scale =
-      std::conditional_t<std::is_same_v<typename Q::scale, f16> && (is_avx512<Arch> || has_f16c),
-                         f16, float>;
-  static constexpr extent group = std::min<extent>(Q::block, 256);
-  std::int8_t value;
-};
-
-template <class S>
-inline constexpr bool is_panel_int8 = false;
-template <class Q, class Arch>
-inline constexpr bool is_panel_int8<panel_int8<Q, Arch>> = true;
 
 // True if one or two instructions turn numbers stored as S into a vector of T.
 template <class T, class S, class Arch>

@@ -47,6 +47,8 @@ class plan_layout {
       s.where = !x.per_token() ? once : tiling_.places.spans[home] ? call : arena;
       s.stride = x.per_token() ? row.width : 0;
       s.offset = row.offset;
+      s.listed = tiling_.places.listed[home] != 0;
+      s.in_group = x.in_group() && !s.listed;
     }
     return s;
   }

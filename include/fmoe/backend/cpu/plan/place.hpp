@@ -46,6 +46,8 @@ struct placement {
   list_by<planner::value_id, row> rows;      // width 0 for values that are not in the arena
   extent arena = 0;                          // elements
   list_by<planner::group_id, extent> lists;  // offsets in the arena
+  // The entries of a token, for values that a group keeps until all experts have made theirs.
+  list_by<planner::value_id, extent> listed;
   // Values in the memory of the call, after `offset` elements of each token.
   list_by<planner::value_id, bool> spans;
   extent call = 0;  // elements for each token
@@ -98,6 +100,14 @@ inline extent last_of_group(const planner::program& p, extent operation) {
   return last;
 }
 
+// May threads share the experts of a group? A call has fewer tiles than threads, and a token has
+// few entries, for each of which a row is kept until all experts have made theirs.
+inline bool shares_group(const planner::program& p, const planner::plan_options& o,
+                         const planner::expert_group& g, extent tile) {
+  return divide_up(p.token_count, tile) < o.threads && 2 * g.keep <= g.experts &&
+         shares_experts(static_cast<double>(g.experts), o.threads);
+}
+
 inline placement place(const planner::program& p, const planner::plan_options& options,
                        const std::vector<stream_loop>& loops, extent tile) {
   struct life {
@@ -124,6 +134,10 @@ inline placement place(const planner::program& p, const planner::plan_options& o
   }
   result.rows.resize(p.values.size());
   result.spans.resize(p.values.size());
+  result.listed.resize(p.values.size());
+  for (const planner::operation& o : p.operations)
+    if (is<planner::put_op>(o) && shares_group(p, options, p.groups[o.group], tile))
+      result.listed[shared.home_of(o.in[0].value)] = p.groups[o.group].keep;
   std::vector<life> lives;
   for (const planner::value_id v : p.values.ids()) {
     if (p[v].leaf || p[v].is_constant()) continue;
@@ -145,7 +159,8 @@ inline placement place(const planner::program& p, const planner::plan_options& o
       result.call += row.width;
       continue;
     }
-    l.size = row.width * rows_of_tile(p, options, tile, v);
+    l.size = row.width *
+             (result.listed[v] != 0 ? tile * result.listed[v] : rows_of_tile(p, options, tile, v));
     lives.insert(
         std::ranges::find_if(lives, [&](const life& other) { return other.size < l.size; }), l);
   }

@@ -31,6 +31,8 @@ struct storage_row {  // one row of elements for each token; constants are one r
   extent source = 0;      // the number of the leaf, argument or result
   bool in_place = false;  // read by other steps than packing and gathers
   bool table = false;     // read by gathers
+  bool in_group = false;  // of a chunk of an expert's rows, in the arena of the thread that has it
+  bool listed = false;    // in a group, with a row for each entry of the group's list
   bool operator==(const storage_row&) const = default;
 };
 
@@ -301,16 +303,22 @@ struct group_step {
   std::string text;
   view selection, c;
   extent experts = 0, keep = 0, columns = 0;
-  extent rows = 0;     // rows of a chunk
-  extent scratch = 0;  // the offset in the arena of the lists of tokens
-  std::vector<step> body;
+  extent rows = 0;         // rows of a chunk
+  extent scratch = 0;      // the offset in the arena of the lists of tokens
+  std::vector<step> body;  // its last step puts the results
   std::vector<epilogue> epilogues{};
 };
 
-// Returns the elements that the lists of a group take: a start for each expert, and token and
-// position of each selected entry.
+// Returns the elements that the lists of a group take: a start and a place for each expert, and
+// token and position of each selected entry.
 constexpr extent group_scratch(extent experts, extent keep, extent tile, extent element_bytes) {
-  return divide_up((experts + 1 + 2 * tile * keep) * sizeof(std::uint32_t), element_bytes);
+  return divide_up((2 * experts + 1 + 2 * tile * keep) * sizeof(std::uint32_t), element_bytes);
+}
+
+// Threads share a group whose tokens select so many experts: each expert is one thread's. Fewer
+// experts would end at too different times.
+constexpr bool shares_experts(double busy, extent threads) {
+  return threads > 1 && busy >= 3 * static_cast<double>(threads);
 }
 
 // Steps that are over for all tokens before those of the next stage begin.
@@ -336,9 +344,12 @@ struct plan {
   extent once = 0;         // and besides
   extent token_count = 1;  // tokens of a call at most
   extent constants = 0;
-  extent sum_block = 0;  // terms of a gemm's sum that are summed separately
-  extent own_ahead = 0;  // bytes ahead of their use at which a gemm's weights come into L1
-  bool tokens = true;    // if false, the plan is computed whole, as one token
+  extent sum_block = 0;     // terms of a gemm's sum that are summed separately
+  extent own_ahead = 0;     // bytes ahead of their use at which a gemm's weights come into L1
+  extent side_by_side = 1;  // panels that a gemm of few rows reads in turn
+  // What a weight takes on each of several threads: to read it, and its arithmetic with one row.
+  double read_seconds = 0, multiply_add_seconds = 0;
+  bool tokens = true;  // if false, the plan is computed whole, as one token
   std::vector<storage_row> storages;
   std::vector<packed_weight> weights;
   std::vector<step> prologue;  // constants, made once

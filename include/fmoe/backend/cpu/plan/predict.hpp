@@ -66,6 +66,10 @@ class prediction {
   double seconds() const { return total_; }
   const std::vector<double>& of_steps() const { return steps_; }
 
+  // What one weight takes: to read it, and its arithmetic with one row.
+  double read_seconds() const { return element_bytes_ / from_cache(products_, weights_); }
+  double multiply_add_seconds() const { return 2 / products_.flops; }
+
  private:
   // The rates of so many threads together.
   machine_rates rates_of(extent threads) const {
@@ -224,9 +228,12 @@ class prediction {
   double per_element(double elements, double flops) const {
     return elements * flops / alone_.flops;
   }
+  // Beside the scan of its numbers, each selection looks for bounds, one step after the other:
+  // about as long as so many operations. The best sums of two lists are three selections.
   double time(const select_step& s, double rows) const {
-    const extent scanned = s.list != 0 ? 2 * s.list : s.columns;
-    return per_element(rows * static_cast<double>(s.rows * scanned), 20);
+    constexpr double bounds = 60e3, sums = 100e3, scanned = 20;
+    const double list = bounds + scanned * static_cast<double>(s.list != 0 ? s.list : s.columns);
+    return per_element(rows * static_cast<double>(s.rows), s.list != 0 ? 3 * list + sums : list);
   }
   double time(const row_function_step& s, double rows) const {
     const bool is_exp = s.fn == row_function::softmax || s.fn == row_function::layer_norm;
@@ -288,8 +295,18 @@ class prediction {
     const double busy = busy_experts(s, rows), each = rows * static_cast<double>(s.keep) / busy;
     const double chunks = std::ceil(each / static_cast<double>(s.rows));
     const stage body{false, 0, s.body.size()};
-    return busy * chunks * add_all(s.body, {}, body, each / chunks, runs * busy * chunks) +
-           passes(s.epilogues, rows * static_cast<double>(s.columns));
+    const bool shared = shares_ && shares_experts(busy, threads_);
+    const machine_rates own = alone_;
+    if (shared) alone_ = rates_of(threads_);
+    shares_ = shares_ && !shared;
+    // Threads that share experts end at different times: by half an expert, on average.
+    const double uneven = shared ? 1 + 0.5 * static_cast<double>(threads_ - 1) / busy : 1;
+    const double all = busy * chunks * uneven *
+                           add_all(s.body, {}, body, each / chunks, runs * busy * chunks * uneven) +
+                       passes(s.epilogues, rows * static_cast<double>(s.columns));
+    shares_ = shares_ || shared;
+    alone_ = own;
+    return all;
   }
 
   // Returns the time of one run of some steps that make so many rows. Threads share the rows of

@@ -131,14 +131,17 @@ class row_sharing {
   extent threads_, at_ = 0;
 };
 
-// Notes in the plan which rows several threads share.
+// Notes in the plan which rows several threads share, and what a weight takes beside others.
 inline void share_rows(plan& p, std::span<const ir::leaf_node> leaves,
                        const planner::plan_options& how) {
-  if (how.threads == 1 || !p.tokens || p.token_count == 0) return;
+  if (how.threads == 1) return;
   machine busy = how.on;
   busy.one = shared_rates(how.on, how.threads);
   const prediction alone(p, leaves, how.on, how.element_bytes, 1),
       beside(p, leaves, busy, how.element_bytes, 1);
+  p.read_seconds = beside.read_seconds();
+  p.multiply_add_seconds = beside.multiply_add_seconds();
+  if (!p.tokens || p.token_count == 0) return;
   row_sharing(p, alone.of_steps(), beside.of_steps(), how.threads);
 }
 

@@ -22,8 +22,11 @@ inline extent least_rows(const machine& m) {
 
 inline tiling tiling_of(const planner::program& p, const planner::plan_options& o, extent tokens) {
   tiling t{std::max<extent>(1, std::min(o.shape.tile, tokens)), least_rows(o.on), {}, {}};
-  for (const planner::expert_group& g : p.groups)  // so many rows for each expert
-    t.least = std::max(t.least, o.on.kernel_rows * g.experts / std::max<extent>(1, g.expected));
+  for (const planner::expert_group& g : p.groups) {
+    // So many rows for each expert, unless threads share the experts of one tile.
+    const extent rows = shares_group(p, o, g, t.tile) ? least_rows(o.on) : o.on.kernel_rows;
+    t.least = std::max(t.least, rows * g.experts / std::max<extent>(1, g.expected));
+  }
   t.loops = streams(p, o, t.tile);
   t.places = place(p, o, t.loops, t.tile);
   return t;
