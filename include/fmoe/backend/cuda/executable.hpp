@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include <fmoe/arrays/rows.hpp>
+#include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cuda/executor.hpp>
 
 namespace fmoe::cuda {
