@@ -141,7 +141,8 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
   // Of many rows of a, every third has a pointer, and the two rows after it are one and two strides
   // away. A compiler that knew how the pointers are related would keep a stride for each row, some
   // of them in registers of vectors, and to fetch one from there takes the place of a multiply-add.
-  constexpr extent near = Rows > 8 ? 3 : Rows;
+  // Kernels of narrow panels take two k at a time and need it with fewer rows, too.
+  constexpr extent near = Rows > 8 || is_widened<T, S> ? 3 : Rows;
   const extent lda = tile.lda;
   const T* from_a[divide_up(Rows, near)];
 #pragma GCC unroll 5
