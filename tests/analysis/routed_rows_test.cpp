@@ -121,39 +121,36 @@ TEST_CASE("two statistics of one pass have the bits of two passes", "[routed_row
   constexpr extent tokens = 70, s = 21;
   const auto g1 = random_routing<float>({tokens, 3, s}, 1, 6),
              g2 = random_routing<float>({tokens, 3, s}, 2, 6);
-  std::vector<extent> domains(tokens);
-  std::vector<double> scores(tokens);
+  std::vector<extent> domain_of_token(tokens);
+  std::vector<double> toxicity(tokens);
   for (extent t = 0; t < tokens; ++t) {
-    domains[t] = t % 2;
-    scores[t] = static_cast<double>(g1(t, 0, t % s)) + 1e3;
+    domain_of_token[t] = t % 2;
+    toxicity[t] = static_cast<double>(g1(t, 0, t % s)) + 1e3;
   }
-  expert_domains domains_alone(s, 2), domains_too(s, 2);
-  expert_correlation correlation_alone(s), correlation_too(s);
-  for (int batch = 0; batch < 2; ++batch) {
-    domains_alone.add(g1, g2, domains);
-    correlation_alone.add(g1, g2, scores);
-    add_routing(g1, g2, domains_too.batch(domains), correlation_too.batch(scores));
-  }
+  expert_domains domains(s, 2), domains_alone(s, 2);
+  expert_correlation correlation(s), correlation_alone(s);
+  add_routing(g1, g2, domains.batch(0), correlation.batch(toxicity));
+  add_routing(g1, g2, domains.batch(domain_of_token), correlation.batch(toxicity));
+  domains_alone.add(g1, g2, 0);
+  domains_alone.add(g1, g2, domain_of_token);
+  for (int batch = 0; batch < 2; ++batch) correlation_alone.add(g1, g2, toxicity);
   const auto check_all = [&] {
-    CHECK(domains_too.tokens(1) == tokens);
-    CHECK(correlation_too.tokens() == 2 * tokens);
+    CHECK(domains.tokens(1) == tokens / 2);
+    CHECK(correlation.tokens() == 2 * tokens);
     extent wrong = 0;
     for (extent i = 0; i < s; ++i)
       for (extent j = 0; j < s; ++j) {
-        wrong += correlation_too.correlation({i, j}) != correlation_alone.correlation({i, j});
+        wrong += correlation.correlation({i, j}) != correlation_alone.correlation({i, j});
         for (const extent d : {extent{0}, extent{1}})
-          wrong +=
-              domains_too.mean_probability(d, {i, j}) != domains_alone.mean_probability(d, {i, j});
+          wrong += domains.mean_probability(d, {i, j}) != domains_alone.mean_probability(d, {i, j});
       }
     CHECK(wrong == 0);
   };
   check_all();
   // What one of them refuses is added to neither.
-  scores.pop_back();
-  CHECK_THROWS_AS(add_routing(g1, g2, domains_too.batch(1), correlation_too.batch(scores)),
-                  shape_error);
-  CHECK_THROWS_AS(add_routing(g1, g2, correlation_too.batch(scores), domains_too.batch(1)),
-                  shape_error);
+  toxicity.pop_back();
+  CHECK_THROWS_AS(add_routing(g1, g2, domains.batch(1), correlation.batch(toxicity)), shape_error);
+  CHECK_THROWS_AS(add_routing(g1, g2, correlation.batch(toxicity), domains.batch(1)), shape_error);
   check_all();
 }
 
