@@ -111,6 +111,21 @@ struct by_score {
   }
 };
 
+// Both in one pass.
+struct by_both {
+  by_domain domains;
+  by_score scores;
+
+  explicit by_both(extent s) : domains(s), scores(s) {}
+  void add(const routed_batch& b) {
+    add_routing(b.g1, b.g2, domains.sums.batch(domains.next++ % by_domain::domains),
+                scores.sums.batch(b.scores));
+  }
+  bool is_right(const routed_batch& b, index_pair e) const {
+    return domains.is_right(b, e) && scores.is_right(b, e);
+  }
+};
+
 template <class Statistics>
 void measure(benchmark::State& state, const router_size& n, extent threads, bool tiny) {
   routed_batch batch(n);
@@ -163,6 +178,7 @@ const suite statistics_rows([](bool tiny) {
   const router_size n = tiny ? router_size{19, 24, 3, 20, 5} : router_size{1024, 2048, 8, 512, 32};
   add_statistics<by_domain>("domains", n, tiny);
   add_statistics<by_score>("correlation", n, tiny);
+  add_statistics<by_both>("both", n, tiny);
 });
 
 }  // namespace

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <fmoe/analysis/expert_correlation.hpp>
+#include <fmoe/analysis/expert_domains.hpp>
 #include <fmoe/analysis/routed_rows.hpp>
 
 #include "../support/catch.hpp"
@@ -107,12 +109,49 @@ TEST_CASE("routing of other shapes, or with what is not finite, is refused", "[r
       tensor<float, 3> other(g.shape());
       other.data()[at] = bad;
       const auto token = "token " + std::to_string(at / 42) + " ";
-      CHECK_THROWS_WITH(expects_routing(other, g, 21), containing(token));
-      CHECK_THROWS_WITH(expects_routing(g, other, 21), containing(token));
-      CHECK_THROWS_AS(expects_routing(g, other, 21), value_error);
+      CHECK_THROWS_WITH(expects_finite_routing(other, g), containing(token));
+      CHECK_THROWS_WITH(expects_finite_routing(g, other), containing(token));
+      CHECK_THROWS_AS(expects_finite_routing(g, other), value_error);
     }
   tensor<double, 3> large({1, 1, 3}, {1e308, -1e308, 1e308});
-  expects_routing(large, large, 3);
+  expects_finite_routing(large, large);
+}
+
+TEST_CASE("two statistics of one pass have the bits of two passes", "[routed_rows]") {
+  constexpr extent tokens = 70, s = 21;
+  const auto g1 = random_routing<float>({tokens, 3, s}, 1, 6),
+             g2 = random_routing<float>({tokens, 3, s}, 2, 6);
+  std::vector<extent> domain_of_token(tokens);
+  std::vector<double> toxicity(tokens);
+  for (extent t = 0; t < tokens; ++t) {
+    domain_of_token[t] = t % 2;
+    toxicity[t] = static_cast<double>(g1(t, 0, t % s)) + 1e3;
+  }
+  expert_domains domains(s, 2), domains_alone(s, 2);
+  expert_correlation correlation(s), correlation_alone(s);
+  add_routing(g1, g2, domains.batch(0), correlation.batch(toxicity));
+  add_routing(g1, g2, domains.batch(domain_of_token), correlation.batch(toxicity));
+  domains_alone.add(g1, g2, 0);
+  domains_alone.add(g1, g2, domain_of_token);
+  for (int batch = 0; batch < 2; ++batch) correlation_alone.add(g1, g2, toxicity);
+  const auto check_all = [&] {
+    CHECK(domains.tokens(1) == tokens / 2);
+    CHECK(correlation.tokens() == 2 * tokens);
+    extent wrong = 0;
+    for (extent i = 0; i < s; ++i)
+      for (extent j = 0; j < s; ++j) {
+        wrong += correlation.correlation({i, j}) != correlation_alone.correlation({i, j});
+        for (const extent d : {extent{0}, extent{1}})
+          wrong += domains.mean_probability(d, {i, j}) != domains_alone.mean_probability(d, {i, j});
+      }
+    CHECK(wrong == 0);
+  };
+  check_all();
+  // What one of them refuses is added to neither.
+  toxicity.pop_back();
+  CHECK_THROWS_AS(add_routing(g1, g2, domains.batch(1), correlation.batch(toxicity)), shape_error);
+  CHECK_THROWS_AS(add_routing(g1, g2, correlation.batch(toxicity), domains.batch(1)), shape_error);
+  check_all();
 }
 
 }  // namespace

@@ -23,16 +23,20 @@ class expert_correlation {
       : s_(s),
         experts_(detail::element_count(std::array{s, std::size_t{3}, s}, sizeof(double))) {}
 
+  // For add_routing: what `add` adds.
+  auto batch(std::span<const double> scores) { return added<double>{*this, scores}; }
+  auto batch(std::span<const float> scores) { return added<float>{*this, scores}; }
+
   // Adds a batch: g1, g2 [t, p, s] and a score for each token. Throws before anything is added:
   // shape_error unless they fit each other and s, value_error for entries that are not finite and
   // for scores that are not finite or beyond 1e100.
   template <class Arch = cpu::native, class T>
   void add(const tensor<T, 3>& g1, const tensor<T, 3>& g2, std::span<const double> scores) {
-    add_scores<Arch>(g1, g2, scores);
+    add_routing<Arch>(g1, g2, batch(scores));
   }
   template <class Arch = cpu::native, class T>
   void add(const tensor<T, 3>& g1, const tensor<T, 3>& g2, std::span<const float> scores) {
-    add_scores<Arch>(g1, g2, scores);
+    add_routing<Arch>(g1, g2, batch(scores));
   }
 
   std::size_t tokens() const { return tokens_; }
@@ -64,34 +68,44 @@ class expert_correlation {
   }
 
  private:
-  template <class Arch, class T, class Score>
-  void add_scores(const tensor<T, 3>& g1, const tensor<T, 3>& g2, std::span<const Score> scores) {
-    detail::expects<shape_error>(scores.size() == g1.shape()[0],
-                                 "[expert_correlation] there are scores of ", scores.size(),
-                                 " tokens and g1 is of ", g1.shape()[0]);
-    for (std::size_t t = 0; t < scores.size(); ++t)
-      detail::expects<value_error>(std::abs(static_cast<double>(scores[t])) <= 1e100,
-                                   "[expert_correlation] the score of token ", t, " is ", scores[t],
-                                   " and has to be a number of at most 1e100");
-    detail::expects_routing<Arch>(g1, g2, s_);
-    if (tokens_ == 0 && !scores.empty()) first_score_ = static_cast<double>(scores[0]);
-    routed_rows<T, Arch>(g1, g2).each([&](std::size_t i, std::size_t t, const routed_row& row) {
-      double *const sums = experts_.data() + i * 3 * s_, *const squares = sums + s_,
-                    *const products = squares + s_;
-      const double y = static_cast<double>(scores[t]) - first_score_;
+  template <class Score>
+  struct added {
+    expert_correlation& to;
+    std::span<const Score> scores;
+
+    template <class T>
+    void check(const tensor<T, 3>& g1, const tensor<T, 3>& g2) const {
+      detail::expects<shape_error>(scores.size() == g1.shape()[0],
+                                   "[expert_correlation] there are scores of ", scores.size(),
+                                   " tokens and g1 is of ", g1.shape()[0]);
+      for (std::size_t t = 0; t < scores.size(); ++t)
+        detail::expects<value_error>(std::abs(static_cast<double>(scores[t])) <= 1e100,
+                                     "[expert_correlation] the score of token ", t, " is ",
+                                     scores[t], " and has to be a number of at most 1e100");
+      detail::expects_routing(g1, g2, to.s_);
+    }
+    void begin() const {
+      if (to.tokens_ == 0 && !scores.empty()) to.first_score_ = static_cast<double>(scores[0]);
+    }
+    void visit(std::size_t i, std::size_t t, const routed_row& row) const {
+      double *const sums = to.experts_.data() + i * 3 * to.s_, *const squares = sums + to.s_,
+                    *const products = squares + to.s_;
+      const double y = static_cast<double>(scores[t]) - to.first_score_;
       row.each([=](std::size_t j, double q) {
         sums[j] += q;
         squares[j] += q * q;
         products[j] += q * y;
       });
-    });
-    for (const Score score : scores) {
-      const double y = static_cast<double>(score) - first_score_;
-      scores_ += y;
-      squared_scores_ += y * y;
     }
-    tokens_ += scores.size();
-  }
+    void end(std::size_t) const {
+      for (const Score score : scores) {
+        const double y = static_cast<double>(score) - to.first_score_;
+        to.scores_ += y;
+        to.squared_scores_ += y * y;
+      }
+      to.tokens_ += scores.size();
+    }
+  };
 
   double of(std::size_t i, std::size_t j) const {
     const double* const sums = experts_.data() + i * 3 * s_ + j;

@@ -23,22 +23,28 @@ class expert_domains {
         tokens_(domains),
         sums_(detail::element_count(std::array{domains, s, s}, sizeof(double))) {}
 
+  // For add_routing: what `add` adds.
+  auto batch(std::size_t domain) {
+    expects_domain(domain);
+    return added{*this, [domain](std::size_t) { return domain; }, {}};
+  }
+  auto batch(std::span<const std::size_t> domain_of_token) {
+    for (const std::size_t domain : domain_of_token) expects_domain(domain);
+    return added{*this, [domain_of_token](std::size_t t) { return domain_of_token[t]; },
+                 domain_of_token.size()};
+  }
+
   // Adds a batch: g1, g2 [t, p, s] of one domain, or with a domain for each token. Throws before
   // anything is added: shape_error unless they fit each other and s, value_error if there is no
   // such domain and for entries that are not finite.
   template <class Arch = cpu::native, class T>
   void add(const tensor<T, 3>& g1, const tensor<T, 3>& g2, std::size_t domain) {
-    expects_domain(domain);
-    add_checked<Arch>(g1, g2, [domain](std::size_t) { return domain; });
+    add_routing<Arch>(g1, g2, batch(domain));
   }
   template <class Arch = cpu::native, class T>
   void add(const tensor<T, 3>& g1, const tensor<T, 3>& g2,
            std::span<const std::size_t> domain_of_token) {
-    detail::expects<shape_error>(domain_of_token.size() == g1.shape()[0],
-                                 "[expert_domains] there are domains of ", domain_of_token.size(),
-                                 " tokens and g1 is of ", g1.shape()[0]);
-    for (const std::size_t domain : domain_of_token) expects_domain(domain);
-    add_checked<Arch>(g1, g2, [domain_of_token](std::size_t t) { return domain_of_token[t]; });
+    add_routing<Arch>(g1, g2, batch(domain_of_token));
   }
 
   std::size_t domains() const { return tokens_.size(); }
@@ -76,15 +82,30 @@ class expert_domains {
   }
 
  private:
-  template <class Arch, class T>
-  void add_checked(const tensor<T, 3>& g1, const tensor<T, 3>& g2, const auto& domain_of_token) {
-    detail::expects_routing<Arch>(g1, g2, s_);
-    routed_rows<T, Arch>(g1, g2).each([&](std::size_t i, std::size_t t, const routed_row& row) {
-      double* const sums = sums_.data() + (domain_of_token(t) * s_ + i) * s_;
+  template <class Domain_of>
+  struct added {
+    expert_domains& to;
+    Domain_of domain_of;
+    std::optional<std::size_t> tokens;  // that have domains of their own
+
+    template <class T>
+    void check(const tensor<T, 3>& g1, const tensor<T, 3>& g2) const {
+      detail::expects<shape_error>(!tokens || *tokens == g1.shape()[0],
+                                   "[expert_domains] there are domains of ", tokens.value_or(0),
+                                   " tokens and g1 is of ", g1.shape()[0]);
+      detail::expects_routing(g1, g2, to.s_);
+    }
+    void begin() const {}
+    void visit(std::size_t i, std::size_t t, const routed_row& row) const {
+      double* const sums = to.sums_.data() + (domain_of(t) * to.s_ + i) * to.s_;
       row.each([sums](std::size_t j, double q) { sums[j] += q; });
-    });
-    for (std::size_t t = 0; t < g1.shape()[0]; ++t) ++tokens_[domain_of_token(t)];
-  }
+    }
+    void end(std::size_t count) const {
+      for (std::size_t t = 0; t < count; ++t) ++to.tokens_[domain_of(t)];
+    }
+  };
+  template <class Domain_of>
+  added(expert_domains&, Domain_of, std::optional<std::size_t>) -> added<Domain_of>;
 
   double mean(std::size_t domain, index_pair e) const {
     return tokens_[domain] == 0

@@ -38,16 +38,20 @@ struct routed_row {
 
 namespace fmoe::detail {
 
-// Throws shape_error unless both are [t, p, s] with this s, and value_error if one holds a NaN or
-// an infinity.
-template <class Arch = cpu::native, class T>
+// Throws shape_error unless both are [t, p, s] with this s.
+template <class T>
 void expects_routing(const tensor<T, 3>& g1, const tensor<T, 3>& g2, extent s) {
   static_assert(std::is_floating_point_v<T>, "routing is of float or double, as a router makes it");
   const auto [tokens, heads, halves] = g1.shape();
   expects<shape_error>(g1.shape() == g2.shape() && halves == s, "[routing] g1 is [", tokens, ", ",
                        heads, ", ", halves, "] and g2 [", g2.shape()[0], ", ", g2.shape()[1], ", ",
                        g2.shape()[2], "]; both are [t, p, s], and s is ", s);
-  const extent width = heads * s;
+}
+
+// Throws value_error if one of them, both [t, p, s], holds a NaN or an infinity.
+template <class Arch = cpu::native, class T>
+void expects_finite_routing(const tensor<T, 3>& g1, const tensor<T, 3>& g2) {
+  const extent tokens = g1.shape()[0], width = g1.shape()[1] * g1.shape()[2];
   const auto is_finite = [width](const T* x) {
     constexpr extent lanes = 16;
     T zeros[lanes] = {};  // a NaN or an infinity makes one of them NaN
@@ -60,7 +64,7 @@ void expects_routing(const tensor<T, 3>& g1, const tensor<T, 3>& g2, extent s) {
   };
   const auto finite = std::make_unique_for_overwrite<bool[]>(tokens);
   constexpr extent some = 16;
-  cpu::parallel(divide_up(tokens, some), [&, tokens = tokens](extent part) {
+  cpu::parallel(divide_up(tokens, some), [&](extent part) {
     for (extent t = part * some; t < std::min(tokens, (part + 1) * some); ++t)
       finite[t] = is_finite(g1.data() + t * width) && is_finite(g2.data() + t * width);
   });
@@ -75,8 +79,8 @@ namespace fmoe {
 
 // Calls visit(i, t, routed_row) for each i and, one after the other, for each token t in which some
 // head uses i. One thread owns each i, so the sums of visit for an i have one owner and the order
-// of the tokens, whatever the threads and batches. g1 and g2 must be as expects_routing requires. q
-// is computed in double, and heads are added in order.
+// of the tokens, whatever the threads and batches. g1 and g2 are of one shape and finite. q is
+// computed in double, and heads are added in order.
 template <class T, class Arch = cpu::native>
 class routed_rows {
  public:
@@ -241,5 +245,19 @@ class routed_rows {
        std::vector<std::uint32_t>(at_once_* p_), std::vector<std::uint32_t>(s_ + 1),
        std::vector<double>(s_ + 1), std::vector<double>(s_)}};
 };
+
+// Adds a batch, g1 and g2 [t, p, s], to several statistics in one pass over it: add_routing(g1, g2,
+// domains.batch(0), correlation.batch(scores)). Throws as their `add`, before anything is added to
+// any of them.
+template <class Arch = cpu::native, class T, class... Batch>
+void add_routing(const tensor<T, 3>& g1, const tensor<T, 3>& g2, Batch... batches) {
+  (batches.check(g1, g2), ...);
+  detail::expects_finite_routing<Arch>(g1, g2);
+  (batches.begin(), ...);
+  routed_rows<T, Arch>(g1, g2).each([&](std::size_t i, std::size_t t, const routed_row& row) {
+    (batches.visit(i, t, row), ...);
+  });
+  (batches.end(g1.shape()[0]), ...);
+}
 
 }  // namespace fmoe
