@@ -45,7 +45,7 @@ struct problem {
     cpu::pack_panels<T, arch>(k_offsets, n_offsets, stored.data(), panels.data());
     return *this;
   }
-  extent side_by_side = 4;
+  extent side_by_side = 4, cache = extent{1} << 20;
   static constexpr extent block = 20;  // every chunk is whole blocks
 
   // Computes the rows from `row` on, in chunks of k, at addresses one element off the alignment of
@@ -62,7 +62,7 @@ struct problem {
                                      &cpu::gemm_kernels_of<T, Stored, arch>};
       cpu::gemm<T, arch>({count, columns, ks, a.data() + 1 + row * lda + k, lda, from, depth,
                           c.data() + 5 + row * ldc, ldc, accumulate || k > 0, block,
-                          last ? nullptr : all, 2048, side_by_side},
+                          last ? nullptr : all, 2048, side_by_side, cache},
                          [&](auto... tile) {
                            if (last) done(tile...);
                          });
@@ -143,6 +143,25 @@ TEMPLATE_TEST_CASE("a row of gemm has the same bits alone, in any company and in
       }
     p.c = start;
   }
+}
+
+TEMPLATE_TEST_CASE("rows that leave L2 have the same bits, and done runs once for each element",
+                   "[cpu][gemm]", float, double) {
+  const extent rows = 100, width = cpu::panel_width<TestType, arch>;
+  problem<TestType> p(rows, 7 * width + 3, 333);
+  p.fill(real<TestType>);
+  const auto start = p.c;
+  const auto run = [&](extent panels_together) {
+    p.c = start;
+    p.cache = 2 * panels_together * 333 * width * sizeof(TestType);
+    p.run(0, rows, p.depth, true, [&](extent row, extent count, extent column, extent wide) {
+      for (extent m = row; m < row + count; ++m)
+        for (extent n = column; n < column + wide; ++n) p.at(m, n) *= 3;
+    });
+    return p.c;
+  };
+  const auto expected = run(1000);
+  for (const extent together : sizes{0, 1, 2, 3}) CHECK(same_bits(run(together), expected));
 }
 
 TEMPLATE_TEST_CASE("panels of 16 bits give the bits of the same numbers widened", "[cpu][gemm]",

@@ -46,9 +46,9 @@ class sample_call {
   std::vector<detail::memory> blocks_;
 };
 
-// Returns the shape of the quickest plan. make(plan) returns something with run(arguments, results,
-// tokens).
-template <class T, class Make>
+// Returns the shape of the quickest plan by a clock. make(plan) returns something with
+// run(arguments, results, tokens).
+template <class T, class Clock = std::chrono::steady_clock, class Make>
 plan_shape tuned(const planner::program& p, const planner::plan_options& how, const Make& make) {
   constexpr extent most = 8;
   constexpr double far = 1.5, enough = 0.25;  // times the least prediction; seconds
@@ -64,9 +64,9 @@ plan_shape tuned(const planner::program& p, const planner::plan_options& how, co
     double all = 0;
     for (int round = 0; round < warm + rounds && (round <= warm + 2 || all < enough); ++round)
       for (extent i = 0; i < runs.size(); ++i) {
-        const auto start = std::chrono::steady_clock::now();
+        const auto start = Clock::now();
         runs[i]->run(call.arguments, call.results, p.token_count);
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+        const std::chrono::duration<double> took = Clock::now() - start;
         if (round >= warm) least[i] = std::min(least[i], took.count());
         all += took.count();
       }

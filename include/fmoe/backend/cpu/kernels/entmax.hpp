@@ -10,26 +10,29 @@
 
 namespace fmoe::cpu {
 
-// Returns the sum of [z - tau]_+^Power, and the sum of [z - tau]_+^(Power - 1).
+// Returns the sum of [z - tau]_+^Power, and the sum of [z - tau]_+^(Power - 1), each in two chains
+// of additions.
 template <class T, class Arch, int Power>
 std::pair<T, T> entmax_sums(const T* z, extent n, T tau) noexcept {
   using v = vec<T, Arch>;
   constexpr extent width = lanes<T, Arch>;
   constexpr T infinity = std::numeric_limits<T>::infinity();
-  const v start(tau), zero(T(0));
-  v total(zero), slope(zero);
-  for (extent i = 0; i < n; i += width) {
-    const v over = load_part<T, Arch>(z + i, std::min(width, n - i), -infinity) - start;
+  const v start(tau), zero(T(0)), one(T(1));
+  v totals[2] = {zero, zero}, slopes[2] = {zero, zero};
+  const auto add = [&](const v& some, extent chain) __attribute__((always_inline)) {
+    const v over = some - start;
     const v d = select(over <= zero, zero, over);
-    if constexpr (Power == 2) {
-      total = fmadd(d, d, total);
-      slope = slope + d;
-    } else {
-      total = total + d;
-      slope = slope + select(over <= zero, zero, v(T(1)));
-    }
+    if constexpr (Power == 2) totals[chain] = fmadd(d, d, totals[chain]);
+    else totals[chain] = totals[chain] + d;
+    slopes[chain] = slopes[chain] + (Power == 2 ? d : select(over <= zero, zero, one));
+  };
+  extent i = 0;
+  for (; i + 2 * width <= n; i += 2 * width) {
+    add(load<T, Arch>(z + i), 0);
+    add(load<T, Arch>(z + i + width), 1);
   }
-  return {sum<T, Arch>(total), sum<T, Arch>(slope)};
+  for (; i < n; i += width) add(load_part<T, Arch>(z + i, std::min(width, n - i), -infinity), 0);
+  return {sum<T, Arch>(totals[0] + totals[1]), sum<T, Arch>(slopes[0] + slopes[1])};
 }
 
 // For alpha 1.5 (Power 2) and 2 (Power 1). The sum is convex, falls with tau, and is at least 1 at

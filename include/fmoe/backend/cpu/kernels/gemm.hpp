@@ -63,6 +63,7 @@ struct gemm_args {
   const std::byte* next;    // the weights that the following step reads first, or null
   extent own_ahead = 2048;  // bytes ahead of their use at which lines of a panel come into L1
   extent side_by_side = 4;  // at most so many panels are read in turn for few rows
+  extent cache = extent{1} << 20;  // bytes of L2, half of which rows and panels take each
 };
 
 // One register tile: rows × panels of c.
@@ -391,35 +392,47 @@ template <class T, class Arch>
   constexpr extent few = 3;
   const extent tiles = divide_up(g.rows, kernels.most), places = tiles <= few ? 2 : 1;
   tile.next_step = divide_up(kernels.row_bytes, places * tiles);
-  const bool is_widened = tiles >= kernels.least_tiles && g.block <= widened_depth;
+  const bool is_widened = tiles >= kernels.least_tiles && g.block <= widened_depth && g.depth > 0;
   const auto* const of_tiles = (is_widened ? *kernels.of_widened : kernels).tiles[places - 1];
-  const extent part = is_widened ? g.block : g.depth;
+  const auto panel = [&](extent p) {  // and behind the last one what is read next
+    if (p >= panels && g.next != nullptr) return g.next;
+    return g.panels.data + std::min(p, panels - 1) * panel_bytes;
+  };
+  if (!is_widened) {
+    // Rows that leave L2 while they meet one panel meet several at a time.
+    const bool leave = g.rows * g.depth * sizeof(T) > g.cache / 2;
+    const extent group = leave ? std::max<extent>(1, g.cache / 2 / kernels.bytes(g.depth)) : 1;
+    for (extent first = 0; first < panels; first += group)
+      for (extent t = 0, row = 0; t < tiles; ++t) {
+        const extent rows = divide_up(g.rows - row, tiles - t);
+        for (extent p = first; p < std::min(first + group, panels); ++p) {
+          tile.b = panel(p);
+          tile.next = panel(p + group) + places * t * g.depth * tile.next_step;
+          run(of_tiles[rows - lone_rows], tile, row, rows, p, 1, true);
+        }
+        row += rows;
+      }
+    return;
+  }
   alignas(64) T wide[widened_depth * width];
+  tile.b = reinterpret_cast<const std::byte*>(wide);
   for (extent p = 0; p < panels; ++p) {
-    const std::byte* b = g.panels.data + p * panel_bytes;
-    const std::byte* const after = p + 1 < panels      ? b + panel_bytes
-                                   : g.next != nullptr ? g.next
-                                                       : b;
-    extent k = 0;
-    do {
-      tile.depth = std::min(part, g.depth - k);
+    const std::byte* b = panel(p);
+    for (extent k = 0; k < g.depth;) {
+      tile.depth = std::min(g.block, g.depth - k);
       tile.a = g.a + k;
       tile.accumulate = g.accumulate || k > 0;
-      tile.b = b;
-      if (is_widened) {
-        kernels.widen(b, tile.depth, wide);
-        tile.b = reinterpret_cast<const std::byte*>(wide);
-      }
+      kernels.widen(b, tile.depth, wide);
       k += tile.depth;
       b += kernels.bytes(tile.depth);
-      const std::byte* const next = k < g.depth ? b : after;
+      const std::byte* const next = k < g.depth ? b : panel(p + 1);
       for (extent t = 0, row = 0; t < tiles; ++t) {
         const extent rows = divide_up(g.rows - row, tiles - t);
         tile.next = next + places * t * tile.depth * tile.next_step;
         run(of_tiles[rows - lone_rows], tile, row, rows, p, 1, k == g.depth);
         row += rows;
       }
-    } while (k < g.depth);
+    }
   }
 }
 

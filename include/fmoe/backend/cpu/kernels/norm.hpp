@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Norms of rows, and normalised rows. Sums are in double, in eight interleaved parts, so a row of
-// float loses nothing.
+// Norms of rows, and normalised rows. Sums are in double, in interleaved parts, so a row of float
+// loses nothing.
 #pragma once
 
 #include <array>
@@ -13,13 +13,16 @@ namespace fmoe::cpu {
 // Returns the sum of f(x[i]).
 template <class T, class Arch, class F>
 double sum_in_double(const T* x, extent n, F f) noexcept {
-  constexpr extent parts = 8;
-  std::array<double, parts> sums{};
+  constexpr extent parts = 8, most = 4 * parts;  // four chains of additions for long rows
+  std::array<double, most> sums{};
   extent i = 0;
+  for (; i + most <= n; i += most)
+#pragma GCC unroll 32
+    for (extent k = 0; k < most; ++k) sums[k] += f(static_cast<double>(x[i + k]));
   for (; i + parts <= n; i += parts)
     for (extent k = 0; k < parts; ++k) sums[k] += f(static_cast<double>(x[i + k]));
   for (extent k = 0; i < n; ++i, ++k) sums[k] += f(static_cast<double>(x[i]));
-  for (extent half = parts / 2; half > 0; half /= 2)
+  for (extent half = most / 2; half > 0; half /= 2)
     for (extent k = 0; k < half; ++k) sums[k] += sums[k + half];
   return sums[0];
 }

@@ -344,9 +344,10 @@ struct plan {
   extent once = 0;         // and besides
   extent token_count = 1;  // tokens of a call at most
   extent constants = 0;
-  extent sum_block = 0;     // terms of a gemm's sum that are summed separately
-  extent own_ahead = 0;     // bytes ahead of their use at which a gemm's weights come into L1
-  extent side_by_side = 1;  // panels that a gemm of few rows reads in turn
+  extent sum_block = 0;         // terms of a gemm's sum that are summed separately
+  extent own_ahead = 0;         // bytes ahead of their use at which a gemm's weights come into L1
+  extent side_by_side = 1;      // panels that a gemm of few rows reads in turn
+  extent l2 = extent{1} << 20;  // bytes
   // What a weight takes on each of several threads: to read it, and its arithmetic with one row.
   double read_seconds = 0, multiply_add_seconds = 0;
   bool tokens = true;  // if false, the plan is computed whole, as one token

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+// Runs the steps of a plan that select entries of rows, and those that read what is selected.
+#pragma once
+
+#include <fmoe/backend/cpu/kernels/expert_choice.hpp>
+#include <fmoe/backend/cpu/kernels/gather.hpp>
+#include <fmoe/backend/cpu/kernels/kept.hpp>
+#include <fmoe/backend/cpu/kernels/product_top_k.hpp>
+#include <fmoe/backend/cpu/kernels/sample.hpp>
+#include <fmoe/backend/cpu/kernels/shared_columns.hpp>
+#include <fmoe/backend/cpu/kernels/top_k.hpp>
+#include <fmoe/backend/cpu/operands.hpp>
+
+namespace fmoe::cpu {
+
+template <class T, class Arch>
+class selection_steps : protected operands<T, Arch> {
+  using base = operands<T, Arch>;
+
+ protected:
+  using base::base;
+  using base::constants_, base::finish, base::plan_, base::rows, base::with_table;
+  using frame = cpu::frame<T>;
+
+  product_threads sharing(const frame& f) const noexcept {
+    return {f.threads, plan_.read_seconds, plan_.multiply_add_seconds};
+  }
+
+  static extent state_stride(extent keep) {
+    return round_up(top_k_state_size<T, Arch>(keep), cache_line / sizeof(T));
+  }
+
+  // The state of one of the rows of a token's selection, and its kept entries.
+  static T* state(const rows_of<T>& selection, extent token, extent row, extent keep) noexcept {
+    return selection.data + token * selection.stride + row * state_stride(keep);
+  }
+  static selected<T> kept(const rows_of<T>& selection, extent token, extent row,
+                          extent keep) noexcept {
+    return top_k_result<T, Arch>(state(selection, token, row, keep), keep);
+  }
+
+  // The entries of the selection after a token's row, if they select from the same table.
+  template <class Step>
+  static selected<T> next_kept(const rows_of<T>& selection, const Step& s, const frame& f,
+                               extent token, extent row) noexcept {
+    const bool is_last = row + 1 == s.rows;
+    if (s.table_row != 0 || (is_last && token + 1 == f.count)) return {};
+    return is_last ? kept(selection, token + 1, 0, s.keep)
+                   : kept(selection, token, row + 1, s.keep);
+  }
+
+  void run(const gather_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t) {
+      T* row = c.data + t * c.stride;
+      if (s.rows == 0) std::fill_n(row, s.N, T(0));
+      for (extent r = 0; r < s.rows; ++r) {
+        with_table(s.table, f, [&](auto table) {
+          gather<T, Arch>(table + r * s.table_row, s.N, s.N, kept(selection, t, r, s.keep),
+                          next_kept(selection, s, f, t, r), row, r != 0);
+        });
+      }
+      finish(s.epilogues, f, row, 0, t, 1, 0, s.N);
+    }
+  }
+
+  void run(const rescale_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), factors = rows(s.factors, f),
+                     c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r)
+        rescale<T, Arch>({state(c, t, r, s.keep), s.keep}, kept(selection, t, r, s.keep),
+                         factors.data + r * s.table_row);
+  }
+
+  void run(const sample_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), x = rows(s.x, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        const selected<T> from = kept(selection, t, r, s.keep);
+        const top_k_state<T, Arch> made(state(c, t, r, s.keep), s.keep);
+        made.count = static_cast<std::uint32_t>(from.count);
+        std::copy_n(from.indices, from.count, made.indices);
+        with_table(s.table, f, [&](auto table) {
+          sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, from,
+                          next_kept(selection, s, f, t, r), made.values);
+        });
+        finish(s.epilogues, f, made.values, 0, t, 1, 0, from.count);
+        join<T, Arch>(pass_kind::multiply, made.values, 0, 1, from.count, from.values, 0);
+      }
+  }
+
+  void run(const select_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f);
+    const extent n = f.in_loop ? f.length : s.columns;
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        T* const row = state(selection, t, r, s.keep);
+        if (s.rule.what == selection_rule::kind::product_top_k) {
+          T* const lists = state(selection, t, s.rows, s.keep);
+          product_top_k<T, Arch>(row, s.rule, a.data + t * a.stride + 2 * r * s.list, s.list, lists,
+                                 lists + state_stride(s.rule.each));
+          continue;
+        }
+        const T* const scores = a.data + t * a.stride + r * s.columns;
+        if (s.rule.what == selection_rule::kind::top_p) {
+          top_p<T, Arch>(row, s.rule.mass, s.rule.weights, scores, n);
+          continue;
+        }
+        if (s.rule.what == selection_rule::kind::nonzero) {
+          nonzero_scan<T, Arch>(row, s.keep, scores, n, f.at, f.is_first);
+          continue;
+        }
+        top_k_scan<T, Arch>(row, s.keep, scores, n, f.at, f.is_first, zeros_count(s.rule.weights));
+        if (f.is_last) top_k_finish<T, Arch>(row, s.keep, s.rule.weights, scores, n);
+      }
+  }
+
+  void run(const screen_step& s, const frame& f) const noexcept {
+    if constexpr (std::is_same_v<T, float>) {
+      const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f),
+                       scratch = rows(s.scratch, f);
+      const auto passes = [&](T* scores, extent first, extent count, extent t) {
+        finish(s.epilogues, f, scores, 0, t, 1, first, count);
+      };
+      const auto passes_at = [&](T* scores, const std::uint32_t* columns, extent count, extent) {
+        for (extent i = 0; i < count; ++i)
+          finish(s.epilogues, f, scores + i, 0, 0, 1, columns[i], 1);
+      };
+      screening<Arch>(constants_.screened(s.weight), s.keep, s.rule.weights, plan_.sum_block,
+                      passes, passes_at)
+          .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data,
+               selection.stride, f.next, sharing(f));
+    }
+  }
+
+  void run(const expert_choice_step& s, const frame& f) const noexcept {
+    const rows_of<T> scores = rows(s.scores, f), ranked = rows(s.ranked, f),
+                     selection = rows(s.selection, f);
+    auto* const order =
+        reinterpret_cast<std::uint32_t*>(f.bound->call + s.scratch * f.bound->call_rows);
+    expert_choice<T, Arch>(s.rule, {scores.data, scores.stride}, {ranked.data, ranked.stride},
+                           f.tokens, s.experts, order, selection.data, selection.stride);
+  }
+
+  void run(const kept_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        T* const row = c.data + t * c.stride + r * s.keep;
+        const selected<T> entries = kept(selection, t, r, s.keep);
+        if (s.what == kept_part::value) kept_values(entries, row, s.keep);
+        else kept_indices(entries, row, s.keep);
+      }
+  }
+
+  void run(const expand_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        const selected<T> from = kept(selection, t, r, s.keep);
+        T* row = c.data + t * c.stride + r * s.columns;
+        std::fill_n(row, s.columns, T(0));
+        for (extent k = 0; k < from.count; ++k) row[from.indices[k]] = from.values[k];
+      }
+  }
+};
+
+}  // namespace fmoe::cpu
