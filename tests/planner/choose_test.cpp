@@ -4,7 +4,6 @@
 #include <fmoe/planner/fuse.hpp>
 #include <fmoe/planner/planner.hpp>
 
-#include <thread>
 
 #include "../support/plans.hpp"
 
@@ -122,7 +121,6 @@ struct clock_of_plans {
   using rep = duration::rep;
   using period = duration::period;
   using time_point = std::chrono::time_point<clock_of_plans>;
-  static constexpr bool is_steady = true;
   static inline time_point at{};
   static time_point now() { return at; }
 };

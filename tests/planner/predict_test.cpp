@@ -114,6 +114,24 @@ double selection_seconds(extent n, extent candidates) {
   return 0;
 }
 
+// The seconds of one product of rows of 2 MB, whose panels have 64 KB, with so many bytes of L2.
+double seconds_of_product(extent l2) {
+  blueprint g;
+  planner::plan_options how = machine_options();
+  how.on.l2 = l2;
+  how.on.l3 = 64 << 20;
+  const planner::program p = planner::lower(g, g.linear(g.argument(0, {1024, 512}), 512, 512), how);
+  const cpu::plan plan = cpu::shape_search(p, how).with({.tile = 1024});
+  return cpu::prediction(plan, p.leaves, how.on, 4, 1).seconds();
+}
+
+TEST_CASE("rows that leave L2 are read once for the panels that half of L2 holds", "[predict]") {
+  const double alone = seconds_of_product(100 << 10), two = seconds_of_product(256 << 10),
+               four = seconds_of_product(512 << 10);
+  CHECK(alone > two);
+  CHECK(alone - four == Approx(1.5 * (alone - two)));
+}
+
 TEST_CASE("a selection takes its time for each of its lists, however short they are", "[predict]") {
   CHECK(selection_seconds(32, 0) > 0.5 * selection_seconds(2048, 0));
   CHECK(selection_seconds(32, 16) > 3 * selection_seconds(32, 0));

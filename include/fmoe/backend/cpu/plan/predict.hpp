@@ -149,13 +149,15 @@ class prediction {
     const double arithmetic = 2 * rows * n * K * columns / (0.9 * products_.flops);
     const double bytes = weights_of(s), rate = from_cache(products_, weights_),
                  hidden = rate < 1.3 * products_.memory ? 0.2 : 0.5;
-    // Every panel reads all rows again, which share L2 with panels and results; rows that leave L2
-    // meet several panels at a time.
+    // Every panel reads all rows again, which share L2 with panels and results. Rows that leave L2
+    // meet several panels at a time, unless the panels are widened.
     const double row_bytes = rows * K * element_bytes_,
-                 panels = columns / static_cast<double>(machine_.panel);
-    const double half = 0.5 * static_cast<double>(machine_.l2),
-                 panel = K * static_cast<double>(machine_.panel) * element_bytes_,
-                 together_panels = row_bytes > half ? std::max(1.0, std::floor(half / panel)) : 1;
+                 panels = columns / static_cast<double>(machine_.panel),
+                 half = 0.5 * static_cast<double>(machine_.l2),
+                 panel = K * static_cast<double>(machine_.panel) * element_bytes_;
+    const bool is_narrow = bytes_[plan_.weights[s.weight].storage] < element_bytes_;
+    const double together_panels =
+        row_bytes > half && !is_narrow ? std::max(1.0, std::floor(half / panel)) : 1;
     const double again = row_bytes < 0.5 * static_cast<double>(machine_.l1)
                              ? 0
                              : 0.3 * n * panels / together_panels * row_bytes /
