@@ -4,7 +4,6 @@
 #include <fmoe/planner/fuse.hpp>
 #include <fmoe/planner/planner.hpp>
 
-
 #include "../support/plans.hpp"
 
 namespace {
