@@ -200,18 +200,20 @@ TEST_CASE("layers agree with the oracle, in calls of any size", "[contracts]") {
 }
 
 TEST_CASE("a NaN or an infinity in one token changes no other row", "[contracts]") {
-  const auto x = random<tensor<float, 2>>({60, width}, 9);
-  for_each_layer([&](const any_layer& l, const auto& on) {
-    const auto forward = compiled_for(l, 60, on.options);
+  for_each_layer([](const any_layer& l, const auto& on) {
+    const extent tokens = std::min<extent>(on.tokens, 60), bad_row = tokens / 2 + 1;
+    const auto x = random<tensor<float, 2>>({tokens, width}, 9);
+    const auto forward = compiled_for(l, tokens, on.options);
     const auto y = call(forward, x);
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-      auto z = rows(x, 0, 60);
-      z(31, 2) = bad;
+      auto z = rows(x, 0, tokens);
+      z(bad_row, 2) = bad;
       const auto other = call(forward, z);
-      CHECK(same_bits(rows(other, 0, 31), rows(y, 0, 31)));
-      CHECK(same_bits(rows(other, 32, 28), rows(y, 32, 28)));
-      if (std::isnan(bad)) CHECK(std::isnan(other(31, 0)));
+      CHECK(same_bits(rows(other, 0, bad_row), rows(y, 0, bad_row)));
+      const extent after = bad_row + 1;
+      CHECK(same_bits(rows(other, after, tokens - after), rows(y, after, tokens - after)));
+      if (std::isnan(bad)) CHECK(std::isnan(other(bad_row, 0)));
     }
   });
 }

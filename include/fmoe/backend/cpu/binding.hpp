@@ -30,7 +30,7 @@ struct frame {
   const binding<T>* bound;
   T* arena;
   extent row = 0;  // the first of the rows that this task has of the tile
-  extent threads = 1;
+  crew* threads = &crew::alone();
   extent tokens = 0, part = 0, parts = 1;  // in a step of a whole call
   const std::byte* next = nullptr;         // the weights that the step after this one reads first
   extent at = 0, length = 0;

@@ -42,13 +42,13 @@ class executor : selection_steps<T, Arch> {
 
   // Runs one stage of one tile of `count` rows, at most the plan's tile. Its first row is row
   // `first` of the call and of the graph's own inputs. `arena` is aligned to a cache line.
-  // `threads` may share products, by their columns, and the experts of groups, if there are as many
+  // A crew may share products, by their columns, and the experts of groups, if there are as many
   // arenas: the first of the others is `others` elements behind this one, and each next one
   // `apart`.
   void run(const binding<T>& bound, extent first, extent count, T* arena, extent stage = 0,
-           extent threads = 1, extent others = 0, extent apart = 0) const noexcept {
+           crew& threads = crew::alone(), extent others = 0, extent apart = 0) const noexcept {
     frame f{first, count, &bound, arena};
-    f.threads = threads;
+    f.threads = &threads;
     f.others = others;
     f.apart = apart;
     run_all(plan_.steps, plan_.shared, plan_.stages[stage], f, [&](extent then) {
@@ -92,7 +92,7 @@ class executor : selection_steps<T, Arch> {
     auto rows = shared.begin();
     for (extent i = all.first; i < all.end; ++i) {
       while (rows != shared.end() && rows->first < i) ++rows;
-      if (f.threads > 1 && rows != shared.end() && rows->first == i) {
+      if (f.threads->size() > 1 && rows != shared.end() && rows->first == i) {
         run_rows(steps, *rows, f);
         i = rows->end - 1;
         continue;
@@ -104,10 +104,10 @@ class executor : selection_steps<T, Arch> {
 
   void run_rows(const std::vector<step>& steps, const row_range& s,
                 const frame& whole) const noexcept {
-    const extent parts = s.parts(whole.count, whole.threads);
-    parallel(parts, [&](extent part) noexcept {
+    const extent parts = s.parts(whole.count, whole.threads->size());
+    whole.threads->run(parts, [&](extent part) noexcept {
       frame f = whole;
-      f.threads = 1;
+      f.threads = &crew::alone();
       f.row = whole.count * part / parts;
       f.count = whole.count * (part + 1) / parts - f.row;
       for (extent i = s.first; i < s.end; ++i) visit(steps[i], f);
@@ -127,7 +127,9 @@ class executor : selection_steps<T, Arch> {
     shared_columns<T, Arch>(
         sharing(f), f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {
           const auto& r = s.rows[at];
-          const gemm_panels<T> panels = part(s, r.weight + s.expert_step * f.expert, n0 + from, k0);
+          const extent weight = r.weight + s.expert_step * f.expert;
+          const gemm_panels<T> panels = part(s, weight, n0 + from, k0);
+          const std::byte* const next = to < N ? part(s, weight, n0 + to, k0).data : f.next;
           const gemm_args<T> args{f.count,
                                   to - from,
                                   K,
@@ -139,7 +141,7 @@ class executor : selection_steps<T, Arch> {
                                   c.stride,
                                   s.accumulate || (cut_k && !f.is_first),
                                   plan_.sum_block,
-                                  f.next,
+                                  next,
                                   plan_.own_ahead,
                                   plan_.side_by_side,
                                   plan_.l2};
@@ -260,7 +262,7 @@ class executor : selection_steps<T, Arch> {
                        [&](extent t) { return kept(selection, t, 0, s.keep); });
     const put_step& last = get<put_step>(s.body.back());
     const bool can_share = f.others != 0 && plan_.storages[last.a.storage].listed;
-    if (can_share && shares_experts(static_cast<double>(list.busy.size()), f.threads))
+    if (can_share && shares_experts(static_cast<double>(list.busy.size()), f.threads->size()))
       return share_experts(s, list, f);
     sum_experts(s, f, 0, f.count, [&] {
       frame inner = f;
@@ -304,16 +306,17 @@ class executor : selection_steps<T, Arch> {
   // to each of them the results of its experts are added in order.
   void share_experts(const group_step& s, const group_list& list, const frame& f) const noexcept {
     std::ranges::sort(list.busy, {}, [&](extent e) { return std::pair(~list.count(e), e); });
+    const extent threads = f.threads->size();
     std::atomic<extent> next{0};
-    parallel(f.threads, [&](extent thread) noexcept {
+    f.threads->run(threads, [&](extent thread) noexcept {
       frame inner = f;
-      inner.threads = 1;
+      inner.threads = &crew::alone();
       inner.own = thread == 0 ? 0 : f.others + (thread - 1) * f.apart;
       for (extent i = next++; i < list.busy.size(); i = next++)
         run_expert(s, s.body.size() - 1, list, i, next, inner);
     });
-    parallel(f.threads, [&](extent part) noexcept {
-      const extent first = f.count * part / f.threads, end = f.count * (part + 1) / f.threads;
+    f.threads->run(threads, [&](extent part) noexcept {
+      const extent first = f.count * part / threads, end = f.count * (part + 1) / threads;
       sum_experts(s, f, first, end, [&] {
         frame all_rows = f;
         all_rows.group = list.rows;

@@ -223,7 +223,9 @@ class host_executable final : public executable {
     }
     // The threads beyond the tasks help them; their arenas lie behind those of the tasks.
     const extent threads = slots_ / tasks, others = tasks + task * (threads - 1) - task;
-    run_.run(bound, first, count, arena, stage, threads, others * memory_.arena, memory_.arena);
+    with_crew(threads, [&](crew& c) {
+      run_.run(bound, first, count, arena, stage, c, others * memory_.arena, memory_.arena);
+    });
     for (extent i = 0; i < results.size(); ++i) {
       const plan_result& result = steps().results[i];
       const bool is_made_here = result.per_token && result.made_in == stage;

@@ -11,6 +11,7 @@
 #else
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
+#include <tbb/task_group.h>
 #endif
 
 namespace fmoe::cpu {
@@ -27,6 +28,18 @@ FMOE_INLINE void parallel(extent tasks, function_ref<void(extent)> task) {
   if (tasks > 0) task(extent{0});
 }
 
+FMOE_INLINE void with_crew(extent threads, function_ref<void(crew&)> f) {
+  if (threads == 1) return f(crew::alone());
+  std::vector<std::jthread> helpers;
+  crew* here = nullptr;
+  const auto call = [&](extent seat) { helpers.emplace_back([=] { here->help(seat); }); };
+  crew all(threads, call);
+  here = &all;
+  f(all);
+  all.end();
+  helpers.clear();
+}
+
 #else
 
 FMOE_INLINE extent thread_count() {
@@ -38,13 +51,32 @@ FMOE_INLINE void on_all_threads(function_ref<void()> f) {
   all.execute(f);
 }
 
-FMOE_INLINE void parallel(extent tasks, function_ref<void(extent)> task) {
-  if (tasks == 1) return task(extent{0});
+// Calls f with a context for tasks.
+FMOE_INLINE void isolated(function_ref<void(tbb::task_group_context&)> f) {
   tbb::task_group_context context(tbb::task_group_context::isolated);
   // Otherwise workers would compute in the floating-point mode in which their arena was made.
   context.capture_fp_settings();
-  tbb::this_task_arena::isolate([&] {
+  tbb::this_task_arena::isolate([&] { f(context); });
+}
+
+FMOE_INLINE void parallel(extent tasks, function_ref<void(extent)> task) {
+  if (tasks == 1) return task(extent{0});
+  isolated([&](tbb::task_group_context& context) {
     tbb::parallel_for(extent{0}, tasks, extent{1}, task, tbb::simple_partitioner{}, context);
+  });
+}
+
+FMOE_INLINE void with_crew(extent threads, function_ref<void(crew&)> f) {
+  if (threads == 1) return f(crew::alone());
+  isolated([&](tbb::task_group_context& context) {
+    tbb::task_group helpers(context);
+    crew* here = nullptr;
+    const auto call = [&](extent seat) { helpers.run([=] { here->help(seat); }); };
+    crew all(threads, call);
+    here = &all;
+    f(all);
+    all.end();
+    helpers.wait();
   });
 }
 

@@ -3,8 +3,7 @@
 // waits it does not run tasks of other regions, and their cancellation does not stop it.
 #pragma once
 
-#include <fmoe/base/checked.hpp>
-#include <fmoe/base/function_ref.hpp>
+#include <fmoe/backend/cpu/crew.hpp>
 #include <fmoe/base/separate.hpp>
 
 namespace fmoe::cpu {
@@ -17,6 +16,9 @@ void on_all_threads(function_ref<void()> f);
 
 // Calls task(i) for each i in [0, tasks) once, in any order.
 void parallel(extent tasks, function_ref<void(extent)> task);
+
+// Calls f with a crew of so many threads, for regions that follow each other.
+void with_crew(extent threads, function_ref<void(crew&)> f);
 
 }  // namespace fmoe::cpu
 

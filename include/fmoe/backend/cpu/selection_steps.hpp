@@ -23,7 +23,7 @@ class selection_steps : protected operands<T, Arch> {
   using frame = cpu::frame<T>;
 
   product_threads sharing(const frame& f) const noexcept {
-    return {f.threads, plan_.read_seconds, plan_.multiply_add_seconds};
+    return {*f.threads, plan_.read_seconds, plan_.multiply_add_seconds};
   }
 
   static extent state_stride(extent keep) {

@@ -158,7 +158,7 @@ class screening {
   void run(const float* x, extent x_stride, extent tokens, float* scratch, extent scratch_stride,
            float* states, extent state_stride, const std::byte* next,
            const product_threads& sharing) const noexcept {
-    const extent threads = sharing.count;
+    crew& threads = sharing.threads;
     const auto row = [&](extent t) __attribute__((noinline)) {
       return screen_row(scratch + t * scratch_stride, w_.depth, keep_);
     };
@@ -209,10 +209,10 @@ class screening {
  private:
   static constexpr extent together = 8;  // rows of x that a row of the table is multiplied with
 
-  // Calls f(t) for every token, with this many threads.
-  static void each_token(extent threads, extent tokens, function_ref<void(extent)> f) noexcept {
-    const extent parts = std::min(threads, tokens);
-    parallel(parts, [&](extent part) noexcept {
+  // Calls f(t) for every token, with these threads.
+  static void each_token(crew& threads, extent tokens, function_ref<void(extent)> f) noexcept {
+    const extent parts = std::min(threads.size(), tokens);
+    threads.run(parts, [&](extent part) noexcept {
       for (extent t = tokens * part / parts; t < tokens * (part + 1) / parts; ++t) f(t);
     });
   }

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// A crew calls each task of a region once, whether its helpers come at once, late or never.
+#include <fmoe/backend/cpu/crew.hpp>
+
+#include <thread>
+#include <vector>
+
+#include "../support/catch.hpp"
+
+namespace {
+
+using namespace fmoe::cpu;
+
+// How often each of the tasks is called in a region.
+std::vector<int> calls(crew& c, extent tasks) {
+  std::vector<std::atomic<int>> counts(tasks);
+  c.run(tasks, [&](extent i) { ++counts[i]; });
+  return {counts.begin(), counts.end()};
+}
+
+std::vector<int> ones(extent tasks) { return std::vector<int>(tasks, 1); }
+
+TEST_CASE("one thread runs the tasks in order", "[crew]") {
+  std::vector<extent> order;
+  crew::alone().run(4, [&](extent i) { order.push_back(i); });
+  CHECK(order == std::vector<extent>{0, 1, 2, 3});
+  CHECK(crew::alone().size() == 1);
+}
+
+TEST_CASE("nobody waits for helpers that never come", "[crew]") {
+  std::vector<extent> called;
+  const auto call = [&](extent seat) { called.push_back(seat); };
+  crew c(3, call);
+  for (const extent tasks : {extent{0}, extent{1}, extent{2}, extent{3}, extent{50}})
+    CHECK(calls(c, tasks) == ones(tasks));
+  CHECK(called == std::vector<extent>{1, 2});  // once for each seat
+}
+
+TEST_CASE("a helper begins with the tasks of its seat, and is called again when it has left",
+          "[crew]") {
+  crew* all = nullptr;
+  extent called = 0;
+  const auto call = [&](extent seat) {  // comes at once, and leaves when nothing comes for a while
+    ++called;
+    all->help(seat);
+  };
+  crew c(2, call);
+  all = &c;
+  for (extent region = 1; region <= 3; ++region) {
+    std::vector<extent> order;
+    c.run(6, [&](extent i) { order.push_back(i); });
+    CHECK(order == std::vector<extent>{3, 4, 5, 0, 1, 2});
+    CHECK(called == region);
+  }
+}
+
+TEST_CASE("threads come and go, and each task is called once", "[crew]") {
+  for (const extent threads : {extent{2}, extent{5}, crew::most + 9}) {
+    std::vector<std::jthread> helpers;
+    crew* all = nullptr;
+    const auto call = [&](extent seat) { helpers.emplace_back([&, seat] { all->help(seat); }); };
+    crew c(threads, call);
+    all = &c;
+    CHECK(c.size() <= crew::most);
+    extent plain = 0;  // what the tasks of a region write is seen after it, and in the next one
+    for (extent region = 0; region < 400; ++region) {
+      if (region % 100 == 99) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::vector<extent> squares(1 + region % 40);
+      c.run(squares.size(), [&](extent i) { squares[i] = plain + i * i; });
+      for (extent i = 0; i < squares.size(); ++i) REQUIRE(squares[i] == plain + i * i);
+      plain += squares.back();
+    }
+    c.end();
+    helpers.clear();
+  }
+}
+
+}  // namespace
