@@ -177,6 +177,65 @@ TEST_CASE("threads add to one number, which nobody reads before the next barrier
   }
 }
 
+// Each thread copies a number and reads that of its neighbour.
+template <unsigned Left, bool Meets>
+void copies(emulated_block& b, const float* from, float* to) {
+  const auto shared = b.array<float>(64);
+  b.copy<1>(shared, b.thread(), from + b.thread(), 1);
+  b.commit();
+  b.wait<Left>();
+  if (Meets) b.sync();
+  to[b.thread()] = shared[(b.thread() + 1) % 64];
+}
+
+TEST_CASE("copies are there behind a wait and a barrier, and what reads them earlier is named",
+          "[cuda]") {
+  std::vector<float> from(64), to(64);
+  std::iota(from.begin(), from.end(), 0.f);
+  for (const thread_order order : orders) {
+    run([&](auto& b) { copies<0, true>(b, from.data(), to.data()); }, order);
+    for (unsigned t = 0; t < 64; ++t) CHECK(to[t] == from[(t + 1) % 64]);
+    CHECK_THROWS_WITH(run([&](auto& b) { copies<1, true>(b, from.data(), to.data()); }, order),
+                      test::containing("of a shared array, which a copy is under way to"));
+    CHECK_THROWS_AS(run([&](auto& b) { copies<0, false>(b, from.data(), to.data()); }, order),
+                    emulation_fault);
+  }
+}
+
+TEST_CASE("a copy fills what it does not read with 0, and begins where an access may", "[cuda]") {
+  alignas(16) float from[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  const auto one = [&](extent to, unsigned first) {
+    return [=, &from](auto& b) {
+      const auto shared = b.template array<float>(8);
+      if (b.thread() == 0) b.template copy<4>(shared, to, from + first, 3);
+      b.commit();
+      b.template wait<0>();
+      b.sync();
+      const auto x = b.template read<4>(shared, to);
+      if (x.of[0] != 1 || x.of[2] != 3 || x.of[3] != 0) throw std::runtime_error("other numbers");
+    };
+  };
+  run(one(4, 0));
+  CHECK_THROWS_WITH(run(one(2, 0)), test::containing("copies to 16 bytes that do not begin at"));
+  CHECK_THROWS_WITH(run(one(4, 1)), test::containing("copies 16 bytes that do not begin at"));
+  CHECK_THROWS_WITH(run([](auto& b) { b.template read<2>(b.template array<float>(8), 1); }),
+                    test::containing("reads 8 bytes that do not begin at"));
+}
+
+TEST_CASE("what other threads still read is not overwritten by a copy", "[cuda]") {
+  const float from[64] = {};
+  const auto early = [&](auto& b) {
+    const auto shared = b.template array<float>(64);
+    shared[b.thread()] = 1;
+    b.sync();
+    static_cast<void>(static_cast<float>(shared[(b.thread() + 1) % 64]));
+    b.template copy<1>(shared, b.thread(), from + b.thread(), 1);
+  };
+  for (const thread_order order : orders)
+    CHECK_THROWS_WITH(run(early, order), test::containing("with no barrier between them") ||
+                                             test::containing("a copy is under way to"));
+}
+
 TEST_CASE("accesses outside of shared memory are named", "[cuda]") {
   CHECK_THROWS_WITH(
       run([](auto& b) { b.template array<float>(63)[b.thread()] = 1; }),

@@ -27,6 +27,8 @@ struct call_layout {
     };
     arena = take(p.arena);
     call = take(p.token_count * p.call + p.once);
+    sums_room = cuda::sums_room(p);
+    sums = take(sums_room);
     for (const cpu::storage_row& s : p.storages) {
       using enum cpu::storage_row::kind;
       if (s.where == argument)
@@ -39,7 +41,7 @@ struct call_layout {
     }
   }
 
-  extent elements = 0, arena = 0, call = 0;
+  extent elements = 0, arena = 0, call = 0, sums = 0, sums_room = 0;
   std::vector<staged> arguments, results;
 };
 
@@ -68,7 +70,9 @@ class device_executable final : public executable {
                                   .arena = space.memory.data() + layout_.arena,
                                   .call = space.memory.data() + layout_.call,
                                   .call_rows = run_.steps().token_count,
-                                  .lists = space.lists.data()};
+                                  .lists = space.lists.data(),
+                                  .sums = space.memory.data() + layout_.sums,
+                                  .sums_room = layout_.sums_room};
     for (const cpu::stage& stage : run_.steps().stages) {
       if (stage.per_call) {
         run_.run(bound, 0, tokens, stage);

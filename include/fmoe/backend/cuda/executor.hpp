@@ -6,9 +6,9 @@
 #include <exception>
 
 #include <fmoe/backend/cuda/kernels/exclude.hpp>
-#include <fmoe/backend/cuda/kernels/gemm.hpp>
 #include <fmoe/backend/cuda/kernels/select.hpp>
 #include <fmoe/backend/cuda/kernels/token_sum.hpp>
+#include <fmoe/backend/cuda/product_steps.hpp>
 #include <fmoe/backend/cuda/step_lists.hpp>
 #include <fmoe/backend/cuda/weights.hpp>
 
@@ -24,6 +24,8 @@ struct binding {
   T* call = nullptr;  // memory of all tokens, of `call_rows`
   extent call_rows = 0;
   index* lists = nullptr;  // of groups
+  T* sums = nullptr;       // of blocks of products, `sums_room` elements
+  extent sums_room = 0;
 };
 
 template <class T, class Device>
@@ -60,7 +62,7 @@ class executor {
     extent first, count;  // in a group as many rows as there may be
     group_rows group{};
     group_tiles tiles{};
-    extent most_tiles = 0;
+    extent most_tiles = 0, tile_rows = 0;
     const sort_lists* sorted = nullptr;
   };
 
@@ -122,29 +124,30 @@ class executor {
   }
 
   void run(const cpu::gemm_step& s, const frame& f) const {
-    constexpr extent few = 24;
-    if (f.count <= few && f.group.count == nullptr) product<1>(s, f);
-    else product<4>(s, f);
-  }
-  template <unsigned Own>
-  void product(const cpu::gemm_step& s, const frame& f) const {
-    const gemm_kernel<T, Own> kernel{.a = read(s.a, f),
-                                     .c = rows(s.c, f),
-                                     .weights = weights_.matrices(s.weight),
-                                     .positions = lists_.positions(s),
-                                     .position_count = s.rows.size(),
-                                     .rows = f.count,
-                                     .depth = s.K,
-                                     .columns = s.N,
-                                     .sum_block = plan_.sum_block,
-                                     .expert_weights = s.expert_step,
-                                     .accumulate = s.accumulate,
-                                     .group = f.group,
-                                     .tiles = f.tiles,
-                                     .finish = finish(s.epilogues, f)};
-    const extent tiles =
-        f.group.count != nullptr ? f.most_tiles : divide_up(f.count, extent{kernel.tile_rows});
-    f.bound.queue.launch("gemm", kernel, kernel.blocks(tiles));
+    const auto positions = lists_.positions(s);
+    const auto whole = [](extent n) { return n % numbers_each<T> == 0; };
+    const auto to_index = [](extent n) { return static_cast<index>(n); };
+    const auto& matrices = weights_.matrices(s.weight);
+    product<T> p{.a = read(s.a, f),
+                 .c = rows(s.c, f),
+                 .weights = matrices.data,
+                 .pitch = to_index(matrices.pitch),
+                 .positions = positions.list,
+                 .position_count = to_index(s.rows.size()),
+                 .rows = to_index(f.count),
+                 .depth = to_index(s.K),
+                 .columns = to_index(s.N),
+                 .sum_block = to_index(plan_.sum_block),
+                 .expert_weights = s.expert_step,
+                 .accumulate = s.accumulate,
+                 .group = f.group,
+                 .tiles = f.tiles,
+                 .finish = finish(s.epilogues, f)};
+    p.aligned_a =
+        is_aligned(p.a.data, p.a.stride) && whole(positions.of_a) && whole(plan_.sum_block);
+    p.aligned_c = is_aligned(p.c.data, p.c.stride) && whole(positions.of_c);
+    launch_product(f.bound.queue, p, matrices.stored, f.bound.sums, f.bound.sums_room, f.tile_rows,
+                   f.most_tiles);
   }
 
   void run(const cpu::batched_step& s, const frame& f) const {
@@ -315,7 +318,8 @@ class executor {
 
   // Sorts the entries of the frame's tokens by expert.
   sort_lists sorted(const selections_at<T>& from, extent experts, const frame& f) const {
-    const sort_lists lists{{f.count, from.keep, experts, group_tile_rows}, f.bound.lists};
+    const extent tile = group_tile_rows(f.count * from.keep, experts, has_large_tiles<T>);
+    const sort_lists lists{{f.count, from.keep, experts, tile}, f.bound.lists};
     const extent parts = experts * lists.of.chunks();
     f.bound.queue.each("sort", count_entries<T>{lists, from}, parts);
     f.bound.queue.each("sort", add_chunks{lists}, experts);
@@ -332,6 +336,7 @@ class executor {
     f.group = {lists.row_count(), lists.tokens(), lists.experts()};
     f.tiles = {lists.tile_count(), lists.first(), lists.end()};
     f.most_tiles = lists.of.most_tiles();
+    f.tile_rows = lists.of.tile_rows;
     for (const cpu::step& inner : s.body)
       if (const auto* put = get_if<cpu::put_step>(&inner)) run(*put, s, lists, outer);
       else visit(inner, f);

@@ -9,12 +9,26 @@
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cuda/kernels/gemm.hpp>
 #include <fmoe/backend/cuda/kernels/group.hpp>
+#include <fmoe/backend/cuda/kernels/product_choice.hpp>
 #include <fmoe/backend/cuda/memory.hpp>
 
 namespace fmoe::cuda {
 
-// Rows of a tile of a group's products.
-inline constexpr extent group_tile_rows = 64;
+// Returns the elements that a caller needs for the sums of blocks of a plan's products.
+inline extent sums_room(const cpu::plan& p) {
+  extent n = 0;
+  const auto need = [&](const cpu::gemm_step& s, extent rows, extent tile_rows) {
+    n = std::max(n, room_for_sums({rows, s.K, s.N, s.rows.size(), p.sum_block, tile_rows, false}));
+  };
+  for (const cpu::step& s : p.steps) {
+    if (const auto* gemm = get_if<cpu::gemm_step>(&s)) need(*gemm, p.tile, 0);
+    if (const auto* group = get_if<cpu::group_step>(&s))
+      for (const cpu::step& inner : group->body)
+        if (const auto* gemm = get_if<cpu::gemm_step>(&inner))
+          need(*gemm, p.tile * group->keep, small_tile);
+  }
+  return n;
+}
 
 template <class Device>
 class step_lists {
@@ -33,8 +47,19 @@ class step_lists {
     q.wait();
   }
 
-  const gemm_position* positions(const cpu::gemm_step& s) const {
-    return positions_->data() + first_.at(&s);
+  // The positions of a product, and numbers with every bit that an offset of one has.
+  struct position_list {
+    const gemm_position* list;
+    extent of_a, of_c;
+  };
+  position_list positions(const cpu::gemm_step& s) const {
+    const extent first = first_.at(&s);
+    position_list found{positions_->data() + first, 0, 0};
+    for (extent i = 0; i < s.rows.size(); ++i) {
+      found.of_a |= s.rows[i].a;
+      found.of_c |= s.rows[i].c;
+    }
+    return found;
   }
   pair_lists pairs(const cpu::exclude_step& s) const {
     const index* const groups = indices_->data() + first_.at(&s);
@@ -66,7 +91,7 @@ class step_lists {
   }
 
   void need(extent tokens, extent keep, extent experts) {
-    sorted_ = std::max(sorted_, sort_places{tokens, keep, experts, group_tile_rows}.size());
+    sorted_ = std::max(sorted_, sort_places{tokens, keep, experts, few_tile_rows}.size());
   }
 
   std::map<const void*, extent> first_;  // of the list of a step

@@ -10,14 +10,29 @@
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cuda/kernels/nest.hpp>
 #include <fmoe/backend/cuda/memory.hpp>
+#include <fmoe/backend/cuda/product_steps.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::cuda {
 
+// Copies the numbers of matrices, a thread a number.
+template <class S>
+struct matrix_copy {
+  const S* from;
+  S* to;
+  nest_loops<S> axes{};
+
+  FMOE_DEVICE void operator()(extent i) const {
+    const S *x = from, *none = nullptr;
+    extent at = 0;
+    axes.move(i, x, none, at);
+    to[at] = *x;
+  }
+};
+
 template <class T, class Device>
 class device_weights {
  public:
-  using array = device_array<Device, T>;
   using queue = typename Device::queue;
 
   device_weights(const cpu::plan& p, std::span<const ir::leaf_node> leaves, const Device& on,
@@ -28,7 +43,8 @@ class device_weights {
         computed_(on, p.constants),
         origins_(p.storages.size()),
         leaves_(p.storages.size()),
-        matrices_(p.weights.size()) {
+        matrices_(p.weights.size()),
+        stored_(p.weights.size(), dtype_of<T>) {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const cpu::storage_row& row = p.storages[s];
       using enum cpu::storage_row::kind;
@@ -36,16 +52,25 @@ class device_weights {
       origins_[s] = leaves[row.source];
       if (!row.in_place && !row.table) continue;
       const ir::leaf_node& l = origins_[s];
-      leaves_[s] = derived(l, "numbers " + std::to_string(element_count(l.shape)),
-                           [&] { return uploaded(l); });
+      leaves_[s] = derived<T>(l, "numbers " + std::to_string(element_count(l.shape)),
+                              [&] { return uploaded<T>(l); });
     }
   }
 
-  const T* leaf(extent storage) const { return leaves_[storage]->data(); }
+  const T* leaf(extent storage) const { return leaves_[storage].get(); }
   T* computed() const { return computed_.data(); }
 
-  // The matrices of a weight, one after the other.
-  const T* matrices(extent weight) const { return matrices_[weight]->data(); }
+  // The matrices of a weight, one after the other. Their rows are a `pitch` apart, which is whole
+  // accesses, and hold numbers as they are stored.
+  struct matrices_at {
+    const void* data;
+    extent pitch;
+    dtype stored;
+  };
+  matrices_at matrices(extent weight) const {
+    const dtype stored = stored_[weight];
+    return {matrices_[weight].get(), pitch_of(plan_.weights[weight], stored), stored};
+  }
 
   // Makes the matrices of weights that are leaves, or of those that the prologue computes.
   void make_matrices(bool are_computed) {
@@ -59,8 +84,11 @@ class device_weights {
         continue;
       }
       const ir::leaf_node& l = origins_[weight.storage];
-      matrices_[w] = derived(l, "matrices" + text(weight),
-                             [&] { return matrices_of(weight, uploaded(l)->data()); });
+      stored_[w] = stored_type(l.type);
+      with_stored<T>(stored_[w], [&]<class S>(S*) {
+        const auto make = [&] { return matrices_of(weight, uploaded<S>(l).get()); };
+        matrices_[w] = derived<S>(l, "matrices" + text(weight), make);
+      });
     }
   }
 
@@ -71,50 +99,87 @@ class device_weights {
       const bool is_leaf = row.where == cpu::storage_row::kind::leaf;
       if (is_leaf && (row.in_place || row.table)) n += element_count(leaves[row.source].shape);
     }
-    for (const cpu::packed_weight& w : p.weights) n += w.batches * w.K * w.N;
-    return n * sizeof(T);
+    n *= sizeof(T);
+    for (const cpu::packed_weight& w : p.weights) {
+      const cpu::storage_row& row = p.storages[w.storage];
+      const bool is_leaf = row.where == cpu::storage_row::kind::leaf;
+      const dtype stored = is_leaf ? stored_type(leaves[row.source].type) : dtype_of<T>;
+      n += w.batches * w.K * pitch_of(w, stored) * size_of(stored);
+    }
+    return n;
   }
 
  private:
-  using shared = std::shared_ptr<const array>;
+  // Memory of the device.
+  template <class S>
+  using shared = std::shared_ptr<const S>;
 
-  template <class Make>
-  shared derived(const ir::leaf_node& l, std::string key, const Make& make) const {
+  // The type in which matrices of a leaf are stored.
+  static dtype stored_type(dtype of_leaf) {
+    dtype stored = dtype_of<T>;
+    with_stored<T>(of_leaf, [&]<class S>(S*) { stored = dtype_of<S>; });
+    return stored;
+  }
+  static extent pitch_of(const cpu::packed_weight& w, dtype stored) {
+    return round_up(w.N, extent{access_bytes / size_of(stored)});
+  }
+
+  template <class S>
+  shared<S> made(extent n) const {
+    const auto memory = std::make_shared<const device_array<Device, S>>(on_, n);
+    return {memory, memory->data()};
+  }
+
+  template <class S, class Make>
+  shared<S> derived(const ir::leaf_node& l, std::string key, const Make& make) const {
     if (!l.parameter) return make();
     for (const std::string& part :
          {std::string(" of "), std::string(name_of(l.type)), std::string(" as "),
-          std::string(name_of(dtype_of<T>)), " on " + on_.key()})
+          std::string(name_of(dtype_of<S>)), " on " + on_.key()})
       key += part;
-    return std::static_pointer_cast<const array>(
+    return std::static_pointer_cast<const S>(
         l.data->derived(key, [&] { return std::shared_ptr<const void>(make()); }));
   }
 
-  // The leaf's numbers as Ts.
-  shared uploaded(const ir::leaf_node& l) const {
+  // The leaf's numbers as Ts, or as they are stored.
+  template <class S>
+  shared<S> uploaded(const ir::leaf_node& l) const {
     const extent n = element_count(l.shape);
-    std::vector<T> numbers(n);
-    with_numbers<T>(l.numbers(), [&](const auto& number) {
-      for (extent i = 0; i < n; ++i) numbers[i] = number(i);
-    });
-    auto made = std::make_shared<array>(on_, n);
-    queue_.copy_in(made->data(), numbers.data(), n * sizeof(T));
+    const auto to = made<S>(n);
+    std::vector<T> numbers;
+    const void* from = l.data->data();
+    if (l.type != dtype_of<S>) {
+      if constexpr (std::is_same_v<S, T>) {
+        numbers.resize(n);
+        copy_numbers(l.numbers(), numbers.data());
+        from = numbers.data();
+      }
+    }
+    queue_.copy_in(const_cast<S*>(to.get()), from, n * sizeof(S));
     queue_.wait();
-    return made;
+    return to;
   }
 
   // [batch, depth, columns], copied on the device.
-  shared matrices_of(const cpu::packed_weight& w, const T* source) const {
-    auto made = std::make_shared<array>(on_, w.batches * w.K * w.N);
-    nest_numbers<T> copy{.a = {source}, .c = {made->data()}, .is_copy = true};
-    extent stride = made->size();
-    for (const auto* axes : {&w.batch, &w.depth, &w.columns})
-      for (const cpu::axis_stride& a : *axes) {
+  template <class S>
+  shared<S> matrices_of(const cpu::packed_weight& w, const S* source) const {
+    const extent pitch = pitch_of(w, dtype_of<S>);
+    const auto to = made<S>(w.batches * w.K * pitch);
+    matrix_copy<S> copy{.from = source, .to = const_cast<S*>(to.get())};
+    extent stride = w.batches * w.K * pitch;
+    const auto add = [&](const std::vector<cpu::axis_stride>& axes) {
+      for (const cpu::axis_stride& a : axes) {
         stride /= std::max<extent>(1, a.length);
-        copy.out.add({a.length, a.stride, 0, stride});
+        copy.axes.add({a.length, a.stride, 0, stride});
       }
-    queue_.each("weights", copy, copy.out.places);
+    };
+    add(w.batch);
+    add(w.depth);
+    stride = w.N;
+    add(w.columns);
+    queue_.each("weights", copy, copy.axes.places);
     queue_.wait();
-    return made;
+    return to;
   }
 
   static std::string text(const cpu::packed_weight& w) {
@@ -130,10 +195,11 @@ class device_weights {
   const cpu::plan& plan_;
   const Device& on_;
   queue& queue_;  // of the preparation
-  array computed_;
+  device_array<Device, T> computed_;
   std::vector<ir::leaf_node> origins_;  // by storage
-  std::vector<shared> leaves_;          // by storage
-  std::vector<shared> matrices_;        // by weight
+  std::vector<shared<T>> leaves_;       // by storage
+  std::vector<shared<void>> matrices_;  // by weight
+  std::vector<dtype> stored_;           // by weight: the type of its matrices
 };
 
 }  // namespace fmoe::cuda

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include <fmoe/backend/cuda/emulated/block_runner.hpp>
+#include <fmoe/backend/cuda/kernels/pack.hpp>
 
 namespace fmoe::cuda {
 
@@ -41,6 +42,33 @@ class emulated_block {
     to.add(i, n);
   }
 
+  // Neighbours of a shared array, in one access.
+  template <unsigned N, class T>
+  pack<T, N> read(const shared_array<T>& from, extent i) const {
+    expects_place(i * sizeof(T), alignof(pack<T, N>), "reads");
+    pack<T, N> made;
+    for (unsigned n = 0; n < N; ++n) made.of[n] = from[i + n];
+    return made;
+  }
+
+  // Begins to copy N numbers, of which the first `valid` are read and the others become 0. They
+  // are there for this thread when it has waited, and for the others behind the next barrier.
+  template <unsigned N, class T>
+  void copy(const shared_array<T>& to, extent i, const T* from, unsigned valid) const {
+    expects_place(i * sizeof(T), sizeof(T) * N, "copies to");
+    if (valid != 0) expects_place(std::bit_cast<std::uintptr_t>(from), sizeof(T) * N, "copies");
+    T numbers[N]{};
+    for (unsigned n = 0; n < valid; ++n) numbers[n] = from[n];
+    for (unsigned n = 0; n < N; ++n) runner_.copy(to, i + n, numbers[n]);
+  }
+  // Ends a group of the thread's copies.
+  void commit() const { runner_.commit(); }
+  // Waits until no more than the last Left groups of the thread's copies are under way.
+  template <unsigned Left>
+  void wait() const {
+    runner_.wait(Left);
+  }
+
   // Returns bits of which bit i is what lane i of the warp says. All lanes take part.
   unsigned ballot(bool yes, const char* file = __builtin_FILE(),
                   unsigned line = __builtin_LINE()) const {
@@ -64,6 +92,11 @@ class emulated_block {
   }
 
  private:
+  static void expects_place(std::uintptr_t place, extent bytes, const char* does) {
+    expects<emulation_fault>(place % bytes == 0, does, ' ', bytes,
+                             " bytes that do not begin at a multiple of their number");
+  }
+
   template <class T>
   T exchanged(T value, unsigned lane, const meeting_point& where) const {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -76,6 +77,36 @@ class block_runner {
     return {made, now_};
   }
 
+  // Begins to copy a number; commit() ends a group of the thread's copies, and wait() ends copies
+  // until no more than the last `left` groups are under way.
+  template <class T>
+  void copy(const shared_array<T>& to, extent i, T value) {
+    static_assert(sizeof(shared_array<T>) <= sizeof(copy_under_way::to) && sizeof(T) <= 8);
+    to.begin_copy(i);
+    copy_under_way c{.i = i};
+    std::memcpy(c.to, &to, sizeof to);
+    std::memcpy(c.value, &value, sizeof value);
+    c.end = [](const copy_under_way& x) {
+      T number;
+      std::memcpy(&number, x.value, sizeof number);
+      reinterpret_cast<const shared_array<T>*>(x.to)->end_copy(x.i, number);
+    };
+    copies_[thread()].all.push_back(c);
+  }
+  void commit() {
+    copies& mine = copies_[thread()];
+    mine.ends.push_back(mine.all.size());
+  }
+  void wait(extent left) {
+    copies& mine = copies_[thread()];
+    if (mine.ends.size() <= left) return;
+    const extent groups = mine.ends.size() - left, ended = mine.ends[groups - 1];
+    for (extent c = 0; c < ended; ++c) mine.all[c].end(mine.all[c]);
+    mine.all.erase(mine.all.begin(), mine.all.begin() + static_cast<std::ptrdiff_t>(ended));
+    mine.ends.erase(mine.ends.begin(), mine.ends.begin() + static_cast<std::ptrdiff_t>(groups));
+    for (extent& end : mine.ends) end -= ended;
+  }
+
   // Waits for all threads of the block, and returns how many of them say yes.
   unsigned meet_block(bool yes, const meeting_point& where) {
     const extent turn = all_.turn;
@@ -101,6 +132,15 @@ class block_runner {
     meeting_point where{};
     std::array<std::array<std::uint64_t, lanes>, 2> words{};
   };
+  struct copy_under_way {
+    extent i;
+    alignas(8) std::byte to[2 * sizeof(void*)], value[8];
+    void (*end)(const copy_under_way&) = nullptr;
+  };
+  struct copies {  // of one thread
+    std::vector<copy_under_way> all;
+    std::vector<extent> ends;  // of groups
+  };
   struct typed_array {
     std::type_index type;
     std::shared_ptr<void> cells;
@@ -112,6 +152,8 @@ class block_runner {
     warps_.assign(shape_.threads / lanes, {});
     counts_ = {};
     arrays_.clear();
+    copies_.resize(std::max<extent>(copies_.size(), shape_.threads));
+    for (copies& c : copies_) c = {};
     shared_bytes_ = 0;
     ended_ = 0;
     turns_.resize(shape_.threads);
@@ -189,6 +231,7 @@ class block_runner {
   std::vector<unsigned> turns_;
   std::vector<meeting_point> waits_;  // by thread: where it waited last
   std::vector<typed_array> arrays_;
+  std::vector<copies> copies_;  // by thread
   extent shared_bytes_ = 0;
 };
 

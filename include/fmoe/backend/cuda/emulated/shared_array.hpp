@@ -31,6 +31,8 @@ class shared_cells {
 
   T read(extent i, const block_clock& now) {
     cell& c = at(i);
+    expects<emulation_fault>(!c.is_coming, "reads number ", i,
+                             " of a shared array, which a copy is under way to");
     expects<emulation_fault>(c.is_written, "reads number ", i,
                              " of a shared array, which no thread has written");
     expects_no_other(c.written, now, "reads", i, "writes");
@@ -40,11 +42,23 @@ class shared_cells {
 
   void write(extent i, T value, const block_clock& now) {
     cell& c = at(i);
+    expects<emulation_fault>(!c.is_coming, "writes number ", i,
+                             " of a shared array, which a copy is under way to");
     expects_no_other(c.written, now, "writes", i, "writes");
     expects_no_other(c.read, now, "writes", i, "reads");
     c.written.add(now);
     c.is_written = true;
     c.value = value;
+  }
+
+  // A copy writes from its beginning to its end.
+  void begin_copy(extent i, const block_clock& now) {
+    write(i, T{}, now);
+    at(i).is_coming = true;
+  }
+  void end_copy(extent i, T value, const block_clock& now) {
+    at(i).is_coming = false;
+    write(i, value, now);
   }
 
   // Threads may add to a number between the same two barriers, but not read or write it as well.
@@ -73,7 +87,7 @@ class shared_cells {
   };
   struct cell {
     T value{};
-    bool is_written = false;
+    bool is_written = false, is_coming = false;
     doers written, read;
     unsigned added_at = 0;  // the barriers before the last addition, and 1
   };
@@ -123,6 +137,8 @@ class shared_array {
 
   reference operator[](extent i) const { return {cells_, now_, i}; }
   void add(extent i, T value) const { cells_->add(i, value, *now_); }
+  void begin_copy(extent i) const { cells_->begin_copy(i, *now_); }
+  void end_copy(extent i, T value) const { cells_->end_copy(i, value, *now_); }
 
  private:
   shared_cells<T>* cells_;

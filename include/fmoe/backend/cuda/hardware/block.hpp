@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-#include <fmoe/base/checked.hpp>
+#include <fmoe/backend/cuda/kernels/pack.hpp>
 
 namespace fmoe::cuda {
 
@@ -30,6 +30,35 @@ class hardware_block {
   template <class T>
   __device__ void add(T* to, extent i, T n) const {
     atomicAdd(to + i, n);
+  }
+  // Neighbours of a shared array, in one access.
+  template <unsigned N, class T>
+  __device__ pack<T, N> read(const T* from, extent i) const {
+    return load_pack<T, N>(from + i);
+  }
+
+  // Begins to copy N numbers, of which the first `valid` are read and the others become 0. They
+  // are there for this thread when it has waited, and for the others behind the next barrier.
+  template <unsigned N, class T>
+  __device__ void copy(T* to, extent i, const T* from, unsigned valid) const {
+    const auto place = static_cast<unsigned>(__cvta_generic_to_shared(to + i));
+    constexpr int bytes = N * sizeof(T);
+    const unsigned read = valid * static_cast<unsigned>(sizeof(T));
+    if constexpr (bytes == access_bytes)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(from),
+                   "n"(bytes), "r"(read)
+                   : "memory");
+    else
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(from),
+                   "n"(bytes), "r"(read)
+                   : "memory");
+  }
+  // Ends a group of the thread's copies.
+  __device__ void commit() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  // Waits until no more than the last Left groups of the thread's copies are under way.
+  template <unsigned Left>
+  __device__ void wait() const {
+    asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
   }
   __device__ unsigned ballot(bool yes) const { return __ballot_sync(~0u, yes); }
   template <class T>

@@ -21,6 +21,17 @@
 #define FMOE_CALLS_BLOCK
 #endif
 
+// Before a loop: a GPU's compiler writes all rounds, or N at a time. Arrays that lie in registers
+// need the first.
+#if defined(__CUDA_ARCH__)
+#define FMOE_PRAGMA(text) _Pragma(#text)
+#define FMOE_UNROLL _Pragma("unroll")
+#define FMOE_UNROLL_BY(n) FMOE_PRAGMA(unroll n)
+#else
+#define FMOE_UNROLL
+#define FMOE_UNROLL_BY(n)
+#endif
+
 namespace fmoe::cuda {
 
 // Rounded results of one operation. On the CPU the sum and the product are opaque to the compiler.

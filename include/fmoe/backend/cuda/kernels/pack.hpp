@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// Neighbours in memory that one access reads or writes, 16 bytes at most on a GPU, and the numbers
+// of 16 bits that are widened as they are read.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include <fmoe/backend/cuda/kernels/number.hpp>
+#include <fmoe/base/dtype.hpp>
+
+namespace fmoe::cuda {
+
+inline constexpr unsigned access_bytes = 16;  // of one access of a thread
+
+// N numbers that lie where an access of all of them may begin.
+template <class T, unsigned N>
+struct alignas(sizeof(T) * N < access_bytes ? sizeof(T) * N : access_bytes) pack {
+  T of[N];
+};
+
+// The numbers of one access.
+template <class T>
+inline constexpr unsigned numbers_each = access_bytes / sizeof(T);
+
+template <class T, unsigned N>
+FMOE_DEVICE pack<T, N> load_pack(const T* p) {
+  return *reinterpret_cast<const pack<T, N>*>(p);
+}
+template <class T, unsigned N>
+FMOE_DEVICE void store_pack(T* p, const pack<T, N>& x) {
+  *reinterpret_cast<pack<T, N>*>(p) = x;
+}
+
+// Do accesses of 16 bytes begin at p, and as far behind it as any multiple of `stride`?
+template <class T>
+FMOE_DEVICE bool is_aligned(const T* p, extent stride = 0) {
+  return (std::bit_cast<std::uintptr_t>(p) | stride * sizeof(T)) % access_bytes == 0;
+}
+
+// Returns the number of T that a stored number stands for, exactly.
+FMOE_DEVICE float widened(float x) { return x; }
+FMOE_DEVICE double widened(double x) { return x; }
+FMOE_DEVICE float widened(bf16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+FMOE_DEVICE float widened(f16 x) {
+#if defined(__CUDA_ARCH__)
+  float made;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(made) : "h"(x.bits));
+  return made;
+#else
+  return static_cast<float>(x);
+#endif
+}
+
+}  // namespace fmoe::cuda

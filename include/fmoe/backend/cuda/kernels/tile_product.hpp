@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT
+// A product of many rows. Each warp makes 32 rows by 32 or 64 columns, and each of its threads 8
+// rows by 4 or 8 columns in registers. Asynchronous copies bring the next stages of terms to shared
+// memory while one is multiplied.
+//
+// Lanes 0 to 7 have neighbouring columns and one row, the next 8 the next row: a warp reads four
+// rows of `left`, which stand in different banks because a row is followed by 16 empty bytes, and
+// 128 neighbouring bytes of `right`. The sums of a block of terms go to memory when it ends, to c
+// or to the sums of the product, so that registers are left for two blocks of threads on an SM.
+#pragma once
+
+#include <fmoe/backend/cuda/kernels/product.hpp>
+
+namespace fmoe::cuda {
+
+template <class T, class S, unsigned Down, unsigned Across, unsigned Quads, unsigned Stages>
+struct tile_product {
+  static constexpr unsigned threads = 32 * Down * Across;
+  static constexpr unsigned terms = 64 / sizeof(T);
+  static constexpr unsigned at_once = numbers_each<T> / Quads;
+  static constexpr unsigned tile_rows = 32 * Down, tile_columns = 32 * Quads * Across;
+  static constexpr unsigned left_pitch = terms + numbers_each<T>;
+  static constexpr unsigned left_size = tile_rows * left_pitch, right_size = terms * tile_columns;
+  static constexpr extent shared_bytes =
+      Stages * (left_size * extent{sizeof(T)} + right_size * extent{sizeof(S)});
+
+  product<T> of;
+
+  FMOE_DEVICE extent blocks(extent row_tiles) const {
+    return row_tiles * of.position_count * of.parts() * divide_up(of.columns, extent{tile_columns});
+  }
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE void operator()(Block& b) const {
+    product_part part{};
+    if (!part.find(of, b.block(), tile_rows, tile_columns)) return;  // a whole block
+    const auto left = b.template array<T>(Stages * left_size);
+    const auto right = b.template array<S>(Stages * right_size);
+    const source from{part.left(of), part.template right<S>(of), part.end - part.first,
+                      of.pitch - part.column};
+    stages ahead{part.first_term, part.end_term, of.sum_block}, now = ahead;
+    unsigned ahead_slot = 0, slot = 0;
+    for (unsigned s = 0; s + 1 < Stages; ++s) fetch(b, from, left, right, ahead, ahead_slot);
+
+    // Quad n of row m of the thread is number m Quads + n.
+    pack<T, 4> sums[quads] = {};
+    do {  // without terms the sums are 0
+      b.template wait<Stages - 2>();
+      b.sync();
+      fetch(b, from, left, right, ahead, ahead_slot);
+      if (now.count() == terms) multiply<true>(b, left, right, slot, terms, sums);
+      else multiply<false>(b, left, right, slot, now.count(), sums);
+      if (now.ends_block())
+        flush(b, sums, now.term / of.sum_block, now.term + now.count() == now.end);
+      now.next(of.sum_block);
+      slot = after(slot);
+    } while (now.has_more());
+  }
+
+ private:
+  static constexpr unsigned rows_each = 8, quads = rows_each * Quads;
+  using stages = stages_of_sum<terms>;
+
+  struct source {
+    const T* left;
+    const S* right;
+    index rows, columns;  // that may be read
+  };
+
+  FMOE_DEVICE static unsigned after(unsigned slot) { return slot + 1 == Stages ? 0 : slot + 1; }
+  // The first row and column of a thread in its tile; its other rows are 4 apart.
+  FMOE_DEVICE static unsigned row_of(unsigned thread) {
+    return thread / 32 / Across * 32 + thread % 32 / 8;
+  }
+  FMOE_DEVICE static unsigned column_of(unsigned thread) {
+    return thread / 32 % Across * (32 * Quads) + thread % 8 * 4;
+  }
+
+  // Begins to copy the terms of a stage, and ends a group of copies, even if nothing is left.
+  FMOE_CALLS_BLOCK
+  template <class Block, class Left, class Right>
+  FMOE_DEVICE void fetch(Block& b, const source& from, const Left& left, const Right& right,
+                         stages& stage, unsigned& slot) const {
+    if (stage.has_more()) {
+      const unsigned count = stage.count();
+      if (of.aligned_a) fetch_rows<numbers_each<T>>(b, from, left, stage.term, count, slot);
+      else fetch_rows<1>(b, from, left, stage.term, count, slot);
+      constexpr unsigned each = numbers_each<S>, of_row = tile_columns / each;
+      FMOE_UNROLL
+      for (unsigned i = b.thread(); i < terms * of_row; i += threads) {
+        const unsigned term = i / of_row, n = i % of_row * each;
+        const bool is_inside = term < count && n < from.columns;
+        const S* const at = from.right + extent{stage.term + term} * of.pitch + n;
+        b.template copy<each>(right, slot * right_size + term * tile_columns + n,
+                              is_inside ? at : from.right, is_inside ? each : 0);
+      }
+      stage.next(of.sum_block);
+    }
+    b.commit();
+    slot = after(slot);
+  }
+
+  FMOE_CALLS_BLOCK
+  template <unsigned Each, class Block, class Left>
+  FMOE_DEVICE void fetch_rows(Block& b, const source& from, const Left& left, index first_term,
+                              unsigned count, unsigned slot) const {
+    constexpr unsigned of_row = terms / Each;
+    FMOE_UNROLL_BY(Each == 1 ? 1 : 2)
+    for (unsigned i = b.thread(); i < tile_rows * of_row; i += threads) {
+      const unsigned row = i / of_row, term = i % of_row * Each;
+      const unsigned rest = term < count && row < from.rows ? count - term : 0;
+      const T* const at = from.left + extent{row} * static_cast<index>(of.a.stride) + (first_term + term);
+      b.template copy<Each>(left, slot * left_size + row * left_pitch + term,
+                            rest != 0 ? at : from.left, rest < Each ? rest : Each);
+    }
+  }
+
+  FMOE_CALLS_BLOCK
+  template <bool Whole, class Block, class Left, class Right>
+  FMOE_DEVICE static void multiply(Block& b, const Left& left, const Right& right, unsigned slot,
+                                   unsigned count, pack<T, 4> (&sums)[quads]) {
+    const unsigned lefts = slot * left_size + row_of(b.thread()) * left_pitch;
+    const unsigned rights = slot * right_size + column_of(b.thread());
+    FMOE_UNROLL_BY(1)
+    for (unsigned q = 0; q < count; q += at_once) {
+      pack<T, at_once> x[rows_each];
+      FMOE_UNROLL
+      for (unsigned m = 0; m < rows_each; ++m)
+        x[m] = b.template read<at_once>(left, lefts + 4 * m * left_pitch + q);
+      FMOE_UNROLL
+      for (unsigned j = 0; j < at_once; ++j) {
+        if (!Whole && q + j >= count) continue;
+        FMOE_UNROLL
+        for (unsigned n = 0; n < Quads; ++n) {
+          const pack<S, 4> y = b.template read<4>(right, rights + (q + j) * tile_columns + 32 * n);
+          FMOE_UNROLL
+          for (unsigned m = 0; m < rows_each; ++m) FMOE_UNROLL
+          for (unsigned e = 0; e < 4; ++e) {
+            T& sum = sums[m * Quads + n].of[e];
+            sum = fused(x[m].of[j], widened(y.of[e]), sum);
+          }
+        }
+      }
+    }
+  }
+
+  // Adds the sums of a block of terms to c, or writes them as they are, and begins new ones. The
+  // last block of a whole sum is followed by the passes.
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE void flush(Block& b, pack<T, 4> (&sums)[quads], index block, bool is_last) const {
+    product_part part{};
+    part.find(of, b.block(), tile_rows, tile_columns);
+    const bool is_whole = of.sums == nullptr;
+    const index row = part.first + row_of(b.thread());
+    const index column = part.column + column_of(b.thread());
+    const extent at_c = of.positions[part.position].c + column;
+    const extent stride = is_whole ? of.c.stride : of.sum_pitch();
+    T* const to = is_whole ? of.c.row(row) + at_c : of.sums_of(block, part.position, row) + column;
+    const quads_of_memory memory{to, 4 * stride, row < part.end ? part.end - row : 0,
+                                 column < of.columns ? of.columns - column : 0,
+                                 !is_whole || of.aligned_c};
+    const bool adds = is_whole && (block != 0 || of.accumulate);
+    if (is_whole && is_last && of.finish.count != 0)
+      memory.finish(sums, adds, of.finish, row, at_c, of.group.expert_of(part.first));
+    else if (adds) memory.add(sums);
+    else memory.write(sums);
+    FMOE_UNROLL
+    for (pack<T, 4>& quad : sums) quad = {};
+  }
+
+  // Where the numbers of a thread go.
+  struct quads_of_memory {
+    T* to;
+    extent step;          // from one of its rows to the next
+    index rows, columns;  // from the first one on, some of other threads
+    bool aligned;
+
+    FMOE_DEVICE bool has_row(unsigned m) const { return 4 * m < rows; }
+    FMOE_DEVICE bool has_quad(unsigned n) const { return aligned && 32 * n + 4 <= columns; }
+    FMOE_DEVICE bool has(unsigned n, unsigned e) const { return 32 * n + e < columns; }
+    FMOE_DEVICE T* quad(unsigned m, unsigned n) const { return to + m * step + 32 * n; }
+
+    FMOE_DEVICE pack<T, 4> read(unsigned m, unsigned n) const {
+      pack<T, 4> x = {};
+      if (!has_row(m)) return x;
+      if (has_quad(n)) return load_pack<T, 4>(quad(m, n));
+      FMOE_UNROLL
+      for (unsigned e = 0; e < 4; ++e)
+        if (has(n, e)) x.of[e] = quad(m, n)[e];
+      return x;
+    }
+    FMOE_DEVICE static pack<T, 4> sum(const pack<T, 4>& x, const pack<T, 4>& y) {
+      pack<T, 4> made;
+      FMOE_UNROLL
+      for (unsigned e = 0; e < 4; ++e) made.of[e] = sum_of(x.of[e], y.of[e]);
+      return made;
+    }
+
+    // A quarter of the numbers are read before the first one is written.
+    FMOE_DEVICE void add(const pack<T, 4> (&sums)[quads]) const {
+      constexpr unsigned each = quads / 4;
+      FMOE_UNROLL
+      for (unsigned first = 0; first < quads; first += each) {
+        pack<T, 4> before[each];
+        FMOE_UNROLL
+        for (unsigned i = 0; i < each; ++i)
+          before[i] = read((first + i) / Quads, (first + i) % Quads);
+        FMOE_UNROLL
+        for (unsigned i = 0; i < each; ++i)
+          write((first + i) / Quads, (first + i) % Quads, sum(before[i], sums[first + i]));
+      }
+    }
+
+    FMOE_DEVICE void write(const pack<T, 4> (&sums)[quads]) const {
+      FMOE_UNROLL
+      for (unsigned i = 0; i < quads; ++i) write(i / Quads, i % Quads, sums[i]);
+    }
+    FMOE_DEVICE void write(unsigned m, unsigned n, const pack<T, 4>& x) const {
+      if (!has_row(m)) return;
+      if (has_quad(n)) return store_pack<T, 4>(quad(m, n), x);
+      FMOE_UNROLL
+      for (unsigned e = 0; e < 4; ++e)
+        if (has(n, e)) quad(m, n)[e] = x.of[e];
+    }
+
+    // The passes are long, so they stand here once: quad after quad moves to the first registers.
+    FMOE_DEVICE void finish(pack<T, 4> (&sums)[quads], bool adds, const passes<T>& passes,
+                            extent row, extent column, extent expert) const {
+      pack<T, 4> before = {};
+      if (adds) before = read(0, 0);
+      FMOE_UNROLL_BY(1)
+      for (unsigned i = 0; i < quads; ++i) {
+        const unsigned m = i / Quads, n = i % Quads;
+        pack<T, 4> x = adds ? sum(before, sums[0]) : sums[0];
+        if (adds && i + 1 < quads) before = read((i + 1) / Quads, (i + 1) % Quads);
+        FMOE_UNROLL_BY(1)
+        for (unsigned e = 0; e < 4; ++e) {
+          T y = x.of[0];
+          if (has_row(m) && has(n, e)) y = passes(y, row + 4 * m, column + 32 * n + e, expert);
+          x = {{x.of[1], x.of[2], x.of[3], y}};
+        }
+        write(m, n, x);
+        FMOE_UNROLL
+        for (unsigned next = 0; next + 1 < quads; ++next) sums[next] = sums[next + 1];
+      }
+    }
+  };
+};
+
+// 128 by 128 numbers, or 64 by 64 where there are too few of the large ones for all SMs.
+template <class T, class S = T>
+using large_tile_product = tile_product<T, S, 4, 2, 2, 2>;
+template <class T, class S = T>
+using small_tile_product = tile_product<T, S, 2, 2, 1, 3>;
+
+}  // namespace fmoe::cuda

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// Launches a product: the kernel that its shape chooses, and a second one where blocks of threads
+// share a sum.
+#pragma once
+
+#include <fmoe/backend/cuda/kernels/product_choice.hpp>
+#include <fmoe/backend/cuda/kernels/stream_product.hpp>
+#include <fmoe/backend/cuda/kernels/tile_product.hpp>
+
+namespace fmoe::cuda {
+
+// Large tiles of doubles would need more registers than a thread has.
+template <class T>
+inline constexpr bool has_large_tiles = sizeof(T) == 4;
+
+// Calls f with a null pointer to the type in which weights are stored, which is T unless a GPU
+// widens them as it reads them.
+template <class T, class F>
+void with_stored(dtype stored, const F& f) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (stored == dtype::bfloat16) return f(static_cast<bf16*>(nullptr));
+    if (stored == dtype::float16) return f(static_cast<f16*>(nullptr));
+  }
+  f(static_cast<T*>(nullptr));
+}
+
+template <class T>
+product_shape shape_of(const product<T>& p, extent tile_rows) {
+  return {p.rows, p.depth, p.columns, p.position_count, p.sum_block, tile_rows, has_large_tiles<T>};
+}
+
+// `group_tiles` are the tiles of a group, as many as there may be, of `tile_rows` each.
+template <class T, class Queue>
+void launch_product(Queue& queue, product<T> p, dtype stored, T* sums, extent room,
+                    extent tile_rows, extent group_tiles) {
+  const product_choice choice = choose_product(shape_of(p, tile_rows), room);
+  if (choice.sums_each != 0) p.sums = sums;
+  p.sums_each = static_cast<index>(choice.sums_each);
+  const auto launch = [&](const auto& kernel) {
+    const extent tiles =
+        tile_rows != 0 ? group_tiles : divide_up(extent{p.rows}, extent{kernel.tile_rows});
+    queue.launch("gemm", kernel, kernel.blocks(tiles));
+  };
+  with_stored<T>(stored, [&]<class S>(S*) {
+    using enum product_form;
+    switch (choice.form) {
+      case stream_1: return launch(stream_product<T, S, 1, 1>{p});
+      case stream_4: return launch(stream_product<T, S, 4, 1>{p});
+      case stream_16: return launch(stream_product<T, S, 4, 4>{p});
+      case stream_24: return launch(stream_product<T, S, 6, 4>{p});
+      case small: return launch(small_tile_product<T, S>{p});
+      case large:
+        if constexpr (has_large_tiles<T>) launch(large_tile_product<T, S>{p});
+    }
+  });
+  if (p.sums != nullptr)
+    queue.each("gemm", add_sums<T>{p}, extent{p.rows} * p.position_count * p.columns);
+}
+
+}  // namespace fmoe::cuda
