@@ -8,7 +8,9 @@
 #include <fmoe/backend/cuda/kernels/exclude.hpp>
 #include <fmoe/backend/cuda/kernels/gemm.hpp>
 #include <fmoe/backend/cuda/kernels/select.hpp>
+#include <fmoe/backend/cuda/kernels/tensor_gemm.hpp>
 #include <fmoe/backend/cuda/kernels/token_sum.hpp>
+#include <fmoe/backend/cuda/policy.hpp>
 #include <fmoe/backend/cuda/step_lists.hpp>
 #include <fmoe/backend/cuda/weights.hpp>
 
@@ -32,8 +34,9 @@ class executor {
   using queue = typename Device::queue;
   using binding = cuda::binding<T, queue>;
 
-  // Uploads the weights and computes the plan's constants.
-  executor(cpu::plan p, std::span<const ir::leaf_node> leaves, const Device& on, queue& q)
+  // Uploads the weights and computes the plan's constants, exactly.
+  executor(cpu::plan p, std::span<const ir::leaf_node> leaves, const Device& on, queue& q,
+           math how)
       : plan_(std::move(p)),
         lists_(plan_, on, q),
         weights_(plan_, leaves, on, q) {
@@ -42,6 +45,7 @@ class executor {
     for (const cpu::step& s : plan_.prologue) visit(s, {none, 0, 1});
     q.wait();
     weights_.make_matrices(true);
+    policy_ = how;
   }
 
   executor(const executor&) = delete;
@@ -122,29 +126,58 @@ class executor {
   }
 
   void run(const cpu::gemm_step& s, const frame& f) const {
+    if constexpr (std::is_same_v<T, float>) {
+      const math how = math_of(s, policy_);
+      if (how == math::tf32x3) return tensor_product<math::tf32x3>(s, f);
+      if (how == math::tf32) return tensor_product<math::tf32>(s, f);
+      if (how == math::bf16) return tensor_product<math::bf16>(s, f);
+    }
+    exact_product(s, f);
+  }
+  void exact_product(const cpu::gemm_step& s, const frame& f) const {
     constexpr extent few = 24;
     if (f.count <= few && f.group.count == nullptr) product<1>(s, f);
     else product<4>(s, f);
   }
   template <unsigned Own>
+  gemm_kernel<T, Own> gemm(const cpu::gemm_step& s, const frame& f) const {
+    return {.a = read(s.a, f),
+            .c = rows(s.c, f),
+            .weights = weights_.matrices(s.weight),
+            .positions = lists_.positions(s),
+            .position_count = s.rows.size(),
+            .rows = f.count,
+            .depth = s.K,
+            .columns = s.N,
+            .sum_block = plan_.sum_block,
+            .expert_weights = s.expert_step,
+            .accumulate = s.accumulate,
+            .group = f.group,
+            .tiles = f.tiles,
+            .finish = finish(s.epilogues, f)};
+  }
+  template <unsigned Own>
   void product(const cpu::gemm_step& s, const frame& f) const {
-    const gemm_kernel<T, Own> kernel{.a = read(s.a, f),
-                                     .c = rows(s.c, f),
-                                     .weights = weights_.matrices(s.weight),
-                                     .positions = lists_.positions(s),
-                                     .position_count = s.rows.size(),
-                                     .rows = f.count,
-                                     .depth = s.K,
-                                     .columns = s.N,
-                                     .sum_block = plan_.sum_block,
-                                     .expert_weights = s.expert_step,
-                                     .accumulate = s.accumulate,
-                                     .group = f.group,
-                                     .tiles = f.tiles,
-                                     .finish = finish(s.epilogues, f)};
+    launch_product(gemm<Own>(s, f), f);
+  }
+  template <class Kernel>
+  static void launch_product(const Kernel& kernel, const frame& f) {
     const extent tiles =
-        f.group.count != nullptr ? f.most_tiles : divide_up(f.count, extent{kernel.tile_rows});
+        f.group.count != nullptr ? f.most_tiles : divide_up(f.count, extent{Kernel::tile_rows});
     f.bound.queue.launch("gemm", kernel, kernel.blocks(tiles));
+  }
+  // Large tiles read weights less often, and small ones give more blocks something to do.
+  template <math How>
+  void tensor_product(const cpu::gemm_step& s, const frame& f) const {
+    constexpr extent few = 16, enough_blocks = 128;
+    const tensor_kernel<How, 16> small{gemm<4>(s, f)};
+    const tensor_kernel<How, 128> large{small.of};
+    if (f.group.count != nullptr)
+      return launch_product(tensor_kernel<How, group_tile_rows>{small.of}, f);
+    if (f.count <= few) return launch_product(small, f);
+    if (large.blocks(divide_up(f.count, extent{large.tile_rows})) >= enough_blocks)
+      return launch_product(large, f);
+    launch_product(tensor_kernel<How, 64>{small.of}, f);
   }
 
   void run(const cpu::batched_step& s, const frame& f) const {
@@ -390,6 +423,7 @@ class executor {
   cpu::plan plan_;
   step_lists<Device> lists_;
   device_weights<T, Device> weights_;
+  math policy_ = math::exact;
 };
 
 }  // namespace fmoe::cuda

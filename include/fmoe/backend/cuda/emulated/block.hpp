@@ -4,8 +4,11 @@
 
 #include <bit>
 #include <cstring>
+#include <deque>
+#include <functional>
 
 #include <fmoe/backend/cuda/emulated/block_runner.hpp>
+#include <fmoe/backend/cuda/emulated/fragments.hpp>
 
 namespace fmoe::cuda {
 
@@ -63,7 +66,60 @@ class emulated_block {
     return exchanged(value, (thread() % block_runner::lanes) ^ bits, {"shuffle_xor", file, line});
   }
 
+  // Lanes of a warp add the product of two small matrices, a [16, 8] and b [8, 8] of tf32 numbers,
+  // or a [16, 16] and b [16, 8] of bf16 numbers, to d [16, 8]. Each lane has a part of each
+  // (emulated/fragments.hpp). All lanes take part.
+  void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) const {
+    multiply({d, a, b}, add_tf32_product, {"mma_tf32", file, line});
+  }
+  void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) const {
+    multiply({d, a, b}, add_bf16_product, {"mma_bf16", file, line});
+  }
+
+  // Begins to copy n elements, of 4, 8 or 16 bytes together, to a shared array; zeros if they are
+  // not inside. Nobody reads them before this thread has waited and then met the others.
+  template <class T>
+  void copy_async(const shared_array<T>& to, extent i, const T* from, extent n, bool is_inside) {
+    const extent bytes = n * sizeof(T);
+    expects<emulation_fault>(bytes == 4 || bytes == 8 || bytes == 16, "copies ", bytes,
+                             " bytes at a time");
+    expects<emulation_fault>(
+        i * sizeof(T) % bytes == 0 && reinterpret_cast<std::uintptr_t>(from) % bytes == 0,
+        "copies ", bytes, " bytes that are not aligned");
+    to.forget(i, n);
+    copies_.push_back({commits_, [=] {
+                         for (extent k = 0; k < n; ++k) to[i + k] = is_inside ? from[k] : T(0);
+                       }});
+  }
+  // Ends a group of copies.
+  void commit() { ++commits_; }
+  // Waits for all but the last `most` groups of this thread.
+  void wait(unsigned most) {
+    while (!copies_.empty() && copies_.front().group + most < commits_) {
+      copies_.front().run();
+      copies_.pop_front();
+    }
+  }
+
  private:
+  struct copy {
+    extent group;
+    std::function<void()> run;
+  };
+
+  void multiply(const fragments& mine, void (*add)(const fragments* const*),
+                const meeting_point& where) const {
+    runner_.meet_warp(reinterpret_cast<std::uint64_t>(&mine), where,
+                      [&](const std::uint64_t* said) {
+                        const fragments* of[block_runner::lanes];
+                        for (unsigned l = 0; l < block_runner::lanes; ++l)
+                          of[l] = reinterpret_cast<const fragments*>(said[l]);
+                        add(of);
+                      });
+  }
+
   template <class T>
   T exchanged(T value, unsigned lane, const meeting_point& where) const {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t));
@@ -75,7 +131,8 @@ class emulated_block {
   }
 
   block_runner& runner_;
-  extent arrays_ = 0;
+  extent arrays_ = 0, commits_ = 0;
+  std::deque<copy> copies_;  // which have not been waited for
 };
 
 // Runs kernel(block) as each thread of the blocks.

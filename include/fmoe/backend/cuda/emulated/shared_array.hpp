@@ -47,6 +47,12 @@ class shared_cells {
     c.value = value;
   }
 
+  // The number is about to be written, and nobody knows when.
+  void forget(extent i, const block_clock& now) {
+    write(i, T{}, now);
+    cells_[i].is_written = false;
+  }
+
   // Threads may add to a number between the same two barriers, but not read or write it as well.
   void add(extent i, T value, const block_clock& now) {
     const bool was_added = at(i).added_at == now.barriers + 1;
@@ -123,6 +129,9 @@ class shared_array {
 
   reference operator[](extent i) const { return {cells_, now_, i}; }
   void add(extent i, T value) const { cells_->add(i, value, *now_); }
+  void forget(extent i, extent n) const {
+    for (extent k = 0; k < n; ++k) cells_->forget(i + k, *now_);
+  }
 
  private:
   shared_cells<T>* cells_;

@@ -41,6 +41,48 @@ class hardware_block {
     return __shfl_xor_sync(~0u, value, static_cast<int>(bits));
   }
 
+  __device__ void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) const {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+  __device__ void mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) const {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+
+  // n is known when the kernel is compiled.
+  template <class T>
+  __device__ void copy_async(T* to, extent i, const T* from, extent n, bool is_inside) const {
+    const auto shared = static_cast<unsigned>(__cvta_generic_to_shared(to + i));
+    const unsigned bytes = is_inside ? static_cast<unsigned>(n * sizeof(T)) : 0;
+    if (n * sizeof(T) == 16)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(from),
+                   "r"(bytes)
+                   : "memory");
+    else if (n * sizeof(T) == 8)
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(from),
+                   "r"(bytes)
+                   : "memory");
+    else
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(from),
+                   "r"(bytes)
+                   : "memory");
+  }
+  __device__ void commit() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  // `most` is known when the kernel is compiled, and at most 3.
+  __device__ void wait(unsigned most) const {
+    if (most == 0) asm volatile("cp.async.wait_group 0;" ::: "memory");
+    else if (most == 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
+    else if (most == 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
+    else asm volatile("cp.async.wait_group 3;" ::: "memory");
+  }
+
  private:
   unsigned used_ = 0;
 };
