@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The arithmetic of each product of a plan. What ranks experts is found in the plan: a product ranks
-// if a selection reads what follows from it.
+// if a selection reads what follows from it, or a softmax or entmax, which makes the coefficients of
+// all experts and leaves out some.
 #pragma once
 
 #include <fmoe/backend/cpu/plan/accesses.hpp>
@@ -57,6 +58,12 @@ class ranking {
     mark(s.scores);
     mark(s.ranked);
   }
+  void add(const cpu::row_function_step& s) {
+    const bool is_gate = s.fn == row_function::softmax || s.fn == row_function::bounded_softmax ||
+                         s.fn == row_function::entmax;
+    if (is_gate || ranks(s.c)) mark(s.a);
+    if (ranks(s.c)) mark(s.bound);
+  }
   void add(const cpu::group_step& s) {
     for (const cpu::epilogue& e : s.epilogues)
       if (ranks(s.c)) mark(e.other);
@@ -74,7 +81,7 @@ class ranking {
   }
 
   const cpu::plan& plan_;
-  std::vector<bool> ranks_;  // by storage: does a selection read what follows from it?
+  std::vector<bool> ranks_;  // by storage: does what follows from it rank experts?
   extent count_ = 0;
 };
 
