@@ -3,19 +3,12 @@
 // whatever the calls, threads and other rows; a NaN stays in its row; a call without tokens is
 // valid; wrong shapes are refused before anything is written. On the CPU a compiled call allocates
 // nothing.
-#include <functional>
-
-#include <fmoe/aoe.hpp>
 #include <fmoe/cuda.hpp>
-#include <fmoe/moe.hpp>
-#include <fmoe/monet.hpp>
-#include <fmoe/mumoe.hpp>
-#include <fmoe/mxd.hpp>
-#include <fmoe/peer.hpp>
 #include <fmoe/reference.hpp>
 
 #include "support/agree.hpp"
 #include "support/allocations.hpp"
+#include "support/small_layers.hpp"
 #include "support/same_bits.hpp"
 #include "support/threads.hpp"
 
@@ -23,126 +16,6 @@ namespace {
 
 using namespace fmoe;
 using namespace fmoe::test;
-
-constexpr extent width = 12;
-
-using any = any_expression<float, 2>;
-using any_layer =
-    std::function<any(const any&)>;  // one type for all, so that this file compiles in seconds
-
-template <std::size_t Rank>
-void fill(parameter<float, Rank>& p, const std::array<extent, Rank>& shape, unsigned seed) {
-  p = random<parameter<float, Rank>>(shape, seed, 0.4f);
-}
-
-template <class Layer>
-any_layer layer(Layer l) {
-  return [l](const any& x) { return erased(l(x)); };
-}
-
-template <class Experts>
-mumoe<Experts> gated(Experts experts) {
-  mumoe<Experts> l;
-  fill(l.gate.projections[0], {width, 9}, 1);
-  l.experts = std::move(experts);
-  return l;
-}
-
-any_layer cp() {
-  cp_experts<1> e;
-  fill(e.experts[0], {9, 20}, 2);
-  fill(e.input, {width + 1, 20}, 3);
-  fill(e.output, {width, 20}, 4);
-  return layer(gated(e));
-}
-
-any_layer tr_block() {
-  mumoe_block<tr_experts<1>> l;
-  fill(l.gate.projections[0], {width, 9}, 1);
-  for (auto* e : {&l.first, &l.second}) {
-    fill(e->experts[0], {3, 9, 4}, 2);
-    fill(e->input, {4, width + 1, 20}, 3);
-    fill(e->output, {20, width, 3}, 4);
-  }
-  return layer(l);
-}
-
-any_layer dense() {
-  dense_experts<1> e;
-  fill(e.weight, {9, width, width}, 2);
-  return layer(gated(e));
-}
-
-any_layer mixture(routing::by how) {
-  aoe<float> l;
-  fill(l.down, {width, 30, 4}, 1);
-  fill(l.up, {30, 4, 17}, 2);
-  fill(l.linear, {30, width, 17}, 3);
-  fill(l.output, {30, 17, width}, 4);
-  l.route.how = how;
-  return layer(l);
-}
-
-any_layer sparse() {
-  moe<float> l;
-  fill(l.router, {width, 10}, 1);
-  fill(l.activated, {10, width, 17}, 2);
-  fill(l.linear, {10, width, 17}, 3);
-  fill(l.output, {10, 17, width}, 4);
-  return layer(l);
-}
-
-any_layer retrieval() {
-  peer<float> l;
-  fill(l.queries, {width, 2 * 2 * 4}, 1);
-  fill(l.keys, {2, 20, 2, 4}, 2);
-  fill(l.down, {400, width}, 3);
-  fill(l.up, {400, width}, 4);
-  l.active = 3;
-  return layer(l);
-}
-
-any_layer monet(bool vertical, bool edited) {
-  constexpr extent s = 8, m = 6, half = width / 2;
-  monet_router<float> r;
-  fill(r.keys1, {width, 2 * s}, 1);
-  fill(r.keys2, {width, 2 * s}, 2);
-  r.heads = 2;
-  r.active = 3;
-  std::vector<index_pair> deleted;
-  if (edited) deleted = {{1, 2}, {5, 5}};
-  if (!vertical) {
-    monet_hd<float> l;
-    fill(l.encoder, {width, s * m}, 3);
-    fill(l.decoder, {s * m, width}, 4);
-    fill(l.bias, {s, width}, 5);
-    l.deleted = deleted;
-    return [=](const any& x) { return erased(l(x, r.g1(x), r.g2(x))); };
-  }
-  monet_vd<float> l;
-  fill(l.encoder1, {width, s * half}, 3);
-  fill(l.encoder2, {width, s * half}, 4);
-  for (auto* d : {&l.decoder11, &l.decoder12, &l.decoder21, &l.decoder22})
-    fill(*d, {s * half, half}, 5);
-  fill(l.bias1, {s, half}, 6);
-  fill(l.bias2, {s, half}, 7);
-  l.deleted = deleted;
-  return [=](const any& x) { return erased(l(x, r.g1(x), r.g2(x))); };
-}
-
-const std::pair<const char*, any_layer> layers[] = {
-    {"CP", cp()},
-    {"TR block", tr_block()},
-    {"dense", dense()},
-    {"AoE, top-K", mixture(routing::by::top_k)},
-    {"AoE, top-P", mixture(routing::by::top_p)},
-    {"sparse mixture", sparse()},
-    {"PEER", retrieval()},
-    {"Monet HD", monet(false, false)},
-    {"Monet HD, edited", monet(false, true)},
-    {"Monet VD", monet(true, false)},
-    {"Monet VD, edited", monet(true, true)},
-};
 
 // A call of this many tokens has several tiles on the CPU; the others have none
 // and are slow.
@@ -164,7 +37,7 @@ auto compiled_for(const any_layer& l, extent tokens, const compile_options& opti
 // Calls check(layer, backend) for each layer on each backend.
 void for_each_layer(const auto& check) {
   for (const auto& on : backends)
-    for (const auto& [name, l] : layers) {
+    for (const auto& [name, l] : small_layers) {
       INFO(name << " on " << on.name);
       check(l, on);
     }
@@ -233,7 +106,7 @@ TEST_CASE("inputs of the wrong width are refused before anything is written", "[
 
 TEST_CASE("1, 2 and 7 threads compute the same bits and allocate nothing", "[contracts]") {
   const auto x = random<tensor<float, 2>>({500, width}, 9);
-  auto all = std::vector<std::pair<const char*, any_layer>>(std::begin(layers), std::end(layers));
+  auto all = std::vector<std::pair<const char*, any_layer>>(std::begin(small_layers), std::end(small_layers));
   all.emplace_back("AoE, expert choice", mixture(routing::by::expert_choice));
   for (const auto& [name, l] : all) {
     INFO(name);

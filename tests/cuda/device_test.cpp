@@ -34,7 +34,7 @@ TEST_CASE("explain says that blocks are emulated, and prints the steps", "[cuda]
   CHECK(
       plan.text.starts_with("cuda, emulated on the CPU, since there is no GPU\ntile of 9 tokens"));
   CHECK(plan.text.find("  gemm      ti,io->to         ") != std::string::npos);
-  CHECK(plan.text.find("| relu\n") != std::string::npos);
+  CHECK(plan.text.find("| relu  (exact)\n") != std::string::npos);
   CHECK(plan.memory.packed == 12 * 8 * sizeof(float));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// fmoe_golden [--on cpu|reference|cuda] DIR runs every case of golden data in a directory and below
+// fmoe_golden [--on cpu|reference|cuda] [--math exact|fp32|tf32x3|tf32|bf16] DIR runs every case of golden data in a directory and below
 // it, in float and in double, and compares it with the results of the authors' code. It prints one
 // line for each case, its faults below that line, and the totals at the end.
 #include <cstdio>
@@ -88,17 +88,27 @@ int run(const std::filesystem::path& directory) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool is_named = argc == 4 && argv[1] == std::string_view("--on");
-  const std::string_view on = is_named ? argv[2] : "cpu";
-  const bool is_known = on == "cpu" || on == "reference" || on == "cuda";
-  const char* const directory = argv[argc - 1];
-  if ((argc != 2 && !is_named) || !is_known || !std::filesystem::is_directory(directory)) {
-    std::fprintf(stderr,
-                 "usage: fmoe_golden [--on cpu|reference|cuda] DIR, a directory of "
-                 "<case>.io.safetensors and <case>.weights.safetensors\n");
+  using fmoe::cuda::math;
+  constexpr std::string_view usage =
+      "usage: fmoe_golden [--on cpu|reference|cuda] [--math exact|fp32|tf32x3|tf32|bf16] DIR, a "
+      "directory of <case>.io.safetensors and <case>.weights.safetensors; --math is for cuda\n";
+  std::map<std::string_view, std::string_view> options{{"--on", "cpu"}, {"--math", "exact"}};
+  bool is_known = argc % 2 == 0 && std::filesystem::is_directory(argv[argc - 1]);
+  for (int i = 1; is_known && i + 1 < argc; i += 2) {
+    is_known = options.contains(argv[i]);
+    options[argv[i]] = argv[i + 1];
+  }
+  const std::string_view on = options["--on"];
+  constexpr math all[] = {math::exact, math::fp32, math::tf32x3, math::tf32, math::bf16};
+  const auto* const how = std::ranges::find(all, options["--math"], fmoe::cuda::name_of);
+  is_known = is_known && (on == "cpu" || on == "reference" || on == "cuda") && how != std::end(all);
+  if (!is_known) {
+    std::fputs(usage.data(), stderr);
     return 2;
   }
   if (on == "reference") fmoe::golden::judged.on = fmoe::reference();
-  if (on == "cuda") fmoe::golden::judged.on = fmoe::cuda::device(0);
-  return run(directory);
+  if (on == "cuda") fmoe::golden::judged.on = fmoe::cuda::device(0, {.math = *how});
+  if (*how == math::tf32) fmoe::golden::limit<float> = {2e-3, 6e-3};
+  if (*how == math::bf16) fmoe::golden::limit<float> = {2e-2, 6e-2};
+  return run(argv[argc - 1]);
 }

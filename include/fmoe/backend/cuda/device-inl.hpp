@@ -67,16 +67,29 @@ class device_backend final : public backend {
   template <class T>
   std::unique_ptr<const executable> compiled_in(const job& work) const {
     return std::make_unique<const device_executable<T, Device>>(plan_of(work), work.program.leaves,
-                                                                on_, work.callers);
+                                                                on_, work.callers, options_.math);
   }
   std::unique_ptr<const executable> compiled(const job& work) const override {
     return work.type == dtype::float64 ? compiled_in<double>(work) : compiled_in<float>(work);
   }
 
+  // The arithmetic of each product.
+  template <class T>
+  std::vector<std::string> notes_of(const cpu::plan& p) const {
+    const math how = std::is_same_v<T, double> ? math::exact : options_.math;
+    std::vector<std::string> notes;
+    each_step(p.steps, [&](const cpu::step& s) {
+      const auto* const product = get_if<cpu::gemm_step>(&s);
+      notes.push_back(product != nullptr ? name_of(math_of(*product, how)) : "");
+    });
+    return notes;
+  }
+
   template <class T>
   description explained_in(const job& work) const {
     const cpu::plan p = plan_of(work);
-    const cpu::plan_printer printed(p, {});
+    const auto notes = notes_of<T>(p);
+    const cpu::plan_printer printed(p, notes);
     return {.layout = "tile of " + std::to_string(p.tile) + " tokens, arena " +
                       std::to_string(divide_up(p.arena * sizeof(T), 1024)) + " KiB",
             .steps = printed.text(),

@@ -13,8 +13,31 @@ namespace fmoe::cuda {
 // The order in which the threads of an emulated block take turns. No result depends on it.
 enum class thread_order : std::uint8_t { ascending, descending, shuffled };
 
+// The arithmetic of products of floats; all add up in fp32. What ranks experts is never rounded to
+// tf32 or bf16. Products of doubles are always exact.
+enum class math : std::uint8_t {
+  exact,   // the CPU's bits
+  fp32,    // float, in any order of sums
+  tf32x3,  // float, each number as a sum of two tf32 numbers: nearly as precise, on tensor cores
+  tf32,    // numbers are rounded to 11 bits
+  bf16,    // numbers are rounded to 8 bits
+};
+
+// How `explain` calls it.
+constexpr const char* name_of(math how) {
+  switch (how) {
+    case math::exact: return "exact";
+    case math::fp32: return "fp32";
+    case math::tf32x3: return "tf32x3";
+    case math::tf32: return "tf32";
+    case math::bf16: return "bf16";
+  }
+  return "";
+}
+
 // How a GPU is used.
 struct device_options {
+  fmoe::cuda::math math = math::exact;
   // The bytes of temporaries of a call. As many tokens as fit go through the steps at a time; the
   // bits do not depend on it.
   std::size_t workspace = std::size_t{1} << 30;

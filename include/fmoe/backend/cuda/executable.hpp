@@ -49,10 +49,10 @@ template <class T, class Device>
 class device_executable final : public executable {
  public:
   device_executable(cpu::plan p, std::span<const ir::leaf_node> leaves, const Device& on,
-                    extent callers)
+                    extent callers, math how)
       : on_(on),
         preparation_(on_),
-        run_(std::move(p), leaves, on_, preparation_),
+        run_(std::move(p), leaves, on_, preparation_, how),
         layout_(run_.steps()),
         callers_(callers) {
     const extent ready = callers == all ? 1 : callers;

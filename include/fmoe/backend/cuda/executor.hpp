@@ -8,6 +8,7 @@
 #include <fmoe/backend/cuda/kernels/exclude.hpp>
 #include <fmoe/backend/cuda/kernels/select.hpp>
 #include <fmoe/backend/cuda/kernels/token_sum.hpp>
+#include <fmoe/backend/cuda/policy.hpp>
 #include <fmoe/backend/cuda/product_steps.hpp>
 #include <fmoe/backend/cuda/step_lists.hpp>
 #include <fmoe/backend/cuda/weights.hpp>
@@ -34,8 +35,8 @@ class executor {
   using queue = typename Device::queue;
   using binding = cuda::binding<T, queue>;
 
-  // Uploads the weights and computes the plan's constants.
-  executor(cpu::plan p, std::span<const ir::leaf_node> leaves, const Device& on, queue& q)
+  // Uploads the weights and computes the plan's constants, exactly.
+  executor(cpu::plan p, std::span<const ir::leaf_node> leaves, const Device& on, queue& q, math how)
       : plan_(std::move(p)),
         lists_(plan_, on, q),
         weights_(plan_, leaves, on, q) {
@@ -44,6 +45,7 @@ class executor {
     for (const cpu::step& s : plan_.prologue) visit(s, {none, 0, 1});
     q.wait();
     weights_.make_matrices(true);
+    policy_ = how;
   }
 
   executor(const executor&) = delete;
@@ -146,7 +148,21 @@ class executor {
     p.aligned_a =
         is_aligned(p.a.data, p.a.stride) && whole(positions.of_a) && whole(plan_.sum_block);
     p.aligned_c = is_aligned(p.c.data, p.c.stride) && whole(positions.of_c);
-    launch_product(f.bound.queue, p, matrices.stored, f.bound.sums, f.bound.sums_room, f.tile_rows,
+    queue& q = f.bound.queue;
+    if constexpr (std::is_same_v<T, float>) {
+      const auto launch = [&]<math How>(std::integral_constant<math, How>) {
+        launch_tensor_product<How>(q, p, matrices.stored, f.tile_rows, f.most_tiles);
+      };
+      using enum math;
+      switch (math_of(s, policy_)) {
+        case tf32x3: return launch(std::integral_constant<math, tf32x3>());
+        case tf32: return launch(std::integral_constant<math, tf32>());
+        case math::bf16: return launch(std::integral_constant<math, math::bf16>());
+        case exact:
+        case fp32: break;
+      }
+    }
+    launch_product(q, p, matrices.stored, f.bound.sums, f.bound.sums_room, f.tile_rows,
                    f.most_tiles);
   }
 
@@ -395,6 +411,7 @@ class executor {
   cpu::plan plan_;
   step_lists<Device> lists_;
   device_weights<T, Device> weights_;
+  math policy_ = math::exact;
 };
 
 }  // namespace fmoe::cuda

@@ -5,6 +5,7 @@
 
 #include <fmoe/backend/cpu/plan/planning.hpp>
 #include <fmoe/backend/cuda/kernels/selection.hpp>
+#include <fmoe/backend/cuda/policy.hpp>
 
 namespace fmoe::cuda {
 
@@ -38,7 +39,9 @@ inline cpu::plan make_plan(planner::program p, extent tokens, planner::plan_opti
   }
   expects<value_error>(bytes(tiles) <= workspace, "[cuda] the temporaries of one token take ",
                        bytes(tiles), " bytes, and the workspace has ", workspace);
-  return cpu::emitter(p, std::move(tiles), how).take();
+  cpu::plan made = cpu::emitter(p, std::move(tiles), how).take();
+  mark_ranking(made);
+  return made;
 }
 
 }  // namespace fmoe::cuda

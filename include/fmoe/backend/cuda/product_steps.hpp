@@ -5,6 +5,7 @@
 
 #include <fmoe/backend/cuda/kernels/product_choice.hpp>
 #include <fmoe/backend/cuda/kernels/stream_product.hpp>
+#include <fmoe/backend/cuda/kernels/tensor_product.hpp>
 #include <fmoe/backend/cuda/kernels/tile_product.hpp>
 
 namespace fmoe::cuda {
@@ -55,6 +56,28 @@ void launch_product(Queue& queue, product<T> p, dtype stored, T* sums, extent ro
   });
   if (p.sums != nullptr)
     queue.each("gemm", add_sums<T>{p}, extent{p.rows} * p.position_count * p.columns);
+}
+
+// The same on tensor cores. Large tiles read weights less often, and small ones give more blocks of
+// threads something to do.
+template <math How, class Queue>
+void launch_tensor_product(Queue& queue, const product<float>& p, dtype stored, extent tile_rows,
+                           extent group_tiles) {
+  const auto launch = [&](const auto& kernel) {
+    const extent tiles =
+        tile_rows != 0 ? group_tiles : divide_up(extent{p.rows}, extent{kernel.tile_rows});
+    queue.launch("gemm", kernel, kernel.blocks(tiles));
+  };
+  const bool fills = shape_of(p, 0).tiles(large_tile) >= multiprocessors;
+  const extent rows = tile_rows != 0            ? tile_rows
+                      : p.rows <= few_tile_rows ? few_tile_rows
+                      : fills                   ? large_tile
+                                                : small_tile;
+  with_stored<float>(stored, [&]<class S>(S*) {
+    if (rows == few_tile_rows) launch(tensor_product<How, few_tile_rows, S>{p});
+    else if (rows == small_tile) launch(tensor_product<How, small_tile, S>{p});
+    else launch(tensor_product<How, large_tile, S>{p});
+  });
 }
 
 }  // namespace fmoe::cuda

@@ -83,6 +83,7 @@ struct gemm_step {
   extent k_step = 0, n_step = 0;
   extent expert_step = 0;   // batches of w for each expert of a group
   bool accumulate = false;  // the sum starts from the content of c
+  bool ranks = false;       // on a GPU: what follows from the result ranks experts
   std::vector<epilogue> epilogues{};
 };
 

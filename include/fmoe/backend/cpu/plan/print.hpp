@@ -15,12 +15,13 @@ namespace fmoe::cpu {
 
 class plan_printer {
  public:
-  plan_printer(const plan& p, std::span<const double> seconds)
+  // `notes` stand at the ends of the lines of the plan's steps; there may be none.
+  plan_printer(const plan& p, std::span<const std::string> notes)
       : plan_(p),
-        seconds_(seconds),
+        notes_(notes),
         used_(p.storages.size()) {
     lines(p.prologue, 1, "once: ");
-    is_timed_ = true;
+    is_noted_ = true;
     lines(p.steps, 1, "");
     dot_ << ir::dot_head("plan");
     for (extent s = 0; s < p.storages.size(); ++s)
@@ -55,9 +56,9 @@ class plan_printer {
 
   void lines(const std::vector<step>& steps, int depth, const char* lead) {
     for (const step& s : steps) {
-      if (is_timed_ && !seconds_.empty()) {
-        time_ = "  (" + detail::time_text(seconds_.front()) + ")";
-        seconds_ = seconds_.subspan(1);
+      if (is_noted_ && !notes_.empty()) {
+        if (!notes_.front().empty()) note_ = "  (" + notes_.front() + ")";
+        notes_ = notes_.subspan(1);
       }
       text_ << std::string(static_cast<extent>(2 * depth), ' ') << lead;
       visit([&](const auto& x) { line(x, depth); }, s);
@@ -66,7 +67,7 @@ class plan_printer {
 
   void line(const loop_step& s, int depth) {
     text_ << "loop " << s.label << ": " << s.length << " in chunks of " << s.chunk
-          << std::exchange(time_, {}) << '\n';
+          << std::exchange(note_, {}) << '\n';
     lines(s.body, depth + 1, "");
   }
   void line(const gemm_step& s, int) {
@@ -204,22 +205,24 @@ class plan_printer {
       if (e.what != pass_kind::map) text_ << " s" << e.other.storage;
       boxes_ << " | " << what;
     }
-    text_ << std::exchange(time_, {}) << '\n';
+    text_ << std::exchange(note_, {}) << '\n';
     boxes_ << "\"];\n" << edges_.str();
     edges_.str({});
   }
 
   const plan& plan_;
-  std::span<const double> seconds_;  // predicted, of the steps to come; empty if none are
-  bool is_timed_ = false;            // the prologue is not
-  std::string time_;                 // for the end of the line
+  std::span<const std::string> notes_;  // of the steps to come; empty if there are none
+  bool is_noted_ = false;               // the prologue is not
+  std::string note_;                    // for the end of the line
   std::ostringstream text_, dot_, boxes_, edges_;
   std::vector<bool> used_;  // by storage
   int count_ = 0;
 };
 
 inline backend::description print(const plan& p, const prediction& times, extent element_bytes) {
-  const plan_printer printed(p, times.of_steps());
+  std::vector<std::string> seconds;
+  for (const double of : times.of_steps()) seconds.push_back(detail::time_text(of));
+  const plan_printer printed(p, seconds);
   const extent kib = divide_up(p.arena * element_bytes, 1024);
   return {"tile of " + std::to_string(p.tile) + " tokens, arena " + std::to_string(kib) + " KiB",
           printed.text(), printed.dot(), times.seconds()};

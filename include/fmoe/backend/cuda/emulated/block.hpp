@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include <fmoe/backend/cuda/emulated/block_runner.hpp>
+#include <fmoe/backend/cuda/emulated/fragments.hpp>
 #include <fmoe/backend/cuda/kernels/pack.hpp>
 
 namespace fmoe::cuda {
@@ -91,10 +92,33 @@ class emulated_block {
     return exchanged(value, (thread() % block_runner::lanes) ^ bits, {"shuffle_xor", file, line});
   }
 
+  // Lanes of a warp add the product of two small matrices, a [16, 8] and b [8, 8] of tf32 numbers,
+  // or a [16, 16] and b [16, 8] of bf16 numbers, to d [16, 8]. Each lane has a part of each
+  // (emulated/fragments.hpp). All lanes take part.
+  void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) const {
+    multiply({d, a, b}, add_tf32_product, {"mma_tf32", file, line});
+  }
+  void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) const {
+    multiply({d, a, b}, add_bf16_product, {"mma_bf16", file, line});
+  }
+
  private:
   static void expects_place(std::uintptr_t place, extent bytes, const char* does) {
     expects<emulation_fault>(place % bytes == 0, does, ' ', bytes,
                              " bytes that do not begin at a multiple of their number");
+  }
+
+  void multiply(const fragments& mine, void (*add)(const fragments* const*),
+                const meeting_point& where) const {
+    runner_.meet_warp(reinterpret_cast<std::uint64_t>(&mine), where,
+                      [&](const std::uint64_t* said) {
+                        const fragments* of[block_runner::lanes];
+                        for (unsigned l = 0; l < block_runner::lanes; ++l)
+                          of[l] = reinterpret_cast<const fragments*>(said[l]);
+                        add(of);
+                      });
   }
 
   template <class T>

@@ -115,17 +115,22 @@ class block_runner {
     return counts_[turn % 2];
   }
 
-  // Waits for all threads of the warp, and returns what each of them says.
-  const std::uint64_t* meet_warp(std::uint64_t word, const meeting_point& where) {
+  // Waits for all threads of the warp, and returns what each of them says. The last one calls
+  // `then` with it before any of them goes on.
+  const std::uint64_t* meet_warp(std::uint64_t word, const meeting_point& where,
+                                 function_ref<void(const std::uint64_t*)> then = nothing) {
     meeting& warp = warps_[thread() / lanes];
     // Lists take turns, because a quick thread speaks again before a slow one has listened.
     std::uint64_t* const list = warp.words[warp.turn % 2].data();
     list[thread() % lanes] = word;
+    if (warp.arrived == lanes - 1 && warp.where == where) then(list);
     meet(warp, lanes, where);
     return list;
   }
 
  private:
+  static constexpr auto nothing = [](const std::uint64_t*) {};
+
   struct meeting {
     unsigned arrived = 0;
     extent turn = 0;

@@ -15,8 +15,15 @@ inline void expects_success(cudaError_t result, const char* what) {
   throw error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(result));
 }
 
+// The blocks that a multiprocessor shall have room for, unless a kernel says.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::threads, 2)
+inline constexpr unsigned blocks_an_sm = 2;
+template <class Kernel>
+  requires(Kernel::blocks_an_sm > 0)
+inline constexpr unsigned blocks_an_sm<Kernel> = Kernel::blocks_an_sm;
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::threads, blocks_an_sm<Kernel>)
     run_kernel(const __grid_constant__ Kernel kernel) {
   hardware_block block;
   kernel(block);
@@ -84,6 +91,11 @@ class gpu {
     void launch(const char* step, const Kernel& kernel, extent blocks) {
       if (blocks == 0) return;
       use(number_);
+      if constexpr (Kernel::shared_bytes > (extent{48} << 10))
+        expects_success(cudaFuncSetAttribute(run_kernel<Kernel>,
+                                             cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             static_cast<int>(Kernel::shared_bytes)),
+                        step);
       run_kernel<<<grid(step, blocks), Kernel::threads, Kernel::shared_bytes, stream_>>>(kernel);
       expects_success(cudaGetLastError(), step);
     }

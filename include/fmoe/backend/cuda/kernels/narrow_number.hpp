@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// Floats as tensor cores take them: rounded to tf32 or bf16, in the bits of a register. A GPU and
+// the CPU round alike.
+#pragma once
+
+#include <fmoe/backend/cuda/kernels/number.hpp>
+
+namespace fmoe::cuda {
+
+// Returns x rounded to 11 bits, to nearest, and halves away from zero.
+FMOE_DEVICE std::uint32_t to_tf32(float x) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+#else
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if (x != x) return 0x7fffe000;
+  return (bits + 0x1000) & ~std::uint32_t{0x1fff};
+#endif
+}
+
+// Returns two numbers rounded to 8 bits, to nearest, and halves to even; the first one in the lower
+// half.
+FMOE_DEVICE std::uint32_t to_bf16_pair(float first, float second) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+  return bits;
+#else
+  const auto half = [](float x) -> std::uint32_t {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    if (x != x) return 0x7fff;
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  };
+  return half(first) | half(second) << 16;
+#endif
+}
+
+// x as a sum of two tf32 numbers, and little else. What is left of an infinity is 0.
+struct tf32_pair {
+  std::uint32_t big, small;
+
+  tf32_pair() = default;
+  FMOE_DEVICE explicit tf32_pair(float x) : big(to_tf32(x)) {
+    const float rest = sum_of(x, -std::bit_cast<float>(big));
+    small = to_tf32(rest == rest ? rest : 0.f);
+  }
+};
+
+}  // namespace fmoe::cuda

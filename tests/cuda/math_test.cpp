@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+// Arithmetic as a policy: what rounds, what never does, and that no tile and no split of a call
+// changes a bit.
+#include <fmoe/cuda.hpp>
+#include <fmoe/fmoe.hpp>
+
+#include <map>
+#include <sstream>
+
+#include "../support/agree.hpp"
+#include "../support/same_bits.hpp"
+#include "../support/small_layers.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+using cuda::math;
+
+compile_options with(math how) {
+  return {.on = cuda::emulated({.math = how, .order = cuda::thread_order::shuffled})};
+}
+
+TEST_CASE("each policy has its own error", "[cuda][math]") {
+  const auto x = random<tensor<float, 2>>({21, 300}, 1);
+  const auto w = random<parameter<float, 2>>({300, 140}, 2);
+  const auto product = einsum<"ti,io->to">(x, w);
+  const auto error = [&](math how) { return error_of(product, with(how)); };
+  CHECK(same_bits(evaluate(product, with(math::exact)), evaluate(product, {.on = cuda::emulated()})));
+  CHECK(error(math::exact) < 1e-6);
+  CHECK(error(math::tf32x3) < 2e-6);
+  CHECK((error(math::tf32) > 1e-5 && error(math::tf32) < 1e-3));
+  CHECK((error(math::bf16) > 1e-4 && error(math::bf16) < 1e-2));
+}
+
+TEST_CASE("products of any sizes run on tensor cores, with batches, sums and passes",
+          "[cuda][math]") {
+  const auto near = [](const auto& e) {
+    CHECK(error_of(e, with(math::tf32x3)) < 1e-6);
+    CHECK(error_of(e, with(math::bf16)) < 2e-2);
+  };
+  for (const auto& [tokens, depth, columns] :
+       {std::array<extent, 3>{1, 1, 1}, {5, 33, 131}, {17, 64, 4}, {3, 259, 24}}) {
+    INFO(tokens << " tokens, " << depth << " by " << columns);
+    const auto x = random<tensor<float, 2>>({tokens, depth}, 1);
+    const auto w = random<parameter<float, 2>>({depth, columns}, 2);
+    const auto bias = random<parameter<float, 1>>({columns}, 3);
+    const auto other = random<tensor<float, 2>>({tokens, columns}, 4);
+    near(gelu(einsum<"ti,io->to">(x, w) + bias) * other);
+    near(einsum<"ti,io->to">(x, w) + einsum<"ti,io->to">(x + 1.0, w));
+  }
+  const auto heads = random<tensor<float, 3>>({6, 4, 30}, 1);
+  near(einsum<"thi,hio->tho">(heads, random<parameter<float, 3>>({4, 30, 70}, 3)));
+  near(einsum<"thi,oi->tho">(heads, random<parameter<float, 2>>({70, 30}, 4)));
+}
+
+// The tokens of x from `first` on.
+tensor<float, 2> some(const tensor<float, 2>& x, extent first, extent count) {
+  tensor<float, 2> y({count, x.shape()[1]});
+  std::copy_n(x.data() + first * x.shape()[1], y.size(), y.data());
+  return y;
+}
+
+TEST_CASE("no tile and no split of a call changes a bit", "[cuda][math]") {
+  const extent width = 40;
+  const auto x = random<tensor<float, 2>>({150, width}, 1);
+  const auto w = random<parameter<float, 2>>({width, 2100}, 2);
+  const auto gate = random<parameter<float, 2>>({width, 3}, 3);
+  const auto first = random<parameter<float, 3>>({3, width, 33}, 4);
+  const auto experts = [&](const auto& a) {
+    return einsum<"tn,tnh->th">(top_k(einsum<"ti,in->tn">(a, gate), 2),
+                                relu(einsum<"ti,nih->tnh">(a, first)));
+  };
+  for (const math how : {math::tf32x3, math::tf32, math::bf16}) {
+    INFO(cuda::name_of(how));
+    const auto check = [&](const auto& layer, extent tokens) {
+      const auto all = evaluate(layer(x), with(how));
+      for (extent at = 0; at < 150; at += tokens) {
+        const extent count = std::min(tokens, 150 - at);
+        CHECK(same_bits(evaluate(layer(some(x, at, count)), with(how)), some(all, at, count)));
+      }
+    };
+    const auto wide = [&](const auto& a) {  // 150 tokens take tiles of 128 rows
+      return einsum<"ti,io->to">(a, w);
+    };
+    check(wide, 70);
+    check([&](const auto& a) { return experts(a); }, 47);
+    check([&](const auto& a) { return experts(a); }, 9);
+  }
+}
+
+TEST_CASE("blocks of a sum may have any length", "[cuda][math]") {
+  const auto product = einsum<"ti,io->to">(random<tensor<float, 2>>({3, 100}, 1),
+                                           random<parameter<float, 2>>({100, 40}, 2));
+  for (const extent block : {extent{1}, extent{10}, extent{36}, extent{1000}}) {
+    compile_options options = with(math::tf32x3);
+    options.sum_block = block;
+    CHECK(error_of(product, options) < 1e-6);
+  }
+}
+
+any_layer decoders(bool has_top_k) {
+  mxd<float> l;
+  fill(l.encoder, {width, 20}, 1);
+  fill(l.gate, {width, 30}, 2);
+  fill(l.scales, {30, width}, 3);
+  fill(l.decoder, {20, width}, 4);
+  l.active = has_top_k ? 3 : all;
+  return layer(l);
+}
+
+any_layer dictionary() {
+  sparse_mlp<float> l;
+  fill(l.encoder, {width, 20}, 1);
+  fill(l.decoder, {20, width}, 2);
+  fill(l.skip, {width, width}, 3);
+  l.active = 3;
+  return layer(l);
+}
+
+any_layer chosen_by_experts() { return mixture(routing::by::expert_choice); }
+
+// The arithmetic of each product, as explain prints it.
+std::string arithmetic(const any_layer& l, math how) {
+  const auto x = random<tensor<float, 2>>({20, width}, 1);
+  std::istringstream lines(explain(l(erased(x)), with(how)).text);
+  std::string all;
+  for (std::string line; std::getline(lines, line);)
+    if (line.find(" gemm ") != line.npos && line.find("once:") == line.npos) {
+      const auto open = line.rfind('('), close = line.find_first_of(";)", open);
+      std::istringstream words(line);
+      std::string kind, subscripts;
+      words >> kind >> subscripts;
+      all += subscripts + ' ' + line.substr(open + 1, close - open - 1) + '\n';
+    }
+  return all;
+}
+
+using lines = std::vector<std::string>;
+
+// What ranks experts stands in tf32x3; the layers are listed with their products in order.
+TEST_CASE("what ranks experts is never rounded, whatever the layer is", "[cuda][math]") {
+  const std::string cp = "ti,in->tn tf32x3\nti,ir->tr bf16\ntn,nr->tr bf16\ntr,or->to bf16\n",
+                    ring = "ti,qir->tqr bf16\ntn,pnq->tqp bf16\ntpr,rop->to bf16\n",
+                    expert = "td,ndw->tw bf16\ntl,nlw->tw bf16\ntw,nwd->td bf16\n",
+                    autonomous = "td,dnl->tnl tf32x3\n" + expert,
+                    keys = "td,dps->tps tf32x3\ntd,dps->tps tf32x3\n",
+                    hd = "td,dim->tim bf16\n" + keys + "tjm,jmd->td bf16\ntj,jd->td bf16\n",
+                    half = "tsm,smo->tso bf16\n", sum = "tsm,smo->to bf16\nts,so->to bf16\n",
+                    first = "td,dim->tim bf16\n",
+                    vd = first + keys + half + first + sum + half + sum;
+  const std::map<std::string, std::string> expected{
+      {"CP", cp},
+      {"TR block", "ti,in->tn tf32x3\n" + ring + ring},
+      {"dense", "ti,in->tn tf32x3\nti,nio->tno bf16\n"},
+      {"AoE, top-K", autonomous},
+      {"AoE, top-P", autonomous},
+      {"sparse mixture",
+       "td,dn->tn tf32x3\ntd,ndw->tw bf16\ntd,ndw->tw bf16\ntw,nwd->td bf16\n"},
+      {"PEER", "td,dlhk->thlk tf32x3\nthlk,hslk->thls tf32x3\n"},
+      {"Monet HD", hd},
+      {"Monet HD, edited", hd},
+      {"Monet VD", vd},
+      {"Monet VD, edited", vd}};
+  for (const auto& [name, l] : small_layers) {
+    INFO(name);
+    CHECK(arithmetic(l, math::bf16) == expected.at(name));
+  }
+  CHECK(arithmetic(chosen_by_experts(), math::bf16) == autonomous);
+  CHECK(arithmetic(dictionary(), math::bf16) == "ti,ih->th tf32x3\nti,io->to bf16\n");
+  const std::string units = "ti,ih->th bf16\nth,ho->to bf16\n";
+  CHECK(arithmetic(decoders(true), math::bf16) == "ti,in->tn tf32x3\n" + units);
+  // A ReLU alone leaves out nothing.
+  CHECK(arithmetic(decoders(false), math::bf16) ==
+        "ti,in->tn bf16\n" + units + "tn,no->to bf16\n");
+}
+
+TEST_CASE("all products before a selection rank, and those behind it do not", "[cuda][math]") {
+  const auto w = random<parameter<float, 2>>({width, width}, 1);
+  const auto product = [&](const any& x) { return erased(einsum<"ti,io->to">(x, w)); };
+  const auto check = [&](const any_layer& l, const lines& of) {
+    std::string expected;
+    for (const std::string& how : of) expected += "ti,io->to " + how + '\n';
+    CHECK(arithmetic(l, math::tf32) == expected);
+  };
+  check([&](const any& x) { return product(erased(relu(product(x)))); }, {"tf32", "tf32"});
+  check([&](const any& x) { return erased(nonzeros(relu(product(erased(gelu(product(x))))))); },
+        {"tf32x3", "tf32x3"});
+  check([&](const any& x) { return product(erased(top_k(product(x) * 2.0, 3) + x)); },
+        {"tf32x3", "tf32"});
+  check([&](const any& x) { return erased(top_k(x, 2) * product(x)); },
+        {"tf32"});
+  check([&](const any& x) { return erased(softmax(product(product(x)))); }, {"tf32x3", "tf32x3"});
+  check([&](const any& x) { return erased(layer_norm(product(x))); }, {"tf32"});
+  for (const auto& [how, ranks] : {std::pair(math::exact, "exact"), {math::fp32, "exact"},
+                                   {math::tf32x3, "tf32x3"}, {math::tf32, "tf32x3"}})
+    CHECK(arithmetic([&](const any& x) { return erased(top_k(product(x), 3)); }, how) ==
+          "ti,io->to " + std::string(ranks) + '\n');
+}
+
+}  // namespace
