@@ -116,7 +116,9 @@ class random_expression {
   static void describe(std::ostream& s, const ir::append_node& n) {
     s << "append one to " << static_cast<int>(n.arg);
   }
-  static void describe(std::ostream&, const ir::mask_node&) {}  // not drawn here
+  static void describe(std::ostream&, const ir::slice_node&) {}   // not drawn here
+  static void describe(std::ostream&, const ir::unpair_node&) {}  // not drawn here
+  static void describe(std::ostream&, const ir::mask_node&) {}    // not drawn here
   static void describe(std::ostream& s, const ir::concat_node& c) {
     s << "concat<" << c.axis << '>';
     for (const ir::node_id a : c.args) s << ' ' << static_cast<int>(a);

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT
+// Everything behind the wall of gradients.
+#pragma once
+
+#include <fmoe/gradients/differentiate-inl.hpp>
