@@ -2,3 +2,4 @@
 #pragma once
 
 #include <fmoe/gradients/gradient.hpp>
+#include <fmoe/gradients/layer_gradients.hpp>

@@ -3,3 +3,4 @@
 #pragma once
 
 #include <fmoe/gradients/differentiate-inl.hpp>
+#include <fmoe/gradients/gradient_run-inl.hpp>
