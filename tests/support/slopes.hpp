@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <random>
 
 #include <fmoe/gradients.hpp>
@@ -13,11 +14,31 @@
 
 namespace fmoe::test {
 
-// How far gradients are from differences: the worst element, in units of the largest difference,
-// and how many elements were compared. Elements beside a corner of a function are left out.
+// How far gradients are from differences: the worst element in units of the largest difference of
+// its leaf, and how many elements were compared. Those beside a corner of a function are left out.
 struct slope_error {
   double worst = 0;
   extent compared = 0, corners = 0;
+};
+
+// A function of one number near 0, by its values there.
+struct local_slope {
+  double slope;
+  bool is_corner;
+
+  explicit local_slope(const std::function<double(double)>& f) {
+    constexpr double h = 1e-4;
+    const double at = f(0), above = f(h), below = f(-h), near_above = f(h / 2),
+                 near_below = f(-h / 2);
+    const double wide = (above - below) / (2 * h), narrow = (near_above - near_below) / h;
+    slope = (4 * narrow - wide) / 3;  // without the error of second order
+    // The slopes to both sides differ by the curvature times h, or by a corner.
+    const double bend = (above - 2 * at + below) / h,
+                 near_bend = (near_above - 2 * at + near_below) / (h / 2);
+    const double noise = 1e-6 * (1 + std::abs(slope)) + 1e-11 * std::abs(at);
+    is_corner = !(std::abs(near_bend) <= 0.7 * std::abs(bend) + noise) ||
+                !(std::abs(wide - narrow) <= 1e-4 * (1 + std::abs(narrow)) + noise);
+  }
 };
 
 inline ir::leaf_node numbers_leaf(std::vector<extent> shape, const auto& number,
@@ -51,6 +72,7 @@ inline slope_error error_of_slopes(
     if (holds_alternative<ir::leaf_node>(forward[id].op)) leaves.push_back(id);
   const auto found = differentiate(g, root, seed_leaf, leaves);
 
+  const double noise = 1e-4 * std::abs(dot(oracle(forward)[root], dy));
   slope_error error;
   for (extent k = 0; k < leaves.size(); ++k) {
     const auto& leaf = get<ir::leaf_node>(forward[leaves[k]].op);
@@ -60,24 +82,18 @@ inline slope_error error_of_slopes(
     if (found[k]) REQUIRE(g.shape(*found[k]) == leaf.shape);
     const auto gradient = found[k] ? value(g, *found[k]) : std::vector<double>(n);
     REQUIRE(gradient.size() == n);
-    double norm = 0;
+    double norm = noise;
     std::vector<std::pair<double, double>> pairs;
     for (extent j = 0; j < std::min(n, most); ++j) {
       const extent i = n <= most ? j : bits() % n;
       const double at = x[i];
-      const auto difference = [&](double h) {
+      const local_slope difference([&](double h) {
         x[i] = at + h;
-        const double above = dot(oracle(forward)[root], dy);
-        x[i] = at - h;
-        const double below = dot(oracle(forward)[root], dy);
-        x[i] = at;
-        return (above - below) / (2 * h);
-      };
-      const double wide = difference(2e-4), narrow = difference(1e-4);
-      const double slope = (4 * narrow - wide) / 3;  // without the error of second order
-      // The two one-sided slopes differ beside a corner, and so do differences of other widths.
-      const bool is_corner = !(std::abs(wide - narrow) <= 1e-4 * (1 + std::abs(narrow)));
-      if (is_corner) {
+        return dot(oracle(forward)[root], dy);
+      });
+      x[i] = at;
+      const double slope = difference.slope;
+      if (difference.is_corner) {
         ++error.corners;
         continue;
       }
