@@ -6,5 +6,6 @@
 
 #include <fmoe/arrays/print-inl.hpp>
 #include <fmoe/backend/cpu/parallel-inl.hpp>
+#include <fmoe/gradients/src.hpp>
 #include <fmoe/io/src.hpp>
 #include <fmoe/run/src.hpp>

@@ -65,6 +65,15 @@ class magnitudes {
   numbers value_of(const ir::append_node& a) const {
     return applied([](ir::graph& g, const auto& args) { return g.append_one(args[0]); }, {a.arg});
   }
+  numbers value_of(const ir::slice_node& s) const {
+    return applied(
+        [&](ir::graph& g, const auto& args) { return g.slice(args[0], s.axis, s.first, s.count); },
+        {s.arg});
+  }
+  numbers value_of(const ir::unpair_node& u) const {
+    const extent s = graph_.shape(id_).back();
+    return applied([&](ir::graph& g, const auto& args) { return g.unpair(args[0], s); }, {u.arg});
+  }
   numbers value_of(const ir::concat_node& c) const {
     return applied([&](ir::graph& g, const auto& args) { return g.concat(args, c.axis); }, c.args);
   }

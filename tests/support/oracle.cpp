@@ -109,6 +109,16 @@ class node_values {
       case pointwise::at_most: return std::isnan(x) ? x : std::min(x, parameter);
       case pointwise::quotient: return x / parameter;
       case pointwise::inverse: return parameter / x;
+      case pointwise::power: return x <= 0 ? 0 : std::pow(x, parameter);
+      case pointwise::gelu_slope:
+        return std::erfc(-x / std::sqrt(2.0)) / 2 + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+      case pointwise::gelu_tanh_slope: {
+        const double u = 2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x),
+                     slope = 2 * std::sqrt(2 / M_PI) * (1 + 0.134145 * x * x);
+        return 1 / (1 + std::exp(-u)) + x * slope / (2 + std::exp(u) + std::exp(-u));
+      }
+      case pointwise::silu_slope:
+        return 1 / (1 + std::exp(-x)) + x / (2 + std::exp(x) + std::exp(-x));
     }
     return 0;
   }
@@ -361,6 +371,28 @@ class node_values {
       r.insert(r.end(), of(a.arg).begin() + static_cast<std::ptrdiff_t>(row * n),
                of(a.arg).begin() + static_cast<std::ptrdiff_t>((row + 1) * n));
       r.push_back(1);
+    }
+    return r;
+  }
+
+  numbers value_of(const ir::slice_node& s) const {
+    numbers r;
+    const std::vector<extent> from = graph_.shape(s.arg);
+    const extent inner = element_count(std::span(from).subspan(s.axis + 1));
+    for (extent i = 0; i < of(s.arg).size(); ++i) {
+      const extent place = i / inner % from[s.axis];
+      if (place >= s.first && place < s.first + s.count) r.push_back(of(s.arg)[i]);
+    }
+    return r;
+  }
+
+  numbers value_of(const ir::unpair_node& u) const {
+    numbers r(element_count(shape_));
+    const extent s = shape_.back();
+    for (extent i = 0; i < of(u.arg).size(); ++i) {
+      double* const lists = r.data() + i / (s * s) * 2 * s;
+      lists[i / s % s] += of(u.arg)[i];
+      lists[s + i % s] += of(u.arg)[i];
     }
     return r;
   }

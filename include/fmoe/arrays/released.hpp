@@ -26,7 +26,14 @@ struct released_name {
   presence need = presence::required;
   std::string file_labels, layer_labels = file_labels;
   std::string_view unless = {};
+  bool trained = true;  // false for statistics, which have no gradient
 };
+
+// The name of a statistic that a layer holds and no step of training changes.
+inline released_name statistic(released_name n) {
+  n.trained = false;
+  return n;
+}
 
 // A kind of layer, as the metadata "kind" of a file names it: `name`, or `also`. A file is of this
 // kind if it has the tensor `with` and no tensor of `without`. A layer lists its kinds, and the

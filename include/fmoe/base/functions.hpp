@@ -31,6 +31,11 @@ enum class pointwise : std::uint8_t {
   at_most,   // min(x, the parameter); NaN stays
   quotient,  // x / the parameter
   inverse,   // the parameter / x
+  power,     // x to the parameter where x > 0, else 0; NaN stays
+  // Derivatives, which gradients are made of.
+  gelu_slope,
+  gelu_tanh_slope,
+  silu_slope,
 };
 
 // Functions that make a row of a row.
@@ -64,11 +69,12 @@ enum class weighting : std::uint8_t {
 
 // The function as `explain` and files write it.
 constexpr const char* name_of(pointwise f) {
-  constexpr std::array names{"relu",         "gelu",     "gelu_tanh", "silu",         "sigmoid",
-                             "squared_relu", "exp",      "sqrt",      "inverse_sqrt", "negate",
-                             "scale",        "shift",    "threshold", "tanh",         "log",
-                             "abs",          "at_least", "at_most",   "quotient",     "inverse"};
-  static_assert(names.size() == static_cast<std::size_t>(pointwise::inverse) + 1);
+  constexpr std::array names{"relu",         "gelu",     "gelu_tanh",  "silu",         "sigmoid",
+                             "squared_relu", "exp",      "sqrt",       "inverse_sqrt", "negate",
+                             "scale",        "shift",    "threshold",  "tanh",         "log",
+                             "abs",          "at_least", "at_most",    "quotient",     "inverse",
+                             "power",        "gelu'",    "gelu_tanh'", "silu'"};
+  static_assert(names.size() == static_cast<std::size_t>(pointwise::silu_slope) + 1);
   return names[static_cast<std::size_t>(f)];
 }
 constexpr const char* name_of(row_function f) {

@@ -149,6 +149,18 @@ class pointwise_functions {
     return N::select(y < v(T(0)), x * e, x) / (v(T(1)) + e);
   }
 
+  // Returns x within [-most, most], where a slope has its last digits; NaN stays.
+  static constexpr v within(const v& x, T most) {
+    return N::select(x > v(most), v(most), N::select(x < v(-most), v(-most), x));
+  }
+
+  // Returns s + x s (1 - s) du with s = sigmoid(u): the slope of x s where du is that of u. Both
+  // sigmoids are computed, so that neither cancels.
+  static constexpr v gated_slope(const v& x, const v& u, const v& du) {
+    const v one(T(1)), s = times_sigmoid(one, u);
+    return N::fmadd(x * du, s * times_sigmoid(one, N::negate(u)), s);
+  }
+
   // The functions of base/functions.hpp. gelu, gelu_tanh and silu of -infinity are NaN, as in
   // PyTorch.
   template <pointwise F>
@@ -183,6 +195,22 @@ class pointwise_functions {
     if constexpr (F == pointwise::at_most) return N::select(x > p, p, x);
     if constexpr (F == pointwise::quotient) return x / p;
     if constexpr (F == pointwise::inverse) return p / x;
+    if constexpr (F == pointwise::power)
+      return N::select(x <= zero, zero, exponential(p * logarithm(x)));
+    if constexpr (F == pointwise::gelu_slope) {  // Phi(x) + x phi(x)
+      const v near = within(x, T(single ? 15 : 40)), tail = normal_tail(N::abs(near)),
+              density = exponential(near * near * v(T(-0.5))) * v(T(0.39894228040143268));
+      return N::fmadd(near, density, N::select(near > zero, one - tail, tail));
+    }
+    if constexpr (F == pointwise::gelu_tanh_slope) {
+      const v near = within(x, T(40)), scale(T(1.5957691216057308)), squares = near * near;
+      return gated_slope(near, N::fmadd(squares * near, v(T(0.044715)), near) * scale,
+                         N::fmadd(squares, v(T(0.134145)), one) * scale);
+    }
+    if constexpr (F == pointwise::silu_slope) {
+      const v near = within(x, T(single ? 110 : 760));
+      return gated_slope(near, near, one);
+    }
   }
 
   // x joined with o, by a kind of pass that is not map.

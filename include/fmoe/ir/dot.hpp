@@ -43,6 +43,8 @@ class graph_printer {
   void put(const select_node& n) { box("box", name_of(n.rule.what), made_colour); }
   void put(const kept_node& n) { box("box", std::string("kept ") + name_of(n.what), made_colour); }
   void put(const append_node&) { box("box", "append 1", made_colour); }
+  void put(const slice_node&) { box("box", "slice", made_colour); }
+  void put(const unpair_node&) { box("box", "unpair", made_colour); }
   void put(const concat_node&) { box("box", "concat", made_colour); }
 
   void box(const char* shape, const std::string& what, const char* colour) {

@@ -255,6 +255,29 @@ class graph {
     return put({concat_node{std::move(args), axis}, std::move(axes)});
   }
 
+  // `count` neighbours along an axis, from `first` on.
+  node_id slice(node_id arg, extent axis, extent first, extent count) {
+    std::vector<axis_id> axes = (*this)[arg].axes;
+    axes[axis] = new_axis(count);
+    return put({slice_node{arg, axis, first, count}, std::move(axes)});
+  }
+
+  // [..., s^2] -> [..., 2, s]: the reverse of the sums that product_top_k selects from.
+  node_id unpair(node_id arg, extent s) {
+    std::vector<axis_id> axes = (*this)[arg].axes;
+    axes.back() = new_axis(2);
+    axes.push_back(new_axis(s));
+    return put({unpair_node{arg}, std::move(axes)});
+  }
+
+  // Makes the axes of two nodes the same. Returns false if they differ in number or extent.
+  bool join_axes(node_id a, node_id b) {
+    if (rank(a) != rank(b)) return false;
+    for (extent k = 0; k < rank(a); ++k)
+      if (!join((*this)[a].axes[k], (*this)[b].axes[k])) return false;
+    return true;
+  }
+
  private:
   // What two unequal axes tell if one is that of the rows of an input and the other a weight's.
   std::string remark(node_id left, axis_id a, node_id right, axis_id b) const {

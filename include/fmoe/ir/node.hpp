@@ -119,6 +119,19 @@ struct concat_node {
   bool operator==(const concat_node&) const = default;
 };
 
+struct slice_node {  // some neighbours along an axis
+  node_id arg;
+  extent axis, first, count;
+  bool operator==(const slice_node&) const = default;
+};
+
+// Numbers of pairs, [..., s^2], become sums for each member of a pair, [..., 2, s]: over the pairs
+// e = i s + j with this i, then with this j.
+struct unpair_node {
+  node_id arg;
+  bool operator==(const unpair_node&) const = default;
+};
+
 struct mask_node {  // 0 at the pairs, 1 elsewhere; only an operand of einsum
   pair_set left_out;
   extent rows, columns;
@@ -127,7 +140,7 @@ struct mask_node {  // 0 at the pairs, 1 elsewhere; only an operand of einsum
 
 struct node {
   variant<leaf_node, einsum_node, map_node, join_node, row_function_node, row_norm_node,
-          select_node, kept_node, append_node, concat_node, mask_node>
+          select_node, kept_node, append_node, concat_node, slice_node, unpair_node, mask_node>
       op;
   std::vector<axis_id> axes;
 };
@@ -160,6 +173,14 @@ void each_operand(Node& n, const F& f) {
   f(n.arg);
 }
 template <node_of<append_node> Node, class F>
+void each_operand(Node& n, const F& f) {
+  f(n.arg);
+}
+template <node_of<slice_node> Node, class F>
+void each_operand(Node& n, const F& f) {
+  f(n.arg);
+}
+template <node_of<unpair_node> Node, class F>
 void each_operand(Node& n, const F& f) {
   f(n.arg);
 }

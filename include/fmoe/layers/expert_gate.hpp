@@ -80,9 +80,8 @@ struct expert_gate {
     for (std::size_t e = 0; e < Levels; ++e) {
       const std::string level = std::to_string(e), n(1, detail::expert_labels[e]);
       visit(released_name{"projs." + level, presence::required, 'i' + n}, gate.projections[e]);
-      visit(released_name{"bn." + level + ".running_mean", presence::optional, n}, gate.means[e]);
-      visit(released_name{"bn." + level + ".running_var", presence::optional, n},
-            gate.variances[e]);
+      visit(statistic({"bn." + level + ".running_mean", presence::optional, n}), gate.means[e]);
+      visit(statistic({"bn." + level + ".running_var", presence::optional, n}), gate.variances[e]);
     }
   }
 

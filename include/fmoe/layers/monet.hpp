@@ -43,10 +43,10 @@ struct monet_router {
   static void released(auto& layer, auto&& visit) {
     visit(released_name{"router.w1.weight", presence::required, "hd", "dh"}, layer.keys1);
     visit(released_name{"router.w2.weight", presence::required, "hd", "dh"}, layer.keys2);
-    visit(released_name{"router.norm1.running_mean", presence::optional, "p"}, layer.mean1);
-    visit(released_name{"router.norm1.running_var", presence::optional, "p"}, layer.variance1);
-    visit(released_name{"router.norm2.running_mean", presence::optional, "p"}, layer.mean2);
-    visit(released_name{"router.norm2.running_var", presence::optional, "p"}, layer.variance2);
+    visit(statistic({"router.norm1.running_mean", presence::optional, "p"}), layer.mean1);
+    visit(statistic({"router.norm1.running_var", presence::optional, "p"}), layer.variance1);
+    visit(statistic({"router.norm2.running_mean", presence::optional, "p"}), layer.mean2);
+    visit(statistic({"router.norm2.running_var", presence::optional, "p"}), layer.variance2);
   }
   static void describe(auto& layer, auto& file) {
     file.number("heads", layer.heads, 0);

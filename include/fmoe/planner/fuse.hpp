@@ -75,7 +75,7 @@ inline bool fuse_append(program& p) {
     for (const char c : slice) bias.shape.push_back(p.extent_of(weight, c));
     bias.scope = value_scope::constant;
     bias.parameter = p[weight.value].parameter;
-    operation take{.what = slice_op{p.extent_of(left, axis) - 1},
+    operation take{.what = slice_op{p.extent_of(left, axis) - 1, weight.labels.find(axis)},
                    .in = {weight},
                    .out = {p.add(std::move(bias)), slice}};
     o.in[0].value = p.operations[*maker].in[0].value;

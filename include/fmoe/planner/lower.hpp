@@ -235,6 +235,32 @@ class lowering {
     return place(out, names);
   }
 
+  placed lower(const ir::slice_node& s) {
+    const std::string names = letters(s.arg);
+    const use in = named(s.arg, names);
+    const extent axis = in.labels.find(names[s.axis]);
+    const use out = program_.make(slice_op{s.first, axis}, {in}, in.labels);
+    program_[out.value].shape[axis] = s.count;
+    return place(out, names);
+  }
+
+  // The pairs become the innermost axis; the letters of the two new axes are free ones.
+  placed lower(const ir::unpair_node& u) {
+    const std::string names = letters(u.arg);
+    const use in = rows(u.arg, names);
+    std::string lists;
+    for (char c = 'A'; lists.size() < 2; ++c)
+      if (!has(names, c)) lists += c;
+    const std::string lead = in.labels.substr(0, in.labels.size() - 1);
+    use out = program_.make(unpair_op{}, {in}, lead);
+    value& made = program_[out.value];
+    for (const ir::axis_id a : std::span(graph_[id_].axes).last(2))
+      made.shape.push_back(graph_.extent_of(a));
+    out.labels += lists;
+    made.names = program_.operations.back().out.labels = out.labels;
+    return place(out, names.substr(0, names.size() - 1) + lists);
+  }
+
   placed lower(const ir::concat_node& c) {
     const std::string names = letters(c.args[0]);
     std::vector<use> in;

@@ -121,11 +121,17 @@ struct expand_op {
   constexpr const char* name() const { return "expand"; }
 };
 
-// One entry of the axis that the result does not have.
+// Neighbours along an axis of the operand; the result may lack the axis if it is one entry.
 struct slice_op {
-  extent index = 0;
+  extent first = 0;
+  extent axis = 0;  // of the operand's labels
 
   constexpr const char* name() const { return "slice"; }
+};
+
+// Sums of pairs, [..., s^2] -> [..., 2, s]: over the second members, then over the first ones.
+struct unpair_op {
+  constexpr const char* name() const { return "unpair"; }
 };
 
 struct concat_op {
@@ -165,7 +171,7 @@ struct operation {
   using kind =
       variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op, reduce_op,
               pointwise_op, row_function_op, row_norm_op, append_op, select_op, kept_op, screen_op,
-              expand_op, slice_op, concat_op, pick_op, put_op, token_sum_op, exclude_op>;
+              expand_op, slice_op, unpair_op, concat_op, pick_op, put_op, token_sum_op, exclude_op>;
 
   kind what;
   std::vector<use> in;

@@ -149,6 +149,10 @@ class token_search {
     return s.ranked && at(*s.ranked) != a ? reject() : a;
   }
   token_axis axis_of(const ir::kept_node& k, const ir::node&) { return across(k.arg); }
+  token_axis axis_of(const ir::slice_node& s, const ir::node&) {
+    return at(s.arg) == s.axis ? reject() : at(s.arg);
+  }
+  token_axis axis_of(const ir::unpair_node& u, const ir::node&) { return across(u.arg); }
   token_axis axis_of(const ir::append_node& a, const ir::node&) { return across(a.arg); }
 
   token_axis axis_of(const ir::concat_node& c, const ir::node&) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A golden case consists of the files <name>.io, <name>.weights (or the file that the metadata
-// names) and <name>.experts.
+// names), <name>.experts and <name>.grad.
 #pragma once
 
 #include <charconv>
@@ -29,7 +29,8 @@ class golden_case {
   explicit golden_case(const std::string& stem)
       : io_(io::safetensors::read(path_of(stem, "io"))),
         metadata_(io_.metadata()),
-        weights_(path_of(stem, "weights")) {
+        weights_(path_of(stem, "weights")),
+        gradients_(path_of(stem, "grad")) {
     if (const auto named = text("weights_file")) weights_.replace_filename(*named);
     for (const std::string& tensor : io_.names()) unread_.insert(tensor);
     if (const auto file = path_of(stem, "experts"); std::filesystem::exists(file))
@@ -41,6 +42,10 @@ class golden_case {
   const io::strings_by_name& metadata() const { return metadata_; }
   const std::filesystem::path& file() const { return io_.file(); }
   const std::filesystem::path& weights() const { return weights_; }
+  // The file of the gradients, if there is one.
+  std::optional<std::filesystem::path> gradients() const {
+    return std::filesystem::exists(gradients_) ? std::optional(gradients_) : std::nullopt;
+  }
 
   std::optional<std::string> text(const std::string& key) const {
     const auto at = metadata_.find(key);
@@ -65,7 +70,10 @@ class golden_case {
   // Returns [..., columns] as rows; leading axes count rows.
   template <class T>
   fmoe::tensor<T, 2> rows(const std::string& tensor) {
-    const io::array a = read(tensor);
+    return rows<T>(read(tensor));
+  }
+  template <class T>
+  static fmoe::tensor<T, 2> rows(const io::array& a) {
     extent count = 1;
     for (extent i = 0; i + 1 < a.shape().size(); ++i) count *= a.shape()[i];
     const extent columns = a.shape().empty() ? 1 : a.shape().back();
@@ -96,7 +104,7 @@ class golden_case {
 
   io::safetensors io_;
   io::strings_by_name metadata_;
-  std::filesystem::path weights_;
+  std::filesystem::path weights_, gradients_;
   std::optional<io::safetensors> experts_;
   std::set<std::string> unread_;
 };

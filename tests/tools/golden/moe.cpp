@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "moe.hpp"
+#include "gradients.hpp"
 #include "value_of.hpp"
 
 #include <utility>
@@ -102,6 +103,7 @@ void judge_in(golden_case& c, report& r, const char* scores_name) {
       throw not_understood(std::string("the metadata has another ") + key);
 
   r.compare("y", value_of(layer(x)), c.rows<double>("y64"));
+  judge_gradients(c, r, layer, x);
   const auto scores = value_of(layer.scores(x)), weights = value_of(layer.coefficients(x)),
              chosen = value_of(layer.chosen(x));
   if (c.has(scores_name)) r.compare(scores_name, scores, c.rows<double>(scores_name));
@@ -127,6 +129,7 @@ void judge_dense_in(golden_case& c, report& r) {
   soft_moe<T>::describe(layer, said);
   const auto x = c.rows<T>("x");
   r.compare("y", value_of(layer(x)), c.rows<double>("y64"));
+  judge_gradients(c, r, layer, x);
   if (c.has("logits"))
     r.compare("logits", value_of(einsum<"ti,in->tn">(x, layer.router)), c.rows<double>("logits"));
   if (c.has("weights"))

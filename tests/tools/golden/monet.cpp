@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "monet.hpp"
+#include "gradients.hpp"
 #include "value_of.hpp"
 
 #include <fmoe/io/layer_settings.hpp>
@@ -69,6 +70,22 @@ void compare_routing(report& r, const std::string& name, const tensor<T, 3>& fou
   r.compare_selection(name, rows(found), expected);
 }
 
+// A Monet layer and its router, as one layer of one file.
+template <class T, class Experts>
+struct routed {
+  monet_router<T> router;
+  Experts experts;
+
+  auto operator()(const operand_of<2> auto& x) const {
+    return experts(x, router.g1(x), router.g2(x));
+  }
+  static void released(auto& layer, auto&& visit) {
+    auto part = released_within("", visit, "d");  // its other labels are its own
+    layer.router.released(layer.router, part);
+    layer.experts.released(layer.experts, visit);
+  }
+};
+
 template <class T, class Layer>
 void judge_layer(golden_case& c, report& r) {
   const auto router = router_in<T>(c, "");
@@ -78,6 +95,7 @@ void judge_layer(golden_case& c, report& r) {
   compare_routing(r, "g1", value_of(router.g1(x)), c.rows<double>("g1"));
   compare_routing(r, "g2", value_of(router.g2(x)), c.rows<double>("g2"));
   r.compare("y", value_of(layer(x, router.g1(x), router.g2(x))), c.rows<double>("y64"));
+  judge_gradients(c, r, routed<T, Layer>{router, layer}, x);
   if (c.has("y64_unmasked")) {
     layer.deleted.clear();
     r.compare("unmasked y", value_of(layer(x, router.g1(x), router.g2(x))),

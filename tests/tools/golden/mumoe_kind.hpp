@@ -8,6 +8,7 @@
 
 #include <fmoe/mumoe.hpp>
 
+#include "gradients.hpp"
 #include "magnitudes.hpp"
 #include "mumoe.hpp"
 #include "singular_values.hpp"
@@ -154,7 +155,9 @@ void judge_layer(golden_case& c, report& r) {
   auto layer = load<Layer>(c.weights());
   const io::metadata_reader said(c.metadata(), c.file());
   Layer::describe(layer, said);
-  judge_quantities(c, r, quantities_of(layer, c.rows<typename Layer::T>("x")));
+  const auto x = c.rows<typename Layer::T>("x");
+  judge_quantities(c, r, quantities_of(layer, x));
+  judge_gradients(c, r, layer, x);
 }
 
 template <template <extent, class> class Experts, extent Levels>

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "gradients.hpp"
 #include "magnitudes.hpp"
 #include "value_of.hpp"
 
@@ -130,6 +131,7 @@ void judge_mxd_in(golden_case& c, report& r) {
     if (c.has("y64_base")) r.compare("unsteered y", value_of(layer(x)), c.rows<double>("y64_base"));
   } else {
     r.compare("y", value_of(layer(x)), c.rows<double>("y64"));
+    judge_gradients(c, r, layer, x);
   }
 
   const auto hidden = value_of(member.hidden(x));

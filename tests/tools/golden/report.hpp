@@ -90,6 +90,24 @@ class report {
       fault(what + " is off by " + text_of(d.row) + " of a row's largest");
   }
 
+  // Gradients are compared by tensor: `found` is one of T, as doubles.
+  template <class T>
+  void compare_gradient(const std::string& name, const std::vector<double>& found,
+                        const std::vector<double>& expected) {
+    double worst = 0, largest = 0;
+    for (extent i = 0; i < std::min(found.size(), expected.size()); ++i) {
+      const double error = std::abs(found[i] - expected[i]);
+      worst = std::max(worst, std::isnan(error) ? INFINITY : error);
+      largest = std::max(largest, std::abs(expected[i]));
+    }
+    const double ratio = worst == 0 ? 0 : worst / largest;
+    constexpr double most = std::is_same_v<T, float> ? 1e-5 : 1e-13;
+    if (found.size() != expected.size() || !(ratio <= most))
+      fault(label<T>("gradient of ") + name + " is off by " + text_of(ratio) + " of the largest");
+    ++gradients_;
+  }
+  extent gradients() const { return gradients_; }
+
   // Checks that the same columns of each row are nonzero. Columns are not compared where the larger
   // of the two values is below the limit of what can be told from zero.
   template <class T>
@@ -115,7 +133,8 @@ class report {
     const auto column = [](const char* type, const deviation& d) {
       return std::string(type) + ' ' + text_of(d.tensor) + " row " + text_of(d.row);
     };
-    return column("float", single_) + "   " + column("double", double_);
+    return column("float", single_) + "   " + column("double", double_) +
+           (gradients_ == 0 ? "" : "   " + std::to_string(gradients_) + " gradients");
   }
 
  private:
@@ -130,6 +149,7 @@ class report {
   static constexpr double unknown_yet = std::numeric_limits<double>::quiet_NaN();
   deviation single_{unknown_yet, unknown_yet}, double_{unknown_yet, unknown_yet};
   std::vector<std::string> faults_;
+  extent gradients_ = 0;  // compared
 };
 
 }  // namespace fmoe::golden

@@ -42,6 +42,17 @@ inline double apply(pointwise f, double parameter, double x) {
     case pointwise::at_most: return x > parameter ? parameter : x;
     case pointwise::quotient: return x / parameter;
     case pointwise::inverse: return parameter / x;
+    case pointwise::power: return x <= 0 ? 0 : std::pow(x, parameter);
+    case pointwise::gelu_slope:
+      return std::erfc(-x / std::numbers::sqrt2) / 2 +
+             x * std::exp(-x * x / 2) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
+    case pointwise::gelu_tanh_slope: {
+      const double u = 2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x),
+                   slope = 2 * std::sqrt(2 / std::numbers::pi) * (1 + 0.134145 * x * x);
+      return 1 / (1 + std::exp(-u)) + x * slope / (2 + std::exp(u) + std::exp(-u));
+    }
+    case pointwise::silu_slope:
+      return 1 / (1 + std::exp(-x)) + x / (2 + std::exp(x) + std::exp(-x));
   }
   return x;
 }

@@ -283,12 +283,30 @@ class interpreter {
   }
 
   void run(const planner::slice_op& kind, const operation& o) {
-    const std::string gone = planner::labels_where(
-        o.in[0].labels, [&](char c) { return o.out.labels.find(c) == std::string::npos; });
     array& out = at(o.out.value);
-    for (extent i = 0; i < out.rows; ++i)
-      sum_row(o, i, out.row(i),
-              [&](const positions& place) { return place[index_of(gone[0])] == kind.index; });
+    const std::vector<extent>& from = shape(o.in[0].value);
+    const extent inner = element_count(std::span(from).subspan(kind.axis + 1)),
+                 length = from[kind.axis] * inner;
+    const bool is_entry = shape(o.out.value).size() < from.size();
+    const extent count = (is_entry ? 1 : shape(o.out.value)[kind.axis]) * inner;
+    for (extent i = 0; i < out.rows; ++i) {
+      const double* row = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
+      for (extent k = 0; k < out.width; ++k)
+        out.row(i)[k] = row[k / count * length + kind.first * inner + k % count];
+    }
+  }
+
+  void run(const planner::unpair_op&, const operation& o) {
+    array& out = at(o.out.value);
+    const extent s = shape(o.out.value).back();
+    for (extent i = 0; i < out.rows; ++i) {
+      const double* row = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
+      for (extent k = 0; k < out.width / 2 * s; ++k) {
+        double* const lists = out.row(i) + k / (s * s) * 2 * s;
+        lists[k / s % s] += row[k];
+        lists[s + k % s] += row[k];
+      }
+    }
   }
 
   void run(const planner::concat_op& kind, const operation& o) {

@@ -84,6 +84,10 @@ template <class T, class Arch>
     case pointwise::at_most: return run.template operator()<pointwise::at_most>();
     case pointwise::quotient: return run.template operator()<pointwise::quotient>();
     case pointwise::inverse: return run.template operator()<pointwise::inverse>();
+    case pointwise::power: return run.template operator()<pointwise::power>();
+    case pointwise::gelu_slope: return run.template operator()<pointwise::gelu_slope>();
+    case pointwise::gelu_tanh_slope: return run.template operator()<pointwise::gelu_tanh_slope>();
+    case pointwise::silu_slope: return run.template operator()<pointwise::silu_slope>();
   }
 }
 

@@ -267,11 +267,27 @@ class emitter : plan_layout {
   void emit(const planner::slice_op& kind, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
     const use& a = o.in[0];
-    const char axis =
-        planner::labels_where(a.labels, [&](char c) { return !has(o.out.labels, c); })[0];
     reduce_step s = reduction(o, a);
-    s.a.offset = kind.index * program_.stride(a, axis);
+    s.a.offset = kind.first * program_.stride(a, a.labels[kind.axis]);
     steps.push_back(std::move(s));
+  }
+
+  // The two lists lie behind each other: each is a sum along one axis of the s x s pairs.
+  void emit(const planner::unpair_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const use& a = o.in[0];
+    const extent s = program_[o.out.value].shape.back();
+    const std::string lead = a.labels.substr(0, a.labels.size() - 1);
+    for (const extent list : {extent{0}, extent{1}}) {
+      reduce_step sum{.text = text(o), .a = whole(a.value), .c = whole(o.out.value)};
+      sum.c.offset = list * s;
+      for (const char c : lead) sum.out.push_back(nest(&a, nullptr, o.out, c));
+      const nest_axis first{s, s, 0, 1}, second{s, 1, 0, 1};
+      sum.out.push_back(list == 0 ? first : second);
+      sum.summed = {list == 0 ? second : first};
+      sum.summed[0].c = 0;
+      steps.push_back(std::move(sum));
+    }
   }
 
   void emit(const planner::row_function_op& kind, const operation& o, const stream_loop*,

@@ -34,6 +34,10 @@ FMOE_DEVICE T evaluate(pointwise f, T x, T parameter) {
     FMOE_CASE(at_most);
     FMOE_CASE(quotient);
     FMOE_CASE(inverse);
+    FMOE_CASE(power);
+    FMOE_CASE(gelu_slope);
+    FMOE_CASE(gelu_tanh_slope);
+    FMOE_CASE(silu_slope);
   }
 #undef FMOE_CASE
   return x;

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fmoe/gradients/gradient.hpp>
+#include <fmoe/gradients/layer_gradients.hpp>

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fmoe/gradients/differentiate.hpp>
+#include <fmoe/gradients/reverse.hpp>
+#include <fmoe/ir/live.hpp>
+#include <fmoe/planner/expand.hpp>
+
+namespace fmoe::detail {
+
+// Adds nodes with their einsums as pairs, in the order in which the planner contracts them, and
+// returns the numbers of the copies. What is differentiated are these: so the gradients are made
+// from the products of the forward pass, which the planner finds again.
+inline std::vector<ir::node_id> as_pairs(ir::graph& g, const std::vector<ir::node_id>& nodes) {
+  const ir::live_graph part = ir::live(g, ir::node_list(nodes));
+  const planner::expanded_graph pairs = planner::expand(part.nodes, part.roots, {});
+  list_by<ir::node_id, ir::node_id> number;
+  for (const ir::node_id id : pairs.nodes.ids()) {
+    ir::node copy = pairs.nodes[id];
+    if (auto* e = get_if<ir::einsum_node>(&copy.op)) e->unmasked.reset();
+    ir::each_operand(copy, [&](ir::node_id& operand) { operand = number[operand]; });
+    number.push_back(g.append(std::move(copy)));
+  }
+  std::vector<ir::node_id> made;
+  for (const ir::node_id id : pairs.roots) made.push_back(number[id]);
+  return made;
+}
+
+FMOE_INLINE std::vector<std::optional<ir::node_id>> differentiate(
+    ir::graph& g, ir::node_id y, ir::node_id dy, const std::vector<ir::node_id>& wanted) {
+  expects<shape_error>(g.join_axes(y, dy), "[gradient] dy has not the shape of y");
+  std::vector<ir::node_id> nodes{y};
+  nodes.insert(nodes.end(), wanted.begin(), wanted.end());
+  nodes = as_pairs(g, nodes);
+  return reverse::gradients_of(g, nodes[0], dy, std::span(nodes).subspan(1));
+}
+
+FMOE_INLINE bool rows_depend(const ir::graph& g, ir::node_id y) {
+  const ir::live_graph part = ir::live(g, y);
+  const auto axes =
+      planner::token_search(part.nodes, part.roots, planner::has_arguments(part.nodes)).axes();
+  if (!axes) return true;
+  for (const ir::node_id id : part.nodes.ids()) {
+    const ir::node& n = part.nodes[id];
+    const auto* s = get_if<ir::select_node>(&n.op);
+    if (s != nullptr && s->rule.what == selection_rule::kind::expert_choice) return true;
+    bool has_tokens = false;
+    ir::each_operand(n, [&](ir::node_id operand) { has_tokens |= (*axes)[operand].has_value(); });
+    if (has_tokens && !(*axes)[id]) return true;
+  }
+  return false;
+}
+
+}  // namespace fmoe::detail

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// Adds gradients to a graph. This header is a wall, as run/compile_graph.hpp is: here is the
+// declaration, differentiate-inl.hpp has the rules.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <fmoe/base/separate.hpp>
+#include <fmoe/ir/graph.hpp>
+
+namespace fmoe::detail {
+
+// Returns the nodes of the gradients of sum(y dy) with respect to some nodes, with their shapes;
+// nothing where the gradient is 0 everywhere. Throws shape_error unless dy has the shape of y, and
+// value_error where a function has no derivative.
+std::vector<std::optional<ir::node_id>> differentiate(ir::graph& g, ir::node_id y, ir::node_id dy,
+                                                      const std::vector<ir::node_id>& wanted);
+
+// True if a row of y depends on other rows of the arguments.
+bool rows_depend(const ir::graph& g, ir::node_id y);
+
+}  // namespace fmoe::detail
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/gradients/differentiate-inl.hpp>
+#endif

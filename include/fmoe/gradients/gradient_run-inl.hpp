@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fmoe/gradients/gradient_run.hpp>
+
+namespace fmoe::detail {
+
+FMOE_INLINE std::vector<released_parameter> trained_parameters(
+    const std::vector<released_parameter>& all) {
+  std::vector<released_parameter> trained;
+  for (const released_parameter& p : all) {
+    const any_tensor value = p.parameter.value();
+    const auto is_same = [&](const released_parameter& other) {
+      return other.parameter.value().elements == value.elements;
+    };
+    if (p.name.trained && !value.empty() && std::ranges::none_of(trained, is_same))
+      trained.push_back(p);
+  }
+  return trained;
+}
+
+FMOE_INLINE void clear_parameters(const std::vector<released_parameter>& parameters) {
+  for (const released_parameter& p : parameters) {
+    any_tensor value = p.parameter.value();
+    if (value.empty()) continue;
+    value.elements = std::make_shared<storage>(value.numbers().bytes());
+    p.parameter.assign(value);
+  }
+}
+
+FMOE_INLINE gradient_graph_results gradient_graph(ir::graph& g, ir::node_id x, ir::node_id y,
+                                                  ir::node_id dy,
+                                                  const std::vector<released_parameter>& parameters,
+                                                  dtype type) {
+  gradient_graph_results results{ir::node_list(y), {}, {}, {}, rows_depend(g, y)};
+  std::vector<ir::node_id> wanted{x};
+  for (extent i = 0; i < parameters.size(); ++i) {
+    const any_tensor own = parameters[i].parameter.value();
+    const std::string& name = parameters[i].name.name;
+    expects<value_error>(own.type == type, "[gradients] ", name, " is ", name_of(own.type),
+                         " and its gradient ", name_of(type), ": train a layer of that type");
+    for (extent k = 0; k < i; ++k)
+      expects<value_error>(
+          !own.elements->same_elements(*parameters[k].parameter.value().elements), "[gradients] ",
+          parameters[k].name.name, " and ", name,
+          " share their elements, so their gradients cannot be told apart: copy one of them");
+    for (const ir::node_id id : g.ids()) {
+      const auto* l = get_if<ir::leaf_node>(&g[id].op);
+      const bool is_it =
+          l != nullptr && l->data != nullptr && l->data->same_elements(*own.elements);
+      if (!is_it) continue;
+      wanted.push_back(id);
+      results.parameters.push_back({i, l->shape});
+    }
+  }
+  const auto found = differentiate(g, y, dy, wanted);
+  for (extent k = 0; k < wanted.size(); ++k)
+    results.roots.push_back(found[k] ? *found[k] : g.map(pointwise::scale, 0, wanted[k]));
+  results.x = g.shape(x);
+  results.y = g.shape(y);
+  return results;
+}
+
+FMOE_INLINE void check_gradient_call(const array_view& x, const array_view& dy, const array_view& y,
+                                     const array_view& dx, extent inputs, extent outputs,
+                                     extent tokens) {
+  const std::array views{&x, &dy, &y, &dx};
+  const std::array names{"x", "dy", "y", "dx"};
+  for (extent i = 0; i < views.size(); ++i) {
+    const extent width = i == 0 || i == 3 ? inputs : outputs;
+    expects<shape_error>(views[i]->rank == 2, "[gradients] ", names[i], " has ", views[i]->rank,
+                         " axes and must have two");
+    expects<shape_error>(views[i]->shape[1] == width, "[gradients] the rows of ", names[i],
+                         " have ", views[i]->shape[1], " numbers and the layer's have ", width);
+    expects<shape_error>(views[i]->shape[0] == x.shape[0], "[gradients] 't' is ",
+                         views[i]->shape[0], " in ", names[i], " and ", x.shape[0], " in x");
+  }
+  expects<shape_error>(x.shape[0] <= tokens, "[gradients] 't' is ", x.shape[0],
+                       " and the layer is compiled for at most ", tokens);
+  for (extent i = 2; i < views.size(); ++i) {
+    expects<value_error>(!views[i]->repeats(), "[gradients] an axis of ", names[i],
+                         " has stride 0");
+    for (extent k = 0; k < i; ++k)
+      expects<value_error>(!overlap(*views[i], *views[k]), "[gradients] ", names[i], " overlaps ",
+                           names[k]);
+  }
+}
+
+}  // namespace fmoe::detail

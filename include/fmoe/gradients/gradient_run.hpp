@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+// What all layers share on the way to their gradients: the results of a layer's graph, and calls
+// that take tokens through both passes span by span and add up what the spans give.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmoe/arrays/overlap.hpp>
+#include <fmoe/arrays/released.hpp>
+#include <fmoe/gradients/differentiate.hpp>
+#include <fmoe/run/compile_graph.hpp>
+
+namespace fmoe::detail {
+
+// The gradient with respect to a parameter, or to one of the shapes in which a layer views it.
+struct gradient_result {
+  extent number;  // of the parameter in its list
+  std::vector<extent> shape;
+  std::shared_ptr<storage> to{};  // the gradient of the parameter
+};
+
+struct gradient_graph_results {
+  ir::node_list roots;  // y, dx, and one for each of `parameters`
+  std::vector<gradient_result> parameters;
+  std::vector<extent> x, y;  // shapes
+  bool rows_depend;
+};
+
+// Adds the gradients of sum(y dy) with respect to x and to the parameters of a layer.
+gradient_graph_results gradient_graph(ir::graph& g, ir::node_id x, ir::node_id y, ir::node_id dy,
+                                      const std::vector<released_parameter>& parameters,
+                                      dtype type);
+
+// Returns the parameters that hold something and are trained, each under its first name.
+std::vector<released_parameter> trained_parameters(const std::vector<released_parameter>& all);
+
+// Gives each parameter elements of its own, which are zero.
+void clear_parameters(const std::vector<released_parameter>& parameters);
+
+// Throws shape_error or value_error unless these arrays fit a layer with rows of these lengths.
+void check_gradient_call(const array_view& x, const array_view& dy, const array_view& y,
+                         const array_view& dx, extent inputs, extent outputs, extent tokens);
+
+template <class T>
+class gradient_run {
+ public:
+  // A sum over tokens is one of blocks of so many; spans end where blocks do.
+  static constexpr extent block = 256;
+
+  // compile(roots, tokens) makes an executable for spans.
+  template <class Compile>
+  gradient_run(gradient_graph_results r, extent tokens, const Compile& compile)
+      : tokens_(tokens),
+        span_(r.rows_depend ? tokens : std::min(tokens, block)),
+        inputs_(r.x[1]),
+        outputs_(r.y[1]),
+        parameters_(std::move(r.parameters)),
+        compiled_(compile(r.roots, span_)) {
+    extent most = 0;
+    for (const gradient_result& p : parameters_) most = std::max(most, element_count(p.shape));
+    for (extent k = 0; k < parameters_.size(); ++k) {
+      firsts_.push_back(
+          std::ranges::find(parameters_, parameters_[k].number, &gradient_result::number) ==
+          parameters_.begin() + static_cast<std::ptrdiff_t>(k));
+      parts_.emplace_back(element_count(parameters_[k].shape) * sizeof(T));
+    }
+    results_.resize(2 + parameters_.size());
+  }
+
+  extent inputs() const { return inputs_; }
+  extent outputs() const { return outputs_; }
+  extent span() const { return span_; }
+  void refresh() { fmoe::detail::refresh(compiled_); }
+
+  void call(const array_view& x, const array_view& dy, const array_view& y, const array_view& dx,
+            bool accumulates) {
+    check_gradient_call(x, dy, y, dx, inputs_, outputs_, tokens_);
+    expects<value_error>(!is_stale(compiled_),
+                         "[gradients] a weight may have been written since the layer was compiled: "
+                         "call refresh() before the next call");
+    const extent tokens = x.shape[0];
+    for (extent first = 0; first == 0 || first < tokens; first += span_) {
+      const extent count = std::min(span_, tokens - first);
+      const std::array<bound_array, 2> in{rows(x, first, count), rows(dy, first, count)};
+      results_[0] = rows(y, first, count);
+      results_[1] = rows(dx, first, count);
+      const bool adds = accumulates || first > 0;
+      for (extent k = 0; k < parameters_.size(); ++k) {
+        const bool is_direct = !adds && firsts_[k];
+        void* const to = is_direct ? parameters_[k].to->written() : parts_[k].data();
+        results_[2 + k] = {view_at(to, parameters_[k].shape), parameters_[k].shape.size()};
+      }
+      compiled_.program->run(in, results_, count);
+      for (extent k = 0; k < parameters_.size(); ++k)
+        if (adds || !firsts_[k]) add(k);
+      if (span_ == 0) return;
+    }
+  }
+
+ private:
+  static array_view view_at(void* data, const std::vector<extent>& shape) {
+    array_view v{.data = data, .type = dtype_of<T>, .rank = shape.size()};
+    extent stride = 1;
+    for (extent i = shape.size(); i-- > 0; stride *= shape[i]) {
+      v.shape[i] = shape[i];
+      v.strides[i] = stride;
+    }
+    return v;
+  }
+
+  // Some rows of an array of two axes.
+  static bound_array rows(array_view v, extent first, extent count) {
+    v.data = static_cast<std::byte*>(v.data) + first * v.strides[0] * size_of(v.type);
+    v.shape[0] = count;
+    return {v, 1};
+  }
+
+  // Adds what a span gave to a gradient.
+  void add(extent k) {
+    const T* const from = reinterpret_cast<const T*>(parts_[k].data());
+    T* const to = static_cast<T*>(parameters_[k].to->written());
+    const extent n = element_count(parameters_[k].shape);
+    for (extent i = 0; i < n; ++i) to[i] += from[i];
+  }
+
+  extent tokens_, span_, inputs_, outputs_;
+  std::vector<gradient_result> parameters_;
+  std::vector<bool> firsts_;  // the first result of its parameter
+  std::vector<memory> parts_;
+  std::vector<bound_array> results_;
+  compiled_graph compiled_;
+};
+
+}  // namespace fmoe::detail
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/gradients/gradient_run-inl.hpp>
+#endif

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+// The gradients of a layer: a layer of the same type holds one for each parameter.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmoe/arrays/released.hpp>
+#include <fmoe/gradients/gradient_run.hpp>
+#include <fmoe/run/compile.hpp>
+
+namespace fmoe {
+
+// A layer whose forward and backward pass are ready for many calls. It holds the gradients.
+template <class Layer, class T, class Level>
+class compiled_gradients {
+ public:
+  compiled_gradients(const Layer& layer, std::size_t tokens, const compile_options& options)
+      : gradients_(layer) {
+    ir::graph g;
+    const ir::node_id x = argument<0, 2>(tokens).lower(g);
+    const ir::node_id y = detail::applied(layer, argument<0, 2>(tokens)).lower(g);
+    const ir::node_id dy = argument<1, 2>(tokens).lower(g);
+    const auto parameters = detail::trained_parameters(detail::released_parameters(gradients_));
+    auto plan = detail::gradient_graph(g, x, y, dy, parameters, detail::dtype_of<T>);
+    detail::clear_parameters(detail::released_parameters(gradients_));
+    for (detail::gradient_result& r : plan.parameters) r.to = parameters[r.number].parameter.value().elements;
+    run_.emplace(std::move(plan), tokens, [&](const ir::node_list& roots, std::size_t span) {
+      return detail::compile_graph<T, Level>(g, roots, span, options);
+    });
+  }
+
+  // Computes y = layer(x), the gradient dx of sum(y dy) with respect to x, and those with respect
+  // to the parameters, which `gradients` returns; if `accumulates`, they are added to what that
+  // holds. Arrays have two axes, [token, ...]; x and dy have any floating type (double only if the
+  // layer's is double), y and dx that of the layer. Allocates nothing. Throws shape_error or
+  // value_error before an element is written. Calls follow each other.
+  template <class X, class D, class Y, class G>
+  void operator()(const X& x, const D& dy, Y&& y, G&& dx, bool accumulates = false) {
+    constexpr bool readable = detail::readable_array<const X> && detail::readable_array<const D>;
+    constexpr bool writable = detail::writable_array<std::remove_reference_t<Y>, T> &&
+                              detail::writable_array<std::remove_reference_t<G>, T>;
+    static_assert(readable, "gradients read arrays of float, double, fmoe::bf16 or fmoe::f16");
+    static_assert(writable, "gradients write y and dx of the layer's arithmetic type");
+    if constexpr (readable && writable) {
+      static_assert(sizeof(detail::element_of<const X>) <= sizeof(T) &&
+                        sizeof(detail::element_of<const D>) <= sizeof(T),
+                    "gradients take no double into a layer of float: convert it first");
+      run_->call(detail::view_of(x), detail::view_of(dy), detail::view_of(y), detail::view_of(dx),
+                 accumulates);
+    }
+  }
+
+  // The gradients of the last call, or the sums of several. Running statistics have zeros.
+  const Layer& gradients() const { return gradients_; }
+  Layer& gradients() { return gradients_; }
+
+  // The numbers of a row of x and of y.
+  std::size_t inputs() const { return run_->inputs(); }
+  std::size_t outputs() const { return run_->outputs(); }
+  // Tokens that go through both passes at a time; a call has memory for so many.
+  std::size_t span() const { return run_->span(); }
+
+  // Reads the weights of the layer again, after they were written.
+  void refresh() { run_->refresh(); }
+
+ private:
+  Layer gradients_;
+  std::optional<detail::gradient_run<T>> run_;
+};
+
+// Plans the forward and the backward pass of a layer for calls of up to `tokens` rows. The bits of
+// y, dx and the gradients depend neither on threads and tiles nor on how tokens are split into
+// calls at multiples of 256 that accumulate. Where rows depend on each other (expert choice), all
+// tokens of a call go through together. Throws value_error if a function has no derivative, if a
+// parameter is of another type than the arithmetic, or if two parameters share their elements.
+//
+//   auto step = compile_gradients(layer, 1024);
+//   step(x, dy, y, dx);
+//   const auto& d = step.gradients().decoder;
+template <class Level = cpu::native, class Layer>
+auto compile_gradients(const Layer& layer, std::size_t tokens,
+                       const compile_options& options = {}) {
+  constexpr bool is_layer = detail::has_released_names<Layer>;
+  static_assert(is_layer, "compile_gradients takes a layer that lists its parameters in released");
+  using results = std::remove_cvref_t<decltype(detail::applied(layer, argument<0, 2>(0)))>;
+  return compiled_gradients<Layer, typename results::scalar, Level>(layer, tokens, options);
+}
+
+// What `gradients` returns.
+template <class Layer, class T>
+struct layer_gradients {
+  tensor<T, 2> y;    // layer(x)
+  tensor<T, 2> dx;   // the gradient with respect to x
+  Layer parameters;  // the gradients with respect to the parameters
+};
+
+// The gradients of sum(layer(x) dy), once. The bits are those of compile_gradients.
+//
+//   const auto g = gradients(layer, x, dy);
+//   save(g.parameters, "gradients.safetensors");
+template <class Level = cpu::native, class Layer, class X, class D>
+auto gradients(const Layer& layer, const X& x, const D& dy, const compile_options& options = {}) {
+  const auto rows = detail::view_of(x);
+  auto step = compile_gradients<Level>(layer, rows.rank == 0 ? 0 : rows.shape[0], options);
+  using results = std::remove_cvref_t<decltype(detail::applied(layer, argument<0, 2>(0)))>;
+  using T = typename results::scalar;
+  layer_gradients<Layer, T> g{tensor<T, 2>({rows.shape[0], step.outputs()}),
+                              tensor<T, 2>({rows.shape[0], step.inputs()}),
+                              {}};
+  step(x, dy, g.y, g.dx);
+  g.parameters = std::move(step.gradients());
+  return g;
+}
+
+}  // namespace fmoe

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT
+// Everything behind the wall of gradients.
+#pragma once
+
+#include <fmoe/gradients/differentiate-inl.hpp>
+#include <fmoe/gradients/gradient_run-inl.hpp>

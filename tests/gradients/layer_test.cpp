@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+// Gradients of layers: the same bits for any threads, tiles and calls; sums over calls; what is
+// refused.
+#include <fmoe/aoe.hpp>
+#include <fmoe/gradients.hpp>
+#include <fmoe/moe.hpp>
+#include <fmoe/mumoe.hpp>
+#include <fmoe/mxd.hpp>
+#include <fmoe/peer.hpp>
+
+#include "../support/allocations.hpp"
+#include "../support/autonomous.hpp"
+#include "../support/limits.hpp"
+#include "../support/same_bits.hpp"
+#include "../support/threads.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+constexpr extent inputs = 24, hidden = 40, experts = 70, outputs = 20, tokens = 700;
+
+template <class T = float>
+mxd<T> decoders() {
+  mxd<T> l;
+  l.encoder = random<parameter<T, 2>>({inputs, hidden}, 1, 0.3f);
+  l.encoder_bias = random<parameter<T, 1>>({hidden}, 2, 0.3f);
+  l.gate = random<parameter<T, 2>>({inputs, experts}, 3, 0.3f);
+  l.gate_bias = random<parameter<T, 1>>({experts}, 4, 0.3f);
+  l.scales = random<parameter<T, 2>>({experts, outputs}, 5, 0.3f);
+  l.decoder = random<parameter<T, 2>>({hidden, outputs}, 6, 0.3f);
+  l.bias = random<parameter<T, 1>>({outputs}, 7, 0.3f);
+  l.active = 4;
+  return l;
+}
+
+cp_mumoe<1> multilinear() {
+  cp_mumoe<1> l;
+  l.gate.projections = {random<parameter<float, 2>>({inputs, 12}, 1, 0.3f)};
+  l.experts.experts = {random<parameter<float, 2>>({12, 9}, 2)};
+  l.experts.input = random<parameter<float, 2>>({inputs + 1, 9}, 3, 0.3f);
+  l.experts.output = random<parameter<float, 2>>({outputs, 9}, 4);
+  return l;
+}
+
+tensor<float, 2> some(const tensor<float, 2>& x, extent first, extent count) {
+  const extent columns = x.shape()[1];
+  return {{count, columns}, std::span<const float>(x.data() + first * columns, count * columns)};
+}
+
+template <class Layer>
+bool same_parameters(Layer& a, Layer& b) {
+  const auto left = released_parameters(a), right = released_parameters(b);
+  for (extent i = 0; i < left.size(); ++i) {
+    const any_tensor x = left[i].parameter.value(), y = right[i].parameter.value();
+    if (x.shape != y.shape || x.empty() != y.empty()) return false;
+    if (!x.empty() && std::memcmp(x.elements->data(), y.elements->data(), x.numbers().bytes()) != 0)
+      return false;
+  }
+  return true;
+}
+
+template <class Layer>
+struct passes {
+  tensor<float, 2> y, dx;
+  Layer parameters;
+
+  bool operator==(passes& o) {
+    return same_bits(y, o.y) && same_bits(dx, o.dx) && same_parameters(parameters, o.parameters);
+  }
+};
+
+template <class Layer>
+passes<Layer> of(const Layer& layer, const tensor<float, 2>& x, const tensor<float, 2>& dy,
+                 const compile_options& options = {}) {
+  auto g = gradients(layer, x, dy, options);
+  return {std::move(g.y), std::move(g.dx), std::move(g.parameters)};
+}
+
+const auto x = random<tensor<float, 2>>({tokens, inputs}, 8),
+           dy = random<tensor<float, 2>>({tokens, outputs}, 9);
+
+TEST_CASE("the gradients of a layer are those of its expressions", "[gradients]") {
+  const auto l = decoders<double>();
+  const auto in = random<tensor<double, 2>>({30, inputs}, 8),
+             out = random<tensor<double, 2>>({30, outputs}, 9);
+  const auto g = gradients(l, in, out);
+  CHECK(same_bits(g.y, evaluate(l(in))));
+  const auto is_near = [](const auto& a, const auto& b) {
+    CHECK(a.shape() == b.shape());
+    return relative_error(a.data(), std::vector<double>(b.data(), b.data() + b.size())) < 1e-14;
+  };
+  CHECK(is_near(g.dx, evaluate(gradient(l(in), in, out))));
+  CHECK(is_near(g.parameters.encoder, evaluate(gradient(l(in), l.encoder, out))));
+  CHECK(is_near(g.parameters.gate_bias, evaluate(gradient(l(in), l.gate_bias, out))));
+  const auto [y, dscales, dbias] =
+      evaluate(std::tuple(l(in), gradient(l(in), l.scales, out), gradient(l(in), l.bias, out)));
+  CHECK(same_bits(y, g.y));
+  CHECK(is_near(g.parameters.scales, dscales));
+  CHECK(is_near(g.parameters.bias, dbias));
+  CHECK(
+      is_near(evaluate(gradient(l(in), l.hidden(in), out)),
+              evaluate(gradient(l.decoded(l.hidden(in), l.coefficients(in)), l.hidden(in), out))));
+}
+
+#ifndef FMOE_JTHREAD_EXECUTOR
+TEST_CASE("gradients have the same bits for any threads and tiles", "[gradients]") {
+  const auto check = [](const auto& layer) {
+    auto first = of(layer, x, dy);
+    for (const int threads : {1, 2, 4})
+      for (const extent tile : {extent{1}, extent{24}, extent{96}})
+        on_threads(threads, [&] {
+          INFO(threads << " threads, tiles of " << tile);
+          planner::plan_options limits;
+          limits.shape.tile = tile;
+          limits.shape.streamed = tile == 24 ? 1 << 10 : limits.shape.streamed;
+          auto again = of(layer, x, dy, limited<float>(limits));
+          CHECK(first == again);
+        });
+  };
+  check(decoders());
+  check(multilinear());
+}
+#endif
+
+TEST_CASE("gradients have the same bits for any calls of multiples of 256 tokens", "[gradients]") {
+  const auto check = [](const auto& layer) {
+    auto whole = of(layer, x, dy);
+    auto step = compile_gradients(layer, tokens);
+    CHECK(step.span() == 256);
+    for (const std::vector<extent>& counts :
+         {std::vector<extent>{256, 444}, {512, 188}, {256, 256, 188}}) {
+      extent first = 0;
+      for (const extent count : counts) {
+        tensor<float, 2> y({count, outputs}), dx({count, inputs});
+        step(some(x, first, count), some(dy, first, count), y, dx, first > 0);
+        CHECK(same_bits(y, some(whole.y, first, count)));
+        CHECK(same_bits(dx, some(whole.dx, first, count)));
+        first += count;
+      }
+      CHECK(same_parameters(step.gradients(), whole.parameters));
+    }
+  };
+  check(decoders());
+  check(multilinear());
+}
+
+TEST_CASE("gradients follow weights that changed, and allocate nothing", "[gradients]") {
+  auto layer = decoders();
+  auto step = compile_gradients(layer, tokens);
+  tensor<float, 2> y({tokens, outputs}), dx({tokens, inputs});
+  step(x, dy, y, dx);
+  CHECK(allocates_nothing([&] { step(x, dy, y, dx, true); }));
+  CHECK(allocates_nothing([&] { step(x, dy, y, dx); }));
+  for (float& w : layer.decoder) w *= 1.5f;
+  CHECK_THROWS_WITH(step(x, dy, y, dx),
+                    "[gradients] a weight may have been written since the layer was compiled: call "
+                    "refresh() before the next call");
+  step.refresh();
+  step(x, dy, y, dx);
+  auto expected = of(layer, x, dy);
+  CHECK(same_bits(y, expected.y));
+  CHECK(same_parameters(step.gradients(), expected.parameters));
+  const tensor<float, 2> none({0, inputs}), nothing({0, outputs});
+  tensor<float, 2> no_y({0, outputs}), no_dx({0, inputs});
+  step(none, nothing, no_y, no_dx, true);
+  CHECK(same_parameters(step.gradients(), expected.parameters));
+  step(none, nothing, no_y, no_dx);
+  for (const float d : step.gradients().decoder) REQUIRE(d == 0);
+}
+
+TEST_CASE("all tokens go through together where rows depend on each other", "[gradients]") {
+  auto layer = autonomous<float>(inputs);
+  layer.route.how = routing::by::expert_choice;
+  CHECK(compile_gradients(layer, tokens).span() == tokens);
+  layer.route.how = routing::by::top_k;
+  layer.route.active = 2;
+  CHECK(compile_gradients(layer, tokens).span() == 256);
+  CHECK(compile_gradients(layer, 30).span() == 30);
+}
+
+TEST_CASE("gradients of a layer refuse what they cannot tell", "[gradients]") {
+  mxd<float> tied = decoders();
+  tied.linear = tied.encoder;
+  CHECK_THROWS_WITH(compile_gradients(tied, 4),
+                    "[gradients] W_enc and W_glu.weight share their elements, so their gradients "
+                    "cannot be told apart: copy one of them");
+  mxd<bf16> narrow;
+  narrow.encoder = random<parameter<bf16, 2>>({inputs, hidden}, 1);
+  narrow.gate = random<parameter<bf16, 2>>({inputs, experts}, 1);
+  narrow.scales = random<parameter<bf16, 2>>({experts, outputs}, 1);
+  narrow.decoder = random<parameter<bf16, 2>>({hidden, outputs}, 1);
+  CHECK_THROWS_WITH(compile_gradients(narrow, 4),
+                    "[gradients] W_enc is bfloat16 and its gradient float32: train a layer of "
+                    "that type");
+  auto step = compile_gradients(decoders(), 4);
+  tensor<float, 2> y({5, outputs}), dx({5, inputs});
+  CHECK_THROWS_WITH(step(some(x, 0, 5), some(dy, 0, 5), y, dx),
+                    "[gradients] 't' is 5 and the layer is compiled for at most 4");
+  CHECK_THROWS_WITH(step(some(x, 0, 4), some(dy, 0, 5), y, dx),
+                    "[gradients] 't' is 5 in dy and 4 in x");
+  CHECK_THROWS_WITH(step(some(dy, 0, 4), some(dy, 0, 4), y, dx),
+                    "[gradients] the rows of x have 20 numbers and the layer's have 24");
+}
+
+}  // namespace

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+// Every rule of reverse mode against central differences, on the CPU and on the reference backend.
+#include <map>
+
+#include <fmoe/evaluate.hpp>
+
+#include "../support/slopes.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+using ir::node_id;
+
+// A graph with random leaves in double.
+struct random_graph : ir::graph {
+  std::mt19937 bits{7};
+
+  node_id tensor(std::vector<extent> shape, double scale = 1, double shift = 0,
+                 bool is_parameter = false) {
+    std::normal_distribution<double> normal(shift, scale);
+    return leaf(numbers_leaf(std::move(shape), [&](extent) { return normal(bits); }, is_parameter));
+  }
+  node_id parameter(std::vector<extent> shape) { return tensor(std::move(shape), 1, 0, true); }
+  node_id positive(std::vector<extent> shape) {  // between 0.2 and 2
+    std::uniform_real_distribution<double> uniform(0.2, 2);
+    return leaf(numbers_leaf(std::move(shape), [&](extent) { return uniform(bits); }));
+  }
+};
+
+void check(const ir::graph& g, node_id root) {
+  const auto on_cpu = [](const ir::graph& made, node_id id) {
+    return computed<double>(made, id, {});
+  };
+  for (const bool by_cpu : {true, false}) {
+    const slope_error e = error_of_slopes(g, root, 3, 30, by_cpu ? on_cpu : by_reference);
+    CAPTURE(by_cpu, e.worst, e.compared, e.corners);
+    CHECK(e.compared > 0);
+    CHECK(e.worst <= 1e-8);
+  }
+}
+
+TEST_CASE("the gradients of einsums are those of differences", "[gradients]") {
+  for (const char* subscripts :
+       {"ti,io->to", "ti,ti->t", "ti->t", "ti->i", "ti->it", "ti,jo->to", "ti,tj,ijo->to",
+        "ti,oi->ot", "tii->ti", "tii->t", "ti,ti,ti->ti", "ti,ir,tr,or->to", "tir,r->"}) {
+    INFO(subscripts);
+    random_graph g;
+    std::map<char, extent> length{{'t', 5}, {'i', 3}, {'j', 2}, {'o', 4}, {'r', 2}};
+    std::vector<node_id> in;
+    for (extent k = 0; k < operand_count(subscripts); ++k) {
+      std::vector<extent> shape;
+      for (const char c : operand_labels(subscripts, k)) shape.push_back(length[c]);
+      in.push_back(has(operand_labels(subscripts, k), 't') ? g.tensor(shape) : g.parameter(shape));
+    }
+    check(g, g.einsum(subscripts, in));
+  }
+}
+
+TEST_CASE("an operand that an einsum has twice gets both gradients", "[gradients]") {
+  random_graph g;
+  const node_id x = g.tensor({4, 3});
+  check(g, g.einsum("ti,ti->t", {x, x}));
+}
+
+TEST_CASE("the gradients of functions of one number are those of differences", "[gradients]") {
+  using enum pointwise;
+  for (const auto f : {relu, gelu, gelu_tanh, silu, sigmoid, squared_relu, exp, negate, scale,
+                       shift, threshold, tanh, abs, at_least, at_most, quotient}) {
+    INFO(name_of(f));
+    random_graph g;
+    check(g, g.map(f, 0.75, g.tensor({5, 6})));
+  }
+  for (const auto f : {sqrt, inverse_sqrt, log, inverse, power}) {
+    INFO(name_of(f));
+    random_graph g;
+    check(g, g.map(f, 0.75, g.positive({5, 6})));
+  }
+}
+
+TEST_CASE("the gradients of functions of two numbers are those of differences", "[gradients]") {
+  using enum pass_kind;
+  for (const auto what : {add, divide, max, min, keep, drop})
+    for (const std::vector<extent>& shape : {std::vector<extent>{5, 6}, {6}}) {
+      INFO(name_of(what) << " of rank " << shape.size());
+      random_graph g;
+      const node_id left = g.tensor({5, 6});
+      check(g, g.join(what, left, what == divide ? g.positive(shape) : g.tensor(shape)));
+    }
+  random_graph g;
+  const node_id x = g.tensor({5, 6});
+  check(g, g.where(g.tensor({5, 6}), x, g.map(pointwise::scale, 3, x)));
+  check(g, g.multiply(x, g.tensor({6})));
+}
+
+TEST_CASE("the gradients of functions of rows are those of differences", "[gradients]") {
+  using enum row_function;
+  for (const auto& [fn, parameter] : {std::pair{softmax, 0.},
+                                      {entmax, 1.5},
+                                      {entmax, 2.},
+                                      {entmax, 1.25},
+                                      {entmax, 3.},
+                                      {layer_norm, 1e-5},
+                                      {layer_norm, 0.5},
+                                      {rms_norm, 1e-6},
+                                      {rms_norm, 0.5},
+                                      {clamped_rms_norm, 1e-12},
+                                      {clamped_rms_norm, 100.}}) {
+    INFO(name_of(fn) << ' ' << parameter);
+    random_graph g;
+    check(g, g.map_rows(fn, parameter, g.tensor({4, 7})));
+    check(g, g.map_rows(fn, parameter, g.tensor({3, 2, 5})));
+  }
+  random_graph g;
+  check(g, g.map_rows(bounded_softmax, 0, g.tensor({4, 7}), g.tensor({4})));
+  for (const auto which : {row_norm::l1, row_norm::l2, row_norm::max, row_norm::mean}) {
+    INFO(name_of(which));
+    check(g, g.norm(which, g.tensor({4, 7})));
+    check(g, g.norm(which, g.tensor({2, 3, 5})));
+  }
+}
+
+TEST_CASE("the gradients of selections are those of differences", "[gradients]") {
+  using enum selection_rule::kind;
+  using enum weighting;
+  for (const auto w : {score, softmax, softmax_of_all, relu}) {
+    INFO("weighting " << static_cast<int>(w));
+    random_graph g;
+    check(g, g.select({top_k, 3, 0, w}, g.tensor({4, 7})));
+    check(g, g.select({top_p, 0, 0.6, w}, g.tensor({4, 7})));
+    if (w != relu) check(g, g.select({expert_choice, 2, 0, w}, g.tensor({6, 4}), g.tensor({6, 4})));
+    if (w != softmax_of_all)
+      check(g, g.select({product_top_k, 3, 0, w, 0, 3}, g.tensor({4, 2, 2, 5})));
+  }
+  random_graph g;
+  const node_id s = g.tensor({4, 7});
+  check(g, g.select({top_k, 3}, g.map(pointwise::relu, 0, s)));
+  check(g, g.select({nonzero}, g.map(pointwise::relu, 0, s)));
+}
+
+TEST_CASE("the gradients of joined and masked operands are those of differences", "[gradients]") {
+  random_graph g;
+  const node_id x = g.tensor({5, 3}), w = g.parameter({4, 6});
+  check(g, g.einsum("ti,io->to", {g.append_one(x), w}));
+  check(g, g.concat({x, g.tensor({5, 2}), x}, 1));
+  const node_id a = g.tensor({5, 4}), b = g.tensor({5, 3});
+  const auto pairs =
+      std::make_shared<std::vector<index_pair>>(std::vector<index_pair>{{0, 1}, {2, 2}, {3, 0}});
+  const node_id mask = g.all_except(pairs, 4, 3);
+  check(g, g.einsum("ti,tj,ij,jo->to", {a, b, mask, g.parameter({3, 2})}));
+}
+
+TEST_CASE("a corner has PyTorch's derivative", "[gradients]") {
+  const tensor<double, 1> x({4}, {0, 0.75, -1, 2}), one({4}, {1, 1, 1, 1});
+  const auto of = [&](const auto& y) {
+    const auto d = evaluate(gradient(y, x, one));
+    return std::vector<double>(d.data(), d.data() + d.size());
+  };
+  using numbers = std::vector<double>;
+  CHECK(of(relu(x)) == numbers{0, 1, 0, 1});
+  CHECK(of(abs(x)) == numbers{0, 1, -1, 1});
+  CHECK(of(apply(pointwise::at_least, x, 0.75)) == numbers{0, 1, 0, 1});
+  CHECK(of(apply(pointwise::at_most, x, 0.75)) == numbers{1, 1, 1, 0});
+  CHECK(of(max(x, tensor<double, 1>({4}, {0, 0, 0, 0}))) == numbers{0.5, 1, 0, 1});
+}
+
+TEST_CASE("what has no derivative is refused before anything runs", "[gradients]") {
+  const tensor<float, 2> x({3, 4}), dy({3, 4}), dk({3, 2});
+  const pointwise_function mish("mish", [](auto v) { return v; });
+  CHECK_THROWS_WITH(evaluate(gradient(mish(x), x, dy)),
+                    "[gradient] mish is a function of the user's, which has no derivative");
+  CHECK_THROWS_WITH(evaluate(gradient(kept(top_k(x, 2)).values, x, dk)),
+                    "[gradient] the values of kept have no derivative: use the selection");
+  CHECK_THROWS_WITH(evaluate(gradient(relu(x), x, tensor<float, 2>({3, 5}))),
+                    "[gradient] dy has not the shape of y");
+}
+
+}  // namespace
