@@ -83,7 +83,7 @@ class device_weights {
     if (!l.parameter) return make();
     for (const std::string& part :
          {std::string(" of "), std::string(name_of(l.type)), std::string(" as "),
-          std::string(name_of(dtype_of<T>)), " on " + on_.key()})
+          std::string(name_of(dtype_of<T>)), " on " + std::string(on_.where())})
       key += part;
     return std::static_pointer_cast<const array>(
         l.data->derived(key, [&] { return std::shared_ptr<const void>(make()); }));
