@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/backend/cuda/device.hpp>
+#include <fmoe/backend/cuda/foreign.hpp>
+#include <fmoe/backend/cuda/tensor.hpp>

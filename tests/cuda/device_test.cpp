@@ -53,8 +53,9 @@ TEST_CASE("what a GPU does not run is refused in a sentence", "[cuda]") {
   const auto x = random<tensor<float, 2>>({9, 12}, 1);
   const pointwise_function twice("twice", [](auto v) { return v + v; });
   CHECK_THROWS_WITH(evaluate(twice(x), emulated),
-                    "[cuda] a function of the program's own code does not run on a GPU, in "
-                    "\"tb->tb\"");
+                    "[cuda] a function of the program's own code does not run on a GPU: write it "
+                    "with fmoe's functions, or leave it out of the layer and call it on what the "
+                    "layer returns, in \"tb->tb\"");
   const auto lists = random<tensor<float, 3>>({2, 2, 300}, 1);
   CHECK_THROWS_WITH(evaluate(product_top_k(lists, 3, 257), emulated),
                     containing("[cuda] each list keeps 257 entries, and a GPU's block has room for "

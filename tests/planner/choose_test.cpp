@@ -126,7 +126,7 @@ struct clock_of_plans {
 
 struct run_of_plan {  // which takes so long
   std::chrono::milliseconds time;
-  void run(const auto&, const auto&, extent) const { clock_of_plans::at += time; }
+  void run(const call_arrays&) const { clock_of_plans::at += time; }
 };
 
 TEST_CASE("tuning finds the quickest tile, and how far ahead weights are fetched", "[choose]") {

@@ -92,7 +92,7 @@ std::vector<T> computed(const ir::graph& g, ir::node_id root, const compile_opti
   std::vector<T> result(element_count(shape), std::numeric_limits<T>::quiet_NaN());
   const array_view y = view_at<all>(result.data(), shape);
   const bound_array bound{y, compiled.results[0].shape.size()};
-  compiled.program->run({}, {&bound, 1}, compiled.tokens);
+  compiled.program->run({{}, {&bound, 1}, compiled.tokens});
   return result;
 }
 

@@ -49,7 +49,7 @@ void with_batch(const A& a, extent experts, const auto& f) {
       "evaluate(expression)");
   if constexpr (readable) {
     const auto& elements = in_memory(a);
-    const array_view v = view_of(elements);
+    const array_view v = host_view_of(elements);
     expects<shape_error>(v.rank == 2,
                          "[token_batch] a batch has the axes token and expert, and this one has ",
                          v.rank);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A view of the elements of an array of any library, as rows of tokens: a compiled layer is called
-// with such views and reads and writes the elements in place.
+// with such views and reads and writes the elements in place, be it the host's or a device's.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <fmoe/arrays/place.hpp>
 #include <fmoe/base/dtype.hpp>
-#include <fmoe/base/memory.hpp>
 
 namespace fmoe::detail {
 
@@ -20,7 +20,9 @@ struct array_view {
   dtype type = dtype::float32;
   extent rank = 0;
   std::array<extent, 2 * max_rank> shape{}, strides{};  // leading batch axes included
-  memory_space space = memory_space::host;
+  place where{};
+  void* made_by =
+      nullptr;  // the device's stream whose work makes the elements; null: they are made
 
   // Leading axes beyond `row_rank` count tokens.
   extent tokens(extent row_rank) const {
@@ -94,11 +96,14 @@ struct bound_array {
 
 namespace fmoe {
 
+// Stands for the element type of arrays whose type is known when the program runs.
+struct any_number {};
+
 // An array_view that knows the type of its elements, const if they may only be read, and its rank
 // unless that is `all`.
 template <class T, std::size_t Rank>
 struct typed_view : detail::array_view {
-  using element = T;
+  using element = T;  // any_number if only `type` tells it
   static constexpr std::size_t fixed_rank = Rank;
 };
 
@@ -161,15 +166,17 @@ namespace fmoe {
 template <class A>
 struct array_traits {
   // For arrays with data(), shape() and, unless they are row-major, strides() in elements: tensors
-  // of fmoe and xtensor, and the like.
+  // of fmoe and xtensor, and the like. Those of a device have place().
   static auto view(A& a)
     requires detail::has_shape<A>
   {
-    constexpr std::size_t rank = detail::fixed_size<std::remove_cvref_t<decltype(a.shape())>>;
-    auto* first = a.data();
-    if constexpr (requires { a.data_offset(); }) first += a.data_offset();  // views of xtensor
-    if constexpr (requires { a.strides(); }) return view_at<rank>(first, a.shape(), a.strides());
-    else return view_at<rank>(first, a.shape());
+    if constexpr (requires { a.place(); }) {
+      auto v = host_view(a);
+      v.where = a.place();
+      return v;
+    } else {
+      return host_view(a);
+    }
   }
   // For std::mdspan and its predecessors; a layout without strides throws as it does there.
   static auto view(A& a)
@@ -199,6 +206,15 @@ struct array_traits {
   {
     return view_at<1>(std::ranges::data(a), std::array{std::ranges::size(a)});
   }
+
+ private:
+  static auto host_view(A& a) {
+    constexpr std::size_t rank = detail::fixed_size<std::remove_cvref_t<decltype(a.shape())>>;
+    auto* first = a.data();
+    if constexpr (requires { a.data_offset(); }) first += a.data_offset();  // views of xtensor
+    if constexpr (requires { a.strides(); }) return view_at<rank>(first, a.shape(), a.strides());
+    else return view_at<rank>(first, a.shape());
+  }
 };
 
 }  // namespace fmoe
@@ -215,6 +231,15 @@ template <class A>
   requires array_like<std::remove_reference_t<A>>
 auto view_of(A&& a) {
   return array_traits<std::remove_reference_t<A>>::view(a);
+}
+
+// Returns the view of an array that code of the host reads. Throws value_error for a device's.
+template <class A>
+auto host_view_of(A&& a) {
+  auto v = view_of(std::forward<A>(a));
+  expects<value_error>(v.where.is_host(), "[array] this array lies on ", std::string(v.where),
+                       ", and only a call that runs there reads it: copy it to the host first");
+  return v;
 }
 
 // Returns a itself, or its value if it is lazy.

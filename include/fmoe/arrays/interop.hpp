@@ -22,9 +22,15 @@ concept array_operand = array_like<A> || lazy_array<A>;
 template <class A>
 concept readable_array = array_operand<A> && is_storable<std::remove_const_t<element_of<A>>>;
 
+// The same, or an array whose element type is known when the program runs.
+template <class A>
+concept bindable_array =
+    array_operand<A> && (readable_array<A> || std::is_same_v<element_of<A>, any_number>);
+
 // An array that a result of type T can be written to.
 template <class A, class T>
-concept writable_array = array_like<A> && std::is_same_v<element_of<A>, T>;
+concept writable_array = array_like<A> && (std::is_same_v<element_of<A>, T> ||
+                                           std::is_same_v<element_of<A>, any_number>);
 
 template <extent Rank, class A>
 inline constexpr extent tensor_rank = Rank != all         ? Rank
@@ -70,7 +76,7 @@ detail::tensor_like<Rank, const A> to_tensor(const A& a) {
   detail::tensor_like<Rank, const A> t;
   if constexpr (detail::becomes_tensor<Rank, const A>()) {
     const auto& elements = detail::in_memory(a);
-    const auto v = detail::view_of(elements);
+    const auto v = detail::host_view_of(elements);
     t = detail::tensor_like<Rank, const A>(detail::shape_of<t.rank>(v));
     const auto* from = static_cast<detail::element_of<const A>*>(v.data);
     const std::size_t line = v.rank == 0 ? 1 : v.shape[v.rank - 1],
@@ -96,7 +102,7 @@ auto borrow(A&& a) -> detail::borrowed_tensor<Rank, std::remove_reference_t<A>> 
                 "borrow: a temporary ends before the tensor on its elements: name it, or copy it "
                 "by to_tensor");
   if constexpr (detail::outlives<A> && detail::becomes_tensor<Rank, std::remove_reference_t<A>>()) {
-    const auto v = detail::view_of(a);
+    const auto v = detail::host_view_of(a);
     detail::expects<value_error>(
         v.has_plain_rows(v.rank),
         "[borrow] the array's rows do not follow each other: to_tensor copies it");

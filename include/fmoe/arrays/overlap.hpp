@@ -24,6 +24,7 @@ struct multiples {
 // where x and z are sums of multiples of strides. The arrays meet if some x + z is the distance
 // from the first byte of a to the last byte of b.
 inline bool overlap(const array_view& a, const array_view& b) {
+  if (a.where != b.where) return false;
   const extent bytes_of_a = a.span_bytes(), bytes_of_b = b.span_bytes();
   const auto first_of_a = reinterpret_cast<std::uintptr_t>(a.data),
              first_of_b = reinterpret_cast<std::uintptr_t>(b.data);

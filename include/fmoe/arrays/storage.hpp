@@ -86,7 +86,6 @@ class storage {
   }
 
   void* data() const { return elements_->data(); }
-  detail::memory_space space() const { return detail::memory_space::host; }
   bool same_elements(const storage& other) const { return elements_ == other.elements_; }
 
   // Counts the times that the elements may have been written. Tensors count for themselves; who

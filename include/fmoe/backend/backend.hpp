@@ -18,17 +18,56 @@ struct program;
 struct operation;
 }  // namespace planner
 
+// True for the types of a backend's streams, the queues of a device's work: specialise it.
+template <class Stream>
+inline constexpr bool is_stream = false;
+
+// A stream that a call joins, as its backend knows it.
+struct stream_handle {
+  void* stream;  // null may be a stream, too
+};
+
+// The arrays of a call, which joins a stream if the caller names one.
+struct call_arrays {
+  std::span<const detail::bound_array> arguments, results;
+  std::size_t tokens;
+  std::optional<stream_handle> on{};
+};
+
 // A program that is ready to run, with its weights and the memory of its callers. It is const and
 // safe to call from many threads.
 class executable {
  public:
+  // Calls bind arrays of the host, and those that lie at `where`.
+  explicit executable(place where = {}) : where_(where) {}
+  executable(const executable&) = delete;
   virtual ~executable() = default;
 
   // Computes the results for `tokens` rows of the arguments. Shapes and types are the program's,
-  // and the caller has checked them. The call waits while `callers` others run.
-  virtual void run(std::span<const detail::bound_array> arguments,
-                   std::span<const detail::bound_array> results, std::size_t tokens) const = 0;
+  // and the caller has checked them. The call waits while `callers` others run. On a stream it may
+  // return before the results are there. Throws value_error for an array or a stream of another
+  // device.
+  void run(const call_arrays& call) const;
+
+ private:
+  virtual void run_here(const call_arrays& call) const = 0;
+
+  place where_;
 };
+
+inline void executable::run(const call_arrays& call) const {
+  for (const auto* arrays : {&call.arguments, &call.results})
+    for (std::size_t i = 0; i < arrays->size(); ++i) {
+      const place& of = (*arrays)[i].array.where;
+      if (of.is_host() || of == where_) continue;
+      detail::fail<value_error>("[forward] ", arrays == &call.arguments ? "input " : "output ", i,
+                                " lies on ", std::string(of), ", and the layer runs on ",
+                                std::string(where_), ": copy the array, or compile for its device");
+    }
+  detail::expects<value_error>(!call.on || !where_.is_host(),
+                               "[forward] the layer runs on the host, which has no streams");
+  run_here(call);
+}
 
 // A way to run programs: it says what it supports and turns a lowered program into an executable.
 class backend {

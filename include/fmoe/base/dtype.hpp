@@ -24,7 +24,9 @@ struct bf16 {
                                              : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);
   }
 
-  explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+  explicit constexpr operator float() const {
+    return std::bit_cast<float>(std::uint32_t{bits} << 16);
+  }
   bool operator==(const bf16&) const = default;  // compares bits
 };
 
@@ -54,7 +56,7 @@ struct f16 {
     bits = static_cast<std::uint16_t>(sign | h);
   }
 
-  explicit operator float() const {
+  explicit constexpr operator float() const {
     const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16, magnitude = bits & 0x7fffu;
     if (magnitude >= 0x7c00u)
       return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
@@ -122,7 +124,7 @@ template <class T>
 using widened_t = std::conditional_t<is_quantized<T>, float, T>;
 
 template <class To, class From>
-To convert(From x) {
+constexpr To convert(From x) {
   if constexpr (std::is_same_v<To, From>) return x;
   else if constexpr (std::is_arithmetic_v<From> && std::is_arithmetic_v<To>)
     return static_cast<To>(x);

@@ -19,9 +19,6 @@ namespace fmoe::detail {
 
 inline constexpr extent cache_line = 64;
 
-// The memory space of elements. Devices will add theirs.
-enum class memory_space : std::uint8_t { host };
-
 struct free_aligned {
   std::align_val_t alignment{};
   void operator()(std::byte* p) const { ::operator delete(p, alignment); }

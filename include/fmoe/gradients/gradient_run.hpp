@@ -94,7 +94,7 @@ class gradient_run {
         void* const to = is_direct ? parameters_[k].to->written() : parts_[k].data();
         results_[2 + k] = {view_at(to, parameters_[k].shape), parameters_[k].shape.size()};
       }
-      compiled_.program->run(in, results_, count);
+      compiled_.program->run({in, results_, count});
       for (extent k = 0; k < parameters_.size(); ++k)
         if (adds || !firsts_[k]) add(k);
       if (span_ == 0) return;

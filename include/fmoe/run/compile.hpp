@@ -46,20 +46,22 @@ class compiled {
     static_assert(sizeof...(Arrays) == Arguments + Results,
                   "forward takes the layer's inputs, and then either nothing or an output for each "
                   "result");
-    constexpr bool readable = (detail::readable_array<std::remove_reference_t<Arrays>> && ...);
-    static_assert(readable,
-                  "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16: Eigen's with "
-                  "<fmoe/eigen.hpp>");
-    if constexpr (sizeof...(Arrays) == Arguments + Results && readable) {
-      constexpr bool writable =
-          are_outputs<std::remove_reference_t<Arrays>...>(std::make_index_sequence<Results>());
-      static_assert(writable, "forward writes an output of the layer's arithmetic type");
-      static_assert(
-          !writable ||
-              ((sizeof(detail::element_of<std::remove_reference_t<Arrays>>) <= sizeof(T)) && ...),
-          "forward takes no double into a layer of float: convert it first");
-      bind(detail::in_memory(arrays)...);
-    }
+    join({}, arrays...);
+  }
+
+  // The same on a stream of the layer's device, which runs the call when it has done what was put
+  // on it before: forward.on(stream)(x, y). If all arrays are the device's, it returns at once and
+  // waits for nothing.
+  template <class Stream>
+  auto on(Stream* stream) const {
+    constexpr bool known = is_stream<Stream>;
+    static_assert(known, "forward.on takes a stream: a CUstream_st* with <fmoe/cuda.hpp>");
+    return on_stream{*this, {const_cast<std::remove_const_t<Stream>*>(stream)}};
+  }
+  template <class Owner>
+    requires requires(const Owner& o) { o.handle(); }
+  auto on(const Owner& stream) const {
+    return on(stream.handle());
   }
 
   // The same for results in tensors of their own: one tensor, or a tuple of them. Tokens are one
@@ -67,7 +69,7 @@ class compiled {
   template <class... Arrays>
     requires(sizeof...(Arrays) == Arguments)
   auto operator()(const Arrays&... arrays) const {
-    constexpr bool readable = (detail::readable_array<const Arrays> && ...);
+    constexpr bool readable = (detail::bindable_array<const Arrays> && ...);
     static_assert(readable,
                   "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16: Eigen's with "
                   "<fmoe/eigen.hpp>");
@@ -92,6 +94,36 @@ class compiled {
   void refresh() { detail::refresh(compiled_); }
 
  private:
+  // A call on a stream. It owns no arrays, so that an output exists for each result.
+  struct on_stream {
+    const compiled& layer;
+    stream_handle stream;
+
+    template <class... Arrays>
+    void operator()(Arrays&&... arrays) const {
+      static_assert(sizeof...(Arrays) == Arguments + Results,
+                    "forward.on(stream) takes the layer's inputs and an output for each result");
+      layer.join(stream, arrays...);
+    }
+  };
+
+  using stream_of_call = std::optional<stream_handle>;
+
+  template <class... Arrays>
+  void join(const stream_of_call& stream, Arrays&... arrays) const {
+    constexpr bool readable = (detail::bindable_array<Arrays> && ...);
+    static_assert(readable,
+                  "forward takes arrays of float, double, fmoe::bf16 or fmoe::f16: Eigen's with "
+                  "<fmoe/eigen.hpp>");
+    if constexpr (sizeof...(Arrays) == Arguments + Results && readable) {
+      constexpr bool writable = are_outputs<Arrays...>(std::make_index_sequence<Results>());
+      static_assert(writable, "forward writes an output of the layer's arithmetic type");
+      static_assert(!writable || ((sizeof(detail::element_of<Arrays>) <= sizeof(T)) && ...),
+                    "forward takes no double into a layer of float: convert it first");
+      bind(stream, detail::in_memory(arrays)...);
+    }
+  }
+
   template <class... Arrays, std::size_t... Result>
   static constexpr bool are_outputs(std::index_sequence<Result...>) {
     return (detail::writable_array<std::tuple_element_t<Arguments + Result, std::tuple<Arrays...>>,
@@ -106,8 +138,8 @@ class compiled {
   }
 
   template <class... Arrays>
-  void bind(Arrays&&... arrays) const {  // a parameter keeps the evaluated array
-    call({detail::view_of(arrays)...});
+  void bind(const stream_of_call& stream, Arrays&&... arrays) const {
+    call({detail::view_of(arrays)...}, stream);  // a parameter keeps the evaluated array
   }
 
   template <std::size_t... I, std::size_t... Rank, class... Arrays>
@@ -117,7 +149,7 @@ class compiled {
     const std::size_t row_rank = rows_[0].size();
     const std::size_t tokens = inputs[0].rank < row_rank ? 0 : inputs[0].tokens(row_rank);
     std::tuple<tensor<T, Rank>...> results{tensor<T, Rank>(shape_of<Rank>(I, tokens))...};
-    call({detail::view_of(arrays)..., detail::view_of(std::get<I>(results))...});
+    call({detail::view_of(arrays)..., detail::view_of(std::get<I>(results))...}, {});
     if constexpr (Results == 1) return std::get<0>(std::move(results));
     else return results;
   }
@@ -140,7 +172,8 @@ class compiled {
     }
   };
 
-  void call(const std::array<detail::array_view, Arguments + Results>& views) const {
+  void call(const std::array<detail::array_view, Arguments + Results>& views,
+            const stream_of_call& stream) const {
     std::array<detail::bound_array, Arguments + Results> bound;
     const detail::array_view& counted = views[counted_];
     const std::size_t counted_rank = rows_[counted_].size();
@@ -163,6 +196,10 @@ class compiled {
         detail::expects<shape_error>(v.rank == row_rank, "[forward] ", what, " has ", v.rank,
                                      " axes and the layer's result, which has no tokens, has ",
                                      row_rank);
+      detail::expects<value_error>(
+          i < Arguments ? detail::size_of(v.type) <= sizeof(T) : v.type == detail::dtype_of<T>,
+          "[forward] ", what, " is of ", name_of(v.type), " and the layer computes in ",
+          name_of(detail::dtype_of<T>), ": convert it first");
       bound[i] = {v, row_rank};
     }
     for (std::size_t y = Arguments; y < views.size(); ++y) {
@@ -178,8 +215,8 @@ class compiled {
     detail::expects<value_error>(!detail::is_stale(compiled_),
                                  "[forward] a weight may have been written since the layer was "
                                  "compiled: call refresh() before the next call");
-    compiled_.program->run(std::span(bound).first(Arguments), std::span(bound).last(Results),
-                           tokens);
+    compiled_.program->run(
+        {std::span(bound).first(Arguments), std::span(bound).last(Results), tokens, stream});
   }
 
   bool has_tokens(std::size_t i) const {

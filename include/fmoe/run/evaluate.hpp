@@ -55,7 +55,7 @@ void evaluate(const ir::graph& g, const ir::node_list& roots, const compile_opti
   const compiled_graph compiled = compile_graph<T, Level>(g, roots, all, options);
   std::size_t i = 0;
   const std::array bound{bound_array{results, compiled.results[i++].shape.size()}...};
-  compiled.program->run({}, bound, compiled.tokens);
+  compiled.program->run({{}, bound, compiled.tokens});
 }
 
 // Throws shape_error if the rank that an expression's type says is not that of its node. Only an
@@ -117,13 +117,15 @@ auto evaluate(const std::tuple<Es...>& e, const compile_options& options = {}) {
 namespace fmoe::detail {
 
 // Throws shape_error or value_error if y cannot hold the value of `root`.
-inline void expects_output(const ir::graph& g, ir::node_id root, const array_view& y) {
+inline void expects_output(const ir::graph& g, ir::node_id root, dtype type, const array_view& y) {
   const auto shape = g.shape(root);
   expects<shape_error>(y.rank == shape.size(), "[evaluate] the output has ", y.rank,
                        " axes and the expression ", shape.size());
   for (extent a = 0; a < y.rank; ++a)
     expects<shape_error>(y.shape[a] == shape[a], "[evaluate] axis ", a, " is ", y.shape[a],
                          " in the output and ", shape[a], " in the expression");
+  expects<value_error>(y.type == type, "[evaluate] the output is of ", name_of(y.type),
+                       " and the expression of ", name_of(type));
   expects<value_error>(!y.repeats(), "[evaluate] an axis of the output has stride 0");
   for (const ir::node_id id : g.ids())
     if (const auto* l = get_if<ir::leaf_node>(&g[id].op); l != nullptr && l->data != nullptr)
@@ -150,7 +152,7 @@ void evaluate(const E& e, Y&& y, const compile_options& options = {}) {
     const auto [g, roots] = detail::lowered<expression_t<E>>(as_expression(e));
     detail::expects_rank(g, roots[0], expression_t<E>::rank);
     const detail::array_view view = detail::view_of(y);
-    detail::expects_output(g, roots[0], view);
+    detail::expects_output(g, roots[0], detail::dtype_of<T>, view);
     detail::evaluate<T, Level>(g, roots, options, view);
   }
 }

@@ -101,7 +101,7 @@ class report {
       largest = std::max(largest, std::abs(expected[i]));
     }
     const double ratio = worst == 0 ? 0 : worst / largest;
-    constexpr double most = std::is_same_v<T, float> ? 1e-5 : 1e-13;
+    const double most = std::is_same_v<T, float> ? std::max(1e-5, limit<T>.tensor) : 1e-13;
     if (found.size() != expected.size() || !(ratio <= most))
       fault(label<T>("gradient of ") + name + " is off by " + text_of(ratio) + " of the largest");
     ++gradients_;

@@ -70,8 +70,10 @@ class host_executable final : public executable {
     for (extent c = 0; c < ready; ++c) free_.push_back(new_workspace());
   }
 
-  void run(std::span<const bound_array> arguments, std::span<const bound_array> results,
-           extent tokens) const override {
+ private:
+  void run_here(const call_arrays& arrays) const override {
+    const std::span arguments = arrays.arguments, results = arrays.results;
+    const extent tokens = arrays.tokens;
     if (is_empty(results, tokens)) return;
     const lease caller(*this);
     T* const arenas = reinterpret_cast<T*>(caller.space->block.data());
@@ -99,7 +101,6 @@ class host_executable final : public executable {
     }
   }
 
- private:
   const plan& steps() const { return run_.steps(); }
 
   // The addresses of the rows of one task's tile, by the numbers of arguments and results.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fmoe/arrays/array_view.hpp>
+#include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/plan/choose.hpp>
 #include <fmoe/base/random.hpp>
 
@@ -47,7 +48,7 @@ class sample_call {
 };
 
 // Returns the shape of the quickest plan by a clock. make(plan) returns something with
-// run(arguments, results, tokens).
+// run(call_arrays).
 template <class T, class Clock = std::chrono::steady_clock, class Make>
 plan_shape tuned(const planner::program& p, const planner::plan_options& how, const Make& make) {
   constexpr extent most = 8;
@@ -65,7 +66,7 @@ plan_shape tuned(const planner::program& p, const planner::plan_options& how, co
     for (int round = 0; round < warm + rounds && (round <= warm + 2 || all < enough); ++round)
       for (extent i = 0; i < runs.size(); ++i) {
         const auto start = Clock::now();
-        runs[i]->run(call.arguments, call.results, p.token_count);
+        runs[i]->run(call_arrays{call.arguments, call.results, p.token_count});
         const std::chrono::duration<double> took = Clock::now() - start;
         if (round >= warm) least[i] = std::min(least[i], took.count());
         all += took.count();

@@ -17,7 +17,7 @@
 namespace fmoe::cuda {
 
 template <class Device>
-class device_backend final : public backend {
+class device_backend final : public processor {
  public:
   device_backend(Device on, const device_options& options)
       : on_(std::move(on)),
@@ -29,9 +29,32 @@ class device_backend final : public backend {
                                   : machine_named<float>(on_.name());
   }
 
+  place where() const override { return on_.where(); }
+  void* allocate(std::size_t bytes) const override { return on_.allocate(bytes); }
+  void release(void* memory) const noexcept override { on_.release(memory); }
+  void copy_in(void* device, const void* host, std::size_t bytes, CUstream_st* on) const override {
+    queue work(on_, on);
+    work.copy_in(device, host, bytes);
+    work.wait();
+  }
+  void copy_out(void* host, const void* device, std::size_t bytes, CUstream_st* on) const override {
+    queue work(on_, on);
+    work.copy_out(host, device, bytes);
+    work.wait();
+  }
+  CUstream_st* new_stream() const override { return on_.new_stream(); }
+  void delete_stream(CUstream_st* stream) const noexcept override { on_.delete_stream(stream); }
+  void synchronize(CUstream_st* stream) const override { queue(on_, stream).wait(); }
+
+  void begin_capture(CUstream_st* stream) const override { on_.begin_capture(stream); }
+  void* end_capture(CUstream_st* stream) const override { return on_.end_capture(stream); }
+  void launch(void* graph, CUstream_st* stream) const override { on_.launch(graph, stream); }
+  void delete_graph(void* graph) const noexcept override { on_.delete_graph(graph); }
+
   std::optional<std::string> refusal(const planner::operation& o) const override {
     if (std::ranges::any_of(o.passes, [](const planner::pass& p) { return p.f.own != nullptr; }))
-      return "a function of the program's own code does not run on a GPU";
+      return "a function of the program's own code does not run on a GPU: write it with fmoe's "
+             "functions, or leave it out of the layer and call it on what the layer returns";
     if (o.passes.size() > passes<float>::most)
       return "an operation has more than " + std::to_string(passes<float>::most) + " passes";
     const extent loops = labels_of(o).size();
@@ -51,6 +74,8 @@ class device_backend final : public backend {
   }
 
  private:
+  using queue = typename Device::queue;
+
   // Each label once.
   static std::string labels_of(const planner::operation& o) {
     std::string all = o.out.labels;
@@ -60,14 +85,47 @@ class device_backend final : public backend {
     return all;
   }
 
+  // The bytes of a layer on the device.
+  template <class T>
+  struct footprint {
+    extent weights, call, callers;
+
+    footprint(const cpu::plan& p, const job& work)
+        : weights(device_weights<T, Device>::bytes(p, work.program.leaves) +
+                  step_lists<Device>::bytes(p)),
+          call(device_executable<T, Device>::bytes_of_call(p)),
+          callers(work.callers == all ? 1 : work.callers) {}
+
+    extent bytes() const { return weights + callers * call; }
+    extent most_callers(extent memory) const {
+      return (memory - weights) / std::max<extent>(1, call);
+    }
+  };
+
+  // The plan with as many tokens at a time as workspace and memory take. Throws value_error if the
+  // memory does not take a layer that goes through its steps token by token.
+  template <class T>
   cpu::plan plan_of(const job& work) const {
-    return make_plan(work.program, work.tokens, work.how, options_.workspace);
+    extent workspace = options_.workspace;
+    for (;;) {
+      cpu::plan p = make_plan(work.program, work.tokens, work.how, workspace);
+      const footprint<T> all_of(p, work);
+      if (all_of.bytes() <= options_.memory) return p;
+      expects<value_error>(p.tile > 1, "[cuda] the layer takes ", all_of.bytes(),
+                           " bytes of the GPU, ", all_of.weights, " of them for weights and ",
+                           all_of.call, " for each caller, and may take ", options_.memory);
+      workspace = p.arena * sizeof(T) - 1;
+    }
   }
 
   template <class T>
   std::unique_ptr<const executable> compiled_in(const job& work) const {
-    return std::make_unique<const device_executable<T, Device>>(plan_of(work), work.program.leaves,
-                                                                on_, work.callers, options_.math);
+    cpu::plan p = plan_of<T>(work);
+    extent callers = work.callers;
+    if (callers == all && options_.memory != all)
+      callers = std::min(callers, footprint<T>(p, work).most_callers(options_.memory));
+    return std::make_unique<const device_executable<T, Device>>(std::move(p), work.program.leaves,
+                                                                on_, callers, options_.math);
   }
   std::unique_ptr<const executable> compiled(const job& work) const override {
     return work.type == dtype::float64 ? compiled_in<double>(work) : compiled_in<float>(work);
@@ -87,7 +145,7 @@ class device_backend final : public backend {
 
   template <class T>
   description explained_in(const job& work) const {
-    const cpu::plan p = plan_of(work);
+    const cpu::plan p = plan_of<T>(work);
     const auto notes = notes_of<T>(p);
     const cpu::plan_printer printed(p, notes);
     return {.layout = "tile of " + std::to_string(p.tile) + " tokens, arena " +
@@ -105,11 +163,15 @@ class device_backend final : public backend {
   device_options options_;
 };
 
-FMOE_INLINE std::shared_ptr<const backend> emulated(const device_options& options) {
-  return std::make_shared<const device_backend<emulated_device>>(emulated_device(options), options);
+FMOE_INLINE std::shared_ptr<const processor> emulated(const device_options& options, int number) {
+  expects<value_error>(number >= 0 && number < options.emulated_devices,
+                       "[cuda] there is no emulated device ", number, ": the options say ",
+                       options.emulated_devices);
+  return std::make_shared<const device_backend<emulated_device>>(emulated_device(number, options),
+                                                                 options);
 }
 
-FMOE_INLINE std::shared_ptr<const backend> device(int number, const device_options& options) {
+FMOE_INLINE std::shared_ptr<const processor> device(int number, const device_options& options) {
   expects<value_error>(number >= 0, "[cuda] there is no device ", number);
 #if defined(__CUDACC__)
   if (const int count = gpu::count(); count > 0) {
@@ -118,7 +180,22 @@ FMOE_INLINE std::shared_ptr<const backend> device(int number, const device_optio
     return std::make_shared<const device_backend<gpu>>(gpu(number, options), options);
   }
 #endif
-  return emulated(options);
+  return emulated(options, number);
+}
+
+FMOE_INLINE place place_of_device(int number) {
+#if defined(__CUDACC__)
+  if (gpu::count() > 0) return {gpu_name, number};
+#endif
+  return {emulated_name, number};
+}
+
+FMOE_INLINE place place_of(const void* pointer) {
+  if (const auto number = emulated_memory::device_of(pointer)) return {emulated_name, *number};
+#if defined(__CUDACC__)
+  if (const auto number = gpu::device_of(pointer)) return {gpu_name, *number};
+#endif
+  fail<value_error>("[cuda] this pointer is of no device's memory");
 }
 
 }  // namespace fmoe::cuda

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// A plan on a device, with memory for the calls that run at the same time. Arguments are copied to
-// the device and results back; in between nothing is read on the host.
+// A plan on a device, with memory for the calls that run at the same time. Arrays of the device are
+// read and written in place; those of the host are copied to the device and back. In between
+// nothing is read on the host.
 #pragma once
-
-#include <condition_variable>
-#include <mutex>
 
 #include <fmoe/arrays/rows.hpp>
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cuda/executor.hpp>
+#include <fmoe/backend/cuda/kernels/strided_rows.hpp>
+#include <fmoe/backend/cuda/workspaces.hpp>
 
 namespace fmoe::cuda {
 
@@ -50,21 +50,77 @@ class device_executable final : public executable {
  public:
   device_executable(cpu::plan p, std::span<const ir::leaf_node> leaves, const Device& on,
                     extent callers, math how)
-      : on_(on),
+      : executable(on.where()),
+        on_(on),
         preparation_(on_),
-        run_(std::move(p), leaves, on_, preparation_, how),
+        preparing_(on_, preparation_.handle()),
+        run_(std::move(p), leaves, on_, preparing_, how),
         layout_(run_.steps()),
-        callers_(callers) {
-    const extent ready = callers == all ? 1 : callers;
-    for (extent c = 0; c < ready; ++c) free_.push_back(std::make_unique<workspace>(*this));
+        spaces_(*this, on_, callers) {}
+
+  // The bytes of each caller on the device.
+  static extent bytes_of_call(const cpu::plan& p) {
+    return call_layout<T>(p).elements * sizeof(T) +
+           step_lists<Device>::sorted_of(p) * sizeof(index);
   }
 
-  void run(std::span<const bound_array> arguments, std::span<const bound_array> results,
-           extent tokens) const override {
-    const lease caller(*this);
-    workspace& space = *caller.space;
-    for (const auto& a : layout_.arguments) upload(arguments[a.number], a, tokens, space);
-    const binding<T, queue> bound{.queue = space.work,
+ private:
+  using queue = typename Device::queue;
+  using staged = typename call_layout<T>::staged;
+
+  struct workspace {  // of one call
+    explicit workspace(const device_executable& e)
+        : memory(e.on_, e.layout_.elements),
+          lists(e.on_, e.run_.lists().sorted()),
+          host(most_elements(e)),
+          made(e.on_),
+          results(e.run_.steps().results.size()) {
+      for (const staged& a : e.layout_.arguments)
+        arguments.resize(std::max(arguments.size(), a.number + 1));
+    }
+
+    static extent most_elements(const device_executable& e) {
+      extent n = 0;
+      for (const auto* list : {&e.layout_.arguments, &e.layout_.results})
+        for (const staged& s : *list)
+          n = std::max(n, s.per_token ? e.run_.steps().token_count * s.stride : s.elements);
+      return n;
+    }
+
+    device_array<Device, T> memory;
+    device_array<Device, index> lists;
+    std::vector<T> host;          // rows on their way
+    typename Device::event made;  // after what others write for this call
+    std::vector<rows_at<const T>> arguments;
+    std::vector<rows_at<T>> results;
+  };
+
+  using space_list = workspaces<workspace, device_executable, Device>;
+
+  void run_here(const call_arrays& call) const override {
+    const bool all_here = std::ranges::none_of(call.arguments, is_of_host) &&
+                          std::ranges::none_of(call.results, is_of_host);
+    typename space_list::lease caller(spaces_, call.on);
+    workspace& space = caller.space();
+    queue work(on_, caller.stream());
+    work.check("before a call");
+    expects<value_error>(all_here || work.capture() == 0,
+                         "[forward] a captured call takes arrays of the GPU alone");
+    caller.queue_behind_last(work);
+    for (const staged& a : layout_.arguments)
+      space.arguments[a.number] = bound(call.arguments[a.number], a, call.tokens, space, work);
+    for (const staged& r : layout_.results)
+      space.results[r.number] = bound(call.results[r.number], r, space);
+    run_stages(space, work, call.tokens);
+    for (const staged& r : layout_.results)
+      unload(call.results[r.number], r, call.tokens, space, work);
+    if (call.on && all_here) return;
+    work.wait();
+    caller.ended();
+  }
+
+  void run_stages(workspace& space, queue& work, extent tokens) const {
+    const binding<T, queue> bound{.queue = work,
                                   .arguments = space.arguments,
                                   .results = space.results,
                                   .arena = space.memory.data() + layout_.arena,
@@ -82,95 +138,67 @@ class device_executable final : public executable {
       for (extent first = 0; first < tokens; first += tile)
         run_.run(bound, first, std::min(tile, tokens - first), stage);
     }
-    for (const auto& r : layout_.results) download(results[r.number], r, tokens, space);
   }
 
-  static extent bytes_of_call(const cpu::plan& p) { return call_layout<T>(p).elements * sizeof(T); }
-
- private:
-  using queue = typename Device::queue;
-  using staged = typename call_layout<T>::staged;
-
-  struct workspace {  // of one call
-    explicit workspace(const device_executable& e)
-        : work(e.on_),
-          memory(e.on_, e.layout_.elements),
-          lists(e.on_, e.run_.lists().sorted()),
-          host(most_elements(e)) {
-      for (const auto& a : e.layout_.arguments) {
-        arguments.resize(std::max(arguments.size(), a.number + 1));
-        arguments[a.number] = {memory.data() + a.offset, a.stride};
-      }
-      results.resize(e.run_.steps().results.size());
-      for (const auto& r : e.layout_.results)
-        results[r.number] = {memory.data() + r.offset, r.per_token ? r.stride : 0};
-    }
-
-    static extent most_elements(const device_executable& e) {
-      extent n = 0;
-      for (const auto* list : {&e.layout_.arguments, &e.layout_.results})
-        for (const staged& s : *list)
-          n = std::max(n, s.per_token ? e.run_.steps().token_count * s.stride : s.elements);
-      return n;
-    }
-
-    queue work;
-    device_array<Device, T> memory;
-    device_array<Device, index> lists;
-    std::vector<T> host;  // rows on their way
-    std::vector<rows_at<const T>> arguments;
-    std::vector<rows_at<T>> results;
-  };
-
-  struct lease {  // of a workspace, which is given back for the next call
-    const device_executable& from;
-    std::unique_ptr<workspace> space;
-
-    explicit lease(const device_executable& e) : from(e) {
-      std::unique_lock lock(e.mutex_);
-      if (e.callers_ != all) e.released_.wait(lock, [&] { return !e.free_.empty(); });
-      if (!e.free_.empty()) {
-        space = std::move(e.free_.back());
-        e.free_.pop_back();
-        return;
-      }
-      lock.unlock();
-      space = std::make_unique<workspace>(e);
-    }
-    lease(const lease&) = delete;
-    ~lease() {
-      {
-        const std::lock_guard lock(from.mutex_);
-        from.free_.push_back(std::move(space));
-      }
-      from.released_.notify_one();
-    }
-  };
-
-  // One copy for all rows; the host's memory is used again for the next array.
-  void upload(const bound_array& x, const staged& a, extent tokens, workspace& space) const {
-    for (extent t = 0; t < tokens; ++t) detail::read_row(x, t, space.host.data() + t * a.stride);
-    space.work.copy_in(space.memory.data() + a.offset, space.host.data(),
-                       tokens * a.stride * sizeof(T));
-    space.work.wait();
+  static bool is_of_host(const bound_array& x) {
+    return x.array.where.is_host() && x.array.span_bytes() != 0;
   }
-  void download(const bound_array& y, const staged& r, extent tokens, workspace& space) const {
-    const extent rows = r.per_token ? tokens : 1, stride = r.per_token ? r.stride : 0;
-    space.work.copy_out(space.host.data(), space.memory.data() + r.offset,
-                        (r.per_token ? rows * r.stride : r.elements) * sizeof(T));
-    space.work.wait();
-    if (r.elements == 0) return;
-    for (extent t = 0; t < rows; ++t) detail::write_row(space.host.data() + t * stride, y, t);
+  // True for arrays whose rows kernels read and write where they lie.
+  static bool is_in_place(const bound_array& x) {
+    return !x.array.where.is_host() && x.array.type == dtype_of<T> && x.has_plain_rows();
+  }
+
+  // Returns the rows of an argument, which are copied if they are not the device's dense rows of T.
+  rows_at<const T> bound(const bound_array& x, const staged& a, extent tokens, workspace& space,
+                         queue& work) const {
+    if (x.array.made_by != nullptr && x.array.made_by != work.stream())
+      work.wait_for(static_cast<CUstream_st*>(x.array.made_by), space.made);
+    if (is_in_place(x)) return {static_cast<const T*>(x.array.data), x.row_stride()};
+    const rows_at<T> to{space.memory.data() + a.offset, a.stride};
+    if (!x.array.where.is_host()) {
+      work.each("a copy of an input", read_strided<T>{strided_array(x.array), to, a.elements},
+                tokens * a.elements);
+    } else if (tokens * a.elements != 0) {
+      for (extent t = 0; t < tokens; ++t) detail::read_row(x, t, space.host.data() + t * a.stride);
+      work.copy_in(to.data, space.host.data(), tokens * a.stride * sizeof(T));
+      work.wait();  // the host's memory is used again for the next array
+    }
+    return {to.data, to.stride};
+  }
+
+  // Returns the rows that steps write for a result.
+  rows_at<T> bound(const bound_array& y, const staged& r, workspace& space) const {
+    if (is_in_place(y)) return {static_cast<T*>(y.array.data), r.per_token ? y.row_stride() : 0};
+    return staged_rows(r, space);
+  }
+  static rows_at<T> staged_rows(const staged& r, workspace& space) {
+    return {space.memory.data() + r.offset, r.per_token ? r.stride : 0};
+  }
+
+  // Copies a result that steps did not write in place.
+  void unload(const bound_array& y, const staged& r, extent tokens, workspace& space,
+              queue& work) const {
+    const extent rows = r.per_token ? tokens : 1;
+    const rows_at<T> from = staged_rows(r, space);
+    if (is_in_place(y) || rows * r.elements == 0) return;
+    if (!y.array.where.is_host()) {
+      work.each("a copy of an output",
+                write_strided<T>{strided_array(y.array), {from.data, from.stride}, r.elements},
+                rows * r.elements);
+      return;
+    }
+    work.copy_out(space.host.data(), from.data,
+                  (r.per_token ? rows * r.stride : r.elements) * sizeof(T));
+    work.wait();
+    for (extent t = 0; t < rows; ++t) detail::write_row(space.host.data() + t * from.stride, y, t);
   }
 
   Device on_;
-  mutable queue preparation_;
+  own_stream<Device> preparation_;
+  queue preparing_;  // weights
   executor<T, Device> run_;
   call_layout<T> layout_;
-  extent callers_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable released_;
-  mutable std::vector<std::unique_ptr<workspace>> free_;  // which are not in use
+  mutable space_list spaces_;
 };
 
 }  // namespace fmoe::cuda

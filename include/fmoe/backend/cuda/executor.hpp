@@ -15,7 +15,8 @@
 
 namespace fmoe::cuda {
 
-// What a call binds: the first row of each argument and result, and the memory of its caller.
+// What a call binds: the first row of each argument and result, and the memory of its caller. Rows
+// may be those of the program's own arrays, which begin at any element and have any stride.
 template <class T, class Queue>
 struct binding {
   Queue& queue;
@@ -84,8 +85,15 @@ class executor {
       case constant: r.data = weights_.computed() + s.offset; break;
       case leaf:
       case input: r.data = const_cast<T*>(weights_.leaf(v.storage)) + f.first * s.stride; break;
-      case output: r.data = bound.results[s.source].data + f.first * s.stride; break;
-      case argument: r.data = const_cast<T*>(bound.arguments[s.source].data) + f.first * s.stride;
+      case output: {
+        const rows_at<T>& y = bound.results[s.source];
+        r = {y.row(f.first), y.stride, v.expert};
+        break;
+      }
+      case argument: {
+        const rows_at<const T>& x = bound.arguments[s.source];
+        r = {const_cast<T*>(x.row(f.first)), x.stride, v.expert};
+      }
     }
     r.data += v.offset;
     return r;

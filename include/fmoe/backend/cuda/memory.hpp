@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Memory of a device.
+// Memory and streams of a device, which end with their owners.
 #pragma once
 
 #include <utility>
 
-#include <fmoe/base/checked.hpp>
+#include <fmoe/backend/cuda/device.hpp>
 
 namespace fmoe::cuda {
 
@@ -25,6 +25,20 @@ class device_array {
   Device on_;
   T* data_;
   extent size_;
+};
+
+template <class Device>
+class own_stream {
+ public:
+  explicit own_stream(const Device& on) : on_(on), handle_(on_.new_stream()) {}
+  own_stream(const own_stream&) = delete;
+  ~own_stream() { on_.delete_stream(handle_); }
+
+  CUstream_st* handle() const { return handle_; }
+
+ private:
+  Device on_;
+  CUstream_st* handle_;
 };
 
 }  // namespace fmoe::cuda

@@ -38,7 +38,7 @@ class step_lists {
   };
 
   step_lists(const cpu::plan& p, const Device& on, typename Device::queue& q) {
-    for (const auto* steps : {&p.prologue, &p.steps}) add(*steps, p, p.tile);
+    add(p);
     positions_ = std::make_unique<device_array<Device, gemm_position>>(on, all_positions_.size());
     indices_ = std::make_unique<device_array<Device, index>>(on, all_indices_.size());
     q.copy_in(positions_->data(), all_positions_.data(),
@@ -69,7 +69,20 @@ class step_lists {
   // The indices that a caller needs to sort the entries of a group.
   extent sorted() const { return sorted_; }
 
+  // The same for a plan, and the bytes of its lists.
+  static extent sorted_of(const cpu::plan& p) { return step_lists(p).sorted_; }
+  static extent bytes(const cpu::plan& p) {
+    const step_lists lists(p);
+    return lists.all_positions_.size() * sizeof(gemm_position) +
+           lists.all_indices_.size() * sizeof(index);
+  }
+
  private:
+  explicit step_lists(const cpu::plan& p) { add(p); }
+
+  void add(const cpu::plan& p) {
+    for (const auto* steps : {&p.prologue, &p.steps}) add(*steps, p, p.tile);
+  }
   void add(const std::vector<cpu::step>& steps, const cpu::plan& p, extent tile) {
     for (const cpu::step& s : steps) {
       if (const auto* gemm = get_if<cpu::gemm_step>(&s)) {

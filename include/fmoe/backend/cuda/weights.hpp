@@ -135,7 +135,7 @@ class device_weights {
     if (!l.parameter) return make();
     for (const std::string& part :
          {std::string(" of "), std::string(name_of(l.type)), std::string(" as "),
-          std::string(name_of(dtype_of<S>)), " on " + on_.key()})
+          std::string(name_of(dtype_of<S>)), " on " + std::string(on_.where())})
       key += part;
     return std::static_pointer_cast<const S>(
         l.data->derived(key, [&] { return std::shared_ptr<const void>(make()); }));

@@ -16,22 +16,21 @@ class program_runner final : public executable {
       leaves_.push_back(leaf.argument >= 0 ? nullptr : stored(leaf));
   }
 
-  void run(std::span<const bound_array> arguments, std::span<const bound_array> results,
-           extent tokens) const override {
+ private:
+  void run_here(const call_arrays& call) const override {
     auto leaves = leaves_;
     for (extent i = 0; i < leaves.size(); ++i)
       if (const int number = program_.leaves[i].argument; number >= 0)
-        leaves[i] = bound(arguments[static_cast<extent>(number)], tokens);
-    interpreter interpreted(program_, leaves, tokens);
+        leaves[i] = bound(call.arguments[static_cast<extent>(number)], call.tokens);
+    interpreter interpreted(program_, leaves, call.tokens);
     interpreted.run();
-    for (extent i = 0; i < results.size(); ++i) {
+    for (extent i = 0; i < call.results.size(); ++i) {
       const array& made = interpreted[program_.results[i]];
       for (extent row = 0; row < made.rows; ++row)
-        detail::write_row(made.row(row), results[i], row);
+        detail::write_row(made.row(row), call.results[i], row);
     }
   }
 
- private:
   // Returns the leaf's own elements, with one row for each token if it has tokens.
   std::shared_ptr<array> stored(const ir::leaf_node& leaf) const {
     const auto has_leaf = [&](const planner::value& v) {

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT
-// The CPU in a GPU's place: its memory, and a queue that runs each kernel when it is launched.
+// The CPU in a GPU's place: its memory, its streams, and queues that run kernels on emulated
+// blocks.
 #pragma once
 
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <new>
 
 #include <fmoe/backend/cuda/emulated/block.hpp>
+#include <fmoe/backend/cuda/emulated/emulated_memory.hpp>
+#include <fmoe/backend/cuda/emulated/emulated_stream.hpp>
 
 namespace fmoe::cuda {
 
-// Runners that queues take and give back, because their stacks are large.
+// Runners that streams take and give back, because their stacks are large.
 class runner_pool {
  public:
   explicit runner_pool(thread_order order) : order_(order) {}
@@ -35,53 +37,161 @@ class runner_pool {
 };
 
 class emulated_device {
+  struct state;
+
  public:
-  explicit emulated_device(const device_options& options)
-      : runners_(std::make_shared<runner_pool>(options.order)) {}
+  emulated_device(int number, const device_options& options)
+      : state_(std::make_shared<state>(number, options)) {}
 
   std::string name() const { return "emulated on the CPU, since there is no GPU"; }
-  std::string key() const { return "emulated"; }
+  place where() const { return {emulated_name, state_->number}; }
 
-  // Memory holds NaN until it is written.
   void* allocate(extent bytes) const {
-    void* const p = ::operator new(bytes, std::align_val_t{256});
-    return std::memset(p, 0xff, bytes);
+    expects_no_capture("memory");
+    return state_->memory.allocate(bytes);
   }
-  void release(void* p) const noexcept { ::operator delete(p, std::align_val_t{256}); }
+  // It waits for all work, as CUDA does.
+  void release(void* p) const noexcept {
+    if (p == nullptr) return;
+    try {
+      emulated_stream::finish_all();
+    } catch (...) {  // nobody asks for the results
+    }
+    state_->memory.release(p);
+  }
 
-  // The work of one caller, in order.
+  CUstream_st* new_stream() const {
+    auto runner = state_->runners.take();
+    return reinterpret_cast<CUstream_st*>(
+        new emulated_stream(state_->number, state_->streams, std::move(runner)));
+  }
+  void delete_stream(CUstream_st* stream) const noexcept {
+    std::unique_ptr<emulated_stream> s(reinterpret_cast<emulated_stream*>(stream));
+    state_->runners.give_back(s->take_runner());
+  }
+
+  void begin_capture(CUstream_st* stream) const {
+    state_->stream_of(stream).begin_capture(*new emulated_graph);
+  }
+  void* end_capture(CUstream_st* stream) const { return state_->stream_of(stream).end_capture(); }
+  void launch(void* graph, CUstream_st* stream) const {
+    state_->stream_of(stream).launch(*static_cast<emulated_graph*>(graph));
+  }
+  void delete_graph(void* graph) const noexcept { delete static_cast<emulated_graph*>(graph); }
+
+  class event {
+   public:
+    explicit event(const emulated_device&) {}
+    bool has_passed() const { return of_.has_passed(); }
+
+   private:
+    friend class emulated_device;
+    emulated_event of_;
+  };
+
+  // The work of one stream, in order. The default stream is one of the device.
   class queue {
    public:
-    explicit queue(const emulated_device& on) : runners_(on.runners_), runner_(runners_->take()) {}
-    queue(const queue&) = delete;
-    ~queue() { runners_->give_back(std::move(runner_)); }
+    queue(const emulated_device& on, CUstream_st* stream)
+        : state_(on.state_),
+          handle_(stream),
+          stream_(state_->stream_of(stream)) {
+      if (stream_.device() != state_->number)
+        throw error("[cuda] a call: the stream is of another device");
+    }
+
+    CUstream_st* stream() const { return handle_; }
 
     void copy_in(void* device, const void* host, extent bytes) {
-      if (bytes != 0) std::memcpy(device, host, bytes);
+      copy("a copy to the GPU", device, host, bytes);
     }
     void copy_out(void* host, const void* device, extent bytes) {
-      if (bytes != 0) std::memcpy(host, device, bytes);
+      copy("a copy from the GPU", host, device, bytes);
     }
-    void wait() {}
+    void wait() {
+      stream_.finish();
+      check("the end of a call");
+    }
+    // Throws if something before has failed; it waits for nothing.
+    void check(const char* what) const {
+      if (state_->has_failed) throw error(std::string("[cuda] ") + what + ": unspecified failure");
+    }
+
+    void record(event& e) { stream_.record(e.of_); }
+    void wait_for(const event& e) { stream_.wait_for(e.of_); }
+    // What another stream has been given comes before what this one is given from now on.
+    void wait_for(CUstream_st* other, event& now) {
+      state_->stream_of(other).record(now.of_);
+      stream_.wait_for(now.of_);
+    }
+
+    // Returns what tells this capture from others, 0 if the stream is not captured.
+    unsigned long long capture() const {
+      return reinterpret_cast<std::uintptr_t>(stream_.captured_in());
+    }
 
     // Runs a kernel as so many blocks; `step` names it in errors.
     template <class Kernel>
     void launch(const char* step, const Kernel& kernel, extent blocks) {
-      run_emulated(*runner_, {step, Kernel::threads, Kernel::shared_bytes, blocks}, kernel);
+      if (blocks == 0) return;
+      stream_.put([step, kernel, blocks](block_runner& runner) {
+        run_emulated(runner, {step, Kernel::threads, Kernel::shared_bytes, blocks}, kernel);
+      });
+      launched(step);
     }
     // Calls f(i) for i < n; its threads never meet.
     template <class F>
-    void each(const char*, const F& f, extent n) {
-      for (extent i = 0; i < n; ++i) f(i);
+    void each(const char* step, const F& f, extent n) {
+      if (n == 0) return;
+      stream_.put([f, n](block_runner&) {
+        for (extent i = 0; i < n; ++i) f(i);
+      });
+      launched(step);
     }
 
    private:
-    std::shared_ptr<runner_pool> runners_;
-    std::unique_ptr<block_runner> runner_;
+    void copy(const char* what, void* to, const void* from, extent bytes) {
+      if (bytes == 0) return;
+      expects_no_capture(what);
+      stream_.put([=](block_runner&) { std::memcpy(to, from, bytes); });
+      check(what);
+    }
+    void launched(const char* step) {
+      check(step);
+      ++failures.launches;
+      if (fails_now(failures.launches_left)) state_->has_failed = true;
+    }
+
+    std::shared_ptr<state> state_;
+    CUstream_st* handle_;
+    emulated_stream& stream_;
   };
 
  private:
-  std::shared_ptr<runner_pool> runners_;
+  struct state {
+    state(int n, const device_options& options)
+        : number(n),
+          streams(options.streams),
+          memory(n, options.device_memory),
+          runners(options.order),
+          default_stream(n, options.streams, std::make_unique<block_runner>(options.order)) {}
+
+    // CUDA has three names of default streams: 0, 1 and 2.
+    emulated_stream& stream_of(CUstream_st* handle) {
+      return reinterpret_cast<std::uintptr_t>(handle) <= 2
+                 ? default_stream
+                 : *reinterpret_cast<emulated_stream*>(handle);
+    }
+
+    int number;
+    stream_order streams;
+    emulated_memory memory;
+    runner_pool runners;
+    emulated_stream default_stream;
+    std::atomic<bool> has_failed{false};
+  };
+
+  std::shared_ptr<state> state_;
 };
 
 }  // namespace fmoe::cuda

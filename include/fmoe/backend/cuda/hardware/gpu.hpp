@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A GPU: its memory, and a stream for the work of a caller. nvcc alone compiles this.
+// A GPU: its memory, its streams, and queues that launch kernels. nvcc alone compiles this.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <fmoe/backend/cuda/device.hpp>
@@ -9,9 +10,10 @@
 
 namespace fmoe::cuda {
 
-// Throws an error that names what failed.
+// Throws an error that names what failed. What the program can go on after is forgotten.
 inline void expects_success(cudaError_t result, const char* what) {
   if (result == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
   throw error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(result));
 }
 
@@ -45,7 +47,16 @@ class gpu {
   // Returns the number of GPUs, 0 where there is no driver.
   static int count() {
     int n = 0;
-    return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0;
+    if (cudaGetDeviceCount(&n) == cudaSuccess) return n;
+    static_cast<void>(cudaGetLastError());
+    return 0;
+  }
+  // Returns the number of the GPU to whose memory an address belongs.
+  static std::optional<int> device_of(const void* p) {
+    cudaPointerAttributes of{};
+    if (cudaPointerGetAttributes(&of, p) != cudaSuccess) static_cast<void>(cudaGetLastError());
+    const bool is_gpu = of.type == cudaMemoryTypeDevice || of.type == cudaMemoryTypeManaged;
+    return is_gpu ? std::optional(of.device) : std::nullopt;
   }
 
   std::string name() const {
@@ -53,61 +64,148 @@ class gpu {
     expects_success(cudaGetDeviceProperties(&properties, number_), "the GPU's name");
     return properties.name;
   }
-  std::string key() const { return "gpu " + std::to_string(number_); }
+  place where() const { return {gpu_name, number_}; }
 
   void* allocate(extent bytes) const {
-    use(number_);
+    const in_use device(number_);
     void* p = nullptr;
     if (bytes == 0) return p;
-    const cudaError_t result = cudaMalloc(&p, bytes);
-    if (result == cudaErrorMemoryAllocation) static_cast<void>(cudaGetLastError());
-    expects_success(result, (std::to_string(bytes) + " bytes of memory").c_str());
+    expects_success(cudaMalloc(&p, bytes), (std::to_string(bytes) + " bytes of memory").c_str());
     return p;
   }
   void release(void* p) const noexcept { static_cast<void>(cudaFree(p)); }
 
+  // It waits for the default stream, as the streams of most programs do.
+  CUstream_st* new_stream() const {
+    const in_use device(number_);
+    cudaStream_t stream = nullptr;
+    expects_success(cudaStreamCreate(&stream), "a stream");
+    return stream;
+  }
+  void delete_stream(CUstream_st* stream) const noexcept {
+    static_cast<void>(cudaStreamDestroy(stream));
+  }
+
+  void begin_capture(CUstream_st* stream) const {
+    const in_use device(number_);
+    expects_success(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "a capture");
+  }
+  void* end_capture(CUstream_st* stream) const {
+    const in_use device(number_);
+    cudaGraph_t captured = nullptr;
+    expects_success(cudaStreamEndCapture(stream, &captured), "a capture");
+    cudaGraphExec_t ready = nullptr;
+    const cudaError_t made = cudaGraphInstantiate(&ready, captured, 0);
+    static_cast<void>(cudaGraphDestroy(captured));
+    expects_success(made, "a graph");
+    return ready;
+  }
+  void launch(void* graph, CUstream_st* stream) const {
+    const in_use device(number_);
+    expects_success(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream), "a graph");
+  }
+  void delete_graph(void* graph) const noexcept {
+    static_cast<void>(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)));
+  }
+
+  class event {
+   public:
+    explicit event(const gpu& on) {
+      const in_use device(on.number_);
+      expects_success(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event");
+    }
+    event(const event&) = delete;
+    ~event() { static_cast<void>(cudaEventDestroy(event_)); }
+
+    // While a stream is captured, CUDA takes no question from a thread that does not say that it
+    // knows what it asks.
+    bool has_passed() const {
+      cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+      static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
+      const bool has_passed = cudaEventQuery(event_) != cudaErrorNotReady;
+      if (!has_passed) static_cast<void>(cudaGetLastError());
+      static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
+      return has_passed;
+    }
+
+   private:
+    friend class gpu;
+    cudaEvent_t event_ = nullptr;
+  };
+
+  // The work of one stream, in order.
   class queue {
    public:
-    explicit queue(const gpu& on) : number_(on.number_) {
-      use(number_);
-      expects_success(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
-    }
-    queue(const queue&) = delete;
-    ~queue() { static_cast<void>(cudaStreamDestroy(stream_)); }
+    queue(const gpu& on, CUstream_st* stream) : number_(on.number_), stream_(stream) {}
+
+    CUstream_st* stream() const { return stream_; }
 
     void copy_in(void* device, const void* host, extent bytes) {
-      use(number_);
-      expects_success(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_),
-                      "a copy to the GPU");
+      copy("a copy to the GPU", device, host, bytes, cudaMemcpyHostToDevice);
     }
     void copy_out(void* host, const void* device, extent bytes) {
-      use(number_);
-      expects_success(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_),
-                      "a copy from the GPU");
+      copy("a copy from the GPU", host, device, bytes, cudaMemcpyDeviceToHost);
     }
-    void wait() { expects_success(cudaStreamSynchronize(stream_), "a step"); }
+    void wait() {
+      const in_use device(number_);
+      expects_success(cudaStreamSynchronize(stream_), "the end of a call");
+    }
+    // Throws if something before has failed; it waits for nothing.
+    void check(const char* what) const {
+      const in_use device(number_);
+      expects_success(cudaGetLastError(), what);
+    }
+
+    void record(event& e) {
+      const in_use device(number_);
+      expects_success(cudaEventRecord(e.event_, stream_), "an event");
+    }
+    void wait_for(const event& e) {
+      const in_use device(number_);
+      expects_success(cudaStreamWaitEvent(stream_, e.event_, 0), "a wait for the last call");
+    }
+    // What another stream has been given comes before what this one is given from now on.
+    void wait_for(CUstream_st* other, event& now) {
+      const in_use device(number_);
+      expects_success(cudaEventRecord(now.event_, other), "an event of an input's stream");
+      expects_success(cudaStreamWaitEvent(stream_, now.event_, 0), "a wait for an input");
+    }
+
+    // Returns what tells this capture from others, 0 if the stream is not captured.
+    unsigned long long capture() const {
+      const in_use device(number_);
+      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+      unsigned long long id = 0;
+      expects_success(cudaStreamGetCaptureInfo(stream_, &status, &id), "a stream");
+      return status == cudaStreamCaptureStatusNone ? 0 : id;
+    }
 
     template <class Kernel>
     void launch(const char* step, const Kernel& kernel, extent blocks) {
       if (blocks == 0) return;
-      use(number_);
+      const in_use device(number_);
       if constexpr (Kernel::shared_bytes > (extent{48} << 10))
-        expects_success(cudaFuncSetAttribute(run_kernel<Kernel>,
-                                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             static_cast<int>(Kernel::shared_bytes)),
-                        step);
+        expects_success(
+            cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(Kernel::shared_bytes)),
+            step);
       run_kernel<<<grid(step, blocks), Kernel::threads, Kernel::shared_bytes, stream_>>>(kernel);
       expects_success(cudaGetLastError(), step);
     }
     template <class F>
     void each(const char* step, const F& f, extent n) {
       if (n == 0) return;
-      use(number_);
+      const in_use device(number_);
       run_each<<<grid(step, divide_up(n, threads_of_each)), threads_of_each, 0, stream_>>>(f, n);
       expects_success(cudaGetLastError(), step);
     }
 
    private:
+    void copy(const char* what, void* to, const void* from, extent bytes, cudaMemcpyKind kind) {
+      const in_use device(number_);
+      expects_success(cudaMemcpyAsync(to, from, bytes, kind, stream_), what);
+    }
+
     static unsigned grid(const char* step, extent blocks) {
       constexpr extent most = (extent{1} << 31) - 1;
       if (blocks > most)
@@ -117,11 +215,26 @@ class gpu {
     }
 
     int number_;
-    cudaStream_t stream_ = nullptr;
+    cudaStream_t stream_;
   };
 
  private:
-  static void use(int number) { expects_success(cudaSetDevice(number), "the GPU"); }
+  // Makes a GPU that of the thread, and afterwards the program's own again.
+  class in_use {
+   public:
+    explicit in_use(int number) {
+      expects_success(cudaGetDevice(&before_), "the GPU");
+      if (before_ != number) expects_success(cudaSetDevice(number), "the GPU");
+      else before_ = -1;
+    }
+    in_use(const in_use&) = delete;
+    ~in_use() {
+      if (before_ >= 0) static_cast<void>(cudaSetDevice(before_));
+    }
+
+   private:
+    int before_ = -1;
+  };
 
   int number_;
 };
