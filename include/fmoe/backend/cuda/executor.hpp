@@ -6,9 +6,9 @@
 #include <exception>
 
 #include <fmoe/backend/cuda/kernels/exclude.hpp>
-#include <fmoe/backend/cuda/kernels/select.hpp>
 #include <fmoe/backend/cuda/kernels/token_sum.hpp>
 #include <fmoe/backend/cuda/product_steps.hpp>
+#include <fmoe/backend/cuda/select_steps.hpp>
 #include <fmoe/backend/cuda/step_lists.hpp>
 #include <fmoe/backend/cuda/weights.hpp>
 
@@ -253,19 +253,17 @@ class executor {
     const selections_at<T> to = selections(s.selection, s.keep, f);
     const rows_at<const T> a = read(s.a, f);
     const weighting weights = s.rule.weights;
-    const extent blocks = f.count * s.rows;
     const char* const name = detail::name_of(s.rule.what);
     if (s.rule.what == product_top_k) {
-      const product_select_kernel<T> kernel{a,      to,          s.rows,
-                                            s.list, s.rule.each, zeros_count(weights)};
-      f.bound.queue.launch(name, kernel, blocks);
+      select_sums<T>(f.bound.queue, {a, to, s.rows, s.list, s.rule.each, zeros_count(weights)},
+                     f.count);
     } else if (s.rule.what == top_p) {
       each(name, mass_rows<T>{a, to, s.rows, s.columns, s.rule.mass}, f, s.rows);
     } else {
       const bool takes_all = s.rule.what == nonzero;
-      const select_kernel<T> kernel{a,         to,        s.rows,
-                                    s.columns, takes_all, !takes_all && zeros_count(weights)};
-      f.bound.queue.launch(name, kernel, blocks);
+      select_rows<T>(f.bound.queue,
+                     {a, to, s.rows, s.columns, takes_all, !takes_all && zeros_count(weights)},
+                     f.count);
     }
     if (s.rule.what == nonzero || (weights == weighting::score && s.rule.what != top_p)) return;
     const extent columns = s.rule.what == product_top_k ? 0 : s.columns;

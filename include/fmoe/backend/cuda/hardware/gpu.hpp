@@ -15,8 +15,16 @@ inline void expects_success(cudaError_t result, const char* what) {
   throw error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(result));
 }
 
+// Blocks that an SM has at a time, for which the compiler leaves registers: 2 unless a kernel says
+// otherwise.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::threads, 2)
+constexpr unsigned blocks_each() {
+  if constexpr (requires { Kernel::blocks_each; }) return Kernel::blocks_each;
+  else return 2;
+}
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::threads, blocks_each<Kernel>())
     run_kernel(const __grid_constant__ Kernel kernel) {
   hardware_block block;
   kernel(block);

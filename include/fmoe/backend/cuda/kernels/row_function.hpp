@@ -106,16 +106,16 @@ class warp_row {
       const double d = static_cast<double>(x_[i]) - middle;
       return d * d;
     });
-    scale(middle, 1 / sqrt(squares / static_cast<double>(n_) + epsilon));
+    scale(middle, 1 / root_of(squares / static_cast<double>(n_) + epsilon));
   }
 
   FMOE_DEVICE void rms_norm(double epsilon) const {
-    scale(0, 1 / sqrt(squares() / static_cast<double>(n_) + epsilon));
+    scale(0, 1 / root_of(squares() / static_cast<double>(n_) + epsilon));
   }
 
   FMOE_DEVICE void clamped_rms_norm(double epsilon) const {
-    const double length = sqrt(squares());
-    scale(0, sqrt(static_cast<double>(n_)) / (length < epsilon ? epsilon : length));
+    const double length = root_of(squares());
+    scale(0, root_of(static_cast<double>(n_)) / (length < epsilon ? epsilon : length));
   }
 
   // A norm or the mean.
@@ -124,7 +124,7 @@ class warp_row {
       case row_norm::l1:
         return static_cast<T>(
             sum_in_double([&](extent i) { return fabs(static_cast<double>(x_[i])); }));
-      case row_norm::l2: return static_cast<T>(sqrt(squares()));
+      case row_norm::l2: return static_cast<T>(root_of(squares()));
       case row_norm::mean: return static_cast<T>(mean());
       case row_norm::max: break;
     }
