@@ -192,15 +192,22 @@ class executor {
          s.rows * (s.columns + 1));
   }
 
+  // A table of a gather or a sample, as it is stored.
+  stored_table table(const cpu::view& v, const frame& f) const {
+    if (plan_.storages[v.storage].where == cpu::storage_row::kind::leaf)
+      return weights_.table(v.storage, v.offset);
+    return {read(v, f).data, dtype_of<T>};
+  }
+
   void run(const cpu::gather_step& s, const frame& f) const {
-    const gather_rows<T> kernel{.from = selections(s.selection, s.keep, f),
-                                .table = read(s.table, f).data,
-                                .c = rows(s.c, f),
-                                .rows = s.rows,
-                                .columns = s.N,
-                                .table_row = s.table_row,
-                                .finish = finish(s.epilogues, f)};
-    each("gather", kernel, f, s.N);
+    const gather_columns<T, T, 1> kernel{.from = selections(s.selection, s.keep, f),
+                                         .table = nullptr,
+                                         .c = rows(s.c, f),
+                                         .rows = s.rows,
+                                         .columns = s.N,
+                                         .table_row = s.table_row,
+                                         .finish = finish(s.epilogues, f)};
+    gather(f.bound.queue, kernel, table(s.table, f), f.count);
   }
 
   void run(const cpu::rescale_step& s, const frame& f) const {
@@ -213,15 +220,17 @@ class executor {
   }
 
   void run(const cpu::sample_step& s, const frame& f) const {
-    const sample_rows<T> kernel{.from = selections(s.selection, s.keep, f),
-                                .to = selections(s.c, s.keep, f),
-                                .x = read(s.x, f),
-                                .table = read(s.table, f).data,
-                                .rows = s.rows,
-                                .depth = s.K,
-                                .table_row = s.table_row,
-                                .finish = finish(s.epilogues, f)};
-    each("sample", kernel, f, s.rows * std::max<extent>(1, s.keep));
+    const sample_kernel<T> kernel{.from = selections(s.selection, s.keep, f),
+                                  .to = selections(s.c, s.keep, f),
+                                  .x = read(s.x, f),
+                                  .table = nullptr,
+                                  .tokens = f.count,
+                                  .rows = s.rows,
+                                  .depth = s.K,
+                                  .table_row = s.table_row,
+                                  .aligned = false,
+                                  .finish = finish(s.epilogues, f)};
+    sample(f.bound.queue, kernel, table(s.table, f));
   }
 
   void run(const cpu::row_function_step& s, const frame& f) const {
@@ -258,7 +267,8 @@ class executor {
       select_sums<T>(f.bound.queue, {a, to, s.rows, s.list, s.rule.each, zeros_count(weights)},
                      f.count);
     } else if (s.rule.what == top_p) {
-      each(name, mass_rows<T>{a, to, s.rows, s.columns, s.rule.mass}, f, s.rows);
+      const mass_kernel<T> kernel{{a, to, s.rows, s.columns, s.rule.mass}, f.count};
+      f.bound.queue.launch(name, kernel, warps::blocks(f.count * s.rows));
     } else {
       const bool takes_all = s.rule.what == nonzero;
       select_rows<T>(f.bound.queue,
@@ -267,7 +277,7 @@ class executor {
     }
     if (s.rule.what == nonzero || (weights == weighting::score && s.rule.what != top_p)) return;
     const extent columns = s.rule.what == product_top_k ? 0 : s.columns;
-    each("weights of a selection", weigh_rows<T>{to, a, s.rows, columns, weights}, f, s.rows);
+    weigh({to, a, s.rows, columns, weights}, f);
   }
 
   void run(const cpu::expert_choice_step& s, const frame& f) const {
@@ -276,8 +286,13 @@ class executor {
     const choose_kernel<T> kernel{read(s.ranked, f), to, f.count,
                                   capacity_of(s.rule, f.count, s.experts)};
     f.bound.queue.launch("expert_choice", kernel, s.experts);
-    each("expert_choice", gather_choices<T>{scores, to}, f, 1);
-    each("weights of a selection", weigh_rows<T>{to, scores, 1, s.experts, s.rule.weights}, f, 1);
+    const choices_kernel<T> choices{{scores, to}, f.count};
+    f.bound.queue.launch("expert_choice", choices, warps::blocks(f.count));
+    weigh({to, scores, 1, s.experts, s.rule.weights}, f);
+  }
+  void weigh(const weigh_rows<T>& of, const frame& f) const {
+    f.bound.queue.launch("weights of a selection", weigh_kernel<T>{of, f.count},
+                         warps::blocks(f.count * of.rows));
   }
 
   void run(const cpu::kept_step& s, const frame& f) const {
@@ -287,9 +302,11 @@ class executor {
   }
 
   void run(const cpu::expand_step& s, const frame& f) const {
-    const expand_rows<T> kernel{selections(s.selection, s.keep, f), rows(s.c, f), s.rows,
-                                s.columns};
-    each("expand", kernel, f, s.rows);
+    constexpr extent most_lanes = 256;
+    const expand_lanes<T> kernel{
+        {selections(s.selection, s.keep, f), rows(s.c, f), s.rows, s.columns},
+        std::clamp<extent>(s.columns, 1, most_lanes)};
+    each("expand", kernel, f, s.rows * kernel.lanes);
   }
 
   void run(const cpu::token_sum_step& s, const frame& f) const {

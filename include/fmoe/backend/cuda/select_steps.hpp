@@ -2,7 +2,9 @@
 // Launches a selection: the kernel that suits the length of its rows.
 #pragma once
 
+#include <fmoe/backend/cuda/kernels/gather_columns.hpp>
 #include <fmoe/backend/cuda/kernels/register_selector.hpp>
+#include <fmoe/backend/cuda/product_steps.hpp>
 
 namespace fmoe::cuda {
 
@@ -51,6 +53,47 @@ void select_sums(Queue& queue, const product_select_kernel<T>& k, extent tokens)
   using small = in_registers<4, 256>;
   if (longest <= small::most && k.to.keep <= small::most_kept) launch(small{});
   else launch(by_digits{});
+}
+
+// A table of rows, as it is stored.
+struct stored_table {
+  const void* data;
+  dtype stored;
+};
+
+// The sum of selected rows of a table; `k` has no table yet.
+template <class T, class Queue>
+void gather(Queue& queue, const gather_columns<T, T, 1>& k, const stored_table& table,
+            extent tokens) {
+  with_stored<T>(table.stored, [&]<class S>(S*) {
+    const S* const data = static_cast<const S*>(table.data);
+    const auto launch = [&]<unsigned Own>(std::integral_constant<unsigned, Own>) {
+      const gather_columns<T, S, Own> kernel{k.from,    data,        k.c,     k.rows,
+                                             k.columns, k.table_row, k.finish};
+      queue.each("gather", kernel, tokens * (k.columns / Own));
+    };
+    constexpr unsigned own = numbers_each<T>;
+    constexpr extent many = 256 * multiprocessors;  // threads
+    const bool is_whole =
+        k.columns % own == 0 && k.table_row % own == 0 && is_aligned(data, k.columns / own * 16);
+    if (is_whole && tokens * k.columns >= many * own)
+      launch(std::integral_constant<unsigned, own>{});
+    else launch(std::integral_constant<unsigned, 1>{});
+  });
+}
+
+// The products of rows with selected rows of a table; `k` has no table yet.
+template <class T, class Queue>
+void sample(Queue& queue, const sample_kernel<T>& k, const stored_table& table) {
+  with_stored<T>(table.stored, [&]<class S>(S*) {
+    const S* const data = static_cast<const S*>(table.data);
+    const bool is_aligned_x = is_aligned(k.x.data, k.x.stride);
+    const bool is_whole = k.depth % 4 == 0 && k.table_row % 4 == 0 && is_aligned(data);
+    const sample_kernel<T, S> kernel{
+        k.from,  k.to, k.x, data, k.tokens, k.rows, k.depth, k.table_row, is_aligned_x && is_whole,
+        k.finish};
+    queue.launch("sample", kernel, warps::blocks(k.tokens * k.rows * k.from.keep));
+  });
 }
 
 }  // namespace fmoe::cuda

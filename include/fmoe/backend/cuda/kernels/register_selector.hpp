@@ -5,7 +5,7 @@
 // it. Where many are equal, the k-th greatest is found bit by bit.
 #pragma once
 
-#include <fmoe/backend/cuda/kernels/select.hpp>
+#include <fmoe/backend/cuda/kernels/warp_selection.hpp>
 
 namespace fmoe::cuda {
 
@@ -222,22 +222,13 @@ struct warp_select_kernel {
           i * lanes + lane < n && before[i] < to.keep && (takes_zeros || values[i] != 0);
       const unsigned kept = b.ballot(is_kept);
       if (is_kept) {
-        const index place = written + ones(kept & ((1u << lane) - 1));
+        const index place = written + count_ones(kept & ((1u << lane) - 1));
         s.values()[place] = values[i];
         s.indices()[place] = i * lanes + lane;
       }
-      written += ones(kept);
+      written += count_ones(kept);
     }
     if (lane == 0) s.count() = written;
-  }
-
- private:
-  FMOE_DEVICE static index ones(unsigned bits) {
-#if defined(__CUDA_ARCH__)
-    return static_cast<index>(__popc(bits));
-#else
-    return static_cast<index>(std::popcount(bits));
-#endif
   }
 };
 
