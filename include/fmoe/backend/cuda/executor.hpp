@@ -6,6 +6,7 @@
 #include <exception>
 
 #include <fmoe/backend/cuda/kernels/exclude.hpp>
+#include <fmoe/backend/cuda/kernels/nest_columns.hpp>
 #include <fmoe/backend/cuda/kernels/token_sum.hpp>
 #include <fmoe/backend/cuda/product_steps.hpp>
 #include <fmoe/backend/cuda/select_steps.hpp>
@@ -123,6 +124,15 @@ class executor {
     at.bound.queue.each(step, f, at.count * n);
   }
 
+  // Neighbours are one thread's where there are enough of them for all threads of a GPU.
+  static void nest(const char* step, const nest_numbers<T>& k, const frame& f) {
+    constexpr unsigned own = numbers_each<T>;
+    constexpr extent many = 256 * multiprocessors * own;
+    if (f.count * k.out.places >= many && has_whole_accesses(k))
+      each(step, nest_columns<T, own>{k}, f, k.out.places / own);
+    else each(step, nest_columns<T, 1>{k}, f, k.out.places);
+  }
+
   void run(const cpu::gemm_step& s, const frame& f) const {
     const auto positions = lists_.positions(s);
     const auto whole = [](extent n) { return n % numbers_each<T> == 0; };
@@ -158,7 +168,7 @@ class executor {
                                  .summed = loops(s.summed),
                                  .group = f.group,
                                  .finish = finish(s.epilogues, f)};
-    each("batched", kernel, f, kernel.out.places);
+    nest("batched", kernel, f);
   }
 
   void run(const cpu::reduce_step& s, const frame& f) const {
@@ -168,7 +178,7 @@ class executor {
                                  .summed = loops(s.summed),
                                  .group = f.group,
                                  .finish = finish(s.epilogues, f)};
-    each("reduce", kernel, f, kernel.out.places);
+    nest("reduce", kernel, f);
   }
 
   void run(const cpu::pointwise_step& s, const frame& f) const {
@@ -178,13 +188,13 @@ class executor {
                                  .is_copy = true,
                                  .group = f.group,
                                  .finish = finish(s.epilogues, f)};
-    each("pointwise", kernel, f, s.columns);
+    nest("pointwise", kernel, f);
   }
 
   void run(const cpu::pick_step& s, const frame& f) const {
     const nest_numbers<T> kernel{
         .a = read(s.a, f), .c = rows(s.c, f), .out = loops(s.out), .picks = true, .group = f.group};
-    each("pick", kernel, f, kernel.out.places);
+    nest("pick", kernel, f);
   }
 
   void run(const cpu::append_step& s, const frame& f) const {
@@ -234,27 +244,38 @@ class executor {
   }
 
   void run(const cpu::row_function_step& s, const frame& f) const {
-    const row_function_kernel<T> kernel{
-        .f = s.fn,
-        .parameter = s.parameter,
-        .a = read(s.a, f),
-        .bound = s.bounds != 0 ? read(s.bound, f) : rows_at<const T>{},
-        .c = rows(s.c, f),
-        .tokens = f.count,
-        .rows = s.rows,
-        .columns = s.columns,
-        .bounds = s.bounds};
-    f.bound.queue.launch(name_of(s.fn), kernel, warps::blocks(f.count * s.rows));
+    by_rows(s.columns, [&]<unsigned Team>(std::integral_constant<unsigned, Team>) {
+      const row_function_kernel<T, Team> kernel{
+          .f = s.fn,
+          .parameter = s.parameter,
+          .a = read(s.a, f),
+          .bound = s.bounds != 0 ? read(s.bound, f) : rows_at<const T>{},
+          .c = rows(s.c, f),
+          .tokens = f.count,
+          .rows = s.rows,
+          .columns = s.columns,
+          .bounds = s.bounds};
+      f.bound.queue.launch(name_of(s.fn), kernel, teams<Team>::blocks(f.count * s.rows));
+    });
   }
 
   void run(const cpu::row_norm_step& s, const frame& f) const {
-    const row_norm_kernel<T> kernel{.which = s.which,
-                                    .a = read(s.a, f),
-                                    .c = rows(s.c, f),
-                                    .tokens = f.count,
-                                    .rows = s.rows,
-                                    .columns = s.columns};
-    f.bound.queue.launch(name_of(s.which), kernel, warps::blocks(f.count * s.rows));
+    by_rows(s.columns, [&]<unsigned Team>(std::integral_constant<unsigned, Team>) {
+      const row_norm_kernel<T, Team> kernel{.which = s.which,
+                                            .a = read(s.a, f),
+                                            .c = rows(s.c, f),
+                                            .tokens = f.count,
+                                            .rows = s.rows,
+                                            .columns = s.columns};
+      f.bound.queue.launch(name_of(s.which), kernel, teams<Team>::blocks(f.count * s.rows));
+    });
+  }
+
+  // Calls f with the number of threads that have a row.
+  template <class F>
+  static void by_rows(extent columns, const F& f) {
+    if (columns <= most_of_warp) f(std::integral_constant<unsigned, 32>{});
+    else f(std::integral_constant<unsigned, 256>{});
   }
 
   void run(const cpu::select_step& s, const frame& f) const {

@@ -35,7 +35,7 @@ inline constexpr unsigned threads_of_each = 256;
 template <class F>
 __global__ void __launch_bounds__(threads_of_each, 2)
     run_each(const __grid_constant__ F f, extent n) {
-  const extent i = extent{blockIdx.x} * threads_of_each + threadIdx.x;
+  const extent i = extent{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i < n) f(i);
 }
 
@@ -99,7 +99,9 @@ class gpu {
     void each(const char* step, const F& f, extent n) {
       if (n == 0) return;
       use(number_);
-      run_each<<<grid(step, divide_up(n, threads_of_each)), threads_of_each, 0, stream_>>>(f, n);
+      constexpr unsigned few = 64, many_blocks = 256;  // so that few threads are on many SMs
+      const unsigned threads = n <= many_blocks * threads_of_each ? few : threads_of_each;
+      run_each<<<grid(step, divide_up(n, threads)), threads, 0, stream_>>>(f, n);
       expects_success(cudaGetLastError(), step);
     }
 

@@ -71,7 +71,6 @@ class warp_of {
       }
       kept += count_ones(all);
     }
-    block_.ballot(true);  // all have read the count
     if (lane_ == 0) to.count() = kept;
   }
 
@@ -176,7 +175,7 @@ struct mass_kernel {
       for (index j = warp.lane(); j < columns; j += warp.lanes) {
         const key mine = key_of(x[j]);
         const bool is_left = kept == 0 || is_ahead(last, last_place, mine, j);
-        if (is_left && is_ahead(mine, j, most, place)) {
+        if (is_left && mine > most) {  // the first of equals
           most = mine;
           place = j;
         }
