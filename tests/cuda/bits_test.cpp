@@ -131,6 +131,8 @@ TEST_CASE("weights of 16 and 8 bits are those of the CPU", "[cuda]") {
   const auto x = random<tensor<float, 2>>({9, 64}, 1);
   CHECK(has_cpu_bits(einsum<"ti,io->to">(x, random<parameter<bf16, 2>>({64, 40}, 2))));
   CHECK(has_cpu_bits(einsum<"ti,io->to">(x, random<parameter<f16, 2>>({64, 40}, 2))));
+  CHECK(has_cpu_bits(einsum<"ti,io->to">(top_k(x, 9), random<parameter<bf16, 2>>({64, 40}, 2))));
+  CHECK(has_cpu_bits(einsum<"ti,io->to">(top_k(x, 9), random<parameter<f16, 2>>({64, 40}, 2))));
 }
 
 TEST_CASE("selections have the CPU's bits", "[cuda]") {

@@ -38,6 +38,15 @@ TEST_CASE("explain says that blocks are emulated, and prints the steps", "[cuda]
   CHECK(plan.memory.packed == 12 * 8 * sizeof(float));
 }
 
+TEST_CASE("weights of 16 bits stay so on the device, in products and in tables",
+          "[cuda][explain]") {
+  const auto x = random<tensor<float, 2>>({9, 12}, 1);
+  const auto w = random<parameter<bf16, 2>>({12, 16}, 3);
+  const auto bytes = [&](const auto& e) { return explain(e, emulated).memory.packed; };
+  CHECK(bytes(einsum<"ti,io->to">(x, w)) == 12 * 16 * sizeof(bf16));
+  CHECK(bytes(einsum<"ti,io->to">(top_k(x, 3), w)) == 12 * 16 * sizeof(bf16));
+}
+
 TEST_CASE("nothing is streamed or screened, and all experts of a group run at once", "[cuda]") {
   const auto x = random<tensor<float, 2>>({128, 64}, 1);
   const auto w = random<parameter<float, 2>>({64, 20000}, 3);

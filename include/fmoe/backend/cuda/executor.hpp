@@ -6,10 +6,11 @@
 #include <exception>
 
 #include <fmoe/backend/cuda/kernels/exclude.hpp>
-#include <fmoe/backend/cuda/kernels/select.hpp>
+#include <fmoe/backend/cuda/kernels/nest_columns.hpp>
 #include <fmoe/backend/cuda/kernels/token_sum.hpp>
 #include <fmoe/backend/cuda/policy.hpp>
 #include <fmoe/backend/cuda/product_steps.hpp>
+#include <fmoe/backend/cuda/select_steps.hpp>
 #include <fmoe/backend/cuda/step_lists.hpp>
 #include <fmoe/backend/cuda/weights.hpp>
 
@@ -133,6 +134,15 @@ class executor {
     at.bound.queue.each(step, f, at.count * n);
   }
 
+  // Neighbours are one thread's where there are enough of them for all threads of a GPU.
+  static void nest(const char* step, const nest_numbers<T>& k, const frame& f) {
+    constexpr unsigned own = numbers_each<T>;
+    constexpr extent many = 256 * multiprocessors * own;
+    if (f.count * k.out.places >= many && has_whole_accesses(k))
+      each(step, nest_columns<T, own>{k}, f, k.out.places / own);
+    else each(step, nest_columns<T, 1>{k}, f, k.out.places);
+  }
+
   void run(const cpu::gemm_step& s, const frame& f) const {
     const auto positions = lists_.positions(s);
     const auto whole = [](extent n) { return n % numbers_each<T> == 0; };
@@ -182,7 +192,7 @@ class executor {
                                  .summed = loops(s.summed),
                                  .group = f.group,
                                  .finish = finish(s.epilogues, f)};
-    each("batched", kernel, f, kernel.out.places);
+    nest("batched", kernel, f);
   }
 
   void run(const cpu::reduce_step& s, const frame& f) const {
@@ -192,7 +202,7 @@ class executor {
                                  .summed = loops(s.summed),
                                  .group = f.group,
                                  .finish = finish(s.epilogues, f)};
-    each("reduce", kernel, f, kernel.out.places);
+    nest("reduce", kernel, f);
   }
 
   void run(const cpu::pointwise_step& s, const frame& f) const {
@@ -202,13 +212,13 @@ class executor {
                                  .is_copy = true,
                                  .group = f.group,
                                  .finish = finish(s.epilogues, f)};
-    each("pointwise", kernel, f, s.columns);
+    nest("pointwise", kernel, f);
   }
 
   void run(const cpu::pick_step& s, const frame& f) const {
     const nest_numbers<T> kernel{
         .a = read(s.a, f), .c = rows(s.c, f), .out = loops(s.out), .picks = true, .group = f.group};
-    each("pick", kernel, f, kernel.out.places);
+    nest("pick", kernel, f);
   }
 
   void run(const cpu::append_step& s, const frame& f) const {
@@ -216,15 +226,22 @@ class executor {
          s.rows * (s.columns + 1));
   }
 
+  // A table of a gather or a sample, as it is stored.
+  stored_table table(const cpu::view& v, const frame& f) const {
+    if (plan_.storages[v.storage].where == cpu::storage_row::kind::leaf)
+      return weights_.table(v.storage, v.offset);
+    return {read(v, f).data, dtype_of<T>};
+  }
+
   void run(const cpu::gather_step& s, const frame& f) const {
-    const gather_rows<T> kernel{.from = selections(s.selection, s.keep, f),
-                                .table = read(s.table, f).data,
-                                .c = rows(s.c, f),
-                                .rows = s.rows,
-                                .columns = s.N,
-                                .table_row = s.table_row,
-                                .finish = finish(s.epilogues, f)};
-    each("gather", kernel, f, s.N);
+    const gather_columns<T, T, 1> kernel{.from = selections(s.selection, s.keep, f),
+                                         .table = nullptr,
+                                         .c = rows(s.c, f),
+                                         .rows = s.rows,
+                                         .columns = s.N,
+                                         .table_row = s.table_row,
+                                         .finish = finish(s.epilogues, f)};
+    gather(f.bound.queue, kernel, table(s.table, f), f.count);
   }
 
   void run(const cpu::rescale_step& s, const frame& f) const {
@@ -237,39 +254,52 @@ class executor {
   }
 
   void run(const cpu::sample_step& s, const frame& f) const {
-    const sample_rows<T> kernel{.from = selections(s.selection, s.keep, f),
-                                .to = selections(s.c, s.keep, f),
-                                .x = read(s.x, f),
-                                .table = read(s.table, f).data,
-                                .rows = s.rows,
-                                .depth = s.K,
-                                .table_row = s.table_row,
-                                .finish = finish(s.epilogues, f)};
-    each("sample", kernel, f, s.rows * std::max<extent>(1, s.keep));
+    const sample_kernel<T> kernel{.from = selections(s.selection, s.keep, f),
+                                  .to = selections(s.c, s.keep, f),
+                                  .x = read(s.x, f),
+                                  .table = nullptr,
+                                  .tokens = f.count,
+                                  .rows = s.rows,
+                                  .depth = s.K,
+                                  .table_row = s.table_row,
+                                  .aligned = false,
+                                  .finish = finish(s.epilogues, f)};
+    sample(f.bound.queue, kernel, table(s.table, f));
   }
 
   void run(const cpu::row_function_step& s, const frame& f) const {
-    const row_function_kernel<T> kernel{
-        .f = s.fn,
-        .parameter = s.parameter,
-        .a = read(s.a, f),
-        .bound = s.bounds != 0 ? read(s.bound, f) : rows_at<const T>{},
-        .c = rows(s.c, f),
-        .tokens = f.count,
-        .rows = s.rows,
-        .columns = s.columns,
-        .bounds = s.bounds};
-    f.bound.queue.launch(name_of(s.fn), kernel, warps::blocks(f.count * s.rows));
+    by_rows(s.columns, [&]<unsigned Team>(std::integral_constant<unsigned, Team>) {
+      const row_function_kernel<T, Team> kernel{
+          .f = s.fn,
+          .parameter = s.parameter,
+          .a = read(s.a, f),
+          .bound = s.bounds != 0 ? read(s.bound, f) : rows_at<const T>{},
+          .c = rows(s.c, f),
+          .tokens = f.count,
+          .rows = s.rows,
+          .columns = s.columns,
+          .bounds = s.bounds};
+      f.bound.queue.launch(name_of(s.fn), kernel, teams<Team>::blocks(f.count * s.rows));
+    });
   }
 
   void run(const cpu::row_norm_step& s, const frame& f) const {
-    const row_norm_kernel<T> kernel{.which = s.which,
-                                    .a = read(s.a, f),
-                                    .c = rows(s.c, f),
-                                    .tokens = f.count,
-                                    .rows = s.rows,
-                                    .columns = s.columns};
-    f.bound.queue.launch(name_of(s.which), kernel, warps::blocks(f.count * s.rows));
+    by_rows(s.columns, [&]<unsigned Team>(std::integral_constant<unsigned, Team>) {
+      const row_norm_kernel<T, Team> kernel{.which = s.which,
+                                            .a = read(s.a, f),
+                                            .c = rows(s.c, f),
+                                            .tokens = f.count,
+                                            .rows = s.rows,
+                                            .columns = s.columns};
+      f.bound.queue.launch(name_of(s.which), kernel, teams<Team>::blocks(f.count * s.rows));
+    });
+  }
+
+  // Calls f with the number of threads that have a row.
+  template <class F>
+  static void by_rows(extent columns, const F& f) {
+    if (columns <= most_of_warp) f(std::integral_constant<unsigned, 32>{});
+    else f(std::integral_constant<unsigned, 256>{});
   }
 
   void run(const cpu::select_step& s, const frame& f) const {
@@ -277,23 +307,22 @@ class executor {
     const selections_at<T> to = selections(s.selection, s.keep, f);
     const rows_at<const T> a = read(s.a, f);
     const weighting weights = s.rule.weights;
-    const extent blocks = f.count * s.rows;
     const char* const name = detail::name_of(s.rule.what);
     if (s.rule.what == product_top_k) {
-      const product_select_kernel<T> kernel{a,      to,          s.rows,
-                                            s.list, s.rule.each, zeros_count(weights)};
-      f.bound.queue.launch(name, kernel, blocks);
+      select_sums<T>(f.bound.queue, {a, to, s.rows, s.list, s.rule.each, zeros_count(weights)},
+                     f.count);
     } else if (s.rule.what == top_p) {
-      each(name, mass_rows<T>{a, to, s.rows, s.columns, s.rule.mass}, f, s.rows);
+      const mass_kernel<T> kernel{{a, to, s.rows, s.columns, s.rule.mass}, f.count};
+      f.bound.queue.launch(name, kernel, warps::blocks(f.count * s.rows));
     } else {
       const bool takes_all = s.rule.what == nonzero;
-      const select_kernel<T> kernel{a,         to,        s.rows,
-                                    s.columns, takes_all, !takes_all && zeros_count(weights)};
-      f.bound.queue.launch(name, kernel, blocks);
+      select_rows<T>(f.bound.queue,
+                     {a, to, s.rows, s.columns, takes_all, !takes_all && zeros_count(weights)},
+                     f.count);
     }
     if (s.rule.what == nonzero || (weights == weighting::score && s.rule.what != top_p)) return;
     const extent columns = s.rule.what == product_top_k ? 0 : s.columns;
-    each("weights of a selection", weigh_rows<T>{to, a, s.rows, columns, weights}, f, s.rows);
+    weigh({to, a, s.rows, columns, weights}, f);
   }
 
   void run(const cpu::expert_choice_step& s, const frame& f) const {
@@ -302,8 +331,13 @@ class executor {
     const choose_kernel<T> kernel{read(s.ranked, f), to, f.count,
                                   capacity_of(s.rule, f.count, s.experts)};
     f.bound.queue.launch("expert_choice", kernel, s.experts);
-    each("expert_choice", gather_choices<T>{scores, to}, f, 1);
-    each("weights of a selection", weigh_rows<T>{to, scores, 1, s.experts, s.rule.weights}, f, 1);
+    const choices_kernel<T> choices{{scores, to}, f.count};
+    f.bound.queue.launch("expert_choice", choices, warps::blocks(f.count));
+    weigh({to, scores, 1, s.experts, s.rule.weights}, f);
+  }
+  void weigh(const weigh_rows<T>& of, const frame& f) const {
+    f.bound.queue.launch("weights of a selection", weigh_kernel<T>{of, f.count},
+                         warps::blocks(f.count * of.rows));
   }
 
   void run(const cpu::kept_step& s, const frame& f) const {
@@ -313,9 +347,11 @@ class executor {
   }
 
   void run(const cpu::expand_step& s, const frame& f) const {
-    const expand_rows<T> kernel{selections(s.selection, s.keep, f), rows(s.c, f), s.rows,
-                                s.columns};
-    each("expand", kernel, f, s.rows);
+    constexpr extent most_lanes = 256;
+    const expand_lanes<T> kernel{
+        {selections(s.selection, s.keep, f), rows(s.c, f), s.rows, s.columns},
+        std::clamp<extent>(s.columns, 1, most_lanes)};
+    each("expand", kernel, f, s.rows * kernel.lanes);
   }
 
   void run(const cpu::token_sum_step& s, const frame& f) const {

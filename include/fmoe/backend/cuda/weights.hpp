@@ -10,7 +10,7 @@
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cuda/kernels/nest.hpp>
 #include <fmoe/backend/cuda/memory.hpp>
-#include <fmoe/backend/cuda/product_steps.hpp>
+#include <fmoe/backend/cuda/select_steps.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::cuda {
@@ -43,6 +43,8 @@ class device_weights {
         computed_(on, p.constants),
         origins_(p.storages.size()),
         leaves_(p.storages.size()),
+        tables_(p.storages.size()),
+        table_types_(p.storages.size(), dtype_of<T>),
         matrices_(p.weights.size()),
         stored_(p.weights.size(), dtype_of<T>) {
     for (extent s = 0; s < p.storages.size(); ++s) {
@@ -52,12 +54,32 @@ class device_weights {
       origins_[s] = leaves[row.source];
       if (!row.in_place && !row.table) continue;
       const ir::leaf_node& l = origins_[s];
+      const bool is_narrow = !row.in_place && row.where == leaf;  // of gathers only
+      table_types_[s] = is_narrow ? stored_type(l.type) : dtype_of<T>;
+      if (table_types_[s] != dtype_of<T>) {
+        with_stored<T>(table_types_[s], [&]<class S>(S*) {
+          tables_[s] = derived<S>(l, "numbers " + std::to_string(element_count(l.shape)),
+                                  [&] { return uploaded<S>(l); });
+        });
+        continue;
+      }
       leaves_[s] = derived<T>(l, "numbers " + std::to_string(element_count(l.shape)),
                               [&] { return uploaded<T>(l); });
     }
   }
 
   const T* leaf(extent storage) const { return leaves_[storage].get(); }
+  // A leaf that gathers read, as it is stored, from an element on.
+  stored_table table(extent storage, extent offset) const {
+    const dtype stored = table_types_[storage];
+    stored_table found{nullptr, stored};
+    with_stored<T>(stored, [&]<class S>(S*) {
+      const bool is_wide = std::is_same_v<S, T>;
+      const void* const data = is_wide ? leaves_[storage].get() : tables_[storage].get();
+      found.data = static_cast<const S*>(data) + offset;
+    });
+    return found;
+  }
   T* computed() const { return computed_.data(); }
 
   // The matrices of a weight, one after the other. Their rows are a `pitch` apart, which is whole
@@ -94,12 +116,12 @@ class device_weights {
 
   // Returns the bytes that the weights of a plan take on a device.
   static extent bytes(const cpu::plan& p, std::span<const ir::leaf_node> leaves) {
-    extent n = p.constants;
+    extent n = p.constants * sizeof(T);
     for (const cpu::storage_row& row : p.storages) {
-      const bool is_leaf = row.where == cpu::storage_row::kind::leaf;
-      if (is_leaf && (row.in_place || row.table)) n += element_count(leaves[row.source].shape);
+      if (row.where != cpu::storage_row::kind::leaf || (!row.in_place && !row.table)) continue;
+      const ir::leaf_node& l = leaves[row.source];
+      n += element_count(l.shape) * size_of(row.in_place ? dtype_of<T> : stored_type(l.type));
     }
-    n *= sizeof(T);
     for (const cpu::packed_weight& w : p.weights) {
       const cpu::storage_row& row = p.storages[w.storage];
       const bool is_leaf = row.where == cpu::storage_row::kind::leaf;
@@ -198,6 +220,8 @@ class device_weights {
   device_array<Device, T> computed_;
   std::vector<ir::leaf_node> origins_;  // by storage
   std::vector<shared<T>> leaves_;       // by storage
+  std::vector<shared<void>> tables_;    // by storage, of narrow numbers
+  std::vector<dtype> table_types_;      // by storage
   std::vector<shared<void>> matrices_;  // by weight
   std::vector<dtype> stored_;           // by weight: the type of its matrices
 };

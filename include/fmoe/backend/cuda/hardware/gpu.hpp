@@ -17,15 +17,16 @@ inline void expects_success(cudaError_t result, const char* what) {
   throw error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(result));
 }
 
-// The blocks that a multiprocessor shall have room for, unless a kernel says.
+// Blocks that an SM has at a time, for which the compiler leaves registers: 2 unless a kernel says
+// otherwise.
 template <class Kernel>
-inline constexpr unsigned blocks_an_sm = 2;
-template <class Kernel>
-  requires(Kernel::blocks_an_sm > 0)
-inline constexpr unsigned blocks_an_sm<Kernel> = Kernel::blocks_an_sm;
+constexpr unsigned blocks_each() {
+  if constexpr (requires { Kernel::blocks_each; }) return Kernel::blocks_each;
+  else return 2;
+}
 
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::threads, blocks_an_sm<Kernel>)
+__global__ void __launch_bounds__(Kernel::threads, blocks_each<Kernel>())
     run_kernel(const __grid_constant__ Kernel kernel) {
   hardware_block block;
   kernel(block);
@@ -36,7 +37,7 @@ inline constexpr unsigned threads_of_each = 256;
 template <class F>
 __global__ void __launch_bounds__(threads_of_each, 2)
     run_each(const __grid_constant__ F f, extent n) {
-  const extent i = extent{blockIdx.x} * threads_of_each + threadIdx.x;
+  const extent i = extent{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i < n) f(i);
 }
 
@@ -196,7 +197,9 @@ class gpu {
     void each(const char* step, const F& f, extent n) {
       if (n == 0) return;
       const in_use device(number_);
-      run_each<<<grid(step, divide_up(n, threads_of_each)), threads_of_each, 0, stream_>>>(f, n);
+      constexpr unsigned few = 64, many_blocks = 256;  // so that few threads are on many SMs
+      const unsigned threads = n <= many_blocks * threads_of_each ? few : threads_of_each;
+      run_each<<<grid(step, divide_up(n, threads)), threads, 0, stream_>>>(f, n);
       expects_success(cudaGetLastError(), step);
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Functions of rows and numbers of rows, a warp a row: each lane takes every 32nd number, and the
-// lanes' results are joined in a fixed order.
+// Functions of rows and numbers of rows. A warp makes a short row, a block of threads a long one:
+// each of its threads takes every 32nd or every 256th number, and their results are joined in a
+// fixed order. A row that shared memory has room for is read once.
 #pragma once
 
 #include <fmoe/backend/cuda/kernels/passes.hpp>
@@ -48,30 +49,81 @@ FMOE_DEVICE T sum_of_exponentials(const T* x, extent n, T top) {
   return sum.total;
 }
 
-// One row of numbers, of which each lane of a warp takes its part. All lanes call all functions.
-template <class T, class Block>
-class warp_row {
- public:
-  static constexpr unsigned lanes = 32;
+// How kernels with a warp for each row cut rows into blocks.
+struct warps {
+  static constexpr unsigned threads = 128, lanes = 32;
+
+  static constexpr extent blocks(extent rows) { return divide_up(rows, threads / lanes); }
 
   FMOE_CALLS_BLOCK
-  FMOE_DEVICE warp_row(Block& block, const T* x, T* y, extent n)
+  template <class Block>
+  FMOE_DEVICE static extent row_of(const Block& b) {
+    return b.block() * (threads / lanes) + b.thread() / lanes;
+  }
+};
+
+// Rows of more numbers are a whole block's.
+inline constexpr extent most_of_warp = 1024;
+
+// How kernels with a team for each row cut rows into blocks.
+template <unsigned Team>
+struct teams {
+  static constexpr unsigned threads = Team < warps::threads ? warps::threads : Team;
+
+  // Numbers of a row that shared memory has room for.
+  template <class T>
+  static constexpr extent room = Team < threads ? most_of_warp : 32768 / sizeof(T);
+  template <class T>
+  static constexpr extent shared_bytes =
+      threads / Team * room<T> * sizeof(T) + threads / warps::lanes * sizeof(double) + 32;
+
+  static constexpr extent blocks(extent rows) { return divide_up(rows, threads / Team); }
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE static extent row_of(const Block& b) {
+    return b.block() * (threads / Team) + b.thread() / Team;
+  }
+};
+
+// One row of numbers, of which each of Team threads takes its part: a warp, or a whole block. All
+// of them call all functions.
+template <class T, class Block, unsigned Team>
+class team_row {
+ public:
+  static constexpr unsigned lanes = 32, threads = teams<Team>::threads;
+  static constexpr extent room = teams<Team>::template room<T>;
+
+  FMOE_CALLS_BLOCK
+  FMOE_DEVICE team_row(Block& block, const T* x, T* y, extent n)
       : block_(block),
+        held_(block.template array<T>(threads / Team * room)),
+        parts_(block.template array<double>(threads / lanes)),
         x_(x),
         y_(y),
         n_(n),
-        lane_(block.thread() % lanes) {}
+        first_(block.thread() / Team * room),
+        is_held_(n <= room),
+        lane_(block.thread() % Team) {}
+
+  // Reads the row, for functions that need it more than once.
+  FMOE_CALLS_BLOCK
+  FMOE_DEVICE void hold() const {
+    if (!is_held_) return;
+    FMOE_UNROLL_BY(8)
+    for (extent i = lane_; i < n_; i += Team) held_[first_ + i] = x_[i];
+  }
 
   FMOE_DEVICE void softmax(T bound) const {
     const T top = greatest(), least = bound > top ? top : bound;
     compensated_sum<T> mine;
     each([&](extent i) {
-      const T e = x_[i] < least ? T(0) : exponential_of(x_[i], top);
+      const T x = at(i), e = x < least ? T(0) : exponential_of(x, top);
       mine.add(e);
-      y_[i] = e;
+      keep(i, e);
     });
     const T scale = quotient_of(T(1), joined_sum(mine.total));
-    each([&](extent i) { y_[i] = product_of(y_[i], scale); });
+    each([&](extent i) { y_[i] = product_of(kept(i), scale); });
   }
 
   // By bisection in double: tau makes the sum of the terms 1.
@@ -83,7 +135,7 @@ class warp_row {
     }
     const double scale = alpha - 1;
     const auto term = [&](extent i, double tau) {
-      const double d = scale * (static_cast<double>(x_[i]) - static_cast<double>(top)) - tau;
+      const double d = scale * (static_cast<double>(at(i)) - static_cast<double>(top)) - tau;
       if (d <= 0) return 0.;
       return alpha == 1.5 ? d * d : alpha == 2 ? d : pow(d, 1 / scale);
     };
@@ -103,19 +155,19 @@ class warp_row {
   FMOE_DEVICE void layer_norm(double epsilon) const {
     const double middle = mean();
     const double squares = sum_in_double([&](extent i) {
-      const double d = static_cast<double>(x_[i]) - middle;
+      const double d = static_cast<double>(at(i)) - middle;
       return d * d;
     });
-    scale(middle, 1 / sqrt(squares / static_cast<double>(n_) + epsilon));
+    scale(middle, 1 / root_of(squares / static_cast<double>(n_) + epsilon));
   }
 
   FMOE_DEVICE void rms_norm(double epsilon) const {
-    scale(0, 1 / sqrt(squares() / static_cast<double>(n_) + epsilon));
+    scale(0, 1 / root_of(squares() / static_cast<double>(n_) + epsilon));
   }
 
   FMOE_DEVICE void clamped_rms_norm(double epsilon) const {
-    const double length = sqrt(squares());
-    scale(0, sqrt(static_cast<double>(n_)) / (length < epsilon ? epsilon : length));
+    const double length = root_of(squares());
+    scale(0, root_of(static_cast<double>(n_)) / (length < epsilon ? epsilon : length));
   }
 
   // A norm or the mean.
@@ -123,40 +175,62 @@ class warp_row {
     switch (which) {
       case row_norm::l1:
         return static_cast<T>(
-            sum_in_double([&](extent i) { return fabs(static_cast<double>(x_[i])); }));
-      case row_norm::l2: return static_cast<T>(sqrt(squares()));
+            sum_in_double([&](extent i) { return fabs(static_cast<double>(at(i))); }));
+      case row_norm::l2: return static_cast<T>(root_of(squares()));
       case row_norm::mean: return static_cast<T>(mean());
       case row_norm::max: break;
     }
     T most = 0;
-    each([&](extent i) { most = larger(most, x_[i] < 0 ? -x_[i] : x_[i]); });
+    each([&](extent i) {
+      const T x = at(i);
+      most = larger(most, x < 0 ? -x : x);
+    });
     return joined_greatest(most);
   }
 
  private:
   template <class F>
   FMOE_DEVICE void each(const F& f) const {
-    for (extent i = lane_; i < n_; i += lanes) f(i);
+    for (extent i = lane_; i < n_; i += Team) f(i);
   }
 
-  // All lanes get the same bits, because a + b is b + a.
   FMOE_CALLS_BLOCK
-  template <class S>
-  FMOE_DEVICE S joined_sum(S mine) const {
-    for (unsigned half = lanes / 2; half > 0; half /= 2)
-      mine = sum_of(mine, block_.shuffle_xor(mine, half));
-    return mine;
+  FMOE_DEVICE T at(extent i) const { return is_held_ ? T(held_[first_ + i]) : x_[i]; }
+  // Keeps what becomes of a number, until kept() asks for it.
+  FMOE_CALLS_BLOCK
+  FMOE_DEVICE void keep(extent i, T x) const {
+    if (is_held_) held_[first_ + i] = x;
+    else y_[i] = x;
   }
   FMOE_CALLS_BLOCK
-  FMOE_DEVICE T joined_greatest(T mine) const {
+  FMOE_DEVICE T kept(extent i) const { return is_held_ ? T(held_[first_ + i]) : y_[i]; }
+
+  // All threads get the same bits, because a + b is b + a. Warps are joined in their order.
+  FMOE_CALLS_BLOCK
+  template <class S, class Join>
+  FMOE_DEVICE S joined(S mine, const Join& join) const {
     for (unsigned half = lanes / 2; half > 0; half /= 2)
-      mine = larger(mine, block_.shuffle_xor(mine, half));
+      mine = join(mine, block_.shuffle_xor(mine, half));
+    if constexpr (Team > lanes) {
+      if (lane_ % lanes == 0) parts_[lane_ / lanes] = static_cast<double>(mine);
+      block_.sync();
+      mine = static_cast<S>(parts_[0]);
+      for (unsigned w = 1; w < Team / lanes; ++w) mine = join(mine, static_cast<S>(parts_[w]));
+      block_.sync();
+    }
     return mine;
+  }
+  template <class S>
+  FMOE_DEVICE S joined_sum(S mine) const {
+    return joined(mine, [](S a, S b) { return sum_of(a, b); });
+  }
+  FMOE_DEVICE T joined_greatest(T mine) const {
+    return joined(mine, [](T a, T b) { return larger(a, b); });
   }
 
   FMOE_DEVICE T greatest() const {
     T most = -std::numeric_limits<T>::infinity();
-    each([&](extent i) { most = larger(most, x_[i]); });
+    each([&](extent i) { most = larger(most, at(i)); });
     return joined_greatest(most);
   }
 
@@ -167,43 +241,33 @@ class warp_row {
     return joined_sum(mine);
   }
   FMOE_DEVICE double mean() const {
-    return sum_in_double([&](extent i) { return static_cast<double>(x_[i]); }) /
+    return sum_in_double([&](extent i) { return static_cast<double>(at(i)); }) /
            static_cast<double>(n_);
   }
   FMOE_DEVICE double squares() const {
     return sum_in_double([&](extent i) {
-      return product_of(static_cast<double>(x_[i]), static_cast<double>(x_[i]));
+      return product_of(static_cast<double>(at(i)), static_cast<double>(at(i)));
     });
   }
 
   FMOE_DEVICE void scale(double shift, double factor) const {
-    each([&](extent i) { y_[i] = static_cast<T>((static_cast<double>(x_[i]) - shift) * factor); });
+    each([&](extent i) { y_[i] = static_cast<T>((static_cast<double>(at(i)) - shift) * factor); });
   }
 
   Block& block_;
+  decltype(std::declval<Block&>().template array<T>(0)) held_;
+  decltype(std::declval<Block&>().template array<double>(0)) parts_;
   const T* x_;
   T* y_;
-  extent n_;
+  extent n_, first_;
+  bool is_held_;
   unsigned lane_;
 };
 
-// How kernels with a warp for each row cut rows into blocks.
-struct warps {
-  static constexpr unsigned threads = 128, lanes = 32;
-
-  static constexpr extent blocks(extent rows) { return divide_up(rows, threads / lanes); }
-
-  FMOE_CALLS_BLOCK
-  template <class Block>
-  FMOE_DEVICE static extent row_of(const Block& b) {
-    return b.block() * (threads / lanes) + b.thread() / lanes;
-  }
-};
-
-template <class T>
+template <class T, unsigned Team>
 struct row_function_kernel {
-  static constexpr unsigned threads = warps::threads;
-  static constexpr extent shared_bytes = 0;
+  static constexpr unsigned threads = teams<Team>::threads;
+  static constexpr extent shared_bytes = teams<Team>::template shared_bytes<T>;
 
   row_function f;
   double parameter;
@@ -214,11 +278,12 @@ struct row_function_kernel {
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
-    const extent i = warps::row_of(b);
-    if (i >= tokens * rows) return;  // a whole warp
+    const extent i = teams<Team>::row_of(b);
+    if (i >= tokens * rows) return;  // a whole team
     const extent token = i / rows, r = i % rows;
-    const warp_row<T, Block> row(b, a.row(token) + r * columns, c.row(token) + r * columns,
-                                 columns);
+    const team_row<T, Block, Team> row(b, a.row(token) + r * columns, c.row(token) + r * columns,
+                                       columns);
+    row.hold();
     switch (f) {
       case row_function::softmax: return row.softmax(-std::numeric_limits<T>::infinity());
       case row_function::bounded_softmax: return row.softmax(bound.row(token)[r % bounds]);
@@ -230,10 +295,10 @@ struct row_function_kernel {
   }
 };
 
-template <class T>
+template <class T, unsigned Team>
 struct row_norm_kernel {
-  static constexpr unsigned threads = warps::threads;
-  static constexpr extent shared_bytes = 0;
+  static constexpr unsigned threads = teams<Team>::threads;
+  static constexpr extent shared_bytes = teams<Team>::template shared_bytes<T>;
 
   row_norm which;
   rows_at<const T> a;
@@ -243,11 +308,13 @@ struct row_norm_kernel {
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
-    const extent i = warps::row_of(b);
-    if (i >= tokens * rows) return;
+    const extent i = teams<Team>::row_of(b);
+    if (i >= tokens * rows) return;  // a whole team
     const extent token = i / rows, r = i % rows;
-    const T norm = warp_row<T, Block>(b, a.row(token) + r * columns, nullptr, columns).norm(which);
-    if (b.thread() % warps::lanes == 0) c.row(token)[r] = norm;
+    const team_row<T, Block, Team> row(b, a.row(token) + r * columns, nullptr, columns);
+    row.hold();
+    const T norm = row.norm(which);
+    if (b.thread() % Team == 0) c.row(token)[r] = norm;
   }
 };
 

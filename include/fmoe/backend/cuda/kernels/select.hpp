@@ -13,10 +13,8 @@ template <class T>
 FMOE_DEVICE typename number<T>::bits key_of(T x) {
   using bits = typename number<T>::bits;
   constexpr bits sign = bits{1} << (8 * sizeof(T) - 1);
-  if (x != x) return ~bits{0};
-  if (x == 0) return sign;
-  const bits b = number<T>(x).to_bits();
-  return (b & sign) != 0 ? ~b : b | sign;
+  const bits b = number<T>(x).to_bits(), key = (b & sign) != 0 ? ~b : b | sign;
+  return x != x ? ~bits{0} : x == 0 ? sign : key;
 }
 
 // The shared memory of a selection: counts of digits, and sums of warps.
@@ -127,11 +125,20 @@ class selector {
   decltype(std::declval<Block&>().template array<index>(0)) counts_, found_, warp_sums_;
 };
 
-// The k greatest entries of each row, or all that are not 0, with their scores.
-template <class T>
-struct select_kernel {
-  static constexpr unsigned threads = 256;
+// How a kernel selects: rows of any length, by digits.
+struct by_digits {
+  static constexpr unsigned threads = 256, blocks_each = 2;
+  template <class T>
   static constexpr extent shared_bytes = 2048;
+  template <class T, class Block>
+  using selector = cuda::selector<Block>;
+};
+
+// The k greatest entries of each row, or all that are not 0, with their scores.
+template <class T, class How = by_digits>
+struct select_kernel {
+  static constexpr unsigned threads = How::threads, blocks_each = How::blocks_each;
+  static constexpr extent shared_bytes = How::template shared_bytes<T>;
 
   rows_at<const T> a;
   selections_at<T> to;
@@ -145,15 +152,17 @@ struct select_kernel {
     const extent token = b.block() / rows, r = b.block() % rows;
     const T* const x = a.row(token) + r * columns;
     const selection_row<T> s = to.row(token, r);
-    selector<Block> select(b);
+    typename How::template selector<T, Block> select(b);
     const auto value = [&](extent i) { return x[i]; };
     const auto wanted = [&](T v) { return takes_zeros || v != 0; };
     const auto put = [&](extent i, index place) {
       s.values()[place] = x[i];
       s.indices()[place] = static_cast<index>(i);
     };
-    const index count = takes_all ? select.all_of(columns, value, wanted, put)
-                                  : select.greatest(columns, to.keep, value, wanted, put);
+    index count = 0;
+    if constexpr (std::is_same_v<How, by_digits>)
+      if (takes_all) count = select.all_of(columns, value, wanted, put);
+    if (!takes_all) count = select.greatest(columns, to.keep, value, wanted, put);
     if (b.thread() == 0) s.count() = count;
   }
 };
@@ -196,11 +205,12 @@ class list_pair {
 };
 
 // The `keep` greatest sums of the `each` greatest entries of two lists, which follow each other.
-template <class T>
+template <class T, class How = by_digits>
 struct product_select_kernel {
-  static constexpr unsigned threads = 256;
+  static constexpr unsigned threads = How::threads, blocks_each = How::blocks_each;
   static constexpr extent most_each = list_room;
-  static constexpr extent shared_bytes = 2048 + 2 * list_room * (sizeof(T) + sizeof(index));
+  static constexpr extent shared_bytes =
+      How::template shared_bytes<T> + 2 * list_room * (sizeof(T) + sizeof(index));
 
   rows_at<const T> a;
   selections_at<T> to;
@@ -212,7 +222,7 @@ struct product_select_kernel {
   FMOE_DEVICE void operator()(Block& b) const {
     const extent token = b.block() / rows, r = b.block() % rows;
     const selection_row<T> s = to.row(token, r);
-    selector<Block> select(b);
+    typename How::template selector<T, Block> select(b);
     const list_pair<T, Block> lists(b);
     index counts[2];
     for (unsigned l = 0; l < 2; ++l) {

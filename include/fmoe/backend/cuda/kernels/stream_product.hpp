@@ -91,7 +91,8 @@ struct stream_product {
     for (unsigned i = b.thread(); i < tile_rows * of_row; i += threads) {
       const unsigned row = i / of_row, term = i % of_row * Each;
       const unsigned rest = term < count && row < from.rows ? count - term : 0;
-      const T* const at = from.left + extent{row} * static_cast<index>(of.a.stride) + (first_term + term);
+      const T* const at =
+          from.left + extent{row} * static_cast<index>(of.a.stride) + (first_term + term);
       b.template copy<Each>(left, slot * left_size + row * terms + term, rest != 0 ? at : from.left,
                             rest < Each ? rest : Each);
     }
