@@ -8,6 +8,7 @@
 #include <fmoe/backend/cuda/emulated/emulated_device.hpp>
 #include <fmoe/backend/cuda/executable.hpp>
 #include <fmoe/backend/cuda/plan.hpp>
+#include <fmoe/backend/cuda/roofline.hpp>
 #include <fmoe/base/separate.hpp>
 
 #if defined(__CUDACC__)
@@ -25,8 +26,8 @@ class device_backend final : public backend {
 
   std::string name() const override { return "cuda"; }
   fmoe::machine machine(dtype type) const override {
-    return type == dtype::float64 ? machine_named<double>(on_.name())
-                                  : machine_named<float>(on_.name());
+    return type == dtype::float64 ? machine_for<double>(on_.machine())
+                                  : machine_for<float>(on_.machine());
   }
 
   std::optional<std::string> refusal(const planner::operation& o) const override {
@@ -73,7 +74,7 @@ class device_backend final : public backend {
     return work.type == dtype::float64 ? compiled_in<double>(work) : compiled_in<float>(work);
   }
 
-  // The arithmetic of each product.
+  // The arithmetic of each product, where the machine's rates are not known.
   template <class T>
   std::vector<std::string> notes_of(const cpu::plan& p) const {
     const math how = std::is_same_v<T, double> ? math::exact : options_.math;
@@ -88,12 +89,17 @@ class device_backend final : public backend {
   template <class T>
   description explained_in(const job& work) const {
     const cpu::plan p = plan_of(work);
-    const auto notes = notes_of<T>(p);
+    const fmoe::machine& m = work.how.on;
+    const bool is_known = m.gpu.launch > 0;
+    const roofline times(p, work.program.leaves, m, options_.math, sizeof(T));
+    const auto notes = is_known ? times.notes() : notes_of<T>(p);
     const cpu::plan_printer printed(p, notes);
     return {.layout = "tile of " + std::to_string(p.tile) + " tokens, arena " +
                       std::to_string(divide_up(p.arena * sizeof(T), 1024)) + " KiB",
             .steps = printed.text(),
             .dot = printed.dot(),
+            .seconds = is_known ? times.seconds() : 0,
+            .has_threads = false,
             .packed = device_weights<T, Device>::bytes(p, work.program.leaves),
             .call = device_executable<T, Device>::bytes_of_call(p)};
   }

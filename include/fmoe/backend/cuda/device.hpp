@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include <fmoe/backend/backend.hpp>
+#include <fmoe/backend/cuda/machines.hpp>
 
 namespace fmoe::cuda {
 

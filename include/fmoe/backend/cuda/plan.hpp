@@ -11,11 +11,9 @@ namespace fmoe::cuda {
 
 // A GPU as the planner sees it. What decides the order of sums is as on every machine.
 template <class T>
-machine machine_named(std::string name) {
-  machine m;
-  m.name = std::move(name);
+machine machine_for(machine m) {
+  if (std::is_same_v<T, double>) m.one.flops = m.every.flops /= 2;
   m.cache_line = 256;
-  m.set_stride = all;  // rows at no distance share sets of a cache
   m.whole_groups = true;
   m.selection_size = &selection_row<T>::size;
   m.screen_size = nullptr;

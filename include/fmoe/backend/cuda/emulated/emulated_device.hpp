@@ -41,6 +41,13 @@ class emulated_device {
 
   std::string name() const { return "emulated on the CPU, since there is no GPU"; }
   std::string key() const { return "emulated"; }
+  // Plans are those of an H100. How long emulated blocks take is not known.
+  fmoe::machine machine() const {
+    fmoe::machine m = h100();
+    m.name = name();
+    m.gpu.launch = 0;
+    return m;
+  }
 
   // Memory holds NaN until it is written.
   void* allocate(extent bytes) const {
