@@ -115,6 +115,16 @@ TEST_CASE("sums of whole layers are near the floors of the study, in fp32", "[cu
   check(ring(), 768, {4.3, 4.5, 14.4, 115.1, 1841.3});
 }
 
+// Scores lie in memory as floats, and the weights that make them, too; the study has both in 16 bits.
+TEST_CASE("a screened gate is near the study's floor where the roofline chooses it",
+          "[cuda][explain]") {
+  const times t = predicted(gpt2(), 768, math::exact, true), floors{25.4, 26.8, 42.4, 246.4, 3153.4};
+  for (extent i = 0; i < 5; ++i) {
+    INFO(tokens[i] << " tokens: " << t[i] << " and " << floors[i] << " us");
+    CHECK((t[i] > 0.85 * floors[i] && t[i] < 1.3 * floors[i]));
+  }
+}
+
 // The study lets experts be ranked in tf32, and has no time for what passes and gathers read again.
 TEST_CASE("sums in tf32 exceed the study's floors by what ranks experts and by what L2 reads again",
           "[cuda][explain]") {

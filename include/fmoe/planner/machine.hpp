@@ -68,7 +68,8 @@ struct machine {
   std::size_t (*selection_size)(std::size_t keep) = [](std::size_t) { return std::size_t{0}; };
   // Elements of scratch for a token of a screened selection; null where selections are not
   // screened.
-  std::size_t (*screen_size)(std::size_t depth, std::size_t keep, std::size_t tokens) = nullptr;
+  std::size_t (*screen_size)(std::size_t depth, std::size_t columns, std::size_t keep,
+                             std::size_t tokens) = nullptr;
 
   // Returns this machine with the kernels of another one.
   machine with_kernels_of(const machine& other) const {

@@ -62,7 +62,7 @@ class device_backend final : public backend {
   }
 
   cpu::plan plan_of(const job& work) const {
-    return make_plan(work.program, work.tokens, work.how, options_.workspace);
+    return make_plan(work.program, work.tokens, work.how, options_.workspace, options_.math);
   }
 
   template <class T>

@@ -14,6 +14,10 @@ namespace fmoe::cuda {
 // The order in which the threads of an emulated block take turns. No result depends on it.
 enum class thread_order : std::uint8_t { ascending, descending, shuffled };
 
+// How emulated tensor cores add up. GPUs may cut off what is less than the last digit of the
+// greatest term.
+enum class tensor_sums : std::uint8_t { rounded, cut_off };
+
 // The arithmetic of products of floats; all add up in fp32. What ranks experts is never rounded to
 // tf32 or bf16. Products of doubles are always exact.
 enum class math : std::uint8_t {
@@ -43,6 +47,7 @@ struct device_options {
   // bits do not depend on it.
   std::size_t workspace = std::size_t{1} << 30;
   thread_order order = thread_order::ascending;  // of emulated threads
+  fmoe::cuda::tensor_sums tensor_sums = fmoe::cuda::tensor_sums::rounded;
 };
 
 // CUDA, or the device's memory, fails.

@@ -11,6 +11,7 @@
 #include <fmoe/backend/cuda/kernels/tensor_gemm.hpp>
 #include <fmoe/backend/cuda/kernels/token_sum.hpp>
 #include <fmoe/backend/cuda/policy.hpp>
+#include <fmoe/backend/cuda/screens.hpp>
 #include <fmoe/backend/cuda/step_lists.hpp>
 #include <fmoe/backend/cuda/weights.hpp>
 
@@ -46,6 +47,8 @@ class executor {
     q.wait();
     weights_.make_matrices(true);
     policy_ = how;
+    if constexpr (std::is_same_v<T, float>)
+      screens_ = std::make_unique<screens<Device>>(plan_, weights_, on, q);
   }
 
   executor(const executor&) = delete;
@@ -128,9 +131,9 @@ class executor {
   void run(const cpu::gemm_step& s, const frame& f) const {
     if constexpr (std::is_same_v<T, float>) {
       const math how = math_of(s, policy_);
-      if (how == math::tf32x3) return tensor_product<math::tf32x3>(s, f);
-      if (how == math::tf32) return tensor_product<math::tf32>(s, f);
-      if (how == math::bf16) return tensor_product<math::bf16>(s, f);
+      if (how == math::tf32x3) return tensor_product<math::tf32x3>(gemm<4>(s, f), f);
+      if (how == math::tf32) return tensor_product<math::tf32>(gemm<4>(s, f), f);
+      if (how == math::bf16) return tensor_product<math::bf16>(gemm<4>(s, f), f);
     }
     exact_product(s, f);
   }
@@ -168,16 +171,14 @@ class executor {
   }
   // Large tiles read weights less often, and small ones give more blocks something to do.
   template <math How>
-  void tensor_product(const cpu::gemm_step& s, const frame& f) const {
+  static void tensor_product(const gemm_kernel<float, 4>& of, const frame& f) {
     constexpr extent few = 16, enough_blocks = 128;
-    const tensor_kernel<How, 16> small{gemm<4>(s, f)};
-    const tensor_kernel<How, 128> large{small.of};
-    if (f.group.count != nullptr)
-      return launch_product(tensor_kernel<How, group_tile_rows>{small.of}, f);
-    if (f.count <= few) return launch_product(small, f);
+    const tensor_kernel<How, 128> large{of};
+    if (f.group.count != nullptr) return launch_product(tensor_kernel<How, group_tile_rows>{of}, f);
+    if (f.count <= few) return launch_product(tensor_kernel<How, 16>{of}, f);
     if (large.blocks(divide_up(f.count, extent{large.tile_rows})) >= enough_blocks)
       return launch_product(large, f);
-    launch_product(tensor_kernel<How, 64>{small.of}, f);
+    launch_product(tensor_kernel<How, 64>{of}, f);
   }
 
   void run(const cpu::batched_step& s, const frame& f) const {
@@ -415,14 +416,51 @@ class executor {
     return made;
   }
 
-  // The plan has none of these: nothing is streamed or screened, and a group runs its put.
+  // Scores by tensor cores, then a selection that makes few of them again.
+  void run(const cpu::screen_step& s, const frame& f) const {
+    if constexpr (std::is_same_v<T, float>) {
+      const gemm_kernel<float, 4> scores{.a = read(s.a, f),
+                                         .c = rows(s.scratch, f),
+                                         .weights = weights_.matrices(s.weight),
+                                         .positions = lists_.positions(s),
+                                         .position_count = 1,
+                                         .rows = f.count,
+                                         .depth = s.K,
+                                         .columns = s.N,
+                                         .sum_block = plan_.sum_block};
+      tensor_product<math::bf16>(scores, f);
+      const auto [by_column, by_norm, by_rounding] = screens_->of(plan_, s.weight);
+      const selections_at<float> to = selections(s.selection, s.keep, f);
+      const weighting weights = s.rule.weights;
+      f.bound.queue.launch("screened selection",
+                           screen_kernel{.a = scores.a,
+                                         .scratch = scores.c,
+                                         .to = to,
+                                         .matrix = scores.weights,
+                                         .rows = by_column,
+                                         .by_norm = by_norm,
+                                         .by_rounding = by_rounding,
+                                         .depth = s.K,
+                                         .columns = s.N,
+                                         .sum_block = plan_.sum_block,
+                                         .takes_zeros = zeros_count(weights),
+                                         .finish = finish(s.epilogues, f)},
+                           f.count);
+      if (weights == weighting::score) return;
+      each("weights of a selection", weigh_rows<float>{to, {}, 1, 0, weights}, f, 1);
+    } else {
+      std::terminate();
+    }
+  }
+
+  // The plan has none of these: nothing is streamed, and a group runs its put.
   [[noreturn]] void run(const cpu::loop_step&, const frame&) const { std::terminate(); }
-  [[noreturn]] void run(const cpu::screen_step&, const frame&) const { std::terminate(); }
   [[noreturn]] void run(const cpu::put_step&, const frame&) const { std::terminate(); }
 
   cpu::plan plan_;
   step_lists<Device> lists_;
   device_weights<T, Device> weights_;
+  std::unique_ptr<const screens<Device>> screens_;  // of floats
   math policy_ = math::exact;
 };
 

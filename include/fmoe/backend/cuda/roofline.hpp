@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cmath>
+#include <memory>
 #include <span>
 
 #include <fmoe/backend/cpu/plan/accesses.hpp>
@@ -18,6 +19,7 @@ struct step_work {
   double flops = 0, rate = 0;    // of the units that do them
   double memory = 0, cache = 0;  // bytes from and to memory, and from and to L2 alone
   double launches = 1;
+  std::shared_ptr<const step_work> first = nullptr;  // of an earlier kernel
 
   struct limit {
     double seconds;
@@ -28,7 +30,10 @@ struct step_work {
                          {flops == 0 ? 0 : flops / rate, "arithmetic"},
                          {memory / m.every.memory, "HBM"},
                          {(memory + cache) / m.every.l2, "L2"}};
-    return *std::ranges::max_element(all, {}, &limit::seconds);
+    limit own = *std::ranges::max_element(all, {}, &limit::seconds);
+    if (first == nullptr) return own;
+    const limit before = first->on(m);
+    return {own.seconds + before.seconds, own.seconds > before.seconds ? own.name : before.name};
   }
 };
 
@@ -66,14 +71,19 @@ class roofline {
   void add(const cpu::step& s) {
     const extent place = notes_.size();
     notes_.emplace_back();
-    work w = visit([&](const auto& kind) { return work_of(kind); }, s);
+    const work w = visit([&](const auto& kind) { return work_of(kind); }, s);
     const auto [seconds, name] = w.on(machine_);
     seconds_ += runs_ * seconds;
     std::ostringstream note;
     note << std::setprecision(3);
     if (const auto* const product = get_if<cpu::gemm_step>(&s))
       note << name_of(math_of(*product, policy_)) << "; ";
-    note << runs_ * (w.memory + w.cache) / 1e6 << " MB, " << runs_ * w.flops / 1e9 << " GFLOP, "
+    double bytes = 0, flops = 0;
+    for (const work* part = &w; part != nullptr; part = part->first.get()) {
+      bytes += runs_ * (part->memory + part->cache);
+      flops += runs_ * part->flops;
+    }
+    note << bytes / 1e6 << " MB, " << flops / 1e9 << " GFLOP, "
          << detail::time_text(runs_ * seconds) << " by " << name;
     notes_[place] = note.str();
   }
@@ -208,15 +218,20 @@ class roofline {
   work work_of(const cpu::select_step& s) const {
     return streaming(s, rows_ * number(s.rows * s.columns));
   }
-  // Scores by bf16 products, which a second kernel reads; about twice as many as are kept are scored
-  // again.
+  // Scores by bf16 products, and then a selection, which makes about twice as many as are kept again.
   work work_of(const cpu::screen_step& s) const {
     const double K = number(s.K), N = number(s.N), again = 2 * number(s.keep);
-    work w{.flops = 2 * rows_ * K * N, .rate = machine_.every.bf16_dots, .launches = 3};
-    touch(w, plan_.weights[s.weight].storage, K * N / 2);
-    w.memory += 4 * K * touched(N, again, rows_);
-    touch_rows(w, s.a, 2 * K);
-    touch_rows(w, s.scratch, 2 * number(plan_.storages[s.scratch.storage].elements));
+    work scores{.flops = 2 * rows_ * K * N, .rate = machine_.every.bf16_dots};
+    touch(scores, plan_.weights[s.weight].storage, K * N);
+    touch_rows(scores, s.a, K);
+    touch_rows(scores, s.scratch, N);
+    work w{.flops = 2 * rows_ * again * K, .rate = machine_.every.flops};
+    w.memory = 4 * K * touched(N, again, rows_);
+    w.cache = std::max(0.0, 4 * rows_ * again * K - w.memory);
+    touch_rows(w, s.a, K);
+    touch_rows(w, s.scratch, N);
+    touch_rows(w, s.selection, 2 * number(s.keep));
+    w.first = std::make_shared<const work>(scores);
     return w;
   }
   work work_of(const cpu::exclude_step& s) const {

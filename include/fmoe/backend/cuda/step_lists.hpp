@@ -36,6 +36,9 @@ class step_lists {
   const gemm_position* positions(const cpu::gemm_step& s) const {
     return positions_->data() + first_.at(&s);
   }
+  const gemm_position* positions(const cpu::screen_step& s) const {
+    return positions_->data() + first_.at(&s);
+  }
   pair_lists pairs(const cpu::exclude_step& s) const {
     const index* const groups = indices_->data() + first_.at(&s);
     return {groups, groups + s.groups.size(), groups + s.groups.size() + s.ends.size()};
@@ -50,6 +53,10 @@ class step_lists {
       if (const auto* gemm = get_if<cpu::gemm_step>(&s)) {
         first_[gemm] = all_positions_.size();
         for (const auto& r : gemm->rows) all_positions_.push_back({r.a, r.c, r.weight});
+      }
+      if (const auto* screen = get_if<cpu::screen_step>(&s)) {
+        first_[screen] = all_positions_.size();
+        all_positions_.push_back({});
       }
       if (const auto* exclude = get_if<cpu::exclude_step>(&s)) {
         first_[exclude] = all_indices_.size();

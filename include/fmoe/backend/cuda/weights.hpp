@@ -19,6 +19,7 @@ class device_weights {
  public:
   using array = device_array<Device, T>;
   using queue = typename Device::queue;
+  using shared = std::shared_ptr<const array>;
 
   device_weights(const cpu::plan& p, std::span<const ir::leaf_node> leaves, const Device& on,
                  queue& q)
@@ -47,6 +48,13 @@ class device_weights {
   // The matrices of a weight, one after the other.
   const T* matrices(extent weight) const { return matrices_[weight]->data(); }
 
+  // An array that follows from a weight's matrices, and is kept with its parameter.
+  template <class Make>
+  shared of_matrices(extent weight, const std::string& what, const Make& make) const {
+    const cpu::packed_weight& w = plan_.weights[weight];
+    return derived(origins_[w.storage], what + text(w), make);
+  }
+
   // Makes the matrices of weights that are leaves, or of those that the prologue computes.
   void make_matrices(bool are_computed) {
     for (extent w = 0; w < plan_.weights.size(); ++w) {
@@ -71,13 +79,12 @@ class device_weights {
       const bool is_leaf = row.where == cpu::storage_row::kind::leaf;
       if (is_leaf && (row.in_place || row.table)) n += element_count(leaves[row.source].shape);
     }
-    for (const cpu::packed_weight& w : p.weights) n += w.batches * w.K * w.N;
+    for (const cpu::packed_weight& w : p.weights)
+      n += w.batches * w.K * w.N + (w.screened ? w.N * (w.K + 2) : 0);
     return n * sizeof(T);
   }
 
  private:
-  using shared = std::shared_ptr<const array>;
-
   template <class Make>
   shared derived(const ir::leaf_node& l, std::string key, const Make& make) const {
     if (!l.parameter) return make();

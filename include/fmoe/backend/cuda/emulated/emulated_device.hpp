@@ -14,11 +14,11 @@ namespace fmoe::cuda {
 // Runners that queues take and give back, because their stacks are large.
 class runner_pool {
  public:
-  explicit runner_pool(thread_order order) : order_(order) {}
+  explicit runner_pool(const device_options& options) : options_(options) {}
 
   std::unique_ptr<block_runner> take() {
     const std::lock_guard lock(mutex_);
-    if (free_.empty()) return std::make_unique<block_runner>(order_);
+    if (free_.empty()) return std::make_unique<block_runner>(options_.order, options_.tensor_sums);
     auto runner = std::move(free_.back());
     free_.pop_back();
     return runner;
@@ -29,7 +29,7 @@ class runner_pool {
   }
 
  private:
-  thread_order order_;
+  device_options options_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<block_runner>> free_;
 };
@@ -37,7 +37,7 @@ class runner_pool {
 class emulated_device {
  public:
   explicit emulated_device(const device_options& options)
-      : runners_(std::make_shared<runner_pool>(options.order)) {}
+      : runners_(std::make_shared<runner_pool>(options)) {}
 
   std::string name() const { return "emulated on the CPU, since there is no GPU"; }
   std::string key() const { return "emulated"; }
