@@ -108,22 +108,38 @@ TEST_CASE("NaN and infinities on either side are selected as without screening",
   CHECK(same(top_k(einsum<"ti,in->tn">(x, gate) + bias, 5)));
 }
 
-// bf16 has 8 bits: 1 + 127/32768 rounds down to 1, and 1 + 129/32768 up to 1 + 1/128. Winners round
-// down and losers up, all their numbers alike, so that the error is as large as its bound allows.
+// bf16 has 8 bits: 1 + 127/32768 is rounded to 1, and 1 + 129/32768 to 1 + 1/128. Winners lose and
+// losers gain in all their numbers alike, so that the error is as large as its bound allows.
 TEST_CASE("columns that round down win against columns that round up", "[cuda][screen]") {
+  for (const float scale : {1.f, 0x1p70f}) {  // such columns are not usual
+    parameter<float, 2> gate(std::array<extent, 2>{depth, columns});
+    tensor<float, 2> x({2, depth});
+    std::fill_n(x.data(), x.size(), 1.f);
+    for (extent e = 0; e < columns; ++e)
+      for (extent i = 0; i < depth; ++i) {
+        const bool winner = e % 300 == 7, loser = e % 30 == 1;
+        gate(i, e) = scale * (winner                  ? 1 + 127 * 0x1p-15f
+                              : !loser                ? 0.1f
+                              : i < depth / 2         ? 1 + 129 * 0x1p-15f
+                                                      : 1 - 0x1p-8f);
+      }
+    check_same(x, gate, 3);
+    check_same(x, gate, 9);
+  }
+}
+
+// Zeros fill the k greatest, and are left out; what is a little below 0 is not selected for them.
+TEST_CASE("scores below zeros that are left out are not selected", "[cuda][screen]") {
   parameter<float, 2> gate(std::array<extent, 2>{depth, columns});
-  tensor<float, 2> x({2, depth});
-  for (extent e = 0; e < columns; ++e)
-    for (extent i = 0; i < depth; ++i)
-      gate(i, e) = e % 300 == 7 ? 1 + 0x1p-9f : e % 30 == 1 ? 1 + 0x1.ffp-9f : 0.1f;
-  for (extent i = 0; i < x.size(); ++i) x.data()[i] = 1;
-  for (extent e = 7; e < columns; e += 300)
-    for (extent i = 0; i < depth; ++i) gate(i, e) = 1 + 127 * 0x1p-15f;
-  for (extent e = 1; e < columns; e += 30)
-    for (extent i = 0; i < depth; ++i) gate(i, e) = i < depth / 2 ? 1 + 129 * 0x1p-15f : 1 - 0x1p-8f;
-  check_same(x, gate, 3);
-  check_same(x, gate, 4);
-  check_same(x, gate, 9);
+  parameter<float, 1> bias(std::array<extent, 1>{columns});
+  tensor<float, 2> x({1, depth});
+  std::fill_n(x.data(), x.size(), 1.f);
+  for (extent e = 0; e < columns; ++e) {
+    const bool is_near = e == 5;
+    for (extent i = 0; i < depth; ++i) gate(i, e) = is_near ? 0.1f : -1.f;
+    bias(e) = is_near ? -0.1f * depth * (1 + 0x1p-16f) : e % 3 == 0 ? 0.f : -1.f;
+  }
+  CHECK(same(top_k(relu(einsum<"ti,in->tn">(x, gate)) + bias, 7)));
 }
 
 TEST_CASE("the roofline decides, and screening can be switched off", "[cuda][screen]") {
