@@ -63,6 +63,18 @@ TEST_CASE("a machine is text that can be read again, digit by digit", "[machine]
   CHECK(text_of(n) == text_of(m));
 }
 
+TEST_CASE("a GPU has lines of its own, which other machines do not have", "[machine]") {
+  machine m = unusual();
+  m.gpu = {.tf32_dots = 0.4, .launch = 0.5};
+  const std::string text = text_of(m), plain = text_of(unusual());
+  CHECK(text.starts_with(plain));
+  CHECK(machine_from(text).gpu.tf32_dots == 0.4);
+  CHECK(machine_from(text).gpu.launch == 0.5);
+  CHECK(machine_from(plain).gpu.launch == 0);
+  CHECK(text_of(machine_from(text)) == text);
+  CHECK_THROWS_AS(machine_from(text.substr(0, text.rfind("gpu"))), value_error);
+}
+
 TEST_CASE("text without a line of a machine is refused, and so is a line with another number",
           "[machine]") {
   const std::string text = text_of(unusual());

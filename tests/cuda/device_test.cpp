@@ -47,15 +47,17 @@ TEST_CASE("weights of 16 bits stay so on the device, in products and in tables",
   CHECK(bytes(einsum<"ti,io->to">(top_k(x, 3), w)) == 12 * 16 * sizeof(bf16));
 }
 
-TEST_CASE("nothing is streamed or screened, and all experts of a group run at once", "[cuda]") {
+TEST_CASE("nothing is streamed, and a selection is screened where that pays", "[cuda]") {
   const auto x = random<tensor<float, 2>>({128, 64}, 1);
   const auto w = random<parameter<float, 2>>({64, 20000}, 3);
   const auto table = random<parameter<float, 2>>({20000, 5}, 3);
-  const std::string text =
-      explain(einsum<"tn,no->to">(top_k(einsum<"ti,in->tn">(x, w), 3), table), emulated).text;
-  INFO(text);
-  CHECK(text.find("loop") == text.npos);
-  CHECK(text.find("screened") == text.npos);
+  const auto layer = einsum<"tn,no->to">(top_k(einsum<"ti,in->tn">(x, w), 3), table);
+  for (const bool screen : {false, true}) {
+    const std::string text = explain(layer, {.on = cuda::emulated(), .screen = screen}).text;
+    INFO(text);
+    CHECK(text.find("loop") == text.npos);
+    CHECK((text.find("screened") != text.npos) == screen);
+  }
 }
 
 TEST_CASE("what a GPU does not run is refused in a sentence", "[cuda]") {

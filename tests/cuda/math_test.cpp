@@ -26,7 +26,8 @@ TEST_CASE("each policy has its own error", "[cuda][math]") {
   const auto w = random<parameter<float, 2>>({300, 140}, 2);
   const auto product = einsum<"ti,io->to">(x, w);
   const auto error = [&](math how) { return error_of(product, with(how)); };
-  CHECK(same_bits(evaluate(product, with(math::exact)), evaluate(product, {.on = cuda::emulated()})));
+  CHECK(
+      same_bits(evaluate(product, with(math::exact)), evaluate(product, {.on = cuda::emulated()})));
   CHECK(error(math::exact) < 1e-6);
   CHECK(error(math::tf32x3) < 2e-6);
   CHECK((error(math::tf32) > 1e-5 && error(math::tf32) < 1e-3));
@@ -155,8 +156,7 @@ TEST_CASE("what ranks experts is never rounded, whatever the layer is", "[cuda][
       {"dense", "ti,in->tn tf32x3\nti,nio->tno bf16\n"},
       {"AoE, top-K", autonomous},
       {"AoE, top-P", autonomous},
-      {"sparse mixture",
-       "td,dn->tn tf32x3\ntd,ndw->tw bf16\ntd,ndw->tw bf16\ntw,nwd->td bf16\n"},
+      {"sparse mixture", "td,dn->tn tf32x3\ntd,ndw->tw bf16\ntd,ndw->tw bf16\ntw,nwd->td bf16\n"},
       {"PEER", "td,dlhk->thlk tf32x3\nthlk,hslk->thls tf32x3\n"},
       {"Monet HD", hd},
       {"Monet HD, edited", hd},
@@ -171,8 +171,7 @@ TEST_CASE("what ranks experts is never rounded, whatever the layer is", "[cuda][
   const std::string units = "ti,ih->th bf16\nth,ho->to bf16\n";
   CHECK(arithmetic(decoders(true), math::bf16) == "ti,in->tn tf32x3\n" + units);
   // A ReLU alone leaves out nothing.
-  CHECK(arithmetic(decoders(false), math::bf16) ==
-        "ti,in->tn bf16\n" + units + "tn,no->to bf16\n");
+  CHECK(arithmetic(decoders(false), math::bf16) == "ti,in->tn bf16\n" + units + "tn,no->to bf16\n");
 }
 
 TEST_CASE("all products before a selection rank, and those behind it do not", "[cuda][math]") {
@@ -188,12 +187,13 @@ TEST_CASE("all products before a selection rank, and those behind it do not", "[
         {"tf32x3", "tf32x3"});
   check([&](const any& x) { return product(erased(top_k(product(x) * 2.0, 3) + x)); },
         {"tf32x3", "tf32"});
-  check([&](const any& x) { return erased(top_k(x, 2) * product(x)); },
-        {"tf32"});
+  check([&](const any& x) { return erased(top_k(x, 2) * product(x)); }, {"tf32"});
   check([&](const any& x) { return erased(softmax(product(product(x)))); }, {"tf32x3", "tf32x3"});
   check([&](const any& x) { return erased(layer_norm(product(x))); }, {"tf32"});
-  for (const auto& [how, ranks] : {std::pair(math::exact, "exact"), {math::fp32, "exact"},
-                                   {math::tf32x3, "tf32x3"}, {math::tf32, "tf32x3"}})
+  for (const auto& [how, ranks] : {std::pair(math::exact, "exact"),
+                                   {math::fp32, "exact"},
+                                   {math::tf32x3, "tf32x3"},
+                                   {math::tf32, "tf32x3"}})
     CHECK(arithmetic([&](const any& x) { return erased(top_k(product(x), 3)); }, how) ==
           "ti,io->to " + std::string(ranks) + '\n');
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Tensor cores and asynchronous copies on emulated blocks: numbers are rounded as a GPU rounds them,
-// lanes have the parts that the PTX ISA gives them, and mistakes are named.
-#include <fmoe/backend/cuda/kernels/narrow_number.hpp>
+// Tensor cores and asynchronous copies on emulated blocks: numbers are rounded as a GPU rounds
+// them, lanes have the parts that the PTX ISA gives them, and mistakes are named.
 #include <fmoe/backend/cuda/emulated/block.hpp>
+#include <fmoe/backend/cuda/kernels/narrow_number.hpp>
 
 #include <cmath>
 #include <limits>

@@ -17,7 +17,7 @@ machine zen4() {
   m.one = m.every = {118e9, 235e9, 470e9, 235e9, 120e9, 78e9, 32e9};
   m.l2 = 1 << 20;
   m.l3 = 32 << 20;
-  m.screen_size = [](extent depth, extent keep, extent) { return depth + 7 * keep; };
+  m.screen_size = [](extent depth, extent, extent keep, extent) { return depth + 7 * keep; };
   return m;
 }
 machine emerald_rapids() {

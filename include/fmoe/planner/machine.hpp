@@ -20,6 +20,12 @@ struct machine_rates {
   double l2, l3, memory;
 };
 
+// What only a GPU has, and 0 elsewhere.
+struct gpu_rates {
+  double tf32_dots = 0;  // multiply-adds of tf32 numbers per second, each of which counts 2
+  double launch = 0;     // seconds that a kernel takes at least
+};
+
 // The numbers of a machine that the planner needs; every pass reads them here. The default is a
 // machine that exists nowhere, for plans that are the same everywhere.
 struct machine {
@@ -29,6 +35,8 @@ struct machine {
   machine_rates one = {120e9, 240e9, 240e9, 120e9, 100e9, 60e9, 25e9};  // of one thread
   machine_rates every = {240e9, 480e9, 480e9, 240e9,
                          200e9, 120e9, 40e9};  // of all threads together
+
+  gpu_rates gpu{};
 
   // Memory, in bytes.
   std::size_t l1 = 32 << 10, l2 = 1 << 20, l3 = 32 << 20;
@@ -60,7 +68,8 @@ struct machine {
   std::size_t (*selection_size)(std::size_t keep) = [](std::size_t) { return std::size_t{0}; };
   // Elements of scratch for a token of a screened selection; null where selections are not
   // screened.
-  std::size_t (*screen_size)(std::size_t depth, std::size_t keep, std::size_t tokens) = nullptr;
+  std::size_t (*screen_size)(std::size_t depth, std::size_t columns, std::size_t keep,
+                             std::size_t tokens) = nullptr;
 
   // Returns this machine with the kernels of another one.
   machine with_kernels_of(const machine& other) const {

@@ -43,6 +43,13 @@ void each_number_of_machine(Machine& m, const F& f) {
   f("summed_entries_a_kept", m.summed_entries_a_kept);
 }
 
+// The same for what only a GPU has.
+template <class Machine, class F>
+void each_number_of_gpu(Machine& m, const F& f) {
+  f("gpu.tf32_dots", m.gpu.tf32_dots);
+  f("gpu.launch", m.gpu.launch);
+}
+
 // Reads all of a word as a number above 0.
 template <class Number>
 bool read_number(const std::string& word, Number& n) {
@@ -59,8 +66,11 @@ FMOE_INLINE std::ostream& operator<<(std::ostream& out, const machine& m) {
   std::ostringstream text;
   text.precision(std::numeric_limits<double>::max_digits10);
   text << "name " << m.name << '\n';
-  detail::each_number_of_machine(
-      m, [&](const std::string& name, auto number) { text << name << ' ' << number << '\n'; });
+  const auto write = [&](const std::string& name, auto number) {
+    text << name << ' ' << number << '\n';
+  };
+  detail::each_number_of_machine(m, write);
+  if (m.gpu.launch > 0) detail::each_number_of_gpu(m, write);
   return out << text.str();
 }
 
@@ -75,11 +85,13 @@ FMOE_INLINE machine machine_from(std::string_view text) {
     return line.substr(name.size() + 1);
   };
   m.name = next("name");
-  detail::each_number_of_machine(m, [&](const std::string& name, auto& number) {
+  const auto read = [&](const std::string& name, auto& number) {
     const std::string word = next(name);
     detail::expects<value_error>(detail::read_number(word, number), "[machine_from] \"", name,
                                  "\" is a number above 0, and not \"", word, "\"");
-  });
+  };
+  detail::each_number_of_machine(m, read);
+  if ((lines >> std::ws).peek() == 'g') detail::each_number_of_gpu(m, read);
   std::string more;
   detail::expects<value_error>(!(lines >> more), "[machine_from] there is \"", more,
                                "\" after the last line of a machine");

@@ -47,8 +47,11 @@ explanation explain_graph(const ir::graph& g, ir::node_id root, const compile_op
   text << "memory: " << memory.weights << " bytes of weights, " << memory.packed << " packed, "
        << memory.call << " a call\n";
   if (plan.seconds > 0)
-    text << "time: about " << time_text(plan.seconds) << " for " << p.token_count << " tokens on "
-         << how.threads << (how.threads == 1 ? " thread\n" : " threads\n");
+    text << "time: about " << time_text(plan.seconds) << " for " << p.token_count << " tokens"
+         << (!plan.has_threads ? ""
+             : how.threads == 1 ? " on 1 thread"
+                                : " on " + std::to_string(how.threads) + " threads")
+         << '\n';
   return {text.str() + plan.steps, plan.dot, ir::graph_printer(g, root).dot(), plan.seconds,
           memory};
 }

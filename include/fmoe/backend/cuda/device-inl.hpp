@@ -8,6 +8,7 @@
 #include <fmoe/backend/cuda/emulated/emulated_device.hpp>
 #include <fmoe/backend/cuda/executable.hpp>
 #include <fmoe/backend/cuda/plan.hpp>
+#include <fmoe/backend/cuda/roofline.hpp>
 #include <fmoe/base/separate.hpp>
 
 #if defined(__CUDACC__)
@@ -25,8 +26,8 @@ class device_backend final : public processor {
 
   std::string name() const override { return "cuda"; }
   fmoe::machine machine(dtype type) const override {
-    return type == dtype::float64 ? machine_named<double>(on_.name())
-                                  : machine_named<float>(on_.name());
+    return type == dtype::float64 ? machine_for<double>(on_.machine())
+                                  : machine_for<float>(on_.machine());
   }
 
   place where() const override { return on_.where(); }
@@ -108,7 +109,7 @@ class device_backend final : public processor {
   cpu::plan plan_of(const job& work) const {
     extent workspace = options_.workspace;
     for (;;) {
-      cpu::plan p = make_plan(work.program, work.tokens, work.how, workspace);
+      cpu::plan p = make_plan(work.program, work.tokens, work.how, workspace, options_.math);
       const footprint<T> all_of(p, work);
       if (all_of.bytes() <= options_.memory) return p;
       expects<value_error>(p.tile > 1, "[cuda] the layer takes ", all_of.bytes(),
@@ -131,7 +132,7 @@ class device_backend final : public processor {
     return work.type == dtype::float64 ? compiled_in<double>(work) : compiled_in<float>(work);
   }
 
-  // The arithmetic of each product.
+  // The arithmetic of each product, where the machine's rates are not known.
   template <class T>
   std::vector<std::string> notes_of(const cpu::plan& p) const {
     const math how = std::is_same_v<T, double> ? math::exact : options_.math;
@@ -146,12 +147,17 @@ class device_backend final : public processor {
   template <class T>
   description explained_in(const job& work) const {
     const cpu::plan p = plan_of<T>(work);
-    const auto notes = notes_of<T>(p);
+    const fmoe::machine& m = work.how.on;
+    const bool is_known = m.gpu.launch > 0;
+    const roofline times(p, work.program.leaves, m, options_.math, sizeof(T));
+    const auto notes = is_known ? times.notes() : notes_of<T>(p);
     const cpu::plan_printer printed(p, notes);
     return {.layout = "tile of " + std::to_string(p.tile) + " tokens, arena " +
                       std::to_string(divide_up(p.arena * sizeof(T), 1024)) + " KiB",
             .steps = printed.text(),
             .dot = printed.dot(),
+            .seconds = is_known ? times.seconds() : 0,
+            .has_threads = false,
             .packed = device_weights<T, Device>::bytes(p, work.program.leaves),
             .call = device_executable<T, Device>::bytes_of_call(p)};
   }

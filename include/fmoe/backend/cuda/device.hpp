@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include <fmoe/backend/backend.hpp>
+#include <fmoe/backend/cuda/machines.hpp>
 
 struct CUstream_st;  // what a cudaStream_t points to
 
@@ -24,6 +25,10 @@ inline constexpr const char *gpu_name = "GPU", *emulated_name = "emulated GPU";
 
 // The order in which the threads of an emulated block take turns. No result depends on it.
 enum class thread_order : std::uint8_t { ascending, descending, shuffled };
+
+// How emulated tensor cores add up. GPUs may cut off what is less than the last digit of the
+// greatest term.
+enum class tensor_sums : std::uint8_t { rounded, cut_off };
 
 // The arithmetic of products of floats; all add up in fp32. What ranks experts is never rounded to
 // tf32 or bf16. Products of doubles are always exact.
@@ -67,6 +72,7 @@ struct device_options {
   stream_order streams = stream_order::at_once;
   int emulated_devices = 1;
   std::size_t device_memory = all;  // the bytes that the device has
+  fmoe::cuda::tensor_sums tensor_sums = fmoe::cuda::tensor_sums::rounded;
 };
 
 // CUDA, or the device's memory, fails. The message names the step; a step that fails while the

@@ -10,6 +10,7 @@
 #include <fmoe/backend/cuda/kernels/token_sum.hpp>
 #include <fmoe/backend/cuda/policy.hpp>
 #include <fmoe/backend/cuda/product_steps.hpp>
+#include <fmoe/backend/cuda/screens.hpp>
 #include <fmoe/backend/cuda/select_steps.hpp>
 #include <fmoe/backend/cuda/step_lists.hpp>
 #include <fmoe/backend/cuda/weights.hpp>
@@ -48,6 +49,8 @@ class executor {
     q.wait();
     weights_.make_matrices(true);
     policy_ = how;
+    if constexpr (std::is_same_v<T, float>)
+      screens_ = std::make_unique<screens<Device>>(plan_, weights_, on, q);
   }
 
   executor(const executor&) = delete;
@@ -144,44 +147,54 @@ class executor {
   }
 
   void run(const cpu::gemm_step& s, const frame& f) const {
+    product<T> p = product_of(s, read(s.a, f), rows(s.c, f), f);
+    p.expert_weights = s.expert_step;
+    p.accumulate = s.accumulate;
+    p.finish = finish(s.epilogues, f);
+    launch(p, weights_.matrices(s.weight).stored, math_of(s, policy_), f);
+  }
+
+  // A product without what only some of them have.
+  template <class Step>
+  product<T> product_of(const Step& s, const rows_at<const T>& a, const rows_at<T>& c,
+                        const frame& f) const {
     const auto positions = lists_.positions(s);
     const auto whole = [](extent n) { return n % numbers_each<T> == 0; };
     const auto to_index = [](extent n) { return static_cast<index>(n); };
-    const auto& matrices = weights_.matrices(s.weight);
-    product<T> p{.a = read(s.a, f),
-                 .c = rows(s.c, f),
+    const auto matrices = weights_.matrices(s.weight);
+    product<T> p{.a = a,
+                 .c = c,
                  .weights = matrices.data,
                  .pitch = to_index(matrices.pitch),
                  .positions = positions.list,
-                 .position_count = to_index(s.rows.size()),
+                 .position_count = to_index(positions.count),
                  .rows = to_index(f.count),
                  .depth = to_index(s.K),
                  .columns = to_index(s.N),
                  .sum_block = to_index(plan_.sum_block),
-                 .expert_weights = s.expert_step,
-                 .accumulate = s.accumulate,
                  .group = f.group,
-                 .tiles = f.tiles,
-                 .finish = finish(s.epilogues, f)};
-    p.aligned_a =
-        is_aligned(p.a.data, p.a.stride) && whole(positions.of_a) && whole(plan_.sum_block);
-    p.aligned_c = is_aligned(p.c.data, p.c.stride) && whole(positions.of_c);
+                 .tiles = f.tiles};
+    p.aligned_a = is_aligned(a.data, a.stride) && whole(positions.of_a) && whole(plan_.sum_block);
+    p.aligned_c = is_aligned(c.data, c.stride) && whole(positions.of_c);
+    return p;
+  }
+
+  void launch(const product<T>& p, dtype stored, math how, const frame& f) const {
     queue& q = f.bound.queue;
     if constexpr (std::is_same_v<T, float>) {
-      const auto launch = [&]<math How>(std::integral_constant<math, How>) {
-        launch_tensor_product<How>(q, p, matrices.stored, f.tile_rows, f.most_tiles);
+      const auto on_tensor_cores = [&]<math How>(std::integral_constant<math, How>) {
+        launch_tensor_product<How>(q, p, stored, f.tile_rows, f.most_tiles);
       };
       using enum math;
-      switch (math_of(s, policy_)) {
-        case tf32x3: return launch(std::integral_constant<math, tf32x3>());
-        case tf32: return launch(std::integral_constant<math, tf32>());
-        case math::bf16: return launch(std::integral_constant<math, math::bf16>());
+      switch (how) {
+        case tf32x3: return on_tensor_cores(std::integral_constant<math, tf32x3>());
+        case tf32: return on_tensor_cores(std::integral_constant<math, tf32>());
+        case math::bf16: return on_tensor_cores(std::integral_constant<math, math::bf16>());
         case exact:
         case fp32: break;
       }
     }
-    launch_product(q, p, matrices.stored, f.bound.sums, f.bound.sums_room, f.tile_rows,
-                   f.most_tiles);
+    launch_product(q, p, stored, f.bound.sums, f.bound.sums_room, f.tile_rows, f.most_tiles);
   }
 
   void run(const cpu::batched_step& s, const frame& f) const {
@@ -447,14 +460,44 @@ class executor {
     return made;
   }
 
-  // The plan has none of these: nothing is streamed or screened, and a group runs its put.
+  // Scores by tensor cores, then a selection that makes few of them again.
+  void run(const cpu::screen_step& s, const frame& f) const {
+    if constexpr (std::is_same_v<T, float>) {
+      const product<float> scores = product_of(s, read(s.a, f), rows(s.scratch, f), f);
+      launch(scores, dtype_of<float>, math::bf16, f);
+      const auto [by_column, by_norm, by_rounding] = screens_->of(plan_, s.weight);
+      const selections_at<float> to = selections(s.selection, s.keep, f);
+      const weighting weights = s.rule.weights;
+      f.bound.queue.launch("screened selection",
+                           screen_kernel{.a = scores.a,
+                                         .scratch = scores.c,
+                                         .to = to,
+                                         .matrix = static_cast<const float*>(scores.weights),
+                                         .rows = by_column,
+                                         .by_norm = by_norm,
+                                         .by_rounding = by_rounding,
+                                         .pitch = scores.pitch,
+                                         .depth = s.K,
+                                         .columns = s.N,
+                                         .sum_block = plan_.sum_block,
+                                         .takes_zeros = zeros_count(weights),
+                                         .finish = finish(s.epilogues, f)},
+                           f.count);
+      if (weights == weighting::score) return;
+      weigh(weigh_rows<float>{to, {}, 1, 0, weights}, f);
+    } else {
+      std::terminate();
+    }
+  }
+
+  // The plan has none of these: nothing is streamed, and a group runs its put.
   [[noreturn]] void run(const cpu::loop_step&, const frame&) const { std::terminate(); }
-  [[noreturn]] void run(const cpu::screen_step&, const frame&) const { std::terminate(); }
   [[noreturn]] void run(const cpu::put_step&, const frame&) const { std::terminate(); }
 
   cpu::plan plan_;
   step_lists<Device> lists_;
   device_weights<T, Device> weights_;
+  std::unique_ptr<const screens<Device>> screens_;  // of floats
   math policy_ = math::exact;
 };
 

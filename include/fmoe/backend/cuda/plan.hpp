@@ -4,29 +4,25 @@
 #pragma once
 
 #include <fmoe/backend/cpu/plan/planning.hpp>
-#include <fmoe/backend/cuda/kernels/selection.hpp>
-#include <fmoe/backend/cuda/policy.hpp>
+#include <fmoe/backend/cuda/kernels/screen.hpp>
+#include <fmoe/backend/cuda/roofline.hpp>
 
 namespace fmoe::cuda {
 
 // A GPU as the planner sees it. What decides the order of sums is as on every machine.
 template <class T>
-machine machine_named(std::string name) {
-  machine m;
-  m.name = std::move(name);
+machine machine_for(machine m) {
+  if (std::is_same_v<T, double>) m.one.flops = m.every.flops /= 2;
   m.cache_line = 256;
-  m.set_stride = all;  // rows at no distance share sets of a cache
   m.whole_groups = true;
   m.selection_size = &selection_row<T>::size;
-  m.screen_size = nullptr;
+  m.screen_size = std::is_same_v<T, float> ? &screen_room::size : nullptr;
   return m;
 }
 
 // Throws value_error if the temporaries of one token do not fit.
-inline cpu::plan make_plan(planner::program p, extent tokens, planner::plan_options how,
-                           extent workspace) {
-  if (p.tokens && tokens != all) p.token_count = tokens;
-  cpu::expects_memory(p, how);
+inline cpu::plan plan_of_shape(planner::program p, planner::plan_options how, extent workspace) {
+  cpu::screen(p, how, p.token_count);
   const extent most = std::max<extent>(1, p.token_count);
   how.threads = 1;
   how.shape.streamed = all;
@@ -42,6 +38,22 @@ inline cpu::plan make_plan(planner::program p, extent tokens, planner::plan_opti
   cpu::plan made = cpu::emitter(p, std::move(tiles), how).take();
   mark_ranking(made);
   return made;
+}
+
+// The plan that takes less time by the machine's roofline: with screened selections or without.
+inline cpu::plan make_plan(planner::program p, extent tokens, planner::plan_options how,
+                           extent workspace, math policy) {
+  if (p.tokens && tokens != all) p.token_count = tokens;
+  cpu::expects_memory(p, how);
+  cpu::plan screened = plan_of_shape(p, how, workspace);
+  const auto is_screen = [](const cpu::step& s) { return holds_alternative<cpu::screen_step>(s); };
+  if (!how.chooses_shape || std::ranges::none_of(screened.steps, is_screen)) return screened;
+  how.shape.screen = false;
+  cpu::plan plain = plan_of_shape(p, how, workspace);
+  const auto seconds = [&](const cpu::plan& of) {
+    return roofline(of, p.leaves, how.on, policy, how.element_bytes).seconds();
+  };
+  return seconds(screened) < seconds(plain) ? screened : plain;
 }
 
 }  // namespace fmoe::cuda

@@ -50,16 +50,19 @@ class step_lists {
   // The positions of a product, and numbers with every bit that an offset of one has.
   struct position_list {
     const gemm_position* list;
-    extent of_a, of_c;
+    extent count, of_a, of_c;
   };
   position_list positions(const cpu::gemm_step& s) const {
     const extent first = first_.at(&s);
-    position_list found{positions_->data() + first, 0, 0};
+    position_list found{positions_->data() + first, s.rows.size(), 0, 0};
     for (extent i = 0; i < s.rows.size(); ++i) {
       found.of_a |= s.rows[i].a;
       found.of_c |= s.rows[i].c;
     }
     return found;
+  }
+  position_list positions(const cpu::screen_step& s) const {
+    return {positions_->data() + first_.at(&s), 1, 0, 0};
   }
   pair_lists pairs(const cpu::exclude_step& s) const {
     const index* const groups = indices_->data() + first_.at(&s);
@@ -88,6 +91,10 @@ class step_lists {
       if (const auto* gemm = get_if<cpu::gemm_step>(&s)) {
         first_[gemm] = all_positions_.size();
         for (const auto& r : gemm->rows) all_positions_.push_back({r.a, r.c, r.weight});
+      }
+      if (const auto* screen = get_if<cpu::screen_step>(&s)) {
+        first_[screen] = all_positions_.size();
+        all_positions_.push_back({});
       }
       if (const auto* exclude = get_if<cpu::exclude_step>(&s)) {
         first_[exclude] = all_indices_.size();

@@ -34,6 +34,9 @@ template <class T, class Device>
 class device_weights {
  public:
   using queue = typename Device::queue;
+  // Memory of the device.
+  template <class S>
+  using shared = std::shared_ptr<const S>;
 
   device_weights(const cpu::plan& p, std::span<const ir::leaf_node> leaves, const Device& on,
                  queue& q)
@@ -94,6 +97,13 @@ class device_weights {
     return {matrices_[weight].get(), pitch_of(plan_.weights[weight], stored), stored};
   }
 
+  // An array that follows from a weight's matrices, and is kept with its parameter.
+  template <class Make>
+  shared<T> of_matrices(extent weight, const std::string& what, const Make& make) const {
+    const cpu::packed_weight& w = plan_.weights[weight];
+    return derived<T>(origins_[w.storage], what + text(w), make);
+  }
+
   // Makes the matrices of weights that are leaves, or of those that the prologue computes.
   void make_matrices(bool are_computed) {
     for (extent w = 0; w < plan_.weights.size(); ++w) {
@@ -106,7 +116,7 @@ class device_weights {
         continue;
       }
       const ir::leaf_node& l = origins_[weight.storage];
-      stored_[w] = stored_type(l.type);
+      stored_[w] = stored_type(l.type, weight);
       with_stored<T>(stored_[w], [&]<class S>(S*) {
         const auto make = [&] { return matrices_of(weight, uploaded<S>(l).get()); };
         matrices_[w] = derived<S>(l, "matrices" + text(weight), make);
@@ -125,22 +135,22 @@ class device_weights {
     for (const cpu::packed_weight& w : p.weights) {
       const cpu::storage_row& row = p.storages[w.storage];
       const bool is_leaf = row.where == cpu::storage_row::kind::leaf;
-      const dtype stored = is_leaf ? stored_type(leaves[row.source].type) : dtype_of<T>;
+      const dtype stored = is_leaf ? stored_type(leaves[row.source].type, w) : dtype_of<T>;
       n += w.batches * w.K * pitch_of(w, stored) * size_of(stored);
+      if (w.screened) n += w.N * (w.K + 2) * sizeof(T);
     }
     return n;
   }
 
  private:
-  // Memory of the device.
-  template <class S>
-  using shared = std::shared_ptr<const S>;
-
-  // The type in which matrices of a leaf are stored.
+  // The type in which a table of a leaf is stored, and that of matrices. Screens read those of Ts.
   static dtype stored_type(dtype of_leaf) {
     dtype stored = dtype_of<T>;
     with_stored<T>(of_leaf, [&]<class S>(S*) { stored = dtype_of<S>; });
     return stored;
+  }
+  static dtype stored_type(dtype of_leaf, const cpu::packed_weight& w) {
+    return w.screened ? dtype_of<T> : stored_type(of_leaf);
   }
   static extent pitch_of(const cpu::packed_weight& w, dtype stored) {
     return round_up(w.N, extent{access_bytes / size_of(stored)});

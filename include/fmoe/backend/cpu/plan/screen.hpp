@@ -55,8 +55,8 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
     const planner::operation product = p.operations[*maker];
     if (!is_screened(p, select, product)) continue;
     planner::value scratch;
-    scratch.shape = {
-        o.on.screen_size(p[product.in[0].value].size(), p[select.out.value].keep, tokens)};
+    scratch.shape = {o.on.screen_size(p[product.in[0].value].size(), p[scores].size(),
+                                      p[select.out.value].keep, tokens)};
     select.what = planner::screen_op{as<planner::select_op>(select).rule};
     select.passes = product.passes;
     select.in = {product.in[0], product.in[1], {p.add(std::move(scratch)), "s"}};

@@ -44,7 +44,10 @@ class block_runner {
  public:
   static constexpr unsigned lanes = 32;
 
-  explicit block_runner(thread_order order = thread_order::ascending) : order_(order) {}
+  explicit block_runner(thread_order order = thread_order::ascending,
+                        tensor_sums sums = tensor_sums::rounded)
+      : order_(order),
+        sums_(sums) {}
   block_runner(const block_runner&) = delete;
 
   // Runs `body` as every thread of every block. It asks this runner which thread it is.
@@ -59,6 +62,7 @@ class block_runner {
 
   unsigned thread() const { return now_.thread; }
   extent block() const { return block_; }
+  tensor_sums sums() const { return sums_; }
 
   // Returns the shared array number `count` that the thread asks for.
   template <class T>
@@ -224,6 +228,7 @@ class block_runner {
   }
 
   thread_order order_;
+  tensor_sums sums_;
   std::mt19937 random_{1};
   launch_shape shape_{};
   extent block_ = 0;

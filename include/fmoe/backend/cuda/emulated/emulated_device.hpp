@@ -16,11 +16,11 @@ namespace fmoe::cuda {
 // Runners that streams take and give back, because their stacks are large.
 class runner_pool {
  public:
-  explicit runner_pool(thread_order order) : order_(order) {}
+  explicit runner_pool(const device_options& options) : options_(options) {}
 
   std::unique_ptr<block_runner> take() {
     const std::lock_guard lock(mutex_);
-    if (free_.empty()) return std::make_unique<block_runner>(order_);
+    if (free_.empty()) return std::make_unique<block_runner>(options_.order, options_.tensor_sums);
     auto runner = std::move(free_.back());
     free_.pop_back();
     return runner;
@@ -31,7 +31,7 @@ class runner_pool {
   }
 
  private:
-  thread_order order_;
+  device_options options_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<block_runner>> free_;
 };
@@ -45,6 +45,13 @@ class emulated_device {
 
   std::string name() const { return "emulated on the CPU, since there is no GPU"; }
   place where() const { return {emulated_name, state_->number}; }
+  // Plans are those of an H100. How long emulated blocks take is not known.
+  fmoe::machine machine() const {
+    fmoe::machine m = h100();
+    m.name = name();
+    m.gpu.launch = 0;
+    return m;
+  }
 
   void* allocate(extent bytes) const {
     expects_no_capture("memory");
@@ -173,8 +180,8 @@ class emulated_device {
         : number(n),
           streams(options.streams),
           memory(n, options.device_memory),
-          runners(options.order),
-          default_stream(n, options.streams, std::make_unique<block_runner>(options.order)) {}
+          runners(options),
+          default_stream(n, options.streams, runners.take()) {}
 
     // CUDA has three names of default streams: 0, 1 and 2.
     emulated_stream& stream_of(CUstream_st* handle) {

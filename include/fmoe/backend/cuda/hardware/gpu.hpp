@@ -66,6 +66,35 @@ class gpu {
     return properties.name;
   }
   place where() const { return {gpu_name, number_}; }
+  // The rates that follow from the GPU's clocks and units. L2 is taken as that of an H100 or an
+  // A100.
+  fmoe::machine machine() const {
+    const auto ask = [&](cudaDeviceAttr what) {
+      int value = 0;
+      expects_success(cudaDeviceGetAttribute(&value, what, number_), "what the GPU is");
+      return static_cast<double>(value);
+    };
+    const bool is_hopper = ask(cudaDevAttrComputeCapabilityMajor) >= 9;
+    fmoe::machine m = is_hopper ? h100() : a100();
+    const double clock = ask(cudaDevAttrClockRate) * 1e3,
+                 cores = ask(cudaDevAttrMultiProcessorCount),
+                 units = ask(cudaDevAttrComputeCapabilityMajor) == 8 &&
+                                 ask(cudaDevAttrComputeCapabilityMinor) == 0
+                             ? 64
+                             : 128;
+    const double flops = 2 * units * clock * cores, before = m.every.flops;
+    for (double* rate : {&m.every.flops, &m.every.int16_dots, &m.every.int8_dots,
+                         &m.every.bf16_dots, &m.every.l2, &m.every.l3, &m.gpu.tf32_dots})
+      *rate *= flops / before;
+    // Two transfers a clock.
+    const double memory =
+        2 * ask(cudaDevAttrMemoryClockRate) * 1e3 * ask(cudaDevAttrGlobalMemoryBusWidth) / 8;
+    if (memory > 0) m.every.memory = memory;
+    m.l2 = m.l3 = static_cast<extent>(ask(cudaDevAttrL2CacheSize));
+    m.one = m.every;
+    m.name = name();
+    return m;
+  }
 
   void* allocate(extent bytes) const {
     const in_use device(number_);

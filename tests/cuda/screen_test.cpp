@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+// A selection that tensor cores screen has the bits of a selection from all scores, whatever the
+// numbers are and however tensor cores add up.
+#include <cmath>
+#include <limits>
+
+#include <fmoe/cuda.hpp>
+#include <fmoe/fmoe.hpp>
+
+#include "../support/agree.hpp"
+#include "../support/same_bits.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+using cuda::math;
+
+constexpr float infinity = std::numeric_limits<float>::infinity(),
+                nan = std::numeric_limits<float>::quiet_NaN();
+
+// A plan is screened whatever it costs if its shape is given.
+compile_options with(bool screen, cuda::tensor_sums sums = cuda::tensor_sums::cut_off) {
+  return {.on = cuda::emulated(
+              {.math = math::exact, .order = cuda::thread_order::shuffled, .tensor_sums = sums}),
+          .screen = screen,
+          .shape = plan_shape{}};
+}
+
+template <operand E>
+bool same(const E& e) {
+  const auto plain = evaluate(e, with(false));
+  return explain(e, with(true)).text.find("screened") != std::string::npos &&
+         same_bits(evaluate(e, with(true)), plain) &&
+         same_bits(evaluate(e, with(true, cuda::tensor_sums::rounded)), plain);
+}
+
+void check_same(const tensor<float, 2>& x, const parameter<float, 2>& gate, extent k,
+                bool all_weights = false) {
+  const auto bias = random<parameter<float, 1>>({gate.shape()[1]}, 3, 0.2f);
+  const auto scores = einsum<"ti,in->tn">(x, gate);
+  CHECK(same(top_k(scores, k)));
+  CHECK(same(top_k(relu(scores + bias), k)));
+  if (!all_weights) return;
+  for (const auto w : {weighting::softmax, weighting::one, weighting::relu})
+    CHECK(same(top_k(relu(scores + bias), k, w)));
+}
+
+parameter<float, 2> normal_gate(extent i, extent n, float scale = 0.1f) {
+  return random<parameter<float, 2>>({i, n}, 2, scale);
+}
+
+constexpr extent depth = 64, columns = 1024;
+
+TEST_CASE("a screened selection has the bits of a full one", "[cuda][screen]") {
+  check_same(random<tensor<float, 2>>({3, depth}, 1), normal_gate(depth, columns), 5, true);
+  check_same(random<tensor<float, 2>>({2, 301}, 1), normal_gate(301, 1100), 9);
+}
+
+TEST_CASE("ties and rows of few positive scores are selected as without screening",
+          "[cuda][screen]") {
+  auto x = random<tensor<float, 2>>({2, depth}, 1);
+  auto gate = normal_gate(depth, columns);
+  for (extent i = 0; i < depth; ++i)
+    for (extent e = 0; e < columns; ++e) gate(i, e) = gate(i, e % 40);  // each score many times
+  check_same(x, gate, 7);
+  std::fill_n(gate.data(), gate.size(), 0.5f);  // more candidates than there is room for
+  check_same(x, gate, 7);
+  for (extent i = 0; i < x.size(); ++i) x.data()[i] = 1;
+  for (extent i = 0; i < depth; ++i)
+    for (extent e = 0; e < columns; ++e) gate(i, e) = e % 400 == 3 ? 1.f : -1.f;  // three of them
+  check_same(x, gate, 7, true);
+}
+
+TEST_CASE("outliers, subnormal and huge numbers are selected as without screening",
+          "[cuda][screen]") {
+  for (const auto& [scale, weight] :
+       {std::pair(1e-42f, 1.f), {1.f, 1e-40f}, {1e-20f, 1e-20f}, {1e10f, 1e30f}, {3e38f, 1e-3f}}) {
+    INFO("scales " << scale << ' ' << weight);
+    check_same(random<tensor<float, 2>>({1, depth}, 1, scale), normal_gate(depth, columns, weight),
+               6);
+  }
+  auto x = random<tensor<float, 2>>({2, depth}, 1);
+  auto gate = normal_gate(depth, columns);
+  for (extent t = 0; t < 2; ++t) x(t, t) = 1e4f;  // one coordinate carries the norm
+  for (extent e = 0; e < columns; e += 3)
+    for (extent i = 0; i < depth; ++i) gate(i, e) *= static_cast<float>(1 + e * e);  // norms apart
+  check_same(x, gate, 6);
+}
+
+TEST_CASE("NaN and infinities on either side are selected as without screening", "[cuda][screen]") {
+  auto x = random<tensor<float, 2>>({4, depth}, 1);
+  auto gate = normal_gate(depth, columns);
+  x(1, 3) = nan;
+  x(2, 5) = infinity;
+  x(3, 5) = -infinity;
+  check_same(x, gate, 5);
+  gate(7, 100) = nan;
+  gate(8, 101) = infinity;
+  gate(9, 102) = -infinity;
+  check_same(x, gate, 5);
+  auto bias = random<parameter<float, 1>>({columns}, 3);
+  bias(5) = nan;
+  bias(6) = infinity;
+  bias(100) = -infinity;
+  CHECK(same(top_k(einsum<"ti,in->tn">(x, gate) + bias, 5)));
+}
+
+// bf16 has 8 bits: 1 + 127/32768 is rounded to 1, and 1 + 129/32768 to 1 + 1/128. Winners lose and
+// losers gain in all their numbers alike, so that the error is as large as its bound allows.
+TEST_CASE("columns that round down win against columns that round up", "[cuda][screen]") {
+  for (const float scale : {1.f, 0x1p70f}) {  // such columns are not usual
+    parameter<float, 2> gate(std::array<extent, 2>{depth, columns});
+    tensor<float, 2> x({2, depth});
+    std::fill_n(x.data(), x.size(), 1.f);
+    for (extent e = 0; e < columns; ++e)
+      for (extent i = 0; i < depth; ++i) {
+        const bool winner = e % 300 == 7, loser = e % 30 == 1;
+        gate(i, e) = scale * (winner          ? 1 + 127 * 0x1p-15f
+                              : !loser        ? 0.1f
+                              : i < depth / 2 ? 1 + 129 * 0x1p-15f
+                                              : 1 - 0x1p-8f);
+      }
+    check_same(x, gate, 3);
+    check_same(x, gate, 9);
+  }
+}
+
+// Zeros fill the k greatest, and are left out; what is a little below 0 is not selected for them.
+TEST_CASE("scores below zeros that are left out are not selected", "[cuda][screen]") {
+  parameter<float, 2> gate(std::array<extent, 2>{depth, columns});
+  parameter<float, 1> bias(std::array<extent, 1>{columns});
+  tensor<float, 2> x({1, depth});
+  std::fill_n(x.data(), x.size(), 1.f);
+  for (extent e = 0; e < columns; ++e) {
+    const bool is_near = e == 5;
+    for (extent i = 0; i < depth; ++i) gate(i, e) = is_near ? 0.1f : -1.f;
+    bias(e) = is_near ? -0.1f * depth * (1 + 0x1p-16f) : e % 3 == 0 ? 0.f : -1.f;
+  }
+  CHECK(same(top_k(relu(einsum<"ti,in->tn">(x, gate)) + bias, 7)));
+}
+
+TEST_CASE("the roofline decides, and screening can be switched off", "[cuda][screen]") {
+  const auto text = [](extent tokens, math how, bool screen) {
+    const tensor<float, 2> x({tokens, 256});
+    return explain(
+               top_k(einsum<"ti,in->tn">(x, parameter<float, 2>(tensor<float, 2>({256, 8192}))), 8),
+               {.on = cuda::emulated({.math = how}), .screen = screen, .as = cuda::h100()})
+        .text;
+  };
+  const auto is_screened = [](const std::string& t) { return t.find("screened") != t.npos; };
+  CHECK(is_screened(text(4096, math::exact, true)));
+  CHECK(is_screened(text(4096, math::bf16, true)));
+  CHECK(!is_screened(text(4096, math::exact, false)));
+  CHECK(!is_screened(text(1, math::exact, true)));
+}
+
+}  // namespace
