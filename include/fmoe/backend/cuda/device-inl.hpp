@@ -98,7 +98,7 @@ class device_backend final : public processor {
 
     extent bytes() const { return weights + callers * call; }
     extent most_callers(extent memory) const {
-      return (memory - weights) / std::max<extent>(1, call);
+      return memory == all ? all : (memory - weights) / std::max<extent>(1, call);
     }
   };
 
@@ -121,11 +121,10 @@ class device_backend final : public processor {
   template <class T>
   std::unique_ptr<const executable> compiled_in(const job& work) const {
     cpu::plan p = plan_of<T>(work);
-    extent callers = work.callers;
-    if (callers == all && options_.memory != all)
-      callers = std::min(callers, footprint<T>(p, work).most_callers(options_.memory));
-    return std::make_unique<const device_executable<T, Device>>(std::move(p), work.program.leaves,
-                                                                on_, callers);
+    const bool grows = work.callers == all;
+    const extent most = grows ? footprint<T>(p, work).most_callers(options_.memory) : work.callers;
+    return std::make_unique<const device_executable<T, Device>>(
+        std::move(p), work.program.leaves, on_, grows ? 1 : work.callers, most);
   }
   std::unique_ptr<const executable> compiled(const job& work) const override {
     return work.type == dtype::float64 ? compiled_in<double>(work) : compiled_in<float>(work);
@@ -135,12 +134,13 @@ class device_backend final : public processor {
   description explained_in(const job& work) const {
     const cpu::plan p = plan_of<T>(work);
     const cpu::plan_printer printed(p, {});
+    const footprint<T> all_of(p, work);
     return {.layout = "tile of " + std::to_string(p.tile) + " tokens, arena " +
                       std::to_string(divide_up(p.arena * sizeof(T), 1024)) + " KiB",
             .steps = printed.text(),
             .dot = printed.dot(),
-            .packed = device_weights<T, Device>::bytes(p, work.program.leaves),
-            .call = device_executable<T, Device>::bytes_of_call(p)};
+            .packed = all_of.weights,
+            .call = all_of.call};
   }
   description explained(const job& work) const override {
     return work.type == dtype::float64 ? explained_in<double>(work) : explained_in<float>(work);

@@ -20,7 +20,11 @@ class runner_pool {
 
   std::unique_ptr<block_runner> take() {
     const std::lock_guard lock(mutex_);
-    if (free_.empty()) return std::make_unique<block_runner>(order_);
+    if (free_.empty()) {
+      free_.reserve(made_ + 1);
+      ++made_;
+      return std::make_unique<block_runner>(order_);
+    }
     auto runner = std::move(free_.back());
     free_.pop_back();
     return runner;
@@ -33,6 +37,7 @@ class runner_pool {
  private:
   thread_order order_;
   std::mutex mutex_;
+  extent made_ = 0;
   std::vector<std::unique_ptr<block_runner>> free_;
 };
 

@@ -140,12 +140,13 @@ class gpu {
       copy("a copy from the GPU", host, device, bytes, cudaMemcpyDeviceToHost);
     }
     void wait() {
-      const in_use device(number_);
-      expects_success(cudaStreamSynchronize(stream_), "the end of a call");
+      constexpr const char* what = "the end of a call";
+      const in_use device(number_, what);
+      expects_success(cudaStreamSynchronize(stream_), what);
     }
     // Throws if something before has failed; it waits for nothing.
     void check(const char* what) const {
-      const in_use device(number_);
+      const in_use device(number_, what);
       expects_success(cudaGetLastError(), what);
     }
 
@@ -176,21 +177,21 @@ class gpu {
     template <class Kernel>
     void launch(const char* step, const Kernel& kernel, extent blocks) {
       if (blocks == 0) return;
-      const in_use device(number_);
+      const in_use device(number_, step);
       run_kernel<<<grid(step, blocks), Kernel::threads, Kernel::shared_bytes, stream_>>>(kernel);
       expects_success(cudaGetLastError(), step);
     }
     template <class F>
     void each(const char* step, const F& f, extent n) {
       if (n == 0) return;
-      const in_use device(number_);
+      const in_use device(number_, step);
       run_each<<<grid(step, divide_up(n, threads_of_each)), threads_of_each, 0, stream_>>>(f, n);
       expects_success(cudaGetLastError(), step);
     }
 
    private:
     void copy(const char* what, void* to, const void* from, extent bytes, cudaMemcpyKind kind) {
-      const in_use device(number_);
+      const in_use device(number_, what);
       expects_success(cudaMemcpyAsync(to, from, bytes, kind, stream_), what);
     }
 
@@ -210,9 +211,9 @@ class gpu {
   // Makes a GPU that of the thread, and afterwards the program's own again.
   class in_use {
    public:
-    explicit in_use(int number) {
-      expects_success(cudaGetDevice(&before_), "the GPU");
-      if (before_ != number) expects_success(cudaSetDevice(number), "the GPU");
+    explicit in_use(int number, const char* step = "the GPU") {
+      expects_success(cudaGetDevice(&before_), step);
+      if (before_ != number) expects_success(cudaSetDevice(number), step);
       else before_ = -1;
     }
     in_use(const in_use&) = delete;
