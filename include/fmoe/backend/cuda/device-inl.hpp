@@ -111,7 +111,7 @@ class device_backend final : public processor {
       cpu::plan p = make_plan(work.program, work.tokens, work.how, workspace);
       const footprint<T> all_of(p, work);
       if (all_of.bytes() <= options_.memory) return p;
-      expects<value_error>(p.tile > 1, "[cuda] the layer takes ", all_of.bytes(),
+      expects<value_error>(p.tile > 1 && p.arena > 0, "[cuda] the layer takes ", all_of.bytes(),
                            " bytes of the GPU, ", all_of.weights, " of them for weights and ",
                            all_of.call, " for each caller, and may take ", options_.memory);
       workspace = p.arena * sizeof(T) - 1;

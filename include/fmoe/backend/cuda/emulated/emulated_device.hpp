@@ -102,7 +102,7 @@ class emulated_device {
           handle_(stream),
           stream_(state_->stream_of(stream)) {
       if (stream_.device() != state_->number)
-        throw error("[cuda] a call: the stream is of another device");
+        fail_as_cuda("a call", "the stream is of another device");
     }
 
     CUstream_st* stream() const { return handle_; }
@@ -119,7 +119,7 @@ class emulated_device {
     }
     // Throws if something before has failed; it waits for nothing.
     void check(const char* what) const {
-      if (state_->has_failed) throw error(std::string("[cuda] ") + what + ": unspecified failure");
+      if (state_->has_failed) fail_as_cuda(what, "unspecified failure");
     }
 
     void record(event& e) { stream_.record(e.of_); }
