@@ -15,6 +15,6 @@ int main() {
   forward.on(stream)(x, y);
 #ifdef FMOE_MISUSE
   int number = 1;
-  forward.on(&number)(x, y);
+  forward.on (&number)(x, y);
 #endif
 }
