@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 import os
 import re
+import shutil
 
 from conan import ConanFile
+from conan.errors import ConanInvalidConfiguration
 from conan.tools.build import check_min_cppstd
 from conan.tools.cmake import CMake, cmake_layout
 from conan.tools.files import copy, load, rmdir
@@ -17,8 +19,8 @@ class Fmoe(ConanFile):
     topics = ("mixture-of-experts", "einsum", "tensor", "simd", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {"with_eigen": [True, False], "with_xtensor": [True, False]}
-    default_options = {"with_eigen": False, "with_xtensor": False}
+    options = {"cuda": [True, False], "with_eigen": [True, False], "with_xtensor": [True, False]}
+    default_options = {"cuda": False, "with_eigen": False, "with_xtensor": False}
     exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*"
     no_copy_source = True
     generators = "CMakeToolchain"
@@ -43,6 +45,9 @@ class Fmoe(ConanFile):
 
     def validate(self):
         check_min_cppstd(self, 20)
+        # The toolkit of CUDA is no package: CMake looks for it where find_package asks for the component cuda.
+        if self.options.cuda and not (os.environ.get("CUDACXX") or shutil.which("nvcc")):
+            raise ConanInvalidConfiguration("the option cuda needs nvcc in PATH, or its path in CUDACXX")
 
     def package(self):
         cmake = CMake(self)

@@ -33,7 +33,23 @@ int main() {
   const compile_options options{.on = cuda::device(0, {.workspace = std::size_t{256} << 20})};
   std::cout << explain(layer(x), options);
 
+  const auto gpu = cuda::device(0);
+  const auto forward = compile(layer, 32, {.on = gpu, .callers = 2});
+  const cuda::tensor<float, 2> in(x, gpu);
+  cuda::tensor<float, 2> out({32, 64}, gpu);
+  forward(in, out);
+
+  const cuda::stream stream(gpu);
+  forward.on(stream)(in, out);
+  const tensor<float, 2> made = out.to_host(stream.handle());
+
+  const cuda::graph graph(gpu, stream, [&] { forward.on(stream)(in, out); });
+  graph.launch(stream);
+  stream.synchronize();
+
   const tensor<float, 2> on_cpu = compile(layer, 32)(x);
-  const bool is_same = std::equal(y.data(), y.data() + y.size(), on_cpu.data());
+  bool is_same = true;
+  for (const tensor<float, 2>& other : {y, made, out.to_host()})
+    is_same &= std::equal(other.data(), other.data() + other.size(), on_cpu.data());
   std::cout << (is_same ? "the CPU's numbers\n" : "other numbers than the CPU's\n");
 }

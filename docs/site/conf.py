@@ -44,9 +44,9 @@ API = {
     "Expressions": ["expr/einsum.hpp", "expr/pointwise.hpp", "expr/pointwise_function.hpp", "expr/rows.hpp", "expr/selection.hpp", "expr/concat.hpp", "expr/all_except.hpp", "expr/sized.hpp",
                     "expr/expression.hpp", "base/functions.hpp", "base/checked.hpp"],
     "Running": ["run/evaluate.hpp", "run/compile.hpp", "run/model.hpp", "run/explain.hpp", "run/cost.hpp", "planner/cost_figures.hpp",
-                "planner/machine.hpp", "planner/machine_text.hpp", "run/this_machine.hpp", "planner/options.hpp", "planner/tuned_shapes.hpp", "backend/backend.hpp", "backend/reference/reference.hpp", "backend/cuda/machines.hpp", "backend/cuda/device.hpp"],
+                "planner/machine.hpp", "planner/machine_text.hpp", "run/this_machine.hpp", "planner/options.hpp", "planner/tuned_shapes.hpp", "backend/backend.hpp", "backend/reference/reference.hpp", "backend/cuda/machines.hpp", "backend/cuda/device.hpp", "backend/cuda/tensor.hpp"],
     "Tensors and errors": ["arrays/tensor.hpp", "arrays/storage.hpp", "arrays/print.hpp", "arrays/viewed.hpp", "arrays/sliced.hpp", "arrays/interop.hpp", "arrays/eigen.hpp", "arrays/xtensor.hpp",
-                           "arrays/array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp", "base/pairs.hpp", "version.hpp"],
+                           "arrays/place.hpp", "arrays/array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp", "base/pairs.hpp", "version.hpp"],
     "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/layers_in.hpp", "models/load_model.hpp", "models/quantize.hpp", "arrays/quantized.hpp", "io/array.hpp", "io/error.hpp", "arrays/released.hpp"],
 }
 

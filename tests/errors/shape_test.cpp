@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/analysis.hpp>
 #include <fmoe/analysis/expert_page.hpp>
+#include <fmoe/cuda.hpp>
 #include <fmoe/edit.hpp>
 #include <fmoe/expr/selection.hpp>
 #include <fmoe/monet.hpp>
@@ -363,6 +364,17 @@ const failure shape_errors[] = {
      "A batch needs one score for each token.",
      "If the scores belong to texts, give each token the score of its text.",
      [] { expert_correlation(6).add(tensor<float, 3>({4, 2, 6}), tensor<float, 3>({4, 2, 6}), std::vector<float>(3)); }},
+    {R"([call] an array has 1 strides and 2 axes)",
+     "`__cuda_array_interface__` has a stride for each axis, or none.",
+     "Pass as many strides as axes, or an empty list for an array whose rows follow each other.",
+     [] {
+       const cuda::tensor<float, 2> x({2, 8}, cuda::emulated());
+       compile(small_mxd(), 2)(cuda_array{x.data(), {2, 8}, "<f4", {32}});
+     }},
+    {R"([cuda] axis 0 is 3 in the copied array and 2 in the tensor)",
+     "A tensor on a GPU keeps the shape that it was made with.",
+     "Make a new one: `cuda::tensor<float, 2> x(a, gpu)`.",
+     [] { cuda::tensor<float, 2>({2, 8}, cuda::emulated()).copy_from(tensor<float, 2>({3, 8})); }},
 };
 // clang-format on
 

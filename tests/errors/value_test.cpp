@@ -486,12 +486,133 @@ expert_correlation(6).add(tensor<float, 3>({2, 2, 6}), tensor<float, 3>({2, 2, 6
 const tensor<float, 2> x({9, 12}), w({12, 700});
 evaluate(softmax(relu(einsum<"ti,io->to">(x, w))), {.on = cuda::emulated({.workspace = 1024})});
 }},
-{R"([cuda] a function of the program's own code does not run on a GPU, in "tb->tb")",
+{R"([cuda] a function of the program's own code does not run on a GPU: write it with fmoe's functions, or leave it out of the layer and call it on what the layer returns, in "tb->tb")",
 "A `pointwise_function` is code of the CPU, which a GPU has not.",
-"Write it with the functions of fmoe, or run the layer on the CPU.",
+"Write it with the functions of fmoe, call it on what the layer returns, or run the layer on the CPU.",
 [] {
 const pointwise_function twice("twice", [](auto v) { return v + v; });
 evaluate(twice(tensor<float, 2>({9, 12})), {.on = cuda::emulated()});
+}},
+{R"([cuda] the layer takes 3480 bytes of the GPU, 1176 of them for weights and 2304 for each caller, and may take 1024)",
+"The weights of the layer, and the memory of its callers for one token at a time, are more than the device's options allow.",
+"Allow more memory, compile for fewer callers or tokens, or split the layer.",
+[] {
+const tensor<float, 2> x({9, 12});
+const parameter<float, 2> w({12, 24});
+evaluate(einsum<"ti,io->to">(x, w), {.on = cuda::emulated({.memory = 1024})});
+}},
+{R"([cuda] there is no emulated device 1: the options say 1)",
+"Where there is no GPU, there are as many emulated ones as the options say.",
+"Take device 0, or set `emulated_devices`.",
+[] { cuda::emulated({}, 1); }},
+{R"([cuda] this pointer is of no device's memory)",
+"`cuda::at` asks CUDA to which device a pointer belongs, and this one belongs to the host.",
+"Pass a pointer of the GPU's memory; an array of the host needs no `cuda::at`.",
+[] {
+const float here[6] = {};
+cuda::at(here, {2, 3});
+}},
+{R"([array] this array lies on emulated GPU 0, and only a call that runs there reads it: copy it to the host first)",
+"Only compiled layers of a GPU read its memory; expressions, statistics and copies are code of the host.",
+"Copy the array: `x.to_host()`.",
+[] {
+const cuda::tensor<float, 2> x({2, 3}, cuda::emulated());
+to_tensor(x);
+}},
+{R"([forward] input 0 lies on emulated GPU 0, and the layer runs on the host: copy the array, or compile for its device)",
+"A layer reads and writes arrays of the host and of the device that it is compiled for.",
+"Compile the layer with the device of the array in `on`, or copy the array.",
+[] {
+const cuda::tensor<float, 2> x({2, 8}, cuda::emulated());
+tensor<float, 2> y({2, 3});
+compile(small_mxd(), 2)(x, y);
+}},
+{R"([forward] the layer runs on the host, which has no streams)",
+"`forward.on(stream)` is of layers that run on a GPU.",
+"Call `forward(x, y)`, or compile for a GPU.",
+[] {
+const cuda::stream stream(cuda::emulated());
+tensor<float, 2> x({2, 8}), y({2, 3});
+compile(small_mxd(), 2).on(stream)(x, y);
+}},
+{R"([forward] a captured call takes arrays of the GPU alone)",
+"A CUDA graph holds no copies between the host and the device, because the host would have to wait for them.",
+"Copy the arrays to the GPU before the capture.",
+[] {
+const auto gpu = cuda::emulated();
+const auto forward = compile(small_mxd(), 2, {.on = gpu});
+tensor<float, 2> x({2, 8}), y({2, 3});
+const cuda::stream s(gpu);
+cuda::graph(gpu, s, [&] { forward.on(s)(x, y); });
+}},
+{R"([forward] a captured call keeps memory of its own, and other calls have all that the layer has: compile it for more callers)",
+"A graph may run at any time, so its memory must be nobody else's; here a call has it that may still run.",
+"Wait for the stream of that call before the capture, or compile with more `callers`.",
+[] {
+const auto gpu = cuda::emulated({.streams = cuda::stream_order::deferred});
+const auto forward = compile(small_mxd(), 2, {.on = gpu});
+cuda::tensor<float, 2> x({2, 8}, gpu), y({2, 3}, gpu);
+const cuda::stream s(gpu), other(gpu);
+forward.on(other)(x, y);
+cuda::graph(gpu, s, [&] { forward.on(s)(x, y); });
+}},
+{R"([forward] a captured call keeps the memory of the only caller: compile the layer for more callers)",
+"A graph may run at any time, so other calls cannot have its memory.",
+"Compile with one caller more than calls run at the same time.",
+[] {
+const auto gpu = cuda::emulated();
+const auto forward = compile(small_mxd(), 2, {.on = gpu, .callers = 1});
+cuda::tensor<float, 2> x({2, 8}, gpu), y({2, 3}, gpu);
+const cuda::stream s(gpu);
+const cuda::graph g(gpu, s, [&] { forward.on(s)(x, y); });
+forward(x, y);
+}},
+{R"([call] a DLTensor is of float, double, bfloat16 or float16, and this one has code 0, 32 bits and 1 lanes)",
+"Layers compute with floating-point numbers; code 0 are integers.",
+"Convert the array where it was made.",
+[] {
+std::int64_t shape[]{2, 8};
+tensor<float, 2> x({2, 8});
+compile(small_mxd(), 2)(dl_tensor{x.data(), {1, 0}, 2, {0, 32, 1}, shape, nullptr, 0});
+}},
+{R"([call] a DLTensor lies on the CPU or on an NVIDIA GPU, and this one is of device type 10)",
+"The device types of DLPack that layers read are 1, 2, 3 and 13; 10 is a GPU of AMD.",
+"Copy the array to the host.",
+[] {
+std::int64_t shape[]{2, 8};
+tensor<float, 2> x({2, 8});
+compile(small_mxd(), 2)(dl_tensor{x.data(), {10, 0}, 2, {2, 32, 1}, shape, nullptr, 0});
+}},
+{R"([call] an array's typestr is "<f4", "<f8" or "<f2", and this one is "<i4")",
+"Layers compute with floating-point numbers in the machine's order of bytes; `<i4` are integers.",
+"Convert the array where it was made.",
+[] {
+const cuda::tensor<float, 2> x({2, 8}, cuda::emulated());
+compile(small_mxd(), 2)(cuda_array{x.data(), {2, 8}, "<i4"});
+}},
+{R"([call] axis 0 of an array has a stride of -32 bytes, which is no number of elements)",
+"The strides of `__cuda_array_interface__` are bytes, at least 0 and whole elements.",
+"Copy the array, so that its rows follow each other.",
+[] {
+const cuda::tensor<float, 2> x({2, 8}, cuda::emulated());
+compile(small_mxd(), 2)(cuda_array{x.data(), {2, 8}, "<f4", {-32, 4}});
+}},
+{R"([evaluate] the output is of float64 and the expression of float32)",
+"The type of a DLTensor is known only when the program runs, and a result is not converted.",
+"Pass an array of the expression's type.",
+[] {
+std::int64_t shape[]{2, 8};
+tensor<double, 2> y({2, 8});
+dl_tensor output{y.data(), {1, 0}, 2, {2, 64, 1}, shape, nullptr, 0};
+evaluate(relu(tensor<float, 2>({2, 8})), output);
+}},
+{R"([forward] input 0 is of float64 and the layer computes in float32: convert it first)",
+"The type of a DLTensor is known only when the program runs, and this one is wider than the layer's.",
+"Pass an array of float, bf16 or f16.",
+[] {
+std::int64_t shape[]{2, 8};
+tensor<double, 2> x({2, 8});
+compile(small_mxd(), 2)(dl_tensor{x.data(), {1, 0}, 2, {2, 64, 1}, shape, nullptr, 0});
 }},
 };
 // clang-format on

@@ -45,6 +45,28 @@ struct foreign {
   const std::vector<std::ptrdiff_t>& strides() const { return steps; }
 };
 
+// The members of DLPack's DLTensor, and the entries of __cuda_array_interface__.
+struct dl_tensor {
+  void* data;
+  struct {
+    int device_type, device_id;
+  } device;
+  int ndim;
+  struct {
+    std::uint8_t code, bits;
+    std::uint16_t lanes;
+  } dtype;
+  std::int64_t *shape, *strides;
+  std::uint64_t byte_offset;
+};
+struct cuda_array {
+  const void* pointer;
+  std::vector<std::int64_t> shape;
+  std::string typestr;
+  std::vector<std::int64_t> strides{};
+  std::uintptr_t stream = 0;
+};
+
 struct failure {
   const char* message;
   const char* cause;

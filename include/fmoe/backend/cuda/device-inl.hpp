@@ -99,7 +99,7 @@ class device_backend final : public processor {
 
     extent bytes() const { return weights + callers * call; }
     extent most_callers(extent memory) const {
-      return (memory - weights) / std::max<extent>(1, call);
+      return memory == all ? all : (memory - weights) / std::max<extent>(1, call);
     }
   };
 
@@ -112,7 +112,7 @@ class device_backend final : public processor {
       cpu::plan p = make_plan(work.program, work.tokens, work.how, workspace, options_.math);
       const footprint<T> all_of(p, work);
       if (all_of.bytes() <= options_.memory) return p;
-      expects<value_error>(p.tile > 1, "[cuda] the layer takes ", all_of.bytes(),
+      expects<value_error>(p.tile > 1 && p.arena > 0, "[cuda] the layer takes ", all_of.bytes(),
                            " bytes of the GPU, ", all_of.weights, " of them for weights and ",
                            all_of.call, " for each caller, and may take ", options_.memory);
       workspace = p.arena * sizeof(T) - 1;
@@ -122,11 +122,10 @@ class device_backend final : public processor {
   template <class T>
   std::unique_ptr<const executable> compiled_in(const job& work) const {
     cpu::plan p = plan_of<T>(work);
-    extent callers = work.callers;
-    if (callers == all && options_.memory != all)
-      callers = std::min(callers, footprint<T>(p, work).most_callers(options_.memory));
-    return std::make_unique<const device_executable<T, Device>>(std::move(p), work.program.leaves,
-                                                                on_, callers, options_.math);
+    const bool grows = work.callers == all;
+    const extent most = grows ? footprint<T>(p, work).most_callers(options_.memory) : work.callers;
+    return std::make_unique<const device_executable<T, Device>>(
+        std::move(p), work.program.leaves, on_, grows ? 1 : work.callers, most, options_.math);
   }
   std::unique_ptr<const executable> compiled(const job& work) const override {
     return work.type == dtype::float64 ? compiled_in<double>(work) : compiled_in<float>(work);
@@ -152,14 +151,15 @@ class device_backend final : public processor {
     const roofline times(p, work.program.leaves, m, options_.math, sizeof(T));
     const auto notes = is_known ? times.notes() : notes_of<T>(p);
     const cpu::plan_printer printed(p, notes);
+    const footprint<T> all_of(p, work);
     return {.layout = "tile of " + std::to_string(p.tile) + " tokens, arena " +
                       std::to_string(divide_up(p.arena * sizeof(T), 1024)) + " KiB",
             .steps = printed.text(),
             .dot = printed.dot(),
             .seconds = is_known ? times.seconds() : 0,
             .has_threads = false,
-            .packed = device_weights<T, Device>::bytes(p, work.program.leaves),
-            .call = device_executable<T, Device>::bytes_of_call(p)};
+            .packed = all_of.weights,
+            .call = all_of.call};
   }
   description explained(const job& work) const override {
     return work.type == dtype::float64 ? explained_in<double>(work) : explained_in<float>(work);

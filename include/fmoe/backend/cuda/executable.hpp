@@ -49,14 +49,14 @@ template <class T, class Device>
 class device_executable final : public executable {
  public:
   device_executable(cpu::plan p, std::span<const ir::leaf_node> leaves, const Device& on,
-                    extent callers, math how)
+                    extent ready_callers, extent most_callers, math how)
       : executable(on.where()),
         on_(on),
         preparation_(on_),
         preparing_(on_, preparation_.handle()),
         run_(std::move(p), leaves, on_, preparing_, how),
         layout_(run_.steps()),
-        spaces_(*this, on_, callers) {}
+        spaces_(*this, on_, ready_callers, most_callers) {}
 
   // The bytes of each caller on the device.
   static extent bytes_of_call(const cpu::plan& p) {

@@ -99,12 +99,13 @@ struct array_traits<A> {
     v.where = v.span_bytes() == 0 ? place{} : cuda::place_of(data);
     v.made_by = reinterpret_cast<void*>(static_cast<std::uintptr_t>(a.stream));
     if (std::size(a.strides) == 0) return v;
-    detail::expects<shape_error>(std::size(a.strides) == v.rank,
-                                 "[call] an array has as many strides as axes");
+    detail::expects<shape_error>(std::size(a.strides) == v.rank, "[call] an array has ",
+                                 std::size(a.strides), " strides and ", v.rank, " axes");
     for (std::size_t i = 0; i < v.rank; ++i) {
       detail::expects<value_error>(
           !(a.strides[i] < 0) && static_cast<std::size_t>(a.strides[i]) % size == 0, "[call] axis ",
-          i, " of an array has a stride that is no whole number of elements");
+          i, " of an array has a stride of ", a.strides[i],
+          " bytes, which is no number of elements");
       v.strides[i] = static_cast<std::size_t>(a.strides[i]) / size;
     }
     return v;

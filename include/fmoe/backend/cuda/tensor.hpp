@@ -52,7 +52,10 @@ class tensor {
 
   // Copies from and to the host, when the stream has done what was put on it before, and waits.
   void copy_from(const fmoe::tensor<T, Rank>& a, CUstream_st* after = nullptr) {
-    detail::expects<shape_error>(a.shape() == shape_, "[cuda] a copy has the shape of its tensor");
+    for (std::size_t i = 0; i < Rank; ++i)
+      detail::expects<shape_error>(a.shape()[i] == shape_[i], "[cuda] axis ", i, " is ",
+                                   a.shape()[i], " in the copied array and ", shape_[i],
+                                   " in the tensor");
     on_->copy_in(data_, a.data(), bytes(), after);
   }
   fmoe::tensor<T, Rank> to_host(CUstream_st* after = nullptr) const {

@@ -20,11 +20,11 @@ class workspaces {
  public:
   using queue = typename Device::queue;
 
-  workspaces(const Owner& owner, const Device& on, extent callers)
+  // Memory for `ready` calls now, and for others, `most` in all, when they first meet.
+  workspaces(const Owner& owner, const Device& on, extent ready, extent most)
       : owner_(owner),
         on_(on),
-        callers_(callers) {
-    const extent ready = callers == all ? 1 : callers;
+        most_(most) {
     free_.reserve(ready);
     for (; made_ < ready; ++made_) free_.push_back(std::make_unique<slot>(owner_, on_));
   }
@@ -105,19 +105,25 @@ class workspaces {
       has_captured_ = true;
       return taken;
     }
-    if (callers_ != all) {
-      expects<value_error>(made_ > has_captured_,
-                           "[forward] a captured call keeps the memory of the only caller: compile "
-                           "the layer for more callers");
-      released_.wait(lock, [&] { return !free_.empty(); });
-    }
+    expects<value_error>(most_ > has_captured_,
+                         "[forward] a captured call keeps the memory of the only caller: compile "
+                         "the layer for more callers");
+    released_.wait(lock, [&] { return !free_.empty() || made_ < most_; });
     if (auto taken = taken_if([&](const slot& s) { return on && s.may_run && s.stream == stream; }))
       return taken;
     if (auto taken = taken_if([](const slot& s) { return is_idle(s); })) return taken;
     if (auto taken = taken_if([](const slot&) { return true; })) return taken;
-    free_.reserve(++made_);
+    free_.reserve(made_ + 1);
+    ++made_;
     lock.unlock();
-    return std::make_unique<slot>(owner_, on_);
+    try {
+      return std::make_unique<slot>(owner_, on_);
+    } catch (...) {
+      lock.lock();
+      --made_;
+      released_.notify_all();
+      throw;
+    }
   }
 
   std::unique_ptr<slot> taken_if(const auto& condition) {
@@ -142,7 +148,7 @@ class workspaces {
 
   const Owner& owner_;
   const Device& on_;
-  extent callers_, made_ = 0;
+  extent most_, made_ = 0;
   std::mutex mutex_;
   std::condition_variable released_;
   std::vector<std::unique_ptr<slot>> free_;  // which no call has that is on its way

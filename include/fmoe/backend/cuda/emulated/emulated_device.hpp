@@ -20,7 +20,11 @@ class runner_pool {
 
   std::unique_ptr<block_runner> take() {
     const std::lock_guard lock(mutex_);
-    if (free_.empty()) return std::make_unique<block_runner>(options_.order, options_.tensor_sums);
+    if (free_.empty()) {
+      free_.reserve(made_ + 1);
+      ++made_;
+      return std::make_unique<block_runner>(options_.order, options_.tensor_sums);
+    }
     auto runner = std::move(free_.back());
     free_.pop_back();
     return runner;
@@ -33,6 +37,7 @@ class runner_pool {
  private:
   device_options options_;
   std::mutex mutex_;
+  extent made_ = 0;
   std::vector<std::unique_ptr<block_runner>> free_;
 };
 
@@ -104,7 +109,7 @@ class emulated_device {
           handle_(stream),
           stream_(state_->stream_of(stream)) {
       if (stream_.device() != state_->number)
-        throw error("[cuda] a call: the stream is of another device");
+        fail_as_cuda("a call", "the stream is of another device");
     }
 
     CUstream_st* stream() const { return handle_; }
@@ -121,7 +126,7 @@ class emulated_device {
     }
     // Throws if something before has failed; it waits for nothing.
     void check(const char* what) const {
-      if (state_->has_failed) throw error(std::string("[cuda] ") + what + ": unspecified failure");
+      if (state_->has_failed) fail_as_cuda(what, "unspecified failure");
     }
 
     void record(event& e) { stream_.record(e.of_); }

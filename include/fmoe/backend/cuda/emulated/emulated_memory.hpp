@@ -38,15 +38,17 @@ class emulated_memory {
       if (!fails) used_ -= bytes;
       throw error("[cuda] " + std::to_string(bytes) + " bytes of memory: out of memory");
     }
+    void* p = nullptr;
     try {
-      void* const p = ::operator new(bytes, alignment);
+      p = ::operator new(bytes, alignment);
       const std::lock_guard lock(all().mutex);
       all().blocks[reinterpret_cast<std::uintptr_t>(p)] = {bytes, device_};
-      return std::memset(p, 0xff, bytes);
     } catch (const std::bad_alloc&) {
+      ::operator delete(p, alignment);
       used_ -= bytes;
       throw;
     }
+    return std::memset(p, 0xff, bytes);
   }
 
   void release(void* p) noexcept {

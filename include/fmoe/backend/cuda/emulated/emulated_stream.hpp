@@ -21,12 +21,15 @@ struct emulated_graph {
   std::vector<std::function<void(block_runner&)>> operations;
 };
 
-// What an operation needs that CUDA refuses to a stream, or beside one, that is captured.
+// Errors have the words of CUDA.
+[[noreturn]] inline void fail_as_cuda(const std::string& what, const char* why) {
+  throw error("[cuda] " + what + ": " + why);
+}
+
+// CUDA refuses waits, copies of the host and allocations while a stream is captured.
 inline std::atomic<int> captured_streams{0};
 inline void expects_no_capture(const char* what) {
-  if (captured_streams != 0)
-    throw error(std::string("[cuda] ") + what +
-                ": operation not permitted when stream is capturing");
+  if (captured_streams != 0) fail_as_cuda(what, "operation not permitted when stream is capturing");
 }
 
 // A moment in the work of a stream: the last one that was recorded.
@@ -98,7 +101,7 @@ class emulated_stream {
     const auto& state = e.state();
     const emulated_graph* const of = state->captured_in;
     if (of == nullptr && graph_ != nullptr)
-      throw error("[cuda] a wait: dependency created on uncaptured work in another stream");
+      fail_as_cuda("a wait", "dependency created on uncaptured work in another stream");
     if (of != nullptr) {
       join_capture_of(of);
       return;
@@ -168,7 +171,7 @@ class emulated_stream {
         graph_ = s->graph_;
         return;
       }
-    throw error("[cuda] a wait: the event was captured, and its capture has ended");
+    fail_as_cuda("a wait", "the event was captured, and its capture has ended");
   }
 
   // Streams take turns, one operation each, until `done()`.

@@ -177,12 +177,13 @@ class gpu {
       copy("a copy from the GPU", host, device, bytes, cudaMemcpyDeviceToHost);
     }
     void wait() {
-      const in_use device(number_);
-      expects_success(cudaStreamSynchronize(stream_), "the end of a call");
+      constexpr const char* what = "the end of a call";
+      const in_use device(number_, what);
+      expects_success(cudaStreamSynchronize(stream_), what);
     }
     // Throws if something before has failed; it waits for nothing.
     void check(const char* what) const {
-      const in_use device(number_);
+      const in_use device(number_, what);
       expects_success(cudaGetLastError(), what);
     }
 
@@ -213,7 +214,7 @@ class gpu {
     template <class Kernel>
     void launch(const char* step, const Kernel& kernel, extent blocks) {
       if (blocks == 0) return;
-      const in_use device(number_);
+      const in_use device(number_, step);
       if constexpr (Kernel::shared_bytes > (extent{48} << 10))
         expects_success(
             cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -225,7 +226,7 @@ class gpu {
     template <class F>
     void each(const char* step, const F& f, extent n) {
       if (n == 0) return;
-      const in_use device(number_);
+      const in_use device(number_, step);
       constexpr unsigned few = 64, many_blocks = 256;  // so that few threads are on many SMs
       const unsigned threads = n <= many_blocks * threads_of_each ? few : threads_of_each;
       run_each<<<grid(step, divide_up(n, threads)), threads, 0, stream_>>>(f, n);
@@ -234,7 +235,7 @@ class gpu {
 
    private:
     void copy(const char* what, void* to, const void* from, extent bytes, cudaMemcpyKind kind) {
-      const in_use device(number_);
+      const in_use device(number_, what);
       expects_success(cudaMemcpyAsync(to, from, bytes, kind, stream_), what);
     }
 
@@ -254,9 +255,9 @@ class gpu {
   // Makes a GPU that of the thread, and afterwards the program's own again.
   class in_use {
    public:
-    explicit in_use(int number) {
-      expects_success(cudaGetDevice(&before_), "the GPU");
-      if (before_ != number) expects_success(cudaSetDevice(number), "the GPU");
+    explicit in_use(int number, const char* step = "the GPU") {
+      expects_success(cudaGetDevice(&before_), step);
+      if (before_ != number) expects_success(cudaSetDevice(number), step);
       else before_ = -1;
     }
     in_use(const in_use&) = delete;
