@@ -5,6 +5,7 @@
 #include <fmoe/cuda.hpp>
 #include <fmoe/fmoe.hpp>
 #include <fmoe/mxd.hpp>
+#include <fmoe/quantize.hpp>
 
 #include "../support/agree.hpp"
 #include "../support/allocations.hpp"
@@ -38,13 +39,15 @@ TEST_CASE("explain says that blocks are emulated, and prints the steps", "[cuda]
   CHECK(plan.memory.packed == 12 * 8 * sizeof(float));
 }
 
-TEST_CASE("weights of 16 bits stay so on the device, in products and in tables",
+TEST_CASE("weights of 16 and 8 bits stay so on the device, in products and in tables",
           "[cuda][explain]") {
   const auto x = random<tensor<float, 2>>({9, 12}, 1);
   const auto w = random<parameter<bf16, 2>>({12, 16}, 3);
   const auto bytes = [&](const auto& e) { return explain(e, emulated).memory.packed; };
   CHECK(bytes(einsum<"ti,io->to">(x, w)) == 12 * 16 * sizeof(bf16));
   CHECK(bytes(einsum<"ti,io->to">(top_k(x, 3), w)) == 12 * 16 * sizeof(bf16));
+  const auto of_8_bits = quantized<q8>(random<parameter<float, 2>>({12, 20}, 3), 0);
+  CHECK(bytes(einsum<"ti,io->to">(x, of_8_bits)) == 12 * 32 + 20 * sizeof(float));
 }
 
 TEST_CASE("nothing is streamed or screened, and all experts of a group run at once", "[cuda]") {

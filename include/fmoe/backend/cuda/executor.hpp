@@ -143,6 +143,8 @@ class executor {
                  .c = rows(s.c, f),
                  .weights = matrices.data,
                  .pitch = to_index(matrices.pitch),
+                 .scales = matrices.scales,
+                 .scale_pitch = to_index(matrices.scale_pitch),
                  .positions = positions.list,
                  .position_count = to_index(s.rows.size()),
                  .rows = to_index(f.count),
