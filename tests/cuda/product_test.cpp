@@ -30,7 +30,8 @@ struct aligned_numbers {
 
 template <class T>
 T stored(float x) {
-  if constexpr (is_scaled<T>) return {static_cast<std::int8_t>(std::round(40 * x))};
+  if constexpr (is_scaled<T>)
+    return {static_cast<std::int8_t>(std::clamp(std::round(40 * x), -127.f, 127.f))};
   else return static_cast<T>(x);
 }
 
