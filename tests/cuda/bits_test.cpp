@@ -8,6 +8,7 @@
 #include <fmoe/cuda.hpp>
 #include <fmoe/fmoe.hpp>
 #include <fmoe/mxd.hpp>
+#include <fmoe/quantize.hpp>
 
 #include "../support/agree.hpp"
 #include "../support/same_bits.hpp"
@@ -131,6 +132,12 @@ TEST_CASE("weights of 16 and 8 bits are those of the CPU", "[cuda]") {
   const auto x = random<tensor<float, 2>>({9, 64}, 1);
   CHECK(has_cpu_bits(einsum<"ti,io->to">(x, random<parameter<bf16, 2>>({64, 40}, 2))));
   CHECK(has_cpu_bits(einsum<"ti,io->to">(x, random<parameter<f16, 2>>({64, 40}, 2))));
+  const auto w = random<parameter<float, 2>>({64, 40}, 2);
+  for (const auto block : {extent{0}, extent{1}}) {
+    CHECK(has_cpu_bits(einsum<"ti,io->to">(x, quantized<q8>(w, block))));
+    CHECK(has_cpu_bits(einsum<"ti,io->to">(x, quantized<q8c>(w, block))));
+    CHECK(has_cpu_bits(einsum<"ti,io->to">(top_k(x, 9), quantized<q8>(w, block))));
+  }
   CHECK(has_cpu_bits(einsum<"ti,io->to">(top_k(x, 9), random<parameter<bf16, 2>>({64, 40}, 2))));
   CHECK(has_cpu_bits(einsum<"ti,io->to">(top_k(x, 9), random<parameter<f16, 2>>({64, 40}, 2))));
 }

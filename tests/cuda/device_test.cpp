@@ -5,6 +5,7 @@
 #include <fmoe/cuda.hpp>
 #include <fmoe/fmoe.hpp>
 #include <fmoe/mxd.hpp>
+#include <fmoe/quantize.hpp>
 
 #include "../support/agree.hpp"
 #include "../support/allocations.hpp"
@@ -39,7 +40,7 @@ TEST_CASE("explain says that blocks are emulated, and prints the steps", "[cuda]
   CHECK(plan.memory.packed == 12 * 8 * sizeof(float) + product_row);
 }
 
-TEST_CASE("weights of 16 bits stay so on the device, in products and in tables",
+TEST_CASE("weights of 16 and 8 bits stay so on the device, in products and in tables",
           "[cuda][explain]") {
   const auto x = random<tensor<float, 2>>({9, 12}, 1);
   const auto w = random<parameter<bf16, 2>>({12, 16}, 3);
@@ -47,6 +48,8 @@ TEST_CASE("weights of 16 bits stay so on the device, in products and in tables",
   constexpr extent product_row = 24;  // where the rows of the product lie
   CHECK(bytes(einsum<"ti,io->to">(x, w)) == 12 * 16 * sizeof(bf16) + product_row);
   CHECK(bytes(einsum<"ti,io->to">(top_k(x, 3), w)) == 12 * 16 * sizeof(bf16));
+  const auto of_8_bits = quantized<q8>(random<parameter<float, 2>>({12, 20}, 3), 0);
+  CHECK(bytes(einsum<"ti,io->to">(x, of_8_bits)) == 12 * 32 + 20 * sizeof(float));
 }
 
 TEST_CASE("nothing is streamed, and a selection is screened where that pays", "[cuda]") {

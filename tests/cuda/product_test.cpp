@@ -30,7 +30,9 @@ struct aligned_numbers {
 
 template <class T>
 T stored(float x) {
-  return static_cast<T>(x);
+  if constexpr (is_scaled<T>)
+    return {static_cast<std::int8_t>(std::clamp(std::round(40 * x), -127.f, 127.f))};
+  else return static_cast<T>(x);
 }
 
 struct shape {
@@ -53,6 +55,9 @@ class problem {
         wide_(s.positions * s.depth * s.columns),
         before_(s.rows * c_stride_),
         other_(s.rows * c_stride_),
+        scale_pitch_(round_up(s.columns, extent{4})),
+        groups_(divide_up(s.depth, extent{scale_group})),
+        scales_(s.positions * groups_ * scale_pitch_),
         sums_(s.positions * s.rows * round_up(s.columns, extent{4}) *
               divide_up(std::max<extent>(1, s.depth), s.sum_block)) {
     std::mt19937 bits(5);
@@ -60,10 +65,15 @@ class problem {
     for (extent i = 0; i < s.rows * a_stride_; ++i) a_.data()[i] = T(normal(bits));
     for (extent i = 0; i < s.rows * c_stride_; ++i) before_[i] = T(normal(bits));
     for (extent i = 0; i < s.rows * c_stride_; ++i) other_[i] = T(normal(bits));
+    for (extent i = 0; i < s.positions * groups_ * scale_pitch_; ++i)
+      scales_.data()[i] = normal(bits) / 50;
     for (extent r = 0; r < s.positions * s.depth; ++r)
       for (extent n = 0; n < s.columns; ++n) {
         narrow_.data()[r * pitch_ + n] = stored<S>(normal(bits));
-        wide_[r * s.columns + n] = T(widened(narrow_.data()[r * pitch_ + n]));
+        T& wide = wide_[r * s.columns + n];
+        wide = T(widened(narrow_.data()[r * pitch_ + n]));
+        const extent group = r / s.depth * groups_ + r % s.depth / scale_group;
+        if (is_scaled<S>) wide = product_of(wide, T(scales_.data()[group * scale_pitch_ + n]));
       }
     for (extent p = 0; p < s.positions; ++p) at_.push_back({p * s.depth, p * s.columns, p});
   }
@@ -99,6 +109,8 @@ class problem {
                    .c = {c.data(), c_stride_},
                    .weights = narrow_.data(),
                    .pitch = static_cast<cuda::index>(pitch_),
+                   .scales = scales_.data(),
+                   .scale_pitch = static_cast<cuda::index>(scale_pitch_),
                    .positions = at_.data(),
                    .position_count = static_cast<cuda::index>(shape_.positions),
                    .rows = static_cast<cuda::index>(shape_.rows),
@@ -145,6 +157,8 @@ class problem {
   aligned_numbers<T> a_;
   aligned_numbers<S> narrow_;
   std::vector<T> wide_, before_, other_;
+  extent scale_pitch_, groups_;
+  aligned_numbers<float> scales_;
   aligned_numbers<T> sums_;
   std::vector<gemm_position> at_;
 };
@@ -272,12 +286,15 @@ TEMPLATE_TEST_CASE("rows of a group take the weights of their experts", "[cuda]"
   CHECK(same(c, expected));
 }
 
-TEMPLATE_TEST_CASE("weights of 16 bits are widened as they are read", "[cuda]", bf16, f16) {
-  const shape s{.rows = 18, .depth = 70, .columns = 75, .sum_block = 32};
+TEMPLATE_TEST_CASE("weights of 16 and of 8 bits are widened as they are read", "[cuda]", bf16, f16,
+                   q8_weight) {
+  const shape s{.rows = 18, .depth = 71, .columns = 75, .sum_block = 32, .positions = 2};
   problem<float, TestType> p(s);
   const auto expected = p.plain();
   CHECK(same(p.template quick<small_tile_product<float, TestType>>(0), expected));
   CHECK(same(p.template quick<stream_product<float, TestType, 6, 4>>(1), expected));
+  if constexpr (is_scaled<TestType>)
+    CHECK(same(p.template quick<large_tile_product<float, TestType>>(0), expected));
 }
 
 TEST_CASE("the shape of a product chooses its kernel", "[cuda]") {

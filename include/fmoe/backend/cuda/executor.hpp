@@ -7,6 +7,7 @@
 
 #include <fmoe/backend/cuda/kernels/exclude.hpp>
 #include <fmoe/backend/cuda/kernels/nest_columns.hpp>
+#include <fmoe/backend/cuda/kernels/sort_kernel.hpp>
 #include <fmoe/backend/cuda/kernels/token_sum.hpp>
 #include <fmoe/backend/cuda/policy.hpp>
 #include <fmoe/backend/cuda/product_steps.hpp>
@@ -166,6 +167,8 @@ class executor {
                  .c = c,
                  .weights = matrices.data,
                  .pitch = to_index(matrices.pitch),
+                 .scales = matrices.scales,
+                 .scale_pitch = to_index(matrices.scale_pitch),
                  .positions = positions.list,
                  .position_count = to_index(positions.count),
                  .rows = to_index(f.count),
@@ -393,11 +396,7 @@ class executor {
   sort_lists sorted(const selections_at<T>& from, extent experts, const frame& f) const {
     const extent tile = group_tile_rows(f.count * from.keep, experts, has_large_tiles<T>);
     const sort_lists lists{{f.count, from.keep, experts, tile}, f.bound.lists};
-    const extent parts = experts * lists.of.chunks();
-    f.bound.queue.each("sort", count_entries<T>{lists, from}, parts);
-    f.bound.queue.each("sort", add_chunks{lists}, experts);
-    f.bound.queue.each("sort", add_experts{lists}, 1);
-    f.bound.queue.each("sort", place_entries<T>{lists, from}, parts);
+    sort_entries(f.bound.queue, lists, from);
     return lists;
   }
 

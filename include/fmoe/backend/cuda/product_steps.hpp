@@ -14,15 +14,22 @@ namespace fmoe::cuda {
 template <class T>
 inline constexpr bool has_large_tiles = sizeof(T) == 4;
 
-// Calls f with a null pointer to the type in which weights are stored, which is T unless a GPU
-// widens them as it reads them.
+// Calls f with a null pointer to the type of the numbers of a table, which is T unless a GPU widens
+// them as it reads them.
 template <class T, class F>
-void with_stored(dtype stored, const F& f) {
+void with_table_type(dtype stored, const F& f) {
   if constexpr (std::is_same_v<T, float>) {
     if (stored == dtype::bfloat16) return f(static_cast<bf16*>(nullptr));
     if (stored == dtype::float16) return f(static_cast<f16*>(nullptr));
   }
   f(static_cast<T*>(nullptr));
+}
+// The same for the weights of products, which may have 8 bits, too.
+template <class T, class F>
+void with_weight_type(dtype stored, const F& f) {
+  if constexpr (std::is_same_v<T, float>)
+    if (is_quantized_type(stored)) return f(static_cast<q8_weight*>(nullptr));
+  with_table_type<T>(stored, f);
 }
 
 template <class T>
@@ -42,7 +49,7 @@ void launch_product(Queue& queue, product<T> p, dtype stored, T* sums, extent ro
         tile_rows != 0 ? group_tiles : divide_up(extent{p.rows}, extent{kernel.tile_rows});
     queue.launch("gemm", kernel, kernel.blocks(tiles));
   };
-  with_stored<T>(stored, [&]<class S>(S*) {
+  with_weight_type<T>(stored, [&]<class S>(S*) {
     using enum product_form;
     switch (choice.form) {
       case stream_1: return launch(stream_product<T, S, 1, 1>{p});
@@ -73,7 +80,7 @@ void launch_tensor_product(Queue& queue, const product<float>& p, dtype stored, 
                       : p.rows <= few_tile_rows ? few_tile_rows
                       : fills                   ? large_tile
                                                 : small_tile;
-  with_stored<float>(stored, [&]<class S>(S*) {
+  with_weight_type<float>(stored, [&]<class S>(S*) {
     if (rows == few_tile_rows) launch(tensor_product<How, few_tile_rows, S>{p});
     else if (rows == small_tile) launch(tensor_product<How, small_tile, S>{p});
     else launch(tensor_product<How, large_tile, S>{p});

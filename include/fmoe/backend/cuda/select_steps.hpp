@@ -65,7 +65,7 @@ struct stored_table {
 template <class T, class Queue>
 void gather(Queue& queue, const gather_columns<T, T, 1>& k, const stored_table& table,
             extent tokens) {
-  with_stored<T>(table.stored, [&]<class S>(S*) {
+  with_table_type<T>(table.stored, [&]<class S>(S*) {
     const S* const data = static_cast<const S*>(table.data);
     const auto launch = [&]<unsigned Own>(std::integral_constant<unsigned, Own>) {
       const gather_columns<T, S, Own> kernel{k.from,    data,        k.c,     k.rows,
@@ -85,7 +85,7 @@ void gather(Queue& queue, const gather_columns<T, T, 1>& k, const stored_table& 
 // The products of rows with selected rows of a table; `k` has no table yet.
 template <class T, class Queue>
 void sample(Queue& queue, const sample_kernel<T>& k, const stored_table& table) {
-  with_stored<T>(table.stored, [&]<class S>(S*) {
+  with_table_type<T>(table.stored, [&]<class S>(S*) {
     const S* const data = static_cast<const S*>(table.data);
     const bool is_aligned_x = is_aligned(k.x.data, k.x.stride);
     const bool is_whole = k.depth % 4 == 0 && k.table_row % 4 == 0 && is_aligned(data);

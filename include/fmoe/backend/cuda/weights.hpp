@@ -49,6 +49,7 @@ class device_weights {
         tables_(p.storages.size()),
         table_types_(p.storages.size(), dtype_of<T>),
         matrices_(p.weights.size()),
+        scales_(p.weights.size()),
         stored_(p.weights.size(), dtype_of<T>) {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const cpu::storage_row& row = p.storages[s];
@@ -58,9 +59,9 @@ class device_weights {
       if (!row.in_place && !row.table) continue;
       const ir::leaf_node& l = origins_[s];
       const bool is_narrow = !row.in_place && row.where == leaf;  // of gathers only
-      table_types_[s] = is_narrow ? stored_type(l.type) : dtype_of<T>;
+      table_types_[s] = is_narrow ? table_type(l.type) : dtype_of<T>;
       if (table_types_[s] != dtype_of<T>) {
-        with_stored<T>(table_types_[s], [&]<class S>(S*) {
+        with_table_type<T>(table_types_[s], [&]<class S>(S*) {
           tables_[s] = derived<S>(l, "numbers " + std::to_string(element_count(l.shape)),
                                   [&] { return uploaded<S>(l); });
         });
@@ -76,7 +77,7 @@ class device_weights {
   stored_table table(extent storage, extent offset) const {
     const dtype stored = table_types_[storage];
     stored_table found{nullptr, stored};
-    with_stored<T>(stored, [&]<class S>(S*) {
+    with_table_type<T>(stored, [&]<class S>(S*) {
       const bool is_wide = std::is_same_v<S, T>;
       const void* const data = is_wide ? leaves_[storage].get() : tables_[storage].get();
       found.data = static_cast<const S*>(data) + offset;
@@ -91,10 +92,14 @@ class device_weights {
     const void* data;
     extent pitch;
     dtype stored;
+    const float* scales;  // of weights of 8 bits
+    extent scale_pitch;
   };
   matrices_at matrices(extent weight) const {
+    const cpu::packed_weight& w = plan_.weights[weight];
     const dtype stored = stored_[weight];
-    return {matrices_[weight].get(), pitch_of(plan_.weights[weight], stored), stored};
+    return {matrices_[weight].get(), pitch_of(w, stored), stored, scales_[weight].get(),
+            scale_pitch_of(w)};
   }
 
   // An array that follows from a weight's matrices, and is kept with its parameter.
@@ -116,10 +121,13 @@ class device_weights {
         continue;
       }
       const ir::leaf_node& l = origins_[weight.storage];
-      stored_[w] = stored_type(l.type, weight);
-      with_stored<T>(stored_[w], [&]<class S>(S*) {
+      stored_[w] = weight_type(plan_, weight, l);
+      with_weight_type<T>(stored_[w], [&]<class S>(S*) {
         const auto make = [&] { return matrices_of(weight, uploaded<S>(l).get()); };
         matrices_[w] = derived<S>(l, "matrices" + text(weight), make);
+        if constexpr (is_scaled<S>)
+          scales_[w] =
+              derived<float>(l, "scales" + text(weight), [&] { return scales_of(weight, l); });
       });
     }
   }
@@ -130,30 +138,84 @@ class device_weights {
     for (const cpu::storage_row& row : p.storages) {
       if (row.where != cpu::storage_row::kind::leaf || (!row.in_place && !row.table)) continue;
       const ir::leaf_node& l = leaves[row.source];
-      n += element_count(l.shape) * size_of(row.in_place ? dtype_of<T> : stored_type(l.type));
+      n += element_count(l.shape) * size_of(row.in_place ? dtype_of<T> : table_type(l.type));
     }
     for (const cpu::packed_weight& w : p.weights) {
       const cpu::storage_row& row = p.storages[w.storage];
       const bool is_leaf = row.where == cpu::storage_row::kind::leaf;
-      const dtype stored = is_leaf ? stored_type(leaves[row.source].type, w) : dtype_of<T>;
-      n += w.batches * w.K * pitch_of(w, stored) * size_of(stored);
+      const dtype stored = is_leaf ? weight_type(p, w, leaves[row.source]) : dtype_of<T>;
+      n += w.batches * w.K * pitch_of(w, stored) * bytes_of(stored);
+      if (is_quantized_type(stored))
+        n += w.batches * divide_up(w.K, extent{scale_group}) * scale_pitch_of(w) * sizeof(float);
       if (w.screened) n += w.N * (w.K + 2) * sizeof(T);
     }
     return n;
   }
 
  private:
-  // The type in which a table of a leaf is stored, and that of matrices. Screens read those of Ts.
-  static dtype stored_type(dtype of_leaf) {
+  // The type in which a table of this type is stored.
+  static dtype table_type(dtype of_leaf) {
     dtype stored = dtype_of<T>;
-    with_stored<T>(of_leaf, [&]<class S>(S*) { stored = dtype_of<S>; });
+    with_table_type<T>(of_leaf, [&]<class S>(S*) { stored = dtype_of<S>; });
     return stored;
   }
-  static dtype stored_type(dtype of_leaf, const cpu::packed_weight& w) {
-    return w.screened ? dtype_of<T> : stored_type(of_leaf);
+  // The type in which matrices of a leaf are stored. Weights of 8 bits stay so if each group of a
+  // sum has one scale. Screens read Ts.
+  static dtype weight_type(const cpu::plan& p, const cpu::packed_weight& w,
+                           const ir::leaf_node& l) {
+    if (w.screened) return dtype_of<T>;
+    if (!is_quantized_type(l.type)) return table_type(l.type);
+    if (!std::is_same_v<T, float> || p.sum_block % scale_group != 0) return dtype_of<T>;
+    const quantized_layout layout = layout_of(l);
+    const auto depth = offsets(w.depth);
+    for (extent k = 0; k < depth.size(); ++k)
+      if (layout.scale_of(depth[k]) != layout.scale_of(depth[k / scale_group * scale_group]))
+        return dtype_of<T>;
+    return l.type;
   }
+  static quantized_layout layout_of(const ir::leaf_node& l) {
+    return {l.type, element_count(l.shape), l.axis};
+  }
+  static extent bytes_of(dtype stored) { return is_quantized_type(stored) ? 1 : size_of(stored); }
   static extent pitch_of(const cpu::packed_weight& w, dtype stored) {
-    return round_up(w.N, extent{access_bytes / size_of(stored)});
+    return round_up(w.N, extent{access_bytes / bytes_of(stored)});
+  }
+  static extent scale_pitch_of(const cpu::packed_weight& w) {
+    return round_up(w.N, extent{numbers_each<float>});
+  }
+
+  // Returns the offset of every combination of the axes, the last one quickest.
+  static std::vector<extent> offsets(const std::vector<cpu::axis_stride>& axes) {
+    std::vector<extent> all{0};
+    for (const cpu::axis_stride& a : axes) {
+      std::vector<extent> more;
+      for (const extent base : all)
+        for (extent i = 0; i < a.length; ++i) more.push_back(base + i * a.stride);
+      all = std::move(more);
+    }
+    return all;
+  }
+
+  // [batch, groups of depth, columns].
+  shared<float> scales_of(const cpu::packed_weight& w, const ir::leaf_node& l) const {
+    const auto batch = offsets(w.batch), depth = offsets(w.depth), columns = offsets(w.columns);
+    const quantized_layout layout = layout_of(l);
+    std::vector<float> all;
+    with_quantized_type(l.type, [&]<class Q>(Q*) {
+      const auto* const bytes = static_cast<const std::byte*>(l.data->data());
+      const auto* const scales =
+          reinterpret_cast<const typename Q::scale*>(bytes + layout.first_scale());
+      for (const extent b : batch)
+        for (extent k = 0; k < depth.size(); k += scale_group) {
+          for (const extent n : columns)
+            all.push_back(static_cast<float>(scales[layout.scale_of(b + depth[k] + n)]));
+          all.resize(round_up(all.size(), extent{numbers_each<float>}));
+        }
+    });
+    const auto to = made<float>(all.size());
+    queue_.copy_in(const_cast<float*>(to.get()), all.data(), all.size() * sizeof(float));
+    queue_.wait();
+    return to;
   }
 
   template <class S>
@@ -162,12 +224,18 @@ class device_weights {
     return {memory, memory->data()};
   }
 
+  template <class S>
+  static const char* name_in_memory() {
+    if constexpr (is_scaled<S>) return "integers";
+    else return name_of(dtype_of<S>);
+  }
+
   template <class S, class Make>
   shared<S> derived(const ir::leaf_node& l, std::string key, const Make& make) const {
     if (!l.parameter) return make();
     for (const std::string& part :
          {std::string(" of "), std::string(name_of(l.type)), std::string(" as "),
-          std::string(name_of(dtype_of<S>)), " on " + std::string(on_.where())})
+          std::string(name_in_memory<S>()), " on " + std::string(on_.where())})
       key += part;
     return std::static_pointer_cast<const S>(
         l.data->derived(key, [&] { return std::shared_ptr<const void>(make()); }));
@@ -180,13 +248,12 @@ class device_weights {
     const auto to = made<S>(n);
     std::vector<T> numbers;
     const void* from = l.data->data();
-    if (l.type != dtype_of<S>) {
-      if constexpr (std::is_same_v<S, T>) {
+    if constexpr (std::is_same_v<S, T>)
+      if (l.type != dtype_of<S>) {
         numbers.resize(n);
         copy_numbers(l.numbers(), numbers.data());
         from = numbers.data();
       }
-    }
     queue_.copy_in(const_cast<S*>(to.get()), from, n * sizeof(S));
     queue_.wait();
     return to;
@@ -195,7 +262,7 @@ class device_weights {
   // [batch, depth, columns], copied on the device.
   template <class S>
   shared<S> matrices_of(const cpu::packed_weight& w, const S* source) const {
-    const extent pitch = pitch_of(w, dtype_of<S>);
+    const extent pitch = round_up(w.N, extent{numbers_each<S>});
     const auto to = made<S>(w.batches * w.K * pitch);
     matrix_copy<S> copy{.from = source, .to = const_cast<S*>(to.get())};
     extent stride = w.batches * w.K * pitch;
@@ -233,6 +300,7 @@ class device_weights {
   std::vector<shared<void>> tables_;    // by storage, of narrow numbers
   std::vector<dtype> table_types_;      // by storage
   std::vector<shared<void>> matrices_;  // by weight
+  std::vector<shared<float>> scales_;   // by weight, of 8 bits
   std::vector<dtype> stored_;           // by weight: the type of its matrices
 };
 

@@ -38,10 +38,21 @@ FMOE_DEVICE bool is_aligned(const T* p, extent stride = 0) {
   return (std::bit_cast<std::uintptr_t>(p) | stride * sizeof(T)) % access_bytes == 0;
 }
 
+// The integer of a weight of 8 bits. Each `scale_group` weights along a sum share a scale.
+struct q8_weight {
+  std::int8_t value;
+};
+inline constexpr unsigned scale_group = 32;
+template <class S>
+inline constexpr bool is_scaled = false;
+template <>
+inline constexpr bool is_scaled<q8_weight> = true;
+
 // Returns the number of T that a stored number stands for, exactly.
 FMOE_DEVICE float widened(float x) { return x; }
 FMOE_DEVICE double widened(double x) { return x; }
 FMOE_DEVICE float widened(bf16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+FMOE_DEVICE float widened(q8_weight x) { return static_cast<float>(x.value); }  // without its scale
 FMOE_DEVICE float widened(f16 x) {
 #if defined(__CUDA_ARCH__)
   float made;

@@ -14,8 +14,11 @@ template <class T>
 struct product {
   rows_at<const T> a{};
   rows_at<T> c{};
-  const void* weights = nullptr;             // matrices of depth rows, one after the other
-  index pitch = 0;                           // from row to row of a matrix, in whole accesses
+  const void* weights = nullptr;  // matrices of depth rows, one after the other
+  index pitch = 0;                // from row to row of a matrix, in whole accesses
+  // Of weights of 8 bits: matrices of the scales of each group of rows, `scale_pitch` apart.
+  const float* scales = nullptr;
+  index scale_pitch = 0;
   const gemm_position* positions = nullptr;  // in device memory
   index position_count = 0;
   index rows = 0, depth = 0, columns = 0;
@@ -48,7 +51,8 @@ struct product {
 
 // What one block of threads makes of a product: rows of a tile, columns from `column` on, and the
 // terms from `first_term` on. Blocks count columns first, so that neighbours read the same rows.
-struct product_part {
+class product_part {
+ public:
   index first, end;  // rows
   index column, position;
   index first_term, end_term;
@@ -81,9 +85,18 @@ struct product_part {
   }
   template <class S, class T>
   FMOE_DEVICE const S* right(const product<T>& p) const {
-    const extent matrix =
-        p.positions[position].weight + p.group.expert_of(first) * p.expert_weights;
-    return static_cast<const S*>(p.weights) + matrix * p.depth * p.pitch + column;
+    return static_cast<const S*>(p.weights) + matrix(p) * p.depth * p.pitch + column;
+  }
+  template <class T>
+  FMOE_DEVICE const float* scales(const product<T>& p) const {
+    const index groups = (p.depth + scale_group - 1) / scale_group;
+    return p.scales + matrix(p) * groups * p.scale_pitch + column;
+  }
+
+ private:
+  template <class T>
+  FMOE_DEVICE extent matrix(const product<T>& p) const {
+    return p.positions[position].weight + p.group.expert_of(first) * p.expert_weights;
   }
 };
 

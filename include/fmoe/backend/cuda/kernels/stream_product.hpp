@@ -17,8 +17,10 @@ struct stream_product {
   static constexpr unsigned terms = 8192 / (tile_columns * sizeof(T)), stages = 4;
   static constexpr unsigned at_once = numbers_each<T>;
   static constexpr unsigned left_size = tile_rows * terms, right_size = terms * tile_columns;
+  static constexpr unsigned scales_size = is_scaled<S> ? tile_columns : 0;
   static constexpr extent shared_bytes =
-      stages * (left_size * extent{sizeof(T)} + right_size * extent{sizeof(S)});
+      stages * (left_size * extent{sizeof(T)} + right_size * extent{sizeof(S)} +
+                scales_size * extent{sizeof(float)});
 
   product<T> of;
 
@@ -33,18 +35,20 @@ struct stream_product {
     if (!part.find(of, b.block(), tile_rows, tile_columns)) return;  // a whole block
     const auto left = b.template array<T>(stages * left_size);
     const auto right = b.template array<S>(stages * right_size);
+    const auto scales = b.template array<float>(stages * scales_size);
     const source from{part.left(of), part.template right<S>(of), part.end - part.first,
-                      of.pitch - part.column};
+                      of.pitch - part.column, is_scaled<S> ? part.scales(of) : nullptr};
     stages_of_sum<terms> ahead{part.first_term, part.end_term, of.sum_block}, now = ahead;
     unsigned ahead_slot = 0, slot = 0;
-    for (unsigned s = 0; s + 1 < stages; ++s) fetch(b, from, left, right, ahead, ahead_slot);
+    for (unsigned s = 0; s + 1 < stages; ++s)
+      fetch(b, from, left, right, scales, ahead, ahead_slot);
 
     T sums[Rows][columns_each] = {};
     while (now.has_more()) {
       b.template wait<stages - 2>();
       b.sync();
-      fetch(b, from, left, right, ahead, ahead_slot);
-      multiply(b, left, right, slot, now.count(), sums);
+      fetch(b, from, left, right, scales, ahead, ahead_slot);
+      multiply(b, left, right, scales, slot, now.count(), sums);
       if (now.ends_block()) put(b, part, sums, now.term / of.sum_block);
       now.next(of.sum_block);
       slot = (slot + 1) % stages;
@@ -56,13 +60,14 @@ struct stream_product {
     const T* left;
     const S* right;
     index rows, columns;  // that may be read
+    const float* scales;
   };
 
   // Begins to copy the terms of a stage, and ends a group of copies, even if nothing is left.
   FMOE_CALLS_BLOCK
-  template <class Block, class Left, class Right>
+  template <class Block, class Left, class Right, class Scales>
   FMOE_DEVICE void fetch(Block& b, const source& from, const Left& left, const Right& right,
-                         stages_of_sum<terms>& stage, unsigned& slot) const {
+                         const Scales& scales, stages_of_sum<terms>& stage, unsigned& slot) const {
     if (stage.has_more()) {
       const unsigned count = stage.count();
       constexpr unsigned each = numbers_each<S>, of_row = tile_columns / each;
@@ -76,6 +81,16 @@ struct stream_product {
       }
       if (of.aligned_a) fetch_rows<at_once>(b, from, left, stage.term, count, slot);
       else fetch_rows<1>(b, from, left, stage.term, count, slot);
+      if constexpr (is_scaled<S>) {
+        constexpr unsigned at_once = numbers_each<float>;
+        for (unsigned n = b.thread() * at_once; n < tile_columns; n += threads * at_once) {
+          const bool is_inside = n < from.columns;
+          const float* const at =
+              from.scales + extent{stage.term / scale_group} * of.scale_pitch + n;
+          b.template copy<at_once>(scales, slot * tile_columns + n, is_inside ? at : from.scales,
+                                   is_inside ? at_once : 0);
+        }
+      }
       stage.next(of.sum_block);
     }
     b.commit();
@@ -99,10 +114,14 @@ struct stream_product {
   }
 
   FMOE_CALLS_BLOCK
-  template <class Block, class Left, class Right>
-  FMOE_DEVICE static void multiply(Block& b, const Left& left, const Right& right, unsigned slot,
-                                   unsigned count, T (&sums)[Rows][columns_each]) {
+  template <class Block, class Left, class Right, class Scales>
+  FMOE_DEVICE static void multiply(Block& b, const Left& left, const Right& right,
+                                   const Scales& scales, unsigned slot, unsigned count,
+                                   T (&sums)[Rows][columns_each]) {
     const unsigned column = b.thread() % 32 * columns_each, row = b.thread() / 32 * Rows;
+    pack<float, columns_each> factors;
+    if constexpr (is_scaled<S>)
+      factors = b.template read<columns_each>(scales, slot * tile_columns + column);
     FMOE_UNROLL_BY(2)
     for (unsigned q = 0; q < count; q += at_once) {
       pack<T, at_once> x[Rows];
@@ -112,12 +131,18 @@ struct stream_product {
       FMOE_UNROLL
       for (unsigned j = 0; j < at_once; ++j) {
         if (q + j >= count) continue;
-        const pack<S, columns_each> y = b.template read<columns_each>(
+        const pack<S, columns_each> stored = b.template read<columns_each>(
             right, slot * right_size + (q + j) * tile_columns + column);
+        pack<T, columns_each> y;
+        FMOE_UNROLL
+        for (unsigned n = 0; n < columns_each; ++n) {
+          y.of[n] = widened(stored.of[n]);
+          if constexpr (is_scaled<S>) y.of[n] = product_of(y.of[n], factors.of[n]);
+        }
         FMOE_UNROLL
         for (unsigned m = 0; m < Rows; ++m) FMOE_UNROLL
         for (unsigned n = 0; n < columns_each; ++n)
-          sums[m][n] = fused(x[m].of[j], widened(y.of[n]), sums[m][n]);
+          sums[m][n] = fused(x[m].of[j], y.of[n], sums[m][n]);
       }
     }
   }

@@ -96,8 +96,12 @@ struct tensor_product {
   static constexpr unsigned left_pitch = depth_each + 4, right_pitch = tile_columns + 8;
   static constexpr unsigned left_size = tile_rows * left_pitch,
                             right_size = depth_each * right_pitch;
+  // A stage has the weights of one scale.
+  static constexpr unsigned scales_size = is_scaled<S> ? tile_columns : 0;
+  static_assert(depth_each == scale_group);
   static constexpr extent shared_bytes =
-      slots * (left_size * extent{sizeof(float)} + right_size * extent{sizeof(S)});
+      slots * (left_size * extent{sizeof(float)} + right_size * extent{sizeof(S)} +
+               scales_size * extent{sizeof(float)});
   // The tile of a warp.
   static constexpr unsigned row_warps = Rows > 16 ? 2 : 1, column_warps = 8 / row_warps;
   static constexpr unsigned own_rows = Rows / row_warps, own_columns = tile_columns / column_warps;
@@ -115,9 +119,10 @@ struct tensor_product {
     product_part tile{};
     if (!tile.find(of, b.block(), tile_rows, tile_columns)) return;  // a whole block
     const source from{tile.left(of), tile.template right<S>(of), tile.end - tile.first,
-                      of.pitch - tile.column};
+                      of.pitch - tile.column, is_scaled<S> ? tile.scales(of) : nullptr};
     const auto left = b.template array<float>(slots * left_size);
     const auto right = b.template array<S>(slots * right_size);
+    const auto scales = b.template array<float>(slots * scales_size);
     const unsigned lane = b.thread() % lanes, warp = b.thread() / lanes;
     const unsigned own_row = warp / column_warps * own_rows,
                    own_column = warp % column_warps * own_columns;
@@ -147,18 +152,22 @@ struct tensor_product {
 
     stages_of_sum<depth_each> ahead{0, of.depth, of.sum_block}, now = ahead;
     unsigned ahead_slot = 0, slot = 0;
-    for (unsigned s = 0; s + 1 < slots; ++s) fetch(b, from, left, right, ahead, ahead_slot);
+    for (unsigned s = 0; s + 1 < slots; ++s) fetch(b, from, left, right, scales, ahead, ahead_slot);
     while (now.has_more()) {
       b.template wait<slots - 2>();
       b.sync();
-      fetch(b, from, left, right, ahead, ahead_slot);
+      fetch(b, from, left, right, scales, ahead, ahead_slot);
       const unsigned l = slot * left_size, r = slot * right_size, count = now.count();
       for (unsigned k = 0; k < count; k += part::depth) {
         typename part::template part<2> y[column_parts];
         FMOE_UNROLL
         for (unsigned n = 0; n < column_parts; ++n)
           y[n].read(lane % 4, 1, [&](unsigned, unsigned term) -> float {
-            return read(right, r + (k + term) * right_pitch + own_column + 8 * n + lane / 4);
+            const unsigned c = own_column + 8 * n + lane / 4;
+            const float w = read(right, r + (k + term) * right_pitch + c);
+            if constexpr (is_scaled<S>)
+              return product_of(w, read(scales, slot * tile_columns + c));
+            else return w;
           });
         FMOE_UNROLL
         for (unsigned m = 0; m < row_parts; ++m) {
@@ -195,6 +204,7 @@ struct tensor_product {
     const float* left;
     const S* right;
     index rows, columns;
+    const float* scales;
   };
 
   FMOE_CALLS_BLOCK
@@ -208,9 +218,9 @@ struct tensor_product {
   // Begins to copy the terms of a stage, and zeros around them, and ends a group of copies, even if
   // nothing is left.
   FMOE_CALLS_BLOCK
-  template <class Block, class Left, class Right>
+  template <class Block, class Left, class Right, class Scales>
   FMOE_DEVICE void fetch(Block& b, const source& from, const Left& left, const Right& right,
-                         stages& stage, unsigned& slot) const {
+                         const Scales& scales, stages& stage, unsigned& slot) const {
     if (stage.has_more()) {
       const unsigned count = stage.count();
       if (of.aligned_a) fetch_rows<numbers_each<float>>(b, from, left, stage.term, count, slot);
@@ -222,6 +232,16 @@ struct tensor_product {
         const S* const at = from.right + extent{stage.term + term} * of.pitch + n;
         b.template copy<each>(right, slot * right_size + term * right_pitch + n,
                               is_inside ? at : from.right, is_inside ? each : 0);
+      }
+      if constexpr (is_scaled<S>) {
+        constexpr unsigned at_once = numbers_each<float>;
+        for (unsigned n = b.thread() * at_once; n < tile_columns; n += threads * at_once) {
+          const bool is_inside = n < from.columns;
+          const float* const at =
+              from.scales + extent{stage.term / scale_group} * of.scale_pitch + n;
+          b.template copy<at_once>(scales, slot * tile_columns + n, is_inside ? at : from.scales,
+                                   is_inside ? at_once : 0);
+        }
       }
       stage.next(of.sum_block);
     }

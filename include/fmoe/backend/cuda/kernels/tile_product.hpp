@@ -17,12 +17,14 @@ template <class T, class S, unsigned Down, unsigned Across, unsigned Quads, unsi
 struct tile_product {
   static constexpr unsigned threads = 32 * Down * Across;
   static constexpr unsigned terms = 64 / sizeof(T);
-  static constexpr unsigned at_once = numbers_each<T> / Quads;
+  static constexpr unsigned at_once = numbers_each<T> / Quads / (is_scaled<S> ? Quads : 1);
   static constexpr unsigned tile_rows = 32 * Down, tile_columns = 32 * Quads * Across;
   static constexpr unsigned left_pitch = terms + numbers_each<T>;
   static constexpr unsigned left_size = tile_rows * left_pitch, right_size = terms * tile_columns;
+  static constexpr unsigned scales_size = is_scaled<S> ? tile_columns : 0;
   static constexpr extent shared_bytes =
-      Stages * (left_size * extent{sizeof(T)} + right_size * extent{sizeof(S)});
+      Stages * (left_size * extent{sizeof(T)} + right_size * extent{sizeof(S)} +
+                scales_size * extent{sizeof(float)});
 
   product<T> of;
 
@@ -37,20 +39,22 @@ struct tile_product {
     if (!part.find(of, b.block(), tile_rows, tile_columns)) return;  // a whole block
     const auto left = b.template array<T>(Stages * left_size);
     const auto right = b.template array<S>(Stages * right_size);
+    const auto scales = b.template array<float>(Stages * scales_size);
     const source from{part.left(of), part.template right<S>(of), part.end - part.first,
-                      of.pitch - part.column};
+                      of.pitch - part.column, is_scaled<S> ? part.scales(of) : nullptr};
     stages ahead{part.first_term, part.end_term, of.sum_block}, now = ahead;
     unsigned ahead_slot = 0, slot = 0;
-    for (unsigned s = 0; s + 1 < Stages; ++s) fetch(b, from, left, right, ahead, ahead_slot);
+    for (unsigned s = 0; s + 1 < Stages; ++s)
+      fetch(b, from, left, right, scales, ahead, ahead_slot);
 
     // Quad n of row m of the thread is number m Quads + n.
     pack<T, 4> sums[quads] = {};
     do {  // without terms the sums are 0
       b.template wait<Stages - 2>();
       b.sync();
-      fetch(b, from, left, right, ahead, ahead_slot);
-      if (now.count() == terms) multiply<true>(b, left, right, slot, terms, sums);
-      else multiply<false>(b, left, right, slot, now.count(), sums);
+      fetch(b, from, left, right, scales, ahead, ahead_slot);
+      if (now.count() == terms) multiply<true>(b, left, right, scales, slot, terms, sums);
+      else multiply<false>(b, left, right, scales, slot, now.count(), sums);
       if (now.ends_block())
         flush(b, sums, now.term / of.sum_block, now.term + now.count() == now.end);
       now.next(of.sum_block);
@@ -66,6 +70,7 @@ struct tile_product {
     const T* left;
     const S* right;
     index rows, columns;  // that may be read
+    const float* scales;
   };
 
   FMOE_DEVICE static unsigned after(unsigned slot) { return slot + 1 == Stages ? 0 : slot + 1; }
@@ -79,9 +84,9 @@ struct tile_product {
 
   // Begins to copy the terms of a stage, and ends a group of copies, even if nothing is left.
   FMOE_CALLS_BLOCK
-  template <class Block, class Left, class Right>
+  template <class Block, class Left, class Right, class Scales>
   FMOE_DEVICE void fetch(Block& b, const source& from, const Left& left, const Right& right,
-                         stages& stage, unsigned& slot) const {
+                         const Scales& scales, stages& stage, unsigned& slot) const {
     if (stage.has_more()) {
       const unsigned count = stage.count();
       if (of.aligned_a) fetch_rows<numbers_each<T>>(b, from, left, stage.term, count, slot);
@@ -94,6 +99,16 @@ struct tile_product {
         const S* const at = from.right + extent{stage.term + term} * of.pitch + n;
         b.template copy<each>(right, slot * right_size + term * tile_columns + n,
                               is_inside ? at : from.right, is_inside ? each : 0);
+      }
+      if constexpr (is_scaled<S>) {
+        constexpr unsigned at_once = numbers_each<float>;
+        for (unsigned n = b.thread() * at_once; n < tile_columns; n += threads * at_once) {
+          const bool is_inside = n < from.columns;
+          const float* const at =
+              from.scales + extent{stage.term / scale_group} * of.scale_pitch + n;
+          b.template copy<at_once>(scales, slot * tile_columns + n, is_inside ? at : from.scales,
+                                   is_inside ? at_once : 0);
+        }
       }
       stage.next(of.sum_block);
     }
@@ -118,9 +133,10 @@ struct tile_product {
   }
 
   FMOE_CALLS_BLOCK
-  template <bool Whole, class Block, class Left, class Right>
-  FMOE_DEVICE static void multiply(Block& b, const Left& left, const Right& right, unsigned slot,
-                                   unsigned count, pack<T, 4> (&sums)[quads]) {
+  template <bool Whole, class Block, class Left, class Right, class Scales>
+  FMOE_DEVICE static void multiply(Block& b, const Left& left, const Right& right,
+                                   const Scales& scales, unsigned slot, unsigned count,
+                                   pack<T, 4> (&sums)[quads]) {
     const unsigned lefts = slot * left_size + row_of(b.thread()) * left_pitch;
     const unsigned rights = slot * right_size + column_of(b.thread());
     FMOE_UNROLL_BY(1)
@@ -134,12 +150,23 @@ struct tile_product {
         if (!Whole && q + j >= count) continue;
         FMOE_UNROLL
         for (unsigned n = 0; n < Quads; ++n) {
-          const pack<S, 4> y = b.template read<4>(right, rights + (q + j) * tile_columns + 32 * n);
+          const pack<S, 4> stored =
+              b.template read<4>(right, rights + (q + j) * tile_columns + 32 * n);
+          pack<float, 4> factors;
+          if constexpr (is_scaled<S>)
+            factors =
+                b.template read<4>(scales, slot * tile_columns + column_of(b.thread()) + 32 * n);
+          pack<T, 4> y;
+          FMOE_UNROLL
+          for (unsigned e = 0; e < 4; ++e) {
+            y.of[e] = widened(stored.of[e]);
+            if constexpr (is_scaled<S>) y.of[e] = product_of(y.of[e], factors.of[e]);
+          }
           FMOE_UNROLL
           for (unsigned m = 0; m < rows_each; ++m) FMOE_UNROLL
           for (unsigned e = 0; e < 4; ++e) {
             T& sum = sums[m * Quads + n].of[e];
-            sum = fused(x[m].of[j], widened(y.of[e]), sum);
+            sum = fused(x[m].of[j], y.of[e], sum);
           }
         }
       }
@@ -162,11 +189,10 @@ struct tile_product {
     const quads_of_memory memory{to, 4 * stride, row < part.end ? part.end - row : 0,
                                  column < of.columns ? of.columns - column : 0,
                                  !is_whole || of.aligned_c};
-    const bool adds = is_whole && (block != 0 || of.accumulate);
-    if (is_whole && is_last && of.finish.count != 0)
-      memory.finish(sums, adds, of.finish, row, at_c, of.group.expert_of(part.first));
-    else if (adds) memory.add(sums);
+    if (is_whole && (block != 0 || of.accumulate)) memory.add(sums);
     else memory.write(sums);
+    if (is_whole && is_last && of.finish.count != 0)
+      memory.finish(of.finish, row, at_c, of.group.expert_of(part.first));
     FMOE_UNROLL
     for (pack<T, 4>& quad : sums) quad = {};
   }
@@ -226,25 +252,29 @@ struct tile_product {
         if (has(n, e)) quad(m, n)[e] = x.of[e];
     }
 
-    // The passes are long, so they stand here once: quad after quad moves to the first registers.
-    FMOE_DEVICE void finish(pack<T, 4> (&sums)[quads], bool adds, const passes<T>& passes,
-                            extent row, extent column, extent expert) const {
-      pack<T, 4> before = {};
-      if (adds) before = read(0, 0);
+    // The passes are long and need registers, so they stand here once, and read what was written:
+    // four quads at a time, each of which moves to the first registers.
+    FMOE_DEVICE void finish(const passes<T>& passes, extent row, extent column,
+                            extent expert) const {
+      constexpr unsigned each = 4;
       FMOE_UNROLL_BY(1)
-      for (unsigned i = 0; i < quads; ++i) {
-        const unsigned m = i / Quads, n = i % Quads;
-        pack<T, 4> x = adds ? sum(before, sums[0]) : sums[0];
-        if (adds && i + 1 < quads) before = read((i + 1) / Quads, (i + 1) % Quads);
-        FMOE_UNROLL_BY(1)
-        for (unsigned e = 0; e < 4; ++e) {
-          T y = x.of[0];
-          if (has_row(m) && has(n, e)) y = passes(y, row + 4 * m, column + 32 * n + e, expert);
-          x = {{x.of[1], x.of[2], x.of[3], y}};
-        }
-        write(m, n, x);
+      for (unsigned first = 0; first < quads; first += each) {
+        pack<T, 4> x[each];
         FMOE_UNROLL
-        for (unsigned next = 0; next + 1 < quads; ++next) sums[next] = sums[next + 1];
+        for (unsigned i = 0; i < each; ++i) x[i] = read((first + i) / Quads, (first + i) % Quads);
+        FMOE_UNROLL_BY(1)
+        for (unsigned i = first; i < first + each; ++i) {
+          const unsigned m = i / Quads, n = i % Quads;
+          FMOE_UNROLL_BY(1)
+          for (unsigned e = 0; e < 4; ++e) {
+            T y = x[0].of[0];
+            if (has_row(m) && has(n, e)) y = passes(y, row + 4 * m, column + 32 * n + e, expert);
+            x[0] = {{x[0].of[1], x[0].of[2], x[0].of[3], y}};
+          }
+          write(m, n, x[0]);
+          FMOE_UNROLL
+          for (unsigned next = 0; next + 1 < each; ++next) x[next] = x[next + 1];
+        }
       }
     }
   };
