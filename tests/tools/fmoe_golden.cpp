@@ -107,7 +107,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (on == "reference") fmoe::golden::judged.on = fmoe::reference();
-  if (on == "cuda") fmoe::golden::judged.on = fmoe::cuda::device(0, {.math = *how});
+  if (on == "cuda")
+    fmoe::golden::judged.on = fmoe::cuda::device(
+        0, {.math = *how, .tensor_sums = fmoe::cuda::tensor_sums::cut_off});
   if (*how == math::tf32) fmoe::golden::limit<float> = {2e-3, 6e-3};
   if (*how == math::bf16) fmoe::golden::limit<float> = {2e-2, 6e-2};
   return run(argv[argc - 1]);

@@ -103,6 +103,10 @@ struct tensor_kernel {
   static constexpr unsigned own_rows = Rows / row_warps, own_columns = tile_columns / column_warps;
   static constexpr unsigned row_parts = own_rows / 16, column_parts = own_columns / 8;
 
+  // Tensor cores may cut off where float rounds: sums that shall be as precise as those of float are
+  // short ones.
+  static constexpr bool adds_slabs = How == math::tf32x3;
+
   gemm_kernel<float, 4> of;
 
   FMOE_DEVICE extent blocks(extent row_tiles) const {
@@ -179,7 +183,7 @@ struct tensor_kernel {
           unrolled<column_parts>([&](unsigned n) { part::add(b, sums[m][n], x, y[n]); });
         });
       }
-      if (!now.ends_block) continue;
+      if (!now.ends_block && !adds_slabs) continue;
       each_own([&](float& total, float& sum, extent, extent) {
         total = is_first ? sum : sum_of(total, sum);
         sum = 0;
