@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Arithmetic as a policy: what rounds, what never does, and that no tile and no split of a call
 // changes a bit.
+#include <fmoe/backend/cuda/emulated/block.hpp>
+#include <fmoe/backend/cuda/kernels/tensor_gemm.hpp>
 #include <fmoe/cuda.hpp>
 #include <fmoe/fmoe.hpp>
 
@@ -26,7 +28,8 @@ TEST_CASE("each policy has its own error", "[cuda][math]") {
   const auto w = random<parameter<float, 2>>({300, 140}, 2);
   const auto product = einsum<"ti,io->to">(x, w);
   const auto error = [&](math how) { return error_of(product, with(how)); };
-  CHECK(same_bits(evaluate(product, with(math::exact)), evaluate(product, {.on = cuda::emulated()})));
+  CHECK(
+      same_bits(evaluate(product, with(math::exact)), evaluate(product, {.on = cuda::emulated()})));
   CHECK(error(math::exact) < 1e-6);
   CHECK(error(math::tf32x3) < 2e-6);
   CHECK((error(math::tf32) > 1e-5 && error(math::tf32) < 1e-3));
@@ -61,10 +64,45 @@ tensor<float, 2> some(const tensor<float, 2>& x, extent first, extent count) {
   return y;
 }
 
-TEST_CASE("no tile and no split of a call changes a bit", "[cuda][math]") {
+// x w by tiles of so many rows.
+template <math How, unsigned Rows>
+tensor<float, 2> tiled_product(const tensor<float, 2>& x, const tensor<float, 2>& w) {
+  const cuda::gemm_position whole{};
+  tensor<float, 2> y({x.shape()[0], w.shape()[1]});
+  const cuda::tensor_kernel<How, Rows> kernel{{.a = {x.data(), x.shape()[1]},
+                                               .c = {y.data(), y.shape()[1]},
+                                               .weights = w.data(),
+                                               .positions = &whole,
+                                               .position_count = 1,
+                                               .rows = x.shape()[0],
+                                               .depth = x.shape()[1],
+                                               .columns = w.shape()[1],
+                                               .sum_block = 256}};
+  cuda::block_runner runner(cuda::thread_order::descending);
+  cuda::run_emulated(runner,
+                     {"gemm", kernel.threads, kernel.shared_bytes,
+                      kernel.blocks((y.shape()[0] + Rows - 1) / Rows)},
+                     kernel);
+  return y;
+}
+
+TEMPLATE_TEST_CASE_SIG("tiles of 16, 64 and 128 rows have the same bits", "[cuda][math]",
+                       ((math How), How), math::tf32x3, math::tf32, math::bf16) {
+  for (const auto& [rows, depth, columns] :
+       {std::array<extent, 3>{130, 300, 140}, {70, 37, 131}}) {  // aligned, and not
+    const auto x = random<tensor<float, 2>>({rows, depth}, 1),
+               w = random<tensor<float, 2>>({depth, columns}, 2);
+    const auto y = tiled_product<How, 16>(x, w);
+    CHECK(same_bits(tiled_product<How, 64>(x, w), y));
+    CHECK(same_bits(tiled_product<How, 128>(x, w), y));
+    CHECK(relative_error(y.data(), test::reference(einsum<"ti,io->to">(x, w))) < 1e-2);
+  }
+}
+
+TEST_CASE("no split of a call changes a bit", "[cuda][math]") {
   const extent width = 40;
   const auto x = random<tensor<float, 2>>({150, width}, 1);
-  const auto w = random<parameter<float, 2>>({width, 2100}, 2);
+  const auto w = random<parameter<float, 2>>({width, 140}, 2);
   const auto gate = random<parameter<float, 2>>({width, 3}, 3);
   const auto first = random<parameter<float, 3>>({3, width, 33}, 4);
   const auto experts = [&](const auto& a) {
@@ -80,10 +118,7 @@ TEST_CASE("no tile and no split of a call changes a bit", "[cuda][math]") {
         CHECK(same_bits(evaluate(layer(some(x, at, count)), with(how)), some(all, at, count)));
       }
     };
-    const auto wide = [&](const auto& a) {  // 150 tokens take tiles of 128 rows
-      return einsum<"ti,io->to">(a, w);
-    };
-    check(wide, 70);
+    check([&](const auto& a) { return einsum<"ti,io->to">(a, w); }, 12);  // a tile of 16 rows
     check([&](const auto& a) { return experts(a); }, 47);
     check([&](const auto& a) { return experts(a); }, 9);
   }
@@ -155,8 +190,7 @@ TEST_CASE("what ranks experts is never rounded, whatever the layer is", "[cuda][
       {"dense", "ti,in->tn tf32x3\nti,nio->tno bf16\n"},
       {"AoE, top-K", autonomous},
       {"AoE, top-P", autonomous},
-      {"sparse mixture",
-       "td,dn->tn tf32x3\ntd,ndw->tw bf16\ntd,ndw->tw bf16\ntw,nwd->td bf16\n"},
+      {"sparse mixture", "td,dn->tn tf32x3\ntd,ndw->tw bf16\ntd,ndw->tw bf16\ntw,nwd->td bf16\n"},
       {"PEER", "td,dlhk->thlk tf32x3\nthlk,hslk->thls tf32x3\n"},
       {"Monet HD", hd},
       {"Monet HD, edited", hd},
@@ -171,8 +205,7 @@ TEST_CASE("what ranks experts is never rounded, whatever the layer is", "[cuda][
   const std::string units = "ti,ih->th bf16\nth,ho->to bf16\n";
   CHECK(arithmetic(decoders(true), math::bf16) == "ti,in->tn tf32x3\n" + units);
   // A ReLU alone leaves out nothing.
-  CHECK(arithmetic(decoders(false), math::bf16) ==
-        "ti,in->tn bf16\n" + units + "tn,no->to bf16\n");
+  CHECK(arithmetic(decoders(false), math::bf16) == "ti,in->tn bf16\n" + units + "tn,no->to bf16\n");
 }
 
 TEST_CASE("all products before a selection rank, and those behind it do not", "[cuda][math]") {
@@ -188,12 +221,13 @@ TEST_CASE("all products before a selection rank, and those behind it do not", "[
         {"tf32x3", "tf32x3"});
   check([&](const any& x) { return product(erased(top_k(product(x) * 2.0, 3) + x)); },
         {"tf32x3", "tf32"});
-  check([&](const any& x) { return erased(top_k(x, 2) * product(x)); },
-        {"tf32"});
+  check([&](const any& x) { return erased(top_k(x, 2) * product(x)); }, {"tf32"});
   check([&](const any& x) { return erased(softmax(product(product(x)))); }, {"tf32x3", "tf32x3"});
   check([&](const any& x) { return erased(layer_norm(product(x))); }, {"tf32"});
-  for (const auto& [how, ranks] : {std::pair(math::exact, "exact"), {math::fp32, "exact"},
-                                   {math::tf32x3, "tf32x3"}, {math::tf32, "tf32x3"}})
+  for (const auto& [how, ranks] : {std::pair(math::exact, "exact"),
+                                   {math::fp32, "exact"},
+                                   {math::tf32x3, "tf32x3"},
+                                   {math::tf32, "tf32x3"}})
     CHECK(arithmetic([&](const any& x) { return erased(top_k(product(x), 3)); }, how) ==
           "ti,io->to " + std::string(ranks) + '\n');
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 // What explain says of a step's time on a GPU, and the sums for whole layers beside the floors of
 // the study of issue 17.
+#include <fmoe/aoe.hpp>
 #include <fmoe/cuda.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/fmoe.hpp>
-#include <fmoe/tune.hpp>
-#include <fmoe/aoe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
+#include <fmoe/tune.hpp>
 
 #include <sstream>
 
@@ -115,10 +115,12 @@ TEST_CASE("sums of whole layers are near the floors of the study, in fp32", "[cu
   check(ring(), 768, {4.3, 4.5, 14.4, 115.1, 1841.3});
 }
 
-// Scores lie in memory as floats, and the weights that make them, too; the study has both in 16 bits.
+// Scores lie in memory as floats, and the weights that make them, too; the study has both in 16
+// bits.
 TEST_CASE("a screened gate is near the study's floor where the roofline chooses it",
           "[cuda][explain]") {
-  const times t = predicted(gpt2(), 768, math::exact, true), floors{25.4, 26.8, 42.4, 246.4, 3153.4};
+  const times t = predicted(gpt2(), 768, math::exact, true),
+              floors{25.4, 26.8, 42.4, 246.4, 3153.4};
   for (extent i = 0; i < 5; ++i) {
     INFO(tokens[i] << " tokens: " << t[i] << " and " << floors[i] << " us");
     CHECK((t[i] > 0.85 * floors[i] && t[i] < 1.3 * floors[i]));
@@ -176,7 +178,8 @@ TEST_CASE("explain says what each step does and what bounds it", "[cuda][explain
 TEST_CASE("a step takes at least as long as its launch", "[cuda][explain]") {
   const tensor<float, 2> x({1, 64});
   const auto w = random<parameter<float, 2>>({64, 8}, 1);
-  const auto plan = explain(einsum<"ti,io->to">(x, w), {.on = cuda::emulated(), .as = cuda::h100()});
+  const auto plan =
+      explain(einsum<"ti,io->to">(x, w), {.on = cuda::emulated(), .as = cuda::h100()});
   CHECK(plan.seconds == 2e-6);
   CHECK(plan.text.find("2 us by launch)") != plan.text.npos);
 }
@@ -185,7 +188,8 @@ TEST_CASE("a step takes at least as long as its launch", "[cuda][explain]") {
 TEST_CASE("the table of the page", "[.]") {
   const auto print = [](const char* name, math how, const auto& l, extent width, bool screen) {
     std::printf("| %s, %s%s |", name, cuda::name_of(how), screen ? ", screened" : "");
-    for (const double t : predicted(l, width, how, screen)) std::printf(t < 100 ? " %.1f |" : " %.0f |", t);
+    for (const double t : predicted(l, width, how, screen))
+      std::printf(t < 100 ? " %.1f |" : " %.0f |", t);
     std::printf("\n");
   };
   for (const math how : {math::exact, math::tf32, math::bf16}) {

@@ -21,9 +21,8 @@ constexpr float infinity = std::numeric_limits<float>::infinity(),
 
 // A plan is screened whatever it costs if its shape is given.
 compile_options with(bool screen, cuda::tensor_sums sums = cuda::tensor_sums::cut_off) {
-  return {.on = cuda::emulated({.math = math::exact,
-                                .order = cuda::thread_order::shuffled,
-                                .tensor_sums = sums}),
+  return {.on = cuda::emulated(
+              {.math = math::exact, .order = cuda::thread_order::shuffled, .tensor_sums = sums}),
           .screen = screen,
           .shape = plan_shape{}};
 }
@@ -75,8 +74,8 @@ TEST_CASE("ties and rows of few positive scores are selected as without screenin
 
 TEST_CASE("outliers, subnormal and huge numbers are selected as without screening",
           "[cuda][screen]") {
-  for (const auto& [scale, weight] : {std::pair(1e-42f, 1.f), {1.f, 1e-40f}, {1e-20f, 1e-20f},
-                                      {1e10f, 1e30f}, {3e38f, 1e-3f}}) {
+  for (const auto& [scale, weight] :
+       {std::pair(1e-42f, 1.f), {1.f, 1e-40f}, {1e-20f, 1e-20f}, {1e10f, 1e30f}, {3e38f, 1e-3f}}) {
     INFO("scales " << scale << ' ' << weight);
     check_same(random<tensor<float, 2>>({1, depth}, 1, scale), normal_gate(depth, columns, weight),
                6);
@@ -89,8 +88,7 @@ TEST_CASE("outliers, subnormal and huge numbers are selected as without screenin
   check_same(x, gate, 6);
 }
 
-TEST_CASE("NaN and infinities on either side are selected as without screening",
-          "[cuda][screen]") {
+TEST_CASE("NaN and infinities on either side are selected as without screening", "[cuda][screen]") {
   auto x = random<tensor<float, 2>>({4, depth}, 1);
   auto gate = normal_gate(depth, columns);
   x(1, 3) = nan;
@@ -118,10 +116,10 @@ TEST_CASE("columns that round down win against columns that round up", "[cuda][s
     for (extent e = 0; e < columns; ++e)
       for (extent i = 0; i < depth; ++i) {
         const bool winner = e % 300 == 7, loser = e % 30 == 1;
-        gate(i, e) = scale * (winner                  ? 1 + 127 * 0x1p-15f
-                              : !loser                ? 0.1f
-                              : i < depth / 2         ? 1 + 129 * 0x1p-15f
-                                                      : 1 - 0x1p-8f);
+        gate(i, e) = scale * (winner          ? 1 + 127 * 0x1p-15f
+                              : !loser        ? 0.1f
+                              : i < depth / 2 ? 1 + 129 * 0x1p-15f
+                                              : 1 - 0x1p-8f);
       }
     check_same(x, gate, 3);
     check_same(x, gate, 9);
@@ -145,9 +143,9 @@ TEST_CASE("scores below zeros that are left out are not selected", "[cuda][scree
 TEST_CASE("the roofline decides, and screening can be switched off", "[cuda][screen]") {
   const auto text = [](extent tokens, math how, bool screen) {
     const tensor<float, 2> x({tokens, 256});
-    return explain(top_k(einsum<"ti,in->tn">(x, parameter<float, 2>(tensor<float, 2>({256, 8192}))),
-                         8),
-                   {.on = cuda::emulated({.math = how}), .screen = screen, .as = cuda::h100()})
+    return explain(
+               top_k(einsum<"ti,in->tn">(x, parameter<float, 2>(tensor<float, 2>({256, 8192}))), 8),
+               {.on = cuda::emulated({.math = how}), .screen = screen, .as = cuda::h100()})
         .text;
   };
   const auto is_screened = [](const std::string& t) { return t.find("screened") != t.npos; };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Tensor cores and asynchronous copies on emulated blocks: numbers are rounded as a GPU rounds them,
-// lanes have the parts that the PTX ISA gives them, and mistakes are named.
-#include <fmoe/backend/cuda/kernels/narrow_number.hpp>
+// Tensor cores and asynchronous copies on emulated blocks: numbers are rounded as a GPU rounds
+// them, lanes have the parts that the PTX ISA gives them, and mistakes are named.
 #include <fmoe/backend/cuda/emulated/block.hpp>
+#include <fmoe/backend/cuda/kernels/narrow_number.hpp>
 
 #include <cmath>
 #include <limits>
@@ -146,14 +146,12 @@ TEST_CASE("what is copied is there after a wait and a barrier, and not before", 
   too_early(0, true);
   CHECK_THROWS_WITH(too_early(1, true), test::containing("which no thread has written"));
   CHECK_THROWS_AS(too_early(0, false), emulation_fault);
-  CHECK_THROWS_WITH(run([&](auto& b) {
-                      b.copy_async(b.template array<float>(64), 2, from, 4, true);
-                    }),
-                    test::containing("copies 16 bytes that are not aligned"));
-  CHECK_THROWS_WITH(run([&](auto& b) {
-                      b.copy_async(b.template array<float>(64), 0, from, 3, true);
-                    }),
-                    test::containing("copies 12 bytes at a time"));
+  CHECK_THROWS_WITH(
+      run([&](auto& b) { b.copy_async(b.template array<float>(64), 2, from, 4, true); }),
+      test::containing("copies 16 bytes that are not aligned"));
+  CHECK_THROWS_WITH(
+      run([&](auto& b) { b.copy_async(b.template array<float>(64), 0, from, 3, true); }),
+      test::containing("copies 12 bytes at a time"));
 }
 
 }  // namespace

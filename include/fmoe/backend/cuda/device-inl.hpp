@@ -95,7 +95,10 @@ class device_backend final : public backend {
     const auto notes = is_known ? times.notes() : notes_of<T>(p);
     const cpu::plan_printer printed(p, notes);
     return {.layout = "tile of " + std::to_string(p.tile) + " tokens, arena " +
-                      std::to_string(divide_up(p.arena * sizeof(T), 1024)) + " KiB",
+                      std::to_string(divide_up(p.arena * sizeof(T), 1024)) + " KiB" +
+                      (options_.math != math::fp32 ? ""
+                       : Device::has_blas          ? ", plain products by cuBLASLt"
+                                                   : ", products by fmoe's kernels"),
             .steps = printed.text(),
             .dot = printed.dot(),
             .seconds = is_known ? times.seconds() : 0,

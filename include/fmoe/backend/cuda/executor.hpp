@@ -5,14 +5,15 @@
 
 #include <exception>
 
+#include <fmoe/backend/cuda/blas_products.hpp>
 #include <fmoe/backend/cuda/kernels/exclude.hpp>
 #include <fmoe/backend/cuda/kernels/gemm.hpp>
 #include <fmoe/backend/cuda/kernels/select.hpp>
-#include <fmoe/backend/cuda/kernels/tensor_gemm.hpp>
 #include <fmoe/backend/cuda/kernels/token_sum.hpp>
 #include <fmoe/backend/cuda/policy.hpp>
 #include <fmoe/backend/cuda/screens.hpp>
 #include <fmoe/backend/cuda/step_lists.hpp>
+#include <fmoe/backend/cuda/tensor_products.hpp>
 #include <fmoe/backend/cuda/weights.hpp>
 
 namespace fmoe::cuda {
@@ -36,8 +37,7 @@ class executor {
   using binding = cuda::binding<T, queue>;
 
   // Uploads the weights and computes the plan's constants, exactly.
-  executor(cpu::plan p, std::span<const ir::leaf_node> leaves, const Device& on, queue& q,
-           math how)
+  executor(cpu::plan p, std::span<const ir::leaf_node> leaves, const Device& on, queue& q, math how)
       : plan_(std::move(p)),
         lists_(plan_, on, q),
         weights_(plan_, leaves, on, q) {
@@ -49,6 +49,11 @@ class executor {
     policy_ = how;
     if constexpr (std::is_same_v<T, float>)
       screens_ = std::make_unique<screens<Device>>(plan_, weights_, on, q);
+    if constexpr (Device::has_blas && std::is_same_v<T, float>)
+      if (how == math::fp32) {
+        blas_ = std::make_unique<typename blas_products_of<Device>::type>();
+        blas_->choose_kernels(plan_);
+      }
   }
 
   executor(const executor&) = delete;
@@ -131,11 +136,38 @@ class executor {
   void run(const cpu::gemm_step& s, const frame& f) const {
     if constexpr (std::is_same_v<T, float>) {
       const math how = math_of(s, policy_);
-      if (how == math::tf32x3) return tensor_product<math::tf32x3>(gemm<4>(s, f), f);
-      if (how == math::tf32) return tensor_product<math::tf32>(gemm<4>(s, f), f);
-      if (how == math::bf16) return tensor_product<math::bf16>(gemm<4>(s, f), f);
+      if (how == math::tf32x3) return on_tensor_cores<math::tf32x3>(s, f);
+      if (how == math::tf32) return on_tensor_cores<math::tf32>(s, f);
+      if (how == math::bf16) return on_tensor_cores<math::bf16>(s, f);
+      if constexpr (Device::has_blas)
+        if (how == math::fp32 && blas_product(s, f)) return;
     }
     exact_product(s, f);
+  }
+  // Passes run behind the product. Returns false if cuBLASLt does not compute the step.
+  bool blas_product(const cpu::gemm_step& s, const frame& f) const {
+    const rows_at<T> c = rows(s.c, f);
+    const bool is_done = blas_->run(s,
+                                    {.a = read(s.a, f),
+                                     .w = weights_.matrices(s.weight),
+                                     .c = c,
+                                     .rows = f.count,
+                                     .depth = s.K,
+                                     .columns = s.N,
+                                     .accumulate = s.accumulate},
+                                    f.bound.queue);
+    if (!is_done || s.epilogues.empty()) return is_done;
+    const nest_numbers<T> kernel{.a = {c.data, c.stride},
+                                 .c = c,
+                                 .out = loops({{s.N, 1, 0, 1}}),
+                                 .is_copy = true,
+                                 .finish = finish(s.epilogues, f)};
+    each("passes", kernel, f, s.N);
+    return true;
+  }
+  template <math How>
+  void on_tensor_cores(const cpu::gemm_step& s, const frame& f) const {
+    tensor_product<How>(gemm<4>(s, f), f.most_tiles, f.bound.queue);
   }
   void exact_product(const cpu::gemm_step& s, const frame& f) const {
     constexpr extent few = 24;
@@ -161,26 +193,8 @@ class executor {
   }
   template <unsigned Own>
   void product(const cpu::gemm_step& s, const frame& f) const {
-    launch_product(gemm<Own>(s, f), f);
+    launch_product(gemm<Own>(s, f), f.count, f.most_tiles, f.bound.queue);
   }
-  template <class Kernel>
-  static void launch_product(const Kernel& kernel, const frame& f) {
-    const extent tiles =
-        f.group.count != nullptr ? f.most_tiles : divide_up(f.count, extent{Kernel::tile_rows});
-    f.bound.queue.launch("gemm", kernel, kernel.blocks(tiles));
-  }
-  // Large tiles read weights less often, and small ones give more blocks something to do.
-  template <math How>
-  static void tensor_product(const gemm_kernel<float, 4>& of, const frame& f) {
-    constexpr extent few = 16, enough_blocks = 128;
-    const tensor_kernel<How, 128> large{of};
-    if (f.group.count != nullptr) return launch_product(tensor_kernel<How, group_tile_rows>{of}, f);
-    if (f.count <= few) return launch_product(tensor_kernel<How, 16>{of}, f);
-    if (large.blocks(divide_up(f.count, extent{large.tile_rows})) >= enough_blocks)
-      return launch_product(large, f);
-    launch_product(tensor_kernel<How, 64>{of}, f);
-  }
-
   void run(const cpu::batched_step& s, const frame& f) const {
     const nest_numbers<T> kernel{.a = read(s.a, f),
                                  .b = read(s.b, f),
@@ -428,7 +442,7 @@ class executor {
                                          .depth = s.K,
                                          .columns = s.N,
                                          .sum_block = plan_.sum_block};
-      tensor_product<math::bf16>(scores, f);
+      tensor_product<math::bf16>(scores, f.most_tiles, f.bound.queue);
       const auto [by_column, by_norm, by_rounding] = screens_->of(plan_, s.weight);
       const selections_at<float> to = selections(s.selection, s.keep, f);
       const weighting weights = s.rule.weights;
@@ -462,6 +476,7 @@ class executor {
   device_weights<T, Device> weights_;
   std::unique_ptr<const screens<Device>> screens_;  // of floats
   math policy_ = math::exact;
+  std::unique_ptr<typename blas_products_of<Device>::type> blas_;  // of fp32
 };
 
 }  // namespace fmoe::cuda

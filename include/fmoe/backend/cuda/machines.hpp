@@ -26,25 +26,25 @@ inline machine gpu_machine(const char* name, const machine_rates& rates, std::si
 //   std::cout << explain(layer(x), {.on = cuda::emulated(), .as = cuda::h100()});
 inline machine h100() {
   return gpu_machine("NVIDIA H100 80GB HBM3",
-                             {.flops = 67e12,
-                              .int16_dots = 134e12,
-                              .int8_dots = 1979e12,
-                              .bf16_dots = 990e12,
-                              .l2 = 5.5e12,
-                              .l3 = 5.5e12,
-                              .memory = 3.35e12},
-                             50, {.tf32_dots = 495e12, .launch = 2e-6});
+                     {.flops = 67e12,
+                      .int16_dots = 134e12,
+                      .int8_dots = 1979e12,
+                      .bf16_dots = 990e12,
+                      .l2 = 5.5e12,
+                      .l3 = 5.5e12,
+                      .memory = 3.35e12},
+                     50, {.tf32_dots = 495e12, .launch = 2e-6});
 }
 inline machine a100() {
   return gpu_machine("NVIDIA A100-SXM4-80GB",
-                             {.flops = 19.5e12,
-                              .int16_dots = 39e12,
-                              .int8_dots = 624e12,
-                              .bf16_dots = 312e12,
-                              .l2 = 4e12,
-                              .l3 = 4e12,
-                              .memory = 2.04e12},
-                             40, {.tf32_dots = 156e12, .launch = 2.5e-6});
+                     {.flops = 19.5e12,
+                      .int16_dots = 39e12,
+                      .int8_dots = 624e12,
+                      .bf16_dots = 312e12,
+                      .l2 = 4e12,
+                      .l3 = 4e12,
+                      .memory = 2.04e12},
+                     40, {.tf32_dots = 156e12, .launch = 2.5e-6});
 }
 
 }  // namespace fmoe::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The arithmetic of each product of a plan. What ranks experts is found in the plan: a product ranks
-// if a selection reads what follows from it, or a softmax or entmax, which makes the coefficients of
-// all experts and leaves out some.
+// The arithmetic of each product of a plan. What ranks experts is found in the plan: a product
+// ranks if a selection reads what follows from it, or a softmax or entmax, which makes the
+// coefficients of all experts and leaves out some.
 #pragma once
 
 #include <fmoe/backend/cpu/plan/accesses.hpp>
@@ -9,18 +9,18 @@
 
 namespace fmoe::cuda {
 
-// What ranks experts is never rounded to tf32 or bf16, so that it selects those that it would select
-// in float, unless two scores are as near as roundings of float.
+// What ranks experts is never rounded to tf32 or bf16, so that it selects those that it would
+// select in float, unless two scores are as near as roundings of float.
 constexpr math ranking_math(math how) {
-  return how == math::tf32 || how == math::bf16 ? math::tf32x3 : how == math::fp32 ? math::exact : how;
+  return how == math::tf32 || how == math::bf16 ? math::tf32x3
+         : how == math::fp32                    ? math::exact
+                                                : how;
 }
 
 // The products of a plan that rank experts.
 class ranking {
  public:
-  explicit ranking(const cpu::plan& p)
-      : plan_(p),
-        ranks_(p.storages.size()) {
+  explicit ranking(const cpu::plan& p) : plan_(p), ranks_(p.storages.size()) {
     for (extent before = ~extent{0}; before != count_;) {  // bodies of groups read later ones
       before = count_;
       for (extent i = p.steps.size(); i-- > 0;) add(p.steps[i]);

@@ -136,8 +136,8 @@ class roofline {
     const auto [rate, times] = rate_of(math_of(s, policy_));
     work w{.flops = 2 * times * rows_ * positions * K * N, .rate = rate};
     const cpu::packed_weight& weight = plan_.weights[s.weight];
-    const double batches = s.expert_step != 0 ? number(s.expert_step) * experts_
-                                              : number(weight.batches);
+    const double batches =
+        s.expert_step != 0 ? number(s.expert_step) * experts_ : number(weight.batches);
     touch(w, weight.storage, batches * K * N);
     touch_rows(w, s.a, std::min(positions * K, number(plan_.storages[s.a.storage].elements)));
     touch_rows(w, s.c, (s.accumulate ? 2 : 1) * positions * N);
@@ -218,7 +218,8 @@ class roofline {
   work work_of(const cpu::select_step& s) const {
     return streaming(s, rows_ * number(s.rows * s.columns));
   }
-  // Scores by bf16 products, and then a selection, which makes about twice as many as are kept again.
+  // Scores by bf16 products, and then a selection, which makes about twice as many as are kept
+  // again.
   work work_of(const cpu::screen_step& s) const {
     const double K = number(s.K), N = number(s.N), again = 2 * number(s.keep);
     work scores{.flops = 2 * rows_ * K * N, .rate = machine_.every.bf16_dots};

@@ -25,13 +25,12 @@ class screens {
       const cpu::packed_weight& weight = p.weights[w];
       if (!weight.screened) continue;
       made_[w] = weights.of_matrices(w, "screen by " + std::to_string(p.sum_block), [&] {
-        auto made =
-            std::make_shared<device_array<Device, float>>(on, size(weight.K, weight.N));
+        auto made = std::make_shared<device_array<Device, float>>(on, size(weight.K, weight.N));
         const auto [rows, by_norm, by_rounding] = parts(weight, made->data());
         q.each("weights",
                bound_columns{weights.matrices(w), const_cast<float*>(rows),
-                             const_cast<float*>(by_norm), const_cast<float*>(by_rounding),
-                             weight.K, weight.N, screen_errors::of(weight.K, p.sum_block)},
+                             const_cast<float*>(by_norm), const_cast<float*>(by_rounding), weight.K,
+                             weight.N, screen_errors::of(weight.K, p.sum_block)},
                weight.N);
         q.wait();
         return made;

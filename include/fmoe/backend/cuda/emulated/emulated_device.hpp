@@ -36,6 +36,8 @@ class runner_pool {
 
 class emulated_device {
  public:
+  static constexpr bool has_blas = false;
+
   explicit emulated_device(const device_options& options)
       : runners_(std::make_shared<runner_pool>(options)) {}
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The products of small matrices that a warp of a GPU computes together, as the CPU computes them.
-// Each lane has a part of each matrix: that of mma.m16n8k8 and mma.m16n8k16 in the PTX ISA. Products
-// are exact. Sums are rounded to float, one term after the other, or else cut off as GPUs may do it:
-// each term loses what is below the last digit of the greatest one.
+// Each lane has a part of each matrix: that of mma.m16n8k8 and mma.m16n8k16 in the PTX ISA.
+// Products are exact. Sums are rounded to float, one term after the other, or else cut off as GPUs
+// may do it: each term loses what is below the last digit of the greatest one.
 #pragma once
 
 #include <algorithm>
@@ -41,8 +41,7 @@ float cut_off_sum(float d, const float (&a)[Depth], const float (&b)[Depth][8], 
 
 // d [16, 8] += a [16, Depth] b [Depth, 8]; a_at(i, k) and b_at(k, j) are floats.
 template <unsigned Depth, class A, class B>
-void add_small_product(const fragments* const* of, tensor_sums sums, const A& a_at,
-                       const B& b_at) {
+void add_small_product(const fragments* const* of, tensor_sums sums, const A& a_at, const B& b_at) {
   float a[16][Depth], b[Depth][8];
   for (unsigned k = 0; k < Depth; ++k) {
     for (unsigned i = 0; i < 16; ++i) a[i][k] = a_at(i, k);

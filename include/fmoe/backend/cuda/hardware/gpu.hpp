@@ -7,6 +7,10 @@
 #include <fmoe/backend/cuda/device.hpp>
 #include <fmoe/backend/cuda/hardware/block.hpp>
 
+#if defined(FMOE_CUBLASLT)
+#include <fmoe/backend/cuda/hardware/blas.hpp>
+#endif
+
 namespace fmoe::cuda {
 
 // Throws an error that names what failed.
@@ -40,6 +44,13 @@ __global__ void __launch_bounds__(threads_of_each, 2)
 
 class gpu {
  public:
+#if defined(FMOE_CUBLASLT)
+  static constexpr bool has_blas = true;
+  using blas = cuda::blas;
+#else
+  static constexpr bool has_blas = false;
+#endif
+
   gpu(int number, const device_options&) : number_(number) {}
 
   // Returns the number of GPUs, 0 where there is no driver.
@@ -53,7 +64,8 @@ class gpu {
     expects_success(cudaGetDeviceProperties(&properties, number_), "the GPU's name");
     return properties.name;
   }
-  // The rates that follow from the GPU's clocks and units. L2 is taken as that of an H100 or an A100.
+  // The rates that follow from the GPU's clocks and units. L2 is taken as that of an H100 or an
+  // A100.
   fmoe::machine machine() const {
     const auto ask = [&](cudaDeviceAttr what) {
       int value = 0;
@@ -116,15 +128,23 @@ class gpu {
     }
     void wait() { expects_success(cudaStreamSynchronize(stream_), "a step"); }
 
+#if defined(FMOE_CUBLASLT)
+    // Returns false if cuBLASLt does not take the operands.
+    bool multiply(const blas& by, const blas::kernel& k, const blas::product& p) {
+      use(number_);
+      return by.run(p, k, stream_);
+    }
+#endif
+
     template <class Kernel>
     void launch(const char* step, const Kernel& kernel, extent blocks) {
       if (blocks == 0) return;
       use(number_);
       if constexpr (Kernel::shared_bytes > (extent{48} << 10))
-        expects_success(cudaFuncSetAttribute(run_kernel<Kernel>,
-                                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             static_cast<int>(Kernel::shared_bytes)),
-                        step);
+        expects_success(
+            cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(Kernel::shared_bytes)),
+            step);
       run_kernel<<<grid(step, blocks), Kernel::threads, Kernel::shared_bytes, stream_>>>(kernel);
       expects_success(cudaGetLastError(), step);
     }

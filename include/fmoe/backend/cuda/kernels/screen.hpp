@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Selects the k greatest of f(x G) with the bits of a selection from all scores in float, though most
-// scores are those of tensor cores in bf16, whose error has a bound. docs/cuda.md proves the bound.
+// Selects the k greatest of f(x G) with the bits of a selection from all scores in float, though
+// most scores are those of tensor cores in bf16, whose error has a bound. docs/cuda.md proves the
+// bound.
 #pragma once
 
 #include <fmoe/backend/cuda/kernels/narrow_number.hpp>
@@ -52,7 +53,8 @@ struct screen_errors {
   }
 };
 
-// G by columns, and of each column what bounds the errors of its scores: |S - A| <= |x| by_norm + |x
+// G by columns, and of each column what bounds the errors of its scores: |S - A| <= |x| by_norm +
+// |x
 // - x^| by_rounding + floor, where x^ is x in bf16.
 struct bound_columns {
   const float* matrix;  // [depth, columns]

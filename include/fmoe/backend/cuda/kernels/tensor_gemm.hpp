@@ -103,8 +103,8 @@ struct tensor_kernel {
   static constexpr unsigned own_rows = Rows / row_warps, own_columns = tile_columns / column_warps;
   static constexpr unsigned row_parts = own_rows / 16, column_parts = own_columns / 8;
 
-  // Tensor cores may cut off where float rounds: sums that shall be as precise as those of float are
-  // short ones.
+  // Tensor cores may cut off where float rounds: sums that shall be as precise as those of float
+  // are short ones.
   static constexpr bool adds_slabs = How == math::tf32x3;
 
   gemm_kernel<float, 4> of;
@@ -125,10 +125,10 @@ struct tensor_kernel {
     const extent end = tiles.count == nullptr ? of.rows : tiles.end[tile];
     const extent expert = of.group.expert_of(first);
     const extent column = b.block() % column_tiles * tile_columns;
-    const source from{of.a.row(first) + at.a,
-                      of.weights + (at.weight + expert * of.expert_weights) * of.depth * of.columns +
-                          column,
-                      least(end - first, tile_rows), least(of.columns - column, tile_columns)};
+    const source from{
+        of.a.row(first) + at.a,
+        of.weights + (at.weight + expert * of.expert_weights) * of.depth * of.columns + column,
+        least(end - first, tile_rows), least(of.columns - column, tile_columns)};
 
     const auto left = b.template array<float>(stages * left_size);
     const auto right = b.template array<float>(stages * right_size);
@@ -177,8 +177,7 @@ struct tensor_kernel {
         unrolled<row_parts>([&](unsigned m) {
           typename part::template part<4> x;
           x.read(lane % 4, 2, [&](unsigned row, unsigned term) -> float {
-            return read(left,
-                        l + (own_row + 16 * m + lane / 4 + 8 * row) * left_stride + k + term);
+            return read(left, l + (own_row + 16 * m + lane / 4 + 8 * row) * left_stride + k + term);
           });
           unrolled<column_parts>([&](unsigned n) { part::add(b, sums[m][n], x, y[n]); });
         });
@@ -241,8 +240,8 @@ struct tensor_kernel {
     return {block + in_block, static_cast<unsigned>(terms), in_block + terms == length};
   }
 
-  // Begins to copy slab number s of `count` to its place in shared memory. Behind the last one it is
-  // a group of no copies.
+  // Begins to copy slab number s of `count` to its place in shared memory. Behind the last one it
+  // is a group of no copies.
   FMOE_CALLS_BLOCK
   template <class Block, class Array>
   FMOE_DEVICE void begin_slab(Block& b, const source& from, extent s, extent count,
