@@ -89,7 +89,7 @@ tensor<float, 2> tiled_product(const tensor<float, 2>& x, const tensor<float, 2>
 TEMPLATE_TEST_CASE_SIG("tiles of 16, 64 and 128 rows have the same bits", "[cuda][math]",
                        ((math How), How), math::tf32x3, math::tf32, math::bf16) {
   for (const auto& [rows, depth, columns] :
-       {std::array<extent, 3>{130, 300, 140}, {70, 37, 131}}) {  // aligned, and not
+       {std::array<extent, 3>{130, 264, 20}, {18, 37, 131}}) {  // aligned, and not
     const auto x = random<tensor<float, 2>>({rows, depth}, 1),
                w = random<tensor<float, 2>>({depth, columns}, 2);
     const auto y = tiled_product<How, 16>(x, w);
@@ -101,7 +101,7 @@ TEMPLATE_TEST_CASE_SIG("tiles of 16, 64 and 128 rows have the same bits", "[cuda
 
 TEST_CASE("no split of a call changes a bit", "[cuda][math]") {
   const extent width = 40;
-  const auto x = random<tensor<float, 2>>({150, width}, 1);
+  const auto x = random<tensor<float, 2>>({66, width}, 1);
   const auto w = random<parameter<float, 2>>({width, 140}, 2);
   const auto gate = random<parameter<float, 2>>({width, 3}, 3);
   const auto first = random<parameter<float, 3>>({3, width, 33}, 4);
@@ -113,14 +113,13 @@ TEST_CASE("no split of a call changes a bit", "[cuda][math]") {
     INFO(cuda::name_of(how));
     const auto check = [&](const auto& layer, extent tokens) {
       const auto all = evaluate(layer(x), with(how));
-      for (extent at = 0; at < 150; at += tokens) {
-        const extent count = std::min(tokens, 150 - at);
+      for (extent at = 0; at < 66; at += tokens) {
+        const extent count = std::min(tokens, 66 - at);
         CHECK(same_bits(evaluate(layer(some(x, at, count)), with(how)), some(all, at, count)));
       }
     };
-    check([&](const auto& a) { return einsum<"ti,io->to">(a, w); }, 12);  // a tile of 16 rows
-    check([&](const auto& a) { return experts(a); }, 47);
-    check([&](const auto& a) { return experts(a); }, 9);
+    check([&](const auto& a) { return einsum<"ti,io->to">(a, w); }, 16);  // a tile of 16 rows
+    check([&](const auto& a) { return experts(a); }, 40);
   }
 }
 
