@@ -19,6 +19,10 @@ if(NOT TARGET fmoe::cuda)
     target_compile_options(fmoe::cuda INTERFACE
       "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-Werror=all-warnings>")
     target_link_libraries(fmoe::cuda INTERFACE CUDA::cudart)
+    if(TARGET CUDA::cublasLt)  # for the policy fp32
+      target_link_libraries(fmoe::cuda INTERFACE CUDA::cublasLt)
+      target_compile_definitions(fmoe::cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMOE_CUBLASLT>)
+    endif()
   else()
     message(STATUS "fmoe::cuda: there is no CUDA compiler, so kernels run on emulated blocks")
     target_sources(fmoe::cuda INTERFACE ${CMAKE_CURRENT_LIST_DIR}/cuda.cpp)

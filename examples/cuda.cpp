@@ -2,6 +2,7 @@
 // Runs a layer on a GPU, or on emulated blocks where there is none, and compares its bits with the
 // CPU's.
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 
 #include <fmoe/base/random.hpp>
@@ -15,6 +16,13 @@ tensor<float, 2> numbers(random_stream& random, std::size_t rows, std::size_t co
   tensor<float, 2> made({rows, columns});
   std::generate_n(made.data(), made.size(), [&] { return static_cast<float>(random.uniform()); });
   return made;
+}
+
+float greatest_difference(const tensor<float, 2>& a, const tensor<float, 2>& b) {
+  float greatest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    greatest = std::max(greatest, std::abs(a.data()[i] - b.data()[i]));
+  return greatest;
 }
 
 int main() {
@@ -46,6 +54,11 @@ int main() {
   const cuda::graph graph(gpu, stream, [&] { forward.on(stream)(in, out); });
   graph.launch(stream);
   stream.synchronize();
+
+  const auto faster = compile(layer, 32, {.on = cuda::device(0, {.math = cuda::math::tf32})});
+  std::cout << "tf32 changes a number by up to " << greatest_difference(faster(x), y) << '\n';
+
+  std::cout << explain(layer(x), {.on = cuda::emulated(), .as = cuda::h100()});
 
   const tensor<float, 2> on_cpu = compile(layer, 32)(x);
   bool is_same = true;

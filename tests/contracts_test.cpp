@@ -8,8 +8,8 @@
 
 #include "support/agree.hpp"
 #include "support/allocations.hpp"
-#include "support/small_layers.hpp"
 #include "support/same_bits.hpp"
+#include "support/small_layers.hpp"
 #include "support/threads.hpp"
 
 namespace {
@@ -106,7 +106,8 @@ TEST_CASE("inputs of the wrong width are refused before anything is written", "[
 
 TEST_CASE("1, 2 and 7 threads compute the same bits and allocate nothing", "[contracts]") {
   const auto x = random<tensor<float, 2>>({500, width}, 9);
-  auto all = std::vector<std::pair<const char*, any_layer>>(std::begin(small_layers), std::end(small_layers));
+  auto all = std::vector<std::pair<const char*, any_layer>>(std::begin(small_layers),
+                                                            std::end(small_layers));
   all.emplace_back("AoE, expert choice", mixture(routing::by::expert_choice));
   for (const auto& [name, l] : all) {
     INFO(name);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Arithmetic as a policy: what rounds, what never does, and that no tile and no split of a call
 // changes a bit.
+#include <fmoe/backend/cuda/emulated/block.hpp>
+#include <fmoe/backend/cuda/kernels/tensor_product.hpp>
 #include <fmoe/cuda.hpp>
 #include <fmoe/fmoe.hpp>
 
@@ -62,10 +64,50 @@ tensor<float, 2> some(const tensor<float, 2>& x, extent first, extent count) {
   return y;
 }
 
-TEST_CASE("no tile and no split of a call changes a bit", "[cuda][math]") {
+// x w by tiles of so many rows.
+template <math How, unsigned Rows>
+tensor<float, 2> tiled_product(const tensor<float, 2>& x, const tensor<float, 2>& w) {
+  const cuda::gemm_position whole{};
+  tensor<float, 2> y({x.shape()[0], w.shape()[1]});
+  const auto count = [](extent n) { return static_cast<cuda::index>(n); };
+  const auto [depth, columns] = w.shape();
+  tensor<float, 2> padded({depth, detail::round_up(columns, extent{4})});  // rows of whole accesses
+  for (extent k = 0; k < depth; ++k) std::copy_n(&w(k, 0), columns, &padded(k, 0));
+  const cuda::tensor_product<How, Rows> kernel{{.a = {x.data(), x.shape()[1]},
+                                                .c = {y.data(), y.shape()[1]},
+                                                .weights = padded.data(),
+                                                .pitch = count(padded.shape()[1]),
+                                                .positions = &whole,
+                                                .position_count = 1,
+                                                .rows = count(x.shape()[0]),
+                                                .depth = count(depth),
+                                                .columns = count(columns),
+                                                .sum_block = 256}};
+  cuda::block_runner runner(cuda::thread_order::descending);
+  cuda::run_emulated(runner,
+                     {"gemm", kernel.threads, kernel.shared_bytes,
+                      kernel.blocks((y.shape()[0] + Rows - 1) / Rows)},
+                     kernel);
+  return y;
+}
+
+TEMPLATE_TEST_CASE_SIG("tiles of 16, 64 and 128 rows have the same bits", "[cuda][math]",
+                       ((math How), How), math::tf32x3, math::tf32, math::bf16) {
+  for (const auto& [rows, depth, columns] :
+       {std::array<extent, 3>{130, 264, 20}, {18, 37, 131}}) {  // aligned, and not
+    const auto x = random<tensor<float, 2>>({rows, depth}, 1),
+               w = random<tensor<float, 2>>({depth, columns}, 2);
+    const auto y = tiled_product<How, 16>(x, w);
+    CHECK(same_bits(tiled_product<How, 64>(x, w), y));
+    CHECK(same_bits(tiled_product<How, 128>(x, w), y));
+    CHECK(relative_error(y.data(), test::reference(einsum<"ti,io->to">(x, w))) < 1e-2);
+  }
+}
+
+TEST_CASE("no split of a call changes a bit", "[cuda][math]") {
   const extent width = 40;
-  const auto x = random<tensor<float, 2>>({150, width}, 1);
-  const auto w = random<parameter<float, 2>>({width, 2100}, 2);
+  const auto x = random<tensor<float, 2>>({66, width}, 1);
+  const auto w = random<parameter<float, 2>>({width, 140}, 2);
   const auto gate = random<parameter<float, 2>>({width, 3}, 3);
   const auto first = random<parameter<float, 3>>({3, width, 33}, 4);
   const auto experts = [&](const auto& a) {
@@ -76,17 +118,13 @@ TEST_CASE("no tile and no split of a call changes a bit", "[cuda][math]") {
     INFO(cuda::name_of(how));
     const auto check = [&](const auto& layer, extent tokens) {
       const auto all = evaluate(layer(x), with(how));
-      for (extent at = 0; at < 150; at += tokens) {
-        const extent count = std::min(tokens, 150 - at);
+      for (extent at = 0; at < 66; at += tokens) {
+        const extent count = std::min(tokens, 66 - at);
         CHECK(same_bits(evaluate(layer(some(x, at, count)), with(how)), some(all, at, count)));
       }
     };
-    const auto wide = [&](const auto& a) {  // 150 tokens take tiles of 128 rows
-      return einsum<"ti,io->to">(a, w);
-    };
-    check(wide, 70);
-    check([&](const auto& a) { return experts(a); }, 47);
-    check([&](const auto& a) { return experts(a); }, 9);
+    check([&](const auto& a) { return einsum<"ti,io->to">(a, w); }, 16);  // a tile of 16 rows
+    check([&](const auto& a) { return experts(a); }, 40);
   }
 }
 

@@ -184,4 +184,23 @@ TEST_CASE("a step takes at least as long as its launch", "[cuda][explain]") {
   CHECK(plan.text.find("2 us by launch)") != plan.text.npos);
 }
 
+// Prints the table of docs/cuda.md: cuda_roofline "the table of the page".
+TEST_CASE("the table of the page", "[.]") {
+  const auto print = [](const char* name, math how, const auto& l, extent width, bool screen) {
+    std::printf("| %s, %s%s |", name, cuda::name_of(how), screen ? ", screened" : "");
+    for (const double t : predicted(l, width, how, screen))
+      std::printf(t < 100 ? " %.1f |" : " %.0f |", t);
+    std::printf("\n");
+  };
+  for (const math how : {math::exact, math::tf32, math::bf16}) {
+    print("MxD GPT-2", how, gpt2(), 768, false);
+    print("MxD GPT-2", how, gpt2(), 768, true);
+    print("Monet 1.4B HD", how, monet_horizontal(), 2048, false);
+    print("Monet 1.4B VD", how, monet_vertical(), 2048, false);
+    print("AoE 2 of 8", how, autonomous(), 768, false);
+    print("CP", how, cp(), 768, false);
+    print("TR", how, ring(), 768, false);
+  }
+}
+
 }  // namespace

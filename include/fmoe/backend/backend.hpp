@@ -85,13 +85,13 @@ class backend {
 
   // Describes in words what a backend made of a program.
   struct description {
-    std::string layout;      // how the steps use the machine; empty where there is nothing to say
-    std::string steps;       // a line each
-    std::string dot;         // the same as a drawing for Graphviz
-    double seconds = 0;      // of a call, as predicted; 0 where a backend predicts none
-    bool has_threads = true; // do a call's threads share it?
-    std::size_t packed = 0;  // bytes that it makes of the weights, in the form that its steps read
-    std::size_t call = 0;    // bytes of each call that runs at the same time
+    std::string layout;       // how the steps use the machine; empty where there is nothing to say
+    std::string steps;        // a line each
+    std::string dot;          // the same as a drawing for Graphviz
+    double seconds = 0;       // of a call, as predicted; 0 where a backend predicts none
+    bool has_threads = true;  // do a call's threads share it?
+    std::size_t packed = 0;   // bytes that it makes of the weights, in the form that its steps read
+    std::size_t call = 0;     // bytes of each call that runs at the same time
   };
 
   virtual ~backend() = default;

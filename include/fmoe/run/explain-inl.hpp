@@ -48,7 +48,7 @@ explanation explain_graph(const ir::graph& g, ir::node_id root, const compile_op
        << memory.call << " a call\n";
   if (plan.seconds > 0)
     text << "time: about " << time_text(plan.seconds) << " for " << p.token_count << " tokens"
-         << (!plan.has_threads ? ""
+         << (!plan.has_threads  ? ""
              : how.threads == 1 ? " on 1 thread"
                                 : " on " + std::to_string(how.threads) + " threads")
          << '\n';

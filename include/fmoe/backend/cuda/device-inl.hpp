@@ -153,7 +153,10 @@ class device_backend final : public processor {
     const cpu::plan_printer printed(p, notes);
     const footprint<T> all_of(p, work);
     return {.layout = "tile of " + std::to_string(p.tile) + " tokens, arena " +
-                      std::to_string(divide_up(p.arena * sizeof(T), 1024)) + " KiB",
+                      std::to_string(divide_up(p.arena * sizeof(T), 1024)) + " KiB" +
+                      (options_.math != math::fp32 ? ""
+                       : Device::has_blas          ? ", plain products by cuBLASLt"
+                                                   : ", products by fmoe's kernels"),
             .steps = printed.text(),
             .dot = printed.dot(),
             .seconds = is_known ? times.seconds() : 0,

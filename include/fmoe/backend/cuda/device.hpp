@@ -34,7 +34,7 @@ enum class tensor_sums : std::uint8_t { rounded, cut_off };
 // tf32 or bf16. Products of doubles are always exact.
 enum class math : std::uint8_t {
   exact,   // the CPU's bits
-  fp32,    // float, in any order of sums
+  fp32,    // float, by cuBLASLt if the build has it: bits may depend on the number of rows
   tf32x3,  // float, each number as a sum of two tf32 numbers: nearly as precise, on tensor cores
   tf32,    // numbers are rounded to 11 bits
   bf16,    // numbers are rounded to 8 bits

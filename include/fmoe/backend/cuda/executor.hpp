@@ -5,6 +5,7 @@
 
 #include <exception>
 
+#include <fmoe/backend/cuda/blas_products.hpp>
 #include <fmoe/backend/cuda/kernels/exclude.hpp>
 #include <fmoe/backend/cuda/kernels/nest_columns.hpp>
 #include <fmoe/backend/cuda/kernels/sort_kernel.hpp>
@@ -52,6 +53,11 @@ class executor {
     policy_ = how;
     if constexpr (std::is_same_v<T, float>)
       screens_ = std::make_unique<screens<Device>>(plan_, weights_, on, q);
+    if constexpr (Device::has_blas && std::is_same_v<T, float>)
+      if (how == math::fp32) {
+        blas_ = std::make_unique<typename blas_products_of<Device>::type>();
+        blas_->choose_kernels(plan_);
+      }
   }
 
   executor(const executor&) = delete;
@@ -152,7 +158,34 @@ class executor {
     p.expert_weights = s.expert_step;
     p.accumulate = s.accumulate;
     p.finish = finish(s.epilogues, f);
-    launch(p, weights_.matrices(s.weight).stored, math_of(s, policy_), f);
+    const dtype stored = weights_.matrices(s.weight).stored;
+    const math how = math_of(s, policy_);
+    if constexpr (Device::has_blas && std::is_same_v<T, float>)
+      if (how == math::fp32 && stored == dtype_of<T> && blas_product(s, p, f)) return;
+    launch(p, stored, how, f);
+  }
+
+  // Passes run behind the product. Returns false if cuBLASLt does not compute the step.
+  bool blas_product(const cpu::gemm_step& s, const product<T>& p, const frame& f) const {
+    const bool is_done = blas_->run(s,
+                                    {.a = p.a,
+                                     .w = static_cast<const T*>(p.weights),
+                                     .pitch = p.pitch,
+                                     .c = p.c,
+                                     .rows = f.count,
+                                     .depth = s.K,
+                                     .columns = s.N,
+                                     .accumulate = s.accumulate},
+                                    f.bound.queue);
+    if (!is_done || s.epilogues.empty()) return is_done;
+    nest("passes",
+         {.a = {p.c.data, p.c.stride},
+          .c = p.c,
+          .out = loops({{s.N, 1, 0, 1}}),
+          .is_copy = true,
+          .finish = p.finish},
+         f);
+    return true;
   }
 
   // A product without what only some of them have.
@@ -498,6 +531,7 @@ class executor {
   device_weights<T, Device> weights_;
   std::unique_ptr<const screens<Device>> screens_;  // of floats
   math policy_ = math::exact;
+  std::unique_ptr<typename blas_products_of<Device>::type> blas_;  // of fp32
 };
 
 }  // namespace fmoe::cuda

@@ -45,6 +45,8 @@ class emulated_device {
   struct state;
 
  public:
+  static constexpr bool has_blas = false;
+
   emulated_device(int number, const device_options& options)
       : state_(std::make_shared<state>(number, options)) {}
 

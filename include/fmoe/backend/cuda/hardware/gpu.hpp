@@ -8,6 +8,10 @@
 #include <fmoe/backend/cuda/device.hpp>
 #include <fmoe/backend/cuda/hardware/block.hpp>
 
+#if defined(FMOE_CUBLASLT)
+#include <fmoe/backend/cuda/hardware/blas.hpp>
+#endif
+
 namespace fmoe::cuda {
 
 // Throws an error that names what failed. What the program can go on after is forgotten.
@@ -43,6 +47,13 @@ __global__ void __launch_bounds__(threads_of_each, 2)
 
 class gpu {
  public:
+#if defined(FMOE_CUBLASLT)
+  static constexpr bool has_blas = true;
+  using blas = cuda::blas;
+#else
+  static constexpr bool has_blas = false;
+#endif
+
   gpu(int number, const device_options&) : number_(number) {}
 
   // Returns the number of GPUs, 0 where there is no driver.
@@ -210,6 +221,14 @@ class gpu {
       expects_success(cudaStreamGetCaptureInfo(stream_, &status, &id), "a stream");
       return status == cudaStreamCaptureStatusNone ? 0 : id;
     }
+
+#if defined(FMOE_CUBLASLT)
+    // Returns false if cuBLASLt does not take the operands.
+    bool multiply(const blas& by, const blas::kernel& k, const blas::product& p) {
+      const in_use device(number_, "gemm");
+      return by.run(p, k, stream_);
+    }
+#endif
 
     template <class Kernel>
     void launch(const char* step, const Kernel& kernel, extent blocks) {

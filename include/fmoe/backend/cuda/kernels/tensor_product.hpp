@@ -107,6 +107,10 @@ struct tensor_product {
   static constexpr unsigned own_rows = Rows / row_warps, own_columns = tile_columns / column_warps;
   static constexpr unsigned row_parts = own_rows / 16, column_parts = own_columns / 8;
 
+  // Tensor cores may cut off where float rounds: sums that shall be as precise as those of float
+  // are short ones.
+  static constexpr bool adds_stages = How == math::tf32x3;
+
   product<float> of;
 
   FMOE_DEVICE extent blocks(extent row_tiles) const {
@@ -165,8 +169,7 @@ struct tensor_product {
           y[n].read(lane % 4, 1, [&](unsigned, unsigned term) -> float {
             const unsigned c = own_column + 8 * n + lane / 4;
             const float w = read(right, r + (k + term) * right_pitch + c);
-            if constexpr (is_scaled<S>)
-              return product_of(w, read(scales, slot * tile_columns + c));
+            if constexpr (is_scaled<S>) return product_of(w, read(scales, slot * tile_columns + c));
             else return w;
           });
         FMOE_UNROLL
@@ -179,7 +182,7 @@ struct tensor_product {
           for (unsigned n = 0; n < column_parts; ++n) part::add(b, sums[m][n], x, y[n]);
         }
       }
-      if (now.ends_block()) {
+      if (adds_stages || now.ends_block()) {
         each_own([&](float& total, float& sum, index, index) {
           total = is_first ? sum : sum_of(total, sum);
           sum = 0;
@@ -236,7 +239,7 @@ struct tensor_product {
       if constexpr (is_scaled<S>) {
         constexpr unsigned at_once = numbers_each<float>;
         for (unsigned n = b.thread() * at_once; n < tile_columns; n += threads * at_once) {
-          const bool is_inside = n < from.columns;
+          const bool is_inside = n + (of.pitch - of.scale_pitch) < from.columns;
           const float* const at =
               from.scales + extent{stage.term / scale_group} * of.scale_pitch + n;
           b.template copy<at_once>(scales, slot * tile_columns + n, is_inside ? at : from.scales,

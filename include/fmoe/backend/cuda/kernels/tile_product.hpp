@@ -103,7 +103,7 @@ struct tile_product {
       if constexpr (is_scaled<S>) {
         constexpr unsigned at_once = numbers_each<float>;
         for (unsigned n = b.thread() * at_once; n < tile_columns; n += threads * at_once) {
-          const bool is_inside = n < from.columns;
+          const bool is_inside = n + (of.pitch - of.scale_pitch) < from.columns;
           const float* const at =
               from.scales + extent{stage.term / scale_group} * of.scale_pitch + n;
           b.template copy<at_once>(scales, slot * tile_columns + n, is_inside ? at : from.scales,
