@@ -87,7 +87,8 @@ class block_runner {
   void copy(const shared_array<T>& to, extent i, T value) {
     static_assert(sizeof(shared_array<T>) <= sizeof(copy_under_way::to) && sizeof(T) <= 8);
     to.begin_copy(i);
-    copy_under_way c{.i = i};
+    copy_under_way c;
+    c.i = i;
     std::memcpy(c.to, &to, sizeof to);
     std::memcpy(c.value, &value, sizeof value);
     c.end = [](const copy_under_way& x) {
@@ -142,7 +143,7 @@ class block_runner {
     std::array<std::array<std::uint64_t, lanes>, 2> words{};
   };
   struct copy_under_way {
-    extent i;
+    extent i = 0;
     alignas(8) std::byte to[2 * sizeof(void*)], value[8];
     void (*end)(const copy_under_way&) = nullptr;
   };
