@@ -1,0 +1,1 @@
+. "/work/h-call/conanbuildenv-debug-x86_64.sh"

@@ -1,0 +1,1 @@
+. "/work/h-call/conanrunenv-debug-x86_64.sh"

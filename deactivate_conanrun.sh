@@ -1,0 +1,1 @@
+. "/work/h-call/deactivate_conanrunenv-debug-x86_64.sh"
