@@ -150,6 +150,16 @@ TEST_CASE("the gradients of joined and masked operands are those of differences"
   check(g, g.einsum("ti,tj,ij,jo->to", {a, b, mask, g.parameter({3, 2})}));
 }
 
+TEST_CASE("slices and the members of pairs are those of the oracle", "[gradients]") {
+  random_graph g;
+  const node_id x = g.tensor({5, 4, 9});
+  for (const node_id id : {g.slice(x, 1, 1, 2), g.slice(x, 2, 3, 5), g.unpair(x, 3),
+                           g.slice(g.einsum("tab->tba", {x}), 1, 2, 4)}) {
+    CHECK(computed<double>(g, id, {}) == oracle(g)[id]);
+    CHECK(by_reference(g, id) == oracle(g)[id]);
+  }
+}
+
 TEST_CASE("a corner has PyTorch's derivative", "[gradients]") {
   const tensor<double, 1> x({4}, {0, 0.75, -1, 2}), one({4}, {1, 1, 1, 1});
   const auto of = [&](const auto& y) {

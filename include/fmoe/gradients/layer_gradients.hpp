@@ -25,7 +25,8 @@ class compiled_gradients {
     const auto parameters = detail::trained_parameters(detail::released_parameters(gradients_));
     auto plan = detail::gradient_graph(g, x, y, dy, parameters, detail::dtype_of<T>);
     detail::clear_parameters(detail::released_parameters(gradients_));
-    for (detail::gradient_result& r : plan.parameters) r.to = parameters[r.number].parameter.value().elements;
+    for (detail::gradient_result& r : plan.parameters)
+      r.to = parameters[r.number].parameter.value().elements;
     run_.emplace(std::move(plan), tokens, [&](const ir::node_list& roots, std::size_t span) {
       return detail::compile_graph<T, Level>(g, roots, span, options);
     });

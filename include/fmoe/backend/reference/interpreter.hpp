@@ -159,14 +159,16 @@ class interpreter {
   }
 
   // Multiplies a selection with a function of x . table, entry by entry; entries of 0 stay 0.
-  void run(const planner::sample_op&, const operation& o) {
+  void run(const planner::sample_op& kind, const operation& o) {
     array& out = at(o.out.value);
     for (extent i = 0; i < out.rows; ++i) {
       sum_row(o, i, out.row(i), {}, 1);
       apply_passes(o, i, out.span(i));
       const double* kept = at(o.in[0].value).row(i);
-      for (extent k = 0; k < out.width; ++k)
-        out.row(i)[k] = kept[k] == 0 ? 0 : kept[k] * out.row(i)[k];
+      for (extent k = 0; k < out.width; ++k) {
+        const double weight = kind.multiplies ? kept[k] : kept[k] > 0;
+        out.row(i)[k] = weight == 0 ? 0 : weight * out.row(i)[k];
+      }
     }
   }
 

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// Plans of gradients: no expert is made, the backward pass reads the products of the forward pass,
+// and a selection stays one.
+#include <fmoe/gradients.hpp>
+#include <fmoe/mumoe.hpp>
+#include <fmoe/mxd.hpp>
+
+#include "../support/catch.hpp"
+#include "../support/limits.hpp"
+#include "../support/oracle.hpp"
+#include "../support/plans.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+template <class Layer>
+lines plan_of_gradients(const Layer& layer) {
+  ir::graph g;
+  const ir::node_id x = argument<0, 2>(256).lower(g), y = layer(argument<0, 2>(256)).lower(g),
+                    dy = argument<1, 2>(256).lower(g);
+  Layer same = layer;
+  const auto r =
+      gradient_graph(g, x, y, dy, trained_parameters(released_parameters(same)), dtype::float32);
+  return describe(make_plan(g, r.roots, 256, on_this_cpu<float>({})));
+}
+
+extent count(const lines& plan, const std::string& start) {
+  return static_cast<extent>(std::ranges::count_if(
+      plan, [&](const std::string& line) { return line.starts_with(start); }));
+}
+
+// Four products of the forward pass and as many of the backward pass make no expert: an expert of
+// 96 x 48 numbers is nowhere, and no sum over tokens has three labels.
+TEST_CASE("the gradients of MxD cost what was selected", "[gradients]") {
+  mxd<> l;
+  l.encoder = random<parameter<float, 2>>({64, 96}, 1);
+  l.gate = random<parameter<float, 2>>({64, 2048}, 2);
+  l.scales = random<parameter<float, 2>>({2048, 48}, 3);
+  l.decoder = random<parameter<float, 2>>({96, 48}, 4);
+  l.active = 8;
+  CHECK(plan_of_gradients(l) == lines{"once reduce in->ni",
+                                      "screen ti,in->tn | relu",
+                                      "gemm ti,ih->th",
+                                      "pointwise th->th | gelu",
+                                      "gemm th,ho->to",
+                                      "gather tn,no->to",
+                                      "pointwise to->to | *",
+                                      "pointwise to->to | *",
+                                      "pointwise to->to | *",
+                                      "gemm to,ho->th",
+                                      "pointwise th->th | gelu' | *",
+                                      "reduce ti->ti",
+                                      "gemm th,ih->ti",
+                                      "sample tn,to,no->tn",
+                                      "expand ta->ta",
+                                      "gather tn,ni->ti | +",
+                                      "selection_sum tn,to->no",
+                                      "token_sum th,to->ho",
+                                      "token_sum ti,th->ih",
+                                      "token_sum ti,tn->in"});
+}
+
+TEST_CASE("the gradients of a muMoE read the products of the forward pass", "[gradients]") {
+  cp_mumoe<1> cp;
+  cp.gate.projections = {random<parameter<float, 2>>({64, 32}, 1)};
+  cp.gate.layer_norm = false;
+  cp.experts.experts = {random<parameter<float, 2>>({32, 16}, 2)};
+  cp.experts.input = random<parameter<float, 2>>({64, 16}, 3);
+  cp.experts.output = random<parameter<float, 2>>({48, 16}, 4);
+  const lines plan = plan_of_gradients(cp);
+  for (const auto& line : plan) UNSCOPED_INFO(line);
+  // Each product with a parameter comes once forward and once backward.
+  for (const char* product :
+       {"gemm ti,in->tn", "gemm ti,ir->tr", "gemm tn,nr->tr", "gemm tr,or->to", "gemm to,or->tr",
+        "gemm tr,ir->ti", "gemm tr,nr->tn", "gemm tn,in->ti", "token_sum to,tr->or",
+        "token_sum tn,tr->nr", "token_sum ti,tr->ir", "token_sum ti,tn->in"}) {
+    INFO(product);
+    CHECK(count(plan, product) == 1);
+  }
+  CHECK(count(plan, "gemm") == 8);
+  CHECK(count(plan, "token_sum") == 4);
+}
+
+}  // namespace
