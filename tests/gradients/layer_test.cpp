@@ -146,6 +146,20 @@ TEST_CASE("gradients have the same bits for any calls of multiples of 256 tokens
   check(multilinear());
 }
 
+TEST_CASE("dy may follow from y and a target", "[gradients]") {
+  const auto layer = decoders();
+  const auto target = random<tensor<float, 2>>({tokens, outputs}, 11);
+  tensor<float, 2> y({tokens, outputs}), dx({tokens, inputs}), slope({tokens, outputs});
+  auto step = compile_gradients(layer, tokens,
+                                [](const auto& made, const auto& t) { return 0.5 * (made - t); });
+  step(x, target, y, dx);
+  for (extent i = 0; i < y.size(); ++i) slope.data()[i] = 0.5f * (y.data()[i] - target.data()[i]);
+  auto expected = of(layer, x, slope);
+  CHECK(same_bits(y, expected.y));
+  CHECK(same_bits(dx, expected.dx));
+  CHECK(same_parameters(step.gradients(), expected.parameters));
+}
+
 TEST_CASE("gradients follow weights that changed, and allocate nothing", "[gradients]") {
   auto layer = decoders();
   auto step = compile_gradients(layer, tokens);

@@ -18,11 +18,12 @@ using namespace fmoe::test;
 template <class Layer>
 lines plan_of_gradients(const Layer& layer) {
   ir::graph g;
-  const ir::node_id x = argument<0, 2>(256).lower(g), y = layer(argument<0, 2>(256)).lower(g),
-                    dy = argument<1, 2>(256).lower(g);
+  const argument<0, 2> x(256);
+  const argument<1, 2> dy(256);
+  const gradient_inputs in{x.lower(g), layer(x).lower(g), dy.lower(g), dy.lower(g)};
   Layer same = layer;
   const auto r =
-      gradient_graph(g, x, y, dy, trained_parameters(released_parameters(same)), dtype::float32);
+      gradient_graph(g, in, trained_parameters(released_parameters(same)), dtype::float32);
   return describe(make_plan(g, r.roots, 256, on_this_cpu<float>({})));
 }
 
