@@ -4,6 +4,7 @@
 #include <fmoe/gradients.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
+#include <fmoe/planner/cost.hpp>
 
 #include "../support/catch.hpp"
 #include "../support/limits.hpp"
@@ -15,16 +16,21 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
+// The results of a step: y, dx and the gradients of all parameters.
 template <class Layer>
-lines plan_of_gradients(const Layer& layer) {
-  ir::graph g;
+ir::node_list both_passes(ir::graph& g, const Layer& layer) {
   const argument<0, 2> x(256);
   const argument<1, 2> dy(256);
   const gradient_inputs in{x.lower(g), layer(x).lower(g), dy.lower(g), dy.lower(g)};
   Layer same = layer;
-  const auto r =
-      gradient_graph(g, in, trained_parameters(released_parameters(same)), dtype::float32);
-  return describe(make_plan(g, r.roots, 256, on_this_cpu<float>({})));
+  return gradient_graph(g, in, trained_parameters(released_parameters(same)), dtype::float32).roots;
+}
+
+template <class Layer>
+lines plan_of_gradients(const Layer& layer) {
+  ir::graph g;
+  const ir::node_list results = both_passes(g, layer);
+  return describe(make_plan(g, results, 256, on_this_cpu<float>({})));
 }
 
 extent count(const lines& plan, const std::string& start) {
@@ -61,6 +67,50 @@ TEST_CASE("the gradients of MxD cost what was selected", "[gradients]") {
                                       "token_sum th,to->ho",
                                       "token_sum ti,th->ih",
                                       "token_sum ti,tn->in"});
+}
+
+cost_figures cost(const ir::graph& g, const ir::node_list& results) {
+  return planner::cost_of(make_program(g, results, on_this_cpu<float>({})), 256, sizeof(float));
+}
+
+// Each product of the forward pass has two in the backward pass, one for each operand. A product
+// that makes an expert, or one of the forward pass that is made again, costs more.
+template <class Layer>
+void check_cost(const Layer& layer) {
+  ir::graph forward, both;
+  const cost_figures alone = cost(forward, layer(argument<0, 2>(256)).lower(forward)),
+                     together = cost(both, both_passes(both, layer));
+  CAPTURE(alone.multiply_adds, together.multiply_adds, together.once);
+  CHECK(together.multiply_adds <= 3.05 * alone.multiply_adds);
+  CHECK(together.once == alone.once);
+}
+
+TEST_CASE("both passes cost three times the forward pass", "[gradients]") {
+  const auto drawn = [](const auto& shape, unsigned seed) {
+    constexpr extent rank = std::tuple_size_v<std::remove_cvref_t<decltype(shape)>>;
+    return random<parameter<float, rank>>(shape, seed);
+  };
+  using two = std::array<extent, 2>;
+  using three = std::array<extent, 3>;
+  cp_mumoe<2> cp;
+  cp.gate.projections = {drawn(two{64, 32}, 1), drawn(two{64, 24}, 2)};
+  cp.experts.experts = {drawn(two{32, 48}, 3), drawn(two{24, 48}, 4)};
+  cp.experts.input = drawn(two{65, 48}, 5);
+  cp.experts.output = drawn(two{40, 48}, 6);
+  check_cost(cp);
+  tr_mumoe<1> tr;
+  tr.gate.projections = {drawn(two{64, 32}, 1)};
+  tr.experts.experts = {drawn(three{4, 32, 4}, 2)};
+  tr.experts.input = drawn(three{4, 64, 5}, 3);
+  tr.experts.output = drawn(three{5, 40, 4}, 4);
+  check_cost(tr);
+  mxd<> decoders;
+  decoders.encoder = drawn(two{64, 96}, 1);
+  decoders.gate = drawn(two{64, 2048}, 2);
+  decoders.scales = drawn(two{2048, 48}, 3);
+  decoders.decoder = drawn(two{96, 48}, 4);
+  decoders.active = 8;
+  check_cost(decoders);
 }
 
 TEST_CASE("the gradients of a muMoE read the products of the forward pass", "[gradients]") {
