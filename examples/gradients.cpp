@@ -11,7 +11,7 @@
 using fmoe::tensor;
 
 int main() {
-  constexpr std::size_t tokens = 512;
+  constexpr std::size_t tokens = 256;
   fmoe::random_stream random(1);
   tensor<float, 2> x({tokens, 2}), target({tokens, 1}), y({tokens, 1}), dx({tokens, 2});
   for (float& v : x) v = static_cast<float>(random.uniform());
@@ -29,14 +29,14 @@ int main() {
   layer.experts.input = drawn(3, 8);
   layer.experts.output = drawn(1, 8);
 
-  const auto slope = [](const auto& made, const auto& wanted) { return (made - wanted) / 512; };
+  const auto slope = [](const auto& made, const auto& wanted) { return (made - wanted) / 256; };
   auto step = fmoe::compile_gradients(layer, tokens, slope);
   const auto descend = [](auto& weights, const auto& gradient) {
-    for (std::size_t i = 0; i < weights.size(); ++i) weights.data()[i] -= 0.5f * gradient.data()[i];
+    for (std::size_t i = 0; i < weights.size(); ++i) weights.data()[i] -= 1.5f * gradient.data()[i];
   };
-  for (int i = 0; i <= 2000; ++i) {
+  for (int i = 0; i <= 400; ++i) {
     step(x, target, y, dx);
-    if (i % 500 == 0) {
+    if (i % 100 == 0) {
       float loss = 0;
       for (std::size_t t = 0; t < tokens; ++t) loss += std::pow(y(t, 0) - target(t, 0), 2.f);
       std::printf("%4d steps: mean square of the error %.5f\n", i,
