@@ -79,6 +79,7 @@ class compiled_gradients {
 // with respect to y. The second input of a call is the target then.
 //
 //   auto step = compile_gradients(layer, 1024, [](const auto& y, const auto& t) { return y - t; });
+//   tensor<float, 2> target({x.shape()[0], step.outputs()}), y(target.shape()), dx(x.shape());
 //   step(x, target, y, dx);
 template <class Level = cpu::native, detail::has_released_names Layer, class Slope>
   requires(!std::is_same_v<Slope, compile_options>)
@@ -95,6 +96,7 @@ auto compile_gradients(const Layer& layer, std::size_t tokens, const Slope& slop
 // parameter is of another type than the arithmetic, or if two parameters share their elements.
 //
 //   auto step = compile_gradients(layer, 1024);
+//   tensor<float, 2> dy({x.shape()[0], step.outputs()}), y(dy.shape()), dx(x.shape());
 //   step(x, dy, y, dx);
 //   const auto& d = step.gradients().decoder;
 template <class Level = cpu::native, detail::has_released_names Layer>
@@ -122,6 +124,7 @@ struct layer_gradients {
 
 // The gradients of sum(layer(x) dy), once. The bits are those of compile_gradients.
 //
+//   const tensor<float, 2> dy({x.shape()[0], layer.decoder.shape()[1]});
 //   const auto g = gradients(layer, x, dy);
 //   save(g.parameters, "gradients.safetensors");
 template <class Level = cpu::native, detail::has_released_names Layer, class X, class D>
