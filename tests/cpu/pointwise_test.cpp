@@ -18,12 +18,30 @@ using arch = cpu::native_arch;
 
 std::mt19937_64 engine(3);
 
-constexpr pointwise all[] = {
-    pointwise::relu,         pointwise::gelu,    pointwise::gelu_tanh, pointwise::silu,
-    pointwise::sigmoid,      pointwise::exp,     pointwise::sqrt,      pointwise::negate,
-    pointwise::squared_relu, pointwise::scale,   pointwise::threshold, pointwise::inverse_sqrt,
-    pointwise::shift,        pointwise::tanh,    pointwise::log,       pointwise::abs,
-    pointwise::at_least,     pointwise::at_most, pointwise::quotient,  pointwise::inverse};
+constexpr pointwise all[] = {pointwise::relu,
+                             pointwise::gelu,
+                             pointwise::gelu_tanh,
+                             pointwise::silu,
+                             pointwise::sigmoid,
+                             pointwise::exp,
+                             pointwise::sqrt,
+                             pointwise::negate,
+                             pointwise::squared_relu,
+                             pointwise::scale,
+                             pointwise::threshold,
+                             pointwise::inverse_sqrt,
+                             pointwise::shift,
+                             pointwise::tanh,
+                             pointwise::log,
+                             pointwise::abs,
+                             pointwise::at_least,
+                             pointwise::at_most,
+                             pointwise::quotient,
+                             pointwise::inverse,
+                             pointwise::power,
+                             pointwise::gelu_slope,
+                             pointwise::gelu_tanh_slope,
+                             pointwise::silu_slope};
 
 long double reference(pointwise f, long double x, long double parameter) {
   switch (f) {
@@ -48,6 +66,18 @@ long double reference(pointwise f, long double x, long double parameter) {
     case pointwise::at_most: return std::min(x, parameter);
     case pointwise::quotient: return x / parameter;
     case pointwise::inverse: return parameter / x;
+    case pointwise::power: return x > 0 ? std::pow(x, parameter) : 0;
+    case pointwise::gelu_slope:
+      return std::erfc(-x / std::sqrt(2.0L)) / 2 +
+             x * std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0L));
+    case pointwise::gelu_tanh_slope: {
+      const long double k = 2 * std::sqrt(2 / std::acos(-1.0L)),
+                        u = k * (x + 0.044715L * x * x * x);
+      return 1 / (1 + std::exp(-u)) +
+             x * k * (1 + 0.134145L * x * x) / (2 + std::exp(u) + std::exp(-u));
+    }
+    case pointwise::silu_slope:
+      return 1 / (1 + std::exp(-x)) + x / (2 + std::exp(x) + std::exp(-x));
   }
   return 0;
 }
@@ -129,6 +159,46 @@ TEMPLATE_TEST_CASE("pointwise functions are accurate to a few units in the last 
   // The rounding of the argument is multiplied by the slope of exp there.
   CHECK(worst<T>(pointwise::gelu_tanh, -1, huge / 4) <= 4);
   CHECK(worst<T>(pointwise::gelu_tanh, -9, -1, 4) <= 6);
+}
+
+// Slopes cross 0, so their errors count in units of 1.
+TEMPLATE_TEST_CASE("derivatives are accurate to a few roundings of 1", "[cpu][pointwise]", float,
+                   double) {
+  using T = TestType;
+  for (const pointwise f :
+       {pointwise::gelu_slope, pointwise::gelu_tanh_slope, pointwise::silu_slope})
+    for (const T range : {T(1), T(8), T(50), T(1000)}) {
+      std::uniform_real_distribution<T> uniform(-range, range);
+      double worst = 0;
+      for (int i = 0; i < 20000; ++i) {
+        const T x = uniform(engine);
+        T y = x;
+        cpu::apply<T, arch>(f, T(0), &y, 0, 1, 1);
+        worst = std::max(worst, static_cast<double>(std::abs(y - reference(f, x, 0))));
+      }
+      INFO(name_of(f) << " up to " << range << ": " << worst);
+      CHECK(worst <= 6 * static_cast<double>(std::numeric_limits<T>::epsilon()));
+    }
+  constexpr T inf = std::numeric_limits<T>::infinity();
+  for (const pointwise f :
+       {pointwise::gelu_slope, pointwise::gelu_tanh_slope, pointwise::silu_slope})
+    for (const T x : {inf, -inf, T(1e30), T(-1e30)}) {
+      T y = x;
+      cpu::apply<T, arch>(f, T(0), &y, 0, 1, 1);
+      CHECK(std::abs(y - T(x > 0)) <= T(1e-30));
+    }
+}
+
+TEMPLATE_TEST_CASE("a power is one of exp and log", "[cpu][pointwise]", float, double) {
+  using T = TestType;
+  CHECK(worst<T>(pointwise::power, T(0.01), T(100), 1) <= 12);  // the rounding of the logarithm
+  const auto of = [](T x, T parameter) {
+    cpu::apply<T, arch>(pointwise::power, parameter, &x, 0, 1, 1);
+    return x;
+  };
+  for (const T x : {T(1e-30), T(0.3), T(5), T(1e30)}) CHECK(of(x, 0) == 1);
+  for (const T x : {T(0), T(-0.0), T(-5)})
+    for (const T parameter : {T(0), T(0.5), T(-1)}) CHECK(of(x, parameter) == 0);
 }
 
 TEMPLATE_TEST_CASE("pointwise functions of NaN, infinity and zero", "[cpu][pointwise]", float,

@@ -4,6 +4,7 @@
 #include <fmoe/cuda.hpp>
 #include <fmoe/edit.hpp>
 #include <fmoe/expr/selection.hpp>
+#include <fmoe/gradients.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/peer.hpp>
 
@@ -32,6 +33,46 @@ const failure shape_errors[] = {
      [] {
        const tensor<float, 2> x({4, 8}), w({3, 8});
        evaluate(einsum<"ti,io->to">(x, w));
+     }},
+    {R"([gradient] dy has not the shape of y)",
+     "dy weights each number of y, and has another shape.",
+     "Make dy of the shape of y.",
+     [] {
+       const tensor<float, 2> x({4, 8}), dy({4, 9});
+       evaluate(gradient(relu(x), x, dy));
+     }},
+    {R"([gradients] x has 3 axes and must have two)",
+     "A step of gradients takes rows of tokens, [token, input].",
+     "Give all tokens one axis: `flattened(x)`.",
+     [] {
+       auto step = compile_gradients(small_mxd(), 4);
+       tensor<float, 3> x({2, 2, 8});
+       tensor<float, 2> dy({4, 3}), y({4, 3}), dx({4, 8});
+       step(x, dy, y, dx);
+     }},
+    {R"([gradients] the rows of dy have 8 numbers and the layer's have 3)",
+     "dy has the shape of the layer's output.",
+     "Pass the gradient of the loss with respect to y.",
+     [] {
+       auto step = compile_gradients(small_mxd(), 4);
+       tensor<float, 2> x({4, 8}), y({4, 3}), dx({4, 8});
+       step(x, x, y, dx);
+     }},
+    {R"([gradients] 't' is 3 in y and 4 in x)",
+     "All arrays of a call have one row for each token.",
+     "Make the arrays for as many tokens as x has.",
+     [] {
+       auto step = compile_gradients(small_mxd(), 4);
+       tensor<float, 2> x({4, 8}), dy({4, 3}), y({3, 3}), dx({4, 8});
+       step(x, dy, y, dx);
+     }},
+    {R"([gradients] 't' is 5 and the layer is compiled for at most 4)",
+     "A step has memory for the tokens that it was compiled for.",
+     "Compile it for more, or call it several times and accumulate.",
+     [] {
+       auto step = compile_gradients(small_mxd(), 4);
+       tensor<float, 2> x({5, 8}), dy({5, 3}), y({5, 3}), dx({5, 8});
+       step(x, dy, y, dx);
      }},
     {R"([einsum] 'i' is 9 in operand 0 and 8 in operand 1 of "ti,in->tn": the input has rows of 9 and the weight takes 8)",
      "The rows of the input are longer or shorter than the layer's weights allow.",

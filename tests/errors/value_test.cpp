@@ -3,6 +3,7 @@
 #include <fmoe/cuda.hpp>
 #include <fmoe/edit.hpp>
 #include <fmoe/expr/selection.hpp>
+#include <fmoe/gradients.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/quantize.hpp>
@@ -48,6 +49,91 @@ evaluate(einsum<"tabcd->t">(relu(products)));
 [] {
 auto forward = compile(small_mxd(), 16, {.keep_weights = false});
 forward.refresh();
+}},
+{R"([gradient] mish is a function of the user's, which has no derivative)",
+"A `pointwise_function` is the user's own, and nothing tells its slope.",
+"Write it with functions of fmoe, whose derivatives are known.",
+[] {
+const tensor<float, 2> x({4, 8}), dy({4, 8});
+const pointwise_function mish("mish", [](auto v) { return v * std::tanh(std::log1p(std::exp(v))); });
+evaluate(gradient(mish(x), x, dy));
+}},
+{R"([gradient] the values of kept have no derivative: use the selection)",
+"`kept` shows what a selection keeps; gradients go through the selection itself.",
+"Take the gradient of what reads the selection, or of the selection.",
+[] {
+const tensor<float, 2> x({4, 8}), dy({4, 2});
+evaluate(gradient(kept(top_k(x, 2)).values, x, dy));
+}},
+{R"([gradient] softmax_of_all of product_top_k has no derivative)",
+"The softmax over all pairs of two lists would need all pairs.",
+"Weight what was selected with `weighting::softmax` or `weighting::relu`.",
+[] {
+const tensor<float, 3> x({4, 2, 8});
+const tensor<float, 2> dy({4, 64});
+evaluate(gradient(product_top_k(x, 2, 2, weighting::softmax_of_all), x, dy));
+}},
+{R"([gradient] gelu' is a derivative, which is not differentiated again)",
+"This is the gradient of a gradient, through a function whose derivative is a function of its own.",
+"Take second derivatives of functions that others compose: sigmoid, tanh, exp.",
+[] {
+const tensor<float, 2> x({4, 8}), one({4, 8});
+evaluate(gradient(gradient(gelu(x), x, one), x, one));
+}},
+{R"([gradient] the gradient of concat, append_one or product_top_k is not differentiated again)",
+"This is the gradient of a gradient, through parts of rows.",
+"Write the product of each part by itself, and add the products.",
+[] {
+const tensor<float, 2> x({4, 8}), one({4, 8});
+const auto both = concat<1>(x, x);
+evaluate(gradient(gradient(both, x, both), x, one));
+}},
+{R"([gradients] W_enc and W_glu.weight share their elements, so their gradients cannot be told apart: copy one of them)",
+"Two parameters of a layer were assigned the same tensor.",
+"Give each parameter elements of its own: write to one of them, as a copy does then.",
+[] {
+mxd<> layer = small_mxd();
+layer.linear = layer.encoder;
+compile_gradients(layer, 4);
+}},
+{R"([gradients] W_enc is bfloat16 and its gradient float32: train a layer of that type)",
+"Gradients have the arithmetic type, and the layer that holds them the type of the parameters.",
+"Train a layer of `float`, and convert it when it is saved.",
+[] {
+mxd<bf16> layer;
+layer.encoder = tensor<bf16, 2>({8, 16});
+layer.gate = tensor<bf16, 2>({8, 5});
+layer.scales = tensor<bf16, 2>({5, 3});
+layer.decoder = tensor<bf16, 2>({16, 3});
+layer.active = 2;
+compile_gradients(layer, 4);
+}},
+{R"([gradients] a weight may have been written since the layer was compiled: call refresh() before the next call)",
+"A step keeps the packed weights that it was compiled with, and a weight was reached through a tensor that is not const.",
+"Call `step.refresh()` after each change of the weights.",
+[] {
+mxd<> layer = small_mxd();
+auto step = compile_gradients(layer, 4);
+layer.decoder(0, 0) = 1;
+tensor<float, 2> x({4, 8}), dy({4, 3}), y({4, 3}), dx({4, 8});
+step(x, dy, y, dx);
+}},
+{R"([gradients] dx overlaps x)",
+"An output is written before all inputs are read.",
+"Give each array memory of its own.",
+[] {
+auto step = compile_gradients(small_mxd(), 4);
+tensor<float, 2> x({4, 8}), dy({4, 3}), y({4, 3});
+step(x, dy, y, x);
+}},
+{R"([gradients] an axis of y has stride 0)",
+"All rows of the output would lie in one place.",
+"Pass an array whose elements each have a place.",
+[] {
+auto step = compile_gradients(small_mxd(), 4);
+tensor<float, 2> x({4, 8}), dy({4, 3}), dx({4, 8});
+std::vector<float> row(3);
+step(x, dy, foreign{row.data(), {4, 3}, {0, 1}}, dx);
 }},
 {R"([quantized] weight 5 is not finite)",
 "A scale of 8-bit weights is made from the greatest magnitude of its block, which an infinity or a NaN has not.",

@@ -7,6 +7,7 @@
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
 #include <fmoe/peer.hpp>
+#include <fmoe/reference.hpp>
 
 #include "../support/allocations.hpp"
 #include "../support/autonomous.hpp"
@@ -104,6 +105,26 @@ TEST_CASE("the gradients of a layer are those of its expressions", "[gradients]"
               evaluate(gradient(l.decoded(l.hidden(in), l.coefficients(in)), l.hidden(in), out))));
 }
 
+// The reference backend makes all numbers of the rows, where the CPU makes those that were
+// selected.
+TEST_CASE("the reference backend makes the same gradients", "[gradients]") {
+  const auto check = [](auto layer) {
+    auto ours = of(layer, x, dy), plain = of(layer, x, dy, {.on = reference()});
+    const auto left = released_parameters(ours.parameters),
+               right = released_parameters(plain.parameters);
+    for (extent i = 0; i < left.size(); ++i) {
+      const any_tensor a = left[i].parameter.value(), b = right[i].parameter.value();
+      if (a.empty()) continue;
+      INFO(left[i].name.name);
+      std::vector<double> expected(element_count(a.shape));
+      copy_numbers(b.numbers(), expected.data());
+      CHECK(relative_error(static_cast<const float*>(a.elements->data()), expected) <= 4e-6);
+    }
+  };
+  check(decoders());
+  check(multilinear());
+}
+
 #ifndef FMOE_JTHREAD_EXECUTOR
 TEST_CASE("gradients have the same bits for any threads and tiles", "[gradients]") {
   const auto check = [](const auto& layer) {
@@ -144,6 +165,31 @@ TEST_CASE("gradients have the same bits for any calls of multiples of 256 tokens
   };
   check(decoders());
   check(multilinear());
+}
+
+TEST_CASE("dy may follow from y and a target", "[gradients]") {
+  const auto layer = decoders();
+  const auto target = random<tensor<float, 2>>({tokens, outputs}, 11);
+  tensor<float, 2> y({tokens, outputs}), dx({tokens, inputs}), slope({tokens, outputs});
+  auto step = compile_gradients(layer, tokens,
+                                [](const auto& made, const auto& t) { return 0.5 * (made - t); });
+  step(x, target, y, dx);
+  for (extent i = 0; i < y.size(); ++i) slope.data()[i] = 0.5f * (y.data()[i] - target.data()[i]);
+  auto expected = of(layer, x, slope);
+  CHECK(same_bits(y, expected.y));
+  CHECK(same_bits(dx, expected.dx));
+  CHECK(same_parameters(step.gradients(), expected.parameters));
+}
+
+TEST_CASE("the gradients of several spans are sums over all tokens", "[gradients]") {
+  const auto layer = decoders();
+  const auto g = of(layer, x, dy);
+  const auto is_near = [](const auto& a, const auto& b) {
+    return relative_error(a.data(), std::vector<double>(b.data(), b.data() + b.size())) <= 2e-6;
+  };
+  CHECK(is_near(g.parameters.decoder, evaluate(gradient(layer(x), layer.decoder, dy))));
+  CHECK(is_near(g.parameters.gate, evaluate(gradient(layer(x), layer.gate, dy))));
+  CHECK(is_near(g.parameters.bias, evaluate(gradient(layer(x), layer.bias, dy))));
 }
 
 TEST_CASE("gradients follow weights that changed, and allocate nothing", "[gradients]") {

@@ -4,6 +4,7 @@
 
 #include <fmoe/evaluate.hpp>
 
+#include "../support/same_bits.hpp"
 #include "../support/slopes.hpp"
 
 namespace {
@@ -150,6 +151,16 @@ TEST_CASE("the gradients of joined and masked operands are those of differences"
   check(g, g.einsum("ti,tj,ij,jo->to", {a, b, mask, g.parameter({3, 2})}));
 }
 
+TEST_CASE("slices and the members of pairs are those of the oracle", "[gradients]") {
+  random_graph g;
+  const node_id x = g.tensor({5, 4, 9});
+  for (const node_id id : {g.slice(x, 1, 1, 2), g.slice(x, 2, 3, 5), g.unpair(x, 3),
+                           g.slice(g.einsum("tab->tba", {x}), 1, 2, 4)}) {
+    CHECK(computed<double>(g, id, {}) == oracle(g)[id]);
+    CHECK(by_reference(g, id) == oracle(g)[id]);
+  }
+}
+
 TEST_CASE("a corner has PyTorch's derivative", "[gradients]") {
   const tensor<double, 1> x({4}, {0, 0.75, -1, 2}), one({4}, {1, 1, 1, 1});
   const auto of = [&](const auto& y) {
@@ -162,6 +173,44 @@ TEST_CASE("a corner has PyTorch's derivative", "[gradients]") {
   CHECK(of(apply(pointwise::at_least, x, 0.75)) == numbers{0, 1, 0, 1});
   CHECK(of(apply(pointwise::at_most, x, 0.75)) == numbers{1, 1, 1, 0});
   CHECK(of(max(x, tensor<double, 1>({4}, {0, 0, 0, 0}))) == numbers{0.5, 1, 0, 1});
+}
+
+TEST_CASE("weights of 16 and 8 bits have gradients of float", "[gradients]") {
+  const auto x = random<tensor<float, 2>>({9, 64}, 1), dy = random<tensor<float, 2>>({9, 5}, 2);
+  const auto check = [&](const auto& narrow, const auto& wide) {
+    const auto of = [&](const auto& w) {
+      const auto y = tanh(einsum<"ti,io->to">(x, w));
+      return evaluate(std::tuple(gradient(y, x, dy), gradient(y, w, dy)));
+    };
+    const auto [dx, dw] = of(narrow);
+    const auto [wide_dx, wide_dw] = of(wide);
+    static_assert(std::is_same_v<decltype(dw), const tensor<float, 2>>);
+    CHECK(same_bits(dx, wide_dx));
+    CHECK(same_bits(dw, wide_dw));
+  };
+  const auto weights = random<parameter<float, 2>>({64, 5}, 3);
+  parameter<bf16, 2> halved{tensor<bf16, 2>({64, 5})};
+  parameter<float, 2> widened_halves{tensor<float, 2>({64, 5})};
+  for (extent i = 0; i < weights.size(); ++i) {
+    halved.data()[i] = convert<bf16>(weights.data()[i]);
+    widened_halves.data()[i] = convert<float>(halved.data()[i]);
+  }
+  check(halved, widened_halves);
+  const parameter<q8, 2> bytes = quantized<q8>(weights, 0);
+  check(bytes, parameter<float, 2>(widened(bytes)));
+}
+
+TEST_CASE("a gradient is an expression, and has a gradient", "[gradients]") {
+  const auto x = random<tensor<double, 2>>({3, 4}, 1);
+  tensor<double, 2> one({3, 4});
+  for (double& v : one) v = 1;
+  const auto slope = gradient(x * x * x, x, one);
+  const auto curvature = gradient(slope, x, one);
+  const auto [first, second] = evaluate(std::tuple(slope, curvature));
+  for (extent i = 0; i < x.size(); ++i) {
+    CHECK(first.data()[i] == Approx(3 * x.data()[i] * x.data()[i]));
+    CHECK(second.data()[i] == Approx(6 * x.data()[i]));
+  }
 }
 
 TEST_CASE("what has no derivative is refused before anything runs", "[gradients]") {

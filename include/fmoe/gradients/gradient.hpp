@@ -32,6 +32,7 @@ namespace fmoe {
 // statistics are held constant. When it is lowered, throws shape_error if dy has another shape, and
 // value_error where a function has no derivative.
 //
+//   const tensor<float, 2> dy({x.shape()[0], w.shape()[1]});
 //   const auto y = gelu(einsum<"ti,io->to">(x, w));
 //   const auto [out, dw] = evaluate(std::tuple(y, gradient(y, w, dy)));
 template <operand Y, operand P, operand D>

@@ -28,12 +28,11 @@ FMOE_INLINE void clear_parameters(const std::vector<released_parameter>& paramet
   }
 }
 
-FMOE_INLINE gradient_graph_results gradient_graph(ir::graph& g, ir::node_id x, ir::node_id y,
-                                                  ir::node_id dy,
+FMOE_INLINE gradient_graph_results gradient_graph(ir::graph& g, const gradient_inputs& in,
                                                   const std::vector<released_parameter>& parameters,
                                                   dtype type) {
-  gradient_graph_results results{ir::node_list(y), {}, {}, {}, rows_depend(g, y)};
-  std::vector<ir::node_id> wanted{x};
+  gradient_graph_results results{ir::node_list(in.y), {}, {}, {}, {}, rows_depend(g, in.y)};
+  std::vector<ir::node_id> wanted{in.x};
   for (extent i = 0; i < parameters.size(); ++i) {
     const any_tensor own = parameters[i].parameter.value();
     const std::string& name = parameters[i].name.name;
@@ -53,25 +52,27 @@ FMOE_INLINE gradient_graph_results gradient_graph(ir::graph& g, ir::node_id x, i
       results.parameters.push_back({i, l->shape});
     }
   }
-  const auto found = differentiate(g, y, dy, wanted);
+  const auto found = differentiate(g, in.y, in.dy, wanted);
   for (extent k = 0; k < wanted.size(); ++k)
     results.roots.push_back(found[k] ? *found[k] : g.map(pointwise::scale, 0, wanted[k]));
-  results.x = g.shape(x);
-  results.y = g.shape(y);
+  results.x = g.shape(in.x);
+  results.y = g.shape(in.y);
+  results.target = g.shape(in.target);
   return results;
 }
 
 FMOE_INLINE void check_gradient_call(const array_view& x, const array_view& dy, const array_view& y,
-                                     const array_view& dx, extent inputs, extent outputs,
+                                     const array_view& dx, const gradient_widths& widths,
                                      extent tokens) {
   const std::array views{&x, &dy, &y, &dx};
   const std::array names{"x", "dy", "y", "dx"};
+  const std::array lengths{widths.x, widths.dy, widths.y, widths.x};
   for (extent i = 0; i < views.size(); ++i) {
-    const extent width = i == 0 || i == 3 ? inputs : outputs;
     expects<shape_error>(views[i]->rank == 2, "[gradients] ", names[i], " has ", views[i]->rank,
                          " axes and must have two");
-    expects<shape_error>(views[i]->shape[1] == width, "[gradients] the rows of ", names[i],
-                         " have ", views[i]->shape[1], " numbers and the layer's have ", width);
+    expects<shape_error>(views[i]->shape[1] == lengths[i], "[gradients] the rows of ", names[i],
+                         " have ", views[i]->shape[1], " numbers and the layer's have ",
+                         lengths[i]);
     expects<shape_error>(views[i]->shape[0] == x.shape[0], "[gradients] 't' is ",
                          views[i]->shape[0], " in ", names[i], " and ", x.shape[0], " in x");
   }

@@ -23,15 +23,20 @@ struct gradient_result {
   std::shared_ptr<storage> to{};  // the gradient of the parameter
 };
 
+struct gradient_inputs {
+  ir::node_id x, y;
+  ir::node_id target, dy;  // the second argument of a call, and what follows from it
+};
+
 struct gradient_graph_results {
   ir::node_list roots;  // y, dx, and one for each of `parameters`
   std::vector<gradient_result> parameters;
-  std::vector<extent> x, y;  // shapes
+  std::vector<extent> x, y, target;  // shapes
   bool rows_depend;
 };
 
 // Adds the gradients of sum(y dy) with respect to x and to the parameters of a layer.
-gradient_graph_results gradient_graph(ir::graph& g, ir::node_id x, ir::node_id y, ir::node_id dy,
+gradient_graph_results gradient_graph(ir::graph& g, const gradient_inputs& in,
                                       const std::vector<released_parameter>& parameters,
                                       dtype type);
 
@@ -41,9 +46,14 @@ std::vector<released_parameter> trained_parameters(const std::vector<released_pa
 // Gives each parameter elements of its own, which are zero.
 void clear_parameters(const std::vector<released_parameter>& parameters);
 
-// Throws shape_error or value_error unless these arrays fit a layer with rows of these lengths.
+// The numbers of a row of each array of a call.
+struct gradient_widths {
+  extent x, dy, y;  // dx is as wide as x
+};
+
+// Throws shape_error or value_error unless these arrays fit.
 void check_gradient_call(const array_view& x, const array_view& dy, const array_view& y,
-                         const array_view& dx, extent inputs, extent outputs, extent tokens);
+                         const array_view& dx, const gradient_widths& widths, extent tokens);
 
 template <class T>
 class gradient_run {
@@ -56,8 +66,7 @@ class gradient_run {
   gradient_run(gradient_graph_results r, extent tokens, const Compile& compile)
       : tokens_(tokens),
         span_(r.rows_depend ? tokens : std::min(tokens, block)),
-        inputs_(r.x[1]),
-        outputs_(r.y[1]),
+        widths_{r.x[1], r.target[1], r.y[1]},
         parameters_(std::move(r.parameters)),
         compiled_(compile(r.roots, span_)) {
     extent most = 0;
@@ -71,14 +80,14 @@ class gradient_run {
     results_.resize(2 + parameters_.size());
   }
 
-  extent inputs() const { return inputs_; }
-  extent outputs() const { return outputs_; }
+  extent inputs() const { return widths_.x; }
+  extent outputs() const { return widths_.y; }
   extent span() const { return span_; }
   void refresh() { fmoe::detail::refresh(compiled_); }
 
   void call(const array_view& x, const array_view& dy, const array_view& y, const array_view& dx,
             bool accumulates) {
-    check_gradient_call(x, dy, y, dx, inputs_, outputs_, tokens_);
+    check_gradient_call(x, dy, y, dx, widths_, tokens_);
     expects<value_error>(!is_stale(compiled_),
                          "[gradients] a weight may have been written since the layer was compiled: "
                          "call refresh() before the next call");
@@ -127,7 +136,8 @@ class gradient_run {
     for (extent i = 0; i < n; ++i) to[i] += from[i];
   }
 
-  extent tokens_, span_, inputs_, outputs_;
+  extent tokens_, span_;
+  gradient_widths widths_;
   std::vector<gradient_result> parameters_;
   std::vector<bool> firsts_;  // the first result of its parameter
   std::vector<memory> parts_;

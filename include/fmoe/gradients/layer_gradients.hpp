@@ -16,16 +16,21 @@ namespace fmoe {
 template <class Layer, class T, class Level>
 class compiled_gradients {
  public:
-  compiled_gradients(const Layer& layer, std::size_t tokens, const compile_options& options)
+  template <class Slope>
+  compiled_gradients(const Layer& layer, std::size_t tokens, const Slope& slope,
+                     const compile_options& options)
       : gradients_(layer) {
+    const argument<0, 2> x(tokens);
+    const argument<1, 2> target(tokens);
+    const auto y = detail::applied(layer, x);
     ir::graph g;
-    const ir::node_id x = argument<0, 2>(tokens).lower(g);
-    const ir::node_id y = detail::applied(layer, argument<0, 2>(tokens)).lower(g);
-    const ir::node_id dy = argument<1, 2>(tokens).lower(g);
+    const detail::gradient_inputs in{x.lower(g), y.lower(g), target.lower(g),
+                                     as_expression(slope(y, target)).lower(g)};
     const auto parameters = detail::trained_parameters(detail::released_parameters(gradients_));
-    auto plan = detail::gradient_graph(g, x, y, dy, parameters, detail::dtype_of<T>);
+    auto plan = detail::gradient_graph(g, in, parameters, detail::dtype_of<T>);
     detail::clear_parameters(detail::released_parameters(gradients_));
-    for (detail::gradient_result& r : plan.parameters) r.to = parameters[r.number].parameter.value().elements;
+    for (detail::gradient_result& r : plan.parameters)
+      r.to = parameters[r.number].parameter.value().elements;
     run_.emplace(std::move(plan), tokens, [&](const ir::node_list& roots, std::size_t span) {
       return detail::compile_graph<T, Level>(g, roots, span, options);
     });
@@ -70,6 +75,20 @@ class compiled_gradients {
   std::optional<detail::gradient_run<T>> run_;
 };
 
+// The same where dy follows from y: slope(y, target) is the expression of the gradient of a loss
+// with respect to y. The second input of a call is the target then.
+//
+//   auto step = compile_gradients(layer, 1024, [](const auto& y, const auto& t) { return y - t; });
+//   tensor<float, 2> target({x.shape()[0], step.outputs()}), y(target.shape()), dx(x.shape());
+//   step(x, target, y, dx);
+template <class Level = cpu::native, detail::has_released_names Layer, class Slope>
+  requires(!std::is_same_v<Slope, compile_options>)
+auto compile_gradients(const Layer& layer, std::size_t tokens, const Slope& slope,
+                       const compile_options& options = {}) {
+  using results = std::remove_cvref_t<decltype(detail::applied(layer, argument<0, 2>(0)))>;
+  return compiled_gradients<Layer, typename results::scalar, Level>(layer, tokens, slope, options);
+}
+
 // Plans the forward and the backward pass of a layer for calls of up to `tokens` rows. The bits of
 // y, dx and the gradients depend neither on threads and tiles nor on how tokens are split into
 // calls at multiples of 256 that accumulate. Where rows depend on each other (expert choice), all
@@ -77,15 +96,22 @@ class compiled_gradients {
 // parameter is of another type than the arithmetic, or if two parameters share their elements.
 //
 //   auto step = compile_gradients(layer, 1024);
+//   tensor<float, 2> dy({x.shape()[0], step.outputs()}), y(dy.shape()), dx(x.shape());
 //   step(x, dy, y, dx);
 //   const auto& d = step.gradients().decoder;
-template <class Level = cpu::native, class Layer>
+template <class Level = cpu::native, detail::has_released_names Layer>
 auto compile_gradients(const Layer& layer, std::size_t tokens,
                        const compile_options& options = {}) {
-  constexpr bool is_layer = detail::has_released_names<Layer>;
-  static_assert(is_layer, "compile_gradients takes a layer that lists its parameters in released");
-  using results = std::remove_cvref_t<decltype(detail::applied(layer, argument<0, 2>(0)))>;
-  return compiled_gradients<Layer, typename results::scalar, Level>(layer, tokens, options);
+  const auto given = [](const auto&, const auto& dy) { return dy; };
+  return compile_gradients<Level>(layer, tokens, given, options);
+}
+
+template <class Level = cpu::native, class Layer>
+  requires(!detail::has_released_names<Layer>)
+detail::refused compile_gradients(const Layer&, std::size_t, const compile_options& = {}) {
+  static_assert(detail::never<Layer>,
+                "compile_gradients takes a layer that lists its parameters in released");
+  return {};
 }
 
 // What `gradients` returns.
@@ -98,9 +124,10 @@ struct layer_gradients {
 
 // The gradients of sum(layer(x) dy), once. The bits are those of compile_gradients.
 //
+//   const tensor<float, 2> dy({x.shape()[0], layer.decoder.shape()[1]});
 //   const auto g = gradients(layer, x, dy);
 //   save(g.parameters, "gradients.safetensors");
-template <class Level = cpu::native, class Layer, class X, class D>
+template <class Level = cpu::native, detail::has_released_names Layer, class X, class D>
 auto gradients(const Layer& layer, const X& x, const D& dy, const compile_options& options = {}) {
   const auto rows = detail::view_of(x);
   auto step = compile_gradients<Level>(layer, rows.rank == 0 ? 0 : rows.shape[0], options);

@@ -45,7 +45,7 @@ inline void pull(cotangents& to, const ir::select_node& n, node_id y, node_id c)
   if (!to.needs(n.arg) || is_constant) return;
   if (n.rule.what == top_k && n.rule.weights == weighting::score)
     if (const auto x = argument_of_relu(g, n.arg)) {  // kept and positive is what y shows
-      to.give(*x, keep(g, c, y));
+      to.give(*x, times(g, g.map(pointwise::power, 0, y), c));
       return;
     }
   const node_id kept = cotangent_of_kept(g, n, y, c);

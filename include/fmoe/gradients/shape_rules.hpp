@@ -29,12 +29,12 @@ inline void pull(cotangents& to, const ir::kept_node& n, node_id, node_id) {
                        "[gradient] the values of kept have no derivative: use the selection");
 }
 
-// The gradients of gradients would need these.
-inline void pull(cotangents&, const ir::slice_node&, node_id, node_id) {
-  throw value_error("[gradient] a slice has no derivative");
+// Only gradients have these nodes.
+inline void refuse_second() {
+  throw value_error(
+      "[gradient] the gradient of concat, append_one or product_top_k is not differentiated again");
 }
-inline void pull(cotangents&, const ir::unpair_node&, node_id, node_id) {
-  throw value_error("[gradient] sums of pairs have no derivative");
-}
+inline void pull(cotangents&, const ir::slice_node&, node_id, node_id) { refuse_second(); }
+inline void pull(cotangents&, const ir::unpair_node&, node_id, node_id) { refuse_second(); }
 
 }  // namespace fmoe::reverse

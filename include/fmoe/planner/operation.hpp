@@ -59,8 +59,10 @@ struct rescale_op {
 };
 
 // A selection times a function of the product of a row and the constant's selected rows: a
-// selection.
+// selection. Or that function where the selection is above 0.
 struct sample_op {
+  bool multiplies = true;
+
   constexpr const char* name() const { return "sample"; }
 };
 

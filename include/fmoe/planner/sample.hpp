@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sample: where a selection of few of many experts multiplies one number of each expert, f(x .
-// u_e), only the selected numbers are made. The product of the two is a selection, too, of the same
-// entries.
+// u_e), or keeps it where the selection is above 0, only the selected numbers are made. The result
+// is a selection, too, of the same entries.
 #pragma once
 
 #include <optional>
@@ -16,10 +16,35 @@ namespace fmoe::planner {
 struct meeting {
   use selection, numbers;
   bool summed = false;
+  bool multiplies = true;  // or the numbers are kept where the selection is above 0
 };
 
-inline std::optional<meeting> meeting_in(const program& p, const operation& o) {
+// The selection v = x^0 is made of, which is 1 where x is above 0.
+inline std::optional<value_id> selection_below(const program& p, value_id v) {
+  const auto maker = p.producer(v);
+  if (!maker || p.uses(v) != 1) return {};
+  const operation& o = p.operations[*maker];
+  const bool is_step = is<pointwise_op>(o) && o.passes.size() == 1 &&
+                       o.passes[0].what == pass_kind::map &&
+                       o.passes[0].f == number_function{pointwise::power, 0};
+  if (!is_step || !p[o.in[0].value].selection) return {};
+  return o.in[0].value;
+}
+
+// Numbers times 1 where a selection is above 0, as gradients are behind top_k of relu.
+inline std::optional<meeting> keeping_in(const program& p, const operation& o) {
+  const bool same_labels = o.in[1].labels == o.in[0].labels && o.out.labels == o.in[0].labels;
+  if (!same_labels) return {};
+  for (const extent side : {extent{0}, extent{1}})
+    if (const auto selection = selection_below(p, o.in[side].value))
+      return meeting{{*selection, o.in[side].labels}, o.in[1 - side], false, false};
+  return {};
+}
+
+inline std::optional<meeting> meeting_in(const program& p, const operation& o, const machine& m) {
   if (!is<product_op>(o)) return std::nullopt;
+  if (m.samples_kept)
+    if (const auto found = keeping_in(p, o)) return found;
   if (p[o.in[0].value].selection) {
     const std::string &chosen = o.in[0].labels, &numbers = o.in[1].labels;
     const bool fits = o.out.labels == chosen && !numbers.empty() &&
@@ -59,7 +84,7 @@ inline bool sum_rows(program& p, value_id numbers, extent rows) {
 
 // Turns the product at `place` into a sample if it can be one. Returns true if something changed.
 inline bool sample_one(program& p, extent place, const machine& m) {
-  const auto found = meeting_in(p, p.operations[place]);
+  const auto found = meeting_in(p, p.operations[place], m);
   if (!found) return false;
   const use &selection = found->selection, &numbers = found->numbers;
   const value s = p[selection.value];
@@ -99,7 +124,7 @@ inline bool sample_one(program& p, extent place, const machine& m) {
   if (found->summed && !sum_rows(p, made, selection.labels.size() - 1)) return false;
 
   std::vector<operation> before;
-  operation sampled{.what = sample_op{},
+  operation sampled{.what = sample_op{found->multiplies},
                     .in = {selected, x, in_order(p, constant, order, before)},
                     .out = {made, selected.labels},
                     .passes = std::move(passes)};

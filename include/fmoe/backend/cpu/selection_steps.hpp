@@ -86,7 +86,8 @@ class selection_steps : protected operands<T, Arch> {
                           next_kept(selection, s, f, t, r), made.values);
         });
         finish(s.epilogues, f, made.values, 0, t, 1, 0, from.count);
-        join<T, Arch>(pass_kind::multiply, made.values, 0, 1, from.count, from.values, 0);
+        join<T, Arch>(s.multiplies ? pass_kind::multiply : pass_kind::keep, made.values, 0, 1,
+                      from.count, from.values, 0);
       }
   }
 

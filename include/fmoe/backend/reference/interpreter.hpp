@@ -159,14 +159,16 @@ class interpreter {
   }
 
   // Multiplies a selection with a function of x . table, entry by entry; entries of 0 stay 0.
-  void run(const planner::sample_op&, const operation& o) {
+  void run(const planner::sample_op& kind, const operation& o) {
     array& out = at(o.out.value);
     for (extent i = 0; i < out.rows; ++i) {
       sum_row(o, i, out.row(i), {}, 1);
       apply_passes(o, i, out.span(i));
       const double* kept = at(o.in[0].value).row(i);
-      for (extent k = 0; k < out.width; ++k)
-        out.row(i)[k] = kept[k] == 0 ? 0 : kept[k] * out.row(i)[k];
+      for (extent k = 0; k < out.width; ++k) {
+        const double weight = kind.multiplies ? kept[k] : kept[k] > 0;
+        out.row(i)[k] = weight == 0 ? 0 : weight * out.row(i)[k];
+      }
     }
   }
 
@@ -282,14 +284,21 @@ class interpreter {
     }
   }
 
+  // The other axes of an entry may be in another order; those of a range are in the operand's.
   void run(const planner::slice_op& kind, const operation& o) {
     array& out = at(o.out.value);
     const std::vector<extent>& from = shape(o.in[0].value);
-    const extent inner = element_count(std::span(from).subspan(kind.axis + 1)),
-                 length = from[kind.axis] * inner;
     const bool is_entry = shape(o.out.value).size() < from.size();
-    const extent count = (is_entry ? 1 : shape(o.out.value)[kind.axis]) * inner;
+    const char axis = o.in[0].labels[kind.axis];
+    const extent inner = element_count(std::span(from).subspan(kind.axis + 1)),
+                 length = from[kind.axis] * inner,
+                 count = is_entry ? 0 : shape(o.out.value)[kind.axis] * inner;
     for (extent i = 0; i < out.rows; ++i) {
+      if (is_entry) {
+        sum_row(o, i, out.row(i),
+                [&](const positions& place) { return place[index_of(axis)] == kind.first; });
+        continue;
+      }
       const double* row = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
       for (extent k = 0; k < out.width; ++k)
         out.row(i)[k] = row[k / count * length + kind.first * inner + k % count];

@@ -248,7 +248,7 @@ class emitter : plan_layout {
                                  .table_row = table_row(o.in[0], o.in[1])});
   }
 
-  void emit(const planner::sample_op&, const operation& o, const stream_loop*,
+  void emit(const planner::sample_op& kind, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
     const use &selection = o.in[0], &x = o.in[1], &rows = o.in[2];
     const value& s = program_[selection.value];
@@ -261,6 +261,7 @@ class emitter : plan_layout {
                                 .keep = s.keep,
                                 .K = program_[x.value].size(),
                                 .table_row = table_row(selection, rows),
+                                .multiplies = kind.multiplies,
                                 .epilogues = epilogues(o, nullptr)});
   }
 

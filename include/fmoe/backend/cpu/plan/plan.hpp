@@ -130,11 +130,13 @@ struct rescale_step {  // c[t, row, k] = value * factors[index]
   extent rows = 0, keep = 0, table_row = 0;
 };
 
-// c[t, row, k] = value * f(sum over K of x[t, K] table[index, K]), where f is the passes.
+// c[t, row, k] = value * f(sum over K of x[t, K] table[index, K]), where f is the passes; or f(...)
+// where the value is above 0.
 struct sample_step {
   std::string text;
   view selection, x, table, c;
   extent rows = 0, keep = 0, K = 0, table_row = 0;
+  bool multiplies = true;
   std::vector<epilogue> epilogues{};
 };
 

@@ -111,7 +111,7 @@ class plan_printer {
   }
   void line(const sample_step& s, int) {
     begin("sample", s);
-    text_ << "  " << s.keep << " rows of " << s.K;
+    text_ << "  " << s.keep << " rows of " << s.K << (s.multiplies ? "" : ", not weighted");
     finish(s.epilogues);
   }
   void line(const pointwise_step& s, int) {
