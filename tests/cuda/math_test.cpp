@@ -77,7 +77,12 @@ tensor<float, 2> tiled_product(const tensor<float, 2>& x, const tensor<float, 2>
                                                .rows = x.shape()[0],
                                                .depth = x.shape()[1],
                                                .columns = w.shape()[1],
-                                               .sum_block = 256}};
+                                               .sum_block = 256,
+                                               .expert_weights = 0,
+                                               .accumulate = false,
+                                               .group = {},
+                                               .tiles = {},
+                                               .finish = {}}};
   cuda::block_runner runner(cuda::thread_order::descending);
   cuda::run_emulated(runner,
                      {"gemm", kernel.threads, kernel.shared_bytes,

@@ -441,7 +441,12 @@ class executor {
                                          .rows = f.count,
                                          .depth = s.K,
                                          .columns = s.N,
-                                         .sum_block = plan_.sum_block};
+                                         .sum_block = plan_.sum_block,
+                                         .expert_weights = 0,
+                                         .accumulate = false,
+                                         .group = {},
+                                         .tiles = {},
+                                         .finish = {}};
       tensor_product<math::bf16>(scores, f.most_tiles, f.bound.queue);
       const auto [by_column, by_norm, by_rounding] = screens_->of(plan_, s.weight);
       const selections_at<float> to = selections(s.selection, s.keep, f);
