@@ -22,8 +22,6 @@ inline machine gpu_machine(const char* name, const machine_rates& rates, std::si
 
 // An H100 SXM5 and an A100 SXM4 of 80 GB, for compile_options::as: the plan and its predicted times
 // are those of the GPU, wherever the plan is made. Rates are peaks, without sparsity.
-//
-//   std::cout << explain(layer(x), {.on = cuda::emulated(), .as = cuda::h100()});
 inline machine h100() {
   return gpu_machine("NVIDIA H100 80GB HBM3",
                      {.flops = 67e12,
