@@ -44,8 +44,8 @@ TEST_CASE("warps sort the entries of a group as single threads do", "[cuda]") {
     each(add_chunks{lists}, experts);
     each(add_experts{lists}, 1);
     each(place_entries<float>{lists, from}, experts * places.chunks());
-    const emulated_device on({.order = thread_order::shuffled});
-    emulated_device::queue queue(on);
+    const emulated_device on(0, {.order = thread_order::shuffled});
+    emulated_device::queue queue(on, nullptr);
     sort_entries(queue, {places, quick.data()}, from);
     CHECK(*lists.row_count() > 0);
     CHECK(plain == quick);
