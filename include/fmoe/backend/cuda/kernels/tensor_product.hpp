@@ -90,7 +90,9 @@ struct tensor_part<math::bf16> {
 template <math How, unsigned Rows, class S = float>
 struct tensor_product {
   using part = tensor_part<How>;
-  static constexpr unsigned threads = 256, lanes = 32, blocks_each = Rows > 64 ? 1 : 2;
+  static constexpr bool needs_registers = Rows > 64 ||
+                                          (Rows > 16 && (How == math::tf32x3 || is_scaled<S>));
+  static constexpr unsigned threads = 256, lanes = 32, blocks_each = needs_registers ? 1 : 2;
   static constexpr unsigned tile_rows = Rows, tile_columns = 128, depth_each = 32, slots = 3;
   // Rows in shared memory have some room behind them, so that the lanes of a warp read other banks.
   static constexpr unsigned left_pitch = depth_each + 4, right_pitch = tile_columns + 8;
