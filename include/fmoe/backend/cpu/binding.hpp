@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include <fmoe/backend/cpu/crew.hpp>
 #include <fmoe/backend/cpu/kernels/group_rows.hpp>
 #include <fmoe/backend/cpu/plan/plan.hpp>
 
