@@ -36,8 +36,12 @@ struct nest_columns {
   }
 
  private:
-  FMOE_DEVICE extent last_a() const { return of.out.of[of.out.count - 1].a; }
-  FMOE_DEVICE extent last_b() const { return of.out.of[of.out.count - 1].b; }
+  FMOE_DEVICE extent last_a() const {
+    return of.out.count == 0 ? 0 : of.out.of[of.out.count - 1].a;
+  }
+  FMOE_DEVICE extent last_b() const {
+    return of.out.count == 0 ? 0 : of.out.of[of.out.count - 1].b;
+  }
 
   FMOE_DEVICE static pack<T, Own> neighbours(const T* p, extent stride) {
     if (Own > 1 && stride != 0) return load_pack<T, Own>(p);
