@@ -54,6 +54,26 @@ TEST_CASE("a helper begins with the tasks of its seat, and is called again when 
   }
 }
 
+TEST_CASE("a region ends after the task that a helper began last", "[crew]") {
+  std::jthread helper;
+  crew* all = nullptr;
+  const auto call = [&](extent seat) { helper = std::jthread([&, seat] { all->help(seat); }); };
+  crew c(2, call);
+  all = &c;
+  std::atomic<bool> has_begun = false, has_ended = false;
+  c.run(2, [&](extent i) {
+    if (i == 0) {
+      while (!has_begun) std::this_thread::yield();
+    } else {
+      has_begun = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      has_ended = true;
+    }
+  });
+  CHECK(has_ended);
+  c.end();
+}
+
 TEST_CASE("threads come and go, and each task is called once", "[crew]") {
   for (const extent threads : {extent{2}, extent{5}, crew::most + 9}) {
     std::vector<std::jthread> helpers;
