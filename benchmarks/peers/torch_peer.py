@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""usage: torch_peer.py THREADS [compiled]
+"""usage: torch_peer.py THREADS [compiled] [gradients] [dense]
 
-The layers in PyTorch, in the factorized order; eager, or compiled with frozen weights, which Inductor packs.
+The layers in PyTorch, in the factorized order; eager, or compiled with frozen weights, which Inductor packs; or both passes with
+the gradients of all weights. An MxD that is dense multiplies all coefficients, of which all but K are 0.
 """
 import math
 import sys
@@ -14,10 +15,13 @@ import contestant
 
 
 class Layer(torch.nn.Module):
-    def __init__(self, weights, numbers):
+    """A layer whose weights, as `forward` reads them, are parameters; or functions of the weights of the file, if `arranges`."""
+
+    def __init__(self, weights, numbers, learns=False, arranges=False):
         super().__init__()
+        self.learns, self.arranges, self.used = learns, arranges, []
         for name, array in weights.items():
-            self.register_parameter(name, torch.nn.Parameter(torch.from_numpy(array), requires_grad=False))
+            self.register_parameter(name, torch.nn.Parameter(torch.from_numpy(array), requires_grad=learns))
         self.active = int(numbers.get("active", 0))
         self.numbers = numbers
         self.prepare()
@@ -25,10 +29,19 @@ class Layer(torch.nn.Module):
     def prepare(self):
         pass
 
-    def columns(self, name, *weights):
+    def own(self, weight):
+        weight = weight.contiguous()
+        if self.arranges:
+            return weight
+        self.used.append(torch.nn.Parameter(weight.detach(), requires_grad=self.learns))
+        return self.used[-1]
+
+    def side_by_side(self, *weights):
         """A weight [i, o], or several side by side, as F.linear reads it fastest: [o, i]."""
-        joined = torch.cat([w.flatten(1) for w in weights], 1).t().contiguous()
-        self.register_parameter(name, torch.nn.Parameter(joined, requires_grad=False))
+        return self.own(torch.cat([w.flatten(1) for w in weights], 1).t())
+
+    def columns(self, name, *weights):
+        setattr(self, name, self.side_by_side(*weights))
 
 
 class Mxd(Layer):
@@ -42,6 +55,14 @@ class Mxd(Layer):
         values, indices = torch.topk(torch.relu(F.linear(x, self.gate_t, self.gate_bias)), self.active, dim=-1, sorted=False)
         mixed = torch.nn.functional.embedding_bag(indices, self.scales, per_sample_weights=values, mode="sum")
         return F.linear(z, self.decoder_t) * mixed + self.bias
+
+
+class DenseMxd(Mxd):
+    def forward(self, x):
+        z = F.gelu(F.linear(x, self.encoder_t, self.encoder_bias))
+        values, indices = torch.topk(torch.relu(F.linear(x, self.gate_t, self.gate_bias)), self.active, dim=-1, sorted=False)
+        coefficients = torch.zeros(x.shape[0], self.gate.shape[1]).scatter(1, indices, values)
+        return F.linear(z, self.decoder_t) * (coefficients @ self.scales) + self.bias
 
 
 class Cp(Layer):
@@ -96,13 +117,12 @@ class Mixture(Layer):
     def prepare(self):
         if hasattr(self, "down"):
             self.columns("down_t", self.down)
-            self.first = [torch.nn.Parameter(w.t().contiguous(), requires_grad=False) for w in self.linear]
-            self.ups = [torch.nn.Parameter(w.t().contiguous(), requires_grad=False) for w in self.up]
+            self.first = [self.side_by_side(w) for w in self.linear]
+            self.ups = [self.side_by_side(w) for w in self.up]
         else:
             self.columns("router_t", self.router)
-            self.first = [torch.nn.Parameter(torch.cat(pair, 1).t().contiguous(), requires_grad=False)
-                          for pair in zip(self.activated, self.linear)]
-        self.last = [torch.nn.Parameter(w.t().contiguous(), requires_grad=False) for w in self.output]
+            self.first = [self.side_by_side(*pair) for pair in zip(self.activated, self.linear)]
+        self.last = [self.side_by_side(w) for w in self.output]
 
     def forward(self, x):
         n, k = self.output.shape[0], self.active
@@ -134,7 +154,7 @@ class Mixture(Layer):
 class Peer(Layer):
     def prepare(self):
         self.columns("queries_t", self.queries)
-        self.columns_of_keys = torch.nn.Parameter(self.keys.permute(2, 0, 3, 1).contiguous(), requires_grad=False)
+        self.columns_of_keys = self.own(self.keys.permute(2, 0, 3, 1))
 
     def forward(self, x):
         lists, h, width, s = self.columns_of_keys.shape
@@ -158,12 +178,13 @@ class Torch:
 
     def layer(self, kind, weights, numbers):
         made = LAYERS[kind](weights, numbers).eval()
-        if not self.compiled:
-            return made
+        return self.compile(made) if self.compiled else made
+
+    def compile(self, made):
         torch.compiler.reset()
         return torch.compile(made, dynamic=False)
 
-    def rows(self, x):
+    def rows(self, x, _):
         return torch.from_numpy(x.copy())
 
     def call(self, layer, x):
@@ -175,10 +196,41 @@ class Torch:
             layer(x)
 
 
+class Gradients(Torch):
+    """A layer is a pair here: one for timing, and one whose gradients are those of the weights of the file."""
+
+    def layer(self, kind, weights, numbers):
+        if "dense" in sys.argv[2:] and kind != "mxd":
+            return None
+        made = DenseMxd if "dense" in sys.argv[2:] else LAYERS[kind]
+        checked = made(weights, numbers, learns=True, arranges=True)
+        timed = made(weights, numbers, learns=True)
+        names = dict(timed.named_parameters(recurse=False))
+        used = timed.used + [names[name] for name in weights]
+        return (self.compile(timed) if self.compiled else timed), used, checked, [getattr(checked, n) for n in sorted(weights)]
+
+    def rows(self, x, dy):
+        return torch.from_numpy(x.copy()).requires_grad_(), torch.from_numpy(dy.copy())
+
+    def call(self, layer, rows):
+        self.run(layer, rows)  # compiles it
+        _, _, checked, weights = layer
+        x, dy = rows
+        y = checked(x)
+        found = torch.autograd.grad(y, [x, *weights], dy)
+        return torch.cat([y.detach().flatten(), *(g.flatten() for g in found)]).numpy()
+
+    def run(self, layer, rows):
+        timed, used, _, _ = layer
+        x, dy = rows
+        torch.autograd.grad(timed(x), [x, *used], dy, allow_unused=True)
+
+
 torch.set_num_threads(int(sys.argv[1]))
 compiled = "compiled" in sys.argv[2:]
-if compiled:
+learns = "gradients" in sys.argv[2:]
+if compiled and not learns:
     import torch._inductor.config
 
     torch._inductor.config.freezing = True
-contestant.serve(Torch(compiled))
+contestant.serve((Gradients if learns else Torch)(compiled))
