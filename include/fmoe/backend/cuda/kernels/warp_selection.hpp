@@ -117,6 +117,31 @@ struct weigh_kernel {
   }
 };
 
+// As rescale_rows, a warp a row.
+template <class T>
+struct rescale_kernel {
+  static constexpr unsigned threads = warps::threads;
+  static constexpr extent shared_bytes = 0;
+
+  rescale_rows<T> of;
+  extent tokens;
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE void operator()(Block& b) const {
+    const auto [token, r, exists] = warps::row_of(b, tokens, of.rows);
+    if (!exists) return;  // a whole warp
+    const selection_row<T> a = of.from.row(token, r);
+    const T* const factors = of.factors + r * of.table_row;
+    const warp_of<T, Block> warp(b);
+    warp.keep(of.to.row(token, r), a.count(), [&](index k, T& value, index& place) {
+      place = a.indices()[k];
+      value = product_of(a.values()[k], factors[place]);
+      return value != 0;
+    });
+  }
+};
+
 // As gather_choices, a warp a token.
 template <class T>
 struct choices_kernel {
