@@ -164,6 +164,13 @@ TEST_CASE("selections have the CPU's bits", "[cuda]") {
   }
 }
 
+TEST_CASE("rows that many blocks share are selected with the CPU's bits", "[cuda]") {
+  auto x = random<tensor<float, 2>>({2, 23000}, 1);
+  for (extent i = 0; i < 23000; ++i) x(1, i) = std::round(x(1, i));
+  CHECK(has_cpu_bits(top_k(x, 32)));
+  CHECK(has_cpu_bits(einsum<"tn,no->to">(top_k(x, 5), random<parameter<float, 2>>({23000, 3}, 2))));
+}
+
 TEST_CASE("sums of two lists are selected with the CPU's bits", "[cuda]") {
   const auto x = random<tensor<double, 4>>({3, 2, 2, 90}, 1);
   for (const auto& [keep, each] : {std::pair<extent, extent>{1, 1}, {9, 5}, {40, 64}, {256, 16}}) {
