@@ -32,6 +32,7 @@ struct call_arrays {
   std::span<const detail::bound_array> arguments, results;
   std::size_t tokens;
   std::optional<stream_handle> on{};
+  std::size_t keep = all;  // entries that each top_k and product_top_k keeps at most
 };
 
 // A program that is ready to run, with its weights and the memory of its callers. It is const and

@@ -70,6 +70,10 @@ class compiled_gradients {
   // Reads the weights of the layer again, after they were written.
   void refresh() { run_->refresh(); }
 
+  // From now on each top_k and product_top_k keeps k entries, in both passes; with `all`, as many
+  // as it is compiled for. Throws value_error unless 0 < k <= the compiled one.
+  void keep(std::size_t k) { run_->keep(k); }
+
  private:
   Layer gradients_;
   std::optional<detail::gradient_run<T>> run_;

@@ -4,6 +4,7 @@
 
 #include <fmoe/backend/backend-inl.hpp>
 #include <fmoe/backend/cpu/host-inl.hpp>
+#include <fmoe/ir/live.hpp>
 #include <fmoe/planner/planner.hpp>
 #include <fmoe/run/compile_graph.hpp>
 
@@ -64,6 +65,22 @@ FMOE_INLINE void refresh(compiled_graph& g) {
   job.program.leaves.clear();
 }
 
+// Returns the fewest entries that a top-k has room for, and 0 if there is none, or one that keeps
+// all entries, which the plan leaves out.
+inline extent most_kept(const ir::graph& g, const ir::node_list& results) {
+  const ir::live_graph part = ir::live(g, results);
+  extent least = all;
+  for (const ir::node_id id : part.nodes.ids()) {
+    const auto* s = get_if<ir::select_node>(&part.nodes[id].op);
+    using enum selection_rule::kind;
+    if (s == nullptr || (s->rule.what != top_k && s->rule.what != product_top_k)) continue;
+    if (keeps_all(s->rule, part.nodes.shape(s->arg).back())) return 0;
+    const bool is_row = s->rule.what == top_k;
+    least = std::min({least, s->rule.keep, is_row ? part.nodes.shape(s->arg).back() : all});
+  }
+  return least == all ? 0 : least;
+}
+
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
                              const compile_options& options) {
@@ -73,6 +90,7 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
   if (p.tokens && tokens != all) p.token_count = tokens;
   compiled_graph made;
   made.tokens = p.token_count;
+  made.most_kept = most_kept(g, results);
   for (const planner::value_id r : p.results)
     made.results.push_back({p[r].shape, p[r].per_token()});
   for (const ir::leaf_node& leaf : p.leaves) made.weights.push_back({leaf.data, 0});

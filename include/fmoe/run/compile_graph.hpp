@@ -32,6 +32,8 @@ struct compiled_graph {
   extent tokens;  // of the largest call; 1 if no axis counts tokens
   std::vector<compiled_result> results;
   std::vector<read_weight> weights;  // of each leaf of the program
+  extent most_kept = 0;              // the entries that each top-k has room for; 0 if there is none
+  extent keep = all;                 // and those that it keeps
 };
 
 // True if a weight may have been written since the executable read it.
@@ -39,6 +41,17 @@ inline bool is_stale(const compiled_graph& g) {
   for (const read_weight& w : g.weights)
     if (w.elements != nullptr && w.elements->version() != w.version) return true;
   return false;
+}
+
+// Says how many entries each top-k keeps from now on. Throws value_error unless there is one, and
+// it has room for them.
+inline void keep(compiled_graph& g, extent entries) {
+  if (entries != all) {
+    expects<value_error>(g.most_kept != 0, "[keep] the layer has no top_k that leaves out entries");
+    expects<value_error>(entries != 0 && entries <= g.most_kept, "[keep] ", entries,
+                         " entries: the layer is compiled for 1 to ", g.most_kept);
+  }
+  g.keep = entries;
 }
 
 // Makes the executable anew, from the weights as they are now.

@@ -22,7 +22,7 @@ class program_runner final : public executable {
     for (extent i = 0; i < leaves.size(); ++i)
       if (const int number = program_.leaves[i].argument; number >= 0)
         leaves[i] = bound(call.arguments[static_cast<extent>(number)], call.tokens);
-    interpreter interpreted(program_, leaves, call.tokens);
+    interpreter interpreted(program_, leaves, call.tokens, call.keep);
     interpreted.run();
     for (extent i = 0; i < call.results.size(); ++i) {
       const array& made = interpreted[program_.results[i]];

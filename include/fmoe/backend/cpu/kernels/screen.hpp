@@ -145,9 +145,11 @@ class screening {
   static constexpr extent width = lanes<float, Arch>;
 
  public:
-  screening(const screened_weights<Arch>& w, extent keep, weighting weights, extent block,
-            score_passes finish, selected_passes finish_at)
+  // Rows and states have room for `room` entries, of which `keep` are kept.
+  screening(const screened_weights<Arch>& w, extent room, extent keep, weighting weights,
+            extent block, score_passes finish, selected_passes finish_at)
       : w_(w),
+        room_(room),
         keep_(keep),
         weights_(weights),
         block_(block),
@@ -160,13 +162,13 @@ class screening {
            const product_threads& sharing) const noexcept {
     crew& threads = sharing.threads;
     const auto row = [&](extent t) __attribute__((noinline)) {
-      return screen_row(scratch + t * scratch_stride, w_.depth, keep_);
+      return screen_row(scratch + t * scratch_stride, w_.depth, room_);
     };
     each_token(threads, tokens, [&](extent t) { start(row(t), x + t * x_stride); });
     const extent steps = divide_up(w_.depth, 2);
     const gemm_kernels<float>& kernels = dot_kernels<Arch>();
     const screen_row first = row(0);
-    const extent span = screen_row::span(w_.depth, keep_, scratch_stride);
+    const extent span = screen_row::span(w_.depth, room_, scratch_stride);
     for (extent n = 0; n < w_.columns; n += span) {
       const extent count = std::min(span, w_.columns - n), end = n + count;
       const auto panels = [&](extent column) {
@@ -209,6 +211,8 @@ class screening {
  private:
   static constexpr extent together = 8;  // rows of x that a row of the table is multiplied with
 
+  top_k_state<float, Arch> state_of(float* state) const noexcept { return {state, room_}; }
+
   // Calls f(t) for every token, with these threads.
   static void each_token(crew& threads, extent tokens, function_ref<void(extent)> f) noexcept {
     const extent parts = std::min(threads.size(), tokens);
@@ -248,9 +252,9 @@ class screening {
     finish_(lower, n, count, token);
     finish_(upper, n, count, token);
     if (n == 0)
-      raise(r.bound, first_bound<float, Arch>(top_k_state<float, Arch>(state, keep_), keep_, lower,
-                                              count, zeros_count(weights_)));
-    const extent room = screen_row::room(keep_);
+      raise(r.bound,
+            first_bound<float, Arch>(state_of(state), keep_, lower, count, zeros_count(weights_)));
+    const extent room = screen_row::room(room_);
     for (extent b = 0; b < count; b += 64) {
       std::uint64_t found =
           bits_above<float, Arch, false>(upper + b, r.bound) & low_bits<Arch>(count - b);
@@ -294,7 +298,7 @@ class screening {
 
   void rescore(screen_row r, const float* x, float* state, extent token) const noexcept {
     cut(r);
-    const top_k_state<float, Arch> s(state, keep_);
+    const top_k_state<float, Arch> s = state_of(state);
     s.count = 0;
     float values[width];
     const float* rows[width];
@@ -305,12 +309,12 @@ class screening {
       for (extent j = 0; j < width; ++j) rows[j] = w_.row(r.indices[i + std::min(j, n - 1)]);
       row_products<float, Arch>(xs, rows, w_.depth, block_, cs);
       finish_at_(values, r.indices + i, n, token);
-      if (s.count + n > s.room(keep_)) top_k_cut(s, keep_);
+      if (s.count + n > s.room(room_)) top_k_cut(s, keep_);
       std::copy_n(values, n, s.values + s.count);
       std::copy_n(r.indices + i, n, s.indices + s.count);
       s.count += static_cast<std::uint32_t>(n);
     }
-    top_k_finish<float, Arch>(state, keep_, weights_, nullptr, 0);
+    top_k_finish<float, Arch>(s, keep_, weights_, nullptr, 0);
   }
 
   // Computes all scores of the rows that could not be screened.
@@ -334,16 +338,17 @@ class screening {
       for (extent r = 0; r < count; ++r) {
         float* const scores = row(tokens[r]).scores;
         finish_(scores, n, columns, tokens[r]);
-        top_k_scan<float, Arch>(states + tokens[r] * state_stride, keep_, scores, columns, n,
-                                n == 0, zeros_count(weights_));
+        top_k_scan<float, Arch>(state_of(states + tokens[r] * state_stride), keep_, scores, columns,
+                                n, n == 0, zeros_count(weights_));
       }
     }
     for (extent r = 0; r < count; ++r)
-      top_k_finish<float, Arch>(states + tokens[r] * state_stride, keep_, weights_, nullptr, 0);
+      top_k_finish<float, Arch>(state_of(states + tokens[r] * state_stride), keep_, weights_,
+                                nullptr, 0);
   }
 
   const screened_weights<Arch>& w_;
-  extent keep_;
+  extent room_, keep_;
   weighting weights_;
   extent block_;
   score_passes finish_;
