@@ -32,7 +32,8 @@ class compiled_gradients {
     for (detail::gradient_result& r : plan.parameters)
       r.to = parameters[r.number].parameter.value().elements;
     run_.emplace(std::move(plan), tokens, [&](const ir::node_list& roots, std::size_t span) {
-      return detail::compile_graph<T, Level>(g, roots, span, options);
+      return detail::compile_graph<T, Level>(g, roots, span, options,
+                                             detail::weight_reads::in_place);
     });
   }
 

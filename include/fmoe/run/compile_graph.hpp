@@ -28,7 +28,7 @@ struct compile_job;  // the program and the options that a backend compiles
 
 struct compiled_graph {
   std::shared_ptr<compile_job> job;
-  std::unique_ptr<const executable> program;
+  std::unique_ptr<executable> program;
   extent tokens;  // of the largest call; 1 if no axis counts tokens
   std::vector<compiled_result> results;
   std::vector<read_weight> weights;  // of each leaf of the program
@@ -54,16 +54,20 @@ inline void keep(compiled_graph& g, extent entries) {
   g.keep = entries;
 }
 
-// Makes the executable anew, from the weights as they are now.
+// Reads the weights that may have been written again: in place if the backend can, else it makes
+// the executable anew.
 void refresh(compiled_graph& g);
 
 // Compiles in the arithmetic of T, for calls of up to `tokens` rows; if that is `all`, of as many
 // as the graph's inputs have. Level is the instruction set of the translation unit that calls this,
 // so that each runs its own kernels. Throws shape_error and value_error if an expression cannot be
-// computed.
+// computed. An executable reads copies of the weights, so that calls that run while one is written
+// go on with the old elements; with weight_reads::in_place it reads them where they are written.
+enum class weight_reads : std::uint8_t { of_copies, in_place };
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
-                             const compile_options& options);
+                             const compile_options& options,
+                             weight_reads reads = weight_reads::of_copies);
 
 }  // namespace fmoe::detail
 

@@ -61,13 +61,17 @@ class host_executable final : public executable {
 
  public:
   host_executable(plan p, std::span<const ir::leaf_node> leaves, extent callers, extent threads)
-      : run_(std::move(p), leaves),
+      : run_(std::move(p), leaves, tasks_of(threads)),
         callers_(callers),
         slots_(tasks_of(threads)),
         tokens_(steps().token_count),
         memory_(steps()) {
     const extent ready = callers == all ? 1 : callers;
     for (extent c = 0; c < ready; ++c) free_.push_back(new_workspace());
+  }
+
+  bool refresh(std::span<const ir::leaf_node> leaves, const std::vector<bool>& changed) override {
+    return run_.refresh(leaves, changed);
   }
 
  private:
@@ -261,10 +265,10 @@ class host_backend final : public backend {
   std::optional<std::string> refusal(const planner::operation&) const override { return {}; }
 
  private:
-  std::unique_ptr<const executable> compiled(const job& work) const override {
+  std::unique_ptr<executable> compiled(const job& work) const override {
     const auto make = [&](plan p) {
-      return std::make_unique<const host_executable<T, Level>>(std::move(p), work.program.leaves,
-                                                               work.callers, work.threads);
+      return std::make_unique<host_executable<T, Level>>(std::move(p), work.program.leaves,
+                                                         work.callers, work.threads);
     };
     if (work.how.tunes && !planner::tuned_shape(work.program, work.how))
       planner::keep_tuned_shape(planner::tuning_key(work.program, work.how),

@@ -33,11 +33,24 @@ struct screened_weights {
   std::vector<float> scales, by_norm, by_rounding;
   static constexpr float floor = 0x1p-125f;
 
-  // fill(row, n) writes column n of G.
-  screened_weights(extent k, extent n, function_ref<void(float*, extent)> fill)
-      : screened_weights(k, n) {
-    for (extent c = 0; c < n; ++c) fill(reinterpret_cast<float*>(rows.data()) + c * row_stride, c);
-    narrow_columns();
+  screened_weights(extent k, extent n)
+      : depth(k),
+        columns(n),
+        row_stride(round_up(k, extent{16})),
+        rows(n * row_stride * sizeof(float)),
+        panels(panel_bytes(k, n)),
+        scales(round_up(n, lanes<float, Arch>)),
+        by_norm(scales.size()),
+        by_rounding(scales.size()) {}
+
+  // They are filled in parts, which are independent of each other: fill(row, n, count, stride)
+  // writes columns n .. n + count of G, each as a row.
+  using fill_columns = function_ref<void(float*, extent, extent, extent)>;
+  extent parts() const { return divide_up(columns, columns_of_part); }
+  void fill(extent part, fill_columns fill) noexcept {
+    const extent first = part * columns_of_part, end = std::min(columns, first + columns_of_part);
+    fill(row_to_fill(first), first, end - first, row_stride);
+    for (extent c = first; c < end; c += panel) narrow_columns(c, std::min(panel, end - c));
   }
 
   static extent bytes(extent k, extent n) {
@@ -51,32 +64,28 @@ struct screened_weights {
 
  private:
   using pair = int16_pair<false>;
+  static constexpr extent columns_of_part = 64, panel = panel_width<float, Arch>;
+
+  float* row_to_fill(extent n) { return reinterpret_cast<float*>(rows.data()) + n * row_stride; }
 
   static extent panel_bytes(extent k, extent n) {
     return packed_size<float, Arch>(divide_up(k, 2), n) * sizeof(pair) + panel_slack;
   }
 
-  screened_weights(extent k, extent n)
-      : depth(k),
-        columns(n),
-        row_stride(round_up(k, extent{16})),
-        rows(n * row_stride * sizeof(float)),
-        panels(panel_bytes(k, n)),
-        scales(round_up(n, lanes<float, Arch>)),
-        by_norm(scales.size()),
-        by_rounding(scales.size()) {}
-
-  void narrow_columns() {
-    memory integers(columns * row_stride * sizeof(pair) / 2);
-    const extent pairs = row_stride / 2;  // in a row
-    for (extent c = 0; c < columns; ++c)
-      bound_column(
-          c, narrow<Arch>(row(c), depth, reinterpret_cast<float*>(integers.data()) + c * pairs));
-    std::vector<extent> k_offsets(divide_up(depth, 2)), n_offsets(columns);
-    for (extent i = 0; i < k_offsets.size(); ++i) k_offsets[i] = i;
-    for (extent c = 0; c < columns; ++c) n_offsets[c] = c * pairs;
-    pack_panels<float, Arch>(k_offsets, n_offsets, reinterpret_cast<const pair*>(integers.data()),
-                             reinterpret_cast<pair*>(panels.data()));
+  // Makes the panel of these columns: some pairs of each of them at a time.
+  void narrow_columns(extent first, extent count) noexcept {
+    constexpr extent some = 128;  // pairs
+    narrower<Arch> of[panel];
+    for (extent n = 0; n < count; ++n) of[n] = {row(first + n), depth};
+    alignas(64) float integers[panel * some] = {};
+    float* to = reinterpret_cast<float*>(panels.data()) + first * divide_up(depth, 2);
+    for (extent k = 0; k < depth; k += 2 * some) {
+      const extent here = std::min(2 * some, depth - k), pairs = divide_up(here, 2);
+      for (extent n = 0; n < count; ++n) of[n].write(k, here, integers + n * some);
+      transpose<float, Arch>(integers, some, panel, pairs, to, panel);
+      to += pairs * panel;
+    }
+    for (extent n = 0; n < count; ++n) bound_column(first + n, of[n].end());
   }
 
   // Columns that are not usual, and those with a NaN, are always scored in float.
