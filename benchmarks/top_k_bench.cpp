@@ -29,8 +29,9 @@ class selector {
 
   void ours(extent row) {
     const float* x = row_of(row);
-    cpu::top_k_scan<float, arch>(state_.data(), size_.keep, x, size_.experts, 0, true, true);
-    cpu::top_k_finish<float, arch>(state_.data(), size_.keep, weighting::score, x, size_.experts);
+    const cpu::top_k_state<float, arch> state(state_.data(), size_.keep);
+    cpu::top_k_scan<float, arch>(state, size_.keep, x, size_.experts, 0, true, true);
+    cpu::top_k_finish<float, arch>(state, size_.keep, weighting::score, x, size_.experts);
   }
   void by_partial_sort(extent row) {
     std::iota(order_.begin(), order_.end(), 0u);

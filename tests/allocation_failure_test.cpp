@@ -79,7 +79,7 @@ TEST_CASE("a layer that cannot be refreshed waits for the next refresh") {
   const long attempts =
       fail_each_allocation([&] { layer.decoder(0, 0) += 1; }, [&] { ready.refresh(); },
                            [&] { REQUIRE_THROWS_AS(ready(x, y), value_error); });
-  CHECK(attempts > 20);
+  CHECK(attempts > 1);
   CHECK(same_bits(ready(x), evaluate(layer(x))));
 }
 

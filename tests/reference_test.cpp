@@ -86,7 +86,7 @@ struct partial : backend {
   }
 
  private:
-  std::unique_ptr<const executable> compiled(const job&) const override { return nullptr; }
+  std::unique_ptr<executable> compiled(const job&) const override { return nullptr; }
   description explained(const job&) const override { return {}; }
 };
 

@@ -46,9 +46,9 @@ TEMPLATE_TEST_CASE("the best sums, with many ties", "[top_k]", float, double) {
           std::vector<T> state(size + guard, T(77)), first(lists + guard, T(77)),
               second(lists + guard, T(77));
           cpu::product_top_k<T, arch>(
-              state.data(),
+              {state.data(), keep},
               {selection_rule::kind::product_top_k, keep, 0, weighting::score, 0, each},
-              scores.data(), n, first.data(), second.data());
+              scores.data(), n, {first.data(), each}, {second.data(), each});
           const auto found = cpu::top_k_result<T, arch>(state.data(), keep);
           std::vector<std::pair<extent, T>> got;
           for (extent k = 0; k < found.count; ++k)

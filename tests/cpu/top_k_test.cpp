@@ -107,10 +107,10 @@ void compare(const std::vector<T>& x, extent k, extent most, bool whole) {
     const extent n = whole ? x.size() : std::min(x.size() - base, random_up_to(most));
     const std::vector<T> chunk(x.data() + base,
                                x.data() + base + n);  // its own memory: reading past it is an error
-    cpu::top_k_scan<T, arch>(at, k, chunk.data(), n, base, base == 0, false);
+    cpu::top_k_scan<T, arch>({at, k}, k, chunk.data(), n, base, base == 0, false);
     base += n;
   } while (base < x.size());
-  cpu::top_k_finish<T, arch>(at, k, weighting::score, nullptr, 0);
+  cpu::top_k_finish<T, arch>({at, k}, k, weighting::score, nullptr, 0);
   const cpu::selected<T> s = cpu::top_k_result<T, arch>(at, k);
   REQUIRE(std::vector<std::uint32_t>(s.indices, s.indices + s.count) == expected);
   bool values_agree = true;
@@ -158,8 +158,8 @@ TEMPLATE_TEST_CASE("zeros are selected where they count", "[cpu][top_k]", float,
   const extent n = 1000, k = 7;
   std::vector<T> row(n, T(0)), state(cpu::top_k_state_size<T, arch>(k));
   for (const extent i : std::initializer_list<extent>{2, 500, 999}) row[i] = 3;
-  cpu::top_k_scan<T, arch>(state.data(), k, row.data(), n, 0, true, true);
-  cpu::top_k_finish<T, arch>(state.data(), k, weighting::one, nullptr, 0);
+  cpu::top_k_scan<T, arch>({state.data(), k}, k, row.data(), n, 0, true, true);
+  cpu::top_k_finish<T, arch>({state.data(), k}, k, weighting::one, nullptr, 0);
   const auto s = cpu::top_k_result<T, arch>(state.data(), k);
   CHECK(std::vector<std::uint32_t>(s.indices, s.indices + s.count) ==
         std::vector<std::uint32_t>{0, 1, 2, 3, 4, 500, 999});

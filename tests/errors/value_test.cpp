@@ -88,6 +88,20 @@ const tensor<float, 2> x({4, 8}), one({4, 8});
 const auto both = concat<1>(x, x);
 evaluate(gradient(gradient(both, x, both), x, one));
 }},
+{R"([keep] the layer has no top_k that leaves out entries)",
+"A layer keeps fewer entries by its `top_k` or `product_top_k`, and it has neither, or one that keeps all.",
+"Compile a layer whose `active` is the greatest K that calls want.",
+[] {
+const tensor<float, 2> w({8, 4});
+compile([&](const auto& x) { return einsum<"ti,io->to">(x, w); }, 4).keep(2);
+}},
+{R"([keep] 17 entries: the layer is compiled for 1 to 2)",
+"A call cannot keep more entries than the layer has room for.",
+"Compile the layer for the greatest K that calls want.",
+[] {
+const tensor<float, 2> w({8, 4});
+compile([&](const auto& x) { return top_k(einsum<"ti,io->to">(x, w), 2); }, 4).keep(17);
+}},
 {R"([gradients] W_enc and W_glu.weight share their elements, so their gradients cannot be told apart: copy one of them)",
 "Two parameters of a layer were assigned the same tensor.",
 "Give each parameter elements of its own: write to one of them, as a copy does then.",

@@ -204,10 +204,15 @@ TEST_CASE("gradients follow weights that changed, and allocate nothing", "[gradi
   CHECK_THROWS_WITH(step(x, dy, y, dx),
                     "[gradients] a weight may have been written since the layer was compiled: call "
                     "refresh() before the next call");
-  step.refresh();
+  CHECK(allocates_nothing([&] {
+    layer.decoder(0, 0) *= 1.5f;
+    for (float& w : layer.gate) w *= 1.01f;
+    step.refresh();
+  }));
   step(x, dy, y, dx);
   auto expected = of(layer, x, dy);
   CHECK(same_bits(y, expected.y));
+  CHECK(same_bits(dx, expected.dx));
   CHECK(same_parameters(step.gradients(), expected.parameters));
   const tensor<float, 2> none({0, inputs}), nothing({0, outputs});
   tensor<float, 2> no_y({0, outputs}), no_dx({0, inputs});

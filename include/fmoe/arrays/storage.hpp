@@ -2,6 +2,7 @@
 // The memory behind tensors. Copies of a tensor share their elements until one of them is written.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -32,15 +33,37 @@ class elements {
   void* data() const { return data_; }
   bool is_borrowed() const { return is_borrowed_; }
 
-  void written() { is_written_.store(true, std::memory_order_relaxed); }
+  void written() { writes_.fetch_add(1, std::memory_order_relaxed); }
 
   template <class Make>
   std::shared_ptr<const void> derived(const std::string& key, Make make) {
     const std::lock_guard lock(mutex_);
-    if (is_written_.exchange(false, std::memory_order_relaxed)) derived_.clear();
-    for (const auto& [known, made] : derived_)
-      if (known == key) return made;
-    return derived_.emplace_back(key, make()).second;
+    const std::uint64_t writes = writes_.load(std::memory_order_relaxed);
+    std::erase_if(derived_, [&](const derivation& d) { return d.writes != writes; });
+    for (const derivation& d : derived_)
+      if (d.key == key) return d.made;
+    return derived_.emplace_back(derivation{key, make(), writes}).made;
+  }
+
+  template <class Make, class Renew>
+  void renew(const std::string& key, std::shared_ptr<const void>& held, Make make, Renew renew) {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t writes = writes_.load(std::memory_order_relaxed);
+    std::erase_if(derived_, [&](const derivation& d) {
+      return d.writes != writes && d.made.use_count() == 1;
+    });
+    const auto known = std::find_if(derived_.begin(), derived_.end(),
+                                    [&](const derivation& d) { return d.key == key; });
+    const bool is_known = known != derived_.end();
+    if (is_known && known->writes == writes) {
+      held = known->made;
+      return;
+    }
+    const long mine = is_known && known->made == held ? 2 : 1;
+    if (held != nullptr && held.use_count() == mine) renew(const_cast<void*>(held.get()));
+    else held = make();
+    if (is_known) *known = {std::move(known->key), held, writes};
+    else derived_.push_back({key, held, writes});
   }
 
  private:
@@ -48,9 +71,15 @@ class elements {
   void* data_;
   extent bytes_;
   bool is_borrowed_ = false;
-  std::atomic<bool> is_written_ = false;  // since something was derived
+  struct derivation {
+    std::string key;
+    std::shared_ptr<const void> made;
+    std::uint64_t writes;  // that went before it
+  };
+
+  std::atomic<std::uint64_t> writes_ = 0;
   std::mutex mutex_;
-  std::vector<std::pair<std::string, std::shared_ptr<const void>>> derived_;  // with their keys
+  std::vector<derivation> derived_;
 };
 
 }  // namespace fmoe::detail
@@ -105,6 +134,13 @@ class storage {
   template <class Make>
   std::shared_ptr<const void> derived(const std::string& key, Make make) {
     return elements_->derived(key, make);
+  }
+
+  // Makes `held`, which may be null, the data of this key and version: what is known, or `held`
+  // after renew(held.get()) if nobody else has it, or else the result of make().
+  template <class Make, class Renew>
+  void renew(const std::string& key, std::shared_ptr<const void>& held, Make make, Renew renew) {
+    elements_->renew(key, held, make, renew);
   }
 
  private:

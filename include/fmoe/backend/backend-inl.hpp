@@ -14,7 +14,7 @@ inline void backend::check(const planner::program& program) const {
                         '"');
 }
 
-inline std::unique_ptr<const executable> backend::compile(const job& work) const {
+inline std::unique_ptr<executable> backend::compile(const job& work) const {
   check(work.program);
   return compiled(work);
 }

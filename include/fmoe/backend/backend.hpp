@@ -7,11 +7,16 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <fmoe/arrays/array_view.hpp>
 #include <fmoe/planner/options.hpp>
 
 namespace fmoe {
+
+namespace ir {
+struct leaf_node;
+}
 
 namespace planner {
 struct program;
@@ -32,10 +37,11 @@ struct call_arrays {
   std::span<const detail::bound_array> arguments, results;
   std::size_t tokens;
   std::optional<stream_handle> on{};
+  std::size_t keep = all;  // entries that each top_k and product_top_k keeps at most
 };
 
-// A program that is ready to run, with its weights and the memory of its callers. It is const and
-// safe to call from many threads.
+// A program that is ready to run, with its weights and the memory of its callers. Many threads may
+// call it.
 class executable {
  public:
   // Calls bind arrays of the host, and those that lie at `where`.
@@ -48,6 +54,11 @@ class executable {
   // return before the results are there. Throws value_error for an array or a stream of another
   // device.
   void run(const call_arrays& call) const;
+
+  // Reads the leaves of the program again that are marked; the others are as they were. Types and
+  // shapes are those of the program. Returns false, and does nothing, if the executable cannot:
+  // then it must be made again. No call runs at the same time.
+  virtual bool refresh(std::span<const ir::leaf_node>, const std::vector<bool>&) { return false; }
 
  private:
   virtual void run_here(const call_arrays& call) const = 0;
@@ -107,12 +118,12 @@ class backend {
 
   // Throws value_error, with the operation and the expression that it comes from, if an operation
   // cannot run here.
-  std::unique_ptr<const executable> compile(const job& work) const;
+  std::unique_ptr<executable> compile(const job& work) const;
   description explain(const job& work) const;
 
  private:
   void check(const planner::program& program) const;
-  virtual std::unique_ptr<const executable> compiled(const job& work) const = 0;
+  virtual std::unique_ptr<executable> compiled(const job& work) const = 0;
   virtual description explained(const job& work) const = 0;
 };
 

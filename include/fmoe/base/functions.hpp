@@ -143,6 +143,13 @@ struct selection_rule {
   bool operator==(const selection_rule&) const = default;
 };
 
+// The rule of a top_k, or of a product_top_k and its lists, that keeps `most` entries at most.
+constexpr selection_rule at_most(selection_rule r, extent most) {
+  r.keep = std::min(r.keep, most);
+  r.each = std::min(r.each, most);
+  return r;
+}
+
 // One of the two numbers that a selection has of each entry that it keeps.
 enum class kept_part : std::uint8_t {
   value,

@@ -84,6 +84,7 @@ class gradient_run {
   extent outputs() const { return widths_.y; }
   extent span() const { return span_; }
   void refresh() { fmoe::detail::refresh(compiled_); }
+  void keep(extent entries) { fmoe::detail::keep(compiled_, entries); }
 
   void call(const array_view& x, const array_view& dy, const array_view& y, const array_view& dx,
             bool accumulates) {
@@ -103,7 +104,7 @@ class gradient_run {
         void* const to = is_direct ? parameters_[k].to->written() : parts_[k].data();
         results_[2 + k] = {view_at(to, parameters_[k].shape), parameters_[k].shape.size()};
       }
-      compiled_.program->run({in, results_, count});
+      compiled_.program->run({in, results_, count, {}, compiled_.keep});
       for (extent k = 0; k < parameters_.size(); ++k)
         if (adds || !firsts_[k]) add(k);
       if (span_ == 0) return;

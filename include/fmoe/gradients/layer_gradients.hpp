@@ -32,7 +32,8 @@ class compiled_gradients {
     for (detail::gradient_result& r : plan.parameters)
       r.to = parameters[r.number].parameter.value().elements;
     run_.emplace(std::move(plan), tokens, [&](const ir::node_list& roots, std::size_t span) {
-      return detail::compile_graph<T, Level>(g, roots, span, options);
+      return detail::compile_graph<T, Level>(g, roots, span, options,
+                                             detail::weight_reads::in_place);
     });
   }
 
@@ -69,6 +70,10 @@ class compiled_gradients {
 
   // Reads the weights of the layer again, after they were written.
   void refresh() { run_->refresh(); }
+
+  // From now on each top_k and product_top_k keeps k entries, in both passes; with `all`, as many
+  // as it is compiled for. Throws value_error unless 0 < k <= the compiled one.
+  void keep(std::size_t k) { run_->keep(k); }
 
  private:
   Layer gradients_;

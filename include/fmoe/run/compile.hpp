@@ -93,6 +93,11 @@ class compiled {
   // not const. No call may run at the same time.
   void refresh() { detail::refresh(compiled_); }
 
+  // From now on each top_k and product_top_k keeps k entries; with `all`, as many as it is compiled
+  // for. The results have the bits of a layer that is compiled for k, if its plan has the same
+  // steps. No call may run at the same time. Throws value_error unless 0 < k <= the compiled one.
+  void keep(std::size_t k) { detail::keep(compiled_, k); }
+
  private:
   // A call on a stream. It owns no arrays, so that an output exists for each result.
   struct on_stream {
@@ -215,8 +220,8 @@ class compiled {
     detail::expects<value_error>(!detail::is_stale(compiled_),
                                  "[forward] a weight may have been written since the layer was "
                                  "compiled: call refresh() before the next call");
-    compiled_.program->run(
-        {std::span(bound).first(Arguments), std::span(bound).last(Results), tokens, stream});
+    compiled_.program->run({std::span(bound).first(Arguments), std::span(bound).last(Results),
+                            tokens, stream, compiled_.keep});
   }
 
   bool has_tokens(std::size_t i) const {

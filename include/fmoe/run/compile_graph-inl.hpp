@@ -4,6 +4,7 @@
 
 #include <fmoe/backend/backend-inl.hpp>
 #include <fmoe/backend/cpu/host-inl.hpp>
+#include <fmoe/ir/live.hpp>
 #include <fmoe/planner/planner.hpp>
 #include <fmoe/run/compile_graph.hpp>
 
@@ -41,38 +42,61 @@ struct compile_job {
   extent callers, threads;
   planner::plan_options how;
   bool keeps_weights;
+  weight_reads reads;
+  std::vector<bool> changed;  // by leaf: may have been written
 };
 
-// The executable reads copies of the weights: a write gives the weight elements of its own, and
-// calls that run meanwhile go on with the old ones.
 FMOE_INLINE void refresh(compiled_graph& g) {
   compile_job& job = *g.job;
   expects<value_error>(job.keeps_weights || g.program == nullptr,
                        "[refresh] the layer was compiled without keeping its weights: compile it "
                        "again");
-  std::vector<read_weight> weights = g.weights;
-  for (extent i = 0; i < weights.size(); ++i) {
-    if (weights[i].elements == nullptr) continue;
-    weights[i].version = weights[i].elements->version();
-    job.program.leaves[i].data = std::make_shared<storage>(*weights[i].elements);
+  for (extent i = 0; i < g.weights.size(); ++i) {
+    const read_weight& w = g.weights[i];
+    if (w.elements == nullptr) continue;
+    ir::leaf_node& leaf = job.program.leaves[i];
+    // Who refills a tensor that is no parameter need not tell it.
+    job.changed[i] = g.program == nullptr || w.elements->version() != w.version || !leaf.parameter;
+    if (job.reads == weight_reads::in_place) leaf.data = w.elements;
+    else if (g.program == nullptr) leaf.data = std::make_shared<storage>(*w.elements);
+    else if (job.changed[i]) *leaf.data = *w.elements;
   }
-  g.program = job.on->compile(
-      {job.program, job.type, job.program.token_count, job.callers, job.threads, job.how});
-  g.weights = std::move(weights);
+  if (g.program == nullptr || !g.program->refresh(job.program.leaves, job.changed))
+    g.program = job.on->compile(
+        {job.program, job.type, job.program.token_count, job.callers, job.threads, job.how});
+  for (read_weight& w : g.weights)
+    if (w.elements != nullptr) w.version = w.elements->version();
   if (job.keeps_weights) return;
   g.weights.clear();
   job.program.leaves.clear();
 }
 
+// Returns the fewest entries that a top-k has room for, and 0 if there is none, or one that keeps
+// all entries, which the plan leaves out.
+inline extent most_kept(const ir::graph& g, const ir::node_list& results) {
+  const ir::live_graph part = ir::live(g, results);
+  extent least = all;
+  for (const ir::node_id id : part.nodes.ids()) {
+    const auto* s = get_if<ir::select_node>(&part.nodes[id].op);
+    using enum selection_rule::kind;
+    if (s == nullptr || (s->rule.what != top_k && s->rule.what != product_top_k)) continue;
+    if (keeps_all(s->rule, part.nodes.shape(s->arg).back())) return 0;
+    const bool is_row = s->rule.what == top_k;
+    least = std::min({least, s->rule.keep, is_row ? part.nodes.shape(s->arg).back() : all});
+  }
+  return least == all ? 0 : least;
+}
+
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
-                             const compile_options& options) {
+                             const compile_options& options, weight_reads reads) {
   const auto on = backend_of<T, Level>(options);
   const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>);
   planner::program p = planner::lower(g, results, how);
   if (p.tokens && tokens != all) p.token_count = tokens;
   compiled_graph made;
   made.tokens = p.token_count;
+  made.most_kept = most_kept(g, results);
   for (const planner::value_id r : p.results)
     made.results.push_back({p[r].shape, p[r].per_token()});
   for (const ir::leaf_node& leaf : p.leaves) made.weights.push_back({leaf.data, 0});
@@ -82,7 +106,10 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
                                                        .callers = options.callers,
                                                        .threads = options.threads,
                                                        .how = how,
-                                                       .keeps_weights = options.keep_weights});
+                                                       .keeps_weights = options.keep_weights,
+                                                       .reads = reads,
+                                                       .changed = {}});
+  made.job->changed.resize(made.weights.size());
   refresh(made);
   return made;
 }

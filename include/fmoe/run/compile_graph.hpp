@@ -28,10 +28,12 @@ struct compile_job;  // the program and the options that a backend compiles
 
 struct compiled_graph {
   std::shared_ptr<compile_job> job;
-  std::unique_ptr<const executable> program;
+  std::unique_ptr<executable> program;
   extent tokens;  // of the largest call; 1 if no axis counts tokens
   std::vector<compiled_result> results;
   std::vector<read_weight> weights;  // of each leaf of the program
+  extent most_kept = 0;              // the entries that each top-k has room for; 0 if there is none
+  extent keep = all;                 // and those that it keeps
 };
 
 // True if a weight may have been written since the executable read it.
@@ -41,16 +43,31 @@ inline bool is_stale(const compiled_graph& g) {
   return false;
 }
 
-// Makes the executable anew, from the weights as they are now.
+// Says how many entries each top-k keeps from now on. Throws value_error unless there is one, and
+// it has room for them.
+inline void keep(compiled_graph& g, extent entries) {
+  if (entries != all) {
+    expects<value_error>(g.most_kept != 0, "[keep] the layer has no top_k that leaves out entries");
+    expects<value_error>(entries != 0 && entries <= g.most_kept, "[keep] ", entries,
+                         " entries: the layer is compiled for 1 to ", g.most_kept);
+  }
+  g.keep = entries;
+}
+
+// Reads the weights that may have been written again: in place if the backend can, else it makes
+// the executable anew.
 void refresh(compiled_graph& g);
 
 // Compiles in the arithmetic of T, for calls of up to `tokens` rows; if that is `all`, of as many
 // as the graph's inputs have. Level is the instruction set of the translation unit that calls this,
 // so that each runs its own kernels. Throws shape_error and value_error if an expression cannot be
-// computed.
+// computed. An executable reads copies of the weights, so that calls that run while one is written
+// go on with the old elements; with weight_reads::in_place it reads them where they are written.
+enum class weight_reads : std::uint8_t { of_copies, in_place };
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
-                             const compile_options& options);
+                             const compile_options& options,
+                             weight_reads reads = weight_reads::of_copies);
 
 }  // namespace fmoe::detail
 

@@ -13,9 +13,11 @@
 namespace fmoe::detail {
 
 template compiled_graph compile_graph<float, cpu::native>(const ir::graph&, const ir::node_list&,
-                                                          extent, const compile_options&);
+                                                          extent, const compile_options&,
+                                                          weight_reads);
 template compiled_graph compile_graph<double, cpu::native>(const ir::graph&, const ir::node_list&,
-                                                           extent, const compile_options&);
+                                                           extent, const compile_options&,
+                                                           weight_reads);
 template explanation explain_graph<float, cpu::native>(const ir::graph&, ir::node_id,
                                                        const compile_options&);
 template explanation explain_graph<double, cpu::native>(const ir::graph&, ir::node_id,

@@ -22,6 +22,7 @@ struct binding {  // for one tile: the addresses of its first row; of a sum over
   std::span<const rows_of<T>> results{};
   T* call = nullptr;  // memory that the call keeps between stages, of `call_rows` tokens
   extent call_rows = 0;
+  extent keep = all;  // entries that a top-k keeps at most
 };
 
 // The state of a task: its rows, and its position in the enclosing loop or group.

@@ -14,6 +14,7 @@
 
 #include <fmoe/backend/cpu/kernels/screen.hpp>
 #include <fmoe/backend/cpu/kernels/table.hpp>
+#include <fmoe/backend/cpu/parallel.hpp>
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/ir/graph.hpp>
 
@@ -26,15 +27,40 @@ class constants {
       : computed_(p.constants * sizeof(T)),
         leaves_(p.storages.size()),
         narrow_(p.storages.size()),
+        widens_(p.storages.size()),
         panels_(p.weights.size()),
-        screened_(p.weights.size()),
         kept_(p.storages.size()),
+        blocks_(p.weights.size()),
         origins_(p.storages.size()) {
+    for (const packed_weight& w : p.weights)
+      places_.push_back({offsets(w.depth), offsets(w.columns), offsets(w.batch), {}});
     for (extent s = 0; s < p.storages.size(); ++s) {
       const storage_row& row = p.storages[s];
-      if (row.where == storage_row::kind::leaf || row.where == storage_row::kind::input)
-        add_leaf(s, leaves[row.source], row);
+      if (row.where != storage_row::kind::leaf && row.where != storage_row::kind::input) continue;
+      origins_[s] = leaves[row.source];
+      narrow_[s] = is_narrow(origins_[s], row);
+      widens_[s] = is_widened(origins_[s], row);
+      read_leaf(s, origins_[s]);
     }
+  }
+
+  // Reads a leaf, or reads it again. What was packed from it is as it was.
+  void read_leaf(extent s, const ir::leaf_node& l) {
+    origins_[s].data = l.data;
+    if (l.type == dtype_of<T>) leaves_[s] = static_cast<const T*>(l.data->data());
+    if (!widens_[s]) return;
+    const auto copy = [&](void* to) {
+      copy_numbers(l.numbers(), reinterpret_cast<T*>(static_cast<memory*>(to)->data()));
+    };
+    const auto make = [&] {
+      auto block = std::make_shared<memory>(element_count(l.shape) * sizeof(T));
+      copy(block.get());
+      return block;
+    };
+    std::string key;
+    if (l.parameter) key = of_leaf(std::to_string(element_count(l.shape)), l);
+    renew(l, key, kept_[s], make, copy);
+    leaves_[s] = reinterpret_cast<const T*>(static_cast<const memory*>(kept_[s].get())->data());
   }
 
   // Gives up the leaves of which only packed copies are read, once all are packed.
@@ -64,7 +90,9 @@ class constants {
 
   const T* leaf(extent storage) const { return leaves_[storage]; }
   T* computed() const { return reinterpret_cast<T*>(computed_.data()); }
-  const screened_weights<Arch>& screened(extent weight) const { return *screened_[weight]; }
+  const screened_weights<Arch>& screened(extent weight) const {
+    return *static_cast<const screened_weights<Arch>*>(blocks_[weight].get());
+  }
 
   // The panels of one batch of a weight.
   gemm_panels<T> panels(const plan& p, extent weight, extent batch) const {
@@ -87,28 +115,46 @@ class constants {
     });
   }
 
-  // Packs a weight whose source is ready.
-  [[gnu::cold]] void pack(const plan& p, extent w) {
+  // Packs a weight whose source is ready on so many threads, into the memory that it has if no
+  // other plan reads that.
+  [[gnu::cold]] void pack(const plan& p, extent w, extent threads) {
     const packed_weight& weight = p.weights[w];
     const storage_row& row = p.storages[weight.storage];
     if (row.where != storage_row::kind::leaf) {
-      keep(w, dtype_of<T>, packed(weight, computed() + row.offset, dtype_of<T>));
-      return;
+      if (blocks_[w] == nullptr) blocks_[w] = block_for(weight, dtype_of<T>);
+      pack_into(w, computed() + row.offset, dtype_of<T>, threads,
+                *static_cast<memory*>(const_cast<void*>(blocks_[w].get())));
+      return keep(w, dtype_of<T>);
     }
     const ir::leaf_node& l = origins_[weight.storage];
+    std::string& key = places_[w].key;
     if (weight.screened) {
-      const auto make = [&] { return screened(weight, l); };
-      screened_[w] = std::static_pointer_cast<const screened_weights<Arch>>(
-          derived(l, "screened " + key(weight), make));
-      return;
+      if (l.parameter && key.empty()) key = of_leaf("screened " + text(weight), l);
+      const auto fill = [&](void* to) {
+        fill_screened(w, l, threads, *static_cast<screened_weights<Arch>*>(to));
+      };
+      const auto make = [&] {
+        auto made = std::make_shared<screened_weights<Arch>>(weight.K, weight.N);
+        fill(made.get());
+        return made;
+      };
+      return renew(l, key, blocks_[w], make, fill);
     }
     const dtype stored = type_of_panels(p, weight, l);
-    const auto make = [&] {
-      if (stored == l.type && is_quantized_type(stored)) return packed_quantized(weight, l);
-      if (stored == l.type) return packed(weight, l.data->data(), stored);
-      return packed(weight, widened(l)->data(), stored);
+    if (l.parameter && key.empty()) key = of_leaf(name_of(stored) + (' ' + text(weight)), l);
+    const auto fill = [&](void* to) {
+      memory& block = *static_cast<memory*>(to);
+      if (stored == l.type && is_quantized_type(stored)) return pack_quantized_into(w, l, block);
+      if (stored == l.type) return pack_into(w, l.data->data(), stored, threads, block);
+      pack_into(w, widened(l).data(), stored, threads, block);
     };
-    keep(w, stored, derived(l, name_of(stored) + (' ' + key(weight)), make));
+    const auto make = [&] {
+      auto block = block_for(weight, stored);
+      fill(block.get());
+      return block;
+    };
+    renew(l, key, blocks_[w], make, fill);
+    keep(w, stored);
   }
 
  private:
@@ -168,39 +214,34 @@ class constants {
     return is_read(row) && l.type != dtype_of<T> && !is_narrow(l, row);
   }
 
-  void keep(extent w, dtype stored, std::shared_ptr<const void> block) {
-    panels_[w] = {static_cast<const memory*>(block.get())->data(), kernels_of(stored)};
-    blocks_.push_back(std::move(block));
-  }
-
-  void add_leaf(extent s, const ir::leaf_node& l, const storage_row& row) {
-    origins_[s] = l;
-    if (l.type == dtype_of<T>) {
-      leaves_[s] = static_cast<const T*>(l.data->data());
-      return;
-    }
-    narrow_[s] = is_narrow(l, row);
-    if (!is_widened(l, row)) return;
-    kept_[s] = derived(l, std::to_string(element_count(l.shape)), [&] { return widened(l); });
-    leaves_[s] = reinterpret_cast<const T*>(static_cast<const memory*>(kept_[s].get())->data());
+  void keep(extent w, dtype stored) {
+    panels_[w] = {static_cast<const memory*>(blocks_[w].get())->data(), kernels_of(stored)};
   }
 
   // The leaf's numbers as Ts.
-  [[gnu::cold]] static std::shared_ptr<const memory> widened(const ir::leaf_node& l) {
-    auto block = std::make_shared<memory>(element_count(l.shape) * sizeof(T));
-    copy_numbers(l.numbers(), reinterpret_cast<T*>(block->data()));
+  [[gnu::cold]] static memory widened(const ir::leaf_node& l) {
+    memory block(element_count(l.shape) * sizeof(T));
+    copy_numbers(l.numbers(), reinterpret_cast<T*>(block.data()));
     return block;
   }
 
-  // The key has the type, because a storage may be viewed as several types and shapes.
-  [[gnu::cold]] static std::shared_ptr<const void> derived(
-      const ir::leaf_node& l, std::string key, function_ref<std::shared_ptr<const void>()> make) {
-    if (!l.parameter) return make();
-    for (const char* part : {" of ", name_of(l.type), " as ", name_of(dtype_of<T>)}) key += part;
-    return l.data->derived(key, make);
+  // Data that derives from a leaf that is no parameter is this plan's alone.
+  [[gnu::cold]] static void renew(const ir::leaf_node& l, const std::string& key,
+                                  std::shared_ptr<const void>& held,
+                                  function_ref<std::shared_ptr<const void>()> make,
+                                  function_ref<void(void*)> fill) {
+    if (l.parameter) l.data->renew(key, held, make, fill);
+    else if (held == nullptr) held = make();
+    else fill(const_cast<void*>(held.get()));
   }
 
-  [[gnu::cold]] static std::string key(const packed_weight& w) {
+  // The key has the type, because a storage may be viewed as several types and shapes.
+  [[gnu::cold]] static std::string of_leaf(std::string key, const ir::leaf_node& l) {
+    for (const char* part : {" of ", name_of(l.type), " as ", name_of(dtype_of<T>)}) key += part;
+    return key;
+  }
+
+  [[gnu::cold]] static std::string text(const packed_weight& w) {
     std::string k = std::string("panels ") + Arch::name();
     for (const auto* axes : {&w.batch, &w.depth, &w.columns}) {
       k += ';';
@@ -227,56 +268,79 @@ class constants {
     return r;
   }
 
+  [[gnu::cold]] static std::shared_ptr<memory> block_for(const packed_weight& w, dtype stored) {
+    return std::make_shared<memory>(w.batches * panel_bytes(w, *kernels_of(stored)) + panel_slack);
+  }
+
   // Panels of elements that stand at `source` in the type that they are stored in.
-  [[gnu::cold]] static std::shared_ptr<const void> packed(const packed_weight& w,
-                                                          const void* source, dtype stored) {
-    const auto k = offsets(w.depth), n = offsets(w.columns), batch = offsets(w.batch);
-    const extent elements = packed_size<T, Arch>(w.K, w.N);
-    auto block = std::make_shared<memory>(w.batches * elements * size_of(stored) + panel_slack);
-    if (elements == 0) return block;  // `source` may be null
+  [[gnu::cold]] void pack_into(extent w, const void* source, dtype stored, extent threads,
+                               memory& block) const {
+    const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns,
+          &batch = places_[w].batch;
+    const extent elements = packed_size<T, Arch>(k.size(), n.size()),
+                 parts = packing_parts<T, Arch>(k.size(), n.size());
+    if (elements == 0) return;  // `source` may be null
     with_type(stored, [&](auto* type) {
       using element = std::remove_pointer_t<decltype(type)>;
       if constexpr (widens<T, element, Arch>)
-        for (extent b = 0; b < batch.size(); ++b)
-          pack_panels<T, Arch>(k, n, static_cast<const element*>(source) + batch[b],
-                               reinterpret_cast<element*>(block->data()) + b * elements);
+        for_units(threads, batch.size() * parts, [&](extent i) {
+          const extent b = i / parts;
+          pack_panels<T, Arch>(std::span(k), std::span(n),
+                               static_cast<const element*>(source) + batch[b],
+                               reinterpret_cast<element*>(block.data()) + b * elements, i % parts);
+        });
     });
-    return block;
   }
 
-  [[gnu::cold]] static std::shared_ptr<const void> packed_quantized(const packed_weight& w,
-                                                                    const ir::leaf_node& l) {
-    const auto k = offsets(w.depth), n = offsets(w.columns), batch = offsets(w.batch);
+  [[gnu::cold]] void pack_quantized_into(extent w, const ir::leaf_node& l, memory& block) const {
+    const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns,
+          &batch = places_[w].batch;
     const quantized_layout layout = layout_of(l);
-    const extent bytes = panel_bytes(w, *kernels_of(l.type));
-    auto block = std::make_shared<memory>(w.batches * bytes + panel_slack);
     with_quantized_type(l.type, [&]<class Q>(Q*) {
+      const extent bytes =
+          divide_up(n.size(), panel_width<T, Arch>) * kernels_of(l.type)->bytes(k.size());
       for (extent b = 0; b < batch.size(); ++b)
         pack_quantized<T, Arch, Q>(k, n, layout, batch[b],
                                    static_cast<const std::byte*>(l.data->data()),
-                                   block->data() + b * bytes);
+                                   block.data() + b * bytes);
     });
-    return block;
   }
 
-  [[gnu::cold]] static std::shared_ptr<const void> screened(const packed_weight& w,
-                                                            const ir::leaf_node& l) {
-    const auto k = offsets(w.depth), n = offsets(w.columns);
-    const auto fill = [&](float* row, extent c) {
+  [[gnu::cold]] void fill_screened(extent w, const ir::leaf_node& l, extent threads,
+                                   screened_weights<Arch>& to) const {
+    const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns;
+    const auto k_step = step_of(k), n_step = step_of(n);
+    const auto* const plain = l.type == dtype::float32 && k_step && n_step == 1
+                                  ? static_cast<const float*>(l.data->data())
+                                  : nullptr;
+    const auto fill = [&](float* rows, extent first, extent count, extent stride) {
+      if (plain != nullptr) {
+        transpose<float, Arch>(plain + k[0] + n[first], *k_step, k.size(), count, rows, stride);
+        return;
+      }
       with_numbers<float>(l.numbers(), [&](const auto& number) {
-        for (extent i = 0; i < w.K; ++i) row[i] = number(k[i] + n[c]);
+        for (extent c = 0; c < count; ++c)
+          for (extent i = 0; i < k.size(); ++i) rows[c * stride + i] = number(k[i] + n[first + c]);
       });
     };
-    return std::make_shared<screened_weights<Arch>>(w.K, w.N, fill);
+    for_units(threads, to.parts(), [&](extent part) { to.fill(part, fill); });
   }
+
+  // The places of a weight's numbers, and the key of what is packed.
+  struct places {
+    std::vector<extent> depth, columns, batch;
+    std::string key;
+  };
 
   memory computed_;
   std::vector<const T*> leaves_;  // by storage
   std::vector<bool> narrow_;      // by storage: only panels and tables read it, in its 16 or 8 bits
+  std::vector<bool> widens_;      // by storage: steps read a copy in the arithmetic type
   std::vector<gemm_panels<T>> panels_;
-  std::vector<std::shared_ptr<const screened_weights<Arch>>> screened_;
-  std::vector<std::shared_ptr<const void>> kept_, blocks_;
-  std::vector<ir::leaf_node> origins_;  // by storage
+  std::vector<std::shared_ptr<const void>> kept_;    // by storage: widened leaves
+  std::vector<std::shared_ptr<const void>> blocks_;  // by weight: panels, or a screen
+  std::vector<places> places_;                       // by weight
+  std::vector<ir::leaf_node> origins_;               // by storage
 };
 
 }  // namespace fmoe::cpu

@@ -13,7 +13,9 @@
 #include <fmoe/backend/cpu/kernels/row_function.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
+#include <fmoe/backend/cpu/parallel.hpp>
 #include <fmoe/backend/cpu/parts.hpp>
+#include <fmoe/backend/cpu/plan/accesses.hpp>
 #include <fmoe/backend/cpu/selection_steps.hpp>
 
 namespace fmoe::cpu {
@@ -27,15 +29,28 @@ class executor : selection_steps<T, Arch> {
  public:
   // Packs the weights and computes the plan's constants. The plan's storages name the leaves by
   // number.
-  executor(plan p, std::span<const ir::leaf_node> leaves) : base(std::move(p), leaves) {
-    for (extent w = 0; w < plan_.weights.size(); ++w)
-      if (!is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
-    const binding<T> none;
-    frame f{0, 1, &none, nullptr};
-    for (const step& s : plan_.prologue) visit(s, f);
-    for (extent w = 0; w < plan_.weights.size(); ++w)
-      if (is_computed(plan_.weights[w].storage)) constants_.pack(plan_, w);
-    constants_.release_packed(plan_);
+  executor(plan p, std::span<const ir::leaf_node> leaves, extent threads = 1)
+      : base(std::move(p), leaves),
+        threads_(threads),
+        changed_(plan_.storages.size(), true) {
+    for (const step& s : plan_.prologue) prologue_accesses_.push_back(accesses(plan_, s));
+    make_constants();
+  }
+
+  // Reads the marked leaves again, and makes what follows from them again, where it lies. Returns
+  // false if it cannot.
+  bool refresh(std::span<const ir::leaf_node> leaves, const std::vector<bool>& changed) {
+    for (extent s = 0; s < plan_.storages.size(); ++s) {
+      const storage_row& row = plan_.storages[s];
+      const bool is_leaf =
+          row.where == storage_row::kind::leaf || row.where == storage_row::kind::input;
+      changed_[s] = is_leaf && changed[row.source];
+      if (changed_[s] && is_quantized_type(leaves[row.source].type)) return false;
+    }
+    for (extent s = 0; s < plan_.storages.size(); ++s)
+      if (changed_[s]) constants_.read_leaf(s, leaves[plan_.storages[s].source]);
+    make_constants();
+    return true;
   }
 
   const plan& steps() const { return plan_; }
@@ -84,6 +99,66 @@ class executor : selection_steps<T, Arch> {
 
  private:
   using frame = cpu::frame<T>;
+
+  // Packs the weights that changed, and runs the steps of the prologue that they concern.
+  void make_constants() {
+    const auto pack = [&](bool computed) {
+      for (extent w = 0; w < plan_.weights.size(); ++w) {
+        const extent s = plan_.weights[w].storage;
+        if (is_computed(s) == computed && changed_[s]) constants_.pack(plan_, w, threads_);
+      }
+    };
+    pack(false);
+    mark_changed();
+    const binding<T> none;
+    const frame f{0, 1, &none, nullptr};
+    for (extent i = 0; i < plan_.prologue.size(); ++i) {
+      const bool makes_again = std::ranges::any_of(prologue_accesses_[i], [&](const access& a) {
+        return a.mode != access_mode::read && changed_[a.where.storage];
+      });
+      if (makes_again && !transposes(plan_.prologue[i], f)) visit(plan_.prologue[i], f);
+    }
+    pack(true);
+    constants_.release_packed(plan_);
+  }
+
+  // Marks the constants that follow from what changed. A constant that several steps make is made
+  // by all of them again.
+  void mark_changed() {
+    for (bool goes_on = true; goes_on;) {
+      goes_on = false;
+      for (const access_list& list : prologue_accesses_) {
+        const bool is_changed =
+            std::ranges::any_of(list, [&](const access& a) { return changed_[a.where.storage]; });
+        if (!is_changed) continue;
+        for (const access& a : list) {
+          if (a.mode == access_mode::read || changed_[a.where.storage]) continue;
+          changed_[a.where.storage] = true;
+          goes_on = true;
+        }
+      }
+    }
+  }
+
+  // Runs a step that transposes a matrix on all threads; returns false for other steps.
+  bool transposes(const step& s, const frame& f) const {
+    const auto* const r = get_if<reduce_step>(&s);
+    if (r == nullptr || !r->summed.empty() || !r->epilogues.empty()) return false;
+    loop_axes out;
+    for (const nest_axis& x : r->out) out.join(x);
+    if (out.size() != 2 || out[0].a != 1 || out[1].c != 1) return false;
+    constexpr extent together = 64;
+    const T* const from = rows(r->a, f).data;
+    T* const to = rows(r->c, f).data;
+    const nest_axis columns = out[0], along = out[1];
+    for_units(threads_, divide_up(columns.length, together), [&](extent i) {
+      const extent first = i * together;
+      transpose<T, Arch, true>(from + first, along.a, along.length,
+                               std::min(together, columns.length - first), to + first * columns.c,
+                               columns.c);
+    });
+    return true;
+  }
 
   // Runs steps in order; threads share the rows of some. weights_from(i) returns the weights that
   // are read first from step i on.
@@ -351,6 +426,10 @@ class executor : selection_steps<T, Arch> {
       });
     }
   }
+
+  extent threads_;                              // that make constants
+  std::vector<bool> changed_;                   // by storage
+  std::vector<access_list> prologue_accesses_;  // by step
 };
 
 }  // namespace fmoe::cpu

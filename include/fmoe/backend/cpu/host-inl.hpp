@@ -61,7 +61,7 @@ class host_executable final : public executable {
 
  public:
   host_executable(plan p, std::span<const ir::leaf_node> leaves, extent callers, extent threads)
-      : run_(std::move(p), leaves),
+      : run_(std::move(p), leaves, tasks_of(threads)),
         callers_(callers),
         slots_(tasks_of(threads)),
         tokens_(steps().token_count),
@@ -70,9 +70,13 @@ class host_executable final : public executable {
     for (extent c = 0; c < ready; ++c) free_.push_back(new_workspace());
   }
 
+  bool refresh(std::span<const ir::leaf_node> leaves, const std::vector<bool>& changed) override {
+    return run_.refresh(leaves, changed);
+  }
+
  private:
   void run_here(const call_arrays& arrays) const override {
-    const std::span arguments = arrays.arguments, results = arrays.results;
+    const std::span results = arrays.results;
     const extent tokens = arrays.tokens;
     if (is_empty(results, tokens)) return;
     const lease caller(*this);
@@ -80,7 +84,7 @@ class host_executable final : public executable {
     T* const call = arenas + slots_ * memory_.arena;
     for (extent stage = 0; stage < steps().stages.size(); ++stage) {
       if (steps().stages[stage].per_call) {
-        run_once(results, tokens, arenas, call, caller.space->tables, stage);
+        run_once(arrays, arenas, call, caller.space->tables, stage);
         continue;
       }
       const extent tiles = tile_count(steps(), tokens, slots_);
@@ -88,7 +92,7 @@ class host_executable final : public executable {
       parallel(std::min(slots_, tiles), [&](extent task) noexcept {
         for (extent i = next++; i < tiles; i = next++) {
           const extent first = tokens * i / tiles;
-          tile(arguments, results, first, tokens * (i + 1) / tiles - first, caller, task,
+          tile(arrays, first, tokens * (i + 1) / tiles - first, caller, task,
                std::min(slots_, tiles), stage);
         }
       });
@@ -126,15 +130,15 @@ class host_executable final : public executable {
   }
 
   // A stage that runs once for the whole call: its steps' parts go to as many tasks as threads.
-  void run_once(std::span<const bound_array> results, extent tokens, T* arenas, T* call,
-                std::vector<row_table>& tables, extent stage) const {
+  void run_once(const call_arrays& arrays, T* arenas, T* call, std::vector<row_table>& tables,
+                extent stage) const {
+    const extent tokens = arrays.tokens;
     const extent parts = run_.parts(stage, tokens, slots_);
     std::atomic<extent> next{0};
     parallel(std::min(slots_, parts), [&](extent task) noexcept {
       row_table& rows = tables[task];
-      bind_whole(results, call, rows);
-      const binding<T> bound{
-          .arguments = rows.arguments, .results = rows.results, .call = call, .call_rows = tokens_};
+      bind_whole(arrays.results, call, rows);
+      const binding<T> bound = binding_of(arrays, rows, call);
       for (extent part = next++; part < parts; part = next++)
         run_.run_part(bound, tokens, arenas + task * memory_.arena, stage, part, slots_);
     });
@@ -151,6 +155,14 @@ class host_executable final : public executable {
       T* const staged = call + memory_.whole + memory_.stages[s];
       rows.results[i] = {.data = y.has_plain_rows() ? static_cast<T*>(y.array.data) : staged};
     }
+  }
+
+  binding<T> binding_of(const call_arrays& arrays, const row_table& rows, T* call) const noexcept {
+    return {.arguments = rows.arguments,
+            .results = rows.results,
+            .call = call,
+            .call_rows = tokens_,
+            .keep = arrays.keep};
   }
 
   struct workspace {  // the memory of one call
@@ -191,14 +203,13 @@ class host_executable final : public executable {
 
   // Binds the arrays. Rows that are not plain, or of another type, are copied to memory beside the
   // arena and back.
-  void tile(std::span<const bound_array> arguments, std::span<const bound_array> results,
-            extent first, extent count, const lease& caller, extent task, extent tasks,
-            extent stage) const noexcept {
+  void tile(const call_arrays& arrays, extent first, extent count, const lease& caller, extent task,
+            extent tasks, extent stage) const noexcept {
+    const std::span arguments = arrays.arguments, results = arrays.results;
     T* const arenas = reinterpret_cast<T*>(caller.space->block.data());
     T *const arena = arenas + task * memory_.arena, *const call = arenas + slots_ * memory_.arena;
     row_table& rows = caller.space->tables[task];
-    const binding<T> bound{
-        .arguments = rows.arguments, .results = rows.results, .call = call, .call_rows = tokens_};
+    const binding<T> bound = binding_of(arrays, rows, call);
     bind_whole(results, call, rows);
     for (extent s = 0; s < memory_.stages.size(); ++s) {
       const storage_row& row = steps().storages[s];
@@ -254,10 +265,10 @@ class host_backend final : public backend {
   std::optional<std::string> refusal(const planner::operation&) const override { return {}; }
 
  private:
-  std::unique_ptr<const executable> compiled(const job& work) const override {
+  std::unique_ptr<executable> compiled(const job& work) const override {
     const auto make = [&](plan p) {
-      return std::make_unique<const host_executable<T, Level>>(std::move(p), work.program.leaves,
-                                                               work.callers, work.threads);
+      return std::make_unique<host_executable<T, Level>>(std::move(p), work.program.leaves,
+                                                         work.callers, work.threads);
     };
     if (work.how.tunes && !planner::tuned_shape(work.program, work.how))
       planner::keep_tuned_shape(planner::tuning_key(work.program, work.how),

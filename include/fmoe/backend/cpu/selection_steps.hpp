@@ -93,14 +93,16 @@ class selection_steps : protected operands<T, Arch> {
 
   void run(const select_step& s, const frame& f) const noexcept {
     const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f);
-    const extent n = f.in_loop ? f.length : s.columns;
+    const extent n = f.in_loop ? f.length : s.columns, keep = std::min(s.keep, f.bound->keep);
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r) {
         T* const row = state(selection, t, r, s.keep);
         if (s.rule.what == selection_rule::kind::product_top_k) {
           T* const lists = state(selection, t, s.rows, s.keep);
-          product_top_k<T, Arch>(row, s.rule, a.data + t * a.stride + 2 * r * s.list, s.list, lists,
-                                 lists + state_stride(s.rule.each));
+          const extent each = s.rule.each;
+          product_top_k<T, Arch>({row, s.keep}, at_most(s.rule, keep),
+                                 a.data + t * a.stride + 2 * r * s.list, s.list, {lists, each},
+                                 {lists + state_stride(each), each});
           continue;
         }
         const T* const scores = a.data + t * a.stride + r * s.columns;
@@ -112,8 +114,9 @@ class selection_steps : protected operands<T, Arch> {
           nonzero_scan<T, Arch>(row, s.keep, scores, n, f.at, f.is_first);
           continue;
         }
-        top_k_scan<T, Arch>(row, s.keep, scores, n, f.at, f.is_first, zeros_count(s.rule.weights));
-        if (f.is_last) top_k_finish<T, Arch>(row, s.keep, s.rule.weights, scores, n);
+        const top_k_state<T, Arch> best(row, s.keep);
+        top_k_scan<T, Arch>(best, keep, scores, n, f.at, f.is_first, zeros_count(s.rule.weights));
+        if (f.is_last) top_k_finish<T, Arch>(best, keep, s.rule.weights, scores, n);
       }
   }
 
@@ -128,8 +131,8 @@ class selection_steps : protected operands<T, Arch> {
         for (extent i = 0; i < count; ++i)
           finish(s.epilogues, f, scores + i, 0, 0, 1, columns[i], 1);
       };
-      screening<Arch>(constants_.screened(s.weight), s.keep, s.rule.weights, plan_.sum_block,
-                      passes, passes_at)
+      screening<Arch>(constants_.screened(s.weight), s.keep, std::min(s.keep, f.bound->keep),
+                      s.rule.weights, plan_.sum_block, passes, passes_at)
           .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data,
                selection.stride, f.next, sharing(f));
     }

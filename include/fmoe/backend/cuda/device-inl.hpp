@@ -120,14 +120,14 @@ class device_backend final : public processor {
   }
 
   template <class T>
-  std::unique_ptr<const executable> compiled_in(const job& work) const {
+  std::unique_ptr<executable> compiled_in(const job& work) const {
     cpu::plan p = plan_of<T>(work);
     const bool grows = work.callers == all;
     const extent most = grows ? footprint<T>(p, work).most_callers(options_.memory) : work.callers;
     return std::make_unique<const device_executable<T, Device>>(
         std::move(p), work.program.leaves, on_, grows ? 1 : work.callers, most, options_.math);
   }
-  std::unique_ptr<const executable> compiled(const job& work) const override {
+  std::unique_ptr<executable> compiled(const job& work) const override {
     return work.type == dtype::float64 ? compiled_in<double>(work) : compiled_in<float>(work);
   }
 

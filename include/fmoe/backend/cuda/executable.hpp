@@ -112,7 +112,7 @@ class device_executable final : public executable {
       space.arguments[a.number] = bound(call.arguments[a.number], a, call.tokens, space, work);
     for (const staged& r : layout_.results)
       space.results[r.number] = bound(call.results[r.number], r, space);
-    run_stages(space, work, call.tokens);
+    run_stages(space, work, call);
     for (const staged& r : layout_.results)
       unload(call.results[r.number], r, call.tokens, space, work);
     if (call.on && all_here) return;
@@ -120,7 +120,8 @@ class device_executable final : public executable {
     caller.ended();
   }
 
-  void run_stages(workspace& space, queue& work, extent tokens) const {
+  void run_stages(workspace& space, queue& work, const call_arrays& call) const {
+    const extent tokens = call.tokens;
     const binding<T, queue> bound{.queue = work,
                                   .arguments = space.arguments,
                                   .results = space.results,
@@ -129,7 +130,8 @@ class device_executable final : public executable {
                                   .call_rows = run_.steps().token_count,
                                   .lists = space.lists.data(),
                                   .sums = space.memory.data() + layout_.sums,
-                                  .sums_room = layout_.sums_room};
+                                  .sums_room = layout_.sums_room,
+                                  .keep = call.keep};
     for (const cpu::stage& stage : run_.steps().stages) {
       if (stage.per_call) {
         run_.run(bound, 0, tokens, stage);

@@ -283,8 +283,10 @@ class executor : operands<T, Device> {
     const weighting weights = s.rule.weights;
     const char* const name = detail::name_of(s.rule.what);
     if (s.rule.what == product_top_k) {
-      select_sums<T>(f.bound.queue, {a, to, s.rows, s.list, s.rule.each, zeros_count(weights)},
-                     f.count);
+      select_sums<T>(
+          f.bound.queue,
+          {a, to, s.rows, s.list, std::min(s.rule.each, f.bound.keep), zeros_count(weights)},
+          f.count);
     } else if (s.rule.what == top_p) {
       const mass_kernel<T> kernel{{a, to, s.rows, s.columns, s.rule.mass}, f.count};
       f.bound.queue.launch(name, kernel, warps::blocks(f.count * s.rows));

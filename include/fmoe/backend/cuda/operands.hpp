@@ -23,6 +23,7 @@ struct binding {
   index* lists = nullptr;  // of groups
   T* sums = nullptr;       // between launches of a step, `sums_room` elements
   extent sums_room = 0;
+  extent keep = all;  // entries that a top-k keeps at most
 };
 
 template <class T, class Device>
@@ -74,7 +75,7 @@ class operands {
     return {r.data, r.stride, r.expert};
   }
   selections_at<T> selections(const cpu::view& v, extent keep, const frame& f) const {
-    return {rows(v, f), keep};
+    return {rows(v, f), keep, std::min(keep, f.bound.keep)};
   }
 
   passes<T> finish(const std::vector<cpu::epilogue>& all, const frame& f) const {

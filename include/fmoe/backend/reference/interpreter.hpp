@@ -38,11 +38,13 @@ class interpreter {
   using value_id = planner::value_id;
 
  public:
-  // `leaves` are the constants of the program and, if no call binds them, its inputs.
+  // `leaves` are the constants of the program and, if no call binds them, its inputs. Each top_k
+  // keeps `keep` entries at most.
   interpreter(const planner::program& p, const std::vector<std::shared_ptr<array>>& leaves,
-              extent tokens)
+              extent tokens, extent keep)
       : program_(p),
         tokens_(tokens),
+        keep_(keep),
         values_(p.values.size()),
         pairs_(p.groups.size()) {
     for (const value_id v : p.values.ids())
@@ -272,12 +274,14 @@ class interpreter {
         const row to = out.span(i).subspan(r * columns, columns);
         if (kind.rule.what == product_top_k) {
           const double* lists = from + 2 * r * n;
-          reference_backend::product_top_k(kind.rule, {lists, n}, {lists + n, n}, to);
+          reference_backend::product_top_k(at_most(kind.rule, keep_), {lists, n}, {lists + n, n},
+                                           to);
           continue;
         }
         std::copy_n(from + r * n, n, to.begin());
         if (kind.rule.what == top_k)
-          reference_backend::top_k(to, program_[o.out.value].keep, kind.rule.weights);
+          reference_backend::top_k(to, std::min(program_[o.out.value].keep, keep_),
+                                   kind.rule.weights);
         if (kind.rule.what == top_p)
           reference_backend::top_p(to, kind.rule.mass, kind.rule.weights);
       }
@@ -349,7 +353,7 @@ class interpreter {
   }
 
   const planner::program& program_;
-  extent tokens_;
+  extent tokens_, keep_;
   list_by<value_id, std::shared_ptr<array>> values_;
   list_by<planner::group_id, std::vector<selected_pair>> pairs_;
 };

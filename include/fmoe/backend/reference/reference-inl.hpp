@@ -16,13 +16,22 @@ class program_runner final : public executable {
       leaves_.push_back(leaf.argument >= 0 ? nullptr : stored(leaf));
   }
 
+  bool refresh(std::span<const ir::leaf_node> leaves, const std::vector<bool>& changed) override {
+    for (extent i = 0; i < leaves.size(); ++i) {
+      if (!changed[i]) continue;
+      program_.leaves[i].data = leaves[i].data;
+      leaves_[i] = stored(program_.leaves[i]);
+    }
+    return true;
+  }
+
  private:
   void run_here(const call_arrays& call) const override {
     auto leaves = leaves_;
     for (extent i = 0; i < leaves.size(); ++i)
       if (const int number = program_.leaves[i].argument; number >= 0)
         leaves[i] = bound(call.arguments[static_cast<extent>(number)], call.tokens);
-    interpreter interpreted(program_, leaves, call.tokens);
+    interpreter interpreted(program_, leaves, call.tokens, call.keep);
     interpreted.run();
     for (extent i = 0; i < call.results.size(); ++i) {
       const array& made = interpreted[program_.results[i]];
@@ -65,8 +74,8 @@ class reference final : public backend {
   std::optional<std::string> refusal(const planner::operation&) const override { return {}; }
 
  private:
-  std::unique_ptr<const executable> compiled(const job& work) const override {
-    return std::make_unique<const program_runner>(work.program);
+  std::unique_ptr<executable> compiled(const job& work) const override {
+    return std::make_unique<program_runner>(work.program);
   }
   description explained(const job& work) const override {
     std::string steps;

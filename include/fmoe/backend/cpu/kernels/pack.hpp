@@ -8,10 +8,12 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include <fmoe/arrays/quantized_layout.hpp>
 #include <fmoe/backend/cpu/kernels/panel_int8.hpp>
+#include <fmoe/backend/cpu/kernels/transpose.hpp>
 
 namespace fmoe::cpu {
 
@@ -40,24 +42,54 @@ using element_bits [[gnu::may_alias]] =
     std::conditional_t<Bytes == 2, std::uint16_t,
                        std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>;
 
-// Packs source[k_offsets[k] + n_offsets[n]]; column n of a panel stands at places[n]. A block is 16
-// k of one panel, 2 KB that stay in L1 while whole lines are read, whichever of k and n is
-// contiguous. Eight panels are packed side by side, because a panel alone takes one or two lines
-// from each row, and rows are a page apart.
+// Returns the distance of numbers that all have one, and otherwise nothing.
+inline std::optional<extent> step_of(std::span<const extent> offsets) {
+  const extent step = offsets.size() > 1 ? offsets[1] - offsets[0] : 1;
+  for (extent i = 1; i < offsets.size(); ++i)
+    if (offsets[i] - offsets[i - 1] != step) return {};
+  return step;
+}
+
+// Packing is cut into parts of so many panels and rows. Panels are packed side by side, because a
+// panel alone takes one or two lines from each row, and rows are a page apart.
+inline constexpr extent panels_of_part = 8, rows_of_part = 256;
+template <class T, class Arch>
+constexpr extent packing_parts(extent depth, extent columns) {
+  return divide_up(columns, panels_of_part * panel_width<T, Arch>) * divide_up(depth, rows_of_part);
+}
+
+// Packs one part of source[k_offsets[k] + n_offsets[n]]; column n of a panel stands at places[n]. A
+// block is 16 k of one panel, 2 KB that stay in L1 while whole lines are read, whichever of k and n
+// is contiguous.
 template <class T, class Arch, extent Bytes>
 [[gnu::noinline]] void pack_elements(std::span<const extent> k_offsets,
                                      std::span<const extent> n_offsets,
                                      const element_bits<Bytes>* source,
                                      const std::array<std::uint8_t, panel_width<T, Arch>>& places,
-                                     element_bits<Bytes>* out) {
-  constexpr extent width = panel_width<T, Arch>, depth = 64 / sizeof(T), group = 8 * width;
-  const extent rows = k_offsets.size(), columns = n_offsets.size();
-  const auto step = [](std::span<const extent> at) { return at.size() > 1 ? at[1] - at[0] : all; };
-  const bool k_is_contiguous = step(k_offsets) < step(n_offsets);
+                                     element_bits<Bytes>* out, extent part) {
+  constexpr extent width = panel_width<T, Arch>, depth = 64 / sizeof(T),
+                   group = panels_of_part * width;
+  const extent rows = k_offsets.size(), columns = n_offsets.size(),
+               parts = divide_up(rows, rows_of_part), first_row = part % parts * rows_of_part,
+               first_column = part / parts * group;
+  const auto k_step = step_of(k_offsets), n_step = step_of(n_offsets);
+  const auto first_step = [](std::span<const extent> at) {
+    return at.size() > 1 ? at[1] - at[0] : all;
+  };
+  const bool k_is_contiguous = first_step(k_offsets) < first_step(n_offsets),
+             is_wide = Bytes == sizeof(T), copies = is_wide && n_step == 1,
+             transposes = is_wide && k_step == 1 && n_step;
   const auto block = [&](extent k0, extent n0) {
     const extent ks = std::min(depth, rows - k0), ns = std::min(width, columns - n0);
     auto* const to = out + n0 * rows + k0 * width;
-    if (k_is_contiguous) {
+    if (copies) {
+      for (extent k = 0; k < ks; ++k)
+        std::copy_n(source + k_offsets[k0 + k] + n_offsets[n0], ns, to + k * width);
+    } else if (transposes) {
+      if constexpr (Bytes == sizeof(T))
+        transpose<T, Arch>(reinterpret_cast<const T*>(source + k_offsets[k0] + n_offsets[n0]),
+                           *n_step, ns, ks, reinterpret_cast<T*>(to), width);
+    } else if (k_is_contiguous) {
       for (extent n = 0; n < ns; ++n)
         for (extent k = 0; k < ks; ++k)
           to[k * width + places[n]] = source[k_offsets[k0 + k] + n_offsets[n0 + n]];
@@ -69,22 +101,28 @@ template <class T, class Arch, extent Bytes>
     for (extent k = 0; k < ks; ++k)
       for (extent n = ns; n < width; ++n) to[k * width + places[n]] = 0;
   };
-  for (extent n0 = 0; n0 < columns; n0 += group)
-    for (extent k0 = 0; k0 < rows; k0 += depth)
-      for (extent n = n0; n < std::min(columns, n0 + group); n += width) block(k0, n);
+  for (extent k = first_row; k < std::min(rows, first_row + rows_of_part); k += depth)
+    for (extent n = first_column; n < std::min(columns, first_column + group); n += width)
+      block(k, n);
 }
 
 // Packs source[k_offsets[k] + n_offsets[n]] for gemm. S is T itself, or a narrower type that gemm
 // widens.
 template <class T, class Arch, class S>
 void pack_panels(std::span<const extent> k_offsets, std::span<const extent> n_offsets,
-                 const S* source, S* out) {
+                 const S* source, S* out, extent part) {
   std::array<std::uint8_t, panel_width<T, Arch>> places;
   for (extent n = 0; n < places.size(); ++n)
     places[n] = static_cast<std::uint8_t>(place_in_panel<T, Arch, S>(n));
   using element = element_bits<sizeof(S)>;
   pack_elements<T, Arch, sizeof(S)>(k_offsets, n_offsets, reinterpret_cast<const element*>(source),
-                                    places, reinterpret_cast<element*>(out));
+                                    places, reinterpret_cast<element*>(out), part);
+}
+template <class T, class Arch, class S>
+void pack_panels(std::span<const extent> k_offsets, std::span<const extent> n_offsets,
+                 const S* source, S* out) {
+  for (extent p = 0; p < packing_parts<T, Arch>(k_offsets.size(), n_offsets.size()); ++p)
+    pack_panels<T, Arch>(k_offsets, n_offsets, source, out, p);
 }
 
 // Packs weights of 8 bits; `first` is the place of the weight from which offsets count. All weights

@@ -17,22 +17,21 @@ void add_number(T a, const T* x, extent n, T* out) noexcept {
   }
 }
 
-// `scores` are two rows of n. `first` and `second` are states of `each` entries, and `state` is one
-// of `keep`.
+// `scores` are two rows of n. The states of the result and of the two lists have room for what the
+// rule keeps, or for more.
 template <class T, class Arch>
-void product_top_k(T* state, const selection_rule& rule, const T* scores, extent n, T* first,
-                   T* second) noexcept {
+void product_top_k(const top_k_state<T, Arch>& s, const selection_rule& rule, const T* scores,
+                   extent n, const top_k_state<T, Arch>& a,
+                   const top_k_state<T, Arch>& b) noexcept {
   constexpr extent most = 16 * top_k_state<T, Arch>::block;
-  const top_k_state<T, Arch> a(first, rule.each), b(second, rule.each), s(state, rule.keep);
-  const auto best = [&](T* list, const T* row) {
-    top_k_scan<T, Arch>(list, rule.each, row, n, 0, true, true);
-    const top_k_state<T, Arch> kept(list, rule.each);
+  const auto best = [&](const top_k_state<T, Arch>& kept, const T* row) {
+    top_k_scan<T, Arch>(kept, rule.each, row, n, 0, true, true);
     if (kept.count > rule.each) top_k_cut(kept, rule.each);
   };
   s.count = 0;
   if (rule.keep == 0) return;
-  best(first, scores);
-  best(second, scores + n);
+  best(a, scores);
+  best(b, scores + n);
   const extent all = extent{a.count} * b.count;
   for (extent at = 0; at < all; at += most) {
     T sums[most];
@@ -43,7 +42,7 @@ void product_top_k(T* state, const selection_rule& rule, const T* scores, extent
       add_number<T, Arch>(a.values[i], b.values + j, part, sums + k);
       k += part;
     }
-    top_k_scan<T, Arch>(state, rule.keep, sums, here, at, at == 0, zeros_count(rule.weights));
+    top_k_scan<T, Arch>(s, rule.keep, sums, here, at, at == 0, zeros_count(rule.weights));
   }
   if (s.count > rule.keep) top_k_cut(s, rule.keep);
   for (extent k = 0; k < s.count; ++k)

@@ -33,11 +33,24 @@ struct screened_weights {
   std::vector<float> scales, by_norm, by_rounding;
   static constexpr float floor = 0x1p-125f;
 
-  // fill(row, n) writes column n of G.
-  screened_weights(extent k, extent n, function_ref<void(float*, extent)> fill)
-      : screened_weights(k, n) {
-    for (extent c = 0; c < n; ++c) fill(reinterpret_cast<float*>(rows.data()) + c * row_stride, c);
-    narrow_columns();
+  screened_weights(extent k, extent n)
+      : depth(k),
+        columns(n),
+        row_stride(round_up(k, extent{16})),
+        rows(n * row_stride * sizeof(float)),
+        panels(panel_bytes(k, n)),
+        scales(round_up(n, lanes<float, Arch>)),
+        by_norm(scales.size()),
+        by_rounding(scales.size()) {}
+
+  // They are filled in parts, which are independent of each other: fill(row, n, count, stride)
+  // writes columns n .. n + count of G, each as a row.
+  using fill_columns = function_ref<void(float*, extent, extent, extent)>;
+  extent parts() const { return divide_up(columns, columns_of_part); }
+  void fill(extent part, fill_columns fill) noexcept {
+    const extent first = part * columns_of_part, end = std::min(columns, first + columns_of_part);
+    fill(row_to_fill(first), first, end - first, row_stride);
+    for (extent c = first; c < end; c += panel) narrow_columns(c, std::min(panel, end - c));
   }
 
   static extent bytes(extent k, extent n) {
@@ -51,32 +64,28 @@ struct screened_weights {
 
  private:
   using pair = int16_pair<false>;
+  static constexpr extent columns_of_part = 64, panel = panel_width<float, Arch>;
+
+  float* row_to_fill(extent n) { return reinterpret_cast<float*>(rows.data()) + n * row_stride; }
 
   static extent panel_bytes(extent k, extent n) {
     return packed_size<float, Arch>(divide_up(k, 2), n) * sizeof(pair) + panel_slack;
   }
 
-  screened_weights(extent k, extent n)
-      : depth(k),
-        columns(n),
-        row_stride(round_up(k, extent{16})),
-        rows(n * row_stride * sizeof(float)),
-        panels(panel_bytes(k, n)),
-        scales(round_up(n, lanes<float, Arch>)),
-        by_norm(scales.size()),
-        by_rounding(scales.size()) {}
-
-  void narrow_columns() {
-    memory integers(columns * row_stride * sizeof(pair) / 2);
-    const extent pairs = row_stride / 2;  // in a row
-    for (extent c = 0; c < columns; ++c)
-      bound_column(
-          c, narrow<Arch>(row(c), depth, reinterpret_cast<float*>(integers.data()) + c * pairs));
-    std::vector<extent> k_offsets(divide_up(depth, 2)), n_offsets(columns);
-    for (extent i = 0; i < k_offsets.size(); ++i) k_offsets[i] = i;
-    for (extent c = 0; c < columns; ++c) n_offsets[c] = c * pairs;
-    pack_panels<float, Arch>(k_offsets, n_offsets, reinterpret_cast<const pair*>(integers.data()),
-                             reinterpret_cast<pair*>(panels.data()));
+  // Makes the panel of these columns: some pairs of each of them at a time.
+  void narrow_columns(extent first, extent count) noexcept {
+    constexpr extent some = 128;  // pairs
+    narrower<Arch> of[panel];
+    for (extent n = 0; n < count; ++n) of[n] = {row(first + n), depth};
+    alignas(64) float integers[panel * some] = {};
+    float* to = reinterpret_cast<float*>(panels.data()) + first * divide_up(depth, 2);
+    for (extent k = 0; k < depth; k += 2 * some) {
+      const extent here = std::min(2 * some, depth - k), pairs = divide_up(here, 2);
+      for (extent n = 0; n < count; ++n) of[n].write(k, here, integers + n * some);
+      transpose<float, Arch>(integers, some, panel, pairs, to, panel);
+      to += pairs * panel;
+    }
+    for (extent n = 0; n < count; ++n) bound_column(first + n, of[n].end());
   }
 
   // Columns that are not usual, and those with a NaN, are always scored in float.
@@ -145,9 +154,11 @@ class screening {
   static constexpr extent width = lanes<float, Arch>;
 
  public:
-  screening(const screened_weights<Arch>& w, extent keep, weighting weights, extent block,
-            score_passes finish, selected_passes finish_at)
+  // Rows and states have room for `room` entries, of which `keep` are kept.
+  screening(const screened_weights<Arch>& w, extent room, extent keep, weighting weights,
+            extent block, score_passes finish, selected_passes finish_at)
       : w_(w),
+        room_(room),
         keep_(keep),
         weights_(weights),
         block_(block),
@@ -160,13 +171,13 @@ class screening {
            const product_threads& sharing) const noexcept {
     crew& threads = sharing.threads;
     const auto row = [&](extent t) __attribute__((noinline)) {
-      return screen_row(scratch + t * scratch_stride, w_.depth, keep_);
+      return screen_row(scratch + t * scratch_stride, w_.depth, room_);
     };
     each_token(threads, tokens, [&](extent t) { start(row(t), x + t * x_stride); });
     const extent steps = divide_up(w_.depth, 2);
     const gemm_kernels<float>& kernels = dot_kernels<Arch>();
     const screen_row first = row(0);
-    const extent span = screen_row::span(w_.depth, keep_, scratch_stride);
+    const extent span = screen_row::span(w_.depth, room_, scratch_stride);
     for (extent n = 0; n < w_.columns; n += span) {
       const extent count = std::min(span, w_.columns - n), end = n + count;
       const auto panels = [&](extent column) {
@@ -209,6 +220,8 @@ class screening {
  private:
   static constexpr extent together = 8;  // rows of x that a row of the table is multiplied with
 
+  top_k_state<float, Arch> state_of(float* state) const noexcept { return {state, room_}; }
+
   // Calls f(t) for every token, with these threads.
   static void each_token(crew& threads, extent tokens, function_ref<void(extent)> f) noexcept {
     const extent parts = std::min(threads.size(), tokens);
@@ -248,9 +261,9 @@ class screening {
     finish_(lower, n, count, token);
     finish_(upper, n, count, token);
     if (n == 0)
-      raise(r.bound, first_bound<float, Arch>(top_k_state<float, Arch>(state, keep_), keep_, lower,
-                                              count, zeros_count(weights_)));
-    const extent room = screen_row::room(keep_);
+      raise(r.bound,
+            first_bound<float, Arch>(state_of(state), keep_, lower, count, zeros_count(weights_)));
+    const extent room = screen_row::room(room_);
     for (extent b = 0; b < count; b += 64) {
       std::uint64_t found =
           bits_above<float, Arch, false>(upper + b, r.bound) & low_bits<Arch>(count - b);
@@ -294,7 +307,7 @@ class screening {
 
   void rescore(screen_row r, const float* x, float* state, extent token) const noexcept {
     cut(r);
-    const top_k_state<float, Arch> s(state, keep_);
+    const top_k_state<float, Arch> s = state_of(state);
     s.count = 0;
     float values[width];
     const float* rows[width];
@@ -305,12 +318,12 @@ class screening {
       for (extent j = 0; j < width; ++j) rows[j] = w_.row(r.indices[i + std::min(j, n - 1)]);
       row_products<float, Arch>(xs, rows, w_.depth, block_, cs);
       finish_at_(values, r.indices + i, n, token);
-      if (s.count + n > s.room(keep_)) top_k_cut(s, keep_);
+      if (s.count + n > s.room(room_)) top_k_cut(s, keep_);
       std::copy_n(values, n, s.values + s.count);
       std::copy_n(r.indices + i, n, s.indices + s.count);
       s.count += static_cast<std::uint32_t>(n);
     }
-    top_k_finish<float, Arch>(state, keep_, weights_, nullptr, 0);
+    top_k_finish<float, Arch>(s, keep_, weights_, nullptr, 0);
   }
 
   // Computes all scores of the rows that could not be screened.
@@ -334,16 +347,17 @@ class screening {
       for (extent r = 0; r < count; ++r) {
         float* const scores = row(tokens[r]).scores;
         finish_(scores, n, columns, tokens[r]);
-        top_k_scan<float, Arch>(states + tokens[r] * state_stride, keep_, scores, columns, n,
-                                n == 0, zeros_count(weights_));
+        top_k_scan<float, Arch>(state_of(states + tokens[r] * state_stride), keep_, scores, columns,
+                                n, n == 0, zeros_count(weights_));
       }
     }
     for (extent r = 0; r < count; ++r)
-      top_k_finish<float, Arch>(states + tokens[r] * state_stride, keep_, weights_, nullptr, 0);
+      top_k_finish<float, Arch>(state_of(states + tokens[r] * state_stride), keep_, weights_,
+                                nullptr, 0);
   }
 
   const screened_weights<Arch>& w_;
-  extent keep_;
+  extent room_, keep_;
   weighting weights_;
   extent block_;
   score_passes finish_;

@@ -70,6 +70,19 @@ void store(T* p, const vec<T, Arch>& v) {
   v.store_unaligned(p);
 }
 
+// Stores a whole line of the cache without reading it first, and not to stay there. Who does so
+// calls end_lines before another thread reads.
+template <class T, class Arch>
+void store_line(T* line, const vec<T, Arch>& v) {
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) _mm512_stream_ps(line, v);
+  else if constexpr (is_avx512<Arch>) _mm512_stream_pd(line, v);
+  else store<T, Arch>(line, v);
+}
+template <class Arch>
+void end_lines() {
+  if constexpr (is_avx512<Arch>) _mm_sfence();
+}
+
 // For AVX2: all bits of the first n lanes, n <= 8 floats or 4 doubles.
 template <class T>
 __m256i first_lanes(extent n) {

@@ -155,14 +155,14 @@ extent top_k_state_size(extent k) {
   return top_k_state<T, Arch>::size(k);
 }
 
-// x is elements base .. base + n of the row, and its first chunk if `first`. Zeros may be left out
+// x is elements base .. base + n of the row, and its first chunk if `first`. The state has room for
+// k entries or more. Zeros may be left out
 // unless `zeros`. 16 blocks are compared with the bound before their candidates are moved: a branch
 // for every block with a candidate would be mispredicted as often as there are candidates.
 template <class T, class Arch>
-void top_k_scan(T* state, extent k, const T* x, extent n, extent base, bool first,
-                bool zeros) noexcept {
+void top_k_scan(const top_k_state<T, Arch>& s, extent k, const T* x, extent n, extent base,
+                bool first, bool zeros) noexcept {
   constexpr extent blocks = 16;
-  const top_k_state<T, Arch> s(state, k);
   if (first) s.count = 0;
   if (k == 0) return;
   if (first) s.bound = first_bound<T, Arch>(s, k, x, n, zeros);
@@ -251,8 +251,8 @@ void nonzero_scan(T* state, extent k, const T* x, extent n, extent base, bool fi
 
 // Keeps the k greatest and turns them into weights; `row` is the whole row if all of it counts.
 template <class T, class Arch>
-void top_k_finish(T* state, extent k, weighting weights, const T* row, extent n) noexcept {
-  const top_k_state<T, Arch> s(state, k);
+void top_k_finish(const top_k_state<T, Arch>& s, extent k, weighting weights, const T* row,
+                  extent n) noexcept {
   if (s.count > k) top_k_cut(s, k);
   weigh<T, Arch>(s, weights, row, n);
 }

@@ -219,7 +219,7 @@ struct warp_select_kernel {
     FMOE_UNROLL
     for (unsigned i = 0; i < Items; ++i) {
       const bool is_kept =
-          i * lanes + lane < n && before[i] < to.keep && (takes_zeros || values[i] != 0);
+          i * lanes + lane < n && before[i] < to.most && (takes_zeros || values[i] != 0);
       const unsigned kept = b.ballot(is_kept);
       if (is_kept) {
         const index place = written + count_ones(kept & ((1u << lane) - 1));

@@ -98,7 +98,7 @@ struct screen_kernel {
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
-    const extent token = b.block(), keep = to.keep, room = screen_room::candidates(keep);
+    const extent token = b.block(), keep = to.most, room = screen_room::candidates(to.keep);
     const float* const x = a.row(token);
     float* const scores = scratch.row(token);
     float* const values = scores + columns;

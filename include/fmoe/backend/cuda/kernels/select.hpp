@@ -162,7 +162,7 @@ struct select_kernel {
     index count = 0;
     if constexpr (std::is_same_v<How, by_digits>)
       if (takes_all) count = select.all_of(columns, value, wanted, put);
-    if (!takes_all) count = select.greatest(columns, to.keep, value, wanted, put);
+    if (!takes_all) count = select.greatest(columns, to.most, value, wanted, put);
     if (b.thread() == 0) s.count() = count;
   }
 };
@@ -233,7 +233,7 @@ struct product_select_kernel {
     }
     b.sync();
     const index count = select.greatest(
-        extent{counts[0]} * counts[1], to.keep, [&](extent i) { return lists.sum(i, counts[1]); },
+        extent{counts[0]} * counts[1], to.most, [&](extent i) { return lists.sum(i, counts[1]); },
         [&](T v) { return takes_zeros || v != 0; },
         [&](extent i, index at) {
           s.values()[at] = lists.sum(i, counts[1]);

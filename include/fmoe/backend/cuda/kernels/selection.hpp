@@ -38,6 +38,7 @@ template <class T>
 struct selections_at {
   rows_at<T> of;
   extent keep;
+  extent most = keep;  // entries that a top-k keeps
 
   FMOE_DEVICE selection_row<T> row(extent token, extent r) const {
     return {of.row(token) + r * selection_row<T>::size(keep), keep};
