@@ -345,6 +345,8 @@ class executor : operands<T, Device> {
                                    .b = s.b.exists() ? read(s.b, f) : rows_at<const T>{},
                                    .c = rows(s.c, f).data,
                                    .columns = s.N,
+                                   .expert_stride = s.expert_stride,
+                                   .column_stride = s.column_stride,
                                    .block = s.block};
     f.bound.queue.each("token sum", kernel, s.experts * s.N);
   }
