@@ -208,6 +208,7 @@ TEST_CASE("sums over tokens and sums without pairs have the CPU's bits", "[cuda]
   const auto x = random<tensor<float, 2>>({300, 30}, 1), y = random<tensor<float, 2>>({300, 8}, 2);
   CHECK(has_cpu_bits(einsum<"ti,tj->ij">(x, y)));
   CHECK(has_cpu_bits(einsum<"tn,to->no">(top_k(x, 4), y)));
+  CHECK(has_cpu_bits(einsum<"to,tn->on">(y, top_k(x, 4))));
   CHECK(has_cpu_bits(einsum<"tn->n">(top_k(x, 4))));
   const std::vector<index_pair> pairs{{0, 1}, {5, 7}, {29, 7}, {3, 0}};
   CHECK(has_cpu_bits(einsum<"ti,tj,ij->tj">(x, y, all_except(pairs, 30, 8))));

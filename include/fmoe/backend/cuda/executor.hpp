@@ -348,6 +348,8 @@ class executor : operands<T, Device> {
                                    .b = s.b.exists() ? read(s.b, f) : rows_at<const T>{},
                                    .c = rows(s.c, f).data,
                                    .columns = s.N,
+                                   .expert_stride = s.expert_stride,
+                                   .column_stride = s.column_stride,
                                    .block = s.block};
     sum_selections(f.bound.queue, kernel, f.bound.sums, f.bound.sums_room);
   }
