@@ -3,5 +3,6 @@
 
 #include <fmoe/optimizers/adam.hpp>
 #include <fmoe/optimizers/clip.hpp>
+#include <fmoe/optimizers/running_statistics.hpp>
 #include <fmoe/optimizers/sgd.hpp>
 #include <fmoe/optimizers/unit_norm.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Steps of the optimizers against PyTorch's, whose numbers scripts/make_optimizer_cases made; the
+// Steps of the optimizers against PyTorch's, whose numbers scripts/make_training_cases made; the
 // same bits for any threads and after a restart; what is refused.
 #include <cmath>
 #include <sstream>
