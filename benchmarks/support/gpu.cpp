@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// usage: fmoe_bench --cuda [--tiny] [--only=TEXT] [--csv=FILE] [--save=FOLDER] [--seconds=N]
+// usage: fmoe_bench --cuda [--tiny] [--only=TEXT] [--csv=FILE] [--save=FOLDER] [--seconds=N] [--once]
 //
 // Times layers on a GPU, for each number of tokens and each arithmetic; --only takes layers whose
 // name has a text. A result is compared with the CPU's before it is timed, and a wrong one makes
@@ -30,7 +30,7 @@ namespace {
 using cuda::math;
 
 struct gpu_options {
-  bool tiny = false;
+  bool tiny = false, once = false;
   std::string only, csv, save;
   double seconds = HUGE_VAL;
 
@@ -42,6 +42,7 @@ struct gpu_options {
                                    : std::nullopt;
       };
       if (a == "--tiny") tiny = true;
+      else if (a == "--once") once = true;
       else if (const auto text = value("--only=")) only = *text;
       else if (const auto file = value("--csv=")) csv = *file;
       else if (const auto folder = value("--save=")) save = *folder;
@@ -176,7 +177,7 @@ class gpu_bench {
       s.synchronize();
       return (now() - begin) / calls;
     };
-    if (is_emulated_) return of(1);
+    if (is_emulated_ || options_.once) return of(1);
     const double once = std::min(of(3), of(3));
     const int calls = std::clamp(static_cast<int>(0.02 / once), 2, 2000);
     std::vector<double> times(5);
