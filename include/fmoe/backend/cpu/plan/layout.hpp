@@ -139,6 +139,58 @@ class plan_layout {
                : 0;
   }
 
+  take_step taken(const operation& o) {
+    const use &chosen = o.in[0], &a = o.in[1];
+    const value& s = program_[chosen.value];
+    take_step t{.text = text(o),
+                .selection = whole(chosen.value),
+                .a = whole(a.value),
+                .c = whole(o.out.value),
+                .rows = s.rows(),
+                .keep = s.keep,
+                .entry = nest(&a, nullptr, o.out, chosen.labels.back()),
+                .columns = program_[o.out.value].size()};
+    if (chosen.labels.size() > 1) t.row = nest(&a, nullptr, o.out, chosen.labels[0]);
+    for (const char c : o.out.labels)
+      if (!has(chosen.labels, c)) t.out.push_back(nest(&a, nullptr, o.out, c));
+    return t;
+  }
+
+  // The axis of experts is not among those of the nest, since each entry is one operand by itself.
+  expert_sum_step expert_sum(const operation& o) {
+    const use &chosen = o.in[0], &a = o.in[1];
+    const use* b = o.in.size() > 2 ? &o.in[2] : nullptr;
+    const char expert = chosen.labels.back();
+    const value& s = program_[chosen.value];
+    const auto operand = [&](const use& u) {
+      const extent places = has(u.labels, expert) ? program_.extent_of(u, expert) : 1;
+      return expert_sum_step::operand{whole(u.value), has(u.labels, expert),
+                                      program_[u.value].size() / std::max<extent>(1, places)};
+    };
+    expert_sum_step sum{.text = text(o),
+                        .selection = whole(chosen.value),
+                        .a = operand(a),
+                        .c = whole(o.out.value),
+                        .experts = s.shape.back(),
+                        .keep = s.keep,
+                        .expert_stride = program_.stride(o.out, expert),
+                        .block = options_.sum_block};
+    if (b != nullptr) sum.b = operand(*b);
+    std::string seen(1, expert);
+    for (const char c : o.out.labels)
+      if (c != expert) {
+        sum.out.push_back(nest(&a, b, o.out, c));
+        seen += c;
+      }
+    for (const use& u : std::span(o.in).subspan(1))
+      for (const char c : u.labels)
+        if (!has(seen, c)) {
+          sum.summed.push_back(nest(&a, b, o.out, c));
+          seen += c;
+        }
+    return sum;
+  }
+
   const planner::program& program_;
   tiling tiling_;
   const planner::plan_options& options_;
