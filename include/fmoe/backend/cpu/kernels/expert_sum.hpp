@@ -27,12 +27,19 @@ void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, tok
   T *const own_a = scratch, *const own_b = own_a + s.block * s.a.size;
   auto* const lists = reinterpret_cast<std::uint32_t*>(own_b + s.block * s.b.size);
   const loop_axes out(s.out);
-  static constexpr T zero = 0;
-  for (extent n = from; n < to; ++n) {  // every axis reads the same 0
-    loop_axes zeros;
+  extent size = 1;
+  for (const nest_axis& x : s.out) size *= x.length;
+  const auto clear = [&](extent n) {
+    T* const to = c + n * s.expert_stride;
+    if (size == s.expert_stride) {  // neighbours in memory
+      std::fill_n(to, size, T(0));
+      return;
+    }
+    static constexpr T zero = 0;
+    loop_axes zeros;  // every place reads the same 0
     for (const nest_axis& x : s.out) zeros.push({x.length, 0, 0, x.c});
-    small_product<T, Arch>(zeros, loop_axes())(&zero, nullptr, c + n * s.expert_stride);
-  }
+    small_product<T, Arch>(zeros, loop_axes())(&zero, nullptr, to);
+  };
   const auto bring = [&](const expert_sum_step::operand& x, token_rows<T> rows, extent first,
                          std::span<const group_row> list, T* to_rows) {
     for (const group_row& r : list)
@@ -40,9 +47,12 @@ void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, tok
           rows.data + (first + r.token) * rows.stride + (x.has_places ? r.place * x.size : 0),
           x.size, to_rows);
   };
-  for (extent first = 0; first < tokens; first += s.block) {
+  for (extent first = 0; first == 0 || first < tokens; first += s.block) {
     const group_list list = sort_by_expert(s.experts, std::min(s.block, tokens - first), lists,
                                            [&](extent t) { return kept(first + t); });
+    if (first == 0)
+      for (extent n = from; n < to; ++n)
+        if (list.count(n) == 0) clear(n);
     for (const std::uint32_t n : list.busy) {
       if (n < from || n >= to) continue;
       const std::span<const group_row> rows{list.rows + list.first(n), list.count(n)};
@@ -52,7 +62,8 @@ void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, tok
       summed.push({rows.size(), s.a.size, s.b.size, 0});
       for (const nest_axis& x : s.summed) summed.push(x);
       small_product<T, Arch>(out, summed)(own_a, b.data == nullptr ? nullptr : own_b,
-                                          c + n * s.expert_stride, sum_into::total);
+                                          c + n * s.expert_stride,
+                                          first == 0 ? sum_into::nothing : sum_into::total);
     }
   }
 }

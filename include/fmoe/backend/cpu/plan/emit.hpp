@@ -180,28 +180,6 @@ class emitter : plan_layout {
     steps.push_back(std::move(s));
   }
 
-  // Each task sorts a block's entries in its arena and keeps a row there.
-  selection_sum_step selection_sum(const operation& o) {
-    const use& chosen = o.in[0];
-    const bool has_rows = o.in.size() > 1 && !o.in[1].labels.empty();
-    selection_sum_step s{
-        .text = text(o),
-        .selection = whole(chosen.value),
-        .b = o.in.size() > 1 ? whole(o.in[1].value) : view{},
-        .c = whole(o.out.value),
-        .rows = program_[chosen.value].rows(),
-        .own_tables = chosen.labels.size() > 1 && has(o.out.labels, chosen.labels[0]),
-        .experts = program_[chosen.value].shape.back(),
-        .keep = program_[chosen.value].keep,
-        .N = o.in.size() > 1 ? program_[o.in[1].value].size() : 1,
-        .expert_stride = program_.stride(o.out, chosen.labels.back()),
-        .block = options_.sum_block};
-    if (s.own_tables) s.experts *= s.rows;
-    if (has_rows) s.column_stride = program_.stride(o.out, o.in[1].labels.back());
-    needs_arena(selection_sum_scratch(s, options_.element_bytes));
-    return s;
-  }
-
   void emit(const planner::screen_op& kind, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
     const use &a = o.in[0], &w = o.in[1];
@@ -433,11 +411,6 @@ class emitter : plan_layout {
     const expert_sum_step s = expert_sum(o);
     needs_arena(expert_sum_scratch(s, options_.element_bytes));
     steps.push_back(s);
-  }
-
-  void needs_arena(extent elements) {
-    plan_.arena =
-        std::max(plan_.arena, round_up(elements, options_.on.cache_line / options_.element_bytes));
   }
 
   void emit(const planner::put_op&, const operation& o, const stream_loop*,

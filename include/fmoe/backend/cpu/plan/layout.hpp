@@ -139,6 +139,34 @@ class plan_layout {
                : 0;
   }
 
+  // A task needs so many elements for a step that runs once a call.
+  void needs_arena(extent elements) {
+    plan_.arena =
+        std::max(plan_.arena, round_up(elements, options_.on.cache_line / options_.element_bytes));
+  }
+
+  // Each task sorts a block's entries in its arena and keeps a row there.
+  selection_sum_step selection_sum(const operation& o) {
+    const use& chosen = o.in[0];
+    const bool has_rows = o.in.size() > 1 && !o.in[1].labels.empty();
+    selection_sum_step s{
+        .text = text(o),
+        .selection = whole(chosen.value),
+        .b = o.in.size() > 1 ? whole(o.in[1].value) : view{},
+        .c = whole(o.out.value),
+        .rows = program_[chosen.value].rows(),
+        .own_tables = chosen.labels.size() > 1 && has(o.out.labels, chosen.labels[0]),
+        .experts = program_[chosen.value].shape.back(),
+        .keep = program_[chosen.value].keep,
+        .N = o.in.size() > 1 ? program_[o.in[1].value].size() : 1,
+        .expert_stride = program_.stride(o.out, chosen.labels.back()),
+        .block = options_.sum_block};
+    if (s.own_tables) s.experts *= s.rows;
+    if (has_rows) s.column_stride = program_.stride(o.out, o.in[1].labels.back());
+    needs_arena(selection_sum_scratch(s, options_.element_bytes));
+    return s;
+  }
+
   take_step taken(const operation& o) {
     const use &chosen = o.in[0], &a = o.in[1];
     const value& s = program_[chosen.value];
