@@ -194,11 +194,10 @@ struct exclude_op {
 };
 
 struct operation {
-  using kind =
-      variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op, reduce_op,
-              pointwise_op, row_function_op, row_norm_op, append_op, select_op, kept_op, screen_op,
-              expand_op, slice_op, unpair_op, concat_op, take_op, weigh_op, pick_op, put_op,
-              keep_op, token_sum_op, expert_sum_op, exclude_op>;
+  using kind = variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op, reduce_op,
+                       pointwise_op, row_function_op, row_norm_op, append_op, select_op, kept_op,
+                       screen_op, expand_op, slice_op, unpair_op, concat_op, take_op, weigh_op,
+                       pick_op, put_op, keep_op, token_sum_op, expert_sum_op, exclude_op>;
 
   kind what;
   std::vector<use> in;

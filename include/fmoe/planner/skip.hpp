@@ -37,8 +37,8 @@ inline std::optional<extent> summed_selection(const program& p, const operation&
     const value& s = p[scores.value];
     if (!s.selection || s.keep * m.summed_entries_a_kept > s.shape.back()) continue;
     if (std::ranges::any_of(scores.labels, [&](char c) { return has(row, c); })) continue;
-    const bool by_heads = m.compacts && scores.labels.size() == 2 &&
-                          o.out.labels == scores.labels.back() + row;
+    const bool by_heads =
+        m.compacts && scores.labels.size() == 2 && o.out.labels == scores.labels.back() + row;
     const bool by_rows = o.out.labels == scores.labels + row,
                by_columns = o.out.labels == row + scores.labels;
     const bool is_single = scores.labels.size() == 1;
