@@ -50,6 +50,33 @@ tensor<float, 2> some(const tensor<float, 2>& x, extent first, extent count) {
   return {{count, columns}, std::span<const float>(x.data() + first * columns, count * columns)};
 }
 
+// Mixtures whose tokens select few of the experts.
+moe<> mixture() {
+  moe<> l;
+  l.router = random<parameter<float, 2>>({inputs, 12}, 1, 0.3f);
+  l.activated = random<parameter<float, 3>>({12, inputs, 9}, 2, 0.3f);
+  l.linear = random<parameter<float, 3>>({12, inputs, 9}, 3, 0.3f);
+  l.output = random<parameter<float, 3>>({12, 9, inputs}, 4, 0.3f);
+  return l;
+}
+aoe<> autonomous_mixture() {
+  aoe<> l;
+  l.down = random<parameter<float, 3>>({inputs, 12, 5}, 1, 0.3f);
+  l.up = random<parameter<float, 3>>({12, 5, 9}, 2, 0.3f);
+  l.linear = random<parameter<float, 3>>({12, inputs, 9}, 3, 0.3f);
+  l.output = random<parameter<float, 3>>({12, 9, inputs}, 4, 0.3f);
+  return l;
+}
+peer<> retrieval(extent tables) {
+  peer<> l;
+  l.queries = random<parameter<float, 2>>({inputs, 2 * 2 * 6}, 1, 0.3f);
+  l.keys = random<parameter<float, 4>>({2, 11, 2, 6}, 2, 0.3f);
+  l.down = random<parameter<float, 2>>({tables * 121, inputs}, 3, 0.3f);
+  l.up = random<parameter<float, 2>>({tables * 121, inputs}, 4, 0.3f);
+  l.active = 3;
+  return l;
+}
+
 template <class Layer>
 bool same_parameters(Layer& a, Layer& b) {
   const auto left = released_parameters(a), right = released_parameters(b);
@@ -81,7 +108,16 @@ passes<Layer> of(const Layer& layer, const tensor<float, 2>& x, const tensor<flo
 }
 
 const auto x = random<tensor<float, 2>>({tokens, inputs}, 8),
+           all_dy = random<tensor<float, 2>>({tokens, inputs}, 9),
            dy = random<tensor<float, 2>>({tokens, outputs}, 9);
+
+// A gradient of y, as wide as the outputs of a layer.
+template <class Layer>
+const tensor<float, 2>& dy_of(const Layer&) {
+  constexpr bool is_square =
+      requires(const Layer& l) { l.route; } || requires(const Layer& l) { l.keys; };
+  return is_square ? all_dy : dy;
+}
 
 TEST_CASE("the gradients of a layer are those of its expressions", "[gradients]") {
   const auto l = decoders<double>();
@@ -110,7 +146,7 @@ TEST_CASE("the gradients of a layer are those of its expressions", "[gradients]"
 // selected.
 TEST_CASE("the reference backend makes the same gradients", "[gradients]") {
   const auto check = [](auto layer) {
-    auto ours = of(layer, x, dy), plain = of(layer, x, dy, {.on = reference()});
+    auto ours = of(layer, x, dy_of(layer)), plain = of(layer, x, dy_of(layer), {.on = reference()});
     const auto left = released_parameters(ours.parameters),
                right = released_parameters(plain.parameters);
     for (extent i = 0; i < left.size(); ++i) {
@@ -124,12 +160,17 @@ TEST_CASE("the reference backend makes the same gradients", "[gradients]") {
   };
   check(decoders());
   check(multilinear());
+  check(mixture());
+  check(autonomous_mixture());
+  check(retrieval(1));
+  check(retrieval(2));
 }
 
 #ifndef FMOE_JTHREAD_EXECUTOR
 TEST_CASE("gradients have the same bits for any threads and tiles", "[gradients]") {
   const auto check = [](const auto& layer) {
-    auto first = of(layer, x, dy);
+    auto first = of(layer, x, dy_of(layer));
+    CHECK(same_bits(first.y, evaluate(layer(x))));
     for (const int threads : {1, 2, 4})
       for (const extent tile : {extent{1}, extent{24}, extent{96}})
         on_threads(threads, [&] {
@@ -137,26 +178,30 @@ TEST_CASE("gradients have the same bits for any threads and tiles", "[gradients]
           planner::plan_options limits;
           limits.shape.tile = tile;
           limits.shape.streamed = tile == 24 ? 1 << 10 : limits.shape.streamed;
-          auto again = of(layer, x, dy, limited<float>(limits));
+          auto again = of(layer, x, dy_of(layer), limited<float>(limits));
           CHECK(first == again);
         });
   };
   check(decoders());
   check(multilinear());
+  check(mixture());
+  check(autonomous_mixture());
+  check(retrieval(1));
+  check(retrieval(2));
 }
 #endif
 
 TEST_CASE("gradients have the same bits for any calls of multiples of 256 tokens", "[gradients]") {
   const auto check = [](const auto& layer) {
-    auto whole = of(layer, x, dy);
+    auto whole = of(layer, x, dy_of(layer));
     auto step = compile_gradients(layer, tokens);
     CHECK(step.span() == 256);
     for (const std::vector<extent>& counts :
          {std::vector<extent>{256, 444}, {512, 188}, {256, 256, 188}}) {
       extent first = 0;
       for (const extent count : counts) {
-        tensor<float, 2> y({count, outputs}), dx({count, inputs});
-        step(some(x, first, count), some(dy, first, count), y, dx, first > 0);
+        tensor<float, 2> y({count, dy_of(layer).shape()[1]}), dx({count, inputs});
+        step(some(x, first, count), some(dy_of(layer), first, count), y, dx, first > 0);
         CHECK(same_bits(y, some(whole.y, first, count)));
         CHECK(same_bits(dx, some(whole.dx, first, count)));
         first += count;
@@ -166,6 +211,10 @@ TEST_CASE("gradients have the same bits for any calls of multiples of 256 tokens
   };
   check(decoders());
   check(multilinear());
+  check(mixture());
+  check(autonomous_mixture());
+  check(retrieval(1));
+  check(retrieval(2));
 }
 
 TEST_CASE("dy may follow from y and a target", "[gradients]") {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Plans of gradients: no expert is made, the backward pass reads the products of the forward pass,
 // and a selection stays one.
+#include <fmoe/aoe.hpp>
 #include <fmoe/gradients.hpp>
+#include <fmoe/moe.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
+#include <fmoe/peer.hpp>
 #include <fmoe/planner/cost.hpp>
 
 #include "../support/catch.hpp"
@@ -119,6 +122,88 @@ TEST_CASE("the gradients of a muMoE read the products of the forward pass", "[gr
   }
   CHECK(count(plan, "gemm") == 8);
   CHECK(count(plan, "token_sum") == 4);
+}
+
+template <class Layer>
+void check_compact(const Layer& layer, extent experts, extent width) {
+  ir::graph g;
+  const ir::node_list results = both_passes(g, layer);
+  const planner::program p = make_program(g, results, on_this_cpu<float>({}));
+  for (const planner::operation& o : p.operations) {
+    const planner::value& v = p[o.out.value];
+    INFO(planner::text_of(p, o));
+    if (v.per_token()) CHECK(v.size() < experts * width);
+  }
+}
+
+extent holds(const lines& plan, const std::string& text) {
+  return static_cast<extent>(std::ranges::count_if(
+      plan, [&](const std::string& line) { return line.find(text) != std::string::npos; }));
+}
+
+TEST_CASE("both passes of a sparse mixture run the selected experts only", "[gradients]") {
+  moe<> l;
+  l.router = random<parameter<float, 2>>({64, 32}, 1);
+  l.activated = random<parameter<float, 3>>({32, 64, 24}, 2);
+  l.linear = random<parameter<float, 3>>({32, 64, 24}, 3);
+  l.output = random<parameter<float, 3>>({32, 24, 64}, 4);
+  const lines plan = plan_of_gradients(l);
+  for (const auto& line : plan) UNSCOPED_INFO(line);
+  // Three products with the experts forward and three backward, each on the rows that selected an
+  // expert; one selection, and one product with the router.
+  CHECK(count(plan, "  gemm") == 6);
+  CHECK(count(plan, "gemm td,dn->tn") == 1);
+  CHECK(count(plan, "gemm") == 1);
+  CHECK(count(plan, "top_k") == 1);
+  CHECK(count(plan, "expert_sum") == 3);
+  CHECK(count(plan, "token_sum") == 0);
+  check_compact(l, 32, 24);
+  l.route.weights = weighting::softmax_of_all;
+  check_compact(l, 32, 24);
+  CHECK(holds(plan_of_gradients(l), "  gemm") == 6);
+}
+
+TEST_CASE("both passes of an autonomous mixture run the selected experts only", "[gradients]") {
+  aoe<> l;
+  l.down = random<parameter<float, 3>>({64, 32, 8}, 1);
+  l.up = random<parameter<float, 3>>({32, 8, 24}, 2);
+  l.linear = random<parameter<float, 3>>({32, 64, 24}, 3);
+  l.output = random<parameter<float, 3>>({32, 24, 64}, 4);
+  const lines plan = plan_of_gradients(l);
+  for (const auto& line : plan) UNSCOPED_INFO(line);
+  // The scores take what C is for all experts; it is made once.
+  CHECK(count(plan, "gemm td,dnl->tnl") == 1);
+  CHECK(count(plan, "gemm") == 1);
+  CHECK(count(plan, "  gemm") == 7);
+  CHECK(count(plan, "expert_sum") == 4);
+  CHECK(count(plan, "token_sum") == 0);
+  check_compact(l, 32, 24);
+}
+
+TEST_CASE("both passes of PEER read the rows of the selected experts", "[gradients]") {
+  peer<> l;
+  l.keys = random<parameter<float, 4>>({3, 32, 2, 16}, 1);
+  l.queries = random<parameter<float, 2>>({64, 2 * 3 * 16}, 1);
+  l.active = 4;
+  for (const extent tables : {extent{1}, extent{3}}) {
+    l.down = random<parameter<float, 2>>({tables * 1024, 64}, 2);
+    l.up = random<parameter<float, 2>>({tables * 1024, 64}, 3);
+    const lines plan = plan_of_gradients(l);
+    for (const auto& line : plan) UNSCOPED_INFO(line);
+    CHECK(count(plan, "sample") == 2);
+    CHECK(count(plan, "gather") == 2);
+    CHECK(count(plan, "selection_sum") == 2);
+    CHECK(count(plan, "unpair") == 1);
+    CHECK(count(plan, "expand") == 0);
+    ir::graph g;
+    const ir::node_list results = both_passes(g, l);
+    const planner::program p = make_program(g, results, on_this_cpu<float>({}));
+    for (const planner::operation& o : p.operations) {
+      const planner::value& v = p[o.out.value];
+      INFO(planner::text_of(p, o));
+      if (v.per_token() && !v.selection) CHECK(v.size() < 1024);
+    }
+  }
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ class cost_counter {
  private:
   void count(const operation& o) {
     if (is<exclude_op>(o)) return count_exclude(o);
-    const bool sums_products = is<token_sum_op>(o) && o.in.size() == 2;
+    const bool sums_entries = is<expert_sum_op>(o) && o.in.size() == 3;
+    const bool sums_products = sums_entries || (is<token_sum_op>(o) && o.in.size() == 2);
     if (!is<gemm_op, batched_op, gather_op, sample_op>(o) && !sums_products) return;
     const bool sums_selection = sums_products && program_[o.in[0].value].selection;
     const bool by_selection = is<gather_op, sample_op>(o) || sums_selection;

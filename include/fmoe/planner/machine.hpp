@@ -65,6 +65,7 @@ struct machine {
   std::size_t panel = 32;     // columns of a packed panel
   bool whole_groups = false;  // a group computes the rows of all its experts at a time
   bool samples_kept = false;  // makes products only where a selection is above 0
+  bool compacts = false;      // makes values of both passes only for kept entries
   // Elements of the selection of a row.
   std::size_t (*selection_size)(std::size_t keep) = [](std::size_t) { return std::size_t{0}; };
   // Elements of scratch for a token of a screened selection; null where selections are not
@@ -79,6 +80,7 @@ struct machine {
     m.panel = other.panel;
     m.whole_groups = other.whole_groups;
     m.samples_kept = other.samples_kept;
+    m.compacts = other.compacts;
     m.selection_size = other.selection_size;
     m.screen_size = other.screen_size;
     return m;

@@ -59,9 +59,10 @@ struct rescale_op {
 };
 
 // A selection times a function of the product of a row and the constant's selected rows: a
-// selection. Or that function where the selection is above 0.
+// selection. Or that function where the selection is above 0, or for each of its entries.
 struct sample_op {
   bool multiplies = true;
+  bool weighs = true;
 
   constexpr const char* name() const { return "sample"; }
 };
@@ -142,15 +143,38 @@ struct concat_op {
   constexpr const char* name() const { return "concat"; }
 };
 
+// The numbers of an operand at the kept entries of a selection, with places instead of experts.
+struct take_op {
+  constexpr const char* name() const { return "take"; }
+};
+
+// A selection with other numbers, one for each place.
+struct weigh_op {
+  constexpr const char* name() const { return "weigh"; }
+};
+
 // In a group: the rows of the selected tokens; if the operand has the axis of experts, those of the
-// expert.
+// expert, or those of its place among the token's entries.
 struct pick_op {
+  bool by_place = false;
+
   constexpr const char* name() const { return "pick"; }
 };
 
 // The end of a group: for each token the sum of the rows of its experts, weighted by the selection.
 struct put_op {
   constexpr const char* name() const { return "put"; }
+};
+
+// The end of a group: the rows of each token's experts, by their places in the selection.
+struct keep_op {
+  constexpr const char* name() const { return "keep"; }
+};
+
+// For each expert of a selection, the sum over the tokens that selected it, and over the labels
+// that the result does not have, of one or two operands with places instead of experts.
+struct expert_sum_op {
+  constexpr const char* name() const { return "expert_sum"; }
 };
 
 // The sum over the tokens of a call, and over the labels that the result does not have, of one or
@@ -170,10 +194,10 @@ struct exclude_op {
 };
 
 struct operation {
-  using kind =
-      variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op, reduce_op,
-              pointwise_op, row_function_op, row_norm_op, append_op, select_op, kept_op, screen_op,
-              expand_op, slice_op, unpair_op, concat_op, pick_op, put_op, token_sum_op, exclude_op>;
+  using kind = variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op, reduce_op,
+                       pointwise_op, row_function_op, row_norm_op, append_op, select_op, kept_op,
+                       screen_op, expand_op, slice_op, unpair_op, concat_op, take_op, weigh_op,
+                       pick_op, put_op, keep_op, token_sum_op, expert_sum_op, exclude_op>;
 
   kind what;
   std::vector<use> in;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <fmoe/ir/live.hpp>
+#include <fmoe/planner/compact.hpp>
 #include <fmoe/planner/fuse.hpp>
 #include <fmoe/planner/group.hpp>
 #include <fmoe/planner/lower.hpp>
@@ -22,6 +23,7 @@ inline program contractions(const ir::graph& g, const ir::node_list& results,
   program p = lowering(expand(needed.nodes, needed.roots, options), options).take();
   if (!options.naive) {
     sample(p, options.on);
+    if (options.on.compacts) compact(p, options.on);
     group(p);
   }
   skip(p, options.on);

@@ -35,11 +35,22 @@ inline std::optional<extent> summed_selection(const program& p, const operation&
     const use& scores = o.in[k];
     const std::string row = o.in.size() > 1 ? o.in[1 - k].labels : "";
     const value& s = p[scores.value];
-    if (!s.selection || scores.labels.size() != 1 || has(row, scores.labels[0])) continue;
-    const bool fits = o.out.labels == scores.labels + row || o.out.labels == row + scores.labels;
-    if (fits && s.keep * m.summed_entries_a_kept <= s.shape.back()) return k;
+    if (!s.selection || s.keep * m.summed_entries_a_kept > s.shape.back()) continue;
+    if (std::ranges::any_of(scores.labels, [&](char c) { return has(row, c); })) continue;
+    const bool by_heads =
+        m.compacts && scores.labels.size() == 2 && o.out.labels == scores.labels.back() + row;
+    const bool by_rows = o.out.labels == scores.labels + row,
+               by_columns = o.out.labels == row + scores.labels;
+    const bool is_single = scores.labels.size() == 1;
+    if (by_heads || (by_rows && (m.compacts || is_single)) || (by_columns && is_single)) return k;
   }
   return {};
+}
+
+// True if the operation reads entries of selections as they are.
+inline bool reads_entries(const program& p, const operation& o, const machine& m) {
+  if (is<unpair_op>(o)) return m.compacts && p[o.in[0].value].selection;
+  return is<sample_op, kept_op, take_op, weigh_op, expert_sum_op>(o);
 }
 
 inline void skip(program& p, const machine& m = {}) {
@@ -67,7 +78,8 @@ inline void skip(program& p, const machine& m = {}) {
           p, table,
           labels_where(selected, [&](char c) { return has(table.labels, c); }) + o.out.labels,
           done);
-    } else if (is<sample_op, kept_op>(o)) {
+    } else if (reads_entries(p, o, m)) {
+      if (is<take_op>(o)) o.in[1].value = expanded(o.in[1].value);
       done.push_back(std::move(o));
       continue;
     } else if (const auto selection = summed_selection(p, o, m)) {
@@ -77,7 +89,7 @@ inline void skip(program& p, const machine& m = {}) {
       o.in[1].value = expanded(o.in[1].value);
     } else {
       for (use& u : o.in)
-        if (!is<put_op>(o)) u.value = expanded(u.value);
+        if (!is<put_op, keep_op>(o)) u.value = expanded(u.value);
       for (pass& s : o.passes)
         if (s.other != value_id::none) s.other = expanded(s.other);
     }

@@ -260,7 +260,7 @@ class executor : selection_steps<T, Arch> {
   void run(const selection_sum_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f),
                      b = s.b.exists() ? rows(s.b, f) : rows_of<T>{};
-    const auto row = [&](extent t) { return kept(selection, t, 0, s.keep); };
+    const auto row = [&](extent t, extent r) { return kept(selection, t, r, s.keep); };
     selection_sum<T, Arch>(s, row, {b.data, b.stride}, c.data, f.arena, f.tokens, f.part, f.parts);
   }
 
@@ -312,7 +312,23 @@ class executor : selection_steps<T, Arch> {
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
     const small_product<T, Arch> copy(loop_axes(s.out), loop_axes());
     for (extent r = 0; r < f.count; ++r)
-      copy(a.data + f.group[r].token * a.stride, nullptr, c.data + r * c.stride);
+      copy(a.data + f.group[r].token * a.stride + f.group[r].place * s.place, nullptr,
+           c.data + r * c.stride);
+  }
+
+  void run(const keep_step& s, const frame& f) const noexcept {
+    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
+    for (extent r = 0; r < f.count; ++r)
+      std::copy_n(a.data + r * a.stride, s.columns,
+                  c.data + f.group[r].token * c.stride + f.group[r].place * s.columns);
+  }
+
+  void run(const expert_sum_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f), a = rows(s.a.at, f),
+                     b = s.b.at.exists() ? rows(s.b.at, f) : rows_of<T>{};
+    const auto row = [&](extent t) { return kept(selection, t, 0, s.keep); };
+    expert_sum<T, Arch>(s, row, {a.data, a.stride}, {b.data, b.stride}, c.data, f.arena, f.tokens,
+                        f.part, f.parts);
   }
 
   // Adds those of some rows of a group whose tokens are in [first, end).
@@ -335,6 +351,7 @@ class executor : selection_steps<T, Arch> {
     const group_list list =
         sort_by_expert(s.experts, f.count, reinterpret_cast<std::uint32_t*>(f.arena + s.scratch),
                        [&](extent t) { return kept(selection, t, 0, s.keep); });
+    if (holds_alternative<keep_step>(s.body.back())) return keep_rows(s, list, f);
     const put_step& last = get<put_step>(s.body.back());
     const bool can_share = f.others != 0 && plan_.storages[last.a.storage].listed;
     if (can_share && shares_experts(static_cast<double>(list.busy.size()), f.threads->size()))
@@ -344,6 +361,21 @@ class executor : selection_steps<T, Arch> {
       for (extent i = 0; i < list.busy.size(); ++i)
         run_expert(s, s.body.size(), list, i, i + 1, inner);
     });
+  }
+
+  // A group whose rows stay by themselves. Places that a token does not use are 0.
+  void keep_rows(const group_step& s, const group_list& list, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    const extent columns = get<keep_step>(s.body.back()).columns;
+    for (extent t = 0; t < f.count; ++t) {
+      const extent used = kept(selection, t, 0, s.keep).count * columns;
+      std::fill_n(c.data + t * c.stride + used, s.columns - used, T(0));
+    }
+    if (f.others != 0 && shares_experts(static_cast<double>(list.busy.size()), f.threads->size()))
+      return share_rows(s, s.body.size(), list, f);
+    frame inner = f;
+    for (extent i = 0; i < list.busy.size(); ++i)
+      run_expert(s, s.body.size(), list, i, i + 1, inner);
   }
 
   // Sets the results of some tokens to 0, and finishes them after `add`.
@@ -380,6 +412,19 @@ class executor : selection_steps<T, Arch> {
   // Each expert is one thread's, the one with the most rows first. Then threads share the tokens:
   // to each of them the results of its experts are added in order.
   void share_experts(const group_step& s, const group_list& list, const frame& f) const noexcept {
+    share_rows(s, s.body.size() - 1, list, f);
+    const extent threads = f.threads->size();
+    f.threads->run(threads, [&](extent part) noexcept {
+      const extent first = f.count * part / threads, end = f.count * (part + 1) / threads;
+      sum_experts(s, f, first, end, [&] {
+        frame all_rows = f;
+        all_rows.group = list.rows;
+        put(get<put_step>(s.body.back()), all_rows, list.ends[s.experts - 1], first, end);
+      });
+    });
+  }
+  void share_rows(const group_step& s, extent steps, const group_list& list,
+                  const frame& f) const noexcept {
     std::ranges::sort(list.busy, {}, [&](extent e) { return std::pair(~list.count(e), e); });
     const extent threads = f.threads->size();
     std::atomic<extent> next{0};
@@ -388,15 +433,7 @@ class executor : selection_steps<T, Arch> {
       inner.threads = &crew::alone();
       inner.own = thread == 0 ? 0 : f.others + (thread - 1) * f.apart;
       for (extent i = next++; i < list.busy.size(); i = next++)
-        run_expert(s, s.body.size() - 1, list, i, next, inner);
-    });
-    f.threads->run(threads, [&](extent part) noexcept {
-      const extent first = f.count * part / threads, end = f.count * (part + 1) / threads;
-      sum_experts(s, f, first, end, [&] {
-        frame all_rows = f;
-        all_rows.group = list.rows;
-        put(get<put_step>(s.body.back()), all_rows, list.ends[s.experts - 1], first, end);
-      });
+        run_expert(s, steps, list, i, next, inner);
     });
   }
 

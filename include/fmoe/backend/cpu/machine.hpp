@@ -18,6 +18,7 @@ machine machine_of() {
     for (machine_rates* r : {&m.one, &m.every}) r->flops /= 2;
   m.panel = panel_width<T, Arch>;
   m.samples_kept = true;
+  m.compacts = true;
   m.selection_size = &top_k_state_size<T, Arch>;
   if (std::is_same_v<T, float>)
     m.screen_size = [](extent depth, extent, extent keep, extent tokens) {

@@ -2,6 +2,7 @@
 // The parts into which the tasks of a call share a step that runs once for the whole call.
 #pragma once
 
+#include <fmoe/backend/cpu/kernels/expert_sum.hpp>
 #include <fmoe/backend/cpu/kernels/selection_sum.hpp>
 #include <fmoe/backend/cpu/kernels/token_sum.hpp>
 
@@ -12,6 +13,7 @@ inline extent parts_of(const step& s, extent tokens, extent threads) noexcept {
   if (const auto* sum = get_if<token_sum_step>(&s)) return token_sum_parts(*sum, tokens, threads);
   if (const auto* sum = get_if<selection_sum_step>(&s))
     return selection_sum_parts(*sum, tokens, threads);
+  if (const auto* sum = get_if<expert_sum_step>(&s)) return expert_sum_parts(*sum, tokens, threads);
   return 1;
 }
 

@@ -8,6 +8,7 @@
 #include <fmoe/backend/cpu/kernels/product_top_k.hpp>
 #include <fmoe/backend/cpu/kernels/sample.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
+#include <fmoe/backend/cpu/kernels/small_product.hpp>
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
 #include <fmoe/backend/cpu/operands.hpp>
 
@@ -86,6 +87,7 @@ class selection_steps : protected operands<T, Arch> {
                           next_kept(selection, s, f, t, r), made.values);
         });
         finish(s.epilogues, f, made.values, 0, t, 1, 0, from.count);
+        if (!s.weighs) continue;
         join<T, Arch>(s.multiplies ? pass_kind::multiply : pass_kind::keep, made.values, 0, 1,
                       from.count, from.values, 0);
       }
@@ -155,6 +157,47 @@ class selection_steps : protected operands<T, Arch> {
         const selected<T> entries = kept(selection, t, r, s.keep);
         if (s.what == kept_part::value) kept_values(entries, row, s.keep);
         else kept_indices(entries, row, s.keep);
+      }
+  }
+
+  void run(const take_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), a = rows(s.a, f), c = rows(s.c, f);
+    const small_product<T, Arch> copy(loop_axes(s.out), loop_axes());
+    for (extent t = 0; t < f.count; ++t) {
+      T* const to = c.data + t * c.stride;
+      std::fill_n(to, s.columns, T(0));
+      for (extent r = 0; r < s.rows; ++r) {
+        const selected<T> from = kept(selection, t, r, s.keep);
+        for (extent k = 0; k < from.count; ++k)
+          copy(a.data + t * a.stride + r * s.row.a + from.indices[k] * s.entry.a, nullptr,
+               to + r * s.row.c + k * s.entry.c);
+      }
+    }
+  }
+
+  void run(const weigh_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), a = rows(s.a, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        const selected<T> from = kept(selection, t, r, s.keep);
+        const top_k_state<T, Arch> made(state(c, t, r, s.keep), s.keep);
+        made.count = static_cast<std::uint32_t>(from.count);
+        std::copy_n(from.indices, from.count, made.indices);
+        std::copy_n(a.data + t * a.stride + r * s.keep, from.count, made.values);
+      }
+  }
+
+  void run(const unpair_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        T* const lists = c.data + t * c.stride + r * 2 * s.list;
+        std::fill_n(lists, 2 * s.list, T(0));
+        const selected<T> from = kept(selection, t, r, s.keep);
+        for (extent k = 0; k < from.count; ++k) {
+          lists[from.indices[k] / s.list] += from.values[k];
+          lists[s.list + from.indices[k] % s.list] += from.values[k];
+        }
       }
   }
 

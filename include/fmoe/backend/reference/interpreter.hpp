@@ -95,7 +95,12 @@ class interpreter {
   void run(const planner::pointwise_op&, const operation& o) { contract(o); }
   void run(const planner::expand_op&, const operation& o) { contract(o); }
   void run(const planner::pick_op&, const operation& o) { contract(o); }
-  void run(const planner::screen_op&, const operation&) {}  // a pass of the CPU makes it
+  // Passes of the CPU make these.
+  void run(const planner::screen_op&, const operation&) {}
+  void run(const planner::take_op&, const operation&) {}
+  void run(const planner::weigh_op&, const operation&) {}
+  void run(const planner::keep_op&, const operation&) {}
+  void run(const planner::expert_sum_op&, const operation&) {}
 
   // Finds the selected experts of each token, by token.
   void find_pairs(planner::group_id group) {

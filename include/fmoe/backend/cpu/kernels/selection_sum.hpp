@@ -20,18 +20,22 @@ struct sorted_entries {
   T* values;
 };
 
-// Sorts the entries with an index within [from, to) by counting, which is stable. `kept` gives the
-// selection of each of `count` tokens.
+// Sorts the entries with an index within [from, to) by counting, which is stable. `kept` gives each
+// of the rows of selections of each of `count` tokens; from one of a token's rows to the next the
+// indices grow by `own`.
 template <class T>
 void sort_entries(const sorted_entries<T>& sorted, extent from, extent to, extent count,
-                  const auto& kept) noexcept {
+                  extent rows, extent own, const auto& kept) noexcept {
   const auto each = [&](const auto& f) {
-    for (extent t = 0; t < count; ++t) {
-      const selected<T> row = kept(t);
-      for (extent i = 0; i < row.count; ++i)
-        if (row.indices[i] >= from && row.indices[i] < to)
-          f(row.indices[i] - from, static_cast<std::uint32_t>(t), row.values[i]);
-    }
+    for (extent t = 0; t < count; ++t)
+      for (extent r = 0; r < rows; ++r) {
+        const selected<T> row = kept(t, r);
+        for (extent i = 0; i < row.count; ++i) {
+          const extent index = r * own + row.indices[i];
+          if (index >= from && index < to)
+            f(index - from, static_cast<std::uint32_t>(t), row.values[i]);
+        }
+      }
   };
   std::fill_n(sorted.ends, to - from + 1, 0u);
   each([&](extent n, std::uint32_t, T) { ++sorted.ends[n + 1]; });
@@ -46,7 +50,7 @@ void sort_entries(const sorted_entries<T>& sorted, extent from, extent to, exten
 // Returns how many parts pay off for this number of threads. Each makes some rows of the result.
 inline extent selection_sum_parts(const selection_sum_step& s, extent tokens,
                                   extent threads) noexcept {
-  return parts_of_work(tokens * s.keep * s.N, s.experts, threads);
+  return parts_of_work(tokens * s.rows * s.keep * s.N, s.experts, threads);
 }
 
 // Makes part number `part` of `parts` of the result. `kept` gives the selection of each token. A
@@ -57,15 +61,16 @@ void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> 
   const extent from = s.experts * part / parts, to = s.experts * (part + 1) / parts;
   T* const rows = scratch;
   T* const values = rows + selection_sum_rows * s.N;
-  auto* const ends = reinterpret_cast<std::uint32_t*>(values + s.block * s.keep);
+  auto* const ends = reinterpret_cast<std::uint32_t*>(values + s.block * s.rows * s.keep);
   const sorted_entries<T> sorted{ends, ends + s.experts + 1, values};
   const bool by_rows = s.column_stride == 1;
   if (by_rows) std::fill_n(c + from * s.N, (to - from) * s.N, T(0));
   else
     for (extent i = 0; i < s.N; ++i) std::fill_n(c + i * s.column_stride + from, to - from, T(0));
   for (extent first = 0; first < tokens; first += s.block) {
-    sort_entries(sorted, from, to, std::min(s.block, tokens - first),
-                 [&](extent t) { return kept(first + t); });
+    sort_entries(sorted, from, to, std::min(s.block, tokens - first), s.rows,
+                 s.own_tables ? s.experts / s.rows : 0,
+                 [&](extent t, extent r) { return kept(first + t, r); });
     std::array<extent, selection_sum_rows> made;  // the experts whose rows wait
     extent waiting = 0;
     const auto add_columns = [&] {

@@ -123,6 +123,31 @@ class access_collector {
     for (const view& v : s.operands) read(v);
     update(s.c);
   }
+  void add(const take_step& s) {
+    read(s.selection);
+    read(s.a);
+    write(s.c);
+  }
+  void add(const weigh_step& s) {
+    read(s.selection);
+    read(s.a);
+    write(s.c);
+  }
+  void add(const unpair_step& s) {
+    read(s.selection);
+    write(s.c);
+  }
+  void add(const expert_sum_step& s) {
+    read(s.selection);
+    read(s.a.at);
+    if (s.b.at.exists()) read(s.b.at);
+    write(s.c);
+  }
+  void add(const keep_step& s) {
+    read(s.a);
+    read(s.selection);
+    write(s.c);
+  }
   void add(const pick_step& s) {
     read(s.a);
     write(s.c);

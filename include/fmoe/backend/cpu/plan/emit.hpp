@@ -180,26 +180,6 @@ class emitter : plan_layout {
     steps.push_back(std::move(s));
   }
 
-  // Each task sorts a block's entries in its arena and keeps a row there.
-  selection_sum_step selection_sum(const operation& o) {
-    const use& chosen = o.in[0];
-    const bool has_rows = o.in.size() > 1 && !o.in[1].labels.empty();
-    selection_sum_step s{.text = text(o),
-                         .selection = whole(chosen.value),
-                         .b = o.in.size() > 1 ? whole(o.in[1].value) : view{},
-                         .c = whole(o.out.value),
-                         .experts = program_[chosen.value].shape.back(),
-                         .keep = program_[chosen.value].keep,
-                         .N = o.in.size() > 1 ? program_[o.in[1].value].size() : 1,
-                         .expert_stride = program_.stride(o.out, chosen.labels[0]),
-                         .block = options_.sum_block};
-    if (has_rows) s.column_stride = program_.stride(o.out, o.in[1].labels.back());
-    const extent scratch = selection_sum_scratch(s, options_.element_bytes);
-    plan_.arena =
-        std::max(plan_.arena, round_up(scratch, options_.on.cache_line / options_.element_bytes));
-    return s;
-  }
-
   void emit(const planner::screen_op& kind, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
     const use &a = o.in[0], &w = o.in[1];
@@ -265,6 +245,7 @@ class emitter : plan_layout {
                                 .K = program_[x.value].size(),
                                 .table_row = table_row(selection, rows),
                                 .multiplies = kind.multiplies,
+                                .weighs = kind.weighs,
                                 .epilogues = epilogues(o, nullptr)});
   }
 
@@ -281,6 +262,16 @@ class emitter : plan_layout {
             std::vector<step>& steps) {
     const use& a = o.in[0];
     const extent s = program_[o.out.value].shape.back();
+    if (program_[a.value].selection) {
+      const value& pairs = program_[a.value];
+      steps.push_back(unpair_step{.text = text(o),
+                                  .selection = whole(a.value),
+                                  .c = whole(o.out.value),
+                                  .rows = pairs.rows(),
+                                  .keep = pairs.keep,
+                                  .list = s});
+      return;
+    }
     const std::string lead = a.labels.substr(0, a.labels.size() - 1);
     for (const extent list : {extent{0}, extent{1}}) {
       reduce_step sum{.text = text(o), .a = whole(a.value), .c = whole(o.out.value)};
@@ -378,16 +369,48 @@ class emitter : plan_layout {
     return s;
   }
 
-  void emit(const planner::pick_op&, const operation& o, const stream_loop*,
+  void emit(const planner::pick_op& kind, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
     const use& a = o.in[0];
     pick_step s{.text = text(o), .a = whole(a.value), .c = whole(o.out.value)};
-    if (o.expert != 0) s.a.expert = program_.stride(a, o.expert);
+    if (o.expert != 0) (kind.by_place ? s.place : s.a.expert) = program_.stride(a, o.expert);
     const bool neighbours = o.expert == 0 || a.labels[0] == o.expert;
     if (neighbours) s.out = {{program_[o.out.value].size(), 1, 0, 1}};
     else
       for (const char c : o.out.labels) s.out.push_back(nest(&a, nullptr, o.out, c));
     steps.push_back(std::move(s));
+  }
+
+  void emit(const planner::keep_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const extent keep = program_[o.in[1].value].keep;
+    steps.push_back(keep_step{.text = text(o),
+                              .a = whole(o.in[0].value),
+                              .selection = whole(o.in[1].value),
+                              .c = whole(o.out.value),
+                              .columns = program_[o.in[0].value].size(),
+                              .keep = keep});
+  }
+
+  void emit(const planner::take_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    steps.push_back(taken(o));
+  }
+  void emit(const planner::weigh_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const value& s = program_[o.out.value];
+    steps.push_back(weigh_step{.text = text(o),
+                               .selection = whole(o.in[0].value),
+                               .a = whole(o.in[1].value),
+                               .c = whole(o.out.value),
+                               .rows = s.rows(),
+                               .keep = s.keep});
+  }
+  void emit(const planner::expert_sum_op&, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const expert_sum_step s = expert_sum(o);
+    needs_arena(expert_sum_scratch(s, options_.element_bytes));
+    steps.push_back(s);
   }
 
   void emit(const planner::put_op&, const operation& o, const stream_loop*,
@@ -455,7 +478,7 @@ class emitter : plan_layout {
     for (const operation& o : program_.operations) {
       if (o.group != id) continue;
       emit(o, nullptr, s.body);
-      if (!is<planner::put_op>(o)) continue;
+      if (!is<planner::put_op, planner::keep_op>(o)) continue;
       s.text = text(o);
       s.selection = whole(g.selection);
       s.c = whole(o.out.value);

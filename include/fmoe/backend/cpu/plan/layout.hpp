@@ -139,6 +139,86 @@ class plan_layout {
                : 0;
   }
 
+  // A task needs so many elements for a step that runs once a call.
+  void needs_arena(extent elements) {
+    plan_.arena =
+        std::max(plan_.arena, round_up(elements, options_.on.cache_line / options_.element_bytes));
+  }
+
+  // Each task sorts a block's entries in its arena and keeps a row there.
+  selection_sum_step selection_sum(const operation& o) {
+    const use& chosen = o.in[0];
+    const bool has_rows = o.in.size() > 1 && !o.in[1].labels.empty();
+    selection_sum_step s{
+        .text = text(o),
+        .selection = whole(chosen.value),
+        .b = o.in.size() > 1 ? whole(o.in[1].value) : view{},
+        .c = whole(o.out.value),
+        .rows = program_[chosen.value].rows(),
+        .own_tables = chosen.labels.size() > 1 && has(o.out.labels, chosen.labels[0]),
+        .experts = program_[chosen.value].shape.back(),
+        .keep = program_[chosen.value].keep,
+        .N = o.in.size() > 1 ? program_[o.in[1].value].size() : 1,
+        .expert_stride = program_.stride(o.out, chosen.labels.back()),
+        .block = options_.sum_block};
+    if (s.own_tables) s.experts *= s.rows;
+    if (has_rows) s.column_stride = program_.stride(o.out, o.in[1].labels.back());
+    needs_arena(selection_sum_scratch(s, options_.element_bytes));
+    return s;
+  }
+
+  take_step taken(const operation& o) {
+    const use &chosen = o.in[0], &a = o.in[1];
+    const value& s = program_[chosen.value];
+    take_step t{.text = text(o),
+                .selection = whole(chosen.value),
+                .a = whole(a.value),
+                .c = whole(o.out.value),
+                .rows = s.rows(),
+                .keep = s.keep,
+                .entry = nest(&a, nullptr, o.out, chosen.labels.back()),
+                .columns = program_[o.out.value].size()};
+    if (chosen.labels.size() > 1) t.row = nest(&a, nullptr, o.out, chosen.labels[0]);
+    for (const char c : o.out.labels)
+      if (!has(chosen.labels, c)) t.out.push_back(nest(&a, nullptr, o.out, c));
+    return t;
+  }
+
+  // The axis of experts is not among those of the nest, since each entry is one operand by itself.
+  expert_sum_step expert_sum(const operation& o) {
+    const use &chosen = o.in[0], &a = o.in[1];
+    const use* b = o.in.size() > 2 ? &o.in[2] : nullptr;
+    const char expert = chosen.labels.back();
+    const value& s = program_[chosen.value];
+    const auto operand = [&](const use& u) {
+      const extent places = has(u.labels, expert) ? program_.extent_of(u, expert) : 1;
+      return expert_sum_step::operand{whole(u.value), has(u.labels, expert),
+                                      program_[u.value].size() / std::max<extent>(1, places)};
+    };
+    expert_sum_step sum{.text = text(o),
+                        .selection = whole(chosen.value),
+                        .a = operand(a),
+                        .c = whole(o.out.value),
+                        .experts = s.shape.back(),
+                        .keep = s.keep,
+                        .expert_stride = program_.stride(o.out, expert),
+                        .block = options_.sum_block};
+    if (b != nullptr) sum.b = operand(*b);
+    std::string seen(1, expert);
+    for (const char c : o.out.labels)
+      if (c != expert) {
+        sum.out.push_back(nest(&a, b, o.out, c));
+        seen += c;
+      }
+    for (const use& u : std::span(o.in).subspan(1))
+      for (const char c : u.labels)
+        if (!has(seen, c)) {
+          sum.summed.push_back(nest(&a, b, o.out, c));
+          seen += c;
+        }
+    return sum;
+  }
+
   const planner::program& program_;
   tiling tiling_;
   const planner::plan_options& options_;

@@ -136,7 +136,7 @@ struct sample_step {
   std::string text;
   view selection, x, table, c;
   extent rows = 0, keep = 0, K = 0, table_row = 0;
-  bool multiplies = true;
+  bool multiplies = true, weighs = true;
   std::vector<epilogue> epilogues{};
 };
 
@@ -201,9 +201,13 @@ struct token_sum_step {
 struct selection_sum_step {
   std::string text;
   view selection, b, c;
-  extent experts = 0, keep = 0, N = 0;
+  // Each token has so many rows of selections. With a table of its own, a row's experts are the
+  // next ones of the result.
+  extent rows = 1;
+  bool own_tables = false;
+  extent experts = 0, keep = 0, N = 0;          // experts of the result
   extent expert_stride = 0, column_stride = 1;  // of c
-  extent block = 0;  // tokens that are summed by themselves
+  extent block = 0;                             // tokens that are summed by themselves
 };
 
 struct expert_choice_step {  // on all tokens at once
@@ -232,6 +236,53 @@ struct pick_step {  // in a group: c[row] = a[token of the row], with its axes i
   std::string text;
   view a, c;
   std::vector<nest_axis> out{};
+  extent place = 0;  // elements of a from one place of the token's entries to the next
+};
+
+struct keep_step {  // in a group: c[token of the row, place of the row] = a[row]
+  std::string text;
+  view a, selection, c;
+  extent columns = 0, keep = 0;
+};
+
+// c[t, row, k] = a[t, row, index], with the other axes of a.
+struct take_step {
+  std::string text;
+  view selection, a, c;
+  extent rows = 0, keep = 0;
+  nest_axis row{}, entry{};  // the strides of rows of selections, and of experts and of places
+  std::vector<nest_axis> out{};
+  extent columns = 0;  // of c
+};
+
+struct weigh_step {  // a selection with the entries of another one and the values a[t, row, k]
+  std::string text;
+  view selection, a, c;
+  extent rows = 0, keep = 0;
+};
+
+struct unpair_step {  // sums of the kept pairs of two lists, [t, row, 2, list]
+  std::string text;
+  view selection, c;
+  extent rows = 0, keep = 0, list = 0;
+};
+
+// c[n, out] = the sum over the tokens of a call that selected n, and over `summed`, of a[t, place,
+// ...] b[t, place, ...]; b may not exist. An operand without places has one row for each token.
+struct expert_sum_step {
+  struct operand {
+    view at;
+    bool has_places = false;
+    extent size = 0;  // elements of an entry
+    bool operator==(const operand&) const = default;
+  };
+  std::string text;
+  view selection;
+  operand a, b;
+  view c;
+  std::vector<nest_axis> out{}, summed{};  // the last of `out` is the vector
+  extent experts = 0, keep = 0, expert_stride = 0;
+  extent block = 0;  // tokens that are summed by themselves
 };
 
 struct put_step {  // in a group: c[token of the row] += weight of the row * a[row]
@@ -270,7 +321,8 @@ struct group_step;
 using step = variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step, sample_step,
                      pointwise_step, row_function_step, row_norm_step, append_step, select_step,
                      screen_step, token_sum_step, selection_sum_step, expert_choice_step, kept_step,
-                     expand_step, exclude_step, pick_step, put_step, loop_step, group_step>;
+                     expand_step, exclude_step, take_step, weigh_step, unpair_step, expert_sum_step,
+                     pick_step, put_step, keep_step, loop_step, group_step>;
 
 // The rows of neighbouring experts that a sum of selections makes at a time: their columns lie in
 // the same cache lines of a result whose columns are those of experts.
@@ -279,9 +331,17 @@ constexpr extent selection_sum_rows = 16;
 // The elements that a task needs for a sum of selections: some rows, and the entries of a block
 // with their tokens and the end of each expert's.
 inline extent selection_sum_scratch(const selection_sum_step& s, extent element_bytes) {
-  const extent entries = s.block * s.keep;
+  const extent entries = s.block * s.rows * s.keep;
   return selection_sum_rows * s.N + entries +
          divide_up((s.experts + 1 + entries) * sizeof(std::uint32_t), element_bytes);
+}
+
+// The elements that a task needs for a sum by experts: the rows of a block's tokens, and its
+// entries sorted by expert.
+inline extent expert_sum_scratch(const expert_sum_step& s, extent element_bytes) {
+  const extent numbers = 2 * s.experts + 1 + 2 * s.block * s.keep;
+  return s.block * (s.a.size + s.b.size) +
+         divide_up(numbers * sizeof(std::uint32_t), element_bytes);
 }
 
 // Consecutive steps that make each row from the same row of what they read. Several threads can

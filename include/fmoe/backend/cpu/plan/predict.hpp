@@ -220,7 +220,7 @@ class prediction {
     return nest(s.out, s.summed, static_cast<double>(plan_.token_count));
   }
   double time(const selection_sum_step& s, double) const {
-    return per_element(static_cast<double>(plan_.token_count * s.keep * s.N), 4);
+    return per_element(static_cast<double>(plan_.token_count * s.rows * s.keep * s.N), 4);
   }
   double time(const exclude_step& s, double rows) const {
     double each = 1;
@@ -279,6 +279,21 @@ class prediction {
     return per_element(rows * static_cast<double>(s.rows * s.keep), 8);
   }
   double time(const pick_step& s, double rows) const { return per_element(rows * count(s.out), 8); }
+  double time(const take_step& s, double rows) const {
+    return per_element(rows * static_cast<double>(s.columns), 8);
+  }
+  double time(const weigh_step& s, double rows) const {
+    return per_element(rows * static_cast<double>(s.rows * s.keep), 8);
+  }
+  double time(const unpair_step& s, double rows) const {
+    return per_element(rows * static_cast<double>(s.rows * (s.keep + s.list)), 8);
+  }
+  double time(const expert_sum_step& s, double) const {
+    return nest(s.out, s.summed, static_cast<double>(plan_.token_count * s.keep));
+  }
+  double time(const keep_step& s, double rows) const {
+    return per_element(rows * static_cast<double>(s.columns), 8);
+  }
   double time(const put_step& s, double rows) const {
     return per_element(rows * static_cast<double>(s.columns), 8);
   }

@@ -151,6 +151,15 @@ class plan_printer {
     begin("pick", s);
     finish({});
   }
+  void line(const take_step& s, int) { plain("take", s); }
+  void line(const weigh_step& s, int) { plain("weigh", s); }
+  void line(const unpair_step& s, int) { plain("unpair", s); }
+  void line(const keep_step& s, int) { plain("keep", s); }
+  void line(const expert_sum_step& s, int) {
+    begin("expert sum", s);
+    text_ << "  " << s.keep << " of " << s.experts << ", " << s.block << " tokens at a time";
+    finish({});
+  }
   void line(const put_step& s, int) {
     begin("put", s);
     finish({});
@@ -181,6 +190,11 @@ class plan_printer {
     finish({});
   }
 
+  template <class Step>
+  void plain(const char* kind, const Step& s) {
+    begin(kind, s);
+    finish({});
+  }
   // Begins the line of a step and its box in the drawing, which `finish` ends.
   template <class Step>
   void begin(const char* kind, const Step& s) {

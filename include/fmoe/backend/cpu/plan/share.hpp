@@ -16,8 +16,9 @@ inline bool makes_rows_alone(const step& s);
 template <class Step>
 bool is_by_row(const Step&) {
   const auto is_none_of = []<class... Other>() { return !(std::is_same_v<Step, Other> || ...); };
-  return is_none_of.template operator()<gemm_step, screen_step, token_sum_step, selection_sum_step,
-                                        expert_choice_step, pick_step, put_step, group_step>();
+  return is_none_of.template
+  operator()<gemm_step, screen_step, token_sum_step, selection_sum_step, expert_choice_step,
+             expert_sum_step, pick_step, put_step, keep_step, group_step>();
 }
 inline bool is_by_row(const loop_step& s) { return std::ranges::all_of(s.body, makes_rows_alone); }
 
