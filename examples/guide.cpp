@@ -6,12 +6,15 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <numeric>
 #include <vector>
 
 #include <fmoe/cost.hpp>
 #include <fmoe/explain.hpp>
+#include <fmoe/gradients.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
+#include <fmoe/optimizers.hpp>
 #include <fmoe/quantize.hpp>
 
 using namespace fmoe;
@@ -108,6 +111,33 @@ void read_weights() {
             << explain(layer(x)).memory.weights << '\n';
 }
 
+void fine_tune() {
+  auto tuned = load<mxd<>>("examples/data/minilm_l3_mxd_bf16.safetensors");
+  const auto pairs = io::safetensors::read("examples/data/minilm_l3_rows.safetensors");
+  const auto x = pairs.get<float, 2>("x"), target = pairs.get<float, 2>("target");
+  tensor<float, 2> y(target.shape()), dx(x.shape());
+  const auto slope = [](const auto& made, const auto& wanted) { return (made - wanted) / 256; };
+  auto step = compile_gradients(tuned, 256, slope);
+  adamw optimizer({.rate = 1e-4, .weight_decay = 0});
+  for (int i = 0; i < 5; ++i) {
+    step(x, target, y, dx);
+    clip_norm(1.0, step.gradients());
+    optimizer(tuned, step.gradients());
+    step.refresh();
+  }
+
+  const auto error = [&](const mxd<>& layer) {
+    const auto missed = layer(x) - target;
+    return evaluate(einsum<"to,to->t">(missed, missed));
+  };
+  const auto before = error(load<mxd<>>("examples/data/minilm_l3_mxd_bf16.safetensors")),
+             after = error(tuned);
+  std::cout << (std::accumulate(after.begin(), after.end(), 0.f) <
+                        std::accumulate(before.begin(), before.end(), 0.f)
+                    ? "a smaller error\n"
+                    : "no smaller error\n");
+}
+
 void draw(const std::filesystem::path& folder) {
   const explanation drawn = explain(mixture(tensor<float, 2>({16, 64})));
   std::ofstream(folder / "mixture_graph.dot") << drawn.graph;
@@ -120,6 +150,6 @@ int main(int argc, char** argv) {
     return 0;
   }
   for (const auto part : {first_einsum, lazy_expressions, mistakes, look_at_it, count_it, select,
-                          compile_it, read_weights})
+                          compile_it, read_weights, fine_tune})
     part();
 }

@@ -6,6 +6,7 @@
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
+#include <fmoe/optimizers.hpp>
 #include <fmoe/peer.hpp>
 
 #include "../support/failures.hpp"

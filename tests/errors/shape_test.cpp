@@ -6,6 +6,7 @@
 #include <fmoe/expr/selection.hpp>
 #include <fmoe/gradients.hpp>
 #include <fmoe/monet.hpp>
+#include <fmoe/optimizers.hpp>
 #include <fmoe/peer.hpp>
 
 #include "../support/failures.hpp"
@@ -40,6 +41,22 @@ const failure shape_errors[] = {
      [] {
        const tensor<float, 2> x({4, 8}), dy({4, 9});
        evaluate(gradient(relu(x), x, dy));
+     }},
+    {R"([optimizer] the gradient of b_dec_out has another shape than the parameter)",
+     "The gradients are of a layer of another size.",
+     "Take the gradients from the step that was compiled for this layer.",
+     [] {
+mxd<> layer, gradients;
+layer.bias = tensor<float, 1>({3});
+gradients.bias = tensor<float, 1>({4});
+sgd()(layer, gradients);
+     }},
+    {R"([remove_parallel] the gradient and the weights have two shapes)",
+     "The rows of the gradient are those of other weights.",
+     "Pass the gradient of these weights.",
+     [] {
+tensor<float, 2> gradient({3, 4});
+remove_parallel(gradient, tensor<float, 2>({4, 4}));
      }},
     {R"([gradients] x has 3 axes and must have two)",
      "A step of gradients takes rows of tokens, [token, input].",

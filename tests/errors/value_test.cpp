@@ -6,6 +6,7 @@
 #include <fmoe/gradients.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
+#include <fmoe/optimizers.hpp>
 #include <fmoe/quantize.hpp>
 #include <fmoe/rank.hpp>
 #include <fmoe/tune.hpp>
@@ -49,6 +50,106 @@ evaluate(einsum<"tabcd->t">(relu(products)));
 [] {
 auto forward = compile(small_mxd(), 16, {.keep_weights = false});
 forward.refresh();
+}},
+{R"([optimizer] b_dec_out has no gradient)",
+"The gradients are of a layer that has fewer parameters than the one that is trained.",
+"Take the gradients from the step that was compiled for this layer.",
+[] {
+mxd<> layer = small_mxd(), gradients = layer;
+layer.bias = tensor<float, 1>({3});
+sgd()(layer, gradients);
+}},
+{R"([optimizer] the gradient of W_enc is bfloat16 and must be float32)",
+"Gradients of weights of 16 bits are float: their sums would lose too much otherwise.",
+"Pass a layer of float that holds the gradients.",
+[] {
+mxd<bf16> layer;
+layer.encoder = tensor<bf16, 2>({8, 16});
+sgd()(layer, layer);
+}},
+{R"([optimizer] W_enc is q8c, and weights of 8 bits are not trained)",
+"Weights of 8 bits are made of trained ones.",
+"Train the layer of floats, and quantize it afterwards.",
+[] {
+auto layer = quantize<q8c>(small_mxd());
+sgd()(layer, layer);
+}},
+{R"([optimizer] the state has no numbers for W_enc: an optimizer belongs to one layer)",
+"The optimizer has made a step, or loaded a state, for a layer with other parameters.",
+"Use an optimizer for each layer, or give the layers one struct whose `released` lists both.",
+[] {
+mxd<> layer = small_mxd(), other;
+other.bias = tensor<float, 1>({3});
+sgd optimizer;
+optimizer(other, other);
+optimizer(layer, layer);
+}},
+{R"([optimizer] W_enc is bfloat16, and the state is of a layer of another type)",
+"The state of a layer of 16 bits has masters in float, and that of a layer of float has none.",
+"Load the state of this layer, or start a new one.",
+[] {
+mxd<> wide = small_mxd();
+mxd<bf16> narrow;
+narrow.encoder = tensor<bf16, 2>({8, 16});
+sgd optimizer;
+optimizer(wide, wide);
+optimizer(narrow, wide);
+}},
+{R"([optimizer] the state of b_dec_out has another shape or type than the parameter)",
+"The optimizer has made a step, or loaded a state, for a layer of another size.",
+"Use an optimizer for each layer.",
+[] {
+mxd<> layer, other;
+layer.bias = tensor<float, 1>({3});
+other.bias = tensor<float, 1>({4});
+sgd optimizer({.momentum = 0.9});
+optimizer(other, other);
+optimizer(layer, layer);
+}},
+{R"([adamw] the rate is -1 and must be a number that is at least 0)",
+"A setting is negative or not finite.",
+"Correct it; the comments of `adamw_options` say what each one means.",
+[] {
+mxd<> layer = small_mxd();
+adamw({.rate = -1})(layer, layer);
+}},
+{R"([adam] beta1 is 1 and must be less than 1)",
+"An average that keeps all of itself never sees a gradient.",
+"Take a number from 0 to 1, such as 0.9.",
+[] {
+mxd<> layer = small_mxd();
+adam({.beta1 = 1})(layer, layer);
+}},
+{R"([sgd] Nesterov's momentum needs a momentum above 0 and no dampening)",
+"PyTorch refuses the same settings.",
+"Set `momentum`, and `dampening` to 0.",
+[] {
+mxd<> layer = small_mxd();
+sgd({.nesterov = true})(layer, layer);
+}},
+{R"([clip_norm] the limit is -1 and must be at least 0)",
+"No norm is below 0.",
+"Pass the largest norm that the gradients may have.",
+[] {
+mxd<> gradients = small_mxd();
+clip_norm(-1, gradients);
+}},
+{R"([update_statistics] the gate has no running statistics)",
+"There is no batch norm whose statistics could follow.",
+"Set the means to 0 and the variances to 1, as PyTorch starts.",
+[] {
+expert_gate<1> gate;
+gate.projections = {parameter<float, 2>({4, 3})};
+update_statistics(gate, tensor<float, 2>({5, 4}));
+}},
+{R"([update_statistics] the momentum is 2 and must be from 0 to 1)",
+"The momentum is the part of a batch in the new statistics.",
+"Take a number such as 0.1.",
+[] {
+expert_gate<1> gate;
+gate.projections = {parameter<float, 2>({4, 3})};
+gate.means = gate.variances = {parameter<float, 1>({3})};
+update_statistics(gate, tensor<float, 2>({5, 4}), 2);
 }},
 {R"([gradient] mish is a function of the user's, which has no derivative)",
 "A `pointwise_function` is the user's own, and nothing tells its slope.",
