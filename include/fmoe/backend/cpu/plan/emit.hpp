@@ -177,7 +177,14 @@ class emitter : plan_layout {
         s.summed.push_back(nest(&a, b, o.out, c));
         seen += c;
       }
+    reserve(token_product_room::size(s));
     steps.push_back(std::move(s));
+  }
+
+  // Gives each task so many elements in its arena for a step that runs once a call.
+  void reserve(extent elements) {
+    plan_.arena =
+        std::max(plan_.arena, round_up(elements, options_.on.cache_line / options_.element_bytes));
   }
 
   // Each task sorts a block's entries in its arena and keeps a row there.
@@ -191,9 +198,7 @@ class emitter : plan_layout {
                          .keep = program_[chosen.value].keep,
                          .N = o.in.size() > 1 ? program_[o.in[1].value].size() : 1,
                          .block = options_.sum_block};
-    const extent scratch = selection_sum_scratch(s, options_.element_bytes);
-    plan_.arena =
-        std::max(plan_.arena, round_up(scratch, options_.on.cache_line / options_.element_bytes));
+    reserve(selection_sum_scratch(s, options_.element_bytes));
     return s;
   }
 
