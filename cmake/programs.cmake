@@ -68,11 +68,12 @@ function(fmoe_configure target arch)
   target_compile_options(${target} PRIVATE ${warnings} $<$<BOOL:${arch}>:-march=${arch}>)
 endfunction()
 
-# Links planner and kernels, which all programs of an architecture share, compiled once by the way that users have.
+# Links planner and kernels, which all programs of an architecture share, compiled once by the way that users have. With
+# BUILD_SHARED_LIBS they are a shared library, and so are the kernels of GPUs: scripts/gpu carries one of each.
 function(fmoe_use_runtime target arch)
   set(runtime fmoe_runtime_${arch})
   if(NOT TARGET ${runtime})
-    add_library(${runtime} STATIC)
+    add_library(${runtime})
     fmoe_configure(${runtime} "${arch}")
     target_link_libraries(${runtime} PRIVATE fmoe::separate)
   endif()
@@ -84,7 +85,7 @@ endfunction()
 # where there are any.
 function(fmoe_use_gpu_kernels target)
   if(NOT TARGET fmoe_gpu_kernels)
-    add_library(fmoe_gpu_kernels STATIC)
+    add_library(fmoe_gpu_kernels)
     if(TARGET fmoe::cuda)
       target_link_libraries(fmoe_gpu_kernels PRIVATE fmoe::cuda)
     else()

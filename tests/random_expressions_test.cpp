@@ -35,9 +35,9 @@ void check(const random_expression& e, const std::vector<double>& expected, doub
   CHECK(error(y, expected, scale) <= tolerance);
   CHECK(error(original.all(), expected, scale) <= tolerance);
   CHECK(same_bits(cut.all(), y));
-  static const auto emulated = cuda::emulated({.order = cuda::thread_order::shuffled});
+  static const auto gpu = cuda::device(0, {.order = cuda::thread_order::shuffled});
   compile_options on_gpu = limited<T>(tiny_limits());
-  on_gpu.on = emulated;
+  on_gpu.on = gpu;
   CHECK(error(computed<T>(e.g, e.root(), on_gpu), expected, scale) <= tolerance);
   for (const runner<T>* r : {&normal, &cut, &original}) CHECK(placement_is_sound(r->steps()));
   if (!normal.steps().tokens || tokens == 0) return;

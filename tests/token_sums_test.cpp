@@ -116,6 +116,14 @@ TEST_CASE("the sum of selections has the bits of the sum of their dense rows", "
                       evaluate(einsum<"tn,to->no">(dense, dy))));
       CHECK(
           same_bits(evaluate(einsum<"tn->n">(top_k(scores, k))), evaluate(einsum<"tn->n">(dense))));
+      const auto by_columns = [&](const auto& chosen) {
+        return evaluate(std::tuple(einsum<"to,tn->on">(dy, chosen),
+                                   einsum<"tab,tn->abn">(einsum<"ta,tb->tab">(dy, dy), chosen)));
+      };
+      const auto [matrix, three] = by_columns(top_k(scores, k));
+      const auto [dense_matrix, dense_three] = by_columns(dense);
+      CHECK(same_bits(matrix, dense_matrix));
+      CHECK(same_bits(three, dense_three));
     }
     CHECK(agrees(einsum<"tn,to->no">(top_k(scores, 6, weighting::softmax), relu(dy))));
     CHECK(agrees(einsum<"tn,to,op->np">(top_k(scores, 6), dy,
@@ -166,21 +174,24 @@ TEST_CASE("sums over tokens have the same bits for any threads and tiles", "[tok
 TEST_CASE("large sums over tokens are cut for several threads without a change", "[token_sums]") {
   const auto x = random<tensor<float, 2>>({tokens, 40}, 1),
              dy = random<tensor<float, 2>>({tokens, 200}, 2);
-  tensor<float, 2> alone, chosen;
+  tensor<float, 2> alone, chosen, columns;
   tensor<float, 1> row;
   for (const int threads : {1, 2, 7})
     on_threads(threads, [&] {
       const auto sum = evaluate(einsum<"ti,to->io">(x, dy));
       const auto sparse = evaluate(einsum<"ti,tj->ij">(top_k(x, 10), dy));
+      const auto turned = evaluate(einsum<"tj,ti->ji">(dy, top_k(x, 10)));
       const auto wide = evaluate(einsum<"ti,tj->j">(x, random<tensor<float, 2>>({tokens, 900}, 5)));
       if (alone.empty()) {
         alone = sum;
         row = wide;
         chosen = sparse;
+        columns = turned;
       }
       CHECK(same_bits(sum, alone));
       CHECK(same_bits(row, wide));
       CHECK(same_bits(chosen, sparse));
+      CHECK(same_bits(columns, turned));
     });
 }
 

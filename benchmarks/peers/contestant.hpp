@@ -39,8 +39,13 @@ class floats {
   detail::memory memory_;
 };
 
-// A call of a layer on the rows that it was made for.
-using forward = std::function<void(const float* x, float* y)>;
+// A layer for the rows that it was made for: call(x, y), and what else a call computes.
+struct forward {
+  std::function<void(const float* x, float* y)> call;
+  std::function<void(std::ostream&)> write_more{};
+
+  explicit operator bool() const { return call != nullptr; }
+};
 // Makes the calls of a layer on so many rows; empty if the contestant has no layer of this kind.
 using maker =
     std::function<forward(const std::string& kind, const io::safetensors& weights, extent tokens)>;
@@ -77,7 +82,7 @@ class contestant {
     if (command == "rows") return prepare(std::stoull(first), second);
     if (command != "time") return extra_ ? extra_(command) : "unknown";
     std::ostringstream seconds;
-    seconds << seconds_of_call([this] { run_(x_.data(), y_.data()); });
+    seconds << seconds_of_call([this] { run_.call(x_.data(), y_.data()); });
     return seconds.str();
   }
 
@@ -95,10 +100,11 @@ class contestant {
     run_ = make_(kind_, *weights_, tokens);
     if (!run_) return "none";
     y_ = floats(tokens * x_.shape()[1]);
-    run_(x_.data(), y_.data());
-    std::ofstream(file, std::ios::binary)
-        .write(reinterpret_cast<const char*>(y_.data()),
-               static_cast<std::streamsize>(y_.size() * sizeof(float)));
+    run_.call(x_.data(), y_.data());
+    std::ofstream out(file, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(y_.data()),
+              static_cast<std::streamsize>(y_.size() * sizeof(float)));
+    if (run_.write_more) run_.write_more(out);
     return "ok";
   }
 

@@ -2,9 +2,11 @@
 """A contestant in Python: it answers the commands of contestant.hpp. A library is a class with
 
     layer(kind, weights, numbers)  returns a function for `call`, or None if there is no such layer here
-    rows(x)                        returns x, of numpy, as the library has it
-    call(layer, x)                 runs the layer to its end and returns the result as an array of numpy
-    run(layer, x)                  only runs it
+    rows(x, dy)                    returns x and dy, of numpy, as the library has what it needs of them
+    call(layer, rows)              runs the layer to its end and returns the result as an array of numpy
+    run(layer, rows)               only runs it
+
+The result of both passes is y, dx and the gradients with respect to the weights by their names, one after the other.
 """
 import sys
 import time
@@ -44,13 +46,14 @@ def serve(library):
             if command == "layer":
                 layer = x = None
                 weights, numbers = read(words[1])
-                all_rows = weights.pop("x")
+                all_rows, all_slopes = weights.pop("x"), weights.pop("dy")
                 layer = library.layer(words[0], weights, numbers)
                 answer = "ok"
             elif command == "rows" and layer is None:
                 answer = "none"
             elif command == "rows":
-                x = library.rows(all_rows[:int(words[0])])
+                count = int(words[0])
+                x = library.rows(all_rows[:count], all_slopes[:count])
                 numpy.ascontiguousarray(library.call(layer, x), dtype=numpy.float32).tofile(words[1])
                 answer = "ok"
             else:

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
-// usage: fmoe_peer THREADS [bf16|q8]
+// usage: fmoe_peer THREADS [bf16|q8|gradients]
 //
-// The layers by fmoe, with weights of 32, 16 or 8 bits. Two more commands: `roof` gives the FLOPs
-// and bytes of a call and, measured now, the machine's FLOP/s and bytes/s; `machine` describes the
-// machine.
+// The layers by fmoe, with weights of 32, 16 or 8 bits, or with both passes of a step. Two more
+// commands: `roof` gives the FLOPs and bytes of a call and, measured now, the machine's FLOP/s and
+// bytes/s; `machine` describes the machine.
+#include <map>
 #include <string_view>
 
 #include <tbb/task_arena.h>
 
-#include <fmoe/fmoe.hpp>
-#include <fmoe/peer.hpp>
 #include <fmoe/quantize.hpp>
 
 #include "../support/roofline.hpp"
 #include "contestant.hpp"
+#include "sources.hpp"
 
 namespace fmoe::peers {
 namespace {
@@ -28,7 +28,10 @@ class program {
   using T = detail::widened_t<Stored>;  // of the file's numbers in a layer
 
  public:
-  explicit program(extent threads) : threads_(threads), arena_(static_cast<int>(threads)) {}
+  explicit program(extent threads, bool gradients = false)
+      : threads_(threads),
+        gradients_(gradients),
+        arena_(static_cast<int>(threads)) {}
 
   int run() {
     return serve(
@@ -40,83 +43,17 @@ class program {
 
  private:
   forward make(const std::string& kind, const io::safetensors& file, extent tokens) {
-    const auto x = first_rows(file, tokens);
-    const auto get = [&]<extent Rank>(const char* name) {
-      return file.get<T, Rank>(name, io::narrowing::allow);
-    };
-    const auto vector = [&](const char* name) { return get.template operator()<1>(name); };
-    const auto matrix = [&](const char* name) { return get.template operator()<2>(name); };
-    const auto cube = [&](const char* name) { return get.template operator()<3>(name); };
-    const auto number = [&](const char* name) {
-      return static_cast<extent>(std::stoull(file.metadata().at(name)));
-    };
-    if (kind == "mxd") {
-      mxd<T> m;
-      m.encoder = matrix("encoder");
-      m.encoder_bias = vector("encoder_bias");
-      m.gate = matrix("gate");
-      m.gate_bias = vector("gate_bias");
-      m.scales = matrix("scales");
-      m.decoder = matrix("decoder");
-      m.bias = vector("bias");
-      m.active = number("active");
-      return compiled(stored(m), x);
-    }
-    if (kind == "cp")
-      return compiled(
-          stored(cp_mumoe<1, T>{{.projections = {matrix("gate")}},
-                                {},
-                                {{matrix("experts")}, matrix("input"), matrix("output")}}),
-          x);
-    if (kind == "tr")
-      return compiled(stored(tr_mumoe<1, T>{{.projections = {matrix("gate")}},
-                                            {},
-                                            {{cube("experts")}, cube("input"), cube("output")}}),
-                      x);
-    if (kind == "monet") {
-      const extent heads = number("heads");
-      const tensor<T, 1> zeros({heads});
-      tensor<T, 1> ones({heads});
-      std::fill_n(ones.data(), heads, detail::convert<T>(1.0f));
-      const auto router = stored(monet_router<T>{matrix("keys1"), matrix("keys2"), zeros, ones,
-                                                 zeros, ones, heads, number("active")});
-      const auto layer = stored(monet_hd<T>{matrix("encoder"), vector("encoder_bias"),
-                                            matrix("decoder"), matrix("bias")});
-      return compiled(
-          [=](const auto& rows) { return layer(rows, router.g1(rows), router.g2(rows)); }, x);
-    }
-    if (kind == "aoe") {
-      aoe<T> m;
-      m.down = cube("down");
-      m.up = cube("up");
-      m.linear = cube("linear");
-      m.output = cube("output");
-      m.route.active = number("active");
-      forward f = compiled(stored(m), x);
-      count_experts(m, x, m.down.size(), m.up.size() + m.linear.size() + m.output.size());
-      return f;
-    }
-    if (kind == "moe") {
-      moe<T> m;
-      m.router = matrix("router");
-      m.activated = cube("activated");
-      m.linear = cube("linear");
-      m.output = cube("output");
-      m.route.active = number("active");
-      forward f = compiled(stored(m), x);
-      count_experts(m, x, m.router.size(), m.activated.size() + m.linear.size() + m.output.size());
-      return f;
-    }
-    if (kind == "peer") {
-      peer<T> m;
-      m.queries = matrix("queries");
-      m.keys = get.template operator()<4>("keys");
-      m.down = matrix("down");
-      m.up = matrix("up");
-      m.active = number("active");
-      return compiled(stored(m), x);
-    }
-    return {};
+    forward made;
+    with_source<T>(kind, [&]<class Source>(Source) {
+      const auto layer = read<Source>(file);
+      const auto x = first_rows(file, "x", tokens);
+      if constexpr (std::is_same_v<Stored, float>)
+        if (gradients_) return made = step<Source>(layer, x, first_rows(file, "dy", tokens));
+      made = compiled(stored(layer), x);
+      count_experts<Source>(layer, x);
+      return made;
+    });
+    return made;
   }
 
   static auto stored(const auto& layer) {
@@ -124,8 +61,8 @@ class program {
     else return layer;
   }
 
-  static tensor<float, 2> first_rows(const io::safetensors& file, extent tokens) {
-    const auto all = file.get<float, 2>("x");
+  static tensor<float, 2> first_rows(const io::safetensors& file, const char* name, extent tokens) {
+    const auto all = file.get<float, 2>(name);
     tensor<float, 2> x({tokens, all.shape()[1]});
     std::copy_n(all.data(), x.size(), x.data());
     return x;
@@ -138,27 +75,62 @@ class program {
     work_ = {c.flops() * static_cast<double>(tokens), c.bytes - rows, rows};
     using call = decltype(compile(layer, tokens));
     const auto run = std::make_shared<call>(compile(layer, tokens));
-    return [this, run, tokens, width](const float* from, float* to) {
+    return {[this, run, tokens, width](const float* from, float* to) {
       arena_.execute([&] {
         (*run)(borrow(std::span(from, tokens * width), {tokens, width}),
                borrow(std::span(to, tokens * width), {tokens, width}));
       });
-    };
+    }};
   }
 
-  // Sets the bytes of the weights: some numbers that each call reads, and those of the experts that
-  // the rows use.
-  void count_experts(const auto& layer, const tensor<float, 2>& x, extent always, extent experts) {
-    const auto chosen = evaluate(layer.coefficients(x));
-    const auto [tokens, n] = chosen.shape();
-    extent used = 0;
-    for (extent e = 0; e < n; ++e) {
-      bool any = false;
-      for (extent t = 0; t < tokens; ++t) any = any || chosen(t, e) != 0;
-      used += any;
+  // Both passes, with all gradients.
+  template <class Source>
+  forward step(const auto& layer, const tensor<float, 2>& x, const tensor<float, 2>& dy) {
+    const auto [tokens, width] = x.shape();
+    const auto run = std::make_shared<decltype(compile_gradients(layer, tokens))>(
+        compile_gradients(layer, tokens));
+    const auto dx = std::make_shared<tensor<float, 2>>(x.shape());
+    const auto write_gradients = [run, dx](std::ostream& out) {
+      write(out, *dx);
+      std::map<std::string, std::function<void()>> by_name;
+      Source::arrays(run->gradients(), [&](const char* name, const auto& array) {
+        by_name[name] = [&] { write(out, array); };
+      });
+      for (const auto& [name, write_one] : by_name) write_one();
+    };
+    return {[this, run, dx, dy, tokens, width](const float* from, float* to) {
+              arena_.execute([&] {
+                (*run)(borrow(std::span(from, tokens * width), {tokens, width}), dy,
+                       borrow(std::span(to, tokens * width), {tokens, width}), *dx);
+              });
+            },
+            write_gradients};
+  }
+
+  static void write(std::ostream& out, const auto& array) {
+    out.write(reinterpret_cast<const char*>(array.data()),
+              static_cast<std::streamsize>(array.size() * sizeof(float)));
+  }
+
+  // Counts the weights of the experts that the rows use, where the others are not read.
+  template <class Source>
+  void count_experts(const auto& layer, const tensor<float, 2>& x) {
+    if constexpr (requires { Source::router; }) {
+      const auto chosen = evaluate(layer.coefficients(x));
+      const auto [tokens, n] = chosen.shape();
+      extent used = 0;
+      for (extent e = 0; e < n; ++e) {
+        bool any = false;
+        for (extent t = 0; t < tokens; ++t) any = any || chosen(t, e) != 0;
+        used += any;
+      }
+      extent always = 0, experts = 0;
+      Source::arrays(layer, [&](std::string_view name, const auto& array) {
+        (name == Source::router ? always : experts) += array.size();
+      });
+      const double each = detail::is_quantized<Stored> ? 34.0 / 32 : sizeof(T);
+      work_.weight_bytes = each * static_cast<double>(always + experts / n * used);
     }
-    const double each = detail::is_quantized<Stored> ? 34.0 / 32 : sizeof(T);
-    work_.weight_bytes = each * static_cast<double>(always + experts / n * used);
   }
 
   std::string roof() const {
@@ -186,6 +158,7 @@ class program {
   }
 
   extent threads_;
+  bool gradients_;
   tbb::task_arena arena_;
   work work_;
 };
@@ -194,10 +167,10 @@ class program {
 }  // namespace fmoe::peers
 
 int main(int count, char** arguments) {
+  using namespace fmoe::peers;
   const auto threads = std::stoull(arguments[1]);
-  if (count > 2 && std::string_view(arguments[2]) == "bf16")
-    return fmoe::peers::program<fmoe::bf16>(threads).run();
-  if (count > 2 && std::string_view(arguments[2]) == "q8")
-    return fmoe::peers::program<fmoe::q8>(threads).run();
-  return fmoe::peers::program<float>(threads).run();
+  const std::string_view variant = count > 2 ? arguments[2] : "";
+  if (variant == "bf16") return program<fmoe::bf16>(threads).run();
+  if (variant == "q8") return program<fmoe::q8>(threads).run();
+  return program<float>(threads, variant == "gradients").run();
 }

@@ -189,6 +189,6 @@ int main(int count, char** arguments) {
         auto g =
             std::make_shared<graph>(file, tokens, backend, narrow ? GGML_TYPE_Q8_0 : GGML_TYPE_F32);
         g->build(kind);
-        return [g](const float* x, float* y) { g->run(x, y); };
+        return {[g](const float* x, float* y) { g->run(x, y); }};
       });
 }

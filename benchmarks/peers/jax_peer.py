@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""usage: jax_peer.py THREADS
+"""usage: jax_peer.py THREADS [gradients]
 
 The layers in JAX, in the factorized order. XLA's threads are as many as the processors that the process may use. XLA knows the
-number of a mixture's rows only in blocks: each block of rows, sorted by expert, meets the weights of one expert.
+number of a mixture's rows only in blocks: each block of rows, sorted by expert, meets the weights of one expert. A loop over blocks
+has no gradient, so both passes multiply ragged rows.
 """
 import functools
 import math
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +17,9 @@ import contestant
 jax.config.update("jax_default_matmul_precision", "float32")
 
 
-def entmax(v):
-    """Alpha 1.5 of the layer norm of v: Newton's steps from below."""
-    v = v - v.mean(-1, keepdims=True)
-    v = v * (0.5 * jax.lax.rsqrt(jnp.square(v).mean(-1, keepdims=True) + 1e-5))
+@jax.custom_vjp
+def entmax_of_halves(v):
+    """Alpha 1.5 of 2 v: Newton's steps from below."""
     v = v - v.max(-1, keepdims=True)
 
     def step(_, tau):
@@ -27,6 +28,25 @@ def entmax(v):
 
     tau = jax.lax.fori_loop(0, 10, step, jnp.full_like(v[:, :1], -1))
     return jnp.square(jnp.maximum(v - tau, 0))
+
+
+def entmax_forward(v):
+    y = entmax_of_halves(v)
+    return y, y
+
+
+def entmax_backward(y, c):
+    root = jnp.sqrt(y)
+    return (2 * root * (c - (root * c).sum(-1, keepdims=True) / root.sum(-1, keepdims=True)),)
+
+
+entmax_of_halves.defvjp(entmax_forward, entmax_backward)
+
+
+def entmax(v):
+    """Alpha 1.5 of the layer norm of v."""
+    v = v - v.mean(-1, keepdims=True)
+    return entmax_of_halves(v * (0.5 * jax.lax.rsqrt(jnp.square(v).mean(-1, keepdims=True) + 1e-5)))
 
 
 def mxd(w, numbers, x):
@@ -114,6 +134,27 @@ def peer(w, numbers, x):
     return jnp.einsum("te,ted->td", hidden * jax.nn.softmax(best, -1).reshape(-1, h * k), w["up"][experts])
 
 
+def ragged_mixture(w, numbers, x):
+    (tokens, d), k, n = x.shape, numbers["active"], w["output"].shape[0]
+    if "down" in w:
+        cache = (x @ w["down"].reshape(d, -1)).reshape(tokens, n, -1)
+        scores = jnp.sqrt(jnp.square(cache).sum(-1))
+    else:
+        scores = x @ w["router"]
+    best, chosen = jax.lax.top_k(scores, k)
+    weights, chosen = jax.nn.softmax(best, -1).reshape(-1), chosen.reshape(-1)
+    order, counts = jnp.argsort(chosen), jnp.bincount(chosen, length=n)
+    token = order // k
+    rows = x[token]
+    if "down" in w:
+        activated = jax.lax.ragged_dot(cache[token, chosen[order]], w["up"], counts)
+    else:
+        activated = jax.lax.ragged_dot(rows, w["activated"], counts)
+    hidden = jax.nn.silu(activated) * jax.lax.ragged_dot(rows, w["linear"], counts)
+    made = jax.lax.ragged_dot(hidden, w["output"], counts)
+    return jnp.zeros_like(x).at[token].add(weights[order, None] * made)
+
+
 LAYERS = {"mxd": mxd, "cp": cp, "tr": tr, "monet": monet, "aoe": mixture, "moe": mixture, "peer": peer}
 
 
@@ -135,14 +176,17 @@ def arranged(kind, w):
     return w
 
 
+def whole(numbers):
+    return {name: int(n) if n == int(n) else n for name, n in numbers.items()}
+
+
 class Jax:
     def layer(self, kind, weights, numbers):
         w = jax.block_until_ready(arranged(kind, {name: jnp.asarray(array) for name, array in weights.items()}))
-        whole = {name: int(n) if n == int(n) else n for name, n in numbers.items()}
-        compiled = jax.jit(lambda w, x: LAYERS[kind](w, whole, x))
+        compiled = jax.jit(lambda w, x: LAYERS[kind](w, whole(numbers), x))
         return lambda x: compiled(w, x)
 
-    def rows(self, x):
+    def rows(self, x, _):
         return jnp.asarray(x)
 
     def call(self, layer, x):
@@ -152,4 +196,35 @@ class Jax:
         layer(x).block_until_ready()
 
 
-contestant.serve(Jax())
+class Gradients:
+    """A layer is a pair here: one for timing, and one whose gradients are those of the weights of the file."""
+
+    def layer(self, kind, weights, numbers):
+        is_mixture = kind in ("aoe", "moe")
+        of = ragged_mixture if is_mixture else LAYERS[kind]
+        order = (lambda _, w: w) if is_mixture else arranged
+
+        def passes(function, w):
+            def both(w, x, dy):
+                y, backward = jax.vjp(lambda w, x: function(w, whole(numbers), x), w, x)
+                return y, backward(dy)
+
+            compiled = jax.jit(both)
+            return lambda rows: compiled(w, *rows)
+
+        w = {name: jnp.asarray(array) for name, array in weights.items()}
+        return passes(of, jax.block_until_ready(order(kind, w))), passes(lambda w, n, x: of(order(kind, w), n, x), w)
+
+    def rows(self, x, dy):
+        return jnp.asarray(x), jnp.asarray(dy)
+
+    def call(self, layer, rows):
+        self.run(layer, rows)  # compiles it
+        y, (dw, dx) = layer[1](rows)
+        return jnp.concatenate([y.ravel(), dx.ravel(), *(dw[name].ravel() for name in sorted(dw))])
+
+    def run(self, layer, rows):
+        jax.block_until_ready(layer[0](rows))
+
+
+contestant.serve(Gradients() if "gradients" in sys.argv[2:] else Jax())

@@ -454,16 +454,16 @@ template <class Layer>
 forward tiled(const source& s, extent tokens, bool may_tile = true) {
   const auto make = [&](extent tile) -> forward {
     const auto width = s.size("x", 1);
-    return
+    return {
         [tokens, tile, width, layer = std::make_shared<Layer>(s, tile)](const float* x, float* y) {
           for (extent t = 0; t < tokens; t += tile) (*layer)(tile, x + t * width, y + t * width);
-        };
+        }};
   };
   forward best = make(tokens);
   if (tokens < 256 || !may_tile) return best;
   floats y(tokens * s.size("x", 1));
   const auto seconds = [&](const forward& f) {
-    return seconds_of_call([&] { f(s["x"], y.data()); });
+    return seconds_of_call([&] { f.call(s["x"], y.data()); });
   };
   double least = seconds(best);
   for (const extent tile : {extent{128}, extent{256}}) {

@@ -90,6 +90,7 @@ def peer(m, d, heads, s, width, active):
 # Name: the kind, and the numbers of its function.
 LAYERS = {
     "mxd/gpt2": (mxd, 768, 3072, 21490, 768, 32),
+    "mxd/minilm": (mxd, 384, 1536, 4096, 384, 32),
     "mumoe/cp": (cp, 512, 768, 768, 512),
     "mumoe/tr": (tr, 512, 768, 768, 4, 4, 512),
     "monet/1.4b_hd": (monet, 2048, 16, 8, 512, 32),
@@ -105,9 +106,10 @@ def kind_of(name):
 
 
 def write(name, path):
-    """Writes weights, rows and the numbers that no shape tells."""
+    """Writes weights, rows x, the gradients dy of a loss with respect to their results, and the numbers that no shape tells."""
     make, *sizes = LAYERS[name]
     maker = Maker()
     width, numbers = make(maker, *sizes)
     maker.weight("x", ROWS, width, fan_in=1)
+    maker.weight("dy", ROWS, width, fan_in=1)
     save_file(maker.arrays, path, metadata={key: str(value) for key, value in numbers.items()})

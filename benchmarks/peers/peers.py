@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: MIT
 """Compares fmoe with other libraries, each composed by hand into the factorized layer; scripts/peers starts it.
 
-usage: peers.py PROGRAMS TABLE [--filter=REGEX] [--tokens=1,16,128,1024] [--threads=1,2] [--only=mkl,jax] [--rounds=5]
+usage: peers.py PROGRAMS FOLDER [--filter=REGEX] [--tokens=1,16,128,1024] [--threads=1,2] [--only=mkl,jax] [--rounds=5]
+                [--gradients]
+
+With --gradients, a call is the forward and the backward pass with the gradients of all weights, of 512 and of 1,024 tokens.
 
 Every contestant is a process that holds the same weights. Before it is timed, its result is compared with fmoe's. Then they take
 turns, round by round; those that wait are stopped, so that their idle threads take no processor. The medians are written to
-TABLE, a CSV file, which keeps the rows of earlier runs; the whole table is printed as Markdown.
+FOLDER/table.csv or FOLDER/gradients.csv, which keeps the rows of earlier runs; the whole table is printed as Markdown.
 """
 import argparse
 import csv
 import datetime
+import math
 import os
 import pathlib
 import re
@@ -20,6 +24,7 @@ import sys
 import time
 
 import numpy
+from safetensors import safe_open
 
 import layers
 
@@ -28,23 +33,28 @@ HERE = pathlib.Path(__file__).parent
 NARROW = ("fmoe bf16", "fmoe q8", "ggml q8_0")
 
 
-def commands(programs):
-    """{name: command} of those that are here."""
-    python = [sys.executable]
+def commands(programs, gradients):
+    """{name: (program, variant)} of those that are here."""
     found = {
-        "fmoe": [programs / "fmoe_peer"],
-        "MKL": [programs / "mkl_peer"],
-        "OpenBLAS": [programs / "openblas_peer"],
-        "oneDNN": [programs / "onednn_peer"],
-        "ggml": [programs / "ggml_peer"],
-        "PyTorch": python + [HERE / "torch_peer.py"],
-        "compiled": python + [HERE / "torch_peer.py"],
-        "JAX": python + [HERE / "jax_peer.py"],
-        "fmoe bf16": [programs / "fmoe_peer"],
-        "fmoe q8": [programs / "fmoe_peer"],
-        "ggml q8_0": [programs / "ggml_peer"],
+        "fmoe": (programs / "fmoe_peer", ["gradients"]),
+        "dense": (HERE / "torch_peer.py", ["gradients", "dense"]),
+        "PyTorch": (HERE / "torch_peer.py", ["gradients"]),
+        "compiled": (HERE / "torch_peer.py", ["gradients", "compiled"]),
+        "JAX": (HERE / "jax_peer.py", ["gradients"]),
+    } if gradients else {
+        "fmoe": (programs / "fmoe_peer", []),
+        "MKL": (programs / "mkl_peer", []),
+        "OpenBLAS": (programs / "openblas_peer", []),
+        "oneDNN": (programs / "onednn_peer", []),
+        "ggml": (programs / "ggml_peer", []),
+        "PyTorch": (HERE / "torch_peer.py", []),
+        "compiled": (HERE / "torch_peer.py", ["compiled"]),
+        "JAX": (HERE / "jax_peer.py", []),
+        "fmoe bf16": (programs / "fmoe_peer", ["bf16"]),
+        "fmoe q8": (programs / "fmoe_peer", ["q8"]),
+        "ggml q8_0": (programs / "ggml_peer", ["q8_0"]),
     }
-    return {name: command for name, command in found.items() if pathlib.Path(command[-1]).exists()}
+    return {name: command for name, command in found.items() if command[0].exists()}
 
 
 class Contestant:
@@ -52,9 +62,10 @@ class Contestant:
 
     def __init__(self, name, command, threads):
         self.name = name
-        variant = {"compiled": ["compiled"], "fmoe bf16": ["bf16"], "fmoe q8": ["q8"], "ggml q8_0": ["q8_0"]}.get(name, [])
+        program, variant = command
+        python = [sys.executable] if program.suffix == ".py" else []
         self.process = subprocess.Popen(
-            [*map(str, command), str(threads), *variant], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [*python, program, str(threads), *variant], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads]))
         self.stop()
 
@@ -80,9 +91,9 @@ class Contestant:
 
 def agrees(name, y, expected, tokens):
     """True if the result is fmoe's. Rounding may exchange a choice between nearly equal scores, and with it a row."""
-    y, expected = y.reshape(tokens, -1), expected.reshape(tokens, -1)
     if y.shape != expected.shape:
         return False
+    y, expected = y.reshape(tokens, -1), expected.reshape(tokens, -1)
     if name in NARROW:
         errors = numpy.linalg.norm(y - expected, axis=1) / numpy.linalg.norm(expected, axis=1)
         return bool(numpy.median(errors) < 0.05)
@@ -90,24 +101,41 @@ def agrees(name, y, expected, tokens):
     return bool(wrong.sum() <= (0 if tokens == 1 else max(1, tokens // 128)))
 
 
-def measure(contestants, tokens, folder, most_rounds):
+def parts_of(file, tokens, y):
+    """The result of both passes as a list: y, dx, and the gradients by name."""
+    with safe_open(file, framework="numpy") as arrays:
+        shapes = {name: arrays.get_slice(name).get_shape() for name in arrays.keys()}
+    sizes = [tokens * shapes[name][1] for name in ("dy", "x")]
+    sizes += [math.prod(shapes[name]) for name in sorted(shapes) if name not in ("x", "dy")]
+    return numpy.split(y, numpy.cumsum(sizes)[:-1]) if y.size == sum(sizes) else []
+
+
+def gradients_agree(file, tokens, y, expected):
+    """True if all gradients are fmoe's. An exchanged choice changes the gradients of few experts by much, and of weights that all
+    rows share by little."""
+    pairs = list(zip(parts_of(file, tokens, y), parts_of(file, tokens, expected)))
+    return bool(pairs) and all(numpy.median(numpy.abs(g - e)) < 1e-3 * numpy.abs(e).max() and
+                               numpy.linalg.norm(g - e) < 0.05 * numpy.linalg.norm(e) for g, e in pairs)
+
+
+def measure(contestants, file, tokens, options):
     """Returns {name: seconds} of those that have the layer and agree, the share of the roof, and the names that disagree."""
     held, wrong, expected = [], [], None
     for c in contestants:
-        file = folder / "result"
-        answer = c.ask("rows", tokens, file)
+        answer = c.ask("rows", tokens, options.folder / "result")
         if answer != "ok":
             wrong += [c.name] if answer != "none" else []
             continue
-        y = numpy.fromfile(file, dtype=numpy.float32)
+        y = numpy.fromfile(options.folder / "result", dtype=numpy.float32)
         expected = y if expected is None else expected
-        if agrees(c.name, y, expected, tokens):
+        right = gradients_agree(file, tokens, y, expected) if options.gradients else agrees(c.name, y, expected, tokens)
+        if right:
             held.append(c)
         else:
             print(f"{c.name} disagrees with fmoe", file=sys.stderr)
             wrong.append(c.name)
     times, shares, start = {c.name: [] for c in held}, [], time.monotonic()
-    for done in range(most_rounds):
+    for done in range(options.rounds):
         for c in held:
             times[c.name].append(float(c.ask("time")))
         flops, size, peak, bandwidth = map(float, held[0].ask("roof").split())
@@ -167,22 +195,26 @@ def numbers(text):
 def parsed():
     options = argparse.ArgumentParser()
     options.add_argument("programs", type=pathlib.Path)
-    options.add_argument("table", type=pathlib.Path)
+    options.add_argument("folder", type=pathlib.Path)
+    options.add_argument("--gradients", action="store_true")
     options.add_argument("--filter", default="")
-    options.add_argument("--tokens", type=numbers, default=[1, 16, 128, 1024])
+    options.add_argument("--tokens", type=numbers, default=[])
     options.add_argument("--threads", type=numbers, default=[1, 2])
     options.add_argument("--only", default="")
     options.add_argument("--rounds", type=int, default=5)
-    return options.parse_args()
+    chosen = options.parse_args()
+    chosen.tokens = chosen.tokens or ([512, 1024] if chosen.gradients else [1, 16, 128, 1024])
+    return chosen
 
 
 def main():
     options = parsed()
+    path = options.folder / ("gradients.csv" if options.gradients else "table.csv")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # which ends the contestants, too
-    every = commands(options.programs)
+    every = commands(options.programs, options.gradients)
     only = options.only.lower().split(",") if options.only else [name.lower() for name in every]
     chosen = {name: command for name, command in every.items() if name == "fmoe" or name.lower() in only}
-    table, failed = read_table(options.table), []
+    table, failed = read_table(path), []
     alone = Contestant("fmoe", chosen["fmoe"], os.cpu_count())
     machine = alone.ask("machine")
     alone.end()
@@ -190,12 +222,12 @@ def main():
         contestants = [Contestant(name, command, threads) for name, command in chosen.items()]
         try:
             for layer in filter(lambda name: re.search(options.filter, name), layers.LAYERS):
-                folder = options.table.parent
-                layers.write(layer, folder / "layer.safetensors")
+                file = options.folder / "layer.safetensors"
+                layers.write(layer, file)
                 for c in contestants:
-                    c.ask("layer", layers.kind_of(layer), folder / "layer.safetensors")
+                    c.ask("layer", layers.kind_of(layer), file)
                 for tokens in options.tokens:
-                    seconds, share, wrong = measure(contestants, tokens, folder, options.rounds)
+                    seconds, share, wrong = measure(contestants, file, tokens, options)
                     failed += [(layer, tokens, threads, name) for name in wrong]
                     key = (layer, str(tokens), str(threads))
                     row = {name: f"{t / seconds['fmoe']:.2f}" for name, t in seconds.items() if name != "fmoe"}
@@ -203,8 +235,8 @@ def main():
                     row |= dict(zip(("layer", "tokens", "threads"), key))
                     row |= {"fmoe ms": f"{1e3 * seconds['fmoe']:.3g}", "of_roof": f"{share:.2f}", "machine": machine,
                             "date": datetime.date.today().isoformat()}
-                    table = read_table(options.table) | {key: row}
-                    write_table(options.table, table, list(every))
+                    table = read_table(path) | {key: row}
+                    write_table(path, table, list(every))
                     print(" ".join(f"{name}:{value}" for name, value in row.items() if name != "machine"), file=sys.stderr)
         finally:
             for c in contestants:

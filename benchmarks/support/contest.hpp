@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,14 @@ void reject(benchmark::State& state, const char* why);
 // defined.
 struct suite {
   explicit suite(std::function<void(bool tiny)> add);
+};
+
+// Returns the largest difference in each row, divided by the largest element of b.
+std::vector<double> differences(const tensor<float, 2>& a, const tensor<float, 2>& b);
+
+// What `--cuda` runs, with the arguments behind it, in a program that has the kernels of GPUs.
+struct gpu_program {
+  explicit gpu_program(std::function<int(std::span<char*>)> run);
 };
 
 }  // namespace fmoe::bench

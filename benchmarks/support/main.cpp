@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // usage: fmoe_bench [--check] [--no-naive] [--benchmark_filter=REGEX] [--benchmark_format=json] ...
+//        fmoe_bench --cuda ..., which gpu.cpp describes
 //
 // --check runs rows of tiny layers, checks their results and times each form once; it fails if a
 // result is wrong. --no-naive leaves out the naive forms, which take seconds to make.
@@ -31,24 +32,14 @@ namespace {
 
 bool tiny = false, with_naive = true, failed = false;
 
+std::function<int(std::span<char*>)>& gpu_main() {
+  static std::function<int(std::span<char*>)> run;
+  return run;
+}
+
 std::vector<std::function<void(bool)>>& suites() {
   static std::vector<std::function<void(bool)>> all;
   return all;
-}
-
-// Returns the largest difference in each row, divided by the largest element of all.
-std::vector<double> differences(const tensor<float, 2>& a, const tensor<float, 2>& b) {
-  const extent width = a.shape()[1];
-  std::vector<double> errors(a.shape()[0]);
-  double norm = 0;
-  for (extent i = 0; i < a.size(); ++i) {
-    const double x = static_cast<double>(a.data()[i]), y = static_cast<double>(b.data()[i]);
-    const double error = std::abs(x - y);
-    errors[i / width] = std::max(errors[i / width], std::isnan(error) ? HUGE_VAL : error);
-    norm = std::max(norm, std::abs(y));
-  }
-  for (double& e : errors) e /= norm;
-  return errors;
 }
 
 bool agree(const contest& c, const tensor<float, 2>& a, const tensor<float, 2>& b) {
@@ -191,6 +182,22 @@ std::string cpu_name() {
 
 }  // namespace
 
+std::vector<double> differences(const tensor<float, 2>& a, const tensor<float, 2>& b) {
+  const extent width = a.shape()[1];
+  std::vector<double> errors(a.shape()[0]);
+  double norm = 0;
+  for (extent i = 0; i < a.size(); ++i) {
+    const double x = static_cast<double>(a.data()[i]), y = static_cast<double>(b.data()[i]);
+    const double error = std::abs(x - y);
+    errors[i / width] = std::max(errors[i / width], std::isnan(error) ? HUGE_VAL : error);
+    norm = std::max(norm, std::abs(y));
+  }
+  for (double& e : errors) e /= norm;
+  return errors;
+}
+
+gpu_program::gpu_program(std::function<int(std::span<char*>)> run) { gpu_main() = std::move(run); }
+
 void reject(benchmark::State& state, const char* why) {
   failed = true;
   state.SkipWithError(why);
@@ -233,6 +240,15 @@ int main(int argc, char** argv) {
     argc = static_cast<int>(end - argv);
     return found;
   };
+  if (take("--cuda")) try {
+      if (const auto& run = fmoe::bench::gpu_main())
+        return run(std::span(argv + 1, static_cast<std::size_t>(argc - 1)));
+      std::fputs("this program has no kernels of GPUs: fmoe_bench has\n", stderr);
+      return 2;
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "%s\n", e.what());
+      return 2;
+    }
   fmoe::bench::tiny = take("--check");
   fmoe::bench::with_naive = !take("--no-naive");
   for (const auto& add : fmoe::bench::suites()) add(fmoe::bench::tiny);

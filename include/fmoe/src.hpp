@@ -8,4 +8,5 @@
 #include <fmoe/backend/cpu/parallel-inl.hpp>
 #include <fmoe/gradients/src.hpp>
 #include <fmoe/io/src.hpp>
+#include <fmoe/optimizers/src.hpp>
 #include <fmoe/run/src.hpp>

@@ -20,7 +20,7 @@ using namespace fmoe::test;
 using cuda::math;
 
 compile_options with(math how) {
-  return {.on = cuda::emulated({.math = how, .order = cuda::thread_order::shuffled})};
+  return {.on = cuda::device(0, {.math = how, .order = cuda::thread_order::shuffled})};
 }
 
 TEST_CASE("each policy has its own error", "[cuda][math]") {
@@ -29,7 +29,7 @@ TEST_CASE("each policy has its own error", "[cuda][math]") {
   const auto product = einsum<"ti,io->to">(x, w);
   const auto error = [&](math how) { return error_of(product, with(how)); };
   CHECK(
-      same_bits(evaluate(product, with(math::exact)), evaluate(product, {.on = cuda::emulated()})));
+      same_bits(evaluate(product, with(math::exact)), evaluate(product, {.on = cuda::device(0)})));
   CHECK(error(math::exact) < 1e-6);
   CHECK(error(math::tf32x3) < 2e-6);
   CHECK((error(math::tf32) > 1e-5 && error(math::tf32) < 1e-3));

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <random>
 
-#include <fmoe/backend/cuda/emulated/block.hpp>
-#include <fmoe/backend/cuda/kernels/register_selector.hpp>
+#include <fmoe/backend/cuda/emulated/emulated_device.hpp>
+#include <fmoe/backend/cuda/select_steps.hpp>
 
 #include "../support/catch.hpp"
 
@@ -91,6 +91,42 @@ TEST_CASE("a row of 21,490 scores lies in the registers of one block", "[cuda]")
   // One thread has all of the greatest, so that its greatest alone says little of them.
   for (extent i = 0; i < 20; ++i) x[i * 1024 + 5] = 100 + static_cast<float>(i % 3);
   CHECK(both_are_same());
+}
+
+TEMPLATE_TEST_CASE("blocks that share a row select what one block does", "[cuda]", float, double) {
+  using T = TestType;
+  constexpr extent tokens = 4;
+  // Three parts of 1,024 at a time, and a last part that is shorter than what is kept.
+  for (const extent columns : {extent{3072}, extent{2060}})
+    for (const extent keep : {extent{1}, extent{32}, extent{200}})
+      for (const bool takes_zeros : {false, true}) {
+        INFO(keep << " of " << columns);
+        const auto x = rows_of<T>(tokens, columns);
+        const select_kernel<T> k{{x.data(), columns}, {}, 1, columns, false, takes_zeros};
+        const auto expected = selected<T>(k, tokens, tokens, keep, thread_order::ascending);
+        const row_parts parts{columns, in_few_registers::most, keep};
+        std::vector<T> memory(candidate_rows<T>::size(tokens, parts.candidates()));
+        const emulated_device on(0, {.order = thread_order::shuffled});
+        emulated_device::queue queue(on, nullptr);
+        for (const extent most : {extent{4}, extent{3}, extent{1}}) {
+          std::vector<T> to(tokens * selection_row<T>::size(keep));
+          select_kernel<T> here = k;
+          here.to = {{to.data(), selection_row<T>::size(keep)}, keep};
+          select_in_parts(queue, here, tokens, parts, memory.data(), most);
+          CHECK(same(to, expected));
+        }
+      }
+}
+
+TEST_CASE("rows are cut where no block has registers for them", "[cuda]") {
+  CHECK(parts_of_row<float>(22528, 32).count() == 1);
+  CHECK(parts_of_row<float>(22529, 32).each == 1024);
+  CHECK(parts_of_row<float>(262144, 32).candidates() == 8192);
+  CHECK(parts_of_row<float>(1048576, 32).each == 8192);
+  CHECK(parts_of_row<float>(1048576, 257).count() == 1);
+  CHECK(parts_of_row<float>(0, 32).count() == 0);
+  CHECK(room_for_candidates<float>(16, 262144, 32) == 16 * 2 * 8192);
+  CHECK(room_for_candidates<float>(16, 22528, 32) == 0);
 }
 
 }  // namespace

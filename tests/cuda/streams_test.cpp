@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Calls on streams: they wait for nothing, allocate nothing, share memory without a race, and can
-// be captured. Emulated streams do their work in turns when somebody waits for one of them.
+// be captured. Emulated streams do their work in turns when somebody waits for one of them. Where
+// there is a GPU, its streams are tested, too.
 #include <thread>
 
 #include <fmoe/aoe.hpp>
@@ -21,7 +22,7 @@ using namespace fmoe::test;
 
 constexpr extent rows = 9, width = 12;
 
-const auto at_once = cuda::emulated();
+const auto gpu = cuda::device(0);  // or one whose emulated streams do their work at once
 const auto deferred = cuda::emulated({.streams = cuda::stream_order::deferred});
 
 tensor<float, 2> numbers(unsigned seed) { return random<tensor<float, 2>>({rows, width}, seed); }
@@ -81,24 +82,26 @@ TEST_CASE("calls on a stream run one after the other", "[cuda]") {
 // Emulated streams take turns, step by step, so calls that had one memory would spoil each other's.
 TEST_CASE("calls on several streams do not share memory that is in use", "[cuda]") {
   const three_steps steps;
-  const auto check = [&](const auto& layer) {
+  const auto check = [&](const auto& layer, const auto& on) {
     for (const extent callers : {extent{1}, extent{2}, all}) {
-      const auto forward = compile(layer, rows, {.on = deferred, .callers = callers});
+      const auto forward = compile(layer, rows, {.on = on, .callers = callers});
       std::vector<call> calls;
       std::vector<tensor<float, 2>> expected;
       std::vector<std::unique_ptr<cuda::stream>> streams;
       for (unsigned i = 0; i < 4; ++i) {
-        calls.emplace_back(numbers(i), deferred);
+        calls.emplace_back(numbers(i), on);
         expected.push_back(forward(numbers(i)));
-        streams.push_back(std::make_unique<cuda::stream>(deferred));
+        streams.push_back(std::make_unique<cuda::stream>(on));
       }
       for (unsigned i = 0; i < 4; ++i) forward.on (*streams[i])(calls[i].x, calls[i].y);
       for (const unsigned i : {2u, 0u, 3u, 1u})
         CHECK(same_bits(calls[i].y.to_host(streams[i]->handle()), expected[i]));
     }
   };
-  check(steps);
-  check(experts());
+  for (const auto& on : {gpu, deferred}) {
+    check(steps, on);
+    check(experts(), on);
+  }
 }
 
 TEST_CASE("a call waits for the stream that makes its input", "[cuda]") {
@@ -110,40 +113,46 @@ TEST_CASE("a call waits for the stream that makes its input", "[cuda]") {
     std::uintptr_t stream;
   } made{nullptr, {rows, width}, "<f4", {width * 4, 4}, 0};
   const three_steps layer;
-  const auto forward = compile(layer, rows, {.on = deferred, .callers = 3});
-  const tensor<float, 2> x = numbers(1), expected = forward(forward(x));
-  call one(x, deferred), two(x, deferred);
-  const cuda::stream first(deferred), second(deferred);
-  forward.on(first)(one.x, one.y);
-  made.pointer = one.y.data();
-  made.stream = reinterpret_cast<std::uintptr_t>(first.handle());
-  forward.on(second)(made, two.y);
-  CHECK(same_bits(two.y.to_host(second.handle()), expected));
+  for (const auto& on : {gpu, deferred}) {
+    const auto forward = compile(layer, rows, {.on = on, .callers = 3});
+    const tensor<float, 2> x = numbers(1), expected = forward(forward(x));
+    call one(x, on), two(x, on);
+    const cuda::stream first(on), second(on);
+    forward.on(first)(one.x, one.y);
+    made.pointer = one.y.data();
+    made.stream = reinterpret_cast<std::uintptr_t>(first.handle());
+    forward.on(second)(made, two.y);
+    CHECK(same_bits(two.y.to_host(second.handle()), expected));
+  }
 }
 
 TEST_CASE("a layer may end while its calls run", "[cuda]") {
   const tensor<float, 2> x = numbers(1);
   const three_steps layer;
-  call one(x, deferred);
-  const cuda::stream s(deferred);
-  {
-    const auto forward = compile(layer, rows, {.on = deferred});
-    forward.on(s)(one.x, one.y);
+  for (const auto& on : {gpu, deferred}) {
+    call one(x, on);
+    const cuda::stream s(on);
+    {
+      const auto forward = compile(layer, rows, {.on = on});
+      forward.on(s)(one.x, one.y);
+    }
+    CHECK(same_bits(one.y.to_host(s.handle()), compile(layer, rows, {.on = on})(x)));
   }
-  CHECK(same_bits(one.y.to_host(s.handle()), compile(layer, rows, {.on = deferred})(x)));
 }
 
 TEST_CASE("host arrays on a stream are there when the call returns", "[cuda]") {
   const three_steps layer;
-  const auto forward = compile(layer, rows, {.on = deferred});
-  const tensor<float, 2> x = numbers(1), expected = forward(x);
-  call one(x, deferred);
-  tensor<float, 2> y(x.shape());
-  const cuda::stream s(deferred);
-  forward.on(s)(one.x, y);
-  CHECK(same_bits(y, expected));
-  forward.on(s)(x, one.y);
-  CHECK(same_bits(one.y.to_host(), expected));
+  for (const auto& on : {gpu, deferred}) {
+    const auto forward = compile(layer, rows, {.on = on});
+    const tensor<float, 2> x = numbers(1), expected = forward(x);
+    call one(x, on);
+    tensor<float, 2> y(x.shape());
+    const cuda::stream s(on);
+    forward.on(s)(one.x, y);
+    CHECK(same_bits(y, expected));
+    forward.on(s)(x, one.y);
+    CHECK(same_bits(one.y.to_host(), expected));
+  }
 }
 
 #ifndef FMOE_JTHREAD_EXECUTOR
@@ -177,17 +186,17 @@ TEST_CASE("a call allocates nothing", "[cuda]") {
 TEST_CASE("threads may call on streams of their own at the same time", "[cuda]") {
   const three_steps layer;
   for (const extent callers : {extent{1}, extent{3}, all}) {
-    const auto forward = compile(layer, rows, {.on = at_once, .callers = callers});
+    const auto forward = compile(layer, rows, {.on = gpu, .callers = callers});
     std::vector<call> calls;
     std::vector<tensor<float, 2>> expected;
     for (unsigned i = 0; i < 4; ++i) {
-      calls.emplace_back(numbers(i), at_once);
+      calls.emplace_back(numbers(i), gpu);
       expected.push_back(forward(numbers(i)));
     }
     std::vector<std::thread> threads;
     for (unsigned i = 0; i < 4; ++i)
       threads.emplace_back([&, i] {
-        const cuda::stream s(at_once);
+        const cuda::stream s(gpu);
         for (int n = 0; n < 3; ++n) forward.on(s)(calls[i].x, calls[i].y);
         s.synchronize();
       });
@@ -198,12 +207,11 @@ TEST_CASE("threads may call on streams of their own at the same time", "[cuda]")
 
 // The same on a GPU, where there is one, with CUDA's own graphs.
 TEST_CASE("a call can be captured, and its graph reads what the input holds then", "[cuda]") {
-  const auto gpu = cuda::device(0);
   if (std::string(gpu->where()).starts_with("emulated"))
     WARN(
         "There is no GPU, so emulated streams stand for those of CUDA, and CUDA's own graphs are "
         "not tested.");
-  for (const auto& on : {gpu, at_once, deferred}) {
+  for (const auto& on : {gpu, deferred}) {
     const three_steps layer;
     const auto forward = compile(layer, rows, {.on = on, .callers = 2});
     const tensor<float, 2> x = numbers(1), z = numbers(2), expected = forward(x),
@@ -262,8 +270,8 @@ TEST_CASE("a stream of another device is refused, and one of a layer on the CPU"
   const cuda::device_options two{.emulated_devices = 2};
   const auto other = cuda::emulated(two, 1);
   const cuda::stream s(other);
-  const auto forward = compile(layer, rows, {.on = at_once});
-  call one(numbers(1), at_once);
+  const auto forward = compile(layer, rows, {.on = cuda::emulated()});
+  call one(numbers(1), cuda::emulated());
   CHECK_THROWS_WITH(forward.on(s)(one.x, one.y), "[cuda] a call: the stream is of another device");
   tensor<float, 2> x = numbers(1), y(x.shape());
   CHECK_THROWS_WITH(compile(layer, rows).on(s)(x, y),

@@ -90,6 +90,18 @@ TEST_CASE("a warp weighs a row of a selection", "[cuda]") {
   }
 }
 
+TEST_CASE("a warp multiplies the entries of a row by factors", "[cuda]") {
+  auto factors = numbers(rows * columns, 3);
+  for (extent n = 0; n < factors.size(); n += 5) factors[n] = 0;
+  selections from(45, 3), a(45), b(45);
+  const auto plain = [&](selections& to) {
+    return rescale_rows<float>{from.at(), to.at(), factors.data(), rows, columns};
+  };
+  each(plain(a), tokens * rows);
+  launch(rescale_kernel<float>{plain(b), tokens}, tokens * rows);
+  CHECK(b.is(a));
+}
+
 TEST_CASE("a warp keeps the greatest entries that reach a mass", "[cuda]") {
   auto x = numbers(tokens * rows * columns, 2);
   for (extent i = 0; i < columns; ++i) x[i] = std::round(x[i]);

@@ -100,6 +100,8 @@ TEST_CASE("a sum over tokens reads what each token selected, which is not made d
       make_plan(g, ir::node_list(std::vector{gradient, uses}), 600, machine_options());
   CHECK(describe(p) == lines{"loop o 5000 by 736", "  gemm ti,io->to", "  top_k to->to",
                              "reduce to->to", "selection_sum tn,to->no", "selection_sum tn->n"});
+  CHECK(describe(make_plan(g, g.einsum("to,tn->on", {dy, a}), 600, machine_options())).back() ==
+        "selection_sum tn,to->on");
   CHECK(placement_is_sound(p));
   CHECK(p.call < 1000);
   const planner::program program =

@@ -47,6 +47,7 @@ inline node_id cotangent_of_argument(ir::graph& g, const number_function& f, nod
 }
 
 inline void pull(cotangents& to, const ir::map_node& m, node_id y, node_id c) {
+  if (m.f.fn == pointwise::scale && m.f.parameter == 0) return;  // a constant
   if (to.needs(m.arg)) to.give(m.arg, cotangent_of_argument(to.g, m.f, m.arg, y, c));
 }
 

@@ -8,13 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include <fmoe/layers/batch_norm.hpp>
 #include <fmoe/layers/experts.hpp>
 
 namespace fmoe {
 
 // Labels: t token, i input, n expert. If a level has running statistics, a batch norm with them
 // normalises its scores; otherwise a layer norm over its experts does so if `layer_norm` is true.
-// Neither has weights.
+// Neither has weights. In `training` a batch norm takes the statistics of the tokens of a call, and
+// gradients go through them.
 template <std::size_t Levels = 1, class T = float>
 struct expert_gate {
   std::array<parameter<T, 2>, Levels> projections;     // i n
@@ -22,6 +24,7 @@ struct expert_gate {
   std::array<parameter<T, 1>, Levels> variances = {};  // n, running
   bool layer_norm = true;
   double alpha = 1.5;  // alpha of entmax; 1 is softmax
+  bool training = false;
 
   static constexpr double epsilon = 1e-5;
 
@@ -58,8 +61,21 @@ struct expert_gate {
   auto scores(const operand auto& x) const {
     static_assert(Level < Levels, "expert_gate: levels are counted from 0");
     const auto s = einsum<"ti,in->tn">(x, projections[Level]);
-    return choose(batch_norm(), (s - means[Level]) * inverse_sqrt(variances[Level] + epsilon),
+    const auto centred = s - detail::batch_mean<"tn->n">(s);
+    const auto by_batch =
+        centred * inverse_sqrt(detail::batch_variance<"tn->n">(centred) + epsilon);
+    const auto by_running = (s - means[Level]) * inverse_sqrt(variances[Level] + epsilon);
+    return choose(batch_norm(), choose(training, by_batch, by_running),
                   choose(layer_norm, fmoe::layer_norm(s, epsilon), s));
+  }
+
+  // [t, i] -> [n], [n]: the mean of each expert's scores over the tokens, and their variance with
+  // the divisor T - 1, which running statistics take.
+  template <std::size_t Level = 0>
+  auto batch_statistics(const operand auto& x) const {
+    const auto s = einsum<"ti,in->tn">(x, projections[Level]);
+    const auto mean = detail::batch_mean<"tn->n">(s);
+    return std::tuple{mean, detail::unbiased_variance<"tn->n">(s - mean)};
   }
 
   // [t, i] -> [t, n]: a of one level. A row sums to 1. A single expert has exactly the coefficient

@@ -9,6 +9,7 @@
 #include <fmoe/arrays/viewed.hpp>
 #include <fmoe/base/normal.hpp>
 #include <fmoe/expr/all_except.hpp>
+#include <fmoe/layers/batch_norm.hpp>
 #include <fmoe/layers/expert_slice.hpp>
 #include <fmoe/layers/monet_expert.hpp>
 #include <fmoe/layers/monet_norms.hpp>
@@ -20,7 +21,9 @@ namespace fmoe {
 // Labels: t token, d input, p head, s (i, j) halves of experts. With running statistics of the
 // scores, as in the released code, c is their batch normalisation for each head, and the scores
 // with c >= min(max c, Phi^-1(1 - active / s)) are kept. Without statistics the `active` largest of
-// each head are kept (Eqs. 3, 9). g is the softmax of the kept scores, and 0 elsewhere.
+// each head are kept (Eqs. 3, 9). g is the softmax of the kept scores, and 0 elsewhere. In
+// `training` the statistics are those of the tokens of a call; they only decide what is kept, so no
+// gradient goes through them.
 template <class T = float>
 struct monet_router {
   parameter<T, 2> keys1, keys2;      // d (p s)
@@ -29,6 +32,7 @@ struct monet_router {
   std::size_t heads = 0;             // p, if no statistics tell it
   std::size_t active = 32;  // K, the experts that a head keeps; with statistics, on average
   double epsilon = 1e-5;
+  bool training = false;
 
   // [t, d] -> [t, p, s]: g1 over bottom halves i, g2 over top halves j. Throws value_error for K >
   // s, with statistics also for K = 0, and for incomplete statistics; throws shape_error for
@@ -39,6 +43,16 @@ struct monet_router {
   // [t, d] -> [t, 2p, s]: the heads of g1, then those of g2.
   auto operator()(const operand_of<2> auto& x) const { return concat<1>(g1(x), g2(x)); }
   auto operator()(const auto&... x) const { return detail::not_rows(x...); }
+
+  // [t, d] -> [p], [p], [p], [p]: of the scores of each head over the tokens, the mean and the
+  // variance with the divisor T s - 1, which running statistics take; first those of g1.
+  auto batch_statistics(const operand_of<2> auto& x) const {
+    const std::size_t p = mean1.empty() ? heads : mean1.size();
+    const auto s1 = scores(x, keys1, p), s2 = scores(x, keys2, p);
+    const auto m1 = detail::batch_mean<"tps->p">(s1), m2 = detail::batch_mean<"tps->p">(s2);
+    return std::tuple{m1, detail::unbiased_variance<"tps->p">(centred(s1, m1, keys1, p)), m2,
+                      detail::unbiased_variance<"tps->p">(centred(s2, m2, keys2, p))};
+  }
 
   static void released(auto& layer, auto&& visit) {
     visit(released_name{"router.w1.weight", presence::required, "hd", "dh"}, layer.keys1);
@@ -78,12 +92,32 @@ struct monet_router {
     }
     const double sigma = detail::normal_quantile_above(
         s == 0 ? 1 : static_cast<double>(active) / static_cast<double>(s));
-    const auto scores =
-        einsum<"td,dps->tps">(x, viewed<3>(keys, {keys.empty() ? 0 : keys.shape()[0], p, s}));
-    const auto bound = sigma * sqrt(variance + epsilon) + mean;
-    return choose(active == s, softmax(scores),
-                  choose(adaptive, bounded_softmax(scores, bound),
-                         top_k(scores, active, weighting::softmax)));
+    const auto x_keys = scores(x, keys, p);
+    const auto now = detail::batch_mean<"tps->p">(x_keys);
+    const auto spread = detail::batch_variance<"tps->p">(centred(x_keys, now, keys, p));
+    const auto bound = choose(training, sigma * sqrt(spread + epsilon) + now,
+                              sigma * sqrt(variance + epsilon) + mean);
+    return choose(active == s, softmax(x_keys),
+                  choose(adaptive, bounded_softmax(x_keys, bound),
+                         top_k(x_keys, active, weighting::softmax)));
+  }
+
+  // [t, p, s].
+  static auto scores(const operand auto& x, const parameter<T, 2>& keys, std::size_t p) {
+    const std::size_t rows = keys.empty() ? 0 : keys.shape()[0];
+    return einsum<"td,dps->tps">(x, viewed<3>(keys, {rows, p, halves(keys, p)}));
+  }
+
+  // [t, p, s], [p] -> [t, p, s]: what scores have beyond the mean of their head.
+  static auto centred(const operand auto& scores, const operand auto& mean,
+                      const parameter<T, 2>& keys, std::size_t p) {
+    parameter<detail::arithmetic_t<T>, 1> ones({halves(keys, p)});
+    std::ranges::fill(ones, 1);
+    return scores - einsum<"p,s->ps">(mean, ones);
+  }
+
+  static std::size_t halves(const parameter<T, 2>& keys, std::size_t p) {
+    return keys.empty() || p == 0 ? 0 : keys.shape()[1] / p;
   }
 };
 

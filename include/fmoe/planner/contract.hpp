@@ -98,8 +98,10 @@ class contraction {
       program_[out.value].expected = selection.expected;
       return out;
     }
-    if (sums_tokens_ && selects_rows(left, right))
-      return token_sum({left, right}, left.labels + right.labels);
+    if (sums_tokens_ && selects_rows(left, right)) {
+      const std::string columns = right.labels + left.labels;
+      return token_sum({left, right}, result == columns ? columns : left.labels + right.labels);
+    }
     if (sums_tokens_) return token_sum({left, right}, liked(labels, hint, left, right));
     return program_.make(product_op{}, {left, right}, std::move(labels));
   }

@@ -3,6 +3,8 @@
 // selected rows; wherever else it is read, it is expanded to a dense row with zeros.
 #pragma once
 
+#include <optional>
+
 #include <fmoe/planner/machine.hpp>
 #include <fmoe/planner/program.hpp>
 
@@ -24,14 +26,20 @@ inline bool is_gather(const program& p, const operation& o) {
          std::ranges::none_of(scores.labels, [&](char c) { return has(o.out.labels, c); });
 }
 
-// True if the operation sums over tokens what each of them selected, in rows of its result.
-inline bool sums_selection(const program& p, const operation& o, const machine& m) {
-  if (!is<token_sum_op>(o)) return false;
-  const use& scores = o.in[0];
-  const std::string row = o.in.size() > 1 ? o.in[1].labels : "";
-  const value& s = p[scores.value];
-  if (!s.selection || scores.labels.size() != 1) return false;
-  return s.keep * m.summed_entries_a_kept <= s.shape.back() && o.out.labels == scores.labels + row;
+// Returns the place of the operand that an operation sums over tokens as what each of them
+// selected, in rows or in columns of its result.
+inline std::optional<extent> summed_selection(const program& p, const operation& o,
+                                              const machine& m) {
+  if (!is<token_sum_op>(o)) return {};
+  for (extent k = 0; k < o.in.size(); ++k) {
+    const use& scores = o.in[k];
+    const std::string row = o.in.size() > 1 ? o.in[1 - k].labels : "";
+    const value& s = p[scores.value];
+    if (!s.selection || scores.labels.size() != 1 || has(row, scores.labels[0])) continue;
+    const bool fits = o.out.labels == scores.labels + row || o.out.labels == row + scores.labels;
+    if (fits && s.keep * m.summed_entries_a_kept <= s.shape.back()) return k;
+  }
+  return {};
 }
 
 inline void skip(program& p, const machine& m = {}) {
@@ -62,7 +70,8 @@ inline void skip(program& p, const machine& m = {}) {
     } else if (is<sample_op, kept_op>(o)) {
       done.push_back(std::move(o));
       continue;
-    } else if (sums_selection(p, o, m)) {
+    } else if (const auto selection = summed_selection(p, o, m)) {
+      std::swap(o.in[0], o.in[*selection]);
       if (o.in.size() > 1) o.in[1].value = expanded(o.in[1].value);
     } else if (is<rescale_op>(o)) {
       o.in[1].value = expanded(o.in[1].value);

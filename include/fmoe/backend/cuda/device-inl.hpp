@@ -124,7 +124,7 @@ class device_backend final : public processor {
     cpu::plan p = plan_of<T>(work);
     const bool grows = work.callers == all;
     const extent most = grows ? footprint<T>(p, work).most_callers(options_.memory) : work.callers;
-    return std::make_unique<const device_executable<T, Device>>(
+    return std::make_unique<device_executable<T, Device>>(
         std::move(p), work.program.leaves, on_, grows ? 1 : work.callers, most, options_.math);
   }
   std::unique_ptr<executable> compiled(const job& work) const override {

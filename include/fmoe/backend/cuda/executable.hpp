@@ -8,6 +8,7 @@
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cuda/executor.hpp>
 #include <fmoe/backend/cuda/kernels/strided_rows.hpp>
+#include <fmoe/backend/cuda/sums_room.hpp>
 #include <fmoe/backend/cuda/workspaces.hpp>
 
 namespace fmoe::cuda {
@@ -27,7 +28,7 @@ struct call_layout {
     };
     arena = take(p.arena);
     call = take(p.token_count * p.call + p.once);
-    sums_room = cuda::sums_room(p);
+    sums_room = cuda::sums_room<T>(p).elements();
     sums = take(sums_room);
     for (const cpu::storage_row& s : p.storages) {
       using enum cpu::storage_row::kind;

@@ -9,12 +9,12 @@
 #include <fmoe/backend/cuda/kernels/exclude.hpp>
 #include <fmoe/backend/cuda/kernels/nest_columns.hpp>
 #include <fmoe/backend/cuda/kernels/sort_kernel.hpp>
-#include <fmoe/backend/cuda/kernels/token_sum.hpp>
 #include <fmoe/backend/cuda/operands.hpp>
 #include <fmoe/backend/cuda/policy.hpp>
 #include <fmoe/backend/cuda/product_steps.hpp>
 #include <fmoe/backend/cuda/screens.hpp>
 #include <fmoe/backend/cuda/select_steps.hpp>
+#include <fmoe/backend/cuda/token_sum_steps.hpp>
 
 namespace fmoe::cuda {
 
@@ -218,12 +218,13 @@ class executor : operands<T, Device> {
   }
 
   void run(const cpu::rescale_step& s, const frame& f) const {
-    const rescale_rows<T> kernel{.from = selections(s.selection, s.keep, f),
-                                 .to = selections(s.c, s.keep, f),
-                                 .factors = read(s.factors, f).data,
-                                 .rows = s.rows,
-                                 .table_row = s.table_row};
-    each("rescale", kernel, f, s.rows);
+    const rescale_rows<T> rows{.from = selections(s.selection, s.keep, f),
+                               .to = selections(s.c, s.keep, f),
+                               .factors = read(s.factors, f).data,
+                               .rows = s.rows,
+                               .table_row = s.table_row};
+    f.bound.queue.launch("rescale", rescale_kernel<T>{rows, f.count},
+                         warps::blocks(f.count * s.rows));
   }
 
   void run(const cpu::sample_step& s, const frame& f) const {
@@ -293,7 +294,7 @@ class executor : operands<T, Device> {
       const bool takes_all = s.rule.what == nonzero;
       select_rows<T>(f.bound.queue,
                      {a, to, s.rows, s.columns, takes_all, !takes_all && zeros_count(weights)},
-                     f.count);
+                     f.count, f.bound.sums, f.bound.sums_room);
     }
     if (s.rule.what == nonzero || (weights == weighting::score && s.rule.what != top_p)) return;
     const extent columns = s.rule.what == product_top_k ? 0 : s.columns;
@@ -337,7 +338,7 @@ class executor : operands<T, Device> {
                                .summed = loops(s.summed),
                                .tokens = f.count,
                                .block = s.block};
-    f.bound.queue.each("token sum", kernel, kernel.out.places);
+    sum_tokens(f.bound.queue, kernel, f.bound.sums, f.bound.sums_room);
   }
 
   void run(const cpu::selection_sum_step& s, const frame& f) const {
@@ -347,8 +348,10 @@ class executor : operands<T, Device> {
                                    .b = s.b.exists() ? read(s.b, f) : rows_at<const T>{},
                                    .c = rows(s.c, f).data,
                                    .columns = s.N,
+                                   .expert_stride = s.expert_stride,
+                                   .column_stride = s.column_stride,
                                    .block = s.block};
-    f.bound.queue.each("token sum", kernel, s.experts * s.N);
+    sum_selections(f.bound.queue, kernel, f.bound.sums, f.bound.sums_room);
   }
 
   // Sorts the entries of the frame's tokens by expert.
@@ -382,7 +385,7 @@ class executor : operands<T, Device> {
                              .rows = lists.rows(),
                              .columns = s.columns,
                              .finish = finish(group.epilogues, f)};
-    each("put", kernel, f, s.columns);
+    put(f.bound.queue, kernel, f.count);
   }
 
   void run(const cpu::exclude_step& s, const frame& f) const {
@@ -401,7 +404,7 @@ class executor : operands<T, Device> {
                               .group_count = s.groups.size(),
                               .is_row = s.is_row};
     for (extent k = 0; k < s.operands.size(); ++k) kernel.operands[k] = read(s.operands[k], f);
-    each("exclude", kernel, f, kernel.numbers());
+    exclude(f.bound.queue, kernel, f.count);
   }
 
   static exclude_loop loop(const cpu::exclude_step::axis& a) {

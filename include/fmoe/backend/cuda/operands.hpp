@@ -21,7 +21,7 @@ struct binding {
   T* call = nullptr;  // memory of all tokens, of `call_rows`
   extent call_rows = 0;
   index* lists = nullptr;  // of groups
-  T* sums = nullptr;       // of blocks of products, `sums_room` elements
+  T* sums = nullptr;       // between launches of a step, `sums_room` elements
   extent sums_room = 0;
   extent keep = all;  // entries that a top-k keeps at most
 };

@@ -14,22 +14,6 @@
 
 namespace fmoe::cuda {
 
-// Returns the elements that a caller needs for the sums of blocks of a plan's products.
-inline extent sums_room(const cpu::plan& p) {
-  extent n = 0;
-  const auto need = [&](const cpu::gemm_step& s, extent rows, extent tile_rows) {
-    n = std::max(n, room_for_sums({rows, s.K, s.N, s.rows.size(), p.sum_block, tile_rows, false}));
-  };
-  for (const cpu::step& s : p.steps) {
-    if (const auto* gemm = get_if<cpu::gemm_step>(&s)) need(*gemm, p.tile, 0);
-    if (const auto* group = get_if<cpu::group_step>(&s))
-      for (const cpu::step& inner : group->body)
-        if (const auto* gemm = get_if<cpu::gemm_step>(&inner))
-          need(*gemm, p.tile * group->keep, small_tile);
-  }
-  return n;
-}
-
 template <class Device>
 class step_lists {
  public:

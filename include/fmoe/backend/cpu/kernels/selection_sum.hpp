@@ -4,6 +4,7 @@
 // order, as in token_sum.hpp, so the bits are those of the sum of dense rows.
 #pragma once
 
+#include <array>
 #include <numeric>
 
 #include <fmoe/backend/cpu/kernels/gather.hpp>
@@ -54,26 +55,44 @@ template <class T, class Arch>
 void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> b, T* c, T* scratch,
                    extent tokens, extent part, extent parts, bool adds) noexcept {
   const extent from = s.experts * part / parts, to = s.experts * (part + 1) / parts;
-  T* const row = scratch;
-  T* const values = row + s.N;
+  T* const rows = scratch;
+  T* const values = rows + selection_sum_rows * s.N;
   auto* const ends = reinterpret_cast<std::uint32_t*>(values + s.block * s.keep);
   const sorted_entries<T> sorted{ends, ends + s.experts + 1, values};
-  if (!adds) std::fill_n(c + from * s.N, (to - from) * s.N, T(0));
+  const bool by_rows = s.column_stride == 1;
+  if (by_rows && !adds) std::fill_n(c + from * s.N, (to - from) * s.N, T(0));
+  for (extent i = 0; i < s.N && !by_rows && !adds; ++i)
+    std::fill_n(c + i * s.column_stride + from, to - from, T(0));
   for (extent first = 0; first < tokens; first += s.block) {
     sort_entries(sorted, from, to, std::min(s.block, tokens - first),
                  [&](extent t) { return kept(first + t); });
+    std::array<extent, selection_sum_rows> made;  // the experts whose rows wait
+    extent waiting = 0;
+    const auto add_columns = [&] {
+      for (extent i = 0; i < s.N; ++i)
+        for (extent r = 0; r < waiting; ++r) c[i * s.column_stride + made[r]] += rows[r * s.N + i];
+      waiting = 0;
+    };
     for (extent n = from, begin = 0; n < to; ++n) {
       const extent end = sorted.ends[n - from];
       const selected<T> entries{values + begin, sorted.tokens + begin, end - begin};
       begin = end;
       if (entries.count == 0) continue;
       if (b.data == nullptr) {
-        c[n] += std::accumulate(entries.values, entries.values + entries.count, T(0));
+        c[n * s.expert_stride] +=
+            std::accumulate(entries.values, entries.values + entries.count, T(0));
         continue;
       }
+      T* const row = rows + waiting * s.N;
       gather<T, Arch>(b.data + first * b.stride, b.stride, s.N, entries, {}, row, false);
-      join<T, Arch>(pass_kind::add, c + n * s.N, 0, 1, s.N, row, 0);
+      if (by_rows) {
+        join<T, Arch>(pass_kind::add, c + n * s.N, 0, 1, s.N, row, 0);
+        continue;
+      }
+      made[waiting++] = n;
+      if (waiting == selection_sum_rows) add_columns();
     }
+    add_columns();
   }
 }
 

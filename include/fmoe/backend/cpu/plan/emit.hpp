@@ -190,6 +190,7 @@ class emitter : plan_layout {
   // Each task sorts a block's entries in its arena and keeps a row there.
   selection_sum_step selection_sum(const operation& o) {
     const use& chosen = o.in[0];
+    const bool has_rows = o.in.size() > 1 && !o.in[1].labels.empty();
     selection_sum_step s{.text = text(o),
                          .selection = whole(chosen.value),
                          .b = o.in.size() > 1 ? whole(o.in[1].value) : view{},
@@ -197,7 +198,9 @@ class emitter : plan_layout {
                          .experts = program_[chosen.value].shape.back(),
                          .keep = program_[chosen.value].keep,
                          .N = o.in.size() > 1 ? program_[o.in[1].value].size() : 1,
+                         .expert_stride = program_.stride(o.out, chosen.labels[0]),
                          .block = options_.sum_block};
+    if (has_rows) s.column_stride = program_.stride(o.out, o.in[1].labels.back());
     reserve(selection_sum_scratch(s, options_.element_bytes));
     return s;
   }

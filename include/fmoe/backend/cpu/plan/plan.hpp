@@ -202,6 +202,7 @@ struct selection_sum_step {
   std::string text;
   view selection, b, c;
   extent experts = 0, keep = 0, N = 0;
+  extent expert_stride = 0, column_stride = 1;  // of c
   extent block = 0;  // tokens that are summed by themselves
 };
 
@@ -271,11 +272,15 @@ using step = variant<gemm_step, batched_step, reduce_step, gather_step, rescale_
                      screen_step, token_sum_step, selection_sum_step, expert_choice_step, kept_step,
                      expand_step, exclude_step, pick_step, put_step, loop_step, group_step>;
 
-// The elements that a task needs for a sum of selections: a row, and the entries of a block with
-// their tokens and the end of each expert's.
+// The rows of neighbouring experts that a sum of selections makes at a time: their columns lie in
+// the same cache lines of a result whose columns are those of experts.
+constexpr extent selection_sum_rows = 16;
+
+// The elements that a task needs for a sum of selections: some rows, and the entries of a block
+// with their tokens and the end of each expert's.
 inline extent selection_sum_scratch(const selection_sum_step& s, extent element_bytes) {
   const extent entries = s.block * s.keep;
-  return s.N + entries +
+  return selection_sum_rows * s.N + entries +
          divide_up((s.experts + 1 + entries) * sizeof(std::uint32_t), element_bytes);
 }
 

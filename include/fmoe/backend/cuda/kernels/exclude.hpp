@@ -54,14 +54,19 @@ struct exclude_numbers {
     return group_count * (other.c != 0 ? other.length : 1) * free.places;
   }
 
+  FMOE_DEVICE place place_of(extent token, extent of_group) const {
+    place at{};
+    for (int k = 0; k < count; ++k) at.of[k] = operands[k].row(token);
+    at.move(group, groups[of_group]);
+    return at;
+  }
+
   FMOE_DEVICE void operator()(extent i) const {
     const extent token = i / numbers(), at_free = i % free.places;
     extent rest = i % numbers() / free.places;
     const extent own = other.c != 0 ? rest % other.length : 0;
     if (other.c != 0) rest /= other.length;
-    place at{};
-    for (int k = 0; k < count; ++k) at.of[k] = operands[k].row(token);
-    at.move(group, groups[rest]);
+    place at = place_of(token, rest);
     const index *first = left_out + (rest == 0 ? 0 : ends[rest - 1]), *end = left_out + ends[rest];
     T sum = 0;
     for (extent o = 0; o < outer.places; ++o) {
@@ -82,7 +87,6 @@ struct exclude_numbers {
     c.row(token)[at.c + own * other.c] = sum;
   }
 
- private:
   // The sum over `inner` of the products of the factors.
   FMOE_DEVICE T coefficient(const place& at) const {
     T sum = 0;
@@ -110,5 +114,73 @@ struct exclude_numbers {
     sum = sum_of(sum, product);
   }
 };
+
+// The same sums where the other axis is summed: a block of threads has 128 numbers of a token and a
+// group. It computes the coefficients of 128 places at a time once for all of them.
+template <class T>
+struct exclude_kernel {
+  static constexpr unsigned threads = 128;
+  static constexpr extent shared_bytes = threads * sizeof(T);
+
+  exclude_numbers<T> of;
+
+  FMOE_DEVICE extent parts() const { return divide_up(of.free.places, extent{threads}); }
+  FMOE_DEVICE extent blocks(extent tokens) const { return tokens * of.group_count * parts(); }
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE void operator()(Block& b) const {
+    const auto coefficients = b.template array<T>(threads);
+    const extent at_free = b.block() % parts() * threads + b.thread(),
+                 group = b.block() / parts() % of.group_count,
+                 token = b.block() / parts() / of.group_count;
+    const bool has_number = at_free < of.free.places;
+    auto at = of.place_of(token, group);
+    const index* const first_left_out = of.left_out + (group == 0 ? 0 : of.ends[group - 1]);
+    const index* const end_left_out = of.left_out + of.ends[group];
+    T sum = 0;
+    for (extent o = 0; o < of.outer.places; ++o) {
+      auto p = at;
+      p.move(of.outer, o);
+      for (extent first = 0; first < of.other.length; first += threads) {
+        const extent rest = of.other.length - first;
+        const unsigned some = rest < threads ? unsigned(rest) : threads;
+        b.sync();  // the coefficients of the last time have been read
+        if (b.thread() < some)
+          coefficients[b.thread()] =
+              coefficient(p, first + b.thread(), first_left_out, end_left_out);
+        b.sync();
+        for (unsigned n = 0; has_number && n < some; ++n) {
+          const T x = coefficients[n];
+          if (x == 0) continue;
+          auto here = p;
+          here.move(of.other, first + n);
+          of.add(here, at_free, x, sum);
+        }
+      }
+    }
+    if (!has_number) return;
+    at.move(of.free, at_free);
+    of.c.row(token)[at.c] = sum;
+  }
+
+ private:
+  // 0 where the pair is left out.
+  FMOE_DEVICE T coefficient(typename exclude_numbers<T>::place at, extent n, const index* first,
+                            const index* end) const {
+    for (const index* next = first; next != end && *next <= n; ++next)
+      if (*next == n) return 0;
+    at.move(of.other, n);
+    return of.coefficient(at);
+  }
+};
+
+// Makes the sums of `tokens` rows.
+template <class T, class Queue>
+void exclude(Queue& queue, const exclude_numbers<T>& k, extent tokens) {
+  const exclude_kernel<T> kernel{k};
+  if (k.other.c != 0) queue.each("exclude", k, tokens * k.numbers());
+  else queue.launch("exclude", kernel, k.free.places == 0 ? 0 : kernel.blocks(tokens));
+}
 
 }  // namespace fmoe::cuda

@@ -1,15 +1,62 @@
 // SPDX-License-Identifier: MIT
-// As gather_rows: c[t, n] is the sum over the rows of a selection, and over their entries in order,
-// of the value times the table's row; then the passes. A thread makes Own neighbouring columns, and
-// reads eight rows before it adds the first one, because rows come from random places in memory.
+// Sums of rows of a table, or of a group, that a selection names.
 #pragma once
 
+#include <fmoe/backend/cuda/kernels/group.hpp>
 #include <fmoe/backend/cuda/kernels/pack.hpp>
 #include <fmoe/backend/cuda/kernels/selection.hpp>
 
 namespace fmoe::cuda {
 
-// S is the type of the table in memory. With Own > 1 rows are whole accesses.
+// Sums of Own neighbouring columns.
+template <class T, class S, unsigned Own>
+struct sum_of_rows {
+  T sums[Own] = {};
+
+  // Adds the numbers at `at` of rows that are `step` apart times their values, in order. Eight rows
+  // are read before the first one is added, because they come from random places in memory.
+  FMOE_DEVICE void add(const T* values, const index* places, index count, const S* at,
+                       extent step) {
+    index k = 0;
+    for (; k + ahead <= count; k += ahead) add_some<ahead>(values + k, places + k, at, step);
+    for (; k < count; ++k) add_some<1>(values + k, places + k, at, step);
+  }
+
+  // Calls put(e, sum) for each column; the next sum moves to the first register.
+  template <class Put>
+  FMOE_DEVICE void each(const Put& put) {
+    FMOE_UNROLL_BY(1)
+    for (unsigned e = 0; e < Own; ++e) {
+      put(e, sums[0]);
+      FMOE_UNROLL
+      for (unsigned next = 0; next + 1 < Own; ++next) sums[next] = sums[next + 1];
+    }
+  }
+
+ private:
+  static constexpr index ahead = 8;
+
+  template <index Rows>
+  FMOE_DEVICE void add_some(const T* values, const index* places, const S* at, extent step) {
+    pack<S, Own> row[Rows];
+    T value[Rows];
+    FMOE_UNROLL
+    for (index j = 0; j < Rows; ++j) {
+      row[j] = load_pack<S, Own>(at + places[j] * step);
+      value[j] = values[j];
+    }
+    FMOE_UNROLL
+    for (index j = 0; j < Rows; ++j) {
+      FMOE_UNROLL
+      for (unsigned e = 0; e < Own; ++e)
+        sums[e] = fused(value[j], T(widened(row[j].of[e])), sums[e]);
+    }
+  }
+};
+
+// As gather_rows: c[t, n] is the sum over the rows of a selection, and over their entries in order,
+// of the value times the table's row; then the passes. A thread makes Own neighbouring columns. S
+// is the type of the table in memory. With Own > 1 rows are whole accesses.
 template <class T, class S, unsigned Own>
 struct gather_columns {
   selections_at<T> from;
@@ -20,42 +67,29 @@ struct gather_columns {
 
   FMOE_DEVICE void operator()(extent i) const {
     const extent token = i / (columns / Own), n = i % (columns / Own) * Own;
-    T sums[Own] = {};
+    sum_of_rows<T, S, Own> sum;
     for (extent r = 0; r < rows; ++r) {
       const selection_row<T> a = from.row(token, r);
-      const S* const at = table + r * table_row + n;
-      const index count = a.count();
-      index k = 0;
-      for (; k + ahead <= count; k += ahead) add<ahead>(a, k, at, sums);
-      for (; k < count; ++k) add<1>(a, k, at, sums);
+      sum.add(a.values(), a.indices(), a.count(), table + r * table_row + n, columns);
     }
     T* const to = c.row(token) + n;
-    FMOE_UNROLL_BY(1)
-    for (unsigned e = 0; e < Own; ++e) {
-      to[e] = finish(sums[0], token, n + e);
-      FMOE_UNROLL
-      for (unsigned next = 0; next + 1 < Own; ++next) sums[next] = sums[next + 1];
-    }
+    sum.each([&](unsigned e, T x) { to[e] = finish(x, token, n + e); });
   }
+};
 
- private:
-  static constexpr index ahead = 8;
+// As put_rows, the end of a group: a thread makes Own neighbouring columns.
+template <class T, unsigned Own>
+struct put_columns {
+  put_rows<T> of;
 
-  template <index Rows>
-  FMOE_DEVICE void add(const selection_row<T>& a, index k, const S* at, T (&sums)[Own]) const {
-    pack<S, Own> row[Rows];
-    T values[Rows];
-    FMOE_UNROLL
-    for (index j = 0; j < Rows; ++j) {
-      row[j] = load_pack<S, Own>(at + a.indices()[k + j] * columns);
-      values[j] = a.values()[k + j];
-    }
-    FMOE_UNROLL
-    for (index j = 0; j < Rows; ++j) {
-      FMOE_UNROLL
-      for (unsigned e = 0; e < Own; ++e)
-        sums[e] = fused(values[j], T(widened(row[j].of[e])), sums[e]);
-    }
+  FMOE_DEVICE void operator()(extent i) const {
+    const extent token = i / (of.columns / Own), n = i % (of.columns / Own) * Own;
+    const selection_row<T> s = of.selections.row(token, 0);
+    sum_of_rows<T, T, Own> sum;
+    sum.add(s.values(), of.rows + token * of.selections.keep, s.count(), of.a.data + n,
+            of.a.stride);
+    T* const to = of.c.row(token) + n;
+    sum.each([&](unsigned e, T x) { to[e] = of.finish(x, token, n + e); });
   }
 };
 

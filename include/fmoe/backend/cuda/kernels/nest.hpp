@@ -35,6 +35,15 @@ struct nest_loops {
       c += n * of[k].c;
     }
   }
+  // The same for c alone.
+  FMOE_DEVICE extent place_in_c(extent place) const {
+    extent c = 0;
+    for (int k = count; k-- > 0;) {
+      c += place % of[k].length * of[k].c;
+      place /= of[k].length;
+    }
+    return c;
+  }
 };
 
 // c[t, out] is the sum over `summed` of a[t, ...] b[t, ...], then the passes. Without b the factor

@@ -22,7 +22,7 @@ struct nest_columns {
     const T* y = of.b.data == nullptr ? nullptr : of.b.row(row, expert);
     extent at = 0;
     of.out.move(i % groups * Own, x, y, at);
-    pack<T, Own> made = of.is_copy ? neighbours(x, last_a()) : sum(x, y);
+    pack<T, Own> made = of.is_copy ? load_neighbours<Own>(x, last_a()) : sum(x, y);
     if (of.finish.count != 0) {
       FMOE_UNROLL_BY(1)
       for (unsigned e = 0; e < Own; ++e) {
@@ -43,14 +43,6 @@ struct nest_columns {
     return of.out.count == 0 ? 0 : of.out.of[of.out.count - 1].b;
   }
 
-  FMOE_DEVICE static pack<T, Own> neighbours(const T* p, extent stride) {
-    if (Own > 1 && stride != 0) return load_pack<T, Own>(p);
-    pack<T, Own> all;
-    FMOE_UNROLL
-    for (unsigned e = 0; e < Own; ++e) all.of[e] = *p;
-    return all;
-  }
-
   FMOE_DEVICE pack<T, Own> sum(const T* x, const T* y) const {
     pack<T, Own> total = {};
     const nest_loop last =
@@ -63,15 +55,15 @@ struct nest_columns {
       if (w == nullptr) {
         FMOE_UNROLL_BY(Own == 1 ? 8 : 4)
         for (extent n = 0; n < last.length; ++n) {
-          const pack<T, Own> p = neighbours(u + n * last.a, last_a());
+          const pack<T, Own> p = load_neighbours<Own>(u + n * last.a, last_a());
           FMOE_UNROLL
           for (unsigned e = 0; e < Own; ++e) total.of[e] = sum_of(total.of[e], p.of[e]);
         }
       } else {
         FMOE_UNROLL_BY(Own == 1 ? 8 : 4)
         for (extent n = 0; n < last.length; ++n) {
-          const pack<T, Own> p = neighbours(u + n * last.a, last_a()),
-                             q = neighbours(w + n * last.b, last_b());
+          const pack<T, Own> p = load_neighbours<Own>(u + n * last.a, last_a()),
+                             q = load_neighbours<Own>(w + n * last.b, last_b());
           FMOE_UNROLL
           for (unsigned e = 0; e < Own; ++e) total.of[e] = fused(p.of[e], q.of[e], total.of[e]);
         }
@@ -81,26 +73,30 @@ struct nest_columns {
   }
 };
 
-// Do neighbours along the last loop of the result lie as Own = 16 bytes needs it?
+// Do neighbours along the last loop of the result lie as Own = 16 bytes needs it? Rows begin at
+// the multiples of `a_rows` and `b_rows`, and those of c at the multiples of `c_rows`.
+template <class T>
+bool has_whole_accesses(const nest_loops<T>& out, const nest_loops<T>& summed, const T* a,
+                        extent a_rows, const T* b, extent b_rows, const T* c, extent c_rows) {
+  constexpr extent own = numbers_each<T>;
+  if (out.count == 0) return false;
+  const nest_loop& last = out.of[out.count - 1];
+  if (last.length % own != 0 || last.c != 1 || last.a > 1 || last.b > 1) return false;
+  const auto add = [&](const nest_loop& l) {  // bits of all strides
+    a_rows |= l.a;
+    b_rows |= l.b;
+    c_rows |= l.c;
+  };
+  for (int i = 0; i + 1 < out.count; ++i) add(out.of[i]);
+  for (int i = 0; i < summed.count; ++i) add(summed.of[i]);
+  return is_aligned(c, c_rows) && (last.a == 0 || is_aligned(a, a_rows)) &&
+         (last.b == 0 || b == nullptr || is_aligned(b, b_rows));
+}
 template <class T>
 bool has_whole_accesses(const nest_numbers<T>& k) {
-  constexpr extent own = numbers_each<T>;
-  if (k.out.count == 0) return false;
-  const nest_loop& last = k.out.of[k.out.count - 1];
-  if (last.length % own != 0 || last.c != 1 || last.a > 1 || last.b > 1) return false;
-  extent a = 0, b = 0, c = 0;  // bits of all strides
-  const auto add = [&](const nest_loop& l) {
-    a |= l.a;
-    b |= l.b;
-    c |= l.c;
-  };
-  for (int i = 0; i + 1 < k.out.count; ++i) add(k.out.of[i]);
-  for (int i = 0; i < k.summed.count; ++i) add(k.summed.of[i]);
-  const auto fits = [&](const auto& rows, extent strides) {
-    return is_aligned(rows.data, rows.stride | rows.expert | strides);
-  };
-  return fits(k.c, c) && (last.a == 0 || fits(k.a, a)) &&
-         (last.b == 0 || k.b.data == nullptr || fits(k.b, b));
+  const auto& [a, b, c] = std::tie(k.a, k.b, k.c);
+  return has_whole_accesses<T>(k.out, k.summed, a.data, a.stride | a.expert, b.data,
+                               b.stride | b.expert, c.data, c.stride | c.expert);
 }
 
 }  // namespace fmoe::cuda

@@ -32,6 +32,16 @@ FMOE_DEVICE void store_pack(T* p, const pack<T, N>& x) {
   *reinterpret_cast<pack<T, N>*>(p) = x;
 }
 
+// N neighbours, or N times one number where the stride is 0. With N = 1 any stride will do.
+template <unsigned N, class T>
+FMOE_DEVICE pack<T, N> load_neighbours(const T* p, extent stride) {
+  if (N > 1 && stride != 0) return load_pack<T, N>(p);
+  pack<T, N> all;
+  FMOE_UNROLL
+  for (unsigned e = 0; e < N; ++e) all.of[e] = *p;
+  return all;
+}
+
 // Do accesses of 16 bytes begin at p, and as far behind it as any multiple of `stride`?
 template <class T>
 FMOE_DEVICE bool is_aligned(const T* p, extent stride = 0) {

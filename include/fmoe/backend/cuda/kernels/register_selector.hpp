@@ -191,11 +191,11 @@ struct warp_select_kernel {
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
-    const extent row = warps::row_of(b);
-    if (row >= tokens * rows) return;  // a whole warp
+    const auto [token, r, exists] = warps::row_of(b, tokens, rows);
+    if (!exists) return;  // a whole warp
     using key = typename number<T>::bits;
-    const T* const x = a.row(row / rows) + row % rows * columns;
-    const selection_row<T> s = to.row(row / rows, row % rows);
+    const T* const x = a.row(token) + r * columns;
+    const selection_row<T> s = to.row(token, r);
     const unsigned lane = b.thread() % lanes;
     const auto n = static_cast<unsigned>(columns);
     T values[Items];

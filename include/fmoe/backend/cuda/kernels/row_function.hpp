@@ -49,42 +49,38 @@ FMOE_DEVICE T sum_of_exponentials(const T* x, extent n, T top) {
   return sum.total;
 }
 
-// How kernels with a warp for each row cut rows into blocks.
-struct warps {
-  static constexpr unsigned threads = 128, lanes = 32;
-
-  static constexpr extent blocks(extent rows) { return divide_up(rows, threads / lanes); }
-
-  FMOE_CALLS_BLOCK
-  template <class Block>
-  FMOE_DEVICE static extent row_of(const Block& b) {
-    return b.block() * (threads / lanes) + b.thread() / lanes;
-  }
-};
-
 // Rows of more numbers are a whole block's.
 inline constexpr extent most_of_warp = 1024;
+
+// Rows lie one behind the other in the memory of a token; this is one of them.
+struct row_place {
+  extent token, row;
+  bool exists;
+};
 
 // How kernels with a team for each row cut rows into blocks.
 template <unsigned Team>
 struct teams {
-  static constexpr unsigned threads = Team < warps::threads ? warps::threads : Team;
+  static constexpr unsigned lanes = 32, threads = Team == lanes ? 128 : Team;
 
   // Numbers of a row that shared memory has room for.
   template <class T>
   static constexpr extent room = Team < threads ? most_of_warp : 32768 / sizeof(T);
   template <class T>
   static constexpr extent shared_bytes =
-      threads / Team * room<T> * sizeof(T) + threads / warps::lanes * sizeof(double) + 32;
+      threads / Team * room<T> * sizeof(T) + threads / lanes * sizeof(double) + 32;
 
   static constexpr extent blocks(extent rows) { return divide_up(rows, threads / Team); }
 
+  // The row of a thread's team, which a launch may have too many of.
   FMOE_CALLS_BLOCK
   template <class Block>
-  FMOE_DEVICE static extent row_of(const Block& b) {
-    return b.block() * (threads / Team) + b.thread() / Team;
+  FMOE_DEVICE static row_place row_of(const Block& b, extent tokens, extent rows) {
+    const extent i = b.block() * (threads / Team) + b.thread() / Team;
+    return {i / rows, i % rows, i < tokens * rows};
   }
 };
+using warps = teams<32>;
 
 // One row of numbers, of which each of Team threads takes its part: a warp, or a whole block. All
 // of them call all functions.
@@ -278,9 +274,8 @@ struct row_function_kernel {
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
-    const extent i = teams<Team>::row_of(b);
-    if (i >= tokens * rows) return;  // a whole team
-    const extent token = i / rows, r = i % rows;
+    const auto [token, r, exists] = teams<Team>::row_of(b, tokens, rows);
+    if (!exists) return;  // a whole team
     const team_row<T, Block, Team> row(b, a.row(token) + r * columns, c.row(token) + r * columns,
                                        columns);
     row.hold();
@@ -308,9 +303,8 @@ struct row_norm_kernel {
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
-    const extent i = teams<Team>::row_of(b);
-    if (i >= tokens * rows) return;  // a whole team
-    const extent token = i / rows, r = i % rows;
+    const auto [token, r, exists] = teams<Team>::row_of(b, tokens, rows);
+    if (!exists) return;  // a whole team
     const team_row<T, Block, Team> row(b, a.row(token) + r * columns, nullptr, columns);
     row.hold();
     const T norm = row.norm(which);

@@ -6,82 +6,50 @@
 
 #include <fmoe/backend/cuda/device.hpp>
 #include <fmoe/backend/cuda/kernels/narrow_number.hpp>
-#include <fmoe/backend/cuda/kernels/product.hpp>
+#include <fmoe/backend/cuda/kernels/operand_stages.hpp>
 
 namespace fmoe::cuda {
 
 // The parts of operands that one lane has, and their product.
 template <math How>
-struct tensor_part;
-
-template <>
-struct tensor_part<math::tf32> {
-  static constexpr unsigned depth = 8;
-
-  template <unsigned Count>
-  struct part {
-    std::uint32_t numbers[Count];
-
-    // Number i is that of term 4 (i / rows) + `term`; of(i, term) reads it.
-    template <class Of>
-    FMOE_DEVICE void read(unsigned term, unsigned rows, const Of& of) {
-      for (unsigned i = 0; i < Count; ++i) numbers[i] = to_tf32(of(i % rows, term + i / rows * 4));
-    }
-  };
-  FMOE_CALLS_BLOCK
-  template <class Block>
-  FMOE_DEVICE static void add(const Block& b, float (&d)[4], const part<4>& x, const part<2>& y) {
-    b.mma_tf32(d, x.numbers, y.numbers);
-  }
-};
-
-template <>
-struct tensor_part<math::tf32x3> {
-  static constexpr unsigned depth = 8;
+struct tensor_part {
+  static constexpr bool is_split = How == math::tf32x3;  // numbers are sums of two
+  static constexpr bool has_pairs = How == math::bf16;   // of neighbours, in a register
+  static constexpr unsigned depth = has_pairs ? 16 : 8;
 
   template <unsigned Count>
   struct part {
-    std::uint32_t big[Count], small[Count];
+    std::uint32_t numbers[Count], small[is_split ? Count : 1];
 
+    // Register i is of row i % rows, and of(row, term) reads a number. `term` is the lane's.
     template <class Of>
     FMOE_DEVICE void read(unsigned term, unsigned rows, const Of& of) {
       for (unsigned i = 0; i < Count; ++i) {
-        const tf32_pair x(of(i % rows, term + i / rows * 4));
-        big[i] = x.big;
-        small[i] = x.small;
+        const unsigned row = i % rows, further = i / rows * (depth / 2);
+        if constexpr (has_pairs) {
+          const unsigned first = 2 * term + further;
+          numbers[i] = to_bf16_pair(of(row, first), of(row, first + 1));
+        } else if constexpr (is_split) {
+          const tf32_pair x(of(row, term + further));
+          numbers[i] = x.big;
+          small[i] = x.small;
+        } else {
+          numbers[i] = to_tf32(of(row, term + further));
+        }
       }
     }
   };
+
   // The product of the two small parts is lost.
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE static void add(const Block& b, float (&d)[4], const part<4>& x, const part<2>& y) {
-    b.mma_tf32(d, x.small, y.big);
-    b.mma_tf32(d, x.big, y.small);
-    b.mma_tf32(d, x.big, y.big);
-  }
-};
-
-template <>
-struct tensor_part<math::bf16> {
-  static constexpr unsigned depth = 16;
-
-  template <unsigned Count>
-  struct part {
-    std::uint32_t pairs[Count];
-
-    template <class Of>
-    FMOE_DEVICE void read(unsigned term, unsigned rows, const Of& of) {
-      for (unsigned i = 0; i < Count; ++i) {
-        const unsigned row = i % rows, first = 2 * term + i / rows * 8;
-        pairs[i] = to_bf16_pair(of(row, first), of(row, first + 1));
-      }
+    if constexpr (has_pairs) return b.mma_bf16(d, x.numbers, y.numbers);
+    if constexpr (is_split) {
+      b.mma_tf32(d, x.small, y.numbers);
+      b.mma_tf32(d, x.numbers, y.small);
     }
-  };
-  FMOE_CALLS_BLOCK
-  template <class Block>
-  FMOE_DEVICE static void add(const Block& b, float (&d)[4], const part<4>& x, const part<2>& y) {
-    b.mma_bf16(d, x.pairs, y.pairs);
+    if constexpr (!has_pairs) b.mma_tf32(d, x.numbers, y.numbers);
   }
 };
 
@@ -93,17 +61,18 @@ struct tensor_product {
   static constexpr bool needs_registers = Rows > 64 ||
                                           (Rows > 16 && (How == math::tf32x3 || is_scaled<S>));
   static constexpr unsigned threads = 256, lanes = 32, blocks_each = needs_registers ? 1 : 2;
-  static constexpr unsigned tile_rows = Rows, tile_columns = 128, depth_each = 32, slots = 3;
+  static constexpr unsigned tile_rows = Rows, tile_columns = 128;
   // Rows in shared memory have some room behind them, so that the lanes of a warp read other banks.
-  static constexpr unsigned left_pitch = depth_each + 4, right_pitch = tile_columns + 8;
-  static constexpr unsigned left_size = tile_rows * left_pitch,
-                            right_size = depth_each * right_pitch;
-  // A stage has the weights of one scale.
-  static constexpr unsigned scales_size = is_scaled<S> ? tile_columns : 0;
-  static_assert(depth_each == scale_group);
-  static constexpr extent shared_bytes =
-      slots * (left_size * extent{sizeof(float)} + right_size * extent{sizeof(S)} +
-               scales_size * extent{sizeof(float)});
+  static constexpr stage_shape stage{.threads = threads,
+                                     .rows = tile_rows,
+                                     .columns = tile_columns,
+                                     .terms = 32,
+                                     .slots = 3,
+                                     .left_pitch = 32 + 4,
+                                     .right_pitch = tile_columns + 8,
+                                     .has_zeros = true,
+                                     .rights_at_once = 4};
+  static constexpr extent shared_bytes = stage.template bytes<float, S>();
   // The tile of a warp.
   static constexpr unsigned row_warps = Rows > 16 ? 2 : 1, column_warps = 8 / row_warps;
   static constexpr unsigned own_rows = Rows / row_warps, own_columns = tile_columns / column_warps;
@@ -124,11 +93,6 @@ struct tensor_product {
   FMOE_DEVICE void operator()(Block& b) const {
     product_part tile{};
     if (!tile.find(of, b.block(), tile_rows, tile_columns)) return;  // a whole block
-    const source from{tile.left(of), tile.template right<S>(of), tile.end - tile.first,
-                      of.pitch - tile.column, is_scaled<S> ? tile.scales(of) : nullptr};
-    const auto left = b.template array<float>(slots * left_size);
-    const auto right = b.template array<S>(slots * right_size);
-    const auto scales = b.template array<float>(slots * scales_size);
     const unsigned lane = b.thread() % lanes, warp = b.thread() / lanes;
     const unsigned own_row = warp / column_warps * own_rows,
                    own_column = warp % column_warps * own_columns;
@@ -156,117 +120,44 @@ struct tensor_product {
       });
     bool is_first = !of.accumulate;
 
-    stages_of_sum<depth_each> ahead{0, of.depth, of.sum_block}, now = ahead;
-    unsigned ahead_slot = 0, slot = 0;
-    for (unsigned s = 0; s + 1 < slots; ++s) fetch(b, from, left, right, scales, ahead, ahead_slot);
-    while (now.has_more()) {
-      b.template wait<slots - 2>();
-      b.sync();
-      fetch(b, from, left, right, scales, ahead, ahead_slot);
-      const unsigned l = slot * left_size, r = slot * right_size, count = now.count();
+    operand_stages<float, S, stage, Block> stages(b, of, tile);
+    while (stages.has_more()) {
+      stages.begin();
+      const unsigned count = stages.count();
       for (unsigned k = 0; k < count; k += part::depth) {
         typename part::template part<2> y[column_parts];
         FMOE_UNROLL
         for (unsigned n = 0; n < column_parts; ++n)
           y[n].read(lane % 4, 1, [&](unsigned, unsigned term) -> float {
             const unsigned c = own_column + 8 * n + lane / 4;
-            const float w = read(right, r + (k + term) * right_pitch + c);
-            if constexpr (is_scaled<S>) return product_of(w, read(scales, slot * tile_columns + c));
+            const float w = widened(stages.right(k + term, c));
+            if constexpr (is_scaled<S>) return product_of(w, stages.scale(c));
             else return w;
           });
         FMOE_UNROLL
         for (unsigned m = 0; m < row_parts; ++m) {
           typename part::template part<4> x;
           x.read(lane % 4, 2, [&](unsigned row, unsigned term) -> float {
-            return read(left, l + (own_row + 16 * m + lane / 4 + 8 * row) * left_pitch + k + term);
+            return stages.left(own_row + 16 * m + lane / 4 + 8 * row, k + term);
           });
           FMOE_UNROLL
           for (unsigned n = 0; n < column_parts; ++n) part::add(b, sums[m][n], x, y[n]);
         }
       }
-      if (adds_stages || now.ends_block()) {
+      if (adds_stages || stages.ends_block()) {
         each_own([&](float& total, float& sum, index, index) {
           total = is_first ? sum : sum_of(total, sum);
           sum = 0;
         });
         is_first = false;
       }
-      now.next(of.sum_block);
-      slot = after(slot);
+      stages.next();
     }
-    b.template wait<0>();
+    stages.end();
     const extent expert = of.group.expert_of(tile.first);
     each_own([&](float total, float, index row, index c) {
       if (in_c(row, c)) of.c.row(row)[at_c + c] = of.finish(total, row, at_c + c, expert);
     });
-  }
-
- private:
-  using stages = stages_of_sum<depth_each>;
-
-  // The tile's first row and column, and what is inside of the operands.
-  struct source {
-    const float* left;
-    const S* right;
-    index rows, columns;
-    const float* scales;
-  };
-
-  FMOE_CALLS_BLOCK
-  template <class Array>
-  FMOE_DEVICE static float read(const Array& shared, unsigned i) {
-    return widened(shared[i]);
-  }
-
-  FMOE_DEVICE static unsigned after(unsigned slot) { return slot + 1 == slots ? 0 : slot + 1; }
-
-  // Begins to copy the terms of a stage, and zeros around them, and ends a group of copies, even if
-  // nothing is left.
-  FMOE_CALLS_BLOCK
-  template <class Block, class Left, class Right, class Scales>
-  FMOE_DEVICE void fetch(Block& b, const source& from, const Left& left, const Right& right,
-                         const Scales& scales, stages& stage, unsigned& slot) const {
-    if (stage.has_more()) {
-      const unsigned count = stage.count();
-      if (of.aligned_a) fetch_rows<numbers_each<float>>(b, from, left, stage.term, count, slot);
-      else fetch_rows<1>(b, from, left, stage.term, count, slot);
-      constexpr unsigned each = numbers_each<S>, of_row = tile_columns / each;
-      for (unsigned i = b.thread(); i < depth_each * of_row; i += threads) {
-        const unsigned term = i / of_row, n = i % of_row * each;
-        const bool is_inside = term < count && n < from.columns;
-        const S* const at = from.right + extent{stage.term + term} * of.pitch + n;
-        b.template copy<each>(right, slot * right_size + term * right_pitch + n,
-                              is_inside ? at : from.right, is_inside ? each : 0);
-      }
-      if constexpr (is_scaled<S>) {
-        constexpr unsigned at_once = numbers_each<float>;
-        for (unsigned n = b.thread() * at_once; n < tile_columns; n += threads * at_once) {
-          const bool is_inside = n + (of.pitch - of.scale_pitch) < from.columns;
-          const float* const at =
-              from.scales + extent{stage.term / scale_group} * of.scale_pitch + n;
-          b.template copy<at_once>(scales, slot * tile_columns + n, is_inside ? at : from.scales,
-                                   is_inside ? at_once : 0);
-        }
-      }
-      stage.next(of.sum_block);
-    }
-    b.commit();
-    slot = after(slot);
-  }
-
-  FMOE_CALLS_BLOCK
-  template <unsigned Each, class Block, class Left>
-  FMOE_DEVICE void fetch_rows(Block& b, const source& from, const Left& left, index first_term,
-                              unsigned count, unsigned slot) const {
-    constexpr unsigned of_row = depth_each / Each;
-    for (unsigned i = b.thread(); i < tile_rows * of_row; i += threads) {
-      const unsigned row = i / of_row, term = i % of_row * Each;
-      const unsigned rest = term < count && row < from.rows ? count - term : 0;
-      const float* const at =
-          from.left + extent{row} * static_cast<index>(of.a.stride) + (first_term + term);
-      b.template copy<Each>(left, slot * left_size + row * left_pitch + term,
-                            rest != 0 ? at : from.left, rest < Each ? rest : Each);
-    }
   }
 };
 

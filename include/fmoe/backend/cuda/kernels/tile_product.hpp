@@ -9,22 +9,26 @@
 // or to the sums of the product, so that registers are left for two blocks of threads on an SM.
 #pragma once
 
-#include <fmoe/backend/cuda/kernels/product.hpp>
+#include <fmoe/backend/cuda/kernels/operand_stages.hpp>
 
 namespace fmoe::cuda {
 
-template <class T, class S, unsigned Down, unsigned Across, unsigned Quads, unsigned Stages>
+template <class T, class S, unsigned Down, unsigned Across, unsigned Quads, unsigned Slots>
 struct tile_product {
   static constexpr unsigned threads = 32 * Down * Across;
   static constexpr unsigned terms = 64 / sizeof(T);
   static constexpr unsigned at_once = numbers_each<T> / Quads / (is_scaled<S> ? Quads : 1);
   static constexpr unsigned tile_rows = 32 * Down, tile_columns = 32 * Quads * Across;
-  static constexpr unsigned left_pitch = terms + numbers_each<T>;
-  static constexpr unsigned left_size = tile_rows * left_pitch, right_size = terms * tile_columns;
-  static constexpr unsigned scales_size = is_scaled<S> ? tile_columns : 0;
-  static constexpr extent shared_bytes =
-      Stages * (left_size * extent{sizeof(T)} + right_size * extent{sizeof(S)} +
-                scales_size * extent{sizeof(float)});
+  static constexpr stage_shape stage{.threads = threads,
+                                     .rows = tile_rows,
+                                     .columns = tile_columns,
+                                     .terms = terms,
+                                     .slots = Slots,
+                                     .left_pitch = terms + numbers_each<T>,
+                                     .right_pitch = tile_columns,
+                                     .has_zeros = true,
+                                     .rights_at_once = 8};
+  static constexpr extent shared_bytes = stage.template bytes<T, S>();
 
   product<T> of;
 
@@ -37,43 +41,21 @@ struct tile_product {
   FMOE_DEVICE void operator()(Block& b) const {
     product_part part{};
     if (!part.find(of, b.block(), tile_rows, tile_columns)) return;  // a whole block
-    const auto left = b.template array<T>(Stages * left_size);
-    const auto right = b.template array<S>(Stages * right_size);
-    const auto scales = b.template array<float>(Stages * scales_size);
-    const source from{part.left(of), part.template right<S>(of), part.end - part.first,
-                      of.pitch - part.column, is_scaled<S> ? part.scales(of) : nullptr};
-    stages ahead{part.first_term, part.end_term, of.sum_block}, now = ahead;
-    unsigned ahead_slot = 0, slot = 0;
-    for (unsigned s = 0; s + 1 < Stages; ++s)
-      fetch(b, from, left, right, scales, ahead, ahead_slot);
-
+    operand_stages<T, S, stage, Block> stages(b, of, part);
     // Quad n of row m of the thread is number m Quads + n.
     pack<T, 4> sums[quads] = {};
     do {  // without terms the sums are 0
-      b.template wait<Stages - 2>();
-      b.sync();
-      fetch(b, from, left, right, scales, ahead, ahead_slot);
-      if (now.count() == terms) multiply<true>(b, left, right, scales, slot, terms, sums);
-      else multiply<false>(b, left, right, scales, slot, now.count(), sums);
-      if (now.ends_block())
-        flush(b, sums, now.term / of.sum_block, now.term + now.count() == now.end);
-      now.next(of.sum_block);
-      slot = after(slot);
-    } while (now.has_more());
+      stages.begin();
+      if (stages.count() == terms) multiply<true>(b, stages, terms, sums);
+      else multiply<false>(b, stages, stages.count(), sums);
+      if (stages.ends_block()) flush(b, sums, stages.term() / of.sum_block, stages.ends_sum());
+      stages.next();
+    } while (stages.has_more());
   }
 
  private:
   static constexpr unsigned rows_each = 8, quads = rows_each * Quads;
-  using stages = stages_of_sum<terms>;
 
-  struct source {
-    const T* left;
-    const S* right;
-    index rows, columns;  // that may be read
-    const float* scales;
-  };
-
-  FMOE_DEVICE static unsigned after(unsigned slot) { return slot + 1 == Stages ? 0 : slot + 1; }
   // The first row and column of a thread in its tile; its other rows are 4 apart.
   FMOE_DEVICE static unsigned row_of(unsigned thread) {
     return thread / 32 / Across * 32 + thread % 32 / 8;
@@ -82,80 +64,24 @@ struct tile_product {
     return thread / 32 % Across * (32 * Quads) + thread % 8 * 4;
   }
 
-  // Begins to copy the terms of a stage, and ends a group of copies, even if nothing is left.
   FMOE_CALLS_BLOCK
-  template <class Block, class Left, class Right, class Scales>
-  FMOE_DEVICE void fetch(Block& b, const source& from, const Left& left, const Right& right,
-                         const Scales& scales, stages& stage, unsigned& slot) const {
-    if (stage.has_more()) {
-      const unsigned count = stage.count();
-      if (of.aligned_a) fetch_rows<numbers_each<T>>(b, from, left, stage.term, count, slot);
-      else fetch_rows<1>(b, from, left, stage.term, count, slot);
-      constexpr unsigned each = numbers_each<S>, of_row = tile_columns / each;
-      FMOE_UNROLL
-      for (unsigned i = b.thread(); i < terms * of_row; i += threads) {
-        const unsigned term = i / of_row, n = i % of_row * each;
-        const bool is_inside = term < count && n < from.columns;
-        const S* const at = from.right + extent{stage.term + term} * of.pitch + n;
-        b.template copy<each>(right, slot * right_size + term * tile_columns + n,
-                              is_inside ? at : from.right, is_inside ? each : 0);
-      }
-      if constexpr (is_scaled<S>) {
-        constexpr unsigned at_once = numbers_each<float>;
-        for (unsigned n = b.thread() * at_once; n < tile_columns; n += threads * at_once) {
-          const bool is_inside = n + (of.pitch - of.scale_pitch) < from.columns;
-          const float* const at =
-              from.scales + extent{stage.term / scale_group} * of.scale_pitch + n;
-          b.template copy<at_once>(scales, slot * tile_columns + n, is_inside ? at : from.scales,
-                                   is_inside ? at_once : 0);
-        }
-      }
-      stage.next(of.sum_block);
-    }
-    b.commit();
-    slot = after(slot);
-  }
-
-  FMOE_CALLS_BLOCK
-  template <unsigned Each, class Block, class Left>
-  FMOE_DEVICE void fetch_rows(Block& b, const source& from, const Left& left, index first_term,
-                              unsigned count, unsigned slot) const {
-    constexpr unsigned of_row = terms / Each;
-    FMOE_UNROLL_BY(Each == 1 ? 1 : 2)
-    for (unsigned i = b.thread(); i < tile_rows * of_row; i += threads) {
-      const unsigned row = i / of_row, term = i % of_row * Each;
-      const unsigned rest = term < count && row < from.rows ? count - term : 0;
-      const T* const at =
-          from.left + extent{row} * static_cast<index>(of.a.stride) + (first_term + term);
-      b.template copy<Each>(left, slot * left_size + row * left_pitch + term,
-                            rest != 0 ? at : from.left, rest < Each ? rest : Each);
-    }
-  }
-
-  FMOE_CALLS_BLOCK
-  template <bool Whole, class Block, class Left, class Right, class Scales>
-  FMOE_DEVICE static void multiply(Block& b, const Left& left, const Right& right,
-                                   const Scales& scales, unsigned slot, unsigned count,
+  template <bool Whole, class Block, class Stages>
+  FMOE_DEVICE static void multiply(Block& b, const Stages& stages, unsigned count,
                                    pack<T, 4> (&sums)[quads]) {
-    const unsigned lefts = slot * left_size + row_of(b.thread()) * left_pitch;
-    const unsigned rights = slot * right_size + column_of(b.thread());
+    const unsigned row = row_of(b.thread()), column = column_of(b.thread());
     FMOE_UNROLL_BY(1)
     for (unsigned q = 0; q < count; q += at_once) {
       pack<T, at_once> x[rows_each];
       FMOE_UNROLL
-      for (unsigned m = 0; m < rows_each; ++m)
-        x[m] = b.template read<at_once>(left, lefts + 4 * m * left_pitch + q);
+      for (unsigned m = 0; m < rows_each; ++m) x[m] = stages.template left<at_once>(row + 4 * m, q);
       FMOE_UNROLL
       for (unsigned j = 0; j < at_once; ++j) {
         if (!Whole && q + j >= count) continue;
         FMOE_UNROLL
         for (unsigned n = 0; n < Quads; ++n) {
-          const pack<S, 4> stored =
-              b.template read<4>(right, rights + (q + j) * tile_columns + 32 * n);
+          const pack<S, 4> stored = stages.template right<4>(q + j, column + 32 * n);
           pack<float, 4> factors;
-          if constexpr (is_scaled<S>)
-            factors =
-                b.template read<4>(scales, slot * tile_columns + column_of(b.thread()) + 32 * n);
+          if constexpr (is_scaled<S>) factors = stages.template scales<4>(column + 32 * n);
           pack<T, 4> y;
           FMOE_UNROLL
           for (unsigned e = 0; e < 4; ++e) {

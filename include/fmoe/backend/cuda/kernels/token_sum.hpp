@@ -44,7 +44,7 @@ struct selection_sums {
   selections_at<T> selections;
   rows_at<const T> b;
   T* c;
-  extent columns, block;
+  extent columns, expert_stride, column_stride, block;
 
   FMOE_DEVICE void operator()(extent i) const {
     const extent n = i / columns, column = i % columns;
@@ -61,7 +61,7 @@ struct selection_sums {
       }
       total = sum_of(total, sum);
     }
-    c[i] = total;
+    c[n * expert_stride + column * column_stride] = total;
   }
 
  private:

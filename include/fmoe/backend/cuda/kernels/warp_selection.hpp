@@ -91,9 +91,8 @@ struct weigh_kernel {
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
-    const extent row = warps::row_of(b);
-    if (row >= tokens * of.rows) return;  // a whole warp
-    const extent token = row / of.rows, r = row % of.rows;
+    const auto [token, r, exists] = warps::row_of(b, tokens, of.rows);
+    if (!exists) return;  // a whole warp
     const selection_row<T> s = of.selections.row(token, r);
     const warp_of<T, Block> warp(b);
     const index count = s.count();
@@ -118,6 +117,31 @@ struct weigh_kernel {
   }
 };
 
+// As rescale_rows, a warp a row.
+template <class T>
+struct rescale_kernel {
+  static constexpr unsigned threads = warps::threads;
+  static constexpr extent shared_bytes = 0;
+
+  rescale_rows<T> of;
+  extent tokens;
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE void operator()(Block& b) const {
+    const auto [token, r, exists] = warps::row_of(b, tokens, of.rows);
+    if (!exists) return;  // a whole warp
+    const selection_row<T> a = of.from.row(token, r);
+    const T* const factors = of.factors + r * of.table_row;
+    const warp_of<T, Block> warp(b);
+    warp.keep(of.to.row(token, r), a.count(), [&](index k, T& value, index& place) {
+      place = a.indices()[k];
+      value = product_of(a.values()[k], factors[place]);
+      return value != 0;
+    });
+  }
+};
+
 // As gather_choices, a warp a token.
 template <class T>
 struct choices_kernel {
@@ -130,12 +154,13 @@ struct choices_kernel {
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
-    const extent token = warps::row_of(b);
-    if (token >= tokens) return;  // a whole warp
-    const selection_row<T> s = of.to.row(token, 0);
+    const auto [token, r, exists] = warps::row_of(b, tokens, 1);
+    if (!exists) return;  // a whole warp
+    const selection_row<T> s = of.to.row(token, r);
+    const T* const scores = of.scores.row(token);
     const warp_of<T, Block> warp(b);
     warp.keep(s, static_cast<index>(of.to.keep), [&](index e, T& value, index& place) {
-      value = of.scores.row(token)[e];
+      value = scores[e];
       place = e;
       return s.indices()[e] != 0;
     });
@@ -154,10 +179,9 @@ struct mass_kernel {
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
-    const extent row = warps::row_of(b);
-    if (row >= tokens * of.rows) return;  // a whole warp
+    const auto [token, r, exists] = warps::row_of(b, tokens, of.rows);
+    if (!exists) return;  // a whole warp
     using key = typename number<T>::bits;
-    const extent token = row / of.rows, r = row % of.rows;
     const T* const x = of.a.row(token) + r * of.columns;
     const selection_row<T> s = of.to.row(token, r);
     const warp_of<T, Block> warp(b);
@@ -235,9 +259,9 @@ struct sample_kernel {
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
-    const extent i = warps::row_of(b);
-    if (i >= tokens * rows * from.keep) return;  // a whole warp
-    const extent entry = i % from.keep, r = i / from.keep % rows, token = i / from.keep / rows;
+    const auto [token, i, exists] = warps::row_of(b, tokens, rows * from.keep);
+    if (!exists) return;  // a whole warp
+    const extent entry = i % from.keep, r = i / from.keep;
     const selection_row<T> a = from.row(token, r), c = to.row(token, r);
     const warp_of<T, Block> warp(b);
     if (entry == 0 && warp.lane() == 0) c.count() = a.count();

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// The memory that steps use between their own launches: for sums of blocks, and for candidates of
+// long rows.
+#pragma once
+
+#include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/backend/cuda/select_steps.hpp>
+#include <fmoe/backend/cuda/token_sum_steps.hpp>
+
+namespace fmoe::cuda {
+
+// Returns the elements that each caller of a plan needs.
+template <class T>
+class sums_room {
+ public:
+  explicit sums_room(const cpu::plan& p) : plan_(p) {
+    for (const cpu::step& s : p.steps) visit([&](const auto& kind) { add(kind); }, s);
+  }
+
+  extent elements() const { return elements_; }
+
+ private:
+  void need(extent n) { elements_ = std::max(elements_, n); }
+  void need(const cpu::gemm_step& s, extent rows, extent tile_rows) {
+    need(room_for_sums({rows, s.K, s.N, s.rows.size(), plan_.sum_block, tile_rows, false}));
+  }
+
+  void add(const cpu::gemm_step& s) { need(s, plan_.tile, 0); }
+  void add(const cpu::group_step& s) {
+    for (const cpu::step& inner : s.body)
+      if (const auto* product = get_if<cpu::gemm_step>(&inner))
+        need(*product, plan_.tile * s.keep, small_tile);
+  }
+  void add(const cpu::select_step& s) {
+    if (s.rule.what == selection_rule::kind::top_k)
+      need(room_for_candidates<T>(plan_.tile * s.rows, s.columns, s.keep));
+  }
+  void add(const cpu::token_sum_step& s) {
+    extent places = 1;
+    for (const cpu::nest_axis& a : s.out) places *= a.length;
+    need(room_for_parts(places, plan_.token_count, s.block));
+  }
+  void add(const cpu::selection_sum_step& s) {
+    const extent parts = room_for_parts(s.experts * s.N, plan_.token_count, s.block);
+    const extent entries = round_up(plan_.token_count * s.keep, extent{numbers_each<T>});
+    if (parts != 0) need(parts + entries);
+  }
+  void add(const auto&) {}
+
+  const cpu::plan& plan_;
+  extent elements_ = 0;
+};
+
+}  // namespace fmoe::cuda

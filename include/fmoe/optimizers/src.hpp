@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// Everything behind the walls of optimizers, instantiated for the instruction set of this
+// translation unit.
+#pragma once
+
+#include <fmoe/optimizers/state-inl.hpp>
+#include <fmoe/optimizers/update-inl.hpp>
+
+namespace fmoe::detail {
+
+template void update_weights<cpu::native>(const cpu::sgd_numbers&, const weight_update&);
+template void update_weights<cpu::native>(const cpu::adam_numbers&, const weight_update&);
+template double squares_of<cpu::native>(const any_tensor&);
+template void scale_tensor<cpu::native>(const any_tensor&, double);
+
+}  // namespace fmoe::detail

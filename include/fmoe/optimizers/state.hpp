@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// What every optimizer keeps beside the weights: averages of gradients, and float masters of
+// weights of 16 bits, by the names of the parameters.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <fmoe/arrays/released.hpp>
+#include <fmoe/base/separate.hpp>
+#include <fmoe/optimizers/update.hpp>
+
+namespace fmoe::detail {
+
+// A parameter that a step changes, and its gradient.
+struct weight_gradient {
+  released_parameter weight;
+  any_tensor gradient;
+};
+
+// Pairs the trained parameters of a layer with their gradients. Throws value_error if a parameter
+// has no gradient, or one of another shape or type: weights of 16 bits have gradients of float, and
+// others of their own type; or if it has 8 bits.
+std::vector<weight_gradient> paired(const std::vector<released_parameter>& weights,
+                                    const std::vector<released_parameter>& gradients);
+
+// The numbers that a rule needs for each element of a parameter.
+struct weight_state {
+  std::string name;
+  any_tensor master;         // of a parameter of 16 bits
+  any_tensor first, second;  // empty if the rule has none
+};
+
+class optimizer_state {
+ public:
+  // The names of the averages in a file; empty ones are not kept.
+  optimizer_state(std::string kind, std::string first, std::string second)
+      : kind_(std::move(kind)),
+        first_(std::move(first)),
+        second_(std::move(second)) {}
+
+  std::size_t steps() const { return steps_; }
+
+  // Counts a step and calls update(arrays) for each parameter. The first step makes the state,
+  // zeros and masters. Throws value_error if a parameter does not fit the state, before any weight
+  // is changed.
+  void step(const std::vector<weight_gradient>& pairs, bool keeps_first,
+            const std::function<void(const weight_update&)>& update);
+
+  void save(const std::filesystem::path& file) const;
+  void load(const std::filesystem::path& file);
+
+ private:
+  void make(const std::vector<weight_gradient>& pairs, bool keeps_first);
+  void check(const std::vector<weight_gradient>& pairs) const;
+
+  std::string kind_, first_, second_;
+  std::size_t steps_ = 0;
+  std::vector<weight_state> states_;
+};
+
+// Throws value_error unless a setting is at least 0 and finite, and, if it `is_part`, less than 1.
+void check_setting(const char* optimizer, const char* name, double value, bool is_part);
+
+template <class Layer, class Gradients>
+std::vector<weight_gradient> weight_gradients(Layer& layer, const Gradients& gradients) {
+  Gradients same = gradients;  // It shares the elements.
+  return paired(released_parameters(layer), released_parameters(same));
+}
+
+}  // namespace fmoe::detail
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/optimizers/state-inl.hpp>
+#endif
