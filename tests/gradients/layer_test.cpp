@@ -2,6 +2,8 @@
 // Gradients of layers: the same bits for any threads, tiles and calls; sums over calls; what is
 // refused.
 #include <fmoe/aoe.hpp>
+#include <fmoe/cost.hpp>
+#include <fmoe/explain.hpp>
 #include <fmoe/gradients.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/mumoe.hpp>
@@ -269,6 +271,28 @@ TEST_CASE("gradients follow weights that changed, and allocate nothing", "[gradi
   CHECK(same_parameters(step.gradients(), expected.parameters));
   step(none, nothing, no_y, no_dx);
   for (const float d : step.gradients().decoder) REQUIRE(d == 0);
+}
+
+TEST_CASE("a step explains both passes and says what they cost", "[gradients][explain]") {
+  const auto layer = decoders();
+  const auto step = compile_gradients(layer, tokens, {.threads = 1});
+  const explanation plan = step.explain();
+  INFO(plan);
+  const std::string& text = plan.text;
+  CHECK(text.starts_with("forward and backward, 256 tokens at a time; 0 bytes for the gradients"));
+  for (const char* line :
+       {"ti,ih->th", "to,ho->th", "token sum ti,th->ih", "token sum tn,to->no  ", "time: about"})
+    CHECK(text.find(line) != text.npos);
+  CHECK(plan.seconds > explain(layer(x), {.threads = 1}).seconds * 256 / tokens);
+  CHECK(plan.memory.weights == explain(layer(x)).memory.weights);
+  const step_costs costs = step.cost();
+  const cost_figures alone = cost(layer(some(x, 0, 256))).factorized;
+  CHECK(costs.forward.multiply_adds == alone.multiply_adds);
+  CHECK(costs.forward.bytes == alone.bytes);
+  CHECK(costs.both.multiply_adds > 2.5 * alone.multiply_adds);
+  CHECK(costs.both.multiply_adds <= 3.5 * alone.multiply_adds);
+  CHECK(costs.both.bytes >
+        alone.bytes + static_cast<double>(2 * sizeof(float) * layer.gate.size()));
 }
 
 TEST_CASE("all tokens go through together where rows depend on each other", "[gradients]") {

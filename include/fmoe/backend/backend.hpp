@@ -38,6 +38,8 @@ struct call_arrays {
   std::size_t tokens;
   std::optional<stream_handle> on{};
   std::size_t keep = all;  // entries that each top_k and product_top_k keeps at most
+  // Results that the call adds to: executable::can_add, and arrays with plain rows.
+  const std::vector<bool>* adds = nullptr;
 };
 
 // A program that is ready to run, with its weights and the memory of its callers. Many threads may
@@ -54,6 +56,10 @@ class executable {
   // return before the results are there. Throws value_error for an array or a stream of another
   // device.
   void run(const call_arrays& call) const;
+
+  // True if a call can add to a result, which has no tokens, in blocks of as many tokens as its
+  // sums have.
+  virtual bool can_add(std::size_t) const { return false; }
 
   // Reads the leaves of the program again that are marked; the others are as they were. Types and
   // shapes are those of the program. Returns false, and does nothing, if the executable cannot:

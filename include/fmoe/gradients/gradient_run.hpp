@@ -69,20 +69,27 @@ class gradient_run {
         widths_{r.x[1], r.target[1], r.y[1]},
         parameters_(std::move(r.parameters)),
         compiled_(compile(r.roots, span_)) {
-    extent most = 0;
-    for (const gradient_result& p : parameters_) most = std::max(most, element_count(p.shape));
     for (extent k = 0; k < parameters_.size(); ++k) {
       firsts_.push_back(
           std::ranges::find(parameters_, parameters_[k].number, &gradient_result::number) ==
           parameters_.begin() + static_cast<std::ptrdiff_t>(k));
-      parts_.emplace_back(element_count(parameters_[k].shape) * sizeof(T));
+      const bool adds = firsts_[k] && span_ <= block && compiled_.program->can_add(2 + k);
+      can_add_.push_back(adds);
+      parts_.emplace_back(adds ? 0 : element_count(parameters_[k].shape) * sizeof(T));
     }
     results_.resize(2 + parameters_.size());
+    adds_.resize(results_.size());
   }
 
   extent inputs() const { return widths_.x; }
   extent outputs() const { return widths_.y; }
   extent span() const { return span_; }
+  // Bytes that the gradients of a span take beside the gradients themselves.
+  extent bytes_of_span() const {
+    extent n = 0;
+    for (const memory& part : parts_) n += part.size();
+    return n;
+  }
   void refresh() { fmoe::detail::refresh(compiled_); }
   void keep(extent entries) { fmoe::detail::keep(compiled_, entries); }
 
@@ -100,13 +107,14 @@ class gradient_run {
       results_[1] = rows(dx, first, count);
       const bool adds = accumulates || first > 0;
       for (extent k = 0; k < parameters_.size(); ++k) {
-        const bool is_direct = !adds && firsts_[k];
+        adds_[2 + k] = adds && can_add_[k];
+        const bool is_direct = firsts_[k] && (!adds || can_add_[k]);
         void* const to = is_direct ? parameters_[k].to->written() : parts_[k].data();
         results_[2 + k] = {view_at(to, parameters_[k].shape), parameters_[k].shape.size()};
       }
-      compiled_.program->run({in, results_, count, {}, compiled_.keep});
+      compiled_.program->run({in, results_, count, {}, compiled_.keep, &adds_});
       for (extent k = 0; k < parameters_.size(); ++k)
-        if (adds || !firsts_[k]) add(k);
+        if ((adds && !can_add_[k]) || !firsts_[k]) add(k);
       if (span_ == 0) return;
     }
   }
@@ -129,10 +137,10 @@ class gradient_run {
     return {v, 1};
   }
 
-  // Adds what a span gave to a gradient.
+  // Adds what a span gave to a gradient whose last step is no sum over tokens.
   void add(extent k) {
-    const T* const from = reinterpret_cast<const T*>(parts_[k].data());
-    T* const to = static_cast<T*>(parameters_[k].to->written());
+    const T* __restrict const from = reinterpret_cast<const T*>(parts_[k].data());
+    T* __restrict const to = static_cast<T*>(parameters_[k].to->written());
     const extent n = element_count(parameters_[k].shape);
     for (extent i = 0; i < n; ++i) to[i] += from[i];
   }
@@ -140,8 +148,10 @@ class gradient_run {
   extent tokens_, span_;
   gradient_widths widths_;
   std::vector<gradient_result> parameters_;
-  std::vector<bool> firsts_;  // the first result of its parameter
-  std::vector<memory> parts_;
+  std::vector<bool> firsts_;   // the first result of its parameter
+  std::vector<bool> can_add_;  // the executable adds to it
+  std::vector<bool> adds_;     // by result: in this span
+  std::vector<memory> parts_;  // what spans give to the others
   std::vector<bound_array> results_;
   compiled_graph compiled_;
 };

@@ -9,8 +9,15 @@
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/gradients/gradient_run.hpp>
 #include <fmoe/run/compile.hpp>
+#include <fmoe/run/explain.hpp>
 
 namespace fmoe {
+
+// The costs of a step, counted as `cost` counts them: bytes are those of a span of tokens.
+struct step_costs {
+  cost_figures forward;  // of the layer alone
+  cost_figures both;     // of both passes, with the gradients of x and of all parameters
+};
 
 // A layer whose forward and backward pass are ready for many calls. It holds the gradients.
 template <class Layer, class T, class Level>
@@ -19,15 +26,17 @@ class compiled_gradients {
   template <class Slope>
   compiled_gradients(const Layer& layer, std::size_t tokens, const Slope& slope,
                      const compile_options& options)
-      : gradients_(layer) {
+      : gradients_(layer),
+        options_(options) {
     const argument<0, 2> x(tokens);
     const argument<1, 2> target(tokens);
     const auto y = detail::applied(layer, x);
-    ir::graph g;
+    ir::graph& g = graph_;
     const detail::gradient_inputs in{x.lower(g), y.lower(g), target.lower(g),
                                      as_expression(slope(y, target)).lower(g)};
     const auto parameters = detail::trained_parameters(detail::released_parameters(gradients_));
     auto plan = detail::gradient_graph(g, in, parameters, detail::dtype_of<T>);
+    roots_ = plan.roots;
     detail::clear_parameters(detail::released_parameters(gradients_));
     for (detail::gradient_result& r : plan.parameters)
       r.to = parameters[r.number].parameter.value().elements;
@@ -75,8 +84,31 @@ class compiled_gradients {
   // as it is compiled for. Throws value_error unless 0 < k <= the compiled one.
   void keep(std::size_t k) { run_->keep(k); }
 
+  // The plan of both passes for a span of tokens, as `explain` prints that of a layer: steps,
+  // predicted times, and memory. Memory of a call counts the gradients of a span, and not those
+  // that the step holds.
+  //
+  //   std::cout << compile_gradients(layer, 1024).explain();
+  explanation explain() const {
+    explanation e = detail::explain_graph<T, Level>(graph_, roots_, span(), options_);
+    const std::size_t more = run_->bytes_of_span();
+    e.memory.call += more;
+    e.text = "forward and backward, " + std::to_string(span()) + " tokens at a time; " +
+             std::to_string(more) + " bytes for the gradients of a span\n" + e.text;
+    return e;
+  }
+  step_costs cost() const {
+    const auto of = [&](const ir::node_list& results) {
+      return detail::factorized_cost<Level>(graph_, results, span(), sizeof(T));
+    };
+    return {of(roots_[0]), of(roots_)};
+  }
+
  private:
   Layer gradients_;
+  ir::graph graph_;
+  ir::node_list roots_{ir::node_id{}};  // y, dx, and the gradients of the parameters
+  compile_options options_;
   std::optional<detail::gradient_run<T>> run_;
 };
 

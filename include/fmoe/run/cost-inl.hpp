@@ -9,6 +9,13 @@
 namespace fmoe::detail {
 
 template <class Level>
+cost_figures factorized_cost(const ir::graph& g, const ir::node_list& results, extent tokens,
+                             extent element_bytes) {
+  const planner::program p = planner::contractions(g, results, {});
+  return planner::cost_of(p, p.tokens && tokens != all ? tokens : p.token_count, element_bytes);
+}
+
+template <class Level>
 cost_report cost_of_graph(const ir::graph& g, ir::node_id root, extent element_bytes) {
   const auto figures = [&](bool naive) {
     planner::plan_options how;

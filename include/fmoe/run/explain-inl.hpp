@@ -29,14 +29,16 @@ inline extent weight_bytes(const planner::program& p) {
 }
 
 template <class T, class Level>
-explanation explain_graph(const ir::graph& g, ir::node_id root, const compile_options& options) {
+explanation explain_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
+                          const compile_options& options) {
   const auto on = backend_of<T, Level>(options);
   const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>);
-  const planner::program p = planner::lower(g, root, how);
+  planner::program p = planner::lower(g, results, how);
+  if (p.tokens && tokens != all) p.token_count = tokens;
   const backend::description plan =
       on->explain({p, dtype_of<T>, p.token_count, options.callers, options.threads, how});
   const cost_figures cost =
-      planner::cost_of(planner::contractions(g, root, how), p.token_count, sizeof(T));
+      planner::cost_of(planner::contractions(g, results, how), p.token_count, sizeof(T));
   std::ostringstream text;
   text << on->name() << ", " << how.on.name << '\n';
   if (!plan.layout.empty()) text << plan.layout << "; ";
@@ -52,7 +54,7 @@ explanation explain_graph(const ir::graph& g, ir::node_id root, const compile_op
              : how.threads == 1 ? " on 1 thread"
                                 : " on " + std::to_string(how.threads) + " threads")
          << '\n';
-  return {text.str() + plan.steps, plan.dot, ir::graph_printer(g, root).dot(), plan.seconds,
+  return {text.str() + plan.steps, plan.dot, ir::graph_printer(g, results[0]).dot(), plan.seconds,
           memory};
 }
 

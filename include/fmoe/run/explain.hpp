@@ -35,9 +35,11 @@ struct explanation {
 
 namespace fmoe::detail {
 
-// The wall of compile_graph.hpp.
+// For `tokens` rows, or with `all` for as many as the graph's inputs have; the wall of
+// compile_graph.hpp.
 template <class T, class Level>
-explanation explain_graph(const ir::graph& g, ir::node_id root, const compile_options& options);
+explanation explain_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
+                          const compile_options& options);
 
 }  // namespace fmoe::detail
 
@@ -52,7 +54,7 @@ template <class Level = cpu::native, operand E>
 explanation explain(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;
   const auto [g, roots] = detail::lowered<X>(as_expression(e));
-  return detail::explain_graph<typename X::scalar, Level>(g, roots[0], options);
+  return detail::explain_graph<typename X::scalar, Level>(g, roots, all, options);
 }
 
 }  // namespace fmoe

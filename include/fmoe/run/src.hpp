@@ -18,10 +18,12 @@ template compiled_graph compile_graph<float, cpu::native>(const ir::graph&, cons
 template compiled_graph compile_graph<double, cpu::native>(const ir::graph&, const ir::node_list&,
                                                            extent, const compile_options&,
                                                            weight_reads);
-template explanation explain_graph<float, cpu::native>(const ir::graph&, ir::node_id,
-                                                       const compile_options&);
-template explanation explain_graph<double, cpu::native>(const ir::graph&, ir::node_id,
-                                                        const compile_options&);
+template explanation explain_graph<float, cpu::native>(const ir::graph&, const ir::node_list&,
+                                                       extent, const compile_options&);
+template explanation explain_graph<double, cpu::native>(const ir::graph&, const ir::node_list&,
+                                                        extent, const compile_options&);
+template cost_figures factorized_cost<cpu::native>(const ir::graph&, const ir::node_list&, extent,
+                                                   extent);
 template cost_report cost_of_graph<cpu::native>(const ir::graph&, ir::node_id, extent);
 template std::vector<read_axis> read_axes<cpu::native>(const ir::graph&, const ir::node_list&);
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include <fmoe/backend/cpu/crew.hpp>
 #include <fmoe/backend/cpu/kernels/group_rows.hpp>
@@ -22,7 +23,8 @@ struct binding {  // for one tile: the addresses of its first row; of a sum over
   std::span<const rows_of<T>> results{};
   T* call = nullptr;  // memory that the call keeps between stages, of `call_rows` tokens
   extent call_rows = 0;
-  extent keep = all;  // entries that a top-k keeps at most
+  extent keep = all;                        // entries that a top-k keeps at most
+  const std::vector<bool>* adds = nullptr;  // to these results
 };
 
 // The state of a task: its rows, and its position in the enclosing loop or group.

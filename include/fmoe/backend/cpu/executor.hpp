@@ -55,6 +55,23 @@ class executor : selection_steps<T, Arch> {
 
   const plan& steps() const { return plan_; }
 
+  // True if a call can add to a result: one step, a sum over tokens, makes it, and none reads it.
+  bool can_add(extent result) const {
+    extent sums = 0, uses = 0;
+    for (const step& s : plan_.steps) {
+      const bool is_sum = get_if<token_sum_step>(&s) != nullptr ||
+                          get_if<selection_sum_step>(&s) != nullptr ||
+                          get_if<expert_sum_step>(&s) != nullptr;
+      for (const access& a : accesses(plan_, s)) {
+        const storage_row& row = plan_.storages[a.where.storage];
+        if (row.where != storage_row::kind::output || row.source != result) continue;
+        ++uses;
+        sums += is_sum && a.mode == access_mode::write;
+      }
+    }
+    return sums == 1 && uses == 1;
+  }
+
   // Runs one stage of one tile of `count` rows, at most the plan's tile. Its first row is row
   // `first` of the call and of the graph's own inputs. `arena` is aligned to a cache line.
   // A crew may share products, by their columns, and the experts of groups, if there are as many
@@ -257,17 +274,25 @@ class executor : selection_steps<T, Arch> {
     }
   }
 
+  // Does the call add to this result?
+  bool adds(const view& c, const frame& f) const noexcept {
+    const storage_row& s = plan_.storages[c.storage];
+    return s.where == storage_row::kind::output && f.bound->adds != nullptr &&
+           (*f.bound->adds)[s.source];
+  }
+
   void run(const selection_sum_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f),
                      b = s.b.exists() ? rows(s.b, f) : rows_of<T>{};
     const auto row = [&](extent t, extent r) { return kept(selection, t, r, s.keep); };
-    selection_sum<T, Arch>(s, row, {b.data, b.stride}, c.data, f.arena, f.tokens, f.part, f.parts);
+    selection_sum<T, Arch>(s, row, {b.data, b.stride}, c.data, f.arena, f.tokens, f.part, f.parts,
+                           adds(s.c, f));
   }
 
   void run(const token_sum_step& s, const frame& f) const noexcept {
     const rows_of<T> a = rows(s.a, f), b = s.b.exists() ? rows(s.b, f) : rows_of<T>{};
-    token_sum<T, Arch>(s, {a.data, a.stride}, {b.data, b.stride}, rows(s.c, f).data, f.tokens,
-                       f.part, f.parts);
+    token_sum<T, Arch>(s, {a.data, a.stride}, {b.data, b.stride}, rows(s.c, f).data, f.arena,
+                       f.tokens, f.part, f.parts, adds(s.c, f));
   }
 
   void run(const pointwise_step& s, const frame& f) const noexcept {
@@ -328,7 +353,7 @@ class executor : selection_steps<T, Arch> {
                      b = s.b.at.exists() ? rows(s.b.at, f) : rows_of<T>{};
     const auto row = [&](extent t) { return kept(selection, t, 0, s.keep); };
     expert_sum<T, Arch>(s, row, {a.data, a.stride}, {b.data, b.stride}, c.data, f.arena, f.tokens,
-                        f.part, f.parts);
+                        f.part, f.parts, adds(s.c, f));
   }
 
   // Adds those of some rows of a group whose tokens are in [first, end).

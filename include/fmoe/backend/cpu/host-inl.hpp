@@ -73,6 +73,7 @@ class host_executable final : public executable {
   bool refresh(std::span<const ir::leaf_node> leaves, const std::vector<bool>& changed) override {
     return run_.refresh(leaves, changed);
   }
+  bool can_add(extent result) const override { return run_.can_add(result); }
 
  private:
   void run_here(const call_arrays& arrays) const override {
@@ -162,7 +163,8 @@ class host_executable final : public executable {
             .results = rows.results,
             .call = call,
             .call_rows = tokens_,
-            .keep = arrays.keep};
+            .keep = arrays.keep,
+            .adds = arrays.adds};
   }
 
   struct workspace {  // the memory of one call

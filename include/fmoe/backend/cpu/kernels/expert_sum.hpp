@@ -19,10 +19,11 @@ inline extent expert_sum_parts(const expert_sum_step& s, extent tokens, extent t
   return parts_of_work(work, s.experts, threads);
 }
 
-// Makes part number `part` of `parts` of the result. `kept` gives the selection of each token.
+// Makes part number `part` of `parts` of the result, or adds to it. `kept` gives the selection of
+// each token.
 template <class T, class Arch>
 void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, token_rows<T> b, T* c,
-                T* scratch, extent tokens, extent part, extent parts) noexcept {
+                T* scratch, extent tokens, extent part, extent parts, bool adds) noexcept {
   const extent from = s.experts * part / parts, to = s.experts * (part + 1) / parts;
   T *const own_a = scratch, *const own_b = own_a + s.block * s.a.size;
   auto* const lists = reinterpret_cast<std::uint32_t*>(own_b + s.block * s.b.size);
@@ -50,7 +51,7 @@ void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, tok
   for (extent first = 0; first == 0 || first < tokens; first += s.block) {
     const group_list list = sort_by_expert(s.experts, std::min(s.block, tokens - first), lists,
                                            [&](extent t) { return kept(first + t); });
-    if (first == 0)
+    if (first == 0 && !adds)
       for (extent n = from; n < to; ++n)
         if (list.count(n) == 0) clear(n);
     for (const std::uint32_t n : list.busy) {
@@ -63,7 +64,7 @@ void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, tok
       for (const nest_axis& x : s.summed) summed.push(x);
       small_product<T, Arch>(out, summed)(own_a, b.data == nullptr ? nullptr : own_b,
                                           c + n * s.expert_stride,
-                                          first == 0 ? sum_into::nothing : sum_into::total);
+                                          first == 0 && !adds ? sum_into::nothing : sum_into::total);
     }
   }
 }

@@ -53,20 +53,20 @@ inline extent selection_sum_parts(const selection_sum_step& s, extent tokens,
   return parts_of_work(tokens * s.rows * s.keep * s.N, s.experts, threads);
 }
 
-// Makes part number `part` of `parts` of the result. `kept` gives the selection of each token. A
-// null b counts as 1.
+// Makes part number `part` of `parts` of the result, or adds to it. `kept` gives the selection of
+// each token. A null b counts as 1.
 template <class T, class Arch>
 void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> b, T* c, T* scratch,
-                   extent tokens, extent part, extent parts) noexcept {
+                   extent tokens, extent part, extent parts, bool adds) noexcept {
   const extent from = s.experts * part / parts, to = s.experts * (part + 1) / parts;
   T* const rows = scratch;
   T* const values = rows + selection_sum_rows * s.N;
   auto* const ends = reinterpret_cast<std::uint32_t*>(values + s.block * s.rows * s.keep);
   const sorted_entries<T> sorted{ends, ends + s.experts + 1, values};
   const bool by_rows = s.column_stride == 1;
-  if (by_rows) std::fill_n(c + from * s.N, (to - from) * s.N, T(0));
-  else
-    for (extent i = 0; i < s.N; ++i) std::fill_n(c + i * s.column_stride + from, to - from, T(0));
+  if (by_rows && !adds) std::fill_n(c + from * s.N, (to - from) * s.N, T(0));
+  for (extent i = 0; i < s.N && !by_rows && !adds; ++i)
+    std::fill_n(c + i * s.column_stride + from, to - from, T(0));
   for (extent first = 0; first < tokens; first += s.block) {
     sort_entries(sorted, from, to, std::min(s.block, tokens - first), s.rows,
                  s.own_tables ? s.experts / s.rows : 0,

@@ -5,7 +5,7 @@
 // result.
 #pragma once
 
-#include <fmoe/backend/cpu/kernels/small_product.hpp>
+#include <fmoe/backend/cpu/kernels/token_product.hpp>
 
 namespace fmoe::cpu {
 
@@ -39,17 +39,11 @@ inline extent token_sum_parts(const token_sum_step& s, extent tokens, extent thr
   return parts_of_work(work, token_sum_cut(s).units, threads);
 }
 
-template <class T>
-struct token_rows {
-  const T* data = nullptr;
-  extent stride = 0;
-};
-
-// Makes part number `part` of `parts` of the result. Without tokens it is zero. A null b
-// counts as 1.
+// Makes part number `part` of `parts` of the result, or adds to it. Without tokens it is zero. A
+// null b counts as 1.
 template <class T, class Arch>
-void token_sum(const token_sum_step& s, token_rows<T> a, token_rows<T> b, T* c, extent tokens,
-               extent part, extent parts) noexcept {
+void token_sum(const token_sum_step& s, token_rows<T> a, token_rows<T> b, T* c, T* scratch,
+               extent tokens, extent part, extent parts, bool adds) noexcept {
   loop_axes out(s.out);
   if (parts > 1) {
     const token_sum_cut cut(s);
@@ -61,6 +55,9 @@ void token_sum(const token_sum_step& s, token_rows<T> a, token_rows<T> b, T* c, 
     if (b.data != nullptr) b.data += from * x.b;
     c += from * x.c;
   }
+  const auto product = token_product::of(out, s.summed, s.block);
+  if (product && b.data != nullptr)
+    return sum_token_product<T, Arch>(*product, a, b, c, tokens, s.block, adds, scratch);
   const auto sum_of = [&](extent count) {
     loop_axes summed;
     summed.push({count, a.stride, b.stride, 0});
@@ -70,11 +67,11 @@ void token_sum(const token_sum_step& s, token_rows<T> a, token_rows<T> b, T* c, 
   const auto whole = sum_of(s.block), rest = sum_of(tokens % s.block);
   const auto add_block = [&](const small_product<T, Arch>& product, extent first) {
     product(a.data + first * a.stride, b.data == nullptr ? nullptr : b.data + first * b.stride, c,
-            first == 0 ? sum_into::nothing : sum_into::total);
+            first == 0 && !adds ? sum_into::nothing : sum_into::total);
   };
   extent first = 0;
   for (; first + s.block <= tokens; first += s.block) add_block(whole, first);
-  if (first < tokens || tokens == 0) add_block(rest, first);
+  if (first < tokens || (tokens == 0 && !adds)) add_block(rest, first);
 }
 
 }  // namespace fmoe::cpu

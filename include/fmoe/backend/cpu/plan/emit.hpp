@@ -177,6 +177,7 @@ class emitter : plan_layout {
         s.summed.push_back(nest(&a, b, o.out, c));
         seen += c;
       }
+    needs_arena(token_product_room::size(s));
     steps.push_back(std::move(s));
   }
 

@@ -344,6 +344,26 @@ inline extent expert_sum_scratch(const expert_sum_step& s, extent element_bytes)
          divide_up(numbers * sizeof(std::uint32_t), element_bytes);
 }
 
+// What a task needs for a sum over tokens that is a product of matrices: rows of a transposed block
+// of tokens and columns of a packed one, so many of both at a time. Fewer rows and columns, and
+// longer blocks, suit other kernels better.
+struct token_product_room {
+  static constexpr extent least_rows = 14, most_rows = 512, least_columns = 32, columns = 128,
+                          most_block = 512, pad = 16;
+
+  // Rows that are a power of two apart would share sets of L1.
+  static constexpr extent row_size(extent block) { return round_up(block, pad) + pad; }
+
+  // Returns the elements for a step, or more.
+  static extent size(const token_sum_step& s) {
+    extent elements = 1;
+    for (const nest_axis& x : s.out) elements *= x.length;
+    const bool fits = s.b.exists() && s.summed.empty() && s.block <= most_block;
+    if (!fits || elements < least_rows * least_columns) return 0;
+    return std::min(most_rows, elements / least_columns) * row_size(s.block) + columns * s.block;
+  }
+};
+
 // Consecutive steps that make each row from the same row of what they read. Several threads can
 // share the rows.
 struct row_range {

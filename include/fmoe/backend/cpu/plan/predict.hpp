@@ -217,7 +217,11 @@ class prediction {
     return nest(s.out, s.summed, rows) + passes(s.epilogues, rows * static_cast<double>(s.columns));
   }
   double time(const token_sum_step& s, double) const {
-    return nest(s.out, s.summed, static_cast<double>(plan_.token_count));
+    if (token_product_room::size(s) == 0)
+      return nest(s.out, s.summed, static_cast<double>(plan_.token_count));
+    double multiply_adds = static_cast<double>(plan_.token_count);
+    for (const nest_axis& x : s.out) multiply_adds *= static_cast<double>(x.length);
+    return 2 * multiply_adds / (0.8 * products_.flops);
   }
   double time(const selection_sum_step& s, double) const {
     return per_element(static_cast<double>(plan_.token_count * s.rows * s.keep * s.N), 4);

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// Sums over tokens that are products of matrices have the bits of the plain sums, whichever operand
+// has the rows, for any parts, and where they add to a result.
+#include <fmoe/backend/cpu/kernels/token_sum.hpp>
+
+#include <vector>
+
+#include "../support/catch.hpp"
+#include "../support/oracle.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+using arch = cpu::native_arch;
+using cpu::nest_axis;
+
+// c (+)= the sums of blocks, each by plain loops.
+template <class T>
+void plain_sums(const cpu::token_sum_step& s, cpu::token_rows<T> a, cpu::token_rows<T> b, T* c,
+                extent tokens, bool adds) {
+  for (extent first = 0; first == 0 || first < tokens; first += s.block) {
+    const nest_axis summed{std::min(s.block, tokens - first), a.stride, b.stride, 0};
+    cpu::nest<T, arch>(a.data + first * a.stride, b.data + first * b.stride, c, s.out, {&summed, 1},
+                       first == 0 && !adds ? cpu::sum_into::nothing : cpu::sum_into::total);
+  }
+}
+
+TEMPLATE_TEST_CASE("sums over tokens by gemm have the bits of plain sums", "[cpu][token_sum]",
+                   float, double) {
+  using T = TestType;
+  for (const extent rows : {extent{14}, extent{40}, extent{600}})
+    for (const extent columns : {extent{32}, extent{77}, extent{150}})
+      for (const extent tokens : {extent{0}, extent{1}, extent{63}, extent{64}, extent{150}})
+        for (const bool swapped : {false, true}) {
+          INFO(rows << " x " << columns << " of " << tokens << (swapped ? ", swapped" : ""));
+          cpu::token_sum_step s{.b = {.storage = 0}, .block = 64};
+          if (swapped) s.out = {{rows, 0, 1, columns}, {columns, 1, 0, 1}};
+          else s.out = {{rows, 1, 0, columns}, {columns, 0, 1, 1}};
+          REQUIRE(cpu::token_product::of(s.out, s.summed, s.block).has_value());
+          const extent a_size = swapped ? columns : rows, b_size = swapped ? rows : columns;
+          const auto x = random<tensor<T, 2>>({tokens + 1, a_size + 3}, 1),
+                     y = random<tensor<T, 2>>({tokens + 1, b_size + 2}, 2);
+          const cpu::token_rows<T> a{x.data(), a_size + 3}, b{y.data(), b_size + 2};
+          const auto held = random<tensor<T, 1>>({rows * columns + 1}, 3);
+          detail::memory scratch(cpu::token_product_room::size(s) * sizeof(T));
+          for (const bool adds : {false, true})
+            for (const extent parts : {extent{1}, extent{3}}) {
+              std::vector<T> expected(held.data(), held.data() + held.size()), made = expected;
+              plain_sums<T>(s, a, b, expected.data(), tokens, adds);
+              for (extent p = 0; p < parts; ++p)
+                cpu::token_sum<T, arch>(s, a, b, made.data(), reinterpret_cast<T*>(scratch.data()),
+                                        tokens, p, parts, adds);
+              CHECK(made == expected);
+            }
+        }
+}
+
+}  // namespace
