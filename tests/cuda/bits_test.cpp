@@ -137,7 +137,17 @@ TEST_CASE("weights of 16 and 8 bits are those of the CPU", "[cuda]") {
     CHECK(has_cpu_bits(einsum<"ti,io->to">(x, quantized<q8>(w, block))));
     CHECK(has_cpu_bits(einsum<"ti,io->to">(x, quantized<q8c>(w, block))));
     CHECK(has_cpu_bits(einsum<"ti,io->to">(top_k(x, 9), quantized<q8>(w, block))));
+    const auto wide = random<parameter<float, 2>>({64, 96}, 2);  // whole blocks along rows
+    CHECK(has_cpu_bits(einsum<"ti,io->to">(top_k(x, 9), quantized<q8>(wide, block))));
+    CHECK(has_cpu_bits(einsum<"ti,io->to">(top_k(x, 9), quantized<q8c>(wide, block))));
   }
+  // The device holds 1 byte a weight, a float each 32 weights, and what the selection takes.
+  const auto bytes = [&](const auto& table) {
+    return explain(einsum<"ti,io->to">(top_k(x, 9), table), {.on = cuda::emulated()}).memory.packed;
+  };
+  const auto wide = random<parameter<float, 2>>({64, 96}, 2);
+  CHECK(bytes(quantized<q8>(wide, 1)) == 64 * 96 + 64 * 96 / 32 * 4);
+  CHECK(bytes(wide) == 64 * 96 * 4);
   CHECK(has_cpu_bits(einsum<"ti,io->to">(top_k(x, 9), random<parameter<bf16, 2>>({64, 40}, 2))));
   CHECK(has_cpu_bits(einsum<"ti,io->to">(top_k(x, 9), random<parameter<f16, 2>>({64, 40}, 2))));
 }

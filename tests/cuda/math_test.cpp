@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Arithmetic as a policy: what rounds, what never does, and that no tile and no split of a call
 // changes a bit.
-#include <fmoe/backend/cuda/emulated/block.hpp>
-#include <fmoe/backend/cuda/kernels/tensor_product.hpp>
+#include <fmoe/backend/cuda/emulated/emulated_device.hpp>
+#include <fmoe/backend/cuda/product_steps.hpp>
 #include <fmoe/cuda.hpp>
 #include <fmoe/fmoe.hpp>
 
@@ -64,8 +64,8 @@ tensor<float, 2> some(const tensor<float, 2>& x, extent first, extent count) {
   return y;
 }
 
-// x w by tiles of so many rows.
-template <math How, unsigned Rows>
+// x w, by tiles of so many rows, or as its shape says, with blocks that share sums.
+template <math How, unsigned Rows, bool Shares = false>
 tensor<float, 2> tiled_product(const tensor<float, 2>& x, const tensor<float, 2>& w) {
   const cuda::gemm_position whole{};
   tensor<float, 2> y({x.shape()[0], w.shape()[1]});
@@ -83,6 +83,15 @@ tensor<float, 2> tiled_product(const tensor<float, 2>& x, const tensor<float, 2>
                                                 .depth = count(depth),
                                                 .columns = count(columns),
                                                 .sum_block = 256}};
+  if constexpr (Shares) {
+    const cuda::emulated_device on(0, {.order = cuda::thread_order::shuffled});
+    cuda::emulated_device::queue queue(on, nullptr);
+    std::vector<float> sums(1 << 19, std::numeric_limits<float>::quiet_NaN());
+    cuda::launch_tensor_product<How>(queue, kernel.of, dtype::float32, sums.data(), sums.size(), 0,
+                                     0);
+    CHECK(!std::isnan(sums[0]));
+    return y;
+  }
   cuda::block_runner runner(cuda::thread_order::descending);
   cuda::run_emulated(runner,
                      {"gemm", kernel.threads, kernel.shared_bytes,
@@ -102,6 +111,27 @@ TEMPLATE_TEST_CASE_SIG("tiles of 16, 64 and 128 rows have the same bits", "[cuda
     CHECK(same_bits(tiled_product<How, 128>(x, w), y));
     CHECK(relative_error(y.data(), test::reference(einsum<"ti,io->to">(x, w))) < 1e-2);
   }
+}
+
+TEMPLATE_TEST_CASE_SIG("blocks that share a sum change no bit", "[cuda][math]", ((math How), How),
+                       math::tf32x3, math::tf32, math::bf16) {
+  const auto w = random<tensor<float, 2>>({600, 440}, 2);
+  for (const extent rows : {extent{3}, extent{18}}) {
+    const auto x = random<tensor<float, 2>>({rows, 600}, 1);
+    CHECK(same_bits(tiled_product<How, 16, true>(x, w), tiled_product<How, 16>(x, w)));
+  }
+}
+
+TEST_CASE("few tiles of large weights share sums", "[cuda][math]") {
+  const auto choice = [](extent rows, extent depth, extent columns, extent block) {
+    return cuda::choose_tensor_product({rows, depth, columns, 1, block, 0, true}, cuda::most_sums);
+  };
+  CHECK(choice(1, 768, 3072, 256) == cuda::tensor_choice{16, 1});
+  CHECK(choice(1, 768, 3072, 32) == cuda::tensor_choice{16, 4});  // 128 terms or more
+  CHECK(choice(1, 8192, 3072, 32).sums_each == 24);               // no more blocks than wanted
+  CHECK(choice(1, 768, 21490, 256).sums_each == 0);               // enough tiles
+  CHECK(choice(1, 768, 300, 256).sums_each == 0);                 // small weights
+  CHECK(choice(4096, 768, 3072, 256) == cuda::tensor_choice{128});
 }
 
 TEST_CASE("no split of a call changes a bit", "[cuda][math]") {

@@ -57,6 +57,23 @@ TEST_CASE("a screened selection has the bits of a full one", "[cuda][screen]") {
   check_same(random<tensor<float, 2>>({2, 301}, 1), normal_gate(301, 1100), 9);
 }
 
+TEST_CASE("weights of 16 bits are screened as they are", "[cuda][screen]") {
+  const auto x = random<tensor<float, 2>>({3, depth}, 1);
+  const auto check = [&](const auto& gate) {
+    CHECK(same(top_k(relu(einsum<"ti,in->tn">(x, gate)), 5)));
+    CHECK(evaluate(top_k(einsum<"ti,in->tn">(x, gate), 5), with(true)).size() == 3 * columns);
+  };
+  check(random<parameter<bf16, 2>>({depth, columns}, 2));
+  check(random<parameter<f16, 2>>({depth, columns}, 2));
+  const auto packed = [&](const auto& gate) {
+    return explain(top_k(einsum<"ti,in->tn">(x, gate), 5), with(true)).memory.packed;
+  };
+  constexpr extent bounds = 2 * 4 * columns, positions = 24;
+  CHECK(packed(normal_gate(depth, columns)) == 6 * depth * columns + bounds + positions);
+  CHECK(packed(random<parameter<bf16, 2>>({depth, columns}, 2)) ==
+        4 * depth * columns + bounds + positions);
+}
+
 TEST_CASE("ties and rows of few positive scores are selected as without screening",
           "[cuda][screen]") {
   auto x = random<tensor<float, 2>>({2, depth}, 1);

@@ -91,10 +91,10 @@ class device_backend final : public processor {
   struct footprint {
     extent weights, call, callers;
 
-    footprint(const cpu::plan& p, const job& work)
+    footprint(const cpu::plan& p, const job& work, math how)
         : weights(device_weights<T, Device>::bytes(p, work.program.leaves) +
                   step_lists<Device>::bytes(p)),
-          call(device_executable<T, Device>::bytes_of_call(p)),
+          call(device_executable<T, Device>::bytes_of_call(p, how)),
           callers(work.callers == all ? 1 : work.callers) {}
 
     extent bytes() const { return weights + callers * call; }
@@ -110,7 +110,7 @@ class device_backend final : public processor {
     extent workspace = options_.workspace;
     for (;;) {
       cpu::plan p = make_plan(work.program, work.tokens, work.how, workspace, options_.math);
-      const footprint<T> all_of(p, work);
+      const footprint<T> all_of(p, work, options_.math);
       if (all_of.bytes() <= options_.memory) return p;
       expects<value_error>(p.tile > 1 && p.arena > 0, "[cuda] the layer takes ", all_of.bytes(),
                            " bytes of the GPU, ", all_of.weights, " of them for weights and ",
@@ -123,7 +123,8 @@ class device_backend final : public processor {
   std::unique_ptr<executable> compiled_in(const job& work) const {
     cpu::plan p = plan_of<T>(work);
     const bool grows = work.callers == all;
-    const extent most = grows ? footprint<T>(p, work).most_callers(options_.memory) : work.callers;
+    const extent most =
+        grows ? footprint<T>(p, work, options_.math).most_callers(options_.memory) : work.callers;
     return std::make_unique<device_executable<T, Device>>(
         std::move(p), work.program.leaves, on_, grows ? 1 : work.callers, most, options_.math);
   }
@@ -151,7 +152,7 @@ class device_backend final : public processor {
     const roofline times(p, work.program.leaves, m, options_.math, sizeof(T));
     const auto notes = is_known ? times.notes() : notes_of<T>(p);
     const cpu::plan_printer printed(p, notes);
-    const footprint<T> all_of(p, work);
+    const footprint<T> all_of(p, work, options_.math);
     return {.layout = "tile of " + std::to_string(p.tile) + " tokens, arena " +
                       std::to_string(divide_up(p.arena * sizeof(T), 1024)) + " KiB" +
                       (options_.math != math::fp32 ? ""

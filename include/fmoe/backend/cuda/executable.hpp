@@ -21,14 +21,14 @@ struct call_layout {
     bool per_token;
   };
 
-  explicit call_layout(const cpu::plan& p) {
+  call_layout(const cpu::plan& p, math how) {
     const auto take = [&](extent n) {
       constexpr extent line = 256 / sizeof(T);
       return std::exchange(elements, elements + round_up(n, line));
     };
     arena = take(p.arena);
     call = take(p.token_count * p.call + p.once);
-    sums_room = cuda::sums_room<T>(p).elements();
+    sums_room = cuda::sums_room<T>(p, how).elements();
     sums = take(sums_room);
     for (const cpu::storage_row& s : p.storages) {
       using enum cpu::storage_row::kind;
@@ -56,12 +56,12 @@ class device_executable final : public executable {
         preparation_(on_),
         preparing_(on_, preparation_.handle()),
         run_(std::move(p), leaves, on_, preparing_, how),
-        layout_(run_.steps()),
+        layout_(run_.steps(), how),
         spaces_(*this, on_, ready_callers, most_callers) {}
 
   // The bytes of each caller on the device.
-  static extent bytes_of_call(const cpu::plan& p) {
-    return call_layout<T>(p).elements * sizeof(T) +
+  static extent bytes_of_call(const cpu::plan& p, math how) {
+    return call_layout<T>(p, how).elements * sizeof(T) +
            step_lists<Device>::sorted_of(p) * sizeof(index);
   }
 

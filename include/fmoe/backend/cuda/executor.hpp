@@ -143,7 +143,8 @@ class executor : operands<T, Device> {
     queue& q = f.bound.queue;
     if constexpr (std::is_same_v<T, float>) {
       const auto on_tensor_cores = [&]<math How>(std::integral_constant<math, How>) {
-        launch_tensor_product<How>(q, p, stored, f.tile_rows, f.most_tiles);
+        launch_tensor_product<How>(q, p, stored, f.bound.sums, f.bound.sums_room, f.tile_rows,
+                                   f.most_tiles);
       };
       using enum math;
       switch (how) {
@@ -425,25 +426,23 @@ class executor : operands<T, Device> {
   void run(const cpu::screen_step& s, const frame& f) const {
     if constexpr (std::is_same_v<T, float>) {
       const product<float> scores = product_of(s, read(s.a, f), rows(s.scratch, f), f);
-      launch(scores, dtype_of<float>, math::bf16, f);
-      const auto [by_column, by_norm, by_rounding] = screens_->of(plan_, s.weight);
+      launch(scores, weights_.matrices(s.weight).stored, math::bf16, f);
+      const auto [by_norm, by_rounding] = screens_->of(plan_, s.weight);
       const selections_at<float> to = selections(s.selection, s.keep, f);
       const weighting weights = s.rule.weights;
-      f.bound.queue.launch("screened selection",
-                           screen_kernel{.a = scores.a,
-                                         .scratch = scores.c,
-                                         .to = to,
-                                         .matrix = static_cast<const float*>(scores.weights),
-                                         .rows = by_column,
-                                         .by_norm = by_norm,
-                                         .by_rounding = by_rounding,
-                                         .pitch = scores.pitch,
-                                         .depth = s.K,
-                                         .columns = s.N,
-                                         .sum_block = plan_.sum_block,
-                                         .takes_zeros = zeros_count(weights),
-                                         .finish = finish(s.epilogues, f)},
-                           f.count);
+      const stored_table columns = weights_.columns(s.weight);
+      const screen_kernel<float> kernel{.a = scores.a,
+                                        .scratch = scores.c,
+                                        .to = to,
+                                        .g = nullptr,
+                                        .by_norm = by_norm,
+                                        .by_rounding = by_rounding,
+                                        .depth = s.K,
+                                        .columns = s.N,
+                                        .sum_block = plan_.sum_block,
+                                        .takes_zeros = zeros_count(weights),
+                                        .finish = finish(s.epilogues, f)};
+      select_screened(f.bound.queue, kernel, columns, f.count);
       if (weights == weighting::score) return;
       weigh(weigh_rows<float>{to, {}, 1, 0, weights}, f);
     } else {

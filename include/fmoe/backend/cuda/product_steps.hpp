@@ -37,6 +37,13 @@ product_shape shape_of(const product<T>& p, extent tile_rows) {
   return {p.rows, p.depth, p.columns, p.position_count, p.sum_block, tile_rows, has_large_tiles<T>};
 }
 
+// Adds what blocks of threads left that shared a sum.
+template <class T, class Queue>
+void add_shared_sums(Queue& queue, const product<T>& p) {
+  if (p.sums != nullptr)
+    queue.each("gemm", add_sums<T>{p}, extent{p.rows} * p.position_count * p.columns);
+}
+
 // `group_tiles` are the tiles of a group, as many as there may be, of `tile_rows` each.
 template <class T, class Queue>
 void launch_product(Queue& queue, product<T> p, dtype stored, T* sums, extent room,
@@ -61,30 +68,35 @@ void launch_product(Queue& queue, product<T> p, dtype stored, T* sums, extent ro
         if constexpr (has_large_tiles<T>) launch(large_tile_product<T, S>{p});
     }
   });
-  if (p.sums != nullptr)
-    queue.each("gemm", add_sums<T>{p}, extent{p.rows} * p.position_count * p.columns);
+  add_shared_sums(queue, p);
 }
 
-// The same on tensor cores. Large tiles read weights less often, and small ones give more blocks of
-// threads something to do.
+// The same on tensor cores.
 template <math How, class Queue>
-void launch_tensor_product(Queue& queue, const product<float>& p, dtype stored, extent tile_rows,
-                           extent group_tiles) {
+void launch_tensor_product(Queue& queue, product<float> p, dtype stored, float* sums, extent room,
+                           extent tile_rows, extent group_tiles) {
+  product_shape shape = shape_of(p, tile_rows);
+  shape.sum_block = tensor_sum_block(How, p.sum_block);
+  // Blocks of a sum end with a stage.
+  const bool can_share = p.sum_block % shape.sum_block == 0 && p.depth != 0;
+  const auto [rows, sums_each] = choose_tensor_product(shape, can_share ? room : 0);
+  if (sums_each != 0) {
+    p.sums = sums;
+    p.sums_each = static_cast<index>(sums_each);
+    p.sum_block = static_cast<index>(shape.sum_block);
+  }
   const auto launch = [&](const auto& kernel) {
     const extent tiles =
         tile_rows != 0 ? group_tiles : divide_up(extent{p.rows}, extent{kernel.tile_rows});
     queue.launch("gemm", kernel, kernel.blocks(tiles));
   };
-  const bool fills = shape_of(p, 0).tiles(large_tile) >= multiprocessors;
-  const extent rows = tile_rows != 0            ? tile_rows
-                      : p.rows <= few_tile_rows ? few_tile_rows
-                      : fills                   ? large_tile
-                                                : small_tile;
+  const extent tile = rows;
   with_weight_type<float>(stored, [&]<class S>(S*) {
-    if (rows == few_tile_rows) launch(tensor_product<How, few_tile_rows, S>{p});
-    else if (rows == small_tile) launch(tensor_product<How, small_tile, S>{p});
+    if (tile == few_tile_rows) launch(tensor_product<How, few_tile_rows, S>{p});
+    else if (tile == small_tile) launch(tensor_product<How, small_tile, S>{p});
     else launch(tensor_product<How, large_tile, S>{p});
   });
+  add_shared_sums(queue, p);
 }
 
 }  // namespace fmoe::cuda

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What screened selections have of their weights on a device: G by columns, and bounds.
+// What screened selections have of their weights on a device beside the numbers: the bounds of each
+// column.
 #pragma once
 
 #include <map>
@@ -12,12 +13,9 @@ namespace fmoe::cuda {
 template <class Device>
 class screens {
  public:
-  // [columns, depth], and two numbers of each column.
-  struct of_weight {
-    const float *rows, *by_norm, *by_rounding;
+  struct bounds {  // by column
+    const float *by_norm, *by_rounding;
   };
-
-  static constexpr extent size(extent depth, extent columns) { return columns * (depth + 2); }
 
   screens(const cpu::plan& p, const device_weights<float, Device>& weights, const Device& on,
           typename Device::queue& q) {
@@ -25,31 +23,27 @@ class screens {
       const cpu::packed_weight& weight = p.weights[w];
       if (!weight.screened) continue;
       made_[w] = weights.of_matrices(w, "screen by " + std::to_string(p.sum_block), [&] {
-        const auto made =
-            std::make_shared<const device_array<Device, float>>(on, size(weight.K, weight.N));
-        const auto matrix = weights.matrices(w);
-        const auto [rows, by_norm, by_rounding] = parts(weight, made->data());
-        q.each("weights",
-               bound_columns{static_cast<const float*>(matrix.data), matrix.pitch,
-                             const_cast<float*>(rows), const_cast<float*>(by_norm),
-                             const_cast<float*>(by_rounding), weight.K, weight.N,
-                             screen_errors::of(weight.K, p.sum_block)},
-               weight.N);
+        const auto made = std::make_shared<const device_array<Device, float>>(on, 2 * weight.N);
+        const stored_table columns = weights.columns(w);
+        with_table_type<float>(columns.stored, [&]<class S>(S*) {
+          q.each("weights",
+                 bound_columns<S>{static_cast<const S*>(columns.data), made->data(),
+                                  made->data() + weight.N, weight.K, weight.N,
+                                  screen_errors::of(weight.K, p.sum_block)},
+                 weight.N);
+        });
         q.wait();
         return std::shared_ptr<const float>(made, made->data());
       });
     }
   }
 
-  of_weight of(const cpu::plan& p, extent weight) const {
-    return parts(p.weights[weight], made_.at(weight).get());
+  bounds of(const cpu::plan& p, extent weight) const {
+    const float* const first = made_.at(weight).get();
+    return {first, first + p.weights[weight].N};
   }
 
  private:
-  static of_weight parts(const cpu::packed_weight& w, const float* memory) {
-    return {memory, memory + w.K * w.N, memory + (w.K + 1) * w.N};
-  }
-
   std::map<extent, std::shared_ptr<const float>> made_;
 };
 

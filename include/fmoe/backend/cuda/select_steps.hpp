@@ -3,6 +3,7 @@
 #pragma once
 
 #include <fmoe/backend/cuda/kernels/gather_columns.hpp>
+#include <fmoe/backend/cuda/kernels/screen.hpp>
 #include <fmoe/backend/cuda/kernels/split_selection.hpp>
 #include <fmoe/backend/cuda/product_steps.hpp>
 
@@ -121,23 +122,40 @@ void with_columns(bool has_whole_rows, extent numbers, const F& f) {
 struct stored_table {
   const void* data;
   dtype stored;
+  const float* scales = nullptr;  // of 8 bits
+  extent scale_block = 1;
 };
+
+// Selects among scores by tensor cores; `k` has no columns yet.
+template <class Queue>
+void select_screened(Queue& queue, const screen_kernel<float>& k, const stored_table& columns,
+                     extent tokens) {
+  with_table_type<float>(columns.stored, [&]<class S>(S*) {
+    const screen_kernel<S> kernel{
+        k.a,         k.scratch,     k.to,    static_cast<const S*>(columns.data),
+        k.by_norm,   k.by_rounding, k.depth, k.columns,
+        k.sum_block, k.takes_zeros, k.finish};
+    queue.launch("screened selection", kernel, tokens);
+  });
+}
 
 // The sum of selected rows of a table; `k` has no table yet.
 template <class T, class Queue>
 void gather(Queue& queue, const gather_columns<T, T, 1>& k, const stored_table& table,
             extent tokens) {
-  with_table_type<T>(table.stored, [&]<class S>(S*) {
+  with_weight_type<T>(table.stored, [&]<class S>(S*) {
     const S* const data = static_cast<const S*>(table.data);
     constexpr unsigned own = numbers_each<T>;
-    const bool is_whole =
-        k.columns % own == 0 && k.table_row % own == 0 && is_aligned(data, k.columns / own * 16);
-    with_columns<T>(is_whole, tokens * k.columns,
-                    [&]<unsigned Own>(std::integral_constant<unsigned, Own>) {
-                      const gather_columns<T, S, Own> kernel{
-                          k.from, data, k.c, k.rows, k.columns, k.table_row, k.finish};
-                      queue.each("gather", kernel, tokens * (k.columns / Own));
-                    });
+    const bool is_whole = k.columns % own == 0 && k.table_row % own == 0 &&
+                          is_aligned(data, k.columns / own * 16) &&
+                          (!is_scaled<S> || table.scale_block % own == 0);
+    with_columns<T>(
+        is_whole, tokens * k.columns, [&]<unsigned Own>(std::integral_constant<unsigned, Own>) {
+          const gather_columns<T, S, Own> kernel{k.from,   data,         k.c,
+                                                 k.rows,   k.columns,    k.table_row,
+                                                 k.finish, table.scales, table.scale_block};
+          queue.each("gather", kernel, tokens * (k.columns / Own));
+        });
   });
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/backend/cuda/policy.hpp>
 #include <fmoe/backend/cuda/select_steps.hpp>
 #include <fmoe/backend/cuda/token_sum_steps.hpp>
 
@@ -13,7 +14,7 @@ namespace fmoe::cuda {
 template <class T>
 class sums_room {
  public:
-  explicit sums_room(const cpu::plan& p) : plan_(p) {
+  sums_room(const cpu::plan& p, math policy) : plan_(p), policy_(policy) {
     for (const cpu::step& s : p.steps) visit([&](const auto& kind) { add(kind); }, s);
   }
 
@@ -22,7 +23,11 @@ class sums_room {
  private:
   void need(extent n) { elements_ = std::max(elements_, n); }
   void need(const cpu::gemm_step& s, extent rows, extent tile_rows) {
-    need(room_for_sums({rows, s.K, s.N, s.rows.size(), plan_.sum_block, tile_rows, false}));
+    product_shape shape{rows, s.K, s.N, s.rows.size(), plan_.sum_block, tile_rows, false};
+    const math how = std::is_same_v<T, float> ? math_of(s, policy_) : math::exact;
+    if (how == math::exact || how == math::fp32) return need(room_for_sums(shape));
+    shape.sum_block = tensor_sum_block(how, shape.sum_block);
+    need(room_for_tensor_sums(shape));
   }
 
   void add(const cpu::gemm_step& s) { need(s, plan_.tile, 0); }
@@ -45,9 +50,13 @@ class sums_room {
     const extent entries = round_up(plan_.token_count * s.keep, extent{numbers_each<T>});
     if (parts != 0) need(parts + entries);
   }
+  void add(const cpu::screen_step& s) {
+    need(room_for_tensor_sums({plan_.tile, s.K, s.N, 1, plan_.sum_block, 0, false}));
+  }
   void add(const auto&) {}
 
   const cpu::plan& plan_;
+  math policy_;
   extent elements_ = 0;
 };
 

@@ -8,25 +8,29 @@
 #include <vector>
 
 #include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/backend/cuda/kernels/narrow_number.hpp>
 #include <fmoe/backend/cuda/kernels/nest.hpp>
 #include <fmoe/backend/cuda/memory.hpp>
+#include <fmoe/backend/cuda/policy.hpp>
 #include <fmoe/backend/cuda/select_steps.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::cuda {
 
-// Copies the numbers of matrices, a thread a number.
-template <class S>
+// Copies the numbers of matrices, a thread a number. bf16 numbers are those that tensor cores would
+// make of them.
+template <class S, class To>
 struct matrix_copy {
   const S* from;
-  S* to;
+  To* to;
   nest_loops<S> axes{};
 
   FMOE_DEVICE void operator()(extent i) const {
     const S *x = from, *none = nullptr;
     extent at = 0;
     axes.move(i, x, none, at);
-    to[at] = *x;
+    if constexpr (std::is_same_v<S, To>) to[at] = *x;
+    else to[at] = to_bf16(widened(*x));
   }
 };
 
@@ -47,9 +51,11 @@ class device_weights {
         origins_(p.storages.size()),
         leaves_(p.storages.size()),
         tables_(p.storages.size()),
+        table_scales_(p.storages.size()),
         table_types_(p.storages.size(), dtype_of<T>),
         matrices_(p.weights.size()),
         scales_(p.weights.size()),
+        columns_(p.weights.size()),
         stored_(p.weights.size(), dtype_of<T>) {
     for (extent s = 0; s < p.storages.size(); ++s) {
       const cpu::storage_row& row = p.storages[s];
@@ -59,9 +65,11 @@ class device_weights {
       if (!row.in_place && !row.table) continue;
       const ir::leaf_node& l = origins_[s];
       const bool is_narrow = !row.in_place && row.where == leaf;  // of gathers only
-      table_types_[s] = is_narrow ? table_type(l.type) : dtype_of<T>;
+      table_types_[s] = is_narrow ? gathered_type(p, s, l) : dtype_of<T>;
       if (table_types_[s] != dtype_of<T>) {
-        with_table_type<T>(table_types_[s], [&]<class S>(S*) {
+        if (is_quantized_type(l.type))
+          table_scales_[s] = derived<float>(l, "table scales", [&] { return table_scales_of(l); });
+        with_weight_type<T>(table_types_[s], [&]<class S>(S*) {
           tables_[s] = derived<S>(l, "numbers " + std::to_string(element_count(l.shape)),
                                   [&] { return uploaded<S>(l); });
         });
@@ -77,7 +85,11 @@ class device_weights {
   stored_table table(extent storage, extent offset) const {
     const dtype stored = table_types_[storage];
     stored_table found{nullptr, stored};
-    with_table_type<T>(stored, [&]<class S>(S*) {
+    if (is_quantized_type(stored)) {
+      found.scale_block = layout_of(origins_[storage]).block;
+      found.scales = table_scales_[storage].get() + offset / found.scale_block;
+    }
+    with_weight_type<T>(stored, [&]<class S>(S*) {
       const bool is_wide = std::is_same_v<S, T>;
       const void* const data = is_wide ? leaves_[storage].get() : tables_[storage].get();
       found.data = static_cast<const S*>(data) + offset;
@@ -102,6 +114,12 @@ class device_weights {
             scale_pitch_of(w)};
   }
 
+  // A screened weight by columns, as its leaf is stored: [columns, depth].
+  stored_table columns(extent weight) const {
+    const cpu::packed_weight& w = plan_.weights[weight];
+    return {columns_[weight].get(), table_type(origins_[w.storage].type)};
+  }
+
   // An array that follows from a weight's matrices, and is kept with its parameter.
   template <class Make>
   shared<T> of_matrices(extent weight, const std::string& what, const Make& make) const {
@@ -122,6 +140,10 @@ class device_weights {
       }
       const ir::leaf_node& l = origins_[weight.storage];
       stored_[w] = weight_type(plan_, weight, l);
+      if (weight.screened) {
+        if constexpr (std::is_same_v<T, float>) make_screened(w, l);
+        continue;
+      }
       with_weight_type<T>(stored_[w], [&]<class S>(S*) {
         const auto make = [&] { return matrices_of(weight, uploaded<S>(l).get()); };
         matrices_[w] = derived<S>(l, "matrices" + text(weight), make);
@@ -135,10 +157,13 @@ class device_weights {
   // Returns the bytes that the weights of a plan take on a device.
   static extent bytes(const cpu::plan& p, std::span<const ir::leaf_node> leaves) {
     extent n = p.constants * sizeof(T);
-    for (const cpu::storage_row& row : p.storages) {
+    for (extent s = 0; s < p.storages.size(); ++s) {
+      const cpu::storage_row& row = p.storages[s];
       if (row.where != cpu::storage_row::kind::leaf || (!row.in_place && !row.table)) continue;
       const ir::leaf_node& l = leaves[row.source];
-      n += element_count(l.shape) * size_of(row.in_place ? dtype_of<T> : table_type(l.type));
+      const dtype stored = row.in_place ? dtype_of<T> : gathered_type(p, s, l);
+      n += element_count(l.shape) * bytes_of(stored);
+      if (is_quantized_type(stored)) n += layout_of(l).scales() * sizeof(float);
     }
     for (const cpu::packed_weight& w : p.weights) {
       const cpu::storage_row& row = p.storages[w.storage];
@@ -147,7 +172,8 @@ class device_weights {
       n += w.batches * w.K * pitch_of(w, stored) * bytes_of(stored);
       if (is_quantized_type(stored))
         n += w.batches * divide_up(w.K, extent{scale_group}) * scale_pitch_of(w) * sizeof(float);
-      if (w.screened) n += w.N * (w.K + 2) * sizeof(T);
+      if (w.screened)
+        n += w.N * (w.K * size_of(table_type(leaves[row.source].type)) + 2 * sizeof(T));
     }
     return n;
   }
@@ -159,11 +185,30 @@ class device_weights {
     with_table_type<T>(of_leaf, [&]<class S>(S*) { stored = dtype_of<S>; });
     return stored;
   }
+  // The same for all gathers of a plan. Tables of 8 bits stay so if their blocks lie along rows and
+  // every row begins with one; a product with a row of a table reads whole numbers.
+  static dtype gathered_type(const cpu::plan& p, extent storage, const ir::leaf_node& l) {
+    if (!is_quantized_type(l.type)) return table_type(l.type);
+    const quantized_layout layout = layout_of(l);
+    bool can_stay = std::is_same_v<T, float> && layout.axis.stride == 1 && layout.block > 1 &&
+                    layout.axis.length % layout.block == 0;
+    const auto look_at = [&](const cpu::step& s) {
+      if (const auto* gather = get_if<cpu::gather_step>(&s))
+        if (gather->table.storage == storage)
+          for (const extent n : {gather->N, gather->table_row, gather->table.offset})
+            can_stay &= n % layout.block == 0;
+      if (const auto* sample = get_if<cpu::sample_step>(&s))
+        can_stay &= sample->table.storage != storage;
+    };
+    each_step(p.prologue, look_at);
+    each_step(p.steps, look_at);
+    return can_stay ? l.type : dtype_of<T>;
+  }
   // The type in which matrices of a leaf are stored. Weights of 8 bits stay so if each group of a
-  // sum has one scale. Screens read Ts.
+  // sum has one scale. Screens round to bf16.
   static dtype weight_type(const cpu::plan& p, const cpu::packed_weight& w,
                            const ir::leaf_node& l) {
-    if (w.screened) return dtype_of<T>;
+    if (w.screened) return dtype::bfloat16;
     if (!is_quantized_type(l.type)) return table_type(l.type);
     if (!std::is_same_v<T, float> || p.sum_block % scale_group != 0) return dtype_of<T>;
     const quantized_layout layout = layout_of(l);
@@ -208,10 +253,25 @@ class device_weights {
       for (const extent b : batch)
         for (extent k = 0; k < depth.size(); k += scale_group) {
           for (const extent n : columns)
-            all.push_back(static_cast<float>(scales[layout.scale_of(b + depth[k] + n)]));
+            all.push_back(convert<float>(scales[layout.scale_of(b + depth[k] + n)]));
           all.resize(round_up(all.size(), extent{numbers_each<float>}));
         }
     });
+    return uploaded_floats(all);
+  }
+
+  shared<float> table_scales_of(const ir::leaf_node& l) const {
+    const quantized_layout layout = layout_of(l);
+    std::vector<float> all(layout.scales());
+    with_quantized_type(l.type, [&]<class Q>(Q*) {
+      const auto* const bytes = static_cast<const std::byte*>(l.data->data());
+      const auto* const scales =
+          reinterpret_cast<const typename Q::scale*>(bytes + layout.first_scale());
+      for (extent i = 0; i < all.size(); ++i) all[i] = convert<float>(scales[i]);
+    });
+    return uploaded_floats(all);
+  }
+  shared<float> uploaded_floats(const std::vector<float>& all) const {
     const auto to = made<float>(all.size());
     queue_.copy_in(const_cast<float*>(to.get()), all.data(), all.size() * sizeof(float));
     queue_.wait();
@@ -260,25 +320,44 @@ class device_weights {
   }
 
   // [batch, depth, columns], copied on the device.
-  template <class S>
-  shared<S> matrices_of(const cpu::packed_weight& w, const S* source) const {
-    const extent pitch = round_up(w.N, extent{numbers_each<S>});
-    const auto to = made<S>(w.batches * w.K * pitch);
-    matrix_copy<S> copy{.from = source, .to = const_cast<S*>(to.get())};
-    extent stride = w.batches * w.K * pitch;
-    const auto add = [&](const std::vector<cpu::axis_stride>& axes) {
-      for (const cpu::axis_stride& a : axes) {
+  template <class S, class To = S>
+  shared<To> matrices_of(const cpu::packed_weight& w, const S* source) const {
+    const extent pitch = round_up(w.N, extent{numbers_each<To>});
+    return copied<S, To>(source, w.batches * w.K * pitch,
+                         {{&w.batch, w.K * pitch}, {&w.depth, pitch}, {&w.columns, 1}});
+  }
+  // The last of some axes has this stride in a copy.
+  struct copied_axes {
+    const std::vector<cpu::axis_stride>* of;
+    extent stride;
+  };
+  template <class S, class To>
+  shared<To> copied(const S* source, extent size, std::initializer_list<copied_axes> all) const {
+    const auto to = made<To>(size);
+    matrix_copy<S, To> copy{.from = source, .to = const_cast<To*>(to.get())};
+    for (const auto& [axes, last] : all) {
+      extent stride = last;
+      for (const cpu::axis_stride& a : *axes) stride *= a.length;
+      for (const cpu::axis_stride& a : *axes) {
         stride /= std::max<extent>(1, a.length);
         copy.axes.add({a.length, a.stride, 0, stride});
       }
-    };
-    add(w.batch);
-    add(w.depth);
-    stride = w.N;
-    add(w.columns);
+    }
     queue_.each("weights", copy, copy.axes.places);
     queue_.wait();
     return to;
+  }
+
+  // What tensor cores read, and columns for exact sums.
+  void make_screened(extent weight, const ir::leaf_node& l) {
+    const cpu::packed_weight& w = plan_.weights[weight];
+    with_table_type<T>(table_type(l.type), [&]<class S>(S*) {
+      matrices_[weight] = derived<bf16>(
+          l, "matrices" + text(w), [&] { return matrices_of<S, bf16>(w, uploaded<S>(l).get()); });
+      columns_[weight] = derived<S>(l, "columns" + text(w), [&] {
+        return copied<S, S>(uploaded<S>(l).get(), w.N * w.K, {{&w.columns, w.K}, {&w.depth, 1}});
+      });
+    });
   }
 
   static std::string text(const cpu::packed_weight& w) {
@@ -295,13 +374,15 @@ class device_weights {
   const Device& on_;
   queue& queue_;  // of the preparation
   device_array<Device, T> computed_;
-  std::vector<ir::leaf_node> origins_;  // by storage
-  std::vector<shared<T>> leaves_;       // by storage
-  std::vector<shared<void>> tables_;    // by storage, of narrow numbers
-  std::vector<dtype> table_types_;      // by storage
-  std::vector<shared<void>> matrices_;  // by weight
-  std::vector<shared<float>> scales_;   // by weight, of 8 bits
-  std::vector<dtype> stored_;           // by weight: the type of its matrices
+  std::vector<ir::leaf_node> origins_;       // by storage
+  std::vector<shared<T>> leaves_;            // by storage
+  std::vector<shared<void>> tables_;         // by storage, of narrow numbers
+  std::vector<shared<float>> table_scales_;  // by storage, of 8 bits
+  std::vector<dtype> table_types_;           // by storage
+  std::vector<shared<void>> matrices_;       // by weight
+  std::vector<shared<float>> scales_;        // by weight, of 8 bits
+  std::vector<shared<void>> columns_;        // by weight, if it is screened
+  std::vector<dtype> stored_;                // by weight: the type of its matrices
 };
 
 }  // namespace fmoe::cuda

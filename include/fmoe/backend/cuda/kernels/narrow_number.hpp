@@ -4,6 +4,7 @@
 #pragma once
 
 #include <fmoe/backend/cuda/kernels/number.hpp>
+#include <fmoe/base/dtype.hpp>
 
 namespace fmoe::cuda {
 
@@ -35,6 +36,10 @@ FMOE_DEVICE std::uint32_t to_bf16_pair(float first, float second) {
   };
   return half(first) | half(second) << 16;
 #endif
+}
+
+FMOE_DEVICE bf16 to_bf16(float x) {
+  return std::bit_cast<bf16>(static_cast<std::uint16_t>(to_bf16_pair(x, 0)));
 }
 
 // x as a sum of two tf32 numbers, and little else. What is left of an infinity is 0.

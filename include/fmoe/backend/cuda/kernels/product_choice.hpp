@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <fmoe/backend/cuda/device.hpp>
 #include <fmoe/base/checked.hpp>
 
 namespace fmoe::cuda {
@@ -38,6 +39,8 @@ inline constexpr extent multiprocessors = 132;
 // Rows of which each kernel makes use, and of a tile of groups with so few that they are streamed.
 inline constexpr extent most_streamed = 24, few_group_rows = 64, few_tile_rows = 16;
 inline constexpr extent small_tile = 64, large_tile = 128;
+// Terms of a stage of tensor cores, and the columns of a tile.
+inline constexpr extent tensor_stage = 32, tensor_tile_columns = 128;
 // Elements that the sums of blocks take at most.
 inline constexpr extent most_sums = extent{4} << 20;
 
@@ -59,6 +62,38 @@ inline product_choice choose_product(const product_shape& s, extent room) {
   return {small, divide_up(s.sum_blocks(), parts)};
 }
 
+// The terms that tensor cores add up before their sum is added to others, in order. Tensor cores
+// may cut off where float rounds: sums that shall be as precise as those of float are short ones.
+constexpr extent tensor_sum_block(math how, extent sum_block) {
+  return how == math::tf32x3 ? tensor_stage : sum_block;
+}
+
+struct tensor_choice {
+  extent tile_rows;
+  extent sums_each = 0;  // blocks of a sum that a block of threads makes; 0: all of them
+
+  bool operator==(const tensor_choice&) const = default;
+};
+
+// Large tiles read weights less often, and small ones give more blocks of threads something to do.
+// Few tiles share the sums of large weights: less than a megabyte is read in the time of one more
+// launch. `s` has the blocks of tensor_sum_block.
+inline tensor_choice choose_tensor_product(const product_shape& s, extent room) {
+  constexpr extent least_weights = extent{1} << 18, least_terms = 4 * tensor_stage;
+  const bool fills = s.tiles(large_tile) >= multiprocessors;
+  const extent rows = s.tile_rows != 0          ? s.tile_rows
+                      : s.rows <= few_tile_rows ? few_tile_rows
+                      : fills                   ? large_tile
+                                                : small_tile;
+  const extent tiles =
+      divide_up(s.rows, rows) * divide_up(s.columns, tensor_tile_columns) * s.positions;
+  const bool is_large = s.depth * s.columns * s.positions >= least_weights;
+  if (tiles == 0 || tiles >= multiprocessors || !is_large || s.sums() > room) return {rows};
+  const extent each = divide_up(s.sum_blocks(), divide_up(2 * multiprocessors, tiles)),
+               most = std::max(each, divide_up(least_terms, s.sum_block));
+  return most < s.sum_blocks() ? tensor_choice{rows, most} : tensor_choice{rows};
+}
+
 // Returns the rows of the tiles of a group.
 inline extent group_tile_rows(extent rows, extent experts, bool has_large) {
   if (rows <= few_group_rows) return few_tile_rows;
@@ -73,6 +108,13 @@ inline extent room_for_sums(product_shape s) {
                across = std::max<extent>(1, s.tiles(small_tile)),
                tiled = (2 * multiprocessors - 1) / across * small_tile;
   return std::min({most, std::max(few, tiled), most_sums / each}) * each;
+}
+
+// The same on tensor cores, with their blocks of sums.
+inline extent room_for_tensor_sums(product_shape s) {
+  s.rows = s.tile_rows != 0 ? few_group_rows : std::min(s.rows, small_tile);
+  while (s.rows > 1 && s.sums() > most_sums) s.rows = divide_up(s.rows, extent{2});
+  return choose_tensor_product(s, most_sums).sums_each != 0 ? s.sums() : 0;
 }
 
 }  // namespace fmoe::cuda

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <fmoe/backend/cuda/kernels/narrow_number.hpp>
+#include <fmoe/backend/cuda/kernels/pack.hpp>
 #include <fmoe/backend/cuda/kernels/select.hpp>
 
 namespace fmoe::cuda {
@@ -53,23 +54,18 @@ struct screen_errors {
   }
 };
 
-// G by columns, and of each column what bounds the errors of its scores: |S - A| <= |x| by_norm +
-// |x
-// - x^| by_rounding + floor, where x^ is x in bf16.
+// Of each column of G what bounds the errors of its scores: |S - A| <= |x| by_norm + |x - x^|
+// by_rounding + floor, where x^ is x in bf16. S is the type of G in memory.
+template <class S>
 struct bound_columns {
-  const float* matrix;  // [depth, columns], in rows of `pitch`
-  extent pitch;
-  float *rows, *by_norm, *by_rounding;
+  const S* g;  // [columns, depth]
+  float *by_norm, *by_rounding;
   extent depth, columns;
   screen_errors errors;
 
   FMOE_DEVICE void operator()(extent c) const {
     narrowed_norm sums;
-    for (extent k = 0; k < depth; ++k) {
-      const float v = matrix[k * pitch + c];
-      rows[c * depth + k] = v;
-      sums.add(v);
-    }
+    for (extent k = 0; k < depth; ++k) sums.add(widened(g[c * depth + k]));
     constexpr double up = 1 + 0x1p-20;
     constexpr float infinity = std::numeric_limits<float>::infinity();
     const double norm = narrowed_norm::raised(sums.squares),
@@ -82,7 +78,8 @@ struct bound_columns {
   }
 };
 
-// A block selects among the scores of a row, which are in its memory.
+// A block selects among the scores of a row, which are in its memory. S is the type of G.
+template <class S>
 struct screen_kernel {
   static constexpr unsigned threads = 256, lanes = 32;
   static constexpr extent shared_bytes = 4096;
@@ -90,8 +87,9 @@ struct screen_kernel {
   rows_at<const float> a;
   rows_at<float> scratch;
   selections_at<float> to;
-  const float *matrix, *rows, *by_norm, *by_rounding;
-  extent pitch, depth, columns, sum_block;
+  const S* g;  // [columns, depth]
+  const float *by_norm, *by_rounding;
+  extent depth, columns, sum_block;
   bool takes_zeros;
   passes<float> finish;  // monotone
 
@@ -134,11 +132,11 @@ struct screen_kernel {
     if (has_room) {
       for (extent i = b.thread(); i < count; i += threads) {
         const extent c = places[i];
-        values[i] = finish(product(x, rows + c * depth, 1), token, c);
+        values[i] = finish(product(x, g + c * depth), token, c);
       }
     } else {
       for (extent c = b.thread(); c < columns; c += threads)
-        scores[c] = finish(product(x, matrix + c, pitch), token, c);
+        scores[c] = finish(product(x, g + c * depth), token, c);
     }
     b.sync();
     const auto place = [&](extent i) { return has_room ? places[i] : static_cast<index>(i); };
@@ -174,13 +172,13 @@ struct screen_kernel {
   }
 
   // The CPU's sum.
-  FMOE_DEVICE float product(const float* x, const float* w, extent stride) const {
+  FMOE_DEVICE float product(const float* x, const S* w) const {
     float total = 0;
     for (extent k = 0; k < depth;) {
       const extent end = depth - k < sum_block ? depth : k + sum_block;
       const bool is_first = k == 0;
       float sum = 0;
-      for (; k < end; ++k) sum = fused(x[k], w[k * stride], sum);
+      for (; k < end; ++k) sum = fused(x[k], widened(w[k]), sum);
       total = is_first ? sum : sum_of(total, sum);
     }
     return total;

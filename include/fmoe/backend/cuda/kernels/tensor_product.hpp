@@ -4,9 +4,9 @@
 // So the bits of an element depend on its row and column, and on no tile.
 #pragma once
 
-#include <fmoe/backend/cuda/device.hpp>
 #include <fmoe/backend/cuda/kernels/narrow_number.hpp>
 #include <fmoe/backend/cuda/kernels/operand_stages.hpp>
+#include <fmoe/backend/cuda/kernels/product_choice.hpp>
 
 namespace fmoe::cuda {
 
@@ -54,21 +54,22 @@ struct tensor_part {
 };
 
 // A block makes a tile of Rows rows by 128 columns. Operands come to shared memory 32 terms at a
-// time, two stages ahead.
+// time, two stages ahead. Where several blocks share a sum, add_sums adds what they leave: blocks
+// of `sum_block` terms, which are a stage in tf32x3. So no bit depends on how a sum is shared.
 template <math How, unsigned Rows, class S = float>
 struct tensor_product {
   using part = tensor_part<How>;
   static constexpr bool needs_registers = Rows > 64 ||
                                           (Rows > 16 && (How == math::tf32x3 || is_scaled<S>));
   static constexpr unsigned threads = 256, lanes = 32, blocks_each = needs_registers ? 1 : 2;
-  static constexpr unsigned tile_rows = Rows, tile_columns = 128;
+  static constexpr unsigned tile_rows = Rows, tile_columns = tensor_tile_columns;
   // Rows in shared memory have some room behind them, so that the lanes of a warp read other banks.
   static constexpr stage_shape stage{.threads = threads,
                                      .rows = tile_rows,
                                      .columns = tile_columns,
-                                     .terms = 32,
+                                     .terms = tensor_stage,
                                      .slots = 3,
-                                     .left_pitch = 32 + 4,
+                                     .left_pitch = tensor_stage + 4,
                                      .right_pitch = tile_columns + 8,
                                      .has_zeros = true,
                                      .rights_at_once = 4};
@@ -78,14 +79,12 @@ struct tensor_product {
   static constexpr unsigned own_rows = Rows / row_warps, own_columns = tile_columns / column_warps;
   static constexpr unsigned row_parts = own_rows / 16, column_parts = own_columns / 8;
 
-  // Tensor cores may cut off where float rounds: sums that shall be as precise as those of float
-  // are short ones.
-  static constexpr bool adds_stages = How == math::tf32x3;
+  static constexpr bool adds_stages = tensor_sum_block(How, 0) != 0;
 
   product<float> of;
 
   FMOE_DEVICE extent blocks(extent row_tiles) const {
-    return row_tiles * of.position_count * divide_up(of.columns, extent{tile_columns});
+    return row_tiles * of.position_count * of.parts() * divide_up(of.columns, extent{tile_columns});
   }
 
   FMOE_CALLS_BLOCK
@@ -114,7 +113,8 @@ struct tensor_product {
     };
     const auto in_c = [&](index row, index c) { return row < tile.end && c < of.columns; };
     const extent at_c = of.positions[tile.position].c;
-    if (of.accumulate)
+    const bool is_whole = of.sums == nullptr;
+    if (is_whole && of.accumulate)
       each_own([&](float& total, float, index row, index c) {
         if (in_c(row, c)) total = of.c.row(row)[at_c + c];
       });
@@ -144,7 +144,13 @@ struct tensor_product {
           for (unsigned n = 0; n < column_parts; ++n) part::add(b, sums[m][n], x, y[n]);
         }
       }
-      if (adds_stages || stages.ends_block()) {
+      if (!is_whole && stages.ends_block()) {
+        const index block = stages.term() / of.sum_block;
+        each_own([&](float&, float& sum, index row, index c) {
+          if (in_c(row, c)) of.sums_of(block, tile.position, row)[c] = sum;
+          sum = 0;
+        });
+      } else if (adds_stages || stages.ends_block()) {
         each_own([&](float& total, float& sum, index, index) {
           total = is_first ? sum : sum_of(total, sum);
           sum = 0;
@@ -154,6 +160,7 @@ struct tensor_product {
       stages.next();
     }
     stages.end();
+    if (!is_whole) return;
     const extent expert = of.group.expert_of(tile.first);
     each_own([&](float total, float, index row, index c) {
       if (in_c(row, c)) of.c.row(row)[at_c + c] = of.finish(total, row, at_c + c, expert);
