@@ -203,7 +203,7 @@ struct selection_sum_step {
   view selection, b, c;
   extent experts = 0, keep = 0, N = 0;
   extent expert_stride = 0, column_stride = 1;  // of c
-  extent block = 0;  // tokens that are summed by themselves
+  extent block = 0;                             // tokens that are summed by themselves
 };
 
 struct expert_choice_step {  // on all tokens at once
