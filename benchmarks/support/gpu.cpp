@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// usage: fmoe_bench --cuda [--tiny] [--only=TEXT] [--csv=FILE] [--save=FOLDER] [--seconds=N] [--once]
+// usage: fmoe_bench --cuda [--tiny] [--only=TEXT] [--csv=FILE] [--save=FOLDER] [--seconds=N]
+// [--once]
 //
 // Times layers on a GPU, for each number of tokens and each arithmetic; --only takes layers whose
 // name has a text. A result is compared with the CPU's before it is timed, and a wrong one makes

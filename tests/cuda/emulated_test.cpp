@@ -2,6 +2,7 @@
 // Emulated blocks run kernels as a GPU does, in any order of threads, and name the mistakes of
 // kernels that are broken on purpose.
 #include <fmoe/backend/cuda/emulated/block.hpp>
+#include <fmoe/backend/cuda/launch_limits.hpp>
 
 #include <numeric>
 
@@ -264,6 +265,42 @@ TEST_CASE("threads that see shared arrays differently are named", "[cuda]") {
                       else b.template array<float>(8);
                     }),
                     test::containing("sees a shared array as two types"));
+}
+
+// A GPU runs blocks in any order, also at the same time.
+TEST_CASE("a block that needs what another one makes is seen in other orders", "[cuda]") {
+  const auto sum = [](thread_order order) {
+    std::vector<int> data(6);
+    run(
+        [&](auto& b) {
+          if (b.thread() == 0) data[b.block() + 1] = data[b.block()] + 1;
+        },
+        order, 5);
+    return data.back();
+  };
+  CHECK(sum(thread_order::ascending) == 5);
+  CHECK(sum(thread_order::descending) == 1);
+  for (const thread_order order : orders) {
+    block_runner runner(order);
+    for (const extent n : {extent{0}, extent{1}, extent{2}, extent{30}, extent{97}}) {
+      std::vector<int> calls(n);
+      runner.each(n, [&](extent i) { ++calls[i]; });
+      CHECK(calls == std::vector<int>(n, 1));
+    }
+  }
+}
+
+TEST_CASE("launches that no GPU takes are refused", "[cuda]") {
+  const auto launch = [](unsigned threads, extent shared_bytes, extent blocks) {
+    expects_launch<int>("a step", threads, shared_bytes, blocks);
+  };
+  CHECK_NOTHROW(launch(1024, extent{163} << 10, (extent{1} << 31) - 1));
+  CHECK_THROWS_WITH(launch(256, 0, extent{1} << 31),
+                    "[cuda] a step has more blocks than a GPU takes: give it less workspace");
+  CHECK_THROWS_WITH(launch(1056, 0, 1),
+                    "[cuda] a step has blocks of more threads than a GPU takes");
+  CHECK_THROWS_WITH(launch(256, (extent{163} << 10) + 1, 1),
+                    "[cuda] a step asks for more shared memory than a GPU has");
 }
 
 TEST_CASE("a runner goes on after a fault", "[cuda]") {

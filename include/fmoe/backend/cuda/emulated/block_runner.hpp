@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Runs the blocks of a kernel one after the other on one thread of the CPU. Each thread of a block
-// is a fiber, which runs until it waits for others. A thread that would wait forever, or that meets
-// others in another operation, is a fault.
+// Runs the blocks of a kernel one after the other on one thread of the CPU, in the order in which
+// threads take turns: no block may need what another one of its launch makes. Each thread of a
+// block is a fiber, which runs until it waits for others. A thread that would wait forever, or that
+// meets others in another operation, is a fault.
 #pragma once
 
 #include <array>
@@ -57,7 +58,25 @@ class block_runner {
                              shape.name, ": blocks of ", shape.threads,
                              " threads are not whole warps");
     while (fibers_.size() < shape.threads) fibers_.push_back(std::make_unique<fiber>());
-    for (block_ = 0; block_ < shape.blocks; ++block_) run_block(body);
+    each(shape.blocks, [&](extent block) {
+      block_ = block;
+      run_block(body);
+    });
+  }
+
+  // Calls f(i) for i < n, in the runner's order.
+  template <class F>
+  void each(extent n, const F& f) {
+    // From a random place on in steps that have no divisor in common with n.
+    extent at = 0, step = 1;
+    if (order_ == thread_order::shuffled && n > 1) {
+      at = random_() % n;
+      for (step = 1 + random_() % n; std::gcd(step, n) != 1;) ++step;
+    }
+    for (extent i = 0; i < n; ++i) {
+      f(order_ == thread_order::descending ? n - 1 - i : at);
+      at = (at + step) % n;
+    }
   }
 
   unsigned thread() const { return now_.thread; }

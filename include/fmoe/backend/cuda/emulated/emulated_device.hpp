@@ -10,6 +10,7 @@
 #include <fmoe/backend/cuda/emulated/block.hpp>
 #include <fmoe/backend/cuda/emulated/emulated_memory.hpp>
 #include <fmoe/backend/cuda/emulated/emulated_stream.hpp>
+#include <fmoe/backend/cuda/launch_limits.hpp>
 
 namespace fmoe::cuda {
 
@@ -148,6 +149,7 @@ class emulated_device {
     template <class Kernel>
     void launch(const char* step, const Kernel& kernel, extent blocks) {
       if (blocks == 0) return;
+      expects_launch<Kernel>(step, Kernel::threads, Kernel::shared_bytes, blocks);
       stream_.put([step, kernel, blocks](block_runner& runner) {
         run_emulated(runner, {step, Kernel::threads, Kernel::shared_bytes, blocks}, kernel);
       });
@@ -157,9 +159,8 @@ class emulated_device {
     template <class F>
     void each(const char* step, const F& f, extent n) {
       if (n == 0) return;
-      stream_.put([f, n](block_runner&) {
-        for (extent i = 0; i < n; ++i) f(i);
-      });
+      expects_launch<F>(step, threads_of_each, 0, divide_up(n, extent{threads_of_each}));
+      stream_.put([f, n](block_runner& runner) { runner.each(n, f); });
       launched(step);
     }
 

@@ -7,6 +7,7 @@
 
 #include <fmoe/backend/cuda/device.hpp>
 #include <fmoe/backend/cuda/hardware/block.hpp>
+#include <fmoe/backend/cuda/launch_limits.hpp>
 
 #if defined(FMOE_CUBLASLT)
 #include <fmoe/backend/cuda/hardware/blas.hpp>
@@ -29,14 +30,13 @@ constexpr unsigned blocks_each() {
   else return 2;
 }
 
-template <class Kernel>
+// SharedBytes stands in the name of the kernel, where scripts/nvcc reads it.
+template <class Kernel, extent SharedBytes = Kernel::shared_bytes>
 __global__ void __launch_bounds__(Kernel::threads, blocks_each<Kernel>())
     run_kernel(const __grid_constant__ Kernel kernel) {
   hardware_block block;
   kernel(block);
 }
-
-inline constexpr unsigned threads_of_each = 256;
 
 template <class F>
 __global__ void __launch_bounds__(threads_of_each, 2)
@@ -239,7 +239,10 @@ class gpu {
             cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  static_cast<int>(Kernel::shared_bytes)),
             step);
-      run_kernel<<<grid(step, blocks), Kernel::threads, Kernel::shared_bytes, stream_>>>(kernel);
+      expects_launch<Kernel>(step, Kernel::threads, Kernel::shared_bytes, blocks);
+      run_kernel<Kernel>
+          <<<static_cast<unsigned>(blocks), Kernel::threads, Kernel::shared_bytes, stream_>>>(
+              kernel);
       expects_success(cudaGetLastError(), step);
     }
     template <class F>
@@ -248,7 +251,9 @@ class gpu {
       const in_use device(number_, step);
       constexpr unsigned few = 64, many_blocks = 256;  // so that few threads are on many SMs
       const unsigned threads = n <= many_blocks * threads_of_each ? few : threads_of_each;
-      run_each<<<grid(step, divide_up(n, threads)), threads, 0, stream_>>>(f, n);
+      const extent blocks = divide_up(n, extent{threads});
+      expects_launch<F>(step, threads, 0, blocks);
+      run_each<<<static_cast<unsigned>(blocks), threads, 0, stream_>>>(f, n);
       expects_success(cudaGetLastError(), step);
     }
 
@@ -256,14 +261,6 @@ class gpu {
     void copy(const char* what, void* to, const void* from, extent bytes, cudaMemcpyKind kind) {
       const in_use device(number_, what);
       expects_success(cudaMemcpyAsync(to, from, bytes, kind, stream_), what);
-    }
-
-    static unsigned grid(const char* step, extent blocks) {
-      constexpr extent most = (extent{1} << 31) - 1;
-      if (blocks > most)
-        throw error(std::string("[cuda] ") + step + " has more blocks than a GPU takes: give it " +
-                    "less workspace");
-      return static_cast<unsigned>(blocks);
     }
 
     int number_;
