@@ -132,7 +132,15 @@ TEMPLATE_TEST_CASE("sums of what tokens selected have their bits in any number o
         sort_entries(d.queue, lists, from);
         const rows_at<const T> rows{columns == 1 ? nullptr : b.data(), width};
         numbers<T> plain(experts * columns, 5), quick = plain;
-        selection_sums<T> k{lists, from, rows, plain.data(), columns, block};
+        const bool by_columns = tokens == 300;
+        selection_sums<T> k{lists,
+                            from,
+                            rows,
+                            plain.data(),
+                            columns,
+                            by_columns ? 1 : columns,
+                            by_columns ? experts : 1,
+                            block};
         each(k, experts * columns);
         k.c = quick.data();
         for (const extent room : {extent{0}, 2 * experts * columns + 903, extent{4000}}) {

@@ -37,7 +37,7 @@ TEST_CASE("a sum over tokens is a stage of its own and reads what all tiles left
   CHECK(!p.results.at(0).per_token);
   CHECK(p.results.at(0).shape == extents{48, 40});
   CHECK(p.results.at(0).made_in == 1);
-  CHECK(p.arena == 0);
+  CHECK(p.arena > 0);  // for blocks of tokens that a product of matrices reads
   CHECK(p.call >= 48 + 40);
   CHECK(placement_is_sound(p));
 }

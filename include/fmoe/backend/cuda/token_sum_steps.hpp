@@ -91,7 +91,8 @@ void sum_selections(Queue& queue, const selection_sums<T>& k, T* sums, extent ro
   if (!has_parts) return queue.each("token sum", k, places);
   queue.each("token sum", sort_values<T>{k.lists, k.selections, sums}, k.lists.of.rows());
   nest_loops<T> out;
-  out.add({places, 0, 0, 1});
+  out.add({experts, 0, 0, k.expert_stride});
+  out.add({k.columns, 0, 0, k.column_stride});
   constexpr unsigned own = numbers_each<T>;
   const bool is_whole =
       k.b.data != nullptr && k.columns % own == 0 && is_aligned(k.b.data, k.b.stride);
