@@ -62,9 +62,9 @@ void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, tok
       loop_axes summed;
       summed.push({rows.size(), s.a.size, s.b.size, 0});
       for (const nest_axis& x : s.summed) summed.push(x);
-      small_product<T, Arch>(out, summed)(own_a, b.data == nullptr ? nullptr : own_b,
-                                          c + n * s.expert_stride,
-                                          first == 0 && !adds ? sum_into::nothing : sum_into::total);
+      small_product<T, Arch>(out, summed)(
+          own_a, b.data == nullptr ? nullptr : own_b, c + n * s.expert_stride,
+          first == 0 && !adds ? sum_into::nothing : sum_into::total);
     }
   }
 }

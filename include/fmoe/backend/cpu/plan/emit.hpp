@@ -409,9 +409,7 @@ class emitter : plan_layout {
   }
   void emit(const planner::expert_sum_op&, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
-    const expert_sum_step s = expert_sum(o);
-    needs_arena(expert_sum_scratch(s, options_.element_bytes));
-    steps.push_back(s);
+    steps.push_back(expert_sum(o));
   }
 
   void emit(const planner::put_op&, const operation& o, const stream_loop*,

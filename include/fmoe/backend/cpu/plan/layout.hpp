@@ -198,12 +198,12 @@ class plan_layout {
     expert_sum_step sum{.text = text(o),
                         .selection = whole(chosen.value),
                         .a = operand(a),
+                        .b = b != nullptr ? operand(*b) : expert_sum_step::operand{},
                         .c = whole(o.out.value),
                         .experts = s.shape.back(),
                         .keep = s.keep,
                         .expert_stride = program_.stride(o.out, expert),
                         .block = options_.sum_block};
-    if (b != nullptr) sum.b = operand(*b);
     std::string seen(1, expert);
     for (const char c : o.out.labels)
       if (c != expert) {
@@ -216,6 +216,7 @@ class plan_layout {
           sum.summed.push_back(nest(&a, b, o.out, c));
           seen += c;
         }
+    needs_arena(expert_sum_scratch(sum, options_.element_bytes));
     return sum;
   }
 

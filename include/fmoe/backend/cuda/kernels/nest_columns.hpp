@@ -3,6 +3,8 @@
 // along the last loop of the result, and walks along the last summed loop without a division.
 #pragma once
 
+#include <tuple>
+
 #include <fmoe/backend/cuda/kernels/nest.hpp>
 #include <fmoe/backend/cuda/kernels/pack.hpp>
 
