@@ -34,7 +34,9 @@ TEMPLATE_TEST_CASE("sums over tokens by gemm have the bits of plain sums", "[cpu
       for (const extent tokens : {extent{0}, extent{1}, extent{63}, extent{64}, extent{150}})
         for (const bool swapped : {false, true}) {
           INFO(rows << " x " << columns << " of " << tokens << (swapped ? ", swapped" : ""));
-          cpu::token_sum_step s{.b = {.storage = 0}, .block = 64};
+          cpu::token_sum_step s;
+          s.b.storage = 0;
+          s.block = 64;
           if (swapped) s.out = {{rows, 0, 1, columns}, {columns, 1, 0, 1}};
           else s.out = {{rows, 1, 0, columns}, {columns, 0, 1, 1}};
           REQUIRE(cpu::token_product::of(s.out, s.summed, s.block).has_value());
