@@ -90,6 +90,9 @@ class program {
     const auto run = std::make_shared<decltype(compile_gradients(layer, tokens))>(
         compile_gradients(layer, tokens));
     const auto dx = std::make_shared<tensor<float, 2>>(x.shape());
+    const cost_figures c = run->cost().both;
+    const extent spans = (tokens + run->span() - 1) / run->span();
+    work_ = {c.flops() * static_cast<double>(tokens), c.bytes * static_cast<double>(spans), 0};
     const auto write_gradients = [run, dx](std::ostream& out) {
       write(out, *dx);
       std::map<std::string, std::function<void()>> by_name;

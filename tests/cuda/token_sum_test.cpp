@@ -186,16 +186,17 @@ TEMPLATE_TEST_CASE("sums without pairs have the same bits by blocks", "[cuda]", 
     const std::vector<cuda::index> of_group{0, 3}, ends{3, 4}, left_out{0, 127, 299, 5};
     numbers<T> plain(tokens * groups * width, 4), quick = plain;
     for (const bool is_row : {true, false}) {
-      exclude_numbers<T> k{.c = {plain.data(), groups * width},
-                           .count = 3,
-                           .factors = 2,
-                           .group = {groups, width, {1, 0, 0}},
-                           .other = {others, 0, {0, 1, width}},
-                           .groups = of_group.data(),
-                           .ends = ends.data(),
-                           .left_out = left_out.data(),
-                           .group_count = of_group.size(),
-                           .is_row = is_row};
+      exclude_numbers<T> k{};
+      k.c = {plain.data(), groups * width};
+      k.count = 3;
+      k.factors = 2;
+      k.group = {groups, width, {1, 0, 0}};
+      k.other = {others, 0, {0, 1, width}};
+      k.groups = of_group.data();
+      k.ends = ends.data();
+      k.left_out = left_out.data();
+      k.group_count = of_group.size();
+      k.is_row = is_row;
       k.operands[0] = {x.data(), heads * groups};
       k.operands[1] = {y.data(), heads * others};
       k.operands[2] = {z.data(), 0};
