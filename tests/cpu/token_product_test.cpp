@@ -26,9 +26,28 @@ void plain_sums(const cpu::token_sum_step& s, cpu::token_rows<T> a, cpu::token_r
   }
 }
 
+// token_sum has the bits of plain sums for a result with these axes, which is a product.
+template <class T>
+void check_product(cpu::token_sum_step s, extent a_size, extent b_size, extent tokens) {
+  REQUIRE(cpu::token_product::of(s.out, s.summed, s.block).has_value());
+  const auto x = random<tensor<T, 2>>({tokens + 1, a_size + 3}, 1),
+             y = random<tensor<T, 2>>({tokens + 1, b_size + 2}, 2);
+  const cpu::token_rows<T> a{x.data(), a_size + 3}, b{y.data(), b_size + 2};
+  const auto held = random<tensor<T, 1>>({a_size * b_size + 1}, 3);
+  detail::memory scratch(cpu::token_product_room::size(s) * sizeof(T));
+  for (const bool adds : {false, true})
+    for (const extent parts : {extent{1}, extent{3}}) {
+      std::vector<T> expected(held.data(), held.data() + held.size()), made = expected;
+      plain_sums<T>(s, a, b, expected.data(), tokens, adds);
+      for (extent p = 0; p < parts; ++p)
+        cpu::token_sum<T, arch>(s, a, b, made.data(), reinterpret_cast<T*>(scratch.data()), tokens,
+                                p, parts, adds);
+      CHECK(made == expected);
+    }
+}
+
 TEMPLATE_TEST_CASE("sums over tokens by gemm have the bits of plain sums", "[cpu][token_sum]",
                    float, double) {
-  using T = TestType;
   for (const extent rows : {extent{14}, extent{40}, extent{600}})
     for (const extent columns : {extent{32}, extent{77}, extent{150}})
       for (const extent tokens : {extent{0}, extent{1}, extent{63}, extent{64}, extent{150}})
@@ -39,23 +58,36 @@ TEMPLATE_TEST_CASE("sums over tokens by gemm have the bits of plain sums", "[cpu
           s.block = 64;
           if (swapped) s.out = {{rows, 0, 1, columns}, {columns, 1, 0, 1}};
           else s.out = {{rows, 1, 0, columns}, {columns, 0, 1, 1}};
-          REQUIRE(cpu::token_product::of(s.out, s.summed, s.block).has_value());
-          const extent a_size = swapped ? columns : rows, b_size = swapped ? rows : columns;
-          const auto x = random<tensor<T, 2>>({tokens + 1, a_size + 3}, 1),
-                     y = random<tensor<T, 2>>({tokens + 1, b_size + 2}, 2);
-          const cpu::token_rows<T> a{x.data(), a_size + 3}, b{y.data(), b_size + 2};
-          const auto held = random<tensor<T, 1>>({rows * columns + 1}, 3);
-          detail::memory scratch(cpu::token_product_room::size(s) * sizeof(T));
-          for (const bool adds : {false, true})
-            for (const extent parts : {extent{1}, extent{3}}) {
-              std::vector<T> expected(held.data(), held.data() + held.size()), made = expected;
-              plain_sums<T>(s, a, b, expected.data(), tokens, adds);
-              for (extent p = 0; p < parts; ++p)
-                cpu::token_sum<T, arch>(s, a, b, made.data(), reinterpret_cast<T*>(scratch.data()),
-                                        tokens, p, parts, adds);
-              CHECK(made == expected);
-            }
+          check_product<TestType>(s, swapped ? columns : rows, swapped ? rows : columns, tokens);
         }
+}
+
+TEMPLATE_TEST_CASE("the axes of an operand may lie apart in the result", "[cpu][token_sum]", float,
+                   double) {
+  for (const extent length : {extent{4}, extent{50}, extent{140}})
+    for (const extent tokens : {extent{0}, extent{63}, extent{150}}) {
+      INFO("runs of " << length << ", " << tokens << " tokens");
+      constexpr extent m = 40, q = 9;
+      cpu::token_sum_step s{.b = {.storage = 0}, .block = 64};
+      SECTION("as in ti,tqr->qir") {
+        s.out = {{q, 0, length, m * length}, {m, 1, 0, length}, {length, 0, 1, 1}};
+        check_product<TestType>(s, m, q * length, tokens);
+      }
+      SECTION("as in tqr,ti->qir") {
+        s.out = {{q, length, 0, m * length}, {m, 0, 1, length}, {length, 1, 0, 1}};
+        check_product<TestType>(s, q * length, m, tokens);
+      }
+      SECTION("rows apart, too") {
+        s.out = {{q, 0, length, 5 * 8 * length},
+                 {5, 8, 0, 8 * length},
+                 {8, 1, 0, length},
+                 {length, 0, 1, 1}};
+        std::swap(s.out[0], s.out[1]);
+        s.out[0].c = q * 8 * length;
+        s.out[1].c = 8 * length;
+        check_product<TestType>(s, m, q * length, tokens);
+      }
+    }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
@@ -17,9 +18,41 @@ struct token_rows {
   extent stride = 0;
 };
 
+// The axes of a result that one operand has, whose numbers are neighbours there.
+class token_axes {
+ public:
+  void push(const nest_axis& x) { axes_.push(x); }
+  extent count() const { return all().size(); }
+  const nest_axis& last() const { return all().back(); }
+
+  // Do they run like one axis, from one number of the operand to the next?
+  bool are_neighbours(extent nest_axis::* stride) const {
+    extent next = 1;
+    for (extent k = count(); k-- > 0; next *= all()[k].length)
+      if (all()[k].*stride != next) return false;
+    return true;
+  }
+  extent size() const {
+    extent n = 1;
+    for (const nest_axis& x : all()) n *= x.length;
+    return n;
+  }
+  // Where number i is in the result.
+  extent place(extent i) const {
+    extent at = 0;
+    for (extent k = count(); k-- > 0; i /= all()[k].length) at += i % all()[k].length * all()[k].c;
+    return at;
+  }
+
+ private:
+  std::span<const nest_axis> all() const { return axes_; }
+
+  loop_axes axes_;
+};
+
 struct token_product {
-  nest_axis rows, columns;  // of the result; each is an axis of one operand
-  bool swapped;             // the rows are those of b
+  token_axes rows, columns;  // of the result, each of one operand; the last column axis is a vector
+  bool swapped;              // the rows are those of b
 
   // Few rows or columns, and blocks that are no small part of L2, suit other kernels better.
   static std::optional<token_product> of(std::span<const nest_axis> out,
@@ -27,13 +60,25 @@ struct token_product {
     using room = token_product_room;
     loop_axes axes;
     for (const nest_axis& x : out) axes.join(x);
-    if (axes.size() != 2 || !summed.empty() || block > room::most_block) return {};
-    const nest_axis &m = axes[0], &n = axes[1];
-    const bool plain = m.a == 1 && m.b == 0 && n.a == 0 && n.b == 1,
-               swapped = m.a == 0 && m.b == 1 && n.a == 1 && n.b == 0;
-    const bool fits = n.c == 1 && m.length >= room::least_rows && n.length >= room::least_columns;
-    if (!fits || (!plain && !swapped)) return {};
-    return token_product{m, n, swapped};
+    if (!summed.empty() || block > room::most_block) return {};
+    token_axes of_a, of_b;
+    for (const nest_axis& x : std::span<const nest_axis>(axes)) {
+      if ((x.a == 0) == (x.b == 0)) return {};
+      (x.a != 0 ? of_a : of_b).push(x);
+    }
+    if (of_a.count() == 0 || of_b.count() == 0) return {};
+    if (!of_a.are_neighbours(&nest_axis::a) || !of_b.are_neighbours(&nest_axis::b)) return {};
+    const bool swapped = of_a.last().c == 1;
+    token_product p{of_a, of_b, swapped};
+    if (swapped) std::swap(p.rows, p.columns);
+    const bool fits = p.columns.last().c == 1 && p.rows.size() >= room::least_rows &&
+                      p.columns.size() >= room::least_columns;
+    return fits ? std::optional(p) : std::nullopt;
+  }
+
+  // Can gemm write some columns of the result where they belong?
+  bool is_direct() const {
+    return rows.count() == 1 && columns.last().length >= token_product_room::least_columns;
   }
 };
 
@@ -51,21 +96,47 @@ void pack_rows(token_rows<T> b, extent tokens, extent count, T* panels) noexcept
   }
 }
 
+// Puts rows of a tile where they belong in c, or adds them.
+template <class T, class Arch>
+void put_tile(const token_product& p, const T* tile, extent row_size, extent m, extent rows,
+              extent n, extent columns, T* c, bool adds) noexcept {
+  const extent run = p.columns.last().length;
+  for (extent i = 0; i < columns;) {
+    const extent count = std::min(columns - i, run - (n + i) % run);
+    T* const to = c + p.columns.place(n + i);
+    constexpr extent width = lanes<T, Arch>;
+    for (extent r = 0; r < rows; ++r) {
+      T* const row = to + p.rows.place(m + r);
+      const T* const made = tile + r * row_size + i;
+      for (extent k = 0; k < count; k += width) {
+        const extent part = std::min(width, count - k);
+        const auto sum = load_part<T, Arch>(made + k, part);
+        store_part<T, Arch>(row + k, part, adds ? load_part<T, Arch>(row + k, part) + sum : sum);
+      }
+    }
+    i += count;
+  }
+}
+
 // c (+)= the sums of the blocks, which are added in order; `scratch` is a line of the cache.
 template <class T, class Arch>
 void sum_token_product(const token_product& p, token_rows<T> a, token_rows<T> b, T* c,
                        extent tokens, extent block, bool adds, T* scratch) noexcept {
   using room = token_product_room;
   if (p.swapped) std::swap(a, b);
-  const extent row_size = room::row_size(block);
-  T* const panels = scratch + std::min(room::most_rows, p.rows.length) * row_size;
-  for (extent m = 0; m < p.rows.length; m += room::most_rows) {
-    const extent rows = std::min(room::most_rows, p.rows.length - m);
+  const extent row_size = room::row_size(block), all_rows = p.rows.size(),
+               all_columns = p.columns.size(), most = std::min(room::most_rows, all_rows);
+  T *const panels = scratch + most * row_size, *const tile = panels + room::columns * block;
+  const bool is_direct = p.is_direct();
+  for (extent m = 0; m < all_rows; m += room::most_rows) {
+    const extent rows = std::min(room::most_rows, all_rows - m);
     for (extent first = 0; first == 0 || first < tokens; first += block) {
       const extent depth = std::min(block, tokens - first);
+      const bool adds_here = adds || first > 0;
       transpose<T, Arch>(a.data + first * a.stride + m, a.stride, depth, rows, scratch, row_size);
-      for (extent n = 0; n < p.columns.length; n += room::columns) {
-        const extent columns = std::min(room::columns, p.columns.length - n);
+      for (extent n = 0, columns = 0; n < all_columns; n += columns) {
+        const extent run = p.columns.last().length;
+        columns = std::min(room::columns, is_direct ? run - n % run : all_columns - n);
         pack_rows<T, Arch>({b.data + first * b.stride + n, b.stride}, depth, columns, panels);
         gemm<T, Arch>({rows,
                        columns,
@@ -74,12 +145,14 @@ void sum_token_product(const token_product& p, token_rows<T> a, token_rows<T> b,
                        row_size,
                        {reinterpret_cast<const std::byte*>(panels), &gemm_kernels_of<T, T, Arch>},
                        depth,
-                       c + m * p.rows.c + n,
-                       p.rows.c,
-                       adds || first > 0,
+                       is_direct ? c + p.rows.place(m) + p.columns.place(n) : tile,
+                       is_direct ? p.rows.last().c : room::columns,
+                       is_direct && adds_here,
                        block,
                        nullptr},
                       [](auto...) {});
+        if (!is_direct)
+          put_tile<T, Arch>(p, tile, room::columns, m, rows, n, columns, c, adds_here);
       }
     }
   }

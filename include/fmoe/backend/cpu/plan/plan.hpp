@@ -360,7 +360,8 @@ struct token_product_room {
     for (const nest_axis& x : s.out) elements *= x.length;
     const bool fits = s.b.exists() && s.summed.empty() && s.block <= most_block;
     if (!fits || elements < least_rows * least_columns) return 0;
-    return std::min(most_rows, elements / least_columns) * row_size(s.block) + columns * s.block;
+    return std::min(most_rows, elements / least_columns) * (row_size(s.block) + columns) +
+           columns * s.block;
   }
 };
 
