@@ -68,7 +68,9 @@ TEMPLATE_TEST_CASE("the axes of an operand may lie apart in the result", "[cpu][
     for (const extent tokens : {extent{0}, extent{63}, extent{150}}) {
       INFO("runs of " << length << ", " << tokens << " tokens");
       constexpr extent m = 40, q = 9;
-      cpu::token_sum_step s{.b = {.storage = 0}, .block = 64};
+      cpu::token_sum_step s;
+      s.b.storage = 0;
+      s.block = 64;
       SECTION("as in ti,tqr->qir") {
         s.out = {{q, 0, length, m * length}, {m, 1, 0, length}, {length, 0, 1, 1}};
         check_product<TestType>(s, m, q * length, tokens);
