@@ -96,26 +96,29 @@ TEST_CASE("a row of 21,490 scores lies in the registers of one block", "[cuda]")
 TEMPLATE_TEST_CASE("blocks that share a row select what one block does", "[cuda]", float, double) {
   using T = TestType;
   constexpr extent tokens = 4;
+  struct selection {
+    extent columns, keep;
+    bool takes_zeros;
+  };
   // Three parts of 1,024 at a time, and a last part that is shorter than what is kept.
-  for (const extent columns : {extent{3072}, extent{2060}})
-    for (const extent keep : {extent{1}, extent{32}, extent{200}})
-      for (const bool takes_zeros : {false, true}) {
-        INFO(keep << " of " << columns);
-        const auto x = rows_of<T>(tokens, columns);
-        const select_kernel<T> k{{x.data(), columns}, {}, 1, columns, false, takes_zeros};
-        const auto expected = selected<T>(k, tokens, tokens, keep, thread_order::ascending);
-        const row_parts parts{columns, in_few_registers::most, keep};
-        std::vector<T> memory(candidate_rows<T>::size(tokens, parts.candidates()));
-        const emulated_device on(0, {.order = thread_order::shuffled});
-        emulated_device::queue queue(on, nullptr);
-        for (const extent most : {extent{4}, extent{3}, extent{1}}) {
-          std::vector<T> to(tokens * selection_row<T>::size(keep));
-          select_kernel<T> here = k;
-          here.to = {{to.data(), selection_row<T>::size(keep)}, keep};
-          select_in_parts(queue, here, tokens, parts, memory.data(), most);
-          CHECK(same(to, expected));
-        }
-      }
+  for (const auto& [columns, keep, takes_zeros] :
+       {selection{3072, 1, false}, {3072, 200, true}, {2060, 32, true}, {2060, 200, false}}) {
+    INFO(keep << " of " << columns);
+    const auto x = rows_of<T>(tokens, columns);
+    const select_kernel<T> k{{x.data(), columns}, {}, 1, columns, false, takes_zeros};
+    const auto expected = selected<T>(k, tokens, tokens, keep, thread_order::ascending);
+    const row_parts parts{columns, in_few_registers::most, keep};
+    std::vector<T> memory(candidate_rows<T>::size(tokens, parts.candidates()));
+    const emulated_device on(0, {.order = thread_order::shuffled});
+    emulated_device::queue queue(on, nullptr);
+    for (const extent most : {extent{4}, extent{3}}) {
+      std::vector<T> to(tokens * selection_row<T>::size(keep));
+      select_kernel<T> here = k;
+      here.to = {{to.data(), selection_row<T>::size(keep)}, keep};
+      select_in_parts(queue, here, tokens, parts, memory.data(), most);
+      CHECK(same(to, expected));
+    }
+  }
 }
 
 TEST_CASE("rows are cut where no block has registers for them", "[cuda]") {
