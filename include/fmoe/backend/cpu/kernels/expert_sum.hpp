@@ -2,7 +2,7 @@
 // Sums over the tokens that selected an expert: c[n, ...] is the sum of a[t, place of n, ...] b[t,
 // place of n, ...]. The entries are sorted by expert, and the rows of each expert are brought
 // together. Blocks of tokens at fixed places are summed in plain order and added in order, as in
-// token_sum.hpp.
+// token_sum.hpp, by the kernels of gemm where they serve.
 #pragma once
 
 #include <fmoe/backend/cpu/kernels/gather.hpp>
@@ -25,9 +25,10 @@ template <class T, class Arch>
 void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, token_rows<T> b, T* c,
                 T* scratch, extent tokens, extent part, extent parts, bool adds) noexcept {
   const extent from = s.experts * part / parts, to = s.experts * (part + 1) / parts;
-  T *const own_a = scratch, *const own_b = own_a + s.block * s.a.size;
+  T *const own_a = scratch + token_product_room::size(s), *const own_b = own_a + s.block * s.a.size;
   auto* const lists = reinterpret_cast<std::uint32_t*>(own_b + s.block * s.b.size);
   const loop_axes out(s.out);
+  const auto product = token_product::of(out, s.summed, s.block);
   extent size = 1;
   for (const nest_axis& x : s.out) size *= x.length;
   const auto clear = [&](extent n) {
@@ -59,12 +60,18 @@ void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, tok
       const std::span<const group_row> rows{list.rows + list.first(n), list.count(n)};
       bring(s.a, a, first, rows, own_a);
       if (b.data != nullptr) bring(s.b, b, first, rows, own_b);
+      T* const to_expert = c + n * s.expert_stride;
+      const bool adds_here = adds || first > 0;
+      if (product) {
+        sum_token_product<T, Arch>(*product, {own_a, s.a.size}, {own_b, s.b.size}, to_expert,
+                                   rows.size(), s.block, adds_here, scratch);
+        continue;
+      }
       loop_axes summed;
       summed.push({rows.size(), s.a.size, s.b.size, 0});
       for (const nest_axis& x : s.summed) summed.push(x);
-      small_product<T, Arch>(out, summed)(
-          own_a, b.data == nullptr ? nullptr : own_b, c + n * s.expert_stride,
-          first == 0 && !adds ? sum_into::nothing : sum_into::total);
+      small_product<T, Arch>(out, summed)(own_a, b.data == nullptr ? nullptr : own_b, to_expert,
+                                          adds_here ? sum_into::total : sum_into::nothing);
     }
   }
 }

@@ -64,6 +64,7 @@ struct gemm_args {
   extent own_ahead = 2048;  // bytes ahead of their use at which lines of a panel come into L1
   extent side_by_side = 4;  // at most so many panels are read in turn for few rows
   extent cache = extent{1} << 20;  // bytes of L2, half of which rows and panels take each
+  extent group = 0;  // so many panels meet a tile of rows in turn; 0: as the cache has it
 };
 
 // One register tile: rows × panels of c.
@@ -401,7 +402,9 @@ template <class T, class Arch>
   if (!is_widened) {
     // Rows that leave L2 while they meet one panel meet several at a time.
     const bool leave = g.rows * g.depth * sizeof(T) > g.cache / 2;
-    const extent group = leave ? std::max<extent>(1, g.cache / 2 / kernels.bytes(g.depth)) : 1;
+    const extent group = g.group != 0 ? g.group
+                         : leave      ? std::max<extent>(1, g.cache / 2 / kernels.bytes(g.depth))
+                                      : 1;
     for (extent first = 0; first < panels; first += group)
       for (extent t = 0, row = 0; t < tiles; ++t) {
         const extent rows = divide_up(g.rows - row, tiles - t);

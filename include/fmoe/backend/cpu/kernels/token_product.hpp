@@ -128,6 +128,7 @@ void sum_token_product(const token_product& p, token_rows<T> a, token_rows<T> b,
                all_columns = p.columns.size(), most = std::min(room::most_rows, all_rows);
   T *const panels = scratch + most * row_size, *const tile = panels + room::columns * block;
   const bool is_direct = p.is_direct();
+  const extent most_columns = is_direct ? room::columns : room::put_columns;
   for (extent m = 0; m < all_rows; m += room::most_rows) {
     const extent rows = std::min(room::most_rows, all_rows - m);
     for (extent first = 0; first == 0 || first < tokens; first += block) {
@@ -136,23 +137,24 @@ void sum_token_product(const token_product& p, token_rows<T> a, token_rows<T> b,
       transpose<T, Arch>(a.data + first * a.stride + m, a.stride, depth, rows, scratch, row_size);
       for (extent n = 0, columns = 0; n < all_columns; n += columns) {
         const extent run = p.columns.last().length;
-        columns = std::min(room::columns, is_direct ? run - n % run : all_columns - n);
+        columns = std::min(most_columns, is_direct ? run - n % run : all_columns - n);
         pack_rows<T, Arch>({b.data + first * b.stride + n, b.stride}, depth, columns, panels);
-        gemm<T, Arch>({rows,
-                       columns,
-                       depth,
-                       scratch,
-                       row_size,
-                       {reinterpret_cast<const std::byte*>(panels), &gemm_kernels_of<T, T, Arch>},
-                       depth,
-                       is_direct ? c + p.rows.place(m) + p.columns.place(n) : tile,
-                       is_direct ? p.rows.last().c : room::columns,
-                       is_direct && adds_here,
-                       block,
-                       nullptr},
-                      [](auto...) {});
-        if (!is_direct)
-          put_tile<T, Arch>(p, tile, room::columns, m, rows, n, columns, c, adds_here);
+        gemm_args<T> product{
+            rows,
+            columns,
+            depth,
+            scratch,
+            row_size,
+            {reinterpret_cast<const std::byte*>(panels), &gemm_kernels_of<T, T, Arch>},
+            depth,
+            is_direct ? c + p.rows.place(m) + p.columns.place(n) : tile,
+            is_direct ? p.rows.last().c : most_columns,
+            is_direct && adds_here,
+            block,
+            nullptr};
+        product.group = divide_up(columns, panel_width<T, Arch>);  // neighbours in c in turn
+        gemm<T, Arch>(product, [](auto...) {});
+        if (!is_direct) put_tile<T, Arch>(p, tile, most_columns, m, rows, n, columns, c, adds_here);
       }
     }
   }

@@ -336,34 +336,41 @@ inline extent selection_sum_scratch(const selection_sum_step& s, extent element_
          divide_up((s.experts + 1 + entries) * sizeof(std::uint32_t), element_bytes);
 }
 
-// The elements that a task needs for a sum by experts: the rows of a block's tokens, and its
-// entries sorted by expert.
-inline extent expert_sum_scratch(const expert_sum_step& s, extent element_bytes) {
-  const extent numbers = 2 * s.experts + 1 + 2 * s.block * s.keep;
-  return s.block * (s.a.size + s.b.size) +
-         divide_up(numbers * sizeof(std::uint32_t), element_bytes);
-}
-
 // What a task needs for a sum over tokens that is a product of matrices: rows of a transposed block
 // of tokens and columns of a packed one, so many of both at a time. Fewer rows and columns, and
 // longer blocks, suit other kernels better.
 struct token_product_room {
-  static constexpr extent least_rows = 14, most_rows = 512, least_columns = 32, columns = 128,
-                          most_block = 512, pad = 16;
+  static constexpr extent least_rows = 14, most_rows = 512, least_columns = 32, columns = 448,
+                          put_columns = 128, most_block = 512, pad = 16;
 
   // Rows that are a power of two apart would share sets of L1.
   static constexpr extent row_size(extent block) { return round_up(block, pad) + pad; }
 
   // Returns the elements for a step, or more.
   static extent size(const token_sum_step& s) {
+    return size(s.out, s.b.exists() && s.summed.empty(), s.block);
+  }
+  static extent size(const expert_sum_step& s) {
+    return size(s.out, s.b.at.exists() && s.summed.empty(), s.block);
+  }
+
+ private:
+  static extent size(std::span<const nest_axis> out, bool is_product, extent block) {
     extent elements = 1;
-    for (const nest_axis& x : s.out) elements *= x.length;
-    const bool fits = s.b.exists() && s.summed.empty() && s.block <= most_block;
-    if (!fits || elements < least_rows * least_columns) return 0;
-    return std::min(most_rows, elements / least_columns) * (row_size(s.block) + columns) +
-           columns * s.block;
+    for (const nest_axis& x : out) elements *= x.length;
+    if (!is_product || block > most_block || elements < least_rows * least_columns) return 0;
+    return std::min(most_rows, elements / least_columns) * (row_size(block) + put_columns) +
+           columns * block;
   }
 };
+
+// The elements that a task needs for a sum by experts: the rows of a block's tokens, and its
+// entries sorted by expert.
+inline extent expert_sum_scratch(const expert_sum_step& s, extent element_bytes) {
+  const extent numbers = 2 * s.experts + 1 + 2 * s.block * s.keep;
+  return token_product_room::size(s) + s.block * (s.a.size + s.b.size) +
+         divide_up(numbers * sizeof(std::uint32_t), element_bytes);
+}
 
 // Consecutive steps that make each row from the same row of what they read. Several threads can
 // share the rows.

@@ -216,12 +216,13 @@ class prediction {
   double time(const reduce_step& s, double rows) const {
     return nest(s.out, s.summed, rows) + passes(s.epilogues, rows * static_cast<double>(s.columns));
   }
+  // A sum over rows of entries, by gemm where its kernels serve.
+  double sum_over_rows(const auto& s, double rows) const {
+    if (token_product_room::size(s) == 0) return nest(s.out, s.summed, rows);
+    return 2 * rows * count(s.out) / (0.8 * products_.flops);
+  }
   double time(const token_sum_step& s, double) const {
-    if (token_product_room::size(s) == 0)
-      return nest(s.out, s.summed, static_cast<double>(plan_.token_count));
-    double multiply_adds = static_cast<double>(plan_.token_count);
-    for (const nest_axis& x : s.out) multiply_adds *= static_cast<double>(x.length);
-    return 2 * multiply_adds / (0.8 * products_.flops);
+    return sum_over_rows(s, static_cast<double>(plan_.token_count));
   }
   double time(const selection_sum_step& s, double) const {
     return per_element(static_cast<double>(plan_.token_count * s.rows * s.keep * s.N), 4);
@@ -293,7 +294,7 @@ class prediction {
     return per_element(rows * static_cast<double>(s.rows * (s.keep + s.list)), 8);
   }
   double time(const expert_sum_step& s, double) const {
-    return nest(s.out, s.summed, static_cast<double>(plan_.token_count * s.keep));
+    return sum_over_rows(s, static_cast<double>(plan_.token_count * s.keep));
   }
   double time(const keep_step& s, double rows) const {
     return per_element(rows * static_cast<double>(s.columns), 8);
