@@ -261,6 +261,13 @@ struct weigh_step {  // a selection with the entries of another one and the valu
   extent rows = 0, keep = 0;
 };
 
+struct reweigh_step {  // a selection of scores with another weighting
+  std::string text;
+  view selection, scores, c;  // all scores, for weights that depend on them
+  extent rows = 0, keep = 0, columns = 0;
+  weighting weights{};
+};
+
 struct unpair_step {  // sums of the kept pairs of two lists, [t, row, 2, list]
   std::string text;
   view selection, c;
@@ -321,8 +328,8 @@ struct group_step;
 using step = variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step, sample_step,
                      pointwise_step, row_function_step, row_norm_step, append_step, select_step,
                      screen_step, token_sum_step, selection_sum_step, expert_choice_step, kept_step,
-                     expand_step, exclude_step, take_step, weigh_step, unpair_step, expert_sum_step,
-                     pick_step, put_step, keep_step, loop_step, group_step>;
+                     expand_step, exclude_step, take_step, weigh_step, reweigh_step, unpair_step,
+                     expert_sum_step, pick_step, put_step, keep_step, loop_step, group_step>;
 
 // The rows of neighbouring experts that a sum of selections makes at a time: their columns lie in
 // the same cache lines of a result whose columns are those of experts.
