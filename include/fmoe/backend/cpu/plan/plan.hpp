@@ -289,7 +289,9 @@ struct expert_sum_step {
   view c;
   std::vector<nest_axis> out{}, summed{};  // the last of `out` is the vector
   extent experts = 0, keep = 0, expert_stride = 0;
-  extent block = 0;  // tokens that are summed by themselves
+  extent block = 0;     // tokens that are summed by themselves
+  extent together = 0;  // tokens whose rows of an expert are brought together: some blocks
+  static constexpr extent most_blocks = 4;
 };
 
 struct put_step {  // in a group: c[token of the row] += weight of the row * a[row]
@@ -343,11 +345,11 @@ inline extent selection_sum_scratch(const selection_sum_step& s, extent element_
          divide_up((s.experts + 1 + entries) * sizeof(std::uint32_t), element_bytes);
 }
 
-// The elements that a task needs for a sum by experts: the rows of a block's tokens, and its
-// entries sorted by expert.
+// The elements that a task needs for a sum by experts: the rows of some blocks' tokens, and
+// their entries sorted by expert.
 inline extent expert_sum_scratch(const expert_sum_step& s, extent element_bytes) {
-  const extent numbers = 2 * s.experts + 1 + 2 * s.block * s.keep;
-  return s.block * (s.a.size + s.b.size) +
+  const extent numbers = 2 * s.experts + 1 + 2 * s.together * s.keep;
+  return s.together * (s.a.size + s.b.size) +
          divide_up(numbers * sizeof(std::uint32_t), element_bytes);
 }
 
