@@ -153,18 +153,11 @@ update_statistics(gate, tensor<float, 2>({5, 4}), 2);
 }},
 {R"([gradient] mish is a function of the user's, which has no derivative)",
 "A `pointwise_function` is the user's own, and nothing tells its slope.",
-"Write it with functions of fmoe, whose derivatives are known.",
+"Pass the derivative behind the function, or write it with functions of fmoe.",
 [] {
 const tensor<float, 2> x({4, 8}), dy({4, 8});
 const pointwise_function mish("mish", [](auto v) { return v * std::tanh(std::log1p(std::exp(v))); });
 evaluate(gradient(mish(x), x, dy));
-}},
-{R"([gradient] the values of kept have no derivative: use the selection)",
-"`kept` shows what a selection keeps; gradients go through the selection itself.",
-"Take the gradient of what reads the selection, or of the selection.",
-[] {
-const tensor<float, 2> x({4, 8}), dy({4, 2});
-evaluate(gradient(kept(top_k(x, 2)).values, x, dy));
 }},
 {R"([gradient] softmax_of_all of product_top_k has no derivative)",
 "The softmax over all pairs of two lists would need all pairs.",
@@ -173,21 +166,6 @@ evaluate(gradient(kept(top_k(x, 2)).values, x, dy));
 const tensor<float, 3> x({4, 2, 8});
 const tensor<float, 2> dy({4, 64});
 evaluate(gradient(product_top_k(x, 2, 2, weighting::softmax_of_all), x, dy));
-}},
-{R"([gradient] gelu' is a derivative, which is not differentiated again)",
-"This is the gradient of a gradient, through a function whose derivative is a function of its own.",
-"Take second derivatives of functions that others compose: sigmoid, tanh, exp.",
-[] {
-const tensor<float, 2> x({4, 8}), one({4, 8});
-evaluate(gradient(gradient(gelu(x), x, one), x, one));
-}},
-{R"([gradient] the gradient of concat, append_one or product_top_k is not differentiated again)",
-"This is the gradient of a gradient, through parts of rows.",
-"Write the product of each part by itself, and add the products.",
-[] {
-const tensor<float, 2> x({4, 8}), one({4, 8});
-const auto both = concat<1>(x, x);
-evaluate(gradient(gradient(both, x, both), x, one));
 }},
 {R"([keep] the layer has no top_k that leaves out entries)",
 "A layer keeps fewer entries by its `top_k` or `product_top_k`, and it has neither, or one that keeps all.",

@@ -194,10 +194,10 @@ TEST_CASE("gradients have the same bits for any threads and tiles", "[gradients]
 #endif
 
 TEST_CASE("gradients have the same bits for any calls of multiples of 256 tokens", "[gradients]") {
-  const auto check = [](const auto& layer) {
+  const auto check = [](const auto& layer, extent span = 256) {
     auto whole = of(layer, x, dy_of(layer));
     auto step = compile_gradients(layer, tokens);
-    CHECK(step.span() == 256);
+    CHECK(step.span() == span);
     for (const std::vector<extent>& counts :
          {std::vector<extent>{256, 444}, {512, 188}, {256, 256, 188}}) {
       extent first = 0;
@@ -213,8 +213,8 @@ TEST_CASE("gradients have the same bits for any calls of multiples of 256 tokens
   };
   check(decoders());
   check(multilinear());
-  check(mixture());
-  check(autonomous_mixture());
+  check(mixture(), tokens);
+  check(autonomous_mixture(), tokens);
   check(retrieval(1));
   check(retrieval(2));
 }
@@ -301,8 +301,10 @@ TEST_CASE("all tokens go through together where rows depend on each other", "[gr
   CHECK(compile_gradients(layer, tokens).span() == tokens);
   layer.route.how = routing::by::top_k;
   layer.route.active = 2;
-  CHECK(compile_gradients(layer, tokens).span() == 256);
+  CHECK(compile_gradients(layer, 5 * 256).span() == 4 * 256);
+  CHECK(compile_gradients(layer, tokens).span() == tokens);
   CHECK(compile_gradients(layer, 30).span() == 30);
+  CHECK(compile_gradients(decoders(), tokens).span() == 256);
 }
 
 TEST_CASE("gradients of a layer refuse what they cannot tell", "[gradients]") {

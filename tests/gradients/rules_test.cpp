@@ -4,8 +4,8 @@
 
 #include <fmoe/evaluate.hpp>
 
+#include "../support/random_graph.hpp"
 #include "../support/same_bits.hpp"
-#include "../support/slopes.hpp"
 
 namespace {
 
@@ -13,33 +13,7 @@ using namespace fmoe;
 using namespace fmoe::test;
 using ir::node_id;
 
-// A graph with random leaves in double.
-struct random_graph : ir::graph {
-  std::mt19937 bits{7};
-
-  node_id tensor(std::vector<extent> shape, double scale = 1, double shift = 0,
-                 bool is_parameter = false) {
-    std::normal_distribution<double> normal(shift, scale);
-    return leaf(numbers_leaf(std::move(shape), [&](extent) { return normal(bits); }, is_parameter));
-  }
-  node_id parameter(std::vector<extent> shape) { return tensor(std::move(shape), 1, 0, true); }
-  node_id positive(std::vector<extent> shape) {  // between 0.2 and 2
-    std::uniform_real_distribution<double> uniform(0.2, 2);
-    return leaf(numbers_leaf(std::move(shape), [&](extent) { return uniform(bits); }));
-  }
-};
-
-void check(const ir::graph& g, node_id root) {
-  const auto on_cpu = [](const ir::graph& made, node_id id) {
-    return computed<double>(made, id, {});
-  };
-  for (const bool by_cpu : {true, false}) {
-    const slope_error e = error_of_slopes(g, root, 3, 30, by_cpu ? on_cpu : by_reference);
-    CAPTURE(by_cpu, e.worst, e.compared, e.corners);
-    CHECK(e.compared > 0);
-    CHECK(e.worst <= 1e-8);
-  }
-}
+void check(const ir::graph& g, node_id root) { check_slopes(g, root); }
 
 TEST_CASE("the gradients of einsums are those of differences", "[gradients]") {
   for (const char* subscripts :
@@ -214,12 +188,10 @@ TEST_CASE("a gradient is an expression, and has a gradient", "[gradients]") {
 }
 
 TEST_CASE("what has no derivative is refused before anything runs", "[gradients]") {
-  const tensor<float, 2> x({3, 4}), dy({3, 4}), dk({3, 2});
+  const tensor<float, 2> x({3, 4}), dy({3, 4});
   const pointwise_function mish("mish", [](auto v) { return v; });
   CHECK_THROWS_WITH(evaluate(gradient(mish(x), x, dy)),
                     "[gradient] mish is a function of the user's, which has no derivative");
-  CHECK_THROWS_WITH(evaluate(gradient(kept(top_k(x, 2)).values, x, dk)),
-                    "[gradient] the values of kept have no derivative: use the selection");
   CHECK_THROWS_WITH(evaluate(gradient(relu(x), x, tensor<float, 2>({3, 5}))),
                     "[gradient] dy has not the shape of y");
 }

@@ -297,6 +297,7 @@ class node_values {
       if (s.rule.weights == weighting::softmax && !kept.empty()) kept = softmax_of(kept);
       if (s.rule.weights == weighting::relu)
         for (double& x : kept) x = std::max(x, 0.0);
+      if (s.rule.weights == weighting::one) std::ranges::fill(kept, 1);
       for (extent k = 0; k < best.size(); ++k)
         all[first[best[k] / s.rule.each] * n + second[best[k] % s.rule.each]] = kept[k];
       r.insert(r.end(), all.begin(), all.end());

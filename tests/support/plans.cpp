@@ -27,10 +27,10 @@ cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tok
 
 const char* kind_of(const cpu::step& s) {
   constexpr std::array kinds{
-      "gemm",          "batched",  "reduce", "gather",  "rescale", "sample",    "pointwise",
-      "row_function",  "row_norm", "append", "select",  "screen",  "token_sum", "selection_sum",
-      "expert_choice", "kept",     "expand", "exclude", "take",    "weigh",     "unpair",
-      "expert_sum",    "pick",     "put",    "keep",    "loop",    "group"};
+      "gemm",          "batched",    "reduce", "gather",  "rescale", "sample",    "pointwise",
+      "row_function",  "row_norm",   "append", "select",  "screen",  "token_sum", "selection_sum",
+      "expert_choice", "kept",       "expand", "exclude", "take",    "weigh",     "reweigh",
+      "unpair",        "expert_sum", "pick",   "put",     "keep",    "loop",      "group"};
   static_assert(kinds.size() == cpu::step::size);
   return kinds[s.index()];
 }
@@ -103,6 +103,7 @@ class plan_lines {
   void line(const cpu::keep_step& s) { put(s.text); }
   void line(const cpu::take_step& s) { put(s.text); }
   void line(const cpu::weigh_step& s) { put(s.text); }
+  void line(const cpu::reweigh_step& s) { put(s.text); }
   void line(const cpu::unpair_step& s) { put(s.text); }
   void line(const cpu::expert_sum_step& s) { put(s.text); }
   void line(const cpu::loop_step& s) {

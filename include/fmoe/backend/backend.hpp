@@ -61,6 +61,10 @@ class executable {
   // sums have.
   virtual bool can_add(std::size_t) const { return false; }
 
+  // True if a call reads or writes weights of each expert that it selects: the fewer the calls, the
+  // better.
+  virtual bool goes_by_expert() const { return false; }
+
   // Reads the leaves of the program again that are marked; the others are as they were. Types and
   // shapes are those of the program. Returns false, and does nothing, if the executable cannot:
   // then it must be made again. No call runs at the same time.

@@ -140,6 +140,7 @@ struct selection_rule {
   weighting weights = weighting::score;
   double factor = 2;
   extent each = 0;
+  bool keeps_zeros = false;  // a kept score of 0 stays an entry, whatever the weighting
   bool operator==(const selection_rule&) const = default;
 };
 

@@ -11,13 +11,16 @@ namespace fmoe::detail {
 
 // A function of the user's, for a run of numbers in place.
 struct own_function {
-  explicit own_function(std::string n) : name(std::move(n)) {}
+  explicit own_function(std::string n, std::shared_ptr<const own_function> derivative = nullptr)
+      : name(std::move(n)),
+        slope(std::move(derivative)) {}
   virtual ~own_function() = default;
 
   virtual void apply(float* x, extent n) const = 0;
   virtual void apply(double* x, extent n) const = 0;
 
   std::string name;
+  std::shared_ptr<const own_function> slope;  // the derivative, if it is known
 };
 
 struct number_function {

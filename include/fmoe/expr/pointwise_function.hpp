@@ -12,8 +12,8 @@ namespace fmoe::detail {
 // `of_number` is called with a float or a double and returns a number.
 template <class OfNumber>
 struct scalar_function : own_function {
-  scalar_function(std::string n, OfNumber f)
-      : own_function(std::move(n)),
+  scalar_function(std::string n, OfNumber f, std::shared_ptr<const own_function> slope = nullptr)
+      : own_function(std::move(n), std::move(slope)),
         of_number(std::move(f)) {}
 
   void apply(float* x, extent n) const override { each(x, n); }
@@ -30,8 +30,8 @@ struct scalar_function : own_function {
 // `of_numbers` is called with a std::span of floats or of doubles and changes them in place.
 template <class OfNumbers>
 struct vector_function : own_function {
-  vector_function(std::string n, OfNumbers f)
-      : own_function(std::move(n)),
+  vector_function(std::string n, OfNumbers f, std::shared_ptr<const own_function> slope = nullptr)
+      : own_function(std::move(n), std::move(slope)),
         of_numbers(std::move(f)) {}
 
   void apply(float* x, extent n) const override { of_numbers(std::span(x, n)); }
@@ -72,6 +72,16 @@ class pointwise_function {
   pointwise_function(std::string name, OfNumber of_number)
       : function_(std::make_shared<const detail::scalar_function<OfNumber>>(
             std::move(name), std::move(of_number))) {}
+  // `derivative` is the function's derivative, of the same form: gradients go through it.
+  //
+  //   const pointwise_function cubed("cubed", [](auto x) { return x * x * x; },
+  //                                  [](auto x) { return 3 * x * x; });
+  template <class OfNumber, class Derivative>
+  pointwise_function(const std::string& name, OfNumber of_number, Derivative derivative)
+      : function_(std::make_shared<const detail::scalar_function<OfNumber>>(
+            name, std::move(of_number),
+            std::make_shared<const detail::scalar_function<Derivative>>(name + "'",
+                                                                        std::move(derivative)))) {}
 
   // Returns a function of many numbers at a time: `of_numbers` takes a std::span of floats and one
   // of doubles, and changes the numbers in place. Spans have any length. The result of a number
@@ -80,6 +90,15 @@ class pointwise_function {
   static pointwise_function of_spans(std::string name, OfNumbers of_numbers) {
     return pointwise_function(std::make_shared<const detail::vector_function<OfNumbers>>(
         std::move(name), std::move(of_numbers)));
+  }
+  // `derivative` changes numbers to the derivative there.
+  template <class OfNumbers, class Derivative>
+  static pointwise_function of_spans(const std::string& name, OfNumbers of_numbers,
+                                     Derivative derivative) {
+    return pointwise_function(std::make_shared<const detail::vector_function<OfNumbers>>(
+        name, std::move(of_numbers),
+        std::make_shared<const detail::vector_function<Derivative>>(name + "'",
+                                                                    std::move(derivative))));
   }
 
   template <operand E>

@@ -60,6 +60,8 @@ class gradient_run {
  public:
   // A sum over tokens is one of blocks of so many; spans end where blocks do.
   static constexpr extent block = 256;
+  // The tokens of a span where each span reads and writes the weights of the experts.
+  static constexpr extent long_span = 4 * block;
 
   // compile(roots, tokens) makes an executable for spans.
   template <class Compile>
@@ -69,11 +71,13 @@ class gradient_run {
         widths_{r.x[1], r.target[1], r.y[1]},
         parameters_(std::move(r.parameters)),
         compiled_(compile(r.roots, span_)) {
+    if (!r.rows_depend && tokens > block && can_lengthen()) {
+      span_ = std::min(tokens, long_span);
+      compiled_ = compile(r.roots, span_);
+    }
     for (extent k = 0; k < parameters_.size(); ++k) {
-      firsts_.push_back(
-          std::ranges::find(parameters_, parameters_[k].number, &gradient_result::number) ==
-          parameters_.begin() + static_cast<std::ptrdiff_t>(k));
-      const bool adds = firsts_[k] && span_ <= block && compiled_.program->can_add(2 + k);
+      firsts_.push_back(is_first(k));
+      const bool adds = firsts_[k] && !r.rows_depend && compiled_.program->can_add(2 + k);
       can_add_.push_back(adds);
       parts_.emplace_back(adds ? 0 : element_count(parameters_[k].shape) * sizeof(T));
     }
@@ -135,6 +139,19 @@ class gradient_run {
     v.data = static_cast<std::byte*>(v.data) + first * v.strides[0] * size_of(v.type);
     v.shape[0] = count;
     return {v, 1};
+  }
+
+  // True if no result before this one is of the same parameter.
+  bool is_first(extent k) const {
+    return std::ranges::find(parameters_, parameters_[k].number, &gradient_result::number) ==
+           parameters_.begin() + static_cast<std::ptrdiff_t>(k);
+  }
+  // True if longer spans pay off, and change no bit since all that they sum is added in blocks.
+  bool can_lengthen() const {
+    for (extent k = 0; k < parameters_.size(); ++k) {
+      if (!is_first(k) || !compiled_.program->can_add(2 + k)) return false;
+    }
+    return compiled_.program->goes_by_expert();
   }
 
   // Adds what a span gave to a gradient whose last step is no sum over tokens.

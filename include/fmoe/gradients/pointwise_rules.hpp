@@ -3,9 +3,43 @@
 // corner, PyTorch's side counts; a maximum of two equal numbers gives each one half.
 #pragma once
 
+#include <cmath>
+#include <numbers>
+
 #include <fmoe/gradients/cotangents.hpp>
 
 namespace fmoe::reverse {
+
+// x within the bounds beyond which second derivatives are 0, so that no power of it overflows.
+inline node_id near_zero(ir::graph& g, node_id x) {
+  constexpr double bound = 40;
+  return g.map(pointwise::at_most, bound, g.map(pointwise::at_least, -bound, x));
+}
+// phi(x) (2 - x^2), phi the density of a normal distribution.
+inline node_id curvature_of_gelu(ir::graph& g, node_id of) {
+  const node_id x = near_zero(g, of), square = times(g, x, x);
+  const double height = 1 / std::sqrt(2 * std::numbers::pi);
+  const node_id phi = scaled(g, g.map(pointwise::exp, 0, scaled(g, square, -0.5)), height);
+  return times(g, phi, g.map(pointwise::shift, 2, g.map(pointwise::negate, 0, square)));
+}
+// (1 - t^2) (u' + x (u'' / 2 - t u'^2)) with t = tanh u, u = k (x + a x^3).
+inline node_id curvature_of_gelu_tanh(ir::graph& g, node_id of) {
+  constexpr double a = 0.044715;
+  const double k = std::sqrt(2 / std::numbers::pi);
+  const node_id x = near_zero(g, of), square = times(g, x, x);
+  const node_id u = times(g, x, g.map(pointwise::shift, k, scaled(g, square, k * a))),
+                slope = g.map(pointwise::shift, k, scaled(g, square, 3 * k * a));
+  const node_id t = g.map(pointwise::tanh, 0, u);
+  const node_id rest = g.map(pointwise::shift, 1, g.map(pointwise::negate, 0, times(g, t, t)));
+  const node_id bend = minus(g, scaled(g, x, 3 * k * a), times(g, t, times(g, slope, slope)));
+  return times(g, rest, g.add(slope, times(g, x, bend)));
+}
+// s (1 - s) (2 + x (1 - 2 s)) with s = sigmoid(x).
+inline node_id curvature_of_silu(ir::graph& g, node_id x) {
+  const node_id s = g.map(pointwise::sigmoid, 0, x), slope = minus(g, s, times(g, s, s)),
+                bend = times(g, x, g.map(pointwise::shift, 1, scaled(g, s, -2)));
+  return times(g, slope, g.map(pointwise::shift, 2, bend));
+}
 
 // The cotangent of x where y = f(x).
 inline node_id cotangent_of_argument(ir::graph& g, const number_function& f, node_id x, node_id y,
@@ -16,7 +50,11 @@ inline node_id cotangent_of_argument(ir::graph& g, const number_function& f, nod
     throw value_error("[gradient] " + std::string(f.name()) + ' ' + reason);
     return c;
   };
-  if (f.own != nullptr) return has_no_rule("is a function of the user's, which has no derivative");
+  if (f.own != nullptr) {
+    if (f.own->slope == nullptr)
+      return has_no_rule("is a function of the user's, which has no derivative");
+    return times(g, c, g.map({.own = f.own->slope}, x));
+  }
   switch (f.fn) {
     case relu: return keep(g, c, x);
     case gelu: return times(g, c, g.map(gelu_slope, 0, x));
@@ -39,11 +77,11 @@ inline node_id cotangent_of_argument(ir::graph& g, const number_function& f, nod
     case quotient: return g.map(quotient, p, c);
     case inverse: return times(g, c, scaled(g, times(g, y, y), -1 / p));
     case power: return times(g, c, scaled(g, g.map(power, p - 1, x), p));
-    case gelu_slope:
-    case gelu_tanh_slope:
-    case silu_slope: break;
+    case gelu_slope: return times(g, c, curvature_of_gelu(g, x));
+    case gelu_tanh_slope: return times(g, c, curvature_of_gelu_tanh(g, x));
+    case silu_slope: return times(g, c, curvature_of_silu(g, x));
   }
-  return has_no_rule("is a derivative, which is not differentiated again");
+  return c;
 }
 
 inline void pull(cotangents& to, const ir::map_node& m, node_id y, node_id c) {

@@ -21,12 +21,17 @@ inline std::optional<node_id> argument_of_relu(const ir::graph& g, node_id x) {
   return m->arg;
 }
 
+// c where the selection y is above 0: a product, so that the planner makes c only there.
+inline node_id where_positive(ir::graph& g, node_id y, node_id c) {
+  return times(g, g.map(pointwise::power, 0, y), c);
+}
+
 // The cotangent of the scores, or of their pairs for product_top_k.
 inline node_id cotangent_of_kept(ir::graph& g, const ir::select_node& n, node_id y, node_id c) {
   using enum selection_rule::kind;
   switch (n.rule.weights) {
     case weighting::softmax: return cotangent_of_scores(g, y, c);
-    case weighting::relu: return keep(g, c, y);
+    case weighting::relu: return n.rule.what == top_k ? where_positive(g, y, c) : keep(g, c, y);
     case weighting::softmax_of_all:
       expects<value_error>(n.rule.what != product_top_k,
                            "[gradient] softmax_of_all of product_top_k has no derivative");
@@ -45,7 +50,7 @@ inline void pull(cotangents& to, const ir::select_node& n, node_id y, node_id c)
   if (!to.needs(n.arg) || is_constant) return;
   if (n.rule.what == top_k && n.rule.weights == weighting::score)
     if (const auto x = argument_of_relu(g, n.arg)) {  // kept and positive is what y shows
-      to.give(*x, times(g, g.map(pointwise::power, 0, y), c));
+      to.give(*x, where_positive(g, y, c));
       return;
     }
   const node_id kept = cotangent_of_kept(g, n, y, c);

@@ -153,6 +153,14 @@ struct weigh_op {
   constexpr const char* name() const { return "weigh"; }
 };
 
+// A selection of scores, those of 0 among them, with a weighting of them. A second operand has all
+// scores.
+struct reweigh_op {
+  weighting weights{};
+
+  constexpr const char* name() const { return "reweigh"; }
+};
+
 // In a group: the rows of the selected tokens; if the operand has the axis of experts, those of the
 // expert, or those of its place among the token's entries.
 struct pick_op {
@@ -194,10 +202,11 @@ struct exclude_op {
 };
 
 struct operation {
-  using kind = variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op, reduce_op,
-                       pointwise_op, row_function_op, row_norm_op, append_op, select_op, kept_op,
-                       screen_op, expand_op, slice_op, unpair_op, concat_op, take_op, weigh_op,
-                       pick_op, put_op, keep_op, token_sum_op, expert_sum_op, exclude_op>;
+  using kind =
+      variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op, reduce_op,
+              pointwise_op, row_function_op, row_norm_op, append_op, select_op, kept_op, screen_op,
+              expand_op, slice_op, unpair_op, concat_op, take_op, weigh_op, reweigh_op, pick_op,
+              put_op, keep_op, token_sum_op, expert_sum_op, exclude_op>;
 
   kind what;
   std::vector<use> in;

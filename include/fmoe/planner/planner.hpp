@@ -9,6 +9,7 @@
 #include <fmoe/planner/group.hpp>
 #include <fmoe/planner/lower.hpp>
 #include <fmoe/planner/match.hpp>
+#include <fmoe/planner/reweigh.hpp>
 #include <fmoe/planner/sample.hpp>
 #include <fmoe/planner/skip.hpp>
 #include <fmoe/planner/stages.hpp>
@@ -25,6 +26,7 @@ inline program contractions(const ir::graph& g, const ir::node_list& results,
     sample(p, options.on);
     if (options.on.compacts) compact(p, options.on);
     group(p);
+    if (options.on.compacts) reweigh(p);
   }
   skip(p, options.on);
   match(p);

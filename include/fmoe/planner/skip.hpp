@@ -50,7 +50,7 @@ inline std::optional<extent> summed_selection(const program& p, const operation&
 // True if the operation reads entries of selections as they are.
 inline bool reads_entries(const program& p, const operation& o, const machine& m) {
   if (is<unpair_op>(o)) return m.compacts && p[o.in[0].value].selection;
-  return is<sample_op, kept_op, take_op, weigh_op, expert_sum_op>(o);
+  return is<sample_op, kept_op, take_op, weigh_op, reweigh_op, expert_sum_op>(o);
 }
 
 inline void skip(program& p, const machine& m = {}) {

@@ -74,6 +74,10 @@ class host_executable final : public executable {
     return run_.refresh(leaves, changed);
   }
   bool can_add(extent result) const override { return run_.can_add(result); }
+  bool goes_by_expert() const override {
+    return std::ranges::any_of(
+        steps().steps, [](const step& s) { return get_if<expert_sum_step>(&s) != nullptr; });
+  }
 
  private:
   void run_here(const call_arrays& arrays) const override {

@@ -109,7 +109,7 @@ class selection_steps : protected operands<T, Arch> {
         }
         const T* const scores = a.data + t * a.stride + r * s.columns;
         if (s.rule.what == selection_rule::kind::top_p) {
-          top_p<T, Arch>(row, s.rule.mass, s.rule.weights, scores, n);
+          top_p<T, Arch>(row, s.rule.mass, s.rule.weights, scores, n, s.rule.keeps_zeros);
           continue;
         }
         if (s.rule.what == selection_rule::kind::nonzero) {
@@ -117,8 +117,9 @@ class selection_steps : protected operands<T, Arch> {
           continue;
         }
         const top_k_state<T, Arch> best(row, s.keep);
-        top_k_scan<T, Arch>(best, keep, scores, n, f.at, f.is_first, zeros_count(s.rule.weights));
-        if (f.is_last) top_k_finish<T, Arch>(best, keep, s.rule.weights, scores, n);
+        top_k_scan<T, Arch>(best, keep, scores, n, f.at, f.is_first, zeros_count(s.rule));
+        if (f.is_last)
+          top_k_finish<T, Arch>(best, keep, s.rule.weights, scores, n, s.rule.keeps_zeros);
       }
   }
 
@@ -134,7 +135,7 @@ class selection_steps : protected operands<T, Arch> {
           finish(s.epilogues, f, scores + i, 0, 0, 1, columns[i], 1);
       };
       screening<Arch>(constants_.screened(s.weight), s.keep, std::min(s.keep, f.bound->keep),
-                      s.rule.weights, plan_.sum_block, passes, passes_at)
+                      s.rule, plan_.sum_block, passes, passes_at)
           .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data,
                selection.stride, f.next, sharing(f));
     }
@@ -184,6 +185,20 @@ class selection_steps : protected operands<T, Arch> {
         made.count = static_cast<std::uint32_t>(from.count);
         std::copy_n(from.indices, from.count, made.indices);
         std::copy_n(a.data + t * a.stride + r * s.keep, from.count, made.values);
+      }
+  }
+
+  void run(const reweigh_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f),
+                     scores = s.scores.exists() ? rows(s.scores, f) : rows_of<T>{};
+    for (extent t = 0; t < f.count; ++t)
+      for (extent r = 0; r < s.rows; ++r) {
+        const selected<T> from = kept(selection, t, r, s.keep);
+        const top_k_state<T, Arch> made(state(c, t, r, s.keep), s.keep);
+        made.count = static_cast<std::uint32_t>(from.count);
+        std::copy_n(from.indices, from.count, made.indices);
+        std::copy_n(from.values, from.count, made.values);
+        weigh<T, Arch>(made, s.weights, scores.data + t * scores.stride + r * s.columns, s.columns);
       }
   }
 

@@ -453,6 +453,7 @@ class executor : operands<T, Device> {
   // The plan has none of these: nothing is streamed or compact, and a group runs its put.
   [[noreturn]] void run(const cpu::take_step&, const frame&) const { std::terminate(); }
   [[noreturn]] void run(const cpu::weigh_step&, const frame&) const { std::terminate(); }
+  [[noreturn]] void run(const cpu::reweigh_step&, const frame&) const { std::terminate(); }
   [[noreturn]] void run(const cpu::unpair_step&, const frame&) const { std::terminate(); }
   [[noreturn]] void run(const cpu::keep_step&, const frame&) const { std::terminate(); }
   [[noreturn]] void run(const cpu::expert_sum_step&, const frame&) const { std::terminate(); }

@@ -99,6 +99,7 @@ class interpreter {
   void run(const planner::screen_op&, const operation&) {}
   void run(const planner::take_op&, const operation&) {}
   void run(const planner::weigh_op&, const operation&) {}
+  void run(const planner::reweigh_op&, const operation&) {}
   void run(const planner::keep_op&, const operation&) {}
   void run(const planner::expert_sum_op&, const operation&) {}
 

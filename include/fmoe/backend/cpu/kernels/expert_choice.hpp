@@ -36,7 +36,8 @@ void expert_choice(const selection_rule& rule, score_rows<T> scores, score_rows<
     }
   }
   for (extent t = 0; t < tokens; ++t)
-    weigh<T, Arch>(state(t), rule.weights, scores.data + t * scores.stride, experts);
+    weigh<T, Arch>(state(t), rule.weights, scores.data + t * scores.stride, experts,
+                   rule.keeps_zeros);
 }
 
 }  // namespace fmoe::cpu

@@ -42,13 +42,13 @@ void product_top_k(const top_k_state<T, Arch>& s, const selection_rule& rule, co
       add_number<T, Arch>(a.values[i], b.values + j, part, sums + k);
       k += part;
     }
-    top_k_scan<T, Arch>(s, rule.keep, sums, here, at, at == 0, zeros_count(rule.weights));
+    top_k_scan<T, Arch>(s, rule.keep, sums, here, at, at == 0, zeros_count(rule));
   }
   if (s.count > rule.keep) top_k_cut(s, rule.keep);
   for (extent k = 0; k < s.count; ++k)
     s.indices[k] = static_cast<std::uint32_t>(a.indices[s.indices[k] / b.count] * n +
                                               b.indices[s.indices[k] % b.count]);
-  weigh<T, Arch>(s, rule.weights, nullptr, 0);
+  weigh<T, Arch>(s, rule.weights, nullptr, 0, rule.keeps_zeros);
 }
 
 }  // namespace fmoe::cpu

@@ -155,12 +155,12 @@ class screening {
 
  public:
   // Rows and states have room for `room` entries, of which `keep` are kept.
-  screening(const screened_weights<Arch>& w, extent room, extent keep, weighting weights,
+  screening(const screened_weights<Arch>& w, extent room, extent keep, const selection_rule& rule,
             extent block, score_passes finish, selected_passes finish_at)
       : w_(w),
         room_(room),
         keep_(keep),
-        weights_(weights),
+        rule_(rule),
         block_(block),
         finish_(finish),
         finish_at_(finish_at) {}
@@ -262,7 +262,7 @@ class screening {
     finish_(upper, n, count, token);
     if (n == 0)
       raise(r.bound,
-            first_bound<float, Arch>(state_of(state), keep_, lower, count, zeros_count(weights_)));
+            first_bound<float, Arch>(state_of(state), keep_, lower, count, zeros_count(rule_)));
     const extent room = screen_row::room(room_);
     for (extent b = 0; b < count; b += 64) {
       std::uint64_t found =
@@ -323,7 +323,7 @@ class screening {
       std::copy_n(r.indices + i, n, s.indices + s.count);
       s.count += static_cast<std::uint32_t>(n);
     }
-    top_k_finish<float, Arch>(s, keep_, weights_, nullptr, 0);
+    top_k_finish<float, Arch>(s, keep_, rule_.weights, nullptr, 0, rule_.keeps_zeros);
   }
 
   // Computes all scores of the rows that could not be screened.
@@ -348,17 +348,17 @@ class screening {
         float* const scores = row(tokens[r]).scores;
         finish_(scores, n, columns, tokens[r]);
         top_k_scan<float, Arch>(state_of(states + tokens[r] * state_stride), keep_, scores, columns,
-                                n, n == 0, zeros_count(weights_));
+                                n, n == 0, zeros_count(rule_));
       }
     }
     for (extent r = 0; r < count; ++r)
-      top_k_finish<float, Arch>(state_of(states + tokens[r] * state_stride), keep_, weights_,
-                                nullptr, 0);
+      top_k_finish<float, Arch>(state_of(states + tokens[r] * state_stride), keep_, rule_.weights,
+                                nullptr, 0, rule_.keeps_zeros);
   }
 
   const screened_weights<Arch>& w_;
   extent room_, keep_;
-  weighting weights_;
+  selection_rule rule_;
   extent block_;
   score_passes finish_;
   selected_passes finish_at_;

@@ -126,6 +126,9 @@ void top_k_cut(top_k_state<T, Arch> s, extent k) {
 
 // True if it matters whether a score of 0 is kept.
 constexpr bool zeros_count(weighting w) { return w != weighting::score && w != weighting::relu; }
+constexpr bool zeros_count(const selection_rule& r) {
+  return r.keeps_zeros || zeros_count(r.weights);
+}
 
 // Returns a bound for the first chunk: it lies just below a number that the maxima of k groups
 // reach. It uses the memory of the candidates. A short row has groups of eight numbers or more, so
@@ -221,7 +224,8 @@ void rescale(top_k_state<T, Arch> to, selected<T> from, const T* factors) noexce
 
 // Turns the kept scores into weights; `row` is the whole row, for weights that depend on all of it.
 template <class T, class Arch>
-void weigh(top_k_state<T, Arch> s, weighting weights, const T* row, extent n) {
+void weigh(top_k_state<T, Arch> s, weighting weights, const T* row, extent n,
+           bool keeps_zeros = false) {
   if (weights == weighting::softmax) softmax<T, Arch>(s.values, s.values, s.count);
   if (weights == weighting::one) std::fill_n(s.values, s.count, T(1));
   if (weights == weighting::relu)
@@ -233,7 +237,7 @@ void weigh(top_k_state<T, Arch> s, weighting weights, const T* row, extent n) {
     exponentials<T, Arch>(s.values, s.values, s.count, top, -infinity);
     for (extent i = 0; i < s.count; ++i) s.values[i] /= whole;
   }
-  drop_zeros(s);
+  if (!keeps_zeros) drop_zeros(s);
 }
 
 // Appends the entries that are not 0 of elements base .. base + n of the row; the state has room
@@ -252,9 +256,9 @@ void nonzero_scan(T* state, extent k, const T* x, extent n, extent base, bool fi
 // Keeps the k greatest and turns them into weights; `row` is the whole row if all of it counts.
 template <class T, class Arch>
 void top_k_finish(const top_k_state<T, Arch>& s, extent k, weighting weights, const T* row,
-                  extent n) noexcept {
+                  extent n, bool keeps_zeros = false) noexcept {
   if (s.count > k) top_k_cut(s, k);
-  weigh<T, Arch>(s, weights, row, n);
+  weigh<T, Arch>(s, weights, row, n, keeps_zeros);
 }
 
 // Orders places of a row as top-k does: the greater number first, a NaN before all, and the lower
@@ -275,7 +279,8 @@ struct by_rank {
 // Keeps the fewest of the greatest entries whose softmax over the row sums to `mass`; the state has
 // room for n entries.
 template <class T, class Arch>
-void top_p(T* state, double mass, weighting weights, const T* row, extent n) noexcept {
+void top_p(T* state, double mass, weighting weights, const T* row, extent n,
+           bool keeps_zeros = false) noexcept {
   const top_k_state<T, Arch> s(state, n);
   s.count = 0;
   if (n == 0) return;
@@ -289,7 +294,7 @@ void top_p(T* state, double mass, weighting weights, const T* row, extent n) noe
   std::sort(s.indices, s.indices + kept, by_rank<T, Arch>{nullptr, 0});
   for (extent i = 0; i < kept; ++i) s.values[i] = row[s.indices[i]];
   s.count = static_cast<std::uint32_t>(kept);
-  weigh<T, Arch>(s, weights, row, n);
+  weigh<T, Arch>(s, weights, row, n, keeps_zeros);
 }
 
 template <class T, class Arch>

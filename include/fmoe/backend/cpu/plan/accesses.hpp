@@ -133,6 +133,11 @@ class access_collector {
     read(s.a);
     write(s.c);
   }
+  void add(const reweigh_step& s) {
+    read(s.selection);
+    if (s.scores.exists()) read(s.scores);
+    write(s.c);
+  }
   void add(const unpair_step& s) {
     read(s.selection);
     write(s.c);

@@ -407,6 +407,19 @@ class emitter : plan_layout {
                                .rows = s.rows(),
                                .keep = s.keep});
   }
+  void emit(const planner::reweigh_op& kind, const operation& o, const stream_loop*,
+            std::vector<step>& steps) {
+    const value& s = program_[o.out.value];
+    const bool has_scores = o.in.size() > 1;
+    steps.push_back(reweigh_step{.text = text(o),
+                                 .selection = whole(o.in[0].value),
+                                 .scores = has_scores ? whole(o.in[1].value) : view{},
+                                 .c = whole(o.out.value),
+                                 .rows = s.rows(),
+                                 .keep = s.keep,
+                                 .columns = has_scores ? s.shape.back() : 0,
+                                 .weights = kind.weights});
+  }
   void emit(const planner::expert_sum_op&, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
     steps.push_back(expert_sum(o));

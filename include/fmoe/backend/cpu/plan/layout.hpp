@@ -204,6 +204,8 @@ class plan_layout {
                         .keep = s.keep,
                         .expert_stride = program_.stride(o.out, expert),
                         .block = options_.sum_block};
+    const extent blocks = divide_up(plan_.token_count, std::max<extent>(1, sum.block));
+    sum.together = sum.block * std::clamp<extent>(blocks, 1, expert_sum_step::most_blocks);
     std::string seen(1, expert);
     for (const char c : o.out.labels)
       if (c != expert) {

@@ -261,6 +261,13 @@ struct weigh_step {  // a selection with the entries of another one and the valu
   extent rows = 0, keep = 0;
 };
 
+struct reweigh_step {  // a selection of scores with another weighting
+  std::string text;
+  view selection, scores, c;  // all scores, for weights that depend on them
+  extent rows = 0, keep = 0, columns = 0;
+  weighting weights{};
+};
+
 struct unpair_step {  // sums of the kept pairs of two lists, [t, row, 2, list]
   std::string text;
   view selection, c;
@@ -282,7 +289,9 @@ struct expert_sum_step {
   view c;
   std::vector<nest_axis> out{}, summed{};  // the last of `out` is the vector
   extent experts = 0, keep = 0, expert_stride = 0;
-  extent block = 0;  // tokens that are summed by themselves
+  extent block = 0;     // tokens that are summed by themselves
+  extent together = 0;  // tokens whose rows of an expert are brought together: some blocks
+  static constexpr extent most_blocks = 4;
 };
 
 struct put_step {  // in a group: c[token of the row] += weight of the row * a[row]
@@ -321,8 +330,8 @@ struct group_step;
 using step = variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step, sample_step,
                      pointwise_step, row_function_step, row_norm_step, append_step, select_step,
                      screen_step, token_sum_step, selection_sum_step, expert_choice_step, kept_step,
-                     expand_step, exclude_step, take_step, weigh_step, unpair_step, expert_sum_step,
-                     pick_step, put_step, keep_step, loop_step, group_step>;
+                     expand_step, exclude_step, take_step, weigh_step, reweigh_step, unpair_step,
+                     expert_sum_step, pick_step, put_step, keep_step, loop_step, group_step>;
 
 // The rows of neighbouring experts that a sum of selections makes at a time: their columns lie in
 // the same cache lines of a result whose columns are those of experts.
@@ -364,11 +373,11 @@ struct token_product_room {
   }
 };
 
-// The elements that a task needs for a sum by experts: the rows of a block's tokens, and its
-// entries sorted by expert.
+// The elements that a task needs for a sum by experts: the rows of some blocks' tokens, and
+// their entries sorted by expert.
 inline extent expert_sum_scratch(const expert_sum_step& s, extent element_bytes) {
-  const extent numbers = 2 * s.experts + 1 + 2 * s.block * s.keep;
-  return token_product_room::size(s) + s.block * (s.a.size + s.b.size) +
+  const extent numbers = 2 * s.experts + 1 + 2 * s.together * s.keep;
+  return token_product_room::size(s) + s.together * (s.a.size + s.b.size) +
          divide_up(numbers * sizeof(std::uint32_t), element_bytes);
 }
 

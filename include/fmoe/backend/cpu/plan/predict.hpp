@@ -290,6 +290,9 @@ class prediction {
   double time(const weigh_step& s, double rows) const {
     return per_element(rows * static_cast<double>(s.rows * s.keep), 8);
   }
+  double time(const reweigh_step& s, double rows) const {
+    return per_element(rows * static_cast<double>(s.rows * (s.keep + s.columns)), 8);
+  }
   double time(const unpair_step& s, double rows) const {
     return per_element(rows * static_cast<double>(s.rows * (s.keep + s.list)), 8);
   }

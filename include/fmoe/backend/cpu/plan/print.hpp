@@ -153,6 +153,7 @@ class plan_printer {
   }
   void line(const take_step& s, int) { plain("take", s); }
   void line(const weigh_step& s, int) { plain("weigh", s); }
+  void line(const reweigh_step& s, int) { plain("reweigh", s); }
   void line(const unpair_step& s, int) { plain("unpair", s); }
   void line(const keep_step& s, int) { plain("keep", s); }
   void line(const expert_sum_step& s, int) {
