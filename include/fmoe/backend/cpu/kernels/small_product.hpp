@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Products, sums and permutations of small tensors, as nest.hpp defines them and with its bits, in
 // register tiles: several positions along one axis of the result by one or more vectors along its
-// last axis. Unusual strides use the plain nest.
+// last axis, or along another one whose numbers are neighbours in an operand.
 #pragma once
 
 #include <array>
@@ -113,11 +113,9 @@ class small_product {
     loop_axes joined;
     for (const nest_axis& x : sums) joined.join(x);
     nest_axis v{1, 0, 0, 1};
-    if (outer_.size() != 0) {
-      const nest_axis& last = outer_[outer_.size() - 1];
-      if (last.c == 1 && last.a + last.b == 1) v = outer_.take(outer_.size() - 1);
-    }
+    if (const extent at = vector_axis(); at < outer_.size()) v = outer_.take(at);
     length_ = v.length;
+    step_ = v.c;
     if (joined.size() > 2) return;
     tile_.inner = joined.size() != 0 ? joined[joined.size() - 1] : nest_axis{1, 0, 0, 0};
     tile_.outer = joined.size() == 2 ? joined[0] : nest_axis{1, 0, 0, 0};
@@ -148,6 +146,20 @@ class small_product {
  private:
   static void swap(nest_axis& x) { std::swap(x.a, x.b); }
 
+  // Returns the last axis if it runs in vectors, or else the longest whose numbers are neighbours
+  // in the one operand that has it, or the number of axes if none is.
+  extent vector_axis() {
+    const auto is_vector = [](const nest_axis& x) { return x.a + x.b == 1; };
+    const extent count = outer_.size();
+    if (count == 0) return count;
+    if (outer_[count - 1].c == 1 && is_vector(outer_[count - 1])) return count - 1;
+    extent best = count;
+    for (extent i = 0; i < count; ++i)
+      if (is_vector(outer_[i]) && (best == count || outer_[i].length > outer_[best].length))
+        best = i;
+    return best;
+  }
+
   void walk(std::span<const nest_axis> outer, const T* s, const T* v, T* c,
             sum_into held) const noexcept {
     if (outer.empty())
@@ -163,7 +175,7 @@ class small_product {
     constexpr extent wide = is_avx512<Arch> ? 4 : 2;  // the sums of 4 rows stay in registers, too
     extent n = 0;
     if constexpr (Shared)
-      for (; n + wide * lane <= length_; n += wide * lane) {
+      for (; step_ == 1 && n + wide * lane <= length_; n += wide * lane) {
         extent m = 0;
         rows<4, wide, true>(m, s, v + n, c + n, lane, held);
         rows<1, wide, true>(m, s, v + n, c + n, lane, held);
@@ -171,24 +183,43 @@ class small_product {
     for (; n < length_; n += lane) {
       const extent part = std::min(lane, length_ - n);
       extent m = 0;
-      rows<8, 1, Shared>(m, s, v + n, c + n, part, held);
-      rows<6, 1, Shared>(m, s, v + n, c + n, part, held);
-      rows<4, 1, Shared>(m, s, v + n, c + n, part, held);
-      rows<1, 1, Shared>(m, s, v + n, c + n, part, held);
+      rows<8, 1, Shared>(m, s, v + n, c + n * step_, part, held);
+      rows<6, 1, Shared>(m, s, v + n, c + n * step_, part, held);
+      rows<4, 1, Shared>(m, s, v + n, c + n * step_, part, held);
+      rows<1, 1, Shared>(m, s, v + n, c + n * step_, part, held);
     }
   }
 
   template <extent Rows, extent Vectors, bool Shared>
   void rows(extent& m, const T* s, const T* v, T* c, extent part, sum_into held) const noexcept {
     const nest_axis& r = tile_.rows;
-    for (; m + Rows <= r.length; m += Rows)
-      product_kernel<T, Arch, Rows, Vectors, Shared>(tile_, s + m * r.a, v + m * r.b, c + m * r.c,
-                                                     part, held);
+    const auto kernel = &product_kernel<T, Arch, Rows, Vectors, Shared>;
+    for (; m + Rows <= r.length; m += Rows) {
+      const T *const s_at = s + m * r.a, *const v_at = v + m * r.b;
+      if (T* const to = c + m * r.c; step_ == 1) kernel(tile_, s_at, v_at, to, part, held);
+      else apart<Rows>(kernel, s_at, v_at, to, part, held);
+    }
+  }
+
+  // Runs a tile whose numbers lie apart in c on a copy of them.
+  template <extent Rows>
+  void apart(auto kernel, const T* s, const T* v, T* c, extent part, sum_into held) const noexcept {
+    constexpr extent lane = lanes<T, Arch>;
+    T copy[Rows * lane];
+    const extent row = tile_.rows.c;
+    if (held != sum_into::nothing)
+      for (extent m = 0; m < Rows; ++m)
+        for (extent n = 0; n < part; ++n) copy[m * lane + n] = c[m * row + n * step_];
+    product_tile tile = tile_;
+    tile.rows.c = lane;
+    kernel(tile, s, v, copy, part, held);
+    for (extent n = 0; n < part; ++n)
+      for (extent m = 0; m < Rows; ++m) c[m * row + n * step_] = copy[m * lane + n];
   }
 
   loop_axes all_, all_summed_, outer_;
   product_tile tile_{};
-  extent length_ = 0;                     // length of the axis of vectors
+  extent length_ = 0, step_ = 1;  // of the axis of vectors: how long, and how far apart in c
   bool swapped_ = false, tiled_ = false;  // swapped: a has the vectors
 };
 
