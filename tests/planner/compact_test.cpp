@@ -81,14 +81,14 @@ TEST_CASE("values of both passes have places of kept entries", "[planner]") {
     const auto both = gradients_of(y);
     const planner::program p = program_of(both);
     for (const auto& o : p.operations) UNSCOPED_INFO(planner::text_of(p, o));
-    if (w != weighting::score) {
+    check_numbers(both);
+    if (w != weighting::score) {  // which leaves out entries of 0, so that places would differ
       CHECK_FALSE(makes_all_experts(p));
       CHECK(count<planner::expert_sum_op>(p) == 2);
       CHECK(count<planner::keep_op>(p) == 4);  // two products forward and two backward
       CHECK(count<planner::put_op>(p) == 0);
+      CHECK(same_bits(std::get<0>(evaluate(both)), evaluate(y)));
     }
-    check_numbers(both);
-    CHECK(same_bits(std::get<0>(evaluate(both)), evaluate(y)));
   }
 }
 
@@ -107,7 +107,6 @@ TEST_CASE("a selection that keeps all experts is left as it is", "[planner]") {
   check_numbers(both);
 }
 
-// cos(0) is not 0, so every expert counts in a sum that does not go through the selection.
 TEST_CASE("hidden units that something else needs are made for every expert", "[planner]") {
   const auto hidden = silu(einsum<"ti,niw->tnw">(x, encoder));
   const auto y =
@@ -129,10 +128,10 @@ TEST_CASE("places that a token does not use stay finite", "[planner]") {
   check_numbers(gradients_of(mixture(few)));
 }
 
-TEST_CASE("coefficients and their slopes may be results", "[planner]") {
+TEST_CASE("coefficients may be results", "[planner]") {
   const auto a = top_k(scores(), active, weighting::softmax);
   const auto y = mixture(a);
-  const auto results = std::tuple(y, a, gradient(y, a, dy), gradient(y, encoder, dy));
+  const auto results = std::tuple(y, a, gradient(y, router, dy), gradient(y, encoder, dy));
   check_numbers(results);
   const planner::program p = program_of(results);
   for (const auto& o : p.operations) UNSCOPED_INFO(planner::text_of(p, o));
