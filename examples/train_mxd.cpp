@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <map>
 
 #include <fmoe/gradients.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -126,13 +125,8 @@ void train(const std::string& name, Layer layer, const pairs& rows, const pairs&
   saved.resume(layer, optimizer);
   const std::size_t first = optimizer.steps();
 
-  // A step for each K: the authors draw it from K/2 to 3K/2, here it is one of five.
-  using compiled = decltype(compile_gradients(layer, s.batch, slope));
-  std::map<std::size_t, compiled> compiled_for;
-  for (std::size_t k = s.active / 2; k <= 3 * s.active / 2; k += s.active / 4) {
-    layer.active = k;
-    compiled_for.try_emplace(k, layer, s.batch, slope, compile_options{});
-  }
+  layer.active = 3 * s.active / 2;  // the largest K of a step
+  auto step = compile_gradients(layer, s.batch, slope);
   layer.active = s.active;
 
   tensor<float, 2> x({s.batch, inputs}), target({s.batch, outputs}), y(target.shape()),
@@ -147,9 +141,7 @@ void train(const std::string& name, Layer layer, const pairs& rows, const pairs&
       training::copy_row(rows.x, row, to_x + t * inputs);
       training::copy_row(rows.target, row, to_target + t * outputs);
     }
-    auto& step =
-        std::next(compiled_for.begin(), static_cast<std::ptrdiff_t>(training::below(5, random)))
-            ->second;
+    step.keep(s.active / 2 + training::below(s.active + 1, random));
     step.refresh();
     step(x, target, y, dx);
     optimizer.options.rate = training::warmed_up(s.rate, i, s.steps);
