@@ -270,7 +270,9 @@ int main(int argc, char** argv) {
       rows.labels.size(), held_out.labels.size(), classes, rank, ring, wide);
   std::puts("| network | steps | loss | held-out accuracy | s |\n|---|---|---|---|---|");
   const expert_sizes<1> sizes{{n}, hidden, classes};
-  const auto name = [&](const char* of) { return of + std::string("_") + std::to_string(n); };
+  const auto name = [&](const char* network) {
+    return network + std::string("_") + std::to_string(n);
+  };
   const auto start = [&](const char* network, const auto& make) {
     random_stream random(s.seed);
     if (kind.empty() || kind == network) train(name(network), make(random), rows, held_out, s, all);
