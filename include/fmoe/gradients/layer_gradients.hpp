@@ -13,7 +13,8 @@
 
 namespace fmoe {
 
-// The costs of a step, counted as `cost` counts them: bytes are those of a span of tokens.
+// The costs of a step, counted as `cost` counts them, of the experts that its plan runs: bytes are
+// those of a span of tokens.
 struct step_costs {
   cost_figures forward;  // of the layer alone
   cost_figures both;     // of both passes, with the gradients of x and of all parameters
@@ -99,7 +100,7 @@ class compiled_gradients {
   }
   step_costs cost() const {
     const auto of = [&](const ir::node_list& results) {
-      return detail::factorized_cost<Level>(graph_, results, span(), sizeof(T));
+      return detail::factorized_cost<T, Level>(graph_, results, span(), options_);
     };
     return {of(roots_[0]), of(roots_)};
   }

@@ -4,15 +4,18 @@
 
 #include <fmoe/planner/cost.hpp>
 #include <fmoe/planner/planner.hpp>
+#include <fmoe/run/compile_graph-inl.hpp>
 #include <fmoe/run/cost.hpp>
 
 namespace fmoe::detail {
 
-template <class Level>
+template <class T, class Level>
 cost_figures factorized_cost(const ir::graph& g, const ir::node_list& results, extent tokens,
-                             extent element_bytes) {
-  const planner::program p = planner::contractions(g, results, {});
-  return planner::cost_of(p, p.tokens && tokens != all ? tokens : p.token_count, element_bytes);
+                             const compile_options& options) {
+  const planner::plan_options how =
+      plan_options_of(options, *backend_of<T, Level>(options), dtype_of<T>);
+  const planner::program p = planner::contractions(g, results, how);
+  return planner::cost_of(p, p.tokens && tokens != all ? tokens : p.token_count, sizeof(T));
 }
 
 template <class Level>

@@ -21,11 +21,11 @@ struct cost_report {
 
 namespace fmoe::detail {
 
-// In numbers of `element_bytes`, for `tokens` rows or as many as the graph's inputs have; the wall
-// of compile_graph.hpp.
-template <class Level>
+// The wall of compile_graph.hpp. For `tokens` rows, or as many as the graph's inputs have, as the
+// backend of `options` would compute them.
+template <class T, class Level>
 cost_figures factorized_cost(const ir::graph& g, const ir::node_list& results, extent tokens,
-                             extent element_bytes);
+                             const compile_options& options);
 template <class Level>
 cost_report cost_of_graph(const ir::graph& g, ir::node_id root, extent element_bytes);
 

@@ -22,8 +22,10 @@ template explanation explain_graph<float, cpu::native>(const ir::graph&, const i
                                                        extent, const compile_options&);
 template explanation explain_graph<double, cpu::native>(const ir::graph&, const ir::node_list&,
                                                         extent, const compile_options&);
-template cost_figures factorized_cost<cpu::native>(const ir::graph&, const ir::node_list&, extent,
-                                                   extent);
+template cost_figures factorized_cost<float, cpu::native>(const ir::graph&, const ir::node_list&,
+                                                          extent, const compile_options&);
+template cost_figures factorized_cost<double, cpu::native>(const ir::graph&, const ir::node_list&,
+                                                           extent, const compile_options&);
 template cost_report cost_of_graph<cpu::native>(const ir::graph&, ir::node_id, extent);
 template std::vector<read_axis> read_axes<cpu::native>(const ir::graph&, const ir::node_list&);
 
