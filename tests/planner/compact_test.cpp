@@ -57,16 +57,17 @@ bool makes_all_experts(const planner::program& p) {
 }
 
 // The numbers of the CPU are those of the reference backend, which makes all experts.
-void check_numbers(const auto& results) {
+void check_numbers(const auto& results, double tolerance = 1e-5) {
   const auto made = evaluate(results), wanted = evaluate(results, {.on = reference()});
-  const auto check = [](const auto& a, const auto& b) {
+  const auto check = [&](const auto& a, const auto& b) {
     double worst = 0, largest = 0;
     for (extent i = 0; i < a.size(); ++i) {
       const double error = std::abs(static_cast<double>(a.data()[i]) - b.data()[i]);
       worst = std::isfinite(a.data()[i]) ? std::max(worst, error) : INFINITY;
       largest = std::max(largest, std::abs(static_cast<double>(b.data()[i])));
     }
-    CHECK(worst <= 1e-5 * largest);
+    CAPTURE(worst, largest);
+    CHECK(worst <= tolerance * largest);
   };
   [&]<extent... I>(std::index_sequence<I...>) {
     (check(std::get<I>(made), std::get<I>(wanted)), ...);
@@ -121,9 +122,9 @@ TEST_CASE("hidden units that something else needs are made for every expert", "[
 // for the places that a token does not use.
 TEST_CASE("places that a token does not use stay finite", "[planner]") {
   const auto few = top_k(scores() - 1.0, active, weighting::relu);
-  const auto log_of = [](const auto& e) { return log(abs(e) + 0.1); };
+  const auto log_of = [](const auto& e) { return log(abs(e)); };
   const auto inverse_of = [](const auto& e) { return 1.0 / (e * e + 0.5); };
-  check_numbers(gradients_of(mixture(few, log_of)));
+  check_numbers(gradients_of(mixture(few, log_of)), 1e-3);  // 1 / e is great where e is small
   check_numbers(gradients_of(mixture(few, inverse_of)));
   check_numbers(gradients_of(mixture(few)));
 }

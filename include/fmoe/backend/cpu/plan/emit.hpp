@@ -399,26 +399,11 @@ class emitter : plan_layout {
   }
   void emit(const planner::weigh_op&, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
-    const value& s = program_[o.out.value];
-    steps.push_back(weigh_step{.text = text(o),
-                               .selection = whole(o.in[0].value),
-                               .a = whole(o.in[1].value),
-                               .c = whole(o.out.value),
-                               .rows = s.rows(),
-                               .keep = s.keep});
+    steps.push_back(weighed(o));
   }
   void emit(const planner::reweigh_op& kind, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
-    const value& s = program_[o.out.value];
-    const bool has_scores = o.in.size() > 1;
-    steps.push_back(reweigh_step{.text = text(o),
-                                 .selection = whole(o.in[0].value),
-                                 .scores = has_scores ? whole(o.in[1].value) : view{},
-                                 .c = whole(o.out.value),
-                                 .rows = s.rows(),
-                                 .keep = s.keep,
-                                 .columns = has_scores ? s.shape.back() : 0,
-                                 .weights = kind.weights});
+    steps.push_back(reweighed(kind.weights, o));
   }
   void emit(const planner::expert_sum_op&, const operation& o, const stream_loop*,
             std::vector<step>& steps) {

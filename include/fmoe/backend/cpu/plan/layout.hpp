@@ -184,6 +184,28 @@ class plan_layout {
     return t;
   }
 
+  weigh_step weighed(const operation& o) {
+    const value& s = program_[o.out.value];
+    return {.text = text(o),
+            .selection = whole(o.in[0].value),
+            .a = whole(o.in[1].value),
+            .c = whole(o.out.value),
+            .rows = s.rows(),
+            .keep = s.keep};
+  }
+  reweigh_step reweighed(weighting weights, const operation& o) {
+    const value& s = program_[o.out.value];
+    const bool has_scores = o.in.size() > 1;
+    return {.text = text(o),
+            .selection = whole(o.in[0].value),
+            .scores = has_scores ? whole(o.in[1].value) : view{},
+            .c = whole(o.out.value),
+            .rows = s.rows(),
+            .keep = s.keep,
+            .columns = has_scores ? s.shape.back() : 0,
+            .weights = weights};
+  }
+
   // The axis of experts is not among those of the nest, since each entry is one operand by itself.
   expert_sum_step expert_sum(const operation& o) {
     const use &chosen = o.in[0], &a = o.in[1];
