@@ -159,14 +159,6 @@ const tensor<float, 2> x({4, 8}), dy({4, 8});
 const pointwise_function mish("mish", [](auto v) { return v * std::tanh(std::log1p(std::exp(v))); });
 evaluate(gradient(mish(x), x, dy));
 }},
-{R"([gradient] softmax_of_all of product_top_k has no derivative)",
-"The softmax over all pairs of two lists would need all pairs.",
-"Weight what was selected with `weighting::softmax` or `weighting::relu`.",
-[] {
-const tensor<float, 3> x({4, 2, 8});
-const tensor<float, 2> dy({4, 64});
-evaluate(gradient(product_top_k(x, 2, 2, weighting::softmax_of_all), x, dy));
-}},
 {R"([keep] the layer has no top_k that leaves out entries)",
 "A layer keeps fewer entries by its `top_k` or `product_top_k`, and it has neither, or one that keeps all.",
 "Compile a layer whose `active` is the greatest K that calls want.",
@@ -319,6 +311,10 @@ evaluate(top_p(scores, 1.5, weighting::softmax));
 const tensor<float, 2> scores({4, 5});
 evaluate(entmax(scores, 0.5));
 }},
+{R"([product_top_k] softmax_of_all would need all pairs of two lists)",
+"`product_top_k` makes only the sums of the greatest of each list, and `softmax_of_all` divides by a sum over all pairs.",
+"Weight what was selected with `weighting::softmax` or `weighting::relu`.",
+[] { evaluate(product_top_k(tensor<float, 3>({4, 2, 8}), 2, 2, weighting::softmax_of_all)); }},
 {R"([product_top_k] K is 10 and two lists of 3 have fewer pairs)",
 "Product keys keep fewer of each list than K needs.",
 "Raise `candidates`: its square must be at least K.",

@@ -130,7 +130,7 @@ auto expert_choice(const E& scores, const R& ranked, weighting weights, std::siz
 // a[i] + b[j] of the `each` largest of both, at e = i s + j (of equal sums the lowest e, of equal
 // scores the lowest i or j; NaN counts as largest). With each >= k these are the k largest of all
 // s^2 sums. Throws shape_error unless there are two lists, and value_error, when lowered, for each
-// > s, k > each^2 and s > 65,535.
+// > s, k > each^2, s > 65,535 and softmax_of_all.
 template <operand E>
 auto product_top_k(const E& scores, std::size_t k, std::size_t each,
                    weighting weights = weighting::softmax) {

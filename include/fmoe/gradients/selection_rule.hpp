@@ -33,8 +33,6 @@ inline node_id cotangent_of_kept(ir::graph& g, const ir::select_node& n, node_id
     case weighting::softmax: return cotangent_of_scores(g, y, c);
     case weighting::relu: return n.rule.what == top_k ? where_positive(g, y, c) : keep(g, c, y);
     case weighting::softmax_of_all:
-      expects<value_error>(n.rule.what != product_top_k,
-                           "[gradient] softmax_of_all of product_top_k has no derivative");
       return cotangent_of_scores(g, g.map_rows(row_function::softmax, 0, n.arg),
                                  times(g, chosen(g, n, weighting::one), c));
     case weighting::score:

@@ -208,6 +208,8 @@ class graph {
                            " entries, above 65,535");
       expects<value_error>(rule.keep <= rule.each * rule.each, "[product_top_k] K is ", rule.keep,
                            " and two lists of ", rule.each, " have fewer pairs");
+      expects<value_error>(rule.weights != weighting::softmax_of_all,
+                           "[product_top_k] softmax_of_all would need all pairs of two lists");
       axes.resize(axes.size() - 2);
       axes.push_back(new_axis(s * s));
     }

@@ -45,8 +45,7 @@ class weightings {
     using enum selection_rule::kind;
     if (!is<select_op>(o) || !program_[o.out.value].selection || o.in_group()) return false;
     const selection_rule& r = as<select_op>(o).rule;
-    return r.what != nonzero && !r.keeps_zeros &&
-           !(r.what == product_top_k && r.weights == weighting::softmax_of_all);
+    return r.what != nonzero && !r.keeps_zeros;
   }
   bool is_same_choice(const operation& a, const operation& b) const {
     if (!is_selection(b) || a.in.size() != b.in.size()) return false;
