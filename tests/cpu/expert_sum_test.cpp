@@ -70,6 +70,7 @@ void check(extent tokens, extent rows, extent columns, extent blocks) {
             of_a.insert(of_a.end(), row_a, row_a + rows);
             of_b.insert(of_b.end(), row_b, row_b + columns);
           }
+        if (of_a.empty()) continue;
         const nest_axis summed{of_a.size() / rows, rows, columns, 0};
         cpu::nest<T, arch>(of_a.data(), of_b.data(), expected.data() + n * rows * columns, s.out,
                            {&summed, 1}, cpu::sum_into::total);
