@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Machines as text, and plans for machines that are not the one that runs them.
+#include <fmoe/backend/cpu/caches.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/tune.hpp>
 
+#include <filesystem>
 #include <sstream>
 
 #include "support/agree.hpp"
+#include "support/files.hpp"
 #include "support/same_bits.hpp"
 
 namespace {
@@ -98,6 +101,32 @@ TEST_CASE("text without a line of a machine is refused, and so is a line with an
 
 auto chosen(const auto& x, const auto& w, const auto& v) {
   return einsum<"tn,no->to">(top_k(einsum<"ti,in->tn">(x, w), 25), v);
+}
+
+TEST_CASE("the L3 of a machine is the one that a core reads, not the sum over all groups of cores",
+          "[machine]") {
+  const temporary_folder folder;
+  const auto write = [&](const char* name, const char* level, const char* type, const char* size) {
+    const std::filesystem::path cache = folder / name;
+    std::filesystem::create_directory(cache);
+    put(cache / "level", level);
+    put(cache / "type", type);
+    put(cache / "size", size);
+  };
+  write("index0", "1", "Data", "48K");
+  write("index1", "1", "Instruction", "64K");
+  write("index2", "2", "Unified", "1024K");
+  write("index3", "3", "Unified", "32768K");
+  machine m;
+  m.l1 = m.l2 = m.l3 = std::size_t{320} << 20;
+  cpu::read_caches(m, folder.path().string());
+  CHECK(m.l1 == std::size_t{48} << 10);
+  CHECK(m.l2 == std::size_t{1} << 20);
+  CHECK(m.l3 == std::size_t{32} << 20);
+
+  machine untold = m;
+  cpu::read_caches(untold, (folder.path() / "nowhere").string());
+  CHECK(untold.l3 == m.l3);
 }
 
 TEST_CASE("a plan is the same when its machine was read from text", "[machine]") {

@@ -3,11 +3,10 @@
 // of a buffer that lies in L2, in L3 or, flushed, in memory.
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 
+#include <fmoe/backend/cpu/caches.hpp>
 #include <fmoe/backend/cpu/kernels/simd.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
 #include <fmoe/base/memory.hpp>
@@ -157,18 +156,6 @@ machine_rates measured_rates(extent threads, const machine& m, memory& buffer) {
           .l2 = bytes_a_second(m.l2 / 2, 8, nothing),
           .l3 = bytes_a_second(buffer.size(), 1, nothing),
           .memory = static_cast<double>(part) * t / least_seconds(threads, into_memory, read_part)};
-}
-
-// Sets the sizes of the caches that the system knows.
-inline void find_caches(machine& m) {
-#ifdef _SC_LEVEL1_DCACHE_SIZE
-  const auto ask = [](int name, extent& bytes) {
-    if (const long known = sysconf(name); known > 0) bytes = static_cast<extent>(known);
-  };
-  ask(_SC_LEVEL1_DCACHE_SIZE, m.l1);
-  ask(_SC_LEVEL2_CACHE_SIZE, m.l2);
-  ask(_SC_LEVEL3_CACHE_SIZE, m.l3);
-#endif
 }
 
 // Returns the machine that runs this program, which is measured at the first call.

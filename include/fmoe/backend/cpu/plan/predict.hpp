@@ -81,11 +81,13 @@ class prediction {
   }
 
   // The rate of reading a set of so many bytes again and again. A share of L3 that is not known
-  // belongs to others, so from an eighth of it on memory has a part in the reads.
+  // belongs to others. A thread has an eighth of it, or 16 MB if that is more, but not more than a
+  // half; of larger sets memory has a part in the reads.
   double from_cache(const machine_rates& r, double bytes) const {
     const auto l2 = static_cast<double>(machine_.l2), l3 = static_cast<double>(machine_.l3);
     if (bytes <= 0.75 * l2) return r.l2;
-    const double near = std::max(l2, l3 / 8), far = std::max(2 * l2, l3 / 2);
+    const double own = std::min(l3 / 2, std::max(l3 / 8, 16e6));
+    const double near = std::max(l2, own), far = std::max(2 * near, l3 / 2);
     if (bytes <= near) return r.l3;
     if (bytes >= far) return r.memory;
     const double part = std::log(bytes / near) / std::log(far / near);
