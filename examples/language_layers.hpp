@@ -42,6 +42,7 @@ struct moe_layer : fmoe::moe<> {
     visit(released_name{"W_p", presence::required, "ndw"}, l.linear);
     visit(released_name{"W_o", presence::required, "nwd"}, l.output);
   }
+  std::size_t number_of_experts() const { return router.shape()[1]; }
   static moe_layer initial(std::size_t d, std::size_t n, std::size_t w,
                            fmoe::random_stream& random) {
     moe_layer l;
@@ -61,6 +62,7 @@ struct aoe_layer : fmoe::aoe<> {
     visit(released_name{"W_p", presence::required, "ndw"}, l.linear);
     visit(released_name{"W_o", presence::required, "nwd"}, l.output);
   }
+  std::size_t number_of_experts() const { return down.shape()[1]; }
   static aoe_layer initial(std::size_t d, std::size_t n, std::size_t low, std::size_t w,
                            fmoe::random_stream& random) {
     aoe_layer l;

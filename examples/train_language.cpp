@@ -176,9 +176,8 @@ void add_loads(table& to, std::size_t step, const training::language_model<Layer
       const auto& ffn = model.blocks[b].feed_forward;
       const auto x = ffn.norm(passes.hidden_of(b));
       const auto found = evaluate(std::tuple(ffn.layer.chosen(x), ffn.layer.scores(x)));
-      const auto& scores = std::get<1>(found);
-      if (k == 0) loads.emplace_back(scores.shape()[1]);
-      loads[b].add(std::get<0>(found), scores);
+      if (k == 0) loads.emplace_back(ffn.layer.number_of_experts());
+      loads[b].add(std::get<0>(found), std::get<1>(found));
     }
   }
   for (std::size_t b = 0; b < loads.size(); ++b) {
@@ -212,11 +211,12 @@ void train(const std::string& name, const text& t, std::size_t width, const sett
     return sum / static_cast<double>(held_out.size());
   };
   table losses(s.results, name + ".losses.csv", "step,loss,held_out_loss,seconds", first);
-  constexpr bool chooses = requires(const tensor<float, 2>& x) {
-    model.blocks[0].feed_forward.layer.chosen(x);
-  };
-  table experts(chooses ? s.results : "", name + ".experts.csv",
-                "step,block,load_entropy,confidence_entropy,loads", first);
+  constexpr bool chooses = requires { model.blocks[0].feed_forward.layer.number_of_experts(); };
+  std::string head = "step,block,load_entropy,confidence_entropy";
+  if constexpr (chooses)
+    for (std::size_t n = 0; n < model.blocks[0].feed_forward.layer.number_of_experts(); ++n)
+      head += ",load_" + std::to_string(n);
+  table experts(chooses ? s.results : std::filesystem::path(), name + ".experts.csv", head, first);
 
   const training::progress bar(name, first, s.steps);
   double mean = 0;  // of the losses since the last report
