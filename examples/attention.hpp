@@ -24,9 +24,7 @@ class attention {
   using input = Eigen::Ref<const rows>;
   using output = Eigen::Ref<rows>;
 
-  attention(Eigen::Index context, Eigen::Index heads)
-      : context_(context),
-        heads_(heads) {}
+  attention(Eigen::Index context, Eigen::Index heads) : context_(context), heads_(heads) {}
 
   // [t, 3 d] -> [t, d]. Keeps P for backward.
   void forward(const input& qkv, output y) {
@@ -50,7 +48,8 @@ class attention {
   // [t, 3 d], [t, d] -> [t, 3 d]: the gradient of sum(y dy) with respect to the qkv of the last
   // forward.
   //
-  // dV = P' dO; dP = dO V'; dS = P (dP - sum of dP P over the row) / sqrt(e); dQ = dS K; dK = dS' Q.
+  // dV = P' dO; dP = dO V'; dS = P (dP - sum of dP P over the row) / sqrt(e); dQ = dS K; dK = dS'
+  // Q.
   void backward(const input& qkv, const input& dy, output dqkv) {
     const Eigen::Index d = dy.cols();
     each_head(dy.rows(), d, [&](Eigen::Index first, Eigen::Index column, Eigen::Index e) {

@@ -7,8 +7,9 @@
 //                      [--stop N] [--checkpoints FOLDER] [--results FOLDER]
 //
 // FILE is any text, such as that of scripts/make_training_text. Without it a smaller model reads
-// examples/data/genesis.txt. A run that finds a checkpoint goes on with it; --stop ends a run early.
-// The folder of results gets NAME.losses.csv, and NAME.experts.csv for a mixture and for AoE.
+// examples/data/genesis.txt. A run that finds a checkpoint goes on with it; --stop ends a run
+// early. The folder of results gets NAME.losses.csv, and NAME.experts.csv for a mixture and for
+// AoE.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -195,8 +196,7 @@ void train(const std::string& name, const text& t, std::size_t width, const sett
            const Make& make) {
   using layer = std::invoke_result_t<const Make&, random_stream&>;
   random_stream initial(s.seed);
-  auto model =
-      training::language_model<layer>::initial(t.kinds, t.context, width, initial, make);
+  auto model = training::language_model<layer>::initial(t.kinds, t.context, width, initial, make);
   const training::checkpoints saved(s.checkpoints, name);
   adamw optimizer({.rate = s.rate});
   saved.resume(model, optimizer);
@@ -245,9 +245,9 @@ void train(const std::string& name, const text& t, std::size_t width, const sett
     mean = 0;
     count = 0;
   }
-  std::printf("%s: %s the frequencies of characters\n", name.c_str(),
-              held_out_loss() < entropy_of_counts(t, held_out, false) ? "better than"
-                                                                      : "not better than");
+  std::printf(
+      "%s: %s the frequencies of characters\n", name.c_str(),
+      held_out_loss() < entropy_of_counts(t, held_out, false) ? "better than" : "not better than");
 }
 
 int main(int argc, char** argv) try {
@@ -255,8 +255,7 @@ int main(int argc, char** argv) try {
     return training::argument(argc, argv, option, otherwise);
   };
   const auto number = [&](const char* option, const std::string& otherwise) {
-    return static_cast<std::size_t>(
-        std::stoull(training::argument(argc, argv, option, otherwise)));
+    return static_cast<std::size_t>(std::stoull(training::argument(argc, argv, option, otherwise)));
   };
   const std::string file = given("--text", ""), kind = given("--kind", "");
   const bool is_small = file.empty();
@@ -294,9 +293,8 @@ int main(int argc, char** argv) try {
     layer("monet", [&](random_stream& r) {
       return monet_layer::initial(d, is_small ? 8 : 32, is_small ? 45 : 21, r);
     });
-    layer("cp", [&](random_stream& r) {
-      return cp_layer::initial(d, 8, 4 * d, is_small ? 73 : 149, r);
-    });
+    layer("cp",
+          [&](random_stream& r) { return cp_layer::initial(d, 8, 4 * d, is_small ? 73 : 149, r); });
   };
   each_layer([&](const char* name, const auto& make) {
     random_stream random(s.seed);

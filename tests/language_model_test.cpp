@@ -34,9 +34,8 @@ double loss_of(const tensor<float, 2>& y, const std::vector<std::uint8_t>& next)
 
 TEST_CASE("each gradient of a language model is a slope of its loss", "[language_model]") {
   random_stream random(5);
-  auto m = model::initial(kinds, context, width, random, [](random_stream& r) {
-    return dense_layer::initial(width, 16, r);
-  });
+  auto m = model::initial(kinds, context, width, random,
+                          [](random_stream& r) { return dense_layer::initial(width, 16, r); });
   training::compiled_model passes(m, sequences, heads);
   const auto here = drawn(random), next = drawn(random);
   passes.forward_and_backward(here, next);
@@ -47,7 +46,7 @@ TEST_CASE("each gradient of a language model is a slope of its loss", "[language
   REQUIRE(weights.size() == 2 + 2 * 9 + 3);
   for (std::size_t k = 0; k < weights.size(); ++k) {
     INFO(weights[k].name.name);
-    const any_tensor w = weights[k].parameter.value(), g = slopes[k].parameter.value();
+    const detail::any_tensor w = weights[k].parameter.value(), g = slopes[k].parameter.value();
     const auto* const slope = static_cast<const float*>(g.elements->data());
     const std::size_t count = detail::element_count(w.shape);
     // A direction of length about 1: half along the gradient, half random.
