@@ -60,7 +60,7 @@ BY_NAME = {
 
 # Pages by their part of the navigation; pages that are not named come last.
 PARTS = {
-    "Using fmoe": ["guide", "install", "operators", "gradients", "training", "training_mumoe", "serving", "interpretability", "errors", "interop", "cuda", "performance", "gallery"],
+    "Using fmoe": ["guide", "install", "operators", "gradients", "training", "training_mumoe", "training_language", "serving", "interpretability", "errors", "interop", "cuda", "performance", "gallery"],
     "Layers": LAYERS,
     "Inside": ["architecture", "adding_a_layer"],
 }

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: MIT
+# cmake -P train_language_resumed.cmake PROGRAM FOLDER trains an AoE model in one run, and in two
+# runs of which the second goes on with what the first saved. Both must end with the same bits of
+# weights and of the optimizer's state, and with tables of the same numbers.
+set(program ${CMAKE_ARGV3})
+set(folder ${CMAKE_ARGV4})
+file(REMOVE_RECURSE ${folder})
+function(run name)
+  execute_process(COMMAND ${program} --kind aoe --steps 8 --checkpoints ${folder}/${name} --results ${folder}/${name} ${ARGN}
+    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE error)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "exits with ${status}\n${output}${error}")
+  endif()
+endfunction()
+run(whole)
+run(parts --stop 3)
+if(NOT EXISTS ${folder}/parts/aoe.3.layer.safetensors)
+  message(FATAL_ERROR "the first part saves nothing")
+endif()
+run(parts)
+foreach(file aoe.8.layer.safetensors aoe.8.optimizer.safetensors aoe.experts.csv)
+  file(SHA256 ${folder}/whole/${file} whole)
+  file(SHA256 ${folder}/parts/${file} parts)
+  if(NOT whole STREQUAL parts)
+    message(FATAL_ERROR "${file} is another one after a restart")
+  endif()
+endforeach()
+file(STRINGS ${folder}/parts/aoe.losses.csv lines)
+list(LENGTH lines count)
+if(NOT count EQUAL 9)
+  message(FATAL_ERROR "aoe.losses.csv has ${count} lines instead of 9")
+endif()
