@@ -19,6 +19,15 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
+// Its type does not say what it stores.
+struct layer_of_bf16 {
+  parameter<bf16, 2> weight;  // i o
+  auto operator()(const operand auto& x) const { return einsum<"ti,io->to">(x, weight); }
+  static void released(auto& layer, auto&& visit) {
+    visit({"weight", presence::required, "io"}, layer.weight);
+  }
+};
+
 // clang-format off: scripts/errors_page reads the table.
 const failure value_errors[] = {
 {R"([einsum] the operand "no" of "tn,no,th,ho->to" holds nothing: set or load the parameter)",
@@ -181,17 +190,11 @@ mxd<> layer = small_mxd();
 layer.linear = layer.encoder;
 compile_gradients(layer, 4);
 }},
-{R"([gradients] W_enc is bfloat16 and its gradient float32: train a layer of that type)",
-"Gradients have the arithmetic type, and the layer that holds them the type of the parameters.",
-"Train a layer of `float`, and convert it when it is saved.",
+{R"([gradients] the gradient of weight is float32, and the layer holds bfloat16: make the layer a template of the type of its weights)",
+"Gradients of weights of 16 bits are `float`, and a layer whose type does not say what it stores cannot hold them.",
+"Make the layer a template, as `mxd<T>` is: its gradients are a layer of `float` then.",
 [] {
-mxd<bf16> layer;
-layer.encoder = tensor<bf16, 2>({8, 16});
-layer.gate = tensor<bf16, 2>({8, 5});
-layer.scales = tensor<bf16, 2>({5, 3});
-layer.decoder = tensor<bf16, 2>({16, 3});
-layer.active = 2;
-compile_gradients(layer, 4);
+compile_gradients(layer_of_bf16{tensor<bf16, 2>({8, 3})}, 4);
 }},
 {R"([gradients] a weight may have been written since the layer was compiled: call refresh() before the next call)",
 "A step keeps the packed weights that it was compiled with, and a weight was reached through a tensor that is not const.",

@@ -8,7 +8,9 @@
 #include <fmoe/moe.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
+#include <fmoe/optimizers.hpp>
 #include <fmoe/peer.hpp>
+#include <fmoe/quantize.hpp>
 #include <fmoe/reference.hpp>
 
 #include "../support/allocations.hpp"
@@ -314,20 +316,76 @@ TEST_CASE("all tokens go through together where rows depend on each other", "[gr
   CHECK(compile_gradients(decoders(), tokens).span() == 256);
 }
 
+// A layer whose type does not say what it stores.
+struct of_bf16 {
+  parameter<bf16, 2> weight;  // i o
+  auto operator()(const operand auto& x) const { return einsum<"ti,io->to">(x, weight); }
+  static void released(auto& layer, auto&& visit) {
+    visit({"weight", presence::required, "io"}, layer.weight);
+  }
+};
+
+// The layer with its weights as floats.
+template <class Narrow>
+auto widened(Narrow layer) {
+  typename stored_as<float, Narrow>::type wide;
+  const auto from = released_parameters(layer), to = released_parameters(wide);
+  for (extent i = 0; i < from.size(); ++i)
+    if (!from[i].parameter.value().empty())
+      to[i].parameter.assign(as_floats(from[i].parameter.value()));
+  io::copy_settings(io::released_layer(layer), io::released_layer(wide));
+  return wide;
+}
+
+template <class Narrow>
+bool has_gradients_of_widened(Narrow layer) {
+  const tensor<float, 2> slopes =
+      random<tensor<float, 2>>({tokens, compile_gradients(layer, 1).outputs()}, 9);
+  auto narrow = gradients(layer, x, slopes);
+  auto wide = gradients(widened(layer), x, slopes);
+  return *io::active_of(narrow.parameters) == *io::active_of(layer) &&
+         same_bits(narrow.y, wide.y) && same_bits(narrow.dx, wide.dx) &&
+         same_parameters(narrow.parameters, wide.parameters);
+}
+
+TEST_CASE("weights of 16 and of 8 bits have the gradients of the widened weights", "[gradients]") {
+  CHECK(has_gradients_of_widened(decoders<bf16>()));
+  CHECK(has_gradients_of_widened(decoders<f16>()));
+  CHECK(has_gradients_of_widened(quantize(decoders())));
+  CHECK(has_gradients_of_widened(autonomous<bf16>(inputs)));
+}
+
+TEST_CASE("a layer of bf16 is trained by masters of float", "[gradients]") {
+  mxd<bf16> layer = decoders<bf16>();
+  mxd<> masters = widened(layer);
+  auto step = compile_gradients(layer, tokens);
+  adamw narrow({.rate = 1e-3}), wide({.rate = 1e-3});
+  tensor<float, 2> y({tokens, outputs}), dx(x.shape());
+  for (int i = 0; i < 3; ++i) {
+    step(x, dy, y, dx);
+    narrow(layer, step.gradients());
+    wide(masters, step.gradients());
+    step.refresh();
+  }
+  const float* const master = std::as_const(masters.gate).data();
+  bool moved = false;
+  for (extent i = 0; i < layer.gate.size(); ++i) {
+    REQUIRE(std::as_const(layer.gate).data()[i] == bf16(master[i]));
+    moved |= float(bf16(master[i])) != master[i];
+  }
+  CHECK(moved);
+}
+
 TEST_CASE("gradients of a layer refuse what they cannot tell", "[gradients]") {
   mxd<float> tied = decoders();
   tied.linear = tied.encoder;
   CHECK_THROWS_WITH(compile_gradients(tied, 4),
                     "[gradients] W_enc and W_glu.weight share their elements, so their gradients "
                     "cannot be told apart: copy one of them");
-  mxd<bf16> narrow;
-  narrow.encoder = random<parameter<bf16, 2>>({inputs, hidden}, 1);
-  narrow.gate = random<parameter<bf16, 2>>({inputs, experts}, 1);
-  narrow.scales = random<parameter<bf16, 2>>({experts, outputs}, 1);
-  narrow.decoder = random<parameter<bf16, 2>>({hidden, outputs}, 1);
-  CHECK_THROWS_WITH(compile_gradients(narrow, 4),
-                    "[gradients] W_enc is bfloat16 and its gradient float32: train a layer of "
-                    "that type");
+  const of_bf16 fixed{random<parameter<bf16, 2>>({inputs, outputs}, 1)};
+  CHECK_THROWS_WITH(compile_gradients(fixed, 4),
+                    "[gradients] the gradient of weight is float32, and the layer holds bfloat16: "
+                    "make the layer a template of the type of its weights");
   auto step = compile_gradients(decoders(), 4);
   tensor<float, 2> y({5, outputs}), dx({5, inputs});
   CHECK_THROWS_WITH(step(some(x, 0, 5), some(dy, 0, 5), y, dx),

@@ -19,25 +19,34 @@ FMOE_INLINE std::vector<released_parameter> trained_parameters(
   return trained;
 }
 
-FMOE_INLINE void clear_parameters(const std::vector<released_parameter>& parameters) {
-  for (const released_parameter& p : parameters) {
-    any_tensor value = p.parameter.value();
+FMOE_INLINE void make_zeros(const std::vector<released_parameter>& from,
+                            const std::vector<released_parameter>& to) {
+  for (extent i = 0; i < from.size(); ++i) {
+    any_tensor value = from[i].parameter.value();
     if (value.empty()) continue;
+    value.type = to[i].parameter.type();
     value.elements = std::make_shared<storage>(value.numbers().bytes());
-    p.parameter.assign(value);
+    to[i].parameter.assign(value);
   }
 }
 
-FMOE_INLINE gradient_graph_results gradient_graph(ir::graph& g, const gradient_inputs& in,
-                                                  const std::vector<released_parameter>& parameters,
-                                                  dtype type) {
+FMOE_INLINE std::shared_ptr<storage> elements_of(const std::vector<released_parameter>& gradients,
+                                                 const std::string& parameter, dtype type) {
+  const auto is_it = [&](const released_parameter& g) { return g.name.name == parameter; };
+  const any_tensor gradient = std::ranges::find_if(gradients, is_it)->parameter.value();
+  expects<value_error>(gradient.type == type, "[gradients] the gradient of ", parameter, " is ",
+                       name_of(type), ", and the layer holds ", name_of(gradient.type),
+                       ": make the layer a template of the type of its weights");
+  return gradient.elements;
+}
+
+FMOE_INLINE gradient_graph_results gradient_graph(
+    ir::graph& g, const gradient_inputs& in, const std::vector<released_parameter>& parameters) {
   gradient_graph_results results{ir::node_list(in.y), {}, {}, {}, {}, rows_depend(g, in.y)};
   std::vector<ir::node_id> wanted{in.x};
   for (extent i = 0; i < parameters.size(); ++i) {
     const any_tensor own = parameters[i].parameter.value();
     const std::string& name = parameters[i].name.name;
-    expects<value_error>(own.type == type, "[gradients] ", name, " is ", name_of(own.type),
-                         " and its gradient ", name_of(type), ": train a layer of that type");
     for (extent k = 0; k < i; ++k)
       expects<value_error>(
           !own.elements->same_elements(*parameters[k].parameter.value().elements), "[gradients] ",

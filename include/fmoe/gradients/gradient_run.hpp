@@ -37,14 +37,19 @@ struct gradient_graph_results {
 
 // Adds the gradients of sum(y dy) with respect to x and to the parameters of a layer.
 gradient_graph_results gradient_graph(ir::graph& g, const gradient_inputs& in,
-                                      const std::vector<released_parameter>& parameters,
-                                      dtype type);
+                                      const std::vector<released_parameter>& parameters);
 
 // Returns the parameters that hold something and are trained, each under its first name.
 std::vector<released_parameter> trained_parameters(const std::vector<released_parameter>& all);
 
-// Gives each parameter elements of its own, which are zero.
-void clear_parameters(const std::vector<released_parameter>& parameters);
+// Gives each parameter of `to` that is not empty in `from` the shape there, and elements of its
+// own, which are zero.
+void make_zeros(const std::vector<released_parameter>& from,
+                const std::vector<released_parameter>& to);
+
+// Returns the elements of the gradient of a parameter. Throws value_error if it has another type.
+std::shared_ptr<storage> elements_of(const std::vector<released_parameter>& gradients,
+                                     const std::string& parameter, dtype type);
 
 // The numbers of a row of each array of a call.
 struct gradient_widths {

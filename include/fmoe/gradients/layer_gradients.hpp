@@ -7,9 +7,36 @@
 #include <vector>
 
 #include <fmoe/arrays/released.hpp>
+#include <fmoe/base/stored_as.hpp>
 #include <fmoe/gradients/gradient_run.hpp>
+#include <fmoe/io/load.hpp>
 #include <fmoe/run/compile.hpp>
 #include <fmoe/run/explain.hpp>
+
+namespace fmoe::detail {
+
+// The type of a layer's gradients, which are T: the layer itself, if its type does not say what it
+// stores.
+template <class T, class Layer>
+struct gradients_as {
+  using type = Layer;
+};
+template <class T, class Layer>
+  requires requires { typename stored_as<T, Layer>::type; }
+struct gradients_as<T, Layer> : stored_as<T, Layer> {};
+
+// Returns a layer with the settings of another, and zeros for its parameters.
+template <class Gradients, class Layer>
+Gradients zeros_of(Layer layer) {
+  Gradients zeros;
+  if constexpr (std::is_same_v<Gradients, Layer>) zeros = layer;
+  make_zeros(released_parameters(layer), released_parameters(zeros));
+  if constexpr (!std::is_same_v<Gradients, Layer>)
+    io::copy_settings(io::released_layer(layer), io::released_layer(zeros));
+  return zeros;
+}
+
+}  // namespace fmoe::detail
 
 namespace fmoe {
 
@@ -24,10 +51,13 @@ struct step_costs {
 template <class Layer, class T, class Level>
 class compiled_gradients {
  public:
+  // A layer of the same form with weights of T, float or double.
+  using gradient_layer = typename detail::gradients_as<T, Layer>::type;
+
   template <class Slope>
   compiled_gradients(const Layer& layer, std::size_t tokens, const Slope& slope,
                      const compile_options& options)
-      : gradients_(layer),
+      : gradients_(detail::zeros_of<gradient_layer>(layer)),
         options_(options) {
     const argument<0, 2> x(tokens);
     const argument<1, 2> target(tokens);
@@ -35,12 +65,13 @@ class compiled_gradients {
     ir::graph& g = graph_;
     const detail::gradient_inputs in{x.lower(g), y.lower(g), target.lower(g),
                                      as_expression(slope(y, target)).lower(g)};
-    const auto parameters = detail::trained_parameters(detail::released_parameters(gradients_));
-    auto plan = detail::gradient_graph(g, in, parameters, detail::dtype_of<T>);
+    Layer same = layer;  // It shares the weights.
+    const auto parameters = detail::trained_parameters(detail::released_parameters(same));
+    auto plan = detail::gradient_graph(g, in, parameters);
     roots_ = plan.roots;
-    detail::clear_parameters(detail::released_parameters(gradients_));
+    const auto made = detail::released_parameters(gradients_);
     for (detail::gradient_result& r : plan.parameters)
-      r.to = parameters[r.number].parameter.value().elements;
+      r.to = detail::elements_of(made, parameters[r.number].name.name, detail::dtype_of<T>);
     run_.emplace(std::move(plan), tokens, [&](const ir::node_list& roots, std::size_t span) {
       return detail::compile_graph<T, Level>(g, roots, span, options,
                                              detail::weight_reads::in_place);
@@ -69,8 +100,8 @@ class compiled_gradients {
   }
 
   // The gradients of the last call, or the sums of several. Running statistics have zeros.
-  const Layer& gradients() const { return gradients_; }
-  Layer& gradients() { return gradients_; }
+  const gradient_layer& gradients() const { return gradients_; }
+  gradient_layer& gradients() { return gradients_; }
 
   // The numbers of a row of x and of y.
   std::size_t inputs() const { return run_->inputs(); }
@@ -106,7 +137,7 @@ class compiled_gradients {
   }
 
  private:
-  Layer gradients_;
+  gradient_layer gradients_;
   ir::graph graph_;
   ir::node_list roots_{ir::node_id{}};  // y, dx, and the gradients of the parameters
   compile_options options_;
@@ -130,8 +161,9 @@ auto compile_gradients(const Layer& layer, std::size_t tokens, const Slope& slop
 // Plans the forward and the backward pass of a layer for calls of up to `tokens` rows. The bits of
 // y, dx and the gradients depend neither on threads and tiles nor on how tokens are split into
 // calls at multiples of 256 that accumulate. Where rows depend on each other (expert choice), all
-// tokens of a call go through together. Throws value_error if a function has no derivative, if a
-// parameter is of another type than the arithmetic, or if two parameters share their elements.
+// tokens of a call go through together. Weights of 16 or 8 bits have gradients of float, in a layer
+// of the same form. Throws value_error if a function has no derivative, if two parameters share
+// their elements, or if the layer cannot hold gradients of the arithmetic type.
 //
 //   auto step = compile_gradients(layer, 1024);
 //   tensor<float, 2> dy({x.shape()[0], step.outputs()}), y(dy.shape()), dx(x.shape());
@@ -152,7 +184,7 @@ detail::refused compile_gradients(const Layer&, std::size_t, const compile_optio
   return {};
 }
 
-// What `gradients` returns.
+// What `gradients` returns. Layer has parameters of T.
 template <class Layer, class T>
 struct layer_gradients {
   tensor<T, 2> y;    // layer(x)
@@ -171,9 +203,10 @@ auto gradients(const Layer& layer, const X& x, const D& dy, const compile_option
   auto step = compile_gradients<Level>(layer, rows.rank == 0 ? 0 : rows.shape[0], options);
   using results = std::remove_cvref_t<decltype(detail::applied(layer, argument<0, 2>(0)))>;
   using T = typename results::scalar;
-  layer_gradients<Layer, T> g{tensor<T, 2>({rows.shape[0], step.outputs()}),
-                              tensor<T, 2>({rows.shape[0], step.inputs()}),
-                              {}};
+  using held = std::remove_cvref_t<decltype(step.gradients())>;
+  layer_gradients<held, T> g{tensor<T, 2>({rows.shape[0], step.outputs()}),
+                             tensor<T, 2>({rows.shape[0], step.inputs()}),
+                             {}};
   step(x, dy, g.y, g.dx);
   g.parameters = std::move(step.gradients());
   return g;

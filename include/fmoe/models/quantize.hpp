@@ -5,31 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmoe/base/stored_as.hpp>
 #include <fmoe/io/load.hpp>
 #include <fmoe/run/compile.hpp>
 #include <fmoe/run/read_axes.hpp>
 
 namespace fmoe::detail {
-
-// The type of a layer with its weights stored as Q: the last parameter of its template is their
-// type, or a part of the layer that has them.
-template <class Q, class Layer>
-struct stored_as {};
-template <class Q, template <class> class Layer, class T>
-  requires is_storable<T>
-struct stored_as<Q, Layer<T>> {
-  using type = Layer<Q>;
-};
-template <class Q, template <class> class Layer, class Part>
-  requires requires { typename stored_as<Q, Part>::type; }
-struct stored_as<Q, Layer<Part>> {
-  using type = Layer<typename stored_as<Q, Part>::type>;
-};
-template <class Q, template <std::size_t, class> class Layer, std::size_t Levels, class T>
-  requires is_storable<T>
-struct stored_as<Q, Layer<Levels, T>> {
-  using type = Layer<Levels, Q>;
-};
 
 // Returns the axes along which the plan of a layer reads its parameters. Monet's layer is called
 // with the routing of one head.
