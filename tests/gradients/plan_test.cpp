@@ -26,7 +26,7 @@ ir::node_list both_passes(ir::graph& g, const Layer& layer) {
   const argument<1, 2> dy(256);
   const gradient_inputs in{x.lower(g), layer(x).lower(g), dy.lower(g), dy.lower(g)};
   Layer same = layer;
-  return gradient_graph(g, in, trained_parameters(released_parameters(same)), dtype::float32).roots;
+  return gradient_graph(g, in, trained_parameters(released_parameters(same))).roots;
 }
 
 template <class Layer>
