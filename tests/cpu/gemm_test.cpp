@@ -2,6 +2,7 @@
 // Integers make every sum exact, so results are compared by their bits; real numbers show that the
 // bits of a row depend only on the row.
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
+#include <fmoe/backend/cpu/kernels/int8_kernels.hpp>
 
 #include <cmath>
 #include <random>
@@ -241,6 +242,13 @@ struct quantized_weights {
 TEMPLATE_TEST_CASE("panels of 8 bits give the bits of the same numbers widened", "[cpu][gemm]", q8,
                    q8c) {
   constexpr extent block = 256, width = cpu::panel_width<float, arch>;
+  using plain = cpu::panel_int8<TestType, arch>;
+  std::vector<const cpu::gemm_kernels<float>*> forms{&cpu::gemm_kernels_of<float, plain, arch>};
+  if constexpr (plain::is_biased) {
+    using shuffled = cpu::panel_int8<TestType, arch, cpu::int8_form::shuffled>;
+    forms.push_back(&cpu::gemm_kernels_of<float, shuffled, arch>);
+  }
+  CHECK(std::ranges::count(forms, &cpu::int8_kernels<TestType, arch>()) == 1);
   for (const extent depth : sizes{1, 31, 64, 333})
     for (const extent columns : sizes{1, width, 2 * width + 3}) {
       const quantized_weights<TestType> weights(depth, columns);
@@ -261,9 +269,8 @@ TEMPLATE_TEST_CASE("panels of 8 bits give the bits of the same numbers widened",
         INFO("rows " << rows << " columns " << columns << " depth " << depth);
         const auto* const floats = reinterpret_cast<const std::byte*>(wide.panels.data());
         const auto expected = compute({floats, &cpu::gemm_kernels_of<float, float, arch>}, rows);
-        const auto* const kernels =
-            &cpu::gemm_kernels_of<float, cpu::panel_int8<TestType, arch>, arch>;
-        REQUIRE(same_bits(compute({packed.data(), kernels}, rows), expected));
+        for (const auto* const kernels : forms)
+          REQUIRE(same_bits(compute({packed.data(), kernels}, rows), expected));
       }
     }
 }

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include <fmoe/backend/cpu/kernels/int8_kernels.hpp>
 #include <fmoe/backend/cpu/kernels/screen.hpp>
 #include <fmoe/backend/cpu/kernels/table.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
@@ -186,8 +187,8 @@ class constants {
   static const gemm_kernels<T>* kernels_of(dtype stored) {
     if (is_quantized_type(stored))
       return with_quantized_type(stored, []<class Q>(Q*) {
-        using read = std::conditional_t<std::is_same_v<T, float>, panel_int8<Q, Arch>, T>;
-        return &gemm_kernels_of<T, read, Arch>;
+        if constexpr (std::is_same_v<T, float>) return &int8_kernels<Q, Arch>();
+        else return &gemm_kernels_of<T, T, Arch>;
       });
     return with_type(stored, []<class S>(S*) {
       using read = std::conditional_t<widens<T, S, Arch>, S, T>;

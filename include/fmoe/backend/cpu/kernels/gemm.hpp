@@ -108,10 +108,10 @@ template <class S>
 inline constexpr extent group_of = 1;
 template <class S>
 inline constexpr extent size_of_scale = 0;
-template <class Q, class Arch>
-inline constexpr extent group_of<panel_int8<Q, Arch>> = panel_int8<Q, Arch>::group;
-template <class Q, class Arch>
-inline constexpr extent size_of_scale<panel_int8<Q, Arch>> =
+template <class Q, class Arch, int8_form Form>
+inline constexpr extent group_of<panel_int8<Q, Arch, Form>> = panel_int8<Q, Arch>::group;
+template <class Q, class Arch, int8_form Form>
+inline constexpr extent size_of_scale<panel_int8<Q, Arch, Form>> =
     sizeof(typename panel_int8<Q, Arch>::scale);
 
 template <class T, class S>
@@ -172,9 +172,9 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
   column_scales<T, Arch> scales[vectors];  // for 8-bit weights
   // Narrow panels take two k at a time, and half the instructions for addresses and prefetches. The
   // two fetch one line of each place for later, which is enough: a tile alone has two places.
-  // Twelve rows leave too few registers for the constants of two k with biased integers.
+  // Twelve rows leave too few registers for the constants of two k with shuffled integers.
   constexpr bool in_pairs =
-      !Stream && is_avx512<Arch> && is_widened<T, S> && !(is_biased<S> && Rows > 11);
+      !Stream && is_avx512<Arch> && is_widened<T, S> && !(is_shuffled<S> && Rows > 11);
   const auto row = [&](extent j, extent ahead) __attribute__((always_inline)) {
     vec<T, Arch> w[vectors];
 #pragma GCC unroll 8
