@@ -11,13 +11,18 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-// One core of a Zen 4, and one of an Emerald Rapids.
+// One core of a Zen 4, of a Zen 5, and of an Emerald Rapids.
 machine zen4() {
   machine m = machine_options().on;
   m.one = m.every = {118e9, 235e9, 470e9, 235e9, 120e9, 78e9, 32e9};
   m.l2 = 1 << 20;
   m.l3 = 32 << 20;
   m.screen_size = [](extent depth, extent, extent keep, extent) { return depth + 7 * keep; };
+  return m;
+}
+machine zen5() {
+  machine m = zen4();
+  m.one = m.every = {267e9, 533e9, 1060e9, 458e9, 220e9, 113e9, 44e9};
   return m;
 }
 machine emerald_rapids() {
@@ -47,7 +52,7 @@ ir::node_id mxd_of_gpt2(blueprint& g, extent tokens) {
 }
 
 TEST_CASE("few tokens are one tile, and many are even parts", "[choose]") {
-  for (const machine& m : {zen4(), emerald_rapids()}) {
+  for (const machine& m : {zen4(), zen5(), emerald_rapids()}) {
     for (const extent tokens : {extent{1}, extent{16}, extent{100}, extent{128}, extent{192}})
       CHECK(chosen(product, tokens, m).tile == tokens);
     const extent tile = chosen(product, 1000, m).tile;
@@ -74,7 +79,7 @@ TEST_CASE("the slower memory is, the more a larger tile saves", "[choose]") {
 }
 
 TEST_CASE("a selection is screened where the rate of integer products pays for it", "[choose]") {
-  for (const machine& m : {zen4(), emerald_rapids()})
+  for (const machine& m : {zen4(), zen5(), emerald_rapids()})
     for (const extent tokens : {extent{1}, extent{16}, extent{128}})
       CHECK(chosen(mxd_of_gpt2, tokens, m).screen);
   machine half = emerald_rapids();
