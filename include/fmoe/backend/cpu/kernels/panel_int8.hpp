@@ -35,7 +35,7 @@ inline constexpr bool is_biased<panel_int8<Q, Arch>> = panel_int8<Q, Arch>::is_b
 // Loads integers of a panel, for load_scaled. Biased ones become 2^15 + 128 + i: byte i + 128 takes
 // the place of the second byte of 2^15, whose unit is 1.
 template <class T, class Arch, class Q>
-[[gnu::always_inline]] inline vec<T, Arch> load_integers(const panel_int8<Q, Arch>* p) {
+FMOE_ALWAYS_INLINE vec<T, Arch> load_integers(const panel_int8<Q, Arch>* p) {
   if constexpr (panel_int8<Q, Arch>::is_biased) {
     const __m512i four =
         _mm512_maskz_broadcast_i32x4(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -65,8 +65,8 @@ column_scales<T, Arch> scales_of(const vec<T, Arch>& factor) {
 // 2^15 + 128 has 9, and their product is a float. (-0 is +0 here. No sum that began with +0 shows
 // it.)
 template <class T, class Arch, class Q>
-[[gnu::always_inline]] inline vec<T, Arch> load_scaled(const panel_int8<Q, Arch>* p,
-                                                       const column_scales<T, Arch>& scales) {
+FMOE_ALWAYS_INLINE vec<T, Arch> load_scaled(const panel_int8<Q, Arch>* p,
+                                            const column_scales<T, Arch>& scales) {
   const vec<T, Arch> integers = load_integers<T, Arch>(p);
   if constexpr (panel_int8<Q, Arch>::is_biased)
     return _mm512_maskz_fmsub_ps(0xffff, integers, scales.factor, scales.shift);
