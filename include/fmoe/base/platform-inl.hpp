@@ -114,6 +114,10 @@ FMOE_INLINE std::string path_text(const std::filesystem::path& path) {
   return {text.begin(), text.end()};
 }
 
+FMOE_INLINE std::filesystem::path path_named(std::string_view text) {
+  return std::u8string(text.begin(), text.end());
+}
+
 FMOE_INLINE void ask_for_huge_pages([[maybe_unused]] void* p,
                                     [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(MADV_HUGEPAGE)

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <fmoe/base/language.hpp>
 #include <fmoe/base/separate.hpp>
@@ -54,8 +55,9 @@ class open_file {
 // A number that no other process has at this time.
 int process_number();
 
-// The path in UTF-8 on Windows, and as it is elsewhere.
+// Paths as text: in UTF-8 on Windows, and as they are elsewhere.
 std::string path_text(const std::filesystem::path& path);
+std::filesystem::path path_named(std::string_view text);
 
 // Memory from this size on may have pages of this size if it is aligned to it; 0 where there are no
 // such pages.

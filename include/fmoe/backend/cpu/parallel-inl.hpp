@@ -6,7 +6,6 @@
 
 // The build with tsan defines this: libtbb is not instrumented, so tsan would report races.
 #ifdef FMOE_JTHREAD_EXECUTOR
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -27,10 +26,12 @@ class joined_threads {
  public:
   joined_threads() = default;
   joined_threads(const joined_threads&) = delete;
-  ~joined_threads() {
-    for (std::thread& t : threads_) t.join();
-  }
+  ~joined_threads() { join(); }
   void start(auto task) { threads_.emplace_back(std::move(task)); }
+  void join() {
+    for (std::thread& t : threads_) t.join();
+    threads_.clear();
+  }
 
  private:
   std::vector<std::thread> threads_;
@@ -46,14 +47,14 @@ FMOE_INLINE void parallel(extent tasks, function_ref<void(extent)> task) {
 
 FMOE_INLINE void with_crew(extent threads, function_ref<void(crew&)> f) {
   if (threads == 1) return f(crew::alone());
+  joined_threads helpers;
   crew* here = nullptr;
-  std::optional<joined_threads> helpers(std::in_place);
-  const auto call = [&](extent seat) { helpers->start([=] { here->help(seat); }); };
+  const auto call = [&](extent seat) { helpers.start([=] { here->help(seat); }); };
   crew all(threads, call);
   here = &all;
   f(all);
   all.end();
-  helpers.reset();
+  helpers.join();
 }
 
 #else
