@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-# cmake -P language.cmake FILE COMPILER FLAGS...: with these flags, which choose an older language,
-# each line of the file, an include, makes one error, which says which language fmoe needs.
+# cmake -P language.cmake FILE SENTENCE COMPILER FLAGS...: with these flags, which choose what fmoe
+# does not support, each line of the file, an include, makes one error, which has this sentence.
 math(EXPR last "${CMAKE_ARGC} - 1")
-foreach(i RANGE 4 ${last})
+foreach(i RANGE 5 ${last})
   list(APPEND command "${CMAKE_ARGV${i}}")
 endforeach()
 set(unit ${CMAKE_ARGV3}.cpp)
@@ -12,7 +12,12 @@ foreach(line IN LISTS lines)
   execute_process(COMMAND ${command} -E ${unit} RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE output)
   string(REGEX MATCHALL "error: " errors "${output}")
   list(LENGTH errors count)
-  if(status EQUAL 0 OR NOT count EQUAL 1 OR NOT output MATCHES "fmoe needs C\\+\\+20: compile with -std=c\\+\\+20")
+  string(FIND "${output}" "${CMAKE_ARGV4}" at)
+  set(said FALSE)
+  if(at GREATER -1)
+    set(said TRUE)
+  endif()
+  if(status EQUAL 0 OR NOT count EQUAL 1 OR NOT said)
     message(FATAL_ERROR "${line}: ${count} errors\n${output}")
   endif()
 endforeach()

@@ -108,8 +108,8 @@ class expert_statistics {
 
   // Compilers do not make vectors of the plain loop below.
   static constexpr std::size_t lanes = 4;
-  using doubles [[gnu::vector_size(lanes * sizeof(double))]] = double;
-  using integers [[gnu::vector_size(lanes * sizeof(double))]] = std::int64_t;
+  using doubles = detail::vector_of<double, lanes>;
+  using integers = detail::vector_of<std::int64_t, lanes>;
   static_assert(sizeof(std::size_t) == sizeof(std::int64_t));
 
   // Counts the coefficients of experts n, n + 1, ...
@@ -121,7 +121,7 @@ class expert_statistics {
     std::memcpy(&largest, &largest_[n], sizeof largest);
     counts -= a != 0;  // which is -1 where it holds
     sums += a;
-    largest = (largest == largest) & ~(a <= largest) ? a : largest;
+    largest = FMOE_CHOSEN((largest == largest) & ~(a <= largest), a, largest);
     std::memcpy(&counts_[n], &counts, sizeof counts);
     std::memcpy(&sums_[n], &sums, sizeof sums);
     std::memcpy(&largest_[n], &largest, sizeof largest);

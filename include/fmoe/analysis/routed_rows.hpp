@@ -144,7 +144,7 @@ class routed_rows {
     std::ranges::fill(m.users, 0);
     for (std::size_t head = 0; head < count * p_; ++head) {
       // This fetches a line of each row, which no hardware prefetcher foresees.
-      __builtin_prefetch(g1 + (head + 16) * s_ + begin);
+      FMOE_PREFETCH(g1 + (head + 16) * s_ + begin);
       cpu::each_nonzero<T, cpu::native_arch>(
           g1 + head * s_ + begin, end - begin, [&, users = m.users.data()](std::size_t row, T) {
             users[row * words + head / 64] |= std::uint64_t{1} << head % 64;
@@ -175,15 +175,15 @@ class routed_rows {
   // Adds weight x to q, both of s numbers. Compilers do not make vectors of a plain loop at -O2.
   void add_scaled(double weight, const T* x, double* q) const {
     constexpr std::size_t lanes = 8;
-    using numbers [[gnu::vector_size(lanes * sizeof(T))]] = T;
-    using doubles [[gnu::vector_size(lanes * sizeof(double))]] = double;
+    using numbers = detail::vector_of<T, lanes>;
+    using doubles = detail::vector_of<double, lanes>;
     std::size_t j = 0;
     for (; j + lanes <= s_; j += lanes) {
       numbers some;
       doubles sums;
       std::memcpy(&some, x + j, sizeof some);
       std::memcpy(&sums, q + j, sizeof sums);
-      sums += weight * __builtin_convertvector(some, doubles);
+      sums += weight * FMOE_CONVERTED(some, doubles);
       std::memcpy(q + j, &sums, sizeof sums);
     }
     for (; j < s_; ++j) q[j] += weight * static_cast<double>(x[j]);

@@ -9,6 +9,7 @@
 
 #include <fmoe/arrays/interop.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
+#include <fmoe/base/compiler.hpp>
 
 namespace fmoe::detail {
 
@@ -21,16 +22,16 @@ struct token_batch {
     return convert<double>(data[t * token_step + n * expert_step]);
   }
 
-  // `to` becomes the coefficients of experts n, n + 1, ..., as a vector of GNU's.
+  // `to` becomes the coefficients of experts n, n + 1, ..., as a vector.
   template <class Doubles>
   void read(extent t, extent n, Doubles& to) const {
     constexpr extent lanes = sizeof(Doubles) / sizeof(double);
     if constexpr (std::is_floating_point_v<T>) {
       if (expert_step == 1) {
-        using numbers [[gnu::vector_size(lanes * sizeof(T))]] = T;
+        using numbers = detail::vector_of<T, lanes>;
         numbers from;
         std::memcpy(&from, data + t * token_step + n, sizeof from);
-        to = __builtin_convertvector(from, Doubles);
+        to = FMOE_CONVERTED(from, Doubles);
         return;
       }
     }

@@ -59,7 +59,7 @@ class elements {
       held = known->made;
       return;
     }
-    const long mine = is_known && known->made == held ? 2 : 1;
+    const auto mine = is_known && known->made == held ? 2 : 1;
     if (held != nullptr && held.use_count() == mine) renew(const_cast<void*>(held.get()));
     else held = make();
     if (is_known) *known = {std::move(known->key), held, writes};

@@ -27,7 +27,8 @@ constexpr extent round_up(extent n, extent to) { return divide_up(n, to) * to; }
 
 // Sets `product` to a * b. Returns false if the product does not fit.
 constexpr bool multiply(extent a, extent b, extent& product) {
-  return !__builtin_mul_overflow(a, b, &product);
+  product = a * b;
+  return a == 0 || product / a == b;
 }
 
 // Returns the number of elements of `shape`, 1 for rank 0. Throws shape_error if elements *

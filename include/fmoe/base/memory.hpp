@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Zeroed memory, aligned to a cache line. From 2 MB on it is aligned to a huge page and asks the
-// kernel for huge pages: packed weights on 2 MB pages are read 10-20% faster (docs/performance.md).
+// Zeroed memory, aligned to a cache line. On Linux it is aligned to a huge page from 2 MB on and
+// asks the kernel for huge pages: packed weights on them are read 10-20% faster
+// (docs/performance.md).
 #pragma once
 
 #include <cstddef>
@@ -10,10 +11,7 @@
 #include <new>
 
 #include <fmoe/base/checked.hpp>
-
-#if __has_include(<sys/mman.h>)
-#include <sys/mman.h>
-#endif
+#include <fmoe/base/platform.hpp>
 
 namespace fmoe::detail {
 
@@ -28,14 +26,12 @@ class memory {
  public:
   memory() = default;
   explicit memory(extent bytes) {
-    constexpr extent huge_page = extent{2} << 20;
-    const auto alignment = std::align_val_t{bytes < huge_page ? cache_line : huge_page};
+    const bool has_huge_pages = huge_page != 0 && bytes >= huge_page;
+    const auto alignment = std::align_val_t{has_huge_pages ? huge_page : cache_line};
     if (bytes == 0) return;
     const extent whole = round_up(bytes, static_cast<extent>(alignment));
     data_ = {static_cast<std::byte*>(::operator new(whole, alignment)), free_aligned{alignment}};
-#ifdef MADV_HUGEPAGE
-    if (bytes >= huge_page) ::madvise(data_.get(), whole, MADV_HUGEPAGE);
-#endif
+    if (has_huge_pages) ask_for_huge_pages(data_.get(), whole);
     std::memset(data_.get(), 0, whole);
     size_ = bytes;
   }

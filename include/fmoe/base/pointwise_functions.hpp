@@ -198,18 +198,18 @@ class pointwise_functions {
     if constexpr (F == pointwise::power)
       return N::select(x <= zero, zero, exponential(p * logarithm(x)));
     if constexpr (F == pointwise::gelu_slope) {  // Phi(x) + x phi(x)
-      const v near = within(x, T(single ? 15 : 40)), tail = normal_tail(N::abs(near)),
-              density = exponential(near * near * v(T(-0.5))) * v(T(0.39894228040143268));
-      return N::fmadd(near, density, N::select(near > zero, one - tail, tail));
+      const v inside = within(x, T(single ? 15 : 40)), tail = normal_tail(N::abs(inside)),
+              density = exponential(inside * inside * v(T(-0.5))) * v(T(0.39894228040143268));
+      return N::fmadd(inside, density, N::select(inside > zero, one - tail, tail));
     }
     if constexpr (F == pointwise::gelu_tanh_slope) {
-      const v near = within(x, T(40)), scale(T(1.5957691216057308)), squares = near * near;
-      return gated_slope(near, N::fmadd(squares * near, v(T(0.044715)), near) * scale,
+      const v inside = within(x, T(40)), scale(T(1.5957691216057308)), squares = inside * inside;
+      return gated_slope(inside, N::fmadd(squares * inside, v(T(0.044715)), inside) * scale,
                          N::fmadd(squares, v(T(0.134145)), one) * scale);
     }
     if constexpr (F == pointwise::silu_slope) {
-      const v near = within(x, T(single ? 110 : 760));
-      return gated_slope(near, near, one);
+      const v inside = within(x, T(single ? 110 : 760));
+      return gated_slope(inside, inside, one);
     }
   }
 

@@ -6,8 +6,10 @@
 // include fmoe/src.hpp once for each instruction set.
 #pragma once
 
+#include <fmoe/base/compiler.hpp>
+
 #if defined(FMOE_SEPARATE_COMPILATION)
-#define FMOE_INLINE [[gnu::weak]]
+#define FMOE_INLINE FMOE_ONE_OF_SEVERAL
 #else
 #define FMOE_INLINE inline
 #endif

@@ -79,7 +79,7 @@ class shards {
     place& p = places_.at(file);
     const std::lock_guard lock(p.opening);
     if (p.opened == nullptr) {
-      const auto path = folder_ / file;
+      const auto path = folder_ / path_named(file);
       if (type_of(path) == std::filesystem::file_type::not_found)
         throw error(errc::io, "should be in this shard, which is not there", 0, tensor, path);
       p.opened = std::make_unique<const shard>(path);
@@ -109,7 +109,7 @@ FMOE_INLINE checkpoint checkpoint::open(const std::filesystem::path& path) {
     c.shard_of_ = read_shard_index(c.file_);
     c.shards_ = std::make_shared<shards>(c.file_.parent_path(), c.shard_of_);
   } else {
-    const std::string name = c.file_.filename();
+    const std::string name = path_text(c.file_.filename());
     c.whole_ = std::make_shared<const shard>(c.file_);
     for (std::string& tensor : c.whole_->names()) c.shard_of_.emplace(std::move(tensor), name);
   }

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include <fmoe/base/language.hpp>
+#include <fmoe/base/platform.hpp>
 
 namespace fmoe::io {
 
@@ -79,7 +79,7 @@ struct error : std::runtime_error {
   static std::string message(errc fault, std::string_view text, std::uint64_t offset,
                              std::string_view tensor_name, const std::filesystem::path& path) {
     std::string result = "[io] ";
-    if (!path.empty()) result += in_quotes(path.native(), 4096) + ": ";
+    if (!path.empty()) result += in_quotes(detail::path_text(path), 4096) + ": ";
     if (!tensor_name.empty()) result += "tensor " + in_quotes(tensor_name) + ' ';
     result.append(text).append(" (").append(name_of(fault));
     if (offset != 0) result += " at byte " + std::to_string(offset);

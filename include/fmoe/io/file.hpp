@@ -1,30 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Regular files, which are read by position and replaced as a whole (POSIX). Bytes in memory are
-// read through the same interface.
+// Regular files, which are read by position and replaced as a whole. Bytes in memory are read
+// through the same interface.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
-#include <utility>
 
+#include <fmoe/base/checked.hpp>
+#include <fmoe/base/platform.hpp>
 #include <fmoe/base/separate.hpp>
 #include <fmoe/io/error.hpp>
 
 namespace fmoe::io {
-
-class descriptor {
- public:
-  explicit descriptor(int number) : number_(number) {}
-  descriptor(const descriptor&) = delete;
-  ~descriptor();
-  int number() const { return number_; }
-  int release() { return std::exchange(number_, -1); }
-
- private:
-  int number_;
-};
 
 // A file that is being read, or about to be written.
 struct subject {
@@ -47,7 +37,7 @@ class input : public subject {
   void read(std::uint64_t from, std::span<std::byte> to) const;
 
  private:
-  descriptor descriptor_;
+  open_file open_;
   const std::byte* memory_ = nullptr;
 };
 

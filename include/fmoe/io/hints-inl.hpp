@@ -39,7 +39,7 @@ FMOE_INLINE std::string hint_of_names(std::string_view name, std::string_view pr
   const auto is_near = [](std::string_view found, std::string_view wanted) {
     return !wanted.empty() && edits_between(found, wanted) <= 1 + wanted.size() / 4;
   };
-  std::vector<std::string> prefixes, near, own;
+  std::vector<std::string> prefixes, similar, own;
   for (const std::string& found : in_file) {
     if (found.ends_with(name)) {
       std::string before = found.substr(0, found.size() - name.size());
@@ -48,12 +48,12 @@ FMOE_INLINE std::string hint_of_names(std::string_view name, std::string_view pr
     if (!found.starts_with(prefix)) continue;
     own.push_back(found.substr(prefix.size()));
     const bool is_meant = is_near(own.back(), name) || is_near(own.back(), other);
-    if (is_meant && !taken.contains(own.back())) near.push_back(found);
+    if (is_meant && !taken.contains(own.back())) similar.push_back(found);
   }
   if (!prefixes.empty() && prefixes[0].empty()) return "; the file has it without a prefix";
   if (!prefixes.empty())
     return "; the file has it behind " + listed(prefixes) + ": pass this as .prefix";
-  if (!near.empty()) return "; the file has " + listed(near);
+  if (!similar.empty()) return "; the file has " + listed(similar);
   if (own.empty() && !in_file.empty())
     return "; no name begins with " + in_quotes(prefix) + ", the file has " + listed(in_file);
   return in_file.empty() ? "; the file has no tensors" : "; the file has " + listed(in_file);

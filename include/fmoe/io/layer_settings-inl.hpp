@@ -3,10 +3,10 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 #include <utility>
 
+#include <fmoe/base/number_text.hpp>
 #include <fmoe/io/layer_settings.hpp>
 
 namespace fmoe::io {
@@ -29,11 +29,11 @@ inline constexpr std::pair<std::string_view, pointwise> activation_names[] = {
     {"relu2", pointwise::squared_relu}};
 
 FMOE_INLINE pointwise activation_named(std::string_view name, const std::filesystem::path& file) {
-  std::string small(name);
-  for (char& c : small)
+  std::string lower(name);
+  for (char& c : lower)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   for (const auto& [known, fn] : activation_names)
-    if (known == small) return fn;
+    if (known == lower) return fn;
   throw error(errc::schema,
               "has the activation " + in_quotes(name) + " in its metadata, which is not known", 0,
               {}, file);
@@ -54,9 +54,7 @@ FMOE_INLINE bool is_kind(std::string_view name) {
 FMOE_INLINE extent active_named(std::string_view text, const std::filesystem::path& file) {
   extent k = all;
   if (text == "-1") return k;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), k);
-  const bool is_number = fault == std::errc() && end == text.data() + text.size();
-  if (!is_number || k == all)
+  if (!is_number(text, k) || k == all)
     throw error(
         errc::schema,
         "has K = " + in_quotes(text) + " in its metadata, which is no number of experts and not -1",

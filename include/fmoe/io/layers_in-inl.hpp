@@ -152,12 +152,12 @@ FMOE_INLINE std::optional<near_layer> nearest_layer(const checkpoint& from,
       const has_tensor contains = behind(from, prefix);
       const auto is_there = [&](const released_parameter& p) { return contains(p.name.name); };
       const auto is_lacking = [&](const released_parameter& p) { return lacks(contains, p); };
-      const auto near = std::ranges::count_if(layer.parameters, is_there) -
-                        std::ranges::count_if(layer.parameters, is_lacking);
-      if (nearest && near <= most) continue;
+      const auto there = std::ranges::count_if(layer.parameters, is_there) -
+                         std::ranges::count_if(layer.parameters, is_lacking);
+      if (nearest && there <= most) continue;
       if (const auto fault = fault_of(from, prefix, of_type)) {
         nearest = near_layer{prefix, type, fault->what()};
-        most = near;
+        most = there;
       }
     }
   };

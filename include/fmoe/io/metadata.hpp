@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <fmoe/base/checked.hpp>
+#include <fmoe/base/number_text.hpp>
 #include <fmoe/base/pairs.hpp>
 #include <fmoe/io/error.hpp>
 
@@ -130,13 +131,6 @@ class metadata_reader {
   std::map<std::string, std::string>::const_iterator find(const char* key) const {
     asked_.insert(key);
     return metadata_.find(key);
-  }
-
-  // True if the text is a number, which `value` then is.
-  template <class Number>
-  static bool is_number(const std::string& text, Number& value) {
-    const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return fault == std::errc() && end == text.data() + text.size();
   }
 
   const std::map<std::string, std::string>& metadata_;

@@ -54,9 +54,8 @@ inline void check_layout(const std::deque<tensor_entry>& tensors, std::uint64_t 
               t->name);
     next = t->range[1];
   }
-  std::uint64_t file_end = 0;
-  if (__builtin_add_overflow(data_at, next, &file_end))
-    in.fail(errc::overflow, data_at, "has data whose end does not fit 64 bits");
+  const std::uint64_t file_end = data_at + next;
+  if (file_end < next) in.fail(errc::overflow, data_at, "has data whose end does not fit 64 bits");
   if (file_end < in.size) in.fail(errc::layout, file_end, "goes on behind its last tensor");
   for (const auto* t : order)
     if (t->range[1] > in.size - data_at)
@@ -304,7 +303,7 @@ FMOE_INLINE located_header read_safetensors_header(const input& in) {
   in.read(0, length);
   const auto size = load_little<std::uint64_t>(length.data());
   if (size > std::min(max_header, in.size - header_at)) {
-    const std::string format = foreign_format(length, in.file.native());
+    const std::string format = foreign_format(length, path_text(in.file));
     if (!format.empty()) in.fail(errc::header_len, 0, format);
     const std::string_view start(reinterpret_cast<const char*>(length.data()), header_at);
     in.fail(errc::header_len, 0,

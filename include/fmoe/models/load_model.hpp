@@ -93,8 +93,8 @@ model load_model_of(const io::checkpoint& from, std::size_t tokens, load_options
                     const compile_options& compiled) {
   constexpr std::array make{&model_of<Layers>...};
   const auto nearest = [&] {
-    const auto near = io::nearest_layer<Layers...>(from);
-    return near ? "; the nearest one fails: " + near->fault : std::string();
+    const auto found = io::nearest_layer<Layers...>(from);
+    return found ? "; the nearest one fails: " + found->fault : std::string();
   };
   const auto layer = only_layer(from, options.prefix, io::layers_in<Layers...>(from), nearest);
   options.prefix = layer.prefix;

@@ -2,13 +2,13 @@
 // Writes and reads machines.
 #pragma once
 
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <ostream>
 #include <sstream>
 
 #include <fmoe/base/error.hpp>
+#include <fmoe/base/number_text.hpp>
 #include <fmoe/planner/machine_text.hpp>
 
 namespace fmoe::detail {
@@ -53,9 +53,7 @@ void each_number_of_gpu(Machine& m, const F& f) {
 // Reads all of a word as a number above 0.
 template <class Number>
 bool read_number(const std::string& word, Number& n) {
-  const char* const end = word.data() + word.size();
-  const auto [at, error] = std::from_chars(word.data(), end, n);
-  return error == std::errc() && at == end && n > 0 && std::isfinite(static_cast<double>(n));
+  return is_number(word, n) && n > 0 && std::isfinite(static_cast<double>(n));
 }
 
 }  // namespace fmoe::detail

@@ -2,26 +2,21 @@
 // The sizes of the caches that one core reads, as the system knows them.
 #pragma once
 
-#include <unistd.h>
-
 #include <fstream>
 #include <string>
 #include <utility>
 
+#include <fmoe/base/platform.hpp>
 #include <fmoe/planner/machine.hpp>
 
 namespace fmoe::cpu {
 
-// Sets the sizes that sysconf knows. On AMD's CPUs its L3 is the sum over all groups of cores.
+// Sets the sizes that the system tells. On AMD's CPUs the L3 of sysconf is the sum over all groups
+// of cores.
 inline void ask_for_caches(machine& m) {
-#ifdef _SC_LEVEL1_DCACHE_SIZE
-  const auto ask = [](int name, std::size_t& bytes) {
-    if (const long known = sysconf(name); known > 0) bytes = static_cast<std::size_t>(known);
-  };
-  ask(_SC_LEVEL1_DCACHE_SIZE, m.l1);
-  ask(_SC_LEVEL2_CACHE_SIZE, m.l2);
-  ask(_SC_LEVEL3_CACHE_SIZE, m.l3);
-#endif
+  std::size_t* const sizes[] = {&m.l1, &m.l2, &m.l3};
+  for (int level = 1; level <= 3; ++level)
+    if (const std::size_t bytes = cache_bytes(level); bytes != 0) *sizes[level - 1] = bytes;
 }
 
 // Sets the sizes that a folder of Linux tells: it has a folder for each cache, with the files

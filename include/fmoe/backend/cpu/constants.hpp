@@ -118,7 +118,7 @@ class constants {
 
   // Packs a weight whose source is ready on so many threads, into the memory that it has if no
   // other plan reads that.
-  [[gnu::cold]] void pack(const plan& p, extent w, extent threads) {
+  FMOE_COLD void pack(const plan& p, extent w, extent threads) {
     const packed_weight& weight = p.weights[w];
     const storage_row& row = p.storages[weight.storage];
     if (row.where != storage_row::kind::leaf) {
@@ -220,29 +220,29 @@ class constants {
   }
 
   // The leaf's numbers as Ts.
-  [[gnu::cold]] static memory widened(const ir::leaf_node& l) {
+  FMOE_COLD static memory widened(const ir::leaf_node& l) {
     memory block(element_count(l.shape) * sizeof(T));
     copy_numbers(l.numbers(), reinterpret_cast<T*>(block.data()));
     return block;
   }
 
   // Data that derives from a leaf that is no parameter is this plan's alone.
-  [[gnu::cold]] static void renew(const ir::leaf_node& l, const std::string& key,
-                                  std::shared_ptr<const void>& held,
-                                  function_ref<std::shared_ptr<const void>()> make,
-                                  function_ref<void(void*)> fill) {
+  FMOE_COLD static void renew(const ir::leaf_node& l, const std::string& key,
+                              std::shared_ptr<const void>& held,
+                              function_ref<std::shared_ptr<const void>()> make,
+                              function_ref<void(void*)> fill) {
     if (l.parameter) l.data->renew(key, held, make, fill);
     else if (held == nullptr) held = make();
     else fill(const_cast<void*>(held.get()));
   }
 
   // The key has the type, because a storage may be viewed as several types and shapes.
-  [[gnu::cold]] static std::string of_leaf(std::string key, const ir::leaf_node& l) {
+  FMOE_COLD static std::string of_leaf(std::string key, const ir::leaf_node& l) {
     for (const char* part : {" of ", name_of(l.type), " as ", name_of(dtype_of<T>)}) key += part;
     return key;
   }
 
-  [[gnu::cold]] static std::string text(const packed_weight& w) {
+  FMOE_COLD static std::string text(const packed_weight& w) {
     std::string k = std::string("panels ") + Arch::name();
     for (const auto* axes : {&w.batch, &w.depth, &w.columns}) {
       k += ';';
@@ -269,13 +269,13 @@ class constants {
     return r;
   }
 
-  [[gnu::cold]] static std::shared_ptr<memory> block_for(const packed_weight& w, dtype stored) {
+  FMOE_COLD static std::shared_ptr<memory> block_for(const packed_weight& w, dtype stored) {
     return std::make_shared<memory>(w.batches * panel_bytes(w, *kernels_of(stored)) + panel_slack);
   }
 
   // Panels of elements that stand at `source` in the type that they are stored in.
-  [[gnu::cold]] void pack_into(extent w, const void* source, dtype stored, extent threads,
-                               memory& block) const {
+  FMOE_COLD void pack_into(extent w, const void* source, dtype stored, extent threads,
+                           memory& block) const {
     const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns,
           &batch = places_[w].batch;
     const extent elements = packed_size<T, Arch>(k.size(), n.size()),
@@ -293,7 +293,7 @@ class constants {
     });
   }
 
-  [[gnu::cold]] void pack_quantized_into(extent w, const ir::leaf_node& l, memory& block) const {
+  FMOE_COLD void pack_quantized_into(extent w, const ir::leaf_node& l, memory& block) const {
     const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns,
           &batch = places_[w].batch;
     const quantized_layout layout = layout_of(l);
@@ -307,8 +307,8 @@ class constants {
     });
   }
 
-  [[gnu::cold]] void fill_screened(extent w, const ir::leaf_node& l, extent threads,
-                                   screened_weights<Arch>& to) const {
+  FMOE_COLD void fill_screened(extent w, const ir::leaf_node& l, extent threads,
+                               screened_weights<Arch>& to) const {
     const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns;
     const auto k_step = step_of(k), n_step = step_of(n);
     const auto* const plain = l.type == dtype::float32 && k_step && n_step == 1

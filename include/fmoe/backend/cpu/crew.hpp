@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 
+#include <fmoe/base/compiler.hpp>
 #include <fmoe/base/function_ref.hpp>
 #include <fmoe/base/memory.hpp>
 
@@ -82,14 +83,6 @@ class crew {
 
   static bool is_open(extent region) { return region % 2 != 0; }
 
-  static void pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-  }
-
   extent first_task(extent seat) const { return tasks_ * seat / seats_; }
 
   // Runs the tasks of this seat, then those that others have left.
@@ -107,7 +100,7 @@ class crew {
       for (unsigned turn = 0; turn < 16; ++turn) {
         if (has_ended_) return false;
         if (const extent region = region_; is_open(region) && region != seen) return true;
-        pause();
+        pause_core();
       }
       if (clock::now() - start > patience) return false;
     }
@@ -116,7 +109,7 @@ class crew {
   void wait_for_helpers() noexcept {
     for (unsigned turn = 0; turn < 1000; ++turn) {
       if (inside_ == 0) return;
-      pause();
+      pause_core();
     }
     for (int n = inside_; n != 0; n = inside_) inside_.wait(n);
   }

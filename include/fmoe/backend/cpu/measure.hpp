@@ -43,10 +43,20 @@ inline double least_seconds(extent parts, function_ref<void()> prepare,
 // The compiler knows nothing of these registers, and keeps them.
 template <class Arch>
 void keep_in_register(vec<float, Arch>& v) {
+#if FMOE_ASSEMBLY
   typename vec<float, Arch>::register_type r = v;
   if constexpr (is_avx512<Arch>) asm volatile("" : "+v"(r));
   else asm volatile("" : "+x"(r));
   v = r;
+#else
+  float numbers[lanes<float, Arch>];
+  store<float, Arch>(numbers, v);
+  for (float& x : numbers) {
+    const volatile float same = x;
+    x = same;
+  }
+  v = load<float, Arch>(numbers);
+#endif
 }
 
 // Returns the seconds that a thread takes for one of many calls of step(x, y, sum), which returns a
@@ -59,10 +69,11 @@ double seconds_of_step(extent threads, const Step& step) {
     for (auto& s : sums) s = vec<float, Arch>(0.f);
     keep_in_register<Arch>(x);
     keep_in_register<Arch>(y);
-    for (extent k = 0; k < steps; ++k)
-#pragma GCC unroll 10
+    for (extent k = 0; k < steps; ++k) {
+      FMOE_ROUNDS(10)
       for (extent i = 0; i < chains; ++i) sums[i] = step(x, y, sums[i]);
-#pragma GCC unroll 10
+    }
+    FMOE_ROUNDS(10)
     for (extent i = 0; i < chains; ++i) keep_in_register<Arch>(sums[i]);
   };
   return least_seconds(threads, [] {}, task) / (chains * steps);
@@ -70,6 +81,7 @@ double seconds_of_step(extent threads, const Step& step) {
 
 // The dot products of four integers of 8 bits and of two bf16 numbers, which only measuring uses:
 // no kernel of today is faster with them. Their CPUs have has_fused_dots and has_bf16_dots.
+#if FMOE_ASSEMBLY
 template <class Arch>
 vec<float, Arch> add_int8_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
                                const vec<float, Arch>& sum) {
@@ -91,6 +103,7 @@ template <class Arch>
 bool has_bf16_dots() {
   return is_avx512<Arch> && has_cpuid<Arch>(7, 1, 0, 5);
 }
+#endif
 
 // Reads `bytes` from p on, in four streams.
 template <class Arch>
@@ -99,15 +112,16 @@ void read_all(const std::byte* p, extent bytes) {
   const extent each = bytes / (streams * line) * line;
   vec<float, Arch> sums[streams];
   for (auto& s : sums) s = vec<float, Arch>(0.f);
-  for (extent i = 0; i < each; i += line)
-#pragma GCC unroll 4
+  for (extent i = 0; i < each; i += line) {
+    FMOE_ROUNDS(4)
     for (extent s = 0; s < streams; ++s) {
       const std::byte* const from = p + s * each + i;
-      __builtin_prefetch(from + 1024, 0, 3);
+      FMOE_PREFETCH(from + 1024);
       for (extent at = 0; at < line; at += lane * sizeof(float))
         sums[s] = sums[s] + load<float, Arch>(reinterpret_cast<const float*>(from + at));
     }
-#pragma GCC unroll 4
+  }
+  FMOE_ROUNDS(4)
   for (extent s = 0; s < streams; ++s) keep_in_register<Arch>(sums[s]);
 }
 
@@ -126,16 +140,17 @@ machine_rates measured_rates(extent threads, const machine& m, memory& buffer) {
            ? seconds_of_step<Arch>(threads, [](auto&... v) { return add_dots<true, Arch>(v...); })
            : seconds_of_step<Arch>(threads,
                                    [](auto&... v) { return add_dots<false, Arch>(v...); }));
-  const double int8_dots =
-      has_fused_dots<Arch>()
-          ? 8 * lane * t /
-                seconds_of_step<Arch>(threads, [](auto&... v) { return add_int8_dots<Arch>(v...); })
-          : int16_dots;
-  const double bf16_dots =
-      has_bf16_dots<Arch>()
-          ? 4 * lane * t /
-                seconds_of_step<Arch>(threads, [](auto&... v) { return add_bf16_dots<Arch>(v...); })
-          : flops;
+  double int8_dots = int16_dots, bf16_dots = flops;
+#if FMOE_ASSEMBLY
+  if (has_fused_dots<Arch>())
+    int8_dots = 8 * lane * t / seconds_of_step<Arch>(threads, [](auto&... v) {
+                  return add_int8_dots<Arch>(v...);
+                });
+  if (has_bf16_dots<Arch>())
+    bf16_dots = 4 * lane * t / seconds_of_step<Arch>(threads, [](auto&... v) {
+                  return add_bf16_dots<Arch>(v...);
+                });
+#endif
   const auto bytes_a_second = [&](extent bytes, extent repeats, function_ref<void()> prepare) {
     const auto task = [&](extent) {
       for (extent r = 0; r < repeats; ++r) read_all<Arch>(buffer.data(), bytes);

@@ -3,6 +3,8 @@
 // psABI.
 #pragma once
 
+#include <fmoe/base/compiler.hpp>
+
 namespace fmoe::cpu {
 
 struct baseline {
@@ -22,7 +24,7 @@ struct x86_64_v4 {
 // level share kernels, so give them the same flags.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 using native = x86_64_v4;
-#elif defined(__AVX2__) && defined(__FMA__)
+#elif defined(__AVX2__) && (defined(__FMA__) || FMOE_MSVC)
 using native = x86_64_v3;
 #elif defined(__SSE4_2__)
 using native = x86_64_v2;

@@ -23,7 +23,7 @@ class operands {
     return plan_.storages[storage].where == storage_row::kind::constant;
   }
 
-  [[gnu::noinline]] rows_of<T> rows(const view& v, const frame& f) const noexcept {
+  FMOE_NOINLINE rows_of<T> rows(const view& v, const frame& f) const noexcept {
     using enum storage_row::kind;
     const storage_row& s = plan_.storages[v.storage];
     rows_of<T> r{nullptr, s.stride};
@@ -66,9 +66,9 @@ class operands {
   }
 
   // Runs the passes over a finished block of c that starts at element `position` of its rows.
-  [[gnu::noinline]] void finish(const std::vector<epilogue>& passes, const frame& f, T* c,
-                                extent ldc, extent row, extent count, extent position,
-                                extent columns) const noexcept {
+  FMOE_NOINLINE void finish(const std::vector<epilogue>& passes, const frame& f, T* c, extent ldc,
+                            extent row, extent count, extent position,
+                            extent columns) const noexcept {
     for (const epilogue& e : passes) {
       if (e.what == pass_kind::map) {
         apply<T, Arch>(e.f, c, ldc, count, columns);

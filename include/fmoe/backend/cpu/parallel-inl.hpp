@@ -7,6 +7,7 @@
 // The build with tsan defines this: libtbb is not instrumented, so tsan would report races.
 #ifdef FMOE_JTHREAD_EXECUTOR
 #include <thread>
+#include <utility>
 #include <vector>
 #else
 #include <tbb/parallel_for.h>
@@ -20,24 +21,40 @@ namespace fmoe::cpu {
 
 FMOE_INLINE extent thread_count() { return 4; }
 
+// std::jthread, which libc++ does not have before release 20.
+class joined_threads {
+ public:
+  joined_threads() = default;
+  joined_threads(const joined_threads&) = delete;
+  ~joined_threads() { join(); }
+  void start(auto task) { threads_.emplace_back(std::move(task)); }
+  void join() {
+    for (std::thread& t : threads_) t.join();
+    threads_.clear();
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+};
+
 FMOE_INLINE void on_all_threads(function_ref<void()> f) { f(); }
 
 FMOE_INLINE void parallel(extent tasks, function_ref<void(extent)> task) {
-  std::vector<std::jthread> threads;
-  for (extent i = 1; i < tasks; ++i) threads.emplace_back([task, i] { task(i); });
+  joined_threads threads;
+  for (extent i = 1; i < tasks; ++i) threads.start([task, i] { task(i); });
   if (tasks > 0) task(extent{0});
 }
 
 FMOE_INLINE void with_crew(extent threads, function_ref<void(crew&)> f) {
   if (threads == 1) return f(crew::alone());
-  std::vector<std::jthread> helpers;
+  joined_threads helpers;
   crew* here = nullptr;
-  const auto call = [&](extent seat) { helpers.emplace_back([=] { here->help(seat); }); };
+  const auto call = [&](extent seat) { helpers.start([=] { here->help(seat); }); };
   crew all(threads, call);
   here = &all;
   f(all);
   all.end();
-  helpers.clear();
+  helpers.join();
 }
 
 #else

@@ -52,7 +52,7 @@ class sample_call {
 template <class T, class Clock = std::chrono::steady_clock, class Make>
 plan_shape tuned(const planner::program& p, const planner::plan_options& how, const Make& make) {
   constexpr extent most = 8;
-  constexpr double far = 1.5, enough = 0.25;  // times the least prediction; seconds
+  constexpr double too_slow = 1.5, enough = 0.25;  // times the least prediction; seconds
   constexpr int warm = 1, rounds = 9;
   shape_search search(p, how);
   sample_call<T> call(p);
@@ -76,7 +76,7 @@ plan_shape tuned(const planner::program& p, const planner::plan_options& how, co
   std::vector<plan_shape> shapes;
   const std::vector<shaped_plan> plans = search.all();
   for (extent i = 0; i < plans.size() && i < most; ++i)
-    if (plans[i].seconds <= far * plans[0].seconds) shapes.push_back(plans[i].shape);
+    if (plans[i].seconds <= too_slow * plans[0].seconds) shapes.push_back(plans[i].shape);
   shapes = {quickest(shapes)};
   // No prediction knows these.
   const auto try_each = [&](auto member, std::initializer_list<extent> values) {

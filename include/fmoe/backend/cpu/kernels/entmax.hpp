@@ -19,7 +19,7 @@ std::pair<T, T> entmax_sums(const T* z, extent n, T tau) noexcept {
   constexpr T infinity = std::numeric_limits<T>::infinity();
   const v start(tau), zero(T(0)), one(T(1));
   v totals[2] = {zero, zero}, slopes[2] = {zero, zero};
-  const auto add = [&](const v& some, extent chain) __attribute__((always_inline)) {
+  const auto add = [&](const v& some, extent chain) FMOE_ALWAYS_INLINE_LAMBDA {
     const v over = some - start;
     const v d = select(over <= zero, zero, over);
     if constexpr (Power == 2) totals[chain] = fmadd(d, d, totals[chain]);

@@ -47,17 +47,17 @@ void gather_rows(const Table* rows, const T* values, const Table* ahead, extent 
                  bool first) noexcept {
   constexpr extent width = lanes<T, Arch>, line = 64 / bytes_of_number<Table>;
   vec<T, Arch> scale[Rows];
-#pragma GCC unroll 4
+  FMOE_ROUNDS(4)
   for (extent r = 0; r < Rows; ++r) scale[r] = vec<T, Arch>(values[r]);
   for (extent i = 0; i < n; i += width) {
     const extent part = std::min(width, n - i);
     vec<T, Arch> sum = first ? vec<T, Arch>(T(0)) : load_part<T, Arch>(c + i, part);
-#pragma GCC unroll 4
+    FMOE_ROUNDS(4)
     for (extent r = 0; r < Rows; ++r)
       sum = fmadd(scale[r], load_part_as<T, Arch>(rows[r] + i, part), sum);
     if (i % line == 0) {
-#pragma GCC unroll 4
-      for (extent r = 0; r < 4; ++r) __builtin_prefetch(address_of(ahead[r] + i), 0, 3);
+      FMOE_ROUNDS(4)
+      for (extent r = 0; r < 4; ++r) FMOE_PREFETCH(address_of(ahead[r] + i));
     }
     store_part<T, Arch>(c + i, part, sum);
   }
@@ -68,8 +68,8 @@ void gather_rows(const Table* rows, const T* values, const Table* ahead, extent 
 // row by row 6.3 µs. The sum over k is in plain order. The table holds T, or narrower numbers
 // (table.hpp).
 template <class T, class Arch, class Table>
-[[gnu::noinline]] void gather(Table table, extent row_stride, extent n, selected<T> s,
-                              selected<T> next, T* c, bool accumulate) noexcept {
+FMOE_NOINLINE void gather(Table table, extent row_stride, extent n, selected<T> s, selected<T> next,
+                          T* c, bool accumulate) noexcept {
   constexpr void (*kernels[])(const Table*, const T*, const Table*, extent, T*, bool) noexcept = {
       gather_rows<T, Arch, Table, 1>, gather_rows<T, Arch, Table, 2>,
       gather_rows<T, Arch, Table, 3>, gather_rows<T, Arch, Table, 4>};

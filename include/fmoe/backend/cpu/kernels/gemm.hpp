@@ -119,8 +119,8 @@ inline constexpr bool is_widened = !std::is_same_v<S, T> && !is_int16_pair<S>;
 
 // Loads the two vectors of a panel's row. 8-bit weights have scales.
 template <class T, class Arch, class S>
-[[gnu::always_inline]] inline void load_row(const S* row, const column_scales<T, Arch>* scales,
-                                            vec<T, Arch>* w) noexcept {
+FMOE_ALWAYS_INLINE void load_row(const S* row, const column_scales<T, Arch>* scales,
+                                 vec<T, Arch>* w) noexcept {
   constexpr extent lane = lanes<T, Arch>;
   if constexpr (std::is_same_v<S, bf16>) {
     load_pairs<T, Arch>(row, w[0], w[1]);
@@ -136,7 +136,7 @@ template <class T, class Arch, class S>
 // S is the type in the panels; for int16_pair, a holds pairs, too, c integers of 32 bits, and depth
 // counts pairs, which make one block. Places are those of the data for later.
 template <class T, class S, class Arch, extent Rows, extent Panels, extent Places, bool Stream>
-[[gnu::noinline]] void gemm_kernel(const gemm_tile<T>& tile) noexcept {
+FMOE_NOINLINE void gemm_kernel(const gemm_tile<T>& tile) noexcept {
   constexpr extent lane = lanes<T, Arch>, vectors = 2 * Panels, row_bytes = 2 * lane * sizeof(S),
                    scale_bytes = 2 * lane * size_of_scale<S>,
                    line = std::min<extent>(64, row_bytes);
@@ -144,13 +144,13 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
   // away. A compiler that knew how the pointers are related would keep a stride for each row, some
   // of them in registers of vectors, and to fetch one from there takes the place of a multiply-add.
   // Kernels of narrow panels take two k at a time and need it with fewer rows, too.
-  constexpr extent near = Rows > 8 || is_widened<T, S> ? 3 : Rows;
+  constexpr extent apart = Rows > 8 || is_widened<T, S> ? 3 : Rows;
   const extent lda = tile.lda;
-  const T* from_a[divide_up(Rows, near)];
-#pragma GCC unroll 5
-  for (extent m = 0; m < Rows; m += near) {
-    from_a[m / near] = tile.a + m * lda;
-    asm("" : "+r"(from_a[m / near]));
+  const T* from_a[divide_up(Rows, apart)];
+  FMOE_ROUNDS(5)
+  for (extent m = 0; m < Rows; m += apart) {
+    from_a[m / apart] = tile.a + m * lda;
+    FMOE_KEEP_POINTER(from_a[m / apart]);
   }
   const std::byte* __restrict b = tile.b;
   const extent next_step = tile.next_step, own_ahead = tile.own_ahead;
@@ -158,37 +158,38 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
   const extent ldc = tile.ldc, stride = tile.panel_bytes;
   T* __restrict const c = tile.c;
   vec<T, Arch> sums[Rows][vectors];
-  const auto clear = [&]() __attribute__((always_inline)) {
-#pragma GCC unroll 14
-    for (extent m = 0; m < Rows; ++m)
-#pragma GCC unroll 8
+  const auto clear = [&]() FMOE_ALWAYS_INLINE_LAMBDA {
+    FMOE_ROUNDS(14)
+    for (extent m = 0; m < Rows; ++m) {
+      FMOE_ROUNDS(8)
       for (extent n = 0; n < vectors; ++n) sums[m][n] = vec<T, Arch>(T(0));
+    }
   };
   clear();
-#pragma GCC unroll 14
-  for (extent m = 0; m < Rows; ++m)
-#pragma GCC unroll 8
-    for (extent n = 0; n < vectors; ++n) __builtin_prefetch(c + m * ldc + n * lane, 1, 3);
+  FMOE_ROUNDS(14)
+  for (extent m = 0; m < Rows; ++m) {
+    FMOE_ROUNDS(8)
+    for (extent n = 0; n < vectors; ++n) FMOE_PREFETCH_TO_WRITE(c + m * ldc + n * lane);
+  }
   column_scales<T, Arch> scales[vectors];  // for 8-bit weights
   // Narrow panels take two k at a time, and half the instructions for addresses and prefetches. The
   // two fetch one line of each place for later, which is enough: a tile alone has two places.
   // Twelve rows leave too few registers for the constants of two k with shuffled integers.
   constexpr bool in_pairs =
       !Stream && is_avx512<Arch> && is_widened<T, S> && !(is_shuffled<S> && Rows > 11);
-  const auto row = [&](extent j, extent ahead) __attribute__((always_inline)) {
+  const auto row = [&](extent j, extent ahead) FMOE_ALWAYS_INLINE_LAMBDA {
     vec<T, Arch> w[vectors];
-#pragma GCC unroll 8
+    FMOE_ROUNDS(8)
     for (extent n = 0; n < vectors; n += 2) {
       const std::byte* const from = b + n / 2 * stride + j * row_bytes;
       load_row<T, Arch>(reinterpret_cast<const S*>(from), scales + n, w + n);
       for (extent at = 0; at < row_bytes; at += line)
-        if ((j * row_bytes + at) % 64 == 0)
-          __builtin_prefetch(from + (Stream ? ahead : own_ahead) + at, 0, 3);
+        if ((j * row_bytes + at) % 64 == 0) FMOE_PREFETCH(from + (Stream ? ahead : own_ahead) + at);
     }
-#pragma GCC unroll 14
+    FMOE_ROUNDS(14)
     for (extent m = 0; m < Rows; ++m) {
-      const vec<T, Arch> x(from_a[m / near][m % near * lda + j]);
-#pragma GCC unroll 8
+      const vec<T, Arch> x(from_a[m / apart][m % apart * lda + j]);
+      FMOE_ROUNDS(8)
       for (extent n = 0; n < vectors; ++n) {
         if constexpr (is_int16_pair<S>)
           sums[m][n] = add_dots<S::is_fused, Arch>(x, w[n], sums[m][n]);
@@ -197,16 +198,16 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
       }
     }
   };
-  const auto advance = [&](extent k) __attribute__((always_inline)) {
-    if (Places > 0) __builtin_prefetch(next, 0, 2);
-    if (Places > 1) __builtin_prefetch(second, 0, 2);
+  const auto advance = [&](extent k) FMOE_ALWAYS_INLINE_LAMBDA {
+    if (Places > 0) FMOE_PREFETCH_FOR_LATER(next);
+    if (Places > 1) FMOE_PREFETCH_FOR_LATER(second);
     next += next_step * k;
     second += next_step * k;
-#pragma GCC unroll 5
+    FMOE_ROUNDS(5)
     for (const T*& of_rows : from_a) of_rows += k;
     b += row_bytes * k;
   };
-  const auto rows = [&](extent count, extent ahead) __attribute__((always_inline)) {
+  const auto rows = [&](extent count, extent ahead) FMOE_ALWAYS_INLINE_LAMBDA {
     if constexpr (in_pairs)
       for (; count >= 2; count -= 2) {
         row(0, ahead);
@@ -218,11 +219,11 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
       advance(1);
     }
   };
-  const auto steps = [&](extent count, extent ahead) __attribute__((always_inline)) {
+  const auto steps = [&](extent count, extent ahead) FMOE_ALWAYS_INLINE_LAMBDA {
     if constexpr (is_panel_int8<S>) {
       using scale = typename S::scale;
       for (; count > 0; count -= std::min(count, S::group)) {
-#pragma GCC unroll 8
+        FMOE_ROUNDS(8)
         for (extent n = 0; n < vectors; ++n)
           scales[n] = scales_of<S>(
               load_as<T, Arch>(reinterpret_cast<const scale*>(b + n / 2 * stride) + n % 2 * lane));
@@ -248,13 +249,14 @@ template <class T, class S, class Arch, extent Rows, extent Panels, extent Place
     } else {
       steps(count, 0);
     }
-#pragma GCC unroll 14
-    for (extent m = 0; m < Rows; ++m)
-#pragma GCC unroll 8
+    FMOE_ROUNDS(14)
+    for (extent m = 0; m < Rows; ++m) {
+      FMOE_ROUNDS(8)
       for (extent n = 0; n < vectors; ++n) {
         T* const to = c + m * ldc + n * lane;
         store<T, Arch>(to, first ? sums[m][n] : load<T, Arch>(to) + sums[m][n]);
       }
+    }
     clear();
     first = false;
     left -= count;
@@ -351,13 +353,13 @@ inline constexpr extent widened_depth = 256;
 
 // Calls done(row, rows, column, columns) for every finished tile of c while the tile is in L1.
 template <class T, class Arch>
-[[gnu::noinline]] void gemm(const gemm_args<T>& g,
-                            function_ref<void(extent, extent, extent, extent)> done) noexcept {
+FMOE_NOINLINE void gemm(const gemm_args<T>& g,
+                        function_ref<void(extent, extent, extent, extent)> done) noexcept {
   constexpr extent width = panel_width<T, Arch>;
   const gemm_kernels<T>& kernels = *g.panels.kernels;
   const extent panels = divide_up(g.columns, width), panel_bytes = kernels.bytes(g.panel_depth);
   const auto run = [&](gemm_kernel_pointer<T> kernel, gemm_tile<T> tile, extent row, extent rows,
-                       extent panel, extent count, bool is_last) __attribute__((noinline)) {
+                       extent panel, extent count, bool is_last) FMOE_NOINLINE_LAMBDA {
     const extent column = panel * width, columns = std::min(count * width, g.columns - column);
     tile.a += row * g.lda;
     tile.c += row * g.ldc + column;

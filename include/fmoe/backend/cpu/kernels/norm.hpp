@@ -16,9 +16,10 @@ double sum_in_double(const T* x, extent n, F f) noexcept {
   constexpr extent parts = 8, most = 4 * parts;  // four chains of additions for long rows
   std::array<double, most> sums{};
   extent i = 0;
-  for (; i + most <= n; i += most)
-#pragma GCC unroll 32
+  for (; i + most <= n; i += most) {
+    FMOE_ROUNDS(32)
     for (extent k = 0; k < most; ++k) sums[k] += f(static_cast<double>(x[i + k]));
+  }
   for (; i + parts <= n; i += parts)
     for (extent k = 0; k < parts; ++k) sums[k] += f(static_cast<double>(x[i + k]));
   for (extent k = 0; i < n; ++i, ++k) sums[k] += f(static_cast<double>(x[i]));

@@ -38,7 +38,7 @@ constexpr extent packed_size(extent depth, extent columns) {
 
 // Elements of one size, whatever they mean.
 template <extent Bytes>
-using element_bits [[gnu::may_alias]] =
+using element_bits FMOE_MAY_ALIAS =
     std::conditional_t<Bytes == 2, std::uint16_t,
                        std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>;
 
@@ -62,11 +62,11 @@ constexpr extent packing_parts(extent depth, extent columns) {
 // block is 16 k of one panel, 2 KB that stay in L1 while whole lines are read, whichever of k and n
 // is contiguous.
 template <class T, class Arch, extent Bytes>
-[[gnu::noinline]] void pack_elements(std::span<const extent> k_offsets,
-                                     std::span<const extent> n_offsets,
-                                     const element_bits<Bytes>* source,
-                                     const std::array<std::uint8_t, panel_width<T, Arch>>& places,
-                                     element_bits<Bytes>* out, extent part) {
+FMOE_NOINLINE void pack_elements(std::span<const extent> k_offsets,
+                                 std::span<const extent> n_offsets,
+                                 const element_bits<Bytes>* source,
+                                 const std::array<std::uint8_t, panel_width<T, Arch>>& places,
+                                 element_bits<Bytes>* out, extent part) {
   constexpr extent width = panel_width<T, Arch>, depth = 64 / sizeof(T),
                    group = panels_of_part * width;
   const extent rows = k_offsets.size(), columns = n_offsets.size(),

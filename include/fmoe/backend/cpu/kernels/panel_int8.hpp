@@ -36,12 +36,13 @@ inline constexpr bool is_panel_int8<panel_int8<Q, Arch, Form>> = true;
 template <class S>
 inline constexpr bool is_shuffled = false;
 template <class Q, class Arch, int8_form Form>
-inline constexpr bool is_shuffled<panel_int8<Q, Arch, Form>> = panel_int8<Q, Arch, Form>::is_shuffled;
+inline constexpr bool is_shuffled<panel_int8<Q, Arch, Form>> =
+    panel_int8<Q, Arch, Form>::is_shuffled;
 
 // Loads integers of a panel, for load_scaled. Shuffled ones become 2^15 + 128 + i in one
 // instruction: byte i + 128 takes the place of the second byte of 2^15, whose unit is 1.
 template <class T, class Arch, class Q, int8_form Form>
-[[gnu::always_inline]] inline vec<T, Arch> load_integers(const panel_int8<Q, Arch, Form>* p) {
+FMOE_ALWAYS_INLINE vec<T, Arch> load_integers(const panel_int8<Q, Arch, Form>* p) {
   using element = panel_int8<Q, Arch, Form>;
   if constexpr (element::is_shuffled) {
     const __m512i four =
@@ -53,8 +54,8 @@ template <class T, class Arch, class Q, int8_form Form>
         _mm512_mask_shuffle_epi8(_mm512_set1_epi32(0x47000000), 0x2222222222222222, four, from));
   } else if constexpr (element::is_biased) {
     return _mm512_maskz_cvtepi32_ps(
-        0xffff, _mm512_maskz_cvtepu8_epi32(
-                    0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+        0xffff,
+        _mm512_maskz_cvtepu8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   } else {
     return load_as<T, Arch>(&p->value);
   }
@@ -75,8 +76,8 @@ column_scales<T, Arch> scales_of(const vec<T, Arch>& factor) {
 // nothing, and all is exact: a finite scale of f16 has 11 significant bits, 2^15 + 128 has 9, and
 // their product is a float. (-0 is +0 here. No sum that began with +0 shows it.)
 template <class T, class Arch, class Q, int8_form Form>
-[[gnu::always_inline]] inline vec<T, Arch> load_scaled(const panel_int8<Q, Arch, Form>* p,
-                                                       const column_scales<T, Arch>& scales) {
+FMOE_ALWAYS_INLINE vec<T, Arch> load_scaled(const panel_int8<Q, Arch, Form>* p,
+                                            const column_scales<T, Arch>& scales) {
   const vec<T, Arch> integers = load_integers<T, Arch>(p);
   if constexpr (panel_int8<Q, Arch, Form>::is_biased)
     return _mm512_maskz_fmsub_ps(0xffff, integers, scales.factor, scales.shift);

@@ -60,8 +60,8 @@ void apply(T parameter, T* c, extent ldc, extent rows, extent columns) noexcept 
 }
 
 template <class T, class Arch>
-[[gnu::noinline]] void apply(pointwise f, T parameter, T* c, extent ldc, extent rows,
-                             extent columns) noexcept {
+FMOE_NOINLINE void apply(pointwise f, T parameter, T* c, extent ldc, extent rows,
+                         extent columns) noexcept {
   const auto run = [&]<pointwise F>() { apply<T, Arch, F>(parameter, c, ldc, rows, columns); };
   switch (f) {
     case pointwise::relu: return run.template operator()<pointwise::relu>();
@@ -100,8 +100,8 @@ void apply(const number_function& f, T* c, extent ldc, extent rows, extent colum
 
 // Joins c with `other`, of which one row serves every row if ldo = 0. `what` is not map.
 template <class T, class Arch>
-[[gnu::noinline]] void join(pass_kind what, T* c, extent ldc, extent rows, extent columns,
-                            const T* other, extent ldo) noexcept {
+FMOE_NOINLINE void join(pass_kind what, T* c, extent ldc, extent rows, extent columns,
+                        const T* other, extent ldo) noexcept {
   const auto run = [&]<pass_kind What>() {
     for_each_vector<T, Arch>(c, ldc, rows, columns,
                              [&](const vec<T, Arch>& x, extent m, extent n, extent part) {

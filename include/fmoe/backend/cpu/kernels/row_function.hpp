@@ -10,8 +10,8 @@ namespace fmoe::cpu {
 
 // Computes y[n] from x[n]. May be in place.
 template <class T, class Arch>
-[[gnu::noinline]] void apply(row_function fn, double parameter, const T* x, T* y, extent n,
-                             T bound) noexcept {
+FMOE_NOINLINE void apply(row_function fn, double parameter, const T* x, T* y, extent n,
+                         T bound) noexcept {
   switch (fn) {
     case row_function::softmax: return softmax<T, Arch>(x, y, n);
     case row_function::bounded_softmax: return softmax<T, Arch>(x, y, n, bound);

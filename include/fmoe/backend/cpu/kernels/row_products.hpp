@@ -25,16 +25,16 @@ Numbers merged(Numbers a, Numbers b, std::index_sequence<I...>) noexcept {
       return lane * Lane + Half * Lane / 2 + at / Group / 2 * Group + at % Group +
              at / Group % 2 * n;
   };
-  return __builtin_shufflevector(a, b, from(I)...);
+  return FMOE_SHUFFLED(a, b, from(I)...);
 }
 
 template <class T, class Arch, extent Bit, extent Group>
 void merge_pairs(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
   constexpr extent n = lanes<T, Arch>, lane = 16 / sizeof(T);
   using real = typename vec<T, Arch>::register_type;
-  typedef T numbers __attribute__((vector_size(sizeof(real))));
+  using numbers = vector_of<T, n>;
   constexpr auto all = std::make_index_sequence<n>{};
-#pragma GCC unroll 16
+  FMOE_ROUNDS(16)
   for (extent i = 0; i < n; ++i) {
     if ((i & Bit) != 0) continue;
     const auto a = __builtin_bit_cast(numbers, static_cast<real>(rows[i])),
@@ -52,7 +52,7 @@ void transpose(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
   merge_pairs<T, Arch, 1, 1>(rows);
   if constexpr (lane == 4) {
     merge_pairs<T, Arch, 2, 2>(rows);
-#pragma GCC unroll 4
+    FMOE_ROUNDS(4)
     for (extent i = 0; i < n; i += 4)
       std::swap(rows[i + 1], rows[i + 2]);  // the two merges exchanged their bits
   }
@@ -63,28 +63,28 @@ void transpose(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
 // c[r][i] = sum over k of x[r][k] rows[i][k], for as many rows as a vector has lanes. Rows are read
 // up to a whole vector beyond `depth`; each block of `block` terms is summed separately.
 template <class T, class Arch, class S, extent Rows>
-[[gnu::noinline]] void row_products(const T* const (&x)[Rows], const S* const* rows, extent depth,
-                                    extent block, T* const (&c)[Rows]) noexcept {
+FMOE_NOINLINE void row_products(const T* const (&x)[Rows], const S* const* rows, extent depth,
+                                extent block, T* const (&c)[Rows]) noexcept {
   constexpr extent width = lanes<T, Arch>;
   vec<T, Arch> sums[Rows], whole[Rows];
-#pragma GCC unroll 8
+  FMOE_ROUNDS(8)
   for (extent r = 0; r < Rows; ++r) sums[r] = whole[r] = vec<T, Arch>(T(0));
   extent end = std::min(block, depth);
   bool first = true;
   for (extent k0 = 0; k0 < depth; k0 += width) {
     std::array<vec<T, Arch>, width> columns;
-#pragma GCC unroll 16
+    FMOE_ROUNDS(16)
     for (extent i = 0; i < width; ++i) {
       columns[i] = load_as<T, Arch>(rows[i] + k0);
-      __builtin_prefetch(rows[i] + k0 + 4 * width, 0, 3);
+      FMOE_PREFETCH(rows[i] + k0 + 4 * width);
     }
     transpose<T, Arch>(columns);
     for (extent k = k0; k < std::min(k0 + width, depth); ++k) {
-#pragma GCC unroll 8
+      FMOE_ROUNDS(8)
       for (extent r = 0; r < Rows; ++r)
         sums[r] = fmadd(vec<T, Arch>(x[r][k]), columns[k - k0], sums[r]);
       if (k + 1 != end) continue;
-#pragma GCC unroll 8
+      FMOE_ROUNDS(8)
       for (extent r = 0; r < Rows; ++r) {
         whole[r] = first ? sums[r] : whole[r] + sums[r];
         sums[r] = vec<T, Arch>(T(0));
@@ -93,7 +93,7 @@ template <class T, class Arch, class S, extent Rows>
       end = std::min(end + block, depth);
     }
   }
-#pragma GCC unroll 8
+  FMOE_ROUNDS(8)
   for (extent r = 0; r < Rows; ++r) store<T, Arch>(c[r], whole[r]);
 }
 

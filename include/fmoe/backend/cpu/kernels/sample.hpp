@@ -13,40 +13,40 @@ template <class T, class Arch, class Table, extent Rows>
 void sample_rows(const T* x, const Table* rows, const Table* ahead, extent n, T* out) noexcept {
   constexpr extent width = lanes<T, Arch>, line = 64 / bytes_of_number<Table>;
   vec<T, Arch> even[Rows], odd[Rows];
-#pragma GCC unroll 4
+  FMOE_ROUNDS(4)
   for (extent r = 0; r < Rows; ++r) even[r] = odd[r] = vec<T, Arch>(T(0));
   extent i = 0;
   for (; i + 2 * width <= n; i += 2 * width) {
     const auto first = load<T, Arch>(x + i), second = load<T, Arch>(x + i + width);
-#pragma GCC unroll 4
+    FMOE_ROUNDS(4)
     for (extent r = 0; r < Rows; ++r) {
       even[r] = fmadd<T, Arch>(first, load_as<T, Arch>(rows[r] + i), even[r]);
       odd[r] = fmadd<T, Arch>(second, load_as<T, Arch>(rows[r] + i + width), odd[r]);
     }
-#pragma GCC unroll 4
+    FMOE_ROUNDS(4)
     for (extent r = 0; r < 4; ++r)
       for (extent l = 0; l < 2 * width; l += line)
-        __builtin_prefetch(address_of(ahead[r] + i + l), 0, 2);
+        FMOE_PREFETCH_FOR_LATER(address_of(ahead[r] + i + l));
   }
   for (bool is_even = true; i < n; i += width, is_even = false) {
     const extent part = std::min(width, n - i);
     const auto last = load_part<T, Arch>(x + i, part);
-#pragma GCC unroll 4
+    FMOE_ROUNDS(4)
     for (extent r = 0; r < Rows; ++r) {
       auto& sum = is_even ? even[r] : odd[r];
       sum = fmadd<T, Arch>(last, load_part_as<T, Arch>(rows[r] + i, part), sum);
-      __builtin_prefetch(address_of(ahead[r] + i), 0, 2);
+      FMOE_PREFETCH_FOR_LATER(address_of(ahead[r] + i));
     }
   }
-#pragma GCC unroll 4
+  FMOE_ROUNDS(4)
   for (extent r = 0; r < Rows; ++r) out[r] = sum<T, Arch>(even[r] + odd[r]);
 }
 
 // Rows come from random places in DRAM: four are read side by side while the next four are fetched,
 // at the end those of the next selection.
 template <class T, class Arch, class Table>
-[[gnu::noinline]] void sample(const T* x, Table table, extent n, selected<T> s, selected<T> next,
-                              T* out) noexcept {
+FMOE_NOINLINE void sample(const T* x, Table table, extent n, selected<T> s, selected<T> next,
+                          T* out) noexcept {
   constexpr void (*kernels[])(const T*, const Table*, const Table*, extent, T*) noexcept = {
       sample_rows<T, Arch, Table, 1>, sample_rows<T, Arch, Table, 2>,
       sample_rows<T, Arch, Table, 3>, sample_rows<T, Arch, Table, 4>};

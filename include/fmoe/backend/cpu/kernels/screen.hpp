@@ -170,7 +170,7 @@ class screening {
            float* states, extent state_stride, const std::byte* next,
            const product_threads& sharing) const noexcept {
     crew& threads = sharing.threads;
-    const auto row = [&](extent t) __attribute__((noinline)) {
+    const auto row = [&](extent t) FMOE_NOINLINE_LAMBDA {
       return screen_row(scratch + t * scratch_stride, w_.depth, room_);
     };
     each_token(threads, tokens, [&](extent t) { start(row(t), x + t * x_stride); });

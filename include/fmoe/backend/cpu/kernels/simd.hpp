@@ -7,14 +7,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include <xsimd/xsimd.hpp>
 
+#include <fmoe/base/compiler.hpp>
 #include <fmoe/base/dtype.hpp>
 
-#if defined(__SSE2__)
-#include <cpuid.h>
+#if FMOE_X86_64
 #include <immintrin.h>
 #endif
 
@@ -50,7 +51,7 @@ template <class Arch>
 inline constexpr bool is_sse =
     std::is_base_of_v<xsimd::sse2, Arch> && !std::is_base_of_v<xsimd::avx, Arch>;
 
-#if defined(__F16C__)
+#if defined(__F16C__) || (FMOE_MSVC && defined(__AVX2__))
 inline constexpr bool has_f16c = true;
 #else
 inline constexpr bool has_f16c = false;
@@ -146,18 +147,21 @@ void store_integers(float* p, const vec<float, Arch>& v) {
 template <class Arch>
 bool has_cpuid(unsigned leaf, unsigned part, extent word, unsigned bit) {
   unsigned words[4] = {};
-  return __get_cpuid_count(leaf, part, &words[0], &words[1], &words[2], &words[3]) != 0 &&
-         (words[word] >> bit & 1u) != 0;
+  return ask_cpuid(leaf, part, words) && (words[word] >> bit & 1u) != 0;
 }
 
 // Writes back what caches hold of these bytes and drops it, so that the next read is from memory.
 // Flushes that do not wait for each other are ten times as fast; all CPUs since 2017 have them.
 template <class Arch>
 void flush(std::byte* p, extent bytes) {
-  const bool is_quick = has_cpuid<Arch>(7, 0, 1, 23);
+  [[maybe_unused]] const bool is_quick = has_cpuid<Arch>(7, 0, 1, 23);
   for (extent i = 0; i < bytes; i += 64)
+#if FMOE_ASSEMBLY
     if (is_quick) asm volatile("clflushopt %0" : "+m"(p[i]));
     else _mm_clflush(p + i);
+#else
+    _mm_clflush(p + i);
+#endif
   _mm_mfence();
 }
 
@@ -188,7 +192,7 @@ vec<T, Arch> load_as(const S* p) {
     return load<T, Arch>(p);
   } else if constexpr (is_int16_pair<S>) {
     return load<T, Arch>(reinterpret_cast<const T*>(p));  // the bits of the pairs
-#if defined(__SSE2__)
+#if FMOE_X86_64
   } else if constexpr (is_avx512<Arch> && std::is_same_v<S, std::int8_t>) {
     const auto wide =
         _mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -205,7 +209,7 @@ vec<T, Arch> load_as(const S* p) {
   } else if constexpr (is_avx2<Arch> && std::is_same_v<S, bf16>) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(
         _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
-#if defined(__F16C__)
+#if defined(__F16C__) || (FMOE_MSVC && defined(__AVX2__))
   } else if constexpr (is_avx2<Arch>) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #endif
@@ -225,7 +229,7 @@ template <class Arch>
 bool has_fused_dots() {
   static const bool has =
       is_avx512<Arch> ? has_cpuid<Arch>(7, 0, 2, 11) : is_avx2<Arch> && has_cpuid<Arch>(7, 1, 0, 4);
-  return has;
+  return (FMOE_ASSEMBLY || FMOE_MSVC) && has;
 }
 
 // Returns sum + x[2i] w[2i] + x[2i + 1] w[2i + 1] in integers of 32 bits, whose bits the vectors
@@ -237,11 +241,22 @@ vec<float, Arch> add_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
   using real = typename vec<float, Arch>::register_type;
   const real a = x, b = w;
   if constexpr (Fused) {
+#if FMOE_ASSEMBLY
     real r = sum;
     if constexpr (is_avx512<Arch>)
       asm("vpdpwssd {%2, %1, %0|%0, %1, %2}" : "+v"(r) : "v"(b), "v"(a));
     else asm("%{vex%} vpdpwssd {%2, %1, %0|%0, %1, %2}" : "+x"(r) : "x"(b), "x"(a));
     return r;
+#elif FMOE_MSVC
+    if constexpr (is_avx512<Arch>)
+      return _mm512_castsi512_ps(_mm512_dpwssd_epi32(
+          _mm512_castps_si512(sum), _mm512_castps_si512(a), _mm512_castps_si512(b)));
+    else
+      return _mm256_castsi256_ps(_mm256_dpwssd_avx_epi32(
+          _mm256_castps_si256(sum), _mm256_castps_si256(a), _mm256_castps_si256(b)));
+#else
+    return add_dots<false, Arch>(x, w, sum);
+#endif
   } else if constexpr (is_avx512<Arch>) {
     return _mm512_castsi512_ps(
         _mm512_add_epi32(_mm512_castps_si512(sum),
@@ -271,9 +286,9 @@ vec<T, Arch> load_part_as(const S* p, extent n) {
 template <class T, class Arch>
 void load_pairs(const bf16* p, vec<T, Arch>& even, vec<T, Arch>& odd) {
   using real = typename vec<T, Arch>::register_type;
-  using words [[gnu::vector_size(sizeof(real))]] = std::uint32_t;
+  using words = vector_of<std::uint32_t, sizeof(real) / 4>;
   words both;
-  __builtin_memcpy(&both, p, sizeof both);
+  std::memcpy(&both, p, sizeof both);
   even = vec<T, Arch>(__builtin_bit_cast(real, both << 16));
   odd = vec<T, Arch>(__builtin_bit_cast(real, both & 0xffff0000u));
 }
@@ -310,9 +325,9 @@ vec<T, Arch> fmadd(const vec<T, Arch>& a, const vec<T, Arch>& b, const vec<T, Ar
 // The same for the inner loop of products. Its operands are in registers: g++ 12, which takes an
 // operand from memory to cost nothing, would keep weights on the stack.
 template <class T, class Arch>
-[[gnu::always_inline]] inline vec<T, Arch> fmadd_registers(const vec<T, Arch>& a,
-                                                           const vec<T, Arch>& b,
-                                                           const vec<T, Arch>& c) noexcept {
+FMOE_ALWAYS_INLINE vec<T, Arch> fmadd_registers(const vec<T, Arch>& a, const vec<T, Arch>& b,
+                                                const vec<T, Arch>& c) noexcept {
+#if FMOE_ASSEMBLY
   using real = typename vec<T, Arch>::register_type;
   if constexpr (is_avx512<Arch>) {
     const real x = a, y = b;
@@ -324,6 +339,9 @@ template <class T, class Arch>
   } else {
     return fmadd(a, b, c);
   }
+#else
+  return fmadd(a, b, c);
+#endif
 }
 
 // Flips the sign bit: -(+0) is -0, where xsimd's operator- returns +0 on AVX-512.

@@ -60,28 +60,30 @@ template <class T, class Arch, extent Rows, extent Vectors, bool Shared>
 void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent part,
                     sum_into held) noexcept {
   constexpr extent lane = lanes<T, Arch>;
-  const auto read = [&](const T* from) __attribute__((always_inline)) {
+  const auto read = [&](const T* from) FMOE_ALWAYS_INLINE_LAMBDA {
     if constexpr (Vectors == 1) return load_part<T, Arch>(from, part);
     else return load<T, Arch>(from);
   };
   vec<T, Arch> sums[Rows][Vectors];
-#pragma GCC unroll 8
-  for (extent m = 0; m < Rows; ++m)
-#pragma GCC unroll 4
+  FMOE_ROUNDS(8)
+  for (extent m = 0; m < Rows; ++m) {
+    FMOE_ROUNDS(4)
     for (extent n = 0; n < Vectors; ++n)
       sums[m][n] =
           held == sum_into::started ? read(c + m * p.rows.c + n * lane) : vec<T, Arch>(T(0));
+  }
   for (extent o = 0; o < p.outer.length; ++o) {
     const T *s_at = s + o * p.outer.a, *v_at = v + o * p.outer.b;
     for (extent i = 0; i < p.inner.length; ++i, s_at += p.inner.a, v_at += p.inner.b) {
       vec<T, Arch> w[Vectors];
-      if constexpr (Shared)
-#pragma GCC unroll 4
+      if constexpr (Shared) {
+        FMOE_ROUNDS(4)
         for (extent n = 0; n < Vectors; ++n) w[n] = read(v_at + n * lane);
-#pragma GCC unroll 8
+      }
+      FMOE_ROUNDS(8)
       for (extent m = 0; m < Rows; ++m) {
         const vec<T, Arch> x(s_at[m * p.rows.a]);
-#pragma GCC unroll 4
+        FMOE_ROUNDS(4)
         for (extent n = 0; n < Vectors; ++n) {
           if constexpr (!Shared) w[n] = read(v_at + m * p.rows.b + n * lane);
           sums[m][n] = fmadd(x, w[n], sums[m][n]);
@@ -89,15 +91,16 @@ void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent 
       }
     }
   }
-#pragma GCC unroll 8
-  for (extent m = 0; m < Rows; ++m)
-#pragma GCC unroll 4
+  FMOE_ROUNDS(8)
+  for (extent m = 0; m < Rows; ++m) {
+    FMOE_ROUNDS(4)
     for (extent n = 0; n < Vectors; ++n) {
       T* const to = c + m * p.rows.c + n * lane;
       if (held == sum_into::total) sums[m][n] = read(to) + sums[m][n];
       if constexpr (Vectors == 1) store_part<T, Arch>(to, part, sums[m][n]);
       else store<T, Arch>(to, sums[m][n]);
     }
+  }
 }
 
 // Computes c[out] (+)= sum over `summed` of a[...] b[...] for one token after the other; a null b
@@ -105,7 +108,7 @@ void product_kernel(const product_tile& p, const T* s, const T* v, T* c, extent 
 template <class T, class Arch>
 class small_product {
  public:
-  [[gnu::noinline]] small_product(const loop_axes& out, const loop_axes& summed) noexcept
+  FMOE_NOINLINE small_product(const loop_axes& out, const loop_axes& summed) noexcept
       : all_(out),
         all_summed_(summed) {
     const std::span<const nest_axis> loops = out, sums = summed;

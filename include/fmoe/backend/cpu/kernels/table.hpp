@@ -39,9 +39,7 @@ class int8_pointer {
   using scale = typename Q::scale;
 
   // i / block, exactly: tables have less than 2^64 / block weights.
-  extent block_of(extent i) const {
-    return static_cast<extent>(static_cast<unsigned __int128>(i) * reciprocal_ >> 64);
-  }
+  extent block_of(extent i) const { return upper_product(i, reciprocal_); }
 
   const std::int8_t* integers_;
   const scale* scales_;

@@ -59,7 +59,7 @@ std::uint64_t low_bits(extent n) {
 template <class T, class Arch, bool Equal>
 std::uint64_t bits_above(const T* x, T t) {
   std::uint64_t below = 0;
-#pragma GCC unroll 32
+  FMOE_ROUNDS(32)
   for (extent i = 0; i < 64; i += lanes<T, Arch>) {
     const vec<T, Arch> v = load<T, Arch>(x + i), limit(t);
     if constexpr (Equal) below |= to_bits<T, Arch>(v < limit) << i;

@@ -19,28 +19,27 @@ inline constexpr extent square = lanes<T, Arch>;
 // way round. With Sums the numbers are those of a sum from 0: -0 becomes 0. With Lines the rows of
 // `to` are lines of the cache.
 template <class T, class Arch, bool Sums, bool Lines, extent... I>
-[[gnu::always_inline]] inline void transpose_square(const T* from, extent from_stride, T* to,
-                                                    extent to_stride,
-                                                    std::index_sequence<I...>) noexcept {
+FMOE_ALWAYS_INLINE void transpose_square(const T* from, extent from_stride, T* to, extent to_stride,
+                                         std::index_sequence<I...>) noexcept {
   constexpr extent n = sizeof...(I);
-  using row [[gnu::vector_size(n * sizeof(T))]] = T;
+  using row = vector_of<T, n>;
   row a[n], b[n];
-#pragma GCC unroll 16
+  FMOE_ROUNDS(16)
   for (extent i = 0; i < n; ++i) {
     std::memcpy(&a[i], from + i * from_stride, sizeof(row));
     if constexpr (Sums) a[i] = a[i] + row{};
   }
-#pragma GCC unroll 4
+  FMOE_ROUNDS(4)
   for (extent step = n; step > 1; step /= 2) {
-#pragma GCC unroll 8
+    FMOE_ROUNDS(8)
     for (extent i = 0; i < n / 2; ++i) {
-      b[2 * i] = __builtin_shufflevector(a[i], a[i + n / 2], (I / 2 + I % 2 * n)...);
-      b[2 * i + 1] = __builtin_shufflevector(a[i], a[i + n / 2], (n / 2 + I / 2 + I % 2 * n)...);
+      b[2 * i] = FMOE_SHUFFLED(a[i], a[i + n / 2], (I / 2 + I % 2 * n)...);
+      b[2 * i + 1] = FMOE_SHUFFLED(a[i], a[i + n / 2], (n / 2 + I / 2 + I % 2 * n)...);
     }
-#pragma GCC unroll 16
+    FMOE_ROUNDS(16)
     for (extent i = 0; i < n; ++i) a[i] = b[i];
   }
-#pragma GCC unroll 16
+  FMOE_ROUNDS(16)
   for (extent i = 0; i < n; ++i) {
     if constexpr (Lines)
       store_line<T, Arch>(to + i * to_stride,
@@ -51,8 +50,8 @@ template <class T, class Arch, bool Sums, bool Lines, extent... I>
 
 // to[j * to_stride + i] = from[i * from_stride + j] for all i < rows and j < columns.
 template <class T, class Arch, bool Sums = false>
-[[gnu::noinline]] void transpose(const T* from, extent from_stride, extent rows, extent columns,
-                                 T* to, extent to_stride) noexcept {
+FMOE_NOINLINE void transpose(const T* from, extent from_stride, extent rows, extent columns, T* to,
+                             extent to_stride) noexcept {
   constexpr extent n = square<T, Arch>, together = 64;  // columns, whole lines of `from`
   const auto some = [&](extent i0, extent i1, extent j0, extent j1) {
     for (extent j = j0; j < j1; ++j)

@@ -11,7 +11,7 @@ namespace fmoe::cpu {
 
 // Calls f(i, n) for vectors of the elements [0, count); the last one may be short.
 template <class T, class Arch, class F>
-[[gnu::always_inline]] inline void each_vector(extent count, F f) noexcept {
+FMOE_ALWAYS_INLINE void each_vector(extent count, F f) noexcept {
   constexpr extent width = lanes<T, Arch>;
   extent i = 0;
   for (; i + width <= count; i += width) f(i, width);

@@ -87,10 +87,10 @@ class prediction {
     const auto l2 = static_cast<double>(machine_.l2), l3 = static_cast<double>(machine_.l3);
     if (bytes <= 0.75 * l2) return r.l2;
     const double own = std::min(l3 / 2, std::max(l3 / 8, 16e6));
-    const double near = std::max(l2, own), far = std::max(2 * near, l3 / 2);
-    if (bytes <= near) return r.l3;
-    if (bytes >= far) return r.memory;
-    const double part = std::log(bytes / near) / std::log(far / near);
+    const double in_l3 = std::max(l2, own), in_memory = std::max(2 * in_l3, l3 / 2);
+    if (bytes <= in_l3) return r.l3;
+    if (bytes >= in_memory) return r.memory;
+    const double part = std::log(bytes / in_l3) / std::log(in_memory / in_l3);
     return r.l3 * std::pow(r.memory / r.l3, part);
   }
 

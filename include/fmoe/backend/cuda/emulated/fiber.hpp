@@ -13,22 +13,13 @@
 #include <utility>
 
 #include <fmoe/base/checked.hpp>
+#include <fmoe/base/compiler.hpp>
 #include <fmoe/base/function_ref.hpp>
 
-#if !defined(__x86_64__)
+#if defined(_WIN32)
+#include "fmoe has no GPUs on Windows yet: the stacks of emulated blocks are those of POSIX"
+#elif !FMOE_X86_64
 #include <ucontext.h>
-#endif
-
-#if defined(__SANITIZE_ADDRESS__)
-#define FMOE_ADDRESS_SANITIZER
-#elif defined(__SANITIZE_THREAD__)
-#define FMOE_THREAD_SANITIZER
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define FMOE_ADDRESS_SANITIZER
-#elif __has_feature(thread_sanitizer)
-#define FMOE_THREAD_SANITIZER
-#endif
 #endif
 
 #if defined(FMOE_ADDRESS_SANITIZER)
@@ -91,7 +82,7 @@ class fiber {
     extent size = 0;
     void* fake = nullptr;  // the address sanitizer's stack beside it
     void* tsan = nullptr;  // the thread sanitizer's name of it
-#if defined(__x86_64__)
+#if FMOE_X86_64
     void* top = nullptr;
 #else
     ucontext_t registers;
@@ -112,7 +103,7 @@ class fiber {
 #elif defined(FMOE_THREAD_SANITIZER)
     __tsan_switch_to_fiber(to.tsan, 0);
 #endif
-#if defined(__x86_64__)
+#if FMOE_X86_64
     change_stack(&from.top, to.top);
 #else
     swapcontext(&from.registers, &to.registers);
@@ -146,9 +137,9 @@ class fiber {
     change(self->own_, self->caller_, false);
   }
 
-#if defined(__x86_64__)
+#if FMOE_X86_64
   // Saves the registers that belong to the caller of a function, and the stack, and loads others.
-  [[gnu::naked, gnu::noinline]] static void change_stack(void** /*from*/, void* /*to*/) {
+  FMOE_NAKED static void change_stack(void** /*from*/, void* /*to*/) {
     asm("pushq %rbp\n\t"
         "pushq %rbx\n\t"
         "pushq %r12\n\t"
@@ -167,7 +158,7 @@ class fiber {
   }
 
   // Calls the function in r13 with the argument in r12.
-  [[gnu::naked, gnu::noinline]] static void enter() {
+  FMOE_NAKED static void enter() {
     asm("movq %r12, %rdi\n\t"
         "call *%r13\n\t"
         "ud2");

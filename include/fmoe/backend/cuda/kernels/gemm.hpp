@@ -64,14 +64,9 @@ struct gemm_kernel {
     const auto right = b.template array<T>(depth_each * tile_columns);
     T sums[Own][columns_each] = {}, totals[Own][columns_each] = {};
     const auto each_own = [&](const auto& f) {
-#if defined(__CUDA_ARCH__)
-#pragma unroll
-#endif
-      for (unsigned m = 0; m < Own; ++m)
-#if defined(__CUDA_ARCH__)
-#pragma unroll
-#endif
-        for (unsigned n = 0; n < columns_each; ++n) f(m, n);
+      FMOE_UNROLL
+      for (unsigned m = 0; m < Own; ++m) FMOE_UNROLL
+      for (unsigned n = 0; n < columns_each; ++n) f(m, n);
     };
     const auto in_c = [&](unsigned m, unsigned n) {
       return first + own_row + m < end && column + own_column + n < columns;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <fmoe/base/compiler.hpp>
 #include <fmoe/base/pointwise_functions.hpp>
 
 // Marks what runs on a GPU, too. Every other compiler sees a plain inline function. Before what
@@ -50,9 +51,9 @@ FMOE_DEVICE double fused(double a, double b, double c) { return __fma_rn(a, b, c
 template <class T>
 T product_of(T a, T b) {
   T product = a * b;
-#if defined(__x86_64__)
+#if FMOE_ASSEMBLY && FMOE_X86_64
   asm("" : "+x"(product));
-#else
+#elif FMOE_ASSEMBLY
   asm("" : "+m"(product));
 #endif
   return product;
