@@ -62,12 +62,12 @@ class device_backend final : public processor {
     if (loops > nest_loops<float>::most)
       return "an operation has " + std::to_string(loops) + " labels, and a kernel has loops for " +
              std::to_string(nest_loops<float>::most);
-    if (is<planner::exclude_op>(o) && loops > exclude_loops::most)
+    if (planner::is<planner::exclude_op>(o) && loops > exclude_loops::most)
       return "a sum without pairs has " + std::to_string(loops) +
              " labels, and a kernel has loops " + "for " + std::to_string(exclude_loops::most);
     constexpr extent most = product_select_kernel<float>::most_each;
-    if (is<planner::select_op>(o))
-      if (const auto& rule = as<planner::select_op>(o).rule;
+    if (planner::is<planner::select_op>(o))
+      if (const auto& rule = planner::as<planner::select_op>(o).rule;
           rule.what == selection_rule::kind::product_top_k && rule.each > most)
         return "each list keeps " + std::to_string(rule.each) + " entries, and a GPU's block has " +
                "room for " + std::to_string(most);

@@ -81,7 +81,7 @@ class interpreter {
     values_[o.out.value] =
         std::make_shared<array>(rows_of(o.out.value), program_[o.out.value].size());
     visit([&](const auto& kind) { run(kind, o); }, o.what);
-    const bool passes_are_done = is<planner::sample_op>(o);
+    const bool passes_are_done = planner::is<planner::sample_op>(o);
     if (!passes_are_done)
       for (extent i = 0; i < at(o.out.value).rows; ++i) apply_passes(o, i, at(o.out.value).span(i));
   }

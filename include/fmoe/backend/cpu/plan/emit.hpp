@@ -475,7 +475,7 @@ class emitter : plan_layout {
     for (const operation& o : program_.operations) {
       if (o.group != id) continue;
       emit(o, nullptr, s.body);
-      if (!is<planner::put_op, planner::keep_op>(o)) continue;
+      if (!planner::is<planner::put_op, planner::keep_op>(o)) continue;
       s.text = text(o);
       s.selection = whole(g.selection);
       s.c = whole(o.out.value);

@@ -16,7 +16,7 @@ class exclusion {
   exclusion(const planner::program& p, const planner::operation& o)
       : program_(p),
         out_(o.out),
-        mask_(as<planner::exclude_op>(o)),
+        mask_(planner::as<planner::exclude_op>(o)),
         own_(planner::labels_where(o.out.labels, [&](char c) { return !has(mask_.masked, c); })) {
     for (const planner::use& u : o.in)
       if (is_factor(u)) operands.push_back(&u);

@@ -107,7 +107,7 @@ class plan_layout {
   }
 
   std::string text(operation o) const {
-    if (is<planner::screen_op>(o)) o.in.pop_back();  // which is scratch
+    if (planner::is<planner::screen_op>(o)) o.in.pop_back();  // which is scratch
     return planner::text_of(program_, o);
   }
 

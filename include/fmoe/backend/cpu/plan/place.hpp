@@ -136,7 +136,7 @@ inline placement place(const planner::program& p, const planner::plan_options& o
   result.spans.resize(p.values.size());
   result.listed.resize(p.values.size());
   for (const planner::operation& o : p.operations)
-    if (is<planner::put_op>(o) && shares_group(p, options, p.groups[o.group], tile))
+    if (planner::is<planner::put_op>(o) && shares_group(p, options, p.groups[o.group], tile))
       result.listed[shared.home_of(o.in[0].value)] = p.groups[o.group].keep;
   std::vector<life> lives;
   for (const planner::value_id v : p.values.ids()) {

@@ -21,8 +21,9 @@ inline bool is_screened(const planner::program& p, const planner::operation& sel
                         const planner::operation& product) {
   // The bound of the error is proven up to this depth.
   constexpr extent most_depth = extent{1} << 22;
-  if (!is<planner::select_op>(select) || !is<planner::gemm_op>(product)) return false;
-  const selection_rule& rule = as<planner::select_op>(select).rule;
+  if (!planner::is<planner::select_op>(select) || !planner::is<planner::gemm_op>(product))
+    return false;
+  const selection_rule& rule = planner::as<planner::select_op>(select).rule;
   const bool is_plain_top_k =
       rule.what == selection_rule::kind::top_k && rule.weights != weighting::softmax_of_all;
   const bool is_alone = product.start == planner::value_id::none && !product.in_group();
@@ -57,7 +58,7 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
     planner::value scratch;
     scratch.shape = {o.on.screen_size(p[product.in[0].value].size(), p[scores].size(),
                                       p[select.out.value].keep, tokens)};
-    select.what = planner::screen_op{as<planner::select_op>(select).rule};
+    select.what = planner::screen_op{planner::as<planner::select_op>(select).rule};
     select.passes = product.passes;
     select.in = {product.in[0], product.in[1], {p.add(std::move(scratch)), "s"}};
     p.erase(*maker);

@@ -91,9 +91,9 @@ class stream_search {
     const bool is_row = v.per_token() && !v.selection && !v.shape.empty();
     if (!is_row || o.start != value_id::none) return false;
     if (program_.is_result(o.out.value)) return false;
-    if (is<planner::gemm_op>(o)) return !has(o.in[0].labels, o.out.labels[0]);
-    return is<planner::batched_op>(o) ||
-           (is<planner::pointwise_op>(o) && !program_[o.in[0].value].leaf);
+    if (planner::is<planner::gemm_op>(o)) return !has(o.in[0].labels, o.out.labels[0]);
+    return planner::is<planner::batched_op>(o) ||
+           (planner::is<planner::pointwise_op>(o) && !program_[o.in[0].value].leaf);
   }
 
   // Returns the position of v among the operands, unless the operation reads it elsewhere, too.
@@ -109,13 +109,13 @@ class stream_search {
     const auto place = place_of(o, v);
     if (!place) return false;
     const std::string& labels = o.in[*place].labels;
-    if (is<planner::batched_op>(o))  // chunks of the outermost loop of the sum
+    if (planner::is<planner::batched_op>(o))  // chunks of the outermost loop of the sum
       return planner::groups_of(o).summed.starts_with(labels[0]) &&
              std::ranges::count(labels, labels[0]) == 1;
     if (*place != 0) return false;
-    if (is<planner::select_op>(o))
-      return labels.size() == 1 && selects_chunk_by_chunk(as<planner::select_op>(o).rule);
-    return is<planner::gemm_op>(o) && !has(o.out.labels, labels[0]);
+    if (planner::is<planner::select_op>(o))
+      return labels.size() == 1 && selects_chunk_by_chunk(planner::as<planner::select_op>(o).rule);
+    return planner::is<planner::gemm_op>(o) && !has(o.out.labels, labels[0]);
   }
 
   // Can a selection be made of a row that comes in chunks?
@@ -127,7 +127,7 @@ class stream_search {
 
   // True if the first axis of the result is the first one of this operand.
   static bool runs_along(const operation& o, const planner::use& u) {
-    if (!is<planner::batched_op>(o) || u.labels.empty()) return false;
+    if (!planner::is<planner::batched_op>(o) || u.labels.empty()) return false;
     return u.labels[0] == o.out.labels[0] && std::ranges::count(u.labels, u.labels[0]) == 1;
   }
 
@@ -135,7 +135,7 @@ class stream_search {
   bool hands_on(const operation& o, value_id v) const {
     const auto place = place_of(o, v);
     if (!place || !makes(o)) return false;
-    return runs_along(o, o.in[*place]) || (is<planner::pointwise_op>(o) && *place == 0);
+    return runs_along(o, o.in[*place]) || (planner::is<planner::pointwise_op>(o) && *place == 0);
   }
 
   // Adds all operations that read the values of the loop, all the way down. Returns false if one
@@ -164,7 +164,8 @@ class stream_search {
       if (!contains(loop.values, o.out.value)) continue;
       std::vector<value_id> from;
       for (const planner::use& u : o.in) {
-        const bool is_carried = is<planner::pointwise_op>(o) && carries(u.value, o.out.value);
+        const bool is_carried =
+            planner::is<planner::pointwise_op>(o) && carries(u.value, o.out.value);
         if (is_carried || runs_along(o, u)) from.push_back(u.value);
       }
       for (const planner::pass& p : o.passes)
@@ -190,7 +191,7 @@ class stream_search {
     const auto fits = [&](extent unit) {
       return std::ranges::all_of(loop.operations, [&](extent k) {
         const operation& o = op(k);
-        if (!is<planner::gemm_op>(o)) return true;
+        if (!planner::is<planner::gemm_op>(o)) return true;
         const bool made = contains(loop.values, o.out.value);
         return unit * inner(made ? o.out.value : o.in[0].value) %
                    (made ? options_.on.panel : options_.sum_block) ==
