@@ -8,6 +8,7 @@
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cuda/executor.hpp>
 #include <fmoe/backend/cuda/kernels/strided_rows.hpp>
+#include <fmoe/backend/cuda/staging.hpp>
 #include <fmoe/backend/cuda/sums_room.hpp>
 #include <fmoe/backend/cuda/workspaces.hpp>
 
@@ -73,24 +74,27 @@ class device_executable final : public executable {
     explicit workspace(const device_executable& e)
         : memory(e.on_, e.layout_.elements),
           lists(e.on_, e.run_.lists().sorted()),
-          host(most_elements(e)),
+          host(e.on_, elements_of_host(e)),
           made(e.on_),
           results(e.run_.steps().results.size()) {
       for (const staged& a : e.layout_.arguments)
         arguments.resize(std::max(arguments.size(), a.number + 1));
     }
 
-    static extent most_elements(const device_executable& e) {
-      extent n = 0;
+    static extent elements_of_host(const device_executable& e) {
+      extent longest = 0, most = 0;
       for (const auto* list : {&e.layout_.arguments, &e.layout_.results})
-        for (const staged& s : *list)
-          n = std::max(n, s.per_token ? e.run_.steps().token_count * s.stride : s.elements);
-      return n;
+        for (const staged& s : *list) {
+          const extent row = s.per_token ? s.stride : s.elements;
+          longest = std::max(longest, row);
+          most = std::max(most, s.per_token ? e.run_.steps().token_count * row : row);
+        }
+      return staging<T, Device>::elements_for(longest, most);
     }
 
     device_array<Device, T> memory;
     device_array<Device, index> lists;
-    std::vector<T> host;          // rows on their way
+    staging<T, Device> host;
     typename Device::event made;  // after what others write for this call
     std::vector<rows_at<const T>> arguments;
     std::vector<rows_at<T>> results;
@@ -162,9 +166,8 @@ class device_executable final : public executable {
       work.each("a copy of an input", read_strided<T>{strided_array(x.array), to, a.elements},
                 tokens * a.elements);
     } else if (tokens * a.elements != 0) {
-      for (extent t = 0; t < tokens; ++t) detail::read_row(x, t, space.host.data() + t * a.stride);
-      work.copy_in(to.data, space.host.data(), tokens * a.stride * sizeof(T));
-      work.wait();  // the host's memory is used again for the next array
+      space.host.copy_in(work, to.data, tokens, a.stride,
+                         [&](extent t, T* row) { detail::read_row(x, t, row); });
     }
     return {to.data, to.stride};
   }
@@ -190,10 +193,8 @@ class device_executable final : public executable {
                 rows * r.elements);
       return;
     }
-    work.copy_out(space.host.data(), from.data,
-                  (r.per_token ? rows * r.stride : r.elements) * sizeof(T));
-    work.wait();
-    for (extent t = 0; t < rows; ++t) detail::write_row(space.host.data() + t * from.stride, y, t);
+    space.host.copy_out(work, from.data, rows, r.per_token ? r.stride : r.elements,
+                        [&](extent t, const T* row) { detail::write_row(row, y, t); });
   }
 
   Device on_;

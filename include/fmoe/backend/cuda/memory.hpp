@@ -27,6 +27,26 @@ class device_array {
   extent size_;
 };
 
+// Memory of the host that the device copies without the host's help.
+template <class Device, class T>
+class pinned_array {
+ public:
+  pinned_array(const Device& on, extent size)
+      : on_(on),
+        data_(static_cast<T*>(on.allocate_pinned(size * sizeof(T)))),
+        size_(size) {}
+  pinned_array(const pinned_array&) = delete;
+  ~pinned_array() { on_.release_pinned(data_); }
+
+  T* data() const { return data_; }
+  extent size() const { return size_; }
+
+ private:
+  Device on_;
+  T* data_;
+  extent size_;
+};
+
 template <class Device>
 class own_stream {
  public:

@@ -75,6 +75,12 @@ class emulated_device {
     state_->memory.release(p);
   }
 
+  void* allocate_pinned(extent bytes) const {
+    expects_no_capture("pinned memory");
+    return ::operator new(bytes);
+  }
+  void release_pinned(void* p) const noexcept { ::operator delete(p); }
+
   CUstream_st* new_stream() const {
     auto runner = state_->runners.take();
     return reinterpret_cast<CUstream_st*>(
@@ -126,6 +132,10 @@ class emulated_device {
     void wait() {
       stream_.finish();
       check("the end of a call");
+    }
+    void wait_on_host(const event& e) {
+      stream_.finish(e.of_);
+      check("a copy of the host");
     }
     // Throws if something before has failed; it waits for nothing.
     void check(const char* what) const {

@@ -117,6 +117,11 @@ class emulated_stream {
     expects_no_capture("a wait for a stream");
     drain();
   }
+  // Returns when the event has passed.
+  void finish(const emulated_event& e) {
+    expects_no_capture("a wait for an event");
+    if (order_ == stream_order::deferred) run_until([&] { return e.has_passed(); });
+  }
   static void finish_all() {
     run_until([] {
       return std::ranges::all_of(all().streams,

@@ -116,6 +116,16 @@ class gpu {
   }
   void release(void* p) const noexcept { static_cast<void>(cudaFree(p)); }
 
+  void* allocate_pinned(extent bytes) const {
+    const in_use device(number_);
+    void* p = nullptr;
+    if (bytes == 0) return p;
+    expects_success(cudaMallocHost(&p, bytes),
+                    (std::to_string(bytes) + " bytes of pinned memory").c_str());
+    return p;
+  }
+  void release_pinned(void* p) const noexcept { static_cast<void>(cudaFreeHost(p)); }
+
   // It waits for the default stream, as the streams of most programs do.
   CUstream_st* new_stream() const {
     const in_use device(number_);
@@ -191,6 +201,11 @@ class gpu {
       constexpr const char* what = "the end of a call";
       const in_use device(number_, what);
       expects_success(cudaStreamSynchronize(stream_), what);
+    }
+    void wait_on_host(const event& e) {
+      constexpr const char* what = "a copy of the host";
+      const in_use device(number_, what);
+      expects_success(cudaEventSynchronize(e.event_), what);
     }
     // Throws if something before has failed; it waits for nothing.
     void check(const char* what) const {
