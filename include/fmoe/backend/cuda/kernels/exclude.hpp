@@ -115,8 +115,9 @@ struct exclude_numbers {
   }
 };
 
-// The same sums where the other axis is summed: a block of threads has 128 numbers of a token and a
-// group. It computes the coefficients of 128 places at a time once for all of them.
+// The same sums: a block of threads has 128 numbers of a token and a group, and computes each
+// coefficient once for all of them. If the other axis is summed, it takes 128 places of it at a
+// time. Otherwise its numbers lie at few places, and each has the terms of its own one.
 template <class T>
 struct exclude_kernel {
   static constexpr unsigned threads = 128;
@@ -124,33 +125,45 @@ struct exclude_kernel {
 
   exclude_numbers<T> of;
 
-  FMOE_DEVICE extent parts() const { return divide_up(of.free.places, extent{threads}); }
+  FMOE_DEVICE bool is_summed() const { return of.other.c == 0; }
+  FMOE_DEVICE extent parts() const {
+    return divide_up(of.numbers() / of.group_count, extent{threads});
+  }
   FMOE_DEVICE extent blocks(extent tokens) const { return tokens * of.group_count * parts(); }
 
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
     const auto coefficients = b.template array<T>(threads);
-    const extent at_free = b.block() % parts() * threads + b.thread(),
+    const extent first_number = b.block() % parts() * threads, number = first_number + b.thread(),
                  group = b.block() / parts() % of.group_count,
                  token = b.block() / parts() / of.group_count;
-    const bool has_number = at_free < of.free.places;
+    const bool has_number = number < of.numbers() / of.group_count;
+    const extent at_free = number % of.free.places, own = is_summed() ? 0 : number / of.free.places;
     auto at = of.place_of(token, group);
     const index* const first_left_out = of.left_out + (group == 0 ? 0 : of.ends[group - 1]);
     const index* const end_left_out = of.left_out + of.ends[group];
+    const extent begin = is_summed() ? 0 : first_number / of.free.places;
+    extent end = of.other.length;
+    if (!is_summed())
+      if (const extent last = (first_number + threads - 1) / of.free.places; last < end)
+        end = last + 1;
     T sum = 0;
     for (extent o = 0; o < of.outer.places; ++o) {
       auto p = at;
       p.move(of.outer, o);
-      for (extent first = 0; first < of.other.length; first += threads) {
-        const extent rest = of.other.length - first;
+      for (extent first = begin; first < end; first += threads) {
+        const extent rest = end - first;
         const unsigned some = rest < threads ? unsigned(rest) : threads;
         b.sync();  // the coefficients of the last time have been read
         if (b.thread() < some)
           coefficients[b.thread()] =
               coefficient(p, first + b.thread(), first_left_out, end_left_out);
         b.sync();
-        for (unsigned n = 0; has_number && n < some; ++n) {
+        if (!has_number) continue;
+        const unsigned from = is_summed() ? 0 : unsigned(own - first),
+                       until = is_summed() ? some : from + 1;
+        for (unsigned n = from; n < until; ++n) {
           const T x = coefficients[n];
           if (x == 0) continue;
           auto here = p;
@@ -161,7 +174,7 @@ struct exclude_kernel {
     }
     if (!has_number) return;
     at.move(of.free, at_free);
-    of.c.row(token)[at.c] = sum;
+    of.c.row(token)[at.c + own * of.other.c] = sum;
   }
 
  private:
@@ -179,8 +192,9 @@ struct exclude_kernel {
 template <class T, class Queue>
 void exclude(Queue& queue, const exclude_numbers<T>& k, extent tokens) {
   const exclude_kernel<T> kernel{k};
-  if (k.other.c != 0) queue.each("exclude", k, tokens * k.numbers());
-  else queue.launch("exclude", kernel, k.free.places == 0 ? 0 : kernel.blocks(tokens));
+  const bool shares_nothing = k.other.c != 0 && k.free.places == 1;
+  if (shares_nothing) queue.each("exclude", k, tokens * k.numbers());
+  else queue.launch("exclude", kernel, k.numbers() == 0 ? 0 : kernel.blocks(tokens));
 }
 
 }  // namespace fmoe::cuda
