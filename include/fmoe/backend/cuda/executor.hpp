@@ -431,18 +431,18 @@ class executor : operands<T, Device> {
       const selections_at<float> to = selections(s.selection, s.keep, f);
       const weighting weights = s.rule.weights;
       const stored_table columns = weights_.columns(s.weight);
-      const screen_kernel<float> kernel{.a = scores.a,
-                                        .scratch = scores.c,
-                                        .to = to,
-                                        .g = nullptr,
-                                        .by_norm = by_norm,
-                                        .by_rounding = by_rounding,
-                                        .depth = s.K,
-                                        .columns = s.N,
-                                        .sum_block = plan_.sum_block,
-                                        .takes_zeros = zeros_count(weights),
-                                        .finish = finish(s.epilogues, f)};
-      select_screened(f.bound.queue, kernel, columns, f.count);
+      const screen_rows<float> rows{.a = scores.a,
+                                    .scratch = scores.c,
+                                    .to = to,
+                                    .g = nullptr,
+                                    .by_norm = by_norm,
+                                    .by_rounding = by_rounding,
+                                    .depth = s.K,
+                                    .columns = s.N,
+                                    .sum_block = plan_.sum_block,
+                                    .takes_zeros = zeros_count(weights),
+                                    .finish = finish(s.epilogues, f)};
+      select_screened(f.bound.queue, rows, columns, f.count);
       if (weights == weighting::score) return;
       weigh(weigh_rows<float>{to, {}, 1, 0, weights}, f);
     } else {

@@ -218,19 +218,19 @@ class roofline {
   work work_of(const cpu::select_step& s) const {
     return streaming(s, rows_ * number(s.rows * s.columns));
   }
-  // Scores by bf16 products, and then a selection, which makes about twice as many as are kept
-  // again.
+  // Scores by products of weights in bf16, and then a selection, which reads their bounds twice and
+  // makes about twice as many as are kept again.
   work work_of(const cpu::screen_step& s) const {
     const double K = number(s.K), N = number(s.N), again = 2 * number(s.keep);
     work scores{.flops = 2 * rows_ * K * N, .rate = machine_.every.bf16_dots};
-    touch(scores, plan_.weights[s.weight].storage, K * N);
+    scores.memory = 2 * K * N;
     touch_rows(scores, s.a, K);
     touch_rows(scores, s.scratch, N);
-    work w{.flops = 2 * rows_ * again * K, .rate = machine_.every.flops};
+    work w{.flops = 2 * rows_ * again * K, .rate = machine_.every.flops, .launches = 3};
     w.memory = 4 * K * touched(N, again, rows_);
     w.cache = std::max(0.0, 4 * rows_ * again * K - w.memory);
     touch_rows(w, s.a, K);
-    touch_rows(w, s.scratch, N);
+    touch_rows(w, s.scratch, 2 * N);
     touch_rows(w, s.selection, 2 * number(s.keep));
     w.first = std::make_shared<const work>(scores);
     return w;

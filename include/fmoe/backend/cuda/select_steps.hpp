@@ -126,16 +126,37 @@ struct stored_table {
   extent scale_block = 1;
 };
 
-// Selects among scores by tensor cores; `k` has no columns yet.
+// Calls f with the parts of rows whose scores tensor cores have made, and with how a block finds
+// the greatest bounds of one. Few rows have small parts, so that there are blocks for all SMs.
+template <class F>
+void with_screen_parts(extent columns, extent keep, extent rows, const F& f) {
+  using few = in_few_registers;
+  using some = in_some_registers<float>;
+  constexpr extent most_blocks = 4 * multiprocessors;
+  static_assert(few::most == screen_room::least_part);
+  if (keep > few::most_kept) f(row_parts{columns, columns, keep}, by_digits{});
+  else if (rows * divide_up(columns, few::most) <= most_blocks)
+    f(row_parts{columns, few::most, keep}, few{});
+  else f(row_parts{columns, some::most, keep}, some{});
+}
+
+// Selects among scores by tensor cores; `k` has no columns of G and no parts yet.
 template <class Queue>
-void select_screened(Queue& queue, const screen_kernel<float>& k, const stored_table& columns,
+void select_screened(Queue& queue, screen_rows<float> k, const stored_table& columns,
                      extent tokens) {
+  constexpr const char* step = "screened selection";
+  with_screen_parts(k.columns, k.to.most, tokens, [&]<class How>(const row_parts& parts, How) {
+    k.parts = parts;
+    queue.launch(step, screen_bounds_kernel<How>{k}, tokens * parts.count());
+  });
   with_table_type<float>(columns.stored, [&]<class S>(S*) {
-    const screen_kernel<S> kernel{
-        k.a,         k.scratch,     k.to,    static_cast<const S*>(columns.data),
-        k.by_norm,   k.by_rounding, k.depth, k.columns,
-        k.sum_block, k.takes_zeros, k.finish};
-    queue.launch("screened selection", kernel, tokens);
+    const S* const g = static_cast<const S*>(columns.data);
+    const bool is_whole = k.depth % 4 == 0 && k.sum_block % 4 == 0 && is_aligned(g);
+    const screen_rows<S> rows{k.a,           k.scratch, k.to,      g,           k.by_norm,
+                              k.by_rounding, k.depth,   k.columns, k.sum_block, k.takes_zeros,
+                              k.finish,      k.parts,   is_whole};
+    queue.launch(step, screen_candidates_kernel<S>{rows}, tokens * k.parts.count());
+    queue.launch(step, screen_select_kernel<S>{rows}, tokens);
   });
 }
 

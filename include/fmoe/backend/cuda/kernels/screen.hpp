@@ -6,15 +6,21 @@
 
 #include <fmoe/backend/cuda/kernels/narrow_number.hpp>
 #include <fmoe/backend/cuda/kernels/pack.hpp>
-#include <fmoe/backend/cuda/kernels/select.hpp>
+#include <fmoe/backend/cuda/kernels/split_selection.hpp>
 
 namespace fmoe::cuda {
 
-// The memory of a row: all scores | values of candidates | their columns.
+// The memory of a row: all scores | the greatest lower bounds of each part of the row | how many
+// candidates each part has | the limit | values of candidates | their columns. The columns of a
+// part's candidates lie where its scores were, and their scores lie from the middle of the part on.
 struct screen_room {
+  static constexpr extent least_part = 1024;  // columns
   static constexpr extent candidates(extent keep) { return 6 * keep + 256; }
+  static constexpr extent bounds(extent columns, extent keep) {
+    return divide_up(columns, least_part) * (keep + 1) + 1;
+  }
   static constexpr extent size(extent, extent columns, extent keep, extent) {
-    return columns + 2 * candidates(keep);
+    return columns + bounds(columns, keep) + 2 * candidates(keep);
   }
 };
 
@@ -78,11 +84,10 @@ struct bound_columns {
   }
 };
 
-// A block selects among the scores of a row, which are in its memory. S is the type of G.
+// What the kernels of a screened selection have in common. S is the type of G.
 template <class S>
-struct screen_kernel {
-  static constexpr unsigned threads = 256, lanes = 32;
-  static constexpr extent shared_bytes = 4096;
+struct screen_rows {
+  static constexpr unsigned lanes = 32;
 
   rows_at<const float> a;
   rows_at<float> scratch;
@@ -92,102 +97,32 @@ struct screen_kernel {
   extent depth, columns, sum_block;
   bool takes_zeros;
   passes<float> finish;  // monotone
+  row_parts parts = {};
+  bool has_whole_accesses = false;  // each 4 weights along the depth are one access
 
-  FMOE_CALLS_BLOCK
-  template <class Block>
-  FMOE_DEVICE void operator()(Block& b) const {
-    const extent token = b.block(), keep = to.most, room = screen_room::candidates(to.keep);
-    const float* const x = a.row(token);
-    float* const scores = scratch.row(token);
-    float* const values = scores + columns;
-    index* const places = reinterpret_cast<index*>(values + room);
-    const selection_row<float> s = to.row(token, 0);
-    selector<Block> select(b);
-    const pair size = norms(b, x);
-
-    index count = 0;
-    bool has_room = size.norm < usual_norm;
-    std::uint32_t limit = 0;
-    if (has_room) {
-      // At least k columns have scores that reach the k-th greatest lower bound.
-      select.greatest(
-          columns, keep, [&](extent c) { return bound(scores, token, c, size, -1); },
-          [](float) { return true; },
-          [&](extent c, index place) {
-            if (place < room) values[place] = bound(scores, token, c, size, -1);
-          });
-      b.sync();
-      limit = least_key(b, values, keep < columns ? keep : columns);
-      const bool drops = drops_zeros(limit);
-      count = select.all_of(
-          columns, [&](extent c) { return bound(scores, token, c, size, 1); },
-          [&](float upper) { return key_of(upper) >= limit && !(drops && upper <= 0); },
-          [&](extent c, index place) {
-            if (place < room) places[place] = static_cast<index>(c);
-          });
-      has_room = count <= room;
-    }
-    b.sync();
-    const bool drops = has_room && drops_zeros(limit);
-    if (has_room) {
-      for (extent i = b.thread(); i < count; i += threads) {
-        const extent c = places[i];
-        values[i] = finish(product(x, g + c * depth), token, c);
-      }
-    } else {
-      for (extent c = b.thread(); c < columns; c += threads)
-        scores[c] = finish(product(x, g + c * depth), token, c);
-    }
-    b.sync();
-    const auto place = [&](extent i) { return has_room ? places[i] : static_cast<index>(i); };
-    const float* const from = has_room ? values : scores;
-    const index kept = select.greatest(
-        has_room ? extent{count} : columns, keep, [&](extent i) { return from[i]; },
-        [&](float v) { return (takes_zeros || v != 0) && !(drops && v < 0); },
-        [&](extent i, index at) {
-          s.values()[at] = from[i];
-          s.indices()[at] = place(i);
-        });
-    if (b.thread() == 0) s.count() = kept;
+  FMOE_DEVICE float* scores(extent token) const { return scratch.row(token); }
+  FMOE_DEVICE float* lower_bounds(extent token) const { return scores(token) + columns; }
+  FMOE_DEVICE index* counts(extent token) const {
+    return reinterpret_cast<index*>(lower_bounds(token) + parts.candidates());
+  }
+  FMOE_DEVICE index& limit(extent token) const { return counts(token)[parts.count()]; }
+  FMOE_DEVICE float* values(extent token) const {
+    return lower_bounds(token) + screen_room::bounds(columns, to.keep);
+  }
+  FMOE_DEVICE index* places(extent token) const {
+    return reinterpret_cast<index*>(values(token) + screen_room::candidates(to.keep));
   }
 
- private:
-  struct pair {
+  struct size {
     float norm, lost;
+
+    FMOE_DEVICE bool is_usual() const { return norm < usual_norm; }
   };
-
-  // If the k-th greatest score is at least 0, those below are not selected, and 0 is left out.
-  FMOE_DEVICE bool drops_zeros(std::uint32_t limit) const {
-    return !takes_zeros && limit >= key_of(0.f);
-  }
-
-  // f(A - E) or f(A + E). That of an unusual column is less, or greater, than all numbers.
-  FMOE_DEVICE float bound(const float* scores, extent token, extent c, const pair& size,
-                          float side) const {
-    const float floor = static_cast<float>(depth) * 0x1p-120f;
-    const float error = fused(size.norm, by_norm[c], fused(size.lost, by_rounding[c], floor));
-    constexpr float infinity = std::numeric_limits<float>::infinity();
-    if (!(error < infinity)) return side < 0 ? -infinity : std::numeric_limits<float>::quiet_NaN();
-    return finish(sum_of(scores[c], side * error), token, c);
-  }
-
-  // The CPU's sum.
-  FMOE_DEVICE float product(const float* x, const S* w) const {
-    float total = 0;
-    for (extent k = 0; k < depth;) {
-      const extent end = depth - k < sum_block ? depth : k + sum_block;
-      const bool is_first = k == 0;
-      float sum = 0;
-      for (; k < end; ++k) sum = fused(x[k], widened(w[k]), sum);
-      total = is_first ? sum : sum_of(total, sum);
-    }
-    return total;
-  }
-
-  // The lanes of each warp read the whole row.
+  // The size of x. The lanes of each warp read the whole row.
   FMOE_CALLS_BLOCK
   template <class Block>
-  FMOE_DEVICE pair norms(Block& b, const float* x) const {
+  FMOE_DEVICE size size_of(Block& b, extent token) const {
+    const float* const x = a.row(token);
     narrowed_norm sums;
     for (extent k = b.thread() % lanes; k < depth; k += lanes) sums.add(x[k]);
     for (unsigned bits = lanes / 2; bits > 0; bits /= 2) {
@@ -196,16 +131,218 @@ struct screen_kernel {
     }
     return {narrowed_norm::raised(sums.squares), narrowed_norm::raised(sums.lost)};
   }
-  // The least key of n numbers, which each warp finds.
+
+  // f(A - E) or f(A + E). That of an unusual column is less, or greater, than all numbers.
+  FMOE_DEVICE float bound(extent token, extent c, const size& x, float side) const {
+    const float floor = static_cast<float>(depth) * 0x1p-120f;
+    const float error = fused(x.norm, by_norm[c], fused(x.lost, by_rounding[c], floor));
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    if (!(error < infinity)) return side < 0 ? -infinity : std::numeric_limits<float>::quiet_NaN();
+    return finish(sum_of(scores(token)[c], side * error), token, c);
+  }
+  // If the k-th greatest score is at least 0, those below are not selected, and 0 is left out.
+  FMOE_DEVICE bool drops_zeros(index least) const { return !takes_zeros && least >= key_of(0.f); }
+
+  // The CPU's sum, and block number n of it.
+  FMOE_DEVICE float product(const float* x, extent c) const {
+    float total = sum_of_block(x, c, 0);
+    for (extent n = 1; n * sum_block < depth; ++n) total = sum_of(total, sum_of_block(x, c, n));
+    return total;
+  }
+  FMOE_DEVICE float sum_of_block(const float* x, extent c, extent n) const {
+    const S* const w = g + c * depth;
+    extent k = n * sum_block;
+    const extent end = depth - k < sum_block ? depth : k + sum_block;
+    float sum = 0;
+    if (has_whole_accesses) {
+      FMOE_UNROLL_BY(8)
+      for (; k < end; k += 4) {
+        const pack<S, 4> four = load_pack<S, 4>(w + k);
+        FMOE_UNROLL
+        for (unsigned e = 0; e < 4; ++e) sum = fused(x[k + e], widened(four.of[e]), sum);
+      }
+    } else {
+      for (; k < end; ++k) sum = fused(x[k], widened(w[k]), sum);
+    }
+    return sum;
+  }
+};
+
+// A part of a row, which a block works on.
+struct screen_part {
+  extent token, first, length, number;
+
+  FMOE_DEVICE screen_part(const row_parts& of, extent block)
+      : token(block / of.count()),
+        first(block % of.count() * of.each),
+        length(of.length(block % of.count())),
+        number(block % of.count()) {}
+
+  FMOE_DEVICE extent room() const { return length / 2; }
+};
+
+// Finds the k greatest lower bounds of a part. Where they fit, the bounds of all its columns lie in
+// shared memory.
+template <class How>
+struct screen_bounds_kernel {
+  static constexpr bool is_long = std::is_same_v<How, by_digits>;
+  static constexpr unsigned threads = How::threads, blocks_each = How::blocks_each;
+  static constexpr extent shared_bytes =
+      How::template shared_bytes<float> + How::most * sizeof(float);
+
+  screen_rows<float> of;  // without G
+
   FMOE_CALLS_BLOCK
   template <class Block>
-  FMOE_DEVICE std::uint32_t least_key(Block& b, const float* numbers, extent n) const {
-    std::uint32_t least = ~std::uint32_t{0};
-    for (extent i = b.thread() % lanes; i < n; i += lanes)
-      if (const auto key = key_of(numbers[i]); key < least) least = key;
-    for (unsigned bits = lanes / 2; bits > 0; bits /= 2)
-      if (const auto other = b.shuffle_xor(least, bits); other < least) least = other;
-    return least;
+  FMOE_DEVICE void operator()(Block& b) const {
+    const screen_part part(of.parts, b.block());
+    const auto size = of.size_of(b, part.token);
+    if (!size.is_usual()) return;  // a whole block
+    float* const to = of.lower_bounds(part.token) + of.parts.before(part.number);
+    const auto bound = [&](extent i) { return of.bound(part.token, part.first + i, size, -1); };
+    typename How::template selector<float, Block> select(b);
+    if constexpr (is_long) {
+      find(select, part, bound, to);
+    } else {
+      const auto bounds = b.template array<float>(How::most);
+      FMOE_UNROLL_BY(1)
+      for (extent i = b.thread(); i < part.length; i += threads) bounds[i] = bound(i);
+      b.sync();
+      find(select, part, kept_bounds<Block>{bounds}, to);
+    }
+  }
+
+ private:
+  template <class Block>
+  struct kept_bounds {
+    decltype(std::declval<Block&>().template array<float>(0)) of;
+
+    FMOE_CALLS_BLOCK
+    FMOE_DEVICE float operator()(extent i) const { return of[i]; }
+  };
+
+  FMOE_CALLS_BLOCK
+  template <class Select, class Value>
+  FMOE_DEVICE void find(Select& select, const screen_part& part, const Value& value,
+                        float* to) const {
+    select.greatest(
+        part.length, of.parts.keep, value, [](float) { return true; },
+        [&](extent i, index place) { to[place] = value(i); });
+  }
+};
+
+// At least k columns of a row have scores that reach the k-th greatest lower bound, the limit. A
+// block finds what may reach it in a part, and computes these scores.
+template <class S>
+struct screen_candidates_kernel {
+  static constexpr unsigned threads = 256;
+  static constexpr extent shared_bytes = 4096;
+
+  screen_rows<S> of;
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE void operator()(Block& b) const {
+    const screen_part part(of.parts, b.block());
+    const auto size = of.size_of(b, part.token);
+    if (!size.is_usual()) return;  // a whole block
+    const float* const lower = of.lower_bounds(part.token);
+    selector<Block> select(b);
+    const index limit = select.key_of_rank(of.parts.candidates(), of.parts.keep,
+                                           [&](extent i) { return lower[i]; });
+    const bool drops = of.drops_zeros(limit);
+    float* const scores = of.scores(part.token) + part.first;
+    index* const places = reinterpret_cast<index*>(scores);  // these scores have been read
+    const index count = select.all_of(
+        part.length, [&](extent i) { return of.bound(part.token, part.first + i, size, 1); },
+        [&](float upper) { return key_of(upper) >= limit && !(drops && upper <= 0); },
+        [&](extent i, index place) {
+          if (place < part.room()) places[place] = static_cast<index>(part.first + i);
+        });
+    if (b.thread() == 0) {
+      of.counts(part.token)[part.number] = count;
+      if (part.number == 0) of.limit(part.token) = limit;
+    }
+    b.sync();
+    if (count <= part.room()) score(b, part, places, count, scores + part.room());
+  }
+
+ private:
+  // A thread sums a block of the terms of a score, or all of them if there are many blocks.
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE void score(Block& b, const screen_part& part, const index* places, index count,
+                         float* to) const {
+    const float* const x = of.a.row(part.token);
+    const extent all = divide_up(of.depth, of.sum_block);
+    const auto blocks = static_cast<index>(all <= threads ? all : 1);
+    const index each = threads / blocks, own = b.thread() / blocks, block = b.thread() % blocks;
+    const auto sums = b.template array<float>(threads);
+    for (index first = 0; first < count; first += each) {
+      const bool has_one = own < each && first + own < count;
+      const extent place = has_one ? places[first + own] : 0;
+      if (has_one)
+        sums[b.thread()] = all <= threads ? of.sum_of_block(x, place, block) : of.product(x, place);
+      b.sync();
+      if (has_one && block == 0) {
+        float total = sums[b.thread()];
+        for (index n = 1; n < blocks; ++n) total = sum_of(total, float(sums[b.thread() + n]));
+        to[first + own] = of.finish(total, part.token, place);
+      }
+      b.sync();
+    }
+  }
+};
+
+// A block selects among the candidates of a row. A row that is not usual, or has too many of them,
+// is scored in full.
+template <class S>
+struct screen_select_kernel {
+  static constexpr unsigned threads = 256;
+  static constexpr extent shared_bytes = 2048;
+
+  screen_rows<S> of;
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE void operator()(Block& b) const {
+    const extent token = b.block();
+    const float* const x = of.a.row(token);
+    float *const scores = of.scores(token), *const values = of.values(token);
+    index* const places = of.places(token);
+    const selection_row<float> s = of.to.row(token, 0);
+    bool has_room = of.size_of(b, token).is_usual();
+    index count = 0;
+    for (extent p = 0; has_room && p < of.parts.count(); ++p) {
+      const screen_part part(of.parts, token * of.parts.count() + p);
+      const index some = of.counts(token)[p];
+      has_room = some <= part.room() && count + some <= screen_room::candidates(of.to.keep);
+      if (!has_room) break;
+      const float* const from = scores + part.first;
+      for (index i = b.thread(); i < some; i += threads) {
+        places[count + i] = reinterpret_cast<const index*>(from)[i];
+        values[count + i] = from[part.room() + i];
+      }
+      count += some;
+    }
+    b.sync();
+    const bool drops = has_room && of.drops_zeros(of.limit(token));
+    if (!has_room) {
+      for (extent c = b.thread(); c < of.columns; c += threads)
+        scores[c] = of.finish(of.product(x, c), token, c);
+      b.sync();
+    }
+    const auto place = [&](extent i) { return has_room ? places[i] : static_cast<index>(i); };
+    const float* const from = has_room ? values : scores;
+    selector<Block> select(b);
+    const index kept = select.greatest(
+        has_room ? extent{count} : of.columns, of.to.most, [&](extent i) { return from[i]; },
+        [&](float v) { return (of.takes_zeros || v != 0) && !(drops && v < 0); },
+        [&](extent i, index at) {
+          s.values()[at] = from[i];
+          s.indices()[at] = place(i);
+        });
+    if (b.thread() == 0) s.count() = kept;
   }
 };
 

@@ -39,6 +39,36 @@ class selector {
   FMOE_DEVICE index greatest(extent n, extent k, const Value& value, const Wanted& wanted,
                              const Put& put) {
     if (k == 0 || n == 0) return 0;
+    const auto last = last_of(n, k, value);
+    return write(n, value, wanted, put, last.limit, last.equals);
+  }
+
+  // Returns the key of the k-th greatest number, or of the least if there are fewer, and a key
+  // above all others if k is 0.
+  FMOE_CALLS_BLOCK
+  template <class Value>
+  FMOE_DEVICE auto key_of_rank(extent n, extent k, const Value& value) {
+    using key = decltype(key_of(value(extent{0})));
+    return k == 0 || n == 0 ? ~key{0} : last_of(n, k, value).limit;
+  }
+
+  // The same for all numbers that are wanted.
+  template <class Value, class Wanted, class Put>
+  FMOE_DEVICE index all_of(extent n, const Value& value, const Wanted& wanted, const Put& put) {
+    using key = decltype(key_of(value(extent{0})));
+    return n == 0 ? 0 : write(n, value, wanted, put, key{0}, 0);
+  }
+
+ private:
+  template <class Key>
+  struct rank {
+    Key limit;     // of the k-th greatest
+    index equals;  // how many that have this key are among the k
+  };
+  // Finds the k-th greatest of n numbers.
+  FMOE_CALLS_BLOCK
+  template <class Value>
+  FMOE_DEVICE auto last_of(extent n, extent k, const Value& value) {
     using key = decltype(key_of(value(extent{0})));
     if (k > n) k = n;
     key limit = 0, known = 0;  // the bits of the k-th greatest, and which of them are known
@@ -55,17 +85,9 @@ class selector {
       limit |= key{found_[0]} << shift;
       known |= key{digits - 1} << shift;
     }
-    return write(n, value, wanted, put, limit, equals);
+    return rank<key>{limit, equals};
   }
 
-  // The same for all numbers that are wanted.
-  template <class Value, class Wanted, class Put>
-  FMOE_DEVICE index all_of(extent n, const Value& value, const Wanted& wanted, const Put& put) {
-    using key = decltype(key_of(value(extent{0})));
-    return n == 0 ? 0 : write(n, value, wanted, put, key{0}, 0);
-  }
-
- private:
   // Finds the digit of the number that `rank` numbers reach. Returns how many of those with this
   // digit there are among them.
   FMOE_CALLS_BLOCK
@@ -128,6 +150,7 @@ class selector {
 // How a kernel selects: rows of any length, by digits.
 struct by_digits {
   static constexpr unsigned threads = 256, blocks_each = 2;
+  static constexpr extent most = 0;  // numbers in registers
   template <class T>
   static constexpr extent shared_bytes = 2048;
   template <class T, class Block>
