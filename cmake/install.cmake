@@ -10,7 +10,8 @@ install(TARGETS fmoe fmoe_separate EXPORT fmoe-fmoe-targets INCLUDES DESTINATION
   FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS fmoe_eigen EXPORT fmoe-eigen-targets)
 install(TARGETS fmoe_xtensor EXPORT fmoe-xtensor-targets)
-foreach(component IN ITEMS fmoe eigen xtensor)
+install(TARGETS fmoe_mpi EXPORT fmoe-mpi-targets)
+foreach(component IN ITEMS fmoe eigen mpi xtensor)
   install(EXPORT fmoe-${component}-targets NAMESPACE fmoe:: DESTINATION ${package_dir})
 endforeach()
 

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fmoe/distributed/compiled_shard.hpp>
+#include <fmoe/distributed/load_shard.hpp>
+#include <fmoe/distributed/thread_communicator.hpp>

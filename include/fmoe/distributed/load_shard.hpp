@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// Loads the part of a layer that a rank needs, and reads no other bytes of its file.
+#pragma once
+
+#include <filesystem>
+#include <map>
+
+#include <fmoe/distributed/sharded.hpp>
+#include <fmoe/io/axes.hpp>
+#include <fmoe/io/opened_safetensors.hpp>
+
+namespace fmoe::detail {
+
+// The tensors of a file from which the parameters of a layer come that have a label.
+struct labelled_tensors {
+  std::map<std::string, io::axis_part> cut;          // by name, with the axis of the label
+  std::map<std::string, std::string> labels;         // of these, as the file has them
+  std::map<char, extent> lengths;                    // of all labels
+  std::vector<std::string> others;                   // tensors of the layer without the label
+};
+
+// `shapes` is a layer with the shapes of the file.
+inline labelled_tensors tensors_with(char label, const io::released_layer& shapes,
+                                     const io::opened_safetensors& file,
+                                     const std::string& prefix) {
+  labelled_tensors found;
+  for (const released_parameter& p : shapes.parameters) {
+    const any_tensor value = p.parameter.value();
+    for (extent k = 0; k < value.shape.size() && !value.empty(); ++k)
+      found.lengths[p.name.layer_labels[k]] = value.shape[k];
+  }
+  for (const released_parameter& p : shapes.parameters) {
+    const bool is_replaced =
+        !p.name.unless.empty() && file.find(prefix + std::string(p.name.unless)) != nullptr;
+    const std::string name = prefix + p.name.name;
+    if (is_replaced || file.find(name) == nullptr) continue;
+    const std::string flat = io::without_parentheses(p.name.file_labels);
+    const extent axis = position_of(label, flat);
+    if (axis == flat.size()) {
+      found.others.push_back(name);
+      continue;
+    }
+    io::axis_part part{{}, axis, 0, 0};
+    for (const char c : flat) part.shape.push_back(found.lengths[c]);
+    found.cut[name] = std::move(part);
+    found.labels[name] = p.name.file_labels;
+  }
+  return found;
+}
+
+// Reads `count` entries from `first` on of a tensor that has the label.
+inline io::array read_part(io::opened_safetensors& file, const labelled_tensors& of,
+                           const std::string& name, char label, extent first, extent count) {
+  io::axis_part part = of.cut.at(name);
+  part.first = first;
+  part.count = count;
+  std::vector<extent> shape;
+  for (const std::string& axis : io::axes_in(of.labels.at(name))) {
+    extent n = 1;
+    for (const char c : axis) n *= c == label ? count : of.lengths.at(c);
+    shape.push_back(n);
+  }
+  return file.read(*file.find(name), part, std::move(shape));
+}
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// Loads a layer on the ranks of a job. Of each tensor that has the label, which `released` says, a
+// rank reads its part; the others it reads whole. Throws, on every rank, the sentence of what load
+// throws on one, of what shard throws, or of ranks that disagree on what the file holds.
+//
+//   const auto layer = load_shard<mxd<>>("mxd.safetensors", ranks, 'n');
+//   const auto forward = compile(layer, 128);
+template <detail::has_released_names Layer>
+sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks, char label,
+                          const load_options& options = {}, const shard_options& how = {}) {
+  return ranks.guarded([&] {
+    io::opened_safetensors file(path);
+    io::layer_arrays outlines{path, file.header().metadata, {}};
+    for (const io::tensor_entry& t : file.header().tensors)
+      outlines.arrays.emplace(t.name, file.outline(t));
+
+    Layer shapes = io::layer_from<Layer>(outlines, options);
+    const io::released_layer list(shapes);
+    const detail::axis_cut cut = detail::cut_of(list.parameters, label, ranks, how);
+    ranks.agree(detail::description_of(list, cut));
+    const auto tensors = detail::tensors_with(label, list, file, options.prefix);
+
+    io::layer_arrays whole = outlines;
+    for (const std::string& name : tensors.others)
+      whole.arrays.insert_or_assign(name, file.read(*file.find(name)));
+    load_options quiet = options;  // the names that the layer does not know were listed above
+    quiet.extra = nullptr;
+    sharded<Layer> result{&ranks, io::layer_from<Layer>(whole, quiet), cut, {}};
+    const auto labelled = [&](Layer& layer) {
+      std::vector<detail::released_parameter> with;
+      for (detail::released_parameter& p : detail::released_parameters(layer))
+        if (detail::has(p.name.layer_labels, label) && !p.parameter.value().empty())
+          with.push_back(std::move(p));
+      return with;
+    };
+    for (const detail::released_parameter& p : labelled(result.whole))
+      result.parameters.push_back(
+          {p.parameter.value(), detail::position_of(label, p.name.layer_labels), {}});
+
+    for (std::size_t i = 0; i < cut.parts_a_rank(); ++i) {
+      io::layer_arrays part{path, {}, outlines.arrays};  // settings count for the whole layer
+      for (const auto& [name, axis] : tensors.cut)
+        part.arrays.insert_or_assign(
+            name, detail::read_part(file, tensors, name, label, cut.begin(cut.own(i)),
+                                    cut.count(cut.own(i))));
+      Layer own = io::layer_from<Layer>(part, {.prefix = options.prefix, .narrow = options.narrow});
+      const auto with = labelled(own);
+      for (std::size_t k = 0; k < with.size(); ++k)
+        result.parameters[k].own.push_back(with[k].parameter.value());
+    }
+    result.bytes_read = file.bytes_read();
+    return result;
+  });
+}
+
+}  // namespace fmoe

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+// Ranks that are the processes of an MPI job. No other header names MPI.
+#pragma once
+
+#define OMPI_SKIP_MPICXX  // the C interface alone
+#define MPICH_SKIP_MPICXX
+#include <mpi.h>
+#include <sched.h>
+
+#include <cstdio>
+#include <limits>
+#include <memory>
+
+#include <fmoe/distributed/communicator.hpp>
+
+namespace fmoe::detail {
+
+// Bytes on their way, and the request of MPI that reads and writes them. A call that failed leaves
+// it behind, because MPI may still use it.
+struct mpi_transfer {
+  std::vector<std::byte> out, in;
+  std::vector<int> out_counts, out_starts, in_counts, in_starts;
+  MPI_Datatype type = MPI_BYTE;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// A rank that is a process; run_on_mpi makes it. It has a communicator of MPI of its own, so that
+// its messages meet no others.
+class mpi_communicator final : public communicator {
+ public:
+  // All processes of `ranks` do this at the same time, after MPI_Init.
+  explicit mpi_communicator(MPI_Comm ranks)
+      : communicator(number(ranks, MPI_Comm_rank), number(ranks, MPI_Comm_size)) {
+    MPI_Comm_dup(ranks, &ranks_);
+    MPI_Comm_dup(ranks, &faults_);
+    MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(faults_, MPI_ERRORS_RETURN);
+  }
+  ~mpi_communicator() override {
+    if (has_failed_) return;  // the ranks do not come together any more
+    MPI_Comm_free(&ranks_);
+    MPI_Comm_free(&faults_);
+  }
+
+ private:
+  static constexpr int fault_tag = 1;
+
+  static std::size_t number(MPI_Comm ranks, int (*ask)(MPI_Comm, int*)) {
+    int n = 0;
+    ask(ranks, &n);
+    return static_cast<std::size_t>(n);
+  }
+
+  // If several ranks fail at the same time, each throws the sentence of one of them.
+  std::string announce(const std::string& sentence) override {
+    has_failed_ = true;
+    if (const std::string theirs = announced(); !theirs.empty()) return theirs;
+    const auto* const text = new std::string(sentence);  // MPI may read it until the program ends
+    for (int r = 0; r < static_cast<int>(size()); ++r) {
+      if (r == static_cast<int>(rank())) continue;
+      MPI_Request request;
+      MPI_Isend(text->data(), static_cast<int>(text->size()), MPI_CHAR, r, fault_tag, faults_,
+                &request);
+      MPI_Request_free(&request);
+    }
+    return sentence;
+  }
+
+  // The sentence with which another rank failed, or nothing.
+  std::string announced() {
+    int is_there = 0;
+    MPI_Status status;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, fault_tag, faults_, &is_there, &status) != MPI_SUCCESS)
+      return {};
+    if (is_there == 0) return {};
+    int length = 0;
+    MPI_Get_count(&status, MPI_CHAR, &length);
+    std::string text(static_cast<std::size_t>(length), '\0');
+    MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, fault_tag, faults_,
+             MPI_STATUS_IGNORE);
+    return text;
+  }
+
+  void exchange_bytes(collective what, std::span<const std::byte> out,
+                      std::span<const std::size_t> out_bytes, std::span<std::byte> in,
+                      std::span<const std::size_t> in_bytes) override {
+    auto t = std::make_unique<detail::mpi_transfer>();
+    const std::size_t unit = begin(*t, {out_bytes, in_bytes}, out, in.size());
+    place(out_bytes, unit, t->out_counts, t->out_starts);
+    place(in_bytes, unit, t->in_counts, t->in_starts);
+    const int e = MPI_Ialltoallv(t->out.data(), t->out_counts.data(), t->out_starts.data(), t->type,
+                                 t->in.data(), t->in_counts.data(), t->in_starts.data(), t->type,
+                                 ranks_, &t->request);
+    finish(what, e, std::move(t), in);
+  }
+
+  void gather_bytes(collective what, std::span<const std::byte> mine, std::span<std::byte> all,
+                    std::span<const std::size_t> bytes) override {
+    auto t = std::make_unique<detail::mpi_transfer>();
+    const std::size_t unit = begin(*t, {bytes, {}}, mine, all.size());
+    place(bytes, unit, t->in_counts, t->in_starts);
+    const int e =
+        MPI_Iallgatherv(t->out.data(), t->in_counts[rank()], t->type, t->in.data(),
+                        t->in_counts.data(), t->in_starts.data(), t->type, ranks_, &t->request);
+    finish(what, e, std::move(t), all);
+  }
+
+  // MPI counts in int, so numbers of bytes are counted in the largest unit that divides all of
+  // them.
+  std::size_t begin(detail::mpi_transfer& t,
+                    std::array<std::span<const std::size_t>, 2> counts,
+                    std::span<const std::byte> out, std::size_t in) {
+    t.out.assign(out.begin(), out.end());
+    t.in.resize(in);
+    std::size_t unit = 0;
+    for (const auto list : counts)
+      for (const std::size_t n : list) unit = std::gcd(unit, n);
+    unit = std::max<std::size_t>(unit, 1);
+    constexpr std::size_t most = std::numeric_limits<int>::max();
+    if (std::max(out.size(), in) / unit > most || unit > most)
+      fail("rank " + std::to_string(rank()) + " would move " +
+           std::to_string(std::max(out.size(), in)) +
+           " bytes at once, which MPI cannot count: call with fewer tokens");
+    MPI_Type_contiguous(static_cast<int>(unit), MPI_BYTE, &t.type);
+    MPI_Type_commit(&t.type);
+    return unit;
+  }
+
+  static void place(std::span<const std::size_t> bytes, std::size_t unit, std::vector<int>& counts,
+                    std::vector<int>& starts) {
+    int at = 0;
+    for (const std::size_t n : bytes) {
+      counts.push_back(static_cast<int>(n / unit));
+      starts.push_back(at);
+      at += counts.back();
+    }
+  }
+
+  // Waits for the transfer, for the sentence of a rank that failed, and no longer than the deadline.
+  void finish(collective what, int error, std::unique_ptr<detail::mpi_transfer> t,
+              std::span<std::byte> to) {
+    const auto end = std::chrono::steady_clock::now() + deadline;
+    int done = 0;
+    std::string theirs, mine;
+    while (done == 0 && theirs.empty() && mine.empty()) {
+      if (error == MPI_SUCCESS) error = MPI_Test(&t->request, &done, MPI_STATUS_IGNORE);
+      if (done != 0) break;
+      theirs = announced();
+      if (error != MPI_SUCCESS)
+        mine = "MPI reports error " + std::to_string(error) + " in " + name_of(what);
+      else if (std::chrono::steady_clock::now() > end) mine = waited_in_vain(what);
+      sched_yield();
+    }
+    if (done == 0) {
+      has_failed_ = true;
+      static_cast<void>(t.release());  // see mpi_transfer
+      if (!theirs.empty()) follow(theirs);
+      fail(mine);
+    }
+    std::copy(t->in.begin(), t->in.end(), to.begin());
+    MPI_Type_free(&t->type);
+  }
+
+  MPI_Comm ranks_ = MPI_COMM_NULL, faults_ = MPI_COMM_NULL;
+  bool has_failed_ = false;
+};
+
+// Runs body(communicator&) as one rank of the MPI job that mpirun has started, and returns the exit
+// status of the program. If it throws, the sentence is printed and the job ends on all ranks.
+//
+//   int main(int argc, char** argv) {
+//     return fmoe::run_on_mpi(argc, argv, [](fmoe::communicator& ranks) {
+//       float one = 1;
+//       ranks.all_reduce(std::span(&one, 1));
+//     });
+//   }
+template <class Body>
+int run_on_mpi(int& argc, char**& argv, const Body& body) {
+  int provided = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  try {
+    mpi_communicator ranks(MPI_COMM_WORLD);
+    ranks.guarded([&] { body(static_cast<communicator&>(ranks)); });
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    std::fflush(stderr);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+  return 0;
+}
+
+}  // namespace fmoe

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+// A layer whose weights are cut along one of their labels: each rank holds some neighbours of that
+// axis, in one or several parts.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmoe/arrays/released.hpp>
+#include <fmoe/distributed/communicator.hpp>
+#include <fmoe/io/load.hpp>
+#include <fmoe/version.hpp>
+
+namespace fmoe {
+
+// Says how a layer is cut.
+struct shard_options {
+  // The number of parts of all ranks, a multiple of the number of ranks; 0 means one a rank. The
+  // bits of a result depend on it. With a power of two they are the same for 1, 2, 4, ... ranks.
+  std::size_t parts = 0;
+};
+
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
+// How an axis is cut into parts, and which of them are this rank's.
+struct axis_cut {
+  char label = 0;
+  extent length = 0, parts = 1, ranks = 1, rank = 0;
+
+  extent parts_a_rank() const { return parts / ranks; }
+  extent begin(extent part) const { return begin_of_part(length, parts, part); }
+  extent count(extent part) const { return begin(part + 1) - begin(part); }
+  // The part of all parts that this rank has in this place.
+  extent own(extent i) const { return rank * parts_a_rank() + i; }
+};
+
+// A parameter that is cut: the storage without elements that stands for it in the whole layer, and
+// the parts of this rank.
+struct cut_parameter {
+  any_tensor whole;
+  extent axis;
+  std::vector<any_tensor> own;
+};
+
+// Returns `count` neighbours along an axis, as a copy.
+inline any_tensor part_of(const any_tensor& t, extent axis, extent first, extent count) {
+  any_tensor part = t;
+  part.shape[axis] = count;
+  const extent bytes = size_of(t.type),
+               inner = element_count(std::span(t.shape).subspan(axis + 1)) * bytes,
+               outer = element_count(std::span(t.shape).first(axis)), run = count * inner;
+  part.elements = std::make_shared<storage>(outer * run);
+  auto* const to = static_cast<std::byte*>(part.elements->data());
+  const auto* const from = static_cast<const std::byte*>(t.elements->data());
+  for (extent o = 0; o < outer && run > 0; ++o)
+    std::memcpy(to + o * run, from + (o * t.shape[axis] + first) * inner, run);
+  return part;
+}
+
+// Returns the cut of a label of a layer into parts. Throws value_error for a label that no
+// parameter has, and for parts that do not fit the ranks.
+inline axis_cut cut_of(const std::vector<released_parameter>& parameters, char label,
+                       const communicator& ranks, const shard_options& options) {
+  axis_cut cut{label, 0, options.parts == 0 ? ranks.size() : options.parts, ranks.size(),
+               ranks.rank()};
+  expects<value_error>(cut.parts % cut.ranks == 0, "[shard] ", cut.parts, " parts on ", cut.ranks,
+                       " ranks: the number of parts is a multiple of that of the ranks");
+  std::string labels;
+  bool is_known = false;
+  for (const released_parameter& p : parameters) {
+    const any_tensor value = p.parameter.value();
+    if (value.empty()) continue;
+    for (const char c : p.name.layer_labels)
+      if (!has(labels, c)) labels += c;
+    const extent axis = position_of(label, p.name.layer_labels);
+    if (axis == p.name.layer_labels.size()) continue;
+    is_known = true;
+    cut.length = value.shape[axis];
+    expects<value_error>(!is_quantized_type(value.type), "[shard] the parameter ", p.name.name,
+                         " has 8 bits: weights of 16 bits and more can be cut");
+  }
+  expects<value_error>(is_known, "[shard] no parameter has the label '", label,
+                       "': the layer's are ", labels);
+  expects<value_error>(cut.parts <= cut.length, "[shard] '", label, "' is ", cut.length,
+                       " and has no ", cut.parts, " parts");
+  return cut;
+}
+
+// What all ranks must have in common, a line each.
+inline std::string description_of(const io::released_layer& layer, const axis_cut& cut) {
+  std::string text = "fmoe " + std::to_string(version::major) + '.' +
+                     std::to_string(version::minor) + '.' + std::to_string(version::patch);
+  text += std::string("\n'") + cut.label + "' of " + std::to_string(cut.length) + " in " +
+          std::to_string(cut.parts) + " parts\n";
+  const auto contains = [&](std::string_view name) {
+    for (const released_parameter& p : layer.parameters)
+      if (p.name.name == name && !p.parameter.value().empty()) return true;
+    return false;
+  };
+  for (const released_parameter& p : layer.parameters) {
+    const any_tensor value = p.parameter.value();
+    if (value.empty()) continue;
+    text += p.name.name + ": " + fmoe::name_of(value.type);
+    for (const extent n : value.shape) text += ' ' + std::to_string(n);
+    text += '\n';
+  }
+  for (const auto& [key, value] : io::metadata_of(layer, contains, {}))
+    text += key + ": " + value + '\n';
+  return text;
+}
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// A layer on the ranks of a job, which must outlive it: compile takes it. load_shard and shard make
+// it.
+template <class Layer>
+struct sharded {
+  communicator* ranks;
+  Layer whole;  // parameters that are cut have a shape and no elements
+  detail::axis_cut cut;
+  std::vector<detail::cut_parameter> parameters;  // those that are cut
+  std::size_t bytes_read = 0;                     // of the file
+};
+
+// Cuts a layer that each rank holds whole: ranks then keep only their parts of the parameters that
+// have the label, which `released` says. Throws value_error for a label that none has, and
+// communication_error if ranks disagree on the layer or on the cut.
+//
+//   run_on_threads(4, [&](communicator& ranks) {
+//     const auto forward = compile(shard(layer, ranks, 'n'), 128);
+//     forward(x, y);  // rows of this rank
+//   });
+template <detail::has_released_names Layer>
+sharded<Layer> shard(const Layer& layer, communicator& ranks, char label,
+                     const shard_options& options = {}) {
+  return ranks.guarded([&] {
+    sharded<Layer> result{&ranks, layer, {}, {}};
+    const io::released_layer list(result.whole);
+    result.cut = detail::cut_of(list.parameters, label, ranks, options);
+    ranks.agree(detail::description_of(list, result.cut));
+    for (const detail::released_parameter& p : list.parameters) {
+      const std::size_t axis = detail::position_of(label, p.name.layer_labels);
+      const detail::any_tensor value = p.parameter.value();
+      if (value.empty() || axis == p.name.layer_labels.size()) continue;
+      const auto is_it = [&](const detail::cut_parameter& known) {
+        return known.whole.elements->same_elements(*value.elements);
+      };
+      if (std::ranges::any_of(result.parameters, is_it)) continue;  // under another of its names
+      detail::cut_parameter made{value, axis, {}};
+      for (std::size_t i = 0; i < result.cut.parts_a_rank(); ++i)
+        made.own.push_back(detail::part_of(value, axis, result.cut.begin(result.cut.own(i)),
+                                           result.cut.count(result.cut.own(i))));
+      made.whole.elements = std::make_shared<storage>(0);
+      p.parameter.assign(made.whole);
+      result.parameters.push_back(std::move(made));
+    }
+    return result;
+  });
+}
+
+}  // namespace fmoe

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#include "../support/rank_checks.hpp"
+
+#include "../support/catch.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+TEST_CASE("collectives bring what they promise, and count their bytes") {
+  for (const std::size_t P : {1, 2, 3, 4, 7, 8}) run_on_threads(P, check_collectives);
+}
+
+TEST_CASE("sums over ranks have the same bits in every run") {
+  std::vector<float> first;
+  for (int run = 0; run < 20; ++run)
+    run_on_threads(5, [&](communicator& ranks) {
+      std::vector<float> x(100);
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = number_of(ranks.rank(), i);
+      ranks.all_reduce(std::span(x));
+      if (ranks.rank() != 0) return;
+      if (first.empty()) first = x;
+      require(first == x, "the bits of another run");
+    });
+}
+
+TEST_CASE("a rank that throws makes all ranks throw its sentence") {
+  for (const std::size_t P : {2, 3, 8}) run_on_threads(P, check_a_rank_that_throws);
+  CHECK_THROWS_WITH(run_on_threads(3,
+                                   [](communicator& ranks) {
+                                     if (ranks.rank() == 1) throw std::runtime_error("no");
+                                     meet(ranks);
+                                   }),
+                    "rank 1 failed: no");
+}
+
+TEST_CASE("a rank that hangs is named by the collective that waited for it") {
+  for (const std::size_t P : {2, 4}) run_on_threads(P, check_a_rank_that_hangs);
+}
+
+TEST_CASE("ranks that disagree are refused") {
+  for (const std::size_t P : {1, 2, 4}) run_on_threads(P, check_agreement);
+}
+
+TEST_CASE("ranks that call different functions are refused") {
+  run_on_threads(2, [](communicator& ranks) {
+    const std::string got = sentence_of([&] {
+      if (ranks.rank() == 0) return meet(ranks);
+      float one = 1;
+      ranks.all_reduce(std::span(&one, 1));
+    });
+    require(got.find("does not expect") != got.npos, got);
+  });
+}
+
+}  // namespace

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+#include "../support/shard_checks.hpp"
+
+#include <fmoe/aoe.hpp>
+#include <fmoe/io/safetensors.hpp>
+
+#include "../support/catch.hpp"
+#include "../support/files.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+// The bytes of a file before its data.
+std::size_t header_of(const std::filesystem::path& file) {
+  const std::string bytes = content(file);
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  return 8 + length;
+}
+
+TEST_CASE("a rank reads the header, its parts and what is not cut, and no other byte") {
+  const temporary_folder folder;
+  const auto file = folder / "mxd.safetensors";
+  const auto layer = mixture_of_decoders(1000);
+  save(layer, file);
+  const std::size_t dense = 4 * (12 * 20 + 20 + 20 * 12 + 12), each = 4 * (12 + 1 + 12);
+  for (const std::size_t P : {1, 2, 3, 4})
+    run_on_threads(P, [&](communicator& ranks) {
+      const auto part = load_shard<mxd<>>(file, ranks, 'n', {}, {.parts = 2 * P});
+      std::size_t experts = 0;
+      for (std::size_t i = 0; i < part.cut.parts_a_rank(); ++i)
+        experts += part.cut.count(part.cut.own(i));
+      require(part.bytes_read == header_of(file) + dense + experts * each,
+              "read " + std::to_string(part.bytes_read));
+      const auto x = rows(23, 12, 1000);
+      const auto shards = shard(layer, ranks, 'n', {.parts = 2 * P});
+      require(same_bits(result_on(ranks, part, x), result_on(ranks, shards, x)),
+              "the bits of a layer from a file");
+    });
+}
+
+TEST_CASE("an axis of two labels in the file is cut, with a prefix and in 16 bits") {
+  const temporary_folder folder;
+  const auto file = folder / "aoe.safetensors";
+  aoe<bf16> layer;
+  const auto fill_bf16 = [](auto& p, const auto& shape, unsigned seed) {
+    p = std::remove_cvref_t<decltype(p)>(shape);
+    for (std::size_t i = 0; i < p.size(); ++i)
+      p.data()[i] = bf16(std::sin(static_cast<float>(i + seed)));
+  };
+  fill_bf16(layer.down, std::array{12, 30, 4}, 1);
+  fill_bf16(layer.up, std::array{30, 4, 17}, 2);
+  fill_bf16(layer.linear, std::array{30, 12, 17}, 3);
+  fill_bf16(layer.output, std::array{30, 17, 12}, 4);
+  save(layer, file, {.prefix = "layers.3."});
+  run_on_threads(3, [&](communicator& ranks) {
+    const auto part = load_shard<aoe<bf16>>(file, ranks, 'n', {.prefix = "layers.3."});
+    const std::size_t each = 2 * (12 * 4 + 4 * 17 + 12 * 17 + 17 * 12);
+    require(part.bytes_read == header_of(file) + 10 * each, "the bytes that are read");
+    const auto x = rows(11, 12, 1000);
+    require(same_bits(result_on(ranks, part, x), result_on(ranks, shard(layer, ranks, 'n'), x)),
+            "the bits of a layer from a file");
+  });
+}
+
+TEST_CASE("a rank whose file is missing makes all ranks throw") {
+  const temporary_folder folder;
+  const auto file = folder / "mxd.safetensors", missing = folder / "missing.safetensors";
+  save(mixture_of_decoders(1000), file);
+  run_on_threads(3, [&](communicator& ranks) {
+    const auto& mine = ranks.rank() == 2 ? missing : file;
+    const std::string got = sentence_of([&] { load_shard<mxd<>>(mine, ranks, 'n'); });
+    require(got.starts_with("rank 2 failed: [io]") && got.find("cannot be opened") != got.npos, got);
+  });
+}
+
+TEST_CASE("ranks with files of different layers are refused") {
+  const temporary_folder folder;
+  const auto one = folder / "one.safetensors", other = folder / "other.safetensors";
+  auto layer = mixture_of_decoders(1000);
+  save(layer, one);
+  fill_with(layer.decoder, std::array{20, 13}, 7, 10);
+  fill_with(layer.scales, std::array{37, 13}, 7, 10);
+  fill_with(layer.bias, std::array{13}, 7, 10);
+  save(layer, other);
+  run_on_threads(2, [&](communicator& ranks) {
+    const std::string got = sentence_of(
+        [&] { load_shard<mxd<>>(ranks.rank() == 0 ? one : other, ranks, 'n'); });
+    require(got == "the ranks disagree: rank 0 has \"W_cond: float 37 12\", and rank 1 has "
+                   "\"W_cond: float 37 13\"",
+            got);
+  });
+}
+
+}  // namespace

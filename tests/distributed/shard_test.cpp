@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+#include "../support/shard_checks.hpp"
+
+#include <fmoe/aoe.hpp>
+#include <fmoe/peer.hpp>
+
+#include "../support/catch.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+TEST_CASE("MxD over ranks agrees with one process, and selections are the same") {
+  for (const std::size_t P : {1, 2, 3, 4}) run_on_threads(P, check_layers);
+}
+
+TEST_CASE("one rank and one part have the bits of plain fmoe") {
+  const auto layer = mixture_of_decoders(1000);
+  const auto x = rows(23, 12, 1000);
+  run_on_threads(1, [&](communicator& ranks) {
+    const auto y = result_on(ranks, shard(layer, ranks, 'n'), x);
+    require(same_bits(y, result_alone(layer, x)), "the bits of one part");
+  });
+}
+
+TEST_CASE("a fixed number of parts has the same bits for 1, 2, 4 and 8 ranks") {
+  const auto x = rows(23, 12, 1000);
+  for (const char label : {'n', 'h'}) {
+    tensor<float, 2> first;
+    for (const std::size_t P : {1, 2, 4, 8})
+      run_on_threads(P, [&](communicator& ranks) {
+        const auto layer = shard(mixture_of_decoders(1000), ranks, label, {.parts = 8});
+        const auto y = result_on(ranks, layer, x);
+        if (ranks.rank() != 0) return;
+        if (P == 1) first = y;
+        require(same_bits(first, y), "the bits of " + std::to_string(P) + " ranks");
+      });
+  }
+}
+
+TEST_CASE("more ranks than tokens") {
+  run_on_threads(7, [](communicator& ranks) {
+    check_layer(ranks, mixture_of_decoders(1000), 'n', rows(3, 12, 1000), "MxD");
+  });
+}
+
+TEST_CASE("the plan of MxD is the schedule of the study, and its bytes are counted") {
+  mxd<> layer;
+  const std::size_t I = 32, N = 4096, H = 64, O = 16, K = 8, P = 4, T = 64;
+  fill_with(layer.encoder, std::array{I, H}, 1, 100);
+  fill_with(layer.gate, std::array{I, N}, 2, 100);
+  fill_with(layer.scales, std::array{N, O}, 3, 100);
+  fill_with(layer.decoder, std::array{H, O}, 4, 100);
+  layer.active = K;
+  run_on_threads(P, [&](communicator& ranks) {
+    auto forward = compile(shard(layer, ranks, 'n'), T / P, {.threads = 1});
+    const std::string plan = forward.explain();
+    std::size_t at = 0;
+    for (const char* step : {"all_gather of 32 numbers", "merge a selection of 8",
+                             "reduce_scatter of 16 numbers"}) {
+      at = plan.find(step, at);
+      require(at != plan.npos, std::string(step) + " in\n" + plan);
+    }
+    const double formula = static_cast<double>(4 * (I + O) + 8 * K + 8) * (P - 1) / P;
+    require(forward.received_a_token() == formula, "the formula");
+    const std::size_t before = ranks.received();
+    const auto x = rows(T / P, I, 100);
+    tensor<float, 2> y({T / P, O});
+    forward(x, y);
+    const auto received = static_cast<double>(ranks.received() - before);
+    require(received == formula * T + 24 * (P - 1), "received " + std::to_string(received));
+  });
+}
+
+TEST_CASE("muMoE over its experts and its ranks") {
+  for (const std::size_t P : {2, 3})
+    run_on_threads(P, [](communicator& ranks) {
+      cp_mumoe<1> layer;
+      fill_with(layer.gate.projections[0], std::array{12, 9}, 1, 1000);
+      fill_with(layer.experts.experts[0], std::array{9, 20}, 2, 1000);
+      fill_with(layer.experts.input, std::array{13, 20}, 3, 1000);
+      fill_with(layer.experts.output, std::array{10, 20}, 4, 1000);
+      const auto x = rows(23, 12, 1000);
+      for (const char label : {'n', 'r'}) check_layer(ranks, layer, label, x, "CP");
+    });
+}
+
+TEST_CASE("AoE over its experts") {
+  for (const std::size_t P : {2, 4})
+    run_on_threads(P, [](communicator& ranks) {
+      aoe<float> layer;
+      fill_with(layer.down, std::array{12, 30, 4}, 1, 1000);
+      fill_with(layer.up, std::array{30, 4, 17}, 2, 1000);
+      fill_with(layer.linear, std::array{30, 12, 17}, 3, 1000);
+      fill_with(layer.output, std::array{30, 17, 12}, 4, 1000);
+      check_layer(ranks, layer, 'n', rows(23, 12, 1000), "AoE");
+    });
+}
+
+TEST_CASE("PEER over its experts") {
+  run_on_threads(2, [](communicator& ranks) {
+    peer<float> layer;
+    fill_with(layer.queries, std::array{12, 16}, 1, 1000);
+    fill_with(layer.keys, std::array{2, 20, 2, 4}, 2, 1000);
+    fill_with(layer.down, std::array{400, 12}, 3, 1000);
+    fill_with(layer.up, std::array{400, 12}, 4, 1000);
+    layer.active = 3;
+    check_layer(ranks, layer, 'e', rows(23, 12, 1000), "PEER");
+  });
+}
+
+TEST_CASE("ranks that disagree on the layer are refused") {
+  run_on_threads(2, [](communicator& ranks) {
+    auto layer = mixture_of_decoders(1000);
+    if (ranks.rank() == 1) layer.active = 4;
+    const std::string got = sentence_of([&] { shard(layer, ranks, 'n'); });
+    require(got == "the ranks disagree: rank 0 has \"K: 5\", and rank 1 has \"K: 4\"", got);
+  });
+}
+
+TEST_CASE("a rank that throws in a call makes all ranks throw its sentence") {
+  run_on_threads(3, [](communicator& ranks) {
+    auto forward = compile(shard(mixture_of_decoders(1000), ranks, 'n'), 4, {.threads = 1});
+    const std::size_t tokens = ranks.rank() == 1 ? 5 : 4;
+    const auto x = rows(tokens, 12, 1000);
+    tensor<float, 2> y({tokens, 12});
+    const std::string got = sentence_of([&] { forward(x, y); });
+    require(got == "rank 1 failed: [shard] 't' is 5 in x and 5 in y, and the layer is compiled "
+                   "for at most 4",
+            got);
+    require(sentence_of([&] { forward(x, y); }) == got, "the next call");
+  });
+}
+
+}  // namespace
