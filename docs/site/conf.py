@@ -47,6 +47,7 @@ API = {
                 "planner/machine.hpp", "planner/machine_text.hpp", "run/this_machine.hpp", "planner/options.hpp", "planner/tuned_shapes.hpp", "backend/backend.hpp", "backend/reference/reference.hpp", "backend/cuda/machines.hpp", "backend/cuda/device.hpp", "backend/cuda/tensor.hpp"],
     "Gradients": ["gradients/gradient.hpp", "gradients/layer_gradients.hpp"],
     "Optimizers": [f"optimizers/{what}.hpp" for what in ("sgd", "adam", "clip", "running_statistics", "unit_norm")],
+    "Ranks": [f"distributed/{what}.hpp" for what in ("communicator", "thread_communicator", "mpi_communicator", "sharded", "load_shard", "save_shard", "compiled_shard")],
     "Tensors and errors": ["arrays/tensor.hpp", "arrays/storage.hpp", "arrays/print.hpp", "arrays/viewed.hpp", "arrays/sliced.hpp", "arrays/interop.hpp", "arrays/eigen.hpp", "arrays/xtensor.hpp",
                            "arrays/place.hpp", "arrays/array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp", "base/pairs.hpp", "version.hpp"],
     "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/npy.hpp", "io/load.hpp", "io/layers_in.hpp", "models/load_model.hpp", "models/quantize.hpp", "arrays/quantized.hpp", "io/array.hpp", "io/error.hpp", "arrays/released.hpp"],
@@ -60,7 +61,7 @@ BY_NAME = {
 
 # Pages by their part of the navigation; pages that are not named come last.
 PARTS = {
-    "Using fmoe": ["guide", "install", "operators", "gradients", "training", "training_mumoe", "training_language", "serving", "interpretability", "errors", "interop", "cuda", "performance", "gallery"],
+    "Using fmoe": ["guide", "install", "operators", "gradients", "training", "training_mumoe", "training_language", "serving", "interpretability", "errors", "interop", "cuda", "distributed", "performance", "gallery"],
     "Layers": LAYERS,
     "Inside": ["architecture", "adding_a_layer"],
 }

@@ -3,4 +3,5 @@
 
 #include <fmoe/distributed/compiled_shard.hpp>
 #include <fmoe/distributed/load_shard.hpp>
+#include <fmoe/distributed/save_shard.hpp>
 #include <fmoe/distributed/thread_communicator.hpp>

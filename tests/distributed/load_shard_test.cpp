@@ -94,4 +94,31 @@ TEST_CASE("ranks with files of different layers are refused") {
   });
 }
 
+TEST_CASE("ranks write the file that one process writes") {
+  const temporary_folder folder;
+  const auto expected = folder / "expected.safetensors", file = folder / "file.safetensors";
+  const auto layer = mixture_of_decoders(1000, true);
+  save(layer, expected, {.prefix = "a."});
+  for (const char label : {'n', 'h', 'o'})
+    for (const std::size_t P : {1, 2, 3}) {
+      put(file, "old");
+      run_on_threads(P, [&](communicator& ranks) {
+        save(shard(layer, ranks, label, {.parts = 2 * P}), file, {.prefix = "a."});
+      });
+      CHECK(content(file) == content(expected));
+    }
+  CHECK(folder.entries() == 2);
+}
+
+TEST_CASE("a file that cannot be written makes all ranks throw, and nothing is left behind") {
+  const temporary_folder folder;
+  const auto file = folder / "none/mxd.safetensors";
+  run_on_threads(3, [&](communicator& ranks) {
+    const auto part = shard(mixture_of_decoders(1000), ranks, 'n');
+    const std::string got = sentence_of([&] { save(part, file); });
+    require(got.starts_with("rank 0 failed: [io]") && got.find("cannot be created") != got.npos, got);
+  });
+  CHECK(folder.entries() == 0);
+}
+
 }  // namespace

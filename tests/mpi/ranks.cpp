@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // What the ranks of an MPI job must do: mpirun -n P ranks CHECK runs one check, of those in
-// tests/support/rank_checks.hpp.
+// tests/support/rank_checks.hpp and shard_checks.hpp.
 #include <fmoe/mpi.hpp>
 
 #include <cstdlib>
 
-#include "../support/rank_checks.hpp"
+#include "../support/shard_checks.hpp"
 
 namespace {
 
@@ -17,6 +17,7 @@ void check(const std::string& name, communicator& ranks) {
     check_collectives(ranks);
     return check_agreement(ranks);
   }
+  if (name == "layers") return check_layers(ranks);
   if (name == "throws") return check_a_rank_that_throws(ranks);
   if (name == "hangs") return check_a_rank_that_hangs(ranks);
   throw std::runtime_error("there is no check " + name);
@@ -37,6 +38,6 @@ int main(int argc, char** argv) {
     MPI_Barrier(MPI_COMM_WORLD);  // then no rank has thrown
     if (ranks.rank() == 0) std::printf("%zu ranks passed\n", ranks.size());
     std::fflush(stdout);
-    if (name != "collectives") leave();
+    if (name == "throws" || name == "hangs") leave();
   });
 }

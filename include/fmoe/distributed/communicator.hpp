@@ -117,12 +117,7 @@ class communicator {
   // Throws communication_error on every rank unless all of them say the same: the first lines that
   // differ are in the sentence.
   void agree(const std::string& mine) {
-    const std::vector<std::size_t> one(size_, 1);
-    std::vector<std::size_t> lengths(size_);
-    const std::size_t length = mine.size();
-    all_gather(std::span(&length, 1), std::span(lengths), one);
-    std::string texts(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
-    all_gather(std::span<const char>(mine), std::span<char>(texts), lengths);
+    const auto [texts, lengths] = all_texts(mine);
     const std::string first = texts.substr(0, lengths[0]);
     std::size_t at = 0;
     for (std::size_t r = 0; r < size_; at += lengths[r++]) {
@@ -134,6 +129,12 @@ class communicator {
                                 "\", and rank " + std::to_string(r) + " has \"" +
                                 line_at(theirs, before) + '"');
     }
+  }
+
+  // Returns the text of rank 0 on every rank.
+  std::string first_text(const std::string& mine) {
+    const auto [texts, lengths] = all_texts(rank_ == 0 ? mine : std::string());
+    return texts.substr(0, lengths[0]);
   }
 
   // Calls f. If it throws, all ranks throw its sentence, with the number of this rank before it.
@@ -180,15 +181,28 @@ class communicator {
                             std::span<std::byte> all, std::span<const std::size_t> bytes) = 0;
 
   std::string waited_in_vain(collective what) const {
-    const double seconds = std::chrono::duration<double>(deadline).count();
-    std::string text;
-    for (const detail::text_part part : {detail::text_part("a rank waited "), {seconds}, {" s in "},
-                                         {name_of(what)}, {": another rank died or hangs"}})
-      part.append_to(text);
+    std::string text = "a rank waited ";
+    detail::text_part(std::chrono::duration<double>(deadline).count()).append_to(text);
+    text.append(" s in ").append(name_of(what)).append(": another rank died or hangs");
     return text;
   }
 
  private:
+  struct text_list {
+    std::string texts;  // one after the other
+    std::vector<std::size_t> lengths;
+  };
+  text_list all_texts(const std::string& mine) {
+    text_list found{{}, std::vector<std::size_t>(size_)};
+    const std::size_t length = mine.size();
+    all_gather(std::span(&length, 1), std::span(found.lengths),
+               std::vector<std::size_t>(size_, 1));
+    found.texts.resize(
+        std::accumulate(found.lengths.begin(), found.lengths.end(), std::size_t{0}));
+    all_gather(std::span<const char>(mine), std::span<char>(found.texts), found.lengths);
+    return found;
+  }
+
   // The line of a text that has a place.
   static std::string line_at(const std::string& text, std::size_t place) {
     const std::size_t newline = place == 0 ? text.npos : text.rfind('\n', place - 1);

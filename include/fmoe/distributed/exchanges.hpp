@@ -63,34 +63,32 @@ struct exchange_run {
   extent begin_of(extent r) const { return cut.begin(r * cut.parts_a_rank()); }
 
   void run(const stage_exchange& e) {
-    using enum spread;
     if (e.merges) return merge(e);
+    const extent own = tokens.own() * e.numbers, every = tokens.all() * e.numbers;
+    const bool to_whole = e.to_how == spread::whole, to_rows = e.to_how == spread::tokens;
     const std::span<const T> from(arrays[e.from[0]]);
     const std::span<T> to(arrays[e.to[0]]);
-    const extent n = e.numbers;
-    if (e.from_how == whole) {
-      std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(tokens.first() * n), tokens.own() * n,
-                  to.begin());
-    } else if (e.from_how == tokens_cut && e.to_how == whole) {
-      ranks.all_gather(from.first(tokens.own() * n), to, tokens.times(n));
-    } else if (e.from_how == partial && e.to_how == tokens_cut) {
-      ranks.reduce_scatter(from.first(tokens.all() * n), tokens.times(n), to);
-    } else if (e.from_how == partial) {
-      const extent count = tokens.all() * n;
-      std::copy_n(from.begin(), count, to.begin());
-      ranks.all_reduce(to.first(count));
-    } else if (e.from_how == label && e.to_how == tokens_cut) {
-      send_parts_to_tokens(e);
-    } else if (e.from_how == label) {
-      gather_parts(e);
-    } else {
-      send_tokens_to_parts(e);
+    switch (e.from_how) {
+      case spread::whole:
+        std::ranges::copy(from.subspan(tokens.first() * e.numbers, own), to.begin());
+        break;
+      case spread::tokens:
+        if (!to_whole) return send_rows_to_parts(e);
+        ranks.all_gather(from.first(own), to.first(every), tokens.times(e.numbers));
+        break;
+      case spread::partial:
+        if (to_rows) {
+          ranks.reduce_scatter(from.first(every), tokens.times(e.numbers), to.first(own));
+        } else {
+          std::ranges::copy(from.first(every), to.begin());
+          ranks.all_reduce(to.first(every));
+        }
+        break;
+      case spread::label: to_whole ? gather_parts(e) : send_parts_to_rows(e);
     }
   }
 
  private:
-  static constexpr spread tokens_cut = spread::tokens;
-
   // Calls f with the numbers of a part, and those of the same entries in rows of `width` entries
   // that begin at `first`, one run after the other, for some tokens.
   template <class F>
@@ -101,8 +99,8 @@ struct exchange_run {
     for (extent r = 0; r < count * e.outer; ++r)
       f(part.data() + (from_token * e.outer + r) * run, rows + r * width * e.inner + offset, run);
   }
-  static void to_rows(const T* part, T* rows, extent n) { std::copy_n(part, n, rows); }
-  static void from_rows(T* part, const T* rows, extent n) { std::copy_n(rows, n, part); }
+  static void copy_to_rows(const T* part, T* rows, extent n) { std::copy_n(part, n, rows); }
+  static void copy_from_rows(T* part, const T* rows, extent n) { std::copy_n(rows, n, part); }
 
   // The parts of this rank, for all tokens, side by side.
   std::vector<T> own_columns(const stage_exchange& e) {
@@ -110,7 +108,7 @@ struct exchange_run {
     std::vector<T> rows(tokens.all() * e.outer * width * e.inner);
     for (extent i = 0; i < e.from.size(); ++i)
       each_run(e, arrays[e.from[i]], i, rows.data(), begin_of(ranks.rank()), width, 0, tokens.all(),
-               to_rows);
+               copy_to_rows);
     return rows;
   }
   // Rows of whole values from the columns of each rank, one rank after the other.
@@ -135,7 +133,7 @@ struct exchange_run {
     ranks.all_gather(std::span<const T>(mine), std::span(all), column_counts(e, tokens.all()));
     join_columns(e, all, tokens.all(), arrays[e.to[0]].data());
   }
-  void send_parts_to_tokens(const stage_exchange& e) {
+  void send_parts_to_rows(const stage_exchange& e) {
     const std::vector<T> mine = own_columns(e);
     std::vector<T> rows(tokens.own() * e.numbers);
     ranks.all_to_all(std::span<const T>(mine),
@@ -143,7 +141,7 @@ struct exchange_run {
                      column_counts(e, tokens.own()));
     join_columns(e, rows, tokens.own(), arrays[e.to[0]].data());
   }
-  void send_tokens_to_parts(const stage_exchange& e) {
+  void send_rows_to_parts(const stage_exchange& e) {
     const T* const mine = arrays[e.from[0]].data();
     const extent width = count_of(ranks.rank());
     std::vector<T> out, in(tokens.all() * e.outer * width * e.inner);
@@ -156,7 +154,7 @@ struct exchange_run {
                      tokens.times(e.outer * width * e.inner));
     for (extent i = 0; i < e.to.size(); ++i)
       each_run(e, arrays[e.to[i]], i, in.data(), begin_of(ranks.rank()), width, 0, tokens.all(),
-               from_rows);
+               copy_from_rows);
   }
 
   using entry = candidate<T>;

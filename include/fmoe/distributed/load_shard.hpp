@@ -72,7 +72,7 @@ namespace fmoe {
 // throws on one, of what shard throws, or of ranks that disagree on what the file holds.
 //
 //   const auto layer = load_shard<mxd<>>("mxd.safetensors", ranks, 'n');
-//   const auto forward = compile(layer, 128);
+//   auto forward = compile(layer, 128);
 template <detail::has_released_names Layer>
 sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks, char label,
                           const load_options& options = {}, const shard_options& how = {}) {

@@ -281,8 +281,9 @@ class placement_search {
     std::vector<partial_choice> now{{std::string(p_.nodes.size(), '\0'), 0, 0, 0}};
     for (const ir::node_id id : p_.nodes.ids()) {
       now = after(now, id);
-      expects<value_error>(!now.empty(), "[shard] an operation of the layer cannot be cut along "
-                                         "this label: no rank has all that it reads");
+      expects<value_error>(
+          !now.empty(),
+          "[shard] this label cannot be cut: an operation on weights needs the whole axis");
       done_.push_back(now);
     }
     extent best = all;
@@ -294,7 +295,6 @@ class placement_search {
       best = i;
       least = *total;
     }
-    expects<value_error>(best != all, "[shard] the results of the layer have no axis of tokens");
     placement found;
     found.seconds = least;
     found.how.resize(p_.nodes.size());

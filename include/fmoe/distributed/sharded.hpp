@@ -132,7 +132,7 @@ struct sharded {
 // communication_error if ranks disagree on the layer or on the cut.
 //
 //   run_on_threads(4, [&](communicator& ranks) {
-//     const auto forward = compile(shard(layer, ranks, 'n'), 128);
+//     auto forward = compile(shard(layer, ranks, 'n'), 128);
 //     forward(x, y);  // rows of this rank
 //   });
 template <detail::has_released_names Layer>

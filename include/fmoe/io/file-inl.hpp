@@ -87,6 +87,9 @@ class replacement {
     }
   }
 
+  const std::filesystem::path& temporary() const { return temporary_; }
+  int number() const { return descriptor_.number(); }
+
   // After this call the new content survives a crash of the machine. Nothing throws once the file
   // is replaced, so the folder is opened before.
   void commit() {
@@ -133,5 +136,43 @@ FMOE_INLINE void write_file(const std::filesystem::path& file,
   for (const auto piece : pieces) successor.write(piece);
   successor.commit();
 }
+
+FMOE_INLINE file_in_parts::file_in_parts(const std::filesystem::path& file, std::uint64_t bytes)
+    : file_(file),
+      created_(std::make_unique<replacement>(file)),
+      opened_(-1) {
+  if (bytes == 0) return;
+  const int reason = ::posix_fallocate(created_->number(), 0, static_cast<::off_t>(bytes));
+  if (reason != 0) fail_io(file_, "cannot be written", reason);
+}
+
+FMOE_INLINE file_in_parts::file_in_parts(const std::filesystem::path& file,
+                                         const std::filesystem::path& successor)
+    : file_(file),
+      opened_(::open(whole_path(successor), O_WRONLY | O_CLOEXEC)) {
+  if (opened_.number() < 0) fail_io(file_, "cannot be opened by every rank");
+}
+
+FMOE_INLINE file_in_parts::~file_in_parts() = default;
+
+FMOE_INLINE std::filesystem::path file_in_parts::successor() const { return created_->temporary(); }
+
+FMOE_INLINE void file_in_parts::write(std::uint64_t at, std::span<const std::byte> bytes) {
+  const int to = created_ != nullptr ? created_->number() : opened_.number();
+  while (!bytes.empty()) {
+    const auto done = ::pwrite(to, bytes.data(), bytes.size(), static_cast<::off_t>(at));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail_io(file_, "cannot be written");
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+    at += static_cast<std::uint64_t>(done);
+  }
+}
+
+FMOE_INLINE void file_in_parts::finish() {
+  const int to = created_ != nullptr ? created_->number() : opened_.number();
+  if (::fsync(to) != 0) fail_io(file_, "cannot be written to the disk");
+}
+
+FMOE_INLINE void file_in_parts::replace() { created_->commit(); }
 
 }  // namespace fmoe::io

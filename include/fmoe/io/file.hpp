@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -50,6 +51,32 @@ std::filesystem::file_type type_of(const std::filesystem::path& path);
 // is killed here may leave a file named .fmoe-... beside the old one. Throws io.
 void write_file(const std::filesystem::path& file,
                 std::span<const std::span<const std::byte>> pieces);
+
+class replacement;
+
+// A file that several processes write, each its bytes, in a folder that all of them see. One
+// creates it; the others open what it creates. All functions throw io.
+class file_in_parts {
+ public:
+  // Creates a successor of the file, which takes its place in `replace` and vanishes if that is not
+  // called. The disk has room for these bytes, or this throws.
+  file_in_parts(const std::filesystem::path& file, std::uint64_t bytes);
+  // Opens a successor that another process has created.
+  file_in_parts(const std::filesystem::path& file, const std::filesystem::path& successor);
+  ~file_in_parts();
+
+  std::filesystem::path successor() const;
+  void write(std::uint64_t at, std::span<const std::byte> bytes);
+  // Returns when what this process wrote is on the disk.
+  void finish();
+  // Only who created it calls this, when all have finished.
+  void replace();
+
+ private:
+  std::filesystem::path file_;
+  std::unique_ptr<replacement> created_;
+  descriptor opened_;
+};
 
 }  // namespace fmoe::io
 

@@ -28,10 +28,9 @@ class safetensors_layout {
     std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) {
       return bits_of(a->second.type()) > bits_of(b->second.type());
     });
-    std::map<std::string_view, std::uint64_t> begins;
     std::uint64_t end = 0;
     for (const auto* a : order) {
-      begins[a->first] = end;
+      begins_[a->first] = end;
       end += a->second.bytes().size();
       data_.push_back(a->second.bytes());
     }
@@ -47,7 +46,7 @@ class safetensors_layout {
       text += '}';
     }
     for (const auto& [name, a] : arrays) {
-      const auto begin = begins[name];
+      const auto begin = begins_[name];
       separate();
       text +=
           json_quoted(name) + ":{\"dtype\":\"" + std::string(name_of(a.type())) + "\",\"shape\":[";
@@ -82,7 +81,14 @@ class safetensors_layout {
     return result;
   }
 
+  std::span<const std::byte> header() const { return header_; }
+  // The byte of the file where an array begins.
+  std::uint64_t begin_of(std::string_view name) const {
+    return header_.size() + begins_.find(name)->second;
+  }
+
  private:
+  std::map<std::string_view, std::uint64_t> begins_;
   std::vector<std::byte> header_;
   std::vector<std::span<const std::byte>> data_;
 };

@@ -11,6 +11,7 @@
 #include <fmoe/io/layers_in-inl.hpp>
 #include <fmoe/io/load-inl.hpp>
 #include <fmoe/io/npy-inl.hpp>
+#include <fmoe/io/opened_safetensors-inl.hpp>
 #include <fmoe/io/safetensors-inl.hpp>
 #include <fmoe/io/safetensors_header-inl.hpp>
 #include <fmoe/io/shard_index-inl.hpp>

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+#include <fmoe/distributed.hpp>
+#include <fmoe/quantize.hpp>
+
+#include "../support/failures.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+// Layers of one weight, w [i, n], that a cut along n refuses.
+template <class Result>
+struct layer_of_weight {
+  parameter<float, 2> w = tensor<float, 2>({8, 4});
+  auto operator()(const operand_of<2> auto& x) const { return Result::of(x, w); }
+  static void released(auto& layer, auto&& visit) {
+    visit({"w", presence::required, "in"}, layer.w);
+  }
+};
+struct softmax_of_weight {
+  static auto of(const auto& x, const auto& w) { return einsum<"ti,in->tn">(x, softmax(w)); }
+};
+struct tokens_last {
+  static auto of(const auto& x, const auto& w) { return einsum<"ti,in->nt">(x, w); }
+};
+struct sum_over_tokens {
+  static auto of(const auto& x, const auto& w) { return einsum<"ti,in,tj->nj">(x, w, x); }
+};
+struct weight_as_a_cube {
+  static auto of(const auto& x, const auto& w) {
+    return einsum<"ti,inm->tn">(x, viewed(w, std::array<std::size_t, 3>{8, 2, 2}));
+  }
+};
+struct function_of_a_column {
+  static auto of(const auto& x, const auto& w) {
+    return einsum<"it->ti">(relu(einsum<"tj,jn,in->it">(x, w, w)));
+  }
+};
+
+// A job of one rank.
+void on_one_rank(const std::function<void(communicator&)>& body) { run_on_threads(1, body); }
+
+// clang-format off: scripts/errors_page reads the table.
+const failure ranks_errors[] = {
+{R"(rank 0 failed: [shard] 3 parts on 2 ranks: the number of parts is a multiple of that of the ranks)",
+"Each rank has the same number of parts.",
+"Ask for a multiple of the ranks, or for none, which means one part a rank.",
+[] {
+run_on_threads(2, [](communicator& ranks) {
+  if (ranks.rank() == 0) shard(small_mxd(), ranks, 'n', {.parts = 3});
+});
+}},
+{R"(rank 0 failed: [shard] no parameter has the label 'e': the layer's are ihno)",
+"A layer is cut along a label of its parameters, one of those in `released`.",
+"Take one of these labels.",
+[] {
+on_one_rank([](communicator& ranks) { shard(small_mxd(), ranks, 'e'); });
+}},
+{R"(rank 0 failed: [shard] 'n' is 5 and has no 8 parts)",
+"Each part has an entry of the axis at least.",
+"Ask for fewer parts.",
+[] {
+on_one_rank([](communicator& ranks) { shard(small_mxd(), ranks, 'n', {.parts = 8}); });
+}},
+{R"(rank 0 failed: [shard] the parameter gate has 8 bits: weights of 16 bits and more can be cut)",
+"Blocks of 8-bit weights are not cut yet.",
+"Load the layer in `bf16`, `f16` or `float`.",
+[] {
+on_one_rank([](communicator& ranks) { shard(quantize(small_mxd()), ranks, 'n'); });
+}},
+{R"(rank 0 failed: [shard] this label cannot be cut: an operation on weights needs the whole axis)",
+"A function of a row of weights needs the whole row, and ranks do not exchange weights.",
+"Cut the layer along another label.",
+[] {
+on_one_rank([](communicator& ranks) {
+  compile(shard(layer_of_weight<softmax_of_weight>(), ranks, 'n', {.parts = 2}), 4);
+});
+}},
+{R"(rank 0 failed: [shard] tokens are not the first axis of a value that ranks exchange)",
+"Ranks exchange rows of tokens.",
+"Write the result of the einsum with the token first.",
+[] {
+on_one_rank([](communicator& ranks) {
+  compile(shard(layer_of_weight<function_of_a_column>(), ranks, 'n', {.parts = 2}), 4);
+});
+}},
+{R"(rank 0 failed: [shard] the layer has no axis of tokens)",
+"The first axis of the input is not the first one of the result.",
+"Write the result of the layer with the token first.",
+[] {
+on_one_rank([](communicator& ranks) {
+  compile(shard(layer_of_weight<tokens_last>(), ranks, 'n', {.parts = 2}), 4);
+});
+}},
+{R"(rank 0 failed: [shard] the layer sums over tokens, which are cut over the ranks)",
+"Each rank brings rows of its own, and a sum over all of them is not made yet.",
+"Sum what the ranks return, with `all_reduce`.",
+[] {
+on_one_rank([](communicator& ranks) {
+  compile(shard(layer_of_weight<sum_over_tokens>(), ranks, 'n', {.parts = 2}), 4);
+});
+}},
+{R"(rank 0 failed: [shard] the layer reads a parameter that is cut in another shape)",
+"An axis that is viewed as several ones is not cut yet.",
+"Cut the layer along a label of other parameters.",
+[] {
+on_one_rank([](communicator& ranks) {
+  compile(shard(layer_of_weight<weight_as_a_cube>(), ranks, 'n', {.parts = 2}), 4);
+});
+}},
+{R"(rank 0 failed: [shard] the rows of x have not the shape of the layer's)",
+"The input or the output of a call has not two axes, or rows of another length.",
+"Pass arrays with the rows that `input_shape` and `output_shape` say.",
+[] {
+on_one_rank([](communicator& ranks) {
+  auto forward = compile(shard(small_mxd(), ranks, 'n'), 4);
+  tensor<float, 2> x({4, 9}), y({4, 3});
+  forward(x, y);
+});
+}},
+{R"(rank 0 failed: [shard] x is of float64 and the layer computes in float32)",
+"Ranks read and write rows of the layer's arithmetic type.",
+"Convert the array first.",
+[] {
+on_one_rank([](communicator& ranks) {
+  auto forward = compile(shard(small_mxd(), ranks, 'n'), 4);
+  tensor<double, 2> x({4, 8});
+  tensor<float, 2> y({4, 3});
+  forward(x, y);
+});
+}},
+{R"(rank 0 failed: [shard] 't' is 5 in x and 5 in y, and the layer is compiled for at most 4)",
+"A rank brings more tokens than the layer is compiled for, or another number to x than to y.",
+"Compile for more tokens, or bring fewer.",
+[] {
+on_one_rank([](communicator& ranks) {
+  auto forward = compile(shard(small_mxd(), ranks, 'n'), 4);
+  tensor<float, 2> x({5, 8}), y({5, 3});
+  forward(x, y);
+});
+}},
+{R"(rank 0 failed: [save] ranks write numbers in the layer's type)",
+"A file of ranks has the numbers that they hold.",
+"Leave out `type`.",
+[] {
+on_one_rank([](communicator& ranks) {
+  save(shard(small_mxd(), ranks, 'n'), "mxd.safetensors", {.type = dtype::bfloat16});
+});
+}},
+};
+// clang-format on
+
+TEST_CASE("faults of ranks make all of them throw these sentences", "[errors]") {
+  check<communication_error>(ranks_errors);
+}
+
+}  // namespace
