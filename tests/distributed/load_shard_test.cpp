@@ -45,15 +45,16 @@ TEST_CASE("an axis of two labels in the file is cut, with a prefix and in 16 bit
   const temporary_folder folder;
   const auto file = folder / "aoe.safetensors";
   aoe<bf16> layer;
-  const auto fill_bf16 = [](auto& p, const auto& shape, unsigned seed) {
-    p = std::remove_cvref_t<decltype(p)>(shape);
+  const auto fill_bf16 = [](tensor<bf16, 3>& p, const std::array<std::size_t, 3>& shape,
+                            unsigned seed) {
+    p = tensor<bf16, 3>(shape);
     for (std::size_t i = 0; i < p.size(); ++i)
       p.data()[i] = bf16(std::sin(static_cast<float>(i + seed)));
   };
-  fill_bf16(layer.down, std::array{12, 30, 4}, 1);
-  fill_bf16(layer.up, std::array{30, 4, 17}, 2);
-  fill_bf16(layer.linear, std::array{30, 12, 17}, 3);
-  fill_bf16(layer.output, std::array{30, 17, 12}, 4);
+  fill_bf16(layer.down, {12, 30, 4}, 1);
+  fill_bf16(layer.up, {30, 4, 17}, 2);
+  fill_bf16(layer.linear, {30, 12, 17}, 3);
+  fill_bf16(layer.output, {30, 17, 12}, 4);
   save(layer, file, {.prefix = "layers.3."});
   run_on_threads(3, [&](communicator& ranks) {
     const auto part = load_shard<aoe<bf16>>(file, ranks, 'n', {.prefix = "layers.3."});
@@ -81,15 +82,15 @@ TEST_CASE("ranks with files of different layers are refused") {
   const auto one = folder / "one.safetensors", other = folder / "other.safetensors";
   auto layer = mixture_of_decoders(1000);
   save(layer, one);
-  fill_with(layer.decoder, std::array{20, 13}, 7, 10);
-  fill_with(layer.scales, std::array{37, 13}, 7, 10);
-  fill_with(layer.bias, std::array{13}, 7, 10);
+  fill_with(layer.decoder, {20, 13}, 7, 10);
+  fill_with(layer.scales, {37, 13}, 7, 10);
+  fill_with(layer.bias, {13}, 7, 10);
   save(layer, other);
   run_on_threads(2, [&](communicator& ranks) {
     const std::string got = sentence_of(
         [&] { load_shard<mxd<>>(ranks.rank() == 0 ? one : other, ranks, 'n'); });
-    require(got == "the ranks disagree: rank 0 has \"W_cond: float 37 12\", and rank 1 has "
-                   "\"W_cond: float 37 13\"",
+    require(got == "the ranks disagree: rank 0 has \"W_cond: float32 37 12\", and rank 1 has "
+                   "\"W_cond: float32 37 13\"",
             got);
   });
 }

@@ -48,10 +48,10 @@ TEST_CASE("more ranks than tokens") {
 TEST_CASE("the plan of MxD is the schedule of the study, and its bytes are counted") {
   mxd<> layer;
   const std::size_t I = 32, N = 4096, H = 64, O = 16, K = 8, P = 4, T = 64;
-  fill_with(layer.encoder, std::array{I, H}, 1, 100);
-  fill_with(layer.gate, std::array{I, N}, 2, 100);
-  fill_with(layer.scales, std::array{N, O}, 3, 100);
-  fill_with(layer.decoder, std::array{H, O}, 4, 100);
+  fill_with(layer.encoder, {I, H}, 1, 100);
+  fill_with(layer.gate, {I, N}, 2, 100);
+  fill_with(layer.scales, {N, O}, 3, 100);
+  fill_with(layer.decoder, {H, O}, 4, 100);
   layer.active = K;
   run_on_threads(P, [&](communicator& ranks) {
     auto forward = compile(shard(layer, ranks, 'n'), T / P, {.threads = 1});
@@ -77,23 +77,46 @@ TEST_CASE("muMoE over its experts and its ranks") {
   for (const std::size_t P : {2, 3})
     run_on_threads(P, [](communicator& ranks) {
       cp_mumoe<1> layer;
-      fill_with(layer.gate.projections[0], std::array{12, 9}, 1, 1000);
-      fill_with(layer.experts.experts[0], std::array{9, 20}, 2, 1000);
-      fill_with(layer.experts.input, std::array{13, 20}, 3, 1000);
-      fill_with(layer.experts.output, std::array{10, 20}, 4, 1000);
+      fill_with(layer.gate.projections[0], {12, 9}, 1, 1000);
+      fill_with(layer.experts.experts[0], {9, 20}, 2, 1000);
+      fill_with(layer.experts.input, {13, 20}, 3, 1000);
+      fill_with(layer.experts.output, {10, 20}, 4, 1000);
       const auto x = rows(23, 12, 1000);
       for (const char label : {'n', 'r'}) check_layer(ranks, layer, label, x, "CP");
     });
+}
+
+// An operation between two einsums whose rows are columns.
+struct turned {
+  parameter<float, 2> first, second;  // i n, n o
+
+  auto operator()(const operand_of<2> auto& x) const {
+    const auto sums = einsum<"ti,in,no->ot">(x, first, second);
+    return einsum<"ot,no->tn">(relu(sums), second);
+  }
+  static void released(auto& layer, auto&& visit) {
+    visit(released_name{"first", presence::required, "in"}, layer.first);
+    visit(released_name{"second", presence::required, "no"}, layer.second);
+  }
+};
+
+TEST_CASE("values whose tokens are not the first axis travel, too") {
+  run_on_threads(3, [](communicator& ranks) {
+    turned layer;
+    fill_with(layer.first, {12, 10}, 1, 1000);
+    fill_with(layer.second, {10, 9}, 2, 1000);
+    check_layer(ranks, layer, 'n', rows(23, 12, 1000), "columns");
+  });
 }
 
 TEST_CASE("AoE over its experts") {
   for (const std::size_t P : {2, 4})
     run_on_threads(P, [](communicator& ranks) {
       aoe<float> layer;
-      fill_with(layer.down, std::array{12, 30, 4}, 1, 1000);
-      fill_with(layer.up, std::array{30, 4, 17}, 2, 1000);
-      fill_with(layer.linear, std::array{30, 12, 17}, 3, 1000);
-      fill_with(layer.output, std::array{30, 17, 12}, 4, 1000);
+      fill_with(layer.down, {12, 30, 4}, 1, 1000);
+      fill_with(layer.up, {30, 4, 17}, 2, 1000);
+      fill_with(layer.linear, {30, 12, 17}, 3, 1000);
+      fill_with(layer.output, {30, 17, 12}, 4, 1000);
       check_layer(ranks, layer, 'n', rows(23, 12, 1000), "AoE");
     });
 }
@@ -101,10 +124,10 @@ TEST_CASE("AoE over its experts") {
 TEST_CASE("PEER over its experts") {
   run_on_threads(2, [](communicator& ranks) {
     peer<float> layer;
-    fill_with(layer.queries, std::array{12, 16}, 1, 1000);
-    fill_with(layer.keys, std::array{2, 20, 2, 4}, 2, 1000);
-    fill_with(layer.down, std::array{400, 12}, 3, 1000);
-    fill_with(layer.up, std::array{400, 12}, 4, 1000);
+    fill_with(layer.queries, {12, 16}, 1, 1000);
+    fill_with(layer.keys, {2, 20, 2, 4}, 2, 1000);
+    fill_with(layer.down, {400, 12}, 3, 1000);
+    fill_with(layer.up, {400, 12}, 4, 1000);
     layer.active = 3;
     check_layer(ranks, layer, 'e', rows(23, 12, 1000), "PEER");
   });

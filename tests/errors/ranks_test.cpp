@@ -32,11 +32,6 @@ struct weight_as_a_cube {
     return einsum<"ti,inm->tn">(x, viewed(w, std::array<std::size_t, 3>{8, 2, 2}));
   }
 };
-struct function_of_a_column {
-  static auto of(const auto& x, const auto& w) {
-    return einsum<"it->ti">(relu(einsum<"tj,jn,in->it">(x, w, w)));
-  }
-};
 
 // A job of one rank.
 void on_one_rank(const std::function<void(communicator&)>& body) { run_on_threads(1, body); }
@@ -75,14 +70,6 @@ on_one_rank([](communicator& ranks) { shard(quantize(small_mxd()), ranks, 'n'); 
 [] {
 on_one_rank([](communicator& ranks) {
   compile(shard(layer_of_weight<softmax_of_weight>(), ranks, 'n', {.parts = 2}), 4);
-});
-}},
-{R"(rank 0 failed: [shard] tokens are not the first axis of a value that ranks exchange)",
-"Ranks exchange rows of tokens.",
-"Write the result of the einsum with the token first.",
-[] {
-on_one_rank([](communicator& ranks) {
-  compile(shard(layer_of_weight<function_of_a_column>(), ranks, 'n', {.parts = 2}), 4);
 });
 }},
 {R"(rank 0 failed: [shard] the layer has no axis of tokens)",

@@ -14,8 +14,10 @@
 namespace fmoe::test {
 
 // Numbers that repeat, so that many scores are equal.
-inline void fill_with(auto& p, const auto& shape, unsigned seed, int steps) {
-  p = std::remove_cvref_t<decltype(p)>(shape);
+template <std::size_t Rank>
+void fill_with(tensor<float, Rank>& p, const std::array<std::size_t, Rank>& shape, unsigned seed,
+               int steps) {
+  p = tensor<float, Rank>(shape);
   unsigned state = 2654435761u * (seed + 1);
   for (std::size_t i = 0; i < p.size(); ++i) {
     state = state * 1664525u + 1013904223u;
@@ -26,21 +28,21 @@ inline void fill_with(auto& p, const auto& shape, unsigned seed, int steps) {
 
 inline tensor<float, 2> rows(std::size_t tokens, std::size_t width, int steps) {
   tensor<float, 2> x;
-  fill_with(x, std::array{tokens, width}, 99, steps);
+  fill_with(x, {tokens, width}, 99, steps);
   return x;
 }
 
 // 37 experts, 12 inputs and outputs, 20 hidden units.
 inline mxd<> mixture_of_decoders(int steps, bool with_glu = false) {
   mxd<> l;
-  fill_with(l.encoder, std::array{12, 20}, 1, steps);
-  fill_with(l.encoder_bias, std::array{20}, 2, steps);
-  if (with_glu) fill_with(l.linear, std::array{12, 20}, 3, steps);
-  fill_with(l.gate, std::array{12, 37}, 4, steps);
-  fill_with(l.gate_bias, std::array{37}, 5, steps);
-  fill_with(l.scales, std::array{37, 12}, 6, steps);
-  fill_with(l.decoder, std::array{20, 12}, 7, steps);
-  fill_with(l.bias, std::array{12}, 8, steps);
+  fill_with(l.encoder, {12, 20}, 1, steps);
+  fill_with(l.encoder_bias, {20}, 2, steps);
+  if (with_glu) fill_with(l.linear, {12, 20}, 3, steps);
+  fill_with(l.gate, {12, 37}, 4, steps);
+  fill_with(l.gate_bias, {37}, 5, steps);
+  fill_with(l.scales, {37, 12}, 6, steps);
+  fill_with(l.decoder, {20, 12}, 7, steps);
+  fill_with(l.bias, {12}, 8, steps);
   l.active = 5;
   return l;
 }
@@ -106,7 +108,7 @@ inline void check_selection(communicator& ranks) {
   for (const std::size_t active : {1, 5, 20, 37})
     for (const int steps : {1, 2, 50}) {
       selection_of_mxd layer{{}, active};
-      fill_with(layer.gate, std::array{6, 37}, 4, steps);
+      fill_with(layer.gate, {6, 37}, 4, steps);
       const auto x = rows(19, 6, steps);
       const std::size_t parts = ranks.size() * (active == 5 ? 2 : 1);
       require(same_bits(result_on(ranks, shard(layer, ranks, 'n', {.parts = parts}), x),

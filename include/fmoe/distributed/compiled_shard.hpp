@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fmoe/distributed/exchanges.hpp>
+#include <fmoe/ir/live.hpp>
 #include <fmoe/run/compile.hpp>
 #include <fmoe/run/explain.hpp>
 

@@ -171,13 +171,6 @@ class mpi_communicator final : public communicator {
 
 // Runs body(communicator&) as one rank of the MPI job that mpirun has started, and returns the exit
 // status of the program. If it throws, the sentence is printed and the job ends on all ranks.
-//
-//   int main(int argc, char** argv) {
-//     return fmoe::run_on_mpi(argc, argv, [](fmoe::communicator& ranks) {
-//       float one = 1;
-//       ranks.all_reduce(std::span(&one, 1));
-//     });
-//   }
 template <class Body>
 int run_on_mpi(int& argc, char**& argv, const Body& body) {
   int provided = 0;

@@ -120,19 +120,23 @@ class stage_planner {
   // The array of this key, which a step before those that are there makes.
   array_id need(const array_key& key) {
     if (const auto at = known_.find(key); at != known_.end()) return at->second;
-    const node_axes& axes = p_.axes[key.id];
-    expect_tokens_first(key.id);
-    stage_array a{key, p_.nodes.shape(key.id), key.how == spread::tokens};
-    if (key.how == spread::label) a.row[*axes.label] = cut_.count(cut_.own(key.part));
+    stage_array a{key, row_of(key.id), key.how == spread::tokens};
+    if (key.how == spread::label) a.row[label_in_row(key.id)] = cut_.count(cut_.own(key.part));
     if (key.entries > what::scores) a.row.back() = kept_of(key);
-    a.row.erase(a.row.begin());
     const array_id made = plan_.arrays.add(std::move(a));
     known_.emplace(key, made);
     return made;
   }
-  void expect_tokens_first(ir::node_id id) const {
-    expects<value_error>(p_.axes[id].token == extent{0},
-                         "[shard] tokens are not the first axis of a value that ranks exchange");
+  // The shape of a value without its tokens, which come first in an array, and there the place of
+  // the label.
+  std::vector<extent> row_of(ir::node_id id) const {
+    auto row = p_.nodes.shape(id);
+    row.erase(row.begin() + static_cast<std::ptrdiff_t>(*p_.axes[id].token));
+    return row;
+  }
+  extent label_in_row(ir::node_id id) const {
+    const node_axes& axes = p_.axes[id];
+    return *axes.label - (*axes.label > *axes.token ? 1 : 0);
   }
   // The entries that a selection keeps of a part.
   extent kept_of(const array_key& key) const {
@@ -153,12 +157,11 @@ class stage_planner {
   stage_exchange exchange_of(ir::node_id id, spread to) const {
     stage_exchange e{.id = id, .from_how = how(id).out, .to_how = to, .merges = false,
                      .from = {}, .to = {}};
-    expect_tokens_first(id);
-    const auto shape = p_.nodes.shape(id);
-    e.numbers = element_count(std::span(shape).subspan(1));
-    if (const auto label = p_.axes[id].label) {
-      e.outer = element_count(std::span(shape).subspan(1, *label - 1));
-      e.inner = element_count(std::span(shape).subspan(*label + 1));
+    const auto row = row_of(id);
+    e.numbers = element_count(row);
+    if (p_.axes[id].label) {
+      e.outer = element_count(std::span(row).first(label_in_row(id)));
+      e.inner = element_count(std::span(row).subspan(label_in_row(id) + 1));
     }
     return e;
   }
@@ -248,21 +251,35 @@ class stage_planner {
     if (key.entries != what::value) {
       const auto& s = get<ir::select_node>(p_.nodes[key.id].op);
       const ir::node_id scores = fetch(s.arg, spread::label, key.part);
-      if (key.entries == what::scores) return scores;
+      if (key.entries == what::scores) return scores;  // rows, as the selection
       selection_rule rule = s.rule;
       rule.keep = kept_of(key);
       const ir::node_id chosen = graph_->nodes.select(rule, scores);
       return graph_->nodes.kept(
           key.entries == what::kept_values ? kept_part::value : kept_part::index, chosen);
     }
-    if (key.part != all) return build(key.id, key.how, key.part);
+    if (key.part != all) return with_tokens_first(key.id, build(key.id, key.how, key.part));
     std::vector<ir::node_id> parts;
     for (extent i = 0; i < cut_.parts_a_rank(); ++i)
       parts.push_back(build(key.id, spread::partial, i));
     for (extent step = 1; step < parts.size(); step *= 2)  // as fold_rows adds
       for (extent i = 0; i + step < parts.size(); i += 2 * step)
         parts[i] = graph_->nodes.add(parts[i], parts[i + step]);
-    return parts[0];
+    return with_tokens_first(key.id, parts[0]);
+  }
+
+  // Brings a value into the order of an array, and back.
+  ir::node_id with_tokens_first(ir::node_id id, ir::node_id made) {
+    return reordered(id, made, true);
+  }
+  ir::node_id reordered(ir::node_id id, ir::node_id made, bool to_array) {
+    const extent token = *p_.axes[id].token;
+    if (token == 0) return made;
+    const std::string labels = std::string("abcdefgh").substr(0, p_.nodes.rank(id));
+    std::string in_array = labels;
+    in_array.erase(token, 1).insert(0, 1, labels[token]);
+    return graph_->nodes.einsum(to_array ? labels + "->" + in_array : in_array + "->" + labels,
+                                {made});
   }
 
   // The value for a reader in the graph at hand.
@@ -277,7 +294,7 @@ class stage_planner {
     ir::node_id made = graph_->nodes.leaf({nullptr, dtype::float32, std::move(shape), false,
                                            static_cast<int>(graph_->arguments.size())});
     graph_->arguments.push_back(from);
-    made = as_selection(id, made);
+    made = as_selection(id, reordered(id, made, false));
     made_.emplace(key, made);
     return made;
   }
