@@ -19,8 +19,6 @@ int main() {
     std::copy_n(all.data() + 64 * ranks.rank() * width, 64 * width, x.data());
     forward(x, y);  // all ranks together; x and y are rows of this rank
     if (ranks.rank() == 0)
-      std::cout << y(0, 0) << '\n'
-                << layer.bytes_read << " bytes read\n"
-                << forward.explain();
+      std::cout << y(0, 0) << '\n' << layer.bytes_read << " bytes read\n" << forward.explain();
   });
 }

@@ -17,7 +17,7 @@ FOR_USERS = ("fmoe", "fmoe::cuda", "fmoe::io", "fmoe::io::npy", "io")
 INTERNAL = set("""
 derived describe labels lower released released_kinds released_unused scalar space
 all_of arrays_for arrays_in arrays_of element_of elements_as fill has_tensor header_of kind_of layer_arrays layer_from
-layer_numbers magic max_header metadata_of outlines read_header shard transpose with_new with_new_layer
+layer_numbers magic max_header metadata_of outlines read_header transpose with_new with_new_layer
 """.split())
 
 # Functions and members that say nothing to users: overloads that refuse a call with a sentence, what the compiler writes itself, what

@@ -73,7 +73,8 @@ TEST_CASE("a rank whose file is missing makes all ranks throw") {
   run_on_threads(3, [&](communicator& ranks) {
     const auto& mine = ranks.rank() == 2 ? missing : file;
     const std::string got = sentence_of([&] { load_shard<mxd<>>(mine, ranks, 'n'); });
-    require(got.starts_with("rank 2 failed: [io]") && got.find("cannot be opened") != got.npos, got);
+    require(got.starts_with("rank 2 failed: [io]") && got.find("cannot be opened") != got.npos,
+            got);
   });
 }
 
@@ -87,10 +88,11 @@ TEST_CASE("ranks with files of different layers are refused") {
   fill_with(layer.bias, {13}, 7, 10);
   save(layer, other);
   run_on_threads(2, [&](communicator& ranks) {
-    const std::string got = sentence_of(
-        [&] { load_shard<mxd<>>(ranks.rank() == 0 ? one : other, ranks, 'n'); });
-    require(got == "the ranks disagree: rank 0 has \"W_cond: float32 37 12\", and rank 1 has "
-                   "\"W_cond: float32 37 13\"",
+    const std::string got =
+        sentence_of([&] { load_shard<mxd<>>(ranks.rank() == 0 ? one : other, ranks, 'n'); });
+    require(got ==
+                "the ranks disagree: rank 0 has \"W_cond: float32 37 12\", and rank 1 has "
+                "\"W_cond: float32 37 13\"",
             got);
   });
 }
@@ -117,7 +119,8 @@ TEST_CASE("a file that cannot be written makes all ranks throw, and nothing is l
   run_on_threads(3, [&](communicator& ranks) {
     const auto part = shard(mixture_of_decoders(1000), ranks, 'n');
     const std::string got = sentence_of([&] { save(part, file); });
-    require(got.starts_with("rank 0 failed: [io]") && got.find("cannot be created") != got.npos, got);
+    require(got.starts_with("rank 0 failed: [io]") && got.find("cannot be created") != got.npos,
+            got);
   });
   CHECK(folder.entries() == 0);
 }

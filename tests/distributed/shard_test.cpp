@@ -57,8 +57,8 @@ TEST_CASE("the plan of MxD is the schedule of the study, and its bytes are count
     auto forward = compile(shard(layer, ranks, 'n'), T / P, {.threads = 1});
     const std::string plan = forward.explain();
     std::size_t at = 0;
-    for (const char* step : {"all_gather of 32 numbers", "merge a selection of 8",
-                             "reduce_scatter of 16 numbers"}) {
+    for (const char* step :
+         {"all_gather of 32 numbers", "merge a selection of 8", "reduce_scatter of 16 numbers"}) {
       at = plan.find(step, at);
       require(at != plan.npos, std::string(step) + " in\n" + plan);
     }
@@ -149,8 +149,9 @@ TEST_CASE("a rank that throws in a call makes all ranks throw its sentence") {
     const auto x = rows(tokens, 12, 1000);
     tensor<float, 2> y({tokens, 12});
     const std::string got = sentence_of([&] { forward(x, y); });
-    require(got == "rank 1 failed: [shard] 't' is 5 in x and 5 in y, and the layer is compiled "
-                   "for at most 4",
+    require(got ==
+                "rank 1 failed: [shard] 't' is 5 in x and 5 in y, and the layer is compiled "
+                "for at most 4",
             got);
     require(sentence_of([&] { forward(x, y); }) == got, "the next call");
   });

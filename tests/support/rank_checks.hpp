@@ -19,7 +19,8 @@ inline void require(bool ok, const std::string& what) {
 
 // A number of a rank whose sums depend on their order.
 inline float number_of(std::size_t rank, std::size_t i) {
-  return std::sin(static_cast<float>(31 * rank + i)) * std::pow(10.0f, static_cast<float>(rank % 5));
+  return std::sin(static_cast<float>(31 * rank + i)) *
+         std::pow(10.0f, static_cast<float>(rank % 5));
 }
 
 // Each rank has r + 1 numbers, or none if r is 2.
@@ -61,8 +62,7 @@ inline void check_collectives(communicator& ranks) {
   for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = number_of(me, i);
   ranks.all_gather(std::span<const float>(mine), std::span(all), counts);
   for (std::size_t r = 0, at = 0; r < P; ++r)
-    for (std::size_t i = 0; i < counts[r]; ++i)
-      require(all[at++] == number_of(r, i), "all_gather");
+    for (std::size_t i = 0; i < counts[r]; ++i) require(all[at++] == number_of(r, i), "all_gather");
   const std::size_t gathered = 4 * (total - counts[me]);
   require(ranks.received(collective::all_gather) == gathered, "bytes of all_gather");
 
@@ -128,8 +128,7 @@ inline void check_a_rank_that_throws(communicator& ranks) {
 
 // The last rank does not come.
 inline void check_a_rank_that_hangs(communicator& ranks) {
-  const std::string expected =
-      "a rank waited 0.2 s in all_reduce: another rank died or hangs";
+  const std::string expected = "a rank waited 0.2 s in all_reduce: another rank died or hangs";
   const std::size_t last = ranks.size() - 1;
   if (ranks.rank() == last) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   else ranks.deadline = std::chrono::milliseconds(200);
@@ -141,9 +140,11 @@ inline void check_a_rank_that_hangs(communicator& ranks) {
 inline void check_agreement(communicator& ranks) {
   ranks.agree("fmoe 0.1\nn in 8 parts\n");
   if (ranks.size() == 1) return;
-  const std::string mine = ranks.rank() == 1 ? "fmoe 0.1\nn in 4 parts\nK 2" : "fmoe 0.1\nn in 8 parts\nK 2";
+  const std::string mine =
+      ranks.rank() == 1 ? "fmoe 0.1\nn in 4 parts\nK 2" : "fmoe 0.1\nn in 8 parts\nK 2";
   const std::string got = sentence_of([&] { ranks.agree(mine); });
-  require(got == "the ranks disagree: rank 0 has \"n in 8 parts\", and rank 1 has \"n in 4 parts\"", got);
+  require(got == "the ranks disagree: rank 0 has \"n in 8 parts\", and rank 1 has \"n in 4 parts\"",
+          got);
 }
 
 }  // namespace fmoe::test

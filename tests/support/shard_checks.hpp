@@ -74,8 +74,8 @@ tensor<float, 2> result_on(communicator& ranks, const sharded<Layer>& layer,
   std::vector<std::size_t> counts;
   for (std::size_t r = 0; r < P; ++r) counts.push_back((begin(r + 1) - begin(r)) * outputs);
   for (std::size_t call = 0; call < calls; ++call) forward(mine, y);
-  ranks.all_gather(std::span<const float>(y.data(), y.size()),
-                   std::span(all.data(), all.size()), counts);
+  ranks.all_gather(std::span<const float>(y.data(), y.size()), std::span(all.data(), all.size()),
+                   counts);
   return all;
 }
 

@@ -195,10 +195,8 @@ class communicator {
   text_list all_texts(const std::string& mine) {
     text_list found{{}, std::vector<std::size_t>(size_)};
     const std::size_t length = mine.size();
-    all_gather(std::span(&length, 1), std::span(found.lengths),
-               std::vector<std::size_t>(size_, 1));
-    found.texts.resize(
-        std::accumulate(found.lengths.begin(), found.lengths.end(), std::size_t{0}));
+    all_gather(std::span(&length, 1), std::span(found.lengths), std::vector<std::size_t>(size_, 1));
+    found.texts.resize(std::accumulate(found.lengths.begin(), found.lengths.end(), std::size_t{0}));
     all_gather(std::span<const char>(mine), std::span<char>(found.texts), found.lengths);
     return found;
   }

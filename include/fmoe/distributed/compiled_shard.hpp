@@ -99,8 +99,8 @@ inline double bytes_a_token(const stage_exchange& e, double ranks, extent elemen
   using enum spread;
   const double others = (ranks - 1) / ranks;
   const double all = static_cast<double>(e.numbers * element_bytes) * others;
-  if (e.merges) return 2 * static_cast<double>(element_bytes) *
-                       static_cast<double>(e.rule.keep + 1) * others;
+  if (e.merges)
+    return 2 * static_cast<double>(element_bytes) * static_cast<double>(e.rule.keep + 1) * others;
   if (e.from_how == whole) return 0;
   if (e.from_how == partial) return e.to_how == whole ? 2 * all : all;
   return e.to_how == whole ? all : all / ranks;
@@ -181,8 +181,8 @@ class compiled_shard {
     return text.str();
   }
 
-  // The bytes of one token that a rank receives in a call, if all ranks have equally many tokens and
-  // entries. A call has 24 bytes more of each other rank.
+  // The bytes of one token that a rank receives in a call, if all ranks have equally many tokens
+  // and entries. A call has 24 bytes more of each other rank.
   double received_a_token() const {
     double bytes = 0;
     for (const auto& step : plan_.steps)
@@ -214,8 +214,8 @@ class compiled_shard {
 
   static void check(const detail::array_view& v, const std::vector<std::size_t>& row,
                     const char* what) {
-    const bool fits = v.rank == row.size() + 1 &&
-                      std::equal(row.begin(), row.end(), v.shape.begin() + 1);
+    const bool fits =
+        v.rank == row.size() + 1 && std::equal(row.begin(), row.end(), v.shape.begin() + 1);
     detail::expects<shape_error>(fits, "[shard] the rows of ", what,
                                  " have not the shape of the layer's");
     detail::expects<value_error>(v.type == detail::dtype_of<T>, "[shard] ", what, " is of ",
@@ -290,8 +290,7 @@ auto compile(const sharded<Layer>& layer, std::size_t tokens, const compile_opti
     Layer same = layer.whole;
     const io::released_layer list(same);
     std::string what = detail::description_of(list, layer.cut) + std::to_string(tokens) +
-                       " tokens of each rank, " +
-                       std::to_string(options.sum_block) +
+                       " tokens of each rank, " + std::to_string(options.sum_block) +
                        " terms a sum";
     ranks.agree(what);
     const bool is_whole = layer.cut.parts == 1;
@@ -304,9 +303,9 @@ auto compile(const sharded<Layer>& layer, std::size_t tokens, const compile_opti
     const X x(tokens);
     const ir::node_id input = x.lower(g);
     const ir::node_list roots = results::lower(same(x), g);
-    detail::stage_plan plan = is_whole ? detail::plan_of_whole(g, roots, input)
-                                       : detail::plan_of(g, roots, layer.cut, layer.parameters,
-                                                         tokens, sizeof(T));
+    detail::stage_plan plan =
+        is_whole ? detail::plan_of_whole(g, roots, input)
+                 : detail::plan_of(g, roots, layer.cut, layer.parameters, tokens, sizeof(T));
     compiled_shard<T> made(ranks, layer.cut, std::move(plan), tokens, std::move(what));
     made.template prepare<Level>(options);
     return made;

@@ -13,10 +13,10 @@ namespace fmoe::detail {
 
 // The tensors of a file from which the parameters of a layer come that have a label.
 struct labelled_tensors {
-  std::map<std::string, io::axis_part> cut;          // by name, with the axis of the label
-  std::map<std::string, std::string> labels;         // of these, as the file has them
-  std::map<char, extent> lengths;                    // of all labels
-  std::vector<std::string> others;                   // tensors of the layer without the label
+  std::map<std::string, io::axis_part> cut;   // by name, with the axis of the label
+  std::map<std::string, std::string> labels;  // of these, as the file has them
+  std::map<char, extent> lengths;             // of all labels
+  std::vector<std::string> others;            // tensors of the layer without the label
 };
 
 // `shapes` is a layer with the shapes of the file.

@@ -111,8 +111,7 @@ class mpi_communicator final : public communicator {
 
   // MPI counts in int, so numbers of bytes are counted in the largest unit that divides all of
   // them.
-  std::size_t begin(detail::mpi_transfer& t,
-                    std::array<std::span<const std::size_t>, 2> counts,
+  std::size_t begin(detail::mpi_transfer& t, std::array<std::span<const std::size_t>, 2> counts,
                     std::span<const std::byte> out, std::size_t in) {
     t.out.assign(out.begin(), out.end());
     t.in.resize(in);
@@ -140,7 +139,8 @@ class mpi_communicator final : public communicator {
     }
   }
 
-  // Waits for the transfer, for the sentence of a rank that failed, and no longer than the deadline.
+  // Waits for the transfer, for the sentence of a rank that failed, and no longer than the
+  // deadline.
   void finish(collective what, int error, std::unique_ptr<detail::mpi_transfer> t,
               std::span<std::byte> to) {
     const auto end = std::chrono::steady_clock::now() + deadline;

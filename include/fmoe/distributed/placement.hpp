@@ -70,8 +70,8 @@ inline double numbers_a_token(const placement_problem& p, ir::node_id id) {
 
 // Returns the seconds in which a value comes to lie otherwise, for all tokens; nothing if it
 // cannot. A whole value is cut without a call.
-inline std::optional<double> seconds_to_move(const placement_problem& p, ir::node_id id, spread from,
-                                             spread to) {
+inline std::optional<double> seconds_to_move(const placement_problem& p, ir::node_id id,
+                                             spread from, spread to) {
   using enum spread;
   const bool has_label = p.axes[id].label && !p.axes[id].has_two_labels;
   if (from == to) return 0;
@@ -143,8 +143,7 @@ class making_list {
   void list(const ir::einsum_node& e) {
     add_rows();
     bool has_mask = e.unmasked.has_value();
-    for (const ir::node_id a : e.args)
-      has_mask |= holds_alternative<ir::mask_node>(p_.nodes[a].op);
+    for (const ir::node_id a : e.args) has_mask |= holds_alternative<ir::mask_node>(p_.nodes[a].op);
     if (has_mask) return;
     add_along_label();
     if (!at(id_).token) return;  // a constant is no part of a sum
@@ -171,8 +170,7 @@ class making_list {
     add_along_label();
     const bool is_linear =
         m.f.own == nullptr && (m.f.fn == pointwise::scale || m.f.fn == pointwise::negate);
-    if (at(id_).token && is_linear)
-      found_.push_back({spread::partial, {spread::partial}});
+    if (at(id_).token && is_linear) found_.push_back({spread::partial, {spread::partial}});
   }
   void list(const ir::join_node& j) {
     add_rows();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <fmoe/arrays/released.hpp>
+#include <fmoe/base/labels.hpp>
 #include <fmoe/distributed/communicator.hpp>
 #include <fmoe/io/load.hpp>
 #include <fmoe/version.hpp>

@@ -155,8 +155,8 @@ class stage_planner {
     }
   }
   stage_exchange exchange_of(ir::node_id id, spread to) const {
-    stage_exchange e{.id = id, .from_how = how(id).out, .to_how = to, .merges = false,
-                     .from = {}, .to = {}};
+    stage_exchange e{
+        .id = id, .from_how = how(id).out, .to_how = to, .merges = false, .from = {}, .to = {}};
     const auto row = row_of(id);
     e.numbers = element_count(row);
     if (p_.axes[id].label) {
@@ -191,8 +191,7 @@ class stage_planner {
   void take_rows(int l) {
     for (const ir::node_id id : p_.nodes.ids()) {
       const bool is_taken = !p_.is_constant(id) && level_[id] == l &&
-                            how(id).out == spread::whole &&
-                            known_.contains({id, spread::tokens});
+                            how(id).out == spread::whole && known_.contains({id, spread::tokens});
       if (!is_taken) continue;
       stage_exchange e = exchange_of(id, spread::tokens);
       e.from.push_back(need({id, spread::whole}));
@@ -351,8 +350,7 @@ class stage_planner {
     return graph_->nodes.norm(r.which, in[0]);
   }
   ir::node_id copy(const ir::select_node& s, const inputs& in, extent) {
-    return graph_->nodes.select(s.rule, in[0],
-                                in.size() > 1 ? std::optional(in[1]) : std::nullopt);
+    return graph_->nodes.select(s.rule, in[0], in.size() > 1 ? std::optional(in[1]) : std::nullopt);
   }
   ir::node_id copy(const ir::kept_node& k, const inputs& in, extent) {
     return graph_->nodes.kept(k.what, in[0]);
@@ -379,9 +377,9 @@ class stage_planner {
   const placement& where_;
   const axis_cut& cut_;
   const std::vector<cut_parameter>& parameters_;
-  extent tokens_;                                   // of a rank
+  extent tokens_;  // of a rank
   list_by<ir::node_id, std::set<spread>> used_;
-  list_by<ir::node_id, int> level_;                 // exchanges before a node is made
+  list_by<ir::node_id, int> level_;  // exchanges before a node is made
   std::map<array_key, array_id> known_;
   stage_plan plan_;
 

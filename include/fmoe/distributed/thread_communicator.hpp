@@ -104,7 +104,8 @@ class thread_communicator final : public communicator {
     for (std::size_t r = 0; r < size() && fault.empty(); ++r) {
       const auto& theirs = where_.of(r);
       const auto part = part_of(theirs);
-      if (theirs.what != mine.what || part.size() != expected[r]) fault = difference(r, theirs.what);
+      if (theirs.what != mine.what || part.size() != expected[r])
+        fault = difference(r, theirs.what);
       else if (!part.empty()) std::memcpy(to.data(), part.data(), part.size());
       to = to.subspan(fault.empty() ? part.size() : 0);
     }
