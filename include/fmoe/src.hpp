@@ -7,6 +7,7 @@
 #include <fmoe/arrays/print-inl.hpp>
 #include <fmoe/backend/cpu/parallel-inl.hpp>
 #include <fmoe/base/platform-inl.hpp>
+#include <fmoe/distributed/src.hpp>
 #include <fmoe/gradients/src.hpp>
 #include <fmoe/io/src.hpp>
 #include <fmoe/optimizers/src.hpp>

@@ -118,6 +118,9 @@ TEST_CASE("AoE over its experts") {
       fill_with(layer.linear, {30, 12, 17}, 3, 1000);
       fill_with(layer.output, {30, 17, 12}, 4, 1000);
       check_layer(ranks, layer, 'n', rows(23, 12, 1000), "AoE");
+      const std::string plan = compile(shard(layer, ranks, 'n'), 8, {.threads = 1}).explain();
+      require(plan.find("group") != plan.npos,
+              "experts that nobody selects are left out:\n" + plan);
     });
 }
 

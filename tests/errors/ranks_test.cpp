@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <fmoe/arrays/viewed.hpp>
 #include <fmoe/distributed.hpp>
 #include <fmoe/quantize.hpp>
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include <fmoe/distributed.hpp>
+#include <fmoe/distributed/thread_communicator.hpp>
 
 namespace fmoe::test {
 

@@ -9,58 +9,10 @@
 #include <vector>
 
 #include <fmoe/distributed/exchanges.hpp>
-#include <fmoe/ir/live.hpp>
 #include <fmoe/run/compile.hpp>
 #include <fmoe/run/explain.hpp>
 
 namespace fmoe::detail {
-
-// Returns what a cut makes of each node. Throws value_error if the rows of the layer depend on each
-// other.
-inline list_by<ir::node_id, node_axes> axes_of_nodes(const ir::graph& g, const ir::node_list& roots,
-                                                     const std::vector<cut_parameter>& cut) {
-  const auto tokens = planner::token_search(g, roots, true).axes();
-  expects<value_error>(tokens.has_value(), "[shard] the layer has no axis of tokens");
-  std::vector<ir::axis_id> labels;
-  list_by<ir::node_id, node_axes> axes(g.size());
-  for (const ir::node_id id : g.ids()) {
-    axes[id].token = (*tokens)[id];
-    bool reads_tokens = false;
-    ir::each_operand(g[id], [&](ir::node_id o) { reads_tokens |= axes[o].token.has_value(); });
-    expects<value_error>(!reads_tokens || axes[id].token,
-                         "[shard] the layer sums over tokens, which are cut over the ranks");
-    const auto* l = get_if<ir::leaf_node>(&g[id].op);
-    if (l == nullptr || l->data == nullptr) continue;
-    for (const cut_parameter& c : cut) {
-      if (!c.whole.elements->same_elements(*l->data)) continue;
-      expects<value_error>(l->shape == c.whole.shape,
-                           "[shard] the layer reads a parameter that is cut in another shape");
-      axes[id].is_cut_leaf = true;
-      labels.push_back(g[id].axes[c.axis]);
-    }
-  }
-  for (const ir::node_id id : g.ids())
-    for (extent k = 0; k < g.rank(id); ++k)
-      for (const ir::axis_id label : labels) {
-        if (!g.same(g[id].axes[k], label)) continue;
-        axes[id].has_two_labels |= axes[id].label && axes[id].label != k;
-        axes[id].label = k;
-      }
-  return axes;
-}
-
-// Returns the plan of one rank for calls of at most `tokens` rows of each.
-inline stage_plan plan_of(const ir::graph& g, const ir::node_list& roots, const axis_cut& cut,
-                          const std::vector<cut_parameter>& parameters, extent tokens,
-                          extent element_bytes) {
-  const ir::live_graph part = ir::live(g, roots);
-  const planner::expanded_graph pairs = planner::expand(part.nodes, part.roots, {});
-  const placement_problem problem{pairs.nodes, pairs.roots,
-                                  axes_of_nodes(pairs.nodes, pairs.roots, parameters),
-                                  static_cast<double>(cut.parts), element_bytes};
-  const placement found = placement_search(problem).find();
-  return stage_planner(problem, found, cut, parameters, tokens).take();
-}
 
 // The plan of a layer in one part: its graph.
 inline stage_plan plan_of_whole(const ir::graph& g, const ir::node_list& roots, ir::node_id x) {

@@ -12,18 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include <fmoe/distributed/sharded.hpp>
+#include <fmoe/distributed/stage_plan.hpp>
 #include <fmoe/planner/expand.hpp>
 
 namespace fmoe::detail {
-
-// How a value lies on the ranks. Constants are whole or cut along the label.
-enum class spread : std::uint8_t { whole, tokens, label, partial };
-
-constexpr const char* name_of(spread s) {
-  constexpr const char* names[] = {"whole", "cut by tokens", "cut by the label", "partial"};
-  return names[static_cast<extent>(s)];
-}
 
 // What the search counts with: the CPU nodes of the study, 2 TFLOP/s and 25 GB/s with 5 us a call,
 // and 512 tokens. It knows the number of parts and not that of ranks, since the choice decides

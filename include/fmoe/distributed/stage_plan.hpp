@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: MIT
-// A placed graph becomes the plan of one rank: graphs that it computes alone, on the rows of all
-// tokens or on its own, and exchanges between them.
+// The plan of one rank: graphs that it computes alone, on the rows of all tokens or on its own, and
+// exchanges between them.
 #pragma once
 
 #include <compare>
-#include <map>
-#include <set>
-#include <utility>
+#include <cstdint>
 #include <vector>
 
-#include <fmoe/distributed/placement.hpp>
+#include <fmoe/base/separate.hpp>
+#include <fmoe/distributed/sharded.hpp>
+#include <fmoe/ir/graph.hpp>
 
 namespace fmoe::detail {
+
+// How a value lies on the ranks. Constants are whole or cut along the label.
+enum class spread : std::uint8_t { whole, tokens, label, partial };
+
+constexpr const char* name_of(spread s) {
+  constexpr const char* names[] = {"whole", "cut by tokens", "cut by the label", "partial"};
+  return names[static_cast<extent>(s)];
+}
 
 // An array of a rank: a value as it lies there, or a part of it, or the scores from which a
 // selection takes a part, or the entries that it keeps of them.
@@ -60,334 +68,15 @@ struct stage_plan {
   array_id input{}, result{};
 };
 
-class stage_planner {
- public:
-  stage_planner(const placement_problem& p, const placement& where, const axis_cut& cut,
-                const std::vector<cut_parameter>& parameters, extent tokens)
-      : p_(p),
-        where_(where),
-        cut_(cut),
-        parameters_(parameters),
-        tokens_(tokens),
-        used_(p.nodes.size()),
-        level_(p.nodes.size(), 0) {
-    for (const ir::node_id id : p.nodes.ids()) number(id);
-    for (const ir::node_id r : p.roots) used_[r].insert(spread::tokens);
-  }
-
-  stage_plan take() {
-    const ir::node_id root = p_.roots[0];
-    plan_.result = need({root, spread::tokens});
-    int last = level_of(root, spread::tokens);
-    for (const int l : level_) last = std::max(last, l);
-    for (int l = last; l >= 0; --l) {
-      add_exchanges(l);
-      add_graph(l, true);
-      take_rows(l);
-      add_graph(l, false);
-    }
-    for (const ir::node_id id : p_.nodes.ids()) {
-      const auto* leaf = get_if<ir::leaf_node>(&p_.nodes[id].op);
-      if (leaf != nullptr && leaf->argument >= 0) plan_.input = need({id, spread::tokens});
-    }
-    std::ranges::reverse(plan_.steps);
-    return std::move(plan_);
-  }
-
- private:
-  using what = array_key::what;
-
-  const making& how(ir::node_id id) const { return where_.how[id]; }
-  bool is_argument(ir::node_id id) const {
-    const auto* l = get_if<ir::leaf_node>(&p_.nodes[id].op);
-    return l != nullptr && l->argument >= 0;
-  }
-  // True if the value comes to lie so by an exchange.
-  bool is_exchanged(ir::node_id id, spread s) const {
-    return !p_.is_constant(id) && s != how(id).out && how(id).out != spread::whole;
-  }
-  int level_of(ir::node_id id, spread s) const { return level_[id] + is_exchanged(id, s); }
-
-  void number(ir::node_id id) {
-    const auto operands = ir::operands(p_.nodes[id]);
-    for (extent k = 0; k < operands.size(); ++k) {
-      used_[operands[k]].insert(how(id).in[k]);
-      level_[id] =
-          std::max(level_[id], level_of(operands[k], how(id).in[k]) + (how(id).merges ? 1 : 0));
-    }
-  }
-
-  // The array of this key, which a step before those that are there makes.
-  array_id need(const array_key& key) {
-    if (const auto at = known_.find(key); at != known_.end()) return at->second;
-    stage_array a{key, row_of(key.id), key.how == spread::tokens};
-    if (key.how == spread::label) a.row[label_in_row(key.id)] = cut_.count(cut_.own(key.part));
-    if (key.entries > what::scores) a.row.back() = kept_of(key);
-    const array_id made = plan_.arrays.add(std::move(a));
-    known_.emplace(key, made);
-    return made;
-  }
-  // The shape of a value without its tokens, which come first in an array, and there the place of
-  // the label.
-  std::vector<extent> row_of(ir::node_id id) const {
-    auto row = p_.nodes.shape(id);
-    row.erase(row.begin() + static_cast<std::ptrdiff_t>(*p_.axes[id].token));
-    return row;
-  }
-  extent label_in_row(ir::node_id id) const {
-    const node_axes& axes = p_.axes[id];
-    return *axes.label - (*axes.label > *axes.token ? 1 : 0);
-  }
-  // The entries that a selection keeps of a part.
-  extent kept_of(const array_key& key) const {
-    return std::min(get<ir::select_node>(p_.nodes[key.id].op).rule.keep,
-                    cut_.count(cut_.own(key.part)));
-  }
-  extent parts_of(spread s) const { return s == spread::label ? cut_.parts_a_rank() : 1; }
-
-  // Exchanges whose results the steps behind level l read.
-  void add_exchanges(int l) {
-    for (const ir::node_id id : p_.nodes.ids()) {
-      if (how(id).merges && level_[id] == l + 1) add_merge(id);
-      if (level_[id] != l) continue;
-      for (const spread s : used_[id])
-        if (is_exchanged(id, s)) add_exchange(id, s);
-    }
-  }
-  stage_exchange exchange_of(ir::node_id id, spread to) const {
-    stage_exchange e{
-        .id = id, .from_how = how(id).out, .to_how = to, .merges = false, .from = {}, .to = {}};
-    const auto row = row_of(id);
-    e.numbers = element_count(row);
-    if (p_.axes[id].label) {
-      e.outer = element_count(std::span(row).first(label_in_row(id)));
-      e.inner = element_count(std::span(row).subspan(label_in_row(id) + 1));
-    }
-    return e;
-  }
-  void add_exchange(ir::node_id id, spread to) {
-    stage_exchange e = exchange_of(id, to);
-    for (extent i = 0; i < parts_of(e.from_how); ++i)
-      e.from.push_back(need({id, e.from_how, e.from_how == spread::partial ? all : i}));
-    for (extent i = 0; i < parts_of(to); ++i) e.to.push_back(need({id, to, i}));
-    plan_.steps.push_back(std::move(e));
-  }
-  void add_merge(ir::node_id id) {
-    stage_exchange e = exchange_of(id, spread::label);
-    e.merges = true;
-    e.rule = get<ir::select_node>(p_.nodes[id].op).rule;
-    for (extent i = 0; i < cut_.parts_a_rank(); ++i) {
-      if (kept_of({id, spread::label, i}) == cut_.count(cut_.own(i))) {
-        e.from.push_back(need({id, spread::label, i, what::scores}));
-      } else {
-        e.from.push_back(need({id, spread::label, i, what::kept_values}));
-        e.from.push_back(need({id, spread::label, i, what::kept_indices}));
-      }
-      e.to.push_back(need({id, spread::label, i}));
-    }
-    plan_.steps.push_back(std::move(e));
-  }
-  // The rows of this rank's tokens of values that are whole.
-  void take_rows(int l) {
-    for (const ir::node_id id : p_.nodes.ids()) {
-      const bool is_taken = !p_.is_constant(id) && level_[id] == l &&
-                            how(id).out == spread::whole && known_.contains({id, spread::tokens});
-      if (!is_taken) continue;
-      stage_exchange e = exchange_of(id, spread::tokens);
-      e.from.push_back(need({id, spread::whole}));
-      e.to.push_back(need({id, spread::tokens}));
-      plan_.steps.push_back(std::move(e));
-    }
-  }
-
-  // True if the graph at hand makes this array.
-  bool is_made_here(const array_key& k) const {
-    if (k.entries != what::value) {
-      const auto arg = get<ir::select_node>(p_.nodes[k.id].op).arg;
-      return !own_ && level_of(arg, spread::label) == at_;
-    }
-    return is_computed_here(k.id, k.how);
-  }
-  bool is_computed_here(ir::node_id id, spread s) const {
-    return !is_argument(id) && !how(id).merges && s == how(id).out && level_[id] == at_ &&
-           own_ == (s == spread::tokens);
-  }
-
-  // The graph of all that level l makes, on the rows of this rank's tokens or on all rows.
-  void add_graph(int l, bool own) {
-    at_ = l;
-    own_ = own;
-    stage_graph g{{}, {}, {}, {}, own};
-    graph_ = &g;
-    made_.clear();
-    std::vector<array_key> keys;
-    for (const auto& [key, id] : known_)
-      if (is_made_here(key)) keys.push_back(key);
-    for (const array_key& key : keys) {
-      g.results.push_back(known_.at(key));
-      g.roots.push_back(root(key));
-    }
-    graph_ = nullptr;
-    if (keys.empty()) return;
-    join_tokens(g);
-    plan_.steps.push_back(std::move(g));
-  }
-  // The rows of all arguments are the same tokens, whether or not they meet.
-  static void join_tokens(stage_graph& g) {
-    std::vector<ir::node_id> inputs;
-    for (const ir::node_id id : g.nodes.ids()) {
-      const auto* l = get_if<ir::leaf_node>(&g.nodes[id].op);
-      if (l != nullptr && l->argument >= 0) inputs.push_back(id);
-    }
-    for (extent i = 1; i < inputs.size(); ++i) {
-      const std::string left = std::string("abcdefgh").substr(1, g.nodes.rank(inputs[0]) - 1),
-                        right = std::string("ijklmnop").substr(1, g.nodes.rank(inputs[i]) - 1);
-      g.nodes.einsum("t" + left + ",t" + right + "->t", {inputs[0], inputs[i]});
-    }
-  }
-
-  ir::node_id root(const array_key& key) {
-    if (key.entries != what::value) {
-      const auto& s = get<ir::select_node>(p_.nodes[key.id].op);
-      const ir::node_id scores = fetch(s.arg, spread::label, key.part);
-      if (key.entries == what::scores) return scores;  // rows, as the selection
-      selection_rule rule = s.rule;
-      rule.keep = kept_of(key);
-      const ir::node_id chosen = graph_->nodes.select(rule, scores);
-      return graph_->nodes.kept(
-          key.entries == what::kept_values ? kept_part::value : kept_part::index, chosen);
-    }
-    if (key.part != all) return with_tokens_first(key.id, build(key.id, key.how, key.part));
-    std::vector<ir::node_id> parts;
-    for (extent i = 0; i < cut_.parts_a_rank(); ++i)
-      parts.push_back(build(key.id, spread::partial, i));
-    for (extent step = 1; step < parts.size(); step *= 2)  // as fold_rows adds
-      for (extent i = 0; i + step < parts.size(); i += 2 * step)
-        parts[i] = graph_->nodes.add(parts[i], parts[i + step]);
-    return with_tokens_first(key.id, parts[0]);
-  }
-
-  // Brings a value into the order of an array, and back.
-  ir::node_id with_tokens_first(ir::node_id id, ir::node_id made) {
-    return reordered(id, made, true);
-  }
-  ir::node_id reordered(ir::node_id id, ir::node_id made, bool to_array) {
-    const extent token = *p_.axes[id].token;
-    if (token == 0) return made;
-    const std::string labels = std::string("abcdefgh").substr(0, p_.nodes.rank(id));
-    std::string in_array = labels;
-    in_array.erase(token, 1).insert(0, 1, labels[token]);
-    return graph_->nodes.einsum(to_array ? labels + "->" + in_array : in_array + "->" + labels,
-                                {made});
-  }
-
-  // The value for a reader in the graph at hand.
-  ir::node_id fetch(ir::node_id id, spread s, extent part) {
-    if (s == spread::label && how(id).out == spread::whole) return sliced(id, part);
-    if (p_.is_constant(id) || is_computed_here(id, s)) return build(id, s, part);
-    const array_key key{id, s, s == spread::label || s == spread::partial ? part : 0};
-    if (const auto at = made_.find(key); at != made_.end()) return at->second;
-    const array_id from = need(key);
-    std::vector<extent> shape = plan_.arrays[from].row;
-    shape.insert(shape.begin(), own_ ? tokens_ : tokens_ * cut_.ranks);
-    ir::node_id made = graph_->nodes.leaf({nullptr, dtype::float32, std::move(shape), false,
-                                           static_cast<int>(graph_->arguments.size())});
-    graph_->arguments.push_back(from);
-    made = as_selection(id, reordered(id, made, false));
-    made_.emplace(key, made);
-    return made;
-  }
-  ir::node_id sliced(ir::node_id id, extent part) {
-    const extent own = cut_.own(part);
-    return as_selection(id, graph_->nodes.slice(fetch(id, spread::whole, 0), *p_.axes[id].label,
-                                                cut_.begin(own), cut_.count(own)));
-  }
-  // What a selection has kept is still only that where its readers take it from memory.
-  ir::node_id as_selection(ir::node_id id, ir::node_id numbers) {
-    if (!holds_alternative<ir::select_node>(p_.nodes[id].op)) return numbers;
-    return graph_->nodes.select({selection_rule::kind::nonzero}, numbers);
-  }
-
-  ir::node_id build(ir::node_id id, spread s, extent part) {
-    const array_key key{id, s, s == spread::label || s == spread::partial ? part : 0};
-    if (const auto at = made_.find(key); at != made_.end()) return at->second;
-    std::vector<ir::node_id> in;
-    const auto operands = ir::operands(p_.nodes[id]);
-    for (extent k = 0; k < operands.size(); ++k)
-      in.push_back(fetch(operands[k], how(id).in[k], part));
-    const ir::node_id made =
-        visit([&](const auto& kind) { return copy(kind, in, part); }, p_.nodes[id].op);
-    made_.emplace(key, made);
-    return made;
-  }
-
-  using inputs = std::vector<ir::node_id>;
-  ir::node_id copy(const ir::leaf_node& l, const inputs&, extent part) {
-    for (const cut_parameter& c : parameters_) {
-      if (l.data == nullptr || !l.data->same_elements(*c.whole.elements)) continue;
-      ir::leaf_node own = l;
-      own.data = c.own[part].elements;
-      own.shape = c.own[part].shape;
-      return graph_->nodes.leaf(std::move(own));
-    }
-    return graph_->nodes.leaf(l);
-  }
-  ir::node_id copy(const ir::einsum_node& e, inputs in, extent) {
-    if (e.unmasked) in.pop_back();  // the planner makes it again
-    return graph_->nodes.einsum(e.subscripts, std::move(in));
-  }
-  ir::node_id copy(const ir::map_node& m, const inputs& in, extent) {
-    return graph_->nodes.map(m.f, in[0]);
-  }
-  ir::node_id copy(const ir::join_node& j, const inputs& in, extent) {
-    return graph_->nodes.join(j.what, in[0], in[1]);
-  }
-  ir::node_id copy(const ir::row_function_node& r, const inputs& in, extent) {
-    return graph_->nodes.map_rows(r.fn, r.parameter, in[0],
-                                  in.size() > 1 ? std::optional(in[1]) : std::nullopt);
-  }
-  ir::node_id copy(const ir::row_norm_node& r, const inputs& in, extent) {
-    return graph_->nodes.norm(r.which, in[0]);
-  }
-  ir::node_id copy(const ir::select_node& s, const inputs& in, extent) {
-    return graph_->nodes.select(s.rule, in[0], in.size() > 1 ? std::optional(in[1]) : std::nullopt);
-  }
-  ir::node_id copy(const ir::kept_node& k, const inputs& in, extent) {
-    return graph_->nodes.kept(k.what, in[0]);
-  }
-  ir::node_id copy(const ir::append_node&, const inputs& in, extent) {
-    return graph_->nodes.append_one(in[0]);
-  }
-  ir::node_id copy(const ir::concat_node& c, const inputs& in, extent) {
-    return graph_->nodes.concat(in, c.axis);
-  }
-  ir::node_id copy(const ir::slice_node& s, const inputs& in, extent) {
-    return graph_->nodes.slice(in[0], s.axis, s.first, s.count);
-  }
-  ir::node_id copy(const ir::unpair_node& u, const inputs& in, extent) {
-    extent s = 1;
-    while (s * s < p_.nodes.shape(u.arg).back()) ++s;
-    return graph_->nodes.unpair(in[0], s);
-  }
-  ir::node_id copy(const ir::mask_node& m, const inputs&, extent) {
-    return graph_->nodes.all_except(m.left_out, m.rows, m.columns);
-  }
-
-  const placement_problem& p_;
-  const placement& where_;
-  const axis_cut& cut_;
-  const std::vector<cut_parameter>& parameters_;
-  extent tokens_;  // of a rank
-  list_by<ir::node_id, std::set<spread>> used_;
-  list_by<ir::node_id, int> level_;  // exchanges before a node is made
-  std::map<array_key, array_id> known_;
-  stage_plan plan_;
-
-  // The graph at hand.
-  int at_ = 0;
-  bool own_ = false;
-  stage_graph* graph_ = nullptr;
-  std::map<array_key, ir::node_id> made_;
-};
+// Returns the plan of one rank for calls of at most `tokens` rows of each rank, for the cheapest
+// placement of all values. The parameters that are cut are leaves of the graph. Throws value_error
+// for a layer that cannot be cut so.
+stage_plan plan_of(const ir::graph& g, const ir::node_list& roots, const axis_cut& cut,
+                   const std::vector<cut_parameter>& parameters, extent tokens,
+                   extent element_bytes);
 
 }  // namespace fmoe::detail
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/distributed/stage_plan-inl.hpp>
+#endif
