@@ -9,7 +9,7 @@ using namespace fmoe;
 using namespace fmoe::test;
 
 TEST_CASE("collectives bring what they promise, and count their bytes") {
-  for (const std::size_t P : {1, 2, 3, 4, 7, 8}) run_on_threads(P, check_collectives);
+  for (const std::size_t P : {1u, 2u, 3u, 4u, 7u, 8u}) run_on_threads(P, check_collectives);
 }
 
 TEST_CASE("sums over ranks have the same bits in every run") {
@@ -26,7 +26,7 @@ TEST_CASE("sums over ranks have the same bits in every run") {
 }
 
 TEST_CASE("a rank that throws makes all ranks throw its sentence") {
-  for (const std::size_t P : {2, 3, 8}) run_on_threads(P, check_a_rank_that_throws);
+  for (const std::size_t P : {2u, 3u, 8u}) run_on_threads(P, check_a_rank_that_throws);
   CHECK_THROWS_WITH(run_on_threads(3,
                                    [](communicator& ranks) {
                                      if (ranks.rank() == 1) throw std::runtime_error("no");
@@ -36,11 +36,11 @@ TEST_CASE("a rank that throws makes all ranks throw its sentence") {
 }
 
 TEST_CASE("a rank that hangs is named by the collective that waited for it") {
-  for (const std::size_t P : {2, 4}) run_on_threads(P, check_a_rank_that_hangs);
+  for (const std::size_t P : {2u, 4u}) run_on_threads(P, check_a_rank_that_hangs);
 }
 
 TEST_CASE("ranks that disagree are refused") {
-  for (const std::size_t P : {1, 2, 4}) run_on_threads(P, check_agreement);
+  for (const std::size_t P : {1u, 2u, 4u}) run_on_threads(P, check_agreement);
 }
 
 TEST_CASE("ranks that call different functions are refused") {

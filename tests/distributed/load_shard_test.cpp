@@ -26,7 +26,7 @@ TEST_CASE("a rank reads the header, its parts and what is not cut, and no other 
   const auto layer = mixture_of_decoders(1000);
   save(layer, file);
   const std::size_t dense = 4 * (12 * 20 + 20 + 20 * 12 + 12), each = 4 * (12 + 1 + 12);
-  for (const std::size_t P : {1, 2, 3, 4})
+  for (const std::size_t P : {1u, 2u, 3u, 4u})
     run_on_threads(P, [&](communicator& ranks) {
       const auto part = load_shard<mxd<>>(file, ranks, 'n', {}, {.parts = 2 * P});
       std::size_t experts = 0;
@@ -103,7 +103,7 @@ TEST_CASE("ranks write the file that one process writes") {
   const auto layer = mixture_of_decoders(1000, true);
   save(layer, expected, {.prefix = "a."});
   for (const char label : {'n', 'h', 'o'})
-    for (const std::size_t P : {1, 2, 3}) {
+    for (const std::size_t P : {1u, 2u, 3u}) {
       put(file, "old");
       run_on_threads(P, [&](communicator& ranks) {
         save(shard(layer, ranks, label, {.parts = 2 * P}), file, {.prefix = "a."});

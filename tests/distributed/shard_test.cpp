@@ -12,7 +12,7 @@ using namespace fmoe;
 using namespace fmoe::test;
 
 TEST_CASE("MxD over ranks agrees with one process, and selections are the same") {
-  for (const std::size_t P : {1, 2, 3, 4}) run_on_threads(P, check_layers);
+  for (const std::size_t P : {1u, 2u, 3u, 4u}) run_on_threads(P, check_layers);
 }
 
 TEST_CASE("one rank and one part have the bits of plain fmoe") {
@@ -28,7 +28,7 @@ TEST_CASE("a fixed number of parts has the same bits for 1, 2, 4 and 8 ranks") {
   const auto x = rows(23, 12, 1000);
   for (const char label : {'n', 'h'}) {
     tensor<float, 2> first;
-    for (const std::size_t P : {1, 2, 4, 8})
+    for (const std::size_t P : {1u, 2u, 4u, 8u})
       run_on_threads(P, [&](communicator& ranks) {
         const auto layer = shard(mixture_of_decoders(1000), ranks, label, {.parts = 8});
         const auto y = result_on(ranks, layer, x);
@@ -74,7 +74,7 @@ TEST_CASE("the plan of MxD is the schedule of the study, and its bytes are count
 }
 
 TEST_CASE("muMoE over its experts and its ranks") {
-  for (const std::size_t P : {2, 3})
+  for (const std::size_t P : {2u, 3u})
     run_on_threads(P, [](communicator& ranks) {
       cp_mumoe<1> layer;
       fill_with(layer.gate.projections[0], {12, 9}, 1, 1000);
@@ -110,7 +110,7 @@ TEST_CASE("values whose tokens are not the first axis travel, too") {
 }
 
 TEST_CASE("AoE over its experts") {
-  for (const std::size_t P : {2, 4})
+  for (const std::size_t P : {2u, 4u})
     run_on_threads(P, [](communicator& ranks) {
       aoe<float> layer;
       fill_with(layer.down, {12, 30, 4}, 1, 1000);

@@ -105,7 +105,7 @@ void check_layer(communicator& ranks, const Layer& layer, char label, const tens
 
 // A selection over ranks is that of one process, also where scores are equal, negative or 0.
 inline void check_selection(communicator& ranks) {
-  for (const std::size_t active : {1, 5, 20, 37})
+  for (const std::size_t active : {1u, 5u, 20u, 37u})
     for (const int steps : {1, 2, 50}) {
       selection_of_mxd layer{{}, active};
       fill_with(layer.gate, {6, 37}, 4, steps);
