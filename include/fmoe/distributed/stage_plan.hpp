@@ -16,11 +16,6 @@ namespace fmoe::detail {
 // How a value lies on the ranks. Constants are whole or cut along the label.
 enum class spread : std::uint8_t { whole, tokens, label, partial };
 
-constexpr const char* name_of(spread s) {
-  constexpr const char* names[] = {"whole", "cut by tokens", "cut by the label", "partial"};
-  return names[static_cast<extent>(s)];
-}
-
 // An array of a rank: a value as it lies there, or a part of it, or the scores from which a
 // selection takes a part, or the entries that it keeps of them.
 struct array_key {

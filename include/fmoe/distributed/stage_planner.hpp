@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,6 +30,7 @@ class stage_planner {
         level_(p.nodes.size(), 0) {
     for (const ir::node_id id : p.nodes.ids()) number(id);
     for (const ir::node_id r : p.roots) used_[r].insert(spread::tokens);
+    stand_late();
   }
 
   stage_plan take() {
@@ -70,6 +72,25 @@ class stage_planner {
       used_[operands[k]].insert(how(id).in[k]);
       level_[id] =
           std::max(level_[id], level_of(operands[k], how(id).in[k]) + (how(id).merges ? 1 : 0));
+    }
+  }
+
+  // A node stands beside its first reader, so that one graph has what belongs together: the rows of
+  // experts and the selection that leaves most of them out.
+  void stand_late() {
+    constexpr int never = std::numeric_limits<int>::max();  // nothing reads it
+    list_by<ir::node_id, int> latest(p_.nodes.size(), never);
+    for (const ir::node_id r : p_.roots) latest[r] = level_[r];
+    for (extent i = p_.nodes.size(); i-- > 0;) {
+      const auto id = static_cast<ir::node_id>(i);
+      const auto operands = ir::operands(p_.nodes[id]);
+      const bool moves = latest[id] != never && !is_argument(id) && !p_.is_constant(id);
+      if (moves) level_[id] = latest[id];
+      for (extent k = 0; k < operands.size(); ++k) {
+        const bool waits = is_exchanged(operands[k], how(id).in[k]);
+        latest[operands[k]] =
+            std::min(latest[operands[k]], level_[id] - (how(id).merges ? 1 : 0) - (waits ? 1 : 0));
+      }
     }
   }
 
@@ -258,10 +279,21 @@ class stage_planner {
     return as_selection(id, graph_->nodes.slice(fetch(id, spread::whole, 0), *p_.axes[id].label,
                                                 cut_.begin(own), cut_.count(own)));
   }
-  // What a selection has kept is still only that where its readers take it from memory.
+  // What a selection has kept is still only that where its readers take it from memory. Where
+  // nothing is below 0, the greatest entries are those.
   ir::node_id as_selection(ir::node_id id, ir::node_id numbers) {
-    if (!holds_alternative<ir::select_node>(p_.nodes[id].op)) return numbers;
-    return graph_->nodes.select({selection_rule::kind::nonzero}, numbers);
+    const auto* s = get_if<ir::select_node>(&p_.nodes[id].op);
+    if (s == nullptr) return numbers;
+    selection_rule rule{selection_rule::kind::nonzero};
+    const bool counts = s->rule.what == selection_rule::kind::top_k &&
+                        s->rule.keep < graph_->nodes.shape(numbers).back();
+    if (counts && is_never_negative(*s)) rule = {selection_rule::kind::top_k, s->rule.keep};
+    return graph_->nodes.select(rule, numbers);
+  }
+  bool is_never_negative(const ir::select_node& s) const {
+    if (s.rule.weights != weighting::score) return true;
+    const auto* m = get_if<ir::map_node>(&p_.nodes[s.arg].op);
+    return m != nullptr && m->f.own == nullptr && m->f.fn == pointwise::relu;
   }
 
   ir::node_id build(ir::node_id id, spread s, extent part) {
