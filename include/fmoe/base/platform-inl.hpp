@@ -35,8 +35,10 @@ inline constexpr std::size_t most_at_once = std::size_t{1} << 30;
 
 FMOE_INLINE open_file::open_file(const std::filesystem::path& path, way how) {
   if (how == way::as_folder) return;  // Windows cannot flush one
-  const int flags =
-      _O_BINARY | _O_NOINHERIT | (how == way::to_read ? _O_RDONLY : _O_WRONLY | _O_CREAT | _O_EXCL);
+  const int flags = _O_BINARY | _O_NOINHERIT |
+                    (how == way::to_read    ? _O_RDONLY
+                     : how == way::to_write ? _O_WRONLY
+                                            : _O_WRONLY | _O_CREAT | _O_EXCL);
   _wsopen_s(&number_, path.c_str(), flags, _SH_DENYNO, _S_IREAD | _S_IWRITE);
 }
 
@@ -56,6 +58,12 @@ FMOE_INLINE std::ptrdiff_t open_file::write(std::span<const std::byte> bytes) {
   return _write(number_, bytes.data(), static_cast<unsigned>(std::min(bytes.size(), most_at_once)));
 }
 
+FMOE_INLINE std::ptrdiff_t open_file::write(std::uint64_t to, std::span<const std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  if (_lseeki64(number_, static_cast<std::int64_t>(to), SEEK_SET) < 0) return -1;
+  return write(bytes);
+}
+
 FMOE_INLINE bool open_file::flush() { return number_ < 0 || _commit(number_) == 0; }
 
 FMOE_INLINE bool open_file::close() { return _close(std::exchange(number_, -1)) == 0; }
@@ -65,9 +73,10 @@ FMOE_INLINE int process_number() { return _getpid(); }
 #else
 
 FMOE_INLINE open_file::open_file(const std::filesystem::path& path, way how) {
-  const int flags = how == way::to_read  ? O_RDONLY | O_NONBLOCK | O_NOCTTY
-                    : how == way::as_new ? O_WRONLY | O_CREAT | O_EXCL
-                                         : O_RDONLY | O_DIRECTORY;
+  const int flags = how == way::to_read    ? O_RDONLY | O_NONBLOCK | O_NOCTTY
+                    : how == way::as_new   ? O_WRONLY | O_CREAT | O_EXCL
+                    : how == way::to_write ? O_WRONLY
+                                           : O_RDONLY | O_DIRECTORY;
   number_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
 }
 
@@ -88,6 +97,14 @@ FMOE_INLINE std::ptrdiff_t open_file::read(std::uint64_t from, std::span<std::by
 FMOE_INLINE std::ptrdiff_t open_file::write(std::span<const std::byte> bytes) {
   for (;;) {
     const auto done = ::write(number_, bytes.data(), std::min(bytes.size(), most_at_once));
+    if (done >= 0 || errno != EINTR) return done;
+  }
+}
+
+FMOE_INLINE std::ptrdiff_t open_file::write(std::uint64_t to, std::span<const std::byte> bytes) {
+  for (;;) {
+    const auto done = ::pwrite(number_, bytes.data(), std::min(bytes.size(), most_at_once),
+                               static_cast< ::off_t>(to));
     if (done >= 0 || errno != EINTR) return done;
   }
 }

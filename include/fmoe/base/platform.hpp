@@ -24,8 +24,8 @@ namespace fmoe::detail {
 class open_file {
  public:
   // How a file is opened: without waiting for the other end of a FIFO, or as a new file, which did
-  // not exist, or as a folder, which can only be flushed.
-  enum class way : std::uint8_t { to_read, as_new, as_folder };
+  // not exist, or to write to what exists, or as a folder, which can only be flushed.
+  enum class way : std::uint8_t { to_read, as_new, to_write, as_folder };
 
   open_file() = default;
   open_file(const std::filesystem::path& path, way how);
@@ -37,9 +37,10 @@ class open_file {
   // Returns the size of a regular file, and nothing for anything else.
   std::optional<std::uint64_t> size() const;
 
-  // Both return the bytes that were read or written, which may be fewer, or -1.
+  // These return the bytes that were read or written, which may be fewer, or -1.
   std::ptrdiff_t read(std::uint64_t from, std::span<std::byte> to) const;
   std::ptrdiff_t write(std::span<const std::byte> bytes);
+  std::ptrdiff_t write(std::uint64_t to, std::span<const std::byte> bytes);
 
   // Returns when a crash of the machine cannot lose what was written, where systems can tell.
   bool flush();
@@ -48,7 +49,7 @@ class open_file {
  private:
   int number_ = -1;
 #if defined(_WIN32)
-  mutable std::mutex mutex_;  // a position to read from belongs to the file
+  mutable std::mutex mutex_;  // a position to read from or write to belongs to the file
 #endif
 };
 

@@ -5,11 +5,11 @@
 #define OMPI_SKIP_MPICXX  // the C interface alone
 #define MPICH_SKIP_MPICXX
 #include <mpi.h>
-#include <sched.h>
 
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <thread>
 
 #include <fmoe/distributed/communicator.hpp>
 
@@ -153,7 +153,7 @@ class mpi_communicator final : public communicator {
       if (error != MPI_SUCCESS)
         mine = "MPI reports error " + std::to_string(error) + " in " + name_of(what);
       else if (std::chrono::steady_clock::now() > end) mine = waited_in_vain(what);
-      sched_yield();
+      std::this_thread::yield();
     }
     if (done == 0) {
       has_failed_ = true;

@@ -33,17 +33,15 @@ FMOE_INLINE void save_parts(const io::released_layer& whole, communicator& ranks
   expects<value_error>(!options.type, "[save] ranks write numbers in the layer's type");
   const auto from = io::arrays_of(whole, path, options);
   const io::safetensors_layout layout(from.arrays, from.metadata, path);
-  std::uint64_t bytes = 0;
-  for (const auto piece : layout.pieces()) bytes += piece.size();
 
   std::unique_ptr<io::file_in_parts> file;
   std::string successor;
   if (ranks.rank() == 0) {
-    file = std::make_unique<io::file_in_parts>(path, bytes);
-    successor = file->successor().native();
+    file = std::make_unique<io::file_in_parts>(path);
+    successor = path_text(file->successor());
   }
   successor = ranks.first_text(successor);
-  if (ranks.rank() > 0) file = std::make_unique<io::file_in_parts>(path, successor);
+  if (ranks.rank() > 0) file = std::make_unique<io::file_in_parts>(path, path_named(successor));
 
   if (ranks.rank() == 0) file->write(0, layout.header());
   for (const released_parameter& p : whole.parameters) {

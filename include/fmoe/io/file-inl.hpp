@@ -88,7 +88,7 @@ class replacement {
   }
 
   const std::filesystem::path& temporary() const { return temporary_; }
-  int number() const { return descriptor_.number(); }
+  open_file& open() { return *made_; }
 
   // After this call the new content survives a crash of the machine. Nothing throws once the file
   // is replaced, so the folder is opened before.
@@ -137,31 +137,28 @@ FMOE_INLINE void write_file(const std::filesystem::path& file,
   successor.commit();
 }
 
-FMOE_INLINE file_in_parts::file_in_parts(const std::filesystem::path& file, std::uint64_t bytes)
+FMOE_INLINE file_in_parts::file_in_parts(const std::filesystem::path& file)
     : file_(file),
-      created_(std::make_unique<replacement>(file)),
-      opened_(-1) {
-  if (bytes == 0) return;
-  const int reason = ::posix_fallocate(created_->number(), 0, static_cast<::off_t>(bytes));
-  if (reason != 0) fail_io(file_, "cannot be written", reason);
-}
+      created_(std::make_unique<replacement>(file)) {}
 
 FMOE_INLINE file_in_parts::file_in_parts(const std::filesystem::path& file,
                                          const std::filesystem::path& successor)
-    : file_(file),
-      opened_(::open(whole_path(successor), O_WRONLY | O_CLOEXEC)) {
-  if (opened_.number() < 0) fail_io(file_, "cannot be opened by every rank");
+    : file_(file) {
+  opened_.emplace(successor, open_file::way::to_write);
+  if (!opened_->is_open()) fail_io(file_, "cannot be opened by every rank");
 }
 
 FMOE_INLINE file_in_parts::~file_in_parts() = default;
 
+FMOE_INLINE open_file& file_in_parts::open() {
+  return created_ != nullptr ? created_->open() : *opened_;
+}
+
 FMOE_INLINE std::filesystem::path file_in_parts::successor() const { return created_->temporary(); }
 
 FMOE_INLINE void file_in_parts::write(std::uint64_t at, std::span<const std::byte> bytes) {
-  const int to = created_ != nullptr ? created_->number() : opened_.number();
   while (!bytes.empty()) {
-    const auto done = ::pwrite(to, bytes.data(), bytes.size(), static_cast<::off_t>(at));
-    if (done < 0 && errno == EINTR) continue;
+    const auto done = open().write(at, bytes);
     if (done < 0) fail_io(file_, "cannot be written");
     bytes = bytes.subspan(static_cast<std::size_t>(done));
     at += static_cast<std::uint64_t>(done);
@@ -169,8 +166,7 @@ FMOE_INLINE void file_in_parts::write(std::uint64_t at, std::span<const std::byt
 }
 
 FMOE_INLINE void file_in_parts::finish() {
-  const int to = created_ != nullptr ? created_->number() : opened_.number();
-  if (::fsync(to) != 0) fail_io(file_, "cannot be written to the disk");
+  if (!open().flush()) fail_io(file_, "cannot be written to the disk");
 }
 
 FMOE_INLINE void file_in_parts::replace() { created_->commit(); }

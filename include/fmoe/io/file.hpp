@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -59,8 +60,8 @@ class replacement;
 class file_in_parts {
  public:
   // Creates a successor of the file, which takes its place in `replace` and vanishes if that is not
-  // called. The disk has room for these bytes, or this throws.
-  file_in_parts(const std::filesystem::path& file, std::uint64_t bytes);
+  // called.
+  explicit file_in_parts(const std::filesystem::path& file);
   // Opens a successor that another process has created.
   file_in_parts(const std::filesystem::path& file, const std::filesystem::path& successor);
   ~file_in_parts();
@@ -73,9 +74,11 @@ class file_in_parts {
   void replace();
 
  private:
+  open_file& open();
+
   std::filesystem::path file_;
   std::unique_ptr<replacement> created_;
-  descriptor opened_;
+  std::optional<open_file> opened_;
 };
 
 }  // namespace fmoe::io
