@@ -2,6 +2,8 @@
 // Compares MxD and the sparse MLPs with double loops written from their equations.
 #include <fmoe/mxd.hpp>
 
+#include <numbers>
+
 #include "support/agree.hpp"
 #include "support/limits.hpp"
 #include "support/mixture.hpp"
