@@ -2,6 +2,8 @@
 // Compares MxD and the sparse MLPs with double loops written from their equations.
 #include <fmoe/mxd.hpp>
 
+#include <numbers>
+
 #include "support/agree.hpp"
 #include "support/limits.hpp"
 #include "support/mixture.hpp"
@@ -26,7 +28,7 @@ double act(pointwise f, double x) {
     case pointwise::relu: return x > 0 ? x : 0;
     case pointwise::gelu: return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
     case pointwise::gelu_tanh:
-      return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
     case pointwise::silu: return x / (1 + std::exp(-x));
     default: return 1 / (1 + std::exp(-x));
   }

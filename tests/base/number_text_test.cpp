@@ -45,8 +45,8 @@ TEST_CASE("texts are read as numbers", "[number_text]") {
 }
 
 TEST_CASE("other texts are no numbers", "[number_text]") {
-  for (const char* text :
-       {"", " 1", "1 ", "+1", "0x10", "1,5", "--1", "-", ".", "e5", "1e", "one", "1e999", "-+1"})
+  for (const char* text : {"", " 1", "1 ", "+1", "0x10", "1,5", "--1", "-", ".", "e5", "1e", "one",
+                           "1e999", "-+1", "1.2.3", "1-2"})
     refuses(text);
 }
 

@@ -91,7 +91,8 @@ class node_values {
       case pointwise::relu: return x < 0 ? 0 : x;
       case pointwise::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
       case pointwise::gelu_tanh:
-        return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+        return 0.5 * x *
+               (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
       case pointwise::silu: return x / (1 + std::exp(-x));
       case pointwise::sigmoid: return 1 / (1 + std::exp(-x));
       case pointwise::squared_relu: return x < 0 ? 0 : x * x;
@@ -111,10 +112,11 @@ class node_values {
       case pointwise::inverse: return parameter / x;
       case pointwise::power: return x <= 0 ? 0 : std::pow(x, parameter);
       case pointwise::gelu_slope:
-        return std::erfc(-x / std::sqrt(2.0)) / 2 + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+        return std::erfc(-x / std::sqrt(2.0)) / 2 +
+               x * std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
       case pointwise::gelu_tanh_slope: {
-        const double u = 2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x),
-                     slope = 2 * std::sqrt(2 / M_PI) * (1 + 0.134145 * x * x);
+        const double u = 2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x),
+                     slope = 2 * std::sqrt(2 / std::numbers::pi) * (1 + 0.134145 * x * x);
         return 1 / (1 + std::exp(-u)) + x * slope / (2 + std::exp(u) + std::exp(-u));
       }
       case pointwise::silu_slope:

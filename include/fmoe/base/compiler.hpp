@@ -30,7 +30,7 @@
 #define FMOE_X86_64 0
 #endif
 
-#if FMOE_MSVC
+#if defined(_WIN32)  // whose intrin.h cannot stand behind cpuid.h
 #include <intrin.h>
 #elif FMOE_X86_64
 #include <cpuid.h>
@@ -156,7 +156,7 @@ FMOE_ALWAYS_INLINE std::uint64_t upper_product(std::uint64_t a, std::uint64_t b)
 #if FMOE_X86_64
 // Sets four words to what `cpuid` tells of part of a leaf. Returns false if the CPU lacks the leaf.
 FMOE_ALWAYS_INLINE bool ask_cpuid(unsigned leaf, unsigned part, unsigned (&words)[4]) noexcept {
-#if FMOE_MSVC
+#if defined(_WIN32)
   int found[4];
   __cpuid(found, static_cast<int>(leaf & 0x80000000));
   if (static_cast<unsigned>(found[0]) < leaf) return false;

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include <fmoe/base/language.hpp>
+#include <fmoe/base/compiler.hpp>
 
 namespace fmoe {
 
@@ -80,7 +80,7 @@ class text_part {
 
 // Throws the error with the parts, one after the other, as its text.
 template <class Error>
-[[noreturn, gnu::cold, gnu::noinline]] void fail_with(std::initializer_list<text_part> parts) {
+[[noreturn]] FMOE_COLD FMOE_NOINLINE void fail_with(std::initializer_list<text_part> parts) {
   std::string text;
   for (const text_part& part : parts) part.append_to(text);
   throw Error(text);
