@@ -26,11 +26,12 @@ struct storage_row {  // one row of elements for each token; constants are one r
     output,    // bound at the call
     leaf,      // a leaf of the graph without tokens
     constant,  // made once by the prologue, at `offset` of the constants
+    screen,    // the rows of a screened weight
   } where;
   extent elements = 0;  // length of a row
   extent stride = 0;    // from row to row, of bound arrays where they are copied; 0 for constants
   extent offset = 0;
-  extent source = 0;      // the number of the leaf, argument or result
+  extent source = 0;      // the number of the leaf, argument, result or weight
   bool in_place = false;  // read by other steps than packing and gathers
   bool table = false;     // read by gathers
   bool in_group = false;  // of a chunk of an expert's rows, in the arena of the thread that has it

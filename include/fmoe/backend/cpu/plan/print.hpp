@@ -49,7 +49,8 @@ class plan_printer {
       case input: return {"input", ir::input_colour};
       case output: return {"output", ir::result_colour};
       case leaf: return {"parameter", ir::weight_colour};
-      case constant: return {"constant", ir::weight_colour};
+      case constant:
+      case screen: return {"constant", ir::weight_colour};
     }
     return {};
   }
