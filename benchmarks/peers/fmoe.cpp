@@ -102,8 +102,7 @@ class program {
       typename Source::layer whole = run->gradients();
       for (const auto& g : run->gradients().sparse)
         for (const auto& p : detail::released_parameters(whole))
-          if (p.name.name == g.name())
-            p.parameter.assign(detail::any_of(g.template dense<2>()));
+          if (p.name.name == g.name()) p.parameter.assign(detail::any_of(g.template dense<2>()));
       Source::arrays(whole, [&](const char* name, const auto& array) {
         by_name[name] = [&] { write(out, array); };
       });

@@ -85,7 +85,7 @@ struct gemm_tile {
   // bytes of each.
   const std::byte* next;
   extent next_step;
-  extent own_ahead;  // bytes ahead of their use at which lines of the panel come into L1
+  extent own_ahead;      // bytes ahead of their use at which lines of the panel come into L1
   const extent* counts;  // gemm_args::counts
 };
 
@@ -375,9 +375,8 @@ FMOE_NOINLINE void gemm(const gemm_args<T>& g,
   };
 
   if (g.rows == 0) return;
-  gemm_tile<T> tile{g.depth, g.a,          g.lda,   g.panels.data, panel_bytes, g.c,
-                    g.ldc,   g.accumulate, g.block, nullptr,       0,           g.own_ahead,
-                    g.counts};
+  gemm_tile<T> tile{g.depth, g.a,     g.lda, g.panels.data, panel_bytes, g.c, g.ldc, g.accumulate,
+                    g.block, nullptr, 0,     g.own_ahead,   g.counts};
   const bool few_are_streamed =
       kernels.scale_bytes != 0 || g.depth * kernels.row_bytes > lone_panel;
   if (g.rows < lone_rows || (g.rows <= streamed_rows && few_are_streamed)) {
