@@ -65,9 +65,7 @@ class selection_steps : protected operands<T, Arch> {
   }
   void list(const selection_sum_step& s, const frame& f, extent tokens) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
-    table_rows& there = *table(s.c, f);
-    if (!adds(s.c, f)) clear_rows(there);
-    list_rows(there, s.experts, c.data, s.N, tokens, s.rows, s.own(),
+    list_rows(*table(s.c, f), s.experts, c.data, s.N, tokens, s.rows, s.own(), adds(s.c, f),
               [&](extent t, extent r) { return kept(selection, t, r, s.keep); });
   }
   void run(const selection_sum_step& s, const frame& f) const noexcept {

@@ -31,12 +31,14 @@ inline void sort_fresh(table_rows& rows, extent fresh, extent all_rows) noexcept
   }
 }
 
-// Adds the rows that `kept` selects, which it gives for each of `row_count` rows of each token;
-// from one of a token's rows to the next the numbers grow by `own`. Rows of `width` elements at
-// `values` move to their places, and those that come are 0.
+// Adds the rows that `kept` selects, which it gives for each of `row_count` rows of each token; from
+// one of a token's rows to the next the numbers grow by `own`. If the call adds to the rows that
+// are there, these move to their places, `width` elements each at `values`, and those that come are
+// 0.
 template <class T>
 void list_rows(table_rows& rows, extent all_rows, T* values, extent width, extent tokens,
-               extent row_count, extent own, const auto& kept) noexcept {
+               extent row_count, extent own, bool adds, const auto& kept) noexcept {
+  if (!adds) clear_rows(rows);
   extent fresh = 0;
   for (extent t = 0; t < tokens; ++t)
     for (extent r = 0; r < row_count; ++r) {
@@ -55,7 +57,7 @@ void list_rows(table_rows& rows, extent all_rows, T* values, extent width, exten
     const bool is_old = old != 0 && (fresh == 0 || rows.numbers[old - 1] > rows.fresh[fresh - 1]);
     if (is_old && fresh == 0) break;  // these are where they stay
     if (is_old) std::copy_n(values + --old * width, width, values + to * width);
-    else std::fill_n(values + to * width, width, T(0));
+    else if (adds) std::fill_n(values + to * width, width, T(0));
     rows.numbers[to] = is_old ? rows.numbers[old] : rows.fresh[--fresh];
     rows.places[rows.numbers[to]] = static_cast<std::uint32_t>(to + 1);
   }
