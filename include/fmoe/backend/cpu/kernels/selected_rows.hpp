@@ -31,10 +31,10 @@ inline void sort_fresh(table_rows& rows, extent fresh, extent all_rows) noexcept
   }
 }
 
-// Adds the rows that `kept` selects, which it gives for each of `row_count` rows of each token; from
-// one of a token's rows to the next the numbers grow by `own`. If the call adds to the rows that
-// are there, these move to their places, `width` elements each at `values`, and those that come are
-// 0.
+// Adds the rows that `kept` selects, which it gives for each of `row_count` rows of each token;
+// from one of a token's rows to the next the numbers grow by `own`. If the call adds to the rows
+// that are there, these move to their places, `width` elements each at `values`, and those that
+// come are 0.
 template <class T>
 void list_rows(table_rows& rows, extent all_rows, T* values, extent width, extent tokens,
                extent row_count, extent own, bool adds, const auto& kept) noexcept {
