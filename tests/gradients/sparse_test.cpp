@@ -205,7 +205,7 @@ Layer trained(Layer layer, const Optimizer& fresh, std::size_t sparse) {
   Optimizer optimizer = fresh;
   auto step = compile_gradients(layer, 40, {.sparse_gradients = sparse});
   tensor<float, 2> y({40, inputs}), dx({40, inputs});
-  for (const extent first : {0, 40, 0}) {
+  for (const extent first : {extent{0}, extent{40}, extent{0}}) {
     step(some(x, first, 40), some(dy, first, 40), y, dx);
     optimizer(layer, step.gradients());
     step.refresh();
@@ -263,7 +263,7 @@ TEST_CASE("lazy optimizers leave the rows alone that no token selected",
     expected.emplace(g.name(), all_of);
   }
   const auto before = narrow;
-  for (const extent t : {1, 2, 3}) {
+  for (const extent t : {extent{1}, extent{2}, extent{3}}) {
     step(some(x, 8 * t, 8), some(dy, 8 * t, 8), y, dx);
     for (const auto& g : step.gradients().sparse) {
       auto& e = expected.at(g.name());

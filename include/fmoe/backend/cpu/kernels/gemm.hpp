@@ -85,8 +85,8 @@ struct gemm_tile {
   // bytes of each.
   const std::byte* next;
   extent next_step;
-  extent own_ahead;      // bytes ahead of their use at which lines of the panel come into L1
-  const extent* counts;  // gemm_args::counts
+  extent own_ahead;  // bytes ahead of their use at which lines of the panel come into L1
+  const extent* counts = nullptr;  // gemm_args::counts
 };
 
 // The accumulators take 14 × 2 of the 32 AVX-512 registers, and 6 × 2 of 16 otherwise; the other
