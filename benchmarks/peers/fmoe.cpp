@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// usage: fmoe_peer THREADS [bf16|q8|gradients]
+// usage: fmoe_peer THREADS [bf16|q8|gradients [sparse]]
 //
-// The layers by fmoe, with weights of 32, 16 or 8 bits, or with both passes of a step. Two more
+// The layers by fmoe, with weights of 32, 16 or 8 bits, or with both passes of a step, whose
+// gradients of tables may be sparse. Two more
 // commands: `roof` gives the FLOPs and bytes of a call and, measured now, the machine's FLOP/s and
 // bytes/s; `machine` describes the machine.
 #include <map>
@@ -28,9 +29,10 @@ class program {
   using T = detail::widened_t<Stored>;  // of the file's numbers in a layer
 
  public:
-  explicit program(extent threads, bool gradients = false)
+  explicit program(extent threads, bool gradients = false, bool sparse = false)
       : threads_(threads),
         gradients_(gradients),
+        sparse_(sparse ? all : 0),
         arena_(static_cast<int>(threads)) {}
 
   int run() {
@@ -88,7 +90,8 @@ class program {
   forward step(const auto& layer, const tensor<float, 2>& x, const tensor<float, 2>& dy) {
     const auto [tokens, width] = x.shape();
     const auto run = std::make_shared<decltype(compile_gradients(layer, tokens))>(
-        compile_gradients(layer, tokens));
+        compile_gradients(layer, tokens, {.sparse_gradients = sparse_}));
+    if (sparse_ != 0 && run->gradients().sparse.empty()) return {};
     const auto dx = std::make_shared<tensor<float, 2>>(x.shape());
     const cost_figures c = run->cost().both;
     const extent spans = (tokens + run->span() - 1) / run->span();
@@ -96,7 +99,11 @@ class program {
     const auto write_gradients = [run, dx](std::ostream& out) {
       write(out, *dx);
       std::map<std::string, std::function<void()>> by_name;
-      Source::arrays(run->gradients(), [&](const char* name, const auto& array) {
+      typename Source::layer whole = run->gradients();
+      for (const auto& g : run->gradients().sparse)
+        for (const auto& p : detail::released_parameters(whole))
+          if (p.name.name == g.name()) p.parameter.assign(detail::any_of(g.template dense<2>()));
+      Source::arrays(whole, [&](const char* name, const auto& array) {
         by_name[name] = [&] { write(out, array); };
       });
       for (const auto& [name, write_one] : by_name) write_one();
@@ -162,6 +169,7 @@ class program {
 
   extent threads_;
   bool gradients_;
+  std::size_t sparse_;  // compile_options::sparse_gradients
   tbb::task_arena arena_;
   work work_;
 };
@@ -175,5 +183,6 @@ int main(int count, char** arguments) {
   const std::string_view variant = count > 2 ? arguments[2] : "";
   if (variant == "bf16") return program<fmoe::bf16>(threads).run();
   if (variant == "q8") return program<fmoe::q8>(threads).run();
-  return program<float>(threads, variant == "gradients").run();
+  const bool is_sparse = count > 3 && std::string_view(arguments[3]) == "sparse";
+  return program<float>(threads, variant == "gradients", is_sparse).run();
 }

@@ -5,6 +5,7 @@ usage: peers.py PROGRAMS FOLDER [--filter=REGEX] [--tokens=1,16,128,1024] [--thr
                 [--gradients]
 
 With --gradients, a call is the forward and the backward pass with the gradients of all weights, of 512 and of 1,024 tokens.
+"sparse" is fmoe with sparse_gradients, beside fmoe with gradients as large as the weights.
 
 Every contestant is a process that holds the same weights. Before it is timed, its result is compared with fmoe's. Then they take
 turns, round by round; those that wait are stopped, so that their idle threads take no processor. The medians are written to
@@ -31,6 +32,8 @@ import layers
 HERE = pathlib.Path(__file__).parent
 # The contestants whose weights are rounded: only their typical row is compared.
 NARROW = ("fmoe bf16", "fmoe q8", "ggml q8_0")
+# Contestants that are no peers with weights of float.
+BESIDE = (*NARROW, "sparse")
 
 
 def commands(programs, gradients):
@@ -41,6 +44,7 @@ def commands(programs, gradients):
         "PyTorch": (HERE / "torch_peer.py", ["gradients"]),
         "compiled": (HERE / "torch_peer.py", ["gradients", "compiled"]),
         "JAX": (HERE / "jax_peer.py", ["gradients"]),
+        "sparse": (programs / "fmoe_peer", ["gradients", "sparse"]),
     } if gradients else {
         "fmoe": (programs / "fmoe_peer", []),
         "MKL": (programs / "mkl_peer", []),
@@ -180,7 +184,7 @@ def print_rows_behind(table, names):
     """Prints the rows in which a peer with weights of float is ahead, the farthest first."""
     behind = []
     for (layer, tokens, threads), row in table.items():
-        peers = [(float(row[name]), name) for name in names if name not in NARROW and row.get(name) not in (None, "", "wrong")]
+        peers = [(float(row[name]), name) for name in names if name not in BESIDE and row.get(name) not in (None, "", "wrong")]
         if peers and min(peers)[0] < 1:
             behind.append((*min(peers), layer, tokens, threads))
     print(f"\nBehind the best peer with weights of float in {len(behind)} of {len(table)} rows:\n")

@@ -206,6 +206,19 @@ layer.decoder(0, 0) = 1;
 tensor<float, 2> x({4, 8}), dy({4, 3}), y({4, 3}), dx({4, 8});
 step(x, dy, y, dx);
 }},
+{R"([gradients] the sums of 2 tokens have rows for 1: say more in sparse_gradients)",
+"Sparse gradients have room for the rows of so many tokens, and calls that accumulate had more.",
+"Say for how many tokens gradients add up: `{.sparse_gradients = 4096}`.",
+[] {
+mxd<> layer = small_mxd();
+layer.encoder = tensor<float, 2>({20, 16});
+layer.gate = tensor<float, 2>({20, 100});
+layer.scales = tensor<float, 2>({100, 3});
+auto step = compile_gradients(layer, 1, {.sparse_gradients = fmoe::all});
+tensor<float, 2> x({1, 20}), dy({1, 3}), y({1, 3}), dx({1, 20});
+step(x, dy, y, dx);
+step(x, dy, y, dx, true);
+}},
 {R"([gradients] dx overlaps x)",
 "An output is written before all inputs are read.",
 "Give each array memory of its own.",

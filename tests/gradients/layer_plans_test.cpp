@@ -201,11 +201,11 @@ TEST_CASE("both passes of mixtures run the selected experts and select once", "[
   autonomous.up = drawn(shape_of<3>{n, low, w});
   autonomous.linear = drawn(shape_of<3>{n, d, w});
   autonomous.output = drawn(shape_of<3>{n, w, d});
-  check([&](const auto& x) { return autonomous(x); }, once);
-  for (const weighting how : {weighting::softmax, weighting::softmax_of_all}) {
+  for (const weighting how : {weighting::softmax, weighting::softmax_of_all, weighting::score}) {
     INFO("weighting " << static_cast<int>(how));
-    mixture.route.weights = how;
+    mixture.route.weights = autonomous.route.weights = how;
     check([&](const auto& x) { return mixture(x); }, once);
+    check([&](const auto& x) { return autonomous(x); }, once);
   }
 }
 

@@ -55,16 +55,18 @@ tensor<float, 2> some(const tensor<float, 2>& x, extent first, extent count) {
 }
 
 // Mixtures whose tokens select few of the experts.
-moe<> mixture() {
+moe<> mixture(weighting weights = weighting::softmax) {
   moe<> l;
+  l.route.weights = weights;
   l.router = random<parameter<float, 2>>({inputs, 12}, 1, 0.3f);
   l.activated = random<parameter<float, 3>>({12, inputs, 9}, 2, 0.3f);
   l.linear = random<parameter<float, 3>>({12, inputs, 9}, 3, 0.3f);
   l.output = random<parameter<float, 3>>({12, 9, inputs}, 4, 0.3f);
   return l;
 }
-aoe<> autonomous_mixture() {
+aoe<> autonomous_mixture(weighting weights = weighting::softmax) {
   aoe<> l;
+  l.route.weights = weights;
   l.down = random<parameter<float, 3>>({inputs, 12, 5}, 1, 0.3f);
   l.up = random<parameter<float, 3>>({12, 5, 9}, 2, 0.3f);
   l.linear = random<parameter<float, 3>>({12, inputs, 9}, 3, 0.3f);
@@ -81,8 +83,8 @@ peer<> retrieval(extent tables) {
   return l;
 }
 
-template <class Layer>
-bool same_parameters(Layer& a, Layer& b) {
+template <class A, class B>
+bool same_parameters(A& a, B& b) {
   const auto left = released_parameters(a), right = released_parameters(b);
   for (extent i = 0; i < left.size(); ++i) {
     const any_tensor x = left[i].parameter.value(), y = right[i].parameter.value();
@@ -166,6 +168,10 @@ TEST_CASE("the reference backend makes the same gradients", "[gradients]") {
   check(multilinear());
   check(mixture());
   check(autonomous_mixture());
+  for (const weighting w : {weighting::score, weighting::softmax_of_all}) {
+    check(mixture(w));
+    check(autonomous_mixture(w));
+  }
   check(retrieval(1));
   check(retrieval(2));
 }
@@ -190,6 +196,8 @@ TEST_CASE("gradients have the same bits for any threads and tiles", "[gradients]
   check(multilinear());
   check(mixture());
   check(autonomous_mixture());
+  check(mixture(weighting::score));
+  check(autonomous_mixture(weighting::softmax_of_all));
   check(retrieval(1));
   check(retrieval(2));
 }
@@ -219,6 +227,32 @@ TEST_CASE("gradients have the same bits for any calls of multiples of 256 tokens
   check(autonomous_mixture(), tokens);
   check(retrieval(1));
   check(retrieval(2));
+}
+
+// Scores whose softmax is 0 in float, and scores of 0, are selected as others are. Float rounds
+// scores as large as these by 1e-4.
+TEST_CASE("weights of 0 keep their places among the selected experts", "[gradients]") {
+  auto far = mixture();
+  far.route.active = 3;
+  for (float& w : far.router) w *= 400;
+  auto plain = mixture(weighting::score);
+  for (extent i = 0; i < inputs; ++i)
+    for (extent n = 0; n < 12; n += 2) plain.router(i, n) = -std::abs(plain.router(i, n));
+  tensor<float, 2> rows = x;
+  for (extent i = 0; i < rows.size(); ++i) rows.data()[i] = std::abs(rows.data()[i]);
+  for (extent i = 0; i < 40 * inputs; ++i) rows.data()[i] = 0;
+  for (const auto& layer : {far, plain}) {
+    auto ours = of(layer, rows, all_dy), all = of(layer, rows, all_dy, {.on = reference()});
+    CHECK(same_bits(ours.y, evaluate(layer(rows))));
+    const std::vector<double> dx(all.dx.data(), all.dx.data() + all.dx.size()),
+        up(all.parameters.output.data(),
+           all.parameters.output.data() + all.parameters.output.size()),
+        router(all.parameters.router.data(),
+               all.parameters.router.data() + all.parameters.router.size());
+    CHECK(relative_error(ours.dx.data(), dx) <= 2e-4);
+    CHECK(relative_error(ours.parameters.output.data(), up) <= 2e-4);
+    CHECK(relative_error(ours.parameters.router.data(), router) <= 2e-4);
+  }
 }
 
 TEST_CASE("dy may follow from y and a target", "[gradients]") {

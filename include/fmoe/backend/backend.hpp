@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <fmoe/arrays/array_view.hpp>
+#include <fmoe/arrays/table_rows.hpp>
 #include <fmoe/planner/options.hpp>
 
 namespace fmoe {
@@ -40,6 +41,8 @@ struct call_arrays {
   std::size_t keep = all;  // entries that each top_k and product_top_k keeps at most
   // Results that the call adds to: executable::can_add, and arrays with plain rows.
   const std::vector<bool>* adds = nullptr;
+  // By result: the rows that a sparse one has. The call lists them, after those that it adds to.
+  std::span<detail::table_rows* const> tables{};
 };
 
 // A program that is ready to run, with its weights and the memory of its callers. Many threads may
@@ -60,6 +63,9 @@ class executable {
   // True if a call can add to a result, which has no tokens, in blocks of as many tokens as its
   // sums have.
   virtual bool can_add(std::size_t) const { return false; }
+
+  // Says how a result is sparse, if it is: plan_options::tables.
+  virtual std::optional<detail::sparse_result> sparse(std::size_t) const { return {}; }
 
   // True if a call reads or writes weights of each expert that it selects: the fewer the calls, the
   // better.
@@ -154,8 +160,12 @@ struct compile_options {
   bool tune = false;                  // run the most promising shapes of the plan on random rows,
                                       // and keep the quickest; same bits
   std::optional<plan_shape> shape{};  // instead of the one that the planner chooses; same bits
-  std::size_t sum_block = 256;        // terms of a product that are summed by themselves;
-                                      // part of the result's bits
+  // compile_gradients: a table of which tokens select rows has a gradient of the selected rows
+  // alone, `sparse_gradient`, with room for the rows of so many tokens; with `all`, for those of a
+  // call. 0: gradients are as large as the parameters.
+  std::size_t sparse_gradients = 0;
+  std::size_t sum_block = 256;  // terms of a product that are summed by themselves;
+                                // part of the result's bits
   bool keep_weights = true;  // if false, a compiled layer keeps only what its steps read, packed or
                              // not, and cannot be refreshed: drop the layer, and its memory is free
 };

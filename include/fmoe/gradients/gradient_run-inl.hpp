@@ -20,10 +20,18 @@ FMOE_INLINE std::vector<released_parameter> trained_parameters(
 }
 
 FMOE_INLINE void make_zeros(const std::vector<released_parameter>& from,
-                            const std::vector<released_parameter>& to) {
+                            const std::vector<released_parameter>& to,
+                            const std::vector<std::string>& without) {
+  std::vector<std::shared_ptr<storage>> left_out;
   for (extent i = 0; i < from.size(); ++i) {
     any_tensor value = from[i].parameter.value();
     if (value.empty()) continue;
+    if (std::ranges::count(without, from[i].name.name) != 0) left_out.push_back(value.elements);
+    if (std::ranges::count(left_out, value.elements) != 0) {  // under any of its names
+      to[i].parameter.assign(
+          {to[i].parameter.type(), std::vector<extent>(value.shape.size()), nullptr});
+      continue;
+    }
     value.type = to[i].parameter.type();
     value.elements = std::make_shared<storage>(value.numbers().bytes());
     to[i].parameter.assign(value);
@@ -58,7 +66,7 @@ FMOE_INLINE gradient_graph_results gradient_graph(
           l != nullptr && l->data != nullptr && l->data->same_elements(*own.elements);
       if (!is_it) continue;
       wanted.push_back(id);
-      results.parameters.push_back({i, l->shape});
+      results.parameters.push_back({i, l->shape, name, own.shape});
     }
   }
   const auto found = differentiate(g, in.y, in.dy, wanted);

@@ -12,6 +12,7 @@
 #include <fmoe/arrays/overlap.hpp>
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/gradients/differentiate.hpp>
+#include <fmoe/gradients/sparse_gradient.hpp>
 #include <fmoe/run/compile_graph.hpp>
 
 namespace fmoe::detail {
@@ -20,6 +21,8 @@ namespace fmoe::detail {
 struct gradient_result {
   extent number;  // of the parameter in its list
   std::vector<extent> shape;
+  std::string name;  // of the parameter
+  std::vector<extent> parameter_shape;
   std::shared_ptr<storage> to{};  // the gradient of the parameter
 };
 
@@ -42,10 +45,10 @@ gradient_graph_results gradient_graph(ir::graph& g, const gradient_inputs& in,
 // Returns the parameters that hold something and are trained, each under its first name.
 std::vector<released_parameter> trained_parameters(const std::vector<released_parameter>& all);
 
-// Gives each parameter of `to` that is not empty in `from` the shape there, and elements of its
-// own, which are zero.
+// Gives each parameter of `to` that is not empty in `from`, and none of `without`, the shape there,
+// and elements of its own, which are zero.
 void make_zeros(const std::vector<released_parameter>& from,
-                const std::vector<released_parameter>& to);
+                const std::vector<released_parameter>& to, const std::vector<std::string>& without);
 
 // Returns the elements of the gradient of a parameter. Throws value_error if it has another type.
 std::shared_ptr<storage> elements_of(const std::vector<released_parameter>& gradients,
@@ -68,27 +71,41 @@ class gradient_run {
   // The tokens of a span where each span reads and writes the weights of the experts.
   static constexpr extent long_span = 4 * block;
 
-  // compile(roots, tokens) makes an executable for spans.
+  // compile(roots, tokens, arrays) makes an executable for spans. Gradients that can be sparse have
+  // room for the rows of `sparse_tokens` tokens, at least a call's; 0: none is sparse.
   template <class Compile>
-  gradient_run(gradient_graph_results r, extent tokens, const Compile& compile)
+  gradient_run(gradient_graph_results r, extent tokens, extent sparse_tokens,
+               const Compile& compile)
       : tokens_(tokens),
+        sparse_tokens_(sparse_tokens == all ? tokens : std::max(sparse_tokens, tokens)),
         span_(r.rows_depend ? tokens : std::min(tokens, block)),
         widths_{r.x[1], r.target[1], r.y[1]},
         parameters_(std::move(r.parameters)),
-        compiled_(compile(r.roots, span_)) {
+        arrays_{sparse_tokens == 0 || r.rows_depend ? std::vector<std::vector<extent>>{}
+                                                    : possible_tables()},
+        compiled_(compile(r.roots, span_, arrays_)) {
     if (!r.rows_depend && tokens > block && can_lengthen()) {
       span_ = std::min(tokens, long_span);
-      compiled_ = compile(r.roots, span_);
+      compiled_ = compile(r.roots, span_, arrays_);
     }
+    rows_.resize(2 + parameters_.size());
     for (extent k = 0; k < parameters_.size(); ++k) {
       firsts_.push_back(is_first(k));
       const bool adds = firsts_[k] && !r.rows_depend && compiled_.program->can_add(2 + k);
       can_add_.push_back(adds);
       parts_.emplace_back(adds ? 0 : element_count(parameters_[k].shape) * sizeof(T));
+      tables_.push_back(table_for(k));
+      if (tables_[k] != nullptr) rows_[2 + k] = &tables_[k]->rows;
     }
     results_.resize(2 + parameters_.size());
     adds_.resize(results_.size());
   }
+
+  // The gradients, with their numbers as results less the first two, which are y and dx.
+  std::vector<gradient_result>& parameters() { return parameters_; }
+  // The rows of a gradient, if it is sparse.
+  std::shared_ptr<const table_memory> table(extent k) const { return tables_[k]; }
+  const in_place& arrays() const { return arrays_; }
 
   extent inputs() const { return widths_.x; }
   extent outputs() const { return widths_.y; }
@@ -108,7 +125,11 @@ class gradient_run {
     expects<value_error>(!is_stale(compiled_),
                          "[gradients] a weight may have been written since the layer was compiled: "
                          "call refresh() before the next call");
-    const extent tokens = x.shape[0];
+    const extent tokens = x.shape[0], added = tokens + (accumulates ? added_ : 0);
+    expects<value_error>(added <= sparse_tokens_ || !has_little_room_, "[gradients] the sums of ",
+                         added, " tokens have rows for ", sparse_tokens_,
+                         ": say more in sparse_gradients");
+    added_ = added;
     for (extent first = 0; first == 0 || first < tokens; first += span_) {
       const extent count = std::min(span_, tokens - first);
       const std::array<bound_array, 2> in{rows(x, first, count), rows(dy, first, count)};
@@ -118,10 +139,12 @@ class gradient_run {
       for (extent k = 0; k < parameters_.size(); ++k) {
         adds_[2 + k] = adds && can_add_[k];
         const bool is_direct = firsts_[k] && (!adds || can_add_[k]);
-        void* const to = is_direct ? parameters_[k].to->written() : parts_[k].data();
+        void* const to = tables_[k] != nullptr ? tables_[k]->values.data()
+                         : is_direct           ? parameters_[k].to->written()
+                                               : parts_[k].data();
         results_[2 + k] = {view_at(to, parameters_[k].shape), parameters_[k].shape.size()};
       }
-      compiled_.program->run({in, results_, count, {}, compiled_.keep, &adds_});
+      compiled_.program->run({in, results_, count, {}, compiled_.keep, &adds_, rows_});
       for (extent k = 0; k < parameters_.size(); ++k)
         if ((adds && !can_add_[k]) || !firsts_[k]) add(k);
       if (span_ == 0) return;
@@ -151,12 +174,32 @@ class gradient_run {
     return std::ranges::find(parameters_, parameters_[k].number, &gradient_result::number) ==
            parameters_.begin() + static_cast<std::ptrdiff_t>(k);
   }
+  // The shapes of parameters with one result, by the numbers of results.
+  std::vector<std::vector<extent>> possible_tables() const {
+    std::vector<std::vector<extent>> tables(2);
+    for (const gradient_result& p : parameters_) {
+      const bool is_one = std::ranges::count(parameters_, p.number, &gradient_result::number) == 1;
+      tables.push_back(is_one ? p.parameter_shape : std::vector<extent>{});
+    }
+    return tables;
+  }
+  std::shared_ptr<table_memory> table_for(extent k) {
+    const auto sparse = compiled_.program->sparse(2 + k);
+    if (!sparse) return {};
+    const bool is_enough = sparse_tokens_ > sparse->rows / std::max<extent>(1, sparse->a_token);
+    const extent room = is_enough ? sparse->rows : sparse_tokens_ * sparse->a_token;
+    has_little_room_ = has_little_room_ || room < sparse->rows;
+    return std::make_shared<table_memory>(*sparse, room, sizeof(T));
+  }
+
   // True if longer spans pay off, and change no bit since all that they sum is added in blocks.
   bool can_lengthen() const {
+    bool has_tables = false;
     for (extent k = 0; k < parameters_.size(); ++k) {
       if (!is_first(k) || !compiled_.program->can_add(2 + k)) return false;
+      has_tables = has_tables || compiled_.program->sparse(2 + k);
     }
-    return compiled_.program->goes_by_expert();
+    return has_tables || compiled_.program->goes_by_expert();
   }
 
   // Adds what a span gave to a gradient whose last step is no sum over tokens.
@@ -167,14 +210,19 @@ class gradient_run {
     for (extent i = 0; i < n; ++i) to[i] += from[i];
   }
 
-  extent tokens_, span_;
+  extent tokens_, sparse_tokens_, span_;
+  extent added_ = 0;              // the tokens whose gradients are added up
+  bool has_little_room_ = false;  // for the rows of more than sparse_tokens_
   gradient_widths widths_;
   std::vector<gradient_result> parameters_;
   std::vector<bool> firsts_;   // the first result of its parameter
   std::vector<bool> can_add_;  // the executable adds to it
   std::vector<bool> adds_;     // by result: in this span
   std::vector<memory> parts_;  // what spans give to the others
+  std::vector<std::shared_ptr<table_memory>> tables_;
+  std::vector<table_rows*> rows_;  // by result
   std::vector<bound_array> results_;
+  in_place arrays_;
   compiled_graph compiled_;
 };
 

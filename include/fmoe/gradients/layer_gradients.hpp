@@ -25,12 +25,12 @@ template <class T, class Layer>
   requires requires { typename stored_as<T, Layer>::type; }
 struct gradients_as<T, Layer> : stored_as<T, Layer> {};
 
-// Returns a layer with the settings of another, and zeros for its parameters.
+// Returns a layer with the settings of another, and zeros for its parameters, but for some.
 template <class Gradients, class Layer>
-Gradients zeros_of(Layer layer) {
+Gradients zeros_of(Layer layer, const std::vector<std::string>& without) {
   Gradients zeros;
   if constexpr (std::is_same_v<Gradients, Layer>) zeros = layer;
-  make_zeros(released_parameters(layer), released_parameters(zeros));
+  make_zeros(released_parameters(layer), released_parameters(zeros), without);
   if constexpr (!std::is_same_v<Gradients, Layer>)
     io::copy_settings(io::released_layer(layer), io::released_layer(zeros));
   return zeros;
@@ -57,8 +57,7 @@ class compiled_gradients {
   template <class Slope>
   compiled_gradients(const Layer& layer, std::size_t tokens, const Slope& slope,
                      const compile_options& options)
-      : gradients_(detail::zeros_of<gradient_layer>(layer)),
-        options_(options) {
+      : options_(options) {
     const argument<0, 2> x(tokens);
     const argument<1, 2> target(tokens);
     const auto y = detail::applied(layer, x);
@@ -69,13 +68,11 @@ class compiled_gradients {
     const auto parameters = detail::trained_parameters(detail::released_parameters(same));
     auto plan = detail::gradient_graph(g, in, parameters);
     roots_ = plan.roots;
-    const auto made = detail::released_parameters(gradients_);
-    for (detail::gradient_result& r : plan.parameters)
-      r.to = detail::elements_of(made, parameters[r.number].name.name, detail::dtype_of<T>);
-    run_.emplace(std::move(plan), tokens, [&](const ir::node_list& roots, std::size_t span) {
-      return detail::compile_graph<T, Level>(g, roots, span, options,
-                                             detail::weight_reads::in_place);
-    });
+    run_.emplace(std::move(plan), tokens, options.sparse_gradients,
+                 [&](const ir::node_list& roots, std::size_t span, const detail::in_place& arrays) {
+                   return detail::compile_graph<T, Level>(g, roots, span, options, arrays);
+                 });
+    hold(layer);
   }
 
   // Computes y = layer(x), the gradient dx of sum(y dy) with respect to x, and those with respect
@@ -100,8 +97,8 @@ class compiled_gradients {
   }
 
   // The gradients of the last call, or the sums of several. Running statistics have zeros.
-  const gradient_layer& gradients() const { return gradients_; }
-  gradient_layer& gradients() { return gradients_; }
+  const step_gradients<gradient_layer, T>& gradients() const { return gradients_; }
+  step_gradients<gradient_layer, T>& gradients() { return gradients_; }
 
   // The numbers of a row of x and of y.
   std::size_t inputs() const { return run_->inputs(); }
@@ -122,7 +119,8 @@ class compiled_gradients {
   //
   //   std::cout << compile_gradients(layer, 1024).explain();
   explanation explain() const {
-    explanation e = detail::explain_graph<T, Level>(graph_, roots_, span(), options_);
+    explanation e =
+        detail::explain_graph<T, Level>(graph_, roots_, span(), options_, run_->arrays());
     const std::size_t more = run_->bytes_of_span();
     e.memory.call += more;
     e.text = "forward and backward, " + std::to_string(span()) + " tokens at a time; " +
@@ -137,7 +135,22 @@ class compiled_gradients {
   }
 
  private:
-  gradient_layer gradients_;
+  // Makes the layer that holds the gradients.
+  void hold(const Layer& layer) {
+    auto& results = run_->parameters();
+    std::vector<std::string> sparse;
+    for (std::size_t k = 0; k < results.size(); ++k)
+      if (const auto table = run_->table(k)) {
+        sparse.push_back(results[k].name);
+        gradients_.sparse.emplace_back(results[k].name, results[k].parameter_shape, table);
+      }
+    static_cast<gradient_layer&>(gradients_) = detail::zeros_of<gradient_layer>(layer, sparse);
+    const auto made = detail::released_parameters(gradients_);
+    for (detail::gradient_result& r : results)
+      r.to = detail::elements_of(made, r.name, detail::dtype_of<T>);
+  }
+
+  step_gradients<gradient_layer, T> gradients_;
   ir::graph graph_;
   ir::node_list roots_{ir::node_id{}};  // y, dx, and the gradients of the parameters
   compile_options options_;
@@ -198,12 +211,13 @@ struct layer_gradients {
 //   const auto g = gradients(layer, x, dy);
 //   save(g.parameters, "gradients.safetensors");
 template <class Level = cpu::native, detail::has_released_names Layer, class X, class D>
-auto gradients(const Layer& layer, const X& x, const D& dy, const compile_options& options = {}) {
+auto gradients(const Layer& layer, const X& x, const D& dy, compile_options options = {}) {
+  options.sparse_gradients = 0;
   const auto rows = detail::view_of(x);
   auto step = compile_gradients<Level>(layer, rows.rank == 0 ? 0 : rows.shape[0], options);
   using results = std::remove_cvref_t<decltype(detail::applied(layer, argument<0, 2>(0)))>;
   using T = typename results::scalar;
-  using held = std::remove_cvref_t<decltype(step.gradients())>;
+  using held = typename decltype(step)::gradient_layer;
   layer_gradients<held, T> g{tensor<T, 2>({rows.shape[0], step.outputs()}),
                              tensor<T, 2>({rows.shape[0], step.inputs()}),
                              {}};

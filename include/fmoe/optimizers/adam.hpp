@@ -14,6 +14,7 @@ struct adam_options {
   double beta1 = 0.9, beta2 = 0.999;  // how much of the averages a step keeps
   double epsilon = 1e-8;              // joins the square root
   double weight_decay = 0;            // this factor of the weights joins the gradient
+  bool lazy = false;  // a sparse gradient changes its own rows alone: docs/training.md
 };
 
 // The settings of `adamw`, with the defaults of torch.optim.AdamW.
@@ -22,6 +23,7 @@ struct adamw_options {
   double beta1 = 0.9, beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 1e-2;  // times the rate, the part that a weight loses in a step
+  bool lazy = false;           // as adam_options::lazy
 };
 
 }  // namespace fmoe
@@ -51,7 +53,8 @@ class adam_rule {
                                     .shrink = Decoupled ? 1 - o.rate * o.weight_decay : 1,
                                     .rate = o.rate / (1 - std::pow(o.beta1, t)),
                                     .root = std::sqrt(1 - std::pow(o.beta2, t))};
-    state_.step(pairs, true, [&](const weight_update& to) { update_weights<Level>(numbers, to); });
+    state_.step(pairs, true, options.lazy,
+                [&](const weight_update& to) { update_weights<Level>(numbers, to); });
   }
 
   // The steps so far, t.

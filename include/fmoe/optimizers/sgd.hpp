@@ -14,6 +14,7 @@ struct sgd_options {
   double dampening = 0;     // takes its part of each gradient that joins the average
   double weight_decay = 0;  // this factor of the weights joins the gradient
   bool nesterov = false;    // needs momentum, and no dampening
+  bool lazy = false;        // as adam_options::lazy; it changes nothing without momentum and decay
 };
 
 // Stochastic gradient descent as torch.optim.SGD has it (Sutskever et al., On the importance of
@@ -45,9 +46,10 @@ class sgd {
     const auto pairs = detail::weight_gradients(layer, gradients);
     const cpu::sgd_numbers numbers{options.rate,         options.momentum, 1 - options.dampening,
                                    options.weight_decay, options.nesterov, state_.steps() == 0};
-    state_.step(pairs, options.momentum != 0, [&](const detail::weight_update& to) {
-      detail::update_weights<Level>(numbers, to);
-    });
+    const bool changes_all = options.momentum != 0 || options.weight_decay != 0;
+    state_.step(
+        pairs, options.momentum != 0, options.lazy || !changes_all,
+        [&](const detail::weight_update& to) { detail::update_weights<Level>(numbers, to); });
   }
 
   // The steps so far.

@@ -10,7 +10,7 @@ namespace fmoe::detail {
 
 template void update_weights<cpu::native>(const cpu::sgd_numbers&, const weight_update&);
 template void update_weights<cpu::native>(const cpu::adam_numbers&, const weight_update&);
-template double squares_of<cpu::native>(const any_tensor&);
-template void scale_tensor<cpu::native>(const any_tensor&, double);
+template double squares_of<cpu::native>(const number_array&);
+template void scale_array<cpu::native>(const number_array&, double);
 
 }  // namespace fmoe::detail

@@ -21,7 +21,8 @@ inline any_tensor zeros_like(const any_tensor& t, dtype type) {
 }
 
 FMOE_INLINE std::vector<weight_gradient> paired(const std::vector<released_parameter>& weights,
-                                                const std::vector<released_parameter>& gradients) {
+                                                const std::vector<released_parameter>& gradients,
+                                                const std::vector<sparse_part>& sparse) {
   std::vector<weight_gradient> pairs;
   for (const released_parameter& w : trained_parameters(weights)) {
     const std::string& name = w.name.name;
@@ -29,15 +30,26 @@ FMOE_INLINE std::vector<weight_gradient> paired(const std::vector<released_param
     const auto same_name = [&](const released_parameter& g) { return g.name.name == name; };
     const auto found = std::ranges::find_if(gradients, same_name);
     const any_tensor gradient = found == gradients.end() ? any_tensor{} : found->parameter.value();
+    const auto rows = std::ranges::find(sparse, name, &sparse_part::name);
+    const bool is_sparse = rows != sparse.end();
     expects<value_error>(!is_quantized_type(value.type), "[optimizer] ", name, " is ",
                          name_of(value.type), ", and weights of 8 bits are not trained");
-    expects<value_error>(!gradient.empty(), "[optimizer] ", name, " has no gradient");
-    expects<shape_error>(gradient.shape == value.shape, "[optimizer] the gradient of ", name,
+    expects<value_error>(is_sparse || !gradient.empty(), "[optimizer] ", name, " has no gradient");
+    expects<shape_error>((is_sparse ? rows->shape : gradient.shape) == value.shape,
+                         "[optimizer] the gradient of ", name,
                          " has another shape than the parameter");
-    expects<value_error>(gradient.type == trained_type(value.type), "[optimizer] the gradient of ",
-                         name, " is ", name_of(gradient.type), " and must be ",
-                         name_of(trained_type(value.type)));
-    pairs.push_back({w, gradient});
+    const dtype type = is_sparse ? rows->values.type : gradient.type;
+    expects<value_error>(type == trained_type(value.type), "[optimizer] the gradient of ", name,
+                         " is ", name_of(type), " and must be ", name_of(trained_type(value.type)));
+    if (!is_sparse) {
+      pairs.push_back({w, type, gradient.elements->data(), {}});
+      continue;
+    }
+    const std::span<const extent> shape = rows->shape;
+    const extent inner = element_count(shape.subspan(rows->axis + 1)),
+                 width = element_count(shape.first(rows->axis)) * inner;
+    pairs.push_back({w, type, rows->values.elements,
+                     row_update{rows->rows, shape[rows->axis], width, inner, false}});
   }
   return pairs;
 }
@@ -73,7 +85,8 @@ FMOE_INLINE void optimizer_state::check(const std::vector<weight_gradient>& pair
   }
 }
 
-FMOE_INLINE void optimizer_state::step(const std::vector<weight_gradient>& pairs, bool keeps_first,
+FMOE_INLINE void optimizer_state::step(std::vector<weight_gradient> pairs, bool keeps_first,
+                                       bool leaves_others,
                                        const std::function<void(const weight_update&)>& update) {
   if (states_.empty()) make(pairs, keeps_first);
   check(pairs);
@@ -81,14 +94,15 @@ FMOE_INLINE void optimizer_state::step(const std::vector<weight_gradient>& pairs
   const auto written = [](const any_tensor& t) -> void* {
     return t.empty() ? nullptr : t.elements->written();
   };
-  for (const weight_gradient& p : pairs) {
+  for (weight_gradient& p : pairs) {
+    if (p.sparse) p.sparse->leaves_others = leaves_others;
     const any_tensor value = p.weight.parameter.value();
     const weight_state& s = *std::ranges::find(states_, p.weight.name.name, &weight_state::name);
     void* const weights = written(value);
     void* const master = written(s.master);
-    update({p.gradient.type, value.type, master == nullptr ? weights : master,
-            master == nullptr ? nullptr : weights, p.gradient.elements->data(), written(s.first),
-            written(s.second), element_count(value.shape)});
+    update({p.type, value.type, master == nullptr ? weights : master,
+            master == nullptr ? nullptr : weights, p.gradient, written(s.first), written(s.second),
+            element_count(value.shape), p.sparse});
   }
 }
 

@@ -10,21 +10,51 @@
 
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/base/separate.hpp>
+#include <fmoe/gradients/sparse_gradient.hpp>
 #include <fmoe/optimizers/update.hpp>
 
 namespace fmoe::detail {
 
+// A sparse gradient of any type.
+struct sparse_part {
+  std::string name;
+  std::vector<extent> shape;  // of the parameter
+  extent axis;
+  std::span<const std::uint32_t> rows;
+  number_array values;
+};
+
+// Returns those that stand beside the layer that holds the others.
+template <class Layer, class T>
+std::vector<sparse_part> sparse_parts(const step_gradients<Layer, T>& gradients) {
+  std::vector<sparse_part> parts;
+  for (const sparse_gradient<T>& g : gradients.sparse)
+    parts.push_back({g.name(),
+                     g.shape(),
+                     g.axis(),
+                     g.rows(),
+                     {dtype_of<T>, g.values().data(), g.values().size()}});
+  return parts;
+}
+template <class Layer>
+std::vector<sparse_part> sparse_parts(const Layer&) {
+  return {};
+}
+
 // A parameter that a step changes, and its gradient.
 struct weight_gradient {
   released_parameter weight;
-  any_tensor gradient;
+  dtype type;
+  const void* gradient;
+  std::optional<row_update> sparse{};
 };
 
 // Pairs the trained parameters of a layer with their gradients. Throws value_error if a parameter
 // has no gradient, or one of another shape or type: weights of 16 bits have gradients of float, and
 // others of their own type; or if it has 8 bits.
 std::vector<weight_gradient> paired(const std::vector<released_parameter>& weights,
-                                    const std::vector<released_parameter>& gradients);
+                                    const std::vector<released_parameter>& gradients,
+                                    const std::vector<sparse_part>& sparse);
 
 // The numbers that a rule needs for each element of a parameter.
 struct weight_state {
@@ -44,9 +74,9 @@ class optimizer_state {
   std::size_t steps() const { return steps_; }
 
   // Counts a step and calls update(arrays) for each parameter. The first step makes the state,
-  // zeros and masters. Throws value_error if a parameter does not fit the state, before any weight
-  // is changed.
-  void step(const std::vector<weight_gradient>& pairs, bool keeps_first,
+  // zeros and masters. If it `leaves_others`, a sparse gradient changes its own rows alone. Throws
+  // value_error if a parameter does not fit the state, before any weight is changed.
+  void step(std::vector<weight_gradient> pairs, bool keeps_first, bool leaves_others,
             const std::function<void(const weight_update&)>& update);
 
   void save(const std::filesystem::path& file) const;
@@ -67,7 +97,7 @@ void check_setting(const char* optimizer, const char* name, double value, bool i
 template <class Layer, class Gradients>
 std::vector<weight_gradient> weight_gradients(Layer& layer, const Gradients& gradients) {
   Gradients same = gradients;  // It shares the elements.
-  return paired(released_parameters(layer), released_parameters(same));
+  return paired(released_parameters(layer), released_parameters(same), sparse_parts(gradients));
 }
 
 }  // namespace fmoe::detail

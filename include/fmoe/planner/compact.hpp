@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmoe/planner/compact_search.hpp>
+#include <fmoe/planner/reweigh.hpp>
 
 namespace fmoe::planner {
 
@@ -137,6 +138,12 @@ class compaction : compact_search {
   }
   // The dense form of a value.
   use dense(const use& u, char head) {
+    if (!is_scalar(u.value)) {
+      const use chosen{selection_, std::string(1, label_of(u))};
+      return add(
+          {.what = take_op{true}, .in = {chosen, compact(u, head)}, .out = {.labels = u.labels}},
+          p_[u.value].shape);
+    }
     const use sparse = weighed(u, head);
     const bool is_same = sparse.labels.size() == u.labels.size();
     if (is_same && sparse.labels == u.labels) return sparse;
@@ -356,7 +363,8 @@ inline void compact(program& p, const machine& m) {
   for (extent i = 0; i < p.operations.size(); ++i) {
     const operation& o = p.operations[i];
     if (!is<select_op>(o) || !p[o.out.value].selection) continue;
-    const program before = p;
+    program before = p;
+    weightings(p, i).keep_zeros_in(before);
     if (compaction(p, before, o.out.value, m).found()) i = 0;
   }
 }

@@ -78,8 +78,8 @@ class compact_axes {
     const operation& base = program_.operations[*program_.producer(selection_)];
     if (is<select_op>(o) && is<select_op>(base)) {
       selection_rule a = as<select_op>(o).rule, b = as<select_op>(base).rule;
-      const bool leaves_zeros_out =  // scores of 0 are left out of some weightings
-          a.weights != b.weights && (is_sparse(a.weights) || is_sparse(b.weights));
+      const bool leaves_zeros_out =  // numbers of 0 are no entries of either
+          a.weights != b.weights && !(a.keeps_zeros && b.keeps_zeros);
       a.weights = b.weights;
       return a == b && !leaves_zeros_out && o.in[0].value == base.in[0].value;
     }
@@ -90,7 +90,7 @@ class compact_axes {
   bool fills_places() const {
     using enum selection_rule::kind;
     const bool is_counted = rule().what == top_k || rule().what == product_top_k;
-    return is_counted && !is_sparse(rule().weights);
+    return is_counted && (rule().keeps_zeros || !is_sparse(rule().weights));
   }
   const selection_rule& rule() const {
     return as<select_op>(program_.operations[*program_.producer(selection_)]).rule;

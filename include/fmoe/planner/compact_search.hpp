@@ -289,11 +289,23 @@ class compact_search : protected compact_axes {
   }
   bool takes_rows(const operation& o) const {
     if (is_compact(o.out.value)) return true;
+    if (is<pointwise_op>(o)) return joins_rows_of_all(o);
     if (!is<product_op, reduce_op, token_sum_op>(o) || !reads_rows(o)) return false;
     if (is<token_sum_op>(o)) return !has_heads();
     if (program_[o.out.value].per_token() && has_experts(o.out.value)) return false;
     if (!has_weights(o)) return true;
     return weight_of(o) == extent{1} && !has_heads();
+  }
+
+  // True if the operation also reads rows of all experts, which are made anyway.
+  bool joins_rows_of_all(const operation& o) const {
+    const auto is_of_all = [&](value_id v) {
+      return v != value_id::none && expert_axis(v) && program_[v].per_token() && !is_scalar(v) &&
+             !is_compact(v);
+    };
+    return !has_heads() && program_[o.out.value].per_token() && expert_axis(o.out.value) &&
+           (is_of_all(o.in[0].value) ||
+            std::ranges::any_of(o.passes, [&](const pass& q) { return is_of_all(q.other); }));
   }
 
   const machine& machine_;

@@ -143,8 +143,11 @@ struct concat_op {
   constexpr const char* name() const { return "concat"; }
 };
 
-// The numbers of an operand at the kept entries of a selection, with places instead of experts.
+// The numbers of an operand at the kept entries of a selection, with places instead of experts. Or
+// the other way: numbers by places as rows of all experts, 0 where nothing is kept.
 struct take_op {
+  bool spreads = false;
+
   constexpr const char* name() const { return "take"; }
 };
 
@@ -157,6 +160,7 @@ struct weigh_op {
 // scores.
 struct reweigh_op {
   weighting weights{};
+  bool keeps_zeros = false;  // as selection_rule::keeps_zeros
 
   constexpr const char* name() const { return "reweigh"; }
 };

@@ -2,6 +2,8 @@
 // The options with which a program is planned.
 #pragma once
 
+#include <vector>
+
 #include <fmoe/planner/machine.hpp>
 
 namespace fmoe {
@@ -36,6 +38,12 @@ struct plan_options {
   // added, in order, so the rounding error grows with the block and the number of blocks instead of
   // the whole length. It is part of the result's bits.
   extent sum_block = 256;
+
+  // By result without tokens: the shape of a table. Where tokens select its rows, those that they
+  // selected are the result. Empty: the whole array.
+  std::vector<std::vector<extent>> tables{};
+  // A call writes its results without tokens to plain arrays.
+  bool has_plain_sums = false;
 };
 
 }  // namespace fmoe::planner

@@ -21,6 +21,12 @@ class weightings {
 
   bool share() const { return places_.size() > 1; }
 
+  // Keeps the entries of 0 in each of several selections, so that all have the same entries.
+  void keep_zeros_in(program& p) const {
+    for (const extent k : places_)
+      if (share()) as<select_op>(p.operations[k]).rule.keeps_zeros = true;
+  }
+
   // Makes one selection, before the first one.
   void share_in(program& p) const {
     const operation first = p.operations[places_[0]];
@@ -31,7 +37,7 @@ class weightings {
     as<select_op>(one).rule.keeps_zeros = true;
     for (const extent k : places_) {
       operation& o = p.operations[k];
-      const reweigh_op weigh{as<select_op>(o).rule.weights};
+      const reweigh_op weigh{as<select_op>(o).rule.weights, as<select_op>(o).rule.keeps_zeros};
       std::vector<use> in{{one.out.value, o.out.labels}};
       if (weigh.weights == weighting::softmax_of_all) in.push_back(o.in[0]);
       o.what = weigh;
@@ -44,8 +50,7 @@ class weightings {
   bool is_selection(const operation& o) const {
     using enum selection_rule::kind;
     if (!is<select_op>(o) || !program_[o.out.value].selection || o.in_group()) return false;
-    const selection_rule& r = as<select_op>(o).rule;
-    return r.what != nonzero && !r.keeps_zeros;
+    return as<select_op>(o).rule.what != nonzero;
   }
   bool is_same_choice(const operation& a, const operation& b) const {
     if (!is_selection(b) || a.in.size() != b.in.size()) return false;

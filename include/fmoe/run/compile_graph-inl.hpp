@@ -18,7 +18,8 @@ std::shared_ptr<const backend> backend_of(const compile_options& options) {
 
 // Throws value_error if no call could run.
 inline planner::plan_options plan_options_of(const compile_options& options, const backend& on,
-                                             dtype type) {
+                                             dtype type,
+                                             const std::optional<in_place>& arrays = {}) {
   expects<value_error>(options.callers != 0 && options.threads != 0,
                        "[compile] callers and threads are at least 1: fmoe::all sets no limit");
   planner::plan_options how;
@@ -32,6 +33,8 @@ inline planner::plan_options plan_options_of(const compile_options& options, con
   how.tunes = how.chooses_shape && options.tune;
   how.threads = options.threads == all ? cpu::thread_count() : options.threads;
   how.sum_block = options.sum_block;
+  how.has_plain_sums = arrays.has_value();
+  if (arrays) how.tables = arrays->tables;
   return how;
 }
 
@@ -42,7 +45,7 @@ struct compile_job {
   extent callers, threads;
   planner::plan_options how;
   bool keeps_weights;
-  weight_reads reads;
+  bool reads_in_place;
   std::vector<bool> changed;  // by leaf: may have been written
 };
 
@@ -57,7 +60,7 @@ FMOE_INLINE void refresh(compiled_graph& g) {
     ir::leaf_node& leaf = job.program.leaves[i];
     // Who refills a tensor that is no parameter need not tell it.
     job.changed[i] = g.program == nullptr || w.elements->version() != w.version || !leaf.parameter;
-    if (job.reads == weight_reads::in_place) leaf.data = w.elements;
+    if (job.reads_in_place) leaf.data = w.elements;
     else if (g.program == nullptr) leaf.data = std::make_shared<storage>(*w.elements);
     else if (job.changed[i]) *leaf.data = *w.elements;
   }
@@ -89,9 +92,10 @@ inline extent most_kept(const ir::graph& g, const ir::node_list& results) {
 
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
-                             const compile_options& options, weight_reads reads) {
+                             const compile_options& options,
+                             const std::optional<in_place>& arrays) {
   const auto on = backend_of<T, Level>(options);
-  const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>);
+  const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>, arrays);
   planner::program p = planner::lower(g, results, how);
   if (p.tokens && tokens != all) p.token_count = tokens;
   compiled_graph made;
@@ -107,7 +111,7 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
                                                        .threads = options.threads,
                                                        .how = how,
                                                        .keeps_weights = options.keep_weights,
-                                                       .reads = reads,
+                                                       .reads_in_place = arrays.has_value(),
                                                        .changed = {}});
   made.job->changed.resize(made.weights.size());
   refresh(made);

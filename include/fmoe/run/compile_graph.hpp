@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <fmoe/backend/backend.hpp>
@@ -36,6 +37,12 @@ struct compiled_graph {
   extent keep = all;                 // and those that it keeps
 };
 
+// An executable reads weights where they are written, and calls bind plain arrays for results
+// without tokens.
+struct in_place {
+  std::vector<std::vector<extent>> tables{};  // planner::plan_options::tables
+};
+
 // True if a weight may have been written since the executable read it.
 inline bool is_stale(const compiled_graph& g) {
   for (const read_weight& w : g.weights)
@@ -62,12 +69,11 @@ void refresh(compiled_graph& g);
 // as the graph's inputs have. Level is the instruction set of the translation unit that calls this,
 // so that each runs its own kernels. Throws shape_error and value_error if an expression cannot be
 // computed. An executable reads copies of the weights, so that calls that run while one is written
-// go on with the old elements; with weight_reads::in_place it reads them where they are written.
-enum class weight_reads : std::uint8_t { of_copies, in_place };
+// go on with the old elements, unless it is told to use arrays in place.
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
                              const compile_options& options,
-                             weight_reads reads = weight_reads::of_copies);
+                             const std::optional<in_place>& arrays = {});
 
 }  // namespace fmoe::detail
 

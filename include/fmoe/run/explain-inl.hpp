@@ -30,9 +30,9 @@ inline extent weight_bytes(const planner::program& p) {
 
 template <class T, class Level>
 explanation explain_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
-                          const compile_options& options) {
+                          const compile_options& options, const std::optional<in_place>& arrays) {
   const auto on = backend_of<T, Level>(options);
-  const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>);
+  const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>, arrays);
   planner::program p = planner::lower(g, results, how);
   if (p.tokens && tokens != all) p.token_count = tokens;
   const backend::description plan =

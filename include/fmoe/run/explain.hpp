@@ -5,6 +5,7 @@
 
 #include <ostream>
 
+#include <fmoe/run/compile_graph.hpp>
 #include <fmoe/run/cost.hpp>
 
 namespace fmoe {
@@ -39,7 +40,8 @@ namespace fmoe::detail {
 // compile_graph.hpp.
 template <class T, class Level>
 explanation explain_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
-                          const compile_options& options);
+                          const compile_options& options,
+                          const std::optional<in_place>& arrays = {});
 
 }  // namespace fmoe::detail
 

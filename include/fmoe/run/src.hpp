@@ -14,14 +14,16 @@ namespace fmoe::detail {
 
 template compiled_graph compile_graph<float, cpu::native>(const ir::graph&, const ir::node_list&,
                                                           extent, const compile_options&,
-                                                          weight_reads);
+                                                          const std::optional<in_place>&);
 template compiled_graph compile_graph<double, cpu::native>(const ir::graph&, const ir::node_list&,
                                                            extent, const compile_options&,
-                                                           weight_reads);
+                                                           const std::optional<in_place>&);
 template explanation explain_graph<float, cpu::native>(const ir::graph&, const ir::node_list&,
-                                                       extent, const compile_options&);
+                                                       extent, const compile_options&,
+                                                       const std::optional<in_place>&);
 template explanation explain_graph<double, cpu::native>(const ir::graph&, const ir::node_list&,
-                                                        extent, const compile_options&);
+                                                        extent, const compile_options&,
+                                                        const std::optional<in_place>&);
 template cost_figures factorized_cost<float, cpu::native>(const ir::graph&, const ir::node_list&,
                                                           extent, const compile_options&);
 template cost_figures factorized_cost<double, cpu::native>(const ir::graph&, const ir::node_list&,

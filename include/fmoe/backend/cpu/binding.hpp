@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include <fmoe/arrays/table_rows.hpp>
 #include <fmoe/backend/cpu/crew.hpp>
 #include <fmoe/backend/cpu/kernels/group_rows.hpp>
 #include <fmoe/backend/cpu/plan/plan.hpp>
@@ -25,6 +26,7 @@ struct binding {  // for one tile: the addresses of its first row; of a sum over
   extent call_rows = 0;
   extent keep = all;                        // entries that a top-k keeps at most
   const std::vector<bool>* adds = nullptr;  // to these results
+  std::span<table_rows* const> tables{};    // by result, if it is sparse
 };
 
 // The state of a task: its rows, and its position in the enclosing loop or group.

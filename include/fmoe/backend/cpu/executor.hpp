@@ -23,8 +23,8 @@ namespace fmoe::cpu {
 template <class T, class Arch>
 class executor : selection_steps<T, Arch> {
   using base = selection_steps<T, Arch>;
-  using base::constants_, base::finish, base::first_weights, base::is_computed, base::part,
-      base::kept, base::plan_, base::rows, base::run, base::sharing;
+  using base::adds, base::constants_, base::finish, base::first_weights, base::is_computed,
+      base::part, base::kept, base::plan_, base::rows, base::run, base::sharing;
 
  public:
   // Packs the weights and computes the plan's constants. The plan's storages name the leaves by
@@ -96,6 +96,14 @@ class executor : selection_steps<T, Arch> {
     for (extent i = plan_.stages[stage].first; i < plan_.stages[stage].end; ++i)
       n += parts_of(plan_.steps[i], tokens, threads);
     return n;
+  }
+
+  // Lists the rows of the sparse results that a stage makes. It comes before the stage's parts.
+  void list_rows(const binding<T>& bound, extent tokens, extent stage) const noexcept {
+    const frame f{0, 1, &bound, nullptr};
+    for (extent i = plan_.stages[stage].first; i < plan_.stages[stage].end; ++i)
+      if (const auto* s = get_if<selection_sum_step>(&plan_.steps[i]); s != nullptr && s->is_sparse)
+        base::list(*s, f, tokens);
   }
 
   // Runs one of these parts, for a call of `tokens` tokens. Parts are independent of each other.
@@ -272,21 +280,6 @@ class executor : selection_steps<T, Arch> {
       sum(a.data + t * a.stride, nullptr, row);
       finish(s.epilogues, f, row, 0, t, 1, 0, s.columns);
     }
-  }
-
-  // Does the call add to this result?
-  bool adds(const view& c, const frame& f) const noexcept {
-    const storage_row& s = plan_.storages[c.storage];
-    return s.where == storage_row::kind::output && f.bound->adds != nullptr &&
-           (*f.bound->adds)[s.source];
-  }
-
-  void run(const selection_sum_step& s, const frame& f) const noexcept {
-    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f),
-                     b = s.b.exists() ? rows(s.b, f) : rows_of<T>{};
-    const auto row = [&](extent t, extent r) { return kept(selection, t, r, s.keep); };
-    selection_sum<T, Arch>(s, row, {b.data, b.stride}, c.data, f.arena, f.tokens, f.part, f.parts,
-                           adds(s.c, f));
   }
 
   void run(const token_sum_step& s, const frame& f) const noexcept {

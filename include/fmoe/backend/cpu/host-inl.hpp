@@ -32,7 +32,7 @@ struct call_memory {
       const bool is_output = s.where == storage_row::kind::output;
       if (is_output && !p.results[s.source].per_token) {
         stages.back() = once;
-        once += round_up(s.elements, line);
+        if (!p.has_plain_sums) once += round_up(s.elements, line);
       } else if (is_output || s.where == storage_row::kind::argument) {
         arena += round_up(s.stride * p.tile, line);
       }
@@ -74,6 +74,9 @@ class host_executable final : public executable {
     return run_.refresh(leaves, changed);
   }
   bool can_add(extent result) const override { return run_.can_add(result); }
+  std::optional<sparse_result> sparse(extent result) const override {
+    return steps().results[result].sparse;
+  }
   bool goes_by_expert() const override {
     return std::ranges::any_of(
         steps().steps, [](const step& s) { return get_if<expert_sum_step>(&s) != nullptr; });
@@ -139,6 +142,8 @@ class host_executable final : public executable {
                 extent stage) const {
     const extent tokens = arrays.tokens;
     const extent parts = run_.parts(stage, tokens, slots_);
+    bind_whole(arrays.results, call, tables[0]);
+    run_.list_rows(binding_of(arrays, tables[0], call), tokens, stage);
     std::atomic<extent> next{0};
     parallel(std::min(slots_, parts), [&](extent task) noexcept {
       row_table& rows = tables[task];
@@ -168,7 +173,8 @@ class host_executable final : public executable {
             .call = call,
             .call_rows = tokens_,
             .keep = arrays.keep,
-            .adds = arrays.adds};
+            .adds = arrays.adds,
+            .tables = arrays.tables};
   }
 
   struct workspace {  // the memory of one call

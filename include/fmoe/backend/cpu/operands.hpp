@@ -35,6 +35,10 @@ class operands {
       case call: r.data = f.bound->call + s.offset * f.bound->call_rows + f.first * s.stride; break;
       case once: r.data = f.bound->call + plan_.call * f.bound->call_rows + s.offset; break;
       case constant: r.data = constants_.computed() + s.offset; break;
+      case screen:
+        if constexpr (std::is_same_v<T, float>)
+          r.data = const_cast<float*>(constants_.screened(s.source).row(0));
+        break;
       case leaf:
       case input: r.data = const_cast<T*>(constants_.leaf(v.storage)) + f.first * s.stride; break;
       case output: r = f.bound->results[s.source]; break;

@@ -7,6 +7,8 @@
 #include <fmoe/backend/cpu/kernels/kept.hpp>
 #include <fmoe/backend/cpu/kernels/product_top_k.hpp>
 #include <fmoe/backend/cpu/kernels/sample.hpp>
+#include <fmoe/backend/cpu/kernels/selected_rows.hpp>
+#include <fmoe/backend/cpu/kernels/selection_sum.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
@@ -48,6 +50,30 @@ class selection_steps : protected operands<T, Arch> {
     if (s.table_row != 0 || (is_last && token + 1 == f.count)) return {};
     return is_last ? kept(selection, token + 1, 0, s.keep)
                    : kept(selection, token, row + 1, s.keep);
+  }
+
+  // Does the call add to this result?
+  bool adds(const view& c, const frame& f) const noexcept {
+    const storage_row& s = plan_.storages[c.storage];
+    return s.where == storage_row::kind::output && f.bound->adds != nullptr &&
+           (*f.bound->adds)[s.source];
+  }
+
+  // The rows of a sparse result.
+  table_rows* table(const view& c, const frame& f) const noexcept {
+    return f.bound->tables[plan_.storages[c.storage].source];
+  }
+  void list(const selection_sum_step& s, const frame& f, extent tokens) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    list_rows(*table(s.c, f), s.experts, c.data, s.N, tokens, s.rows, s.own(), adds(s.c, f),
+              [&](extent t, extent r) { return kept(selection, t, r, s.keep); });
+  }
+  void run(const selection_sum_step& s, const frame& f) const noexcept {
+    const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f),
+                     b = s.b.exists() ? rows(s.b, f) : rows_of<T>{};
+    const auto row = [&](extent t, extent r) { return kept(selection, t, r, s.keep); };
+    selection_sum<T, Arch>(s, row, {b.data, b.stride}, c.data, f.arena, f.tokens, f.part, f.parts,
+                           adds(s.c, f), s.is_sparse ? table(s.c, f) : nullptr);
   }
 
   void run(const gather_step& s, const frame& f) const noexcept {
@@ -169,9 +195,11 @@ class selection_steps : protected operands<T, Arch> {
       std::fill_n(to, s.columns, T(0));
       for (extent r = 0; r < s.rows; ++r) {
         const selected<T> from = kept(selection, t, r, s.keep);
-        for (extent k = 0; k < from.count; ++k)
-          copy(a.data + t * a.stride + r * s.row.a + from.indices[k] * s.entry.a, nullptr,
-               to + r * s.row.c + k * s.entry.c);
+        for (extent k = 0; k < from.count; ++k) {
+          const extent index = from.indices[k];
+          copy(a.data + t * a.stride + r * s.row.a + (s.spreads ? k : index) * s.entry.a, nullptr,
+               to + r * s.row.c + (s.spreads ? index : k) * s.entry.c);
+        }
       }
     }
   }
@@ -198,7 +226,8 @@ class selection_steps : protected operands<T, Arch> {
         made.count = static_cast<std::uint32_t>(from.count);
         std::copy_n(from.indices, from.count, made.indices);
         std::copy_n(from.values, from.count, made.values);
-        weigh<T, Arch>(made, s.weights, scores.data + t * scores.stride + r * s.columns, s.columns);
+        weigh<T, Arch>(made, s.weights, scores.data + t * scores.stride + r * s.columns, s.columns,
+                       s.keeps_zeros);
       }
   }
 

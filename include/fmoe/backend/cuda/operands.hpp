@@ -55,6 +55,7 @@ class operands {
       case call: r.data = bound.call + s.offset * bound.call_rows + f.first * s.stride; break;
       case once: r.data = bound.call + plan_.call * bound.call_rows + s.offset; break;
       case constant: r.data = weights_.computed() + s.offset; break;
+      case screen: break;  // the CPU's alone
       case leaf:
       case input: r.data = const_cast<T*>(weights_.leaf(v.storage)) + f.first * s.stride; break;
       case output: {

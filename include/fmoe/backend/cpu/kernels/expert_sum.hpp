@@ -30,10 +30,16 @@ void sum_blocks(const expert_sum_step& s, std::span<const group_row> rows, bool 
   loop_axes out(s.out);
   if (token_product_room::size(s) != 0)
     if (const auto product = token_product::of(out, s.summed, s.block)) {
-      for (extent k = 0; k < blocks; ++k)
+      // Where gemm writes to c, it adds several blocks to a tile of c while it is in L1.
+      const extent most_rows = product->is_direct() ? s.block : 0;
+      for (extent k = 0, next = 1; k < blocks; k = next++) {
+        while (next < blocks && ends[next + 1] - ends[k] <= most_rows) ++next;
+        std::array<extent, most> counts{};
+        for (extent i = k; i < next; ++i) counts[i - k] = ends[i + 1] - ends[i];
         sum_token_product<T, Arch>(*product, {a + ends[k] * s.a.size, s.a.size},
-                                   {b + ends[k] * s.b.size, s.b.size}, c, ends[k + 1] - ends[k],
-                                   s.block, !replaces(k), scratch);
+                                   {b + ends[k] * s.b.size, s.b.size}, c, ends[next] - ends[k],
+                                   s.block, !replaces(k), scratch, counts.data());
+      }
       return;
     }
   extent size = 1;

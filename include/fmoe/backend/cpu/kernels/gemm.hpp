@@ -65,6 +65,8 @@ struct gemm_args {
   extent side_by_side = 4;  // at most so many panels are read in turn for few rows
   extent cache = extent{1} << 20;  // bytes of L2, half of which rows and panels take each
   extent group = 0;  // so many panels meet a tile of rows in turn; 0: as the cache has it
+  // The terms of each block, which are `depth` in all; null: `block` each.
+  const extent* counts = nullptr;
 };
 
 // One register tile: rows × panels of c.
@@ -84,6 +86,7 @@ struct gemm_tile {
   const std::byte* next;
   extent next_step;
   extent own_ahead;  // bytes ahead of their use at which lines of the panel come into L1
+  const extent* counts = nullptr;  // gemm_args::counts
 };
 
 // The accumulators take 14 × 2 of the 32 AVX-512 registers, and 6 × 2 of 16 otherwise; the other
@@ -240,8 +243,9 @@ FMOE_NOINLINE void gemm_kernel(const gemm_tile<T>& tile) noexcept {
   constexpr extent group = group_of<S>;
   const extent depth_bytes = tile.depth * row_bytes + divide_up(tile.depth, group) * scale_bytes;
   bool first = !tile.accumulate;
+  const extent* counts = tile.counts;
   for (extent left = tile.depth; left > 0 || first;) {
-    const extent count = std::min(left, tile.block);
+    const extent count = counts != nullptr ? *counts++ : std::min(left, tile.block);
     if constexpr (Stream) {
       const extent own = left > near_end ? std::min(count, (left - near_end) / group * group) : 0;
       steps(own, ahead);
@@ -371,8 +375,8 @@ FMOE_NOINLINE void gemm(const gemm_args<T>& g,
   };
 
   if (g.rows == 0) return;
-  gemm_tile<T> tile{g.depth, g.a,          g.lda,   g.panels.data, panel_bytes, g.c,
-                    g.ldc,   g.accumulate, g.block, nullptr,       0,           g.own_ahead};
+  gemm_tile<T> tile{g.depth, g.a,     g.lda, g.panels.data, panel_bytes, g.c, g.ldc, g.accumulate,
+                    g.block, nullptr, 0,     g.own_ahead,   g.counts};
   const bool few_are_streamed =
       kernels.scale_bytes != 0 || g.depth * kernels.row_bytes > lone_panel;
   if (g.rows < lone_rows || (g.rows <= streamed_rows && few_are_streamed)) {

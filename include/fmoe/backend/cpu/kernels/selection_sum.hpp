@@ -7,6 +7,7 @@
 #include <array>
 #include <numeric>
 
+#include <fmoe/arrays/table_rows.hpp>
 #include <fmoe/backend/cpu/kernels/gather.hpp>
 #include <fmoe/backend/cpu/kernels/token_sum.hpp>
 
@@ -22,16 +23,16 @@ struct sorted_entries {
 
 // Sorts the entries with an index within [from, to) by counting, which is stable. `kept` gives each
 // of the rows of selections of each of `count` tokens; from one of a token's rows to the next the
-// indices grow by `own`.
+// indices grow by `own`; place_of(index) is what they are sorted by.
 template <class T>
 void sort_entries(const sorted_entries<T>& sorted, extent from, extent to, extent count,
-                  extent rows, extent own, const auto& kept) noexcept {
+                  extent rows, extent own, const auto& kept, const auto& place_of) noexcept {
   const auto each = [&](const auto& f) {
     for (extent t = 0; t < count; ++t)
       for (extent r = 0; r < rows; ++r) {
         const selected<T> row = kept(t, r);
         for (extent i = 0; i < row.count; ++i) {
-          const extent index = r * own + row.indices[i];
+          const extent index = place_of(r * own + row.indices[i]);
           if (index >= from && index < to)
             f(index - from, static_cast<std::uint32_t>(t), row.values[i]);
         }
@@ -54,11 +55,13 @@ inline extent selection_sum_parts(const selection_sum_step& s, extent tokens,
 }
 
 // Makes part number `part` of `parts` of the result, or adds to it. `kept` gives the selection of
-// each token. A null b counts as 1.
+// each token. A null b counts as 1. If the result is sparse, `there` are its rows.
 template <class T, class Arch>
 void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> b, T* c, T* scratch,
-                   extent tokens, extent part, extent parts, bool adds) noexcept {
-  const extent from = s.experts * part / parts, to = s.experts * (part + 1) / parts;
+                   extent tokens, extent part, extent parts, bool adds,
+                   const table_rows* there = nullptr) noexcept {
+  const extent rows_of_c = s.is_sparse ? there->count : s.experts;
+  const extent from = rows_of_c * part / parts, to = rows_of_c * (part + 1) / parts;
   T* const rows = scratch;
   T* const values = rows + selection_sum_rows * s.N;
   auto* const ends = reinterpret_cast<std::uint32_t*>(values + s.block * s.rows * s.keep);
@@ -68,9 +71,10 @@ void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> 
   for (extent i = 0; i < s.N && !by_rows && !adds; ++i)
     std::fill_n(c + i * s.column_stride + from, to - from, T(0));
   for (extent first = 0; first < tokens; first += s.block) {
-    sort_entries(sorted, from, to, std::min(s.block, tokens - first), s.rows,
-                 s.own_tables ? s.experts / s.rows : 0,
-                 [&](extent t, extent r) { return kept(first + t, r); });
+    sort_entries(
+        sorted, from, to, std::min(s.block, tokens - first), s.rows, s.own(),
+        [&](extent t, extent r) { return kept(first + t, r); },
+        [&](extent index) { return s.is_sparse ? there->place_of(index) : index; });
     std::array<extent, selection_sum_rows> made;  // the experts whose rows wait
     extent waiting = 0;
     const auto add_columns = [&] {

@@ -118,10 +118,13 @@ void put_tile(const token_product& p, const T* tile, extent row_size, extent m, 
   }
 }
 
-// c (+)= the sums of the blocks, which are added in order; `scratch` is a line of the cache.
+// c (+)= the sums of the blocks, which are added in order; `scratch` is a line of the cache. Blocks
+// have `block` tokens, or `counts` of them, and not more than `block` in all; then gemm writes the
+// result where it belongs.
 template <class T, class Arch>
 void sum_token_product(const token_product& p, token_rows<T> a, token_rows<T> b, T* c,
-                       extent tokens, extent block, bool adds, T* scratch) noexcept {
+                       extent tokens, extent block, bool adds, T* scratch,
+                       const extent* counts = nullptr) noexcept {
   using room = token_product_room;
   if (p.swapped) std::swap(a, b);
   const extent row_size = room::row_size(block), all_rows = p.rows.size(),
@@ -152,6 +155,7 @@ void sum_token_product(const token_product& p, token_rows<T> a, token_rows<T> b,
             is_direct && adds_here,
             block,
             nullptr};
+        product.counts = counts;
         product.group = divide_up(columns, panel_width<T, Arch>);  // neighbours in c in turn
         gemm<T, Arch>(product, [](auto...) {});
         if (!is_direct) put_tile<T, Arch>(p, tile, most_columns, m, rows, n, columns, c, adds_here);

@@ -6,6 +6,7 @@
 #include <fmoe/backend/cpu/plan/emit.hpp>
 #include <fmoe/backend/cpu/plan/predict.hpp>
 #include <fmoe/backend/cpu/plan/screen.hpp>
+#include <fmoe/backend/cpu/plan/screened_rows.hpp>
 #include <fmoe/backend/cpu/plan/share.hpp>
 
 namespace fmoe::cpu {
@@ -31,6 +32,7 @@ class shape_search {
     screen(p, how, p.token_count);
     gather_loops(p, how);
     plan made = emitter(p, tiling_of(p, how, p.token_count), how).take();
+    read_screened_rows(made);
     share_rows(made, program_.leaves, how);
     return made;
   }

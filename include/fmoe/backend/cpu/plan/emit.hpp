@@ -18,6 +18,7 @@ class emitter : plan_layout {
     plan_.once = tiling_.places.once;
     plan_.token_count = p.token_count;
     plan_.tokens = p.tokens;
+    plan_.has_plain_sums = options.has_plain_sums;
     plan_.sum_block = options.sum_block;
     plan_.own_ahead = options.shape.own_ahead;
     plan_.side_by_side = options.shape.side_by_side;
@@ -162,6 +163,7 @@ class emitter : plan_layout {
     const use* b = o.in.size() > 1 ? &o.in[1] : nullptr;
     if (program_[a.value].selection) {
       steps.push_back(selection_sum(o));
+      make_sparse(get<selection_sum_step>(steps.back()), o.out.value);
       return;
     }
     token_sum_step s{.text = text(o),
@@ -393,9 +395,9 @@ class emitter : plan_layout {
                               .keep = keep});
   }
 
-  void emit(const planner::take_op&, const operation& o, const stream_loop*,
+  void emit(const planner::take_op& kind, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
-    steps.push_back(taken(o));
+    steps.push_back(taken(o, kind.spreads));
   }
   void emit(const planner::weigh_op&, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
@@ -403,7 +405,7 @@ class emitter : plan_layout {
   }
   void emit(const planner::reweigh_op& kind, const operation& o, const stream_loop*,
             std::vector<step>& steps) {
-    steps.push_back(reweighed(kind.weights, o));
+    steps.push_back(reweighed(kind, o));
   }
   void emit(const planner::expert_sum_op&, const operation& o, const stream_loop*,
             std::vector<step>& steps) {

@@ -167,7 +167,27 @@ class plan_layout {
     return s;
   }
 
-  take_step taken(const operation& o) {
+  // A sum that is a table, whose rows tokens select, has only those rows. Rows of few numbers are
+  // not worth it.
+  void make_sparse(selection_sum_step& s, value_id v) {
+    constexpr extent least = 16;
+    const auto result = tiling_.places.shared.output_of(v);
+    const bool may_be = result && *result < options_.tables.size() && options_.on.compacts &&
+                        program_.uses(v) == 1 && s.N >= least;
+    if (!may_be) return;
+    const std::span<const extent> table = options_.tables[*result];
+    for (extent axis = 0; axis < table.size(); ++axis) {
+      const extent inner = element_count(table.subspan(axis + 1));
+      if (table[axis] != s.experts || inner != s.expert_stride) continue;
+      s.is_sparse = true;
+      s.expert_stride = s.N;
+      s.column_stride = 1;
+      plan_.results[*result].sparse = sparse_result{axis, s.experts, s.N, s.rows * s.keep};
+      return;
+    }
+  }
+
+  take_step taken(const operation& o, bool spreads) {
     const use &chosen = o.in[0], &a = o.in[1];
     const value& s = program_[chosen.value];
     take_step t{.text = text(o),
@@ -177,7 +197,8 @@ class plan_layout {
                 .rows = s.rows(),
                 .keep = s.keep,
                 .entry = nest(&a, nullptr, o.out, chosen.labels.back()),
-                .columns = program_[o.out.value].size()};
+                .columns = program_[o.out.value].size(),
+                .spreads = spreads};
     if (chosen.labels.size() > 1) t.row = nest(&a, nullptr, o.out, chosen.labels[0]);
     for (const char c : o.out.labels)
       if (!has(chosen.labels, c)) t.out.push_back(nest(&a, nullptr, o.out, c));
@@ -193,7 +214,7 @@ class plan_layout {
             .rows = s.rows(),
             .keep = s.keep};
   }
-  reweigh_step reweighed(weighting weights, const operation& o) {
+  reweigh_step reweighed(const planner::reweigh_op& kind, const operation& o) {
     const value& s = program_[o.out.value];
     const bool has_scores = o.in.size() > 1;
     return {.text = text(o),
@@ -203,7 +224,8 @@ class plan_layout {
             .rows = s.rows(),
             .keep = s.keep,
             .columns = has_scores ? s.shape.back() : 0,
-            .weights = weights};
+            .weights = kind.weights,
+            .keeps_zeros = kind.keeps_zeros};
   }
 
   // The axis of experts is not among those of the nest, since each entry is one operand by itself.

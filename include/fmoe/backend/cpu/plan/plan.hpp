@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <fmoe/arrays/table_rows.hpp>
 #include <fmoe/base/checked.hpp>
 #include <fmoe/base/number_function.hpp>
 #include <fmoe/base/variant.hpp>
@@ -24,11 +26,12 @@ struct storage_row {  // one row of elements for each token; constants are one r
     output,    // bound at the call
     leaf,      // a leaf of the graph without tokens
     constant,  // made once by the prologue, at `offset` of the constants
+    screen,    // the rows of a screened weight
   } where;
   extent elements = 0;  // length of a row
   extent stride = 0;    // from row to row, of bound arrays where they are copied; 0 for constants
   extent offset = 0;
-  extent source = 0;      // the number of the leaf, argument or result
+  extent source = 0;      // the number of the leaf, argument, result or weight
   bool in_place = false;  // read by other steps than packing and gathers
   bool table = false;     // read by gathers
   bool in_group = false;  // of a chunk of an expert's rows, in the arena of the thread that has it
@@ -208,6 +211,11 @@ struct selection_sum_step {
   extent experts = 0, keep = 0, N = 0;          // experts of the result
   extent expert_stride = 0, column_stride = 1;  // of c
   extent block = 0;                             // tokens that are summed by themselves
+  // Of c only the rows of selected experts are there, and N numbers lie behind each other.
+  bool is_sparse = false;
+
+  // How far the experts of a token's next row of selections lie from those of this one.
+  extent own() const { return own_tables ? experts / rows : 0; }
 };
 
 struct expert_choice_step {  // on all tokens at once
@@ -245,7 +253,8 @@ struct keep_step {  // in a group: c[token of the row, place of the row] = a[row
   extent columns = 0, keep = 0;
 };
 
-// c[t, row, k] = a[t, row, index], with the other axes of a.
+// c[t, row, k] = a[t, row, index], with the other axes of a. If it spreads, c[t, row, index] =
+// a[t, row, k], and 0 at the other indices.
 struct take_step {
   std::string text;
   view selection, a, c;
@@ -253,6 +262,7 @@ struct take_step {
   nest_axis row{}, entry{};  // the strides of rows of selections, and of experts and of places
   std::vector<nest_axis> out{};
   extent columns = 0;  // of c
+  bool spreads = false;
 };
 
 struct weigh_step {  // a selection with the entries of another one and the values a[t, row, k]
@@ -266,6 +276,7 @@ struct reweigh_step {  // a selection of scores with another weighting
   view selection, scores, c;  // all scores, for weights that depend on them
   extent rows = 0, keep = 0, columns = 0;
   weighting weights{};
+  bool keeps_zeros = false;
 };
 
 struct unpair_step {  // sums of the kept pairs of two lists, [t, row, 2, list]
@@ -436,7 +447,8 @@ struct stage {
 struct plan_result {
   std::vector<extent> shape;  // without the token axis
   bool per_token = true;
-  extent made_in = 0;  // a stage
+  extent made_in = 0;                     // a stage
+  std::optional<sparse_result> sparse{};  // if it has only some rows
 
   extent size() const { return element_count(shape); }
 };
@@ -455,7 +467,8 @@ struct plan {
   extent l2 = extent{1} << 20;  // bytes
   // What a weight takes on each of several threads: to read it, and its arithmetic with one row.
   double read_seconds = 0, multiply_add_seconds = 0;
-  bool tokens = true;  // if false, the plan is computed whole, as one token
+  bool tokens = true;           // if false, the plan is computed whole, as one token
+  bool has_plain_sums = false;  // calls bind plain arrays for results without tokens
   std::vector<storage_row> storages;
   std::vector<packed_weight> weights;
   std::vector<step> prologue;  // constants, made once

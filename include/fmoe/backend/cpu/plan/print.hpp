@@ -49,7 +49,8 @@ class plan_printer {
       case input: return {"input", ir::input_colour};
       case output: return {"output", ir::result_colour};
       case leaf: return {"parameter", ir::weight_colour};
-      case constant: return {"constant", ir::weight_colour};
+      case constant:
+      case screen: return {"constant", ir::weight_colour};
     }
     return {};
   }
@@ -97,7 +98,8 @@ class plan_printer {
   }
   void line(const selection_sum_step& s, int) {
     begin("token sum", s);
-    text_ << "  " << s.keep << " of " << s.experts << " rows, " << s.block << " tokens at a time";
+    text_ << "  " << s.keep << " of " << s.experts << " rows, " << s.block << " tokens at a time"
+          << (s.is_sparse ? ", only the selected" : "");
     finish({});
   }
   void line(const gather_step& s, int) {
@@ -151,7 +153,7 @@ class plan_printer {
     begin("pick", s);
     finish({});
   }
-  void line(const take_step& s, int) { plain("take", s); }
+  void line(const take_step& s, int) { plain(s.spreads ? "spread" : "take", s); }
   void line(const weigh_step& s, int) { plain("weigh", s); }
   void line(const reweigh_step& s, int) { plain("reweigh", s); }
   void line(const unpair_step& s, int) { plain("unpair", s); }
