@@ -40,25 +40,6 @@ inline double least_seconds(extent parts, function_ref<void()> prepare,
   return least;
 }
 
-// The compiler knows nothing of these registers, and keeps them.
-template <class Arch>
-void keep_in_register(vec<float, Arch>& v) {
-#if FMOE_ASSEMBLY
-  typename vec<float, Arch>::register_type r = v;
-  if constexpr (is_avx512<Arch>) asm volatile("" : "+v"(r));
-  else asm volatile("" : "+x"(r));
-  v = r;
-#else
-  float numbers[lanes<float, Arch>];
-  store<float, Arch>(numbers, v);
-  for (float& x : numbers) {
-    const volatile float same = x;
-    x = same;
-  }
-  v = load<float, Arch>(numbers);
-#endif
-}
-
 // Returns the seconds that a thread takes for one of many calls of step(x, y, sum), which returns a
 // new sum, while so many threads do the same.
 template <class Arch, class Step>
@@ -78,32 +59,6 @@ double seconds_of_step(extent threads, const Step& step) {
   };
   return least_seconds(threads, [] {}, task) / (chains * steps);
 }
-
-// The dot products of four integers of 8 bits and of two bf16 numbers, which only measuring uses:
-// no kernel of today is faster with them. Their CPUs have has_fused_dots and has_bf16_dots.
-#if FMOE_ASSEMBLY
-template <class Arch>
-vec<float, Arch> add_int8_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
-                               const vec<float, Arch>& sum) {
-  typename vec<float, Arch>::register_type r = sum, a = x, b = w;
-  if constexpr (is_avx512<Arch>) asm("vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+v"(r) : "v"(b), "v"(a));
-  else if constexpr (is_avx2<Arch>)
-    asm("%{vex%} vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+x"(r) : "x"(b), "x"(a));
-  return r;
-}
-template <class Arch>
-vec<float, Arch> add_bf16_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
-                               const vec<float, Arch>& sum) {
-  typename vec<float, Arch>::register_type r = sum, a = x, b = w;
-  if constexpr (is_avx512<Arch>)
-    asm("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(r) : "v"(b), "v"(a));
-  return r;
-}
-template <class Arch>
-bool has_bf16_dots() {
-  return is_avx512<Arch> && has_cpuid<Arch>(7, 1, 0, 5);
-}
-#endif
 
 // Reads `bytes` from p on, in four streams.
 template <class Arch>
@@ -142,7 +97,7 @@ machine_rates measured_rates(extent threads, const machine& m, memory& buffer) {
                                    [](auto&... v) { return add_dots<false, Arch>(v...); }));
   double int8_dots = int16_dots, bf16_dots = flops;
 #if FMOE_ASSEMBLY
-  if (has_fused_dots<Arch>())
+  if (has_int8_dots<Arch>())
     int8_dots = 8 * lane * t / seconds_of_step<Arch>(threads, [](auto&... v) {
                   return add_int8_dots<Arch>(v...);
                 });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Names of instruction sets, for code that is compiled once for each: the levels of the x86-64
-// psABI.
+// psABI, and ARM64, all of whose CPUs have NEON.
 #pragma once
 
 #include <fmoe/base/compiler.hpp>
@@ -19,6 +19,9 @@ struct x86_64_v3 {
 struct x86_64_v4 {
   static constexpr const char* name = "x86-64-v4";
 };
+struct arm64 {
+  static constexpr const char* name = "arm64";
+};
 
 // The level that this translation unit is compiled for. Two units that are compiled for the same
 // level share kernels, so give them the same flags.
@@ -28,6 +31,8 @@ using native = x86_64_v4;
 using native = x86_64_v3;
 #elif defined(__SSE4_2__)
 using native = x86_64_v2;
+#elif defined(__aarch64__)
+using native = arm64;
 #else
 using native = baseline;
 #endif

@@ -4,6 +4,7 @@
 // only, becomes NaN; other rows are not affected.
 #pragma once
 
+#include <array>
 #include <cmath>
 
 #include <fmoe/backend/cpu/kernels/softmax.hpp>
@@ -15,24 +16,38 @@ namespace fmoe::cpu {
 template <class T, class Arch, int Power>
 std::pair<T, T> entmax_sums(const T* z, extent n, T tau) noexcept {
   using v = vec<T, Arch>;
-  constexpr extent width = lanes<T, Arch>;
+  constexpr extent width = lanes<T, Arch>, vectors = vectors_of_sum<Arch>;
   constexpr T infinity = std::numeric_limits<T>::infinity();
   const v start(tau), zero(T(0)), one(T(1));
-  v totals[2] = {zero, zero}, slopes[2] = {zero, zero};
-  const auto add = [&](const v& some, extent chain) FMOE_ALWAYS_INLINE_LAMBDA {
+  std::array<v, vectors> totals[2], slopes[2];
+  for (extent chain = 0; chain < 2; ++chain) {
+    totals[chain].fill(zero);
+    slopes[chain].fill(zero);
+  }
+  const auto add = [&](const v& some, v& total, v& slope) FMOE_ALWAYS_INLINE_LAMBDA {
     const v over = some - start;
     const v d = select(over <= zero, zero, over);
-    if constexpr (Power == 2) totals[chain] = fmadd(d, d, totals[chain]);
-    else totals[chain] = totals[chain] + d;
-    slopes[chain] = slopes[chain] + (Power == 2 ? d : select(over <= zero, zero, one));
+    if constexpr (Power == 2) total = fmadd(d, d, total);
+    else total = total + d;
+    slope = slope + (Power == 2 ? d : select(over <= zero, zero, one));
   };
   extent i = 0;
-  for (; i + 2 * width <= n; i += 2 * width) {
-    add(load<T, Arch>(z + i), 0);
-    add(load<T, Arch>(z + i + width), 1);
+  for (; i + 2 * vectors * width <= n; i += 2 * vectors * width) {
+    FMOE_ROUNDS(2)
+    for (extent chain = 0; chain < 2; ++chain) {
+      FMOE_ROUNDS(2)
+      for (extent at = 0; at < vectors; ++at)
+        add(load<T, Arch>(z + i + (chain * vectors + at) * width), totals[chain][at],
+            slopes[chain][at]);
+    }
   }
-  for (; i < n; i += width) add(load_part<T, Arch>(z + i, std::min(width, n - i), -infinity), 0);
-  return {sum<T, Arch>(totals[0] + totals[1]), sum<T, Arch>(slopes[0] + slopes[1])};
+  for (extent at = 0; i < n; i += width, at = (at + 1) % vectors)
+    add(load_part<T, Arch>(z + i, std::min(width, n - i), -infinity), totals[0][at], slopes[0][at]);
+  for (extent at = 0; at < vectors; ++at) {
+    totals[0][at] = totals[0][at] + totals[1][at];
+    slopes[0][at] = slopes[0][at] + slopes[1][at];
+  }
+  return {sum<T, Arch>(totals[0]), sum<T, Arch>(slopes[0])};
 }
 
 // For alpha 1.5 (Power 2) and 2 (Power 1). The sum is convex, falls with tau, and is at least 1 at

@@ -10,44 +10,11 @@
 #include <cstddef>
 #include <utility>
 
-#include <fmoe/backend/cpu/kernels/pack.hpp>
+#include <fmoe/backend/cpu/kernels/gemm_neon.hpp>
+#include <fmoe/backend/cpu/kernels/gemm_tile.hpp>
 #include <fmoe/base/function_ref.hpp>
 
 namespace fmoe::cpu {
-
-template <class T>
-struct gemm_tile;
-
-template <class T>
-using gemm_kernel_pointer = void (*)(const gemm_tile<T>&) noexcept;
-
-// The kernels of one architecture for panels of one stored type. Entry i of `tiles` is for tiles of
-// lone_rows + i rows; the two arrays fetch the data for later from one place or from two. Streams
-// are for 1 to 6 rows.
-template <class T>
-struct gemm_kernels {
-  extent row_bytes;           // bytes of a panel for one k
-  extent group, scale_bytes;  // 8-bit weights have so many bytes of scales before each group of k
-  extent most;
-  const gemm_kernel_pointer<T>* tiles[2];
-  const gemm_kernel_pointer<T>* streams[3];  // over one, two and four panels, if as many suit
-  // From so many tiles on, a panel is widened once for all: `widen` does so for `depth` k, and then
-  // `of_widened` are the kernels.
-  extent least_tiles;
-  void (*widen)(const std::byte* panel, extent depth, T* wide) noexcept;
-  const gemm_kernels* of_widened;
-
-  // The bytes of a panel for so many k from its beginning, which are whole groups or all of it.
-  extent bytes(extent depth) const {
-    return depth * row_bytes + divide_up(depth, group) * scale_bytes;
-  }
-};
-
-template <class T>
-struct gemm_panels {  // a packed parameter, or a part of it
-  const std::byte* data;
-  const gemm_kernels<T>* kernels;
-};
 
 template <class T>
 struct gemm_args {
@@ -68,73 +35,6 @@ struct gemm_args {
   // The terms of each block, which are `depth` in all; null: `block` each.
   const extent* counts = nullptr;
 };
-
-// One register tile: rows × panels of c.
-template <class T>
-struct gemm_tile {
-  extent depth;
-  const T* a;
-  extent lda;
-  const std::byte* b;
-  extent panel_bytes;
-  T* c;
-  extent ldc;
-  bool accumulate;
-  extent block;
-  // The data to prefetch into L2, from one place or in two halves side by side: for every k so many
-  // bytes of each.
-  const std::byte* next;
-  extent next_step;
-  extent own_ahead;  // bytes ahead of their use at which lines of the panel come into L1
-  const extent* counts = nullptr;  // gemm_args::counts
-};
-
-// The accumulators take 14 × 2 of the 32 AVX-512 registers, and 6 × 2 of 16 otherwise; the other
-// registers hold two weights and one activation. To widen weights takes some, too.
-template <class T, class S, class Arch>
-inline constexpr extent gemm_rows = !is_avx512<Arch>                           ? 6
-                                    : std::is_same_v<S, T> || is_int16_pair<S> ? 14
-                                                                               : 12;
-
-// The number of panels that are taken side by side when there are few rows, so that several streams
-// of weights are under way. More accumulators for one element would do the same, but would change
-// the order of its sum.
-inline constexpr extent streamed_rows = 6;
-template <class Arch>
-constexpr extent streamed_panels(extent rows) {
-  if constexpr (is_avx512<Arch>) return rows <= 2 ? 4 : 2;
-  else return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
-}
-
-// In a panel of 8-bit weights: the k that share a scale, and the bytes of a scale.
-template <class S>
-inline constexpr extent group_of = 1;
-template <class S>
-inline constexpr extent size_of_scale = 0;
-template <class Q, class Arch, int8_form Form>
-inline constexpr extent group_of<panel_int8<Q, Arch, Form>> = panel_int8<Q, Arch>::group;
-template <class Q, class Arch, int8_form Form>
-inline constexpr extent size_of_scale<panel_int8<Q, Arch, Form>> =
-    sizeof(typename panel_int8<Q, Arch>::scale);
-
-template <class T, class S>
-inline constexpr bool is_widened = !std::is_same_v<S, T> && !is_int16_pair<S>;
-
-// Loads the two vectors of a panel's row. 8-bit weights have scales.
-template <class T, class Arch, class S>
-FMOE_ALWAYS_INLINE void load_row(const S* row, const column_scales<T, Arch>* scales,
-                                 vec<T, Arch>* w) noexcept {
-  constexpr extent lane = lanes<T, Arch>;
-  if constexpr (std::is_same_v<S, bf16>) {
-    load_pairs<T, Arch>(row, w[0], w[1]);
-  } else if constexpr (is_panel_int8<S>) {
-    w[0] = load_scaled<T, Arch>(row, scales[0]);
-    w[1] = load_scaled<T, Arch>(row + lane, scales[1]);
-  } else {
-    w[0] = load_as<T, Arch>(row);
-    w[1] = load_as<T, Arch>(row + lane);
-  }
-}
 
 // S is the type in the panels; for int16_pair, a holds pairs, too, c integers of 32 bits, and depth
 // counts pairs, which make one block. Places are those of the data for later.
@@ -296,6 +196,7 @@ template <class T, class S, class Arch, extent Rows, extent Places>
 constexpr gemm_kernel_pointer<T> gemm_tile_kernel() {
   constexpr bool is_lone = Rows < gemm_rows<T, S, Arch> / 2;
   if constexpr (is_lone && Places == 1) return nullptr;
+  else if constexpr (is_neon<Arch>) return &neon_kernel<T, S, Arch, Rows, 1, Places, false>;
   else return &gemm_kernel<T, S, Arch, Rows, 1, Places, false>;
 }
 
@@ -305,10 +206,16 @@ inline constexpr auto gemm_tiles = []<extent... I>(std::index_sequence<I...>) {
       gemm_tile_kernel<T, S, Arch, I + lone_rows, Places>()...};
 }(std::make_index_sequence<gemm_rows<T, S, Arch> - lone_rows + 1>{});
 
+template <class T, class S, class Arch, extent Rows, extent Panels>
+constexpr gemm_kernel_pointer<T> gemm_stream_kernel() {
+  if constexpr (is_neon<Arch>) return &neon_kernel<T, S, Arch, Rows, Panels, 0, true>;
+  else return &gemm_kernel<T, S, Arch, Rows, Panels, 0, true>;
+}
+
 template <class T, class S, class Arch, extent Panels>
 inline constexpr auto gemm_streams = []<extent... I>(std::index_sequence<I...>) {
   return std::array<gemm_kernel_pointer<T>, sizeof...(I)>{
-      &gemm_kernel<T, S, Arch, I + 1, std::min(Panels, streamed_panels<Arch>(I + 1)), 0, true>...};
+      gemm_stream_kernel<T, S, Arch, I + 1, std::min(Panels, streamed_panels<Arch>(I + 1))>()...};
 }(std::make_index_sequence<streamed_rows>{});
 
 // From so many tiles on, a panel is widened once for all of them, and not by each in registers.

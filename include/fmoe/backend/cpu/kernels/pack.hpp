@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Packs a parameter k n into panels, [n / width][k][width]. This is the order in which gemm reads
 // it: one line after the other, two vectors for every k. In panels of bf16 the numbers of the two
-// vectors alternate (load_pairs). Zeros fill up the last panel.
+// vectors alternate (load_pairs), but not on ARM64. Zeros fill up the last panel.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ inline constexpr extent panel_width = 2 * lanes<T, Arch>;
 template <class T, class Arch, class S>
 constexpr extent place_in_panel(extent n) {
   constexpr extent lane = lanes<T, Arch>;
-  return std::is_same_v<S, bf16> ? n % lane * 2 + n / lane : n;
+  return std::is_same_v<S, bf16> && !is_neon<Arch> ? n % lane * 2 + n / lane : n;
 }
 
 // Bytes beyond the last panel that prefetches may touch.

@@ -16,8 +16,7 @@ enum class int8_form { converted, shuffled };
 template <class Q, class Arch, int8_form Form = int8_form::converted>
 struct panel_int8 {
   using scale =
-      std::conditional_t<std::is_same_v<typename Q::scale, f16> && (is_avx512<Arch> || has_f16c),
-                         f16, float>;
+      std::conditional_t<std::is_same_v<typename Q::scale, f16> && has_f16<Arch>, f16, float>;
   static constexpr extent group = std::min<extent>(Q::block, 256);
   // True if integer i stands there as i + 128, in a byte without a sign (load_scaled).
   static constexpr bool is_biased = std::is_same_v<scale, f16> && is_avx512<Arch>;
@@ -43,6 +42,7 @@ inline constexpr bool is_shuffled<panel_int8<Q, Arch, Form>> =
 // instruction: byte i + 128 takes the place of the second byte of 2^15, whose unit is 1.
 template <class T, class Arch, class Q, int8_form Form>
 FMOE_ALWAYS_INLINE vec<T, Arch> load_integers(const panel_int8<Q, Arch, Form>* p) {
+#if FMOE_X86_64
   using element = panel_int8<Q, Arch, Form>;
   if constexpr (element::is_shuffled) {
     const __m512i four =
@@ -56,7 +56,9 @@ FMOE_ALWAYS_INLINE vec<T, Arch> load_integers(const panel_int8<Q, Arch, Form>* p
     return _mm512_maskz_cvtepi32_ps(
         0xffff,
         _mm512_maskz_cvtepu8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-  } else {
+  } else
+#endif
+  {
     return load_as<T, Arch>(&p->value);
   }
 }

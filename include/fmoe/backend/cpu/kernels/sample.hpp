@@ -3,6 +3,8 @@
 // table.
 #pragma once
 
+#include <array>
+
 #include <fmoe/backend/cpu/kernels/gather.hpp>
 
 namespace fmoe::cpu {
@@ -11,17 +13,25 @@ namespace fmoe::cpu {
 // order of a sum depends only on n.
 template <class T, class Arch, class Table, extent Rows>
 void sample_rows(const T* x, const Table* rows, const Table* ahead, extent n, T* out) noexcept {
-  constexpr extent width = lanes<T, Arch>, line = 64 / bytes_of_number<Table>;
-  vec<T, Arch> even[Rows], odd[Rows];
+  constexpr extent lane = lanes<T, Arch>, vectors = vectors_of_sum<Arch>, width = vectors * lane,
+                   line = 64 / bytes_of_number<Table>;
+  std::array<vec<T, Arch>, vectors> even[Rows], odd[Rows];
   FMOE_ROUNDS(4)
-  for (extent r = 0; r < Rows; ++r) even[r] = odd[r] = vec<T, Arch>(T(0));
+  for (extent r = 0; r < Rows; ++r) {
+    even[r].fill(vec<T, Arch>(T(0)));
+    odd[r].fill(vec<T, Arch>(T(0)));
+  }
   extent i = 0;
   for (; i + 2 * width <= n; i += 2 * width) {
-    const auto first = load<T, Arch>(x + i), second = load<T, Arch>(x + i + width);
-    FMOE_ROUNDS(4)
-    for (extent r = 0; r < Rows; ++r) {
-      even[r] = fmadd<T, Arch>(first, load_as<T, Arch>(rows[r] + i), even[r]);
-      odd[r] = fmadd<T, Arch>(second, load_as<T, Arch>(rows[r] + i + width), odd[r]);
+    FMOE_ROUNDS(2)
+    for (extent at = 0; at < vectors; ++at) {
+      const extent j = i + at * lane;
+      const auto first = load<T, Arch>(x + j), second = load<T, Arch>(x + j + width);
+      FMOE_ROUNDS(4)
+      for (extent r = 0; r < Rows; ++r) {
+        even[r][at] = fmadd<T, Arch>(first, load_as<T, Arch>(rows[r] + j), even[r][at]);
+        odd[r][at] = fmadd<T, Arch>(second, load_as<T, Arch>(rows[r] + j + width), odd[r][at]);
+      }
     }
     FMOE_ROUNDS(4)
     for (extent r = 0; r < 4; ++r)
@@ -29,17 +39,25 @@ void sample_rows(const T* x, const Table* rows, const Table* ahead, extent n, T*
         FMOE_PREFETCH_FOR_LATER(address_of(ahead[r] + i + l));
   }
   for (bool is_even = true; i < n; i += width, is_even = false) {
-    const extent part = std::min(width, n - i);
-    const auto last = load_part<T, Arch>(x + i, part);
-    FMOE_ROUNDS(4)
-    for (extent r = 0; r < Rows; ++r) {
-      auto& sum = is_even ? even[r] : odd[r];
-      sum = fmadd<T, Arch>(last, load_part_as<T, Arch>(rows[r] + i, part), sum);
-      FMOE_PREFETCH_FOR_LATER(address_of(ahead[r] + i));
+    FMOE_ROUNDS(2)
+    for (extent at = 0; at < vectors; ++at) {
+      const extent j = i + at * lane;
+      if (at > 0 && j >= n) break;
+      const extent part = std::min(lane, n - j);
+      const auto last = load_part<T, Arch>(x + j, part);
+      FMOE_ROUNDS(4)
+      for (extent r = 0; r < Rows; ++r) {
+        auto& sum = (is_even ? even[r] : odd[r])[at];
+        sum = fmadd<T, Arch>(last, load_part_as<T, Arch>(rows[r] + j, part), sum);
+        FMOE_PREFETCH_FOR_LATER(address_of(ahead[r] + j));
+      }
     }
   }
   FMOE_ROUNDS(4)
-  for (extent r = 0; r < Rows; ++r) out[r] = sum<T, Arch>(even[r] + odd[r]);
+  for (extent r = 0; r < Rows; ++r) {
+    for (extent at = 0; at < vectors; ++at) even[r][at] = even[r][at] + odd[r][at];
+    out[r] = sum<T, Arch>(even[r]);
+  }
 }
 
 // Rows come from random places in DRAM: four are read side by side while the next four are fetched,

@@ -175,7 +175,8 @@ class small_product {
   template <bool Shared>
   void tiles(const T* s, const T* v, T* c, sum_into held) const noexcept {
     constexpr extent lane = lanes<T, Arch>;
-    constexpr extent wide = is_avx512<Arch> ? 4 : 2;  // the sums of 4 rows stay in registers, too
+    constexpr extent wide =
+        is_avx512<Arch> || is_neon<Arch> ? 4 : 2;  // the sums of 4 rows stay in registers, too
     extent n = 0;
     if constexpr (Shared)
       for (; step_ == 1 && n + wide * lane <= length_; n += wide * lane) {

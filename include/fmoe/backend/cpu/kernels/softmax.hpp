@@ -25,17 +25,22 @@ T greatest_of(const T* x, extent n) noexcept {
 template <class T, class Arch>
 T exponentials(const T* x, T* y, extent n, T top, T bound) noexcept {
   using v = vec<T, Arch>;
-  constexpr extent width = lanes<T, Arch>;
-  v total(T(0)), lost(T(0));
-  for (extent i = 0; i < n; i += width) {
-    const extent part = std::min(width, n - i);
-    const v score = load_part<T, Arch>(x + i, part, -std::numeric_limits<T>::infinity());
-    const v e =
-        select(score < v(bound), v(T(0)), vector_functions<T, Arch>::exponential(score - v(top)));
-    if (y != nullptr) store_part<T, Arch>(y + i, part, e);
-    const v term = e - lost, next = total + term;
-    lost = (next - total) - term;
-    total = next;
+  constexpr extent width = lanes<T, Arch>, vectors = vectors_of_sum<Arch>;
+  std::array<v, vectors> total, lost;
+  total.fill(v(T(0)));
+  lost.fill(v(T(0)));
+  for (extent first = 0; first < n; first += vectors * width) {
+    FMOE_ROUNDS(2)
+    for (extent at = 0; at < vectors; ++at) {
+      const extent i = std::min(first + at * width, n), part = std::min(width, n - i);
+      const v score = load_part<T, Arch>(x + i, part, -std::numeric_limits<T>::infinity());
+      const v e =
+          select(score < v(bound), v(T(0)), vector_functions<T, Arch>::exponential(score - v(top)));
+      if (y != nullptr) store_part<T, Arch>(y + i, part, e);
+      const v term = e - lost[at], next = total[at] + term;
+      lost[at] = (next - total[at]) - term;
+      total[at] = next;
+    }
   }
   return sum<T, Arch>(total);
 }
@@ -46,7 +51,8 @@ void softmax(const T* x, T* y, extent n, T bound = -std::numeric_limits<T>::infi
   using v = vec<T, Arch>;
   constexpr extent width = lanes<T, Arch>;
   const T top = greatest_of<T, Arch>(x, n);
-  const v scale = v(T(1)) / v(exponentials<T, Arch>(x, y, n, top, bound > top ? top : bound));
+  const v sum(exponentials<T, Arch>(x, y, n, top, bound > top ? top : bound)),
+      scale = divide<T, Arch>(v(T(1)), sum);
   for (extent i = 0; i < n; i += width) {
     const extent part = std::min(width, n - i);
     store_part<T, Arch>(y + i, part, load_part<T, Arch>(y + i, part) * scale);

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+// What the vectors of ARM64 (NEON) do in instructions of their own: the counterpart of
+// simd_x86.hpp. A multiply-add takes one lane of an operand here, so that products load several
+// numbers of a row at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include <fmoe/backend/cpu/kernels/vec.hpp>
+
+#if defined(__aarch64__)
+
+#include <arm_neon.h>
+
+namespace fmoe::cpu {
+
+// Every CPU converts f16.
+template <class Arch>
+inline constexpr bool has_f16 = true;
+
+// Stores a whole line of the cache. Nothing is gained by not reading it first: a core that stores
+// whole lines does not.
+template <class T, class Arch>
+void store_line(T* line, const vec<T, Arch>& v) {
+  store<T, Arch>(line, v);
+}
+template <class Arch>
+void end_lines() {}
+
+// Loads the first n lanes from memory and fills the others with `fill`; reads no byte beyond p + n.
+// n <= lanes.
+template <class T, class Arch>
+vec<T, Arch> load_part(const T* p, extent n, T fill = 0) {
+  if (n == lanes<T, Arch>) return load<T, Arch>(p);
+  if constexpr (sizeof(T) == 4) {
+    float32x4_t v = vdupq_n_f32(fill);
+    if (n > 0) v = vld1q_lane_f32(p, v, 0);
+    if (n > 1) v = vld1q_lane_f32(p + 1, v, 1);
+    if (n > 2) v = vld1q_lane_f32(p + 2, v, 2);
+    return v;
+  } else {
+    float64x2_t v = vdupq_n_f64(fill);
+    if (n > 0) v = vld1q_lane_f64(p, v, 0);
+    return v;
+  }
+}
+
+// Writes the first n lanes, and no byte beyond p + n. n <= lanes.
+template <class T, class Arch>
+void store_part(T* p, extent n, const vec<T, Arch>& v) {
+  if (n == lanes<T, Arch>) return store<T, Arch>(p, v);
+  if constexpr (sizeof(T) == 4) {
+    if (n > 0) vst1q_lane_f32(p, v, 0);
+    if (n > 1) vst1q_lane_f32(p + 1, v, 1);
+    if (n > 2) vst1q_lane_f32(p + 2, v, 2);
+  } else {
+    if (n > 0) vst1q_lane_f64(p, v, 0);
+  }
+}
+
+// Loads integers of 32 bits, whose bits p holds, as numbers; each is rounded once.
+template <class Arch>
+vec<float, Arch> load_integers(const float* p) {
+  return vcvtq_f32_s32(vreinterpretq_s32_f32(vld1q_f32(p)));
+}
+
+// Stores integral numbers below 2^15 as integers of 16 bits, in half as many bytes.
+template <class Arch>
+void store_integers(float* p, const vec<float, Arch>& v) {
+  vst1_f32(p, vreinterpret_f32_s16(vqmovn_s32(vcvtnq_s32_f32(v))));
+}
+
+// Writes back what caches hold of these bytes and drops it, so that the next read is from memory.
+// No line of a cache is shorter than 64 bytes.
+template <class Arch>
+void flush(std::byte* p, extent bytes) {
+  for (extent i = 0; i < bytes; i += 64) asm volatile("dc civac, %0" : : "r"(p + i) : "memory");
+  asm volatile("dsb ish" : : : "memory");
+}
+
+// Loads a vector of numbers stored as S.
+template <class T, class Arch, class S>
+vec<T, Arch> load_as(const S* p) {
+  if constexpr (std::is_same_v<S, T>) {
+    return load<T, Arch>(p);
+  } else if constexpr (is_int16_pair<S>) {
+    return load<T, Arch>(reinterpret_cast<const T*>(p));  // the bits of the pairs
+  } else if constexpr (std::is_same_v<T, float> && std::is_same_v<S, std::int8_t>) {
+    std::uint32_t four;
+    std::memcpy(&four, p, sizeof four);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(four)))));
+  } else if constexpr (std::is_same_v<T, float> && std::is_same_v<S, bf16>) {
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(&p->bits), 16));
+  } else if constexpr (std::is_same_v<T, float> && std::is_same_v<S, f16>) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&p->bits)));
+  } else {
+    T buffer[lanes<T, Arch>];
+    for (extent i = 0; i < lanes<T, Arch>; ++i) buffer[i] = convert<T>(p[i]);
+    return load<T, Arch>(buffer);
+  }
+}
+
+// Loads the two vectors of a panel's row with one load, if numbers are narrow. Pairs of integers
+// become all first ones and all second ones (add_dots_lane).
+template <class T, class Arch, class S>
+void load_two(const S* p, vec<T, Arch>& first, vec<T, Arch>& second) {
+  if constexpr (is_int16_pair<S>) {
+    const auto* const from = reinterpret_cast<const std::int16_t*>(p);
+    const int16x8_t a = vld1q_s16(from), b = vld1q_s16(from + 8);
+    first = vreinterpretq_f32_s16(vuzp1q_s16(a, b));
+    second = vreinterpretq_f32_s16(vuzp2q_s16(a, b));
+  } else if constexpr (std::is_same_v<T, float> && std::is_same_v<S, std::int8_t>) {
+    const int16x8_t wide = vmovl_s8(vld1_s8(p));
+    first = vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
+    second = vcvtq_f32_s32(vmovl_high_s16(wide));
+  } else if constexpr (std::is_same_v<T, float> && std::is_same_v<S, bf16>) {
+    const uint16x8_t both = vld1q_u16(&p->bits);
+    first = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(both), 16));
+    second = vreinterpretq_f32_u32(vshll_high_n_u16(both, 16));
+  } else if constexpr (std::is_same_v<T, float> && std::is_same_v<S, f16>) {
+    const float16x8_t both = vreinterpretq_f16_u16(vld1q_u16(&p->bits));
+    first = vcvt_f32_f16(vget_low_f16(both));
+    second = vcvt_high_f32_f16(both);
+  } else {
+    first = load_as<T, Arch>(p);
+    second = load_as<T, Arch>(p + lanes<T, Arch>);
+  }
+}
+
+// Quotients and roots of xsimd 8 are estimates here; these are rounded once.
+template <class T, class Arch>
+vec<T, Arch> divide(const vec<T, Arch>& a, const vec<T, Arch>& b) {
+  if constexpr (sizeof(T) == 4) return vdivq_f32(a, b);
+  else return vdivq_f64(a, b);
+}
+template <class T, class Arch>
+vec<T, Arch> square_root(const vec<T, Arch>& x) {
+  if constexpr (sizeof(T) == 4) return vsqrtq_f32(x);
+  else return vsqrtq_f64(x);
+}
+
+// Returns a b + c, rounded once.
+template <class T, class Arch>
+vec<T, Arch> fmadd(const vec<T, Arch>& a, const vec<T, Arch>& b, const vec<T, Arch>& c) {
+  if constexpr (sizeof(T) == 4) return vfmaq_f32(c, a, b);
+  else return vfmaq_f64(c, a, b);
+}
+
+// Returns w times lane `Lane` of x, added to sum and rounded once.
+template <extent Lane, class T, class Arch>
+FMOE_ALWAYS_INLINE vec<T, Arch> fmadd_lane(const vec<T, Arch>& x, const vec<T, Arch>& w,
+                                           const vec<T, Arch>& sum) noexcept {
+  if constexpr (sizeof(T) == 4) return vfmaq_laneq_f32(sum, w, x, Lane);
+  else return vfmaq_laneq_f64(sum, w, x, Lane);
+}
+
+// Adds the products of a pair of integers, lane `Lane` of x, with the pairs of two vectors' columns
+// (load_two). The sums are integers of 32 bits, whose bits the vectors hold; they wrap around.
+template <extent Lane, class Arch>
+FMOE_ALWAYS_INLINE void add_dots_lane(const vec<float, Arch>& x, const vec<float, Arch>& firsts,
+                                      const vec<float, Arch>& seconds, vec<float, Arch>& lower,
+                                      vec<float, Arch>& upper) noexcept {
+  const auto integers = [](float32x4_t v) { return vreinterpretq_s16_f32(v); };
+  const int16x8_t pair = integers(x), a = integers(firsts), b = integers(seconds);
+  int32x4_t low = vreinterpretq_s32_f32(lower), high = vreinterpretq_s32_f32(upper);
+  low = vmlal_laneq_s16(low, vget_low_s16(a), pair, 2 * Lane);
+  high = vmlal_high_laneq_s16(high, a, pair, 2 * Lane);
+  low = vmlal_laneq_s16(low, vget_low_s16(b), pair, 2 * Lane + 1);
+  high = vmlal_high_laneq_s16(high, b, pair, 2 * Lane + 1);
+  lower = vreinterpretq_f32_s32(low);
+  upper = vreinterpretq_f32_s32(high);
+}
+
+// Returns p; the compiler reads from it after it has computed v.
+template <class T, class Arch>
+FMOE_ALWAYS_INLINE const std::byte* pointer_after(const std::byte* p,
+                                                  const vec<T, Arch>& v) noexcept {
+#if FMOE_ASSEMBLY
+  const typename vec<T, Arch>::register_type computed = v;
+  asm("" : "+r"(p) : "w"(computed));
+#endif
+  return p;
+}
+
+// x86-64 has an instruction that adds two products of such pairs; here there is none.
+template <class Arch>
+bool has_fused_dots() {
+  return false;
+}
+
+// Returns bits, of which bit i is set if lane i of m is true.
+template <class T, class Arch>
+std::uint64_t to_bits(const mask<T, Arch>& m) {
+  if constexpr (sizeof(T) == 4) {
+    constexpr std::uint32_t bit[] = {1, 2, 4, 8};
+    return vaddvq_u32(vandq_u32(m, vld1q_u32(bit)));
+  } else {
+    constexpr std::uint64_t bit[] = {1, 2};
+    return vaddvq_u64(vandq_u64(m, vld1q_u64(bit)));
+  }
+}
+
+// What follows serves only to measure the machine.
+
+// The compiler knows nothing of these registers, and keeps them.
+template <class Arch>
+void keep_in_register(vec<float, Arch>& v) {
+  float32x4_t r = v;
+  asm volatile("" : "+w"(r));
+  v = r;
+}
+
+// Half of add_dots_lane, for one vector of sums.
+template <bool, class Arch>
+vec<float, Arch> add_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
+                          const vec<float, Arch>& sum) {
+  const int16x8_t pair = vreinterpretq_s16_f32(x), both = vreinterpretq_s16_f32(w);
+  int32x4_t r = vreinterpretq_s32_f32(sum);
+  r = vmlal_laneq_s16(r, vget_low_s16(both), pair, 0);
+  r = vmlal_high_laneq_s16(r, both, pair, 1);
+  return vreinterpretq_f32_s32(r);
+}
+
+// The dot products of four integers of 8 bits and of two bf16 numbers, where the program is
+// compiled for CPUs that have them. No kernel of today is faster with them.
+template <class Arch>
+vec<float, Arch> add_int8_dots([[maybe_unused]] const vec<float, Arch>& x,
+                               [[maybe_unused]] const vec<float, Arch>& w,
+                               const vec<float, Arch>& sum) {
+#if defined(__ARM_FEATURE_DOTPROD)
+  return vreinterpretq_f32_s32(
+      vdotq_s32(vreinterpretq_s32_f32(sum), vreinterpretq_s8_f32(x), vreinterpretq_s8_f32(w)));
+#else
+  return sum;
+#endif
+}
+template <class Arch>
+vec<float, Arch> add_bf16_dots([[maybe_unused]] const vec<float, Arch>& x,
+                               [[maybe_unused]] const vec<float, Arch>& w,
+                               const vec<float, Arch>& sum) {
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+  return vbfdotq_f32(sum, vreinterpretq_bf16_f32(x), vreinterpretq_bf16_f32(w));
+#else
+  return sum;
+#endif
+}
+template <class Arch>
+bool has_int8_dots() {
+#if defined(__ARM_FEATURE_DOTPROD)
+  return true;
+#else
+  return false;
+#endif
+}
+template <class Arch>
+bool has_bf16_dots() {
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+  return true;
+#else
+  return false;
+#endif
+}
+
+}  // namespace fmoe::cpu
+
+#endif
