@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Compares the results of a layer with those of the authors' code in double: max|y - y64| /
-// max|y64| over the tensor and over the worst row, and the experts that a row selects.
+// max|y64| over the tensor and over the worst row, and the experts that a row selects. A number
+// made of all bits tells whether two machines have the same results.
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <set>
@@ -76,6 +79,7 @@ class report {
   void compare(const std::string& name, const tensor<T, 2>& found,
                const tensor<double, 2>& expected, const std::vector<double>& magnitudes = {}) {
     const std::string what = label<T>(name);
+    for (extent i = 0; i < found.size(); ++i) count_bits(found.data()[i]);
     if (found.shape() != expected.shape()) {
       fault(what + " is " + shape_text(found.shape()) + " and " + shape_text(expected.shape()) +
             " is expected");
@@ -95,6 +99,7 @@ class report {
   void compare_gradient(const std::string& name, const std::vector<double>& found,
                         const std::vector<double>& expected) {
     double worst = 0, largest = 0;
+    for (const double x : found) count_bits(x);
     for (extent i = 0; i < std::min(found.size(), expected.size()); ++i) {
       const double error = std::abs(found[i] - expected[i]);
       worst = std::max(worst, std::isnan(error) ? INFINITY : error);
@@ -134,10 +139,24 @@ class report {
       return std::string(type) + ' ' + text_of(d.tensor) + " row " + text_of(d.row);
     };
     return column("float", single_) + "   " + column("double", double_) +
-           (gradients_ == 0 ? "" : "   " + std::to_string(gradients_) + " gradients");
+           (gradients_ == 0 ? "" : "   " + std::to_string(gradients_) + " gradients") + "   bits " +
+           bits_text();
   }
 
  private:
+  // FNV-1a of all numbers that are compared. All NaNs count as one: CPUs make different ones.
+  template <class T>
+  void count_bits(T x) {
+    using word = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+    const std::uint64_t number = x == x ? std::bit_cast<word>(x) : ~std::uint64_t{0};
+    bits_ = (bits_ ^ number) * 0x100000001b3u;
+  }
+  std::string bits_text() const {
+    char text[17];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(bits_));
+    return text;
+  }
+
   template <class T>
   static std::string label(const std::string& name) {
     return (std::is_same_v<T, float> ? "float " : "double ") + name;
@@ -150,6 +169,7 @@ class report {
   deviation single_{unknown_yet, unknown_yet}, double_{unknown_yet, unknown_yet};
   std::vector<std::string> faults_;
   extent gradients_ = 0;  // compared
+  std::uint64_t bits_ = 0xcbf29ce484222325u;
 };
 
 }  // namespace fmoe::golden
