@@ -36,6 +36,7 @@ elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms inside g++'s own headers: AVX-512 intrinsics and std::string (12; PR 105593,
   # 105651), std::variant (14).
   list(APPEND warnings -Wno-uninitialized -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow)
+  list(APPEND warnings -Wno-psabi)  # on ARM64 a note on what g++ 9 did
 endif()
 
 # clang's own copy of the sanitizers' functions defines operator new a second time for tests that count allocations; its shared
@@ -50,7 +51,7 @@ endif()
 # A faster linker, where there is one, for more than a hundred programs.
 find_program(fmoe_LLD ld.lld)
 mark_as_advanced(fmoe_LLD)
-if(fmoe_LLD AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
+if(fmoe_LLD AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT CMAKE_CROSSCOMPILING)
   add_link_options(-fuse-ld=lld)
 endif()
 
