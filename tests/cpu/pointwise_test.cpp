@@ -189,6 +189,20 @@ TEMPLATE_TEST_CASE("derivatives are accurate to a few roundings of 1", "[cpu][po
     }
 }
 
+TEMPLATE_TEST_CASE("quotients and roots are rounded once", "[cpu][pointwise]", float, double) {
+  using T = TestType;
+  using v = cpu::vec<T, arch>;
+  std::uniform_real_distribution<T> number(0, 1);
+  for (int i = 0; i < 1000; ++i) {
+    const T a = number(engine), b = number(engine);
+    T quotient[cpu::lanes<T, arch>], root[cpu::lanes<T, arch>];
+    cpu::store<T, arch>(quotient, cpu::divide<T, arch>(v(a), v(b)));
+    cpu::store<T, arch>(root, cpu::square_root<T, arch>(v(a)));
+    REQUIRE(quotient[0] == a / b);
+    REQUIRE(root[0] == std::sqrt(a));
+  }
+}
+
 TEMPLATE_TEST_CASE("a power is one of exp and log", "[cpu][pointwise]", float, double) {
   using T = TestType;
   CHECK(worst<T>(pointwise::power, T(0.01), T(100), 1) <= 12);  // the rounding of the logarithm

@@ -16,8 +16,8 @@
 namespace fmoe::detail {
 
 // N has the types `scalar` and `value`, the numbers that an operation is done on at a time. A value
-// has the operators of numbers, and & and | on their bits; a comparison of two is what N::select
-// takes. N has these functions: fmadd, select, abs, is_nan, negate, square_root,
+// has the operators of numbers but /, and & and | on their bits; a comparison of two is what
+// N::select takes. N has these functions: fmadd, divide, select, abs, is_nan, negate, square_root,
 // scale_by_power_of_two, parts_of.
 template <class N>
 class pointwise_functions {
@@ -80,7 +80,7 @@ class pointwise_functions {
     const power p = power_of(N::select(a > most, most, a) * v(T(2)));
     const v whole = N::scale_by_power_of_two(one, p.exponent),
             e = N::fmadd(whole, p.rest, whole - one);
-    return (e / (e + v(T(2)))) | (x & v(T(-0.0)));
+    return N::divide(e, e + v(T(2))) | (x & v(T(-0.0)));
   }
 
   // Returns ln x. With x = 2^n (1 + f), 1 + f between sqrt(1/2) and sqrt(2), and s = f / (2 + f),
@@ -96,7 +96,7 @@ class pointwise_functions {
     const auto above = m > v(T(1.4142135623730951));
     const v f = N::select(above, m * half, m) - one;
     const v n = N::select(above, e + one, e) - N::select(subnormal, v(shift), zero);
-    const v s = f / (f + v(T(2))), z = s * s, square = half * f * f;
+    const v s = N::divide(f, f + v(T(2))), z = s * s, square = half * f * f;
     v r;
     if constexpr (single) {
       constexpr T c[] = {2.f / 3, 2.f / 5, 2.f / 7, 2.f / 9, 2.f / 11};
@@ -120,7 +120,7 @@ class pointwise_functions {
   // has an exact square.
   static constexpr v normal_tail(const v& x) {
     const v most(T(single ? 15 : 40)), a = N::select(x > most, most, x);  // 0 beyond
-    const v d(T(single ? 2.3 : 4)), t = d / (a + d), q = N::fmadd(t, v(T(-2)), v(T(1)));
+    const v d(T(single ? 2.3 : 4)), t = N::divide(d, a + d), q = N::fmadd(t, v(T(-2)), v(T(1)));
     v p;
     if constexpr (single) {
       constexpr T c[] = {0.302064828f,    -0.172358255f,    0.0393664804f,   0.0107889234f,
@@ -146,7 +146,7 @@ class pointwise_functions {
   // accuracy of small results.
   static constexpr v times_sigmoid(const v& x, const v& y) {
     const v e = exponential(N::negate(N::abs(y)));
-    return N::select(y < v(T(0)), x * e, x) / (v(T(1)) + e);
+    return N::divide(N::select(y < v(T(0)), x * e, x), v(T(1)) + e);
   }
 
   // Returns x within [-most, most], where a slope has its last digits; NaN stays.
@@ -183,7 +183,7 @@ class pointwise_functions {
     }
     if constexpr (F == pointwise::exp) return exponential(x);
     if constexpr (F == pointwise::sqrt) return N::square_root(x);
-    if constexpr (F == pointwise::inverse_sqrt) return one / N::square_root(x);
+    if constexpr (F == pointwise::inverse_sqrt) return N::divide(one, N::square_root(x));
     if constexpr (F == pointwise::negate) return N::negate(x);
     if constexpr (F == pointwise::scale) return x * p;
     if constexpr (F == pointwise::shift) return x + p;
@@ -193,8 +193,8 @@ class pointwise_functions {
     if constexpr (F == pointwise::abs) return N::abs(x);
     if constexpr (F == pointwise::at_least) return N::select(x < p, p, x);
     if constexpr (F == pointwise::at_most) return N::select(x > p, p, x);
-    if constexpr (F == pointwise::quotient) return x / p;
-    if constexpr (F == pointwise::inverse) return p / x;
+    if constexpr (F == pointwise::quotient) return N::divide(x, p);
+    if constexpr (F == pointwise::inverse) return N::divide(p, x);
     if constexpr (F == pointwise::power)
       return N::select(x <= zero, zero, exponential(p * logarithm(x)));
     if constexpr (F == pointwise::gelu_slope) {  // Phi(x) + x phi(x)
@@ -219,7 +219,7 @@ class pointwise_functions {
     const v zero(T(0));
     if constexpr (What == pass_kind::add) return x + o;
     if constexpr (What == pass_kind::multiply) return x * o;
-    if constexpr (What == pass_kind::divide) return x / o;
+    if constexpr (What == pass_kind::divide) return N::divide(x, o);
     if constexpr (What == pass_kind::max) return N::select((x > o) | N::is_nan(x), x, o);
     if constexpr (What == pass_kind::min) return N::select((x < o) | N::is_nan(x), x, o);
     if constexpr (What == pass_kind::keep) return N::select(o > zero, x, zero);

@@ -29,6 +29,7 @@ struct vector_operations {
   static value abs(const value& x) { return cpu::abs(x); }
   static mask<T, Arch> is_nan(const value& x) { return cpu::isnan(x); }
   static value negate(const value& x) { return cpu::negate<T, Arch>(x); }
+  static value divide(const value& a, const value& b) { return cpu::divide<T, Arch>(a, b); }
   static value square_root(const value& x) { return cpu::square_root<T, Arch>(x); }
   static value scale_by_power_of_two(const value& x, const value& n) {
     return cpu::scale_by_power_of_two<T, Arch>(x, n);

@@ -65,15 +65,6 @@ vec<T, Arch> larger(const vec<T, Arch>& a, const vec<T, Arch>& b) {
   return select((b <= a) | isnan(a), a, b);
 }
 
-// The masked forms here and below prevent a warning of g++ 12 about an uninitialised variable in
-// its own header.
-template <class T, class Arch>
-vec<T, Arch> square_root(const vec<T, Arch>& x) {
-  if constexpr (is_avx512<Arch> && sizeof(T) == 4) return _mm512_maskz_sqrt_ps(0xffff, x);
-  else if constexpr (is_avx512<Arch>) return _mm512_maskz_sqrt_pd(0xff, x);
-  else return xsimd::sqrt(x);
-}
-
 // Returns x 2^n, rounded once, for integral n; except on AVX-512 only for |n| < 256 (double: 2048)
 // and x near 1. n + 1.5 2^23 holds n in its lowest bits, and a shift moves them into the exponent.
 // It multiplies by two factors, because 2^n itself may not be representable.

@@ -129,6 +129,18 @@ void load_two(const S* p, vec<T, Arch>& first, vec<T, Arch>& second) {
   }
 }
 
+// Quotients and roots of xsimd 8 are estimates here; these are rounded once.
+template <class T, class Arch>
+vec<T, Arch> divide(const vec<T, Arch>& a, const vec<T, Arch>& b) {
+  if constexpr (sizeof(T) == 4) return vdivq_f32(a, b);
+  else return vdivq_f64(a, b);
+}
+template <class T, class Arch>
+vec<T, Arch> square_root(const vec<T, Arch>& x) {
+  if constexpr (sizeof(T) == 4) return vsqrtq_f32(x);
+  else return vsqrtq_f64(x);
+}
+
 // Returns a b + c, rounded once.
 template <class T, class Arch>
 vec<T, Arch> fmadd(const vec<T, Arch>& a, const vec<T, Arch>& b, const vec<T, Arch>& c) {

@@ -259,6 +259,21 @@ FMOE_ALWAYS_INLINE vec<T, Arch> fmadd_registers(const vec<T, Arch>& a, const vec
 #endif
 }
 
+// Returns a / b, rounded once.
+template <class T, class Arch>
+vec<T, Arch> divide(const vec<T, Arch>& a, const vec<T, Arch>& b) {
+  return a / b;
+}
+
+// The masked forms here and elsewhere prevent a warning of g++ 12 about an uninitialised variable
+// in its own header.
+template <class T, class Arch>
+vec<T, Arch> square_root(const vec<T, Arch>& x) {
+  if constexpr (is_avx512<Arch> && sizeof(T) == 4) return _mm512_maskz_sqrt_ps(0xffff, x);
+  else if constexpr (is_avx512<Arch>) return _mm512_maskz_sqrt_pd(0xff, x);
+  else return xsimd::sqrt(x);
+}
+
 // Returns bits, of which bit i is set if lane i of m is true.
 template <class T, class Arch>
 std::uint64_t to_bits(const mask<T, Arch>& m) {

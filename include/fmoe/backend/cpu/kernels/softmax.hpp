@@ -51,7 +51,8 @@ void softmax(const T* x, T* y, extent n, T bound = -std::numeric_limits<T>::infi
   using v = vec<T, Arch>;
   constexpr extent width = lanes<T, Arch>;
   const T top = greatest_of<T, Arch>(x, n);
-  const v scale = v(T(1)) / v(exponentials<T, Arch>(x, y, n, top, bound > top ? top : bound));
+  const v sum(exponentials<T, Arch>(x, y, n, top, bound > top ? top : bound)),
+      scale = divide<T, Arch>(v(T(1)), sum);
   for (extent i = 0; i < n; i += width) {
     const extent part = std::min(width, n - i);
     store_part<T, Arch>(y + i, part, load_part<T, Arch>(y + i, part) * scale);

@@ -53,8 +53,8 @@ void adam_update(const adam_numbers& r, T* w, const T* g, T* first, T* second,
     const v mean = fmadd(keep, slope - m, m), square = fmadd(rest * slope, slope, beta2 * u);
     store_part<T, Arch>(first + i, n, mean);
     store_part<T, Arch>(second + i, n, square);
-    const v length = square_root<T, Arch>(square) / root + epsilon;
-    store_part<T, Arch>(w + i, n, fmadd(rate, mean / length, weights));
+    const v length = divide<T, Arch>(square_root<T, Arch>(square), root) + epsilon;
+    store_part<T, Arch>(w + i, n, fmadd(rate, divide<T, Arch>(mean, length), weights));
   });
 }
 

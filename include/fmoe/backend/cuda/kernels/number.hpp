@@ -142,6 +142,7 @@ struct number_operations {
   FMOE_DEVICE static value abs(value x) { return value::from_bits(x.to_bits() & (~bits{0} >> 1)); }
   FMOE_DEVICE static truth is_nan(value x) { return truth(x.value != x.value); }
   FMOE_DEVICE static value negate(value x) { return value(-x.value); }
+  FMOE_DEVICE static value divide(value a, value b) { return a / b; }
   FMOE_DEVICE static value square_root(value x) { return value(root_of(x.value)); }
 
   // Returns x 2^n, rounded once, for integral n that are no greater than exponents. It multiplies
