@@ -23,9 +23,12 @@ inline void expects_success(cudaError_t result, const char* what) {
 }
 
 // Blocks that an SM has at a time, for which the compiler leaves registers: 2 unless a kernel says
-// otherwise.
+// otherwise. Some need more registers on GPUs before sm_90, whose code is longer.
 template <class Kernel>
 constexpr unsigned blocks_each() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  if constexpr (requires { requires Kernel::is_long_before_sm_90; }) return 1;
+#endif
   if constexpr (requires { Kernel::blocks_each; }) return Kernel::blocks_each;
   else return 2;
 }

@@ -61,6 +61,7 @@ struct tensor_product {
   using part = tensor_part<How>;
   static constexpr bool needs_registers = Rows > 64 ||
                                           (Rows > 16 && (How == math::tf32x3 || is_scaled<S>));
+  static constexpr bool is_long_before_sm_90 = Rows == 64 && How == math::bf16;
   static constexpr unsigned threads = 256, lanes = 32, blocks_each = needs_registers ? 1 : 2;
   static constexpr unsigned tile_rows = Rows, tile_columns = tensor_tile_columns;
   // Rows in shared memory have some room behind them, so that the lanes of a warp read other banks.

@@ -16,6 +16,7 @@ namespace fmoe::cuda {
 template <class T, class S, unsigned Down, unsigned Across, unsigned Quads, unsigned Slots>
 struct tile_product {
   static constexpr unsigned threads = 32 * Down * Across;
+  static constexpr bool is_long_before_sm_90 = is_scaled<S> && Quads > 1;
   static constexpr unsigned terms = 64 / sizeof(T);
   static constexpr unsigned at_once = numbers_each<T> / Quads / (is_scaled<S> ? Quads : 1);
   static constexpr unsigned tile_rows = 32 * Down, tile_columns = 32 * Quads * Across;
