@@ -228,9 +228,10 @@ class compiled_shard {
 // communication_error if they disagree; and on all ranks what one of them throws: value_error for
 // a layer that cannot be cut so.
 //
-//   const auto layer = load_shard<mxd<>>("mxd.safetensors", ranks, 'n');
-//   auto forward = compile(layer, 128);
-//   forward(x, y);
+//   const auto part = load_shard<mxd<>>("mxd.safetensors", ranks, 'n');
+//   auto forward = compile(part, 128);
+//   tensor<float, 2> y({x.shape()[0], forward.output_shape()[0]});
+//   forward(x, y);  // rows of this rank
 template <class Level = cpu::native, class Layer>
 auto compile(const sharded<Layer>& layer, std::size_t tokens, const compile_options& options = {}) {
   using X = argument<0, 2>;

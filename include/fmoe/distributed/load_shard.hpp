@@ -71,8 +71,8 @@ namespace fmoe {
 // rank reads its part; the others it reads whole. Throws, on every rank, the sentence of what load
 // throws on one, of what shard throws, or of ranks that disagree on what the file holds.
 //
-//   const auto layer = load_shard<mxd<>>("mxd.safetensors", ranks, 'n');
-//   auto forward = compile(layer, 128);
+//   const auto part = load_shard<mxd<>>("mxd.safetensors", ranks, 'n');
+//   auto forward = compile(part, 128);
 template <detail::has_released_names Layer>
 sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks, char label,
                           const load_options& options = {}, const shard_options& how = {}) {

@@ -134,6 +134,7 @@ struct sharded {
 //
 //   run_on_threads(4, [&](communicator& ranks) {
 //     auto forward = compile(shard(layer, ranks, 'n'), 128);
+//     tensor<float, 2> y({x.shape()[0], forward.output_shape()[0]});
 //     forward(x, y);  // rows of this rank
 //   });
 template <detail::has_released_names Layer>
