@@ -187,7 +187,7 @@ using vector_of = typename vector_type<T, N>::type;
 #define FMOE_CHOSEN(holds, a, b) ((holds) ? (a) : (b))
 #else
 template <class T, std::size_t N>
-struct vector_of {
+struct alignas(N * sizeof(T)) vector_of {
   using mask = vector_of<std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>, N>;
 
   T numbers[N];
