@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: MIT
-# cmake -P language.cmake FILE SENTENCE COMPILER FLAGS...: with these flags, which choose what fmoe
-# does not support, each line of the file, an include, makes one error, which has this sentence.
+# cmake -P language.cmake NAME FILE SENTENCE COMPILER FLAGS...: with these flags, which choose what
+# fmoe does not support, each line of the file, an include, makes one error, which has this
+# sentence. The test's name makes the unit its own: tests run side by side.
 math(EXPR last "${CMAKE_ARGC} - 1")
-foreach(i RANGE 5 ${last})
+foreach(i RANGE 6 ${last})
   list(APPEND command "${CMAKE_ARGV${i}}")
 endforeach()
-set(unit ${CMAKE_ARGV3}.cpp)
-file(STRINGS ${CMAKE_ARGV3} lines)
+set(unit ${CMAKE_ARGV4}.${CMAKE_ARGV3}.cpp)
+file(STRINGS ${CMAKE_ARGV4} lines)
 foreach(line IN LISTS lines)
   file(WRITE ${unit} "${line}\n")
   execute_process(COMMAND ${command} -E ${unit} RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE output)
   string(REGEX MATCHALL "error: " errors "${output}")
   list(LENGTH errors count)
-  string(FIND "${output}" "${CMAKE_ARGV4}" at)
+  string(FIND "${output}" "${CMAKE_ARGV5}" at)
   set(said FALSE)
   if(at GREATER -1)
     set(said TRUE)
@@ -22,5 +23,5 @@ foreach(line IN LISTS lines)
   endif()
 endforeach()
 if(NOT lines)
-  message(FATAL_ERROR "${CMAKE_ARGV3} names no header")
+  message(FATAL_ERROR "${CMAKE_ARGV4} names no header")
 endif()
