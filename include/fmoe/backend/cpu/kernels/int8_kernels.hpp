@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Which kernels multiply with weights of 8 bits. With AVX-512 there are two forms, which make the
 // same floats: a shuffle and a fused subtraction widen a vector, or two conversions and this
-// subtraction do. Intel's CPUs have few ports for them and gain by the shuffle; on AMD's a shuffle
-// under a mask takes longer than both conversions. So the first product of a process measures both.
+// subtraction do. An Intel Granite Rapids gained by the shuffle, and an AMD Zen 5 gains by the
+// conversions. So the first product of a process measures both.
 #pragma once
 
 #include <algorithm>
