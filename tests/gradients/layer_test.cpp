@@ -15,7 +15,9 @@
 
 #include "../support/allocations.hpp"
 #include "../support/autonomous.hpp"
+#include "../support/catch.hpp"
 #include "../support/limits.hpp"
+#include "../support/oracle.hpp"
 #include "../support/same_bits.hpp"
 #include "../support/threads.hpp"
 

@@ -12,6 +12,7 @@
 #include <fmoe/reference.hpp>
 
 #include "../support/allocations.hpp"
+#include "../support/catch.hpp"
 #include "../support/oracle.hpp"
 #include "../support/same_bits.hpp"
 #include "../support/threads.hpp"
