@@ -82,18 +82,27 @@ void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> 
         for (extent r = 0; r < waiting; ++r) c[i * s.column_stride + made[r]] += rows[r * s.N + i];
       waiting = 0;
     };
-    for (extent n = from, begin = 0; n < to; ++n) {
-      const extent end = sorted.ends[n - from];
-      const selected<T> entries{values + begin, sorted.tokens + begin, end - begin};
-      begin = end;
-      if (entries.count == 0) continue;
+    const auto entries_of = [&](extent n) {
+      const extent begin = n == from ? 0 : sorted.ends[n - from - 1], end = sorted.ends[n - from];
+      return selected<T>{values + begin, sorted.tokens + begin, end - begin};
+    };
+    const auto skip_empty = [&](extent n) {
+      while (n < to && entries_of(n).count == 0) ++n;
+      return n;
+    };
+    for (extent n = skip_empty(from), next = n; n < to; n = next) {
+      const selected<T> entries = entries_of(n);
+      next = skip_empty(n + 1);
       if (b.data == nullptr) {
         c[n * s.expert_stride] +=
             std::accumulate(entries.values, entries.values + entries.count, T(0));
         continue;
       }
+      if (by_rows && next < to)  // which may lie in memory, and where it lies follows no pattern
+        for (extent i = 0; i < s.N; i += 64 / sizeof(T)) FMOE_PREFETCH_TO_WRITE(c + next * s.N + i);
       T* const row = rows + waiting * s.N;
-      gather<T, Arch>(b.data + first * b.stride, b.stride, s.N, entries, {}, row, false);
+      gather<T, Arch>(b.data + first * b.stride, b.stride, s.N, entries,
+                      next < to ? entries_of(next) : selected<T>{}, row, false);
       if (by_rows) {
         join<T, Arch>(pass_kind::add, c + n * s.N, 0, 1, s.N, row, 0);
         continue;
