@@ -6,7 +6,9 @@
 
 #include <fmoe/cuda.hpp>
 
+#include "support/agree.hpp"
 #include "support/census.hpp"
+#include "support/oracle.hpp"
 #include "support/random_expression.hpp"
 #include "support/run.hpp"
 #include "support/seeds.hpp"

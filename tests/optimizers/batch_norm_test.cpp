@@ -8,6 +8,8 @@
 #include <fmoe/optimizers.hpp>
 #include <fmoe/reference.hpp>
 
+#include "../support/catch.hpp"
+#include "../support/oracle.hpp"
 #include "../support/same_bits.hpp"
 #include "../support/threads.hpp"
 

@@ -10,7 +10,9 @@
 #include <fmoe/mxd.hpp>
 #include <fmoe/optimizers.hpp>
 
+#include "../support/catch.hpp"
 #include "../support/files.hpp"
+#include "../support/oracle.hpp"
 #include "../support/same_bits.hpp"
 #include "../support/threads.hpp"
 

@@ -224,7 +224,7 @@ class compaction : compact_search {
   // have a place for each kept entry, under the letter of the experts.
   use multiplied(const use& x, const use& weight, const std::string& wanted,
                  std::vector<extent> shape, char expert) {
-    const value& s = p_[selection_];
+    const value s = p_[selection_];  // a copy, as values are added below
     const group_id id = p_.groups.add({selection_, s.shape.back(), s.keep, s.expected});
     const bool has_places = expert_axis(x.value).has_value();
     const std::string own = labels_where(x.labels, [&](char c) { return c != expert; });
