@@ -9,6 +9,11 @@
 
 #include <fmoe/backend/cuda/emulated/emulated_memory.hpp>
 
+#if defined(FMOE_ADDRESS_SANITIZER)
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
 #include "../support/agree.hpp"
 #include "../support/failures.hpp"
 #include "../support/same_bits.hpp"
@@ -49,6 +54,45 @@ TEST_CASE("a layer reads and writes arrays of the device", "[cuda]") {
     CHECK(same_bits(z.to_host(), expected));
   }
 }
+
+#if defined(FMOE_ADDRESS_SANITIZER)
+// Returns what a process of its own says while it makes the calls.
+std::string said_by_a_process(const auto& calls) {
+  int ends[2];
+  if (pipe(ends) != 0) throw std::runtime_error("there is no pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    calls();
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  char some[4096];
+  for (ssize_t n = 0; (n = read(ends[0], some, sizeof some)) > 0;)
+    text.append(some, static_cast<std::size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return text + " status " + std::to_string(status);
+}
+
+TEST_CASE("the address sanitizer sees kernels reach behind an array of an emulated device",
+          "[cuda]") {
+  const auto w = random<parameter<float, 2>>({12, 7}, 3);
+  const auto forward = compile(product(w), 16, on_gpu);
+  const auto said = [&](extent rows_of_x, extent rows_of_y) {
+    cuda::tensor<float, 2> x({rows_of_x, 12}, gpu), y({rows_of_y, 7}, gpu);
+    return said_by_a_process([&] {
+      auto whole = cuda::at(y.data(), {16, 7});
+      forward(cuda::at(x.data(), {16, 12}), whole);
+    });
+  };
+  CHECK(said(16, 16) == " status 0");
+  CHECK_THAT(said(15, 16), containing("heap-buffer-overflow") && containing("READ of size"));
+  CHECK_THAT(said(16, 15), containing("heap-buffer-overflow") && containing("WRITE of size"));
+}
+#endif
 
 // Counts the kernels of a call; on a GPU nobody does.
 long launches(const auto& call) {

@@ -206,7 +206,9 @@ TEMPLATE_TEST_CASE("streamed products have the bits of the plain one", "[cuda]",
   const auto check = [](auto* kernel, const shape& s) {
     INFO(s.rows << " by " << s.depth << " by " << s.columns);
     problem<T> p(s);
-    CHECK(same(p.template quick<std::remove_pointer_t<decltype(kernel)>>(1), p.plain()));
+    const auto expected = p.plain();
+    for (const extent each : {extent{1}, extent{2}})
+      CHECK(same(p.template quick<std::remove_pointer_t<decltype(kernel)>>(each), expected));
   };
   check(static_cast<stream_product<T, T, 1, 1>*>(nullptr),
         {.rows = 1, .depth = 600, .columns = 67});

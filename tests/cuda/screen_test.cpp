@@ -163,6 +163,29 @@ TEST_CASE("columns that round down win against columns that round up", "[cuda][s
   }
 }
 
+// All numbers are those of bf16, so nothing errs but sums: tensor cores lose 18 units, 2^-23, in
+// each small product of 16 terms, and a sum in float none. Winners lose, and losers, whose products
+// are negative, gain.
+TEST_CASE("columns that lose in sums of tensor cores win against columns that gain",
+          "[cuda][screen]") {
+  constexpr extent long_depth = 256;
+  constexpr float great = 1 + 0x1p-7f, unit = 0x1p-23f;
+  tensor<float, 2> x({1, long_depth});
+  parameter<float, 2> gate(std::array<extent, 2>{long_depth, columns});
+  parameter<float, 1> bias(std::array<extent, 1>{columns});
+  for (extent e = 0; e < columns; ++e) {
+    const bool wins = e % 300 == 7, loses = e % 100 == 1;
+    const float sign = wins ? 1.f : loses ? -1.f : 0.f;
+    for (extent i = 0; i < long_depth; ++i) gate(i, e) = sign * (i == 0 ? great : 0x1p-12f);
+    bias(e) = loses ? 2 * great + 1010 * unit : 0.f;
+  }
+  for (extent i = 0; i < long_depth; ++i) x(0, i) = i == 0 ? 1.f : 253 * 0x1p-18f;
+  const auto selected = top_k(einsum<"ti,in->tn">(x, gate) + bias, 3);
+  CHECK(same(selected));
+  CHECK(same_bits(evaluate(selected, with(true, cuda::tensor_sums::worst)),
+                  evaluate(selected, with(false))));
+}
+
 // Zeros fill the k greatest, and are left out; what is a little below 0 is not selected for them.
 TEST_CASE("scores below zeros that are left out are not selected", "[cuda][screen]") {
   parameter<float, 2> gate(std::array<extent, 2>{depth, columns});

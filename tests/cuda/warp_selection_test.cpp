@@ -102,6 +102,23 @@ TEST_CASE("a warp multiplies the entries of a row by factors", "[cuda]") {
   CHECK(b.is(a));
 }
 
+TEST_CASE("behind the kept entries of a row are values of 0 and indices of -1", "[cuda]") {
+  selections from(45, 3);
+  const extent keep = from.keep;
+  std::vector<float> values(tokens * rows * keep), indices(values);
+  const auto kept = [&](std::vector<float>& c, kept_part what) {
+    each(kept_numbers<float>{from.at(), {c.data(), rows * keep}, rows, keep, what}, c.size());
+  };
+  kept(values, kept_part::value);
+  kept(indices, kept_part::index);
+  for (extent i = 0; i < values.size(); ++i) {
+    const auto s = from.at().row(i / keep / rows, i / keep % rows);
+    const extent entry = i % keep;
+    CHECK(values[i] == (entry < s.count() ? s.values()[entry] : 0));
+    CHECK(indices[i] == (entry < s.count() ? static_cast<float>(s.indices()[entry]) : -1));
+  }
+}
+
 TEST_CASE("a warp keeps the greatest entries that reach a mass", "[cuda]") {
   auto x = numbers(tokens * rows * columns, 2);
   for (extent i = 0; i < columns; ++i) x[i] = std::round(x[i]);

@@ -27,8 +27,9 @@ inline constexpr const char *gpu_name = "GPU", *emulated_name = "emulated GPU";
 enum class thread_order : std::uint8_t { ascending, descending, shuffled };
 
 // How emulated tensor cores add up. GPUs may cut off what is less than the last digit of the
-// greatest term.
-enum class tensor_sums : std::uint8_t { rounded, cut_off };
+// greatest term. `worst` takes nearly a whole last digit from each term, which no GPU is known to
+// do: it is the most that the bound of screened selections allows.
+enum class tensor_sums : std::uint8_t { rounded, cut_off, worst };
 
 // The arithmetic of products of floats; all add up in fp32. What ranks experts is never rounded to
 // tf32 or bf16. Products of doubles are always exact.

@@ -2,7 +2,8 @@
 // The products of small matrices that a warp of a GPU computes together, as the CPU computes them.
 // Each lane has a part of each matrix: that of mma.m16n8k8 and mma.m16n8k16 in the PTX ISA.
 // Products are exact. Sums are rounded to float, one term after the other, or else cut off as GPUs
-// may do it: each term loses what is below the last digit of the greatest one.
+// may do it: each term loses what is below the last digit of the greatest one, or nearly that
+// digit.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +26,15 @@ inline double cut_off(double x, int exponent) {
   return std::ldexp(std::trunc(std::ldexp(x, 23 - exponent)), exponent - 23);
 }
 
+// Returns x without nearly all of that digit, and 0 if there is no more.
+inline double lessened(double x, int exponent) {
+  const double lost = std::ldexp(1 - 0x1p-6, exponent - 23);
+  return std::abs(x) <= lost ? 0 : x - std::copysign(lost, x);
+}
+
 template <unsigned Depth>
-float cut_off_sum(float d, const float (&a)[Depth], const float (&b)[Depth][8], unsigned j) {
+float cut_off_sum(float d, const float (&a)[Depth], const float (&b)[Depth][8], unsigned j,
+                  bool is_worst) {
   double terms[Depth + 1], greatest = 0, sum = 0;
   for (unsigned k = 0; k < Depth; ++k) terms[k] = static_cast<double>(a[k]) * double{b[k][j]};
   terms[Depth] = d;
@@ -35,7 +43,8 @@ float cut_off_sum(float d, const float (&a)[Depth], const float (&b)[Depth][8], 
     greatest = std::max(greatest, std::abs(t));
   }
   if (greatest == 0) return 0;
-  for (const double t : terms) sum += cut_off(t, std::ilogb(greatest));
+  const int digits = std::ilogb(greatest);
+  for (const double t : terms) sum += is_worst ? lessened(t, digits) : cut_off(t, digits);
   return sum == 0 ? 0 : static_cast<float>(cut_off(sum, std::ilogb(sum)));
 }
 
@@ -50,7 +59,8 @@ void add_small_product(const fragments* const* of, tensor_sums sums, const A& a_
   for (unsigned i = 0; i < 16; ++i)
     for (unsigned j = 0; j < 8; ++j) {
       float& d = of[i % 8 * 4 + j / 2]->d[i / 8 * 2 + j % 2];
-      if (sums == tensor_sums::cut_off) d = cut_off_sum<Depth>(d, a[i], b, j);
+      if (sums != tensor_sums::rounded)
+        d = cut_off_sum<Depth>(d, a[i], b, j, sums == tensor_sums::worst);
       else
         for (unsigned k = 0; k < Depth; ++k) d += a[i][k] * b[k][j];
     }

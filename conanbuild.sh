@@ -1,1 +1,0 @@
-. "/work/h-call/conanbuildenv-debug-x86_64.sh"

@@ -1,1 +1,0 @@
-. "/work/h-call/conanrunenv-debug-x86_64.sh"
