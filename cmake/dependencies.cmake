@@ -48,7 +48,9 @@ macro(fmoe_find_dependencies component)
     endif()
   elseif("${component}" STREQUAL "cuda")
     # cuda.cmake looks for a CUDA compiler, and goes without one.
+  elseif("${component}" STREQUAL "dispatch")
+    # dispatch.cmake says what it needs of the compiler.
   else()
-    list(APPEND fmoe_problems "fmoe has no component ${component}: there are fmoe, cuda, eigen, mpi and xtensor.")
+    list(APPEND fmoe_problems "fmoe has no component ${component}: there are fmoe, cuda, dispatch, eigen, mpi and xtensor.")
   endif()
 endmacro()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# find_package(fmoe) makes fmoe::fmoe; COMPONENTS cuda eigen mpi xtensor add fmoe::cuda,
-# fmoe::eigen, fmoe::mpi and fmoe::xtensor.
+# find_package(fmoe) makes fmoe::fmoe; COMPONENTS cuda dispatch eigen mpi xtensor add fmoe::cuda,
+# fmoe::dispatch, fmoe::eigen, fmoe::mpi and fmoe::xtensor.
 include(${CMAKE_CURRENT_LIST_DIR}/fmoe-dependencies.cmake)
 
 foreach(fmoe_component IN ITEMS fmoe LISTS fmoe_FIND_COMPONENTS)

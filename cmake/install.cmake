@@ -15,9 +15,11 @@ foreach(component IN ITEMS fmoe eigen mpi xtensor)
   install(EXPORT fmoe-${component}-targets NAMESPACE fmoe:: DESTINATION ${package_dir})
 endforeach()
 
-# fmoe::cuda depends on the languages of the project that links it, so it is made there.
-install(FILES cmake/cuda.cmake DESTINATION ${package_dir} RENAME fmoe-cuda-targets.cmake)
-install(FILES cmake/cuda.cu cmake/cuda.cpp DESTINATION ${package_dir})
+# fmoe::cuda depends on the languages of the project that links it, and fmoe::dispatch is compiled by it, so they are made there.
+foreach(component IN ITEMS cuda dispatch)
+  install(FILES cmake/${component}.cmake DESTINATION ${package_dir} RENAME fmoe-${component}-targets.cmake)
+endforeach()
+install(FILES cmake/cuda.cu cmake/cuda.cpp cmake/dispatch.cpp cmake/dispatch_level.cpp DESTINATION ${package_dir})
 
 # It is not below package_dir, because vcpkg moves that folder.
 target_sources(fmoe_separate INTERFACE $<INSTALL_INTERFACE:$<INSTALL_PREFIX>/${CMAKE_INSTALL_DATADIR}/fmoe/separate.cpp>)

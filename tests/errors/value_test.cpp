@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/analysis.hpp>
+#include <fmoe/backend/cpu/dispatch.hpp>
 #include <fmoe/cuda.hpp>
 #include <fmoe/edit.hpp>
 #include <fmoe/expr/selection.hpp>
@@ -804,6 +805,24 @@ evaluate(relu(tensor<float, 2>({2, 8})), output);
 std::int64_t shape[]{2, 8};
 tensor<double, 2> x({2, 8});
 compile(small_mxd(), 2)(dl_tensor{x.data(), {1, 0}, 2, {2, 64, 1}, shape, nullptr, 0});
+}},
+{R"([dispatch] FMOE_LEVEL is AVX2, and the program holds kernels of x86-64-v2, x86-64-v3, x86-64-v4)",
+"The variable of the environment must have the name of a level, as `explain` prints it.",
+"Set it to one of those names, or leave it unset: then the program takes the best level of the CPU.",
+[] {
+cpu::place_of_level("AVX2", 3);
+}},
+{R"([dispatch] FMOE_LEVEL asks for x86-64-v4, and this CPU runs x86-64-v3 at most)",
+"The CPU lacks instructions of the level that the environment names.",
+"Name a lower level, or leave `FMOE_LEVEL` unset.",
+[] {
+cpu::place_of_level("x86-64-v4", 2);
+}},
+{R"([dispatch] this CPU lacks instructions of x86-64-v2, the lowest level that the program holds kernels of)",
+"`fmoe::dispatch` has kernels for CPUs from about 2009 on.",
+"Link `fmoe::separate`, which has the kernels of your own flags.",
+[] {
+cpu::place_of_level("", 0);
 }},
 };
 // clang-format on

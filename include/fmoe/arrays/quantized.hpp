@@ -25,9 +25,9 @@ class tensor<Q, Rank> : public detail::shaped_storage<Rank> {
   tensor() = default;
 
   // Makes a handle on existing storage, laid out as `axis` says.
-  tensor(const std::array<std::size_t, Rank>& shape, std::shared_ptr<fmoe::storage> s,
+  tensor(const std::array<std::size_t, Rank>& extents, std::shared_ptr<fmoe::storage> s,
          detail::block_axis axis)
-      : base(shape, detail::element_count(shape), std::move(s), axis) {}
+      : base(extents, detail::element_count(extents), std::move(s), axis) {}
 
   // The weight at an index for each axis.
   template <class... Index>

@@ -111,13 +111,14 @@ class tensor : public detail::shaped_storage<Rank> {
   tensor() = default;
 
   // Makes zeros. Throws shape_error if the number of bytes overflows.
-  explicit tensor(const std::array<std::size_t, Rank>& shape)
-      : tensor(shape, std::make_shared<fmoe::storage>(detail::element_count(shape, sizeof(T)) *
-                                                      sizeof(T))) {}
+  explicit tensor(const std::array<std::size_t, Rank>& extents)
+      : tensor(extents, std::make_shared<fmoe::storage>(detail::element_count(extents, sizeof(T)) *
+                                                        sizeof(T))) {}
 
   // Copies the elements of `values` in row-major order. Throws shape_error unless their number is
   // that of the shape.
-  tensor(const std::array<std::size_t, Rank>& shape, std::span<const T> values) : tensor(shape) {
+  tensor(const std::array<std::size_t, Rank>& extents, std::span<const T> values)
+      : tensor(extents) {
     detail::expects<shape_error>(values.size() == size(), "[tensor] the shape has ", size(),
                                  " elements and there are ", values.size(), " values");
     std::ranges::copy(values, data());
@@ -126,20 +127,21 @@ class tensor : public detail::shaped_storage<Rank> {
   // These take a shape in braces; a std::array would not tell its length: {4} would be [4, 0]. The
   // extents may be signed, as those of other libraries are; throws shape_error for negative ones.
   template <std::size_t N>
-  explicit tensor(const std::size_t (&shape)[N]) : tensor(shape_in_braces(shape)) {}
+  explicit tensor(const std::size_t (&extents)[N]) : tensor(shape_in_braces(extents)) {}
   template <std::size_t N>
-  tensor(const std::size_t (&shape)[N], std::span<const T> values)
-      : tensor(shape_in_braces(shape), values) {}
+  tensor(const std::size_t (&extents)[N], std::span<const T> values)
+      : tensor(shape_in_braces(extents), values) {}
   template <std::size_t N>
-  tensor(const std::size_t (&shape)[N], std::initializer_list<T> values)
-      : tensor(shape_in_braces(shape), std::span(values.begin(), values.size())) {}
+  tensor(const std::size_t (&extents)[N], std::initializer_list<T> values)
+      : tensor(shape_in_braces(extents), std::span(values.begin(), values.size())) {}
   template <std::signed_integral I, std::size_t N>
-  explicit tensor(const I (&shape)[N]) : tensor(shape_in_braces(shape)) {}
+  explicit tensor(const I (&extents)[N]) : tensor(shape_in_braces(extents)) {}
   template <std::signed_integral I, std::size_t N>
-  tensor(const I (&shape)[N], std::span<const T> values) : tensor(shape_in_braces(shape), values) {}
+  tensor(const I (&extents)[N], std::span<const T> values)
+      : tensor(shape_in_braces(extents), values) {}
   template <std::signed_integral I, std::size_t N>
-  tensor(const I (&shape)[N], std::initializer_list<T> values)
-      : tensor(shape_in_braces(shape), std::span(values.begin(), values.size())) {}
+  tensor(const I (&extents)[N], std::initializer_list<T> values)
+      : tensor(shape_in_braces(extents), std::span(values.begin(), values.size())) {}
 
   // These refuse wrong arguments with a sentence instead of a list of constructors.
   template <std::integral... N>
@@ -181,8 +183,8 @@ class tensor : public detail::shaped_storage<Rank> {
   }
 
   // Makes a handle on existing storage, which must hold `size` elements of T.
-  tensor(const std::array<std::size_t, Rank>& shape, std::shared_ptr<fmoe::storage> s)
-      : base(shape, detail::element_count(shape, sizeof(T)), std::move(s)) {}
+  tensor(const std::array<std::size_t, Rank>& extents, std::shared_ptr<fmoe::storage> s)
+      : base(extents, detail::element_count(extents, sizeof(T)), std::move(s)) {}
 
   // The elements. To ask for those of a tensor that is not const makes a new version of them,
   // whether they are written or not.
@@ -272,9 +274,9 @@ inline constexpr bool outlives = std::is_lvalue_reference_v<A> || std::ranges::b
 class extent_in_braces {
  public:
   template <std::integral I>
-  extent_in_braces(I extent)
-      : extent_(static_cast<std::size_t>(extent)),
-        is_negative_(extent < I{}) {}
+  extent_in_braces(I number)
+      : extent_(static_cast<std::size_t>(number)),
+        is_negative_(number < I{}) {}
 
   // Throws shape_error if it is negative.
   std::size_t of_axis(std::size_t axis) const {

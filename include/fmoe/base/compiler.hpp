@@ -167,6 +167,18 @@ FMOE_ALWAYS_INLINE bool ask_cpuid(unsigned leaf, unsigned part, unsigned (&words
   return __get_cpuid_count(leaf, part, &words[0], &words[1], &words[2], &words[3]) != 0;
 #endif
 }
+
+// The kinds of registers that the system keeps for each thread, as `xgetbv` tells: bits 1 and 2 are
+// those of AVX, and 5 to 7 those of AVX-512. The CPU must have said that there is this instruction.
+FMOE_ALWAYS_INLINE std::uint64_t kept_registers() noexcept {
+#if FMOE_MSVC
+  return _xgetbv(0);
+#else
+  std::uint32_t low, high;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return std::uint64_t{high} << 32 | low;
+#endif
+}
 #endif
 
 // Some numbers that are computed with at once: vector_of<T, N>. A comparison makes integers of the

@@ -80,10 +80,11 @@ class communicator {
   // How long a rank waits for the others in one call.
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
 
-  // `counts` says how many elements each rank has; `all` gets them in the order of the ranks.
+  // `counts` says how many elements each rank has; `of_all` gets them in the order of the ranks.
   template <class T>
-  void all_gather(std::span<const T> mine, std::span<T> all, std::span<const std::size_t> counts) {
-    gather(collective::all_gather, mine, all, counts);
+  void all_gather(std::span<const T> mine, std::span<T> of_all,
+                  std::span<const std::size_t> counts) {
+    gather(collective::all_gather, mine, of_all, counts);
   }
 
   // Sends out_counts[r] elements to rank r, which lie in the order of the ranks, and gets
@@ -221,10 +222,10 @@ class communicator {
   }
 
   template <class T>
-  void gather(collective what, std::span<const T> mine, std::span<T> all,
+  void gather(collective what, std::span<const T> mine, std::span<T> of_all,
               std::span<const std::size_t> counts) {
     const auto bytes = in_bytes(counts, sizeof(T));
-    gather_bytes(what, std::as_bytes(mine), std::as_writable_bytes(all), bytes);
+    gather_bytes(what, std::as_bytes(mine), std::as_writable_bytes(of_all), bytes);
     count(what, bytes);
   }
 

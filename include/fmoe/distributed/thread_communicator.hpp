@@ -90,10 +90,10 @@ class thread_communicator final : public communicator {
                       std::span<const std::size_t> in_bytes) override {
     meet({what, out, out_bytes}, in, in_bytes);
   }
-  void gather_bytes(collective what, std::span<const std::byte> mine, std::span<std::byte> all,
+  void gather_bytes(collective what, std::span<const std::byte> mine, std::span<std::byte> of_all,
                     std::span<const std::size_t> bytes) override {
     const std::size_t own = mine.size();
-    meet({what, mine, {&own, 1}}, all, bytes);
+    meet({what, mine, {&own, 1}}, of_all, bytes);
   }
 
   void meet(const detail::meeting::offer& mine, std::span<std::byte> to,

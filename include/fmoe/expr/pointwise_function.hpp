@@ -12,8 +12,8 @@ namespace fmoe::detail {
 // `of_number` is called with a float or a double and returns a number.
 template <class OfNumber>
 struct scalar_function : own_function {
-  scalar_function(std::string n, OfNumber f, std::shared_ptr<const own_function> slope = nullptr)
-      : own_function(std::move(n), std::move(slope)),
+  scalar_function(std::string n, OfNumber f, std::shared_ptr<const own_function> s = nullptr)
+      : own_function(std::move(n), std::move(s)),
         of_number(std::move(f)) {}
 
   void apply(float* x, extent n) const override { each(x, n); }
@@ -30,8 +30,8 @@ struct scalar_function : own_function {
 // `of_numbers` is called with a std::span of floats or of doubles and changes them in place.
 template <class OfNumbers>
 struct vector_function : own_function {
-  vector_function(std::string n, OfNumbers f, std::shared_ptr<const own_function> slope = nullptr)
-      : own_function(std::move(n), std::move(slope)),
+  vector_function(std::string n, OfNumbers f, std::shared_ptr<const own_function> s = nullptr)
+      : own_function(std::move(n), std::move(s)),
         of_numbers(std::move(f)) {}
 
   void apply(float* x, extent n) const override { of_numbers(std::span(x, n)); }

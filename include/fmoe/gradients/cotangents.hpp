@@ -19,8 +19,8 @@ using ir::node_id;
 class cotangents {
  public:
   // Cotangents of the nodes that the graph has now and that `needed` marks. Rules add more nodes.
-  cotangents(ir::graph& g, list_by<node_id, bool> needed)
-      : g(g),
+  cotangents(ir::graph& graph, list_by<node_id, bool> needed)
+      : g(graph),
         needed_(std::move(needed)),
         parts_(needed_.size()) {}
 

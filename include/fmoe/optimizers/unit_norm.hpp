@@ -29,9 +29,9 @@ namespace fmoe {
 template <class T>
 void unit_rows(tensor<T, 2>& w) {
   const std::size_t width = w.empty() ? 0 : w.shape()[1];
-  T* const all = w.data();
+  T* const first = w.data();
   for (std::size_t n = 0; n * width < w.size(); ++n) {
-    T* const row = all + n * width;
+    T* const row = first + n * width;
     const double length = std::sqrt(detail::dot_product(row, row, width));
     if (length == 0) continue;
     for (std::size_t o = 0; o < width; ++o)
@@ -50,9 +50,9 @@ void remove_parallel(tensor<T, 2>& gradient, const tensor<T, 2>& w) {
   detail::expects<shape_error>(gradient.shape() == w.shape(),
                                "[remove_parallel] the gradient and the weights have two shapes");
   const std::size_t width = w.empty() ? 0 : w.shape()[1];
-  T* const all = gradient.data();
+  T* const first = gradient.data();
   for (std::size_t n = 0; n * width < w.size(); ++n) {
-    T* const g = all + n * width;
+    T* const g = first + n * width;
     const T* const row = w.data() + n * width;
     const double along = detail::dot_product(g, row, width);
     for (std::size_t o = 0; o < width; ++o)

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <fmoe/backend/cpu/kernels/update.hpp>
-#include <fmoe/backend/cpu/parallel-inl.hpp>
+#include <fmoe/backend/cpu/parallel.hpp>
 #include <fmoe/optimizers/update.hpp>
 
 namespace fmoe::detail {

@@ -2,6 +2,9 @@
 // Everything behind the walls, instantiated for the instruction set of this translation unit.
 #pragma once
 
+#if !defined(FMOE_DISPATCH)
+#include <fmoe/backend/cpu/src.hpp>
+#endif
 #include <fmoe/backend/reference/reference-inl.hpp>
 #include <fmoe/planner/machine_text-inl.hpp>
 #include <fmoe/planner/tuned_shapes-inl.hpp>
@@ -33,6 +36,4 @@ template std::vector<read_axis> read_axes<cpu::native>(const ir::graph&, const i
 
 }  // namespace fmoe::detail
 
-template std::shared_ptr<const fmoe::backend> fmoe::cpu::host<float, fmoe::cpu::native>();
-template std::shared_ptr<const fmoe::backend> fmoe::cpu::host<double, fmoe::cpu::native>();
 template std::shared_ptr<const fmoe::backend> fmoe::reference<fmoe::cpu::native>();

@@ -76,7 +76,7 @@ class crew {
 
   static constexpr auto nobody = [](extent) {};
 
-  struct alignas(cache_line) seat {
+  struct alignas(cache_line) place {
     std::atomic<extent> next = 0;        // of its tasks
     std::atomic<bool> is_taken = false;  // by a helper that has been called
   };
@@ -119,7 +119,7 @@ class crew {
   alignas(cache_line) std::atomic<extent> region_ = 0;
   std::atomic<bool> has_ended_ = false;
   alignas(cache_line) std::atomic<int> inside_ = 0;  // helpers that may run tasks
-  std::array<seat, most> seat_{};
+  std::array<place, most> seat_{};
 };
 
 }  // namespace fmoe::cpu

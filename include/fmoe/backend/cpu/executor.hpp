@@ -107,17 +107,17 @@ class executor : selection_steps<T, Arch> {
   }
 
   // Runs one of these parts, for a call of `tokens` tokens. Parts are independent of each other.
-  void run_part(const binding<T>& bound, extent tokens, T* arena, extent stage, extent part,
+  void run_part(const binding<T>& bound, extent tokens, T* arena, extent stage, extent number,
                 extent threads) const noexcept {
     extent i = plan_.stages[stage].first;
     extent count = parts_of(plan_.steps[i], tokens, threads);
-    for (; part >= count; count = parts_of(plan_.steps[i], tokens, threads)) {
-      part -= count;
+    for (; number >= count; count = parts_of(plan_.steps[i], tokens, threads)) {
+      number -= count;
       ++i;
     }
     frame f{0, 1, &bound, arena};
     f.tokens = tokens;
-    f.part = part;
+    f.part = number;
     f.parts = count;
     visit(plan_.steps[i], f);
   }
@@ -189,12 +189,12 @@ class executor : selection_steps<T, Arch> {
   // are read first from step i on.
   void run_all(const std::vector<step>& steps, const std::vector<row_range>& shared,
                const stage& all, frame& f, const auto& weights_from) const noexcept {
-    auto rows = shared.begin();
+    auto range = shared.begin();
     for (extent i = all.first; i < all.end; ++i) {
-      while (rows != shared.end() && rows->first < i) ++rows;
-      if (f.threads->size() > 1 && rows != shared.end() && rows->first == i) {
-        run_rows(steps, *rows, f);
-        i = rows->end - 1;
+      while (range != shared.end() && range->first < i) ++range;
+      if (f.threads->size() > 1 && range != shared.end() && range->first == i) {
+        run_rows(steps, *range, f);
+        i = range->end - 1;
         continue;
       }
       f.next = weights_from(i + 1);
@@ -205,11 +205,11 @@ class executor : selection_steps<T, Arch> {
   void run_rows(const std::vector<step>& steps, const row_range& s,
                 const frame& whole) const noexcept {
     const extent parts = s.parts(whole.count, whole.threads->size());
-    whole.threads->run(parts, [&](extent part) noexcept {
+    whole.threads->run(parts, [&](extent thread) noexcept {
       frame f = whole;
       f.threads = &crew::alone();
-      f.row = whole.count * part / parts;
-      f.count = whole.count * (part + 1) / parts - f.row;
+      f.row = whole.count * thread / parts;
+      f.count = whole.count * (thread + 1) / parts - f.row;
       for (extent i = s.first; i < s.end; ++i) visit(steps[i], f);
     });
   }
@@ -417,8 +417,8 @@ class executor : selection_steps<T, Arch> {
       f.count = std::min(s.rows, end - f.listed);
       f.group = list.rows + f.listed;
       const bool has_more = f.listed + f.count < end;
-      run_all(s.body, {}, {false, 0, steps}, f, [&](extent step) {
-        const std::byte* const next = first_weights(s.body, step, 0, f.expert);
+      run_all(s.body, {}, {false, 0, steps}, f, [&](extent from) {
+        const std::byte* const next = first_weights(s.body, from, 0, f.expert);
         if (next != nullptr) return next;
         if (!has_more && then >= list.busy.size()) return outer;
         return first_weights(s.body, 0, 0, has_more ? f.expert : list.busy[then]);
@@ -432,8 +432,8 @@ class executor : selection_steps<T, Arch> {
   void share_experts(const group_step& s, const group_list& list, const frame& f) const noexcept {
     share_rows(s, s.body.size() - 1, list, f);
     const extent threads = f.threads->size();
-    f.threads->run(threads, [&](extent part) noexcept {
-      const extent first = f.count * part / threads, end = f.count * (part + 1) / threads;
+    f.threads->run(threads, [&](extent thread) noexcept {
+      const extent first = f.count * thread / threads, end = f.count * (thread + 1) / threads;
       sum_experts(s, f, first, end, [&] {
         frame all_rows = f;
         all_rows.group = list.rows;

@@ -40,10 +40,10 @@ inline double least_seconds(extent parts, function_ref<void()> prepare,
   return least;
 }
 
-// Returns the seconds that a thread takes for one of many calls of step(x, y, sum), which returns a
-// new sum, while so many threads do the same.
+// Returns the seconds that a thread takes for one of many calls of added(x, y, sum), which returns
+// a new sum, while so many threads do the same.
 template <class Arch, class Step>
-double seconds_of_step(extent threads, const Step& step) {
+double seconds_of_step(extent threads, const Step& added) {
   constexpr extent chains = 10, steps = 10'000;
   const auto task = [&](extent) {
     vec<float, Arch> sums[chains], x(0.f), y(0.f);
@@ -52,7 +52,7 @@ double seconds_of_step(extent threads, const Step& step) {
     keep_in_register<Arch>(y);
     for (extent k = 0; k < steps; ++k) {
       FMOE_ROUNDS(10)
-      for (extent i = 0; i < chains; ++i) sums[i] = step(x, y, sums[i]);
+      for (extent i = 0; i < chains; ++i) sums[i] = added(x, y, sums[i]);
     }
     FMOE_ROUNDS(10)
     for (extent i = 0; i < chains; ++i) keep_in_register<Arch>(sums[i]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Names of instruction sets, for code that is compiled once for each: the levels of the x86-64
-// psABI, and ARM64, all of whose CPUs have NEON.
+// psABI, and ARM64, all of whose CPUs have NEON. `dispatched` stands for the best of those that a
+// program holds kernels of.
 #pragma once
 
 #include <fmoe/base/compiler.hpp>
@@ -22,10 +23,19 @@ struct x86_64_v4 {
 struct arm64 {
   static constexpr const char* name = "arm64";
 };
+struct dispatched {
+  static constexpr const char* name = "dispatched";
+};
 
 // The level that this translation unit is compiled for. Two units that are compiled for the same
-// level share kernels, so give them the same flags.
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+// level share kernels, so give them the same flags. With FMOE_DISPATCH it is chosen at run time.
+#if defined(FMOE_DISPATCH)
+using native = dispatched;
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#error "FMOE_DISPATCH needs FMOE_SEPARATE_COMPILATION: fmoe::dispatch defines both"
+#endif
+#elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
+    defined(__AVX512VL__)
 using native = x86_64_v4;
 #elif defined(__AVX2__) && (defined(__FMA__) || FMOE_MSVC)
 using native = x86_64_v3;

@@ -219,12 +219,12 @@ class executor : operands<T, Device> {
   }
 
   void run(const cpu::rescale_step& s, const frame& f) const {
-    const rescale_rows<T> rows{.from = selections(s.selection, s.keep, f),
-                               .to = selections(s.c, s.keep, f),
-                               .factors = read(s.factors, f).data,
-                               .rows = s.rows,
-                               .table_row = s.table_row};
-    f.bound.queue.launch("rescale", rescale_kernel<T>{rows, f.count},
+    const rescale_rows<T> scaled{.from = selections(s.selection, s.keep, f),
+                                 .to = selections(s.c, s.keep, f),
+                                 .factors = read(s.factors, f).data,
+                                 .rows = s.rows,
+                                 .table_row = s.table_row};
+    f.bound.queue.launch("rescale", rescale_kernel<T>{scaled, f.count},
                          warps::blocks(f.count * s.rows));
   }
 
@@ -431,18 +431,18 @@ class executor : operands<T, Device> {
       const selections_at<float> to = selections(s.selection, s.keep, f);
       const weighting weights = s.rule.weights;
       const stored_table columns = weights_.columns(s.weight);
-      const screen_rows<float> rows{.a = scores.a,
-                                    .scratch = scores.c,
-                                    .to = to,
-                                    .g = nullptr,
-                                    .by_norm = by_norm,
-                                    .by_rounding = by_rounding,
-                                    .depth = s.K,
-                                    .columns = s.N,
-                                    .sum_block = plan_.sum_block,
-                                    .takes_zeros = zeros_count(weights),
-                                    .finish = finish(s.epilogues, f)};
-      select_screened(f.bound.queue, rows, columns, f.count);
+      const screen_rows<float> screened{.a = scores.a,
+                                        .scratch = scores.c,
+                                        .to = to,
+                                        .g = nullptr,
+                                        .by_norm = by_norm,
+                                        .by_rounding = by_rounding,
+                                        .depth = s.K,
+                                        .columns = s.N,
+                                        .sum_block = plan_.sum_block,
+                                        .takes_zeros = zeros_count(weights),
+                                        .finish = finish(s.epilogues, f)};
+      select_screened(f.bound.queue, screened, columns, f.count);
       if (weights == weighting::score) return;
       weigh(weigh_rows<float>{to, {}, 1, 0, weights}, f);
     } else {

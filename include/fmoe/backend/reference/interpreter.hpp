@@ -309,9 +309,9 @@ class interpreter {
                 [&](const positions& place) { return place[index_of(axis)] == kind.first; });
         continue;
       }
-      const double* row = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
+      const double* from_row = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
       for (extent k = 0; k < out.width; ++k)
-        out.row(i)[k] = row[k / count * length + kind.first * inner + k % count];
+        out.row(i)[k] = from_row[k / count * length + kind.first * inner + k % count];
     }
   }
 
@@ -319,11 +319,11 @@ class interpreter {
     array& out = at(o.out.value);
     const extent s = shape(o.out.value).back();
     for (extent i = 0; i < out.rows; ++i) {
-      const double* row = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
+      const double* from_row = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
       for (extent k = 0; k < out.width / 2 * s; ++k) {
         double* const lists = out.row(i) + k / (s * s) * 2 * s;
-        lists[k / s % s] += row[k];
-        lists[s + k % s] += row[k];
+        lists[k / s % s] += from_row[k];
+        lists[s + k % s] += from_row[k];
       }
     }
   }

@@ -35,8 +35,7 @@ class program_runner final : public executable {
     interpreted.run();
     for (extent i = 0; i < call.results.size(); ++i) {
       const array& made = interpreted[program_.results[i]];
-      for (extent row = 0; row < made.rows; ++row)
-        detail::write_row(made.row(row), call.results[i], row);
+      for (extent r = 0; r < made.rows; ++r) detail::write_row(made.row(r), call.results[i], r);
     }
   }
 

@@ -67,12 +67,12 @@ void entmax_by_newton(const T* x, T* y, extent n, T top) noexcept {
   bool only_rose = true;
   for (int count = 0; count < 64; ++count) {
     const auto [total, slope] = entmax_sums<T, Arch, Power>(y, n, tau);
-    const T step = (total - T(1)) / (T(Power) * slope);
-    only_rose = only_rose && step > 0;
-    const bool is_shorter = std::abs(step) < last;
-    if (tau + step == tau || !(only_rose || is_shorter)) break;
-    tau += step;
-    last = std::abs(step);
+    const T move = (total - T(1)) / (T(Power) * slope);
+    only_rose = only_rose && move > 0;
+    const bool is_shorter = std::abs(move) < last;
+    if (tau + move == tau || !(only_rose || is_shorter)) break;
+    tau += move;
+    last = std::abs(move);
   }
   for (extent i = 0; i < n; i += width) {
     const extent part = std::min(width, n - i);
@@ -96,7 +96,7 @@ void entmax_by_bisection(const T* x, T* y, extent n, T top, double alpha) noexce
     return s;
   };
   double low = -1, high = 0;
-  for (int step = 0; step < 80; ++step) {
+  for (int count = 0; count < 80; ++count) {
     const double middle = (low + high) / 2;
     (total(middle) >= 1 ? low : high) = middle;
   }

@@ -127,10 +127,10 @@ class excluder {
     const exclude_step::axis one{1, 1, std::vector<extent>()};
     const std::span axes(s_.free);
     const exclude_step::axis& last = axes.empty() ? one : axes.back();
-    const extent step = last.c == 1 ? lanes<T, Arch> : 1;
+    const extent width = last.c == 1 ? lanes<T, Arch> : 1;
     each_place(axes.first(axes.empty() ? 0 : axes.size() - 1), at, [&](const exclude_place& p) {
-      for (extent i = 0; i < last.length; i += step) {
-        const extent part = std::min(step, last.length - i);
+      for (extent i = 0; i < last.length; i += width) {
+        const extent part = std::min(width, last.length - i);
         vec<T, Arch> product(coefficient);
         for (extent k = s_.factors; k < s_.operands.size(); ++k) {
           const extent stride = last.strides[k];

@@ -86,15 +86,15 @@ void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, tok
   extent size = 1;
   for (const nest_axis& x : s.out) size *= x.length;
   const auto clear = [&](extent n) {
-    T* const to = c + n * s.expert_stride;
+    T* const sums = c + n * s.expert_stride;
     if (size == s.expert_stride) {  // neighbours in memory
-      std::fill_n(to, size, T(0));
+      std::fill_n(sums, size, T(0));
       return;
     }
     static constexpr T zero = 0;
     loop_axes zeros;  // every place reads the same 0
     for (const nest_axis& x : s.out) zeros.push({x.length, 0, 0, x.c});
-    small_product<T, Arch>(zeros, loop_axes())(&zero, nullptr, to);
+    small_product<T, Arch>(zeros, loop_axes())(&zero, nullptr, sums);
   };
   const auto bring = [&](const expert_sum_step::operand& x, token_rows<T> rows, extent first,
                          std::span<const group_row> list, T* to_rows) {

@@ -44,10 +44,10 @@ using element_bits FMOE_MAY_ALIAS =
 
 // Returns the distance of numbers that all have one, and otherwise nothing.
 inline std::optional<extent> step_of(std::span<const extent> offsets) {
-  const extent step = offsets.size() > 1 ? offsets[1] - offsets[0] : 1;
+  const extent distance = offsets.size() > 1 ? offsets[1] - offsets[0] : 1;
   for (extent i = 1; i < offsets.size(); ++i)
-    if (offsets[i] - offsets[i - 1] != step) return {};
-  return step;
+    if (offsets[i] - offsets[i - 1] != distance) return {};
+  return distance;
 }
 
 // Packing is cut into parts of so many panels and rows. Panels are packed side by side, because a

@@ -65,9 +65,9 @@ void token_sum(const token_sum_step& s, token_rows<T> a, token_rows<T> b, T* c, 
     return small_product<T, Arch>(out, summed);
   };
   const auto whole = sum_of(s.block), rest = sum_of(tokens % s.block);
-  const auto add_block = [&](const small_product<T, Arch>& product, extent first) {
-    product(a.data + first * a.stride, b.data == nullptr ? nullptr : b.data + first * b.stride, c,
-            first == 0 && !adds ? sum_into::nothing : sum_into::total);
+  const auto add_block = [&](const small_product<T, Arch>& sum, extent from) {
+    sum(a.data + from * a.stride, b.data == nullptr ? nullptr : b.data + from * b.stride, c,
+        from == 0 && !adds ? sum_into::nothing : sum_into::total);
   };
   extent first = 0;
   for (; first + s.block <= tokens; first += s.block) add_block(whole, first);

@@ -30,7 +30,7 @@ FMOE_ALWAYS_INLINE void transpose_square(const T* from, extent from_stride, T* t
     if constexpr (Sums) a[i] = a[i] + row{};
   }
   FMOE_ROUNDS(4)
-  for (extent step = n; step > 1; step /= 2) {
+  for (extent distance = n; distance > 1; distance /= 2) {
     FMOE_ROUNDS(8)
     for (extent i = 0; i < n / 2; ++i) {
       b[2 * i] = FMOE_SHUFFLED(a[i], a[i + n / 2], (I / 2 + I % 2 * n)...);

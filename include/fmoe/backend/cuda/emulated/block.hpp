@@ -110,14 +110,14 @@ class emulated_block {
                              " bytes that do not begin at a multiple of their number");
   }
 
-  void multiply(const fragments& mine, void (*add)(const fragments* const*, tensor_sums),
+  void multiply(const fragments& mine, void (*run)(const fragments* const*, tensor_sums),
                 const meeting_point& where) const {
     runner_.meet_warp(reinterpret_cast<std::uint64_t>(&mine), where,
                       [&](const std::uint64_t* said) {
                         const fragments* of[block_runner::lanes];
                         for (unsigned l = 0; l < block_runner::lanes; ++l)
                           of[l] = reinterpret_cast<const fragments*>(said[l]);
-                        add(of, runner_.sums());
+                        run(of, runner_.sums());
                       });
   }
 

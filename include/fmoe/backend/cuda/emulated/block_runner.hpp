@@ -10,7 +10,6 @@
 #include <memory>
 #include <numeric>
 #include <random>
-#include <typeindex>
 #include <vector>
 
 #include <fmoe/backend/cuda/device.hpp>
@@ -40,6 +39,10 @@ struct meeting_point {
            std::to_string(line) + ')';
   }
 };
+
+// Its address stands for T, also in a program without RTTI.
+template <class T>
+inline constexpr char type_of_cells{};
 
 class block_runner {
  public:
@@ -90,10 +93,10 @@ class block_runner {
       shared_bytes_ += round_up(size * sizeof(T), extent{16});
       expects<emulation_fault>(shared_bytes_ <= shape_.shared_bytes, "takes ", shared_bytes_,
                                " bytes of shared memory and asks for ", shape_.shared_bytes);
-      arrays_.push_back({typeid(T), std::make_shared<shared_cells<T>>(size)});
+      arrays_.push_back({&type_of_cells<T>, std::make_shared<shared_cells<T>>(size)});
     }
     const auto& [type, cells] = arrays_[count];
-    expects<emulation_fault>(type == typeid(T), "sees a shared array as two types");
+    expects<emulation_fault>(type == &type_of_cells<T>, "sees a shared array as two types");
     auto& made = *static_cast<shared_cells<T>*>(cells.get());
     expects<emulation_fault>(made.size() == size, "sees a shared array of ", made.size(),
                              " numbers as one of ", size);
@@ -171,7 +174,7 @@ class block_runner {
     std::vector<extent> ends;  // of groups
   };
   struct typed_array {
-    std::type_index type;
+    const char* type;
     std::shared_ptr<void> cells;
   };
 

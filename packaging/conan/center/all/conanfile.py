@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+import os
+
+from conan import ConanFile
+from conan.tools.build import check_min_cppstd
+from conan.tools.cmake import cmake_layout
+from conan.tools.files import copy, get, save
+
+required_conan_version = ">=2.4"
+
+# What find_package(fmoe) makes of cmake/separate.cpp; cmake/dispatch.cmake and cmake/cuda.cmake are the library's own.
+SEPARATE = """\
+if(NOT TARGET fmoe::separate)
+  add_library(fmoe::separate INTERFACE IMPORTED)
+  target_link_libraries(fmoe::separate INTERFACE fmoe::fmoe)
+  target_compile_definitions(fmoe::separate INTERFACE FMOE_SEPARATE_COMPILATION)
+  target_sources(fmoe::separate INTERFACE ${CMAKE_CURRENT_LIST_DIR}/separate.cpp)
+endif()
+"""
+MODULES = os.path.join("lib", "cmake", "fmoe")
+
+
+class FmoeConan(ConanFile):
+    name = "fmoe"
+    description = "Header-only mixture-of-experts layers whose experts are stored as factors"
+    license = "MIT"
+    topics = ("mixture-of-experts", "einsum", "tensor", "simd", "header-only")
+    package_type = "header-library"
+    settings = "os", "arch", "compiler", "build_type"
+    # with_eigen and with_xtensor bring a package; the others make a target: fmoe::separate, fmoe::dispatch, fmoe::cuda.
+    options = {name: [True, False] for name in ("with_eigen", "with_xtensor", "separate", "dispatch", "cuda")}
+    default_options = {"with_eigen": False, "with_xtensor": False, "separate": True, "dispatch": False, "cuda": False}
+    no_copy_source = True
+
+    def layout(self):
+        cmake_layout(self, src_folder="src")
+
+    def requirements(self):
+        if self.options.with_xtensor:
+            # It stands before xsimd, because it requires a certain version of xsimd.
+            self.requires("xtensor/[>=0.24.3 <0.24.7 || >=0.25 <1]")
+        self.requires("xsimd/[>=8.1 <15]")
+        self.requires("onetbb/[>=2021.8]")
+        self.requires("nlohmann_json/[>=3.11 <4]")
+        if self.options.with_eigen:
+            self.requires("eigen/[>=3.4 <6]")
+
+    def package_id(self):
+        self.info.clear()
+
+    def validate(self):
+        check_min_cppstd(self, 20)
+
+    def source(self):
+        get(self, **self.conan_data["sources"][self.version], strip_root=True)
+
+    def package(self):
+        copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
+        copy(self, "*.hpp", os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
+        for name in ("separate.cpp", "dispatch.cmake", "dispatch.cpp", "dispatch_level.cpp", "cuda.cmake", "cuda.cpp", "cuda.cu"):
+            copy(self, name, os.path.join(self.source_folder, "cmake"), os.path.join(self.package_folder, MODULES))
+        save(self, os.path.join(self.package_folder, MODULES, "separate.cmake"), SEPARATE)
+
+    def package_info(self):
+        self.cpp_info.set_property("cmake_file_name", "fmoe")
+        self.cpp_info.set_property("cmake_target_name", "fmoe::fmoe")
+        self.cpp_info.set_property("pkg_config_name", "fmoe")
+        self.cpp_info.set_property("cmake_build_modules", [os.path.join(MODULES, f"{name}.cmake")
+                                                           for name in ("separate", "dispatch", "cuda") if self.options.get_safe(name)])
+        self.cpp_info.bindirs = []
+        self.cpp_info.libdirs = []
+        if self.settings.os in ("Linux", "FreeBSD"):
+            self.cpp_info.system_libs = ["m", "pthread"]
