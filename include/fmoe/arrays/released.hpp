@@ -26,12 +26,20 @@ struct released_name {
   presence need = presence::required;
   std::string file_labels, layer_labels = file_labels;
   std::string_view unless = {};
-  bool trained = true;  // false for statistics, which have no gradient
+  bool trained = true;      // false for statistics, which have no gradient
+  std::string blocks = {};  // "hs": axis h has a block of neighbours for each entry of s
 };
 
 // The name of a statistic that a layer holds and no step of training changes.
 inline released_name statistic(released_name n) {
   n.trained = false;
+  return n;
+}
+
+// The name of a tensor one of whose axes is made of blocks, one for each entry of another label: of
+// "hs", an axis h of s blocks. A layer that is cut along s is cut between the blocks.
+inline released_name in_blocks(std::string_view blocks, released_name n) {
+  n.blocks = blocks;
   return n;
 }
 
@@ -51,7 +59,7 @@ namespace fmoe::detail {
 // the `shared` ones become capitals, because their extents belong to the part alone.
 inline released_name within(std::string_view prefix, released_name n, std::string_view shared) {
   n.name.insert(0, prefix);
-  for (std::string* labels : {&n.file_labels, &n.layer_labels})
+  for (std::string* labels : {&n.file_labels, &n.layer_labels, &n.blocks})
     for (char& c : *labels)
       if (shared.find(c) == shared.npos) c = static_cast<char>(c - 'a' + 'A');
   return n;

@@ -8,29 +8,10 @@
 #include <numeric>
 #include <vector>
 
+#include <fmoe/distributed/row_merges.hpp>
 #include <fmoe/distributed/stage_plan.hpp>
 
 namespace fmoe::detail {
-
-// The tokens of a call: those of each rank lie behind those of the ranks before it.
-struct call_tokens {
-  std::vector<extent> of_rank;
-  extent rank;
-
-  extent own() const { return of_rank[rank]; }
-  extent first() const { return first(rank); }
-  extent first(extent r) const {
-    return std::accumulate(of_rank.begin(), of_rank.begin() + static_cast<std::ptrdiff_t>(r),
-                           extent{0});
-  }
-  extent all() const { return first(of_rank.size()); }
-  // A number of elements for each rank, in proportion to its tokens.
-  std::vector<extent> times(extent n) const {
-    std::vector<extent> counts = of_rank;
-    for (extent& c : counts) c *= n;
-    return counts;
-  }
-};
 
 // A score and its place; what is 0 has none. The index has the width of the score, so that no byte
 // between them is sent.
@@ -63,6 +44,7 @@ struct exchange_run {
   extent begin_of(extent r) const { return cut.begin(r * cut.parts_a_rank()); }
 
   void run(const stage_exchange& e) {
+    if (e.function || e.norm) return merge_rows(e);
     if (e.merges) return merge(e);
     const extent own = tokens.own() * e.numbers, every = tokens.all() * e.numbers;
     const bool to_whole = e.to_how == spread::whole, to_rows = e.to_how == spread::tokens;
@@ -155,6 +137,16 @@ struct exchange_run {
     for (extent i = 0; i < e.to.size(); ++i)
       each_run(e, arrays[e.to[i]], i, in.data(), begin_of(ranks.rank()), width, 0, tokens.all(),
                copy_from_rows);
+  }
+
+  void merge_rows(const stage_exchange& e) {
+    std::vector<const T*> from;
+    std::vector<T*> to;
+    for (const array_id id : e.from) from.push_back(arrays[id].data());
+    for (const array_id id : e.to) to.push_back(arrays[id].data());
+    row_merge_run<T> rows(ranks, cut, tokens, e.outer, std::move(from));
+    if (e.norm) rows.apply(*e.norm, to[0]);
+    else rows.apply(*e.function, e.parameter, to);
   }
 
   using entry = candidate<T>;

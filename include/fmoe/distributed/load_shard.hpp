@@ -15,6 +15,7 @@ namespace fmoe::detail {
 struct labelled_tensors {
   std::map<std::string, io::axis_part> cut;   // by name, with the axis of the label
   std::map<std::string, std::string> labels;  // of these, as the file has them
+  std::map<std::string, char> letters;        // of these, the axis that is cut
   std::map<char, extent> lengths;             // of all labels
   std::vector<std::string> others;            // tensors of the layer without the label
 };
@@ -35,29 +36,32 @@ inline labelled_tensors tensors_with(char label, const io::released_layer& shape
     const std::string name = prefix + p.name.name;
     if (is_replaced || file.find(name) == nullptr) continue;
     const std::string flat = io::without_parentheses(p.name.file_labels);
-    const extent axis = position_of(label, flat);
-    if (axis == flat.size()) {
+    const char letter = cut_letter(label, p.name);
+    if (letter == 0) {
       found.others.push_back(name);
       continue;
     }
-    io::axis_part part{{}, axis, 0, 0};
+    io::axis_part part{{}, position_of(letter, flat), 0, 0};
     for (const char c : flat) part.shape.push_back(found.lengths[c]);
     found.cut[name] = std::move(part);
     found.labels[name] = p.name.file_labels;
+    found.letters[name] = letter;
   }
   return found;
 }
 
-// Reads `count` entries from `first` on of a tensor that has the label.
+// Reads `count` entries from `first` on of a tensor that has the label, or blocks for them.
 inline io::array read_part(io::opened_safetensors& file, const labelled_tensors& of,
                            const std::string& name, char label, extent first, extent count) {
   io::axis_part part = of.cut.at(name);
-  part.first = first;
-  part.count = count;
+  const char letter = of.letters.at(name);
+  const extent block = part.shape[part.axis] / of.lengths.at(label);
+  part.first = block * first;
+  part.count = block * count;
   std::vector<extent> shape;
   for (const std::string& axis : io::axes_in(of.labels.at(name))) {
     extent n = 1;
-    for (const char c : axis) n *= c == label ? count : of.lengths.at(c);
+    for (const char c : axis) n *= c == letter ? part.count : of.lengths.at(c);
     shape.push_back(n);
   }
   return file.read(*file.find(name), part, std::move(shape));
@@ -97,13 +101,16 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
     const auto labelled = [&](Layer& layer) {
       std::vector<detail::released_parameter> with;
       for (detail::released_parameter& p : detail::released_parameters(layer))
-        if (detail::has(p.name.layer_labels, label) && !p.parameter.value().empty())
+        if (detail::cut_letter(label, p.name) != 0 && !p.parameter.value().empty())
           with.push_back(std::move(p));
       return with;
     };
-    for (const detail::released_parameter& p : labelled(result.whole))
-      result.parameters.push_back(
-          {p.parameter.value(), detail::position_of(label, p.name.layer_labels), {}});
+    for (const detail::released_parameter& p : labelled(result.whole)) {
+      const detail::any_tensor value = p.parameter.value();
+      const std::size_t axis =
+          detail::position_of(detail::cut_letter(label, p.name), p.name.layer_labels);
+      result.parameters.push_back({value, axis, value.shape[axis] / cut.length, {}});
+    }
 
     for (std::size_t i = 0; i < cut.parts_a_rank(); ++i) {
       io::layer_arrays part{path, {}, outlines.arrays};  // settings count for the whole layer

@@ -17,13 +17,6 @@
 
 namespace fmoe::detail {
 
-// What the search counts with: the CPU nodes of the study, 2 TFLOP/s and 25 GB/s with 5 us a call,
-// and 512 tokens. It knows the number of parts and not that of ranks, since the choice decides
-// bits.
-struct network_costs {
-  double flops = 2e12, bytes_per_second = 25e9, latency = 5e-6, tokens = 512;
-};
-
 // What a node is for a cut: its axes of tokens and of the label.
 struct node_axes {
   std::optional<extent> token, label;
@@ -35,7 +28,7 @@ struct node_axes {
 struct making {
   spread out;
   std::vector<spread> in;
-  bool merges = false;  // a selection of each part, merged over all parts
+  bool merges = false;  // a selection or a function of each part, merged over all parts
   double share = 1;     // of the arithmetic that one rank does
 };
 
@@ -46,7 +39,7 @@ struct placement_problem {
   list_by<ir::node_id, node_axes> axes;
   double parts;  // of the cut
   extent element_bytes;
-  network_costs costs{};
+  network_costs costs;
 
   bool is_constant(ir::node_id id) const { return !axes[id].token; }
 };
@@ -84,6 +77,30 @@ inline std::optional<double> seconds_to_move(const placement_problem& p, ir::nod
     calls = 2;
   }
   return bytes / p.costs.bytes_per_second + calls * p.costs.latency;
+}
+
+// What the merge of a node moves for one token, but for what stays on its rank, and the calls that
+// it makes. The candidates of entmax count as two entries of a row.
+struct merge_size {
+  double bytes, calls;
+};
+inline merge_size size_of_merge(const placement_problem& p, ir::node_id id) {
+  const ir::node& n = p.nodes[id];
+  const auto each = static_cast<double>(p.element_bytes);
+  if (const auto* s = get_if<ir::select_node>(&n.op))  // the K best of each part, and the last
+    return {2 * each * (static_cast<double>(s->rule.keep) + 1), 2};
+  const ir::node_id arg = ir::operands(n)[0];
+  const double rows = numbers_a_token(p, arg) / static_cast<double>(p.nodes.shape(arg).back());
+  constexpr double sum = 2 * sizeof(double);  // an all_reduce moves twice its numbers
+  const double top = 2 * 2 * each;            // with a mark for what is not a number
+  if (const auto* r = get_if<ir::row_norm_node>(&n.op))
+    return {rows * (r->which == row_norm::max ? top : sum), 2};
+  const auto fn = get<ir::row_function_node>(n.op).fn;
+  if (fn == row_function::softmax) return {rows * (top + sum), 4};
+  if (fn == row_function::layer_norm) return {rows * 2 * sum, 4};
+  if (fn == row_function::entmax)
+    return {rows * (top + sizeof(std::uint32_t) + 2 * each + sizeof(double)), 5};
+  return {rows * sum, 2};
 }
 
 // Lists the ways to make each kind of node.
@@ -124,6 +141,9 @@ class making_list {
   // Element by element along the label, which is not `without`, an axis that the function needs.
   void add_along_label(std::optional<extent> without = {}) {
     if (can_be_cut() && at(id_).label != without) add(spread::label, part());
+  }
+  void add_merge(spread out) {
+    if (at(id_).token) found_.push_back({out, {spread::label}, true, part()});
   }
   extent last() const { return n_.axes.size() - 1; }
 
@@ -170,13 +190,16 @@ class making_list {
     if (j.what == pass_kind::add && at(j.left).token && at(j.right).token)
       found_.push_back({spread::partial, {spread::partial, spread::partial}});
   }
-  void list(const ir::row_function_node&) {
+  void list(const ir::row_function_node& r) {
     add_rows();
     add_along_label(last());
+    if (!r.bound && can_be_cut() && at(id_).label == last()) add_merge(spread::label);
   }
   void list(const ir::row_norm_node& r) {
     add_rows();
-    if (at(r.arg).label != p_.nodes.rank(r.arg) - 1) add_along_label();
+    const node_axes& of = at(r.arg);
+    if (of.label != p_.nodes.rank(r.arg) - 1) return add_along_label();
+    if (!of.has_two_labels) add_merge(spread::whole);
   }
   void list(const ir::select_node& s) {
     using enum selection_rule::kind;
@@ -196,7 +219,7 @@ class making_list {
                           !s.rule.keeps_zeros && p_.nodes.rank(id_) == 2;
     const bool can_merge = has_room && is_plain && can_be_cut() && at(id_).label == last() &&
                            static_cast<double>(n) <= most * p_.parts;
-    if (can_merge) found_.push_back({spread::label, {spread::label}, true, part()});
+    if (can_merge) add_merge(spread::label);
   }
   void list(const ir::concat_node& c) {
     add_rows();
@@ -333,12 +356,11 @@ class placement_search {
     return made;
   }
 
-  // The K best of each part, and the last of the best.
   double merge_seconds(ir::node_id id) const {
-    const auto& s = get<ir::select_node>(p_.nodes[id].op);
-    const double entries = static_cast<double>(s.rule.keep) + 1, others = (p_.parts - 1) / p_.parts;
-    return p_.costs.tokens * 8 * entries * others / p_.costs.bytes_per_second +
-           2 * p_.costs.latency;
+    const merge_size size = size_of_merge(p_, id);
+    const double others = (p_.parts - 1) / p_.parts;
+    return p_.costs.tokens * size.bytes * others / p_.costs.bytes_per_second +
+           size.calls * p_.costs.latency;
   }
 
   const placement_problem& p_;

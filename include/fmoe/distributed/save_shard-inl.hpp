@@ -17,8 +17,9 @@ inline void write_part(io::file_in_parts& file, std::uint64_t at, const cut_para
                        const released_name& name, const axis_cut& cut, extent i) {
   const std::string flat = io::without_parentheses(name.file_labels);
   const any_tensor part = io::permuted(p.own[i], name.layer_labels, flat);
-  const extent axis = flat.find(cut.label), own = cut.own(i);
-  const extent inner = element_count(std::span(part.shape).subspan(axis + 1)) * size_of(part.type),
+  const extent axis = flat.find(cut_letter(cut.label, name)), own = cut.own(i);
+  const extent inner = p.block * element_count(std::span(part.shape).subspan(axis + 1)) *
+                       size_of(part.type),
                outer = element_count(std::span(part.shape).first(axis)),
                run = cut.count(own) * inner;
   const auto* const from = static_cast<const std::byte*>(part.elements->data());

@@ -3,6 +3,7 @@
 // axis, in one or several parts.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,8 +44,27 @@ struct axis_cut {
 struct cut_parameter {
   any_tensor whole;
   extent axis;
+  extent block;  // neighbours along the axis for each entry of the label
   std::vector<any_tensor> own;
 };
+
+// Returns the letter of the axis along which a tensor is cut, if a label is: the label's own, or
+// that of an axis which has a block for each of its entries. Returns 0 if there is none.
+inline char cut_letter(char label, const released_name& n) {
+  if (has(n.layer_labels, label)) return label;
+  return n.blocks.size() == 2 && n.blocks[1] == label ? n.blocks[0] : '\0';
+}
+
+// Returns which axis of a leaf is the label's: the leaf may view the parameter in another shape,
+// where an axis of blocks is several axes.
+inline std::optional<extent> axis_of_label(const std::vector<extent>& leaf,
+                                           const cut_parameter& c) {
+  const extent length = c.whole.shape[c.axis] / c.block,
+               outer = element_count(std::span(c.whole.shape).first(c.axis));
+  for (extent k = 0, before = 1; k < leaf.size(); before *= leaf[k++])
+    if (before == outer && leaf[k] == length) return k;
+  return {};
+}
 
 // Returns `count` neighbours along an axis, as a copy.
 inline any_tensor part_of(const any_tensor& t, extent axis, extent first, extent count) {
@@ -80,11 +100,20 @@ inline axis_cut cut_of(const std::vector<released_parameter>& parameters, char l
     if (axis == p.name.layer_labels.size()) continue;
     is_known = true;
     cut.length = value.shape[axis];
-    expects<value_error>(!is_quantized_type(value.type), "[shard] the parameter ", p.name.name,
-                         " has 8 bits: weights of 16 bits and more can be cut");
   }
   expects<value_error>(is_known, "[shard] no parameter has the label '", label,
                        "': the layer's are ", labels);
+  for (const released_parameter& p : parameters) {
+    const any_tensor value = p.parameter.value();
+    const char letter = cut_letter(label, p.name);
+    if (value.empty() || letter == 0) continue;
+    const extent axis = position_of(letter, p.name.layer_labels);
+    expects<shape_error>(cut.length != 0 && value.shape[axis] % cut.length == 0, "[shard] the ",
+                         value.shape[axis], " of '", letter, "' in ", p.name.name,
+                         " are no blocks for the ", cut.length, " of '", label, "'");
+    expects<value_error>(!is_quantized_type(value.type), "[shard] the parameter ", p.name.name,
+                         " has 8 bits: weights of 16 bits and more can be cut");
+  }
   expects<value_error>(cut.parts <= cut.length, "[shard] '", label, "' is ", cut.length,
                        " and has no ", cut.parts, " parts");
   return cut;
@@ -146,17 +175,19 @@ sharded<Layer> shard(const Layer& layer, communicator& ranks, char label,
     result.cut = detail::cut_of(list.parameters, label, ranks, options);
     ranks.agree(detail::description_of(list, result.cut));
     for (const detail::released_parameter& p : list.parameters) {
-      const std::size_t axis = detail::position_of(label, p.name.layer_labels);
+      const char letter = detail::cut_letter(label, p.name);
       const detail::any_tensor value = p.parameter.value();
-      if (value.empty() || axis == p.name.layer_labels.size()) continue;
+      if (value.empty() || letter == 0) continue;
+      const std::size_t axis = detail::position_of(letter, p.name.layer_labels),
+                        block = value.shape[axis] / result.cut.length;
       const auto is_it = [&](const detail::cut_parameter& known) {
         return known.whole.elements->same_elements(*value.elements);
       };
       if (std::ranges::any_of(result.parameters, is_it)) continue;  // under another of its names
-      detail::cut_parameter made{value, axis, {}};
+      detail::cut_parameter made{value, axis, block, {}};
       for (std::size_t i = 0; i < result.cut.parts_a_rank(); ++i)
-        made.own.push_back(detail::part_of(value, axis, result.cut.begin(result.cut.own(i)),
-                                           result.cut.count(result.cut.own(i))));
+        made.own.push_back(detail::part_of(value, axis, block * result.cut.begin(result.cut.own(i)),
+                                           block * result.cut.count(result.cut.own(i))));
       made.whole.elements = std::make_shared<storage>(0);
       p.parameter.assign(made.whole);
       result.parameters.push_back(std::move(made));

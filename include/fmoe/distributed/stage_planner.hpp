@@ -46,7 +46,10 @@ class stage_planner {
     }
     for (const ir::node_id id : p_.nodes.ids()) {
       const auto* leaf = get_if<ir::leaf_node>(&p_.nodes[id].op);
-      if (leaf != nullptr && leaf->argument >= 0) plan_.input = need({id, spread::tokens});
+      if (leaf == nullptr || leaf->argument < 0) continue;
+      const auto number = static_cast<extent>(leaf->argument);
+      plan_.inputs.resize(std::max(plan_.inputs.size(), number + 1));
+      plan_.inputs[number] = need({id, spread::tokens});
     }
     std::ranges::reverse(plan_.steps);
     return std::move(plan_);
@@ -64,6 +67,7 @@ class stage_planner {
   bool is_exchanged(ir::node_id id, spread s) const {
     return !p_.is_constant(id) && s != how(id).out && how(id).out != spread::whole;
   }
+  ir::node_id operand_of(ir::node_id id) const { return ir::operands(p_.nodes[id])[0]; }
   int level_of(ir::node_id id, spread s) const { return level_[id] + is_exchanged(id, s); }
 
   void number(ir::node_id id) {
@@ -97,8 +101,9 @@ class stage_planner {
   // The array of this key, which a step before those that are there makes.
   array_id need(const array_key& key) {
     if (const auto at = known_.find(key); at != known_.end()) return at->second;
-    stage_array a{key, row_of(key.id), key.how == spread::tokens};
-    if (key.how == spread::label) a.row[label_in_row(key.id)] = cut_.count(cut_.own(key.part));
+    const ir::node_id shape = key.entries == what::scores ? operand_of(key.id) : key.id;
+    stage_array a{key, row_of(shape), key.how == spread::tokens};
+    if (key.how == spread::label) a.row[label_in_row(shape)] = cut_.count(cut_.own(key.part));
     if (key.entries > what::scores) a.row.back() = kept_of(key);
     const array_id made = plan_.arrays.add(std::move(a));
     known_.emplace(key, made);
@@ -150,9 +155,12 @@ class stage_planner {
     plan_.steps.push_back(std::move(e));
   }
   void add_merge(ir::node_id id) {
-    stage_exchange e = exchange_of(id, spread::label);
+    stage_exchange e = exchange_of(id, how(id).out);
     e.merges = true;
-    e.rule = get<ir::select_node>(p_.nodes[id].op).rule;
+    e.merged_bytes = size_of_merge(p_, id).bytes;
+    const auto* s = get_if<ir::select_node>(&p_.nodes[id].op);
+    if (s == nullptr) return add_row_merge(id, std::move(e));
+    e.rule = s->rule;
     for (extent i = 0; i < cut_.parts_a_rank(); ++i) {
       if (kept_of({id, spread::label, i}) == cut_.count(cut_.own(i))) {
         e.from.push_back(need({id, spread::label, i, what::scores}));
@@ -162,6 +170,21 @@ class stage_planner {
       }
       e.to.push_back(need({id, spread::label, i}));
     }
+    plan_.steps.push_back(std::move(e));
+  }
+  void add_row_merge(ir::node_id id, stage_exchange e) {
+    if (const auto* r = get_if<ir::row_function_node>(&p_.nodes[id].op)) {
+      e.function = r->fn;
+      e.parameter = r->parameter;
+    } else {
+      e.norm = get<ir::row_norm_node>(p_.nodes[id].op).which;
+    }
+    const ir::node_id arg = operand_of(id);
+    const auto row = row_of(arg);
+    e.outer = element_count(std::span(row).first(label_in_row(arg)));
+    for (extent i = 0; i < cut_.parts_a_rank(); ++i)
+      e.from.push_back(need({id, spread::label, i, what::scores}));
+    for (extent i = 0; i < parts_of(e.to_how); ++i) e.to.push_back(need({id, e.to_how, i}));
     plan_.steps.push_back(std::move(e));
   }
   // The rows of this rank's tokens of values that are whole.
@@ -180,8 +203,7 @@ class stage_planner {
   // True if the graph at hand makes this array.
   bool is_made_here(const array_key& k) const {
     if (k.entries != what::value) {
-      const auto arg = get<ir::select_node>(p_.nodes[k.id].op).arg;
-      return !own_ && level_of(arg, spread::label) == at_;
+      return !own_ && level_of(operand_of(k.id), spread::label) == at_;
     }
     return is_computed_here(k.id, k.how);
   }
@@ -225,10 +247,9 @@ class stage_planner {
 
   ir::node_id root(const array_key& key) {
     if (key.entries != what::value) {
-      const auto& s = get<ir::select_node>(p_.nodes[key.id].op);
-      const ir::node_id scores = fetch(s.arg, spread::label, key.part);
-      if (key.entries == what::scores) return scores;  // rows, as the selection
-      selection_rule rule = s.rule;
+      const ir::node_id arg = operand_of(key.id), scores = fetch(arg, spread::label, key.part);
+      if (key.entries == what::scores) return with_tokens_first(arg, scores);
+      selection_rule rule = get<ir::select_node>(p_.nodes[key.id].op).rule;
       rule.keep = kept_of(key);
       const ir::node_id chosen = graph_->nodes.select(rule, scores);
       return graph_->nodes.kept(
@@ -315,7 +336,7 @@ class stage_planner {
       if (l.data == nullptr || !l.data->same_elements(*c.whole.elements)) continue;
       ir::leaf_node own = l;
       own.data = c.own[part].elements;
-      own.shape = c.own[part].shape;
+      own.shape[*axis_of_label(l.shape, c)] = cut_.count(cut_.own(part));
       return graph_->nodes.leaf(std::move(own));
     }
     return graph_->nodes.leaf(l);

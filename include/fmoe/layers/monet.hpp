@@ -264,9 +264,9 @@ struct monet_hd {
   }
 
   static void released(auto& layer, auto&& visit) {
-    visit(released_name{"moe.u.weight", presence::required, "hd", "dh"}, layer.encoder);
-    visit(released_name{"moe.u.bias", presence::optional, "h"}, layer.encoder_bias);
-    visit(released_name{"moe.v.weight", presence::required, "oh", "ho"}, layer.decoder);
+    visit(in_blocks("hs", {"moe.u.weight", presence::required, "hd", "dh"}), layer.encoder);
+    visit(in_blocks("hs", {"moe.u.bias", presence::optional, "h"}), layer.encoder_bias);
+    visit(in_blocks("hs", {"moe.v.weight", presence::required, "oh", "ho"}), layer.decoder);
     visit(released_name{"moe.b", presence::required, "so"}, layer.bias);
   }
   static void describe(auto& layer, auto& file) { detail::describe_monet(layer, file); }
@@ -341,14 +341,14 @@ struct monet_vd {
   }
 
   static void released(auto& layer, auto&& visit) {
-    visit(released_name{"moe.u1.weight", presence::required, "hd", "dh"}, layer.encoder1);
-    visit(released_name{"moe.u1.bias", presence::optional, "h"}, layer.encoder_bias1);
-    visit(released_name{"moe.u2.weight", presence::required, "hd", "dh"}, layer.encoder2);
-    visit(released_name{"moe.u2.bias", presence::optional, "h"}, layer.encoder_bias2);
-    visit(released_name{"moe.v11.weight", presence::required, "oh", "ho"}, layer.decoder11);
-    visit(released_name{"moe.v12.weight", presence::required, "oh", "ho"}, layer.decoder12);
-    visit(released_name{"moe.v21.weight", presence::required, "oh", "ho"}, layer.decoder21);
-    visit(released_name{"moe.v22.weight", presence::required, "oh", "ho"}, layer.decoder22);
+    visit(in_blocks("hs", {"moe.u1.weight", presence::required, "hd", "dh"}), layer.encoder1);
+    visit(in_blocks("hs", {"moe.u1.bias", presence::optional, "h"}), layer.encoder_bias1);
+    visit(in_blocks("hs", {"moe.u2.weight", presence::required, "hd", "dh"}), layer.encoder2);
+    visit(in_blocks("hs", {"moe.u2.bias", presence::optional, "h"}), layer.encoder_bias2);
+    visit(in_blocks("hs", {"moe.v11.weight", presence::required, "oh", "ho"}), layer.decoder11);
+    visit(in_blocks("hs", {"moe.v12.weight", presence::required, "oh", "ho"}), layer.decoder12);
+    visit(in_blocks("hs", {"moe.v21.weight", presence::required, "oh", "ho"}), layer.decoder21);
+    visit(in_blocks("hs", {"moe.v22.weight", presence::required, "oh", "ho"}), layer.decoder22);
     visit(released_name{"moe.b1", presence::required, "so"}, layer.bias1);
     visit(released_name{"moe.b2", presence::required, "so"}, layer.bias2);
   }

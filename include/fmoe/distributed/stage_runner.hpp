@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+// Runs the plan of one rank: what it computes alone, and what it exchanges with others.
+#pragma once
+
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmoe/distributed/exchanges.hpp>
+#include <fmoe/run/compile.hpp>
+#include <fmoe/run/explain.hpp>
+
+namespace fmoe::detail {
+
+// Copies rows between an array of the caller and plain rows.
+template <class T, class Copy>
+void copy_rows(const array_view& v, extent row_rank, std::span<T> rows, const Copy& copy) {
+  const extent n = v.row_size(row_rank);
+  std::array<extent, max_rank> at{};
+  for (extent t = 0; t < v.tokens(row_rank); ++t) {
+    const extent offset = v.row_offset(row_rank, t);
+    at.fill(0);
+    for (extent i = 0; i < n; ++i) {
+      extent place = offset;
+      for (extent k = 0; k < row_rank; ++k) place += at[k] * v.strides[v.rank - row_rank + k];
+      copy(place, rows[t * n + i]);
+      for (extent k = row_rank; k-- > 0 && ++at[k] == v.shape[v.rank - row_rank + k];) at[k] = 0;
+    }
+  }
+}
+
+// The bytes of one token that a rank receives, if ranks have the same number of tokens and of
+// entries.
+inline double bytes_a_token(const stage_exchange& e, double ranks, extent element_bytes) {
+  using enum spread;
+  const double others = (ranks - 1) / ranks;
+  const double all = static_cast<double>(e.numbers * element_bytes) * others;
+  if (e.merges) return e.merged_bytes * others;
+  if (e.from_how == whole) return 0;
+  if (e.from_how == partial) return e.to_how == whole ? 2 * all : all;
+  return e.to_how == whole ? all : all / ranks;
+}
+
+// How an exchange is called: by the collective, if it is one.
+inline std::string name_of(const stage_exchange& e) {
+  using enum spread;
+  if (e.function) return std::string("merge ") + fmoe::name_of(*e.function);
+  if (e.norm) return std::string("merge ") + fmoe::name_of(*e.norm);
+  if (e.merges) return "merge";
+  if (e.from_how == whole) return "take this rank's rows";
+  if (e.from_how == partial) return e.to_how == whole ? "all_reduce" : "reduce_scatter";
+  return e.to_how == whole ? "all_gather" : "all_to_all";
+}
+
+inline std::string text_of(const stage_exchange& e, double ranks, extent element_bytes) {
+  std::ostringstream text;
+  text << name_of(e);
+  if (e.function || e.norm) text << " over the parts";
+  else if (e.merges) text << " a selection of " << e.rule.keep << " (all_to_all, all_gather)";
+  else text << " of " << e.numbers << " numbers a token";
+  text << ": " << bytes_a_token(e, ranks, element_bytes) << " bytes a token received by each rank";
+  return text.str();
+}
+
+template <class T>
+class stage_runner {
+ public:
+  stage_runner(communicator& ranks, const axis_cut& cut, stage_plan plan, extent tokens,
+               std::string what)
+      : ranks_(&ranks),
+        cut_(cut),
+        plan_(std::move(plan)),
+        tokens_(tokens),
+        what_(std::move(what)) {}
+
+  // Makes the graphs of the plan ready to run.
+  template <class Level>
+  void prepare(const compile_options& options) {
+    for (const stage_array& a : plan_.arrays)
+      arrays_.emplace_back((a.own_tokens ? 1 : ranks_->size()) * tokens_ * a.size());
+    for (auto& step : plan_.steps) {
+      const auto* g = get_if<stage_graph>(&step);
+      if (g == nullptr) continue;
+      const extent most = g->own_tokens ? tokens_ : tokens_ * ranks_->size();
+      const ir::node_list roots(g->roots);
+      programs_.push_back(compile_graph<T, Level>(g->nodes, roots, most, options));
+      texts_.push_back(explain_graph<T, Level>(g->nodes, roots, most, options).text);
+      multiply_adds_ += factorized_cost<T, Level>(g->nodes, roots, most, options).multiply_adds *
+                        (g->own_tokens ? 1 : static_cast<double>(ranks_->size()));
+    }
+  }
+
+  const stage_plan& plan() const { return plan_; }
+  extent tokens() const { return tokens_; }
+  const std::vector<extent>& input_shape(extent i) const {
+    return plan_.arrays[plan_.inputs.at(i)].row;
+  }
+  const std::vector<extent>& output_shape() const { return plan_.arrays[plan_.result].row; }
+
+  std::string explain() const {
+    std::ostringstream text;
+    text << what_ << '\n';
+    auto graph = texts_.begin();
+    for (const auto& step : plan_.steps) {
+      if (const auto* g = get_if<stage_graph>(&step))
+        text << (g->own_tokens ? "own tokens: " : "all tokens: ") << *graph++ << '\n';
+      else
+        text << text_of(get<stage_exchange>(step), static_cast<double>(ranks_->size()), sizeof(T))
+             << "\n\n";
+    }
+    return text.str();
+  }
+
+  double received_a_token() const {
+    double bytes = 0;
+    for (const auto& step : plan_.steps)
+      if (const auto* e = get_if<stage_exchange>(&step))
+        bytes += bytes_a_token(*e, static_cast<double>(ranks_->size()), sizeof(T));
+    return bytes;
+  }
+  double multiply_adds_a_token() const { return multiply_adds_; }
+
+  // Takes an array of rows for each argument, and writes the rows of the result.
+  void run(std::span<const array_view> inputs, const array_view& y) {
+    check(y, output_shape(), "y");
+    for (extent i = 0; i < inputs.size(); ++i) {
+      const std::string name = inputs.size() == 1 ? "x" : "input " + std::to_string(i);
+      check(inputs[i], input_shape(i), name);
+      expects<shape_error>(inputs[i].shape[0] == y.shape[0] && y.shape[0] <= tokens_,
+                           "[shard] 't' is ", inputs[i].shape[0], " in ", name, " and ", y.shape[0],
+                           " in y, and the layer is compiled for at most ", tokens_);
+    }
+    const call_tokens tokens = meet(y.shape[0]);
+    for (extent i = 0; i < inputs.size(); ++i) {
+      const auto* const from = static_cast<const T*>(inputs[i].data);
+      copy_rows(inputs[i], input_shape(i).size(), std::span(arrays_[plan_.inputs[i]]),
+                [&](extent at, T& to) { to = from[at]; });
+    }
+    auto program = programs_.begin();
+    for (const auto& step : plan_.steps) {
+      if (const auto* g = get_if<stage_graph>(&step)) compute(*g, *program++, tokens);
+      else exchange_run<T>{*ranks_, cut_, tokens, arrays_}.run(get<stage_exchange>(step));
+    }
+    copy_rows(y, output_shape().size(), std::span(arrays_[plan_.result]),
+              [&](extent at, T& from) { static_cast<T*>(y.data)[at] = from; });
+  }
+
+ private:
+  // All ranks tell each other which call this is, and how many tokens they bring.
+  call_tokens meet(extent tokens) {
+    const std::array<std::uint64_t, 3> mine{std::hash<std::string>()(what_), calls_++, tokens};
+    std::vector<std::uint64_t> theirs(3 * ranks_->size());
+    ranks_->all_gather(std::span<const std::uint64_t>(mine), std::span(theirs),
+                       std::vector<extent>(ranks_->size(), 3));
+    call_tokens found{{}, ranks_->rank()};
+    for (extent r = 0; r < ranks_->size(); ++r) {
+      const bool is_same = theirs[3 * r] == theirs[0] && theirs[3 * r + 1] == theirs[1];
+      if (!is_same)
+        throw communication_error("the ranks disagree: rank " + std::to_string(r) +
+                                  " is in another call than rank 0");
+      found.of_rank.push_back(theirs[3 * r + 2]);
+    }
+    return found;
+  }
+
+  static void check(const array_view& v, const std::vector<extent>& row, const std::string& what) {
+    const bool fits =
+        v.rank == row.size() + 1 && std::equal(row.begin(), row.end(), v.shape.begin() + 1);
+    expects<shape_error>(fits, "[shard] the rows of ", what, " have not the shape of the layer's");
+    expects<value_error>(v.type == dtype_of<T>, "[shard] ", what, " is of ", fmoe::name_of(v.type),
+                         " and the layer computes in ", fmoe::name_of(dtype_of<T>));
+  }
+
+  void compute(const stage_graph& g, const compiled_graph& program, const call_tokens& tokens) {
+    const extent count = g.own_tokens ? tokens.own() : tokens.all();
+    const auto bound = [&](const std::vector<array_id>& ids) {
+      std::vector<bound_array> list;
+      for (const array_id id : ids) {
+        std::vector<extent> shape = plan_.arrays[id].row;
+        shape.insert(shape.begin(), count);
+        list.push_back({view_at<all>(arrays_[id].data(), shape), shape.size() - 1});
+      }
+      return list;
+    };
+    const auto arguments = bound(g.arguments), results = bound(g.results);
+    program.program->run({arguments, results, count});
+  }
+
+  communicator* ranks_;
+  axis_cut cut_;
+  stage_plan plan_;
+  extent tokens_;
+  std::string what_;
+  std::uint64_t calls_ = 0;
+  double multiply_adds_ = 0;
+  list_by<array_id, std::vector<T>> arrays_;
+  std::vector<compiled_graph> programs_;
+  std::vector<std::string> texts_;
+};
+
+}  // namespace fmoe::detail
