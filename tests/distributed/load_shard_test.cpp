@@ -66,6 +66,26 @@ TEST_CASE("an axis of two labels in the file is cut, with a prefix and in 16 bit
   });
 }
 
+TEST_CASE("a layer whose experts have statistics") {
+  const temporary_folder folder;
+  const auto file = folder / "cp.safetensors";
+  cp_mumoe<1> layer;
+  fill_with(layer.gate.projections[0], {12, 9}, 1, 1000);
+  fill_with(layer.gate.means[0], {9}, 2, 1000);
+  layer.gate.variances[0] = tensor<float, 1>({9}, std::vector<float>(9, 0.5f));
+  fill_with(layer.experts.experts[0], {9, 20}, 2, 1000);
+  fill_with(layer.experts.input, {13, 20}, 3, 1000);
+  fill_with(layer.experts.output, {10, 20}, 4, 1000);
+  save(layer, file);
+  run_on_threads(3, [&](communicator& ranks) {
+    const auto x = rows(11, 12, 1000);
+    const auto y = result_on(ranks, load_shard<cp_mumoe<1>>(file, ranks, 'n'), x);
+    require(same_bits(y, result_on(ranks, shard(layer, ranks, 'n'), x)),
+            "the bits of a layer from a file");
+    check_layer(ranks, layer, 'n', x, "CP with statistics");
+  });
+}
+
 TEST_CASE("a rank whose file is missing makes all ranks throw") {
   const temporary_folder folder;
   const auto file = folder / "mxd.safetensors", missing = folder / "missing.safetensors";

@@ -203,6 +203,14 @@ TEST_CASE("Monet over the halves of its experts") {
     });
 }
 
+TEST_CASE("a label that only statistics have is refused") {
+  run_on_threads(2, [](communicator& ranks) {
+    const routed<monet_hd<>> layer{small_router(true), small_hd()};
+    const std::string got = sentence_of([&] { shard(layer, ranks, 'P'); });
+    require(got.find("[shard] no parameter has the label 'P'") != got.npos, got);
+  });
+}
+
 TEST_CASE("a layer of several arguments") {
   const auto router = small_router(false);
   auto layer = small_hd();

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: MIT
 // What the ranks of an MPI job must do: mpirun -n P ranks CHECK runs one check, of those in
-// tests/support/rank_checks.hpp and shard_checks.hpp.
+// tests/support/rank_checks.hpp, shard_checks.hpp and random_shards.hpp. With the name of a fault
+// and a folder the last rank does something wrong, and the job must end; tests/mpi/faults looks.
+#include <fmoe/io/safetensors.hpp>
 #include <fmoe/mpi.hpp>
 
+#include <csignal>
 #include <cstdlib>
+#include <fstream>
 
+#include <sys/resource.h>
+
+#include "../support/random_shards.hpp"
 #include "../support/shard_checks.hpp"
 
 namespace {
@@ -18,9 +25,57 @@ void check(const std::string& name, communicator& ranks) {
     return check_agreement(ranks);
   }
   if (name == "layers") return check_layers(ranks);
+  if (name == "expressions") return static_cast<void>(check_random_shards(ranks, random_shards()));
   if (name == "throws") return check_a_rank_that_throws(ranks);
   if (name == "hangs") return check_a_rank_that_hangs(ranks);
   throw std::runtime_error("there is no check " + name);
+}
+
+// Calls a layer until the last rank fails in its tenth call.
+void call(communicator& ranks, const std::function<void()>& fail) {
+  auto forward = compile(shard(mixture_of_decoders(1000), ranks, 'n'), 4, {.threads = 1});
+  const auto x = rows(4, 12, 1000);
+  tensor<float, 2> y({4, 12});
+  for (int i = 0; i < 1000; ++i) {
+    if (i == 10 && ranks.rank() + 1 == ranks.size()) fail();
+    forward(x, y);
+  }
+}
+
+// Saves a layer of 200 KB in the place of an old file.
+void save_big(communicator& ranks, const std::filesystem::path& folder) {
+  const auto file = folder / "layer.safetensors";
+  if (ranks.rank() == 0) std::ofstream(file) << "old";
+  ranks.first_text("");
+  mxd<> layer = mixture_of_decoders(1000);
+  fill_with(layer.scales, {2000, 12}, 1, 1000);
+  fill_with(layer.gate, {12, 2000}, 2, 1000);
+  fill_with(layer.gate_bias, {2000}, 3, 1000);
+  save(shard(layer, ranks, 'n'), file);
+}
+
+void do_wrong(const std::string& fault, communicator& ranks, const std::filesystem::path& folder) {
+  const bool is_last = ranks.rank() + 1 == ranks.size();
+  if (fault == "killed") return call(ranks, [] { std::raise(SIGKILL); });
+  if (fault == "throws") return call(ranks, [] { throw std::runtime_error("it has no more"); });
+  if (fault == "stopped") {
+    ranks.deadline = std::chrono::seconds(1);
+    return call(ranks, [] { std::raise(SIGSTOP); });
+  }
+  if (fault == "unequal_files") {
+    mxd<> layer = mixture_of_decoders(1000);
+    if (is_last) fill_with(layer.skip, {12, 12}, 1, 1000);
+    const auto file = folder / std::to_string(ranks.rank());
+    save(layer, file);
+    load_shard<mxd<>>(file, ranks, 'n');
+    return;
+  }
+  if (fault == "small_files" && is_last) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{1000, 1000};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+  }
+  return save_big(ranks, folder);
 }
 
 // A call that failed left a transfer behind, and MPI_Finalize would wait for it.
@@ -34,6 +89,7 @@ void check(const std::string& name, communicator& ranks) {
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   return fmoe::run_on_mpi(argc, argv, [&](communicator& ranks) {
+    if (argc > 2) return do_wrong(name, ranks, argv[2]);
     check(name, ranks);
     MPI_Barrier(MPI_COMM_WORLD);  // then no rank has thrown
     if (ranks.rank() == 0) std::printf("%zu ranks passed\n", ranks.size());

@@ -72,8 +72,9 @@ inline io::array read_part(io::opened_safetensors& file, const labelled_tensors&
 namespace fmoe {
 
 // Loads a layer on the ranks of a job. Of each tensor that has the label, which `released` says, a
-// rank reads its part; the others it reads whole. Throws, on every rank, the sentence of what load
-// throws on one, of what shard throws, or of ranks that disagree on what the file holds.
+// rank reads its part; the others it reads whole, and statistics as well. Throws, on every rank,
+// the sentence of what load throws on one, of what shard throws, or of ranks that disagree on what
+// the file holds.
 //
 //   const auto part = load_shard<mxd<>>("mxd.safetensors", ranks, 'n');
 //   auto forward = compile(part, 128);
@@ -86,6 +87,13 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
     for (const io::tensor_entry& t : file.header().tensors)
       outlines.arrays.emplace(t.name, file.outline(t));
 
+    Layer none;
+    for (const detail::released_parameter& p : detail::released_parameters(none)) {
+      const std::string name = options.prefix + p.name.name;
+      const auto* const found = p.name.trained ? nullptr : file.find(name);
+      if (found != nullptr) outlines.arrays.insert_or_assign(name, file.read(*found));
+    }
+
     Layer shapes = io::layer_from<Layer>(outlines, options);
     const io::released_layer list(shapes);
     const detail::axis_cut cut = detail::cut_of(list.parameters, label, ranks, how);
@@ -94,7 +102,8 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
 
     io::layer_arrays whole = outlines;
     for (const std::string& name : tensors.others)
-      whole.arrays.insert_or_assign(name, file.read(*file.find(name)));
+      if (whole.arrays.at(name).is_outline())
+        whole.arrays.insert_or_assign(name, file.read(*file.find(name)));
     load_options quiet = options;  // the names that the layer does not know were listed above
     quiet.extra = nullptr;
     sharded<Layer> result{&ranks, io::layer_from<Layer>(whole, quiet), cut, {}};

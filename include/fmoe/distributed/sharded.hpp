@@ -98,7 +98,7 @@ inline axis_cut cut_of(const std::vector<released_parameter>& parameters, char l
       if (!has(labels, c)) labels += c;
     const extent axis = position_of(label, p.name.layer_labels);
     if (axis == p.name.layer_labels.size()) continue;
-    is_known = true;
+    is_known |= p.name.trained;  // statistics alone are no reason for a cut
     cut.length = value.shape[axis];
   }
   expects<value_error>(is_known, "[shard] no parameter has the label '", label,
@@ -151,7 +151,9 @@ namespace fmoe {
 template <class Layer>
 struct sharded {
   communicator* ranks;
-  Layer whole;  // parameters that are cut have a shape and no elements
+  // Parameters that are cut have a shape and no elements, but for statistics: a layer may look at
+  // these while it is planned.
+  Layer whole;
   detail::axis_cut cut;
   std::vector<detail::cut_parameter> parameters;  // those that are cut
   std::size_t bytes_read = 0;                     // of the file
@@ -188,7 +190,7 @@ sharded<Layer> shard(const Layer& layer, communicator& ranks, char label,
       for (std::size_t i = 0; i < result.cut.parts_a_rank(); ++i)
         made.own.push_back(detail::part_of(value, axis, block * result.cut.begin(result.cut.own(i)),
                                            block * result.cut.count(result.cut.own(i))));
-      made.whole.elements = std::make_shared<storage>(0);
+      if (p.name.trained) made.whole.elements = std::make_shared<storage>(0);
       p.parameter.assign(made.whole);
       result.parameters.push_back(std::move(made));
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "moe.hpp"
 #include "gradients.hpp"
+#include "over_ranks.hpp"
 #include "value_of.hpp"
 
 #include <utility>
@@ -104,6 +105,7 @@ void judge_in(golden_case& c, report& r, const char* scores_name) {
 
   r.compare("y", value_of(layer(x)), c.rows<double>("y64"));
   judge_gradients(c, r, layer, x);
+  judge_ranks(r, layer, x, c.rows<double>("y64"));
   const auto scores = value_of(layer.scores(x)), weights = value_of(layer.coefficients(x)),
              chosen = value_of(layer.chosen(x));
   if (c.has(scores_name)) r.compare(scores_name, scores, c.rows<double>(scores_name));
@@ -130,6 +132,7 @@ void judge_dense_in(golden_case& c, report& r) {
   const auto x = c.rows<T>("x");
   r.compare("y", value_of(layer(x)), c.rows<double>("y64"));
   judge_gradients(c, r, layer, x);
+  judge_ranks(r, layer, x, c.rows<double>("y64"));
   if (c.has("logits"))
     r.compare("logits", value_of(einsum<"ti,in->tn">(x, layer.router)), c.rows<double>("logits"));
   if (c.has("weights"))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "monet.hpp"
 #include "gradients.hpp"
+#include "over_ranks.hpp"
 #include "value_of.hpp"
 
 #include <fmoe/io/layer_settings.hpp>
@@ -96,6 +97,7 @@ void judge_layer(golden_case& c, report& r) {
   compare_routing(r, "g2", value_of(router.g2(x)), c.rows<double>("g2"));
   r.compare("y", value_of(layer(x, router.g1(x), router.g2(x))), c.rows<double>("y64"));
   judge_gradients(c, r, routed<T, Layer>{router, layer}, x);
+  judge_ranks(r, routed<T, Layer>{router, layer}, x, c.rows<double>("y64"));
   if (c.has("y64_unmasked")) {
     layer.deleted.clear();
     r.compare("unmasked y", value_of(layer(x, router.g1(x), router.g2(x))),

@@ -11,6 +11,7 @@
 #include "gradients.hpp"
 #include "magnitudes.hpp"
 #include "mumoe.hpp"
+#include "over_ranks.hpp"
 #include "singular_values.hpp"
 #include "value_of.hpp"
 
@@ -158,6 +159,7 @@ void judge_layer(golden_case& c, report& r) {
   const auto x = c.rows<typename Layer::T>("x");
   judge_quantities(c, r, quantities_of(layer, x));
   judge_gradients(c, r, layer, x);
+  judge_ranks(r, layer, x, c.rows<double>("y64"));
 }
 
 template <template <extent, class> class Experts, extent Levels>

@@ -9,6 +9,7 @@
 
 #include "gradients.hpp"
 #include "magnitudes.hpp"
+#include "over_ranks.hpp"
 #include "value_of.hpp"
 
 namespace fmoe::golden {
@@ -132,6 +133,7 @@ void judge_mxd_in(golden_case& c, report& r) {
   } else {
     r.compare("y", value_of(layer(x)), c.rows<double>("y64"));
     judge_gradients(c, r, layer, x);
+    judge_ranks(r, layer, x, c.rows<double>("y64"));
   }
 
   const auto hidden = value_of(member.hidden(x));

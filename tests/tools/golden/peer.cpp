@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "peer.hpp"
 #include "gradients.hpp"
+#include "over_ranks.hpp"
 #include "value_of.hpp"
 
 #include <fmoe/io/layer_settings.hpp>
@@ -80,6 +81,7 @@ void judge_in(golden_case& c, report& r) {
   check_size(c, "t", x.shape()[0] / c.number<extent>("b"));
   r.compare("y", value_of(layer(x)), c.rows<double>("y64"));
   judge_gradients(c, r, layer, x);
+  judge_ranks(r, layer, x, c.rows<double>("y64"));
   r.compare("key_scores", lists_first(value_of(layer.key_scores(x))), c.rows<double>("key_scores"));
   const auto selected = c.integers("selected");
   const extent n = c.number<extent>("N");
