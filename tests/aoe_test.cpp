@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Compares AoE with the oracle, and checks its plan and its edge cases. The authors' numbers are in
 // tests/golden/aoe.
+#include <cstring>
+
 #include <fmoe/aoe.hpp>
 
 #include "support/agree.hpp"

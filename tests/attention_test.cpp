@@ -2,6 +2,7 @@
 // The attention of examples/train_language.cpp against plain loops, and its gradient against
 // central differences.
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include <fmoe/base/random.hpp>

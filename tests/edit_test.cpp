@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Compares edited layers with double sums over the experts.
+#include <cstring>
 #include <set>
 
 #include <fmoe/aoe.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The gradients of the model of examples/train_language.cpp against differences of its loss.
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "examples/language_layers.hpp"

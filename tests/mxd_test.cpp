@@ -2,6 +2,7 @@
 // Compares MxD and the sparse MLPs with double loops written from their equations.
 #include <fmoe/mxd.hpp>
 
+#include <cstring>
 #include <numbers>
 
 #include "support/agree.hpp"

@@ -18,6 +18,7 @@
 #include <fmoe/reference.hpp>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 
 #include "support/agree.hpp"

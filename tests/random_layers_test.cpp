@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <random>
 #include <sstream>
 
 #include "support/census.hpp"

@@ -5,6 +5,7 @@
 #include <fmoe/mxd.hpp>
 
 #include <cmath>
+#include <cstdint>
 #include <set>
 
 #include "support/catch.hpp"

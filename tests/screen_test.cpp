@@ -2,6 +2,7 @@
 // Checks that a screened selection has the bits of a selection from all scores, whatever the
 // numbers are.
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include <fmoe/evaluate.hpp>

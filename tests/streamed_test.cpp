@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Checks that a layer computes the same bits whether it is streamed or not.
+#include <cstring>
+
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 

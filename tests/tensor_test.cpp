@@ -5,6 +5,7 @@
 #include <fmoe/tensor.hpp>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <optional>

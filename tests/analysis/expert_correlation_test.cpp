@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Compares correlations of experts with means and deviations of the s^2 coefficients of every
 // token.
+#include <cstring>
+#include <random>
+
 #include <fmoe/analysis/expert_correlation.hpp>
 
 #include "../support/catch.hpp"

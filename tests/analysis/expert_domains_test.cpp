@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Compares the domains of experts with sums over the s^2 coefficients of every token, and checks a
 // layer whose experts of a domain are deleted.
+#include <random>
+
 #include <fmoe/analysis/expert_domains.hpp>
 
 #include "../support/catch.hpp"

@@ -2,6 +2,7 @@
 // Compares statistics of a stream with double loops, and their bits for any split of the stream.
 #include <fmoe/analysis/expert_statistics.hpp>
 
+#include <cstdint>
 #include <cstring>
 
 #include "../support/catch.hpp"

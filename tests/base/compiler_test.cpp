@@ -2,6 +2,7 @@
 // Compiled once as it is, and once more as standard_cpp_test.cpp, without the words of g++ and
 // clang.
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>

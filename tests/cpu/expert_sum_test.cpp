@@ -3,6 +3,7 @@
 // blocks at a time, and where they add to a result.
 #include <fmoe/backend/cpu/kernels/expert_sum.hpp>
 
+#include <cstdint>
 #include <vector>
 
 #include "../support/catch.hpp"

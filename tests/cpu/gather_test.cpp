@@ -3,6 +3,7 @@
 #include <fmoe/backend/cpu/kernels/gather.hpp>
 
 #include <cmath>
+#include <cstdint>
 #include <random>
 #include <vector>
 

@@ -5,6 +5,7 @@
 #include <fmoe/backend/cpu/kernels/int8_kernels.hpp>
 
 #include <cmath>
+#include <cstdint>
 #include <random>
 #include <vector>
 

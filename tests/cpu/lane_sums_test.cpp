@@ -6,6 +6,7 @@
 #include <fmoe/backend/cpu/kernels/sample.hpp>
 
 #include <cmath>
+#include <cstdint>
 #include <random>
 #include <vector>
 

@@ -4,6 +4,7 @@
 #include <fmoe/backend/cpu/kernels/pointwise.hpp>
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <random>
 #include <vector>

@@ -2,6 +2,7 @@
 // Integers make every sum exact; other numbers are compared with the sums of each row by itself.
 #include <fmoe/backend/cpu/kernels/sample.hpp>
 
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Arrays of a device as inputs and outputs: where they are read and written in place, where they
 // are converted, and where they are refused.
+#include <cstdint>
+
 #include <fmoe/analysis.hpp>
 #include <fmoe/cuda.hpp>
 #include <fmoe/fmoe.hpp>

@@ -2,6 +2,7 @@
 // The quick products have the bits of the plain one, gemm_kernel, for any shape of rows, sums and
 // weights.
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <random>
 

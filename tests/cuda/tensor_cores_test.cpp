@@ -5,6 +5,7 @@
 #include <fmoe/backend/cuda/kernels/narrow_number.hpp>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <random>
 

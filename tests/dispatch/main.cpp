@@ -3,6 +3,7 @@
 // kernels it takes, and the bits of what they make.
 #include <bit>
 #include <cinttypes>
+#include <cstdint>
 #include <cstdio>
 
 #include <fmoe/tune.hpp>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <cstdint>
+#include <cstring>
+
 #include "../support/shard_checks.hpp"
 
 #include <fmoe/aoe.hpp>

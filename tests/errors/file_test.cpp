@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <cstdint>
+
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/npy.hpp>
 #include <fmoe/io/safetensors.hpp>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <cstdint>
+
 #include <fmoe/analysis.hpp>
 #include <fmoe/backend/cpu/dispatch.hpp>
 #include <fmoe/cuda.hpp>

@@ -2,6 +2,7 @@
 // Compares sums without a list of pairs with the oracle's dense mask.
 #include <fmoe/expr/all_except.hpp>
 
+#include <cstring>
 #include <random>
 
 #include "../support/agree.hpp"

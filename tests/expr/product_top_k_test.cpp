@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Compares the selection of product keys with the oracle.
+#include <cstring>
+
 #include <fmoe/expr/rows.hpp>
 
 #include "../support/agree.hpp"

@@ -9,6 +9,7 @@
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
 
+#include <cstdint>
 #include <optional>
 
 #include "../support/catch.hpp"

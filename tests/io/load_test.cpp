@@ -5,6 +5,7 @@
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 
+#include <cstdint>
 #include <cstring>
 
 #include "../support/catch.hpp"

@@ -4,6 +4,7 @@
 // functions below.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>

@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <random>
 
 #include "random_oracle.hpp"
 #include "rank_checks.hpp"

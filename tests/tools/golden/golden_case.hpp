@@ -4,6 +4,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <set>

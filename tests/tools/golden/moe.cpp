@@ -4,6 +4,7 @@
 #include "over_ranks.hpp"
 #include "value_of.hpp"
 
+#include <cstdint>
 #include <utility>
 
 #include <fmoe/analysis/expert_load.hpp>

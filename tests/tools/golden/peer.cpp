@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "peer.hpp"
+#include <cstdint>
+
 #include "gradients.hpp"
 #include "over_ranks.hpp"
+#include "peer.hpp"
 #include "value_of.hpp"
 
 #include <fmoe/io/layer_settings.hpp>
