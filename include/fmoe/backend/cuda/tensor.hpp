@@ -3,6 +3,8 @@
 // take them as they take arrays of the host.
 #pragma once
 
+#include <array>
+
 #include <fmoe/arrays/interop.hpp>
 #include <fmoe/backend/cuda/device.hpp>
 
@@ -20,6 +22,9 @@ class tensor {
     size_ = detail::element_count(shape);
     data_ = static_cast<T*>(on_->allocate(bytes()));
   }
+  // The same with the extents in braces, which g++ 14 would take for a tensor of the host, too.
+  tensor(const std::size_t (&extents)[Rank], std::shared_ptr<const processor> on)
+      : tensor(std::to_array(extents), std::move(on)) {}
   // A copy of an array of the host.
   template <detail::array_operand A>
   tensor(const A& a, std::shared_ptr<const processor> on)
