@@ -2,6 +2,7 @@
 // Makes a layer ready for many calls.
 #pragma once
 
+#include <fmoe/run/checked_executable.hpp>
 #include <fmoe/run/evaluate.hpp>
 
 namespace fmoe {
@@ -16,22 +17,8 @@ class compiled {
  public:
   compiled(const ir::graph& g, const ir::node_list& results, std::size_t tokens,
            const compile_options& options)
-      : tokens_(tokens),
-        compiled_(detail::compile_graph<T, Level>(g, results, tokens, options)) {
-    std::size_t used = 0;
-    for (const ir::node_id id : g.ids()) {
-      const auto* l = get_if<ir::leaf_node>(&g[id].op);
-      if (l == nullptr || l->argument < 0) continue;
-      rows_[static_cast<std::size_t>(l->argument)] = row_of(g, id);
-      ++used;
-    }
-    detail::expects<value_error>(used == Arguments, "[compile] the layer uses ", used, " of its ",
-                                 Arguments, " arguments");
-    for (std::size_t i = Results; i-- > 0;) {
-      rows_[Arguments + i] = compiled_.results[i].shape;
-      if (has_tokens(Arguments + i)) counted_ = Arguments + i;
-    }
-  }
+      : executable_(g, detail::compile_graph<T, Level>(g, results, tokens, options), Arguments,
+                    detail::dtype_of<T>, tokens) {}
 
   // Takes inputs first, then outputs: any arrays (array_traits defines which), which are read and
   // written in place; lazy ones are evaluated first. Leading axes beyond those of a row count
@@ -81,22 +68,24 @@ class compiled {
   }
 
   // The most tokens of a call.
-  std::size_t tokens() const { return tokens_; }
+  std::size_t tokens() const { return executable_.tokens(); }
   // The shapes of an input and of a result without the token axis.
-  const std::vector<std::size_t>& input_shape(std::size_t i = 0) const { return rows_.at(i); }
+  const std::vector<std::size_t>& input_shape(std::size_t i = 0) const {
+    return executable_.row(i);
+  }
   const std::vector<std::size_t>& output_shape(std::size_t i = 0) const {
-    return rows_.at(Arguments + i);
+    return executable_.row(Arguments + i);
   }
 
   // Reads the weights again, after they were written. Only those that may have been written are
   // packed again: a weight counts as written when its elements are reached through a tensor that is
   // not const. No call may run at the same time.
-  void refresh() { detail::refresh(compiled_); }
+  void refresh() { executable_.refresh(); }
 
   // From now on each top_k and product_top_k keeps k entries; with `all`, as many as it is compiled
   // for. The results have the bits of a layer that is compiled for k, if its plan has the same
   // steps. No call may run at the same time. Throws value_error unless 0 < k <= the compiled one.
-  void keep(std::size_t k) { detail::keep(compiled_, k); }
+  void keep(std::size_t k) { executable_.keep(k); }
 
  private:
   // A call on a stream. It owns no arrays, so that an output exists for each result.
@@ -136,12 +125,6 @@ class compiled {
             ...);
   }
 
-  static std::vector<std::size_t> row_of(const ir::graph& g, ir::node_id id) {
-    auto s = g.shape(id);
-    s.erase(s.begin());
-    return s;
-  }
-
   template <class... Arrays>
   void bind(const stream_of_call& stream, Arrays&&... arrays) const {
     call({detail::view_of(arrays)...}, stream);  // a parameter keeps the evaluated array
@@ -151,8 +134,7 @@ class compiled {
   auto results_of(std::index_sequence<I...>, std::index_sequence<Rank...>,
                   const Arrays&... arrays) const {
     const std::array<detail::array_view, Arguments> inputs{detail::view_of(arrays)...};
-    const std::size_t row_rank = rows_[0].size();
-    const std::size_t tokens = inputs[0].rank < row_rank ? 0 : inputs[0].tokens(row_rank);
+    const std::size_t tokens = executable_.tokens_in(0, inputs[0]);
     std::tuple<tensor<T, Rank>...> results{tensor<T, Rank>(shape_of<Rank>(I, tokens))...};
     call({detail::view_of(arrays)..., detail::view_of(std::get<I>(results))...}, {});
     if constexpr (Results == 1) return std::get<0>(std::move(results));
@@ -168,71 +150,14 @@ class compiled {
     return shape;
   }
 
-  struct numbered {
-    std::size_t i;
-    operator std::string() const {
-      if (i >= Arguments && Results == 1) return "the output";
-      std::string text = i < Arguments ? "input " : "output ";
-      return text += std::to_string(i < Arguments ? i : i - Arguments);
-    }
-  };
-
   void call(const std::array<detail::array_view, Arguments + Results>& views,
             const stream_of_call& stream) const {
-    std::array<detail::bound_array, Arguments + Results> bound;
-    const detail::array_view& counted = views[counted_];
-    const std::size_t counted_rank = rows_[counted_].size();
-    const std::size_t tokens = counted.rank < counted_rank ? 0 : counted.tokens(counted_rank);
-    for (std::size_t i = 0; i < views.size(); ++i) {
-      const detail::array_view& v = views[i];
-      const numbered what{i};
-      const std::size_t row_rank = rows_[i].size();
-      detail::expects<shape_error>(v.rank >= row_rank, "[forward] ", what, " has ", v.rank,
-                                   " axes and a row alone has ", row_rank);
-      for (std::size_t a = 0; a < row_rank; ++a)
-        detail::expects<shape_error>(
-            v.shape[v.rank - row_rank + a] == rows_[i][a], "[forward] axis ", a, " of the rows of ",
-            what, " is ", v.shape[v.rank - row_rank + a], " and the layer's is ", rows_[i][a]);
-      if (has_tokens(i))
-        detail::expects<shape_error>(v.tokens(row_rank) == tokens, "[forward] 't' is ",
-                                     v.tokens(row_rank), " in ", what, " and ", tokens, " in ",
-                                     numbered{counted_});
-      else
-        detail::expects<shape_error>(v.rank == row_rank, "[forward] ", what, " has ", v.rank,
-                                     " axes and the layer's result, which has no tokens, has ",
-                                     row_rank);
-      detail::expects<value_error>(
-          i < Arguments ? detail::size_of(v.type) <= sizeof(T) : v.type == detail::dtype_of<T>,
-          "[forward] ", what, " is of ", name_of(v.type), " and the layer computes in ",
-          name_of(detail::dtype_of<T>), ": convert it first");
-      bound[i] = {v, row_rank};
-    }
-    for (std::size_t y = Arguments; y < views.size(); ++y) {
-      detail::expects<value_error>(!views[y].repeats(), "[forward] an axis of ", numbered{y},
-                                   " has stride 0");
-      for (std::size_t i = 0; i < y; ++i)
-        detail::expects<value_error>(!detail::overlap(views[i], views[y]), "[forward] ",
-                                     numbered{y}, " overlaps ", numbered{i});
-    }
-    detail::expects<shape_error>(tokens <= tokens_, "[forward] 't' is ", tokens,
-                                 " and the layer is compiled for at most ", tokens_,
-                                 ": say more to compile");
-    detail::expects<value_error>(!detail::is_stale(compiled_),
-                                 "[forward] a weight may have been written since the layer was "
-                                 "compiled: call refresh() before the next call");
-    compiled_.program->run({std::span(bound).first(Arguments), std::span(bound).last(Results),
-                            tokens, stream, compiled_.keep});
+    std::array<detail::bound_array, Arguments + Results> arrays;
+    for (std::size_t i = 0; i < views.size(); ++i) arrays[i].array = views[i];
+    executable_.call(arrays, stream);
   }
 
-  bool has_tokens(std::size_t i) const {
-    return i < Arguments || compiled_.results[i - Arguments].per_token;
-  }
-
-  std::size_t tokens_;
-  // Shapes without the token axis; arguments come first.
-  std::array<std::vector<std::size_t>, Arguments + Results> rows_;
-  std::size_t counted_ = 0;  // whose tokens are those of the call: the first result that has any
-  detail::compiled_graph compiled_;
+  detail::checked_executable executable_;
 };
 
 // The ranks of a layer's arguments, for compile.

@@ -8,6 +8,7 @@
 #include <fmoe/backend/reference/reference-inl.hpp>
 #include <fmoe/planner/machine_text-inl.hpp>
 #include <fmoe/planner/tuned_shapes-inl.hpp>
+#include <fmoe/run/checked_executable-inl.hpp>
 #include <fmoe/run/compile_graph-inl.hpp>
 #include <fmoe/run/cost-inl.hpp>
 #include <fmoe/run/explain-inl.hpp>
