@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+// Dynamic expressions are computed, compiled for many calls, explained and costed.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmoe/dynamic/operations.hpp>
+#include <fmoe/run/checked_executable.hpp>
+#include <fmoe/run/cost.hpp>
+#include <fmoe/run/explain.hpp>
+
+namespace fmoe::dynamic {
+
+// An array of the caller. Strides count elements; without them it is row-major.
+struct array {
+  void* data = nullptr;
+  dtype type = dtype::float32;
+  std::vector<std::size_t> shape;
+  std::vector<std::size_t> strides = {};
+};
+
+}  // namespace fmoe::dynamic
+
+namespace fmoe::detail {
+
+inline array_view view_of_dynamic(const dynamic::array& a) {
+  auto* const data = static_cast<any_number*>(a.data);
+  array_view v =
+      a.strides.empty() ? view_at<all>(data, a.shape) : view_at<all>(data, a.shape, a.strides);
+  v.type = a.type;
+  return v;
+}
+
+// The graph of some results.
+struct dynamic_graph {
+  ir::graph nodes;
+  ir::node_list roots;
+  dtype type;
+  extent arguments = 0;
+};
+
+// Lowers results, for calls of up to `tokens` rows if they have inputs.
+inline dynamic_graph lowered_dynamic(const std::vector<dynamic::expression>& results,
+                                     extent tokens) {
+  expects<value_error>(!results.empty(), "[compile] there is no result");
+  ir::graph g;
+  ir::node_list roots = lowered_operands(results, g);
+  extent arguments = 0;
+  for (const ir::node_id id : g.ids()) {
+    const auto* l = get_if<ir::leaf_node>(&g[id].op);
+    if (l == nullptr || l->argument < 0) continue;
+    arguments = std::max(arguments, static_cast<extent>(l->argument) + 1);
+    expects<shape_error>(g.fix(id, 0, tokens), "[compile] an input has ",
+                         g.extent_of(g[id].axes[0]), " rows, and calls have up to ", tokens);
+  }
+  if (arguments == 0) g.find_inputs(roots);
+  return {std::move(g), std::move(roots), joint_type(results), arguments};
+}
+
+// Calls f with a null pointer to float or double.
+template <class F>
+decltype(auto) in_arithmetic(dtype type, const F& f) {
+  if (type == dtype::float64) return f(static_cast<double*>(nullptr));
+  return f(static_cast<float*>(nullptr));
+}
+
+}  // namespace fmoe::detail
+
+namespace fmoe::dynamic {
+
+// Expressions that are ready for many calls; see fmoe::compiled.
+class executable {
+ public:
+  explicit executable(detail::checked_executable e) : executable_(std::move(e)) {}
+
+  std::size_t inputs() const { return executable_.arguments(); }
+  std::size_t outputs() const { return executable_.results(); }
+  std::size_t tokens() const { return executable_.tokens(); }
+  dtype type() const { return executable_.type(); }  // of results
+
+  // The shapes without the token axis, and whether an output has one.
+  const std::vector<std::size_t>& input_shape(std::size_t i = 0) const {
+    return executable_.row(i);
+  }
+  const std::vector<std::size_t>& output_shape(std::size_t i = 0) const {
+    return executable_.row(inputs() + i);
+  }
+  bool has_tokens(std::size_t output) const { return executable_.has_tokens(inputs() + output); }
+
+  // Takes the inputs, then the outputs, which it writes. Throws as fmoe::compiled does.
+  void operator()(std::span<const array> arrays) const {
+    detail::expects<value_error>(arrays.size() == inputs() + outputs(), "[forward] takes ",
+                                 inputs(), " inputs and ", outputs(), " outputs, and not ",
+                                 arrays.size(), " arrays");
+    std::vector<detail::bound_array> bound(arrays.size());
+    for (std::size_t i = 0; i < arrays.size(); ++i)
+      bound[i].array = detail::view_of_dynamic(arrays[i]);
+    executable_.call(bound, {});
+  }
+
+  // As those of fmoe::compiled.
+  void refresh() { executable_.refresh(); }
+  void keep(std::size_t k) { executable_.keep(k); }
+
+ private:
+  detail::checked_executable executable_;
+};
+
+// Plans expressions for calls of up to `tokens` rows of their inputs. Throws as fmoe::compile does.
+//
+//   const auto w = dynamic::constant({dtype::float32, {16, 8}, elements}, true);
+//   const auto y = dynamic::einsum("ti,io->to", {dynamic::input(0), w});
+//   const auto forward = dynamic::compile({y}, 128);
+template <class Level = cpu::native>
+executable compile(const std::vector<expression>& results, std::size_t tokens,
+                   const compile_options& options = {}) {
+  const auto g = detail::lowered_dynamic(results, tokens);
+  return detail::in_arithmetic(g.type, [&]<class T>(T*) {
+    const std::size_t most = g.arguments == 0 ? all : tokens;
+    auto compiled = detail::compile_graph<T, Level>(g.nodes, g.roots, most, options);
+    const std::size_t rows = g.arguments == 0 ? compiled.tokens : tokens;
+    return executable(
+        detail::checked_executable(g.nodes, std::move(compiled), g.arguments, g.type, rows));
+  });
+}
+
+// The values of expressions without inputs. Throws as fmoe::evaluate does.
+template <class Level = cpu::native>
+std::vector<tensor> evaluate(const std::vector<expression>& results,
+                             const compile_options& options = {}) {
+  const auto g = detail::lowered_dynamic(results, all);
+  detail::expects<value_error>(g.arguments == 0,
+                               "[evaluate] an expression has inputs: compile it and call it");
+  return detail::in_arithmetic(g.type, [&]<class T>(T*) {
+    const auto compiled = detail::compile_graph<T, Level>(g.nodes, g.roots, all, options);
+    std::vector<tensor> values;
+    std::vector<detail::bound_array> bound;
+    std::size_t i = 0;
+    for (const ir::node_id root : g.roots) {
+      const auto shape = g.nodes.shape(root);
+      values.push_back(
+          {g.type, shape, std::make_shared<storage>(detail::element_count(shape) * sizeof(T))});
+      bound.push_back({detail::view_of_dynamic({values.back().elements->data(), g.type, shape}),
+                       compiled.results[i++].shape.size()});
+    }
+    compiled.program->run({{}, bound, compiled.tokens});
+    return values;
+  });
+}
+
+// The plan for calls of up to `tokens` rows of the inputs, or of as many as the expressions have.
+template <class Level = cpu::native>
+explanation explain(const std::vector<expression>& results, std::size_t tokens = all,
+                    const compile_options& options = {}) {
+  const auto g = detail::lowered_dynamic(results, tokens);
+  return detail::in_arithmetic(g.type, [&]<class T>(T*) {
+    return detail::explain_graph<T, Level>(g.nodes, g.roots, tokens, options);
+  });
+}
+
+// The costs of an expression, for `tokens` rows of its inputs or as many as it has.
+template <class Level = cpu::native>
+cost_report cost(const expression& e, std::size_t tokens = all) {
+  const auto g = detail::lowered_dynamic({e}, tokens);
+  return detail::cost_of_graph<Level>(g.nodes, g.roots[0], detail::size_of(g.type));
+}
+
+}  // namespace fmoe::dynamic

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+// A layer whose kind is known when the program runs.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmoe/analysis/edit.hpp>
+#include <fmoe/dynamic/operations.hpp>
+#include <fmoe/io/load.hpp>
+#include <fmoe/io/safetensors.hpp>
+
+namespace fmoe::dynamic {
+
+// A parameter of a layer, with its name in files.
+struct named_parameter {
+  std::string name;
+  tensor value;
+  bool trained;  // false for running statistics
+};
+
+}  // namespace fmoe::dynamic
+
+namespace fmoe::detail {
+
+// What every kind of layer can be asked. Functions that a kind does not have throw value_error.
+class any_layer {
+ public:
+  virtual ~any_layer() = default;
+  virtual io::strings_by_name settings() const = 0;
+  virtual extent levels() const = 0;
+  virtual dynamic::expression output(const dynamic::expression& x) const = 0;
+  virtual dynamic::expression coefficients(const dynamic::expression& x, extent level) const = 0;
+  virtual dynamic::expression mixed(const dynamic::expression& x,
+                                    const std::vector<dynamic::expression>& a) const = 0;
+  virtual dynamic::expression expert_output(const dynamic::expression& x, extent n) const = 0;
+  virtual dynamic::expression expert(const std::vector<extent>& n) const = 0;
+  virtual std::vector<dynamic::named_parameter> parameters() const = 0;
+  virtual void save(const std::filesystem::path& file, const save_options& options) const = 0;
+};
+
+template <class Layer>
+class layer_of final : public any_layer {
+ public:
+  explicit layer_of(Layer layer) : layer_(std::move(layer)) {}
+
+  io::strings_by_name settings() const override { return arrays({}).metadata; }
+  extent levels() const override { return has_coefficients ? levels_of<Layer> : 0; }
+
+  dynamic::expression output(const dynamic::expression& x) const override {
+    return made(x, layer_(dynamic::typed<2>(x)));
+  }
+  dynamic::expression coefficients(const dynamic::expression& x, extent level) const override {
+    if constexpr (has_coefficients)
+      return at_level(level, [&]<extent Level>(std::integral_constant<extent, Level>) {
+        return made(x, coefficients_of<Level>(layer_, dynamic::typed<2>(x)));
+      });
+    else lacks("coefficients");
+  }
+  dynamic::expression mixed(const dynamic::expression& x,
+                            const std::vector<dynamic::expression>& a) const override {
+    if constexpr (has_coefficients) {
+      expects<value_error>(a.size() == levels_of<Layer>, "[mixed] the layer has ", levels_of<Layer>,
+                           " levels of experts, and not ", a.size());
+      return [&]<extent... Level>(std::index_sequence<Level...>) {
+        return made(x,
+                    layer_.mixed(dynamic::typed<2>(x), dynamic::typed<axes<Level>>(a[Level])...));
+      }(std::make_index_sequence<levels_of<Layer>>());
+    } else {
+      lacks("mixed");
+    }
+  }
+  dynamic::expression expert_output(const dynamic::expression& x, extent n) const override {
+    if constexpr (one_expert_adds())
+      return made(x, fmoe::expert_output(layer_, dynamic::typed<2>(x), n));
+    else lacks("expert_output");
+  }
+  dynamic::expression expert(const std::vector<extent>& n) const override {
+    constexpr extent count = levels_of<Layer>;
+    expects<value_error>(n.size() == count, "[expert] the layer has ", count,
+                         " numbers of an expert, one for each level, and not ", n.size());
+    return [&]<extent... Level>(std::index_sequence<Level...>) -> dynamic::expression {
+      if constexpr (requires { as_expression(layer_.expert(n[Level]...)); })
+        return dynamic::expression(layer_.expert(n[Level]...));
+      else lacks("expert");
+    }(std::make_index_sequence<count>());
+  }
+
+  std::vector<dynamic::named_parameter> parameters() const override {
+    Layer same = layer_;  // It shares the elements.
+    std::vector<dynamic::named_parameter> all;
+    for (const released_parameter& p : released_parameters(same))
+      if (const dynamic::tensor value = p.parameter.value(); !value.empty())
+        all.push_back({p.name.name, value, p.name.trained});
+    return all;
+  }
+  void save(const std::filesystem::path& file, const save_options& options) const override {
+    const io::layer_arrays all = arrays(options);
+    io::safetensors::write(file, all.arrays, all.metadata);
+  }
+
+ private:
+  static constexpr bool has_coefficients = has_experts<Layer>;
+
+  static constexpr bool one_expert_adds() {
+    if constexpr (levels_of<Layer> == 1) return has_expert_output<Layer>;
+    else return false;  // an expert has a number for each level
+  }
+
+  // The number of axes of the coefficients of a level.
+  template <extent Level>
+  static constexpr extent axes = expression_t<decltype(coefficients_of<Level>(
+      std::declval<const Layer&>(), std::declval<const argument<0, 2>&>()))>::rank;
+
+  template <operand E>
+  static dynamic::expression made(const dynamic::expression& x, const E& e) {
+    return {expression_t<E>::rank, x.type(),
+            [y = as_expression(e)](ir::graph& g) { return y.lower(g); }};
+  }
+
+  template <class F>
+  static dynamic::expression at_level(extent level, const F& f) {
+    std::optional<dynamic::expression> made;
+    [&]<extent... Level>(std::index_sequence<Level...>) {
+      ((Level == level ? void(made = f(std::integral_constant<extent, Level>())) : void()), ...);
+    }(std::make_index_sequence<levels_of<Layer>>());
+    expects<value_error>(made.has_value(), "[coefficients] there is no level ", level, " among ",
+                         levels_of<Layer>);
+    return *made;
+  }
+
+  io::layer_arrays arrays(const save_options& options) const {
+    if constexpr (requires { layer_.router.keys1; }) {  // Monet's, with its router
+      auto all = io::arrays_of(layer_.layer, {}, options);
+      auto router = io::arrays_of(layer_.router, {}, options);
+      all.arrays.merge(router.arrays);
+      all.metadata.merge(router.metadata);
+      return all;
+    } else {
+      return io::arrays_of(layer_, {}, options);
+    }
+  }
+
+  [[noreturn]] static void lacks(const char* what) {
+    fail<value_error>("[", what, "] this kind of layer has none");
+  }
+
+  Layer layer_;
+};
+
+}  // namespace fmoe::detail
+
+namespace fmoe::dynamic {
+
+// A layer of any kind, [token, input] -> [token, output]. Copies share the weights.
+class layer {
+ public:
+  template <class Layer>
+    requires(!std::is_same_v<Layer, layer>)
+  explicit layer(Layer l) : layer_(std::make_shared<detail::layer_of<Layer>>(std::move(l))) {}
+
+  // What the metadata of its file say: kind, K, activation and the like.
+  io::strings_by_name settings() const { return layer_->settings(); }
+  // The levels of experts: more than 1 in a hierarchy, 0 for a layer without coefficients.
+  std::size_t levels() const { return layer_->levels(); }
+
+  // [t, i] -> [t, o].
+  expression operator()(const expression& x) const { return layer_->output(x); }
+  // [t, i] -> [t, n], [t, h, e] for heads: of one level of experts.
+  expression coefficients(const expression& x, std::size_t level = 0) const {
+    return layer_->coefficients(x, level);
+  }
+  // [t, i] and the coefficients of each level -> [t, o].
+  expression mixed(const expression& x, const std::vector<expression>& a) const {
+    return layer_->mixed(x, a);
+  }
+  // [t, i] -> [t, o]: what expert n adds with the coefficient 1; see fmoe::expert_output.
+  expression expert_output(const expression& x, std::size_t n) const {
+    return layer_->expert_output(x, n);
+  }
+  // The matrix of one expert, by a number for each level.
+  expression expert(const std::vector<std::size_t>& n) const { return layer_->expert(n); }
+
+  std::vector<named_parameter> parameters() const { return layer_->parameters(); }
+  void save(const std::filesystem::path& file, const save_options& options = {}) const {
+    layer_->save(file, options);
+  }
+
+ private:
+  std::shared_ptr<const detail::any_layer> layer_;
+};
+
+}  // namespace fmoe::dynamic

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+// Dynamic expressions and layers give the bits of typed ones.
+#include <algorithm>
+
+#include <fmoe/cost.hpp>
+#include <fmoe/dynamic.hpp>
+#include <fmoe/fmoe.hpp>
+#include <fmoe/gradients.hpp>
+#include <fmoe/io/safetensors.hpp>
+
+#include "support/catch.hpp"
+#include "support/files.hpp"
+#include "support/oracle.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+using dynamic::expression;
+
+template <class T, std::size_t Rank>
+expression leaf(const tensor<T, Rank>& t) {
+  return dynamic::constant(detail::any_of(t));
+}
+
+// True if the value of an expression is this tensor, bit for bit.
+template <class T, std::size_t Rank>
+bool same(const dynamic::tensor& made, const tensor<T, Rank>& wanted) {
+  return made.type == detail::dtype_of<T> && std::ranges::equal(made.shape, wanted.shape()) &&
+         std::equal(wanted.data(), wanted.data() + wanted.size(),
+                    static_cast<const T*>(made.elements->data()));
+}
+template <operand E>
+bool same(const expression& made, const E& wanted) {
+  CHECK(made.rank() == expression_t<E>::rank);
+  return same(dynamic::evaluate({made})[0], evaluate(wanted));
+}
+
+TEST_CASE("dynamic operations are the typed ones", "[dynamic]") {
+  const auto x = random<tensor<float, 2>>({7, 12}, 1), w = random<tensor<float, 2>>({7, 12}, 2);
+  const auto b = random<tensor<float, 1>>({12}, 3);
+  const auto keys = random<tensor<float, 3>>({7, 2, 6}, 4);
+  const auto bound = random<tensor<float, 1>>({7}, 5);
+  const expression X = leaf(x), W = leaf(w), B = leaf(b), K = leaf(keys);
+  CHECK(same(dynamic::einsum("ti,si->ts", {X, W}), einsum<"ti,si->ts">(x, w)));
+  CHECK(same(dynamic::apply(pointwise::gelu, X), gelu(x)));
+  CHECK(same(dynamic::apply(pointwise::threshold, X, 0.25), threshold(x, 0.25)));
+  CHECK(same(dynamic::add(X, B), x + b));
+  CHECK(same(dynamic::add(B, X), b + x));
+  CHECK(same(dynamic::subtract(X, W), x - w));
+  CHECK(same(dynamic::multiply(X, B), x * b));
+  CHECK(same(dynamic::divide(X, W), x / w));
+  CHECK(same(dynamic::max(X, W), max(x, w)));
+  CHECK(same(dynamic::min(X, B), min(x, b)));
+  CHECK(same(dynamic::where(B, X, W), where(b, x, w)));
+  CHECK(same(dynamic::map_rows(row_function::softmax, X), softmax(x)));
+  CHECK(same(dynamic::map_rows(row_function::entmax, X, 1.5), entmax(x, 1.5)));
+  CHECK(same(dynamic::map_rows(row_function::entmax, X, 1), entmax(x, 1)));
+  CHECK(same(dynamic::map_rows(row_function::rms_norm, X, 1e-6), rms_norm(x)));
+  CHECK(same(dynamic::bounded_softmax(X, leaf(bound)), bounded_softmax(x, bound)));
+  CHECK(same(dynamic::norm(row_norm::l2, X), norm(row_norm::l2, x)));
+  CHECK(same(dynamic::top_k(X, 3, weighting::softmax), top_k(x, 3, weighting::softmax)));
+  CHECK(same(dynamic::top_k(X, all), top_k(x, all)));
+  CHECK(same(dynamic::top_p(X, 0.6, weighting::score), top_p(x, 0.6, weighting::score)));
+  CHECK(same(dynamic::nonzeros(X), nonzeros(x)));
+  CHECK(same(dynamic::expert_choice(X, W, weighting::softmax, 2),
+             expert_choice(x, w, weighting::softmax, 2)));
+  CHECK(same(dynamic::product_top_k(K, 4, 4), product_top_k(keys, 4, 4)));
+  CHECK(same(dynamic::kept_values(dynamic::top_k(X, 3)), kept(top_k(x, 3)).values));
+  CHECK(same(dynamic::kept_indices(dynamic::top_k(X, 3)), kept(top_k(x, 3)).indices));
+  CHECK(same(dynamic::concat({X, W}, 1), concat<1>(x, w)));
+  CHECK(same(dynamic::append_one(X), append_one(x)));
+  CHECK(same(dynamic::sized(X, {7, all}), sized(x, {7, all})));
+  CHECK(same(dynamic::gradient(dynamic::multiply(X, W), W, X), gradient(x * w, w, x)));
+  CHECK(same(dynamic::gradient(X, W, X), gradient(x, w, x)));
+}
+
+TEST_CASE("one operand of double makes an expression of double", "[dynamic]") {
+  const auto x = random<tensor<double, 2>>({5, 4}, 1);
+  const auto w = random<tensor<float, 2>>({4, 3}, 2);
+  const expression y = dynamic::einsum("ti,io->to", {leaf(x), leaf(w)});
+  CHECK(y.type() == dtype::float64);
+  CHECK(same(y, einsum<"ti,io->to">(x, w)));
+}
+
+TEST_CASE("dynamic expressions are compiled with several inputs and results", "[dynamic]") {
+  const auto x = random<tensor<float, 2>>({9, 6}, 1), g = random<tensor<float, 2>>({9, 4}, 2);
+  const auto w = random<parameter<float, 3>>({4, 6, 5}, 3);
+  const expression in = dynamic::input(0), gate = dynamic::input(1);
+  const expression a = dynamic::top_k(gate, 2, weighting::softmax);
+  const expression y = dynamic::einsum("tn,ti,nio->to", {a, in, expression(w)}),
+                   sums = dynamic::einsum("tn->n", {a});
+  const auto forward = dynamic::compile({y, sums}, 16);
+  REQUIRE(forward.inputs() == 2);
+  REQUIRE(forward.outputs() == 2);
+  CHECK(forward.input_shape(0) == std::vector<std::size_t>{6});
+  CHECK(forward.output_shape(1) == std::vector<std::size_t>{4});
+  CHECK(forward.has_tokens(0));
+  CHECK_FALSE(forward.has_tokens(1));
+
+  tensor<float, 2> made({9, 5});
+  tensor<float, 1> made_sums({4});
+  const auto array = [](const auto& t) {
+    return dynamic::array{const_cast<float*>(std::as_const(t).data()),
+                          dtype::float32,
+                          {t.shape().begin(), t.shape().end()}};
+  };
+  forward(std::array{array(x), array(g), array(made), array(made_sums)});
+  const auto typed = compile(
+      [&](const auto& i, const auto& j) {
+        const auto k = top_k(j, 2, weighting::softmax);
+        return std::tuple(einsum<"tn,ti,nio->to">(k, i, w), einsum<"tn->n">(k));
+      },
+      arguments<2, 2>{}, 16);
+  const auto [wanted, wanted_sums] = typed(x, g);
+  CHECK(std::ranges::equal(made, wanted));
+  CHECK(std::ranges::equal(made_sums, wanted_sums));
+  CHECK_THROWS_AS(forward(std::array{array(x), array(x), array(made), array(made_sums)}),
+                  shape_error);
+
+  CHECK(dynamic::explain({y}, 16).text.find("top_k") != std::string::npos);
+  const auto mixture = einsum<"tn,ti,nio->to">(top_k(g, 2, weighting::softmax), x, w);
+  CHECK(dynamic::cost(y, 9).factorized.multiply_adds == cost(mixture).factorized.multiply_adds);
+}
+
+TEST_CASE("a file's layer of any kind is a dynamic layer", "[dynamic]") {
+  const temporary_folder folder;
+  const auto x = random<tensor<float, 2>>({5, 6}, 9);
+  mxd<> mixture;
+  mixture.encoder = random<tensor<float, 2>>({6, 8}, 1);
+  mixture.gate = random<tensor<float, 2>>({6, 40}, 2);
+  mixture.scales = random<tensor<float, 2>>({40, 6}, 3);
+  mixture.decoder = random<tensor<float, 2>>({8, 6}, 4);
+  mixture.active = 3;
+  cp_mumoe<2> deep;
+  deep.gate.projections = {random<tensor<float, 2>>({6, 5}, 1),
+                           random<tensor<float, 2>>({6, 3}, 2)};
+  deep.experts = {{random<tensor<float, 2>>({5, 4}, 3), random<tensor<float, 2>>({3, 4}, 4)},
+                  random<tensor<float, 2>>({6, 4}, 5),
+                  random<tensor<float, 2>>({3, 4}, 6)};
+  const auto loaded = [&](const auto& layer) {
+    save(layer, folder / "layer.safetensors");
+    return dynamic::load<mxd<>, cp_mumoe<2>>(folder / "layer.safetensors");
+  };
+
+  const dynamic::layer any = loaded(mixture);
+  CHECK(any.settings().at("kind") == "mxd_mlp");
+  CHECK(any.levels() == 1);
+  CHECK(any.parameters().size() == 4);
+  CHECK(same(any(leaf(x)), mixture(x)));
+  const expression a = any.coefficients(leaf(x));
+  CHECK(same(a, mixture.coefficients(x)));
+  CHECK(same(any.mixed(leaf(x), {a}), mixture(x)));
+  CHECK(same(any.expert({7}), mixture.expert(7)));
+  CHECK(same(any.expert_output(leaf(x), 7), expert_output(mixture, x, 7)));
+  any.save(folder / "copy.safetensors");
+  CHECK(std::ranges::equal(evaluate(load<mxd<>>(folder / "copy.safetensors")(x)),
+                           evaluate(mixture(x))));
+
+  const dynamic::layer hierarchy = loaded(deep);
+  CHECK(hierarchy.levels() == 2);
+  CHECK(same(hierarchy.coefficients(leaf(x), 1), deep.coefficients<1>(x)));
+  CHECK(same(hierarchy.expert({4, 2}), deep.experts.expert(4, 2)));
+}
+
+TEST_CASE("a dynamic Monet layer has its router", "[dynamic]") {
+  const temporary_folder folder;
+  monet_hd<> layer;
+  layer.encoder = random<tensor<float, 2>>({6, 8}, 1);
+  layer.decoder = random<tensor<float, 2>>({8, 6}, 2);
+  layer.bias = random<tensor<float, 2>>({4, 6}, 3);
+  monet_router<> router;
+  router.keys1 = random<tensor<float, 2>>({6, 8}, 4);
+  router.keys2 = random<tensor<float, 2>>({6, 8}, 5);
+  router.heads = 2;
+  router.active = 3;
+  const dynamic::layer both(detail::routed_monet<monet_hd<>>{layer, router});
+  const auto x = random<tensor<float, 2>>({5, 6}, 9);
+  const auto wanted = evaluate(layer(x, router.g1(x), router.g2(x)));
+  CHECK(same(dynamic::evaluate({both(leaf(x))})[0], wanted));
+  both.save(folder / "monet.safetensors");
+  const auto again = dynamic::load<monet_hd<>, monet_vd<>>(folder / "monet.safetensors");
+  CHECK(same(dynamic::evaluate({again(leaf(x))})[0], wanted));
+  CHECK(again.levels() == 0);
+}
+
+}  // namespace

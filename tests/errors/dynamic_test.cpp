@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#include <stdexcept>
+
+#include <fmoe/dynamic.hpp>
+
+#include "../support/failures.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+dynamic::expression zeros(std::vector<std::size_t> shape) {
+  const std::size_t bytes = sizeof(float) * detail::element_count(shape);
+  return dynamic::constant({dtype::float32, std::move(shape), std::make_shared<storage>(bytes)});
+}
+
+// clang-format off: scripts/errors_page reads the table.
+const failure dynamic_errors[] = {
+{R"([einsum] "ti,io>to": subscripts are letters, commas and one arrow, as in "ti,io->to")", "The subscripts hold another character, or no arrow.", "Write the labels of each operand, an arrow, and those of the result.",
+[] { dynamic::einsum("ti,io>to", {zeros({4, 8}), zeros({8, 3})}); }},
+{R"([einsum] "ti,io->tz": each label of the result comes once, and from an operand)", "The result has a label twice, or one that no operand has.", "Use each label of the result once.",
+[] { dynamic::einsum("ti,io->tz", {zeros({4, 8}), zeros({8, 3})}); }},
+{R"([einsum] "ti,io->to" names 2 operands and there are 1)", "The subscripts have another number of operands than the list.", "Pass an operand for each part of the subscripts.",
+[] { dynamic::einsum("ti,io->to", {zeros({4, 8})}); }},
+{R"([einsum] operand 1 of "ti,io->to" has 3 axes)", "An operand has another number of axes than labels.", "Write one label for each axis.",
+[] { dynamic::einsum("ti,io->to", {zeros({4, 8}), zeros({2, 8, 3})}); }},
+{R"([where] the condition has no more axes than the two values)", "The condition is repeated along the leading axes of the values, and not the reverse.", "Give the values as many axes as the condition.",
+[] { dynamic::where(zeros({4, 8}), zeros({8}), zeros({8})); }},
+{R"([softmax] the operand has a last axis)", "A function of rows was called with a single number.", "Call it with rows.",
+[] { dynamic::map_rows(row_function::softmax, zeros({})); }},
+{R"([bounded softmax] takes a bound: see bounded_softmax)", "`map_rows` takes functions of a row alone.", "Call `bounded_softmax(scores, bound)`.",
+[] { dynamic::map_rows(row_function::bounded_softmax, zeros({4, 8})); }},
+{R"([bounded softmax] the bound has one number for each row)", "The bound has as many axes as the scores.", "Leave out the last axis of the bound.",
+[] { dynamic::bounded_softmax(zeros({4, 8}), zeros({4, 8})); }},
+{R"([expert_choice] scores and ranking are [token, expert])", "Experts choose among the rows of a matrix.", "Pass scores of two axes.",
+[] { dynamic::expert_choice(zeros({4, 2, 8}), zeros({4, 8}), weighting::softmax); }},
+{R"([product_top_k] the scores are [token, ..., 2, s])", "The last two axes are two lists of s scores each.", "Pass the scores of both halves of the keys, beside each other.",
+[] { dynamic::product_top_k(zeros({4, 8}), 2, 2); }},
+{R"([concat] there is no operand)", "The list of operands is empty.", "Pass at least one.",
+[] { dynamic::concat({}, 0); }},
+{R"([concat] all operands have the same number of axes, above 2)", "The operands have different numbers of axes, or the axis, which counts from 0, is not below that number.", "Use an axis that all operands have.",
+[] { dynamic::concat({zeros({4, 8}), zeros({4, 8})}, 2); }},
+{R"([sized] the expression has 2 axes and is said to have 1)", "`sized` takes an extent for each axis.", "Write `fmoe::all` for an extent that is not known.",
+[] { dynamic::sized(zeros({4, 8}), {4}); }},
+{R"([constant] a tensor of rank 2 holds nothing: set or load it)", "The tensor has a shape and no elements.", "Set its elements, or load it.",
+[] { dynamic::constant({dtype::float32, {4, 8}, nullptr}); }},
+{R"([input] an input has a leading token axis)", "An input of a compiled expression has a row for each token.", "Use rank 1 or more, or a constant.",
+[] { dynamic::input(0, 0); }},
+{R"([typed] the expression has 3 axes, not 2)", "A layer takes rows, [token, input].", "Pass an expression of two axes.",
+[] { dynamic::layer{small_mxd()}(zeros({4, 2, 8})); }},
+{R"([coefficients] there is no level 1 among 1)", "Levels of experts are counted from 0, and the layer has fewer.", "See `levels()`.",
+[] { dynamic::layer{small_mxd()}.coefficients(zeros({4, 8}), 1); }},
+{R"([coefficients] this kind of layer has none)", "Not every layer has coefficients of experts: those of a Monet layer are two lists for each head.", "Ask a layer whose `levels()` is not 0.",
+[] { dynamic::layer{monet_router<>{}}.coefficients(zeros({4, 8})); }},
+{R"([mixed] the layer has 1 levels of experts, and not 2)", "`mixed` takes the coefficients of each level.", "Pass `levels()` of them.",
+[] { dynamic::layer{small_mxd()}.mixed(zeros({4, 8}), {zeros({4, 5}), zeros({4, 5})}); }},
+{R"([expert] the layer has 1 numbers of an expert, one for each level, and not 2)", "An expert of a hierarchy has a number for each level.", "Pass `levels()` numbers.",
+[] { dynamic::layer{small_mxd()}.expert({0, 1}); }},
+{R"([compile] there is no result)", "The list of expressions is empty.", "Pass at least one.",
+[] { dynamic::compile({}, 4); }},
+{R"([compile] an input has 4 rows, and calls have up to 9)", "An input meets an array with another number of rows than the calls shall have.", "Compile for that number of tokens, or make the array an input, too.",
+[] { dynamic::compile({dynamic::multiply(dynamic::input(0), zeros({4, 8}))}, 9); }},
+{R"([forward] takes 1 inputs and 1 outputs, and not 1 arrays)", "A call lists the inputs and then the outputs.", "Pass an array for each.",
+[] {
+  const auto forward = dynamic::compile({dynamic::einsum("ti,io->to", {dynamic::input(0), zeros({8, 3})})}, 4);
+  forward(std::vector<dynamic::array>(1));
+}},
+{R"([evaluate] an expression has inputs: compile it and call it)", "`evaluate` computes expressions whose arrays are all there.", "Call `compile`, and the executable with the inputs.",
+[] { dynamic::evaluate({dynamic::input(0)}); }},
+};
+// clang-format on
+
+TEST_CASE("dynamic expressions that cannot be are refused by these sentences", "[errors]") {
+  check<std::logic_error>(dynamic_errors);
+}
+
+}  // namespace
