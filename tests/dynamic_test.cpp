@@ -146,7 +146,7 @@ TEST_CASE("a file's layer of any kind is a dynamic layer", "[dynamic]") {
   const dynamic::layer any = loaded(mixture);
   CHECK(any.settings().at("kind") == "mxd_mlp");
   CHECK(any.levels() == 1);
-  CHECK(any.parameters().size() == 4);
+  CHECK(any.arrays().arrays.size() == 4);
   CHECK(same(any(leaf(x)), mixture(x)));
   const expression a = any.coefficients(leaf(x));
   CHECK(same(a, mixture.coefficients(x)));
@@ -181,6 +181,7 @@ TEST_CASE("a dynamic Monet layer has its router", "[dynamic]") {
   both.save(folder / "monet.safetensors");
   const auto again = dynamic::load<monet_hd<>, monet_vd<>>(folder / "monet.safetensors");
   CHECK(same(dynamic::evaluate({again(leaf(x))})[0], wanted));
+  CHECK(again.settings() == both.arrays().metadata);
   CHECK(again.levels() == 0);
 }
 

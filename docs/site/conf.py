@@ -45,6 +45,7 @@ API = {
                     "expr/expression.hpp", "base/functions.hpp", "base/checked.hpp"],
     "Running": ["run/evaluate.hpp", "run/compile.hpp", "run/model.hpp", "run/explain.hpp", "run/cost.hpp", "planner/cost_figures.hpp",
                 "planner/machine.hpp", "planner/machine_text.hpp", "run/this_machine.hpp", "planner/options.hpp", "planner/tuned_shapes.hpp", "backend/backend.hpp", "backend/reference/reference.hpp", "backend/cuda/machines.hpp", "backend/cuda/device.hpp", "backend/cuda/tensor.hpp"],
+    "At run time": [f"dynamic/{what}.hpp" for what in ("expression", "operations", "executable", "layer", "load", "names")],
     "Gradients": ["gradients/gradient.hpp", "gradients/layer_gradients.hpp", "gradients/sparse_gradient.hpp"],
     "Optimizers": [f"optimizers/{what}.hpp" for what in ("sgd", "adam", "clip", "running_statistics", "unit_norm")],
     "Ranks": [f"distributed/{what}.hpp" for what in ("communicator", "thread_communicator", "mpi_communicator", "sharded", "load_shard", "save_shard", "compiled_shard")],
@@ -61,7 +62,7 @@ BY_NAME = {
 
 # Pages by their part of the navigation; pages that are not named come last.
 PARTS = {
-    "Using fmoe": ["guide", "install", "operators", "gradients", "training", "training_mumoe", "training_language", "serving", "interpretability", "errors", "interop", "cuda", "distributed", "performance", "gallery"],
+    "Using fmoe": ["guide", "install", "operators", "gradients", "training", "training_mumoe", "training_language", "serving", "interpretability", "python", "c", "errors", "interop", "cuda", "distributed", "performance", "gallery"],
     "Layers": LAYERS,
     "Inside": ["architecture", "adding_a_layer"],
 }

@@ -11,7 +11,7 @@ import re
 import sys
 
 # The namespaces that users name.
-FOR_USERS = ("fmoe", "fmoe::cuda", "fmoe::io", "fmoe::io::npy", "io")
+FOR_USERS = ("fmoe", "fmoe::cuda", "fmoe::dynamic", "fmoe::io", "fmoe::io::npy", "io")
 
 # Members that only the library calls, and names of fmoe::io that are not for users.
 INTERNAL = set("""

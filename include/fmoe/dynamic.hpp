@@ -4,3 +4,4 @@
 
 #include <fmoe/dynamic/executable.hpp>
 #include <fmoe/dynamic/load.hpp>
+#include <fmoe/dynamic/names.hpp>

@@ -25,6 +25,8 @@ const failure dynamic_errors[] = {
 [] { dynamic::einsum("ti,io->to", {zeros({4, 8})}); }},
 {R"([einsum] operand 1 of "ti,io->to" has 3 axes)", "An operand has another number of axes than labels.", "Write one label for each axis.",
 [] { dynamic::einsum("ti,io->to", {zeros({4, 8}), zeros({2, 8, 3})}); }},
+{R"([apply] there is no "rule" among relu, gelu, gelu_tanh, silu, sigmoid, squared_relu, exp, sqrt, inverse_sqrt, negate, scale, shift, threshold, tanh, log, abs, at_least, at_most, quotient, inverse, power)", "A function, a norm or a weighting was asked for by a name that fmoe does not know.", "Take one of the names.",
+[] { dynamic::pointwise_named("rule"); }},
 {R"([where] the condition has no more axes than the two values)", "The condition is repeated along the leading axes of the values, and not the reverse.", "Give the values as many axes as the condition.",
 [] { dynamic::where(zeros({4, 8}), zeros({8}), zeros({8})); }},
 {R"([softmax] the operand has a last axis)", "A function of rows was called with a single number.", "Call it with rows.",

@@ -22,10 +22,11 @@ namespace fmoe::detail {
 class elements {
  public:
   explicit elements(extent bytes) : owned_(bytes), data_(owned_.data()), bytes_(bytes) {}
-  elements(const void* borrowed, extent bytes)
+  elements(const void* borrowed, extent bytes, std::shared_ptr<const void> owner = nullptr)
       : data_(const_cast<void*>(borrowed)),
         bytes_(bytes),
-        is_borrowed_(true) {}
+        is_borrowed_(true),
+        owner_(std::move(owner)) {}
   elements(const elements& other) : elements(other.bytes_) {
     if (bytes_ > 0) std::memcpy(data_, other.data_, bytes_);
   }
@@ -71,6 +72,7 @@ class elements {
   void* data_;
   extent bytes_;
   bool is_borrowed_ = false;
+  std::shared_ptr<const void> owner_;  // of what is borrowed; may be null
   struct derivation {
     std::string key;
     std::shared_ptr<const void> made;
@@ -95,8 +97,9 @@ class storage {
   explicit storage(std::size_t bytes) : elements_(std::make_shared<detail::elements>(bytes)) {}
   storage(const void* borrowed, std::size_t bytes)
       : elements_(std::make_shared<detail::elements>(borrowed, bytes)) {}
-  storage(void* borrowed, std::size_t bytes)
-      : elements_(std::make_shared<detail::elements>(borrowed, bytes)),
+  // The elements live until the last of their users has gone if they come with an owner.
+  storage(void* borrowed, std::size_t bytes, std::shared_ptr<const void> owner = nullptr)
+      : elements_(std::make_shared<detail::elements>(borrowed, bytes, std::move(owner))),
         writes_borrowed_(true) {}
   storage(const storage& other) : elements_(other.elements_) {}
   storage& operator=(const storage& other) {

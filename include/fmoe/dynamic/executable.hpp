@@ -111,8 +111,7 @@ class executable {
 
 // Plans expressions for calls of up to `tokens` rows of their inputs. Throws as fmoe::compile does.
 //
-//   const auto w = dynamic::constant({dtype::float32, {16, 8}, elements}, true);
-//   const auto y = dynamic::einsum("ti,io->to", {dynamic::input(0), w});
+//   const auto y = dynamic::einsum("ti,io->to", {dynamic::input(0), dynamic::expression(w)});
 //   const auto forward = dynamic::compile({y}, 128);
 template <class Level = cpu::native>
 executable compile(const std::vector<expression>& results, std::size_t tokens,

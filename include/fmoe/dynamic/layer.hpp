@@ -2,6 +2,7 @@
 // A layer whose kind is known when the program runs.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -14,24 +15,12 @@
 #include <fmoe/io/load.hpp>
 #include <fmoe/io/safetensors.hpp>
 
-namespace fmoe::dynamic {
-
-// A parameter of a layer, with its name in files.
-struct named_parameter {
-  std::string name;
-  tensor value;
-  bool trained;  // false for running statistics
-};
-
-}  // namespace fmoe::dynamic
-
 namespace fmoe::detail {
 
 // What every kind of layer can be asked. Functions that a kind does not have throw value_error.
 class any_layer {
  public:
   virtual ~any_layer() = default;
-  virtual io::strings_by_name settings() const = 0;
   virtual extent levels() const = 0;
   virtual dynamic::expression output(const dynamic::expression& x) const = 0;
   virtual dynamic::expression coefficients(const dynamic::expression& x, extent level) const = 0;
@@ -39,8 +28,8 @@ class any_layer {
                                     const std::vector<dynamic::expression>& a) const = 0;
   virtual dynamic::expression expert_output(const dynamic::expression& x, extent n) const = 0;
   virtual dynamic::expression expert(const std::vector<extent>& n) const = 0;
-  virtual std::vector<dynamic::named_parameter> parameters() const = 0;
-  virtual void save(const std::filesystem::path& file, const save_options& options) const = 0;
+  virtual io::strings_by_name settings() const = 0;
+  virtual io::layer_arrays arrays(const save_options& options) const = 0;
 };
 
 template <class Layer>
@@ -48,7 +37,6 @@ class layer_of final : public any_layer {
  public:
   explicit layer_of(Layer layer) : layer_(std::move(layer)) {}
 
-  io::strings_by_name settings() const override { return arrays({}).metadata; }
   extent levels() const override { return has_coefficients ? levels_of<Layer> : 0; }
 
   dynamic::expression output(const dynamic::expression& x) const override {
@@ -90,21 +78,30 @@ class layer_of final : public any_layer {
     }(std::make_index_sequence<count>());
   }
 
-  std::vector<dynamic::named_parameter> parameters() const override {
-    Layer same = layer_;  // It shares the elements.
-    std::vector<dynamic::named_parameter> all;
-    for (const released_parameter& p : released_parameters(same))
-      if (const dynamic::tensor value = p.parameter.value(); !value.empty())
-        all.push_back({p.name.name, value, p.name.trained});
-    return all;
+  io::strings_by_name settings() const override {
+    if constexpr (has_router) {
+      auto all = settings_of(layer_.layer);
+      all.merge(settings_of(layer_.router));
+      return all;
+    } else {
+      return settings_of(layer_);
+    }
   }
-  void save(const std::filesystem::path& file, const save_options& options) const override {
-    const io::layer_arrays all = arrays(options);
-    io::safetensors::write(file, all.arrays, all.metadata);
+  io::layer_arrays arrays(const save_options& options) const override {
+    if constexpr (has_router) {
+      auto all = io::arrays_of(layer_.layer, {}, options);
+      auto router = io::arrays_of(layer_.router, {}, options);
+      all.arrays.merge(router.arrays);
+      all.metadata.merge(router.metadata);
+      return all;
+    } else {
+      return io::arrays_of(layer_, {}, options);
+    }
   }
 
  private:
   static constexpr bool has_coefficients = has_experts<Layer>;
+  static constexpr bool has_router = requires(const Layer& l) { l.router.keys1; };  // Monet's
 
   static constexpr bool one_expert_adds() {
     if constexpr (levels_of<Layer> == 1) return has_expert_output<Layer>;
@@ -133,16 +130,15 @@ class layer_of final : public any_layer {
     return *made;
   }
 
-  io::layer_arrays arrays(const save_options& options) const {
-    if constexpr (requires { layer_.router.keys1; }) {  // Monet's, with its router
-      auto all = io::arrays_of(layer_.layer, {}, options);
-      auto router = io::arrays_of(layer_.router, {}, options);
-      all.arrays.merge(router.arrays);
-      all.metadata.merge(router.metadata);
-      return all;
-    } else {
-      return io::arrays_of(layer_, {}, options);
-    }
+  template <class Part>
+  static io::strings_by_name settings_of(Part part) {
+    const io::released_layer all(part);
+    const auto holds = [&](std::string_view name) {
+      return std::ranges::any_of(all.parameters, [&](const released_parameter& p) {
+        return p.name.name == name && !p.parameter.value().empty();
+      });
+    };
+    return io::metadata_of(all, holds, {});
   }
 
   [[noreturn]] static void lacks(const char* what) {
@@ -163,8 +159,12 @@ class layer {
     requires(!std::is_same_v<Layer, layer>)
   explicit layer(Layer l) : layer_(std::make_shared<detail::layer_of<Layer>>(std::move(l))) {}
 
-  // What the metadata of its file say: kind, K, activation and the like.
+  // The metadata of a file of the layer: kind, K, activation and the like.
   io::strings_by_name settings() const { return layer_->settings(); }
+  // What a file of the layer holds, by the names of the authors' code. Throws as save does.
+  io::layer_arrays arrays(const save_options& options = {}) const {
+    return layer_->arrays(options);
+  }
   // The levels of experts: more than 1 in a hierarchy, 0 for a layer without coefficients.
   std::size_t levels() const { return layer_->levels(); }
 
@@ -185,9 +185,10 @@ class layer {
   // The matrix of one expert, by a number for each level.
   expression expert(const std::vector<std::size_t>& n) const { return layer_->expert(n); }
 
-  std::vector<named_parameter> parameters() const { return layer_->parameters(); }
+  // See fmoe::save.
   void save(const std::filesystem::path& file, const save_options& options = {}) const {
-    layer_->save(file, options);
+    const io::layer_arrays all = arrays(options);
+    io::safetensors::write(file, all.arrays, all.metadata);
   }
 
  private:

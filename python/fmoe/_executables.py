@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""Expressions are computed once, or compiled for many calls."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import Any, Sequence
+
+from . import _core
+from ._arrays import as_kind_of, empty, readable
+from ._core import Cost, Explanation, Expression
+from ._expressions import expression
+
+
+class Executable:
+    """Expressions that are planned and ready for calls of up to `tokens` rows, from any number of threads."""
+
+    def __init__(self, core: Any, is_one: bool) -> None:
+        self._core = core
+        self._is_one = is_one
+        self._inputs = core.inputs
+        self._ranks = [len(core.input_shape(i)) for i in range(core.inputs)]
+        self._rows = [(tuple(core.output_shape(i)), core.has_tokens(i)) for i in range(core.outputs)]
+        self._is_double = core.is_double
+
+    @property
+    def tokens(self) -> int:
+        """The most rows of a call."""
+        return self._core.tokens
+
+    def input_shape(self, i: int = 0) -> tuple[int, ...]:
+        """The shape of an input without the token axes."""
+        return tuple(self._core.input_shape(i))
+
+    def output_shape(self, i: int = 0) -> tuple[int, ...]:
+        """The shape of a result without the token axes."""
+        return tuple(self._core.output_shape(i))
+
+    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+        """Computes the results: an array, or a tuple of them for several. Leading axes of an input beyond a row's count tokens.
+
+        Arrays are read and written where they lie. Results are of the kind of the first input, or are written to `out`, an array
+        or a tuple of them.
+        """
+        if len(inputs) != self._inputs:
+            raise TypeError(f"the executable takes {self._inputs} inputs, and not {len(inputs)}")
+        arrays = [readable(x) for x in inputs]
+        if out is None:
+            first = arrays[0] if arrays else None
+            tokens = () if first is None else tuple(first.shape)[: first.ndim - self._ranks[0]]
+            outputs = [empty(first, tokens + row if has else row, self._is_double) for row, has in self._rows]
+        else:
+            outputs = list(out) if isinstance(out, (tuple, list)) else [out]
+        self._core.run(arrays, outputs)
+        return outputs[0] if self._is_one else tuple(outputs)
+
+    def keep(self, k: int) -> None:
+        """From now on each top_k keeps k entries, at most as many as it was compiled for."""
+        self._core.keep(k)
+
+    def refresh(self) -> None:
+        """Reads the weights again, after they were written. No call may run at the same time."""
+        self._core.refresh()
+
+
+def _results(results: Any) -> tuple[list[Expression], bool]:
+    is_one = not isinstance(results, (tuple, list))
+    return [expression(e) for e in ([results] if is_one else results)], is_one
+
+
+def compile(results: Any, tokens: int, **options: Any) -> Executable:
+    """Plans an expression, or several, for calls of up to `tokens` rows of their inputs, and packs the weights.
+
+    Options: threads and callers (None: as many as there are), naive (contract parameters first), screen, tune (measure the most
+    promising plans) and reference (the plain interpreter in double instead of the CPU's kernels).
+    """
+    expressions, is_one = _results(results)
+    return Executable(_core.compile(expressions, tokens, **options), is_one)
+
+
+def evaluate(results: Any, *, like: Any = None, **options: Any) -> Any:
+    """The value of an expression without inputs, or of several, whose common parts are computed once.
+
+    The result is a numpy array, or an array of the kind of `like`.
+    """
+    expressions, is_one = _results(results)
+    values = [as_kind_of(like, v) for v in _core.evaluate(expressions, **options)]
+    return values[0] if is_one else tuple(values)
+
+
+def explain(results: Any, tokens: int | None = None, **options: Any) -> Explanation:
+    """The plan of expressions: steps with predicted times, costs and memory. Its str is text; notebooks draw it."""
+    return _core.explain(_results(results)[0], tokens, **options)
+
+
+def cost(e: Any, tokens: int | None = None) -> Cost:
+    """The cost of an expression, factorized and naive."""
+    return _core.cost(expression(e), tokens)
+
+
+def _drawing(explanation: Explanation) -> str | None:
+    """The plan as SVG, if Graphviz is installed."""
+    dot = shutil.which("dot")
+    if dot is None:
+        return None
+    return subprocess.run([dot, "-Tsvg"], input=explanation.dot, capture_output=True, text=True, check=True).stdout
+
+
+Explanation._repr_svg_ = _drawing

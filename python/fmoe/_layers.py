@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""Layers of files, of any kind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy
+
+from . import _core
+from ._arrays import is_double, readable
+from ._core import Cost, Explanation, Expression
+from ._executables import Executable, compile, cost, evaluate, explain
+from ._expressions import expression, input
+from ._files import write
+
+
+class Layer:
+    """A layer, [token, input] -> [token, output]. Functions take expressions and return expressions, or take and return arrays."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self._forward: Executable | None = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the metadata of its file say: kind, K, activation and the like."""
+        return self._core.settings()
+
+    @property
+    def levels(self) -> int:
+        """The levels of experts: more than 1 in a hierarchy, 0 for a layer without coefficients."""
+        return self._core.levels
+
+    def arrays(self) -> dict[str, numpy.ndarray]:
+        """What a file of the layer holds, by the names of the authors' code, as a state_dict has them; bfloat16 is widened."""
+        return self._core.arrays()
+
+    def __repr__(self) -> str:
+        return f"<fmoe.Layer {', '.join(f'{key}={value}' for key, value in self.settings.items())}>"
+
+    def __call__(self, x: Any, out: Any = None) -> Any:
+        """The output of x, whose leading axes count tokens. It plans at the first call, and for calls of more tokens."""
+        if isinstance(x, Expression):
+            return self._core.output(x)
+        x = readable(x)
+        if is_double(x):
+            y = self._value(self._core.output, x)
+            if out is None:
+                return y
+            out[...] = y
+            return out
+        tokens = 1
+        for n in tuple(x.shape)[:-1]:
+            tokens *= n
+        forward = self._forward
+        if forward is None or forward.tokens < tokens:
+            forward = self._forward = self.compile(1 << max(tokens - 1, 0).bit_length())
+        return forward(x, out=out)
+
+    def compile(self, tokens: int, **options: Any) -> Executable:
+        """Plans the layer for calls of up to `tokens` rows; options as for fmoe.compile."""
+        return compile(self._core.output(input(0)), tokens, **options)
+
+    def explain(self, tokens: int = 1, **options: Any) -> Explanation:
+        """The plan for calls of up to `tokens` rows."""
+        return explain(self._core.output(input(0)), tokens, **options)
+
+    def cost(self, tokens: int = 1) -> Cost:
+        """The cost, factorized and naive."""
+        return cost(self._core.output(input(0)), tokens)
+
+    def _value(self, function: Any, x: Any, *more: Any) -> Any:
+        """function(x, ...) as an expression, or its value if x is an array of rows."""
+        if isinstance(x, Expression):
+            return function(x, *more)
+        x = readable(x)
+        rows = x.reshape(-1, x.shape[-1])
+        made = evaluate(function(expression(rows), *more), like=x)
+        return made.reshape(tuple(x.shape[:-1]) + tuple(made.shape[1:]))
+
+    def coefficients(self, x: Any, level: int = 0) -> Any:
+        """The coefficients of the experts of one level, [token, expert]."""
+        return self._value(self._core.coefficients, x, level)
+
+    def mixed(self, x: Any, *coefficients: Any) -> Any:
+        """The output of x with these coefficients, one array for each level."""
+        return self._value(self._core.mixed, x, [expression(a) for a in coefficients])
+
+    def expert_output(self, x: Any, n: int) -> Any:
+        """What expert n adds to the output with the coefficient 1."""
+        return self._value(self._core.expert_output, x, n)
+
+    def expert(self, *n: int) -> numpy.ndarray:
+        """The matrix of one expert, by a number for each level."""
+        return evaluate(self._core.expert(list(n)))
+
+    def save(self, file: str | os.PathLike[str], prefix: str = "") -> None:
+        """Writes a safetensors file from which load makes an equal layer."""
+        self._core.save(os.fspath(file), prefix)
+
+
+def load(file: str | os.PathLike[str], prefix: str = "", *, active: int | None = None, narrow: bool = False) -> Layer:
+    """Loads the one layer that a file or a checkpoint holds, whatever kind it is; a Monet layer with its router.
+
+    Of a model with several layers the prefix says which: "model.layers.3.". `active` is K where the file does not say it, and
+    `narrow` lets float64 become float32.
+    """
+    return Layer(_core.load(os.fspath(file), prefix, active, narrow))
+
+
+def from_arrays(arrays: Mapping[str, Any], *, active: int | None = None, metadata: Mapping[str, str] | None = None) -> Layer:
+    """Makes the layer of these arrays, by the names of the authors' code: a state_dict of PyTorch is such a mapping."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "layer.safetensors")
+        write(file, arrays, metadata)
+        return load(file, active=active)

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT
+// Expressions, and what is computed from them.
+#include <nanobind/operators.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <fmoe/dynamic/executable.hpp>
+#include <fmoe/dynamic/names.hpp>
+#include <fmoe/reference.hpp>
+
+#include "arrays.hpp"
+
+namespace fmoe::python {
+
+using namespace nb::literals;
+using dynamic::expression;
+
+namespace {
+
+using expressions = std::vector<expression>;
+
+compile_options options_of(std::optional<std::size_t> threads, std::optional<std::size_t> callers,
+                           bool naive, bool screen, bool tune, bool on_reference) {
+  compile_options options;
+  options.threads = threads.value_or(all);
+  options.callers = callers.value_or(all);
+  options.naive = naive;
+  options.screen = screen;
+  options.tune = tune;
+  if (on_reference) options.on = reference();
+  return options;
+}
+
+void bind_operators(nb::class_<expression>& c) {
+  const auto number = [](pointwise fn) {
+    return [fn](const expression& e, double x) { return dynamic::apply(fn, e, x); };
+  };
+  c.def("__add__", number(pointwise::shift), nb::is_operator())
+      .def("__radd__", number(pointwise::shift), nb::is_operator())
+      .def("__mul__", number(pointwise::scale), nb::is_operator())
+      .def("__rmul__", number(pointwise::scale), nb::is_operator())
+      .def("__truediv__", number(pointwise::quotient), nb::is_operator())
+      .def("__rtruediv__", number(pointwise::inverse), nb::is_operator())
+      .def(
+          "__sub__",
+          [](const expression& e, double x) { return dynamic::apply(pointwise::shift, e, -x); },
+          nb::is_operator())
+      .def(
+          "__rsub__",
+          [](const expression& e, double x) {
+            return dynamic::apply(pointwise::shift, dynamic::apply(pointwise::negate, e), x);
+          },
+          nb::is_operator())
+      .def("__add__", &dynamic::add, nb::is_operator())
+      .def("__mul__", &dynamic::multiply, nb::is_operator())
+      .def("__sub__", &dynamic::subtract, nb::is_operator())
+      .def("__truediv__", &dynamic::divide, nb::is_operator())
+      .def(
+          "__radd__", [](const expression& b, const expression& a) { return dynamic::add(a, b); },
+          nb::is_operator())
+      .def(
+          "__rmul__",
+          [](const expression& b, const expression& a) { return dynamic::multiply(a, b); },
+          nb::is_operator())
+      .def(
+          "__rsub__",
+          [](const expression& b, const expression& a) { return dynamic::subtract(a, b); },
+          nb::is_operator())
+      .def(
+          "__rtruediv__",
+          [](const expression& b, const expression& a) { return dynamic::divide(a, b); },
+          nb::is_operator())
+      .def("__neg__", [](const expression& e) { return dynamic::apply(pointwise::negate, e); });
+}
+
+void bind_operations(nb::module_& m) {
+  using text = std::string_view;
+  m.def(
+      "apply",
+      [](text function, const expression& e, double parameter) {
+        return dynamic::apply(dynamic::pointwise_named(function), e, parameter);
+      },
+      "function"_a, "e"_a, "parameter"_a = 0);
+  m.def("einsum", &dynamic::einsum, "subscripts"_a, "operands"_a);
+  m.def("maximum", &dynamic::max, "a"_a, "b"_a);
+  m.def("minimum", &dynamic::min, "a"_a, "b"_a);
+  m.def("where", &dynamic::where, "condition"_a, "a"_a, "b"_a);
+  m.def(
+      "map_rows",
+      [](text function, const expression& e, double parameter) {
+        return dynamic::map_rows(dynamic::row_function_named(function), e, parameter);
+      },
+      "function"_a, "e"_a, "parameter"_a = 0);
+  m.def("bounded_softmax", &dynamic::bounded_softmax, "scores"_a, "bound"_a);
+  m.def(
+      "norm",
+      [](text which, const expression& e) {
+        return dynamic::norm(dynamic::row_norm_named(which), e);
+      },
+      "which"_a, "e"_a);
+  m.def(
+      "top_k",
+      [](const expression& scores, std::optional<std::size_t> k, text weights) {
+        return dynamic::top_k(scores, k.value_or(all), dynamic::weighting_named(weights));
+      },
+      "scores"_a, "k"_a.none(), "weights"_a);
+  m.def(
+      "top_p",
+      [](const expression& scores, double mass, text weights) {
+        return dynamic::top_p(scores, mass, dynamic::weighting_named(weights));
+      },
+      "scores"_a, "mass"_a, "weights"_a);
+  m.def("nonzeros", &dynamic::nonzeros, "scores"_a);
+  m.def(
+      "expert_choice",
+      [](const expression& scores, const expression& ranked, text weights,
+         std::optional<std::size_t> capacity, double factor) {
+        return dynamic::expert_choice(scores, ranked, dynamic::weighting_named(weights),
+                                      capacity.value_or(all), factor);
+      },
+      "scores"_a, "ranked"_a, "weights"_a, "capacity"_a.none() = nb::none(), "factor"_a = 2);
+  m.def(
+      "product_top_k",
+      [](const expression& scores, std::size_t k, std::size_t each, text weights) {
+        return dynamic::product_top_k(scores, k, each, dynamic::weighting_named(weights));
+      },
+      "scores"_a, "k"_a, "each"_a, "weights"_a);
+  m.def("kept_values", &dynamic::kept_values, "selection"_a);
+  m.def("kept_indices", &dynamic::kept_indices, "selection"_a);
+  m.def("concat", &dynamic::concat, "parts"_a, "axis"_a);
+  m.def("append_one", &dynamic::append_one, "e"_a);
+  m.def(
+      "sized",
+      [](const expression& e, const std::vector<std::optional<std::size_t>>& shape) {
+        std::vector<std::size_t> extents;
+        for (const auto& n : shape) extents.push_back(n.value_or(all));
+        return dynamic::sized(e, extents);
+      },
+      "e"_a, "shape"_a);
+  m.def("gradient", &dynamic::gradient, "y"_a, "of"_a, "dy"_a);
+  m.def(
+      "constant",
+      [](const plain_array_in& a, bool is_parameter) {
+        return dynamic::constant(tensor_of(a), is_parameter);
+      },
+      "array"_a, "is_parameter"_a = false);
+  m.def("input", &dynamic::input, "index"_a = 0, "rank"_a = 2);
+}
+
+void bind_results(nb::module_& m) {
+  nb::class_<memory_figures>(m, "Memory", "Bytes of a compiled layer.")
+      .def_ro("weights", &memory_figures::weights, "as they are stored")
+      .def_ro("packed", &memory_figures::packed, "what is made of them for the steps")
+      .def_ro("call", &memory_figures::call, "of each call that runs at the same time");
+  nb::class_<explanation>(m, "Explanation", nb::dynamic_attr(), "A plan, as text and as drawings.")
+      .def_ro("text", &explanation::text, "a line for each step, with predicted times")
+      .def_ro("dot", &explanation::dot, "the drawing of the plan, for Graphviz")
+      .def_ro("graph", &explanation::graph, "the drawing of the expression, for Graphviz")
+      .def_ro("seconds", &explanation::seconds, "of a call, as the planner predicts it")
+      .def_ro("memory", &explanation::memory)
+      .def("__str__", [](const explanation& e) { return e.text; })
+      .def("__repr__", [](const explanation& e) { return e.text; });
+  nb::class_<cost_figures>(m, "CostFigures")
+      .def_ro("multiply_adds", &cost_figures::multiply_adds, "for each token")
+      .def_ro("once", &cost_figures::once, "multiply-adds that make weights, for any tokens")
+      .def_ro("parameters", &cost_figures::parameters, "numbers stored")
+      .def_ro("bytes", &cost_figures::bytes, "read and written, for all tokens")
+      .def_prop_ro("flops", &cost_figures::flops);
+  nb::class_<cost_report>(m, "Cost", "The cost of an expression, factorized and naive.")
+      .def_ro("factorized", &cost_report::factorized)
+      .def_ro("naive", &cost_report::naive)
+      .def_ro("naive_multiply_adds", &cost_report::naive_multiply_adds);
+  nb::class_<dynamic::executable>(m, "Executable")
+      .def_prop_ro("inputs", &dynamic::executable::inputs)
+      .def_prop_ro("outputs", &dynamic::executable::outputs)
+      .def_prop_ro("tokens", &dynamic::executable::tokens)
+      .def_prop_ro("is_double",
+                   [](const dynamic::executable& e) { return e.type() == dtype::float64; })
+      .def("input_shape", &dynamic::executable::input_shape, "i"_a = 0)
+      .def("output_shape", &dynamic::executable::output_shape, "i"_a = 0)
+      .def("has_tokens", &dynamic::executable::has_tokens, "output"_a)
+      .def(
+          "run",
+          [](const dynamic::executable& e, const std::vector<array_in>& in,
+             const std::vector<array_out>& out) {
+            std::vector<dynamic::array> arrays;
+            for (const array_in& a : in) arrays.push_back(array_of(a));
+            for (const array_out& a : out) arrays.push_back(array_of(a));
+            const nb::gil_scoped_release others_run;
+            e(arrays);
+          },
+          "inputs"_a, "outputs"_a)
+      .def("keep", &dynamic::executable::keep, "k"_a)
+      .def("refresh", &dynamic::executable::refresh, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace
+
+void bind_expressions(nb::module_& m) {
+  auto c = nb::class_<expression>(m, "Expression",
+                                  "A lazy expression: it is computed by evaluate or compile.");
+  c.def(nb::init<const expression&>())
+      .def("__init__",
+           [](expression* e, const plain_array_in& a) {
+             new (e) expression(dynamic::constant(tensor_of(a)));
+           })
+      .def_prop_ro("ndim", &expression::rank)
+      .def_prop_ro("is_double", [](const expression& e) { return e.type() == dtype::float64; });
+  c.attr("__array_ufunc__") = nb::none();  // numpy leaves array + expression to the expression
+  nb::implicitly_convertible<plain_array_in, expression>();
+  bind_operators(c);
+  bind_operations(m);
+  bind_results(m);
+  m.def(
+      "compile",
+      [](const expressions& results, std::size_t tokens, std::optional<std::size_t> threads,
+         std::optional<std::size_t> callers, bool naive, bool screen, bool tune,
+         bool on_reference) {
+        const nb::gil_scoped_release others_run;
+        return dynamic::compile(results, tokens,
+                                options_of(threads, callers, naive, screen, tune, on_reference));
+      },
+      "results"_a, "tokens"_a, nb::kw_only(), "threads"_a.none() = nb::none(),
+      "callers"_a.none() = nb::none(), "naive"_a = false, "screen"_a = true, "tune"_a = false,
+      "reference"_a = false);
+  m.def(
+      "evaluate",
+      [](const expressions& results, std::optional<std::size_t> threads, bool naive, bool screen,
+         bool on_reference) {
+        std::vector<dynamic::tensor> values;
+        {
+          const nb::gil_scoped_release others_run;
+          values = dynamic::evaluate(results,
+                                     options_of(threads, {}, naive, screen, false, on_reference));
+        }
+        std::vector<nb::object> arrays;
+        for (const dynamic::tensor& t : values) arrays.push_back(numpy_of(t));
+        return arrays;
+      },
+      "results"_a, nb::kw_only(), "threads"_a.none() = nb::none(), "naive"_a = false,
+      "screen"_a = true, "reference"_a = false);
+  m.def(
+      "explain",
+      [](const expressions& results, std::optional<std::size_t> tokens,
+         std::optional<std::size_t> threads, bool naive, bool screen) {
+        const nb::gil_scoped_release others_run;
+        return dynamic::explain(results, tokens.value_or(all),
+                                options_of(threads, {}, naive, screen, false, false));
+      },
+      "results"_a, "tokens"_a.none() = nb::none(), nb::kw_only(), "threads"_a.none() = nb::none(),
+      "naive"_a = false, "screen"_a = true);
+  m.def(
+      "cost",
+      [](const expression& e, std::optional<std::size_t> tokens) {
+        return dynamic::cost(e, tokens.value_or(all));
+      },
+      "e"_a, "tokens"_a.none() = nb::none());
+}
+
+}  // namespace fmoe::python

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT
+"""Expressions give what numpy gives."""
+import numpy as np
+import pytest
+
+import fmoe
+
+rng = np.random.default_rng(0)
+x = rng.normal(size=(7, 12)).astype(np.float32)
+w = rng.normal(size=(12, 5)).astype(np.float32)
+b = rng.normal(size=5).astype(np.float32)
+
+
+def close(made, wanted, tolerance=1e-5):
+    np.testing.assert_allclose(made, wanted, rtol=tolerance, atol=tolerance)
+
+
+def rows_softmax(s):
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def test_einsum_and_operators():
+    product = fmoe.einsum("ti,io->to", x, w)
+    plain = x.astype(float) @ w
+    close(fmoe.evaluate(product), plain)
+    close(fmoe.evaluate(product + b), plain + b)
+    close(fmoe.evaluate(b + product), plain + b)
+    close(fmoe.evaluate(product - b), plain - b)
+    close(fmoe.evaluate(b - product), b - plain)
+    close(fmoe.evaluate(product * b), plain * b)
+    close(fmoe.evaluate(b * product), plain * b)
+    close(fmoe.evaluate(product / b), plain / b, 1e-4)
+    close(fmoe.evaluate(1 + 2 * product), 1 + 2 * plain)
+    close(fmoe.evaluate(1 - product / 4), 1 - plain / 4)
+    close(fmoe.evaluate(-product), -plain)
+    close(fmoe.evaluate(2 / (product * product + 1)), 2 / (plain * plain + 1))
+
+
+@pytest.mark.parametrize(
+    "name, function",
+    [
+        ("relu", lambda v: np.maximum(v, 0)),
+        ("squared_relu", lambda v: np.maximum(v, 0) ** 2),
+        ("sigmoid", lambda v: 1 / (1 + np.exp(-v))),
+        ("silu", lambda v: v / (1 + np.exp(-v))),
+        ("tanh", np.tanh),
+        ("exp", np.exp),
+        ("abs", np.abs),
+        ("softmax", rows_softmax),
+        ("rms_norm", lambda v: v / np.sqrt((v * v).mean(-1, keepdims=True) + 1e-6)),
+        ("layer_norm", lambda v: (v - v.mean(-1, keepdims=True)) / np.sqrt(v.var(-1, keepdims=True) + 1e-5)),
+        ("mean", lambda v: v.mean(-1)),
+    ],
+)
+def test_functions(name, function):
+    close(fmoe.evaluate(getattr(fmoe, name)(x)), function(x.astype(float)))
+
+
+def test_bounds_and_choices():
+    close(fmoe.evaluate(fmoe.max(x, 0.5)), np.maximum(x, 0.5))
+    close(fmoe.evaluate(fmoe.min(0.5, x)), np.minimum(x, 0.5))
+    close(fmoe.evaluate(fmoe.max(x, -x)), np.abs(x))
+    close(fmoe.evaluate(fmoe.clamp(x, -1, 1)), np.clip(x, -1, 1))
+    close(fmoe.evaluate(fmoe.where(x, x, 0.5 * fmoe.parameter(x))), np.where(x > 0, x, 0.5 * x))
+    close(fmoe.evaluate(fmoe.norm("l1", x)), np.abs(x).sum(-1))
+    close(fmoe.evaluate(fmoe.concat([x, x], 1)), np.concatenate([x, x], 1))
+    close(fmoe.evaluate(fmoe.append_one(x)), np.concatenate([x, np.ones((7, 1))], 1))
+
+
+def test_selections():
+    best = np.sort(np.argsort(-x, axis=1, kind="stable")[:, :3], axis=1)
+    kept = fmoe.kept(fmoe.top_k(x, 3))
+    values, indices = fmoe.evaluate(kept)
+    assert (indices == best).all()
+    assert (values == np.take_along_axis(x, best, 1)).all()
+    weights = np.zeros_like(x)
+    np.put_along_axis(weights, best, rows_softmax(np.take_along_axis(x, best, 1)), 1)
+    close(fmoe.evaluate(fmoe.top_k(x, 3, "softmax")), weights)
+    assert (fmoe.evaluate(fmoe.top_k(x, None)) == x).all()
+
+
+def test_doubles_stay_doubles():
+    made = fmoe.evaluate(fmoe.einsum("ti,io->to", x.astype(np.float64), w))
+    assert made.dtype == np.float64
+    close(made, x.astype(np.float64) @ w, 1e-14)
+
+
+def test_a_new_layer_is_a_few_lines():
+    e, g, c, d = (rng.normal(size=s).astype(np.float32) for s in [(12, 16), (12, 40), (40, 5), (16, 5)])
+    i = fmoe.input()
+    z = fmoe.gelu(fmoe.einsum("ti,ih->th", i, fmoe.parameter(e)))
+    a = fmoe.top_k(fmoe.relu(fmoe.einsum("ti,in->tn", i, fmoe.parameter(g))), 4)
+    y = fmoe.einsum("tn,no,th,ho->to", a, fmoe.parameter(c), z, fmoe.parameter(d))
+    forward = fmoe.compile(y, 16, threads=1)
+    assert forward.input_shape() == (12,) and forward.output_shape() == (5,) and forward.tokens == 16
+
+    scores = np.maximum(x.astype(float) @ g, 0)
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :4]
+    kept = np.zeros_like(scores)
+    np.put_along_axis(kept, best, np.take_along_axis(scores, best, 1), 1)
+    hidden = fmoe.evaluate(fmoe.gelu(x.astype(float) @ e))
+    wanted = (kept @ c) * (hidden @ d)
+    close(forward(x), wanted, 1e-4)
+    close(fmoe.compile(y, 16, naive=True)(x), wanted, 1e-4)
+    close(fmoe.compile(y, 16, reference=True)(x), wanted, 1e-4)
+    out = np.empty((7, 5), np.float32)
+    assert forward(x, out=out) is out
+    assert (out == forward(x)).all()
+    assert (forward(x.reshape(7, 1, 12)) == out.reshape(7, 1, 5)).all()
+    assert "top_k" in str(fmoe.explain(y, 16)) or "screened" in str(fmoe.explain(y, 16))
+    assert fmoe.cost(y, 16).factorized.multiply_adds < fmoe.cost(y, 16).naive_multiply_adds
+
+
+def test_weights_are_read_where_they_lie():
+    v = w.copy()
+    forward = fmoe.compile(fmoe.einsum("ti,io->to", fmoe.input(), fmoe.parameter(v)), 8)
+    before = forward(x)
+    assert (before == fmoe.evaluate(fmoe.einsum("ti,io->to", x, w))).all()
+
+
+def test_gradient():
+    dy = rng.normal(size=(7, 5)).astype(np.float32)
+    p = fmoe.parameter(w)
+    close(fmoe.evaluate(fmoe.gradient(fmoe.einsum("ti,io->to", x, p), p, dy)), x.astype(float).T @ dy)
+
+
+def test_several_inputs_and_results():
+    i, j = fmoe.input(0), fmoe.input(1)
+    forward = fmoe.compile((i * j, fmoe.einsum("ti,ti->i", i, j), fmoe.sized(i, [None, 12])), 8)
+    product, sums, same = forward(x, 2 * x)
+    close(product, 2 * x * x)
+    close(sums, 2 * (x * x).sum(0))
+    assert (same == x).all()
+
+
+@pytest.mark.parametrize(
+    "error, sentence, provoke",
+    [
+        (fmoe.DomainError, "subscripts are letters", lambda: fmoe.einsum("ti,io>to", x, w)),
+        (fmoe.ShapeError, "operand 1 of", lambda: fmoe.einsum("ti,io->to", x, b)),
+        (fmoe.ShapeError, "'i' is 12 in operand 0 and 5", lambda: fmoe.evaluate(fmoe.einsum("ti,oi->to", x, w))),
+        (fmoe.DomainError, "compile it and call it", lambda: fmoe.evaluate(fmoe.input())),
+        (TypeError, "takes 1 inputs, and not 2", lambda: fmoe.compile(fmoe.input() * x[0], 8)(x, x)),
+        (TypeError, "incompatible", lambda: fmoe.einsum("ti,io->to", x, "text")),
+        (TypeError, "float32", lambda: fmoe.relu(np.arange(4))),
+    ],
+)
+def test_errors_are_sentences(error, sentence, provoke):
+    with pytest.raises(error, match=sentence):
+        provoke()

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""Layers of files run with the authors' numbers."""
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import fmoe
+
+DATA = "examples/data/"
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return fmoe.load(DATA + "minilm_l3_mxd_bf16.safetensors")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return fmoe.read(DATA + "minilm_l3_rows.safetensors")
+
+
+def off(made, wanted):
+    return np.abs(made - wanted).max() / np.abs(wanted).max()
+
+
+def test_a_released_layer_gives_the_authors_numbers(minilm, rows):
+    assert minilm.levels == 1
+    assert minilm.settings["kind"] == "mxd_mlp"
+    assert off(minilm(rows["x"]), rows["y_bf16"]) < 1e-5
+
+
+def test_a_call_is_the_compiled_one(minilm, rows):
+    x = rows["x"]
+    forward = minilm.compile(256)
+    y = forward(x)
+    assert y.shape == (256, 384) and y.dtype == np.float32
+    assert (minilm(x) == y).all()
+    assert (minilm(x[5]) == y[5]).all() and minilm(x[5]).shape == (384,)
+    assert (minilm(x[:6].reshape(2, 3, 384)).reshape(6, 384) == y[:6]).all()
+    assert off(minilm(x.astype(np.float64)), y) < 1e-5
+    with pytest.raises(fmoe.ShapeError, match="compiled for at most 256"):
+        forward(np.concatenate([x, x]))
+
+
+def test_plans_and_costs(minilm):
+    plan = minilm.explain(128)
+    assert "multiply-adds a token" in plan.text and "digraph" in plan.dot
+    assert plan.memory.packed > 0
+    assert minilm.cost().factorized.multiply_adds < minilm.cost().naive_multiply_adds / 10
+
+
+def test_parts_of_a_layer(minilm, rows):
+    x = rows["x"][:8]
+    a = minilm.coefficients(x)
+    assert ((a > 0).sum(axis=1) <= int(minilm.settings["K"])).all()
+    assert off(minilm.mixed(x, a), minilm(x)) < 1e-5
+    n = int(a[0].argmax())
+    assert minilm.expert(n).shape == (1536, 384)
+    assert minilm.expert_output(x, n).shape == (8, 384)
+    y = fmoe.input()
+    doubled = fmoe.compile(2 * minilm(y), 8)
+    assert (doubled(x) == 2 * minilm(x)).all()
+
+
+def test_saved_layers_are_equal(minilm, rows, tmp_path):
+    minilm.save(tmp_path / "copy.safetensors")
+    x = rows["x"][:4]
+    assert (fmoe.load(tmp_path / "copy.safetensors")(x) == minilm(x)).all()
+    again = fmoe.from_arrays(minilm.arrays(), metadata=minilm.settings)
+    assert (again(x) == minilm(x)).all()
+
+
+def test_files_are_mappings(rows):
+    assert "x" in rows and "y" * 40 not in rows and len(rows) == len(list(rows))
+    assert rows.metadata["words"]
+    with pytest.raises(KeyError):
+        rows["nothing"]
+    with pytest.raises(fmoe.FileError, match="nothing.safetensors"):
+        fmoe.read("nothing.safetensors")
+    with pytest.raises(fmoe.FileError, match="holds no layer"):
+        fmoe.load(DATA + "minilm_l3_rows.safetensors")
+
+
+def test_other_threads_run_meanwhile(minilm, rows):
+    x = rows["x"]
+    forward, wanted, wrong = minilm.compile(256, threads=1), minilm(x), []
+
+    def work():
+        for _ in range(3):
+            if not (forward(x) == wanted).all():
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_arrays_outlive_their_expressions():
+    x = np.ones((2, 3), np.float32)
+    forward = fmoe.compile(fmoe.input() * fmoe.parameter(np.full(3, 7, np.float32)), 2)
+    gc.collect()
+    assert (forward(x) == 7).all()
