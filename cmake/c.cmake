@@ -9,5 +9,6 @@ if(NOT TARGET fmoe::c)
   target_include_directories(fmoe_c INTERFACE ${PROJECT_SOURCE_DIR}/include)
   set_target_properties(fmoe_c PROPERTIES OUTPUT_NAME fmoe VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
-  target_link_options(fmoe_c PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
+  target_link_options(fmoe_c PRIVATE -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/c.map -Wl,--no-undefined)
+  set_target_properties(fmoe_c PROPERTIES LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/c.map)
 endif()

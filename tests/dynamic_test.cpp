@@ -4,6 +4,7 @@
 
 #include <fmoe/cost.hpp>
 #include <fmoe/dynamic.hpp>
+#include <fmoe/edit.hpp>
 #include <fmoe/fmoe.hpp>
 #include <fmoe/gradients.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -161,6 +162,48 @@ TEST_CASE("a file's layer of any kind is a dynamic layer", "[dynamic]") {
   CHECK(hierarchy.levels() == 2);
   CHECK(same(hierarchy.coefficients(leaf(x), 1), deep.coefficients<1>(x)));
   CHECK(same(hierarchy.expert({4, 2}), deep.experts.expert(4, 2)));
+}
+
+TEST_CASE("a dynamic layer is edited as a typed one", "[dynamic]") {
+  const auto x = random<tensor<float, 2>>({5, 6}, 9);
+  const auto matrix = [](std::size_t rows, std::size_t columns, unsigned seed) {
+    return random<tensor<float, 2>>({rows, columns}, seed);
+  };
+  mxd<> mixture;
+  mixture.encoder = matrix(6, 8, 1);
+  mixture.gate = matrix(6, 40, 2);
+  mixture.scales = matrix(40, 6, 3);
+  mixture.decoder = matrix(8, 6, 4);
+  mixture.active = 30;
+  std::vector<double> mean(40);
+  for (std::size_t n = 0; n < mean.size(); ++n) mean[n] = static_cast<double>(n) / 40;
+  const dynamic::layer any(mixture);
+  CHECK(same(any.ablated({3, 5})(leaf(x)), ablated(mixture, {3, 5})(x)));
+  CHECK(same(any.steered(4, 1.5)(leaf(x)), steered(mixture, 4, 1.5)(x)));
+  CHECK(same(any.rewritten(2, mean, -0.5)(leaf(x)), rewritten(mixture, 2, mean, -0.5)(x)));
+  CHECK(same(any.ablated({3}).steered(3, 2).ablated({7})(leaf(x)),
+             ablated(steered(ablated(mixture, {3}), 3, 2), {7})(x)));
+  CHECK_FALSE(same(any.ablated({3})(leaf(x)), mixture(x)));
+  CHECK(any.ablated({3}).settings() == any.settings());
+  CHECK(same(any.ablated({3}).expert_output(leaf(x), 3), expert_output(mixture, x, 3)));
+
+  cp_mumoe<2> deep;
+  deep.gate.projections = {matrix(6, 5, 1), matrix(6, 3, 2)};
+  deep.experts = {{matrix(5, 4, 3), matrix(3, 4, 4)}, matrix(6, 4, 5), matrix(3, 4, 6)};
+  const dynamic::layer hierarchy(deep);
+  CHECK(same(hierarchy.ablated({2}, 1)(leaf(x)), ablated<1>(deep, {2})(x)));
+  CHECK(same(hierarchy.ablated({2}, 1).steered(4, 0.5)(leaf(x)),
+             steered(ablated<1>(deep, {2}), 4, 0.5)(x)));
+
+  peer<> table;
+  table.queries = matrix(6, 2 * 2 * 4, 1);
+  table.keys = random<tensor<float, 4>>({2, 5, 2, 4}, 2);
+  table.down = matrix(25, 6, 3);
+  table.up = matrix(25, 6, 4);
+  table.active = 3;
+  const dynamic::layer product_keys(table);
+  CHECK(same(product_keys.ablated({1, 7})(leaf(x)), ablated(table, {1, 7})(x)));
+  CHECK(same(product_keys.steered(7, 2)(leaf(x)), steered(table, 7, 2)(x)));
 }
 
 TEST_CASE("a dynamic Monet layer has its router", "[dynamic]") {

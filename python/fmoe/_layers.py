@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy
@@ -92,11 +92,23 @@ class Layer:
 
     def expert_output(self, x: Any, n: int) -> Any:
         """What expert n adds to the output with the coefficient 1."""
-        return self._value(self._core.expert_output, x, n)
+        return self._value(self._core.expert_output, x, int(n))
 
     def expert(self, *n: int) -> numpy.ndarray:
         """The matrix of one expert, by a number for each level."""
-        return evaluate(self._core.expert(list(n)))
+        return evaluate(self._core.expert([int(i) for i in n]))
+
+    def ablated(self, experts: Iterable[int], level: int = 0) -> Layer:
+        """The layer without these experts of one level: their coefficients are multiplied by 0, and nothing is renormalised."""
+        return Layer(self._core.ablated([int(n) for n in experts], level))
+
+    def steered(self, n: int, strength: float, level: int = 0) -> Layer:
+        """The layer with `strength` times what expert n adds; for a muMoE at x plus `strength` times the expert's gate column."""
+        return Layer(self._core.steered(int(n), strength, level))
+
+    def rewritten(self, head: int, mean: Iterable[float], strength: float, level: int = 0) -> Layer:
+        """The layer with y[head] + strength (mean . a), where a are the coefficients (muMoE, Eq. 5)."""
+        return Layer(self._core.rewritten(head, [float(a) for a in mean], strength, level))
 
     def save(self, file: str | os.PathLike[str], prefix: str = "") -> None:
         """Writes a safetensors file from which load makes an equal layer."""

@@ -33,6 +33,9 @@ void bind_layers(nb::module_& m) {
       .def("mixed", &layer::mixed, "x"_a, "coefficients"_a)
       .def("expert_output", &layer::expert_output, "x"_a, "n"_a)
       .def("expert", &layer::expert, "n"_a)
+      .def("ablated", &layer::ablated, "experts"_a, "level"_a = 0)
+      .def("steered", &layer::steered, "n"_a, "strength"_a, "level"_a = 0)
+      .def("rewritten", &layer::rewritten, "head"_a, "mean"_a, "strength"_a, "level"_a = 0)
       .def(
           "save",
           [](const layer& l, const std::string& file, const std::string& prefix) {

@@ -64,6 +64,22 @@ def test_parts_of_a_layer(minilm, rows):
     assert (doubled(x) == 2 * minilm(x)).all()
 
 
+def test_edits_return_layers(minilm, rows):
+    x = rows["x"][:8]
+    y, a = minilm(x), minilm.coefficients(x)
+    n = int(a[0].argmax())
+    without = minilm.ablated([n])
+    assert (without.coefficients(x)[:, n] == 0).all() and not (without(x)[0] == y[0]).all()
+    assert (without(x)[a[:, n] == 0] == y[a[:, n] == 0]).all()
+    assert off(minilm.steered(n, 2)(x), y + 2 * minilm.expert_output(x, n)) < 1e-5
+    mean = a.mean(axis=0)
+    wanted = y.copy()
+    wanted[:, 3] += -0.5 * a @ mean
+    assert off(minilm.rewritten(3, mean, -0.5)(x), wanted) < 1e-5
+    with pytest.raises(fmoe.DomainError, match="no expert 4096 among 4096"):
+        minilm.ablated([4096])
+
+
 def test_saved_layers_are_equal(minilm, rows, tmp_path):
     minilm.save(tmp_path / "copy.safetensors")
     x = rows["x"][:4]

@@ -22,15 +22,64 @@ class any_layer {
  public:
   virtual ~any_layer() = default;
   virtual extent levels() const = 0;
+  virtual extent axes_of_coefficients() const = 0;  // 3 with heads
+  virtual extent expert_count(extent level) const = 0;
   virtual dynamic::expression output(const dynamic::expression& x) const = 0;
   virtual dynamic::expression coefficients(const dynamic::expression& x, extent level) const = 0;
   virtual dynamic::expression mixed(const dynamic::expression& x,
                                     const std::vector<dynamic::expression>& a) const = 0;
   virtual dynamic::expression expert_output(const dynamic::expression& x, extent n) const = 0;
+  // [n] -> the shape of a row of the coefficients.
+  virtual dynamic::tensor like_coefficients(const parameter<float, 1>& of_experts) const = 0;
+  // The column of the gate of a muMoE, towards which it is steered; others have none.
+  virtual std::optional<dynamic::tensor> centre(extent n, extent level) const = 0;
   virtual dynamic::expression expert(const std::vector<extent>& n) const = 0;
   virtual io::strings_by_name settings() const = 0;
   virtual io::layer_arrays arrays(const save_options& options) const = 0;
 };
+
+// A layer of any kind in a type that tells its levels and the axes of its coefficients, so that
+// edits take it.
+template <extent Levels, extent Axes>
+struct typed_layer {
+  static constexpr extent levels = Levels;
+
+  std::shared_ptr<const any_layer> hidden;
+
+  template <extent Level = 0>
+  auto coefficients(const operand_of<2> auto& x) const {
+    return dynamic::typed<Axes>(hidden->coefficients(dynamic::expression(x), Level));
+  }
+  auto mixed(const operand_of<2> auto& x, const operand auto&... a) const {
+    return dynamic::typed<2>(hidden->mixed(dynamic::expression(x), {dynamic::expression(a)...}));
+  }
+  auto operator()(const operand_of<2> auto& x) const {
+    return dynamic::typed<2>(hidden->output(dynamic::expression(x)));
+  }
+  auto operator()(const auto&... x) const { return not_rows(x...); }
+
+  std::size_t expert_count() const
+    requires(Axes == 3)
+  {
+    return hidden->expert_count(0);
+  }
+  parameter<float, 2> like_coefficients(const parameter<float, 1>& of_experts) const
+    requires(Axes == 3)
+  {
+    return tensor_of<float, 2>(hidden->like_coefficients(of_experts));
+  }
+};
+
+template <extent Levels, extent Axes>
+auto expert_output(const typed_layer<Levels, Axes>& layer, const operand_of<2> auto& x, extent n) {
+  return dynamic::typed<2>(layer.hidden->expert_output(dynamic::expression(x), n));
+}
+
+// Of a layer, its edits, or one of a user's namespace.
+auto output_of_expert(const auto& layer, const auto& x, extent n) {
+  using fmoe::expert_output;
+  return expert_output(layer, x, n);
+}
 
 template <class Layer>
 class layer_of final : public any_layer {
@@ -38,6 +87,30 @@ class layer_of final : public any_layer {
   explicit layer_of(Layer layer) : layer_(std::move(layer)) {}
 
   extent levels() const override { return has_coefficients ? levels_of<Layer> : 0; }
+  extent axes_of_coefficients() const override {
+    if constexpr (has_coefficients) return axes<0>;
+    else lacks("coefficients");
+  }
+  extent expert_count(extent level) const override {
+    if constexpr (has_coefficients)
+      return at_level(level, [&]<extent Level>(std::integral_constant<extent, Level>) {
+        return fmoe::expert_count<Level>(layer_);
+      });
+    else lacks("coefficients");
+  }
+  dynamic::tensor like_coefficients(const parameter<float, 1>& of_experts) const override {
+    if constexpr (has_coefficients) return any_of(detail::like_coefficients(layer_, of_experts));
+    else lacks("coefficients");
+  }
+  std::optional<dynamic::tensor> centre(extent n, extent level) const override {
+    if constexpr (requires(const Layer& l) { innermost(l).gate.projections; })
+      return at_level(level, [&]<extent Level>(std::integral_constant<extent, Level>) {
+        return std::optional(any_of(sliced<1>(innermost(layer_).gate.projections[Level], n)));
+      });
+    else if constexpr (requires(const Layer& l) { innermost(l).hidden; })
+      return innermost(layer_).hidden->centre(n, level);
+    else return {};
+  }
 
   dynamic::expression output(const dynamic::expression& x) const override {
     return made(x, layer_(dynamic::typed<2>(x)));
@@ -64,7 +137,7 @@ class layer_of final : public any_layer {
   }
   dynamic::expression expert_output(const dynamic::expression& x, extent n) const override {
     if constexpr (one_expert_adds())
-      return made(x, fmoe::expert_output(layer_, dynamic::typed<2>(x), n));
+      return made(x, output_of_expert(layer_, dynamic::typed<2>(x), n));
     else lacks("expert_output");
   }
   dynamic::expression expert(const std::vector<extent>& n) const override {
@@ -79,7 +152,9 @@ class layer_of final : public any_layer {
   }
 
   io::strings_by_name settings() const override {
-    if constexpr (has_router) {
+    if constexpr (!has_released_names<Layer>) {
+      return innermost(layer_).hidden->settings();
+    } else if constexpr (has_router) {
       auto all = settings_of(layer_.layer);
       all.merge(settings_of(layer_.router));
       return all;
@@ -88,7 +163,9 @@ class layer_of final : public any_layer {
     }
   }
   io::layer_arrays arrays(const save_options& options) const override {
-    if constexpr (has_router) {
+    if constexpr (!has_released_names<Layer>) {
+      fail<value_error>("[arrays] a file holds weights and no edit: save the original layer");
+    } else if constexpr (has_router) {
       auto all = io::arrays_of(layer_.layer, {}, options);
       auto router = io::arrays_of(layer_.router, {}, options);
       all.arrays.merge(router.arrays);
@@ -120,8 +197,8 @@ class layer_of final : public any_layer {
   }
 
   template <class F>
-  static dynamic::expression at_level(extent level, const F& f) {
-    std::optional<dynamic::expression> made;
+  static auto at_level(extent level, const F& f) {
+    std::optional<decltype(f(std::integral_constant<extent, 0>()))> made;
     [&]<extent... Level>(std::index_sequence<Level...>) {
       ((Level == level ? void(made = f(std::integral_constant<extent, Level>())) : void()), ...);
     }(std::make_index_sequence<levels_of<Layer>>());
@@ -161,6 +238,32 @@ class layer {
 
   // The metadata of a file of the layer: kind, K, activation and the like.
   io::strings_by_name settings() const { return layer_->settings(); }
+  // The layer with an edit: see the functions of fmoe with these names.
+  layer ablated(const std::vector<std::size_t>& experts, std::size_t level = 0) const {
+    return edited(level, [&]<std::size_t Level>(const auto& l) {
+      return layer(fmoe::ablated<Level>(l, experts));
+    });
+  }
+  layer rewritten(std::size_t head, const std::vector<double>& mean, double lambda,
+                  std::size_t level = 0) const {
+    return edited(level, [&]<std::size_t Level>(const auto& l) {
+      return layer(fmoe::rewritten<Level>(l, head, mean, lambda));
+    });
+  }
+  layer steered(std::size_t n, double lambda, std::size_t level = 0) const {
+    const std::size_t experts = layer_->expert_count(level);
+    detail::expects<value_error>(n < experts, "[steered] there is no expert ", n, " among ",
+                                 experts);
+    if (const auto centre = layer_->centre(n, level))
+      return edited(level, [&]<std::size_t>(const auto& l) {
+        const auto column = detail::tensor_of<float, 1>(*centre);
+        return layer(fmoe::edited(l, [=](const auto& x) { return x + lambda * column; }));
+      });
+    return edited(level, [&]<std::size_t Level>(const auto& l) {
+      return layer(fmoe::steered<Level>(l, n, lambda));
+    });
+  }
+
   // What a file of the layer holds, by the names of the authors' code. Throws as save does.
   io::layer_arrays arrays(const save_options& options = {}) const {
     return layer_->arrays(options);
@@ -192,6 +295,29 @@ class layer {
   }
 
  private:
+  // Calls edit<Level>(this layer in a type that edits take).
+  template <class Edit>
+  layer edited(std::size_t level, const Edit& edit) const {
+    if (layer_->axes_of_coefficients() == 3) return edited_at<1, 3>(level, edit);
+    switch (levels()) {
+      case 1: return edited_at<1, 2>(level, edit);
+      case 2: return edited_at<2, 2>(level, edit);
+      case 3: return edited_at<3, 2>(level, edit);
+      default: return edited_at<4, 2>(level, edit);
+    }
+  }
+  template <std::size_t Levels, std::size_t Axes, class Edit>
+  layer edited_at(std::size_t level, const Edit& edit) const {
+    const detail::typed_layer<Levels, Axes> self{layer_};
+    std::optional<layer> made;
+    [&]<std::size_t... Level>(std::index_sequence<Level...>) {
+      ((Level == level ? void(made = edit.template operator()<Level>(self)) : void()), ...);
+    }(std::make_index_sequence<Levels>());
+    detail::expects<value_error>(made.has_value(), "[edit] there is no level ", level, " among ",
+                                 Levels);
+    return *made;
+  }
+
   std::shared_ptr<const detail::any_layer> layer_;
 };
 
