@@ -3,5 +3,6 @@
 
 #include <fmoe/distributed/compiled_shard.hpp>
 #include <fmoe/distributed/load_shard.hpp>
+#include <fmoe/distributed/measure_network.hpp>
 #include <fmoe/distributed/save_shard.hpp>
 #include <fmoe/distributed/thread_communicator.hpp>
