@@ -48,9 +48,10 @@ inline network_costs measure_network(communicator& ranks, network_costs other = 
   if (P == 1) return other;
   const std::vector<std::size_t> one(P, 1), many(P, bytes);
   const std::vector<std::byte> mine(bytes);
-  std::vector<std::byte> all(P * bytes);
+  std::vector<std::byte> of_all(P * bytes);
   const auto gather = [&](const std::vector<std::size_t>& counts) {
-    ranks.all_gather(std::span(mine).first(counts[0]), std::span(all).first(P * counts[0]), counts);
+    ranks.all_gather(std::span(mine).first(counts[0]), std::span(of_all).first(P * counts[0]),
+                     counts);
   };
   gather(many);
   other.latency = detail::seconds_of_call(ranks, 50, [&] { gather(one); });
