@@ -25,8 +25,10 @@ std::vector<std::filesystem::path> pages() {
 
 TEST_CASE("each block of code of a page is quoted from a source that is compiled", "[pages]") {
   std::vector<std::vector<std::string>> sources;
-  for (const auto& [folder, extension] :
-       {std::pair{"include", ".hpp"}, {"examples", ".cpp"}, {"tests", ".cpp"}})
+  for (const auto& [folder, extension] : {std::pair{"include", ".hpp"},
+                                          {"examples", ".cpp"},
+                                          {"examples", ".hpp"},
+                                          {"tests", ".cpp"}})
     for (const auto& file : files_of(folder, extension)) sources.push_back(lines_of(content(file)));
   std::size_t blocks = 0;
   for (const auto& page : pages())

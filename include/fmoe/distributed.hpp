@@ -2,6 +2,8 @@
 #pragma once
 
 #include <fmoe/distributed/compiled_shard.hpp>
+#include <fmoe/distributed/gradient_sum.hpp>
 #include <fmoe/distributed/load_shard.hpp>
+#include <fmoe/distributed/measure_network.hpp>
 #include <fmoe/distributed/save_shard.hpp>
 #include <fmoe/distributed/thread_communicator.hpp>

@@ -162,10 +162,11 @@ TEST_CASE("the cheapest plan merges functions of cut rows, and counts its bytes"
         tensor<float, 2> mine({own, 12}), y({own, 10}), theirs({own, 10});
         std::copy_n(std::as_const(x).data() + first * 12, mine.size(), mine.data());
         std::copy_n(std::as_const(expected).data() + first * 10, y.size(), theirs.data());
-        const std::size_t before = ranks.received();
+        const std::size_t before = ranks.received(), calls = ranks.calls();
         const array_view input = view_of(mine);
         runner.run(std::span(&input, 1), view_of(y));
         require(difference(y, theirs) <= 4e-6, std::string(c.name) + " and one process");
+        require(ranks.calls() - calls == runner.cost().calls, "the calls of " + plan);
         if (c.bytes == 0) return;  // they depend on the numbers
         const double others = static_cast<double>(P - 1) / static_cast<double>(P),
                      a_token = (4 * (12 + 10) + c.bytes) * others;

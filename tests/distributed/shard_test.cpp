@@ -46,14 +46,20 @@ TEST_CASE("more ranks than tokens") {
   });
 }
 
-TEST_CASE("the plan of MxD is the schedule of the study, and its bytes are counted") {
+// 4,096 experts, 32 inputs, 64 hidden units, 16 outputs; 8 experts of a token.
+mxd<> wide_mixture() {
   mxd<> layer;
-  const std::size_t I = 32, N = 4096, H = 64, O = 16, K = 8, P = 4, T = 64;
-  fill_with(layer.encoder, {I, H}, 1, 100);
-  fill_with(layer.gate, {I, N}, 2, 100);
-  fill_with(layer.scales, {N, O}, 3, 100);
-  fill_with(layer.decoder, {H, O}, 4, 100);
-  layer.active = K;
+  fill_with(layer.encoder, {32, 64}, 1, 100);
+  fill_with(layer.gate, {32, 4096}, 2, 100);
+  fill_with(layer.scales, {4096, 16}, 3, 100);
+  fill_with(layer.decoder, {64, 16}, 4, 100);
+  layer.active = 8;
+  return layer;
+}
+
+TEST_CASE("the plan of MxD is the schedule of the study, and its bytes are counted") {
+  const std::size_t I = 32, O = 16, K = 8, P = 4, T = 64;
+  const mxd<> layer = wide_mixture();
   run_on_threads(P, [&](communicator& ranks) {
     auto forward = compile(shard(layer, ranks, 'n'), T / P, {.threads = 1});
     const std::string plan = forward.explain();
@@ -71,6 +77,75 @@ TEST_CASE("the plan of MxD is the schedule of the study, and its bytes are count
     forward(x, y);
     const auto received = static_cast<double>(ranks.received() - before);
     require(received == formula * T + 24 * (P - 1), "received " + std::to_string(received));
+  });
+}
+
+TEST_CASE(
+    "the costs of a layer over ranks have its calls, bytes and times, and explain shows them") {
+  const std::size_t P = 4, T = 64;
+  const mxd<> layer = wide_mixture();
+  run_on_threads(P, [&](communicator& ranks) {
+    const network_costs slow{2e12, 1e9, 1e-3, 512, "a slow network"};
+    auto forward = compile(shard(layer, ranks, 'n', {.network = slow}), T / P, {.threads = 1});
+    const shard_costs cost = forward.cost();
+    std::string steps;
+    double seconds = 0, computing = 0;
+    for (const shard_step& s : cost.steps) {
+      steps += s.name + ", ";
+      require(s.is_exchange ? s.calls > 0 : s.multiply_adds > 0, "the costs of " + s.name);
+      if (!s.is_exchange) computing += s.seconds;
+      else seconds += (s.bytes_a_token * T + s.bytes_a_call) / 1e9 + 1e-3 * double(s.calls);
+    }
+    require(
+        steps ==
+            "all_gather, all_gather, all tokens, merge, all tokens, reduce_scatter, own tokens, ",
+        steps);
+    require(cost.tokens == T / P && cost.calls == 5, "the sums of calls and tokens");
+    require(cost.bytes_a_token == forward.received_a_token(), "the sum of bytes");
+    require(std::abs(cost.exchanging - seconds) < 1e-9 && cost.exchanging > 5e-3, "the exchanges");
+    require(cost.computing == computing && computing > 0, "the graphs");
+    const std::string plan = forward.explain();
+    for (const std::string& text :
+         {std::string("placed for a slow network (2000 GFLOP/s, 1 GB/s, 1000 us a call), at 512"),
+          std::string("bytes a token received by each rank, in 2 calls, about 2 ms"),
+          "a call of 16 tokens of each rank: about " + detail::time_text(cost.seconds())})
+      require(plan.find(text) != plan.npos, text + " in\n" + plan);
+    const auto x = rows(T / P, 32, 100);
+    tensor<float, 2> y({T / P, 16});
+    const std::size_t calls = ranks.calls(), bytes = ranks.received();
+    forward(x, y);
+    require(ranks.calls() - calls == cost.calls, "the calls");
+    require(double(ranks.received() - bytes) == cost.bytes_a_token * T + cost.bytes_a_call,
+            "the bytes");
+  });
+}
+
+TEST_CASE("another network makes another layout, and ranks that disagree on it are refused") {
+  const mxd<> layer = wide_mixture();
+  run_on_threads(4, [&](communicator& ranks) {
+    const network_costs far{2e12, 25e9, 1, 512, "ranks on two planets"};
+    const auto calls = [&](const network_costs& network) {
+      return compile(shard(layer, ranks, 'n', {.network = network}), 16, {.threads = 1})
+          .cost()
+          .calls;
+    };
+    require(calls(far) < calls({}), "a call less where calls are dear");
+    network_costs mine;
+    if (ranks.rank() == 1) mine.latency = 1;
+    const std::string got = sentence_of([&] { calls(mine); });
+    require(got.find("the ranks disagree: rank 0 has \"placed for") == 0, got);
+  });
+}
+
+TEST_CASE("ranks measure the same network") {
+  run_on_threads(3, [](communicator& ranks) {
+    const network_costs found = measure_network(ranks, {.tokens = 64});
+    require(found.latency > 0 && found.bytes_per_second > 0 && found.tokens == 64, "its numbers");
+    require(found.name == "3 ranks as measured", found.name);
+    ranks.agree(detail::text_of(found));
+  });
+  run_on_threads(1, [](communicator& ranks) {
+    require(measure_network(ranks).latency == network_costs{}.latency, "one rank has no network");
   });
 }
 

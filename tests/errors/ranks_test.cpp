@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/arrays/viewed.hpp>
 #include <fmoe/distributed.hpp>
+#include <fmoe/gradients.hpp>
 #include <fmoe/quantize.hpp>
 
 #include "../support/failures.hpp"
@@ -134,6 +135,37 @@ on_one_rank([](communicator& ranks) {
 [] {
 on_one_rank([](communicator& ranks) {
   save(shard(small_mxd(), ranks, 'n'), "mxd.safetensors", {.type = dtype::bfloat16});
+});
+}},
+{R"(rank 0 failed: [gradient_sum] a rank has no part of a batch)",
+"Each rank adds the gradients of a part before all of them finish the batch.",
+"Share out the parts of a batch so that each rank has one at least.",
+[] {
+on_one_rank([](communicator& ranks) {
+  auto step = compile_gradients(small_mxd(), 4);
+  gradient_sum<float>(ranks).finish(step.gradients());
+});
+}},
+{R"(rank 0 failed: [gradient_sum] W_enc is float32, not float64)",
+"The type of a sum is that of the gradients that it adds.",
+"Name the type of the gradients: `gradient_sum<float>`.",
+[] {
+on_one_rank([](communicator& ranks) {
+  const auto step = compile_gradients(small_mxd(), 4);
+  gradient_sum<double>(ranks).add(step.gradients());
+});
+}},
+{R"(rank 0 failed: [gradient_sum] sparse gradients are not summed over ranks: compile them with sparse_gradients = 0)",
+"Each rank has selected other rows of a table.",
+"Leave out `sparse_gradients`.",
+[] {
+on_one_rank([](communicator& ranks) {
+  auto layer = small_mxd();
+  layer.gate = tensor<float, 2>({8, 40});
+  layer.scales = tensor<float, 2>({40, 32});
+  layer.decoder = tensor<float, 2>({16, 32});
+  const auto step = compile_gradients(layer, 4, {.sparse_gradients = all});
+  gradient_sum<float>(ranks).add(step.gradients());
 });
 }},
 };

@@ -104,7 +104,9 @@ class random_shard {
     shape.insert(shape.begin(), own);
     const extent width = element_count(runner.output_shape());
     std::vector<T> y(own * width);
+    const std::size_t before = ranks.calls();
     runner.run(views, view_at<all>(y.data(), shape));
+    require(ranks.calls() - before == runner.cost().calls, "the calls of " + runner.explain());
     random_result mine{{}, expected_.scale};
     const auto begin = expected_.values.begin() + static_cast<std::ptrdiff_t>(first * width);
     mine.values.assign(begin, begin + static_cast<std::ptrdiff_t>(own * width));

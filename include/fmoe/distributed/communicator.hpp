@@ -156,6 +156,13 @@ class communicator {
     throw communication_error(failure_);
   }
 
+  // The calls that this rank has made, by one kind and by all. An all_reduce makes two: one for the
+  // sums of each rank's numbers, and one that tells them to all.
+  std::size_t calls(collective c) const { return calls_[static_cast<std::size_t>(c)]; }
+  std::size_t calls() const {
+    return std::accumulate(calls_.begin(), calls_.end(), std::size_t{0});
+  }
+
   // The bytes that this rank has got from others, by one kind of call and by all.
   std::size_t received(collective c) const { return received_[static_cast<std::size_t>(c)]; }
   std::size_t received() const {
@@ -217,6 +224,7 @@ class communicator {
   }
 
   void count(collective what, std::span<const std::size_t> bytes) {
+    ++calls_[static_cast<std::size_t>(what)];
     for (std::size_t r = 0; r < size_; ++r)
       if (r != rank_) received_[static_cast<std::size_t>(what)] += bytes[r];
   }
@@ -251,7 +259,7 @@ class communicator {
 
   std::size_t rank_, size_;
   std::string failure_;
-  std::array<std::size_t, 4> received_{};
+  std::array<std::size_t, 4> received_{}, calls_{};
 };
 
 }  // namespace fmoe

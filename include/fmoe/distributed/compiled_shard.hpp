@@ -41,8 +41,12 @@ class compiled_shard {
   }
   const std::vector<std::size_t>& output_shape() const { return runner_.output_shape(); }
 
-  // The plan of this rank: what it computes alone, and what it exchanges with others.
+  // The plan of this rank: what it computes alone, and what it exchanges with others, with the
+  // bytes, calls and predicted times that `cost` has.
   std::string explain() const { return runner_.explain(); }
+
+  // The costs of this rank and of each step.
+  const shard_costs& cost() const { return runner_.cost(); }
 
   // The bytes of one token that a rank receives in a call, if all ranks have equally many tokens
   // and entries. A call has 24 bytes more of each other rank.
@@ -80,7 +84,7 @@ auto compile(const sharded<Layer>& layer, arguments<Ranks...>, std::size_t token
     const io::released_layer list(same);
     std::string what = detail::description_of(list, layer.cut) + std::to_string(tokens) +
                        " tokens of each rank, " + std::to_string(options.sum_block) +
-                       " terms a sum";
+                       " terms a sum\nplaced for " + detail::text_of(layer.network);
     ranks.agree(what);
     const bool is_whole = layer.cut.parts == 1;
     for (const detail::released_parameter& p : list.parameters)
@@ -91,11 +95,13 @@ auto compile(const sharded<Layer>& layer, arguments<Ranks...>, std::size_t token
     ir::graph g;
     const ir::node_list roots =
         results::lower(detail::apply_to_arguments(same, arguments<Ranks...>{}, tokens, numbers), g);
-    auto plan = detail::plan_of(g, roots, layer.cut, layer.parameters, tokens, sizeof(T));
+    auto plan =
+        detail::plan_of(g, roots, layer.cut, layer.parameters, tokens, sizeof(T), layer.network);
     detail::expects<value_error>(plan.inputs.size() == sizeof...(Ranks),
                                  "[compile] the layer uses ", plan.inputs.size(), " of its ",
                                  sizeof...(Ranks), " arguments");
-    detail::stage_runner<T> made(ranks, layer.cut, std::move(plan), tokens, std::move(what));
+    detail::stage_runner<T> made(ranks, layer.cut, std::move(plan), tokens, std::move(what),
+                                 layer.network);
     made.template prepare<Level>(options);
     return compiled_shard<T, sizeof...(Ranks)>(ranks, std::move(made));
   });

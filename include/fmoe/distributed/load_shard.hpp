@@ -106,7 +106,7 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
         whole.arrays.insert_or_assign(name, file.read(*file.find(name)));
     load_options quiet = options;  // the names that the layer does not know were listed above
     quiet.extra = nullptr;
-    sharded<Layer> result{&ranks, io::layer_from<Layer>(whole, quiet), cut, {}};
+    sharded<Layer> result{&ranks, io::layer_from<Layer>(whole, quiet), cut, {}, how.network};
     const auto labelled = [&](Layer& layer) {
       std::vector<detail::released_parameter> with;
       for (detail::released_parameter& p : detail::released_parameters(layer))

@@ -139,11 +139,19 @@ class mpi_communicator final : public communicator {
     }
   }
 
+  // Looks again at once while a transfer is new, and later after a sixteenth of what it has waited,
+  // so that a rank which waits long leaves its core to the others.
+  static void wait_after(std::chrono::nanoseconds waited) {
+    using namespace std::chrono_literals;
+    if (waited < 200us) std::this_thread::yield();
+    else std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(waited / 16, 1ms));
+  }
+
   // Waits for the transfer, for the sentence of a rank that failed, and no longer than the
   // deadline.
   void finish(collective what, int error, std::unique_ptr<detail::mpi_transfer> t,
               std::span<std::byte> to) {
-    const auto end = std::chrono::steady_clock::now() + deadline;
+    const auto begin = std::chrono::steady_clock::now();
     int done = 0;
     std::string theirs, mine;
     while (done == 0 && theirs.empty() && mine.empty()) {
@@ -152,8 +160,9 @@ class mpi_communicator final : public communicator {
       theirs = announced();
       if (error != MPI_SUCCESS)
         mine = "MPI reports error " + std::to_string(error) + " in " + name_of(what);
-      else if (std::chrono::steady_clock::now() > end) mine = waited_in_vain(what);
-      std::this_thread::yield();
+      const auto waited = std::chrono::steady_clock::now() - begin;
+      if (waited > deadline && mine.empty()) mine = waited_in_vain(what);
+      wait_after(waited);
     }
     if (done == 0) {
       has_failed_ = true;

@@ -11,6 +11,7 @@
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/base/labels.hpp>
 #include <fmoe/distributed/communicator.hpp>
+#include <fmoe/distributed/network_costs.hpp>
 #include <fmoe/io/load.hpp>
 #include <fmoe/version.hpp>
 
@@ -21,6 +22,8 @@ struct shard_options {
   // The number of parts of all ranks, a multiple of the number of ranks; 0 means one a rank. The
   // bits of a result depend on it. With a power of two they are the same for 1, 2, 4, ... ranks.
   std::size_t parts = 0;
+  // What the planner takes for granted about the ranks. The bits of a result may depend on it.
+  network_costs network = {};
 };
 
 }  // namespace fmoe
@@ -156,7 +159,8 @@ struct sharded {
   Layer whole;
   detail::axis_cut cut;
   std::vector<detail::cut_parameter> parameters;  // those that are cut
-  std::size_t bytes_read = 0;                     // of the file
+  network_costs network;
+  std::size_t bytes_read = 0;  // of the file
 };
 
 // Cuts a layer that each rank holds whole: ranks then keep only their parts of the parameters that
@@ -172,7 +176,7 @@ template <detail::has_released_names Layer>
 sharded<Layer> shard(const Layer& layer, communicator& ranks, char label,
                      const shard_options& options = {}) {
   return ranks.guarded([&] {
-    sharded<Layer> result{&ranks, layer, {}, {}};
+    sharded<Layer> result{&ranks, layer, {}, {}, options.network};
     const io::released_layer list(result.whole);
     result.cut = detail::cut_of(list.parameters, label, ranks, options);
     ranks.agree(detail::description_of(list, result.cut));

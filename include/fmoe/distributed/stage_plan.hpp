@@ -14,13 +14,6 @@
 
 namespace fmoe::detail {
 
-// What the search counts with: the CPU nodes of the study, 2 TFLOP/s and 25 GB/s with 5 us a call,
-// and 512 tokens. It knows the number of parts and not that of ranks, since the choice decides
-// bits.
-struct network_costs {
-  double flops = 2e12, bytes_per_second = 25e9, latency = 5e-6, tokens = 512;
-};
-
 // How a value lies on the ranks. Constants are whole or cut along the label.
 enum class spread : std::uint8_t { whole, tokens, label, partial };
 
@@ -67,6 +60,7 @@ struct stage_exchange {
   extent outer = 1, inner = 1;  // the numbers of a token before and behind the label's axis
   extent numbers = 0;           // of a token, in the whole value
   double merged_bytes = 0;      // that a merge moves for a token, but for what stays on its rank
+  double merged_calls = 0;      // that a merge makes
 };
 
 struct stage_plan {

@@ -158,6 +158,7 @@ class stage_planner {
     stage_exchange e = exchange_of(id, how(id).out);
     e.merges = true;
     e.merged_bytes = size_of_merge(p_, id).bytes;
+    e.merged_calls = size_of_merge(p_, id).calls;
     const auto* s = get_if<ir::select_node>(&p_.nodes[id].op);
     if (s == nullptr) return add_row_merge(id, std::move(e));
     e.rule = s->rule;

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include <fmoe/base/time_text.hpp>
 #include <fmoe/distributed/exchanges.hpp>
+#include <fmoe/distributed/shard_costs.hpp>
 #include <fmoe/run/compile.hpp>
 #include <fmoe/run/explain.hpp>
 
@@ -43,6 +45,14 @@ inline double bytes_a_token(const stage_exchange& e, double ranks, extent elemen
   return e.to_how == whole ? all : all / ranks;
 }
 
+// The calls of the communicator that an exchange makes.
+inline double calls_of(const stage_exchange& e) {
+  using enum spread;
+  if (e.merges) return e.merged_calls;
+  if (e.from_how == whole) return 0;
+  return e.from_how == partial && e.to_how == whole ? 2 : 1;
+}
+
 // How an exchange is called: by the collective, if it is one.
 inline std::string name_of(const stage_exchange& e) {
   using enum spread;
@@ -68,27 +78,38 @@ template <class T>
 class stage_runner {
  public:
   stage_runner(communicator& ranks, const axis_cut& cut, stage_plan plan, extent tokens,
-               std::string what)
+               std::string what, network_costs network = {})
       : ranks_(&ranks),
         cut_(cut),
         plan_(std::move(plan)),
         tokens_(tokens),
-        what_(std::move(what)) {}
+        what_(std::move(what)),
+        network_(std::move(network)) {}
 
   // Makes the graphs of the plan ready to run.
   template <class Level>
   void prepare(const compile_options& options) {
     for (const stage_array& a : plan_.arrays)
       arrays_.emplace_back((a.own_tokens ? 1 : ranks_->size()) * tokens_ * a.size());
+    costs_.tokens = tokens_;
+    const double others = static_cast<double>(ranks_->size() - 1);
+    add_exchange({"all_gather", true, 0, 0, sizeof(call_number) * others, 1});
     for (auto& step : plan_.steps) {
-      const auto* g = get_if<stage_graph>(&step);
-      if (g == nullptr) continue;
+      if (const auto* e = get_if<stage_exchange>(&step)) {
+        const auto ranks = static_cast<double>(ranks_->size());
+        add_exchange({name_of(*e), true, 0, bytes_a_token(*e, ranks, sizeof(T)), 0,
+                      static_cast<extent>(calls_of(*e))});
+        continue;
+      }
+      const auto* g = &get<stage_graph>(step);
       const extent most = g->own_tokens ? tokens_ : tokens_ * ranks_->size();
       const ir::node_list roots(g->roots);
       programs_.push_back(compile_graph<T, Level>(g->nodes, roots, most, options));
-      texts_.push_back(explain_graph<T, Level>(g->nodes, roots, most, options).text);
-      multiply_adds_ += factorized_cost<T, Level>(g->nodes, roots, most, options).multiply_adds *
-                        (g->own_tokens ? 1 : static_cast<double>(ranks_->size()));
+      explanation plan = explain_graph<T, Level>(g->nodes, roots, most, options);
+      texts_.push_back(std::move(plan.text));
+      const double work = factorized_cost<T, Level>(g->nodes, roots, most, options).multiply_adds *
+                          (g->own_tokens ? 1 : static_cast<double>(ranks_->size()));
+      costs_.add({g->own_tokens ? "own tokens" : "all tokens", false, work, 0, 0, 0, plan.seconds});
     }
   }
 
@@ -103,24 +124,25 @@ class stage_runner {
     std::ostringstream text;
     text << what_ << '\n';
     auto graph = texts_.begin();
+    auto cost = costs_.steps.begin();
+    text << cost->name << " of the number of tokens: " << cost->bytes_a_call
+         << " bytes a call received by each rank" << text_of_calls(*cost) << "\n\n";
     for (const auto& step : plan_.steps) {
-      if (const auto* g = get_if<stage_graph>(&step))
-        text << (g->own_tokens ? "own tokens: " : "all tokens: ") << *graph++ << '\n';
+      ++cost;
+      if (holds_alternative<stage_graph>(step)) text << cost->name << ": " << *graph++ << '\n';
       else
         text << text_of(get<stage_exchange>(step), static_cast<double>(ranks_->size()), sizeof(T))
-             << "\n\n";
+             << text_of_calls(*cost) << "\n\n";
     }
+    text << "a call of " << tokens_ << " tokens of each rank: about " << time_text(costs_.seconds())
+         << ", of these " << time_text(costs_.exchanging) << " in " << costs_.calls << " calls; "
+         << costs_.bytes_a_token << " bytes a token received by each rank\n";
     return text.str();
   }
 
-  double received_a_token() const {
-    double bytes = 0;
-    for (const auto& step : plan_.steps)
-      if (const auto* e = get_if<stage_exchange>(&step))
-        bytes += bytes_a_token(*e, static_cast<double>(ranks_->size()), sizeof(T));
-    return bytes;
-  }
-  double multiply_adds_a_token() const { return multiply_adds_; }
+  const shard_costs& cost() const { return costs_; }
+  double received_a_token() const { return costs_.bytes_a_token; }
+  double multiply_adds_a_token() const { return costs_.multiply_adds; }
 
   // Takes an array of rows for each argument, and writes the rows of the result.
   void run(std::span<const array_view> inputs, const array_view& y) {
@@ -148,9 +170,24 @@ class stage_runner {
   }
 
  private:
+  using call_number = std::array<std::uint64_t, 3>;
+
+  void add_exchange(shard_step step) {
+    const auto all_tokens = static_cast<double>(tokens_ * ranks_->size());
+    if (ranks_->size() > 1)
+      step.seconds = network_.seconds(step.bytes_a_token * all_tokens + step.bytes_a_call,
+                                      static_cast<double>(step.calls));
+    costs_.add(std::move(step));
+  }
+  static std::string text_of_calls(const shard_step& step) {
+    if (step.calls == 0) return {};
+    return ", in " + std::to_string(step.calls) + (step.calls == 1 ? " call" : " calls") +
+           ", about " + time_text(step.seconds);
+  }
+
   // All ranks tell each other which call this is, and how many tokens they bring.
   call_tokens meet(extent tokens) {
-    const std::array<std::uint64_t, 3> mine{std::hash<std::string>()(what_), calls_++, tokens};
+    const call_number mine{std::hash<std::string>()(what_), calls_++, tokens};
     std::vector<std::uint64_t> theirs(3 * ranks_->size());
     ranks_->all_gather(std::span<const std::uint64_t>(mine), std::span(theirs),
                        std::vector<extent>(ranks_->size(), 3));
@@ -194,7 +231,8 @@ class stage_runner {
   extent tokens_;
   std::string what_;
   std::uint64_t calls_ = 0;
-  double multiply_adds_ = 0;
+  network_costs network_;
+  shard_costs costs_;
   list_by<array_id, std::vector<T>> arrays_;
   std::vector<compiled_graph> programs_;
   std::vector<std::string> texts_;
