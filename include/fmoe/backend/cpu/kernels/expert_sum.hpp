@@ -98,12 +98,12 @@ void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, tok
   };
   const auto bring = [&](const expert_sum_step::operand& x, token_rows<T> rows, extent first,
                          std::span<const group_row> list, T* to_rows) {
-    const auto from = [&](const group_row& r) {
+    const auto row = [&](const group_row& r) {
       return rows.data + (first + r.token) * rows.stride + (x.has_places ? r.place * x.size : 0);
     };
     for (extent r = 0; r < list.size(); ++r) {
-      if (r + 1 < list.size()) fetch_row(from(list[r + 1]), x.size);
-      to_rows = std::copy_n(from(list[r]), x.size, to_rows);
+      if (r + 1 < list.size()) fetch_row(row(list[r + 1]), x.size);
+      to_rows = std::copy_n(row(list[r]), x.size, to_rows);
     }
   };
   for (extent first = 0; first == 0 || first < tokens; first += s.together) {
