@@ -329,9 +329,14 @@ class executor : selection_steps<T, Arch> {
   void run(const pick_step& s, const frame& f) const noexcept {
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
     const small_product<T, Arch> copy(loop_axes(s.out), loop_axes());
-    for (extent r = 0; r < f.count; ++r)
-      copy(a.data + f.group[r].token * a.stride + f.group[r].place * s.place, nullptr,
-           c.data + r * c.stride);
+    const auto from = [&](extent r) {
+      return a.data + f.group[r].token * a.stride + f.group[r].place * s.place;
+    };
+    const bool neighbours = s.out.size() == 1 && s.out[0].a == 1;
+    for (extent r = 0; r < f.count; ++r) {
+      if (neighbours && r + 1 < f.count) fetch_row(from(r + 1), s.out[0].length);
+      copy(from(r), nullptr, c.data + r * c.stride);
+    }
   }
 
   void run(const keep_step& s, const frame& f) const noexcept {

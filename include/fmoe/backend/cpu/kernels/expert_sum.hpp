@@ -30,7 +30,7 @@ void sum_blocks(const expert_sum_step& s, std::span<const group_row> rows, bool 
   loop_axes out(s.out);
   if (token_product_room::size(s) != 0)
     if (const auto product = token_product::of(out, s.summed, s.block)) {
-      // Where gemm writes to c, it adds several blocks to a tile of c while it is in L1.
+      // Where a product is written to c, several blocks are added to a tile of c at a time.
       const extent most_rows = product->is_direct() ? s.block : 0;
       for (extent k = 0, next = 1; k < blocks; k = next++) {
         while (next < blocks && ends[next + 1] - ends[k] <= most_rows) ++next;
@@ -98,10 +98,13 @@ void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, tok
   };
   const auto bring = [&](const expert_sum_step::operand& x, token_rows<T> rows, extent first,
                          std::span<const group_row> list, T* to_rows) {
-    for (const group_row& r : list)
-      to_rows = std::copy_n(
-          rows.data + (first + r.token) * rows.stride + (x.has_places ? r.place * x.size : 0),
-          x.size, to_rows);
+    const auto row = [&](const group_row& r) {
+      return rows.data + (first + r.token) * rows.stride + (x.has_places ? r.place * x.size : 0);
+    };
+    for (extent r = 0; r < list.size(); ++r) {
+      if (r + 1 < list.size()) fetch_row(row(list[r + 1]), x.size);
+      to_rows = std::copy_n(row(list[r]), x.size, to_rows);
+    }
   };
   for (extent first = 0; first == 0 || first < tokens; first += s.together) {
     const bool is_new = first == 0 && !adds;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include <fmoe/base/checked.hpp>
+#include <fmoe/base/compiler.hpp>
 
 namespace fmoe::cpu {
 
@@ -45,6 +46,13 @@ group_list sort_by_expert(extent experts, extent tokens, std::uint32_t* memory,
       rows[starts[k.indices[i]]++] = {static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(i)};
   }
   return {starts, rows, {busy, n}};  // each start became an end
+}
+
+// Fetches a row while the one before it is copied: the rows of an expert lie anywhere, and each by
+// itself would wait for memory.
+template <class T>
+void fetch_row(const T* row, extent size) noexcept {
+  for (extent i = 0; i < size; i += 64 / sizeof(T)) FMOE_PREFETCH(row + i);
 }
 
 }  // namespace fmoe::cpu

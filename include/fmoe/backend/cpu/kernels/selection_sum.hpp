@@ -9,6 +9,7 @@
 
 #include <fmoe/arrays/table_rows.hpp>
 #include <fmoe/backend/cpu/kernels/gather.hpp>
+#include <fmoe/backend/cpu/kernels/pointwise.hpp>
 #include <fmoe/backend/cpu/kernels/token_sum.hpp>
 
 namespace fmoe::cpu {

@@ -178,11 +178,12 @@ class small_product {
     constexpr extent wide =
         is_avx512<Arch> || is_neon<Arch> ? 4 : 2;  // the sums of 4 rows stay in registers, too
     extent n = 0;
-    if constexpr (Shared)
+    // Sums of one term do not wait for each other, whichever way a tile runs.
+    if (Shared || tile_.outer.length * tile_.inner.length == 1)
       for (; step_ == 1 && n + wide * lane <= length_; n += wide * lane) {
         extent m = 0;
-        rows<4, wide, true>(m, s, v + n, c + n, lane, held);
-        rows<1, wide, true>(m, s, v + n, c + n, lane, held);
+        if constexpr (Shared) rows<4, wide, true>(m, s, v + n, c + n, lane, held);
+        rows<1, wide, Shared>(m, s, v + n, c + n, lane, held);
       }
     for (; n < length_; n += lane) {
       const extent part = std::min(lane, length_ - n);
@@ -190,6 +191,8 @@ class small_product {
       rows<8, 1, Shared>(m, s, v + n, c + n * step_, part, held);
       rows<6, 1, Shared>(m, s, v + n, c + n * step_, part, held);
       rows<4, 1, Shared>(m, s, v + n, c + n * step_, part, held);
+      rows<3, 1, Shared>(m, s, v + n, c + n * step_, part, held);
+      rows<2, 1, Shared>(m, s, v + n, c + n * step_, part, held);
       rows<1, 1, Shared>(m, s, v + n, c + n * step_, part, held);
     }
   }

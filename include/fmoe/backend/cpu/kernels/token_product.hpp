@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include <fmoe/backend/cpu/kernels/gemm.hpp>
+#include <fmoe/backend/cpu/kernels/block_sums.hpp>
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
 
 namespace fmoe::cpu {
@@ -157,7 +157,8 @@ void sum_token_product(const token_product& p, token_rows<T> a, token_rows<T> b,
             nullptr};
         product.counts = counts;
         product.group = divide_up(columns, panel_width<T, Arch>);  // neighbours in c in turn
-        gemm<T, Arch>(product, [](auto...) {});
+        if (counts != nullptr) block_sums<T, Arch>(product);
+        else gemm<T, Arch>(product, [](auto...) {});
         if (!is_direct) put_tile<T, Arch>(p, tile, most_columns, m, rows, n, columns, c, adds_here);
       }
     }
