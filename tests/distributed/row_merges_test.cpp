@@ -62,14 +62,21 @@ std::vector<T> merged(extent P, extent parts, const Merge& merge) {
   return y;
 }
 
+// Some entries reach it; in row 8 none does.
+double bound_of(extent row) { return row == 8 ? 100 : static_cast<double>(row % 5) / 2; }
+
 template <class T>
 void check_function(row_function f, double parameter) {
   std::vector<double> expected;
   for (const T x : numbers<T>()) expected.push_back(double{x});
   for (extent r = 0; r < tokens * outer; ++r)
-    reference_backend::apply(f, parameter, 0, std::span(expected).subspan(r * length, length));
+    reference_backend::apply(f, parameter, bound_of(r),
+                             std::span(expected).subspan(r * length, length));
+  std::vector<T> bounds;
+  for (extent r = 0; r < tokens * outer; ++r) bounds.push_back(static_cast<T>(bound_of(r)));
   const auto apply = [&](row_merge_run<T> run, const std::vector<T*>& to) {
-    run.apply(f, parameter, to);
+    if (f == row_function::bounded_softmax) run.apply_bounded_softmax(bounds.data(), outer, to);
+    else run.apply(f, parameter, to);
   };
   for (const extent P : {1u, 2u, 3u, 4u, 7u}) {
     const auto y = merged<T>(P, 2 * P, apply);
@@ -82,8 +89,11 @@ void check_function(row_function f, double parameter) {
                 4 * double{std::numeric_limits<T>::epsilon()});
       }
     }
-    const bool has_weights = f == row_function::softmax || f == row_function::entmax;
-    REQUIRE((has_weights ? std::isnan(y[3 * length + 1]) : std::isnan(y[3 * length + 5])));
+    const bool has_weights = f == row_function::softmax || f == row_function::bounded_softmax ||
+                             f == row_function::entmax;
+    // Below a bound there is 0, and a NaN beside it.
+    REQUIRE(
+        std::isnan(y[3 * length + (has_weights && f != row_function::bounded_softmax ? 1 : 5)]));
     REQUIRE(std::isnan(y[4 * length + 1]));
     REQUIRE((has_weights ? y[5 * length] == 0 : std::isnan(y[5 * length])));
     REQUIRE(std::isnan(y[6 * length + 1]));
@@ -95,6 +105,8 @@ void check_function(row_function f, double parameter) {
 TEST_CASE("functions of rows that are cut are those of the reference, with the same bits") {
   check_function<float>(row_function::softmax, 0);
   check_function<double>(row_function::softmax, 0);
+  check_function<float>(row_function::bounded_softmax, 0);
+  check_function<double>(row_function::bounded_softmax, 0);
   for (const double alpha : {1.5, 2.0, 1.3}) check_function<float>(row_function::entmax, alpha);
   check_function<double>(row_function::entmax, 1.5);
   check_function<float>(row_function::layer_norm, 1e-5);
@@ -123,6 +135,14 @@ TEST_CASE("the cheapest plan merges functions of cut rows, and counts its bytes"
   const function_case cases[] = {
       {"merge softmax", function(row_function::softmax, 0), 16 + 16},
       {"merge layer norm", function(row_function::layer_norm, 1e-5), 32},
+      {"merge bounded softmax",
+       [](ir::graph& g, ir::node_id x) {
+         tensor<float, 1> bound({2}, {0.25f, -0.5f});
+         const ir::node_id b = g.leaf({bound.shared_storage(), dtype::float32, {2}, true}),
+                           halves = g.einsum("p,p->", {b, b});
+         return g.map_rows(row_function::bounded_softmax, 0, x, halves);
+       },
+       16 + 16},
       {"merge rms norm", function(row_function::rms_norm, 1e-5), 16},
       {"merge entmax", function(row_function::entmax, 1.5), 0},
   };

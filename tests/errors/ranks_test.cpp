@@ -54,6 +54,14 @@ run_on_threads(2, [](communicator& ranks) {
 [] {
 on_one_rank([](communicator& ranks) { shard(small_mxd(), ranks, 'e'); });
 }},
+{R"(rank 0 failed: [shard] no parameter is called router)",
+"`shard_options::whole` has names of parameters, those in `released`.",
+"Write the name as the file of the layer has it.",
+[] {
+on_one_rank([](communicator& ranks) {
+  shard(small_mxd(), ranks, 'n', {.parts = 1, .whole = {"router"}});
+});
+}},
 {R"(rank 0 failed: [shard] 'n' is 5 and has no 8 parts)",
 "Each part has an entry of the axis at least.",
 "Ask for fewer parts.",

@@ -72,6 +72,7 @@ class parameter_reference {
   dtype type() const { return functions_->type; }
   std::size_t rank() const { return functions_->rank; }
   any_tensor value() const { return functions_->value(parameter_); }
+  bool is(const parameter_reference& other) const { return parameter_ == other.parameter_; }
 
   // The value must have the parameter's type and rank.
   void assign(const any_tensor& value) const { functions_->assign(parameter_, value); }

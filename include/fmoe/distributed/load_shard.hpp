@@ -14,14 +14,15 @@ namespace fmoe::detail {
 // The tensors of a file from which the parameters of a layer come that have a label.
 struct labelled_tensors {
   std::map<std::string, io::axis_part> cut;   // by name, with the axis of the label
-  std::map<std::string, std::string> labels;  // of these, as the file has them
-  std::map<std::string, char> letters;        // of these, the axis that is cut
+  std::map<std::string, std::string> labels;  // of all with the label, as the file has them
+  std::map<std::string, char> letters;        // of these, the axis of the label
   std::map<char, extent> lengths;             // of all labels
-  std::vector<std::string> others;            // tensors of the layer without the label
+  std::vector<std::string> others;            // tensors that are not cut
+  std::vector<std::string> whole;             // of these, those with the label
 };
 
 // `shapes` is a layer with the shapes of the file.
-inline labelled_tensors tensors_with(char label, const io::released_layer& shapes,
+inline labelled_tensors tensors_with(const axis_cut& cut, const io::released_layer& shapes,
                                      const io::opened_safetensors& file,
                                      const std::string& prefix) {
   labelled_tensors found;
@@ -36,35 +37,41 @@ inline labelled_tensors tensors_with(char label, const io::released_layer& shape
     const std::string name = prefix + p.name.name;
     if (is_replaced || file.find(name) == nullptr) continue;
     const std::string flat = io::without_parentheses(p.name.file_labels);
-    const char letter = cut_letter(label, p.name);
+    const char letter = cut_letter(cut, shapes.parameters, p);
     if (letter == 0) {
       found.others.push_back(name);
-      continue;
+      if (cut_letter(cut.label, p.name) == 0) continue;
+      found.whole.push_back(name);
     }
     io::axis_part part{{}, position_of(letter, flat), 0, 0};
     for (const char c : flat) part.shape.push_back(found.lengths[c]);
-    found.cut[name] = std::move(part);
+    if (letter != 0) found.cut[name] = std::move(part);
     found.labels[name] = p.name.file_labels;
-    found.letters[name] = letter;
+    found.letters[name] = cut_letter(cut.label, p.name);
   }
   return found;
+}
+
+// The shape of a tensor with the label, in a layer with so many entries of it.
+inline std::vector<extent> part_shape(const labelled_tensors& of, const std::string& name,
+                                      extent part) {
+  std::vector<extent> shape;
+  for (const std::string& axis : io::axes_in(of.labels.at(name))) {
+    extent n = 1;
+    for (const char c : axis) n *= c == of.letters.at(name) ? part : of.lengths.at(c);
+    shape.push_back(n);
+  }
+  return shape;
 }
 
 // Reads `count` entries from `first` on of a tensor that has the label, or blocks for them.
 inline io::array read_part(io::opened_safetensors& file, const labelled_tensors& of,
                            const std::string& name, char label, extent first, extent count) {
   io::axis_part part = of.cut.at(name);
-  const char letter = of.letters.at(name);
   const extent block = part.shape[part.axis] / of.lengths.at(label);
   part.first = block * first;
   part.count = block * count;
-  std::vector<extent> shape;
-  for (const std::string& axis : io::axes_in(of.labels.at(name))) {
-    extent n = 1;
-    for (const char c : axis) n *= c == letter ? part.count : of.lengths.at(c);
-    shape.push_back(n);
-  }
-  return file.read(*file.find(name), part, std::move(shape));
+  return file.read(*file.find(name), part, part_shape(of, name, part.count));
 }
 
 }  // namespace fmoe::detail
@@ -98,7 +105,7 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
     const io::released_layer list(shapes);
     const detail::axis_cut cut = detail::cut_of(list.parameters, label, ranks, how);
     ranks.agree(detail::description_of(list, cut));
-    const auto tensors = detail::tensors_with(label, list, file, options.prefix);
+    const auto tensors = detail::tensors_with(cut, list, file, options.prefix);
 
     io::layer_arrays whole = outlines;
     for (const std::string& name : tensors.others)
@@ -109,9 +116,10 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
     sharded<Layer> result{&ranks, io::layer_from<Layer>(whole, quiet), cut, {}, how.network};
     const auto labelled = [&](Layer& layer) {
       std::vector<detail::released_parameter> with;
-      for (detail::released_parameter& p : detail::released_parameters(layer))
-        if (detail::cut_letter(label, p.name) != 0 && !p.parameter.value().empty())
-          with.push_back(std::move(p));
+      const auto every = detail::released_parameters(layer);
+      for (const detail::released_parameter& p : every)
+        if (detail::cut_letter(cut, every, p) != 0 && !p.parameter.value().empty())
+          with.push_back(p);
       return with;
     };
     for (const detail::released_parameter& p : labelled(result.whole)) {
@@ -127,6 +135,15 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
         part.arrays.insert_or_assign(
             name, detail::read_part(file, tensors, name, label, cut.begin(cut.own(i)),
                                     cut.count(cut.own(i))));
+      for (const std::string& name : tensors.whole) {  // its length fits those that are cut
+        const auto& known = outlines.arrays.at(name);
+        const std::size_t block = tensors.lengths.at(tensors.letters.at(name)) / cut.length;
+        part.arrays.insert_or_assign(
+            name,
+            io::array::outline(known.type(),
+                               detail::part_shape(tensors, name, block * cut.count(cut.own(i))),
+                               name, nullptr));
+      }
       Layer own = io::layer_from<Layer>(part, {.prefix = options.prefix, .narrow = options.narrow});
       const auto with = labelled(own);
       for (std::size_t k = 0; k < with.size(); ++k)

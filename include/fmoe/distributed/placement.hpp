@@ -1,28 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Where the values of an expanded graph lie: each is whole on every rank, cut along the tokens or
-// along the label of a layer's cut, or a part of a sum. The search is exact: it finds the cheapest
-// choice for all nodes together, of arithmetic, bytes and latency.
+// Where the values of an expanded graph can lie, and what it takes: each is whole on every rank,
+// cut along the tokens or along the label of a layer's cut, or a part of a sum, for all tokens or
+// for those that are routed.
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <fmoe/distributed/stage_plan.hpp>
+#include <fmoe/distributed/sparse_values.hpp>
 #include <fmoe/planner/expand.hpp>
 
 namespace fmoe::detail {
-
-// What a node is for a cut: its axes of tokens and of the label.
-struct node_axes {
-  std::optional<extent> token, label;
-  bool is_cut_leaf = false;
-  bool has_two_labels = false;
-};
 
 // One way to make a node: where its operands must lie, and where it then lies.
 struct making {
@@ -32,51 +24,99 @@ struct making {
   double share = 1;     // of the arithmetic that one rank does
 };
 
+// The selection by which tokens are routed, and where it is made. By the number of a value: what it
+// is made of, what is 0 for tokens that do not come, and the selection whose entries are needed of
+// what travels.
+struct token_router {
+  token_router(const sparse_values& values, ir::node_id selection, spread made_at)
+      : id(selection),
+        at(made_at),
+        makers(values.makers_of(selection)),
+        vanishing(values.vanishing_with(selection)),
+        sampled_by(values.sampled_without(makers)) {}
+
+  ir::node_id id;
+  spread at;
+  std::vector<bool> makers, vanishing;
+  sparse_values::selection_list sampled_by;
+};
+
 // A graph of pairs and the cut of its parameters.
 struct placement_problem {
   const ir::graph& nodes;
   const ir::node_list& roots;
-  list_by<ir::node_id, node_axes> axes;
+  axis_list axes;
   double parts;  // of the cut
   extent element_bytes;
   network_costs costs;
+  sparse_values sparse;
+  std::optional<token_router> router{};
 
   bool is_constant(ir::node_id id) const { return !axes[id].token; }
+  bool has_label(ir::node_id id) const { return axes[id].label && !axes[id].has_two_labels; }
+  bool is_router(ir::node_id id) const { return router && router->id == id; }
+  bool vanishes(ir::node_id id) const {
+    return router && router->vanishing[static_cast<extent>(id)];
+  }
+  routing_load load() const { return router ? load_of(nodes, axes, router->id) : routing_load{}; }
 };
 
 // Returns the numbers of a value for one token.
 inline double numbers_a_token(const placement_problem& p, ir::node_id id) {
-  double n = 1;
-  const auto shape = p.nodes.shape(id);
-  for (extent k = 0; k < shape.size(); ++k)
-    if (p.axes[id].token != k) n *= static_cast<double>(shape[k]);
-  return n;
+  return numbers_a_token(p.nodes, p.axes, id);
+}
+
+// Returns what of a value travels where it comes to lie otherwise.
+inline travel travel_of(const placement_problem& p, ir::node_id id, spread from, spread to) {
+  const bool is_selection = holds_alternative<ir::select_node>(p.nodes[id].op);
+  if (p.is_router(id) && to == spread::routed_label) return travel::entries;
+  if (from != spread::tokens || !is_cut(to)) return travel::rows;
+  if (is_selection && to == spread::label &&
+      2 * load_of(p.nodes, p.axes, id).all() < numbers_a_token(p, id))
+    return travel::entries;
+  // Its entries have no other axis before that of the label, and so has the selection.
+  const bool is_sampled = to == spread::routed_label && p.router->at == spread::tokens &&
+                          p.router->sampled_by[id] == p.router->id && p.load().rows == 1 &&
+                          *p.axes[id].token == 0 && *p.axes[id].label == 1;
+  return is_sampled ? travel::sampled : travel::rows;
+}
+
+inline moved_value move_of(const placement_problem& p, ir::node_id id, spread from, spread to) {
+  const travel by = travel_of(p, id, from, to);
+  double inner = 1;
+  if (p.axes[id].label)
+    for (extent k = *p.axes[id].label + 1; k < p.nodes.rank(id); ++k)
+      if (p.axes[id].token != k) inner *= static_cast<double>(p.nodes.shape(id)[k]);
+  const bool is_dense_selection = by == travel::entries && !is_routed(to);
+  return {from,  to,
+          by,    numbers_a_token(p, id),
+          inner, is_dense_selection ? load_of(p.nodes, p.axes, id) : p.load()};
 }
 
 // Returns the seconds in which a value comes to lie otherwise, for all tokens; nothing if it
-// cannot. A whole value is cut without a call.
+// cannot. A whole value is cut without a call, and what is there for all tokens is there for some.
 inline std::optional<double> seconds_to_move(const placement_problem& p, ir::node_id id,
                                              spread from, spread to) {
   using enum spread;
-  const bool has_label = p.axes[id].label && !p.axes[id].has_two_labels;
   if (from == to) return 0;
-  if (from == whole && to == label) return has_label ? std::optional(0.0) : std::nullopt;
-  if (p.is_constant(id) || to == partial) return {};
-  if (from == whole) return 0;
-  const double others = (p.parts - 1) / p.parts,
-               all_bytes = p.costs.tokens * numbers_a_token(p, id) *
-                           static_cast<double>(p.element_bytes) * others;
-  double bytes = all_bytes, calls = 1;
-  if (from == partial && to == label) return {};
-  if (to == label || (from == label && to == tokens)) {
-    if (!has_label) return {};
-    bytes = all_bytes / p.parts;
+  if (from == whole && to == label) return p.has_label(id) ? std::optional(0.0) : std::nullopt;
+  if (p.is_constant(id) || is_partial(to)) return {};
+  if (is_routed(to)) {
+    const bool is_along =
+                   to == routed_label && p.has_label(id) && (from == label || from == tokens),
+               is_whole = to == routed && (from == whole || from == tokens) && !p.vanishes(id);
+    if (!p.router || !(is_along || is_whole)) return {};
+  } else if (is_routed(from)) {
+    // What does not come here is 0.
+    const bool comes_back = from == routed_partial && to == tokens && p.vanishes(id);
+    if (!comes_back) return {};
+  } else if (to == label || (from == label && to == tokens)) {
+    if (!p.has_label(id) || from == partial) return {};
   }
-  if (from == partial && to == whole) {
-    bytes = 2 * all_bytes;
-    calls = 2;
-  }
-  return bytes / p.costs.bytes_per_second + calls * p.costs.latency;
+  const moved_value v = move_of(p, id, from, to);
+  return p.costs.tokens * bytes_to_move(v, p.parts, static_cast<double>(p.element_bytes)) /
+             p.costs.bytes_per_second +
+         calls_to_move(from, to, v.by) * p.costs.latency;
 }
 
 // What the merge of a node moves for one token, but for what stays on its rank, and the calls that
@@ -84,11 +124,17 @@ inline std::optional<double> seconds_to_move(const placement_problem& p, ir::nod
 struct merge_size {
   double bytes, calls;
 };
-inline merge_size size_of_merge(const placement_problem& p, ir::node_id id) {
+inline merge_size size_of_merge(const placement_problem& p, ir::node_id id, double ranks) {
   const ir::node& n = p.nodes[id];
   const auto each = static_cast<double>(p.element_bytes);
-  if (const auto* s = get_if<ir::select_node>(&n.op))  // the K best of each part, and the last
-    return {2 * each * (static_cast<double>(s->rule.keep) + 1), 2};
+  if (const auto* s = get_if<ir::select_node>(&n.op)) {  // the K best of each part, and the last
+    const double most = static_cast<double>(p.nodes.shape(id).back()) / ranks,
+                 kept = std::min(static_cast<double>(s->rule.keep), most),
+                 entries = 2 * each * (kept + 1);
+    if (s->rule.weights == weighting::softmax) return {entries + sizeof(double), 2};
+    if (s->rule.weights == weighting::softmax_of_all) return {entries + 2 * sizeof(double), 3};
+    return {entries, 2};
+  }
   const ir::node_id arg = ir::operands(n)[0];
   const double rows = numbers_a_token(p, arg) / static_cast<double>(p.nodes.shape(arg).back());
   constexpr double sum = 2 * sizeof(double);  // an all_reduce moves twice its numbers
@@ -96,7 +142,8 @@ inline merge_size size_of_merge(const placement_problem& p, ir::node_id id) {
   if (const auto* r = get_if<ir::row_norm_node>(&n.op))
     return {rows * (r->which == row_norm::max ? top : sum), 2};
   const auto fn = get<ir::row_function_node>(n.op).fn;
-  if (fn == row_function::softmax) return {rows * (top + sum), 4};
+  if (fn == row_function::softmax || fn == row_function::bounded_softmax)
+    return {rows * (top + sum), 4};
   if (fn == row_function::layer_norm) return {rows * 2 * sum, 4};
   if (fn == row_function::entmax)
     return {rows * (top + sizeof(std::uint32_t) + 2 * each + sizeof(double)), 5};
@@ -109,6 +156,8 @@ class making_list {
   making_list(const placement_problem& p, ir::node_id id) : p_(p), id_(id), n_(p.nodes[id]) {
     operands_ = ir::operands(n_);
     visit([&](const auto& kind) { list(kind); }, n_.op);
+    if (p.is_router(id))
+      std::erase_if(found_, [&](const making& m) { return m.out != p.router->at; });
   }
   std::vector<making> take() { return std::move(found_); }
 
@@ -116,21 +165,28 @@ class making_list {
   const node_axes& at(ir::node_id id) const { return p_.axes[id]; }
   double part() const { return 1 / p_.parts; }
 
-  // The same spread for all operands that have the axis; the others are whole.
+  // Where an operand lies beside a value that lies so, if it has the label or not.
+  spread beside(spread out, ir::node_id o) const {
+    using enum spread;
+    if (is_routed(out) && at(o).token) return out == routed || !at(o).label ? routed : routed_label;
+    if (out == tokens) return at(o).token ? tokens : whole;
+    return out != whole && out != routed && at(o).label ? label : whole;
+  }
   void add(spread out, double share) {
     making m{out, {}, false, share};
-    for (const ir::node_id o : operands_) {
-      const bool has_axis = out == spread::tokens  ? at(o).token.has_value()
-                            : out == spread::label ? at(o).label.has_value()
-                                                   : false;
-      m.in.push_back(has_axis ? out : spread::whole);
-    }
+    for (const ir::node_id o : operands_) m.in.push_back(beside(out, o));
     found_.push_back(std::move(m));
   }
+  // What the router selects from cannot follow its choice.
+  bool can_be_routed() const {
+    return p_.router && at(id_).token && !p_.router->makers[static_cast<extent>(id_)];
+  }
+  double reached() const { return p_.load().reached(p_.parts); }
   // Whatever the node, it can be made of whole operands, or token by token.
   void add_rows() {
     add(spread::whole, 1);
     if (at(id_).token) add(spread::tokens, part());
+    if (can_be_routed()) add(spread::routed, reached());
   }
   bool can_be_cut() const {
     if (!at(id_).label || at(id_).has_two_labels) return false;
@@ -140,10 +196,29 @@ class making_list {
   }
   // Element by element along the label, which is not `without`, an axis that the function needs.
   void add_along_label(std::optional<extent> without = {}) {
-    if (can_be_cut() && at(id_).label != without) add(spread::label, part());
+    if (!can_be_cut() || at(id_).label == without) return;
+    add(spread::label, part());
+    const bool is_sparse = p_.sparse.sampled_by[id_] || p_.sparse.zero_but_for[id_];
+    if (can_be_routed()) add(spread::routed_label, part() * (is_sparse ? 1 : reached()));
   }
   void add_merge(spread out) {
-    if (at(id_).token) found_.push_back({out, {spread::label}, true, part()});
+    if (!at(id_).token) return;
+    found_.push_back({out, {spread::label}, true, part()});
+    if (operands_.size() > 1) found_.back().in.push_back(spread::whole);  // a bound
+  }
+  // A sum of what `in` says, or of the same for routed tokens.
+  void add_partial(std::vector<spread> in, double share) {
+    if (can_be_routed()) {
+      making m{spread::routed_partial, in, false, share};
+      for (extent k = 0; k < in.size(); ++k) {
+        if (!at(operands_[k]).token) continue;
+        m.in[k] = in[k] == spread::label     ? spread::routed_label
+                  : in[k] == spread::partial ? spread::routed_partial
+                                             : spread::routed;
+      }
+      found_.push_back(std::move(m));
+    }
+    found_.push_back({spread::partial, std::move(in), false, share});
   }
   extent last() const { return n_.axes.size() - 1; }
 
@@ -161,19 +236,19 @@ class making_list {
     if (!at(id_).token) return;  // a constant is no part of a sum
     if (!at(id_).label) {
       bool sums_label = false, fits = true;
-      making m{spread::partial, {}, false, part()};
+      std::vector<spread> in;
       for (const ir::node_id o : e.args) {
         sums_label |= at(o).label.has_value();
         fits &= !at(o).has_two_labels;
-        m.in.push_back(at(o).label ? spread::label : spread::whole);
+        in.push_back(at(o).label ? spread::label : spread::whole);
       }
-      if (sums_label && fits) found_.push_back(std::move(m));
+      if (sums_label && fits) add_partial(std::move(in), part());
     }
     for (extent i = 0; i < e.args.size(); ++i) {  // linear in each operand
       if (!at(e.args[i]).token) continue;
-      making m{spread::partial, std::vector<spread>(e.args.size(), spread::whole)};
-      m.in[i] = spread::partial;
-      found_.push_back(std::move(m));
+      std::vector<spread> in(e.args.size(), spread::whole);
+      in[i] = spread::partial;
+      add_partial(std::move(in), 1);
     }
   }
 
@@ -182,18 +257,18 @@ class making_list {
     add_along_label();
     const bool is_linear =
         m.f.own == nullptr && (m.f.fn == pointwise::scale || m.f.fn == pointwise::negate);
-    if (at(id_).token && is_linear) found_.push_back({spread::partial, {spread::partial}});
+    if (at(id_).token && is_linear) add_partial({spread::partial}, 1);
   }
   void list(const ir::join_node& j) {
     add_rows();
     add_along_label();
     if (j.what == pass_kind::add && at(j.left).token && at(j.right).token)
-      found_.push_back({spread::partial, {spread::partial, spread::partial}});
+      add_partial({spread::partial, spread::partial}, 1);
   }
-  void list(const ir::row_function_node& r) {
+  void list(const ir::row_function_node&) {
     add_rows();
     add_along_label(last());
-    if (!r.bound && can_be_cut() && at(id_).label == last()) add_merge(spread::label);
+    if (can_be_cut() && at(id_).label == last()) add_merge(spread::label);
   }
   void list(const ir::row_norm_node& r) {
     add_rows();
@@ -215,8 +290,7 @@ class making_list {
     constexpr double most = 1 << 24;
     const extent n = p_.nodes.shape(id_).back();
     const bool has_room = s.rule.keep > 0 && s.rule.keep <= n,
-               is_plain = s.rule.what == top_k && s.rule.weights == weighting::score &&
-                          !s.rule.keeps_zeros && p_.nodes.rank(id_) == 2;
+               is_plain = s.rule.what == top_k && !s.rule.keeps_zeros && p_.nodes.rank(id_) == 2;
     const bool can_merge = has_room && is_plain && can_be_cut() && at(id_).label == last() &&
                            static_cast<double>(n) <= most * p_.parts;
     if (can_merge) add_merge(spread::label);
@@ -239,134 +313,37 @@ class making_list {
   std::vector<making> found_;
 };
 
-// Returns the floating-point operations of a node for one token. A selection counts what it keeps.
+// Returns the floating-point operations of a node for one token. Where a selection decides what is
+// needed, the entries that it keeps are counted.
 inline double flops_a_token(const placement_problem& p, ir::node_id id) {
   if (p.is_constant(id)) return 0;
+  double product = 1;
   const auto* e = get_if<ir::einsum_node>(&p.nodes[id].op);
-  if (e == nullptr) return numbers_a_token(p, id);
-  std::map<char, double> lengths;
-  for (extent i = 0; i < e->args.size(); ++i) {
-    const auto labels = operand_labels(e->subscripts, i);
-    const auto shape = p.nodes.shape(e->args[i]);
-    const auto* s = get_if<ir::select_node>(&p.nodes[e->args[i]].op);
-    for (extent k = 0; k < labels.size(); ++k) {
-      auto n = static_cast<double>(shape[k]);
-      if (p.axes[e->args[i]].token == k) n = 1;
-      if (s != nullptr && k + 1 == labels.size())
-        n = static_cast<double>(expected_of(s->rule, shape[k]));
-      const auto [known, is_new] = lengths.emplace(labels[k], n);
-      if (!is_new) known->second = std::min(known->second, n);
-    }
-  }
-  double product = e->args.size() > 1 ? 2 : 1;
-  for (const auto& [label, n] : lengths) product *= n;
-  return product;
-}
-
-// Where each node is made, and where its operands then lie.
-struct placement {
-  list_by<ir::node_id, making> how;
-  double seconds = 0;  // of a rank, for the tokens that the search counts with
-};
-
-// A choice for the nodes so far. The key has a character for each node that is still to be read: a
-// bit for each spread that it has, and above them the one that it is made in.
-struct partial_choice {
-  std::string key;
-  double seconds;
-  extent before;  // the choice for the nodes before this one, among those of that node
-  extent making;
-};
-
-// Finds the cheapest placement in which the results are cut by tokens. Throws value_error if there
-// is none.
-class placement_search {
- public:
-  explicit placement_search(const placement_problem& p) : p_(p), last_read_(p.nodes.size(), 0) {
-    for (const ir::node_id id : p.nodes.ids()) {
-      for (const ir::node_id o : ir::operands(p.nodes[id])) last_read_[o] = static_cast<extent>(id);
-      ways_.push_back(making_list(p, id).take());
-    }
-    for (const ir::node_id r : p.roots) last_read_[r] = p.nodes.size();
-  }
-
-  placement find() {
-    std::vector<partial_choice> now{{std::string(p_.nodes.size(), '\0'), 0, 0, 0}};
-    for (const ir::node_id id : p_.nodes.ids()) {
-      now = after(now, id);
-      expects<value_error>(
-          !now.empty(),
-          "[shard] this label cannot be cut: an operation on weights needs the whole axis");
-      done_.push_back(now);
-    }
-    extent best = all;
-    double least = std::numeric_limits<double>::infinity();
-    for (extent i = 0; i < now.size(); ++i) {
-      std::optional<double> total = now[i].seconds;
-      for (const ir::node_id r : p_.roots) total = moved(now[i].key, r, spread::tokens, total);
-      if (!total || *total >= least) continue;
-      best = i;
-      least = *total;
-    }
-    placement found;
-    found.seconds = least;
-    found.how.resize(p_.nodes.size());
-    for (extent k = p_.nodes.size(); k-- > 0; best = done_[k][best].before)
-      found.how[static_cast<ir::node_id>(k)] =
-          ways_[static_cast<ir::node_id>(k)][done_[k][best].making];
-    return found;
-  }
-
- private:
-  static char bit(spread s) { return static_cast<char>(1 << static_cast<int>(s)); }
-  static spread made_in(char c) { return static_cast<spread>((c >> 4) & 3); }
-
-  // Adds the time in which the node comes to lie so, unless it does already.
-  std::optional<double> moved(std::string& key, ir::node_id id, spread to,
-                              std::optional<double> seconds) const {
-    char& c = key[static_cast<extent>(id)];
-    if (!seconds || (c & bit(to)) != 0) return seconds;
-    const auto more = seconds_to_move(p_, id, made_in(c), to);
-    c = static_cast<char>(c | bit(to));
-    return more ? std::optional(*seconds + *more) : std::nullopt;
-  }
-
-  std::vector<partial_choice> after(const std::vector<partial_choice>& before, ir::node_id id) {
-    const auto operands = ir::operands(p_.nodes[id]);
-    const double work = flops_a_token(p_, id) * p_.costs.tokens / p_.costs.flops;
-    std::vector<partial_choice> made;
-    std::map<std::string, extent> known;
-    for (extent i = 0; i < before.size(); ++i)
-      for (extent w = 0; w < ways_[id].size(); ++w) {
-        const making& m = ways_[id][w];
-        partial_choice c{before[i].key, before[i].seconds + m.share * work, i, w};
-        std::optional<double> total = c.seconds + (m.merges ? merge_seconds(id) : 0);
-        for (extent k = 0; k < operands.size(); ++k)
-          total = moved(c.key, operands[k], m.in[k], total);
-        if (!total) continue;
-        c.seconds = *total;
-        c.key[static_cast<extent>(id)] =
-            static_cast<char>(bit(m.out) | (static_cast<int>(m.out) << 4));
-        for (const ir::node_id o : operands)
-          if (last_read_[o] == static_cast<extent>(id)) c.key[static_cast<extent>(o)] = '\0';
-        const auto [at, is_new] = known.emplace(c.key, made.size());
-        if (is_new) made.push_back(std::move(c));
-        else if (c.seconds < made[at->second].seconds) made[at->second] = std::move(c);
+  if (e == nullptr) {
+    product = numbers_a_token(p, id);
+  } else {
+    std::map<char, double> lengths;
+    for (extent i = 0; i < e->args.size(); ++i) {
+      const ir::node_id arg = e->args[i];
+      const auto labels = operand_labels(e->subscripts, i);
+      const auto shape = p.nodes.shape(arg);
+      const auto& by = p.sparse.zero_but_for[arg];
+      for (extent k = 0; k < labels.size(); ++k) {
+        auto n = static_cast<double>(shape[k]);
+        if (p.axes[arg].token == k) n = 1;
+        if (by && p.nodes.same(p.nodes[arg].axes[k], p.nodes[*by].axes.back()))
+          n = load_of(p.nodes, p.axes, *by).entries;
+        const auto [known, is_new] = lengths.emplace(labels[k], n);
+        if (!is_new) known->second = std::min(known->second, n);
       }
-    return made;
+    }
+    product = e->args.size() > 1 ? 2 : 1;
+    for (const auto& [label, n] : lengths) product *= n;
   }
-
-  double merge_seconds(ir::node_id id) const {
-    const merge_size size = size_of_merge(p_, id);
-    const double others = (p_.parts - 1) / p_.parts;
-    return p_.costs.tokens * size.bytes * others / p_.costs.bytes_per_second +
-           size.calls * p_.costs.latency;
-  }
-
-  const placement_problem& p_;
-  list_by<ir::node_id, extent> last_read_;
-  list_by<ir::node_id, std::vector<making>> ways_;
-  std::vector<std::vector<partial_choice>> done_;
-};
+  const auto& by = p.sparse.sampled_by[id];
+  if (!by) return product;
+  const routing_load load = load_of(p.nodes, p.axes, *by);
+  return product * std::min(1.0, load.all() / load.length);
+}
 
 }  // namespace fmoe::detail

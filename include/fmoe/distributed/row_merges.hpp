@@ -67,6 +67,19 @@ class row_merge_run {
     write(to, [&](extent r, T x) { return (double{x} - middle[r]) * factor[r]; });
   }
 
+  // Writes this rank's parts of the softmax of the entries that reach min(max, bound). A token has
+  // `count` bounds: one for each row, or fewer, which are repeated.
+  void apply_bounded_softmax(const T* bounds, extent count, const std::vector<T*>& to) {
+    const std::vector<T> top = greatest([](T x) { return x; });
+    const auto e = [&](extent r, T x) {
+      const T bound = bounds[r / outer_ * count + r % outer_ % count],
+              least = bound > top[r] ? top[r] : bound;
+      return x < least ? 0 : std::exp(double{x} - double{top[r]});
+    };
+    const std::vector<double> sum = sums(e);
+    write(to, [&](extent r, T x) { return e(r, x) / sum[r]; });
+  }
+
   // Writes one number of each row on every rank.
   void apply(row_norm f, T* to) {
     if (f == row_norm::max) {

@@ -3,6 +3,7 @@
 // axis, in one or several parts.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +23,9 @@ struct shard_options {
   // The number of parts of all ranks, a multiple of the number of ranks; 0 means one a rank. The
   // bits of a result depend on it. With a power of two they are the same for 1, 2, 4, ... ranks.
   std::size_t parts = 0;
+  // Names of parameters that every rank holds whole although they have the label. With a router
+  // that is whole, each rank selects for its own tokens, and these travel to what they selected.
+  std::vector<std::string> whole = {};
   // What the planner takes for granted about the ranks. The bits of a result may depend on it.
   network_costs network = {};
 };
@@ -34,12 +38,16 @@ namespace fmoe::detail {
 struct axis_cut {
   char label = 0;
   extent length = 0, parts = 1, ranks = 1, rank = 0;
+  std::vector<std::string> whole{};  // parameters that are not cut
 
   extent parts_a_rank() const { return parts / ranks; }
   extent begin(extent part) const { return begin_of_part(length, parts, part); }
   extent count(extent part) const { return begin(part + 1) - begin(part); }
   // The part of all parts that this rank has in this place.
   extent own(extent i) const { return rank * parts_a_rank() + i; }
+  // What rank r has of the axis.
+  extent begin_of(extent r) const { return begin(r * parts_a_rank()); }
+  extent count_of(extent r) const { return begin_of(r + 1) - begin_of(r); }
 };
 
 // A parameter that is cut: the storage without elements that stands for it in the whole layer, and
@@ -56,6 +64,14 @@ struct cut_parameter {
 inline char cut_letter(char label, const released_name& n) {
   if (has(n.layer_labels, label)) return label;
   return n.blocks.size() == 2 && n.blocks[1] == label ? n.blocks[0] : '\0';
+}
+
+inline char cut_letter(const axis_cut& cut, const std::vector<released_parameter>& all,
+                       const released_parameter& p) {
+  const bool stays_whole = std::ranges::any_of(all, [&](const released_parameter& other) {
+    return other.parameter.is(p.parameter) && std::ranges::count(cut.whole, other.name.name) > 0;
+  });
+  return stays_whole ? '\0' : cut_letter(cut.label, p.name);
 }
 
 // Returns which axis of a leaf is the label's: the leaf may view the parameter in another shape,
@@ -88,10 +104,19 @@ inline any_tensor part_of(const any_tensor& t, extent axis, extent first, extent
 // parameter has, and for parts that do not fit the ranks.
 inline axis_cut cut_of(const std::vector<released_parameter>& parameters, char label,
                        const communicator& ranks, const shard_options& options) {
-  axis_cut cut{label, 0, options.parts == 0 ? ranks.size() : options.parts, ranks.size(),
-               ranks.rank()};
+  axis_cut cut{label,
+               0,
+               options.parts == 0 ? ranks.size() : options.parts,
+               ranks.size(),
+               ranks.rank(),
+               options.whole};
   expects<value_error>(cut.parts % cut.ranks == 0, "[shard] ", cut.parts, " parts on ", cut.ranks,
                        " ranks: the number of parts is a multiple of that of the ranks");
+  for (const std::string& name : cut.whole) {
+    const auto is_it = [&](const released_parameter& p) { return p.name.name == name; };
+    expects<value_error>(std::ranges::any_of(parameters, is_it), "[shard] no parameter is called ",
+                         name);
+  }
   std::string labels;
   bool is_known = false;
   for (const released_parameter& p : parameters) {
@@ -108,7 +133,7 @@ inline axis_cut cut_of(const std::vector<released_parameter>& parameters, char l
                        "': the layer's are ", labels);
   for (const released_parameter& p : parameters) {
     const any_tensor value = p.parameter.value();
-    const char letter = cut_letter(label, p.name);
+    const char letter = cut_letter(cut, parameters, p);
     if (value.empty() || letter == 0) continue;
     const extent axis = position_of(letter, p.name.layer_labels);
     expects<shape_error>(cut.length != 0 && value.shape[axis] % cut.length == 0, "[shard] the ",
@@ -128,6 +153,7 @@ inline std::string description_of(const io::released_layer& layer, const axis_cu
                      std::to_string(version::minor) + '.' + std::to_string(version::patch);
   text += std::string("\n'") + cut.label + "' of " + std::to_string(cut.length) + " in " +
           std::to_string(cut.parts) + " parts\n";
+  for (const std::string& name : cut.whole) text += "whole: " + name + '\n';
   const auto contains = [&](std::string_view name) {
     for (const released_parameter& p : layer.parameters)
       if (p.name.name == name && !p.parameter.value().empty()) return true;
@@ -181,7 +207,7 @@ sharded<Layer> shard(const Layer& layer, communicator& ranks, char label,
     result.cut = detail::cut_of(list.parameters, label, ranks, options);
     ranks.agree(detail::description_of(list, result.cut));
     for (const detail::released_parameter& p : list.parameters) {
-      const char letter = detail::cut_letter(label, p.name);
+      const char letter = detail::cut_letter(result.cut, list.parameters, p);
       const detail::any_tensor value = p.parameter.value();
       if (value.empty() || letter == 0) continue;
       const std::size_t axis = detail::position_of(letter, p.name.layer_labels),

@@ -9,12 +9,12 @@ namespace fmoe::detail {
 
 // Returns what a cut makes of each node. Throws value_error if the rows of the layer depend on each
 // other.
-inline list_by<ir::node_id, node_axes> axes_of_nodes(const ir::graph& g, const ir::node_list& roots,
-                                                     const std::vector<cut_parameter>& cut) {
+inline axis_list axes_of_nodes(const ir::graph& g, const ir::node_list& roots,
+                               const std::vector<cut_parameter>& cut) {
   const auto tokens = planner::token_search(g, roots, true).axes();
   expects<value_error>(tokens.has_value(), "[shard] the layer has no axis of tokens");
   std::vector<ir::axis_id> labels;
-  list_by<ir::node_id, node_axes> axes(g.size());
+  axis_list axes(g.size());
   for (const ir::node_id id : g.ids()) {
     axes[id].token = (*tokens)[id];
     bool reads_tokens = false;
@@ -48,7 +48,7 @@ inline stage_plan plan_of_whole(const ir::graph& g, const ir::node_list& roots) 
   const auto add = [&](ir::node_id id) {
     auto row = g.shape(id);
     row.erase(row.begin());
-    return plan.arrays.add({{id, spread::tokens}, std::move(row), true});
+    return plan.arrays.add({{id, spread::tokens}, std::move(row), token_set::own});
   };
   for (const ir::node_id id : g.ids()) {
     const auto* l = get_if<ir::leaf_node>(&g[id].op);
@@ -57,8 +57,24 @@ inline stage_plan plan_of_whole(const ir::graph& g, const ir::node_list& roots) 
     plan.inputs[static_cast<extent>(l->argument)] = add(id);
   }
   plan.result = add(roots[0]);
-  plan.steps.push_back(stage_graph{g, roots, plan.inputs, {plan.result}, true});
+  plan.steps.push_back(stage_graph{g, roots, plan.inputs, {plan.result}, token_set::own});
   return plan;
+}
+
+// Returns the selections along the label by which tokens can be routed.
+inline std::vector<ir::node_id> routers_of(const placement_problem& p) {
+  std::vector<ir::node_id> found;
+  for (const ir::node_id id : p.nodes.ids()) {
+    const auto* s = get_if<ir::select_node>(&p.nodes[id].op);
+    const bool is_by_token = s != nullptr && s->rule.what != selection_rule::kind::expert_choice &&
+                             p.axes[id].token == extent{0};
+    // Rows of several selections reach nearly every rank, but where an expert is one row.
+    const bool is_one = p.nodes.rank(id) == 2 ||
+                        (s != nullptr && s->rule.what == selection_rule::kind::product_top_k);
+    if (is_by_token && is_one && p.has_label(id) && p.axes[id].label == p.nodes.rank(id) - 1)
+      found.push_back(id);
+  }
+  return found;
 }
 
 FMOE_INLINE stage_plan plan_of(const ir::graph& g, const ir::node_list& roots, const axis_cut& cut,
@@ -67,14 +83,27 @@ FMOE_INLINE stage_plan plan_of(const ir::graph& g, const ir::node_list& roots, c
   const ir::live_graph part = ir::live(g, roots);
   if (cut.parts == 1) return plan_of_whole(part.nodes, part.roots);
   const planner::expanded_graph pairs = planner::expand(part.nodes, part.roots, {});
-  const placement_problem problem{pairs.nodes,
-                                  pairs.roots,
-                                  axes_of_nodes(pairs.nodes, pairs.roots, parameters),
-                                  static_cast<double>(cut.parts),
-                                  element_bytes,
-                                  costs};
-  const placement found = placement_search(problem).find();
-  return stage_planner(problem, found, cut, parameters, tokens).take();
+  placement_problem problem{pairs.nodes,
+                            pairs.roots,
+                            axes_of_nodes(pairs.nodes, pairs.roots, parameters),
+                            static_cast<double>(cut.parts),
+                            element_bytes,
+                            costs,
+                            sparse_values(pairs.nodes, pairs.roots)};
+  auto found = placement_search(problem).find();
+  placement_problem best = problem;
+  for (const ir::node_id id : routers_of(problem))
+    for (const spread at : {spread::tokens, spread::label}) {
+      problem.router.emplace(problem.sparse, id, at);
+      auto routed = placement_search(problem).find();
+      if (!routed || (found && routed->seconds >= found->seconds)) continue;
+      found = std::move(routed);
+      best.router = problem.router;
+    }
+  expects<value_error>(
+      found.has_value(),
+      "[shard] this label cannot be cut: an operation on weights needs the whole axis");
+  return stage_planner(best, *found, cut, parameters, tokens).take();
 }
 
 }  // namespace fmoe::detail

@@ -9,22 +9,19 @@
 #include <vector>
 
 #include <fmoe/base/separate.hpp>
-#include <fmoe/distributed/sharded.hpp>
+#include <fmoe/distributed/moved_bytes.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::detail {
 
-// How a value lies on the ranks. Constants are whole or cut along the label.
-enum class spread : std::uint8_t { whole, tokens, label, partial };
-
 // An array of a rank: a value as it lies there, or a part of it, or the numbers of which a merge
-// makes it, or the entries that a selection keeps of them.
+// makes it and the bounds of their rows, or the entries that a selection keeps of them.
 struct array_key {
-  enum class what : std::uint8_t { value, scores, kept_values, kept_indices };
+  enum class what : std::uint8_t { value, bounds, scores, kept_values, kept_indices };
 
   ir::node_id id;
   spread how;
-  extent part = 0;  // of this rank's parts; `all` for the sum of its parts
+  extent part = 0;  // of this rank's parts
   what entries = what::value;
   auto operator<=>(const array_key&) const = default;
 };
@@ -32,7 +29,7 @@ struct array_key {
 struct stage_array {
   array_key key;
   std::vector<extent> row;  // the shape without tokens
-  bool own_tokens;          // has rows of this rank's tokens alone
+  token_set tokens;
 
   extent size() const { return element_count(row); }
 };
@@ -44,7 +41,7 @@ struct stage_graph {
   ir::graph nodes;
   std::vector<ir::node_id> roots;
   std::vector<array_id> arguments, results;
-  bool own_tokens;
+  token_set tokens;
 };
 
 // How ranks bring a value from one spread to another.
@@ -59,9 +56,21 @@ struct stage_exchange {
   std::vector<array_id> from, to;
   extent outer = 1, inner = 1;  // the numbers of a token before and behind the label's axis
   extent numbers = 0;           // of a token, in the whole value
-  double merged_bytes = 0;      // that a merge moves for a token, but for what stays on its rank
-  double merged_calls = 0;      // that a merge makes
+  travel by = travel::rows;
+  routing_load load{};      // of the selection that travels, or by which tokens do
+  extent bounds = 0;        // of a token, in the last of `from`
+  double merged_bytes = 0;  // that a merge moves for a token, but for what stays on its rank
+  double merged_calls = 0;  // that a merge makes
 };
+
+// True if it matters whether a score of 0 is selected.
+constexpr bool counts_zeros(const selection_rule& r) {
+  return r.weights != weighting::score && r.weights != weighting::relu;
+}
+// True if the merge of a selection needs all scores of a part of n entries, and not its best.
+constexpr bool has_scores(const selection_rule& r, extent n) {
+  return counts_zeros(r) || r.keep >= n;
+}
 
 struct stage_plan {
   list_by<array_id, stage_array> arrays;

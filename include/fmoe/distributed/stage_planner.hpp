@@ -6,12 +6,13 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <fmoe/distributed/placement.hpp>
+#include <fmoe/distributed/placement_search.hpp>
 
 namespace fmoe::detail {
 
@@ -28,7 +29,8 @@ class stage_planner {
         tokens_(tokens),
         used_(p.nodes.size()),
         level_(p.nodes.size(), 0) {
-    for (const ir::node_id id : p.nodes.ids()) number(id);
+    for (int pass = 0; pass < 2; ++pass)  // what is routed may stand before the router
+      for (const ir::node_id id : p.nodes.ids()) number(id);
     for (const ir::node_id r : p.roots) used_[r].insert(spread::tokens);
     stand_late();
   }
@@ -40,9 +42,10 @@ class stage_planner {
     for (const int l : level_) last = std::max(last, l);
     for (int l = last; l >= 0; --l) {
       add_exchanges(l);
-      add_graph(l, true);
+      add_graph(l, token_set::routed);
+      add_graph(l, token_set::own);
       take_rows(l);
-      add_graph(l, false);
+      add_graph(l, token_set::every);
     }
     for (const ir::node_id id : p_.nodes.ids()) {
       const auto* leaf = get_if<ir::leaf_node>(&p_.nodes[id].op);
@@ -65,10 +68,17 @@ class stage_planner {
   }
   // True if the value comes to lie so by an exchange.
   bool is_exchanged(ir::node_id id, spread s) const {
-    return !p_.is_constant(id) && s != how(id).out && how(id).out != spread::whole;
+    return !p_.is_constant(id) && s != how(id).out &&
+           (how(id).out != spread::whole || is_routed(s));
+  }
+  // Tokens travel when the router has chosen.
+  int exchange_level(ir::node_id id, spread s) const {
+    return is_routed(s) ? std::max(level_[id], level_[p_.router->id]) : level_[id];
   }
   ir::node_id operand_of(ir::node_id id) const { return ir::operands(p_.nodes[id])[0]; }
-  int level_of(ir::node_id id, spread s) const { return level_[id] + is_exchanged(id, s); }
+  int level_of(ir::node_id id, spread s) const {
+    return is_exchanged(id, s) ? exchange_level(id, s) + 1 : level_[id];
+  }
 
   void number(ir::node_id id) {
     const auto operands = ir::operands(p_.nodes[id]);
@@ -88,7 +98,8 @@ class stage_planner {
     for (extent i = p_.nodes.size(); i-- > 0;) {
       const auto id = static_cast<ir::node_id>(i);
       const auto operands = ir::operands(p_.nodes[id]);
-      const bool moves = latest[id] != never && !is_argument(id) && !p_.is_constant(id);
+      const bool moves =
+          latest[id] != never && !is_argument(id) && !p_.is_constant(id) && !p_.is_router(id);
       if (moves) level_[id] = latest[id];
       for (extent k = 0; k < operands.size(); ++k) {
         const bool waits = is_exchanged(operands[k], how(id).in[k]);
@@ -101,10 +112,12 @@ class stage_planner {
   // The array of this key, which a step before those that are there makes.
   array_id need(const array_key& key) {
     if (const auto at = known_.find(key); at != known_.end()) return at->second;
-    const ir::node_id shape = key.entries == what::scores ? operand_of(key.id) : key.id;
-    stage_array a{key, row_of(shape), key.how == spread::tokens};
-    if (key.how == spread::label) a.row[label_in_row(shape)] = cut_.count(cut_.own(key.part));
+    const bool is_of_operand = key.entries == what::scores || key.entries == what::bounds;
+    const ir::node_id shape = is_of_operand ? operand_of(key.id) : key.id;
+    stage_array a{key, row_of(shape), tokens_of(key.how)};
+    if (is_cut(key.how)) a.row[label_in_row(shape)] = cut_.count(cut_.own(key.part));
     if (key.entries > what::scores) a.row.back() = kept_of(key);
+    if (key.entries == what::bounds) a.row.pop_back();
     const array_id made = plan_.arrays.add(std::move(a));
     known_.emplace(key, made);
     return made;
@@ -125,20 +138,33 @@ class stage_planner {
     return std::min(get<ir::select_node>(p_.nodes[key.id].op).rule.keep,
                     cut_.count(cut_.own(key.part)));
   }
-  extent parts_of(spread s) const { return s == spread::label ? cut_.parts_a_rank() : 1; }
+  extent parts_of(spread s) const { return is_cut(s) || is_partial(s) ? cut_.parts_a_rank() : 1; }
 
-  // Exchanges whose results the steps behind level l read.
+  // Exchanges whose results the steps behind level l read. The one that says which tokens travel is
+  // the first of them.
   void add_exchanges(int l) {
     for (const ir::node_id id : p_.nodes.ids()) {
       if (how(id).merges && level_[id] == l + 1) add_merge(id);
-      if (level_[id] != l) continue;
-      for (const spread s : used_[id])
-        if (is_exchanged(id, s)) add_exchange(id, s);
+      for (const spread s : std::views::reverse(used_[id])) {  // whole rows are first
+        const bool routes = p_.is_router(id) && is_routed(s);
+        if (!routes && is_exchanged(id, s) && exchange_level(id, s) == l) add_exchange(id, s);
+      }
     }
+    if (p_.router && level_[p_.router->id] == l) add_exchange(p_.router->id, spread::routed_label);
   }
   stage_exchange exchange_of(ir::node_id id, spread to) const {
-    stage_exchange e{
-        .id = id, .from_how = how(id).out, .to_how = to, .merges = false, .from = {}, .to = {}};
+    // Rows that every rank has anyway are not sent again.
+    const bool is_whole = to == spread::routed && used_[id].contains(spread::whole);
+    const spread from = is_whole ? spread::whole : how(id).out;
+    const moved_value moved = move_of(p_, id, from, to);
+    stage_exchange e{.id = id,
+                     .from_how = from,
+                     .to_how = to,
+                     .merges = false,
+                     .from = {},
+                     .to = {},
+                     .by = moved.by,
+                     .load = moved.load};
     const auto row = row_of(id);
     e.numbers = element_count(row);
     if (p_.axes[id].label) {
@@ -149,21 +175,21 @@ class stage_planner {
   }
   void add_exchange(ir::node_id id, spread to) {
     stage_exchange e = exchange_of(id, to);
-    for (extent i = 0; i < parts_of(e.from_how); ++i)
-      e.from.push_back(need({id, e.from_how, e.from_how == spread::partial ? all : i}));
+    for (extent i = 0; i < parts_of(e.from_how); ++i) e.from.push_back(need({id, e.from_how, i}));
     for (extent i = 0; i < parts_of(to); ++i) e.to.push_back(need({id, to, i}));
     plan_.steps.push_back(std::move(e));
   }
   void add_merge(ir::node_id id) {
     stage_exchange e = exchange_of(id, how(id).out);
     e.merges = true;
-    e.merged_bytes = size_of_merge(p_, id).bytes;
-    e.merged_calls = size_of_merge(p_, id).calls;
+    const merge_size size = size_of_merge(p_, id, static_cast<double>(cut_.ranks));
+    e.merged_bytes = size.bytes;
+    e.merged_calls = size.calls;
     const auto* s = get_if<ir::select_node>(&p_.nodes[id].op);
     if (s == nullptr) return add_row_merge(id, std::move(e));
     e.rule = s->rule;
     for (extent i = 0; i < cut_.parts_a_rank(); ++i) {
-      if (kept_of({id, spread::label, i}) == cut_.count(cut_.own(i))) {
+      if (has_scores(e.rule, cut_.count(cut_.own(i)))) {
         e.from.push_back(need({id, spread::label, i, what::scores}));
       } else {
         e.from.push_back(need({id, spread::label, i, what::kept_values}));
@@ -185,6 +211,12 @@ class stage_planner {
     e.outer = element_count(std::span(row).first(label_in_row(arg)));
     for (extent i = 0; i < cut_.parts_a_rank(); ++i)
       e.from.push_back(need({id, spread::label, i, what::scores}));
+    if (const auto operands = ir::operands(p_.nodes[id]); operands.size() > 1) {
+      const bool is_constant = p_.is_constant(operands[1]);
+      e.bounds = is_constant ? e.outer : element_count(row_of(operands[1]));
+      e.from.push_back(is_constant ? need({id, spread::label, 0, what::bounds})
+                                   : need({operands[1], spread::whole}));
+    }
     for (extent i = 0; i < parts_of(e.to_how); ++i) e.to.push_back(need({id, e.to_how, i}));
     plan_.steps.push_back(std::move(e));
   }
@@ -204,20 +236,20 @@ class stage_planner {
   // True if the graph at hand makes this array.
   bool is_made_here(const array_key& k) const {
     if (k.entries != what::value) {
-      return !own_ && level_of(operand_of(k.id), spread::label) == at_;
+      return rows_ == token_set::every && level_of(operand_of(k.id), spread::label) == at_;
     }
     return is_computed_here(k.id, k.how);
   }
   bool is_computed_here(ir::node_id id, spread s) const {
     return !is_argument(id) && !how(id).merges && s == how(id).out && level_[id] == at_ &&
-           own_ == (s == spread::tokens);
+           rows_ == tokens_of(s);
   }
 
-  // The graph of all that level l makes, on the rows of this rank's tokens or on all rows.
-  void add_graph(int l, bool own) {
+  // The graph of all that level l makes for these tokens.
+  void add_graph(int l, token_set rows) {
     at_ = l;
-    own_ = own;
-    stage_graph g{{}, {}, {}, {}, own};
+    rows_ = rows;
+    stage_graph g{{}, {}, {}, {}, rows};
     graph_ = &g;
     made_.clear();
     std::vector<array_key> keys;
@@ -250,20 +282,29 @@ class stage_planner {
     if (key.entries != what::value) {
       const ir::node_id arg = operand_of(key.id), scores = fetch(arg, spread::label, key.part);
       if (key.entries == what::scores) return with_tokens_first(arg, scores);
+      if (key.entries == what::bounds) return bounds(key.id, scores);
       selection_rule rule = get<ir::select_node>(p_.nodes[key.id].op).rule;
       rule.keep = kept_of(key);
+      rule.weights = weighting::score;
       const ir::node_id chosen = graph_->nodes.select(rule, scores);
       return graph_->nodes.kept(
           key.entries == what::kept_values ? kept_part::value : kept_part::index, chosen);
     }
-    if (key.part != all) return with_tokens_first(key.id, build(key.id, key.how, key.part));
-    std::vector<ir::node_id> parts;
-    for (extent i = 0; i < cut_.parts_a_rank(); ++i)
-      parts.push_back(build(key.id, spread::partial, i));
-    for (extent step = 1; step < parts.size(); step *= 2)  // as fold_rows adds
-      for (extent i = 0; i + step < parts.size(); i += 2 * step)
-        parts[i] = graph_->nodes.add(parts[i], parts[i + step]);
-    return with_tokens_first(key.id, parts[0]);
+    return with_tokens_first(key.id, build(key.id, key.how, key.part));
+  }
+
+  // A constant bound of rows, for each of them: times a 1 that stands behind the row.
+  ir::node_id bounds(ir::node_id id, ir::node_id scores) {
+    const ir::node_id bound = ir::operands(p_.nodes[id])[1];
+    const extent last = graph_->nodes.rank(scores) - 1, n = graph_->nodes.shape(scores)[last];
+    const ir::node_id ones = graph_->nodes.slice(graph_->nodes.append_one(scores), last, n, 1);
+    const std::string rows = std::string("abcdefgh").substr(0, last);
+    std::string in_array = rows;
+    const extent token = *p_.axes[id].token;
+    in_array.erase(token, 1).insert(0, 1, rows[token]);
+    return graph_->nodes.einsum(
+        rows + "z," + rows.substr(last - p_.nodes.rank(bound)) + "->" + in_array,
+        {ones, fetch(bound, spread::whole, 0)});
   }
 
   // Brings a value into the order of an array, and back.
@@ -284,11 +325,11 @@ class stage_planner {
   ir::node_id fetch(ir::node_id id, spread s, extent part) {
     if (s == spread::label && how(id).out == spread::whole) return sliced(id, part);
     if (p_.is_constant(id) || is_computed_here(id, s)) return build(id, s, part);
-    const array_key key{id, s, s == spread::label || s == spread::partial ? part : 0};
+    const array_key key{id, s, is_by_part(s) ? part : 0};
     if (const auto at = made_.find(key); at != made_.end()) return at->second;
     const array_id from = need(key);
     std::vector<extent> shape = plan_.arrays[from].row;
-    shape.insert(shape.begin(), own_ ? tokens_ : tokens_ * cut_.ranks);
+    shape.insert(shape.begin(), rows_ == token_set::own ? tokens_ : tokens_ * cut_.ranks);
     ir::node_id made = graph_->nodes.leaf({nullptr, dtype::float32, std::move(shape), false,
                                            static_cast<int>(graph_->arguments.size())});
     graph_->arguments.push_back(from);
@@ -319,7 +360,7 @@ class stage_planner {
   }
 
   ir::node_id build(ir::node_id id, spread s, extent part) {
-    const array_key key{id, s, s == spread::label || s == spread::partial ? part : 0};
+    const array_key key{id, s, is_by_part(s) ? part : 0};
     if (const auto at = made_.find(key); at != made_.end()) return at->second;
     std::vector<ir::node_id> in;
     const auto operands = ir::operands(p_.nodes[id]);
@@ -395,7 +436,7 @@ class stage_planner {
 
   // The graph at hand.
   int at_ = 0;
-  bool own_ = false;
+  token_set rows_ = token_set::every;
   stage_graph* graph_ = nullptr;
   std::map<array_key, ir::node_id> made_;
 };

@@ -36,21 +36,15 @@ void copy_rows(const array_view& v, extent row_rank, std::span<T> rows, const Co
 // The bytes of one token that a rank receives, if ranks have the same number of tokens and of
 // entries.
 inline double bytes_a_token(const stage_exchange& e, double ranks, extent element_bytes) {
-  using enum spread;
-  const double others = (ranks - 1) / ranks;
-  const double all = static_cast<double>(e.numbers * element_bytes) * others;
-  if (e.merges) return e.merged_bytes * others;
-  if (e.from_how == whole) return 0;
-  if (e.from_how == partial) return e.to_how == whole ? 2 * all : all;
-  return e.to_how == whole ? all : all / ranks;
+  if (e.merges) return e.merged_bytes * (ranks - 1) / ranks;
+  return bytes_to_move({e.from_how, e.to_how, e.by, static_cast<double>(e.numbers),
+                        static_cast<double>(e.inner), e.load},
+                       ranks, static_cast<double>(element_bytes));
 }
 
 // The calls of the communicator that an exchange makes.
 inline double calls_of(const stage_exchange& e) {
-  using enum spread;
-  if (e.merges) return e.merged_calls;
-  if (e.from_how == whole) return 0;
-  return e.from_how == partial && e.to_how == whole ? 2 : 1;
+  return e.merges ? e.merged_calls : calls_to_move(e.from_how, e.to_how, e.by);
 }
 
 // How an exchange is called: by the collective, if it is one.
@@ -59,7 +53,10 @@ inline std::string name_of(const stage_exchange& e) {
   if (e.function) return std::string("merge ") + fmoe::name_of(*e.function);
   if (e.norm) return std::string("merge ") + fmoe::name_of(*e.norm);
   if (e.merges) return "merge";
-  if (e.from_how == whole) return "take this rank's rows";
+  if (e.from_how == whole)
+    return is_routed(e.to_how) ? "take routed rows" : "take this rank's rows";
+  if (e.from_how == label && is_routed(e.to_how))
+    return e.by == travel::entries ? "all_to_all" : "take routed rows";
   if (e.from_how == partial) return e.to_how == whole ? "all_reduce" : "reduce_scatter";
   return e.to_how == whole ? "all_gather" : "all_to_all";
 }
@@ -67,10 +64,18 @@ inline std::string name_of(const stage_exchange& e) {
 inline std::string text_of(const stage_exchange& e, double ranks, extent element_bytes) {
   std::ostringstream text;
   text << name_of(e);
+  const bool routes = is_routed(e.to_how) || is_routed(e.from_how);
   if (e.function || e.norm) text << " over the parts";
   else if (e.merges) text << " a selection of " << e.rule.keep << " (all_to_all, all_gather)";
-  else text << " of " << e.numbers << " numbers a token";
+  else if (e.by == travel::entries && e.from_how == spread::label)
+    text << " of the numbers of the tokens that are routed";
+  else if (e.by == travel::entries)
+    text << " of the entries of a selection, " << e.load.all() << " a token"
+         << (routes ? ", which routes tokens" : "");
+  else if (e.by == travel::sampled) text << " of " << e.inner << " numbers of each selected entry";
+  else text << " of " << e.numbers << " numbers a " << (routes ? "routed token" : "token");
   text << ": " << bytes_a_token(e, ranks, element_bytes) << " bytes a token received by each rank";
+  if (routes) text << ", expected under even load";
   return text.str();
 }
 
@@ -90,26 +95,31 @@ class stage_runner {
   template <class Level>
   void prepare(const compile_options& options) {
     for (const stage_array& a : plan_.arrays)
-      arrays_.emplace_back((a.own_tokens ? 1 : ranks_->size()) * tokens_ * a.size());
+      arrays_.emplace_back((a.tokens == token_set::own ? 1 : ranks_->size()) * tokens_ * a.size());
     costs_.tokens = tokens_;
     const double others = static_cast<double>(ranks_->size() - 1);
     add_exchange({"all_gather", true, 0, 0, sizeof(call_number) * others, 1});
+    double reached = 1;  // the share of tokens that are routed to a rank
     for (auto& step : plan_.steps) {
       if (const auto* e = get_if<stage_exchange>(&step)) {
         const auto ranks = static_cast<double>(ranks_->size());
-        add_exchange({name_of(*e), true, 0, bytes_a_token(*e, ranks, sizeof(T)), 0,
+        if (is_routed(e->to_how)) reached = e->load.reached(ranks);
+        const double counts = e->by == travel::entries ? sizeof(extent) * others : 0;
+        add_exchange({name_of(*e), true, 0, bytes_a_token(*e, ranks, sizeof(T)), counts,
                       static_cast<extent>(calls_of(*e))});
         continue;
       }
       const auto* g = &get<stage_graph>(step);
-      const extent most = g->own_tokens ? tokens_ : tokens_ * ranks_->size();
+      const bool is_own = g->tokens == token_set::own;
+      const extent most = is_own ? tokens_ : tokens_ * ranks_->size();  // all may be routed here
       const ir::node_list roots(g->roots);
       programs_.push_back(compile_graph<T, Level>(g->nodes, roots, most, options));
       explanation plan = explain_graph<T, Level>(g->nodes, roots, most, options);
       texts_.push_back(std::move(plan.text));
-      const double work = factorized_cost<T, Level>(g->nodes, roots, most, options).multiply_adds *
-                          (g->own_tokens ? 1 : static_cast<double>(ranks_->size()));
-      costs_.add({g->own_tokens ? "own tokens" : "all tokens", false, work, 0, 0, 0, plan.seconds});
+      const double share = g->tokens == token_set::routed ? reached : 1,
+                   work = factorized_cost<T, Level>(g->nodes, roots, most, options).multiply_adds *
+                          (is_own ? 1 : share * static_cast<double>(ranks_->size()));
+      costs_.add({tokens_text(g->tokens), false, work, 0, 0, 0, share * plan.seconds});
     }
   }
 
@@ -163,13 +173,19 @@ class stage_runner {
     auto program = programs_.begin();
     for (const auto& step : plan_.steps) {
       if (const auto* g = get_if<stage_graph>(&step)) compute(*g, *program++, tokens);
-      else exchange_run<T>{*ranks_, cut_, tokens, arrays_}.run(get<stage_exchange>(step));
+      else exchange_run<T>{*ranks_, cut_, tokens, arrays_, routes_}.run(get<stage_exchange>(step));
     }
     copy_rows(y, output_shape().size(), std::span(arrays_[plan_.result]),
               [&](extent at, T& from) { static_cast<T*>(y.data)[at] = from; });
   }
 
  private:
+  static const char* tokens_text(token_set s) {
+    return s == token_set::own     ? "own tokens"
+           : s == token_set::every ? "all tokens"
+                                   : "routed tokens";
+  }
+
   using call_number = std::array<std::uint64_t, 3>;
 
   void add_exchange(shard_step step) {
@@ -211,7 +227,9 @@ class stage_runner {
   }
 
   void compute(const stage_graph& g, const compiled_graph& program, const call_tokens& tokens) {
-    const extent count = g.own_tokens ? tokens.own() : tokens.all();
+    const extent count = g.tokens == token_set::own     ? tokens.own()
+                         : g.tokens == token_set::every ? tokens.all()
+                                                        : routes_.came.size();
     const auto bound = [&](const std::vector<array_id>& ids) {
       std::vector<bound_array> list;
       for (const array_id id : ids) {
@@ -236,6 +254,7 @@ class stage_runner {
   list_by<array_id, std::vector<T>> arrays_;
   std::vector<compiled_graph> programs_;
   std::vector<std::string> texts_;
+  token_routes routes_;  // of the call
 };
 
 }  // namespace fmoe::detail
