@@ -19,8 +19,9 @@ class Fmoe(ConanFile):
     topics = ("mixture-of-experts", "einsum", "tensor", "simd", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {"cuda": [True, False], "with_eigen": [True, False], "with_xtensor": [True, False]}
-    default_options = {"cuda": False, "with_eigen": False, "with_xtensor": False}
+    # with_eigen and with_xtensor bring a package; the others check that what their component needs is there.
+    options = {name: [True, False] for name in ("cuda", "dispatch", "mpi", "with_eigen", "with_xtensor")}
+    default_options = {name: False for name in options}
     exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*"
     no_copy_source = True
     generators = "CMakeToolchain"
@@ -48,6 +49,11 @@ class Fmoe(ConanFile):
         # The toolkit of CUDA is no package: CMake looks for it where find_package asks for the component cuda.
         if self.options.cuda and not (os.environ.get("CUDACXX") or shutil.which("nvcc")):
             raise ConanInvalidConfiguration("the option cuda needs nvcc in PATH, or its path in CUDACXX")
+        # A cluster has an MPI of its own, which CMake finds for the component mpi.
+        if self.options.mpi and not (os.environ.get("MPI_HOME") or shutil.which("mpicxx")):
+            raise ConanInvalidConfiguration("the option mpi needs mpicxx in PATH, or its folder in MPI_HOME")
+        if self.options.dispatch and not (self.settings.os == "Linux" and self.settings.arch in ("x86_64", "armv8")):
+            raise ConanInvalidConfiguration("the option dispatch needs Linux on x86-64 or ARM64")
 
     def package(self):
         cmake = CMake(self)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Builds for Windows on Linux, with Debian's g++ of MinGW-w64, and runs the programs by wine.
-# scripts/matrix makes the folder of packages that CMAKE_PREFIX_PATH names.
+# Builds for Windows on Linux, with Debian's g++ of MinGW-w64, and runs the programs by wine, which finds the libraries of g++
+# and oneTBB in WINEPATH. scripts/matrix makes the folder of packages that CMAKE_PREFIX_PATH names.
 set(CMAKE_SYSTEM_NAME Windows)
 set(CMAKE_SYSTEM_PROCESSOR x86_64)
 set(CMAKE_CXX_COMPILER x86_64-w64-mingw32-g++-posix)
@@ -18,5 +18,3 @@ list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES CMAKE_PREFIX_PATH)
 # g++ aligns its stack to 16 bytes on Windows (its bug 54412) and yet moves vectors of 32 bytes as
 # if they were aligned; the assembler makes moves of them that need no alignment.
 set(CMAKE_CXX_FLAGS_INIT -Wa,-muse-unaligned-vector-move)
-# Programs need no libraries beside them but oneTBB's.
-set(CMAKE_EXE_LINKER_FLAGS_INIT -static)

@@ -88,7 +88,7 @@ void check(const char* name, double bound, auto prepare) {
   const auto ours = detail::kept_statistics(gate),
              theirs = detail::kept_statistics(gate_of(expected));
   for (extent k = 0; k < ours.size(); ++k)
-    for (T& v : *ours[k]) v = k % 2 == 0 ? 0 : 1;  // where PyTorch starts
+    for (T& v : *ours[k]) v = k % 2 == 0 ? T{0} : T{1};  // where PyTorch starts
   const auto x = c.batch<T>(1), dy = c.at<T, 2>("dy");
   for (const bool by_reference : {false, true}) {
     // The statistics of the batch count, so it does not matter that the running ones are others.

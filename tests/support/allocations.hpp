@@ -25,14 +25,22 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
   if (fails_now()) throw std::bad_alloc();
   ++allocations;
   allocated_bytes += bytes;
-  void* const p = std::aligned_alloc(
-      alignment, fmoe::detail::round_up(std::max<std::size_t>(bytes, 1), alignment));
+  const std::size_t rounded = fmoe::detail::round_up(std::max<std::size_t>(bytes, 1), alignment);
+#if defined(_WIN32)  // which has no aligned_alloc
+  void* const p = _aligned_malloc(rounded, alignment);
+#else
+  void* const p = std::aligned_alloc(alignment, rounded);
+#endif
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
-[[gnu::noinline]] void release(void* p) {
+[[gnu::noinline]] void release(void* p) {  // inlined, g++ would see free() beside new
+#if defined(_WIN32)
+  _aligned_free(p);
+#else
   std::free(p);
-}  // inlined, g++ would see free() beside new
+#endif
+}
 }  // namespace
 
 void* operator new(std::size_t n) { return allocate(n, alignof(std::max_align_t)); }

@@ -3,6 +3,20 @@
 # commands stand here in short: what they do to a header-only package, in the places where vcpkg does it.
 cmake_path(GET CURRENT_PORT_DIR FILENAME PORT)
 
+function(vcpkg_download_distfile out)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "URLS;FILENAME;SHA512" "")
+  file(DOWNLOAD ${arg_URLS} ${CURRENT_BUILDTREES_DIR}/${arg_FILENAME} EXPECTED_HASH SHA512=${arg_SHA512})
+  set(${out} ${CURRENT_BUILDTREES_DIR}/${arg_FILENAME} PARENT_SCOPE)
+endfunction()
+
+# Gives the folder in the archive, of which there is one.
+function(vcpkg_extract_source_archive out)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "ARCHIVE" "")
+  file(ARCHIVE_EXTRACT INPUT ${arg_ARCHIVE} DESTINATION ${CURRENT_BUILDTREES_DIR}/src)
+  file(GLOB folder ${CURRENT_BUILDTREES_DIR}/src/*)
+  set(${out} ${folder} PARENT_SCOPE)
+endfunction()
+
 function(vcpkg_cmake_configure)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "SOURCE_PATH" "OPTIONS")
   execute_process(COMMAND ${CMAKE_COMMAND} -S ${arg_SOURCE_PATH} -B ${CURRENT_BUILDTREES_DIR} -G Ninja

@@ -23,7 +23,7 @@ inline constexpr std::pair<std::string_view, void (*)(golden_case&, report&)> fa
 inline report judge(const std::filesystem::path& stem) {
   report r;
   try {
-    golden_case c(stem);
+    golden_case c(stem.string());
     const std::string family = c.required("family");
     const auto* known = std::ranges::find(families, family, [](const auto& f) { return f.first; });
     if (known == std::end(families)) throw not_understood("family " + family);
@@ -43,7 +43,7 @@ inline std::map<std::string, std::vector<std::string>> files_by_part(
     const std::filesystem::path& directory) {
   std::map<std::string, std::vector<std::string>> parts;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
-    const std::string file = entry.path().lexically_relative(directory);
+    const std::string file = entry.path().lexically_relative(directory).generic_string();
     if (!file.ends_with(extension)) continue;
     const std::string stem = file.substr(0, file.size() - extension.size());
     const auto dot = stem.rfind('.');

@@ -2,21 +2,28 @@
 import os
 
 from conan import ConanFile
+from conan.errors import ConanInvalidConfiguration
 from conan.tools.build import check_min_cppstd
 from conan.tools.cmake import cmake_layout
 from conan.tools.files import copy, get, save
 
 required_conan_version = ">=2.4"
 
-# What find_package(fmoe) makes of cmake/separate.cpp; cmake/dispatch.cmake and cmake/cuda.cmake are the library's own.
-SEPARATE = """\
+# What find_package(fmoe) makes of cmake/separate.cpp and of an MPI; cmake/dispatch.cmake and cmake/cuda.cmake are the library's own.
+TARGETS = {"separate": """\
 if(NOT TARGET fmoe::separate)
   add_library(fmoe::separate INTERFACE IMPORTED)
   target_link_libraries(fmoe::separate INTERFACE fmoe::fmoe)
   target_compile_definitions(fmoe::separate INTERFACE FMOE_SEPARATE_COMPILATION)
   target_sources(fmoe::separate INTERFACE ${CMAKE_CURRENT_LIST_DIR}/separate.cpp)
 endif()
-"""
+""", "mpi": """\
+if(NOT TARGET fmoe::mpi)
+  find_package(MPI 3.0 REQUIRED COMPONENTS CXX)
+  add_library(fmoe::mpi INTERFACE IMPORTED)
+  target_link_libraries(fmoe::mpi INTERFACE fmoe::fmoe MPI::MPI_CXX)
+endif()
+"""}
 MODULES = os.path.join("lib", "cmake", "fmoe")
 
 
@@ -27,9 +34,10 @@ class FmoeConan(ConanFile):
     topics = ("mixture-of-experts", "einsum", "tensor", "simd", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    # with_eigen and with_xtensor bring a package; the others make a target: fmoe::separate, fmoe::dispatch, fmoe::cuda.
-    options = {name: [True, False] for name in ("with_eigen", "with_xtensor", "separate", "dispatch", "cuda")}
-    default_options = {"with_eigen": False, "with_xtensor": False, "separate": True, "dispatch": False, "cuda": False}
+    # with_eigen and with_xtensor bring a package; the others make a target: fmoe::separate, fmoe::dispatch, fmoe::mpi, fmoe::cuda.
+    # MPI and CUDA are those of the machine.
+    options = {name: [True, False] for name in ("with_eigen", "with_xtensor", "separate", "dispatch", "mpi", "cuda")}
+    default_options = {name: name == "separate" for name in options}
     no_copy_source = True
 
     def layout(self):
@@ -50,6 +58,8 @@ class FmoeConan(ConanFile):
 
     def validate(self):
         check_min_cppstd(self, 20)
+        if self.options.dispatch and not (self.settings.os == "Linux" and self.settings.arch in ("x86_64", "armv8")):
+            raise ConanInvalidConfiguration("the option dispatch needs Linux on x86-64 or ARM64")
 
     def source(self):
         get(self, **self.conan_data["sources"][self.version], strip_root=True)
@@ -59,14 +69,15 @@ class FmoeConan(ConanFile):
         copy(self, "*.hpp", os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
         for name in ("separate.cpp", "dispatch.cmake", "dispatch.cpp", "dispatch_level.cpp", "cuda.cmake", "cuda.cpp", "cuda.cu"):
             copy(self, name, os.path.join(self.source_folder, "cmake"), os.path.join(self.package_folder, MODULES))
-        save(self, os.path.join(self.package_folder, MODULES, "separate.cmake"), SEPARATE)
+        for name, text in TARGETS.items():
+            save(self, os.path.join(self.package_folder, MODULES, f"{name}.cmake"), text)
 
     def package_info(self):
         self.cpp_info.set_property("cmake_file_name", "fmoe")
         self.cpp_info.set_property("cmake_target_name", "fmoe::fmoe")
         self.cpp_info.set_property("pkg_config_name", "fmoe")
         self.cpp_info.set_property("cmake_build_modules", [os.path.join(MODULES, f"{name}.cmake")
-                                                           for name in ("separate", "dispatch", "cuda") if self.options.get_safe(name)])
+                                                           for name in ("separate", "dispatch", "mpi", "cuda") if self.options.get_safe(name)])
         self.cpp_info.bindirs = []
         self.cpp_info.libdirs = []
         if self.settings.os in ("Linux", "FreeBSD"):

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
-# Installs the checkout that contains this folder:
-# vcpkg install fmoe --overlay-ports=packaging/vcpkg/ports
-set(VCPKG_BUILD_TYPE release)  # header-only
+# Installs the checkout that contains this folder; scripts/packages submission writes a port that downloads an archive instead.
 cmake_path(SET SOURCE_PATH NORMALIZE "${CURRENT_PORT_DIR}/../../../..")
+set(VCPKG_BUILD_TYPE release)  # header-only
 
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS -Dfmoe_FIND_DEPENDENCIES=OFF)
 vcpkg_cmake_install()

@@ -3,6 +3,9 @@
 #include <cstdio>
 
 #include <fmoe/mxd.hpp>
+#if defined(WITH_MPI)
+#include <fmoe/mpi.hpp>
+#endif
 
 int main() {
   const fmoe::tensor<float, 1> x({2}, std::array{3.f, 4.f});
