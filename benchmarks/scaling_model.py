@@ -49,23 +49,44 @@ CLUSTERS = [
 ]
 
 
-def bytes_a_token(ranks):
-    """What a rank receives: x and the sums, and of the selection K candidates and the last one that is kept."""
+# The network that the library plans for: bytes a second, seconds of a call, and tokens (network_costs).
+PLANNED = 25e9, 5e-6, 512
+
+
+def reached(ranks, experts):
+    """The share of tokens that select an expert of a rank, under even load."""
+    return 1 - math.prod(max(0, 1 - experts / ranks / (experts - i)) for i in range(K))
+
+
+def routes(ranks, experts):
+    """Whether each rank makes sums for the tokens alone that selected its experts: two calls more, which tell the owners these tokens."""
+    saved = NUMBER * (O * (1 - reached(ranks, experts)) - reached(ranks, experts)) * (ranks - 1) / ranks
+    network, latency, tokens = PLANNED
+    return tokens * saved / network > 2 * latency
+
+
+def bytes_a_token(ranks, experts=EXPERTS[0]):
+    """What a rank receives: x, of the selection K candidates and the last one that is kept, and the sums."""
     others = (ranks - 1) / ranks
-    return NUMBER * (I + O) * others + 2 * NUMBER * (K + 1) * others
+    sums = reached(ranks, experts) * (O + 1) if routes(ranks, experts) else O
+    return NUMBER * (I + 2 * (K + 1) + sums) * others
 
 
 # all_gather of the numbers of tokens, of x and of the last candidates; all_to_all of the candidates; reduce_scatter, which fmoe makes
-# of one message from each rank to each, as all_to_all.
-GATHERS, EXCHANGES = 3, 2
-CALLS = GATHERS + EXCHANGES
+# of one message from each rank to each, as all_to_all. Where tokens are routed, two all_to_all more.
+GATHERS = 3
 
 
-def exchanging(c, ranks, tokens):
+def exchanges(ranks, experts):
+    return 4 if routes(ranks, experts) else 2
+
+
+def exchanging(c, ranks, tokens, experts):
     if ranks == 1:
         return 0
-    latency = GATHERS * math.ceil(math.log2(ranks)) * c.latency + EXCHANGES * (c.latency + (ranks - 1) * c.gap)
-    return latency + (tokens * bytes_a_token(ranks) + 24 * (ranks - 1)) / c.network
+    messages = exchanges(ranks, experts) * (c.latency + (ranks - 1) * c.gap)
+    latency = GATHERS * math.ceil(math.log2(ranks)) * c.latency + messages
+    return latency + (tokens * bytes_a_token(ranks, experts) + 24 * (ranks - 1)) / c.network
 
 
 def computing(c, ranks, tokens, experts):
@@ -76,7 +97,7 @@ def computing(c, ranks, tokens, experts):
 
 
 def seconds(c, ranks, tokens, experts):
-    return computing(c, ranks, tokens, experts) + exchanging(c, ranks, tokens)
+    return computing(c, ranks, tokens, experts) + exchanging(c, ranks, tokens, experts)
 
 
 def fits(c, ranks, experts):
@@ -107,8 +128,8 @@ def bytes_of_expert_parallelism(ranks):
 
 def print_table():
     print("| experts | ranks | bytes a token | calls |\n|---|---|---|---|")
-    for experts, ranks in [(21_490, 2), (21_490, 4), (21_490, 64), (2**18, 64), (2**20, 512), (2**22, 4096), (2**24, 4096)]:
-        print(f"| {experts:,} | {ranks:,} | {bytes_a_token(ranks):,.1f} | {CALLS} |")
+    for experts, ranks in [(21_490, 2), (21_490, 4), (21_490, 16), (21_490, 32), (21_490, 64), (2**18, 64), (2**20, 512), (2**22, 4096), (2**24, 4096)]:
+        print(f"| {experts:,} | {ranks:,} | {bytes_a_token(ranks, experts):,.1f} | {GATHERS + exchanges(ranks, experts)} |")
 
 
 def check(text):
@@ -123,7 +144,7 @@ def check(text):
             continue
         ranks, tokens = int(cells[0]), int(cells[1])
         one, all_ranks = float(cells[4]), float(cells[5])
-        model = one / ranks + 1e3 * (tokens * bytes_a_token(ranks) / network + CALLS * latency)
+        model = one / ranks + 1e3 * (tokens * bytes_a_token(ranks) / network + (GATHERS + exchanges(ranks, EXPERTS[0])) * latency)
         print(f"| {ranks} | {tokens} | {all_ranks / ranks:.2f} | {model:.2f} | {model * ranks / all_ranks:.2f} |")
 
 

@@ -144,6 +144,7 @@ class sparse_values {
     const auto& op = (*g_)[reader].op;
     if (const auto* e = get_if<ir::einsum_node>(&op)) {
       const auto at = static_cast<extent>(std::ranges::find(e->args, of) - e->args.begin());
+      if (at == e->args.size()) return {};  // the sum without its mask
       for (extent i = 0; i < e->args.size(); ++i) {
         const auto& other = zero_but_for[e->args[i]];
         if (i != at && other && has_letter(*e, i, *other, operand_labels(e->subscripts, at)))
