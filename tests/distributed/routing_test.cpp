@@ -150,7 +150,9 @@ tensor<float, 2> pairs(std::size_t tokens) {
     x(t, a) = 2;
     x(t, b) = 1;
     if (++b == 8) b = ++a + 1;
-    if (a == 7) a = 0, b = 1;
+    if (a < 7) continue;
+    a = 0;
+    b = 1;
   }
   return x;
 }
