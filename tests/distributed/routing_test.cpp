@@ -150,7 +150,9 @@ tensor<float, 2> pairs(std::size_t tokens) {
     x(t, a) = 2;
     x(t, b) = 1;
     if (++b == 8) b = ++a + 1;
-    if (a == 7) a = 0, b = 1;
+    if (a < 7) continue;
+    a = 0;
+    b = 1;
   }
   return x;
 }
@@ -336,13 +338,13 @@ TEST_CASE("load_shard reads whole what stays whole") {
   save(layer, folder / "aoe.safetensors");
   const auto x = rows(23, width, 1000);
   run_on_threads(3, [&](communicator& ranks) {
+    const auto held = shard(layer, ranks, 'n', {.whole = {"W_down"}});
     const shard_options how{0, {"W_down"}};
     const auto cut = load_shard<aoe<float>>(folder / "aoe.safetensors", ranks, 'n'),
                part = load_shard<aoe<float>>(folder / "aoe.safetensors", ranks, 'n', {}, how);
     require(part.bytes_read - cut.bytes_read == 4 * width * 14 * 4, "the bytes of W_down");
-    require(
-        same_bits(result_on(ranks, part, x), result_on(ranks, shard(layer, ranks, 'n', how), x)),
-        "the bits of the loaded layer");
+    require(same_bits(result_on(ranks, part, x), result_on(ranks, held, x)),
+            "the bits of the loaded layer");
     const std::string got = sentence_of([&] { shard(layer, ranks, 'n', {0, {"W_left"}}); });
     require(got.find("[shard] no parameter is called W_left") != got.npos, got);
   });

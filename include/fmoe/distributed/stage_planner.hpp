@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <ranges>
 #include <set>
 #include <string>
 #include <utility>
@@ -145,9 +144,9 @@ class stage_planner {
   void add_exchanges(int l) {
     for (const ir::node_id id : p_.nodes.ids()) {
       if (how(id).merges && level_[id] == l + 1) add_merge(id);
-      for (const spread s : std::views::reverse(used_[id])) {  // whole rows are first
-        const bool routes = p_.is_router(id) && is_routed(s);
-        if (!routes && is_exchanged(id, s) && exchange_level(id, s) == l) add_exchange(id, s);
+      for (auto s = used_[id].rbegin(); s != used_[id].rend(); ++s) {  // whole rows are first
+        const bool routes = p_.is_router(id) && is_routed(*s);
+        if (!routes && is_exchanged(id, *s) && exchange_level(id, *s) == l) add_exchange(id, *s);
       }
     }
     if (p_.router && level_[p_.router->id] == l) add_exchange(p_.router->id, spread::routed_label);
