@@ -8,7 +8,8 @@ int main(int argc, char** argv) {
     if (argc > 2 && std::string(argv[1]) == "--ranks") {
       counts = {std::stoull(argv[2])};
       argv[2] = argv[0];
-      argc -= 2, argv += 2;
+      argc -= 2;
+      argv += 2;
     }
     const auto settings = fmoe::bench::ranks_settings_of(argc, argv);
     for (const std::size_t count : counts)
