@@ -6,6 +6,7 @@
 #define MPICH_SKIP_MPICXX
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdio>
 #include <limits>
 #include <memory>
@@ -190,6 +191,8 @@ int run_on_mpi(int& argc, char**& argv, const Body& body) {
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     std::fflush(stderr);
+    // MPICH's mpirun drops what it has not read of a rank when it hears that the job is aborted.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_Finalize();
