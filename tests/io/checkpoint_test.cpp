@@ -329,12 +329,14 @@ TEST_CASE("one file has the same settings however it is loaded", "[io]") {
   for (const auto& [shard, some] : model()) arrays.insert(some.begin(), some.end());
   io::safetensors::write(file, arrays, {{"K", "3"}, {"activation", "gelu_tanh"}});
   const load_options tenth{.prefix = "model.layers.10."}, first{.prefix = "model.layers.0."};
-  const auto from = io::checkpoint::open(file);
   CHECK(load<monet_hd<>>(file, tenth).activation == pointwise::gelu_tanh);
-  CHECK(load<monet_hd<>>(from, tenth).activation == pointwise::gelu_tanh);
-  CHECK(load_layers<monet_hd<>>(from).at(10).activation == pointwise::gelu_tanh);
-  CHECK(load<monet_router<>>(from, first).active == 3);
-  CHECK(load_layers<monet_router<>>(from).at(0).active == 3);
+  {  // Windows replaces no file that is open
+    const auto from = io::checkpoint::open(file);
+    CHECK(load<monet_hd<>>(from, tenth).activation == pointwise::gelu_tanh);
+    CHECK(load_layers<monet_hd<>>(from).at(10).activation == pointwise::gelu_tanh);
+    CHECK(load<monet_router<>>(from, first).active == 3);
+    CHECK(load_layers<monet_router<>>(from).at(0).active == 3);
+  }
 
   const auto fault = [&](const io::strings_by_name& metadata) {
     io::safetensors::write(file, arrays, metadata);
@@ -354,11 +356,13 @@ TEST_CASE("shards have the settings of all of them, and must agree", "[io]") {
   };
   write_hd(folder, {{"activation", "gelu"}, {"part", "1"}}, {{"part", "2"}});
   CHECK(loaded().activation == pointwise::gelu);
-  const auto from = io::checkpoint::open(folder.path());
-  CHECK(from.metadata() == io::strings_by_name{{"activation", "gelu"}});
-  CHECK(from.metadata_beside({"model.layers.10.moe.u.bias"}).agreed ==
-        io::strings_by_name{{"part", "2"}});
-  CHECK(from.metadata_beside(from.names()).disputed == std::set<std::string>{"part"});
+  {
+    const auto from = io::checkpoint::open(folder.path());
+    CHECK(from.metadata() == io::strings_by_name{{"activation", "gelu"}});
+    CHECK(from.metadata_beside({"model.layers.10.moe.u.bias"}).agreed ==
+          io::strings_by_name{{"part", "2"}});
+    CHECK(from.metadata_beside(from.names()).disputed == std::set<std::string>{"part"});
+  }
 
   write_hd(folder, {{"activation", "gelu"}}, {{"activation", "gelu"}});
   CHECK(loaded().activation == pointwise::gelu);

@@ -630,10 +630,12 @@ TEST_CASE("a header that promises more than the file holds takes no memory") {
   const auto header =
       "{\"a\":" + entry("\"F64\"", "[274877906944,1024]", "[0,2251799813685248]") + "}";
   CHECK(fault_of(file_of(header, data)).code == errc::truncated);
+#if !defined(_WIN32)  // where the C++ library makes no file of more than 2 GB
   const temporary_folder folder;
   put(folder / "sparse", file_of("{}", ""));
   std::filesystem::resize_file(folder / "sparse", std::uintmax_t{1} << 40);
   CHECK(caught([&] { safetensors::read(folder / "sparse"); }).code == errc::layout);
+#endif
 }
 
 TEST_CASE("a path with a NUL is not the file before the NUL") {
