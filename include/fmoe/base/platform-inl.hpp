@@ -181,7 +181,7 @@ FMOE_INLINE std::size_t cache_bytes([[maybe_unused]] int level) {
 #if defined(__aarch64__)
 FMOE_INLINE bool has_int8_dots() {
 #if defined(__linux__)
-  constexpr unsigned long asimddp = 1ul << 20;
+  constexpr unsigned asimddp = 1u << 20;
   return (::getauxval(AT_HWCAP) & asimddp) != 0;
 #elif defined(__APPLE__) || defined(__ARM_FEATURE_DOTPROD)
   return true;  // since the first of Apple's

@@ -44,8 +44,8 @@ class narrower {
     vec<float, Arch> most(0.f);
     for (extent i = 0; i < n; i += width) most = larger(abs(part(i)), most);
     const auto highest = static_cast<double>(greatest<float, Arch>(most));
-    found_.scale =
-        std::max(least, static_cast<float>(std::max(norm_ / 45000, highest / greatest_of(form)) * up));
+    found_.scale = std::max(
+        least, static_cast<float>(std::max(norm_ / 45000, highest / greatest_of(form)) * up));
   }
 
   // Writes q from number `first` on, `count` integers and zeros up to a whole vector of floats, or

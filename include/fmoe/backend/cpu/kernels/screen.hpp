@@ -249,9 +249,9 @@ class screening {
   }
 
   void start(screen_row r, const float* x) const noexcept {
-    const narrowing n =
-        narrow<Arch>(x, w_.depth, r.integers,
-                     has_narrow_columns<Arch>() ? integer_form::int16_in_halves : integer_form::int16);
+    const narrowing n = narrow<Arch>(
+        x, w_.depth, r.integers,
+        has_narrow_columns<Arch>() ? integer_form::int16_in_halves : integer_form::int16);
     r.norm = n.norm;
     r.lost = n.lost;
     r.scale = n.scale;

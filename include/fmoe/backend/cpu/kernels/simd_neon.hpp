@@ -193,7 +193,8 @@ FMOE_ALWAYS_INLINE vec<float, Arch> add_int8_dots_lane(const vec<float, Arch>& x
 #if FMOE_ASSEMBLY
   const float32x4_t row = x, columns = w;
   asm(".ifndef .Lfmoe_v31\n\t"
-      ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n\t"
+      ".irp "
+      "n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n\t"
       ".set .Lfmoe_v\\n,\\n\n\t"
       ".endr\n\t"
       ".endif\n\t"
