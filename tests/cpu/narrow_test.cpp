@@ -17,27 +17,43 @@ using namespace fmoe;
 using namespace fmoe::test;
 using arch = cpu::native_arch;
 
+using cpu::integer_form;
+
 struct narrowed_row {
   cpu::narrowing of;
-  std::vector<std::int16_t> q;  // as many as the row has, and the zeros behind them
+  std::vector<int> q;  // as many as the row has, and the zeros behind them
 };
 
-narrowed_row narrowed(const std::vector<float>& v) {
-  std::vector<float> to(round_up(v.size(), cpu::lanes<float, arch>) / 2, 1.f);
-  narrowed_row r{cpu::narrow<arch>(v.data(), v.size(), to.data()), {}};
-  r.q.resize(2 * to.size());
-  std::memcpy(r.q.data(), to.data(), to.size() * sizeof(float));
+template <class Integer>
+std::vector<int> integers_of(const std::vector<float>& from) {
+  std::vector<Integer> q(from.size() * sizeof(float) / sizeof(Integer));
+  std::memcpy(q.data(), from.data(), from.size() * sizeof(float));
+  return {q.begin(), q.end()};
+}
+
+narrowed_row narrowed(const std::vector<float>& v, integer_form form) {
+  const extent width = cpu::lanes<float, arch>, quads = divide_up(v.size(), 4);
+  std::vector<float> to(form == integer_form::int16  ? round_up(v.size(), width) / 2
+                        : form == integer_form::int8 ? quads
+                                                     : 2 * quads,
+                        1.f);
+  narrowed_row r{cpu::narrow<arch>(v.data(), v.size(), to.data(), form), {}};
+  r.q = form == integer_form::int16 ? integers_of<std::int16_t>(to) : integers_of<std::int8_t>(to);
+  if (form == integer_form::int16_in_halves) {
+    for (extent i = 0; i < 4 * quads; ++i) r.q[i] = 256 * r.q[i] + r.q[4 * quads + i];
+    r.q.resize(4 * quads);
+  }
   return r;
 }
 
 double norm(const std::vector<double>& v) {
-  long double sum = 0;
-  for (const double x : v) sum += static_cast<long double>(x) * static_cast<long double>(x);
-  return static_cast<double>(std::sqrt(sum));
+  double sum = 0;
+  for (const double x : v) sum += x * x;
+  return std::sqrt(sum);
 }
 
-void check(const std::vector<float>& v) {
-  const auto [of, q] = narrowed(v);
+void check(const std::vector<float>& v, integer_form form) {
+  const auto [of, q] = narrowed(v, form);
   std::vector<double> whole, lost, integers;
   for (extent i = 0; i < v.size(); ++i) {
     whole.push_back(static_cast<double>(v[i]));
@@ -49,13 +65,21 @@ void check(const std::vector<float>& v) {
   CHECK(norm(whole) <= static_cast<double>(of.norm));
   CHECK(norm(lost) <= static_cast<double>(of.lost));
   CHECK(norm(integers) < std::sqrt(0x1p31));
-  CHECK(std::ranges::none_of(q, [](int n) { return n == -32768; }));
+  const auto most = static_cast<int>(cpu::greatest_of(form));
+  CHECK(std::ranges::all_of(q, [&](int n) { return -most <= n && n <= most; }));
   CHECK(std::all_of(q.begin() + static_cast<std::ptrdiff_t>(v.size()), q.end(),
                     [](int n) { return n == 0; }));
   // A step is as small as the two limits allow, so hardly more is lost than rounding loses.
   const auto n = static_cast<double>(v.size());
   CHECK(static_cast<double>(of.lost) <=
         0.51 * std::sqrt(n) * static_cast<double>(of.scale) + 1e-6 * norm(whole) + 0x1p-125);
+}
+
+constexpr integer_form forms[] = {integer_form::int16, integer_form::int16_in_halves,
+                                  integer_form::int8};
+
+void check(const std::vector<float>& v) {
+  for (const integer_form form : forms) check(v, form);
 }
 
 TEST_CASE("a narrowed row is as near as its bounds say", "[cpu][narrow]") {
@@ -88,10 +112,26 @@ TEST_CASE("a row with NaN, infinity or a huge norm is not usual", "[cpu][narrow]
   for (const float x : {std::nanf(""), HUGE_VALF, -HUGE_VALF, 0x1p62f, 3e38f}) {
     std::vector<float> v(40, 0.5f);
     v[39] = x;
-    const auto [of, q] = narrowed(v);
-    CHECK_FALSE(of.is_usual());
-    CHECK(std::ranges::all_of(q, [](int n) { return n == 0; }));
+    for (const integer_form form : forms) {
+      const auto [of, q] = narrowed(v, form);
+      CHECK_FALSE(of.is_usual());
+      CHECK(std::ranges::all_of(q, [](int n) { return n == 0; }));
+    }
   }
+}
+
+// Multiplies rows of `steps` numbers of 4 bytes by panels of as many for each column.
+template <class S>
+std::vector<float> products(const std::vector<float>& a, const std::vector<S>& b, extent rows,
+                            extent steps) {
+  const extent columns = cpu::panel_width<float, arch>;
+  std::vector<float> c(rows * columns);
+  const cpu::gemm_panels<float> panels{reinterpret_cast<const std::byte*>(b.data()),
+                                       &cpu::gemm_kernels_of<float, S, arch>};
+  cpu::gemm<float, arch>({rows, columns, steps, a.data(), a.size() / rows, panels, steps, c.data(),
+                          columns, false, all, nullptr},
+                         [](auto...) {});
+  return c;
 }
 
 template <class Pair>
@@ -106,13 +146,9 @@ void check_products() {
         for (Pair& p : *pairs)
           p = {static_cast<std::int16_t>(any(bits)), static_cast<std::int16_t>(any(bits))};
       a[0] = b[0] = {32767, 32767};
-      std::vector<float> x(a.size()), c(rows * columns);
+      std::vector<float> x(a.size());
       std::memcpy(x.data(), a.data(), a.size() * sizeof(Pair));
-      const cpu::gemm_panels<float> panels{reinterpret_cast<const std::byte*>(b.data()),
-                                           &cpu::gemm_kernels_of<float, Pair, arch>};
-      cpu::gemm<float, arch>({rows, columns, depth, x.data(), depth, panels, depth, c.data(),
-                              columns, false, all, nullptr},
-                             [](auto...) {});
+      const std::vector<float> c = products(x, b, rows, depth);
       bool is_same = true;
       for (extent t = 0; t < rows; ++t)
         for (extent n = 0; n < columns; ++n) {
@@ -132,5 +168,38 @@ TEST_CASE("products of pairs of integers are exact, and wrap around", "[cpu][nar
   check_products<cpu::int16_pair<false>>();
   if (cpu::has_fused_dots<arch>()) check_products<cpu::int16_pair<true>>();
 }
+
+#if defined(__aarch64__)
+TEST_CASE("products of 16 by 8 bits are exact, and wrap around", "[cpu][narrow]") {
+  if (!cpu::has_int8_dots<arch>()) return;
+  std::mt19937 bits(2);
+  const extent columns = cpu::panel_width<float, arch>;
+  for (extent rows = 1; rows <= 30; ++rows)
+    for (const extent steps : std::initializer_list<extent>{1, 4, 7, 131}) {
+      std::uniform_int_distribution<int> any(-128, rows == 30 ? -128 : 127);
+      std::vector<std::int8_t> halves(rows * steps * 8);
+      for (std::int8_t& h : halves) h = static_cast<std::int8_t>(any(bits));
+      std::vector<cpu::int8_quad> b(steps * columns);
+      for (auto& quad : b)
+        for (std::int8_t& w : quad.of_k) w = static_cast<std::int8_t>(any(bits));
+      std::vector<float> x(rows * steps * 2);
+      std::memcpy(x.data(), halves.data(), halves.size());
+      const std::vector<float> c = products(x, b, rows, steps);
+      bool is_same = true;
+      for (extent t = 0; t < rows; ++t)
+        for (extent n = 0; n < columns; ++n) {
+          std::int64_t sum = 0;
+          for (extent k = 0; k < 4 * steps; ++k) {
+            const auto* const of_row = halves.data() + t * steps * 8 + k;
+            sum += (256 * of_row[0] + of_row[4 * steps]) * b[k / 4 * columns + n].of_k[k % 4];
+          }
+          is_same = is_same && static_cast<std::uint32_t>(sum) ==
+                                   std::bit_cast<std::uint32_t>(c[t * columns + n]);
+        }
+      INFO(rows << " rows, " << steps << " steps");
+      CHECK(is_same);
+    }
+}
+#endif
 
 }  // namespace

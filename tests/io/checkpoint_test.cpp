@@ -5,7 +5,9 @@
 #include <latch>
 #include <thread>
 
+#if !defined(_WIN32)
 #include <unistd.h>
+#endif
 
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -220,15 +222,6 @@ TEST_CASE("a path that the system refuses is an io::error", "[io]") {
     return e;
   };
   const std::string index = "model.safetensors.index.json";
-  SECTION("a loop of links") {
-    std::filesystem::create_symlink("loop", folder / "loop");
-    CHECK(refused(folder / "loop").file == folder / "loop");
-    refused(folder / "loop/model");
-    std::filesystem::create_symlink(index, folder.path() / index);
-    CHECK(refused(folder.path()).file == folder.path() / index);
-    put(folder / "model.safetensors", "no model: the index would be read");
-    CHECK(refused(folder.path()).file == folder.path() / index);
-  }
   SECTION("a name that is too long") {
     refused(folder / std::string(300, 'n').c_str());
     refused(folder / (std::string(300, 'n') + ".json").c_str());
@@ -239,6 +232,16 @@ TEST_CASE("a path that the system refuses is an io::error", "[io]") {
   SECTION("a file as a folder") {
     put(folder / "file", "");
     refused(folder / "file/model");
+  }
+#if !defined(_WIN32)  // where the C++ library makes no links
+  SECTION("a loop of links") {
+    std::filesystem::create_symlink("loop", folder / "loop");
+    CHECK(refused(folder / "loop").file == folder / "loop");
+    refused(folder / "loop/model");
+    std::filesystem::create_symlink(index, folder.path() / index);
+    CHECK(refused(folder.path()).file == folder.path() / index);
+    put(folder / "model.safetensors", "no model: the index would be read");
+    CHECK(refused(folder.path()).file == folder.path() / index);
   }
   SECTION("a folder without permission") {
     if (::geteuid() == 0) return;
@@ -261,15 +264,15 @@ TEST_CASE("a path that the system refuses is an io::error", "[io]") {
       CHECK(caught([&] { model.outline_of(shard.first); }).code == errc::io);
     }
   }
+#endif
 }
 
 TEST_CASE("a checkpoint whose path has a NUL is not another checkpoint", "[io]") {
   const temporary_folder folder;
   write(folder, model());
-  const std::string end("\0x", 2);
   for (const auto& real :
        {folder.path(), folder / "model.safetensors.index.json", folder / "a.safetensors"}) {
-    const std::filesystem::path path = real.native() + end;
+    const std::filesystem::path path = with_nul(real);
     const auto e = caught([&] { io::checkpoint::open(path); });
     CHECK(e.code == errc::io);
     CHECK(e.file == path);
@@ -326,12 +329,14 @@ TEST_CASE("one file has the same settings however it is loaded", "[io]") {
   for (const auto& [shard, some] : model()) arrays.insert(some.begin(), some.end());
   io::safetensors::write(file, arrays, {{"K", "3"}, {"activation", "gelu_tanh"}});
   const load_options tenth{.prefix = "model.layers.10."}, first{.prefix = "model.layers.0."};
-  const auto from = io::checkpoint::open(file);
   CHECK(load<monet_hd<>>(file, tenth).activation == pointwise::gelu_tanh);
-  CHECK(load<monet_hd<>>(from, tenth).activation == pointwise::gelu_tanh);
-  CHECK(load_layers<monet_hd<>>(from).at(10).activation == pointwise::gelu_tanh);
-  CHECK(load<monet_router<>>(from, first).active == 3);
-  CHECK(load_layers<monet_router<>>(from).at(0).active == 3);
+  {  // Windows replaces no file that is open
+    const auto from = io::checkpoint::open(file);
+    CHECK(load<monet_hd<>>(from, tenth).activation == pointwise::gelu_tanh);
+    CHECK(load_layers<monet_hd<>>(from).at(10).activation == pointwise::gelu_tanh);
+    CHECK(load<monet_router<>>(from, first).active == 3);
+    CHECK(load_layers<monet_router<>>(from).at(0).active == 3);
+  }
 
   const auto fault = [&](const io::strings_by_name& metadata) {
     io::safetensors::write(file, arrays, metadata);
@@ -351,11 +356,13 @@ TEST_CASE("shards have the settings of all of them, and must agree", "[io]") {
   };
   write_hd(folder, {{"activation", "gelu"}, {"part", "1"}}, {{"part", "2"}});
   CHECK(loaded().activation == pointwise::gelu);
-  const auto from = io::checkpoint::open(folder.path());
-  CHECK(from.metadata() == io::strings_by_name{{"activation", "gelu"}});
-  CHECK(from.metadata_beside({"model.layers.10.moe.u.bias"}).agreed ==
-        io::strings_by_name{{"part", "2"}});
-  CHECK(from.metadata_beside(from.names()).disputed == std::set<std::string>{"part"});
+  {
+    const auto from = io::checkpoint::open(folder.path());
+    CHECK(from.metadata() == io::strings_by_name{{"activation", "gelu"}});
+    CHECK(from.metadata_beside({"model.layers.10.moe.u.bias"}).agreed ==
+          io::strings_by_name{{"part", "2"}});
+    CHECK(from.metadata_beside(from.names()).disputed == std::set<std::string>{"part"});
+  }
 
   write_hd(folder, {{"activation", "gelu"}}, {{"activation", "gelu"}});
   CHECK(loaded().activation == pointwise::gelu);

@@ -11,10 +11,12 @@
 #include <string>
 #include <vector>
 
+#if !defined(_WIN32)
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#endif
 
 #include <fmoe/io/file-inl.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -538,6 +540,7 @@ TEST_CASE("a failed write leaves the old file and nothing else") {
     CHECK(e.code == errc::io);
     CHECK(e.file == file);
   };
+#if !defined(_WIN32)
   SECTION("when the disk is full") {
     rlimit before{};
     ::getrlimit(RLIMIT_FSIZE, &before);
@@ -548,21 +551,23 @@ TEST_CASE("a failed write leaves the old file and nothing else") {
     ::setrlimit(RLIMIT_FSIZE, &before);
     std::signal(SIGXFSZ, handler);
   }
-  SECTION("when there is no such folder") { failed(folder / "none/file"); }
-  SECTION("when the place is taken by a folder") {
-    failed(folder.path());
-    CHECK(std::filesystem::is_directory(folder.path()));
-  }
   SECTION("when the place is taken by a FIFO") {
     REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
     failed(folder / "fifo");
     CHECK(std::filesystem::is_fifo(folder / "fifo"));
     std::filesystem::remove(folder / "fifo");
   }
+#endif
+  SECTION("when there is no such folder") { failed(folder / "none/file"); }
+  SECTION("when the place is taken by a folder") {
+    failed(folder.path());
+    CHECK(std::filesystem::is_directory(folder.path()));
+  }
   CHECK(content(folder / "old") == "old");
   CHECK(folder.entries() == 1);
 }
 
+#if !defined(_WIN32)  // where an open file is not replaced, and the C++ library makes no links
 TEST_CASE("a written file replaces the old one and keeps its permissions") {
   const temporary_folder folder;
   put(folder / "a", "old");
@@ -589,20 +594,25 @@ TEST_CASE("a symbolic link is replaced, and its file stays") {
   CHECK(safetensors::read(folder / "link").contains("a"));
   CHECK(content(folder / "old") == "old");
 }
+#endif
 
 TEST_CASE("what is no regular file is refused without waiting") {
   const temporary_folder folder;
+#if !defined(_WIN32)
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
+#endif
   for (const auto& path : {folder.path(), folder / "fifo", folder / "none",
                            std::filesystem::path("/dev/zero"), std::filesystem::path()}) {
     INFO(path);
     CHECK(caught([&] { safetensors::read(path); }).code == errc::io);
   }
+#if !defined(_WIN32)
   if (::geteuid() != 0) {
     put(folder / "secret", "x");
     std::filesystem::permissions(folder / "secret", std::filesystem::perms::none);
     CHECK(caught([&] { safetensors::read(folder / "secret"); }).code == errc::io);
   }
+#endif
 }
 
 TEST_CASE("a file that shrinks while it is read is an error") {
@@ -620,17 +630,19 @@ TEST_CASE("a header that promises more than the file holds takes no memory") {
   const auto header =
       "{\"a\":" + entry("\"F64\"", "[274877906944,1024]", "[0,2251799813685248]") + "}";
   CHECK(fault_of(file_of(header, data)).code == errc::truncated);
+#if !defined(_WIN32)  // where the C++ library makes no file of more than 2 GB
   const temporary_folder folder;
   put(folder / "sparse", file_of("{}", ""));
   std::filesystem::resize_file(folder / "sparse", std::uintmax_t{1} << 40);
   CHECK(caught([&] { safetensors::read(folder / "sparse"); }).code == errc::layout);
+#endif
 }
 
 TEST_CASE("a path with a NUL is not the file before the NUL") {
   const temporary_folder folder;
   safetensors::write(folder / "a", {{"a", filled<float, 1>({1})}});
   const std::string before = content(folder / "a");
-  const std::filesystem::path path = (folder / "a").native() + std::string("\0b", 2);
+  const std::filesystem::path path = with_nul(folder / "a");
   const auto refused = [&](const auto& f) {
     const auto e = caught(f);
     CHECK(e.code == errc::io);

@@ -3,8 +3,8 @@
 // throws.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -14,14 +14,16 @@
 #include <string_view>
 #include <vector>
 
+#include <fmoe/base/platform.hpp>
 #include <fmoe/io/error.hpp>
 
 class temporary_folder {
  public:
   temporary_folder() {
-    std::string name = std::filesystem::temp_directory_path() / "fmoe-test-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = name;
+    static std::atomic<int> made = 0;
+    const std::string process = "fmoe-test-" + std::to_string(fmoe::detail::process_number()) + "-";
+    do path_ = std::filesystem::temp_directory_path() / (process + std::to_string(made++));
+    while (!std::filesystem::create_directory(path_));
   }
   temporary_folder(const temporary_folder&) = delete;
   ~temporary_folder() { std::filesystem::remove_all(path_); }
@@ -44,6 +46,11 @@ inline std::string content(const std::filesystem::path& file) {
 }
 inline void put(const std::filesystem::path& file, std::string_view text) {
   std::ofstream(file, std::ios::binary) << text;
+}
+
+// Returns a path that C would end at the NUL, and then name `path`.
+inline std::filesystem::path with_nul(const std::filesystem::path& path) {
+  return path.native() + std::filesystem::path::string_type{'\0', 'b'};
 }
 
 inline std::span<const std::byte> bytes_of(std::string_view text) {

@@ -21,6 +21,8 @@
 #endif
 #if defined(__APPLE__)
 #include <sys/sysctl.h>
+#elif defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 #include <fmoe/base/compiler.hpp>
@@ -175,5 +177,18 @@ FMOE_INLINE std::size_t cache_bytes([[maybe_unused]] int level) {
   return 0;
 #endif
 }
+
+#if defined(__aarch64__)
+FMOE_INLINE bool has_int8_dots() {
+#if defined(__linux__)
+  constexpr unsigned asimddp = 1u << 20;
+  return (::getauxval(AT_HWCAP) & asimddp) != 0;
+#elif defined(__APPLE__) || defined(__ARM_FEATURE_DOTPROD)
+  return true;  // since the first of Apple's
+#else
+  return false;
+#endif
+}
+#endif
 
 }  // namespace fmoe::detail

@@ -72,6 +72,11 @@ void ask_for_huge_pages(void* p, std::size_t bytes) noexcept;
 // Returns the bytes of the cache of level 1, 2 or 3 that holds data, or 0 if nothing tells them.
 std::size_t cache_bytes(int level);
 
+#if defined(__aarch64__)
+// True if the CPU has the dot products of four integers of 8 bits (SDOT).
+bool has_int8_dots();
+#endif
+
 }  // namespace fmoe::detail
 
 #if !defined(FMOE_SEPARATE_COMPILATION)

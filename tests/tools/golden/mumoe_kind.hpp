@@ -93,7 +93,7 @@ void judge_experts(golden_case& c, report& r, const std::function<tensor<T, 2>(e
     if (ranks && std::is_same_v<T, double> && (*ranks)[n] != rank)
       r.fault("expert " + std::to_string(n) + " has rank " + std::to_string(rank));
   }
-  if (expected) r.compare("singular values", found, *expected);
+  if (expected) r.judge("singular values", found, *expected);
 }
 
 template <class T>

@@ -89,7 +89,7 @@ machine_rates measured_rates(extent threads, const machine& m, memory& buffer) {
     return fmadd<float, Arch>(x, y, sum);
   };
   const double flops = 2 * lane * t / seconds_of_step<Arch>(threads, fma);
-  const double int16_dots =
+  double int16_dots =
       4 * lane * t /
       (has_fused_dots<Arch>()
            ? seconds_of_step<Arch>(threads, [](auto&... v) { return add_dots<true, Arch>(v...); })
@@ -101,6 +101,7 @@ machine_rates measured_rates(extent threads, const machine& m, memory& buffer) {
     int8_dots = 8 * lane * t / seconds_of_step<Arch>(threads, [](auto&... v) {
                   return add_int8_dots<Arch>(v...);
                 });
+  if (is_neon<Arch> && has_int8_dots<Arch>()) int16_dots = int8_dots / 2;  // by columns of 8 bits
   if (has_bf16_dots<Arch>())
     bf16_dots = 4 * lane * t / seconds_of_step<Arch>(threads, [](auto&... v) {
                   return add_bf16_dots<Arch>(v...);

@@ -9,7 +9,8 @@
 namespace fmoe::cpu {
 
 // S is the type in the panels; for int16_pair, a holds pairs, too, c integers of 32 bits, and depth
-// counts pairs, which make one block. Places are those of the data for later.
+// counts pairs, which make one block; for int8_quad, a holds `depth` quads of upper halves and as
+// many of lower ones. Places are those of the data for later.
 template <class T, class S, class Arch, extent Rows, extent Panels, extent Places, bool Stream>
 FMOE_NOINLINE void neon_kernel(const gemm_tile<T>& tile) noexcept {
   constexpr extent lane = lanes<T, Arch>, vectors = 2 * Panels, row_bytes = 2 * lane * sizeof(S),
@@ -54,7 +55,9 @@ FMOE_NOINLINE void neon_kernel(const gemm_tile<T>& tile) noexcept {
     for (extent m = 0; m < Rows; ++m) {
       FMOE_ROUNDS(8)
       for (extent n = 0; n < vectors; ++n) {
-        if constexpr (!is_int16_pair<S>)
+        if constexpr (std::is_same_v<S, int8_quad>)
+          sums[m][n] = add_int8_dots_lane<Lane, Arch>(x[m], w[n], sums[m][n]);
+        else if constexpr (!is_int16_pair<S>)
           sums[m][n] = fmadd_lane<Lane, T, Arch>(x[m], w[n], sums[m][n]);
         else if (n % 2 == 0)
           add_dots_lane<Lane, Arch>(x[m], w[n], w[n + 1], sums[m][n], sums[m][n + 1]);
@@ -118,6 +121,17 @@ FMOE_NOINLINE void neon_kernel(const gemm_tile<T>& tile) noexcept {
       steps(own, ahead);
       steps(count - own, ahead + Panels * stride - depth_bytes);
     } else {
+      steps(count, 0);
+    }
+    if constexpr (std::is_same_v<S, int8_quad>) {  // the lower halves meet the same panel
+      FMOE_ROUNDS(9)
+      for (extent m = 0; m < Rows; ++m) {
+        FMOE_ROUNDS(8)
+        for (extent n = 0; n < vectors; ++n) sums[m][n] = times_256<Arch>(sums[m][n]);
+      }
+      b = tile.b;
+      next = tile.next;
+      second = next + tile.depth * next_step;
       steps(count, 0);
     }
     FMOE_ROUNDS(9)

@@ -97,7 +97,7 @@ inline constexpr extent size_of_scale<panel_int8<Q, Arch, Form>> =
     sizeof(typename panel_int8<Q, Arch>::scale);
 
 template <class T, class S>
-inline constexpr bool is_widened = !std::is_same_v<S, T> && !is_int16_pair<S>;
+inline constexpr bool is_widened = !std::is_same_v<S, T> && !is_integers<S>;
 
 // Loads the two vectors of a panel's row. 8-bit weights have scales.
 template <class T, class Arch, class S>

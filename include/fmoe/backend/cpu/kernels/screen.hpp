@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Selects the k greatest of f(x G), exactly, but reads most of G in 16 bits. It computes scores
-// from integers of 16 bits with a bound of their error; the columns that may be among the k best
+// Selects the k greatest of f(x G), exactly, but reads most of G in 16 bits, or in 8. It computes
+// scores from integers with a bound of their error; the columns that may be among the k best
 // are scored again in float as gemm does. docs/performance.md proves the bound.
 #pragma once
 
@@ -15,9 +15,25 @@
 
 namespace fmoe::cpu {
 
-// The kernels of products of 16-bit integers that this CPU has; all read the same panels.
+// True if columns have integers of 8 bits: on ARM64, where a dot product of these takes four times
+// as many products as a multiply-add of 16 bits. A row keeps 16 bits.
+template <class Arch>
+bool has_narrow_columns() {
+  if constexpr (is_neon<Arch>) return has_int8_dots<Arch>();
+  else return false;
+}
+
+// Neighbours along k of a column in 4 bytes of a panel.
+template <class Arch>
+extent integers_of_step() {
+  return has_narrow_columns<Arch>() ? 4 : 2;
+}
+
+// The kernels of products of integers that this CPU has. Those of 16 bits read the same panels.
 template <class Arch>
 const gemm_kernels<float>& dot_kernels() {
+  if constexpr (is_neon<Arch>)
+    if (has_narrow_columns<Arch>()) return gemm_kernels_of<float, int8_quad, Arch>;
   return has_fused_dots<Arch>() ? gemm_kernels_of<float, int16_pair<true>, Arch>
                                 : gemm_kernels_of<float, int16_pair<false>, Arch>;
 }
@@ -63,27 +79,29 @@ struct screened_weights {
   }
 
  private:
-  using pair = int16_pair<false>;
   static constexpr extent columns_of_part = 64, panel = panel_width<float, Arch>;
 
   float* row_to_fill(extent n) { return reinterpret_cast<float*>(rows.data()) + n * row_stride; }
 
   static extent panel_bytes(extent k, extent n) {
-    return packed_size<float, Arch>(divide_up(k, 2), n) * sizeof(pair) + panel_slack;
+    return packed_size<float, Arch>(divide_up(k, integers_of_step<Arch>()), n) * sizeof(float) +
+           panel_slack;
   }
 
-  // Makes the panel of these columns: some pairs of each of them at a time.
+  // Makes the panel of these columns: some steps of each of them at a time.
   void narrow_columns(extent first, extent count) noexcept {
-    constexpr extent some = 128;  // pairs
+    constexpr extent some = 128;
+    const extent of_step = integers_of_step<Arch>();
+    const auto form = has_narrow_columns<Arch>() ? integer_form::int8 : integer_form::int16;
     narrower<Arch> of[panel];
-    for (extent n = 0; n < count; ++n) of[n] = {row(first + n), depth};
+    for (extent n = 0; n < count; ++n) of[n] = {row(first + n), depth, form};
     alignas(64) float integers[panel * some] = {};
-    float* to = reinterpret_cast<float*>(panels.data()) + first * divide_up(depth, 2);
-    for (extent k = 0; k < depth; k += 2 * some) {
-      const extent here = std::min(2 * some, depth - k), pairs = divide_up(here, 2);
+    float* to = reinterpret_cast<float*>(panels.data()) + first * divide_up(depth, of_step);
+    for (extent k = 0; k < depth; k += of_step * some) {
+      const extent here = std::min(of_step * some, depth - k), steps = divide_up(here, of_step);
       for (extent n = 0; n < count; ++n) of[n].write(k, here, integers + n * some);
-      transpose<float, Arch>(integers, some, panel, pairs, to, panel);
-      to += pairs * panel;
+      transpose<float, Arch>(integers, some, panel, steps, to, panel);
+      to += steps * panel;
     }
     for (extent n = 0; n < count; ++n) bound_column(first + n, of[n].end());
   }
@@ -103,7 +121,7 @@ struct screened_weights {
   }
 };
 
-// The memory of one token: header | its row as pairs of integers | candidates | scores of one
+// The memory of one token: header | its row as integers of 16 bits | candidates | scores of one
 // chunk. A plan of few tokens has the scores of several chunks, so that threads that share a
 // product synchronise less often.
 struct screen_row {
@@ -125,7 +143,7 @@ struct screen_row {
   float& bound;  // at least k lower bounds of candidates reach it; NaN if there is none yet
   std::uint32_t& count;
   std::uint32_t& failed;  // the whole row must be scored in float
-  float *pairs, *lower, *upper;
+  float *integers, *lower, *upper;
   std::uint32_t* indices;
   float* scores;
 
@@ -136,8 +154,8 @@ struct screen_row {
         bound(p[3]),
         count(reinterpret_cast<std::uint32_t&>(p[4])),
         failed(reinterpret_cast<std::uint32_t&>(p[5])),
-        pairs(p + header),
-        lower(pairs + round_up(divide_up(depth, 2), extent{16})),
+        integers(p + header),
+        lower(integers + round_up(divide_up(depth, 2), extent{16})),
         upper(lower + room(keep)),
         indices(reinterpret_cast<std::uint32_t*>(upper + room(keep))),
         scores(p + fixed_size(depth, keep)) {}
@@ -174,7 +192,7 @@ class screening {
       return screen_row(scratch + t * scratch_stride, w_.depth, room_);
     };
     each_token(threads, tokens, [&](extent t) { start(row(t), x + t * x_stride); });
-    const extent steps = divide_up(w_.depth, 2);
+    const extent steps = divide_up(w_.depth, integers_of_step<Arch>());
     const gemm_kernels<float>& kernels = dot_kernels<Arch>();
     const screen_row first = row(0);
     const extent span = screen_row::span(w_.depth, room_, scratch_stride);
@@ -188,7 +206,7 @@ class screening {
                                     gemm<float, Arch>({tokens,
                                                        to - from,
                                                        steps,
-                                                       first.pairs,
+                                                       first.integers,
                                                        scratch_stride,
                                                        {panels(n + from), &kernels},
                                                        steps,
@@ -231,7 +249,9 @@ class screening {
   }
 
   void start(screen_row r, const float* x) const noexcept {
-    const narrowing n = narrow<Arch>(x, w_.depth, r.pairs);
+    const narrowing n = narrow<Arch>(
+        x, w_.depth, r.integers,
+        has_narrow_columns<Arch>() ? integer_form::int16_in_halves : integer_form::int16);
     r.norm = n.norm;
     r.lost = n.lost;
     r.scale = n.scale;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fmoe/backend/cpu/kernels/vec.hpp>
+#include <fmoe/base/platform.hpp>
 
 #if defined(__aarch64__)
 
@@ -85,8 +86,8 @@ template <class T, class Arch, class S>
 vec<T, Arch> load_as(const S* p) {
   if constexpr (std::is_same_v<S, T>) {
     return load<T, Arch>(p);
-  } else if constexpr (is_int16_pair<S>) {
-    return load<T, Arch>(reinterpret_cast<const T*>(p));  // the bits of the pairs
+  } else if constexpr (is_integers<S>) {
+    return load<T, Arch>(reinterpret_cast<const T*>(p));  // the bits of pairs or quads
   } else if constexpr (std::is_same_v<T, float> && std::is_same_v<S, std::int8_t>) {
     std::uint32_t four;
     std::memcpy(&four, p, sizeof four);
@@ -173,6 +174,43 @@ FMOE_ALWAYS_INLINE void add_dots_lane(const vec<float, Arch>& x, const vec<float
   upper = vreinterpretq_f32_s32(high);
 }
 
+// True if the CPU multiplies integers of 8 bits so. The first level of ARM64 does not contain it.
+template <class Arch>
+bool has_int8_dots() {
+  static const bool has = FMOE_ASSEMBLY && detail::has_int8_dots();
+  return has;
+}
+
+// Adds the products of four integers of 8 bits, lane `Lane` of x, with the quads of w's columns.
+// The sums are integers of 32 bits, whose bits the vectors hold; they wrap around. The instruction,
+// sdot, is a number in assembly, made of those of its registers: a function of another target could
+// not be inlined, and an assembler takes the name for CPUs from ARMv8.2 on alone.
+template <extent Lane, class Arch>
+FMOE_ALWAYS_INLINE vec<float, Arch> add_int8_dots_lane(const vec<float, Arch>& x,
+                                                       const vec<float, Arch>& w,
+                                                       const vec<float, Arch>& sum) noexcept {
+  float32x4_t r = sum;
+#if FMOE_ASSEMBLY
+  const float32x4_t row = x, columns = w;
+  asm(".ifndef .Lfmoe_v31\n\t"
+      ".irp "
+      "n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n\t"
+      ".set .Lfmoe_v\\n,\\n\n\t"
+      ".endr\n\t"
+      ".endif\n\t"
+      ".inst 0x4f80e000 + %c3 + (.Lfmoe_%2 << 16) + (.Lfmoe_%1 << 5) + .Lfmoe_%0"
+      : "+w"(r)
+      : "w"(columns), "w"(row), "i"((Lane % 2 << 21) + (Lane / 2 << 11)));
+#endif
+  return r;
+}
+
+// Returns integers of 32 bits, whose bits the vector holds, times 256.
+template <class Arch>
+vec<float, Arch> times_256(const vec<float, Arch>& v) {
+  return vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(v), 8));
+}
+
 // Returns p; the compiler reads from it after it has computed v.
 template <class T, class Arch>
 FMOE_ALWAYS_INLINE const std::byte* pointer_after(const std::byte* p,
@@ -223,19 +261,14 @@ vec<float, Arch> add_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
   return vreinterpretq_f32_s32(r);
 }
 
-// The dot products of four integers of 8 bits and of two bf16 numbers, where the program is
-// compiled for CPUs that have them. No kernel of today is faster with them.
 template <class Arch>
-vec<float, Arch> add_int8_dots([[maybe_unused]] const vec<float, Arch>& x,
-                               [[maybe_unused]] const vec<float, Arch>& w,
+vec<float, Arch> add_int8_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
                                const vec<float, Arch>& sum) {
-#if defined(__ARM_FEATURE_DOTPROD)
-  return vreinterpretq_f32_s32(
-      vdotq_s32(vreinterpretq_s32_f32(sum), vreinterpretq_s8_f32(x), vreinterpretq_s8_f32(w)));
-#else
-  return sum;
-#endif
+  return add_int8_dots_lane<0, Arch>(x, w, sum);
 }
+
+// The dot products of two bf16 numbers, where the program is compiled for CPUs that have them. No
+// kernel uses them: they round otherwise than products of the widened numbers.
 template <class Arch>
 vec<float, Arch> add_bf16_dots([[maybe_unused]] const vec<float, Arch>& x,
                                [[maybe_unused]] const vec<float, Arch>& w,
@@ -244,14 +277,6 @@ vec<float, Arch> add_bf16_dots([[maybe_unused]] const vec<float, Arch>& x,
   return vbfdotq_f32(sum, vreinterpretq_bf16_f32(x), vreinterpretq_bf16_f32(w));
 #else
   return sum;
-#endif
-}
-template <class Arch>
-bool has_int8_dots() {
-#if defined(__ARM_FEATURE_DOTPROD)
-  return true;
-#else
-  return false;
 #endif
 }
 template <class Arch>

@@ -80,4 +80,13 @@ inline constexpr bool is_int16_pair = false;
 template <bool Fused>
 inline constexpr bool is_int16_pair<int16_pair<Fused>> = true;
 
+// Four neighbours along k in a column, for ARM64's dot products of integers of 8 bits. The row that
+// they meet has integers of 16 bits, in halves: the upper halves of all, and then the lower ones.
+struct int8_quad {
+  std::int8_t of_k[4];
+};
+
+template <class S>
+inline constexpr bool is_integers = is_int16_pair<S> || std::is_same_v<S, int8_quad>;
+
 }  // namespace fmoe::cpu
