@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Layers of files run with the authors' numbers."""
 import gc
-import itertools
 import signal
 import sys
 import threading
@@ -167,12 +166,21 @@ def test_statistics_of_a_stream(minilm, rows):
 
 
 def test_ctrl_c_ends_a_stream(minilm, rows):
-    statistics = fmoe.ExpertStatistics(4096)
-    timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        minilm.statistics(itertools.repeat(rows["x"][:16]), into=statistics, progress=False)  # without an end
-    timer.join()
+    statistics, x, end = fmoe.ExpertStatistics(4096), rows["x"][:16], time.monotonic() + 60
+
+    def stream():
+        while time.monotonic() < end:
+            yield x
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            minilm.statistics(stream(), into=statistics, progress=False)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
     assert statistics.tokens % 16 == 0 and len(statistics.counts) == 4096
 
 
