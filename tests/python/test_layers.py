@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Layers of files run with the authors' numbers."""
+import faulthandler
 import gc
+import itertools
 import signal
 import sys
 import threading
@@ -145,6 +147,13 @@ def test_a_call_releases_the_interpreter_lock(minilm, rows):
         sys.setswitchinterval(interval)
         done.set()
         thread.join()
+
+
+def test_each_call_of_few_tokens_ends(minilm, rows):
+    # Threads share the steps of such a call. Their wait once had no end, in one call of some thousands.
+    faulthandler.dump_traceback_later(120, exit=True)
+    assert minilm.statistics(itertools.repeat(rows["x"][:16], 3000), progress=False).tokens == 48000
+    faulthandler.cancel_dump_traceback_later()
 
 
 def test_statistics_of_a_stream(minilm, rows):
