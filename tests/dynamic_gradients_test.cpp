@@ -83,7 +83,6 @@ TEST_CASE("a step of a layer known at run time has the bits of a typed one", "[d
   auto step = dynamic::compile_gradients(dynamic::layer(typed), tokens);
   CHECK(step.inputs() == inputs);
   CHECK(step.outputs() == outputs);
-  CHECK(step.span() == 256);
   REQUIRE(step.parameters().size() == 4);
   CHECK(step.parameters()[1].name == "gate");
   results r(step);
@@ -91,13 +90,14 @@ TEST_CASE("a step of a layer known at run time has the bits of a typed one", "[d
   CHECK(r.are(gradients(typed, x, dy)));
 
   auto sums = compile_gradients(typed, tokens);
+  CHECK(step.span() == sums.span());
   tensor<float, 2> y({tokens, outputs}), dx({tokens, inputs});
   sums(x, dy, y, dx);
   sums(x, dy, y, dx, true);
   step(r.arrays(), true);
   CHECK(r.are(layer_gradients<mxd<>, float>{y, dx, sums.gradients()}));
 
-  CHECK(step.explain().text.starts_with("forward and backward, 256 tokens at a time"));
+  CHECK(step.explain().text == sums.explain().text);
   CHECK(step.cost().both.multiply_adds == sums.cost().both.multiply_adds);
   step.keep(2);
   sums.keep(2);
