@@ -107,9 +107,9 @@ class crew {
     }
   }
 
-  // It does not wait by std::atomic: of a program that has each kernel for several instruction sets,
-  // each part has its own list of who waits, and a helper that runs in one part finds nobody there
-  // who waits in another.
+  // It does not wait by std::atomic: of a program that has each kernel for several instruction
+  // sets, each part has its own list of who waits, and a helper that runs in one part finds nobody
+  // there who waits in another.
   void wait_for_helpers() noexcept {
     for (unsigned turn = 0; turn < 1000; ++turn) {
       if (inside_ == 0) return;
