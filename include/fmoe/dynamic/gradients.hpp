@@ -109,8 +109,10 @@ class compiled_gradients {
 // fmoe::compile_gradients, whose errors it throws; gradients are dense. An edit, which has no
 // parameters of its own, throws value_error.
 //
+//   const dynamic::layer any = dynamic::load<mxd<>>("layer.safetensors");
 //   auto step = dynamic::compile_gradients(any, 1024);
-//   step(std::array{x, dy, y, dx, d_encoder, d_gate, d_scales, d_decoder});
+//   std::vector<dynamic::array> arrays(4 + step.parameters().size());  // x, dy, y, dx, gradients
+//   step(arrays);
 template <class Level = cpu::native>
 compiled_gradients<Level> compile_gradients(const layer& l, std::size_t tokens,
                                             const compile_options& options = {}) {
