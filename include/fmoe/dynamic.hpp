@@ -3,5 +3,6 @@
 #pragma once
 
 #include <fmoe/dynamic/executable.hpp>
+#include <fmoe/dynamic/gradients.hpp>
 #include <fmoe/dynamic/load.hpp>
 #include <fmoe/dynamic/names.hpp>

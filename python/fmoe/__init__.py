@@ -7,7 +7,7 @@
 >>> z = fmoe.einsum("tn,no,th,ho->to", a, c, h, d)  # a lazy expression, planned as a whole
 """
 
-from ._core import DomainError, Expression, FileError, ShapeError
+from ._core import DomainError, ExpertStatistics, Expression, FileError, ShapeError
 from ._core import version as __version__
 from ._executables import Executable, compile, cost, evaluate, explain
 from ._expressions import (
@@ -51,6 +51,7 @@ from ._expressions import (
     where,
 )
 from ._files import File, read, write
-from ._layers import Layer, from_arrays, load
+from ._gradients import CompiledGradients, Gradients
+from ._layers import Layer, from_arrays, from_torch, load
 
 __all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy
@@ -47,3 +48,19 @@ def as_kind_of(like: Any, result: numpy.ndarray) -> Any:
 
 def is_double(x: Any) -> bool:
     return str(getattr(x, "dtype", "")).endswith("float64")
+
+
+def in_file(value: Any, file_shape: Sequence[int], file_axes: Sequence[int]) -> Any:
+    """Returns a parameter in the order and the shape that files have, without a copy where strides can say it."""
+    order = sorted(range(len(file_axes)), key=lambda k: file_axes[k])
+    permuted = value.permute(order) if _torch(value) is not None else value.transpose(order)
+    return permuted.reshape(tuple(file_shape))
+
+
+def in_layer(array: Any, shape: Sequence[int], file_axes: Sequence[int]) -> Any:
+    """The reverse of in_file: returns an array of a file in the order and the shape that the layer has."""
+    apart = [0] * len(file_axes)
+    for k, axis in enumerate(file_axes):
+        apart[axis] = shape[k]
+    flat = array.reshape(tuple(apart))
+    return flat.permute(list(file_axes)) if _torch(array) is not None else flat.transpose(list(file_axes))

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from typing import Any, Sequence
+from typing import Any, cast
+
+import numpy
 
 from . import _core
 from ._arrays import as_kind_of, empty, readable
@@ -16,7 +18,7 @@ from ._expressions import expression
 class Executable:
     """Expressions that are planned and ready for calls of up to `tokens` rows, from any number of threads."""
 
-    def __init__(self, core: Any, is_one: bool) -> None:
+    def __init__(self, core: _core.Executable, is_one: bool) -> None:
         self._core = core
         self._is_one = is_one
         self._inputs = core.inputs
@@ -55,8 +57,8 @@ class Executable:
         self._core.run(arrays, outputs)
         return outputs[0] if self._is_one else tuple(outputs)
 
-    def keep(self, k: int) -> None:
-        """From now on each top_k keeps k entries, at most as many as it was compiled for."""
+    def keep(self, k: int | None) -> None:
+        """From now on each top_k keeps k entries, at most as many as it was compiled for; None keeps all of these."""
         self._core.keep(k)
 
     def refresh(self) -> None:
@@ -85,7 +87,7 @@ def evaluate(results: Any, *, like: Any = None, **options: Any) -> Any:
     The result is a numpy array, or an array of the kind of `like`.
     """
     expressions, is_one = _results(results)
-    values = [as_kind_of(like, v) for v in _core.evaluate(expressions, **options)]
+    values = [as_kind_of(like, v) for v in cast(list[numpy.ndarray], _core.evaluate(expressions, **options))]
     return values[0] if is_one else tuple(values)
 
 
@@ -107,4 +109,4 @@ def _drawing(explanation: Explanation) -> str | None:
     return subprocess.run([dot, "-Tsvg"], input=explanation.dot, capture_output=True, text=True, check=True).stdout
 
 
-Explanation._repr_svg_ = _drawing
+Explanation._repr_svg_ = _drawing  # type: ignore[attr-defined]

@@ -6,22 +6,23 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy
 
 from . import _core
 from ._arrays import is_double, readable
-from ._core import Cost, Explanation, Expression
+from ._core import Cost, ExpertStatistics, Explanation, Expression
 from ._executables import Executable, compile, cost, evaluate, explain
 from ._expressions import expression, input
 from ._files import write
+from ._gradients import CompiledGradients
 
 
 class Layer:
     """A layer, [token, input] -> [token, output]. Functions take expressions and return expressions, or take and return arrays."""
 
-    def __init__(self, core: Any) -> None:
+    def __init__(self, core: _core.Layer) -> None:
         self._core = core
         self._forward: Executable | None = None
 
@@ -65,6 +66,10 @@ class Layer:
         """Plans the layer for calls of up to `tokens` rows; options as for fmoe.compile."""
         return compile(self._core.output(input(0)), tokens, **options)
 
+    def compile_gradients(self, tokens: int, *, threads: int | None = None) -> CompiledGradients:
+        """Plans the forward and the backward pass for calls of up to `tokens` rows: step(x, dy) returns y, dx and gradients."""
+        return CompiledGradients(self._core.compile_gradients(tokens, threads=threads))
+
     def explain(self, tokens: int = 1, **options: Any) -> Explanation:
         """The plan for calls of up to `tokens` rows."""
         return explain(self._core.output(input(0)), tokens, **options)
@@ -86,6 +91,27 @@ class Layer:
         """The coefficients of the experts of one level, [token, expert]."""
         return self._value(self._core.coefficients, x, level)
 
+    def statistics(
+        self, batches: Iterable[Any], level: int = 0, *, into: ExpertStatistics | None = None, progress: bool = True
+    ) -> ExpertStatistics:
+        """How often and how strongly the experts of a level are used by the tokens of all batches [..., input].
+
+        They are added to `into`, if it is given, which holds the complete batches if the stream is interrupted. tqdm shows the
+        progress, if it is installed.
+        """
+        forward: Executable | None = None
+        for x in _with_progress(batches) if progress else batches:
+            rows = readable(x)
+            rows = rows.reshape(-1, rows.shape[-1])
+            if forward is None or forward.tokens < len(rows):
+                forward = compile(self._core.coefficients(input(0), level), max(len(rows), 1))
+            if into is None:
+                into = ExpertStatistics(forward.output_shape()[-1])
+            into.add(forward(rows))
+        if into is None:
+            raise ValueError("there is no batch")
+        return into
+
     def mixed(self, x: Any, *coefficients: Any) -> Any:
         """The output of x with these coefficients, one array for each level."""
         return self._value(self._core.mixed, x, [expression(a) for a in coefficients])
@@ -96,7 +122,7 @@ class Layer:
 
     def expert(self, *n: int) -> numpy.ndarray:
         """The matrix of one expert, by a number for each level."""
-        return evaluate(self._core.expert([int(i) for i in n]))
+        return cast(numpy.ndarray, evaluate(self._core.expert([int(i) for i in n])))
 
     def ablated(self, experts: Iterable[int], level: int = 0) -> Layer:
         """The layer without these experts of one level: their coefficients are multiplied by 0, and nothing is renormalised."""
@@ -115,6 +141,15 @@ class Layer:
         self._core.save(os.fspath(file), prefix)
 
 
+def _with_progress(batches: Iterable[Any]) -> Iterable[Any]:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return batches
+    shown: Iterable[Any] = tqdm(batches, unit="batch")
+    return shown
+
+
 def load(file: str | os.PathLike[str], prefix: str = "", *, active: int | None = None, narrow: bool = False) -> Layer:
     """Loads the one layer that a file or a checkpoint holds, whatever kind it is; a Monet layer with its router.
 
@@ -130,3 +165,10 @@ def from_arrays(arrays: Mapping[str, Any], *, active: int | None = None, metadat
         file = os.path.join(folder, "layer.safetensors")
         write(file, arrays, metadata)
         return load(file, active=active)
+
+
+def from_torch(module: Any) -> Layer:
+    """The layer of a module of fmoe.torch or of the authors' code: see fmoe.torch.from_torch."""
+    from .torch import from_torch
+
+    return from_torch(module)

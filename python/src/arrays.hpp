@@ -37,5 +37,6 @@ nb::object numpy_of(const io::array& a);
 void bind_expressions(nb::module_& m);
 void bind_files(nb::module_& m);
 void bind_layers(nb::module_& m);
+void bind_statistics(nb::module_& m);
 
 }  // namespace fmoe::python

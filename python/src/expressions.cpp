@@ -192,7 +192,9 @@ void bind_results(nb::module_& m) {
             e(arrays);
           },
           "inputs"_a, "outputs"_a)
-      .def("keep", &dynamic::executable::keep, "k"_a)
+      .def(
+          "keep", [](dynamic::executable& e, std::optional<std::size_t> k) { e.keep(k.value_or(all)); },
+          "k"_a.none())
       .def("refresh", &dynamic::executable::refresh, nb::call_guard<nb::gil_scoped_release>());
 }
 

@@ -2,9 +2,12 @@
 // Layers of files, of any kind.
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/set.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <fmoe/dynamic/gradients.hpp>
 #include <fmoe/dynamic/load.hpp>
 
 #include "arrays.hpp"
@@ -13,8 +16,44 @@ namespace fmoe::python {
 
 using namespace nb::literals;
 
+namespace {
+
+using gradients = dynamic::compiled_gradients<>;
+
+void bind_gradients(nb::module_& m) {
+  nb::class_<gradients>(m, "CompiledGradients")
+      .def_prop_ro("inputs", &gradients::inputs)
+      .def_prop_ro("outputs", &gradients::outputs)
+      .def_prop_ro("parameters", &gradients::parameters)
+      .def(
+          "run",
+          [](gradients& g, const std::pair<array_in, array_in>& in,
+             const std::vector<array_out>& out) {
+            std::vector<dynamic::array> arrays{array_of(in.first), array_of(in.second)};
+            for (const array_out& a : out) arrays.push_back(array_of(a));
+            const nb::gil_scoped_release others_run;
+            g(arrays);
+          },
+          "inputs"_a, "outputs"_a)
+      .def(
+          "keep", [](gradients& e, std::optional<std::size_t> k) { e.keep(k.value_or(all)); },
+          "k"_a.none())
+      .def("explain", &gradients::explain, nb::call_guard<nb::gil_scoped_release>())
+      .def("refresh", &gradients::refresh, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace
+
 void bind_layers(nb::module_& m) {
   using dynamic::layer;
+  using dynamic::layer_parameter;
+  nb::class_<layer_parameter>(m, "Parameter", "A parameter of a layer, by a name that files have.")
+      .def_ro("name", &layer_parameter::name)
+      .def_ro("trained", &layer_parameter::trained, "False for running statistics.")
+      .def_ro("file_shape", &layer_parameter::file_shape)
+      .def_ro("file_axes", &layer_parameter::file_axes,
+              "The place of each axis of the value among those of the file, taken apart.")
+      .def_prop_ro("value", [](const layer_parameter& p) { return numpy_of(p.value); });
   nb::class_<layer>(m, "Layer")
       .def_prop_ro("levels", &layer::levels)
       .def("settings",
@@ -36,12 +75,45 @@ void bind_layers(nb::module_& m) {
       .def("ablated", &layer::ablated, "experts"_a, "level"_a = 0)
       .def("steered", &layer::steered, "n"_a, "strength"_a, "level"_a = 0)
       .def("rewritten", &layer::rewritten, "head"_a, "mean"_a, "strength"_a, "level"_a = 0)
+      .def("parameters", &layer::parameters)
+      .def(
+          "with_arrays",
+          [](const layer& l, const std::map<std::string, plain_array_in>& arrays) {
+            std::vector<std::pair<std::string, dynamic::tensor>> given;
+            for (const auto& [name, a] : arrays) given.emplace_back(name, tensor_of(a));
+            return l.with(given);
+          },
+          "arrays"_a)
+      .def(
+          "written",
+          [](const layer& l, const std::set<std::string>& names) {
+            for (const layer_parameter& p : l.parameters())
+              if (names.contains(p.name)) p.value.elements->written();
+          },
+          "names"_a)
+      .def("in_training", &layer::in_training, "is_training"_a)
+      .def(
+          "update_statistics",
+          [](layer& l, const plain_array_in& x, double momentum) {
+            const dynamic::tensor rows = detail::as_floats(tensor_of(x));
+            const nb::gil_scoped_release others_run;
+            l.update_statistics(detail::tensor_of<float, 2>(rows), momentum);
+          },
+          "x"_a, "momentum"_a)
+      .def(
+          "compile_gradients",
+          [](const layer& l, std::size_t tokens, std::optional<std::size_t> threads) {
+            const nb::gil_scoped_release others_run;
+            return dynamic::compile_gradients(l, tokens, {.threads = threads.value_or(all)});
+          },
+          "tokens"_a, nb::kw_only(), "threads"_a.none() = nb::none())
       .def(
           "save",
           [](const layer& l, const std::string& file, const std::string& prefix) {
             l.save(file, {.prefix = prefix});
           },
           "file"_a, "prefix"_a = "");
+  bind_gradients(m);
   m.def(
       "load",
       [](const std::string& file, const std::string& prefix, std::optional<std::size_t> active,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <functional>
 #include <stdexcept>
+#include <vector>
 
 #include <fmoe/dynamic.hpp>
 
@@ -13,6 +15,22 @@ using namespace fmoe::test;
 dynamic::expression zeros(std::vector<std::size_t> shape) {
   const std::size_t bytes = sizeof(float) * detail::element_count(shape);
   return dynamic::constant({dtype::float32, std::move(shape), std::make_shared<storage>(bytes)});
+}
+
+// Calls a step of a small layer with other arrays than it takes.
+void step_with(const std::function<void(std::vector<dynamic::array>&)>& change) {
+  auto step = dynamic::compile_gradients(dynamic::layer{small_mxd()}, 4);
+  std::vector<std::vector<float>> held;
+  std::vector<dynamic::array> arrays;
+  const auto add = [&](std::vector<std::size_t> shape) {
+    held.emplace_back(detail::element_count(shape));
+    arrays.push_back({held.back().data(), dtype::float32, std::move(shape)});
+  };
+  for (const std::size_t width : {step.inputs(), step.outputs(), step.outputs(), step.inputs()})
+    add({4, width});
+  for (const auto& p : step.parameters()) add(p.value.shape);
+  change(arrays);
+  step(arrays);
 }
 
 // clang-format off: scripts/errors_page reads the table.
@@ -63,6 +81,26 @@ const failure dynamic_errors[] = {
 [] { dynamic::layer{small_mxd()}.mixed(zeros({4, 8}), {zeros({4, 5}), zeros({4, 5})}); }},
 {R"([expert] the layer has 1 numbers of an expert, one for each level, and not 2)", "An expert of a hierarchy has a number for each level.", "Pass `levels()` numbers.",
 [] { dynamic::layer{small_mxd()}.expert({0, 1}); }},
+{R"([parameters] an edit has no parameters of its own: ask the original layer)", "The parameters of a layer with an edit are those of the layer that was edited.", "Ask that layer.",
+[] { dynamic::layer{small_mxd()}.ablated({0}).parameters(); }},
+{R"([with] the layer has no parameter W_other)", "A parameter was given by a name that files of the layer do not have.", "Take a name of `parameters()`.",
+[] { dynamic::layer{small_mxd()}.with({{"W_other", {dtype::float32, {8, 6}, std::make_shared<storage>(192)}}}); }},
+{R"([with] W_enc has another shape than the layer's)", "The elements of a parameter are replaced, and not its shape.", "Pass a tensor of the shape that `parameters()` has; that of files may have its axes in another order.",
+[] { dynamic::layer{small_mxd()}.with({{"W_enc", {dtype::float32, {1, 8}, std::make_shared<storage>(32)}}}); }},
+{R"([with] W_enc is float64, and the layer's is float32)", "A layer reads elements where they lie, so they have its type.", "Convert the tensor first.",
+[] { dynamic::layer{small_mxd()}.with({{"W_enc", {dtype::float64, {1, 8}, std::make_shared<storage>(64)}}}); }},
+{R"([update_statistics] this kind of layer has none)", "Only a muMoE with batch norms and a Monet layer with a router have running statistics.", "Leave the call out.",
+[] { dynamic::layer{small_mxd()}.update_statistics(tensor<float, 2>({4, 8})); }},
+{R"([gradients] takes x, dy, y, dx and 4 gradients, and not 1 arrays)", "A call lists x, dy, y, dx and a gradient for each of `parameters()`.", "Pass all of them.",
+[] { dynamic::compile_gradients(dynamic::layer{small_mxd()}, 4)(std::vector<dynamic::array>(1)); }},
+{R"([gradients] dy is of float64, and the layer computes in float32: convert it first)", "x and dy have at most 32 bits, and what is written is `float32`.", "Convert the array, or pass one of `float32` to write to.",
+[] { step_with([](auto& a) { a[1].type = dtype::float64; }); }},
+{R"([gradients] the gradient of gate has another shape than the parameter)", "A gradient has the shape of `value` in `parameters()`; that of files may have its axes in another order.", "Take that shape.",
+[] { step_with([](auto& a) { a[5].shape.push_back(1); }); }},
+{R"([gradients] the elements of the gradient of gate do not follow each other in memory)", "Gradients are written row by row, without gaps.", "Pass an array without strides, and copy it.",
+[] { step_with([](auto& a) { a[5].strides = {1, a[5].shape[0]}; }); }},
+{R"([gradients] the gradient of W_dec overlaps the gradient of W_cond)", "Two results would be written to one place.", "Pass an array for each.",
+[] { step_with([](auto& a) { a[7].data = a[6].data; }); }},
 {R"([compile] there is no result)", "The list of expressions is empty.", "Pass at least one.",
 [] { dynamic::compile({}, 4); }},
 {R"([compile] an input has 4 rows, and calls have up to 9)", "An input meets an array with another number of rows than the calls shall have.", "Compile for that number of tokens, or make the array an input, too.",

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Layers of files run with the authors' numbers."""
+import faulthandler
 import gc
+import itertools
+import signal
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -114,6 +119,78 @@ def test_other_threads_run_meanwhile(minilm, rows):
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_a_call_releases_the_interpreter_lock(minilm, rows):
+    # While nobody is asked to give the lock back, another thread goes on only if a call releases it.
+    forward, steps, done = minilm.compile(256, threads=1), [0], threading.Event()
+
+    def others():
+        while not done.is_set():
+            steps[0] += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=others)
+    interval = sys.getswitchinterval()
+    y = forward(rows["x"])
+    x = rows["x"]
+    thread.start()
+    sys.setswitchinterval(1000)
+    try:
+        for _ in range(200):
+            before = steps[0]
+            forward(x, out=y)
+            if steps[0] != before:
+                return
+        raise AssertionError("no other thread ran during 200 calls")
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+        thread.join()
+
+
+def test_each_call_of_few_tokens_ends(minilm, rows):
+    # Threads share the steps of such a call. Their wait once had no end, in one call of some thousands.
+    faulthandler.dump_traceback_later(120, exit=True)
+    assert minilm.statistics(itertools.repeat(rows["x"][:16], 3000), progress=False).tokens == 48000
+    faulthandler.cancel_dump_traceback_later()
+
+
+def test_statistics_of_a_stream(minilm, rows):
+    x = rows["x"]
+    a = minilm.coefficients(x)
+    statistics = minilm.statistics([x[:100], x[100:].reshape(4, 39, 384)], progress=False)
+    assert statistics.tokens == 256
+    assert (np.array(statistics.counts) == (a != 0).sum(0)).all()
+    assert off(statistics.frequency(), (a != 0).mean(0)) < 1e-12
+    assert off(statistics.mean_coefficients(), a.astype(float).mean(0)) < 1e-12
+    assert (statistics.largest() == a.max(0)).all()
+    some = fmoe.ExpertStatistics(a.shape[1])
+    some.add(a, members=[t % 2 == 0 for t in range(256)])
+    assert some.tokens == 128 and (np.array(some.counts) == (a[::2] != 0).sum(0)).all()
+    with pytest.raises(ValueError, match="no batch"):
+        minilm.statistics([])
+    with pytest.raises(fmoe.ShapeError, match="there are 4096 experts"):
+        minilm.statistics([x], into=some).add(a[:, :7])
+
+
+def test_ctrl_c_ends_a_stream(minilm, rows):
+    statistics, x, end = fmoe.ExpertStatistics(4096), rows["x"][:16], time.monotonic() + 60
+
+    def stream():
+        while time.monotonic() < end:
+            yield x
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            minilm.statistics(stream(), into=statistics, progress=False)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    assert statistics.tokens % 16 == 0 and len(statistics.counts) == 4096
 
 
 def test_arrays_outlive_their_expressions():

@@ -12,8 +12,10 @@
 
 #include <fmoe/analysis/edit.hpp>
 #include <fmoe/dynamic/operations.hpp>
+#include <fmoe/io/axes.hpp>
 #include <fmoe/io/load.hpp>
 #include <fmoe/io/safetensors.hpp>
+#include <fmoe/optimizers/running_statistics.hpp>
 
 namespace fmoe::detail {
 
@@ -36,6 +38,10 @@ class any_layer {
   virtual dynamic::expression expert(const std::vector<extent>& n) const = 0;
   virtual io::strings_by_name settings() const = 0;
   virtual io::layer_arrays arrays(const save_options& options) const = 0;
+  virtual std::vector<released_parameter> parameters() = 0;  // throws value_error for an edit
+  virtual std::shared_ptr<any_layer> copy() const = 0;       // whose parameters are its own
+  virtual void train(bool is_training) = 0;
+  virtual void update_statistics(const tensor<float, 2>& x, double momentum) = 0;
 };
 
 // A layer of any kind in a type that tells its levels and the axes of its coefficients, so that
@@ -176,6 +182,24 @@ class layer_of final : public any_layer {
     }
   }
 
+  std::vector<released_parameter> parameters() override {
+    if constexpr (has_released_names<Layer>) return released_parameters(layer_);
+    else
+      fail<value_error>(
+          "[parameters] an edit has no parameters of its own: ask the original layer");
+  }
+  std::shared_ptr<any_layer> copy() const override { return std::make_shared<layer_of>(layer_); }
+  void train(bool is_training) override {
+    if constexpr (requires { layer_.gate.training; }) layer_.gate.training = is_training;
+    else if constexpr (has_router) layer_.router.training = is_training;
+  }
+  void update_statistics(const tensor<float, 2>& x, double momentum) override {
+    if constexpr (requires { kept_statistics(layer_.gate); })
+      fmoe::update_statistics(layer_.gate, x, momentum);
+    else if constexpr (has_router) fmoe::update_statistics(layer_.router, x, momentum);
+    else lacks("update_statistics");
+  }
+
  private:
   static constexpr bool has_coefficients = has_experts<Layer>;
   static constexpr bool has_router = requires(const Layer& l) { l.router.keys1; };  // Monet's
@@ -229,11 +253,26 @@ class layer_of final : public any_layer {
 
 namespace fmoe::dynamic {
 
+// A parameter of a layer, under one of its names in files.
+struct layer_parameter {
+  std::string name;
+  tensor value;                         // in the layer's order of axes; shares the elements
+  std::vector<std::size_t> file_shape;  // of the array in files
+  // The place of each axis of the value among the axes of files; what files join, as in "d(nl)",
+  // is counted as several axes.
+  std::vector<std::size_t> file_axes;
+  bool trained;  // false for statistics
+};
+
+template <class Level>
+class compiled_gradients;
+
 // A layer of any kind, [token, input] -> [token, output]. Copies share the weights.
 class layer {
  public:
   template <class Layer>
-    requires(!std::is_same_v<Layer, layer>)
+    requires(!std::is_same_v<Layer, layer> &&
+             !std::is_same_v<Layer, std::shared_ptr<detail::any_layer>>)
   explicit layer(Layer l) : layer_(std::make_shared<detail::layer_of<Layer>>(std::move(l))) {}
 
   // The metadata of a file of the layer: kind, K, activation and the like.
@@ -288,6 +327,63 @@ class layer {
   // The matrix of one expert, by a number for each level.
   expression expert(const std::vector<std::size_t>& n) const { return layer_->expert(n); }
 
+  // The parameters that hold something, under all of their names. Throws value_error for an edit.
+  std::vector<layer_parameter> parameters() const {
+    std::vector<layer_parameter> listed;
+    for (const detail::released_parameter& p : layer_->parameters()) {
+      const tensor value = p.parameter.value();
+      if (value.empty()) continue;
+      layer_parameter& made =
+          listed.emplace_back(layer_parameter{p.name.name, value, {}, {}, p.name.trained});
+      const std::string flat = io::without_parentheses(p.name.file_labels);
+      for (const char label : p.name.layer_labels) made.file_axes.push_back(flat.find(label));
+      for (const std::string& axis : io::axes_in(p.name.file_labels)) {
+        std::size_t length = 1;
+        for (const char label : axis) length *= value.shape[p.name.layer_labels.find(label)];
+        made.file_shape.push_back(length);
+      }
+    }
+    return listed;
+  }
+
+  // Returns the layer with these elements for some of its parameters, which it shares with the
+  // tensors. The other parameters are those of this layer. Throws value_error for a name or a type
+  // that the layer does not have, and shape_error for another shape.
+  layer with(const std::vector<std::pair<std::string, tensor>>& given) const {
+    layer made(layer_->copy());
+    const auto own = layer_->parameters(), its = made.layer_->parameters();
+    for (std::size_t i = 0; i < own.size(); ++i)
+      if (const tensor value = own[i].parameter.value(); !value.empty())
+        set(its[i].parameter, value);
+    for (const auto& [name, value] : given) {
+      const auto found = std::ranges::find_if(
+          its, [&](const detail::released_parameter& p) { return p.name.name == name; });
+      detail::expects<value_error>(found != its.end(), "[with] the layer has no parameter ", name);
+      const detail::parameter_reference& p = found->parameter;
+      detail::expects<value_error>(value.type == p.type(), "[with] ", name, " is ",
+                                   fmoe::name_of(value.type), ", and the layer's is ",
+                                   fmoe::name_of(p.type()));
+      detail::expects<shape_error>(value.shape == p.value().shape, "[with] ", name,
+                                   " has another shape than the layer's");
+      set(p, value);
+    }
+    return made;
+  }
+
+  // Returns the layer with batch norms that take the statistics of a call's tokens, or with those
+  // that take running statistics. Layers without batch norms are returned as they are.
+  layer in_training(bool is_training) const {
+    layer made = with({});
+    made.layer_->train(is_training);
+    return made;
+  }
+
+  // Moves the running statistics of the layer and its copies: see fmoe::update_statistics. Throws
+  // value_error for a kind of layer that has none.
+  void update_statistics(const fmoe::tensor<float, 2>& x, double momentum = 0.1) {
+    layer_->update_statistics(x, momentum);
+  }
+
   // See fmoe::save.
   void save(const std::filesystem::path& file, const save_options& options = {}) const {
     const io::layer_arrays all = arrays(options);
@@ -295,6 +391,9 @@ class layer {
   }
 
  private:
+  template <class Level>
+  friend class compiled_gradients;
+
   // Calls edit<Level>(this layer in a type that edits take).
   template <class Edit>
   layer edited(std::size_t level, const Edit& edit) const {
@@ -318,7 +417,15 @@ class layer {
     return *made;
   }
 
-  std::shared_ptr<const detail::any_layer> layer_;
+  explicit layer(std::shared_ptr<detail::any_layer> l) : layer_(std::move(l)) {}
+
+  // Lets a parameter refer to these very elements: an assignment of the same shape would write.
+  static void set(const detail::parameter_reference& p, const tensor& value) {
+    p.assign({p.type(), std::vector<std::size_t>(p.rank()), nullptr});
+    p.assign(value);
+  }
+
+  std::shared_ptr<detail::any_layer> layer_;
 };
 
 }  // namespace fmoe::dynamic

@@ -8,10 +8,9 @@
 
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/base/stored_as.hpp>
-#include <fmoe/gradients/gradient_run.hpp>
+#include <fmoe/gradients/both_passes.hpp>
 #include <fmoe/io/load.hpp>
 #include <fmoe/run/compile.hpp>
-#include <fmoe/run/explain.hpp>
 
 namespace fmoe::detail {
 
@@ -40,13 +39,6 @@ Gradients zeros_of(Layer layer, const std::vector<std::string>& without) {
 
 namespace fmoe {
 
-// The costs of a step, counted as `cost` counts them, of the experts that its plan runs: bytes are
-// those of a span of tokens.
-struct step_costs {
-  cost_figures forward;  // of the layer alone
-  cost_figures both;     // of both passes, with the gradients of x and of all parameters
-};
-
 // A layer whose forward and backward pass are ready for many calls. It holds the gradients.
 template <class Layer, class T, class Level>
 class compiled_gradients {
@@ -56,22 +48,16 @@ class compiled_gradients {
 
   template <class Slope>
   compiled_gradients(const Layer& layer, std::size_t tokens, const Slope& slope,
-                     const compile_options& options)
-      : options_(options) {
+                     const compile_options& options) {
     const argument<0, 2> x(tokens);
     const argument<1, 2> target(tokens);
     const auto y = detail::applied(layer, x);
-    ir::graph& g = graph_;
+    ir::graph g;
     const detail::gradient_inputs in{x.lower(g), y.lower(g), target.lower(g),
                                      as_expression(slope(y, target)).lower(g)};
     Layer same = layer;  // It shares the weights.
-    const auto parameters = detail::trained_parameters(detail::released_parameters(same));
-    auto plan = detail::gradient_graph(g, in, parameters);
-    roots_ = plan.roots;
-    run_.emplace(std::move(plan), tokens, options.sparse_gradients,
-                 [&](const ir::node_list& roots, std::size_t span, const detail::in_place& arrays) {
-                   return detail::compile_graph<T, Level>(g, roots, span, options, arrays);
-                 });
+    passes_.emplace(std::move(g), in, detail::trained_parameters(detail::released_parameters(same)),
+                    tokens, options);
     hold(layer);
   }
 
@@ -91,8 +77,8 @@ class compiled_gradients {
       static_assert(sizeof(detail::element_of<const X>) <= sizeof(T) &&
                         sizeof(detail::element_of<const D>) <= sizeof(T),
                     "gradients take no double into a layer of float: convert it first");
-      run_->call(detail::view_of(x), detail::view_of(dy), detail::view_of(y), detail::view_of(dx),
-                 accumulates);
+      passes_->run().call(detail::view_of(x), detail::view_of(dy), detail::view_of(y),
+                          detail::view_of(dx), accumulates);
     }
   }
 
@@ -101,46 +87,33 @@ class compiled_gradients {
   step_gradients<gradient_layer, T>& gradients() { return gradients_; }
 
   // The numbers of a row of x and of y.
-  std::size_t inputs() const { return run_->inputs(); }
-  std::size_t outputs() const { return run_->outputs(); }
+  std::size_t inputs() const { return passes_->run().inputs(); }
+  std::size_t outputs() const { return passes_->run().outputs(); }
   // Tokens that go through both passes at a time; a call has memory for so many.
-  std::size_t span() const { return run_->span(); }
+  std::size_t span() const { return passes_->run().span(); }
 
   // Reads the weights of the layer again, after they were written.
-  void refresh() { run_->refresh(); }
+  void refresh() { passes_->run().refresh(); }
 
   // From now on each top_k and product_top_k keeps k entries, in both passes; with `all`, as many
   // as it is compiled for. Throws value_error unless 0 < k <= the compiled one.
-  void keep(std::size_t k) { run_->keep(k); }
+  void keep(std::size_t k) { passes_->run().keep(k); }
 
   // The plan of both passes for a span of tokens, as `explain` prints that of a layer: steps,
   // predicted times, and memory. Memory of a call counts the gradients of a span, and not those
   // that the step holds.
   //
   //   std::cout << compile_gradients(layer, 1024).explain();
-  explanation explain() const {
-    explanation e =
-        detail::explain_graph<T, Level>(graph_, roots_, span(), options_, run_->arrays());
-    const std::size_t more = run_->bytes_of_span();
-    e.memory.call += more;
-    e.text = "forward and backward, " + std::to_string(span()) + " tokens at a time; " +
-             std::to_string(more) + " bytes for the gradients of a span\n" + e.text;
-    return e;
-  }
-  step_costs cost() const {
-    const auto of = [&](const ir::node_list& results) {
-      return detail::factorized_cost<T, Level>(graph_, results, span(), options_);
-    };
-    return {of(roots_[0]), of(roots_)};
-  }
+  explanation explain() const { return passes_->explain(); }
+  step_costs cost() const { return passes_->cost(); }
 
  private:
   // Makes the layer that holds the gradients.
   void hold(const Layer& layer) {
-    auto& results = run_->parameters();
     std::vector<std::string> sparse;
+    auto& results = passes_->run().parameters();
     for (std::size_t k = 0; k < results.size(); ++k)
-      if (const auto table = run_->table(k)) {
+      if (const auto table = passes_->run().table(k)) {
         sparse.push_back(results[k].name);
         gradients_.sparse.emplace_back(results[k].name, results[k].parameter_shape, table);
       }
@@ -151,10 +124,7 @@ class compiled_gradients {
   }
 
   step_gradients<gradient_layer, T> gradients_;
-  ir::graph graph_;
-  ir::node_list roots_{ir::node_id{}};  // y, dx, and the gradients of the parameters
-  compile_options options_;
-  std::optional<detail::gradient_run<T>> run_;
+  std::optional<detail::both_passes<T, Level>> passes_;
 };
 
 // The same where dy follows from y: slope(y, target) is the expression of the gradient of a loss

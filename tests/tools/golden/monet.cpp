@@ -74,16 +74,16 @@ void compare_routing(report& r, const std::string& name, const tensor<T, 3>& fou
 // A Monet layer and its router, as one layer of one file.
 template <class T, class Experts>
 struct routed {
+  Experts layer;
   monet_router<T> router;
-  Experts experts;
 
   auto operator()(const operand_of<2> auto& x) const {
-    return experts(x, router.g1(x), router.g2(x));
+    return layer(x, router.g1(x), router.g2(x));
   }
-  static void released(auto& layer, auto&& visit) {
+  static void released(auto& both, auto&& visit) {
     auto part = released_within("", visit, "d");  // its other labels are its own
-    layer.router.released(layer.router, part);
-    layer.experts.released(layer.experts, visit);
+    both.router.released(both.router, part);
+    both.layer.released(both.layer, visit);
   }
 };
 
@@ -96,8 +96,8 @@ void judge_layer(golden_case& c, report& r) {
   compare_routing(r, "g1", value_of(router.g1(x)), c.rows<double>("g1"));
   compare_routing(r, "g2", value_of(router.g2(x)), c.rows<double>("g2"));
   r.compare("y", value_of(layer(x, router.g1(x), router.g2(x))), c.rows<double>("y64"));
-  judge_gradients(c, r, routed<T, Layer>{router, layer}, x);
-  judge_ranks(r, routed<T, Layer>{router, layer}, x, c.rows<double>("y64"));
+  judge_gradients(c, r, routed<T, Layer>{layer, router}, x);
+  judge_ranks(r, routed<T, Layer>{layer, router}, x, c.rows<double>("y64"));
   if (c.has("y64_unmasked")) {
     layer.deleted.clear();
     r.compare("unmasked y", value_of(layer(x, router.g1(x), router.g2(x))),

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <thread>
 
 #include <fmoe/base/compiler.hpp>
 #include <fmoe/base/function_ref.hpp>
@@ -61,7 +62,7 @@ class crew {
       const extent region = region_;
       if (is_open(region) && seat < seats_) work(seat);
       seen = region;
-      if (--inside_ == 0) inside_.notify_one();
+      --inside_;
     }
     seat_[seat].is_taken = false;
   }
@@ -106,12 +107,15 @@ class crew {
     }
   }
 
+  // It does not wait by std::atomic: of a program that has each kernel for several instruction
+  // sets, each part has its own list of who waits, and a helper that runs in one part finds nobody
+  // there who waits in another.
   void wait_for_helpers() noexcept {
     for (unsigned turn = 0; turn < 1000; ++turn) {
       if (inside_ == 0) return;
       pause_core();
     }
-    for (int n = inside_; n != 0; n = inside_) inside_.wait(n);
+    while (inside_ != 0) std::this_thread::yield();
   }
 
   extent size_ = 1, seats_ = 1, tasks_ = 0;

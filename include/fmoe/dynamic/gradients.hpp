@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// The gradients of layers whose kind is known when the program runs.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmoe/dynamic/executable.hpp>
+#include <fmoe/dynamic/layer.hpp>
+#include <fmoe/gradients/both_passes.hpp>
+
+namespace fmoe::dynamic {
+
+// The forward and the backward pass of a layer, ready for many calls; see fmoe::compiled_gradients.
+// Copies are the same step.
+template <class Level = cpu::native>
+class compiled_gradients {
+ public:
+  compiled_gradients(layer l, std::size_t tokens, compile_options options) : layer_(std::move(l)) {
+    options.sparse_gradients = 0;
+    ir::graph g;
+    const expression x = input(0), dy = input(1);
+    const detail::gradient_inputs in{x.lower(g), layer_(x).lower(g), dy.lower(g), dy.lower(g)};
+    for (const ir::node_id argument : {in.x, in.dy}) g.fix(argument, 0, tokens);
+    const auto trained = detail::trained_parameters(layer_.layer_->parameters());
+    for (layer_parameter& p : layer_.parameters())
+      if (parameters_.size() < trained.size() && p.name == trained[parameters_.size()].name.name)
+        parameters_.push_back(std::move(p));
+    passes_ = std::make_shared<detail::both_passes<float, Level>>(std::move(g), in, trained, tokens,
+                                                                  options);
+  }
+
+  // The parameters that have gradients, in the order in which a call takes these.
+  const std::vector<layer_parameter>& parameters() const { return parameters_; }
+
+  // The numbers of a row of x and of y, and the tokens that go through both passes at a time.
+  std::size_t inputs() const { return passes_->run().inputs(); }
+  std::size_t outputs() const { return passes_->run().outputs(); }
+  std::size_t span() const { return passes_->run().span(); }
+
+  // Takes x [t, i], dy [t, o], y [t, o] and dx [t, i], and then the gradient of each of
+  // `parameters`, row-major and with the shape of its value: those after dy are float32, and are
+  // written, or the gradients added to what they hold if the call accumulates. Throws shape_error
+  // or value_error before an element is written. Calls follow each other.
+  void operator()(std::span<const array> arrays, bool accumulates = false) {
+    using detail::expects;
+    expects<value_error>(arrays.size() == 4 + parameters_.size(),
+                         "[gradients] takes x, dy, y, dx and ", parameters_.size(),
+                         " gradients, and not ", arrays.size(), " arrays");
+    std::vector<detail::array_view> views;
+    for (const array& a : arrays) views.push_back(detail::view_of_dynamic(a));
+    for (std::size_t i = 0; i < arrays.size(); ++i) check(arrays, views, i);
+    for (detail::gradient_result& r : passes_->run().parameters()) {
+      const array& to = arrays[4 + r.number];
+      r.to = std::make_shared<storage>(to.data, detail::element_count(to.shape) * sizeof(float));
+    }
+    passes_->run().call(views[0], views[1], views[2], views[3], accumulates);
+    for (std::size_t k = 0; k < parameters_.size() && !accumulates; ++k)
+      if (std::ranges::count(passes_->run().parameters(), k, &detail::gradient_result::number) == 0)
+        std::fill_n(static_cast<float*>(arrays[4 + k].data),
+                    detail::element_count(arrays[4 + k].shape), 0.0f);  // y does not depend on it
+  }
+
+  // As those of fmoe::compiled_gradients.
+  void refresh() { passes_->run().refresh(); }
+  void keep(std::size_t k) { passes_->run().keep(k); }
+  explanation explain() const { return passes_->explain(); }
+  step_costs cost() const { return passes_->cost(); }
+
+ private:
+  // The name of an array of a call, for messages.
+  std::string name_of(std::size_t i) const {
+    constexpr std::array names{"x", "dy", "y", "dx"};
+    return i < names.size() ? names[i] : "the gradient of " + parameters_[i - names.size()].name;
+  }
+
+  // Throws unless an array has the type of its place, and the shape if it is a gradient, whose
+  // elements follow each other and are no other array's.
+  void check(std::span<const array> arrays, std::span<const detail::array_view> views,
+             std::size_t i) const {
+    using detail::expects;
+    const bool is_input = i < 2, is_gradient = i >= 4;
+    expects<value_error>(
+        is_input ? arrays[i].type != dtype::float64 : arrays[i].type == dtype::float32,
+        "[gradients] ", name_of(i), " is of ", fmoe::name_of(arrays[i].type),
+        ", and the layer computes in float32: convert it first");
+    if (!is_gradient) return;
+    const std::vector<std::size_t>& shape = parameters_[i - 4].value.shape;
+    expects<shape_error>(arrays[i].shape == shape, "[gradients] ", name_of(i),
+                         " has another shape than the parameter");
+    expects<value_error>(views[i].has_plain_rows(shape.size()), "[gradients] the elements of ",
+                         name_of(i), " do not follow each other in memory");
+    for (std::size_t k = 0; k < i; ++k)
+      expects<value_error>(!detail::overlap(views[k], views[i]), "[gradients] ", name_of(i),
+                           " overlaps ", name_of(k));
+  }
+
+  layer layer_;
+  std::vector<layer_parameter> parameters_;
+  std::shared_ptr<detail::both_passes<float, Level>> passes_;
+};
+
+// Plans both passes of a layer for calls of up to `tokens` rows. Plans and bits are those of
+// fmoe::compile_gradients, whose errors it throws; gradients are dense. An edit, which has no
+// parameters of its own, throws value_error.
+//
+//   const dynamic::layer any = dynamic::load<mxd<>>("layer.safetensors");
+//   auto step = dynamic::compile_gradients(any, 1024);
+//   std::vector<dynamic::array> arrays(4 + step.parameters().size());  // x, dy, y, dx, gradients
+//   step(arrays);
+template <class Level = cpu::native>
+compiled_gradients<Level> compile_gradients(const layer& l, std::size_t tokens,
+                                            const compile_options& options = {}) {
+  return {l, tokens, options};
+}
+
+}  // namespace fmoe::dynamic

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: MIT
+"""Layers as modules of PyTorch, which run on the CPU and are trained by fmoe's gradients.
+
+>>> module = fmoe.torch.MxD(d_in=768, d_sae=3072, n_experts=21490, topk=32)  # as the authors name their settings
+>>> module.load_state_dict(state)                                           # of the authors' module
+>>> y = module(x)
+>>> loss(y).backward()
+"""
+
+from ._authors import from_torch
+from ._modules import AoE, Layer, Monet, MuMoE, MxD, Transcoder, load
+
+__all__ = ["AoE", "Layer", "Monet", "MuMoE", "MxD", "Transcoder", "from_torch", "load"]

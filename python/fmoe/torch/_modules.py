@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: MIT
+"""Modules that stand in for those of the papers' authors."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import _layers
+from . import _operators
+from ._operators import Runner, Weight
+
+
+class Layer(nn.Module):
+    """A layer of any kind. Parameters, statistics and state_dict have the names that files of the layer have."""
+
+    def __init__(self, layer: _layers.Layer, names: Collection[str] = ()) -> None:
+        """Takes the weights of a layer. Where its kind has two names for a parameter, those of `names` count."""
+        super().__init__()
+        self._settings = layer.settings
+        self._keep = 0
+        self._bind(Runner(layer._core, names))
+        for w in self._runner.weights:
+            part, name = self._place(w, make=True)
+            lent = w.lend()
+            value = w.as_file(w.held) if lent is None else lent
+            if w.trained:
+                part.register_parameter(name, nn.Parameter(value))
+            else:
+                part.register_buffer(name, value)
+            if name == "running_mean":  # batch norms of PyTorch count their calls in training
+                part.register_buffer("num_batches_tracked", torch.tensor(0))
+
+    def _bind(self, runner: Runner) -> None:
+        self._runner = runner
+        self._handle = runner.handle
+
+    def _place(self, w: Weight, make: bool = False) -> tuple[nn.Module, str]:
+        """The part that holds a weight, and its name there."""
+        *path, name = w.name.split(".")
+        part: nn.Module = self
+        for step in path:
+            if make and step not in part._modules:
+                part.add_module(step, nn.Module())
+            part = getattr(part, step)
+        return part, name
+
+    def _weights(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters and the statistics."""
+        weights: tuple[list[Tensor], list[Tensor]] = [], []
+        for w in self._runner.weights:
+            weights[not w.trained].append(getattr(*self._place(w)))
+        return weights
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., input] -> [..., output]; leading axes count tokens. The arithmetic is float32, and y has the type of x."""
+        if x.device.type != "cpu":
+            raise ValueError(f"fmoe.torch runs on the CPU, and x is on {x.device}: pass x.cpu()")
+        if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            raise TypeError(f"fmoe.torch computes in float32, and x is {x.dtype}: pass x.float()")
+        weights, statistics = self._weights()
+        y: Tensor = _operators.layer(x, weights, statistics, self._handle, self.training, self._keep)
+        if self.training and statistics:
+            with torch.no_grad():
+                _operators.update_statistics(x.detach(), weights, statistics, self._handle, 0.1)
+                for name, count in self.named_buffers():
+                    if name.endswith("num_batches_tracked"):
+                        count += 1
+        return y
+
+    def keep(self, k: int | None) -> None:
+        """From now on each top-k keeps k entries, at most as many as the layer's K; None keeps these."""
+        self._keep = k or 0
+
+    def refresh(self) -> None:
+        """Lets the next call read all weights again. After writes that PyTorch does not count: through p.data and numpy."""
+        self._runner.forget()
+
+    def layer(self) -> _layers.Layer:
+        """The fmoe.Layer of these weights, to take it apart: it reads them where they lie, as they are now."""
+        runner = self._runner.at(self._weights())
+        runner.read(self._weights())
+        return _layers.Layer(runner.core)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{key}={value}" for key, value in self._settings.items())
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        weights, statistics = self._weights()
+        if not all(w.is_at(given) for w, given in self._runner.pairs(weights, statistics) if w.is_lent):
+            self._take_weights(_layers.Layer(self._runner.core))
+        return self
+
+    def _take_weights(self, layer: _layers.Layer) -> None:
+        """Moves parameters of float32 to new memory that fmoe reads, so that they are not copied."""
+        self._bind(Runner(layer._core, self.state_dict()))
+        for w in self._runner.weights:
+            given = getattr(*self._place(w))
+            if given.device.type == "cpu" and given.dtype == torch.float32 and (lent := w.lend()) is not None:
+                given.data = lent.copy_(given.detach())
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_runner"], state["_handle"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        arrays = {name: value for name, value in self.state_dict().items() if value.is_floating_point()}
+        self._take_weights(_layers.from_arrays(arrays, metadata=self._settings))
+
+
+def load(file: str | os.PathLike[str], prefix: str = "", *, active: int | None = None, narrow: bool = False) -> Layer:
+    """The module of the one layer that a file or a checkpoint holds: see fmoe.load."""
+    return Layer(_layers.load(file, prefix, active=active, narrow=narrow))
+
+
+class _Made(Layer):
+    """A layer with initial weights."""
+
+    def __init__(self, arrays: Mapping[str, Tensor], settings: Mapping[str, Any]) -> None:
+        texts = {key: str(value) for key, value in settings.items() if value is not None}
+        super().__init__(_layers.from_arrays(arrays, metadata=texts), arrays)
+
+
+def _uniform(shape: Sequence[int], inputs: int) -> Tensor:
+    """As torch.nn.Linear begins: uniform between -1 / sqrt(inputs) and 1 / sqrt(inputs)."""
+    return torch.empty(*shape).uniform_(-1 / math.sqrt(inputs), 1 / math.sqrt(inputs))
+
+
+def _normal(*shape: int) -> Tensor:
+    return torch.randn(*shape) * 0.02
+
+
+class _Sparse(_Made):
+    """What the MxD authors' class SparseAutoencoder has in all of its forms."""
+
+    def __init__(self, arrays: dict[str, Tensor], topk: int, activation: str) -> None:
+        activation = {"gelu_pytorch_tanh": "gelu_tanh"}.get(activation, activation)
+        super().__init__(arrays, {"K": topk if topk > 0 else -1, "activation": activation})
+        d_in = arrays["W_enc"].shape[0]
+        self.b_dec = nn.Parameter(torch.zeros(d_in))  # of an autoencoder; the authors' module has it in each form
+
+
+class MxD(_Sparse):
+    """A mixture of decoders (Oldfield et al. 2025), with the names and the first weights of the authors' class.
+
+    `topk` is K, and 0 keeps all positive coefficients. It returns y alone, without losses.
+    """
+
+    def __init__(
+        self,
+        d_in: int,
+        d_sae: int,
+        n_experts: int,
+        d_out: int | None = None,
+        *,
+        topk: int = 32,
+        mlp_activation_fn: str = "gelu",
+        use_glu: bool = False,
+        use_skip: bool = False,
+    ) -> None:
+        d_out = d_out or d_in
+        arrays = {
+            "W_enc": _uniform((d_in, d_sae), d_in),
+            "b_enc": torch.zeros(d_sae),
+            "gate": _uniform((n_experts, d_in), d_in),
+            "gate_bias": torch.zeros(n_experts),
+            "W_cond": _uniform((d_out, n_experts), n_experts),
+            "W_dec": torch.zeros(d_sae, d_out),
+            "b_dec_out": torch.zeros(d_out),
+        }
+        if use_glu:
+            arrays |= {"W_glu.weight": _uniform((d_sae, d_in), d_in), "W_glu.bias": _uniform((d_sae,), d_in)}
+        if use_skip:
+            arrays["W_skip.weight"] = torch.zeros(d_in, d_in)
+        super().__init__(arrays, topk, mlp_activation_fn)
+
+
+class Transcoder(_Sparse):
+    """A transcoder, or a skip transcoder, as the MxD authors' class makes it. `topk` below 1 keeps all units."""
+
+    def __init__(
+        self,
+        d_in: int,
+        d_sae: int,
+        d_out: int | None = None,
+        *,
+        topk: int = 32,
+        mlp_activation_fn: str = "relu",
+        use_skip: bool = False,
+    ) -> None:
+        d_out = d_out or d_in
+        arrays = {
+            "W_enc": _uniform((d_in, d_sae), d_in),
+            "b_enc": torch.zeros(d_sae),
+            "W_dec": torch.zeros(d_sae, d_out) if use_skip else _uniform((d_sae, d_out), d_sae),
+            "b_dec_out": torch.zeros(d_out),
+        }
+        if use_skip:
+            arrays["W_skip.weight"] = torch.zeros(d_in, d_in)
+        super().__init__(arrays, topk, mlp_activation_fn)
+
+
+class MuMoE(_Made):
+    """A muMoE layer or block (Oldfield et al. 2024), with the names and the first weights of the authors' class.
+
+    `MuMoE_layer` is "cp" or "tr", or the authors' class CPMuMoE or TRMuMoE, and `ranks` the rank of CP, or for TR the cores
+    [[r1, n, r2], ..., [r2, i, r3], [r3, o, r1]], whose middle lengths do not count. As theirs, it takes [b, t, i] and [b, i], which
+    is taken for [b, 1, i].
+    """
+
+    def __init__(
+        self,
+        MuMoE_layer: Any,
+        input_dim: int,
+        output_dim: int,
+        expert_dims: Sequence[int],
+        ranks: Any,
+        second_dim: int = 0,
+        normalization: str | None = "bn",
+        act: Any = "entmax15",
+        use_bias: bool = True,
+        hierarchy: int | None = None,
+        apply_ln: bool = False,
+    ) -> None:
+        kind = {"CPMuMoE": "cp", "TRMuMoE": "tr"}.get(*[getattr(MuMoE_layer, "__name__", MuMoE_layer)] * 2)
+        if kind not in ("cp", "tr"):
+            raise ValueError(f'MuMoE_layer is "cp" or "tr", and not {kind}')
+        if normalization not in ("bn", "ln", None):
+            raise ValueError(f'normalization is "bn", "ln" or None, and not {normalization}')
+        factors = _cp_factors if kind == "cp" else _tr_factors
+        arrays = _numbered("projs", [torch.zeros(input_dim, n) for n in expert_dims])
+        if normalization == "bn":
+            for e, n in enumerate(expert_dims):
+                arrays |= {f"bn.{e}.running_mean": torch.zeros(n), f"bn.{e}.running_var": torch.ones(n)}
+        if apply_ln:
+            arrays |= {"input_ln.weight": torch.ones(input_dim), "input_ln.bias": torch.zeros(input_dim)}
+        bias = int(use_bias)
+        arrays |= _numbered("MuMoE.factors", factors(expert_dims, input_dim, bias, output_dim, ranks))
+        if second_dim > 0:
+            arrays |= _numbered("MuMoE2.factors", factors(expert_dims, output_dim, bias, second_dim, ranks))
+        norm = {"bn": "batch", "ln": "layer", None: "none"}[normalization]
+        super().__init__(arrays, {"activation": getattr(act, "__name__", act), "norm": norm})
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.unsqueeze(1) if x.dim() == 2 else x)
+
+
+def _numbered(name: str, parts: Sequence[Tensor]) -> dict[str, Tensor]:
+    return {f"{name}.{i}": part for i, part in enumerate(parts)}
+
+
+def _cp_factors(experts: Sequence[int], inputs: int, bias: int, outputs: int, rank: int) -> list[Tensor]:
+    first = torch.randn(experts[0], rank) + 1
+    others = [torch.ones(n, rank) for n in experts[1:]]
+    return [first, *others, _uniform((inputs + bias, rank), inputs), _uniform((outputs, rank), rank)]
+
+
+def _tr_factors(experts: Sequence[int], inputs: int, bias: int, outputs: int, cores: Sequence[Sequence[int]]) -> list[Tensor]:
+    *of_experts, of_input, of_output = [(core[0], core[2]) for core in cores]
+    made = []
+    for e, (n, (left, right)) in enumerate(zip(experts, of_experts, strict=True)):
+        diagonals = 1 + (torch.randn(n, left, right) if e == 0 else torch.zeros(n, left, right))
+        made.append((torch.eye(left, right) * diagonals).transpose(0, 1).contiguous())
+    made.append(_uniform((of_input[0], inputs + bias, of_input[1]), inputs))
+    made.append(_uniform((of_output[0], outputs, of_output[1]), of_output[0] * of_output[1]))
+    return made
+
+
+class Monet(_Made):
+    """A router of Monet and the layer behind it (Park et al. 2024): y = moe(x, *router(x)), by the authors' names.
+
+    It begins as their model does, with normal weights of 0.02 and without biases. Their model does not train the router:
+    module.router.requires_grad_(False).
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        moe_dim: int,
+        moe_heads: int,
+        moe_experts: int,
+        moe_topk: int,
+        moe_decompose: str = "vertical",
+        hidden_act: str = "relu2",
+    ) -> None:
+        d, s, h, half = hidden_size, moe_experts, moe_experts * moe_dim, hidden_size // 2
+        arrays = {}
+        for i in (1, 2):
+            arrays[f"router.w{i}.weight"] = _normal(moe_heads * s, d)
+            arrays[f"router.norm{i}.running_mean"] = torch.zeros(moe_heads)
+            arrays[f"router.norm{i}.running_var"] = torch.ones(moe_heads)
+        if moe_decompose == "horizontal":
+            arrays |= {"moe.u.weight": _normal(h, d), "moe.u.bias": torch.zeros(h), "moe.v.weight": _normal(d, h)}
+            arrays["moe.b"] = torch.zeros(s, d)
+        elif moe_decompose == "vertical":
+            for i in (1, 2):
+                arrays |= {f"moe.u{i}.weight": _normal(h // 2, d), f"moe.u{i}.bias": torch.zeros(h // 2)}
+                arrays |= {f"moe.v{i}{j}.weight": _normal(half, h // 2) for j in (1, 2)}
+                arrays[f"moe.b{i}"] = torch.zeros(s, half)
+        else:
+            raise ValueError(f'moe_decompose is "vertical" or "horizontal", and not {moe_decompose}')
+        activation = {"relu2": "squared_relu"}.get(hidden_act, hidden_act)
+        super().__init__(arrays, {"K": moe_topk, "heads": moe_heads, "activation": activation})
+
+
+class AoE(_Made):
+    """A layer of autonomous experts (Lv et al. 2025), by the names of the authors' class VanillaAoE and of megablocks' settings.
+
+    The weights are normal ones of 0.02. The coefficients are the softmax over all experts, as in the released code.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        ffn_hidden_size: int,
+        moe_num_experts: int,
+        d_low: int,
+        moe_top_k: int = 1,
+        activation: str = "silu",
+        bias: bool = True,
+    ) -> None:
+        rows = moe_num_experts * ffn_hidden_size
+        arrays = {
+            "wg": _normal(hidden_size, moe_num_experts * d_low),
+            "experts.mlp.wup": _normal(rows, d_low),
+            "experts.mlp.v1": _normal(rows, hidden_size),
+            "experts.mlp.w2": _normal(rows, hidden_size),
+        }
+        if bias:
+            arrays["experts.bias"] = torch.zeros(hidden_size)
+        super().__init__(arrays, {"K": moe_top_k, "weighting": "released", "activation": activation})

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: MIT
+"""The operators fmoe::layer and fmoe::layer_gradients of PyTorch, and what they run.
+
+A module's operators take its weights as operands, so that autograd, torch.compile and torch.func see them. What they run is
+found by a number, the module's handle.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Collection, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from .. import _core
+from .._arrays import in_file, in_layer
+from .._executables import compile
+from .._expressions import input
+from .._gradients import CompiledGradients
+
+_T = TypeVar("_T")
+Weights = tuple[Sequence[Tensor], Sequence[Tensor]]  # those that are trained, and statistics
+
+_runners: weakref.WeakValueDictionary[int, Runner] = weakref.WeakValueDictionary()
+_handles = itertools.count()
+
+
+class Weight:
+    """A parameter or statistic of a layer: how its module holds it, and the memory that fmoe reads."""
+
+    def __init__(self, name: str, held: Tensor, file_shape: Sequence[int], file_axes: Sequence[int], trained: bool) -> None:
+        self.name = name
+        self.held = held  # in the layer's order of axes
+        self.file_shape = tuple(file_shape)
+        self.file_axes = tuple(file_axes)
+        self.trained = trained
+        self.is_lent = False  # a tensor of PyTorch lies there: nothing else is written to it
+        self._seen: Any = None
+
+    def as_file(self, value: Tensor) -> Tensor:
+        """A tensor in the layer's order as the state_dict has it."""
+        made: Tensor = in_file(value, self.file_shape, self.file_axes)
+        return made
+
+    def lend(self) -> Tensor | None:
+        """Returns the memory as the state_dict has it; nothing if strides cannot say that, and it would be a copy."""
+        mine = self.as_file(self.held)
+        self.is_lent = mine.data_ptr() == self.held.data_ptr()
+        return mine if self.is_lent else None
+
+    def is_at(self, given: Tensor) -> bool:
+        """True if this is the tensor that lies where fmoe reads it."""
+        if not self.is_lent or given.data_ptr() != self.held.data_ptr() or given.dtype != self.held.dtype:
+            return False
+        mine = self.as_file(self.held)
+        return given.shape == mine.shape and given.stride() == mine.stride()
+
+    def forget(self, addresses: Collection[int] | None) -> None:
+        if self._seen is not None and (addresses is None or self._seen[0][0] in addresses):
+            self._seen = None
+
+    def read(self, given: Tensor) -> bool:
+        """Lets the memory hold what is given. Returns true if that may have changed since the last time.
+
+        PyTorch counts the writes to a tensor, but not to one of inference mode.
+        """
+        now = given.data_ptr(), given.dtype, None if given.is_inference() else given._version
+        if now[2] is not None and self._seen is not None and now == self._seen[0]:
+            return False
+        if self.is_lent:
+            self._seen = now, None
+        else:
+            given = given.detach()
+            self.held.copy_(in_layer(given, self.held.shape, self.file_axes))
+            self._seen = now, given  # while it is held, no other tensor has its address
+        return True
+
+
+class _Plan:
+    """A compiled pass for up to `room` tokens, which is to be refreshed before its next call if it is stale."""
+
+    def __init__(self, run: Any, room: int) -> None:
+        self.run = run  # an Executable, or CompiledGradients
+        self.room = room
+        self.is_stale = False
+
+
+class Runner:
+    """A layer whose weights a module holds, and its plans."""
+
+    def __init__(self, core: _core.Layer, names: Collection[str] = ()) -> None:
+        """Takes copies of the weights. Where a layer has two names for a parameter, those of `names` count."""
+        self._lock = threading.Lock()
+        self.weights: list[Weight] = []
+        found: dict[int, Weight] = {}
+        for p in core.parameters():
+            value = cast(numpy.ndarray, p.value)
+            address = value.ctypes.data
+            if address not in found:
+                held = torch.from_numpy(value.copy())
+                found[address] = Weight(p.name, held, p.file_shape, p.file_axes, p.trained)
+                self.weights.append(found[address])
+            elif p.name in names:
+                known = found[address]
+                known.name, known.file_shape, known.file_axes = p.name, tuple(p.file_shape), tuple(p.file_axes)
+        self.core = core.with_arrays({w.name: w.held.numpy() for w in self.weights})
+        self.names = {w.name for w in self.weights}
+        self.has_statistics = not all(w.trained for w in self.weights)
+        self.outputs = int(self._compile("forward", False, 1).run.output_shape()[0])
+        self._plans: dict[tuple[str, bool], _Plan] = {}
+        self._elsewhere: Runner | None = None
+        self.handle = next(_handles)
+        _runners[self.handle] = self
+
+    def pairs(self, trained: Sequence[_T], statistics: Sequence[_T]) -> list[tuple[Weight, _T]]:
+        """Each weight and what is given for it; without statistics, only those that are trained."""
+        each, other = iter(trained), iter(statistics)
+        return [(w, next(each if w.trained else other)) for w in self.weights if w.trained or statistics]
+
+    def at(self, weights: Weights) -> Runner:
+        """The runner whose memory may hold these weights: this one, or one that copies each of them."""
+        if all(w.is_at(given) for w, given in self.pairs(*weights) if w.is_lent):
+            return self
+        if self._elsewhere is None:
+            self._elsewhere = Runner(self.core, self.names)
+        return self._elsewhere
+
+    def forget(self, addresses: Collection[int] | None = None) -> None:
+        """Takes weights for written: all, or those that lie at these addresses."""
+        for runner in filter(None, (self, self._elsewhere)):
+            for w in runner.weights:
+                w.forget(addresses)
+
+    def read(self, weights: Weights) -> None:
+        """Makes plans stale whose weights may have been written."""
+        written = {w.name for w, given in self.pairs(*weights) if w.read(given)}
+        if written:
+            self.core.written(written)
+            for plan in self._plans.values():
+                plan.is_stale = True
+
+    def _compile(self, which: str, training: bool, room: int) -> _Plan:
+        core = self.core.in_training(True) if training else self.core
+        if which == "forward":
+            return _Plan(compile(core.output(input(0)), room), room)
+        return _Plan(CompiledGradients(core.compile_gradients(room)), room)
+
+    def run(self, which: str, weights: Weights, training: bool, keep: int, *rows: Tensor) -> Any:
+        """Runs the "forward" pass or both, "gradients"."""
+        tokens = rows[0][..., :1].numel()
+        key = which, training and self.has_statistics
+        with self._lock:
+            self.read(weights)
+            plan = self._plans.get(key)
+            if plan is None or plan.room < tokens:
+                plan = self._plans[key] = self._compile(*key, 1 << max(tokens - 1, 0).bit_length())
+            if plan.is_stale:
+                plan.run.refresh()
+                plan.is_stale = False
+            plan.run.keep(keep or None)
+            return plan.run(*rows) if which == "forward" else plan.run.in_order(*rows)
+
+    def update_statistics(self, x: Tensor, weights: Weights, momentum: float) -> None:
+        with self._lock:
+            self.read(weights)
+            self.core.update_statistics(x.reshape(-1, x.shape[-1]).float().contiguous().numpy(), momentum)
+            for w, given in self.pairs(*weights):
+                if not w.trained and not w.is_lent:
+                    given.copy_(w.as_file(w.held))
+
+
+def runner_of(handle: int) -> Runner:
+    return _runners[handle]
+
+
+@torch.library.custom_op("fmoe::layer", mutates_args=(), device_types="cpu")
+def layer(
+    x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, training: bool, keep: int
+) -> Tensor:
+    """The output of x. `keep` is the K of this call, or 0 for that of the layer."""
+    given = weights, statistics
+    y: Tensor = runner_of(handle).at(given).run("forward", given, training, keep, x.detach())
+    return y.to(x.dtype)
+
+
+@layer.register_fake
+def _(
+    x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, training: bool, keep: int
+) -> Tensor:
+    return x.new_empty((*x.shape[:-1], runner_of(handle).outputs))
+
+
+@torch.library.custom_op("fmoe::layer_gradients", mutates_args=(), device_types="cpu")
+def layer_gradients(
+    dy: Tensor,
+    x: Tensor,
+    weights: Sequence[Tensor],
+    statistics: Sequence[Tensor],
+    handle: int,
+    training: bool,
+    keep: int,
+) -> list[Tensor]:
+    """The gradients with respect to x and to each weight. Without statistics those of the last call count."""
+    given = weights, statistics
+    runner = runner_of(handle).at(given)
+    _, dx, made = runner.run("gradients", given, training, keep, x.detach(), dy.detach())
+    return [dx.to(x.dtype), *(w.as_file(g).to(given.dtype) for (w, given), g in zip(runner.pairs(weights, ()), made))]
+
+
+@layer_gradients.register_fake
+def _(
+    dy: Tensor,
+    x: Tensor,
+    weights: Sequence[Tensor],
+    statistics: Sequence[Tensor],
+    handle: int,
+    training: bool,
+    keep: int,
+) -> list[Tensor]:
+    pairs = runner_of(handle).pairs(weights, ())
+    return [x.new_empty(x.shape), *(w.as_file(given.new_empty(w.held.shape)) for w, given in pairs)]
+
+
+@torch.library.custom_op("fmoe::update_statistics", mutates_args=("statistics",), device_types="cpu")
+def update_statistics(
+    x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, momentum: float
+) -> None:
+    """Moves running statistics towards those of the tokens of x."""
+    given = weights, statistics
+    runner_of(handle).at(given).update_statistics(x.detach(), given, momentum)
+
+
+@update_statistics.register_fake
+def _(x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, momentum: float) -> None:
+    return None
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weights, statistics, *ctx.call = inputs
+    ctx.runner = runner_of(ctx.call[0])  # it lives as long as the graph
+    ctx.counts = len(weights), len(statistics)
+    # Both passes in training take the statistics of the tokens, and the running ones move between them.
+    ctx.save_for_backward(x, *weights, *([] if ctx.call[1] else statistics))
+
+
+def _backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+    trained, others = ctx.counts
+    x, *given = ctx.saved_tensors
+    dx, *made = layer_gradients(dy, x, given[:trained], given[trained:], *ctx.call)
+    return dx, made, [None] * others, None, None, None
+
+
+def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Fused optimizers write parameters without counting that."""
+    fused = [group["params"] for group in optimizer.param_groups if group.get("fused")]
+    if fused:
+        addresses = {p.data_ptr() for params in fused for p in params}
+        for runner in list(_runners.values()):
+            runner.forget(addresses)
+
+
+register_optimizer_step_post_hook(_after_step)
+layer.register_autograd(_backward, setup_context=_setup_context)

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+// Layers whose kind is known at run time: their gradients, and parameters that others hold. The
+// tool fmoe_golden compares the gradients of every kind with typed ones.
+#include <algorithm>
+
+#include <fmoe/dynamic.hpp>
+#include <fmoe/fmoe.hpp>
+#include <fmoe/gradients.hpp>
+#include <fmoe/optimizers.hpp>
+
+#include "support/catch.hpp"
+#include "support/oracle.hpp"
+#include "support/same_bits.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+constexpr extent inputs = 6, hidden = 8, experts = 40, outputs = 7, tokens = 300;
+
+const auto x = random<tensor<float, 2>>({tokens, inputs}, 9),
+           dy = random<tensor<float, 2>>({tokens, outputs}, 10);
+
+mxd<> decoders() {
+  mxd<> l;
+  l.encoder = random<parameter<float, 2>>({inputs, hidden}, 1);
+  l.gate = random<parameter<float, 2>>({inputs, experts}, 2);
+  l.scales = random<parameter<float, 2>>({experts, outputs}, 3);
+  l.decoder = random<parameter<float, 2>>({hidden, outputs}, 4);
+  l.active = 3;
+  return l;
+}
+
+cp_mumoe<1> normalised() {
+  cp_mumoe<1> l;
+  l.gate.projections = {random<parameter<float, 2>>({inputs, 5}, 1)};
+  l.gate.means = {random<parameter<float, 1>>({5}, 2)};
+  l.gate.variances = {tensor<float, 1>({5}, {1, 2, 0.5f, 3, 1})};
+  l.experts = {{random<parameter<float, 2>>({5, 4}, 3)},
+               random<parameter<float, 2>>({inputs, 4}, 4),
+               random<parameter<float, 2>>({outputs, 4}, 5)};
+  return l;
+}
+
+template <class T, std::size_t Rank>
+dynamic::array array_of(const tensor<T, Rank>& t) {
+  return {t.shared_storage()->data(), detail::dtype_of<T>, {t.shape().begin(), t.shape().end()}};
+}
+
+// The results of a step whose layer is known at run time.
+struct results {
+  tensor<float, 2> y{{tokens, outputs}}, dx{{tokens, inputs}};
+  std::vector<dynamic::tensor> gradients;
+
+  explicit results(const dynamic::compiled_gradients<>& step) {
+    for (const auto& p : step.parameters()) {
+      const std::size_t bytes = p.value.numbers().bytes();
+      gradients.push_back({dtype::float32, p.value.shape, std::make_shared<storage>(bytes)});
+    }
+  }
+  std::vector<dynamic::array> arrays() const {
+    std::vector<dynamic::array> all{array_of(x), array_of(dy), array_of(y), array_of(dx)};
+    for (const dynamic::tensor& g : gradients) all.push_back({g.elements->data(), g.type, g.shape});
+    return all;
+  }
+  template <class Layer>
+  bool are(layer_gradients<Layer, float> typed) const {
+    const auto wanted = detail::trained_parameters(detail::released_parameters(typed.parameters));
+    REQUIRE(wanted.size() == gradients.size());
+    for (extent k = 0; k < wanted.size(); ++k) {
+      const detail::any_tensor g = wanted[k].parameter.value();
+      REQUIRE(g.shape == gradients[k].shape);
+      if (std::memcmp(g.elements->data(), gradients[k].elements->data(), g.numbers().bytes()) != 0)
+        return false;
+    }
+    return same_bits(y, typed.y) && same_bits(dx, typed.dx);
+  }
+};
+
+TEST_CASE("a step of a layer known at run time has the bits of a typed one", "[dynamic]") {
+  const auto typed = decoders();
+  auto step = dynamic::compile_gradients(dynamic::layer(typed), tokens);
+  CHECK(step.inputs() == inputs);
+  CHECK(step.outputs() == outputs);
+  REQUIRE(step.parameters().size() == 4);
+  CHECK(step.parameters()[1].name == "gate");
+  results r(step);
+  step(r.arrays());
+  CHECK(r.are(gradients(typed, x, dy)));
+
+  auto sums = compile_gradients(typed, tokens);
+  CHECK(step.span() == sums.span());
+  tensor<float, 2> y({tokens, outputs}), dx({tokens, inputs});
+  sums(x, dy, y, dx);
+  sums(x, dy, y, dx, true);
+  step(r.arrays(), true);
+  CHECK(r.are(layer_gradients<mxd<>, float>{y, dx, sums.gradients()}));
+
+  CHECK(step.explain().text == sums.explain().text);
+  CHECK(step.cost().both.multiply_adds == sums.cost().both.multiply_adds);
+  step.keep(2);
+  sums.keep(2);
+  step(r.arrays());
+  sums(x, dy, y, dx);
+  CHECK(r.are(layer_gradients<mxd<>, float>{y, dx, sums.gradients()}));
+}
+
+TEST_CASE("a parameter that a layer does not read has a gradient of 0", "[dynamic]") {
+  auto typed = decoders();
+  typed.linear_bias = random<parameter<float, 1>>({hidden}, 5);  // of a GLU, which this is not
+  auto step = dynamic::compile_gradients(dynamic::layer(typed), tokens);
+  results r(step);
+  for (const dynamic::tensor& g : r.gradients)
+    std::fill_n(static_cast<float*>(g.elements->data()), detail::element_count(g.shape), 7.0f);
+  REQUIRE(step.parameters()[1].name == "W_glu.bias");
+  step(r.arrays());
+  CHECK(r.are(gradients(typed, x, dy)));
+  CHECK(static_cast<const float*>(r.gradients[1].elements->data())[0] == 0);
+}
+
+TEST_CASE("a step that refuses an array writes nothing", "[dynamic]") {
+  auto step = dynamic::compile_gradients(dynamic::layer(decoders()), tokens);
+  const results r(step);
+  auto arrays = r.arrays();
+  arrays[5].shape = {experts, inputs};
+  CHECK_THROWS_AS(step(arrays), shape_error);
+  for (const float v : r.y) REQUIRE(v == 0);
+}
+
+TEST_CASE("parameters say how files have them", "[dynamic]") {
+  const auto listed = dynamic::layer(decoders()).parameters();
+  REQUIRE(listed.size() == 4);
+  CHECK(listed[1].name == "gate");
+  CHECK(listed[1].value.shape == std::vector<extent>{inputs, experts});
+  CHECK(listed[1].file_shape == std::vector<extent>{experts, inputs});
+  CHECK(listed[1].file_axes == std::vector<extent>{1, 0});
+  CHECK(listed[1].trained);
+  aoe<> mixture;
+  mixture.down = random<parameter<float, 3>>({inputs, 5, 3}, 1);
+  mixture.up = random<parameter<float, 3>>({5, 3, 4}, 2);
+  mixture.linear = random<parameter<float, 3>>({5, inputs, 4}, 3);
+  mixture.output = random<parameter<float, 3>>({5, 4, inputs}, 4);
+  for (const auto& p : dynamic::layer(mixture).parameters()) {
+    if (p.name == "wg") CHECK(p.file_shape == std::vector<extent>{inputs, 15});
+    if (p.name != "experts.mlp.wup") continue;
+    CHECK(p.value.shape == std::vector<extent>{5, 3, 4});
+    CHECK(p.file_shape == std::vector<extent>{20, 3});
+    CHECK(p.file_axes == std::vector<extent>{0, 2, 1});
+  }
+  CHECK_FALSE(dynamic::layer(normalised()).parameters()[1].trained);
+}
+
+TEST_CASE("a layer reads parameters where others hold them", "[dynamic]") {
+  auto typed = decoders();
+  std::vector<float> held(typed.decoder.begin(), typed.decoder.end());
+  const dynamic::tensor there{dtype::float32,
+                              {hidden, outputs},
+                              std::make_shared<storage>(held.data(), held.size() * sizeof(float))};
+  const dynamic::layer any = dynamic::layer(typed).with({{"W_dec", there}});
+  auto forward = dynamic::compile({any(dynamic::input(0))}, tokens);
+  auto step = dynamic::compile_gradients(any, tokens);
+  for (extent i = 0; i < held.size(); ++i) held[i] = typed.decoder.data()[i] = 1.5f * held[i];
+  any.parameters()[3].value.elements->written();
+  results r(step);
+  CHECK_THROWS_AS(step(r.arrays()), value_error);
+  forward.refresh();
+  step.refresh();
+  step(r.arrays());
+  CHECK(r.are(gradients(typed, x, dy)));
+  tensor<float, 2> y({tokens, outputs});
+  forward(std::array{array_of(x), array_of(y)});
+  CHECK(same_bits(y, r.y));
+}
+
+TEST_CASE("a layer known at run time is trained with the statistics of a call", "[dynamic]") {
+  auto typed = normalised();
+  const dynamic::layer any{typed}, training = any.in_training(true);
+  typed.gate.training = true;
+  auto step = dynamic::compile_gradients(training, tokens);
+  results r(step);
+  step(r.arrays());
+  CHECK(r.are(gradients(typed, x, dy)));
+  CHECK(step.parameters().size() == 4);
+
+  dynamic::layer(any).update_statistics(x);
+  update_statistics(typed.gate, x);
+  for (const dynamic::layer& l : {any, training, training.in_training(false)}) {
+    const auto& mean = l.parameters()[1].value;
+    CHECK(l.parameters()[1].name == "bn.0.running_mean");
+    CHECK(std::equal(typed.gate.means[0].begin(), typed.gate.means[0].end(),
+                     static_cast<const float*>(mean.elements->data())));
+  }
+}
+
+}  // namespace
