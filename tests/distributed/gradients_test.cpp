@@ -98,12 +98,23 @@ void check_gradients(communicator& ranks, const Layer& layer, char label, const 
   compare(whole, 1);
 }
 
+// Ranks that compute slowly share out what they compute: they sum over their own tokens.
+network_costs slow_ranks() {
+  network_costs slow;
+  slow.flops = 1e9;
+  slow.name = "slow ranks";
+  return slow;
+}
+
 template <class Layer>
 void check_on_ranks(const Layer& layer, const std::string& labels, const std::string& name,
                     std::size_t most = 4) {
   for (std::size_t P = 1; P <= most; ++P)
     run_on_threads(P, [&](communicator& ranks) {
-      for (const char label : labels) check_gradients(ranks, layer, label, name);
+      for (const char label : labels) {
+        check_gradients(ranks, layer, label, name);
+        check_gradients(ranks, layer, label, name, {.network = slow_ranks()});
+      }
     });
 }
 
@@ -116,6 +127,72 @@ TEST_CASE("the gradients of MxD over its experts, hidden units and outputs") {
   }
 }
 
+TEST_CASE("the gradients of MxD whose selection is merged") {
+  mxd<double> layer;
+  fill_with(layer.encoder, {12, 64}, 1, 100);
+  fill_with(layer.gate, {12, 2048}, 2, 100);
+  fill_with(layer.scales, {2048, 16}, 3, 100);
+  fill_with(layer.decoder, {64, 16}, 4, 100);
+  layer.active = 8;
+  for (const std::size_t P : {2u, 4u})
+    run_on_threads(P, [&](communicator& ranks) {
+      check_gradients(ranks, layer, 'n', "a wide MxD");
+      const auto part = shard(layer, ranks, 'n', {.network = slow_ranks()});
+      const std::string plan = compile_gradients(part, 8, {.threads = 1}).explain();
+      for (const char* step : {"merge a selection of 8", "all_reduce of 768 numbers a call"})
+        require(plan.find(step) != plan.npos, std::string(step) + " in\n" + plan);
+    });
+}
+
+// Each rank has another number at each place of a sum [2, n, 3].
+double number_of_sum(std::size_t rank, std::size_t place) {
+  return static_cast<double>(100 * rank + place);
+}
+
+TEST_CASE("sums over tokens come to lie whole, or along the label") {
+  using enum detail::spread;
+  constexpr std::size_t outer = 2, length = 7, inner = 3, all = outer * length * inner;
+  for (const std::size_t P : {2u, 3u})
+    run_on_threads(P, [P](communicator& ranks) {
+      const detail::axis_cut cut{'n', length, P, P, ranks.rank()};
+      const detail::call_tokens tokens{std::vector<std::size_t>(P, 5), ranks.rank()};
+      const std::size_t begin = cut.begin_of(cut.rank), count = cut.count_of(cut.rank);
+      const auto moved = [&](detail::spread from, detail::spread to, std::vector<double> mine) {
+        detail::list_by<detail::array_id, std::vector<double>> arrays;
+        const auto source = arrays.add(std::move(mine)),
+                   target =
+                       arrays.add(std::vector<double>(to == whole ? all : outer * count * inner));
+        detail::token_routes routes;
+        detail::stage_exchange e{.id = {},
+                                 .from_how = from,
+                                 .to_how = to,
+                                 .merges = false,
+                                 .from = {source},
+                                 .to = {target},
+                                 .outer = outer,
+                                 .inner = inner,
+                                 .numbers = all,
+                                 .is_sum = true};
+        detail::exchange_run<double>{ranks, cut, tokens, arrays, routes}.run(e);
+        return arrays[target];
+      };
+      std::vector<double> own(all), sum(all), columns, part_of_sum;
+      for (std::size_t i = 0; i < all; ++i) {
+        own[i] = number_of_sum(ranks.rank(), i);
+        for (std::size_t r = 0; r < P; ++r) sum[i] += number_of_sum(r, i);
+        const std::size_t n = i / inner % length;
+        if (n < begin || n >= begin + count) continue;
+        part_of_sum.push_back(sum[i]);
+        columns.push_back(number_of_sum(0, i));
+      }
+      require(moved(partial, whole, own) == sum, "an all_reduce");
+      require(moved(partial, label, own) == part_of_sum, "a reduce_scatter");
+      const auto joined = moved(label, whole, columns);
+      for (std::size_t i = 0; i < all; ++i)
+        require(joined[i] == number_of_sum(0, i), "an all_gather");
+    });
+}
+
 TEST_CASE("gradients on more ranks than tokens") {
   run_on_threads(7, [](communicator& ranks) {
     check_gradients(ranks, mixture_of_decoders<double>(1000), 'n', "MxD", {}, 3);
@@ -125,8 +202,11 @@ TEST_CASE("gradients on more ranks than tokens") {
 TEST_CASE("a step receives the bytes and makes the calls that its costs say") {
   constexpr std::size_t own = 8;
   run_on_threads(4, [](communicator& ranks) {
-    auto step = compile_gradients(shard(mixture_of_decoders<double>(1000), ranks, 'n'), own,
-                                  {.threads = 1});
+    auto layer = mixture_of_decoders<double>(1000);  // of 40 experts, 10 on each rank
+    fill_with(layer.gate, {12, 40}, 4, 1000);
+    fill_with(layer.gate_bias, {40}, 5, 1000);
+    fill_with(layer.scales, {40, 12}, 6, 1000);
+    auto step = compile_gradients(shard(layer, ranks, 'n'), own, {.threads = 1});
     const shard_costs& cost = step.cost();
     const auto x = rows<double>(own, 12, 1000);
     tensor<double, 2> y({own, 12}), dx({own, 12});
