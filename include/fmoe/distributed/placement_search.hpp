@@ -162,23 +162,24 @@ class placement_search {
       if (kept.size() == most_open_) break;
       const auto cheapest = std::span(kept).first(std::min(kept.size(), most_compared));
       const bool is_dominated = std::ranges::any_of(cheapest, [&](const partial_choice& k) {
-        return k.seconds + disadvantage(k.key, c.key) <= c.seconds * (1 + rounding);
+        return has_at_most(c.seconds * (1 + rounding) - k.seconds, k.key, c.key);
       });
       if (!is_dominated) kept.push_back(std::move(c));
     }
     return kept;
   }
-  // The most that values in `a` can cost more than in `b`, wherever they are needed.
-  double disadvantage(const std::u16string& a, const std::u16string& b) const {
+  // True if values in `a` cost at most so much more than in `b`, wherever they are needed.
+  bool has_at_most(double most, const std::u16string& a, const std::u16string& b) const {
     double seconds = 0;
     for (const ir::node_id id : open_) {
       const char16_t in_a = a[static_cast<extent>(id)], in_b = b[static_cast<extent>(id)];
       for (extent to = 0; in_a != in_b && to < spreads; ++to) {
         const double x = seconds_of(id, in_a, to), y = seconds_of(id, in_b, to);
         if (x > y) seconds += x - y;
+        if (seconds > most) return false;
       }
     }
-    return seconds;
+    return true;
   }
 
   double merge_seconds(ir::node_id id) const {
