@@ -95,7 +95,7 @@ void check(extent experts, extent tokens, extent N, bool columns) {
 TEMPLATE_TEST_CASE("sums of selections have the bits of plain sums of blocks",
                    "[cpu][selection_sum]", float, double) {
   for (const extent experts : {extent{4}, extent{16}, extent{45}, extent{200}})
-    for (const extent tokens : {extent{0}, extent{9}, extent{50}})
+    for (const extent tokens : {extent{0}, extent{9}, extent{50}, extent{150}})
       for (const extent N : {extent{1}, extent{20}, extent{48}})
         for (const bool columns : {false, true}) check<TestType>(experts, tokens, N, columns);
 }

@@ -67,8 +67,8 @@ class executable {
   // Says how a result is sparse, if it is: plan_options::tables.
   virtual std::optional<detail::sparse_result> sparse(std::size_t) const { return {}; }
 
-  // True if a call reads or writes weights of each expert that it selects: the fewer the calls, the
-  // better.
+  // True if a call reads or writes the weights or the gradients of each expert that it selects: the
+  // fewer the calls, the better.
   virtual bool goes_by_expert() const { return false; }
 
   // Reads the leaves of the program again that are marked; the others are as they were. Types and

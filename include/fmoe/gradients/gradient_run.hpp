@@ -68,7 +68,7 @@ class gradient_run {
  public:
   // A sum over tokens is one of blocks of so many; spans end where blocks do.
   static constexpr extent block = 256;
-  // The tokens of a span where each span reads and writes the weights of the experts.
+  // The tokens of a span where each span reads or writes weights or gradients of the experts.
   static constexpr extent long_span = 4 * block;
 
   // compile(roots, tokens, arrays) makes an executable for spans. Gradients that can be sparse have
@@ -194,12 +194,9 @@ class gradient_run {
 
   // True if longer spans pay off, and change no bit since all that they sum is added in blocks.
   bool can_lengthen() const {
-    bool has_tables = false;
-    for (extent k = 0; k < parameters_.size(); ++k) {
+    for (extent k = 0; k < parameters_.size(); ++k)
       if (!is_first(k) || !compiled_.program->can_add(2 + k)) return false;
-      has_tables = has_tables || compiled_.program->sparse(2 + k);
-    }
-    return has_tables || compiled_.program->goes_by_expert();
+    return compiled_.program->goes_by_expert();
   }
 
   // Adds what a span gave to a gradient whose last step is no sum over tokens.

@@ -78,8 +78,10 @@ class host_executable final : public executable {
     return steps().results[result].sparse;
   }
   bool goes_by_expert() const override {
-    return std::ranges::any_of(
-        steps().steps, [](const step& s) { return get_if<expert_sum_step>(&s) != nullptr; });
+    return std::ranges::any_of(steps().steps, [](const step& s) {
+      const auto* const rows = get_if<selection_sum_step>(&s);
+      return get_if<expert_sum_step>(&s) != nullptr || (rows != nullptr && rows->b.exists());
+    });
   }
 
  private:

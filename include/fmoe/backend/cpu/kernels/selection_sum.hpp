@@ -4,13 +4,14 @@
 // order, as in token_sum.hpp, so the bits are those of the sum of dense rows.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <numeric>
 
 #include <fmoe/arrays/table_rows.hpp>
 #include <fmoe/backend/cpu/kernels/gather.hpp>
 #include <fmoe/backend/cpu/kernels/pointwise.hpp>
 #include <fmoe/backend/cpu/kernels/token_sum.hpp>
+#include <fmoe/backend/cpu/kernels/transpose.hpp>
 
 namespace fmoe::cpu {
 
@@ -56,62 +57,65 @@ inline extent selection_sum_parts(const selection_sum_step& s, extent tokens,
 }
 
 // Makes part number `part` of `parts` of the result, or adds to it. `kept` gives the selection of
-// each token. A null b counts as 1. If the result is sparse, `there` are its rows.
+// each token. A null b counts as 1. If the result is sparse, `there` are its rows. The entries of
+// several blocks are sorted together, so that each row of the result is read and written once.
 template <class T, class Arch>
 void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> b, T* c, T* scratch,
                    extent tokens, extent part, extent parts, bool adds,
                    const table_rows* there = nullptr) noexcept {
   const extent rows_of_c = s.is_sparse ? there->count : s.experts;
   const extent from = rows_of_c * part / parts, to = rows_of_c * (part + 1) / parts;
-  T* const rows = scratch;
-  T* const values = rows + selection_sum_rows * s.N;
-  auto* const ends = reinterpret_cast<std::uint32_t*>(values + s.block * s.rows * s.keep);
+  T *const row = scratch, *const totals = row + s.N,
+           *const values = row + s.rows_of_scratch() * s.N;
+  auto* const ends = reinterpret_cast<std::uint32_t*>(values + s.sorted_entries());
   const sorted_entries<T> sorted{ends, ends + s.experts + 1, values};
   const bool by_rows = s.column_stride == 1;
-  if (by_rows && !adds) std::fill_n(c + from * s.N, (to - from) * s.N, T(0));
-  for (extent i = 0; i < s.N && !by_rows && !adds; ++i)
-    std::fill_n(c + i * s.column_stride + from, to - from, T(0));
-  for (extent first = 0; first < tokens; first += s.block) {
+  // Without tokens the result is 0.
+  for (extent first = 0; first == 0 || first < tokens; first += s.sorted_tokens()) {
+    const bool starts = first == 0 && !adds;
     sort_entries(
-        sorted, from, to, std::min(s.block, tokens - first), s.rows, s.own(),
+        sorted, from, to, std::min(s.sorted_tokens(), tokens - first), s.rows, s.own(),
         [&](extent t, extent r) { return kept(first + t, r); },
         [&](extent index) { return s.is_sparse ? there->place_of(index) : index; });
-    std::array<extent, selection_sum_rows> made;  // the experts whose rows wait
-    extent waiting = 0;
-    const auto add_columns = [&] {
-      for (extent i = 0; i < s.N; ++i)
-        for (extent r = 0; r < waiting; ++r) c[i * s.column_stride + made[r]] += rows[r * s.N + i];
-      waiting = 0;
-    };
-    const auto entries_of = [&](extent n) {
-      const extent begin = n == from ? 0 : sorted.ends[n - from - 1], end = sorted.ends[n - from];
-      return selected<T>{values + begin, sorted.tokens + begin, end - begin};
-    };
-    const auto skip_empty = [&](extent n) {
-      while (n < to && entries_of(n).count == 0) ++n;
-      return n;
-    };
-    for (extent n = skip_empty(from), next = n; n < to; n = next) {
-      const selected<T> entries = entries_of(n);
-      next = skip_empty(n + 1);
-      if (b.data == nullptr) {
-        c[n * s.expert_stride] +=
-            std::accumulate(entries.values, entries.values + entries.count, T(0));
-        continue;
+    const auto begin_of = [&](extent n) { return n == from ? 0 : sorted.ends[n - from - 1]; };
+    const auto is_empty = [&](extent n) { return begin_of(n) == sorted.ends[n - from]; };
+    const auto sum = [&](extent n, T* total) {
+      if (starts) std::fill_n(total, s.N, T(0));
+      const extent end = sorted.ends[n - from], all = sorted.ends[to - from - 1];
+      for (extent at = begin_of(n), next = at; at < end; at = next) {
+        const extent last = round_up(sorted.tokens[at] + 1, s.block);
+        while (next < end && sorted.tokens[next] < last) ++next;
+        const selected<T> entries{values + at, sorted.tokens + at, next - at};
+        if (b.data == nullptr) {
+          *total += std::accumulate(entries.values, entries.values + entries.count, T(0));
+          continue;
+        }
+        gather<T, Arch>(b.data + first * b.stride, b.stride, s.N, entries,
+                        {values + next, sorted.tokens + next, all - next}, row, false);
+        join<T, Arch>(pass_kind::add, total, 0, 1, s.N, row, 0);
       }
-      if (by_rows && next < to)  // which may lie in memory, and where it lies follows no pattern
-        for (extent i = 0; i < s.N; i += 64 / sizeof(T)) FMOE_PREFETCH_TO_WRITE(c + next * s.N + i);
-      T* const row = rows + waiting * s.N;
-      gather<T, Arch>(b.data + first * b.stride, b.stride, s.N, entries,
-                      next < to ? entries_of(next) : selected<T>{}, row, false);
-      if (by_rows) {
-        join<T, Arch>(pass_kind::add, c + n * s.N, 0, 1, s.N, row, 0);
-        continue;
+    };
+    if (by_rows) {
+      const auto skip = [&](extent n) {  // rows that stay as they are
+        while (!starts && n < to && is_empty(n)) ++n;
+        return n;
+      };
+      for (extent n = skip(from), next; n < to; n = next) {
+        next = skip(n + 1);
+        if (next < to)  // which may lie in memory, and where it lies follows no pattern
+          for (extent i = 0; i < s.N; i += 64 / sizeof(T))
+            FMOE_PREFETCH_TO_WRITE(c + next * s.expert_stride + i);
+        sum(n, c + n * s.expert_stride);
       }
-      made[waiting++] = n;
-      if (waiting == selection_sum_rows) add_columns();
+      continue;
     }
-    add_columns();
+    for (extent n = from, end; n < to; n = end) {
+      end = std::min(to, round_up(n + 1, s.columns_together));
+      if (!starts && begin_of(n) == sorted.ends[end - from - 1]) continue;
+      if (!starts) transpose<T, Arch>(c + n, s.column_stride, s.N, end - n, totals, s.N);
+      for (extent e = n; e < end; ++e) sum(e, totals + (e - n) * s.N);
+      transpose<T, Arch>(totals, s.N, end - n, s.N, c + n, s.column_stride);
+    }
   }
 }
 

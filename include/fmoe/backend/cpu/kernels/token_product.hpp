@@ -96,25 +96,40 @@ void pack_rows(token_rows<T> b, extent tokens, extent count, T* panels) noexcept
   }
 }
 
+// to (+)= from, of `count` numbers.
+template <class T, class Arch>
+FMOE_ALWAYS_INLINE void put(const T* from, extent count, T* to, bool adds) noexcept {
+  constexpr extent width = lanes<T, Arch>;
+  for (extent k = 0; k < count; k += width) {
+    const extent part = std::min(width, count - k);
+    const auto sum = load_part<T, Arch>(from + k, part);
+    store_part<T, Arch>(to + k, part, adds ? load_part<T, Arch>(to + k, part) + sum : sum);
+  }
+}
+
 // Puts rows of a tile where they belong in c, or adds them.
 template <class T, class Arch>
 void put_tile(const token_product& p, const T* tile, extent row_size, extent m, extent rows,
               extent n, extent columns, T* c, bool adds) noexcept {
+  constexpr extent width = lanes<T, Arch>, together = 64;
   const extent run = p.columns.last().length;
-  for (extent i = 0; i < columns;) {
-    const extent count = std::min(columns - i, run - (n + i) % run);
+  const bool follow = p.rows.count() == 1 && p.rows.last().c == run && run < width;
+  for (extent i = 0, count; i < columns; i += count) {
+    count = std::min(columns - i, run - (n + i) % run);
     T* const to = c + p.columns.place(n + i);
-    constexpr extent width = lanes<T, Arch>;
-    for (extent r = 0; r < rows; ++r) {
-      T* const row = to + p.rows.place(m + r);
-      const T* const made = tile + r * row_size + i;
-      for (extent k = 0; k < count; k += width) {
-        const extent part = std::min(width, count - k);
-        const auto sum = load_part<T, Arch>(made + k, part);
-        store_part<T, Arch>(row + k, part, adds ? load_part<T, Arch>(row + k, part) + sum : sum);
-      }
+    if (!follow || count < run) {
+      for (extent r = 0; r < rows; ++r)
+        put<T, Arch>(tile + r * row_size + i, count, to + p.rows.place(m + r), adds);
+      continue;
     }
-    i += count;
+    // Short runs, which are one run in c. Each covers what the vector before it has too much.
+    for (extent r = 0; r < rows; r += together) {
+      T all[(together + 1) * width], *next = all;
+      const extent end = std::min(rows, r + together);
+      for (extent k = r; k < end; ++k, next += run)
+        store<T, Arch>(next, load_part<T, Arch>(tile + k * row_size + i, run));
+      put<T, Arch>(all, (end - r) * run, to + (m + r) * run, adds);
+    }
   }
 }
 

@@ -214,8 +214,16 @@ struct selection_sum_step {
   // Of c only the rows of selected experts are there, and N numbers lie behind each other.
   bool is_sparse = false;
 
+  // Neighbouring experts whose columns lie in the same lines of the cache are summed together.
+  static constexpr extent columns_together = 16;
+
   // How far the experts of a token's next row of selections lie from those of this one.
   extent own() const { return own_tables ? experts / rows : 0; }
+  // The entries of so many tokens are sorted together: those of four blocks.
+  extent sorted_tokens() const { return 4 * block; }
+  extent sorted_entries() const { return sorted_tokens() * rows * keep; }
+  // The rows that a task needs: the sum of a block and, where experts are columns, their totals.
+  extent rows_of_scratch() const { return column_stride == 1 ? 1 : 1 + columns_together; }
 };
 
 struct expert_choice_step {  // on all tokens at once
@@ -344,16 +352,12 @@ using step = variant<gemm_step, batched_step, reduce_step, gather_step, rescale_
                      expand_step, exclude_step, take_step, weigh_step, reweigh_step, unpair_step,
                      expert_sum_step, pick_step, put_step, keep_step, loop_step, group_step>;
 
-// The rows of neighbouring experts that a sum of selections makes at a time: their columns lie in
-// the same cache lines of a result whose columns are those of experts.
-constexpr extent selection_sum_rows = 16;
-
-// The elements that a task needs for a sum of selections: some rows, and the entries of a block
-// with their tokens and the end of each expert's.
+// The elements that a task needs for a sum of selections: the sum of a block, the rows of some
+// experts where these are columns of the result, and sorted entries with their tokens and the end
+// of each expert's.
 inline extent selection_sum_scratch(const selection_sum_step& s, extent element_bytes) {
-  const extent entries = s.block * s.rows * s.keep;
-  return selection_sum_rows * s.N + entries +
-         divide_up((s.experts + 1 + entries) * sizeof(std::uint32_t), element_bytes);
+  return s.rows_of_scratch() * s.N + s.sorted_entries() +
+         divide_up((s.experts + 1 + s.sorted_entries()) * sizeof(std::uint32_t), element_bytes);
 }
 
 // What a task needs for a sum over tokens that is a product of matrices: rows of a transposed block
