@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Data-parallel training of an MxD: each rank computes the gradients of its parts of a batch, all
-// get their sum, and each takes the same step. Ranks are threads in train_over_ranks.cpp, and
-// processes of an MPI job in tests/mpi/train.cpp.
+// Two ways to train an MxD over ranks. Data-parallel: each rank computes the gradients of its parts
+// of a batch, all get their sum, and each takes the same step. Expert-parallel: each rank has some
+// experts, and their gradients and state of the optimizer. Ranks are threads in
+// train_over_ranks.cpp, and processes of an MPI job in tests/mpi/train.cpp.
 #pragma once
 
 #include <cmath>
@@ -53,49 +54,109 @@ inline fmoe::mxd<> initial_layer(std::size_t inputs, std::size_t outputs) {
 }
 
 struct trained {
-  fmoe::mxd<> layer;
+  fmoe::mxd<> layer;           // expert-parallel: of this rank
   std::vector<double> losses;  // the mean square of the error, for each step
 };
+
+// The rows of some neighbouring parts of a batch.
+struct part_rows {
+  fmoe::tensor<float, 2> x, target;
+};
+
+inline part_rows draw_parts(const row_pairs& rows, std::size_t step, std::size_t first,
+                            std::size_t count) {
+  const std::size_t inputs = rows.x.shape()[1], outputs = rows.target.shape()[1];
+  part_rows made{fmoe::tensor<float, 2>({count * tokens_of_part, inputs}),
+                 fmoe::tensor<float, 2>({count * tokens_of_part, outputs})};
+  float *x = made.x.data(), *target = made.target.data();
+  for (std::size_t number = first; number < first + count; ++number) {
+    auto random = drawn(7, step * parts_of_batch + number);
+    for (std::size_t t = 0; t < tokens_of_part; ++t, x += inputs, target += outputs) {
+      const std::size_t row = below(rows.x.shape()[0], random);
+      copy_row(rows.x, row, x);
+      copy_row(rows.target, row, target);
+    }
+  }
+  return made;
+}
+
+// The numbers of the batch's errors, of which dy is a part.
+constexpr std::size_t batch = parts_of_batch * tokens_of_part;
+constexpr auto slope_of_loss = [](const auto& y, const auto& t) {
+  return (2.0 / static_cast<double>(batch)) * (y - t);
+};
+inline double part_of_loss(const float* y, const float* target, std::size_t count) {
+  double loss = 0;
+  for (std::size_t k = 0; k < count; ++k) {
+    const double error = static_cast<double>(y[k]) - static_cast<double>(target[k]);
+    loss += error * error / static_cast<double>(batch);
+  }
+  return loss;
+}
+// The loss of a batch, of which each rank knows its parts.
+inline double loss_of_batch(fmoe::communicator& ranks, std::vector<double> parts) {
+  ranks.all_reduce(std::span(parts));
+  return (parts[0] + parts[1]) + (parts[2] + parts[3]);
+}
 
 // All ranks train the same layer.
 inline trained train_over_ranks(fmoe::communicator& ranks, const row_pairs& rows,
                                 std::size_t steps) {
   const std::size_t inputs = rows.x.shape()[1], outputs = rows.target.shape()[1],
-                    parts = parts_of_batch / ranks.size(), batch = parts_of_batch * tokens_of_part;
+                    parts = parts_of_batch / ranks.size();
   trained result{initial_layer(inputs, outputs), {}};
-  const auto slope = [&](const auto& y, const auto& t) {
-    return (2.0 / static_cast<double>(batch)) * (y - t);
-  };
-  auto step = fmoe::compile_gradients(result.layer, tokens_of_part, slope, {.threads = 1});
+  auto step = fmoe::compile_gradients(result.layer, tokens_of_part, slope_of_loss, {.threads = 1});
   fmoe::gradient_sum<float> gradients(ranks);
   fmoe::adamw optimizer({.rate = 3e-3, .weight_decay = 0});
-  fmoe::tensor<float, 2> x({tokens_of_part, inputs}), target({tokens_of_part, outputs}),
-      y(target.shape()), dx(x.shape());
+  fmoe::tensor<float, 2> y({tokens_of_part, outputs}), dx({tokens_of_part, inputs});
   for (std::size_t i = 0; i < steps; ++i) {
     std::vector<double> loss(parts_of_batch);
     for (std::size_t part = 0; part < parts; ++part) {
       const std::size_t number = ranks.rank() * parts + part;  // in the batch
-      auto random = drawn(7, i * parts_of_batch + number);
-      for (std::size_t t = 0; t < tokens_of_part; ++t) {
-        const std::size_t row = below(rows.x.shape()[0], random);
-        copy_row(rows.x, row, x.data() + t * inputs);
-        copy_row(rows.target, row, target.data() + t * outputs);
-      }
+      const auto [x, target] = draw_parts(rows, i, number, 1);
       step(x, target, y, dx);
       gradients.add(step.gradients());
-      for (std::size_t k = 0; k < y.size(); ++k) {
-        const double error =
-            static_cast<double>(y.data()[k]) - static_cast<double>(target.data()[k]);
-        loss[number] += error * error / static_cast<double>(batch);
-      }
+      loss[number] = part_of_loss(y.data(), target.data(), y.size());
     }
     gradients.finish(step.gradients());
     optimizer(result.layer, step.gradients());
     step.refresh();
-    ranks.all_reduce(std::span(loss));
-    result.losses.push_back((loss[0] + loss[1]) + (loss[2] + loss[3]));
+    result.losses.push_back(loss_of_batch(ranks, loss));
   }
   return result;
+}
+
+// Each rank trains its experts, and all train the same encoder and decoder.
+inline trained train_experts_over_ranks(fmoe::communicator& ranks, const row_pairs& rows,
+                                        std::size_t steps) {
+  const std::size_t inputs = rows.x.shape()[1], outputs = rows.target.shape()[1],
+                    parts = parts_of_batch / ranks.size(), tokens = parts * tokens_of_part;
+  const auto layer = fmoe::shard(initial_layer(inputs, outputs), ranks, 'n');
+  trained result{layer.own_part(), {}};
+  auto step = fmoe::compile_gradients(layer, tokens, slope_of_loss, {.threads = 1});
+  fmoe::adamw optimizer({.rate = 3e-3, .weight_decay = 0});
+  fmoe::tensor<float, 2> y({tokens, outputs}), dx({tokens, inputs});
+  for (std::size_t i = 0; i < steps; ++i) {
+    const auto [x, target] = draw_parts(rows, i, ranks.rank() * parts, parts);
+    step(x, target, y, dx);
+    optimizer(result.layer, step.gradients());
+    step.refresh();
+    std::vector<double> loss(parts_of_batch);
+    for (std::size_t part = 0; part < parts; ++part)
+      loss[ranks.rank() * parts + part] =
+          part_of_loss(y.data() + part * tokens_of_part * outputs,
+                       target.data() + part * tokens_of_part * outputs, tokens_of_part * outputs);
+    result.losses.push_back(loss_of_batch(ranks, loss));
+  }
+  return result;
+}
+
+// The greatest difference of two lists of losses, as a part of the loss.
+inline double greatest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double greatest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    greatest = std::max(greatest, std::abs(a[i] - b[i]) / b[i]);
+  return greatest;
 }
 
 // True if two layers have the same weights, bit by bit.

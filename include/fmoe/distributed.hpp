@@ -6,4 +6,5 @@
 #include <fmoe/distributed/load_shard.hpp>
 #include <fmoe/distributed/measure_network.hpp>
 #include <fmoe/distributed/save_shard.hpp>
+#include <fmoe/distributed/shard_gradients.hpp>
 #include <fmoe/distributed/thread_communicator.hpp>

@@ -2,13 +2,12 @@
 #include <cstdint>
 #include <cstring>
 
-#include "../support/shard_checks.hpp"
-
 #include <fmoe/aoe.hpp>
 #include <fmoe/io/safetensors.hpp>
 
 #include "../support/catch.hpp"
 #include "../support/files.hpp"
+#include "../support/routed_monet.hpp"
 
 namespace {
 
@@ -86,6 +85,55 @@ TEST_CASE("a layer whose experts have statistics") {
     require(same_bits(y, result_on(ranks, shard(layer, ranks, 'n'), x)),
             "the bits of a layer from a file");
     check_layer(ranks, layer, 'n', x, "CP with statistics");
+  });
+}
+
+// The halves of experts that a rank has, in a layer of Monet: 4 units for each of 9 halves.
+void require_halves(const sharded<monet_hd<>>& part, const monet_hd<>& layer) {
+  const monet_hd<> own = part.own_part();
+  const std::size_t i = part.cut.own(0), first = part.cut.begin(i), count = part.cut.count(i);
+  require(own.encoder.shape() == std::array<std::size_t, 2>{12, 4 * count} &&
+              own.encoder_bias.shape()[0] == 4 * count &&
+              own.decoder.shape() == std::array<std::size_t, 2>{4 * count, 12} &&
+              own.bias.shape() == std::array<std::size_t, 2>{count, 12},
+          "the shapes of a part");
+  for (std::size_t h = 0; h < 4 * count; ++h)
+    for (std::size_t d = 0; d < 12; ++d)
+      require(own.encoder(d, h) == layer.encoder(d, 4 * first + h) &&
+                  own.decoder(h, d) == layer.decoder(4 * first + h, d),
+              "the units of a part");
+  for (std::size_t s = 0; s < count; ++s)
+    require(own.bias(s, 3) == layer.bias(first + s, 3), "the biases of a part");
+}
+
+TEST_CASE("a rank has, reads and writes the units of its halves of Monet's experts") {
+  const temporary_folder folder;
+  const auto file = folder / "monet.safetensors", again = folder / "again.safetensors";
+  const monet_hd<> layer = small_hd();
+  save(layer, file);
+  for (const std::size_t P : {1u, 2u, 3u, 4u}) {
+    run_on_threads(P, [&](communicator& ranks) {
+      require_halves(shard(layer, ranks, 's'), layer);
+      const auto part = load_shard<monet_hd<>>(file, ranks, 's');
+      require_halves(part, layer);
+      const std::size_t each = 4 * (4 * (12 + 1 + 12) + 12);
+      require(part.bytes_read == header_of(file) + part.cut.count(part.cut.own(0)) * each,
+              "read " + std::to_string(part.bytes_read));
+      save(part, again);
+    });
+    CHECK(content(again) == content(file));
+  }
+}
+
+TEST_CASE("units of Monet that every rank holds whole are read whole") {
+  const temporary_folder folder;
+  const auto file = folder / "monet.safetensors";
+  const monet_hd<> layer = small_hd();
+  save(layer, file);
+  run_on_threads(2, [&](communicator& ranks) {
+    const auto own = load_shard<monet_hd<>>(file, ranks, 's', {}, {0, {"moe.u.weight"}}).own_part();
+    require(same_bits(own.encoder, layer.encoder), "a parameter that is whole");
+    require(own.decoder.shape()[0] == (ranks.rank() == 0 ? 20 : 16), "one that is cut");
   });
 }
 

@@ -174,7 +174,8 @@ TEST_CASE("the cheapest plan merges functions of cut rows, and counts its bytes"
         }
         const network_costs bytes_count{1e15, 1e9, 0, 512};
         stage_runner<float> runner(
-            ranks, cut, plan_of(g, root, cut, parameters, 24 / P, 4, bytes_count), 24 / P, c.name);
+            ranks, cut, plan_of(g, root, {spread::tokens}, cut, parameters, 24 / P, 4, bytes_count),
+            24 / P, c.name);
         runner.prepare<cpu::native>({.threads = 1});
         const std::string plan = runner.explain();
         require(plan.find(c.name) != plan.npos, c.name + (" in\n" + plan));

@@ -52,11 +52,12 @@ exchanged planned(std::size_t experts, std::size_t ranks) {
   }
   ir::graph g;
   const ir::node_id root = detail::applied(layer, argument<0, 2>(512)).lower(g);
-  const auto plan = detail::plan_of(g, root, cut, parameters, 512, sizeof(float));
+  const auto plan =
+      detail::plan_of(g, root, {detail::spread::tokens}, cut, parameters, 512, sizeof(float));
   exchanged found;
   for (const auto& step : plan.steps)
     if (const auto* e = get_if<detail::stage_exchange>(&step)) {
-      found.bytes += detail::bytes_a_token(*e, static_cast<double>(ranks), sizeof(float));
+      found.bytes += detail::bytes_of(*e, static_cast<double>(ranks), sizeof(float));
       found.calls += static_cast<std::size_t>(detail::calls_of(*e));
     }
   return found;

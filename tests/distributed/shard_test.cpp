@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "../support/shard_checks.hpp"
-
 #include <fmoe/aoe.hpp>
-#include <fmoe/monet.hpp>
 #include <fmoe/peer.hpp>
 
 #include "../support/catch.hpp"
+#include "../support/routed_monet.hpp"
 
 namespace {
 
@@ -212,65 +210,14 @@ TEST_CASE("tensor rings over their experts and their ranks") {
   });
 }
 
-// Monet's experts and their router, as one layer. The router's labels are its own.
-template <class Experts>
-struct routed {
-  monet_router<> router;
-  Experts experts;
-
-  auto operator()(const operand_of<2> auto& x) const {
-    return experts(x, router.g1(x), router.g2(x));
-  }
-  static void released(auto& layer, auto&& visit) {
-    auto part = detail::released_within("", visit, "d");
-    layer.router.released(layer.router, part);
-    layer.experts.released(layer.experts, visit);
-  }
-};
-
-// 9 halves of 4 units.
-monet_router<> small_router(bool has_statistics) {
-  monet_router<> router;
-  fill_with(router.keys1, {12, 2 * 9}, 1, 1000);
-  fill_with(router.keys2, {12, 2 * 9}, 2, 1000);
-  router.heads = 2;
-  router.active = 3;
-  if (!has_statistics) return router;
-  for (auto* p : {&router.mean1, &router.mean2, &router.variance1, &router.variance2})
-    *p = tensor<float, 1>({2}, std::vector<float>{0.25f, 0.5f});
-  return router;
-}
-monet_hd<> small_hd() {
-  monet_hd<> l;
-  fill_with(l.encoder, {12, 9 * 4}, 3, 1000);
-  fill_with(l.encoder_bias, {9 * 4}, 4, 1000);
-  fill_with(l.decoder, {9 * 4, 12}, 5, 1000);
-  fill_with(l.bias, {9, 12}, 6, 1000);
-  return l;
-}
-monet_vd<> small_vd() {
-  monet_vd<> l;
-  fill_with(l.encoder1, {12, 9 * 2}, 3, 1000);
-  fill_with(l.encoder2, {12, 9 * 2}, 4, 1000);
-  fill_with(l.encoder_bias1, {9 * 2}, 5, 1000);
-  fill_with(l.encoder_bias2, {9 * 2}, 6, 1000);
-  fill_with(l.decoder11, {9 * 2, 6}, 7, 1000);
-  fill_with(l.decoder12, {9 * 2, 6}, 8, 1000);
-  fill_with(l.decoder21, {9 * 2, 6}, 9, 1000);
-  fill_with(l.decoder22, {9 * 2, 6}, 10, 1000);
-  fill_with(l.bias1, {9, 6}, 11, 1000);
-  fill_with(l.bias2, {9, 6}, 12, 1000);
-  return l;
-}
-
 TEST_CASE("Monet over the halves of its experts") {
   for (const std::size_t P : {2u, 3u, 4u})
     run_on_threads(P, [](communicator& ranks) {
       const auto x = rows(23, 12, 1000);
       for (const bool has_statistics : {false, true})
         for (const bool edited : {false, true}) {
-          routed<monet_hd<>> hd{small_router(has_statistics), small_hd()};
-          routed<monet_vd<>> vd{small_router(has_statistics), small_vd()};
+          routed<float, monet_hd<>> hd{small_router(has_statistics), small_hd()};
+          routed<float, monet_vd<>> vd{small_router(has_statistics), small_vd()};
           if (edited) hd.experts.deleted = vd.experts.deleted = {{1, 2}, {5, 5}};
           check_layer(ranks, hd, 's', x, "Monet HD");
           check_layer(ranks, vd, 's', x, "Monet VD");
@@ -280,7 +227,7 @@ TEST_CASE("Monet over the halves of its experts") {
 
 TEST_CASE("a label that only statistics have is refused") {
   run_on_threads(2, [](communicator& ranks) {
-    const routed<monet_hd<>> layer{small_router(true), small_hd()};
+    const routed<float, monet_hd<>> layer{small_router(true), small_hd()};
     const std::string got = sentence_of([&] { shard(layer, ranks, 'P'); });
     require(got.find("[shard] no parameter has the label 'P'") != got.npos, got);
   });

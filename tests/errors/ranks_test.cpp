@@ -106,6 +106,33 @@ on_one_rank([](communicator& ranks) {
   compile(shard(layer_of_weight<weight_as_a_cube>(), ranks, 'n', {.parts = 2}), 4);
 });
 }},
+{R"(rank 0 failed: [shard] a rank has 2 parts: a layer of its own has one)",
+"The gradients and the weights of a rank are a layer, which has one part.",
+"Leave out `parts`, which means one part a rank.",
+[] {
+on_one_rank([](communicator& ranks) {
+  compile_gradients(shard(small_mxd(), ranks, 'n', {.parts = 2}), 4);
+});
+}},
+{R"(rank 0 failed: [gradients] those of a layer over ranks are not sparse: compile them with sparse_gradients = 0)",
+"A step over ranks makes whole gradients of its parts.",
+"Leave out `sparse_gradients`.",
+[] {
+on_one_rank([](communicator& ranks) {
+  compile_gradients(shard(small_mxd(), ranks, 'n'), 4, {.sparse_gradients = all});
+});
+}},
+{R"(rank 0 failed: [shard] 't' is 3 in dx and 4 in y)",
+"The arrays of a call have a row for each token of the rank.",
+"Make dx as long as x.",
+[] {
+on_one_rank([](communicator& ranks) {
+  auto step = compile_gradients(shard(small_mxd(), ranks, 'n'), 4);
+  const tensor<float, 2> x({4, 8}), dy({4, 3});
+  tensor<float, 2> y({4, 3}), dx({3, 8});
+  step(x, dy, y, dx);
+});
+}},
 {R"(rank 0 failed: [shard] the rows of x have not the shape of the layer's)",
 "The input or the output of a call has not two axes, or rows of another length.",
 "Pass arrays with the rows that `input_shape` and `output_shape` say.",

@@ -76,7 +76,8 @@ class random_shard {
         break;
       }
     }
-    return plan_of(nodes_, expression_.root(), cut, parameters, tokens, element_bytes, costs());
+    return plan_of(nodes_, expression_.root(), {spread::tokens}, cut, parameters, tokens,
+                   element_bytes, costs());
   }
 
   // Each rank has its share of the tokens; its rows of the result must be the oracle's.

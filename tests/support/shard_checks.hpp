@@ -14,27 +14,29 @@
 namespace fmoe::test {
 
 // Numbers that repeat, so that many scores are equal.
-template <std::size_t Rank>
-void fill_with(tensor<float, Rank>& p, const std::array<std::size_t, Rank>& shape, unsigned seed,
+template <class T, std::size_t Rank>
+void fill_with(tensor<T, Rank>& p, const std::array<std::size_t, Rank>& shape, unsigned seed,
                int steps) {
-  p = tensor<float, Rank>(shape);
+  p = tensor<T, Rank>(shape);
   unsigned state = 2654435761u * (seed + 1);
   for (std::size_t i = 0; i < p.size(); ++i) {
     state = state * 1664525u + 1013904223u;
     const int k = static_cast<int>((state >> 8) % static_cast<unsigned>(2 * steps + 1)) - steps;
-    p.data()[i] = static_cast<float>(k) / static_cast<float>(steps);
+    p.data()[i] = static_cast<T>(k) / static_cast<T>(steps);
   }
 }
 
-inline tensor<float, 2> rows(std::size_t tokens, std::size_t width, int steps) {
-  tensor<float, 2> x;
+template <class T = float>
+tensor<T, 2> rows(std::size_t tokens, std::size_t width, int steps) {
+  tensor<T, 2> x;
   fill_with(x, {tokens, width}, 99, steps);
   return x;
 }
 
 // 37 experts, 12 inputs and outputs, 20 hidden units.
-inline mxd<> mixture_of_decoders(int steps, bool with_glu = false) {
-  mxd<> l;
+template <class T = float>
+mxd<T> mixture_of_decoders(int steps, bool with_glu = false) {
+  mxd<T> l;
   fill_with(l.encoder, {12, 20}, 1, steps);
   fill_with(l.encoder_bias, {20}, 2, steps);
   if (with_glu) fill_with(l.linear, {12, 20}, 3, steps);

@@ -9,6 +9,18 @@
 
 #include <fmoe/distributed/stage_runner.hpp>
 
+namespace fmoe::detail {
+
+// What all ranks that compile a layer must have in common, a line each.
+template <class Layer>
+std::string shard_text(const sharded<Layer>& layer, const io::released_layer& list, extent tokens,
+                       const compile_options& options) {
+  return description_of(list, layer.cut) + std::to_string(tokens) + " tokens of each rank, " +
+         std::to_string(options.sum_block) + " terms a sum\nplaced for " + text_of(layer.network);
+}
+
+}  // namespace fmoe::detail
+
 namespace fmoe {
 
 // A layer over the ranks of a job, ready to be called: forward(x, y), or forward(x1, x2, y) for a
@@ -82,9 +94,7 @@ auto compile(const sharded<Layer>& layer, arguments<Ranks...>, std::size_t token
   return ranks.guarded([&] {
     Layer same = layer.whole;
     const io::released_layer list(same);
-    std::string what = detail::description_of(list, layer.cut) + std::to_string(tokens) +
-                       " tokens of each rank, " + std::to_string(options.sum_block) +
-                       " terms a sum\nplaced for " + detail::text_of(layer.network);
+    std::string what = detail::shard_text(layer, list, tokens, options);
     ranks.agree(what);
     const bool is_whole = layer.cut.parts == 1;
     for (const detail::released_parameter& p : list.parameters)
@@ -95,8 +105,8 @@ auto compile(const sharded<Layer>& layer, arguments<Ranks...>, std::size_t token
     ir::graph g;
     const ir::node_list roots =
         results::lower(detail::apply_to_arguments(same, arguments<Ranks...>{}, tokens, numbers), g);
-    auto plan =
-        detail::plan_of(g, roots, layer.cut, layer.parameters, tokens, sizeof(T), layer.network);
+    auto plan = detail::plan_of(g, roots, {detail::spread::tokens}, layer.cut, layer.parameters,
+                                tokens, sizeof(T), layer.network);
     detail::expects<value_error>(plan.inputs.size() == sizeof...(Ranks),
                                  "[compile] the layer uses ", plan.inputs.size(), " of its ",
                                  sizeof...(Ranks), " arguments");

@@ -22,6 +22,7 @@ struct exchange_run {
   void run(const stage_exchange& e) {
     if (e.function || e.norm) return merge_rows(e);
     if (is_partial(e.from_how)) add_parts(e);
+    if (e.is_sum) return move_sum(e);
     if (e.merges) return selection_merge<T>{ranks, cut, tokens, arrays}.run(e);
     if (e.by == travel::entries || is_routed(e.from_how) || is_routed(e.to_how))
       return route_run<T>{ranks, cut, tokens, arrays, routes}.run(e);
@@ -53,22 +54,48 @@ struct exchange_run {
   // The sums of this rank's parts become one, as fold_rows adds. A graph would make one longer sum
   // of them, and the number of parts on a rank would decide bits.
   void add_parts(const stage_exchange& e) {
-    const extent rows = is_routed(e.from_how) ? routes.came.size() : tokens.all();
+    const extent rows = e.is_sum ? 1 : is_routed(e.from_how) ? routes.came.size() : tokens.all();
     for (extent step = 1; step < e.from.size(); step *= 2)
       for (extent i = 0; i + step < e.from.size(); i += 2 * step)
         for (extent k = 0; k < rows * e.numbers; ++k)
           arrays[e.from[i]][k] += arrays[e.from[i + step]][k];
   }
 
-  // The parts of this rank, for all tokens, side by side.
-  std::vector<T> own_columns(const stage_exchange& e) {
+  // A sum over the tokens of all ranks, from parts of it or from what each rank has of it.
+  void move_sum(const stage_exchange& e) {
+    const std::span<T> from(arrays[e.from[0]]), to(arrays[e.to[0]]);
+    if (e.from_how == spread::label) {
+      const std::vector<T> mine = own_columns(e, 1);
+      std::vector<T> all(e.numbers);
+      ranks.all_gather(std::span<const T>(mine), std::span(all), column_counts(e, 1));
+      return join_columns(e, all, 1, to.data());
+    }
+    if (e.to_how == spread::whole) {
+      std::ranges::copy(from, to.begin());
+      return ranks.all_reduce(to);
+    }
+    std::vector<T> columns, mine(e.outer * cut.count_of(ranks.rank()) * e.inner);
+    for (extent r = 0; r < ranks.size(); ++r)
+      for (extent k = 0; k < e.outer; ++k) {
+        const auto run =
+            from.subspan((k * cut.length + cut.begin_of(r)) * e.inner, cut.count_of(r) * e.inner);
+        columns.insert(columns.end(), run.begin(), run.end());
+      }
+    ranks.reduce_scatter(std::span<const T>(columns), column_counts(e, 1), std::span(mine));
+    for (extent i = 0; i < e.to.size(); ++i)
+      each_run(cut, i, e.outer, e.inner, [&](extent in_part, extent in_row, extent n) {
+        std::copy_n(mine.data() + in_row, n, arrays[e.to[i]].data() + in_part);
+      });
+  }
+
+  // The parts of this rank, for this many tokens, side by side.
+  std::vector<T> own_columns(const stage_exchange& e, extent count) {
     const extent width = cut.count_of(ranks.rank());
-    std::vector<T> rows(tokens.all() * e.outer * width * e.inner);
+    std::vector<T> rows(count * e.outer * width * e.inner);
     for (extent i = 0; i < e.from.size(); ++i)
-      each_run(cut, i, tokens.all() * e.outer, e.inner,
-               [&](extent in_part, extent in_row, extent n) {
-                 std::copy_n(arrays[e.from[i]].data() + in_part, n, rows.data() + in_row);
-               });
+      each_run(cut, i, count * e.outer, e.inner, [&](extent in_part, extent in_row, extent n) {
+        std::copy_n(arrays[e.from[i]].data() + in_part, n, rows.data() + in_row);
+      });
     return rows;
   }
   // Rows of whole values from the columns of each rank, one rank after the other.
@@ -88,13 +115,13 @@ struct exchange_run {
   }
 
   void gather_parts(const stage_exchange& e) {
-    const std::vector<T> mine = own_columns(e);
+    const std::vector<T> mine = own_columns(e, tokens.all());
     std::vector<T> all(tokens.all() * e.numbers);
     ranks.all_gather(std::span<const T>(mine), std::span(all), column_counts(e, tokens.all()));
     join_columns(e, all, tokens.all(), arrays[e.to[0]].data());
   }
   void send_parts_to_rows(const stage_exchange& e) {
-    const std::vector<T> mine = own_columns(e);
+    const std::vector<T> mine = own_columns(e, tokens.all());
     std::vector<T> rows(tokens.own() * e.numbers);
     ranks.all_to_all(std::span<const T>(mine),
                      tokens.times(e.outer * cut.count_of(ranks.rank()) * e.inner), std::span(rows),

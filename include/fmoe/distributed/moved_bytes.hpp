@@ -30,8 +30,8 @@ constexpr bool is_by_part(spread s) {
 constexpr bool is_cut(spread s) { return s == spread::label || s == spread::routed_label; }
 constexpr bool is_partial(spread s) { return s == spread::partial || s == spread::routed_partial; }
 
-// The tokens for which a rank has rows.
-enum class token_set : std::uint8_t { own, every, routed };
+// The tokens for which a rank has rows; a sum over tokens has none.
+enum class token_set : std::uint8_t { own, every, routed, none };
 constexpr token_set tokens_of(spread s) {
   return s == spread::tokens ? token_set::own : is_routed(s) ? token_set::routed : token_set::every;
 }
@@ -65,6 +65,12 @@ struct moved_value {
   double numbers, inner;  // of a token; of these, those behind the label's axis
   routing_load load;
 };
+
+// A sum over tokens that comes to lie otherwise, once a call: the sum over a rank's own tokens is a
+// part of it.
+inline moved_value moved_sum(spread from, spread to, double numbers) {
+  return {from == spread::tokens ? spread::partial : from, to, travel::rows, numbers, 1, {}};
+}
 
 // Returns the calls of ranks that this takes. What is whole, or there for all tokens, is on its
 // rank.

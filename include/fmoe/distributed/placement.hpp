@@ -45,6 +45,7 @@ struct token_router {
 struct placement_problem {
   const ir::graph& nodes;
   const ir::node_list& roots;
+  std::vector<spread> ends;  // where each result has to lie
   axis_list axes;
   double parts;  // of the cut
   extent element_bytes;
@@ -52,7 +53,8 @@ struct placement_problem {
   sparse_values sparse;
   std::optional<token_router> router{};
 
-  bool is_constant(ir::node_id id) const { return !axes[id].token; }
+  bool is_sum(ir::node_id id) const { return axes[id].is_sum; }
+  bool is_constant(ir::node_id id) const { return !axes[id].token && !is_sum(id); }
   bool has_label(ir::node_id id) const { return axes[id].label && !axes[id].has_two_labels; }
   bool is_router(ir::node_id id) const { return router && router->id == id; }
   bool vanishes(ir::node_id id) const {
@@ -100,7 +102,7 @@ inline std::optional<double> seconds_to_move(const placement_problem& p, ir::nod
   using enum spread;
   if (from == to) return 0;
   if (from == whole && to == label) return p.has_label(id) ? std::optional(0.0) : std::nullopt;
-  if (p.is_constant(id) || is_partial(to)) return {};
+  if (p.is_constant(id) || p.is_sum(id) || is_partial(to)) return {};
   if (is_routed(to)) {
     const bool is_along =
                    to == routed_label && p.has_label(id) && (from == label || from == tokens),
@@ -117,6 +119,19 @@ inline std::optional<double> seconds_to_move(const placement_problem& p, ir::nod
   return p.costs.tokens * bytes_to_move(v, p.parts, static_cast<double>(p.element_bytes)) /
              p.costs.bytes_per_second +
          calls_to_move(from, to, v.by) * p.costs.latency;
+}
+
+// Returns the seconds in which a sum over tokens that is a result comes to lie where it has to;
+// nothing if it cannot. A sum that lies as tokens do is one over the tokens of each rank. Nothing
+// reads what has moved.
+inline std::optional<double> seconds_to_end(const placement_problem& p, ir::node_id id, spread from,
+                                            spread to) {
+  if (from == to) return 0;
+  if (from == spread::whole || (to == spread::label && !p.has_label(id))) return {};
+  const moved_value v = moved_sum(from, to, numbers_a_token(p, id));
+  return bytes_to_move(v, p.parts, static_cast<double>(p.element_bytes)) /
+             p.costs.bytes_per_second +
+         calls_to_move(v.from, to, v.by) * p.costs.latency;
 }
 
 // What the merge of a node moves for one token, but for what stays on its rank, and the calls that
@@ -169,7 +184,7 @@ class making_list {
   spread beside(spread out, ir::node_id o) const {
     using enum spread;
     if (is_routed(out) && at(o).token) return out == routed || !at(o).label ? routed : routed_label;
-    if (out == tokens) return at(o).token ? tokens : whole;
+    if (out == tokens) return p_.is_constant(o) ? whole : tokens;
     return out != whole && out != routed && at(o).label ? label : whole;
   }
   void add(spread out, double share) {
@@ -182,10 +197,13 @@ class making_list {
     return p_.router && at(id_).token && !p_.router->makers[static_cast<extent>(id_)];
   }
   double reached() const { return p_.load().reached(p_.parts); }
-  // Whatever the node, it can be made of whole operands, or token by token.
-  void add_rows() {
+  // Whatever the node, it can be made of whole operands, or token by token; a sum over the tokens
+  // of a rank alone can be read where that is a sum again.
+  void add_rows(bool is_linear_in_sums = false) {
     add(spread::whole, 1);
-    if (at(id_).token) add(spread::tokens, part());
+    const bool reads_sums =
+        std::ranges::any_of(operands_, [&](ir::node_id o) { return p_.is_sum(o); });
+    if (!p_.is_constant(id_) && (!reads_sums || is_linear_in_sums)) add(spread::tokens, part());
     if (can_be_routed()) add(spread::routed, reached());
   }
   bool can_be_cut() const {
@@ -211,7 +229,7 @@ class making_list {
     if (can_be_routed()) {
       making m{spread::routed_partial, in, false, share};
       for (extent k = 0; k < in.size(); ++k) {
-        if (!at(operands_[k]).token) continue;
+        if (p_.is_constant(operands_[k])) continue;
         m.in[k] = in[k] == spread::label     ? spread::routed_label
                   : in[k] == spread::partial ? spread::routed_partial
                                              : spread::routed;
@@ -228,12 +246,12 @@ class making_list {
   }
 
   void list(const ir::einsum_node& e) {
-    add_rows();
+    add_rows(std::ranges::count_if(e.args, [&](ir::node_id o) { return p_.is_sum(o); }) == 1);
     bool has_mask = e.unmasked.has_value();
     for (const ir::node_id a : e.args) has_mask |= holds_alternative<ir::mask_node>(p_.nodes[a].op);
     if (has_mask) return;
     add_along_label();
-    if (!at(id_).token) return;  // a constant is no part of a sum
+    if (p_.is_constant(id_)) return;  // a constant is no part of a sum
     if (!at(id_).label) {
       bool sums_label = false, fits = true;
       std::vector<spread> in;
@@ -245,7 +263,7 @@ class making_list {
       if (sums_label && fits) add_partial(std::move(in), part());
     }
     for (extent i = 0; i < e.args.size(); ++i) {  // linear in each operand
-      if (!at(e.args[i]).token) continue;
+      if (p_.is_constant(e.args[i])) continue;
       std::vector<spread> in(e.args.size(), spread::whole);
       in[i] = spread::partial;
       add_partial(std::move(in), 1);
@@ -253,17 +271,22 @@ class making_list {
   }
 
   void list(const ir::map_node& m) {
-    add_rows();
-    add_along_label();
     const bool is_linear =
         m.f.own == nullptr && (m.f.fn == pointwise::scale || m.f.fn == pointwise::negate);
-    if (at(id_).token && is_linear) add_partial({spread::partial}, 1);
+    add_rows(is_linear);
+    add_along_label();
+    if (!p_.is_constant(id_) && is_linear) add_partial({spread::partial}, 1);
   }
   void list(const ir::join_node& j) {
-    add_rows();
+    const bool adds =
+                   j.what == pass_kind::add && !p_.is_constant(j.left) && !p_.is_constant(j.right),
+               scales = (j.what == pass_kind::keep || j.what == pass_kind::drop ||
+                         j.what == pass_kind::divide) &&
+                        p_.is_sum(j.left) && p_.is_constant(j.right);
+    add_rows(adds || scales);
     add_along_label();
-    if (j.what == pass_kind::add && at(j.left).token && at(j.right).token)
-      add_partial({spread::partial, spread::partial}, 1);
+    if (adds) add_partial({spread::partial, spread::partial}, 1);
+    if (scales) add_partial({spread::partial, spread::whole}, 1);
   }
   void list(const ir::row_function_node&) {
     add_rows();
@@ -296,10 +319,14 @@ class making_list {
     if (can_merge) add_merge(spread::label);
   }
   void list(const ir::concat_node& c) {
-    add_rows();
+    add_rows(std::ranges::all_of(c.args, [&](ir::node_id o) { return p_.is_sum(o); }));
     for (const ir::node_id a : c.args)
       if (!at(a).label) return;
     add_along_label(c.axis);
+  }
+  void list(const ir::slice_node& s) {
+    add_rows(true);
+    add_along_label(s.axis);
   }
   template <class Kind>
   void list(const Kind&) {
@@ -340,6 +367,9 @@ inline double flops_a_token(const placement_problem& p, ir::node_id id) {
     product = e->args.size() > 1 ? 2 : 1;
     for (const auto& [label, n] : lengths) product *= n;
   }
+  bool is_once = p.is_sum(id);  // a call
+  ir::each_operand(p.nodes[id], [&](ir::node_id o) { is_once &= !p.axes[o].token; });
+  if (is_once) return product / p.costs.tokens;
   const auto& by = p.sparse.sampled_by[id];
   if (!by) return product;
   const routing_load load = load_of(p.nodes, p.axes, *by);

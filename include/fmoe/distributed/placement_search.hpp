@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The search for where all values of a graph lie. It is exact: it finds the cheapest choice for all
-// nodes together, of arithmetic, bytes and latency.
+// The search for where all values of a graph lie: for the cheapest choice for all nodes together,
+// of arithmetic, bytes and latency. It is exact for one pass. Graphs of both passes have too many
+// choices: of these the cheapest stay open.
 #pragma once
 
 #include <algorithm>
@@ -32,10 +33,14 @@ struct partial_choice {
   extent making;
 };
 
-// Finds the cheapest placement in which the results are cut by tokens, if there is one.
+// Finds the cheapest placement in which the results lie where they have to, if there is one.
 class placement_search {
  public:
-  explicit placement_search(const placement_problem& p) : p_(p), last_read_(p.nodes.size(), 0) {
+  // At most so many choices stay open; `all` makes the search exact.
+  explicit placement_search(const placement_problem& p, extent most_open)
+      : p_(p),
+        most_open_(most_open),
+        last_read_(p.nodes.size(), 0) {
     for (const ir::node_id id : p.nodes.ids()) {
       for (const ir::node_id o : ir::operands(p.nodes[id])) last_read_[o] = static_cast<extent>(id);
       ways_.push_back(making_list(p, id).take());
@@ -49,7 +54,12 @@ class placement_search {
               (from == to ? 0 : omitted_[id] * p.costs.tokens / p.costs.flops / p.parts);
       moves_.push_back(costs);
     }
-    for (const ir::node_id r : p.roots) last_read_[r] = p.nodes.size();
+    extent k = 0;
+    for (const ir::node_id r : p.roots) {
+      if (p.is_sum(r)) sum_ends_.emplace_back(r, p.ends[k]);
+      else last_read_[r] = p.nodes.size();
+      ++k;
+    }
   }
 
   std::optional<placement> find() {
@@ -62,7 +72,8 @@ class placement_search {
     double least = never;
     for (extent i = 0; i < now.size(); ++i) {
       double total = now[i].seconds;
-      for (const ir::node_id r : p_.roots) total += move(now[i].key, r, spread::tokens);
+      for (const ir::node_id r : p_.roots)
+        if (!p_.is_sum(r)) total += move(now[i].key, r, spread::tokens);
       if (total >= least) continue;
       best = i;
       least = total;
@@ -115,6 +126,8 @@ class placement_search {
   std::vector<partial_choice> after(const std::vector<partial_choice>& before, ir::node_id id) {
     const auto operands = ir::operands(p_.nodes[id]);
     const double work = flops_a_token(p_, id) * p_.costs.tokens / p_.costs.flops;
+    std::erase_if(open_, [&](ir::node_id o) { return last_read_[o] <= static_cast<extent>(id); });
+    if (last_read_[id] != 0) open_.push_back(id);
     std::vector<partial_choice> made;
     std::map<std::u16string, extent> known;
     for (extent i = 0; i < before.size(); ++i)
@@ -122,10 +135,13 @@ class placement_search {
         const making& m = ways_[id][w];
         partial_choice c{before[i].key, before[i].seconds + m.share * work, i, w};
         if (m.merges) c.seconds += merge_seconds(id);
+        for (const auto& [sum, end] : sum_ends_)
+          if (sum == id) c.seconds += seconds_to_end(p_, id, m.out, end).value_or(never);
         for (extent k = 0; k < operands.size(); ++k) c.seconds += move(c.key, operands[k], m.in[k]);
         if (c.seconds == never) continue;
-        c.key[static_cast<extent>(id)] =
-            static_cast<char16_t>(bit(m.out) | (static_cast<int>(m.out) << 8));
+        if (last_read_[id] != 0)
+          c.key[static_cast<extent>(id)] =
+              static_cast<char16_t>(bit(m.out) | (static_cast<int>(m.out) << 8));
         for (const ir::node_id o : operands)
           if (last_read_[o] == static_cast<extent>(id)) c.key[static_cast<extent>(o)] = u'\0';
         const auto [at, is_new] = known.emplace(c.key, made.size());
@@ -143,25 +159,27 @@ class placement_search {
     std::ranges::stable_sort(made, {}, &partial_choice::seconds);
     std::vector<partial_choice> kept;
     for (partial_choice& c : made) {
+      if (kept.size() == most_open_) break;
       const auto cheapest = std::span(kept).first(std::min(kept.size(), most_compared));
       const bool is_dominated = std::ranges::any_of(cheapest, [&](const partial_choice& k) {
-        return k.seconds + disadvantage(k.key, c.key) <= c.seconds * (1 + rounding);
+        return has_at_most(c.seconds * (1 + rounding) - k.seconds, k.key, c.key);
       });
       if (!is_dominated) kept.push_back(std::move(c));
     }
     return kept;
   }
-  // The most that values in `a` can cost more than in `b`, wherever they are needed.
-  double disadvantage(const std::u16string& a, const std::u16string& b) const {
+  // True if values in `a` cost at most so much more than in `b`, wherever they are needed.
+  bool has_at_most(double most, const std::u16string& a, const std::u16string& b) const {
     double seconds = 0;
-    for (const ir::node_id id : p_.nodes.ids()) {
+    for (const ir::node_id id : open_) {
       const char16_t in_a = a[static_cast<extent>(id)], in_b = b[static_cast<extent>(id)];
       for (extent to = 0; in_a != in_b && to < spreads; ++to) {
         const double x = seconds_of(id, in_a, to), y = seconds_of(id, in_b, to);
         if (x > y) seconds += x - y;
+        if (seconds > most) return false;
       }
     }
-    return seconds;
+    return true;
   }
 
   double merge_seconds(ir::node_id id) const {
@@ -176,9 +194,12 @@ class placement_search {
   using move_costs = std::array<std::array<double, spreads>, spreads>;
 
   const placement_problem& p_;
+  extent most_open_;
   list_by<ir::node_id, double> omitted_;
   list_by<ir::node_id, move_costs> moves_;
   list_by<ir::node_id, extent> last_read_;
+  std::vector<ir::node_id> open_;                         // made, and still to be read
+  std::vector<std::pair<ir::node_id, spread>> sum_ends_;  // of results that are sums over tokens
   list_by<ir::node_id, std::vector<making>> ways_;
   std::vector<std::vector<partial_choice>> done_;
 };

@@ -187,7 +187,30 @@ struct sharded {
   std::vector<detail::cut_parameter> parameters;  // those that are cut
   network_costs network;
   std::size_t bytes_read = 0;  // of the file
+
+  // Returns the layer of this rank: its parts of the parameters that are cut, and the others. It
+  // shares the elements: what an optimizer writes there is written in this layer over ranks. Throws
+  // value_error if the rank has several parts.
+  Layer own_part() const;
 };
+
+template <class Layer>
+Layer sharded<Layer>::own_part() const {
+  detail::expects<value_error>(cut.parts_a_rank() == 1, "[shard] a rank has ", cut.parts_a_rank(),
+                               " parts: a layer of its own has one");
+  Layer own = whole, &from = const_cast<Layer&>(whole);  // only to list the parameters
+  const auto all = detail::released_parameters(from), made = detail::released_parameters(own);
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    detail::any_tensor value = all[k].parameter.value();
+    if (value.empty()) continue;
+    for (const detail::cut_parameter& c : parameters)
+      if (value.elements->same_elements(*c.whole.elements)) value = c.own[0];
+    // What is empty takes the storage itself, and not only its elements.
+    made[k].parameter.assign({value.type, std::vector<std::size_t>(value.shape.size()), nullptr});
+    made[k].parameter.assign(value);
+  }
+  return own;
+}
 
 // Cuts a layer that each rank holds whole: ranks then keep only their parts of the parameters that
 // have the label, which `released` says. Throws value_error for a label that none has, and

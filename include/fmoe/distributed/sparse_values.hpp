@@ -12,9 +12,11 @@
 
 namespace fmoe::detail {
 
-// What a node is for a cut: its axes of tokens and of the label.
+// What a node is for a cut: its axes of tokens and of the label, or that it is a sum over the
+// tokens of a call, or made of such sums alone.
 struct node_axes {
   std::optional<extent> token, label;
+  bool is_sum = false;
   bool is_cut_leaf = false;
   bool has_two_labels = false;
 };
@@ -46,11 +48,12 @@ class sparse_values {
   // whose entries nothing reads it. Neither changes along the selection's axis.
   selection_list zero_but_for, sampled_by;
 
-  sparse_values(const ir::graph& g, const ir::node_list& roots)
+  sparse_values(const ir::graph& g, const ir::node_list& roots, const axis_list& axes)
       : zero_but_for(g.size()),
         g_(&g),
         roots_(roots) {
-    for (const ir::node_id id : g.ids()) zero_but_for[id] = find_zeros(id);
+    for (const ir::node_id id : g.ids())
+      if (!axes[id].is_sum) zero_but_for[id] = find_zeros(id);
     sampled_by = sampled_without(std::vector<bool>(g.size(), false));
   }
 

@@ -7,8 +7,10 @@
 
 namespace fmoe::detail {
 
-// Returns what a cut makes of each node. Throws value_error if the rows of the layer depend on each
-// other.
+// Returns what a cut makes of each node. Throws value_error if the rows of the layer depend on sums
+// over tokens.
+constexpr const char* sums_over_tokens =
+    "[shard] the layer sums over tokens, which are cut over the ranks";
 inline axis_list axes_of_nodes(const ir::graph& g, const ir::node_list& roots,
                                const std::vector<cut_parameter>& cut) {
   const auto tokens = planner::token_search(g, roots, true).axes();
@@ -17,10 +19,12 @@ inline axis_list axes_of_nodes(const ir::graph& g, const ir::node_list& roots,
   axis_list axes(g.size());
   for (const ir::node_id id : g.ids()) {
     axes[id].token = (*tokens)[id];
-    bool reads_tokens = false;
-    ir::each_operand(g[id], [&](ir::node_id o) { reads_tokens |= axes[o].token.has_value(); });
-    expects<value_error>(!reads_tokens || axes[id].token,
-                         "[shard] the layer sums over tokens, which are cut over the ranks");
+    bool reads_sums = false;
+    ir::each_operand(g[id], [&](ir::node_id o) {
+      reads_sums |= axes[o].is_sum;
+      axes[id].is_sum |= !axes[id].token && (axes[o].token || axes[o].is_sum);
+    });
+    expects<value_error>(!reads_sums || axes[id].is_sum, sums_over_tokens);
     const auto* l = get_if<ir::leaf_node>(&g[id].op);
     if (l == nullptr || l->data == nullptr) continue;
     for (const cut_parameter& c : cut) {
@@ -43,7 +47,8 @@ inline axis_list axes_of_nodes(const ir::graph& g, const ir::node_list& roots,
 }
 
 // The plan of a layer in one part: its graph.
-inline stage_plan plan_of_whole(const ir::graph& g, const ir::node_list& roots) {
+inline stage_plan plan_of_whole(const ir::graph& g, const ir::node_list& roots,
+                                const std::vector<spread>& ends) {
   stage_plan plan;
   const auto add = [&](ir::node_id id) {
     auto row = g.shape(id);
@@ -56,8 +61,18 @@ inline stage_plan plan_of_whole(const ir::graph& g, const ir::node_list& roots) 
     plan.inputs.resize(std::max(plan.inputs.size(), static_cast<extent>(l->argument) + 1));
     plan.inputs[static_cast<extent>(l->argument)] = add(id);
   }
-  plan.result = add(roots[0]);
-  plan.steps.push_back(stage_graph{g, roots, plan.inputs, {plan.result}, token_set::own});
+  stage_graph all{g, {}, plan.inputs, {}, token_set::own};
+  for (extent k = 0; k < roots.size(); ++k) {
+    const ir::node_id r = roots[k];
+    const bool is_sum = ends[k] != spread::tokens;
+    const array_id made =
+        is_sum ? plan.arrays.add({{r, spread::whole}, g.shape(r), token_set::none}) : add(r);
+    if (is_sum) plan.sums.push_back({made});
+    else plan.results.push_back(made);
+    all.roots.push_back(r);
+    all.results.push_back(made);
+  }
+  plan.steps.push_back(std::move(all));
   return plan;
 }
 
@@ -77,25 +92,40 @@ inline std::vector<ir::node_id> routers_of(const placement_problem& p) {
   return found;
 }
 
-FMOE_INLINE stage_plan plan_of(const ir::graph& g, const ir::node_list& roots, const axis_cut& cut,
+// Finds a placement, if there is one.
+inline std::optional<placement> cheapest_placement(const placement_problem& p) {
+  const bool is_one_pass = p.ends.size() == 1;
+  if (is_one_pass) return placement_search(p, all).find();
+  constexpr extent few = 512;
+  auto found = placement_search(p, few).find();
+  return found ? found : placement_search(p, 8 * few).find();
+}
+
+FMOE_INLINE stage_plan plan_of(const ir::graph& g, const ir::node_list& roots,
+                               const std::vector<spread>& ends, const axis_cut& cut,
                                const std::vector<cut_parameter>& parameters, extent tokens,
                                extent element_bytes, const network_costs& costs) {
   const ir::live_graph part = ir::live(g, roots);
-  if (cut.parts == 1) return plan_of_whole(part.nodes, part.roots);
+  if (cut.parts == 1) return plan_of_whole(part.nodes, part.roots, ends);
   const planner::expanded_graph pairs = planner::expand(part.nodes, part.roots, {});
+  const axis_list axes = axes_of_nodes(pairs.nodes, pairs.roots, parameters);
+  for (extent k = 0; k < ends.size(); ++k)
+    expects<value_error>(ends[k] != spread::tokens || !axes[pairs.roots[k]].is_sum,
+                         sums_over_tokens);
   placement_problem problem{pairs.nodes,
                             pairs.roots,
-                            axes_of_nodes(pairs.nodes, pairs.roots, parameters),
+                            ends,
+                            axes,
                             static_cast<double>(cut.parts),
                             element_bytes,
                             costs,
-                            sparse_values(pairs.nodes, pairs.roots)};
-  auto found = placement_search(problem).find();
+                            sparse_values(pairs.nodes, pairs.roots, axes)};
+  auto found = cheapest_placement(problem);
   placement_problem best = problem;
   for (const ir::node_id id : routers_of(problem))
     for (const spread at : {spread::tokens, spread::label}) {
       problem.router.emplace(problem.sparse, id, at);
-      auto routed = placement_search(problem).find();
+      auto routed = cheapest_placement(problem);
       if (!routed || (found && routed->seconds >= found->seconds)) continue;
       found = std::move(routed);
       best.router = problem.router;

@@ -61,6 +61,7 @@ struct stage_exchange {
   extent bounds = 0;        // of a token, in the last of `from`
   double merged_bytes = 0;  // that a merge moves for a token, but for what stays on its rank
   double merged_calls = 0;  // that a merge makes
+  bool is_sum = false;      // over tokens: it moves once a call, and has no rows
 };
 
 // True if it matters whether a score of 0 is selected.
@@ -75,15 +76,18 @@ constexpr bool has_scores(const selection_rule& r, extent n) {
 struct stage_plan {
   list_by<array_id, stage_array> arrays;
   std::vector<variant<stage_graph, stage_exchange>> steps;
-  std::vector<array_id> inputs;  // by the number of the argument
-  array_id result{};
+  std::vector<array_id> inputs;   // by the number of the argument
+  std::vector<array_id> results;  // rows of this rank's tokens
+  // Those that are sums over tokens, by part; of one that is 0 whatever the tokens, none.
+  std::vector<std::vector<array_id>> sums;
 };
 
 // Returns the plan of one rank for calls of at most `tokens` rows of each rank, for the cheapest
-// placement of all values. The parameters that are cut are leaves of the graph. Throws value_error
-// for a layer that cannot be cut so.
-stage_plan plan_of(const ir::graph& g, const ir::node_list& roots, const axis_cut& cut,
-                   const std::vector<cut_parameter>& parameters, extent tokens,
+// placement of all values. `ends` says where each result has to lie: first those that have rows, as
+// tokens do; then sums over tokens, along the label or whole. The parameters that are cut are
+// leaves of the graph. Throws value_error for a layer that cannot be cut so.
+stage_plan plan_of(const ir::graph& g, const ir::node_list& roots, const std::vector<spread>& ends,
+                   const axis_cut& cut, const std::vector<cut_parameter>& parameters, extent tokens,
                    extent element_bytes, const network_costs& costs = {});
 
 }  // namespace fmoe::detail

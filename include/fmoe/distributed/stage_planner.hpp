@@ -30,14 +30,24 @@ class stage_planner {
         level_(p.nodes.size(), 0) {
     for (int pass = 0; pass < 2; ++pass)  // what is routed may stand before the router
       for (const ir::node_id id : p.nodes.ids()) number(id);
-    for (const ir::node_id r : p.roots) used_[r].insert(spread::tokens);
+    for (extent k = 0; k < p.roots.size(); ++k)
+      if (!p.is_constant(p.roots[k])) used_[p.roots[k]].insert(p.ends[k]);
     stand_late();
   }
 
   stage_plan take() {
-    const ir::node_id root = p_.roots[0];
-    plan_.result = need({root, spread::tokens});
-    int last = level_of(root, spread::tokens);
+    int last = 0;
+    for (extent k = 0; k < p_.roots.size(); ++k) {
+      const ir::node_id r = p_.roots[k];
+      if (p_.ends[k] == spread::tokens) {
+        plan_.results.push_back(need({r, spread::tokens}));
+        last = std::max(last, level_of(r, spread::tokens));
+        continue;
+      }
+      plan_.sums.emplace_back();  // a constant is the gradient of what no token reads
+      for (extent i = 0; i < parts_of(p_.ends[k]) && !p_.is_constant(r); ++i)
+        plan_.sums.back().push_back(need({r, p_.ends[k], i}));
+    }
     for (const int l : level_) last = std::max(last, l);
     for (int l = last; l >= 0; --l) {
       add_exchanges(l);
@@ -113,7 +123,7 @@ class stage_planner {
     if (const auto at = known_.find(key); at != known_.end()) return at->second;
     const bool is_of_operand = key.entries == what::scores || key.entries == what::bounds;
     const ir::node_id shape = is_of_operand ? operand_of(key.id) : key.id;
-    stage_array a{key, row_of(shape), tokens_of(key.how)};
+    stage_array a{key, row_of(shape), p_.is_sum(key.id) ? token_set::none : tokens_of(key.how)};
     if (is_cut(key.how)) a.row[label_in_row(shape)] = cut_.count(cut_.own(key.part));
     if (key.entries > what::scores) a.row.back() = kept_of(key);
     if (key.entries == what::bounds) a.row.pop_back();
@@ -125,12 +135,13 @@ class stage_planner {
   // the label.
   std::vector<extent> row_of(ir::node_id id) const {
     auto row = p_.nodes.shape(id);
-    row.erase(row.begin() + static_cast<std::ptrdiff_t>(*p_.axes[id].token));
+    if (const auto& token = p_.axes[id].token)
+      row.erase(row.begin() + static_cast<std::ptrdiff_t>(*token));
     return row;
   }
   extent label_in_row(ir::node_id id) const {
     const node_axes& axes = p_.axes[id];
-    return *axes.label - (*axes.label > *axes.token ? 1 : 0);
+    return *axes.label - (axes.token && *axes.label > *axes.token ? 1 : 0);
   }
   // The entries that a selection keeps of a part.
   extent kept_of(const array_key& key) const {
@@ -176,6 +187,8 @@ class stage_planner {
     stage_exchange e = exchange_of(id, to);
     for (extent i = 0; i < parts_of(e.from_how); ++i) e.from.push_back(need({id, e.from_how, i}));
     for (extent i = 0; i < parts_of(to); ++i) e.to.push_back(need({id, to, i}));
+    e.is_sum = p_.is_sum(id);
+    if (e.is_sum) e.from_how = moved_sum(e.from_how, to, 0).from;
     plan_.steps.push_back(std::move(e));
   }
   void add_merge(ir::node_id id) {
@@ -311,7 +324,7 @@ class stage_planner {
     return reordered(id, made, true);
   }
   ir::node_id reordered(ir::node_id id, ir::node_id made, bool to_array) {
-    const extent token = *p_.axes[id].token;
+    const extent token = p_.axes[id].token.value_or(0);
     if (token == 0) return made;
     const std::string labels = std::string("abcdefgh").substr(0, p_.nodes.rank(id));
     std::string in_array = labels;
@@ -323,7 +336,8 @@ class stage_planner {
   // The value for a reader in the graph at hand.
   ir::node_id fetch(ir::node_id id, spread s, extent part) {
     if (s == spread::label && how(id).out == spread::whole) return sliced(id, part);
-    if (p_.is_constant(id) || is_computed_here(id, s)) return build(id, s, part);
+    // A graph takes rows alone as arguments: a sum over tokens is made again.
+    if (p_.is_constant(id) || p_.is_sum(id) || is_computed_here(id, s)) return build(id, s, part);
     const array_key key{id, s, is_by_part(s) ? part : 0};
     if (const auto at = made_.find(key); at != made_.end()) return at->second;
     const array_id from = need(key);

@@ -34,8 +34,8 @@ void copy_rows(const array_view& v, extent row_rank, std::span<T> rows, const Co
 }
 
 // The bytes of one token that a rank receives, if ranks have the same number of tokens and of
-// entries.
-inline double bytes_a_token(const stage_exchange& e, double ranks, extent element_bytes) {
+// entries; those of a call, if a sum over tokens moves.
+inline double bytes_of(const stage_exchange& e, double ranks, extent element_bytes) {
   if (e.merges) return e.merged_bytes * (ranks - 1) / ranks;
   return bytes_to_move({e.from_how, e.to_how, e.by, static_cast<double>(e.numbers),
                         static_cast<double>(e.inner), e.load},
@@ -73,8 +73,13 @@ inline std::string text_of(const stage_exchange& e, double ranks, extent element
     text << " of the entries of a selection, " << e.load.all() << " a token"
          << (routes ? ", which routes tokens" : "");
   else if (e.by == travel::sampled) text << " of " << e.inner << " numbers of each selected entry";
-  else text << " of " << e.numbers << " numbers a " << (routes ? "routed token" : "token");
-  text << ": " << bytes_a_token(e, ranks, element_bytes) << " bytes a token received by each rank";
+  else
+    text << " of " << e.numbers << " numbers a "
+         << (e.is_sum ? "call"
+             : routes ? "routed token"
+                      : "token");
+  text << ": " << bytes_of(e, ranks, element_bytes) << " bytes a " << (e.is_sum ? "call" : "token")
+       << " received by each rank";
   if (routes) text << ", expected under even load";
   return text.str();
 }
@@ -91,11 +96,14 @@ class stage_runner {
         what_(std::move(what)),
         network_(std::move(network)) {}
 
-  // Makes the graphs of the plan ready to run.
+  // Makes the graphs of the plan ready to run. With `arrays` they read weights where they are
+  // written, and can be refreshed.
   template <class Level>
-  void prepare(const compile_options& options) {
+  void prepare(const compile_options& options, const std::optional<in_place>& arrays = {}) {
     for (const stage_array& a : plan_.arrays)
-      arrays_.emplace_back((a.tokens == token_set::own ? 1 : ranks_->size()) * tokens_ * a.size());
+      arrays_.emplace_back(a.size() * (a.tokens == token_set::none  ? 1
+                                       : a.tokens == token_set::own ? tokens_
+                                                                    : ranks_->size() * tokens_));
     costs_.tokens = tokens_;
     const double others = static_cast<double>(ranks_->size() - 1);
     add_exchange({"all_gather", true, 0, 0, sizeof(call_number) * others, 1});
@@ -104,8 +112,9 @@ class stage_runner {
       if (const auto* e = get_if<stage_exchange>(&step)) {
         const auto ranks = static_cast<double>(ranks_->size());
         if (is_routed(e->to_how)) reached = e->load.reached(ranks);
-        const double counts = e->by == travel::entries ? sizeof(extent) * others : 0;
-        add_exchange({name_of(*e), true, 0, bytes_a_token(*e, ranks, sizeof(T)), counts,
+        const double counts = e->by == travel::entries ? sizeof(extent) * others : 0,
+                     bytes = bytes_of(*e, ranks, sizeof(T));
+        add_exchange({name_of(*e), true, 0, e->is_sum ? 0 : bytes, e->is_sum ? bytes : counts,
                       static_cast<extent>(calls_of(*e))});
         continue;
       }
@@ -113,7 +122,7 @@ class stage_runner {
       const bool is_own = g->tokens == token_set::own;
       const extent most = is_own ? tokens_ : tokens_ * ranks_->size();  // all may be routed here
       const ir::node_list roots(g->roots);
-      programs_.push_back(compile_graph<T, Level>(g->nodes, roots, most, options));
+      programs_.push_back(compile_graph<T, Level>(g->nodes, roots, most, options, arrays));
       explanation plan = explain_graph<T, Level>(g->nodes, roots, most, options);
       texts_.push_back(std::move(plan.text));
       const double share = g->tokens == token_set::routed ? reached : 1,
@@ -128,7 +137,21 @@ class stage_runner {
   const std::vector<extent>& input_shape(extent i) const {
     return plan_.arrays[plan_.inputs.at(i)].row;
   }
-  const std::vector<extent>& output_shape() const { return plan_.arrays[plan_.result].row; }
+  const std::vector<extent>& output_shape(extent i = 0) const {
+    return plan_.arrays[plan_.results.at(i)].row;
+  }
+  // The numbers of a sum over the tokens of the last call, of this rank's part; none if it is 0.
+  std::span<const T> sum(extent i) const {
+    const auto& parts = plan_.sums.at(i);
+    return parts.empty() ? std::span<const T>() : std::span<const T>(arrays_[parts[0]]);
+  }
+
+  bool is_stale() const {
+    return std::ranges::any_of(programs_, [](const auto& p) { return detail::is_stale(p); });
+  }
+  void refresh() {
+    for (compiled_graph& p : programs_) detail::refresh(p);
+  }
 
   std::string explain() const {
     std::ostringstream text;
@@ -154,9 +177,18 @@ class stage_runner {
   double received_a_token() const { return costs_.bytes_a_token; }
   double multiply_adds_a_token() const { return costs_.multiply_adds; }
 
-  // Takes an array of rows for each argument, and writes the rows of the result.
   void run(std::span<const array_view> inputs, const array_view& y) {
+    run(inputs, std::span(&y, 1));
+  }
+  // Takes an array of rows for each argument, and writes the rows of each result that has some.
+  void run(std::span<const array_view> inputs, std::span<const array_view> outputs) {
+    const array_view& y = outputs[0];
     check(y, output_shape(), "y");
+    for (extent i = 1; i < outputs.size(); ++i) {
+      check(outputs[i], output_shape(i), "dx");
+      expects<shape_error>(outputs[i].shape[0] == y.shape[0], "[shard] 't' is ",
+                           outputs[i].shape[0], " in dx and ", y.shape[0], " in y");
+    }
     for (extent i = 0; i < inputs.size(); ++i) {
       const std::string name = inputs.size() == 1 ? "x" : "input " + std::to_string(i);
       check(inputs[i], input_shape(i), name);
@@ -175,8 +207,9 @@ class stage_runner {
       if (const auto* g = get_if<stage_graph>(&step)) compute(*g, *program++, tokens);
       else exchange_run<T>{*ranks_, cut_, tokens, arrays_, routes_}.run(get<stage_exchange>(step));
     }
-    copy_rows(y, output_shape().size(), std::span(arrays_[plan_.result]),
-              [&](extent at, T& from) { static_cast<T*>(y.data)[at] = from; });
+    for (extent i = 0; i < outputs.size(); ++i)
+      copy_rows(outputs[i], output_shape(i).size(), std::span(arrays_[plan_.results[i]]),
+                [&](extent at, T& from) { static_cast<T*>(outputs[i].data)[at] = from; });
   }
 
  private:
@@ -234,8 +267,9 @@ class stage_runner {
       std::vector<bound_array> list;
       for (const array_id id : ids) {
         std::vector<extent> shape = plan_.arrays[id].row;
-        shape.insert(shape.begin(), count);
-        list.push_back({view_at<all>(arrays_[id].data(), shape), shape.size() - 1});
+        const extent row_rank = shape.size();
+        if (plan_.arrays[id].tokens != token_set::none) shape.insert(shape.begin(), count);
+        list.push_back({view_at<all>(arrays_[id].data(), shape), row_rank});
       }
       return list;
     };
