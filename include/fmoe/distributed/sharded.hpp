@@ -199,9 +199,9 @@ Layer sharded<Layer>::own_part() const {
   detail::expects<value_error>(cut.parts_a_rank() == 1, "[shard] a rank has ", cut.parts_a_rank(),
                                " parts: a layer of its own has one");
   Layer own = whole, &from = const_cast<Layer&>(whole);  // only to list the parameters
-  const auto all = detail::released_parameters(from), made = detail::released_parameters(own);
-  for (std::size_t k = 0; k < all.size(); ++k) {
-    detail::any_tensor value = all[k].parameter.value();
+  const auto held = detail::released_parameters(from), made = detail::released_parameters(own);
+  for (std::size_t k = 0; k < held.size(); ++k) {
+    detail::any_tensor value = held[k].parameter.value();
     if (value.empty()) continue;
     for (const detail::cut_parameter& c : parameters)
       if (value.elements->same_elements(*c.whole.elements)) value = c.own[0];
