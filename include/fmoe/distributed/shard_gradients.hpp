@@ -107,7 +107,9 @@ class compiled_shard_gradients {
 //   auto part = shard(layer, ranks, 'n');
 //   auto own = part.own_part();
 //   auto step = compile_gradients(part, 256, [](const auto& y, const auto& t) { return y - t; });
+//   tensor<float, 2> target({x.shape()[0], step.outputs()}), y(target.shape()), dx(x.shape());
 //   step(x, target, y, dx);
+//   adam optimizer({.rate = 1e-3});
 //   optimizer(own, step.gradients());
 //   step.refresh();
 template <class Level = cpu::native, class Layer, class Slope>
