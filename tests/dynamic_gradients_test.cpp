@@ -186,10 +186,10 @@ TEST_CASE("a layer known at run time is trained with the statistics of a call", 
   dynamic::layer(any).update_statistics(x);
   update_statistics(typed.gate, x);
   for (const dynamic::layer& l : {any, training, training.in_training(false)}) {
-    const auto& mean = l.parameters()[1].value;
-    CHECK(l.parameters()[1].name == "bn.0.running_mean");
+    const dynamic::layer_parameter mean = l.parameters()[1];
+    CHECK(mean.name == "bn.0.running_mean");
     CHECK(std::equal(typed.gate.means[0].begin(), typed.gate.means[0].end(),
-                     static_cast<const float*>(mean.elements->data())));
+                     static_cast<const float*>(mean.value.elements->data())));
   }
 }
 

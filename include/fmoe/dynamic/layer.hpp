@@ -355,7 +355,9 @@ class layer {
     for (std::size_t i = 0; i < own.size(); ++i)
       if (const tensor value = own[i].parameter.value(); !value.empty())
         set(its[i].parameter, value);
-    for (const auto& [name, value] : given) {
+    for (const auto& named : given) {
+      const auto& name = named.first;
+      const tensor& value = named.second;
       const auto found = std::ranges::find_if(
           its, [&](const detail::released_parameter& p) { return p.name.name == name; });
       detail::expects<value_error>(found != its.end(), "[with] the layer has no parameter ", name);
