@@ -20,7 +20,7 @@ layer load(const io::checkpoint& from, const load_options& options = {}) {
 }
 template <class... Layers>
 layer load(const std::filesystem::path& file, const load_options& options = {}) {
-  return dynamic::load<Layers...>(io::checkpoint::open(file), options);  // fmoe::load is no candidate
+  return dynamic::load<Layers...>(io::checkpoint::open(file), options);  // and not fmoe::load
 }
 
 }  // namespace fmoe::dynamic
