@@ -65,6 +65,99 @@ TEMPLATE_TEST_CASE("a mixture is the sum of its experts", "[moe]", float, double
   CHECK_THROWS_AS(soft.expert(6), value_error);
 }
 
+// The forms of released models.
+template <class T>
+std::vector<std::pair<const char*, moe<T>>> released_forms() {
+  constexpr extent d = 14, n = 6, w = 10, s = 5;
+  std::vector<std::pair<const char*, moe<T>>> forms;
+  const auto add = [&](const char* name) -> moe<T>& {
+    return forms.emplace_back(name, layer_of<T>(false)).second;
+  };
+  const auto share = [&](moe<T>& l) {
+    l.shared.activated = random<parameter<T, 2>>({d, s}, 11, 0.3f);
+    l.shared.linear = random<parameter<T, 2>>({d, s}, 12, 0.3f);
+    l.shared.output = random<parameter<T, 2>>({s, d}, 13, 0.3f);
+  };
+  add("OLMoE").route.weights = weighting::softmax_of_all;
+  moe<T>& qwen = add("Qwen2-MoE");
+  share(qwen);
+  qwen.shared_gate = random<parameter<T, 1>>({d}, 14);
+  moe<T>& deepseek = add("DeepSeek-V3");
+  share(deepseek);
+  deepseek.balance = random<parameter<T, 1>>({n}, 15);
+  deepseek.route.sigmoid_scores = true;
+  deepseek.route.weights = weighting::normalized;
+  deepseek.route.groups = 3;
+  deepseek.route.active_groups = 2;
+  deepseek.scale = 2.5;
+  moe<T>& llama = add("Llama 4");
+  share(llama);
+  llama.route.active = 1;
+  llama.route.sigmoid_scores = true;
+  llama.route.weights = weighting::score;
+  llama.weighs_input = true;
+  moe<T>& gpt = add("gpt-oss");
+  gpt.router_bias = random<parameter<T, 1>>({n}, 16);
+  gpt.activated_bias = random<parameter<T, 2>>({n, w}, 17);
+  gpt.linear_bias = random<parameter<T, 2>>({n, w}, 18);
+  gpt.output_bias = random<parameter<T, 2>>({n, d}, 19);
+  gpt.limit = 0.5;
+  return forms;
+}
+
+TEMPLATE_TEST_CASE("the forms of released models are sums of their experts", "[moe]", float,
+                   double) {
+  using T = TestType;
+  const double tolerance = sizeof(T) == 4 ? 6e-6 : 1e-14;
+  const auto x = random<tensor<T, 2>>({40, 14}, 7);
+  for (const auto& [name, layer] : released_forms<T>()) {
+    INFO(name);
+    CHECK(agrees(layer(x)));
+    const auto a = evaluate(layer.coefficients(x));
+    std::vector<double> y(x.size());
+    for (extent n = 0; n < 6; ++n) {
+      auto input = x;
+      for (extent t = 0; t < 40; ++t)
+        for (extent i = 0; i < 14 && layer.weighs_input; ++i) input(t, i) *= a(t, n);
+      const auto weight = [&](extent t) {
+        return layer.weighs_input ? T(1) : static_cast<T>(layer.scale) * a(t, n);
+      };
+      add_expert(y, weight, evaluate(layer.expert(n)(input)));
+    }
+    if (!layer.shared.output.empty()) {
+      const auto gate = layer.shared_gate.empty()
+                            ? tensor<T, 1>()
+                            : evaluate(sigmoid(einsum<"td,d->t">(x, layer.shared_gate)));
+      add_expert(
+          y, [&](extent t) { return gate.empty() ? T(1) : gate(t); }, evaluate(layer.shared(x)));
+    }
+    CHECK(relative_error(evaluate(layer(x)).data(), y) <= tolerance);
+  }
+}
+
+TEST_CASE("the forms of released models compute the chosen experts alone", "[moe]") {
+  for (const auto& [name, layer] : released_forms<float>()) {
+    INFO(name);
+    ir::graph g;
+    const ir::node_id y = layer(tensor<float, 2>({30, 14})).lower(g);
+    const auto steps = describe(make_plan(g, y, 30, machine_options()));
+    CHECK(std::ranges::count_if(steps,
+                                [](const std::string& s) { return s.starts_with("group "); }) == 1);
+    CHECK(std::ranges::none_of(
+        steps, [](const std::string& s) { return s.find("->tnw") != std::string::npos; }));
+  }
+}
+
+TEST_CASE("a clamped mixture has no weighed input, and groups divide the experts", "[moe]") {
+  auto layer = released_forms<float>()[3].second;
+  layer.limit = 1;
+  const tensor<float, 2> x({3, 14});
+  CHECK_THROWS_AS(evaluate(layer(x)), value_error);
+  layer = released_forms<float>()[2].second;
+  layer.route.groups = 4;
+  CHECK_THROWS_AS(evaluate(layer(x)), value_error);
+}
+
 TEST_CASE("a sparse mixture computes the chosen experts alone", "[moe]") {
   ir::graph g;
   const ir::node_id y = layer_of<float>(false)(tensor<float, 2>({30, 14})).lower(g);

@@ -171,6 +171,15 @@ TEST_CASE("selections have the CPU's bits", "[cuda]") {
     CHECK(has_cpu_bits(nonzeros(relu(x))));
     CHECK(has_cpu_bits(einsum<"tn,no->to">(top_k(x, 40), w)));
     CHECK(has_cpu_bits(expert_choice(x, x, weighting::score)));
+    const auto scores = random<tensor<float, 2>>({5, 400}, 7);
+    for (const extent k : {extent{0}, extent{32}, extent{300}}) {
+      CHECK(has_cpu_bits(top_k(scores, x, k)));
+      CHECK(has_cpu_bits(top_k(scores, x, k, weighting::relu)));
+    }
+    CHECK(agrees(top_k(sigmoid(scores), x, 32, weighting::normalized), {.on = cuda::emulated()}));
+    CHECK(agrees(top_k(scores, x, 32, weighting::softmax), {.on = cuda::emulated()}));
+    for (const extent groups : {extent{1}, extent{8}, extent{50}})
+      CHECK(has_cpu_bits(top_k(scores, best_groups(x, groups, (groups + 1) / 2), 5)));
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/expr/rows.hpp>
+#include <fmoe/reference.hpp>
 
 #include "../support/agree.hpp"
 
@@ -215,6 +216,66 @@ TEMPLATE_TEST_CASE("weights of the kept scores", "[gate]", float, double) {
     }
   }
   CHECK_THROWS_AS(evaluate(top_p(x, 1.5, weighting::softmax)), value_error);
+}
+
+TEMPLATE_TEST_CASE("weights of scores that other numbers rank", "[gate]", float, double) {
+  const auto scores = evaluate(sigmoid(random<tensor<TestType, 2>>({11, 90}, 1)));
+  auto ranked = random<tensor<TestType, 2>>({11, 90}, 3);
+  for (extent n = 0; n < 90; n += 3) ranked(2, n) = 0;  // equal ones
+  for (extent n = 0; n < 90; ++n) ranked(3, n) = n == 40 ? TestType(NAN) : 1;
+  const auto w = random<parameter<TestType, 2>>({90, 7}, 2);
+  for (const auto weights : {weighting::score, weighting::softmax, weighting::softmax_of_all,
+                             weighting::one, weighting::normalized})
+    for (const extent k : {extent{0}, extent{1}, extent{31}, extent{89}, extent{90}, all}) {
+      INFO("k = " << k << ", weighting " << static_cast<int>(weights));
+      CHECK(agrees(top_k(scores, ranked, k, weights)));
+      CHECK(agrees(einsum<"tn,no->to">(top_k(scores, ranked, k, weights), w)));
+      CHECK(agrees(top_k(scores, k, weights)));
+      CHECK(agrees(top_k(einsum<"to,no->tn">(einsum<"tn,no->to">(scores, w), w), ranked, k,
+                         weighting::one)));
+    }
+  CHECK(agrees(top_p(scores, 0.3, weighting::normalized)));
+  // A score of 0 has a share of a softmax, and none of a sum; a sum of 0 makes no NaN.
+  const tensor<TestType, 2> x({2, 3}, std::array<TestType, 6>{0, 5, 2, 0, 0, 0}),
+      by({2, 3}, std::array<TestType, 6>{3, 1, 2, 1, 2, 3});
+  CHECK(evaluate(top_k(x, by, 2, weighting::softmax))(0, 0) > 0);
+  const auto shares = evaluate(top_k(x, by, 2, weighting::normalized));
+  CHECK(shares(0, 2) == 1);
+  CHECK(shares(1, 2) == 0);
+  CHECK_THROWS_AS(evaluate(top_k(x, tensor<TestType, 2>({2, 4}), 1)), shape_error);
+}
+
+TEMPLATE_TEST_CASE("the best groups of a row keep their entries", "[gate]", float, double) {
+  auto x = random<tensor<TestType, 2>>({9, 24}, 1);
+  for (extent n = 0; n < 24; ++n) x(2, n) = 1;  // equal groups
+  x(3, 20) = NAN;
+  const auto is_kept = [](TestType v) { return !(std::isinf(v) && v < 0); };
+  for (const extent groups : {extent{1}, extent{2}, extent{8}, extent{24}})
+    for (const extent active : {extent{1}, groups / 2, groups}) {
+      if (active == 0) continue;
+      INFO(active << " of " << groups << " groups");
+      const auto y = evaluate(best_groups(x, groups, active)),
+                 again = evaluate(best_groups(x, groups, active), {.on = reference()});
+      for (extent t = 0; t < 9; ++t) {
+        CHECK(std::ranges::count_if(std::span(&y(t, 0), 24), is_kept) ==
+              static_cast<std::ptrdiff_t>(active * 24 / groups));
+        for (extent n = 0; n < 24; ++n)
+          CHECK((is_kept(y(t, n)) ? y(t, n) == x(t, n) || std::isnan(x(t, n)) : true));
+        for (extent n = 0; n < 24; ++n) CHECK(is_kept(y(t, n)) == is_kept(again(t, n)));
+      }
+      CHECK(is_kept(y(2, 0)));   // the first of equal groups
+      CHECK(is_kept(y(3, 20)));  // NaN is the greatest
+      const auto finite = random<tensor<TestType, 2>>({9, 24}, 2);
+      CHECK(agrees(softmax(best_groups(1 - finite, groups, active))));
+    }
+  const tensor<TestType, 2> two({1, 6}, std::array<TestType, 6>{9, 0, 0, 5, 5, 0});
+  const auto best = evaluate(best_groups(two, 2, 1));  // 9 + 0 is less than 5 + 5
+  CHECK(!is_kept(best(0, 0)));
+  CHECK(best(0, 3) == 5);
+  CHECK_THROWS_AS(evaluate(best_groups(x, 5, 1)), value_error);
+  CHECK_THROWS_AS(evaluate(best_groups(x, 8, 9)), value_error);
+  CHECK_THROWS_AS(evaluate(best_groups(x, 8, 0)), value_error);
+  CHECK_THROWS_AS(evaluate(best_groups(tensor<TestType, 2>({1, 130}), 65, 1)), value_error);
 }
 
 TEST_CASE(

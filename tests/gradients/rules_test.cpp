@@ -88,6 +88,8 @@ TEST_CASE("the gradients of functions of rows are those of differences", "[gradi
   }
   random_graph g;
   check(g, g.map_rows(bounded_softmax, 0, g.tensor({4, 7}), g.tensor({4})));
+  // Of what is -infinity a softmax is 0.
+  check(g, g.map_rows(softmax, 0, g.best_groups(g.tensor({5, 12}), 4, 2)));
   for (const auto which : {row_norm::l1, row_norm::l2, row_norm::max, row_norm::mean}) {
     INFO(name_of(which));
     check(g, g.norm(which, g.tensor({4, 7})));
@@ -98,9 +100,15 @@ TEST_CASE("the gradients of functions of rows are those of differences", "[gradi
 TEST_CASE("the gradients of selections are those of differences", "[gradients]") {
   using enum selection_rule::kind;
   using enum weighting;
-  for (const auto w : {score, softmax, softmax_of_all, relu}) {
+  for (const auto w : {score, softmax, softmax_of_all, relu, normalized}) {
     INFO("weighting " << static_cast<int>(w));
     random_graph g;
+    check(g, g.select({top_k, 3, 0, w}, g.positive({4, 7}), g.tensor({4, 7})));
+    if (w == normalized) {
+      check(g, g.select({top_k, 3, 0, w}, g.positive({4, 7})));
+      check(g, g.select({top_p, 0, 0.6, w}, g.positive({4, 7})));
+      continue;
+    }
     check(g, g.select({top_k, 3, 0, w}, g.tensor({4, 7})));
     check(g, g.select({top_p, 0, 0.6, w}, g.tensor({4, 7})));
     if (w != relu) check(g, g.select({expert_choice, 2, 0, w}, g.tensor({6, 4}), g.tensor({6, 4})));

@@ -71,6 +71,33 @@ TEST_CASE("what somebody else reads too is made whole and picked from", "[group]
   CHECK(std::ranges::count(plan, "  gemm tv,nvw->tw | relu") == 1);
 }
 
+TEST_CASE("what a group reads twice is made once, for the tokens that chose the expert",
+          "[group]") {
+  const operands o;
+  const auto made = o.made();
+  const auto gated = made * sigmoid(2 * made);
+  CHECK(agrees(o.mixed(gated)));
+  const lines plan = steps(o.mixed(gated));
+  CHECK(std::ranges::count(plan, "  pick ta->ta") == 1);
+  CHECK(std::ranges::count(plan, "  gemm ti,niw->tw") == 1);
+  CHECK(std::ranges::none_of(plan, [](const auto& line) { return line.find("tnw") != line.npos; }));
+}
+
+TEST_CASE("rows of an expert are multiplied with the coefficient that chose it", "[group]") {
+  const operands o;
+  const auto a = o.chosen();
+  const auto y = einsum<"tn,tnw,nwo->to">(a, relu(einsum<"tn,tnw->tnw">(a, o.made())), o.out);
+  CHECK(agrees(y));
+  CHECK(steps(y) == lines{"expand ta->ta", "group to,tn->to 2 of 8", "  pick ta->ta",
+                          "  pick ta->t", "  gemm ti,niw->tw | * | relu", "  gemm tw,nwo->to",
+                          "  put to,tn->to"});
+  // An axis that only has the length of the experts' is not theirs.
+  const auto other = random<parameter<float, 3>>({experts, inputs, experts}, 5);
+  const auto square = einsum<"ti,niw->tnw">(o.x, other);
+  CHECK(agrees(einsum<"tn,tnw,nwo->to">(a, square * einsum<"tnw->twn">(square),
+                                        random<parameter<float, 3>>({experts, experts, 4}, 6))));
+}
+
 TEST_CASE("what is made without a sum over a weight is made whole and picked from", "[group]") {
   const operands o;
   const auto scale = einsum<"tw,n->tnw">(random<tensor<float, 2>>({30, width}, 6),

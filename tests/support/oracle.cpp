@@ -218,6 +218,21 @@ class node_values {
       case row_function::clamped_rms_norm:
         for (double& v : r) v *= std::sqrt(n) / std::max(std::sqrt(squares), g.parameter);
         return r;
+      case row_function::best_groups: {
+        const extent each = x.size() / g.groups;
+        numbers sums;
+        for (extent at = 0; at < x.size(); at += each) {
+          numbers group(x.begin() + static_cast<std::ptrdiff_t>(at),
+                        x.begin() + static_cast<std::ptrdiff_t>(at + each));
+          std::ranges::sort(group, std::greater());
+          sums.push_back(group[0] + (each > 1 ? group[1] : 0));
+        }
+        const auto order = best_first(sums);
+        for (extent i = static_cast<extent>(g.parameter); i < g.groups; ++i)
+          std::fill_n(r.begin() + static_cast<std::ptrdiff_t>(order[i] * each), each,
+                      -std::numeric_limits<double>::infinity());
+        return r;
+      }
     }
     return {};
   }
@@ -333,7 +348,7 @@ class node_values {
     numbers r = of(s.arg);
     for (extent row = 0; n != 0 && row < r.size(); row += n) {
       const std::span x(r.data() + row, n);
-      const auto order = best_first(x);
+      const auto order = best_first(s.ranked ? std::span(of(*s.ranked)).subspan(row, n) : x);
       const numbers all_weights = softmax_of(x);
       extent kept = std::min(s.rule.keep, n);
       if (s.rule.what == selection_rule::kind::top_p) {
@@ -349,6 +364,9 @@ class node_values {
       if (s.rule.weights == weighting::one) std::ranges::fill(scores, 1);
       if (s.rule.weights == weighting::relu)
         for (double& score : scores) score = std::max(score, 0.0);
+      if (s.rule.weights == weighting::normalized)
+        if (const double sum = std::accumulate(scores.begin(), scores.end(), 0.0); sum != 0)
+          for (double& score : scores) score /= sum;
       std::ranges::fill(x, 0);
       for (extent k = 0; k < kept; ++k) x[order[k]] = scores[k];
     }

@@ -74,7 +74,10 @@ class random_expression {
     if (const auto* n = get_if<ir::row_norm_node>(&op)) r = g.norm(n->which, copy(n->arg));
     if (const auto* n = get_if<ir::row_function_node>(&op))
       r = g.map_rows(n->fn, n->parameter, copy(n->arg));
-    if (const auto* n = get_if<ir::select_node>(&op)) r = g.select(n->rule, copy(n->arg));
+    if (const auto* n = get_if<ir::select_node>(&op)) {
+      const ir::node_id arg = copy(n->arg);
+      r = g.select(n->rule, arg, n->ranked ? std::optional(copy(*n->ranked)) : std::nullopt);
+    }
     if (const auto* n = get_if<ir::append_node>(&op)) r = g.append_one(copy(n->arg));
     if (const auto* c = get_if<ir::concat_node>(&op)) r = g.concat(all(c->args), c->axis);
     return copies_[id] = r;
@@ -104,6 +107,7 @@ class random_expression {
   static void describe(std::ostream& s, const ir::select_node& n) {
     s << name_of(n.rule.what) << ' ' << n.rule.keep << " weights "
       << static_cast<int>(n.rule.weights) << " of " << static_cast<int>(n.arg);
+    if (n.ranked) s << " by " << static_cast<int>(*n.ranked);
   }
   static void describe(std::ostream&, const ir::kept_node&) {}  // not drawn here
   static void describe(std::ostream& s, const ir::append_node& n) {
@@ -269,6 +273,11 @@ class random_expression {
                                               : weighting::softmax_of_all;
     const extent k = chance(20) ? n : chance(10) ? 0 : number(std::min<extent>(n, 9) + 1);
     const bool by_mass = !exact_ && chance(50);
+    if (!by_mass && chance(15)) {
+      const ir::node_id ranked = leaf(e.axes).id;
+      return put(made_.select({selection_rule::kind::top_k, k, 0, weights}, e.id, ranked), e.axes,
+                 e.bound);
+    }
     put(made_.select(
             {by_mass ? selection_rule::kind::top_p : selection_rule::kind::top_k, k, 0.6, weights},
             e.id),

@@ -48,6 +48,8 @@ enum class row_function : std::uint8_t {
   layer_norm,        // (x - mean) / sqrt(variance + the parameter)
   rms_norm,          // x / sqrt(mean(x^2) + the parameter)
   clamped_rms_norm,  // x sqrt(n) / max(|x|_2, the parameter)
+  best_groups,  // x in the `parameter` of the groups whose two greatest entries have the greatest
+                // sums, -infinity in the others
 };
 
 // Functions that make one number of a row: norms, and the mean.
@@ -65,6 +67,7 @@ enum class weighting : std::uint8_t {
   softmax_of_all,  // the softmax over the whole row, not renormalised
   one,             // 1
   relu,            // max(score, 0)
+  normalized,      // divided by the sum of the kept scores; 0 if that is 0
 };
 
 // The function as `explain` and files write it.
@@ -78,9 +81,9 @@ constexpr const char* name_of(pointwise f) {
   return names[static_cast<std::size_t>(f)];
 }
 constexpr const char* name_of(row_function f) {
-  constexpr std::array names{"softmax",    "bounded softmax", "entmax",
-                             "layer norm", "rms norm",        "clamped rms norm"};
-  static_assert(names.size() == static_cast<std::size_t>(row_function::clamped_rms_norm) + 1);
+  constexpr std::array names{"softmax",  "bounded softmax",  "entmax",     "layer norm",
+                             "rms norm", "clamped rms norm", "best groups"};
+  static_assert(names.size() == static_cast<std::size_t>(row_function::best_groups) + 1);
   return names[static_cast<std::size_t>(f)];
 }
 constexpr const char* name_of(row_norm n) {
@@ -156,6 +159,9 @@ enum class kept_part : std::uint8_t {
   value,
   index,
 };
+
+// The most groups of a row.
+inline constexpr extent most_groups = 64;
 
 // True if the selection of n entries is all of them, as they are.
 constexpr bool keeps_all(const selection_rule& r, extent n) {

@@ -288,9 +288,10 @@ class making_list {
     if (adds) add_partial({spread::partial, spread::partial}, 1);
     if (scales) add_partial({spread::partial, spread::whole}, 1);
   }
-  void list(const ir::row_function_node&) {
+  void list(const ir::row_function_node& r) {
     add_rows();
     add_along_label(last());
+    if (r.fn == row_function::best_groups) return;  // needs whole rows
     if (can_be_cut() && at(id_).label == last()) add_merge(spread::label);
   }
   void list(const ir::row_norm_node& r) {
@@ -307,7 +308,9 @@ class making_list {
     }
     add_rows();
     if (s.rule.what == nonzero) return add_along_label();
-    if (s.rule.what == product_top_k) return;
+    const bool needs_whole_rows = s.rule.what == product_top_k || s.ranked.has_value() ||
+                                  s.rule.weights == weighting::normalized;
+    if (needs_whole_rows) return;
     add_along_label(last());
     // A float holds the places of so many entries of a part.
     constexpr double most = 1 << 24;

@@ -367,7 +367,7 @@ class stage_planner {
     return graph_->nodes.select(rule, numbers);
   }
   bool is_never_negative(const ir::select_node& s) const {
-    if (s.rule.weights != weighting::score) return true;
+    if (s.rule.weights != weighting::score && s.rule.weights != weighting::normalized) return true;
     const auto* m = get_if<ir::map_node>(&p_.nodes[s.arg].op);
     return m != nullptr && m->f.own == nullptr && m->f.fn == pointwise::relu;
   }
@@ -407,6 +407,8 @@ class stage_planner {
     return graph_->nodes.join(j.what, in[0], in[1]);
   }
   ir::node_id copy(const ir::row_function_node& r, const inputs& in, extent) {
+    if (r.fn == row_function::best_groups)
+      return graph_->nodes.best_groups(in[0], r.groups, static_cast<extent>(r.parameter));
     return graph_->nodes.map_rows(r.fn, r.parameter, in[0],
                                   in.size() > 1 ? std::optional(in[1]) : std::nullopt);
   }

@@ -60,11 +60,9 @@ inline row_norm row_norm_named(std::string_view name) {
 }
 inline weighting weighting_named(std::string_view name) {
   using enum weighting;
-  constexpr detail::named_value<weighting> known[] = {{"score", score},
-                                                      {"softmax", softmax},
-                                                      {"softmax_of_all", softmax_of_all},
-                                                      {"one", one},
-                                                      {"relu", relu}};
+  constexpr detail::named_value<weighting> known[] = {
+      {"score", score}, {"softmax", softmax}, {"softmax_of_all", softmax_of_all},
+      {"one", one},     {"relu", relu},       {"normalized", normalized}};
   return detail::value_named<weighting>("weighting", name, known);
 }
 

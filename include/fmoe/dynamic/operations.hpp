@@ -114,6 +114,12 @@ inline expression map_rows(row_function fn, const expression& e, double paramete
   return detail::of_one(e, e.rank(),
                         [=](ir::graph& g, ir::node_id x) { return g.map_rows(fn, parameter, x); });
 }
+inline expression best_groups(const expression& scores, std::size_t groups, std::size_t active) {
+  detail::expects_last_axis("best_groups", scores);
+  return detail::of_one(scores, scores.rank(), [=](ir::graph& g, ir::node_id x) {
+    return g.best_groups(x, groups, active);
+  });
+}
 inline expression bounded_softmax(const expression& scores, const expression& bound) {
   detail::expects<shape_error>(bound.rank() < scores.rank(),
                                "[bounded softmax] the bound has one number for each row");
@@ -137,6 +143,16 @@ inline expression top_k(const expression& scores, std::size_t k,
   if (rule == detail::selection_rule{rule.what, all}) return scores;
   return detail::of_one(scores, scores.rank(),
                         [=](ir::graph& g, ir::node_id x) { return g.select(rule, x); });
+}
+inline expression top_k(const expression& scores, const expression& ranked, std::size_t k,
+                        weighting weights = weighting::score) {
+  detail::expects_last_axis("top_k", scores);
+  detail::expects<shape_error>(scores.rank() == ranked.rank(),
+                               "[top_k] scores and what ranks them have the same axes");
+  const detail::selection_rule rule{detail::selection_rule::kind::top_k, k, 0, weights};
+  return detail::of_two(scores, ranked, [=](ir::graph& g, ir::node_id x, ir::node_id r) {
+    return g.select(rule, x, r);
+  });
 }
 inline expression top_p(const expression& scores, double mass, weighting weights) {
   detail::expects_last_axis("top_p", scores);

@@ -19,6 +19,17 @@ struct row_mapped : expression_base {
 };
 
 template <expression E>
+struct groups_kept : expression_base {
+  using scalar = typename E::scalar;
+  static constexpr extent rank = E::rank;
+
+  extent groups, active;
+  E arg;
+
+  ir::node_id lower(ir::graph& g) const { return g.best_groups(arg.lower(g), groups, active); }
+};
+
+template <expression E>
 struct row_normed : expression_base {
   using scalar = typename E::scalar;
   static constexpr extent rank = E::rank - 1;
@@ -73,6 +84,17 @@ auto clamped_rms_norm(const E& e, double epsilon = 1e-12) {
   static_assert(expression_t<E>::rank >= 1, "clamped_rms_norm: the operand has a last axis");
   return detail::row_mapped<expression_t<E>>{
       {}, row_function::clamped_rms_norm, epsilon, as_expression(e)};
+}
+
+// Cuts each row of n entries into `groups` of n / groups neighbours and keeps the entries of the
+// `active` groups whose two greatest entries have the greatest sums (of equal ones the earlier
+// group; NaN counts as greatest); the others become -infinity. So a token's experts lie on few
+// machines: the group-limited choice of DeepSeek-V3 (2024, section 2.1.2). Throws value_error, when
+// lowered, unless groups divides n and is 64 at most, and 1 <= active <= groups.
+template <operand E>
+auto best_groups(const E& scores, std::size_t groups, std::size_t active) {
+  static_assert(expression_t<E>::rank >= 1, "best_groups: the scores have a last axis");
+  return detail::groups_kept<expression_t<E>>{{}, groups, active, as_expression(scores)};
 }
 
 // Returns one number for each row: its L1, L2 or maximum norm, or its mean.

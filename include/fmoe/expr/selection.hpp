@@ -24,19 +24,21 @@ struct selection : expression_base {
 };
 
 template <expression E, expression R>
-struct expert_selection : expression_base {
+struct ranked_selection : expression_base {
   using scalar = arithmetic_t<typename E::scalar, typename R::scalar>;
   static constexpr extent rank = E::rank;
-  static_assert(E::rank == 2 && R::rank == 2,
-                "expert_choice: scores and ranking are [token, expert]");
+  static_assert(E::rank == R::rank, "a selection: scores and what ranks them have the same axes");
 
   selection_rule rule;
   E scores;
   R ranked;
 
+  // Scores that rank themselves are a selection without a ranking.
   ir::node_id lower(ir::graph& g) const {
-    const ir::node_id x = scores.lower(g);
-    return g.select(rule, x, ranked.lower(g));
+    const ir::node_id x = scores.lower(g), by = ranked.lower(g);
+    if (rule.what != selection_rule::kind::top_k) return g.select(rule, x, by);
+    if (rule == selection_rule{rule.what, all}) return x;
+    return x == by ? g.select(rule, x) : g.select(rule, x, by);
   }
 };
 
@@ -94,6 +96,18 @@ detail::refused top_k(const E&, const More&...) {
   return {};
 }
 
+// The same, where other numbers of the scores' shape rank the entries and the scores are what is
+// kept and weighted: DeepSeek-V3 ranks experts by a score and a bias that balances their load, and
+// weighs them by the score alone.
+template <operand E, operand R>
+auto top_k(const E& scores, const R& ranked, std::size_t k, weighting weights = weighting::score) {
+  return detail::ranked_selection<expression_t<E>, expression_t<R>>{
+      {},
+      {detail::selection_rule::kind::top_k, k, 0, weights},
+      as_expression(scores),
+      as_expression(ranked)};
+}
+
 // Keeps the fewest of the largest scores of each row whose softmax over the whole row sums to
 // `mass` or more, at least one; order and zeros as top_k's. Throws value_error, when planned,
 // unless 0 <= mass <= 1.
@@ -122,7 +136,9 @@ auto expert_choice(const E& scores, const R& ranked, weighting weights, std::siz
                    double factor = 2) {
   const detail::selection_rule rule{detail::selection_rule::kind::expert_choice, capacity, 0,
                                     weights, factor};
-  return detail::expert_selection<expression_t<E>, expression_t<R>>{
+  static_assert(expression_t<E>::rank == 2 && expression_t<R>::rank == 2,
+                "expert_choice: scores and ranking are [token, expert]");
+  return detail::ranked_selection<expression_t<E>, expression_t<R>>{
       {}, rule, as_expression(scores), as_expression(ranked)};
 }
 

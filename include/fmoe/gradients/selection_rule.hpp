@@ -35,6 +35,12 @@ inline node_id cotangent_of_kept(ir::graph& g, const ir::select_node& n, node_id
     case weighting::softmax_of_all:
       return cotangent_of_scores(g, g.map_rows(row_function::softmax, 0, n.arg),
                                  times(g, chosen(g, n, weighting::one), c));
+    case weighting::normalized: {  // (c - sum y c) / sum of the kept scores
+      const node_id kept = chosen(g, n, weighting::one), yc = row_sum(g, times(g, y, c));
+      const node_id sum = row_sum(g, chosen(g, n, weighting::score));
+      return by_row(g, minus(g, times(g, kept, c), by_row(g, kept, yc)),
+                    g.map(pointwise::inverse, 1, sum));
+    }
     case weighting::score:
     case weighting::one: break;
   }

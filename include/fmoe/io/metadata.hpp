@@ -81,6 +81,13 @@ class metadata_reader {
     value = known->second;
   }
 
+  // The same for a setting that most files leave out: they are not told the value `unsaid`.
+  template <class Value>
+  void setting(const char* key, Value& value, spellings<std::type_identity_t<Value>> names,
+               std::type_identity_t<Value> /*unsaid*/) const {
+    setting(key, value, names);
+  }
+
   // The same for a number; -1 is `all`. Throws schema for a text that is not a number.
   template <class Number>
   void number(const char* key, Number& value) const {
@@ -154,6 +161,11 @@ class metadata_writer {
     if (known == names.end())
       throw error(errc::schema, std::string("cannot name the layer's ") + key, 0, {}, file_);
     metadata_[key] = known->first;
+  }
+  template <class Value>
+  void setting(const char* key, const Value& value, spellings<Value> names,
+               std::type_identity_t<Value> unsaid) const {
+    if (value != unsaid) setting(key, value, names);
   }
   template <class Number>
   void number(const char* key, const Number& value) const {

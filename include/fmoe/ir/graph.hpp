@@ -167,6 +167,20 @@ class graph {
                   {left, right});
   }
 
+  // Of each row the entries of its best groups. Throws value_error unless a row is 1 to 64 groups
+  // of one length and has so many active ones.
+  node_id best_groups(node_id arg, extent groups, extent active) {
+    const extent n = extent_of((*this)[arg].axes.back());
+    expects<value_error>(groups >= 1 && groups <= most_groups && n % groups == 0,
+                         "[best_groups] a row of ", n, " entries is not ", groups,
+                         " groups of one length, at most ", most_groups);
+    expects<value_error>(active >= 1 && active <= groups, "[best_groups] ", active,
+                         " groups are wanted of ", groups);
+    return put(
+        {row_function_node{row_function::best_groups, static_cast<double>(active), arg, {}, groups},
+         (*this)[arg].axes});
+  }
+
   // A function along the last axis. The axes of `bound` are those before the last one, or the last
   // of these.
   node_id map_rows(row_function fn, double parameter, node_id arg,

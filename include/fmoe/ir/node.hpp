@@ -86,6 +86,7 @@ struct row_function_node {  // a function of each row, which is the last axis
   double parameter;
   node_id arg;
   std::optional<node_id> bound;  // one number for each row
+  extent groups = 0;             // of best_groups
   bool operator==(const row_function_node&) const = default;
 };
 
@@ -98,7 +99,7 @@ struct row_norm_node {  // one number of each row, which is the last axis
 struct select_node {
   selection_rule rule;
   node_id arg;
-  std::optional<node_id> ranked;  // expert choice ranks tokens by this
+  std::optional<node_id> ranked;  // what entries are ranked by, if not by themselves
   bool operator==(const select_node&) const = default;
 };
 

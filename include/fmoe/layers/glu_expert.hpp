@@ -21,9 +21,23 @@ void describe_activation(auto& activation, auto& file) {
 
 }  // namespace fmoe::detail
 
+namespace fmoe::detail {
+
+// The hidden units of a gated linear unit, act(g) * p. With a limit L > 0 they are those of
+// gpt-oss, a SwiGLU of clamped numbers: (g' sigmoid(1.702 g')) * (p' + 1) with g' = min(g, L) and
+// p' = p within [-L, L].
+auto gated(pointwise activation, double limit, const operand auto& g, const operand auto& p) {
+  const auto most = min(g, limit);
+  const auto clamped = most * sigmoid(1.702 * most) * (clamp(p, -limit, limit) + 1);
+  return choose(limit == 0, apply(activation, g) * p, clamped);
+}
+
+}  // namespace fmoe::detail
+
 namespace fmoe {
 
-// One expert, (act(x W_g) * (x W_p)) W_o; W_g = W_down W_up if `down` is set.
+// One expert, (act(x W_g + b_g) * (x W_p + b_p)) W_o + b_o; W_g = W_down W_up if `down` is set, and
+// biases may be empty.
 template <class T = float>
 struct glu_expert {
   parameter<T, 2> activated;  // d w, W_g
@@ -32,13 +46,17 @@ struct glu_expert {
   parameter<T, 2> linear;     // d w
   parameter<T, 2> output;     // w d
   pointwise activation = pointwise::silu;
+  parameter<T, 1> activated_bias = {}, linear_bias = {};  // w
+  parameter<T, 1> output_bias = {};                       // d
+  double limit = 0;                                       // of the clamped form; 0: none
 
   // [t, d] -> [t, d].
   auto operator()(const operand_of<2> auto& x) const {
-    const auto preactivation = choose(down.empty(), einsum<"td,dw->tw">(x, activated),
-                                      einsum<"td,dl,lw->tw">(x, down, up));
-    return einsum<"tw,wd->td">(apply(activation, preactivation) * einsum<"td,dw->tw">(x, linear),
-                               output);
+    const auto g = choose(down.empty(), einsum<"td,dw->tw">(x, activated),
+                          einsum<"td,dl,lw->tw">(x, down, up));
+    const auto z = detail::gated(activation, limit, add_bias(g, activated_bias),
+                                 add_bias(einsum<"td,dw->tw">(x, linear), linear_bias));
+    return add_bias(einsum<"tw,wd->td">(z, output), output_bias);
   }
   auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 };

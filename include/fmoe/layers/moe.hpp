@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The sparse mixture of experts that the AoE paper compares with (Algorithm 1 of Lv et al. 2025,
-// after Shazeer et al. 2017): y = sum over the chosen n of a_n E_n(x).
+// after Shazeer et al. 2017): y = sum over the chosen n of a_n E_n(x). Its optional parts are those
+// of released models: Mixtral, Qwen-MoE, OLMoE, DeepSeek-V3, Llama 4, gpt-oss.
 #pragma once
+
+#include <cmath>
 
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/layers/expert_slice.hpp>
@@ -11,7 +14,8 @@
 namespace fmoe {
 
 // Labels: t token, d input and output, n expert, l low rank, w expert width. An expert is (act(x
-// W_g) * (x W_p)) W_o; W_g = W_down W_up if `down` is set.
+// W_g
+// + b_g) * (x W_p + b_p)) W_o + b_o; W_g = W_down W_up if `down` is set. What is empty is left out.
 template <class T = float>
 struct moe {
   parameter<T, 2> router;     // d n
@@ -22,31 +26,46 @@ struct moe {
   parameter<T, 3> output;     // n w d
   routing route;
   pointwise activation = pointwise::silu;
+  parameter<T, 1> router_bias;                  // n
+  parameter<T, 1> balance;                      // n, ranks the experts beside their scores
+  parameter<T, 2> activated_bias, linear_bias;  // n w
+  parameter<T, 2> output_bias;                  // n d
+  glu_expert<T> shared;                         // an expert that all tokens have
+  parameter<T, 1> shared_gate;                  // d: its output is multiplied with sigmoid(x g)
+  double scale = 1;                             // of the sum over the chosen experts
+  double limit = 0;                             // of the clamped form of hidden units; 0: none
+  bool weighs_input = false;                    // E_n(a_n x) instead of a_n E_n(x), as in Llama 4
 
   // [t, d] -> [t, n].
-  auto scores(const operand_of<2> auto& x) const { return einsum<"td,dn->tn">(x, router); }
+  auto scores(const operand_of<2> auto& x) const {
+    return add_bias(einsum<"td,dn->tn">(x, router), router_bias);
+  }
 
   // [t, d] -> [t, n]: coefficients returns a, which is 0 for experts that are not chosen; chosen
   // returns 1 for the chosen experts and 0 for the others.
-  auto coefficients(const operand_of<2> auto& x) const { return route(scores(x)); }
-  auto chosen(const operand_of<2> auto& x) const { return route.chosen(scores(x)); }
+  auto coefficients(const operand_of<2> auto& x) const { return route(scores(x), balance); }
+  auto chosen(const operand_of<2> auto& x) const { return route.chosen(scores(x), balance); }
 
   // [t, d] -> [t, n, w]: the hidden units of every expert.
   auto hidden(const operand_of<2> auto& x) const {
-    const auto preactivation = choose(down.empty(), einsum<"td,ndw->tnw">(x, activated),
-                                      einsum<"td,dnl,nlw->tnw">(x, down, up));
-    return apply(activation, preactivation) * einsum<"td,ndw->tnw">(x, linear);
+    return detail::gated(activation, limit, add_bias(preactivations(x), activated_bias),
+                         add_bias(einsum<"td,ndw->tnw">(x, linear), linear_bias));
   }
 
-  // [t, n, w], [t, n] -> [t, d]: the output of these hidden units.
+  // [t, n, w], [t, n] -> [t, d]: the output of these hidden units, without the shared expert.
   auto decoded(const operand_of<3> auto& z, const operand_of<2> auto& a) const {
-    return einsum<"tn,tnw,nwd->td">(a, z, output);
+    const auto y = add_if(!output_bias.empty(), einsum<"tn,tnw,nwd->td">(a, z, output),
+                          einsum<"tn,nd->td">(a, output_bias));
+    return choose(scale == 1, y, scale * y);
   }
 
   // [t, d], [t, n] -> [t, d]: the output of x with these coefficients. If they are a selection, the
-  // other experts are skipped.
+  // other experts are skipped. Throws value_error for an input that is weighed beside biases or a
+  // limit.
   auto mixed(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
-    return decoded(hidden(x), a);
+    return add_if(!shared.output.empty(),
+                  choose(weighs_input, decoded(hidden_of_weighed(x, a), a), decoded(hidden(x), a)),
+                  choose(shared_gate.empty(), shared(x), gated_shared(x)));
   }
 
   // [t, d] -> [t, n]: |a_tn E_n(x_t)|_2, the norm of each expert's contribution to a row.
@@ -54,19 +73,33 @@ struct moe {
     return contribution_norms(x, coefficients(x));
   }
   auto contribution_norms(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
-    return abs(a) * norm(row_norm::l2, einsum<"tnw,nwd->tnd">(hidden(x), output));
+    const auto z = choose(weighs_input, hidden_of_weighed(x, a), hidden(x));
+    const auto y = einsum<"tnw,nwd->tnd">(z, output);
+    return std::abs(scale) * (abs(a) * norm(row_norm::l2, add_bias(y, output_bias)));
   }
 
   // [t, d] -> [t, d].
   auto operator()(const operand_of<2> auto& x) const { return mixed(x, coefficients(x)); }
   auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 
-  // Returns expert n. Throws value_error if there is no such expert.
+  // Returns expert n, without its coefficient and the scale. Throws value_error if there is no such
+  // expert.
   glu_expert<T> expert(std::size_t n) const {
-    const auto w_o = detail::expert_slice<0>(output, n), w_p = detail::expert_slice<0>(linear, n);
-    if (down.empty()) return {detail::expert_slice<0>(activated, n), {}, {}, w_p, w_o, activation};
-    return {{},        detail::expert_slice<1>(down, n), detail::expert_slice<0>(up, n), w_p, w_o,
-            activation};
+    glu_expert<T> one;
+    one.activation = activation;
+    one.limit = limit;
+    one.linear = detail::expert_slice<0>(linear, n);
+    one.output = detail::expert_slice<0>(output, n);
+    if (down.empty()) {
+      one.activated = detail::expert_slice<0>(activated, n);
+    } else {
+      one.down = detail::expert_slice<1>(down, n);
+      one.up = detail::expert_slice<0>(up, n);
+    }
+    if (!activated_bias.empty()) one.activated_bias = detail::expert_slice<0>(activated_bias, n);
+    if (!linear_bias.empty()) one.linear_bias = detail::expert_slice<0>(linear_bias, n);
+    if (!output_bias.empty()) one.output_bias = detail::expert_slice<0>(output_bias, n);
+    return one;
   }
 
   static void released(auto& layer, auto&& visit) {
@@ -76,10 +109,43 @@ struct moe {
     visit(released_name{"W_up", presence::optional, "nlw"}, layer.up);
     visit(released_name{"W_p", presence::required, "ndw"}, layer.linear);
     visit(released_name{"W_o", presence::required, "nwd"}, layer.output);
+    visit(released_name{"router_bias", presence::optional, "n"}, layer.router_bias);
+    visit(statistic({"balance", presence::optional, "n"}), layer.balance);
+    visit(released_name{"b_g", presence::optional, "nw"}, layer.activated_bias);
+    visit(released_name{"b_p", presence::optional, "nw"}, layer.linear_bias);
+    visit(released_name{"b_o", presence::optional, "nd"}, layer.output_bias);
+    visit(released_name{"shared.W_g", presence::optional, "ds"}, layer.shared.activated);
+    visit(released_name{"shared.W_p", presence::optional, "ds"}, layer.shared.linear);
+    visit(released_name{"shared.W_o", presence::optional, "sd"}, layer.shared.output);
+    visit(released_name{"shared.gate", presence::optional, "d"}, layer.shared_gate);
   }
   static void describe(auto& layer, auto& file) {
     routing::describe(layer.route, file);
     detail::describe_activation(layer.activation, file);
+    file.number("scale", layer.scale, 1);
+    file.number("limit", layer.limit, 0);
+    file.setting("weighs", layer.weighs_input, {{"output", false}, {"input", true}}, false);
+  }
+
+ private:
+  // [t, d] -> [t, n, w]: x W_g.
+  auto preactivations(const operand_of<2> auto& x) const {
+    return choose(down.empty(), einsum<"td,ndw->tnw">(x, activated),
+                  einsum<"td,dnl,nlw->tnw">(x, down, up));
+  }
+
+  // [t, d], [t, n] -> [t, n, w]: the hidden units of a x, but for the factor a of the linear part,
+  // which decoded multiplies: (act(a x W_g) * (x W_p)) a W_o.
+  auto hidden_of_weighed(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
+    detail::expects<value_error>(
+        !weighs_input || (limit == 0 && activated_bias.empty() && linear_bias.empty()),
+        "[moe] an input that is weighed goes to experts without biases and without a limit");
+    const auto g = einsum<"tn,tnw->tnw">(a, preactivations(x));
+    return apply(activation, g) * einsum<"td,ndw->tnw">(x, linear);
+  }
+
+  auto gated_shared(const operand_of<2> auto& x) const {
+    return einsum<"t,td->td">(sigmoid(einsum<"td,d->t">(x, shared_gate)), shared(x));
   }
 };
 

@@ -9,7 +9,10 @@
 
 namespace fmoe {
 
-// Says how tokens and experts are assigned to each other.
+// Says how tokens and experts are assigned to each other. Top-K has the forms of released models:
+// scores, or their sigmoids, weigh the experts; a bias that balances the experts' load may take
+// part in their ranking alone, and the experts may come from the best groups alone (DeepSeek-V3,
+// 2024, section 2.1.2).
 struct routing {
   enum class by : std::uint8_t {
     top_k,  // each token takes the `active` experts with the greatest scores
@@ -22,25 +25,37 @@ struct routing {
   double mass = 0.6;
   std::size_t capacity = all;
   double capacity_factor = 2;
+  bool rank_softmax = false;  // expert choice ranks the softmax over the experts, not the scores
   // The papers take the softmax over the chosen experts, the released code takes softmax_of_all.
-  bool rank_softmax = false;
-  weighting weights =
-      // Expert choice ranks the softmax over the experts instead of the scores.
-      weighting::softmax;
+  weighting weights = weighting::softmax;
+  // Of top-K:
+  bool sigmoid_scores = false;  // weigh, and rank with a balance or in groups
+  std::size_t groups = 1, active_groups = 1;
 
   // [t, n] -> [t, n]: 1 for the chosen experts, 0 for the others.
-  auto chosen(const operand_of<2> auto& scores) const {
+  auto chosen(const operand_of<2> auto& scores) const { return chosen(scores, {}); }
+  template <class T = float>
+  auto chosen(const operand_of<2> auto& scores, const parameter<T, 1>& balance) const {
     routing counting = *this;
     counting.weights = weighting::one;
-    return counting(scores);
+    return counting(scores, balance);
   }
 
   // [t, n] -> [t, n]: the weights of the experts, 0 for those that are not chosen. Throws
-  // value_error for `active` > n, and for a mass outside [0, 1].
-  auto operator()(const operand_of<2> auto& scores) const {
+  // value_error for `active` > n, and for a mass outside [0, 1]. `balance` [n] is added to what
+  // ranks the experts of a token, and may be empty.
+  auto operator()(const operand_of<2> auto& scores) const { return (*this)(scores, {}); }
+  template <class T = float>
+  auto operator()(const operand_of<2> auto& scores, const parameter<T, 1>& balance) const {
+    const auto weighed = choose(sigmoid_scores, sigmoid(scores), scores);
+    const auto balanced = add_bias(weighed, balance);
+    const bool is_plain = groups == 1 && balance.empty();
+    const auto ranked =
+        choose(is_plain, scores,
+               choose(groups == 1, balanced, best_groups(balanced, groups, active_groups)));
     const auto by_expert = expert_choice(scores, choose(rank_softmax, softmax(scores), scores),
                                          weights, capacity, capacity_factor);
-    return choose(how == by::top_k, top_k(scores, active, weights),
+    return choose(how == by::top_k, top_k(weighed, ranked, active, weights),
                   choose(how == by::top_p, top_p(scores, mass, weights), by_expert));
   }
 
@@ -51,13 +66,20 @@ struct routing {
         "strategy", route.how,
         {strategy{"topk", by::top_k}, {"topp", by::top_p}, {"expert_choice", by::expert_choice}});
     file.setting("weighting", route.weights,
-                 {weight{"paper", weighting::softmax}, {"released", weighting::softmax_of_all}});
+                 {weight{"paper", weighting::softmax},
+                  {"released", weighting::softmax_of_all},
+                  {"normalized", weighting::normalized},
+                  {"score", weighting::score}});
     file.setting("select_on", route.rank_softmax,
                  {{"scores", false}, {"norms", false}, {"logits", false}, {"softmax", true}});
     file.number("K", route.active);
     file.number("P", route.mass);
     file.number("capacity_factor", route.capacity_factor);
     file.number("capacity", route.capacity);
+    file.setting("score_function", route.sigmoid_scores, {{"none", false}, {"sigmoid", true}},
+                 false);
+    file.number("groups", route.groups, 1);
+    file.number("active_groups", route.active_groups, 1);
   }
 };
 

@@ -81,7 +81,7 @@ class compact_axes {
       const bool leaves_zeros_out =  // numbers of 0 are no entries of either
           a.weights != b.weights && !(a.keeps_zeros && b.keeps_zeros);
       a.weights = b.weights;
-      return a == b && !leaves_zeros_out && o.in[0].value == base.in[0].value;
+      return a == b && !leaves_zeros_out && has_operands_of(o, base);
     }
     return is<sample_op, rescale_op>(o) && o.in[0].value == selection_;
   }
@@ -106,7 +106,9 @@ class compact_axes {
   value_id selection_;
 
  private:
-  static bool is_sparse(weighting w) { return w == weighting::score || w == weighting::relu; }
+  static bool is_sparse(weighting w) {
+    return w == weighting::score || w == weighting::relu || w == weighting::normalized;
+  }
 
   extent root(extent a) const {
     while (parent_[a] != a) a = parent_[a];

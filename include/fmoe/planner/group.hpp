@@ -5,7 +5,9 @@
 // the values on them, and adds the weighted results to the tokens. Experts come in order.
 #pragma once
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <fmoe/planner/program.hpp>
@@ -36,6 +38,7 @@ class grouping {
 
     id_ = p.groups.add({scores.value, p.extent_of(scores, expert), p[scores.value].keep,
                         p[scores.value].expected});
+    find_inside(meeting, values.value, values.labels.find(expert));
     use rows{restricted(values.value, values.labels.find(expert)), {}};
     if (!p[rows.value].in_group() || is<pick_op>(body_.back())) {  // nothing would be saved
       p.groups.pop_back();
@@ -111,19 +114,49 @@ class grouping {
     return made;
   }
 
+  // Lists the operations whose results serve the rows of the experts alone, from the last one to
+  // the first, so that all that read a value are seen before it: the group repeats them.
+  void find_inside(extent meeting, value_id rows, extent axis) {
+    list_by<value_id, std::optional<extent>> axes(program_.values.size());
+    list_by<value_id, int> reads(program_.values.size());
+    axes[rows] = axis;
+    reads[rows] = 1;  // by the meeting
+    for (extent k = meeting; k-- > 0;) {
+      const operation& o = program_.operations[k];
+      const value_id v = o.out.value;
+      if (!axes[v] || program_.uses(v) != reads[v] || !is_repeatable(o, *axes[v])) continue;
+      inside_.push_back({v, *axes[v]});
+      each_read(o, [&](value_id read) { ++reads[read]; });
+      for (const use& u : o.in)
+        if (const extent at = u.labels.find(o.out.labels[*axes[v]]); at != std::string::npos)
+          axes[u.value] = at;
+      for (const pass& p : o.passes)
+        if (const auto at = axis_of(o, p, *axes[v])) axes[p.other] = at;
+    }
+  }
+
+  bool is_repeatable(const operation& o, extent axis) const {
+    const char expert = o.out.labels[axis];
+    if (is<pointwise_op>(o)) return !reads_call(o);
+    if (is<product_op>(o) && (is_hadamard(o) || scales_rows(o, expert))) return true;
+    if (!multiplies_constant(program_, o) || std::ranges::count(o.in[1].labels, expert) != 1)
+      return false;
+    return std::ranges::any_of(o.in[0].labels, [&](char c) { return !has(o.out.labels, c); });
+  }
+
+  // True if the operation multiplies the rows of each expert with one number.
+  static bool scales_rows(const operation& o, char expert) {
+    return o.in[0].labels == std::string(1, expert) && o.in[1].labels == o.out.labels;
+  }
+
   // Repeats the operation that makes all of v, if nothing else needs that; otherwise picks from v.
   value_id made_again(value_id v, extent axis) {
-    const auto maker = program_.producer(v);
-    if (!maker || program_.uses(v) != 1) return picked(v, axis);
-    operation o = program_.operations[*maker];
-    if (is<product_op>(o) && is_hadamard(o)) o = as_pointwise(std::move(o));
+    if (std::ranges::count(inside_, std::pair(v, axis)) == 0) return picked(v, axis);
+    operation o = program_.operations[*program_.producer(v)];
     const char expert = o.out.labels[axis];
-    if (is<pointwise_op>(o)) return reads_call(o) ? picked(v, axis) : pointwise_again(o, axis);
-    if (!multiplies_constant(program_, o) || std::ranges::count(o.in[1].labels, expert) != 1)
-      return picked(v, axis);
-    bool sums = false;
-    for (const char c : o.in[0].labels) sums |= !has(o.out.labels, c);
-    if (!sums) return picked(v, axis);
+    if (is<product_op>(o) && is_hadamard(o)) o = as_pointwise(std::move(o));
+    if (is<pointwise_op>(o)) return pointwise_again(o, axis);
+    if (scales_rows(o, expert)) return scaled_again(o, axis);
     const extent at = o.in[0].labels.find(expert);
     const auto axis_of_rows = at == std::string::npos ? std::nullopt : std::optional(at);
     const use left{restricted(o.in[0].value, axis_of_rows), without(o.in[0].labels, expert)};
@@ -139,6 +172,24 @@ class grouping {
     });
   }
 
+  // Returns the axis of experts of a pass's operand, if it has one.
+  std::optional<extent> axis_of(const operation& o, const pass& p, extent axis) const {
+    if (p.other == value_id::none) return {};
+    const extent lead = o.out.labels.size() - program_[p.other].shape.size();
+    return axis >= lead ? std::optional(axis - lead) : std::nullopt;
+  }
+
+  value_id scaled_again(const operation& o, extent axis) {
+    const std::string labels = without(o.out.labels, o.out.labels[axis]);
+    const use rows{restricted(o.in[1].value, axis), labels};
+    const value_id factors = restricted(o.in[0].value, 0);
+    return add({.what = pointwise_op{},
+                .in = {rows},
+                .out = {.labels = labels},
+                .passes = {{pass_kind::multiply, {}, factors}}},
+               without(program_[o.out.value].shape, axis), o.out.labels[axis]);
+  }
+
   value_id pointwise_again(const operation& o, extent axis) {
     const std::string labels = without(o.out.labels, o.out.labels[axis]);
     operation again{.what = pointwise_op{}, .in = {}, .out = {}};
@@ -147,12 +198,11 @@ class grouping {
     again.passes = o.passes;
     for (pass& p : again.passes) {
       if (p.other == value_id::none) continue;
-      const extent lead = o.out.labels.size() - program_[p.other].shape.size();
-      const bool has_axis = axis >= lead;
+      const auto own = axis_of(o, p, axis);
       if (program_[p.other].per_token()) {
-        p.other = restricted(p.other, has_axis ? std::optional(axis - lead) : std::nullopt);
-      } else if (has_axis) {
-        p.other = experts_first(p.other, axis - lead);
+        p.other = restricted(p.other, own);
+      } else if (own) {
+        p.other = experts_first(p.other, *own);
         p.by_expert = true;
       }
     }
@@ -164,6 +214,7 @@ class grouping {
   bool found_ = false;
   std::vector<operation> body_;
   std::vector<restriction> known_;
+  std::vector<std::pair<value_id, extent>> inside_;  // values and their axes of experts
 };
 
 inline void group(program& p) {

@@ -166,7 +166,8 @@ class lowering {
       in.push_back(bound);
     }
     const std::string labels = in[0].labels;
-    return place(program_.make(row_function_op{g.fn, g.parameter}, std::move(in), labels), names);
+    return place(program_.make(row_function_op{g.fn, g.parameter, g.groups}, std::move(in), labels),
+                 names);
   }
 
   // The axes of the two lists become the innermost ones; the second one names their pairs.
@@ -205,9 +206,17 @@ class lowering {
       expects<value_error>(s.rule.mass >= 0 && s.rule.mass <= 1, "[top_p] the mass is ",
                            s.rule.mass, ", not within 0 and 1");
     }
-    const use out = program_.make(select_op{s.rule}, {in}, in.labels, true, keep);
+    std::vector<use> operands{in};
+    if (s.ranked) operands.push_back(in_order(*s.ranked, names, in.labels));
+    const use out = program_.make(select_op{s.rule}, std::move(operands), in.labels, true, keep);
     program_[out.value].expected = expected_of(s.rule, n);
     return place(out, names);
+  }
+
+  // Returns the value of a node with its axes in this order.
+  use in_order(ir::node_id id, const std::string& names, const std::string& order) {
+    const use u = named(id, names);
+    return u.labels == order ? u : program_.make(reduce_op{}, {u}, order);
   }
 
   // Copies a leaf, because a barrier reads only memory of the call.

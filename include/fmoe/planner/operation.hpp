@@ -3,6 +3,7 @@
 // that a field exists only where it means something. Labels are local to an operation.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -81,6 +82,7 @@ struct pointwise_op {
 struct row_function_op {
   row_function fn{};
   double parameter = 0;
+  extent groups = 0;
 
   constexpr const char* name() const { return fmoe::name_of(fn); }
 };
@@ -97,7 +99,8 @@ struct append_op {
   constexpr const char* name() const { return "append"; }
 };
 
-// A selection of entries of each row. A second operand is what tokens are ranked by.
+// A selection of entries of each row. A second operand is what they are ranked by, if not by
+// themselves.
 struct select_op {
   selection_rule rule{};
 
@@ -237,6 +240,11 @@ const Kind& as(const operation& o) {
 template <class Kind>
 Kind& as(operation& o) {
   return get<Kind>(o.what);
+}
+
+// True if both operations have the same operands.
+inline bool has_operands_of(const operation& a, const operation& b) {
+  return std::ranges::equal(a.in, b.in, {}, &use::value, &use::value);
 }
 
 // How messages and tests call the operation: "gemm", "softmax", "top_k".

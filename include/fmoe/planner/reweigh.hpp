@@ -53,9 +53,7 @@ class weightings {
     return as<select_op>(o).rule.what != nonzero;
   }
   bool is_same_choice(const operation& a, const operation& b) const {
-    if (!is_selection(b) || a.in.size() != b.in.size()) return false;
-    for (extent k = 0; k < a.in.size(); ++k)
-      if (a.in[k].value != b.in[k].value) return false;
+    if (!is_selection(b) || !has_operands_of(a, b)) return false;
     selection_rule x = as<select_op>(a).rule, y = as<select_op>(b).rule;
     x.weights = y.weights;
     return x == y;

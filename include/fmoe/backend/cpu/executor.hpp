@@ -303,7 +303,7 @@ class executor : selection_steps<T, Arch> {
     const rows_of<T> bound = s.bounds != 0 ? rows(s.bound, f) : rows_of<T>{};
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r)
-        apply<T, Arch>(s.fn, s.parameter, a.data + t * a.stride + r * s.columns,
+        apply<T, Arch>(s.fn, s.parameter, s.groups, a.data + t * a.stride + r * s.columns,
                        c.data + t * c.stride + r * s.columns, s.columns,
                        s.bounds != 0 ? bound.data[t * bound.stride + r % s.bounds] : T(0));
   }

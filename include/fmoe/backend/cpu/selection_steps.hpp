@@ -120,7 +120,8 @@ class selection_steps : protected operands<T, Arch> {
   }
 
   void run(const select_step& s, const frame& f) const noexcept {
-    const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f);
+    const rows_of<T> a = rows(s.a, f), selection = rows(s.selection, f),
+                     ranked = s.ranked.exists() ? rows(s.ranked, f) : rows_of<T>{};
     const extent n = f.in_loop ? f.length : s.columns, keep = std::min(s.keep, f.bound->keep);
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r) {
@@ -143,6 +144,11 @@ class selection_steps : protected operands<T, Arch> {
           continue;
         }
         const top_k_state<T, Arch> best(row, s.keep);
+        if (s.ranked.exists()) {
+          top_k_by<T, Arch>(best, keep, ranked.data + t * ranked.stride + r * s.columns, scores, n);
+          weigh<T, Arch>(best, s.rule.weights, scores, n, s.rule.keeps_zeros);
+          continue;
+        }
         top_k_scan<T, Arch>(best, keep, scores, n, f.at, f.is_first, zeros_count(s.rule));
         if (f.is_last)
           top_k_finish<T, Arch>(best, keep, s.rule.weights, scores, n, s.rule.keeps_zeros);

@@ -247,6 +247,7 @@ class executor : operands<T, Device> {
       const row_function_kernel<T, Team> kernel{
           .f = s.fn,
           .parameter = s.parameter,
+          .groups = s.groups,
           .a = read(s.a, f),
           .bound = s.bounds != 0 ? read(s.bound, f) : rows_at<const T>{},
           .c = rows(s.c, f),
@@ -280,7 +281,8 @@ class executor : operands<T, Device> {
   void run(const cpu::select_step& s, const frame& f) const {
     using enum selection_rule::kind;
     const selections_at<T> to = selections(s.selection, s.keep, f);
-    const rows_at<const T> a = read(s.a, f);
+    const bool by_others = s.ranked.exists();
+    const rows_at<const T> a = read(by_others ? s.ranked : s.a, f);
     const weighting weights = s.rule.weights;
     const char* const name = detail::name_of(s.rule.what);
     if (s.rule.what == product_top_k) {
@@ -293,13 +295,18 @@ class executor : operands<T, Device> {
       f.bound.queue.launch(name, kernel, warps::blocks(f.count * s.rows));
     } else {
       const bool takes_all = s.rule.what == nonzero;
-      select_rows<T>(f.bound.queue,
-                     {a, to, s.rows, s.columns, takes_all, !takes_all && zeros_count(weights)},
-                     f.count, f.bound.sums, f.bound.sums_room);
+      select_rows<T>(
+          f.bound.queue,
+          {a, to, s.rows, s.columns, takes_all, by_others || (!takes_all && zeros_count(weights))},
+          f.count, f.bound.sums, f.bound.sums_room);
+      if (by_others)
+        f.bound.queue.each(name, scores_of_kept<T>{read(s.a, f), to, s.rows, s.columns},
+                           f.count * s.rows * to.keep);
     }
-    if (s.rule.what == nonzero || (weights == weighting::score && s.rule.what != top_p)) return;
+    const bool may_hold_zeros = by_others || s.rule.what == top_p;
+    if (s.rule.what == nonzero || (weights == weighting::score && !may_hold_zeros)) return;
     const extent columns = s.rule.what == product_top_k ? 0 : s.columns;
-    weigh({to, a, s.rows, columns, weights}, f);
+    weigh({to, read(s.a, f), s.rows, columns, weights}, f);
   }
 
   void run(const cpu::expert_choice_step& s, const frame& f) const {

@@ -49,7 +49,10 @@ class ranking {
   void add(const cpu::step& s) {
     visit([&](const auto& kind) { add(kind); }, s);
   }
-  void add(const cpu::select_step& s) { mark(s.a); }
+  void add(const cpu::select_step& s) {
+    mark(s.a);
+    mark(s.ranked);
+  }
   void add(const cpu::screen_step& s) {
     mark(s.a);
     for (const cpu::epilogue& e : s.epilogues) mark(e.other);
@@ -60,7 +63,7 @@ class ranking {
   }
   void add(const cpu::row_function_step& s) {
     const bool is_gate = s.fn == row_function::softmax || s.fn == row_function::bounded_softmax ||
-                         s.fn == row_function::entmax;
+                         s.fn == row_function::entmax || s.fn == row_function::best_groups;
     if (is_gate || ranks(s.c)) mark(s.a);
     if (ranks(s.c)) mark(s.bound);
   }

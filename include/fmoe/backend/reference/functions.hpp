@@ -148,8 +148,34 @@ inline void clamped_rms_norm(row x, double epsilon) {
   for (double& v : x) v *= std::sqrt(static_cast<double>(x.size())) / length;
 }
 
-// A function of a row, in place. `bound` is that of bounded_softmax.
-inline void apply(row_function f, double parameter, double bound, row x) {
+// Returns the places of x, the greatest first; NaN is the greatest, and among equal ones the lower
+// place comes first.
+inline std::vector<extent> best_first(const_row x) {
+  std::vector<extent> order(x.size());
+  std::iota(order.begin(), order.end(), extent{0});
+  std::ranges::stable_sort(order, [&](extent a, extent b) {
+    if (std::isnan(x[a]) || std::isnan(x[b])) return std::isnan(x[a]) && !std::isnan(x[b]);
+    return x[a] > x[b];
+  });
+  return order;
+}
+
+// x in the `active` of the groups whose two greatest entries have the greatest sums.
+inline void best_groups(row x, extent groups, extent active) {
+  const extent each = x.size() / groups;
+  std::vector<double> sums;
+  for (extent g = 0; g < groups; ++g) {
+    const row group = x.subspan(g * each, each);
+    const auto order = best_first(group);
+    sums.push_back(group[order[0]] + (each > 1 ? group[order[1]] : 0));
+  }
+  const auto order = best_first(sums);
+  for (extent i = active; i < groups; ++i)
+    std::ranges::fill(x.subspan(order[i] * each, each), -std::numeric_limits<double>::infinity());
+}
+
+// A function of a row, in place. `bound` is that of bounded_softmax, `groups` those of best_groups.
+inline void apply(row_function f, double parameter, extent groups, double bound, row x) {
   switch (f) {
     case row_function::softmax: return softmax(x);
     case row_function::bounded_softmax: return bounded_softmax(x, bound);
@@ -157,6 +183,7 @@ inline void apply(row_function f, double parameter, double bound, row x) {
     case row_function::layer_norm: return layer_norm(x, parameter);
     case row_function::rms_norm: return rms_norm(x, parameter);
     case row_function::clamped_rms_norm: return clamped_rms_norm(x, parameter);
+    case row_function::best_groups: return best_groups(x, groups, static_cast<extent>(parameter));
   }
 }
 

@@ -222,7 +222,7 @@ class interpreter {
           const array& bounds = at(o.in[1].value);
           bound = bounds.row(row_of(o.in[1].value, o, i))[r % bounds.width];
         }
-        apply(kind.fn, kind.parameter, bound, x);
+        apply(kind.fn, kind.parameter, kind.groups, bound, x);
         std::ranges::copy(x, out.row(i) + r * n);
       }
     }
@@ -285,9 +285,11 @@ class interpreter {
           continue;
         }
         std::copy_n(from + r * n, n, to.begin());
-        if (kind.rule.what == top_k)
-          reference_backend::top_k(to, std::min(program_[o.out.value].keep, keep_),
-                                   kind.rule.weights);
+        if (kind.rule.what == top_k) {
+          const value_id by = o.in.back().value;
+          reference_backend::top_k(to, {at(by).row(row_of(by, o, i)) + r * n, n},
+                                   std::min(program_[o.out.value].keep, keep_), kind.rule.weights);
+        }
         if (kind.rule.what == top_p)
           reference_backend::top_p(to, kind.rule.mass, kind.rule.weights);
       }

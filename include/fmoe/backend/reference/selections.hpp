@@ -6,30 +6,22 @@
 
 namespace fmoe::reference_backend {
 
-// Returns the places of x, the greatest first; NaN is the greatest, and among equal ones the lower
-// place comes first.
-inline std::vector<extent> best_first(const_row x) {
-  std::vector<extent> order(x.size());
-  std::iota(order.begin(), order.end(), extent{0});
-  std::ranges::stable_sort(order, [&](extent a, extent b) {
-    if (std::isnan(x[a]) || std::isnan(x[b])) return std::isnan(x[a]) && !std::isnan(x[b]);
-    return x[a] > x[b];
-  });
-  return order;
-}
-
 // Turns a row of scores into the selection that keeps these places.
 inline void keep(row scores, const std::vector<extent>& places, weighting weights) {
   std::vector<double> of_all(scores.begin(), scores.end()), kept;
   for (const extent k : places) kept.push_back(scores[k]);
   if (weights == weighting::softmax) softmax(kept);
   if (weights == weighting::softmax_of_all) softmax(of_all);
+  if (weights == weighting::normalized)
+    if (const double sum = std::accumulate(kept.begin(), kept.end(), 0.0); sum != 0)
+      for (double& k : kept) k /= sum;
   std::ranges::fill(scores, 0);
   for (extent i = 0; i < places.size(); ++i) {
     const extent k = places[i];
     switch (weights) {
       case weighting::score:
-      case weighting::softmax: scores[k] = kept[i]; break;
+      case weighting::softmax:
+      case weighting::normalized: scores[k] = kept[i]; break;
       case weighting::softmax_of_all: scores[k] = of_all[k]; break;
       case weighting::one: scores[k] = 1; break;
       case weighting::relu: scores[k] = std::max(kept[i], 0.0); break;
@@ -37,8 +29,8 @@ inline void keep(row scores, const std::vector<extent>& places, weighting weight
   }
 }
 
-inline void top_k(row scores, extent count, weighting weights) {
-  auto places = best_first(scores);
+inline void top_k(row scores, const_row ranked, extent count, weighting weights) {
+  auto places = best_first(ranked);
   places.resize(std::min(count, scores.size()));
   keep(scores, places, weights);
 }
@@ -68,7 +60,7 @@ inline void product_top_k(const selection_rule& rule, const_row a, const_row b, 
   std::vector<double> sums;
   for (const extent i : first)
     for (const extent j : second) sums.push_back(a[i] + b[j]);
-  reference_backend::top_k(sums, rule.keep, rule.weights);  // not the one of expressions
+  reference_backend::top_k(sums, sums, rule.keep, rule.weights);  // not the one of expressions
   std::ranges::fill(result, 0);
   for (extent k = 0; k < sums.size(); ++k)
     result[first[k / rule.each] * b.size() + second[k % rule.each]] = sums[k];

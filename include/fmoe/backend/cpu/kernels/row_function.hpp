@@ -2,16 +2,51 @@
 // The functions of rows of base/functions.hpp.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
 #include <fmoe/backend/cpu/kernels/entmax.hpp>
 #include <fmoe/backend/cpu/kernels/norm.hpp>
 #include <fmoe/backend/cpu/kernels/softmax.hpp>
+#include <fmoe/backend/cpu/kernels/top_k.hpp>
 
 namespace fmoe::cpu {
 
+// Returns the sum of the two greatest of n numbers, or the one that there is; NaN if one is NaN.
+template <class T, class Arch>
+T sum_of_two_greatest(const T* x, extent n) {
+  T first = -std::numeric_limits<T>::infinity(), second = first;
+  for (extent i = 0; i < n; ++i) {
+    if (std::isnan(x[i])) return x[i];
+    if (x[i] > first) second = std::exchange(first, x[i]);
+    else if (x[i] > second) second = x[i];
+  }
+  return n == 1 ? first : first + second;
+}
+
+// Keeps the `active` best of `groups` groups of neighbours, among equal ones the earlier; the
+// others become -infinity.
+template <class T, class Arch>
+void best_groups(const T* x, T* y, extent n, extent groups, extent active) {
+  const extent each = n / groups;
+  T sums[most_groups];
+  for (extent g = 0; g < groups; ++g) sums[g] = sum_of_two_greatest<T, Arch>(x + g * each, each);
+  for (extent g = 0; g < groups; ++g) {
+    const by_rank<T, Arch> is_before{sums, 1};
+    extent before = 0;
+    for (extent h = 0; h < groups; ++h)
+      before += is_before(static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(g));
+    if (before < active) std::copy_n(x + g * each, each, y + g * each);
+    else std::fill_n(y + g * each, each, -std::numeric_limits<T>::infinity());
+  }
+}
+
 // Computes y[n] from x[n]. May be in place.
 template <class T, class Arch>
-FMOE_NOINLINE void apply(row_function fn, double parameter, const T* x, T* y, extent n,
-                         T bound) noexcept {
+FMOE_NOINLINE void apply(row_function fn, double parameter, extent groups, const T* x, T* y,
+                         extent n, T bound) noexcept {
   switch (fn) {
     case row_function::softmax: return softmax<T, Arch>(x, y, n);
     case row_function::bounded_softmax: return softmax<T, Arch>(x, y, n, bound);
@@ -19,6 +54,8 @@ FMOE_NOINLINE void apply(row_function fn, double parameter, const T* x, T* y, ex
     case row_function::layer_norm: return layer_norm<T, Arch>(x, y, n, parameter);
     case row_function::rms_norm: return rms_norm<T, Arch>(x, y, n, parameter);
     case row_function::clamped_rms_norm: return clamped_rms_norm<T, Arch>(x, y, n, parameter);
+    case row_function::best_groups:
+      return best_groups<T, Arch>(x, y, n, groups, static_cast<extent>(parameter));
   }
 }
 

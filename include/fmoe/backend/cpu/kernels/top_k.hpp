@@ -237,6 +237,9 @@ void weigh(top_k_state<T, Arch> s, weighting weights, const T* row, extent n,
     exponentials<T, Arch>(s.values, s.values, s.count, top, -infinity);
     for (extent i = 0; i < s.count; ++i) s.values[i] /= whole;
   }
+  if (weights == weighting::normalized)
+    if (const T sum = std::accumulate(s.values, s.values + s.count, T(0)); sum != 0)
+      for (extent i = 0; i < s.count; ++i) s.values[i] /= sum;
   if (!keeps_zeros) drop_zeros(s);
 }
 
@@ -259,6 +262,15 @@ void top_k_finish(const top_k_state<T, Arch>& s, extent k, weighting weights, co
                   extent n, bool keeps_zeros = false) noexcept {
   if (s.count > k) top_k_cut(s, k);
   weigh<T, Arch>(s, weights, row, n, keeps_zeros);
+}
+
+// Keeps the scores at the places of the k greatest of n numbers.
+template <class T, class Arch>
+void top_k_by(const top_k_state<T, Arch>& s, extent k, const T* ranked, const T* scores,
+              extent n) noexcept {
+  top_k_scan<T, Arch>(s, k, ranked, n, 0, true, true);
+  if (s.count > k) top_k_cut(s, k);
+  for (extent i = 0; i < s.count; ++i) s.values[i] = scores[s.indices[i]];
 }
 
 // Orders places of a row as top-k does: the greater number first, a NaN before all, and the lower

@@ -87,6 +87,7 @@ class access_collector {
   }
   void add(const select_step& s) {
     read(s.a);
+    if (s.ranked.exists()) read(s.ranked);
     write(s.selection);
   }
   void add(const screen_step& s) {

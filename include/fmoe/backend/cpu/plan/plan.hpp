@@ -155,6 +155,7 @@ struct row_function_step {
   std::string text;
   row_function fn{};
   double parameter = 0;
+  extent groups = 0;             // of best_groups
   view a, c, bound{};            // bound may not exist
   extent rows = 0, columns = 0;  // rows for each token
   extent bounds = 0;             // bounds of a token; they repeat along its rows
@@ -176,7 +177,7 @@ struct append_step {  // each row, then a 1
 struct select_step {  // a loop feeds it chunk by chunk, and it selects at the last one
   std::string text;
   selection_rule rule{};
-  view a, selection;
+  view a, ranked, selection;               // ranked may not exist
   extent rows = 0, columns = 0, keep = 0;  // columns of the result
   // product_top_k: two lists of `list` entries for each row, and room for a state of each after the
   // states of the rows.

@@ -27,7 +27,7 @@ inline bool is_screened(const planner::program& p, const planner::operation& sel
   const bool is_plain_top_k =
       rule.what == selection_rule::kind::top_k && rule.weights != weighting::softmax_of_all;
   const bool is_alone = product.start == planner::value_id::none && !product.in_group();
-  if (!is_plain_top_k || !is_alone) return false;
+  if (!is_plain_top_k || !is_alone || select.in.size() > 1) return false;
   const planner::use &x = product.in[0], &w = product.in[1];
   const bool makes_row = product.out.labels.size() == 1 && !has(x.labels, product.out.labels[0]);
   const bool reads_parameter = p[w.value].parameter && p[w.value].leaf;

@@ -114,7 +114,8 @@ class stream_search {
              std::ranges::count(labels, labels[0]) == 1;
     if (*place != 0) return false;
     if (planner::is<planner::select_op>(o))
-      return labels.size() == 1 && selects_chunk_by_chunk(planner::as<planner::select_op>(o).rule);
+      return labels.size() == 1 && o.in.size() == 1 &&
+             selects_chunk_by_chunk(planner::as<planner::select_op>(o).rule);
     return planner::is<planner::gemm_op>(o) && !has(o.out.labels, labels[0]);
   }
 

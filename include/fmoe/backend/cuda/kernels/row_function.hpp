@@ -166,6 +166,28 @@ class team_row {
     scale(0, root_of(static_cast<double>(n_)) / (length < epsilon ? epsilon : length));
   }
 
+  // A thread takes a group: it compares the group with all others, and they wait for each other
+  // before they write, since y may lie where x does.
+  FMOE_CALLS_BLOCK
+  FMOE_DEVICE void best_groups(extent groups, extent active) const {
+    const extent each = n_ / groups;
+    constexpr extent turns = divide_up(most_groups, extent{lanes});
+    bool is_best[turns] = {};
+    for (extent turn = 0, g = lane_; g < groups; ++turn, g += Team) {
+      const T sum = sum_of_two_greatest(x_ + g * each, each);
+      extent before = 0;
+      for (extent h = 0; h < groups; ++h) {
+        const T other = sum_of_two_greatest(x_ + h * each, each);
+        before += is_ahead(other, h, sum, g);
+      }
+      is_best[turn] = before < active;
+    }
+    joined_sum(T(0));
+    for (extent turn = 0, g = lane_; g < groups; ++turn, g += Team)
+      for (extent i = g * each; i < (g + 1) * each; ++i)
+        y_[i] = is_best[turn] ? x_[i] : -std::numeric_limits<T>::infinity();
+  }
+
   // A norm or the mean.
   FMOE_DEVICE T norm(row_norm which) const {
     switch (which) {
@@ -185,6 +207,26 @@ class team_row {
   }
 
  private:
+  // The sum of the two greatest of n numbers, or the one that there is; NaN if one is NaN.
+  FMOE_DEVICE static T sum_of_two_greatest(const T* x, extent n) {
+    T first = -std::numeric_limits<T>::infinity(), second = first;
+    for (extent i = 0; i < n; ++i) {
+      if (x[i] != x[i]) return x[i];
+      if (x[i] > first) {
+        second = first;
+        first = x[i];
+      } else if (x[i] > second) {
+        second = x[i];
+      }
+    }
+    return n == 1 ? first : sum_of(first, second);
+  }
+  // NaN first, and the lower place among equals.
+  FMOE_DEVICE static bool is_ahead(T a, extent i, T b, extent j) {
+    if (a != a || b != b) return a != a && (b == b || i < j);
+    return a > b || (a == b && i < j);
+  }
+
   template <class F>
   FMOE_DEVICE void each(const F& f) const {
     for (extent i = lane_; i < n_; i += Team) f(i);
@@ -267,6 +309,7 @@ struct row_function_kernel {
 
   row_function f;
   double parameter;
+  extent groups;  // of best_groups
   rows_at<const T> a, bound;
   rows_at<T> c;
   extent tokens, rows, columns, bounds;  // rows and bounds of a token; bounds repeat
@@ -286,6 +329,8 @@ struct row_function_kernel {
       case row_function::layer_norm: return row.layer_norm(parameter);
       case row_function::rms_norm: return row.rms_norm(parameter);
       case row_function::clamped_rms_norm: return row.clamped_rms_norm(parameter);
+      case row_function::best_groups:
+        return row.best_groups(groups, static_cast<extent>(parameter));
     }
   }
 };

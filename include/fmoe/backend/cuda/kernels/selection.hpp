@@ -48,6 +48,21 @@ struct selections_at {
 // Do weights of 0 stand for entries that are kept, so that a score of 0 matters?
 constexpr bool zeros_count(weighting w) { return w != weighting::score && w != weighting::relu; }
 
+// Gives what is kept its scores, where it was ranked by other numbers. A thread makes one entry.
+template <class T>
+struct scores_of_kept {
+  rows_at<const T> scores;
+  selections_at<T> selections;
+  extent rows, columns;
+
+  FMOE_DEVICE void operator()(extent i) const {
+    const extent entry = i % selections.keep, r = i / selections.keep % rows,
+                 token = i / selections.keep / rows;
+    const selection_row<T> s = selections.row(token, r);
+    if (entry < s.count()) s.values()[entry] = scores.row(token)[r * columns + s.indices()[entry]];
+  }
+};
+
 // Turns the kept scores of each row into weights, and leaves out those that are 0. `columns` are
 // those of a whole row of scores; without them only kept scores count.
 template <class T>
@@ -72,6 +87,11 @@ struct weigh_rows {
       const T top = greatest_of(row, columns), whole = sum_of_exponentials(row, columns, top);
       for (index k = 0; k < count; ++k)
         values[k] = quotient_of(exponential_of(values[k], top), whole);
+    }
+    if (weights == weighting::normalized) {
+      T sum = 0;
+      for (index k = 0; k < count; ++k) sum = sum_of(sum, values[k]);
+      for (index k = 0; k < count && sum != 0; ++k) values[k] = quotient_of(values[k], sum);
     }
     index kept = 0;
     for (index k = 0; k < count; ++k) {

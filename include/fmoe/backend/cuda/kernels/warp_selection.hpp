@@ -106,9 +106,16 @@ struct weigh_kernel {
       top = warp.greatest_of(x, n);
       whole = warp.sum_of_exponentials(x, n, top);
     }
+    if (of.weights == weighting::normalized) {
+      T mine = 0;
+      for (index k = warp.lane(); k < count; k += warp.lanes) mine = sum_of(mine, s.values()[k]);
+      whole = warp.sum(mine);
+    }
+    const bool is_share = of.weights == weighting::normalized && whole != 0;
     warp.keep(s, count, [&](index k, T& value, index& place) {
       value = s.values()[k];
       place = s.indices()[k];
+      if (is_share) value = quotient_of(value, whole);
       if (is_softmax) value = quotient_of(exponential_of(value, top), whole);
       if (of.weights == weighting::one) value = 1;
       if (of.weights == weighting::relu && value < 0) value = 0;
