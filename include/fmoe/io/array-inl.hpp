@@ -107,6 +107,12 @@ FMOE_INLINE array array::reshaped(std::vector<extent> shape) const {
   return result;
 }
 
+FMOE_INLINE array array::reshaped(std::vector<extent> shape, element_type type) const {
+  array result = reshaped(std::move(shape));
+  result.type_ = type;
+  return result;
+}
+
 FMOE_INLINE array array::rows(extent first, extent count) const {
   if (shape_.empty() || first > shape_[0] || count > shape_[0] - first)
     fail(errc::shape, "is " + text_of(shape_) + " and has no rows " + std::to_string(first) +

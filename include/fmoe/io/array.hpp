@@ -47,6 +47,7 @@ class array {
   // elements either: this is enough for a plan and its costs.
   static array outline(element_type type, std::vector<extent> shape, std::string name,
                        std::shared_ptr<const std::filesystem::path> file);
+  array outlined() const { return outline(type_, shape_, name_, file_); }
 
   // These copy the bytes or values.
   array(element_type type, std::vector<extent> shape, std::span<const std::byte> bytes);
@@ -89,6 +90,8 @@ class array {
 
   // Returns the same elements in another shape with as many elements.
   array reshaped(std::vector<extent> shape) const;
+  // Returns the same bytes as elements of another type, in a shape that takes as many bytes.
+  array reshaped(std::vector<extent> shape, element_type type) const;
 
   // Returns entries `first` to `first` + `count` - 1 of the first axis, which share the bytes: an
   // expert's part of a tensor of all experts. Throws shape if they do not exist or do not begin and

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include <fmoe/io/gguf-inl.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/io/safetensors_header-inl.hpp>
 #include <fmoe/io/safetensors_layout.hpp>
@@ -48,10 +49,18 @@ FMOE_INLINE safetensors::safetensors(const input& in) : named_arrays(in.file) {
   metadata_ = std::move(found.header.metadata);
 }
 
-FMOE_INLINE layer_arrays arrays_in(const safetensors& weights) {
+// `File` is safetensors or gguf.
+template <class File>
+layer_arrays all_in(const File& weights) {
   layer_arrays result{weights.file(), weights.metadata(), {}};
   for (const array& a : weights.arrays()) result.arrays.emplace(a.name(), a);
   return result;
+}
+
+FMOE_INLINE layer_arrays arrays_in(const safetensors& weights) { return all_in(weights); }
+
+FMOE_INLINE layer_arrays arrays_in(const std::filesystem::path& file) {
+  return is_gguf(input(file)) ? all_in(gguf::read(file)) : all_in(safetensors::read(file));
 }
 
 }  // namespace fmoe::io

@@ -45,6 +45,9 @@ class safetensors : public named_arrays {
 // Returns all that the file holds, to make a layer from it.
 layer_arrays arrays_in(const safetensors& weights);
 
+// The same for a safetensors or a GGUF file, whose first bytes tell which it is.
+layer_arrays arrays_in(const std::filesystem::path& file);
+
 }  // namespace fmoe::io
 
 namespace fmoe {
@@ -59,9 +62,10 @@ template <class Layer>
 Layer load(const io::safetensors& weights, const load_options& options = {}) {
   return io::layer_from<Layer>(io::arrays_in(weights), options);
 }
+// The same for the path of a safetensors or a GGUF file.
 template <class Layer>
 Layer load(const std::filesystem::path& file, const load_options& options = {}) {
-  return load<Layer>(io::safetensors::read(file), options);
+  return io::layer_from<Layer>(io::arrays_in(file), options);
 }
 
 // These refuse a call without the type, without its brackets, or with something else than options.
