@@ -67,6 +67,25 @@ TEST_CASE("blocks of ggml are the floats that ggml decodes, bit by bit") {
   }
 }
 
+TEST_CASE("the page about formats shows this") {
+  const auto file = io::gguf::read("tests/io/blocks.gguf");
+  const auto experts = file.get<float, 3>("Q4_K");  // [3, 1, 256], decoded
+  const auto last = file.at("Q4_K").rows(2, 1);     // one expert: get() decodes its bytes alone
+  const auto text = file.value<std::string>("a.string");
+  const auto count = file.find_value<std::size_t>("llama.expert_count");  // nothing: no such key
+  CHECK(last.get<float, 3>()(0, 0, 7) == experts(2, 0, 7));
+  CHECK(text.size() == 7);
+  CHECK(!count);
+
+  const io::safetensors& weights = scaled();
+  const auto codes = weights.at("fp8.weight"), scales = weights.at("fp8.weight_scale_inv");
+  const auto fp8 = io::fp8_weights(codes, scales).get<float, 2>();
+  const auto mxfp4 = io::mxfp4_weights(weights.at("mxfp4_blocks"), weights.at("mxfp4_scales"));
+  const auto expert = mxfp4.rows(1, 1).get<float, 3>();
+  CHECK(fp8(129, 3) == weights.get<float, 2>("fp8.want")(4, 3));
+  CHECK(expert(0, 7, 63) == weights.get<float, 3>("mxfp4.want")(1, 7, 63));
+}
+
 TEST_CASE("what no tensor can hold is refused") {
   const io::array unknown(element_type::q2_k, {1, 256}, std::vector<std::byte>(84));
   CHECK(caught([&] { unknown.get<float, 2>(); }).code == io::errc::dtype);

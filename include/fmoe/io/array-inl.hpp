@@ -38,11 +38,6 @@ inline std::span<const std::byte> bytes_of(const any_tensor& t) {
           element_count(t.shape) * size_of(t.type)};
 }
 
-// The type of the numbers in an array of this type, as it is or with scales.
-inline std::optional<dtype> type_of_numbers(const array& a) {
-  return a.is_scaled() ? dtype::float32 : dtype_of_elements(a.type());
-}
-
 FMOE_INLINE std::string text_of(std::span<const extent> shape) {
   std::string text = "[";
   for (const extent n : shape)
@@ -183,7 +178,7 @@ void array::copy_numbers_to(To* to, extent count) const {
 
 FMOE_INLINE any_tensor array::elements_as(dtype type, std::span<const extent> expected,
                                           narrowing may) const {
-  const auto stored = type_of_numbers(*this);
+  const auto stored = number_type();
   if (!stored)
     fail(errc::dtype,
          "is " + std::string(name_of(type_)) + " and F64, F32, BF16 or F16 is expected");

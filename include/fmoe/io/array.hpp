@@ -83,6 +83,10 @@ class array {
   std::span<const std::byte> bytes() const { return bytes_; }
   bool is_outline() const { return is_outline_; }
   bool is_scaled() const { return scales_ != nullptr; }
+  // The type that holds the numbers without rounding, if they are floating-point numbers.
+  std::optional<dtype> number_type() const {
+    return is_scaled() ? dtype::float32 : dtype_of_elements(type_);
+  }
   const std::string& name() const { return name_; }
 
   // Throws shape unless every extent is the expected one, or `any` is expected.

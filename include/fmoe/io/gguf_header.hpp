@@ -160,7 +160,7 @@ class gguf_header_reader {
     if (said == values.end()) return;
     alignment = said->second.get<std::uint32_t>();
     if (alignment == 0 || alignment % 8 != 0)
-      in_.fail(errc::schema, 0,
+      in_.fail(errc::schema, said->second.at(),
                "has the alignment " + std::to_string(alignment) + ", which is no multiple of 8");
   }
 

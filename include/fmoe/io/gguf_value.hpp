@@ -75,7 +75,8 @@ class gguf_value {
   // The kind of the value, or of an array's values.
   gguf_type type() const { return type_; }
   bool is_array() const { return is_array_; }
-  extent size() const { return count_; }  // values of an array; 1 for others
+  std::uint64_t at() const { return place_.at; }  // the byte of the file where its key stands
+  extent size() const { return count_; }          // values of an array; 1 for others
 
   // Returns the value as a bool, an integer, a float, a double or a std::string, or an array as a
   // std::vector of these. Throws schema for a value of another kind (a double may come from a
