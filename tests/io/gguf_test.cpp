@@ -126,7 +126,7 @@ TEST_CASE("version 2, other alignments, gaps and empty files are accepted") {
   CHECK(file.alignment() == 8);
   CHECK(file.get<float, 1>("x")(0) == 3);
   CHECK(file.get<float, 0>("z")() == 2);
-  CHECK(file.get<float, 1>("y").empty());
+  CHECK(file.get<float, 1>("y").size() == 0);
 
   gguf_file nested;
   nested.value("n", gguf_array,
@@ -186,7 +186,7 @@ TEST_CASE("malformed headers are refused, with their place") {
   refused(array(gguf_text, 2, counted_text("long enough")), errc::truncated, array_at + 31);
   refused(array(gguf_bool, 3, std::string("\0\1\2", 3)), errc::schema, array_at + 14);
   std::string deep = little(gguf_u8) + little<std::uint64_t>(0);
-  for (int i = 0; i < 16; ++i) deep = little(gguf_array) + little<std::uint64_t>(1) + deep;
+  for (int i = 0; i < 15; ++i) deep = little(gguf_array) + little<std::uint64_t>(1) + deep;
   const auto deepest = gguf::parse(exact(gguf_file().value("k", gguf_array, deep).bytes()));
   CHECK(deepest.values().size() == 1);
   deep = little(gguf_array) + little<std::uint64_t>(1) + deep;
