@@ -8,6 +8,7 @@
 #include <optional>
 #include <system_error>
 
+#include <fmoe/base/memory.hpp>
 #include <fmoe/io/file.hpp>
 
 namespace fmoe::io {
