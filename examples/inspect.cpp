@@ -25,8 +25,8 @@ namespace {
 
 constexpr const char* usage =
     "usage: fmoe_inspect FILE [--tokens T] [--active K] [--dot]\n"
-    "FILE is a safetensors file, a folder of a model or its model.safetensors.index.json, or an "
-    ".npy file.\n"
+    "FILE is a safetensors or a GGUF file, a folder of a model or its "
+    "model.safetensors.index.json, or an .npy file.\n"
     " --tokens T plan for T tokens at once, 1 unless said\n"
     " --active K experts of a token, where the file does not say\n"
     " --dot only the plans, for Graphviz\n";
@@ -413,7 +413,8 @@ std::string inspect(const settings& s, progress& bar) {
   for (const std::string& name : names) {
     const auto& a = tensors.emplace(name, from.outline_of(name)).first->second;
     numbers += static_cast<double>(numbers_in(a));
-    bits += static_cast<double>(numbers_in(a)) * static_cast<double>(io::bits_of(a.type()));
+    bits += static_cast<double>(numbers_in(a)) * static_cast<double>(io::bits_of(a.type())) /
+            static_cast<double>(io::block_of(a.type()));
     bar.step();
   }
   bar.start("names", 0);

@@ -31,6 +31,12 @@ if(good EQUAL 0 OR bad EQUAL 0)
   message(SEND_ERROR "${good} good and ${bad} malformed files in ${folder}")
 endif()
 
+# A GGUF file, with blocks of ggml.
+execute_process(COMMAND ${program} ${folder}/../io/blocks.gguf RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE error)
+if(NOT status STREQUAL "0" OR NOT output MATCHES "20 tensors of 13,828 numbers, 32,486 bytes" OR NOT output MATCHES "Q4_K +\\[3, 1, 256\\] +Q4_K +768")
+  message(SEND_ERROR "blocks.gguf: exits with ${status}\n${output}${error}")
+endif()
+
 # Arguments that are not a file, and command lines that are wrong.
 function(fails_with wanted)
   execute_process(COMMAND ${program} ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE error)

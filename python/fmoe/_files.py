@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The arrays of safetensors files and of sharded checkpoints."""
+"""The arrays of safetensors and GGUF files and of sharded checkpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ._arrays import readable
 
 
 class File(Mapping[str, numpy.ndarray]):
-    """The arrays of a file or a checkpoint by name; each is read when it is asked for. bfloat16 becomes float32."""
+    """The arrays of a file or a checkpoint by name; each is read when it is asked for. bfloat16, the blocks of GGUF files, and FP8
+    and MXFP4 with their scales become float32."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._core = _core.Checkpoint.open(os.fspath(path))
@@ -39,7 +40,7 @@ class File(Mapping[str, numpy.ndarray]):
 
 
 def read(path: str | os.PathLike[str]) -> File:
-    """Opens a safetensors file, a folder of shards, or its index."""
+    """Opens a safetensors or a GGUF file, a folder of shards, or its index."""
     return File(path)
 
 

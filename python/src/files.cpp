@@ -7,12 +7,21 @@
 
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/safetensors.hpp>
+#include <fmoe/io/scaled_arrays.hpp>
 
 #include "arrays.hpp"
 
 namespace fmoe::python {
 
 using namespace nb::literals;
+
+// The array of this name, as with_scales makes it of the checkpoint's.
+io::array array_in(const io::checkpoint& from, const std::string& name) {
+  io::arrays_by_name found{{name, from.at(name)}};
+  const std::string scales = io::name_of_block_scales(name);
+  if (from.contains(scales)) found.emplace(scales, from.at(scales));
+  return io::with_scales(std::move(found)).at(name);
+}
 
 nb::object numpy_of(const io::array& a) {
   using io::element_type;
@@ -44,6 +53,8 @@ nb::object numpy_of(const io::array& a) {
       return numpy_of(t);
     }
     default:
+      if (a.number_type() == dtype::float32)  // blocks of ggml, or elements with scales
+        return numpy_of(io::array(a.elements_as(dtype::float32, a.shape(), io::narrowing::refuse)));
       throw nb::type_error(
           ("numpy has no type for elements of " + std::string(name_of(a.type()))).c_str());
   }
@@ -54,8 +65,8 @@ void bind_files(nb::module_& m) {
       .def_static("open", [](const std::string& file) { return io::checkpoint::open(file); })
       .def("names", &io::checkpoint::names)
       .def("contains", &io::checkpoint::contains)
-      .def("at",
-           [](const io::checkpoint& c, const std::string& name) { return numpy_of(c.at(name)); })
+      .def("at", [](const io::checkpoint& c,
+                    const std::string& name) { return numpy_of(array_in(c, name)); })
       .def("metadata", [](const io::checkpoint& c) {
         const auto said = c.metadata();
         return std::map<std::string, std::string>(said.begin(), said.end());

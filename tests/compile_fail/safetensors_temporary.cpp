@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: safetensors: the file is a temporary, and its arrays end with it
+// expect: io: the file is a temporary, and its arrays end with it
 // cause: `arrays()` and `find()` point into the object that read returned, which nothing keeps.
 // cure: Keep what read returns in a variable.
 #include <fmoe/io/safetensors.hpp>

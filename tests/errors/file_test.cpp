@@ -2,8 +2,10 @@
 #include <cstdint>
 
 #include <fmoe/io/checkpoint.hpp>
+#include <fmoe/io/gguf.hpp>
 #include <fmoe/io/npy.hpp>
 #include <fmoe/io/safetensors.hpp>
+#include <fmoe/io/scaled_arrays.hpp>
 #include <fmoe/load_model.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
@@ -78,6 +80,35 @@ const failure file_errors[] = {
 [] { io::safetensors::parse(bytes_of("expert,weight\n0,0.25\n"), "weights.csv"); }},
 {R"([io] "weights.npy": is an .npy file, which fmoe::io::npy::read reads (header_len))", "The file holds one array without a name.", "Read it with `io::npy::read`, or write a safetensors file.",
 [] { io::safetensors::parse(io::npy::serialize(tensor<float, 2>({8, 5})), "weights.npy"); }},
+{R"([io] "model.gguf": is not a GGUF file (magic))", "The file is of another format, or damaged.", "Read a safetensors file with `io::safetensors::read`; `io::checkpoint::open` and `load` take either format.",
+[] { io::gguf::parse(bytes_of("<!DOCTYPE html>"), "model.gguf"); }},
+{R"([io] "model.gguf": is a GGUF file of version 1, and 2 or 3 is expected (version at byte 4))", "The file is of an old or of a future version of ggml.", "Make it again with a newer version of llama.cpp, or convert it with ggml's gguf for Python.",
+[] { io::gguf::parse(bytes_of({"GGUF\1\0\0\0", 8}), "model.gguf"); }},
+{R"([io] "model.gguf": is a GGUF file in big-endian order (version at byte 4))", "The file is made for machines of another byte order.", "`gguf-convert-endian` of ggml's gguf for Python converts it.",
+[] { io::gguf::parse(bytes_of({"GGUF\0\0\0\3", 8}), "model.gguf"); }},
+{R"([io] "model.gguf": ends before its header does (truncated at byte 20))", "The file is cut, as after a download that failed.", "Fetch the file again.",
+[] { io::gguf::parse(bytes_of({"GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20}), "model.gguf"); }},
+{R"([io] "tests/io/blocks.gguf": has no "llama.expert_count" in its metadata (schema))", "The metadata of a GGUF file lack a key that the program asks for.", "Ask with `find_value`, which returns nothing then; `fmoe.read(file).metadata` in Python lists the keys.",
+[] { io::gguf::read("tests/io/blocks.gguf").value<int>("llama.expert_count"); }},
+{R"([io] "tests/io/blocks.gguf": has the metadata "a.f32", which is FLOAT32, and an integer is expected (schema at byte 235))", "A value of the metadata is of another kind than the program asks for.", "Ask for the kind that the message names.",
+[] { io::gguf::read("tests/io/blocks.gguf").value<int>("a.f32"); }},
+{R"([io] "tests/io/part-00001-of-00003.gguf": is a part of the model, which is not there (io))", "A GGUF model lies in several files, and one of them is missing.", "Put all parts into one folder, under the names that they were made with.",
+[] { io::checkpoint::open("tests/io/part-00002-of-00003.gguf"); }},
+{R"([io] "mxd.safetensors": tensor "W_enc" is F8_E4M3 and F64, F32, BF16 or F16 is expected (dtype))", "The weights are FP8, and the file has no scales of their blocks, named `W_enc_scale_inv`.", "Convert the weights, or write their scales beside them as DeepSeek-V3 does.",
+[] { load<mxd<>>(small_file({{"W_enc", io::array(io::element_type::f8_e4m3, {8, 16}, std::vector<std::byte>(128))}})); }},
+{R"([io] tensor "w_scale_inv" is [1, 1] and [1, 2] is expected (shape))", "The scales of FP8 weights are not one for each block of 128 x 128.", "Write as many scales as the weights have blocks, where the last ones may be smaller.",
+[] { io::fp8_weights(io::array(io::element_type::f8_e4m3, {128, 256}, std::vector<std::byte>(32768)), io::safetensors::parse(io::safetensors::serialize({{"w_scale_inv", tensor<float, 2>({1, 1})}})).at("w_scale_inv")); }},
+{R"([io] is F8_E4M3 with scales I8: F8_E4M3 with F32 or F4 with U8 is expected (dtype))", "There are no such weights with scales.", "Pass codes and scales as `fp8_weights` and `mxfp4_weights` take them.",
+[] { io::array(io::element_type::f8_e4m3, {2}, std::vector<std::byte>(2)).scaled(io::array({1}, std::span<const std::int8_t>(std::vector<std::int8_t>(1))), 1, 2); }},
+{R"([io] tensor "w" has scales beside it: write the floats that get makes of it (dtype))", "safetensors files have no elements with scales.", "`io::array(a.get<float, 2>())` has the same numbers.",
+[] {
+const io::array codes(io::element_type::f8_e4m3, {1, 2}, std::vector<std::byte>(2));
+io::safetensors::serialize({{"w", io::fp8_weights(codes, tensor<float, 2>({1, 1}))}});
+}},
+{R"([io] is [3, 2] and has no rows 2 to 4 (shape))", "`rows` asks for more than the array has.", "Ask for rows that exist.",
+[] { io::array(tensor<float, 2>({3, 2})).rows(2, 2); }},
+{R"([io] is [4, 16], whose rows 1 to 3 cut a block of Q8_0 (shape))", "The rows of blocks of 32 numbers are shorter than a block, as after `reshaped`.", "Ask for rows between whose ends the blocks are whole.",
+[] { io::array(io::element_type::q8_0, {4, 16}, std::vector<std::byte>(68)).rows(1, 2); }},
 {R"([io] "nothing/mxd.safetensors": cannot be created: No such file or directory (io))", "The folder does not exist, or the program may not write there.", "Make the folder first: `std::filesystem::create_directories`.",
 [] { save(small_mxd(), "nothing/mxd.safetensors"); }},
 {R"([io] "mxd.safetensors": has "Activation" in its metadata, which is not known: "activation" is (schema))", "A key of the metadata is misspelt, and the setting would be ignored. A file may have any other keys.",
@@ -88,7 +119,7 @@ const failure file_errors[] = {
 [] { load<mxd<>>(small_file({{"gate", tensor<float, 2>({4, 8})}, {"W_cond", tensor<float, 2>({3, 5})}})); }},
 {R"([io] "mxd.safetensors": tensor "W_enc" is F64, which float32 would round: pass fmoe::io::narrow to allow it (dtype))", "The file stores double, and the layer float.", "Load a layer of double, or allow rounding: `{.narrow = io::narrow}`.",
 [] { load<mxd<>>(small_file({{"W_enc", tensor<double, 2>({8, 16})}})); }},
-{R"([io] "mxd.safetensors": tensor "W_enc" is I32 and F64, F32, BF16 or F16 is expected (dtype))", "The file stores integers where weights belong.", "fmoe does not read quantised weights: convert them first.",
+{R"([io] "mxd.safetensors": tensor "W_enc" is I32 and F64, F32, BF16 or F16 is expected (dtype))", "The file stores integers where weights belong, or blocks that fmoe does not decode.", "Convert them first: docs/formats.md lists the formats of quantised weights that fmoe reads.",
 [] { load<mxd<>>(small_file({{"W_enc", io::array({8, 16}, std::span<const int>(std::vector<int>(128)))}})); }},
 {R"([io] "mxd.safetensors": has K = 2 in its metadata, and 3 is asked for: set the layer's `active` after load instead (conflict))", "The call and the file's metadata name different numbers of experts.", "Leave out `.active`, and set `layer.active` (`layer.route.active` of an `aoe` or a `moe`) to run the layer with another number.",
 [] { load<mxd<>>(small_file({}, {{"K", "2"}}), {.active = 3}); }},

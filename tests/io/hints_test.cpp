@@ -86,7 +86,7 @@ TEST_CASE("files of other formats are named", "[hints]") {
   using namespace std::string_literals;
   CHECK(refused("PK\x03\x04"s, "model.pt").find("zip archive") != std::string::npos);
   CHECK(refused("\x80\x02}q"s, "model.bin").find("pickle") != std::string::npos);
-  CHECK(refused("GGUF\x03\0\0\0"s, "model.gguf").find("GGUF") != std::string::npos);
+  CHECK(refused("GGUF\x03\0\0\0"s, "model.gguf").find("gguf::read") != std::string::npos);
   CHECK(refused("\x89HDF\r\n\x1a\n"s, "model.h5").find("HDF5") != std::string::npos);
   CHECK(refused("\x93NUMPY\x01\0"s, "x.npy").find("npy::read") != std::string::npos);
   CHECK(refused("\x08\x07\x12\x07pytorch"s, "model.onnx").find("ONNX") != std::string::npos);

@@ -104,6 +104,18 @@ def test_files_are_mappings(rows):
         fmoe.load(DATA + "minilm_l3_rows.safetensors")
 
 
+def test_files_of_ggml_and_weights_with_scales_are_read():
+    blocks = fmoe.read("tests/io/blocks.gguf")
+    assert blocks.metadata["a.i8"] == "-100"
+    for name in ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "MXFP4"):
+        assert blocks[name].dtype == np.float32 and np.array_equal(blocks[name], blocks[name + ".want"])
+    scaled = fmoe.read("tests/io/scaled.safetensors")
+    assert np.array_equal(scaled["fp8.weight"][[0, 1, 127, 128, 129]], scaled["fp8.want"])
+    assert np.array_equal(scaled["mxfp4_blocks"], scaled["mxfp4.want"])
+    with pytest.raises(TypeError, match="F8_E4M3"):
+        scaled["codes"]
+
+
 def test_other_threads_run_meanwhile(minilm, rows):
     x = rows["x"]
     forward, wanted, wrong = minilm.compile(256, threads=1), minilm(x), []

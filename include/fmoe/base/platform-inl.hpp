@@ -66,6 +66,8 @@ FMOE_INLINE std::ptrdiff_t open_file::write(std::uint64_t to, std::span<const st
   return write(bytes);
 }
 
+FMOE_INLINE std::shared_ptr<const std::byte> open_file::map(std::size_t) const { return nullptr; }
+
 FMOE_INLINE bool open_file::flush() { return number_ < 0 || _commit(number_) == 0; }
 
 FMOE_INLINE bool open_file::close() { return _close(std::exchange(number_, -1)) == 0; }
@@ -109,6 +111,12 @@ FMOE_INLINE std::ptrdiff_t open_file::write(std::uint64_t to, std::span<const st
                                static_cast< ::off_t>(to));
     if (done >= 0 || errno != EINTR) return done;
   }
+}
+
+FMOE_INLINE std::shared_ptr<const std::byte> open_file::map(std::size_t bytes) const {
+  void* const pages = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, number_, 0);
+  if (pages == MAP_FAILED) return nullptr;
+  return {static_cast<const std::byte*>(pages), [=](const void*) { ::munmap(pages, bytes); }};
 }
 
 FMOE_INLINE bool open_file::flush() {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,6 +42,10 @@ class open_file {
   std::ptrdiff_t read(std::uint64_t from, std::span<std::byte> to) const;
   std::ptrdiff_t write(std::span<const std::byte> bytes);
   std::ptrdiff_t write(std::uint64_t to, std::span<const std::byte> bytes);
+
+  // Maps the first bytes of the file, at least one, until the last copy of the pointer has gone.
+  // The system reads a page when it is first touched. Returns null where the system cannot.
+  std::shared_ptr<const std::byte> map(std::size_t bytes) const;
 
   // Returns when a crash of the machine cannot lose what was written, where systems can tell.
   bool flush();

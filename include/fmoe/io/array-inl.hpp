@@ -54,10 +54,11 @@ FMOE_INLINE array::array(element_type type, std::vector<extent> shape,
       owner_(std::move(owner)),
       name_(std::move(name)),
       file_(std::move(file)) {
-  const auto bits = count_bits(shape_, bits_of(type_));
+  const auto bits = count_bits(shape_, type_);
   if (!bits)
     fail(errc::overflow, "has the shape " + text_of(shape_) + ", whose size does not fit 64 bits");
-  if (*bits % 8 != 0 || *bits / 8 != bytes_.size())
+  const bool is_whole = *bits % 8 == 0 && element_count(shape_) % block_of(type_) == 0;
+  if (!is_whole || *bits / 8 != bytes_.size())
     fail(errc::size_mismatch, "has the shape " + text_of(shape_) + " and the type " +
                                   std::string(name_of(type_)) + ", but " +
                                   std::to_string(bytes_.size()) + " bytes");
@@ -101,9 +102,83 @@ FMOE_INLINE array array::reshaped(std::vector<extent> shape) const {
   return result;
 }
 
+FMOE_INLINE array array::reshaped(std::vector<extent> shape, element_type type) const {
+  array result = reshaped(std::move(shape));
+  result.type_ = type;
+  return result;
+}
+
+FMOE_INLINE array array::rows(extent first, extent count) const {
+  if (shape_.empty() || first > shape_[0] || count > shape_[0] - first)
+    fail(errc::shape, "is " + text_of(shape_) + " and has no rows " + std::to_string(first) +
+                          " to " + std::to_string(first + count));
+  array result = *this;
+  result.shape_[0] = count;
+  if (is_outline_) return result;
+  const extent each = element_count(std::span(shape_).subspan(1)), bits = bits_of(type_);
+  const extent begin = first * each, elements = count * each, block = block_of(type_);
+  if (begin % block != 0 || elements % block != 0 || begin / block * bits % 8 != 0 ||
+      elements / block * bits % 8 != 0)
+    fail(errc::shape, "is " + text_of(shape_) + ", whose rows " + std::to_string(first) + " to " +
+                          std::to_string(first + count) + " cut a block of " +
+                          std::string(name_of(type_)));
+  result.bytes_ = bytes_.subspan(begin / block * bits / 8, elements / block * bits / 8);
+  result.first_ += begin;
+  return result;
+}
+
+struct array::scales_beside {
+  element_scales scales;
+  std::shared_ptr<const void> owner;
+};
+
+FMOE_INLINE array array::scaled(const array& scales, extent block_rows,
+                                extent block_columns) const {
+  const bool is_f4 = type_ == element_type::f4 && scales.type_ == element_type::u8;
+  const bool is_f8 = type_ == element_type::f8_e4m3 && scales.type_ == element_type::f32;
+  if (!is_f4 && !is_f8)
+    fail(errc::dtype, "is " + std::string(name_of(type_)) + " with scales " +
+                          std::string(name_of(scales.type_)) +
+                          ": F8_E4M3 with F32 or F4 with U8 is expected");
+  std::vector<extent> blocks = shape_;
+  const extent rank = shape_.size();
+  const extent columns = rank == 0 ? 1 : shape_[rank - 1], rows = rank < 2 ? 1 : shape_[rank - 2];
+  if (rank > 0) blocks[rank - 1] = divide_up(columns, block_columns);
+  if (rank > 1) blocks[rank - 2] = divide_up(rows, block_rows);
+  scales.check_shape(blocks);
+  array result = *this;
+  result.scales_ = std::make_shared<const scales_beside>(scales_beside{
+      {scales.type_, scales.bytes_, rows, columns, block_rows, block_columns}, scales.owner_});
+  return result;
+}
+
+// Writes `count` elements of a file.
+template <class To>
+void array::copy_numbers_to(To* to, extent count) const {
+  const extent block = block_of(type_);
+  const bool has_floats = is_scaled() || block > 1;
+  if (!has_floats)
+    return with_type(*dtype_of_elements(type_), [&]<class From>(From*) {
+      for (extent i = 0; i < count; ++i)
+        to[i] = round_to<To>(load_little<From>(bytes_.data() + i * sizeof(From)));
+    });
+  const auto decode = [&](extent first, extent n, float* floats) {
+    const std::byte* const from = bytes_.data() + first / block * bits_of(type_) / 8;
+    if (is_scaled()) decode_scaled(type_, from, scales_->scales, first_ + first, n, floats);
+    else decode_blocks(type_, from, n / block, floats);
+  };
+  if constexpr (std::is_same_v<To, float>) return decode(0, count, to);
+  std::vector<float> some(std::min<extent>(count, 4096));
+  for (extent done = 0; done < count; done += some.size()) {
+    const extent n = std::min(count - done, some.size());
+    decode(done, n, some.data());
+    for (extent i = 0; i < n; ++i) to[done + i] = round_to<To>(some[i]);
+  }
+}
+
 FMOE_INLINE any_tensor array::elements_as(dtype type, std::span<const extent> expected,
                                           narrowing may) const {
-  const auto stored = dtype_of_elements(type_);
+  const auto stored = number_type();
   if (!stored)
     fail(errc::dtype,
          "is " + std::string(name_of(type_)) + " and F64, F32, BF16 or F16 is expected");
@@ -115,12 +190,8 @@ FMOE_INLINE any_tensor array::elements_as(dtype type, std::span<const extent> ex
                           " would round: pass fmoe::io::narrow to allow it");
   const extent count = is_outline_ ? 0 : element_count(shape_);
   any_tensor result{type, shape_, std::make_shared<storage>(count * size_of(type))};
-  with_type(*stored, [&]<class From>(From*) {
-    with_type(type, [&]<class To>(To*) {
-      To* const to = static_cast<To*>(result.elements->data());
-      for (extent i = 0; i < count; ++i)
-        to[i] = round_to<To>(load_little<From>(bytes_.data() + i * sizeof(From)));
-    });
+  with_type(type, [&]<class To>(To*) {
+    copy_numbers_to(static_cast<To*>(result.elements->data()), count);
   });
   return result;
 }

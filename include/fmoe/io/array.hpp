@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // An array as files hold it: an element type, a shape, and row-major little-endian bytes, which may
-// belong to a file.
+// belong to a file. Its elements may have scales beside them.
 #pragma once
 
 #include <array>
@@ -16,6 +16,7 @@
 
 #include <fmoe/arrays/any_tensor.hpp>
 #include <fmoe/base/separate.hpp>
+#include <fmoe/io/block_formats.hpp>
 #include <fmoe/io/element_type.hpp>
 #include <fmoe/io/error.hpp>
 #include <fmoe/io/little_endian.hpp>
@@ -46,6 +47,7 @@ class array {
   // elements either: this is enough for a plan and its costs.
   static array outline(element_type type, std::vector<extent> shape, std::string name,
                        std::shared_ptr<const std::filesystem::path> file);
+  array outlined() const { return outline(type_, shape_, name_, file_); }
 
   // These copy the bytes or values.
   array(element_type type, std::vector<extent> shape, std::span<const std::byte> bytes);
@@ -70,10 +72,21 @@ class array {
     static_assert(never<E>, "an expression has no elements; fmoe::evaluate(expression) has");
   }
 
+  // Returns this array, F8_E4M3 or F4, as the products of its elements and these scales, F32 or U8
+  // that count as E8M0. The last two axes are divided into blocks of this size, an array of one
+  // axis along it, and the scales have an entry for each block. Throws dtype, and shape unless the
+  // scales have the number of blocks that each axis has.
+  array scaled(const array& scales, extent block_rows, extent block_columns) const;
+
   element_type type() const { return type_; }
   const std::vector<extent>& shape() const { return shape_; }
   std::span<const std::byte> bytes() const { return bytes_; }
   bool is_outline() const { return is_outline_; }
+  bool is_scaled() const { return scales_ != nullptr; }
+  // The type that holds the numbers without rounding, if they are floating-point numbers.
+  std::optional<dtype> number_type() const {
+    return is_scaled() ? dtype::float32 : dtype_of_elements(type_);
+  }
   const std::string& name() const { return name_; }
 
   // Throws shape unless every extent is the expected one, or `any` is expected.
@@ -81,9 +94,17 @@ class array {
 
   // Returns the same elements in another shape with as many elements.
   array reshaped(std::vector<extent> shape) const;
+  // Returns the same bytes as elements of another type, in a shape that takes as many bytes.
+  array reshaped(std::vector<extent> shape, element_type type) const;
 
-  // Returns a tensor with memory of its own. Throws dtype for anything but floating-point numbers
-  // and for narrowing that is not allowed, and shape as check_shape does.
+  // Returns entries `first` to `first` + `count` - 1 of the first axis, which share the bytes: an
+  // expert's part of a tensor of all experts. Throws shape if they do not exist or do not begin and
+  // end between blocks.
+  array rows(extent first, extent count) const;
+
+  // Returns a tensor with memory of its own. Blocks of ggml and elements with scales become the
+  // floats that they stand for. Throws dtype for anything else but floating-point numbers and for
+  // narrowing that is not allowed, and shape as check_shape does.
   template <class T, std::size_t Rank>
   tensor<T, Rank> get(const std::array<extent, Rank>& expected,
                       narrowing may = narrowing::refuse) const {
@@ -129,7 +150,11 @@ class array {
   }
 
  private:
+  struct scales_beside;
+
   [[noreturn]] void fail(errc code, const std::string& text) const;
+  template <class To>
+  void copy_numbers_to(To* to, extent count) const;
 
   template <class I>
   static constexpr element_type integer_type() {
@@ -165,6 +190,8 @@ class array {
   std::vector<extent> shape_;
   std::span<const std::byte> bytes_;
   bool is_outline_ = false;
+  std::shared_ptr<const scales_beside> scales_;
+  extent first_ = 0;  // element, of all that have these scales
   std::shared_ptr<const void> owner_;
   std::string name_;
   std::shared_ptr<const std::filesystem::path> file_;

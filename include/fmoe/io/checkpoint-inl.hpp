@@ -12,59 +12,11 @@
 
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/quantized_arrays.hpp>
-#include <fmoe/io/safetensors_header-inl.hpp>
+#include <fmoe/io/scaled_arrays.hpp>
+#include <fmoe/io/shard.hpp>
 #include <fmoe/io/shard_index-inl.hpp>
 
 namespace fmoe::io {
-
-class shard {
- public:
-  explicit shard(const std::filesystem::path& file)
-      : in_(file),
-        file_(std::make_shared<const std::filesystem::path>(file)) {
-    located_header found = read_safetensors_header(in_);
-    for (tensor_entry& t : found.header.tensors) entries_.emplace(t.name, std::move(t));
-    metadata_ = std::move(found.header.metadata);
-    data_at_ = found.data_at;
-  }
-
-  std::vector<std::string> names() const {
-    std::vector<std::string> result;
-    for (const auto& [name, entry] : entries_) result.push_back(name);
-    return result;
-  }
-
-  const strings_by_name& metadata() const { return metadata_; }
-
-  // Throws missing_tensor.
-  array read(const std::string& name) const {
-    const tensor_entry& t = entry(name);
-    const auto& [begin, end] = t.range;
-    const auto data = std::make_shared<const memory>(end - begin);
-    const std::span<std::byte> bytes(data->data(), end - begin);
-    in_.read(data_at_ + begin, bytes);
-    return array(t.type, t.shape, bytes, data, name, file_);
-  }
-  array outline(const std::string& name) const {
-    const tensor_entry& t = entry(name);
-    return array::outline(t.type, t.shape, name, file_);
-  }
-
- private:
-  const tensor_entry& entry(const std::string& name) const {
-    const auto at = entries_.find(name);
-    if (at == entries_.end())
-      throw error(errc::missing_tensor, "is missing, and the index says it is here", 0, name,
-                  *file_);
-    return at->second;
-  }
-
-  input in_;
-  std::shared_ptr<const std::filesystem::path> file_;
-  std::map<std::string, tensor_entry> entries_;
-  strings_by_name metadata_;
-  std::uint64_t data_at_ = 0;
-};
 
 // The shards beside an index. The thread that needs a shard first opens it, and others that need it
 // wait until it is open.
@@ -82,7 +34,7 @@ class shards {
       const auto path = folder_ / path_named(file);
       if (type_of(path) == std::filesystem::file_type::not_found)
         throw error(errc::io, "should be in this shard, which is not there", 0, tensor, path);
-      p.opened = std::make_unique<const shard>(path);
+      p.opened = open_shard(path);
     }
     return *p.opened;
   }
@@ -110,7 +62,7 @@ FMOE_INLINE checkpoint checkpoint::open(const std::filesystem::path& path) {
     c.shards_ = std::make_shared<shards>(c.file_.parent_path(), c.shard_of_);
   } else {
     const std::string name = path_text(c.file_.filename());
-    c.whole_ = std::make_shared<const shard>(c.file_);
+    c.whole_ = open_shard(c.file_);
     for (std::string& tensor : c.whole_->names()) c.shard_of_.emplace(std::move(tensor), name);
   }
   return c;
@@ -153,7 +105,8 @@ FMOE_INLINE const shard& checkpoint::shard_with(const std::string& name) const {
 // True if a parameter or a kind of the layer has this name.
 inline bool is_released_name(const released_layer& layer, std::string_view name) {
   const auto is_named = [&](const released_parameter& p) {
-    return p.name.name == name || name_of_scales(p.name.name) == name;
+    const std::string& own = p.name.name;
+    return own == name || name_of_scales(own) == name || name_of_block_scales(own) == name;
   };
   const auto tells_kind = [&](const released_kind& k) {
     return k.with == name || std::ranges::count(k.without, name) != 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A whole released model: one safetensors file, or shards beside an index. Only the tensors that
-// are asked for are read from a shard.
+// A whole released model: one safetensors file or shards beside an index, or a GGUF file or the
+// parts that ggml has split it into. Only the tensors that are asked for are read from a file.
 #pragma once
 
 #include <map>
@@ -29,7 +29,8 @@ struct joint_metadata {
 class checkpoint {
  public:
   // Opens a folder with model.safetensors.index.json or model.safetensors, or such an index, or a
-  // safetensors file. A shard is opened when one of its tensors is read. Throws io::error.
+  // safetensors or GGUF file, which their first bytes tell. Of a GGUF model in parts, any part
+  // opens all. A shard is opened when one of its tensors is read. Throws io::error.
   static checkpoint open(const std::filesystem::path& path);
 
   const std::filesystem::path& file() const { return file_; }  // the index, or the one file

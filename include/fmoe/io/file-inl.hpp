@@ -8,6 +8,7 @@
 #include <optional>
 #include <system_error>
 
+#include <fmoe/base/memory.hpp>
 #include <fmoe/io/file.hpp>
 
 namespace fmoe::io {
@@ -61,6 +62,14 @@ FMOE_INLINE void input::read(std::uint64_t from, std::span<std::byte> to) const 
     to = to.subspan(static_cast<std::size_t>(got));
     from += static_cast<std::uint64_t>(got);
   }
+}
+
+FMOE_INLINE std::shared_ptr<const std::byte> input::content() const {
+  if (memory_ == nullptr && size != 0)
+    if (auto mapped = open_.map(size)) return mapped;
+  const auto copy = std::make_shared<const memory>(size);
+  read(0, {copy->data(), copy->size()});
+  return {copy, copy->data()};
 }
 
 // A new file beside `file`, which replaces `file` when it is complete and vanishes otherwise.

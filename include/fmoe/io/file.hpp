@@ -38,6 +38,11 @@ class input : public subject {
   // Fills `to`. All bytes asked for must lie below `size`.
   void read(std::uint64_t from, std::span<std::byte> to) const;
 
+  // Returns all bytes, which live as long as the pointer: the file's own, where the system maps
+  // files, so that a page is read when it is first touched, and a copy otherwise. What is mapped
+  // must not become shorter meanwhile, since the system ends a program that reads behind its end.
+  std::shared_ptr<const std::byte> content() const;
+
  private:
   open_file open_;
   const std::byte* memory_ = nullptr;

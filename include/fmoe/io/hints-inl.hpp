@@ -80,7 +80,7 @@ FMOE_INLINE std::string foreign_format(std::span<const std::byte> start, std::st
   constexpr std::pair<std::string_view, std::string_view> formats[] = {
       {"PK\x03\x04", "is a zip archive, as torch.save and numpy.savez write it"},
       {"\x80\x02", "is a pickle, as old versions of torch.save write it"},
-      {"GGUF", "is a GGUF file, which fmoe does not read"},
+      {"GGUF", "is a GGUF file, which fmoe::io::gguf::read reads"},
       {"\x89HDF\r\n\x1a\n", "is an HDF5 file, which fmoe does not read"},
       {"\x93NUMPY", "is an .npy file, which fmoe::io::npy::read reads"},
   };
@@ -90,7 +90,7 @@ FMOE_INLINE std::string foreign_format(std::span<const std::byte> start, std::st
         std::equal(magic.begin(), magic.end(), start.begin(),
                    [](char c, std::byte b) { return static_cast<std::byte>(c) == b; });
     if (!has_magic) continue;
-    return std::string(text).append(magic == "\x93NUMPY" ? "" : save);
+    return std::string(text).append(text.ends_with(" reads") ? "" : save);
   }
   if (name.ends_with(".onnx"))  // which begins with no magic
     return std::string("is named like an ONNX file, which fmoe does not read").append(save);

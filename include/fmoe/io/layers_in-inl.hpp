@@ -9,6 +9,7 @@
 
 #include <fmoe/io/layers_in.hpp>
 #include <fmoe/io/quantized_arrays.hpp>
+#include <fmoe/io/scaled_arrays.hpp>
 
 namespace fmoe::io {
 
@@ -24,6 +25,7 @@ FMOE_INLINE layer_arrays outlines(const checkpoint& weights, const released_laye
   for (const released_parameter& p : layer.parameters) {
     add(p.name.name);
     add(name_of_scales(p.name.name));
+    add(name_of_block_scales(p.name.name));
   }
   for (const released_kind& k : layer.kinds)  // which look at names that are not this layer's
     std::ranges::for_each(k.without, add);

@@ -13,6 +13,7 @@
 #include <fmoe/io/layer_settings.hpp>
 #include <fmoe/io/load.hpp>
 #include <fmoe/io/quantized_arrays.hpp>
+#include <fmoe/io/scaled_arrays.hpp>
 
 namespace fmoe::io {
 
@@ -80,6 +81,8 @@ class parameter_reader {
     const auto refuse = [&](const std::string& why) -> any_tensor {
       throw error(errc::dtype, "is " + std::string(name_of(a.type())) + why, 0, name, from_.file);
     };
+    if (a.type() == element_type::q8_0 && type == dtype::q8)
+      if (auto stored = quantized_from(a, a.shape())) return *std::move(stored);
     if (a.type() != element_type::i8 || scales == from_.arrays.end()) {
       if (is_quantized_type(type))
         return refuse(
@@ -292,8 +295,10 @@ inline void fill_settings(const released_layer& layer, const layer_arrays& from,
   apply_settings(layer, said, options, from.file);
 }
 
-FMOE_INLINE void fill(const released_layer& layer, const layer_arrays& from,
+FMOE_INLINE void fill(const released_layer& layer, const layer_arrays& file,
                       const load_options& options) {
+  layer_arrays from = file;
+  from.arrays = with_scales(std::move(from.arrays));
   parameter_reader reader(from, options);
   reader.learn(layer.parameters);
   for (const released_parameter& p : layer.parameters) reader.read(p);

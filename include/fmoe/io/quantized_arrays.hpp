@@ -2,9 +2,11 @@
 // Weights of 8 bits in a file: the integers are an array of I8 under the name of the tensor, and
 // the scales another one, named NAME.scale, of F16 for q8 and F32 for q8c. Weight i along the axis
 // on which the two shapes differ is integer i times scale i / 32, or times the only scale of the
-// axis. An axis of two labels, "d(nl)", is split in the shape of the scales.
+// axis. An axis of two labels, "d(nl)", is split in the shape of the scales. In GGUF files Q8_0 is
+// the same as q8, with scale and integers of a block side by side.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -57,6 +59,28 @@ inline std::optional<any_tensor> quantized_from(const array& integers, const arr
     return t;
   }
   return {};
+}
+
+// Returns ggml's Q8_0 as q8 along the last axis, with the same integers and scales, of this shape.
+// Returns nothing for rows that are not whole blocks, and for an integer of -128, which q8 has not.
+inline std::optional<any_tensor> quantized_from(const array& q8_0,
+                                                const std::vector<extent>& shape) {
+  constexpr extent block = q8::block, scale_bytes = sizeof(q8::scale);
+  if (shape.empty() || shape.back() % block != 0) return {};
+  any_tensor t{dtype::q8, shape, nullptr, axis_of(shape, shape.size() - 1)};
+  const quantized_layout layout(t.type, element_count(shape), t.axis);
+  const bool has_elements = layout.size != 0 && !q8_0.is_outline();
+  t.elements = std::make_shared<storage>(has_elements ? layout.bytes() : 0);
+  if (!has_elements) return t;
+  auto* const to = static_cast<std::byte*>(t.elements->data());
+  const std::byte* from = q8_0.bytes().data();
+  for (extent i = 0; i < layout.scales(); ++i, from += scale_bytes + block) {
+    const std::span integers(from + scale_bytes, block);
+    if (std::ranges::count(integers, std::byte{0x80}) != 0) return {};
+    copy_little({from, scale_bytes}, scale_bytes, to + layout.first_scale() + i * scale_bytes);
+    std::ranges::copy(integers, to + i * block);
+  }
+  return t;
 }
 
 }  // namespace fmoe::io

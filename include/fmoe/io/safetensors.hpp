@@ -9,15 +9,15 @@
 #include <vector>
 
 #include <fmoe/base/separate.hpp>
-#include <fmoe/io/array.hpp>
 #include <fmoe/io/load.hpp>
+#include <fmoe/io/named_arrays.hpp>
 
 namespace fmoe::io {
 
 class input;
 
 // The arrays of one file.
-class safetensors {
+class safetensors : public named_arrays {
  public:
   // Throws io::error. It checks the header before it allocates memory for the data, and beside its
   // result takes memory for a few times the bytes of the header.
@@ -26,50 +26,6 @@ class safetensors {
   // Copies the bytes; `file` is used only in messages.
   static safetensors parse(std::span<const std::byte> bytes,
                            const std::filesystem::path& file = {});
-
-  const std::filesystem::path& file() const { return *file_; }
-
-  // Ordered by name; valid as long as this object.
-  std::span<const array> arrays() const& { return arrays_; }
-  template <class Self = safetensors>
-  std::span<const array> arrays() const&& {
-    static_assert(never<Self>, "safetensors: the file is a temporary, and its arrays end with it");
-    return arrays_;
-  }
-
-  std::vector<std::string> names() const;
-  bool contains(std::string_view name) const { return find(name) != nullptr; }
-
-  // Returns null if there is none; valid as long as this object.
-  const array* find(std::string_view name) const&;
-  template <class Self = safetensors>
-  const array* find(std::string_view) const&& {
-    static_assert(never<Self>, "safetensors: the file is a temporary, and its arrays end with it");
-    return nullptr;
-  }
-
-  // Throws missing_tensor.
-  array at(std::string_view name) const;
-
-  // The next functions work like array::get and array::integers.
-  template <class T, std::size_t Rank>
-  tensor<T, Rank> get(std::string_view name, narrowing may = narrowing::refuse) const {
-    return at(name).template get<T, Rank>(may);
-  }
-  template <class T, std::size_t Rank>
-  tensor<T, Rank> get(std::string_view name, const std::array<extent, Rank>& expected,
-                      narrowing may = narrowing::refuse) const {
-    return at(name).template get<T, Rank>(expected, may);
-  }
-  template <class T, class... Arguments>
-  tensor<T, 1> get(std::string_view, const Arguments&...) const {
-    static_assert(never<T>, "get: say the number of axes, too, as in get<float, 2>(name)");
-    return {};
-  }
-  template <integer I>
-  std::vector<I> integers(std::string_view name) const {
-    return at(name).template integers<I>();
-  }
 
   strings_by_name metadata() const { return metadata_; }
 
@@ -83,13 +39,14 @@ class safetensors {
  private:
   explicit safetensors(const input& in);
 
-  std::shared_ptr<const std::filesystem::path> file_;
-  std::vector<array> arrays_;
   strings_by_name metadata_;
 };
 
 // Returns all that the file holds, to make a layer from it.
 layer_arrays arrays_in(const safetensors& weights);
+
+// The same for a safetensors or a GGUF file, whose first bytes tell which it is.
+layer_arrays arrays_in(const std::filesystem::path& file);
 
 }  // namespace fmoe::io
 
@@ -105,9 +62,10 @@ template <class Layer>
 Layer load(const io::safetensors& weights, const load_options& options = {}) {
   return io::layer_from<Layer>(io::arrays_in(weights), options);
 }
+// The same for the path of a safetensors or a GGUF file.
 template <class Layer>
 Layer load(const std::filesystem::path& file, const load_options& options = {}) {
-  return load<Layer>(io::safetensors::read(file), options);
+  return io::layer_from<Layer>(io::arrays_in(file), options);
 }
 
 // These refuse a call without the type, without its brackets, or with something else than options.

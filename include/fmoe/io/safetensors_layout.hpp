@@ -61,6 +61,10 @@ class safetensors_layout {
     text.resize(round_up(header_at + text.size(), 64) - header_at, ' ');
 
     const subject written{file, header_at + text.size() + end};
+    for (const auto& [name, a] : arrays)
+      if (a.is_scaled())
+        written.fail(errc::dtype, 0, "has scales beside it: write the floats that get makes of it",
+                     name);
     if (text.size() > max_header)
       written.fail(errc::header_len, 0, "would have a header of more than 100 MB");
     if (arrays.contains("__metadata__"))

@@ -4,8 +4,10 @@
 
 #include <fmoe/io/array-inl.hpp>
 #include <fmoe/io/axes-inl.hpp>
+#include <fmoe/io/block_formats-inl.hpp>
 #include <fmoe/io/checkpoint-inl.hpp>
 #include <fmoe/io/file-inl.hpp>
+#include <fmoe/io/gguf-inl.hpp>
 #include <fmoe/io/hints-inl.hpp>
 #include <fmoe/io/layer_settings-inl.hpp>
 #include <fmoe/io/layers_in-inl.hpp>

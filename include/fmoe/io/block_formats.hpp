@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// The numbers of weights in 8 bits and fewer: ggml's blocks of 32 or 256 neighbours (ggml-quants.c
+// and its specification of GGUF), FP8 E4M3 (Micikevicius et al. 2022), and E2M1 with scales E8M0
+// (Open Compute Project, Microscaling Formats 1.0). Every number is the float that the format
+// defines, in whatever order and on whatever machine it is decoded.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <fmoe/base/separate.hpp>
+#include <fmoe/io/element_type.hpp>
+
+namespace fmoe::io {
+
+// Returns 2^(code - 128) for each code, whose exponent counts half of what E8M0 says: the numbers
+// that are multiplied with it are twice those of E2M1, which makes them integers.
+constexpr float half_of_e8m0(std::uint8_t code) {
+  const std::uint32_t bits = code < 2 ? 0x200000u << code : (code - 1u) << 23;
+  return std::bit_cast<float>(bits);
+}
+
+// Returns twice the number of the low four bits, an integer from -12 to 12.
+constexpr float twice_e2m1(std::uint32_t code) {
+  const std::uint32_t magnitude = code & 7u;
+  const float below_one = static_cast<float>(magnitude);
+  const float from_one = std::bit_cast<float>((magnitude << 22) + (127u << 23));
+  const float twice = magnitude < 2 ? below_one : from_one;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(twice) | (code & 8u) << 28);
+}
+
+// Returns the number of an FP8 E4M3 code as PyTorch's float8_e4m3fn has it: no infinities, and NaN
+// for 0x7f and 0xff.
+constexpr float from_e4m3(std::uint8_t code) {
+  const std::uint32_t magnitude = code & 0x7fu, sign = (code & 0x80u) << 24;
+  const float subnormal = static_cast<float>(magnitude) * 0x1p-9f;
+  std::uint32_t bits =
+      magnitude < 8 ? std::bit_cast<std::uint32_t>(subnormal) : (magnitude << 20) + (120u << 23);
+  bits = magnitude == 0x7f ? 0x7fc00000u : bits;
+  return std::bit_cast<float>(bits | sign);
+}
+
+// Writes the numbers of `count` blocks of ggml that lie one after the other, block_of(type) each.
+// dtype_of_elements must know the type.
+void decode_blocks(element_type type, const std::byte* blocks, extent count, float* to);
+
+// Scales beside elements. They divide matrices of [rows, columns] into blocks of [block_rows,
+// block_columns], of which the last ones may be smaller. A scale is F32 or E8M0.
+struct element_scales {
+  element_type type;
+  std::span<const std::byte> bytes;
+  extent rows, columns, block_rows, block_columns;
+};
+
+// Writes the products of `count` elements and their scales. The elements are F8_E4M3 with scales
+// F32, or F4 with scales E8M0, of which two share a byte and the first has its low four bits.
+// `codes` begin with the first of them, which is number `first` of all matrices.
+void decode_scaled(element_type type, const std::byte* codes, const element_scales& scales,
+                   extent first, extent count, float* to);
+
+}  // namespace fmoe::io
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/io/block_formats-inl.hpp>
+#endif

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+// The numbers of block formats against those that other programs decode: ggml's gguf, PyTorch and
+// transformers (scripts/make_block_formats).
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include <fmoe/io/gguf.hpp>
+#include <fmoe/io/safetensors.hpp>
+#include <fmoe/io/scaled_arrays.hpp>
+
+#include "../support/catch.hpp"
+#include "../support/files.hpp"
+
+namespace io = fmoe::io;
+using fmoe::tensor;
+using fmoe::detail::extent;
+using io::element_type;
+
+namespace {
+
+const io::gguf& blocks() {
+  static const io::gguf file = io::gguf::read("tests/io/blocks.gguf");
+  return file;
+}
+const io::safetensors& scaled() {
+  static const io::safetensors file = io::safetensors::read("tests/io/scaled.safetensors");
+  return file;
+}
+
+// Counts the numbers whose bits differ.
+std::size_t differences(std::span<const float> a, std::span<const float> b) {
+  REQUIRE(a.size() == b.size());
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    count += std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i]) ? 1 : 0;
+  return count;
+}
+template <class T, std::size_t Rank>
+std::span<const T> numbers(const tensor<T, Rank>& t) {
+  return {t.data(), t.size()};
+}
+
+}  // namespace
+
+TEST_CASE("blocks of ggml are the floats that ggml decodes, bit by bit") {
+  for (const char* const name :
+       {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"}) {
+    INFO(name);
+    const io::array a = blocks().at(name);
+    CHECK(name_of(a.type()) == name);
+    const auto found = a.get<float, 3>({3, 1, 256});
+    auto wanted = blocks().get<float, 3>(name + std::string(".want"));
+    // ggml's table of E2M1 has no negative zero, and E2M1 has.
+    if (a.type() == element_type::mxfp4)
+      for (std::size_t i = 0; i < wanted.size(); ++i)
+        if (wanted.data()[i] == 0) wanted.data()[i] = std::copysign(0.f, found.data()[i]);
+    CHECK(differences(numbers(found), numbers(wanted)) == 0);
+
+    // Other types round these floats, and a part of the rows has the same numbers.
+    const auto rounded = a.get<fmoe::bf16, 3>(io::narrow);
+    for (std::size_t i = 0; i < rounded.size(); ++i)
+      REQUIRE(rounded.data()[i] == fmoe::bf16(found.data()[i]));
+    CHECK(caught([&] { a.get<fmoe::bf16, 3>(); }).code == io::errc::dtype);
+    const auto last = a.rows(1, 2).rows(1, 1).get<float, 3>({1, 1, 256});
+    CHECK(differences(numbers(last), numbers(found).last(256)) == 0);
+  }
+}
+
+TEST_CASE("the page about formats shows this") {
+  const auto file = io::gguf::read("tests/io/blocks.gguf");
+  const auto experts = file.get<float, 3>("Q4_K");  // [3, 1, 256], decoded
+  const auto last = file.at("Q4_K").rows(2, 1);     // one expert: get() decodes its bytes alone
+  const auto text = file.value<std::string>("a.string");
+  const auto count = file.find_value<std::size_t>("llama.expert_count");  // nothing: no such key
+  CHECK(last.get<float, 3>()(0, 0, 7) == experts(2, 0, 7));
+  CHECK(text.size() == 7);
+  CHECK(!count);
+
+  const io::safetensors& weights = scaled();
+  const auto codes = weights.at("fp8.weight"), scales = weights.at("fp8.weight_scale_inv");
+  const auto fp8 = io::fp8_weights(codes, scales).get<float, 2>();
+  const auto mxfp4 = io::mxfp4_weights(weights.at("mxfp4_blocks"), weights.at("mxfp4_scales"));
+  const auto expert = mxfp4.rows(1, 1).get<float, 3>();
+  CHECK(fp8(129, 3) == weights.get<float, 2>("fp8.want")(4, 3));
+  CHECK(expert(0, 7, 63) == weights.get<float, 3>("mxfp4.want")(1, 7, 63));
+}
+
+TEST_CASE("what no tensor can hold is refused") {
+  const io::array unknown(element_type::q2_k, {1, 256}, std::vector<std::byte>(84));
+  CHECK(caught([&] { unknown.get<float, 2>(); }).code == io::errc::dtype);
+  const std::vector<std::byte> two_blocks(68);
+  CHECK(caught([&] { io::array(element_type::q8_0, {2, 20}, two_blocks); }).code ==
+        io::errc::size_mismatch);
+  const io::array a(element_type::q8_0, {4, 16}, two_blocks);
+  CHECK(caught([&] { a.rows(1, 2); }).code == io::errc::shape);
+  CHECK(caught([&] { a.rows(3, 2); }).code == io::errc::shape);
+  CHECK(caught([&] { a.rows(5, 0); }).code == io::errc::shape);
+  CHECK(caught([&] { a.rows(1, fmoe::all); }).code == io::errc::shape);
+  CHECK(a.rows(2, 2).bytes().data() == a.bytes().data() + 34);
+  // safetensors and npy files have no such elements.
+  CHECK(caught([&] { io::safetensors::serialize({{"a", a}}); }).code == io::errc::dtype);
+}
+
+TEST_CASE("every code of FP8 E4M3 is the number that PyTorch has") {
+  const auto wanted = scaled().get<float, 1>("codes.want");
+  const auto codes = scaled().at("codes").bytes();
+  REQUIRE(codes.size() == 256);
+  std::size_t nans = 0;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const auto code = std::to_integer<std::uint8_t>(codes[i]);
+    const float found = io::from_e4m3(code);
+    INFO(int{code});
+    nans += std::isnan(found) ? 1 : 0;
+    REQUIRE(std::isnan(found) == std::isnan(wanted.data()[i]));
+    if (!std::isnan(found)) REQUIRE(differences({&found, 1}, {&wanted.data()[i], 1}) == 0);
+  }
+  CHECK(nans == 2);
+  // Without scales an array of such codes is no weight.
+  CHECK(caught([&] { scaled().get<float, 1>("codes"); }).code == io::errc::dtype);
+}
+
+TEST_CASE("every code of E2M1 is a number of the standard") {
+  const float standard[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  for (std::uint32_t code = 0; code < 16; ++code) {
+    const float twice = io::twice_e2m1(code), wanted = 2 * standard[code % 8];
+    CHECK(twice == (code < 8 ? wanted : -wanted));
+    CHECK(std::signbit(twice) == (code >= 8));
+    CHECK(io::twice_e2m1(code + 16) == twice);  // the high bits belong to the neighbour
+  }
+  for (unsigned code = 0; code < 256; ++code)
+    CHECK(io::half_of_e8m0(static_cast<std::uint8_t>(code)) ==
+          std::ldexp(1.f, static_cast<int>(code) - 128));
+}
+
+TEST_CASE("FP8 weights have a scale for each block of 128 x 128") {
+  const io::array codes = scaled().at("fp8.weight"), scales = scaled().at("fp8.weight_scale_inv");
+  const io::array a = io::fp8_weights(codes, scales);
+  const auto all_rows = a.get<float, 2>({130, 200});
+  const auto wanted = scaled().get<float, 2>("fp8.want");
+  const std::size_t rows[] = {0, 1, 127, 128, 129};
+  for (std::size_t i = 0; i < std::size(rows); ++i) {
+    const auto want = numbers(wanted).subspan(200 * i, 200);
+    CHECK(differences(numbers(all_rows).subspan(200 * rows[i], 200), want) == 0);
+    // A row alone has the scales of its block.
+    CHECK(differences(numbers(a.rows(rows[i], 1).get<float, 2>()), want) == 0);
+  }
+  CHECK(differences(numbers(a.rows(100, 30).rows(20, 10).get<float, 2>()),
+                    numbers(all_rows).subspan(200 * 120, 200 * 10)) == 0);
+
+  // Scales of other types are the same numbers, rounded.
+  const auto small_scales = scales.get<fmoe::bf16, 2>(io::narrow);
+  const auto other = io::fp8_weights(codes, io::array(small_scales)).get<float, 2>();
+  CHECK(other(129, 199) ==
+        io::from_e4m3(std::to_integer<std::uint8_t>(codes.bytes()[130 * 200 - 1])) *
+            static_cast<float>(small_scales(1, 1)));
+
+  CHECK(caught([&] { io::fp8_weights(codes, scales.reshaped({4, 1})); }).code == io::errc::shape);
+  CHECK(caught([&] { io::fp8_weights(codes, codes); }).code == io::errc::dtype);
+  CHECK(caught([&] { io::fp8_weights(scales, scales); }).code == io::errc::dtype);
+  CHECK(caught([&] { io::safetensors::serialize({{"a", a}}); }).code == io::errc::dtype);
+}
+
+TEST_CASE("stacked FP8 weights have scales for each matrix") {
+  std::vector<std::byte> codes(3 * 2 * 129, std::byte{0x38});  // 1
+  const float scales[] = {1, 2, 3, 4, 5, 6};
+  tensor<float, 3> s({3, 1, 2});
+  std::ranges::copy(scales, s.data());
+  const io::array a =
+      io::fp8_weights(io::array(element_type::f8_e4m3, {3, 2, 129}, codes), io::array(s));
+  const auto w = a.get<float, 3>();
+  const auto last = a.rows(2, 1).reshaped({2, 129}).get<float, 2>();
+  for (std::size_t n = 0; n < 3; ++n)
+    for (std::size_t r = 0; r < 2; ++r) {
+      CHECK(w(n, r, 127) == scales[2 * n]);
+      CHECK(w(n, r, 128) == scales[2 * n + 1]);
+      CHECK(last(r, 0) == 5);
+      CHECK(last(r, 128) == 6);
+    }
+}
+
+TEST_CASE("MXFP4 weights of GPT-OSS are those of transformers") {
+  const io::array blocks = scaled().at("mxfp4_blocks"), scales = scaled().at("mxfp4_scales");
+  const io::array a = io::mxfp4_weights(blocks, scales);
+  const auto wanted = scaled().get<float, 3>("mxfp4.want");
+  CHECK(differences(numbers(a.get<float, 3>({2, 8, 64})), numbers(wanted)) == 0);
+  CHECK(differences(numbers(a.rows(1, 1).get<float, 3>()), numbers(wanted).last(8 * 64)) == 0);
+  // Every product is a number of bf16.
+  const auto narrow = a.get<fmoe::bf16, 3>(io::narrow);
+  for (std::size_t i = 0; i < narrow.size(); ++i)
+    REQUIRE(static_cast<float>(narrow.data()[i]) == wanted.data()[i]);
+
+  CHECK(caught([&] { io::mxfp4_weights(blocks, scales.reshaped({2, 4, 4})); }).code ==
+        io::errc::shape);
+  CHECK(caught([&] {
+          io::mxfp4_weights(scaled().at("mxfp4.want").reshaped({2, 4, 8, 16}),
+                            scales.reshaped({2, 4, 8}).rows(0, 2));
+        }).code == io::errc::dtype);
+}
+
+TEST_CASE("arrays meet their scales by name") {
+  io::arrays_by_name arrays;
+  for (const io::array& a : scaled().arrays()) arrays.emplace(a.name(), a);
+  const auto joined = io::with_scales(arrays);
+  CHECK(joined.size() == arrays.size() - 2);
+  CHECK(joined.at("fp8.weight").is_scaled());
+  CHECK(!joined.contains("fp8.weight_scale_inv"));
+  CHECK(joined.at("mxfp4_blocks").shape() == std::vector<extent>{2, 8, 64});
+  CHECK(!joined.contains("mxfp4_scales"));
+  CHECK(!joined.at("codes").is_scaled());
+  CHECK(io::with_scales(joined).size() == joined.size());
+
+  // The shapes alone are enough for a plan.
+  io::arrays_by_name outlines;
+  for (const auto& [name, a] : arrays) outlines.emplace(name, a.outlined());
+  const auto shapes = io::with_scales(outlines);
+  CHECK(shapes.at("mxfp4_blocks").get<float, 3>().shape() == std::array<extent, 3>{2, 8, 64});
+  CHECK(shapes.at("fp8.weight").get<float, 2>().shape() == std::array<extent, 2>{130, 200});
+}
