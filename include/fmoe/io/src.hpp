@@ -12,6 +12,7 @@
 #include <fmoe/io/layer_settings-inl.hpp>
 #include <fmoe/io/layers_in-inl.hpp>
 #include <fmoe/io/load-inl.hpp>
+#include <fmoe/io/model_config-inl.hpp>
 #include <fmoe/io/npy-inl.hpp>
 #include <fmoe/io/opened_safetensors-inl.hpp>
 #include <fmoe/io/safetensors-inl.hpp>

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+// Loads the mixture of experts of one layer of a released model: Mixtral, Qwen2-MoE, Qwen3-MoE,
+// OLMoE, DeepSeek-V3, Llama 4 and gpt-oss, from safetensors or GGUF, also where weights are FP8 with
+// block scales, MXFP4, or blocks of ggml.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <fmoe/io/scaled_arrays.hpp>
+#include <fmoe/models/mixture_names.hpp>
+#include <fmoe/models/mixture_settings.hpp>
+
+namespace fmoe::detail {
+
+// Reads the tensors of one layer's mixture.
+template <class T>
+class mixture_reader {
+ public:
+  // Throws missing_tensor if the layer has no mixture with known names.
+  mixture_reader(const io::checkpoint& from, std::size_t layer, const load_options& options)
+      : from_(from),
+        narrow_(options.narrow) {
+    find(layer, options.prefix);
+    const io::array router = at(names_->router);
+    router.check_shape({{all, all}});
+    experts_ = router.shape()[0];
+    width_ = router.shape()[1];
+  }
+
+  // Fills the parameters. Throws as io::array::get does, and missing_tensor.
+  void read(moe<T>& to) const {
+    to.router = transposed(at(names_->router).template get<T, 2>(narrow_));
+    to.router_bias = vector(names_->router_bias, experts_);
+    to.balance = vector(names_->balance, experts_);
+    const bool is_joined = names_->joined != gate_and_linear::apart;
+    const std::string_view linear = is_joined ? names_->activated : names_->linear;
+    to.activated = matrices(names_->activated, width_, hidden(), 0, is_joined);
+    to.linear = matrices(linear, width_, hidden(), 1, is_joined);
+    to.output = matrices(names_->output, hidden(), width_, 0, false);
+    to.activated_bias = biases(names_->activated_bias, hidden(), 0, is_joined);
+    to.linear_bias =
+        biases(is_joined ? names_->activated_bias : names_->linear_bias, hidden(), 1, is_joined);
+    to.output_bias = biases(names_->output_bias, width_, 0, false);
+    if (!contains(names_->shared_output)) return;
+    to.shared.activated = shared(names_->shared_activated);
+    to.shared.linear = shared(names_->shared_linear);
+    to.shared.output = shared(names_->shared_output);
+    to.shared_gate = vector(names_->shared_gate, width_);
+  }
+
+ private:
+  std::string name_of(std::string_view name, extent expert = 0) const {
+    std::string text = prefix_ + std::string(name);
+    if (const auto place = text.find("{}"); place != text.npos)
+      text.replace(place, 2, std::to_string(expert));
+    return text;
+  }
+  bool contains(std::string_view name) const {
+    return !name.empty() && from_.contains(name_of(name));
+  }
+  static bool is_of_one(std::string_view name) { return name.find("{}") != name.npos; }
+
+  // Takes the names that most tensors of the layer have.
+  void find(std::size_t layer, const std::string& prefix) {
+    int most = 0;
+    std::string tried;
+    for (const std::string_view start : layer_prefixes) {
+      prefix_ = (prefix.empty() ? std::string(start) : prefix) + std::to_string(layer) + '.';
+      for (const mixture_names& names : known_mixtures) {
+        if (!contains(names.router) || !contains(names.activated) || !contains(names.output))
+          continue;
+        int count = 0;
+        for (const std::string_view name : {names.shared_output, names.shared_gate, names.balance,
+                                            names.linear, names.activated_bias})
+          count += contains(name);
+        if (names_ != nullptr && count <= most) continue;
+        names_ = &names;
+        most = count;
+      }
+      if (names_ != nullptr) return;
+      tried = prefix_;
+    }
+    throw io::error(io::errc::missing_tensor,
+                    "has no mixture of experts with names of a model that fmoe knows", 0, tried,
+                    from_.file());
+  }
+
+  // The array with its scales, if it has some.
+  io::array at(std::string_view name, extent expert = 0) const {
+    const std::string full = name_of(name, expert), scales = io::name_of_block_scales(full);
+    io::array a = from_.at(full);
+    if (!from_.contains(scales)) return a;
+    return full.ends_with(io::mxfp4_ending) ? io::mxfp4_weights(a, from_.at(scales))
+                                            : io::fp8_weights(a, from_.at(scales));
+  }
+
+  extent hidden() const {
+    const std::vector<extent> shape = at(names_->output).shape();
+    return shape[shape.size() - (names_->inputs_first ? 2 : 1)];
+  }
+
+  // Row r of a joined matrix is the output `o` of its part, 0 the gate and 1 the linear one.
+  extent row_of(extent o, extent outputs, extent part, bool is_joined) const {
+    if (!is_joined) return o;
+    return names_->joined == gate_and_linear::in_turns ? 2 * o + part : part * outputs + o;
+  }
+
+  // Returns [n, in, out].
+  parameter<T, 3> matrices(std::string_view name, extent in, extent out, extent part,
+                           bool is_joined) const {
+    parameter<T, 3> all_experts({experts_, in, out});
+    const std::optional<io::array> whole = is_of_one(name) ? std::nullopt : std::optional(at(name));
+    const extent rows = is_joined ? 2 * out : out;
+    const bool inputs_first = names_->inputs_first;
+    const std::array<extent, 2> shape =
+        inputs_first ? std::array{in, rows} : std::array{rows, in};
+    if (whole) whole->check_shape({{experts_, shape[0], shape[1]}});
+    for (extent e = 0; e < experts_; ++e) {
+      const io::array one = whole ? whole->rows(e, 1).reshaped({shape[0], shape[1]}) : at(name, e);
+      const tensor<T, 2> m = one.template get<T, 2>(shape, narrow_);
+      T* const to = all_experts.data() + e * in * out;
+      const extent next_input = inputs_first ? rows : 1, next_row = inputs_first ? 1 : in;
+      in_tiles(in, out, [&](extent i, extent o) {
+        to[i * out + o] =
+            m.data()[i * next_input + row_of(o, out, part, is_joined) * next_row];
+      });
+    }
+    return all_experts;
+  }
+
+  // Calls f for each pair, square by square, so that a transposition reads and writes few lines of
+  // the cache at a time.
+  template <class F>
+  static void in_tiles(extent rows, extent columns, const F& f) {
+    constexpr extent side = 32;
+    for (extent r = 0; r < rows; r += side)
+      for (extent c = 0; c < columns; c += side)
+        for (extent i = r; i < std::min(r + side, rows); ++i)
+          for (extent j = c; j < std::min(c + side, columns); ++j) f(i, j);
+  }
+
+  parameter<T, 2> biases(std::string_view name, extent out, extent part, bool is_joined) const {
+    if (!contains(name)) return {};
+    const tensor<T, 2> all_parts =
+        at(name).template get<T, 2>({experts_, is_joined ? 2 * out : out}, narrow_);
+    parameter<T, 2> result({experts_, out});
+    for (extent e = 0; e < experts_; ++e)
+      for (extent o = 0; o < out; ++o)
+        result(e, o) = std::as_const(all_parts)(e, row_of(o, out, part, is_joined));
+    return result;
+  }
+
+  parameter<T, 1> vector(std::string_view name, extent length) const {
+    if (!contains(name)) return {};
+    return at(name).reshaped({length}).template get<T, 1>(narrow_);
+  }
+
+  parameter<T, 2> shared(std::string_view name) const {
+    return transposed(at(name).template get<T, 2>(narrow_));
+  }
+  static parameter<T, 2> transposed(const tensor<T, 2>& m) {
+    parameter<T, 2> result({m.shape()[1], m.shape()[0]});
+    in_tiles(m.shape()[1], m.shape()[0], [&](extent i, extent o) { result(i, o) = m(o, i); });
+    return result;
+  }
+
+  const io::checkpoint& from_;
+  io::narrowing narrow_;
+  std::string prefix_;
+  const mixture_names* names_ = nullptr;
+  extent experts_ = 0, width_ = 0;
+};
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// Loads the mixture of experts of one layer, counted from 0, of a released model: of a folder with
+// safetensors and config.json, or of a GGUF file. K, the kind of weights, groups and limits come from
+// config.json or the metadata of the GGUF file. Weights in T take in memory what they take in T: FP8,
+// MXFP4 and blocks of ggml are decoded, one expert at a time, which bf16 may take only with .narrow
+// = io::narrow in the options. `prefix` in the options is the text before the layer's number, with
+// its dot. Throws io::error: missing_tensor for a layer without a mixture, schema for a model that
+// fmoe does not know, shape and dtype as io::array::get does.
+//
+//   const auto layer = load_mixture(io::checkpoint::open("Qwen3-30B-A3B"), 12);
+//   auto forward = compile(layer, 64);
+template <class T = float>
+moe<T> load_mixture(const io::checkpoint& model, std::size_t layer,
+                    const load_options& options = {}) {
+  const detail::mixture_settings settings = detail::settings_of(io::model_config::of(model));
+  moe<T> mixture;
+  detail::mixture_reader<T>(model, layer, options).read(mixture);
+  mixture.route = settings.route;
+  mixture.activation = settings.activation;
+  mixture.scale = settings.scale;
+  mixture.limit = settings.limit;
+  mixture.weighs_input = settings.weighs_input;
+  if (options.active) mixture.route.active = *options.active;
+  return mixture;
+}
+template <class T = float>
+moe<T> load_mixture(const std::filesystem::path& model, std::size_t layer,
+                    const load_options& options = {}) {
+  return load_mixture<T>(io::checkpoint::open(model), layer, options);
+}
+
+}  // namespace fmoe

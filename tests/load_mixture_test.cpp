@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+// Mixtures of released architectures, in the files that transformers and gguf write, have the
+// outputs of transformers. scripts/make_mixture_cases makes tests/mixtures.
+#include <filesystem>
+#include <fstream>
+
+#include <fmoe/io/safetensors.hpp>
+#include <fmoe/load_mixture.hpp>
+#include <fmoe/reference.hpp>
+
+#include "support/agree.hpp"
+#include "support/files.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+const std::filesystem::path home = "tests/mixtures";
+
+template <class T>
+double error_of(const tensor<T, 2>& y, const io::safetensors& want) {
+  const auto expected = want.get<double, 2>("y64", {all, all});
+  return relative_error(y.data(), {expected.data(), expected.data() + expected.size()});
+}
+
+TEST_CASE("mixtures of released models have the outputs of transformers", "[load_mixture]") {
+  for (const char* name :
+       {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v3", "llama4", "gpt_oss",
+        "deepseek_v3_fp8", "gpt_oss_mxfp4", "qwen3_moe_q8_0.gguf", "qwen3_moe_q4_0.gguf",
+        "deepseek_v3_f32.gguf"}) {
+    INFO(name);
+    const std::filesystem::path file = home / name;
+    const auto want = io::safetensors::read(home / (file.stem().string() + ".io.safetensors"));
+    const auto single = load_mixture(file, 1);
+    const auto twice = load_mixture<double>(file, 1);
+    const auto x = want.get<float, 2>("x", {all, all});
+    const auto wide = want.get<double, 2>("x", {all, all});
+    CHECK(error_of(evaluate(single(x)), want) < 2e-6);
+    CHECK(error_of(evaluate(single(x), {.on = reference()}), want) < 2e-6);
+    CHECK(error_of(evaluate(twice(wide)), want) < 2e-7);  // transformers' softmax is in float
+    // A token has K experts.
+    const auto a = evaluate(single.coefficients(x));
+    for (extent t = 0; t < a.shape()[0]; ++t)
+      CHECK(std::ranges::count_if(std::span(&a(t, 0), a.shape()[1]), [](float v) {
+              return v != 0;
+            }) == static_cast<std::ptrdiff_t>(single.route.active));
+  }
+}
+
+TEST_CASE("a mixture is saved and loaded in fmoe's names", "[load_mixture]") {
+  const temporary_folder folder;
+  for (const char* name : {"deepseek_v3", "qwen2_moe", "llama4", "gpt_oss"}) {
+    INFO(name);
+    const auto layer = load_mixture(home / name, 1);
+    save(layer, folder / "moe.safetensors");
+    const auto again = load<moe<>>(folder / "moe.safetensors");
+    const auto x = random<tensor<float, 2>>({9, layer.router.shape()[0]}, 1);
+    const auto y = evaluate(layer(x)), z = evaluate(again(x));
+    CHECK(std::ranges::equal(y, z));
+  }
+}
+
+TEST_CASE("what a model does not have is told", "[load_mixture]") {
+  CHECK_THROWS_WITH(load_mixture(home / "mixtral", 0), containing("has no mixture of experts"));
+  CHECK(load_mixture(home / "mixtral", 1, {.active = 3}).route.active == 3);
+  CHECK(load_mixture(home / "mixtral", 1, {.prefix = "model.layers."}).route.active == 2);
+  const temporary_folder folder;
+  const auto with = [&](const char* config) {
+    std::filesystem::copy_file(home / "mixtral/model.safetensors", folder / "model.safetensors",
+                               std::filesystem::copy_options::overwrite_existing);
+    std::ofstream(folder / "config.json") << config;
+    load_mixture(folder.path(), 1);
+  };
+  CHECK_NOTHROW(with(R"({"model_type": "mixtral", "num_experts_per_tok": 2})"));
+  CHECK_NOTHROW(
+      with(R"({"text_config": {"model_type": "mixtral", "num_experts_per_tok": 2}, "a": []})"));
+  CHECK_THROWS_WITH(with(R"({"model_type": "gpt2"})"), containing("\"model_type\" = \"gpt2\""));
+  CHECK_THROWS_WITH(with(R"({"model_type": "mixtral"})"), containing("num_experts_per_tok"));
+  CHECK_THROWS_WITH(with(R"({"model_type": "mixtral", "num_experts_per_tok": 1.5})"),
+                    containing("positive integer"));
+  CHECK_THROWS_WITH(with(R"({"model_type": "mixtral", "num_experts_per_tok": "2x"})"),
+                    containing("is no number"));
+  CHECK_THROWS_WITH(
+      with(R"({"model_type": "qwen3_moe", "num_experts_per_tok": 2, "norm_topk_prob": 1})"),
+      containing("neither true nor false"));
+  CHECK_THROWS_WITH(
+      with(R"({"model_type": "deepseek_v3", "num_experts_per_tok": 2, "scoring_func": "softmax"})"),
+      containing("scoring_func"));
+  CHECK_THROWS_WITH(
+      with(R"({"model_type": "mixtral", "num_experts_per_tok": 2, "hidden_act": "mish"})"),
+      containing("hidden_act"));
+  CHECK_THROWS_WITH(with("[1"), containing("is not a JSON object"));
+}
+
+}  // namespace
