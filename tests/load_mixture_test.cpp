@@ -2,7 +2,6 @@
 // Mixtures of released architectures, in the files that transformers and gguf write, have the
 // outputs of transformers. scripts/make_mixture_cases makes tests/mixtures.
 #include <filesystem>
-#include <fstream>
 
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/load_mixture.hpp>
@@ -25,10 +24,9 @@ double error_of(const tensor<T, 2>& y, const io::safetensors& want) {
 }
 
 TEST_CASE("mixtures of released models have the outputs of transformers", "[load_mixture]") {
-  for (const char* name :
-       {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v3", "llama4", "gpt_oss",
-        "deepseek_v3_fp8", "gpt_oss_mxfp4", "qwen3_moe_q8_0.gguf", "qwen3_moe_q4_0.gguf",
-        "deepseek_v3_f32.gguf"}) {
+  for (const char* name : {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v3", "llama4",
+                           "gpt_oss", "deepseek_v3_fp8", "gpt_oss_mxfp4", "qwen3_moe_q8_0.gguf",
+                           "qwen3_moe_q4_0.gguf", "deepseek_v3_f32.gguf"}) {
     INFO(name);
     const std::filesystem::path file = home / name;
     const auto want = io::safetensors::read(home / (file.stem().string() + ".io.safetensors"));
@@ -69,7 +67,7 @@ TEST_CASE("what a model does not have is told", "[load_mixture]") {
   const auto with = [&](const char* config) {
     std::filesystem::copy_file(home / "mixtral/model.safetensors", folder / "model.safetensors",
                                std::filesystem::copy_options::overwrite_existing);
-    std::ofstream(folder / "config.json") << config;
+    put(folder / "config.json", config);
     load_mixture(folder.path(), 1);
   };
   CHECK_NOTHROW(with(R"({"model_type": "mixtral", "num_experts_per_tok": 2})"));

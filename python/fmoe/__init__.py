@@ -13,6 +13,7 @@ from ._executables import Executable, compile, cost, evaluate, explain
 from ._expressions import (
     abs,
     append_one,
+    best_groups,
     bounded_softmax,
     clamp,
     clamped_rms_norm,
@@ -52,6 +53,6 @@ from ._expressions import (
 )
 from ._files import File, read, write
 from ._gradients import CompiledGradients, Gradients
-from ._layers import Layer, from_arrays, from_torch, load
+from ._layers import Layer, from_arrays, from_torch, load, load_mixture
 
 __all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]

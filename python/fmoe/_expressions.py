@@ -128,13 +128,21 @@ def mean(x: Any) -> Expression:
     return norm("mean", x)
 
 
-def top_k(scores: Any, k: int | None, weights: str = "score") -> Expression:
+def best_groups(scores: Any, groups: int, active: int) -> Expression:
+    """Cuts each row into groups of neighbours; those beside the `active` best become -inf. A group counts its two greatest entries."""
+    return _core.best_groups(expression(scores), groups, active)
+
+
+def top_k(scores: Any, k: int | None, weights: str = "score", *, ranked: Any = None) -> Expression:
     """Keeps the k largest scores of each row, of equal ones the lower index, and makes the rest zero; None keeps all.
 
     A contraction over that axis then visits k entries instead of all. `weights` says what becomes of the kept scores: "score",
-    "softmax" of the kept ones, "softmax_of_all", "one" or "relu".
+    "softmax" of the kept ones, "softmax_of_all", "normalized" by their sum, "one" or "relu". With `ranked`, numbers of the scores'
+    shape, these say which entries are the largest.
     """
-    return _core.top_k(expression(scores), k, weights)
+    if ranked is None:
+        return _core.top_k(expression(scores), k, weights)
+    return _core.top_k_by(expression(scores), expression(ranked), k, weights)
 
 
 def top_p(scores: Any, mass: float, weights: str) -> Expression:

@@ -159,6 +159,16 @@ def load(file: str | os.PathLike[str], prefix: str = "", *, active: int | None =
     return Layer(_core.load(os.fspath(file), prefix, active, narrow))
 
 
+def load_mixture(model: str | os.PathLike[str], layer: int, *, prefix: str = "", active: int | None = None) -> Layer:
+    """Loads the mixture of experts of one layer, counted from 0, of a released model.
+
+    The model is a folder with safetensors and config.json, or a GGUF file, of Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V3,
+    Llama 4 or gpt-oss. FP8, MXFP4 and ggml's blocks are decoded to float32. `prefix` is the text before the layer's number where
+    it is another one, and `active` another K.
+    """
+    return Layer(_core.load_mixture(os.fspath(model), layer, prefix, active))
+
+
 def from_arrays(arrays: Mapping[str, Any], *, active: int | None = None, metadata: Mapping[str, str] | None = None) -> Layer:
     """Makes the layer of these arrays, by the names of the authors' code: a state_dict of PyTorch is such a mapping."""
     with tempfile.TemporaryDirectory() as folder:

@@ -107,6 +107,14 @@ void bind_operations(nb::module_& m) {
       },
       "scores"_a, "k"_a.none(), "weights"_a);
   m.def(
+      "top_k_by",
+      [](const expression& scores, const expression& ranked, std::optional<std::size_t> k,
+         text weights) {
+        return dynamic::top_k(scores, ranked, k.value_or(all), dynamic::weighting_named(weights));
+      },
+      "scores"_a, "ranked"_a, "k"_a.none(), "weights"_a);
+  m.def("best_groups", &dynamic::best_groups, "scores"_a, "groups"_a, "active"_a);
+  m.def(
       "top_p",
       [](const expression& scores, double mass, text weights) {
         return dynamic::top_p(scores, mass, dynamic::weighting_named(weights));
@@ -193,7 +201,8 @@ void bind_results(nb::module_& m) {
           },
           "inputs"_a, "outputs"_a)
       .def(
-          "keep", [](dynamic::executable& e, std::optional<std::size_t> k) { e.keep(k.value_or(all)); },
+          "keep",
+          [](dynamic::executable& e, std::optional<std::size_t> k) { e.keep(k.value_or(all)); },
           "k"_a.none())
       .def("refresh", &dynamic::executable::refresh, nb::call_guard<nb::gil_scoped_release>());
 }

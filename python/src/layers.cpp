@@ -9,6 +9,7 @@
 
 #include <fmoe/dynamic/gradients.hpp>
 #include <fmoe/dynamic/load.hpp>
+#include <fmoe/load_mixture.hpp>
 
 #include "arrays.hpp"
 
@@ -126,6 +127,17 @@ void bind_layers(nb::module_& m) {
         return dynamic::load(file, options);
       },
       "file"_a, "prefix"_a = "", "active"_a.none() = nb::none(), "narrow"_a = false);
+  m.def(
+      "load_mixture",
+      [](const std::string& model, std::size_t layer, const std::string& prefix,
+         std::optional<std::size_t> active) {
+        load_options options;
+        options.prefix = prefix;
+        options.active = active;
+        const nb::gil_scoped_release others_run;
+        return dynamic::layer(load_mixture(model, layer, options));
+      },
+      "model"_a, "layer"_a, "prefix"_a = "", "active"_a.none() = nb::none());
 }
 
 }  // namespace fmoe::python

@@ -55,6 +55,8 @@ const failure dynamic_errors[] = {
 [] { dynamic::bounded_softmax(zeros({4, 8}), zeros({4, 8})); }},
 {R"([expert_choice] scores and ranking are [token, expert])", "Experts choose among the rows of a matrix.", "Pass scores of two axes.",
 [] { dynamic::expert_choice(zeros({4, 2, 8}), zeros({4, 8}), weighting::softmax); }},
+{R"([top_k] scores and what ranks them have the same axes)", "Each score has one number that ranks it.", "Pass two expressions of one shape.",
+[] { dynamic::top_k(zeros({4, 8}), zeros({8}), 2); }},
 {R"([product_top_k] the scores are [token, ..., 2, s])", "The last two axes are two lists of s scores each.", "Pass the scores of both halves of the keys, beside each other.",
 [] { dynamic::product_top_k(zeros({4, 8}), 2, 2); }},
 {R"([concat] there is no operand)", "The list of operands is empty.", "Pass at least one.",

@@ -7,6 +7,7 @@
 #include <fmoe/edit.hpp>
 #include <fmoe/expr/selection.hpp>
 #include <fmoe/gradients.hpp>
+#include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/optimizers.hpp>
@@ -354,6 +355,23 @@ evaluate(product_top_k(scores, 10, 9));
 [] {
 const tensor<float, 3> scores({1, 2, 65536});
 evaluate(product_top_k(scores, 2, 2));
+}},
+{R"([best_groups] a row of 10 entries is not 4 groups of one length, at most 64)",
+"The groups of `best_groups` are neighbours, as many in each, and there are at most 64.",
+"Take a number of groups that divides the number of experts.",
+[] { evaluate(best_groups(tensor<float, 2>({3, 10}), 4, 2)); }},
+{R"([best_groups] 5 groups are wanted of 2)",
+"At least one group keeps its entries, and at most all of them do.",
+"Ask for 1 group to all groups.",
+[] { evaluate(best_groups(tensor<float, 2>({3, 10}), 2, 5)); }},
+{R"([moe] an input that is weighed goes to experts without biases and without a limit)",
+"`weighs_input`, which is Llama 4's, multiplies the input of an expert, and fmoe does so behind the first product.",
+"Leave out the biases and the limit, or set `weighs_input` to false.",
+[] {
+moe<> layer;
+layer.weighs_input = true;
+layer.limit = 7;
+evaluate(layer(tensor<float, 2>({3, 10})));
 }},
 {R"([expert_choice] the scores' first axis does not count tokens)",
 "Experts choose among the tokens of a call, and here the scores of a token depend on other tokens.",

@@ -78,6 +78,10 @@ def test_selections():
     np.put_along_axis(weights, best, rows_softmax(np.take_along_axis(x, best, 1)), 1)
     close(fmoe.evaluate(fmoe.top_k(x, 3, "softmax")), weights)
     assert (fmoe.evaluate(fmoe.top_k(x, None)) == x).all()
+    by = fmoe.evaluate(fmoe.top_k(np.abs(x), 2, "normalized", ranked=-x))
+    least = np.argsort(x, axis=1)[:, :2]
+    shares = np.take_along_axis(np.abs(x), least, 1)
+    close(np.take_along_axis(by, least, 1), shares / shares.sum(1, keepdims=True))
 
 
 def test_doubles_stay_doubles():

@@ -210,3 +210,12 @@ def test_arrays_outlive_their_expressions():
     forward = fmoe.compile(fmoe.input() * fmoe.parameter(np.full(3, 7, np.float32)), 2)
     gc.collect()
     assert (forward(x) == 7).all()
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "gpt_oss_mxfp4", "qwen3_moe_q4_0.gguf"])
+def test_mixtures_of_released_models(name):
+    want = fmoe.read(f"tests/mixtures/{name.split('.')[0]}.io.safetensors")
+    layer = fmoe.load_mixture(f"tests/mixtures/{name}", 1)
+    assert np.abs(layer(want["x"]) - want["y64"]).max() <= 2e-6 * np.abs(want["y64"]).max()
+    with pytest.raises(fmoe.FileError, match="no mixture of experts"):
+        fmoe.load_mixture(f"tests/mixtures/{name}", 0)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Loads the mixture of experts of one layer of a released model: Mixtral, Qwen2-MoE, Qwen3-MoE,
-// OLMoE, DeepSeek-V3, Llama 4 and gpt-oss, from safetensors or GGUF, also where weights are FP8 with
-// block scales, MXFP4, or blocks of ggml.
+// OLMoE, DeepSeek-V3, Llama 4 and gpt-oss, from safetensors or GGUF, also where weights are FP8
+// with block scales, MXFP4, or blocks of ggml.
 #pragma once
 
 #include <algorithm>
@@ -115,8 +115,7 @@ class mixture_reader {
     const std::optional<io::array> whole = is_of_one(name) ? std::nullopt : std::optional(at(name));
     const extent rows = is_joined ? 2 * out : out;
     const bool inputs_first = names_->inputs_first;
-    const std::array<extent, 2> shape =
-        inputs_first ? std::array{in, rows} : std::array{rows, in};
+    const std::array<extent, 2> shape = inputs_first ? std::array{in, rows} : std::array{rows, in};
     if (whole) whole->check_shape({{experts_, shape[0], shape[1]}});
     for (extent e = 0; e < experts_; ++e) {
       const io::array one = whole ? whole->rows(e, 1).reshaped({shape[0], shape[1]}) : at(name, e);
@@ -124,8 +123,7 @@ class mixture_reader {
       T* const to = all_experts.data() + e * in * out;
       const extent next_input = inputs_first ? rows : 1, next_row = inputs_first ? 1 : in;
       in_tiles(in, out, [&](extent i, extent o) {
-        to[i * out + o] =
-            m.data()[i * next_input + row_of(o, out, part, is_joined) * next_row];
+        to[i * out + o] = m.data()[i * next_input + row_of(o, out, part, is_joined) * next_row];
       });
     }
     return all_experts;
@@ -179,12 +177,12 @@ class mixture_reader {
 namespace fmoe {
 
 // Loads the mixture of experts of one layer, counted from 0, of a released model: of a folder with
-// safetensors and config.json, or of a GGUF file. K, the kind of weights, groups and limits come from
-// config.json or the metadata of the GGUF file. Weights in T take in memory what they take in T: FP8,
-// MXFP4 and blocks of ggml are decoded, one expert at a time, which bf16 may take only with .narrow
-// = io::narrow in the options. `prefix` in the options is the text before the layer's number, with
-// its dot. Throws io::error: missing_tensor for a layer without a mixture, schema for a model that
-// fmoe does not know, shape and dtype as io::array::get does.
+// safetensors and config.json, or of a GGUF file. K, the kind of weights, groups and limits come
+// from config.json or the metadata of the GGUF file. Weights in T take in memory what they take in
+// T: FP8, MXFP4 and blocks of ggml are decoded, one expert at a time, which bf16 may take only with
+// .narrow = io::narrow in the options. `prefix` in the options is the text before the layer's
+// number, with its dot. Throws io::error: missing_tensor for a layer without a mixture, schema for
+// a model that fmoe does not know, shape and dtype as io::array::get does.
 //
 //   const auto layer = load_mixture(io::checkpoint::open("Qwen3-30B-A3B"), 12);
 //   auto forward = compile(layer, 64);

@@ -34,23 +34,30 @@ inline pointwise activation_in(const io::model_config& config) {
 
 // The families of released mixtures, whatever file they come from.
 enum class mixture_family : unsigned char {
-  mixtral,    // weights are the softmax over the chosen scores
-  qwen,       // weights are the softmax over all scores, or over the chosen ones
-  deepseek,   // sigmoids, a balance, groups, shared experts
-  llama4,     // the sigmoid of a score multiplies the input
-  gpt_oss,    // biases, and a clamped SwiGLU
+  mixtral,   // weights are the softmax over the chosen scores
+  qwen,      // weights are the softmax over all scores, or over the chosen ones
+  deepseek,  // sigmoids, a balance, groups, shared experts
+  llama4,    // the sigmoid of a score multiplies the input
+  gpt_oss,   // biases, and a clamped SwiGLU
 };
 
 // Throws schema for an architecture that has no mixture which fmoe knows.
 inline mixture_family family_of(const io::model_config& config) {
   using enum mixture_family;
-  constexpr std::pair<std::string_view, mixture_family> known[] = {
-      {"mixtral", mixtral},   {"qwen2_moe", qwen},       {"qwen3_moe", qwen},
-      {"olmoe", qwen},        {"deepseek_v3", deepseek}, {"llama4", llama4},
-      {"llama4_text", llama4}, {"gpt_oss", gpt_oss},
-      // as GGUF files call them
-      {"llama", mixtral},     {"qwen2moe", qwen},        {"qwen3moe", qwen},
-      {"deepseek2", deepseek}, {"gpt-oss", gpt_oss}};
+  constexpr std::pair<std::string_view, mixture_family> known[] = {{"mixtral", mixtral},
+                                                                   {"qwen2_moe", qwen},
+                                                                   {"qwen3_moe", qwen},
+                                                                   {"olmoe", qwen},
+                                                                   {"deepseek_v3", deepseek},
+                                                                   {"llama4", llama4},
+                                                                   {"llama4_text", llama4},
+                                                                   {"gpt_oss", gpt_oss},
+                                                                   // as GGUF files call them
+                                                                   {"llama", mixtral},
+                                                                   {"qwen2moe", qwen},
+                                                                   {"qwen3moe", qwen},
+                                                                   {"deepseek2", deepseek},
+                                                                   {"gpt-oss", gpt_oss}};
   for (const auto& [name, family] : known)
     if (name == config.architecture()) return family;
   config.refuse(config.is_gguf() ? "general.architecture" : "model_type",
@@ -61,11 +68,11 @@ inline mixture_family family_of(const io::model_config& config) {
 struct setting_names {
   std::string_view active, normalizes, scale, groups, active_groups, score_function;
 };
-inline constexpr setting_names config_names{"num_experts_per_tok", "norm_topk_prob",
-                                            "routed_scaling_factor", "n_group",
-                                            "topk_group", "scoring_func"};
-inline constexpr setting_names gguf_names{"expert_used_count", "expert_weights_norm",
-                                          "expert_weights_scale", "expert_group_count",
+inline constexpr setting_names config_names{
+    "num_experts_per_tok", "norm_topk_prob", "routed_scaling_factor", "n_group",
+    "topk_group",          "scoring_func"};
+inline constexpr setting_names gguf_names{"expert_used_count",       "expert_weights_norm",
+                                          "expert_weights_scale",    "expert_group_count",
                                           "expert_group_used_count", "expert_gating_func"};
 
 // Throws schema for a setting that is missing, of another kind, or of no model that fmoe knows.
@@ -90,8 +97,8 @@ inline mixture_settings settings_of(const io::model_config& config) {
       if (score != "sigmoid" && score != sigmoid_of_gguf)
         config.refuse(names.score_function, "is not the sigmoid of DeepSeek-V3");
       s.route.sigmoid_scores = true;
-      s.route.weights = config.flag(names.normalizes).value_or(true) ? weighting::normalized
-                                                                     : weighting::score;
+      s.route.weights =
+          config.flag(names.normalizes).value_or(true) ? weighting::normalized : weighting::score;
       if (config.number(names.groups)) {
         s.route.groups = config.count(names.groups);
         s.route.active_groups = config.count(names.active_groups);

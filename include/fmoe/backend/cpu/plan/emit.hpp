@@ -345,10 +345,7 @@ class emitter : plan_layout {
 
   void emit(const planner::select_op& kind, const operation& o, const stream_loop* l,
             std::vector<step>& steps) {
-    if (is_barrier(o)) {
-      steps.push_back(expert_choice(kind, o));
-      return;
-    }
+    if (is_barrier(o)) return steps.push_back(expert_choice(kind, o));
     const value& out = program_[o.out.value];
     steps.push_back(select_step{.text = text(o),
                                 .rule = kind.rule,
