@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // K at run time on the other backends.
 #include <fmoe/cuda.hpp>
+#include <fmoe/explain.hpp>
 #include <fmoe/fmoe.hpp>
 #include <fmoe/reference.hpp>
 
@@ -11,14 +12,24 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-TEST_CASE("the other backends keep fewer entries, too", "[keep][cuda]") {
-  for (const std::shared_ptr<const backend>& on :
-       std::initializer_list<std::shared_ptr<const backend>>{reference(), cuda::emulated()}) {
-    check(decoders, most, {3}, {.on = on});
-    check(decoders, most, {3}, {.on = on, .screen = false});
-    check(retrieved, most, {5}, {.on = on});
-    check(autonomous_of, 4, {1, 2}, {.on = on});
-  }
+// Layers with fewer experts than a CPU needs for a screen.
+mxd<> few_decoders(extent active) { return decoders_of(1024, active); }
+peer<> few_retrieved(extent active) { return retrieved_of(20, active); }
+
+TEST_CASE("the reference backend keeps fewer entries, too", "[keep]") {
+  check(few_decoders, most, {3}, {.on = reference()});
+  check(few_retrieved, most, {5}, {.on = reference()});
+  check(autonomous_of, 4, {1, 2}, {.on = reference()});
+}
+
+TEST_CASE("a GPU keeps fewer entries, too", "[keep][cuda]") {
+  // A plan is screened whatever it costs if its shape is given.
+  const compile_options screened{.on = cuda::emulated(), .shape = plan_shape{}};
+  CHECK(explain(few_decoders(most)(x), screened).text.find("screened") != std::string::npos);
+  check(few_decoders, most, {3}, screened);
+  check(few_decoders, most, {3}, {.on = cuda::emulated(), .screen = false});
+  check(few_retrieved, most, {5}, {.on = cuda::emulated()});
+  check(autonomous_of, 4, {1, 2}, {.on = cuda::emulated()});
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ using namespace fmoe;
 using namespace fmoe::test;
 
 constexpr extent inputs = 24, hidden = 40, experts = 70, outputs = 20, tokens = 700;
+constexpr extent few = 270;  // tokens, of two blocks, for the reference backend
 
 template <class T = float>
 mxd<T> decoders() {
@@ -154,7 +155,8 @@ TEST_CASE("the gradients of a layer are those of its expressions", "[gradients]"
 // selected.
 TEST_CASE("the reference backend makes the same gradients", "[gradients]") {
   const auto check = [](auto layer) {
-    auto ours = of(layer, x, dy_of(layer)), plain = of(layer, x, dy_of(layer), {.on = reference()});
+    const auto in = some(x, 0, few), out = some(dy_of(layer), 0, few);
+    auto ours = of(layer, in, out), plain = of(layer, in, out, {.on = reference()});
     const auto left = released_parameters(ours.parameters),
                right = released_parameters(plain.parameters);
     for (extent i = 0; i < left.size(); ++i) {
@@ -183,16 +185,19 @@ TEST_CASE("gradients have the same bits for any threads and tiles", "[gradients]
   const auto check = [](const auto& layer) {
     auto first = of(layer, x, dy_of(layer));
     CHECK(same_bits(first.y, evaluate(layer(x))));
-    for (const int threads : {1, 2, 4})
-      for (const extent tile : {extent{1}, extent{24}, extent{96}})
-        on_threads(threads, [&] {
-          INFO(threads << " threads, tiles of " << tile);
-          planner::plan_options limits;
-          limits.shape.tile = tile;
-          limits.shape.streamed = tile == 24 ? 1 << 10 : limits.shape.streamed;
-          auto again = of(layer, x, dy_of(layer), limited<float>(limits));
-          CHECK(first == again);
-        });
+    for (const auto& [threads, tile] : {std::pair(1, extent{24}),
+                                        {1, extent{96}},
+                                        {2, extent{1}},
+                                        {2, extent{96}},
+                                        {4, extent{24}}})
+      on_threads(threads, [&, tile = tile] {
+        INFO("tiles of " << tile);
+        planner::plan_options limits;
+        limits.shape.tile = tile;
+        limits.shape.streamed = tile == 24 ? 1 << 10 : limits.shape.streamed;
+        auto again = of(layer, x, dy_of(layer), limited<float>(limits));
+        CHECK(first == again);
+      });
   };
   check(decoders());
   check(multilinear());
@@ -210,8 +215,7 @@ TEST_CASE("gradients have the same bits for any calls of multiples of 256 tokens
     auto whole = of(layer, x, dy_of(layer));
     auto step = compile_gradients(layer, tokens);
     CHECK(step.span() == span);
-    for (const std::vector<extent>& counts :
-         {std::vector<extent>{256, 444}, {512, 188}, {256, 256, 188}}) {
+    for (const std::vector<extent>& counts : {std::vector<extent>{512, 188}, {256, 256, 188}}) {
       extent first = 0;
       for (const extent count : counts) {
         tensor<float, 2> y({count, dy_of(layer).shape()[1]}), dx({count, inputs});
@@ -240,11 +244,12 @@ TEST_CASE("weights of 0 keep their places among the selected experts", "[gradien
   auto plain = mixture(weighting::score);
   for (extent i = 0; i < inputs; ++i)
     for (extent n = 0; n < 12; n += 2) plain.router(i, n) = -std::abs(plain.router(i, n));
-  tensor<float, 2> rows = x;
+  tensor<float, 2> rows = some(x, 0, few);
+  const tensor<float, 2> slopes = some(all_dy, 0, few);
   for (extent i = 0; i < rows.size(); ++i) rows.data()[i] = std::abs(rows.data()[i]);
   for (extent i = 0; i < 40 * inputs; ++i) rows.data()[i] = 0;
   for (const auto& layer : {far, plain}) {
-    auto ours = of(layer, rows, all_dy), all = of(layer, rows, all_dy, {.on = reference()});
+    auto ours = of(layer, rows, slopes), all = of(layer, rows, slopes, {.on = reference()});
     CHECK(same_bits(ours.y, evaluate(layer(rows))));
     const std::vector<double> dx(all.dx.data(), all.dx.data() + all.dx.size()),
         up(all.parameters.output.data(),

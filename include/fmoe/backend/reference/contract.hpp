@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A sum of products over named axes, by one loop for each name.
+// A sum of products over named axes, by one loop for each name. Loops take elements of vectors by
+// pointers, which makes tests without optimisation several times as fast.
 #pragma once
 
 #include <array>
@@ -46,10 +47,9 @@ class contraction {
     for (const labelled& x : in_)
       for (const char c : x.labels)
         if (loops_.find(c) == loops_.npos && fixed.find(c) == fixed.npos) loops_ += c;
+    for (const char c : loops_)
+      for (const labelled& x : in_) strides_.push_back(x.stride(c));
     for (const labelled& x : in_) {
-      std::vector<extent> strides;
-      for (const char c : loops_) strides.push_back(x.stride(c));
-      strides_.push_back(std::move(strides));
       extent first = 0;
       for (const char c : fixed) first += x.stride(c) * at[index_of(c)];
       offsets_.push_back(first);
@@ -69,13 +69,15 @@ class contraction {
   // Calls f at each position of loop k.
   template <class F>
   void loop(extent k, F f) {
-    const extent n = length_[index_of(loops_[k])];
+    const extent n = length_[index_of(loops_[k])], operands = in_.size();
+    const extent* const strides = strides_.data() + k * operands;
+    extent* const offsets = offsets_.data();
     extent& at = at_[index_of(loops_[k])];
     for (at = 0; at < n; ++at) {
       f();
-      for (extent i = 0; i < in_.size(); ++i) offsets_[i] += strides_[i][k];
+      for (extent i = 0; i < operands; ++i) offsets[i] += strides[i];
     }
-    for (extent i = 0; i < in_.size(); ++i) offsets_[i] -= n * strides_[i][k];
+    for (extent i = 0; i < operands; ++i) offsets[i] -= n * strides[i];
   }
 
   void each_result(extent k) {
@@ -91,8 +93,10 @@ class contraction {
   void each_term(extent k) {
     if (k < loops_.size()) return loop(k, [&] { each_term(k + 1); });
     if (counts && !counts(at_)) return;
+    const labelled* const in = in_.data();
+    const extent* const offsets = offsets_.data();
     double product = 1;
-    for (extent i = 0; i < in_.size(); ++i) product *= in_[i].data[offsets_[i]];
+    for (extent i = 0, operands = in_.size(); i < operands; ++i) product *= in[i].data[offsets[i]];
     sum_ += product;
   }
 
@@ -100,8 +104,8 @@ class contraction {
   positions length_, at_;
   std::string loops_;  // the result's labels, then those that are summed
   extent results_;
-  std::vector<std::vector<extent>> strides_;  // by operand and loop
-  std::vector<extent> offsets_;               // by operand
+  std::vector<extent> strides_;  // by loop and operand
+  std::vector<extent> offsets_;  // by operand
   double sum_ = 0;
   double* to_ = nullptr;
 };
