@@ -39,8 +39,19 @@ inline extent token_sum_parts(const token_sum_step& s, extent tokens, extent thr
   return parts_of_work(work, token_sum_cut(s).units, threads);
 }
 
+// Calls f(a, b, c) at each place of the axes.
+template <class T>
+void each_place(std::span<const nest_axis> axes, const T* a, const T* b, T* c,
+                const auto& f) noexcept {
+  if (axes.empty()) return f(a, b, c);
+  const nest_axis& x = axes.front();
+  for (extent i = 0; i < x.length; ++i)
+    each_place(axes.subspan(1), a + i * x.a, b + i * x.b, c + i * x.c, f);
+}
+
 // Makes part number `part` of `parts` of the result, or adds to it. Without tokens it is zero. A
-// null b counts as 1.
+// null b counts as 1. At each place of the axes that both operands have, the others are those of a
+// product.
 template <class T, class Arch>
 void token_sum(const token_sum_step& s, token_rows<T> a, token_rows<T> b, T* c, T* scratch,
                extent tokens, extent part, extent parts, bool adds) noexcept {
@@ -55,9 +66,15 @@ void token_sum(const token_sum_step& s, token_rows<T> a, token_rows<T> b, T* c, 
     if (b.data != nullptr) b.data += from * x.b;
     c += from * x.c;
   }
-  const auto product = token_product::of(out, s.summed, s.block);
+  loop_axes of_both, of_one;
+  for (extent k = 0; k < out.size(); ++k)
+    (out[k].a != 0 && out[k].b != 0 ? of_both : of_one).push(out[k]);
+  const auto product = token_product::of(of_one, s.summed, s.block);
   if (product && b.data != nullptr)
-    return sum_token_product<T, Arch>(*product, a, b, c, tokens, s.block, adds, scratch);
+    return each_place(of_both, a.data, b.data, c, [&](const T* from_a, const T* from_b, T* to) {
+      sum_token_product<T, Arch>(*product, {from_a, a.stride}, {from_b, b.stride}, to, tokens,
+                                 s.block, adds, scratch);
+    });
   const auto sum_of = [&](extent count) {
     loop_axes summed;
     summed.push({count, a.stride, b.stride, 0});
