@@ -41,7 +41,7 @@ struct four_rows {
 };
 
 // Adds Rows rows to c, or to 0 if they are the first, and meanwhile fetches the four rows at
-// `ahead` into L1.
+// `ahead` into L2, which waits for more lines of memory at a time than L1.
 template <class T, class Arch, class Table, extent Rows>
 void gather_rows(const Table* rows, const T* values, const Table* ahead, extent n, T* c,
                  bool first) noexcept {
@@ -57,7 +57,7 @@ void gather_rows(const Table* rows, const T* values, const Table* ahead, extent 
       sum = fmadd(scale[r], load_part_as<T, Arch>(rows[r] + i, part), sum);
     if (i % line == 0) {
       FMOE_ROUNDS(4)
-      for (extent r = 0; r < 4; ++r) FMOE_PREFETCH(address_of(ahead[r] + i));
+      for (extent r = 0; r < 4; ++r) FMOE_PREFETCH_FOR_LATER(address_of(ahead[r] + i));
     }
     store_part<T, Arch>(c + i, part, sum);
   }

@@ -80,7 +80,6 @@ void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> 
     const auto begin_of = [&](extent n) { return n == from ? 0 : sorted.ends[n - from - 1]; };
     const auto is_empty = [&](extent n) { return begin_of(n) == sorted.ends[n - from]; };
     const auto sum = [&](extent n, T* total) {
-      if (starts) std::fill_n(total, s.N, T(0));
       const extent end = sorted.ends[n - from], all = sorted.ends[to - from - 1];
       for (extent at = begin_of(n), next = at; at < end; at = next) {
         const extent last = round_up(sorted.tokens[at] + 1, s.block);
@@ -95,9 +94,17 @@ void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> 
         join<T, Arch>(pass_kind::add, total, 0, 1, s.N, row, 0);
       }
     };
+    if (by_rows && starts) {  // a row is made in L1, and nothing waits for what c holds there
+      for (extent n = from; n < to; ++n) {
+        std::fill_n(totals, s.N, T(0));
+        sum(n, totals);
+        std::copy_n(totals, s.N, c + n * s.expert_stride);
+      }
+      continue;
+    }
     if (by_rows) {
       const auto skip = [&](extent n) {  // rows that stay as they are
-        while (!starts && n < to && is_empty(n)) ++n;
+        while (n < to && is_empty(n)) ++n;
         return n;
       };
       for (extent n = skip(from), next; n < to; n = next) {
@@ -113,6 +120,7 @@ void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> 
       end = std::min(to, round_up(n + 1, s.columns_together));
       if (!starts && begin_of(n) == sorted.ends[end - from - 1]) continue;
       if (!starts) transpose<T, Arch>(c + n, s.column_stride, s.N, end - n, totals, s.N);
+      else std::fill_n(totals, (end - n) * s.N, T(0));
       for (extent e = n; e < end; ++e) sum(e, totals + (e - n) * s.N);
       transpose<T, Arch>(totals, s.N, end - n, s.N, c + n, s.column_stride);
     }

@@ -223,8 +223,9 @@ struct selection_sum_step {
   // The entries of so many tokens are sorted together: those of four blocks.
   extent sorted_tokens() const { return 4 * block; }
   extent sorted_entries() const { return sorted_tokens() * rows * keep; }
-  // The rows that a task needs: the sum of a block and, where experts are columns, their totals.
-  extent rows_of_scratch() const { return column_stride == 1 ? 1 : 1 + columns_together; }
+  // The rows that a task needs: the sum of a block, and the totals of an expert or, where experts
+  // are columns, of some.
+  extent rows_of_scratch() const { return 1 + (column_stride == 1 ? 1 : columns_together); }
 };
 
 struct expert_choice_step {  // on all tokens at once
