@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/backend/cpu/kernels/pack.hpp>
+#include <fmoe/base/memory.hpp>
 
 #include <numeric>
 #include <vector>
@@ -30,8 +31,10 @@ TEMPLATE_TEST_CASE("panels hold every element at its place, and zeros", "[cpu][p
           n_offsets[n] = layout == 0 ? n : layout == 1 ? n * depth : 2 * n;
         const extent size = cpu::packed_size<T, arch>(depth, columns);
         REQUIRE(size == (columns + width - 1) / width * width * depth);
-        std::vector<T> out(size + 1, T(-1));
-        cpu::pack_panels<T, arch>(k_offsets, n_offsets, values.data(), out.data());
+        detail::memory block((size + 1) * sizeof(T));  // from a line of the cache on
+        T* const out = reinterpret_cast<T*>(block.data());
+        std::fill_n(out, size + 1, T(-1));
+        cpu::pack_panels<T, arch>(k_offsets, n_offsets, values.data(), out);
         INFO("depth " << depth << " columns " << columns << " layout " << layout);
         for (extent i = 0; i < size; ++i) {
           const extent n = i / (width * depth) * width + i % width, k = i / width % depth;

@@ -15,7 +15,7 @@ using namespace fmoe::test;
 using arch = cpu::native_arch;
 
 // Compares with a plain loop; numbers around the matrix stay as they are.
-template <class T, bool Sums>
+template <class T, bool Sums, bool Lines>
 void check(extent rows, extent columns, extent shift, extent pad) {
   INFO(rows << " x " << columns << ", " << shift << " from a line, " << pad << " between rows");
   const extent from_stride = columns + pad, to_stride = rows + pad;
@@ -25,7 +25,8 @@ void check(extent rows, extent columns, extent shift, extent pad) {
   detail::memory block((columns * to_stride + shift + 1) * sizeof(T));
   T* const to = reinterpret_cast<T*>(block.data()) + shift;
   std::fill_n(to, columns * to_stride + 1, T(-1));
-  cpu::transpose<T, arch, Sums>(from.data(), from_stride, rows, columns, to, to_stride);
+  cpu::transpose<T, arch, Sums, Lines>(from.data(), from_stride, rows, columns, to, to_stride);
+  cpu::end_lines<arch>();
   for (extent j = 0; j < columns; ++j)
     for (extent i = 0; i < to_stride; ++i) {
       const T expected = i < rows ? from[i * from_stride + j] : T(-1);
@@ -41,8 +42,9 @@ TEMPLATE_TEST_CASE("a transposed matrix has every number at its place", "[cpu][t
     for (const extent columns : std::initializer_list<extent>{0, 1, 7, 16, 64, 83})
       for (const extent shift : {extent{0}, extent{3}})
         for (const extent pad : {extent{0}, extent{16}, extent{5}}) {
-          check<TestType, false>(rows, columns, shift, pad);
-          check<TestType, true>(rows, columns, shift, pad);
+          check<TestType, false, false>(rows, columns, shift, pad);
+          check<TestType, false, true>(rows, columns, shift, pad);
+          check<TestType, true, true>(rows, columns, shift, pad);
         }
 }
 

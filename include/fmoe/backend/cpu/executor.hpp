@@ -178,9 +178,10 @@ class executor : selection_steps<T, Arch> {
     const nest_axis columns = out[0], along = out[1];
     for_units(threads_, divide_up(columns.length, together), [&](extent i) {
       const extent first = i * together;
-      transpose<T, Arch, true>(from + first, along.a, along.length,
-                               std::min(together, columns.length - first), to + first * columns.c,
-                               columns.c);
+      transpose<T, Arch, true, true>(from + first, along.a, along.length,
+                                     std::min(together, columns.length - first),
+                                     to + first * columns.c, columns.c);
+      end_lines<Arch>();
     });
     return true;
   }

@@ -58,6 +58,21 @@ constexpr extent packing_parts(extent depth, extent columns) {
   return divide_up(columns, panels_of_part * panel_width<T, Arch>) * divide_up(depth, rows_of_part);
 }
 
+// Copies up to a row of a panel. Whole rows of Ts, which are lines of the cache, are stored past
+// it: a line that is stored there is read from memory first.
+template <class T, class Arch, class Element>
+void copy_lines(const Element* from, extent count, Element* to) {
+  constexpr extent lane = lanes<T, Arch>;
+  if constexpr (sizeof(Element) == sizeof(T) && lane * sizeof(T) == 64)
+    if (count == panel_width<T, Arch> && reinterpret_cast<std::uintptr_t>(to) % 64 == 0) {
+      for (extent n = 0; n < count; n += lane)
+        store_line<T, Arch>(reinterpret_cast<T*>(to) + n,
+                            load<T, Arch>(reinterpret_cast<const T*>(from) + n));
+      return;
+    }
+  std::copy_n(from, count, to);
+}
+
 // Packs one part of source[k_offsets[k] + n_offsets[n]]; column n of a panel stands at places[n]. A
 // block is 16 k of one panel, 2 KB that stay in L1 while whole lines are read, whichever of k and n
 // is contiguous.
@@ -84,11 +99,12 @@ FMOE_NOINLINE void pack_elements(std::span<const extent> k_offsets,
     auto* const to = out + n0 * rows + k0 * width;
     if (copies) {
       for (extent k = 0; k < ks; ++k)
-        std::copy_n(source + k_offsets[k0 + k] + n_offsets[n0], ns, to + k * width);
+        copy_lines<T, Arch>(source + k_offsets[k0 + k] + n_offsets[n0], ns, to + k * width);
     } else if (transposes) {
       if constexpr (Bytes == sizeof(T))
-        transpose<T, Arch>(reinterpret_cast<const T*>(source + k_offsets[k0] + n_offsets[n0]),
-                           *n_step, ns, ks, reinterpret_cast<T*>(to), width);
+        transpose<T, Arch, false, true>(
+            reinterpret_cast<const T*>(source + k_offsets[k0] + n_offsets[n0]), *n_step, ns, ks,
+            reinterpret_cast<T*>(to), width);
     } else if (k_is_contiguous) {
       for (extent n = 0; n < ns; ++n)
         for (extent k = 0; k < ks; ++k)
@@ -104,6 +120,7 @@ FMOE_NOINLINE void pack_elements(std::span<const extent> k_offsets,
   for (extent k = first_row; k < std::min(rows, first_row + rows_of_part); k += depth)
     for (extent n = first_column; n < std::min(columns, first_column + group); n += width)
       block(k, n);
+  end_lines<Arch>();
 }
 
 // Packs source[k_offsets[k] + n_offsets[n]] for gemm. S is T itself, or a narrower type that gemm

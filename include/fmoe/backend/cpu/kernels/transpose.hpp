@@ -48,8 +48,9 @@ FMOE_ALWAYS_INLINE void transpose_square(const T* from, extent from_stride, T* t
   }
 }
 
-// to[j * to_stride + i] = from[i * from_stride + j] for all i < rows and j < columns.
-template <class T, class Arch, bool Sums = false>
+// to[j * to_stride + i] = from[i * from_stride + j] for all i < rows and j < columns. With Lines,
+// rows of `to` that are lines of the cache are stored past it, and the caller calls end_lines.
+template <class T, class Arch, bool Sums = false, bool Lines = false>
 FMOE_NOINLINE void transpose(const T* from, extent from_stride, extent rows, extent columns, T* to,
                              extent to_stride) noexcept {
   constexpr extent n = square<T, Arch>, together = 64;  // columns, whole lines of `from`
@@ -69,12 +70,8 @@ FMOE_NOINLINE void transpose(const T* from, extent from_stride, extent rows, ext
   };
   const bool has_lines =
       reinterpret_cast<std::uintptr_t>(to) % 64 == 0 && to_stride * sizeof(T) % 64 == 0;
-  if (Sums && n * sizeof(T) == 64 && has_lines) {
-    all_squares(std::true_type());
-    end_lines<Arch>();
-  } else {
-    all_squares(std::false_type());
-  }
+  if (Lines && n * sizeof(T) == 64 && has_lines) all_squares(std::true_type());
+  else all_squares(std::false_type());
   some(whole_rows, rows, 0, whole_columns);
   some(0, rows, whole_columns, columns);
 }
