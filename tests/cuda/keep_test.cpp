@@ -12,7 +12,7 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-// Layers with fewer experts than a CPU needs for a screen.
+// Layers with fewer experts than a CPU needs for a screen, and of which a step makes all numbers.
 mxd<> few_decoders(extent active) { return decoders_of(1024, active); }
 peer<> few_retrieved(extent active) { return retrieved_of(20, active); }
 
@@ -28,7 +28,7 @@ TEST_CASE("a GPU keeps fewer entries, too", "[keep][cuda]") {
   CHECK(explain(few_decoders(most)(x), screened).text.find("screened") != std::string::npos);
   check(few_decoders, most, {3}, screened);
   check(few_decoders, most, {3}, {.on = cuda::emulated(), .screen = false});
-  check(few_retrieved, most, {5}, {.on = cuda::emulated()});
+  check(retrieved, most, {5}, {.on = cuda::emulated()});
   check(autonomous_of, 4, {1, 2}, {.on = cuda::emulated()});
 }
 

@@ -59,17 +59,16 @@ TEST_CASE("a screened selection has the bits of a full one", "[cuda][screen]") {
 
 // A row has three parts of 1,024 columns or fewer; many rows have one of 8,192 or fewer.
 TEST_CASE("parts of a row are screened by different blocks of threads", "[cuda][screen]") {
-  constexpr extent shallow = 16;
-  const auto gate = normal_gate(shallow, 2300);
-  auto x = random<tensor<float, 2>>({180, shallow}, 1);
-  for (extent i = 0; i < shallow; ++i) x(2, i) *= 0x1p100f;  // not usual
+  const auto gate = normal_gate(depth, 2300);
+  auto x = random<tensor<float, 2>>({180, depth}, 1);
+  for (extent i = 0; i < depth; ++i) x(2, i) *= 0x1p100f;  // not usual
   CHECK(same(top_k(einsum<"ti,in->tn">(x, gate), 20)));
-  check_same(random<tensor<float, 2>>({2, shallow}, 4), gate, 20, true);
+  check_same(random<tensor<float, 2>>({2, depth}, 4), gate, 20, true);
   for (const extent first : {extent{0}, extent{2048}}) {  // a part has too many candidates
     auto sloped = gate;
     for (extent e = 0; e < 2300; ++e)
-      for (extent i = 0; i < shallow; ++i) sloped(i, e) = e / 1024 == first / 1024 ? 1.f : 0.01f;
-    check_same(random<tensor<float, 2>>({1, shallow}, 4), sloped, 20);
+      for (extent i = 0; i < depth; ++i) sloped(i, e) = e / 1024 == first / 1024 ? 1.f : 0.01f;
+    check_same(random<tensor<float, 2>>({1, depth}, 4), sloped, 20);
   }
 }
 
