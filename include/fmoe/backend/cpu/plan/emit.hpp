@@ -356,7 +356,9 @@ class emitter : plan_layout {
                                 .rows = out.rows(),
                                 .columns = out.shape.back(),
                                 .keep = out.keep,
-                                .list = out.each != 0 ? program_[o.in[0].value].shape.back() : 0});
+                                .list = takes_two_rows(kind.rule.what)
+                                            ? program_[o.in[0].value].shape.back()
+                                            : 0});
   }
 
   // The token numbers that it sorts take one more element for each token.
