@@ -78,8 +78,8 @@ TEST_CASE("what a GPU does not run is refused in a sentence", "[cuda]") {
                                "256, in "));
   ir::graph g;
   const auto two_rows = g.leaf({nullptr, dtype::float32, {2, 2, 3}, false, 0});
-  const auto chosen = g.select(
-      {.what = detail::selection_rule::kind::entries, .keep = 3, .each = 9}, two_rows);
+  const auto chosen =
+      g.select({.what = detail::selection_rule::kind::entries, .keep = 3, .each = 9}, two_rows);
   CHECK_THROWS_WITH((detail::compile_graph<float, cpu::native>(g, {chosen}, 2, emulated)),
                     containing("[cuda] a selection that is given as its entries does not run on a "
                                "GPU, in "));

@@ -41,17 +41,16 @@ void check_selection(const compile_options& options) {
   ir::graph g;
   const ir::node_id in = g.leaf({nullptr, dtype_of<T>, {listed, heads, 2, most}, false, 0}),
                     w = g.leaf({table.shared_storage(), dtype_of<T>, {columns, 2}, true}),
-                    chosen = g.select({.what = selection_rule::kind::entries,
-                                       .keep = most,
-                                       .each = columns},
-                                      in);
+                    chosen = g.select(
+                        {.what = selection_rule::kind::entries, .keep = most, .each = columns}, in);
   ir::node_list roots(chosen);
   roots.push_back(g.einsum("thn,no->tho", {chosen, w}));
   const auto program = compile_graph<T, cpu::native>(g, roots, listed, options);
   std::vector<T> rows(expected.size()), sums(listed * heads * 2);
   const bound_array from{view_at<all>(x.data(), std::array{listed, heads, extent{2}, most}), 3};
-  const std::array to{bound_array{view_at<all>(rows.data(), std::array{listed, heads, columns}), 2},
-                      bound_array{view_at<all>(sums.data(), std::array{listed, heads, extent{2}}), 2}};
+  const std::array to{
+      bound_array{view_at<all>(rows.data(), std::array{listed, heads, columns}), 2},
+      bound_array{view_at<all>(sums.data(), std::array{listed, heads, extent{2}}), 2}};
   program.program->run({std::span(&from, 1), to, listed});
   CHECK(rows == expected);
   for (extent row = 0; row < listed * heads; ++row)
@@ -100,20 +99,20 @@ std::vector<float> results_with(const listed_case& c, bool lists_entries) {
       if (t == &gate && c.whole_gate) continue;
       cut_parameter p{any_of(*t), axis, 1, {}};
       for (extent i = 0; i < cut.parts_a_rank(); ++i)
-        p.own.push_back(
-            part_of(p.whole, axis, cut.begin(cut.own(i)), cut.count(cut.own(i))));
+        p.own.push_back(part_of(p.whole, axis, cut.begin(cut.own(i)), cut.count(cut.own(i))));
       parameters.push_back(std::move(p));
     }
     const network_costs bytes_count{1e15, 1e9, 0, 512};
     const extent own = tokens / c.P;
-    stage_runner<float> runner(ranks, cut,
-                               plan_of(g, root, {spread::tokens}, cut, parameters, own, 4,
-                                       bytes_count, lists_entries),
-                               own, "lists");
+    stage_runner<float> runner(
+        ranks, cut,
+        plan_of(g, root, {spread::tokens}, cut, parameters, own, 4, bytes_count, lists_entries),
+        own, "lists");
     runner.prepare<cpu::native>({.threads = 1});
     const std::string plan = runner.explain();
     require((plan.find("entries   t") != plan.npos) == lists_entries, "lists in\n" + plan);
-    const std::string call = c.whole_gate ? "of the entries of a selection, 5" : "merge a selection";
+    const std::string call =
+        c.whole_gate ? "of the entries of a selection, 5" : "merge a selection";
     require(plan.find(call) != plan.npos, call + " in\n" + plan);
     for (extent k = 0; k < 2; ++k) {
       const extent first = k * tokens + own * ranks.rank();
@@ -130,11 +129,10 @@ std::vector<float> results_with(const listed_case& c, bool lists_entries) {
 TEST_CASE("graphs of ranks take few entries as lists, with the bits of rows") {
   for (const weighting weights : {weighting::score, weighting::relu, weighting::softmax})
     for (const bool whole_gate : {false, true})
-      for (const auto& [P, parts] :
-           {std::pair<extent, extent>{2, 2}, {3, 3}, {2, 4}, {4, 4}}) {
+      for (const auto& [P, parts] : {std::pair<extent, extent>{2, 2}, {3, 3}, {2, 4}, {4, 4}}) {
         const listed_case c{weights, whole_gate, P, parts};
-        INFO("weighting " << static_cast<int>(weights) << (whole_gate ? ", whole gate, " : ", ") << P << " ranks, " << parts
-                              << " parts");
+        INFO("weighting " << static_cast<int>(weights) << (whole_gate ? ", whole gate, " : ", ")
+                          << P << " ranks, " << parts << " parts");
         CHECK(same_bits(results_with(c, true), results_with(c, false)));
       }
 }

@@ -134,8 +134,8 @@ struct selection_rule {
                     // tokens / columns of them, rounded down
     product_top_k,  // keeps `keep` of the sums a[i] + b[j] of the `each` greatest entries of two
                     // rows, as entry i s + j of s^2
-    entries,        // has the `keep` entries that two rows list: their values, and their places among
-                    // `each`, which ascend; a place of -1 stands for none
+    entries,  // has the `keep` entries that two rows list: their values, and their places among
+              // `each`, which ascend; a place of -1 stands for none
   } what;
   extent keep = 0;
   double mass = 0;

@@ -56,8 +56,8 @@ struct stage_exchange {
   std::optional<row_norm> norm{};
   std::vector<array_id> from, to;
   std::vector<array_id> lists{};  // of a selection, by part: beside `to`, or in place of it
-  extent outer = 1, inner = 1;  // the numbers of a token before and behind the label's axis
-  extent numbers = 0;           // of a token, in the whole value
+  extent outer = 1, inner = 1;    // the numbers of a token before and behind the label's axis
+  extent numbers = 0;             // of a token, in the whole value
   travel by = travel::rows;
   routing_load load{};      // of the selection that travels, or by which tokens do
   extent bounds = 0;        // of a token, in the last of `from`

@@ -349,6 +349,7 @@ class emitter : plan_layout {
       return;
     }
     const value& out = program_[o.out.value];
+    const bool has_lists = takes_two_rows(kind.rule.what);
     steps.push_back(select_step{.text = text(o),
                                 .rule = kind.rule,
                                 .a = in_loop(o.in[0].value, l),
@@ -356,9 +357,7 @@ class emitter : plan_layout {
                                 .rows = out.rows(),
                                 .columns = out.shape.back(),
                                 .keep = out.keep,
-                                .list = takes_two_rows(kind.rule.what)
-                                            ? program_[o.in[0].value].shape.back()
-                                            : 0});
+                                .list = has_lists ? program_[o.in[0].value].shape.back() : 0});
   }
 
   // The token numbers that it sorts take one more element for each token.
