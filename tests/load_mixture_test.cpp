@@ -46,6 +46,12 @@ TEST_CASE("mixtures of released models have the outputs of transformers", "[load
   }
 }
 
+TEST_CASE("the page of mixtures runs", "[load_mixture]") {
+  const auto layer = load_mixture("tests/mixtures/deepseek_v3", 1);  // its layer 1, counted from 0
+  auto forward = compile(layer, 64);
+  CHECK(forward.output_shape()[0] == 24);
+}
+
 TEST_CASE("a mixture is saved and loaded in fmoe's names", "[load_mixture]") {
   const temporary_folder folder;
   for (const char* name : {"deepseek_v3", "qwen2_moe", "llama4", "gpt_oss"}) {

@@ -76,6 +76,13 @@ TEST_CASE("what a GPU does not run is refused in a sentence", "[cuda]") {
   CHECK_THROWS_WITH(evaluate(product_top_k(lists, 3, 257), emulated),
                     containing("[cuda] each list keeps 257 entries, and a GPU's block has room for "
                                "256, in "));
+  ir::graph g;
+  const auto two_rows = g.leaf({nullptr, dtype::float32, {2, 2, 3}, false, 0});
+  const auto chosen =
+      g.select({.what = detail::selection_rule::kind::entries, .keep = 3, .each = 9}, two_rows);
+  CHECK_THROWS_WITH((detail::compile_graph<float, cpu::native>(g, {chosen}, 2, emulated)),
+                    containing("[cuda] a selection that is given as its entries does not run on a "
+                               "GPU, in "));
 }
 
 TEST_CASE("a compiled layer takes arrays of any strides, and reads written weights again",

@@ -38,6 +38,43 @@ TEST_CASE("a fixed number of parts has the same bits for 1, 2, 4 and 8 ranks") {
   }
 }
 
+// Rows [12, 12] with these strides between tokens and between numbers.
+struct strided_rows {
+  float* first;
+  std::array<std::size_t, 2> between;
+
+  float* data() const { return first; }
+  std::array<std::size_t, 2> shape() const { return {12, 12}; }
+  std::array<std::size_t, 2> strides() const { return between; }
+};
+
+TEST_CASE("ranks take and write rows of any strides") {
+  const auto layer = mixture_of_decoders(1000);
+  const auto x = rows(24, 12, 1000);
+  const auto expected = result_alone(layer, x);
+  for (const std::array<std::size_t, 2>& between :
+       {std::array<std::size_t, 2>{12, 1}, {31, 1}, {1, 12}, {25, 2}})
+    run_on_threads(2, [&](communicator& ranks) {
+      auto forward = compile(shard(layer, ranks, 'n'), 12, {.threads = 1});
+      std::vector<float> in(400, 7), out(400, 7);
+      const std::size_t first = 12 * ranks.rank();
+      const auto place = [&](std::size_t t, std::size_t i) {
+        return t * between[0] + i * between[1];
+      };
+      for (std::size_t t = 0; t < 12; ++t)
+        for (std::size_t i = 0; i < 12; ++i) in[place(t, i)] = x(first + t, i);
+      forward(strided_rows{in.data(), between}, strided_rows{out.data(), between});
+      tensor<float, 2> y({12, 12}), theirs({12, 12});
+      for (std::size_t t = 0; t < 12; ++t)
+        for (std::size_t i = 0; i < 12; ++i) {
+          y(t, i) = std::exchange(out[place(t, i)], 7.0f);
+          theirs(t, i) = expected(first + t, i);
+        }
+      require(difference(y, theirs) <= 4e-6, "the results");
+      require(out == std::vector<float>(400, 7), "what lies between them");
+    });
+}
+
 TEST_CASE("more ranks than tokens") {
   run_on_threads(7, [](communicator& ranks) {
     check_layer(ranks, mixture_of_decoders(1000), 'n', rows(3, 12, 1000), "MxD");
@@ -276,6 +313,21 @@ TEST_CASE("ranks that disagree on the layer are refused") {
     const std::string got = sentence_of([&] { shard(layer, ranks, 'n'); });
     require(got == "the ranks disagree: rank 0 has \"K: 5\", and rank 1 has \"K: 4\"", got);
   });
+}
+
+TEST_CASE("ranks that are in different calls are refused") {
+  const auto x = rows(4, 12, 1000);
+  const std::string refusal = "the ranks disagree: rank 1 is in another call than rank 0";
+  for (const bool other_layer : {false, true})
+    run_on_threads(2, [&](communicator& ranks) {
+      const auto layer = mixture_of_decoders(1000);
+      auto forward = compile(shard(layer, ranks, 'n'), 4, {.threads = 1});
+      auto other = compile(shard(layer, ranks, 'n'), other_layer ? 5 : 4, {.threads = 1});
+      tensor<float, 2> y({4, 12});
+      if (!other_layer) forward(x, y);  // `other` has made a call less
+      const std::string got = sentence_of([&] { ranks.rank() == 0 ? forward(x, y) : other(x, y); });
+      require(got == refusal, got);
+    });
 }
 
 TEST_CASE("a rank that throws in a call makes all ranks throw its sentence") {

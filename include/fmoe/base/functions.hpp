@@ -137,6 +137,8 @@ struct selection_rule {
                     // tokens / columns of them, rounded down
     product_top_k,  // keeps `keep` of the sums a[i] + b[j] of the `each` greatest entries of two
                     // rows, as entry i s + j of s^2
+    entries,  // has the `keep` entries that two rows list: their values, and their places among
+              // `each`, which ascend; a place of -1 stands for none
   } what;
   extent keep = 0;
   double mass = 0;
@@ -160,8 +162,15 @@ enum class kept_part : std::uint8_t {
   index,
 };
 
+<<<<<<< HEAD
 // The most groups of a row.
 inline constexpr extent most_groups = 64;
+=======
+// True if a row of the selection is made of two rows, which are an axis before the last one.
+constexpr bool takes_two_rows(selection_rule::kind k) {
+  return k == selection_rule::kind::product_top_k || k == selection_rule::kind::entries;
+}
+>>>>>>> fa6f7f6517d3a13b0c2234664e485d90d74c7ca3
 
 // True if the selection of n entries is all of them, as they are.
 constexpr bool keeps_all(const selection_rule& r, extent n) {
@@ -174,9 +183,8 @@ constexpr bool keeps_all(const selection_rule& r, extent n) {
 constexpr extent expected_of(const selection_rule& r, extent n) {
   using enum selection_rule::kind;
   const auto each = static_cast<extent>(r.factor < 1 ? 1 : r.factor);
-  const extent wanted = r.what == top_k || r.what == product_top_k ? r.keep
-                        : r.what == expert_choice                  ? each
-                                                                   : n / 2 + n % 2;
+  const bool is_counted = r.what == top_k || r.what == product_top_k || r.what == entries;
+  const extent wanted = is_counted ? r.keep : r.what == expert_choice ? each : n / 2 + n % 2;
   return wanted < n ? wanted : n;
 }
 
@@ -194,8 +202,9 @@ constexpr extent capacity_of(const selection_rule& r, extent tokens, extent expe
 constexpr const char* name_of(kept_part p) { return p == kept_part::value ? "values" : "indices"; }
 
 constexpr const char* name_of(selection_rule::kind k) {
-  constexpr std::array names{"top_k", "top_p", "nonzero", "expert_choice", "product_top_k"};
-  static_assert(names.size() == static_cast<extent>(selection_rule::kind::product_top_k) + 1);
+  constexpr std::array names{"top_k",         "top_p",         "nonzero",
+                             "expert_choice", "product_top_k", "entries"};
+  static_assert(names.size() == static_cast<extent>(selection_rule::kind::entries) + 1);
   return names[static_cast<extent>(k)];
 }
 

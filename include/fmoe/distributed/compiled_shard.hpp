@@ -106,7 +106,7 @@ auto compile(const sharded<Layer>& layer, arguments<Ranks...>, std::size_t token
     const ir::node_list roots =
         results::lower(detail::apply_to_arguments(same, arguments<Ranks...>{}, tokens, numbers), g);
     auto plan = detail::plan_of(g, roots, {detail::spread::tokens}, layer.cut, layer.parameters,
-                                tokens, sizeof(T), layer.network);
+                                tokens, sizeof(T), layer.network, options.on == nullptr);
     detail::expects<value_error>(plan.inputs.size() == sizeof...(Ranks),
                                  "[compile] the layer uses ", plan.inputs.size(), " of its ",
                                  sizeof...(Ranks), " arguments");

@@ -9,7 +9,7 @@
 
 #include <fmoe/distributed/candidate.hpp>
 #include <fmoe/distributed/exchange_tokens.hpp>
-#include <fmoe/distributed/stage_plan.hpp>
+#include <fmoe/distributed/selected_rows.hpp>
 
 namespace fmoe::detail {
 
@@ -175,25 +175,14 @@ struct route_run {
     routes.from.push_back(routes.came.size() - first);
     routes.entries_from.push_back(entries.size());
   }
-  // Rows with these entries and zeros, of the tokens that came or of all.
+  // Rows with these entries, of the tokens that came or of all.
   void write(const stage_exchange& e, const std::vector<found_entry>& found, bool routing) {
-    for (const array_id to : e.to) std::ranges::fill(arrays[to], T{0});
+    selected_rows<T> rows(cut, e, arrays);
     for (extent k = 0; k < found.size(); ++k) {
       const found_entry& f = found[k];
       const extent row = routing ? routes.came_entries[k].token * e.outer + f.row % e.outer : f.row;
-      const auto [part, column] = part_of(f.column);
-      arrays[e.to[part]][row * cut.count(cut.own(part)) + column] = f.value;
+      rows.add(row, f.column, f.value);
     }
-  }
-  // Which of this rank's parts has one of its columns, and where.
-  struct part_column {
-    extent part, column;
-  };
-  part_column part_of(extent column) const {
-    const extent at = cut.begin_of(ranks.rank()) + column;
-    extent i = 0;
-    while (at >= cut.begin(cut.own(i) + 1)) ++i;
-    return {i, at - cut.begin(cut.own(i))};
   }
 
   // Each rank knows what all tokens selected of its columns, and tells their owners.
@@ -260,7 +249,7 @@ struct route_run {
       std::fill_n(arrays[e.to[i]].begin(), routes.came.size() * cut.count(cut.own(i)) * e.inner,
                   T{0});
     for (extent k = 0; k < routes.came_entries.size(); ++k) {
-      const auto [part, column] = part_of(routes.came_entries[k].column);
+      const auto [part, column] = part_of(cut, routes.came_entries[k].column);
       const extent row = routes.came_entries[k].token * cut.count(cut.own(part)) + column;
       std::copy_n(in.data() + k * e.inner, e.inner, arrays[e.to[part]].data() + row * e.inner);
     }

@@ -13,7 +13,7 @@
 
 #include <fmoe/distributed/candidate.hpp>
 #include <fmoe/distributed/exchange_tokens.hpp>
-#include <fmoe/distributed/stage_plan.hpp>
+#include <fmoe/distributed/selected_rows.hpp>
 
 namespace fmoe::detail {
 
@@ -47,18 +47,18 @@ struct selection_merge {
   void run(const stage_exchange& e) {
     const std::vector<entry> mine = best(e);
     const std::vector<bound> bounds = bounds_of(e, mine);
-    for (const array_id to : e.to) std::ranges::fill(arrays[to], T{0});
+    selected_rows<T> rows(cut, e, arrays);
     const extent kept = kept_on(e, ranks.rank());
-    for (extent t = 0; t < tokens.all(); ++t)
-      for (extent k = 0; k < kept; ++k) {
-        const entry& c = mine[t * kept + k];
-        if (c.index == entry::nowhere || bounds[t].last.is_before(c)) continue;
-        extent i = 0;
-        while (c.index >= cut.begin(cut.own(i) + 1)) ++i;
-        const extent own = cut.own(i);
-        arrays[e.to[i]][t * cut.count(own) + (c.index - cut.begin(own))] =
-            weight(e.rule.weights, c.value, bounds[t].log_sum);
-      }
+    std::vector<entry> found;
+    for (extent t = 0; t < tokens.all(); ++t) {
+      found.clear();
+      for (const entry& c : std::span(mine).subspan(t * kept, kept))
+        if (c.index != entry::nowhere && !bounds[t].last.is_before(c)) found.push_back(c);
+      std::ranges::sort(found, {}, &entry::index);
+      for (const entry& c : found)
+        rows.add(t, c.index - cut.begin_of(ranks.rank()),
+                 weight(e.rule.weights, c.value, bounds[t].log_sum));
+    }
   }
 
  private:

@@ -104,7 +104,8 @@ inline std::optional<placement> cheapest_placement(const placement_problem& p) {
 FMOE_INLINE stage_plan plan_of(const ir::graph& g, const ir::node_list& roots,
                                const std::vector<spread>& ends, const axis_cut& cut,
                                const std::vector<cut_parameter>& parameters, extent tokens,
-                               extent element_bytes, const network_costs& costs) {
+                               extent element_bytes, const network_costs& costs,
+                               bool lists_entries) {
   const ir::live_graph part = ir::live(g, roots);
   if (cut.parts == 1) return plan_of_whole(part.nodes, part.roots, ends);
   const planner::expanded_graph pairs = planner::expand(part.nodes, part.roots, {});
@@ -133,7 +134,7 @@ FMOE_INLINE stage_plan plan_of(const ir::graph& g, const ir::node_list& roots,
   expects<value_error>(
       found.has_value(),
       "[shard] this label cannot be cut: an operation on weights needs the whole axis");
-  return stage_planner(best, *found, cut, parameters, tokens).take();
+  return stage_planner(best, *found, cut, parameters, tokens, lists_entries).take();
 }
 
 }  // namespace fmoe::detail

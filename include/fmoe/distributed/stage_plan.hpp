@@ -15,9 +15,10 @@
 namespace fmoe::detail {
 
 // An array of a rank: a value as it lies there, or a part of it, or the numbers of which a merge
-// makes it and the bounds of their rows, or the entries that a selection keeps of them.
+// makes it and the bounds of their rows, or the entries that a selection keeps of them; or a
+// selection as lists [2, K] of its entries: their values and their places in the part.
 struct array_key {
-  enum class what : std::uint8_t { value, bounds, scores, kept_values, kept_indices };
+  enum class what : std::uint8_t { value, bounds, scores, kept_values, kept_indices, lists };
 
   ir::node_id id;
   spread how;
@@ -54,8 +55,9 @@ struct stage_exchange {
   double parameter = 0;
   std::optional<row_norm> norm{};
   std::vector<array_id> from, to;
-  extent outer = 1, inner = 1;  // the numbers of a token before and behind the label's axis
-  extent numbers = 0;           // of a token, in the whole value
+  std::vector<array_id> lists{};  // of a selection, by part: beside `to`, or in place of it
+  extent outer = 1, inner = 1;    // the numbers of a token before and behind the label's axis
+  extent numbers = 0;             // of a token, in the whole value
   travel by = travel::rows;
   routing_load load{};      // of the selection that travels, or by which tokens do
   extent bounds = 0;        // of a token, in the last of `from`
@@ -85,10 +87,12 @@ struct stage_plan {
 // Returns the plan of one rank for calls of at most `tokens` rows of each rank, for the cheapest
 // placement of all values. `ends` says where each result has to lie: first those that have rows, as
 // tokens do; then sums over tokens, along the label or whole. The parameters that are cut are
-// leaves of the graph. Throws value_error for a layer that cannot be cut so.
+// leaves of the graph. With `lists_entries` graphs take selections of few entries as lists of
+// these. Throws value_error for a layer that cannot be cut so.
 stage_plan plan_of(const ir::graph& g, const ir::node_list& roots, const std::vector<spread>& ends,
                    const axis_cut& cut, const std::vector<cut_parameter>& parameters, extent tokens,
-                   extent element_bytes, const network_costs& costs = {});
+                   extent element_bytes, const network_costs& costs = {},
+                   bool lists_entries = true);
 
 }  // namespace fmoe::detail
 

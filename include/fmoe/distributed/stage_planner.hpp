@@ -20,12 +20,13 @@ namespace fmoe::detail {
 class stage_planner {
  public:
   stage_planner(const placement_problem& p, const placement& where, const axis_cut& cut,
-                const std::vector<cut_parameter>& parameters, extent tokens)
+                const std::vector<cut_parameter>& parameters, extent tokens, bool lists_entries)
       : p_(p),
         where_(where),
         cut_(cut),
         parameters_(parameters),
         tokens_(tokens),
+        lists_entries_(lists_entries),
         used_(p.nodes.size()),
         level_(p.nodes.size(), 0) {
     for (int pass = 0; pass < 2; ++pass)  // what is routed may stand before the router
@@ -126,6 +127,7 @@ class stage_planner {
     stage_array a{key, row_of(shape), p_.is_sum(key.id) ? token_set::none : tokens_of(key.how)};
     if (is_cut(key.how)) a.row[label_in_row(shape)] = cut_.count(cut_.own(key.part));
     if (key.entries > what::scores) a.row.back() = kept_of(key);
+    if (key.entries == what::lists) a.row.insert(a.row.end() - 1, 2);
     if (key.entries == what::bounds) a.row.pop_back();
     const array_id made = plan_.arrays.add(std::move(a));
     known_.emplace(key, made);
@@ -147,6 +149,23 @@ class stage_planner {
   extent kept_of(const array_key& key) const {
     return std::min(get<ir::select_node>(p_.nodes[key.id].op).rule.keep,
                     cut_.count(cut_.own(key.part)));
+  }
+  // True if an exchange brings the entries of a selection, and they are few: a graph takes them as
+  // lists.
+  bool comes_in_lists(ir::node_id id, spread s) const {
+    const auto* select = get_if<ir::select_node>(&p_.nodes[id].op);
+    if (!lists_entries_ || select == nullptr || !is_cut(s)) return false;
+    const selection_rule& rule = select->rule;
+    const bool is_counted = rule.what == selection_rule::kind::top_k ||
+                            rule.what == selection_rule::kind::product_top_k,
+               is_sent = how(id).out == spread::tokens &&
+                         travel_of(p_, id, spread::tokens, s) == travel::entries,
+               is_merged = how(id).merges && s == how(id).out;
+    constexpr extent most_places = extent{1} << 24;  // that a float tells apart
+    const extent columns = cut_.length / cut_.parts;
+    return is_counted && (is_sent || is_merged) && p_.axes[id].token == extent{0} &&
+           p_.axes[id].label == p_.nodes.rank(id) - 1 && columns < most_places &&
+           rule.keep < columns / 2;
   }
   extent parts_of(spread s) const { return is_cut(s) || is_partial(s) ? cut_.parts_a_rank() : 1; }
 
@@ -175,6 +194,7 @@ class stage_planner {
                      .to = {},
                      .by = moved.by,
                      .load = moved.load};
+    if (const auto* s = get_if<ir::select_node>(&p_.nodes[id].op)) e.rule = s->rule;
     const auto row = row_of(id);
     e.numbers = element_count(row);
     if (p_.axes[id].label) {
@@ -186,10 +206,19 @@ class stage_planner {
   void add_exchange(ir::node_id id, spread to) {
     stage_exchange e = exchange_of(id, to);
     for (extent i = 0; i < parts_of(e.from_how); ++i) e.from.push_back(need({id, e.from_how, i}));
-    for (extent i = 0; i < parts_of(to); ++i) e.to.push_back(need({id, to, i}));
+    add_results(e);
     e.is_sum = p_.is_sum(id);
     if (e.is_sum) e.from_how = moved_sum(e.from_how, to, 0).from;
     plan_.steps.push_back(std::move(e));
+  }
+  // What later steps read: rows, lists of entries, or both.
+  void add_results(stage_exchange& e) {
+    const bool has_lists = known_.contains({e.id, e.to_how, 0, what::lists}),
+               has_rows = !has_lists || known_.contains({e.id, e.to_how, 0});
+    for (extent i = 0; i < parts_of(e.to_how); ++i) {
+      if (has_rows) e.to.push_back(need({e.id, e.to_how, i}));
+      if (has_lists) e.lists.push_back(need({e.id, e.to_how, i, what::lists}));
+    }
   }
   void add_merge(ir::node_id id) {
     stage_exchange e = exchange_of(id, how(id).out);
@@ -197,9 +226,8 @@ class stage_planner {
     const merge_size size = size_of_merge(p_, id, static_cast<double>(cut_.ranks));
     e.merged_bytes = size.bytes;
     e.merged_calls = size.calls;
-    const auto* s = get_if<ir::select_node>(&p_.nodes[id].op);
-    if (s == nullptr) return add_row_merge(id, std::move(e));
-    e.rule = s->rule;
+    if (!holds_alternative<ir::select_node>(p_.nodes[id].op))
+      return add_row_merge(id, std::move(e));
     for (extent i = 0; i < cut_.parts_a_rank(); ++i) {
       if (has_scores(e.rule, cut_.count(cut_.own(i)))) {
         e.from.push_back(need({id, spread::label, i, what::scores}));
@@ -207,8 +235,8 @@ class stage_planner {
         e.from.push_back(need({id, spread::label, i, what::kept_values}));
         e.from.push_back(need({id, spread::label, i, what::kept_indices}));
       }
-      e.to.push_back(need({id, spread::label, i}));
     }
+    add_results(e);
     plan_.steps.push_back(std::move(e));
   }
   void add_row_merge(ir::node_id id, stage_exchange e) {
@@ -247,6 +275,7 @@ class stage_planner {
 
   // True if the graph at hand makes this array.
   bool is_made_here(const array_key& k) const {
+    if (k.entries == what::lists) return false;
     if (k.entries != what::value) {
       return rows_ == token_set::every && level_of(operand_of(k.id), spread::label) == at_;
     }
@@ -338,7 +367,8 @@ class stage_planner {
     if (s == spread::label && how(id).out == spread::whole) return sliced(id, part);
     // A graph takes rows alone as arguments: a sum over tokens is made again.
     if (p_.is_constant(id) || p_.is_sum(id) || is_computed_here(id, s)) return build(id, s, part);
-    const array_key key{id, s, is_by_part(s) ? part : 0};
+    const bool in_lists = comes_in_lists(id, s);
+    const array_key key{id, s, is_by_part(s) ? part : 0, in_lists ? what::lists : what::value};
     if (const auto at = made_.find(key); at != made_.end()) return at->second;
     const array_id from = need(key);
     std::vector<extent> shape = plan_.arrays[from].row;
@@ -346,9 +376,15 @@ class stage_planner {
     ir::node_id made = graph_->nodes.leaf({nullptr, dtype::float32, std::move(shape), false,
                                            static_cast<int>(graph_->arguments.size())});
     graph_->arguments.push_back(from);
-    made = as_selection(id, reordered(id, made, false));
+    made = in_lists ? selection_of(made, key) : as_selection(id, reordered(id, made, false));
     made_.emplace(key, made);
     return made;
+  }
+  ir::node_id selection_of(ir::node_id lists, const array_key& key) {
+    return graph_->nodes.select({.what = selection_rule::kind::entries,
+                                 .keep = kept_of(key),
+                                 .each = cut_.count(cut_.own(key.part))},
+                                lists);
   }
   ir::node_id sliced(ir::node_id id, extent part) {
     const extent own = cut_.own(part);
@@ -444,6 +480,7 @@ class stage_planner {
   const axis_cut& cut_;
   const std::vector<cut_parameter>& parameters_;
   extent tokens_;  // of a rank
+  bool lists_entries_;
   list_by<ir::node_id, std::set<spread>> used_;
   list_by<ir::node_id, int> level_;  // exchanges before a node is made
   std::map<array_key, array_id> known_;

@@ -16,19 +16,24 @@
 
 namespace fmoe::detail {
 
-// Copies rows between an array of the caller and plain rows.
+// Copies rows between an array of the caller and plain rows: copy(place, run) for runs of elements
+// that are neighbours in both.
 template <class T, class Copy>
 void copy_rows(const array_view& v, extent row_rank, std::span<T> rows, const Copy& copy) {
   const extent n = v.row_size(row_rank);
+  const bool has_runs = row_rank > 0 && v.strides[v.rank - 1] == 1;
+  const extent run = has_runs ? v.shape[v.rank - 1] : 1;
   std::array<extent, max_rank> at{};
   for (extent t = 0; t < v.tokens(row_rank); ++t) {
     const extent offset = v.row_offset(row_rank, t);
     at.fill(0);
-    for (extent i = 0; i < n; ++i) {
+    for (extent i = 0; i < n; i += run) {
       extent place = offset;
       for (extent k = 0; k < row_rank; ++k) place += at[k] * v.strides[v.rank - row_rank + k];
-      copy(place, rows[t * n + i]);
-      for (extent k = row_rank; k-- > 0 && ++at[k] == v.shape[v.rank - row_rank + k];) at[k] = 0;
+      copy(place, rows.subspan(t * n + i, run));
+      for (extent k = row_rank - (has_runs ? 1 : 0);
+           k-- > 0 && ++at[k] == v.shape[v.rank - row_rank + k];)
+        at[k] = 0;
     }
   }
 }
@@ -200,7 +205,7 @@ class stage_runner {
     for (extent i = 0; i < inputs.size(); ++i) {
       const auto* const from = static_cast<const T*>(inputs[i].data);
       copy_rows(inputs[i], input_shape(i).size(), std::span(arrays_[plan_.inputs[i]]),
-                [&](extent at, T& to) { to = from[at]; });
+                [&](extent at, std::span<T> to) { std::copy_n(from + at, to.size(), to.begin()); });
     }
     auto program = programs_.begin();
     for (const auto& step : plan_.steps) {
@@ -209,7 +214,9 @@ class stage_runner {
     }
     for (extent i = 0; i < outputs.size(); ++i)
       copy_rows(outputs[i], output_shape(i).size(), std::span(arrays_[plan_.results[i]]),
-                [&](extent at, T& from) { static_cast<T*>(outputs[i].data)[at] = from; });
+                [&](extent at, std::span<T> from) {
+                  std::ranges::copy(from, static_cast<T*>(outputs[i].data) + at);
+                });
   }
 
  private:

@@ -207,7 +207,7 @@ class graph {
   }
 
   // A selection along the last axis. product_top_k selects along the last two axes, [..., 2, s],
-  // and its result is [..., s^2].
+  // and its result is [..., s^2]; entries makes [..., each] of [..., 2, K].
   node_id select(const selection_rule& rule, node_id arg, std::optional<node_id> ranked = {}) {
     if (ranked) align(name_of(rule.what), arg, *ranked);
     std::vector<axis_id> axes = (*this)[arg].axes;
@@ -226,6 +226,10 @@ class graph {
                            "[product_top_k] softmax_of_all would need all pairs of two lists");
       axes.resize(axes.size() - 2);
       axes.push_back(new_axis(s * s));
+    }
+    if (rule.what == selection_rule::kind::entries) {
+      axes.resize(axes.size() - 2);
+      axes.push_back(new_axis(rule.each));
     }
     return put({select_node{rule, arg, ranked}, std::move(axes)});
   }

@@ -171,20 +171,25 @@ class lowering {
   }
 
   // The axes of the two lists become the innermost ones; the second one names their pairs.
-  placed lower_product(const ir::select_node& s) {
+  placed lower_two_rows(const ir::select_node& s) {
     const std::string names = letters(s.arg), lists = names.substr(names.size() - 2);
     use in = named(s.arg, names);
     const std::string lead = labels_where(in.labels, [&](char c) { return !has(lists, c); });
     if (!in.labels.ends_with(lists)) in = program_.make(reduce_op{}, {in}, lead + lists);
     const use out = program_.make(select_op{s.rule}, {in}, lead + lists[1], true, s.rule.keep);
-    program_[out.value].shape.back() *= program_[out.value].shape.back();
-    program_[out.value].each = s.rule.each;
+    extent& columns = program_[out.value].shape.back();
+    if (s.rule.what == selection_rule::kind::entries) {
+      columns = s.rule.each;
+    } else {
+      columns *= columns;
+      program_[out.value].each = s.rule.each;
+    }
     program_[out.value].expected = s.rule.keep;
     return place(out, names.substr(0, names.size() - 2) + lists[1]);
   }
 
   placed lower(const ir::select_node& s) {
-    if (s.rule.what == selection_rule::kind::product_top_k) return lower_product(s);
+    if (takes_two_rows(s.rule.what)) return lower_two_rows(s);
     const std::string names = letters(s.arg);
     const use in = rows(s.arg, names);
     const extent n = program_[in.value].shape.back();

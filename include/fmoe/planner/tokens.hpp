@@ -142,8 +142,7 @@ class token_search {
   }
   token_axis axis_of(const ir::row_norm_node& n, const ir::node&) { return across(n.arg); }
   token_axis axis_of(const ir::select_node& s, const ir::node&) {
-    const bool lists =
-        s.rule.what == selection_rule::kind::product_top_k && at(s.arg) == graph_.rank(s.arg) - 2;
+    const bool lists = takes_two_rows(s.rule.what) && at(s.arg) == graph_.rank(s.arg) - 2;
     const token_axis a = lists ? reject() : across(s.arg);
     if (s.rule.what == selection_rule::kind::expert_choice && !a) return reject();
     return s.ranked && at(*s.ranked) != a ? reject() : a;

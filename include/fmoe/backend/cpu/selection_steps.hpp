@@ -134,6 +134,11 @@ class selection_steps : protected operands<T, Arch> {
                                  {lists + state_stride(each), each});
           continue;
         }
+        if (s.rule.what == selection_rule::kind::entries) {
+          const T* const values = a.data + t * a.stride + 2 * r * s.list;
+          keep_entries<T, Arch>({row, s.keep}, values, values + s.list, s.keep);
+          continue;
+        }
         const T* const scores = a.data + t * a.stride + r * s.columns;
         if (s.rule.what == selection_rule::kind::top_p) {
           top_p<T, Arch>(row, s.rule.mass, s.rule.weights, scores, n, s.rule.keeps_zeros);

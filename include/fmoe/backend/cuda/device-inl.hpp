@@ -66,11 +66,14 @@ class device_backend final : public processor {
       return "a sum without pairs has " + std::to_string(loops) +
              " labels, and a kernel has loops " + "for " + std::to_string(exclude_loops::most);
     constexpr extent most = product_select_kernel<float>::most_each;
-    if (planner::is<planner::select_op>(o))
-      if (const auto& rule = planner::as<planner::select_op>(o).rule;
-          rule.what == selection_rule::kind::product_top_k && rule.each > most)
+    if (planner::is<planner::select_op>(o)) {
+      const selection_rule& rule = planner::as<planner::select_op>(o).rule;
+      if (rule.what == selection_rule::kind::entries)
+        return "a selection that is given as its entries does not run on a GPU";
+      if (rule.what == selection_rule::kind::product_top_k && rule.each > most)
         return "each list keeps " + std::to_string(rule.each) + " entries, and a GPU's block has " +
                "room for " + std::to_string(most);
+    }
     return {};
   }
 

@@ -284,6 +284,11 @@ class interpreter {
                                            to);
           continue;
         }
+        if (kind.rule.what == entries) {
+          const double* lists = from + 2 * r * n;
+          reference_backend::entries({lists, n}, {lists + n, n}, to);
+          continue;
+        }
         std::copy_n(from + r * n, n, to.begin());
         if (kind.rule.what == top_k) {
           const value_id by = o.in.back().value;

@@ -66,6 +66,13 @@ inline void product_top_k(const selection_rule& rule, const_row a, const_row b, 
     result[first[k / rule.each] * b.size() + second[k % rule.each]] = sums[k];
 }
 
+// The row with these values at these places; -1 is no place.
+inline void entries(const_row values, const_row places, row result) {
+  std::ranges::fill(result, 0);
+  for (extent k = 0; k < places.size(); ++k)
+    if (places[k] >= 0) result[static_cast<extent>(places[k])] = values[k];
+}
+
 // Each expert, a column of `experts`, keeps its best tokens by `ranked`; each token weights the
 // experts that keep it.
 inline void expert_choice(const selection_rule& rule, extent experts, const_row ranked,

@@ -347,6 +347,7 @@ class emitter : plan_layout {
             std::vector<step>& steps) {
     if (is_barrier(o)) return steps.push_back(expert_choice(kind, o));
     const value& out = program_[o.out.value];
+    const bool has_lists = takes_two_rows(kind.rule.what);
     steps.push_back(select_step{.text = text(o),
                                 .rule = kind.rule,
                                 .a = in_loop(o.in[0].value, l),
@@ -355,7 +356,7 @@ class emitter : plan_layout {
                                 .rows = out.rows(),
                                 .columns = out.shape.back(),
                                 .keep = out.keep,
-                                .list = out.each != 0 ? program_[o.in[0].value].shape.back() : 0});
+                                .list = has_lists ? program_[o.in[0].value].shape.back() : 0});
   }
 
   // The token numbers that it sorts take one more element for each token.

@@ -179,8 +179,8 @@ struct select_step {  // a loop feeds it chunk by chunk, and it selects at the l
   selection_rule rule{};
   view a, ranked, selection;               // ranked may not exist
   extent rows = 0, columns = 0, keep = 0;  // columns of the result
-  // product_top_k: two lists of `list` entries for each row, and room for a state of each after the
-  // states of the rows.
+  // The length of each of the two lists that a row is made of. product_top_k has room for a state
+  // of each after the states of the rows.
   extent list = 0;
 };
 

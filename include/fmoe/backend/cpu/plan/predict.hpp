@@ -245,6 +245,8 @@ class prediction {
   // about as long as so many operations. The best sums of two lists are three selections.
   double time(const select_step& s, double rows) const {
     constexpr double bounds = 60e3, sums = 100e3, scanned = 20;
+    if (s.rule.what == selection_rule::kind::entries)
+      return per_element(rows * static_cast<double>(s.rows * s.list), scanned);
     const double list = bounds + scanned * static_cast<double>(s.list != 0 ? s.list : s.columns);
     return per_element(rows * static_cast<double>(s.rows), s.list != 0 ? 3 * list + sums : list);
   }

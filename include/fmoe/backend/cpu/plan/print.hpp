@@ -137,7 +137,8 @@ class plan_printer {
     if (s.rule.what == selection_rule::kind::top_p)
       text_ << "  " << s.rule.mass << " of " << s.columns;
     else text_ << "  " << s.keep << " of " << s.columns;
-    if (s.list != 0) text_ << ", the sums of " << s.rule.each << " of " << s.list << " twice";
+    if (s.rule.what == selection_rule::kind::product_top_k)
+      text_ << ", the sums of " << s.rule.each << " of " << s.list << " twice";
     finish({});
   }
   void line(const screen_step& s, int) {
