@@ -162,15 +162,13 @@ enum class kept_part : std::uint8_t {
   index,
 };
 
-<<<<<<< HEAD
 // The most groups of a row.
 inline constexpr extent most_groups = 64;
-=======
+
 // True if a row of the selection is made of two rows, which are an axis before the last one.
 constexpr bool takes_two_rows(selection_rule::kind k) {
   return k == selection_rule::kind::product_top_k || k == selection_rule::kind::entries;
 }
->>>>>>> fa6f7f6517d3a13b0c2234664e485d90d74c7ca3
 
 // True if the selection of n entries is all of them, as they are.
 constexpr bool keeps_all(const selection_rule& r, extent n) {
