@@ -54,4 +54,17 @@ TEST_CASE("ranks that call different functions are refused") {
   });
 }
 
+TEST_CASE("ranks that count differently are refused") {
+  run_on_threads(2, [](communicator& ranks) {
+    const std::vector<float> mine(ranks.rank() + 1);
+    std::vector<float> all(3);
+    const std::vector<std::size_t> counts{1, ranks.rank() == 0 ? 1u : 2u};
+    const std::string got = sentence_of([&] {
+      ranks.all_gather(std::span<const float>(mine), std::span(all), counts);
+      meet(ranks);  // the other rank hears of it here
+    });
+    require(got == "rank 1 is in all_gather and brings what rank 0 does not expect", got);
+  });
+}
+
 }  // namespace

@@ -68,6 +68,19 @@ TEST_CASE("the gradients of a batch have the same bits on 1, 2, 4 and 8 ranks") 
     });
 }
 
+TEST_CASE("a rank may have any number of parts") {
+  run_on_threads(2, [](communicator& ranks) {
+    gradient_sum<float> batch(ranks);
+    const mxd<> part = mixture_of_decoders(1000);
+    for (std::size_t k = 0; k < (ranks.rank() == 0 ? 3u : 1u); ++k) batch.add(part);
+    mxd<> sum = mixture_of_decoders(1000);
+    batch.finish(sum);
+    const float *const one = part.gate.data(), *const all = std::as_const(sum).gate.data();
+    for (std::size_t i = 0; i < part.gate.size(); ++i)
+      require(all[i] == ((one[i] + one[i]) + one[i]) + one[i], "the sum of four parts");
+  });
+}
+
 TEST_CASE("gradients that cannot be summed over ranks are refused on all of them") {
   run_on_threads(2, [](communicator& ranks) {
     gradient_sum<float> batch(ranks);

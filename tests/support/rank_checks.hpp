@@ -91,8 +91,9 @@ inline void check_collectives(communicator& ranks) {
   std::vector<float> extremes{static_cast<float>(me), -static_cast<float>(me)};
   ranks.all_reduce(std::span(extremes), fold::max);
   require(extremes == std::vector<float>{static_cast<float>(P - 1), 0}, "all_reduce of maxima");
+  extremes = {static_cast<float>(me), -static_cast<float>(me)};
   ranks.all_reduce(std::span(extremes), fold::min);
-  require(extremes[0] == static_cast<float>(P - 1), "all_reduce of minima");
+  require(extremes == std::vector<float>{0, 1 - static_cast<float>(P)}, "all_reduce of minima");
 }
 
 // Returns the sentence that f throws on this rank.
@@ -145,6 +146,9 @@ inline void check_agreement(communicator& ranks) {
   const std::string got = sentence_of([&] { ranks.agree(mine); });
   require(got == "the ranks disagree: rank 0 has \"n in 8 parts\", and rank 1 has \"n in 4 parts\"",
           got);
+  const std::string longer =
+      sentence_of([&] { ranks.agree(ranks.rank() == 1 ? "K\n81" : "K\n8\n"); });
+  require(longer == "the ranks disagree: rank 0 has \"8\", and rank 1 has \"81\"", longer);
 }
 
 }  // namespace fmoe::test
