@@ -82,6 +82,7 @@ class gguf_value {
   // std::vector of these. Throws schema for a value of another kind (a double may come from a
   // float, and an integer from any integer) and overflow for an integer that does not fit T.
   //
+  //   const auto file = io::gguf::read("model.gguf");
   //   const auto experts = file.value<std::size_t>("qwen3moe.expert_count");
   //   const auto tokens = file.value<std::vector<std::string>>("tokenizer.ggml.tokens");
   template <class T>

@@ -184,8 +184,8 @@ namespace fmoe {
 // number, with its dot. Throws io::error: missing_tensor for a layer without a mixture, schema for
 // a model that fmoe does not know, shape and dtype as io::array::get does.
 //
-//   const auto layer = load_mixture(io::checkpoint::open("Qwen3-30B-A3B"), 12);
-//   auto forward = compile(layer, 64);
+//   const auto mixture = load_mixture(io::checkpoint::open("Qwen3-30B-A3B"), 12);
+//   auto forward = compile(mixture, 64);
 template <class T = float>
 moe<T> load_mixture(const io::checkpoint& model, std::size_t layer,
                     const load_options& options = {}) {
