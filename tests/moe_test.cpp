@@ -110,8 +110,9 @@ TEMPLATE_TEST_CASE("the forms of released models are sums of their experts", "[m
   using T = TestType;
   const double tolerance = sizeof(T) == 4 ? 6e-6 : 1e-14;
   const auto x = random<tensor<T, 2>>({40, 14}, 7);
-  for (const auto& [name, layer] : released_forms<T>()) {
-    INFO(name);
+  for (const auto& form : released_forms<T>()) {
+    INFO(form.first);
+    const moe<T>& layer = form.second;
     CHECK(agrees(layer(x)));
     const auto a = evaluate(layer.coefficients(x));
     std::vector<double> y(x.size());
