@@ -16,7 +16,7 @@ namespace fmoe::python {
 using namespace nb::literals;
 
 // The array of this name, as with_scales makes it of the checkpoint's.
-io::array array_in(const io::checkpoint& from, const std::string& name) {
+io::array weights_in(const io::checkpoint& from, const std::string& name) {
   io::arrays_by_name found{{name, from.at(name)}};
   const std::string scales = io::name_of_block_scales(name);
   if (from.contains(scales)) found.emplace(scales, from.at(scales));
@@ -66,7 +66,7 @@ void bind_files(nb::module_& m) {
       .def("names", &io::checkpoint::names)
       .def("contains", &io::checkpoint::contains)
       .def("at", [](const io::checkpoint& c,
-                    const std::string& name) { return numpy_of(array_in(c, name)); })
+                    const std::string& name) { return numpy_of(weights_in(c, name)); })
       .def("metadata", [](const io::checkpoint& c) {
         const auto said = c.metadata();
         return std::map<std::string, std::string>(said.begin(), said.end());
