@@ -186,6 +186,20 @@ TEST_CASE("under even load a rank receives the bytes of the formula") {
     });
 }
 
+TEST_CASE("the bytes that travel by a selection, under even load") {
+  using enum detail::spread;
+  const detail::routing_load load{2, 3, 16};  // 3 heads select 2 of 16
+  const double reached = 1 - std::pow(12. * 11 / (16 * 15), 3);
+  CHECK(std::abs(load.reached(4) - reached) < 1e-12);
+  // Of a token: 6 entries with 7 numbers each, of 4 bytes; 3 of 4 ranks are others.
+  const auto bytes = [&](detail::spread from, detail::spread to, detail::travel by) {
+    return detail::bytes_to_move({from, to, by, 6 * 7 * 8, 7, load}, 4, 4);
+  };
+  CHECK(bytes(tokens, routed_label, detail::travel::sampled) == 6 * 7 * 4 * 0.75 / 4);
+  CHECK(bytes(tokens, routed_label, detail::travel::entries) == 6 * 8 * 0.75 / 4);
+  CHECK(std::abs(bytes(label, routed_label, detail::travel::entries) - 4 * reached * 0.75) < 1e-12);
+}
+
 // Experts each token selected, of `experts` in all, as the rank sees them that has some of them.
 struct load {
   std::size_t tokens = 0, entries = 0;  // of other ranks that come here
