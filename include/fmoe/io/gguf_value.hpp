@@ -157,7 +157,8 @@ class gguf_value {
       else if constexpr (std::is_same_v<T, float>) return load_little<float>(at);
       else if constexpr (std::is_same_v<T, double>)
         return type_ == gguf_type::f32 ? load_little<float>(at) : load_little<double>(at);
-      else return integer_at<T>(at);
+      else if constexpr (integer<T>) return integer_at<T>(at);
+      else return T();  // holds() has refused it
     }
   }
 
