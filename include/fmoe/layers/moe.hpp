@@ -26,15 +26,16 @@ struct moe {
   parameter<T, 3> output;     // n w d
   routing route;
   pointwise activation = pointwise::silu;
-  parameter<T, 1> router_bias;                  // n
-  parameter<T, 1> balance;                      // n, ranks the experts beside their scores
-  parameter<T, 2> activated_bias, linear_bias;  // n w
-  parameter<T, 2> output_bias;                  // n d
-  glu_expert<T> shared;                         // an expert that all tokens have
-  parameter<T, 1> shared_gate;                  // d: its output is multiplied with sigmoid(x g)
-  double scale = 1;                             // of the sum over the chosen experts
-  double limit = 0;                             // of the clamped form of hidden units; 0: none
-  bool weighs_input = false;                    // E_n(a_n x) instead of a_n E_n(x), as in Llama 4
+  parameter<T, 1> router_bias = {};     // n
+  parameter<T, 1> balance = {};         // n, ranks the experts beside their scores
+  parameter<T, 2> activated_bias = {};  // n w
+  parameter<T, 2> linear_bias = {};     // n w
+  parameter<T, 2> output_bias = {};     // n d
+  glu_expert<T> shared = {};            // an expert that all tokens have
+  parameter<T, 1> shared_gate = {};     // d: its output is multiplied with sigmoid(x g)
+  double scale = 1;                     // of the sum over the chosen experts
+  double limit = 0;                     // of the clamped form of hidden units; 0: none
+  bool weighs_input = false;            // E_n(a_n x) instead of a_n E_n(x), as in Llama 4
 
   // [t, d] -> [t, n].
   auto scores(const operand_of<2> auto& x) const {
