@@ -67,7 +67,8 @@ nb::object numpy_of(const dynamic::tensor& t) {
 NB_MODULE(_core, m) {
   namespace nb = nanobind;
   m.doc() = "The extension module of fmoe.";
-  nb::set_leak_warnings(false);  // PyTorch holds operators, and what they hold, until the process ends
+  nb::set_leak_warnings(
+      false);  // PyTorch holds operators, and what they hold, until the process ends
   using v = fmoe::version;
   m.attr("version") =
       std::to_string(v::major) + '.' + std::to_string(v::minor) + '.' + std::to_string(v::patch);

@@ -46,7 +46,8 @@ void bind_statistics(nb::module_& m) {
           "frequency", [](const statistics& s) { return array_of_numbers(s.frequency()); },
           "The share of the tokens that use each expert.")
       .def(
-          "mean_coefficients", [](const statistics& s) { return array_of_numbers(s.mean_coefficients()); },
+          "mean_coefficients",
+          [](const statistics& s) { return array_of_numbers(s.mean_coefficients()); },
           "The mean over all tokens, including those that do not use the expert.")
       .def(
           "largest", [](const statistics& s) { return array_of_numbers(s.largest()); },
