@@ -57,8 +57,11 @@ void check(extent experts, extent tokens, extent N, bool columns) {
     for (const extent n : {first, first + 1, experts - 1})
       indices.push_back(static_cast<std::uint32_t>(n));
   }
-  const auto values = random<tensor<T, 2>>({tokens + 1, keep}, 1),
-             b = random<tensor<T, 2>>({tokens + 1, N}, 2);
+  auto values = random<tensor<T, 2>>({tokens + 1, keep}, 1),
+       b = random<tensor<T, 2>>({tokens + 1, N}, 2);
+  // Their product is rounded to -0, and 0 plus it is 0.
+  values(0, 0) = -std::numeric_limits<T>::min();
+  b(0, 0) = std::numeric_limits<T>::min();
   const auto held = random<tensor<T, 1>>({experts * N}, 3);
   const auto kept = [&](extent t, extent) {
     return cpu::selected<T>{values.data() + t * keep, indices.data() + t * keep, keep};
@@ -70,7 +73,8 @@ void check(extent experts, extent tokens, extent N, bool columns) {
     const std::vector<T> before = expected;
     plain_sums<T>(s, kept, b.data(), expected, tokens, adds);
     for (const extent parts : {extent{1}, extent{3}}) {
-      std::vector<T> made = before;
+      tensor<T, 1> made({before.size()});  // begins at a line of the cache
+      std::ranges::copy(before, made.data());
       for (extent p = 0; p < parts; ++p)
         cpu::selection_sum<T, arch>(s, kept, {b.data(), N}, made.data(),
                                     reinterpret_cast<T*>(scratch.data()), tokens, p, parts, adds);

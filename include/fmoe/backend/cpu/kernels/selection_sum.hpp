@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 
 #include <fmoe/arrays/table_rows.hpp>
@@ -56,6 +57,21 @@ inline extent selection_sum_parts(const selection_sum_step& s, extent tokens,
   return parts_of_work(tokens * s.rows * s.keep * s.N, s.experts, threads);
 }
 
+// Stores n numbers, each plus 0, as adding to 0 leaves no -0. Whole lines of the cache are stored
+// past it, since a line that is stored there is read from memory first.
+template <class T, class Arch>
+void store_totals(const T* totals, extent n, T* c) noexcept {
+  constexpr extent width = lanes<T, Arch>;
+  const bool lines =
+      width * sizeof(T) == 64 && n % width == 0 && reinterpret_cast<std::uintptr_t>(c) % 64 == 0;
+  for (extent i = 0; i < n; i += width) {
+    const extent part = std::min(width, n - i);
+    const vec<T, Arch> v = load_part<T, Arch>(totals + i, part) + vec<T, Arch>(T(0));
+    if (lines) store_line<T, Arch>(c + i, v);
+    else store_part<T, Arch>(c + i, part, v);
+  }
+}
+
 // Makes part number `part` of `parts` of the result, or adds to it. `kept` gives the selection of
 // each token. A null b counts as 1. If the result is sparse, `there` are its rows. The entries of
 // several blocks are sorted together, so that each row of the result is read and written once.
@@ -79,7 +95,8 @@ void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> 
         [&](extent index) { return s.is_sparse ? there->place_of(index) : index; });
     const auto begin_of = [&](extent n) { return n == from ? 0 : sorted.ends[n - from - 1]; };
     const auto is_empty = [&](extent n) { return begin_of(n) == sorted.ends[n - from]; };
-    const auto sum = [&](extent n, T* total) {
+    // Adds the blocks of expert n, or makes their total.
+    const auto sum = [&](extent n, T* total, bool makes) {
       const extent end = sorted.ends[n - from], all = sorted.ends[to - from - 1];
       for (extent at = begin_of(n), next = at; at < end; at = next) {
         const extent last = round_up(sorted.tokens[at] + 1, s.block);
@@ -89,17 +106,20 @@ void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> 
           *total += std::accumulate(entries.values, entries.values + entries.count, T(0));
           continue;
         }
+        const bool is_first = makes && at == begin_of(n);
         gather<T, Arch>(b.data + first * b.stride, b.stride, s.N, entries,
-                        {values + next, sorted.tokens + next, all - next}, row, false);
-        join<T, Arch>(pass_kind::add, total, 0, 1, s.N, row, 0);
+                        {values + next, sorted.tokens + next, all - next}, is_first ? total : row,
+                        false);
+        if (!is_first) join<T, Arch>(pass_kind::add, total, 0, 1, s.N, row, 0);
       }
     };
     if (by_rows && starts) {  // a row is made in L1, and nothing waits for what c holds there
       for (extent n = from; n < to; ++n) {
-        std::fill_n(totals, s.N, T(0));
-        sum(n, totals);
-        std::copy_n(totals, s.N, c + n * s.expert_stride);
+        if (is_empty(n) || b.data == nullptr) std::fill_n(totals, s.N, T(0));
+        sum(n, totals, true);
+        store_totals<T, Arch>(totals, s.N, c + n * s.expert_stride);
       }
+      end_lines<Arch>();
       continue;
     }
     if (by_rows) {
@@ -112,7 +132,7 @@ void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> 
         if (next < to)  // which may lie in memory, and where it lies follows no pattern
           for (extent i = 0; i < s.N; i += 64 / sizeof(T))
             FMOE_PREFETCH_TO_WRITE(c + next * s.expert_stride + i);
-        sum(n, c + n * s.expert_stride);
+        sum(n, c + n * s.expert_stride, false);
       }
       continue;
     }
@@ -121,7 +141,7 @@ void selection_sum(const selection_sum_step& s, const auto& kept, token_rows<T> 
       if (!starts && begin_of(n) == sorted.ends[end - from - 1]) continue;
       if (!starts) transpose<T, Arch>(c + n, s.column_stride, s.N, end - n, totals, s.N);
       else std::fill_n(totals, (end - n) * s.N, T(0));
-      for (extent e = n; e < end; ++e) sum(e, totals + (e - n) * s.N);
+      for (extent e = n; e < end; ++e) sum(e, totals + (e - n) * s.N, false);
       transpose<T, Arch>(totals, s.N, end - n, s.N, c + n, s.column_stride);
     }
   }
