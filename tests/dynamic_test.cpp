@@ -8,6 +8,7 @@
 #include <fmoe/fmoe.hpp>
 #include <fmoe/gradients.hpp>
 #include <fmoe/io/safetensors.hpp>
+#include <fmoe/quantize.hpp>
 
 #include "support/catch.hpp"
 #include "support/files.hpp"
@@ -162,6 +163,24 @@ TEST_CASE("a file's layer of any kind is a dynamic layer", "[dynamic]") {
   CHECK(hierarchy.levels() == 2);
   CHECK(same(hierarchy.coefficients(leaf(x), 1), deep.coefficients<1>(x)));
   CHECK(same(hierarchy.expert({4, 2}), deep.experts.expert(4, 2)));
+}
+
+TEST_CASE("a dynamic layer is quantized as a typed one", "[dynamic]") {
+  const temporary_folder folder;
+  const auto x = random<tensor<float, 2>>({5, 13}, 9);
+  const auto file = "tests/golden/mxd/mxd_glu_silu_k4.weights.safetensors";
+  const auto mixture = load<mxd<>>(file, {.active = 4});
+  const dynamic::layer any(mixture), small = any.quantize();
+  CHECK(same(small(leaf(x)), quantize(mixture)(x)));
+  CHECK(same(any.quantize(dtype::q8c)(leaf(x)), quantize<q8c>(mixture)(x)));
+  CHECK(same(small.coefficients(leaf(x)), quantize(mixture).coefficients(x)));
+  CHECK(same(small.ablated({3})(leaf(x)), ablated(quantize(mixture), {3})(x)));
+  CHECK(small.settings() == any.settings());
+  small.save(folder / "small.safetensors");
+  CHECK(same(small(leaf(x)), load<mxd<q8>>(folder / "small.safetensors")(x)));
+  CHECK_THROWS_WITH(small.quantize(), containing("[quantize] the layer is an edit or has weights"));
+  CHECK_THROWS_WITH(any.ablated({3}).quantize(), containing("[quantize] the layer is an edit"));
+  CHECK_THROWS_WITH(any.quantize(dtype::bfloat16), containing("the type is bfloat16"));
 }
 
 TEST_CASE("a dynamic layer is edited as a typed one", "[dynamic]") {

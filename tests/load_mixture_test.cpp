@@ -5,9 +5,11 @@
 
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/load_mixture.hpp>
+#include <fmoe/quantize.hpp>
 #include <fmoe/reference.hpp>
 
 #include "support/agree.hpp"
+#include "support/allocations.hpp"
 #include "support/files.hpp"
 
 namespace {
@@ -23,10 +25,21 @@ double error_of(const tensor<T, 2>& y, const io::safetensors& want) {
   return relative_error(y.data(), {expected.data(), expected.data() + expected.size()});
 }
 
+constexpr auto cases = {"mixtral",
+                        "qwen2_moe",
+                        "qwen3_moe",
+                        "olmoe",
+                        "deepseek_v3",
+                        "llama4",
+                        "gpt_oss",
+                        "deepseek_v3_fp8",
+                        "gpt_oss_mxfp4",
+                        "qwen3_moe_q8_0.gguf",
+                        "qwen3_moe_q4_0.gguf",
+                        "deepseek_v3_f32.gguf"};
+
 TEST_CASE("mixtures of released models have the outputs of transformers", "[load_mixture]") {
-  for (const char* name : {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v3", "llama4",
-                           "gpt_oss", "deepseek_v3_fp8", "gpt_oss_mxfp4", "qwen3_moe_q8_0.gguf",
-                           "qwen3_moe_q4_0.gguf", "deepseek_v3_f32.gguf"}) {
+  for (const char* name : cases) {
     INFO(name);
     const std::filesystem::path file = home / name;
     const auto want = io::safetensors::read(home / (file.stem().string() + ".io.safetensors"));
@@ -43,6 +56,68 @@ TEST_CASE("mixtures of released models have the outputs of transformers", "[load
       CHECK(std::ranges::count_if(std::span(&a(t, 0), a.shape()[1]), [](float v) {
               return v != 0;
             }) == static_cast<std::ptrdiff_t>(single.route.active));
+  }
+}
+
+// The integers and scales of a tensor, or its floats.
+std::span<const std::byte> bytes_of(const detail::any_tensor& t) {
+  if (t.empty()) return {};
+  const detail::stored_numbers n = t.numbers();
+  return {static_cast<const std::byte*>(n.data), n.bytes()};
+}
+
+template <class Q>
+void check_quantized(const std::filesystem::path& file) {
+  auto loaded = load_mixture<Q>(file, 1);
+  auto wanted = quantize<Q>(load_mixture(file, 1));
+  const auto made = detail::released_parameters(loaded), want = detail::released_parameters(wanted);
+  for (extent i = 0; i < made.size(); ++i) {
+    INFO(made[i].name.name);
+    const detail::any_tensor a = made[i].parameter.value(), b = want[i].parameter.value();
+    CHECK(a.type == b.type);
+    CHECK(a.shape == b.shape);
+    CHECK(a.axis == b.axis);
+    CHECK(std::ranges::equal(bytes_of(a), bytes_of(b)));
+  }
+  const auto x = random<tensor<float, 2>>({5, loaded.router.shape()[0]}, 1);
+  CHECK(std::ranges::equal(evaluate(loaded(x)), evaluate(wanted(x))));
+}
+
+TEST_CASE("a mixture is loaded in 8 bits as quantize makes it", "[load_mixture]") {
+  for (const char* name : cases) {
+    INFO(name);
+    check_quantized<q8>(home / name);
+    check_quantized<q8c>(home / name);
+  }
+}
+
+TEST_CASE("blocks of Q8_0 are kept, also those without an integer of 127", "[load_mixture]") {
+  const temporary_folder folder;
+  const io::checkpoint original = io::checkpoint::open(home / "qwen3_moe_q8_0.gguf");
+  const io::array blocks = original.at("blk.1.ffn_down_exps.weight");
+  REQUIRE(blocks.type() == io::element_type::q8_0);
+  std::string text = content(home / "qwen3_moe_q8_0.gguf");
+  const std::string_view bytes(reinterpret_cast<const char*>(blocks.bytes().data()),
+                               blocks.bytes().size());
+  const auto start = text.find(bytes);
+  REQUIRE(start != text.npos);
+  for (std::size_t i = 0; i < bytes.size(); ++i)  // integers behind a scale of two bytes
+    if (i % 34 >= 2) text[start + i] = static_cast<char>(text[start + i] / 2);
+  put(folder / "halved.gguf", text);
+  const auto kept = load_mixture<q8>(folder / "halved.gguf", 1);
+  const auto wide = load_mixture(folder / "halved.gguf", 1);
+  CHECK(std::ranges::equal(widened(kept.output), wide.output));
+  CHECK_FALSE(std::ranges::equal(widened(quantize(wide).output), wide.output));
+}
+
+TEST_CASE("a mixture of 8 bits never holds a tensor of floats", "[load_mixture]") {
+  for (const char* name : {"qwen3_moe", "qwen3_moe_q8_0.gguf", "qwen3_moe_q4_0.gguf"}) {
+    INFO(name);
+    const io::checkpoint model = io::checkpoint::open(home / name);
+    moe<q8> layer;
+    const std::size_t largest = largest_allocation_of([&] { layer = load_mixture<q8>(model, 1); });
+    CHECK(largest <= layer.output.numbers().bytes() + detail::cache_line);
+    CHECK(largest < layer.output.size() * sizeof(float) / 3);
   }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// usage: ggml_peer THREADS [q8_0]
+// usage: ggml_peer THREADS [bf16|q8_0]
 //
-// The layers by ggml, as graphs like llama.cpp's, with weights of float or q8_0. ggml has neither
-// entmax nor what Monet and PEER need, so it has MxD, AoE and the sparse mixture only.
+// The layers by ggml, as graphs like llama.cpp's, with weights of float, bf16 or q8_0. ggml has
+// neither entmax nor what Monet and PEER need, so it has MxD, AoE and the sparse mixture only.
+#include <algorithm>
 #include <string_view>
 
 #include <ggml-alloc.h>
@@ -73,8 +74,10 @@ class graph {
       std::vector<float> across(depth * columns);
       std::vector<std::byte> bytes(ggml_row_size(type_, to_int(depth)) * columns);
       for (extent e = 0; e < experts; ++e, from += depth * columns) {
-        for (extent k = 0; k < depth; ++k)
-          for (extent j = 0; j < columns; ++j) across[j * depth + k] = from[k * columns + j];
+        for (extent first = 0; first < depth; first += 16)  // a line of the cache at a time
+          for (extent j = 0; j < columns; ++j)
+            for (extent k = first; k < std::min(first + 16, depth); ++k)
+              across[j * depth + k] = from[k * columns + j];
         ggml_quantize_chunk(type_, across.data(), bytes.data(), 0, to_int(columns), to_int(depth),
                             nullptr);
         ggml_backend_tensor_set(w, bytes.data(), e * bytes.size(), bytes.size());
@@ -177,7 +180,10 @@ class graph {
 
 int main(int count, char** arguments) {
   using namespace fmoe::peers;
-  const bool narrow = count > 2 && std::string_view(arguments[2]) == "q8_0";
+  const std::string_view variant = count > 2 ? arguments[2] : "";
+  const ggml_type type = variant == "q8_0"   ? GGML_TYPE_Q8_0
+                         : variant == "bf16" ? GGML_TYPE_BF16
+                                             : GGML_TYPE_F32;
   const int threads = std::atoi(arguments[1]);
   ggml_backend_t backend = ggml_backend_cpu_init();
   ggml_threadpool_params how = ggml_threadpool_params_default(threads);
@@ -186,8 +192,7 @@ int main(int count, char** arguments) {
   return serve(
       [=](const std::string& kind, const fmoe::io::safetensors& file, extent tokens) -> forward {
         if (kind != "mxd" && kind != "aoe" && kind != "moe") return {};
-        auto g =
-            std::make_shared<graph>(file, tokens, backend, narrow ? GGML_TYPE_Q8_0 : GGML_TYPE_F32);
+        auto g = std::make_shared<graph>(file, tokens, backend, type);
         g->build(kind);
         return {[g](const float* x, float* y) { g->run(x, y); }};
       });

@@ -31,7 +31,8 @@ import layers
 
 HERE = pathlib.Path(__file__).parent
 # The contestants whose weights are rounded: only their typical row is compared.
-NARROW = ("fmoe bf16", "fmoe q8", "ggml q8_0")
+NARROW = ("fmoe bf16", "fmoe q8", "ggml bf16", "ggml q8_0", "transformers bf16")
+TRANSFORMERS = "transformers_peer.py"
 # Contestants that are no peers with weights of float.
 BESIDE = (*NARROW, "sparse")
 
@@ -54,11 +55,22 @@ def commands(programs, gradients):
         "PyTorch": (HERE / "torch_peer.py", []),
         "compiled": (HERE / "torch_peer.py", ["compiled"]),
         "JAX": (HERE / "jax_peer.py", []),
+        "transformers": (HERE / TRANSFORMERS, []),
         "fmoe bf16": (programs / "fmoe_peer", ["bf16"]),
         "fmoe q8": (programs / "fmoe_peer", ["q8"]),
+        "ggml bf16": (programs / "ggml_peer", ["bf16"]),
         "ggml q8_0": (programs / "ggml_peer", ["q8_0"]),
+        "transformers bf16": (HERE / TRANSFORMERS, ["bf16"]),
     }
-    return {name: command for name, command in found.items() if command[0].exists()}
+    return {name: command for name, command in found.items()
+            if command[0].exists() and (command[0].name != TRANSFORMERS or "TRANSFORMERS" in os.environ)}
+
+
+def interpreter(program):
+    """What starts a contestant: transformers has an environment of its own."""
+    if program.suffix != ".py":
+        return []
+    return [os.environ["TRANSFORMERS"] if program.name == TRANSFORMERS else sys.executable]
 
 
 class Contestant:
@@ -67,9 +79,8 @@ class Contestant:
     def __init__(self, name, command, threads):
         self.name = name
         program, variant = command
-        python = [sys.executable] if program.suffix == ".py" else []
         self.process = subprocess.Popen(
-            [*python, program, str(threads), *variant], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [*interpreter(program), program, str(threads), *variant], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads]))
         self.stop()
 

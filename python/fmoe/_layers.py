@@ -136,6 +136,10 @@ class Layer:
         """The layer with y[head] + strength (mean . a), where a are the coefficients (muMoE, Eq. 5)."""
         return Layer(self._core.rewritten(head, [float(a) for a in mean], strength, level))
 
+    def quantize(self, type: str = "q8") -> Layer:
+        """The layer with weights of 8 bits: "q8" has a scale for each block of 32 weights, "q8c" one for each column."""
+        return Layer(self._core.quantize(type))
+
     def save(self, file: str | os.PathLike[str], prefix: str = "") -> None:
         """Writes a safetensors file from which load makes an equal layer."""
         self._core.save(os.fspath(file), prefix)
@@ -159,14 +163,23 @@ def load(file: str | os.PathLike[str], prefix: str = "", *, active: int | None =
     return Layer(_core.load(os.fspath(file), prefix, active, narrow))
 
 
-def load_mixture(model: str | os.PathLike[str], layer: int, *, prefix: str = "", active: int | None = None) -> Layer:
+def load_mixture(
+    model: str | os.PathLike[str],
+    layer: int,
+    *,
+    prefix: str = "",
+    active: int | None = None,
+    type: str = "float32",
+    narrow: bool = False,
+) -> Layer:
     """Loads the mixture of experts of one layer, counted from 0, of a released model.
 
     The model is a folder with safetensors and config.json, or a GGUF file, of Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V3,
-    Llama 4 or gpt-oss. FP8, MXFP4 and ggml's blocks are decoded to float32. `prefix` is the text before the layer's number where
-    it is another one, and `active` another K.
+    Llama 4 or gpt-oss. FP8, MXFP4 and ggml's blocks are decoded to weights of `type`: "float32", "bfloat16", "float16", or "q8" and
+    "q8c" of 8 bits, which are made tensor by tensor; "q8" keeps blocks of Q8_0. `narrow` lets weights be rounded to 16 bits.
+    `prefix` is the text before the layer's number where it is another one, and `active` another K.
     """
-    return Layer(_core.load_mixture(os.fspath(model), layer, prefix, active))
+    return Layer(_core.load_mixture(os.fspath(model), layer, prefix, active, type, narrow))
 
 
 def from_arrays(arrays: Mapping[str, Any], *, active: int | None = None, metadata: Mapping[str, str] | None = None) -> Layer:

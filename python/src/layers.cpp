@@ -19,6 +19,25 @@ using namespace nb::literals;
 
 namespace {
 
+// The type of weights of this name. Throws value_error if there is none.
+dtype type_named(const std::string& name) {
+  for (const dtype type : {dtype::float32, dtype::bfloat16, dtype::float16, dtype::q8, dtype::q8c})
+    if (name == name_of(type)) return type;
+  fmoe::detail::fail<value_error>("[type] there is no type ", name,
+                                  ": float32, bfloat16, float16, q8 and q8c are types of weights");
+}
+
+// Loads a mixture with weights of this type.
+dynamic::layer mixture_of(dtype type, const std::string& model, std::size_t layer,
+                          const load_options& options) {
+  if (fmoe::detail::is_quantized_type(type))
+    return fmoe::detail::with_quantized_type(
+        type, [&]<class Q>(Q*) { return dynamic::layer(load_mixture<Q>(model, layer, options)); });
+  if (type == dtype::float32) return dynamic::layer(load_mixture(model, layer, options));
+  if (type == dtype::float16) return dynamic::layer(load_mixture<f16>(model, layer, options));
+  return dynamic::layer(load_mixture<bf16>(model, layer, options));
+}
+
 using gradients = dynamic::compiled_gradients<>;
 
 void bind_gradients(nb::module_& m) {
@@ -76,6 +95,10 @@ void bind_layers(nb::module_& m) {
       .def("ablated", &layer::ablated, "experts"_a, "level"_a = 0)
       .def("steered", &layer::steered, "n"_a, "strength"_a, "level"_a = 0)
       .def("rewritten", &layer::rewritten, "head"_a, "mean"_a, "strength"_a, "level"_a = 0)
+      .def(
+          "quantize",
+          [](const layer& l, const std::string& type) { return l.quantize(type_named(type)); },
+          "type"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("parameters", &layer::parameters)
       .def(
           "with_arrays",
@@ -130,14 +153,16 @@ void bind_layers(nb::module_& m) {
   m.def(
       "load_mixture",
       [](const std::string& model, std::size_t layer, const std::string& prefix,
-         std::optional<std::size_t> active) {
+         std::optional<std::size_t> active, const std::string& type, bool narrow) {
         load_options options;
         options.prefix = prefix;
         options.active = active;
+        if (narrow) options.narrow = io::narrow;
         const nb::gil_scoped_release others_run;
-        return dynamic::layer(load_mixture(model, layer, options));
+        return mixture_of(type_named(type), model, layer, options);
       },
-      "model"_a, "layer"_a, "prefix"_a = "", "active"_a.none() = nb::none());
+      "model"_a, "layer"_a, "prefix"_a = "", "active"_a.none() = nb::none(), "type"_a = "float32",
+      "narrow"_a = false);
 }
 
 }  // namespace fmoe::python

@@ -219,3 +219,31 @@ def test_mixtures_of_released_models(name):
     assert np.abs(layer(want["x"]) - want["y64"]).max() <= 2e-6 * np.abs(want["y64"]).max()
     with pytest.raises(fmoe.FileError, match="no mixture of experts"):
         fmoe.load_mixture(f"tests/mixtures/{name}", 0)
+
+
+def test_layers_of_8_bits(minilm, rows, tmp_path):
+    x, y = rows["x"][:8], minilm(rows["x"][:8])
+    for type in ("q8", "q8c"):
+        small = minilm.quantize(type)
+        assert 0 < np.median(np.abs(small(x) - y).max(1) / np.abs(y).max(1)) < 0.05
+        assert small.explain(1).memory.packed < minilm.explain(1).memory.packed
+        small.save(tmp_path / "small.safetensors")
+        assert (tmp_path / "small.safetensors").stat().st_size < sum(a.nbytes for a in minilm.arrays().values()) / 3.5
+        assert off(fmoe.load(tmp_path / "small.safetensors")(x), small(x)) < 1e-5
+    with pytest.raises(fmoe.DomainError, match="quantize the original layer"):
+        minilm.ablated([3]).quantize()
+    with pytest.raises(fmoe.DomainError, match="no type int4"):
+        minilm.quantize("int4")
+
+
+@pytest.mark.parametrize("type", ["float32", "bfloat16", "float16", "q8", "q8c"])
+def test_mixtures_of_released_models_in_narrow_types(type):
+    x = fmoe.read("tests/mixtures/qwen3_moe_q8_0.io.safetensors")["x"]
+    wide = fmoe.load_mixture("tests/mixtures/qwen3_moe_q8_0.gguf", 1)
+    layer = fmoe.load_mixture("tests/mixtures/qwen3_moe_q8_0.gguf", 1, type=type, narrow=True)
+    if type.startswith("q8"):
+        assert (layer(x) == wide.quantize(type)(x)).all()
+    assert 0 <= np.median(np.abs(layer(x) - wide(x)).max(1)) / np.abs(wide(x)).max() < 0.05
+    if type.endswith("16"):
+        with pytest.raises(fmoe.FileError, match="would round"):
+            fmoe.load_mixture("tests/mixtures/qwen3_moe_q8_0.gguf", 1, type=type)

@@ -15,6 +15,7 @@
 namespace {
 std::atomic<long> allocations{0};
 std::atomic<std::size_t> allocated_bytes{0};  // in all, whether they were freed or not
+std::atomic<std::size_t> largest_allocation{0};
 
 // How many more allocations of this thread succeed; none fails below 0.
 thread_local long allocations_left = -1;
@@ -25,6 +26,9 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
   if (fails_now()) throw std::bad_alloc();
   ++allocations;
   allocated_bytes += bytes;
+  std::size_t largest = largest_allocation;
+  while (bytes > largest && !largest_allocation.compare_exchange_weak(largest, bytes)) {
+  }
   const std::size_t rounded = fmoe::detail::round_up(std::max<std::size_t>(bytes, 1), alignment);
 #if defined(_WIN32)  // which has no aligned_alloc
   void* const p = _aligned_malloc(rounded, alignment);
@@ -70,6 +74,14 @@ bool allocates_nothing(Call call) {
     if (allocations == before) return true;
   }
   return false;
+}
+
+// Returns the bytes of the largest allocation of a call.
+template <class Call>
+std::size_t largest_allocation_of(Call call) {
+  largest_allocation = 0;
+  call();
+  return largest_allocation;
 }
 
 // Returns the bytes that a call allocates, whether it frees them or not.

@@ -15,6 +15,7 @@
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/load.hpp>
 #include <fmoe/io/safetensors.hpp>
+#include <fmoe/models/quantize.hpp>
 #include <fmoe/optimizers/running_statistics.hpp>
 
 namespace fmoe::detail {
@@ -40,6 +41,7 @@ class any_layer {
   virtual io::layer_arrays arrays(const save_options& options) const = 0;
   virtual std::vector<released_parameter> parameters() = 0;  // throws value_error for an edit
   virtual std::shared_ptr<any_layer> copy() const = 0;       // whose parameters are its own
+  virtual std::shared_ptr<any_layer> quantized(dtype type) const = 0;
   virtual void train(bool is_training) = 0;
   virtual void update_statistics(const tensor<float, 2>& x, double momentum) = 0;
 };
@@ -86,6 +88,14 @@ auto output_of_expert(const auto& layer, const auto& x, extent n) {
   using fmoe::expert_output;
   return expert_output(layer, x, n);
 }
+
+// True for a layer, and not an edit, whose weights are floating-point numbers.
+template <class Layer>
+constexpr bool has_floats = false;
+template <class Layer>
+  requires(has_released_names<Layer> && requires { typename stored_as<q8, Layer>::type; })
+constexpr bool has_floats<Layer> = !std::is_same_v<Layer, typename stored_as<q8, Layer>::type> &&
+                                   !std::is_same_v<Layer, typename stored_as<q8c, Layer>::type>;
 
 template <class Layer>
 class layer_of final : public any_layer {
@@ -189,6 +199,19 @@ class layer_of final : public any_layer {
           "[parameters] an edit has no parameters of its own: ask the original layer");
   }
   std::shared_ptr<any_layer> copy() const override { return std::make_shared<layer_of>(layer_); }
+  std::shared_ptr<any_layer> quantized(dtype type) const override {
+    if constexpr (has_floats<Layer>)
+      return with_quantized_type(type, [&]<class Q>(Q*) -> std::shared_ptr<any_layer> {
+        using made = layer_of<typename stored_as<Q, Layer>::type>;
+        if constexpr (has_router)
+          return std::make_shared<made>(
+              typename stored_as<Q, Layer>::type{quantize<Q>(layer_.layer), layer_.router});
+        else return std::make_shared<made>(quantize<Q>(layer_));
+      });
+    else
+      fail<value_error>(
+          "[quantize] the layer is an edit or has weights of 8 bits: quantize the original layer");
+  }
   void train(bool is_training) override {
     if constexpr (requires { layer_.gate.training; }) layer_.gate.training = is_training;
     else if constexpr (has_router) layer_.router.training = is_training;
@@ -301,6 +324,14 @@ class layer {
     return edited(level, [&]<std::size_t Level>(const auto& l) {
       return layer(fmoe::steered<Level>(l, n, lambda));
     });
+  }
+
+  // Returns the layer with weights of 8 bits, q8 or q8c: see fmoe::quantize. A Monet layer keeps
+  // the floats of its router. Throws value_error for an edit, a layer of 8 bits and another type.
+  layer quantize(dtype type = dtype::q8) const {
+    detail::expects<value_error>(detail::is_quantized_type(type), "[quantize] the type is ",
+                                 fmoe::name_of(type), ", and q8 or q8c is expected");
+    return layer(layer_->quantized(type));
   }
 
   // What a file of the layer holds, by the names of the authors' code. Throws as save does.

@@ -67,7 +67,7 @@ struct aoe {
 
   // Returns expert n: W_down^n, W_up^n, W_p^n and W_o^n (Eq. 4). The bias belongs to the layer, not
   // to an expert. Throws value_error if there is no such expert.
-  glu_expert<T> expert(std::size_t n) const {
+  glu_expert<detail::widened_t<T>> expert(std::size_t n) const {
     return {{},
             detail::expert_slice<1>(down, n),
             detail::expert_slice<0>(up, n),

@@ -85,8 +85,8 @@ struct moe {
 
   // Returns expert n, without its coefficient and the scale. Throws value_error if there is no such
   // expert.
-  glu_expert<T> expert(std::size_t n) const {
-    glu_expert<T> one;
+  glu_expert<detail::widened_t<T>> expert(std::size_t n) const {
+    glu_expert<detail::widened_t<T>> one;
     one.activation = activation;
     one.limit = limit;
     one.linear = detail::expert_slice<0>(linear, n);

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include <fmoe/io/quantized_arrays.hpp>
 #include <fmoe/io/scaled_arrays.hpp>
 #include <fmoe/models/mixture_names.hpp>
 #include <fmoe/models/mixture_settings.hpp>
@@ -18,6 +19,8 @@ namespace fmoe::detail {
 // Reads the tensors of one layer's mixture.
 template <class T>
 class mixture_reader {
+  using number = widened_t<T>;  // of what is read before it is stored as T
+
  public:
   // Throws missing_tensor if the layer has no mixture with known names.
   mixture_reader(const io::checkpoint& from, std::size_t layer, const load_options& options)
@@ -32,7 +35,7 @@ class mixture_reader {
 
   // Fills the parameters. Throws as io::array::get does, and missing_tensor.
   void read(moe<T>& to) const {
-    to.router = transposed(at(names_->router).template get<T, 2>(narrow_));
+    to.router = transposed(names_->router);
     to.router_bias = vector(names_->router_bias, experts_);
     to.balance = vector(names_->balance, experts_);
     const bool is_joined = names_->joined != gate_and_linear::apart;
@@ -40,14 +43,15 @@ class mixture_reader {
     to.activated = matrices(names_->activated, width_, hidden(), 0, is_joined);
     to.linear = matrices(linear, width_, hidden(), 1, is_joined);
     to.output = matrices(names_->output, hidden(), width_, 0, false);
-    to.activated_bias = biases(names_->activated_bias, hidden(), 0, is_joined);
-    to.linear_bias =
-        biases(is_joined ? names_->activated_bias : names_->linear_bias, hidden(), 1, is_joined);
-    to.output_bias = biases(names_->output_bias, width_, 0, false);
+    to.activated_bias = stored(biases(names_->activated_bias, hidden(), 0, is_joined), 1);
+    to.linear_bias = stored(
+        biases(is_joined ? names_->activated_bias : names_->linear_bias, hidden(), 1, is_joined),
+        1);
+    to.output_bias = stored(biases(names_->output_bias, width_, 0, false), 1);
     if (!contains(names_->shared_output)) return;
-    to.shared.activated = shared(names_->shared_activated);
-    to.shared.linear = shared(names_->shared_linear);
-    to.shared.output = shared(names_->shared_output);
+    to.shared.activated = transposed(names_->shared_activated);
+    to.shared.linear = transposed(names_->shared_linear);
+    to.shared.output = transposed(names_->shared_output);
     to.shared_gate = vector(names_->shared_gate, width_);
   }
 
@@ -108,25 +112,60 @@ class mixture_reader {
     return names_->joined == gate_and_linear::in_turns ? 2 * o + part : part * outputs + o;
   }
 
-  // Returns [n, in, out].
+  // Returns [n, in, out]. Only one expert at a time is held in another type than T.
   parameter<T, 3> matrices(std::string_view name, extent in, extent out, extent part,
                            bool is_joined) const {
-    parameter<T, 3> all_experts({experts_, in, out});
     const std::optional<io::array> whole = is_of_one(name) ? std::nullopt : std::optional(at(name));
     const extent rows = is_joined ? 2 * out : out;
     const bool inputs_first = names_->inputs_first;
     const std::array<extent, 2> shape = inputs_first ? std::array{in, rows} : std::array{rows, in};
     if (whole) whole->check_shape({{experts_, shape[0], shape[1]}});
-    for (extent e = 0; e < experts_; ++e) {
-      const io::array one = whole ? whole->rows(e, 1).reshaped({shape[0], shape[1]}) : at(name, e);
-      const tensor<T, 2> m = one.template get<T, 2>(shape, narrow_);
-      T* const to = all_experts.data() + e * in * out;
-      const extent next_input = inputs_first ? rows : 1, next_row = inputs_first ? 1 : in;
-      in_tiles(in, out, [&](extent i, extent o) {
-        to[i * out + o] = m.data()[i * next_input + row_of(o, out, part, is_joined) * next_row];
+    const auto expert = [&](extent e) {
+      return whole ? whole->rows(e, 1).reshaped({shape[0], shape[1]}) : at(name, e);
+    };
+    // Writes [inputs, out] from an expert's numbers, or from its scales of blocks of inputs.
+    const auto put = [&](const auto* from, extent inputs, auto* to) {
+      const extent next_input = inputs_first ? rows : 1, next_row = inputs_first ? 1 : inputs;
+      in_tiles(inputs, out, [&](extent i, extent o) {
+        to[i * out + o] = from[i * next_input + row_of(o, out, part, is_joined) * next_row];
       });
+    };
+    if constexpr (is_quantized<T>) {
+      using scale = typename T::scale;
+      const quantized_layout all_in(dtype_of<T>, experts_ * in * out, {in, out});
+      const auto result = std::make_shared<storage>(all_in.bytes());
+      auto* const integers = static_cast<std::int8_t*>(result->data());
+      auto* const scales = reinterpret_cast<scale*>(integers + all_in.first_scale());
+      for (extent e = 0; e < experts_; ++e) {
+        const any_tensor one = quantized_matrix(expert(e), shape, inputs_first ? 0 : 1);
+        const auto* const from = static_cast<const std::int8_t*>(one.elements->data());
+        const extent first_scale = quantized_layout(dtype_of<T>, rows * in, one.axis).first_scale();
+        put(from, in, integers + e * in * out);
+        put(reinterpret_cast<const scale*>(from + first_scale), all_in.blocks,
+            scales + e * all_in.blocks * out);
+      }
+      return tensor<T, 3>({experts_, in, out}, result, {in, out});
+    } else {
+      parameter<T, 3> result({experts_, in, out});
+      for (extent e = 0; e < experts_; ++e)
+        put(expert(e).template get<T, 2>(shape, narrow_).data(), in, result.data() + e * in * out);
+      return result;
     }
-    return all_experts;
+  }
+
+  // Returns a matrix of a file in 8 bits, with blocks along this axis. Q8_0 keeps its integers and
+  // scales.
+  any_tensor quantized_matrix(const io::array& from, const std::array<extent, 2>& shape,
+                              extent axis) const {
+    const std::vector<extent> extents(shape.begin(), shape.end());
+    if (std::is_same_v<T, q8> && from.type() == io::element_type::q8_0 && axis == 1) {
+      from.check_shape(shape);
+      if (auto kept = io::quantized_from(from, extents)) return *std::move(kept);
+    }
+    const tensor<float, 2> wide = from.template get<float, 2>(shape, narrow_);
+    const block_axis along = axis_of(extents, axis);
+    return {dtype_of<T>, extents,
+            quantized_storage<T>({dtype::float32, wide.data(), wide.size(), {}}, along), along};
   }
 
   // Calls f for each pair, square by square, so that a transposition reads and writes few lines of
@@ -140,11 +179,18 @@ class mixture_reader {
           for (extent j = c; j < std::min(c + side, columns); ++j) f(i, j);
   }
 
-  parameter<T, 2> biases(std::string_view name, extent out, extent part, bool is_joined) const {
+  // Returns the numbers as T; 8 bits have their blocks along this axis, as `quantize` lays them.
+  static parameter<T, 2> stored(const parameter<number, 2>& numbers, extent axis) {
+    if constexpr (is_quantized<T>) return quantized<T>(numbers, axis);
+    else return numbers;
+  }
+
+  parameter<number, 2> biases(std::string_view name, extent out, extent part,
+                              bool is_joined) const {
     if (!contains(name)) return {};
-    const tensor<T, 2> all_parts =
-        at(name).template get<T, 2>({experts_, is_joined ? 2 * out : out}, narrow_);
-    parameter<T, 2> result({experts_, out});
+    const tensor<number, 2> all_parts =
+        at(name).template get<number, 2>({experts_, is_joined ? 2 * out : out}, narrow_);
+    parameter<number, 2> result({experts_, out});
     for (extent e = 0; e < experts_; ++e)
       for (extent o = 0; o < out; ++o)
         result(e, o) = std::as_const(all_parts)(e, row_of(o, out, part, is_joined));
@@ -153,16 +199,14 @@ class mixture_reader {
 
   parameter<T, 1> vector(std::string_view name, extent length) const {
     if (!contains(name)) return {};
-    return at(name).reshaped({length}).template get<T, 1>(narrow_);
+    return at(name).reshaped({length}).template get<number, 1>(narrow_);
   }
 
-  parameter<T, 2> shared(std::string_view name) const {
-    return transposed(at(name).template get<T, 2>(narrow_));
-  }
-  static parameter<T, 2> transposed(const tensor<T, 2>& m) {
-    parameter<T, 2> result({m.shape()[1], m.shape()[0]});
+  parameter<T, 2> transposed(std::string_view name) const {
+    const tensor<number, 2> m = at(name).template get<number, 2>(narrow_);
+    parameter<number, 2> result({m.shape()[1], m.shape()[0]});
     in_tiles(m.shape()[1], m.shape()[0], [&](extent i, extent o) { result(i, o) = m(o, i); });
-    return result;
+    return stored(result, 0);
   }
 
   const io::checkpoint& from_;
@@ -180,9 +224,11 @@ namespace fmoe {
 // safetensors and config.json, or of a GGUF file. K, the kind of weights, groups and limits come
 // from config.json or the metadata of the GGUF file. Weights in T take in memory what they take in
 // T: FP8, MXFP4 and blocks of ggml are decoded, one expert at a time, which bf16 may take only with
-// .narrow = io::narrow in the options. `prefix` in the options is the text before the layer's
-// number, with its dot. Throws io::error: missing_tensor for a layer without a mixture, schema for
-// a model that fmoe does not know, shape and dtype as io::array::get does.
+// .narrow = io::narrow in the options. load_mixture<q8> keeps experts of Q8_0 as they are, and else
+// gives what `quantize` makes of the floats, of which it holds one expert. `prefix` in the options
+// is the text before the layer's number, with its dot. Throws io::error: missing_tensor for a layer
+// without a mixture, schema for a model that fmoe does not know, shape and dtype as io::array::get
+// does.
 //
 //   const auto mixture = load_mixture(io::checkpoint::open("Qwen3-30B-A3B"), 12);
 //   auto forward = compile(mixture, 64);
