@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <fmoe/base/checked.hpp>
 #include <fmoe/base/functions.hpp>
@@ -20,14 +21,22 @@ constexpr bool has_scores(const selection_rule& r, extent n) {
 }
 
 // Returns how many of its best a part gives before it is asked for more, if parts have n entries or
-// more. Of the K that are kept it has K/P on average. If an entry is as likely in any part, the
-// variance is K/P (1 - 1/P), and a part seldom has four standard deviations more. One entry behind
-// these shows that no other is kept.
+// more: as few as all that it gives are kept for one token in 1,000 on average, if an entry is as
+// likely in any part. The number of those that a part has of K is then binomial.
 inline extent first_best(const selection_rule& r, extent n, double parts) {
   if (has_scores(r, n)) return r.keep;
-  const double mean = static_cast<double>(r.keep) / parts,
-               most = mean + 4 * std::sqrt(mean * (1 - 1 / parts)) + 1;
-  return std::min(r.keep, static_cast<extent>(std::ceil(most)));
+  constexpr double limit = 1.0 / 1000;
+  const double K = static_cast<double>(r.keep);
+  std::vector<double> chances;  // their logarithms, of 0, 1 ... K entries
+  for (double i = 0; i <= K; ++i)
+    chances.push_back(i == 0 ? K * std::log(1 - 1 / parts)
+                             : chances.back() + std::log((K + 1 - i) / i / (parts - 1)));
+  extent first = r.keep;
+  for (double some = 0; first > 0; --first) {  // the chance that a part has so many, or more
+    some += std::exp(chances[first]);
+    if (parts * some > limit) break;
+  }
+  return std::min(first + 1, r.keep);
 }
 
 }  // namespace fmoe::detail

@@ -25,10 +25,9 @@ struct candidate {
 
   // The order of top_k: NaN is the greatest, and of equal scores the lower index comes first.
   bool is_before(const candidate& o) const {
+    if (value > o.value || value < o.value) return value > o.value;
     const bool mine = std::isnan(value), theirs = std::isnan(o.value);
-    if (mine != theirs) return mine;
-    if (!mine && value != o.value) return value > o.value;
-    return index < o.index;
+    return mine != theirs ? mine : index < o.index;
   }
 };
 

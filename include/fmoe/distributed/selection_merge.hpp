@@ -144,7 +144,7 @@ struct selection_merge {
     for (extent t = 0; t < tokens.all(); ++t) {
       list(e, t, found);
       const auto end = found.begin() + static_cast<std::ptrdiff_t>(kept);
-      std::nth_element(found.begin(), end, found.end(), is_before);
+      if (end != found.end()) std::nth_element(found.begin(), end, found.end(), is_before);
       mine.insert(mine.end(), found.begin(), end);
     }
     return mine;
