@@ -148,8 +148,7 @@ inline merge_size size_of_merge(const placement_problem& p, ir::node_id id, doub
   const auto each = static_cast<double>(p.element_bytes);
   if (const auto* s = get_if<ir::select_node>(&n.op)) {  // the best of each rank, and the last
     const double most = static_cast<double>(p.nodes.shape(id).back()) / ranks,
-                 kept = std::min(static_cast<double>(best), most),
-                 entries = 2 * each * (kept + 1);
+                 kept = std::min(static_cast<double>(best), most), entries = 2 * each * (kept + 1);
     if (s->rule.weights == weighting::softmax) return {entries + sizeof(double), 2};
     if (s->rule.weights == weighting::softmax_of_all) return {entries + 2 * sizeof(double), 3};
     return {entries, 2};

@@ -65,9 +65,8 @@ struct selection_merge {
     std::vector<entry> found;
     for (extent t = 0, next = 0; t < tokens.all(); ++t) {
       const bool has_more = next < more.of.size() && more.of[next] == t;
-      const std::span<const entry> listed =
-          has_more ? row_of(more.entries, next++, e.rule.keep)
-                   : row_of(mine, t, best_on(e, ranks.rank()));
+      const std::span<const entry> listed = has_more ? row_of(more.entries, next++, e.rule.keep)
+                                                     : row_of(mine, t, best_on(e, ranks.rank()));
       found.clear();
       for (const entry& c : listed)
         if (c.index != entry::nowhere && !bounds[t].last.is_before(c)) found.push_back(c);
@@ -119,8 +118,8 @@ struct selection_merge {
 
   entry entry_of(const stage_exchange& e, extent part, T value, T place) const {
     if ((value == 0 && !counts_zeros(e.rule)) || place < 0) return {};
-    return {value, static_cast<typename entry::index_type>(cut.begin(part) +
-                                                           static_cast<extent>(place))};
+    return {value,
+            static_cast<typename entry::index_type>(cut.begin(part) + static_cast<extent>(place))};
   }
 
   // What this rank has of one token that may be selected.
@@ -235,9 +234,7 @@ struct selection_merge {
   std::vector<entry> bounds_of_marked(const stage_exchange& e, const std::vector<extent>& marked,
                                       const std::vector<entry>& theirs, const entry_rows& more,
                                       const std::vector<bound>& bounds) {
-    const auto sent = [&](extent r, extent t) {
-      return sent_by(e, theirs, r, t - tokens.first());
-    };
+    const auto sent = [&](extent r, extent t) { return sent_by(e, theirs, r, t - tokens.first()); };
     std::vector<std::vector<extent>> asked(ranks.size());  // by rank: tokens of which more comes
     std::vector<extent> own, in_counts;
     for (const extent t : marked)

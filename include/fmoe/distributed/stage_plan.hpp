@@ -54,7 +54,8 @@ struct stage_exchange {
   spread from_how, to_how;
   bool merges;  // of a selection `from` has values and indices of each part, or all its scores
   selection_rule rule{};
-  extent first = 0;  // of a selection: the best of each rank that are merged at first
+  extent first = 0;  // of a selection: the best of each rank that are merged at first, in all K or
+                     // more
   std::optional<row_function> function{};  // that is merged, with its parameter
   double parameter = 0;
   std::optional<row_norm> norm{};

@@ -78,7 +78,8 @@ inline std::string text_of(const stage_exchange& e, double ranks, extent element
   text << name_of(e);
   const bool routes = is_routed(e.to_how) || is_routed(e.from_how);
   if (e.function || e.norm) text << " over the parts";
-  else if (e.merges) text << " a selection of " << e.rule.keep << best_text(e) << " (all_to_all, all_gather)";
+  else if (e.merges)
+    text << " a selection of " << e.rule.keep << best_text(e) << " (all_to_all, all_gather)";
   else if (e.by == travel::entries && e.from_how == spread::label)
     text << " of the numbers of the tokens that are routed";
   else if (e.by == travel::entries)
@@ -220,7 +221,9 @@ class stage_runner {
     auto program = programs_.begin();
     for (const auto& step : plan_.steps) {
       if (const auto* g = get_if<stage_graph>(&step)) compute(*g, *program++, tokens);
-      else exchange_run<T>{*ranks_, cut_, tokens, arrays_, routes_, more}.run(get<stage_exchange>(step));
+      else
+        exchange_run<T>{*ranks_, cut_, tokens, arrays_, routes_, more}.run(
+            get<stage_exchange>(step));
     }
     for (extent i = 0; i < outputs.size(); ++i)
       copy_rows(outputs[i], output_shape(i).size(), std::span(arrays_[plan_.results[i]]),
@@ -296,7 +299,8 @@ class stage_runner {
       return list;
     };
     const auto arguments = bound(g.arguments), results = bound(g.results);
-    program.program->run({.arguments = arguments, .results = results, .tokens = count, .keep = keep});
+    program.program->run(
+        {.arguments = arguments, .results = results, .tokens = count, .keep = keep});
   }
 
   // Runs the graph that has given a selection's best again, for some tokens, and now for all

@@ -47,7 +47,7 @@ void merge_pairs(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
 // rows[i][j] becomes rows[j][i]. Each merge exchanges one bit of the position within a row with one
 // bit of the row's number.
 template <class T, class Arch>
-FMOE_ALWAYS_INLINE void transpose(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
+void transpose(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
   constexpr extent n = lanes<T, Arch>, lane = 16 / sizeof(T);
   merge_pairs<T, Arch, 1, 1>(rows);
   if constexpr (lane == 4) {
