@@ -281,9 +281,8 @@ class stage_planner {
   // True if the graph at hand makes this array.
   bool is_made_here(const array_key& k) const {
     if (k.entries == what::lists) return false;
-    if (k.entries != what::value) {
+    if (k.entries != what::value)
       return rows_ == token_set::every && level_of(operand_of(k.id), spread::label) == at_;
-    }
     return is_computed_here(k.id, k.how);
   }
   bool is_computed_here(ir::node_id id, spread s) const {
