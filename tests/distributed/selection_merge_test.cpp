@@ -14,7 +14,7 @@ using namespace fmoe::detail;
 constexpr extent length = 43, tokens = 11;
 
 // Rows with many equal scores, zeros and numbers below 0. Rows 3 and 4 have what is no number, row
-// 5 is 0 and row 6 below 0.
+// 5 is 0 and row 6 below 0. Row 7 has two zeros before numbers below 0 that are kept.
 template <class T>
 std::vector<T> scores() {
   std::vector<T> x;
@@ -23,7 +23,10 @@ std::vector<T> scores() {
   constexpr T nan = std::numeric_limits<T>::quiet_NaN();
   x[3 * length + 40] = x[4 * length + 2] = x[4 * length + 41] = nan;
   std::fill_n(x.begin() + 5 * length, length, T(0));
-  for (extent k = 0; k < length; ++k) x[6 * length + k] = -1 - static_cast<T>(k % 5);
+  for (extent k = 0; k < length; ++k) {
+    x[6 * length + k] = -1 - static_cast<T>(k % 5);
+    x[7 * length + k] = k == 3 ? T(2) : k == 5 || k == 9 ? T(0) : k < 21 ? T(-0.25) : T(-1);
+  }
   return x;
 }
 
