@@ -14,7 +14,8 @@ using namespace fmoe::detail;
 constexpr extent length = 43, tokens = 11;
 
 // Rows with many equal scores, zeros and numbers below 0. Rows 3 and 4 have what is no number, row
-// 5 is 0 and row 6 below 0. Row 7 has two zeros before numbers below 0 that are kept.
+// 5 is 0 and row 6 below 0. Row 7 has two zeros before numbers below 0 that are kept, row 8
+// four numbers above 0, which stand side by side.
 template <class T>
 std::vector<T> scores() {
   std::vector<T> x;
@@ -26,6 +27,7 @@ std::vector<T> scores() {
   for (extent k = 0; k < length; ++k) {
     x[6 * length + k] = -1 - static_cast<T>(k % 5);
     x[7 * length + k] = k == 3 ? T(2) : k == 5 || k == 9 ? T(0) : k < 21 ? T(-0.25) : T(-1);
+    x[8 * length + k] = k < 4 ? T(2) : T(0);
   }
   return x;
 }
