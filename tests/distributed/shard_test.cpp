@@ -115,8 +115,9 @@ TEST_CASE("the plan of MxD is the schedule of the study, and its bytes are count
   });
 }
 
-// 640 experts, of which 32 are selected: on 4 ranks each gives its 18 best at first.
-mxd<> mixture_of_many(float bias_of_second_part, float bias_of_others) {
+// 640 experts, of which 32 are selected: on 4 ranks each gives its 18 best at first. Those before
+// `begin` and from `end` on have no scores above 0.
+mxd<> mixture_of_many(std::size_t begin, std::size_t end) {
   mxd<> layer;
   fill_with(layer.encoder, {12, 20}, 1, 1000);
   fill_with(layer.gate, {12, 640}, 2, 1000);
@@ -124,19 +125,18 @@ mxd<> mixture_of_many(float bias_of_second_part, float bias_of_others) {
   fill_with(layer.scales, {640, 12}, 4, 1000);
   fill_with(layer.decoder, {20, 12}, 5, 1000);
   for (std::size_t n = 0; n < 640; ++n)
-    layer.gate_bias.data()[n] += n / 160 == 1 ? bias_of_second_part : bias_of_others;
+    if (n < begin || n >= end) layer.gate_bias.data()[n] -= 100;
   layer.active = 32;
   return layer;
 }
 
 TEST_CASE("a rank gives few of its best, and all where it has all that are kept") {
   struct example {
-    float bias_of_second_part, bias_of_others;
-    std::size_t calls;  // two more where ranks are asked
+    std::size_t begin, end, calls;  // two calls more where ranks are asked
   };
   run_on_threads(4, [&](communicator& ranks) {
-    for (const example& e : {example{0, 0, 5}, example{100, 0, 7}, example{-100, -100, 5}}) {
-      const mxd<> layer = mixture_of_many(e.bias_of_second_part, e.bias_of_others);
+    for (const example& e : {example{0, 640, 5}, example{160, 320, 7}, example{160, 170, 5}}) {
+      const mxd<> layer = mixture_of_many(e.begin, e.end);
       const auto x = rows(9, 12, 1000);
       check_layer(ranks, layer, 'n', x, "32 of 640");
       auto forward = compile(shard(layer, ranks, 'n'), 9, {.threads = 1});
