@@ -115,21 +115,6 @@ TEST_CASE("the plan of MxD is the schedule of the study, and its bytes are count
   });
 }
 
-// 640 experts, of which 32 are selected: on 4 ranks each gives its 18 best at first. Those before
-// `begin` and from `end` on have no scores above 0.
-mxd<> mixture_of_many(std::size_t begin, std::size_t end) {
-  mxd<> layer;
-  fill_with(layer.encoder, {12, 20}, 1, 1000);
-  fill_with(layer.gate, {12, 640}, 2, 1000);
-  fill_with(layer.gate_bias, {640}, 3, 1000);
-  fill_with(layer.scales, {640, 12}, 4, 1000);
-  fill_with(layer.decoder, {20, 12}, 5, 1000);
-  for (std::size_t n = 0; n < 640; ++n)
-    if (n < begin || n >= end) layer.gate_bias.data()[n] -= 100;
-  layer.active = 32;
-  return layer;
-}
-
 TEST_CASE("a rank gives few of its best, and all where it has all that are kept") {
   struct example {
     std::size_t begin, end, calls;  // two calls more where ranks are asked
