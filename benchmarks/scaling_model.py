@@ -65,11 +65,22 @@ def routes(ranks, experts):
     return tokens * saved / network > 2 * latency
 
 
+def first_best(ranks):
+    """How many of its best a rank gives at first: all of them are kept for one token in 1,000 on average."""
+    some, first = 0, K
+    while first > 0:
+        some += math.comb(K, first) * (1 - 1 / ranks) ** (K - first) / ranks**first
+        if ranks * some > 1 / 1000:
+            break
+        first -= 1
+    return min(first + 1, K)
+
+
 def bytes_a_token(ranks, experts=EXPERTS[0]):
-    """What a rank receives: x, of the selection K candidates and the last one that is kept, and the sums."""
+    """What a rank receives: x, of the selection its candidates and the last one that is kept, and the sums."""
     others = (ranks - 1) / ranks
     sums = reached(ranks, experts) * (O + 1) if routes(ranks, experts) else O
-    return NUMBER * (I + 2 * (K + 1) + sums) * others
+    return NUMBER * (I + 2 * (first_best(ranks) + 1) + sums) * others
 
 
 # all_gather of the numbers of tokens, of x and of the last candidates; all_to_all of the candidates; reduce_scatter, which fmoe makes

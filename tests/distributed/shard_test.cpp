@@ -115,6 +115,26 @@ TEST_CASE("the plan of MxD is the schedule of the study, and its bytes are count
   });
 }
 
+TEST_CASE("a rank gives few of its best, and all where it has all that are kept") {
+  struct example {
+    std::size_t begin, end, calls;  // two calls more where ranks are asked
+  };
+  run_on_threads(4, [&](communicator& ranks) {
+    for (const example& e : {example{0, 640, 5}, example{160, 320, 7}, example{160, 170, 5}}) {
+      const mxd<> layer = mixture_of_many(e.begin, e.end);
+      const auto x = rows(9, 12, 1000);
+      check_layer(ranks, layer, 'n', x, "32 of 640");
+      auto forward = compile(shard(layer, ranks, 'n'), 9, {.threads = 1});
+      const std::string plan = forward.explain();
+      require(plan.find("a selection of 32 from the 18 best of each rank") != plan.npos, plan);
+      tensor<float, 2> y({9, 12});
+      const std::size_t before = ranks.calls();
+      forward(x, y);
+      require(ranks.calls() - before == e.calls, std::to_string(e.calls) + " calls");
+    }
+  });
+}
+
 TEST_CASE(
     "the costs of a layer over ranks have its calls, bytes and times, and explain shows them") {
   const std::size_t P = 4, T = 64;

@@ -49,6 +49,21 @@ mxd<T> mixture_of_decoders(int steps, bool with_glu = false) {
   return l;
 }
 
+// 640 experts, of which 32 are selected: on 4 ranks each gives its 18 best at first. Those before
+// `begin` and from `end` on have no scores above 0.
+inline mxd<> mixture_of_many(std::size_t begin, std::size_t end) {
+  mxd<> layer;
+  fill_with(layer.encoder, {12, 20}, 1, 1000);
+  fill_with(layer.gate, {12, 640}, 2, 1000);
+  fill_with(layer.gate_bias, {640}, 3, 1000);
+  fill_with(layer.scales, {640, 12}, 4, 1000);
+  fill_with(layer.decoder, {20, 12}, 5, 1000);
+  for (std::size_t n = 0; n < 640; ++n)
+    if (n < begin || n >= end) layer.gate_bias.data()[n] -= 100;
+  layer.active = 32;
+  return layer;
+}
+
 // The coefficients of an MxD alone, with scores of both signs: many are equal or 0.
 struct selection_of_mxd {
   parameter<float, 2> gate;  // i n
@@ -125,6 +140,8 @@ inline void check_layers(communicator& ranks) {
   for (const bool with_glu : {false, true})
     for (const char label : {'n', 'h', 'o'})
       check_layer(ranks, mixture_of_decoders(1000, with_glu), label, x, "MxD");
+  for (const std::size_t end : {640u, 160u})
+    check_layer(ranks, mixture_of_many(0, end), 'n', x, "32 of 640");
 }
 
 }  // namespace fmoe::test

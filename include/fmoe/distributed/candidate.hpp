@@ -18,12 +18,16 @@ struct candidate {
   T value = 0;
   index_type index = nowhere;
 
+  // A mark on an entry, beside its place, which is below `most`, or nowhere.
+  static constexpr index_type most = index_type{1} << (8 * sizeof(index_type) - 2);
+  candidate marked() const { return {value, index ^ most}; }
+  bool has_mark() const { return (index & most) != 0 ? index < 2 * most : index >= 2 * most; }
+
   // The order of top_k: NaN is the greatest, and of equal scores the lower index comes first.
   bool is_before(const candidate& o) const {
+    if (value > o.value || value < o.value) return value > o.value;
     const bool mine = std::isnan(value), theirs = std::isnan(o.value);
-    if (mine != theirs) return mine;
-    if (!mine && value != o.value) return value > o.value;
-    return index < o.index;
+    return mine != theirs ? mine : index < o.index;
   }
 };
 

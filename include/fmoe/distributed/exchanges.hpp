@@ -18,12 +18,14 @@ struct exchange_run {
   const call_tokens& tokens;
   list_by<array_id, std::vector<T>>& arrays;
   token_routes& routes;
+  // Makes all entries that a selection may keep, where a graph has given fewer.
+  function_ref<best_rows<T>(const stage_exchange&, std::span<const extent>)> make_more;
 
   void run(const stage_exchange& e) {
     if (e.function || e.norm) return merge_rows(e);
     if (is_partial(e.from_how)) add_parts(e);
     if (e.is_sum) return move_sum(e);
-    if (e.merges) return selection_merge<T>{ranks, cut, tokens, arrays}.run(e);
+    if (e.merges) return merge_selection(e);
     if (e.by == travel::entries || is_routed(e.from_how) || is_routed(e.to_how))
       return route_run<T>{ranks, cut, tokens, arrays, routes}.run(e);
     const extent own = tokens.own() * e.numbers, every = tokens.all() * e.numbers;
@@ -134,6 +136,11 @@ struct exchange_run {
       for (extent t = 0; t < tokens.own(); ++t) every.sent.push_back(t);
     every.came.resize(tokens.all());
     route_run<T>{ranks, cut, tokens, arrays, every}.send_columns(e);
+  }
+
+  void merge_selection(const stage_exchange& e) {
+    const auto more = [&](std::span<const extent> of) { return make_more(e, of); };
+    selection_merge<T>{ranks, cut, tokens, arrays, more}.run(e);
   }
 
   void merge_rows(const stage_exchange& e) {

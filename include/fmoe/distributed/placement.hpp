@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmoe/distributed/best_of_part.hpp>
+#include <fmoe/distributed/candidate.hpp>
 #include <fmoe/distributed/sparse_values.hpp>
 #include <fmoe/planner/expand.hpp>
 
@@ -135,17 +137,18 @@ inline std::optional<double> seconds_to_end(const placement_problem& p, ir::node
 }
 
 // What the merge of a node moves for one token, but for what stays on its rank, and the calls that
-// it makes. The candidates of entmax count as two entries of a row.
+// it makes. A rank gives so many of its best to a selection. The candidates of entmax count as two
+// entries of a row.
 struct merge_size {
   double bytes, calls;
 };
-inline merge_size size_of_merge(const placement_problem& p, ir::node_id id, double ranks) {
+inline merge_size size_of_merge(const placement_problem& p, ir::node_id id, double ranks,
+                                extent best) {
   const ir::node& n = p.nodes[id];
   const auto each = static_cast<double>(p.element_bytes);
-  if (const auto* s = get_if<ir::select_node>(&n.op)) {  // the K best of each part, and the last
+  if (const auto* s = get_if<ir::select_node>(&n.op)) {  // the best of each rank, and the last
     const double most = static_cast<double>(p.nodes.shape(id).back()) / ranks,
-                 kept = std::min(static_cast<double>(s->rule.keep), most),
-                 entries = 2 * each * (kept + 1);
+                 kept = std::min(static_cast<double>(best), most), entries = 2 * each * (kept + 1);
     if (s->rule.weights == weighting::softmax) return {entries + sizeof(double), 2};
     if (s->rule.weights == weighting::softmax_of_all) return {entries + 2 * sizeof(double), 3};
     return {entries, 2};
@@ -318,7 +321,7 @@ class making_list {
     const bool has_room = s.rule.keep > 0 && s.rule.keep <= n,
                is_plain = s.rule.what == top_k && !s.rule.keeps_zeros && p_.nodes.rank(id_) == 2;
     const bool can_merge = has_room && is_plain && can_be_cut() && at(id_).label == last() &&
-                           static_cast<double>(n) <= most * p_.parts;
+                           static_cast<double>(n) <= most * p_.parts && n < candidate<float>::most;
     if (can_merge) add_merge(spread::label);
   }
   void list(const ir::concat_node& c) {

@@ -92,6 +92,23 @@ inline std::vector<ir::node_id> routers_of(const placement_problem& p) {
   return found;
 }
 
+// A graph whose only selection goes to a merge makes fewer entries than the merge may ask for.
+inline void keep_first_best(stage_plan& plan, const placement_problem& p, const axis_cut& cut) {
+  const extent n = cut.length / cut.parts;
+  for (auto& step : plan.steps) {
+    auto* const e = get_if<stage_exchange>(&step);
+    const bool has_best = e != nullptr && e->first != 0 && !has_scores(e->rule, n);
+    if (!has_best || cut.parts_a_rank() != 1) continue;
+    stage_graph& g = maker_of(plan, e->from[0]);
+    extent selections = 0;
+    for (const ir::node_id id : g.nodes.ids())
+      selections += holds_alternative<ir::select_node>(g.nodes[id].op) ? 1 : 0;
+    if (selections != 1) continue;
+    g.keep = e->first = first_best(e->rule, n, static_cast<double>(cut.parts));
+    give_size(p, cut, *e);
+  }
+}
+
 // Finds a placement, if there is one.
 inline std::optional<placement> cheapest_placement(const placement_problem& p) {
   const bool is_one_pass = p.ends.size() == 1;
@@ -134,7 +151,9 @@ FMOE_INLINE stage_plan plan_of(const ir::graph& g, const ir::node_list& roots,
   expects<value_error>(
       found.has_value(),
       "[shard] this label cannot be cut: an operation on weights needs the whole axis");
-  return stage_planner(best, *found, cut, parameters, tokens, lists_entries).take();
+  stage_plan plan = stage_planner(best, *found, cut, parameters, tokens, lists_entries).take();
+  keep_first_best(plan, best, cut);
+  return plan;
 }
 
 }  // namespace fmoe::detail

@@ -3,12 +3,14 @@
 // exchanges between them.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include <fmoe/base/separate.hpp>
+#include <fmoe/distributed/best_of_part.hpp>
 #include <fmoe/distributed/moved_bytes.hpp>
 #include <fmoe/ir/graph.hpp>
 
@@ -43,6 +45,7 @@ struct stage_graph {
   std::vector<ir::node_id> roots;
   std::vector<array_id> arguments, results;
   token_set tokens;
+  extent keep = all;  // entries that its selection keeps, before a merge asks for all
 };
 
 // How ranks bring a value from one spread to another.
@@ -51,6 +54,8 @@ struct stage_exchange {
   spread from_how, to_how;
   bool merges;  // of a selection `from` has values and indices of each part, or all its scores
   selection_rule rule{};
+  extent first = 0;  // of a selection: the best of each rank that are merged at first, in all K or
+                     // more
   std::optional<row_function> function{};  // that is merged, with its parameter
   double parameter = 0;
   std::optional<row_norm> norm{};
@@ -66,15 +71,6 @@ struct stage_exchange {
   bool is_sum = false;      // over tokens: it moves once a call, and has no rows
 };
 
-// True if it matters whether a score of 0 is selected.
-constexpr bool counts_zeros(const selection_rule& r) {
-  return r.weights != weighting::score && r.weights != weighting::relu;
-}
-// True if the merge of a selection needs all scores of a part of n entries, and not its best.
-constexpr bool has_scores(const selection_rule& r, extent n) {
-  return counts_zeros(r) || r.keep >= n;
-}
-
 struct stage_plan {
   list_by<array_id, stage_array> arrays;
   std::vector<variant<stage_graph, stage_exchange>> steps;
@@ -83,6 +79,15 @@ struct stage_plan {
   // Those that are sums over tokens, by part; of one that is 0 whatever the tokens, none.
   std::vector<std::vector<array_id>> sums;
 };
+
+// Returns the graph that makes an array.
+inline stage_graph& maker_of(stage_plan& plan, array_id made) {
+  const auto makes = [&](const auto& step) {
+    const auto* g = get_if<stage_graph>(&step);
+    return g != nullptr && std::ranges::count(g->results, made) != 0;
+  };
+  return get<stage_graph>(*std::ranges::find_if(plan.steps, makes));
+}
 
 // Returns the plan of one rank for calls of at most `tokens` rows of each rank, for the cheapest
 // placement of all values. `ends` says where each result has to lie: first those that have rows, as

@@ -15,6 +15,12 @@
 
 namespace fmoe::detail {
 
+inline void give_size(const placement_problem& p, const axis_cut& cut, stage_exchange& e) {
+  const merge_size size = size_of_merge(p, e.id, static_cast<double>(cut.ranks), e.first);
+  e.merged_bytes = size.bytes;
+  e.merged_calls = size.calls;
+}
+
 // It goes from the last exchanges back to the first graph, since a graph has the results that later
 // steps read.
 class stage_planner {
@@ -223,9 +229,8 @@ class stage_planner {
   void add_merge(ir::node_id id) {
     stage_exchange e = exchange_of(id, how(id).out);
     e.merges = true;
-    const merge_size size = size_of_merge(p_, id, static_cast<double>(cut_.ranks));
-    e.merged_bytes = size.bytes;
-    e.merged_calls = size.calls;
+    e.first = e.rule.keep;
+    give_size(p_, cut_, e);
     if (!holds_alternative<ir::select_node>(p_.nodes[id].op))
       return add_row_merge(id, std::move(e));
     for (extent i = 0; i < cut_.parts_a_rank(); ++i) {
@@ -276,9 +281,8 @@ class stage_planner {
   // True if the graph at hand makes this array.
   bool is_made_here(const array_key& k) const {
     if (k.entries == what::lists) return false;
-    if (k.entries != what::value) {
+    if (k.entries != what::value)
       return rows_ == token_set::every && level_of(operand_of(k.id), spread::label) == at_;
-    }
     return is_computed_here(k.id, k.how);
   }
   bool is_computed_here(ir::node_id id, spread s) const {

@@ -2,6 +2,7 @@
 // Runs the plan of one rank: what it computes alone, and what it exchanges with others.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -66,12 +67,19 @@ inline std::string name_of(const stage_exchange& e) {
   return e.to_how == whole ? "all_gather" : "all_to_all";
 }
 
+inline std::string best_text(const stage_exchange& e) {
+  if (e.first == e.rule.keep) return {};
+  return " from the " + std::to_string(e.first) +
+         " best of each rank, and more where all of these are kept";
+}
+
 inline std::string text_of(const stage_exchange& e, double ranks, extent element_bytes) {
   std::ostringstream text;
   text << name_of(e);
   const bool routes = is_routed(e.to_how) || is_routed(e.from_how);
   if (e.function || e.norm) text << " over the parts";
-  else if (e.merges) text << " a selection of " << e.rule.keep << " (all_to_all, all_gather)";
+  else if (e.merges)
+    text << " a selection of " << e.rule.keep << best_text(e) << " (all_to_all, all_gather)";
   else if (e.by == travel::entries && e.from_how == spread::label)
     text << " of the numbers of the tokens that are routed";
   else if (e.by == travel::entries)
@@ -207,10 +215,15 @@ class stage_runner {
       copy_rows(inputs[i], input_shape(i).size(), std::span(arrays_[plan_.inputs[i]]),
                 [&](extent at, std::span<T> to) { std::copy_n(from + at, to.size(), to.begin()); });
     }
+    const auto more = [&](const stage_exchange& e, std::span<const extent> of) {
+      return make_more(e, of);
+    };
     auto program = programs_.begin();
     for (const auto& step : plan_.steps) {
       if (const auto* g = get_if<stage_graph>(&step)) compute(*g, *program++, tokens);
-      else exchange_run<T>{*ranks_, cut_, tokens, arrays_, routes_}.run(get<stage_exchange>(step));
+      else
+        exchange_run<T>{*ranks_, cut_, tokens, arrays_, routes_, more}.run(
+            get<stage_exchange>(step));
     }
     for (extent i = 0; i < outputs.size(); ++i)
       copy_rows(outputs[i], output_shape(i).size(), std::span(arrays_[plan_.results[i]]),
@@ -270,18 +283,46 @@ class stage_runner {
     const extent count = g.tokens == token_set::own     ? tokens.own()
                          : g.tokens == token_set::every ? tokens.all()
                                                         : routes_.came.size();
+    compute(g, program, count, g.keep, [&](array_id id) { return arrays_[id].data(); });
+  }
+  template <class Rows>
+  void compute(const stage_graph& g, const compiled_graph& program, extent count, extent keep,
+               const Rows& rows) const {
     const auto bound = [&](const std::vector<array_id>& ids) {
       std::vector<bound_array> list;
       for (const array_id id : ids) {
         std::vector<extent> shape = plan_.arrays[id].row;
         const extent row_rank = shape.size();
         if (plan_.arrays[id].tokens != token_set::none) shape.insert(shape.begin(), count);
-        list.push_back({view_at<all>(arrays_[id].data(), shape), row_rank});
+        list.push_back({view_at<all>(rows(id), shape), row_rank});
       }
       return list;
     };
     const auto arguments = bound(g.arguments), results = bound(g.results);
-    program.program->run({arguments, results, count});
+    program.program->run(
+        {.arguments = arguments, .results = results, .tokens = count, .keep = keep});
+  }
+
+  // Runs the graph that has given a selection's best again, for some tokens, and now for all
+  // entries that may be kept. Arrays of the call are as they were.
+  best_rows<T> make_more(const stage_exchange& e, std::span<const extent> of) {
+    const stage_graph& g = maker_of(plan_, e.from[0]);
+    auto program = programs_.begin();
+    for (const auto& step : plan_.steps) {
+      const auto* other = get_if<stage_graph>(&step);
+      if (other == &g) break;
+      if (other != nullptr) ++program;
+    }
+    std::map<array_id, std::vector<T>> some;
+    for (const array_id id : g.results) some[id].resize(of.size() * plan_.arrays[id].size());
+    for (const array_id id : g.arguments) {
+      const extent n = plan_.arrays[id].size();
+      for (const extent t : of)
+        some[id].insert(some[id].end(), arrays_[id].begin() + static_cast<std::ptrdiff_t>(t * n),
+                        arrays_[id].begin() + static_cast<std::ptrdiff_t>((t + 1) * n));
+    }
+    compute(g, *program, of.size(), all, [&](array_id id) { return some.at(id).data(); });
+    return {std::move(some.at(e.from[0])), std::move(some.at(e.from[1]))};
   }
 
   communicator* ranks_;
