@@ -102,7 +102,7 @@ inline void keep_first_best(stage_plan& plan, const placement_problem& p, const 
     stage_graph& g = maker_of(plan, e->from[0]);
     extent selections = 0;
     for (const ir::node_id id : g.nodes.ids())
-      selections += holds_alternative<ir::select_node>(g.nodes[id].op) ? 1 : 0;
+      if (holds_alternative<ir::select_node>(g.nodes[id].op)) ++selections;
     if (selections != 1) continue;
     g.keep = e->first = first_best(e->rule, n, static_cast<double>(cut.parts));
     give_size(p, cut, *e);
