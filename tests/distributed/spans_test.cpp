@@ -98,19 +98,24 @@ void check_spans(communicator& ranks, const Layer& layer, const std::vector<std:
   }
 }
 
+// Rows are so long that tokens travel to their experts.
+moe<> routed_mixture() {
+  moe<> layer;
+  fill_with(layer.router, {640, 9}, 1, 1000);
+  fill_with(layer.activated, {9, 640, 6}, 2, 1000);
+  fill_with(layer.linear, {9, 640, 6}, 3, 1000);
+  fill_with(layer.output, {9, 6, 640}, 4, 1000);
+  return layer;
+}
+
 TEST_CASE("spans have the bits of one span") {
-  moe<float> routed;
-  fill_with(routed.router, {64, 9}, 1, 1000);
-  fill_with(routed.activated, {9, 64, 6}, 2, 1000);
-  fill_with(routed.linear, {9, 64, 6}, 3, 1000);
-  fill_with(routed.output, {9, 6, 64}, 4, 1000);
   for (const std::size_t P : {1u, 2u, 3u, 4u})
     run_on_threads(P, [&](communicator& ranks) {
       check_spans(ranks, mixture_of_decoders(1000), {}, rows(23, 12, 1000), "MxD");
       check_spans(ranks, mixture_of_decoders(1000), {}, rows(3, 12, 1000), "MxD of few tokens");
       // Some ranks are asked for more of their best.
       check_spans(ranks, mixture_of_many(160, 320), {}, rows(9, 12, 1000), "32 of 640");
-      check_spans(ranks, routed, {"router"}, rows(23, 64, 1000), "a mixture");
+      check_spans(ranks, routed_mixture(), {"router"}, rows(23, 640, 1000), "a mixture");
     });
 }
 
@@ -140,6 +145,19 @@ TEST_CASE("the costs of spans are those of the calls that ranks make") {
   });
 }
 
+TEST_CASE("each span says how many entries its tokens send") {
+  run_on_threads(3, [](communicator& ranks) {
+    const auto bytes = [&](std::size_t spans) {
+      const shard_options how{.whole = {"router"}, .spans = spans};
+      const auto part = shard(routed_mixture(), ranks, 'n', how);
+      const auto forward = compile(part, 16, {.threads = 1});
+      require(forward.explain().find("routed tokens: ") != std::string::npos, "tokens travel");
+      return forward.cost().bytes_a_call - 2 * 24;  // without the number of tokens
+    };
+    require(bytes(1) > 0 && bytes(3) == 3 * bytes(1), "the counts of entries");
+  });
+}
+
 TEST_CASE("two spans are chosen where calls take as long as the work, and not for few tokens") {
   run_on_threads(2, [](communicator& ranks) {
     const auto spans = [&](const network_costs& network, std::size_t tokens) {
@@ -148,11 +166,11 @@ TEST_CASE("two spans are chosen where calls take as long as the work, and not fo
     };
     network_costs even{1e10, 1e9, 1e-9, 512, "a call takes about as long as the work"};
     require(spans(even, 128) == 2 && spans(even, 127) == 1, "128 tokens a span");
-    network_costs fast = even, far = even;
+    network_costs fast = even;
     fast.bytes_per_second = 1e12;
-    far.latency = 1;
     require(spans(fast, 128) == 1, "nothing to hide");
-    require(spans(far, 128) == 1, "each call would be made twice");
+    fast.latency = 4e-6;  // all calls take as long as the work, and two spans make each twice
+    require(spans(fast, 128) == 1, "twice the calls");
     // One rank alone would choose otherwise, and another number is refused.
     const auto other = [&] {
       shard_options mine{.spans = ranks.rank() + 1};
