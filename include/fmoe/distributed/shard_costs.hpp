@@ -37,7 +37,7 @@ struct shard_costs {
 
   // Of the shorter of both, what belongs to one span is not hidden behind the other.
   double seconds() const {
-    const auto [shorter, longer] = std::minmax(computing, exchanging);
+    const auto [shorter, longer] = std::minmax({computing, exchanging});
     return longer + shorter / static_cast<double>(spans);
   }
 

@@ -291,7 +291,7 @@ class stage_runner {
     const double work = 2 * costs_.multiply_adds * static_cast<double>(tokens_) / network_.flops,
                  calls = static_cast<double>(costs_.calls) * network_.latency,
                  together = work + costs_.exchanging;
-    const auto [shorter, longer] = std::minmax(work, costs_.exchanging + calls);
+    const auto [shorter, longer] = std::minmax({work, costs_.exchanging + calls});
     return longer + shorter / 2 < 0.9 * together;
   }
 
