@@ -89,6 +89,7 @@ TEST_CASE("a region ends after the task that a helper began last", "[crew]") {
   });
   CHECK(has_ended);
   c.end();
+  helpers.clear();
 }
 
 TEST_CASE("threads come and go, and each task is called once", "[crew]") {
