@@ -54,10 +54,27 @@ TEST_CASE("a helper begins with the tasks of its seat, and is called again when 
   }
 }
 
+// Threads that are joined when they are cleared; LLVM's library of release 16 has no std::jthread.
+class helper_threads {
+ public:
+  ~helper_threads() { clear(); }
+  template <class F>
+  void add(const F& f) {
+    threads_.emplace_back(f);
+  }
+  void clear() {
+    for (std::thread& t : threads_) t.join();
+    threads_.clear();
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+};
+
 TEST_CASE("a region ends after the task that a helper began last", "[crew]") {
-  std::jthread helper;
+  helper_threads helpers;
   crew* all = nullptr;
-  const auto call = [&](extent seat) { helper = std::jthread([&, seat] { all->help(seat); }); };
+  const auto call = [&](extent seat) { helpers.add([&, seat] { all->help(seat); }); };
   crew c(2, call);
   all = &c;
   std::atomic<bool> has_begun = false, has_ended = false;
@@ -72,13 +89,14 @@ TEST_CASE("a region ends after the task that a helper began last", "[crew]") {
   });
   CHECK(has_ended);
   c.end();
+  helpers.clear();
 }
 
 TEST_CASE("threads come and go, and each task is called once", "[crew]") {
   for (const extent threads : {extent{2}, extent{5}, crew::most + 9}) {
-    std::vector<std::jthread> helpers;
+    helper_threads helpers;
     crew* all = nullptr;
-    const auto call = [&](extent seat) { helpers.emplace_back([&, seat] { all->help(seat); }); };
+    const auto call = [&](extent seat) { helpers.add([&, seat] { all->help(seat); }); };
     crew c(threads, call);
     all = &c;
     CHECK(c.size() <= crew::most);

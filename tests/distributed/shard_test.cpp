@@ -81,17 +81,6 @@ TEST_CASE("more ranks than tokens") {
   });
 }
 
-// 4,096 experts, 32 inputs, 64 hidden units, 16 outputs; 8 experts of a token.
-mxd<> wide_mixture() {
-  mxd<> layer;
-  fill_with(layer.encoder, {32, 64}, 1, 100);
-  fill_with(layer.gate, {32, 4096}, 2, 100);
-  fill_with(layer.scales, {4096, 16}, 3, 100);
-  fill_with(layer.decoder, {64, 16}, 4, 100);
-  layer.active = 8;
-  return layer;
-}
-
 TEST_CASE("the plan of MxD is the schedule of the study, and its bytes are counted") {
   const std::size_t I = 32, O = 16, K = 8, P = 4, T = 64;
   const mxd<> layer = wide_mixture();

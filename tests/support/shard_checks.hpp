@@ -64,6 +64,17 @@ inline mxd<> mixture_of_many(std::size_t begin, std::size_t end) {
   return layer;
 }
 
+// 4,096 experts, 32 inputs, 64 hidden units, 16 outputs; 8 experts of a token.
+inline mxd<> wide_mixture() {
+  mxd<> layer;
+  fill_with(layer.encoder, {32, 64}, 1, 100);
+  fill_with(layer.gate, {32, 4096}, 2, 100);
+  fill_with(layer.scales, {4096, 16}, 3, 100);
+  fill_with(layer.decoder, {64, 16}, 4, 100);
+  layer.active = 8;
+  return layer;
+}
+
 // The coefficients of an MxD alone, with scores of both signs: many are equal or 0.
 struct selection_of_mxd {
   parameter<float, 2> gate;  // i n

@@ -16,7 +16,8 @@ template <class Layer>
 std::string shard_text(const sharded<Layer>& layer, const io::released_layer& list, extent tokens,
                        const compile_options& options) {
   return description_of(list, layer.cut) + std::to_string(tokens) + " tokens of each rank, " +
-         std::to_string(options.sum_block) + " terms a sum\nplaced for " + text_of(layer.network);
+         std::to_string(options.sum_block) + " terms a sum\nspans: " + std::to_string(layer.spans) +
+         "\nplaced for " + text_of(layer.network);
 }
 
 }  // namespace fmoe::detail
@@ -112,7 +113,7 @@ auto compile(const sharded<Layer>& layer, arguments<Ranks...>, std::size_t token
                                  sizeof...(Ranks), " arguments");
     detail::stage_runner<T> made(ranks, layer.cut, std::move(plan), tokens, std::move(what),
                                  layer.network);
-    made.template prepare<Level>(options);
+    made.template prepare<Level>(options, {}, layer.spans);
     return compiled_shard<T, sizeof...(Ranks)>(ranks, std::move(made));
   });
 }

@@ -21,6 +21,13 @@ struct call_tokens {
                            extent{0});
   }
   extent all() const { return first(of_rank.size()); }
+  // The tokens of one of several spans: a part of each rank's, of about equal size.
+  call_tokens span(extent i, extent spans) const {
+    call_tokens part{{}, rank};
+    for (const extent n : of_rank)
+      part.of_rank.push_back(begin_of_part(n, spans, i + 1) - begin_of_part(n, spans, i));
+    return part;
+  }
   // A number of elements for each rank, in proportion to its tokens.
   std::vector<extent> times(extent n) const {
     std::vector<extent> counts = of_rank;

@@ -113,7 +113,8 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
         whole.arrays.insert_or_assign(name, file.read(*file.find(name)));
     load_options quiet = options;  // the names that the layer does not know were listed above
     quiet.extra = nullptr;
-    sharded<Layer> result{&ranks, io::layer_from<Layer>(whole, quiet), cut, {}, how.network};
+    sharded<Layer> result{&ranks,   io::layer_from<Layer>(whole, quiet), cut, {}, how.network,
+                          how.spans};
     const auto labelled = [&](Layer& layer) {
       std::vector<detail::released_parameter> with;
       const auto every = detail::released_parameters(layer);

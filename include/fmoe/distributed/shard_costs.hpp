@@ -2,6 +2,7 @@
 // The costs of a layer over ranks, as a value.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -30,9 +31,15 @@ struct shard_costs {
   double bytes_a_token = 0, bytes_a_call = 0;
   std::size_t calls = 0;
   double computing = 0, exchanging = 0;  // seconds
+  // Tokens go through the steps in so many spans, and one computes while another exchanges.
+  std::size_t spans = 1;
   std::vector<shard_step> steps;
 
-  double seconds() const { return computing + exchanging; }
+  // Of the shorter of both, what belongs to one span is not hidden behind the other.
+  double seconds() const {
+    const auto [shorter, longer] = std::minmax({computing, exchanging});
+    return longer + shorter / static_cast<double>(spans);
+  }
 
   // Adds a step, and its numbers to the sums.
   void add(shard_step step) {

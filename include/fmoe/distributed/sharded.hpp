@@ -28,6 +28,10 @@ struct shard_options {
   std::vector<std::string> whole = {};
   // What the planner takes for granted about the ranks. The bits of a result may depend on it.
   network_costs network = {};
+  // The tokens of a call of compile's go through the plan in so many spans, and one computes while
+  // another exchanges. 0 means two where `network` predicts that a call then takes less than 0.9 of
+  // the time, and else one.
+  std::size_t spans = 0;
 };
 
 }  // namespace fmoe
@@ -186,6 +190,7 @@ struct sharded {
   detail::axis_cut cut;
   std::vector<detail::cut_parameter> parameters;  // those that are cut
   network_costs network;
+  std::size_t spans = 0;       // shard_options::spans
   std::size_t bytes_read = 0;  // of the file
 
   // Returns the layer of this rank: its parts of the parameters that are cut, and the others. It
@@ -225,7 +230,7 @@ template <detail::has_released_names Layer>
 sharded<Layer> shard(const Layer& layer, communicator& ranks, char label,
                      const shard_options& options = {}) {
   return ranks.guarded([&] {
-    sharded<Layer> result{&ranks, layer, {}, {}, options.network};
+    sharded<Layer> result{&ranks, layer, {}, {}, options.network, options.spans};
     const io::released_layer list(result.whole);
     result.cut = detail::cut_of(list.parameters, label, ranks, options);
     ranks.agree(detail::description_of(list, result.cut));

@@ -99,7 +99,7 @@ inline void keep_first_best(stage_plan& plan, const placement_problem& p, const 
     auto* const e = get_if<stage_exchange>(&step);
     const bool has_best = e != nullptr && e->first != 0 && !has_scores(e->rule, n);
     if (!has_best || cut.parts_a_rank() != 1) continue;
-    stage_graph& g = maker_of(plan, e->from[0]);
+    auto& g = get<stage_graph>(plan.steps[maker_of(plan, e->from[0])]);
     extent selections = 0;
     for (const ir::node_id id : g.nodes.ids())
       if (holds_alternative<ir::select_node>(g.nodes[id].op)) ++selections;

@@ -80,13 +80,13 @@ struct stage_plan {
   std::vector<std::vector<array_id>> sums;
 };
 
-// Returns the graph that makes an array.
-inline stage_graph& maker_of(stage_plan& plan, array_id made) {
+// Returns which step is the graph that makes an array.
+inline extent maker_of(const stage_plan& plan, array_id made) {
   const auto makes = [&](const auto& step) {
     const auto* g = get_if<stage_graph>(&step);
     return g != nullptr && std::ranges::count(g->results, made) != 0;
   };
-  return get<stage_graph>(*std::ranges::find_if(plan.steps, makes));
+  return static_cast<extent>(std::ranges::find_if(plan.steps, makes) - plan.steps.begin());
 }
 
 // Returns the plan of one rank for calls of at most `tokens` rows of each rank, for the cheapest

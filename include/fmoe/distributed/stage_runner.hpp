@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -11,22 +12,24 @@
 
 #include <fmoe/base/time_text.hpp>
 #include <fmoe/distributed/exchanges.hpp>
+#include <fmoe/distributed/lanes.hpp>
 #include <fmoe/distributed/shard_costs.hpp>
 #include <fmoe/run/compile.hpp>
 #include <fmoe/run/explain.hpp>
 
 namespace fmoe::detail {
 
-// Copies rows between an array of the caller and plain rows: copy(place, run) for runs of elements
-// that are neighbours in both.
+// Copies rows, from row `first` on, between an array of the caller and plain rows: copy(place, run)
+// for runs of elements that are neighbours in both.
 template <class T, class Copy>
-void copy_rows(const array_view& v, extent row_rank, std::span<T> rows, const Copy& copy) {
+void copy_rows(const array_view& v, extent row_rank, extent first, extent count, std::span<T> rows,
+               const Copy& copy) {
   const extent n = v.row_size(row_rank);
   const bool has_runs = row_rank > 0 && v.strides[v.rank - 1] == 1;
   const extent run = has_runs ? v.shape[v.rank - 1] : 1;
   std::array<extent, max_rank> at{};
-  for (extent t = 0; t < v.tokens(row_rank); ++t) {
-    const extent offset = v.row_offset(row_rank, t);
+  for (extent t = 0; t < count; ++t) {
+    const extent offset = v.row_offset(row_rank, first + t);
     at.fill(0);
     for (extent i = 0; i < n; i += run) {
       extent place = offset;
@@ -109,40 +112,23 @@ class stage_runner {
         what_(std::move(what)),
         network_(std::move(network)) {}
 
-  // Makes the graphs of the plan ready to run. With `arrays` they read weights where they are
-  // written, and can be refreshed.
+  // Makes the graphs of the plan ready to run, for calls in so many spans of tokens, or 0 if the
+  // costs decide. With `arrays` they read weights where they are written, and can be refreshed.
   template <class Level>
-  void prepare(const compile_options& options, const std::optional<in_place>& arrays = {}) {
-    for (const stage_array& a : plan_.arrays)
-      arrays_.emplace_back(a.size() * (a.tokens == token_set::none  ? 1
-                                       : a.tokens == token_set::own ? tokens_
-                                                                    : ranks_->size() * tokens_));
-    costs_.tokens = tokens_;
-    const double others = static_cast<double>(ranks_->size() - 1);
-    add_exchange({"all_gather", true, 0, 0, sizeof(call_number) * others, 1});
-    double reached = 1;  // the share of tokens that are routed to a rank
-    for (auto& step : plan_.steps) {
-      if (const auto* e = get_if<stage_exchange>(&step)) {
-        const auto ranks = static_cast<double>(ranks_->size());
-        if (is_routed(e->to_how)) reached = e->load.reached(ranks);
-        const double counts = e->by == travel::entries ? sizeof(extent) * others : 0,
-                     bytes = bytes_of(*e, ranks, sizeof(T));
-        add_exchange({name_of(*e), true, 0, e->is_sum ? 0 : bytes, e->is_sum ? bytes : counts,
-                      static_cast<extent>(calls_of(*e))});
-        continue;
-      }
-      const auto* g = &get<stage_graph>(step);
-      const bool is_own = g->tokens == token_set::own;
-      const extent most = is_own ? tokens_ : tokens_ * ranks_->size();  // all may be routed here
-      const ir::node_list roots(g->roots);
-      programs_.push_back(compile_graph<T, Level>(g->nodes, roots, most, options, arrays));
-      explanation plan = explain_graph<T, Level>(g->nodes, roots, most, options);
-      texts_.push_back(std::move(plan.text));
-      const double share = g->tokens == token_set::routed ? reached : 1,
-                   work = factorized_cost<T, Level>(g->nodes, roots, most, options).multiply_adds *
-                          (is_own ? 1 : share * static_cast<double>(ranks_->size()));
-      costs_.add({tokens_text(g->tokens), false, work, 0, 0, 0, share * plan.seconds});
-    }
+  void prepare(const compile_options& options, const std::optional<in_place>& arrays = {},
+               extent spans = 1) {
+    count_costs<Level>(options, 1);
+    if (spans == 0)  // rank 0 decides, since ranks may have different shares of the work
+      spans = static_cast<extent>(std::stoul(ranks_->first_text(pays_off_in_two() ? "2" : "1")));
+    if (spans > 1) count_costs<Level>(options, spans);
+    spans_.resize(spans);
+    for (span_of_call& s : spans_)
+      for (const stage_array& a : plan_.arrays)
+        s.arrays.emplace_back(a.size() * (a.tokens == token_set::none ? 1 : most_of(a.tokens)));
+    for (const auto& step : plan_.steps)
+      if (const auto* g = get_if<stage_graph>(&step))
+        programs_.push_back(compile_graph<T, Level>(g->nodes, ir::node_list(g->roots),
+                                                    most_of(g->tokens), options, arrays));
   }
 
   const stage_plan& plan() const { return plan_; }
@@ -156,7 +142,7 @@ class stage_runner {
   // The numbers of a sum over the tokens of the last call, of this rank's part; none if it is 0.
   std::span<const T> sum(extent i) const {
     const auto& parts = plan_.sums.at(i);
-    return parts.empty() ? std::span<const T>() : std::span<const T>(arrays_[parts[0]]);
+    return parts.empty() ? std::span<const T>() : std::span<const T>(spans_[0].arrays[parts[0]]);
   }
 
   bool is_stale() const {
@@ -180,6 +166,8 @@ class stage_runner {
         text << text_of(get<stage_exchange>(step), static_cast<double>(ranks_->size()), sizeof(T))
              << text_of_calls(*cost) << "\n\n";
     }
+    if (costs_.spans > 1)
+      text << costs_.spans << " spans of tokens: one computes while another exchanges\n";
     text << "a call of " << tokens_ << " tokens of each rank: about " << time_text(costs_.seconds())
          << ", of these " << time_text(costs_.exchanging) << " in " << costs_.calls << " calls; "
          << costs_.bytes_a_token << " bytes a token received by each rank\n";
@@ -210,29 +198,103 @@ class stage_runner {
                            " in y, and the layer is compiled for at most ", tokens_);
     }
     const call_tokens tokens = meet(y.shape[0]);
-    for (extent i = 0; i < inputs.size(); ++i) {
-      const auto* const from = static_cast<const T*>(inputs[i].data);
-      copy_rows(inputs[i], input_shape(i).size(), std::span(arrays_[plan_.inputs[i]]),
-                [&](extent at, std::span<T> to) { std::copy_n(from + at, to.size(), to.begin()); });
+    for (extent s = 0, first = 0; s < spans_.size(); first += spans_[s++].tokens.own()) {
+      spans_[s].tokens = tokens.span(s, spans_.size());
+      for (extent i = 0; i < inputs.size(); ++i) {
+        const auto* const from = static_cast<const T*>(inputs[i].data);
+        copy_rows(inputs[i], input_shape(i).size(), first, spans_[s].tokens.own(),
+                  std::span(spans_[s].arrays[plan_.inputs[i]]), [&](extent at, std::span<T> to) {
+                    std::copy_n(from + at, to.size(), to.begin());
+                  });
+      }
     }
-    const auto more = [&](const stage_exchange& e, std::span<const extent> of) {
-      return make_more(e, of);
+    std::mutex computing;  // a program computes one span at a time
+    const auto exchanges = [&](extent step) {
+      return holds_alternative<stage_exchange>(plan_.steps[step]);
     };
-    auto program = programs_.begin();
-    for (const auto& step : plan_.steps) {
-      if (const auto* g = get_if<stage_graph>(&step)) compute(*g, *program++, tokens);
-      else
-        exchange_run<T>{*ranks_, cut_, tokens, arrays_, routes_, more}.run(
-            get<stage_exchange>(step));
+    run_in_lanes(plan_.steps.size(), spans_.size(), exchanges, [&](extent step, extent span) {
+      span_of_call& s = spans_[span];
+      if (!exchanges(step)) {
+        const std::lock_guard lock(computing);
+        compute(step, s);
+        return;
+      }
+      const auto more = [&](const stage_exchange& e, std::span<const extent> of) {
+        const std::lock_guard lock(computing);
+        return make_more(e, s, of);
+      };
+      exchange_run<T>{*ranks_, cut_, s.tokens, s.arrays, s.routes, more}.run(
+          get<stage_exchange>(plan_.steps[step]));
+    });
+    for (extent i = 0; i < outputs.size(); ++i) {
+      extent first = 0;
+      for (span_of_call& s : spans_) {
+        copy_rows(outputs[i], output_shape(i).size(), first, s.tokens.own(),
+                  std::span(s.arrays[plan_.results[i]]), [&](extent at, std::span<T> from) {
+                    std::ranges::copy(from, static_cast<T*>(outputs[i].data) + at);
+                  });
+        first += s.tokens.own();
+      }
     }
-    for (extent i = 0; i < outputs.size(); ++i)
-      copy_rows(outputs[i], output_shape(i).size(), std::span(arrays_[plan_.results[i]]),
-                [&](extent at, std::span<T> from) {
-                  std::ranges::copy(from, static_cast<T*>(outputs[i].data) + at);
-                });
   }
 
  private:
+  // What a span of a call's tokens has for itself.
+  struct span_of_call {
+    call_tokens tokens;
+    list_by<array_id, std::vector<T>> arrays;
+    token_routes routes;
+  };
+
+  // The most rows of a span: of this rank, or of all ranks, since all may be routed here.
+  extent most_of(token_set s) const {
+    const extent own = divide_up(tokens_, costs_.spans);
+    return s == token_set::own ? own : own * ranks_->size();
+  }
+
+  template <class Level>
+  void count_costs(const compile_options& options, extent spans) {
+    costs_ = {};
+    costs_.tokens = tokens_;
+    costs_.spans = spans;
+    texts_.clear();
+    const auto ranks = static_cast<double>(ranks_->size()), others = ranks - 1;
+    add_exchange({"all_gather", true, 0, 0, sizeof(call_number) * others, 1});
+    double reached = 1;  // the share of tokens that are routed to a rank
+    for (const auto& step : plan_.steps) {
+      if (const auto* e = get_if<stage_exchange>(&step)) {
+        if (is_routed(e->to_how)) reached = e->load.reached(ranks);
+        const double counts = e->by == travel::entries ? sizeof(extent) * others : 0,
+                     bytes = bytes_of(*e, ranks, sizeof(T));
+        add_exchange({name_of(*e), true, 0, e->is_sum ? 0 : bytes,
+                      (e->is_sum ? bytes : counts) * static_cast<double>(spans),
+                      static_cast<extent>(calls_of(*e)) * spans});
+        continue;
+      }
+      const auto& g = get<stage_graph>(step);
+      const extent most = most_of(g.tokens);
+      const ir::node_list roots(g.roots);
+      explanation plan = explain_graph<T, Level>(g.nodes, roots, most, options);
+      texts_.push_back(std::move(plan.text));
+      const double share = g.tokens == token_set::routed ? reached : 1,
+                   work = factorized_cost<T, Level>(g.nodes, roots, most, options).multiply_adds *
+                          (g.tokens == token_set::own ? 1 : share * ranks);
+      costs_.add({tokens_text(g.tokens), false, work, 0, 0, 0,
+                  share * plan.seconds * static_cast<double>(spans)});
+    }
+  }
+
+  // True if a call in two spans takes less than 0.9 of the time of one, by the constants that the
+  // network's costs have, and if a span has the 128 rows that a product needs to be fast.
+  bool pays_off_in_two() const {
+    if (ranks_->size() == 1 || tokens_ * ranks_->size() < 2 * 128) return false;
+    const double work = 2 * costs_.multiply_adds * static_cast<double>(tokens_) / network_.flops,
+                 calls = static_cast<double>(costs_.calls) * network_.latency,
+                 together = work + costs_.exchanging;
+    const auto [shorter, longer] = std::minmax({work, costs_.exchanging + calls});
+    return longer + shorter / 2 < 0.9 * together;
+  }
+
   static const char* tokens_text(token_set s) {
     return s == token_set::own     ? "own tokens"
            : s == token_set::every ? "all tokens"
@@ -279,11 +341,19 @@ class stage_runner {
                          " and the layer computes in ", fmoe::name_of(dtype_of<T>));
   }
 
-  void compute(const stage_graph& g, const compiled_graph& program, const call_tokens& tokens) {
-    const extent count = g.tokens == token_set::own     ? tokens.own()
-                         : g.tokens == token_set::every ? tokens.all()
-                                                        : routes_.came.size();
-    compute(g, program, count, g.keep, [&](array_id id) { return arrays_[id].data(); });
+  const compiled_graph& program_of(extent step) const {
+    const auto graphs =
+        std::ranges::count_if(std::span(plan_.steps).first(step),
+                              [](const auto& s) { return holds_alternative<stage_graph>(s); });
+    return programs_[static_cast<extent>(graphs)];
+  }
+
+  void compute(extent step, span_of_call& s) const {
+    const auto& g = get<stage_graph>(plan_.steps[step]);
+    const extent count = g.tokens == token_set::own     ? s.tokens.own()
+                         : g.tokens == token_set::every ? s.tokens.all()
+                                                        : s.routes.came.size();
+    compute(g, program_of(step), count, g.keep, [&](array_id id) { return s.arrays[id].data(); });
   }
   template <class Rows>
   void compute(const stage_graph& g, const compiled_graph& program, extent count, extent keep,
@@ -305,23 +375,19 @@ class stage_runner {
 
   // Runs the graph that has given a selection's best again, for some tokens, and now for all
   // entries that may be kept. Arrays of the call are as they were.
-  best_rows<T> make_more(const stage_exchange& e, std::span<const extent> of) {
-    const stage_graph& g = maker_of(plan_, e.from[0]);
-    auto program = programs_.begin();
-    for (const auto& step : plan_.steps) {
-      const auto* other = get_if<stage_graph>(&step);
-      if (other == &g) break;
-      if (other != nullptr) ++program;
-    }
+  best_rows<T> make_more(const stage_exchange& e, const span_of_call& s,
+                         std::span<const extent> of) {
+    const extent step = maker_of(plan_, e.from[0]);
+    const auto& g = get<stage_graph>(plan_.steps[step]);
     std::map<array_id, std::vector<T>> some;
     for (const array_id id : g.results) some[id].resize(of.size() * plan_.arrays[id].size());
     for (const array_id id : g.arguments) {
       const extent n = plan_.arrays[id].size();
       for (const extent t : of)
-        some[id].insert(some[id].end(), arrays_[id].begin() + static_cast<std::ptrdiff_t>(t * n),
-                        arrays_[id].begin() + static_cast<std::ptrdiff_t>((t + 1) * n));
+        some[id].insert(some[id].end(), s.arrays[id].begin() + static_cast<std::ptrdiff_t>(t * n),
+                        s.arrays[id].begin() + static_cast<std::ptrdiff_t>((t + 1) * n));
     }
-    compute(g, *program, of.size(), all, [&](array_id id) { return some.at(id).data(); });
+    compute(g, program_of(step), of.size(), all, [&](array_id id) { return some.at(id).data(); });
     return {std::move(some.at(e.from[0])), std::move(some.at(e.from[1]))};
   }
 
@@ -333,10 +399,9 @@ class stage_runner {
   std::uint64_t calls_ = 0;
   network_costs network_;
   shard_costs costs_;
-  list_by<array_id, std::vector<T>> arrays_;
+  std::vector<span_of_call> spans_;
   std::vector<compiled_graph> programs_;
   std::vector<std::string> texts_;
-  token_routes routes_;  // of the call
 };
 
 }  // namespace fmoe::detail
