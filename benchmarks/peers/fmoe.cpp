@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// usage: fmoe_peer THREADS [bf16|q8|gradients [sparse]]
+// usage: fmoe_peer THREADS [bf16 [products]|q8|gradients [sparse]]
 //
 // The layers by fmoe, with weights of 32, 16 or 8 bits, or with both passes of a step, whose
 // gradients of tables may be sparse. Two more
@@ -29,10 +29,10 @@ class program {
   using T = detail::widened_t<Stored>;  // of the file's numbers in a layer
 
  public:
-  explicit program(extent threads, bool gradients = false, bool sparse = false)
+  explicit program(extent threads, compile_options how = {}, bool gradients = false)
       : threads_(threads),
+        how_(how),
         gradients_(gradients),
-        sparse_(sparse ? all : 0),
         arena_(static_cast<int>(threads)) {}
 
   int run() {
@@ -76,7 +76,7 @@ class program {
     const double rows = 8 * static_cast<double>(x.size());
     work_ = {c.flops() * static_cast<double>(tokens), c.bytes - rows, rows};
     using call = decltype(compile(layer, tokens));
-    const auto run = std::make_shared<call>(compile(layer, tokens));
+    const auto run = std::make_shared<call>(compile(layer, tokens, how_));
     return {[this, run, tokens, width](const float* from, float* to) {
       arena_.execute([&] {
         (*run)(borrow(std::span(from, tokens * width), {tokens, width}),
@@ -90,8 +90,8 @@ class program {
   forward step(const auto& layer, const tensor<float, 2>& x, const tensor<float, 2>& dy) {
     const auto [tokens, width] = x.shape();
     const auto run = std::make_shared<decltype(compile_gradients(layer, tokens))>(
-        compile_gradients(layer, tokens, {.sparse_gradients = sparse_}));
-    if (sparse_ != 0 && run->gradients().sparse.empty()) return {};
+        compile_gradients(layer, tokens, how_));
+    if (how_.sparse_gradients != 0 && run->gradients().sparse.empty()) return {};
     const auto dx = std::make_shared<tensor<float, 2>>(x.shape());
     const cost_figures c = run->cost().both;
     const extent spans = (tokens + run->span() - 1) / run->span();
@@ -168,8 +168,8 @@ class program {
   }
 
   extent threads_;
+  compile_options how_;
   bool gradients_;
-  std::size_t sparse_;  // compile_options::sparse_gradients
   tbb::task_arena arena_;
   work work_;
 };
@@ -181,8 +181,10 @@ int main(int count, char** arguments) {
   using namespace fmoe::peers;
   const auto threads = std::stoull(arguments[1]);
   const std::string_view variant = count > 2 ? arguments[2] : "";
-  if (variant == "bf16") return program<fmoe::bf16>(threads).run();
+  const std::string_view how = count > 3 ? arguments[3] : "";
+  if (variant == "bf16")
+    return program<fmoe::bf16>(threads, {.bf16_products = how == "products"}).run();
   if (variant == "q8") return program<fmoe::q8>(threads).run();
-  const bool is_sparse = count > 3 && std::string_view(arguments[3]) == "sparse";
-  return program<float>(threads, variant == "gradients", is_sparse).run();
+  const std::size_t sparse = how == "sparse" ? fmoe::all : 0;
+  return program<float>(threads, {.sparse_gradients = sparse}, variant == "gradients").run();
 }

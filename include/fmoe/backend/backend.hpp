@@ -166,6 +166,9 @@ struct compile_options {
   std::size_t sparse_gradients = 0;
   std::size_t sum_block = 256;  // terms of a product that are summed by themselves;
                                 // part of the result's bits
+  bool bf16_products = false;  // on a CPU, a product of floats with weights of bf16 rounds its rows
+                               // to bf16, too: to at most 2^-9 of each number. AVX512_BF16 may
+                               // double its speed. Part of the result's bits
   bool keep_weights = true;  // if false, a compiled layer keeps only what its steps read, packed or
                              // not, and cannot be refreshed: drop the layer, and its memory is free
 };

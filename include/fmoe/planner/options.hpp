@@ -33,6 +33,7 @@ struct plan_options {
   extent threads = 1;          // of a call
   extent element_bytes = 4;    // of the arithmetic type
   bool naive = false;  // materialise: first contract the parameters of every einsum with each other
+  bool bf16_products = false;  // products with weights of bf16 round their rows to bf16, too
 
   // A product's sum is cut into blocks of so many terms. Each block is summed by itself and then
   // added, in order, so the rounding error grows with the block and the number of blocks instead of

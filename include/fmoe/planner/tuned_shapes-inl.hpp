@@ -91,6 +91,7 @@ FMOE_INLINE std::string tuning_key(const program& p, const plan_options& how) {
   std::ostringstream text;
   text << how.on.name << ' ' << how.element_bytes << ' ' << p.token_count << ' ' << how.threads
        << ' ' << how.naive << ' ' << how.sum_block;
+  if (how.bf16_products) text << " bf16 products";
   for (const operation& o : p.operations) {
     text << ';' << text_of(p, o);
     for (const use& u : o.in)

@@ -28,6 +28,9 @@ inline planner::plan_options plan_options_of(const compile_options& options, con
                                              const std::optional<in_place>& arrays = {}) {
   expects<value_error>(options.callers != 0 && options.threads != 0,
                        "[compile] callers and threads are at least 1: fmoe::all sets no limit");
+  expects<value_error>(!options.bf16_products || options.sum_block % 2 == 0,
+                       "[compile] bf16_products adds two terms at a time: sum_block is even, not ",
+                       options.sum_block);
   planner::plan_options how;
   how.on = on.machine(type);
   if (options.as) how.on = options.as->with_kernels_of(how.on);
@@ -39,6 +42,7 @@ inline planner::plan_options plan_options_of(const compile_options& options, con
   how.tunes = how.chooses_shape && options.tune;
   how.threads = options.threads == all ? cpu::thread_count() : options.threads;
   how.sum_block = options.sum_block;
+  how.bf16_products = options.bf16_products;
   how.has_plain_sums = arrays.has_value();
   if (arrays) how.tables = arrays->tables;
   return how;

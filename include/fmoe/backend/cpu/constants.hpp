@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include <fmoe/backend/cpu/kernels/bf16_product.hpp>
 #include <fmoe/backend/cpu/kernels/int8_kernels.hpp>
 #include <fmoe/backend/cpu/kernels/screen.hpp>
 #include <fmoe/backend/cpu/kernels/table.hpp>
@@ -84,7 +85,7 @@ class constants {
       const bool is_leaf = row.where == storage_row::kind::leaf;
       const dtype stored = is_leaf ? type_of_panels(p, w, leaves[row.source]) : dtype_of<T>;
       n += w.screened ? screened_weights<Arch>::bytes(w.K, w.N)
-                      : w.batches * panel_bytes(w, *kernels_of(stored)) + panel_slack;
+                      : w.batches * panel_bytes(w, *kernels_of(w, stored)) + panel_slack;
     }
     return n;
   }
@@ -93,6 +94,11 @@ class constants {
   T* computed() const { return reinterpret_cast<T*>(computed_.data()); }
   const screened_weights<Arch>& screened(extent weight) const {
     return *static_cast<const screened_weights<Arch>*>(blocks_[weight].get());
+  }
+
+  // Returns the rows of a weight's panels for so many k.
+  static extent panel_rows(const packed_weight& w, extent k) {
+    return w.rounded ? bf16_depth<Arch>(k) : k;
   }
 
   // The panels of one batch of a weight.
@@ -125,7 +131,7 @@ class constants {
       if (blocks_[w] == nullptr) blocks_[w] = block_for(weight, dtype_of<T>);
       pack_into(w, computed() + row.offset, dtype_of<T>, threads,
                 *static_cast<memory*>(const_cast<void*>(blocks_[w].get())));
-      return keep(w, dtype_of<T>);
+      return keep(weight, w, dtype_of<T>);
     }
     const ir::leaf_node& l = origins_[weight.storage];
     std::string& key = places_[w].key;
@@ -145,6 +151,7 @@ class constants {
     if (l.parameter && key.empty()) key = of_leaf(name_of(stored) + (' ' + text(weight)), l);
     const auto fill = [&](void* to) {
       memory& block = *static_cast<memory*>(to);
+      if (weight.rounded) return pack_rounded_into(w, l, threads, block);
       if (stored == l.type && is_quantized_type(stored)) return pack_quantized_into(w, l, block);
       if (stored == l.type) return pack_into(w, l.data->data(), stored, threads, block);
       pack_into(w, widened(l).data(), stored, threads, block);
@@ -155,12 +162,12 @@ class constants {
       return block;
     };
     renew(l, key, blocks_[w], make, fill);
-    keep(w, stored);
+    keep(weight, w, stored);
   }
 
  private:
   static extent panel_bytes(const packed_weight& w, const gemm_kernels<T>& kernels) {
-    return divide_up(w.N, panel_width<T, Arch>) * kernels.bytes(w.K);
+    return divide_up(w.N, panel_width<T, Arch>) * kernels.bytes(panel_rows(w, w.K));
   }
 
   // Do gemm and gather read numbers of this type and widen them to T in registers?
@@ -183,8 +190,10 @@ class constants {
     });
   }
 
-  // The kernels for panels that are stored so.
-  static const gemm_kernels<T>* kernels_of(dtype stored) {
+  // The kernels for panels of a weight that are stored so.
+  static const gemm_kernels<T>* kernels_of(const packed_weight& w, dtype stored) {
+    if constexpr (std::is_same_v<T, float>)
+      if (w.rounded) return &bf16_kernels<Arch>();
     if (is_quantized_type(stored))
       return with_quantized_type(stored, []<class Q>(Q*) {
         if constexpr (std::is_same_v<T, float>) return &int8_kernels<Q, Arch>();
@@ -215,8 +224,8 @@ class constants {
     return is_read(row) && l.type != dtype_of<T> && !is_narrow(l, row);
   }
 
-  void keep(extent w, dtype stored) {
-    panels_[w] = {static_cast<const memory*>(blocks_[w].get())->data(), kernels_of(stored)};
+  void keep(const packed_weight& weight, extent w, dtype stored) {
+    panels_[w] = {static_cast<const memory*>(blocks_[w].get())->data(), kernels_of(weight, stored)};
   }
 
   // The leaf's numbers as Ts.
@@ -243,7 +252,7 @@ class constants {
   }
 
   FMOE_COLD static std::string text(const packed_weight& w) {
-    std::string k = std::string("panels ") + Arch::name();
+    std::string k = std::string(w.rounded ? "rounded panels " : "panels ") + Arch::name();
     for (const auto* axes : {&w.batch, &w.depth, &w.columns}) {
       k += ';';
       for (const axis_stride& a : *axes) {
@@ -270,7 +279,8 @@ class constants {
   }
 
   FMOE_COLD static std::shared_ptr<memory> block_for(const packed_weight& w, dtype stored) {
-    return std::make_shared<memory>(w.batches * panel_bytes(w, *kernels_of(stored)) + panel_slack);
+    return std::make_shared<memory>(w.batches * panel_bytes(w, *kernels_of(w, stored)) +
+                                    panel_slack);
   }
 
   // Panels of elements that stand at `source` in the type that they are stored in.
@@ -293,13 +303,28 @@ class constants {
     });
   }
 
+  FMOE_COLD void pack_rounded_into(extent w, const ir::leaf_node& l, extent threads,
+                                   memory& block) const {
+    if constexpr (std::is_same_v<T, float>) {
+      const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns,
+            &batch = places_[w].batch;
+      const extent panels = divide_up(n.size(), panel_width<T, Arch>),
+                   bytes = panels * bf16_kernels<Arch>().bytes(bf16_depth<Arch>(k.size()));
+      for_units(threads, batch.size() * panels, [&](extent i) {
+        const extent b = i / panels;
+        pack_bf16_panel<Arch>(k, n, static_cast<const bf16*>(l.data->data()) + batch[b], i % panels,
+                              block.data() + b * bytes);
+      });
+    }
+  }
+
   FMOE_COLD void pack_quantized_into(extent w, const ir::leaf_node& l, memory& block) const {
     const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns,
           &batch = places_[w].batch;
     const quantized_layout layout = layout_of(l);
     with_quantized_type(l.type, [&]<class Q>(Q*) {
       const extent bytes =
-          divide_up(n.size(), panel_width<T, Arch>) * kernels_of(l.type)->bytes(k.size());
+          divide_up(n.size(), panel_width<T, Arch>) * kernels_of({}, l.type)->bytes(k.size());
       for (extent b = 0; b < batch.size(); ++b)
         pack_quantized<T, Arch, Q>(k, n, layout, batch[b],
                                    static_cast<const std::byte*>(l.data->data()),

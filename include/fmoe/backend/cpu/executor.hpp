@@ -6,23 +6,21 @@
 
 #include <atomic>
 
-#include <fmoe/backend/cpu/kernels/exclude.hpp>
 #include <fmoe/backend/cpu/kernels/gather.hpp>
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
 #include <fmoe/backend/cpu/kernels/group_rows.hpp>
-#include <fmoe/backend/cpu/kernels/row_function.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
 #include <fmoe/backend/cpu/parts.hpp>
 #include <fmoe/backend/cpu/plan/accesses.hpp>
-#include <fmoe/backend/cpu/selection_steps.hpp>
+#include <fmoe/backend/cpu/row_steps.hpp>
 
 namespace fmoe::cpu {
 
 template <class T, class Arch>
-class executor : selection_steps<T, Arch> {
-  using base = selection_steps<T, Arch>;
+class executor : row_steps<T, Arch> {
+  using base = row_steps<T, Arch>;
   using base::adds, base::constants_, base::finish, base::first_weights, base::is_computed,
       base::part, base::kept, base::plan_, base::rows, base::run, base::sharing;
 
@@ -225,6 +223,14 @@ class executor : selection_steps<T, Arch> {
     const bool finished = !cut_k || f.is_last;
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
     const extent N = cut_n ? s.n_step * f.length : s.N, K = cut_k ? s.k_step * f.length : s.K;
+    const packed_weight& w = plan_.weights[s.weight];
+    const auto panel_rows = [&](extent k) { return constants_.panel_rows(w, k); };
+    T* const rounded = f.arena + plan_.rounded + f.own;
+    const extent stride = rounded_stride(K);
+    if constexpr (std::is_same_v<T, float>)
+      for (extent at = 0; w.rounded && at < s.rows.size(); ++at)
+        round_rows<Arch>(a.data + s.rows[at].a, a.stride, f.count, K,
+                         rounded + at * f.count * stride, stride);
     shared_columns<T, Arch>(
         sharing(f), f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {
           const auto& r = s.rows[at];
@@ -233,15 +239,15 @@ class executor : selection_steps<T, Arch> {
           const std::byte* const next = to < N ? part(s, weight, n0 + to, k0).data : f.next;
           const gemm_args<T> args{f.count,
                                   to - from,
-                                  K,
-                                  a.data + r.a,
-                                  a.stride,
+                                  panel_rows(K),
+                                  w.rounded ? rounded + at * f.count * stride : a.data + r.a,
+                                  w.rounded ? stride : a.stride,
                                   panels,
-                                  s.K,
+                                  panel_rows(s.K),
                                   c.data + r.c + from,
                                   c.stride,
                                   s.accumulate || (cut_k && !f.is_first),
-                                  plan_.sum_block,
+                                  panel_rows(plan_.sum_block),
                                   next,
                                   plan_.own_ahead,
                                   plan_.side_by_side,
@@ -254,77 +260,10 @@ class executor : selection_steps<T, Arch> {
         });
   }
 
-  void run(const batched_step& s, const frame& f) const noexcept {
-    const rows_of<T> a = rows(s.a, f), b = rows(s.b, f), c = rows(s.c, f);
-    loop_axes out(s.out), summed(s.summed);
-    extent columns = s.columns;
-    if (s.axis == batched_step::cut::out) {
-      columns = columns / out[0].length * f.length;
-      out[0].length = f.length;
-    }
-    const bool cut_sum = s.axis == batched_step::cut::summed;
-    if (cut_sum) summed[0].length = f.length;
-    const small_product<T, Arch> product(out, summed);
-    for (extent t = 0; t < f.count; ++t) {
-      T* row = c.data + t * c.stride;
-      product(a.data + t * a.stride, b.data + t * b.stride, row,
-              cut_sum && !f.is_first ? sum_into::started : sum_into::nothing);
-      if (!cut_sum || f.is_last) finish(s.epilogues, f, row, 0, t, 1, 0, columns);
-    }
-  }
-
-  void run(const reduce_step& s, const frame& f) const noexcept {
-    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
-    const small_product<T, Arch> sum(loop_axes(s.out), loop_axes(s.summed));
-    for (extent t = 0; t < f.count; ++t) {
-      T* row = c.data + t * c.stride;
-      sum(a.data + t * a.stride, nullptr, row);
-      finish(s.epilogues, f, row, 0, t, 1, 0, s.columns);
-    }
-  }
-
   void run(const token_sum_step& s, const frame& f) const noexcept {
     const rows_of<T> a = rows(s.a, f), b = s.b.exists() ? rows(s.b, f) : rows_of<T>{};
     token_sum<T, Arch>(s, {a.data, a.stride}, {b.data, b.stride}, rows(s.c, f).data, f.arena,
                        f.tokens, f.part, f.parts, adds(s.c, f));
-  }
-
-  void run(const pointwise_step& s, const frame& f) const noexcept {
-    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
-    const extent columns = f.in_loop ? s.column_step * f.length : s.columns;
-    for (extent t = 0; t < f.count; ++t) {
-      T* row = c.data + t * c.stride;
-      std::copy_n(a.data + t * a.stride, columns, row);
-      finish(s.epilogues, f, row, 0, t, 1, 0, columns);
-    }
-  }
-
-  void run(const row_function_step& s, const frame& f) const noexcept {
-    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
-    const rows_of<T> bound = s.bounds != 0 ? rows(s.bound, f) : rows_of<T>{};
-    for (extent t = 0; t < f.count; ++t)
-      for (extent r = 0; r < s.rows; ++r)
-        apply<T, Arch>(s.fn, s.parameter, s.groups, a.data + t * a.stride + r * s.columns,
-                       c.data + t * c.stride + r * s.columns, s.columns,
-                       s.bounds != 0 ? bound.data[t * bound.stride + r % s.bounds] : T(0));
-  }
-
-  void run(const row_norm_step& s, const frame& f) const noexcept {
-    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
-    for (extent t = 0; t < f.count; ++t)
-      for (extent r = 0; r < s.rows; ++r)
-        c.data[t * c.stride + r] =
-            norm<T, Arch>(s.which, a.data + t * a.stride + r * s.columns, s.columns);
-  }
-
-  void run(const append_step& s, const frame& f) const noexcept {
-    const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
-    for (extent t = 0; t < f.count; ++t)
-      for (extent r = 0; r < s.rows; ++r) {
-        T* const row = c.data + t * c.stride + r * (s.columns + 1);
-        std::copy_n(a.data + t * a.stride + r * s.columns, s.columns, row);
-        row[s.columns] = 1;
-      }
   }
 
   void run(const pick_step& s, const frame& f) const noexcept {
@@ -459,18 +398,6 @@ class executor : selection_steps<T, Arch> {
       for (extent i = next++; i < list.busy.size(); i = next++)
         run_expert(s, steps, list, i, next, inner);
     });
-  }
-
-  void run(const exclude_step& s, const frame& f) const noexcept {
-    const rows_of<T> c = rows(s.c, f);
-    for (extent t = 0; t < f.count; ++t) {
-      typename excluder<T, Arch>::rows from{};
-      for (extent k = 0; k < s.operands.size(); ++k) {
-        const rows_of<T> a = rows(s.operands[k], f);
-        from[k] = a.data + t * a.stride;
-      }
-      excluder<T, Arch>(s, from, c.data + t * c.stride).run();
-    }
   }
 
   void run(const loop_step& s, const frame& outer) const noexcept {

@@ -64,9 +64,11 @@ class operands {
 
   // Returns the step's panels of one of its weights, from a column and from k on.
   gemm_panels<T> part(const gemm_step& s, extent weight, extent column, extent k) const noexcept {
-    const auto [data, kernels] = constants_.panels(plan_, s.weight, weight);
-    return {data + column / panel_width<T, Arch> * kernels->bytes(s.K) + kernels->bytes(k),
-            kernels};
+    const gemm_panels<T> all = constants_.panels(plan_, s.weight, weight);
+    const auto bytes = [&](extent depth) {
+      return all.kernels->bytes(constants_.panel_rows(plan_.weights[s.weight], depth));
+    };
+    return {all.data + column / panel_width<T, Arch> * bytes(s.K) + bytes(k), all.kernels};
   }
 
   // Runs the passes over a finished block of c that starts at element `position` of its rows.

@@ -36,8 +36,9 @@ struct gemm_args {
   const extent* counts = nullptr;
 };
 
-// S is the type in the panels; for int16_pair, a holds pairs, too, c integers of 32 bits, and depth
-// counts pairs, which make one block. Places are those of the data for later.
+// S is the type in the panels. For int16_pair and bf16_pair, a holds pairs, too, and depth counts
+// pairs; those of integers make one block, and c holds integers of 32 bits. Places are those of the
+// data for later.
 template <class T, class S, class Arch, extent Rows, extent Panels, extent Places, bool Stream>
 FMOE_NOINLINE void gemm_kernel(const gemm_tile<T>& tile) noexcept {
   constexpr extent lane = lanes<T, Arch>, vectors = 2 * Panels, row_bytes = 2 * lane * sizeof(S),
@@ -96,6 +97,8 @@ FMOE_NOINLINE void gemm_kernel(const gemm_tile<T>& tile) noexcept {
       for (extent n = 0; n < vectors; ++n) {
         if constexpr (is_int16_pair<S>)
           sums[m][n] = add_dots<S::is_fused, Arch>(x, w[n], sums[m][n]);
+        else if constexpr (std::is_same_v<S, bf16_pair>)
+          sums[m][n] = add_bf16_dots<Arch>(x, w[n], sums[m][n]);
         else if constexpr (Rows >= streamed_rows) sums[m][n] = fmadd_registers(x, w[n], sums[m][n]);
         else sums[m][n] = fmadd(x, w[n], sums[m][n]);
       }

@@ -69,10 +69,10 @@ struct gemm_tile {
 template <class S>
 inline constexpr extent neon_rows = is_panel_int8<S> ? 7 : 9;
 template <class T, class S, class Arch>
-inline constexpr extent gemm_rows = is_neon<Arch>                              ? neon_rows<S>
-                                    : !is_avx512<Arch>                         ? 6
-                                    : std::is_same_v<S, T> || is_int16_pair<S> ? 14
-                                                                               : 12;
+inline constexpr extent gemm_rows = is_neon<Arch>                             ? neon_rows<S>
+                                    : !is_avx512<Arch>                        ? 6
+                                    : std::is_same_v<S, T> || is_in_groups<S> ? 14
+                                                                              : 12;
 
 // The number of panels that are taken side by side when there are few rows, so that several streams
 // of weights are under way. More accumulators for one element would do the same, but would change
@@ -97,7 +97,7 @@ inline constexpr extent size_of_scale<panel_int8<Q, Arch, Form>> =
     sizeof(typename panel_int8<Q, Arch>::scale);
 
 template <class T, class S>
-inline constexpr bool is_widened = !std::is_same_v<S, T> && !is_integers<S>;
+inline constexpr bool is_widened = !std::is_same_v<S, T> && !is_in_groups<S>;
 
 // Loads the two vectors of a panel's row. 8-bit weights have scales.
 template <class T, class Arch, class S>

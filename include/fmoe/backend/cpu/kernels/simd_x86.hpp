@@ -122,7 +122,7 @@ template <class T, class Arch, class S>
 vec<T, Arch> load_as(const S* p) {
   if constexpr (std::is_same_v<S, T>) {
     return load<T, Arch>(p);
-  } else if constexpr (is_int16_pair<S>) {
+  } else if constexpr (is_in_groups<S>) {
     return load<T, Arch>(reinterpret_cast<const T*>(p));  // the bits of the pairs
   } else if constexpr (is_avx512<Arch> && std::is_same_v<S, std::int8_t>) {
     const auto wide =
@@ -317,8 +317,8 @@ void keep_in_register(vec<float, Arch>& v) {
 #endif
 }
 
-// The dot products of four integers of 8 bits and of two bf16 numbers: no kernel of today is faster
-// with them. has_int8_dots and has_bf16_dots ask the CPU.
+// Dot products of four integers of 8 bits, with which no kernel of today is faster, and of two bf16
+// numbers (bf16_product.hpp). has_int8_dots and has_bf16_dots ask the CPU.
 #if FMOE_ASSEMBLY
 template <class Arch>
 vec<float, Arch> add_int8_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
@@ -337,15 +337,34 @@ vec<float, Arch> add_bf16_dots(const vec<float, Arch>& x, const vec<float, Arch>
     asm("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(r) : "v"(b), "v"(a));
   return r;
 }
+// The numbers of both vectors, one after the other, rounded to bf16.
+template <class Arch>
+vec<float, Arch> rounded_pairs(const vec<float, Arch>& first, const vec<float, Arch>& second) {
+  typename vec<float, Arch>::register_type r = first, a = first, b = second;
+  if constexpr (is_avx512<Arch>)
+    asm("vcvtne2ps2bf16 {%1, %2, %0|%0, %2, %1}" : "=v"(r) : "v"(a), "v"(b));
+  return r;
+}
 template <class Arch>
 bool has_int8_dots() {
   return has_fused_dots<Arch>();
 }
+#else
 template <class Arch>
-bool has_bf16_dots() {
-  return is_avx512<Arch> && has_cpuid<Arch>(7, 1, 0, 5);
+vec<float, Arch> rounded_pairs(const vec<float, Arch>& first, const vec<float, Arch>&) {
+  return first;
+}
+template <class Arch>
+vec<float, Arch> add_bf16_dots(const vec<float, Arch>&, const vec<float, Arch>&,
+                               const vec<float, Arch>& sum) {
+  return sum;
 }
 #endif
+template <class Arch>
+bool has_bf16_dots() {
+  static const bool has = FMOE_ASSEMBLY && is_avx512<Arch> && has_cpuid<Arch>(7, 1, 0, 5);
+  return has;
+}
 
 }  // namespace fmoe::cpu
 

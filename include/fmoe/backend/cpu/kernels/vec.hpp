@@ -75,6 +75,11 @@ struct int16_pair {
   std::int16_t first, second;
 };
 
+// Two neighbours along k in bf16, whose products AVX512_BF16 adds to a float (bf16_product.hpp).
+struct bf16_pair {
+  bf16 first, second;
+};
+
 template <class S>
 inline constexpr bool is_int16_pair = false;
 template <bool Fused>
@@ -88,5 +93,9 @@ struct int8_quad {
 
 template <class S>
 inline constexpr bool is_integers = is_int16_pair<S> || std::is_same_v<S, int8_quad>;
+
+// True for panels whose rows are several neighbours along k.
+template <class S>
+inline constexpr bool is_in_groups = is_integers<S> || std::is_same_v<S, bf16_pair>;
 
 }  // namespace fmoe::cpu

@@ -14,6 +14,7 @@ class emitter : plan_layout {
     plan_.tile = tiling_.tile;
     plan_.least_tile = tiling_.least;
     plan_.arena = tiling_.places.arena;
+    plan_.rounded = tiling_.places.rounded;
     plan_.call = tiling_.places.call;
     plan_.once = tiling_.places.once;
     plan_.token_count = p.token_count;
@@ -86,7 +87,8 @@ class emitter : plan_layout {
                        .columns = axes(w, columns),
                        .batches = program_.size_of(w, batches),
                        .K = s.K,
-                       .N = s.N});
+                       .N = s.N,
+                       .rounded = rounds_rows(program_, options_, o)});
     const bool makes_chunks = cuts_result(o, l);
     s.a = makes_chunks ? whole(a.value) : in_loop(a.value, l);
     s.c = makes_chunks ? in_loop(o.out.value, l) : whole(o.out.value);
@@ -131,16 +133,6 @@ class emitter : plan_layout {
       if (chunked_in(tiling_.loops, b.value) == nullptr) s.b.step = cut.b;
     }
     steps.push_back(std::move(s));
-  }
-
-  // A reduction of an operand to a result, with nothing summed yet.
-  reduce_step reduction(const operation& o, const use& a) {
-    reduce_step s{.text = text(o),
-                  .a = whole(a.value),
-                  .c = whole(o.out.value),
-                  .columns = program_[o.out.value].size()};
-    for (const char c : o.out.labels) s.out.push_back(nest(&a, nullptr, o.out, c));
-    return s;
   }
 
   void emit(const planner::reduce_op&, const operation& o, const stream_loop*,
@@ -357,19 +349,6 @@ class emitter : plan_layout {
                                 .columns = out.shape.back(),
                                 .keep = out.keep,
                                 .list = has_lists ? program_[o.in[0].value].shape.back() : 0});
-  }
-
-  // The token numbers that it sorts take one more element for each token.
-  expert_choice_step expert_choice(const planner::select_op& kind, const operation& o) {
-    expert_choice_step s{.text = text(o),
-                         .rule = kind.rule,
-                         .scores = whole(o.in[0].value),
-                         .ranked = whole(o.in[1].value),
-                         .selection = whole(o.out.value),
-                         .experts = program_[o.out.value].keep,
-                         .scratch = plan_.call};
-    plan_.call += options_.on.cache_line / options_.element_bytes;
-    return s;
   }
 
   void emit(const planner::pick_op& kind, const operation& o, const stream_loop*,

@@ -145,6 +145,29 @@ class plan_layout {
         std::max(plan_.arena, round_up(elements, options_.on.cache_line / options_.element_bytes));
   }
 
+  // A reduction of an operand to a result, with nothing summed yet.
+  reduce_step reduction(const operation& o, const use& a) {
+    reduce_step s{.text = text(o),
+                  .a = whole(a.value),
+                  .c = whole(o.out.value),
+                  .columns = program_[o.out.value].size()};
+    for (const char c : o.out.labels) s.out.push_back(nest(&a, nullptr, o.out, c));
+    return s;
+  }
+
+  // The token numbers that it sorts take one more element for each token.
+  expert_choice_step expert_choice(const planner::select_op& kind, const operation& o) {
+    expert_choice_step s{.text = text(o),
+                         .rule = kind.rule,
+                         .scores = whole(o.in[0].value),
+                         .ranked = whole(o.in[1].value),
+                         .selection = whole(o.out.value),
+                         .experts = program_[o.out.value].keep,
+                         .scratch = plan_.call};
+    plan_.call += options_.on.cache_line / options_.element_bytes;
+    return s;
+  }
+
   // Each task sorts a block's entries in its arena and keeps a row there.
   selection_sum_step selection_sum(const operation& o) {
     const use& chosen = o.in[0];

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/backend/cpu/plan/rounding.hpp>
 #include <fmoe/backend/cpu/plan/stream.hpp>
 #include <fmoe/base/memory.hpp>
 
@@ -46,6 +47,7 @@ struct placement {
   list_by<planner::value_id, row> rows;      // width 0 for values that are not in the arena
   extent arena = 0;                          // elements
   list_by<planner::group_id, extent> lists;  // offsets in the arena
+  extent rounded = 0;                        // the offset in the arena of rows that products round
   // The entries of a token, for values that a group keeps until all experts have made theirs.
   list_by<planner::value_id, extent> listed;
   // Values in the memory of the call, after `offset` elements of each token.
@@ -185,6 +187,14 @@ inline placement place(const planner::program& p, const planner::plan_options& o
     result.lists.push_back(result.arena);
     const extent size = group_scratch(g.experts, g.keep, tile, options.element_bytes);
     result.arena += round_up(size, options.on.cache_line / options.element_bytes);
+  }
+  result.rounded = result.arena;
+  for (extent k = 0; k < p.operations.size(); ++k) {
+    const planner::operation& o = p.operations[k];
+    if (!rounds_rows(p, options, o)) continue;
+    const extent rows = rows_of_tile(p, options, tile, o.out.value),
+                 size = rounded_size(p, o, loop_of(loops, k), rows);
+    result.arena = std::max(result.arena, result.rounded + size);
   }
   return result;
 }

@@ -148,9 +148,10 @@ class prediction {
   double product(const gemm_step& s, double rows) const {
     const auto n = static_cast<double>(s.rows.size()), K = static_cast<double>(s.K);
     const double columns = static_cast<double>(round_up(s.N, machine_.panel));
-    const double arithmetic = 2 * rows * n * K * columns / (0.9 * products_.flops);
-    const double bytes = weights_of(s), rate = from_cache(products_, weights_),
-                 hidden = rate < 1.3 * products_.memory ? 0.2 : 0.5;
+    const double rate = plan_.weights[s.weight].rounded ? products_.bf16_dots : products_.flops,
+                 arithmetic = 2 * rows * n * K * columns / (0.9 * rate);
+    const double bytes = weights_of(s), read = from_cache(products_, weights_),
+                 hidden = read < 1.3 * products_.memory ? 0.2 : 0.5;
     // Every panel reads all rows again, which share L2 with panels and results. Rows that leave L2
     // meet several panels at a time, unless the panels are widened.
     const double row_bytes = rows * K * element_bytes_,
@@ -164,7 +165,7 @@ class prediction {
                              ? 0
                              : 0.3 * n * panels / together_panels * row_bytes /
                                    from_cache(products_, 1.5 * row_bytes);
-    return together(arithmetic, bytes / rate, hidden) + again + moved(rows * n * columns);
+    return together(arithmetic, bytes / read, hidden) + again + moved(rows * n * columns);
   }
 
   // Numbers that one step writes and another one reads.

@@ -78,6 +78,7 @@ class plan_printer {
     begin("gemm", s);
     text_ << "  k " << s.K << " n " << s.N
           << (s.rows.size() > 1 ? " x " + std::to_string(s.rows.size()) : "") << cut
+          << (plan_.weights[s.weight].rounded ? ", rounds its rows to bf16" : "")
           << (s.accumulate ? ", continues the sum" : "");
     finish(s.epilogues);
   }

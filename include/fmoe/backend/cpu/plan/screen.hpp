@@ -3,8 +3,7 @@
 // computes only few of the products in full. No bit of the selection changes.
 #pragma once
 
-#include <fmoe/planner/options.hpp>
-#include <fmoe/planner/program.hpp>
+#include <fmoe/backend/cpu/plan/rounding.hpp>
 
 namespace fmoe::cpu {
 
@@ -54,7 +53,7 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
     if (!maker || !is_only_here) continue;
     if (p.stage(*maker) != p.stage(i)) continue;
     const planner::operation product = p.operations[*maker];
-    if (!is_screened(p, select, product)) continue;
+    if (!is_screened(p, select, product) || rounds_rows(p, o, product)) continue;
     planner::value scratch;
     scratch.shape = {o.on.screen_size(p[product.in[0].value].size(), p[scores].size(),
                                       p[select.out.value].keep, tokens)};

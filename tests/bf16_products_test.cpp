@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+// compile_options::bf16_products. The kernels are compared with a plain loop in
+// cpu/bf16_product_test.cpp; here whole plans are compared with their products one by one.
+#include <fmoe/aoe.hpp>
+#include <fmoe/explain.hpp>
+#include <fmoe/gradients.hpp>
+#include <fmoe/moe.hpp>
+#include <fmoe/mxd.hpp>
+
+#include "support/agree.hpp"
+#include "support/same_bits.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+
+using rows = tensor<float, 2>;
+using weights = parameter<bf16, 2>;
+using counts = std::initializer_list<extent>;
+
+const compile_options rounding{.threads = 1, .bf16_products = true};
+
+bool has(const explanation& e, const char* part) { return e.text.find(part) != std::string::npos; }
+
+// Compares the results of several shapes of the plan, threads and splits into calls.
+template <class Layer>
+void check_same_bits(const Layer& layer, const rows& x, const rows& expected) {
+  const auto [tokens, width] = x.shape();
+  const extent columns = expected.shape()[1];
+  for (const extent threads : counts{1, 2, 3})
+    for (const extent tile : counts{5, 96})
+      for (const extent streamed : counts{1, 1 << 30})
+        for (const extent calls : counts{1, 3}) {
+          CAPTURE(threads, tile, streamed, calls);
+          compile_options how = rounding;
+          how.threads = threads;
+          how.shape = {.tile = tile, .group_rows = 4, .streamed = streamed, .chunk = 256};
+          const auto call = compile(layer, tokens, how);
+          rows y(expected.shape());
+          for (extent i = 0; i < calls; ++i) {
+            const extent first = tokens * i / calls, count = tokens * (i + 1) / calls - first;
+            call(borrow(std::span(x.data() + first * width, count * width), {count, width}),
+                 borrow(std::span(y.data() + first * columns, count * columns), {count, columns}));
+          }
+          REQUIRE(same_bits(y, expected));
+        }
+}
+
+TEST_CASE("two products have the bits of one after the other") {
+  constexpr extent d = 67, h = 1200, o = 40, tokens = 23;
+  const auto first = random<weights>({d, h}, 1), second = random<weights>({h, o}, 2);
+  const auto x = random<rows>({tokens, d}, 3);
+  const auto hidden = [&](const auto& in) { return relu(einsum<"td,dh->th">(in, first)); };
+  const auto layer = [&](const auto& in) { return einsum<"th,ho->to">(hidden(in), second); };
+  const rows made = evaluate(hidden(x), rounding);
+  const rows y = evaluate(einsum<"th,ho->to">(made, second), rounding);
+  CHECK(same_bits(evaluate(layer(x), rounding), y));
+  CHECK_FALSE(same_bits(evaluate(layer(x)), y));
+  check_same_bits(layer, x, y);
+  compile_options streamed = rounding;
+  streamed.shape = {.streamed = 1};
+  const explanation text = explain(layer(x), streamed);
+  CHECK(has(text, "loop h"));
+  CHECK(has(text, "a chunk of k at a time, rounds its rows to bf16"));
+}
+
+TEST_CASE("products with several positions round the rows of each") {
+  constexpr extent heads = 3, d = 21, o = 37;
+  const auto w = random<parameter<bf16, 3>>({heads, d, o}, 1);
+  const auto x = random<tensor<float, 3>>({9, heads, d}, 2);
+  const auto y = evaluate(einsum<"thd,hdo->tho">(x, w), rounding);
+  for (extent head = 0; head < heads; ++head) {
+    rows in({9, d});
+    weights of_head({d, o});
+    for (extent t = 0; t < 9; ++t)
+      for (extent k = 0; k < d; ++k) in(t, k) = x(t, head, k);
+    std::copy_n(w.data() + head * d * o, d * o, of_head.data());
+    const rows one = evaluate(einsum<"td,do->to">(in, of_head), rounding);
+    for (extent t = 0; t < 9; ++t)
+      for (extent n = 0; n < o; ++n) REQUIRE(y(t, head, n) == one(t, n));
+  }
+}
+
+template <class S>
+moe<S> mixture() {
+  constexpr extent d = 45, n = 7, w = 33;
+  moe<S> layer;
+  layer.router = random<parameter<S, 2>>({d, n}, 1);
+  layer.activated = random<parameter<S, 3>>({n, d, w}, 2, 0.3f);
+  layer.linear = random<parameter<S, 3>>({n, d, w}, 4, 0.3f);
+  layer.output = random<parameter<S, 3>>({n, w, d}, 5, 0.3f);
+  return layer;
+}
+
+// The greatest difference, as a share of the greatest number.
+double distance(const auto& a, const auto& b) {
+  double most = 0, least = 0;
+  for (extent i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::abs(static_cast<double>(b.data()[i])));
+    least = std::max(least,
+                     std::abs(static_cast<double>(a.data()[i]) - static_cast<double>(b.data()[i])));
+  }
+  return least / most;
+}
+
+TEST_CASE("the experts of a mixture round their rows, and have one result for any plan") {
+  const auto layer = mixture<bf16>();
+  const auto x = random<rows>({41, 45}, 7);
+  const rows y = evaluate(layer(x), rounding), exact = evaluate(layer(x));
+  CHECK(distance(y, exact) > 1e-4);
+  CHECK(distance(y, exact) < 2e-2);
+  check_same_bits(layer, x, y);
+}
+
+TEST_CASE("only products of floats with weights of bf16 are rounded") {
+  const auto x = random<rows>({12, 45}, 7);
+  const auto floats = mixture<float>();
+  CHECK(same_bits(evaluate(floats(x), rounding), evaluate(floats(x))));
+  const auto wide = random<tensor<double, 2>>({12, 45}, 7);
+  const auto w = random<weights>({45, 10}, 1);
+  const auto product = einsum<"td,do->to">(wide, w);
+  CHECK(same_bits(evaluate(product, rounding), evaluate(product)));
+  CHECK_FALSE(has(explain(product, rounding), "rounds"));
+  compile_options halves = rounding;
+  halves.sum_block = 5;
+  CHECK_THROWS_AS(evaluate(product, halves), value_error);
+}
+
+TEST_CASE("selections rank the rounded scores, whether screening is allowed or not") {
+  constexpr extent d = 96, n = 2048;
+  const auto w = random<weights>({d, n}, 1);
+  const auto x = random<rows>({10, d}, 2);
+  const auto kept = top_k(einsum<"td,dn->tn">(x, w), 8);
+  const rows scores = evaluate(einsum<"td,dn->tn">(x, w), rounding);
+  compile_options all_in_full = rounding;
+  all_in_full.screen = false;
+  const rows y = evaluate(kept, rounding);
+  CHECK(same_bits(y, evaluate(kept, all_in_full)));
+  CHECK(same_bits(y, evaluate(top_k(scores, 8))));
+  CHECK(has(explain(kept), "screen"));
+  CHECK_FALSE(has(explain(kept, rounding), "screen"));
+}
+
+TEST_CASE("both passes of a step round their rows") {
+  const auto layer = mixture<bf16>();
+  const auto x = random<rows>({20, 45}, 7), dy = random<rows>({20, 45}, 8);
+  const auto step = [&](const compile_options& how) {
+    auto run = compile_gradients(layer, 20, how);
+    rows y({20, 45}), dx({20, 45});
+    run(x, dy, y, dx);
+    return std::tuple(y, dx, run.gradients().output);
+  };
+  const auto [y, dx, w] = step(rounding);
+  const auto [exact_y, exact_dx, exact_w] = step({});
+  CHECK(same_bits(y, evaluate(layer(x), rounding)));
+  for (const double d : {distance(dx, exact_dx), distance(w, exact_w)}) {
+    CHECK(d > 1e-4);
+    CHECK(d < 3e-2);
+  }
+}
+
+}  // namespace

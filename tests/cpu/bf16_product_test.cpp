@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// The oracle of products that round their rows to bf16 is a plain loop with the same rounding and
+// order: two neighbours along k at a time, the second one first. Every level of instruction sets
+// has the loop's bits.
+#include <fmoe/backend/cpu/kernels/bf16_product.hpp>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "../support/catch.hpp"
+#include "../support/same_bits.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::test;
+using arch = cpu::native_arch;
+using sizes = std::initializer_list<extent>;
+
+float rounded(float x) { return convert<float>(bf16(x)); }
+
+struct problem {
+  extent rows, depth, columns;
+  std::vector<float> x = std::vector<float>(rows * (depth + 3));
+  std::vector<bf16> w = std::vector<bf16>(depth * columns);
+  bool k_is_contiguous = false;
+  static constexpr extent block = 20;
+
+  float& row(extent m, extent k) { return x[m * (depth + 3) + k]; }
+  bf16& weight(extent k, extent n) { return w[k_is_contiguous ? n * depth + k : k * columns + n]; }
+
+  problem& fill(auto value) {
+    for (float& v : x) v = value();
+    for (bf16& v : w) v = bf16(value());
+    return *this;
+  }
+
+  std::vector<float> plain() {
+    std::vector<float> c;
+    for (extent m = 0; m < rows; ++m)
+      for (extent n = 0; n < columns; ++n) {
+        float total = 0;
+        for (extent first = 0; first < depth; first += block) {
+          float sum = 0;
+          const auto add = [&](extent k) {
+            if (k < depth) sum = std::fma(rounded(row(m, k)), convert<float>(weight(k, n)), sum);
+            else sum += 0;
+          };
+          for (extent k = first; k < std::min(depth, first + block); k += 2) {
+            add(k + 1);
+            add(k);
+          }
+          total = first == 0 ? sum : total + sum;
+        }
+        c.push_back(total);
+      }
+    return c;
+  }
+
+  std::vector<float> by_kernels() {
+    std::vector<extent> k_offsets, n_offsets;
+    for (extent k = 0; k < depth; ++k) k_offsets.push_back(k_is_contiguous ? k : k * columns);
+    for (extent n = 0; n < columns; ++n) n_offsets.push_back(k_is_contiguous ? n * depth : n);
+    const auto& kernels = cpu::bf16_kernels<arch>();
+    const extent panels = divide_up(columns, cpu::panel_width<float, arch>),
+                 panel_rows = cpu::bf16_depth<arch>(depth), stride = round_up(depth, 64);
+    std::vector<std::byte> packed(panels * kernels.bytes(panel_rows));
+    for (extent p = 0; p < panels; ++p)
+      cpu::pack_bf16_panel<arch>(k_offsets, n_offsets, w.data(), p, packed.data());
+    std::vector<float> in(rows * stride, std::numeric_limits<float>::quiet_NaN()),
+        c(rows * columns);
+    cpu::round_rows<arch>(x.data(), depth + 3, rows, depth, in.data(), stride);
+    cpu::gemm<float, arch>({rows,
+                            columns,
+                            panel_rows,
+                            in.data(),
+                            stride,
+                            {packed.data(), &kernels},
+                            panel_rows,
+                            c.data(),
+                            columns,
+                            false,
+                            cpu::bf16_depth<arch>(block),
+                            nullptr},
+                           [](auto...) {});
+    return c;
+  }
+};
+
+TEST_CASE("products that round their rows have the bits of a plain loop") {
+  std::mt19937 engine(11);
+  std::normal_distribution<float> normal;
+  for (const extent rows : sizes{1, 2, 3, 5, 7, 13, 29, 130})
+    for (const extent depth : sizes{1, 2, 19, 20, 21, 64, 257})
+      for (const extent columns : sizes{1, 33, 100})
+        for (const bool k_is_contiguous : {false, true}) {
+          problem p{rows, depth, columns};
+          p.k_is_contiguous = k_is_contiguous;
+          p.fill([&] { return normal(engine); });
+          CAPTURE(rows, depth, columns, k_is_contiguous);
+          REQUIRE(same_bits(p.by_kernels(), p.plain()));
+        }
+}
+
+TEST_CASE("rows are rounded to the nearest, ties to even, and keep what is no number") {
+  constexpr float infinite = std::numeric_limits<float>::infinity();
+  problem p{7, 2, 1};
+  p.weight(0, 0) = bf16(1.f);
+  const float ties[] = {1 + 0x1p-8f, 1 + 0x3p-8f, 1 + 0x1p-8f + 0x1p-20f, -3e38f, infinite};
+  for (extent m = 0; m < 5; ++m) p.row(m, 0) = ties[m];
+  p.row(5, 0) = std::numeric_limits<float>::quiet_NaN();
+  p.row(6, 0) = 0x1.fffp-127f;  // no bf16 above 0 is as small and normal
+  const auto c = p.by_kernels();
+  CHECK(c[0] == 1);
+  CHECK(c[1] == 1 + 0x1p-6f);
+  CHECK(c[2] == 1 + 0x1p-7f);
+  CHECK(c[3] == rounded(-3e38f));
+  CHECK(c[4] == infinite);
+  CHECK(std::isnan(c[5]));
+  CHECK(c[6] == 0);
+}
+
+TEST_CASE("subnormal weights count as 0") {
+  problem p{1, 1, 1};
+  p.row(0, 0) = 1;
+  p.weight(0, 0) = bf16(0x1p-127f);
+  CHECK(p.by_kernels()[0] == 0);
+}
+
+}  // namespace
