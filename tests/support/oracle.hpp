@@ -13,15 +13,15 @@
 #include <fmoe/expr/expression.hpp>
 
 #include "names.hpp"
+#include "normal.hpp"
 
 namespace fmoe::test {
 
 // Fills with reproducible numbers from N(0, scale).
 template <class T, std::size_t Rank>
 void fill(tensor<T, Rank>& t, unsigned seed, float scale = 1) {
-  std::mt19937 bits(seed);
-  std::normal_distribution<float> normal(0, scale);
-  for (extent i = 0; i < t.size(); ++i) t.data()[i] = convert<T>(normal(bits));
+  normal_numbers normal(seed);
+  for (extent i = 0; i < t.size(); ++i) t.data()[i] = convert<T>(normal() * scale);
 }
 
 template <class Tensor>
