@@ -77,6 +77,7 @@ function(fmoe_use_runtime target arch)
     add_library(${runtime})
     fmoe_configure(${runtime} "${arch}")
     target_link_libraries(${runtime} PRIVATE fmoe::separate)
+    target_compile_options(${runtime} PRIVATE ${fmoe_RUNTIME_OPTIONS})  # a preset of slow tests optimises this part alone
   endif()
   target_compile_definitions(${target} PRIVATE FMOE_SEPARATE_COMPILATION)
   target_link_libraries(${target} PRIVATE ${runtime})

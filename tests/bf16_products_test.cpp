@@ -127,6 +127,23 @@ TEST_CASE("only products of floats with weights of bf16 are rounded") {
   CHECK_THROWS_AS(evaluate(product, halves), value_error);
 }
 
+TEST_CASE("weights that are multiplied with each other are not rounded") {
+  const auto first = random<weights>({45, 30}, 1), second = random<weights>({30, 10}, 2);
+  const auto product = einsum<"td,dh,ho->to">(random<rows>({12, 45}, 7), first, second);
+  compile_options naive = rounding, exact;
+  naive.naive = exact.naive = true;
+  CHECK(same_bits(evaluate(product, naive), evaluate(product, exact)));
+}
+
+TEST_CASE("the planner knows how fast the machine is with pairs of bf16") {
+  const auto layer = einsum<"td,do->to">(random<rows>({512, 300}, 1), random<weights>({300, 640}, 2));
+  compile_options slow = rounding, quick = rounding;
+  slow.as = quick.as = machine{};
+  for (machine_rates* r : {&quick.as->one, &quick.as->every}) r->bf16_dots = 8 * r->flops;
+  for (machine_rates* r : {&slow.as->one, &slow.as->every}) r->bf16_dots = r->flops;
+  CHECK(explain(layer, quick).seconds < 0.5 * explain(layer, slow).seconds);
+}
+
 TEST_CASE("selections rank the rounded scores, whether screening is allowed or not") {
   constexpr extent d = 96, n = 2048;
   const auto w = random<weights>({d, n}, 1);
