@@ -77,7 +77,8 @@ function(fmoe_use_runtime target arch)
     add_library(${runtime})
     fmoe_configure(${runtime} "${arch}")
     target_link_libraries(${runtime} PRIVATE fmoe::separate)
-    target_compile_options(${runtime} PRIVATE ${fmoe_RUNTIME_OPTIONS})  # a preset of slow tests optimises this part alone
+    # A preset whose tests are slow optimises this part of them alone.
+    target_compile_options(${runtime} PRIVATE ${fmoe_RUNTIME_OPTIONS})
   endif()
   target_compile_definitions(${target} PRIVATE FMOE_SEPARATE_COMPILATION)
   target_link_libraries(${target} PRIVATE ${runtime})
