@@ -136,7 +136,8 @@ TEST_CASE("weights that are multiplied with each other are not rounded") {
 }
 
 TEST_CASE("the planner knows how fast the machine is with pairs of bf16") {
-  const auto layer = einsum<"td,do->to">(random<rows>({512, 300}, 1), random<weights>({300, 640}, 2));
+  const auto layer =
+      einsum<"td,do->to">(random<rows>({512, 300}, 1), random<weights>({300, 640}, 2));
   compile_options slow = rounding, quick = rounding;
   slow.as = quick.as = machine{};
   for (machine_rates* r : {&quick.as->one, &quick.as->every}) r->bf16_dots = 8 * r->flops;
