@@ -124,9 +124,24 @@ class Layer:
         """The matrix of one expert, by a number for each level."""
         return cast(numpy.ndarray, evaluate(self._core.expert([int(i) for i in n])))
 
-    def ablated(self, experts: Iterable[int], level: int = 0) -> Layer:
-        """The layer without these experts of one level: their coefficients are multiplied by 0, and nothing is renormalised."""
-        return Layer(self._core.ablated([int(n) for n in experts], level))
+    def routing(self, x: Any) -> tuple[Any, Any]:
+        """What the router of a Monet layer gives the halves of its experts, g1 and g2, both [token, head, half].
+
+        The probability of expert (i, j) is the sum of g1[p, i] g2[p, j] over the heads p.
+        """
+        return self._value(self._core.routing, x, 0), self._value(self._core.routing, x, 1)
+
+    def ablated(self, experts: Iterable[int] | Iterable[tuple[int, int]], level: int = 0) -> Layer:
+        """The layer without these experts of one level: their coefficients are multiplied by 0, and nothing is renormalised.
+
+        An expert of Monet is a pair (i, j).
+        """
+        listed: list[Any] = list(experts)
+        if not listed:
+            return self
+        if numpy.ndim(listed[0]) == 1:
+            return Layer(self._core.ablated_pairs([(int(i), int(j)) for i, j in listed]))
+        return Layer(self._core.ablated([int(n) for n in listed], level))
 
     def steered(self, n: int, strength: float, level: int = 0) -> Layer:
         """The layer with `strength` times what expert n adds; for a muMoE at x plus `strength` times the expert's gate column."""

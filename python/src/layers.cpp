@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Layers of files, of any kind.
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -93,6 +94,8 @@ void bind_layers(nb::module_& m) {
       .def("expert_output", &layer::expert_output, "x"_a, "n"_a)
       .def("expert", &layer::expert, "n"_a)
       .def("ablated", &layer::ablated, "experts"_a, "level"_a = 0)
+      .def("ablated_pairs", &layer::ablated_pairs, "experts"_a)
+      .def("routing", &layer::routing, "x"_a, "half"_a)
       .def("steered", &layer::steered, "n"_a, "strength"_a, "level"_a = 0)
       .def("rewritten", &layer::rewritten, "head"_a, "mean"_a, "strength"_a, "level"_a = 0)
       .def(

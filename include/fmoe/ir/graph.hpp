@@ -31,15 +31,18 @@ class graph {
   extent extent_of(axis_id a) const { return extents_[root(a)]; }
   bool same(axis_id a, axis_id b) const { return root(a) == root(b); }
 
-  // Throws shape_error if nothing tells the extent of an axis of an argument.
+  // Throws shape_error if nothing tells the extent of an axis of an argument, as that of its tokens
+  // before it is known for how many a layer is compiled.
+  extent length(node_id id, extent axis) const {
+    const extent known = extent_of((*this)[id].axes[axis]);
+    expects<shape_error>(known != all, "[compile] nothing in the layer fixes the extent of axis ",
+                         axis, " of an argument: say it with fmoe::sized");
+    return known;
+  }
+  extent last_length(node_id id) const { return length(id, rank(id) - 1); }
   std::vector<extent> shape(node_id id) const {
     std::vector<extent> s;
-    for (const axis_id a : (*this)[id].axes) {
-      s.push_back(extent_of(a));
-      expects<shape_error>(s.back() != all,
-                           "[compile] nothing in the layer fixes the extent of axis ", s.size() - 1,
-                           " of an argument: say it with fmoe::sized");
-    }
+    for (extent k = 0; k < rank(id); ++k) s.push_back(length(id, k));
     return s;
   }
 
