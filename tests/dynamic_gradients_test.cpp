@@ -124,7 +124,8 @@ TEST_CASE("weights of 8 bits have the gradients of the numbers that they stand f
     for (extent k = 0; k < 4; ++k) {
       const std::size_t bytes = made.gradients[k].numbers().bytes();
       CHECK(wanted.gradients[k].numbers().bytes() == bytes);
-      CHECK(std::memcmp(made.gradients[k].elements->data(), wanted.gradients[k].elements->data(), bytes) == 0);
+      CHECK(std::memcmp(made.gradients[k].elements->data(), wanted.gradients[k].elements->data(),
+                        bytes) == 0);
     }
   }
 }

@@ -10,7 +10,8 @@ project = "fmoe"
 numbers = (root / "include/fmoe/version.hpp").read_text()
 release = ".".join(re.search(rf"{part} = (\d+)", numbers)[1] for part in ("major", "minor", "patch"))
 
-extensions = ["myst_parser", "breathe"]
+extensions = ["myst_nb", "breathe"]
+nb_execution_mode = "off"  # scripts/docs has run the notebooks
 myst_enable_extensions = ["dollarmath"]
 myst_fence_as_directive = ["math"]
 html_math_renderer = "mathml"
@@ -67,6 +68,8 @@ PARTS = {
     "Inside": ["architecture", "adding_a_layer"],
 }
 
+NOTEBOOKS = ["run_a_layer", "find_an_expert", "steer_an_expert", "delete_a_domain", "train_a_layer", "naive_against_factorized"]
+
 
 def headers():
     return [f"include/fmoe/{header}" for group in API.values() for header in group]
@@ -82,6 +85,7 @@ def navigation(source):
         if caption == "Inside":
             names = names + sorted(present - {name for part in PARTS.values() for name in part})
         yield tree(caption, [f"docs/{name}" for name in names if name in present])
+    yield tree("Notebooks", [f"docs/gallery/{name}" for name in NOTEBOOKS])
     yield tree("API", [f"api/{page_of(group)}" for group in API])
     yield tree("Project", ["CONTRIBUTING", "CHANGELOG"])
 

@@ -28,6 +28,14 @@ dtype type_named(const std::string& name) {
                                   ": float32, bfloat16, float16, q8 and q8c are types of weights");
 }
 
+load_options options_of(const std::string& prefix, std::optional<std::size_t> active, bool narrow) {
+  load_options options;
+  options.prefix = prefix;
+  options.active = active;
+  if (narrow) options.narrow = io::narrow;
+  return options;
+}
+
 // Loads a mixture with weights of this type.
 dynamic::layer mixture_of(dtype type, const std::string& model, std::size_t layer,
                           const load_options& options) {
@@ -145,10 +153,7 @@ void bind_layers(nb::module_& m) {
       "load",
       [](const std::string& file, const std::string& prefix, std::optional<std::size_t> active,
          bool narrow) {
-        load_options options;
-        options.prefix = prefix;
-        options.active = active;
-        if (narrow) options.narrow = io::narrow;
+        const load_options options = options_of(prefix, active, narrow);
         const nb::gil_scoped_release others_run;
         return dynamic::load(file, options);
       },
@@ -157,10 +162,7 @@ void bind_layers(nb::module_& m) {
       "load_mixture",
       [](const std::string& model, std::size_t layer, const std::string& prefix,
          std::optional<std::size_t> active, const std::string& type, bool narrow) {
-        load_options options;
-        options.prefix = prefix;
-        options.active = active;
-        if (narrow) options.narrow = io::narrow;
+        const load_options options = options_of(prefix, active, narrow);
         const nb::gil_scoped_release others_run;
         return mixture_of(type_named(type), model, layer, options);
       },

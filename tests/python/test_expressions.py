@@ -129,6 +129,16 @@ def test_gradient():
     close(fmoe.evaluate(fmoe.gradient(fmoe.einsum("ti,io->to", x, p), p, dy)), x.astype(float).T @ dy)
 
 
+def test_a_compiled_gradient_of_inputs():
+    token, target, p = fmoe.input(0), fmoe.input(1), fmoe.parameter(w.copy())
+    y = fmoe.einsum("ti,io->to", token, p)
+    step = fmoe.compile([y, fmoe.gradient(y, p, y - target)], 8)
+    t = rng.normal(size=(7, 5)).astype(np.float32)
+    made, dw = step(x, t)
+    close(made, x.astype(float) @ w)
+    close(dw, x.astype(float).T @ (x.astype(float) @ w - t))
+
+
 def test_several_inputs_and_results():
     i, j = fmoe.input(0), fmoe.input(1)
     forward = fmoe.compile((i * j, fmoe.einsum("ti,ti->i", i, j), fmoe.sized(i, [None, 12])), 8)

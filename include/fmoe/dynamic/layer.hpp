@@ -182,7 +182,8 @@ class layer_of final : public any_layer {
     if constexpr (has_router)
       return std::make_shared<layer_of>(Layer{fmoe::ablated(layer_.layer, experts), layer_.router});
     else
-      fail<value_error>("[ablated] experts of Monet alone are pairs: pass the numbers of one level");
+      fail<value_error>(
+          "[ablated] experts of Monet alone are pairs: pass the numbers of one level");
   }
 
   io::strings_by_name settings() const override {
@@ -324,7 +325,8 @@ class layer {
       return layer(fmoe::ablated<Level>(l, experts));
     });
   }
-  // A Monet layer without these experts (i, j): see fmoe::ablated. Throws value_error for another kind.
+  // A Monet layer without these experts (i, j): see fmoe::ablated. Throws value_error for another
+  // kind.
   layer ablated_pairs(const std::vector<index_pair>& experts) const {
     return layer(layer_->without(experts));
   }
