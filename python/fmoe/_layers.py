@@ -129,7 +129,7 @@ class Layer:
 
         The probability of expert (i, j) is the sum of g1[p, i] g2[p, j] over the heads p.
         """
-        return self._value(self._core.routing, x, 0), self._value(self._core.routing, x, 1)
+        return self._value(lambda rows: self._core.routing(rows)[0], x), self._value(lambda rows: self._core.routing(rows)[1], x)
 
     def ablated(self, experts: Iterable[int] | Iterable[tuple[int, int]], level: int = 0) -> Layer:
         """The layer without these experts of one level: their coefficients are multiplied by 0, and nothing is renormalised.

@@ -103,7 +103,7 @@ void bind_layers(nb::module_& m) {
       .def("expert", &layer::expert, "n"_a)
       .def("ablated", &layer::ablated, "experts"_a, "level"_a = 0)
       .def("ablated_pairs", &layer::ablated_pairs, "experts"_a)
-      .def("routing", &layer::routing, "x"_a, "half"_a)
+      .def("routing", &layer::routing, "x"_a)
       .def("steered", &layer::steered, "n"_a, "strength"_a, "level"_a = 0)
       .def("rewritten", &layer::rewritten, "head"_a, "mean"_a, "strength"_a, "level"_a = 0)
       .def(

@@ -48,17 +48,19 @@ void add_routing(expert_domains& domains, const plain_array_in& g1, const plain_
 
 void bind_statistics(nb::module_& m) {
   using domains = expert_domains;
-  nb::class_<domains>(m, "ExpertDomains",
-                      "The mean routing probabilities of Monet's experts (i, j), i and j below s, in "
-                      "each domain (Park et al. 2024, Secs. 5.1 and D.1).")
+  nb::class_<domains>(
+      m, "ExpertDomains",
+      "The mean routing probabilities of Monet's experts (i, j), i and j below s, in "
+      "each domain (Park et al. 2024, Secs. 5.1 and D.1).")
       .def(nb::init<std::size_t, std::size_t>(), "s"_a, "domains"_a)
       .def("add", &add_routing, "g1"_a, "g2"_a, "domain"_a,
            "Adds tokens of one domain: what layer.routing gives them.")
       .def("tokens", &domains::tokens, "domain"_a)
       .def("mean_probability", &domains::mean_probability, "domain"_a, "expert"_a)
-      .def("experts_of", &domains::experts_of, "domain"_a, "ratio"_a = 2.0,
-           "The experts whose mean probability in the domain is at least `ratio` times that in each "
-           "other one.");
+      .def(
+          "experts_of", &domains::experts_of, "domain"_a, "ratio"_a = 2.0,
+          "The experts whose mean probability in the domain is at least `ratio` times that in each "
+          "other one.");
   using statistics = expert_statistics;
   nb::class_<statistics>(m, "ExpertStatistics",
                          "How often and how strongly each expert is used, over all tokens added.")

@@ -20,6 +20,8 @@
 
 namespace fmoe::detail {
 
+using pair_of_expressions = std::pair<dynamic::expression, dynamic::expression>;
+
 // What every kind of layer can be asked. Functions that a kind does not have throw value_error.
 class any_layer {
  public:
@@ -37,7 +39,7 @@ class any_layer {
   // The column of the gate of a muMoE, towards which it is steered; others have none.
   virtual std::optional<dynamic::tensor> centre(extent n, extent level) const = 0;
   virtual dynamic::expression expert(const std::vector<extent>& n) const = 0;
-  virtual dynamic::expression routing(const dynamic::expression& x, extent half) const = 0;
+  virtual pair_of_expressions routing(const dynamic::expression& x) const = 0;
   virtual std::shared_ptr<any_layer> without(const std::vector<index_pair>& experts) const = 0;
   virtual io::strings_by_name settings() const = 0;
   virtual io::layer_arrays arrays(const save_options& options) const = 0;
@@ -169,11 +171,10 @@ class layer_of final : public any_layer {
     }(std::make_index_sequence<count>());
   }
 
-  dynamic::expression routing(const dynamic::expression& x, extent half) const override {
+  pair_of_expressions routing(const dynamic::expression& x) const override {
     if constexpr (has_router) {
-      expects<value_error>(half < 2, "[routing] there is no half ", half, " among 2");
       const auto rows = dynamic::typed<2>(x);
-      return half == 0 ? made(x, layer_.router.g1(rows)) : made(x, layer_.router.g2(rows));
+      return {made(x, layer_.router.g1(rows)), made(x, layer_.router.g2(rows))};
     } else {
       lacks("routing");
     }
@@ -379,10 +380,10 @@ class layer {
   expression expert_output(const expression& x, std::size_t n) const {
     return layer_->expert_output(x, n);
   }
-  // [t, i] -> [t, p, s]: what a Monet layer's router gives its halves of experts, g1 for half 0 and
-  // g2 for half 1. Throws value_error for another kind.
-  expression routing(const expression& x, std::size_t half) const {
-    return layer_->routing(x, half);
+  // [t, i] -> [t, p, s] twice: g1 and g2 of a Monet layer's router. Throws value_error for another
+  // kind.
+  std::pair<expression, expression> routing(const expression& x) const {
+    return layer_->routing(x);
   }
   // The matrix of one expert, by a number for each level.
   expression expert(const std::vector<std::size_t>& n) const { return layer_->expert(n); }

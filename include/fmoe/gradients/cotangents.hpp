@@ -59,7 +59,7 @@ inline std::string letters_of_rows(const ir::graph& g, node_id x) {
 }
 
 inline double row_length(const ir::graph& g, node_id x) {
-  return static_cast<double>(g.last_length(x));
+  return static_cast<double>(g.shape(x).back());
 }
 
 // A constant of these numbers. Equal constants are one leaf.
@@ -114,7 +114,7 @@ inline node_id by_row(ir::graph& g, node_id x, node_id factors) {
 inline node_id along_row(ir::graph& g, node_id numbers, node_id like) {
   const std::string l = letters(g, like), row(1, l.back());
   return g.einsum(letters_of_rows(g, like) + ',' + row + "->" + l,
-                  {numbers, ones(g, g.last_length(like))});
+                  {numbers, ones(g, g.shape(like).back())});
 }
 
 }  // namespace fmoe::reverse

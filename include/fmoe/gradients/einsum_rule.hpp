@@ -59,8 +59,8 @@ inline node_id cotangent_of_operand(ir::graph& g, const ir::einsum_node& e, exte
   std::string result;
   for (extent k = 0; k < own.size(); ++k) {
     const bool is_repeated = has(result, own[k]);
+    const extent n = g.shape(x)[k];
     if (is_repeated) {  // a diagonal: the other places have the cotangent 0
-      const extent n = g.length(x, k);
       result += sum.free_letter(own + result);
       sum.add(constant(g, {n, n}, [n](extent at) { return at / n == at % n ? 1.f : 0.f; }),
               std::string{own[k], result.back()});
@@ -70,7 +70,7 @@ inline node_id cotangent_of_operand(ir::graph& g, const ir::einsum_node& e, exte
     if (sum.has_label(own[k])) continue;
     const bool may_be_token = k == 0;  // of a label that only this operand has
     if (may_be_token) sum.add(ones_like(g, x), own);
-    else sum.add(ones(g, g.length(x, k)), std::string(1, own[k]));
+    else sum.add(ones(g, n), std::string(1, own[k]));
   }
   return sum.make(g, result);
 }

@@ -58,7 +58,7 @@ inline void pull(cotangents& to, const ir::select_node& n, node_id y, node_id c)
       return;
     }
   const node_id kept = cotangent_of_kept(g, n, y, c);
-  to.give(n.arg, n.rule.what == product_top_k ? g.unpair(kept, g.last_length(n.arg)) : kept);
+  to.give(n.arg, n.rule.what == product_top_k ? g.unpair(kept, g.shape(n.arg).back()) : kept);
 }
 
 }  // namespace fmoe::reverse

@@ -11,13 +11,13 @@ inline void pull(cotangents&, const ir::mask_node&, node_id, node_id) {}
 
 inline void pull(cotangents& to, const ir::append_node& n, node_id, node_id c) {
   if (!to.needs(n.arg)) return;
-  to.give(n.arg, to.g.slice(c, to.g.rank(c) - 1, 0, to.g.last_length(n.arg)));
+  to.give(n.arg, to.g.slice(c, to.g.rank(c) - 1, 0, to.g.shape(n.arg).back()));
 }
 
 inline void pull(cotangents& to, const ir::concat_node& n, node_id, node_id c) {
   extent first = 0;
   for (const node_id part : n.args) {
-    const extent count = to.g.length(part, n.axis);
+    const extent count = to.g.shape(part)[n.axis];
     if (to.needs(part)) to.give(part, to.g.slice(c, n.axis, first, count));
     first += count;
   }
@@ -26,7 +26,7 @@ inline void pull(cotangents& to, const ir::concat_node& n, node_id, node_id c) {
 // [..., K] -> [..., K, n]: 1 at the index of each kept entry, and 0 elsewhere.
 inline node_id places_of_kept(ir::graph& g, node_id selection) {
   const node_id index = g.kept(kept_part::index, selection);
-  const extent n = g.last_length(selection);
+  const extent n = g.shape(selection).back();
   const std::string l = letters(g, index);
   const node_id minus_numbers = constant(g, {n}, [](extent i) { return -static_cast<float>(i); }),
                 distance =
@@ -53,7 +53,7 @@ inline void pull(cotangents& to, const ir::slice_node& n, node_id, node_id c) {
     const node_id part = g.slice(n.arg, n.axis, first, count);
     return g.map(pointwise::at_most, 0, g.map(pointwise::at_least, 0, part));
   };
-  const extent end = n.first + n.count, all = g.length(n.arg, n.axis);
+  const extent end = n.first + n.count, all = g.shape(n.arg)[n.axis];
   std::vector<node_id> parts;
   if (n.first > 0) parts.push_back(zeros(0, n.first));
   parts.push_back(c);
@@ -63,7 +63,7 @@ inline void pull(cotangents& to, const ir::slice_node& n, node_id, node_id c) {
 
 // Each pair gets the sum of what its two members have: product_top_k of all pairs.
 inline void pull(cotangents& to, const ir::unpair_node& n, node_id, node_id c) {
-  const extent s = to.g.last_length(c);
+  const extent s = to.g.shape(c).back();
   if (to.needs(n.arg))
     to.give(n.arg, to.g.select(
                        {.what = selection_rule::kind::product_top_k, .keep = s * s, .each = s}, c));

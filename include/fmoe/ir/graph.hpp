@@ -31,18 +31,15 @@ class graph {
   extent extent_of(axis_id a) const { return extents_[root(a)]; }
   bool same(axis_id a, axis_id b) const { return root(a) == root(b); }
 
-  // Throws shape_error if nothing tells the extent of an axis of an argument, as that of its tokens
-  // before it is known for how many a layer is compiled.
-  extent length(node_id id, extent axis) const {
-    const extent known = extent_of((*this)[id].axes[axis]);
-    expects<shape_error>(known != all, "[compile] nothing in the layer fixes the extent of axis ",
-                         axis, " of an argument: say it with fmoe::sized");
-    return known;
-  }
-  extent last_length(node_id id) const { return length(id, rank(id) - 1); }
+  // Throws shape_error if nothing tells the extent of an axis of an argument.
   std::vector<extent> shape(node_id id) const {
     std::vector<extent> s;
-    for (extent k = 0; k < rank(id); ++k) s.push_back(length(id, k));
+    for (const axis_id a : (*this)[id].axes) {
+      s.push_back(extent_of(a));
+      expects<shape_error>(s.back() != all,
+                           "[compile] nothing in the layer fixes the extent of axis ", s.size() - 1,
+                           " of an argument: say it with fmoe::sized");
+    }
     return s;
   }
 
@@ -105,6 +102,19 @@ class graph {
   // Fixes the extent of an axis, unless `length` is `all`. Returns false if it has another one.
   bool fix(node_id id, extent axis, extent length) {
     return length == all || join((*this)[id].axes[axis], new_axis(length));
+  }
+
+  // Says how many rows arguments have that do not know it themselves, for fix_arguments.
+  void set_argument_rows(extent rows) { argument_rows_ = rows; }
+  // Fixes the rows of all arguments so far. Throws shape_error for one that has other rows.
+  void fix_arguments() {
+    for (const node_id id : ids()) {
+      const auto* l = get_if<leaf_node>(&(*this)[id].op);
+      if (l == nullptr || l->argument < 0) continue;
+      expects<shape_error>(fix(id, 0, argument_rows_), "[compile] an input has ",
+                           extent_of((*this)[id].axes[0]), " rows, and calls have up to ",
+                           argument_rows_);
+    }
   }
 
   node_id einsum(std::string_view subscripts, std::vector<node_id> args) {
@@ -404,6 +414,7 @@ class graph {
   std::vector<total> totals_;
   list_by<axis_id, axis_id> parents_;
   list_by<axis_id, extent> extents_;
+  extent argument_rows_ = all;
 };
 
 }  // namespace fmoe::ir
