@@ -55,7 +55,7 @@ struct results {
 
   explicit results(const dynamic::compiled_gradients<>& step) {
     for (const auto& p : step.parameters()) {
-      const std::size_t bytes = p.value.numbers().bytes();
+      const std::size_t bytes = detail::element_count(p.value.shape) * sizeof(float);
       gradients.push_back({dtype::float32, p.value.shape, std::make_shared<storage>(bytes)});
     }
   }
