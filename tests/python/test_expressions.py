@@ -123,6 +123,15 @@ def test_weights_are_read_where_they_lie():
     assert (before == fmoe.evaluate(fmoe.einsum("ti,io->to", x, w))).all()
 
 
+def test_refresh_reads_what_numpy_has_written():
+    v = w.copy()
+    forward = fmoe.compile(fmoe.einsum("ti,io->to", fmoe.input(), fmoe.Expression(v)), 8)
+    before = forward(x)
+    v *= 2
+    forward.refresh()
+    assert (forward(x) == 2 * before).all()
+
+
 def test_gradient():
     dy = rng.normal(size=(7, 5)).astype(np.float32)
     p = fmoe.parameter(w)

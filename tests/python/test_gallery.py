@@ -35,7 +35,7 @@ CLAIMS = {
     """,
     "train_a_layer": """
         assert losses[-1] < losses[0] / 20
-        assert test_error < one_map / 4
+        assert test_error < one_map / 20
         assert len(set(use.argmax(axis=1))) == clusters
     """,
     "naive_against_factorized": """
