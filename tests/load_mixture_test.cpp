@@ -39,6 +39,7 @@ constexpr auto cases = {"mixtral",
                         "gpt_oss_mxfp4",
                         "qwen3_moe_q8_0.gguf",
                         "qwen3_moe_q4_0.gguf",
+                        "deepseek_v2_f32.gguf",
                         "deepseek_v3_f32.gguf"};
 
 TEST_CASE("mixtures of released models have the outputs of transformers", "[load_mixture]") {
