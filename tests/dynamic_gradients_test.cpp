@@ -55,7 +55,7 @@ struct results {
 
   explicit results(const dynamic::compiled_gradients<>& step) {
     for (const auto& p : step.parameters()) {
-      const std::size_t bytes = p.value.numbers().bytes();
+      const std::size_t bytes = detail::element_count(p.value.shape) * sizeof(float);
       gradients.push_back({dtype::float32, p.value.shape, std::make_shared<storage>(bytes)});
     }
   }
@@ -104,6 +104,30 @@ TEST_CASE("a step of a layer known at run time has the bits of a typed one", "[d
   step(r.arrays());
   sums(x, dy, y, dx);
   CHECK(r.are(layer_gradients<mxd<>, float>{y, dx, sums.gradients()}));
+}
+
+TEST_CASE("weights of 8 bits have the gradients of the numbers that they stand for", "[dynamic]") {
+  for (const dtype type : {dtype::q8, dtype::q8c}) {
+    const dynamic::layer small = dynamic::layer(decoders()).quantize(type);
+    std::vector<std::pair<std::string, dynamic::tensor>> numbers;
+    for (const auto& p : small.parameters())
+      numbers.emplace_back(p.name, detail::as_floats(p.value));
+    const dynamic::layer wide = dynamic::layer(decoders()).with(numbers);
+    auto step = dynamic::compile_gradients(small, tokens);
+    auto wanted_step = dynamic::compile_gradients(wide, tokens);
+    const results made(step), wanted(wanted_step);
+    step(made.arrays());
+    wanted_step(wanted.arrays());
+    CHECK(same_bits(made.y, wanted.y));
+    CHECK(same_bits(made.dx, wanted.dx));
+    REQUIRE(made.gradients.size() == 4);
+    for (extent k = 0; k < 4; ++k) {
+      const std::size_t bytes = made.gradients[k].numbers().bytes();
+      CHECK(wanted.gradients[k].numbers().bytes() == bytes);
+      CHECK(std::memcmp(made.gradients[k].elements->data(), wanted.gradients[k].elements->data(),
+                        bytes) == 0);
+    }
+  }
 }
 
 TEST_CASE("a parameter that a layer does not read has a gradient of 0", "[dynamic]") {

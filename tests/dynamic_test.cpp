@@ -25,6 +25,11 @@ expression leaf(const tensor<T, Rank>& t) {
   return dynamic::constant(detail::any_of(t));
 }
 
+template <class T, std::size_t Rank>
+dynamic::array array_of(const tensor<T, Rank>& t) {
+  return {const_cast<T*>(t.data()), detail::dtype_of<T>, {t.shape().begin(), t.shape().end()}};
+}
+
 // True if the value of an expression is this tensor, bit for bit.
 template <class T, std::size_t Rank>
 bool same(const dynamic::tensor& made, const tensor<T, Rank>& wanted) {
@@ -102,12 +107,7 @@ TEST_CASE("dynamic expressions are compiled with several inputs and results", "[
 
   tensor<float, 2> made({9, 5});
   tensor<float, 1> made_sums({4});
-  const auto array = [](const auto& t) {
-    return dynamic::array{const_cast<float*>(std::as_const(t).data()),
-                          dtype::float32,
-                          {t.shape().begin(), t.shape().end()}};
-  };
-  forward(std::array{array(x), array(g), array(made), array(made_sums)});
+  forward(std::array{array_of(x), array_of(g), array_of(made), array_of(made_sums)});
   const auto typed = compile(
       [&](const auto& i, const auto& j) {
         const auto k = top_k(j, 2, weighting::softmax);
@@ -117,12 +117,27 @@ TEST_CASE("dynamic expressions are compiled with several inputs and results", "[
   const auto [wanted, wanted_sums] = typed(x, g);
   CHECK(std::ranges::equal(made, wanted));
   CHECK(std::ranges::equal(made_sums, wanted_sums));
-  CHECK_THROWS_AS(forward(std::array{array(x), array(x), array(made), array(made_sums)}),
-                  shape_error);
+  CHECK_THROWS_AS(
+      forward(std::array{array_of(x), array_of(x), array_of(made), array_of(made_sums)}),
+      shape_error);
 
   CHECK(dynamic::explain({y}, 16).text.find("top_k") != std::string::npos);
   const auto mixture = einsum<"tn,ti,nio->to">(top_k(g, 2, weighting::softmax), x, w);
   CHECK(dynamic::cost(y, 9).factorized.multiply_adds == cost(mixture).factorized.multiply_adds);
+}
+
+TEST_CASE("a gradient of inputs is compiled before the tokens are counted", "[dynamic]") {
+  const auto w = random<tensor<float, 2>>({6, 4}, 1);
+  const auto x = random<tensor<float, 2>>({5, 6}, 2), dy = random<tensor<float, 2>>({5, 4}, 3);
+  const auto of = [&](const expression& rows, const expression& slope) {
+    const expression p = leaf(w), y = dynamic::einsum("ti,io->to", {rows, p});
+    return dynamic::gradient(y, p, slope);
+  };
+  const auto wanted = dynamic::evaluate({of(leaf(x), leaf(dy))})[0];
+  const auto step = dynamic::compile({of(dynamic::input(0), dynamic::input(1))}, 8);
+  tensor<float, 2> made({6, 4});
+  step(std::array{array_of(x), array_of(dy), array_of(made)});
+  CHECK(same(wanted, made));
 }
 
 TEST_CASE("a file's layer of any kind is a dynamic layer", "[dynamic]") {
@@ -245,6 +260,16 @@ TEST_CASE("a dynamic Monet layer has its router", "[dynamic]") {
   CHECK(same(dynamic::evaluate({again(leaf(x))})[0], wanted));
   CHECK(again.settings() == both.arrays().metadata);
   CHECK(again.levels() == 0);
+
+  CHECK(same(both.routing(leaf(x)).first, router.g1(x)));
+  CHECK(same(both.routing(leaf(x)).second, router.g2(x)));
+  layer.deleted = {{1, 2}, {3, 0}};
+  const dynamic::layer without = both.ablated_pairs({{1, 2}}).ablated_pairs({{3, 0}});
+  CHECK(same(without(leaf(x)), layer(x, router.g1(x), router.g2(x))));
+  CHECK_FALSE(same(dynamic::evaluate({without(leaf(x))})[0], wanted));
+  without.save(folder / "deleted.safetensors");
+  const auto deleted = dynamic::load<monet_hd<>, monet_vd<>>(folder / "deleted.safetensors");
+  CHECK(same(deleted(leaf(x)), layer(x, router.g1(x), router.g2(x))));
 }
 
 }  // namespace

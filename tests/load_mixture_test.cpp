@@ -29,13 +29,17 @@ constexpr auto cases = {"mixtral",
                         "qwen2_moe",
                         "qwen3_moe",
                         "olmoe",
+                        "deepseek_v2",
                         "deepseek_v3",
+                        "glm4_moe",
                         "llama4",
                         "gpt_oss",
                         "deepseek_v3_fp8",
+                        "deepseek_v3_fp8_tensor",
                         "gpt_oss_mxfp4",
                         "qwen3_moe_q8_0.gguf",
                         "qwen3_moe_q4_0.gguf",
+                        "deepseek_v2_f32.gguf",
                         "deepseek_v3_f32.gguf"};
 
 TEST_CASE("mixtures of released models have the outputs of transformers", "[load_mixture]") {
@@ -121,6 +125,19 @@ TEST_CASE("a mixture of 8 bits never holds a tensor of floats", "[load_mixture]"
   }
 }
 
+TEST_CASE("Kimi K2 is DeepSeek-V3 by another name", "[load_mixture]") {  // as in transformers
+  const temporary_folder folder;
+  std::string config = content(home / "deepseek_v3/config.json");
+  const std::string_view name = "\"model_type\": \"deepseek_v3\"";
+  const auto at = config.find(name);
+  REQUIRE(at != config.npos);
+  put(folder / "config.json", config.replace(at, name.size(), "\"model_type\": \"kimi_k2\""));
+  std::filesystem::copy_file(home / "deepseek_v3/model.safetensors", folder / "model.safetensors");
+  const auto want = io::safetensors::read(home / "deepseek_v3.io.safetensors");
+  const auto x = want.get<float, 2>("x", {all, all});
+  CHECK(error_of(evaluate(load_mixture(folder.path(), 1)(x)), want) < 2e-6);
+}
+
 TEST_CASE("the page of mixtures runs", "[load_mixture]") {
   const auto layer = load_mixture("tests/mixtures/deepseek_v3", 1);  // its layer 1, counted from 0
   auto forward = compile(layer, 64);
@@ -166,6 +183,15 @@ TEST_CASE("what a model does not have is told", "[load_mixture]") {
   CHECK_THROWS_WITH(
       with(R"({"model_type": "deepseek_v3", "num_experts_per_tok": 2, "scoring_func": "softmax"})"),
       containing("scoring_func"));
+  CHECK_THROWS_WITH(
+      with(R"({"model_type": "deepseek_v2", "num_experts_per_tok": 2, "scoring_func": "sigmoid"})"),
+      containing("scoring_func"));
+  CHECK_THROWS_WITH(
+      with(R"({"model_type": "deepseek_v2", "num_experts_per_tok": 2, "norm_topk_prob": true})"),
+      containing("norm_topk_prob"));
+  CHECK_THROWS_WITH(with(R"({"model_type": "deepseek_v2", "num_experts_per_tok": 2, "n_group": 8,
+                             "topk_group": 3, "topk_method": "group_limited_greedy"})"),
+                    containing("best expert of each group"));
   CHECK_THROWS_WITH(
       with(R"({"model_type": "mixtral", "num_experts_per_tok": 2, "hidden_act": "mish"})"),
       containing("hidden_act"));

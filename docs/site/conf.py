@@ -10,7 +10,8 @@ project = "fmoe"
 numbers = (root / "include/fmoe/version.hpp").read_text()
 release = ".".join(re.search(rf"{part} = (\d+)", numbers)[1] for part in ("major", "minor", "patch"))
 
-extensions = ["myst_parser", "breathe"]
+extensions = ["myst_nb", "breathe"]
+nb_execution_mode = "off"  # scripts/docs has run the notebooks
 myst_enable_extensions = ["dollarmath"]
 myst_fence_as_directive = ["math"]
 html_math_renderer = "mathml"
@@ -54,18 +55,14 @@ API = {
     "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/gguf.hpp", "io/gguf_value.hpp", "io/named_arrays.hpp", "io/scaled_arrays.hpp", "io/npy.hpp", "io/load.hpp", "io/layers_in.hpp", "models/load_model.hpp", "models/load_mixture.hpp", "models/quantize.hpp", "arrays/quantized.hpp", "io/array.hpp", "io/error.hpp", "arrays/released.hpp"],
 }
 
-# Breathe identifies files by their last name; names that occur twice are asked for separately.
-BY_NAME = {
-    "base/error.hpp": [".. doxygenstruct:: fmoe::shape_error", ".. doxygenstruct:: fmoe::value_error"],
-    "io/error.hpp": [".. doxygenstruct:: fmoe::io::error\n   :members:\n   :undoc-members:", ".. doxygenenum:: fmoe::io::errc"],
-}
-
 # Pages by their part of the navigation; pages that are not named come last.
 PARTS = {
     "Using fmoe": ["guide", "formats", "install", "operators", "gradients", "training", "training_mumoe", "training_language", "serving", "interpretability", "python", "c", "errors", "interop", "cuda", "distributed", "performance", "gallery"],
     "Layers": LAYERS,
     "Inside": ["architecture", "adding_a_layer"],
 }
+
+NOTEBOOKS = ["run_a_layer", "find_an_expert", "steer_an_expert", "delete_a_domain", "train_a_layer", "naive_against_factorized"]
 
 
 def headers():
@@ -82,6 +79,7 @@ def navigation(source):
         if caption == "Inside":
             names = names + sorted(present - {name for part in PARTS.values() for name in part})
         yield tree(caption, [f"docs/{name}" for name in names if name in present])
+    yield tree("Notebooks", [f"docs/gallery/{name}" for name in NOTEBOOKS])
     yield tree("API", [f"api/{page_of(group)}" for group in API])
     yield tree("Project", ["CONTRIBUTING", "CHANGELOG"])
 
@@ -97,15 +95,27 @@ def concepts(header):
             yield f".. doxygenconcept:: fmoe::{name}"
 
 
+def name_files_by_paths():
+    """Doxygen's list calls files by their last names, which several folders may have, and Breathe looks files up there."""
+    xml = root / "build/site/xml"
+
+    def named(entry):
+        path = re.findall(r'<location file="([^"]*)"', (xml / f"{entry[2]}.xml").read_text())[-1]
+        return f"{entry[1]}<name>{path}"
+
+    index = xml / "index.xml"
+    index.write_text(re.sub(r'(<compound refid="(\w+)" kind="file">)<name>[^<]*', named, index.read_text()))
+
+
 def write_api(app):
+    name_files_by_paths()
     folder = pathlib.Path(app.srcdir) / "api"
     folder.mkdir(exist_ok=True)
     for group, names in API.items():
         parts = [f"{group}\n{'=' * len(group)}\n"]
         for name in names:
             title = f"fmoe/{name}"
-            content = BY_NAME.get(name, [f".. doxygenfile:: {pathlib.PurePath(name).name}"])
-            parts += [title, "-" * len(title), "", *content, *concepts(name), ""]
+            parts += [title, "-" * len(title), "", f".. doxygenfile:: {title}", *concepts(name), ""]
         text = "\n".join(parts)
         page = folder / f"{page_of(group)}.rst"
         if not page.exists() or page.read_text() != text:

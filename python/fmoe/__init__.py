@@ -7,7 +7,7 @@
 >>> z = fmoe.einsum("tn,no,th,ho->to", a, c, h, d)  # a lazy expression, planned as a whole
 """
 
-from ._core import DomainError, ExpertStatistics, Expression, FileError, ShapeError
+from ._core import DomainError, ExpertDomains, ExpertStatistics, Expression, FileError, ShapeError
 from ._core import version as __version__
 from ._executables import Executable, compile, cost, evaluate, explain
 from ._expressions import (

@@ -19,7 +19,10 @@ def expression(x: Any) -> Expression:
 
 
 def parameter(array: Any) -> Expression:
-    """An array that belongs to a layer: its packed form is kept for the next time. The elements stay where they are."""
+    """An array that belongs to a layer: its packed form is kept for the next time. The elements stay where they are.
+
+    fmoe does not see that they are written: weights that you will write are Expression(array), which `refresh` reads again.
+    """
     return _core.constant(readable(array), True)
 
 

@@ -124,9 +124,24 @@ class Layer:
         """The matrix of one expert, by a number for each level."""
         return cast(numpy.ndarray, evaluate(self._core.expert([int(i) for i in n])))
 
-    def ablated(self, experts: Iterable[int], level: int = 0) -> Layer:
-        """The layer without these experts of one level: their coefficients are multiplied by 0, and nothing is renormalised."""
-        return Layer(self._core.ablated([int(n) for n in experts], level))
+    def routing(self, x: Any) -> tuple[Any, Any]:
+        """What the router of a Monet layer gives the halves of its experts, g1 and g2, both [token, head, half].
+
+        The probability of expert (i, j) is the sum of g1[p, i] g2[p, j] over the heads p.
+        """
+        return self._value(lambda rows: self._core.routing(rows)[0], x), self._value(lambda rows: self._core.routing(rows)[1], x)
+
+    def ablated(self, experts: Iterable[int] | Iterable[tuple[int, int]], level: int = 0) -> Layer:
+        """The layer without these experts of one level: their coefficients are multiplied by 0, and nothing is renormalised.
+
+        An expert of Monet is a pair (i, j).
+        """
+        listed: list[Any] = list(experts)
+        if not listed:
+            return self
+        if numpy.ndim(listed[0]) == 1:
+            return Layer(self._core.ablated_pairs([(int(i), int(j)) for i, j in listed]))
+        return Layer(self._core.ablated([int(n) for n in listed], level))
 
     def steered(self, n: int, strength: float, level: int = 0) -> Layer:
         """The layer with `strength` times what expert n adds; for a muMoE at x plus `strength` times the expert's gate column."""
@@ -174,8 +189,8 @@ def load_mixture(
 ) -> Layer:
     """Loads the mixture of experts of one layer, counted from 0, of a released model.
 
-    The model is a folder with safetensors and config.json, or a GGUF file, of Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V3,
-    Llama 4 or gpt-oss. FP8, MXFP4 and ggml's blocks are decoded to weights of `type`: "float32", "bfloat16", "float16", or "q8" and
+    The model is a folder with safetensors and config.json, or a GGUF file, of Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V2
+    and V3, GLM-4.5, Kimi K2, Llama 4 or gpt-oss. FP8, MXFP4 and ggml's blocks are decoded to weights of `type`: "float32", "bfloat16", "float16", or "q8" and
     "q8c" of 8 bits, which are made tensor by tensor; "q8" keeps blocks of Q8_0. `narrow` lets weights be rounded to 16 bits.
     `prefix` is the text before the layer's number where it is another one, and `active` another K.
     """

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Layers of files, of any kind.
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -25,6 +26,14 @@ dtype type_named(const std::string& name) {
     if (name == name_of(type)) return type;
   fmoe::detail::fail<value_error>("[type] there is no type ", name,
                                   ": float32, bfloat16, float16, q8 and q8c are types of weights");
+}
+
+load_options options_of(const std::string& prefix, std::optional<std::size_t> active, bool narrow) {
+  load_options options;
+  options.prefix = prefix;
+  options.active = active;
+  if (narrow) options.narrow = io::narrow;
+  return options;
 }
 
 // Loads a mixture with weights of this type.
@@ -93,6 +102,8 @@ void bind_layers(nb::module_& m) {
       .def("expert_output", &layer::expert_output, "x"_a, "n"_a)
       .def("expert", &layer::expert, "n"_a)
       .def("ablated", &layer::ablated, "experts"_a, "level"_a = 0)
+      .def("ablated_pairs", &layer::ablated_pairs, "experts"_a)
+      .def("routing", &layer::routing, "x"_a)
       .def("steered", &layer::steered, "n"_a, "strength"_a, "level"_a = 0)
       .def("rewritten", &layer::rewritten, "head"_a, "mean"_a, "strength"_a, "level"_a = 0)
       .def(
@@ -142,10 +153,7 @@ void bind_layers(nb::module_& m) {
       "load",
       [](const std::string& file, const std::string& prefix, std::optional<std::size_t> active,
          bool narrow) {
-        load_options options;
-        options.prefix = prefix;
-        options.active = active;
-        if (narrow) options.narrow = io::narrow;
+        const load_options options = options_of(prefix, active, narrow);
         const nb::gil_scoped_release others_run;
         return dynamic::load(file, options);
       },
@@ -154,10 +162,7 @@ void bind_layers(nb::module_& m) {
       "load_mixture",
       [](const std::string& model, std::size_t layer, const std::string& prefix,
          std::optional<std::size_t> active, const std::string& type, bool narrow) {
-        load_options options;
-        options.prefix = prefix;
-        options.active = active;
-        if (narrow) options.narrow = io::narrow;
+        const load_options options = options_of(prefix, active, narrow);
         const nb::gil_scoped_release others_run;
         return mixture_of(type_named(type), model, layer, options);
       },

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Statistics of experts over streams.
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <fmoe/analysis/expert_domains.hpp>
 #include <fmoe/analysis/expert_statistics.hpp>
 
 #include "arrays.hpp"
@@ -30,9 +32,35 @@ void add(expert_statistics& statistics, const plain_array_in& a,
   else count(detail::tensor_of<float, 2>(detail::as_floats(batch)));
 }
 
+void add_routing(expert_domains& domains, const plain_array_in& g1, const plain_array_in& g2,
+                 std::size_t domain) {
+  const auto routing = [](const plain_array_in& g) {
+    const dynamic::tensor t = detail::as_floats(tensor_of(g));
+    if (t.shape.size() != 3) throw shape_error("[domains] routing is [token, head, half]");
+    return detail::tensor_of<float, 3>(t);
+  };
+  const tensor<float, 3> first = routing(g1), second = routing(g2);
+  const nb::gil_scoped_release others_run;
+  domains.add(first, second, domain);
+}
+
 }  // namespace
 
 void bind_statistics(nb::module_& m) {
+  using domains = expert_domains;
+  nb::class_<domains>(
+      m, "ExpertDomains",
+      "The mean routing probabilities of Monet's experts (i, j), i and j below s, in "
+      "each domain (Park et al. 2024, Secs. 5.1 and D.1).")
+      .def(nb::init<std::size_t, std::size_t>(), "s"_a, "domains"_a)
+      .def("add", &add_routing, "g1"_a, "g2"_a, "domain"_a,
+           "Adds tokens of one domain: what layer.routing gives them.")
+      .def("tokens", &domains::tokens, "domain"_a)
+      .def("mean_probability", &domains::mean_probability, "domain"_a, "expert"_a)
+      .def(
+          "experts_of", &domains::experts_of, "domain"_a, "ratio"_a = 2.0,
+          "The experts whose mean probability in the domain is at least `ratio` times that in each "
+          "other one.");
   using statistics = expert_statistics;
   nb::class_<statistics>(m, "ExpertStatistics",
                          "How often and how strongly each expert is used, over all tokens added.")

@@ -161,6 +161,26 @@ TEST_CASE("FP8 weights have a scale for each block of 128 x 128") {
   CHECK(caught([&] { io::safetensors::serialize({{"a", a}}); }).code == io::errc::dtype);
 }
 
+TEST_CASE("FP8 weights have one scale for each matrix, whatever the shape of the scales") {
+  const io::array codes = scaled().at("fp8.weight"),
+                  scale = scaled().at("fp8_tensor.weight_scale_inv");
+  const auto wanted = scaled().get<float, 2>("fp8_tensor.want");
+  CHECK(scale.shape().empty());
+  for (const auto& shape : {std::vector<std::size_t>{}, {1}, {1, 1}}) {
+    const auto whole = io::fp8_weights(codes, scale.reshaped(shape)).get<float, 2>();
+    CHECK(differences(numbers(whole).first(2 * 200), numbers(wanted).first(2 * 200)) == 0);
+    CHECK(differences(numbers(whole).last(2 * 200), numbers(wanted).last(2 * 200)) == 0);
+  }
+  tensor<float, 1> one_each({2}, {3, 5});
+  const std::vector<std::byte> ones(2 * 130 * 2, std::byte{0x38});
+  const auto stacked =
+      io::fp8_weights(io::array(element_type::f8_e4m3, {2, 130, 2}, ones), io::array(one_each))
+          .get<float, 3>();
+  CHECK(stacked(0, 129, 1) == 3);
+  CHECK(stacked(1, 0, 0) == 5);
+  CHECK(stacked(1, 129, 1) == 5);
+}
+
 TEST_CASE("stacked FP8 weights have scales for each matrix") {
   std::vector<std::byte> codes(3 * 2 * 129, std::byte{0x38});  // 1
   const float scales[] = {1, 2, 3, 4, 5, 6};

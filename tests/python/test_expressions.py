@@ -123,10 +123,29 @@ def test_weights_are_read_where_they_lie():
     assert (before == fmoe.evaluate(fmoe.einsum("ti,io->to", x, w))).all()
 
 
+def test_refresh_reads_what_numpy_has_written():
+    v = w.copy()
+    forward = fmoe.compile(fmoe.einsum("ti,io->to", fmoe.input(), fmoe.Expression(v)), 8)
+    before = forward(x)
+    v *= 2
+    forward.refresh()
+    assert (forward(x) == 2 * before).all()
+
+
 def test_gradient():
     dy = rng.normal(size=(7, 5)).astype(np.float32)
     p = fmoe.parameter(w)
     close(fmoe.evaluate(fmoe.gradient(fmoe.einsum("ti,io->to", x, p), p, dy)), x.astype(float).T @ dy)
+
+
+def test_a_compiled_gradient_of_inputs():
+    token, target, p = fmoe.input(0), fmoe.input(1), fmoe.parameter(w.copy())
+    y = fmoe.einsum("ti,io->to", token, p)
+    step = fmoe.compile([y, fmoe.gradient(y, p, y - target)], 8)
+    t = rng.normal(size=(7, 5)).astype(np.float32)
+    made, dw = step(x, t)
+    close(made, x.astype(float) @ w)
+    close(dw, x.astype(float).T @ (x.astype(float) @ w - t))
 
 
 def test_several_inputs_and_results():

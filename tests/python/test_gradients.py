@@ -52,3 +52,16 @@ def test_a_step_follows_the_weights_and_k():
         step(x, dy.astype(np.float64))
     with pytest.raises(fmoe.DomainError, match="ask the original layer"):
         layer.ablated([1]).compile_gradients(8)
+
+
+@pytest.mark.parametrize("type", ["q8", "q8c"])
+def test_a_layer_of_8_bits_has_float_gradients(type):
+    rng = np.random.default_rng(0)
+    sizes = {"W_enc": (4, 6), "gate": (20, 4), "W_cond": (5, 20), "W_dec": (6, 5)}
+    layer = fmoe.from_arrays({name: rng.normal(size=s).astype(np.float32) for name, s in sizes.items()}, active=20)
+    dy = rng.normal(size=(3, 5)).astype(np.float32)
+    y, dx, d = layer.compile_gradients(8)(x, dy)
+    small = layer.quantize(type).compile_gradients(8)(x, dy)
+    assert 0 < off(small.y, y) < 0.05 and 0 < off(small.dx, dx) < 0.05
+    for name, g in small.parameters.items():
+        assert g.dtype == np.float32 and g.shape == d[name].shape and off(g, d[name]) < 0.05, name

@@ -94,6 +94,33 @@ def test_edits_return_layers(minilm, rows):
         minilm.ablated([4096])
 
 
+def test_experts_of_monet_are_pairs(tmp_path):
+    io = fmoe.read("tests/golden/monet/monet_vd_topk.io.safetensors")
+    settings = {"K": io.metadata["k"], "heads": io.metadata["p"], "activation": io.metadata["activation"]}
+    layer = fmoe.from_arrays(dict(fmoe.read("tests/golden/monet/monet_vd_topk.weights.safetensors")), metadata=settings)
+    x = io["x"]
+    g1, g2 = layer.routing(x)
+    assert off(g1, io["g1"]) < 1e-5 and off(g2, io["g2"]) < 1e-5
+    domains = fmoe.ExpertDomains(9, 2)
+    domains.add(g1[:2], g2[:2], 0)
+    domains.add(g1[2:], g2[2:], 1)
+    probability = np.einsum("tpi,tpj->tij", g1, g2)
+    first, second = probability[:2].mean(0), probability[2:].mean(0)
+    assert domains.tokens(1) == 3 and abs(domains.mean_probability(0, (4, 7)) - first[4, 7]) < 1e-6
+    experts = domains.experts_of(0)
+    assert [tuple(e) for e in experts] == [tuple(e) for e in np.argwhere((first > 0) & (first >= 2 * second)).tolist()]
+    without = layer.ablated(experts)
+    settings["deleted"] = ";".join(f"{i},{j}" for i, j in experts)
+    assert (without(x) == fmoe.from_arrays(layer.arrays(), metadata=settings)(x)).all() and not (without(x) == layer(x)).all()
+    without.save(tmp_path / "unlearned.safetensors")
+    assert (fmoe.load(tmp_path / "unlearned.safetensors")(x) == without(x)).all()
+    assert layer.ablated([]) is layer
+    with pytest.raises(fmoe.ShapeError, match="token, head, half"):
+        domains.add(g1[0], g2[0], 0)
+    with pytest.raises(fmoe.DomainError, match="Monet alone"):
+        fmoe.load(DATA + "minilm_l3_mxd_bf16.safetensors").ablated([(1, 2)])
+
+
 def test_saved_layers_are_equal(minilm, rows, tmp_path):
     minilm.save(tmp_path / "copy.safetensors")
     x = rows["x"][:4]

@@ -47,14 +47,14 @@ inline dynamic_graph lowered_dynamic(const std::vector<dynamic::expression>& res
                                      extent tokens) {
   expects<value_error>(!results.empty(), "[compile] there is no result");
   ir::graph g;
+  g.set_argument_rows(tokens);
   ir::node_list roots = lowered_operands(results, g);
+  g.fix_arguments();
   extent arguments = 0;
   for (const ir::node_id id : g.ids()) {
     const auto* l = get_if<ir::leaf_node>(&g[id].op);
-    if (l == nullptr || l->argument < 0) continue;
-    arguments = std::max(arguments, static_cast<extent>(l->argument) + 1);
-    expects<shape_error>(g.fix(id, 0, tokens), "[compile] an input has ",
-                         g.extent_of(g[id].axes[0]), " rows, and calls have up to ", tokens);
+    if (l != nullptr && l->argument >= 0)
+      arguments = std::max(arguments, static_cast<extent>(l->argument) + 1);
   }
   if (arguments == 0) g.find_inputs(roots);
   return {std::move(g), std::move(roots), joint_type(results), arguments};

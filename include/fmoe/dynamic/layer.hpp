@@ -20,6 +20,8 @@
 
 namespace fmoe::detail {
 
+using pair_of_expressions = std::pair<dynamic::expression, dynamic::expression>;
+
 // What every kind of layer can be asked. Functions that a kind does not have throw value_error.
 class any_layer {
  public:
@@ -37,6 +39,8 @@ class any_layer {
   // The column of the gate of a muMoE, towards which it is steered; others have none.
   virtual std::optional<dynamic::tensor> centre(extent n, extent level) const = 0;
   virtual dynamic::expression expert(const std::vector<extent>& n) const = 0;
+  virtual pair_of_expressions routing(const dynamic::expression& x) const = 0;
+  virtual std::shared_ptr<any_layer> without(const std::vector<index_pair>& experts) const = 0;
   virtual io::strings_by_name settings() const = 0;
   virtual io::layer_arrays arrays(const save_options& options) const = 0;
   virtual std::vector<released_parameter> parameters() = 0;  // throws value_error for an edit
@@ -165,6 +169,22 @@ class layer_of final : public any_layer {
         return dynamic::expression(layer_.expert(n[Level]...));
       else lacks("expert");
     }(std::make_index_sequence<count>());
+  }
+
+  pair_of_expressions routing(const dynamic::expression& x) const override {
+    if constexpr (has_router) {
+      const auto rows = dynamic::typed<2>(x);
+      return {made(x, layer_.router.g1(rows)), made(x, layer_.router.g2(rows))};
+    } else {
+      lacks("routing");
+    }
+  }
+  std::shared_ptr<any_layer> without(const std::vector<index_pair>& experts) const override {
+    if constexpr (has_router)
+      return std::make_shared<layer_of>(Layer{fmoe::ablated(layer_.layer, experts), layer_.router});
+    else
+      fail<value_error>(
+          "[ablated] experts of Monet alone are pairs: pass the numbers of one level");
   }
 
   io::strings_by_name settings() const override {
@@ -306,6 +326,11 @@ class layer {
       return layer(fmoe::ablated<Level>(l, experts));
     });
   }
+  // A Monet layer without these experts (i, j): see fmoe::ablated. Throws value_error for another
+  // kind.
+  layer ablated_pairs(const std::vector<index_pair>& experts) const {
+    return layer(layer_->without(experts));
+  }
   layer rewritten(std::size_t head, const std::vector<double>& mean, double lambda,
                   std::size_t level = 0) const {
     return edited(level, [&]<std::size_t Level>(const auto& l) {
@@ -354,6 +379,11 @@ class layer {
   // [t, i] -> [t, o]: what expert n adds with the coefficient 1; see fmoe::expert_output.
   expression expert_output(const expression& x, std::size_t n) const {
     return layer_->expert_output(x, n);
+  }
+  // [t, i] -> [t, p, s] twice: g1 and g2 of a Monet layer's router. Throws value_error for another
+  // kind.
+  std::pair<expression, expression> routing(const expression& x) const {
+    return layer_->routing(x);
   }
   // The matrix of one expert, by a number for each level.
   expression expert(const std::vector<std::size_t>& n) const { return layer_->expert(n); }

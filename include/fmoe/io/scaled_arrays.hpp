@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Weights whose scales are another array of a file. FP8 as DeepSeek-V3 has it (DeepSeek-AI 2024,
 // section 3.3): NAME [o, i] of F8_E4M3, and NAME_scale_inv [ceil(o / 128), ceil(i / 128)], whose
-// entries are multiplied with the weights of their blocks. MXFP4 as GPT-OSS has it: NAME_blocks
+// entries are multiplied with the weights of their blocks; or one number for the whole of each
+// matrix, as transformers also has it. MXFP4 as GPT-OSS has it: NAME_blocks
 // [.., o, i / 32, 16] of U8, each byte two numbers of E2M1 with the first in its low four bits, and
 // NAME_scales [.., o, i / 32] of U8, which are E8M0: 2^(scale - 127).
 #pragma once
@@ -25,15 +26,26 @@ inline std::string name_of_block_scales(std::string_view name) {
 }
 
 // Returns [.., o, i] weights of FP8. The scales may be of any floating-point type. Throws dtype,
-// and shape unless there is a scale for each block of 128 x 128.
+// and shape unless there is a scale for each matrix, or for each of its blocks of 128 x 128.
 inline array fp8_weights(const array& codes, const array& scales) {
-  constexpr extent block = 128;
-  if (scales.type() == element_type::f32) return codes.scaled(scales, block, block);
+  extent rows = 128, columns = 128;
+  std::vector<extent> shape = codes.shape(), of_scales = scales.shape();
+  if (shape.size() >= 2) {
+    const extent o = shape.end()[-2], i = shape.end()[-1];
+    shape.end()[-2] = shape.end()[-1] = 1;
+    if (o > 0 && i > 0 && element_count(of_scales) == element_count(shape)) {
+      rows = o;
+      columns = i;
+      of_scales = shape;
+    }
+  }
+  const auto scaled_by = [&](const array& floats) {
+    return codes.scaled(floats.reshaped(of_scales), rows, columns);
+  };
+  if (scales.type() == element_type::f32) return scaled_by(scales);
   if (scales.is_outline())
-    return codes.scaled(array::outline(element_type::f32, scales.shape(), scales.name(), nullptr),
-                        block, block);
-  const array floats(scales.elements_as(dtype::float32, scales.shape(), narrow));
-  return codes.scaled(floats, block, block);
+    return scaled_by(array::outline(element_type::f32, scales.shape(), scales.name(), nullptr));
+  return scaled_by(array(scales.elements_as(dtype::float32, scales.shape(), narrow)));
 }
 
 // Returns [.., o, i] weights of MXFP4. Throws dtype, and shape unless the scales have the shape of

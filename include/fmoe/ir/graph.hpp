@@ -104,6 +104,19 @@ class graph {
     return length == all || join((*this)[id].axes[axis], new_axis(length));
   }
 
+  // Says how many rows arguments have that do not know it themselves, for fix_arguments.
+  void set_argument_rows(extent rows) { argument_rows_ = rows; }
+  // Fixes the rows of all arguments so far. Throws shape_error for one that has other rows.
+  void fix_arguments() {
+    for (const node_id id : ids()) {
+      const auto* l = get_if<leaf_node>(&(*this)[id].op);
+      if (l == nullptr || l->argument < 0) continue;
+      expects<shape_error>(fix(id, 0, argument_rows_), "[compile] an input has ",
+                           extent_of((*this)[id].axes[0]), " rows, and calls have up to ",
+                           argument_rows_);
+    }
+  }
+
   node_id einsum(std::string_view subscripts, std::vector<node_id> args) {
     expects<value_error>(args.size() <= most_operands, "[einsum] there are ", args.size(),
                          " operands, above ", most_operands, ": multiply some of them first");
@@ -401,6 +414,7 @@ class graph {
   std::vector<total> totals_;
   list_by<axis_id, axis_id> parents_;
   list_by<axis_id, extent> extents_;
+  extent argument_rows_ = all;
 };
 
 }  // namespace fmoe::ir

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Loads the mixture of experts of one layer of a released model: Mixtral, Qwen2-MoE, Qwen3-MoE,
-// OLMoE, DeepSeek-V3, Llama 4 and gpt-oss, from safetensors or GGUF, also where weights are FP8
-// with block scales, MXFP4, or blocks of ggml.
+// OLMoE, DeepSeek-V2 and V3, GLM-4.5, Kimi K2, Llama 4 and gpt-oss, from safetensors or GGUF, also
+// where weights are FP8 with scales, MXFP4, or blocks of ggml.
 #pragma once
 
 #include <algorithm>

@@ -40,7 +40,7 @@ inline constexpr mixture_names known_mixtures[] = {
      .shared_linear = "mlp.shared_expert.up_proj.weight",
      .shared_output = "mlp.shared_expert.down_proj.weight",
      .shared_gate = "mlp.shared_expert_gate.weight"},
-    // Qwen3-MoE, OLMoE, DeepSeek-V3
+    // Qwen3-MoE, OLMoE, DeepSeek-V2 and V3, GLM-4.5, Kimi K2
     {.router = "mlp.gate.weight",
      .activated = "mlp.experts.{}.gate_proj.weight",
      .linear = "mlp.experts.{}.up_proj.weight",

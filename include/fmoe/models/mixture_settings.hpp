@@ -36,7 +36,7 @@ inline pointwise activation_in(const io::model_config& config) {
 enum class mixture_family : unsigned char {
   mixtral,   // weights are the softmax over the chosen scores
   qwen,      // weights are the softmax over all scores, or over the chosen ones
-  deepseek,  // sigmoids, a balance, groups, shared experts
+  deepseek,  // sigmoids, a balance, groups, shared experts; version 2 has softmax in their place
   llama4,    // the sigmoid of a score multiplies the input
   gpt_oss,   // biases, and a clamped SwiGLU
 };
@@ -48,7 +48,10 @@ inline mixture_family family_of(const io::model_config& config) {
                                                                    {"qwen2_moe", qwen},
                                                                    {"qwen3_moe", qwen},
                                                                    {"olmoe", qwen},
+                                                                   {"deepseek_v2", deepseek},
                                                                    {"deepseek_v3", deepseek},
+                                                                   {"glm4_moe", deepseek},
+                                                                   {"kimi_k2", deepseek},
                                                                    {"llama4", llama4},
                                                                    {"llama4_text", llama4},
                                                                    {"gpt_oss", gpt_oss},
@@ -75,6 +78,21 @@ inline constexpr setting_names gguf_names{"expert_used_count",       "expert_wei
                                           "expert_weights_scale",    "expert_group_count",
                                           "expert_group_used_count", "expert_gating_func"};
 
+// True for the weights of DeepSeek-V2, false for the sigmoids of V3. GGUF files name both
+// "deepseek2", and those of V2 may not say which. Throws schema for others.
+inline bool is_softmax_of_all(const io::model_config& config, const setting_names& names) {
+  const bool may_be_v2 = config.is_gguf() || config.architecture() == "deepseek_v2",
+             may_be_v3 = config.architecture() != "deepseek_v2";
+  const std::string said =
+      config.text(names.score_function).value_or(may_be_v2 ? "softmax" : "sigmoid");
+  constexpr std::string_view softmax_of_gguf = "1", sigmoid_of_gguf = "2";
+  const bool is_v2 = may_be_v2 && (said == "softmax" || said == softmax_of_gguf),
+             is_v3 = may_be_v3 && (said == "sigmoid" || said == sigmoid_of_gguf);
+  if (!is_v2 && !is_v3)
+    config.refuse(names.score_function, "is neither the softmax of DeepSeek-V2 nor V3's sigmoid");
+  return is_v2;
+}
+
 // Throws schema for a setting that is missing, of another kind, or of no model that fmoe knows.
 inline mixture_settings settings_of(const io::model_config& config) {
   const setting_names& names = config.is_gguf() ? gguf_names : config_names;
@@ -92,16 +110,19 @@ inline mixture_settings settings_of(const io::model_config& config) {
       break;
     }
     case mixture_family::deepseek: {
-      const std::string score = config.text(names.score_function).value_or("sigmoid");
-      constexpr std::string_view sigmoid_of_gguf = "2";
-      if (score != "sigmoid" && score != sigmoid_of_gguf)
-        config.refuse(names.score_function, "is not the sigmoid of DeepSeek-V3");
-      s.route.sigmoid_scores = true;
-      s.route.weights =
-          config.flag(names.normalizes).value_or(true) ? weighting::normalized : weighting::score;
-      if (config.number(names.groups)) {
-        s.route.groups = config.count(names.groups);
-        s.route.active_groups = config.count(names.active_groups);
+      const std::size_t groups = config.number(names.groups) ? config.count(names.groups) : 1;
+      if (is_softmax_of_all(config, names)) {
+        if (groups > 1 && config.text("topk_method").value_or("") != "greedy")
+          config.refuse(names.groups, "counts the best expert of each group, which fmoe does not");
+        if (config.flag(names.normalizes).value_or(false))
+          config.refuse(names.normalizes, "is false in DeepSeek-V2");
+        s.route.weights = weighting::softmax_of_all;
+      } else {
+        s.route.sigmoid_scores = true;
+        s.route.weights =
+            config.flag(names.normalizes).value_or(true) ? weighting::normalized : weighting::score;
+        s.route.groups = groups;
+        if (groups > 1) s.route.active_groups = config.count(names.active_groups);
       }
       s.scale = config.number(names.scale).value_or(1);
       break;

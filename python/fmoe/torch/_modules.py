@@ -141,10 +141,20 @@ def _normal(*shape: int) -> Tensor:
 class _Sparse(_Made):
     """What the MxD authors' class SparseAutoencoder has in all of its forms."""
 
-    def __init__(self, arrays: dict[str, Tensor], topk: int, activation: str) -> None:
+    def __init__(
+        self, d_in: int, d_sae: int, d_out: int, topk: int, activation: str, use_skip: bool, **others: Tensor
+    ) -> None:
+        """`others` are the decoder W_dec, and what only some forms have."""
+        arrays = {
+            "W_enc": _uniform((d_in, d_sae), d_in),
+            "b_enc": torch.zeros(d_sae),
+            "b_dec_out": torch.zeros(d_out),
+            **others,
+        }
+        if use_skip:
+            arrays["W_skip.weight"] = torch.zeros(d_in, d_in)
         activation = {"gelu_pytorch_tanh": "gelu_tanh"}.get(activation, activation)
         super().__init__(arrays, {"K": topk if topk > 0 else -1, "activation": activation})
-        d_in = arrays["W_enc"].shape[0]
         self.b_dec = nn.Parameter(torch.zeros(d_in))  # of an autoencoder; the authors' module has it in each form
 
 
@@ -167,20 +177,15 @@ class MxD(_Sparse):
         use_skip: bool = False,
     ) -> None:
         d_out = d_out or d_in
-        arrays = {
-            "W_enc": _uniform((d_in, d_sae), d_in),
-            "b_enc": torch.zeros(d_sae),
+        others = {
             "gate": _uniform((n_experts, d_in), d_in),
             "gate_bias": torch.zeros(n_experts),
             "W_cond": _uniform((d_out, n_experts), n_experts),
             "W_dec": torch.zeros(d_sae, d_out),
-            "b_dec_out": torch.zeros(d_out),
         }
         if use_glu:
-            arrays |= {"W_glu.weight": _uniform((d_sae, d_in), d_in), "W_glu.bias": _uniform((d_sae,), d_in)}
-        if use_skip:
-            arrays["W_skip.weight"] = torch.zeros(d_in, d_in)
-        super().__init__(arrays, topk, mlp_activation_fn)
+            others |= {"W_glu.weight": _uniform((d_sae, d_in), d_in), "W_glu.bias": _uniform((d_sae,), d_in)}
+        super().__init__(d_in, d_sae, d_out, topk, mlp_activation_fn, use_skip, **others)
 
 
 class Transcoder(_Sparse):
@@ -197,15 +202,8 @@ class Transcoder(_Sparse):
         use_skip: bool = False,
     ) -> None:
         d_out = d_out or d_in
-        arrays = {
-            "W_enc": _uniform((d_in, d_sae), d_in),
-            "b_enc": torch.zeros(d_sae),
-            "W_dec": torch.zeros(d_sae, d_out) if use_skip else _uniform((d_sae, d_out), d_sae),
-            "b_dec_out": torch.zeros(d_out),
-        }
-        if use_skip:
-            arrays["W_skip.weight"] = torch.zeros(d_in, d_in)
-        super().__init__(arrays, topk, mlp_activation_fn)
+        decoder = torch.zeros(d_sae, d_out) if use_skip else _uniform((d_sae, d_out), d_sae)
+        super().__init__(d_in, d_sae, d_out, topk, mlp_activation_fn, use_skip, W_dec=decoder)
 
 
 class MuMoE(_Made):

@@ -190,9 +190,7 @@ def layer(
 
 
 @layer.register_fake
-def _(
-    x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, training: bool, keep: int
-) -> Tensor:
+def _(x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, *more: int) -> Tensor:
     return x.new_empty((*x.shape[:-1], runner_of(handle).outputs))
 
 
@@ -215,13 +213,7 @@ def layer_gradients(
 
 @layer_gradients.register_fake
 def _(
-    dy: Tensor,
-    x: Tensor,
-    weights: Sequence[Tensor],
-    statistics: Sequence[Tensor],
-    handle: int,
-    training: bool,
-    keep: int,
+    dy: Tensor, x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, *more: int
 ) -> list[Tensor]:
     pairs = runner_of(handle).pairs(weights, ())
     return [x.new_empty(x.shape), *(w.as_file(given.new_empty(w.held.shape)) for w, given in pairs)]
