@@ -49,7 +49,7 @@ API = {
     "At run time": [f"dynamic/{what}.hpp" for what in ("expression", "operations", "executable", "layer", "gradients", "load", "names")],
     "Gradients": ["gradients/gradient.hpp", "gradients/layer_gradients.hpp", "gradients/both_passes.hpp", "gradients/sparse_gradient.hpp"],
     "Optimizers": [f"optimizers/{what}.hpp" for what in ("sgd", "adam", "clip", "running_statistics", "unit_norm")],
-    "Ranks": [f"distributed/{what}.hpp" for what in ("communicator", "thread_communicator", "mpi_communicator", "sharded", "network_costs", "measure_network", "load_shard", "save_shard", "compiled_shard", "shard_costs", "shard_gradients", "gradient_sum")],
+    "Ranks": [f"distributed/{what}.hpp" for what in ("communicator", "thread_communicator", "mpi_communicator", "sharded", "network_costs", "measure_network", "load_shard", "save_shard", "compiled_shard", "shard_costs", "shard_gradients", "clip_shard", "gradient_sum")],
     "Tensors and errors": ["arrays/tensor.hpp", "arrays/storage.hpp", "arrays/print.hpp", "arrays/viewed.hpp", "arrays/sliced.hpp", "arrays/interop.hpp", "arrays/eigen.hpp", "arrays/xtensor.hpp",
                            "arrays/place.hpp", "arrays/array_view.hpp", "base/dtype.hpp", "base/error.hpp", "base/random.hpp", "base/pairs.hpp", "version.hpp"],
     "Weights": ["io/safetensors.hpp", "io/checkpoint.hpp", "io/gguf.hpp", "io/gguf_value.hpp", "io/named_arrays.hpp", "io/scaled_arrays.hpp", "io/npy.hpp", "io/load.hpp", "io/layers_in.hpp", "models/load_model.hpp", "models/load_mixture.hpp", "models/quantize.hpp", "arrays/quantized.hpp", "io/array.hpp", "io/error.hpp", "arrays/released.hpp"],

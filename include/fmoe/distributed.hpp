@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmoe/distributed/clip_shard.hpp>
 #include <fmoe/distributed/compiled_shard.hpp>
 #include <fmoe/distributed/gradient_sum.hpp>
 #include <fmoe/distributed/load_shard.hpp>

@@ -314,14 +314,63 @@ TEST_CASE("the gradients of Monet over the halves of its experts") {
                  "s", "Monet VD", {2});
 }
 
-TEST_CASE("the gradients of PEER over its experts") {
+peer<double> small_peer() {
   peer<double> layer;
   fill_with(layer.queries, {12, 16}, 1, 1000);
   fill_with(layer.keys, {2, 20, 2, 4}, 2, 1000);
   fill_with(layer.down, {400, 12}, 3, 1000);
   fill_with(layer.up, {400, 12}, 4, 1000);
   layer.active = 3;
-  check_on_ranks(layer, "e", "PEER");
+  return layer;
+}
+
+TEST_CASE("the gradients of PEER over its experts") { check_on_ranks(small_peer(), "e", "PEER"); }
+
+// All ranks clip by the norm of what one process has.
+template <class Layer>
+void check_clipping(communicator& ranks, const one_process<Layer>& whole, char label,
+                    const std::string& name) {
+  const auto part = shard(whole.layer, ranks, label);
+  auto step =
+      compile_gradients(part, detail::divide_up(whole.x.shape()[0], ranks.size()), {.threads = 1});
+  const auto mine = share(ranks, whole.x), seed = share(ranks, whole.dy);
+  tensor<double, 2> y(seed.shape()), dx(mine.shape());
+  step(mine, seed, y, dx);
+  const double expected = global_norm(whole.passes.parameters);
+  for (const double share : {2.0, 0.25}) {  // the first limit changes nothing
+    const double limit = share * expected, norm = clip_norm(limit, part, step.gradients());
+    require(std::abs(norm - expected) < 1e-12 * expected, name + ": the norm");
+    std::vector<double> same{norm, -norm};
+    ranks.all_reduce(std::span(same), fold::max);
+    require(same == std::vector{norm, -norm}, name + ": ranks have other norms");
+    if (share > 1) {
+      const double alone = global_norm(step.gradients());
+      require((norm == alone) == (ranks.size() == 1), name + ": the norm of one rank");
+    }
+    require_gradients(part, step.gradients(), whole.passes.parameters,
+                      std::min(limit / (expected + 1e-6), 1.0), name);
+  }
+}
+
+TEST_CASE("gradients over ranks are clipped by the norm of the whole layer") {
+  const one_process mxd(mixture_of_decoders<double>(1000, true));
+  const one_process peers(small_peer());
+  for (const std::size_t P : {1u, 2u, 4u})
+    run_on_threads(P, [&](communicator& ranks) {
+      check_clipping(ranks, mxd, 'n', "MxD over its experts");
+      check_clipping(ranks, mxd, 'h', "MxD over its hidden units");
+      check_clipping(ranks, peers, 'e', "PEER");
+    });
+}
+
+TEST_CASE("a limit below 0 is refused on all ranks") {
+  run_on_threads(2, [](communicator& ranks) {
+    const auto part = shard(mixture_of_decoders<double>(1000), ranks, 'n');
+    auto gradients = part.own_part();
+    const std::string got =
+        sentence_of([&] { clip_norm(ranks.rank() == 1 ? -1.0 : 1.0, part, gradients); });
+    require(got == "rank 1 failed: [clip_norm] the limit is -1 and must be at least 0", got);
+  });
 }
 
 // The rows of a token times the sum of all of them.

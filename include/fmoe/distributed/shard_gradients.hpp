@@ -59,7 +59,8 @@ class compiled_shard_gradients {
 
   // The gradients of this rank: those of its parts of the parameters that are cut, and those of the
   // others, which all ranks have in common. own_part of the layer has the same form, so an
-  // optimizer takes both; clip_norm would take the norm of one rank. Running statistics have zeros.
+  // optimizer takes both. clip_norm(limit, layer, gradients()) clips by the norm of the whole
+  // layer. Running statistics have zeros.
   const gradient_layer& gradients() const { return gradients_; }
   gradient_layer& gradients() { return gradients_; }
 

@@ -3,9 +3,45 @@
 #pragma once
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include <fmoe/gradients/gradient_run.hpp>
 #include <fmoe/optimizers/state.hpp>
+
+namespace fmoe::detail {
+
+// Returns the sum of the squares of each gradient of a layer, and of each sparse part of one. Sums
+// are in double and in a fixed order.
+template <class Level, class Gradients>
+std::vector<double> squares_of_gradients(Gradients layer) {  // a copy, which shares the elements
+  std::vector<double> squares;
+  for (const auto& p : trained_parameters(released_parameters(layer))) {
+    const any_tensor g = p.parameter.value();
+    squares.push_back(squares_of<Level>(
+        {g.type, const_cast<void*>(std::as_const(*g.elements).data()), element_count(g.shape)}));
+  }
+  for (const sparse_part& g : sparse_parts(layer)) squares.push_back(squares_of<Level>(g.values));
+  return squares;
+}
+
+// Scales the gradients of a layer so that a norm is at most `limit`.
+template <class Level, class Gradients>
+void clip_gradients(double limit, double norm, Gradients& layer) {
+  const double factor = limit / (norm + 1e-6);
+  if (factor >= 1) return;  // gradients with a NaN are scaled
+  for (const auto& p : trained_parameters(released_parameters(layer))) {
+    const any_tensor g = p.parameter.value();
+    scale_array<Level>({g.type, g.elements->written(), element_count(g.shape)}, factor);
+  }
+  for (const sparse_part& g : sparse_parts(layer)) scale_array<Level>(g.values, factor);
+}
+
+inline void check_clip_limit(double limit) {
+  expects<value_error>(limit >= 0, "[clip_norm] the limit is ", limit, " and must be at least 0");
+}
+
+}  // namespace fmoe::detail
 
 namespace fmoe {
 
@@ -16,14 +52,8 @@ namespace fmoe {
 template <class Level = cpu::native, detail::has_released_names... Gradients>
 double global_norm(const Gradients&... gradients) {
   double squares = 0;
-  const auto add = [&](auto layer) {  // a copy, which shares the elements
-    for (const auto& p : detail::trained_parameters(detail::released_parameters(layer))) {
-      const detail::any_tensor g = p.parameter.value();
-      squares += detail::squares_of<Level>(
-          {g.type, const_cast<void*>(g.elements->data()), detail::element_count(g.shape)});
-    }
-    for (const detail::sparse_part& g : detail::sparse_parts(layer))
-      squares += detail::squares_of<Level>(g.values);
+  const auto add = [&](const auto& layer) {
+    for (const double s : detail::squares_of_gradients<Level>(layer)) squares += s;
   };
   (add(gradients), ...);
   return std::sqrt(squares);
@@ -39,19 +69,9 @@ double global_norm(const Gradients&... gradients) {
 //   const double norm = clip_norm(1.0, step.gradients());
 template <class Level = cpu::native, detail::has_released_names... Gradients>
 double clip_norm(double limit, Gradients&... gradients) {
-  detail::expects<value_error>(limit >= 0, "[clip_norm] the limit is ", limit,
-                               " and must be at least 0");
-  const double norm = global_norm<Level>(gradients...), factor = limit / (norm + 1e-6);
-  const auto scale = [&](auto& layer) {
-    for (const auto& p : detail::trained_parameters(detail::released_parameters(layer))) {
-      const detail::any_tensor g = p.parameter.value();
-      detail::scale_array<Level>({g.type, g.elements->written(), detail::element_count(g.shape)},
-                                 factor);
-    }
-    for (const detail::sparse_part& g : detail::sparse_parts(layer))
-      detail::scale_array<Level>(g.values, factor);
-  };
-  if (!(factor >= 1)) (scale(gradients), ...);  // so do gradients with a NaN
+  detail::check_clip_limit(limit);
+  const double norm = global_norm<Level>(gradients...);
+  (detail::clip_gradients<Level>(limit, norm, gradients), ...);
   return norm;
 }
 

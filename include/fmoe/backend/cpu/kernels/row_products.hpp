@@ -29,7 +29,7 @@ Numbers merged(Numbers a, Numbers b, std::index_sequence<I...>) noexcept {
 }
 
 template <class T, class Arch, extent Bit, extent Group>
-void merge_pairs(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
+FMOE_ALWAYS_INLINE void merge_pairs(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
   constexpr extent n = lanes<T, Arch>, lane = 16 / sizeof(T);
   using real = typename vec<T, Arch>::register_type;
   using numbers = vector_of<T, n>;
@@ -47,7 +47,7 @@ void merge_pairs(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
 // rows[i][j] becomes rows[j][i]. Each merge exchanges one bit of the position within a row with one
 // bit of the row's number.
 template <class T, class Arch>
-void transpose(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
+FMOE_ALWAYS_INLINE void transpose(std::array<vec<T, Arch>, lanes<T, Arch>>& rows) noexcept {
   constexpr extent n = lanes<T, Arch>, lane = 16 / sizeof(T);
   merge_pairs<T, Arch, 1, 1>(rows);
   if constexpr (lane == 4) {
@@ -71,6 +71,19 @@ FMOE_NOINLINE void row_products(const T* const (&x)[Rows], const S* const* rows,
   for (extent r = 0; r < Rows; ++r) sums[r] = whole[r] = vec<T, Arch>(T(0));
   extent end = std::min(block, depth);
   bool first = true;
+  const auto add = [&](extent k, vec<T, Arch> column) FMOE_ALWAYS_INLINE_LAMBDA {
+    FMOE_ROUNDS(8)
+    for (extent r = 0; r < Rows; ++r) sums[r] = fmadd(vec<T, Arch>(x[r][k]), column, sums[r]);
+  };
+  const auto end_block = [&]() FMOE_ALWAYS_INLINE_LAMBDA {
+    FMOE_ROUNDS(8)
+    for (extent r = 0; r < Rows; ++r) {
+      whole[r] = first ? sums[r] : whole[r] + sums[r];
+      sums[r] = vec<T, Arch>(T(0));
+    }
+    first = false;
+    end = std::min(end + block, depth);
+  };
   for (extent k0 = 0; k0 < depth; k0 += width) {
     std::array<vec<T, Arch>, width> columns;
     FMOE_ROUNDS(16)
@@ -79,18 +92,16 @@ FMOE_NOINLINE void row_products(const T* const (&x)[Rows], const S* const* rows,
       FMOE_PREFETCH(rows[i] + k0 + 4 * width);
     }
     transpose<T, Arch>(columns);
+    if (k0 + width <= end) {  // the columns stay in registers
+      FMOE_ROUNDS(16)
+      for (extent i = 0; i < width; ++i) add(k0 + i, columns[i]);
+      if (k0 + width == end) end_block();
+      continue;
+    }
+    std::array<vec<T, Arch>, width> copy = columns;
     for (extent k = k0; k < std::min(k0 + width, depth); ++k) {
-      FMOE_ROUNDS(8)
-      for (extent r = 0; r < Rows; ++r)
-        sums[r] = fmadd(vec<T, Arch>(x[r][k]), columns[k - k0], sums[r]);
-      if (k + 1 != end) continue;
-      FMOE_ROUNDS(8)
-      for (extent r = 0; r < Rows; ++r) {
-        whole[r] = first ? sums[r] : whole[r] + sums[r];
-        sums[r] = vec<T, Arch>(T(0));
-      }
-      first = false;
-      end = std::min(end + block, depth);
+      add(k, copy[k - k0]);
+      if (k + 1 == end) end_block();
     }
   }
   FMOE_ROUNDS(8)

@@ -220,7 +220,7 @@ class screening {
       each_token(threads, tokens, [&](extent t) {
         for (extent at = 0; at < count; at += screen_row::chunk)
           collect(row(t), states + t * state_stride, at, n + at,
-                  std::min(screen_row::chunk, count - at), t);
+                  std::min(screen_row::chunk, count - at), t, row(std::min(t + 1, tokens - 1)));
       });
     }
     each_token(threads, tokens, [&](extent t) {
@@ -261,13 +261,14 @@ class screening {
   }
 
   // Collects candidates from the scores of columns n .. n + count, which start at element `from` of
-  // the row's scores.
-  void collect(screen_row r, float* state, extent from, extent n, extent count,
-               extent token) const noexcept {
+  // the row's scores. Scores of the next row come into L1 meanwhile.
+  void collect(screen_row r, float* state, extent from, extent n, extent count, extent token,
+               screen_row next) const noexcept {
     if (r.failed != 0) return;
     alignas(64) float lower[screen_row::chunk], upper[screen_row::chunk];
     const vec<float, Arch> norm(r.norm), lost(r.lost), scale(r.scale), floor(w_.floor);
     for (extent i = 0; i < count; i += width) {
+      FMOE_PREFETCH(next.scores + from + i);
       const auto score =
           load_integers<Arch>(r.scores + from + i) * scale * load<float, Arch>(&w_.scales[n + i]);
       const auto error = fmadd(norm, load<float, Arch>(&w_.by_norm[n + i]),

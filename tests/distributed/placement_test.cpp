@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+// The ways to make each kind of node over ranks, and where a value can come to lie. A way that is
+// wrong is cheaper than the right ones in few layers only, so results alone do not show it.
+#include <fmoe/distributed/placement.hpp>
+
+#include "../support/catch.hpp"
+
+namespace {
+
+using namespace fmoe;
+using namespace fmoe::detail;
+using enum spread;
+
+// x [t, 12] and scores x gate [t, 40], whose axis of 40 is cut over 4 ranks.
+struct cut_graph {
+  ir::graph g;
+  ir::node_id x = g.leaf({nullptr, dtype::float32, {8, 12}, false, 0}), gate = weights({12, 40}),
+              scores = g.einsum("ti,in->tn", {x, gate});
+
+  ir::node_id weights(std::vector<extent> shape) {
+    return g.leaf(
+        {std::make_shared<storage>(element_count(shape) * 4), dtype::float32, shape, true});
+  }
+  placement_problem problem(ir::node_id root) const {
+    axis_list axes(g.size());
+    for (const ir::node_id id : g.ids())
+      for (extent k = 0; k < g.rank(id); ++k) {
+        if (g.same(g[id].axes[k], g[x].axes[0])) axes[id].token = k;
+        if (!g.same(g[id].axes[k], g[gate].axes[1])) continue;
+        axes[id].has_two_labels |= axes[id].label.has_value();
+        axes[id].label = k;
+      }
+    const ir::node_list roots(root);
+    return {g, roots, {tokens}, axes, 4, 4, {}, sparse_values(g, roots, axes)};
+  }
+  // Returns where a node can be made; what is merged has a mark.
+  std::string ways(ir::node_id id) const {
+    std::string found;
+    const placement_problem p = problem(id);
+    for (const making& m : making_list(p, id).take()) {
+      constexpr const char* names[] = {"whole",  "tokens",       "label",         "partial",
+                                       "routed", "routed_label", "routed_partial"};
+      found += std::string(found.empty() ? "" : " ") + names[static_cast<extent>(m.out)] +
+               (m.merges ? "*" : "");
+    }
+    return found;
+  }
+};
+
+const selection_rule best{selection_rule::kind::top_k, 5};
+
+TEST_CASE("a selection is merged over parts if its entries decide all that it needs") {
+  cut_graph c;
+  CHECK(c.ways(c.g.select(best, c.scores)) == "whole tokens label*");
+  selection_rule normalized = best, zeros = best, few = best;
+  normalized.weights = weighting::normalized;
+  CHECK(c.ways(c.g.select(normalized, c.scores)) == "whole tokens");
+  zeros.keeps_zeros = true;
+  CHECK(c.ways(c.g.select(zeros, c.scores)) == "whole tokens");
+  few.keep = 0;
+  CHECK(c.ways(c.g.select(few, c.scores)) == "whole tokens");
+  const auto ranked = c.g.map(pointwise::relu, 0, c.scores);
+  CHECK(c.ways(c.g.select(best, c.scores, ranked)) == "whole tokens");
+  const auto heads = c.g.einsum("ti,ihn->thn", {c.x, c.weights({12, 3, 40})});
+  cut_graph h;
+  const auto of_heads = h.g.einsum("tn,hn->thn", {h.scores, h.weights({3, 40})});
+  CHECK(h.ways(h.g.select(best, of_heads)) == "whole tokens");
+  CHECK(h.ways(of_heads) == "whole tokens label partial");
+  CHECK(c.ways(heads) == "whole tokens partial");  // another axis of 40 is not cut
+}
+
+TEST_CASE("a choice of experts, and rows that are needed whole") {
+  cut_graph c;
+  CHECK(c.ways(c.g.select({selection_rule::kind::expert_choice, 2}, c.scores)) == "whole");
+  CHECK(c.ways(c.g.best_groups(c.scores, 8, 2)) == "whole tokens");
+  CHECK(c.ways(c.g.map_rows(row_function::softmax, 0, c.scores)) == "whole tokens label*");
+  CHECK(c.ways(c.g.norm(row_norm::l2, c.scores)) == "whole tokens whole*");
+  const auto rows = c.g.einsum("tn,no->to", {c.scores, c.weights({40, 12})});
+  CHECK(c.ways(c.g.concat({c.scores, rows}, 1)) == "whole tokens");
+  CHECK(c.ways(c.g.concat({c.scores, c.scores}, 1)) == "whole tokens");
+  CHECK(c.ways(c.g.slice(c.scores, 1, 3, 5)) == "whole tokens");
+}
+
+TEST_CASE("what is linear is made of parts of sums") {
+  cut_graph c;
+  const auto sum = c.g.einsum("tn,no->to", {c.scores, c.weights({40, 12})});
+  CHECK(c.ways(sum) == "whole tokens partial partial");
+  CHECK(c.ways(c.g.map(pointwise::scale, 2, sum)) == "whole tokens partial");
+  CHECK(c.ways(c.g.map(pointwise::negate, 0, sum)) == "whole tokens partial");
+  CHECK(c.ways(c.g.map(pointwise::relu, 0, sum)) == "whole tokens");
+  CHECK(c.ways(c.g.add(sum, c.x)) == "whole tokens partial");
+  CHECK(c.ways(c.g.add(sum, c.weights({12}))) == "whole tokens");  // each rank would add it
+  CHECK(c.ways(c.g.max(sum, c.x)) == "whole tokens");
+}
+
+TEST_CASE("where a value can come to lie") {
+  cut_graph c;
+  const auto sum = c.g.einsum("tn,no->to", {c.scores, c.weights({40, 12})});
+  const placement_problem p = c.problem(sum);
+  const auto moves = [&](ir::node_id id, spread from, spread to) {
+    return seconds_to_move(p, id, from, to).has_value();
+  };
+  CHECK(moves(sum, partial, whole));
+  CHECK(moves(sum, partial, tokens));
+  CHECK(!moves(sum, partial, label));
+  CHECK(!moves(c.scores, partial, label));
+  CHECK(moves(c.scores, tokens, label));
+  CHECK(moves(c.scores, label, tokens));
+  CHECK(!moves(sum, tokens, label));
+  CHECK(!moves(sum, tokens, partial));
+  CHECK(!moves(c.gate, label, whole));            // weights stay where they are
+  CHECK(!moves(c.scores, tokens, routed_label));  // no token is routed
+}
+
+TEST_CASE("what is 0 but for a selection's entries, and what is read of these alone") {
+  cut_graph c;
+  const auto chosen = c.g.select(best, c.scores);
+  const auto other = c.g.einsum("ti,in->tn", {c.x, c.gate});  // the scores themselves
+  const auto values = c.g.map(pointwise::gelu, 0, c.scores);
+  const auto product = c.g.einsum("tn,tn->tn", {chosen, values});
+  const auto inverse = c.g.map(pointwise::inverse, 0, product);
+  const placement_problem p = c.problem(product);
+  CHECK(other == c.scores);
+  CHECK(p.sparse.zero_but_for[chosen] == chosen);
+  CHECK(p.sparse.zero_but_for[product] == chosen);
+  CHECK(!p.sparse.zero_but_for[values]);
+  CHECK(p.sparse.sampled_by[values] == chosen);
+  CHECK(!p.sparse.sampled_by[c.scores]);  // the selection reads all of them
+  CHECK(!p.sparse.zero_but_for[inverse]);
+  const placement_problem both = c.problem(values);
+  CHECK(!both.sparse.sampled_by[values]);  // a result is read
+  const auto half = c.g.map(pointwise::scale, 0.5, chosen);
+  CHECK(c.problem(half).sparse.zero_but_for[half] == chosen);
+}
+
+}  // namespace
