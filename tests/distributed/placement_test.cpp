@@ -21,7 +21,8 @@ struct cut_graph {
     return g.leaf(
         {std::make_shared<storage>(element_count(shape) * 4), dtype::float32, shape, true});
   }
-  placement_problem problem(ir::node_id root) const {
+  // The roots must outlive it.
+  placement_problem problem(const ir::node_list& roots) const {
     axis_list axes(g.size());
     for (const ir::node_id id : g.ids())
       for (extent k = 0; k < g.rank(id); ++k) {
@@ -30,13 +31,13 @@ struct cut_graph {
         axes[id].has_two_labels |= axes[id].label.has_value();
         axes[id].label = k;
       }
-    const ir::node_list roots(root);
     return {g, roots, {tokens}, axes, 4, 4, {}, sparse_values(g, roots, axes)};
   }
   // Returns where a node can be made; what is merged has a mark.
   std::string ways(ir::node_id id) const {
     std::string found;
-    const placement_problem p = problem(id);
+    const ir::node_list roots(id);
+    const placement_problem p = problem(roots);
     for (const making& m : making_list(p, id).take()) {
       constexpr const char* names[] = {"whole",  "tokens",       "label",         "partial",
                                        "routed", "routed_label", "routed_partial"};
@@ -96,7 +97,8 @@ TEST_CASE("what is linear is made of parts of sums") {
 TEST_CASE("where a value can come to lie") {
   cut_graph c;
   const auto sum = c.g.einsum("tn,no->to", {c.scores, c.weights({40, 12})});
-  const placement_problem p = c.problem(sum);
+  const ir::node_list roots(sum);
+  const placement_problem p = c.problem(roots);
   const auto moves = [&](ir::node_id id, spread from, spread to) {
     return seconds_to_move(p, id, from, to).has_value();
   };
@@ -119,7 +121,9 @@ TEST_CASE("what is 0 but for a selection's entries, and what is read of these al
   const auto values = c.g.map(pointwise::gelu, 0, c.scores);
   const auto product = c.g.einsum("tn,tn->tn", {chosen, values});
   const auto inverse = c.g.map(pointwise::inverse, 0, product);
-  const placement_problem p = c.problem(product);
+  const auto half = c.g.map(pointwise::scale, 0.5, chosen);
+  const ir::node_list roots(product), others(values);
+  const placement_problem p = c.problem(roots), both = c.problem(others);
   CHECK(other == c.scores);
   CHECK(p.sparse.zero_but_for[chosen] == chosen);
   CHECK(p.sparse.zero_but_for[product] == chosen);
@@ -127,10 +131,8 @@ TEST_CASE("what is 0 but for a selection's entries, and what is read of these al
   CHECK(p.sparse.sampled_by[values] == chosen);
   CHECK(!p.sparse.sampled_by[c.scores]);  // the selection reads all of them
   CHECK(!p.sparse.zero_but_for[inverse]);
-  const placement_problem both = c.problem(values);
   CHECK(!both.sparse.sampled_by[values]);  // a result is read
-  const auto half = c.g.map(pointwise::scale, 0.5, chosen);
-  CHECK(c.problem(half).sparse.zero_but_for[half] == chosen);
+  CHECK(p.sparse.zero_but_for[half] == chosen);
 }
 
 }  // namespace
