@@ -9,6 +9,7 @@
 
 #include "support/agree.hpp"
 #include "support/same_bits.hpp"
+#include "support/threads.hpp"
 
 namespace {
 
@@ -83,8 +84,8 @@ TEST_CASE("products with several positions round the rows of each") {
 }
 
 template <class S>
-moe<S> mixture() {
-  constexpr extent d = 45, n = 7, w = 33;
+moe<S> mixture(extent n = 7, extent w = 33) {
+  constexpr extent d = 45;
   moe<S> layer;
   layer.router = random<parameter<S, 2>>({d, n}, 1);
   layer.activated = random<parameter<S, 3>>({n, d, w}, 2, 0.3f);
@@ -111,6 +112,21 @@ TEST_CASE("the experts of a mixture round their rows, and have one result for an
   CHECK(distance(y, exact) > 1e-4);
   CHECK(distance(y, exact) < 2e-2);
   check_same_bits(layer, x, y);
+}
+
+TEST_CASE("threads that share the experts of a tile round their rows side by side") {
+  constexpr extent tokens = 120;
+  const auto layer = mixture<bf16>(40, 60);
+  const auto x = random<rows>({tokens, 45}, 7);
+  const rows y = evaluate(layer(x), rounding);
+  for (const extent threads : counts{2, 4})
+    on_threads(static_cast<int>(threads), [&] {
+      compile_options how = rounding;
+      how.threads = threads;
+      how.shape = {.tile = tokens, .group_rows = 96};
+      const auto shared = compile(layer, tokens, how);
+      for (int run = 0; run < 20; ++run) REQUIRE(same_bits(shared(x), y));
+    });
 }
 
 TEST_CASE("only products of floats with weights of bf16 are rounded") {

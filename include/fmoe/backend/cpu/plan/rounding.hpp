@@ -12,7 +12,7 @@ namespace fmoe::cpu {
 inline bool rounds_rows(const planner::program& p, const planner::plan_options& o,
                         const planner::operation& product) {
   const bool is_product = planner::is<planner::gemm_op>(product) && o.element_bytes == 4;
-  if (!o.bf16_products || !is_product || p[product.out.value].is_constant()) return false;
+  if (!o.bf16_products || !is_product) return false;
   const planner::value& w = p[product.in[1].value];
   return w.leaf && p.leaves[*w.leaf].type == dtype::bfloat16;
 }
