@@ -36,7 +36,7 @@ void check_same_bits(const Layer& layer, const rows& x, const rows& expected) {
           CAPTURE(threads, tile, streamed, calls);
           compile_options how = rounding;
           how.threads = threads;
-          how.shape = {.tile = tile, .group_rows = 4, .streamed = streamed, .chunk = 256};
+          how.shape = plan_shape{.tile = tile, .group_rows = 4, .streamed = streamed, .chunk = 256};
           const auto call = compile(layer, tokens, how);
           rows y(expected.shape());
           for (extent i = 0; i < calls; ++i) {
@@ -60,7 +60,7 @@ TEST_CASE("two products have the bits of one after the other") {
   CHECK_FALSE(same_bits(evaluate(layer(x)), y));
   check_same_bits(layer, x, y);
   compile_options streamed = rounding;
-  streamed.shape = {.streamed = 1};
+  streamed.shape = plan_shape{.streamed = 1};
   const explanation text = explain(layer(x), streamed);
   CHECK(has(text, "loop h"));
   CHECK(has(text, "a chunk of k at a time, rounds its rows to bf16"));
@@ -123,7 +123,7 @@ TEST_CASE("threads that share the experts of a tile round their rows side by sid
     on_threads(static_cast<int>(threads), [&] {
       compile_options how = rounding;
       how.threads = threads;
-      how.shape = {.tile = tokens, .group_rows = 96};
+      how.shape = plan_shape{.tile = tokens, .group_rows = 96};
       const auto shared = compile(layer, tokens, how);
       for (int run = 0; run < 20; ++run) REQUIRE(same_bits(shared(x), y));
     });
