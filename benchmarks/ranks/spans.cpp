@@ -77,15 +77,17 @@ int main(int argc, char** argv) {
     std::puts(
         "| network | tokens of each rank | ms in one span | in two | ratio | predicted "
         "|\n|---|---|---|---|---|---|");
-    for (const auto& [name, bandwidth, latency] :
-         {std::tuple{"Ethernet of 1 Gbit/s", 0.125e9, 50e-6},
-          {"Ethernet of 10 Gbit/s", 1.25e9, 20e-6}})
+    const auto ethernet = [](const char* name, double bytes_per_second, double latency) {
+      network_costs costs;
+      costs.name = name;
+      costs.bytes_per_second = bytes_per_second;
+      costs.latency = latency;
+      return costs;
+    };
+    for (const network_costs& network : {ethernet("Ethernet of 1 Gbit/s", 0.125e9, 50e-6),
+                                         ethernet("Ethernet of 10 Gbit/s", 1.25e9, 20e-6)})
       for (const std::size_t tokens : settings.tokens)
         run_on_threads(2, [&](communicator& threads) {
-          network_costs network;
-          network.name = name;
-          network.bytes_per_second = bandwidth;
-          network.latency = latency;
           delayed_communicator ranks(threads, network);
           ranks.guarded([&] {
             const auto one = time_of(ranks, layer, network, tokens, 1, settings.rounds),
