@@ -55,6 +55,10 @@ struct placement_problem {
   sparse_values sparse;
   std::optional<token_router> router{};
 
+  bool is_argument(ir::node_id id) const {
+    const auto* l = get_if<ir::leaf_node>(&nodes[id].op);
+    return l != nullptr && l->argument >= 0;
+  }
   bool is_sum(ir::node_id id) const { return axes[id].is_sum; }
   bool is_constant(ir::node_id id) const { return !axes[id].token && !is_sum(id); }
   bool has_label(ir::node_id id) const { return axes[id].label && !axes[id].has_two_labels; }

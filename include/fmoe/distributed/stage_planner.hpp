@@ -3,15 +3,14 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <optional>
-#include <set>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <fmoe/distributed/placement_search.hpp>
+#include <fmoe/distributed/stage_levels.hpp>
 
 namespace fmoe::detail {
 
@@ -33,29 +32,21 @@ class stage_planner {
         parameters_(parameters),
         tokens_(tokens),
         lists_entries_(lists_entries),
-        used_(p.nodes.size()),
-        level_(p.nodes.size(), 0) {
-    for (int pass = 0; pass < 2; ++pass)  // what is routed may stand before the router
-      for (const ir::node_id id : p.nodes.ids()) number(id);
-    for (extent k = 0; k < p.roots.size(); ++k)
-      if (!p.is_constant(p.roots[k])) used_[p.roots[k]].insert(p.ends[k]);
-    stand_late();
-  }
+        levels_(p, where) {}
 
   stage_plan take() {
-    int last = 0;
+    int last = levels_.last();
     for (extent k = 0; k < p_.roots.size(); ++k) {
       const ir::node_id r = p_.roots[k];
       if (p_.ends[k] == spread::tokens) {
         plan_.results.push_back(need({r, spread::tokens}));
-        last = std::max(last, level_of(r, spread::tokens));
+        last = std::max(last, levels_.there(r, spread::tokens));
         continue;
       }
       plan_.sums.emplace_back();  // a constant is the gradient of what no token reads
       for (extent i = 0; i < parts_of(p_.ends[k]) && !p_.is_constant(r); ++i)
         plan_.sums.back().push_back(need({r, p_.ends[k], i}));
     }
-    for (const int l : level_) last = std::max(last, l);
     for (int l = last; l >= 0; --l) {
       add_exchanges(l);
       add_graph(l, token_set::routed);
@@ -78,53 +69,7 @@ class stage_planner {
   using what = array_key::what;
 
   const making& how(ir::node_id id) const { return where_.how[id]; }
-  bool is_argument(ir::node_id id) const {
-    const auto* l = get_if<ir::leaf_node>(&p_.nodes[id].op);
-    return l != nullptr && l->argument >= 0;
-  }
-  // True if the value comes to lie so by an exchange.
-  bool is_exchanged(ir::node_id id, spread s) const {
-    return !p_.is_constant(id) && s != how(id).out &&
-           (how(id).out != spread::whole || is_routed(s));
-  }
-  // Tokens travel when the router has chosen.
-  int exchange_level(ir::node_id id, spread s) const {
-    return is_routed(s) ? std::max(level_[id], level_[p_.router->id]) : level_[id];
-  }
   ir::node_id operand_of(ir::node_id id) const { return ir::operands(p_.nodes[id])[0]; }
-  int level_of(ir::node_id id, spread s) const {
-    return is_exchanged(id, s) ? exchange_level(id, s) + 1 : level_[id];
-  }
-
-  void number(ir::node_id id) {
-    const auto operands = ir::operands(p_.nodes[id]);
-    for (extent k = 0; k < operands.size(); ++k) {
-      used_[operands[k]].insert(how(id).in[k]);
-      level_[id] =
-          std::max(level_[id], level_of(operands[k], how(id).in[k]) + (how(id).merges ? 1 : 0));
-    }
-  }
-
-  // A node stands beside its first reader, so that one graph has what belongs together: the rows of
-  // experts and the selection that leaves most of them out.
-  void stand_late() {
-    constexpr int never = std::numeric_limits<int>::max();  // nothing reads it
-    list_by<ir::node_id, int> latest(p_.nodes.size(), never);
-    for (const ir::node_id r : p_.roots) latest[r] = level_[r];
-    for (extent i = p_.nodes.size(); i-- > 0;) {
-      const auto id = static_cast<ir::node_id>(i);
-      const auto operands = ir::operands(p_.nodes[id]);
-      const bool moves =
-          latest[id] != never && !is_argument(id) && !p_.is_constant(id) && !p_.is_router(id);
-      if (moves) level_[id] = latest[id];
-      for (extent k = 0; k < operands.size(); ++k) {
-        const bool waits = is_exchanged(operands[k], how(id).in[k]);
-        latest[operands[k]] =
-            std::min(latest[operands[k]], level_[id] - (how(id).merges ? 1 : 0) - (waits ? 1 : 0));
-      }
-    }
-  }
-
   // The array of this key, which a step before those that are there makes.
   array_id need(const array_key& key) {
     if (const auto at = known_.find(key); at != known_.end()) return at->second;
@@ -179,17 +124,19 @@ class stage_planner {
   // the first of them.
   void add_exchanges(int l) {
     for (const ir::node_id id : p_.nodes.ids()) {
-      if (how(id).merges && level_[id] == l + 1) add_merge(id);
-      for (auto s = used_[id].rbegin(); s != used_[id].rend(); ++s) {  // whole rows are first
-        const bool routes = p_.is_router(id) && is_routed(*s);
-        if (!routes && is_exchanged(id, *s) && exchange_level(id, *s) == l) add_exchange(id, *s);
+      if (how(id).merges && levels_.made(id) == l + 1) add_merge(id);
+      for (const spread s : levels_.used(id) | std::views::reverse) {  // whole rows are first
+        const bool routes = p_.is_router(id) && is_routed(s);
+        if (!routes && levels_.is_exchanged(id, s) && levels_.exchanged(id, s) == l)
+          add_exchange(id, s);
       }
     }
-    if (p_.router && level_[p_.router->id] == l) add_exchange(p_.router->id, spread::routed_label);
+    if (p_.router && levels_.made(p_.router->id) == l)
+      add_exchange(p_.router->id, spread::routed_label);
   }
   stage_exchange exchange_of(ir::node_id id, spread to) const {
     // Rows that every rank has anyway are not sent again.
-    const bool is_whole = to == spread::routed && used_[id].contains(spread::whole);
+    const bool is_whole = to == spread::routed && levels_.used(id).contains(spread::whole);
     const spread from = is_whole ? spread::whole : how(id).out;
     const moved_value moved = move_of(p_, id, from, to);
     stage_exchange e{.id = id,
@@ -268,7 +215,7 @@ class stage_planner {
   // The rows of this rank's tokens of values that are whole.
   void take_rows(int l) {
     for (const ir::node_id id : p_.nodes.ids()) {
-      const bool is_taken = !p_.is_constant(id) && level_[id] == l &&
+      const bool is_taken = !p_.is_constant(id) && levels_.made(id) == l &&
                             how(id).out == spread::whole && known_.contains({id, spread::tokens});
       if (!is_taken) continue;
       stage_exchange e = exchange_of(id, spread::tokens);
@@ -282,11 +229,11 @@ class stage_planner {
   bool is_made_here(const array_key& k) const {
     if (k.entries == what::lists) return false;
     if (k.entries != what::value)
-      return rows_ == token_set::every && level_of(operand_of(k.id), spread::label) == at_;
+      return rows_ == token_set::every && levels_.there(operand_of(k.id), spread::label) == at_;
     return is_computed_here(k.id, k.how);
   }
   bool is_computed_here(ir::node_id id, spread s) const {
-    return !is_argument(id) && !how(id).merges && s == how(id).out && level_[id] == at_ &&
+    return !p_.is_argument(id) && !how(id).merges && s == how(id).out && levels_.made(id) == at_ &&
            rows_ == tokens_of(s);
   }
 
@@ -485,8 +432,7 @@ class stage_planner {
   const std::vector<cut_parameter>& parameters_;
   extent tokens_;  // of a rank
   bool lists_entries_;
-  list_by<ir::node_id, std::set<spread>> used_;
-  list_by<ir::node_id, int> level_;  // exchanges before a node is made
+  stage_levels levels_;
   std::map<array_key, array_id> known_;
   stage_plan plan_;
 
