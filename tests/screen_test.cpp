@@ -2,7 +2,6 @@
 // Checks that a screened selection has the bits of a selection from all scores, whatever the
 // numbers are.
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include <fmoe/evaluate.hpp>
@@ -10,6 +9,7 @@
 #include <fmoe/expr/rows.hpp>
 
 #include "support/agree.hpp"
+#include "support/same_bits.hpp"
 
 namespace {
 
@@ -26,8 +26,7 @@ void check_same(const tensor<float, 2>& x, const Weights& gate, const parameter<
   off.screen = false;
   const extent n = gate.shape()[1];
   const auto same = [&](const auto& expression) {
-    const auto a = evaluate(expression), b = evaluate(expression, off);
-    return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+    return same_bits_or_nan(evaluate(expression), evaluate(expression, off));
   };
   INFO("tokens " << x.shape()[0] << " depth " << x.shape()[1] << " experts " << n << " k " << k);
   CHECK(same(top_k(einsum<"ti,in->tn">(x, gate), k)));
