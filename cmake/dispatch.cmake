@@ -5,7 +5,8 @@
 # What is compiled for a level holds inline functions, also of the standard library, that any other
 # translation unit may hold, too: the linker would keep one of them, perhaps the one whose
 # instructions the CPU lacks. So each level becomes one object whose symbols are its own, but for the
-# functions that the planner calls and the names of types, by which exceptions are caught.
+# functions that the planner calls and the names of types, by which exceptions are caught. On Windows g++ compares names of
+# types by their letters, and a section of an inline function is merged with others unless it has the flags of any other.
 if(NOT TARGET fmoe::dispatch)
   set(fmoe_levels "")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
@@ -13,9 +14,11 @@ if(NOT TARGET fmoe::dispatch)
   elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
     set(fmoe_levels arm64)
   endif()
-  if(NOT fmoe_levels OR NOT CMAKE_EXECUTABLE_FORMAT STREQUAL "ELF" OR NOT CMAKE_OBJCOPY)
-    message(FATAL_ERROR "fmoe::dispatch needs x86-64 or ARM64, objects of the format ELF, and objcopy: link fmoe::separate.")
+  if(NOT fmoe_levels OR NOT (CMAKE_EXECUTABLE_FORMAT STREQUAL "ELF" OR (MINGW AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")) OR NOT CMAKE_OBJCOPY)
+    message(FATAL_ERROR "fmoe::dispatch needs x86-64 or ARM64, objects of the format ELF or of MinGW's g++, and objcopy: link fmoe::separate.")
   endif()
+  set(fmoe_seam --keep-global-symbol=_ZN4fmoe3cpu4hostI* --keep-global-symbol=_ZN4fmoe6detail14update_weightsI*
+    --keep-global-symbol=_ZN4fmoe6detail10squares_ofI* --keep-global-symbol=_ZN4fmoe6detail11scale_arrayI*)
 
   set(fmoe_level_objects "")
   foreach(level IN LISTS fmoe_levels)
@@ -28,13 +31,18 @@ if(NOT TARGET fmoe::dispatch)
     endif()
     set_target_properties(fmoe_dispatch_${level} PROPERTIES POSITION_INDEPENDENT_CODE ON INTERPROCEDURAL_OPTIMIZATION OFF)
     set(fmoe_level_object ${CMAKE_CURRENT_BINARY_DIR}/fmoe_dispatch_${level}.o)
-    add_custom_command(OUTPUT ${fmoe_level_object}
-      COMMAND ${CMAKE_CXX_COMPILER} -fuse-ld=bfd -r -nostdlib -Wl,--force-group-allocation
-        $<TARGET_OBJECTS:fmoe_dispatch_${level}> -o ${fmoe_level_object}
-      COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=_ZN4fmoe3cpu4hostI*
-        --keep-global-symbol=_ZN4fmoe6detail14update_weightsI* --keep-global-symbol=_ZN4fmoe6detail10squares_ofI*
-        --keep-global-symbol=_ZN4fmoe6detail11scale_arrayI* --keep-global-symbol=_ZTI* --keep-global-symbol=_ZTS*
-        ${fmoe_level_object}
+    set(fmoe_hide COMMAND ${CMAKE_CXX_COMPILER} -fuse-ld=bfd -r -nostdlib -Wl,--force-group-allocation
+      $<TARGET_OBJECTS:fmoe_dispatch_${level}> -o ${fmoe_level_object}
+      COMMAND ${CMAKE_OBJCOPY} --wildcard ${fmoe_seam} --keep-global-symbol=_ZTI* --keep-global-symbol=_ZTS* ${fmoe_level_object})
+    if(MINGW)
+      set(fmoe_hide COMMAND ${CMAKE_OBJCOPY} --wildcard ${fmoe_seam} --set-section-flags .text$*=alloc,load,readonly,code)
+      foreach(section IN ITEMS rdata xdata pdata)
+        list(APPEND fmoe_hide --set-section-flags .${section}$*=alloc,load,readonly,data)
+      endforeach()
+      list(APPEND fmoe_hide --set-section-flags .data$*=alloc,load,data --set-section-flags .bss$*=alloc
+        $<TARGET_OBJECTS:fmoe_dispatch_${level}> ${fmoe_level_object})
+    endif()
+    add_custom_command(OUTPUT ${fmoe_level_object} ${fmoe_hide}
       DEPENDS $<TARGET_OBJECTS:fmoe_dispatch_${level}>
       COMMENT "Hiding the inline functions of ${level}" VERBATIM)
     list(APPEND fmoe_level_objects ${fmoe_level_object})
