@@ -19,9 +19,9 @@ def expression(x: Any) -> Expression:
 
 
 def parameter(array: Any) -> Expression:
-    """An array that belongs to a layer: its packed form is kept for the next time. The elements stay where they are.
+    """An array that belongs to a layer: `evaluate` keeps its packed form for the next time. The elements stay where they are.
 
-    fmoe does not see that they are written: weights that you will write are Expression(array), which `refresh` reads again.
+    `compile` and `refresh` read what was written to them. `evaluate` reads it from a parameter that is made after the write.
     """
     return _core.constant(readable(array), True)
 

@@ -153,7 +153,9 @@ void bind_operations(nb::module_& m) {
   m.def(
       "constant",
       [](const plain_array_in& a, bool is_parameter) {
-        return dynamic::constant(tensor_of(a), is_parameter);
+        const dynamic::tensor t = tensor_of(a);
+        t.elements->set_unwatched();
+        return dynamic::constant(t, is_parameter);
       },
       "array"_a, "is_parameter"_a = false);
   m.def("input", &dynamic::input, "index"_a = 0, "rank"_a = 2);

@@ -123,13 +123,27 @@ def test_weights_are_read_where_they_lie():
     assert (before == fmoe.evaluate(fmoe.einsum("ti,io->to", x, w))).all()
 
 
-def test_refresh_reads_what_numpy_has_written():
+@pytest.mark.parametrize("operand", [fmoe.Expression, fmoe.parameter])
+def test_refresh_reads_what_numpy_has_written(operand):
     v = w.copy()
-    forward = fmoe.compile(fmoe.einsum("ti,io->to", fmoe.input(), fmoe.Expression(v)), 8)
+    y = fmoe.einsum("ti,io->to", fmoe.input(), operand(v))
+    forward, other = fmoe.compile(y, 8), fmoe.compile(y, 8)
     before = forward(x)
+    for factor in (2, 4):
+        v *= 2
+        forward.refresh()
+        assert (forward(x) == factor * before).all()
+    other.refresh()
+    assert (other(x) == 4 * before).all()
+    assert (forward(x) == 4 * before).all()
+
+
+def test_compile_reads_what_numpy_has_written():
+    v = w.copy()
+    y = fmoe.einsum("ti,io->to", fmoe.input(), fmoe.parameter(v))
+    before = fmoe.compile(y, 8)(x)
     v *= 2
-    forward.refresh()
-    assert (forward(x) == 2 * before).all()
+    assert (fmoe.compile(y, 8)(x) == 2 * before).all()
 
 
 def test_gradient():
