@@ -131,9 +131,12 @@ def mean(x: Any) -> Expression:
     return norm("mean", x)
 
 
-def best_groups(scores: Any, groups: int, active: int) -> Expression:
-    """Cuts each row into groups of neighbours; those beside the `active` best become -inf. A group counts its two greatest entries."""
-    return _core.best_groups(expression(scores), groups, active)
+def best_groups(scores: Any, groups: int, active: int, score: str = "sum_of_two") -> Expression:
+    """Cuts each row into groups of neighbours; those beside the `active` best become -inf.
+
+    `score` compares groups: by the "sum_of_two" greatest entries, or by the "greatest" one.
+    """
+    return _core.best_groups(expression(scores), groups, active, score)
 
 
 def top_k(scores: Any, k: int | None, weights: str = "score", *, ranked: Any = None) -> Expression:

@@ -63,6 +63,11 @@ def test_bounds_and_choices():
     close(fmoe.evaluate(fmoe.max(x, -x)), np.abs(x))
     close(fmoe.evaluate(fmoe.clamp(x, -1, 1)), np.clip(x, -1, 1))
     close(fmoe.evaluate(fmoe.where(x, x, 0.5 * fmoe.parameter(x))), np.where(x > 0, x, 0.5 * x))
+    two = np.array([[9, 0, 0, 5, 5, 0]], np.float32)
+    assert fmoe.evaluate(fmoe.best_groups(two, 2, 1)).max() == 5
+    assert fmoe.evaluate(fmoe.best_groups(two, 2, 1, score="greatest")).max() == 9
+    with pytest.raises(fmoe.DomainError, match="greatest"):
+        fmoe.best_groups(two, 2, 1, score="least")
     close(fmoe.evaluate(fmoe.norm("l1", x)), np.abs(x).sum(-1))
     close(fmoe.evaluate(fmoe.concat([x, x], 1)), np.concatenate([x, x], 1))
     close(fmoe.evaluate(fmoe.append_one(x)), np.concatenate([x, np.ones((7, 1))], 1))
