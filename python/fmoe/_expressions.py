@@ -7,6 +7,7 @@ other. Aligned extents must be equal: an extent of 1 is not stretched.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _core
@@ -39,7 +40,7 @@ def einsum(subscripts: str, *operands: Any) -> Expression:
     return _core.einsum(subscripts, [expression(x) for x in operands])
 
 
-def _pointwise(name: str, text: str) -> Any:
+def _pointwise(name: str, text: str) -> Callable[[Any], Expression]:
     def function(x: Any) -> Expression:
         return _core.apply(name, expression(x))
 
