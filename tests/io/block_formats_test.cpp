@@ -158,6 +158,9 @@ TEST_CASE("FP8 weights have a scale for each block of 128 x 128") {
   CHECK(caught([&] { io::fp8_weights(codes, scales.reshaped({4, 1})); }).code == io::errc::shape);
   CHECK(caught([&] { io::fp8_weights(codes, codes); }).code == io::errc::dtype);
   CHECK(caught([&] { io::fp8_weights(scales, scales); }).code == io::errc::dtype);
+  const io::array none(element_type::f8_e4m3, {0, 5}, std::vector<std::byte>{});
+  const io::array scale = scaled().at("fp8_tensor.weight_scale_inv");
+  CHECK(caught([&] { io::fp8_weights(none, scale); }).code == io::errc::shape);
   CHECK(caught([&] { io::safetensors::serialize({{"a", a}}); }).code == io::errc::dtype);
 }
 
@@ -212,6 +215,10 @@ TEST_CASE("MXFP4 weights of GPT-OSS are those of transformers") {
 
   CHECK(caught([&] { io::mxfp4_weights(blocks, scales.reshaped({2, 4, 4})); }).code ==
         io::errc::shape);
+  const std::vector<std::byte> block(16);
+  const io::array one(element_type::u8, {16}, block),
+      scale(element_type::u8, {}, std::span(block).first(1));
+  CHECK(caught([&] { io::mxfp4_weights(one, scale); }).code == io::errc::shape);
   CHECK(caught([&] {
           io::mxfp4_weights(scaled().at("mxfp4.want").reshaped({2, 4, 8, 16}),
                             scales.reshaped({2, 4, 8}).rows(0, 2));
@@ -229,10 +236,17 @@ TEST_CASE("arrays meet their scales by name") {
   CHECK(!joined.contains("mxfp4_scales"));
   CHECK(!joined.at("codes").is_scaled());
   CHECK(io::with_scales(joined).size() == joined.size());
+  // Beside weights that have their scales, or that are floats, scales are arrays like others.
+  auto beside = joined;
+  beside.emplace("mxfp4_scales", arrays.at("mxfp4_scales"));
+  beside.emplace("fp8.want_scale_inv", arrays.at("fp8.weight_scale_inv"));
+  CHECK(io::with_scales(beside).size() == beside.size());
 
   // The shapes alone are enough for a plan.
   io::arrays_by_name outlines;
   for (const auto& [name, a] : arrays) outlines.emplace(name, a.outlined());
+  const tensor<fmoe::bf16, 2> small_scales({2, 2});
+  outlines.at("fp8.weight_scale_inv") = io::array(small_scales).outlined();
   const auto shapes = io::with_scales(outlines);
   CHECK(shapes.at("mxfp4_blocks").get<float, 3>().shape() == std::array<extent, 3>{2, 8, 64});
   CHECK(shapes.at("fp8.weight").get<float, 2>().shape() == std::array<extent, 2>{130, 200});
