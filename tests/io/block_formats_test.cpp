@@ -149,6 +149,9 @@ TEST_CASE("FP8 weights have a scale for each block of 128 x 128") {
                     numbers(all_rows).subspan(200 * 120, 200 * 10)) == 0);
 
   // Scales of other types are the same numbers, rounded.
+  const auto wide_scales = scales.get<double, 2>();
+  CHECK(differences(numbers(io::fp8_weights(codes, io::array(wide_scales)).get<float, 2>()),
+                    numbers(all_rows)) == 0);
   const auto small_scales = scales.get<fmoe::bf16, 2>(io::narrow);
   const auto other = io::fp8_weights(codes, io::array(small_scales)).get<float, 2>();
   CHECK(other(129, 199) ==
@@ -245,9 +248,13 @@ TEST_CASE("arrays meet their scales by name") {
   // The shapes alone are enough for a plan.
   io::arrays_by_name outlines;
   for (const auto& [name, a] : arrays) outlines.emplace(name, a.outlined());
-  const tensor<fmoe::bf16, 2> small_scales({2, 2});
-  outlines.at("fp8.weight_scale_inv") = io::array(small_scales).outlined();
   const auto shapes = io::with_scales(outlines);
   CHECK(shapes.at("mxfp4_blocks").get<float, 3>().shape() == std::array<extent, 3>{2, 8, 64});
   CHECK(shapes.at("fp8.weight").get<float, 2>().shape() == std::array<extent, 2>{130, 200});
+  const io::array& codes = outlines.at("fp8.weight");
+  const auto of_bf16 = [](std::size_t rows) {
+    return io::array::outline(element_type::bf16, {rows, 2}, "scales", nullptr);
+  };
+  CHECK(io::fp8_weights(codes, of_bf16(2)).is_scaled());
+  CHECK(caught([&] { io::fp8_weights(codes, of_bf16(3)); }).tensor == "scales");
 }
