@@ -169,6 +169,30 @@ TEST_CASE("a mixture is saved and loaded in fmoe's names", "[load_mixture]") {
   }
 }
 
+TEST_CASE("tensors of a model that disagree on its experts are refused", "[load_mixture]") {
+  const temporary_folder folder;
+  const auto with_less_of = [&](const char* model, const char* name) {
+    io::arrays_by_name arrays;
+    const auto file = io::safetensors::read(home / model / "model.safetensors");
+    for (const io::array& a : file.arrays()) arrays.emplace(a.name(), a);
+    io::array& a = arrays.at(std::string("model.layers.1.") + name);
+    a = a.shape()[0] > 1 ? a.rows(0, a.shape()[0] - 1) : a.reshaped({a.shape()[1]}).rows(0, 5);
+    io::safetensors::write(folder / "model.safetensors", arrays);
+    put(folder / "config.json", content(home / model / "config.json"));
+    return caught([&] { load_mixture(folder.path(), 1); });
+  };
+  for (const auto& [model, name] : {std::pair{"gpt_oss", "mlp.router.weight"},
+                                    {"gpt_oss", "mlp.router.bias"},
+                                    {"gpt_oss", "mlp.experts.gate_up_proj"},
+                                    {"gpt_oss", "mlp.experts.gate_up_proj_bias"},
+                                    {"deepseek_v3", "mlp.gate.e_score_correction_bias"},
+                                    {"qwen2_moe", "mlp.shared_expert_gate.weight"}}) {
+    INFO(model << ' ' << name);
+    const io::error e = with_less_of(model, name);
+    CHECK(e.code == io::errc::shape);
+  }
+}
+
 TEST_CASE("what a model does not have is told", "[load_mixture]") {
   CHECK_THROWS_WITH(load_mixture(home / "mixtral", 0), containing("has no mixture of experts"));
   CHECK(load_mixture(home / "mixtral", 1, {.active = 3}).route.active == 3);
