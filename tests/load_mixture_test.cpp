@@ -30,6 +30,7 @@ constexpr auto cases = {"mixtral",
                         "qwen3_moe",
                         "olmoe",
                         "deepseek_v2",
+                        "deepseek_v2_groups",
                         "deepseek_v3",
                         "glm4_moe",
                         "llama4",
@@ -40,6 +41,7 @@ constexpr auto cases = {"mixtral",
                         "qwen3_moe_q8_0.gguf",
                         "qwen3_moe_q4_0.gguf",
                         "deepseek_v2_f32.gguf",
+                        "deepseek_v2_groups_f32.gguf",
                         "deepseek_v3_f32.gguf"};
 
 TEST_CASE("mixtures of released models have the outputs of transformers", "[load_mixture]") {
@@ -114,6 +116,16 @@ TEST_CASE("blocks of Q8_0 are kept, also those without an integer of 127", "[loa
   CHECK_FALSE(std::ranges::equal(widened(quantize(wide).output), wide.output));
 }
 
+TEST_CASE("weights are rounded to 16 bits with leave alone", "[load_mixture]") {
+  for (const char* name : {"qwen3_moe", "deepseek_v3_fp8", "gpt_oss_mxfp4"}) {
+    INFO(name);
+    CHECK_THROWS_WITH(load_mixture<bf16>(home / name, 1), containing("fmoe::io::narrow"));
+    const auto rounded = load_mixture<bf16>(home / name, 1, {.narrow = io::narrow});
+    const auto wide = load_mixture(home / name, 1);
+    CHECK(std::ranges::equal(rounded.output, wide.output, {}, {}, [](float v) { return bf16(v); }));
+  }
+}
+
 TEST_CASE("a mixture of 8 bits never holds a tensor of floats", "[load_mixture]") {
   for (const char* name : {"qwen3_moe", "qwen3_moe_q8_0.gguf", "qwen3_moe_q4_0.gguf"}) {
     INFO(name);
@@ -146,7 +158,7 @@ TEST_CASE("the page of mixtures runs", "[load_mixture]") {
 
 TEST_CASE("a mixture is saved and loaded in fmoe's names", "[load_mixture]") {
   const temporary_folder folder;
-  for (const char* name : {"deepseek_v3", "qwen2_moe", "llama4", "gpt_oss"}) {
+  for (const char* name : {"deepseek_v2_groups", "deepseek_v3", "qwen2_moe", "llama4", "gpt_oss"}) {
     INFO(name);
     const auto layer = load_mixture(home / name, 1);
     save(layer, folder / "moe.safetensors");
@@ -154,6 +166,30 @@ TEST_CASE("a mixture is saved and loaded in fmoe's names", "[load_mixture]") {
     const auto x = random<tensor<float, 2>>({9, layer.router.shape()[0]}, 1);
     const auto y = evaluate(layer(x)), z = evaluate(again(x));
     CHECK(std::ranges::equal(y, z));
+  }
+}
+
+TEST_CASE("tensors of a model that disagree on its experts are refused", "[load_mixture]") {
+  const temporary_folder folder;
+  const auto with_less_of = [&](const char* model, const char* name) {
+    io::arrays_by_name arrays;
+    const auto file = io::safetensors::read(home / model / "model.safetensors");
+    for (const io::array& a : file.arrays()) arrays.emplace(a.name(), a);
+    io::array& a = arrays.at(std::string("model.layers.1.") + name);
+    a = a.shape()[0] > 1 ? a.rows(0, a.shape()[0] - 1) : a.reshaped({a.shape()[1]}).rows(0, 5);
+    io::safetensors::write(folder / "model.safetensors", arrays);
+    put(folder / "config.json", content(home / model / "config.json"));
+    return caught([&] { load_mixture(folder.path(), 1); });
+  };
+  for (const auto& [model, name] : {std::pair{"gpt_oss", "mlp.router.weight"},
+                                    {"gpt_oss", "mlp.router.bias"},
+                                    {"gpt_oss", "mlp.experts.gate_up_proj"},
+                                    {"gpt_oss", "mlp.experts.gate_up_proj_bias"},
+                                    {"deepseek_v3", "mlp.gate.e_score_correction_bias"},
+                                    {"qwen2_moe", "mlp.shared_expert_gate.weight"}}) {
+    INFO(model << ' ' << name);
+    const io::error e = with_less_of(model, name);
+    CHECK(e.code == io::errc::shape);
   }
 }
 
@@ -189,9 +225,9 @@ TEST_CASE("what a model does not have is told", "[load_mixture]") {
   CHECK_THROWS_WITH(
       with(R"({"model_type": "deepseek_v2", "num_experts_per_tok": 2, "norm_topk_prob": true})"),
       containing("norm_topk_prob"));
-  CHECK_THROWS_WITH(with(R"({"model_type": "deepseek_v2", "num_experts_per_tok": 2, "n_group": 8,
-                             "topk_group": 3, "topk_method": "group_limited_greedy"})"),
-                    containing("best expert of each group"));
+  CHECK_THROWS_WITH(
+      with(R"({"model_type": "deepseek_v2", "num_experts_per_tok": 2, "topk_method": "noaux_tc"})"),
+      containing("topk_method"));
   CHECK_THROWS_WITH(
       with(R"({"model_type": "mixtral", "num_experts_per_tok": 2, "hidden_act": "mish"})"),
       containing("hidden_act"));

@@ -5,9 +5,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy
+
+
+class Array(Protocol):
+    """An array of numpy, of PyTorch, or of whatever else has DLPack."""
+
+    def __dlpack__(self, *args: Any, **options: Any) -> Any: ...
 
 
 def _torch(x: Any) -> Any:

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from typing import Any, cast
-
-import numpy
+from typing import Any
 
 from . import _core
 from ._arrays import as_kind_of, empty, readable
@@ -88,7 +86,7 @@ def evaluate(results: Any, *, like: Any = None, **options: Any) -> Any:
     The result is a numpy array, or an array of the kind of `like`.
     """
     expressions, is_one = _results(results)
-    values = [as_kind_of(like, v) for v in cast(list[numpy.ndarray], _core.evaluate(expressions, **options))]
+    values = [as_kind_of(like, v) for v in _core.evaluate(expressions, **options)]
     return values[0] if is_one else tuple(values)
 
 

@@ -7,6 +7,7 @@ other. Aligned extents must be equal: an extent of 1 is not stretched.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _core
@@ -19,9 +20,9 @@ def expression(x: Any) -> Expression:
 
 
 def parameter(array: Any) -> Expression:
-    """An array that belongs to a layer: its packed form is kept for the next time. The elements stay where they are.
+    """An array that belongs to a layer: `evaluate` keeps its packed form for the next time. The elements stay where they are.
 
-    fmoe does not see that they are written: weights that you will write are Expression(array), which `refresh` reads again.
+    `compile` and `refresh` read what was written to them. `evaluate` reads it from a parameter that is made after the write.
     """
     return _core.constant(readable(array), True)
 
@@ -39,7 +40,7 @@ def einsum(subscripts: str, *operands: Any) -> Expression:
     return _core.einsum(subscripts, [expression(x) for x in operands])
 
 
-def _pointwise(name: str, text: str) -> Any:
+def _pointwise(name: str, text: str) -> Callable[[Any], Expression]:
     def function(x: Any) -> Expression:
         return _core.apply(name, expression(x))
 
@@ -131,9 +132,12 @@ def mean(x: Any) -> Expression:
     return norm("mean", x)
 
 
-def best_groups(scores: Any, groups: int, active: int) -> Expression:
-    """Cuts each row into groups of neighbours; those beside the `active` best become -inf. A group counts its two greatest entries."""
-    return _core.best_groups(expression(scores), groups, active)
+def best_groups(scores: Any, groups: int, active: int, score: str = "sum_of_two") -> Expression:
+    """Cuts each row into groups of neighbours; those beside the `active` best become -inf.
+
+    `score` compares groups: by the "sum_of_two" greatest entries, or by the "greatest" one.
+    """
+    return _core.best_groups(expression(scores), groups, active, score)
 
 
 def top_k(scores: Any, k: int | None, weights: str = "score", *, ranked: Any = None) -> Expression:

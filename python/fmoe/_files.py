@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy
 
@@ -27,7 +27,7 @@ class File(Mapping[str, numpy.ndarray]):
     def __getitem__(self, name: str) -> numpy.ndarray:
         if not self._core.contains(name):
             raise KeyError(name)
-        return cast(numpy.ndarray, self._core.at(name))
+        return self._core.at(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._core.names())

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
-
-import numpy
+from typing import Any, NamedTuple
 
 from ._arrays import empty, in_file, readable
 from ._core import CompiledGradients as Core
@@ -26,7 +24,7 @@ class CompiledGradients:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._parameters = [
-            (p.name, cast(numpy.ndarray, p.value).shape, p.file_shape, p.file_axes) for p in core.parameters
+            (p.name, p.value.shape, p.file_shape, p.file_axes) for p in core.parameters
         ]
 
     def __call__(self, x: Any, dy: Any) -> Gradients:

@@ -115,7 +115,12 @@ void bind_operations(nb::module_& m) {
         return dynamic::top_k(scores, ranked, k.value_or(all), dynamic::weighting_named(weights));
       },
       "scores"_a, "ranked"_a, "k"_a.none(), "weights"_a);
-  m.def("best_groups", &dynamic::best_groups, "scores"_a, "groups"_a, "active"_a);
+  m.def(
+      "best_groups",
+      [](const expression& scores, std::size_t groups, std::size_t active, text score) {
+        return dynamic::best_groups(scores, groups, active, dynamic::group_score_named(score));
+      },
+      "scores"_a, "groups"_a, "active"_a, "score"_a);
   m.def(
       "top_p",
       [](const expression& scores, double mass, text weights) {
@@ -153,7 +158,9 @@ void bind_operations(nb::module_& m) {
   m.def(
       "constant",
       [](const plain_array_in& a, bool is_parameter) {
-        return dynamic::constant(tensor_of(a), is_parameter);
+        const dynamic::tensor t = tensor_of(a);
+        t.elements->set_unwatched();
+        return dynamic::constant(t, is_parameter);
       },
       "array"_a, "is_parameter"_a = false);
   m.def("input", &dynamic::input, "index"_a = 0, "rank"_a = 2);

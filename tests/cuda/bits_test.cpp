@@ -178,8 +178,9 @@ TEST_CASE("selections have the CPU's bits", "[cuda]") {
     }
     CHECK(agrees(top_k(sigmoid(scores), x, 32, weighting::normalized), {.on = cuda::emulated()}));
     CHECK(agrees(top_k(scores, x, 32, weighting::softmax), {.on = cuda::emulated()}));
-    for (const extent groups : {extent{1}, extent{8}, extent{50}})
-      CHECK(has_cpu_bits(top_k(scores, best_groups(x, groups, (groups + 1) / 2), 5)));
+    for (const auto score : {group_score::sum_of_two, group_score::greatest})
+      for (const extent groups : {extent{1}, extent{8}, extent{50}})
+        CHECK(has_cpu_bits(top_k(scores, best_groups(x, groups, (groups + 1) / 2, score), 5)));
   }
 }
 

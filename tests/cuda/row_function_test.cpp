@@ -31,7 +31,7 @@ std::vector<double> rows_of(row_function f, const std::vector<T>& x, extent colu
                                                             : 1e-3;
   launch(row_function_kernel<T, Team>{.f = f,
                                       .parameter = parameter,
-                                      .groups = 5,
+                                      .groups = {5},
                                       .a = {x.data(), columns},
                                       .bound = {&bound, 0},
                                       .c = {y.data(), columns},

@@ -250,12 +250,17 @@ TEMPLATE_TEST_CASE("the best groups of a row keep their entries", "[gate]", floa
   for (extent n = 0; n < 24; ++n) x(2, n) = 1;  // equal groups
   x(3, 20) = NAN;
   const auto is_kept = [](TestType v) { return !(std::isinf(v) && v < 0); };
+  using enum group_score;
   for (const extent groups : {extent{1}, extent{2}, extent{8}, extent{24}})
-    for (const extent active : {extent{1}, groups / 2, groups}) {
+    for (const auto [active, score] : {std::pair{extent{1}, sum_of_two},
+                                       {groups / 2, sum_of_two},
+                                       {groups, sum_of_two},
+                                       {extent{1}, greatest},
+                                       {groups / 2, greatest}}) {
       if (active == 0) continue;
       INFO(active << " of " << groups << " groups");
-      const auto y = evaluate(best_groups(x, groups, active)),
-                 again = evaluate(best_groups(x, groups, active), {.on = reference()});
+      const auto y = evaluate(best_groups(x, groups, active, score)),
+                 again = evaluate(best_groups(x, groups, active, score), {.on = reference()});
       for (extent t = 0; t < 9; ++t) {
         CHECK(std::ranges::count_if(std::span(&y(t, 0), 24), is_kept) ==
               static_cast<std::ptrdiff_t>(active * 24 / groups));
@@ -266,12 +271,13 @@ TEMPLATE_TEST_CASE("the best groups of a row keep their entries", "[gate]", floa
       CHECK(is_kept(y(2, 0)));   // the first of equal groups
       CHECK(is_kept(y(3, 20)));  // NaN is the greatest
       const auto finite = random<tensor<TestType, 2>>({9, 24}, 2);
-      CHECK(agrees(softmax(best_groups(1 - finite, groups, active))));
+      CHECK(agrees(softmax(best_groups(1 - finite, groups, active, score))));
     }
   const tensor<TestType, 2> two({1, 6}, std::array<TestType, 6>{9, 0, 0, 5, 5, 0});
   const auto best = evaluate(best_groups(two, 2, 1));  // 9 + 0 is less than 5 + 5
   CHECK(!is_kept(best(0, 0)));
   CHECK(best(0, 3) == 5);
+  CHECK(evaluate(best_groups(two, 2, 1, greatest))(0, 0) == 9);
   CHECK_THROWS_AS(evaluate(best_groups(x, 5, 1)), value_error);
   CHECK_THROWS_AS(evaluate(best_groups(x, 8, 9)), value_error);
   CHECK_THROWS_AS(evaluate(best_groups(x, 8, 0)), value_error);

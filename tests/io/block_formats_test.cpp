@@ -149,6 +149,9 @@ TEST_CASE("FP8 weights have a scale for each block of 128 x 128") {
                     numbers(all_rows).subspan(200 * 120, 200 * 10)) == 0);
 
   // Scales of other types are the same numbers, rounded.
+  const auto wide_scales = scales.get<double, 2>();
+  CHECK(differences(numbers(io::fp8_weights(codes, io::array(wide_scales)).get<float, 2>()),
+                    numbers(all_rows)) == 0);
   const auto small_scales = scales.get<fmoe::bf16, 2>(io::narrow);
   const auto other = io::fp8_weights(codes, io::array(small_scales)).get<float, 2>();
   CHECK(other(129, 199) ==
@@ -158,6 +161,9 @@ TEST_CASE("FP8 weights have a scale for each block of 128 x 128") {
   CHECK(caught([&] { io::fp8_weights(codes, scales.reshaped({4, 1})); }).code == io::errc::shape);
   CHECK(caught([&] { io::fp8_weights(codes, codes); }).code == io::errc::dtype);
   CHECK(caught([&] { io::fp8_weights(scales, scales); }).code == io::errc::dtype);
+  const io::array none(element_type::f8_e4m3, {0, 5}, std::vector<std::byte>{});
+  const io::array scale = scaled().at("fp8_tensor.weight_scale_inv");
+  CHECK(caught([&] { io::fp8_weights(none, scale); }).code == io::errc::shape);
   CHECK(caught([&] { io::safetensors::serialize({{"a", a}}); }).code == io::errc::dtype);
 }
 
@@ -212,6 +218,10 @@ TEST_CASE("MXFP4 weights of GPT-OSS are those of transformers") {
 
   CHECK(caught([&] { io::mxfp4_weights(blocks, scales.reshaped({2, 4, 4})); }).code ==
         io::errc::shape);
+  const std::vector<std::byte> block(16);
+  const io::array one(element_type::u8, {16}, block),
+      scale(element_type::u8, {}, std::span(block).first(1));
+  CHECK(caught([&] { io::mxfp4_weights(one, scale); }).code == io::errc::shape);
   CHECK(caught([&] {
           io::mxfp4_weights(scaled().at("mxfp4.want").reshaped({2, 4, 8, 16}),
                             scales.reshaped({2, 4, 8}).rows(0, 2));
@@ -229,6 +239,11 @@ TEST_CASE("arrays meet their scales by name") {
   CHECK(!joined.contains("mxfp4_scales"));
   CHECK(!joined.at("codes").is_scaled());
   CHECK(io::with_scales(joined).size() == joined.size());
+  // Beside weights that have their scales, or that are floats, scales are arrays like others.
+  auto beside = joined;
+  beside.emplace("mxfp4_scales", arrays.at("mxfp4_scales"));
+  beside.emplace("fp8.want_scale_inv", arrays.at("fp8.weight_scale_inv"));
+  CHECK(io::with_scales(beside).size() == beside.size());
 
   // The shapes alone are enough for a plan.
   io::arrays_by_name outlines;
@@ -236,4 +251,10 @@ TEST_CASE("arrays meet their scales by name") {
   const auto shapes = io::with_scales(outlines);
   CHECK(shapes.at("mxfp4_blocks").get<float, 3>().shape() == std::array<extent, 3>{2, 8, 64});
   CHECK(shapes.at("fp8.weight").get<float, 2>().shape() == std::array<extent, 2>{130, 200});
+  const io::array& codes = outlines.at("fp8.weight");
+  const auto of_bf16 = [](std::size_t rows) {
+    return io::array::outline(element_type::bf16, {rows, 2}, "scales", nullptr);
+  };
+  CHECK(io::fp8_weights(codes, of_bf16(2)).is_scaled());
+  CHECK(caught([&] { io::fp8_weights(codes, of_bf16(3)); }).tensor == "scales");
 }

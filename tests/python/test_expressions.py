@@ -63,6 +63,11 @@ def test_bounds_and_choices():
     close(fmoe.evaluate(fmoe.max(x, -x)), np.abs(x))
     close(fmoe.evaluate(fmoe.clamp(x, -1, 1)), np.clip(x, -1, 1))
     close(fmoe.evaluate(fmoe.where(x, x, 0.5 * fmoe.parameter(x))), np.where(x > 0, x, 0.5 * x))
+    two = np.array([[9, 0, 0, 5, 5, 0]], np.float32)
+    assert fmoe.evaluate(fmoe.best_groups(two, 2, 1)).max() == 5
+    assert fmoe.evaluate(fmoe.best_groups(two, 2, 1, score="greatest")).max() == 9
+    with pytest.raises(fmoe.DomainError, match="greatest"):
+        fmoe.best_groups(two, 2, 1, score="least")
     close(fmoe.evaluate(fmoe.norm("l1", x)), np.abs(x).sum(-1))
     close(fmoe.evaluate(fmoe.concat([x, x], 1)), np.concatenate([x, x], 1))
     close(fmoe.evaluate(fmoe.append_one(x)), np.concatenate([x, np.ones((7, 1))], 1))
@@ -123,13 +128,27 @@ def test_weights_are_read_where_they_lie():
     assert (before == fmoe.evaluate(fmoe.einsum("ti,io->to", x, w))).all()
 
 
-def test_refresh_reads_what_numpy_has_written():
+@pytest.mark.parametrize("operand", [fmoe.Expression, fmoe.parameter])
+def test_refresh_reads_what_numpy_has_written(operand):
     v = w.copy()
-    forward = fmoe.compile(fmoe.einsum("ti,io->to", fmoe.input(), fmoe.Expression(v)), 8)
+    y = fmoe.einsum("ti,io->to", fmoe.input(), operand(v))
+    forward, other = fmoe.compile(y, 8), fmoe.compile(y, 8)
     before = forward(x)
+    for factor in (2, 4):
+        v *= 2
+        forward.refresh()
+        assert (forward(x) == factor * before).all()
+    other.refresh()
+    assert (other(x) == 4 * before).all()
+    assert (forward(x) == 4 * before).all()
+
+
+def test_compile_reads_what_numpy_has_written():
+    v = w.copy()
+    y = fmoe.einsum("ti,io->to", fmoe.input(), fmoe.parameter(v))
+    before = fmoe.compile(y, 8)(x)
     v *= 2
-    forward.refresh()
-    assert (forward(x) == 2 * before).all()
+    assert (fmoe.compile(y, 8)(x) == 2 * before).all()
 
 
 def test_gradient():

@@ -219,16 +219,17 @@ class node_values {
         for (double& v : r) v *= std::sqrt(n) / std::max(std::sqrt(squares), g.parameter);
         return r;
       case row_function::best_groups: {
-        const extent each = x.size() / g.groups;
-        numbers sums;
+        const extent each = x.size() / g.groups.count;
+        numbers scores;
         for (extent at = 0; at < x.size(); at += each) {
           numbers group(x.begin() + static_cast<std::ptrdiff_t>(at),
                         x.begin() + static_cast<std::ptrdiff_t>(at + each));
           std::ranges::sort(group, std::greater());
-          sums.push_back(group[0] + (each > 1 ? group[1] : 0));
+          const bool adds = g.groups.score == group_score::sum_of_two && each > 1;
+          scores.push_back(group[0] + (adds ? group[1] : 0));
         }
-        const auto order = best_first(sums);
-        for (extent i = static_cast<extent>(g.parameter); i < g.groups; ++i)
+        const auto order = best_first(scores);
+        for (extent i = static_cast<extent>(g.parameter); i < g.groups.count; ++i)
           std::fill_n(r.begin() + static_cast<std::ptrdiff_t>(order[i] * each), each,
                       -std::numeric_limits<double>::infinity());
         return r;

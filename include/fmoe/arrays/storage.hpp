@@ -133,6 +133,12 @@ class storage {
     return data();
   }
 
+  // Says that others write to the elements without calling written(): whoever wants to read them as
+  // they are forgets what was derived from them first.
+  void set_unwatched() { is_unwatched_ = true; }
+  bool is_unwatched() const { return is_unwatched_; }
+  void forget_derived() { elements_->written(); }
+
   // The result of make() for this key and version, which is called once.
   template <class Make>
   std::shared_ptr<const void> derived(const std::string& key, Make make) {
@@ -151,6 +157,7 @@ class storage {
 
   std::shared_ptr<detail::elements> elements_;
   bool writes_borrowed_ = false;
+  bool is_unwatched_ = false;
   std::atomic<std::uint64_t> version_ = 0;
 };
 

@@ -48,8 +48,14 @@ enum class row_function : std::uint8_t {
   layer_norm,        // (x - mean) / sqrt(variance + the parameter)
   rms_norm,          // x / sqrt(mean(x^2) + the parameter)
   clamped_rms_norm,  // x sqrt(n) / max(|x|_2, the parameter)
-  best_groups,  // x in the `parameter` of the groups whose two greatest entries have the greatest
-                // sums, -infinity in the others
+  best_groups,       // x in the `parameter` of the groups with the greatest scores, -infinity
+                     // in the others
+};
+
+// The score of a group of entries.
+enum class group_score : std::uint8_t {
+  sum_of_two,  // of its two greatest entries, or the one that there is
+  greatest,    // its greatest entry
 };
 
 // Functions that make one number of a row: norms, and the mean.
@@ -164,6 +170,13 @@ enum class kept_part : std::uint8_t {
 
 // The most groups of a row.
 inline constexpr extent most_groups = 64;
+
+// The groups of neighbours into which best_groups cuts a row.
+struct grouping {
+  extent count = 0;
+  group_score score = group_score::sum_of_two;
+  bool operator==(const grouping&) const = default;
+};
 
 // True if a row of the selection is made of two rows, which are an axis before the last one.
 constexpr bool takes_two_rows(selection_rule::kind k) {

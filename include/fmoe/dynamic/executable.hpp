@@ -60,6 +60,13 @@ inline dynamic_graph lowered_dynamic(const std::vector<dynamic::expression>& res
   return {std::move(g), std::move(roots), joint_type(results), arguments};
 }
 
+// Lets an executable read what others have written to weights without telling it.
+inline void forget_unwatched(const ir::graph& g) {
+  for (const ir::node_id id : g.ids())
+    if (const auto* l = get_if<ir::leaf_node>(&g[id].op); l != nullptr && l->data != nullptr)
+      if (l->data->is_unwatched()) l->data->forget_derived();
+}
+
 // Calls f with a null pointer to float or double.
 template <class F>
 decltype(auto) in_arithmetic(dtype type, const F& f) {
@@ -117,6 +124,7 @@ template <class Level = cpu::native>
 executable compile(const std::vector<expression>& results, std::size_t tokens,
                    const compile_options& options = {}) {
   const auto g = detail::lowered_dynamic(results, tokens);
+  detail::forget_unwatched(g.nodes);
   return detail::in_arithmetic(g.type, [&]<class T>(T*) {
     const std::size_t most = g.arguments == 0 ? all : tokens;
     auto compiled = detail::compile_graph<T, Level>(g.nodes, g.roots, most, options);

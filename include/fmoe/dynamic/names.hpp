@@ -65,6 +65,12 @@ inline weighting weighting_named(std::string_view name) {
       {"one", one},     {"relu", relu},       {"normalized", normalized}};
   return detail::value_named<weighting>("weighting", name, known);
 }
+inline group_score group_score_named(std::string_view name) {
+  using enum group_score;
+  constexpr detail::named_value<group_score> known[] = {{"sum_of_two", sum_of_two},
+                                                        {"greatest", greatest}};
+  return detail::value_named<group_score>("group_score", name, known);
+}
 
 // An operation on two operands, element by element.
 using join = expression (*)(const expression& a, const expression& b);

@@ -114,10 +114,11 @@ inline expression map_rows(row_function fn, const expression& e, double paramete
   return detail::of_one(e, e.rank(),
                         [=](ir::graph& g, ir::node_id x) { return g.map_rows(fn, parameter, x); });
 }
-inline expression best_groups(const expression& scores, std::size_t groups, std::size_t active) {
+inline expression best_groups(const expression& scores, std::size_t groups, std::size_t active,
+                              group_score score = group_score::sum_of_two) {
   detail::expects_last_axis("best_groups", scores);
   return detail::of_one(scores, scores.rank(), [=](ir::graph& g, ir::node_id x) {
-    return g.best_groups(x, groups, active);
+    return g.best_groups(x, {groups, score}, active);
   });
 }
 inline expression bounded_softmax(const expression& scores, const expression& bound) {

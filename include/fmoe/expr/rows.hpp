@@ -23,7 +23,8 @@ struct groups_kept : expression_base {
   using scalar = typename E::scalar;
   static constexpr extent rank = E::rank;
 
-  extent groups, active;
+  grouping groups;
+  extent active;
   E arg;
 
   ir::node_id lower(ir::graph& g) const { return g.best_groups(arg.lower(g), groups, active); }
@@ -87,14 +88,16 @@ auto clamped_rms_norm(const E& e, double epsilon = 1e-12) {
 }
 
 // Cuts each row of n entries into `groups` of n / groups neighbours and keeps the entries of the
-// `active` groups whose two greatest entries have the greatest sums (of equal ones the earlier
-// group; NaN counts as greatest); the others become -infinity. So a token's experts lie on few
-// machines: the group-limited choice of DeepSeek-V3 (2024, section 2.1.2). Throws value_error, when
-// lowered, unless groups divides n and is 64 at most, and 1 <= active <= groups.
+// `active` groups with the greatest scores (of equal ones the earlier group; NaN counts as
+// greatest); the others become -infinity. So a token's experts lie on few machines: the choice of
+// DeepSeek-V3 (2024, section 2.1.2) by the sum of a group's two greatest entries, and that of
+// DeepSeek-V2 (2024, section 2.2.2) by the greatest one. Throws value_error, when lowered, unless
+// groups divides n and is 64 at most, and 1 <= active <= groups.
 template <operand E>
-auto best_groups(const E& scores, std::size_t groups, std::size_t active) {
+auto best_groups(const E& scores, std::size_t groups, std::size_t active,
+                 group_score score = group_score::sum_of_two) {
   static_assert(expression_t<E>::rank >= 1, "best_groups: the scores have a last axis");
-  return detail::groups_kept<expression_t<E>>{{}, groups, active, as_expression(scores)};
+  return detail::groups_kept<expression_t<E>>{{}, {groups, score}, active, as_expression(scores)};
 }
 
 // Returns one number for each row: its L1, L2 or maximum norm, or its mean.

@@ -182,13 +182,13 @@ class graph {
 
   // Of each row the entries of its best groups. Throws value_error unless a row is 1 to 64 groups
   // of one length and has so many active ones.
-  node_id best_groups(node_id arg, extent groups, extent active) {
+  node_id best_groups(node_id arg, grouping groups, extent active) {
     const extent n = extent_of((*this)[arg].axes.back());
-    expects<value_error>(groups >= 1 && groups <= most_groups && n % groups == 0,
-                         "[best_groups] a row of ", n, " entries is not ", groups,
+    expects<value_error>(groups.count >= 1 && groups.count <= most_groups && n % groups.count == 0,
+                         "[best_groups] a row of ", n, " entries is not ", groups.count,
                          " groups of one length, at most ", most_groups);
-    expects<value_error>(active >= 1 && active <= groups, "[best_groups] ", active,
-                         " groups are wanted of ", groups);
+    expects<value_error>(active >= 1 && active <= groups.count, "[best_groups] ", active,
+                         " groups are wanted of ", groups.count);
     return put(
         {row_function_node{row_function::best_groups, static_cast<double>(active), arg, {}, groups},
          (*this)[arg].axes});

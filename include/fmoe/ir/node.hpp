@@ -86,7 +86,7 @@ struct row_function_node {  // a function of each row, which is the last axis
   double parameter;
   node_id arg;
   std::optional<node_id> bound;  // one number for each row
-  extent groups = 0;             // of best_groups
+  grouping groups{};             // of best_groups
   bool operator==(const row_function_node&) const = default;
 };
 

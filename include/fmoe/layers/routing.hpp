@@ -12,7 +12,7 @@ namespace fmoe {
 // Says how tokens and experts are assigned to each other. Top-K has the forms of released models:
 // scores, or their sigmoids, weigh the experts; a bias that balances the experts' load may take
 // part in their ranking alone, and the experts may come from the best groups alone (DeepSeek-V3,
-// 2024, section 2.1.2).
+// 2024, section 2.1.2; DeepSeek-V2, 2024, section 2.2.2).
 struct routing {
   enum class by : std::uint8_t {
     top_k,  // each token takes the `active` experts with the greatest scores
@@ -31,6 +31,7 @@ struct routing {
   // Of top-K:
   bool sigmoid_scores = false;  // weigh, and rank with a balance or in groups
   std::size_t groups = 1, active_groups = 1;
+  group_score score_of_group = group_score::sum_of_two;
 
   // [t, n] -> [t, n]: 1 for the chosen experts, 0 for the others.
   auto chosen(const operand_of<2> auto& scores) const { return chosen(scores, {}); }
@@ -52,7 +53,8 @@ struct routing {
     const bool is_plain = groups == 1 && balance.empty();
     const auto ranked =
         choose(is_plain, scores,
-               choose(groups == 1, balanced, best_groups(balanced, groups, active_groups)));
+               choose(groups == 1, balanced,
+                      best_groups(balanced, groups, active_groups, score_of_group)));
     const auto by_expert = expert_choice(scores, choose(rank_softmax, softmax(scores), scores),
                                          weights, capacity, capacity_factor);
     return choose(how == by::top_k, top_k(weighed, ranked, active, weights),
@@ -80,6 +82,9 @@ struct routing {
                  false);
     file.number("groups", route.groups, 1);
     file.number("active_groups", route.active_groups, 1);
+    file.setting("group_score", route.score_of_group,
+                 {{"sum_of_two", group_score::sum_of_two}, {"greatest", group_score::greatest}},
+                 group_score::sum_of_two);
   }
 };
 

@@ -199,7 +199,9 @@ class mixture_reader {
 
   parameter<T, 1> vector(std::string_view name, extent length) const {
     if (!contains(name)) return {};
-    return at(name).reshaped({length}).template get<number, 1>(narrow_);
+    const io::array a = at(name);  // some have a first axis of one
+    if (element_count(a.shape()) != length) a.check_shape({{length}});
+    return a.reshaped({length}).template get<number, 1>(narrow_);
   }
 
   parameter<T, 2> transposed(std::string_view name) const {

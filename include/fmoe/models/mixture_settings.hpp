@@ -93,6 +93,17 @@ inline bool is_softmax_of_all(const io::model_config& config, const setting_name
   return is_v2;
 }
 
+// False if the experts of a token may come from any group. Only DeepSeek-V2 has that choice, and
+// GGUF files have groups where it is true. Throws schema for a choice that fmoe does not know.
+inline bool chooses_groups(const io::model_config& config) {
+  if (config.architecture() != "deepseek_v2") return true;
+  constexpr std::string_view name = "topk_method";
+  const std::string said = config.text(name).value_or("greedy");
+  if (said != "greedy" && said != "group_limited_greedy")
+    config.refuse(name, "is no choice of experts that fmoe knows");
+  return said != "greedy";
+}
+
 // Throws schema for a setting that is missing, of another kind, or of no model that fmoe knows.
 inline mixture_settings settings_of(const io::model_config& config) {
   const setting_names& names = config.is_gguf() ? gguf_names : config_names;
@@ -110,10 +121,8 @@ inline mixture_settings settings_of(const io::model_config& config) {
       break;
     }
     case mixture_family::deepseek: {
-      const std::size_t groups = config.number(names.groups) ? config.count(names.groups) : 1;
-      if (is_softmax_of_all(config, names)) {
-        if (groups > 1 && config.text("topk_method").value_or("") != "greedy")
-          config.refuse(names.groups, "counts the best expert of each group, which fmoe does not");
+      const bool is_v2 = is_softmax_of_all(config, names);
+      if (is_v2) {
         if (config.flag(names.normalizes).value_or(false))
           config.refuse(names.normalizes, "is false in DeepSeek-V2");
         s.route.weights = weighting::softmax_of_all;
@@ -121,8 +130,12 @@ inline mixture_settings settings_of(const io::model_config& config) {
         s.route.sigmoid_scores = true;
         s.route.weights =
             config.flag(names.normalizes).value_or(true) ? weighting::normalized : weighting::score;
-        s.route.groups = groups;
-        if (groups > 1) s.route.active_groups = config.count(names.active_groups);
+      }
+      if (chooses_groups(config) && config.number(names.groups))
+        s.route.groups = config.count(names.groups);
+      if (s.route.groups > 1) {
+        s.route.active_groups = config.count(names.active_groups);
+        if (is_v2) s.route.score_of_group = group_score::greatest;
       }
       s.scale = config.number(names.scale).value_or(1);
       break;

@@ -82,7 +82,7 @@ struct pointwise_op {
 struct row_function_op {
   row_function fn{};
   double parameter = 0;
-  extent groups = 0;
+  grouping groups{};
 
   constexpr const char* name() const { return fmoe::name_of(fn); }
 };

@@ -68,8 +68,11 @@ FMOE_INLINE void refresh(compiled_graph& g) {
     const read_weight& w = g.weights[i];
     if (w.elements == nullptr) continue;
     ir::leaf_node& leaf = job.program.leaves[i];
+    const bool is_unwatched = w.elements->is_unwatched();
+    if (is_unwatched && g.program != nullptr) w.elements->forget_derived();
     // Who refills a tensor that is no parameter need not tell it.
-    job.changed[i] = g.program == nullptr || w.elements->version() != w.version || !leaf.parameter;
+    job.changed[i] = g.program == nullptr || w.elements->version() != w.version ||
+                     !leaf.parameter || is_unwatched;
     if (job.reads_in_place) leaf.data = w.elements;
     else if (g.program == nullptr) leaf.data = std::make_shared<storage>(*w.elements);
     else if (job.changed[i]) *leaf.data = *w.elements;

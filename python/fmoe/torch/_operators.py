@@ -11,9 +11,8 @@ import itertools
 import threading
 import weakref
 from collections.abc import Collection, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-import numpy
 import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -100,7 +99,7 @@ class Runner:
         self.weights: list[Weight] = []
         found: dict[int, Weight] = {}
         for p in core.parameters():
-            value = cast(numpy.ndarray, p.value)
+            value = p.value
             address = value.ctypes.data
             if address not in found:
                 held = torch.from_numpy(value.copy())

@@ -160,22 +160,23 @@ inline std::vector<extent> best_first(const_row x) {
   return order;
 }
 
-// x in the `active` of the groups whose two greatest entries have the greatest sums.
-inline void best_groups(row x, extent groups, extent active) {
-  const extent each = x.size() / groups;
-  std::vector<double> sums;
-  for (extent g = 0; g < groups; ++g) {
+// x in the `active` groups with the greatest scores.
+inline void best_groups(row x, grouping groups, extent active) {
+  const extent each = x.size() / groups.count;
+  const bool adds = groups.score == group_score::sum_of_two && each > 1;
+  std::vector<double> scores;
+  for (extent g = 0; g < groups.count; ++g) {
     const row group = x.subspan(g * each, each);
     const auto order = best_first(group);
-    sums.push_back(group[order[0]] + (each > 1 ? group[order[1]] : 0));
+    scores.push_back(group[order[0]] + (adds ? group[order[1]] : 0));
   }
-  const auto order = best_first(sums);
-  for (extent i = active; i < groups; ++i)
+  const auto order = best_first(scores);
+  for (extent i = active; i < groups.count; ++i)
     std::ranges::fill(x.subspan(order[i] * each, each), -std::numeric_limits<double>::infinity());
 }
 
 // A function of a row, in place. `bound` is that of bounded_softmax, `groups` those of best_groups.
-inline void apply(row_function f, double parameter, extent groups, double bound, row x) {
+inline void apply(row_function f, double parameter, grouping groups, double bound, row x) {
   switch (f) {
     case row_function::softmax: return softmax(x);
     case row_function::bounded_softmax: return bounded_softmax(x, bound);

@@ -14,29 +14,29 @@
 
 namespace fmoe::cpu {
 
-// Returns the sum of the two greatest of n numbers, or the one that there is; NaN if one is NaN.
+// Returns the score of a group of n numbers; NaN if one is NaN.
 template <class T, class Arch>
-T sum_of_two_greatest(const T* x, extent n) {
+T score_of_group(group_score score, const T* x, extent n) {
   T first = -std::numeric_limits<T>::infinity(), second = first;
   for (extent i = 0; i < n; ++i) {
     if (std::isnan(x[i])) return x[i];
     if (x[i] > first) second = std::exchange(first, x[i]);
     else if (x[i] > second) second = x[i];
   }
-  return n == 1 ? first : first + second;
+  return n == 1 || score == group_score::greatest ? first : first + second;
 }
 
-// Keeps the `active` best of `groups` groups of neighbours, among equal ones the earlier; the
-// others become -infinity.
+// Keeps the `active` best groups, among equal ones the earlier; the others become -infinity.
 template <class T, class Arch>
-void best_groups(const T* x, T* y, extent n, extent groups, extent active) {
-  const extent each = n / groups;
-  T sums[most_groups];
-  for (extent g = 0; g < groups; ++g) sums[g] = sum_of_two_greatest<T, Arch>(x + g * each, each);
-  for (extent g = 0; g < groups; ++g) {
-    const by_rank<T, Arch> is_before{sums, 1};
+void best_groups(const T* x, T* y, extent n, grouping groups, extent active) {
+  const extent each = n / groups.count;
+  T scores[most_groups];
+  for (extent g = 0; g < groups.count; ++g)
+    scores[g] = score_of_group<T, Arch>(groups.score, x + g * each, each);
+  for (extent g = 0; g < groups.count; ++g) {
+    const by_rank<T, Arch> is_before{scores, 1};
     extent before = 0;
-    for (extent h = 0; h < groups; ++h)
+    for (extent h = 0; h < groups.count; ++h)
       before += is_before(static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(g));
     if (before < active) std::copy_n(x + g * each, each, y + g * each);
     else std::fill_n(y + g * each, each, -std::numeric_limits<T>::infinity());
@@ -45,7 +45,7 @@ void best_groups(const T* x, T* y, extent n, extent groups, extent active) {
 
 // Computes y[n] from x[n]. May be in place.
 template <class T, class Arch>
-FMOE_NOINLINE void apply(row_function fn, double parameter, extent groups, const T* x, T* y,
+FMOE_NOINLINE void apply(row_function fn, double parameter, grouping groups, const T* x, T* y,
                          extent n, T bound) noexcept {
   switch (fn) {
     case row_function::softmax: return softmax<T, Arch>(x, y, n);

@@ -122,7 +122,7 @@ struct row_function_step {
   std::string text;
   row_function fn{};
   double parameter = 0;
-  extent groups = 0;             // of best_groups
+  grouping groups{};             // of best_groups
   view a, c, bound{};            // bound may not exist
   extent rows = 0, columns = 0;  // rows for each token
   extent bounds = 0;             // bounds of a token; they repeat along its rows

@@ -169,21 +169,21 @@ class team_row {
   // A thread takes a group: it compares the group with all others, and they wait for each other
   // before they write, since y may lie where x does.
   FMOE_CALLS_BLOCK
-  FMOE_DEVICE void best_groups(extent groups, extent active) const {
-    const extent each = n_ / groups;
+  FMOE_DEVICE void best_groups(grouping groups, extent active) const {
+    const extent each = n_ / groups.count;
     constexpr extent turns = divide_up(most_groups, extent{lanes});
     bool is_best[turns] = {};
-    for (extent turn = 0, g = lane_; g < groups; ++turn, g += Team) {
-      const T sum = sum_of_two_greatest(x_ + g * each, each);
+    for (extent turn = 0, g = lane_; g < groups.count; ++turn, g += Team) {
+      const T mine = score_of_group(groups.score, x_ + g * each, each);
       extent before = 0;
-      for (extent h = 0; h < groups; ++h) {
-        const T other = sum_of_two_greatest(x_ + h * each, each);
-        before += is_ahead(other, h, sum, g);
+      for (extent h = 0; h < groups.count; ++h) {
+        const T other = score_of_group(groups.score, x_ + h * each, each);
+        before += is_ahead(other, h, mine, g);
       }
       is_best[turn] = before < active;
     }
     joined_sum(T(0));
-    for (extent turn = 0, g = lane_; g < groups; ++turn, g += Team)
+    for (extent turn = 0, g = lane_; g < groups.count; ++turn, g += Team)
       for (extent i = g * each; i < (g + 1) * each; ++i)
         y_[i] = is_best[turn] ? x_[i] : -std::numeric_limits<T>::infinity();
   }
@@ -207,8 +207,8 @@ class team_row {
   }
 
  private:
-  // The sum of the two greatest of n numbers, or the one that there is; NaN if one is NaN.
-  FMOE_DEVICE static T sum_of_two_greatest(const T* x, extent n) {
+  // The score of a group of n numbers; NaN if one is NaN.
+  FMOE_DEVICE static T score_of_group(group_score score, const T* x, extent n) {
     T first = -std::numeric_limits<T>::infinity(), second = first;
     for (extent i = 0; i < n; ++i) {
       if (x[i] != x[i]) return x[i];
@@ -219,7 +219,7 @@ class team_row {
         second = x[i];
       }
     }
-    return n == 1 ? first : sum_of(first, second);
+    return n == 1 || score == group_score::greatest ? first : sum_of(first, second);
   }
   // NaN first, and the lower place among equals.
   FMOE_DEVICE static bool is_ahead(T a, extent i, T b, extent j) {
@@ -309,7 +309,7 @@ struct row_function_kernel {
 
   row_function f;
   double parameter;
-  extent groups;  // of best_groups
+  grouping groups;  // of best_groups
   rows_at<const T> a, bound;
   rows_at<T> c;
   extent tokens, rows, columns, bounds;  // rows and bounds of a token; bounds repeat
