@@ -252,11 +252,11 @@ TEMPLATE_TEST_CASE("the best groups of a row keep their entries", "[gate]", floa
   const auto is_kept = [](TestType v) { return !(std::isinf(v) && v < 0); };
   using enum group_score;
   for (const extent groups : {extent{1}, extent{2}, extent{8}, extent{24}})
-    for (const auto [active, score] : {std::pair{extent{1}, sum_of_two},
-                                       {groups / 2, sum_of_two},
-                                       {groups, sum_of_two},
-                                       {extent{1}, greatest},
-                                       {groups / 2, greatest}}) {
+    for (const auto& [active, score] : {std::pair{extent{1}, sum_of_two},
+                                        {groups / 2, sum_of_two},
+                                        {groups, sum_of_two},
+                                        {extent{1}, greatest},
+                                        {groups / 2, greatest}}) {
       if (active == 0) continue;
       INFO(active << " of " << groups << " groups");
       const auto y = evaluate(best_groups(x, groups, active, score)),
