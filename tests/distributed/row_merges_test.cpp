@@ -70,7 +70,7 @@ void check_function(row_function f, double parameter) {
   std::vector<double> expected;
   for (const T x : numbers<T>()) expected.push_back(double{x});
   for (extent r = 0; r < tokens * outer; ++r)
-    reference_backend::apply(f, parameter, 0, bound_of(r),
+    reference_backend::apply(f, parameter, {}, bound_of(r),
                              std::span(expected).subspan(r * length, length));
   std::vector<T> bounds;
   for (extent r = 0; r < tokens * outer; ++r) bounds.push_back(static_cast<T>(bound_of(r)));
