@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <ranges>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -125,10 +125,11 @@ class stage_planner {
   void add_exchanges(int l) {
     for (const ir::node_id id : p_.nodes.ids()) {
       if (how(id).merges && levels_.made(id) == l + 1) add_merge(id);
-      for (const spread s : levels_.used(id) | std::views::reverse) {  // whole rows are first
-        const bool routes = p_.is_router(id) && is_routed(s);
-        if (!routes && levels_.is_exchanged(id, s) && levels_.exchanged(id, s) == l)
-          add_exchange(id, s);
+      const std::set<spread>& used = levels_.used(id);
+      for (auto s = used.rbegin(); s != used.rend(); ++s) {  // whole rows are first
+        const bool routes = p_.is_router(id) && is_routed(*s);
+        if (!routes && levels_.is_exchanged(id, *s) && levels_.exchanged(id, *s) == l)
+          add_exchange(id, *s);
       }
     }
     if (p_.router && levels_.made(p_.router->id) == l)
