@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// usage: fmoe_peer THREADS [bf16 [products]|q8|gradients [sparse]]
+// usage: fmoe_peer THREADS [bf16 [products]|q8 [products]|gradients [sparse]]
 //
 // The layers by fmoe, with weights of 32, 16 or 8 bits, or with both passes of a step, whose
 // gradients of tables may be sparse. Two more
@@ -184,7 +184,8 @@ int main(int count, char** arguments) {
   const std::string_view how = count > 3 ? arguments[3] : "";
   if (variant == "bf16")
     return program<fmoe::bf16>(threads, {.bf16_products = how == "products"}).run();
-  if (variant == "q8") return program<fmoe::q8>(threads).run();
+  if (variant == "q8")
+    return program<fmoe::q8>(threads, {.int8_products = how == "products"}).run();
   const std::size_t sparse = how == "sparse" ? fmoe::all : 0;
   return program<float>(threads, {.sparse_gradients = sparse}, variant == "gradients").run();
 }

@@ -31,7 +31,7 @@ import layers
 
 HERE = pathlib.Path(__file__).parent
 # The contestants whose weights are rounded: only their typical row is compared.
-NARROW = ("fmoe bf16", "fmoe bf16 products", "fmoe q8", "ggml bf16", "ggml q8_0", "transformers bf16")
+NARROW = ("fmoe bf16", "fmoe bf16 products", "fmoe q8", "fmoe q8 products", "ggml bf16", "ggml q8_0", "transformers bf16")
 TRANSFORMERS = "transformers_peer.py"
 # Contestants that are no peers with weights of float.
 BESIDE = (*NARROW, "sparse")
@@ -59,6 +59,7 @@ def commands(programs, gradients):
         "fmoe bf16": (programs / "fmoe_peer", ["bf16"]),
         "fmoe bf16 products": (programs / "fmoe_peer", ["bf16", "products"]),
         "fmoe q8": (programs / "fmoe_peer", ["q8"]),
+        "fmoe q8 products": (programs / "fmoe_peer", ["q8", "products"]),
         "ggml bf16": (programs / "ggml_peer", ["bf16"]),
         "ggml q8_0": (programs / "ggml_peer", ["q8_0"]),
         "transformers bf16": (HERE / TRANSFORMERS, ["bf16"]),

@@ -73,8 +73,9 @@ def compile(results: Any, tokens: int, **options: Any) -> Executable:
     """Plans an expression, or several, for calls of up to `tokens` rows of their inputs, and packs the weights.
 
     Options: threads and callers (None: as many as there are), naive (contract parameters first), screen, tune (measure the most
-    promising plans), bf16_products (products with weights of bf16 round their rows to bf16, too: faster with AVX512_BF16) and
-    reference (the plain interpreter in double instead of the CPU's kernels).
+    promising plans), bf16_products (products with weights of bf16 round their rows to bf16, too: faster with AVX512_BF16),
+    int8_products (products with weights of q8 round their rows to 8 bits, as ggml does: faster with VNNI) and reference (the plain
+    interpreter in double instead of the CPU's kernels).
     """
     expressions, is_one = _results(results)
     return Executable(_core.compile(expressions, tokens, **options), is_one)

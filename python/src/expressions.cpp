@@ -23,7 +23,7 @@ using expressions = std::vector<expression>;
 
 compile_options options_of(std::optional<std::size_t> threads, std::optional<std::size_t> callers,
                            bool naive, bool screen, bool tune, bool bf16_products,
-                           bool on_reference) {
+                           bool int8_products, bool on_reference) {
   compile_options options;
   options.threads = threads.value_or(all);
   options.callers = callers.value_or(all);
@@ -31,6 +31,7 @@ compile_options options_of(std::optional<std::size_t> threads, std::optional<std
   options.screen = screen;
   options.tune = tune;
   options.bf16_products = bf16_products;
+  options.int8_products = int8_products;
   if (on_reference) options.on = reference();
   return options;
 }
@@ -237,42 +238,45 @@ void bind_expressions(nb::module_& m) {
       "compile",
       [](const expressions& results, std::size_t tokens, std::optional<std::size_t> threads,
          std::optional<std::size_t> callers, bool naive, bool screen, bool tune, bool bf16_products,
-         bool on_reference) {
+         bool int8_products, bool on_reference) {
         const nb::gil_scoped_release others_run;
-        return dynamic::compile(
-            results, tokens,
-            options_of(threads, callers, naive, screen, tune, bf16_products, on_reference));
+        return dynamic::compile(results, tokens,
+                                options_of(threads, callers, naive, screen, tune, bf16_products,
+                                           int8_products, on_reference));
       },
       "results"_a, "tokens"_a, nb::kw_only(), "threads"_a.none() = nb::none(),
       "callers"_a.none() = nb::none(), "naive"_a = false, "screen"_a = true, "tune"_a = false,
-      "bf16_products"_a = false, "reference"_a = false);
+      "bf16_products"_a = false, "int8_products"_a = false, "reference"_a = false);
   m.def(
       "evaluate",
       [](const expressions& results, std::optional<std::size_t> threads, bool naive, bool screen,
-         bool bf16_products, bool on_reference) {
+         bool bf16_products, bool int8_products, bool on_reference) {
         std::vector<dynamic::tensor> values;
         {
           const nb::gil_scoped_release others_run;
-          values = dynamic::evaluate(
-              results, options_of(threads, {}, naive, screen, false, bf16_products, on_reference));
+          values =
+              dynamic::evaluate(results, options_of(threads, {}, naive, screen, false,
+                                                    bf16_products, int8_products, on_reference));
         }
         std::vector<nb::object> arrays;
         for (const dynamic::tensor& t : values) arrays.push_back(numpy_of(t));
         return arrays;
       },
       "results"_a, nb::kw_only(), "threads"_a.none() = nb::none(), "naive"_a = false,
-      "screen"_a = true, "bf16_products"_a = false, "reference"_a = false);
+      "screen"_a = true, "bf16_products"_a = false, "int8_products"_a = false,
+      "reference"_a = false);
   m.def(
       "explain",
       [](const expressions& results, std::optional<std::size_t> tokens,
-         std::optional<std::size_t> threads, bool naive, bool screen, bool bf16_products) {
+         std::optional<std::size_t> threads, bool naive, bool screen, bool bf16_products,
+         bool int8_products) {
         const nb::gil_scoped_release others_run;
         return dynamic::explain(
             results, tokens.value_or(all),
-            options_of(threads, {}, naive, screen, false, bf16_products, false));
+            options_of(threads, {}, naive, screen, false, bf16_products, int8_products, false));
       },
       "results"_a, "tokens"_a.none() = nb::none(), nb::kw_only(), "threads"_a.none() = nb::none(),
-      "naive"_a = false, "screen"_a = true, "bf16_products"_a = false);
+      "naive"_a = false, "screen"_a = true, "bf16_products"_a = false, "int8_products"_a = false);
   m.def(
       "cost",
       [](const expression& e, std::optional<std::size_t> tokens) {

@@ -49,12 +49,13 @@ def test_a_call_is_the_compiled_one(minilm, rows):
         forward(np.concatenate([x, x]))
 
 
-def test_products_that_round_their_rows():
+@pytest.mark.parametrize("stored, option", [({"type": "bfloat16", "narrow": True}, "bf16_products"), ({"type": "q8"}, "int8_products")])
+def test_products_that_round_their_rows(stored, option):
     x = fmoe.read("tests/mixtures/qwen3_moe_q8_0.io.safetensors")["x"]
-    layer = fmoe.load_mixture("tests/mixtures/qwen3_moe_q8_0.gguf", 1, type="bfloat16", narrow=True)
-    made = layer.compile(len(x), bf16_products=True)(x)
+    layer = fmoe.load_mixture("tests/mixtures/qwen3_moe_q8_0.gguf", 1, **stored)
+    made = layer.compile(len(x), **{option: True})(x)
     assert 1e-4 < np.median(np.abs(made - layer(x)).max(1)) / np.abs(layer(x)).max() < 0.02
-    assert "rounds its rows" in layer.explain(len(x), bf16_products=True).text
+    assert "rounds its rows" in layer.explain(len(x), **{option: True}).text
     assert "rounds its rows" not in layer.explain(len(x)).text
 
 

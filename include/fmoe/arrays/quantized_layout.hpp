@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include <fmoe/base/dtype.hpp>
 #include <fmoe/base/memory.hpp>
@@ -60,6 +61,15 @@ struct quantized_layout {
   extent first_scale() const { return round_up(size, cache_line); }  // in bytes
   extent bytes() const { return first_scale() + scales() * scale_bytes; }
 };
+
+// True if weights at such offsets along k have one scale in each group of so many.
+inline bool has_scales_of_groups(const quantized_layout& layout, std::span<const extent> k_offsets,
+                                 extent group) {
+  for (extent k = 0; k < k_offsets.size(); ++k)
+    if (layout.scale_of(k_offsets[k]) != layout.scale_of(k_offsets[k / group * group]))
+      return false;
+  return true;
+}
 
 // The elements of a tensor of any type.
 struct stored_numbers {

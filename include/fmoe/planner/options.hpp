@@ -34,6 +34,7 @@ struct plan_options {
   extent element_bytes = 4;    // of the arithmetic type
   bool naive = false;  // materialise: first contract the parameters of every einsum with each other
   bool bf16_products = false;  // products with weights of bf16 round their rows to bf16, too
+  bool int8_products = false;  // and those with weights of q8 round them to 8 bits
 
   // A product's sum is cut into blocks of so many terms. Each block is summed by itself and then
   // added, in order, so the rounding error grows with the block and the number of blocks instead of

@@ -92,6 +92,7 @@ FMOE_INLINE std::string tuning_key(const program& p, const plan_options& how) {
   text << how.on.name << ' ' << how.element_bytes << ' ' << p.token_count << ' ' << how.threads
        << ' ' << how.naive << ' ' << how.sum_block;
   if (how.bf16_products) text << " bf16 products";
+  if (how.int8_products) text << " int8 products";
   for (const operation& o : p.operations) {
     text << ';' << text_of(p, o);
     for (const use& u : o.in)

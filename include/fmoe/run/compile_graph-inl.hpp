@@ -31,6 +31,10 @@ inline planner::plan_options plan_options_of(const compile_options& options, con
   expects<value_error>(!options.bf16_products || options.sum_block % 2 == 0,
                        "[compile] bf16_products adds two terms at a time: sum_block is even, not ",
                        options.sum_block);
+  expects<value_error>(!options.int8_products || options.sum_block % 32 == 0,
+                       "[compile] int8_products rounds 32 terms together: sum_block is a multiple "
+                       "of 32, not ",
+                       options.sum_block);
   planner::plan_options how;
   how.on = on.machine(type);
   if (options.as) how.on = options.as->with_kernels_of(how.on);
@@ -43,6 +47,7 @@ inline planner::plan_options plan_options_of(const compile_options& options, con
   how.threads = options.threads == all ? cpu::thread_count() : options.threads;
   how.sum_block = options.sum_block;
   how.bf16_products = options.bf16_products;
+  how.int8_products = options.int8_products;
   how.has_plain_sums = arrays.has_value();
   if (arrays) how.tables = arrays->tables;
   return how;

@@ -14,6 +14,7 @@
 
 #include <fmoe/backend/cpu/kernels/bf16_product.hpp>
 #include <fmoe/backend/cpu/kernels/int8_kernels.hpp>
+#include <fmoe/backend/cpu/kernels/int8_product.hpp>
 #include <fmoe/backend/cpu/kernels/screen.hpp>
 #include <fmoe/backend/cpu/kernels/table.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
@@ -98,7 +99,12 @@ class constants {
 
   // Returns the rows of a weight's panels for so many k.
   static extent panel_rows(const packed_weight& w, extent k) {
-    return w.rounded ? bf16_depth<Arch>(k) : k;
+    switch (w.rounding) {
+      case row_rounding::bf16: return bf16_depth<Arch>(k);
+      case row_rounding::int8: return divide_up(k, q8::block);
+      case row_rounding::none: break;
+    }
+    return k;
   }
 
   // The panels of one batch of a weight.
@@ -151,7 +157,8 @@ class constants {
     if (l.parameter && key.empty()) key = of_leaf(name_of(stored) + (' ' + text(weight)), l);
     const auto fill = [&](void* to) {
       memory& block = *static_cast<memory*>(to);
-      if (weight.rounded) return pack_rounded_into(w, l, threads, block);
+      if (weight.rounding != row_rounding::none)
+        return pack_rounded_into(w, weight, l, threads, block);
       if (stored == l.type && is_quantized_type(stored)) return pack_quantized_into(w, l, block);
       if (stored == l.type) return pack_into(w, l.data->data(), stored, threads, block);
       pack_into(w, widened(l).data(), stored, threads, block);
@@ -181,19 +188,22 @@ class constants {
   // every scale is a number.
   static dtype type_of_panels(const plan& p, const packed_weight& w, const ir::leaf_node& l) {
     if (!is_widened_as_read(l.type)) return dtype_of<T>;
-    if (!is_quantized_type(l.type)) return l.type;
+    if (!is_quantized_type(l.type) || w.rounding == row_rounding::int8) return l.type;
     return with_quantized_type(l.type, [&]<class Q>(Q*) {
-      const bool fits = p.sum_block % panel_int8<Q, Arch>::group == 0 &&
-                        has_whole_groups<Q, Arch>(offsets(w.depth), layout_of(l)) &&
-                        has_finite_scales<Q>(layout_of(l), l.data->data());
+      const bool fits =
+          p.sum_block % panel_int8<Q, Arch>::group == 0 &&
+          has_scales_of_groups(layout_of(l), offsets(w.depth), panel_int8<Q, Arch>::group) &&
+          has_finite_scales<Q>(layout_of(l), l.data->data());
       return fits ? l.type : dtype_of<T>;
     });
   }
 
   // The kernels for panels of a weight that are stored so.
   static const gemm_kernels<T>* kernels_of(const packed_weight& w, dtype stored) {
-    if constexpr (std::is_same_v<T, float>)
-      if (w.rounded) return &bf16_kernels<Arch>();
+    if constexpr (std::is_same_v<T, float>) {
+      if (w.rounding == row_rounding::bf16) return &bf16_kernels<Arch>();
+      if (w.rounding == row_rounding::int8) return &int8_product_kernels<Arch>();
+    }
     if (is_quantized_type(stored))
       return with_quantized_type(stored, []<class Q>(Q*) {
         if constexpr (std::is_same_v<T, float>) return &int8_kernels<Q, Arch>();
@@ -252,7 +262,8 @@ class constants {
   }
 
   FMOE_COLD static std::string text(const packed_weight& w) {
-    std::string k = std::string(w.rounded ? "rounded panels " : "panels ") + Arch::name();
+    const bool is_rounded = w.rounding != row_rounding::none;
+    std::string k = std::string(is_rounded ? "rounded panels " : "panels ") + Arch::name();
     for (const auto* axes : {&w.batch, &w.depth, &w.columns}) {
       k += ';';
       for (const axis_stride& a : *axes) {
@@ -263,19 +274,6 @@ class constants {
       }
     }
     return k;
-  }
-
-  // Returns the offset of every combination of the axes, row-major.
-  static std::vector<extent> offsets(const std::vector<axis_stride>& axes) {
-    std::vector<extent> r{0};
-    for (const axis_stride& a : axes) {
-      std::vector<extent> more;
-      more.reserve(r.size() * a.length);
-      for (const extent base : r)
-        for (extent i = 0; i < a.length; ++i) more.push_back(base + i * a.stride);
-      r = std::move(more);
-    }
-    return r;
   }
 
   FMOE_COLD static std::shared_ptr<memory> block_for(const packed_weight& w, dtype stored) {
@@ -303,17 +301,22 @@ class constants {
     });
   }
 
-  FMOE_COLD void pack_rounded_into(extent w, const ir::leaf_node& l, extent threads,
-                                   memory& block) const {
+  FMOE_COLD void pack_rounded_into(extent w, const packed_weight& weight, const ir::leaf_node& l,
+                                   extent threads, memory& block) const {
     if constexpr (std::is_same_v<T, float>) {
       const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns,
             &batch = places_[w].batch;
       const extent panels = divide_up(n.size(), panel_width<T, Arch>),
-                   bytes = panels * bf16_kernels<Arch>().bytes(bf16_depth<Arch>(k.size()));
+                   bytes = panel_bytes(weight, *kernels_of(weight, l.type));
       for_units(threads, batch.size() * panels, [&](extent i) {
         const extent b = i / panels;
-        pack_bf16_panel<Arch>(k, n, static_cast<const bf16*>(l.data->data()) + batch[b], i % panels,
-                              block.data() + b * bytes);
+        std::byte* const to = block.data() + b * bytes;
+        if (weight.rounding == row_rounding::bf16)
+          pack_bf16_panel<Arch>(k, n, static_cast<const bf16*>(l.data->data()) + batch[b],
+                                i % panels, to);
+        else
+          pack_int8_panel<Arch>(k, n, layout_of(l), batch[b],
+                                static_cast<const std::byte*>(l.data->data()), i % panels, to);
       });
     }
   }

@@ -225,12 +225,15 @@ class executor : row_steps<T, Arch> {
     const extent N = cut_n ? s.n_step * f.length : s.N, K = cut_k ? s.k_step * f.length : s.K;
     const packed_weight& w = plan_.weights[s.weight];
     const auto panel_rows = [&](extent k) { return constants_.panel_rows(w, k); };
+    const bool is_rounded = w.rounding != row_rounding::none;
     T* const rounded = f.arena + plan_.rounded + f.own;
     const extent stride = rounded_stride(K);
     if constexpr (std::is_same_v<T, float>)
-      for (extent at = 0; w.rounded && at < s.rows.size(); ++at)
-        round_rows<Arch>(a.data + s.rows[at].a, a.stride, f.count, K,
-                         rounded + at * f.count * stride, stride);
+      for (extent at = 0; is_rounded && at < s.rows.size(); ++at) {
+        const auto& round =
+            w.rounding == row_rounding::bf16 ? round_rows<Arch> : round_rows_to_int8<Arch>;
+        round(a.data + s.rows[at].a, a.stride, f.count, K, rounded + at * f.count * stride, stride);
+      }
     shared_columns<T, Arch>(
         sharing(f), f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {
           const auto& r = s.rows[at];
@@ -240,8 +243,8 @@ class executor : row_steps<T, Arch> {
           const gemm_args<T> args{f.count,
                                   to - from,
                                   panel_rows(K),
-                                  w.rounded ? rounded + at * f.count * stride : a.data + r.a,
-                                  w.rounded ? stride : a.stride,
+                                  is_rounded ? rounded + at * f.count * stride : a.data + r.a,
+                                  is_rounded ? stride : a.stride,
                                   panels,
                                   panel_rows(s.K),
                                   c.data + r.c + from,

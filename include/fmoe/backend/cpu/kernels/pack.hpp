@@ -182,14 +182,4 @@ bool has_finite_scales(const quantized_layout& layout, const void* weights) {
                      [](auto scale) { return std::isfinite(convert<float>(scale)); });
 }
 
-// True if weights that lie so can be packed: the weights of a group of k have one scale.
-template <class Q, class Arch>
-bool has_whole_groups(std::span<const extent> k_offsets, const quantized_layout& layout) {
-  constexpr extent group = panel_int8<Q, Arch>::group;
-  for (extent k = 0; k < k_offsets.size(); ++k)
-    if (layout.scale_of(k_offsets[k]) != layout.scale_of(k_offsets[k / group * group]))
-      return false;
-  return true;
-}
-
 }  // namespace fmoe::cpu

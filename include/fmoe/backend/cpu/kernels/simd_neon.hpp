@@ -211,6 +211,20 @@ vec<float, Arch> times_256(const vec<float, Arch>& v) {
   return vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(v), 8));
 }
 
+// Returns integers of 32 bits, whose bits the vector holds, as numbers; each is rounded once.
+template <class Arch>
+vec<float, Arch> numbers_of(const vec<float, Arch>& integers) {
+  return vcvtq_f32_s32(vreinterpretq_s32_f32(integers));
+}
+
+// Returns the sum with the products of four integers of 8 bits: the quad that all lanes of x hold,
+// and those of w's columns.
+template <class Arch>
+vec<float, Arch> add_int8_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
+                               const vec<float, Arch>& sum) {
+  return add_int8_dots_lane<0, Arch>(x, w, sum);
+}
+
 // Returns p; the compiler reads from it after it has computed v.
 template <class T, class Arch>
 FMOE_ALWAYS_INLINE const std::byte* pointer_after(const std::byte* p,
@@ -259,12 +273,6 @@ vec<float, Arch> add_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
   r = vmlal_laneq_s16(r, vget_low_s16(both), pair, 0);
   r = vmlal_high_laneq_s16(r, both, pair, 1);
   return vreinterpretq_f32_s32(r);
-}
-
-template <class Arch>
-vec<float, Arch> add_int8_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
-                               const vec<float, Arch>& sum) {
-  return add_int8_dots_lane<0, Arch>(x, w, sum);
 }
 
 // The dot products of two bf16 numbers, where the program is compiled for CPUs that have them. No

@@ -77,6 +77,15 @@ vec<float, Arch> load_integers(const float* p) {
   else return _mm_cvtepi32_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
+// Returns integers of 32 bits, whose bits the vector holds, as numbers; each is rounded once.
+template <class Arch>
+vec<float, Arch> numbers_of(const vec<float, Arch>& integers) {
+  const typename vec<float, Arch>::register_type bits = integers;
+  if constexpr (is_avx512<Arch>) return _mm512_maskz_cvtepi32_ps(0xffff, _mm512_castps_si512(bits));
+  else if constexpr (is_avx2<Arch>) return _mm256_cvtepi32_ps(_mm256_castps_si256(bits));
+  else return _mm_cvtepi32_ps(_mm_castps_si128(bits));
+}
+
 // Stores integral numbers below 2^15 as integers of 16 bits, in half as many bytes.
 template <class Arch>
 void store_integers(float* p, const vec<float, Arch>& v) {
@@ -317,8 +326,8 @@ void keep_in_register(vec<float, Arch>& v) {
 #endif
 }
 
-// Dot products of four integers of 8 bits, with which no kernel of today is faster, and of two bf16
-// numbers (bf16_product.hpp). has_int8_dots and has_bf16_dots ask the CPU.
+// Dot products of four integers of 8 bits (int8_product.hpp), those of w without a sign, and of two
+// bf16 numbers (bf16_product.hpp). has_int8_dots and has_bf16_dots ask the CPU.
 #if FMOE_ASSEMBLY
 template <class Arch>
 vec<float, Arch> add_int8_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
@@ -345,11 +354,23 @@ vec<float, Arch> rounded_pairs(const vec<float, Arch>& first, const vec<float, A
     asm("vcvtne2ps2bf16 {%1, %2, %0|%0, %2, %1}" : "=v"(r) : "v"(a), "v"(b));
   return r;
 }
-template <class Arch>
-bool has_int8_dots() {
-  return has_fused_dots<Arch>();
-}
 #else
+template <class Arch>
+vec<float, Arch> add_int8_dots([[maybe_unused]] const vec<float, Arch>& x,
+                               [[maybe_unused]] const vec<float, Arch>& w,
+                               const vec<float, Arch>& sum) {
+#if FMOE_MSVC
+  using real = typename vec<float, Arch>::register_type;
+  const real a = x, b = w, r = sum;
+  if constexpr (is_avx512<Arch>)
+    return _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_castps_si512(r), _mm512_castps_si512(b),
+                                                   _mm512_castps_si512(a)));
+  else if constexpr (is_avx2<Arch>)
+    return _mm256_castsi256_ps(_mm256_dpbusd_avx_epi32(
+        _mm256_castps_si256(r), _mm256_castps_si256(b), _mm256_castps_si256(a)));
+#endif
+  return sum;
+}
 template <class Arch>
 vec<float, Arch> rounded_pairs(const vec<float, Arch>& first, const vec<float, Arch>&) {
   return first;
@@ -360,6 +381,10 @@ vec<float, Arch> add_bf16_dots(const vec<float, Arch>&, const vec<float, Arch>&,
   return sum;
 }
 #endif
+template <class Arch>
+bool has_int8_dots() {
+  return has_fused_dots<Arch>();
+}
 template <class Arch>
 bool has_bf16_dots() {
   static const bool has = FMOE_ASSEMBLY && is_avx512<Arch> && has_cpuid<Arch>(7, 1, 0, 5);

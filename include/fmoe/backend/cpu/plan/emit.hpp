@@ -88,7 +88,7 @@ class emitter : plan_layout {
                        .batches = program_.size_of(w, batches),
                        .K = s.K,
                        .N = s.N,
-                       .rounded = rounds_rows(program_, options_, o)});
+                       .rounding = rounding_of(program_, options_, o)});
     const bool makes_chunks = cuts_result(o, l);
     s.a = makes_chunks ? whole(a.value) : in_loop(a.value, l);
     s.c = makes_chunks ? in_loop(o.out.value, l) : whole(o.out.value);

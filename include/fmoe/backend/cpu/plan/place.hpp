@@ -191,7 +191,7 @@ inline placement place(const planner::program& p, const planner::plan_options& o
   result.rounded = result.arena;
   for (extent k = 0; k < p.operations.size(); ++k) {
     const planner::operation& o = p.operations[k];
-    if (!rounds_rows(p, options, o)) continue;
+    if (rounding_of(p, options, o) == row_rounding::none) continue;
     const extent rows = rows_of_tile(p, options, tile, o.out.value),
                  size = rounded_size(p, o, loop_of(loops, k), rows);
     result.arena = std::max(result.arena, result.rounded + size);

@@ -7,6 +7,7 @@
 
 #include <fmoe/arrays/table_rows.hpp>
 #include <fmoe/backend/cpu/plan/steps.hpp>
+#include <fmoe/base/dtype.hpp>
 
 namespace fmoe::cpu {
 
@@ -33,18 +34,27 @@ struct storage_row {  // one row of elements for each token; constants are one r
   bool operator==(const storage_row&) const = default;
 };
 
+// What a product rounds its rows to before it multiplies them with weights of the same type.
+enum class row_rounding : std::uint8_t {
+  none,
+  bf16,  // bf16_product.hpp
+  int8   // int8_product.hpp
+};
+
 struct packed_weight {  // [depth, columns] in panels, once for each batch position
   extent storage = 0;
   std::vector<axis_stride> batch{}, depth{}, columns{};
   extent batches = 0, K = 0, N = 0;
   bool screened = false;  // in 16 bits, and by columns
-  bool rounded = false;   // for products that round their rows to bf16 (bf16_product.hpp)
+  row_rounding rounding = row_rounding::none;
   bool operator==(const packed_weight&) const = default;
 };
 
-// The elements from one rounded row of up to k numbers to the next: whole vectors, and not a power
-// of two, whose rows would share a few sets of the caches.
-constexpr extent rounded_stride(extent k) { return round_up(k, 32) + 32; }
+// The elements from one rounded row of up to k numbers to the next: whole vectors, two for each
+// group besides, and not a power of two, whose rows would share a few sets of the caches.
+constexpr extent rounded_stride(extent k) {
+  return round_up((q8::block + 2) * divide_up(k, q8::block), 32) + 32;
+}
 
 // Steps that are over for all tokens before those of the next stage begin.
 struct stage {

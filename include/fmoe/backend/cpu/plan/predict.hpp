@@ -144,12 +144,23 @@ class prediction {
     return elements * flops / alone_.flops;
   }
 
+  // The operations of products a second. Those of 8 bits take a third as long again to scale the
+  // sums of groups.
+  double product_rate(row_rounding rounding) const {
+    switch (rounding) {
+      case row_rounding::bf16: return products_.bf16_dots;
+      case row_rounding::int8: return std::max(products_.flops, 0.75 * products_.int8_dots);
+      case row_rounding::none: break;
+    }
+    return products_.flops;
+  }
+
   // A product of `rows` rows with each of the batches of a weight.
   double product(const gemm_step& s, double rows) const {
     const auto n = static_cast<double>(s.rows.size()), K = static_cast<double>(s.K);
     const double columns = static_cast<double>(round_up(s.N, machine_.panel));
-    const double rate = plan_.weights[s.weight].rounded ? products_.bf16_dots : products_.flops,
-                 arithmetic = 2 * rows * n * K * columns / (0.9 * rate);
+    const double arithmetic =
+        2 * rows * n * K * columns / (0.9 * product_rate(plan_.weights[s.weight].rounding));
     const double bytes = weights_of(s), read = from_cache(products_, weights_),
                  hidden = read < 1.3 * products_.memory ? 0.2 : 0.5;
     // Every panel reads all rows again, which share L2 with panels and results. Rows that leave L2

@@ -55,6 +55,15 @@ class plan_printer {
     return {};
   }
 
+  static const char* rounding(row_rounding r) {
+    switch (r) {
+      case row_rounding::bf16: return ", rounds its rows to bf16";
+      case row_rounding::int8: return ", rounds its rows to 8 bits";
+      case row_rounding::none: break;
+    }
+    return "";
+  }
+
   void lines(const std::vector<step>& steps, int depth, const char* lead) {
     for (const step& s : steps) {
       if (is_noted_ && !notes_.empty()) {
@@ -78,7 +87,7 @@ class plan_printer {
     begin("gemm", s);
     text_ << "  k " << s.K << " n " << s.N
           << (s.rows.size() > 1 ? " x " + std::to_string(s.rows.size()) : "") << cut
-          << (plan_.weights[s.weight].rounded ? ", rounds its rows to bf16" : "")
+          << rounding(plan_.weights[s.weight].rounding)
           << (s.accumulate ? ", continues the sum" : "");
     finish(s.epilogues);
   }

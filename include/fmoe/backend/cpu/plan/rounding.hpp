@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rounding: which products round their rows to bf16 (compile_options::bf16_products), and the
-// memory of the rounded rows.
+// Rounding: which products round their rows (compile_options::bf16_products and int8_products), and
+// the memory of the rounded rows.
 #pragma once
 
 #include <fmoe/backend/cpu/plan/plan.hpp>
@@ -8,13 +8,25 @@
 
 namespace fmoe::cpu {
 
-// True if the operation is a product of tokens' floats with weights that are stored as bf16.
-inline bool rounds_rows(const planner::program& p, const planner::plan_options& o,
-                        const planner::operation& product) {
+// Returns what a product of tokens' floats rounds its rows to: the type of its weights, if it is
+// one that the options name, and if blocks of q8 lie along k.
+inline row_rounding rounding_of(const planner::program& p, const planner::plan_options& o,
+                                const planner::operation& product) {
   const bool is_product = planner::is<planner::gemm_op>(product) && o.element_bytes == 4;
-  if (!o.bf16_products || !is_product) return false;
+  const bool rounds = o.bf16_products || o.int8_products;
+  if (!is_product || !rounds) return row_rounding::none;
   const planner::value& w = p[product.in[1].value];
-  return w.leaf && p.leaves[*w.leaf].type == dtype::bfloat16;
+  if (!w.leaf) return row_rounding::none;
+  const ir::leaf_node& leaf = p.leaves[*w.leaf];
+  if (o.bf16_products && leaf.type == dtype::bfloat16) return row_rounding::bf16;
+  if (!o.int8_products || leaf.type != dtype::q8) return row_rounding::none;
+  const quantized_layout layout(leaf.type, element_count(leaf.shape), leaf.axis);
+  std::vector<axis_stride> depth;
+  for (const char c : product.in[0].labels)
+    if (!has(product.out.labels, c))
+      depth.push_back({p.extent_of(product.in[0], c), p.stride(product.in[1], c)});
+  const bool fits = has_scales_of_groups(layout, offsets(depth), q8::block);
+  return fits ? row_rounding::int8 : row_rounding::none;
 }
 
 // Returns the elements that the rounded rows of a product take, for so many rows of each operand.

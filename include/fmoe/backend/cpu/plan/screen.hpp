@@ -53,7 +53,8 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
     if (!maker || !is_only_here) continue;
     if (p.stage(*maker) != p.stage(i)) continue;
     const planner::operation product = p.operations[*maker];
-    if (!is_screened(p, select, product) || rounds_rows(p, o, product)) continue;
+    if (!is_screened(p, select, product)) continue;
+    if (rounding_of(p, o, product) != row_rounding::none) continue;
     planner::value scratch;
     scratch.shape = {o.on.screen_size(p[product.in[0].value].size(), p[scores].size(),
                                       p[select.out.value].keep, tokens)};

@@ -38,6 +38,19 @@ struct axis_stride {  // one label of a constant
   bool operator==(const axis_stride&) const = default;
 };
 
+// Returns the offset of every combination of the axes, row-major.
+inline std::vector<extent> offsets(const std::vector<axis_stride>& axes) {
+  std::vector<extent> r{0};
+  for (const axis_stride& a : axes) {
+    std::vector<extent> more;
+    more.reserve(r.size() * a.length);
+    for (const extent base : r)
+      for (extent i = 0; i < a.length; ++i) more.push_back(base + i * a.stride);
+    r = std::move(more);
+  }
+  return r;
+}
+
 // c[t, b, f, N] (+)= a[t, b, f, K] w[b, K, N], one product for each batch and free position.
 struct gemm_step {
   std::string text;
