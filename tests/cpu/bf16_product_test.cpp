@@ -59,19 +59,19 @@ struct problem {
     return c;
   }
 
-  std::vector<float> by_kernels() {
+  std::vector<float> by_kernels(bool in_pairs = cpu::adds_bf16_pairs<arch>()) {
     std::vector<extent> k_offsets, n_offsets;
     for (extent k = 0; k < depth; ++k) k_offsets.push_back(k_is_contiguous ? k : k * columns);
     for (extent n = 0; n < columns; ++n) n_offsets.push_back(k_is_contiguous ? n * depth : n);
-    const auto& kernels = cpu::bf16_kernels<arch>();
+    const auto& kernels = cpu::bf16_kernels<arch>(in_pairs);
     const extent panels = divide_up(columns, cpu::panel_width<float, arch>),
-                 panel_rows = cpu::bf16_depth<arch>(depth), stride = round_up(depth, 64);
+                 panel_rows = cpu::bf16_depth<arch>(depth, in_pairs), stride = round_up(depth, 64);
     std::vector<std::byte> packed(panels * kernels.bytes(panel_rows));
     for (extent p = 0; p < panels; ++p)
-      cpu::pack_bf16_panel<arch>(k_offsets, n_offsets, w.data(), p, packed.data());
+      cpu::pack_bf16_panel<arch>(k_offsets, n_offsets, w.data(), p, packed.data(), in_pairs);
     std::vector<float> in(rows * stride, std::numeric_limits<float>::quiet_NaN()),
         c(rows * columns);
-    cpu::round_rows<arch>(x.data(), depth + 3, rows, depth, in.data(), stride);
+    cpu::round_rows_to_bf16<arch>(x.data(), depth + 3, rows, depth, in.data(), stride, in_pairs);
     cpu::gemm<float, arch>({rows,
                             columns,
                             panel_rows,
@@ -82,7 +82,7 @@ struct problem {
                             c.data(),
                             columns,
                             false,
-                            cpu::bf16_depth<arch>(block),
+                            cpu::bf16_depth<arch>(block, in_pairs),
                             nullptr},
                            [](auto...) {});
     return c;
@@ -100,7 +100,10 @@ TEST_CASE("products that round their rows have the bits of a plain loop") {
           p.k_is_contiguous = k_is_contiguous;
           p.fill([&] { return normal(engine); });
           CAPTURE(rows, depth, columns, k_is_contiguous);
-          REQUIRE(same_bits(p.by_kernels(), p.plain()));
+          const auto plain = p.plain();
+          REQUIRE(same_bits(p.by_kernels(false), plain));
+          if (cpu::has_bf16_dots<arch>() && cpu::is_avx512<arch>)
+            REQUIRE(same_bits(p.by_kernels(true), plain));
         }
 }
 

@@ -79,18 +79,20 @@ struct problem {
       }
   }
 
-  void add_by_kernels(std::vector<float>& c, bool accumulate, extent side_by_side = 4) {
+  void add_by_kernels(std::vector<float>& c, bool accumulate, extent side_by_side = 4,
+                      bool in_quads = cpu::adds_int8_quads<arch>()) {
     std::vector<extent> k_offsets, n_offsets;
     for (extent k = 0; k < depth; ++k) k_offsets.push_back(place(k, 0));
     for (extent n = 0; n < columns; ++n) n_offsets.push_back(place(0, n));
-    const auto& kernels = cpu::int8_product_kernels<arch>();
+    const auto& kernels = cpu::int8_product_kernels<arch>(in_quads);
     const extent panels = divide_up(columns, cpu::panel_width<float, arch>),
-                 groups = divide_up(depth, group), stride = groups * cpu::int8_floats<arch>() + 5;
+                 groups = divide_up(depth, group), stride = groups * (group + 2) + 5;
     std::vector<std::byte> packed(panels * kernels.bytes(groups));
     for (extent p = 0; p < panels; ++p)
-      cpu::pack_int8_panel<arch>(k_offsets, n_offsets, layout(), 0, stored(), p, packed.data());
+      cpu::pack_int8_panel<arch>(k_offsets, n_offsets, layout(), 0, stored(), p, packed.data(),
+                                 in_quads);
     std::vector<float> in(rows * stride, std::numeric_limits<float>::quiet_NaN());
-    cpu::round_rows_to_int8<arch>(x.data(), depth + 3, rows, depth, in.data(), stride);
+    cpu::round_rows_to_int8<arch>(x.data(), depth + 3, rows, depth, in.data(), stride, in_quads);
     cpu::gemm<float, arch>({.rows = rows,
                             .columns = columns,
                             .depth = groups,
@@ -118,11 +120,15 @@ TEST_CASE("products that round their rows to 8 bits have the bits of a plain loo
           for (const bool accumulate : {false, true}) {
             problem p{rows, depth, columns, k_is_contiguous};
             p.fill([&] { return normal(engine); });
-            std::vector<float> c(rows * columns, accumulate ? 0.7f : 0.f), plain = c;
+            const std::vector<float> start(rows * columns, accumulate ? 0.7f : 0.f);
+            std::vector<float> plain = start;
             p.add_plain(plain);
-            p.add_by_kernels(c, accumulate);
             CAPTURE(rows, depth, columns, k_is_contiguous, accumulate);
-            REQUIRE(same_bits(c, plain));
+            for (const bool in_quads : {false, cpu::adds_int8_quads<arch>()}) {
+              std::vector<float> c = start;
+              p.add_by_kernels(c, accumulate, 4, in_quads);
+              REQUIRE(same_bits(c, plain));
+            }
           }
 }
 
@@ -156,7 +162,7 @@ TEST_CASE("rows keep what is no number, and what is too small becomes 0") {
   p.row(0, 5) = infinite;
   p.row(1, 40) = std::numeric_limits<float>::quiet_NaN();
   for (extent k = 0; k < p.depth; ++k) {
-    p.row(2, k) = 1e-38f;
+    p.row(2, k) = 1.4e-36f;
     p.row(3, k) = 1e-35f;
   }
   std::vector<float> c(p.rows * p.columns);

@@ -230,9 +230,11 @@ class executor : row_steps<T, Arch> {
     const extent stride = rounded_stride(K);
     if constexpr (std::is_same_v<T, float>)
       for (extent at = 0; is_rounded && at < s.rows.size(); ++at) {
-        const auto& round =
-            w.rounding == row_rounding::bf16 ? round_rows<Arch> : round_rows_to_int8<Arch>;
-        round(a.data + s.rows[at].a, a.stride, f.count, K, rounded + at * f.count * stride, stride);
+        const float* const from = a.data + s.rows[at].a;
+        float* const to = rounded + at * f.count * stride;
+        if (w.rounding == row_rounding::bf16)
+          round_rows_to_bf16<Arch>(from, a.stride, f.count, K, to, stride);
+        else round_rows_to_int8<Arch>(from, a.stride, f.count, K, to, stride);
       }
     shared_columns<T, Arch>(
         sharing(f), f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {

@@ -34,12 +34,6 @@ bool adds_int8_quads() {
   return has_int8_dots<Arch>();
 }
 
-// Returns the floats of a group of a rounded row.
-template <class Arch>
-extent int8_floats() {
-  return adds_int8_quads<Arch>() ? int8_codes<Arch, true>::floats : int8_codes<Arch, false>::floats;
-}
-
 // Rounds a group. One with a number that is infinite or NaN has the scale NaN, and one whose scale
 // would be subnormal is 0.
 template <class Codes>
@@ -66,7 +60,7 @@ void round_group(const float* from, float* to) noexcept {
 // Rounds rows of k numbers for these kernels; the last group of a row is filled up with zeros.
 template <class Arch>
 void round_rows_to_int8(const float* from, extent stride, extent rows, extent k, float* to,
-                        extent to_stride) noexcept {
+                        extent to_stride, bool in_quads = adds_int8_quads<Arch>()) noexcept {
   const auto round = [&]<class Codes>(Codes) {
     for (extent r = 0; r < rows; ++r)
       for (extent g = 0; g * q8::block < k; ++g) {
@@ -82,7 +76,7 @@ void round_rows_to_int8(const float* from, extent stride, extent rows, extent k,
         }
       }
   };
-  if (adds_int8_quads<Arch>()) round(int8_codes<Arch, true>());
+  if (in_quads) round(int8_codes<Arch, true>());
   else round(int8_codes<Arch, false>());
 }
 
@@ -208,8 +202,8 @@ inline constexpr gemm_kernels<float> int8_kernels_of{
     nullptr};
 
 template <class Arch>
-const gemm_kernels<float>& int8_product_kernels() {
-  return adds_int8_quads<Arch>() ? int8_kernels_of<Arch, true> : int8_kernels_of<Arch, false>;
+const gemm_kernels<float>& int8_product_kernels(bool in_quads = adds_int8_quads<Arch>()) {
+  return in_quads ? int8_kernels_of<Arch, true> : int8_kernels_of<Arch, false>;
 }
 
 // Packs one panel of q8; `first` is the place of the weight from which offsets count. All weights
@@ -217,13 +211,12 @@ const gemm_kernels<float>& int8_product_kernels() {
 template <class Arch>
 void pack_int8_panel(std::span<const extent> k_offsets, std::span<const extent> n_offsets,
                      const quantized_layout& layout, extent first, const std::byte* source,
-                     extent panel, std::byte* out) {
+                     extent panel, std::byte* out, bool in_quads = adds_int8_quads<Arch>()) {
   using scale = typename panel_int8<q8, Arch>::scale;
   constexpr extent width = panel_width<float, Arch>;
-  const bool is_in_quads = adds_int8_quads<Arch>();
-  const extent together = is_in_quads ? 4 : 1, depth = k_offsets.size(), n0 = panel * width,
+  const extent together = in_quads ? 4 : 1, depth = k_offsets.size(), n0 = panel * width,
                columns = std::min(width, n_offsets.size() - n0);
-  const int bias = is_in_quads && int8_codes<Arch, true>::is_biased ? -128 : 0;
+  const int bias = in_quads && int8_codes<Arch, true>::is_biased ? -128 : 0;
   const auto* const integers = reinterpret_cast<const std::int8_t*>(source);
   const auto* const scales = reinterpret_cast<const q8::scale*>(source + layout.first_scale());
   std::byte* to = out + panel * int8_product_kernels<Arch>().bytes(divide_up(depth, q8::block));

@@ -148,7 +148,7 @@ class prediction {
   // sums of groups.
   double product_rate(row_rounding rounding) const {
     switch (rounding) {
-      case row_rounding::bf16: return products_.bf16_dots;
+      case row_rounding::bf16: return std::max(products_.flops, products_.bf16_dots);
       case row_rounding::int8: return std::max(products_.flops, 0.75 * products_.int8_dots);
       case row_rounding::none: break;
     }
