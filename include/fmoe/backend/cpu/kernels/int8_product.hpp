@@ -88,8 +88,9 @@ template <class Arch>
 inline constexpr extent int8_code_bytes = panel_width<float, Arch> * q8::block;
 
 // One register tile (gemm.hpp). `depth` counts groups; c holds the sums, so that it makes no
-// difference where along k a tile begins.
-template <class Arch, bool Quads, extent Rows, extent Panels, extent Places, bool Stream>
+// difference where along k a tile begins. Tiles fetch the data for later from two places, even if
+// that is more than their part.
+template <class Arch, bool Quads, extent Rows, extent Panels, bool Stream>
 FMOE_NOINLINE void int8_kernel(const gemm_tile<float>& tile) noexcept {
   using codes = int8_codes<Arch, Quads>;
   using scale = typename panel_int8<q8, Arch>::scale;
@@ -132,7 +133,7 @@ FMOE_NOINLINE void int8_kernel(const gemm_tile<float>& tile) noexcept {
       from += int8_scale_bytes<Arch>;
       FMOE_ROUNDS(6)
       for (extent m = 0; m < Rows; ++m) integers[m][0] = integers[m][1] = of_row(m, codes::start);
-      FMOE_ROUNDS(32)
+      FMOE_ROUNDS(8)
       for (extent j = 0; j < codes::steps; ++j, from += row_bytes) {
         vec<float, Arch> w[2];
         using element = std::conditional_t<Quads, float, std::int8_t>;
@@ -155,10 +156,11 @@ FMOE_NOINLINE void int8_kernel(const gemm_tile<float>& tile) noexcept {
         }
       }
     }
-    if constexpr (Places > 0)
-      for (extent at = 0; at < tile.next_step; at += 64) FMOE_PREFETCH_FOR_LATER(next + at);
-    if constexpr (Places > 1)
-      for (extent at = 0; at < tile.next_step; at += 64) FMOE_PREFETCH_FOR_LATER(second + at);
+    if constexpr (!Stream)
+      for (extent at = 0; at < tile.next_step; at += 64) {
+        FMOE_PREFETCH_FOR_LATER(next + at);
+        FMOE_PREFETCH_FOR_LATER(second + at);
+      }
     next += tile.next_step;
     second += tile.next_step;
     FMOE_ROUNDS(2)
@@ -176,16 +178,16 @@ FMOE_NOINLINE void int8_kernel(const gemm_tile<float>& tile) noexcept {
 // Sums and integers of six rows take 24 of the 32 registers of AVX-512.
 inline constexpr extent int8_most = 6;
 
-template <class Arch, bool Quads, extent Places>
+template <class Arch, bool Quads>
 inline constexpr auto int8_tiles = []<extent... I>(std::index_sequence<I...>) {
   return std::array<gemm_kernel_pointer<float>, sizeof...(I)>{
-      &int8_kernel<Arch, Quads, I + lone_rows, 1, Places, false>...};
+      &int8_kernel<Arch, Quads, I + lone_rows, 1, false>...};
 }(std::make_index_sequence<int8_most - lone_rows + 1>{});
 
 template <class Arch, bool Quads, extent Panels>
 inline constexpr auto int8_streams = []<extent... I>(std::index_sequence<I...>) {
   return std::array<gemm_kernel_pointer<float>, sizeof...(I)>{
-      &int8_kernel<Arch, Quads, I + 1, std::min(Panels, streamed_panels<Arch>(I + 1)), 0, true>...};
+      &int8_kernel<Arch, Quads, I + 1, std::min(Panels, streamed_panels<Arch>(I + 1)), true>...};
 }(std::make_index_sequence<streamed_rows>{});
 
 template <class Arch, bool Quads>
@@ -194,7 +196,7 @@ inline constexpr gemm_kernels<float> int8_kernels_of{
     1,
     int8_scale_bytes<Arch>,
     int8_most,
-    {int8_tiles<Arch, Quads, 1>.data(), int8_tiles<Arch, Quads, 2>.data()},
+    {int8_tiles<Arch, Quads>.data(), int8_tiles<Arch, Quads>.data()},
     {int8_streams<Arch, Quads, 1>.data(), int8_streams<Arch, Quads, 2>.data(),
      int8_streams<Arch, Quads, 4>.data()},
     all,
