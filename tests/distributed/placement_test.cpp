@@ -24,13 +24,17 @@ struct cut_graph {
   // The roots must outlive it.
   placement_problem problem(const ir::node_list& roots) const {
     axis_list axes(g.size());
-    for (const ir::node_id id : g.ids())
+    for (const ir::node_id id : g.ids()) {
       for (extent k = 0; k < g.rank(id); ++k) {
         if (g.same(g[id].axes[k], g[x].axes[0])) axes[id].token = k;
         if (!g.same(g[id].axes[k], g[gate].axes[1])) continue;
         axes[id].has_two_labels |= axes[id].label.has_value();
         axes[id].label = k;
       }
+      ir::each_operand(g[id], [&](ir::node_id o) {
+        axes[id].is_sum |= !axes[id].token && (axes[o].token || axes[o].is_sum);
+      });
+    }
     return {g, roots, {tokens}, axes, 4, 4, {}, sparse_values(g, roots, axes)};
   }
   // Returns where a node can be made; what is merged has a mark.
@@ -113,7 +117,10 @@ TEST_CASE("where a value can come to lie") {
   CHECK(moves(c.scores, label, tokens));
   CHECK(!moves(sum, tokens, label));
   CHECK(!moves(sum, tokens, partial));
-  CHECK(!moves(c.gate, label, whole));            // weights stay where they are
+  CHECK(!moves(c.gate, label, whole));  // weights stay where they are
+  CHECK(moves(c.gate, label, label));
+  CHECK(moves(c.scores, whole, label));
+  CHECK(!moves(sum, whole, label));
   CHECK(!moves(c.scores, tokens, routed_label));  // no token is routed
 }
 
@@ -136,6 +143,33 @@ TEST_CASE("what is 0 but for a selection's entries, and what is read of these al
   CHECK(!p.sparse.zero_but_for[inverse]);
   CHECK(!both.sparse.sampled_by[values]);  // a result is read
   CHECK(p.sparse.zero_but_for[half] == chosen);
+}
+
+TEST_CASE("sums over tokens, and constants") {
+  cut_graph c;
+  const auto sum = c.g.einsum("ti,tn->in", {c.x, c.scores}),
+             without = c.g.einsum("ti->i", {c.x});  // the label
+  const ir::node_list roots(sum);
+  const placement_problem p = c.problem(roots);
+  CHECK(!p.is_constant(sum));
+  CHECK(c.ways(c.g.map(pointwise::relu, 0, sum)) == "whole label");
+  CHECK(c.ways(c.g.map(pointwise::scale, 2, sum)) == "whole tokens label partial");
+  CHECK(c.ways(c.g.map(pointwise::relu, 0, c.gate)) == "whole label");
+  CHECK(!seconds_to_move(p, sum, partial, whole));
+  CHECK(seconds_to_end(p, sum, tokens, label));
+  CHECK(!seconds_to_end(p, sum, whole, label));
+  CHECK(!seconds_to_end(p, without, tokens, label));
+  CHECK(seconds_to_end(p, without, tokens, whole));
+}
+
+TEST_CASE("what has the label twice is not cut") {
+  cut_graph c;
+  const auto outer = c.g.einsum("tn,tm->tnm", {c.scores, c.scores});
+  const auto diagonal = c.g.einsum("tnm->tn", {outer});
+  const ir::node_list roots(diagonal);
+  CHECK(c.ways(outer).find("label") == std::string::npos);
+  CHECK(c.ways(diagonal).find("label") == std::string::npos);
+  CHECK(!seconds_to_move(c.problem(roots), outer, whole, label));
 }
 
 // Experts [12, 40, 6] of which each token selects some.
@@ -169,7 +203,8 @@ std::string operands(const placement_problem& p, ir::node_id id, spread out) {
 TEST_CASE("what is routed follows the selection of its tokens, and comes back as a sum") {
   routed_graph r;
   const auto bias = r.weights({40, 6});
-  const auto biased = r.g.add(r.units, bias);
+  const auto square = r.g.map(pointwise::squared_relu, 0, bias);
+  const auto biased = r.g.add(r.units, square);
   const auto sum = r.g.einsum("tn,tnh->th", {r.chosen, biased});
   const auto half = r.g.map(pointwise::scale, 0.5, sum);
   const auto last = r.g.add(half, r.y);
@@ -180,6 +215,7 @@ TEST_CASE("what is routed follows the selection of its tokens, and comes back as
   CHECK(r.ways(p, r.chosen) == "tokens");                      // the router is there
   CHECK(r.ways(p, r.units) == "whole tokens routed label routed_label routed_partial partial");
   CHECK(r.ways(p, bias) == "whole");
+  CHECK(r.ways(p, square) == "whole label");  // a constant
   CHECK(operands(p, r.units, routed) == "routed, whole");
   CHECK(operands(p, r.units, routed_label) == "routed, label");
   CHECK(operands(p, r.units, routed_partial) == "routed_partial, whole");
@@ -220,8 +256,11 @@ TEST_CASE("what of a value travels") {
   routed_graph r, many(20);
   const auto behind = r.g.einsum("ti,ihn->thn", {r.x, r.weights({12, 6, 40})});
   const auto before = r.g.einsum("ti,inh->nth", {r.x, r.weights({12, 40, 6})});
+  const auto between = r.g.einsum("ti,inh->hnt", {r.x, r.weights({12, 40, 6})});
+  const auto other = r.g.select(best, r.g.map(pointwise::gelu, 0, r.scores));
   const auto sum = r.g.add(r.y, r.g.einsum("tn,thn->th", {r.chosen, behind}));
-  const ir::node_list roots(r.g.add(sum, r.g.einsum("tn,nth->th", {r.chosen, before}))),
+  const auto more = r.g.add(sum, r.g.einsum("tn,nth->th", {r.chosen, before}));
+  const ir::node_list roots(r.g.add(more, r.g.einsum("tn,hnt->th", {r.chosen, between}))),
       roots_of_many(many.y);
   const placement_problem p = r.routed(roots), whole_router = r.routed(roots, whole),
                           q = many.problem(roots_of_many);
@@ -237,6 +276,8 @@ TEST_CASE("what of a value travels") {
   CHECK(travel_of(p, r.scores, tokens, routed_label) == travel::rows);  // all of them are read
   CHECK(travel_of(p, behind, tokens, routed_label) == travel::rows);
   CHECK(travel_of(p, before, tokens, routed_label) == travel::rows);
+  CHECK(travel_of(p, between, tokens, routed_label) == travel::rows);
+  CHECK(travel_of(p, other, tokens, routed_label) == travel::rows);  // no token follows it
   CHECK(move_of(p, r.units, tokens, routed_label).inner == 6);
   CHECK(move_of(p, before, tokens, routed_label).inner == 6);
   CHECK(move_of(p, r.units, tokens, routed_label).load.entries == 5);
