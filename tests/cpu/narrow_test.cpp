@@ -46,33 +46,31 @@ narrowed_row narrowed(const std::vector<float>& v, integer_form form) {
   return r;
 }
 
-double norm(const std::vector<double>& v) {
-  double sum = 0;
-  for (const double x : v) sum += x * x;
-  return std::sqrt(sum);
-}
-
 void check(const std::vector<float>& v, integer_form form) {
   const auto [of, q] = narrowed(v, form);
-  std::vector<double> whole, lost, integers;
+  const auto scale = static_cast<double>(of.scale);
+  double whole = 0, lost = 0, integers = 0;  // squares of norms
   for (extent i = 0; i < v.size(); ++i) {
-    whole.push_back(static_cast<double>(v[i]));
-    integers.push_back(q[i]);
-    lost.push_back(whole[i] - static_cast<double>(of.scale) * q[i]);
+    const auto x = static_cast<double>(v[i]), n = static_cast<double>(q[i]);
+    whole += x * x;
+    lost += (x - scale * n) * (x - scale * n);
+    integers += n * n;
   }
-  INFO("of " << v.size() << " numbers, norm " << norm(whole));
+  const double norm = std::sqrt(whole);
+  INFO("of " << v.size() << " numbers, norm " << norm);
   REQUIRE(of.is_usual());
-  CHECK(norm(whole) <= static_cast<double>(of.norm));
-  CHECK(norm(lost) <= static_cast<double>(of.lost));
-  CHECK(norm(integers) < std::sqrt(0x1p31));
+  CHECK(norm <= static_cast<double>(of.norm));
+  CHECK(std::sqrt(lost) <= static_cast<double>(of.lost));
+  CHECK(integers < 0x1p31);
   const auto most = static_cast<int>(cpu::greatest_of(form));
-  CHECK(std::ranges::all_of(q, [&](int n) { return -most <= n && n <= most; }));
+  const auto [least, greatest] = std::ranges::minmax(q);
+  CHECK(-most <= least);
+  CHECK(greatest <= most);
   CHECK(std::all_of(q.begin() + static_cast<std::ptrdiff_t>(v.size()), q.end(),
                     [](int n) { return n == 0; }));
   // A step is as small as the two limits allow, so hardly more is lost than rounding loses.
   const auto n = static_cast<double>(v.size());
-  CHECK(static_cast<double>(of.lost) <=
-        0.51 * std::sqrt(n) * static_cast<double>(of.scale) + 1e-6 * norm(whole) + 0x1p-125);
+  CHECK(static_cast<double>(of.lost) <= 0.51 * std::sqrt(n) * scale + 1e-6 * norm + 0x1p-125);
 }
 
 constexpr integer_form forms[] = {integer_form::int16, integer_form::int16_in_halves,
@@ -98,7 +96,7 @@ TEST_CASE("a narrowed row is as near as its bounds say", "[cpu][narrow]") {
 
 TEST_CASE("rows whose integers are as large as they may be have products below 2^31",
           "[cpu][narrow]") {
-  for (const extent n : std::initializer_list<extent>{1, 2, 4, 64, 1 << 12, (1 << 22) - 1})
+  for (const extent n : std::initializer_list<extent>{1, 2, 4, 64, 1 << 12})
     for (const float of : {1.f, -1.f, 0.7f}) {
       check(std::vector<float>(n, of));
       std::vector<float> half(n, of);  // all round up
@@ -106,6 +104,7 @@ TEST_CASE("rows whose integers are as large as they may be have products below 2
       for (extent i = 1; i < n; ++i) half[i] = of * 0.5002f;
       check(half);
     }
+  check(std::vector<float>((1 << 22) - 1, 0.7f));  // no longer row is screened
 }
 
 TEST_CASE("a row with NaN, infinity or a huge norm is not usual", "[cpu][narrow]") {

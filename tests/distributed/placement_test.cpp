@@ -24,27 +24,34 @@ struct cut_graph {
   // The roots must outlive it.
   placement_problem problem(const ir::node_list& roots) const {
     axis_list axes(g.size());
-    for (const ir::node_id id : g.ids())
+    for (const ir::node_id id : g.ids()) {
       for (extent k = 0; k < g.rank(id); ++k) {
         if (g.same(g[id].axes[k], g[x].axes[0])) axes[id].token = k;
         if (!g.same(g[id].axes[k], g[gate].axes[1])) continue;
         axes[id].has_two_labels |= axes[id].label.has_value();
         axes[id].label = k;
       }
+      ir::each_operand(g[id], [&](ir::node_id o) {
+        axes[id].is_sum |= !axes[id].token && (axes[o].token || axes[o].is_sum);
+      });
+    }
     return {g, roots, {tokens}, axes, 4, 4, {}, sparse_values(g, roots, axes)};
   }
   // Returns where a node can be made; what is merged has a mark.
   std::string ways(ir::node_id id) const {
-    std::string found;
     const ir::node_list roots(id);
-    const placement_problem p = problem(roots);
-    for (const making& m : making_list(p, id).take()) {
-      constexpr const char* names[] = {"whole",  "tokens",       "label",         "partial",
-                                       "routed", "routed_label", "routed_partial"};
-      found += std::string(found.empty() ? "" : " ") + names[static_cast<extent>(m.out)] +
-               (m.merges ? "*" : "");
-    }
+    return ways(problem(roots), id);
+  }
+  static std::string ways(const placement_problem& p, ir::node_id id) {
+    std::string found;
+    for (const making& m : making_list(p, id).take())
+      found += std::string(found.empty() ? "" : " ") + name(m.out) + (m.merges ? "*" : "");
     return found;
+  }
+  static const char* name(spread s) {
+    constexpr const char* names[] = {"whole",  "tokens",       "label",         "partial",
+                                     "routed", "routed_label", "routed_partial"};
+    return names[static_cast<extent>(s)];
   }
 };
 
@@ -110,7 +117,10 @@ TEST_CASE("where a value can come to lie") {
   CHECK(moves(c.scores, label, tokens));
   CHECK(!moves(sum, tokens, label));
   CHECK(!moves(sum, tokens, partial));
-  CHECK(!moves(c.gate, label, whole));            // weights stay where they are
+  CHECK(!moves(c.gate, label, whole));  // weights stay where they are
+  CHECK(moves(c.gate, label, label));
+  CHECK(moves(c.scores, whole, label));
+  CHECK(!moves(sum, whole, label));
   CHECK(!moves(c.scores, tokens, routed_label));  // no token is routed
 }
 
@@ -133,6 +143,145 @@ TEST_CASE("what is 0 but for a selection's entries, and what is read of these al
   CHECK(!p.sparse.zero_but_for[inverse]);
   CHECK(!both.sparse.sampled_by[values]);  // a result is read
   CHECK(p.sparse.zero_but_for[half] == chosen);
+}
+
+TEST_CASE("sums over tokens, and constants") {
+  cut_graph c;
+  const auto sum = c.g.einsum("ti,tn->in", {c.x, c.scores}),
+             without = c.g.einsum("ti->i", {c.x});  // the label
+  const ir::node_list roots(sum);
+  const placement_problem p = c.problem(roots);
+  CHECK(!p.is_constant(sum));
+  CHECK(c.ways(c.g.map(pointwise::relu, 0, sum)) == "whole label");
+  CHECK(c.ways(c.g.map(pointwise::scale, 2, sum)) == "whole tokens label partial");
+  CHECK(c.ways(c.g.map(pointwise::relu, 0, c.gate)) == "whole label");
+  CHECK(!seconds_to_move(p, sum, partial, whole));
+  CHECK(seconds_to_end(p, sum, tokens, label));
+  CHECK(!seconds_to_end(p, sum, whole, label));
+  CHECK(!seconds_to_end(p, without, tokens, label));
+  CHECK(seconds_to_end(p, without, tokens, whole));
+}
+
+TEST_CASE("what has the label twice is not cut") {
+  cut_graph c;
+  const auto outer = c.g.einsum("tn,tm->tnm", {c.scores, c.scores});
+  const auto diagonal = c.g.einsum("tnm->tn", {outer});
+  const ir::node_list roots(diagonal);
+  CHECK(c.ways(outer).find("label") == std::string::npos);
+  CHECK(c.ways(diagonal).find("label") == std::string::npos);
+  CHECK(!seconds_to_move(c.problem(roots), outer, whole, label));
+}
+
+// Experts [12, 40, 6] of which each token selects some.
+struct routed_graph : cut_graph {
+  ir::node_id chosen, units, y;
+
+  explicit routed_graph(extent keep = 5) {
+    chosen = g.select({selection_rule::kind::top_k, keep}, scores);
+    units = g.einsum("ti,inh->tnh", {x, weights({12, 40, 6})});
+    y = g.einsum("tn,tnh->th", {chosen, units});
+  }
+  placement_problem routed(const ir::node_list& roots, spread at = tokens) const {
+    placement_problem p = problem(roots);
+    p.router.emplace(p.sparse, chosen, at);
+    return p;
+  }
+};
+
+// Returns where the operands must lie for each way to make a node so.
+std::string operands(const placement_problem& p, ir::node_id id, spread out) {
+  std::string found;
+  for (const making& m : making_list(p, id).take()) {
+    if (m.out != out) continue;
+    found += found.empty() ? "" : " or ";
+    for (extent k = 0; k < m.in.size(); ++k)
+      found += std::string(k == 0 ? "" : ", ") + cut_graph::name(m.in[k]);
+  }
+  return found;
+}
+
+TEST_CASE("what is routed follows the selection of its tokens, and comes back as a sum") {
+  routed_graph r;
+  const auto bias = r.weights({40, 6});
+  const auto square = r.g.map(pointwise::squared_relu, 0, bias);
+  const auto biased = r.g.add(r.units, square);
+  const auto sum = r.g.einsum("tn,tnh->th", {r.chosen, biased});
+  const auto half = r.g.map(pointwise::scale, 0.5, sum);
+  const auto last = r.g.add(half, r.y);
+  const ir::node_list roots(last);
+  const placement_problem p = r.routed(roots);
+  CHECK(r.ways(p, r.x) == "tokens");
+  CHECK(r.ways(p, r.scores) == "whole tokens label partial");  // the selection is made of it
+  CHECK(r.ways(p, r.chosen) == "tokens");                      // the router is there
+  CHECK(r.ways(p, r.units) == "whole tokens routed label routed_label routed_partial partial");
+  CHECK(r.ways(p, bias) == "whole");
+  CHECK(r.ways(p, square) == "whole label");  // a constant
+  CHECK(operands(p, r.units, routed) == "routed, whole");
+  CHECK(operands(p, r.units, routed_label) == "routed, label");
+  CHECK(operands(p, r.units, routed_partial) == "routed_partial, whole");
+  CHECK(operands(p, r.units, tokens) == "tokens, whole");
+  CHECK(operands(p, biased, routed) == "routed, whole");
+  CHECK(operands(p, biased, routed_label) == "routed_label, label");
+  CHECK(operands(p, sum, routed_partial) ==
+        "routed_label, routed_label or routed_partial, routed or routed, routed_partial");
+  CHECK(operands(p, half, routed_partial) == "routed_partial");
+  CHECK(operands(p, last, routed_partial) == "routed_partial, routed_partial");
+}
+
+TEST_CASE("where a value can come to lie for routed tokens") {
+  routed_graph r;
+  const ir::node_list roots(r.y);
+  const placement_problem p = r.routed(roots);
+  const auto moves = [&](ir::node_id id) {
+    std::string found;
+    for (extent i = 0; i < 49; ++i) {
+      const auto from = static_cast<spread>(i / 7), to = static_cast<spread>(i % 7);
+      if (from == to || !(is_routed(from) || is_routed(to))) continue;
+      if (!seconds_to_move(p, id, from, to)) continue;
+      found += std::string(found.empty() ? "" : ", ") + cut_graph::name(from) + " to " +
+               cut_graph::name(to);
+    }
+    return found;
+  };
+  CHECK(moves(r.x) == "whole to routed, tokens to routed");
+  CHECK(moves(r.units) ==
+        "whole to routed, tokens to routed, tokens to routed_label, label to routed_label");
+  CHECK(!seconds_to_move(p, r.chosen, tokens, routed));  // it is 0 elsewhere
+  CHECK(seconds_to_move(p, r.chosen, tokens, routed_label));
+  CHECK(moves(r.y) == "routed_partial to tokens");
+  CHECK(moves(r.gate).empty());
+}
+
+TEST_CASE("what of a value travels") {
+  routed_graph r, many(20);
+  const auto behind = r.g.einsum("ti,ihn->thn", {r.x, r.weights({12, 6, 40})});
+  const auto before = r.g.einsum("ti,inh->nth", {r.x, r.weights({12, 40, 6})});
+  const auto between = r.g.einsum("ti,inh->hnt", {r.x, r.weights({12, 40, 6})});
+  const auto other = r.g.select(best, r.g.map(pointwise::gelu, 0, r.scores));
+  const auto sum = r.g.add(r.y, r.g.einsum("tn,thn->th", {r.chosen, behind}));
+  const auto more = r.g.add(sum, r.g.einsum("tn,nth->th", {r.chosen, before}));
+  const ir::node_list roots(r.g.add(more, r.g.einsum("tn,hnt->th", {r.chosen, between}))),
+      roots_of_many(many.y);
+  const placement_problem p = r.routed(roots), whole_router = r.routed(roots, whole),
+                          q = many.problem(roots_of_many);
+  CHECK(travel_of(p, r.chosen, tokens, routed_label) == travel::entries);
+  CHECK(travel_of(p, r.chosen, label, routed_label) == travel::entries);
+  CHECK(travel_of(p, r.chosen, tokens, label) == travel::entries);
+  CHECK(travel_of(p, r.chosen, label, tokens) == travel::rows);
+  CHECK(travel_of(q, many.chosen, tokens, label) == travel::rows);  // half of its places
+  CHECK(travel_of(p, r.units, tokens, routed_label) == travel::sampled);
+  CHECK(travel_of(p, r.units, tokens, label) == travel::rows);
+  CHECK(travel_of(p, r.units, label, routed_label) == travel::rows);
+  CHECK(travel_of(whole_router, r.units, tokens, routed_label) == travel::rows);
+  CHECK(travel_of(p, r.scores, tokens, routed_label) == travel::rows);  // all of them are read
+  CHECK(travel_of(p, behind, tokens, routed_label) == travel::rows);
+  CHECK(travel_of(p, before, tokens, routed_label) == travel::rows);
+  CHECK(travel_of(p, between, tokens, routed_label) == travel::rows);
+  CHECK(travel_of(p, other, tokens, routed_label) == travel::rows);  // no token follows it
+  CHECK(move_of(p, r.units, tokens, routed_label).inner == 6);
+  CHECK(move_of(p, before, tokens, routed_label).inner == 6);
+  CHECK(move_of(p, r.units, tokens, routed_label).load.entries == 5);
+  CHECK(move_of(r.problem(roots), r.chosen, tokens, label).load.entries == 5);
 }
 
 }  // namespace

@@ -113,13 +113,17 @@ inline void meet(communicator& ranks) {
   ranks.all_gather(std::span(&mine, 1), std::span(all), std::vector<std::size_t>(ranks.size(), 1));
 }
 
-// The last rank throws while the others wait.
+// The last rank throws while the others wait, and the first one of several a little later.
 inline void check_a_rank_that_throws(communicator& ranks) {
   const std::size_t last = ranks.size() - 1;
   const std::string expected = "rank " + std::to_string(last) + " failed: it has no more";
   const auto part = [&] {
     ranks.guarded([&] {
       if (ranks.rank() == last) throw std::runtime_error("it has no more");
+      if (ranks.rank() == 0 && last > 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        throw std::runtime_error("it comes too late");
+      }
       meet(ranks);
     });
   };

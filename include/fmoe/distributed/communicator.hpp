@@ -152,7 +152,7 @@ class communicator {
 
   // Makes all ranks throw this sentence, or the one with which a rank failed before.
   [[noreturn]] void fail(const std::string& sentence) {
-    if (failure_.empty()) failure_ = announce(sentence);
+    if (!has_failed()) failure_ = announce(sentence);
     throw communication_error(failure_);
   }
 
@@ -171,6 +171,8 @@ class communicator {
 
  protected:
   communicator(std::size_t rank, std::size_t size) : rank_(rank), size_(size) {}
+
+  bool has_failed() const { return !failure_.empty(); }
 
   // Throws the sentence of another rank.
   [[noreturn]] void follow(const std::string& sentence) {
@@ -217,7 +219,7 @@ class communicator {
   }
 
   std::vector<std::size_t> in_bytes(std::span<const std::size_t> counts, std::size_t each) const {
-    if (!failure_.empty()) throw communication_error(failure_);
+    if (has_failed()) throw communication_error(failure_);
     std::vector<std::size_t> bytes(counts.begin(), counts.end());
     for (std::size_t& b : bytes) b *= each;
     return bytes;

@@ -37,18 +37,15 @@ class mpi_communicator final : public communicator {
   explicit mpi_communicator(MPI_Comm ranks)
       : communicator(number(ranks, MPI_Comm_rank), number(ranks, MPI_Comm_size)) {
     MPI_Comm_dup(ranks, &ranks_);
-    MPI_Comm_dup(ranks, &faults_);
     MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(faults_, MPI_ERRORS_RETURN);
   }
   ~mpi_communicator() override {
-    if (has_failed_) return;  // the ranks do not come together any more
+    if (has_failed()) return;  // the ranks do not come together any more
     MPI_Comm_free(&ranks_);
-    MPI_Comm_free(&faults_);
   }
 
  private:
-  static constexpr int fault_tag = 1;
+  static constexpr int fault_tag = 1;  // collectives have no tags, so sentences do not meet them
 
   static std::size_t number(MPI_Comm ranks, int (*ask)(MPI_Comm, int*)) {
     int n = 0;
@@ -56,15 +53,16 @@ class mpi_communicator final : public communicator {
     return static_cast<std::size_t>(n);
   }
 
-  // If several ranks fail at the same time, each throws the sentence of one of them.
+  // If several ranks fail at the same time, before they hear of each other, each throws the
+  // sentence of one of them.
   std::string announce(const std::string& sentence) override {
-    has_failed_ = true;
-    if (const std::string theirs = announced(); !theirs.empty()) return theirs;
+    for (int look = 0; look < 100; ++look)  // MPI finds what has come after some of them
+      if (const std::string theirs = announced(); !theirs.empty()) return theirs;
     const auto* const text = new std::string(sentence);  // MPI may read it until the program ends
     for (int r = 0; r < static_cast<int>(size()); ++r) {
       if (r == static_cast<int>(rank())) continue;
       MPI_Request request;
-      MPI_Isend(text->data(), static_cast<int>(text->size()), MPI_CHAR, r, fault_tag, faults_,
+      MPI_Isend(text->data(), static_cast<int>(text->size()), MPI_CHAR, r, fault_tag, ranks_,
                 &request);
       MPI_Request_free(&request);
     }
@@ -75,13 +73,12 @@ class mpi_communicator final : public communicator {
   std::string announced() {
     int is_there = 0;
     MPI_Status status;
-    if (MPI_Iprobe(MPI_ANY_SOURCE, fault_tag, faults_, &is_there, &status) != MPI_SUCCESS)
-      return {};
+    if (MPI_Iprobe(MPI_ANY_SOURCE, fault_tag, ranks_, &is_there, &status) != MPI_SUCCESS) return {};
     if (is_there == 0) return {};
     int length = 0;
     MPI_Get_count(&status, MPI_CHAR, &length);
     std::string text(static_cast<std::size_t>(length), '\0');
-    MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, fault_tag, faults_,
+    MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, fault_tag, ranks_,
              MPI_STATUS_IGNORE);
     return text;
   }
@@ -166,7 +163,6 @@ class mpi_communicator final : public communicator {
       wait_after(waited);
     }
     if (done == 0) {
-      has_failed_ = true;
       static_cast<void>(t.release());  // see mpi_transfer
       if (!theirs.empty()) follow(theirs);
       fail(mine);
@@ -175,8 +171,7 @@ class mpi_communicator final : public communicator {
     MPI_Type_free(&t->type);
   }
 
-  MPI_Comm ranks_ = MPI_COMM_NULL, faults_ = MPI_COMM_NULL;
-  bool has_failed_ = false;
+  MPI_Comm ranks_ = MPI_COMM_NULL;
 };
 
 // Runs body(communicator&) as one rank of the MPI job that mpirun has started, and returns the exit

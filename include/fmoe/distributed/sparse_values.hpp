@@ -8,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include <fmoe/distributed/stage_plan.hpp>
+#include <fmoe/distributed/moved_bytes.hpp>
+#include <fmoe/ir/graph.hpp>
 
 namespace fmoe::detail {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <fmoe/distributed/stage_levels.hpp>
+#include <fmoe/distributed/stage_plan.hpp>
 
 namespace fmoe::detail {
 
