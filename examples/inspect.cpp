@@ -8,11 +8,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <set>
-#include <thread>
 
 #include <fmoe/explain.hpp>
 #include <fmoe/fmoe.hpp>
@@ -68,14 +68,20 @@ class progress {
  public:
   progress() {
     if (::isatty(STDERR_FILENO) == 0) return;
-    drawer_ = std::jthread([this](const std::stop_token& stop) {
+    drawer_ = std::async(std::launch::async, [this] {
       std::unique_lock lock(mutex_);
-      const auto stopped = [&] { return stop.stop_requested(); };
-      for (auto wait = std::chrono::milliseconds(1000); !wake_.wait_for(lock, stop, wait, stopped);
+      const auto ended = [this] { return ended_; };
+      for (auto wait = std::chrono::milliseconds(1000); !wake_.wait_for(lock, wait, ended);
            wait = std::chrono::milliseconds(100))
         draw();
       if (drawn_ != 0) std::fputs("\r\033[K", stderr);
     });
+  }
+  progress(const progress&) = delete;
+  ~progress() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    wake_.notify_one();
   }
   // Starts the task `what`, of `count` parts; `count` is 0 if nobody knows the number of parts.
   void start(const char* what, std::size_t count) {
@@ -99,11 +105,14 @@ class progress {
   }
 
   std::mutex mutex_;
-  std::condition_variable_any wake_;
+  std::condition_variable wake_;
+  bool ended_ = false;
   const char* what_ = "";
   std::size_t count_ = 0, drawn_ = 0;
   std::atomic<std::size_t> done_ = 0;
-  std::jthread drawer_;  // the last member, so that it ends first
+  // The last member, so that it ends first. It is no std::jthread, which libc++ has since
+  // release 20.
+  std::future<void> drawer_;
 };
 
 // Formats 1234567 as 1,234,567.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -50,9 +51,9 @@ void measure(const char* way, const service& served, seconds length, int threads
   std::atomic<std::size_t> tokens = 0;
   const auto begin = std::chrono::steady_clock::now();
   const auto end = begin + length;
-  std::vector<std::jthread> threads;
+  std::vector<std::future<void>> calls;  // std::jthread is in libc++ since release 20 only
   for (std::size_t c = 0; c < clients; ++c)
-    threads.emplace_back([&, c] {
+    calls.push_back(std::async(std::launch::async, [&, c] {
       tbb::task_arena arena(threads_a_call);
       arena.execute([&] {
         for (std::size_t n = 1 + c; std::chrono::steady_clock::now() < end;
@@ -66,8 +67,8 @@ void measure(const char* way, const service& served, seconds length, int threads
           tokens += n;
         }
       });
-    });
-  threads.clear();
+    }));
+  calls.clear();
   std::vector<double> all;
   for (const auto& t : times) all.insert(all.end(), t.begin(), t.end());
   std::ranges::sort(all);
@@ -98,7 +99,7 @@ int main(int argc, char** argv) {
 
   // Another layer takes over while the clients call: no call fails, and none waits for it.
   service served(compiled_for(1, {}));
-  std::jthread reload([&] {
+  const auto reload = std::async(std::launch::async, [&] {
     for (int i = 0; i < 4; ++i) {
       std::this_thread::sleep_for(length / 5);
       auto next = layer;

@@ -83,7 +83,7 @@ template <class Experts>
 mumoe<Experts> with_gate(Experts e) {
   mumoe<Experts> l;
   for (auto& projection : l.gate.projections) projection = weights({inputs, experts});
-  l.experts = move(e);
+  l.experts = std::move(e);  // clang warns of a move without std
   return l;
 }
 

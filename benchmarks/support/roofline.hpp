@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <barrier>
 #include <chrono>
-#include <thread>
+#include <future>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -50,8 +50,9 @@ std::vector<double> times_together(extent threads, int rounds, const Task& task)
       if (thread == 0) times.push_back(seconds(threads) - start);
     }
   };
-  std::vector<std::jthread> others;
-  for (extent thread = 1; thread < threads; ++thread) others.emplace_back(run, thread);
+  std::vector<std::future<void>> others;  // libc++ has std::jthread since release 20 only
+  for (extent thread = 1; thread < threads; ++thread)
+    others.push_back(std::async(std::launch::async, run, thread));
   run(0);
   return times;
 }

@@ -3,7 +3,6 @@
 // names), <name>.experts and <name>.grad.
 #pragma once
 
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -11,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include <fmoe/base/number_text.hpp>
 #include <fmoe/io/safetensors.hpp>
 
 namespace fmoe::golden {
@@ -60,9 +60,7 @@ class golden_case {
   Number number(const std::string& key) const {
     const std::string value = required(key);
     Number n{};
-    const auto [end, fault] = std::from_chars(value.data(), value.data() + value.size(), n);
-    if (fault != std::errc() || end != value.data() + value.size())
-      throw not_understood("the metadata has " + key + " = " + value);
+    if (!is_number(value, n)) throw not_understood("the metadata has " + key + " = " + value);
     return n;
   }
 

@@ -3,6 +3,7 @@
 // because 12 types of layers in float and double take half a minute to compile.
 #pragma once
 
+#include <charconv>
 #include <functional>
 #include <optional>
 

@@ -4,6 +4,7 @@
 #include <fmoe/edit.hpp>
 #include <fmoe/io/layer_settings.hpp>
 
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <set>
