@@ -71,7 +71,7 @@ class program {
   }
 
   forward compiled(const auto& layer, const tensor<float, 2>& x) {
-    const auto [tokens, width] = x.shape();
+    const extent tokens = x.shape()[0], width = x.shape()[1];
     const cost_figures c = cost(layer(x)).factorized;
     const double rows = 8 * static_cast<double>(x.size());
     work_ = {c.flops() * static_cast<double>(tokens), c.bytes - rows, rows};
