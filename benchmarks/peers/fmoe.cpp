@@ -88,7 +88,7 @@ class program {
   // Both passes, with all gradients.
   template <class Source>
   forward step(const auto& layer, const tensor<float, 2>& x, const tensor<float, 2>& dy) {
-    const auto [tokens, width] = x.shape();
+    const extent tokens = x.shape()[0], width = x.shape()[1];
     const auto run = std::make_shared<decltype(compile_gradients(layer, tokens))>(
         compile_gradients(layer, tokens, how_));
     if (how_.sparse_gradients != 0 && run->gradients().sparse.empty()) return {};
