@@ -113,8 +113,8 @@ struct problem {
 TEST_CASE("products that round their rows to 8 bits have the bits of a plain loop") {
   std::mt19937 engine(11);
   std::normal_distribution<float> normal;
-  for (const extent rows : sizes{1, 2, 3, 4, 5, 6, 7, 11, 13, 50})
-    for (const extent depth : sizes{1, 31, 32, 33, 160, 2081})
+  for (const extent rows : sizes{1, 2, 3, 4, 5, 6, 7, 11, 13})
+    for (const extent depth : sizes{1, 31, 32, 33, 160, 321})
       for (const extent columns : sizes{1, 33, 130})
         for (const bool k_is_contiguous : {false, true})
           for (const bool accumulate : {false, true}) {
