@@ -26,7 +26,7 @@ struct problem {
   std::vector<float> x = std::vector<float>(rows * (depth + 3));
   std::vector<bf16> w = std::vector<bf16>(depth * columns);
   bool k_is_contiguous = false;
-  static constexpr extent block = 20;
+  extent block = 20;
 
   float& row(extent m, extent k) { return x[m * (depth + 3) + k]; }
   bf16& weight(extent k, extent n) { return w[k_is_contiguous ? n * depth + k : k * columns + n]; }
@@ -37,41 +37,60 @@ struct problem {
     return *this;
   }
 
-  std::vector<float> plain() {
+  // The sum of some neighbours along k, the second of two first.
+  float sum_of(extent m, extent n, extent first, extent end) {
+    float sum = 0;
+    const auto add = [&](extent k) {
+      if (k < depth) sum = std::fma(rounded(row(m, k)), convert<float>(weight(k, n)), sum);
+      else sum += 0;
+    };
+    for (extent k = first; k < end; k += 2) {
+      add(k + 1);
+      add(k);
+    }
+    return sum;
+  }
+  // The same as a step of tiles of AMX adds: all first ones, all second ones, and both.
+  float sum_of_step(extent m, extent n, extent first, extent end) {
+    float sums[2] = {};
+    for (extent k = first; k < end; ++k)
+      sums[(k - first) % 2] =
+          std::fma(rounded(row(m, k)), convert<float>(weight(k, n)), sums[(k - first) % 2]);
+    return sums[0] + sums[1];
+  }
+
+  std::vector<float> plain(bool in_tiles = false) {
     std::vector<float> c;
     for (extent m = 0; m < rows; ++m)
       for (extent n = 0; n < columns; ++n) {
         float total = 0;
         for (extent first = 0; first < depth; first += block) {
-          float sum = 0;
-          const auto add = [&](extent k) {
-            if (k < depth) sum = std::fma(rounded(row(m, k)), convert<float>(weight(k, n)), sum);
-            else sum += 0;
-          };
-          for (extent k = first; k < std::min(depth, first + block); k += 2) {
-            add(k + 1);
-            add(k);
+          const extent end = std::min(depth, first + block);
+          if (!in_tiles) {
+            const float sum = sum_of(m, n, first, end);
+            total = first == 0 ? sum : total + sum;
           }
-          total = first == 0 ? sum : total + sum;
+          for (extent k = first; in_tiles && k < end; k += 32)
+            total += sum_of_step(m, n, k, std::min(end, k + 32));
         }
         c.push_back(total);
       }
     return c;
   }
 
-  std::vector<float> by_kernels(bool in_pairs = cpu::adds_bf16_pairs<arch>()) {
+  std::vector<float> by_kernels(cpu::bf16_form form = cpu::bf16_form_here<arch>()) {
     std::vector<extent> k_offsets, n_offsets;
     for (extent k = 0; k < depth; ++k) k_offsets.push_back(k_is_contiguous ? k : k * columns);
     for (extent n = 0; n < columns; ++n) n_offsets.push_back(k_is_contiguous ? n * depth : n);
-    const auto& kernels = cpu::bf16_kernels<arch>(in_pairs);
+    const auto& kernels = cpu::bf16_kernels<arch>(form);
     const extent panels = divide_up(columns, cpu::panel_width<float, arch>),
-                 panel_rows = cpu::bf16_depth<arch>(depth, in_pairs), stride = round_up(depth, 64);
+                 panel_rows = cpu::bf16_depth<arch>(depth, form), stride = round_up(depth, 64);
     std::vector<std::byte> packed(panels * kernels.bytes(panel_rows));
     for (extent p = 0; p < panels; ++p)
-      cpu::pack_bf16_panel<arch>(k_offsets, n_offsets, w.data(), p, packed.data(), in_pairs);
+      cpu::pack_bf16_panel<arch>(k_offsets, n_offsets, w.data(), p, packed.data(), form);
     std::vector<float> in(rows * stride, std::numeric_limits<float>::quiet_NaN()),
         c(rows * columns);
-    cpu::round_rows_to_bf16<arch>(x.data(), depth + 3, rows, depth, in.data(), stride, in_pairs);
+    cpu::round_rows_to_bf16<arch>(x.data(), depth + 3, rows, depth, in.data(), stride, form);
     cpu::gemm<float, arch>({rows,
                             columns,
                             panel_rows,
@@ -82,7 +101,7 @@ struct problem {
                             c.data(),
                             columns,
                             false,
-                            cpu::bf16_depth<arch>(block, in_pairs),
+                            cpu::bf16_depth<arch>(block, form),
                             nullptr},
                            [](auto...) {});
     return c;
@@ -95,15 +114,18 @@ TEST_CASE("products that round their rows have the bits of a plain loop") {
   for (const extent rows : sizes{1, 2, 3, 5, 7, 13, 29, 130})
     for (const extent depth : sizes{1, 2, 19, 20, 21, 64, 257})
       for (const extent columns : sizes{1, 33, 100})
-        for (const bool k_is_contiguous : {false, true}) {
+        for (const auto [block, k_is_contiguous] : {std::pair(20u, false), std::pair(76u, true)}) {
           problem p{rows, depth, columns};
+          p.block = block;
           p.k_is_contiguous = k_is_contiguous;
           p.fill([&] { return normal(engine); });
           CAPTURE(rows, depth, columns, k_is_contiguous);
           const auto plain = p.plain();
-          REQUIRE(same_bits(p.by_kernels(false), plain));
+          REQUIRE(same_bits(p.by_kernels(cpu::bf16_form::floats), plain));
           if (cpu::has_bf16_dots<arch>() && cpu::is_avx512<arch>)
-            REQUIRE(same_bits(p.by_kernels(true), plain));
+            REQUIRE(same_bits(p.by_kernels(cpu::bf16_form::pairs), plain));
+          if (cpu::has_tiles<arch>())
+            REQUIRE(same_bits(p.by_kernels(cpu::bf16_form::tiles), p.plain(true)));
         }
 }
 

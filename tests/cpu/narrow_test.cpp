@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Narrowed rows, and their products by integers, compared with exact arithmetic.
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
-#include <fmoe/backend/cpu/kernels/narrow.hpp>
+#include <fmoe/backend/cpu/kernels/screen.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -121,12 +121,12 @@ TEST_CASE("a row with NaN, infinity or a huge norm is not usual", "[cpu][narrow]
 
 // Multiplies rows of `steps` numbers of 4 bytes by panels of as many for each column.
 template <class S>
-std::vector<float> products(const std::vector<float>& a, const std::vector<S>& b, extent rows,
-                            extent steps) {
+std::vector<float> products(
+    const std::vector<float>& a, const std::vector<S>& b, extent rows, extent steps,
+    const cpu::gemm_kernels<float>& kernels = cpu::gemm_kernels_of<float, S, arch>) {
   const extent columns = cpu::panel_width<float, arch>;
   std::vector<float> c(rows * columns);
-  const cpu::gemm_panels<float> panels{reinterpret_cast<const std::byte*>(b.data()),
-                                       &cpu::gemm_kernels_of<float, S, arch>};
+  const cpu::gemm_panels<float> panels{reinterpret_cast<const std::byte*>(b.data()), &kernels};
   cpu::gemm<float, arch>({rows, columns, steps, a.data(), a.size() / rows, panels, steps, c.data(),
                           columns, false, all, nullptr},
                          [](auto...) {});
@@ -168,13 +168,12 @@ TEST_CASE("products of pairs of integers are exact, and wrap around", "[cpu][nar
   if (cpu::has_fused_dots<arch>()) check_products<cpu::int16_pair<true>>();
 }
 
-#if defined(__aarch64__)
 TEST_CASE("products of 16 by 8 bits are exact, and wrap around", "[cpu][narrow]") {
-  if (!cpu::has_int8_dots<arch>()) return;
+  if (!cpu::has_narrow_columns<arch>()) return;
   std::mt19937 bits(2);
   const extent columns = cpu::panel_width<float, arch>;
   for (extent rows = 1; rows <= 30; ++rows)
-    for (const extent steps : std::initializer_list<extent>{1, 4, 7, 131}) {
+    for (const extent steps : std::initializer_list<extent>{1, 4, 7, 16, 131}) {
       std::uniform_int_distribution<int> any(-128, rows == 30 ? -128 : 127);
       std::vector<std::int8_t> halves(rows * steps * 8);
       for (std::int8_t& h : halves) h = static_cast<std::int8_t>(any(bits));
@@ -183,7 +182,7 @@ TEST_CASE("products of 16 by 8 bits are exact, and wrap around", "[cpu][narrow]"
         for (std::int8_t& w : quad.of_k) w = static_cast<std::int8_t>(any(bits));
       std::vector<float> x(rows * steps * 2);
       std::memcpy(x.data(), halves.data(), halves.size());
-      const std::vector<float> c = products(x, b, rows, steps);
+      const std::vector<float> c = products(x, b, rows, steps, cpu::dot_kernels<arch>());
       bool is_same = true;
       for (extent t = 0; t < rows; ++t)
         for (extent n = 0; n < columns; ++n) {
@@ -199,6 +198,5 @@ TEST_CASE("products of 16 by 8 bits are exact, and wrap around", "[cpu][narrow]"
       CHECK(is_same);
     }
 }
-#endif
 
 }  // namespace

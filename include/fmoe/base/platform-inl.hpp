@@ -23,6 +23,7 @@
 #include <sys/sysctl.h>
 #elif defined(__linux__)
 #include <sys/auxv.h>
+#include <sys/syscall.h>
 #endif
 
 #include <fmoe/base/compiler.hpp>
@@ -198,5 +199,14 @@ FMOE_INLINE bool has_int8_dots() {
 #endif
 }
 #endif
+
+FMOE_INLINE bool may_use_tiles() {
+#if defined(__linux__) && FMOE_X86_64 && defined(SYS_arch_prctl)
+  constexpr long ask_for_state = 0x1023, tiles = 18;  // ARCH_REQ_XCOMP_PERM
+  return ::syscall(SYS_arch_prctl, ask_for_state, tiles) == 0;
+#else
+  return false;
+#endif
+}
 
 }  // namespace fmoe::detail

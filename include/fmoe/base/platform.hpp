@@ -82,6 +82,10 @@ std::size_t cache_bytes(int level);
 bool has_int8_dots();
 #endif
 
+// Asks the system for the registers of AMX, which it gives to programs that ask, and returns
+// whether this program has them. The CPU must have them.
+bool may_use_tiles();
+
 }  // namespace fmoe::detail
 
 #if !defined(FMOE_SEPARATE_COMPILATION)

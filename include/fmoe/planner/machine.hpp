@@ -15,7 +15,7 @@ struct machine_rates {
   double flops;  // of fp32 fused multiply-adds, each of which counts 2
   // Of multiply-adds of integers of 16 and of 8 bits and of bf16 numbers, each of which counts 2.
   // Without an instruction for the last two, they are widened first. With ARM64's dot products of 8
-  // bits, the first are of 16 by 8 bits, which the screen takes there.
+  // bits and with AMX, the first are of 16 by 8 bits, which the screen takes there.
   double int16_dots, int8_dots, bf16_dots;
   // Bytes that are read, from caches and from memory.
   double l2, l3, memory;

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include <fmoe/backend/cpu/caches.hpp>
+#include <fmoe/backend/cpu/kernels/amx.hpp>
 #include <fmoe/backend/cpu/kernels/simd.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
 #include <fmoe/base/memory.hpp>
@@ -60,6 +61,23 @@ double seconds_of_step(extent threads, const Step& added) {
   return least_seconds(threads, [] {}, task) / (chains * steps);
 }
 
+#if FMOE_X86_64 && FMOE_ASSEMBLY
+// Returns the seconds that a thread takes for a product of two full tiles of AMX.
+inline double seconds_of_tiles(extent threads) {
+  constexpr extent steps = 2'000;
+  const auto task = [](extent) {
+    const tiles_in_use in_use(tile_rows, tile_rows);
+    for (extent i = 0; i < steps; ++i) {
+      add_tiles<tile_numbers::bf16_pairs, 0, 4, 6>();
+      add_tiles<tile_numbers::bf16_pairs, 1, 4, 7>();
+      add_tiles<tile_numbers::bf16_pairs, 2, 5, 6>();
+      add_tiles<tile_numbers::bf16_pairs, 3, 5, 7>();
+    }
+  };
+  return least_seconds(threads, [] {}, task) / (4 * steps);
+}
+#endif
+
 // Reads `bytes` from p on, in four streams.
 template <class Arch>
 void read_all(const std::byte* p, extent bytes) {
@@ -106,6 +124,11 @@ machine_rates measured_rates(extent threads, const machine& m, memory& buffer) {
     bf16_dots = 4 * lane * t / seconds_of_step<Arch>(threads, [](auto&... v) {
                   return add_bf16_dots<Arch>(v...);
                 });
+#if FMOE_X86_64
+  // A product of tiles of integers takes as long, and a screen takes two, for integers of 16 bits.
+  if (has_tiles<Arch>())
+    int16_dots = bf16_dots = 2 * tile_rows * tile_rows * 32 * t / seconds_of_tiles(threads);
+#endif
 #endif
   const auto bytes_a_second = [&](extent bytes, extent repeats, function_ref<void()> prepare) {
     const auto task = [&](extent) {

@@ -4,49 +4,59 @@
 // time, the second one first, as the dot product of AVX512_BF16 does. CPUs without it multiply
 // floats: rows and panels there have the neighbours exchanged, so that sums have the same order
 // and the same bits. So do CPUs whose dot product is slower than products of floats: an Intel
-// Emerald Rapids adds 82 thousand million a second, and 147 of floats. Subnormal numbers count as
-// 0, and so does a 0 that follows an odd k.
+// Emerald Rapids adds 82 thousand million a second, and 147 of floats. CPUs with AMX multiply
+// tiles, 20 times as many, and sums have another order there (tile_product.hpp). Subnormal numbers
+// count as 0, and so does a 0 that follows an odd k.
 #pragma once
 
 #include <limits>
 
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
+#include <fmoe/backend/cpu/kernels/tile_product.hpp>
 #include <fmoe/backend/cpu/measure.hpp>
 
 namespace fmoe::cpu {
 
+// What rows and panels hold, and how they are multiplied: tiles are tiles of pairs.
+enum class bf16_form : std::uint8_t { floats, pairs, tiles };
+
+// The quickest form that this CPU has.
 template <class Arch>
-bool adds_bf16_pairs() {
+bf16_form bf16_form_here() {
   if constexpr (is_avx512<Arch>) {
-    static const bool is_faster = has_bf16_dots<Arch>() && this_machine<Arch>().one.bf16_dots >
-                                                               this_machine<Arch>().one.flops;
-    return is_faster;
+    static const bool has_quick_pairs =
+        has_bf16_dots<Arch>() &&
+        this_machine<Arch>().one.bf16_dots > this_machine<Arch>().one.flops;
+    return !has_quick_pairs    ? bf16_form::floats
+           : has_tiles<Arch>() ? bf16_form::tiles
+                               : bf16_form::pairs;
   } else {
-    return false;
+    return bf16_form::floats;
   }
 }
 
 // Returns the rows of a panel for so many k, which are also the floats of a rounded row.
 template <class Arch>
-extent bf16_depth(extent k, bool in_pairs = adds_bf16_pairs<Arch>()) {
-  return in_pairs ? divide_up(k, 2) : round_up(k, 2);
+extent bf16_depth(extent k, bf16_form form = bf16_form_here<Arch>()) {
+  return form == bf16_form::floats ? round_up(k, 2) : divide_up(k, 2);
 }
 
 template <class Arch>
-const gemm_kernels<float>& bf16_kernels(bool in_pairs = adds_bf16_pairs<Arch>()) {
+const gemm_kernels<float>& bf16_kernels(bf16_form form = bf16_form_here<Arch>()) {
+  if (form == bf16_form::tiles) return *tile_kernels<tile_numbers::bf16_pairs, Arch>();
   if constexpr (is_avx512<Arch>)
-    if (in_pairs) return gemm_kernels_of<float, bf16_pair, Arch>;
+    if (form == bf16_form::pairs) return gemm_kernels_of<float, bf16_pair, Arch>;
   return gemm_kernels_of<float, bf16, Arch>;
 }
 
 // Rounds rows of k numbers for these kernels, up to whole vectors of them.
 template <class Arch>
 void round_rows_to_bf16(const float* from, extent stride, extent rows, extent k, float* to,
-                        extent to_stride, bool in_pairs = adds_bf16_pairs<Arch>()) noexcept {
+                        extent to_stride, bf16_form form = bf16_form_here<Arch>()) noexcept {
   constexpr extent lane = lanes<float, Arch>;
   for (extent r = 0; r < rows; ++r, from += stride, to += to_stride) {
     if constexpr (is_avx512<Arch>) {
-      if (in_pairs) {
+      if (form != bf16_form::floats) {
         for (extent i = 0; i < k; i += 2 * lane) {
           const extent left = k - i, first = std::min(lane, left),
                        second = std::min(lane, left - first);
@@ -69,13 +79,13 @@ void round_rows_to_bf16(const float* from, extent stride, extent rows, extent k,
 template <class Arch>
 void pack_bf16_panel(std::span<const extent> k_offsets, std::span<const extent> n_offsets,
                      const bf16* source, extent panel, std::byte* out,
-                     bool in_pairs = adds_bf16_pairs<Arch>()) {
+                     bf16_form form = bf16_form_here<Arch>()) {
   constexpr extent width = panel_width<float, Arch>, together = 64;
   const extent depth = k_offsets.size(), columns = n_offsets.size(), first = panel * width;
   auto* const to = reinterpret_cast<bf16*>(out) + first * round_up(depth, 2);
   const auto place = [&](extent k, extent n) {
-    return in_pairs ? k / 2 * 2 * width + 2 * n + k % 2
-                    : (k ^ 1) * width + place_in_panel<float, Arch, bf16>(n);
+    return form != bf16_form::floats ? k / 2 * 2 * width + 2 * n + k % 2
+                                     : (k ^ 1) * width + place_in_panel<float, Arch, bf16>(n);
   };
   std::fill_n(to, width * round_up(depth, 2), bf16());
   for (extent k0 = 0; k0 < depth; k0 += together)

@@ -251,7 +251,7 @@ template <class T, class Arch>
 void run_narrow(gemm_kernel_pointer<T> kernel, gemm_tile<T> tile, extent rows,
                 extent columns) noexcept {
   constexpr extent width = panel_width<T, Arch>;
-  alignas(64) T copy[gemm_rows<T, T, Arch> * width] = {};
+  alignas(64) T copy[most_rows<T, Arch> * width] = {};
   T* const c = std::exchange(tile.c, copy);
   const extent ldc = std::exchange(tile.ldc, width);
   if (tile.accumulate)

@@ -74,6 +74,10 @@ inline constexpr extent gemm_rows = is_neon<Arch>                             ? 
                                     : std::is_same_v<S, T> || is_in_groups<S> ? 14
                                                                               : 12;
 
+// The rows of the highest tile of all kernels: two tiles of AMX (tile_product.hpp).
+template <class T, class Arch>
+inline constexpr extent most_rows = is_avx512<Arch> && sizeof(T) == 4 ? 32 : gemm_rows<T, T, Arch>;
+
 // The number of panels that are taken side by side when there are few rows, so that several streams
 // of weights are under way. More accumulators for one element would do the same, but would change
 // the order of its sum.

@@ -10,17 +10,18 @@
 #include <fmoe/backend/cpu/kernels/narrow.hpp>
 #include <fmoe/backend/cpu/kernels/row_products.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
+#include <fmoe/backend/cpu/kernels/tile_product.hpp>
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
 #include <fmoe/base/memory.hpp>
 
 namespace fmoe::cpu {
 
 // True if columns have integers of 8 bits: on ARM64, where a dot product of these takes four times
-// as many products as a multiply-add of 16 bits. A row keeps 16 bits.
+// as many products as a multiply-add of 16 bits, and with AMX. A row keeps 16 bits.
 template <class Arch>
 bool has_narrow_columns() {
   if constexpr (is_neon<Arch>) return has_int8_dots<Arch>();
-  else return false;
+  else return has_tiles<Arch>();
 }
 
 // Neighbours along k of a column in 4 bytes of a panel.
@@ -34,6 +35,7 @@ template <class Arch>
 const gemm_kernels<float>& dot_kernels() {
   if constexpr (is_neon<Arch>)
     if (has_narrow_columns<Arch>()) return gemm_kernels_of<float, int8_quad, Arch>;
+  if (const auto* const of_tiles = tile_kernels<tile_numbers::int8_quads, Arch>()) return *of_tiles;
   return has_fused_dots<Arch>() ? gemm_kernels_of<float, int16_pair<true>, Arch>
                                 : gemm_kernels_of<float, int16_pair<false>, Arch>;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The vectors in which every kernel is written. Only the headers of vectors name xsimd, whose
 // releases 8 to 14 differ in the functions that are wrapped in them: vec.hpp, this one, and
-// simd_x86.hpp and simd_neon.hpp, which alone, with panel_int8.hpp, have intrinsics.
+// simd_x86.hpp and simd_neon.hpp, which alone, with panel_int8.hpp, have intrinsics. Tiles of AMX
+// are in amx.hpp.
 #pragma once
 
 #include <algorithm>

@@ -85,8 +85,9 @@ inline constexpr bool is_int16_pair = false;
 template <bool Fused>
 inline constexpr bool is_int16_pair<int16_pair<Fused>> = true;
 
-// Four neighbours along k in a column, for ARM64's dot products of integers of 8 bits. The row that
-// they meet has integers of 16 bits, in halves: the upper halves of all, and then the lower ones.
+// Four neighbours along k in a column, for products of integers of 8 bits, ARM64's and AMX's. The
+// row that they meet has integers of 16 bits, in halves: the upper halves of all, and then the
+// lower ones.
 struct int8_quad {
   std::int8_t of_k[4];
 };
