@@ -202,7 +202,7 @@ FMOE_INLINE bool has_int8_dots() {
 
 FMOE_INLINE bool may_use_tiles() {
 #if defined(__linux__) && FMOE_X86_64 && defined(SYS_arch_prctl)
-  constexpr long ask_for_state = 0x1023, tiles = 18;  // ARCH_REQ_XCOMP_PERM
+  constexpr std::int64_t ask_for_state = 0x1023, tiles = 18;  // ARCH_REQ_XCOMP_PERM
   return ::syscall(SYS_arch_prctl, ask_for_state, tiles) == 0;
 #else
   return false;
