@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The oracle of products that round their rows to bf16 is a plain loop with the same rounding and
 // order: two neighbours along k at a time, the second one first. Every level of instruction sets
-// has the loop's bits.
+// has the loop's bits. Tiles of AMX have another order, and a loop of their own.
 #include <fmoe/backend/cpu/kernels/bf16_product.hpp>
 
 #include <cmath>
@@ -23,10 +23,10 @@ float rounded(float x) { return convert<float>(bf16(x)); }
 
 struct problem {
   extent rows, depth, columns;
-  std::vector<float> x = std::vector<float>(rows * (depth + 3));
-  std::vector<bf16> w = std::vector<bf16>(depth * columns);
   bool k_is_contiguous = false;
   extent block = 20;
+  std::vector<float> x = std::vector<float>(rows * (depth + 3));
+  std::vector<bf16> w = std::vector<bf16>(depth * columns);
 
   float& row(extent m, extent k) { return x[m * (depth + 3) + k]; }
   bf16& weight(extent k, extent n) { return w[k_is_contiguous ? n * depth + k : k * columns + n]; }
@@ -78,32 +78,48 @@ struct problem {
     return c;
   }
 
-  std::vector<float> by_kernels(cpu::bf16_form form = cpu::bf16_form_here<arch>()) {
-    std::vector<extent> k_offsets, n_offsets;
+  // In one call, or in two, the first of which has one block. The second one adds to its sums, and
+  // is told the terms of each block.
+  std::vector<float> by_kernels(cpu::bf16_form form = cpu::bf16_form_here<arch>(),
+                                bool in_two_calls = false) {
+    std::vector<extent> k_offsets, n_offsets, counts;
     for (extent k = 0; k < depth; ++k) k_offsets.push_back(k_is_contiguous ? k : k * columns);
     for (extent n = 0; n < columns; ++n) n_offsets.push_back(k_is_contiguous ? n * depth : n);
     const auto& kernels = cpu::bf16_kernels<arch>(form);
+    const auto floats = [&](extent k) { return cpu::bf16_depth<arch>(k, form); };
     const extent panels = divide_up(columns, cpu::panel_width<float, arch>),
-                 panel_rows = cpu::bf16_depth<arch>(depth, form), stride = round_up(depth, 64);
+                 panel_rows = floats(depth), stride = round_up(depth, 64);
     std::vector<std::byte> packed(panels * kernels.bytes(panel_rows));
     for (extent p = 0; p < panels; ++p)
       cpu::pack_bf16_panel<arch>(k_offsets, n_offsets, w.data(), p, packed.data(), form);
     std::vector<float> in(rows * stride, std::numeric_limits<float>::quiet_NaN()),
         c(rows * columns);
     cpu::round_rows_to_bf16<arch>(x.data(), depth + 3, rows, depth, in.data(), stride, form);
-    cpu::gemm<float, arch>({rows,
-                            columns,
-                            panel_rows,
-                            in.data(),
-                            stride,
-                            {packed.data(), &kernels},
-                            panel_rows,
-                            c.data(),
-                            columns,
-                            false,
-                            cpu::bf16_depth<arch>(block, form),
-                            nullptr},
-                           [](auto...) {});
+    cpu::gemm_args<float> args{.rows = rows,
+                               .columns = columns,
+                               .depth = panel_rows,
+                               .a = in.data(),
+                               .lda = stride,
+                               .panels = {packed.data(), &kernels},
+                               .panel_depth = panel_rows,
+                               .c = c.data(),
+                               .ldc = columns,
+                               .accumulate = false,
+                               .block = floats(block),
+                               .next = nullptr};
+    if (in_two_calls && depth > block) {
+      args.depth = floats(block);
+      cpu::gemm<float, arch>(args, [](auto...) {});
+      for (extent k = block; k < depth; k += block)
+        counts.push_back(floats(std::min(block, depth - k)));
+      args.a += args.depth;
+      args.panels.data += kernels.bytes(args.depth);
+      args.depth = panel_rows - args.depth;
+      args.accumulate = true;
+      args.block = 1;
+      args.counts = counts.data();
+    }
+    cpu::gemm<float, arch>(args, [](auto...) {});
     return c;
   }
 };
@@ -113,19 +129,17 @@ TEST_CASE("products that round their rows have the bits of a plain loop") {
   std::normal_distribution<float> normal;
   for (const extent rows : sizes{1, 2, 3, 5, 7, 13, 29, 130})
     for (const extent depth : sizes{1, 2, 19, 20, 21, 64, 257})
-      for (const extent columns : sizes{1, 33, 100})
-        for (const auto [block, k_is_contiguous] : {std::pair(20u, false), std::pair(76u, true)}) {
-          problem p{rows, depth, columns};
-          p.block = block;
-          p.k_is_contiguous = k_is_contiguous;
+      for (const extent columns : sizes{1, 33, 160})
+        for (const bool is_other : {false, true}) {
+          problem p{rows, depth, columns, is_other, is_other ? extent{76} : extent{20}};
           p.fill([&] { return normal(engine); });
-          CAPTURE(rows, depth, columns, k_is_contiguous);
+          CAPTURE(rows, depth, columns, p.block);
           const auto plain = p.plain();
-          REQUIRE(same_bits(p.by_kernels(cpu::bf16_form::floats), plain));
+          REQUIRE(same_bits(p.by_kernels(cpu::bf16_form::floats, is_other), plain));
           if (cpu::has_bf16_dots<arch>() && cpu::is_avx512<arch>)
-            REQUIRE(same_bits(p.by_kernels(cpu::bf16_form::pairs), plain));
+            REQUIRE(same_bits(p.by_kernels(cpu::bf16_form::pairs, is_other), plain));
           if (cpu::has_tiles<arch>())
-            REQUIRE(same_bits(p.by_kernels(cpu::bf16_form::tiles), p.plain(true)));
+            REQUIRE(same_bits(p.by_kernels(cpu::bf16_form::tiles, is_other), p.plain(true)));
         }
 }
 
@@ -151,6 +165,7 @@ TEST_CASE("subnormal weights count as 0") {
   problem p{1, 1, 1};
   p.row(0, 0) = 1;
   p.weight(0, 0) = bf16(0x1p-127f);
+  CHECK(p.by_kernels(cpu::bf16_form::floats)[0] == 0);
   CHECK(p.by_kernels()[0] == 0);
 }
 
