@@ -12,6 +12,8 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <limits>
 
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
 
@@ -205,7 +207,9 @@ inline constexpr gemm_kernels<float> int8_kernels_of{
 
 template <class Arch>
 const gemm_kernels<float>& int8_product_kernels(bool in_quads = adds_int8_quads<Arch>()) {
-  return in_quads ? int8_kernels_of<Arch, true> : int8_kernels_of<Arch, false>;
+  if constexpr (!is_sse<Arch>)  // whose CPUs have no instruction for them
+    if (in_quads) return int8_kernels_of<Arch, true>;
+  return int8_kernels_of<Arch, false>;
 }
 
 // Packs one panel of q8; `first` is the place of the weight from which offsets count. All weights
