@@ -68,15 +68,15 @@ void bind_statistics(nb::module_& m) {
       .def_prop_ro("counts", &statistics::counts, nb::lock_self(),
                    "The number of tokens with a coefficient other than 0.")
       .def(
-          "frequency", [](const statistics& s) { return array_of_numbers(s.frequency()); }, nb::lock_self(),
-          "The share of the tokens that use each expert.")
+          "frequency", [](const statistics& s) { return array_of_numbers(s.frequency()); },
+          nb::lock_self(), "The share of the tokens that use each expert.")
       .def(
           "mean_coefficients",
-          [](const statistics& s) { return array_of_numbers(s.mean_coefficients()); }, nb::lock_self(),
-          "The mean over all tokens, including those that do not use the expert.")
+          [](const statistics& s) { return array_of_numbers(s.mean_coefficients()); },
+          nb::lock_self(), "The mean over all tokens, including those that do not use the expert.")
       .def(
-          "largest", [](const statistics& s) { return array_of_numbers(s.largest()); }, nb::lock_self(),
-          "The greatest coefficient of each expert.");
+          "largest", [](const statistics& s) { return array_of_numbers(s.largest()); },
+          nb::lock_self(), "The greatest coefficient of each expert.");
 }
 
 }  // namespace fmoe::python
