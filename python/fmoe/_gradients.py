@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, NamedTuple
 
 from ._arrays import empty, in_file, readable
@@ -19,10 +20,11 @@ class Gradients(NamedTuple):
 
 
 class CompiledGradients:
-    """The forward and the backward pass of a layer, for calls of up to `tokens` rows, one after the other."""
+    """The forward and the backward pass of a layer, for calls of up to `tokens` rows. Calls of several threads wait for each other."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._lock = threading.Lock()
         self._parameters = [
             (p.name, p.value.shape, p.file_shape, p.file_axes) for p in core.parameters
         ]
@@ -41,7 +43,8 @@ class CompiledGradients:
         dx = empty(x, tuple(x.shape), False)
         made = [empty(x, shape, False) for _, shape, _, _ in self._parameters]
         rows = [a.reshape(-1, a.shape[-1]) for a in (x, dy, y, dx)]
-        self._core.run((rows[0], rows[1]), [*rows[2:], *made])
+        with self._lock:
+            self._core.run((rows[0], rows[1]), [*rows[2:], *made])
         return y, dx, made
 
     def keep(self, k: int | None) -> None:

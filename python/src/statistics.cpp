@@ -25,7 +25,6 @@ void add(expert_statistics& statistics, const plain_array_in& a,
   const dynamic::tensor batch = tensor_of(a);
   if (batch.shape.size() != 2) throw shape_error("[statistics] coefficients are [token, expert]");
   const auto count = [&](const auto& numbers) {
-    const nb::gil_scoped_release others_run;
     members ? statistics.add(numbers, *members) : statistics.add(numbers);
   };
   if (batch.type == dtype::float64) count(detail::tensor_of<double, 2>(batch));
@@ -39,9 +38,7 @@ void add_routing(expert_domains& domains, const plain_array_in& g1, const plain_
     if (t.shape.size() != 3) throw shape_error("[domains] routing is [token, head, half]");
     return detail::tensor_of<float, 3>(t);
   };
-  const tensor<float, 3> first = routing(g1), second = routing(g2);
-  const nb::gil_scoped_release others_run;
-  domains.add(first, second, domain);
+  domains.add(routing(g1), routing(g2), domain);
 }
 
 }  // namespace
@@ -53,33 +50,33 @@ void bind_statistics(nb::module_& m) {
       "The mean routing probabilities of Monet's experts (i, j), i and j below s, in "
       "each domain (Park et al. 2024, Secs. 5.1 and D.1).")
       .def(nb::init<std::size_t, std::size_t>(), "s"_a, "domains"_a)
-      .def("add", &add_routing, "g1"_a, "g2"_a, "domain"_a,
+      .def("add", &add_routing, "g1"_a, "g2"_a, "domain"_a, nb::lock_self(),
            "Adds tokens of one domain: what layer.routing gives them.")
-      .def("tokens", &domains::tokens, "domain"_a)
-      .def("mean_probability", &domains::mean_probability, "domain"_a, "expert"_a)
+      .def("tokens", &domains::tokens, "domain"_a, nb::lock_self())
+      .def("mean_probability", &domains::mean_probability, "domain"_a, "expert"_a, nb::lock_self())
       .def(
-          "experts_of", &domains::experts_of, "domain"_a, "ratio"_a = 2.0,
+          "experts_of", &domains::experts_of, "domain"_a, "ratio"_a = 2.0, nb::lock_self(),
           "The experts whose mean probability in the domain is at least `ratio` times that in each "
           "other one.");
   using statistics = expert_statistics;
   nb::class_<statistics>(m, "ExpertStatistics",
                          "How often and how strongly each expert is used, over all tokens added.")
       .def(nb::init<std::size_t>(), "experts"_a)
-      .def("add", &add, "coefficients"_a, "members"_a.none() = nb::none(),
+      .def("add", &add, "coefficients"_a, "members"_a.none() = nb::none(), nb::lock_self(),
            "Adds a batch [token, expert], or those of its tokens that are members.")
-      .def_prop_ro("tokens", &statistics::tokens)
-      .def_prop_ro("counts", &statistics::counts,
+      .def_prop_ro("tokens", &statistics::tokens, nb::lock_self())
+      .def_prop_ro("counts", &statistics::counts, nb::lock_self(),
                    "The number of tokens with a coefficient other than 0.")
       .def(
           "frequency", [](const statistics& s) { return array_of_numbers(s.frequency()); },
-          "The share of the tokens that use each expert.")
+          nb::lock_self(), "The share of the tokens that use each expert.")
       .def(
           "mean_coefficients",
           [](const statistics& s) { return array_of_numbers(s.mean_coefficients()); },
-          "The mean over all tokens, including those that do not use the expert.")
+          nb::lock_self(), "The mean over all tokens, including those that do not use the expert.")
       .def(
           "largest", [](const statistics& s) { return array_of_numbers(s.largest()); },
-          "The greatest coefficient of each expert.");
+          nb::lock_self(), "The greatest coefficient of each expert.");
 }
 
 }  // namespace fmoe::python
