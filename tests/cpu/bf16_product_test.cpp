@@ -116,7 +116,7 @@ struct problem {
       args.panels.data += kernels.bytes(args.depth);
       args.depth = panel_rows - args.depth;
       args.accumulate = true;
-      args.block = 1;
+      args.block = all;  // a panel that is widened at first has blocks of one length
       args.counts = counts.data();
     }
     cpu::gemm<float, arch>(args, [](auto...) {});
