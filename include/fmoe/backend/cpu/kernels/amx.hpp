@@ -4,7 +4,6 @@
 // two tiles of columns, 6 and 7.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include <fmoe/backend/cpu/kernels/simd.hpp>
@@ -91,6 +90,13 @@ FMOE_ALWAYS_INLINE void add_tiles() noexcept {
     asm volatile("tdpbssd {%%tmm%c2, %%tmm%c1, %%tmm%c0|tmm%c0, tmm%c1, tmm%c2}"
                  :
                  : "i"(Sums), "i"(Rows), "i"(Columns));
+}
+
+// Returns 256 times integers of 32 bits plus others, modulo 2^32.
+template <class Arch>
+vec<float, Arch> joined_halves(const vec<float, Arch>& upper, const vec<float, Arch>& lower) {
+  return _mm512_castsi512_ps(_mm512_add_epi32(
+      _mm512_maskz_slli_epi32(0xffff, _mm512_castps_si512(upper), 8), _mm512_castps_si512(lower)));
 }
 
 #endif

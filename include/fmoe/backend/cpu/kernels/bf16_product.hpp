@@ -20,16 +20,18 @@ namespace fmoe::cpu {
 // What rows and panels hold, and how they are multiplied: tiles are tiles of pairs.
 enum class bf16_form : std::uint8_t { floats, pairs, tiles };
 
-// The quickest form that this CPU has.
+// The form that this CPU takes. Pairs have the bits of floats, so what is measured may choose
+// between them; tiles have other bits, so no measurement decides for them.
 template <class Arch>
 bf16_form bf16_form_here() {
   if constexpr (is_avx512<Arch>) {
-    static const bool has_quick_pairs =
-        has_bf16_dots<Arch>() &&
-        this_machine<Arch>().one.bf16_dots > this_machine<Arch>().one.flops;
-    return !has_quick_pairs    ? bf16_form::floats
-           : has_tiles<Arch>() ? bf16_form::tiles
-                               : bf16_form::pairs;
+    static const bf16_form form = [] {
+      if (!has_bf16_dots<Arch>()) return bf16_form::floats;  // nor does it round pairs
+      if (has_tiles<Arch>()) return bf16_form::tiles;
+      const machine_rates& one = this_machine<Arch>().one;
+      return one.bf16_dots > one.flops ? bf16_form::pairs : bf16_form::floats;
+    }();
+    return form;
   } else {
     return bf16_form::floats;
   }

@@ -86,14 +86,6 @@ vec<float, Arch> numbers_of(const vec<float, Arch>& integers) {
   else return _mm_cvtepi32_ps(_mm_castps_si128(bits));
 }
 
-// Returns 256 times integers of 32 bits plus others, modulo 2^32.
-template <class Arch>
-vec<float, Arch> joined_halves(const vec<float, Arch>& upper, const vec<float, Arch>& lower) {
-  static_assert(is_avx512<Arch>);  // only AMX needs it
-  return _mm512_castsi512_ps(_mm512_add_epi32(
-      _mm512_maskz_slli_epi32(0xffff, _mm512_castps_si512(upper), 8), _mm512_castps_si512(lower)));
-}
-
 // Stores integral numbers below 2^15 as integers of 16 bits, in half as many bytes.
 template <class Arch>
 void store_integers(float* p, const vec<float, Arch>& v) {
