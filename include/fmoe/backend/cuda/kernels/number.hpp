@@ -76,15 +76,17 @@ T fused(T a, T b, T c) {
 }
 #endif
 
-// What a comparison of two numbers says, as a mask of one lane.
+// What a comparison of two numbers says, as a mask of one lane. It must be a literal type: of a
+// constexpr function with a variable of another type nvcc makes a function of no instruction.
 struct truth {
   bool holds;
 
-  FMOE_DEVICE explicit truth(bool b) : holds(b) {}
+  FMOE_DEVICE explicit constexpr truth(bool b) : holds(b) {}
 
   FMOE_DEVICE friend truth operator&(truth a, truth b) { return truth(a.holds && b.holds); }
   FMOE_DEVICE friend truth operator|(truth a, truth b) { return truth(a.holds || b.holds); }
 };
+static_assert(truth(true).holds);
 
 template <class T>
 struct number {
