@@ -30,17 +30,6 @@ struct sum_of_rows {
     for (; k < count; ++k) add_some<1>(values + k, places + k, at, step, scales);
   }
 
-  // Calls put(e, sum) for each column; the next sum moves to the first register.
-  template <class Put>
-  FMOE_DEVICE void each(const Put& put) {
-    FMOE_UNROLL_BY(1)
-    for (unsigned e = 0; e < Own; ++e) {
-      put(e, sums[0]);
-      FMOE_UNROLL
-      for (unsigned next = 0; next + 1 < Own; ++next) sums[next] = sums[next + 1];
-    }
-  }
-
  private:
   static constexpr index ahead = 8;
 
@@ -92,7 +81,9 @@ struct gather_columns {
       sum.add(a.values(), a.indices(), a.count(), table + first, columns, of_rows);
     }
     T* const to = c.row(token) + n;
-    sum.each([&](unsigned e, T x) { to[e] = finish(x, token, n + e); });
+    finish(sum.sums, 0, [&](unsigned e) { return number_place{token, n + e}; });
+    FMOE_UNROLL
+    for (unsigned e = 0; e < Own; ++e) to[e] = sum.sums[e];
   }
 };
 
@@ -108,7 +99,9 @@ struct put_columns {
     sum.add(s.values(), of.rows + token * of.selections.keep, s.count(), of.a.data + n,
             of.a.stride);
     T* const to = of.c.row(token) + n;
-    sum.each([&](unsigned e, T x) { to[e] = of.finish(x, token, n + e); });
+    of.finish(sum.sums, 0, [&](unsigned e) { return number_place{token, n + e}; });
+    FMOE_UNROLL
+    for (unsigned e = 0; e < Own; ++e) to[e] = sum.sums[e];
   }
 };
 

@@ -38,6 +38,10 @@ FMOE_DEVICE std::uint32_t to_bf16_pair(float first, float second) {
 #endif
 }
 
+FMOE_DEVICE std::uint32_t to_bf16_pair(bf16 first, bf16 second) {
+  return first.bits | std::uint32_t{second.bits} << 16;
+}
+
 FMOE_DEVICE bf16 to_bf16(float x) {
   return std::bit_cast<bf16>(static_cast<std::uint16_t>(to_bf16_pair(x, 0)));
 }

@@ -25,15 +25,7 @@ struct nest_columns {
     extent at = 0;
     of.out.move(i % groups * Own, x, y, at);
     pack<T, Own> made = of.is_copy ? load_neighbours<Own>(x, last_a()) : sum(x, y);
-    if (of.finish.count != 0) {
-      FMOE_UNROLL_BY(1)
-      for (unsigned e = 0; e < Own; ++e) {
-        const T finished = of.finish(made.of[0], row, at + e, expert);
-        FMOE_UNROLL
-        for (unsigned next = 0; next + 1 < Own; ++next) made.of[next] = made.of[next + 1];
-        made.of[Own - 1] = finished;
-      }
-    }
+    of.finish(made.of, expert, [&](unsigned e) { return number_place{row, at + e}; });
     store_pack<T, Own>(of.c.row(row) + at, made);
   }
 
@@ -55,14 +47,14 @@ struct nest_columns {
       extent unused = 0;
       of.summed.move(round * last.length, u, w, unused);
       if (w == nullptr) {
-        FMOE_UNROLL_BY(Own == 1 ? 8 : 4)
+        FMOE_UNROLL_BY(Own == 1 ? 16 : 4)
         for (extent n = 0; n < last.length; ++n) {
           const pack<T, Own> p = load_neighbours<Own>(u + n * last.a, last_a());
           FMOE_UNROLL
           for (unsigned e = 0; e < Own; ++e) total.of[e] = sum_of(total.of[e], p.of[e]);
         }
       } else {
-        FMOE_UNROLL_BY(Own == 1 ? 8 : 4)
+        FMOE_UNROLL_BY(Own == 1 ? 16 : 4)
         for (extent n = 0; n < last.length; ++n) {
           const pack<T, Own> p = load_neighbours<Own>(u + n * last.a, last_a()),
                              q = load_neighbours<Own>(w + n * last.b, last_b());

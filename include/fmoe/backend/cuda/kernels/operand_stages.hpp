@@ -122,11 +122,13 @@ class operand_stages {
 
   FMOE_CALLS_BLOCK
   FMOE_DEVICE void fetch_right(unsigned count) {
-    constexpr unsigned each = numbers_each<S>, of_row = Shape.columns / each;
+    constexpr unsigned each = numbers_each<S>, of_row = Shape.columns / each,
+                       all = Shape.terms * of_row;
     FMOE_UNROLL_BY(Shape.rights_at_once)
-    for (unsigned i = block_.thread(); i < (Shape.has_zeros ? Shape.terms : count) * of_row;
-         i += Shape.threads) {
-      const unsigned term = i / of_row, n = i % of_row * each;
+    for (unsigned first = 0; first < all; first += Shape.threads) {
+      const unsigned i = first + block_.thread(), term = i / of_row, n = i % of_row * each;
+      if (all % Shape.threads != 0 && i >= all) break;
+      if (!Shape.has_zeros && term >= count) break;
       const bool is_inside = (!Shape.has_zeros || term < count) && n < columns_;
       const S* const at = from_right_ + extent{ahead_.term + term} * of_.pitch + n;
       block_.template copy<each>(right_,
@@ -139,10 +141,11 @@ class operand_stages {
   FMOE_CALLS_BLOCK
   template <unsigned Each>
   FMOE_DEVICE void fetch_left(unsigned count) {
-    constexpr unsigned of_row = Shape.terms / Each;
-    FMOE_UNROLL_BY(Each == 1 ? 1 : 2)
-    for (unsigned i = block_.thread(); i < Shape.rows * of_row; i += Shape.threads) {
-      const unsigned row = i / of_row, term = i % of_row * Each;
+    constexpr unsigned of_row = Shape.terms / Each, all = Shape.rows * of_row;
+    FMOE_UNROLL_BY(Each == 1 ? 1 : 4)
+    for (unsigned first = 0; first < all; first += Shape.threads) {
+      const unsigned i = first + block_.thread(), row = i / of_row, term = i % of_row * Each;
+      if (all % Shape.threads != 0 && i >= all) break;
       const unsigned rest = term < count && row < rows_ ? count - term : 0;
       const T* const at =
           from_left_ + extent{row} * static_cast<index>(of_.a.stride) + (ahead_.term + term);

@@ -6,13 +6,17 @@
 
 namespace fmoe::cuda {
 
-// A function of one number.
-template <class T>
-FMOE_DEVICE T evaluate(pointwise f, T x, T parameter) {
-  const number<T> of(x);
-#define FMOE_CASE(name) \
-  case pointwise::name: \
-    return number_functions<T>::template evaluate<pointwise::name>(of, parameter).value
+// A function of each of N numbers. They take the same branch, and each is computed while others
+// wait.
+template <class T, unsigned N>
+FMOE_DEVICE void evaluate(pointwise f, T (&x)[N], T parameter) {
+#define FMOE_CASE(name)                                                                            \
+  case pointwise::name:                                                                            \
+    FMOE_UNROLL                                                                                    \
+    for (T& of : x)                                                                                \
+      of =                                                                                         \
+          number_functions<T>::template evaluate<pointwise::name>(number<T>(of), parameter).value; \
+    return
   switch (f) {
     FMOE_CASE(relu);
     FMOE_CASE(gelu);
@@ -40,15 +44,19 @@ FMOE_DEVICE T evaluate(pointwise f, T x, T parameter) {
     FMOE_CASE(silu_slope);
   }
 #undef FMOE_CASE
-  return x;
 }
 
-// x joined with o; `what` is not map.
-template <class T>
-FMOE_DEVICE T joined(pass_kind what, T x, T o) {
-  const number<T> a(x), b(o);
-#define FMOE_CASE(name) \
-  case pass_kind::name: return number_functions<T>::template joined<pass_kind::name>(a, b).value
+// Each x joined with its o; `what` is not map.
+template <class T, unsigned N>
+FMOE_DEVICE void join(pass_kind what, T (&x)[N], const T (&o)[N]) {
+#define FMOE_CASE(name)                                                                           \
+  case pass_kind::name:                                                                           \
+    FMOE_UNROLL                                                                                   \
+    for (unsigned e = 0; e < N; ++e)                                                              \
+      x[e] =                                                                                      \
+          number_functions<T>::template joined<pass_kind::name>(number<T>(x[e]), number<T>(o[e])) \
+              .value;                                                                             \
+    return
   switch (what) {
     case pass_kind::map:
       break;
@@ -61,7 +69,6 @@ FMOE_DEVICE T joined(pass_kind what, T x, T o) {
       FMOE_CASE(drop);
   }
 #undef FMOE_CASE
-  return x;
 }
 
 // One pass: a function of the number, or another operand, whose rows repeat along those of the
@@ -74,6 +81,15 @@ struct pass {
   const T* other = nullptr;
   extent stride = 0, period = 0,
          expert = 0;  // in elements: from row to row, of a row, from expert to expert
+
+  // A division takes as long as many passes, and most rows do not repeat.
+  FMOE_DEVICE extent place(extent column) const {
+    return column < period ? column : column % period;
+  }
+};
+
+struct number_place {
+  extent row, column;
 };
 
 template <class T>
@@ -82,14 +98,29 @@ struct passes {
   pass<T> of[most];
   int count = 0;
 
-  // Returns what becomes of x, the number at `column` of a row of an expert.
-  FMOE_DEVICE T operator()(T x, extent row, extent column, extent expert = 0) const {
+  // Changes numbers of an expert; number e stands at place(e), which exists.
+  template <unsigned N, class Place>
+  FMOE_DEVICE void operator()(T (&x)[N], extent expert, const Place& place) const {
     for (int i = 0; i < count; ++i) {
       const pass<T>& p = of[i];
-      if (p.what == pass_kind::map) x = evaluate(p.f, x, p.parameter);
-      else x = joined(p.what, x, p.other[row * p.stride + expert * p.expert + column % p.period]);
+      if (p.what == pass_kind::map) {
+        evaluate(p.f, x, p.parameter);
+        continue;
+      }
+      T others[N];
+      FMOE_UNROLL
+      for (unsigned e = 0; e < N; ++e) {
+        const number_place at = place(e);
+        others[e] = p.other[at.row * p.stride + expert * p.expert + p.place(at.column)];
+      }
+      join(p.what, x, others);
     }
-    return x;
+  }
+  // Returns what becomes of one number.
+  FMOE_DEVICE T operator()(T x, extent row, extent column, extent expert = 0) const {
+    T one[] = {x};
+    (*this)(one, expert, [&](unsigned) { return number_place{row, column}; });
+    return one[0];
   }
 };
 

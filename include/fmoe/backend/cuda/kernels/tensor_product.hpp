@@ -70,7 +70,7 @@ struct tensor_product {
                                      .columns = tile_columns,
                                      .terms = tensor_stage,
                                      .slots = 3,
-                                     .left_pitch = tensor_stage + 4,
+                                     .left_pitch = tensor_stage + (part::has_pairs ? 8 : 4),
                                      .right_pitch = tile_columns + 8,
                                      .has_zeros = true,
                                      .rights_at_once = 4};
@@ -124,16 +124,17 @@ struct tensor_product {
     operand_stages<float, S, stage, Block> stages(b, of, tile);
     while (stages.has_more()) {
       stages.begin();
-      const unsigned count = stages.count();
-      for (unsigned k = 0; k < count; k += part::depth) {
+      FMOE_UNROLL_BY(2)
+      for (unsigned k = 0; k < tensor_stage; k += part::depth) {
         typename part::template part<2> y[column_parts];
         FMOE_UNROLL
         for (unsigned n = 0; n < column_parts; ++n)
-          y[n].read(lane % 4, 1, [&](unsigned, unsigned term) -> float {
+          y[n].read(lane % 4, 1, [&](unsigned, unsigned term) {
             const unsigned c = own_column + 8 * n + lane / 4;
-            const float w = widened(stages.right(k + term, c));
-            if constexpr (is_scaled<S>) return product_of(w, stages.scale(c));
-            else return w;
+            const S stored = stages.right(k + term, c);
+            if constexpr (is_scaled<S>) return product_of(widened(stored), stages.scale(c));
+            else if constexpr (part::has_pairs && std::is_same_v<S, bf16>) return stored;
+            else return widened(stored);
           });
         FMOE_UNROLL
         for (unsigned m = 0; m < row_parts; ++m) {
@@ -162,10 +163,37 @@ struct tensor_product {
     }
     stages.end();
     if (!is_whole) return;
+    if (of.finish.count == 0)
+      return each_own([&](float total, float, index row, index c) {
+        if (in_c(row, c)) of.c.row(row)[at_c + c] = total;
+      });
+    // The passes are long, so they stand here once, though a thread has many numbers: the next ones
+    // move to the first registers.
     const extent expert = of.group.expert_of(tile.first);
-    each_own([&](float total, float, index row, index c) {
-      if (in_c(row, c)) of.c.row(row)[at_c + c] = of.finish(total, row, at_c + c, expert);
-    });
+    FMOE_UNROLL_BY(1)
+    for (unsigned quad = 0; quad < row_parts * column_parts; ++quad) {
+      const index row = tile.first + own_row + 16 * (quad / column_parts) + lane / 4,
+                  column = tile.column + own_column + 8 * (quad % column_parts) + lane % 4 * 2;
+      float (&first)[4] = totals[0][0];
+      const auto place = [&](unsigned i) {
+        const index r = row + i / 2 * 8, c = column + i % 2;
+        return number_place{r < tile.end ? r : tile.first,
+                            at_c + (c < of.columns ? c : tile.column)};
+      };
+      of.finish(first, expert, place);
+      FMOE_UNROLL
+      for (unsigned i = 0; i < 4; ++i) {
+        const index r = row + i / 2 * 8, c = column + i % 2;
+        if (in_c(r, c)) of.c.row(r)[at_c + c] = first[i];
+      }
+      FMOE_UNROLL
+      for (unsigned next = 1; next < row_parts * column_parts; ++next) {
+        FMOE_UNROLL
+        for (unsigned i = 0; i < 4; ++i)
+          totals[(next - 1) / column_parts][(next - 1) % column_parts][i] =
+              totals[next / column_parts][next % column_parts][i];
+      }
+    }
   }
 };
 

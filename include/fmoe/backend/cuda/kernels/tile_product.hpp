@@ -192,13 +192,12 @@ struct tile_product {
         FMOE_UNROLL_BY(1)
         for (unsigned i = first; i < first + each; ++i) {
           const unsigned m = i / Quads, n = i % Quads;
-          FMOE_UNROLL_BY(1)
-          for (unsigned e = 0; e < 4; ++e) {
-            T y = x[0].of[0];
-            if (has_row(m) && has(n, e)) y = passes(y, row + 4 * m, column + 32 * n + e, expert);
-            x[0] = {{x[0].of[1], x[0].of[2], x[0].of[3], y}};
+          if (has_row(m) && has(n, 0)) {
+            passes(x[0].of, expert, [&](unsigned e) {
+              return number_place{row + 4 * m, column + 32 * n + (has(n, e) ? e : 0)};
+            });
+            write(m, n, x[0]);
           }
-          write(m, n, x[0]);
           FMOE_UNROLL
           for (unsigned next = 0; next + 1 < each; ++next) x[next] = x[next + 1];
         }
