@@ -131,7 +131,7 @@ struct stored_table {
 template <class F>
 void with_screen_parts(extent columns, extent keep, extent rows, const F& f) {
   using few = in_few_registers;
-  using some = in_some_registers<float>;
+  using some = in_registers<16, 256>;
   constexpr extent most_blocks = 4 * multiprocessors;
   static_assert(few::most == screen_room::least_part);
   if (keep > few::most_kept) f(row_parts{columns, columns, keep}, by_digits{});
@@ -151,11 +151,14 @@ void select_screened(Queue& queue, screen_rows<float> k, const stored_table& col
   });
   with_table_type<float>(columns.stored, [&]<class S>(S*) {
     const S* const g = static_cast<const S*>(columns.data);
-    const bool is_whole = k.depth % 4 == 0 && k.sum_block % 4 == 0 && is_aligned(g);
+    const bool is_whole = k.depth % 4 == 0 && k.sum_block % 4 == 0 && is_aligned(g) &&
+                          is_aligned(k.a.data, k.a.stride);
     const screen_rows<S> rows{k.a,           k.scratch, k.to,      g,           k.by_norm,
                               k.by_rounding, k.depth,   k.columns, k.sum_block, k.takes_zeros,
                               k.finish,      k.parts,   is_whole};
     queue.launch(step, screen_candidates_kernel<S>{rows}, tokens * k.parts.count());
+    queue.launch(step, screen_scores_kernel<S>{rows, tokens},
+                 warps::blocks(tokens * k.parts.count()));
     queue.launch(step, screen_select_kernel<S>{rows}, tokens);
   });
 }

@@ -11,13 +11,14 @@
 namespace fmoe::cuda {
 
 // The memory of a row: all scores | the greatest lower bounds of each part of the row | how many
-// candidates each part has | the limit | values of candidates | their columns. The columns of a
-// part's candidates lie where its scores were, and their scores lie from the middle of the part on.
+// candidates each part has | the limit | the size of x | values of candidates | their columns. The
+// columns of a part's candidates lie where its scores were, and their scores lie from the middle of
+// the part on.
 struct screen_room {
   static constexpr extent least_part = 1024;  // columns
   static constexpr extent candidates(extent keep) { return 6 * keep + 256; }
   static constexpr extent bounds(extent columns, extent keep) {
-    return divide_up(columns, least_part) * (keep + 1) + 1;
+    return divide_up(columns, least_part) * (keep + 1) + 3;
   }
   static constexpr extent size(extent, extent columns, extent keep, extent) {
     return columns + bounds(columns, keep) + 2 * candidates(keep);
@@ -98,7 +99,7 @@ struct screen_rows {
   bool takes_zeros;
   passes<float> finish;  // monotone
   row_parts parts = {};
-  bool has_whole_accesses = false;  // each 4 weights along the depth are one access
+  bool has_whole_accesses = false;  // each 4 numbers along the depth are one access
 
   FMOE_DEVICE float* scores(extent token) const { return scratch.row(token); }
   FMOE_DEVICE float* lower_bounds(extent token) const { return scores(token) + columns; }
@@ -118,27 +119,52 @@ struct screen_rows {
 
     FMOE_DEVICE bool is_usual() const { return norm < usual_norm; }
   };
-  // The size of x. The lanes of each warp read the whole row.
-  FMOE_CALLS_BLOCK
-  template <class Block>
-  FMOE_DEVICE size size_of(Block& b, extent token) const {
-    const float* const x = a.row(token);
-    narrowed_norm sums;
-    for (extent k = b.thread() % lanes; k < depth; k += lanes) sums.add(x[k]);
-    for (unsigned bits = lanes / 2; bits > 0; bits /= 2) {
-      sums.squares += b.shuffle_xor(sums.squares, bits);
-      sums.lost += b.shuffle_xor(sums.lost, bits);
-    }
-    return {narrowed_norm::raised(sums.squares), narrowed_norm::raised(sums.lost)};
+  // The size of x, which the first kernel writes.
+  FMOE_DEVICE size& size_of(extent token) const {
+    return *reinterpret_cast<size*>(&limit(token) + 1);
   }
 
-  // f(A - E) or f(A + E). That of an unusual column is less, or greater, than all numbers.
-  FMOE_DEVICE float bound(extent token, extent c, const size& x, float side) const {
+  // A - E or A + E; NaN for an unusual column.
+  FMOE_DEVICE float unfinished(extent token, extent c, const size& x, float side) const {
     const float floor = static_cast<float>(depth) * 0x1p-120f;
     const float error = fused(x.norm, by_norm[c], fused(x.lost, by_rounding[c], floor));
-    constexpr float infinity = std::numeric_limits<float>::infinity();
-    if (!(error < infinity)) return side < 0 ? -infinity : std::numeric_limits<float>::quiet_NaN();
-    return finish(sum_of(scores(token)[c], side * error), token, c);
+    return error < std::numeric_limits<float>::infinity() ? sum_of(scores(token)[c], side * error)
+                                                          : std::numeric_limits<float>::quiet_NaN();
+  }
+  // f(A - E) or f(A + E) of N columns. That of an unusual one is less, or greater, than all
+  // numbers.
+  template <unsigned N, class Column>
+  FMOE_DEVICE void finish_bounds(float (&bounds)[N], extent token, float side,
+                                 const Column& column) const {
+    bool is_usual[N];
+    FMOE_UNROLL
+    for (unsigned i = 0; i < N; ++i) is_usual[i] = bounds[i] == bounds[i];
+    finish(bounds, 0, [&](unsigned i) { return number_place{token, column(i)}; });
+    FMOE_UNROLL
+    for (unsigned i = 0; i < N; ++i)
+      if (!is_usual[i])
+        bounds[i] = side < 0 ? -std::numeric_limits<float>::infinity()
+                             : std::numeric_limits<float>::quiet_NaN();
+  }
+  // Calls use(n, i, bound) for the n-th of `each` columns, which is number i = from + n step of
+  // those from `first` on; columns from number `length` on do not exist. AtOnce are made at a time.
+  template <index AtOnce, class Use>
+  FMOE_DEVICE void each_bound(extent token, extent first, const size& x, float side, index from,
+                              index step, index each, index length, const Use& use) const {
+    FMOE_UNROLL_BY(1)
+    for (index n = 0; n < each; n += AtOnce) {
+      float some[AtOnce];
+      const auto column = [&](unsigned i) {
+        const index at = from + (n + i) * step;
+        return first + (at < length ? at : 0);
+      };
+      FMOE_UNROLL
+      for (index i = 0; i < AtOnce; ++i) some[i] = unfinished(token, column(i), x, side);
+      finish_bounds(some, token, side, column);
+      FMOE_UNROLL
+      for (index i = 0; i < AtOnce; ++i)
+        if (n + i < each) use(n + i, from + (n + i) * step, some[i]);
+    }
   }
   // If the k-th greatest score is at least 0, those below are not selected, and 0 is left out.
   FMOE_DEVICE bool drops_zeros(index least) const { return !takes_zeros && least >= key_of(0.f); }
@@ -155,11 +181,13 @@ struct screen_rows {
     const extent end = depth - k < sum_block ? depth : k + sum_block;
     float sum = 0;
     if (has_whole_accesses) {
+      const auto packs = static_cast<index>((end - k) / 4);
       FMOE_UNROLL_BY(8)
-      for (; k < end; k += 4) {
-        const pack<S, 4> four = load_pack<S, 4>(w + k);
+      for (index p = 0; p < packs; ++p) {
+        const pack<S, 4> weights = load_pack<S, 4>(w + k + 4 * p);
+        const pack<float, 4> numbers = load_pack<float, 4>(x + k + 4 * p);
         FMOE_UNROLL
-        for (unsigned e = 0; e < 4; ++e) sum = fused(x[k + e], widened(four.of[e]), sum);
+        for (unsigned e = 0; e < 4; ++e) sum = fused(numbers.of[e], widened(weights.of[e]), sum);
       }
     } else {
       for (; k < end; ++k) sum = fused(x[k], widened(w[k]), sum);
@@ -181,14 +209,15 @@ struct screen_part {
   FMOE_DEVICE extent room() const { return length / 2; }
 };
 
-// Finds the k greatest lower bounds of a part. Where they fit, the bounds of all its columns lie in
-// shared memory.
+// Finds the size of x and the k greatest lower bounds of a part. Where they fit, the bounds of all
+// its columns lie in shared memory.
 template <class How>
 struct screen_bounds_kernel {
   static constexpr bool is_long = std::is_same_v<How, by_digits>;
-  static constexpr unsigned threads = How::threads, blocks_each = How::blocks_each;
-  static constexpr extent shared_bytes =
-      How::template shared_bytes<float> + How::most * sizeof(float);
+  static constexpr unsigned threads = How::threads, blocks_each = How::blocks_each, lanes = 32;
+  static constexpr extent shared_bytes = How::template shared_bytes<float> +
+                                         How::most * sizeof(float) +
+                                         threads / lanes * sizeof(narrowed_norm);
 
   screen_rows<float> of;  // without G
 
@@ -196,19 +225,30 @@ struct screen_bounds_kernel {
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
     const screen_part part(of.parts, b.block());
-    const auto size = of.size_of(b, part.token);
+    const auto size = size_of(b, part.token);
+    if (b.thread() == 0 && part.number == 0) of.size_of(part.token) = size;
     if (!size.is_usual()) return;  // a whole block
     float* const to = of.lower_bounds(part.token) + of.parts.before(part.number);
-    const auto bound = [&](extent i) { return of.bound(part.token, part.first + i, size, -1); };
     typename How::template selector<float, Block> select(b);
     if constexpr (is_long) {
-      find(select, part, bound, to);
+      find(
+          select, part,
+          [&](extent i) {
+            const extent c = part.first + i;
+            float one[] = {of.unfinished(part.token, c, size, -1)};
+            of.finish_bounds(one, part.token, -1, [&](unsigned) { return c; });
+            return one[0];
+          },
+          to);
     } else {
-      const auto bounds = b.template array<float>(How::most);
-      FMOE_UNROLL_BY(1)
-      for (extent i = b.thread(); i < part.length; i += threads) bounds[i] = bound(i);
+      const kept_bounds<Block> kept{b.template array<float>(How::most)};
+      const auto length = static_cast<index>(part.length);
+      of.template each_bound<4>(part.token, part.first, size, -1, b.thread(), threads,
+                                How::most / threads, length, [&](index, index i, float bound) {
+                                  if (i < length) kept.put(i, bound);
+                                });
       b.sync();
-      find(select, part, kept_bounds<Block>{bounds}, to);
+      find(select, part, kept, to);
     }
   }
 
@@ -219,7 +259,33 @@ struct screen_bounds_kernel {
 
     FMOE_CALLS_BLOCK
     FMOE_DEVICE float operator()(extent i) const { return of[i]; }
+    FMOE_CALLS_BLOCK
+    FMOE_DEVICE void put(index i, float bound) const { of[i] = bound; }
   };
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE screen_rows<float>::size size_of(Block& b, extent token) const {
+    const float* const x = of.a.row(token);
+    narrowed_norm mine;
+    for (extent k = b.thread(); k < of.depth; k += threads) mine.add(x[k]);
+    for (unsigned bits = lanes / 2; bits > 0; bits /= 2) {
+      mine.squares += b.shuffle_xor(mine.squares, bits);
+      mine.lost += b.shuffle_xor(mine.lost, bits);
+    }
+    const auto sums = b.template array<double>(2 * threads / lanes);
+    if (b.thread() % lanes == 0) {
+      sums[b.thread() / lanes * 2] = mine.squares;
+      sums[b.thread() / lanes * 2 + 1] = mine.lost;
+    }
+    b.sync();
+    narrowed_norm all;
+    for (unsigned w = 0; w < threads / lanes; ++w) {
+      all.squares += sums[2 * w];
+      all.lost += sums[2 * w + 1];
+    }
+    return {narrowed_norm::raised(all.squares), narrowed_norm::raised(all.lost)};
+  }
 
   FMOE_CALLS_BLOCK
   template <class Select, class Value>
@@ -232,7 +298,7 @@ struct screen_bounds_kernel {
 };
 
 // At least k columns of a row have scores that reach the k-th greatest lower bound, the limit. A
-// block finds what may reach it in a part, and computes these scores.
+// block finds what may reach it in a part.
 template <class S>
 struct screen_candidates_kernel {
   static constexpr unsigned threads = 256;
@@ -244,52 +310,93 @@ struct screen_candidates_kernel {
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
     const screen_part part(of.parts, b.block());
-    const auto size = of.size_of(b, part.token);
-    if (!size.is_usual()) return;  // a whole block
+    if (!of.size_of(part.token).is_usual()) return;  // a whole block
     const float* const lower = of.lower_bounds(part.token);
     selector<Block> select(b);
     const index limit = select.key_of_rank(of.parts.candidates(), of.parts.keep,
                                            [&](extent i) { return lower[i]; });
-    const bool drops = of.drops_zeros(limit);
     float* const scores = of.scores(part.token) + part.first;
     index* const places = reinterpret_cast<index*>(scores);  // these scores have been read
-    const index count = select.all_of(
-        part.length, [&](extent i) { return of.bound(part.token, part.first + i, size, 1); },
-        [&](float upper) { return key_of(upper) >= limit && !(drops && upper <= 0); },
-        [&](extent i, index place) {
-          if (place < part.room()) places[place] = static_cast<index>(part.first + i);
-        });
-    if (b.thread() == 0) {
-      of.counts(part.token)[part.number] = count;
-      if (part.number == 0) of.limit(part.token) = limit;
-    }
-    b.sync();
-    if (count <= part.room()) score(b, part, places, count, scores + part.room());
+    const index count = find(b, select, part, limit, places);
+    if (b.thread() != 0) return;
+    of.counts(part.token)[part.number] = count;
+    if (part.number == 0) of.limit(part.token) = limit;
   }
 
  private:
-  // A thread sums a block of the terms of a score, or all of them if there are many blocks.
+  static constexpr index lanes = 32;
+
+  // Writes the columns that may reach the limit, and returns their number. Of the columns of a warp
+  // 32 neighbours are looked at together, and lane i remembers the i-th of these looks.
   FMOE_CALLS_BLOCK
   template <class Block>
-  FMOE_DEVICE void score(Block& b, const screen_part& part, const index* places, index count,
-                         float* to) const {
+  FMOE_DEVICE index find(Block& b, selector<Block>& select, const screen_part& part, index limit,
+                         index* places) const {
+    const auto size = of.size_of(part.token);
+    const bool drops = of.drops_zeros(limit);
+    const index lane = b.thread() % lanes, length = static_cast<index>(part.length);
+    index count = 0;
+    for (index first = 0; first < length;) {
+      const auto left = static_cast<index>(divide_up(length - first, extent{threads}));
+      const index looks = left < lanes ? left : lanes,
+                  own = first + b.thread() / lanes * looks * lanes;
+      unsigned mine = 0;
+      of.template each_bound<4>(
+          part.token, part.first, size, 1, own + lane, lanes, looks, length,
+          [&](index look, index i, float upper) {
+            const unsigned all =
+                b.ballot(i < length && key_of(upper) >= limit && !(drops && upper <= 0));
+            if (look == lane) mine = all;
+          });
+      const auto found = select.sum_of_threads(count_ones(mine));
+      for (index look = 0; look < looks; ++look) {
+        const unsigned all = b.shuffle(mine, look);
+        const index before = b.shuffle(found.before, look);
+        const index place = count + before + count_ones(all & ((1u << lane) - 1));
+        if ((all >> lane & 1) != 0 && place < part.room())
+          places[place] = static_cast<index>(part.first) + own + look * lanes + lane;
+      }
+      count += found.all;
+      first += threads * looks;
+    }
+    return count;
+  }
+};
+
+// Computes the scores of the candidates of a part, a warp a part. A lane sums a block of the terms
+// of a score, or all of them if there are many blocks.
+template <class S>
+struct screen_scores_kernel {
+  static constexpr unsigned threads = warps::threads;
+  static constexpr extent shared_bytes = 0;
+
+  screen_rows<S> of;
+  extent tokens;
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE void operator()(Block& b) const {
+    const row_place row = warps::row_of(b, tokens, of.parts.count());
+    if (!row.exists || !of.size_of(row.token).is_usual()) return;  // a whole warp
+    const screen_part part(of.parts, row.token * of.parts.count() + row.row);
+    const index count = of.counts(part.token)[part.number];
+    if (count > part.room()) return;
     const float* const x = of.a.row(part.token);
+    float* const scores = of.scores(part.token) + part.first;
+    const index* const places = reinterpret_cast<const index*>(scores);
     const extent all = divide_up(of.depth, of.sum_block);
-    const auto blocks = static_cast<index>(all <= threads ? all : 1);
-    const index each = threads / blocks, own = b.thread() / blocks, block = b.thread() % blocks;
-    const auto sums = b.template array<float>(threads);
+    const bool is_shared = all <= warps::lanes;
+    const index blocks = is_shared ? static_cast<index>(all) : 1, each = warps::lanes / blocks,
+                lane = b.thread() % warps::lanes, own = lane / blocks, block = lane % blocks;
     for (index first = 0; first < count; first += each) {
       const bool has_one = own < each && first + own < count;
       const extent place = has_one ? places[first + own] : 0;
-      if (has_one)
-        sums[b.thread()] = all <= threads ? of.sum_of_block(x, place, block) : of.product(x, place);
-      b.sync();
-      if (has_one && block == 0) {
-        float total = sums[b.thread()];
-        for (index n = 1; n < blocks; ++n) total = sum_of(total, float(sums[b.thread() + n]));
-        to[first + own] = of.finish(total, part.token, place);
-      }
-      b.sync();
+      float sum = 0;
+      if (has_one) sum = is_shared ? of.sum_of_block(x, place, block) : of.product(x, place);
+      float total = sum;
+      for (index n = 1; n < blocks; ++n) total = sum_of(total, b.shuffle(sum, lane + n));
+      if (has_one && block == 0)
+        scores[part.room() + first + own] = of.finish(total, part.token, place);
     }
   }
 };
@@ -298,8 +405,9 @@ struct screen_candidates_kernel {
 // is scored in full.
 template <class S>
 struct screen_select_kernel {
-  static constexpr unsigned threads = 256;
-  static constexpr extent shared_bytes = 2048;
+  using few = in_registers<4, 256>;
+  static constexpr unsigned threads = few::threads, lanes = 32;
+  static constexpr extent shared_bytes = 2048 + few::shared_bytes<float>;
 
   screen_rows<S> of;
 
@@ -311,20 +419,27 @@ struct screen_select_kernel {
     float *const scores = of.scores(token), *const values = of.values(token);
     index* const places = of.places(token);
     const selection_row<float> s = of.to.row(token, 0);
-    bool has_room = of.size_of(b, token).is_usual();
+    const index* const counts = of.counts(token);
+    const auto parts = static_cast<index>(of.parts.count());
+    bool has_room = of.size_of(token).is_usual();
     index count = 0;
-    for (extent p = 0; has_room && p < of.parts.count(); ++p) {
-      const screen_part part(of.parts, token * of.parts.count() + p);
-      const index some = of.counts(token)[p];
-      has_room = some <= part.room() && count + some <= screen_room::candidates(of.to.keep);
-      if (!has_room) break;
-      const float* const from = scores + part.first;
-      for (index i = b.thread(); i < some; i += threads) {
-        places[count + i] = reinterpret_cast<const index*>(from)[i];
-        values[count + i] = from[part.room() + i];
+    if (has_room)
+      for (index p = 0; p < parts; ++p) {
+        has_room = has_room && counts[p] <= of.parts.length(p) / 2;
+        count += counts[p];
       }
-      count += some;
-    }
+    has_room = has_room && count <= screen_room::candidates(of.to.keep);
+    if (has_room)
+      for (index p = b.thread() / lanes; p < parts; p += threads / lanes) {
+        const screen_part part(of.parts, token * parts + p);
+        const float* const from = scores + part.first;
+        index before = 0;
+        for (index q = 0; q < p; ++q) before += counts[q];
+        for (index i = b.thread() % lanes; i < counts[p]; i += lanes) {
+          places[before + i] = reinterpret_cast<const index*>(from)[i];
+          values[before + i] = from[part.room() + i];
+        }
+      }
     b.sync();
     const bool drops = has_room && of.drops_zeros(of.limit(token));
     if (!has_room) {
@@ -334,14 +449,18 @@ struct screen_select_kernel {
     }
     const auto place = [&](extent i) { return has_room ? places[i] : static_cast<index>(i); };
     const float* const from = has_room ? values : scores;
-    selector<Block> select(b);
-    const index kept = select.greatest(
-        has_room ? extent{count} : of.columns, of.to.most, [&](extent i) { return from[i]; },
-        [&](float v) { return (of.takes_zeros || v != 0) && !(drops && v < 0); },
-        [&](extent i, index at) {
-          s.values()[at] = from[i];
-          s.indices()[at] = place(i);
-        });
+    const auto greatest = [&](auto&& select) {
+      return select.greatest(
+          has_room ? extent{count} : of.columns, of.to.most, [&](extent i) { return from[i]; },
+          [&](float v) { return (of.takes_zeros || v != 0) && !(drops && v < 0); },
+          [&](extent i, index at) {
+            s.values()[at] = from[i];
+            s.indices()[at] = place(i);
+          });
+    };
+    const index kept = has_room && count <= few::most && of.to.most <= few::most_kept
+                           ? greatest(typename few::template selector<float, Block>(b))
+                           : greatest(selector<Block>(b));
     if (b.thread() == 0) s.count() = kept;
   }
 };

@@ -49,7 +49,10 @@ class selector {
   template <class Value>
   FMOE_DEVICE auto key_of_rank(extent n, extent k, const Value& value) {
     using key = decltype(key_of(value(extent{0})));
-    return k == 0 || n == 0 ? ~key{0} : last_of(n, k, value).limit;
+    if (k == 0 || n == 0) return ~key{0};
+    if constexpr (sizeof(key) == sizeof(index))
+      if (n <= threads) return key_among_few(static_cast<index>(n), k, value);
+    return last_of(n, k, value).limit;
   }
 
   // The same for all numbers that are wanted.
@@ -57,6 +60,32 @@ class selector {
   FMOE_DEVICE index all_of(extent n, const Value& value, const Wanted& wanted, const Put& put) {
     using key = decltype(key_of(value(extent{0})));
     return n == 0 ? 0 : write(n, value, wanted, put, key{0}, 0);
+  }
+
+  struct sums {
+    index before, all;
+  };
+  // Returns the sum of what all threads say, and of what those before this one say.
+  FMOE_CALLS_BLOCK
+  FMOE_DEVICE sums sum_of_threads(index mine) {
+    const unsigned lane = block_.thread() % lanes, warp = block_.thread() / lanes;
+    index upto = mine;
+    FMOE_UNROLL
+    for (unsigned step = 1; step < lanes; step *= 2) {
+      const index other = block_.shuffle(upto, lane - step);
+      if (lane >= step) upto += other;
+    }
+    block_.sync();  // the sums of the last time have been read
+    if (lane == lanes - 1) warp_sums_[warp] = upto;
+    block_.sync();
+    sums made{upto - mine, 0};
+    FMOE_UNROLL
+    for (unsigned w = 0; w < threads / lanes; ++w) {
+      const index here = warp_sums_[w];
+      if (w < warp) made.before += here;
+      made.all += here;
+    }
+    return made;
   }
 
  private:
@@ -88,35 +117,35 @@ class selector {
     return rank<key>{limit, equals};
   }
 
+  // Each thread counts the numbers before its own.
+  FMOE_CALLS_BLOCK
+  template <class Value>
+  FMOE_DEVICE index key_among_few(index n, extent k, const Value& value) {
+    const index me = block_.thread(), own = me < n ? key_of(value(extent{me})) : 0;
+    counts_[me] = own;
+    block_.sync();
+    index before = 0;
+    for (index i = 0; i < n; ++i) {
+      const index other = counts_[i];
+      before += other > own || (other == own && i < me);
+    }
+    if (me < n && before + 1 == (k < n ? k : n)) found_[0] = own;
+    block_.sync();
+    return found_[0];
+  }
+
   // Finds the digit of the number that `rank` numbers reach. Returns how many of those with this
   // digit there are among them.
   FMOE_CALLS_BLOCK
   FMOE_DEVICE index find_digit(index rank) {
     const unsigned digit = digits - 1 - block_.thread();
-    const index mine = counts_[digit], before = sum_before(mine);
+    const index mine = counts_[digit], before = sum_of_threads(mine).before;
     if (before < rank && rank <= before + mine) {
       found_[0] = digit;
       found_[1] = rank - before;
     }
     block_.sync();
     return found_[1];
-  }
-
-  // Returns the sum of what the threads before this one say.
-  FMOE_CALLS_BLOCK
-  FMOE_DEVICE index sum_before(index mine) {
-    const unsigned lane = block_.thread() % lanes, warp = block_.thread() / lanes;
-    index upto = mine;
-    for (unsigned step = 1; step < lanes; step *= 2) {
-      const index other = block_.shuffle(upto, lane - step);
-      if (lane >= step) upto += other;
-    }
-    block_.sync();  // the sums of the last time have been read
-    if (lane == lanes - 1) warp_sums_[warp] = upto;
-    block_.sync();
-    index before = upto - mine;
-    for (unsigned w = 0; w < warp; ++w) before += warp_sums_[w];
-    return before;
   }
 
   // Writes what is above the limit, and the first `equals` numbers that equal it. Most stretches of
@@ -133,12 +162,13 @@ class selector {
       const Key key = key_of(x);
       const bool is_equal = is_inside && key == limit;
       if (block_.count(is_inside && key >= limit) == 0) continue;
-      const index rank = seen + sum_before(is_equal);
-      const bool is_kept = is_inside && wanted(x) && (key > limit || (is_equal && rank < equals));
-      const index place = written + sum_before(is_kept);
-      if (is_kept) put(i, place);
-      seen += block_.count(is_equal);
-      written += block_.count(is_kept);
+      const sums equal = sum_of_threads(is_equal);
+      const bool is_kept =
+          is_inside && wanted(x) && (key > limit || (is_equal && seen + equal.before < equals));
+      const sums kept = sum_of_threads(is_kept);
+      if (is_kept) put(i, written + kept.before);
+      seen += equal.all;
+      written += kept.all;
     }
     return written;
   }

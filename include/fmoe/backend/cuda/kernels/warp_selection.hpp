@@ -277,9 +277,12 @@ struct sample_kernel {
     const T* const left = x.row(token);
     const auto n = static_cast<index>(depth);
     T mine = 0;
-    const index whole = aligned ? n / each * each : 0;
+    const index whole = aligned ? n / each * each : 0, first = warp.lane() * each,
+                step = each * warp.lanes,
+                rounds = first < whole ? (whole - first + step - 1) / step : 0;
     FMOE_UNROLL_BY(4)
-    for (index k = warp.lane() * each; k < whole; k += each * warp.lanes) {
+    for (index r = 0; r < rounds; ++r) {
+      const index k = first + r * step;
       const pack<T, each> u = load_pack<T, each>(left + k);
       const pack<S, each> w = load_pack<S, each>(row + k);
       FMOE_UNROLL
