@@ -106,8 +106,9 @@ class team_row {
   FMOE_CALLS_BLOCK
   FMOE_DEVICE void hold() const {
     if (!is_held_) return;
+    const auto rounds = static_cast<index>((n_ - lane_ + Team - 1) / Team);  // all of its length
     FMOE_UNROLL_BY(8)
-    for (extent i = lane_; i < n_; i += Team) held_[first_ + i] = x_[i];
+    for (index r = 0; r < rounds; ++r) held_[first_ + lane_ + r * Team] = x_[lane_ + r * Team];
   }
 
   FMOE_DEVICE void softmax(T bound) const {
@@ -122,30 +123,48 @@ class team_row {
     each([&](extent i) { y_[i] = product_of(kept(i), scale); });
   }
 
-  // By bisection in double: tau makes the sum of the terms 1.
+  // In double: tau makes the sum of the terms 1.
   FMOE_DEVICE void entmax(double alpha) const {
     const T top = greatest();
     if (!(top - top == 0)) {  // NaN or infinite
       each([&](extent i) { y_[i] = std::numeric_limits<T>::quiet_NaN(); });
       return;
     }
-    const double scale = alpha - 1;
-    const auto term = [&](extent i, double tau) {
-      const double d = scale * (static_cast<double>(at(i)) - static_cast<double>(top)) - tau;
+    const double scale = alpha - 1, power = 1 / scale;
+    const auto base = [&](extent i, double tau) {
+      return scale * (static_cast<double>(at(i)) - static_cast<double>(top)) - tau;
+    };
+    const auto term = [&](double d) {
       if (d <= 0) return 0.;
-      return alpha == 1.5 ? d * d : alpha == 2 ? d : pow(d, 1 / scale);
+      return alpha == 1.5 ? d * d : alpha == 2 ? d : pow(d, power);
     };
-    const auto total = [&](double tau) {
-      return sum_in_double([&](extent i) { return term(i, tau); });
+    double tau = -1;
+    const auto total = [&](double t) {
+      return sum_in_double([&](extent i) { return term(base(i, t)); });
     };
-    double low = -1, high = 0;
-    constexpr int steps = 80;
-    for (int step = 0; step < steps; ++step) {
-      const double middle = (low + high) / 2;
-      (total(middle) >= 1 ? low : high) = middle;
+    constexpr int most_steps = 80;
+    if (alpha <= 2) {  // the sum is convex: Newton's steps come from below and pass no root
+      for (int step = 0; step < most_steps; ++step) {
+        double sum = 0, slope = 0;
+        each([&](extent i) {
+          const double d = base(i, tau);
+          if (d <= 0) return;
+          sum += term(d);
+          slope += alpha == 1.5 ? d : alpha == 2 ? 1 : pow(d, power - 1);
+        });
+        const double next = tau + (joined_sum(sum) - 1) / (power * joined_sum(slope));
+        if (!(next > tau)) break;
+        tau = next;
+      }
+    } else {
+      double high = 0;
+      for (int step = 0; step < most_steps; ++step) {
+        const double middle = (tau + high) / 2;
+        (total(middle) >= 1 ? tau : high) = middle;
+      }
     }
-    const double whole = total(low);
-    each([&](extent i) { y_[i] = static_cast<T>(term(i, low) / whole); });
+    const double whole = total(tau);
+    each([&](extent i) { y_[i] = static_cast<T>(term(base(i, tau)) / whole); });
   }
 
   FMOE_DEVICE void layer_norm(double epsilon) const {
