@@ -311,10 +311,11 @@ TEST_CASE("the shape of a product chooses its kernel", "[cuda]") {
   CHECK(choice(16, 768, 768) == product_choice{stream_16, 1});
   CHECK(choice(17, 768, 768) == product_choice{stream_24, 1});
   CHECK(choice(16, 768, 768, 0, 100) == product_choice{small});
-  CHECK(choice(128, 768, 21490) == product_choice{large});
+  CHECK(choice(128, 768, 21490) == product_choice{small});
+  CHECK(choice(1024, 768, 21490) == product_choice{large});
   CHECK(choice(128, 3072, 768) == product_choice{small, 2});
   CHECK(choice(128, 256, 768) == product_choice{small});
-  CHECK(choice(1024, 768, 3072) == product_choice{large});
+  CHECK(choice(1024, 768, 3072) == product_choice{small});
   CHECK(choice(32, 768, 768, few_tile_rows) == product_choice{stream_16, 1});
   CHECK(choice(9000, 768, 768, small_tile) == product_choice{small});
   CHECK(choice(9000, 768, 768, large_tile) == product_choice{large});

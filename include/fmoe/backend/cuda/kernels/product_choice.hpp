@@ -39,10 +39,12 @@ inline constexpr extent multiprocessors = 132;
 // Rows of which each kernel makes use, and of a tile of groups with so few that they are streamed.
 inline constexpr extent most_streamed = 24, few_group_rows = 64, few_tile_rows = 16;
 inline constexpr extent small_tile = 64, large_tile = 128;
+// Fewer large tiles are slower on an H100 than small ones.
+inline constexpr extent many_tiles = 4 * multiprocessors;
 // Terms of a stage of tensor cores, and the columns of a tile.
 inline constexpr extent tensor_stage = 32, tensor_tile_columns = 128;
 // Elements that the sums of blocks take at most.
-inline constexpr extent most_sums = extent{4} << 20;
+inline constexpr extent most_sums = extent{8} << 20;
 
 // `room` is the number of elements that there are for sums of blocks.
 inline product_choice choose_product(const product_shape& s, extent room) {
@@ -54,8 +56,7 @@ inline product_choice choose_product(const product_shape& s, extent room) {
     return {rows <= 1 ? stream_1 : rows <= 4 ? stream_4 : rows <= 16 ? stream_16 : stream_24, 1};
   }
   if (s.tile_rows == large_tile) return {large};
-  const bool fills = s.tiles(large_tile) >= multiprocessors;
-  if (s.has_large && fills && s.tile_rows == 0) return {large};
+  if (s.has_large && s.tiles(large_tile) >= many_tiles && s.tile_rows == 0) return {large};
   const extent tiles = s.tiles(small_tile), wanted = 2 * multiprocessors;
   if (tiles >= wanted || s.sum_blocks() <= 1 || !fits) return {small};
   const extent parts = std::min(s.sum_blocks(), divide_up(wanted, tiles));
@@ -80,7 +81,9 @@ struct tensor_choice {
 // launch. `s` has the blocks of tensor_sum_block.
 inline tensor_choice choose_tensor_product(const product_shape& s, extent room) {
   constexpr extent least_weights = extent{1} << 18, least_terms = 4 * tensor_stage;
-  const bool fills = s.tiles(large_tile) >= multiprocessors;
+  // Three products a number take so long that large tiles are worth it sooner.
+  const bool is_split = s.sum_block == tensor_stage,
+             fills = s.tiles(large_tile) >= (is_split ? multiprocessors : many_tiles);
   const extent rows = s.tile_rows != 0          ? s.tile_rows
                       : s.rows <= few_tile_rows ? few_tile_rows
                       : fills                   ? large_tile
@@ -112,7 +115,10 @@ inline extent room_for_sums(product_shape s) {
 
 // The same on tensor cores, with their blocks of sums.
 inline extent room_for_tensor_sums(product_shape s) {
-  s.rows = s.tile_rows != 0 ? few_group_rows : std::min(s.rows, small_tile);
+  const extent across =
+      std::max<extent>(1, divide_up(s.columns, tensor_tile_columns) * s.positions);
+  const extent most = std::max(few_tile_rows, (multiprocessors - 1) / across * small_tile);
+  s.rows = s.tile_rows != 0 ? few_group_rows : std::min(s.rows, most);
   while (s.rows > 1 && s.sums() > most_sums) s.rows = divide_up(s.rows, extent{2});
   return choose_tensor_product(s, most_sums).sums_each != 0 ? s.sums() : 0;
 }
