@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Mixtures of released architectures, in the files that transformers and gguf write, have the
-// outputs of transformers. scripts/make_mixture_cases makes tests/mixtures.
+// outputs of transformers. scripts/make_mixture_cases and make_mixture_ggufs make tests/mixtures.
 #include <filesystem>
 
 #include <fmoe/io/safetensors.hpp>
@@ -42,7 +42,10 @@ constexpr auto cases = {"mixtral",
                         "qwen3_moe_q4_0.gguf",
                         "deepseek_v2_f32.gguf",
                         "deepseek_v2_groups_f32.gguf",
-                        "deepseek_v3_f32.gguf"};
+                        "deepseek_v3_f32.gguf",
+                        "llama4.gguf",
+                        "gpt_oss.gguf",
+                        "gpt_oss_mxfp4.gguf"};
 
 TEST_CASE("mixtures of released models have the outputs of transformers", "[load_mixture]") {
   for (const char* name : cases) {
@@ -62,6 +65,16 @@ TEST_CASE("mixtures of released models have the outputs of transformers", "[load
       CHECK(std::ranges::count_if(std::span(&a(t, 0), a.shape()[1]), [](float v) {
               return v != 0;
             }) == static_cast<std::ptrdiff_t>(single.route.active));
+  }
+}
+
+TEST_CASE("a GGUF file of a model has the layer of its safetensors", "[load_mixture]") {
+  for (const char* name : {"llama4", "gpt_oss", "gpt_oss_mxfp4"}) {
+    INFO(name);
+    const auto layer = load_mixture(home / (std::string(name) + ".gguf"), 1);
+    const auto wanted = load_mixture(home / name, 1);
+    const auto x = random<tensor<float, 2>>({9, layer.router.shape()[0]}, 1);
+    CHECK(std::ranges::equal(evaluate(layer(x)), evaluate(wanted(x))));
   }
 }
 
@@ -195,6 +208,7 @@ TEST_CASE("tensors of a model that disagree on its experts are refused", "[load_
 
 TEST_CASE("what a model does not have is told", "[load_mixture]") {
   CHECK_THROWS_WITH(load_mixture(home / "mixtral", 0), containing("has no mixture of experts"));
+  CHECK_THROWS_WITH(load_mixture(home / "llama4.gguf", 0), containing("has no mixture of experts"));
   CHECK(load_mixture(home / "mixtral", 1, {.active = 3}).route.active == 3);
   CHECK(load_mixture(home / "mixtral", 1, {.prefix = "model.layers."}).route.active == 2);
   const temporary_folder folder;

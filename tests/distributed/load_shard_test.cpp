@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: MIT
-#include <cstdint>
-#include <cstring>
-
 #include <fmoe/aoe.hpp>
 #include <fmoe/io/safetensors.hpp>
 
 #include "../support/catch.hpp"
-#include "../support/files.hpp"
+#include "../support/header_bytes.hpp"
 #include "../support/routed_monet.hpp"
 
 namespace {
 
 using namespace fmoe;
 using namespace fmoe::test;
-
-// The bytes of a file before its data.
-std::size_t header_of(const std::filesystem::path& file) {
-  const std::string bytes = content(file);
-  std::uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), sizeof length);
-  return 8 + length;
-}
 
 TEST_CASE("a rank reads the header, its parts and what is not cut, and no other byte") {
   const temporary_folder folder;

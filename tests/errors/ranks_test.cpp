@@ -68,11 +68,16 @@ on_one_rank([](communicator& ranks) {
 [] {
 on_one_rank([](communicator& ranks) { shard(small_mxd(), ranks, 'n', {.parts = 8}); });
 }},
-{R"(rank 0 failed: [shard] the parameter gate has 8 bits: weights of 16 bits and more can be cut)",
-"Blocks of 8-bit weights are not cut yet.",
-"Load the layer in `bf16`, `f16` or `float`.",
+{R"(rank 0 failed: [shard] 'h' of 40 in 2 parts cuts a block of 32 weights of W_dec, which have one scale)",
+"The blocks of 8-bit weights lie along the axis that is cut, and a part would begin within one.",
+"Ask for parts whose lengths are multiples of 32, name the parameter in `whole`, or take `q8c`.",
 [] {
-on_one_rank([](communicator& ranks) { shard(quantize(small_mxd()), ranks, 'n'); });
+on_one_rank([](communicator& ranks) {
+  auto layer = quantize(small_mxd());
+  layer.encoder = quantized<q8>(tensor<float, 2>({8, 40}), 0);
+  layer.decoder = quantized<q8>(tensor<float, 2>({40, 3}), 0);
+  shard(layer, ranks, 'h', {.parts = 2});
+});
 }},
 {R"(rank 0 failed: [shard] this label cannot be cut: an operation on weights needs the whole axis)",
 "A function of a row of weights needs the whole row, and ranks do not exchange weights.",

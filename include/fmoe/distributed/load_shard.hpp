@@ -8,18 +8,52 @@
 #include <fmoe/distributed/sharded.hpp>
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/opened_safetensors.hpp>
+#include <fmoe/io/quantized_arrays.hpp>
+#include <fmoe/io/scaled_arrays.hpp>
 
 namespace fmoe::detail {
 
 // The tensors of a file from which the parameters of a layer come that have a label.
 struct labelled_tensors {
-  std::map<std::string, io::axis_part> cut;   // by name, with the axis of the label
-  std::map<std::string, std::string> labels;  // of all with the label, as the file has them
-  std::map<std::string, char> letters;        // of these, the axis of the label
-  std::map<char, extent> lengths;             // of all labels
-  std::vector<std::string> others;            // tensors that are not cut
-  std::vector<std::string> whole;             // of these, those with the label
+  std::map<std::string, io::axis_part> cut;     // by name, with the axis of the label
+  std::map<std::string, std::string> labels;    // of all with the label, as the file has them
+  std::map<std::string, char> letters;          // of these, the axis of the label
+  std::map<char, extent> lengths;               // of all labels
+  std::vector<std::string> others;              // tensors that are not cut
+  std::vector<std::string> whole;               // of these, those with the label
+  std::map<std::string, any_tensor> of_8_bits;  // of all with the label, without elements
 };
+
+// The scales of a tensor of 8 bits, or null.
+inline const io::tensor_entry* scales_of(const io::opened_safetensors& file,
+                                         const std::string& name) {
+  const io::tensor_entry* const t = file.find(name);
+  const bool is_of_integers = t != nullptr && t->type == io::element_type::i8;
+  return is_of_integers ? file.find(io::name_of_scales(name)) : nullptr;
+}
+
+// Throws dtype for a parameter of FP8 or MXFP4, whose scales have blocks of two axes.
+inline void refuse_scaled(const io::layer_arrays& outlines,
+                          const std::vector<released_parameter>& parameters,
+                          const std::string& prefix) {
+  const io::arrays_by_name scaled = io::with_scales(outlines.arrays);
+  for (const released_parameter& p : parameters)
+    if (const auto at = scaled.find(prefix + p.name.name);
+        at != scaled.end() && at->second.is_scaled())
+      throw io::error(io::errc::dtype,
+                      "is " + std::string(io::name_of(at->second.type())) +
+                          " with scales, which load_shard does not read: load the layer and "
+                          "shard it",
+                      0, at->first, outlines.file);
+}
+
+// Reads a tensor, and its scales if it has some.
+inline void read_whole(io::opened_safetensors& file, const std::string& name,
+                       io::arrays_by_name& to) {
+  to.insert_or_assign(name, file.read(*file.find(name)));
+  if (const auto* const scales = scales_of(file, name))
+    to.insert_or_assign(scales->name, file.read(*scales));
+}
 
 // `shapes` is a layer with the shapes of the file.
 inline labelled_tensors tensors_with(const axis_cut& cut, const io::released_layer& shapes,
@@ -45,6 +79,12 @@ inline labelled_tensors tensors_with(const axis_cut& cut, const io::released_lay
     }
     io::axis_part part{{}, position_of(letter, flat), 0, 0};
     for (const char c : flat) part.shape.push_back(found.lengths[c]);
+    if (const auto* const scales = scales_of(file, name)) {
+      const auto stored =
+          io::quantized_from(file.outline(*file.find(name)), file.outline(*scales), part.shape);
+      if (letter != 0) check_blocks(cut, p.name.name, *stored, part.axis);
+      found.of_8_bits.emplace(name, *stored);
+    }
     if (letter != 0) found.cut[name] = std::move(part);
     found.labels[name] = p.name.file_labels;
     found.letters[name] = cut_letter(cut.label, p.name);
@@ -65,13 +105,36 @@ inline std::vector<extent> part_shape(const labelled_tensors& of, const std::str
 }
 
 // Reads `count` entries from `first` on of a tensor that has the label, or blocks for them.
-inline io::array read_part(io::opened_safetensors& file, const labelled_tensors& of,
-                           const std::string& name, char label, extent first, extent count) {
+inline void read_part(io::opened_safetensors& file, const labelled_tensors& of,
+                      const std::string& name, char label, extent first, extent count,
+                      io::arrays_by_name& to) {
   io::axis_part part = of.cut.at(name);
   const extent block = part.shape[part.axis] / of.lengths.at(label);
   part.first = block * first;
   part.count = block * count;
-  return file.read(*file.find(name), part, part_shape(of, name, part.count));
+  to.insert_or_assign(name, file.read(*file.find(name), part, part_shape(of, name, part.count)));
+  const auto stored = of.of_8_bits.find(name);
+  if (stored == of.of_8_bits.end()) return;
+  const io::axis_part scales = scales_of_part(stored->second, part);
+  std::vector<extent> shape = scales.shape;
+  shape[scales.axis] = scales.count;
+  const io::tensor_entry& t = *scales_of(file, name);
+  to.insert_or_assign(t.name, file.read(t, scales, std::move(shape)));
+}
+
+// Puts outlines of so many entries of a tensor in the place of what is whole.
+inline void outline_part(const labelled_tensors& of, const std::string& name, extent count,
+                         io::arrays_by_name& to) {
+  const auto put = [&](const std::string& array, std::vector<extent> shape) {
+    io::array& known = to.at(array);
+    known = io::array::outline(known.type(), std::move(shape), array, nullptr);
+  };
+  put(name, part_shape(of, name, count));
+  const auto stored = of.of_8_bits.find(name);
+  if (stored == of.of_8_bits.end()) return;
+  const extent axis = io::without_parentheses(of.labels.at(name)).find(of.letters.at(name));
+  put(io::name_of_scales(name),
+      io::arrays_of(outline_of_part(stored->second, axis, count)).scales.shape());
 }
 
 }  // namespace fmoe::detail
@@ -79,9 +142,9 @@ inline io::array read_part(io::opened_safetensors& file, const labelled_tensors&
 namespace fmoe {
 
 // Loads a layer on the ranks of a job. Of each tensor that has the label, which `released` says, a
-// rank reads its part; the others it reads whole, and statistics as well. Throws, on every rank,
-// the sentence of what load throws on one, of what shard throws, or of ranks that disagree on what
-// the file holds.
+// rank reads its part, and of 8-bit weights the scales of its part; the others it reads whole, and
+// statistics as well. Throws, on every rank, the sentence of what load throws on one, of what shard
+// throws, or of ranks that disagree on what the file holds.
 //
 //   const auto part = load_shard<mxd<>>("mxd.safetensors", ranks, 'n');
 //   auto forward = compile(part, 128);
@@ -95,10 +158,11 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
       outlines.arrays.emplace(t.name, file.outline(t));
 
     Layer none;
+    detail::refuse_scaled(outlines, detail::released_parameters(none), options.prefix);
     for (const detail::released_parameter& p : detail::released_parameters(none)) {
       const std::string name = options.prefix + p.name.name;
       const auto* const found = p.name.trained ? nullptr : file.find(name);
-      if (found != nullptr) outlines.arrays.insert_or_assign(name, file.read(*found));
+      if (found != nullptr) detail::read_whole(file, name, outlines.arrays);
     }
 
     Layer shapes = io::layer_from<Layer>(outlines, options);
@@ -109,8 +173,7 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
 
     io::layer_arrays whole = outlines;
     for (const std::string& name : tensors.others)
-      if (whole.arrays.at(name).is_outline())
-        whole.arrays.insert_or_assign(name, file.read(*file.find(name)));
+      if (whole.arrays.at(name).is_outline()) detail::read_whole(file, name, whole.arrays);
     load_options quiet = options;  // the names that the layer does not know were listed above
     quiet.extra = nullptr;
     sharded<Layer> result{&ranks,   io::layer_from<Layer>(whole, quiet), cut, {}, how.network,
@@ -132,18 +195,12 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
 
     for (std::size_t i = 0; i < cut.parts_a_rank(); ++i) {
       io::layer_arrays part{path, {}, outlines.arrays};  // settings count for the whole layer
+      const std::size_t count = cut.count(cut.own(i));
       for (const auto& [name, axis] : tensors.cut)
-        part.arrays.insert_or_assign(
-            name, detail::read_part(file, tensors, name, label, cut.begin(cut.own(i)),
-                                    cut.count(cut.own(i))));
+        detail::read_part(file, tensors, name, label, cut.begin(cut.own(i)), count, part.arrays);
       for (const std::string& name : tensors.whole) {  // its length fits those that are cut
-        const auto& known = outlines.arrays.at(name);
         const std::size_t block = tensors.lengths.at(tensors.letters.at(name)) / cut.length;
-        part.arrays.insert_or_assign(
-            name,
-            io::array::outline(known.type(),
-                               detail::part_shape(tensors, name, block * cut.count(cut.own(i))),
-                               name, nullptr));
+        detail::outline_part(tensors, name, block * count, part.arrays);
       }
       Layer own = io::layer_from<Layer>(part, {.prefix = options.prefix, .narrow = options.narrow});
       const auto with = labelled(own);

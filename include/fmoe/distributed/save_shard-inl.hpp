@@ -8,23 +8,37 @@
 #include <fmoe/distributed/save_shard.hpp>
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/file.hpp>
+#include <fmoe/io/quantized_arrays.hpp>
 #include <fmoe/io/safetensors_layout.hpp>
 
 namespace fmoe::detail {
 
-// Writes a part of an array, whose axes have these labels in the file, behind byte `at`.
-inline void write_part(io::file_in_parts& file, std::uint64_t at, const cut_parameter& p,
+// Where the numbers of a parameter lie in a file, and the scales of one of 8 bits.
+struct places_in_file {
+  std::uint64_t numbers, scales;
+};
+
+// Writes a part of a parameter.
+inline void write_part(io::file_in_parts& file, const places_in_file& at, const cut_parameter& p,
                        const released_name& name, const axis_cut& cut, extent i) {
   const std::string flat = io::without_parentheses(name.file_labels);
-  const any_tensor part = io::permuted(p.own[i], name.layer_labels, flat);
-  const extent axis = flat.find(cut_letter(cut.label, name)), own = cut.own(i);
-  const extent inner = p.block * element_count(std::span(part.shape).subspan(axis + 1)) *
-                       size_of(part.type),
-               outer = element_count(std::span(part.shape).first(axis)),
-               run = cut.count(own) * inner;
-  const auto* const from = static_cast<const std::byte*>(part.elements->data());
-  for (extent o = 0; o < outer; ++o)
-    file.write(at + (o * cut.length + cut.begin(own)) * inner, {from + o * run, run});
+  const auto in_file = [&](const any_tensor& t) {
+    return io::permuted(t, name.layer_labels, flat);
+  };
+  const any_tensor own = in_file(p.own[i]), whole = in_file(p.whole);
+  const auto write = [&](std::uint64_t begin, const io::axis_part& part, extent element_bytes,
+                         const std::byte* bytes) {
+    for_each_run(part, element_bytes, [&](extent from, extent to, extent run) {
+      file.write(begin + to, {bytes + from, run});
+    });
+  };
+  const io::axis_part part{whole.shape, flat.find(cut_letter(cut.label, name)),
+                           p.block * cut.begin(cut.own(i)), p.block * cut.count(cut.own(i))};
+  const auto* const bytes = static_cast<const std::byte*>(own.elements->data());
+  write(at.numbers, part, size_of(own.type), bytes);
+  if (!is_quantized_type(own.type)) return;
+  const quantized_layout layout(own.type, element_count(own.shape), own.axis);
+  write(at.scales, scales_of_part(whole, part), layout.scale_bytes, bytes + layout.first_scale());
 }
 
 FMOE_INLINE void save_parts(const io::released_layer& whole, communicator& ranks,
@@ -54,9 +68,12 @@ FMOE_INLINE void save_parts(const io::released_layer& whole, communicator& ranks
       return c.whole.elements->same_elements(*elements);
     };
     const auto cut_here = std::ranges::find_if(parameters, is_it);
-    const std::uint64_t at = layout.begin_of(name);
+    const auto scales = from.arrays.find(io::name_of_scales(name));
+    const bool has_scales = is_quantized_type(p.parameter.type());
+    const places_in_file at{layout.begin_of(name), has_scales ? layout.begin_of(scales->first) : 0};
     if (cut_here == parameters.end()) {
-      if (ranks.rank() == 0) file->write(at, array->second.bytes());
+      if (ranks.rank() == 0) file->write(at.numbers, array->second.bytes());
+      if (ranks.rank() == 0 && has_scales) file->write(at.scales, scales->second.bytes());
       continue;
     }
     for (std::size_t i = 0; i < cut.parts_a_rank(); ++i)

@@ -13,6 +13,7 @@
 #include <fmoe/base/labels.hpp>
 #include <fmoe/distributed/communicator.hpp>
 #include <fmoe/distributed/network_costs.hpp>
+#include <fmoe/distributed/tensor_parts.hpp>
 #include <fmoe/io/load.hpp>
 #include <fmoe/version.hpp>
 
@@ -89,19 +90,19 @@ inline std::optional<extent> axis_of_label(const std::vector<extent>& leaf,
   return {};
 }
 
-// Returns `count` neighbours along an axis, as a copy.
-inline any_tensor part_of(const any_tensor& t, extent axis, extent first, extent count) {
-  any_tensor part = t;
-  part.shape[axis] = count;
-  const extent bytes = size_of(t.type),
-               inner = element_count(std::span(t.shape).subspan(axis + 1)) * bytes,
-               outer = element_count(std::span(t.shape).first(axis)), run = count * inner;
-  part.elements = std::make_shared<storage>(outer * run);
-  auto* const to = static_cast<std::byte*>(part.elements->data());
-  const auto* const from = static_cast<const std::byte*>(t.elements->data());
-  for (extent o = 0; o < outer && run > 0; ++o)
-    std::memcpy(to + o * run, from + (o * t.shape[axis] + first) * inner, run);
-  return part;
+// Throws value_error for a cut within a block of 8-bit weights, which have one scale.
+inline void check_blocks(const axis_cut& cut, const std::string& name, const any_tensor& t,
+                         extent axis) {
+  if (!is_quantized_type(t.type) || axis_of_blocks(t) != axis) return;
+  const extent block = quantized_layout(t.type, element_count(t.shape), t.axis).block,
+               each = t.shape[axis] / cut.length;
+  for (extent i = 0; i < cut.parts; ++i) {
+    const extent first = each * cut.begin(i), last = each * cut.begin(i + 1) - 1;
+    expects<value_error>(first % block == 0 || first / block == last / block, "[shard] '",
+                         cut.label, "' of ", cut.length, " in ", cut.parts,
+                         " parts cuts a block of ", block, " weights of ", name,
+                         ", which have one scale");
+  }
 }
 
 // Returns the cut of a label of a layer into parts. Throws value_error for a label that no
@@ -143,11 +144,15 @@ inline axis_cut cut_of(const std::vector<released_parameter>& parameters, char l
     expects<shape_error>(cut.length != 0 && value.shape[axis] % cut.length == 0, "[shard] the ",
                          value.shape[axis], " of '", letter, "' in ", p.name.name,
                          " are no blocks for the ", cut.length, " of '", label, "'");
-    expects<value_error>(!is_quantized_type(value.type), "[shard] the parameter ", p.name.name,
-                         " has 8 bits: weights of 16 bits and more can be cut");
   }
   expects<value_error>(cut.parts <= cut.length, "[shard] '", label, "' is ", cut.length,
                        " and has no ", cut.parts, " parts");
+  for (const released_parameter& p : parameters) {
+    const any_tensor value = p.parameter.value();
+    const char letter = cut_letter(cut, parameters, p);
+    if (!value.empty() && letter != 0)
+      check_blocks(cut, p.name.name, value, position_of(letter, p.name.layer_labels));
+  }
   return cut;
 }
 
@@ -168,6 +173,8 @@ inline std::string description_of(const io::released_layer& layer, const axis_cu
     if (value.empty()) continue;
     text += p.name.name + ": " + fmoe::name_of(value.type);
     for (const extent n : value.shape) text += ' ' + std::to_string(n);
+    if (is_quantized_type(value.type))
+      text += std::string(" in blocks along ") + p.name.layer_labels[axis_of_blocks(value)];
     text += '\n';
   }
   for (const auto& [key, value] : io::metadata_of(layer, contains, {}))

@@ -380,6 +380,7 @@ class stage_planner {
       if (l.data == nullptr || !l.data->same_elements(*c.whole.elements)) continue;
       ir::leaf_node own = l;
       own.data = c.own[part].elements;
+      own.axis = c.own[part].axis;
       own.shape[*axis_of_label(l.shape, c)] = cut_.count(cut_.own(part));
       return graph_->nodes.leaf(std::move(own));
     }

@@ -25,12 +25,13 @@ struct quantized_arrays {
 
 inline quantized_arrays arrays_of(const any_tensor& t) {
   const quantized_layout layout(t.type, element_count(t.shape), t.axis);
-  const std::span bytes(static_cast<const std::byte*>(t.elements->data()), layout.bytes());
+  const auto* const bytes = static_cast<const std::byte*>(t.elements->data());
+  const auto* const first_scale = bytes == nullptr ? nullptr : bytes + layout.first_scale();
   std::vector<extent> blocks = t.shape;
   blocks[axis_of_blocks(t)] = layout.blocks;
   const element_type of_scales = t.type == dtype::q8 ? element_type::f16 : element_type::f32;
-  const array integers(element_type::i8, t.shape, bytes.first(layout.size), t.elements);
-  const auto scales = bytes.subspan(layout.first_scale());
+  const array integers(element_type::i8, t.shape, {bytes, layout.size}, t.elements);
+  const std::span scales(first_scale, layout.scales() * layout.scale_bytes);
   if constexpr (host_is_little_endian)
     return {integers, array(of_scales, blocks, scales, t.elements)};
   std::vector<std::byte> little(scales.size());

@@ -52,7 +52,7 @@ inline mixture_family family_of(const io::model_config& config) {
                                                                    {"deepseek_v3", deepseek},
                                                                    {"glm4_moe", deepseek},
                                                                    {"kimi_k2", deepseek},
-                                                                   {"llama4", llama4},
+                                                                   {"llama4", llama4},  // GGUF, too
                                                                    {"llama4_text", llama4},
                                                                    {"gpt_oss", gpt_oss},
                                                                    // as GGUF files call them
