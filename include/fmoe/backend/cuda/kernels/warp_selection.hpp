@@ -281,8 +281,8 @@ struct sample_kernel {
                 step = each * warp.lanes,
                 rounds = first < whole ? (whole - first + step - 1) / step : 0;
     FMOE_UNROLL_BY(4)
-    for (index r = 0; r < rounds; ++r) {
-      const index k = first + r * step;
+    for (index round = 0; round < rounds; ++round) {
+      const index k = first + round * step;
       const pack<T, each> u = load_pack<T, each>(left + k);
       const pack<S, each> w = load_pack<S, each>(row + k);
       FMOE_UNROLL
