@@ -88,8 +88,6 @@ struct bound_columns {
 // What the kernels of a screened selection have in common. S is the type of G.
 template <class S>
 struct screen_rows {
-  static constexpr unsigned lanes = 32;
-
   rows_at<const float> a;
   rows_at<float> scratch;
   selections_at<float> to;
@@ -147,22 +145,23 @@ struct screen_rows {
                              : std::numeric_limits<float>::quiet_NaN();
   }
   // Calls use(n, i, bound) for the n-th of `each` columns, which is number i = from + n step of
-  // those from `first` on; columns from number `length` on do not exist. AtOnce are made at a time.
-  template <index AtOnce, class Use>
+  // those from `first` on; columns from number `length` on do not exist. Four are made at a time.
+  template <class Use>
   FMOE_DEVICE void each_bound(extent token, extent first, const size& x, float side, index from,
                               index step, index each, index length, const Use& use) const {
+    constexpr index at_once = 4;
     FMOE_UNROLL_BY(1)
-    for (index n = 0; n < each; n += AtOnce) {
-      float some[AtOnce];
+    for (index n = 0; n < each; n += at_once) {
+      float some[at_once];
       const auto column = [&](unsigned i) {
         const index at = from + (n + i) * step;
         return first + (at < length ? at : 0);
       };
       FMOE_UNROLL
-      for (index i = 0; i < AtOnce; ++i) some[i] = unfinished(token, column(i), x, side);
+      for (index i = 0; i < at_once; ++i) some[i] = unfinished(token, column(i), x, side);
       finish_bounds(some, token, side, column);
       FMOE_UNROLL
-      for (index i = 0; i < AtOnce; ++i)
+      for (index i = 0; i < at_once; ++i)
         if (n + i < each) use(n + i, from + (n + i) * step, some[i]);
     }
   }
@@ -243,10 +242,10 @@ struct screen_bounds_kernel {
     } else {
       const kept_bounds<Block> kept{b.template array<float>(How::most)};
       const auto length = static_cast<index>(part.length);
-      of.template each_bound<4>(part.token, part.first, size, -1, b.thread(), threads,
-                                How::most / threads, length, [&](index, index i, float bound) {
-                                  if (i < length) kept.put(i, bound);
-                                });
+      of.each_bound(part.token, part.first, size, -1, b.thread(), threads, How::most / threads,
+                    length, [&](index, index i, float bound) {
+                      if (i < length) kept.put(i, bound);
+                    });
       b.sync();
       find(select, part, kept, to);
     }
@@ -341,13 +340,12 @@ struct screen_candidates_kernel {
       const index looks = left < lanes ? left : lanes,
                   own = first + b.thread() / lanes * looks * lanes;
       unsigned mine = 0;
-      of.template each_bound<4>(
-          part.token, part.first, size, 1, own + lane, lanes, looks, length,
-          [&](index look, index i, float upper) {
-            const unsigned all =
-                b.ballot(i < length && key_of(upper) >= limit && !(drops && upper <= 0));
-            if (look == lane) mine = all;
-          });
+      of.each_bound(part.token, part.first, size, 1, own + lane, lanes, looks, length,
+                    [&](index look, index i, float upper) {
+                      const unsigned all =
+                          b.ballot(i < length && key_of(upper) >= limit && !(drops && upper <= 0));
+                      if (look == lane) mine = all;
+                    });
       const auto found = select.sum_of_threads(count_ones(mine));
       for (index look = 0; look < looks; ++look) {
         const unsigned all = b.shuffle(mine, look);
