@@ -57,7 +57,7 @@ TEST_CASE("a screened selection has the bits of a full one", "[cuda][screen]") {
   check_same(random<tensor<float, 2>>({2, 301}, 1), normal_gate(301, 1100), 9);
 }
 
-// A row has three parts of 1,024 columns or fewer; many rows have one of 8,192 or fewer.
+// A row has three parts of 1,024 columns or fewer; many rows have one of 4,096 or fewer.
 TEST_CASE("parts of a row are screened by different blocks of threads", "[cuda][screen]") {
   const auto gate = normal_gate(depth, 2300);
   auto x = random<tensor<float, 2>>({180, depth}, 1);
@@ -166,6 +166,30 @@ TEST_CASE("columns that round down win against columns that round up", "[cuda][s
 // All numbers are those of bf16, so nothing errs but sums: tensor cores lose 18 units, 2^-23, in
 // each small product of 16 terms, and a sum in float none. Winners lose, and losers, whose products
 // are negative, gain.
+// All weights are numbers of bf16, so that rounding x alone is wrong.
+TEST_CASE("a column whose x rounds down wins against one whose x rounds up", "[cuda][screen]") {
+  tensor<float, 2> x({1, depth});
+  parameter<float, 2> gate({depth, columns});
+  for (extent i = 0; i < depth; ++i) {
+    const bool is_low = i < depth / 2;
+    x(0, i) = is_low ? 1.003f : 1.9962f;  // 1 and 2 in bf16
+    gate(i, 7) = is_low ? 255.f / 256 : 0.f;
+    gate(i, 900) = is_low ? 0.f : 0.5f;
+  }
+  const auto scores = einsum<"ti,in->tn">(x, gate);
+  CHECK(evaluate(top_k(scores, 1), with(true))(0, 7) > 0);
+  CHECK(same(top_k(scores, 1)));
+}
+
+// A part of two columns has room for one.
+TEST_CASE("the last columns may all be candidates", "[cuda][screen]") {
+  auto gate = normal_gate(depth, columns + 2);
+  for (extent i = 0; i < depth; ++i) gate(i, columns) = gate(i, columns + 1) = 1.f;
+  tensor<float, 2> x({1, depth});
+  for (extent i = 0; i < depth; ++i) x(0, i) = 1.003f;
+  CHECK(same(top_k(einsum<"ti,in->tn">(x, gate), 2)));
+}
+
 TEST_CASE("columns that lose in sums of tensor cores win against columns that gain",
           "[cuda][screen]") {
   constexpr extent long_depth = 256;
