@@ -93,6 +93,14 @@ TEMPLATE_TEST_CASE("functions of one number have the CPU's bits", "[cuda]", floa
   check("quotient of two", x / (x + 1.5));
 }
 
+TEMPLATE_TEST_CASE("entmax is right for every alpha", "[cuda]", float, double) {
+  const auto x = random<tensor<TestType, 2>>({3, 300}, 5);
+  for (const double alpha : {1.1, 1.5, 2., 3.}) {
+    INFO("alpha " << alpha);
+    CHECK(agrees(entmax(x, alpha), {.on = cuda::device(0)}));
+  }
+}
+
 TEMPLATE_TEST_CASE("products have the CPU's bits, with and without passes", "[cuda]", float,
                    double) {
   using T = TestType;
