@@ -4,7 +4,7 @@
 #pragma once
 
 #include <fmoe/backend/cpu/plan/planning.hpp>
-#include <fmoe/backend/cuda/kernels/screen.hpp>
+#include <fmoe/backend/cuda/kernels/screen_rows.hpp>
 #include <fmoe/backend/cuda/roofline.hpp>
 
 namespace fmoe::cuda {

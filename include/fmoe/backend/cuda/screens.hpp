@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include <fmoe/backend/cuda/kernels/screen.hpp>
+#include <fmoe/backend/cuda/kernels/screen_rows.hpp>
 #include <fmoe/backend/cuda/weights.hpp>
 
 namespace fmoe::cuda {
