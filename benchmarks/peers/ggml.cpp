@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// usage: ggml_peer THREADS [bf16|q8_0]
+// usage: ggml_peer THREADS [bf16|q8_0|q4_0|q4_k]
 //
-// The layers by ggml, as graphs like llama.cpp's, with weights of float, bf16 or q8_0. ggml has
+// The layers by ggml, as graphs like llama.cpp's, with weights of float or of the type named. ggml has
 // neither entmax nor what Monet and PEER need, so it has MxD, AoE and the sparse mixture only.
 #include <algorithm>
 #include <string_view>
@@ -182,6 +182,8 @@ int main(int count, char** arguments) {
   using namespace fmoe::peers;
   const std::string_view variant = count > 2 ? arguments[2] : "";
   const ggml_type type = variant == "q8_0"   ? GGML_TYPE_Q8_0
+                         : variant == "q4_0" ? GGML_TYPE_Q4_0
+                         : variant == "q4_k" ? GGML_TYPE_Q4_K
                          : variant == "bf16" ? GGML_TYPE_BF16
                                              : GGML_TYPE_F32;
   const int threads = std::atoi(arguments[1]);

@@ -31,7 +31,8 @@ import layers
 
 HERE = pathlib.Path(__file__).parent
 # The contestants whose weights are rounded: only their typical row is compared.
-NARROW = ("fmoe bf16", "fmoe bf16 products", "fmoe q8", "fmoe q8 products", "ggml bf16", "ggml q8_0", "transformers bf16")
+NARROW = ("fmoe bf16", "fmoe bf16 products", "fmoe q8", "fmoe q8 products", "ggml bf16", "ggml q8_0", "ggml q4_0", "ggml q4_k",
+          "transformers bf16")
 TRANSFORMERS = "transformers_peer.py"
 # Contestants that are no peers with weights of float.
 BESIDE = (*NARROW, "sparse")
@@ -62,6 +63,8 @@ def commands(programs, gradients):
         "fmoe q8 products": (programs / "fmoe_peer", ["q8", "products"]),
         "ggml bf16": (programs / "ggml_peer", ["bf16"]),
         "ggml q8_0": (programs / "ggml_peer", ["q8_0"]),
+        "ggml q4_0": (programs / "ggml_peer", ["q4_0"]),
+        "ggml q4_k": (programs / "ggml_peer", ["q4_k"]),
         "transformers bf16": (HERE / TRANSFORMERS, ["bf16"]),
     }
     return {name: command for name, command in found.items()
@@ -113,7 +116,7 @@ def agrees(name, y, expected, tokens):
     y, expected = y.reshape(tokens, -1), expected.reshape(tokens, -1)
     if name in NARROW:
         errors = numpy.linalg.norm(y - expected, axis=1) / numpy.linalg.norm(expected, axis=1)
-        return bool(numpy.median(errors) < 0.05)
+        return bool(numpy.median(errors) < (0.25 if "q4" in name else 0.05))
     wrong = ~(numpy.abs(y - expected).max(1) < 1e-4 * numpy.abs(expected).max())
     return bool(wrong.sum() <= (0 if tokens == 1 else max(1, tokens // 128)))
 

@@ -191,7 +191,7 @@ def load_mixture(
 
     The model is a folder with safetensors and config.json, or a GGUF file, of Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V2
     and V3, GLM-4.5, Kimi K2, Llama 4 or gpt-oss. FP8, MXFP4 and ggml's blocks are decoded to weights of `type`: "float32", "bfloat16", "float16", or "q8" and
-    "q8c" of 8 bits, which are made tensor by tensor; "q8" keeps blocks of Q8_0. `narrow` lets weights be rounded to 16 bits.
+    "q8c" of 8 bits, which are made tensor by tensor; "q8" keeps blocks of Q8_0, Q5_0, Q4_0 and MXFP4. `narrow` lets weights be rounded to 16 bits.
     `prefix` is the text before the layer's number where it is another one, and `active` another K.
     """
     return Layer(_core.load_mixture(os.fspath(model), layer, prefix, active, type, narrow))

@@ -106,6 +106,43 @@ TEST_CASE("Q8_0 becomes q8 without rounding") {
   CHECK(load<mxd<>>(folder / "m.gguf").decoder(31, 31) != 0);
 }
 
+// A layer whose matrices have this type; `scale` begins each block, and other bytes follow.
+std::string file_of(std::uint32_t type, const std::string& scale, std::size_t bytes) {
+  gguf_file f;
+  f.value("K", gguf_text, counted_text("3")).value("activation", gguf_text, counted_text("relu"));
+  for (std::size_t w = 0; w < 4; ++w) {
+    std::string blocks;
+    for (std::size_t row = 0; row < side; ++row) {
+      blocks += scale;
+      for (std::size_t i = 0; i < bytes; ++i)
+        blocks += static_cast<char>(w * 31 + row * 7 + i * 13);
+    }
+    f.tensor(weights[w], {side, side}, type, blocks);
+  }
+  return f.bytes();
+}
+
+TEST_CASE("blocks of fewer bits become q8 without rounding") {
+  const temporary_folder folder;
+  const auto is_kept = [&](const std::string& content) {
+    put(folder / "m.gguf", content);
+    const auto small = load<mxd<q8>>(folder / "m.gguf");
+    const mxd<> wanted = expected(folder / "m.gguf");
+    return std::ranges::equal(widened(small.encoder), wanted.encoder) &&
+           std::ranges::equal(widened(small.decoder), wanted.decoder);
+  };
+  CHECK(is_kept(file_of(ggml_q4_0, little(f16(-0.3f)), 16)));
+  CHECK(is_kept(file_of(ggml_q5_0, little(f16(0.7f)), 20)));
+  CHECK(is_kept(file_of(ggml_mxfp4, "\x76", 16)));  // 2^(118 - 128)
+  // f16 has no scale of 2^(2 - 128) or 2^(250 - 128), and Q4_1 has offsets.
+  for (const auto& content : {file_of(ggml_mxfp4, "\x02", 16), file_of(ggml_mxfp4, "\xfa", 16),
+                              file_of(ggml_q4_1, little(f16(1.f)), 18)}) {
+    put(folder / "m.gguf", content);
+    CHECK(caught([&] { load<mxd<q8>>(folder / "m.gguf"); }).code == errc::dtype);
+    CHECK(load<mxd<>>(folder / "m.gguf").decoder(31, 31) != 0);
+  }
+}
+
 TEST_CASE("a GGUF model in parts is opened by any of them") {
   const temporary_folder folder;
   put(folder / "whole", mxd_file().bytes());

@@ -152,6 +152,19 @@ FMOE_INLINE array array::scaled(const array& scales, extent block_rows,
   return result;
 }
 
+FMOE_INLINE bool array::has_integers_and_scales() const {
+  if (!is_scaled()) return is_integers_and_scale(type_);
+  const element_scales& s = scales_->scales;
+  return type_ == element_type::f4 && s.block_rows == 1 && s.block_columns == 32 &&
+         s.columns % 32 == 0;
+}
+
+FMOE_INLINE float array::integers_at(extent first, std::int8_t* to) const {
+  const std::byte* const codes = bytes_.data() + first / block_of(type_) * bits_of(type_) / 8;
+  return is_scaled() ? decode_integers(codes, scales_->scales, first_ + first, to)
+                     : decode_integers(type_, codes, to);
+}
+
 // Writes `count` elements of a file.
 template <class To>
 void array::copy_numbers_to(To* to, extent count) const {

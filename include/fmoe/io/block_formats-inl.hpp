@@ -15,16 +15,23 @@ namespace fmoe::io {
 inline unsigned code_at(const std::byte* b) { return std::to_integer<unsigned>(*b); }
 inline float half_at(const std::byte* b) { return static_cast<float>(load_little<f16>(b)); }
 
-// Writes integers - zero, times d, plus m, of 32 codes: the low four bits of 16 bytes, then the
-// high ones, each with its bit of `fifth` above them.
-inline void decode_nibbles(const std::byte* codes, std::uint32_t fifth, int zero, float d, float m,
-                           float* to) {
+// Calls put(i, code - zero) for 32 codes: the low four bits of 16 bytes, then the high ones, each
+// with its bit of `fifth` above them.
+template <class F>
+void for_nibbles(const std::byte* codes, std::uint32_t fifth, int zero, const F& put) {
   for (unsigned i = 0; i < 16; ++i) {
     const unsigned low = (code_at(codes + i) & 15u) | (fifth >> i & 1u) << 4;
     const unsigned high = code_at(codes + i) >> 4 | (fifth >> (i + 16) & 1u) << 4;
-    to[i] = static_cast<float>(static_cast<int>(low) - zero) * d + m;
-    to[i + 16] = static_cast<float>(static_cast<int>(high) - zero) * d + m;
+    put(i, static_cast<int>(low) - zero);
+    put(i + 16, static_cast<int>(high) - zero);
   }
+}
+
+// Writes integers times d, plus m.
+inline void decode_nibbles(const std::byte* codes, std::uint32_t fifth, int zero, float d, float m,
+                           float* to) {
+  for_nibbles(codes, fifth, zero,
+              [&](unsigned i, int integer) { to[i] = static_cast<float>(integer) * d + m; });
 }
 
 inline constexpr float no_offset = -0.f;  // x + no_offset is x, also where x is -0
@@ -124,6 +131,23 @@ FMOE_INLINE void decode_blocks(element_type type, const std::byte* blocks, exten
   }
 }
 
+FMOE_INLINE float decode_integers(element_type type, const std::byte* b, std::int8_t* to) {
+  const auto put = [to](unsigned i, auto integer) { to[i] = static_cast<std::int8_t>(integer); };
+  switch (type) {
+    case element_type::q4_0: for_nibbles(b + 2, 0, 8, put); return half_at(b);
+    case element_type::q5_0:
+      for_nibbles(b + 6, load_little<std::uint32_t>(b + 2), 16, put);
+      return half_at(b);
+    case element_type::q8_0:
+      for (unsigned i = 0; i < 32; ++i) put(i, code_at(b + 2 + i));
+      return half_at(b);
+    default:
+      for_nibbles(b + 1, 0, 0,
+                  [&](unsigned i, int code) { put(i, twice_e2m1(static_cast<unsigned>(code))); });
+      return half_of_e8m0(static_cast<std::uint8_t>(code_at(b)));
+  }
+}
+
 FMOE_INLINE void decode_scaled(element_type type, const std::byte* codes,
                                const element_scales& scales, extent first, extent count,
                                float* to) {
@@ -147,6 +171,13 @@ FMOE_INLINE void decode_scaled(element_type type, const std::byte* codes,
         y[i] = from_e4m3(static_cast<std::uint8_t>(code_at(codes + done + i))) * s;
     }
   }
+}
+
+FMOE_INLINE float decode_integers(const std::byte* codes, const element_scales& scales,
+                                  extent first, std::int8_t* to) {
+  for (unsigned i = 0; i < 32; ++i)
+    to[i] = static_cast<std::int8_t>(twice_e2m1(code_at(codes + i / 2) >> 4 * (i % 2)));
+  return half_of_e8m0(static_cast<std::uint8_t>(code_at(scales.bytes.data() + first / 32)));
 }
 
 }  // namespace fmoe::io

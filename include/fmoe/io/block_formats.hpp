@@ -46,6 +46,15 @@ constexpr float from_e4m3(std::uint8_t code) {
 // dtype_of_elements must know the type.
 void decode_blocks(element_type type, const std::byte* blocks, extent count, float* to);
 
+// True for blocks of 32 weights that are integers of 8 bits times one scale.
+constexpr bool is_integers_and_scale(element_type type) {
+  return type == element_type::q8_0 || type == element_type::q5_0 || type == element_type::q4_0 ||
+         type == element_type::mxfp4;
+}
+
+// Writes the integers of such a block and returns its scale.
+float decode_integers(element_type type, const std::byte* block, std::int8_t* to);
+
 // Scales beside elements. They divide matrices of [rows, columns] into blocks of [block_rows,
 // block_columns], of which the last ones may be smaller. A scale is F32 or E8M0.
 struct element_scales {
@@ -59,6 +68,10 @@ struct element_scales {
 // `codes` begin with the first of them, which is number `first` of all matrices.
 void decode_scaled(element_type type, const std::byte* codes, const element_scales& scales,
                    extent first, extent count, float* to);
+
+// Writes the integers of 32 elements F4 that share a scale, and returns the scale.
+float decode_integers(const std::byte* codes, const element_scales& scales, extent first,
+                      std::int8_t* to);
 
 }  // namespace fmoe::io
 

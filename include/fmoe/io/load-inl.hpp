@@ -81,7 +81,7 @@ class parameter_reader {
     const auto refuse = [&](const std::string& why) -> any_tensor {
       throw error(errc::dtype, "is " + std::string(name_of(a.type())) + why, 0, name, from_.file);
     };
-    if (a.type() == element_type::q8_0 && type == dtype::q8)
+    if (type == dtype::q8)
       if (auto stored = quantized_from(a, a.shape())) return *std::move(stored);
     if (a.type() != element_type::i8 || scales == from_.arrays.end()) {
       if (is_quantized_type(type))

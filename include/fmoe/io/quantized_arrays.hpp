@@ -3,7 +3,8 @@
 // the scales another one, named NAME.scale, of F16 for q8 and F32 for q8c. Weight i along the axis
 // on which the two shapes differ is integer i times scale i / 32, or times the only scale of the
 // axis. An axis of two labels, "d(nl)", is split in the shape of the scales. In GGUF files Q8_0 is
-// the same as q8, with scale and integers of a block side by side.
+// the same as q8, with scale and integers of a block side by side, and the integers of Q5_0, Q4_0
+// and MXFP4 have fewer bits.
 #pragma once
 
 #include <algorithm>
@@ -62,24 +63,25 @@ inline std::optional<any_tensor> quantized_from(const array& integers, const arr
   return {};
 }
 
-// Returns ggml's Q8_0 as q8 along the last axis, with the same integers and scales, of this shape.
-// Returns nothing for rows that are not whole blocks, and for an integer of -128, which q8 has not.
-inline std::optional<any_tensor> quantized_from(const array& q8_0,
+// Returns blocks of 32 integers and a scale as q8 along the last axis, with the same integers and
+// scales, of this shape. Returns nothing for other arrays and for rows that are not whole blocks,
+// for an integer of -128, which q8 has not, and for a scale of MXFP4 that f16 has not.
+inline std::optional<any_tensor> quantized_from(const array& blocks,
                                                 const std::vector<extent>& shape) {
-  constexpr extent block = q8::block, scale_bytes = sizeof(q8::scale);
-  if (shape.empty() || shape.back() % block != 0) return {};
+  constexpr extent block = q8::block;
+  if (!blocks.has_integers_and_scales() || shape.empty() || shape.back() % block != 0) return {};
   any_tensor t{dtype::q8, shape, nullptr, axis_of(shape, shape.size() - 1)};
   const quantized_layout layout(t.type, element_count(shape), t.axis);
-  const bool has_elements = layout.size != 0 && !q8_0.is_outline();
+  const bool has_elements = layout.size != 0 && !blocks.is_outline();
   t.elements = std::make_shared<storage>(has_elements ? layout.bytes() : 0);
   if (!has_elements) return t;
-  auto* const to = static_cast<std::byte*>(t.elements->data());
-  const std::byte* from = q8_0.bytes().data();
-  for (extent i = 0; i < layout.scales(); ++i, from += scale_bytes + block) {
-    const std::span integers(from + scale_bytes, block);
-    if (std::ranges::count(integers, std::byte{0x80}) != 0) return {};
-    copy_little({from, scale_bytes}, scale_bytes, to + layout.first_scale() + i * scale_bytes);
-    std::ranges::copy(integers, to + i * block);
+  auto* const integers = static_cast<std::int8_t*>(t.elements->data());
+  auto* const scales = reinterpret_cast<q8::scale*>(integers + layout.first_scale());
+  for (extent i = 0; i < layout.scales(); ++i) {
+    const std::span to(integers + i * block, block);
+    const float scale = blocks.integers_at(i * block, to.data());
+    scales[i] = f16(scale);
+    if (static_cast<float>(scales[i]) != scale || std::ranges::count(to, -128) != 0) return {};
   }
   return t;
 }

@@ -153,12 +153,12 @@ class mixture_reader {
     }
   }
 
-  // Returns a matrix of a file in 8 bits, with blocks along this axis. Q8_0 keeps its integers and
-  // scales.
+  // Returns a matrix of a file in 8 bits, with blocks along this axis. Blocks of integers and
+  // a scale are kept if q8 has them.
   any_tensor quantized_matrix(const io::array& from, const std::array<extent, 2>& shape,
                               extent axis) const {
     const std::vector<extent> extents(shape.begin(), shape.end());
-    if (std::is_same_v<T, q8> && from.type() == io::element_type::q8_0 && axis == 1) {
+    if (std::is_same_v<T, q8> && axis == 1) {
       from.check_shape(shape);
       if (auto kept = io::quantized_from(from, extents)) return *std::move(kept);
     }
@@ -226,11 +226,11 @@ namespace fmoe {
 // safetensors and config.json, or of a GGUF file. K, the kind of weights, groups and limits come
 // from config.json or the metadata of the GGUF file. Weights in T take in memory what they take in
 // T: FP8, MXFP4 and blocks of ggml are decoded, one expert at a time, which bf16 may take only with
-// .narrow = io::narrow in the options. load_mixture<q8> keeps experts of Q8_0 as they are, and else
-// gives what `quantize` makes of the floats, of which it holds one expert. `prefix` in the options
-// is the text before the layer's number, with its dot. Throws io::error: missing_tensor for a layer
-// without a mixture, schema for a model that fmoe does not know, shape and dtype as io::array::get
-// does.
+// .narrow = io::narrow in the options. load_mixture<q8> keeps the integers and scales of Q8_0,
+// Q5_0, Q4_0 and MXFP4, and else gives what `quantize` makes of the floats, of which it holds one
+// expert. `prefix` in the options is the text before the layer's number, with its dot. Throws
+// io::error: missing_tensor for a layer without a mixture, schema for a model that fmoe does not
+// know, shape and dtype as io::array::get does.
 //
 //   const auto mixture = load_mixture(io::checkpoint::open("Qwen3-30B-A3B"), 12);
 //   auto forward = compile(mixture, 64);

@@ -101,6 +101,17 @@ inline constexpr mixture_names known_mixtures[] = {
      .shared_linear = "ffn_up_shexp.weight",
      .shared_output = "ffn_down_shexp.weight",
      .shared_gate = "ffn_gate_inp_shexp.weight"},
+    // GGUF of llama.cpp's converter with fuse_gate_up_exps
+    {.router = "ffn_gate_inp.weight",
+     .activated = "ffn_gate_up_exps.weight",
+     .linear = {},
+     .output = "ffn_down_exps.weight",
+     .joined = gate_and_linear::one_after_other,
+     .balance = "exp_probs_b.bias",
+     .shared_activated = "ffn_gate_shexp.weight",
+     .shared_linear = "ffn_up_shexp.weight",
+     .shared_output = "ffn_down_shexp.weight",
+     .shared_gate = "ffn_gate_inp_shexp.weight"},
 };
 
 // What stands before the number of a layer.
