@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // usage: ggml_peer THREADS [bf16|q8_0|q4_0|q4_k]
 //
-// The layers by ggml, as graphs like llama.cpp's, with weights of float or of the type named. ggml has
-// neither entmax nor what Monet and PEER need, so it has MxD, AoE and the sparse mixture only.
+// The layers by ggml, as graphs like llama.cpp's, with weights of float or of the type named. ggml
+// has neither entmax nor what Monet and PEER need, so it has MxD, AoE and the sparse mixture only.
 #include <algorithm>
 #include <string_view>
 
@@ -67,18 +67,22 @@ class graph {
 
   // fmoe's [..., depth, columns], as [depth, columns, experts]; joined axes have the extents given.
   ggml_tensor* weight(const char* name, extent experts, extent depth, extent columns) {
+    return weight(name, experts, depth, columns, type_);
+  }
+  ggml_tensor* weight(const char* name, extent experts, extent depth, extent columns,
+                      ggml_type type) {
     ggml_tensor* w =
-        ggml_new_tensor_3d(weights_, type_, to_int(depth), to_int(columns), to_int(experts));
+        ggml_new_tensor_3d(weights_, type, to_int(depth), to_int(columns), to_int(experts));
     fills_.push_back([=, this] {
       const auto* from = reinterpret_cast<const float*>(file_.at(name).bytes().data());
       std::vector<float> across(depth * columns);
-      std::vector<std::byte> bytes(ggml_row_size(type_, to_int(depth)) * columns);
+      std::vector<std::byte> bytes(ggml_row_size(type, to_int(depth)) * columns);
       for (extent e = 0; e < experts; ++e, from += depth * columns) {
         for (extent first = 0; first < depth; first += 16)  // a line of the cache at a time
           for (extent j = 0; j < columns; ++j)
             for (extent k = first; k < std::min(first + 16, depth); ++k)
               across[j * depth + k] = from[k * columns + j];
-        ggml_quantize_chunk(type_, across.data(), bytes.data(), 0, to_int(columns), to_int(depth),
+        ggml_quantize_chunk(type, across.data(), bytes.data(), 0, to_int(columns), to_int(depth),
                             nullptr);
         ggml_backend_tensor_set(w, bytes.data(), e * bytes.size(), bytes.size());
       }
@@ -146,7 +150,9 @@ class graph {
       activated =
           ggml_mul_mat_id(c, weight("up", n, l, w), ggml_get_rows(c, cache, indices), indices);
     } else {
-      scores = ggml_mul_mat(c, weight("router", 1, d, n), x_);
+      // llama.cpp keeps routers in floats; in 4 bits they would choose other experts.
+      const bool of_4_bits = type_ == GGML_TYPE_Q4_0 || type_ == GGML_TYPE_Q4_K;
+      scores = ggml_mul_mat(c, weight("router", 1, d, n, of_4_bits ? GGML_TYPE_F32 : type_), x_);
       route();
       activated = ggml_mul_mat_id(c, weight("activated", n, d, w), rows, indices);
     }
