@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-# Builds for Windows on Linux, with Debian's g++ of MinGW-w64, and runs the programs by wine, which finds the libraries of g++
-# and oneTBB in WINEPATH. scripts/matrix makes the folder of packages that CMAKE_PREFIX_PATH names.
+# Builds for Windows on Linux, with Debian's g++ of MinGW-w64 or with clang and that g++'s headers and libraries, and runs the
+# programs by wine, which finds the libraries of g++ and oneTBB in WINEPATH. scripts/matrix makes the folder of packages that
+# CMAKE_PREFIX_PATH names.
 set(CMAKE_SYSTEM_NAME Windows)
 set(CMAKE_SYSTEM_PROCESSOR x86_64)
-set(CMAKE_CXX_COMPILER x86_64-w64-mingw32-g++-posix)
 set(CMAKE_RC_COMPILER x86_64-w64-mingw32-windres)
 set(CMAKE_CROSSCOMPILING_EMULATOR wine)
 
@@ -15,6 +15,17 @@ set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES CMAKE_PREFIX_PATH)
 
-# g++ aligns its stack to 16 bytes on Windows (its bug 54412) and yet moves vectors of 32 bytes as
-# if they were aligned; the assembler makes moves of them that need no alignment.
-set(CMAKE_CXX_FLAGS_INIT -Wa,-muse-unaligned-vector-move)
+if(CMAKE_CXX_COMPILER MATCHES "clang")
+  set(CMAKE_CXX_COMPILER_TARGET x86_64-w64-mingw32)
+  execute_process(COMMAND x86_64-w64-mingw32-g++-posix -print-file-name=. OUTPUT_VARIABLE gnu OUTPUT_STRIP_TRAILING_WHITESPACE)
+  # g++'s library keeps what belongs to a thread as -femulated-tls does. Of an inline constructor that only other files call clang
+  # leaves one of two symbols out, unless -mno-constructor-aliases asks for both. GNU's linker takes minutes for a large object of clang.
+  set(CMAKE_CXX_FLAGS_INIT "-femulated-tls -Xclang -mno-constructor-aliases")
+  string(APPEND CMAKE_CXX_FLAGS_INIT " -cxx-isystem ${gnu}/include/c++ -cxx-isystem ${gnu}/include/c++/x86_64-w64-mingw32")
+  set(CMAKE_EXE_LINKER_FLAGS_INIT "-pthread -fuse-ld=lld -L${gnu}")
+else()
+  set(CMAKE_CXX_COMPILER x86_64-w64-mingw32-g++-posix)
+  # g++ aligns its stack to 16 bytes on Windows (its bug 54412) and yet moves vectors of 32 bytes as
+  # if they were aligned; the assembler makes moves of them that need no alignment.
+  set(CMAKE_CXX_FLAGS_INIT -Wa,-muse-unaligned-vector-move)
+endif()

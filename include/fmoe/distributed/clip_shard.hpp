@@ -49,11 +49,11 @@ double global_norm(const sharded<Layer>& layer, const Gradients& gradients) {
     };
     each_part([&](double s) { parts.push_back(s); });
     layer.ranks->all_reduce(std::span(parts));
-    auto sum = parts.begin();
-    each_part([&](double& s) { s = *sum++; });
-    double all = 0;
-    for (const double s : squares) all += s;
-    return std::sqrt(all);
+    auto part = parts.begin();
+    each_part([&](double& s) { s = *part++; });
+    double sum = 0;
+    for (const double s : squares) sum += s;
+    return std::sqrt(sum);
   });
 }
 
