@@ -260,6 +260,19 @@ def test_torch_compile_lets_a_layer_through():
     torch.library.opcheck(torch.ops.fmoe.update_statistics.default, (x.detach(), plain, statistics, m._handle, 0.1))
 
 
+def test_inductor_compiles_what_surrounds_a_layer():
+    m = filled(KINDS["mxd"][0]()).eval()
+    x = torch.randn(8, 10, requires_grad=True)
+
+    def loss(x):
+        return (2 * m(x.cos()).sin()).relu().sum()
+
+    inputs = [x, *list(m.parameters())[:2]]
+    wanted = torch.autograd.grad(loss(x), inputs)
+    made = torch.autograd.grad(torch.compile(loss, fullgraph=True)(x), inputs)
+    assert all(off(a, b) < 1e-5 for a, b in zip(made, wanted))
+
+
 def test_weights_may_change_in_any_way():
     m = filled(ft.MxD(10, 12, 30, 7, topk=4))
     x = torch.randn(6, 10)
