@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Layers whose weights lie in a GGUF file, also in parts, or have scales beside them in safetensors
 // files: they are the layers of the floats that these stand for.
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include <fmoe/io/checkpoint.hpp>
@@ -98,8 +100,12 @@ TEST_CASE("Q8_0 becomes q8 without rounding") {
   std::iota(x.begin(), x.end(), -70.f);
   CHECK(same_bits(evaluate(small(x)), evaluate(wanted(x))));
   CHECK(caught([&] { load<mxd<q8c>>(folder / "m.gguf"); }).code == errc::dtype);
-  // q8 has no -128.
   std::string content = mxd_file().bytes();
+  const float no_number = std::numeric_limits<float>::quiet_NaN();
+  put(folder / "m.gguf", content.replace(content.size() - 34, 2, little(f16(no_number))));
+  CHECK(std::isnan(widened(load<mxd<q8>>(folder / "m.gguf").decoder)(31, 31)));
+  // q8 has no -128.
+  content = mxd_file().bytes();
   content.back() = static_cast<char>(-128);
   put(folder / "m.gguf", content);
   CHECK(caught([&] { load<mxd<q8>>(folder / "m.gguf"); }).code == errc::dtype);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -81,7 +82,8 @@ inline std::optional<any_tensor> quantized_from(const array& blocks,
     const std::span to(integers + i * block, block);
     const float scale = blocks.integers_at(i * block, to.data());
     scales[i] = f16(scale);
-    if (static_cast<float>(scales[i]) != scale || std::ranges::count(to, -128) != 0) return {};
+    const bool has_scale = static_cast<float>(scales[i]) == scale || std::isnan(scale);
+    if (!has_scale || std::ranges::count(to, -128) != 0) return {};
   }
   return t;
 }
