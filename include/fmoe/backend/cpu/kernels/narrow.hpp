@@ -99,11 +99,11 @@ class narrower {
 
   // Stores integral numbers as integers of 8 bits: `left` of them at most, and zeros up to a quad.
   static void store_bytes(const vec<float, Arch>& v, extent left, float* to) {
-    float numbers[width];
-    std::int8_t bytes[width];
-    store<float, Arch>(numbers, v);
-    for (extent i = 0; i < width; ++i) bytes[i] = static_cast<std::int8_t>(numbers[i]);
-    std::memcpy(to, bytes, std::min(width, 4 * quads(left)));
+    auto* const bytes = reinterpret_cast<std::int8_t*>(to);
+    if (left >= width) return cpu::store_bytes<Arch>(bytes, v);
+    std::int8_t whole[width];
+    cpu::store_bytes<Arch>(whole, v);
+    std::memcpy(bytes, whole, 4 * quads(left));
   }
 
   vec<float, Arch> part(extent i) const {

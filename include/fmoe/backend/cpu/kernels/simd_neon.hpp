@@ -73,6 +73,14 @@ void store_integers(float* p, const vec<float, Arch>& v) {
   vst1_f32(p, vreinterpret_f32_s16(vqmovn_s32(vcvtnq_s32_f32(v))));
 }
 
+// Stores integral numbers from -128 to 127 as integers of 8 bits, in a quarter of the bytes.
+template <class Arch>
+void store_bytes(std::int8_t* p, const vec<float, Arch>& v) {
+  const int16x4_t narrow = vqmovn_s32(vcvtnq_s32_f32(v));
+  const int8x8_t bytes = vqmovn_s16(vcombine_s16(narrow, narrow));
+  std::memcpy(p, &bytes, lanes<float, Arch>);
+}
+
 // Writes back what caches hold of these bytes and drops it, so that the next read is from memory.
 // No line of a cache is shorter than 64 bytes.
 template <class Arch>

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 #include <fmoe/backend/cpu/kernels/vec.hpp>
 
@@ -100,6 +102,21 @@ void store_integers(float* p, const vec<float, Arch>& v) {
   } else {
     const __m128i wide = _mm_cvtps_epi32(v);
     _mm_storel_epi64(to, _mm_packs_epi32(wide, wide));
+  }
+}
+
+// Stores integral numbers from -128 to 127 as integers of 8 bits, in a quarter of the bytes.
+template <class Arch>
+void store_bytes(std::int8_t* p, const vec<float, Arch>& v) {
+  if constexpr (is_avx512<Arch>) {
+    const __m512i wide = _mm512_maskz_cvtps_epi32(0xffff, v);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_maskz_cvtepi32_epi8(0xffff, wide));
+  } else {
+    float halves[4] = {};
+    store_integers<Arch>(halves, v);
+    const __m128i narrow = _mm_castps_si128(_mm_loadu_ps(halves));
+    const __m128i bytes = _mm_packs_epi16(narrow, narrow);
+    std::memcpy(p, &bytes, lanes<float, Arch>);
   }
 }
 
