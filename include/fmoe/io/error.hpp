@@ -51,9 +51,10 @@ inline std::string in_quotes(std::string_view text, std::size_t longest = 64) {
   std::string result = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    std::string shown(1, c);
-    if (c == '"' || c == '\\') shown = {'\\', c};
-    else if (byte < 0x20 || byte > 0x7e) shown = {'\\', 'x', hex[byte >> 4], hex[byte & 15]};
+    const char marked[] = {'\\', c}, code[] = {'\\', 'x', hex[byte >> 4], hex[byte & 15]};
+    std::string_view shown(&c, 1);
+    if (c == '"' || c == '\\') shown = {marked, sizeof marked};
+    else if (byte < 0x20 || byte > 0x7e) shown = {code, sizeof code};
     if (result.size() - 1 + shown.size() > longest) return result + "\"...";
     result += shown;
   }

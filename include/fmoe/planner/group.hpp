@@ -181,13 +181,12 @@ class grouping {
 
   value_id scaled_again(const operation& o, extent axis) {
     const std::string labels = without(o.out.labels, o.out.labels[axis]);
-    const use rows{restricted(o.in[1].value, axis), labels};
+    operation again{.what = pointwise_op{}, .in = {}, .out = {}};
+    again.in = {{restricted(o.in[1].value, axis), labels}};
+    again.out.labels = labels;
     const value_id factors = restricted(o.in[0].value, 0);
-    return add({.what = pointwise_op{},
-                .in = {rows},
-                .out = {.labels = labels},
-                .passes = {{pass_kind::multiply, {}, factors}}},
-               without(program_[o.out.value].shape, axis), o.out.labels[axis]);
+    again.passes.push_back({pass_kind::multiply, {}, factors});
+    return add(std::move(again), without(program_[o.out.value].shape, axis), o.out.labels[axis]);
   }
 
   value_id pointwise_again(const operation& o, extent axis) {

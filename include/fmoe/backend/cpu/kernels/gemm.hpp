@@ -175,7 +175,7 @@ template <class T, class S, class Arch>
 void widen_panel(const std::byte* from, extent depth, T* to) noexcept {
   constexpr extent lane = lanes<T, Arch>, row = 2 * lane;
   vec<T, Arch> w[2];
-  column_scales<T, Arch> scales[2];
+  column_scales<T, Arch> scales[2] = {};
   for (extent k = 0; k < depth; ++k, from += row * sizeof(S), to += row) {
     if constexpr (is_panel_int8<S>)
       if (k % S::group == 0) {
