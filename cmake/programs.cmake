@@ -29,10 +29,12 @@ if(NOT DEFINED fmoe_ARCH)
 endif()
 set(fmoe_ARCH "${fmoe_ARCH}" CACHE STRING "-march of tests, benchmarks and examples; the best level this machine runs unless set")
 
-set(warnings -Wall -Wextra -Wconversion)
+# A program of a user's with these gets nothing from our headers, as docs/install.md says.
+set(warnings -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wold-style-cast)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   list(APPEND warnings -Wcomma)  # no comma joins two statements
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND warnings -Wshadow)  # clang's speaks of names that our programs find by `using namespace fmoe`, too
   # False alarms inside g++'s own headers: AVX-512 intrinsics and std::string (12; PR 105593,
   # 105651), std::variant (14).
   list(APPEND warnings -Wno-uninitialized -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow)

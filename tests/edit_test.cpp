@@ -284,9 +284,9 @@ TEST_CASE("hidden units of one's own", "[edit]") {
   const auto x = random<tensor<double, 2>>({tokens, inputs}, 9);
   const auto layer = mixture<double>();
   const auto z = evaluate(layer.hidden(x)), a = evaluate(layer.coefficients(x));
-  const auto forward =
-      compile([&](const auto& units, const auto& weights) { return layer.decoded(units, weights); },
-              arguments<2, 2>{}, tokens);
+  const auto forward = compile(
+      [&](const auto& hidden, const auto& weights) { return layer.decoded(hidden, weights); },
+      arguments<2, 2>{}, tokens);
   tensor<double, 2> y({tokens, outputs});
   forward(z, a, y);
   CHECK(off(y, reference(layer.decoded(z, a))) <= tolerance<double>);

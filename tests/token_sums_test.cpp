@@ -141,11 +141,11 @@ TEST_CASE("one call makes sums over tokens and rows, of any number of tokens", "
     gradients g(count);
     std::ranges::fill(std::span(g.weight.data(), g.weight.size()), -7.f);
     forward(x, dy, g.weight, g.x, g.bias);
-    const auto [weight, in, bias] = linear_gradients(x, dy);
+    const auto [of_weight, of_x, of_bias] = linear_gradients(x, dy);
     CHECK(same_bits(g.weight, sum_in_blocks(x, dy)));
-    CHECK(same_bits(g.weight, evaluate(weight)));
-    CHECK(same_bits(g.x, evaluate(in)));
-    CHECK(same_bits(g.bias, evaluate(bias)));
+    CHECK(same_bits(g.weight, evaluate(of_weight)));
+    CHECK(same_bits(g.x, evaluate(of_x)));
+    CHECK(same_bits(g.bias, evaluate(of_bias)));
     CHECK(allocates_nothing([&] { forward(x, dy, g.weight, g.x, g.bias); }));
   }
 }

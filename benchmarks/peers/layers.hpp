@@ -177,11 +177,11 @@ struct tr {
     experts(tokens, a.data(), n, mixed.data(), p * q);
     Library::parallel(tokens, [&](extent t) {
       const float* z = both.data() + t * width + n;
-      for (extent a = 0; a < p; ++a) {
-        float* to = joined.data() + (t * p + a) * r;
+      for (extent row = 0; row < p; ++row) {
+        float* to = joined.data() + (t * p + row) * r;
         std::fill_n(to, r, 0.0f);
         for (extent b = 0; b < q; ++b)
-          add_scaled(to, mixed.data()[t * p * q + a * q + b], z + b * r, r);
+          add_scaled(to, mixed.data()[t * p * q + row * q + b], z + b * r, r);
       }
     });
     output(tokens, joined.data(), p * r, y, o);

@@ -109,7 +109,7 @@ TEMPLATE_TEST_CASE("gemm is exact, runs done once per element and touches nothin
                   calls_outside +=
                       row + count > rows || column + wide > columns || wide > width || wide == 0;
                   for (extent m = row; m < row + count; ++m)
-                    for (extent n = column; n < column + wide; ++n) p.at(m, n) *= 3;
+                    for (extent n = column; n < column + width; ++n) p.at(m, n) *= 3;
                 });
           INFO("rows " << rows << " columns " << columns << " depth " << depth << " accumulate "
                        << accumulate);
@@ -158,7 +158,7 @@ TEMPLATE_TEST_CASE("rows that leave L2 have the same bits, and done runs once fo
     p.cache = 2 * panels_together * 333 * width * sizeof(TestType);
     p.run(0, rows, p.depth, true, [&](extent row, extent count, extent column, extent wide) {
       for (extent m = row; m < row + count; ++m)
-        for (extent n = column; n < column + wide; ++n) p.at(m, n) *= 3;
+        for (extent n = column; n < column + width; ++n) p.at(m, n) *= 3;
     });
     return p.c;
   };
@@ -189,9 +189,9 @@ TEMPLATE_TEST_CASE("panels of 16 bits give the bits of the same numbers widened"
                                            : c[i - a.size() - b.size()];
         });
         const auto twice = [](auto& p) {
-          return [&p](extent row, extent count, extent column, extent wide) {
+          return [&p](extent row, extent count, extent column, extent width) {
             for (extent m = row; m < row + count; ++m)
-              for (extent n = column; n < column + wide; ++n) p.at(m, n) *= 2;
+              for (extent n = column; n < column + width; ++n) p.at(m, n) *= 2;
           };
         };
         narrow.run(0, rows, chunk, true, twice(narrow));
@@ -222,10 +222,10 @@ struct quantized_weights {
     for (extent s = 0; s < layout.scales(); ++s)
       scales[s] = convert<typename Q::scale>(
           std::ldexp(real<float>(), static_cast<int>(engine() % 40) - 24));
-    for (extent n = 0; n < columns; ++n)
-      for (extent k = 0; k < depth; ++k) {
-        const extent i = n * depth + k;
-        values[k * columns + n] =
+    for (extent column = 0; column < n; ++column)
+      for (extent row = 0; row < k; ++row) {
+        const extent i = column * k + row;
+        values[row * n + column] =
             static_cast<float>(integers[i]) * convert<float>(scales[layout.scale_of(i)]);
       }
   }

@@ -115,7 +115,7 @@ TEST_CASE("dense rows of the arithmetic's type are used in place", "[cuda]") {
   tensor<float, 2> before({16, 29});
   std::fill_n(before.data(), before.size(), 5.f);
   out.copy_from(before);
-  const auto all = [&](const auto& x, const auto& y) { return [&] { forward(x, y); }; };
+  const auto all = [&](const auto& in, const auto& y) { return [&] { forward(in, y); }; };
   const auto from = cuda::at(wide.data() + 3, {16, 12}, {31, 1});
   const auto to = cuda::at(out.data() + 1, {16, 7}, {29, 1});
   const auto turned = cuda::at(wide.data(), {16, 12}, {1, 16});

@@ -160,8 +160,8 @@ TEST_CASE("explain says what each step does and what bounds it", "[cuda][explain
   };
   const std::string exact = text(cuda::h100(), math::exact);
   INFO(exact);
-  const auto has = [](const std::string& text, const std::string& part) {
-    return text.find(part) != text.npos;
+  const auto has = [](const std::string& whole, const std::string& part) {
+    return whole.find(part) != whole.npos;
   };
   CHECK(exact.starts_with("cuda, NVIDIA H100 80GB HBM3\n"));
   CHECK(has(exact, "\ntime: about "));

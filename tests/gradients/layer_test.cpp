@@ -361,7 +361,7 @@ TEST_CASE("all tokens go through together where rows depend on each other", "[gr
 // A layer whose type does not say what it stores.
 struct of_bf16 {
   parameter<bf16, 2> weight;  // i o
-  auto operator()(const operand auto& x) const { return einsum<"ti,io->to">(x, weight); }
+  auto operator()(const operand auto& in) const { return einsum<"ti,io->to">(in, weight); }
   static void released(auto& layer, auto&& visit) {
     visit({"weight", presence::required, "io"}, layer.weight);
   }

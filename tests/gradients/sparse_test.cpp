@@ -71,8 +71,8 @@ std::map<std::string, tensor<float, 2>> matrices(Step& step) {
 
 bool are_same(const std::map<std::string, tensor<float, 2>>& a,
               const std::map<std::string, tensor<float, 2>>& b) {
-  return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
-    return x.first == y.first && same_bits(x.second, y.second);
+  return std::ranges::equal(a, b, [](const auto& one, const auto& other) {
+    return one.first == other.first && same_bits(one.second, other.second);
   });
 }
 

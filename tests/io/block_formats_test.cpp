@@ -33,7 +33,7 @@ std::size_t differences(std::span<const float> a, std::span<const float> b) {
   REQUIRE(a.size() == b.size());
   std::size_t count = 0;
   for (std::size_t i = 0; i < a.size(); ++i)
-    count += std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i]) ? 1 : 0;
+    count += std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i]) ? 1U : 0U;
   return count;
 }
 template <class T, std::size_t Rank>
@@ -111,7 +111,7 @@ TEST_CASE("every code of FP8 E4M3 is the number that PyTorch has") {
     const auto code = std::to_integer<std::uint8_t>(codes[i]);
     const float found = io::from_e4m3(code);
     INFO(int{code});
-    nans += std::isnan(found) ? 1 : 0;
+    nans += std::isnan(found) ? 1U : 0U;
     REQUIRE(std::isnan(found) == std::isnan(wanted.data()[i]));
     if (!std::isnan(found)) REQUIRE(differences({&found, 1}, {&wanted.data()[i], 1}) == 0);
   }

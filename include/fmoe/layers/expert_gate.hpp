@@ -42,7 +42,8 @@ struct expert_gate {
   bool batch_norm() const {
     std::size_t held = 0;
     for (std::size_t e = 0; e < Levels; ++e) {
-      held += !means[e].empty() + !variances[e].empty();
+      held += means[e].empty() ? 0U : 1U;
+      held += variances[e].empty() ? 0U : 1U;
       for (std::size_t n = 0; n < variances[e].size(); ++n) {
         const auto variance = detail::convert<double>(variances[e](n));
         detail::expects<value_error>(std::isfinite(variance) && variance >= 0,

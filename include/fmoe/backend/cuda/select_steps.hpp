@@ -132,10 +132,10 @@ template <class F>
 void with_screen_parts(extent columns, extent keep, extent rows, const F& f) {
   using few = in_few_registers;
   using some = in_registers<16, 256>;
-  constexpr extent most_blocks = 4 * multiprocessors;
+  constexpr extent few_blocks = 4 * multiprocessors;
   static_assert(few::most == screen_room::least_part);
   if (keep > few::most_kept) f(row_parts{columns, columns, keep}, by_digits{});
-  else if (rows * divide_up(columns, few::most) <= most_blocks)
+  else if (rows * divide_up(columns, few::most) <= few_blocks)
     f(row_parts{columns, few::most, keep}, few{});
   else f(row_parts{columns, some::most, keep}, some{});
 }

@@ -102,32 +102,22 @@ struct binary_parts {
 template <class T, class Arch>
 binary_parts<T, Arch> parts_of(const vec<T, Arch>& x) {
   using v = vec<T, Arch>;
-#if FMOE_X86_64
-  constexpr auto norm = _MM_MANT_NORM_1_2;
-  constexpr auto sign = _MM_MANT_SIGN_src;
-  if constexpr (is_avx512<Arch> && sizeof(T) == 4) {
-    return {_mm512_maskz_getmant_ps(0xffff, x, norm, sign), _mm512_maskz_getexp_ps(0xffff, x)};
-  } else if constexpr (is_avx512<Arch>) {
-    return {_mm512_maskz_getmant_pd(0xff, x, norm, sign), _mm512_maskz_getexp_pd(0xff, x)};
-  } else
-#endif
-  {
-    constexpr bool single = sizeof(T) == 4;
-    using integer = std::conditional_t<single, std::int32_t, std::int64_t>;
-    using integers = xsimd::batch<integer, Arch>;
-    constexpr int digits = single ? 23 : 52;
-    const v one(T(1)), rounder(T(single ? 0x1p23 : 0x1p52)), bias(T(single ? 127 : 1023));
-    const auto bits = [](const v& y) {
-      return integers(__builtin_bit_cast(typename integers::register_type,
-                                         static_cast<typename v::register_type>(y)));
-    };
-    const auto real = [](const integers& i) {
-      return v(__builtin_bit_cast(typename v::register_type,
-                                  static_cast<typename integers::register_type>(i)));
-    };
-    const integers fraction = bits(x) & integers((integer{1} << digits) - 1);
-    return {real(fraction | bits(one)), real((bits(x) >> digits) | bits(rounder)) - rounder - bias};
-  }
+  constexpr bool single = sizeof(T) == 4;
+  using integer = std::conditional_t<single, std::int32_t, std::int64_t>;
+  using integers = xsimd::batch<integer, Arch>;
+  constexpr int digits = single ? 23 : 52;
+  const auto bits = [](const v& y) {
+    return integers(__builtin_bit_cast(typename integers::register_type,
+                                       static_cast<typename v::register_type>(y)));
+  };
+  const auto real = [](const integers& i) {
+    return v(__builtin_bit_cast(typename v::register_type,
+                                static_cast<typename integers::register_type>(i)));
+  };
+  constexpr T rounder = single ? 0x1p23 : 0x1p52, bias = single ? 127 : 1023;
+  const integers fraction = bits(x) & integers((integer{1} << digits) - 1);
+  return {real(fraction | bits(v(T(1)))),
+          real((bits(x) >> digits) | bits(v(rounder))) - v(rounder + bias)};
 }
 
 // Returns the sum of all lanes, adding halves to halves: the order is the same in every release.

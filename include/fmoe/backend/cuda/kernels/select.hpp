@@ -134,15 +134,15 @@ class selector {
     return found_[0];
   }
 
-  // Finds the digit of the number that `rank` numbers reach. Returns how many of those with this
+  // Finds the digit of the number that `count` numbers reach. Returns how many of those with this
   // digit there are among them.
   FMOE_CALLS_BLOCK
-  FMOE_DEVICE index find_digit(index rank) {
+  FMOE_DEVICE index find_digit(index count) {
     const unsigned digit = digits - 1 - block_.thread();
     const index mine = counts_[digit], before = sum_of_threads(mine).before;
-    if (before < rank && rank <= before + mine) {
+    if (before < count && count <= before + mine) {
       found_[0] = digit;
-      found_[1] = rank - before;
+      found_[1] = count - before;
     }
     block_.sync();
     return found_[1];
