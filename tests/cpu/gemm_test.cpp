@@ -109,7 +109,7 @@ TEMPLATE_TEST_CASE("gemm is exact, runs done once per element and touches nothin
                   calls_outside +=
                       row + count > rows || column + wide > columns || wide > width || wide == 0;
                   for (extent m = row; m < row + count; ++m)
-                    for (extent n = column; n < column + width; ++n) p.at(m, n) *= 3;
+                    for (extent n = column; n < column + wide; ++n) p.at(m, n) *= 3;
                 });
           INFO("rows " << rows << " columns " << columns << " depth " << depth << " accumulate "
                        << accumulate);
@@ -158,7 +158,7 @@ TEMPLATE_TEST_CASE("rows that leave L2 have the same bits, and done runs once fo
     p.cache = 2 * panels_together * 333 * width * sizeof(TestType);
     p.run(0, rows, p.depth, true, [&](extent row, extent count, extent column, extent wide) {
       for (extent m = row; m < row + count; ++m)
-        for (extent n = column; n < column + width; ++n) p.at(m, n) *= 3;
+        for (extent n = column; n < column + wide; ++n) p.at(m, n) *= 3;
     });
     return p.c;
   };
