@@ -96,15 +96,15 @@ class mpi_communicator final : public communicator {
     finish(what, e, std::move(t), in);
   }
 
-  void gather_bytes(collective what, std::span<const std::byte> mine, std::span<std::byte> all,
+  void gather_bytes(collective what, std::span<const std::byte> mine, std::span<std::byte> of_all,
                     std::span<const std::size_t> bytes) override {
     auto t = std::make_unique<detail::mpi_transfer>();
-    const std::size_t unit = begin(*t, {bytes, {}}, mine, all.size());
+    const std::size_t unit = begin(*t, {bytes, {}}, mine, of_all.size());
     place(bytes, unit, t->in_counts, t->in_starts);
     const int e =
         MPI_Iallgatherv(t->out.data(), t->in_counts[rank()], t->type, t->in.data(),
                         t->in_counts.data(), t->in_starts.data(), t->type, ranks_, &t->request);
-    finish(what, e, std::move(t), all);
+    finish(what, e, std::move(t), of_all);
   }
 
   // MPI counts in int, so numbers of bytes are counted in the largest unit that divides all of
