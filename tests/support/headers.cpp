@@ -1,2 +1,0 @@
-// SPDX-License-Identifier: MIT
-// A target needs a source file; this one's target compiles headers.hpp for others.

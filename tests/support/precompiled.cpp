@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: MIT
+// A target needs a source file; this one's target compiles precompiled.hpp for others.
