@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // The headers that the files of this folder include, precompiled: most of them take seconds.
-#pragma once
 
 #include <array>
 #include <vector>
