@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The headers that the files of this folder include, precompiled: most of them take seconds.
+// The headers that the files of this folder include, precompiled: most of them take seconds. It
+// has no #pragma once, of which g++ warns in a header that is compiled by itself.
 
 #include <array>
 #include <vector>
