@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include <fmoe/backend/cuda/select_steps.hpp>
 #include <fmoe/cuda.hpp>
 #include <fmoe/fmoe.hpp>
 
@@ -70,6 +71,16 @@ TEST_CASE("parts of a row are screened by different blocks of threads", "[cuda][
       for (extent i = 0; i < depth; ++i) sloped(i, e) = e / 1024 == first / 1024 ? 1.f : 0.01f;
     check_same(random<tensor<float, 2>>({1, depth}, 4), sloped, 20);
   }
+}
+
+// One block of threads finds the candidates of all parts of a row.
+TEST_CASE("rows for all multiprocessors are screened by a block each", "[cuda][screen]") {
+  constexpr extent tokens = cuda::many_rows, few = 4, parts_of_two = 4100;
+  const auto x = random<tensor<float, 2>>({tokens, few}, 1);
+  auto gate = normal_gate(few, parts_of_two);
+  for (extent i = 0; i < few; ++i) gate(i, parts_of_two - 1) = 9;  // in the second part
+  const auto best = top_k(einsum<"ti,in->tn">(x, gate), 3);
+  CHECK(same_bits(evaluate(best, with(true)), evaluate(best, with(false))));
 }
 
 TEST_CASE("more than 256 entries are selected by digits of their bounds", "[cuda][screen]") {

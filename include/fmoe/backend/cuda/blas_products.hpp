@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The products of a plan that cuBLASLt computes, where the device has it: those of the policy fp32
-// with one matrix, outside of groups.
+// The products of a plan that cuBLASLt computes, where the device has it, outside of groups: under
+// the policy fp32 those with one matrix, and the scores of many rows that a selection screens, of
+// which no result has bits.
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include <fmoe/backend/cuda/kernels/pack.hpp>
 #include <fmoe/backend/cuda/policy.hpp>
@@ -16,33 +18,68 @@ class blas_products {
   using blas = typename Device::blas;
 
   // Chooses kernels for as many rows as a tile has.
-  void choose_kernels(const cpu::plan& p) {
+  blas_products(const cpu::plan& p, math policy) {
     const auto stride = [&](const cpu::view& v) { return p.storages[v.storage].stride; };
     for (const cpu::step& step : p.steps) {
+      if (const auto* const s = get_if<cpu::screen_step>(&step)) {
+        if (p.tile <= few_rows) continue;
+        const extent of_x = 2 * stride(s->scratch);
+        const extent columns = pitch<bf16>(s->N);
+        choose(s, {nullptr,
+                   of_x,
+                   nullptr,
+                   columns,
+                   {nullptr, stride(s->scratch)},
+                   p.tile,
+                   s->K,
+                   columns,
+                   false,
+                   dtype::bfloat16});
+      }
       const auto* const s = get_if<cpu::gemm_step>(&step);
-      if (s == nullptr || math_of(*s, math::fp32) != math::fp32) continue;
+      if (s == nullptr || policy != math::fp32 || math_of(*s, policy) != policy) continue;
       if (s->rows.size() != 1 || s->rows[0] != cpu::gemm_step::row{}) continue;
-      const auto kernel = by_.kernel_for({.a = {nullptr, stride(s->a)},
-                                          .pitch = round_up(s->N, extent{numbers_each<float>}),
-                                          .c = {nullptr, stride(s->c)},
-                                          .rows = p.tile,
-                                          .depth = s->K,
-                                          .columns = s->N,
-                                          .accumulate = s->accumulate});
-      if (kernel) kernels_.emplace(s, *kernel);
+      choose(s, {nullptr,
+                 stride(s->a),
+                 nullptr,
+                 pitch<float>(s->N),
+                 {nullptr, stride(s->c)},
+                 p.tile,
+                 s->K,
+                 s->N,
+                 s->accumulate});
     }
   }
 
   // Returns false if cuBLASLt does not compute this step.
   bool run(const cpu::gemm_step& s, const typename blas::product& p,
            typename Device::queue& queue) const {
-    const auto found = kernels_.find(&s);
-    return found != kernels_.end() && queue.multiply(by_, found->second, p);
+    return multiply(&s, p, queue);
+  }
+  bool run(const cpu::screen_step& s, const typename blas::product& p,
+           typename Device::queue& queue) const {
+    return p.rows > few_rows && multiply(&s, p, queue);
   }
 
  private:
-  blas by_;
-  std::map<const cpu::gemm_step*, typename blas::kernel> kernels_;
+  static constexpr extent few_rows = 64;  // which our kernel multiplies sooner
+
+  template <class S>
+  static extent pitch(extent columns) {
+    return round_up(columns, extent{numbers_each<S>});
+  }
+  void choose(const void* step, const typename blas::product& p) {
+    if (!by_) by_.emplace();
+    if (const auto kernel = by_->kernel_for(p)) kernels_.emplace(step, *kernel);
+  }
+  bool multiply(const void* step, const typename blas::product& p,
+                typename Device::queue& queue) const {
+    const auto found = kernels_.find(step);
+    return found != kernels_.end() && queue.multiply(*by_, found->second, p);
+  }
+
+  std::optional<blas> by_;                                // if there is a product for it
+  std::map<const void*, typename blas::kernel> kernels_;  // by step
 };
 
 struct no_blas_products {};

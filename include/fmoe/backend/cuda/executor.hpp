@@ -41,10 +41,7 @@ class executor : operands<T, Device> {
     if constexpr (std::is_same_v<T, float>)
       screens_ = std::make_unique<screens<Device>>(plan_, weights_, on, q);
     if constexpr (Device::has_blas && std::is_same_v<T, float>)
-      if (how == math::fp32) {
-        blas_ = std::make_unique<typename blas_products_of<Device>::type>();
-        blas_->choose_kernels(plan_);
-      }
+      blas_ = std::make_unique<typename blas_products_of<Device>::type>(plan_, how);
   }
 
   executor(const executor&) = delete;
@@ -92,9 +89,10 @@ class executor : operands<T, Device> {
   // Passes run behind the product. Returns false if cuBLASLt does not compute the step.
   bool blas_product(const cpu::gemm_step& s, const product<T>& p, const frame& f) const {
     const bool is_done = blas_->run(s,
-                                    {.a = p.a,
-                                     .w = static_cast<const T*>(p.weights),
-                                     .pitch = p.pitch,
+                                    {.a = p.a.data,
+                                     .a_stride = p.a.stride,
+                                     .w = p.weights,
+                                     .w_stride = p.pitch,
                                      .c = p.c,
                                      .rows = f.count,
                                      .depth = s.K,
@@ -433,7 +431,6 @@ class executor : operands<T, Device> {
   void run(const cpu::screen_step& s, const frame& f) const {
     if constexpr (std::is_same_v<T, float>) {
       const product<float> scores = product_of(s, read(s.a, f), rows(s.scratch, f), f);
-      launch(scores, weights_.matrices(s.weight).stored, math::bf16, f);
       const auto [by_norm, by_rounding] = screens_->of(plan_, s.weight);
       const selections_at<float> to = selections(s.selection, s.keep, f);
       const weighting weights = s.rule.weights;
@@ -449,12 +446,34 @@ class executor : operands<T, Device> {
                                         .sum_block = plan_.sum_block,
                                         .takes_zeros = zeros_count(weights),
                                         .finish = finish(s.epilogues, f)};
+      find_sizes(f.bound.queue, screened, f.count);
+      if (!blas_scores(s, screened, scores, f))
+        launch(scores, weights_.matrices(s.weight).stored, math::bf16, f);
       select_screened(f.bound.queue, screened, columns, f.count);
       if (weights == weighting::score) return;
       weigh(weigh_rows<float>{to, {}, 1, 0, weights}, f);
     } else {
       std::terminate();
     }
+  }
+
+  // Returns false if cuBLASLt does not compute the scores. It takes whole accesses of columns; what
+  // stands behind the scores is written later.
+  bool blas_scores(const cpu::screen_step& s, const screen_rows<float>& screened,
+                   const product<float>& p, const frame& f) const {
+    if constexpr (Device::has_blas)
+      return blas_->run(s,
+                        {.a = screened.narrowed(0),
+                         .a_stride = 2 * p.c.stride,
+                         .w = p.weights,
+                         .w_stride = p.pitch,
+                         .c = p.c,
+                         .rows = f.count,
+                         .depth = s.K,
+                         .columns = p.pitch,
+                         .numbers = dtype::bfloat16},
+                        f.bound.queue);
+    return false;
   }
 
   // The plan has none of these: nothing is streamed or compact, and a group runs its put.
@@ -469,7 +488,7 @@ class executor : operands<T, Device> {
 
   std::unique_ptr<const screens<Device>> screens_;  // of floats
   math policy_ = math::exact;
-  std::unique_ptr<typename blas_products_of<Device>::type> blas_;  // of fp32
+  std::unique_ptr<typename blas_products_of<Device>::type> blas_;
 };
 
 }  // namespace fmoe::cuda

@@ -140,14 +140,23 @@ void with_screen_parts(extent columns, extent keep, extent rows, const F& f) {
   else f(row_parts{columns, some::most, keep}, some{});
 }
 
-// Selects among scores by tensor cores; `k` has no columns of G and no parts yet.
+inline constexpr const char* screen_name = "screened selection";
+// A block of threads for each of so many rows is enough for all SMs.
+inline constexpr extent many_rows = 4 * multiprocessors;
+
+// Finds the sizes of rows of x, and these in bf16; `k` has no columns of G and no parts yet.
+template <class Queue>
+void find_sizes(Queue& queue, const screen_rows<float>& k, extent tokens) {
+  queue.launch(screen_name, screen_sizes_kernel{k}, tokens);
+}
+
+// Selects among scores by tensor cores.
 template <class Queue>
 void select_screened(Queue& queue, screen_rows<float> k, const stored_table& columns,
                      extent tokens) {
-  constexpr const char* step = "screened selection";
   with_screen_parts(k.columns, k.to.most, tokens, [&]<class How>(const row_parts& parts, How) {
     k.parts = parts;
-    queue.launch(step, screen_bounds_kernel<How>{k}, tokens * parts.count());
+    queue.launch(screen_name, screen_bounds_kernel<How>{k}, tokens * parts.count());
   });
   with_table_type<float>(columns.stored, [&]<class S>(S*) {
     const S* const g = static_cast<const S*>(columns.data);
@@ -156,10 +165,12 @@ void select_screened(Queue& queue, screen_rows<float> k, const stored_table& col
     const screen_rows<S> rows{k.a,           k.scratch, k.to,      g,           k.by_norm,
                               k.by_rounding, k.depth,   k.columns, k.sum_block, k.takes_zeros,
                               k.finish,      k.parts,   is_whole};
-    queue.launch(step, screen_candidates_kernel<S>{rows}, tokens * k.parts.count());
-    queue.launch(step, screen_scores_kernel<S>{rows, tokens},
+    const extent parts = k.parts.count(), parts_each = tokens >= many_rows ? parts : 1;
+    queue.launch(screen_name, screen_candidates_kernel<S>{rows, parts_each},
+                 tokens * (parts / parts_each));
+    queue.launch(screen_name, screen_scores_kernel<S>{rows, tokens},
                  warps::blocks(tokens * k.parts.count()));
-    queue.launch(step, screen_select_kernel<S>{rows}, tokens);
+    queue.launch(screen_name, screen_select_kernel<S>{rows}, tokens);
   });
 }
 

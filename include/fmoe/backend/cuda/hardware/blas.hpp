@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Products of floats by cuBLASLt. Its kernels are chosen when a layer is compiled, and need no
-// memory of their own, so that a call allocates nothing and can be captured. nvcc alone compiles
-// this, and only where the build has found the library.
+// Products of floats, or of bf16 numbers whose sums are floats, by cuBLASLt. Its kernels are chosen
+// when a layer is compiled, and need no memory of their own, so that a call allocates nothing and
+// can be captured. nvcc alone compiles this, and only where the build has found the library.
 #pragma once
 
 #include <cublasLt.h>
@@ -16,14 +16,17 @@ namespace fmoe::cuda {
 
 class blas {
  public:
-  // c [rows, columns] (+)= a [rows, depth] w [depth, columns]; rows of w are a `pitch` apart.
+  // c [rows, columns] (+)= a [rows, depth] w [depth, columns]; rows of a and w are so many of their
+  // elements apart.
   struct product {
-    rows_at<const float> a;
-    const float* w;
-    extent pitch;
+    const void* a;
+    extent a_stride;
+    const void* w;
+    extent w_stride;
     rows_at<float> c;
     extent rows, depth, columns;
-    bool accumulate;
+    bool accumulate = false;
+    dtype numbers = dtype::float32;  // of a and w
   };
   using kernel = cublasLtMatmulAlgo_t;
 
@@ -56,14 +59,12 @@ class blas {
 
   // Returns false if the kernel does not take so many rows, or operands that lie there.
   bool run(const product& p, const kernel& k, cudaStream_t stream) const {
-    for (const void* const x : {static_cast<const void*>(p.a.data), static_cast<const void*>(p.w),
-                                static_cast<const void*>(p.c.data)})
+    for (const void* const x : {p.a, p.w, static_cast<const void*>(p.c.data)})
       if (reinterpret_cast<std::uintptr_t>(x) % 16 != 0) return false;
     call of(p);
     const float one = 1, start = p.accumulate ? 1 : 0;
-    return cublasLtMatmul(handle_.get(), &of.how, &one, p.w, &of.w, p.a.data, &of.a, &start,
-                          p.c.data, &of.c, p.c.data, &of.c, &k, nullptr, 0,
-                          stream) == CUBLAS_STATUS_SUCCESS;
+    return cublasLtMatmul(handle_.get(), &of.how, &one, p.w, &of.w, p.a, &of.a, &start, p.c.data,
+                          &of.c, p.c.data, &of.c, &k, nullptr, 0, stream) == CUBLAS_STATUS_SUCCESS;
   }
 
  private:
@@ -81,13 +82,14 @@ class blas {
 
     explicit call(const product& p) {
       expects(cublasLtMatmulDescInit(&how, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cuBLASLt's product");
-      set_matrix(w, p.columns, p.depth, p.pitch);
-      set_matrix(a, p.depth, p.rows, p.a.stride);
-      set_matrix(c, p.columns, p.rows, p.c.stride);
+      const auto type = p.numbers == dtype::bfloat16 ? CUDA_R_16BF : CUDA_R_32F;
+      set_matrix(w, type, p.columns, p.depth, p.w_stride);
+      set_matrix(a, type, p.depth, p.rows, p.a_stride);
+      set_matrix(c, CUDA_R_32F, p.columns, p.rows, p.c.stride);
     }
-    static void set_matrix(cublasLtMatrixLayoutOpaque_t& m, extent rows, extent columns,
-                           extent stride) {
-      expects(cublasLtMatrixLayoutInit(&m, CUDA_R_32F, rows, columns,
+    static void set_matrix(cublasLtMatrixLayoutOpaque_t& m, cudaDataType type, extent rows,
+                           extent columns, extent stride) {
+      expects(cublasLtMatrixLayoutInit(&m, type, rows, columns,
                                        static_cast<std::int64_t>(stride < rows ? rows : stride)),
               "cuBLASLt's matrix");
     }

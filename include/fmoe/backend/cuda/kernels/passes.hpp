@@ -81,11 +81,6 @@ struct pass {
   const T* other = nullptr;
   extent stride = 0, period = 0,
          expert = 0;  // in elements: from row to row, of a row, from expert to expert
-
-  // A division takes as long as many passes, and most rows do not repeat.
-  FMOE_DEVICE extent place(extent column) const {
-    return column < period ? column : column % period;
-  }
 };
 
 struct number_place {
@@ -107,12 +102,20 @@ struct passes {
         evaluate(p.f, x, p.parameter);
         continue;
       }
-      T others[N];
+      // A division takes as long as many passes, and most rows do not repeat.
+      bool repeats = false;
       FMOE_UNROLL
-      for (unsigned e = 0; e < N; ++e) {
-        const number_place at = place(e);
-        others[e] = p.other[at.row * p.stride + expert * p.expert + p.place(at.column)];
-      }
+      for (unsigned e = 0; e < N; ++e) repeats |= place(e).column >= p.period;
+      T others[N];
+      const auto read = [&](const auto& column_of) {
+        FMOE_UNROLL
+        for (unsigned e = 0; e < N; ++e) {
+          const number_place at = place(e);
+          others[e] = p.other[at.row * p.stride + expert * p.expert + column_of(at.column)];
+        }
+      };
+      if (repeats) read([&](extent column) { return column % p.period; });
+      else read([](extent column) { return column; });
       join(p.what, x, others);
     }
   }

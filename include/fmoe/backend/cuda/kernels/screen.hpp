@@ -1,22 +1,61 @@
 // SPDX-License-Identifier: MIT
 // Selects the k greatest of f(x G) with the bits of a selection from all scores in float, though
-// most scores are those of tensor cores in bf16, whose error has a bound. Four kernels, one after
-// the other: bounds, candidates, scores of candidates, selection.
+// most scores are those of tensor cores in bf16, whose error has a bound. Five kernels, one after
+// the other, the first one before the product: sizes, bounds, candidates, scores of candidates,
+// selection.
 #pragma once
 
 #include <fmoe/backend/cuda/kernels/screen_rows.hpp>
 
 namespace fmoe::cuda {
 
-// Finds the size of x and the k greatest lower bounds of a part. Where they fit, the bounds of all
-// its columns lie in shared memory.
+// Finds the size of x, and x in bf16; a block has a row.
+struct screen_sizes_kernel {
+  static constexpr unsigned threads = 256, lanes = 32, warps = threads / lanes;
+  static constexpr extent shared_bytes = 2 * warps * sizeof(double);
+
+  screen_rows<float> of;  // without G
+
+  FMOE_CALLS_BLOCK
+  template <class Block>
+  FMOE_DEVICE void operator()(Block& b) const {
+    const extent token = b.block();
+    const float* const x = of.a.row(token);
+    bf16* const to = of.narrowed(token);
+    narrowed_norm mine;
+    for (extent k = b.thread(); k < of.depth; k += threads) {
+      mine.add(x[k]);
+      to[k] = to_bf16(x[k]);
+    }
+    for (unsigned bits = lanes / 2; bits > 0; bits /= 2) {
+      mine.squares += b.shuffle_xor(mine.squares, bits);
+      mine.lost += b.shuffle_xor(mine.lost, bits);
+    }
+    const auto sums = b.template array<double>(2 * warps);
+    const unsigned warp = b.thread() / lanes;
+    if (b.thread() % lanes == 0) {
+      sums[2 * warp] = mine.squares;
+      sums[2 * warp + 1] = mine.lost;
+    }
+    b.sync();
+    if (b.thread() != 0) return;
+    narrowed_norm all;
+    for (unsigned w = 0; w < warps; ++w) {
+      all.squares += sums[2 * w];
+      all.lost += sums[2 * w + 1];
+    }
+    of.size_of(token) = {narrowed_norm::raised(all.squares), narrowed_norm::raised(all.lost)};
+  }
+};
+
+// Finds the k greatest lower bounds of a part, and leaves the upper bounds where its scores were.
+// Where they fit, the lower bounds of all its columns lie in shared memory.
 template <class How>
 struct screen_bounds_kernel {
   static constexpr bool is_long = std::is_same_v<How, by_digits>;
-  static constexpr unsigned threads = How::threads, blocks_each = How::blocks_each, lanes = 32;
-  static constexpr extent shared_bytes = How::template shared_bytes<float> +
-                                         How::most * sizeof(float) +
-                                         threads / lanes * sizeof(narrowed_norm);
+  static constexpr unsigned threads = How::threads, blocks_each = How::blocks_each;
+  static constexpr extent shared_bytes =
+      How::template shared_bytes<float> + How::most * sizeof(float);
 
   screen_rows<float> of;  // without G
 
@@ -24,28 +63,43 @@ struct screen_bounds_kernel {
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
     const screen_part part(of.parts, b.block());
-    const auto size = size_of(b, part.token);
-    if (b.thread() == 0 && part.number == 0) of.size_of(part.token) = size;
+    const auto size = of.size_of(part.token);
     if (!size.is_usual()) return;  // a whole block
     float* const to = of.lower_bounds(part.token) + of.parts.before(part.number);
+    float* const scores = of.scores(part.token);
+    const auto first = static_cast<index>(part.first), length = static_cast<index>(part.length);
     typename How::template selector<float, Block> select(b);
+    const auto bounds = [&]<unsigned N>(std::integral_constant<unsigned, N>, const auto& number) {
+      return of.template bounds_of<N>(part.token, size, [&](unsigned i) {
+        return first + (number(i) < length ? number(i) : 0);
+      });
+    };
     if constexpr (is_long) {
+      constexpr std::integral_constant<unsigned, 1> one;
       find(
           select, part,
           [&](extent i) {
-            const extent c = part.first + i;
-            float one[] = {of.unfinished(part.token, c, size, -1)};
-            of.finish_bounds(one, part.token, -1, [&](unsigned) { return c; });
-            return one[0];
+            return bounds(one, [&](unsigned) { return static_cast<index>(i); }).lower[0];
           },
           to);
+      b.sync();
+      for (index i = b.thread(); i < length; i += threads)
+        scores[first + i] = bounds(one, [&](unsigned) { return i; }).upper[0];
     } else {
+      constexpr unsigned at_once = 4;
+      static_assert(How::most % (at_once * threads) == 0);
       const kept_bounds<Block> kept{b.template array<float>(How::most)};
-      const auto length = static_cast<index>(part.length);
-      of.each_bound(part.token, part.first, size, -1, b.thread(), threads, How::most / threads,
-                    length, [&](index, index i, float bound) {
-                      if (i < length) kept.put(i, bound);
-                    });
+      FMOE_UNROLL_BY(1)
+      for (index from = b.thread(); from < How::most; from += at_once * threads) {
+        const auto number = [&](unsigned i) { return from + i * threads; };
+        const auto some = bounds(std::integral_constant<unsigned, at_once>(), number);
+        FMOE_UNROLL
+        for (unsigned i = 0; i < at_once; ++i)
+          if (number(i) < length) {
+            kept.put(number(i), some.lower[i]);
+            scores[first + number(i)] = some.upper[i];
+          }
+      }
       b.sync();
       find(select, part, kept, to);
     }
@@ -63,30 +117,6 @@ struct screen_bounds_kernel {
   };
 
   FMOE_CALLS_BLOCK
-  template <class Block>
-  FMOE_DEVICE screen_rows<float>::size size_of(Block& b, extent token) const {
-    const float* const x = of.a.row(token);
-    narrowed_norm mine;
-    for (extent k = b.thread(); k < of.depth; k += threads) mine.add(x[k]);
-    for (unsigned bits = lanes / 2; bits > 0; bits /= 2) {
-      mine.squares += b.shuffle_xor(mine.squares, bits);
-      mine.lost += b.shuffle_xor(mine.lost, bits);
-    }
-    const auto sums = b.template array<double>(2 * threads / lanes);
-    if (b.thread() % lanes == 0) {
-      sums[b.thread() / lanes * 2] = mine.squares;
-      sums[b.thread() / lanes * 2 + 1] = mine.lost;
-    }
-    b.sync();
-    narrowed_norm all;
-    for (unsigned w = 0; w < threads / lanes; ++w) {
-      all.squares += sums[2 * w];
-      all.lost += sums[2 * w + 1];
-    }
-    return {narrowed_norm::raised(all.squares), narrowed_norm::raised(all.lost)};
-  }
-
-  FMOE_CALLS_BLOCK
   template <class Select, class Value>
   FMOE_DEVICE void find(Select& select, const screen_part& part, const Value& value,
                         float* to) const {
@@ -97,29 +127,33 @@ struct screen_bounds_kernel {
 };
 
 // At least k columns of a row have scores that reach the k-th greatest lower bound, the limit. A
-// block finds what may reach it in a part.
+// block finds what may reach it in a part, or in each part of a row.
 template <class S>
 struct screen_candidates_kernel {
   static constexpr unsigned threads = 256;
   static constexpr extent shared_bytes = 4096;
 
   screen_rows<S> of;
+  extent parts_each;  // of a block
 
   FMOE_CALLS_BLOCK
   template <class Block>
   FMOE_DEVICE void operator()(Block& b) const {
-    const screen_part part(of.parts, b.block());
-    if (!of.size_of(part.token).is_usual()) return;  // a whole block
-    const float* const lower = of.lower_bounds(part.token);
+    const screen_part first(of.parts, b.block() * parts_each);
+    const extent token = first.token;
+    if (!of.size_of(token).is_usual()) return;  // a whole block
+    const float* const lower = of.lower_bounds(token);
     selector<Block> select(b);
     const index limit = select.key_of_rank(of.parts.candidates(), of.parts.keep,
                                            [&](extent i) { return lower[i]; });
-    float* const scores = of.scores(part.token) + part.first;
-    index* const places = reinterpret_cast<index*>(scores);  // these scores have been read
-    const index count = find(b, select, part, limit, places);
-    if (b.thread() != 0) return;
-    of.counts(part.token)[part.number] = count;
-    if (part.number == 0) of.limit(part.token) = limit;
+    for (extent n = 0; n < parts_each; ++n) {
+      const screen_part part(of.parts, b.block() * parts_each + n);
+      float* const scores = of.scores(token) + part.first;
+      index* const places = reinterpret_cast<index*>(scores);  // these scores have been read
+      const index count = find(b, select, part, limit, places);
+      if (b.thread() == 0) of.counts(token)[part.number] = count;
+    }
+    if (b.thread() == 0 && first.number == 0) of.limit(token) = limit;
   }
 
  private:
@@ -131,7 +165,7 @@ struct screen_candidates_kernel {
   template <class Block>
   FMOE_DEVICE index find(Block& b, selector<Block>& select, const screen_part& part, index limit,
                          index* places) const {
-    const auto size = of.size_of(part.token);
+    const float* const uppers = of.scores(part.token) + part.first;
     const bool drops = of.drops_zeros(limit);
     const index lane = b.thread() % lanes, length = static_cast<index>(part.length);
     index count = 0;
@@ -140,12 +174,22 @@ struct screen_candidates_kernel {
       const index looks = left < lanes ? left : lanes,
                   own = first + b.thread() / lanes * looks * lanes;
       unsigned mine = 0;
-      of.each_bound(part.token, part.first, size, 1, own + lane, lanes, looks, length,
-                    [&](index look, index i, float upper) {
-                      const unsigned all =
-                          b.ballot(i < length && key_of(upper) >= limit && !(drops && upper <= 0));
-                      if (look == lane) mine = all;
-                    });
+      constexpr index at_once = 8;
+      FMOE_UNROLL_BY(1)
+      for (index look = 0; look < looks; look += at_once) {
+        const auto number = [&](index n) { return own + (look + n) * lanes + lane; };
+        float some[at_once];
+        FMOE_UNROLL
+        for (index n = 0; n < at_once; ++n)
+          some[n] = look + n < looks && number(n) < length ? uppers[number(n)] : 0;
+        FMOE_UNROLL
+        for (index n = 0; n < at_once; ++n) {
+          const bool exists = look + n < looks && number(n) < length;
+          const unsigned all =
+              b.ballot(exists && key_of(some[n]) >= limit && !(drops && some[n] <= 0));
+          if (look + n == lane) mine = all;
+        }
+      }
       const auto found = select.sum_of_threads(count_ones(mine));
       for (index look = 0; look < looks; ++look) {
         const unsigned all = b.shuffle(mine, look);

@@ -9,18 +9,22 @@
 
 namespace fmoe::cuda {
 
-// The memory of a row: all scores | the greatest lower bounds of each part of the row | how many
-// candidates each part has | the limit | the size of x | values of candidates | their columns. The
-// columns of a part's candidates lie where its scores were, and their scores lie from the middle of
-// the part on.
+// The memory of a row: all scores, and later their upper bounds | the greatest lower bounds of each
+// part of the row, how many candidates each part has, the limit | values of candidates | their
+// columns | the size of x | x in bf16. The columns of a part's candidates lie where its scores
+// were, and their scores lie from the middle of the part on.
 struct screen_room {
   static constexpr extent least_part = 1024;  // columns
   static constexpr extent candidates(extent keep) { return 6 * keep + 256; }
   static constexpr extent bounds(extent columns, extent keep) {
-    return divide_up(columns, least_part) * (keep + 1) + 3;
+    return divide_up(columns, least_part) * (keep + 1) + 1;
   }
-  static constexpr extent size(extent, extent columns, extent keep, extent) {
-    return columns + bounds(columns, keep) + 2 * candidates(keep);
+  // Where x in bf16 begins: at an access.
+  static constexpr extent narrowed(extent columns, extent keep) {
+    return round_up(columns + bounds(columns, keep) + 2 * candidates(keep) + 2, extent{4});
+  }
+  static constexpr extent size(extent depth, extent columns, extent keep, extent) {
+    return narrowed(columns, keep) + round_up(depth, extent{8}) / 2;
   }
 };
 
@@ -110,6 +114,9 @@ struct screen_rows {
   FMOE_DEVICE index* places(extent token) const {
     return reinterpret_cast<index*>(values(token) + screen_room::candidates(to.keep));
   }
+  FMOE_DEVICE bf16* narrowed(extent token) const {
+    return reinterpret_cast<bf16*>(scores(token) + screen_room::narrowed(columns, to.keep));
+  }
 
   struct size {
     float norm, lost;
@@ -118,51 +125,37 @@ struct screen_rows {
   };
   // The size of x, which the first kernel writes.
   FMOE_DEVICE size& size_of(extent token) const {
-    return *reinterpret_cast<size*>(&limit(token) + 1);
+    return *reinterpret_cast<size*>(places(token) + screen_room::candidates(to.keep));
   }
 
-  // A - E or A + E; NaN for an unusual column.
-  FMOE_DEVICE float unfinished(extent token, extent c, const size& x, float side) const {
-    const float floor = static_cast<float>(depth) * 0x1p-120f;
-    const float error = fused(x.norm, by_norm[c], fused(x.lost, by_rounding[c], floor));
-    return error < std::numeric_limits<float>::infinity() ? sum_of(scores(token)[c], side * error)
-                                                          : std::numeric_limits<float>::quiet_NaN();
-  }
-  // f(A - E) or f(A + E) of N columns. That of an unusual one is less, or greater, than all
+  // f(A - E) and f(A + E) of N columns: that of an unusual one is less, or greater, than all
   // numbers.
+  template <unsigned N>
+  struct bounds {
+    float lower[N], upper[N];
+  };
   template <unsigned N, class Column>
-  FMOE_DEVICE void finish_bounds(float (&bounds)[N], extent token, float side,
-                                 const Column& column) const {
+  FMOE_DEVICE bounds<N> bounds_of(extent token, const size& x, const Column& column) const {
+    const float* const all = scores(token);
+    const float floor = static_cast<float>(depth) * 0x1p-120f;
+    float both[2 * N];
     bool is_usual[N];
     FMOE_UNROLL
-    for (unsigned i = 0; i < N; ++i) is_usual[i] = bounds[i] == bounds[i];
-    finish(bounds, 0, [&](unsigned i) { return number_place{token, column(i)}; });
-    FMOE_UNROLL
-    for (unsigned i = 0; i < N; ++i)
-      if (!is_usual[i])
-        bounds[i] = side < 0 ? -std::numeric_limits<float>::infinity()
-                             : std::numeric_limits<float>::quiet_NaN();
-  }
-  // Calls use(n, i, bound) for the n-th of `each` columns, which is number i = from + n step of
-  // those from `first` on; columns from number `length` on do not exist. Four are made at a time.
-  template <class Use>
-  FMOE_DEVICE void each_bound(extent token, extent first, const size& x, float side, index from,
-                              index step, index each, index length, const Use& use) const {
-    constexpr index at_once = 4;
-    FMOE_UNROLL_BY(1)
-    for (index n = 0; n < each; n += at_once) {
-      float some[at_once];
-      const auto column = [&](unsigned i) {
-        const index at = from + (n + i) * step;
-        return first + (at < length ? at : 0);
-      };
-      FMOE_UNROLL
-      for (index i = 0; i < at_once; ++i) some[i] = unfinished(token, column(i), x, side);
-      finish_bounds(some, token, side, column);
-      FMOE_UNROLL
-      for (index i = 0; i < at_once; ++i)
-        if (n + i < each) use(n + i, from + (n + i) * step, some[i]);
+    for (unsigned i = 0; i < N; ++i) {
+      const index c = column(i);
+      const float error = fused(x.norm, by_norm[c], fused(x.lost, by_rounding[c], floor));
+      is_usual[i] = error < std::numeric_limits<float>::infinity();
+      both[i] = sum_of(all[c], -error);
+      both[N + i] = sum_of(all[c], error);
     }
+    finish(both, 0, [&](unsigned i) { return number_place{token, column(i % N)}; });
+    bounds<N> made;
+    FMOE_UNROLL
+    for (unsigned i = 0; i < N; ++i) {
+      made.lower[i] = is_usual[i] ? both[i] : -std::numeric_limits<float>::infinity();
+      made.upper[i] = is_usual[i] ? both[N + i] : std::numeric_limits<float>::quiet_NaN();
+    }
+    return made;
   }
   // If the k-th greatest score is at least 0, those below are not selected, and 0 is left out.
   FMOE_DEVICE bool drops_zeros(index least) const { return !takes_zeros && least >= key_of(0.f); }
