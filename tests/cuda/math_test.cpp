@@ -65,7 +65,7 @@ tensor<float, 2> some(const tensor<float, 2>& x, extent first, extent count) {
 }
 
 // x w, by tiles of so many rows, or as its shape says, with blocks that share sums.
-template <math How, unsigned Rows, bool Shares = false>
+template <class Kernel, math How = math::exact, bool Shares = false>
 tensor<float, 2> tiled_product(const tensor<float, 2>& x, const tensor<float, 2>& w) {
   const cuda::gemm_position whole{};
   tensor<float, 2> y({x.shape()[0], w.shape()[1]});
@@ -73,16 +73,16 @@ tensor<float, 2> tiled_product(const tensor<float, 2>& x, const tensor<float, 2>
   const auto [depth, columns] = w.shape();
   tensor<float, 2> padded({depth, detail::round_up(columns, extent{4})});  // rows of whole accesses
   for (extent k = 0; k < depth; ++k) std::copy_n(&w(k, 0), columns, &padded(k, 0));
-  const cuda::tensor_product<How, Rows> kernel{{.a = {x.data(), x.shape()[1]},
-                                                .c = {y.data(), y.shape()[1]},
-                                                .weights = padded.data(),
-                                                .pitch = count(padded.shape()[1]),
-                                                .positions = &whole,
-                                                .position_count = 1,
-                                                .rows = count(x.shape()[0]),
-                                                .depth = count(depth),
-                                                .columns = count(columns),
-                                                .sum_block = 256}};
+  const Kernel kernel{{.a = {x.data(), x.shape()[1]},
+                       .c = {y.data(), y.shape()[1]},
+                       .weights = padded.data(),
+                       .pitch = count(padded.shape()[1]),
+                       .positions = &whole,
+                       .position_count = 1,
+                       .rows = count(x.shape()[0]),
+                       .depth = count(depth),
+                       .columns = count(columns),
+                       .sum_block = 256}};
   if constexpr (Shares) {
     const cuda::emulated_device on(0, {.order = cuda::thread_order::shuffled});
     cuda::emulated_device::queue queue(on, nullptr);
@@ -95,7 +95,7 @@ tensor<float, 2> tiled_product(const tensor<float, 2>& x, const tensor<float, 2>
   cuda::block_runner runner(cuda::thread_order::descending);
   cuda::run_emulated(runner,
                      {"gemm", kernel.threads, kernel.shared_bytes,
-                      kernel.blocks((y.shape()[0] + Rows - 1) / Rows)},
+                      kernel.blocks(detail::divide_up(y.shape()[0], extent{Kernel::tile_rows}))},
                      kernel);
   return y;
 }
@@ -103,12 +103,13 @@ tensor<float, 2> tiled_product(const tensor<float, 2>& x, const tensor<float, 2>
 TEMPLATE_TEST_CASE_SIG("tiles of 16, 64 and 128 rows have the same bits", "[cuda][math]",
                        ((math How), How), math::tf32x3, math::tf32, math::bf16) {
   for (const auto& [rows, depth, columns] :
-       {std::array<extent, 3>{130, 264, 20}, {18, 37, 131}}) {  // aligned, and not
+       {std::array<extent, 3>{130, 264, 20}, {18, 37, 131}, {7, 600, 5}}) {  // aligned, and not
     const auto x = random<tensor<float, 2>>({rows, depth}, 1),
                w = random<tensor<float, 2>>({depth, columns}, 2);
-    const auto y = tiled_product<How, 16>(x, w);
-    CHECK(same_bits(tiled_product<How, 64>(x, w), y));
-    CHECK(same_bits(tiled_product<How, 128>(x, w), y));
+    const auto y = tiled_product<cuda::tensor_product<How, 16>>(x, w);
+    CHECK(same_bits(tiled_product<cuda::tensor_product<How, 64>>(x, w), y));
+    CHECK(same_bits(tiled_product<cuda::tensor_product<How, 128>>(x, w), y));
+    CHECK(same_bits(tiled_product<cuda::warpgroup_product<How>>(x, w), y));
     CHECK(relative_error(y.data(), test::reference(einsum<"ti,io->to">(x, w))) < 1e-2);
   }
 }
@@ -118,13 +119,16 @@ TEMPLATE_TEST_CASE_SIG("blocks that share a sum change no bit", "[cuda][math]", 
   const auto w = random<tensor<float, 2>>({600, 440}, 2);
   for (const extent rows : {extent{3}, extent{18}}) {
     const auto x = random<tensor<float, 2>>({rows, 600}, 1);
-    CHECK(same_bits(tiled_product<How, 16, true>(x, w), tiled_product<How, 16>(x, w)));
+    using tiles = cuda::tensor_product<How, 16>;
+    CHECK(same_bits(tiled_product<tiles, How, true>(x, w), tiled_product<tiles>(x, w)));
   }
 }
 
 TEST_CASE("few tiles of large weights share sums", "[cuda][math]") {
-  const auto choice = [](extent rows, extent depth, extent columns, extent block) {
-    return cuda::choose_tensor_product({rows, depth, columns, 1, block, 0, true}, cuda::most_sums);
+  const auto choice = [](extent rows, extent depth, extent columns, extent block,
+                         bool has_warpgroups = false) {
+    return cuda::choose_tensor_product({rows, depth, columns, 1, block, 0, true}, cuda::most_sums,
+                                       has_warpgroups);
   };
   CHECK(choice(1, 768, 3072, 256) == cuda::tensor_choice{16, 1});
   CHECK(choice(1, 768, 3072, 32) == cuda::tensor_choice{16, 4});  // 128 terms or more
@@ -132,6 +136,8 @@ TEST_CASE("few tiles of large weights share sums", "[cuda][math]") {
   CHECK(choice(1, 768, 21490, 256).sums_each == 0);               // enough tiles
   CHECK(choice(1, 768, 300, 256).sums_each == 0);                 // small weights
   CHECK(choice(4096, 768, 3072, 256) == cuda::tensor_choice{128});
+  CHECK(choice(1024, 768, 3072, 256) == cuda::tensor_choice{64});
+  CHECK(choice(1024, 768, 3072, 256, true) == cuda::tensor_choice{128});
 }
 
 TEST_CASE("no split of a call changes a bit", "[cuda][math]") {
@@ -156,6 +162,22 @@ TEST_CASE("no split of a call changes a bit", "[cuda][math]") {
     check([&](const auto& a) { return einsum<"ti,io->to">(a, w); }, 16);  // a tile of 16 rows
     check([&](const auto& a) { return experts(a); }, 40);
   }
+}
+
+// Tokens that fill large tiles take another kernel, and on an H100 other instructions.
+TEMPLATE_TEST_CASE_SIG("a few of many tokens have the same bits", "[cuda][math]", ((math How), How),
+                       math::tf32x3, math::tf32, math::bf16) {
+  constexpr extent tokens = 129, columns = 67 * cuda::large_tile;  // 134 large tiles
+  REQUIRE(cuda::choose_tensor_product({tokens, 40, columns, 1, 256, 0, true}, 0, true) ==
+          cuda::tensor_choice{cuda::large_tile});
+  const auto w = random<parameter<float, 2>>({40, columns}, 2);
+  const auto x = random<tensor<float, 2>>({tokens, 40}, 1);
+  const auto product = [&](const tensor<float, 2>& of) {
+    return evaluate(einsum<"ti,io->to">(of, w), with(How));
+  };
+  const auto all = product(x);
+  CHECK(same_bits(product(some(x, 0, 3)), some(all, 0, 3)));
+  CHECK(same_bits(product(some(x, 100, 29)), some(all, 100, 29)));
 }
 
 TEST_CASE("blocks of a sum may have any length", "[cuda][math]") {

@@ -7,6 +7,7 @@
 #include <fmoe/backend/cuda/kernels/stream_product.hpp>
 #include <fmoe/backend/cuda/kernels/tensor_product.hpp>
 #include <fmoe/backend/cuda/kernels/tile_product.hpp>
+#include <fmoe/backend/cuda/kernels/warpgroup_product.hpp>
 
 namespace fmoe::cuda {
 
@@ -79,7 +80,8 @@ void launch_tensor_product(Queue& queue, product<float> p, dtype stored, float* 
   shape.sum_block = tensor_sum_block(How, p.sum_block);
   // Blocks of a sum end with a stage.
   const bool can_share = p.sum_block % shape.sum_block == 0 && p.depth != 0;
-  const auto [rows, sums_each] = choose_tensor_product(shape, can_share ? room : 0);
+  const auto [rows, sums_each] =
+      choose_tensor_product(shape, can_share ? room : 0, queue.has_warpgroups());
   if (sums_each != 0) {
     p.sums = sums;
     p.sums_each = static_cast<index>(sums_each);
@@ -94,6 +96,7 @@ void launch_tensor_product(Queue& queue, product<float> p, dtype stored, float* 
   with_weight_type<float>(stored, [&]<class S>(S*) {
     if (tile == few_tile_rows) launch(tensor_product<How, few_tile_rows, S>{p});
     else if (tile == small_tile) launch(tensor_product<How, small_tile, S>{p});
+    else if (queue.has_warpgroups()) launch(warpgroup_product<How, S>{p});
     else launch(tensor_product<How, large_tile, S>{p});
   });
   add_shared_sums(queue, p);

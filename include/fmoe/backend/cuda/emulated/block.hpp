@@ -2,12 +2,14 @@
 // What a kernel sees of its block where the CPU runs it; hardware/block.hpp is the same on a GPU.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include <fmoe/backend/cuda/emulated/block_runner.hpp>
 #include <fmoe/backend/cuda/emulated/fragments.hpp>
 #include <fmoe/backend/cuda/kernels/pack.hpp>
+#include <fmoe/backend/cuda/kernels/tensor_words.hpp>
 
 namespace fmoe::cuda {
 
@@ -50,6 +52,11 @@ class emulated_block {
     pack<T, N> made;
     for (unsigned n = 0; n < N; ++n) made.of[n] = from[i + n];
     return made;
+  }
+  template <unsigned N, class T>
+  void write(const shared_array<T>& to, extent i, const pack<T, N>& x) const {
+    expects_place(i * sizeof(T), alignof(pack<T, N>), "writes");
+    for (unsigned n = 0; n < N; ++n) to[i + n] = x.of[n];
   }
 
   // Begins to copy N numbers, of which the first `valid` are read and the others become 0. They
@@ -103,6 +110,52 @@ class emulated_block {
                 const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) const {
     multiply({d, a, b}, add_bf16_product, {"mma_bf16", file, line});
   }
+
+  // Four warps of a warpgroup add the product of matrices in shared memory to d [64, 8 Parts], or
+  // write it there: a [64, 8 words] and b [8 Parts, 8 words], whose rows begin at places `a` and
+  // `b`, from word `word` on, as tensor_words says. Each warp has 16 rows, and its lanes the parts
+  // of these that they have in mma_tf32. All lanes take part. A GPU needs begin_products() before
+  // the first product. They run from commit_products() to wait_for_products(), and see what a
+  // thread has written to shared memory if it calls show_products() before the barrier.
+  static constexpr bool has_warpgroups = true;
+  template <math How, unsigned Parts>
+  void multiply(float (&d)[Parts][4], const shared_array<std::uint32_t>& from, unsigned a,
+                unsigned b, unsigned word, bool adds, const char* file = __builtin_FILE(),
+                unsigned line = __builtin_LINE()) const {
+    constexpr unsigned lanes = block_runner::lanes;
+    const unsigned first = thread() / lanes % 4 * 16;
+    const auto number = [&](unsigned operand, unsigned row, unsigned w) -> std::uint32_t {
+      return from[operand + tensor_words<How>::place(row, word + w)];
+    };
+    runner_.meet_warp(reinterpret_cast<std::uint64_t>(&d), {"multiply", file, line},
+                      [&](const std::uint64_t* said) {
+                        std::uint32_t left[lanes][4], right[lanes][2];
+                        fragments all[lanes];
+                        const fragments* of[lanes];
+                        for (unsigned part = 0; part < Parts; ++part) {
+                          for (unsigned l = 0; l < lanes; ++l) {
+                            float* const sums =
+                                (*reinterpret_cast<float (*)[Parts][4]>(said[l]))[part];
+                            if (!adds) std::fill_n(sums, 4, 0.f);
+                            for (unsigned i = 0; i < 4 && part == 0; ++i)
+                              left[l][i] = number(a, first + l / 4 + i % 2 * 8, l % 4 + i / 2 * 4);
+                            for (unsigned i = 0; i < 2; ++i)
+                              right[l][i] = number(b, 8 * part + l / 4, l % 4 + i * 4);
+                            all[l] = {sums, left[l], right[l]};
+                            of[l] = &all[l];
+                          }
+                          if constexpr (tensor_words<How>::has_pairs)
+                            add_bf16_product(of, runner_.sums());
+                          else add_tf32_product(of, runner_.sums());
+                        }
+                      });
+  }
+  template <class Sums>
+  void begin_products(Sums&) const {}
+  void commit_products() const {}
+  template <class Sums>
+  void wait_for_products(Sums&) const {}
+  void show_products() const {}
 
  private:
   static void expects_place(std::uintptr_t place, extent bytes, const char* does) {

@@ -122,6 +122,7 @@ class emulated_device {
     }
 
     CUstream_st* stream() const { return handle_; }
+    bool has_warpgroups() const { return true; }
 
     void copy_in(void* device, const void* host, extent bytes) {
       copy("a copy to the GPU", device, host, bytes);

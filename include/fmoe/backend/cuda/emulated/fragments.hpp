@@ -67,13 +67,13 @@ void add_small_product(const fragments* const* of, tensor_sums sums, const A& a_
 }
 
 // Element (i, k) of a lies in lane 4 (i % 8) + k % 4, and element (k, j) of b in lane 4 j + k % 4.
+// The last 13 bits are left out.
 inline void add_tf32_product(const fragments* const* of, tensor_sums sums) {
+  const auto number = [](std::uint32_t bits) { return std::bit_cast<float>(bits & 0xffffe000u); };
   add_small_product<8>(
       of, sums,
-      [&](unsigned i, unsigned k) {
-        return std::bit_cast<float>(of[i % 8 * 4 + k % 4]->a[i / 8 + k / 4 * 2]);
-      },
-      [&](unsigned k, unsigned j) { return std::bit_cast<float>(of[j * 4 + k % 4]->b[k / 4]); });
+      [&](unsigned i, unsigned k) { return number(of[i % 8 * 4 + k % 4]->a[i / 8 + k / 4 * 2]); },
+      [&](unsigned k, unsigned j) { return number(of[j * 4 + k % 4]->b[k / 4]); });
 }
 
 // Two neighbours along k lie in one register, the first one in its lower half.

@@ -5,7 +5,9 @@
 
 #include <cuda_runtime.h>
 
+#include <fmoe/backend/cuda/hardware/warpgroup.hpp>
 #include <fmoe/backend/cuda/kernels/pack.hpp>
+#include <fmoe/backend/cuda/kernels/tensor_words.hpp>
 
 namespace fmoe::cuda {
 
@@ -17,7 +19,7 @@ class hardware_block {
 
   template <class T>
   __device__ T* array(extent size) {
-    extern __shared__ __align__(16) unsigned char fmoe_shared[];
+    extern __shared__ __align__(1024) unsigned char fmoe_shared[];
     T* const made = reinterpret_cast<T*>(fmoe_shared + used_);
     used_ += static_cast<unsigned>((size * sizeof(T) + 15) / 16 * 16);
     return made;
@@ -35,6 +37,10 @@ class hardware_block {
   template <unsigned N, class T>
   __device__ pack<T, N> read(const T* from, extent i) const {
     return load_pack<T, N>(from + i);
+  }
+  template <unsigned N, class T>
+  __device__ void write(T* to, extent i, const pack<T, N>& x) const {
+    store_pack(to + i, x);
   }
 
   // Begins to copy N numbers, of which the first `valid` are read and the others become 0. They
@@ -84,6 +90,27 @@ class hardware_block {
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
+
+  // Do warpgroups multiply operands in shared memory? emulated/block.hpp says what these do.
+  static constexpr bool has_warpgroups = FMOE_WARPGROUPS;
+  template <unsigned Parts>
+  __device__ void begin_products(float (&d)[Parts][4]) const {
+    cuda::begin_products(d);
+  }
+  template <math How>
+  __device__ void multiply(float (&d)[16][4], const std::uint32_t* from, unsigned a, unsigned b,
+                           unsigned word, bool adds) const {
+    constexpr unsigned row_bytes = tensor_words<How>::of_row * sizeof(std::uint32_t);
+    const auto at = static_cast<unsigned>(__cvta_generic_to_shared(from));
+    multiply_warpgroup<How>(d, operand_at<row_bytes>(at + a * 4) + word / 4,
+                            operand_at<row_bytes>(at + b * 4) + word / 4, adds);
+  }
+  __device__ void commit_products() const { cuda::commit_products(); }
+  template <unsigned Parts>
+  __device__ void wait_for_products(float (&d)[Parts][4]) const {
+    cuda::wait_for_products(d);
+  }
+  __device__ void show_products() const { cuda::show_products(); }
 
  private:
   unsigned used_ = 0;

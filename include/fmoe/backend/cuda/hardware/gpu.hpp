@@ -48,6 +48,11 @@ __global__ void __launch_bounds__(threads_of_each, 2)
   if (i < n) f(i);
 }
 
+// Never runs. How many threads it may have says whether kernels are compiled for warpgroups.
+inline constexpr int threads_of_warpgroup = 128;
+__global__ void __launch_bounds__(FMOE_WARPGROUPS ? threads_of_warpgroup : 32)
+    ask_for_warpgroups() {}
+
 class gpu {
  public:
 #if defined(FMOE_CUBLASLT)
@@ -57,7 +62,12 @@ class gpu {
   static constexpr bool has_blas = false;
 #endif
 
-  gpu(int number, const device_options&) : number_(number) {}
+  gpu(int number, const device_options&) : number_(number) {
+    const in_use device(number);
+    cudaFuncAttributes asked{};
+    expects_success(cudaFuncGetAttributes(&asked, ask_for_warpgroups), "what the GPU is");
+    has_warpgroups_ = asked.maxThreadsPerBlock >= threads_of_warpgroup;
+  }
 
   // Returns the number of GPUs, 0 where there is no driver.
   static int count() {
@@ -190,9 +200,13 @@ class gpu {
   // The work of one stream, in order.
   class queue {
    public:
-    queue(const gpu& on, CUstream_st* stream) : number_(on.number_), stream_(stream) {}
+    queue(const gpu& on, CUstream_st* stream)
+        : number_(on.number_),
+          has_warpgroups_(on.has_warpgroups_),
+          stream_(stream) {}
 
     CUstream_st* stream() const { return stream_; }
+    bool has_warpgroups() const { return has_warpgroups_; }
 
     void copy_in(void* device, const void* host, extent bytes) {
       copy("a copy to the GPU", device, host, bytes, cudaMemcpyHostToDevice);
@@ -282,6 +296,7 @@ class gpu {
     }
 
     int number_;
+    bool has_warpgroups_;
     cudaStream_t stream_;
   };
 
@@ -304,6 +319,7 @@ class gpu {
   };
 
   int number_;
+  bool has_warpgroups_;
 };
 
 }  // namespace fmoe::cuda

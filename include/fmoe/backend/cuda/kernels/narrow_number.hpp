@@ -3,23 +3,21 @@
 // the CPU round alike.
 #pragma once
 
+#include <limits>
+
 #include <fmoe/backend/cuda/kernels/number.hpp>
 #include <fmoe/base/dtype.hpp>
 
 namespace fmoe::cuda {
 
-// Returns x rounded to 11 bits, to nearest, and halves away from zero.
-FMOE_DEVICE std::uint32_t to_tf32(float x) {
-#if defined(__CUDA_ARCH__)
-  std::uint32_t bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-  return bits;
-#else
+// Returns the bits of what tensor cores take for x rounded to 11 bits, to nearest, and halves away
+// from zero: they leave out the last 13 bits.
+FMOE_DEVICE std::uint32_t nearly_tf32(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
-  if (x != x) return 0x7fffe000;
-  return (bits + 0x1000) & ~std::uint32_t{0x1fff};
-#endif
+  return std::fabs(x) < std::numeric_limits<float>::infinity() ? bits + 0x1000 : bits;
 }
+// The same without these bits.
+FMOE_DEVICE std::uint32_t to_tf32(float x) { return nearly_tf32(x) & ~std::uint32_t{0x1fff}; }
 
 // Returns two numbers rounded to 8 bits, to nearest, and halves to even; the first one in the lower
 // half.
@@ -46,14 +44,16 @@ FMOE_DEVICE bf16 to_bf16(float x) {
   return std::bit_cast<bf16>(static_cast<std::uint16_t>(to_bf16_pair(x, 0)));
 }
 
-// x as a sum of two tf32 numbers, and little else. What is left of an infinity is 0.
+// x as a sum of two tf32 numbers, the second of which has bits behind, and little else. What is
+// left of an infinity is 0.
 struct tf32_pair {
   std::uint32_t big, small;
 
   tf32_pair() = default;
   FMOE_DEVICE explicit tf32_pair(float x) : big(to_tf32(x)) {
+    const bool is_finite = std::fabs(x) < std::numeric_limits<float>::infinity();
     const float rest = sum_of(x, -std::bit_cast<float>(big));
-    small = to_tf32(rest == rest ? rest : 0.f);
+    small = is_finite ? std::bit_cast<std::uint32_t>(rest) + 0x1000 : 0;
   }
 };
 

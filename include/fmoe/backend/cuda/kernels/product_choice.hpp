@@ -69,6 +69,10 @@ constexpr extent tensor_sum_block(math how, extent sum_block) {
   return how == math::tf32x3 ? tensor_stage : sum_block;
 }
 
+// Is every stage such a block where one block of threads adds them all?
+template <math How>
+inline constexpr bool adds_stages = tensor_sum_block(How, 0) != 0;
+
 struct tensor_choice {
   extent tile_rows;
   extent sums_each = 0;  // blocks of a sum that a block of threads makes; 0: all of them
@@ -79,11 +83,13 @@ struct tensor_choice {
 // Large tiles read weights less often, and small ones give more blocks of threads something to do.
 // Few tiles share the sums of large weights: less than a megabyte is read in the time of one more
 // launch. `s` has the blocks of tensor_sum_block.
-inline tensor_choice choose_tensor_product(const product_shape& s, extent room) {
+inline tensor_choice choose_tensor_product(const product_shape& s, extent room,
+                                           bool has_warpgroups) {
   constexpr extent least_weights = extent{1} << 18, least_terms = 4 * tensor_stage;
-  // Three products a number take so long that large tiles are worth it sooner.
-  const bool is_split = s.sum_block == tensor_stage,
-             fills = s.tiles(large_tile) >= (is_split ? multiprocessors : many_tiles);
+  // Large tiles are worth it sooner where a number takes three products, and where warpgroups
+  // multiply.
+  const bool is_split = s.sum_block == tensor_stage, is_soon = is_split || has_warpgroups,
+             fills = s.tiles(large_tile) >= (is_soon ? multiprocessors : many_tiles);
   const extent rows = s.tile_rows != 0          ? s.tile_rows
                       : s.rows <= few_tile_rows ? few_tile_rows
                       : fills                   ? large_tile
@@ -120,7 +126,7 @@ inline extent room_for_tensor_sums(product_shape s) {
   const extent most = std::max(few_tile_rows, (multiprocessors - 1) / across * small_tile);
   s.rows = s.tile_rows != 0 ? few_group_rows : std::min(s.rows, most);
   while (s.rows > 1 && s.sums() > most_sums) s.rows = divide_up(s.rows, extent{2});
-  return choose_tensor_product(s, most_sums).sums_each != 0 ? s.sums() : 0;
+  return choose_tensor_product(s, most_sums, false).sums_each != 0 ? s.sums() : 0;
 }
 
 }  // namespace fmoe::cuda

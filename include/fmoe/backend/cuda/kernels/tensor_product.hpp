@@ -7,6 +7,7 @@
 #include <fmoe/backend/cuda/kernels/narrow_number.hpp>
 #include <fmoe/backend/cuda/kernels/operand_stages.hpp>
 #include <fmoe/backend/cuda/kernels/product_choice.hpp>
+#include <fmoe/backend/cuda/kernels/tensor_tile.hpp>
 
 namespace fmoe::cuda {
 
@@ -34,7 +35,7 @@ struct tensor_part {
           numbers[i] = x.big;
           small[i] = x.small;
         } else {
-          numbers[i] = to_tf32(of(row, term + further));
+          numbers[i] = nearly_tf32(of(row, term + further));
         }
       }
     }
@@ -80,8 +81,6 @@ struct tensor_product {
   static constexpr unsigned own_rows = Rows / row_warps, own_columns = tile_columns / column_warps;
   static constexpr unsigned row_parts = own_rows / 16, column_parts = own_columns / 8;
 
-  static constexpr bool adds_stages = tensor_sum_block(How, 0) != 0;
-
   product<float> of;
 
   FMOE_DEVICE extent blocks(extent row_tiles) const {
@@ -96,35 +95,11 @@ struct tensor_product {
     const unsigned lane = b.thread() % lanes, warp = b.thread() / lanes;
     const unsigned own_row = warp / column_warps * own_rows,
                    own_column = warp % column_warps * own_columns;
-    float sums[row_parts][column_parts][4] = {}, totals[row_parts][column_parts][4] = {};
-
-    const auto each_own = [&](const auto& f) {
-      FMOE_UNROLL
-      for (unsigned m = 0; m < row_parts; ++m) {
-        FMOE_UNROLL
-        for (unsigned n = 0; n < column_parts; ++n) {
-          FMOE_UNROLL
-          for (unsigned i = 0; i < 4; ++i) {
-            const index row = tile.first + own_row + 16 * m + lane / 4 + i / 2 * 8;
-            const index c = tile.column + own_column + 8 * n + lane % 4 * 2 + i % 2;
-            f(totals[m][n][i], sums[m][n][i], row, c);
-          }
-        }
-      }
-    };
-    const auto in_c = [&](index row, index c) { return row < tile.end && c < of.columns; };
-    const extent at_c = of.positions[tile.position].c;
-    const bool is_whole = of.sums == nullptr;
-    if (is_whole && of.accumulate)
-      each_own([&](float& total, float, index row, index c) {
-        if (in_c(row, c)) total = of.c.row(row)[at_c + c];
-      });
-    bool is_first = !of.accumulate;
-
+    tensor_tile<row_parts, column_parts> own(of, tile, own_row, own_column, lane);
     operand_stages<float, S, stage, Block> stages(b, of, tile);
     while (stages.has_more()) {
       stages.begin();
-      FMOE_UNROLL_BY(2)
+      FMOE_UNROLL_BY(part::has_pairs ? 1 : 2)
       for (unsigned k = 0; k < tensor_stage; k += part::depth) {
         typename part::template part<2> y[column_parts];
         FMOE_UNROLL
@@ -143,57 +118,17 @@ struct tensor_product {
             return stages.left(own_row + 16 * m + lane / 4 + 8 * row, k + term);
           });
           FMOE_UNROLL
-          for (unsigned n = 0; n < column_parts; ++n) part::add(b, sums[m][n], x, y[n]);
+          for (unsigned n = 0; n < column_parts; ++n) part::add(b, own.sums[m][n], x, y[n]);
         }
       }
-      if (!is_whole && stages.ends_block()) {
-        const index block = stages.term() / of.sum_block;
-        each_own([&](float&, float& sum, index row, index c) {
-          if (in_c(row, c)) of.sums_of(block, tile.position, row)[c] = sum;
-          sum = 0;
-        });
-      } else if (adds_stages || stages.ends_block()) {
-        each_own([&](float& total, float& sum, index, index) {
-          total = is_first ? sum : sum_of(total, sum);
-          sum = 0;
-        });
-        is_first = false;
+      if (stages.ends_block() || (adds_stages<How> && own.is_whole())) {
+        own.end_block(stages.term());
+        own.clear_sums();
       }
       stages.next();
     }
     stages.end();
-    if (!is_whole) return;
-    if (of.finish.count == 0)
-      return each_own([&](float total, float, index row, index c) {
-        if (in_c(row, c)) of.c.row(row)[at_c + c] = total;
-      });
-    // The passes are long, so they stand here once, though a thread has many numbers: the next ones
-    // move to the first registers.
-    const extent expert = of.group.expert_of(tile.first);
-    FMOE_UNROLL_BY(1)
-    for (unsigned quad = 0; quad < row_parts * column_parts; ++quad) {
-      const index row = tile.first + own_row + 16 * (quad / column_parts) + lane / 4,
-                  column = tile.column + own_column + 8 * (quad % column_parts) + lane % 4 * 2;
-      float (&first)[4] = totals[0][0];
-      const auto place = [&](unsigned i) {
-        const index r = row + i / 2 * 8, c = column + i % 2;
-        return number_place{r < tile.end ? r : tile.first,
-                            at_c + (c < of.columns ? c : tile.column)};
-      };
-      of.finish(first, expert, place);
-      FMOE_UNROLL
-      for (unsigned i = 0; i < 4; ++i) {
-        const index r = row + i / 2 * 8, c = column + i % 2;
-        if (in_c(r, c)) of.c.row(r)[at_c + c] = first[i];
-      }
-      FMOE_UNROLL
-      for (unsigned next = 1; next < row_parts * column_parts; ++next) {
-        FMOE_UNROLL
-        for (unsigned i = 0; i < 4; ++i)
-          totals[(next - 1) / column_parts][(next - 1) % column_parts][i] =
-              totals[next / column_parts][next % column_parts][i];
-      }
-    }
+    own.finish();
   }
 };
 
