@@ -138,6 +138,8 @@ TEST_CASE("few tiles of large weights share sums", "[cuda][math]") {
   CHECK(choice(4096, 768, 3072, 256) == cuda::tensor_choice{128});
   CHECK(choice(1024, 768, 3072, 256) == cuda::tensor_choice{64});
   CHECK(choice(1024, 768, 3072, 256, true) == cuda::tensor_choice{128});
+  CHECK(cuda::fits_warpgroups(extent{1} << 24));
+  CHECK(!cuda::fits_warpgroups(extent{1} << 25));  // 128 rows would count to 2^32
 }
 
 TEST_CASE("no split of a call changes a bit", "[cuda][math]") {

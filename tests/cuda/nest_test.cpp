@@ -17,6 +17,18 @@ struct alignas(16) access {
   T of[16 / sizeof(T)];
 };
 
+TEST_CASE("rows of a pass that are shorter than the result repeat", "[cuda]") {
+  const float other[] = {1, 2, 3};
+  passes<float> added;
+  added.of[0] = {.what = pass_kind::add, .f = {}, .parameter = 0, .other = other, .period = 3};
+  added.count = 1;
+  CHECK(added(10.f, 0, 2) == 13);
+  float two[] = {10, 10};  // before the end of the row, and behind it
+  added(two, 0, [](unsigned e) { return number_place{7, 2 + 2 * e}; });
+  CHECK(two[0] == 13);
+  CHECK(two[1] == 12);
+}
+
 TEMPLATE_TEST_CASE("neighbours of a small product have the bits of single numbers", "[cuda]", float,
                    double) {
   using T = TestType;

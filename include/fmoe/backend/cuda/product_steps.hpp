@@ -3,6 +3,8 @@
 // share a sum.
 #pragma once
 
+#include <limits>
+
 #include <fmoe/backend/cuda/kernels/product_choice.hpp>
 #include <fmoe/backend/cuda/kernels/stream_product.hpp>
 #include <fmoe/backend/cuda/kernels/tensor_product.hpp>
@@ -72,6 +74,11 @@ void launch_product(Queue& queue, product<T> p, dtype stored, T* sums, extent ro
   add_shared_sums(queue, p);
 }
 
+// A thread of a warpgroup counts the elements from the first row of a tile to its own in 32 bits.
+constexpr bool fits_warpgroups(extent row_stride) {
+  return row_stride <= std::numeric_limits<index>::max() / large_tile;
+}
+
 // The same on tensor cores.
 template <math How, class Queue>
 void launch_tensor_product(Queue& queue, product<float> p, dtype stored, float* sums, extent room,
@@ -80,8 +87,8 @@ void launch_tensor_product(Queue& queue, product<float> p, dtype stored, float* 
   shape.sum_block = tensor_sum_block(How, p.sum_block);
   // Blocks of a sum end with a stage.
   const bool can_share = p.sum_block % shape.sum_block == 0 && p.depth != 0;
-  const auto [rows, sums_each] =
-      choose_tensor_product(shape, can_share ? room : 0, queue.has_warpgroups());
+  const bool has_warpgroups = queue.has_warpgroups() && fits_warpgroups(p.a.stride);
+  const auto [rows, sums_each] = choose_tensor_product(shape, can_share ? room : 0, has_warpgroups);
   if (sums_each != 0) {
     p.sums = sums;
     p.sums_each = static_cast<index>(sums_each);
@@ -96,7 +103,7 @@ void launch_tensor_product(Queue& queue, product<float> p, dtype stored, float* 
   with_weight_type<float>(stored, [&]<class S>(S*) {
     if (tile == few_tile_rows) launch(tensor_product<How, few_tile_rows, S>{p});
     else if (tile == small_tile) launch(tensor_product<How, small_tile, S>{p});
-    else if (queue.has_warpgroups()) launch(warpgroup_product<How, S>{p});
+    else if (has_warpgroups) launch(warpgroup_product<How, S>{p});
     else launch(tensor_product<How, large_tile, S>{p});
   });
   add_shared_sums(queue, p);
