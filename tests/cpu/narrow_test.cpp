@@ -63,9 +63,9 @@ void check(const std::vector<float>& v, integer_form form) {
   CHECK(std::sqrt(lost) <= static_cast<double>(of.lost));
   CHECK(integers < 0x1p31);
   const auto most = static_cast<int>(cpu::greatest_of(form));
-  const auto [least, greatest] = std::ranges::minmax(q);
-  CHECK(-most <= least);
-  CHECK(greatest <= most);
+  const auto [least, greatest] = std::minmax_element(q.begin(), q.end());
+  CHECK(-most <= *least);
+  CHECK(*greatest <= most);
   CHECK(std::all_of(q.begin() + static_cast<std::ptrdiff_t>(v.size()), q.end(),
                     [](int n) { return n == 0; }));
   // A step is as small as the two limits allow, so hardly more is lost than rounding loses.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -130,7 +131,7 @@ FMOE_INLINE std::vector<found_layer> layers_in(const checkpoint& from,
   extent type = 0;
   for (const with_new_layer of_type : types)
     std::ranges::move(layers_of(from, type++, names, of_type), std::back_inserter(found));
-  std::ranges::stable_sort(found, std::ranges::greater(),
+  std::ranges::stable_sort(found, std::greater(),
                            [](const found_layer& f) { return f.names.size(); });
   std::set<std::string> taken;
   for (found_layer& f : found) {
