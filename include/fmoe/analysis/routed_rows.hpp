@@ -62,7 +62,7 @@ void expects_finite_routing(const tensor<T, 3>& g1, const tensor<T, 3>& g2) {
     for (extent l = 1; l < lanes; ++l) zeros[0] += zeros[l];
     return zeros[0] == 0;
   };
-  const auto finite = std::make_unique_for_overwrite<bool[]>(tokens);
+  const auto finite = std::make_unique<bool[]>(tokens);
   constexpr extent some = 16;
   cpu::parallel(divide_up(tokens, some), [&](extent part) {
     for (extent t = part * some; t < std::min(tokens, (part + 1) * some); ++t)

@@ -66,6 +66,10 @@ template <class R, class F, class Projection = identity>
 constexpr auto find_if(R&& r, F f, Projection projection = {}) {
   return std::find_if(ranges::begin(r), ranges::end(r), of_projected(f, projection));
 }
+template <class R>
+constexpr auto distance(R&& r) {
+  return std::distance(ranges::begin(r), ranges::end(r));
+}
 template <class R, class S, class F = std::equal_to<>, class Left = identity,
           class Right = identity>
 constexpr bool equal(R&& r, S&& s, F f = {}, Left left = {}, Right right = {}) {
