@@ -29,6 +29,5 @@
 #include <version>
 #if defined(_LIBCPP_VERSION) && _LIBCPP_VERSION < 14000
 #include "fmoe needs libc++ 14 or newer"
-#elif defined(_LIBCPP_VERSION) && _LIBCPP_VERSION < 16000 && !defined(__cpp_lib_ranges)
-#include <fmoe/base/old_libcxx.hpp>
 #endif
+#include <fmoe/base/old_libcxx.hpp>

@@ -4,6 +4,9 @@
 // calls the algorithm of iterators that has its name, and takes a whole range.
 #pragma once
 
+#include <version>
+#if defined(_LIBCPP_VERSION) && _LIBCPP_VERSION < 16000 && !defined(__cpp_lib_ranges)
+
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -158,3 +161,5 @@ void shuffle(R&& r, Engine&& engine) {
 }
 
 }  // namespace std::ranges
+
+#endif
