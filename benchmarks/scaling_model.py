@@ -76,28 +76,41 @@ def first_best(ranks):
     return min(first + 1, K)
 
 
-def bytes_a_token(ranks, experts=EXPERTS[0]):
-    """What a rank receives: x, of the selection its candidates and the last one that is kept, and the sums."""
+def tells_bounds(ranks, tokens, experts):
+    """Whether ranks tell each other bounds before they compute scores in full: two calls more, where parts are screened and rows are
+    neither few nor many."""
+    return 64 <= tokens <= 4096 and experts // ranks >= 1024
+
+
+def bytes_a_token(ranks, experts=EXPERTS[0], tokens=None):
+    """What a rank receives: x, of the selection its candidates and the last one that is kept, their bounds, and the sums."""
+    tokens = tokens or TOKENS_A_NODE * ranks
     others = (ranks - 1) / ranks
     sums = reached(ranks, experts) * (O + 1) if routes(ranks, experts) else O
-    return NUMBER * (I + 2 * (first_best(ranks) + 1) + sums) * others
+    numbers = 3 if tells_bounds(ranks, tokens, experts) else 2  # of a candidate: its score, place and bound
+    return NUMBER * (I + numbers * (first_best(ranks) + 1) + sums) * others
 
 
 # all_gather of the numbers of tokens, of x and of the last candidates; all_to_all of the candidates; reduce_scatter, which fmoe makes
-# of one message from each rank to each, as all_to_all. Where tokens are routed, two all_to_all more.
-GATHERS = 3
+# of one message from each rank to each, as all_to_all. Where tokens are routed, two all_to_all more; for bounds one of each.
+def gathers(ranks, tokens, experts):
+    return 4 if tells_bounds(ranks, tokens, experts) else 3
 
 
-def exchanges(ranks, experts):
-    return 4 if routes(ranks, experts) else 2
+def exchanges(ranks, tokens, experts):
+    return (4 if routes(ranks, experts) else 2) + tells_bounds(ranks, tokens, experts)
+
+
+def calls(ranks, tokens, experts):
+    return gathers(ranks, tokens, experts) + exchanges(ranks, tokens, experts)
 
 
 def exchanging(c, ranks, tokens, experts):
     if ranks == 1:
         return 0
-    messages = exchanges(ranks, experts) * (c.latency + (ranks - 1) * c.gap)
-    latency = GATHERS * math.ceil(math.log2(ranks)) * c.latency + messages
-    return latency + (tokens * bytes_a_token(ranks, experts) + 24 * (ranks - 1)) / c.network
+    messages = exchanges(ranks, tokens, experts) * (c.latency + (ranks - 1) * c.gap)
+    latency = gathers(ranks, tokens, experts) * math.ceil(math.log2(ranks)) * c.latency + messages
+    return latency + (tokens * bytes_a_token(ranks, experts, tokens) + 24 * (ranks - 1)) / c.network
 
 
 def computing(c, ranks, tokens, experts):
@@ -140,7 +153,7 @@ def bytes_of_expert_parallelism(ranks):
 def print_table():
     print("| experts | ranks | bytes a token | calls |\n|---|---|---|---|")
     for experts, ranks in [(21_490, 2), (21_490, 4), (21_490, 16), (21_490, 32), (21_490, 64), (2**18, 64), (2**20, 512), (2**22, 4096), (2**24, 4096)]:
-        print(f"| {experts:,} | {ranks:,} | {bytes_a_token(ranks, experts):,.1f} | {GATHERS + exchanges(ranks, experts)} |")
+        print(f"| {experts:,} | {ranks:,} | {bytes_a_token(ranks, experts):,.1f} | {calls(ranks, TOKENS_A_NODE * ranks, experts)} |")
 
 
 def check(text):
@@ -155,7 +168,7 @@ def check(text):
             continue
         ranks, tokens = int(cells[0]), int(cells[1])
         one, all_ranks = float(cells[4]), float(cells[5])
-        model = one / ranks + 1e3 * (tokens * bytes_a_token(ranks) / network + (GATHERS + exchanges(ranks, EXPERTS[0])) * latency)
+        model = one / ranks + 1e3 * (tokens * bytes_a_token(ranks, tokens=tokens) / network + calls(ranks, tokens, EXPERTS[0]) * latency)
         print(f"| {ranks} | {tokens} | {all_ranks / ranks:.2f} | {model:.2f} | {model * ranks / all_ranks:.2f} |")
 
 

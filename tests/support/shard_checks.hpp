@@ -145,6 +145,39 @@ inline void check_selection(communicator& ranks) {
     }
 }
 
+// 16 of 4,300 experts, which 4 ranks screen in parts of 1,075. Each expert has a row of 8 numbers.
+// Sums of these are exact, so that no order of them changes a bit.
+struct wide_layer {
+  parameter<float, 2> gate, table;  // i n, n o
+
+  auto scores(const operand_of<2> auto& x) const { return top_k(einsum<"ti,in->tn">(x, gate), 16); }
+  auto operator()(const operand_of<2> auto& x) const {
+    return einsum<"tn,no->to">(scores(x), table);
+  }
+  static void released(auto& layer, auto&& visit) {
+    visit(released_name{"gate", presence::required, "in"}, layer.gate);
+    visit(released_name{"table", presence::required, "no"}, layer.table);
+  }
+};
+
+inline wide_layer wide_layer_of(int steps) {
+  wide_layer layer;
+  fill_with(layer.gate, {64, 4300}, 4, steps);
+  fill_with(layer.table, {4300, 8}, 5, 2);
+  return layer;
+}
+
+// Stands in the plan.
+constexpr const char* bounds_text = "best of each rank after bounds of their scores";
+
+inline void check_wide(communicator& ranks, const wide_layer& layer, const tensor<float, 2>& x,
+                       const std::string& what) {
+  const auto part = shard(layer, ranks, 'n');
+  const std::string plan = compile(part, x.shape()[0], {.threads = 1}).explain();
+  require(plan.find(bounds_text) != plan.npos, plan);
+  require(same_bits(result_on(ranks, part, x, 2), result_alone(layer, x)), what);
+}
+
 inline void check_layers(communicator& ranks) {
   check_selection(ranks);
   const auto x = rows(23, 12, 1000);
@@ -153,6 +186,8 @@ inline void check_layers(communicator& ranks) {
       check_layer(ranks, mixture_of_decoders(1000, with_glu), label, x, "MxD");
   for (const std::size_t end : {640u, 160u})
     check_layer(ranks, mixture_of_many(0, end), 'n', x, "32 of 640");
+  if (ranks.size() > 1 && ranks.size() <= 4)
+    check_wide(ranks, wide_layer_of(64), rows(70, 64, 64), "16 of 4,300");
 }
 
 }  // namespace fmoe::test

@@ -11,6 +11,7 @@
 
 #include <fmoe/arrays/array_view.hpp>
 #include <fmoe/arrays/table_rows.hpp>
+#include <fmoe/base/function_ref.hpp>
 #include <fmoe/planner/options.hpp>
 
 namespace fmoe {
@@ -33,6 +34,18 @@ struct stream_handle {
   void* stream;  // null may be a stream, too
 };
 
+// What a screen tells before it computes scores in full, where other screens have other columns of
+// the same rows. A backend that does not screen leaves it alone.
+struct score_bounds {
+  std::size_t each;  // bounds of a row
+  // [rows, each]: of so many columns the scores are at least as great; -infinity for none.
+  std::span<float> lower;
+  // [rows]: columns whose scores are smaller need not be kept. `tell` makes it, once in a call.
+  std::span<float> least;
+  detail::function_ref<void()> tell;
+  bool is_told = false;
+};
+
 // The arrays of a call, which joins a stream if the caller names one.
 struct call_arrays {
   std::span<const detail::bound_array> arguments, results;
@@ -43,6 +56,7 @@ struct call_arrays {
   const std::vector<bool>* adds = nullptr;
   // By result: the rows that a sparse one has. The call lists them, after those that it adds to.
   std::span<detail::table_rows* const> tables{};
+  score_bounds* bounds = nullptr;  // of the first selection that is screened
 };
 
 // A program that is ready to run, with its weights and the memory of its callers. Many threads may

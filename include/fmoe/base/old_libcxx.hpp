@@ -12,6 +12,7 @@
 #include <iterator>
 #include <random>
 #include <ranges>
+#include <type_traits>
 #include <utility>
 
 namespace fmoe::detail {
@@ -23,10 +24,15 @@ auto of_projected(F& f, Projection& projection) {
     return std::invoke(f, std::invoke(projection, std::forward<decltype(x)>(x))...);
   };
 }
+// Numbers are compared in the type of the range, without a warning.
 template <class T, class Projection>
 auto equals_projected(const T& value, Projection& projection) {
   return [&value, &projection](auto&& x) -> bool {
-    return std::invoke(projection, std::forward<decltype(x)>(x)) == value;
+    const auto& item = std::invoke(projection, std::forward<decltype(x)>(x));
+    using type = std::remove_cvref_t<decltype(item)>;
+    if constexpr (std::is_arithmetic_v<type> && std::is_arithmetic_v<T>)
+      return item == static_cast<type>(value);
+    else return item == value;
   };
 }
 

@@ -38,6 +38,7 @@ class mpi_communicator final : public communicator {
       : communicator(number(ranks, MPI_Comm_rank), number(ranks, MPI_Comm_size)) {
     MPI_Comm_dup(ranks, &ranks_);
     MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
+    shares_cores_ = ranks_of_machine() > std::thread::hardware_concurrency();
   }
   ~mpi_communicator() override {
     if (has_failed()) return;  // the ranks do not come together any more
@@ -51,6 +52,14 @@ class mpi_communicator final : public communicator {
     int n = 0;
     ask(ranks, &n);
     return static_cast<std::size_t>(n);
+  }
+
+  std::size_t ranks_of_machine() const {
+    MPI_Comm here = MPI_COMM_NULL;
+    MPI_Comm_split_type(ranks_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+    const std::size_t n = number(here, MPI_Comm_size);
+    MPI_Comm_free(&here);
+    return n;
   }
 
   // If several ranks fail at the same time, before they hear of each other, each throws the
@@ -137,12 +146,14 @@ class mpi_communicator final : public communicator {
     }
   }
 
-  // Looks again at once while a transfer is new, and later after a sixteenth of what it has waited,
-  // so that a rank which waits long leaves its core to the others.
-  static void wait_after(std::chrono::nanoseconds waited) {
+  // Looks again at once while a transfer is new, and later after a sixteenth of what it has waited.
+  // Where a machine has fewer cores than ranks, it leaves its core to the others from the start.
+  void wait_after(std::chrono::nanoseconds waited) const {
     using namespace std::chrono_literals;
-    if (waited < 200us) std::this_thread::yield();
-    else std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(waited / 16, 1ms));
+    using std::chrono::nanoseconds;
+    if (shares_cores_) std::this_thread::sleep_for(std::clamp<nanoseconds>(waited / 8, 50us, 1ms));
+    else if (waited < 200us) std::this_thread::yield();
+    else std::this_thread::sleep_for(std::min<nanoseconds>(waited / 16, 1ms));
   }
 
   // Waits for the transfer, for the sentence of a rank that failed, and no longer than the
@@ -172,6 +183,7 @@ class mpi_communicator final : public communicator {
   }
 
   MPI_Comm ranks_ = MPI_COMM_NULL;
+  bool shares_cores_ = false;
 };
 
 // Runs body(communicator&) as one rank of the MPI job that mpirun has started, and returns the exit

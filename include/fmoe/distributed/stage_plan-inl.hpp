@@ -92,8 +92,17 @@ inline std::vector<ir::node_id> routers_of(const placement_problem& p) {
   return found;
 }
 
+// True if ranks tell each other bounds of scores before they compute them in full: if a rank
+// screens its n columns and calls have rows enough for two calls more, and no more than a tile may
+// have.
+inline bool tells_bounds(const stage_exchange& e, extent n, extent rows) {
+  constexpr extent screened = 1024, few = 64, many = 4096;
+  return e.first < e.rule.keep && n >= screened && rows >= few && rows <= many;
+}
+
 // A graph whose only selection goes to a merge makes fewer entries than the merge may ask for.
-inline void keep_first_best(stage_plan& plan, const placement_problem& p, const axis_cut& cut) {
+inline void keep_first_best(stage_plan& plan, const placement_problem& p, const axis_cut& cut,
+                            extent tokens) {
   const extent n = cut.length / cut.parts;
   for (auto& step : plan.steps) {
     auto* const e = get_if<stage_exchange>(&step);
@@ -106,6 +115,8 @@ inline void keep_first_best(stage_plan& plan, const placement_problem& p, const 
     if (selections != 1) continue;
     g.keep = e->first = first_best(e->rule, n, static_cast<double>(cut.parts));
     give_size(p, cut, *e);
+    e->tells_bounds = tells_bounds(*e, n, tokens * cut.ranks) && p.element_bytes == sizeof(float);
+    if (e->tells_bounds) g.merged = e->rule.keep;
   }
 }
 
@@ -152,7 +163,7 @@ FMOE_INLINE stage_plan plan_of(const ir::graph& g, const ir::node_list& roots,
       found.has_value(),
       "[shard] this label cannot be cut: an operation on weights needs the whole axis");
   stage_plan plan = stage_planner(best, *found, cut, parameters, tokens, lists_entries).take();
-  keep_first_best(plan, best, cut);
+  keep_first_best(plan, best, cut, tokens);
   return plan;
 }
 

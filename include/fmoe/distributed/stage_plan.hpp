@@ -46,6 +46,8 @@ struct stage_graph {
   std::vector<array_id> arguments, results;
   token_set tokens;
   extent keep = all;  // entries that its selection keeps, before a merge asks for all
+  // Those that the merge keeps, if ranks tell each other bounds of the scores first; otherwise 0.
+  extent merged = 0;
 };
 
 // How ranks bring a value from one spread to another.
@@ -64,11 +66,12 @@ struct stage_exchange {
   extent outer = 1, inner = 1;    // the numbers of a token before and behind the label's axis
   extent numbers = 0;             // of a token, in the whole value
   travel by = travel::rows;
-  routing_load load{};      // of the selection that travels, or by which tokens do
-  extent bounds = 0;        // of a token, in the last of `from`
-  double merged_bytes = 0;  // that a merge moves for a token, but for what stays on its rank
-  double merged_calls = 0;  // that a merge makes
-  bool is_sum = false;      // over tokens: it moves once a call, and has no rows
+  routing_load load{};        // of the selection that travels, or by which tokens do
+  extent bounds = 0;          // of a token, in the last of `from`
+  double merged_bytes = 0;    // that a merge moves for a token, but for what stays on its rank
+  double merged_calls = 0;    // that a merge makes
+  bool tells_bounds = false;  // of scores, before those that a rank gives are computed in full
+  bool is_sum = false;        // over tokens: it moves once a call, and has no rows
 };
 
 struct stage_plan {
@@ -78,6 +81,14 @@ struct stage_plan {
   std::vector<array_id> results;  // rows of this rank's tokens
   // Those that are sums over tokens, by part; of one that is 0 whatever the tokens, none.
   std::vector<std::vector<array_id>> sums;
+
+  // Graphs make no calls of ranks, so that one span of tokens can compute while another exchanges.
+  void compute_without_calls() {
+    for (auto& step : steps) {
+      if (auto* const g = get_if<stage_graph>(&step)) g->merged = 0;
+      else get<stage_exchange>(step).tells_bounds = false;
+    }
+  }
 };
 
 // Returns which step is the graph that makes an array.

@@ -14,6 +14,7 @@
 #include <fmoe/distributed/exchanges.hpp>
 #include <fmoe/distributed/lanes.hpp>
 #include <fmoe/distributed/shard_costs.hpp>
+#include <fmoe/distributed/told_bounds.hpp>
 #include <fmoe/run/compile.hpp>
 #include <fmoe/run/explain.hpp>
 
@@ -45,7 +46,8 @@ void copy_rows(const array_view& v, extent row_rank, extent first, extent count,
 // The bytes of one token that a rank receives, if ranks have the same number of tokens and of
 // entries; those of a call, if a sum over tokens moves.
 inline double bytes_of(const stage_exchange& e, double ranks, extent element_bytes) {
-  if (e.merges) return e.merged_bytes * (ranks - 1) / ranks;
+  if (e.merges)
+    return (e.merged_bytes + (e.tells_bounds ? bound_bytes(e.first) : 0)) * (ranks - 1) / ranks;
   return bytes_to_move({e.from_how, e.to_how, e.by, static_cast<double>(e.numbers),
                         static_cast<double>(e.inner), e.load},
                        ranks, static_cast<double>(element_bytes));
@@ -53,7 +55,8 @@ inline double bytes_of(const stage_exchange& e, double ranks, extent element_byt
 
 // The calls of the communicator that an exchange makes.
 inline double calls_of(const stage_exchange& e) {
-  return e.merges ? e.merged_calls : calls_to_move(e.from_how, e.to_how, e.by);
+  if (e.merges) return e.merged_calls + (e.tells_bounds ? 2 : 0);
+  return calls_to_move(e.from_how, e.to_how, e.by);
 }
 
 // How an exchange is called: by the collective, if it is one.
@@ -72,8 +75,9 @@ inline std::string name_of(const stage_exchange& e) {
 
 inline std::string best_text(const stage_exchange& e) {
   if (e.first == e.rule.keep) return {};
-  return " from the " + std::to_string(e.first) +
-         " best of each rank, and more where all of these are kept";
+  return " from the " + std::to_string(e.first) + " best of each rank" +
+         (e.tells_bounds ? " after bounds of their scores" : "") +
+         ", and more where all of these are kept";
 }
 
 inline std::string text_of(const stage_exchange& e, double ranks, extent element_bytes) {
@@ -120,7 +124,10 @@ class stage_runner {
     count_costs<Level>(options, 1);
     if (spans == 0)  // rank 0 decides, since ranks may have different shares of the work
       spans = static_cast<extent>(std::stoul(ranks_->first_text(pays_off_in_two() ? "2" : "1")));
-    if (spans > 1) count_costs<Level>(options, spans);
+    if (spans > 1) {
+      plan_.compute_without_calls();
+      count_costs<Level>(options, spans);
+    }
     spans_.resize(spans);
     for (span_of_call& s : spans_)
       for (const stage_array& a : plan_.arrays)
@@ -128,7 +135,8 @@ class stage_runner {
     for (const auto& step : plan_.steps)
       if (const auto* g = get_if<stage_graph>(&step))
         programs_.push_back(compile_graph<T, Level>(g->nodes, ir::node_list(g->roots),
-                                                    most_of(g->tokens), options, arrays));
+                                                    most_of(g->tokens), options_of(*g, options),
+                                                    arrays));
   }
 
   const stage_plan& plan() const { return plan_; }
@@ -252,6 +260,14 @@ class stage_runner {
     return s == token_set::own ? own : own * ranks_->size();
   }
 
+  // Ranks tell each other bounds of all rows at once, so these go through the plan in one tile.
+  compile_options options_of(const stage_graph& g, compile_options options) const {
+    if (g.merged == 0) return options;
+    options.shape = options.shape.value_or(plan_shape{});
+    options.shape->tile = most_of(g.tokens);
+    return options;
+  }
+
   template <class Level>
   void count_costs(const compile_options& options, extent spans) {
     costs_ = {};
@@ -274,7 +290,7 @@ class stage_runner {
       const auto& g = get<stage_graph>(step);
       const extent most = most_of(g.tokens);
       const ir::node_list roots(g.roots);
-      explanation plan = explain_graph<T, Level>(g.nodes, roots, most, options);
+      explanation plan = explain_graph<T, Level>(g.nodes, roots, most, options_of(g, options));
       texts_.push_back(std::move(plan.text));
       const double share = g.tokens == token_set::routed ? reached : 1,
                    work = factorized_cost<T, Level>(g.nodes, roots, most, options).multiply_adds *
@@ -353,11 +369,15 @@ class stage_runner {
     const extent count = g.tokens == token_set::own     ? s.tokens.own()
                          : g.tokens == token_set::every ? s.tokens.all()
                                                         : s.routes.came.size();
-    compute(g, program_of(step), count, g.keep, [&](array_id id) { return s.arrays[id].data(); });
+    const auto rows = [&](array_id id) { return s.arrays[id].data(); };
+    if (g.merged == 0) return compute(g, program_of(step), count, g.keep, rows);
+    told_bounds told(*ranks_, s.tokens, g.keep, g.merged);
+    compute(g, program_of(step), count, g.keep, rows, &told.bounds());
+    told.finish();
   }
   template <class Rows>
   void compute(const stage_graph& g, const compiled_graph& program, extent count, extent keep,
-               const Rows& rows) const {
+               const Rows& rows, score_bounds* bounds = nullptr) const {
     const auto bound = [&](const std::vector<array_id>& ids) {
       std::vector<bound_array> list;
       for (const array_id id : ids) {
@@ -369,8 +389,11 @@ class stage_runner {
       return list;
     };
     const auto arguments = bound(g.arguments), results = bound(g.results);
-    program.program->run(
-        {.arguments = arguments, .results = results, .tokens = count, .keep = keep});
+    program.program->run({.arguments = arguments,
+                          .results = results,
+                          .tokens = count,
+                          .keep = keep,
+                          .bounds = bounds});
   }
 
   // Runs the graph that has given a selection's best again, for some tokens, and now for all

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <fmoe/arrays/table_rows.hpp>
+#include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/crew.hpp>
 #include <fmoe/backend/cpu/kernels/group_rows.hpp>
 #include <fmoe/backend/cpu/plan/plan.hpp>
@@ -27,6 +28,7 @@ struct binding {  // for one tile: the addresses of its first row; of a sum over
   extent keep = all;                        // entries that a top-k keeps at most
   const std::vector<bool>* adds = nullptr;  // to these results
   std::span<table_rows* const> tables{};    // by result, if it is sparse
+  score_bounds* bounds = nullptr;           // of all rows of the call, which are the tile's
 };
 
 // The state of a task: its rows, and its position in the enclosing loop or group.

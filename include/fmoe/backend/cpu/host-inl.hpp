@@ -97,7 +97,7 @@ class host_executable final : public executable {
         run_once(arrays, arenas, call, caller.space->tables, stage);
         continue;
       }
-      const extent tiles = tile_count(steps(), tokens, slots_);
+      const extent tiles = bounds_of(arrays) != nullptr ? 1 : tile_count(steps(), tokens, slots_);
       std::atomic<extent> next{0};
       parallel(std::min(slots_, tiles), [&](extent task) noexcept {
         for (extent i = next++; i < tiles; i = next++) {
@@ -176,7 +176,13 @@ class host_executable final : public executable {
             .call_rows = tokens_,
             .keep = arrays.keep,
             .adds = arrays.adds,
-            .tables = arrays.tables};
+            .tables = arrays.tables,
+            .bounds = bounds_of(arrays)};
+  }
+
+  // Bounds are told for all rows at once, so these go through the plan in one tile.
+  score_bounds* bounds_of(const call_arrays& arrays) const noexcept {
+    return arrays.tokens <= steps().tile ? arrays.bounds : nullptr;
   }
 
   struct workspace {  // the memory of one call

@@ -174,7 +174,7 @@ class selection_steps : protected operands<T, Arch> {
       screening<Arch>(constants_.screened(s.weight), s.keep, std::min(s.keep, f.bound->keep),
                       s.rule, plan_.sum_block, passes, passes_at)
           .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data,
-               selection.stride, f.next, sharing(f));
+               selection.stride, f.next, sharing(f), f.bound->bounds);
     }
   }
 

@@ -4,8 +4,11 @@
 // are scored again in float as gemm does. docs/performance.md proves the bound.
 #pragma once
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
+#include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
 #include <fmoe/backend/cpu/kernels/narrow.hpp>
 #include <fmoe/backend/cpu/kernels/row_products.hpp>
@@ -185,10 +188,11 @@ class screening {
         finish_(finish),
         finish_at_(finish_at) {}
 
-  // Writes the selections of `tokens` rows of x, each into a state of top-k.
+  // Writes the selections of `tokens` rows of x, each into a state of top-k. With `bounds` they may
+  // have fewer entries than are kept.
   void run(const float* x, extent x_stride, extent tokens, float* scratch, extent scratch_stride,
            float* states, extent state_stride, const std::byte* next,
-           const product_threads& sharing) const noexcept {
+           const product_threads& sharing, score_bounds* bounds = nullptr) const noexcept {
     crew& threads = sharing.threads;
     const auto row = [&](extent t) FMOE_NOINLINE_LAMBDA {
       return screen_row(scratch + t * scratch_stride, w_.depth, room_);
@@ -224,6 +228,13 @@ class screening {
           collect(row(t), states + t * state_stride, at, n + at,
                   std::min(screen_row::chunk, count - at), t, row(std::min(t + 1, tokens - 1)));
       });
+    }
+    if (bounds != nullptr && !std::exchange(bounds->is_told, true)) {
+      each_token(threads, tokens, [&](extent t) {
+        list_lower(row(t), bounds->lower.subspan(t * bounds->each, bounds->each));
+      });
+      bounds->tell();
+      each_token(threads, tokens, [&](extent t) { drop(row(t), bounds->least[t]); });
     }
     each_token(threads, tokens, [&](extent t) {
       if (row(t).failed == 0) rescore(row(t), x + t * x_stride, states + t * state_stride, t);
@@ -317,6 +328,12 @@ class screening {
   void cut(screen_row r) const noexcept {
     if (r.count < keep_) return;
     const float bound = kth_greatest<float, Arch>(r.lower, r.count, keep_);
+    drop(r, bound);
+    raise(r.bound, bound);
+  }
+
+  // Removes the candidates that are below a bound for sure.
+  static void drop(screen_row r, float bound) noexcept {
     extent kept = 0;
     for (extent i = 0; i < r.count; ++i) {
       r.lower[kept] = r.lower[i];
@@ -325,7 +342,17 @@ class screening {
       kept += !(r.upper[i] < bound);
     }
     r.count = static_cast<std::uint32_t>(kept);
-    raise(r.bound, bound);
+  }
+
+  // Lists the greatest bounds from below: as many as are kept, if there is room.
+  void list_lower(screen_row r, std::span<float> to) const noexcept {
+    extent listed = 0;
+    if (r.failed == 0) {
+      cut(r);
+      for (extent i = 0; i < r.count && listed < to.size(); ++i)
+        if (!(r.lower[i] < r.bound)) to[listed++] = r.lower[i];
+    }
+    std::ranges::fill(to.subspan(listed), -std::numeric_limits<float>::infinity());
   }
 
   void rescore(screen_row r, const float* x, float* state, extent token) const noexcept {
