@@ -25,7 +25,7 @@ void replay(const std::filesystem::path& file) {
   const std::vector<char> content{std::istreambuf_iterator<char>(in), {}};
   // Its memory ends where it ends, so that the address sanitizer sees reads behind it.
   const auto exact = std::make_unique<char[]>(content.size());
-  std::ranges::copy(content, exact.get());
+  std::copy(content.begin(), content.end(), exact.get());
   std::printf("%s\n", file.c_str());
   std::fflush(stdout);  // the last line names the input that ends the program
   fmoe::fuzz::judge(std::as_bytes(std::span(exact.get(), content.size())));
@@ -42,8 +42,8 @@ int main(int argc, char** argv) {
     else
       for (const auto& entry : std::filesystem::directory_iterator(argv[i]))
         files.push_back(entry.path());
-    std::ranges::sort(files);
-    std::ranges::for_each(files, replay);
+    std::sort(files.begin(), files.end());
+    for (const auto& file : files) replay(file);
     replayed += files.size();
   }
   std::printf("%zu inputs\n", replayed);
