@@ -79,7 +79,7 @@ def first_best(ranks):
 def tells_bounds(ranks, tokens, experts):
     """Whether ranks tell each other bounds before they compute scores in full: two calls more, where parts are screened and rows are
     neither few nor many."""
-    return 64 <= tokens <= 4096 and experts // ranks >= 1024
+    return 64 <= tokens <= 4096 and experts // ranks >= max(1024, 64 * K)
 
 
 def bytes_a_token(ranks, experts=EXPERTS[0], tokens=None):

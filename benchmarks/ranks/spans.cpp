@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <numeric>
 #include <thread>
+#include <vector>
 
 #include "ranks.hpp"
 
@@ -28,16 +30,13 @@ class delayed_communicator final : public communicator {
       return e.what();
     }
   }
-  void exchange_bytes(collective, std::span<const std::byte> out,
-                      std::span<const std::size_t> out_bytes, std::span<std::byte> in,
-                      std::span<const std::size_t> in_bytes) override {
-    ranks_.all_to_all(out, out_bytes, in, in_bytes);
-    wait(in.size() - in_bytes[rank()]);
-  }
-  void gather_bytes(collective, std::span<const std::byte> mine, std::span<std::byte> all,
-                    std::span<const std::size_t> bytes) override {
-    ranks_.all_gather(mine, all, bytes);
-    wait(all.size() - mine.size());
+  void meet(const detail::offer& mine, std::span<const std::size_t> expected,
+            detail::function_ref<void(detail::offered_parts)> read) override {
+    std::vector<std::byte> all(std::accumulate(expected.begin(), expected.end(), std::size_t{0}));
+    if (mine.counts.empty()) ranks_.all_gather(mine.bytes, std::span(all), expected);
+    else ranks_.all_to_all(mine.bytes, mine.counts, std::span(all), expected);
+    wait(all.size() - expected[rank()]);
+    read(split(all, expected));
   }
   void wait(std::size_t received) const {
     std::this_thread::sleep_for(

@@ -12,6 +12,14 @@ TEST_CASE("collectives bring what they promise, and count their bytes") {
   for (const std::size_t P : {1u, 2u, 3u, 4u, 7u, 8u}) run_on_threads(P, check_collectives);
 }
 
+TEST_CASE("calls may be large and small by turns") {
+  for (const std::size_t P : {1u, 3u, 4u}) run_on_threads(P, check_large_calls);
+}
+
+TEST_CASE("calls follow each other at once") {
+  for (const std::size_t P : {2u, 4u}) run_on_threads(P, check_many_calls);
+}
+
 TEST_CASE("sums over ranks have the same bits in every run") {
   std::vector<float> first;
   for (int run = 0; run < 20; ++run)

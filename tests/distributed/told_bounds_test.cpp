@@ -52,6 +52,10 @@ TEST_CASE("ranks tell bounds where parts are screened and rows are neither few n
     require(forward.explain().find("tile of 4096 tokens") != std::string::npos, "one tile");
     require(!tells(wide_layer_of(3), 1025), "4100 rows");
     require(!tells(mixture_of_many(0, 640), 64), "parts of 160 columns");
+    require(!tells(wide_layer_of(3, 63), 64), "rows of 63 numbers");
+    auto many_kept = wide_layer_of(3);
+    many_kept.active = 17;
+    require(!tells(many_kept, 64), "more than a 64th of 1,075 columns");
     require(!tells(wide_layer_of(3), 256, 2), "two spans, of which one computes");
   });
 }

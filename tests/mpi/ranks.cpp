@@ -22,6 +22,8 @@ using namespace fmoe::test;
 void check(const std::string& name, communicator& ranks) {
   if (name == "collectives") {
     check_collectives(ranks);
+    check_large_calls(ranks);
+    check_many_calls(ranks);
     return check_agreement(ranks);
   }
   if (name == "layers") return check_layers(ranks);
@@ -29,6 +31,15 @@ void check(const std::string& name, communicator& ranks) {
   if (name == "throws") return check_a_rank_that_throws(ranks);
   if (name == "hangs") return check_a_rank_that_hangs(ranks);
   throw std::runtime_error("there is no check " + name);
+}
+
+// By memory that the ranks share, by so little that many calls go by messages, and by these alone.
+void check_each_way(const std::string& name) {
+  for (const std::size_t bytes : {mpi_options{}.shared_bytes, std::size_t{4096}, std::size_t{0}}) {
+    mpi_communicator ranks(MPI_COMM_WORLD, {.shared_bytes = bytes});
+    require(ranks.shares_memory() == (bytes != 0), "shared memory");
+    check(name, ranks);
+  }
 }
 
 // Calls a layer until the last rank fails in its tenth call.
@@ -90,7 +101,7 @@ int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   return fmoe::run_on_mpi(argc, argv, [&](communicator& ranks) {
     if (argc > 2) return do_wrong(name, ranks, argv[2]);
-    check(name, ranks);
+    name == "expressions" ? check(name, ranks) : check_each_way(name);
     MPI_Barrier(MPI_COMM_WORLD);  // then no rank has thrown
     if (ranks.rank() == 0) std::printf("%zu ranks passed\n", ranks.size());
     std::fflush(stdout);

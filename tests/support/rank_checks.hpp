@@ -96,6 +96,37 @@ inline void check_collectives(communicator& ranks) {
   require(extremes == std::vector<float>{0, 1 - static_cast<float>(P)}, "all_reduce of minima");
 }
 
+// A call in which one rank brings much more than the others, behind and before small ones.
+inline void check_large_calls(communicator& ranks) {
+  const std::size_t P = ranks.size(), me = ranks.rank();
+  for (const std::size_t large : {10u, 5'000u, 11u, 1'024u, 12u, 1'025u}) {
+    std::vector<std::size_t> counts(P, 5);
+    counts[P - 1] = large;
+    std::vector<float> mine(counts[me]), all(sum_of(counts));
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = number_of(me, i);
+    ranks.all_gather(std::span<const float>(mine), std::span(all), counts);
+    for (std::size_t r = 0, at = 0; r < P; ++r)
+      for (std::size_t i = 0; i < counts[r]; ++i)
+        require(all[at++] == number_of(r, i), "all_gather of " + std::to_string(large));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = number_of(me, i);
+    ranks.all_reduce(std::span(all));
+    for (std::size_t i = 0; i < all.size(); ++i)
+      require(all[i] == sum_over_ranks(P, i), "all_reduce of " + std::to_string(large));
+  }
+}
+
+// Calls that follow each other at once bring what belongs to them.
+inline void check_many_calls(communicator& ranks) {
+  for (std::size_t round = 0; round < 300; ++round) {
+    std::vector<std::size_t> all(ranks.size());
+    const std::size_t mine = 1000 * ranks.rank() + round;
+    ranks.all_gather(std::span(&mine, 1), std::span(all),
+                     std::vector<std::size_t>(ranks.size(), 1));
+    for (std::size_t r = 0; r < all.size(); ++r)
+      require(all[r] == 1000 * r + round, "call " + std::to_string(round));
+  }
+}
+
 // Returns the sentence that f throws on this rank.
 inline std::string sentence_of(const std::function<void()>& f) {
   try {

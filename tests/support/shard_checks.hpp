@@ -150,7 +150,11 @@ inline void check_selection(communicator& ranks) {
 struct wide_layer {
   parameter<float, 2> gate, table;  // i n, n o
 
-  auto scores(const operand_of<2> auto& x) const { return top_k(einsum<"ti,in->tn">(x, gate), 16); }
+  extent active = 16;
+
+  auto scores(const operand_of<2> auto& x) const {
+    return top_k(einsum<"ti,in->tn">(x, gate), active);
+  }
   auto operator()(const operand_of<2> auto& x) const {
     return einsum<"tn,no->to">(scores(x), table);
   }
@@ -160,9 +164,9 @@ struct wide_layer {
   }
 };
 
-inline wide_layer wide_layer_of(int steps) {
+inline wide_layer wide_layer_of(int steps, extent inputs = 64) {
   wide_layer layer;
-  fill_with(layer.gate, {64, 4300}, 4, steps);
+  fill_with(layer.gate, {inputs, 4300}, 4, steps);
   fill_with(layer.table, {4300, 8}, 5, 2);
   return layer;
 }

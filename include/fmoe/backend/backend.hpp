@@ -133,6 +133,7 @@ class backend {
     bool has_threads = true;  // do a call's threads share it?
     std::size_t packed = 0;   // bytes that it makes of the weights, in the form that its steps read
     std::size_t call = 0;     // bytes of each call that runs at the same time
+    bool tells_bounds = false;  // a screen of its steps makes call_arrays::bounds
   };
 
   virtual ~backend() = default;

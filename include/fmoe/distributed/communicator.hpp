@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <fmoe/base/checked.hpp>
+#include <fmoe/base/function_ref.hpp>
 
 namespace fmoe {
 
@@ -55,6 +56,45 @@ void fold_rows(std::span<T> rows, extent n, fold how) {
       else
         for (extent i = 0; i < n; ++i) to[i] = std::min(to[i], from[i]);
     }
+}
+
+// What a rank brings to a call: bytes for each rank, one after the other.
+struct offer {
+  collective what;
+  std::span<const std::byte> bytes;
+  std::span<const extent> counts;  // of bytes for each rank; none if every rank gets all of them
+};
+
+// Returns what a rank gets of it.
+inline std::span<const std::byte> part_of_rank(const offer& o, extent rank) {
+  if (o.counts.empty()) return o.bytes;
+  const auto before = o.counts.first(rank);
+  return o.bytes.subspan(std::accumulate(before.begin(), before.end(), extent{0}), o.counts[rank]);
+}
+
+// What the ranks have for one of them, in the order of the ranks.
+using offered_parts = std::span<const std::span<const std::byte>>;
+
+// Copies parts to where they stand one after the other.
+inline void copy_parts(offered_parts parts, std::span<std::byte> to) {
+  for (const auto part : parts) {
+    std::ranges::copy(part, to.begin());
+    to = to.subspan(part.size());
+  }
+}
+
+// Folds parts of as many numbers as there are in `to`, block by block. `block` has room for so many
+// of each part, or for all, and stays in the cache.
+constexpr extent folded_at_once = 512;
+template <class T>
+void fold_parts(offered_parts parts, std::span<T> to, std::span<T> block, fold how) {
+  for (extent i = 0, n = 0; i < to.size(); i += n) {
+    n = std::min(folded_at_once, to.size() - i);
+    for (extent r = 0; r < parts.size(); ++r)
+      std::memcpy(block.data() + r * n, parts[r].data() + i * sizeof(T), n * sizeof(T));
+    fold_rows(block.first(parts.size() * n), n, how);
+    std::copy_n(block.begin(), n, to.begin() + static_cast<std::ptrdiff_t>(i));
+  }
 }
 
 // Returns where part i of `parts` begins, if n things are shared out evenly.
@@ -170,7 +210,7 @@ class communicator {
   }
 
  protected:
-  communicator(std::size_t rank, std::size_t size) : rank_(rank), size_(size) {}
+  communicator(std::size_t rank, std::size_t size) : rank_(rank), size_(size), parts_(size) {}
 
   bool has_failed() const { return !failure_.empty(); }
 
@@ -183,12 +223,35 @@ class communicator {
   // Tells all ranks this sentence. Returns the one that they throw, if another was first.
   virtual std::string announce(const std::string& sentence) = 0;
 
-  // The bytes of each rank for each, and of each rank for all. They throw by fail().
-  virtual void exchange_bytes(collective what, std::span<const std::byte> out,
-                              std::span<const std::size_t> out_bytes, std::span<std::byte> in,
-                              std::span<const std::size_t> in_bytes) = 0;
-  virtual void gather_bytes(collective what, std::span<const std::byte> mine,
-                            std::span<std::byte> all, std::span<const std::size_t> bytes) = 0;
+  // All ranks come here. read(parts) gets what they bring for this one, so many bytes of each,
+  // which stay as they are until it returns; it does not throw. Throws by fail().
+  virtual void meet(const detail::offer& mine, std::span<const std::size_t> expected,
+                    detail::function_ref<void(detail::offered_parts)> read) = 0;
+
+  // Gives read what the ranks bring for this one, where offer_of(rank) is there. Returns a sentence
+  // if they do not bring what is expected.
+  template <class OfferOf>
+  std::string read_offers(const OfferOf& offer_of, collective what,
+                          std::span<const std::size_t> expected,
+                          detail::function_ref<void(detail::offered_parts)> read) {
+    for (std::size_t r = 0; r < size_; ++r) {
+      const detail::offer theirs = offer_of(r);
+      parts_[r] = detail::part_of_rank(theirs, rank_);
+      if (theirs.what != what || parts_[r].size() != expected[r])
+        return "rank " + std::to_string(r) + " is in " + name_of(theirs.what) +
+               " and brings what rank " + std::to_string(rank_) + " does not expect";
+    }
+    read(parts_);
+    return {};
+  }
+
+  // Parts of so many bytes, which stand one after the other.
+  detail::offered_parts split(std::span<const std::byte> bytes,
+                              std::span<const std::size_t> counts) {
+    for (std::size_t r = 0; r < size_; bytes = bytes.subspan(counts[r++]))
+      parts_[r] = bytes.first(counts[r]);
+    return parts_;
+  }
 
   std::string waited_in_vain(collective what) const {
     std::string text = "a rank waited ";
@@ -235,31 +298,37 @@ class communicator {
   void gather(collective what, std::span<const T> mine, std::span<T> of_all,
               std::span<const std::size_t> counts) {
     const auto bytes = in_bytes(counts, sizeof(T));
-    gather_bytes(what, std::as_bytes(mine), std::as_writable_bytes(of_all), bytes);
-    count(what, bytes);
+    copy({what, std::as_bytes(mine), {}}, bytes, std::as_writable_bytes(of_all));
   }
 
   template <class T>
   void exchange(collective what, std::span<const T> out, std::span<const std::size_t> out_counts,
                 std::span<T> in, std::span<const std::size_t> in_counts) {
-    const auto bytes = in_bytes(in_counts, sizeof(T));
-    exchange_bytes(what, std::as_bytes(out), in_bytes(out_counts, sizeof(T)),
-                   std::as_writable_bytes(in), bytes);
-    count(what, bytes);
+    const auto out_bytes = in_bytes(out_counts, sizeof(T)), bytes = in_bytes(in_counts, sizeof(T));
+    copy({what, std::as_bytes(out), out_bytes}, bytes, std::as_writable_bytes(in));
   }
 
-  // Each rank gets the rows of all ranks for what is its own, and folds them.
+  void copy(const detail::offer& mine, std::span<const std::size_t> bytes,
+            std::span<std::byte> to) {
+    meet(mine, bytes, [to](detail::offered_parts parts) { detail::copy_parts(parts, to); });
+    count(mine.what, bytes);
+  }
+
+  // Each rank folds what all ranks have for it.
   template <class T>
   void reduce(collective what, std::span<const T> numbers, std::span<const std::size_t> counts,
               std::span<T> mine, fold how) {
-    const std::size_t n = counts[rank_];
-    std::vector<T> rows(n * size_);
-    exchange(what, numbers, counts, std::span(rows), std::vector<std::size_t>(size_, n));
-    detail::fold_rows(std::span(rows), n, how);
-    std::copy_n(rows.begin(), n, mine.begin());
+    const auto out_bytes = in_bytes(counts, sizeof(T));
+    const std::vector<std::size_t> bytes(size_, out_bytes[rank_]);
+    std::vector<T> block(size_ * std::min(counts[rank_], detail::folded_at_once));
+    meet({what, std::as_bytes(numbers), out_bytes}, bytes, [&](detail::offered_parts parts) {
+      detail::fold_parts(parts, mine.first(counts[rank_]), std::span(block), how);
+    });
+    count(what, bytes);
   }
 
   std::size_t rank_, size_;
+  std::vector<std::span<const std::byte>> parts_;  // of a call
   std::string failure_;
   std::array<std::size_t, 4> received_{}, calls_{};
 };

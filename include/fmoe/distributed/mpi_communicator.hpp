@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: MIT
-// Ranks that are the processes of an MPI job. No other header names MPI.
+// Ranks that are the processes of an MPI job.
 #pragma once
-
-#define OMPI_SKIP_MPICXX  // the C interface alone
-#define MPICH_SKIP_MPICXX
-#include <mpi.h>
 
 #include <chrono>
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <thread>
 
-#include <fmoe/distributed/communicator.hpp>
+#include <fmoe/distributed/mpi_shared_memory.hpp>
 
 namespace fmoe::detail {
 
-// Bytes on their way, and the request of MPI that reads and writes them. A call that failed leaves
-// it behind, because MPI may still use it.
+// Bytes on their way, and the request of MPI that reads and writes them.
 struct mpi_transfer {
   std::vector<std::byte> out, in;
   std::vector<int> out_counts, out_starts, in_counts, in_starts;
@@ -29,21 +25,38 @@ struct mpi_transfer {
 
 namespace fmoe {
 
+// How the ranks of an MPI job reach each other; the same on all ranks.
+struct mpi_options {
+  // Ranks that are all on one machine share memory, in which each can bring so many bytes to a
+  // call; it is less where /dev/shm has not room for four times that of each rank. A call to which
+  // a rank brings more goes by messages, as every call does where ranks are on several machines, or
+  // where this is 0.
+  std::size_t shared_bytes = 8 << 20;
+};
+
 // A rank that is a process; run_on_mpi makes it. It has a communicator of MPI of its own, so that
 // its messages meet no others.
 class mpi_communicator final : public communicator {
  public:
-  // All processes of `ranks` do this at the same time, after MPI_Init.
-  explicit mpi_communicator(MPI_Comm ranks)
+  // All processes of `ranks` do this at the same time, after MPI_Init, with the same options.
+  explicit mpi_communicator(MPI_Comm ranks, const mpi_options& options = {})
       : communicator(number(ranks, MPI_Comm_rank), number(ranks, MPI_Comm_size)) {
     MPI_Comm_dup(ranks, &ranks_);
     MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
-    shares_cores_ = ranks_of_machine() > std::thread::hardware_concurrency();
+    const std::size_t here = ranks_of_machine();
+    shares_cores_ = here > std::thread::hardware_concurrency();
+    if (here != size()) return;
+    shared_.emplace(ranks_, rank(), size(), options.shared_bytes);
+    if (!shared_->is_there()) shared_.reset();
   }
   ~mpi_communicator() override {
     if (has_failed()) return;  // the ranks do not come together any more
+    if (shared_) shared_->free();
     MPI_Comm_free(&ranks_);
   }
+
+  // True if ranks give each other bytes by memory that they share.
+  bool shares_memory() const { return shared_.has_value(); }
 
  private:
   static constexpr int fault_tag = 1;  // collectives have no tags, so sentences do not meet them
@@ -92,28 +105,39 @@ class mpi_communicator final : public communicator {
     return text;
   }
 
-  void exchange_bytes(collective what, std::span<const std::byte> out,
-                      std::span<const std::size_t> out_bytes, std::span<std::byte> in,
-                      std::span<const std::size_t> in_bytes) override {
-    auto t = std::make_unique<detail::mpi_transfer>();
-    const std::size_t unit = begin(*t, {out_bytes, in_bytes}, out, in.size());
-    place(out_bytes, unit, t->out_counts, t->out_starts);
-    place(in_bytes, unit, t->in_counts, t->in_starts);
-    const int e = MPI_Ialltoallv(t->out.data(), t->out_counts.data(), t->out_starts.data(), t->type,
-                                 t->in.data(), t->in_counts.data(), t->in_starts.data(), t->type,
-                                 ranks_, &t->request);
-    finish(what, e, std::move(t), in);
+  void meet(const detail::offer& mine, std::span<const std::size_t> expected,
+            detail::function_ref<void(detail::offered_parts)> read) override {
+    if (!shared_) return send(mine, expected, read);
+    shared_->put(mine);
+    MPI_Request all_came = MPI_REQUEST_NULL;
+    const int e = MPI_Ibarrier(ranks_, &all_came);
+    wait_for(mine.what, e, all_came);
+    if (!shared_->has_all()) return send(mine, expected, read);
+    const std::string fault =
+        read_offers([&](std::size_t r) { return shared_->of(r); }, mine.what, expected, read);
+    if (!fault.empty()) fail(fault);
   }
 
-  void gather_bytes(collective what, std::span<const std::byte> mine, std::span<std::byte> of_all,
-                    std::span<const std::size_t> bytes) override {
-    auto t = std::make_unique<detail::mpi_transfer>();
-    const std::size_t unit = begin(*t, {bytes, {}}, mine, of_all.size());
-    place(bytes, unit, t->in_counts, t->in_starts);
-    const int e =
-        MPI_Iallgatherv(t->out.data(), t->in_counts[rank()], t->type, t->in.data(),
-                        t->in_counts.data(), t->in_starts.data(), t->type, ranks_, &t->request);
-    finish(what, e, std::move(t), of_all);
+  // The same by messages.
+  void send(const detail::offer& mine, std::span<const std::size_t> expected,
+            detail::function_ref<void(detail::offered_parts)> read) {
+    auto owned = std::make_unique<detail::mpi_transfer>();
+    const std::size_t all_bytes = std::accumulate(expected.begin(), expected.end(), std::size_t{0});
+    const std::size_t unit = begin(*owned, {mine.counts, expected}, mine.bytes, all_bytes);
+    place(mine.counts, unit, owned->out_counts, owned->out_starts);
+    place(expected, unit, owned->in_counts, owned->in_starts);
+    auto* const t = owned.release();  // left behind if the wait throws: MPI may still use it
+    const int e = mine.counts.empty()
+                      ? MPI_Iallgatherv(t->out.data(), t->in_counts[rank()], t->type, t->in.data(),
+                                        t->in_counts.data(), t->in_starts.data(), t->type, ranks_,
+                                        &t->request)
+                      : MPI_Ialltoallv(t->out.data(), t->out_counts.data(), t->out_starts.data(),
+                                       t->type, t->in.data(), t->in_counts.data(),
+                                       t->in_starts.data(), t->type, ranks_, &t->request);
+    wait_for(mine.what, e, t->request);
+    owned.reset(t);
+    MPI_Type_free(&t->type);
+    read(split(t->in, expected));
   }
 
   // MPI counts in int, so numbers of bytes are counted in the largest unit that divides all of
@@ -156,44 +180,34 @@ class mpi_communicator final : public communicator {
     else std::this_thread::sleep_for(std::min<nanoseconds>(waited / 16, 1ms));
   }
 
-  // Waits for the transfer, for the sentence of a rank that failed, and no longer than the
-  // deadline.
-  void finish(collective what, int error, std::unique_ptr<detail::mpi_transfer> t,
-              std::span<std::byte> to) {
+  // Waits for a request, for the sentence of a rank that failed, and no longer than the deadline.
+  void wait_for(collective what, int error, MPI_Request& request) {
     const auto begin = std::chrono::steady_clock::now();
-    int done = 0;
-    std::string theirs, mine;
-    while (done == 0 && theirs.empty() && mine.empty()) {
-      if (error == MPI_SUCCESS) error = MPI_Test(&t->request, &done, MPI_STATUS_IGNORE);
-      if (done != 0) break;
-      theirs = announced();
+    for (int done = 0; done == 0;) {
+      if (error == MPI_SUCCESS) error = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+      if (done != 0) return;
+      if (const std::string theirs = announced(); !theirs.empty()) follow(theirs);
       if (error != MPI_SUCCESS)
-        mine = "MPI reports error " + std::to_string(error) + " in " + name_of(what);
+        fail("MPI reports error " + std::to_string(error) + " in " + name_of(what));
       const auto waited = std::chrono::steady_clock::now() - begin;
-      if (waited > deadline && mine.empty()) mine = waited_in_vain(what);
+      if (waited > deadline) fail(waited_in_vain(what));
       wait_after(waited);
     }
-    if (done == 0) {
-      static_cast<void>(t.release());  // see mpi_transfer
-      if (!theirs.empty()) follow(theirs);
-      fail(mine);
-    }
-    std::copy(t->in.begin(), t->in.end(), to.begin());
-    MPI_Type_free(&t->type);
   }
 
   MPI_Comm ranks_ = MPI_COMM_NULL;
   bool shares_cores_ = false;
+  std::optional<detail::mpi_shared_memory> shared_;
 };
 
 // Runs body(communicator&) as one rank of the MPI job that mpirun has started, and returns the exit
 // status of the program. If it throws, the sentence is printed and the job ends on all ranks.
 template <class Body>
-int run_on_mpi(int& argc, char**& argv, const Body& body) {
+int run_on_mpi(int& argc, char**& argv, const Body& body, const mpi_options& options = {}) {
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   try {
-    mpi_communicator ranks(MPI_COMM_WORLD);
+    mpi_communicator ranks(MPI_COMM_WORLD, options);
     ranks.guarded([&] { body(static_cast<communicator&>(ranks)); });
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());

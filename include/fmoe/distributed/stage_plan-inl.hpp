@@ -92,12 +92,11 @@ inline std::vector<ir::node_id> routers_of(const placement_problem& p) {
   return found;
 }
 
-// True if ranks tell each other bounds of scores before they compute them in full: if a rank
-// screens its n columns and calls have rows enough for two calls more, and no more than a tile may
-// have.
-inline bool tells_bounds(const stage_exchange& e, extent n, extent rows) {
-  constexpr extent screened = 1024, few = 64, many = 4096;
-  return e.first < e.rule.keep && n >= screened && rows >= few && rows <= many;
+// True if ranks tell each other bounds of scores before they compute them in full, where a rank
+// screens them: if calls have rows enough for two calls more, and no more than a tile may have.
+inline bool tells_bounds(const stage_exchange& e, extent rows) {
+  constexpr extent few = 64, many = 4096;
+  return e.first < e.rule.keep && rows >= few && rows <= many;
 }
 
 // A graph whose only selection goes to a merge makes fewer entries than the merge may ask for.
@@ -115,7 +114,7 @@ inline void keep_first_best(stage_plan& plan, const placement_problem& p, const 
     if (selections != 1) continue;
     g.keep = e->first = first_best(e->rule, n, static_cast<double>(cut.parts));
     give_size(p, cut, *e);
-    e->tells_bounds = tells_bounds(*e, n, tokens * cut.ranks) && p.element_bytes == sizeof(float);
+    e->tells_bounds = tells_bounds(*e, tokens * cut.ranks);
     if (e->tells_bounds) g.merged = e->rule.keep;
   }
 }

@@ -46,7 +46,7 @@ struct stage_graph {
   std::vector<array_id> arguments, results;
   token_set tokens;
   extent keep = all;  // entries that its selection keeps, before a merge asks for all
-  // Those that the merge keeps, if ranks tell each other bounds of the scores first; otherwise 0.
+  // Those that the merge keeps, if ranks may tell each other bounds of the scores first; or 0.
   extent merged = 0;
 };
 
@@ -81,6 +81,13 @@ struct stage_plan {
   std::vector<array_id> results;  // rows of this rank's tokens
   // Those that are sums over tokens, by part; of one that is 0 whatever the tokens, none.
   std::vector<std::vector<array_id>> sums;
+
+  bool tells_bounds() const {
+    return std::ranges::any_of(steps, [](const auto& step) {
+      const auto* const e = get_if<stage_exchange>(&step);
+      return e != nullptr && e->tells_bounds;
+    });
+  }
 
   // Graphs make no calls of ranks, so that one span of tokens can compute while another exchanges.
   void compute_without_calls() {

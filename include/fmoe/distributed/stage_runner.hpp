@@ -11,10 +11,10 @@
 #include <vector>
 
 #include <fmoe/base/time_text.hpp>
+#include <fmoe/distributed/exchange_text.hpp>
 #include <fmoe/distributed/exchanges.hpp>
 #include <fmoe/distributed/lanes.hpp>
 #include <fmoe/distributed/shard_costs.hpp>
-#include <fmoe/distributed/told_bounds.hpp>
 #include <fmoe/run/compile.hpp>
 #include <fmoe/run/explain.hpp>
 
@@ -43,67 +43,6 @@ void copy_rows(const array_view& v, extent row_rank, extent first, extent count,
   }
 }
 
-// The bytes of one token that a rank receives, if ranks have the same number of tokens and of
-// entries; those of a call, if a sum over tokens moves.
-inline double bytes_of(const stage_exchange& e, double ranks, extent element_bytes) {
-  if (e.merges)
-    return (e.merged_bytes + (e.tells_bounds ? bound_bytes(e.first) : 0)) * (ranks - 1) / ranks;
-  return bytes_to_move({e.from_how, e.to_how, e.by, static_cast<double>(e.numbers),
-                        static_cast<double>(e.inner), e.load},
-                       ranks, static_cast<double>(element_bytes));
-}
-
-// The calls of the communicator that an exchange makes.
-inline double calls_of(const stage_exchange& e) {
-  if (e.merges) return e.merged_calls + (e.tells_bounds ? 2 : 0);
-  return calls_to_move(e.from_how, e.to_how, e.by);
-}
-
-// How an exchange is called: by the collective, if it is one.
-inline std::string name_of(const stage_exchange& e) {
-  using enum spread;
-  if (e.function) return std::string("merge ") + fmoe::name_of(*e.function);
-  if (e.norm) return std::string("merge ") + fmoe::name_of(*e.norm);
-  if (e.merges) return "merge";
-  if (e.from_how == whole)
-    return is_routed(e.to_how) ? "take routed rows" : "take this rank's rows";
-  if (e.from_how == label && is_routed(e.to_how))
-    return e.by == travel::entries ? "all_to_all" : "take routed rows";
-  if (e.from_how == partial) return e.to_how == whole ? "all_reduce" : "reduce_scatter";
-  return e.to_how == whole ? "all_gather" : "all_to_all";
-}
-
-inline std::string best_text(const stage_exchange& e) {
-  if (e.first == e.rule.keep) return {};
-  return " from the " + std::to_string(e.first) + " best of each rank" +
-         (e.tells_bounds ? " after bounds of their scores" : "") +
-         ", and more where all of these are kept";
-}
-
-inline std::string text_of(const stage_exchange& e, double ranks, extent element_bytes) {
-  std::ostringstream text;
-  text << name_of(e);
-  const bool routes = is_routed(e.to_how) || is_routed(e.from_how);
-  if (e.function || e.norm) text << " over the parts";
-  else if (e.merges)
-    text << " a selection of " << e.rule.keep << best_text(e) << " (all_to_all, all_gather)";
-  else if (e.by == travel::entries && e.from_how == spread::label)
-    text << " of the numbers of the tokens that are routed";
-  else if (e.by == travel::entries)
-    text << " of the entries of a selection, " << e.load.all() << " a token"
-         << (routes ? ", which routes tokens" : "");
-  else if (e.by == travel::sampled) text << " of " << e.inner << " numbers of each selected entry";
-  else
-    text << " of " << e.numbers << " numbers a "
-         << (e.is_sum ? "call"
-             : routes ? "routed token"
-                      : "token");
-  text << ": " << bytes_of(e, ranks, element_bytes) << " bytes a " << (e.is_sum ? "call" : "token")
-       << " received by each rank";
-  if (routes) text << ", expected under even load";
-  return text.str();
-}
-
 template <class T>
 class stage_runner {
  public:
@@ -121,10 +60,9 @@ class stage_runner {
   template <class Level>
   void prepare(const compile_options& options, const std::optional<in_place>& arrays = {},
                extent spans = 1) {
-    count_costs<Level>(options, 1);
-    if (spans == 0)  // rank 0 decides, since ranks may have different shares of the work
-      spans = static_cast<extent>(std::stoul(ranks_->first_text(pays_off_in_two() ? "2" : "1")));
-    if (spans > 1) {
+    const bool has_bounds = count_costs<Level>(options, 1);
+    if (spans == 0) spans = rank_0_finds(pays_off_in_two()) ? 2 : 1;
+    if (spans > 1 || (plan_.tells_bounds() && !rank_0_finds(has_bounds))) {
       plan_.compute_without_calls();
       count_costs<Level>(options, spans);
     }
@@ -268,8 +206,13 @@ class stage_runner {
     return options;
   }
 
+  // Ranks may have different shares of the work, so one of them decides.
+  bool rank_0_finds(bool found) const { return ranks_->first_text(found ? "yes" : "no") == "yes"; }
+
+  // Returns true if a graph has bounds to tell of its scores.
   template <class Level>
-  void count_costs(const compile_options& options, extent spans) {
+  bool count_costs(const compile_options& options, extent spans) {
+    bool has_bounds = false;
     costs_ = {};
     costs_.tokens = tokens_;
     costs_.spans = spans;
@@ -292,12 +235,14 @@ class stage_runner {
       const ir::node_list roots(g.roots);
       explanation plan = explain_graph<T, Level>(g.nodes, roots, most, options_of(g, options));
       texts_.push_back(std::move(plan.text));
+      has_bounds |= g.merged != 0 && plan.tells_bounds;
       const double share = g.tokens == token_set::routed ? reached : 1,
                    work = factorized_cost<T, Level>(g.nodes, roots, most, options).multiply_adds *
                           (g.tokens == token_set::own ? 1 : share * ranks);
       costs_.add({tokens_text(g.tokens), false, work, 0, 0, 0,
                   share * plan.seconds * static_cast<double>(spans)});
     }
+    return has_bounds;
   }
 
   // True if a call in two spans takes less than 0.9 of the time of one, by the constants that the

@@ -13,16 +13,10 @@
 
 namespace fmoe::detail {
 
-// Where the ranks of a job meet: all say what they want, copy what the others offer, and leave.
+// Where the ranks of a job meet: all say what they want, read what the others offer, and leave.
 class meeting {
  public:
   explicit meeting(extent size) : offers_(size) {}
-
-  struct offer {
-    collective what;
-    std::span<const std::byte> bytes;
-    std::span<const extent> counts;  // for each rank; one number for all of them
-  };
 
   // Waits for all ranks. Returns false if one failed; after the deadline this one has, with the
   // sentence `in_vain`.
@@ -85,45 +79,14 @@ class thread_communicator final : public communicator {
  private:
   std::string announce(const std::string& sentence) override { return where_.fail(sentence); }
 
-  void exchange_bytes(collective what, std::span<const std::byte> out,
-                      std::span<const std::size_t> out_bytes, std::span<std::byte> in,
-                      std::span<const std::size_t> in_bytes) override {
-    meet({what, out, out_bytes}, in, in_bytes);
-  }
-  void gather_bytes(collective what, std::span<const std::byte> mine, std::span<std::byte> of_all,
-                    std::span<const std::size_t> bytes) override {
-    const std::size_t own = mine.size();
-    meet({what, mine, {&own, 1}}, of_all, bytes);
-  }
-
-  void meet(const detail::meeting::offer& mine, std::span<std::byte> to,
-            std::span<const std::size_t> expected) {
+  void meet(const detail::offer& mine, std::span<const std::size_t> expected,
+            detail::function_ref<void(detail::offered_parts)> read) override {
     const std::string in_vain = waited_in_vain(mine.what);
     if (!where_.come(rank(), mine, deadline, in_vain)) fail(in_vain);  // or what came first
-    std::string fault;
-    for (std::size_t r = 0; r < size() && fault.empty(); ++r) {
-      const auto& theirs = where_.of(r);
-      const auto part = part_of(theirs);
-      if (theirs.what != mine.what || part.size() != expected[r])
-        fault = difference(r, theirs.what);
-      else if (!part.empty()) std::memcpy(to.data(), part.data(), part.size());
-      to = to.subspan(fault.empty() ? part.size() : 0);
-    }
+    const std::string fault =
+        read_offers([&](std::size_t r) { return where_.of(r); }, mine.what, expected, read);
     where_.leave();
     if (!fault.empty()) fail(fault);
-  }
-
-  // What a rank offers to this one.
-  std::span<const std::byte> part_of(const detail::meeting::offer& o) const {
-    if (o.counts.size() == 1) return o.bytes;
-    const auto before = o.counts.first(rank());
-    return o.bytes.subspan(std::accumulate(before.begin(), before.end(), std::size_t{0}),
-                           o.counts[rank()]);
-  }
-
-  std::string difference(std::size_t other, collective theirs) const {
-    return "rank " + std::to_string(other) + " is in " + name_of(theirs) +
-           " and brings what rank " + std::to_string(rank()) + " does not expect";
   }
 
   detail::meeting& where_;

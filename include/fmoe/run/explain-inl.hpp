@@ -54,8 +54,12 @@ explanation explain_graph(const ir::graph& g, const ir::node_list& results, exte
              : how.threads == 1 ? " on 1 thread"
                                 : " on " + std::to_string(how.threads) + " threads")
          << '\n';
-  return {text.str() + plan.steps, plan.dot, ir::graph_printer(g, results[0]).dot(), plan.seconds,
-          memory};
+  return {text.str() + plan.steps,
+          plan.dot,
+          ir::graph_printer(g, results[0]).dot(),
+          plan.seconds,
+          memory,
+          plan.tells_bounds};
 }
 
 }  // namespace fmoe::detail

@@ -28,6 +28,7 @@ struct explanation {
   std::string graph;   // the drawing of the expression: a box for each operation
   double seconds = 0;  // of a call, as the planner predicts it for its machine
   memory_figures memory;
+  bool tells_bounds = false;  // a selection is screened, and ranks can tell bounds of its scores
 
   friend std::ostream& operator<<(std::ostream& out, const explanation& e) { return out << e.text; }
 };

@@ -302,6 +302,7 @@ class host_backend final : public backend {
     description d = print(p, times, work.how.element_bytes);
     d.packed = constants<T, native_arch>::bytes(p, work.program.leaves);
     d.call = call_memory<T>(p).bytes(tasks_of(work.threads));
+    d.tells_bounds = p.has<screen_step>();
     return d;
   }
 };

@@ -83,8 +83,7 @@ class shape_search {
   // Does the best plan so far have such a step?
   template <class Kind>
   bool has() const {
-    return std::ranges::any_of(tried_.front().made.steps,
-                               [](const step& s) { return holds_alternative<Kind>(s); });
+    return tried_.front().made.has<Kind>();
   }
 
   // Adds the plan of a shape, unless it was tried before. A tile has no more rows than a call, and

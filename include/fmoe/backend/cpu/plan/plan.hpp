@@ -3,6 +3,7 @@
 // the steps from top to bottom for every tile of tokens.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include <fmoe/arrays/table_rows.hpp>
@@ -96,6 +97,12 @@ struct plan {
   std::vector<row_range> shared;  // of `steps`, ascending; empty for a plan of one thread
   std::vector<stage> stages;
   std::vector<plan_result> results;
+
+  // Is one of the steps of this kind?
+  template <class Kind>
+  bool has() const {
+    return std::ranges::any_of(steps, [](const step& s) { return holds_alternative<Kind>(s); });
+  }
 };
 
 // Returns the tiles of a call: as many as the plan's tile requires, or the next multiple of the
