@@ -173,6 +173,32 @@ inline void check_a_rank_that_hangs(communicator& ranks) {
   require(got == expected, "the sentence: " + got);
 }
 
+// The last rank calls another function.
+inline void check_other_functions(communicator& ranks) {
+  const std::string got = sentence_of([&] {
+    if (ranks.rank() + 1 < ranks.size()) return meet(ranks);
+    float one = 1;
+    ranks.all_reduce(std::span(&one, 1));
+  });
+  require(got.find("does not expect") != got.npos, got);
+}
+
+// The last rank brings one number more than the others know.
+inline void check_other_counts(communicator& ranks) {
+  const std::size_t P = ranks.size(), last = P - 1;
+  const bool is_last = ranks.rank() == last;
+  const std::vector<float> mine(is_last ? 2 : 1);
+  std::vector<float> all(P + 1);
+  std::vector<std::size_t> counts(P, 1);
+  counts[last] = is_last ? 2 : 1;
+  const std::string got = sentence_of([&] {
+    ranks.all_gather(std::span<const float>(mine), std::span(all), counts);
+    meet(ranks);  // the last rank hears of it here
+  });
+  const std::string sentence = "rank " + std::to_string(last) + " is in all_gather and brings what";
+  require(got.find(sentence) == 0, got);
+}
+
 inline void check_agreement(communicator& ranks) {
   ranks.agree("fmoe 0.1\nn in 8 parts\n");
   if (ranks.size() == 1) return;
