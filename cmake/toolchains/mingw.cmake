@@ -26,6 +26,7 @@ if(CMAKE_CXX_COMPILER MATCHES "clang")
 else()
   set(CMAKE_CXX_COMPILER x86_64-w64-mingw32-g++-posix)
   # g++ aligns its stack to 16 bytes on Windows (its bug 54412) and yet moves vectors of 32 bytes as
-  # if they were aligned; the assembler makes moves of them that need no alignment.
-  set(CMAKE_CXX_FLAGS_INIT -Wa,-muse-unaligned-vector-move)
+  # if they were aligned; the assembler makes moves of them that need no alignment. Without optimisation a file has too many
+  # functions for the usual form of an object.
+  set(CMAKE_CXX_FLAGS_INIT "-Wa,-muse-unaligned-vector-move -Wa,-mbig-obj")
 endif()

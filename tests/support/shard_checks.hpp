@@ -150,7 +150,7 @@ inline void check_selection(communicator& ranks) {
 struct wide_layer {
   parameter<float, 2> gate, table;  // i n, n o
 
-  extent active = 16;
+  std::size_t active = 16;
 
   auto scores(const operand_of<2> auto& x) const {
     return top_k(einsum<"ti,in->tn">(x, gate), active);
@@ -164,7 +164,7 @@ struct wide_layer {
   }
 };
 
-inline wide_layer wide_layer_of(int steps, extent inputs = 64) {
+inline wide_layer wide_layer_of(int steps, std::size_t inputs = 64) {
   wide_layer layer;
   fill_with(layer.gate, {inputs, 4300}, 4, steps);
   fill_with(layer.table, {4300, 8}, 5, 2);
