@@ -27,6 +27,10 @@ namespace {
 
 thread_local std::string last_error;
 
+// Apart from the handlers that call it: in a shared library g++ 16.2 asks for the place of a
+// thread's variable at the start of a handler, and loses there what was caught.
+FMOE_NOINLINE void remember(const char* sentence) { last_error = sentence; }
+
 // Runs f, and turns what it throws into a status.
 template <class F>
 fmoe_status guarded(const F& f) noexcept {
@@ -37,20 +41,20 @@ fmoe_status guarded(const F& f) noexcept {
       return FMOE_OK;
     } catch (const shape_error& e) {
       status = FMOE_SHAPE_ERROR;
-      last_error = e.what();
+      remember(e.what());
     } catch (const value_error& e) {
       status = FMOE_VALUE_ERROR;
-      last_error = e.what();
+      remember(e.what());
     } catch (const io::error& e) {
       status = FMOE_FILE_ERROR;
-      last_error = e.what();
+      remember(e.what());
     } catch (const std::bad_alloc&) {
       status = FMOE_OUT_OF_MEMORY;
-      last_error = "there is not enough memory";
+      remember("there is not enough memory");
     } catch (const std::exception& e) {
-      last_error = e.what();
+      remember(e.what());
     } catch (...) {
-      last_error = "an unknown exception";
+      remember("an unknown exception");
     }
   } catch (...) {  // the sentence itself found no memory
   }
