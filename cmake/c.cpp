@@ -27,8 +27,8 @@ namespace {
 
 thread_local std::string last_error;
 
-// Apart from the handlers that call it: in a shared library g++ 16.2 asks for the place of a
-// thread's variable at the start of a handler, and loses there what was caught.
+// Apart from the handlers that call it: in a shared library g++ 16.2 with -O1 asks for the place of
+// a thread's variable at the start of a handler, and loses there what was caught.
 FMOE_NOINLINE void remember(const char* sentence) { last_error = sentence; }
 
 // Runs f, and turns what it throws into a status.
