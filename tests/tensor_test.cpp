@@ -153,9 +153,8 @@ TEST_CASE("a default-constructed tensor holds nothing", "[tensor]") {
 }
 
 TEST_CASE("extents in braces are of any integral type", "[tensor]") {
-  const long rows = 2, columns = 3;
+  const long rows = 2, columns = 3, negative = -1;
   const int four = 4;
-  const std::ptrdiff_t negative = -1;
   CHECK(tensor<float, 2>({rows, columns}).shape() == std::array<extent, 2>{2, 3});
   CHECK(tensor<float, 1>({four}).size() == 4);
   CHECK(tensor<float, 1>({extent{4}}).size() == 4);
