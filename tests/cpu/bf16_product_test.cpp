@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The oracle of products that round their rows to bf16 is a plain loop with the same rounding and
 // order: two neighbours along k at a time, the second one first. Every level of instruction sets
-// has the loop's bits. Tiles of AMX have another order, and a loop of their own.
+// has the loop's bits. Tiles of AMX and matrices of ARM64 have another order, and loops of their
+// own.
 #include <fmoe/backend/cpu/kernels/bf16_product.hpp>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <vector>
@@ -20,6 +23,18 @@ using arch = cpu::native_arch;
 using sizes = std::initializer_list<extent>;
 
 float rounded(float x) { return convert<float>(bf16(x)); }
+
+// Rounds a sum toward 0, and makes its last bit 1 if it is not exact.
+float sum_rounded_to_odd(float a, float b) {
+  const double x = static_cast<double>(a), y = static_cast<double>(b), sum = x + y, of_b = sum - x,
+               lost = (x - (sum - of_b)) + (y - of_b);  // exact: Knuth's two-sum
+  float result = static_cast<float>(sum);
+  const double over = static_cast<double>(result) - sum;
+  if (over == 0 && lost == 0) return result;
+  if (std::signbit(over != 0 ? over : -lost) == std::signbit(result))
+    result = std::nextafter(result, 0.f);
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(result) | 1u);
+}
 
 struct problem {
   extent rows, depth, columns;
@@ -59,6 +74,16 @@ struct problem {
     return sums[0] + sums[1];
   }
 
+  // The same as a step of ARM64's matrices adds to a sum: two pairs, one after the other.
+  float sum_of_matrices(float sum, extent m, extent n, extent first, extent end) {
+    const auto product = [&](extent k) {
+      return k < end ? rounded(row(m, k)) * convert<float>(weight(k, n)) : 0.f;
+    };
+    for (extent k = first; k < first + 4; k += 2)
+      sum = sum_rounded_to_odd(sum, sum_rounded_to_odd(product(k), product(k + 1)));
+    return sum;
+  }
+
   std::vector<float> plain(bool in_tiles = false) {
     std::vector<float> c;
     for (extent m = 0; m < rows; ++m)
@@ -66,12 +91,16 @@ struct problem {
         float total = 0;
         for (extent first = 0; first < depth; first += block) {
           const extent end = std::min(depth, first + block);
-          if (!in_tiles) {
-            const float sum = sum_of(m, n, first, end);
-            total = first == 0 ? sum : total + sum;
+          if (in_tiles && !cpu::is_neon<arch>) {
+            for (extent k = first; k < end; k += 32)
+              total += sum_of_step(m, n, k, std::min(end, k + 32));
+            continue;
           }
-          for (extent k = first; in_tiles && k < end; k += 32)
-            total += sum_of_step(m, n, k, std::min(end, k + 32));
+          float sum = 0;
+          if (in_tiles)
+            for (extent k = first; k < end; k += 4) sum = sum_of_matrices(sum, m, n, k, end);
+          else sum = sum_of(m, n, first, end);
+          total = first == 0 ? sum : total + sum;
         }
         c.push_back(total);
       }
@@ -136,9 +165,9 @@ TEST_CASE("products that round their rows have the bits of a plain loop") {
           CAPTURE(rows, depth, columns, p.block);
           const auto plain = p.plain();
           REQUIRE(same_bits(p.by_kernels(cpu::bf16_form::floats, is_other), plain));
-          if (cpu::has_bf16_dots<arch>() && cpu::is_avx512<arch>)
+          if (cpu::has_bf16_dots<arch>())
             REQUIRE(same_bits(p.by_kernels(cpu::bf16_form::pairs, is_other), plain));
-          if (cpu::has_tiles<arch>())
+          if (cpu::tile_kernels<cpu::tile_numbers::bf16_pairs, arch>() != nullptr)
             REQUIRE(same_bits(p.by_kernels(cpu::bf16_form::tiles, is_other), p.plain(true)));
         }
 }

@@ -80,19 +80,19 @@ struct problem {
   }
 
   void add_by_kernels(std::vector<float>& c, bool accumulate, extent side_by_side = 4,
-                      bool in_quads = cpu::adds_int8_quads<arch>()) {
+                      cpu::int8_step step = cpu::int8_step_here<arch>()) {
     std::vector<extent> k_offsets, n_offsets;
     for (extent k = 0; k < depth; ++k) k_offsets.push_back(place(k, 0));
     for (extent n = 0; n < columns; ++n) n_offsets.push_back(place(0, n));
-    const auto& kernels = cpu::int8_product_kernels<arch>(in_quads);
+    const auto& kernels = cpu::int8_product_kernels<arch>(step);
     const extent panels = divide_up(columns, cpu::panel_width<float, arch>),
                  groups = divide_up(depth, group), stride = groups * (group + 2) + 5;
     std::vector<std::byte> packed(panels * kernels.bytes(groups));
     for (extent p = 0; p < panels; ++p)
       cpu::pack_int8_panel<arch>(k_offsets, n_offsets, layout(), 0, stored(), p, packed.data(),
-                                 in_quads);
+                                 step);
     std::vector<float> in(rows * stride, std::numeric_limits<float>::quiet_NaN());
-    cpu::round_rows_to_int8<arch>(x.data(), depth + 3, rows, depth, in.data(), stride, in_quads);
+    cpu::round_rows_to_int8<arch>(x.data(), depth + 3, rows, depth, in.data(), stride, step);
     cpu::gemm<float, arch>({.rows = rows,
                             .columns = columns,
                             .depth = groups,
@@ -110,6 +110,15 @@ struct problem {
   }
 };
 
+// What this CPU has an instruction for.
+std::vector<cpu::int8_step> steps_here() {
+  std::vector<cpu::int8_step> steps{cpu::int8_step::floats};
+  if (cpu::has_int8_dots<arch>()) steps.push_back(cpu::int8_step::quads);
+  if (cpu::int8_step_here<arch>() == cpu::int8_step::matrices)
+    steps.push_back(cpu::int8_step::matrices);
+  return steps;
+}
+
 TEST_CASE("products that round their rows to 8 bits have the bits of a plain loop") {
   std::mt19937 engine(11);
   std::normal_distribution<float> normal;
@@ -124,9 +133,9 @@ TEST_CASE("products that round their rows to 8 bits have the bits of a plain loo
             std::vector<float> plain = start;
             p.add_plain(plain);
             CAPTURE(rows, depth, columns, k_is_contiguous, accumulate);
-            for (const bool in_quads : {false, cpu::adds_int8_quads<arch>()}) {
+            for (const cpu::int8_step step : steps_here()) {
               std::vector<float> c = start;
-              p.add_by_kernels(c, accumulate, 4, in_quads);
+              p.add_by_kernels(c, accumulate, 4, step);
               REQUIRE(same_bits(c, plain));
             }
           }

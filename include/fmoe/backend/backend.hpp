@@ -184,7 +184,7 @@ struct compile_options {
   bool bf16_products = false;  // on a CPU, a product of floats with weights of bf16 rounds its rows
                                // to bf16, too: to at most 2^-9 of each number. AVX512_BF16 may
                                // double its speed, and AMX makes it several times as fast. Part
-                               // of the result's bits, which AMX changes
+                               // of the result's bits, which AMX and ARM64's BFMMLA change
   bool int8_products = false;  // on a CPU, a product of floats with weights of q8 rounds its rows
                                // to 8 bits, too: 32 numbers to at most 1/254 of their greatest one.
                                // It may be three times as fast. Part of the result's bits

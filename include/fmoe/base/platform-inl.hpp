@@ -188,16 +188,30 @@ FMOE_INLINE std::size_t cache_bytes([[maybe_unused]] int level) {
 }
 
 #if defined(__aarch64__)
-FMOE_INLINE bool has_int8_dots() {
 #if defined(__linux__)
-  constexpr unsigned asimddp = 1u << 20;
-  return (::getauxval(AT_HWCAP) & asimddp) != 0;
-#elif defined(__APPLE__) || defined(__ARM_FEATURE_DOTPROD)
-  return true;  // since the first of Apple's
+FMOE_INLINE bool has_int8_dots() { return (::getauxval(AT_HWCAP) >> 20 & 1) != 0; }
+FMOE_INLINE bool has_int8_matrices() { return (::getauxval(AT_HWCAP2) >> 13 & 1) != 0; }
+FMOE_INLINE bool has_bf16_matrices() { return (::getauxval(AT_HWCAP2) >> 14 & 1) != 0; }
+#elif defined(__APPLE__)
+FMOE_INLINE bool has_feature(const char* name) {
+  int has = 0;
+  std::size_t bytes = sizeof has;
+  return ::sysctlbyname(name, &has, &bytes, nullptr, 0) == 0 && has != 0;
+}
+FMOE_INLINE bool has_int8_dots() { return true; }  // since the first of Apple's
+FMOE_INLINE bool has_int8_matrices() { return has_feature("hw.optional.arm.FEAT_I8MM"); }
+FMOE_INLINE bool has_bf16_matrices() { return has_feature("hw.optional.arm.FEAT_BF16"); }
+#else
+FMOE_INLINE bool has_int8_dots() {
+#if defined(__ARM_FEATURE_DOTPROD)
+  return true;
 #else
   return false;
 #endif
 }
+FMOE_INLINE bool has_int8_matrices() { return false; }  // the system is not asked
+FMOE_INLINE bool has_bf16_matrices() { return false; }
+#endif
 #endif
 
 FMOE_INLINE bool may_use_tiles() {

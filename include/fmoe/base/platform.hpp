@@ -80,6 +80,11 @@ std::size_t cache_bytes(int level);
 #if defined(__aarch64__)
 // True if the CPU has the dot products of four integers of 8 bits (SDOT).
 bool has_int8_dots();
+
+// True if the CPU has the products of matrices of such integers (SMMLA), and of bf16 numbers
+// (BFMMLA).
+bool has_int8_matrices();
+bool has_bf16_matrices();
 #endif
 
 // Asks the system for the registers of AMX, which it gives to programs that ask, and returns

@@ -9,6 +9,7 @@
 #include <fmoe/backend/cpu/caches.hpp>
 #include <fmoe/backend/cpu/kernels/amx.hpp>
 #include <fmoe/backend/cpu/kernels/simd.hpp>
+#include <fmoe/backend/cpu/kernels/tile_product_neon.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
 #include <fmoe/base/memory.hpp>
 #include <fmoe/planner/machine.hpp>
@@ -119,15 +120,24 @@ machine_rates measured_rates(extent threads, const machine& m, memory& buffer) {
     int8_dots = 8 * lane * t / seconds_of_step<Arch>(threads, [](auto&... v) {
                   return add_int8_dots<Arch>(v...);
                 });
-  if (is_neon<Arch> && has_int8_dots<Arch>()) int16_dots = int8_dots / 2;  // by columns of 8 bits
+#if FMOE_X86_64
   if (has_bf16_dots<Arch>())
     bf16_dots = 4 * lane * t / seconds_of_step<Arch>(threads, [](auto&... v) {
                   return add_bf16_dots<Arch>(v...);
                 });
-#if FMOE_X86_64
   // A product of tiles of integers takes as long, and a screen takes two, for integers of 16 bits.
   if (has_tiles<Arch>())
     int16_dots = bf16_dots = 2 * tile_rows * tile_rows * 32 * t / seconds_of_tiles(threads);
+#else
+  const auto of_matrices = [&]<tile_numbers Of>(double products) {
+    return products * lane * t /
+           seconds_of_step<Arch>(threads, [](auto&... v) { return add_matrices<Of, Arch>(v...); });
+  };
+  if (has_matrices<tile_numbers::int8_quads, Arch>())
+    int8_dots = of_matrices.template operator()<tile_numbers::int8_quads>(16);
+  if (has_int8_dots<Arch>()) int16_dots = int8_dots / 2;  // by columns of 8 bits
+  if (has_matrices<tile_numbers::bf16_pairs, Arch>())
+    bf16_dots = of_matrices.template operator()<tile_numbers::bf16_pairs>(8);
 #endif
 #endif
   const auto bytes_a_second = [&](extent bytes, extent repeats, function_ref<void()> prepare) {

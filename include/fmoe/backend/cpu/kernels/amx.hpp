@@ -27,9 +27,6 @@ bool has_tiles() {
   }
 }
 
-// What tiles hold: pairs of bf16 numbers or quads of integers of 8 bits, neighbours along k.
-enum class tile_numbers : std::uint8_t { bf16_pairs, int8_quads };
-
 #if FMOE_X86_64 && FMOE_ASSEMBLY
 
 // Shapes the two tiles of rows, each for 0 to 16 of them, and gives all tiles back at its end: a

@@ -24,17 +24,17 @@ enum class bf16_form : std::uint8_t { floats, pairs, tiles };
 // between them; tiles have other bits, so no measurement decides for them.
 template <class Arch>
 bf16_form bf16_form_here() {
-  if constexpr (is_avx512<Arch>) {
-    static const bf16_form form = [] {
+  static const bf16_form form = [] {
+    if constexpr (is_avx512<Arch>)
       if (!has_bf16_dots<Arch>()) return bf16_form::floats;  // nor does it round pairs
-      if (has_tiles<Arch>()) return bf16_form::tiles;
+    if (tile_kernels<tile_numbers::bf16_pairs, Arch>() != nullptr) return bf16_form::tiles;
+    if constexpr (is_avx512<Arch>) {
       const machine_rates& one = this_machine<Arch>().one;
-      return one.bf16_dots > one.flops ? bf16_form::pairs : bf16_form::floats;
-    }();
-    return form;
-  } else {
+      if (one.bf16_dots > one.flops) return bf16_form::pairs;
+    }
     return bf16_form::floats;
-  }
+  }();
+  return form;
 }
 
 // Returns the rows of a panel for so many k, which are also the floats of a rounded row.
@@ -69,10 +69,17 @@ void round_rows_to_bf16(const float* from, extent stride, extent rows, extent k,
         continue;
       }
     }
-    if (k % 2 != 0) to[k - 1] = 0;
-    for (extent i = 0; i < k; ++i) {
+    const auto rounded = [&](extent i) {
       const bool is_subnormal = std::abs(from[i]) < std::numeric_limits<float>::min();
-      to[i ^ 1] = is_subnormal ? 0.f : convert<float>(bf16(from[i]));
+      return is_subnormal ? bf16() : bf16(from[i]);
+    };
+    if (form == bf16_form::floats) {
+      if (k % 2 != 0) to[k - 1] = 0;
+      for (extent i = 0; i < k; ++i) to[i ^ 1] = convert<float>(rounded(i));
+    } else {
+      auto* const pairs = reinterpret_cast<bf16*>(to);
+      for (extent i = 0; i < k; ++i) pairs[i] = rounded(i);
+      if (k % 2 != 0) pairs[k] = bf16();
     }
   }
 }

@@ -4,8 +4,9 @@
 // its numbers become integers times a scale, the greatest magnitude over 127, as in ggml's Q8_0.
 // The products of integers of a group add up exactly; their sum times both scales is added to the
 // result, one group after the other. CPUs with VNNI, or with SDOT on ARM64, add four products of
-// bytes in one instruction. Others multiply integers as floats, whose sum is below 2^24 and exact,
-// too. So all CPUs that add and multiply in one operation have the same bits.
+// bytes in one instruction, and those with SMMLA eight. Others multiply integers as floats, whose
+// sum is below 2^24 and exact, too. So all CPUs that add and multiply in one operation have the
+// same bits.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <limits>
 
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
+#include <fmoe/backend/cpu/kernels/tile_product_neon.hpp>
 
 namespace fmoe::cpu {
 
@@ -31,9 +33,14 @@ struct int8_codes {
   static constexpr extent scale = steps, start = steps + 1, floats = steps + 2;
 };
 
+// How kernels add the products of a group: floats one by one, quads, or matrices of two quads by
+// two rows (tile_product_neon.hpp).
+enum class int8_step : std::uint8_t { floats, quads, matrices };
+
 template <class Arch>
-bool adds_int8_quads() {
-  return has_int8_dots<Arch>();
+int8_step int8_step_here() {
+  if (has_matrices<tile_numbers::int8_quads, Arch>()) return int8_step::matrices;
+  return has_int8_dots<Arch>() ? int8_step::quads : int8_step::floats;
 }
 
 // Rounds a group. One with a number that is infinite or NaN has the scale NaN, and one whose scale
@@ -62,7 +69,7 @@ void round_group(const float* from, float* to) noexcept {
 // Rounds rows of k numbers for these kernels; the last group of a row is filled up with zeros.
 template <class Arch>
 void round_rows_to_int8(const float* from, extent stride, extent rows, extent k, float* to,
-                        extent to_stride, bool in_quads = adds_int8_quads<Arch>()) noexcept {
+                        extent to_stride, int8_step step = int8_step_here<Arch>()) noexcept {
   const auto round = [&]<class Codes>(Codes) {
     for (extent r = 0; r < rows; ++r)
       for (extent g = 0; g * q8::block < k; ++g) {
@@ -78,8 +85,8 @@ void round_rows_to_int8(const float* from, extent stride, extent rows, extent k,
         }
       }
   };
-  if (in_quads) round(int8_codes<Arch, true>());
-  else round(int8_codes<Arch, false>());
+  if (step == int8_step::floats) round(int8_codes<Arch, false>());
+  else round(int8_codes<Arch, true>());
 }
 
 // The bytes of the scales and of the integers of a group of a panel.
@@ -92,9 +99,10 @@ inline constexpr extent int8_code_bytes = panel_width<float, Arch> * q8::block;
 // One register tile (gemm.hpp). `depth` counts groups; c holds the sums, so that it makes no
 // difference where along k a tile begins. Tiles fetch the data for later from two places, even if
 // that is more than their part.
-template <class Arch, bool Quads, extent Rows, extent Panels, bool Stream>
+template <class Arch, int8_step Step, extent Rows, extent Panels, bool Stream>
 FMOE_NOINLINE void int8_kernel(const gemm_tile<float>& tile) noexcept {
-  using codes = int8_codes<Arch, Quads>;
+  constexpr bool has_quads = Step != int8_step::floats;
+  using codes = int8_codes<Arch, has_quads>;
   using scale = typename panel_int8<q8, Arch>::scale;
   constexpr extent lane = lanes<float, Arch>,
                    group_bytes = int8_scale_bytes<Arch> + int8_code_bytes<Arch>,
@@ -110,8 +118,11 @@ FMOE_NOINLINE void int8_kernel(const gemm_tile<float>& tile) noexcept {
     from_a[m / apart] = tile.a + m * lda;
     FMOE_KEEP_POINTER(from_a[m / apart]);
   }
+  const auto place_in_row = [&](extent m, extent at) FMOE_ALWAYS_INLINE_LAMBDA {
+    return from_a[m / apart] + m % apart * lda + at;
+  };
   const auto of_row = [&](extent m, extent at) FMOE_ALWAYS_INLINE_LAMBDA {
-    return vec<float, Arch>(from_a[m / apart][m % apart * lda + at]);
+    return vec<float, Arch>(*place_in_row(m, at));
   };
   vec<float, Arch> sums[Rows][vectors];
   FMOE_ROUNDS(6)
@@ -133,19 +144,27 @@ FMOE_NOINLINE void int8_kernel(const gemm_tile<float>& tile) noexcept {
       vec<float, Arch> factors[2], integers[Rows][2];
       load_two<float, Arch>(reinterpret_cast<const scale*>(from), factors[0], factors[1]);
       from += int8_scale_bytes<Arch>;
-      FMOE_ROUNDS(6)
-      for (extent m = 0; m < Rows; ++m) integers[m][0] = integers[m][1] = of_row(m, codes::start);
-      FMOE_ROUNDS(8)
-      for (extent j = 0; j < codes::steps; ++j, from += row_bytes) {
-        vec<float, Arch> w[2];
-        using element = std::conditional_t<Quads, float, std::int8_t>;
-        load_two<float, Arch>(reinterpret_cast<const element*>(from), w[0], w[1]);
+#if defined(__aarch64__)
+      if constexpr (Step == int8_step::matrices) {
+        multiply_group<Arch, Rows>(place_in_row, codes::steps, from, integers);
+      } else
+#endif
+      {
         FMOE_ROUNDS(6)
-        for (extent m = 0; m < Rows; ++m) {
-          const vec<float, Arch> x = of_row(m, j);
-          for (extent n = 0; n < 2; ++n)
-            if constexpr (Quads) integers[m][n] = add_int8_dots<Arch>(x, w[n], integers[m][n]);
-            else integers[m][n] = fmadd(x, w[n], integers[m][n]);
+        for (extent m = 0; m < Rows; ++m) integers[m][0] = integers[m][1] = of_row(m, codes::start);
+        FMOE_ROUNDS(8)
+        for (extent j = 0; j < codes::steps; ++j, from += row_bytes) {
+          vec<float, Arch> w[2];
+          using element = std::conditional_t<has_quads, float, std::int8_t>;
+          load_two<float, Arch>(reinterpret_cast<const element*>(from), w[0], w[1]);
+          FMOE_ROUNDS(6)
+          for (extent m = 0; m < Rows; ++m) {
+            const vec<float, Arch> x = of_row(m, j);
+            for (extent n = 0; n < 2; ++n)
+              if constexpr (has_quads)
+                integers[m][n] = add_int8_dots<Arch>(x, w[n], integers[m][n]);
+              else integers[m][n] = fmadd(x, w[n], integers[m][n]);
+          }
         }
       }
       FMOE_ROUNDS(6)
@@ -153,7 +172,7 @@ FMOE_NOINLINE void int8_kernel(const gemm_tile<float>& tile) noexcept {
         const vec<float, Arch> x = of_row(m, codes::scale);
         for (extent n = 0; n < 2; ++n) {
           vec<float, Arch>& sum = sums[m][2 * p + n];
-          if constexpr (Quads) integers[m][n] = numbers_of<Arch>(integers[m][n]);
+          if constexpr (has_quads) integers[m][n] = numbers_of<Arch>(integers[m][n]);
           sum = fmadd(integers[m][n], x * factors[n], sum);
         }
       }
@@ -180,36 +199,38 @@ FMOE_NOINLINE void int8_kernel(const gemm_tile<float>& tile) noexcept {
 // Sums and integers of six rows take 24 of the 32 registers of AVX-512.
 inline constexpr extent int8_most = 6;
 
-template <class Arch, bool Quads>
+template <class Arch, int8_step Step>
 inline constexpr auto int8_tiles = []<extent... I>(std::index_sequence<I...>) {
   return std::array<gemm_kernel_pointer<float>, sizeof...(I)>{
-      &int8_kernel<Arch, Quads, I + lone_rows, 1, false>...};
+      &int8_kernel<Arch, Step, I + lone_rows, 1, false>...};
 }(std::make_index_sequence<int8_most - lone_rows + 1>{});
 
-template <class Arch, bool Quads, extent Panels>
+template <class Arch, int8_step Step, extent Panels>
 inline constexpr auto int8_streams = []<extent... I>(std::index_sequence<I...>) {
   return std::array<gemm_kernel_pointer<float>, sizeof...(I)>{
-      &int8_kernel<Arch, Quads, I + 1, std::min(Panels, streamed_panels<Arch>(I + 1)), true>...};
+      &int8_kernel<Arch, Step, I + 1, std::min(Panels, streamed_panels<Arch>(I + 1)), true>...};
 }(std::make_index_sequence<streamed_rows>{});
 
-template <class Arch, bool Quads>
+template <class Arch, int8_step Step>
 inline constexpr gemm_kernels<float> int8_kernels_of{
     int8_code_bytes<Arch>,
     1,
     int8_scale_bytes<Arch>,
     int8_most,
-    {int8_tiles<Arch, Quads>.data(), int8_tiles<Arch, Quads>.data()},
-    {int8_streams<Arch, Quads, 1>.data(), int8_streams<Arch, Quads, 2>.data(),
-     int8_streams<Arch, Quads, 4>.data()},
+    {int8_tiles<Arch, Step>.data(), int8_tiles<Arch, Step>.data()},
+    {int8_streams<Arch, Step, 1>.data(), int8_streams<Arch, Step, 2>.data(),
+     int8_streams<Arch, Step, 4>.data()},
     all,
     nullptr,
     nullptr};
 
 template <class Arch>
-const gemm_kernels<float>& int8_product_kernels(bool in_quads = adds_int8_quads<Arch>()) {
+const gemm_kernels<float>& int8_product_kernels(int8_step step = int8_step_here<Arch>()) {
+  if constexpr (is_neon<Arch>)
+    if (step == int8_step::matrices) return int8_kernels_of<Arch, int8_step::matrices>;
   if constexpr (!is_sse<Arch>)  // whose CPUs have no instruction for them
-    if (in_quads) return int8_kernels_of<Arch, true>;
-  return int8_kernels_of<Arch, false>;
+    if (step == int8_step::quads) return int8_kernels_of<Arch, int8_step::quads>;
+  return int8_kernels_of<Arch, int8_step::floats>;
 }
 
 // Packs one panel of q8; `first` is the place of the weight from which offsets count. All weights
@@ -217,9 +238,10 @@ const gemm_kernels<float>& int8_product_kernels(bool in_quads = adds_int8_quads<
 template <class Arch>
 void pack_int8_panel(std::span<const extent> k_offsets, std::span<const extent> n_offsets,
                      const quantized_layout& layout, extent first, const std::byte* source,
-                     extent panel, std::byte* out, bool in_quads = adds_int8_quads<Arch>()) {
+                     extent panel, std::byte* out, int8_step step = int8_step_here<Arch>()) {
   using scale = typename panel_int8<q8, Arch>::scale;
   constexpr extent width = panel_width<float, Arch>;
+  const bool in_quads = step != int8_step::floats;
   const extent together = in_quads ? 4 : 1, depth = k_offsets.size(), n0 = panel * width,
                columns = std::min(width, n_offsets.size() - n0);
   const int bias = in_quads && int8_codes<Arch, true>::is_biased ? -128 : 0;

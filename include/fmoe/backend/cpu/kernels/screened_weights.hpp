@@ -26,12 +26,12 @@ extent integers_of_step() {
   return has_narrow_columns<Arch>() ? 4 : 2;
 }
 
-// The kernels of products of integers that this CPU has. Those of 16 bits read the same panels.
+// The kernels of products of integers that this CPU has. Those of one size read the same panels.
 template <class Arch>
 const gemm_kernels<float>& dot_kernels() {
+  if (const auto* const of_tiles = tile_kernels<tile_numbers::int8_quads, Arch>()) return *of_tiles;
   if constexpr (is_neon<Arch>)
     if (has_narrow_columns<Arch>()) return gemm_kernels_of<float, int8_quad, Arch>;
-  if (const auto* const of_tiles = tile_kernels<tile_numbers::int8_quads, Arch>()) return *of_tiles;
   return has_fused_dots<Arch>() ? gemm_kernels_of<float, int16_pair<true>, Arch>
                                 : gemm_kernels_of<float, int16_pair<false>, Arch>;
 }

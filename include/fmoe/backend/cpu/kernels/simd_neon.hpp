@@ -189,28 +189,78 @@ bool has_int8_dots() {
   return has;
 }
 
-// Adds the products of four integers of 8 bits, lane `Lane` of x, with the quads of w's columns.
-// The sums are integers of 32 bits, whose bits the vectors hold; they wrap around. The instruction,
-// sdot, is a number in assembly, made of those of its registers: a function of another target could
-// not be inlined, and an assembler takes the name for CPUs from ARMv8.2 on alone.
-template <extent Lane, class Arch>
-FMOE_ALWAYS_INLINE vec<float, Arch> add_int8_dots_lane(const vec<float, Arch>& x,
-                                                       const vec<float, Arch>& w,
-                                                       const vec<float, Arch>& sum) noexcept {
+// Makes a new sum of a, b and a sum by an instruction that CPUs have from ARMv8.2 or 8.6 on alone.
+// It is a number in assembly, made of those of its registers: a function of another target could
+// not be inlined, and an assembler takes the name for such CPUs only.
+template <std::uint32_t Instruction, class Arch>
+FMOE_ALWAYS_INLINE vec<float, Arch> new_sum(const vec<float, Arch>& a, const vec<float, Arch>& b,
+                                            const vec<float, Arch>& sum) noexcept {
   float32x4_t r = sum;
 #if FMOE_ASSEMBLY
-  const float32x4_t row = x, columns = w;
+  const float32x4_t first = a, second = b;
   asm(".ifndef .Lfmoe_v31\n\t"
       ".irp "
       "n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n\t"
       ".set .Lfmoe_v\\n,\\n\n\t"
       ".endr\n\t"
       ".endif\n\t"
-      ".inst 0x4f80e000 + %c3 + (.Lfmoe_%2 << 16) + (.Lfmoe_%1 << 5) + .Lfmoe_%0"
+      ".inst %c3 + (.Lfmoe_%2 << 16) + (.Lfmoe_%1 << 5) + .Lfmoe_%0"
       : "+w"(r)
-      : "w"(columns), "w"(row), "i"((Lane % 2 << 21) + (Lane / 2 << 11)));
+      : "w"(first), "w"(second), "i"(Instruction));
 #endif
   return r;
+}
+
+// Adds the products of four integers of 8 bits, lane `Lane` of x, with the quads of w's columns
+// (SDOT). The sums are integers of 32 bits, whose bits the vectors hold; they wrap around.
+template <extent Lane, class Arch>
+FMOE_ALWAYS_INLINE vec<float, Arch> add_int8_dots_lane(const vec<float, Arch>& x,
+                                                       const vec<float, Arch>& w,
+                                                       const vec<float, Arch>& sum) noexcept {
+  return new_sum<0x4f80e000 + (Lane % 2 << 21) + (Lane / 2 << 11), Arch>(w, x, sum);
+}
+
+// Adds the products of two rows, the halves of x, with two columns, those of w: of the first row
+// with both columns, then of the second one. Sums of integers have 32 bits, whose bits the vectors
+// hold, and wrap around. Of four bf16 numbers two products are added up, and then to the sum, and
+// so are the other two; each addition rounds to odd (toward 0, and the last bit becomes 1 unless
+// the sum is exact).
+template <tile_numbers Of, class Arch>
+FMOE_ALWAYS_INLINE vec<float, Arch> add_matrices(const vec<float, Arch>& x,
+                                                 const vec<float, Arch>& w,
+                                                 const vec<float, Arch>& sum) noexcept {
+  return new_sum < Of == tile_numbers::int8_quads ? 0x4e80a400 : 0x6e40ec00, Arch > (x, w, sum);
+}
+
+// Returns the lower lanes of two vectors in turn, and the upper ones.
+template <class Arch>
+FMOE_ALWAYS_INLINE vec<float, Arch> lower_in_turn(const vec<float, Arch>& a,
+                                                  const vec<float, Arch>& b) noexcept {
+  return vzip1q_f32(a, b);
+}
+template <class Arch>
+FMOE_ALWAYS_INLINE vec<float, Arch> upper_in_turn(const vec<float, Arch>& a,
+                                                  const vec<float, Arch>& b) noexcept {
+  return vzip2q_f32(a, b);
+}
+
+// Returns the lower halves of two vectors, one after the other, and the upper ones.
+template <class Arch>
+FMOE_ALWAYS_INLINE vec<float, Arch> lower_halves(const vec<float, Arch>& a,
+                                                 const vec<float, Arch>& b) noexcept {
+  return vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
+}
+template <class Arch>
+FMOE_ALWAYS_INLINE vec<float, Arch> upper_halves(const vec<float, Arch>& a,
+                                                 const vec<float, Arch>& b) noexcept {
+  return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
+}
+
+// Returns 256 times integers of 32 bits plus others; vectors hold their bits.
+template <class Arch>
+vec<float, Arch> joined_halves(const vec<float, Arch>& upper, const vec<float, Arch>& lower) {
+  return vreinterpretq_f32_s32(
+      vaddq_s32(vshlq_n_s32(vreinterpretq_s32_f32(upper), 8), vreinterpretq_s32_f32(lower)));
 }
 
 // Returns integers of 32 bits, whose bits the vector holds, times 256.
@@ -244,9 +294,14 @@ FMOE_ALWAYS_INLINE const std::byte* pointer_after(const std::byte* p,
   return p;
 }
 
-// x86-64 has an instruction that adds two products of such pairs; here there is none.
+// x86-64 has instructions that add two products of pairs to each sum; here there is none that does
+// and rounds as they do.
 template <class Arch>
 bool has_fused_dots() {
+  return false;
+}
+template <class Arch>
+bool has_bf16_dots() {
   return false;
 }
 
@@ -281,27 +336,6 @@ vec<float, Arch> add_dots(const vec<float, Arch>& x, const vec<float, Arch>& w,
   r = vmlal_laneq_s16(r, vget_low_s16(both), pair, 0);
   r = vmlal_high_laneq_s16(r, both, pair, 1);
   return vreinterpretq_f32_s32(r);
-}
-
-// The dot products of two bf16 numbers, where the program is compiled for CPUs that have them. No
-// kernel uses them: they round otherwise than products of the widened numbers.
-template <class Arch>
-vec<float, Arch> add_bf16_dots([[maybe_unused]] const vec<float, Arch>& x,
-                               [[maybe_unused]] const vec<float, Arch>& w,
-                               const vec<float, Arch>& sum) {
-#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-  return vbfdotq_f32(sum, vreinterpretq_bf16_f32(x), vreinterpretq_bf16_f32(w));
-#else
-  return sum;
-#endif
-}
-template <class Arch>
-bool has_bf16_dots() {
-#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-  return true;
-#else
-  return false;
-#endif
 }
 
 }  // namespace fmoe::cpu

@@ -2,7 +2,8 @@
 // Kernels of gemm (gemm.hpp) that multiply tiles of AMX. A step takes 16 floats of each row, which
 // hold pairs of bf16 numbers or quads of integers of 8 bits, and 16 rows of a panel. Each block of
 // an element's sum is cut in steps, the last of which is filled up with zeros, and each step is
-// added to the element. So it makes no difference where among the blocks a product begins.
+// added to the element. So it makes no difference where among the blocks a product begins. On ARM64
+// matrices are multiplied (tile_product_neon.hpp).
 #pragma once
 
 #include <array>
@@ -11,15 +12,18 @@
 
 #include <fmoe/backend/cpu/kernels/amx.hpp>
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
+#include <fmoe/backend/cpu/kernels/tile_product_neon.hpp>
 
 namespace fmoe::cpu {
 
-#if FMOE_X86_64 && FMOE_ASSEMBLY
-
 // Pairs of bf16 numbers have two tiles of rows. Quads have the rows' upper halves in one tile and
 // their lower halves in the other one (int8_quad).
-template <tile_numbers Of>
-inline constexpr extent most_tile_rows = Of == tile_numbers::bf16_pairs ? 2 * tile_rows : tile_rows;
+template <tile_numbers Of, class Arch>
+inline constexpr extent most_tile_rows = is_neon<Arch>                    ? 2 * most_row_pairs
+                                         : Of == tile_numbers::bf16_pairs ? 2 * tile_rows
+                                                                          : tile_rows;
+
+#if FMOE_X86_64 && FMOE_ASSEMBLY
 
 inline constexpr extent tile_floats = tile_bytes / sizeof(float), tile_panel_row = 2 * tile_bytes;
 
@@ -136,19 +140,28 @@ FMOE_NOINLINE void multiply_tiles(const gemm_tile<float>& tile, extent rows, ext
   }
 }
 
+#endif
+#if FMOE_ASSEMBLY
+
 template <tile_numbers Of, class Arch, extent Rows, extent Panels, bool Stream>
 void tile_kernel(const gemm_tile<float>& tile) noexcept {
+  constexpr extent far_ahead = 8192;
+  const extent ahead = Stream ? far_ahead : tile.own_ahead;
+#if FMOE_X86_64
   constexpr bool has_halves = Of == tile_numbers::int8_quads;
-  constexpr extent rows = std::min(Rows, tile_rows), far_ahead = 8192;
+  constexpr extent rows = std::min(Rows, tile_rows);
   multiply_tiles<Of, Arch, has_halves || (Rows > tile_rows)>(
-      tile, rows, has_halves ? Rows : Rows - rows, Panels, Stream ? far_ahead : tile.own_ahead);
+      tile, rows, has_halves ? Rows : Rows - rows, Panels, ahead);
+#else
+  multiply_matrices<Of, Arch, Rows>(tile, Panels, ahead);
+#endif
 }
 
 template <tile_numbers Of, class Arch>
 inline constexpr auto tile_tiles = []<extent... I>(std::index_sequence<I...>) {
   return std::array<gemm_kernel_pointer<float>, sizeof...(I)>{
       &tile_kernel<Of, Arch, I + lone_rows, 1, false>...};
-}(std::make_index_sequence<most_tile_rows<Of> - lone_rows + 1>{});
+}(std::make_index_sequence<most_tile_rows<Of, Arch> - lone_rows + 1>{});
 
 template <tile_numbers Of, class Arch, extent Panels>
 inline constexpr auto tile_streams = []<extent... I>(std::index_sequence<I...>) {
@@ -158,10 +171,10 @@ inline constexpr auto tile_streams = []<extent... I>(std::index_sequence<I...>) 
 
 template <tile_numbers Of, class Arch>
 inline constexpr gemm_kernels<float> tile_kernels_of{
-    tile_panel_row,
+    panel_width<float, Arch> * sizeof(float),
     1,
     0,
-    most_tile_rows<Of>,
+    most_tile_rows<Of, Arch>,
     {tile_tiles<Of, Arch>.data(), tile_tiles<Of, Arch>.data()},
     {tile_streams<Of, Arch, 1>.data(), tile_streams<Of, Arch, 2>.data(),
      tile_streams<Of, Arch, 4>.data()},
@@ -171,12 +184,12 @@ inline constexpr gemm_kernels<float> tile_kernels_of{
 
 #endif
 
-// Returns the kernels for panels of such numbers, or null on a CPU without tiles.
+// Returns the kernels for panels of such numbers, or null on a CPU without tiles or matrices.
 template <tile_numbers Of, class Arch>
 const gemm_kernels<float>* tile_kernels() {
-#if FMOE_X86_64 && FMOE_ASSEMBLY
-  if constexpr (is_avx512<Arch>)
-    if (has_tiles<Arch>()) return &tile_kernels_of<Of, Arch>;
+#if FMOE_ASSEMBLY
+  if constexpr (is_avx512<Arch> || is_neon<Arch>)
+    if (has_tiles<Arch>() || has_matrices<Of, Arch>()) return &tile_kernels_of<Of, Arch>;
 #endif
   return nullptr;
 }

@@ -95,6 +95,10 @@ struct int8_quad {
 template <class S>
 inline constexpr bool is_integers = is_int16_pair<S> || std::is_same_v<S, int8_quad>;
 
+// What the tiles of AMX and the matrices of ARM64 hold: pairs of bf16 numbers or quads of integers
+// of 8 bits, neighbours along k.
+enum class tile_numbers : std::uint8_t { bf16_pairs, int8_quads };
+
 // True for panels whose rows are several neighbours along k.
 template <class S>
 inline constexpr bool is_in_groups = is_integers<S> || std::is_same_v<S, bf16_pair>;
