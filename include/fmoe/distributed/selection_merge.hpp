@@ -89,7 +89,7 @@ struct selection_merge {
     std::vector<entry> entries;
   };
 
-  static bool is_before(const entry& a, const entry& b) { return a.is_before(b); }
+  static constexpr auto is_before = [](const entry& a, const entry& b) { return a.is_before(b); };
 
   static T weight(weighting w, T score, double log_sum) {
     switch (w) {
