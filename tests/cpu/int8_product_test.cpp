@@ -80,19 +80,18 @@ struct problem {
   }
 
   void add_by_kernels(std::vector<float>& c, bool accumulate, extent side_by_side = 4,
-                      cpu::int8_step step = cpu::int8_step_here<arch>()) {
+                      cpu::int8_step by = cpu::int8_step_here<arch>()) {
     std::vector<extent> k_offsets, n_offsets;
     for (extent k = 0; k < depth; ++k) k_offsets.push_back(place(k, 0));
     for (extent n = 0; n < columns; ++n) n_offsets.push_back(place(0, n));
-    const auto& kernels = cpu::int8_product_kernels<arch>(step);
+    const auto& kernels = cpu::int8_product_kernels<arch>(by);
     const extent panels = divide_up(columns, cpu::panel_width<float, arch>),
                  groups = divide_up(depth, group), stride = groups * (group + 2) + 5;
     std::vector<std::byte> packed(panels * kernels.bytes(groups));
     for (extent p = 0; p < panels; ++p)
-      cpu::pack_int8_panel<arch>(k_offsets, n_offsets, layout(), 0, stored(), p, packed.data(),
-                                 step);
+      cpu::pack_int8_panel<arch>(k_offsets, n_offsets, layout(), 0, stored(), p, packed.data(), by);
     std::vector<float> in(rows * stride, std::numeric_limits<float>::quiet_NaN());
-    cpu::round_rows_to_int8<arch>(x.data(), depth + 3, rows, depth, in.data(), stride, step);
+    cpu::round_rows_to_int8<arch>(x.data(), depth + 3, rows, depth, in.data(), stride, by);
     cpu::gemm<float, arch>({.rows = rows,
                             .columns = columns,
                             .depth = groups,
@@ -133,9 +132,9 @@ TEST_CASE("products that round their rows to 8 bits have the bits of a plain loo
             std::vector<float> plain = start;
             p.add_plain(plain);
             CAPTURE(rows, depth, columns, k_is_contiguous, accumulate);
-            for (const cpu::int8_step step : steps_here()) {
+            for (const cpu::int8_step by : steps_here()) {
               std::vector<float> c = start;
-              p.add_by_kernels(c, accumulate, 4, step);
+              p.add_by_kernels(c, accumulate, 4, by);
               REQUIRE(same_bits(c, plain));
             }
           }

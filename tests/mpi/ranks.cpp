@@ -36,12 +36,35 @@ void check(const std::string& name, communicator& ranks) {
 }
 
 // By memory that the ranks share, by so little that many calls go by messages, and by these alone.
+constexpr std::size_t ways[] = {mpi_options{}.shared_bytes, 4096, 0};
+
 void check_each_way(const std::string& name) {
-  for (const std::size_t bytes : {mpi_options{}.shared_bytes, std::size_t{4096}, std::size_t{0}}) {
+  for (const std::size_t bytes : ways) {
     mpi_communicator ranks(MPI_COMM_WORLD, {.shared_bytes = bytes});
     require(ranks.shares_memory() == (bytes != 0), "shared memory");
     check(name, ranks);
   }
+}
+
+// Communicators end while the last rank has failed, makes no call any more, or is in a call.
+void check_ends() {
+  using namespace std::chrono_literals;
+  for (const std::size_t bytes : ways)
+    for (const std::string fault : {"fails", "hangs", "calls"}) {
+      const auto begin = std::chrono::steady_clock::now();
+      std::optional<mpi_communicator> ranks(std::in_place, MPI_COMM_WORLD, mpi_options{bytes});
+      const bool is_last = ranks->rank() + 1 == ranks->size();
+      if (fault != "fails" && !is_last) ranks->deadline = 200ms;
+      if (fault == "fails" && is_last) sentence_of([&] { ranks->fail("it has no more"); });
+      if (fault == "calls" && is_last) {
+        const std::string got = sentence_of([&] { meet(*ranks); });
+        require(got == "a rank waited 0.2 s in ~mpi_communicator: another rank died or hangs", got);
+      }
+      if (fault == "hangs" && is_last) MPI_Barrier(MPI_COMM_WORLD);  // until the others have ended
+      ranks.reset();
+      if (fault == "hangs" && !is_last) MPI_Barrier(MPI_COMM_WORLD);
+      require(std::chrono::steady_clock::now() - begin < 30s, "a rank waits when another " + fault);
+    }
 }
 
 // Calls a layer until the last rank fails in its tenth call.
@@ -104,10 +127,11 @@ int main(int argc, char** argv) {
   return fmoe::run_on_mpi(argc, argv, [&](communicator& ranks) {
     if (argc > 2) return do_wrong(name, ranks, argv[2]);
     const bool is_seen = name.find("other_") == 0;  // in shared memory; messages just do not fit
-    name == "expressions" || is_seen ? check(name, ranks) : check_each_way(name);
+    if (name == "ends") check_ends();
+    else name == "expressions" || is_seen ? check(name, ranks) : check_each_way(name);
     MPI_Barrier(MPI_COMM_WORLD);  // then no rank has thrown
     if (ranks.rank() == 0) std::printf("%zu ranks passed\n", ranks.size());
     std::fflush(stdout);
-    if (name == "throws" || name == "hangs" || is_seen) leave();
+    if (name == "throws" || name == "hangs" || name == "ends" || is_seen) leave();
   });
 }

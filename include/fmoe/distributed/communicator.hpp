@@ -253,10 +253,10 @@ class communicator {
     return parts_;
   }
 
-  std::string waited_in_vain(collective what) const {
+  std::string waited_in_vain(const char* what) const {
     std::string text = "a rank waited ";
     detail::text_part(std::chrono::duration<double>(deadline).count()).append_to(text);
-    text.append(" s in ").append(name_of(what)).append(": another rank died or hangs");
+    text.append(" s in ").append(what).append(": another rank died or hangs");
     return text;
   }
 

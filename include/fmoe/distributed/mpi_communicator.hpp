@@ -43,15 +43,19 @@ class mpi_communicator final : public communicator {
       : communicator(number(ranks, MPI_Comm_rank), number(ranks, MPI_Comm_size)) {
     MPI_Comm_dup(ranks, &ranks_);
     MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
+    MPI_Comm_dup(ranks_, &end_);
     const std::size_t here = ranks_of_machine();
     shares_cores_ = here > std::thread::hardware_concurrency();
     if (here != size()) return;
     shared_.emplace(ranks_, rank(), size(), options.shared_bytes);
     if (!shared_->is_there()) shared_.reset();
   }
+  // All ranks do this at the same time, too. If one has failed, or does not come before the
+  // deadline, the others leave the memory that they share to MPI_Finalize.
   ~mpi_communicator() override {
-    if (has_failed()) return;  // the ranks do not come together any more
+    if (has_failed() || !all_end()) return;  // MPI would wait for the others for ever
     if (shared_) shared_->free();
+    MPI_Comm_free(&end_);
     MPI_Comm_free(&ranks_);
   }
 
@@ -73,6 +77,21 @@ class mpi_communicator final : public communicator {
     const std::size_t n = number(here, MPI_Comm_size);
     MPI_Comm_free(&here);
     return n;
+  }
+
+  // Returns true if all ranks end. A rank that has given up the first barrier is not in the second,
+  // so that one that comes later gives up, too.
+  bool all_end() {
+    try {
+      for (int i = 0; i < 2; ++i) {
+        MPI_Request all_came = MPI_REQUEST_NULL;
+        const int e = MPI_Ibarrier(end_, &all_came);
+        wait_for("~mpi_communicator", e, all_came);
+      }
+      return true;
+    } catch (...) {
+      return false;
+    }
   }
 
   // If several ranks fail at the same time, before they hear of each other, each throws the
@@ -111,7 +130,7 @@ class mpi_communicator final : public communicator {
     shared_->put(mine);
     MPI_Request all_came = MPI_REQUEST_NULL;
     const int e = MPI_Ibarrier(ranks_, &all_came);
-    wait_for(mine.what, e, all_came);
+    wait_for(name_of(mine.what), e, all_came);
     if (!shared_->has_all()) return send(mine, expected, read);
     const std::string fault =
         read_offers([&](std::size_t r) { return shared_->of(r); }, mine.what, expected, read);
@@ -134,7 +153,7 @@ class mpi_communicator final : public communicator {
                       : MPI_Ialltoallv(t->out.data(), t->out_counts.data(), t->out_starts.data(),
                                        t->type, t->in.data(), t->in_counts.data(),
                                        t->in_starts.data(), t->type, ranks_, &t->request);
-    wait_for(mine.what, e, t->request);
+    wait_for(name_of(mine.what), e, t->request);
     owned.reset(t);
     MPI_Type_free(&t->type);
     read(split(t->in, expected));
@@ -181,14 +200,13 @@ class mpi_communicator final : public communicator {
   }
 
   // Waits for a request, for the sentence of a rank that failed, and no longer than the deadline.
-  void wait_for(collective what, int error, MPI_Request& request) {
+  void wait_for(const char* what, int error, MPI_Request& request) {
     const auto begin = std::chrono::steady_clock::now();
     for (int done = 0; done == 0;) {
       if (error == MPI_SUCCESS) error = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
       if (done != 0) return;
       if (const std::string theirs = announced(); !theirs.empty()) follow(theirs);
-      if (error != MPI_SUCCESS)
-        fail("MPI reports error " + std::to_string(error) + " in " + name_of(what));
+      if (error != MPI_SUCCESS) fail("MPI reports error " + std::to_string(error) + " in " + what);
       const auto waited = std::chrono::steady_clock::now() - begin;
       if (waited > deadline) fail(waited_in_vain(what));
       wait_after(waited);
@@ -196,6 +214,7 @@ class mpi_communicator final : public communicator {
   }
 
   MPI_Comm ranks_ = MPI_COMM_NULL;
+  MPI_Comm end_ = MPI_COMM_NULL;  // the same ranks: a barrier at the end meets no call
   bool shares_cores_ = false;
   std::optional<detail::mpi_shared_memory> shared_;
 };
@@ -209,6 +228,7 @@ int run_on_mpi(int& argc, char**& argv, const Body& body, const mpi_options& opt
   try {
     mpi_communicator ranks(MPI_COMM_WORLD, options);
     ranks.guarded([&] { body(static_cast<communicator&>(ranks)); });
+    ranks.deadline = std::chrono::nanoseconds::max();  // MPI_Finalize waits for all ranks, too
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     std::fflush(stderr);

@@ -81,7 +81,7 @@ class thread_communicator final : public communicator {
 
   void meet(const detail::offer& mine, std::span<const std::size_t> expected,
             detail::function_ref<void(detail::offered_parts)> read) override {
-    const std::string in_vain = waited_in_vain(mine.what);
+    const std::string in_vain = waited_in_vain(name_of(mine.what));
     if (!where_.come(rank(), mine, deadline, in_vain)) fail(in_vain);  // or what came first
     const std::string fault =
         read_offers([&](std::size_t r) { return where_.of(r); }, mine.what, expected, read);

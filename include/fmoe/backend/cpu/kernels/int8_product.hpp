@@ -69,7 +69,7 @@ void round_group(const float* from, float* to) noexcept {
 // Rounds rows of k numbers for these kernels; the last group of a row is filled up with zeros.
 template <class Arch>
 void round_rows_to_int8(const float* from, extent stride, extent rows, extent k, float* to,
-                        extent to_stride, int8_step step = int8_step_here<Arch>()) noexcept {
+                        extent to_stride, int8_step by = int8_step_here<Arch>()) noexcept {
   const auto round = [&]<class Codes>(Codes) {
     for (extent r = 0; r < rows; ++r)
       for (extent g = 0; g * q8::block < k; ++g) {
@@ -85,7 +85,7 @@ void round_rows_to_int8(const float* from, extent stride, extent rows, extent k,
         }
       }
   };
-  if (step == int8_step::floats) round(int8_codes<Arch, false>());
+  if (by == int8_step::floats) round(int8_codes<Arch, false>());
   else round(int8_codes<Arch, true>());
 }
 
@@ -225,11 +225,11 @@ inline constexpr gemm_kernels<float> int8_kernels_of{
     nullptr};
 
 template <class Arch>
-const gemm_kernels<float>& int8_product_kernels(int8_step step = int8_step_here<Arch>()) {
+const gemm_kernels<float>& int8_product_kernels(int8_step by = int8_step_here<Arch>()) {
   if constexpr (is_neon<Arch>)
-    if (step == int8_step::matrices) return int8_kernels_of<Arch, int8_step::matrices>;
+    if (by == int8_step::matrices) return int8_kernels_of<Arch, int8_step::matrices>;
   if constexpr (!is_sse<Arch>)  // whose CPUs have no instruction for them
-    if (step == int8_step::quads) return int8_kernels_of<Arch, int8_step::quads>;
+    if (by == int8_step::quads) return int8_kernels_of<Arch, int8_step::quads>;
   return int8_kernels_of<Arch, int8_step::floats>;
 }
 
@@ -238,10 +238,10 @@ const gemm_kernels<float>& int8_product_kernels(int8_step step = int8_step_here<
 template <class Arch>
 void pack_int8_panel(std::span<const extent> k_offsets, std::span<const extent> n_offsets,
                      const quantized_layout& layout, extent first, const std::byte* source,
-                     extent panel, std::byte* out, int8_step step = int8_step_here<Arch>()) {
+                     extent panel, std::byte* out, int8_step by = int8_step_here<Arch>()) {
   using scale = typename panel_int8<q8, Arch>::scale;
   constexpr extent width = panel_width<float, Arch>;
-  const bool in_quads = step != int8_step::floats;
+  const bool in_quads = by != int8_step::floats;
   const extent together = in_quads ? 4 : 1, depth = k_offsets.size(), n0 = panel * width,
                columns = std::min(width, n_offsets.size() - n0);
   const int bias = in_quads && int8_codes<Arch, true>::is_biased ? -128 : 0;
