@@ -123,7 +123,7 @@ FMOE_NOINLINE void multiply_matrices(const gemm_tile<float>& tile, extent panels
     const auto row = [&](extent i) FMOE_ALWAYS_INLINE_LAMBDA {
       return a + (has_halves ? i / 2 * lda + i % 2 * depth : std::min(i, Rows - 1) * lda);
     };
-    const auto step = [&](extent floats) FMOE_ALWAYS_INLINE_LAMBDA {
+    const auto multiply = [&](extent floats) FMOE_ALWAYS_INLINE_LAMBDA {
       FMOE_ROUNDS(2)
       for (extent k = 0; k < 4; k += 2) {  // two rows of a panel are a line
         FMOE_PREFETCH(b + ahead + k * row_bytes);
@@ -142,8 +142,8 @@ FMOE_NOINLINE void multiply_matrices(const gemm_tile<float>& tile, extent panels
     do {
       const extent in_block = counts != nullptr ? *counts++ : std::min(left, tile.block);
       clear_matrices<pairs>(sums);
-      for (extent i = 0; i < in_block / 4; ++i) step(4);
-      if (in_block % 4 != 0) step(in_block % 4);
+      for (extent i = 0; i < in_block / 4; ++i) multiply(4);
+      if (in_block % 4 != 0) multiply(in_block % 4);
       const auto put = [&](extent m, extent n, const vec<float, Arch>& sum) {
         float* const to = c + m * tile.ldc + n * lane;
         store<float, Arch>(to, adds ? load<float, Arch>(to) + sum : sum);
