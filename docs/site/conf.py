@@ -57,7 +57,7 @@ API = {
 
 # Pages by their part of the navigation; pages that are not named come last.
 PARTS = {
-    "Using fmoe": ["guide", "formats", "install", "operators", "gradients", "training", "training_mumoe", "training_language", "serving", "interpretability", "python", "c", "errors", "interop", "cuda", "distributed", "performance", "gallery"],
+    "Using fmoe": ["guide", "formats", "install", "operators", "gradients", "training", "training_mumoe", "training_language", "serving", "determinism", "interpretability", "python", "c", "errors", "interop", "cuda", "distributed", "performance", "gallery"],
     "Layers": LAYERS,
     "Inside": ["architecture", "adding_a_layer"],
 }
