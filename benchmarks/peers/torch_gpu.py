@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""usage: torch_gpu.py FOLDER [--csv=FILE] [--seconds=N]
+"""usage: torch_gpu.py FOLDER [--csv=FILE] [--seconds=N] [--forms=eager,compiled]
 
 Times the layers that `fmoe_bench --cuda --save=FOLDER` wrote, in PyTorch: eager and by torch.compile, in fp32 and tf32, on the GPU or,
 where there is none, on the CPU. The results of each layer are compared with fmoe's first; a wrong one makes the script fail. After
-N seconds no other row is begun.
+N seconds no other row is begun. --forms=compiled leaves out the rows of eager.
 """
 import pathlib
 import statistics
@@ -77,7 +77,7 @@ def main(arguments):
         rows_of[kind] = x
     print(f"{'layer':10} {'form':8} {'math':5} {'tokens':>6} {'us':>12}")
     # What takes long to compile comes last, because the time may end.
-    for form in ["eager", "compiled"]:
+    for form in options.get("--forms", "eager,compiled").split(","):
         for kind, layer in made.items():
             for precision, tf32 in [("fp32", False), ("tf32", True)]:
                 torch.backends.cuda.matmul.allow_tf32 = tf32
