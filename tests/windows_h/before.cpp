@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// A program for Windows whose units include windows.h as it is, without NOMINMAX: this one before
+// the headers of fmoe, the other one behind them. MinGW's windows.h has all macros of Microsoft's
+// but these two. Microsoft's standard library bears them, and g++'s does not.
+#include <windows.h>
+
+#include <bits/stdc++.h>
+
+#if !defined(max)
+#define max(a, b) (((a) > (b)) ? (a) : (b))
+#define min(a, b) (((a) < (b)) ? (a) : (b))
+#endif
+
+#include "every_header.hpp"
+#include "unit.hpp"
+
+bool runs_behind();
+
+int main() {
+  const bool before = runs(), behind = runs_behind();
+  std::printf("windows.h before fmoe %s, and behind it %s\n", before ? "works" : "FAILS",
+              behind ? "works" : "FAILS");
+  return before && behind ? 0 : 1;
+}
