@@ -267,6 +267,20 @@ TEST_CASE("a path that the system refuses is an io::error", "[io]") {
 #endif
 }
 
+TEST_CASE("a path may have letters of any language", "[io]") {
+  const temporary_folder folder;
+  const std::u8string name = u8"\u00e9l\u00e8ve \u91cd\u307f.safetensors";
+  const auto file = folder.path() / name;
+  io::arrays_by_name arrays;
+  for (const auto& [shard, some] : model()) arrays.insert(some.begin(), some.end());
+  io::safetensors::write(file, arrays, {{"K", "3"}});
+  CHECK(load<monet_router<>>(file, {.prefix = "model.layers.0."}).active == 3);
+  const auto missing = folder.path() / (u8"no " + name);
+  const auto e = caught([&] { io::checkpoint::open(missing); });
+  CHECK(e.code == errc::io);
+  CHECK(e.file == missing);
+}
+
 TEST_CASE("a checkpoint whose path has a NUL is not another checkpoint", "[io]") {
   const temporary_folder folder;
   write(folder, model());
