@@ -93,11 +93,10 @@ void save_big(communicator& ranks, const std::filesystem::path& folder) {
 
 void do_wrong(const std::string& fault, communicator& ranks, const std::filesystem::path& folder) {
   const bool is_last = ranks.rank() + 1 == ranks.size();
-  if (fault == "killed") return call(ranks, [] { std::raise(SIGKILL); });
   if (fault == "throws") return call(ranks, [] { throw std::runtime_error("it has no more"); });
-  if (fault == "stopped") {
+  if (fault == "killed" || fault == "survived" || fault == "stopped") {
     ranks.deadline = std::chrono::seconds(1);
-    return call(ranks, [] { std::raise(SIGSTOP); });
+    return call(ranks, [&] { std::raise(fault == "stopped" ? SIGSTOP : SIGKILL); });
   }
   if (fault == "unequal_files") {
     mxd<> layer = mixture_of_decoders(1000);
