@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A program for Windows whose units include windows.h as it is, without NOMINMAX: this one before
-// the headers of fmoe, the other one behind them. MinGW's windows.h has all macros of Microsoft's
-// but these two. Microsoft's standard library bears them, and g++'s does not.
+// the headers of fmoe, behind.cpp behind them. MinGW's windows.h lacks the macros max and min of
+// Microsoft's in C++, so they are made here, after the standard headers: those of g++ do not
+// compile with them, as Microsoft's do.
 #include <windows.h>
 
 #include <bits/stdc++.h>

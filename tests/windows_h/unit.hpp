@@ -31,7 +31,7 @@ bool runs() {
   fmoe::tensor<float, 2> compiled(y.shape());
   compile(layer, 2)(x, compiled);
   const auto numbers = [](const auto& t) { return std::span(t.data(), t.size()); };
-  // A program may have either function, its own or that of std, where windows.h has macros.
+  // Functions of fmoe and of std, whose names windows.h has for macros.
   const auto clipped = evaluate(max(min(y, 0.25f), 0.f));
   const float greatest = std::max(0.f, std::min(0.25f, std::numeric_limits<float>::max()));
   return std::ranges::equal(numbers(y), numbers(compiled)) &&
