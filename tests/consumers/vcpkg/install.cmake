@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
 # cmake -DCURRENT_PORT_DIR=... -DCURRENT_PACKAGES_DIR=... -DCURRENT_BUILDTREES_DIR=... -P: runs a portfile without vcpkg. Its
-# commands stand here in short: what they do to a header-only package, in the places where vcpkg does it.
+# commands stand here in short: what they do to a header-only package, in the places where vcpkg does it. GITHUB is the URL that
+# stands for https://github.com.
 cmake_path(GET CURRENT_PORT_DIR FILENAME PORT)
+file(READ ${CURRENT_PORT_DIR}/vcpkg.json manifest)
+string(JSON VERSION GET "${manifest}" version-semver)
 
 function(vcpkg_download_distfile out)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "URLS;FILENAME;SHA512" "")
@@ -15,6 +18,13 @@ function(vcpkg_extract_source_archive out)
   file(ARCHIVE_EXTRACT INPUT ${arg_ARCHIVE} DESTINATION ${CURRENT_BUILDTREES_DIR}/src)
   file(GLOB folder ${CURRENT_BUILDTREES_DIR}/src/*)
   set(${out} ${folder} PARENT_SCOPE)
+endfunction()
+
+function(vcpkg_from_github)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "OUT_SOURCE_PATH;REPO;REF;SHA512;HEAD_REF" "")
+  vcpkg_download_distfile(archive URLS ${GITHUB}/${arg_REPO}/archive/refs/tags/${arg_REF}.tar.gz FILENAME ${PORT}.tar.gz SHA512 ${arg_SHA512})
+  vcpkg_extract_source_archive(source ARCHIVE ${archive})
+  set(${arg_OUT_SOURCE_PATH} ${source} PARENT_SCOPE)
 endfunction()
 
 function(vcpkg_cmake_configure)
