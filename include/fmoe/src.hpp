@@ -6,9 +6,11 @@
 
 #include <fmoe/arrays/print-inl.hpp>
 #include <fmoe/backend/cpu/parallel-inl.hpp>
+#include <fmoe/base/open_file-inl.hpp>
 #include <fmoe/base/platform-inl.hpp>
 #include <fmoe/distributed/src.hpp>
 #include <fmoe/gradients/src.hpp>
 #include <fmoe/io/src.hpp>
+#include <fmoe/ir/graph-inl.hpp>
 #include <fmoe/optimizers/src.hpp>
 #include <fmoe/run/src.hpp>

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include <fmoe/base/platform.hpp>
+#include <fmoe/base/open_file.hpp>
 #include <fmoe/io/error.hpp>
 
 class temporary_folder {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include <fmoe/base/platform.hpp>
+#include <fmoe/base/open_file.hpp>
 
 namespace fmoe::io {
 

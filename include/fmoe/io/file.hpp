@@ -12,7 +12,7 @@
 #include <string>
 
 #include <fmoe/base/checked.hpp>
-#include <fmoe/base/platform.hpp>
+#include <fmoe/base/open_file.hpp>
 #include <fmoe/base/separate.hpp>
 #include <fmoe/io/error.hpp>
 
