@@ -279,6 +279,8 @@ TEST_CASE("a path may have letters of any language", "[io]") {
   const auto e = caught([&] { io::checkpoint::open(missing); });
   CHECK(e.code == errc::io);
   CHECK(e.file == missing);
+  const auto* const shown = "no \xc3\xa9l\xc3\xa8ve \xe9\x87\x8d\xe3\x81\xbf.safetensors\"";
+  CHECK(std::string_view(e.what()).find(shown) != std::string_view::npos);
 }
 
 TEST_CASE("a checkpoint whose path has a NUL is not another checkpoint", "[io]") {

@@ -417,7 +417,7 @@ TEST_CASE("missing and misshapen tensors are named") {
   CHECK(caught([&] { file.get<double, 1>("double"); }).code == errc::shape);
 }
 
-TEST_CASE("messages quote names in 64 printable characters") {
+TEST_CASE("messages quote names in 64 bytes of visible letters") {
   const auto named = [](const std::string& name) {
     return std::string(fmoe::io::error(errc::io, "x", 0, name).what());
   };
@@ -426,6 +426,19 @@ TEST_CASE("messages quote names in 64 printable characters") {
   CHECK(named(std::string(65, 'n')) == "[io] tensor \"" + std::string(64, 'n') + "\"... x (io)");
   CHECK(named(std::string(62, 'n') + "\n") ==
         "[io] tensor \"" + std::string(62, 'n') + "\"... x (io)");
+
+  // Letters of every length stand as they are, and none is cut in two.
+  for (const std::string letter : {"\xc3\xa9", "\xe9\x87\x8d", "\xf0\x90\x8d\x88"}) {
+    CHECK(named(letter + "n") == "[io] tensor \"" + letter + "n\" x (io)");
+    CHECK(named(std::string(63, 'n') + letter) ==
+          "[io] tensor \"" + std::string(63, 'n') + "\"... x (io)");
+  }
+  // A control, a space without a break, a mark that turns the direction, a private letter, an
+  // overlong form, half a letter.
+  CHECK(named("\xc2\x9b\xc2\xa0\xe2\x80\xae") ==
+        R"([io] tensor "\xc2\x9b\xc2\xa0\xe2\x80\xae" x (io))");
+  CHECK(named("\xee\x80\x80\xc0\x80\xe9\x87") ==
+        R"([io] tensor "\xee\x80\x80\xc0\x80\xe9\x87" x (io))");
 }
 
 TEST_CASE("16-bit elements are converted exactly") {

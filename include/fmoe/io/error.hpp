@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <fmoe/base/open_file.hpp>
+#include <fmoe/io/utf8.hpp>
 
 namespace fmoe::io {
 
@@ -44,19 +45,21 @@ constexpr const char* name_of(errc code) {
   return names[static_cast<int>(code)];
 }
 
-// Returns `text` in double quotes, in printable ASCII only and cut at `longest` bytes: text from a
-// file must not forge log lines.
+// Returns `text` in double quotes, cut at `longest` bytes. Only spaces and letters that a reader
+// sees stand as they are, and other bytes as numbers: text from a file must not forge log lines.
 inline std::string in_quotes(std::string_view text, std::size_t longest = 64) {
   constexpr char hex[] = "0123456789abcdef";
   std::string result = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const char marked[] = {'\\', c}, code[] = {'\\', 'x', hex[byte >> 4], hex[byte & 15]};
-    std::string_view shown(&c, 1);
-    if (c == '"' || c == '\\') shown = {marked, sizeof marked};
-    else if (byte < 0x20 || byte > 0x7e) shown = {code, sizeof code};
+  while (!text.empty()) {
+    const auto byte = static_cast<unsigned char>(text[0]);
+    const char marked[] = {'\\', text[0]}, code[] = {'\\', 'x', hex[byte >> 4], hex[byte & 15]};
+    const std::size_t letter = text[0] == ' ' ? 1 : visible_letter(text);
+    std::string_view shown = text.substr(0, letter);
+    if (byte == '"' || byte == '\\') shown = {marked, sizeof marked};
+    else if (letter == 0) shown = {code, sizeof code};
     if (result.size() - 1 + shown.size() > longest) return result + "\"...";
     result += shown;
+    text.remove_prefix(letter == 0 ? 1 : letter);
   }
   return result + '"';
 }
