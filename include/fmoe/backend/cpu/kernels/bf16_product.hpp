@@ -5,8 +5,8 @@
 // floats: rows and panels there have the neighbours exchanged, so that sums have the same order
 // and the same bits. So do CPUs whose dot product is slower than products of floats: an Intel
 // Emerald Rapids adds 82 thousand million a second, and 147 of floats. CPUs with AMX multiply
-// tiles, 20 times as many, and sums have another order there (tile_product.hpp). Subnormal numbers
-// count as 0, and so does a 0 that follows an odd k.
+// tiles, 20 times as many, and ARM64's with BFMMLA small matrices; sums have another order there
+// (tile_product.hpp). Subnormal numbers count as 0, and so does a 0 that follows an odd k.
 #pragma once
 
 #include <limits>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Kernels of gemm (gemm.hpp) for ARM64 that multiply matrices: two rows by two columns of 8 bytes,
-// neighbours along k, are added to four sums. Two rows of a panel have 4 bytes of each column,
-// which make such columns in turn. Of integers of 16 by 8 bits the two rows are the upper and the
-// lower halves of one.
+// Kernels of gemm (gemm.hpp) with ARM64's matrix instructions. One instruction multiplies two rows
+// by two columns and adds the products to four sums; each row and each column has 8 bytes, which
+// are neighbours along k. A row of a panel holds 4 bytes of each column, so two rows, interleaved,
+// make the columns. A row of integers of 16 bits is two rows of 8 bits: the upper and lower halves.
 #pragma once
 
 #include <algorithm>
@@ -52,8 +52,8 @@ FMOE_ALWAYS_INLINE void add_matrices_of(const auto& row, const std::byte* panel,
     FMOE_ROUNDS(2)
     for (extent n = 0; n < 2; ++n) {
       const vec<float, Arch> first = of_panel(2 * k, n), second = of_panel(2 * k + 1, n),
-                             lower = lower_in_turn<Arch>(first, second),
-                             upper = upper_in_turn<Arch>(first, second);
+                             lower = xsimd::zip_lo(first, second),
+                             upper = xsimd::zip_hi(first, second);
       FMOE_ROUNDS(4)
       for (extent m = 0; m < Pairs; ++m) {
         auto* const to = sums[m] + 2 * n;
