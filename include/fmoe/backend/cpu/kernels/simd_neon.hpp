@@ -232,6 +232,18 @@ FMOE_ALWAYS_INLINE vec<float, Arch> add_matrices(const vec<float, Arch>& x,
   return new_sum < Of == tile_numbers::int8_quads ? 0x4e80a400 : 0x6e40ec00, Arch > (x, w, sum);
 }
 
+// Returns the lower halves of two vectors, interleaved, and the upper ones.
+template <class Arch>
+FMOE_ALWAYS_INLINE vec<float, Arch> zipped_lower(const vec<float, Arch>& a,
+                                                 const vec<float, Arch>& b) noexcept {
+  return xsimd::zip_lo(a, b);
+}
+template <class Arch>
+FMOE_ALWAYS_INLINE vec<float, Arch> zipped_upper(const vec<float, Arch>& a,
+                                                 const vec<float, Arch>& b) noexcept {
+  return xsimd::zip_hi(a, b);
+}
+
 // Returns the lower halves of two vectors, one after the other, and the upper ones.
 template <class Arch>
 FMOE_ALWAYS_INLINE vec<float, Arch> lower_halves(const vec<float, Arch>& a,
