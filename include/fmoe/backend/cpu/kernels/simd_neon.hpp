@@ -232,16 +232,17 @@ FMOE_ALWAYS_INLINE vec<float, Arch> add_matrices(const vec<float, Arch>& x,
   return new_sum < Of == tile_numbers::int8_quads ? 0x4e80a400 : 0x6e40ec00, Arch > (x, w, sum);
 }
 
-// Returns the lower halves of two vectors, interleaved, and the upper ones.
+// Returns the lower lanes of two vectors in turn, and the upper ones: xsimd::zip_lo and zip_hi, for
+// which g++ 12 uses the stack.
 template <class Arch>
-FMOE_ALWAYS_INLINE vec<float, Arch> zipped_lower(const vec<float, Arch>& a,
-                                                 const vec<float, Arch>& b) noexcept {
-  return xsimd::zip_lo(a, b);
+FMOE_ALWAYS_INLINE vec<float, Arch> lower_in_turn(const vec<float, Arch>& a,
+                                                  const vec<float, Arch>& b) noexcept {
+  return vzip1q_f32(a, b);
 }
 template <class Arch>
-FMOE_ALWAYS_INLINE vec<float, Arch> zipped_upper(const vec<float, Arch>& a,
-                                                 const vec<float, Arch>& b) noexcept {
-  return xsimd::zip_hi(a, b);
+FMOE_ALWAYS_INLINE vec<float, Arch> upper_in_turn(const vec<float, Arch>& a,
+                                                  const vec<float, Arch>& b) noexcept {
+  return vzip2q_f32(a, b);
 }
 
 // Returns the lower halves of two vectors, one after the other, and the upper ones.

@@ -52,8 +52,8 @@ FMOE_ALWAYS_INLINE void add_matrices_of(const auto& row, const std::byte* panel,
     FMOE_ROUNDS(2)
     for (extent n = 0; n < 2; ++n) {
       const vec<float, Arch> first = of_panel(2 * k, n), second = of_panel(2 * k + 1, n),
-                             lower = zipped_lower<Arch>(first, second),
-                             upper = zipped_upper<Arch>(first, second);
+                             lower = lower_in_turn<Arch>(first, second),
+                             upper = upper_in_turn<Arch>(first, second);
       FMOE_ROUNDS(4)
       for (extent m = 0; m < Pairs; ++m) {
         auto* const to = sums[m] + 2 * n;
