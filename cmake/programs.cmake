@@ -13,9 +13,6 @@ endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
 
-# Kernels are tested for each of these levels; if the list is empty, once, for fmoe_ARCH, as the
-# other tests.
-set(fmoe_TEST_LEVELS "v2;v3;v4" CACHE STRING "x86-64 levels that the tests of kernels are built for")
 if(NOT DEFINED fmoe_ARCH)
   set(fmoe_ARCH "")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT CMAKE_CROSSCOMPILING)
@@ -28,6 +25,14 @@ if(NOT DEFINED fmoe_ARCH)
   message(STATUS "fmoe_ARCH: ${fmoe_ARCH}")
 endif()
 set(fmoe_ARCH "${fmoe_ARCH}" CACHE STRING "-march of tests, benchmarks and examples; the best level this machine runs unless set")
+
+# Tests of kernels are compiled for each of these levels. Where the list is not empty, all programs share planner and kernels by
+# fmoe::dispatch, which has the kernels of every level; where it is empty, by a library for fmoe_ARCH alone.
+set(levels "")
+if(fmoe_ARCH MATCHES "^x86-64-(v[234])$")
+  set(levels ${CMAKE_MATCH_1})
+endif()
+set(fmoe_TEST_LEVELS "${levels}" CACHE STRING "x86-64 levels that tests of kernels are compiled for: v2, v3, v4; unless set, the best that this machine runs")
 
 # A program of a user's with these gets nothing from our headers, as docs/install.md says.
 set(warnings -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wold-style-cast)
@@ -71,19 +76,28 @@ function(fmoe_configure target arch)
   target_compile_options(${target} PRIVATE ${warnings} $<$<BOOL:${arch}>:-march=${arch}>)
 endfunction()
 
-# Links planner and kernels, which all programs of an architecture share, compiled once by the way that users have. With
-# BUILD_SHARED_LIBS they are a shared library, and so are the kernels of GPUs: scripts/gpu carries one of each.
-function(fmoe_use_runtime target arch)
-  set(runtime fmoe_runtime_${arch})
-  if(NOT TARGET ${runtime})
-    add_library(${runtime})
-    fmoe_configure(${runtime} "${arch}")
-    target_link_libraries(${runtime} PRIVATE fmoe::separate)
+# Makes fmoe_runtime: planner and kernels for fmoe_ARCH alone, compiled once by a way that users have. With BUILD_SHARED_LIBS it is a
+# shared library, and so are the kernels of GPUs: scripts/gpu carries one of each.
+function(fmoe_make_runtime)
+  if(NOT TARGET fmoe_runtime)
+    add_library(fmoe_runtime)
+    fmoe_configure(fmoe_runtime "${fmoe_ARCH}")
+    target_link_libraries(fmoe_runtime PRIVATE fmoe::separate)
     # A preset whose tests are slow optimises this part of them alone.
-    target_compile_options(${runtime} PRIVATE ${fmoe_RUNTIME_OPTIONS})
+    target_compile_options(fmoe_runtime PRIVATE ${fmoe_RUNTIME_OPTIONS})
   endif()
-  target_compile_definitions(${target} PRIVATE FMOE_SEPARATE_COMPILATION)
-  target_link_libraries(${target} PRIVATE ${runtime})
+endfunction()
+
+# Links planner and kernels, which all programs share.
+function(fmoe_use_runtime target)
+  if(fmoe_TEST_LEVELS)
+    include(${PROJECT_SOURCE_DIR}/cmake/dispatch.cmake)
+    target_link_libraries(${target} PRIVATE fmoe::dispatch)
+  else()
+    fmoe_make_runtime()
+    target_compile_definitions(${target} PRIVATE FMOE_SEPARATE_COMPILATION)
+    target_link_libraries(${target} PRIVATE fmoe_runtime)
+  endif()
 endfunction()
 
 # Links the kernels of GPUs: on emulated blocks, which take minutes with -O0, or with the component cuda for GPUs, which run them

@@ -30,7 +30,7 @@ struct {
     {"cpu", {}, 230},
     {"reference", {.on = reference()}, 20}};
 
-auto compiled_for(const any_layer& l, extent tokens, const compile_options& options = {}) {
+auto compiled_for(const small_layer& l, extent tokens, const compile_options& options = {}) {
   return compile([&](const auto& x) { return l(erased(x)); }, tokens, options);
 }
 
@@ -56,7 +56,7 @@ tensor<float, 2> rows(const tensor<float, 2>& x, extent first, extent count) {
 }
 
 TEST_CASE("layers agree with the oracle, in calls of any size", "[contracts]") {
-  for_each_layer([](const any_layer& l, const auto& on) {
+  for_each_layer([](const small_layer& l, const auto& on) {
     const extent tokens = on.tokens;
     const auto x = random<tensor<float, 2>>({tokens, width}, 9);
     CHECK(agrees(l(erased(rows(x, 0, 6))), on.options));
@@ -73,7 +73,7 @@ TEST_CASE("layers agree with the oracle, in calls of any size", "[contracts]") {
 }
 
 TEST_CASE("a NaN or an infinity in one token changes no other row", "[contracts]") {
-  for_each_layer([](const any_layer& l, const auto& on) {
+  for_each_layer([](const small_layer& l, const auto& on) {
     const extent tokens = std::min<extent>(on.tokens, 60), bad_row = tokens / 2 + 1;
     const auto x = random<tensor<float, 2>>({tokens, width}, 9);
     const auto forward = compiled_for(l, tokens, on.options);
@@ -92,7 +92,7 @@ TEST_CASE("a NaN or an infinity in one token changes no other row", "[contracts]
 }
 
 TEST_CASE("inputs of the wrong width are refused before anything is written", "[contracts]") {
-  for_each_layer([&](const any_layer& l, const auto& on) {
+  for_each_layer([&](const small_layer& l, const auto& on) {
     CHECK_THROWS_AS(evaluate(l(erased(tensor<float, 2>({3, width + 1}))), on.options), shape_error);
     const auto forward = compiled_for(l, 5, on.options);
     tensor<float, 2> y({5, width});
@@ -106,8 +106,8 @@ TEST_CASE("inputs of the wrong width are refused before anything is written", "[
 
 TEST_CASE("1, 2 and 7 threads compute the same bits and allocate nothing", "[contracts]") {
   const auto x = random<tensor<float, 2>>({500, width}, 9);
-  auto all = std::vector<std::pair<const char*, any_layer>>(std::begin(small_layers),
-                                                            std::end(small_layers));
+  auto all = std::vector<std::pair<const char*, small_layer>>(std::begin(small_layers),
+                                                              std::end(small_layers));
   all.emplace_back("AoE, expert choice", mixture(routing::by::expert_choice));
   for (const auto& [name, l] : all) {
     INFO(name);

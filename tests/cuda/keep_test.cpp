@@ -25,7 +25,7 @@ TEST_CASE("the reference backend keeps fewer entries, too", "[keep]") {
 TEST_CASE("a GPU keeps fewer entries, too", "[keep][cuda]") {
   // A plan is screened whatever it costs if its shape is given.
   const compile_options screened{.on = cuda::emulated(), .shape = plan_shape{}};
-  CHECK(explain(few_decoders(most)(x), screened).text.find("screened") != std::string::npos);
+  CHECK(explain(few_decoders(most)(kept_x), screened).text.find("screened") != std::string::npos);
   check(few_decoders, most, {3}, screened);
   check(few_decoders, most, {3}, {.on = cuda::emulated(), .screen = false});
   check(retrieved, most, {5}, {.on = cuda::emulated()});

@@ -182,7 +182,7 @@ TEMPLATE_TEST_CASE_SIG("a few of many tokens have the same bits", "[cuda][math]"
   CHECK(same_bits(product(some(x, 100, 29)), some(all, 100, 29)));
 }
 
-TEST_CASE("blocks of a sum may have any length", "[cuda][math]") {
+TEST_CASE("blocks of a sum may have any length in any arithmetic", "[cuda][math]") {
   const auto product = einsum<"ti,io->to">(random<tensor<float, 2>>({3, 100}, 1),
                                            random<parameter<float, 2>>({100, 40}, 2));
   for (const extent block : {extent{1}, extent{10}, extent{36}, extent{1000}}) {
@@ -192,7 +192,7 @@ TEST_CASE("blocks of a sum may have any length", "[cuda][math]") {
   }
 }
 
-any_layer decoders(bool has_top_k) {
+small_layer decoders(bool has_top_k) {
   mxd<float> l;
   fill(l.encoder, {width, 20}, 1);
   fill(l.gate, {width, 30}, 2);
@@ -202,7 +202,7 @@ any_layer decoders(bool has_top_k) {
   return layer(l);
 }
 
-any_layer dictionary() {
+small_layer dictionary() {
   sparse_mlp<float> l;
   fill(l.encoder, {width, 20}, 1);
   fill(l.decoder, {20, width}, 2);
@@ -211,10 +211,10 @@ any_layer dictionary() {
   return layer(l);
 }
 
-any_layer chosen_by_experts() { return mixture(routing::by::expert_choice); }
+small_layer chosen_by_experts() { return mixture(routing::by::expert_choice); }
 
 // The arithmetic of each product, as explain prints it.
-std::string arithmetic(const any_layer& l, math how) {
+std::string arithmetic(const small_layer& l, math how) {
   const auto x = random<tensor<float, 2>>({20, width}, 1);
   std::istringstream lines(explain(l(erased(x)), with(how)).text);
   std::string all;
@@ -269,7 +269,7 @@ TEST_CASE("what ranks experts is never rounded, whatever the layer is", "[cuda][
 TEST_CASE("all products before a selection rank, and those behind it do not", "[cuda][math]") {
   const auto w = random<parameter<float, 2>>({width, width}, 1);
   const auto product = [&](const any& x) { return erased(einsum<"ti,io->to">(x, w)); };
-  const auto check = [&](const any_layer& l, const lines& of) {
+  const auto check = [&](const small_layer& l, const lines& of) {
     std::string expected;
     for (const std::string& how : of) expected += "ti,io->to " + how + '\n';
     CHECK(arithmetic(l, math::tf32) == expected);

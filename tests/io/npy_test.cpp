@@ -51,7 +51,7 @@ std::string code_of(const std::string& file) { return name_of(fault_of(file).cod
 
 }  // namespace
 
-TEST_CASE("what is written is read again") {
+TEST_CASE("what is written as npy is read again") {
   const temporary_folder folder;
   const auto check = [&](const array& a) {
     INFO(name_of(a.type()) << fmoe::io::text_of(a.shape()));
@@ -300,7 +300,7 @@ TEST_CASE("the writer refuses what .npy cannot hold") {
   refused(array(element_type::u8, {0, extent{1} << 48}, {}), errc::overflow);
 }
 
-TEST_CASE("what is no regular file is refused without waiting") {
+TEST_CASE("npy: what is no regular file is refused without waiting") {
   const temporary_folder folder;
 #if !defined(_WIN32)  // which has no FIFO in a folder
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
@@ -312,7 +312,7 @@ TEST_CASE("what is no regular file is refused without waiting") {
   }
 }
 
-TEST_CASE("a path with a NUL is not the file before the NUL") {
+TEST_CASE("npy: a path with a NUL is not the file before the NUL") {
   const temporary_folder folder;
   const array one(tensor<float, 1>({1}));
   npy::write(folder / "a", one);

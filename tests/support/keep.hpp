@@ -13,7 +13,7 @@
 namespace fmoe::test {
 
 inline constexpr extent inputs = 64, tokens = 37, most = 16;
-inline const auto x = random<tensor<float, 2>>({tokens, inputs}, 8);
+inline const auto kept_x = random<tensor<float, 2>>({tokens, inputs}, 8);
 
 inline mxd<> decoders_of(extent experts, extent active) {
   mxd<> l;
@@ -51,14 +51,14 @@ template <class Make>
 void check(const Make& make, extent room, std::initializer_list<extent> counts,
            const compile_options& options = {}) {
   auto forward = compile(make(room), tokens, options);
-  const auto whole = forward(x);
+  const auto whole = forward(kept_x);
   for (const extent k : counts) {
     INFO(k << " of " << room);
     forward.keep(k);
-    CHECK(same_bits(forward(x), compile(make(k), tokens, options)(x)));
+    CHECK(same_bits(forward(kept_x), compile(make(k), tokens, options)(kept_x)));
   }
   forward.keep(all);
-  CHECK(same_bits(forward(x), whole));
+  CHECK(same_bits(forward(kept_x), whole));
 }
 
 }  // namespace fmoe::test

@@ -15,14 +15,14 @@ namespace fmoe::test {
 
 // Returns the lines without leading and trailing spaces.
 inline std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
+  std::vector<std::string> all;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
     const auto first = line.find_first_not_of(' ');
-    lines.push_back(
-        first == line.npos ? "" : line.substr(first, line.find_last_not_of(' ') - first + 1));
+    all.push_back(first == line.npos ? ""
+                                     : line.substr(first, line.find_last_not_of(' ') - first + 1));
   }
-  return lines;
+  return all;
 }
 
 // Returns the texts after the three backquotes of a page's blocks of code.

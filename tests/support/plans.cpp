@@ -20,9 +20,17 @@ planner::program lowered(const ir::graph& g, const ir::node_list& results,
   return planner::lowering(planner::expand(g, results, how), how).take();
 }
 
+planner::program planned(const ir::graph& g, const ir::node_list& results,
+                         const planner::plan_options& how) {
+  return planner::lower(g, results, how);
+}
+
 cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
                     const planner::plan_options& how) {
-  return cpu::make_plan(planner::lower(g, results, how), tokens, how);
+  return make_plan(planned(g, results, how), tokens, how);
+}
+cpu::plan make_plan(const planner::program& p, extent tokens, const planner::plan_options& how) {
+  return cpu::make_plan(p, tokens, how);
 }
 
 const char* kind_of(const cpu::step& s) {

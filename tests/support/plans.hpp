@@ -34,14 +34,17 @@ struct blueprint : ir::graph {
   }
 };
 
-// The program that is counted, the program before the passes that follow lowering, and the CPU's
-// plan of a graph.
+// The program that is counted, the program before the passes that follow lowering, the program that
+// is run, and the CPU's plan of a graph or of such a program.
 planner::program make_program(const ir::graph& g, const ir::node_list& results,
                               const planner::plan_options& how);
 planner::program lowered(const ir::graph& g, const ir::node_list& results,
                          const planner::plan_options& how);
+planner::program planned(const ir::graph& g, const ir::node_list& results,
+                         const planner::plan_options& how);
 cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
                     const planner::plan_options& how);
+cpu::plan make_plan(const planner::program& p, extent tokens, const planner::plan_options& how);
 
 // The plan of a layer, as compile makes it on this CPU.
 template <class T, class Layer, extent... Ranks>

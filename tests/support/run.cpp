@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The members of run.hpp, for float and double.
+// The runner of run.hpp, for float and double.
 #include "run.hpp"
 
 #include <cmath>
@@ -7,13 +7,9 @@
 #include <stdexcept>
 
 #include <fmoe/backend/cpu/executor.hpp>
-#include <fmoe/backend/cpu/plan/planning.hpp>
-#include <fmoe/planner/planner.hpp>
-
-#include <fmoe/reference.hpp>
-#include <fmoe/run/compile_graph-inl.hpp>
 
 #include "limits.hpp"
+#include "plans.hpp"
 
 namespace fmoe::test {
 
@@ -23,14 +19,14 @@ struct runner<T>::bound_plan {
   extent width;
 
   bound_plan(const planner::program& p, extent tokens, const planner::plan_options& how)
-      : execute(cpu::make_plan(p, tokens, how), p.leaves),
+      : execute(make_plan(p, tokens, how), p.leaves),
         width(execute.steps().results[0].size()) {}
 };
 
 template <class T>
 runner<T>::runner(const ir::graph& g, ir::node_id root, extent tokens,
                   const planner::plan_options& how)
-    : run_(std::make_unique<const bound_plan>(planner::lower(g, root, on_this_cpu<T>(how)), tokens,
+    : run_(std::make_unique<const bound_plan>(planned(g, {root}, on_this_cpu<T>(how)), tokens,
                                               on_this_cpu<T>(how))) {}
 
 template <class T>
@@ -85,23 +81,6 @@ std::vector<T> runner<T>::rows(extent first, extent count, extent split) const {
   return result;
 }
 
-template <class T>
-std::vector<T> computed(const ir::graph& g, ir::node_id root, const compile_options& options) {
-  const auto compiled = detail::compile_graph<T, cpu::native>(g, root, all, options);
-  const auto shape = g.shape(root);
-  std::vector<T> result(element_count(shape), std::numeric_limits<T>::quiet_NaN());
-  const array_view y = view_at<all>(result.data(), shape);
-  const bound_array bound{y, compiled.results[0].shape.size()};
-  compiled.program->run({{}, {&bound, 1}, compiled.tokens});
-  return result;
-}
-
-std::vector<double> by_reference(const ir::graph& g, ir::node_id root) {
-  return computed<double>(g, root, {.on = reference<cpu::native>()});
-}
-
-template std::vector<float> computed(const ir::graph&, ir::node_id, const compile_options&);
-template std::vector<double> computed(const ir::graph&, ir::node_id, const compile_options&);
 template class runner<float>;
 template class runner<double>;
 

@@ -18,7 +18,7 @@ namespace fmoe::test {
 constexpr extent width = 12;
 
 using any = any_expression<float, 2>;
-using any_layer =
+using small_layer =
     std::function<any(const any&)>;  // one type for all, so that this file compiles in seconds
 
 template <std::size_t Rank>
@@ -27,7 +27,7 @@ void fill(parameter<float, Rank>& p, const std::array<extent, Rank>& shape, unsi
 }
 
 template <class Layer>
-inline any_layer layer(Layer l) {
+inline small_layer layer(Layer l) {
   return [l](const any& x) { return erased(l(x)); };
 }
 
@@ -39,7 +39,7 @@ mumoe<Experts> gated(Experts experts) {
   return l;
 }
 
-inline any_layer cp() {
+inline small_layer cp() {
   cp_experts<1> e;
   fill(e.experts[0], {9, 20}, 2);
   fill(e.input, {width + 1, 20}, 3);
@@ -47,7 +47,7 @@ inline any_layer cp() {
   return layer(gated(e));
 }
 
-inline any_layer tr_block() {
+inline small_layer tr_block() {
   mumoe_block<tr_experts<1>> l;
   fill(l.gate.projections[0], {width, 9}, 1);
   for (auto* e : {&l.first, &l.second}) {
@@ -58,13 +58,13 @@ inline any_layer tr_block() {
   return layer(l);
 }
 
-inline any_layer dense() {
+inline small_layer dense() {
   dense_experts<1> e;
   fill(e.weight, {9, width, width}, 2);
   return layer(gated(e));
 }
 
-inline any_layer mixture(routing::by how) {
+inline small_layer mixture(routing::by how) {
   aoe<float> l;
   fill(l.down, {width, 30, 4}, 1);
   fill(l.up, {30, 4, 17}, 2);
@@ -74,7 +74,7 @@ inline any_layer mixture(routing::by how) {
   return layer(l);
 }
 
-inline any_layer sparse() {
+inline small_layer sparse() {
   moe<float> l;
   fill(l.router, {width, 10}, 1);
   fill(l.activated, {10, width, 17}, 2);
@@ -83,7 +83,7 @@ inline any_layer sparse() {
   return layer(l);
 }
 
-inline any_layer retrieval() {
+inline small_layer retrieval() {
   peer<float> l;
   fill(l.queries, {width, 2 * 2 * 4}, 1);
   fill(l.keys, {2, 20, 2, 4}, 2);
@@ -93,7 +93,7 @@ inline any_layer retrieval() {
   return layer(l);
 }
 
-inline any_layer monet(bool vertical, bool edited) {
+inline small_layer monet(bool vertical, bool edited) {
   constexpr extent s = 8, m = 6, half = width / 2;
   monet_router<float> r;
   fill(r.keys1, {width, 2 * s}, 1);
@@ -121,7 +121,7 @@ inline any_layer monet(bool vertical, bool edited) {
   return [=](const any& x) { return erased(l(x, r.g1(x), r.g2(x))); };
 }
 
-inline const std::pair<const char*, any_layer> small_layers[] = {
+inline const std::pair<const char*, small_layer> small_layers[] = {
     {"CP", cp()},
     {"TR block", tr_block()},
     {"dense", dense()},

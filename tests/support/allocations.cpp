@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "allocations.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <fmoe/base/checked.hpp>
+
+namespace fmoe::test {
+
+std::atomic<long> allocations{0};
+std::atomic<std::size_t> allocated_bytes{0}, largest_allocation{0};
+thread_local long allocations_left = -1;
+
+namespace {
+
+bool fails_now() { return allocations_left >= 0 && allocations_left-- == 0; }
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  if (fails_now()) throw std::bad_alloc();
+  ++allocations;
+  allocated_bytes += bytes;
+  std::size_t largest = largest_allocation;
+  while (bytes > largest && !largest_allocation.compare_exchange_weak(largest, bytes)) {
+  }
+  const std::size_t rounded = detail::round_up(std::max<std::size_t>(bytes, 1), alignment);
+#if defined(_WIN32)  // which has no aligned_alloc
+  void* const p = _aligned_malloc(rounded, alignment);
+#else
+  void* const p = std::aligned_alloc(alignment, rounded);
+#endif
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+[[gnu::noinline]] void release(void* p) {  // inlined, g++ would see free() beside new
+#if defined(_WIN32)
+  _aligned_free(p);
+#else
+  std::free(p);
+#endif
+}
+}  // namespace
+}  // namespace fmoe::test
+
+using fmoe::test::allocate, fmoe::test::release;
+
+void* operator new(std::size_t n) { return allocate(n, alignof(std::max_align_t)); }
+void* operator new(std::size_t n, std::align_val_t a) {
+  return allocate(n, static_cast<std::size_t>(a));
+}
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept {  // stable_sort's buffers
+  try {
+    return operator new(n);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void operator delete(void* p) noexcept { release(p); }
+void operator delete(void* p, std::size_t) noexcept { release(p); }
+void operator delete(void* p, std::align_val_t) noexcept { release(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { release(p); }
