@@ -3,7 +3,6 @@
 // the bounds of the papers.
 #include <fmoe/rank.hpp>
 
-#include <fmoe/io/safetensors.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/mumoe.hpp>
 #include <fmoe/mxd.hpp>
@@ -149,17 +148,6 @@ TEMPLATE_TEST_CASE(
     CHECK(numerical_rank(evaluate(layer.expert(n))) == 3);
   const mov<T> unfolded{random<parameter<T, 2>>({5, 20}, 1), layer.decoder};
   CHECK(numerical_rank(evaluate(unfolded.expert(4))) == 3);
-}
-
-// ../shared/real is not part of the project.
-TEST_CASE("experts of a trained MxD have nearly full rank", "[rank]") {
-  const char* file = "../shared/real/minilm_l3_mxd.safetensors";
-  if (!std::filesystem::exists(file)) {
-    WARN("skipped: there is no " << file);
-    return;
-  }
-  const auto layer = load<mxd<>>(file);
-  CHECK(normalised_rank(evaluate(layer.expert(1))) > 0.99);
 }
 
 }  // namespace

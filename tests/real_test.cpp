@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The MLP of a real model and its trained replacements, on 2,048 rows that training did not use.
-// ../shared/real is not part of the project; if it does not exist, this test says so and passes.
+// ../shared/real is not part of the project; without it the test is skipped.
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -9,22 +9,21 @@
 #include <set>
 
 #include "support/catch.hpp"
+#include "support/same_bits.hpp"
+#include "support/skip.hpp"
+
+namespace {
 
 using namespace fmoe;
 using namespace fmoe::test;
 
-namespace {
+const std::filesystem::path real = "../shared/real";
+const std::string no_real = "there is no " + real.string();
 
-const std::filesystem::path folder = "../shared/real";
+bool has_real() { return std::filesystem::exists(real / "minilm_l3_tokens.safetensors"); }
 
-bool is_there() {
-  if (std::filesystem::exists(folder / "minilm_l3_tokens.safetensors")) return true;
-  WARN("skipped: there is no " << folder.lexically_normal());
-  return false;
-}
-
-io::safetensors file(const char* name) {
-  return io::safetensors::read(folder / (std::string(name) + ".safetensors"));
+io::safetensors real_file(const char* name) {
+  return io::safetensors::read(real / (std::string(name) + ".safetensors"));
 }
 
 struct deviation {
@@ -90,26 +89,19 @@ extent rows_of_other_experts(const tensor<T, 2>& coefficients,
 }
 
 template <class T>
-tensor<float, 2> forward_of(const T& layer, const tensor<float, 2>& x, extent outputs) {
+tensor<float, 2> compiled_output(const T& layer, const tensor<float, 2>& x, extent outputs) {
   tensor<float, 2> y({x.shape()[0], outputs});
   compile(layer, x.shape()[0])(x, y);
   return y;
 }
 
-template <class T>
-bool same_bits(const tensor<T, 2>& a, const tensor<T, 2>& b) {
-  return std::equal(a.data(), a.data() + a.size(), b.data(), b.data() + b.size());
-}
-
-}  // namespace
-
 TEST_CASE("a trained MxD in float is the authors' own") {
-  if (!is_there()) return;
-  const auto tokens = file("minilm_l3_tokens");
+  if (!has_real()) return skip_case(no_real);
+  const auto tokens = real_file("minilm_l3_tokens");
   const auto x = tokens.get<float, 2>("x"), target = tokens.get<float, 2>("target");
   REQUIRE(x.shape() == std::array<extent, 2>{2048, 384});
   std::vector<std::string> extra;
-  const auto layer = load<mxd<>>(folder / "minilm_l3_mxd.safetensors", {.extra = &extra});
+  const auto layer = load<mxd<>>(real / "minilm_l3_mxd.safetensors", {.extra = &extra});
   CHECK(extra.empty());
   CHECK(layer.active == 32);
   CHECK(layer.activation == pointwise::gelu);
@@ -119,17 +111,17 @@ TEST_CASE("a trained MxD in float is the authors' own") {
   CAPTURE(off.tensor, off.row);
   CHECK(off.tensor <= 2e-6);
   CHECK(off.row <= 6e-6);
-  CHECK(same_bits(forward_of(layer, x, 384), y));
+  CHECK(same_bits(compiled_output(layer, x, 384), y));
   CHECK(rows_of_other_experts(evaluate(layer.coefficients(x)),
                               tokens.integers<std::int64_t>("indices")) == 0);
   CHECK(std::abs(losses(y, target).first - 0.0667695406500661) < 1e-6);
 }
 
 TEST_CASE("a trained MxD in double is the authors' own") {
-  if (!is_there()) return;
-  const auto tokens = file("minilm_l3_tokens");
+  if (!has_real()) return skip_case(no_real);
+  const auto tokens = real_file("minilm_l3_tokens");
   const auto x = tokens.get<double, 2>("x");
-  const auto layer = load<mxd<double>>(folder / "minilm_l3_mxd.safetensors");
+  const auto layer = load<mxd<double>>(real / "minilm_l3_mxd.safetensors");
   CHECK(deviation_of(evaluate(layer(x)), tokens.get<double, 2>("y64")).tensor <= 1e-12);
   CHECK(rows_of_other_experts(evaluate(layer.coefficients(x)),
                               tokens.integers<std::int64_t>("indices")) == 0);
@@ -137,10 +129,10 @@ TEST_CASE("a trained MxD in double is the authors' own") {
 
 // The weights are widened when they are loaded or, in mxd<bf16>, in the kernels.
 TEMPLATE_TEST_CASE("bf16 weights are computed with in float", "", float, bf16) {
-  if (!is_there()) return;
-  const auto tokens = file("minilm_l3_tokens");
+  if (!has_real()) return skip_case(no_real);
+  const auto tokens = real_file("minilm_l3_tokens");
   const auto x = tokens.get<float, 2>("x");
-  const auto layer = load<mxd<TestType>>(folder / "minilm_l3_mxd_bf16.safetensors");
+  const auto layer = load<mxd<TestType>>(real / "minilm_l3_mxd_bf16.safetensors");
   const auto y = evaluate(layer(x));
   const auto off = deviation_of(y, tokens.get<float, 2>("y_bf16"));
   CAPTURE(off.tensor, off.row);
@@ -153,18 +145,19 @@ TEMPLATE_TEST_CASE("bf16 weights are computed with in float", "", float, bf16) {
 }
 
 TEST_CASE("trained transcoders are the authors' own") {
-  if (!is_there()) return;
-  const auto tokens = file("minilm_l3_tokens"), outputs = file("minilm_l3_transcoder_tokens");
+  if (!has_real()) return skip_case(no_real);
+  const auto tokens = real_file("minilm_l3_tokens"),
+             outputs = real_file("minilm_l3_transcoder_tokens");
   const auto x = tokens.get<float, 2>("x"), target = tokens.get<float, 2>("target");
   const auto check = [&](const char* weights, const std::string& name, double relative) {
-    const auto layer = load<sparse_mlp<>>(folder / weights);
+    const auto layer = load<sparse_mlp<>>(real / weights);
     CHECK(layer.input_bias.empty());  // b_dec is there and unused
     const auto y = evaluate(layer(x));
     const auto off = deviation_of(y, outputs.get<double, 2>(name + ".y64"));
     CAPTURE(name, off.tensor, off.row);
     CHECK(off.tensor <= 2e-6);
     CHECK(off.row <= 6e-6);
-    CHECK(same_bits(forward_of(layer, x, 384), y));
+    CHECK(same_bits(compiled_output(layer, x, 384), y));
     CHECK(rows_of_other_experts(evaluate(layer.coefficients(x)),
                                 outputs.integers<std::int64_t>(name + ".indices")) == 0);
     CHECK(std::abs(losses(y, target).first - relative) < 1e-6);
@@ -172,3 +165,5 @@ TEST_CASE("trained transcoders are the authors' own") {
   check("minilm_l3_transcoder.safetensors", "transcoder", 0.19385905169010775);
   check("minilm_l3_skip_transcoder.safetensors", "skip", 0.14164167275595996);
 }
+
+}  // namespace

@@ -2,6 +2,8 @@
 // A crew calls each task of a region once, whether its helpers come at once, late or never.
 #include <fmoe/backend/cpu/crew.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -104,7 +106,12 @@ TEST_CASE("threads come and go, and each task is called once", "[crew]") {
     for (extent region = 0; region < 400; ++region) {
       if (region % 100 == 99) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       std::vector<extent> squares(1 + region % 40);
-      c.run(squares.size(), [&](extent i) { squares[i] = plain + i * i; });
+      std::vector<std::atomic<int>> counts(squares.size());
+      c.run(squares.size(), [&](extent i) {
+        ++counts[i];
+        squares[i] = plain + i * i;
+      });
+      REQUIRE(std::ranges::all_of(counts, [](int count) { return count == 1; }));
       for (extent i = 0; i < squares.size(); ++i) REQUIRE(squares[i] == plain + i * i);
       plain += squares.back();
     }

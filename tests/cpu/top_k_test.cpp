@@ -3,6 +3,7 @@
 #include <fmoe/backend/cpu/kernels/top_k.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +13,62 @@
 #include <vector>
 
 #include "../support/catch.hpp"
+
+// An architecture with vectors of one number, which count how often numbers are compared.
+namespace {
+
+struct counting_arch {};
+std::uint64_t comparisons = 0;
+
+}  // namespace
+
+template <>
+class xsimd::batch<float, counting_arch> {
+ public:
+  static constexpr std::size_t size = 1;
+  struct batch_bool_type {
+    bool lane;
+
+    friend batch_bool_type operator|(batch_bool_type a, batch_bool_type b) {
+      return {a.lane || b.lane};
+    }
+  };
+
+  batch(float x) : lane_(x) {}
+  static batch load_unaligned(const float* p) { return *p; }
+  void store_unaligned(float* p) const { *p = lane_; }
+
+  friend batch_bool_type operator<(batch a, batch b) { return counted(a.lane_ < b.lane_); }
+  friend batch_bool_type operator<=(batch a, batch b) { return counted(a.lane_ <= b.lane_); }
+  friend batch_bool_type operator>(batch a, batch b) { return counted(a.lane_ > b.lane_); }
+  friend batch_bool_type isnan(batch a) { return {std::isnan(a.lane_)}; }
+  friend batch select(batch_bool_type m, batch a, batch b) { return m.lane ? a : b; }
+  friend batch operator^(batch a, batch b) {
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(a.lane_) ^
+                                std::bit_cast<std::uint32_t>(b.lane_));
+  }
+
+ private:
+  static batch_bool_type counted(bool lane) {
+    ++comparisons;
+    return {lane};
+  }
+
+  float lane_;
+};
+
+namespace fmoe::cpu {
+
+template <>
+vec<float, counting_arch> load_part<float, counting_arch>(const float* p, extent n, float fill) {
+  return n == 1 ? *p : fill;
+}
+template <>
+std::uint64_t to_bits<float, counting_arch>(const mask<float, counting_arch>& m) {
+  return m.lane ? 1 : 0;
+}
+
+}  // namespace fmoe::cpu
 
 namespace {
 
@@ -145,12 +202,27 @@ TEST_CASE("top-k has room for any k", "[cpu][top_k]") {
   compare(x, 300000, 70000, false);
 }
 
-// The number of passes over the buffer is bounded, so the worst row costs a fixed multiple of the
-// best row.
-TEST_CASE("top-k of an ascending row takes linear time", "[cpu][top_k]") {
-  std::vector<float> x(1 << 20);
-  for (extent i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
-  compare(x, 20000, x.size(), true);
+// Every entry of this row is a candidate. The candidates are cut when more than 2 k have gathered,
+// which takes k new ones, and a cut has a pass for each step of a bisection. It takes up to 19
+// comparisons an entry, however long the row is.
+TEST_CASE("top-k of an ascending row takes a linear number of comparisons", "[cpu][top_k]") {
+  constexpr extent most = 24;
+  for (const extent n : {extent{1} << 12, extent{1} << 15, extent{1} << 18})
+    for (const extent k : {extent{1}, extent{32}, n / 64, n / 8, n / 2}) {
+      std::vector<float> row(n), state(cpu::top_k_state_size<float, counting_arch>(k));
+      std::iota(row.begin(), row.end(), 0.f);
+      const cpu::top_k_state<float, counting_arch> s(state.data(), k);
+      comparisons = 0;
+      cpu::top_k_scan<float, counting_arch>(s, k, row.data(), n, 0, true, false);
+      if (s.count > k) cpu::top_k_cut(s, k);
+      INFO(k << " of " << n << ": " << static_cast<double>(comparisons) / static_cast<double>(n)
+             << " comparisons an entry");
+      CHECK(comparisons >= n);
+      CHECK(comparisons <= most * n);
+      REQUIRE(s.count == k);
+      CHECK(s.indices[0] == n - k);
+      CHECK(s.indices[k - 1] == n - 1);
+    }
 }
 
 // The row is long enough for a bound from groups of it.

@@ -381,7 +381,7 @@ TEST_CASE("layers that could not be loaded again are not saved") {
   refuse(layer, errc::conflict, "");
 }
 
-TEST_CASE("several layers are loaded from one file that is read once") {
+TEST_CASE("several layers are loaded from one file, by their prefixes") {
   io::arrays_by_name arrays = content_of(mlp(), {.prefix = "0."}).arrays;
   arrays.merge(content_of(transcoder(), {.prefix = "1."}).arrays);
   const auto file = io::safetensors::parse(io::safetensors::serialize(arrays));

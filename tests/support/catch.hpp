@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Catch2 2.13 and 3 through one header; main() comes from main.cpp or from Catch2::Catch2WithMain.
+// Catch2 2.13 and 3 through one header; main() comes from main.cpp.
 #pragma once
 
 #include <string>
