@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Plans of every shape have the same bits, so tuning changes nothing but time.
 #include <fmoe/aoe.hpp>
-#include <fmoe/backend/cpu/machine.hpp>
+#include <fmoe/backend/cpu/host.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/expr/sized.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -31,7 +31,7 @@ constexpr extent tokens = 50;
 // A machine so slow that threads share the rows of every step, and whose memory is so slow that no
 // thread has a tile of its own.
 machine slow_machine(extent threads) {
-  machine m = cpu::machine_of<float, cpu::native_arch>();
+  machine m = cpu::host<float, cpu::native>()->machine(dtype::float32);
   m.one = {1e6, 2e6, 4e6, 1e6, 1e6, 1e6, 1e4};
   m.every = m.one;
   for (double* rate :
