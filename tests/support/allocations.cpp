@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include <fmoe/base/checked.hpp>
-
 namespace fmoe::test {
 
 std::atomic<long> allocations{0};
@@ -23,11 +21,13 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
   std::size_t largest = largest_allocation;
   while (bytes > largest && !largest_allocation.compare_exchange_weak(largest, bytes)) {
   }
-  const std::size_t rounded = detail::round_up(std::max<std::size_t>(bytes, 1), alignment);
-#if defined(_WIN32)  // which has no aligned_alloc
-  void* const p = _aligned_malloc(rounded, alignment);
+  bytes = std::max<std::size_t>(bytes, 1);
+  void* p = nullptr;
+#if defined(_WIN32)  // which has no POSIX
+  p = _aligned_malloc(bytes, alignment);
 #else
-  void* const p = std::aligned_alloc(alignment, rounded);
+  // aligned_alloc would round the size up, and the address sanitizer would miss what lies between.
+  if (posix_memalign(&p, std::max(alignment, sizeof(void*)), bytes) != 0) p = nullptr;
 #endif
   if (p == nullptr) throw std::bad_alloc();
   return p;
