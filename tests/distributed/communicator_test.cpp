@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "../support/rank_checks.hpp"
 
+#include <barrier>
+
 #include "../support/catch.hpp"
 
 namespace {
 
 using namespace fmoe;
 using namespace fmoe::test;
+
+void run_and_meet(std::size_t P, void (*check)(communicator&, const meeting_place&)) {
+  std::barrier all(static_cast<std::ptrdiff_t>(P));
+  run_on_threads(P, [&](communicator& ranks) { check(ranks, [&] { all.arrive_and_wait(); }); });
+}
 
 TEST_CASE("collectives bring what they promise, and count their bytes") {
   for (const std::size_t P : {1u, 2u, 3u, 4u, 7u, 8u}) run_on_threads(P, check_collectives);
@@ -34,7 +41,7 @@ TEST_CASE("sums over ranks have the same bits in every run") {
 }
 
 TEST_CASE("a rank that throws makes all ranks throw its sentence") {
-  for (const std::size_t P : {2u, 3u, 8u}) run_on_threads(P, check_a_rank_that_throws);
+  for (const std::size_t P : {2u, 3u, 8u}) run_and_meet(P, check_a_rank_that_throws);
   CHECK_THROWS_WITH(run_on_threads(3,
                                    [](communicator& ranks) {
                                      if (ranks.rank() == 1) throw std::runtime_error("no");
@@ -44,7 +51,7 @@ TEST_CASE("a rank that throws makes all ranks throw its sentence") {
 }
 
 TEST_CASE("a rank that hangs is named by the collective that waited for it") {
-  for (const std::size_t P : {2u, 4u}) run_on_threads(P, check_a_rank_that_hangs);
+  for (const std::size_t P : {2u, 4u}) run_and_meet(P, check_a_rank_that_hangs);
 }
 
 TEST_CASE("ranks that disagree are refused") {

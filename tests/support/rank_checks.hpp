@@ -3,10 +3,10 @@
 // tests/mpi. A check that fails throws.
 #pragma once
 
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <fmoe/distributed/thread_communicator.hpp>
@@ -144,32 +144,39 @@ inline void meet(communicator& ranks) {
   ranks.all_gather(std::span(&mine, 1), std::span(all), std::vector<std::size_t>(ranks.size(), 1));
 }
 
-// The last rank throws while the others wait, and the first one of several a little later.
-inline void check_a_rank_that_throws(communicator& ranks) {
+// A meeting of all ranks without the communicator, which may have failed.
+using meeting_place = std::function<void()>;
+
+// The last rank throws while the others wait; the first one of several throws, too, after that, and
+// has heard nothing.
+inline void check_a_rank_that_throws(communicator& ranks, const meeting_place& elsewhere) {
   const std::size_t last = ranks.size() - 1;
   const std::string expected = "rank " + std::to_string(last) + " failed: it has no more";
-  const auto part = [&] {
+  const bool is_late = ranks.rank() == 0 && last > 1;
+  const std::string got = sentence_of([&] {
     ranks.guarded([&] {
       if (ranks.rank() == last) throw std::runtime_error("it has no more");
-      if (ranks.rank() == 0 && last > 1) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      if (is_late) {
+        elsewhere();
         throw std::runtime_error("it comes too late");
       }
       meet(ranks);
     });
-  };
-  require(sentence_of(part) == expected, "the sentence: " + sentence_of(part));
+  });
+  if (!is_late) elsewhere();
+  require(got == expected, "the sentence: " + got);
   require(sentence_of([&] { meet(ranks); }) == expected, "the sentence of the next call");
 }
 
-// The last rank does not come.
-inline void check_a_rank_that_hangs(communicator& ranks) {
+// The last rank does not come before the others have heard that it hangs.
+inline void check_a_rank_that_hangs(communicator& ranks, const meeting_place& elsewhere) {
   const std::string expected = "a rank waited 0.2 s in all_reduce: another rank died or hangs";
-  const std::size_t last = ranks.size() - 1;
-  if (ranks.rank() == last) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  const bool is_last = ranks.rank() + 1 == ranks.size();
+  if (is_last) elsewhere();
   else ranks.deadline = std::chrono::milliseconds(200);
   float one = 1;
   const std::string got = sentence_of([&] { ranks.all_reduce(std::span(&one, 1)); });
+  if (!is_last) elsewhere();
   require(got == expected, "the sentence: " + got);
 }
 
