@@ -57,6 +57,7 @@ FMOE_INLINE void save_parts(const io::released_layer& whole, communicator& ranks
   }
   successor = ranks.first_text(successor);
   if (ranks.rank() > 0) file = std::make_unique<io::file_in_parts>(path, path_named(successor));
+  ranks.first_text("");  // all have opened it, which a rank that fails takes away
 
   if (ranks.rank() == 0) file->write(0, layout.header());
   for (const released_parameter& p : whole.parameters) {
