@@ -86,12 +86,17 @@ FMOE_NOINLINE void pack_elements(std::span<const extent> k_offsets,
                    group = panels_of_part * width;
   const extent rows = k_offsets.size(), columns = n_offsets.size(),
                parts = divide_up(rows, rows_of_part), first_row = part % parts * rows_of_part,
-               first_column = part / parts * group;
-  const auto k_step = step_of(k_offsets), n_step = step_of(n_offsets);
+               first_column = part / parts * group,
+               last_row = std::min(rows, first_row + rows_of_part),
+               last_column = std::min(columns, first_column + group);
+  // A part looks at no other rows and columns: there are as many parts as these are long.
+  const auto k_part = k_offsets.subspan(first_row, last_row - first_row),
+             n_part = n_offsets.subspan(first_column, last_column - first_column);
+  const auto k_step = step_of(k_part), n_step = step_of(n_part);
   const auto first_step = [](std::span<const extent> at) {
     return at.size() > 1 ? at[1] - at[0] : all;
   };
-  const bool k_is_contiguous = first_step(k_offsets) < first_step(n_offsets),
+  const bool k_is_contiguous = first_step(k_part) < first_step(n_part),
              is_wide = Bytes == sizeof(T), copies = is_wide && n_step == 1,
              transposes = is_wide && k_step == 1 && n_step;
   const auto block = [&](extent k0, extent n0) {
@@ -117,9 +122,8 @@ FMOE_NOINLINE void pack_elements(std::span<const extent> k_offsets,
     for (extent k = 0; k < ks; ++k)
       for (extent n = ns; n < width; ++n) to[k * width + places[n]] = 0;
   };
-  for (extent k = first_row; k < std::min(rows, first_row + rows_of_part); k += depth)
-    for (extent n = first_column; n < std::min(columns, first_column + group); n += width)
-      block(k, n);
+  for (extent k = first_row; k < last_row; k += depth)
+    for (extent n = first_column; n < last_column; n += width) block(k, n);
   end_lines<Arch>();
 }
 
