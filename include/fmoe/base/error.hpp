@@ -3,8 +3,8 @@
 // output is written.
 #pragma once
 
+#include <charconv>
 #include <concepts>
-#include <cstdio>
 #include <initializer_list>
 #include <limits>
 #include <stdexcept>
@@ -56,8 +56,9 @@ class text_part {
       case kind::integer: text += std::to_string(integer_); break;
       case kind::real: {
         char digits[32];
-        std::snprintf(digits, sizeof digits, "%g", real_);
-        text += digits;
+        text.append(digits, std::to_chars(digits, digits + sizeof digits, real_,
+                                          std::chars_format::general, 6)
+                                .ptr);
       }
     }
   }

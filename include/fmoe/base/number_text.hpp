@@ -4,13 +4,12 @@
 
 #include <charconv>
 #include <limits>
-#include <locale>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
 
 #include <fmoe/base/language.hpp>
+#include <fmoe/base/text_stream.hpp>
 
 namespace fmoe::detail {
 
@@ -35,8 +34,7 @@ bool real_by_stream(std::string_view text, Real& value) {
     const bool begins =
         !magnitude.empty() && std::string_view("0123456789.").find(magnitude[0]) != text.npos;
     if (!begins || magnitude.find_first_not_of("0123456789.eE+-") != text.npos) return false;
-    std::istringstream stream{std::string(magnitude)};
-    stream.imbue(std::locale::classic());
+    text_reader stream{std::string(magnitude)};
     if (!(stream >> read) || stream.peek() != std::istringstream::traits_type::eof()) return false;
   }
   value = is_negative ? -read : read;

@@ -2,9 +2,9 @@
 // What an exchange of a plan costs, and how the plan's text calls it.
 #pragma once
 
-#include <sstream>
 #include <string>
 
+#include <fmoe/base/text_stream.hpp>
 #include <fmoe/distributed/moved_bytes.hpp>
 #include <fmoe/distributed/stage_plan.hpp>
 #include <fmoe/distributed/told_bounds.hpp>
@@ -49,7 +49,7 @@ inline std::string best_text(const stage_exchange& e) {
 }
 
 inline std::string text_of(const stage_exchange& e, double ranks, extent element_bytes) {
-  std::ostringstream text;
+  text_stream text;
   text << name_of(e);
   const bool routes = is_routed(e.to_how) || is_routed(e.from_how);
   if (e.function || e.norm) text << " over the parts";

@@ -2,8 +2,9 @@
 // What the planner of a layer over ranks takes for granted about them.
 #pragma once
 
-#include <sstream>
 #include <string>
+
+#include <fmoe/base/text_stream.hpp>
 
 namespace fmoe {
 
@@ -28,7 +29,7 @@ struct network_costs {
 namespace fmoe::detail {
 
 inline std::string text_of(const network_costs& c) {
-  std::ostringstream text;
+  text_stream text;
   text << c.name << " (" << c.flops / 1e9 << " GFLOP/s, " << c.bytes_per_second / 1e9 << " GB/s, "
        << c.latency * 1e6 << " us a call), at " << c.tokens << " tokens";
   return text.str();

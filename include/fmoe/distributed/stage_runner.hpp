@@ -5,11 +5,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <fmoe/base/text_stream.hpp>
 #include <fmoe/base/time_text.hpp>
 #include <fmoe/distributed/exchange_text.hpp>
 #include <fmoe/distributed/exchanges.hpp>
@@ -99,7 +99,7 @@ class stage_runner {
   }
 
   std::string explain() const {
-    std::ostringstream text;
+    text_stream text;
     text << what_ << '\n';
     auto graph = texts_.begin();
     auto cost = costs_.steps.begin();

@@ -3,9 +3,9 @@
 // operation, both with the extents of their values.
 #pragma once
 
-#include <sstream>
 #include <utility>
 
+#include <fmoe/base/text_stream.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::ir {
@@ -64,7 +64,7 @@ class graph_printer {
 
   const graph& graph_;
   node_id root_, at_{};
-  std::ostringstream out_;
+  detail::text_stream out_;
 };
 
 }  // namespace fmoe::ir

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 #include <ostream>
-#include <sstream>
 
 #include <fmoe/base/error.hpp>
 #include <fmoe/base/number_text.hpp>
+#include <fmoe/base/text_stream.hpp>
 #include <fmoe/planner/machine_text.hpp>
 
 namespace fmoe::detail {
@@ -61,7 +61,7 @@ bool read_number(const std::string& word, Number& n) {
 namespace fmoe {
 
 FMOE_INLINE std::ostream& operator<<(std::ostream& out, const machine& m) {
-  std::ostringstream text;
+  detail::text_stream text;
   text.precision(std::numeric_limits<double>::max_digits10);
   text << "name " << m.name << '\n';
   const auto write = [&](const std::string& name, auto number) {
@@ -73,7 +73,7 @@ FMOE_INLINE std::ostream& operator<<(std::ostream& out, const machine& m) {
 }
 
 FMOE_INLINE machine machine_from(std::string_view text) {
-  std::istringstream lines{std::string(text)};
+  detail::text_reader lines{std::string(text)};
   machine m;
   const auto next = [&](const std::string& name) {  // what follows the name on the next line
     std::string line;

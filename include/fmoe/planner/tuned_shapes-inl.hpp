@@ -4,8 +4,8 @@
 
 #include <map>
 #include <mutex>
-#include <sstream>
 
+#include <fmoe/base/text_stream.hpp>
 #include <fmoe/planner/program.hpp>
 #include <fmoe/planner/tuned_shapes.hpp>
 
@@ -54,7 +54,7 @@ namespace fmoe {
 FMOE_INLINE std::string tuned_shapes() {
   detail::known_shapes& known = detail::all_known_shapes();
   const std::lock_guard lock(known.mutex);
-  std::ostringstream text;
+  detail::text_stream text;
   for (const auto& [key, s] : known.by_key) {
     text << key << ':';
     detail::each_number(
@@ -66,9 +66,9 @@ FMOE_INLINE std::string tuned_shapes() {
 
 FMOE_INLINE void use_tuned_shapes(std::string_view text) {
   std::map<std::string, plan_shape> read;
-  std::istringstream lines{std::string(text)};
+  detail::text_reader lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
+    detail::text_reader words(line);
     std::string key;
     words >> key;
     const auto shape = detail::read_shape(words);
@@ -88,7 +88,7 @@ FMOE_INLINE void use_tuned_shapes(std::string_view text) {
 namespace fmoe::planner {
 
 FMOE_INLINE std::string tuning_key(const program& p, const plan_options& how) {
-  std::ostringstream text;
+  detail::text_stream text;
   text << how.on.name << ' ' << how.element_bytes << ' ' << p.token_count << ' ' << how.threads
        << ' ' << how.naive << ' ' << how.sum_block;
   if (how.bf16_products) text << " bf16 products";
@@ -104,7 +104,7 @@ FMOE_INLINE std::string tuning_key(const program& p, const plan_options& how) {
   for (const ir::leaf_node& l : p.leaves) text << ' ' << name_of(l.type);
   std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
   for (const char c : text.str()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  std::ostringstream key;
+  detail::text_stream key;
   key << std::hex << hash;
   return key.str();
 }

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <iomanip>
-#include <sstream>
 
+#include <fmoe/base/text_stream.hpp>
 #include <fmoe/base/time_text.hpp>
 #include <fmoe/ir/dot.hpp>
 #include <fmoe/planner/cost.hpp>
@@ -39,7 +39,7 @@ explanation explain_graph(const ir::graph& g, const ir::node_list& results, exte
       on->explain({p, dtype_of<T>, p.token_count, options.callers, options.threads, how});
   const cost_figures cost =
       planner::cost_of(planner::contractions(g, results, how), p.token_count, sizeof(T));
-  std::ostringstream text;
+  text_stream text;
   text << on->name() << ", " << how.on.name << '\n';
   if (!plan.layout.empty()) text << plan.layout << "; ";
   text << std::fixed << std::setprecision(0) << cost.multiply_adds << " multiply-adds a token, "

@@ -9,6 +9,7 @@
 
 #include <fmoe/backend/cpu/plan/accesses.hpp>
 #include <fmoe/backend/cuda/policy.hpp>
+#include <fmoe/base/text_stream.hpp>
 #include <fmoe/base/time_text.hpp>
 #include <fmoe/ir/graph.hpp>
 
@@ -74,7 +75,7 @@ class roofline {
     const work w = visit([&](const auto& kind) { return work_of(kind); }, s);
     const auto [seconds, name] = w.on(machine_);
     seconds_ += runs_ * seconds;
-    std::ostringstream note;
+    detail::text_stream note;
     note << std::setprecision(3);
     if (const auto* const product = get_if<cpu::gemm_step>(&s))
       note << name_of(math_of(*product, policy_)) << "; ";

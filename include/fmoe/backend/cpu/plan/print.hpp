@@ -3,11 +3,11 @@
 #pragma once
 
 #include <iomanip>
-#include <sstream>
 
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/plan/accesses.hpp>
 #include <fmoe/backend/cpu/plan/predict.hpp>
+#include <fmoe/base/text_stream.hpp>
 #include <fmoe/base/time_text.hpp>
 #include <fmoe/ir/dot.hpp>
 
@@ -242,7 +242,7 @@ class plan_printer {
   std::span<const std::string> notes_;  // of the steps to come; empty if there are none
   bool is_noted_ = false;               // the prologue is not
   std::string note_;                    // for the end of the line
-  std::ostringstream text_, dot_, boxes_, edges_;
+  detail::text_stream text_, dot_, boxes_, edges_;
   std::vector<bool> used_;  // by storage
   int count_ = 0;
 };
