@@ -35,6 +35,14 @@ void step_with(const std::function<void(std::vector<dynamic::array>&)>& change) 
 
 // clang-format off: scripts/errors_page reads the table.
 const failure dynamic_errors[] = {
+{R"([gradients] these were moved: use those that they were moved to)",
+"Compiled gradients are used after `std::move` took what they had.",
+"Call those that they were moved to.",
+[] {
+auto step = dynamic::compile_gradients(dynamic::layer{small_mxd()}, 4);
+const auto moved = std::move(step);
+step.refresh();
+}},
 {R"([einsum] "ti,io>to": subscripts are letters, commas and one arrow, as in "ti,io->to")", "The subscripts hold another character, or no arrow.", "Write the labels of each operand, an arrow, and those of the result.",
 [] { dynamic::einsum("ti,io>to", {zeros({4, 8}), zeros({8, 3})}); }},
 {R"([einsum] "ti,io->tz": each label of the result comes once, and from an operand)", "The result has a label twice, or one that no operand has.", "Use each label of the result once.",

@@ -48,6 +48,18 @@ run_on_threads(2, [](communicator& ranks) {
   if (ranks.rank() == 0) shard(small_mxd(), ranks, 'n', {.parts = 3});
 });
 }},
+{R"(rank 0 failed: [shard] the compiled layer was moved: use the one that it was moved to)",
+"A compiled layer of several ranks is used after `std::move` took what it had.",
+"Call the one that it was moved to.",
+[] {
+on_one_rank([](communicator& ranks) {
+  auto forward = compile(shard(small_mxd(), ranks, 'n'), 4);
+  const auto moved = std::move(forward);
+  const tensor<float, 2> x({4, 8});
+  tensor<float, 2> y({4, 3});
+  forward(x, y);
+});
+}},
 {R"(rank 0 failed: [shard] no parameter has the label 'e': the layer's are ihno)",
 "A layer is cut along a label of its parameters, one of those in `released`.",
 "Take one of these labels.",

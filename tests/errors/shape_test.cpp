@@ -35,6 +35,25 @@ const failure shape_errors[] = {
        const tensor<float, 2> x({4, 8}), w({3, 8});
        evaluate(einsum<"ti,io->to">(x, w));
      }},
+    {R"([evaluate] a weight of the expression was assigned a tensor of another shape, or none, and another weight was written: make the expression again)",
+     "An expression keeps a weight to which one of another shape is assigned as it was, and the value would mix it with what was written since.",
+     "Make the expression after the assignments.",
+     [] {
+       mxd<> layer = small_mxd();
+       const auto y = layer(tensor<float, 2>({4, 8}));
+       layer.decoder = tensor<float, 2>({16, 2});
+       layer.scales(0, 0) = 1;
+       evaluate(y);
+     }},
+    {R"([refresh] a weight was assigned a tensor of another shape, or none: compile the layer again)",
+     "A compiled layer has the shapes that it was compiled with.",
+     "Compile the layer after the assignment.",
+     [] {
+       mxd<> layer = small_mxd();
+       auto forward = compile(layer, 4);
+       layer = mxd<>();
+       forward.refresh();
+     }},
     {R"([gradient] dy has not the shape of y)",
      "dy weights each number of y, and has another shape.",
      "Make dy of the shape of y.",

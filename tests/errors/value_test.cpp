@@ -64,6 +64,22 @@ evaluate(einsum<"tabcd->t">(relu(products)));
 auto forward = compile(small_mxd(), 16, {.keep_weights = false});
 forward.refresh();
 }},
+{R"([forward] the compiled layer was moved: use the one that it was moved to)",
+"A compiled layer is used after `std::move` took what it had.",
+"Call the one that it was moved to.",
+[] {
+auto forward = compile(small_mxd(), 4);
+const auto moved = std::move(forward);
+forward(tensor<float, 2>({4, 8}));
+}},
+{R"([model] it was moved: use the one that it was moved to)",
+"A model is used after `std::move` took what it had.",
+"Call the one that it was moved to.",
+[] {
+model m(compile(small_mxd(), 4));
+const auto moved = std::move(m);
+m(tensor<float, 2>({4, 8}));
+}},
 {R"([optimizer] b_dec_out has no gradient)",
 "The gradients are of a layer that has fewer parameters than the one that is trained.",
 "Take the gradients from the step that was compiled for this layer.",
@@ -163,6 +179,13 @@ expert_gate<1> gate;
 gate.projections = {parameter<float, 2>({4, 3})};
 gate.means = gate.variances = {parameter<float, 1>({3})};
 update_statistics(gate, tensor<float, 2>({5, 4}), 2);
+}},
+{R"([gradient] y does not depend on what the gradient is asked of: ask it of the parameter or the tensor that y was made of, or of a part of y)",
+"The gradient is asked of a tensor that is no operand of y, such as one that was made a second time.",
+"Name the tensor or the expression that y was made of.",
+[] {
+const tensor<float, 2> x({4, 8}), w({8, 3}), other({8, 3}), dy({4, 3});
+evaluate(gradient(einsum<"ti,io->to">(x, w), other, dy));
 }},
 {R"([gradient] mish is a function of the user's, which has no derivative)",
 "A `pointwise_function` is the user's own, and nothing tells its slope.",

@@ -25,8 +25,7 @@ ir::node_list both_passes(ir::graph& g, const Layer& layer) {
   const argument<0, 2> x(256);
   const argument<1, 2> dy(256);
   const gradient_inputs in{x.lower(g), layer(x).lower(g), dy.lower(g), dy.lower(g)};
-  Layer same = layer;
-  return gradient_graph(g, in, trained_parameters(released_parameters(same))).roots;
+  return gradient_graph(g, in, trained_parameters(released_parameters(only_listed(layer)))).roots;
 }
 
 template <class Layer>

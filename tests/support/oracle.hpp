@@ -21,7 +21,8 @@ namespace fmoe::test {
 template <class T, std::size_t Rank>
 void fill(tensor<T, Rank>& t, unsigned seed, float scale = 1) {
   normal_numbers normal(seed);
-  for (extent i = 0; i < t.size(); ++i) t.data()[i] = convert<T>(normal() * scale);
+  T* const to = detail::elements_to_write(t);
+  for (extent i = 0; i < t.size(); ++i) to[i] = convert<T>(normal() * scale);
 }
 
 template <class Tensor>
@@ -36,8 +37,9 @@ template <class Tensor>
 Tensor integers(const std::array<extent, Tensor::rank>& shape, unsigned seed) {
   Tensor t(shape);
   std::mt19937 bits(seed);
+  auto* const to = detail::elements_to_write(t);
   for (extent i = 0; i < t.size(); ++i)
-    t.data()[i] = convert<typename Tensor::value_type>(static_cast<float>(bits() % 5) - 2);
+    to[i] = convert<typename Tensor::value_type>(static_cast<float>(bits() % 5) - 2);
   return t;
 }
 

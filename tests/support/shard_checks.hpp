@@ -18,11 +18,12 @@ template <class T, std::size_t Rank>
 void fill_with(tensor<T, Rank>& p, const std::array<std::size_t, Rank>& shape, unsigned seed,
                int steps) {
   p = tensor<T, Rank>(shape);
+  T* const to = detail::elements_to_write(p);
   unsigned state = 2654435761u * (seed + 1);
   for (std::size_t i = 0; i < p.size(); ++i) {
     state = state * 1664525u + 1013904223u;
     const int k = static_cast<int>((state >> 8) % static_cast<unsigned>(2 * steps + 1)) - steps;
-    p.data()[i] = static_cast<T>(k) / static_cast<T>(steps);
+    to[i] = static_cast<T>(k) / static_cast<T>(steps);
   }
 }
 

@@ -165,12 +165,13 @@ concept list_of_numbers = std::ranges::forward_range<const R&> &&
 template <extent Level, class Layer>
 auto ablated_experts(const Layer& layer, const list_of_experts auto& experts) {
   parameter<float, 1> kept({expert_count<Level>(layer)});
-  std::fill_n(kept.data(), kept.size(), 1.f);
+  float* const to = elements_to_write(kept);
+  std::fill_n(to, kept.size(), 1.f);
   for (const auto expert : experts) {
     const auto n = static_cast<extent>(expert);
     expects<value_error>(n < kept.size(), "[ablated] there is no expert ", n, " among ",
                          kept.size());
-    kept(n) = 0;
+    to[n] = 0;
   }
   return edited(layer, unchanged(),
                 [factors = like_coefficients(layer, kept)](const auto& a, auto level) {
@@ -248,10 +249,10 @@ auto rewritten_layer(const Layer& layer, extent head, const list_of_numbers auto
   expects<value_error>(head < heads, "[rewritten] there is no head ", head, " among ", heads);
   using T = typename decltype(layer(argument<0, 2>{1}))::scalar;
   parameter<T, 1> correction({experts}), one({heads});
-  std::ranges::transform(mean, correction.data(), [&](const auto& a) {
+  std::ranges::transform(mean, elements_to_write(correction), [&](const auto& a) {
     return static_cast<T>(lambda * static_cast<double>(a));
   });
-  one(head) = 1;
+  elements_to_write(one)[head] = 1;
   return edited(layer, unchanged(), unchanged(),
                 [weights = like_coefficients(layer, correction), one](const auto& y, const auto&,
                                                                       const auto&... a) {

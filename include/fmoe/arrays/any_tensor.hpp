@@ -76,6 +76,8 @@ class parameter_reference {
 
   // The value must have the parameter's type and rank.
   void assign(const any_tensor& value) const { functions_->assign(parameter_, value); }
+  // The same, but the parameter has the value's own storage then; nothing was made of its own one.
+  void refer_to(const any_tensor& value) const { functions_->refer_to(parameter_, value); }
 
  private:
   struct functions {
@@ -83,6 +85,7 @@ class parameter_reference {
     std::size_t rank;
     any_tensor (*value)(const void* parameter);
     void (*assign)(void* parameter, const any_tensor& value);
+    void (*refer_to)(void* parameter, const any_tensor& value);
   };
 
   template <class T, std::size_t Rank>
@@ -98,8 +101,12 @@ class parameter_reference {
     *static_cast<parameter<T, Rank>*>(p) = tensor_of<stored_as<T, Rank>, Rank>(value);
   }
   template <class T, std::size_t Rank>
+  static void let_refer(void* p, const any_tensor& value) {
+    static_cast<parameter<T, Rank>*>(p)->refer_to(tensor_of<stored_as<T, Rank>, Rank>(value));
+  }
+  template <class T, std::size_t Rank>
   static constexpr functions functions_of{dtype_of<stored_as<T, Rank>>, Rank, value_of<T, Rank>,
-                                          assign_to<T, Rank>};
+                                          assign_to<T, Rank>, let_refer<T, Rank>};
 
   void* parameter_;
   const functions* functions_;

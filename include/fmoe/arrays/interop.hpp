@@ -81,7 +81,7 @@ detail::tensor_like<Rank, const A> to_tensor(const A& a) {
     const auto* from = static_cast<detail::element_of<const A>*>(v.data);
     const std::size_t line = v.rank == 0 ? 1 : v.shape[v.rank - 1],
                       step = v.rank == 0 ? 1 : v.strides[v.rank - 1];
-    auto* to = t.data();
+    auto* to = detail::elements_to_write(t);
     for (std::size_t row = 0; row * line < t.size(); ++row)
       for (std::size_t i = 0, at = v.row_offset(v.rank == 0 ? 0 : 1, row); i < line;
            ++i, at += step)

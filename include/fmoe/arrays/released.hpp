@@ -97,6 +97,12 @@ template <class Layer>
 concept has_released_names =
     requires(Layer& layer, parameter_list& visit) { Layer::released(layer, visit); };
 
+// A layer whose parameters are listed and not written.
+template <class Layer>
+Layer& only_listed(const Layer& layer) {
+  return const_cast<Layer&>(layer);
+}
+
 // Returns the parameters of a layer, which must outlive them, in the order in which it lists them.
 template <has_released_names Layer>
 std::vector<released_parameter> released_parameters(Layer& layer) {

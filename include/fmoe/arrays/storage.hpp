@@ -16,9 +16,16 @@
 
 namespace fmoe::detail {
 
+// Elements that lie elsewhere, in another order, and how they are copied.
+struct other_order {
+  std::shared_ptr<const void> from = nullptr;
+  void (*copy)(const void* from, void* to) = nullptr;
+};
+
 // Elements, owned or borrowed, and what backends derived from them (packed panels), so that all
 // compiled calls of a layer and of its copies share one packing. What was derived from elements
-// that have been written since is dropped as soon as something is asked for again.
+// that have been written since is dropped as soon as something is asked for again. Of unwatched
+// elements, which others may write at any time, nothing is kept.
 class elements {
  public:
   explicit elements(extent bytes) : owned_(bytes), data_(owned_.data()), bytes_(bytes) {}
@@ -32,12 +39,34 @@ class elements {
   }
 
   void* data() const { return data_; }
+  extent bytes() const { return bytes_; }
   bool is_borrowed() const { return is_borrowed_; }
 
-  void written() { writes_.fetch_add(1, std::memory_order_relaxed); }
+  void written() {
+    if (!is_unwatched()) writes_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // Any thread may ask, and say it again.
+  bool is_unwatched() const { return is_unwatched_.load(std::memory_order_relaxed); }
+  void set_unwatched() {
+    if (is_unwatched() || is_unwatched_.exchange(true, std::memory_order_relaxed)) return;
+    const std::lock_guard lock(mutex_);
+    derived_.clear();
+  }
+
+  void set_source(other_order source) {
+    source_ = std::move(source);
+    set_unwatched();
+  }
+  void copy_source() {
+    if (source_.from == nullptr) return;
+    const std::lock_guard lock(mutex_);
+    source_.copy(source_.from.get(), data_);
+  }
 
   template <class Make>
   std::shared_ptr<const void> derived(const std::string& key, Make make) {
+    if (is_unwatched()) return make();
     const std::lock_guard lock(mutex_);
     const std::uint64_t writes = writes_.load(std::memory_order_relaxed);
     std::erase_if(derived_, [&](const derivation& d) { return d.writes != writes; });
@@ -48,6 +77,11 @@ class elements {
 
   template <class Make, class Renew>
   void renew(const std::string& key, std::shared_ptr<const void>& held, Make make, Renew renew) {
+    if (is_unwatched()) {
+      if (held != nullptr && held.use_count() == 1) renew(const_cast<void*>(held.get()));
+      else held = make();
+      return;
+    }
     const std::lock_guard lock(mutex_);
     const std::uint64_t writes = writes_.load(std::memory_order_relaxed);
     std::erase_if(derived_, [&](const derivation& d) {
@@ -73,6 +107,7 @@ class elements {
   extent bytes_;
   bool is_borrowed_ = false;
   std::shared_ptr<const void> owner_;  // of what is borrowed; may be null
+  other_order source_;
   struct derivation {
     std::string key;
     std::shared_ptr<const void> made;
@@ -80,6 +115,7 @@ class elements {
   };
 
   std::atomic<std::uint64_t> writes_ = 0;
+  std::atomic<bool> is_unwatched_ = false;
   std::mutex mutex_;
   std::vector<derivation> derived_;
 };
@@ -90,56 +126,100 @@ namespace fmoe {
 
 // The elements of a tensor, of its views, and of the expressions that read it: all of these see
 // each write. A copy has the same elements until one of the two is written, which then gets
-// elements of its own. What borrows elements writes them in place, unless they are const, and its
-// copies see that until they are written themselves.
+// elements of its own. Elements are unwatched once they were lent, or if they are borrowed: others
+// may write them without telling, so whoever reads them reads them anew. A copy of lent elements
+// has elements of its own at once. What borrows elements writes them in place, unless they are
+// const, and its copies see that until they are written themselves.
 class storage {
  public:
   explicit storage(std::size_t bytes) : elements_(std::make_shared<detail::elements>(bytes)) {}
   storage(const void* borrowed, std::size_t bytes)
-      : elements_(std::make_shared<detail::elements>(borrowed, bytes)) {}
-  // The elements live until the last of their users has gone if they come with an owner.
-  storage(void* borrowed, std::size_t bytes, std::shared_ptr<const void> owner = nullptr)
+      : elements_(std::make_shared<detail::elements>(borrowed, bytes)) {
+    set_unwatched();
+  }
+  storage(void* borrowed, std::size_t bytes)
+      : elements_(std::make_shared<detail::elements>(borrowed, bytes)),
+        writes_borrowed_(true) {
+    set_unwatched();
+  }
+  // The elements live until the last of their users has gone. They are watched: whoever writes them
+  // calls was_written().
+  storage(void* borrowed, std::size_t bytes, std::shared_ptr<const void> owner)
       : elements_(std::make_shared<detail::elements>(borrowed, bytes, std::move(owner))),
         writes_borrowed_(true) {}
-  storage(const storage& other) : elements_(other.elements_) {}
+  storage(const storage& other) : elements_(other.copied()) {}
+  // Elements that were lent stay where they are, and pointers to them valid.
   storage& operator=(const storage& other) {
-    elements_ = other.elements_;
-    writes_borrowed_ = false;
-    count_write();
-    return *this;
+    if (this == &other) return count_write();
+    if (is_lent() && size() == other.size()) {
+      if (size() > 0) std::memcpy(data(), other.data(), size());
+    } else {
+      elements_ = other.copied();
+      writes_borrowed_ = false;
+    }
+    return count_write();
   }
   storage(storage&&) = delete;
   // Moves what `other` refers to: where that is borrowed, it is written in place here, too.
   storage& operator=(storage&& other) noexcept {
     elements_ = other.elements_;
     writes_borrowed_ = other.writes_borrowed_;
-    count_write();
-    return *this;
+    return count_write();
   }
 
   void* data() const { return elements_->data(); }
-  bool same_elements(const storage& other) const { return elements_ == other.elements_; }
+  std::size_t size() const { return elements_->bytes(); }  // in bytes
+  // Whoever has it may read the elements that the storage has now.
+  std::shared_ptr<const void> holder() const { return elements_; }
+  // Of two storages that borrow the same memory, too.
+  bool same_elements(const storage& other) const {
+    return elements_ == other.elements_ || (data() == other.data() && size() > 0);
+  }
 
-  // Counts the times that the elements may have been written. Tensors count for themselves; who
-  // writes to borrowed elements calls written(). Any thread may ask at any time.
+  // Counts the times that the elements may have been written. Any thread may ask at any time.
   std::uint64_t version() const { return version_.load(std::memory_order_relaxed); }
 
-  // Returns the elements to write, which no copy shares.
+  // Returns the elements to write, which no copy shares, to somebody who lets them go before
+  // anything else is done with the storage.
   void* written() {
-    const bool is_shared = elements_->is_borrowed() || elements_.use_count() > 1;
+    // Copies share no elements that were lent, and whoever has a pointer may hold them.
+    const bool is_shared =
+        elements_->is_borrowed() || (!is_unwatched() && elements_.use_count() > 1);
     if (is_shared && !writes_borrowed_) elements_ = std::make_shared<detail::elements>(*elements_);
-    elements_->written();
-    count_write();
+    was_written();
     return data();
   }
 
-  // Says that others write to the elements without calling written(): whoever wants to read them as
-  // they are forgets what was derived from them first.
-  void set_unwatched() { is_unwatched_ = true; }
-  bool is_unwatched() const { return is_unwatched_; }
-  void forget_derived() { elements_->written(); }
+  // Returns the elements to write to somebody who may keep the pointer: they are unwatched from
+  // now on.
+  void* lent() {
+    void* const to = written();
+    set_unwatched();
+    return to;
+  }
 
-  // The result of make() for this key and version, which is called once.
+  // Says that others have written the elements.
+  void was_written() {
+    elements_->written();
+    count_write();
+  }
+
+  // Says that others write the elements without telling.
+  void set_unwatched() { elements_->set_unwatched(); }
+  bool is_unwatched() const { return elements_->is_unwatched(); }
+
+  // Says that the elements are a copy of others, which anybody may write. Whoever reads them has
+  // them copied again before; the copy leaves alone what is as it was, for those that read it now.
+  void set_source(detail::other_order source) { elements_->set_source(std::move(source)); }
+  void copy_source() { elements_->copy_source(); }
+
+  // Says that the tensor whose elements these were has got elements of another shape, or none, and
+  // that these are as they were: what was made of the tensor cannot take the new ones.
+  void set_replaced() { is_replaced_.store(true, std::memory_order_relaxed); }
+  bool is_replaced() const { return is_replaced_.load(std::memory_order_relaxed); }
+
+  // The result of make() for this key and version, which is called once, or each time if the
+  // elements are unwatched.
   template <class Make>
   std::shared_ptr<const void> derived(const std::string& key, Make make) {
     return elements_->derived(key, make);
@@ -153,11 +233,19 @@ class storage {
   }
 
  private:
-  void count_write() { version_.store(version() + 1, std::memory_order_relaxed); }
+  storage& count_write() {
+    version_.store(version() + 1, std::memory_order_relaxed);
+    return *this;
+  }
+
+  bool is_lent() const { return is_unwatched() && !elements_->is_borrowed(); }
+  std::shared_ptr<detail::elements> copied() const {
+    return is_lent() ? std::make_shared<detail::elements>(*elements_) : elements_;
+  }
 
   std::shared_ptr<detail::elements> elements_;
   bool writes_borrowed_ = false;
-  bool is_unwatched_ = false;
+  std::atomic<bool> is_replaced_ = false;
   std::atomic<std::uint64_t> version_ = 0;
 };
 

@@ -18,7 +18,8 @@
 namespace fmoe::detail {
 
 // A shape and shared elements: what all tensors have, whatever they store. An assignment of the
-// same shape is a write to the elements that it had.
+// same shape is a write to the elements that it had. One of another shape, or of nothing, leaves
+// those to the expressions and the compiled layers that were made of them.
 template <extent Rank>
 class shaped_storage {
  public:
@@ -32,6 +33,12 @@ class shaped_storage {
   bool empty() const { return storage_ == nullptr; }
 
   const std::shared_ptr<fmoe::storage>& shared_storage() const { return storage_; }
+
+  // Takes the storage of another tensor in place of its own, which nothing was made of.
+  void refer_to(const shaped_storage& o) {
+    storage_ = nullptr;
+    *this = shaped_storage(o.shape_, o.size_, o.storage_, o.axis_);
+  }
 
  protected:
   shaped_storage() = default;
@@ -55,6 +62,7 @@ class shaped_storage {
   shaped_storage& operator=(shaped_storage&& o) noexcept {
     if (this == &o) return *this;
     if (!is_rewritten_by(o)) {
+      if (storage_.use_count() > 1) storage_->set_replaced();
       shape_ = o.shape_;
       size_ = o.size_;
       storage_ = std::move(o.storage_);
@@ -85,12 +93,17 @@ class shaped_storage {
 
 namespace fmoe {
 
-// A copy is a value of its own, but the elements are copied only when it or the original is first
-// written, through data(), begin() or operator(): a pointer that was taken before a copy was made
-// writes to both. Several threads may write at once after one of them has written or called data().
-// An assignment of the same shape is a write to all elements. evaluate reads the elements anew in
-// every call. A compiled layer keeps the weights that it was compiled with: after a write it
-// refuses to run until it is refreshed.
+// A copy is a value of its own. Its elements are copied when it or the original is first written,
+// or at once if data(), begin() or operator() of the original, not const, has given out a way to
+// write them. Several threads may write at once after one of them has written or called data(). An
+// assignment of the same shape is a write to all elements. What was made of a tensor before one of
+// another shape was assigned goes on with the elements of before, unless a part of it was written
+// since: then it refuses, and so does refresh().
+//
+// evaluate reads the elements as they are at the call, however they were written. A compiled layer
+// keeps the weights that it was compiled with until refresh(), which reads all that anybody may
+// have written; it refuses to run after a write that it knows of: those by data(), begin(),
+// operator() and assignments, and those that written() tells.
 //
 //   tensor<float, 2> a({2, 3}, {1, 2, 3, 4, 5, 6});
 //   a(1, 2) = 7;
@@ -121,7 +134,7 @@ class tensor : public detail::shaped_storage<Rank> {
       : tensor(extents) {
     detail::expects<shape_error>(values.size() == size(), "[tensor] the shape has ", size(),
                                  " elements and there are ", values.size(), " values");
-    std::ranges::copy(values, data());
+    std::ranges::copy(values, static_cast<T*>(shared_storage()->data()));
   }
 
   // These take a shape in braces; a std::array would not tell its length: {4} would be [4, 0]. The
@@ -188,7 +201,7 @@ class tensor : public detail::shaped_storage<Rank> {
 
   // The elements. To ask for those of a tensor that is not const makes a new version of them,
   // whether they are written or not.
-  T* data() { return written(); }
+  T* data() { return lent(); }
   const T* data() const { return elements(); }
 
   // The elements in row-major order, as a range: for loops, algorithms and std::span take a tensor.
@@ -201,18 +214,24 @@ class tensor : public detail::shaped_storage<Rank> {
   // index that the axis does not have.
   template <class... Index>
   T& operator()(Index... i) {
-    return written()[offset(i...)];
+    return lent()[offset(i...)];
   }
   template <class... Index>
   const T& operator()(Index... i) const {
     return elements()[offset(i...)];
   }
 
+  // Says that the elements were written by a pointer, a span or a reference, or in the memory that
+  // the tensor borrows: layers that were compiled before refuse to run until they are refreshed.
+  void written() const {
+    if (!empty()) shared_storage()->was_written();
+  }
+
  private:
   const T* elements() const {
     return empty() ? nullptr : static_cast<const T*>(shared_storage()->data());
   }
-  T* written() const { return empty() ? nullptr : static_cast<T*>(shared_storage()->written()); }
+  T* lent() const { return empty() ? nullptr : static_cast<T*>(shared_storage()->lent()); }
 
   template <class I, std::size_t N>
   static std::array<std::size_t, Rank> shape_in_braces(const I (&shape)[N]) {
@@ -266,6 +285,12 @@ struct parameter<Q, 1> : parameter<float, 1> {
 
 namespace fmoe::detail {
 
+// The elements of a tensor to write, for code that lets the pointer go before it returns.
+template <class T, std::size_t Rank>
+T* elements_to_write(tensor<T, Rank>& t) {
+  return t.empty() ? nullptr : static_cast<T*>(t.shared_storage()->written());
+}
+
 // True if the elements of an argument of type A&& do not end with it.
 template <class A>
 inline constexpr bool outlives = std::is_lvalue_reference_v<A> || std::ranges::borrowed_range<A>;
@@ -300,7 +325,8 @@ using borrowed = std::conditional_t<std::is_const_v<typename Span::element_type>
 namespace fmoe {
 
 // Returns a tensor on the elements of a container or span, which must outlive it; the tensor is
-// const if the elements are. Nothing is copied. A temporary is refused unless, as a span, it owns
+// const if the elements are. Nothing is copied, so that what is written to the container counts as
+// what is written by a pointer. A temporary is refused unless, as a span, it owns
 // nothing. Throws shape_error if there are fewer elements than the shape has, or for a negative
 // extent.
 //

@@ -17,8 +17,7 @@ namespace fmoe::detail {
 template <class Layer>
 std::vector<std::string> names_of_cut(const sharded<Layer>& layer) {
   std::vector<std::string> names;
-  Layer same = layer.whole;
-  for (const released_parameter& p : released_parameters(same)) {
+  for (const released_parameter& p : released_parameters(only_listed(layer.whole))) {
     const any_tensor value = p.parameter.value();
     const auto is_it = [&](const cut_parameter& c) {
       return !value.empty() && value.elements->same_elements(*c.whole.elements);
@@ -41,8 +40,8 @@ double global_norm(const sharded<Layer>& layer, const Gradients& gradients) {
   return layer.ranks->guarded([&] {
     std::vector<double> squares = detail::squares_of_gradients<Level>(gradients), parts;
     const auto cut = detail::names_of_cut(layer);
-    Gradients same = gradients;  // It shares the elements.
-    const auto own = detail::trained_parameters(detail::released_parameters(same));
+    const auto own =
+        detail::trained_parameters(detail::released_parameters(detail::only_listed(gradients)));
     const auto each_part = [&](const auto& f) {
       for (std::size_t k = 0; k < own.size(); ++k)
         if (std::ranges::count(cut, own[k].name.name) > 0) f(squares[k]);

@@ -93,7 +93,7 @@ auto compile(const sharded<Layer>& layer, arguments<Ranks...>, std::size_t token
   static_assert(results::ranks::size() == 1, "compile: a layer over ranks has one result");
   communicator& ranks = *layer.ranks;
   return ranks.guarded([&] {
-    Layer same = layer.whole;
+    Layer& same = detail::only_listed(layer.whole);
     const io::released_layer list(same);
     std::string what = detail::shard_text(layer, list, tokens, options);
     ranks.agree(what);

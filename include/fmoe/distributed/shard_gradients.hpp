@@ -124,7 +124,8 @@ auto compile_gradients(const sharded<Layer>& layer, std::size_t tokens, const Sl
     detail::expects<value_error>(options.sparse_gradients == 0,
                                  "[gradients] those of a layer over ranks are not sparse: compile "
                                  "them with sparse_gradients = 0");
-    Layer own = layer.own_part(), same = layer.whole;
+    Layer own = layer.own_part();
+    Layer& same = detail::only_listed(layer.whole);
     const io::released_layer list(same);
     std::string what = "forward and backward\n" + detail::shard_text(layer, list, tokens, options);
     ranks.agree(what);

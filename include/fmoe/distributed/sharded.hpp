@@ -210,16 +210,15 @@ template <class Layer>
 Layer sharded<Layer>::own_part() const {
   detail::expects<value_error>(cut.parts_a_rank() == 1, "[shard] a rank has ", cut.parts_a_rank(),
                                " parts: a layer of its own has one");
-  Layer own = whole, &from = const_cast<Layer&>(whole);  // only to list the parameters
-  const auto held = detail::released_parameters(from), made = detail::released_parameters(own);
+  Layer own = whole;
+  const auto held = detail::released_parameters(detail::only_listed(whole)),
+             made = detail::released_parameters(own);
   for (std::size_t k = 0; k < held.size(); ++k) {
     detail::any_tensor value = held[k].parameter.value();
     if (value.empty()) continue;
     for (const detail::cut_parameter& c : parameters)
       if (value.elements->same_elements(*c.whole.elements)) value = c.own[0];
-    // What is empty takes the storage itself, and not only its elements.
-    made[k].parameter.assign({value.type, std::vector<std::size_t>(value.shape.size()), nullptr});
-    made[k].parameter.assign(value);
+    made[k].parameter.refer_to(value);
   }
   return own;
 }

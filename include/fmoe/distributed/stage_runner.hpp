@@ -95,6 +95,7 @@ class stage_runner {
     return std::ranges::any_of(programs_, [](const auto& p) { return detail::is_stale(p); });
   }
   void refresh() {
+    expects_plan();
     for (compiled_graph& p : programs_) detail::refresh(p);
   }
 
@@ -129,6 +130,7 @@ class stage_runner {
   }
   // Takes an array of rows for each argument, and writes the rows of each result that has some.
   void run(std::span<const array_view> inputs, std::span<const array_view> outputs) {
+    expects_plan();
     const array_view& y = outputs[0];
     check(y, output_shape(), "y");
     for (extent i = 1; i < outputs.size(); ++i) {
@@ -185,6 +187,11 @@ class stage_runner {
   }
 
  private:
+  void expects_plan() const {
+    expects<value_error>(!plan_.results.empty(),
+                         "[shard] the compiled layer was moved: use the one that it was moved to");
+  }
+
   // What a span of a call's tokens has for itself.
   struct span_of_call {
     call_tokens tokens;

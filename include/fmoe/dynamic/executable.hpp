@@ -60,13 +60,6 @@ inline dynamic_graph lowered_dynamic(const std::vector<dynamic::expression>& res
   return {std::move(g), std::move(roots), joint_type(results), arguments};
 }
 
-// Lets an executable read what others have written to weights without telling it.
-inline void forget_unwatched(const ir::graph& g) {
-  for (const ir::node_id id : g.ids())
-    if (const auto* l = get_if<ir::leaf_node>(&g[id].op); l != nullptr && l->data != nullptr)
-      if (l->data->is_unwatched()) l->data->forget_derived();
-}
-
 // Calls f with a null pointer to float or double.
 template <class F>
 decltype(auto) in_arithmetic(dtype type, const F& f) {
@@ -124,7 +117,6 @@ template <class Level = cpu::native>
 executable compile(const std::vector<expression>& results, std::size_t tokens,
                    const compile_options& options = {}) {
   const auto g = detail::lowered_dynamic(results, tokens);
-  detail::forget_unwatched(g.nodes);
   return detail::in_arithmetic(g.type, [&]<class T>(T*) {
     const std::size_t most = g.arguments == 0 ? all : tokens;
     auto compiled = detail::compile_graph<T, Level>(g.nodes, g.roots, most, options);
@@ -142,7 +134,8 @@ std::vector<tensor> evaluate(const std::vector<expression>& results,
   detail::expects<value_error>(g.arguments == 0,
                                "[evaluate] an expression has inputs: compile it and call it");
   return detail::in_arithmetic(g.type, [&]<class T>(T*) {
-    const auto compiled = detail::compile_graph<T, Level>(g.nodes, g.roots, all, options);
+    const detail::in_place once{.has_plain_sums = false};
+    const auto compiled = detail::compile_graph<T, Level>(g.nodes, g.roots, all, options, once);
     std::vector<tensor> values;
     std::vector<detail::bound_array> bound;
     std::size_t i = 0;

@@ -55,8 +55,8 @@ class expression {
 inline expression constant(const tensor& t, bool is_parameter = false) {
   detail::expects<value_error>(!t.empty(), "[constant] a tensor of rank ", t.shape.size(),
                                " holds nothing: set or load it");
-  return {t.shape.size(), t.type, [=](ir::graph& g) {
-            return g.leaf({t.elements, t.type, t.shape, is_parameter, -1, false, t.axis});
+  return {t.shape.size(), t.type, [=, version = t.elements->version()](ir::graph& g) {
+            return g.leaf({t.elements, t.type, t.shape, is_parameter, -1, false, t.axis, version});
           }};
 }
 

@@ -39,9 +39,9 @@ class compiled_gradients {
   const std::vector<layer_parameter>& parameters() const { return parameters_; }
 
   // The numbers of a row of x and of y, and the tokens that go through both passes at a time.
-  std::size_t inputs() const { return passes_->run().inputs(); }
-  std::size_t outputs() const { return passes_->run().outputs(); }
-  std::size_t span() const { return passes_->run().span(); }
+  std::size_t inputs() const { return passes().run().inputs(); }
+  std::size_t outputs() const { return passes().run().outputs(); }
+  std::size_t span() const { return passes().run().span(); }
 
   // Takes x [t, i], dy [t, o], y [t, o] and dx [t, i], and then the gradient of each of
   // `parameters`, row-major and with the shape of its value: those after dy are float32, and are
@@ -55,24 +55,30 @@ class compiled_gradients {
     std::vector<detail::array_view> views;
     for (const array& a : arrays) views.push_back(detail::view_of_dynamic(a));
     for (std::size_t i = 0; i < arrays.size(); ++i) check(arrays, views, i);
-    for (detail::gradient_result& r : passes_->run().parameters()) {
+    for (detail::gradient_result& r : passes().run().parameters()) {
       const array& to = arrays[4 + r.number];
       r.to = std::make_shared<storage>(to.data, detail::element_count(to.shape) * sizeof(float));
     }
-    passes_->run().call(views[0], views[1], views[2], views[3], accumulates);
+    passes().run().call(views[0], views[1], views[2], views[3], accumulates);
     for (std::size_t k = 0; k < parameters_.size() && !accumulates; ++k)
-      if (std::ranges::count(passes_->run().parameters(), k, &detail::gradient_result::number) == 0)
+      if (std::ranges::count(passes().run().parameters(), k, &detail::gradient_result::number) == 0)
         std::fill_n(static_cast<float*>(arrays[4 + k].data),
                     detail::element_count(arrays[4 + k].shape), 0.0f);  // y does not depend on it
   }
 
   // As those of fmoe::compiled_gradients.
-  void refresh() { passes_->run().refresh(); }
-  void keep(std::size_t k) { passes_->run().keep(k); }
-  explanation explain() const { return passes_->explain(); }
-  step_costs cost() const { return passes_->cost(); }
+  void refresh() { passes().run().refresh(); }
+  void keep(std::size_t k) { passes().run().keep(k); }
+  explanation explain() const { return passes().explain(); }
+  step_costs cost() const { return passes().cost(); }
 
  private:
+  detail::both_passes<float, Level>& passes() const {
+    detail::expects<value_error>(passes_ != nullptr,
+                                 "[gradients] these were moved: use those that they were moved to");
+    return *passes_;
+  }
+
   // The name of an array of a call, for messages.
   std::string name_of(std::size_t i) const {
     constexpr std::array names{"x", "dy", "y", "dx"};

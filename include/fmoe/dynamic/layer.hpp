@@ -415,7 +415,7 @@ class layer {
     const auto own = layer_->parameters(), its = made.layer_->parameters();
     for (std::size_t i = 0; i < own.size(); ++i)
       if (const tensor value = own[i].parameter.value(); !value.empty())
-        set(its[i].parameter, value);
+        its[i].parameter.refer_to(value);
     for (const auto& named : given) {
       const auto& name = named.first;
       const tensor& value = named.second;
@@ -428,7 +428,7 @@ class layer {
                                    fmoe::name_of(p.type()));
       detail::expects<shape_error>(value.shape == p.value().shape, "[with] ", name,
                                    " has another shape than the layer's");
-      set(p, value);
+      p.refer_to(value);
     }
     return made;
   }
@@ -481,12 +481,6 @@ class layer {
   }
 
   explicit layer(std::shared_ptr<detail::any_layer> l) : layer_(std::move(l)) {}
-
-  // Lets a parameter refer to these very elements: an assignment of the same shape would write.
-  static void set(const detail::parameter_reference& p, const tensor& value) {
-    p.assign({p.type(), std::vector<std::size_t>(p.rank()), nullptr});
-    p.assign(value);
-  }
 
   std::shared_ptr<detail::any_layer> layer_;
 };

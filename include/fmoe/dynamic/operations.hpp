@@ -238,8 +238,7 @@ inline expression gradient(const expression& y, const expression& of, const expr
   return {of.rank(), detail::joint_type({y, dy}), [=](ir::graph& g) {
             const ir::node_id root = y.lower(g), part = of.lower(g), seed = dy.lower(g);
             g.fix_arguments();  // the order of products depends on the number of tokens
-            const auto found = detail::differentiate(g, root, seed, {part});
-            return found[0] ? *found[0] : g.map(pointwise::scale, 0, part);
+            return detail::gradient_of_part(g, root, seed, part);
           }};
 }
 

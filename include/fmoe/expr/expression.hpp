@@ -41,6 +41,7 @@ struct leaf : expression_base {
   explicit leaf(const tensor<T, Rank>& t, bool parameter, bool copy = false)
       : shape(t.shape()),
         elements(t.shared_storage()),
+        version(elements == nullptr ? 0 : elements->version()),
         is_parameter(parameter),
         is_copy(copy) {
     if constexpr (is_quantized<T>) axis = t.blocks();
@@ -48,6 +49,7 @@ struct leaf : expression_base {
 
   std::array<extent, Rank> shape;
   std::shared_ptr<storage> elements;  // the tensor's own, so that writes to it are seen
+  std::uint64_t version;
   bool is_parameter, is_copy;
   block_axis axis{};  // of weights of 8 bits
 
@@ -55,8 +57,14 @@ struct leaf : expression_base {
   ir::node_id lower(ir::graph& g) const {
     expects<value_error>(elements != nullptr, "[", is_parameter ? "parameter" : "tensor",
                          "] of rank ", Rank, " is used but holds nothing: set or load it");
-    return g.leaf(
-        {elements, dtype_of<T>, {shape.begin(), shape.end()}, is_parameter, -1, is_copy, axis});
+    return g.leaf({elements,
+                   dtype_of<T>,
+                   {shape.begin(), shape.end()},
+                   is_parameter,
+                   -1,
+                   is_copy,
+                   axis,
+                   version});
   }
 };
 

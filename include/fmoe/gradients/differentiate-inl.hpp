@@ -35,6 +35,32 @@ FMOE_INLINE std::vector<std::optional<ir::node_id>> differentiate(
   return reverse::gradients_of(g, nodes[0], dy, std::span(nodes).subspan(1));
 }
 
+FMOE_INLINE ir::node_id gradient_of_part(ir::graph& g, ir::node_id y, ir::node_id dy,
+                                         ir::node_id part) {
+  const ir::leaf_node* const leaf = get_if<ir::leaf_node>(&g[part].op);
+  // Another node has the elements if one of the two is a parameter and the other one is not.
+  const auto is_part = [&](ir::node_id id) {
+    const auto* const l = get_if<ir::leaf_node>(&g[id].op);
+    return id == part ||
+           (leaf != nullptr && l != nullptr && leaf->data != nullptr && leaf->type == l->type &&
+            leaf->shape == l->shape && leaf->axis == l->axis && leaf->same_elements(*l));
+  };
+  list_by<ir::node_id, bool> needed(g.size(), false);
+  needed[y] = true;
+  std::optional<ir::node_id> found;
+  for (extent i = g.size(); i-- > 0 && !found;) {
+    const auto id = static_cast<ir::node_id>(i);
+    if (!needed[id]) continue;
+    if (is_part(id)) found = id;
+    ir::each_operand(g[id], [&](ir::node_id operand) { needed[operand] = true; });
+  }
+  expects<value_error>(found.has_value(),
+                       "[gradient] y does not depend on what the gradient is asked of: ask it of "
+                       "the parameter or the tensor that y was made of, or of a part of y");
+  const auto made = differentiate(g, y, dy, {*found});
+  return made[0] ? *made[0] : g.map(pointwise::scale, 0, *found);
+}
+
 FMOE_INLINE bool rows_depend(const ir::graph& g, ir::node_id y) {
   const ir::live_graph part = ir::live(g, y);
   const auto axes =

@@ -17,6 +17,11 @@ namespace fmoe::detail {
 std::vector<std::optional<ir::node_id>> differentiate(ir::graph& g, ir::node_id y, ir::node_id dy,
                                                       const std::vector<ir::node_id>& wanted);
 
+// Returns the node of the gradient with respect to a part of y, with zeros where it is 0
+// everywhere. A tensor of the same elements as one of y's stands for that. Throws value_error if y
+// does not depend on it, and as differentiate does.
+ir::node_id gradient_of_part(ir::graph& g, ir::node_id y, ir::node_id dy, ir::node_id part);
+
 // True if a row of y depends on other rows of the arguments.
 bool rows_depend(const ir::graph& g, ir::node_id y);
 

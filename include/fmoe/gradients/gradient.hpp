@@ -18,8 +18,7 @@ struct gradient_of : expression_base {
 
   ir::node_id lower(ir::graph& g) const {
     const ir::node_id root = y.lower(g), of = parameter.lower(g), seed = dy.lower(g);
-    const auto found = differentiate(g, root, seed, {of});
-    return found[0] ? *found[0] : g.map(pointwise::scale, 0, of);
+    return gradient_of_part(g, root, seed, of);
   }
 };
 
@@ -30,7 +29,7 @@ namespace fmoe {
 // The gradient of sum(y dy) with respect to a parameter, a tensor or a part of y: an expression of
 // its shape, which may be a result beside y. dy has the shape of y. Selections, bounds and running
 // statistics are held constant. When it is lowered, throws shape_error if dy has another shape, and
-// value_error where a function has no derivative.
+// value_error where a function has no derivative, or if y does not depend on the parameter.
 //
 //   const tensor<float, 2> dy({x.shape()[0], w.shape()[1]});
 //   const auto y = gelu(einsum<"ti,io->to">(x, w));

@@ -116,11 +116,18 @@ class gradient_run {
     for (const memory& part : parts_) n += part.size();
     return n;
   }
-  void refresh() { fmoe::detail::refresh(compiled_); }
-  void keep(extent entries) { fmoe::detail::keep(compiled_, entries); }
+  void refresh() {
+    expects_program(compiled_);
+    fmoe::detail::refresh(compiled_);
+  }
+  void keep(extent entries) {
+    expects_program(compiled_);
+    fmoe::detail::keep(compiled_, entries);
+  }
 
   void call(const array_view& x, const array_view& dy, const array_view& y, const array_view& dx,
             bool accumulates) {
+    expects_program(compiled_);
     check_gradient_call(x, dy, y, dx, widths_, tokens_);
     expects<value_error>(!is_stale(compiled_),
                          "[gradients] a weight may have been written since the layer was compiled: "

@@ -26,12 +26,12 @@ struct gradients_as<T, Layer> : stored_as<T, Layer> {};
 
 // Returns a layer with the settings of another, and zeros for its parameters, but for some.
 template <class Gradients, class Layer>
-Gradients zeros_of(Layer layer, const std::vector<std::string>& without) {
+Gradients zeros_of(const Layer& layer, const std::vector<std::string>& without) {
   Gradients zeros;
   if constexpr (std::is_same_v<Gradients, Layer>) zeros = layer;
-  make_zeros(released_parameters(layer), released_parameters(zeros), without);
+  make_zeros(released_parameters(only_listed(layer)), released_parameters(zeros), without);
   if constexpr (!std::is_same_v<Gradients, Layer>)
-    io::copy_settings(io::released_layer(layer), io::released_layer(zeros));
+    io::copy_settings(io::released_layer(only_listed(layer)), io::released_layer(zeros));
   return zeros;
 }
 
@@ -55,9 +55,8 @@ class compiled_gradients {
     ir::graph g;
     const detail::gradient_inputs in{x.lower(g), y.lower(g), target.lower(g),
                                      as_expression(slope(y, target)).lower(g)};
-    Layer same = layer;  // It shares the weights.
-    passes_.emplace(std::move(g), in, detail::trained_parameters(detail::released_parameters(same)),
-                    tokens, options);
+    auto own = detail::released_parameters(detail::only_listed(layer));
+    passes_.emplace(std::move(g), in, detail::trained_parameters(own), tokens, options);
     hold(layer);
   }
 

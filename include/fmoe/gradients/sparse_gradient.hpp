@@ -76,12 +76,13 @@ class sparse_gradient {
     std::array<std::size_t, Rank> shape{};
     std::copy_n(shape_.begin(), Rank, shape.begin());
     tensor<T, Rank> whole(shape);
+    T* const to = detail::elements_to_write(whole);
     const std::size_t inner = detail::element_count(std::span(shape_).subspan(axis() + 1)),
                       step = inner * table_->of.rows;
     for (std::size_t place = 0; place < rows().size(); ++place)
       for (std::size_t i = 0; i < width(); i += inner)
         std::copy_n(values().data() + place * width() + i, inner,
-                    whole.data() + i / inner * step + rows()[place] * inner);
+                    to + i / inner * step + rows()[place] * inner);
     return whole;
   }
 

@@ -122,8 +122,7 @@ layer_arrays arrays_of(const released_layer& layer, const std::filesystem::path&
 template <has_released_names Layer>
 layer_arrays arrays_of(const Layer& layer, const std::filesystem::path& file,
                        const save_options& options) {
-  Layer same = layer;  // It shares the elements.
-  return arrays_of(released_layer(same), file, options);
+  return arrays_of(released_layer(detail::only_listed(layer)), file, options);
 }
 
 }  // namespace io

@@ -41,6 +41,10 @@ struct leaf_node {
   // leaf.
   bool copied = false;
   block_axis axis{};  // of weights of 8 bits
+  // The version of the elements when the expression was made.
+  std::uint64_t version = 0;
+  // Others may write the elements while an executable has them: it copies what it goes on reading.
+  bool may_change = false;
   bool operator==(const leaf_node& o) const {
     return std::tie(type, shape, parameter, argument, copied, axis) ==
                std::tie(o.type, o.shape, o.parameter, o.argument, o.copied, o.axis) &&

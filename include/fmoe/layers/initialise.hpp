@@ -17,7 +17,8 @@ parameter<T, Rank> initial_factor(const std::array<extent, Rank>& shape, extent 
                                   random_stream& random) {
   parameter<T, Rank> f(shape);
   const double bound = std::sqrt(1 / static_cast<double>(contracted));
-  for (extent i = 0; i < f.size(); ++i) f.data()[i] = convert<T>(random.uniform() * bound);
+  T* const to = elements_to_write(f);
+  for (extent i = 0; i < f.size(); ++i) to[i] = convert<T>(random.uniform() * bound);
   return f;
 }
 
@@ -55,8 +56,9 @@ cp_experts<Levels, T> initial_cp(const expert_sizes<Levels>& s, std::size_t rank
   cp_experts<Levels, T> e;
   for (std::size_t level = 0; level < Levels; ++level) {
     auto& u = e.experts[level] = parameter<T, 2>({s.experts[level], rank});
+    T* const to = detail::elements_to_write(u);
     for (std::size_t i = 0; i < u.size(); ++i)
-      u.data()[i] = detail::convert<T>(detail::initial_weight(level, random));
+      to[i] = detail::convert<T>(detail::initial_weight(level, random));
   }
   e.input = detail::initial_factor<T, 2>({s.inputs + s.bias, rank}, s.inputs, random);
   e.output = detail::initial_factor<T, 2>({s.outputs, rank}, rank, random);
@@ -72,9 +74,11 @@ tr_experts<Levels, T> initial_tr(const expert_sizes<Levels>& s,
   for (std::size_t level = 0; level < Levels; ++level) {
     auto& u = e.experts[level] =
         parameter<T, 3>({ranks[level], s.experts[level], ranks[level + 1]});
+    T* const to = detail::elements_to_write(u);
     for (std::size_t n = 0; n < s.experts[level]; ++n)
       for (std::size_t p = 0; p < std::min(ranks[level], ranks[level + 1]); ++p)
-        u(p, n, p) = detail::convert<T>(detail::initial_weight(level, random));
+        to[(p * s.experts[level] + n) * ranks[level + 1] + p] =
+            detail::convert<T>(detail::initial_weight(level, random));
   }
   const std::size_t before = ranks[Levels], between = ranks[Levels + 1];
   e.input = detail::initial_factor<T, 3>({before, s.inputs + s.bias, between}, s.inputs, random);

@@ -19,7 +19,7 @@ parameter<T, Rank + 1> stacked(const std::vector<monet_expert<T>>& experts,
   std::array<extent, Rank + 1> shape{experts.size()};
   std::ranges::copy((experts[0].*member).shape(), shape.begin() + 1);
   tensor<T, Rank + 1> all(shape);
-  T* to = all.data();
+  T* to = detail::elements_to_write(all);
   for (const monet_expert<T>& e : experts)
     to = std::copy_n((e.*member).data(), (e.*member).size(), to);
   return all;

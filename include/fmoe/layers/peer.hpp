@@ -91,8 +91,8 @@ struct peer {
     const std::size_t h = keys.shape()[0], e = keys.shape()[1] * keys.shape()[1];
     if (heads_have_own()) return viewed<2>(of_experts, {h, e});
     tensor<U, 2> repeated({h, e});
-    for (std::size_t row = 0; row < h; ++row)
-      std::copy_n(of_experts.data(), e, repeated.data() + row * e);
+    U* const to = detail::elements_to_write(repeated);
+    for (std::size_t row = 0; row < h; ++row) std::copy_n(of_experts.data(), e, to + row * e);
     return repeated;
   }
 

@@ -63,7 +63,7 @@ auto quantize(const Layer& layer) {
       "fmoe::mxd<float> does; quantized<fmoe::q8>(tensor, axis) takes a tensor");
   if constexpr (is_layer) {
     typename detail::stored_as<Q, Layer>::type result;
-    Layer from = layer;  // It shares the elements.
+    Layer& from = detail::only_listed(layer);
     const auto axes = detail::read_axes_of<Level>(from);
     const auto given = detail::released_parameters(from),
                made = detail::released_parameters(result);

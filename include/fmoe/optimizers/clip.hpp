@@ -14,9 +14,9 @@ namespace fmoe::detail {
 // Returns the sum of the squares of each gradient of a layer, and of each sparse part of one. Sums
 // are in double and in a fixed order.
 template <class Level, class Gradients>
-std::vector<double> squares_of_gradients(Gradients layer) {  // a copy, which shares the elements
+std::vector<double> squares_of_gradients(const Gradients& layer) {
   std::vector<double> squares;
-  for (const auto& p : trained_parameters(released_parameters(layer))) {
+  for (const auto& p : trained_parameters(released_parameters(only_listed(layer)))) {
     const any_tensor g = p.parameter.value();
     squares.push_back(squares_of<Level>(
         {g.type, const_cast<void*>(std::as_const(*g.elements).data()), element_count(g.shape)}));

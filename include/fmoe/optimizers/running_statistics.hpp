@@ -64,7 +64,7 @@ void update_statistics(Gate& gate, const X& x, double momentum = 0.1) {
   const auto move = [&](const auto& now) {
     auto& running = *kept[number++];
     using T = typename std::remove_cvref_t<decltype(running)>::value_type;
-    T* const to = running.data();
+    T* const to = detail::elements_to_write(running);
     for (std::size_t i = 0; i < running.size(); ++i)
       to[i] = detail::convert<T>((1 - momentum) * detail::convert<double>(to[i]) +
                                  momentum * detail::convert<double>(now.data()[i]));

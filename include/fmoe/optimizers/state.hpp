@@ -96,8 +96,8 @@ void check_setting(const char* optimizer, const char* name, double value, bool i
 
 template <class Layer, class Gradients>
 std::vector<weight_gradient> weight_gradients(Layer& layer, const Gradients& gradients) {
-  Gradients same = gradients;  // It shares the elements.
-  return paired(released_parameters(layer), released_parameters(same), sparse_parts(gradients));
+  return paired(released_parameters(layer), released_parameters(only_listed(gradients)),
+                sparse_parts(gradients));
 }
 
 }  // namespace fmoe::detail

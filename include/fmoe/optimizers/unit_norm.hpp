@@ -29,7 +29,7 @@ namespace fmoe {
 template <class T>
 void unit_rows(tensor<T, 2>& w) {
   const std::size_t width = w.empty() ? 0 : w.shape()[1];
-  T* const first = w.data();
+  T* const first = detail::elements_to_write(w);
   for (std::size_t n = 0; n * width < w.size(); ++n) {
     T* const row = first + n * width;
     const double length = std::sqrt(detail::dot_product(row, row, width));
@@ -50,7 +50,7 @@ void remove_parallel(tensor<T, 2>& gradient, const tensor<T, 2>& w) {
   detail::expects<shape_error>(gradient.shape() == w.shape(),
                                "[remove_parallel] the gradient and the weights have two shapes");
   const std::size_t width = w.empty() ? 0 : w.shape()[1];
-  T* const first = gradient.data();
+  T* const first = detail::elements_to_write(gradient);
   for (std::size_t n = 0; n * width < w.size(); ++n) {
     T* const g = first + n * width;
     const T* const row = w.data() + n * width;

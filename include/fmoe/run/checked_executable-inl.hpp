@@ -44,6 +44,7 @@ struct numbered_array {
 
 FMOE_INLINE void checked_executable::call(std::span<bound_array> arrays,
                                           const std::optional<stream_handle>& stream) const {
+  expects_program(compiled_);
   const auto what = [&](extent i) { return numbered_array{i, arguments_, results()}; };
   const extent tokens = tokens_in(counted_, arrays[counted_].array);
   for (extent i = 0; i < arrays.size(); ++i) {

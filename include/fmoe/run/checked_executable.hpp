@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A compiled graph behind the checks of a call: ranks, shapes, types, strides, overlap and the
 // number of tokens. It knows its arrays at run time only, so it is compiled once for all layers.
+// One that was moved from throws value_error.
 #pragma once
 
 #include <span>
@@ -24,13 +25,16 @@ class checked_executable {
 
   // The shape of an array without the token axis: first those of the arguments, then of the
   // results.
-  const std::vector<extent>& row(extent array) const { return rows_.at(array); }
+  const std::vector<extent>& row(extent array) const {
+    expects_program(compiled_);
+    return rows_.at(array);
+  }
   bool has_tokens(extent array) const {
     return array < arguments_ || compiled_.results[array - arguments_].per_token;
   }
   // The tokens that an array of this argument brings.
   extent tokens_in(extent argument, const array_view& array) const {
-    const extent row_rank = rows_[argument].size();
+    const extent row_rank = row(argument).size();
     return array.rank < row_rank ? 0 : array.tokens(row_rank);
   }
 
@@ -38,8 +42,14 @@ class checked_executable {
   // shape_error or value_error before an element is written; allocates nothing.
   void call(std::span<bound_array> arrays, const std::optional<stream_handle>& stream) const;
 
-  void refresh() { detail::refresh(compiled_); }
-  void keep(extent entries) { detail::keep(compiled_, entries); }
+  void refresh() {
+    expects_program(compiled_);
+    detail::refresh(compiled_);
+  }
+  void keep(extent entries) {
+    expects_program(compiled_);
+    detail::keep(compiled_, entries);
+  }
 
  private:
   std::vector<std::vector<extent>> rows_;

@@ -77,9 +77,9 @@ class compiled {
     return executable_.row(Arguments + i);
   }
 
-  // Reads the weights again, after they were written. Only those that may have been written are
-  // packed again: a weight counts as written when its elements are reached through a tensor that is
-  // not const. No call may run at the same time.
+  // Reads the weights again, however they were written. Those that nobody can have written since
+  // the last time are not packed again. No call may run at the same time. Throws shape_error if a
+  // tensor of another shape was assigned to one.
   void refresh() { executable_.refresh(); }
 
   // From now on each top_k and product_top_k keeps k entries; with `all`, as many as it is compiled

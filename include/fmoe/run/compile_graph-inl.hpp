@@ -48,7 +48,7 @@ inline planner::plan_options plan_options_of(const compile_options& options, con
   how.sum_block = options.sum_block;
   how.bf16_products = options.bf16_products;
   how.int8_products = options.int8_products;
-  how.has_plain_sums = arrays.has_value();
+  how.has_plain_sums = arrays && arrays->has_plain_sums;
   if (arrays) how.tables = arrays->tables;
   return how;
 }
@@ -72,15 +72,18 @@ FMOE_INLINE void refresh(compiled_graph& g) {
   for (extent i = 0; i < g.weights.size(); ++i) {
     const read_weight& w = g.weights[i];
     if (w.elements == nullptr) continue;
+    expects<shape_error>(g.program == nullptr || !w.elements->is_replaced(),
+                         "[refresh] a weight was assigned a tensor of another shape, or none: "
+                         "compile the layer again");
     ir::leaf_node& leaf = job.program.leaves[i];
     const bool is_unwatched = w.elements->is_unwatched();
-    if (is_unwatched && g.program != nullptr) w.elements->forget_derived();
+    if (is_unwatched) w.elements->copy_source();
     // Who refills a tensor that is no parameter need not tell it.
     job.changed[i] = g.program == nullptr || w.elements->version() != w.version ||
                      !leaf.parameter || is_unwatched;
-    if (job.reads_in_place) leaf.data = w.elements;
-    else if (g.program == nullptr) leaf.data = std::make_shared<storage>(*w.elements);
-    else if (job.changed[i]) *leaf.data = *w.elements;
+    leaf.may_change = is_unwatched && !job.reads_in_place;
+    if (job.reads_in_place || is_unwatched) leaf.data = w.elements;
+    else if (job.changed[i]) leaf.data = std::make_shared<storage>(*w.elements);
   }
   if (g.program == nullptr || !g.program->refresh(job.program.leaves, job.changed))
     g.program = job.on->compile(
@@ -108,6 +111,20 @@ inline extent most_kept(const ir::graph& g, const ir::node_list& results) {
   return least == all ? 0 : least;
 }
 
+// Throws shape_error if one weight is as it was when the expression was made, since a tensor of
+// another shape was assigned to it, and another one is not.
+inline void expects_one_layer(const planner::program& p) {
+  bool is_old = false, is_new = false;
+  for (const ir::leaf_node& l : p.leaves) {
+    if (l.data == nullptr) continue;
+    if (l.data->is_replaced()) is_old = true;
+    else if (l.data->version() != l.version) is_new = true;
+  }
+  expects<shape_error>(!is_old || !is_new,
+                       "[evaluate] a weight of the expression was assigned a tensor of another "
+                       "shape, or none, and another weight was written: make the expression again");
+}
+
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
                              const compile_options& options,
@@ -115,6 +132,7 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
   const auto on = backend_of<T, Level>(options);
   const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>, arrays);
   planner::program p = planner::lower(g, results, how);
+  expects_one_layer(p);
   if (p.tokens && tokens != all) p.token_count = tokens;
   compiled_graph made;
   made.tokens = p.token_count;

@@ -37,11 +37,18 @@ struct compiled_graph {
   extent keep = all;                 // and those that it keeps
 };
 
-// An executable reads weights where they are written, and calls bind plain arrays for results
-// without tokens.
+// An executable reads weights where they are written, and, if it has plain sums, calls bind plain
+// arrays for results without tokens.
 struct in_place {
   std::vector<std::vector<extent>> tables{};  // planner::plan_options::tables
+  bool has_plain_sums = true;
 };
+
+// Throws value_error if the graph was moved elsewhere.
+inline void expects_program(const compiled_graph& g) {
+  expects<value_error>(g.program != nullptr,
+                       "[forward] the compiled layer was moved: use the one that it was moved to");
+}
 
 // True if a weight may have been written since the executable read it.
 inline bool is_stale(const compiled_graph& g) {
@@ -68,8 +75,8 @@ void refresh(compiled_graph& g);
 // Compiles in the arithmetic of T, for calls of up to `tokens` rows; if that is `all`, of as many
 // as the graph's inputs have. Level is the instruction set of the translation unit that calls this,
 // so that each runs its own kernels. Throws shape_error and value_error if an expression cannot be
-// computed. An executable reads copies of the weights, so that calls that run while one is written
-// go on with the old elements, unless it is told to use arrays in place.
+// computed. An executable reads copies of the weights, so that calls go on with the old elements
+// when one is written, unless it is told to use arrays in place.
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
                              const compile_options& options,

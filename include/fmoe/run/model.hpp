@@ -36,22 +36,28 @@ class model {
   // As those of a compiled layer: y = m(x), or m(x, y), which allocates nothing.
   template <class X>
   tensor<float, 2> operator()(const X& x) const {
-    return (*layer_)(x);
+    return layer()(x);
   }
   template <class X, class Y>
   void operator()(const X& x, Y&& y) const {
-    (*layer_)(x, y);
+    layer()(x, y);
   }
 
   // The most tokens of a call, and the lengths of a row of the input and of the result.
-  std::size_t tokens() const { return layer_->tokens(); }
-  std::size_t inputs() const { return layer_->input_shape()[0]; }
-  std::size_t outputs() const { return layer_->output_shape()[0]; }
+  std::size_t tokens() const { return layer().tokens(); }
+  std::size_t inputs() const { return layer().input_shape()[0]; }
+  std::size_t outputs() const { return layer().output_shape()[0]; }
 
   // Reads the weights again, for all copies of this model: see compiled::refresh.
-  void refresh() { layer_->refresh(); }
+  void refresh() { layer().refresh(); }
 
  private:
+  compiled<float, cpu::native, 1>& layer() const {
+    detail::expects<value_error>(layer_ != nullptr,
+                                 "[model] it was moved: use the one that it was moved to");
+    return *layer_;
+  }
+
   std::shared_ptr<compiled<float, cpu::native, 1>> layer_;
 };
 

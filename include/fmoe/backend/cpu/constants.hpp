@@ -6,6 +6,7 @@
 // refilled, is made anew.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,6 +34,7 @@ class constants {
         widens_(p.storages.size()),
         panels_(p.weights.size()),
         kept_(p.storages.size()),
+        copies_(p.storages.size()),
         blocks_(p.weights.size()),
         origins_(p.storages.size()) {
     for (const packed_weight& w : p.weights)
@@ -43,14 +45,15 @@ class constants {
       origins_[s] = leaves[row.source];
       narrow_[s] = is_narrow(origins_[s], row);
       widens_[s] = is_widened(origins_[s], row);
-      read_leaf(s, origins_[s]);
+      if (is_read(row) && !widens_[s]) copies_[s] = std::make_shared<storage>(0);
+      read_leaf(s, leaves[row.source]);
     }
   }
 
   // Reads a leaf, or reads it again. What was packed from it is as it was.
   void read_leaf(extent s, const ir::leaf_node& l) {
-    origins_[s].data = l.data;
-    if (l.type == dtype_of<T>) leaves_[s] = static_cast<const T*>(l.data->data());
+    origins_[s].data = l.may_change && copies_[s] != nullptr ? copied(s, l) : l.data;
+    if (l.type == dtype_of<T>) leaves_[s] = static_cast<const T*>(origins_[s].data->data());
     if (!widens_[s]) return;
     const auto copy = [&](void* to) {
       copy_numbers(l.numbers(), reinterpret_cast<T*>(static_cast<memory*>(to)->data()));
@@ -238,6 +241,16 @@ class constants {
     panels_[w] = {static_cast<const memory*>(blocks_[w].get())->data(), kernels_of(weight, stored)};
   }
 
+  // A copy of a leaf that others may write while steps read it.
+  FMOE_COLD const std::shared_ptr<storage>& copied(extent s, const ir::leaf_node& l) {
+    const extent bytes = l.numbers().bytes();
+    std::shared_ptr<storage>& copy = copies_[s];
+    if (copy->size() != bytes) copy = std::make_shared<storage>(bytes);
+    if (bytes > 0)
+      std::memcpy(copy->written(), l.data->data(), bytes);  // what is packed of it is old
+    return copy;
+  }
+
   // The leaf's numbers as Ts.
   FMOE_COLD static memory widened(const ir::leaf_node& l) {
     memory block(element_count(l.shape) * sizeof(T));
@@ -366,7 +379,10 @@ class constants {
   std::vector<bool> narrow_;      // by storage: only panels and tables read it, in its 16 or 8 bits
   std::vector<bool> widens_;      // by storage: steps read a copy in the arithmetic type
   std::vector<gemm_panels<T>> panels_;
-  std::vector<std::shared_ptr<const void>> kept_;    // by storage: widened leaves
+  std::vector<std::shared_ptr<const void>> kept_;  // by storage: widened leaves
+  // By storage: of leaves that steps read as they are stored, where others may write these; null
+  // for other leaves.
+  std::vector<std::shared_ptr<storage>> copies_;
   std::vector<std::shared_ptr<const void>> blocks_;  // by weight: panels, or a screen
   std::vector<places> places_;                       // by weight
   std::vector<ir::leaf_node> origins_;               // by storage
