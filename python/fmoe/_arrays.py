@@ -63,6 +63,14 @@ def in_file(value: Any, file_shape: Sequence[int], file_axes: Sequence[int]) -> 
     return permuted.reshape(tuple(file_shape))
 
 
+def where_it_lies(value: Any, file_shape: Sequence[int], file_axes: Sequence[int]) -> Any:
+    """The same of an array of numpy, never a copy: two axes of the layer that only a copy could join stay two."""
+    joined = in_file(value, file_shape, file_axes)
+    if numpy.may_share_memory(joined, value) or not value.size:
+        return joined
+    return value.transpose(sorted(range(len(file_axes)), key=lambda k: file_axes[k]))
+
+
 def in_layer(array: Any, shape: Sequence[int], file_axes: Sequence[int]) -> Any:
     """The reverse of in_file: returns an array of a file in the order and the shape that the layer has."""
     apart = [0] * len(file_axes)

@@ -20,9 +20,9 @@ def expression(x: Any) -> Expression:
 
 
 def parameter(array: Any) -> Expression:
-    """An array that belongs to a layer: `evaluate` keeps its packed form for the next time. The elements stay where they are.
+    """An array that belongs to a layer, whose cost and plan differ from those of any array. The elements stay where they are.
 
-    `compile` and `refresh` read what was written to them. `evaluate` reads it from a parameter that is made after the write.
+    `evaluate`, `compile` and `refresh` read them as they are then.
     """
     return _core.constant(readable(array), True)
 
@@ -199,5 +199,9 @@ def sized(x: Any, shape: list[int | None]) -> Expression:
 
 
 def gradient(y: Any, of: Any, dy: Any) -> Expression:
-    """The gradient of sum(y dy) with respect to a parameter, an array or a part of y: an expression of its shape."""
+    """The gradient of sum(y dy) with respect to a parameter, an array or a part of y: an expression of its shape.
+
+    Raises DomainError, when it is computed, if y does not depend on it. An array whose rows do not follow each other, as a transposed
+    one, is another array at each time that it is named: name one fmoe.parameter(array) twice.
+    """
     return _core.gradient(expression(y), expression(of), expression(dy))

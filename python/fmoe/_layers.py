@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy
 
 from . import _core
-from ._arrays import is_double, readable
+from ._arrays import is_double, readable, where_it_lies
 from ._core import Cost, ExpertStatistics, Explanation, Expression
 from ._executables import Executable, compile, cost, evaluate, explain
 from ._expressions import expression, input
@@ -25,6 +25,7 @@ class Layer:
     def __init__(self, core: _core.Layer) -> None:
         self._core = core
         self._forward: Executable | None = None
+        self._is_lent = False  # somebody may write the weights
 
     @property
     def settings(self) -> dict[str, str]:
@@ -40,6 +41,20 @@ class Layer:
         """What a file of the layer holds, by the names of the authors' code, as a state_dict has them; bfloat16 is widened."""
         return self._core.arrays()
 
+    def weights(self) -> dict[str, numpy.ndarray]:
+        """The weights where they lie, by the names that arrays() has: what you write to them, the layer has.
+
+        Later calls of the layer plan and read them anew; what compile and compile_gradients made reads them at its refresh(). Where
+        files join two axes that lie apart, as in some of Monet's, the array has both. Weights of 16 and 8 bits raise TypeError.
+        """
+        named: dict[str, Any] = {}
+        for p in self._core.parameters():
+            value: Any = p.lent()
+            if not any(numpy.may_share_memory(value, other) for other in named.values()):  # under another of its names
+                named[p.name] = where_it_lies(value, p.file_shape, p.file_axes)
+        self._is_lent = True
+        return named
+
     def __repr__(self) -> str:
         return f"<fmoe.Layer {', '.join(f'{key}={value}' for key, value in self.settings.items())}>"
 
@@ -48,7 +63,7 @@ class Layer:
         if isinstance(x, Expression):
             return self._core.output(x)
         x = readable(x)
-        if is_double(x):
+        if is_double(x) or self._is_lent:
             y = self._value(self._core.output, x)
             if out is None:
                 return y

@@ -28,6 +28,9 @@ dynamic::array array_of(const array_out& a);
 // A tensor on the elements of an array, which lives as long as the tensor and its copies do.
 dynamic::tensor tensor_of(const plain_array_in& a);
 
+// A tensor of the elements that an array has whenever they are read, however they lie.
+dynamic::tensor unwatched_tensor_of(const array_in& a);
+
 // A numpy array on the elements of a tensor; those of 16 and 8 bits are widened to float.
 nb::object numpy_of(const dynamic::tensor& t);
 

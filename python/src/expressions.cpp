@@ -158,10 +158,8 @@ void bind_operations(nb::module_& m) {
   m.def("gradient", &dynamic::gradient, "y"_a, "of"_a, "dy"_a);
   m.def(
       "constant",
-      [](const plain_array_in& a, bool is_parameter) {
-        const dynamic::tensor t = tensor_of(a);
-        t.elements->set_unwatched();
-        return dynamic::constant(t, is_parameter);
+      [](const array_in& a, bool is_parameter) {
+        return dynamic::constant(unwatched_tensor_of(a), is_parameter);
       },
       "array"_a, "is_parameter"_a = false);
   m.def("input", &dynamic::input, "index"_a = 0, "rank"_a = 2);
@@ -224,13 +222,13 @@ void bind_expressions(nb::module_& m) {
                                   "A lazy expression: it is computed by evaluate or compile.");
   c.def(nb::init<const expression&>())
       .def("__init__",
-           [](expression* e, const plain_array_in& a) {
-             new (e) expression(dynamic::constant(tensor_of(a)));
+           [](expression* e, const array_in& a) {
+             new (e) expression(dynamic::constant(unwatched_tensor_of(a)));
            })
       .def_prop_ro("ndim", &expression::rank)
       .def_prop_ro("is_double", [](const expression& e) { return e.type() == dtype::float64; });
   c.attr("__array_ufunc__") = nb::none();  // numpy leaves array + expression to the expression
-  nb::implicitly_convertible<plain_array_in, expression>();
+  nb::implicitly_convertible<array_in, expression>();
   bind_operators(c);
   bind_operations(m);
   bind_results(m);

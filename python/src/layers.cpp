@@ -82,7 +82,18 @@ void bind_layers(nb::module_& m) {
       .def_ro("file_shape", &layer_parameter::file_shape)
       .def_ro("file_axes", &layer_parameter::file_axes,
               "The place of each axis of the value among those of the file, taken apart.")
-      .def_prop_ro("value", [](const layer_parameter& p) { return numpy_of(p.value); });
+      .def_prop_ro("value", [](const layer_parameter& p) { return numpy_of(p.value); })
+      .def(
+          "lent",
+          [](const layer_parameter& p) {
+            if (p.value.type != dtype::float32 && p.value.type != dtype::float64)
+              throw nb::type_error((p.name + " is " + name_of(p.value.type) +
+                                    ", which numpy cannot show where it lies: arrays() copies it")
+                                       .c_str());
+            p.value.elements->lent();
+            return numpy_of(p.value);
+          },
+          "The value, which may be written.");
   nb::class_<layer>(m, "Layer")
       .def_prop_ro("levels", &layer::levels)
       .def("settings",
@@ -123,7 +134,7 @@ void bind_layers(nb::module_& m) {
           "written",
           [](const layer& l, const std::set<std::string>& names) {
             for (const layer_parameter& p : l.parameters())
-              if (names.contains(p.name)) p.value.elements->written();
+              if (names.contains(p.name)) p.value.elements->was_written();
           },
           "names"_a)
       .def("in_training", &layer::in_training, "is_training"_a)

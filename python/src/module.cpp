@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The extension module fmoe._core: what the package's Python files are made of.
+#include <cstddef>
+#include <cstring>
+
 #include <nanobind/stl/string.h>
 
 #include <fmoe/version.hpp>
@@ -35,6 +38,15 @@ dynamic::array view_of(const Array& a) {
   return view;
 }
 
+// Keeps an array. The last user may be a thread without the interpreter's lock.
+template <class Array>
+std::shared_ptr<const void> owner_of(const Array& a) {
+  return {new Array(a), [](const Array* held) {
+            const nb::gil_scoped_acquire lock;
+            delete held;
+          }};
+}
+
 }  // namespace
 
 dynamic::array array_of(const array_in& a) { return view_of(a); }
@@ -43,20 +55,59 @@ dynamic::array array_of(const array_out& a) { return view_of(a); }
 dynamic::tensor tensor_of(const plain_array_in& a) {
   dynamic::tensor t{type_of(a.dtype()), {}, nullptr};
   for (std::size_t i = 0; i < a.ndim(); ++i) t.shape.push_back(a.shape(i));
-  // The last user may be a thread without the interpreter's lock.
-  const std::shared_ptr<const void> owner(new plain_array_in(a), [](const plain_array_in* held) {
-    const nb::gil_scoped_acquire lock;
-    delete held;
-  });
-  t.elements = std::make_shared<storage>(const_cast<void*>(a.data()), a.nbytes(), owner);
+  t.elements = std::make_shared<storage>(const_cast<void*>(a.data()), a.nbytes(), owner_of(a));
+  return t;
+}
+
+namespace {
+
+// Copies an array of any strides to rows that follow each other; numbers that are as they were are
+// not written, since another thread may read them.
+void copy_if_changed(const void* from, void* to) {
+  const array_in& a = *static_cast<const array_in*>(from);
+  const std::size_t bytes = a.itemsize();
+  std::byte* out = static_cast<std::byte*>(to);
+  const auto copy = [&](const auto& self, std::size_t axis, const std::byte* in) -> void {
+    if (axis == a.ndim()) {
+      if (std::memcmp(out, in, bytes) != 0) std::memcpy(out, in, bytes);
+      out += bytes;
+      return;
+    }
+    const auto step = static_cast<std::ptrdiff_t>(bytes) * a.stride(axis);
+    for (std::size_t i = 0; i < a.shape(axis); ++i, in += step) self(self, axis + 1, in);
+  };
+  copy(copy, 0, static_cast<const std::byte*>(a.data()));
+}
+
+bool has_plain_rows(const array_in& a) {
+  std::size_t step = 1;
+  for (std::size_t i = a.ndim(); i-- > 0; step *= a.shape(i))
+    if (a.shape(i) != 1 && a.stride(i) != static_cast<std::int64_t>(step)) return false;
+  return true;
+}
+
+}  // namespace
+
+dynamic::tensor unwatched_tensor_of(const array_in& a) {
+  dynamic::tensor t{type_of(a.dtype()), {}, nullptr};
+  for (std::size_t i = 0; i < a.ndim(); ++i) t.shape.push_back(a.shape(i));
+  const std::shared_ptr<const void> owner = owner_of(a);
+  if (has_plain_rows(a) || a.size() == 0) {
+    t.elements = std::make_shared<storage>(const_cast<void*>(a.data()), a.nbytes(), owner);
+    t.elements->set_unwatched();
+  } else {
+    t.elements = std::make_shared<storage>(a.nbytes());
+    t.elements->set_source({owner, copy_if_changed});
+    t.elements->copy_source();
+  }
   return t;
 }
 
 nb::object numpy_of(const dynamic::tensor& t) {
   const dynamic::tensor wide = t.type == dtype::float64 ? t : detail::as_floats(t);
-  auto* const kept = new std::shared_ptr<storage>(wide.elements);
-  const nb::capsule owner(
-      kept, [](void* p) noexcept { delete static_cast<std::shared_ptr<storage>*>(p); });
+  using holder = std::shared_ptr<const void>;
+  const nb::capsule owner(new holder(wide.elements->holder()),
+                          [](void* p) noexcept { delete static_cast<holder*>(p); });
   const auto type = wide.type == dtype::float64 ? nb::dtype<double>() : nb::dtype<float>();
   return nb::cast(nb::ndarray<nb::numpy>(wide.elements->data(), wide.shape.size(),
                                          wide.shape.data(), owner, nullptr, type));

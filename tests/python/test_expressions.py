@@ -128,9 +128,21 @@ def test_weights_are_read_where_they_lie():
     assert (before == fmoe.evaluate(fmoe.einsum("ti,io->to", x, w))).all()
 
 
-@pytest.mark.parametrize("operand", [fmoe.Expression, fmoe.parameter])
-def test_refresh_reads_what_numpy_has_written(operand):
-    v = w.copy()
+LAYOUTS = {
+    "rows": lambda: w.copy(),
+    "columns": lambda: np.asfortranarray(w),
+    "transposed": lambda: np.ascontiguousarray(w.T).T,
+    "every second row": lambda: np.repeat(w, 2, 0)[::2],
+    "columns backwards": lambda: np.ascontiguousarray(w[:, ::-1])[:, ::-1],
+    "fields": lambda: np.stack([w, 0 * w], -1)[..., 0],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("operand", [lambda a: a, fmoe.Expression, fmoe.parameter])
+def test_refresh_reads_what_numpy_has_written(operand, layout):
+    v = LAYOUTS[layout]()
+    assert (v == w).all()
     y = fmoe.einsum("ti,io->to", fmoe.input(), operand(v))
     forward, other = fmoe.compile(y, 8), fmoe.compile(y, 8)
     before = forward(x)
@@ -143,17 +155,48 @@ def test_refresh_reads_what_numpy_has_written(operand):
     assert (forward(x) == 4 * before).all()
 
 
-def test_compile_reads_what_numpy_has_written():
-    v = w.copy()
-    y = fmoe.einsum("ti,io->to", fmoe.input(), fmoe.parameter(v))
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_compile_and_evaluate_read_what_numpy_has_written(layout):
+    v = LAYOUTS[layout]()
+    p = fmoe.parameter(v)
+    y, of_x = fmoe.einsum("ti,io->to", fmoe.input(), p), fmoe.einsum("ti,io->to", x, p)
     before = fmoe.compile(y, 8)(x)
+    assert (fmoe.evaluate(of_x) == before).all()
     v *= 2
     assert (fmoe.compile(y, 8)(x) == 2 * before).all()
+    assert (fmoe.evaluate(of_x) == 2 * before).all()
 
 
 def test_gradient():
     dy = rng.normal(size=(7, 5)).astype(np.float32)
     p = fmoe.parameter(w)
+    close(fmoe.evaluate(fmoe.gradient(fmoe.einsum("ti,io->to", x, p), p, dy)), x.astype(float).T @ dy)
+
+
+OPERANDS = {"array": lambda a: a, "expression": fmoe.Expression, "parameter": fmoe.parameter}
+
+
+@pytest.mark.parametrize("of", OPERANDS)
+@pytest.mark.parametrize("inside", OPERANDS)
+def test_the_gradient_of_an_array_is_that_of_its_memory(inside, of):
+    v, dy = w.copy(), rng.normal(size=(7, 5)).astype(np.float32)
+    dw = x.astype(float).T @ dy
+    y = fmoe.einsum("ti,io->to", x, OPERANDS[inside](v))
+    close(fmoe.evaluate(fmoe.gradient(y, OPERANDS[of](v), dy)), dw)
+    y = fmoe.einsum("ti,io->to", fmoe.input(), OPERANDS[inside](v))
+    step = fmoe.compile(fmoe.gradient(y, OPERANDS[of](v), fmoe.input(1)), 8)
+    close(step(x, dy), dw)
+    assert step(x, dy).shape == v.shape
+
+
+@pytest.mark.parametrize("of", OPERANDS)
+def test_the_gradient_of_what_y_does_not_depend_on_is_refused(of):
+    dy = np.ones((7, 5), np.float32)
+    y = fmoe.einsum("ti,io->to", x, w)
+    for other in (w.copy(), w[:, :3], np.asfortranarray(w), np.zeros((2, 2), np.float32)):
+        with pytest.raises(fmoe.DomainError, match="y does not depend on what the gradient is asked of"):
+            fmoe.evaluate(fmoe.gradient(y, OPERANDS[of](other), dy))
+    p = fmoe.parameter(np.asfortranarray(w))  # named once
     close(fmoe.evaluate(fmoe.gradient(fmoe.einsum("ti,io->to", x, p), p, dy)), x.astype(float).T @ dy)
 
 
