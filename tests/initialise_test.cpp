@@ -47,6 +47,8 @@ TEST_CASE("CP: U[-sqrt k, sqrt k] for input and output, N(1, 1) and ones for the
   const expert_sizes<2> sizes{{256, 2}, 100, 150};
   random_stream random(7);
   const auto e = initial_cp(sizes, 128, random);
+  for (const auto* p : {&e.experts[0], &e.input, &e.output})
+    CHECK_FALSE(p->shared_storage()->is_unwatched());  // they are packed once
   REQUIRE(e.input.shape() == std::array<extent, 2>{101, 128});
   REQUIRE(e.output.shape() == std::array<extent, 2>{150, 128});
   check_uniform(e.input, 1 / 100.);

@@ -13,6 +13,7 @@
 #include "support/allocations.hpp"
 #include "support/files.hpp"
 #include "support/gguf_file.hpp"
+#include "support/watched.hpp"
 
 namespace {
 
@@ -55,6 +56,7 @@ TEST_CASE("mixtures of released models have the outputs of transformers", "[load
     const std::filesystem::path file = home / name;
     const auto want = io::safetensors::read(home / (file.stem().string() + ".io.safetensors"));
     const auto single = load_mixture(file, 1);
+    CHECK(is_watched(single));
     const auto twice = load_mixture<double>(file, 1);
     const auto x = want.get<float, 2>("x", {all, all});
     const auto wide = want.get<double, 2>("x", {all, all});
@@ -117,6 +119,7 @@ std::span<const std::byte> bytes_of(const detail::any_tensor& t) {
 template <class Q>
 void check_quantized(const std::filesystem::path& file) {
   auto loaded = load_mixture<Q>(file, 1);
+  CHECK(is_watched(loaded));
   auto wanted = quantize<Q>(load_mixture(file, 1));
   const auto made = detail::released_parameters(loaded), want = detail::released_parameters(wanted);
   for (extent i = 0; i < made.size(); ++i) {

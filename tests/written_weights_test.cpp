@@ -23,6 +23,7 @@
 
 #include "support/agree.hpp"
 #include "support/same_bits.hpp"
+#include "support/watched.hpp"
 
 namespace {
 
@@ -49,6 +50,7 @@ Layer copied(Layer layer) {
 // Checks that a write to each parameter counts, where `forward` makes the layer's output.
 template <class Layer, class Forward>
 void check_writes(const Layer& loaded, extent width, const Forward& forward) {
+  CHECK(is_watched(loaded));
   Layer layer = copied(loaded);
   const auto x = random<rows>({9, width}, 1);
   const auto value = [&](const Layer& l) { return evaluate(forward(l, x)); };

@@ -116,7 +116,7 @@ template <class Q, std::size_t Rank>
 tensor<float, Rank> widened(const tensor<Q, Rank>& weights) {
   if (weights.empty()) return {};
   tensor<float, Rank> result(weights.shape());
-  detail::copy_numbers(weights.numbers(), result.data());
+  detail::copy_numbers(weights.numbers(), detail::elements_to_write(result));
   return result;
 }
 

@@ -21,13 +21,14 @@ tensor<detail::widened_t<T>, Rank - 1> sliced(const tensor<T, Rank>& t, std::siz
   const std::size_t inner = detail::element_count(std::span(t.shape()).subspan(Axis + 1)),
                     step = t.shape()[Axis] * inner;
   tensor<detail::widened_t<T>, Rank - 1> result(shape);
+  auto* const to = detail::elements_to_write(result);
   for (std::size_t at = 0; at < result.size(); at += inner) {
     const std::size_t from = at / inner * step + index * inner;
     if constexpr (detail::is_quantized<T>)
       detail::with_numbers<float>(t.numbers(), [&](const auto& number) {
-        for (std::size_t i = 0; i < inner; ++i) result.data()[at + i] = number(from + i);
+        for (std::size_t i = 0; i < inner; ++i) to[at + i] = number(from + i);
       });
-    else std::copy_n(t.data() + from, inner, result.data() + at);
+    else std::copy_n(t.data() + from, inner, to + at);
   }
   return result;
 }

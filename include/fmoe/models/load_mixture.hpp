@@ -147,8 +147,11 @@ class mixture_reader {
       return tensor<T, 3>({experts_, in, out}, result, {in, out});
     } else {
       parameter<T, 3> result({experts_, in, out});
-      for (extent e = 0; e < experts_; ++e)
-        put(expert(e).template get<T, 2>(shape, narrow_).data(), in, result.data() + e * in * out);
+      T* const to = elements_to_write(result);
+      for (extent e = 0; e < experts_; ++e) {
+        const tensor<T, 2> one = expert(e).template get<T, 2>(shape, narrow_);
+        put(one.data(), in, to + e * in * out);
+      }
       return result;
     }
   }
@@ -191,9 +194,10 @@ class mixture_reader {
     const tensor<number, 2> all_parts =
         at(name).template get<number, 2>({experts_, is_joined ? 2 * out : out}, narrow_);
     parameter<number, 2> result({experts_, out});
+    number* const to = elements_to_write(result);
     for (extent e = 0; e < experts_; ++e)
       for (extent o = 0; o < out; ++o)
-        result(e, o) = std::as_const(all_parts)(e, row_of(o, out, part, is_joined));
+        to[e * out + o] = all_parts(e, row_of(o, out, part, is_joined));
     return result;
   }
 
@@ -206,8 +210,10 @@ class mixture_reader {
 
   parameter<T, 2> transposed(std::string_view name) const {
     const tensor<number, 2> m = at(name).template get<number, 2>(narrow_);
-    parameter<number, 2> result({m.shape()[1], m.shape()[0]});
-    in_tiles(m.shape()[1], m.shape()[0], [&](extent i, extent o) { result(i, o) = m(o, i); });
+    const auto [rows, columns] = m.shape();
+    parameter<number, 2> result({columns, rows});
+    number* const to = elements_to_write(result);
+    in_tiles(columns, rows, [&, r = rows](extent i, extent o) { to[i * r + o] = m(o, i); });
     return stored(result, 0);
   }
 

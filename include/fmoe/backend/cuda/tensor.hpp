@@ -65,7 +65,7 @@ class tensor {
   }
   fmoe::tensor<T, Rank> to_host(CUstream_st* after = nullptr) const {
     fmoe::tensor<T, Rank> made(shape_);
-    on_->copy_out(made.data(), data_, bytes(), after);
+    on_->copy_out(detail::elements_to_write(made), data_, bytes(), after);
     return made;
   }
 
