@@ -4,6 +4,7 @@
 // weights where nobody told it, and then sees it, too. A layer of fresh copies of the same elements
 // is the oracle.
 #include <fmoe/aoe.hpp>
+#include <fmoe/cuda.hpp>
 #include <fmoe/gradients.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/moe.hpp>
@@ -195,8 +196,10 @@ void check_way(const Way& how, const expectation& expects) {
   auto layer = selecting_layer<T>();
   const auto write = how(layer);
   const auto x = random<rows>({6, 7}, 4), dy = random<rows>({6, 5}, 5);
+  const std::array<compile_options, 2> elsewhere{
+      {{.on = fmoe::reference()}, {.on = cuda::device(0)}}};
   auto forward = compile(layer, 6);
-  auto interpreted = compile(layer, 6, {.on = fmoe::reference()});
+  std::array others{compile(layer, 6, elsewhere[0]), compile(layer, 6, elsewhere[1])};
   const auto copy = layer;
   const auto old = evaluate(layer(x));
   const auto e = layer(x);
@@ -206,15 +209,16 @@ void check_way(const Way& how, const expectation& expects) {
       return std::make_unique<decltype(compile_gradients(layer, 6))>(compile_gradients(layer, 6));
   }();
   for (int round = 0; round < 3; ++round) {
-    const auto before = evaluate(layer(x)), z = interpreted(x);
+    const auto before = evaluate(layer(x)), first = others[0](x), second = others[1](x);
     CHECK(same_bits(forward(x), before));
     write();
     if (expects.is_told) {
       CHECK_THROWS_AS(forward(x), value_error);
-      CHECK_THROWS_AS(interpreted(x), value_error);
+      for (const auto& other : others) CHECK_THROWS_AS(other(x), value_error);
     } else {
       CHECK(same_bits(forward(x), before));  // with the old weights, all of them
-      CHECK(same_bits(interpreted(x), z));
+      CHECK(same_bits(others[0](x), first));
+      CHECK(same_bits(others[1](x), second));
     }
     const auto now = anew(layer);
     const auto expected = evaluate(now(x));
@@ -222,9 +226,12 @@ void check_way(const Way& how, const expectation& expects) {
     CHECK(same_bits(evaluate(layer(x)), expected));
     CHECK(same_bits(evaluate(e), expected));
     forward.refresh();
-    interpreted.refresh();
     CHECK(same_bits(forward(x), expected));
-    CHECK(same_bits(interpreted(x), compile(now, 6, {.on = fmoe::reference()})(x)));
+    for (std::size_t k = 0; k < others.size(); ++k) {
+      others[k].refresh();
+      CHECK(same_bits(others[k](x), compile(now, 6, elsewhere[k])(x)));
+      CHECK(same_bits(evaluate(layer(x), elsewhere[k]), others[k](x)));
+    }
     CHECK(same_bits(compile(layer, 6)(x), expected));
 
     if constexpr (!std::is_same_v<T, bf16>) {

@@ -187,6 +187,8 @@ def test_the_gradient_of_an_array_is_that_of_its_memory(inside, of):
     step = fmoe.compile(fmoe.gradient(y, OPERANDS[of](v), fmoe.input(1)), 8)
     close(step(x, dy), dw)
     assert step(x, dy).shape == v.shape
+    twice = fmoe.einsum("ti,io->to", x, v) + fmoe.einsum("ti,io->to", x, fmoe.parameter(v))
+    close(fmoe.evaluate(fmoe.gradient(twice, OPERANDS[of](v), dy)), 2 * dw)
 
 
 @pytest.mark.parametrize("of", OPERANDS)

@@ -152,7 +152,7 @@ class storage {
   storage& operator=(const storage& other) {
     if (this == &other) return count_write();
     if (is_lent() && size() == other.size()) {
-      if (size() > 0) std::memcpy(data(), other.data(), size());
+      if (size() > 0) std::memmove(data(), other.data(), size());  // it may borrow these
     } else {
       elements_ = other.copied();
       writes_borrowed_ = false;

@@ -134,8 +134,8 @@ std::vector<tensor> evaluate(const std::vector<expression>& results,
   detail::expects<value_error>(g.arguments == 0,
                                "[evaluate] an expression has inputs: compile it and call it");
   return detail::in_arithmetic(g.type, [&]<class T>(T*) {
-    const detail::in_place once{.has_plain_sums = false};
-    const auto compiled = detail::compile_graph<T, Level>(g.nodes, g.roots, all, options, once);
+    const auto compiled =
+        detail::compile_graph<T, Level>(g.nodes, g.roots, all, options, {}, detail::calls::one);
     std::vector<tensor> values;
     std::vector<detail::bound_array> bound;
     std::size_t i = 0;

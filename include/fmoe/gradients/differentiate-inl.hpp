@@ -47,18 +47,20 @@ FMOE_INLINE ir::node_id gradient_of_part(ir::graph& g, ir::node_id y, ir::node_i
   };
   list_by<ir::node_id, bool> needed(g.size(), false);
   needed[y] = true;
-  std::optional<ir::node_id> found;
-  for (extent i = g.size(); i-- > 0 && !found;) {
+  std::vector<ir::node_id> found;
+  for (extent i = g.size(); i-- > 0;) {
     const auto id = static_cast<ir::node_id>(i);
     if (!needed[id]) continue;
-    if (is_part(id)) found = id;
+    if (is_part(id)) found.push_back(id);
     ir::each_operand(g[id], [&](ir::node_id operand) { needed[operand] = true; });
   }
-  expects<value_error>(found.has_value(),
+  expects<value_error>(!found.empty(),
                        "[gradient] y does not depend on what the gradient is asked of: ask it of "
                        "the parameter or the tensor that y was made of, or of a part of y");
-  const auto made = differentiate(g, y, dy, {*found});
-  return made[0] ? *made[0] : g.map(pointwise::scale, 0, *found);
+  std::optional<ir::node_id> sum;
+  for (const auto& made : differentiate(g, y, dy, found))
+    if (made) sum = sum ? g.add(*sum, *made) : *made;
+  return sum ? *sum : g.map(pointwise::scale, 0, found[0]);
 }
 
 FMOE_INLINE bool rows_depend(const ir::graph& g, ir::node_id y) {

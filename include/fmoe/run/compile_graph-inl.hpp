@@ -48,7 +48,7 @@ inline planner::plan_options plan_options_of(const compile_options& options, con
   how.sum_block = options.sum_block;
   how.bf16_products = options.bf16_products;
   how.int8_products = options.int8_products;
-  how.has_plain_sums = arrays && arrays->has_plain_sums;
+  how.has_plain_sums = arrays.has_value();
   if (arrays) how.tables = arrays->tables;
   return how;
 }
@@ -61,6 +61,7 @@ struct compile_job {
   planner::plan_options how;
   bool keeps_weights;
   bool reads_in_place;
+  calls expected;
   std::vector<bool> changed;  // by leaf: may have been written
 };
 
@@ -81,7 +82,7 @@ FMOE_INLINE void refresh(compiled_graph& g) {
     // Who refills a tensor that is no parameter need not tell it.
     job.changed[i] = g.program == nullptr || w.elements->version() != w.version ||
                      !leaf.parameter || is_unwatched;
-    leaf.may_change = is_unwatched && !job.reads_in_place;
+    leaf.may_change = is_unwatched && !job.reads_in_place && job.expected == calls::many;
     if (job.reads_in_place || is_unwatched) leaf.data = w.elements;
     else if (job.changed[i]) leaf.data = std::make_shared<storage>(*w.elements);
   }
@@ -127,8 +128,8 @@ inline void expects_one_layer(const planner::program& p) {
 
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
-                             const compile_options& options,
-                             const std::optional<in_place>& arrays) {
+                             const compile_options& options, const std::optional<in_place>& arrays,
+                             calls expected) {
   const auto on = backend_of<T, Level>(options);
   const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>, arrays);
   planner::program p = planner::lower(g, results, how);
@@ -148,6 +149,7 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
                                                        .how = how,
                                                        .keeps_weights = options.keep_weights,
                                                        .reads_in_place = arrays.has_value(),
+                                                       .expected = expected,
                                                        .changed = {}});
   made.job->changed.resize(made.weights.size());
   refresh(made);

@@ -14,6 +14,9 @@
 
 namespace fmoe::detail {
 
+// How often an executable runs: many times, or once, before anybody writes.
+enum class calls : unsigned char { many, one };
+
 struct compiled_result {
   std::vector<extent> shape;  // without the token axis
   bool per_token;             // false for a sum over the tokens of a call, say
@@ -37,11 +40,10 @@ struct compiled_graph {
   extent keep = all;                 // and those that it keeps
 };
 
-// An executable reads weights where they are written, and, if it has plain sums, calls bind plain
-// arrays for results without tokens.
+// An executable reads weights where they are written, and calls bind plain arrays for results
+// without tokens.
 struct in_place {
   std::vector<std::vector<extent>> tables{};  // planner::plan_options::tables
-  bool has_plain_sums = true;
 };
 
 // Throws value_error if the graph was moved elsewhere.
@@ -76,11 +78,13 @@ void refresh(compiled_graph& g);
 // as the graph's inputs have. Level is the instruction set of the translation unit that calls this,
 // so that each runs its own kernels. Throws shape_error and value_error if an expression cannot be
 // computed. An executable reads copies of the weights, so that calls go on with the old elements
-// when one is written, unless it is told to use arrays in place.
+// when one is written, unless it is told to use arrays in place. One that runs once reads those
+// that others may write at any time where they lie.
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
                              const compile_options& options,
-                             const std::optional<in_place>& arrays = {});
+                             const std::optional<in_place>& arrays = {},
+                             calls expected = calls::many);
 
 }  // namespace fmoe::detail
 

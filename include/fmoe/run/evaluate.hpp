@@ -52,8 +52,7 @@ lowered_expression lowered(const E& e) {
 template <class T, class Level>
 void evaluate(const ir::graph& g, const ir::node_list& roots, const compile_options& options,
               const std::derived_from<array_view> auto&... results) {
-  const in_place once{.has_plain_sums = false};
-  const compiled_graph compiled = compile_graph<T, Level>(g, roots, all, options, once);
+  const compiled_graph compiled = compile_graph<T, Level>(g, roots, all, options, {}, calls::one);
   std::size_t i = 0;
   const std::array bound{bound_array{results, compiled.results[i++].shape.size()}...};
   compiled.program->run({{}, bound, compiled.tokens});

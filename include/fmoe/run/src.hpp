@@ -18,10 +18,10 @@ namespace fmoe::detail {
 
 template compiled_graph compile_graph<float, cpu::native>(const ir::graph&, const ir::node_list&,
                                                           extent, const compile_options&,
-                                                          const std::optional<in_place>&);
+                                                          const std::optional<in_place>&, calls);
 template compiled_graph compile_graph<double, cpu::native>(const ir::graph&, const ir::node_list&,
                                                            extent, const compile_options&,
-                                                           const std::optional<in_place>&);
+                                                           const std::optional<in_place>&, calls);
 template explanation explain_graph<float, cpu::native>(const ir::graph&, const ir::node_list&,
                                                        extent, const compile_options&,
                                                        const std::optional<in_place>&);
