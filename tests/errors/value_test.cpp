@@ -7,6 +7,7 @@
 #include <fmoe/edit.hpp>
 #include <fmoe/expr/selection.hpp>
 #include <fmoe/gradients.hpp>
+#include <fmoe/model.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
