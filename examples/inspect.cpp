@@ -292,6 +292,14 @@ std::string text_of(const cost_report& c, std::size_t tokens, std::size_t weight
   return t.text();
 }
 
+template <class Layer>
+bool rounds(std::string_view name) {
+  Layer layer;
+  return std::ranges::none_of(
+      detail::released_parameters(layer),
+      [&](const detail::released_parameter& p) { return p.name.name == name && !p.name.rounded; });
+}
+
 // `heads` are those of the layer's Monet router, 0 if there is none.
 template <class Layer>
 report report_on(const io::checkpoint& from, const std::string& prefix, const settings& s,
@@ -370,6 +378,11 @@ struct families {
     constexpr std::array functions{&report_on<Layers>...};
     return functions[type](from, prefix, s, weight_bytes, heads);
   }
+  // False for a tensor that layers of 16 bits hold in floats.
+  static bool is_rounded(std::size_t type, std::string_view name) {
+    constexpr std::array functions{&rounds<Layers>...};
+    return functions[type](name);
+  }
 };
 template <class T>
 using stored_in = families<monet_router<T>, monet_hd<T>, monet_vd<T>, mxd<T>, sparse_mlp<T>, aoe<T>,
@@ -435,7 +448,8 @@ std::string inspect(const settings& s, progress& bar) {
   bar.start("layers", layers.size());
   for (const auto& l : layers) {
     const auto is_narrow = [&](const std::string& name) {
-      return io::bits_of(tensors.at(name).type()) == 16;
+      return io::bits_of(tensors.at(name).type()) == 16 ||
+             !known::is_rounded(l.type, std::string_view(name).substr(l.prefix.size()));
     };
     const bool narrow = l.type < stored_in<bf16>::count && std::ranges::all_of(l.names, is_narrow);
     const auto examine = narrow ? stored_in<bf16>::examine : known::examine;

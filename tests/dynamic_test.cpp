@@ -261,6 +261,11 @@ TEST_CASE("a dynamic Monet layer has its router", "[dynamic]") {
   CHECK(same(dynamic::evaluate({again(leaf(x))})[0], wanted));
   CHECK(again.settings() == both.arrays().metadata);
   CHECK(again.levels() == 0);
+  both.save(folder / "monet.safetensors", {.type = dtype::bfloat16});
+  const auto rounded = dynamic::load<monet_hd<>, monet_vd<>>(folder / "monet.safetensors");
+  CHECK(same(rounded.routing(leaf(x)).first, router.g1(x)));
+  CHECK(same(rounded.routing(leaf(x)).second, router.g2(x)));
+  CHECK_FALSE(same(dynamic::evaluate({rounded(leaf(x))})[0], wanted));
 
   CHECK(same(both.routing(leaf(x)).first, router.g1(x)));
   CHECK(same(both.routing(leaf(x)).second, router.g2(x)));

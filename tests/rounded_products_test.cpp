@@ -124,7 +124,7 @@ template <class S>
 moe<S> mixture(extent n = 7, extent w = 33) {
   constexpr extent d = 45;
   moe<S> layer;
-  layer.router = stored<S, 2>({d, n}, 1);
+  layer.router = random<tensor<float, 2>>({d, n}, 1);
   layer.activated = stored<S, 3>({n, d, w}, 2, 1, 0.3f);
   layer.linear = stored<S, 3>({n, d, w}, 4, 1, 0.3f);
   layer.output = stored<S, 3>({n, w, d}, 5, 1, 0.3f);

@@ -51,8 +51,9 @@ class program {
       const auto x = first_rows(file, "x", tokens);
       if constexpr (std::is_same_v<Stored, float>)
         if (gradients_) return made = step<Source>(layer, x, first_rows(file, "dy", tokens));
-      made = compiled(stored(layer), x);
-      count_experts<Source>(layer, x);
+      const auto kept = stored(layer);
+      made = compiled(kept, x);
+      count_experts<Source>(kept, x);
       return made;
     });
     return made;
@@ -134,12 +135,13 @@ class program {
         for (extent t = 0; t < tokens; ++t) any = any || chosen(t, e) != 0;
         used += any;
       }
-      extent always = 0, experts = 0;
-      Source::arrays(layer, [&](std::string_view name, const auto& array) {
-        (name == Source::router ? always : experts) += array.size();
+      double always = 0, experts = 0;
+      Source::arrays(layer, [&]<class Array>(std::string_view name, const Array& array) {
+        using number = typename Array::value_type;
+        const double each = detail::is_quantized<number> ? 34.0 / 32 : sizeof(number);
+        (name == Source::router ? always : experts) += each * static_cast<double>(array.size());
       });
-      const double each = detail::is_quantized<Stored> ? 34.0 / 32 : sizeof(T);
-      work_.weight_bytes = each * static_cast<double>(always + experts / n * used);
+      work_.weight_bytes = always + experts / static_cast<double>(n) * static_cast<double>(used);
     }
   }
 

@@ -167,7 +167,10 @@ class Layer:
         return Layer(self._core.rewritten(head, [float(a) for a in mean], strength, level))
 
     def quantize(self, type: str = "q8") -> Layer:
-        """The layer with weights of 8 bits: "q8" has a scale for each block of 32 weights, "q8c" one for each column."""
+        """The layer with weights of 8 bits: "q8" has a scale for each block of 32 weights, "q8c" one for each column.
+
+        A sparse mixture keeps the floats of its router and a Monet layer those of its own, so that a token has the same experts.
+        """
         return Layer(self._core.quantize(type))
 
     def save(self, file: str | os.PathLike[str], prefix: str = "") -> None:
@@ -207,6 +210,7 @@ def load_mixture(
     The model is a folder with safetensors and config.json, or a GGUF file, of Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V2
     and V3, GLM-4.5, Kimi K2, Llama 4 or gpt-oss. FP8, MXFP4 and ggml's blocks are decoded to weights of `type`: "float32", "bfloat16", "float16", or "q8" and
     "q8c" of 8 bits, which are made tensor by tensor; "q8" keeps blocks of Q8_0, Q5_0, Q4_0 and MXFP4. `narrow` lets weights be rounded to 16 bits.
+    The router, what is added to its scores and the gate of a shared expert stay float32 in every type: a token's experts are those of the file.
     `prefix` is the text before the layer's number where it is another one, and `active` another K.
     """
     return Layer(_core.load_mixture(os.fspath(model), layer, prefix, active, type, narrow))

@@ -27,7 +27,7 @@ void fill_8_bits(tensor<Q, Rank>& p, const std::array<std::size_t, Rank>& shape,
 template <class Q>
 moe<Q> small_mixture() {
   moe<Q> layer;
-  fill_8_bits(layer.router, {40, 9}, 0, 1);
+  fill_with(layer.router, {40, 9}, 1, 1000);  // stays in floats
   fill_8_bits(layer.activated, {9, 40, 36}, 1, 2);
   fill_8_bits(layer.linear, {9, 40, 36}, 1, 3);
   fill_8_bits(layer.output, {9, 36, 40}, 1, 4);
@@ -47,11 +47,17 @@ mxd<Q> blocks_of_experts() {
   return layer;
 }
 
+template <class T, std::size_t Rank>
+tensor<float, Rank> floats_of(const tensor<T, Rank>& t) {
+  if constexpr (std::is_same_v<T, float>) return t;
+  else return widened(t);
+}
+
 // The entries from `first` on, along an axis.
 template <class Q, std::size_t Rank>
 bool is_part(const tensor<Q, Rank>& part, const tensor<Q, Rank>& whole, std::size_t axis,
              std::size_t first) {
-  const auto own = widened(part), all = widened(whole);
+  const auto own = floats_of(part), all = floats_of(whole);
   const std::size_t length = whole.shape()[axis], count = part.shape()[axis];
   std::size_t inner = 1;
   for (std::size_t k = axis + 1; k < Rank; ++k) inner *= whole.shape()[k];
@@ -85,7 +91,7 @@ TEST_CASE("a rank reads the integers and scales of its experts, and no other byt
   const auto check = [&]<class Q>(const moe<Q>& layer, std::size_t of_40, std::size_t of_36) {
     save(layer, file);
     const std::size_t each =
-        (40 + of_40) + 2 * 36 * (40 + of_40) + 40 * (36 + of_36) + (36 + of_36);
+        40 * sizeof(float) + 2 * 36 * (40 + of_40) + 40 * (36 + of_36) + (36 + of_36);
     for (const std::size_t P : {1u, 2u, 3u, 4u})
       run_on_threads(P, [&](communicator& ranks) {
         const auto part = load_shard<moe<Q>>(file, ranks, 'n');
@@ -225,6 +231,31 @@ TEST_CASE("a layer of floats reads its parts of a file of 8 bits") {
     require(part.bytes_read == load_shard<moe<q8>>(file, ranks, 'n').bytes_read, "the bytes");
     check_same(ranks, part, wide, 'n', rows(23, 40, 1000));
   });
+}
+
+TEST_CASE("ranks hold the router of a mixture of bf16 in floats, whole or cut") {
+  const temporary_folder folder;
+  const auto file = folder / "moe.safetensors";
+  moe<> wide;
+  fill_with(wide.router, {40, 9}, 1, 1000);
+  fill_with(wide.balance, {9}, 2, 1000);
+  fill_with(wide.activated, {9, 40, 36}, 3, 1000);
+  fill_with(wide.linear, {9, 40, 36}, 4, 1000);
+  fill_with(wide.output, {9, 36, 40}, 5, 1000);
+  save(wide, file, {.type = dtype::bfloat16});
+  const auto layer = load<moe<bf16>>(file);
+  const auto x = rows(23, 40, 1000);
+  const auto expected = evaluate(wide.coefficients(x));
+  CHECK(same_bits(evaluate(layer.coefficients(x)), expected));
+  using names = std::vector<std::string>;
+  for (const bool is_cut : {true, false})
+    run_on_threads(3, [&](communicator& ranks) {
+      const shard_options how{.whole = is_cut ? names{} : names{"router", "balance"}};
+      const auto part = load_shard<moe<bf16>>(file, ranks, 'n', {}, how);
+      const std::size_t first = is_cut ? part.cut.begin(ranks.rank()) : 0;
+      require(is_part(part.own_part().router, wide.router, 1, first), "the router of a part");
+      check_same(ranks, part, layer, 'n', x, how);
+    });
 }
 
 TEST_CASE("an array beside floats is not taken for their scales") {

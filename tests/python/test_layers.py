@@ -274,6 +274,19 @@ def test_layers_of_8_bits(minilm, rows, tmp_path):
 
 
 @pytest.mark.parametrize("type", ["float32", "bfloat16", "float16", "q8", "q8c"])
+def test_a_token_has_the_experts_of_the_file_in_every_type(type):
+    want = fmoe.read("tests/mixtures/deepseek_v3_bf16.io.safetensors")
+    layer = fmoe.load_mixture("tests/mixtures/deepseek_v3_bf16", 0, type=type, narrow=type == "float16")
+    chosen = np.zeros((200, 32), bool)
+    np.put_along_axis(chosen, want["chosen"], True, 1)
+    assert ((layer.coefficients(want["x"]) != 0) == chosen).all()
+    assert off(layer(want["x"]), want["y"]) < (0.03 if type.startswith("q8") else 2e-6)
+    if not type.startswith("q8"):
+        assert ((layer.quantize().coefficients(want["x"]) != 0) == chosen).all()
+    assert layer.arrays()["router"].dtype == layer.arrays()["balance"].dtype == np.float32
+
+
+@pytest.mark.parametrize("type", ["float32", "bfloat16", "float16", "q8", "q8c"])
 def test_mixtures_of_released_models_in_narrow_types(type):
     x = fmoe.read("tests/mixtures/qwen3_moe_q8_0.io.safetensors")["x"]
     wide = fmoe.load_mixture("tests/mixtures/qwen3_moe_q8_0.gguf", 1)

@@ -28,11 +28,20 @@ struct released_name {
   std::string_view unless = {};
   bool trained = true;      // false for statistics, which have no gradient
   std::string blocks = {};  // "hs": axis h has a block of neighbours for each entry of s
+  bool rounded = true;      // false: saved in no type that would round the layer's numbers
 };
 
 // The name of a statistic that a layer holds and no step of training changes.
 inline released_name statistic(released_name n) {
   n.trained = false;
+  return n;
+}
+
+// The name of what decides which experts a token gets, and of a gate that weighs an expert. A layer
+// whose type has 16 or 8 bits holds it in floats, and files do so, too: rounding it would give
+// tokens other experts.
+inline released_name unrounded(released_name n) {
+  n.rounded = false;
   return n;
 }
 

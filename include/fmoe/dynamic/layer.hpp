@@ -203,7 +203,7 @@ class layer_of final : public any_layer {
       fail<value_error>("[arrays] a file holds weights and no edit: save the original layer");
     } else if constexpr (has_router) {
       auto all = io::arrays_of(layer_.layer, {}, options);
-      auto router = io::arrays_of(layer_.router, {}, options);
+      auto router = io::arrays_of(layer_.router, {}, {.prefix = options.prefix});  // not rounded
       all.arrays.merge(router.arrays);
       all.metadata.merge(router.metadata);
       return all;
@@ -359,7 +359,8 @@ class layer {
     return layer(layer_->quantized(type));
   }
 
-  // What a file of the layer holds, by the names of the authors' code. Throws as save does.
+  // What a file of the layer holds, by the names of the authors' code. A type in the options rounds
+  // neither the router of a mixture nor that of Monet. Throws as save does.
   io::layer_arrays arrays(const save_options& options = {}) const {
     return layer_->arrays(options);
   }

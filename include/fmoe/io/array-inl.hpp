@@ -11,12 +11,6 @@
 
 namespace fmoe::io {
 
-// True if every value of `from` is a value of `to`.
-constexpr bool is_widening(dtype from, dtype to) {
-  const bool from_16_bits = to == dtype::float32 && size_of(from) == 2;
-  return from == to || to == dtype::float64 || from_16_bits;
-}
-
 // Rounds once. A double is first rounded to odd as a float, which makes the second rounding exact.
 template <class To, class From>
 To round_to(From x) {

@@ -168,6 +168,12 @@ constexpr element_type element_type_of(dtype type) {
   }
 }
 
+// True if every value of `from` is a value of `to`.
+constexpr bool is_widening(dtype from, dtype to) {
+  const bool from_fewer_bits = to == dtype::float32 && size_of(from) < sizeof(float);
+  return from == to || to == dtype::float64 || from_fewer_bits;
+}
+
 // Returns the number of bits that a tensor takes, or nullopt if it does not fit 64 bits, even if
 // another extent is zero.
 constexpr std::optional<extent> count_bits(std::span<const extent> shape, extent bits_each) {

@@ -155,7 +155,8 @@ class parameter_writer {
     }
     written_[n.name] = data;
     const any_tensor t = permuted(value, n.layer_labels, without_parentheses(n.file_labels));
-    const dtype type = options_.type.value_or(value.type);
+    const dtype asked = options_.type.value_or(value.type);
+    const dtype type = n.rounded || is_widening(value.type, asked) ? asked : value.type;
     std::vector<extent> joined;
     for (const std::string& axis : axes_in(n.file_labels))
       joined.push_back(element_count(lengths_.extents_of(axis)));

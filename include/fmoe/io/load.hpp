@@ -65,7 +65,9 @@ struct load_options {
 // The options of `save`.
 struct save_options {
   std::string prefix = {};
-  std::optional<dtype> type = {};  // element type in the file; by default that of the layer
+  // The element type in the file; by default that of the layer. It rounds no router of a moe, nor
+  // what else chooses experts there.
+  std::optional<dtype> type = {};
 };
 
 namespace io {

@@ -14,28 +14,31 @@
 namespace fmoe {
 
 // Labels: t token, d input and output, n expert, l low rank, w expert width. An expert is (act(x
-// W_g
-// + b_g) * (x W_p + b_p)) W_o + b_o; W_g = W_down W_up if `down` is set. What is empty is left out.
+// W_g + b_g) * (x W_p + b_p)) W_o + b_o; W_g = W_down W_up if `down` is set. What is empty is left
+// out. What chooses experts, and the gate of the shared one, is in the type of the layer's
+// arithmetic: where T has 16 or 8 bits, a token still has the experts that floats give it.
 template <class T = float>
 struct moe {
-  parameter<T, 2> router;     // d n
-  parameter<T, 3> activated;  // n d w, W_g
-  parameter<T, 3> down;       // d n l
-  parameter<T, 3> up;         // n l w
-  parameter<T, 3> linear;     // n d w
-  parameter<T, 3> output;     // n w d
+  using exact = detail::arithmetic_t<T>;
+
+  parameter<exact, 2> router;  // d n
+  parameter<T, 3> activated;   // n d w, W_g
+  parameter<T, 3> down;        // d n l
+  parameter<T, 3> up;          // n l w
+  parameter<T, 3> linear;      // n d w
+  parameter<T, 3> output;      // n w d
   routing route;
   pointwise activation = pointwise::silu;
-  parameter<T, 1> router_bias = {};     // n
-  parameter<T, 1> balance = {};         // n, ranks the experts beside their scores
-  parameter<T, 2> activated_bias = {};  // n w
-  parameter<T, 2> linear_bias = {};     // n w
-  parameter<T, 2> output_bias = {};     // n d
-  glu_expert<T> shared = {};            // an expert that all tokens have
-  parameter<T, 1> shared_gate = {};     // d: its output is multiplied with sigmoid(x g)
-  double scale = 1;                     // of the sum over the chosen experts
-  double limit = 0;                     // of the clamped form of hidden units; 0: none
-  bool weighs_input = false;            // E_n(a_n x) instead of a_n E_n(x), as in Llama 4
+  parameter<exact, 1> router_bias = {};  // n
+  parameter<exact, 1> balance = {};      // n, ranks the experts beside their scores
+  parameter<T, 2> activated_bias = {};   // n w
+  parameter<T, 2> linear_bias = {};      // n w
+  parameter<T, 2> output_bias = {};      // n d
+  glu_expert<T> shared = {};             // an expert that all tokens have
+  parameter<exact, 1> shared_gate = {};  // d: its output is multiplied with sigmoid(x g)
+  double scale = 1;                      // of the sum over the chosen experts
+  double limit = 0;                      // of the clamped form of hidden units; 0: none
+  bool weighs_input = false;             // E_n(a_n x) instead of a_n E_n(x), as in Llama 4
 
   // [t, d] -> [t, n].
   auto scores(const operand_of<2> auto& x) const {
@@ -104,21 +107,21 @@ struct moe {
   }
 
   static void released(auto& layer, auto&& visit) {
-    visit(released_name{"router", presence::required, "dn"}, layer.router);
+    visit(unrounded({"router", presence::required, "dn"}), layer.router);
     visit(released_name{"W_g", presence::required, "ndw", "ndw", "W_down"}, layer.activated);
     visit(released_name{"W_down", presence::optional, "d(nl)", "dnl"}, layer.down);
     visit(released_name{"W_up", presence::optional, "nlw"}, layer.up);
     visit(released_name{"W_p", presence::required, "ndw"}, layer.linear);
     visit(released_name{"W_o", presence::required, "nwd"}, layer.output);
-    visit(released_name{"router_bias", presence::optional, "n"}, layer.router_bias);
-    visit(statistic({"balance", presence::optional, "n"}), layer.balance);
+    visit(unrounded({"router_bias", presence::optional, "n"}), layer.router_bias);
+    visit(unrounded(statistic({"balance", presence::optional, "n"})), layer.balance);
     visit(released_name{"b_g", presence::optional, "nw"}, layer.activated_bias);
     visit(released_name{"b_p", presence::optional, "nw"}, layer.linear_bias);
     visit(released_name{"b_o", presence::optional, "nd"}, layer.output_bias);
     visit(released_name{"shared.W_g", presence::optional, "ds"}, layer.shared.activated);
     visit(released_name{"shared.W_p", presence::optional, "ds"}, layer.shared.linear);
     visit(released_name{"shared.W_o", presence::optional, "sd"}, layer.shared.output);
-    visit(released_name{"shared.gate", presence::optional, "d"}, layer.shared_gate);
+    visit(unrounded({"shared.gate", presence::optional, "d"}), layer.shared_gate);
   }
   static void describe(auto& layer, auto& file) {
     routing::describe(layer.route, file);

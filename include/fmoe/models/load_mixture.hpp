@@ -20,6 +20,7 @@ namespace fmoe::detail {
 template <class T>
 class mixture_reader {
   using number = widened_t<T>;  // of what is read before it is stored as T
+  using exact = typename moe<T>::exact;
 
  public:
   // Throws missing_tensor if the layer has no mixture with known names.
@@ -35,7 +36,7 @@ class mixture_reader {
 
   // Fills the parameters. Throws as io::array::get does, and missing_tensor.
   void read(moe<T>& to) const {
-    to.router = transposed(names_->router);
+    to.router = transposed<exact>(names_->router);
     to.router_bias = vector(names_->router_bias, experts_);
     to.balance = vector(names_->balance, experts_);
     const bool is_joined = names_->joined != gate_and_linear::apart;
@@ -49,9 +50,9 @@ class mixture_reader {
         1);
     to.output_bias = stored(biases(names_->output_bias, width_, 0, false), 1);
     if (!contains(names_->shared_output)) return;
-    to.shared.activated = transposed(names_->shared_activated);
-    to.shared.linear = transposed(names_->shared_linear);
-    to.shared.output = transposed(names_->shared_output);
+    to.shared.activated = stored(transposed<number>(names_->shared_activated), 0);
+    to.shared.linear = stored(transposed<number>(names_->shared_linear), 0);
+    to.shared.output = stored(transposed<number>(names_->shared_output), 0);
     to.shared_gate = vector(names_->shared_gate, width_);
   }
 
@@ -201,20 +202,21 @@ class mixture_reader {
     return result;
   }
 
-  parameter<T, 1> vector(std::string_view name, extent length) const {
+  parameter<exact, 1> vector(std::string_view name, extent length) const {
     if (!contains(name)) return {};
     const io::array a = at(name);  // some have a first axis of one
     if (element_count(a.shape()) != length) a.check_shape({{length}});
-    return a.reshaped({length}).template get<number, 1>(narrow_);
+    return a.reshaped({length}).template get<exact, 1>(narrow_);
   }
 
-  parameter<T, 2> transposed(std::string_view name) const {
-    const tensor<number, 2> m = at(name).template get<number, 2>(narrow_);
+  template <class Number>
+  parameter<Number, 2> transposed(std::string_view name) const {
+    const tensor<Number, 2> m = at(name).template get<Number, 2>(narrow_);
     const auto [rows, columns] = m.shape();
-    parameter<number, 2> result({columns, rows});
-    number* const to = elements_to_write(result);
+    parameter<Number, 2> result({columns, rows});
+    Number* const to = elements_to_write(result);
     in_tiles(columns, rows, [&, r = rows](extent i, extent o) { to[i * r + o] = m(o, i); });
-    return stored(result, 0);
+    return result;
   }
 
   const io::checkpoint& from_;
@@ -234,9 +236,10 @@ namespace fmoe {
 // T: FP8, MXFP4 and blocks of ggml are decoded, one expert at a time, which bf16 may take only with
 // .narrow = io::narrow in the options. load_mixture<q8> keeps the integers and scales of Q8_0,
 // Q5_0, Q4_0 and MXFP4, and else gives what `quantize` makes of the floats, of which it holds one
-// expert. `prefix` in the options is the text before the layer's number, with its dot. Throws
-// io::error: missing_tensor for a layer without a mixture, schema for a model that fmoe does not
-// know, shape and dtype as io::array::get does.
+// expert. In every type a token's experts are those of the file: what chooses them stays in floats,
+// and float32 beside weights of bf16 needs no leave to narrow. `prefix` in the options is the text
+// before the layer's number, with its dot. Throws io::error: missing_tensor for a layer without a
+// mixture, schema for a model that fmoe does not know, shape and dtype as io::array::get does.
 //
 //   const auto mixture = load_mixture(io::checkpoint::open("Qwen3-30B-A3B"), 12);
 //   auto forward = compile(mixture, 64);

@@ -47,7 +47,8 @@ namespace fmoe {
 // Returns the layer with its weights in 8 bits: fmoe::q8, with a scale for each block of 32
 // weights, or fmoe::q8c, with one for each column. Blocks lie along the axis that the layer's
 // product sums over, or along the rows that a selection takes, so that weights stay in 8 bits when
-// the layer is compiled. Vectors, such as biases, stay floats. Throws value_error for weights that
+// the layer is compiled. Vectors, such as biases, stay floats, and so do the router of a moe and
+// what else chooses its experts. Throws value_error for weights that
 // are not finite or, in q8, beyond 127 * 65504.
 //
 //   const auto small = quantize(load<mxd<>>("mxd.safetensors"));  // an mxd<q8>
@@ -70,9 +71,9 @@ auto quantize(const Layer& layer) {
     for (std::size_t i = 0; i < given.size(); ++i) {
       const detail::any_tensor value = given[i].parameter.value();
       if (value.empty()) continue;
-      const bool is_vector = !detail::is_quantized_type(made[i].parameter.type());
-      made[i].parameter.assign(is_vector ? detail::as_floats(value)
-                                         : detail::quantized<Q>(value, axes));
+      const bool stays = !detail::is_quantized_type(made[i].parameter.type());
+      made[i].parameter.assign(stays ? detail::as_floats(value)
+                                     : detail::quantized<Q>(value, axes));
     }
     io::copy_settings(io::released_layer(from), io::released_layer(result));
     return result;
