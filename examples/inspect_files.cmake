@@ -37,6 +37,12 @@ if(NOT status STREQUAL "0" OR NOT output MATCHES "20 tensors of 13,828 numbers, 
   message(SEND_ERROR "blocks.gguf: exits with ${status}\n${output}${error}")
 endif()
 
+# A mixture of bf16 whose router and balance are floats, which it has in any type.
+execute_process(COMMAND ${program} ${folder}/../io/mixture_bf16.safetensors RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE error)
+if(NOT status STREQUAL "0" OR NOT output MATCHES "router +\\[8, 3\\] +F32 +24" OR NOT output MATCHES "16-bit weights")
+  message(SEND_ERROR "mixture_bf16.safetensors: exits with ${status}\n${output}${error}")
+endif()
+
 # Arguments that are not a file, and command lines that are wrong.
 function(fails_with wanted)
   execute_process(COMMAND ${program} ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE error)
