@@ -71,7 +71,7 @@ TEST_CASE("a file's layer of any kind runs", "[load_model]") {
   CHECK(same(deep));
 }
 
-TEST_CASE("a Monet layer runs with the router of its group", "[load_model]") {
+TEST_CASE("a Monet layer runs with its own router, and with no other one", "[load_model]") {
   const auto loaded = [](const io::checkpoint& from, const load_options& options) {
     return load_model<monet_hd<>, monet_vd<>>(from, 5, options);
   };
@@ -98,14 +98,19 @@ TEST_CASE("a Monet layer runs with the router of its group", "[load_model]") {
     return true;
   };
   CHECK(close("layers.0.", router));
-  CHECK(close("layers.3.", router));
   CHECK(close("layers.4.", other));
-  CHECK(close("layers.10.", other));
 
+  const auto refused = [&](const io::checkpoint& model, const char* prefix) {
+    const auto e = caught([&] { loaded(model, {.prefix = prefix}); });
+    CHECK(e.code == errc::missing_tensor);
+    CHECK(std::string(e.what()).find("takes the routing of the first layer of its group") !=
+          std::string::npos);
+    return e.tensor;
+  };
+  CHECK(refused(from, "layers.3.") == "layers.3.router.w1.weight");
+  CHECK(refused(from, "layers.10.") == "layers.10.router.w1.weight");
   const temporary_folder alone;
-  const auto e = caught([&] { loaded(joined().with(small_monet(), "").in(alone), {}); });
-  CHECK(e.code == errc::missing_tensor);
-  CHECK(e.tensor == "router.w1.weight");
+  CHECK(refused(joined().with(small_monet(), "").in(alone), "") == "router.w1.weight");
 }
 
 TEST_CASE("a file without one layer says what it holds", "[load_model]") {

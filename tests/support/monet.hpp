@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Small Monet layers of random weights, and their output by double loops over every pair of
-// experts, written from the equations.
+// Small Monet layers and routers of random weights, and their output by double loops over every
+// pair of experts, written from the equations.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 
 #include <fmoe/monet.hpp>
@@ -36,6 +39,59 @@ monet_vd<T> random_vd(const monet_sizes& n, unsigned seed) {
   for (auto* b : {&l.bias1, &l.bias2}) *b = random<parameter<T, 2>>({n.s, o}, seed++);
   return l;
 }
+
+template <class T>
+monet_router<T> random_router(const monet_sizes& n, unsigned seed, extent active, bool released) {
+  monet_router<T> r;
+  r.keys1 = random<parameter<T, 2>>({n.d, n.p * n.s}, seed);
+  r.keys2 = random<parameter<T, 2>>({n.d, n.p * n.s}, seed + 1);
+  r.heads = n.p;
+  r.active = active;
+  if (!released) return r;
+  r.heads = 0;
+  for (auto* v : {&r.mean1, &r.mean2}) *v = random<parameter<T, 1>>({n.p}, seed += 2);
+  for (auto* v : {&r.variance1, &r.variance2}) {
+    *v = random<parameter<T, 1>>({n.p}, seed += 2, 4);
+    for (extent k = 0; k < n.p; ++k) v->data()[k] = std::abs(v->data()[k]);
+  }
+  return r;
+}
+
+// One side of a router, from the equations: it keeps the scores with c >= min(max c, sigma), or the
+// k largest, and takes the softmax over them.
+template <class T>
+std::vector<double> routing_of(const tensor<T, 2>& x, const parameter<T, 2>& keys,
+                               const parameter<T, 1>& mean, const parameter<T, 1>& variance,
+                               extent p, extent k, double sigma) {
+  const extent s = keys.shape()[1] / p;
+  std::vector<double> all;
+  for (extent t = 0; t < x.shape()[0]; ++t)
+    for (extent h = 0; h < p; ++h) {
+      std::vector<double> score(s), c(s);
+      for (extent i = 0; i < s; ++i) {
+        for (extent d = 0; d < x.shape()[1]; ++d)
+          score[i] += convert<double>(x(t, d)) * convert<double>(keys(d, h * s + i));
+        if (!mean.empty())
+          c[i] = (score[i] - convert<double>(mean(h))) /
+                 std::sqrt(convert<double>(variance(h)) + 1e-5);
+      }
+      std::vector<bool> kept(s);
+      const double most = *std::ranges::max_element(c);
+      for (extent i = 0; i < s; ++i) {
+        extent before = 0;  // in the order of a top-k
+        for (extent j = 0; j < s; ++j)
+          before += score[j] > score[i] || (score[j] == score[i] && j < i);
+        kept[i] = mean.empty() ? before < k : c[i] >= std::min(most, sigma);
+      }
+      double top = -std::numeric_limits<double>::infinity(), sum = 0;
+      for (extent i = 0; i < s; ++i)
+        if (kept[i]) top = std::max(top, score[i]);
+      for (extent i = 0; i < s; ++i) sum += kept[i] ? std::exp(score[i] - top) : 0;
+      for (extent i = 0; i < s; ++i) all.push_back(kept[i] ? std::exp(score[i] - top) / sum : 0);
+    }
+  return all;
+}
+
 inline double act(pointwise f, double x) {
   if (f == pointwise::gelu) return x / 2 * std::erfc(-x / std::sqrt(2.0));
   return x > 0 ? (f == pointwise::relu ? x : x * x) : 0;

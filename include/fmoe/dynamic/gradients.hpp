@@ -22,6 +22,10 @@ template <class Level = cpu::native>
 class compiled_gradients {
  public:
   compiled_gradients(layer l, std::size_t tokens, compile_options options) : layer_(std::move(l)) {
+    detail::expects<value_error>(
+        !layer_.needs_routing(),
+        "[gradients] the layer has no router, and x alone does not tell "
+        "its routing: take the `gradient` of what it makes of x and g1, g2");
     options.sparse_gradients = 0;
     ir::graph g;
     const expression x = input(0), dy = input(1);
@@ -113,7 +117,7 @@ class compiled_gradients {
 
 // Plans both passes of a layer for calls of up to `tokens` rows. Plans and bits are those of
 // fmoe::compile_gradients, whose errors it throws; gradients are dense. An edit, which has no
-// parameters of its own, throws value_error.
+// parameters of its own, throws value_error, as does a Monet layer whose router is another layer's.
 //
 //   const dynamic::layer any = dynamic::load<mxd<>>("layer.safetensors");
 //   auto step = dynamic::compile_gradients(any, 1024);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <fmoe/analysis/edit.hpp>
-#include <fmoe/dynamic/operations.hpp>
+#include <fmoe/dynamic/any_layer.hpp>
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/load.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -19,73 +19,6 @@
 #include <fmoe/optimizers/running_statistics.hpp>
 
 namespace fmoe::detail {
-
-using pair_of_expressions = std::pair<dynamic::expression, dynamic::expression>;
-
-// What every kind of layer can be asked. Functions that a kind does not have throw value_error.
-class any_layer {
- public:
-  virtual ~any_layer() = default;
-  virtual extent levels() const = 0;
-  virtual extent axes_of_coefficients() const = 0;  // 3 with heads
-  virtual extent expert_count(extent level) const = 0;
-  virtual dynamic::expression output(const dynamic::expression& x) const = 0;
-  virtual dynamic::expression coefficients(const dynamic::expression& x, extent level) const = 0;
-  virtual dynamic::expression mixed(const dynamic::expression& x,
-                                    const std::vector<dynamic::expression>& a) const = 0;
-  virtual dynamic::expression expert_output(const dynamic::expression& x, extent n) const = 0;
-  // [n] -> the shape of a row of the coefficients.
-  virtual dynamic::tensor like_coefficients(const parameter<float, 1>& of_experts) const = 0;
-  // The column of the gate of a muMoE, towards which it is steered; others have none.
-  virtual std::optional<dynamic::tensor> centre(extent n, extent level) const = 0;
-  virtual dynamic::expression expert(const std::vector<extent>& n) const = 0;
-  virtual pair_of_expressions routing(const dynamic::expression& x) const = 0;
-  virtual std::shared_ptr<any_layer> without(const std::vector<index_pair>& experts) const = 0;
-  virtual io::strings_by_name settings() const = 0;
-  virtual io::layer_arrays arrays(const save_options& options) const = 0;
-  virtual std::vector<released_parameter> parameters() = 0;  // throws value_error for an edit
-  virtual std::shared_ptr<any_layer> copy() const = 0;       // whose parameters are its own
-  virtual std::shared_ptr<any_layer> quantized(dtype type) const = 0;
-  virtual void train(bool is_training) = 0;
-  virtual void update_statistics(const tensor<float, 2>& x, double momentum) = 0;
-};
-
-// A layer of any kind in a type that tells its levels and the axes of its coefficients, so that
-// edits take it.
-template <extent Levels, extent Axes>
-struct typed_layer {
-  static constexpr extent levels = Levels;
-
-  std::shared_ptr<const any_layer> hidden;
-
-  template <extent Level = 0>
-  auto coefficients(const operand_of<2> auto& x) const {
-    return dynamic::typed<Axes>(hidden->coefficients(dynamic::expression(x), Level));
-  }
-  auto mixed(const operand_of<2> auto& x, const operand auto&... a) const {
-    return dynamic::typed<2>(hidden->mixed(dynamic::expression(x), {dynamic::expression(a)...}));
-  }
-  auto operator()(const operand_of<2> auto& x) const {
-    return dynamic::typed<2>(hidden->output(dynamic::expression(x)));
-  }
-  auto operator()(const auto&... x) const { return not_rows(x...); }
-
-  std::size_t expert_count() const
-    requires(Axes == 3)
-  {
-    return hidden->expert_count(0);
-  }
-  parameter<float, 2> like_coefficients(const parameter<float, 1>& of_experts) const
-    requires(Axes == 3)
-  {
-    return tensor_of<float, 2>(hidden->like_coefficients(of_experts));
-  }
-};
-
-template <extent Levels, extent Axes>
-auto expert_output(const typed_layer<Levels, Axes>& layer, const operand_of<2> auto& x, extent n) {
-  return dynamic::typed<2>(layer.hidden->expert_output(dynamic::expression(x), n));
-}
 
 // Of a layer, its edits, or one of a user's namespace.
 auto output_of_expert(const auto& layer, const auto& x, extent n) {
@@ -135,6 +68,21 @@ class layer_of final : public any_layer {
   dynamic::expression output(const dynamic::expression& x) const override {
     return made(x, layer_(dynamic::typed<2>(x)));
   }
+  dynamic::expression routed_output(const dynamic::expression& x,
+                                    const pair_of_expressions& routing) const override {
+    if constexpr (has_router) {
+      const auto y = made(x, layer_(dynamic::typed<2>(x), dynamic::typed<3>(routing.first),
+                                    dynamic::typed<3>(routing.second)));
+      return {y.rank(), joint_type({x, routing.first, routing.second}),
+              [y](ir::graph& g) { return y.lower(g); }};
+    } else {
+      lacks("routing");
+    }
+  }
+  bool needs_routing() const override {
+    if constexpr (has_router) return !layer_.has_router();
+    else return false;
+  }
   dynamic::expression coefficients(const dynamic::expression& x, extent level) const override {
     if constexpr (has_coefficients)
       return at_level(level, [&]<extent Level>(std::integral_constant<extent, Level>) {
@@ -173,6 +121,9 @@ class layer_of final : public any_layer {
 
   pair_of_expressions routing(const dynamic::expression& x) const override {
     if constexpr (has_router) {
+      expects<value_error>(layer_.has_router(),
+                           "[routing] the layer has no router, since the first layer of its group "
+                           "routes for it: ask the first layer, with the x of that layer");
       const auto rows = dynamic::typed<2>(x);
       return {made(x, layer_.router.g1(rows)), made(x, layer_.router.g2(rows))};
     } else {
@@ -192,7 +143,7 @@ class layer_of final : public any_layer {
       return innermost(layer_).hidden->settings();
     } else if constexpr (has_router) {
       auto all = settings_of(layer_.layer);
-      all.merge(settings_of(layer_.router));
+      if (layer_.has_router()) all.merge(settings_of(layer_.router));
       return all;
     } else {
       return settings_of(layer_);
@@ -203,6 +154,7 @@ class layer_of final : public any_layer {
       fail<value_error>("[arrays] a file holds weights and no edit: save the original layer");
     } else if constexpr (has_router) {
       auto all = io::arrays_of(layer_.layer, {}, options);
+      if (!layer_.has_router()) return all;
       auto router = io::arrays_of(layer_.router, {}, {.prefix = options.prefix});  // not rounded
       all.arrays.merge(router.arrays);
       all.metadata.merge(router.metadata);
@@ -239,8 +191,14 @@ class layer_of final : public any_layer {
   void update_statistics(const tensor<float, 2>& x, double momentum) override {
     if constexpr (requires { kept_statistics(layer_.gate); })
       fmoe::update_statistics(layer_.gate, x, momentum);
-    else if constexpr (has_router) fmoe::update_statistics(layer_.router, x, momentum);
-    else lacks("update_statistics");
+    else if constexpr (has_router) {
+      expects<value_error>(layer_.has_router(),
+                           "[update_statistics] the layer has no router, whose statistics these "
+                           "are: ask the first layer of its group");
+      fmoe::update_statistics(layer_.router, x, momentum);
+    } else {
+      lacks("update_statistics");
+    }
   }
 
  private:
@@ -367,8 +325,18 @@ class layer {
   // The levels of experts: more than 1 in a hierarchy, 0 for a layer without coefficients.
   std::size_t levels() const { return layer_->levels(); }
 
-  // [t, i] -> [t, o].
+  // [t, i] -> [t, o]. Throws value_error for a Monet layer whose router is another layer's.
   expression operator()(const expression& x) const { return layer_->output(x); }
+  // [t, i] and [t, p, s] twice -> [t, o]: a Monet layer with this routing, which `routing` of the
+  // first layer of its group makes of the x of that layer. Throws value_error for another kind.
+  //
+  //   const auto y0 = first(x0), y1 = second(x1, first.routing(x0));
+  expression operator()(const expression& x,
+                        const std::pair<expression, expression>& routing) const {
+    return layer_->routed_output(x, routing);
+  }
+  // True for a Monet layer whose router is another layer's: it cannot be called with x alone.
+  bool needs_routing() const { return layer_->needs_routing(); }
   // [t, i] -> [t, n], [t, h, e] for heads: of one level of experts.
   expression coefficients(const expression& x, std::size_t level = 0) const {
     return layer_->coefficients(x, level);
@@ -382,7 +350,7 @@ class layer {
     return layer_->expert_output(x, n);
   }
   // [t, i] -> [t, p, s] twice: g1 and g2 of a Monet layer's router. Throws value_error for another
-  // kind.
+  // kind, and for a layer whose router is another layer's.
   std::pair<expression, expression> routing(const expression& x) const {
     return layer_->routing(x);
   }

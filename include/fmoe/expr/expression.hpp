@@ -98,19 +98,6 @@ struct argument : expression_base {
   }
 };
 
-}  // namespace fmoe
-
-namespace fmoe::detail {
-
-template <class E>
-inline constexpr bool is_argument = false;
-template <int Index, std::size_t Rank>
-inline constexpr bool is_argument<argument<Index, Rank>> = true;
-
-}  // namespace fmoe::detail
-
-namespace fmoe {
-
 // An operand as an expression.
 template <expression E>
 constexpr const E& as_expression(const E& e) {

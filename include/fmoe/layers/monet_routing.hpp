@@ -22,18 +22,18 @@ struct monet_routing_expression : expression_base {
                          " heads and the layer's heads are ", heads);
     expects<shape_error>(g.fix(id, 2, halves), "[monet] ", name, " has ",
                          g.extent_of(g[id].axes[2]), " halves of experts and the layer ", halves);
+    expects<shape_error>(g.extent_of(g[id].axes[1]) != all,
+                         "[monet] compile does not know the heads of g1 and g2: set the layer's "
+                         "heads to those of its router");
     return id;
   }
 };
 
-// [t, p, s]: routing of as many heads, unless that is `all`. Throws shape_error for an argument of
-// a compiled layer, which does not tell the heads.
+// [t, p, s]: routing of as many heads, unless that is `all`. When it is lowered, throws shape_error
+// for routing of other heads or halves, and for one that does not tell its heads, as an argument of
+// a compiled layer, if `heads` does not.
 template <operand_of<3> G>
 auto monet_routing(const char* name, const G& g, extent heads, extent halves) {
-  if constexpr (is_argument<G>)
-    expects<shape_error>(heads != all,
-                         "[monet] compile does not know the heads of g1 and g2: set the layer's "
-                         "heads to those of its router");
   return monet_routing_expression<expression_t<G>>{{}, name, as_expression(g), heads, halves};
 }
 
