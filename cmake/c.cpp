@@ -4,6 +4,7 @@
 #include <fmoe/c/fmoe.h>
 
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -325,6 +326,25 @@ size_t fmoe_layer_levels(const fmoe_layer* layer) { return layer->hidden.levels(
 fmoe_status fmoe_layer_output(const fmoe_layer* layer, const fmoe_expression* x,
                               fmoe_expression** made) {
   return fmoe::c::making(made, [&] { return fmoe::c::hidden(layer)(fmoe::c::hidden(x)); });
+}
+int fmoe_layer_needs_routing(const fmoe_layer* layer) { return layer->hidden.needs_routing(); }
+fmoe_status fmoe_layer_routing(const fmoe_layer* layer, const fmoe_expression* x,
+                               fmoe_expression** g1, fmoe_expression** g2) {
+  return fmoe::c::guarded([&] {
+    fmoe::detail::expects<fmoe::value_error>(g1 != nullptr && g2 != nullptr,
+                                             "[c] there is no place for what is made");
+    const auto made = fmoe::c::hidden(layer).routing(fmoe::c::hidden(x));
+    auto first = std::make_unique<fmoe_expression>(fmoe_expression{made.first});
+    *g2 = new fmoe_expression{made.second};
+    *g1 = first.release();
+  });
+}
+fmoe_status fmoe_layer_routed_output(const fmoe_layer* layer, const fmoe_expression* x,
+                                     const fmoe_expression* g1, const fmoe_expression* g2,
+                                     fmoe_expression** made) {
+  return fmoe::c::making(made, [&] {
+    return fmoe::c::hidden(layer)(fmoe::c::hidden(x), {fmoe::c::hidden(g1), fmoe::c::hidden(g2)});
+  });
 }
 fmoe_status fmoe_layer_coefficients(const fmoe_layer* layer, const fmoe_expression* x, size_t level,
                                     fmoe_expression** made) {

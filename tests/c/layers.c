@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Runs a released layer, and the same equation of expressions, by the C interface alone. */
+/* Runs a released layer, the same equation of expressions, and a group of Monet's layers, by the C interface alone. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,10 +139,159 @@ static void run_layer(void) {
   fmoe_layer_free(layer);
 }
 
-int main(void) {
+/* A small group of Monet's layers, of which the first one has the router: s halves of m units, p heads
+ * that keep k halves. The arrays are those of its file. */
+enum { rows = 5, d = 6, s = 4, m = 2, p = 2, k = 2, layers_of_group = 4 };
+static float keys[2][p * s * d];
+static struct {
+  float u[s * m * d], v[d * s * m], b[s * d];
+} group[layers_of_group];
+
+static float next_number(void) { /* of -1 to 1 */
+  static unsigned state = 1;
+  state = state * 1103515245u + 12345u;
+  return (float)(state >> 16 & 0x7fff) / 16384 - 1;
+}
+static void fill(float* to, size_t count) {
+  for (size_t i = 0; i < count; ++i) to[i] = next_number();
+}
+
+/* Writes the model as a safetensors file. */
+static int write_group(const char* path) {
+  char header[4096];
+  size_t length = (size_t)sprintf(header, "{\"__metadata__\":{\"K\":\"%d\",\"heads\":\"%d\"}", k, p), at = 0;
+  for (int i = 0; i < 2; ++i, at += sizeof keys[0])
+    length += (size_t)sprintf(header + length,
+                              ",\"model.layers.0.router.w%d.weight\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[%zu,%zu]}",
+                              i + 1, p * s, d, at, at + sizeof keys[0]);
+  for (int l = 0; l < layers_of_group; ++l) {
+    const struct {
+      const char* name;
+      int rows, columns;
+    } arrays[] = {{"moe.u.weight", s * m, d}, {"moe.v.weight", d, s * m}, {"moe.b", s, d}};
+    for (int i = 0; i < 3; ++i) {
+      const size_t bytes = sizeof(float) * (size_t)(arrays[i].rows * arrays[i].columns);
+      length += (size_t)sprintf(header + length,
+                                ",\"model.layers.%d.%s\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[%zu,%zu]}", l,
+                                arrays[i].name, arrays[i].rows, arrays[i].columns, at, at + bytes);
+      at += bytes;
+    }
+  }
+  header[length++] = '}';
+  FILE* file = fopen(path, "wb");
+  if (file == NULL) return 0;
+  unsigned char size[8];
+  for (int i = 0; i < 8; ++i) size[i] = (unsigned char)((unsigned long long)length >> 8 * i);
+  const int written = fwrite(size, 8, 1, file) == 1 && fwrite(header, length, 1, file) == 1 &&
+                      fwrite(keys, sizeof keys, 1, file) == 1 && fwrite(group, sizeof group, 1, file) == 1;
+  return fclose(file) == 0 && written;
+}
+
+/* The softmax of the k largest scores of a head, and 0 for the other halves. */
+static void route(const float* x, const float* head_keys, double* g) {
+  double score[s], sum = 0;
+  for (int i = 0; i < s; ++i) {
+    score[i] = 0;
+    for (int c = 0; c < d; ++c) score[i] += (double)x[c] * head_keys[i * d + c];
+  }
+  for (int i = 0; i < s; ++i) {
+    int before = 0;
+    for (int j = 0; j < s; ++j) before += score[j] > score[i] || (score[j] == score[i] && j < i);
+    g[i] = before < k ? exp(score[i]) : 0;
+    sum += g[i];
+  }
+  for (int i = 0; i < s; ++i) g[i] /= sum;
+}
+
+/* The output of a token, whose routing is that of another x. */
+static void experts_of(int layer, const float* x, const float* routed_x, double* y) {
+  double g1[p][s], g2[p][s];
+  for (int h = 0; h < p; ++h) {
+    route(routed_x, keys[0] + h * s * d, g1[h]);
+    route(routed_x, keys[1] + h * s * d, g2[h]);
+  }
+  for (int o = 0; o < d; ++o) y[o] = 0;
+  for (int i = 0; i < s; ++i)
+    for (int j = 0; j < s; ++j) {
+      double weight = 0;
+      for (int h = 0; h < p; ++h) weight += g1[h][i] * g2[h][j];
+      for (int o = 0; o < d; ++o) y[o] += weight * group[layer].b[j * d + o];
+      for (int q = 0; q < m; ++q) {
+        double unit = 0;
+        for (int c = 0; c < d; ++c) unit += (double)x[c] * group[layer].u[(i * m + q) * d + c];
+        unit = unit > 0 ? unit * unit : 0;
+        for (int o = 0; o < d; ++o) y[o] += weight * unit * group[layer].v[o * s * m + j * m + q];
+      }
+    }
+}
+
+/* Each layer behind the first one takes the routing of the first one. */
+static void run_group(const char* path) {
+  for (int i = 0; i < 2; ++i) fill(keys[i], p * s * d);
+  for (int l = 0; l < layers_of_group; ++l) {
+    fill(group[l].u, s * m * d);
+    fill(group[l].v, d * s * m);
+    fill(group[l].b, s * d);
+  }
+  expect(write_group(path), "a file of Monet's layers");
+  static float x[layers_of_group][rows * d], y[rows * d];
+  for (int l = 0; l < layers_of_group; ++l) fill(x[l], rows * d);
+  const size_t shape[] = {rows, d};
+
+  fmoe_layer* first;
+  good(fmoe_layer_load(path, "model.layers.0.", 0, &first), "load the first layer");
+  expect(!fmoe_layer_needs_routing(first), "the first layer has a router");
+  fmoe_expression *in, *first_in, *g1 = NULL, *g2 = NULL;
+  good(fmoe_input(0, 2, &in), "an input");
+  good(fmoe_input(1, 2, &first_in), "the input of the first layer");
+  good(fmoe_layer_routing(first, first_in, &g1, &g2), "its routing");
+  for (int l = 0; l < layers_of_group; ++l) {
+    char prefix[32];
+    sprintf(prefix, "model.layers.%d.", l);
+    fmoe_layer* layer;
+    good(fmoe_layer_load(path, prefix, 0, &layer), "load a layer of Monet");
+    fmoe_expression *none = NULL, *out;
+    fmoe_executable *refused = NULL, *forward;
+    if (l > 0) {
+      expect(fmoe_layer_needs_routing(layer), "another layer has no router");
+      expect(fmoe_layer_output(layer, in, &none) == FMOE_VALUE_ERROR && none == NULL &&
+                 strstr(fmoe_last_error(), "the layer has no router") != NULL,
+             "a layer without its routing");
+      expect(fmoe_layer_compile(layer, rows, NULL, &refused) == FMOE_VALUE_ERROR && refused == NULL, "compile it so");
+      expect(fmoe_layer_routing(layer, in, &none, &none) == FMOE_VALUE_ERROR && none == NULL, "ask it for a routing");
+    }
+    good(fmoe_layer_routed_output(layer, in, g1, g2, &out), "the output with a routing");
+    const fmoe_expression* results[] = {out};
+    good(fmoe_compile(results, 1, rows, NULL, &forward), "compile it");
+    const fmoe_array arrays[] = {matrix(x[l], shape), matrix(x[0], shape), matrix(y, shape)};
+    good(fmoe_executable_run(forward, arrays, 3), "run it");
+    double most = 0, off = 0;
+    for (int t = 0; t < rows; ++t) {
+      double wanted[d];
+      experts_of(l, x[l] + t * d, x[0] + t * d, wanted);
+      for (int o = 0; o < d; ++o) {
+        most = fmax(most, fabs(wanted[o]));
+        off = fmax(off, fabs(wanted[o] - y[t * d + o]));
+      }
+    }
+    expect(most > 0 && off <= 1e-5 * most, "the numbers of the group");
+    fmoe_executable_free(forward);
+    fmoe_expression_free(out);
+    fmoe_layer_free(layer);
+  }
+  fmoe_expression_free(g2);
+  fmoe_expression_free(g1);
+  fmoe_expression_free(first_in);
+  fmoe_expression_free(in);
+  fmoe_layer_free(first);
+  remove(path);
+}
+
+int main(int count, char** arguments) {
   expect(fmoe_last_error()[0] == '\0', "no error at first");
   run_expressions();
   run_layer();
+  run_group(count > 1 ? arguments[1] : "c_group.safetensors");
   printf("fmoe %s, %d failures\n", fmoe_version(), failures);
   return failures != 0;
 }

@@ -2,9 +2,9 @@
 /* fmoe for C and for every language that calls C: layers of files, expressions, and calls of both.
  *
  * A function that can fail returns a status, and fmoe_last_error() has its sentence. No exception
- * leaves it. What a function makes is written to its last argument, which stays as it was if it
- * fails; free it by the function named so. Objects may be used by several threads at once, but for
- * fmoe_executable_keep, beside which no call of the same executable runs.
+ * leaves it. What a function makes is written to its last argument, or the last ones, which stay as
+ * they were if it fails; free it by the function named so. Objects may be used by several threads at
+ * once, but for fmoe_executable_keep, beside which no call of the same executable runs.
  *
  *   fmoe_layer* layer;
  *   fmoe_executable* forward;
@@ -189,9 +189,21 @@ FMOE_API fmoe_status fmoe_layer_load(const char* file, const char* prefix, size_
 FMOE_API void fmoe_layer_free(fmoe_layer* layer);
 /* The levels of experts; 0 for a layer without coefficients. */
 FMOE_API size_t fmoe_layer_levels(const fmoe_layer* layer);
-/* [token, input] -> [token, output]. */
+/* [token, input] -> [token, output]. A layer that needs a routing is refused. */
 FMOE_API fmoe_status fmoe_layer_output(const fmoe_layer* layer, const fmoe_expression* x,
                                        fmoe_expression** made);
+/* 1 for a layer of Monet that is not the first of its group: the router of the first layer routes
+ * for it. 0 for any other layer. */
+FMOE_API int fmoe_layer_needs_routing(const fmoe_layer* layer);
+/* [token, input] -> [token, head, half] twice: what the router of a Monet layer gives to both halves
+ * of its experts. */
+FMOE_API fmoe_status fmoe_layer_routing(const fmoe_layer* layer, const fmoe_expression* x,
+                                        fmoe_expression** g1, fmoe_expression** g2);
+/* [token, input], [token, head, half] twice -> [token, output]: a Monet layer with the routing that
+ * the first layer of its group makes of the x of that layer. */
+FMOE_API fmoe_status fmoe_layer_routed_output(const fmoe_layer* layer, const fmoe_expression* x,
+                                              const fmoe_expression* g1, const fmoe_expression* g2,
+                                              fmoe_expression** made);
 /* [token, input] -> [token, expert], of one level. */
 FMOE_API fmoe_status fmoe_layer_coefficients(const fmoe_layer* layer, const fmoe_expression* x,
                                              size_t level, fmoe_expression** made);
@@ -201,7 +213,8 @@ FMOE_API fmoe_status fmoe_layer_expert_output(const fmoe_layer* layer, const fmo
 /* The matrix of one expert, by a number for each level. */
 FMOE_API fmoe_status fmoe_layer_expert(const fmoe_layer* layer, const size_t* n, size_t levels,
                                        fmoe_expression** made);
-/* The output of one input, compiled. */
+/* The output of one input, compiled. For a layer that needs a routing, pass the result of
+ * fmoe_layer_routed_output to fmoe_compile. */
 FMOE_API fmoe_status fmoe_layer_compile(const fmoe_layer* layer, size_t tokens,
                                         const fmoe_options* options, fmoe_executable** made);
 FMOE_API fmoe_status fmoe_layer_save(const fmoe_layer* layer, const char* file);
