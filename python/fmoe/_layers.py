@@ -14,7 +14,7 @@ from . import _core
 from ._arrays import is_double, readable, where_it_lies
 from ._core import Cost, ExpertStatistics, Explanation, Expression
 from ._executables import Executable, compile, cost, evaluate, explain
-from ._expressions import expression, input
+from ._expressions import expression, input, sized
 from ._files import write
 from ._gradients import CompiledGradients
 
@@ -25,6 +25,7 @@ class Layer:
     def __init__(self, core: _core.Layer) -> None:
         self._core = core
         self._forward: Executable | None = None
+        self._routed: Executable | None = None  # takes x, g1 and g2
         self._is_lent = False  # somebody may write the weights
 
     @property
@@ -58,13 +59,23 @@ class Layer:
     def __repr__(self) -> str:
         return f"<fmoe.Layer {', '.join(f'{key}={value}' for key, value in self.settings.items())}>"
 
-    def __call__(self, x: Any, out: Any = None) -> Any:
-        """The output of x, whose leading axes count tokens. It plans at the first call, and for calls of more tokens."""
-        if isinstance(x, Expression):
-            return self._core.output(x)
-        x = readable(x)
+    def __call__(self, x: Any, out: Any = None, *, routing: tuple[Any, Any] | None = None) -> Any:
+        """The output of x, whose leading axes count tokens. It plans at the first call, and for calls of more tokens.
+
+        In Monet a group of layers shares the router of its first layer, which sees the x of that layer alone. So each other layer of
+        the group takes `routing`, g1 and g2, both [token, head, half], from the first one: layer(x, routing=first.routing(x0)). A
+        layer with a router takes it, too, and does not ask its router then.
+        """
+        given: list[Any] = [] if routing is None else list(routing)
+        if routing is not None and len(given) != 2:
+            raise TypeError(f"routing is the two arrays g1 and g2, as layer.routing(x) returns them, and not {len(given)}")
+        if any(isinstance(a, Expression) for a in (x, *given)):
+            return self._output(expression(x), *map(expression, given))
+        x, given = readable(x), [readable(g) for g in given]
+        if any(len(g.shape) != len(x.shape) + 1 for g in given):
+            raise _core.ShapeError("[routing] g1 and g2 have an axis more than x: [token, head, half] where x is [token, input]")
         if is_double(x) or self._is_lent:
-            y = self._value(self._core.output, x)
+            y = self._value(self._output, x, *(expression(g.reshape(-1, *g.shape[-2:])) for g in given))
             if out is None:
                 return y
             out[...] = y
@@ -72,26 +83,47 @@ class Layer:
         tokens = 1
         for n in tuple(x.shape)[:-1]:
             tokens *= n
+        room = 1 << max(tokens - 1, 0).bit_length()
+        if given:
+            heads = int(given[0].shape[-2])
+            routed = self._routed
+            if routed is None or routed.tokens < tokens or routed.input_shape(1)[0] != heads:
+                sides = [sized(input(k, 3), [None, heads, None]) for k in (1, 2)]
+                routed = self._routed = compile(self._output(input(0), *sides), room)
+            return routed(x, *given, out=out)
         forward = self._forward
         if forward is None or forward.tokens < tokens:
-            forward = self._forward = self.compile(1 << max(tokens - 1, 0).bit_length())
+            forward = self._forward = compile(self._output(input(0)), room)
         return forward(x, out=out)
 
+    def _output(self, x: Expression, *routing: Expression) -> Expression:
+        return self._core.routed_output(x, *routing) if routing else self._core.output(x)
+
+    def _of_inputs(self) -> Expression:
+        """The output of input 0, with inputs 1 and 2 for the routing of a Monet layer whose router is another layer's."""
+        return self._output(input(0), *(input(k, 3) for k in (1, 2) if self._core.needs_routing))
+
     def compile(self, tokens: int, **options: Any) -> Executable:
-        """Plans the layer for calls of up to `tokens` rows; options as for fmoe.compile."""
-        return compile(self._core.output(input(0)), tokens, **options)
+        """Plans the layer for calls of up to `tokens` rows; options as for fmoe.compile.
+
+        What it returns takes x. For a Monet layer whose router is another layer's it takes x, g1 and g2: forward(x, *first.routing(x0)).
+        """
+        return compile(self._of_inputs(), tokens, **options)
 
     def compile_gradients(self, tokens: int, *, threads: int | None = None) -> CompiledGradients:
-        """Plans the forward and the backward pass for calls of up to `tokens` rows: step(x, dy) returns y, dx and gradients."""
+        """Plans the forward and the backward pass for calls of up to `tokens` rows: step(x, dy) returns y, dx and gradients.
+
+        A Monet layer whose router is another layer's is refused: fmoe.gradient(layer(x, routing=(g1, g2)), of, dy) has its gradients.
+        """
         return CompiledGradients(self._core.compile_gradients(tokens, threads=threads))
 
     def explain(self, tokens: int = 1, **options: Any) -> Explanation:
-        """The plan for calls of up to `tokens` rows."""
-        return explain(self._core.output(input(0)), tokens, **options)
+        """The plan of what compile makes, for calls of up to `tokens` rows."""
+        return explain(self._of_inputs(), tokens, **options)
 
     def cost(self, tokens: int = 1) -> Cost:
-        """The cost, factorized and naive."""
-        return cost(self._core.output(input(0)), tokens)
+        """The cost of what compile makes, factorized and naive."""
+        return cost(self._of_inputs(), tokens)
 
     def _value(self, function: Any, x: Any, *more: Any) -> Any:
         """function(x, ...) as an expression, or its value if x is an array of rows."""
@@ -142,7 +174,7 @@ class Layer:
     def routing(self, x: Any) -> tuple[Any, Any]:
         """What the router of a Monet layer gives the halves of its experts, g1 and g2, both [token, head, half].
 
-        The probability of expert (i, j) is the sum of g1[p, i] g2[p, j] over the heads p.
+        Only the first layer of a group has a router; the others take what it gives here. The probability of expert (i, j) is the sum of g1[p, i] g2[p, j] over the heads p.
         """
         return self._value(lambda rows: self._core.routing(rows)[0], x), self._value(lambda rows: self._core.routing(rows)[1], x)
 
@@ -188,9 +220,11 @@ def _with_progress(batches: Iterable[Any]) -> Iterable[Any]:
 
 
 def load(file: str | os.PathLike[str], prefix: str = "", *, active: int | None = None, narrow: bool = False) -> Layer:
-    """Loads the one layer that a file or a checkpoint holds, whatever kind it is; a Monet layer with its router.
+    """Loads the one layer that a file or a checkpoint holds, whatever kind it is; a Monet layer with its router, if it has one.
 
-    Of a model with several layers the prefix says which: "model.layers.3.". `active` is K where the file does not say it, and
+    A Monet layer that is not the first of its group has none: it takes the routing of the first one, as in layer(x, routing=(g1, g2)).
+    Settings of Monet that the file does not say are those of config.json beside it.
+    Of a model with several layers the prefix says which: "model.layers.4.". `active` is K where the file does not say it, and
     `narrow` lets float64 become float32.
     """
     return Layer(_core.load(os.fspath(file), prefix, active, narrow))

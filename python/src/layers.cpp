@@ -107,7 +107,14 @@ void bind_layers(nb::module_& m) {
              for (const auto& [name, a] : l.arrays().arrays) named[name.c_str()] = numpy_of(a);
              return named;
            })
-      .def("output", &layer::operator(), "x"_a)
+      .def_prop_ro("needs_routing", &layer::needs_routing)
+      .def(
+          "output", [](const layer& l, const dynamic::expression& x) { return l(x); }, "x"_a)
+      .def(
+          "routed_output",
+          [](const layer& l, const dynamic::expression& x, const dynamic::expression& g1,
+             const dynamic::expression& g2) { return l(x, {g1, g2}); },
+          "x"_a, "g1"_a, "g2"_a)
       .def("coefficients", &layer::coefficients, "x"_a, "level"_a = 0)
       .def("mixed", &layer::mixed, "x"_a, "coefficients"_a)
       .def("expert_output", &layer::expert_output, "x"_a, "n"_a)
