@@ -70,7 +70,7 @@ class layer_of final : public any_layer {
   }
   dynamic::expression routed_output(const dynamic::expression& x,
                                     const pair_of_expressions& routing) const override {
-    if constexpr (has_router) {
+    if constexpr (takes_routing) {
       const auto y = made(x, layer_(dynamic::typed<2>(x), dynamic::typed<3>(routing.first),
                                     dynamic::typed<3>(routing.second)));
       return {y.rank(), joint_type({x, routing.first, routing.second}),
@@ -80,7 +80,7 @@ class layer_of final : public any_layer {
     }
   }
   bool needs_routing() const override {
-    if constexpr (has_router) return !layer_.has_router();
+    if constexpr (takes_routing) return !layer_.has_router();
     else return false;
   }
   dynamic::expression coefficients(const dynamic::expression& x, extent level) const override {
@@ -121,7 +121,7 @@ class layer_of final : public any_layer {
 
   pair_of_expressions routing(const dynamic::expression& x) const override {
     if constexpr (has_router) {
-      expects<value_error>(layer_.has_router(),
+      expects<value_error>(!needs_routing(),
                            "[routing] the layer has no router, since the first layer of its group "
                            "routes for it: ask the first layer, with the x of that layer");
       const auto rows = dynamic::typed<2>(x);
@@ -143,7 +143,7 @@ class layer_of final : public any_layer {
       return innermost(layer_).hidden->settings();
     } else if constexpr (has_router) {
       auto all = settings_of(layer_.layer);
-      if (layer_.has_router()) all.merge(settings_of(layer_.router));
+      if (!needs_routing()) all.merge(settings_of(layer_.router));
       return all;
     } else {
       return settings_of(layer_);
@@ -154,7 +154,7 @@ class layer_of final : public any_layer {
       fail<value_error>("[arrays] a file holds weights and no edit: save the original layer");
     } else if constexpr (has_router) {
       auto all = io::arrays_of(layer_.layer, {}, options);
-      if (!layer_.has_router()) return all;
+      if (needs_routing()) return all;
       auto router = io::arrays_of(layer_.router, {}, {.prefix = options.prefix});  // not rounded
       all.arrays.merge(router.arrays);
       all.metadata.merge(router.metadata);
@@ -192,7 +192,7 @@ class layer_of final : public any_layer {
     if constexpr (requires { kept_statistics(layer_.gate); })
       fmoe::update_statistics(layer_.gate, x, momentum);
     else if constexpr (has_router) {
-      expects<value_error>(layer_.has_router(),
+      expects<value_error>(!needs_routing(),
                            "[update_statistics] the layer has no router, whose statistics these "
                            "are: ask the first layer of its group");
       fmoe::update_statistics(layer_.router, x, momentum);
@@ -204,6 +204,7 @@ class layer_of final : public any_layer {
  private:
   static constexpr bool has_coefficients = has_experts<Layer>;
   static constexpr bool has_router = requires(const Layer& l) { l.router.keys1; };  // Monet's
+  static constexpr bool takes_routing = requires(const Layer& l) { l.has_router(); };
 
   static constexpr bool one_expert_adds() {
     if constexpr (levels_of<Layer> == 1) return has_expert_output<Layer>;
