@@ -113,7 +113,8 @@ class Layer:
     def compile_gradients(self, tokens: int, *, threads: int | None = None) -> CompiledGradients:
         """Plans the forward and the backward pass for calls of up to `tokens` rows: step(x, dy) returns y, dx and gradients.
 
-        A Monet layer whose router is another layer's is refused: fmoe.gradient(layer(x, routing=(g1, g2)), of, dy) has its gradients.
+        A Monet layer whose router is another layer's is refused: fmoe.gradient(layer(fmoe.input(), routing=(g1, g2)), of, dy) has its
+        gradients.
         """
         return CompiledGradients(self._core.compile_gradients(tokens, threads=threads))
 
