@@ -98,6 +98,25 @@ TEST_CASE("bytes: weights once, of a gather the rows it can touch, and rows in a
   CHECK(cost(einsum<"ti,io->to">(wide, p)).factorized.bytes == 8. * (5 * 30 + 30 * 40 + 5 * 40));
 }
 
+TEST_CASE("beside an argument tensors count as parameters do", "[cost]") {
+  const argument<0, 2> in(1);
+  const auto of = [&](const auto& encoder, const auto& gate, const auto& scales,
+                      const auto& decoder) {
+    const auto z = gelu(einsum<"ti,ih->th">(in, encoder));
+    const auto a = top_k(relu(einsum<"ti,in->tn">(in, gate)), 4);
+    return cost(einsum<"tn,no,th,ho->to">(a, scales, z, decoder));
+  };
+  const auto plain = of(x(lengths<2>{30, 50}), x(lengths<2>{30, 70}), x(lengths<2>{70, 20}),
+                        x(lengths<2>{50, 20}));
+  const auto own = of(w(lengths<2>{30, 50}), w(lengths<2>{30, 70}), w(lengths<2>{70, 20}),
+                      w(lengths<2>{50, 20}));
+  CHECK(plain.naive_multiply_adds == 70. * 50 * 20 + 30. * 70 + 30. * 50);
+  CHECK(plain.naive_multiply_adds == own.naive_multiply_adds);
+  CHECK(plain.naive.parameters == own.naive.parameters);
+  CHECK(plain.naive.parameters > plain.factorized.parameters);
+  CHECK(plain.factorized.parameters == own.factorized.parameters);
+}
+
 TEST_CASE("a parameter that is the input counts as an input", "[cost]") {
   const auto layer = layer_of(768, 3072, 21490, 768);
   const auto same = [](const cost_figures& a, const cost_figures& b) {

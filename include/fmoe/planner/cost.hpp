@@ -7,6 +7,7 @@
 
 #include <fmoe/planner/cost_figures.hpp>
 #include <fmoe/planner/program.hpp>
+#include <fmoe/planner/tokens.hpp>
 
 namespace fmoe::planner {
 
@@ -131,10 +132,11 @@ inline cost_figures cost_of(const program& p, extent tokens, extent element_byte
   return cost_counter(p, tokens, element_bytes).figures;
 }
 
-// The naive closed form: for each einsum with parameters, the number of elements of its
+// The naive closed form: for each einsum with weights, the number of elements of its
 // materialised weight, because every token meets each element once: N I O for a mixture of linear
 // experts, N H O for MxD.
 inline double naive_closed_form(const ir::graph& g) {
+  const bool is_layer = has_arguments(g);
   double sum = 0;
   for (const ir::node_id id : g.ids()) {
     const auto* e = get_if<ir::einsum_node>(&g[id].op);
@@ -144,7 +146,7 @@ inline double naive_closed_form(const ir::graph& g) {
     for (extent k = 0; k < e->args.size(); ++k) {
       const auto* l = get_if<ir::leaf_node>(&g[e->args[k]].op);
       const auto labels = operand_labels(e->subscripts, k);
-      if (l == nullptr || !l->parameter) {
+      if (l == nullptr || !is_weight(*l, is_layer)) {
         needed += labels;
         continue;
       }

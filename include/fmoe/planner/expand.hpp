@@ -25,7 +25,8 @@ class expansion {
   expansion(const ir::graph& g, const ir::node_list& roots, const plan_options& options)
       : from_(g),
         options_(options),
-        tokens_(token_search(g, roots, has_arguments(g)).axes()),
+        is_layer_(has_arguments(g)),
+        tokens_(token_search(g, roots, is_layer_).axes()),
         result_{g.without_nodes(), roots, {}} {
     for (const ir::node_id id : g.ids()) {
       id_ = id;
@@ -88,7 +89,7 @@ class expansion {
   }
 
   void note(const ir::leaf_node& l, ir::node_id, facts& f) const {
-    f.parameter = l.parameter;
+    f.parameter = is_weight(l, is_layer_);
     if (!tokens_) f.per_token = !l.parameter;
   }
   void note(const ir::select_node& s, ir::node_id id, facts& f) const {
@@ -276,6 +277,7 @@ class expansion {
 
   const ir::graph& from_;
   const plan_options& options_;
+  bool is_layer_;
   std::optional<token_axes> tokens_;
   expanded_graph result_;
   ir::node_id id_{};                        // the node of the first graph that is being expanded

@@ -25,6 +25,12 @@ inline bool has_arguments(const ir::graph& g) {
   return false;
 }
 
+// True if the elements of a leaf belong to the layer: those of a parameter, and beside arguments
+// those of any other leaf that is not one.
+inline bool is_weight(const ir::leaf_node& l, bool beside_arguments) {
+  return l.parameter || (beside_arguments && l.argument < 0);
+}
+
 // Searches for these axes. Rows of the leaves are tokens: with `arguments_only` those of all
 // arguments of a compiled layer, otherwise those of any tensor that is not a parameter.
 class token_search {
