@@ -148,4 +148,38 @@ TEST_CASE("update_statistics refuses what it cannot do", "[optimizers]") {
                     "[update_statistics] the momentum is 2 and must be from 0 to 1");
 }
 
+TEST_CASE("update_statistics writes nothing for a token of which there is no variance",
+          "[optimizers]") {
+  expert_gate<1> gate;
+  gate.projections = {random<tensor<float, 2>>({4, 3}, 1)};
+  gate.means = {parameter<float, 1>({3})};
+  gate.variances = {parameter<float, 1>({3})};
+  for (float& v : gate.variances[0]) v = 1;
+  CHECK_THROWS_WITH(update_statistics(gate, random<tensor<float, 2>>({1, 4}, 2)),
+                    containing("a variance is taken of 1 number"));
+  update_statistics(gate, tensor<float, 2>({0, 4}));  // as PyTorch has it
+  for (extent n = 0; n < 3; ++n) {
+    CHECK(gate.means[0].data()[n] == 0);
+    CHECK(gate.variances[0].data()[n] == 1);
+  }
+  update_statistics(gate, random<tensor<float, 2>>({2, 4}, 2));
+  CHECK(gate.means[0].data()[0] != 0);
+}
+
+TEST_CASE("one token moves the statistics of a head that has more experts than one",
+          "[optimizers]") {
+  monet_router<> router;
+  router.keys1 = random<tensor<float, 2>>({4, 6}, 1);
+  router.keys2 = random<tensor<float, 2>>({4, 6}, 2);
+  for (auto* statistic : detail::kept_statistics(router)) *statistic = parameter<float, 1>({2});
+  update_statistics(router, random<tensor<float, 2>>({1, 4}, 3));
+  for (const auto* statistic : detail::kept_statistics(router)) {
+    CHECK(statistic->data()[0] != 0);
+    CHECK(std::isfinite(statistic->data()[0]));
+  }
+  const float before = router.mean1.data()[0];
+  update_statistics(router, tensor<float, 2>({0, 4}));
+  CHECK(router.mean1.data()[0] == before);
+}
+
 }  // namespace

@@ -22,6 +22,25 @@ auto statistics_of(const monet_router<T>& router, const X& x) {
   return router.batch_statistics(x);
 }
 
+// How many numbers each variance is taken of, for so many tokens.
+template <extent Levels, class T>
+extent numbers_of(const expert_gate<Levels, T>&, extent tokens) {
+  return tokens;
+}
+template <class T>
+extent numbers_of(const monet_router<T>& router, extent tokens) {
+  return tokens * (router.keys1.shape()[1] / router.mean1.size());
+}
+
+// Returns false if there are no tokens, which move no statistics. Throws value_error for a single
+// number, of which no variance can be taken.
+inline bool moves_statistics(extent numbers) {
+  expects<value_error>(numbers != 1,
+                       "[update_statistics] a variance is taken of 1 number, and at least 2 are "
+                       "needed: pass more tokens, or leave a batch of one token out of training");
+  return numbers > 0;
+}
+
 // Where the statistics are kept, in the order of statistics_of.
 template <extent Levels, class T>
 std::vector<parameter<T, 1>*> kept_statistics(expert_gate<Levels, T>& gate) {
@@ -42,8 +61,9 @@ namespace fmoe {
 // tokens x [t, i], as torch.nn.BatchNorm1d does in training: running = (1 - momentum) running +
 // momentum batch, where the variance has the divisor n - 1. The authors of muMoE and of Monet leave
 // the momentum at PyTorch's 0.1. It belongs before the optimizer's step, so that the statistics are
-// those of the weights of the forward pass. Throws value_error if the gate has no running
-// statistics, and for a momentum outside [0, 1].
+// those of the weights of the forward pass. No tokens change nothing, as in PyTorch. Throws
+// value_error if the gate has no running statistics, for a momentum outside [0, 1], and for a
+// single token of a muMoE, which has no variance; then nothing has changed.
 //
 //   expert_gate<1> gate{.projections = {w}};
 //   gate.means = {tensor<float, 1>({w.shape()[1]})};
@@ -59,6 +79,8 @@ void update_statistics(Gate& gate, const X& x, double momentum = 0.1) {
   detail::expects<value_error>(momentum >= 0 && momentum <= 1,
                                "[update_statistics] the momentum is ", momentum,
                                " and must be from 0 to 1");
+  const auto [rows, roots] = detail::lowered<expression_t<X>>(as_expression(x));
+  if (!detail::moves_statistics(detail::numbers_of(gate, rows.shape(roots[0])[0]))) return;
   const auto batch = evaluate(detail::statistics_of(gate, x));
   std::size_t number = 0;
   const auto move = [&](const auto& now) {
