@@ -43,6 +43,7 @@ class any_layer {
   virtual std::shared_ptr<any_layer> copy() const = 0;       // whose parameters are its own
   virtual std::shared_ptr<any_layer> quantized(dtype type) const = 0;
   virtual void train(bool is_training) = 0;
+  virtual void keep(extent k) = 0;
   virtual void update_statistics(const tensor<float, 2>& x, double momentum) = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <fmoe/analysis/edit.hpp>
+#include <fmoe/dynamic/active.hpp>
 #include <fmoe/dynamic/any_layer.hpp>
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/load.hpp>
@@ -187,6 +188,11 @@ class layer_of final : public any_layer {
   void train(bool is_training) override {
     if constexpr (requires { layer_.gate.training; }) layer_.gate.training = is_training;
     else if constexpr (has_router) layer_.router.training = is_training;
+  }
+  void keep(extent k) override {
+    expects<value_error>(!needs_routing(),
+                         "[with_active] K is the router's: ask the first layer of its group");
+    set_active(layer_, k);
   }
   void update_statistics(const tensor<float, 2>& x, double momentum) override {
     if constexpr (requires { kept_statistics(layer_.gate); })
@@ -408,6 +414,15 @@ class layer {
   layer in_training(bool is_training) const {
     layer made = with({});
     made.layer_->train(is_training);
+    return made;
+  }
+
+  // With weights of its own; an edit shares those of the layer that was edited. with_active has
+  // another K, and throws as detail::set_active; too great a K is refused where it is used.
+  layer copied() const { return layer(layer_->copy()); }
+  layer with_active(std::size_t k) const {
+    layer made = copied();
+    made.layer_->keep(k);
     return made;
   }
 
