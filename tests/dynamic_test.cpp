@@ -199,6 +199,35 @@ TEST_CASE("a dynamic layer is quantized as a typed one", "[dynamic]") {
   CHECK_THROWS_WITH(any.quantize(dtype::bfloat16), containing("the type is bfloat16"));
 }
 
+TEST_CASE("elements are read where their source has them now", "[dynamic]") {
+  std::vector<float> first{1, 2}, second{3, 5}, rows{1, 10};
+  const auto place = std::make_shared<const void*>(first.data());
+  const dynamic::tensor t{dtype::float32, {2}, std::make_shared<storage>(first.data(), 8, nullptr)};
+  t.elements->set_source(
+      {place, [](const void* from, void*) { return *static_cast<const void* const*>(from); }});
+  const expression w = dynamic::constant(t), y = dynamic::apply(pointwise::scale, w, 2);
+  auto call = dynamic::compile({dynamic::multiply(dynamic::input(0), w)}, 1);
+  const auto value = [&] {
+    const dynamic::tensor made = dynamic::evaluate({y})[0];
+    return std::vector<float>(static_cast<const float*>(made.elements->data()),
+                              static_cast<const float*>(made.elements->data()) + 2);
+  };
+  const auto called = [&] {
+    std::vector<float> out(2);
+    const std::vector<dynamic::array> arrays{{rows.data(), dtype::float32, {1, 2}},
+                                             {out.data(), dtype::float32, {1, 2}}};
+    call(arrays);
+    return out;
+  };
+  CHECK(value() == std::vector<float>{2, 4});
+  CHECK(called() == std::vector<float>{1, 20});
+  *place = second.data();
+  CHECK(value() == std::vector<float>{6, 10});
+  CHECK(called() == std::vector<float>{1, 20});  // as they were at the last refresh
+  call.refresh();
+  CHECK(called() == std::vector<float>{3, 50});
+}
+
 TEST_CASE("a dynamic layer is edited as a typed one", "[dynamic]") {
   const auto x = random<tensor<float, 2>>({5, 6}, 9);
   const auto matrix = [](std::size_t rows, std::size_t columns, unsigned seed) {
@@ -221,6 +250,13 @@ TEST_CASE("a dynamic layer is edited as a typed one", "[dynamic]") {
   CHECK_FALSE(same(any.ablated({3})(leaf(x)), mixture(x)));
   CHECK(any.ablated({3}).settings() == any.settings());
   CHECK(same(any.ablated({3}).expert_output(leaf(x), 3), expert_output(mixture, x, 3)));
+  mxd<> fewer = mixture;
+  fewer.active = 3;
+  CHECK(same(any.with_active(3)(leaf(x)), fewer(x)));
+  CHECK(same(any(leaf(x)), mixture(x)));
+  CHECK(any.with_active(3).settings() == dynamic::layer(fewer).settings());
+  CHECK_THROWS_WITH(any.ablated({3}).with_active(3),
+                    containing("[with_active] this kind of layer has none"));
 
   cp_mumoe<2> deep;
   deep.gate.projections = {matrix(6, 5, 1), matrix(6, 3, 2)};

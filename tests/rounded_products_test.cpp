@@ -173,12 +173,18 @@ TEMPLATE_TEST_CASE("threads that share the experts of a tile round their rows si
 TEMPLATE_TEST_CASE("only products of floats with weights of the type are rounded", "", bf16, q8) {
   const compile_options rounding = rounding_for<TestType>();
   const auto x = random<rows>({12, 45}, 7);
+  const auto nothing = containing("and no product of floats has such weights");
   const auto floats = mixture<float>();
-  CHECK(same_bits(evaluate(floats(x), rounding), evaluate(floats(x))));
+  CHECK_THROWS_WITH(evaluate(floats(x), rounding), nothing);
+  CHECK_THROWS_WITH(compile(floats, 12, rounding), nothing);
   const auto wide = random<tensor<double, 2>>({12, 45}, 7);
-  const auto product = einsum<"td,do->to">(wide, stored<TestType, 2>({45, 10}, 1));
-  CHECK(same_bits(evaluate(product, rounding), evaluate(product)));
-  CHECK_FALSE(has(explain(product, rounding), "rounds"));
+  const auto weight = stored<TestType, 2>({45, 10}, 1);
+  const auto product = einsum<"td,do->to">(wide, weight);
+  CHECK_THROWS_WITH(evaluate(product, rounding), nothing);
+  CHECK_THROWS_WITH(explain(product, rounding), nothing);
+  const auto one = einsum<"td,do->to">(x, weight), other = relu(floats(x));
+  const rows both = evaluate(concat<1>(one, other), rounding);
+  CHECK(same_bits(both, evaluate(concat<1>(evaluate(one, rounding), evaluate(other)))));
   compile_options halves = rounding;
   halves.sum_block = 5;
   CHECK_THROWS_AS(evaluate(product, halves), value_error);
@@ -204,7 +210,11 @@ TEST_CASE("weights that are multiplied with each other are not rounded") {
   const auto product = einsum<"td,dh,ho->to">(random<rows>({12, 45}, 7), first, second);
   compile_options naive = rounding_for<bf16>(), exact;
   naive.naive = exact.naive = true;
-  CHECK(same_bits(evaluate(product, naive), evaluate(product, exact)));
+  const auto once = einsum<"td,do->to">(random<rows>({12, 40}, 8), stored<bf16, 2>({40, 10}, 3));
+  const rows both = evaluate(concat<1>(product, once), naive);
+  CHECK(same_bits(
+      both, evaluate(concat<1>(evaluate(product, exact), evaluate(once, rounding_for<bf16>())))));
+  CHECK_THROWS_WITH(evaluate(product, naive), containing("no product of floats has such weights"));
 }
 
 TEMPLATE_TEST_CASE("the planner knows how fast the machine is with such products", "", bf16, q8) {

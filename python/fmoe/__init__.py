@@ -55,6 +55,9 @@ from ._files import File, read, write
 from ._gradients import CompiledGradients, Gradients
 from ._layers import Layer, from_arrays, from_torch, load, load_mixture
 
+for _error in (DomainError, FileError, ShapeError):
+    _error.__module__ = "fmoe"
+
 __all__ = [
     "__version__",
     "abs",

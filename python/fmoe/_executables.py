@@ -7,14 +7,18 @@ import shutil
 import subprocess
 from typing import Any
 
+import numpy
+
 from . import _core
-from ._arrays import as_kind_of, empty, readable
+from ._arrays import as_kind_of, count, count_or_none, empty, exported, readable, writable
 from ._core import Cost, Explanation, Expression
 from ._expressions import expression
 
 
 class Executable:
     """Expressions that are planned and ready for calls of up to `tokens` rows, from any number of threads."""
+
+    __slots__ = ("_core", "_is_one", "_inputs", "_ranks", "_rows", "_is_double", "__weakref__")
 
     def __init__(self, core: _core.Executable, is_one: bool) -> None:
         self._core = core
@@ -24,6 +28,9 @@ class Executable:
         self._rows = [(tuple(core.output_shape(i)), core.has_tokens(i)) for i in range(core.outputs)]
         self._is_double = core.is_double
 
+    def __reduce__(self) -> Any:
+        raise TypeError("what is compiled cannot be copied or pickled: pickle the layer, and compile it again")
+
     @property
     def tokens(self) -> int:
         """The most rows of a call."""
@@ -31,11 +38,11 @@ class Executable:
 
     def input_shape(self, i: int = 0) -> tuple[int, ...]:
         """The shape of an input without the token axes."""
-        return tuple(self._core.input_shape(i))
+        return tuple(self._core.input_shape(count(i, "i")))
 
     def output_shape(self, i: int = 0) -> tuple[int, ...]:
         """The shape of a result without the token axes."""
-        return tuple(self._core.output_shape(i))
+        return tuple(self._core.output_shape(count(i, "i")))
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
         """Computes the results: an array, or a tuple of them for several. Leading axes of an input beyond a row's count tokens.
@@ -46,18 +53,22 @@ class Executable:
         if len(inputs) != self._inputs:
             raise TypeError(f"the executable takes {self._inputs} inputs, and not {len(inputs)}")
         arrays = [readable(x) for x in inputs]
-        if out is None:
+        given = [exported(x) for x in arrays]
+        if out is not None:
+            outputs = list(out) if isinstance(out, (tuple, list)) else [out]
+            self._core.run(given, [writable(y) for y in outputs])
+        else:
             first = arrays[0] if arrays else None
             tokens = () if first is None else tuple(first.shape)[: first.ndim - self._ranks[0]]
             outputs = [empty(first, tokens + row if has else row, self._is_double) for row, has in self._rows]
-        else:
-            outputs = list(out) if isinstance(out, (tuple, list)) else [out]
-        self._core.run(arrays, outputs)
+            self._core.run(given, [exported(y) for y in outputs])
+            if not isinstance(first, numpy.ndarray):
+                outputs = [as_kind_of(first, y) for y in outputs]
         return outputs[0] if self._is_one else tuple(outputs)
 
     def keep(self, k: int | None) -> None:
         """From now on each top_k keeps k entries, at most as many as it was compiled for; None keeps all of these."""
-        self._core.keep(k)
+        self._core.keep(count_or_none(k, "k"))
 
     def refresh(self) -> None:
         """Reads the weights again, after they were written. No call may run at the same time."""
@@ -69,6 +80,20 @@ def _results(results: Any) -> tuple[list[Expression], bool]:
     return [expression(e) for e in ([results] if is_one else results)], is_one
 
 
+def checked(options: dict[str, Any], *known: str) -> dict[str, Any]:
+    """Returns the options of a function that has these. Raises TypeError for another one, and for what is no value of it."""
+    for name, value in options.items():
+        if name not in known:
+            raise TypeError(f"there is no option {name!r}: {', '.join(known[:-1])} and {known[-1]} are options")
+        if name in ("threads", "callers"):
+            options[name] = count_or_none(value, name)
+        elif value not in (True, False):
+            raise TypeError(f"{name} is True or False, and not {value!r}")
+        else:
+            options[name] = bool(value)
+    return options
+
+
 def compile(results: Any, tokens: int, **options: Any) -> Executable:
     """Plans an expression, or several, for calls of up to `tokens` rows of their inputs, and packs the weights.
 
@@ -78,7 +103,8 @@ def compile(results: Any, tokens: int, **options: Any) -> Executable:
     interpreter in double instead of the CPU's kernels).
     """
     expressions, is_one = _results(results)
-    return Executable(_core.compile(expressions, tokens, **options), is_one)
+    known = checked(options, "threads", "callers", "naive", "screen", "tune", "bf16_products", "int8_products", "reference")
+    return Executable(_core.compile(expressions, count(tokens, "tokens"), **known), is_one)
 
 
 def evaluate(results: Any, *, like: Any = None, **options: Any) -> Any:
@@ -87,18 +113,20 @@ def evaluate(results: Any, *, like: Any = None, **options: Any) -> Any:
     The result is a numpy array, or an array of the kind of `like`.
     """
     expressions, is_one = _results(results)
-    values = [as_kind_of(like, v) for v in _core.evaluate(expressions, **options)]
+    known = checked(options, "threads", "naive", "screen", "bf16_products", "int8_products", "reference")
+    values = [as_kind_of(like, v) for v in _core.evaluate(expressions, **known)]
     return values[0] if is_one else tuple(values)
 
 
 def explain(results: Any, tokens: int | None = None, **options: Any) -> Explanation:
     """The plan of expressions: steps with predicted times, costs and memory. Its str is text; notebooks draw it."""
-    return _core.explain(_results(results)[0], tokens, **options)
+    known = checked(options, "threads", "naive", "screen", "bf16_products", "int8_products")
+    return _core.explain(_results(results)[0], count_or_none(tokens, "tokens"), **known)
 
 
 def cost(e: Any, tokens: int | None = None) -> Cost:
     """The cost of an expression, factorized and naive."""
-    return _core.cost(expression(e), tokens)
+    return _core.cost(expression(e), count_or_none(tokens, "tokens"))
 
 
 def _drawing(explanation: Explanation) -> str | None:

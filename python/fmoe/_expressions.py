@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _core
-from ._arrays import readable
+from ._arrays import count, count_or_none, number, text
 from ._core import Expression
 
 
 def expression(x: Any) -> Expression:
-    return x if isinstance(x, Expression) else Expression(readable(x))
+    return x if isinstance(x, Expression) else Expression(x)
 
 
 def parameter(array: Any) -> Expression:
@@ -24,12 +24,12 @@ def parameter(array: Any) -> Expression:
 
     `evaluate`, `compile` and `refresh` read them as they are then.
     """
-    return _core.constant(readable(array), True)
+    return _core.constant(array, True)
 
 
 def input(index: int = 0, ndim: int = 2) -> Expression:
     """Stands for an input of a compiled expression. Its first axis counts tokens; its other lengths follow from what it meets."""
-    return _core.input(index, ndim)
+    return _core.input(count(index, "index"), count(ndim, "ndim"))
 
 
 def einsum(subscripts: str, *operands: Any) -> Expression:
@@ -37,7 +37,13 @@ def einsum(subscripts: str, *operands: Any) -> Expression:
 
     It takes any number of operands; the planner finds the order, also across several einsums.
     """
+    if not isinstance(subscripts, str):
+        raise TypeError(f'the first argument of einsum is a text such as "ti,io->to", and not {_named(subscripts)}')
     return _core.einsum(subscripts, [expression(x) for x in operands])
+
+
+def _named(x: Any) -> str:
+    return repr(x) if isinstance(x, (str, int, float, type(None))) else f"of type {type(x).__name__}"
 
 
 def _pointwise(name: str, text: str) -> Callable[[Any], Expression]:
@@ -64,8 +70,8 @@ inverse_sqrt = _pointwise("inverse_sqrt", "1 / sqrt(x)")
 
 
 def threshold(x: Any, bound: float) -> Expression:
-    """x where x >= bound, else 0."""
-    return _core.apply("threshold", expression(x), bound)
+    """x where x >= bound, else 0; NaN stays NaN."""
+    return _core.apply("threshold", expression(x), number(bound, "bound"))
 
 
 def max(a: Any, b: Any) -> Expression:
@@ -99,7 +105,7 @@ def softmax(scores: Any) -> Expression:
 
 def entmax(scores: Any, alpha: float = 1.5) -> Expression:
     """[(alpha - 1) x - tau]_+^(1 / (alpha - 1)) for each row, where tau makes its sum 1. alpha 1 is softmax, 2 sparsemax."""
-    return _core.map_rows("entmax", expression(scores), alpha)
+    return _core.map_rows("entmax", expression(scores), number(alpha, "alpha"))
 
 
 def bounded_softmax(scores: Any, bound: Any) -> Expression:
@@ -109,22 +115,22 @@ def bounded_softmax(scores: Any, bound: Any) -> Expression:
 
 def layer_norm(x: Any, epsilon: float = 1e-5) -> Expression:
     """(x - mean) / sqrt(variance + epsilon) for each row, with the biased variance."""
-    return _core.map_rows("layer_norm", expression(x), epsilon)
+    return _core.map_rows("layer_norm", expression(x), number(epsilon, "epsilon"))
 
 
 def rms_norm(x: Any, epsilon: float = 1e-6) -> Expression:
     """x / sqrt(mean(x^2) + epsilon) for each row, without a weight."""
-    return _core.map_rows("rms_norm", expression(x), epsilon)
+    return _core.map_rows("rms_norm", expression(x), number(epsilon, "epsilon"))
 
 
 def clamped_rms_norm(x: Any, epsilon: float = 1e-12) -> Expression:
     """x sqrt(n) / max(|x|_2, epsilon) for each row of n entries."""
-    return _core.map_rows("clamped_rms_norm", expression(x), epsilon)
+    return _core.map_rows("clamped_rms_norm", expression(x), number(epsilon, "epsilon"))
 
 
 def norm(which: str, x: Any) -> Expression:
     """One number of each row: its "l1", "l2" or "max" norm, or its "mean"."""
-    return _core.norm(which, expression(x))
+    return _core.norm(text(which, "which"), expression(x))
 
 
 def mean(x: Any) -> Expression:
@@ -137,7 +143,7 @@ def best_groups(scores: Any, groups: int, active: int, score: str = "sum_of_two"
 
     `score` compares groups: by the "sum_of_two" greatest entries, or by the "greatest" one.
     """
-    return _core.best_groups(expression(scores), groups, active, score)
+    return _core.best_groups(expression(scores), count(groups, "groups"), count(active, "active"), text(score, "score"))
 
 
 def top_k(scores: Any, k: int | None, weights: str = "score", *, ranked: Any = None) -> Expression:
@@ -147,6 +153,7 @@ def top_k(scores: Any, k: int | None, weights: str = "score", *, ranked: Any = N
     "softmax" of the kept ones, "softmax_of_all", "normalized" by their sum, "one" or "relu". With `ranked`, numbers of the scores'
     shape, these say which entries are the largest.
     """
+    k, weights = count_or_none(k, "k"), text(weights, "weights")
     if ranked is None:
         return _core.top_k(expression(scores), k, weights)
     return _core.top_k_by(expression(scores), expression(ranked), k, weights)
@@ -154,7 +161,7 @@ def top_k(scores: Any, k: int | None, weights: str = "score", *, ranked: Any = N
 
 def top_p(scores: Any, mass: float, weights: str) -> Expression:
     """Keeps the fewest of the largest scores of each row whose softmax over the whole row sums to `mass` or more."""
-    return _core.top_p(expression(scores), mass, weights)
+    return _core.top_p(expression(scores), number(mass, "mass"), text(weights, "weights"))
 
 
 def nonzeros(scores: Any) -> Expression:
@@ -164,12 +171,15 @@ def nonzeros(scores: Any) -> Expression:
 
 def expert_choice(scores: Any, ranked: Any, weights: str, capacity: int | None = None, factor: float = 2) -> Expression:
     """[t, n]: each expert keeps the `capacity` tokens that `ranked` has greatest in its column; by default T factor / n."""
-    return _core.expert_choice(expression(scores), expression(ranked), weights, capacity, factor)
+    most = count_or_none(capacity, "capacity")
+    return _core.expert_choice(
+        expression(scores), expression(ranked), text(weights, "weights"), most, number(factor, "factor")
+    )
 
 
 def product_top_k(scores: Any, k: int, each: int, weights: str = "softmax") -> Expression:
     """Product keys: of two lists of scores, [..., 2, s] -> [..., s^2], the k largest of the sums of the `each` largest."""
-    return _core.product_top_k(expression(scores), k, each, weights)
+    return _core.product_top_k(expression(scores), count(k, "k"), count(each, "each"), text(weights, "weights"))
 
 
 class Kept(NamedTuple):
@@ -185,7 +195,7 @@ def kept(selection: Any) -> Kept:
 
 def concat(parts: list[Any], axis: int) -> Expression:
     """Joins expressions along an axis."""
-    return _core.concat([expression(p) for p in parts], axis)
+    return _core.concat([expression(p) for p in parts], count(axis, "axis"))
 
 
 def append_one(x: Any) -> Expression:
@@ -195,7 +205,7 @@ def append_one(x: Any) -> Expression:
 
 def sized(x: Any, shape: list[int | None]) -> Expression:
     """States lengths that nothing else in an expression tells; None may be any."""
-    return _core.sized(expression(x), shape)
+    return _core.sized(expression(x), [count_or_none(n, "a length of shape") for n in shape])
 
 
 def gradient(y: Any, of: Any, dy: Any) -> Expression:

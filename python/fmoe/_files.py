@@ -10,24 +10,43 @@ from typing import Any
 import numpy
 
 from . import _core
-from ._arrays import readable
+from ._arrays import exported, readable, text
 
 
 class File(Mapping[str, numpy.ndarray]):
     """The arrays of a file or a checkpoint by name; each is read when it is asked for. bfloat16, the blocks of GGUF files, and FP8
     and MXFP4 with their scales become float32."""
 
+    __slots__ = ("_open",)
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._core = _core.Checkpoint.open(os.fspath(path))
+        self._open: _core.Checkpoint | None = _core.Checkpoint.open(os.fsdecode(path))
+
+    @property
+    def _core(self) -> _core.Checkpoint:
+        if self._open is None:
+            raise ValueError("the file is closed: fmoe.read opens it again")
+        return self._open
+
+    def close(self) -> None:
+        """Gives the file back. Arrays that were read stay."""
+        self._open = None
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def metadata(self) -> dict[str, str]:
         return self._core.metadata()
 
     def __getitem__(self, name: str) -> numpy.ndarray:
-        if not self._core.contains(name):
+        if name not in self:
             raise KeyError(name)
-        return self._core.at(name)
+        made: numpy.ndarray = self._core.at(name)
+        return made
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._core.names())
@@ -38,6 +57,9 @@ class File(Mapping[str, numpy.ndarray]):
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._core.contains(name)
 
+    def __repr__(self) -> str:
+        return "<fmoe.File, closed>" if self._open is None else f"<fmoe.File of {len(self)} arrays>"
+
 
 def read(path: str | os.PathLike[str]) -> File:
     """Opens a safetensors or a GGUF file, a folder of shards, or its index."""
@@ -45,6 +67,12 @@ def read(path: str | os.PathLike[str]) -> File:
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
-    """Writes arrays of floating-point numbers to a safetensors file."""
-    plain = {name: readable(a) for name, a in arrays.items()}
-    _core.write(os.fspath(path), plain, dict(metadata or {}))
+    """Writes arrays of floating-point numbers to a safetensors file. Raises TypeError, with the name, for another array."""
+    plain = {}
+    for name, a in arrays.items():
+        try:
+            plain[text(name, "the name of an array")] = exported(readable(a))
+        except TypeError as e:
+            raise TypeError(f'"{name}": {e}') from None
+    said = {text(key, "a key of metadata"): text(value, f'metadata["{key}"]') for key, value in (metadata or {}).items()}
+    _core.write(os.fsdecode(path), plain, said)

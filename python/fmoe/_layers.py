@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -11,8 +12,8 @@ from typing import Any, cast
 import numpy
 
 from . import _core
-from ._arrays import is_double, readable, where_it_lies
-from ._core import Cost, ExpertStatistics, Explanation, Expression
+from ._arrays import count, count_or_none, is_double, number, readable, text, where_it_lies
+from ._core import Cost, ExpertStatistics, Explanation, Expression, FileError, ShapeError
 from ._executables import Executable, compile, cost, evaluate, explain
 from ._expressions import expression, input, sized
 from ._files import write
@@ -22,11 +23,35 @@ from ._gradients import CompiledGradients
 class Layer:
     """A layer, [token, input] -> [token, output]. Functions take expressions and return expressions, or take and return arrays."""
 
-    def __init__(self, core: _core.Layer) -> None:
+    __slots__ = ("_core", "_forward", "_is_edit", "_lent", "_routed", "__weakref__")
+
+    def __init__(self, core: _core.Layer, lent: list[bool] | None = None) -> None:
         self._core = core
         self._forward: Executable | None = None
         self._routed: Executable | None = None  # takes x, g1 and g2
-        self._is_lent = False  # somebody may write the weights
+        self._is_edit = lent is not None
+        self._lent = lent or [False]  # true if somebody may write the weights, which an edit shares with its original
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in Layer.__slots__:
+            advice = "with_active(k) returns one with another K" if name in ("active", "K") else "its methods return others"
+            raise AttributeError(f"a layer has no attribute {name!r} to set, and does not change: {advice}")
+        super().__setattr__(name, value)
+
+    def __copy__(self) -> Layer:
+        """A layer with weights of its own, as a copy of an array has elements of its own; an edit shares those of its original."""
+        return Layer(self._core.copied(), self._lent if self._is_edit else None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Layer:
+        return copy.copy(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles what save writes: an edit raises DomainError, and weights of 16 bits come back as float32."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "layer.safetensors")
+            self.save(file)
+            with open(file, "rb") as saved:
+                return _of_bytes, (saved.read(),)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -53,7 +78,7 @@ class Layer:
             value: Any = p.lent()
             if not any(numpy.may_share_memory(value, other) for other in named.values()):  # under another of its names
                 named[p.name] = where_it_lies(value, p.file_shape, p.file_axes)
-        self._is_lent = True
+        self._lent[0] = True
         return named
 
     def __repr__(self) -> str:
@@ -71,10 +96,10 @@ class Layer:
             raise TypeError(f"routing is the two arrays g1 and g2, as layer.routing(x) returns them, and not {len(given)}")
         if any(isinstance(a, Expression) for a in (x, *given)):
             return self._output(expression(x), *map(expression, given))
-        x, given = readable(x), [readable(g) for g in given]
+        x, given = _rows(x), [readable(g) for g in given]
         if any(len(g.shape) != len(x.shape) + 1 for g in given):
             raise _core.ShapeError("[routing] g1 and g2 have an axis more than x: [token, head, half] where x is [token, input]")
-        if is_double(x) or self._is_lent:
+        if is_double(x) or self._lent[0]:
             y = self._value(self._output, x, *(expression(g.reshape(-1, *g.shape[-2:])) for g in given))
             if out is None:
                 return y
@@ -116,7 +141,9 @@ class Layer:
         A Monet layer whose router is another layer's is refused: fmoe.gradient(layer(fmoe.input(), routing=(g1, g2)), of, dy) has its
         gradients.
         """
-        return CompiledGradients(self._core.compile_gradients(tokens, threads=threads))
+        return CompiledGradients(
+            self._core.compile_gradients(count(tokens, "tokens"), threads=count_or_none(threads, "threads"))
+        )
 
     def explain(self, tokens: int = 1, **options: Any) -> Explanation:
         """The plan of what compile makes, for calls of up to `tokens` rows."""
@@ -130,14 +157,14 @@ class Layer:
         """function(x, ...) as an expression, or its value if x is an array of rows."""
         if isinstance(x, Expression):
             return function(x, *more)
-        x = readable(x)
+        x = _rows(x)
         rows = x.reshape(-1, x.shape[-1])
         made = evaluate(function(expression(rows), *more), like=x)
         return made.reshape(tuple(x.shape[:-1]) + tuple(made.shape[1:]))
 
     def coefficients(self, x: Any, level: int = 0) -> Any:
         """The coefficients of the experts of one level, [token, expert]."""
-        return self._value(self._core.coefficients, x, level)
+        return self._value(self._core.coefficients, x, count(level, "level"))
 
     def statistics(
         self, batches: Iterable[Any], level: int = 0, *, into: ExpertStatistics | None = None, progress: bool = True
@@ -148,8 +175,9 @@ class Layer:
         progress, if it is installed.
         """
         forward: Executable | None = None
+        level = count(level, "level")
         for x in _with_progress(batches) if progress else batches:
-            rows = readable(x)
+            rows = _rows(x)
             rows = rows.reshape(-1, rows.shape[-1])
             if forward is None or forward.tokens < len(rows):
                 forward = compile(self._core.coefficients(input(0), level), max(len(rows), 1))
@@ -166,11 +194,11 @@ class Layer:
 
     def expert_output(self, x: Any, n: int) -> Any:
         """What expert n adds to the output with the coefficient 1."""
-        return self._value(self._core.expert_output, x, int(n))
+        return self._value(self._core.expert_output, x, count(n, "n"))
 
     def expert(self, *n: int) -> numpy.ndarray:
         """The matrix of one expert, by a number for each level."""
-        return cast(numpy.ndarray, evaluate(self._core.expert([int(i) for i in n])))
+        return cast(numpy.ndarray, evaluate(self._core.expert([count(i, "n") for i in n])))
 
     def routing(self, x: Any) -> tuple[Any, Any]:
         """What the router of a Monet layer gives the halves of its experts, g1 and g2, both [token, head, half].
@@ -188,27 +216,57 @@ class Layer:
         if not listed:
             return self
         if numpy.ndim(listed[0]) == 1:
-            return Layer(self._core.ablated_pairs([(int(i), int(j)) for i, j in listed]))
-        return Layer(self._core.ablated([int(n) for n in listed], level))
+            return Layer(self._core.ablated_pairs([(count(i, "an expert"), count(j, "an expert")) for i, j in listed]))
+        return Layer(self._core.ablated([count(n, "an expert") for n in listed], count(level, "level")), self._lent)
 
     def steered(self, n: int, strength: float, level: int = 0) -> Layer:
         """The layer with `strength` times what expert n adds; for a muMoE at x plus `strength` times the expert's gate column."""
-        return Layer(self._core.steered(int(n), strength, level))
+        return Layer(self._core.steered(count(n, "n"), number(strength, "strength"), count(level, "level")), self._lent)
 
     def rewritten(self, head: int, mean: Iterable[float], strength: float, level: int = 0) -> Layer:
         """The layer with y[head] + strength (mean . a), where a are the coefficients (muMoE, Eq. 5)."""
-        return Layer(self._core.rewritten(head, [float(a) for a in mean], strength, level))
+        means = [number(a, "an entry of mean") for a in mean]
+        return Layer(
+            self._core.rewritten(count(head, "head"), means, number(strength, "strength"), count(level, "level")), self._lent
+        )
+
+    def with_active(self, k: int | None) -> Layer:
+        """The layer with another K, the number of experts, or of hidden units, that its selection keeps; None keeps all.
+
+        It has weights of its own, with the numbers that those of this layer have now. Raises DomainError for a K that the layer cannot keep, for an edit, and for a kind that selects
+        nothing.
+        """
+        made = Layer(self._core.with_active(count_or_none(k, "k")))
+        made.cost()  # which refuses a K that is too great
+        return made
 
     def quantize(self, type: str = "q8") -> Layer:
         """The layer with weights of 8 bits: "q8" has a scale for each block of 32 weights, "q8c" one for each column.
 
         A sparse mixture keeps the floats of its router and a Monet layer those of its own, so that a token has the same experts.
         """
-        return Layer(self._core.quantize(type))
+        return Layer(self._core.quantize(text(type, "type")))
 
     def save(self, file: str | os.PathLike[str], prefix: str = "") -> None:
         """Writes a safetensors file from which load makes an equal layer."""
-        self._core.save(os.fspath(file), prefix)
+        self._core.save(os.fsdecode(file), text(prefix, "prefix"))
+
+
+def _rows(x: Any) -> Any:
+    """Returns readable(x), which has the axis of the inputs at least."""
+    x = readable(x)
+    if not tuple(x.shape):
+        raise ShapeError("x is a single number, and rows [..., input] are expected")
+    return x
+
+
+def _of_bytes(file: bytes) -> Layer:
+    """The layer of the file that save has written."""
+    with tempfile.TemporaryDirectory() as folder:
+        name = os.path.join(folder, "layer.safetensors")
+        with open(name, "wb") as written:
+            written.write(file)
+        return load(name)
 
 
 def _with_progress(batches: Iterable[Any]) -> Iterable[Any]:
@@ -251,12 +309,24 @@ def load_mixture(
     return Layer(_core.load_mixture(os.fspath(model), layer, prefix, active, type, narrow))
 
 
-def from_arrays(arrays: Mapping[str, Any], *, active: int | None = None, metadata: Mapping[str, str] | None = None) -> Layer:
-    """Makes the layer of these arrays, by the names of the authors' code: a state_dict of PyTorch is such a mapping."""
+def from_arrays(
+    arrays: Mapping[str, Any],
+    *,
+    active: int | None = None,
+    metadata: Mapping[str, str] | None = None,
+    narrow: bool = False,
+) -> Layer:
+    """Makes the layer of these arrays, by the names of the authors' code: a state_dict of PyTorch is such a mapping.
+
+    `active` is K where the metadata do not say it, and `narrow` lets float64 become float32.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "layer.safetensors")
         write(file, arrays, metadata)
-        return load(file, active=active)
+        try:
+            return load(file, active=active, narrow=narrow)
+        except FileError as e:
+            raise FileError(str(e).replace(f'"{file}": ', "").replace(f'"{file}"', "the mapping")) from None
 
 
 def from_torch(module: Any) -> Layer:

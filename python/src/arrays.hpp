@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -15,21 +16,48 @@ namespace fmoe::python {
 namespace nb = nanobind;
 
 using array_in = nb::ndarray<nb::ro, nb::device::cpu>;
-using plain_array_in = nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>;
 using array_out = nb::ndarray<nb::device::cpu>;
 
 // Throws TypeError for numbers that fmoe does not compute with.
 dtype type_of(const nb::dlpack::dtype& type);
 
-// The elements where they lie.
+// What fmoe._arrays makes of any object: an array of numpy, or a tuple with the bits of bfloat16.
+// Throws TypeError, in a sentence, if that is no array of numbers. All that users pass is made so,
+// here or by the package: the binding's own import can end the process, of an object that offers
+// the buffer protocol alone, and of one whose export is code of Python, which lock.hpp speaks of.
+nb::object readable(nb::handle x);
+
+// The elements of what `readable` returned, where they lie. Throws TypeError in a sentence.
+array_in imported(nb::handle x);
+// The same to write to.
+array_out imported_to_write(nb::handle x);
+
 dynamic::array array_of(const array_in& a);
 dynamic::array array_of(const array_out& a);
 
-// A tensor on the elements of an array, which lives as long as the tensor and its copies do.
-dynamic::tensor tensor_of(const plain_array_in& a);
+// The arrays of a call, inputs first, which live as long as this.
+struct passed_arrays {
+  passed_arrays(const std::vector<nb::object>& in, const std::vector<nb::object>& out) {
+    inputs.reserve(in.size());
+    outputs.reserve(out.size());
+    arrays.reserve(in.size() + out.size());
+    for (const nb::object& x : in) arrays.push_back(array_of(inputs.emplace_back(imported(x))));
+    for (const nb::object& x : out)
+      arrays.push_back(array_of(outputs.emplace_back(imported_to_write(x))));
+  }
 
-// A tensor of the elements that an array has whenever they are read, however they lie.
-dynamic::tensor unwatched_tensor_of(const array_in& a);
+  std::vector<array_in> inputs;
+  std::vector<array_out> outputs;
+  std::vector<dynamic::array> arrays;
+};
+
+// A tensor on the elements of an array, which lives as long as the tensor and its copies do, or on
+// a copy of elements whose rows do not follow each other.
+dynamic::tensor tensor_of(const array_in& a);
+
+// A tensor of the elements that an array has whenever they are read, however and wherever they lie
+// then. Throws as `readable` does.
+dynamic::tensor unwatched_tensor_of(nb::handle x);
 
 // A numpy array on the elements of a tensor; those of 16 and 8 bits are widened to float.
 nb::object numpy_of(const dynamic::tensor& t);

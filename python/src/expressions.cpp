@@ -11,6 +11,7 @@
 #include <fmoe/reference.hpp>
 
 #include "arrays.hpp"
+#include "lock.hpp"
 
 namespace fmoe::python {
 
@@ -36,9 +37,22 @@ compile_options options_of(std::optional<std::size_t> threads, std::optional<std
   return options;
 }
 
+// The array beside an operator, or NotImplemented of Python for what is none.
+expression operand_of(nb::handle x) {
+  if (!nb::hasattr(x, "__dlpack__") && !PyObject_CheckBuffer(x.ptr())) throw nb::next_overload();
+  return dynamic::constant(unwatched_tensor_of(x));
+}
+
 void bind_operators(nb::class_<expression>& c) {
   const auto number = [](pointwise fn) {
     return [fn](const expression& e, double x) { return dynamic::apply(fn, e, x); };
+  };
+  using binary = expression (*)(const expression&, const expression&);
+  const auto with_array = [](binary f) {
+    return [f](const expression& e, nb::handle x) { return f(e, operand_of(x)); };
+  };
+  const auto after_array = [](binary f) {
+    return [f](const expression& e, nb::handle x) { return f(operand_of(x), e); };
   };
   c.def("__add__", number(pointwise::shift), nb::is_operator())
       .def("__radd__", number(pointwise::shift), nb::is_operator())
@@ -60,21 +74,14 @@ void bind_operators(nb::class_<expression>& c) {
       .def("__mul__", &dynamic::multiply, nb::is_operator())
       .def("__sub__", &dynamic::subtract, nb::is_operator())
       .def("__truediv__", &dynamic::divide, nb::is_operator())
-      .def(
-          "__radd__", [](const expression& b, const expression& a) { return dynamic::add(a, b); },
-          nb::is_operator())
-      .def(
-          "__rmul__",
-          [](const expression& b, const expression& a) { return dynamic::multiply(a, b); },
-          nb::is_operator())
-      .def(
-          "__rsub__",
-          [](const expression& b, const expression& a) { return dynamic::subtract(a, b); },
-          nb::is_operator())
-      .def(
-          "__rtruediv__",
-          [](const expression& b, const expression& a) { return dynamic::divide(a, b); },
-          nb::is_operator())
+      .def("__add__", with_array(&dynamic::add), nb::is_operator())
+      .def("__mul__", with_array(&dynamic::multiply), nb::is_operator())
+      .def("__sub__", with_array(&dynamic::subtract), nb::is_operator())
+      .def("__truediv__", with_array(&dynamic::divide), nb::is_operator())
+      .def("__radd__", after_array(&dynamic::add), nb::is_operator())
+      .def("__rmul__", after_array(&dynamic::multiply), nb::is_operator())
+      .def("__rsub__", after_array(&dynamic::subtract), nb::is_operator())
+      .def("__rtruediv__", after_array(&dynamic::divide), nb::is_operator())
       .def("__neg__", [](const expression& e) { return dynamic::apply(pointwise::negate, e); });
 }
 
@@ -158,10 +165,10 @@ void bind_operations(nb::module_& m) {
   m.def("gradient", &dynamic::gradient, "y"_a, "of"_a, "dy"_a);
   m.def(
       "constant",
-      [](const array_in& a, bool is_parameter) {
-        return dynamic::constant(unwatched_tensor_of(a), is_parameter);
+      [](nb::handle array, bool is_parameter) {
+        return dynamic::constant(unwatched_tensor_of(array), is_parameter);
       },
-      "array"_a, "is_parameter"_a = false);
+      "array"_a.none(), "is_parameter"_a = false);
   m.def("input", &dynamic::input, "index"_a = 0, "rank"_a = 2);
 }
 
@@ -199,20 +206,17 @@ void bind_results(nb::module_& m) {
       .def("has_tokens", &dynamic::executable::has_tokens, "output"_a)
       .def(
           "run",
-          [](const dynamic::executable& e, const std::vector<array_in>& in,
-             const std::vector<array_out>& out) {
-            std::vector<dynamic::array> arrays;
-            for (const array_in& a : in) arrays.push_back(array_of(a));
-            for (const array_out& a : out) arrays.push_back(array_of(a));
-            const nb::gil_scoped_release others_run;
-            e(arrays);
+          [](const dynamic::executable& e, const std::vector<nb::object>& in,
+             const std::vector<nb::object>& out) {
+            const passed_arrays passed(in, out);
+            without_lock([&] { e(passed.arrays); });
           },
           "inputs"_a, "outputs"_a)
       .def(
           "keep",
           [](dynamic::executable& e, std::optional<std::size_t> k) { e.keep(k.value_or(all)); },
           "k"_a.none())
-      .def("refresh", &dynamic::executable::refresh, nb::call_guard<nb::gil_scoped_release>());
+      .def("refresh", [](dynamic::executable& e) { without_lock([&] { e.refresh(); }); });
 }
 
 }  // namespace
@@ -221,14 +225,15 @@ void bind_expressions(nb::module_& m) {
   auto c = nb::class_<expression>(m, "Expression",
                                   "A lazy expression: it is computed by evaluate or compile.");
   c.def(nb::init<const expression&>())
-      .def("__init__",
-           [](expression* e, const array_in& a) {
-             new (e) expression(dynamic::constant(unwatched_tensor_of(a)));
-           })
+      .def(
+          "__init__",
+          [](expression* e, nb::handle array) {
+            new (e) expression(dynamic::constant(unwatched_tensor_of(array)));
+          },
+          "array"_a.none())
       .def_prop_ro("ndim", &expression::rank)
       .def_prop_ro("is_double", [](const expression& e) { return e.type() == dtype::float64; });
   c.attr("__array_ufunc__") = nb::none();  // numpy leaves array + expression to the expression
-  nb::implicitly_convertible<array_in, expression>();
   bind_operators(c);
   bind_operations(m);
   bind_results(m);
@@ -237,10 +242,11 @@ void bind_expressions(nb::module_& m) {
       [](const expressions& results, std::size_t tokens, std::optional<std::size_t> threads,
          std::optional<std::size_t> callers, bool naive, bool screen, bool tune, bool bf16_products,
          bool int8_products, bool on_reference) {
-        const nb::gil_scoped_release others_run;
-        return dynamic::compile(results, tokens,
-                                options_of(threads, callers, naive, screen, tune, bf16_products,
-                                           int8_products, on_reference));
+        return without_lock([&] {
+          return dynamic::compile(results, tokens,
+                                  options_of(threads, callers, naive, screen, tune, bf16_products,
+                                             int8_products, on_reference));
+        });
       },
       "results"_a, "tokens"_a, nb::kw_only(), "threads"_a.none() = nb::none(),
       "callers"_a.none() = nb::none(), "naive"_a = false, "screen"_a = true, "tune"_a = false,
@@ -249,13 +255,10 @@ void bind_expressions(nb::module_& m) {
       "evaluate",
       [](const expressions& results, std::optional<std::size_t> threads, bool naive, bool screen,
          bool bf16_products, bool int8_products, bool on_reference) {
-        std::vector<dynamic::tensor> values;
-        {
-          const nb::gil_scoped_release others_run;
-          values =
-              dynamic::evaluate(results, options_of(threads, {}, naive, screen, false,
-                                                    bf16_products, int8_products, on_reference));
-        }
+        const std::vector<dynamic::tensor> values = without_lock([&] {
+          return dynamic::evaluate(results, options_of(threads, {}, naive, screen, false,
+                                                       bf16_products, int8_products, on_reference));
+        });
         std::vector<nb::object> arrays;
         for (const dynamic::tensor& t : values) arrays.push_back(numpy_of(t));
         return arrays;
@@ -268,10 +271,11 @@ void bind_expressions(nb::module_& m) {
       [](const expressions& results, std::optional<std::size_t> tokens,
          std::optional<std::size_t> threads, bool naive, bool screen, bool bf16_products,
          bool int8_products) {
-        const nb::gil_scoped_release others_run;
-        return dynamic::explain(
-            results, tokens.value_or(all),
-            options_of(threads, {}, naive, screen, false, bf16_products, int8_products, false));
+        return without_lock([&] {
+          return dynamic::explain(
+              results, tokens.value_or(all),
+              options_of(threads, {}, naive, screen, false, bf16_products, int8_products, false));
+        });
       },
       "results"_a, "tokens"_a.none() = nb::none(), nb::kw_only(), "threads"_a.none() = nb::none(),
       "naive"_a = false, "screen"_a = true, "bf16_products"_a = false, "int8_products"_a = false);

@@ -73,10 +73,10 @@ void bind_files(nb::module_& m) {
       });
   m.def(
       "write",
-      [](const std::string& file, const std::map<std::string, plain_array_in>& arrays,
+      [](const std::string& file, const std::map<std::string, nb::object>& arrays,
          const std::map<std::string, std::string>& metadata) {
         io::arrays_by_name named;
-        for (const auto& [name, a] : arrays) named.emplace(name, io::array(tensor_of(a)));
+        for (const auto& [name, a] : arrays) named.emplace(name, io::array(tensor_of(imported(a))));
         const io::strings_by_name said(metadata.begin(), metadata.end());
         io::safetensors::write(file, named, said);
       },

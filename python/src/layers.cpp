@@ -13,6 +13,7 @@
 #include <fmoe/load_mixture.hpp>
 
 #include "arrays.hpp"
+#include "lock.hpp"
 
 namespace fmoe::python {
 
@@ -56,19 +57,16 @@ void bind_gradients(nb::module_& m) {
       .def_prop_ro("parameters", &gradients::parameters)
       .def(
           "run",
-          [](gradients& g, const std::pair<array_in, array_in>& in,
-             const std::vector<array_out>& out) {
-            std::vector<dynamic::array> arrays{array_of(in.first), array_of(in.second)};
-            for (const array_out& a : out) arrays.push_back(array_of(a));
-            const nb::gil_scoped_release others_run;
-            g(arrays);
+          [](gradients& g, const std::vector<nb::object>& in, const std::vector<nb::object>& out) {
+            const passed_arrays passed(in, out);
+            without_lock([&] { g(passed.arrays); });
           },
           "inputs"_a, "outputs"_a)
       .def(
           "keep", [](gradients& e, std::optional<std::size_t> k) { e.keep(k.value_or(all)); },
           "k"_a.none())
-      .def("explain", &gradients::explain, nb::call_guard<nb::gil_scoped_release>())
-      .def("refresh", &gradients::refresh, nb::call_guard<nb::gil_scoped_release>());
+      .def("explain", [](const gradients& g) { return without_lock([&] { return g.explain(); }); })
+      .def("refresh", [](gradients& g) { without_lock([&] { g.refresh(); }); });
 }
 
 }  // namespace
@@ -126,14 +124,16 @@ void bind_layers(nb::module_& m) {
       .def("rewritten", &layer::rewritten, "head"_a, "mean"_a, "strength"_a, "level"_a = 0)
       .def(
           "quantize",
-          [](const layer& l, const std::string& type) { return l.quantize(type_named(type)); },
-          "type"_a, nb::call_guard<nb::gil_scoped_release>())
+          [](const layer& l, const std::string& type) {
+            return without_lock([&] { return l.quantize(type_named(type)); });
+          },
+          "type"_a)
       .def("parameters", &layer::parameters)
       .def(
           "with_arrays",
-          [](const layer& l, const std::map<std::string, plain_array_in>& arrays) {
+          [](const layer& l, const std::map<std::string, nb::object>& arrays) {
             std::vector<std::pair<std::string, dynamic::tensor>> given;
-            for (const auto& [name, a] : arrays) given.emplace_back(name, tensor_of(a));
+            for (const auto& [name, a] : arrays) given.emplace_back(name, tensor_of(imported(a)));
             return l.with(given);
           },
           "arrays"_a)
@@ -144,20 +144,27 @@ void bind_layers(nb::module_& m) {
               if (names.contains(p.name)) p.value.elements->was_written();
           },
           "names"_a)
+      .def("copied", &layer::copied)
       .def("in_training", &layer::in_training, "is_training"_a)
       .def(
+          "with_active",
+          [](const layer& l, std::optional<std::size_t> k) {
+            return l.with_active(k.value_or(all));
+          },
+          "k"_a.none())
+      .def(
           "update_statistics",
-          [](layer& l, const plain_array_in& x, double momentum) {
-            const dynamic::tensor rows = detail::as_floats(tensor_of(x));
-            const nb::gil_scoped_release others_run;
-            l.update_statistics(detail::tensor_of<float, 2>(rows), momentum);
+          [](layer& l, nb::handle x, double momentum) {
+            const dynamic::tensor rows = detail::as_floats(tensor_of(imported(x)));
+            without_lock([&] { l.update_statistics(detail::tensor_of<float, 2>(rows), momentum); });
           },
           "x"_a, "momentum"_a)
       .def(
           "compile_gradients",
           [](const layer& l, std::size_t tokens, std::optional<std::size_t> threads) {
-            const nb::gil_scoped_release others_run;
-            return dynamic::compile_gradients(l, tokens, {.threads = threads.value_or(all)});
+            return without_lock([&] {
+              return dynamic::compile_gradients(l, tokens, {.threads = threads.value_or(all)});
+            });
           },
           "tokens"_a, nb::kw_only(), "threads"_a.none() = nb::none())
       .def(
@@ -172,8 +179,7 @@ void bind_layers(nb::module_& m) {
       [](const std::string& file, const std::string& prefix, std::optional<std::size_t> active,
          bool narrow) {
         const load_options options = options_of(prefix, active, narrow);
-        const nb::gil_scoped_release others_run;
-        return dynamic::load(file, options);
+        return without_lock([&] { return dynamic::load(file, options); });
       },
       "file"_a, "prefix"_a = "", "active"_a.none() = nb::none(), "narrow"_a = false);
   m.def(
@@ -181,8 +187,7 @@ void bind_layers(nb::module_& m) {
       [](const std::string& model, std::size_t layer, const std::string& prefix,
          std::optional<std::size_t> active, const std::string& type, bool narrow) {
         const load_options options = options_of(prefix, active, narrow);
-        const nb::gil_scoped_release others_run;
-        return mixture_of(type_named(type), model, layer, options);
+        return without_lock([&] { return mixture_of(type_named(type), model, layer, options); });
       },
       "model"_a, "layer"_a, "prefix"_a = "", "active"_a.none() = nb::none(), "type"_a = "float32",
       "narrow"_a = false);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
 // The extension module fmoe._core: what the package's Python files are made of.
+#include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 #include <nanobind/stl/string.h>
 
 #include <fmoe/version.hpp>
 
 #include "arrays.hpp"
+#include "lock.hpp"
 
 namespace fmoe::python {
 
@@ -26,6 +30,59 @@ dtype type_of(const nb::dlpack::dtype& type) {
 
 namespace {
 
+// What a function of fmoe._arrays makes of an object. The module is never given back.
+template <class... Args>
+nb::object of_arrays(const char* function, const Args&... args) {
+  static std::atomic<PyObject*> known = nullptr;
+  return ask_python([&]() -> nb::object {
+    PyObject* arrays = known.load(std::memory_order_acquire);
+    if (arrays == nullptr) {
+      arrays = nb::module_::import_("fmoe._arrays").release().ptr();
+      known.store(arrays, std::memory_order_release);
+    }
+    return nb::handle(arrays).attr(function)(args...);
+  });
+}
+
+// Throws TypeError with the reason why the binding does not take an array.
+[[noreturn]] void refuse(nb::handle x, bool to_write) {
+  throw nb::type_error(nb::cast<std::string>(of_arrays("refusal", x, to_write)).c_str());
+}
+
+// The elements of an array of bfloat16, a type that numpy does not have, from their bits.
+array_in bfloat16_of(nb::handle bits) {
+  array_in a;
+  if (!nb::try_cast(bits, a, false)) refuse(bits, false);
+  std::vector<std::size_t> shape;
+  std::vector<std::int64_t> strides;
+  for (std::size_t i = 0; i < a.ndim(); ++i) {
+    shape.push_back(a.shape(i));
+    strides.push_back(a.stride(i));
+  }
+  return {a.data(),       a.ndim(),
+          shape.data(),   bits,
+          strides.data(), {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1}};
+}
+
+}  // namespace
+
+nb::object readable(nb::handle x) { return of_arrays("importable", x); }
+
+array_in imported(nb::handle x) {
+  if (nb::isinstance<nb::tuple>(x)) return bfloat16_of(nb::borrow<nb::tuple>(x)[0]);
+  array_in a;
+  if (!nb::try_cast(x, a, false)) refuse(x, false);
+  return a;
+}
+
+array_out imported_to_write(nb::handle x) {
+  array_out a;
+  if (nb::isinstance<nb::tuple>(x) || !nb::try_cast(x, a, false)) refuse(x, true);
+  return a;
+}
+
+namespace {
+
 template <class Array>
 dynamic::array view_of(const Array& a) {
   dynamic::array view{
@@ -38,33 +95,21 @@ dynamic::array view_of(const Array& a) {
   return view;
 }
 
-// Keeps an array. The last user may be a thread without the interpreter's lock.
-template <class Array>
-std::shared_ptr<const void> owner_of(const Array& a) {
-  return {new Array(a), [](const Array* held) {
-            const nb::gil_scoped_acquire lock;
-            delete held;
-          }};
+// Keeps something of Python. The last user may be a thread without the interpreter's lock.
+template <class Held>
+std::shared_ptr<Held> kept(Held held) {
+  return {new Held(std::move(held)), [](Held* h) { with_lock([&] { delete h; }); }};
 }
 
-}  // namespace
-
-dynamic::array array_of(const array_in& a) { return view_of(a); }
-dynamic::array array_of(const array_out& a) { return view_of(a); }
-
-dynamic::tensor tensor_of(const plain_array_in& a) {
-  dynamic::tensor t{type_of(a.dtype()), {}, nullptr};
-  for (std::size_t i = 0; i < a.ndim(); ++i) t.shape.push_back(a.shape(i));
-  t.elements = std::make_shared<storage>(const_cast<void*>(a.data()), a.nbytes(), owner_of(a));
-  return t;
+std::vector<std::size_t> shape_of(const array_in& a) {
+  std::vector<std::size_t> shape;
+  for (std::size_t i = 0; i < a.ndim(); ++i) shape.push_back(a.shape(i));
+  return shape;
 }
-
-namespace {
 
 // Copies an array of any strides to rows that follow each other; numbers that are as they were are
 // not written, since another thread may read them.
-void copy_if_changed(const void* from, void* to) {
-  const array_in& a = *static_cast<const array_in*>(from);
+void copy_if_changed(const array_in& a, void* to) {
   const std::size_t bytes = a.itemsize();
   std::byte* out = static_cast<std::byte*>(to);
   const auto copy = [&](const auto& self, std::size_t axis, const std::byte* in) -> void {
@@ -86,20 +131,60 @@ bool has_plain_rows(const array_in& a) {
   return true;
 }
 
+// An array of an expression, and its elements as they lay when they were read.
+struct operand {
+  nb::object array;
+  array_in elements;
+  std::vector<std::size_t> shape;  // as it was: that of `elements` may be the array's own
+  dtype type;
+  bool is_copied;
+};
+
+// Asks the array where its elements are: PyTorch moves those of a tensor to shared memory, and
+// frees the old ones, while other tensors have them.
+const void* read_operand(const void* from, void* own) {
+  operand& o = *static_cast<operand*>(const_cast<void*>(from));
+  with_lock([&] {
+    array_in now = imported(readable(o.array));
+    if (shape_of(now) != o.shape || type_of(now.dtype()) != o.type ||
+        (!o.is_copied && !has_plain_rows(now)))
+      throw shape_error(
+          "[refresh] an array has another shape, type or order of elements than when the "
+          "expression was made of it: make the expression again");
+    o.elements = std::move(now);
+  });
+  if (!o.is_copied) return o.elements.data();
+  copy_if_changed(o.elements, own);
+  return own;
+}
+
 }  // namespace
 
-dynamic::tensor unwatched_tensor_of(const array_in& a) {
-  dynamic::tensor t{type_of(a.dtype()), {}, nullptr};
-  for (std::size_t i = 0; i < a.ndim(); ++i) t.shape.push_back(a.shape(i));
-  const std::shared_ptr<const void> owner = owner_of(a);
+dynamic::array array_of(const array_in& a) { return view_of(a); }
+dynamic::array array_of(const array_out& a) { return view_of(a); }
+
+dynamic::tensor tensor_of(const array_in& a) {
+  dynamic::tensor t{type_of(a.dtype()), shape_of(a), nullptr};
   if (has_plain_rows(a) || a.size() == 0) {
-    t.elements = std::make_shared<storage>(const_cast<void*>(a.data()), a.nbytes(), owner);
-    t.elements->set_unwatched();
+    t.elements = std::make_shared<storage>(const_cast<void*>(a.data()), a.nbytes(), kept(a));
   } else {
     t.elements = std::make_shared<storage>(a.nbytes());
-    t.elements->set_source({owner, copy_if_changed});
-    t.elements->copy_source();
+    copy_if_changed(a, t.elements->data());
   }
+  return t;
+}
+
+dynamic::tensor unwatched_tensor_of(nb::handle x) {
+  const nb::object array = of_arrays("lasting", x), now = of_arrays("readable", array);
+  const array_in a = imported(of_arrays("exported", now));
+  const dtype type = type_of(a.dtype());
+  const bool is_plain = now.is(array) && (has_plain_rows(a) || a.size() == 0);
+  dynamic::tensor t{type, shape_of(a), nullptr};
+  t.elements = is_plain
+                   ? std::make_shared<storage>(const_cast<void*>(a.data()), a.nbytes(), nullptr)
+                   : std::make_shared<storage>(a.nbytes());
+  t.elements->set_source({kept(operand{array, a, t.shape, type, !is_plain}), read_operand});
+  if (!is_plain) t.elements->read_source();
   return t;
 }
 
@@ -113,6 +198,42 @@ nb::object numpy_of(const dynamic::tensor& t) {
                                          wide.shape.data(), owner, nullptr, type));
 }
 
+namespace {
+
+// What a sentence of C++ says, in words of Python.
+std::string in_python(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> words[] = {
+      {"fmoe::all sets no limit", "None sets no limit"},
+      {"fmoe::all keeps every score", "None keeps every score"},
+      {"pass fmoe::io::narrow to allow it", "pass narrow=True to allow it"},
+      {"which fmoe::io::npy::read reads", "which numpy.load reads"},
+      {"set the layer's `active` after load instead",
+       "load it without active=, and call layer.with_active"},
+      {"load them as bfloat16", "load them with type=\"bfloat16\""},
+      {"load them as q8", "load them with type=\"q8\", or call layer.quantize()"},
+      {"fmoe::", "fmoe."},
+  };
+  for (const auto& [from, to] : words)
+    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
+  return text;
+}
+
+template <class Error>
+void bind_error(nb::module_& m, const char* name, nb::handle base) {
+  static PyObject* type = nullptr;
+  type = nb::exception<Error>(m, name, base).ptr();
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const Error& e) {
+      PyErr_SetString(type, in_python(e.what()).c_str());
+    }
+  });
+}
+
+}  // namespace
+
 }  // namespace fmoe::python
 
 NB_MODULE(_core, m) {
@@ -123,9 +244,9 @@ NB_MODULE(_core, m) {
   using v = fmoe::version;
   m.attr("version") =
       std::to_string(v::major) + '.' + std::to_string(v::minor) + '.' + std::to_string(v::patch);
-  nb::exception<fmoe::shape_error>(m, "ShapeError", PyExc_ValueError);
-  nb::exception<fmoe::value_error>(m, "DomainError", PyExc_ValueError);
-  nb::exception<fmoe::io::error>(m, "FileError", PyExc_OSError);
+  fmoe::python::bind_error<fmoe::shape_error>(m, "ShapeError", PyExc_ValueError);
+  fmoe::python::bind_error<fmoe::value_error>(m, "DomainError", PyExc_ValueError);
+  fmoe::python::bind_error<fmoe::io::error>(m, "FileError", PyExc_OSError);
   fmoe::python::bind_expressions(m);
   fmoe::python::bind_files(m);
   fmoe::python::bind_layers(m);

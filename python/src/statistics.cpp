@@ -20,9 +20,15 @@ nb::object array_of_numbers(const std::vector<double>& numbers) {
   return numpy_of(detail::any_of(copy));
 }
 
-void add(expert_statistics& statistics, const plain_array_in& a,
-         const std::optional<std::vector<bool>>& members) {
-  const dynamic::tensor batch = tensor_of(a);
+void add(expert_statistics& statistics, nb::handle a,
+         const std::optional<std::vector<nb::object>>& of) {
+  const dynamic::tensor batch = tensor_of(imported(readable(a)));
+  std::optional<std::vector<bool>> members;
+  if (of) {
+    members.emplace();
+    for (const nb::object& is_member : *of)
+      members->push_back(nb::cast<bool>(nb::bool_(is_member)));
+  }
   if (batch.shape.size() != 2) throw shape_error("[statistics] coefficients are [token, expert]");
   const auto count = [&](const auto& numbers) {
     members ? statistics.add(numbers, *members) : statistics.add(numbers);
@@ -31,10 +37,9 @@ void add(expert_statistics& statistics, const plain_array_in& a,
   else count(detail::tensor_of<float, 2>(detail::as_floats(batch)));
 }
 
-void add_routing(expert_domains& domains, const plain_array_in& g1, const plain_array_in& g2,
-                 std::size_t domain) {
-  const auto routing = [](const plain_array_in& g) {
-    const dynamic::tensor t = detail::as_floats(tensor_of(g));
+void add_routing(expert_domains& domains, nb::handle g1, nb::handle g2, std::size_t domain) {
+  const auto routing = [](nb::handle g) {
+    const dynamic::tensor t = detail::as_floats(tensor_of(imported(readable(g))));
     if (t.shape.size() != 3) throw shape_error("[domains] routing is [token, head, half]");
     return detail::tensor_of<float, 3>(t);
   };
@@ -50,7 +55,7 @@ void bind_statistics(nb::module_& m) {
       "The mean routing probabilities of Monet's experts (i, j), i and j below s, in "
       "each domain (Park et al. 2024, Secs. 5.1 and D.1).")
       .def(nb::init<std::size_t, std::size_t>(), "s"_a, "domains"_a)
-      .def("add", &add_routing, "g1"_a, "g2"_a, "domain"_a, nb::lock_self(),
+      .def("add", &add_routing, "g1"_a.none(), "g2"_a.none(), "domain"_a, nb::lock_self(),
            "Adds tokens of one domain: what layer.routing gives them.")
       .def("tokens", &domains::tokens, "domain"_a, nb::lock_self())
       .def("mean_probability", &domains::mean_probability, "domain"_a, "expert"_a, nb::lock_self())
@@ -62,7 +67,7 @@ void bind_statistics(nb::module_& m) {
   nb::class_<statistics>(m, "ExpertStatistics",
                          "How often and how strongly each expert is used, over all tokens added.")
       .def(nb::init<std::size_t>(), "experts"_a)
-      .def("add", &add, "coefficients"_a, "members"_a.none() = nb::none(), nb::lock_self(),
+      .def("add", &add, "coefficients"_a.none(), "members"_a.none() = nb::none(), nb::lock_self(),
            "Adds a batch [token, expert], or those of its tokens that are members.")
       .def_prop_ro("tokens", &statistics::tokens, nb::lock_self())
       .def_prop_ro("counts", &statistics::counts, nb::lock_self(),

@@ -181,6 +181,15 @@ gate.projections = {parameter<float, 2>({4, 3})};
 gate.means = gate.variances = {parameter<float, 1>({3})};
 update_statistics(gate, tensor<float, 2>({5, 4}), 2);
 }},
+{R"([update_statistics] a variance is taken of 1 number, and at least 2 are needed: pass more tokens, or leave a batch of one token out of training)",
+"The variance of a single number does not exist, and would stay NaN in the running statistics.",
+"Drop the last batch of a data set if it has one token, as `drop_last=True` of PyTorch's DataLoader does.",
+[] {
+expert_gate<1> gate;
+gate.projections = {parameter<float, 2>({4, 3})};
+gate.means = gate.variances = {parameter<float, 1>({3})};
+update_statistics(gate, tensor<float, 2>({1, 4}));
+}},
 {R"([gradient] y does not depend on what the gradient is asked of: ask it of the parameter or the tensor that y was made of, or of a part of y)",
 "The gradient is asked of a tensor that is no operand of y, such as one that was made a second time.",
 "Name the tensor or the expression that y was made of.",
@@ -489,6 +498,14 @@ layer.expert(4, 0);
 "A block of 40 terms would end between terms that share a scale.",
 "Pass a `sum_block` that is a multiple of 32, or leave it out.",
 [] { compile(small_mxd(), 16, {.sum_block = 40, .int8_products = true}); }},
+{R"([compile] bf16_products rounds the rows that meet weights of bfloat16, and no product of floats has such weights: load them as bfloat16, or leave the option out)",
+"The option would change nothing: `load` widens weights to the type of the layer.",
+"Load the layer with weights of `bf16`, as `load<mxd<bf16>>(file)` does.",
+[] { compile(small_mxd(), 16, {.bf16_products = true}); }},
+{R"([compile] int8_products rounds the rows that meet weights of q8, and no product of floats has such weights: load them as q8, or leave the option out)",
+"The option would change nothing: the weights are floats, or have one scale for each column (`q8c`).",
+"Make weights of `q8`, as `quantize<q8>(layer)` does.",
+[] { compile(small_mxd(), 16, {.int8_products = true}); }},
 {R"([expert_statistics] there are no tokens yet: add some first)",
 "A frequency or a mean is asked for before any token was added, or for a subpopulation without tokens.",
 "Check `tokens()` first if a subpopulation may be empty.",

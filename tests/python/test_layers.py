@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Layers of files run with the authors' numbers."""
+import copy
 import faulthandler
 import gc
 import itertools
+import pickle
 import signal
 import sys
 import threading
@@ -14,6 +16,7 @@ import pytest
 import fmoe
 
 DATA = "examples/data/"
+FILE = DATA + "minilm_l3_mxd_bf16.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -297,3 +300,78 @@ def test_mixtures_of_released_models_in_narrow_types(type):
     if type.endswith("16"):
         with pytest.raises(fmoe.FileError, match="would round"):
             fmoe.load_mixture("tests/mixtures/qwen3_moe_q8_0.gguf", 1, type=type)
+
+
+def test_another_k(minilm, rows):
+    x = rows["x"][:8]
+    few = minilm.with_active(8)
+    forward = minilm.compile(8)
+    forward.keep(8)
+    assert (few(x) == forward(x)).all() and not (few(x) == minilm(x)).all()
+    assert few.settings["K"] == "8" and minilm.settings["K"] == "32"
+    assert ((minilm.with_active(None).coefficients(x) > 0).sum(1) > 32).any()
+    few.weights()["b_dec_out"] += 1
+    assert off(few(x), forward(x) + 1) < 1e-5 and (minilm.with_active(8)(x) == forward(x)).all()
+    for k, sentence in ((0, "at least 1"), (4097, "K is 4097"), (-1, "k is -1"), (2.0, "a whole number")):
+        with pytest.raises((TypeError, ValueError), match=sentence):
+            minilm.with_active(k)
+    with pytest.raises(fmoe.DomainError, match="this kind of layer has none"):
+        minilm.ablated([3]).with_active(8)
+    with pytest.raises(fmoe.FileError, match="call layer.with_active"):
+        fmoe.load(DATA + "minilm_l3_mxd_bf16.safetensors", active=8)
+
+
+@pytest.mark.parametrize("make", [lambda m: m, lambda m: m.compile(4), lambda m: m.compile_gradients(4), lambda m: fmoe.read(FILE)])
+def test_attributes_that_are_not_there_are_refused(minilm, make):
+    made = make(minilm)
+    for name in ("active", "K", "thread", "weight"):
+        with pytest.raises(AttributeError, match=name):
+            setattr(made, name, 8)
+    if made is minilm:
+        with pytest.raises(AttributeError, match=r"does not change: with_active\(k\) returns one with another K"):
+            minilm.active = 8
+
+
+def test_layers_are_copied_and_pickled(minilm, rows):
+    x = rows["x"][:8]
+    for layer in (minilm, minilm.quantize(), minilm.with_active(8)):
+        made = [copy.copy(layer), copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))]
+        for other in made:
+            assert (other(x) == layer(x)).all() and other.settings == layer.settings
+    edit = minilm.ablated([3]).steered(4, 2)
+    assert (copy.deepcopy(edit)(x) == edit(x)).all()
+    with pytest.raises(fmoe.DomainError, match="save the original layer"):
+        pickle.dumps(edit)
+    layer = fmoe.from_arrays(minilm.arrays(), metadata=minilm.settings)
+    weights = layer.weights()
+    copies, edits = [copy.copy(layer), copy.deepcopy(layer)], [layer.ablated([4095]), copy.copy(layer.ablated([4095]))]
+    before, edited = layer(x), edits[0](x)
+    assert (edits[1](x) == edited).all()
+    weights["b_dec_out"] += 1
+    assert not (layer(x) == before).all() and all((other(x) == before).all() for other in copies)
+    for other in edits:  # which share the weights
+        assert off(other(x), edited + 1) < 1e-5
+    for compiled in (minilm.compile(4), minilm.compile_gradients(4)):
+        for give in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(TypeError, match="pickle the layer, and compile it again"):
+                give(compiled)
+
+
+def test_a_file_is_closed():
+    with fmoe.read(FILE) as f:
+        names = list(f)
+        assert names and repr(f) == f"<fmoe.File of {len(names)} arrays>"
+    for call in (lambda: f[names[0]], lambda: len(f), lambda: f.metadata):
+        with pytest.raises(ValueError, match="the file is closed"):
+            call()
+    f.close()
+
+
+def test_messages_of_from_arrays_name_no_file(minilm):
+    for arrays in ({"W_enc": np.ones((2, 3), np.float32)}, {n: a.astype(float) for n, a in minilm.arrays().items()}):
+        with pytest.raises(fmoe.FileError) as raised:
+            fmoe.from_arrays(arrays)
+        assert "safetensors" not in str(raised.value) and "/" not in str(raised.value)
+    wide = {n: a.astype(float) for n, a in minilm.arrays().items()}
+    x = np.ones((2, 384), np.float32)
+    assert (fmoe.from_arrays(wide, metadata=minilm.settings, narrow=True)(x) == minilm(x)).all()

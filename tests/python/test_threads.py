@@ -119,3 +119,42 @@ def test_statistics_are_added_by_all_threads():
     assert domains.tokens(0) + domains.tokens(1) == 100 * THREADS * ROUNDS
     mean = np.einsum("tpi,tpj->ij", g, g) / 100
     assert abs(domains.mean_probability(1, (3, 4)) - mean[3, 4]) < 1e-6
+
+
+CALLS = {
+    "layer": "layer(x)",
+    "executable": "forward(x)",
+    "evaluate": "fmoe.evaluate(fmoe.einsum('ti,io->to', x, w))",
+    "compile": "fmoe.compile(fmoe.einsum('ti,io->to', fmoe.input(), w), 64)",
+    "explain": "layer.explain(64)",
+    "gradients": "step(x, x)",
+    "load": f"fmoe.load('{DATA}minilm_l3_mxd_bf16.safetensors')",
+    "quantize": "layer.quantize()",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_daemon_threads_end_with_the_process(call):
+    program = f"""
+import threading, time
+import numpy as np
+import fmoe
+rng = np.random.default_rng(0)
+sizes = {{"W_enc": (32, 64), "gate": (200, 32), "W_cond": (32, 200), "W_dec": (64, 32)}}
+arrays = {{name: rng.normal(size=s).astype(np.float32) for name, s in sizes.items()}}
+layer, x, w = fmoe.from_arrays(arrays, active=4), rng.normal(size=(64, 32)).astype(np.float32), np.ones((32, 300), np.float32)
+forward, step, begun = layer.compile(64), layer.compile_gradients(64), threading.Barrier(4)
+
+def work():
+    begun.wait()
+    while True:
+        {CALLS[call]}
+
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+begun.wait()
+time.sleep(0.1)
+"""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0 and done.stderr == ""

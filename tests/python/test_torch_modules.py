@@ -2,7 +2,9 @@
 """Modules of fmoe.torch give what the authors' equations give in plain PyTorch, forward and backward."""
 import copy
 import io
+import multiprocessing.reduction
 import pickle
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -317,6 +319,145 @@ def test_weights_may_change_in_any_way():
     assert (loaded(x) == m(x)).all() and (pickle.loads(pickle.dumps(m))(x) == m(x)).all()
 
 
+def sent(module):
+    """The module as another process receives it through torch.multiprocessing: its parameters are the same memory."""
+    return pickle.loads(multiprocessing.reduction.ForkingPickler.dumps(module))
+
+
+MOVES = {
+    "share_memory": lambda m: m.share_memory(),
+    "the storages of a state_dict are shared": lambda m: [t.untyped_storage().share_memory_() for t in m.state_dict().values()],
+    "one of them is": lambda m: m.gate.data.share_memory_(),
+    "data": lambda m: setattr(m.gate, "data", m.gate.data.clone()),
+    "another order": lambda m: setattr(m.gate, "data", m.gate.data.clone().T.contiguous().T),
+    "set_": lambda m: m.gate.set_(m.gate.detach().clone()),
+    "assign": lambda m: m.load_state_dict({n: t.clone() for n, t in m.state_dict().items()}, assign=True),
+    "assign and share": lambda m: m.load_state_dict({n: t.clone().share_memory_() for n, t in m.state_dict().items()}, assign=True),
+    "to another type and back": lambda m: m.double().float(),
+    "swap_tensors": lambda m: torch.utils.swap_tensors(m.gate, torch.nn.Parameter(m.gate.detach().clone())),
+}
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("move", MOVES)
+def test_weights_are_read_where_they_are(move, again):
+    m = filled(ft.MxD(10, 12, 30, 7, topk=4))
+    x = torch.randn(6, 10)
+    wanted = m(x).detach()
+    for _ in range(1 + again):
+        with torch.no_grad():
+            MOVES[move](m)
+        dirt = [torch.full((30, 10), 1e34) for _ in range(20)]  # where what was freed may have been
+        assert (m(x) == wanted).all()
+        m.refresh()
+        assert (m(x) == wanted).all() and (m.layer()(x) == wanted).all() and (copy.deepcopy(m)(x) == wanted).all()
+        del dirt
+    with torch.no_grad():
+        m.W_dec.mul_(2)
+        m.b_dec_out.mul_(2)
+    assert (m(x) == 2 * wanted).all()
+    m(x).sum().backward()
+    torch.optim.SGD(m.parameters(), lr=0.1).step()
+    assert off(m(x), mxd(m, x)) < 1e-5
+
+
+def test_what_another_process_writes_is_read():
+    m = filled(ft.MxD(10, 12, 30, 7, topk=4))
+    x = torch.randn(6, 10)
+    m.share_memory()
+    y = m(x)
+    assert all(p.is_shared() for p in m.parameters())
+    m.W_dec.data.numpy()[...] *= 2  # which PyTorch does not count, as it does not count what other processes write
+    assert not (m(x) == y).all() and off(m(x), mxd(m, x)) < 1e-5
+    other = sent(m)
+    assert all(p.is_shared() for p in other.parameters()) and (other(x) == m(x)).all()
+    with torch.no_grad():
+        other.gate.mul_(0.5)
+    assert off(m(x), mxd(m, x)) < 1e-5 and (other(x) == m(x)).all()
+
+
+def test_another_shape_is_refused_and_another_order_read():
+    m = filled(ft.MxD(10, 12, 30, 10, topk=4, use_skip=True))
+    x = torch.randn(6, 10)
+    y = m(x)
+    square = m.get_parameter("W_skip.weight")
+    square.data = torch.randn(10, 10)
+    first = m(x)
+    square.data = square.data.T  # the same memory, in another order
+    assert not (m(x) == first).all() and off(m(x), mxd(m, x) + x @ square.T) < 1e-5
+    m.gate.data = m.gate.data.reshape(10, 30)
+    with pytest.raises(fmoe.ShapeError, match=r"gate is \[10, 30\], and the layer's is \[30, 10\]"):
+        m(x)
+    assert y.isfinite().all()
+
+
+def test_weights_on_meta_are_refused():
+    x = torch.randn(6, 10)
+    m = filled(ft.MuMoE(**CP)).eval()
+    state = m.state_dict()
+    wanted = m(x)
+    for away in (copy.deepcopy(m).to("meta"), copy.deepcopy(copy.deepcopy(m).to("meta"))):
+        for call in (away, lambda x: torch.ops.fmoe.layer(x, *away._weights(), away._handle, False, 0)):
+            with pytest.raises(ValueError, match="weights are on meta: they have no numbers"):
+                call(x)
+        with pytest.raises(ValueError, match="weights are on meta"):
+            torch.func.functional_call(m, {"projs.0": torch.empty(10, 6, device="meta")}, (x,))
+        away.to_empty(device="cpu")
+        away.load_state_dict(state)
+        assert (away(x) == wanted).all()
+    with torch.device("meta"):
+        away = ft.MuMoE(**CP).eval()
+    assert all(t.is_meta for n, t in away.state_dict().items() if "tracked" not in n)
+    away.load_state_dict(state, assign=True)
+    assert (away(x) == wanted).all()
+
+
+def test_transforms_that_do_not_see_the_operators_are_refused():
+    m = filled(ft.MxD(10, 12, 30, 7, topk=4))
+    x = torch.randn(10)
+    names = dict(m.named_parameters())
+
+    def dual(x):
+        with torch.autograd.forward_ad.dual_level():
+            return m(torch.autograd.forward_ad.make_dual(x, x))
+
+    for call in (
+        dual,
+        torch.func.jacfwd(m),
+        lambda x: torch.func.jvp(m, (x,), (x,)),
+        lambda x: torch.func.jvp(lambda p: torch.func.functional_call(m, p, (x,)), (names,), (names,)),
+    ):
+        with pytest.raises(RuntimeError, match="fmoe has no forward-mode derivatives"):
+            call(x)
+    for call in (torch.func.vmap(m), torch.func.grad(lambda x: m(x).sum()), torch.func.jacrev(m)):
+        with pytest.raises(RuntimeError, match="use torch.autograd.grad and torch.autograd.functional.jacobian"):
+            call(x.repeat(3, 1))
+    with torch.autograd.forward_ad.dual_level():
+        assert off(m(x), mxd(m, x)) < 1e-5  # nothing is differentiated
+    jacobian = torch.autograd.functional.jacobian(m, x)
+    assert off(jacobian, torch.autograd.functional.jacobian(lambda x: mxd(m, x), x)) < 1e-5
+
+
+def test_a_batch_norm_refuses_one_token_before_anything_is_written():
+    m = filled(ft.MuMoE(**CP))
+    x = torch.randn(6, 10)
+    m(x)
+    before = copy.deepcopy(m.state_dict())
+    norm = torch.nn.BatchNorm1d(6, affine=False)
+    with pytest.raises(ValueError, match="more than 1 value"):
+        norm(x[:1, :6])
+    for call in (lambda: m(x[:1]), lambda: m(x[:1].unsqueeze(0)), lambda: m._runner.update_statistics(x[:1], m._weights(), 0.1)):
+        with pytest.raises(ValueError, match="more than 1 number|at least 2"):
+            call()
+        assert all((t == before[n]).all() for n, t in m.state_dict().items())
+    assert norm(x[:0, :6]).shape == (0, 6) and m(x[:0]).shape == (0, 1, 7)  # no token changes nothing, as in PyTorch
+    assert all((t == before[n]).all() for n, t in m.state_dict().items() if "tracked" not in n)
+    assert m.eval()(x[:1]).isfinite().all()
+    monet = filled(ft.Monet(**MONET))
+    monet(x[:1])  # the scores of nine experts
+    assert all(t.isfinite().all() for t in monet.state_dict().values())
+
+
 def test_two_forward_passes_come_before_a_backward_pass():
     m = filled(ft.MxD(10, 12, 30, 7, topk=4))
     a, b = torch.randn(6, 10, requires_grad=True), torch.randn(9, 2, 10, requires_grad=True)
@@ -395,6 +536,7 @@ class Theirs(torch.nn.Module):
         ("cp", {"act": torch.softmax, "normalization": "bn"}),
         ("monet_vd", {}),
         ("aoe", {"args": SimpleNamespace(moe_top_k=2, activation_fn=F.silu)}),
+        ("aoe", {"args": SimpleNamespace(moe_top_k=2, activation_fn=torch.nn.SiLU())}),
     ],
 )
 def test_modules_of_the_authors_become_layers(kind, attributes):
@@ -414,8 +556,41 @@ def test_modules_of_the_authors_become_layers(kind, attributes):
 
 
 @pytest.mark.parametrize(
+    "function, name",
+    [
+        (partial(F.gelu, approximate="tanh"), "gelu_tanh"),  # the default of megablocks
+        (partial(F.gelu), "gelu"),
+        (F.gelu, "gelu"),
+        (torch.nn.GELU("tanh"), "gelu_tanh"),
+        (torch.nn.GELU(), "gelu"),
+        (torch.nn.ReLU(), "relu"),
+        ("silu", "silu"),
+    ],
+)
+def test_functions_of_torch_have_names(function, name):
+    m = filled(ft.AoE(10, 11, 6, 3, moe_top_k=2, activation=function))
+    theirs = Theirs(m, args=SimpleNamespace(moe_top_k=2, activation_fn=function))
+    layer, x = fmoe.from_torch(theirs), torch.randn(6, 10)
+    assert layer.settings.get("activation", "silu") == name == m.layer().settings.get("activation", "silu")
+    f = getattr(F, name, None) or getattr(torch, name, None) or (lambda v: F.gelu(v, approximate="tanh"))
+    acts = (x @ m.wg).unflatten(-1, (6, -1))
+    a = kept(acts.norm(dim=-1).softmax(-1), 2)
+    wup, v1, w2 = (getattr(m.experts.mlp, n).unflatten(0, (6, -1)) for n in ("wup", "v1", "w2"))
+    hidden = f(torch.einsum("tnl,nwl->tnw", acts, wup)) * torch.einsum("td,nwd->tnw", x, v1)
+    assert off(layer(x), torch.einsum("tn,tnw,nwd->td", a, hidden, w2) + m.experts.bias) < 1e-5
+
+
+def test_a_function_with_settings_that_fmoe_does_not_have_is_refused():
+    with pytest.raises(ValueError, match="does not know the function"):
+        ft.AoE(10, 11, 6, 3, activation=partial(F.leaky_relu, negative_slope=0.3))
+
+
+@pytest.mark.parametrize(
     "error, sentence, provoke",
     [
+        (TypeError, "pass torch.as_tensor", lambda m: m(np.ones((2, 10), np.float32))),
+        (TypeError, "takes an fmoe.Layer", lambda m: ft.Layer(fmoe.input())),
+        (TypeError, "k is a whole number, and not 2.5", lambda m: m.keep(2.5)),
         (TypeError, "pass x.float", lambda m: m(torch.randn(2, 10, dtype=torch.float64))),
         (ValueError, "runs on the CPU", lambda m: m(torch.empty(2, 10, device="meta"))),
         (fmoe.ShapeError, "axis 0 of the rows", lambda m: m(torch.randn(2, 11))),

@@ -16,10 +16,11 @@
 
 namespace fmoe::detail {
 
-// Elements that lie elsewhere, in another order, and how they are copied.
-struct other_order {
+// An array of somebody else, who may move it. read returns where its elements are now: there, or at
+// `own`, where it has copied them to because they lie in another order.
+struct element_source {
   std::shared_ptr<const void> from = nullptr;
-  void (*copy)(const void* from, void* to) = nullptr;
+  const void* (*read)(const void* from, void* own) = nullptr;
 };
 
 // Elements, owned or borrowed, and what backends derived from them (packed panels), so that all
@@ -35,10 +36,10 @@ class elements {
         is_borrowed_(true),
         owner_(std::move(owner)) {}
   elements(const elements& other) : elements(other.bytes_) {
-    if (bytes_ > 0) std::memcpy(data_, other.data_, bytes_);
+    if (bytes_ > 0) std::memcpy(data(), other.data(), bytes_);
   }
 
-  void* data() const { return data_; }
+  void* data() const { return data_.load(std::memory_order_relaxed); }
   extent bytes() const { return bytes_; }
   bool is_borrowed() const { return is_borrowed_; }
 
@@ -54,14 +55,15 @@ class elements {
     derived_.clear();
   }
 
-  void set_source(other_order source) {
+  void set_source(element_source source) {
     source_ = std::move(source);
     set_unwatched();
   }
-  void copy_source() {
+  void read_source() {
     if (source_.from == nullptr) return;
-    const std::lock_guard lock(mutex_);
-    source_.copy(source_.from.get(), data_);
+    const std::lock_guard lock(reading_);
+    void* const now = const_cast<void*>(source_.read(source_.from.get(), owned_.data()));
+    if (now != data()) data_.store(now, std::memory_order_relaxed);
   }
 
   template <class Make>
@@ -103,11 +105,12 @@ class elements {
 
  private:
   memory owned_;
-  void* data_;
+  std::atomic<void*> data_;  // another place only if a source has moved
   extent bytes_;
   bool is_borrowed_ = false;
   std::shared_ptr<const void> owner_;  // of what is borrowed; may be null
-  other_order source_;
+  element_source source_;
+  std::mutex reading_;  // of the source
   struct derivation {
     std::string key;
     std::shared_ptr<const void> made;
@@ -208,10 +211,11 @@ class storage {
   void set_unwatched() { elements_->set_unwatched(); }
   bool is_unwatched() const { return elements_->is_unwatched(); }
 
-  // Says that the elements are a copy of others, which anybody may write. Whoever reads them has
-  // them copied again before; the copy leaves alone what is as it was, for those that read it now.
-  void set_source(detail::other_order source) { elements_->set_source(std::move(source)); }
-  void copy_source() { elements_->copy_source(); }
+  // Says that the elements are those of an array of somebody else, who may write and move it.
+  // Whoever reads them asks for them before; a copy leaves alone what is as it was, for those that
+  // read it now. Throws what the source throws.
+  void set_source(detail::element_source source) { elements_->set_source(std::move(source)); }
+  void read_source() { elements_->read_source(); }
 
   // Says that the tensor whose elements these were has got elements of another shape, or none, and
   // that these are as they were: what was made of the tensor cannot take the new ones.

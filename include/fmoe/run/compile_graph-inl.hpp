@@ -78,7 +78,7 @@ FMOE_INLINE void refresh(compiled_graph& g) {
                          "compile the layer again");
     ir::leaf_node& leaf = job.program.leaves[i];
     const bool is_unwatched = w.elements->is_unwatched();
-    if (is_unwatched) w.elements->copy_source();
+    if (is_unwatched) w.elements->read_source();
     // Who refills a tensor that is no parameter need not tell it.
     job.changed[i] = g.program == nullptr || w.elements->version() != w.version ||
                      !leaf.parameter || is_unwatched;
@@ -126,6 +126,26 @@ inline void expects_one_layer(const planner::program& p) {
                        "shape, or none, and another weight was written: make the expression again");
 }
 
+// Throws value_error if an option rounds the rows that meet weights of a type, and no product of
+// the program has such weights. The segments of a layer over ranks need not have one each.
+inline void expects_rounding(const planner::program& p, const planner::plan_options& how) {
+  const auto expects_weights = [&](bool is_asked, const char* option, dtype type) {
+    const auto has_them = [&](const planner::operation& o) {
+      if (!planner::is<planner::gemm_op>(o)) return false;
+      const auto& leaf = p[o.in[1].value].leaf;
+      return leaf && p.leaves[*leaf].type == type;
+    };
+    expects<value_error>(
+        !is_asked || how.has_plain_sums ||
+            (how.element_bytes == 4 && std::ranges::any_of(p.operations, has_them)),
+        "[compile] ", option, " rounds the rows that meet weights of ", name_of(type),
+        ", and no product of floats has such weights: load them as ", name_of(type),
+        ", or leave the option out");
+  };
+  expects_weights(how.bf16_products, "bf16_products", dtype::bfloat16);
+  expects_weights(how.int8_products, "int8_products", dtype::q8);
+}
+
 template <class T, class Level>
 compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, extent tokens,
                              const compile_options& options, const std::optional<in_place>& arrays,
@@ -134,6 +154,7 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
   const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>, arrays);
   planner::program p = planner::lower(g, results, how);
   expects_one_layer(p);
+  expects_rounding(p, how);
   if (p.tokens && tokens != all) p.token_count = tokens;
   compiled_graph made;
   made.tokens = p.token_count;

@@ -34,6 +34,7 @@ explanation explain_graph(const ir::graph& g, const ir::node_list& results, exte
   const auto on = backend_of<T, Level>(options);
   const planner::plan_options how = plan_options_of(options, *on, dtype_of<T>, arrays);
   planner::program p = planner::lower(g, results, how);
+  expects_rounding(p, how);
   if (p.tokens && tokens != all) p.token_count = tokens;
   const backend::description plan =
       on->explain({p, dtype_of<T>, p.token_count, options.callers, options.threads, how});

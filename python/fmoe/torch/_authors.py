@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from .. import _layers
-from ._modules import Layer
+from ._modules import Layer, activation_name
 
 Settings = dict[str, Any]
 
@@ -20,7 +20,7 @@ def _of_sparse(m: Any) -> Settings:
 
 
 def _of_mumoe(m: Any) -> Settings:
-    return {"activation": m.act.__name__, "norm": {"bn": "batch", "ln": "layer"}[m.normalization]}
+    return {"activation": activation_name(m.act), "norm": {"bn": "batch", "ln": "layer"}[m.normalization]}
 
 
 def _of_monet(m: Any) -> Settings:
@@ -30,7 +30,7 @@ def _of_monet(m: Any) -> Settings:
 
 
 def _of_aoe(m: Any) -> Settings:
-    return {"K": m.args.moe_top_k, "weighting": "released", "activation": m.args.activation_fn.__name__}
+    return {"K": m.args.moe_top_k, "weighting": "released", "activation": activation_name(m.args.activation_fn)}
 
 
 # What a module has, and its settings.

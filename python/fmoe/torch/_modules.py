@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import _layers
+from .._arrays import count_or_none
 from . import _operators
 from ._operators import Runner, Weight
 
@@ -21,6 +23,8 @@ class Layer(nn.Module):
 
     def __init__(self, layer: _layers.Layer, names: Collection[str] = ()) -> None:
         """Takes the weights of a layer. Where its kind has two names for a parameter, those of `names` count."""
+        if not isinstance(layer, _layers.Layer):
+            raise TypeError(f"fmoe.torch.Layer takes an fmoe.Layer, as fmoe.load returns it, and not {type(layer).__name__}")
         super().__init__()
         self._settings = layer.settings
         self._keep = 0
@@ -39,6 +43,9 @@ class Layer(nn.Module):
     def _bind(self, runner: Runner) -> None:
         self._runner = runner
         self._handle = runner.handle
+        lengths = {w.name: w.file_shape[0] for w in runner.weights}
+        heads = lengths.get("router.norm1.running_mean", 1)
+        self._scores = lengths.get("router.w1.weight", heads) // heads  # of a token, for each running variance
 
     def _place(self, w: Weight, make: bool = False) -> tuple[nn.Module, str]:
         """The part that holds a weight, and its name there."""
@@ -58,12 +65,24 @@ class Layer(nn.Module):
         return weights
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., input] -> [..., output]; leading axes count tokens. The arithmetic is float32, and y has the type of x."""
+        """[..., input] -> [..., output]; leading axes count tokens. The arithmetic is float32, and y has the type of x.
+
+        Raises ValueError in training for a muMoE with batch norms and a single token, whose variance does not exist: nothing has
+        changed then.
+        """
+        if not isinstance(x, Tensor):
+            raise TypeError(f"fmoe.torch takes tensors of PyTorch, and x is of type {type(x).__name__}: pass torch.as_tensor(x)")
         if x.device.type != "cpu":
             raise ValueError(f"fmoe.torch runs on the CPU, and x is on {x.device}: pass x.cpu()")
         if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
             raise TypeError(f"fmoe.torch computes in float32, and x is {x.dtype}: pass x.float()")
         weights, statistics = self._weights()
+        _operators.expects_place(x, weights, statistics)
+        _operators.expects_reverse_mode(x, weights)
+        if self.training and statistics and x[..., :1].numel() * self._scores == 1:
+            raise ValueError(
+                "a batch norm in training takes the variance of more than 1 number, and there is 1 token: pass more, or call module.eval()"
+            )
         y: Tensor = _operators.layer(x, weights, statistics, self._handle, self.training, self._keep)
         if self.training and statistics:
             with torch.no_grad():
@@ -75,7 +94,7 @@ class Layer(nn.Module):
 
     def keep(self, k: int | None) -> None:
         """From now on each top-k keeps k entries, at most as many as the layer's K; None keeps these."""
-        self._keep = k or 0
+        self._keep = count_or_none(k, "k") or 0
 
     def refresh(self) -> None:
         """Lets the next call read all weights again. After writes that PyTorch does not count: through p.data and numpy."""
@@ -98,22 +117,32 @@ class Layer(nn.Module):
         return self
 
     def _take_weights(self, layer: _layers.Layer) -> None:
-        """Moves parameters of float32 to new memory that fmoe reads, so that they are not copied."""
+        """Moves parameters of float32 to new memory that fmoe reads, so that they are not copied.
+
+        Those in memory that other processes share stay there.
+        """
         self._bind(Runner(layer._core, self.state_dict()))
         for w in self._runner.weights:
             given = getattr(*self._place(w))
-            if given.device.type == "cpu" and given.dtype == torch.float32 and (lent := w.lend()) is not None:
+            may_move = given.device.type == "cpu" and given.dtype == torch.float32 and not given.is_shared()
+            if may_move and (lent := w.lend()) is not None:
                 given.data = lent.copy_(given.detach())
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        del state["_runner"], state["_handle"]
+        del state["_runner"], state["_handle"], state["_scores"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        arrays = {name: value for name, value in self.state_dict().items() if value.is_floating_point()}
-        self._take_weights(_layers.from_arrays(arrays, metadata=self._settings))
+        self._take_weights(_of_tensors(self.state_dict(), self._settings))
+
+
+def _of_tensors(tensors: Mapping[str, Tensor], settings: Mapping[str, str]) -> _layers.Layer:
+    """The layer of these weights, or where they are on another device of ones, which no call reads."""
+    numbers = {name: value for name, value in tensors.items() if value.is_floating_point()}
+    here = {name: value if value.device.type == "cpu" else torch.ones(value.shape, device="cpu") for name, value in numbers.items()}
+    return _layers.from_arrays({name: value.detach() for name, value in here.items()}, metadata=settings)
 
 
 def load(file: str | os.PathLike[str], prefix: str = "", *, active: int | None = None, narrow: bool = False) -> Layer:
@@ -121,12 +150,33 @@ def load(file: str | os.PathLike[str], prefix: str = "", *, active: int | None =
     return Layer(_layers.load(file, prefix, active=active, narrow=narrow))
 
 
+_ACTIVATIONS = {"geluactivation": "gelu", "gelutanh": "gelu_tanh", "pytorchgelutanh": "gelu_tanh", "siluactivation": "silu"}
+
+
+def activation_name(f: Any) -> str:
+    """The name of a function: of its text, of a function or module of PyTorch, or of gelu as megablocks has it by default."""
+    if isinstance(f, functools.partial):
+        settings = dict(f.keywords)
+        approximation = settings.pop("approximate", "none")
+        if f.args or settings or f.func is not nn.functional.gelu:
+            raise ValueError(f"fmoe does not know the function {f}: pass the name of one")
+        return {"tanh": "gelu_tanh", "none": "gelu"}[approximation]
+    if isinstance(f, nn.GELU):
+        return activation_name(functools.partial(nn.functional.gelu, approximate=f.approximate))
+    if isinstance(f, nn.Module):
+        name = type(f).__name__.lower()
+        return _ACTIVATIONS.get(name, name)
+    return str(getattr(f, "__name__", f))
+
+
 class _Made(Layer):
     """A layer with initial weights."""
 
     def __init__(self, arrays: Mapping[str, Tensor], settings: Mapping[str, Any]) -> None:
         texts = {key: str(value) for key, value in settings.items() if value is not None}
-        super().__init__(_layers.from_arrays(arrays, metadata=texts), arrays)
+        super().__init__(_of_tensors(arrays, texts), arrays)
+        if any(value.is_meta for value in arrays.values()):  # under torch.device("meta")
+            self.to("meta")
 
 
 def _uniform(shape: Sequence[int], inputs: int) -> Tensor:
@@ -245,7 +295,7 @@ class MuMoE(_Made):
         if second_dim > 0:
             arrays |= _numbered("MuMoE2.factors", factors(expert_dims, output_dim, bias, second_dim, ranks))
         norm = {"bn": "batch", "ln": "layer", None: "none"}[normalization]
-        super().__init__(arrays, {"activation": getattr(act, "__name__", act), "norm": norm})
+        super().__init__(arrays, {"activation": activation_name(act), "norm": norm})
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.unsqueeze(1) if x.dim() == 2 else x)
@@ -313,6 +363,7 @@ class AoE(_Made):
     """A layer of autonomous experts (Lv et al. 2025), by the names of the authors' class VanillaAoE and of megablocks' settings.
 
     The weights are normal ones of 0.02. The coefficients are the softmax over all experts, as in the released code.
+    `activation` is a name, or a function or a module of PyTorch.
     """
 
     def __init__(
@@ -322,7 +373,7 @@ class AoE(_Made):
         moe_num_experts: int,
         d_low: int,
         moe_top_k: int = 1,
-        activation: str = "silu",
+        activation: Any = "silu",
         bias: bool = True,
     ) -> None:
         rows = moe_num_experts * ffn_hidden_size
@@ -334,4 +385,4 @@ class AoE(_Made):
         }
         if bias:
             arrays["experts.bias"] = torch.zeros(hidden_size)
-        super().__init__(arrays, {"K": moe_top_k, "weighting": "released", "activation": activation})
+        super().__init__(arrays, {"K": moe_top_k, "weighting": "released", "activation": activation_name(activation)})

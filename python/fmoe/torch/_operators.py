@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .. import _core
+from .._core import ShapeError
 from .._arrays import in_file, in_layer
 from .._executables import compile
 from .._expressions import input
@@ -30,17 +32,26 @@ _runners: weakref.WeakValueDictionary[int, Runner] = weakref.WeakValueDictionary
 _handles = itertools.count()
 
 
+def _place(t: Tensor) -> tuple[Any, ...]:
+    """Where the elements of a tensor lie, and how."""
+    return t.data_ptr(), t.dtype, t.shape, t.stride()
+
+
 class Weight:
     """A parameter or statistic of a layer: how its module holds it, and the memory that fmoe reads."""
 
     def __init__(self, name: str, held: Tensor, file_shape: Sequence[int], file_axes: Sequence[int], trained: bool) -> None:
         self.name = name
-        self.held = held  # in the layer's order of axes
+        self.held = held  # in the layer's order of axes; nobody else has its storage, which PyTorch could move
         self.file_shape = tuple(file_shape)
         self.file_axes = tuple(file_axes)
         self.trained = trained
-        self.is_lent = False  # a tensor of PyTorch lies there: nothing else is written to it
+        self._lent: Any = None  # how the tensor of PyTorch lies there; nothing else is written to it then
         self._seen: Any = None
+
+    @property
+    def is_lent(self) -> bool:
+        return self._lent is not None
 
     def as_file(self, value: Tensor) -> Tensor:
         """A tensor in the layer's order as the state_dict has it."""
@@ -49,16 +60,15 @@ class Weight:
 
     def lend(self) -> Tensor | None:
         """Returns the memory as the state_dict has it; nothing if strides cannot say that, and it would be a copy."""
-        mine = self.as_file(self.held)
-        self.is_lent = mine.data_ptr() == self.held.data_ptr()
-        return mine if self.is_lent else None
+        mine = self.as_file(torch.from_numpy(self.held.numpy()))
+        if mine.data_ptr() != self.held.data_ptr():
+            return None
+        self._lent = _place(mine)
+        return mine
 
     def is_at(self, given: Tensor) -> bool:
-        """True if this is the tensor that lies where fmoe reads it."""
-        if not self.is_lent or given.data_ptr() != self.held.data_ptr() or given.dtype != self.held.dtype:
-            return False
-        mine = self.as_file(self.held)
-        return given.shape == mine.shape and given.stride() == mine.stride()
+        """True if this is the tensor that lies where fmoe reads it, and not one that PyTorch has moved, as to shared memory."""
+        return self.is_lent and _place(given) == self._lent
 
     def forget(self, addresses: Collection[int] | None) -> None:
         if self._seen is not None and (addresses is None or self._seen[0][0] in addresses):
@@ -67,17 +77,25 @@ class Weight:
     def read(self, given: Tensor) -> bool:
         """Lets the memory hold what is given. Returns true if that may have changed since the last time.
 
-        PyTorch counts the writes to a tensor, but not to one of inference mode.
+        PyTorch counts the writes to a tensor, but not to one of inference mode, and not those of other processes. Raises ShapeError
+        for a tensor of another shape.
         """
-        now = given.data_ptr(), given.dtype, None if given.is_inference() else given._version
-        if now[2] is not None and self._seen is not None and now == self._seen[0]:
+        now = *_place(given), None if given.is_inference() else given._version
+        seen = self._seen
+        is_known = seen is not None and now == seen[0] and (seen[1] is None or seen[1].data_ptr() == now[0])
+        if is_known and now[-1] is not None and not seen[2]:
             return False
         if self.is_lent:
-            self._seen = now, None
-        else:
-            given = given.detach()
-            self.held.copy_(in_layer(given, self.held.shape, self.file_axes))
-            self._seen = now, given  # while it is held, no other tensor has its address
+            self._seen = now, None, False
+            return True
+        if tuple(given.shape) != self.file_shape:
+            raise ShapeError(f"{self.name} is {list(given.shape)}, and the layer's is {list(self.file_shape)}")
+        given = given.detach()  # while it is held, no other tensor has its address
+        mine = in_layer(given, self.held.shape, self.file_axes)
+        if is_known and torch.equal(mine.to(self.held.dtype), self.held):
+            return False
+        self.held.copy_(mine)
+        self._seen = now, given, given.is_shared()  # type: ignore[no-untyped-call]
         return True
 
 
@@ -188,8 +206,39 @@ def layer(
     return y.to(x.dtype)
 
 
+def expects_place(x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor]) -> None:
+    """Raises ValueError if not all of them are where fmoe.torch runs."""
+    for w in (*weights, *statistics):
+        if w.device.type != x.device.type:
+            raise ValueError(f"fmoe.torch runs on the CPU, and weights are on {w.device}: {_TO_CPU[w.is_meta]}")
+
+
+def expects_reverse_mode(x: Tensor, weights: Sequence[Tensor]) -> None:
+    """Raises RuntimeError within the transforms of PyTorch that do not see through its operators.
+
+    Of forward-mode derivatives PyTorch takes an operator for a constant.
+    """
+    if torch.compiler.is_compiling():
+        return
+    unpack: Any = forward_ad.unpack_dual
+    if forward_ad._current_level >= 0 and any(unpack(t).tangent is not None for t in (x, *weights)):
+        raise RuntimeError("fmoe has no forward-mode derivatives, as torch.func.jvp and jacfwd take: use torch.autograd.grad")
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in (x, *weights)):
+        raise RuntimeError(
+            "fmoe is no operator of torch.func.grad, jacrev and vmap: use torch.autograd.grad and torch.autograd.functional.jacobian, "
+            "and leading axes of x in place of vmap"
+        )
+
+
+_TO_CPU = {
+    False: 'move them with module.to("cpu")',
+    True: 'they have no numbers, which module.to_empty(device="cpu") and load_state_dict give them',
+}
+
+
 @layer.register_fake
 def _(x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, *more: int) -> Tensor:
+    expects_place(x, weights, statistics)
     return x.new_empty((*x.shape[:-1], runner_of(handle).outputs))
 
 
