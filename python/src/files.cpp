@@ -55,8 +55,9 @@ nb::object numpy_of(const io::array& a) {
     default:
       if (a.number_type() == dtype::float32)  // blocks of ggml, or elements with scales
         return numpy_of(io::array(a.elements_as(dtype::float32, a.shape(), io::narrowing::refuse)));
-      throw nb::type_error(
-          ("numpy has no type for elements of " + std::string(name_of(a.type()))).c_str());
+      throw nb::type_error(("fmoe does not decode elements of " + std::string(name_of(a.type())) +
+                            ", and numpy has no type for them: ask for another array of the file")
+                               .c_str());
   }
 }
 

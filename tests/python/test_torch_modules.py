@@ -509,6 +509,15 @@ def test_a_module_is_taken_apart():
     with torch.no_grad():
         m.gate.mul_(2)
     assert (m.layer()(x) == m(x)).all()
+    for module in (m, KINDS["aoe"][0](), KINDS["cp"][0]().eval()):
+        taken = module.layer()
+        before = taken(x)
+        with torch.no_grad():
+            for p in module.parameters():
+                p.add_(1)
+        assert (taken(x) == before).all()
+        assert not (module(x).flatten(0, -2) == before).all() and (taken(x) == before).all()
+        assert (module.layer()(x) == module(x).flatten(0, -2)).all()
     file = ft.load("examples/data/minilm_l3_mxd_bf16.safetensors")
     rows = torch.from_numpy(fmoe.read("examples/data/minilm_l3_rows.safetensors")["x"][:4])
     assert (file(rows) == fmoe.load("examples/data/minilm_l3_mxd_bf16.safetensors")(rows)).all()

@@ -45,7 +45,7 @@ _OTHERS = ("self_attn.", "input_layernorm.", "post_attention_layernorm.")  # bes
 
 
 def from_torch(module: nn.Module) -> _layers.Layer:
-    """Makes the layer of a module: one of fmoe.torch, which shares its weights, or the authors', whose weights are copied.
+    """Makes the layer of a module, with copies of its weights: one of fmoe.torch, or of the authors'.
 
     These are SparseAutoencoder of MxD, MuMoE, Monet's decoder layer with a router, and VanillaAoE. Of others, pass the state_dict and
     the settings to fmoe.from_arrays.

@@ -101,10 +101,10 @@ class Layer(nn.Module):
         self._runner.forget()
 
     def layer(self) -> _layers.Layer:
-        """The fmoe.Layer of these weights, to take it apart: it reads them where they lie, as they are now."""
-        runner = self._runner.at(self._weights())
-        runner.read(self._weights())
-        return _layers.Layer(runner.core)
+        """The fmoe.Layer of copies of the weights as they are now, to take it apart. Later steps of training do not change it."""
+        weights = self._weights()
+        _operators.expects_place(torch.empty(0), *weights)
+        return self._runner.at(weights).copied(weights)
 
     def extra_repr(self) -> str:
         return ", ".join(f"{key}={value}" for key, value in self._settings.items())

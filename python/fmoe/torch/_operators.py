@@ -24,6 +24,7 @@ from .._arrays import in_file, in_layer
 from .._executables import compile
 from .._expressions import input
 from .._gradients import CompiledGradients
+from .._layers import Layer
 
 _T = TypeVar("_T")
 Weights = tuple[Sequence[Tensor], Sequence[Tensor]]  # those that are trained, and statistics
@@ -161,6 +162,12 @@ class Runner:
             self.core.written(written)
             for plan in self._plans.values():
                 plan.is_stale = True
+
+    def copied(self, weights: Weights) -> Layer:
+        """A layer with copies of these weights."""
+        with self._lock:
+            self.read(weights)
+            return Layer(self.core.with_arrays({w.name: w.held.numpy().copy() for w in self.weights}))
 
     def _compile(self, which: str, training: bool, room: int) -> _Plan:
         core = self.core.in_training(True) if training else self.core
