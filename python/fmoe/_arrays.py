@@ -35,6 +35,8 @@ def lasting(x: Any) -> Any:
     Raises TypeError, with the reason, for what fmoe does not read. The extension is given nothing that has not been here.
     """
     if isinstance(x, numpy.ndarray):
+        if type(x) is not numpy.ndarray and numpy.ma.is_masked(x):
+            raise TypeError("some numbers of the array are masked, and fmoe reads all of them: pass x.filled(0)")
         if x.dtype.char in "fde" and x.dtype.isnative:
             return x
         if x.dtype.name == "bfloat16":  # of ml_dtypes

@@ -68,6 +68,8 @@ def read(path: str | os.PathLike[str]) -> File:
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
     """Writes arrays of floating-point numbers to a safetensors file. Raises TypeError, with the name, for another array."""
+    if not isinstance(arrays, Mapping):
+        raise TypeError(f"arrays are a mapping from names, as a state_dict is, and not of type {type(arrays).__name__}")
     plain = {}
     for name, a in arrays.items():
         try:

@@ -32,6 +32,10 @@ array_in imported(nb::handle x);
 // The same to write to.
 array_out imported_to_write(nb::handle x);
 
+// A whole number of Python's or numpy's. Throws TypeError or DomainError, in a sentence with the
+// name, for another object and for a number below 0.
+std::size_t whole_number(nb::handle x, const char* name);
+
 dynamic::array array_of(const array_in& a);
 dynamic::array array_of(const array_out& a);
 

@@ -68,6 +68,10 @@ array_in bfloat16_of(nb::handle bits) {
 
 nb::object readable(nb::handle x) { return of_arrays("importable", x); }
 
+std::size_t whole_number(nb::handle x, const char* name) {
+  return nb::cast<std::size_t>(of_arrays("count", x, name));
+}
+
 array_in imported(nb::handle x) {
   if (nb::isinstance<nb::tuple>(x)) return bfloat16_of(nb::borrow<nb::tuple>(x)[0]);
   array_in a;

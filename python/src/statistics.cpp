@@ -20,14 +20,13 @@ nb::object array_of_numbers(const std::vector<double>& numbers) {
   return numpy_of(detail::any_of(copy));
 }
 
-void add(expert_statistics& statistics, nb::handle a,
-         const std::optional<std::vector<nb::object>>& of) {
+void add(expert_statistics& statistics, nb::handle a, nb::handle of) {
   const dynamic::tensor batch = tensor_of(imported(readable(a)));
   std::optional<std::vector<bool>> members;
-  if (of) {
+  if (!of.is_none()) {
     members.emplace();
-    for (const nb::object& is_member : *of)
-      members->push_back(nb::cast<bool>(nb::bool_(is_member)));
+    for (const nb::handle is_member : of)
+      members->push_back(nb::cast<bool>(nb::bool_(nb::borrow(is_member))));
   }
   if (batch.shape.size() != 2) throw shape_error("[statistics] coefficients are [token, expert]");
   const auto count = [&](const auto& numbers) {
@@ -37,13 +36,13 @@ void add(expert_statistics& statistics, nb::handle a,
   else count(detail::tensor_of<float, 2>(detail::as_floats(batch)));
 }
 
-void add_routing(expert_domains& domains, nb::handle g1, nb::handle g2, std::size_t domain) {
+void add_routing(expert_domains& domains, nb::handle g1, nb::handle g2, nb::handle domain) {
   const auto routing = [](nb::handle g) {
     const dynamic::tensor t = detail::as_floats(tensor_of(imported(readable(g))));
     if (t.shape.size() != 3) throw shape_error("[domains] routing is [token, head, half]");
     return detail::tensor_of<float, 3>(t);
   };
-  domains.add(routing(g1), routing(g2), domain);
+  domains.add(routing(g1), routing(g2), whole_number(domain, "domain"));
 }
 
 }  // namespace
@@ -54,10 +53,20 @@ void bind_statistics(nb::module_& m) {
       m, "ExpertDomains",
       "The mean routing probabilities of Monet's experts (i, j), i and j below s, in "
       "each domain (Park et al. 2024, Secs. 5.1 and D.1).")
-      .def(nb::init<std::size_t, std::size_t>(), "s"_a, "domains"_a)
-      .def("add", &add_routing, "g1"_a.none(), "g2"_a.none(), "domain"_a, nb::lock_self(),
+      .def(
+          "__init__",
+          [](domains* made, nb::handle s, nb::handle count) {
+            new (made) domains(whole_number(s, "s"), whole_number(count, "domains"));
+          },
+          "s"_a.none(), "domains"_a.none())
+      .def("add", &add_routing, "g1"_a.none(), "g2"_a.none(), "domain"_a.none(), nb::lock_self(),
            "Adds tokens of one domain: what layer.routing gives them.")
-      .def("tokens", &domains::tokens, "domain"_a, nb::lock_self())
+      .def(
+          "tokens",
+          [](const domains& d, nb::handle domain) {
+            return d.tokens(whole_number(domain, "domain"));
+          },
+          "domain"_a.none(), nb::lock_self())
       .def("mean_probability", &domains::mean_probability, "domain"_a, "expert"_a, nb::lock_self())
       .def(
           "experts_of", &domains::experts_of, "domain"_a, "ratio"_a = 2.0, nb::lock_self(),
@@ -66,7 +75,12 @@ void bind_statistics(nb::module_& m) {
   using statistics = expert_statistics;
   nb::class_<statistics>(m, "ExpertStatistics",
                          "How often and how strongly each expert is used, over all tokens added.")
-      .def(nb::init<std::size_t>(), "experts"_a)
+      .def(
+          "__init__",
+          [](statistics* made, nb::handle experts) {
+            new (made) statistics(whole_number(experts, "experts"));
+          },
+          "experts"_a.none())
       .def("add", &add, "coefficients"_a.none(), "members"_a.none() = nb::none(), nb::lock_self(),
            "Adds a batch [token, expert], or those of its tokens that are members.")
       .def_prop_ro("tokens", &statistics::tokens, nb::lock_self())

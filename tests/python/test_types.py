@@ -24,6 +24,11 @@ def test_a_layer_of_a_file() -> None:
     adds: float = layer.cost().factorized.multiply_adds
     assert plan and 0 < adds < layer.cost().naive_multiply_adds
     used = layer.statistics([x], progress=False)
+    own = fmoe.ExpertStatistics(experts=layer.coefficients(x).shape[1])
+    own.add(layer.coefficients(x), members=[True] * 8)
+    assert own.tokens == used.tokens and layer.with_active(4).settings["K"] == "4"
+    product: fmoe.Expression = fmoe.Expression(x) * x
+    assert product.ndim == 2
     assert used.tokens == 8 and used.frequency().max() <= 1
     assert layer.quantize("q8").ablated([0, 1])(x, out=y) is y
 
