@@ -337,7 +337,9 @@ class layer {
   // [t, i] and [t, p, s] twice -> [t, o]: a Monet layer with this routing, which `routing` of the
   // first layer of its group makes of the x of that layer. Throws value_error for another kind.
   //
-  //   const auto y0 = first(x0), y1 = second(x1, first.routing(x0));
+  //   const auto first = dynamic::load<monet_hd<>>("monet", {.prefix = "model.layers.0."});
+  //   const auto second = dynamic::load<monet_hd<>>("monet", {.prefix = "model.layers.1."});
+  //   const auto y = second(dynamic::input(1), first.routing(dynamic::input(0)));
   expression operator()(const expression& x,
                         const std::pair<expression, expression>& routing) const {
     return layer_->routed_output(x, routing);
