@@ -182,7 +182,8 @@ TEMPLATE_TEST_CASE("only products of floats with weights of the type are rounded
   const auto product = einsum<"td,do->to">(wide, weight);
   CHECK_THROWS_WITH(evaluate(product, rounding), nothing);
   CHECK_THROWS_WITH(explain(product, rounding), nothing);
-  const auto one = einsum<"td,do->to">(x, weight), other = relu(floats(x));
+  const auto one = einsum<"td,do->to">(x, weight);
+  const auto other = relu(floats(x));
   const rows both = evaluate(concat<1>(one, other), rounding);
   CHECK(same_bits(both, evaluate(concat<1>(evaluate(one, rounding), evaluate(other)))));
   compile_options halves = rounding;
