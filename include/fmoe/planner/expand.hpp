@@ -89,7 +89,9 @@ class expansion {
   }
 
   void note(const ir::leaf_node& l, ir::node_id, facts& f) const {
-    f.parameter = is_weight(l, is_layer_);
+    // Arrays beside arguments are weights of the naive plan alone: evaluate, which has no
+    // arguments, plans as compile does, so that both have the same bits.
+    f.parameter = options_.naive ? is_weight(l, is_layer_) : l.parameter;
     if (!tokens_) f.per_token = !l.parameter;
   }
   void note(const ir::select_node& s, ir::node_id id, facts& f) const {
