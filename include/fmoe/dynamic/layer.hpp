@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <fmoe/analysis/edit.hpp>
-#include <fmoe/dynamic/active.hpp>
 #include <fmoe/dynamic/any_layer.hpp>
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/load.hpp>
@@ -192,7 +191,12 @@ class layer_of final : public any_layer {
   void keep(extent k) override {
     expects<value_error>(!needs_routing(),
                          "[with_active] K is the router's: ask the first layer of its group");
-    set_active(layer_, k);
+    expects<value_error>(k > 0, "[with_active] K is 0 and must be at least 1");
+    extent* active = nullptr;
+    if constexpr (has_router) active = &layer_.router.active;
+    else active = io::active_of(layer_);
+    expects<value_error>(active != nullptr, "[with_active] this kind of layer has none");
+    *active = k;
   }
   void update_statistics(const tensor<float, 2>& x, double momentum) override {
     if constexpr (requires { kept_statistics(layer_.gate); })
@@ -419,9 +423,11 @@ class layer {
     return made;
   }
 
-  // With weights of its own; an edit shares those of the layer that was edited. with_active has
-  // another K, and throws as detail::set_active; too great a K is refused where it is used.
+  // The layer with weights of its own; an edit shares those of the layer that was edited.
   layer copied() const { return layer(layer_->copy()); }
+  // The same with another K, or with `all` without a selection. Throws value_error for 0, and for a
+  // layer that selects nothing, as a muMoE, that is an edit, or whose router is another layer's;
+  // too great a K is refused where it is used.
   layer with_active(std::size_t k) const {
     layer made = copied();
     made.layer_->keep(k);
