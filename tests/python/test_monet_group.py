@@ -111,6 +111,16 @@ def test_the_forms_of_a_call(group, model):
         fmoe.load("examples/data/minilm_l3_mxd_bf16.safetensors")(np.zeros((1, 384), np.float32), routing=routing)
 
 
+def test_a_layer_that_nothing_tells_its_heads_takes_any_number_of_them(group):
+    arrays, x, g, y = group
+    alone = fmoe.from_arrays({name.removeprefix(prefix(1)): a for name, a in arrays.items() if name.startswith(prefix(1))})
+    g = [a.astype(np.float32) for a in g]
+    assert off(alone(x[1], routing=g), y[1]) < 1e-5
+    twice = [np.concatenate([a, a / 2], axis=1) for a in g]
+    wanted = output(arrays, 1, x[1], *twice)
+    assert off(alone(x[1], routing=twice), wanted) < 1e-5
+
+
 def test_what_needs_the_router_is_refused(group, model):
     x, layer = group[1][3], fmoe.load(model, prefix(3))
     refused = pytest.raises(fmoe.DomainError, match="the layer has no router")
