@@ -18,7 +18,6 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& folder,
 
 std::vector<std::filesystem::path> pages() {
   auto found = files_of("docs", ".md");
-  std::erase(found, "docs/errors.md");  // made by scripts/errors_page, as scripts/check makes sure
   found.push_back("README.md");
   return found;
 }

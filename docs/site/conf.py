@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 # Makes the site from the Markdown that GitHub shows, unchanged, and the API from the comments of the headers.
 # scripts/docs makes the source folder, whose index.md is README.md, and runs Sphinx on it.
+import csv
+import itertools
 import pathlib
 import re
 
@@ -57,9 +59,9 @@ API = {
 
 # Pages by their part of the navigation; pages that are not named come last.
 PARTS = {
-    "Using fmoe": ["guide", "formats", "install", "operators", "gradients", "training", "training_mumoe", "training_language", "serving", "determinism", "interpretability", "python", "c", "errors", "interop", "cuda", "distributed", "performance", "gallery"],
+    "Using fmoe": ["guide", "headers", "formats", "install", "platforms", "operators", "gradients", "training", "training_mumoe", "training_language", "serving", "determinism", "interpretability", "python", "c", "errors", "interop", "cuda", "distributed", "performance", "measurements", "gallery"],
     "Layers": LAYERS,
-    "Inside": ["architecture", "adding_a_layer"],
+    "Inside": ["architecture", "adding_a_layer", "screening", "gpu_kernels"],
 }
 
 NOTEBOOKS = ["run_a_layer", "find_an_expert", "steer_an_expert", "delete_a_domain", "train_a_layer", "naive_against_factorized"]
@@ -162,6 +164,39 @@ def tidy_api(app, doctree):
         block["language"] = "cpp"
 
 
+# The columns that say where and how a row was measured.
+RUN = ("machine", "date", "command")
+
+
+def markdown_table(columns, rows):
+    cells = [columns, ["---"] * len(columns), *([row[column] for column in columns] for row in rows)]
+    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in cells)
+
+
+def tables_of(file):
+    """Yields the tables of a CSV file: one of all rows, or, where runs have many rows, one of each run below a line that says which."""
+    with open(file, newline="", encoding="utf-8") as lines:
+        first, *lines = csv.reader(line for line in lines if not line.startswith("#"))
+    if any(len(line) != len(first) for line in lines):
+        raise ValueError(f"{file}: a row has not as many cells as the first one")
+    rows = [dict(zip(first, line)) for line in lines]
+    run = [column for column in RUN if column in first]
+    runs = [(of_run, list(group)) for of_run, group in itertools.groupby(rows, lambda row: [row[column] for column in run])]
+    if len(rows) < 4 * len(runs):
+        runs, run = [([], rows)], []
+    for of_run, group in runs:
+        said = [f"`{text}`" if column == "command" else text for column, text in zip(run, of_run) if text]
+        table = markdown_table([column for column in first if column not in run and any(row[column] for row in group)], group)
+        yield "; ".join(said) + f"\n\n{table}"
+
+
+def with_tables(app, page, content):
+    """Puts the tables of a CSV file behind each line of a page that is a link to the file and nothing else."""
+    folder = (pathlib.Path(app.srcdir) / page).parent
+    content[0] = re.sub(r"(?m)^\[[^\]]+\]\(([^)#:]+\.csv)\)$",
+                        lambda link: "\n\n".join([link[0], *tables_of(folder / link[1])]), content[0])
+
+
 def as_mathml(display):
     """Returns what writes a formula as MathML, which browsers show without scripts and without the network."""
     def visit(translator, node):
@@ -198,6 +233,7 @@ def setup(app):
             content[0] += "".join(navigation(pathlib.Path(app.srcdir)))
 
     app.connect("source-read", with_navigation)
+    app.connect("source-read", with_tables)
 
 
 if __name__ == "__main__":  # for the Doxyfile

@@ -188,7 +188,7 @@ TEST_CASE("a step takes at least as long as its launch", "[cuda][explain]") {
   CHECK(plan.text.find("2 us by launch)") != plan.text.npos);
 }
 
-// Prints the table of docs/cuda.md: cuda_roofline "the table of the page".
+// Prints the rows of docs/measurements/cuda_roofline.csv: cuda_roofline "the table of the page".
 TEST_CASE("the table of the page", "[.]") {
   const auto print = [](const char* name, math how, const auto& l, extent width, bool screen) {
     std::printf("| %s, %s%s |", name, cuda::name_of(how), screen ? ", screened" : "");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A table of errors has one row a message, with its cause, its cure and the smallest program that
-// causes it. scripts/errors_page makes docs/errors.md from the tables in tests/errors and the
+// causes it. scripts/errors_page makes the page of errors from the tables in tests/errors and the
 // functions below.
 #pragma once
 

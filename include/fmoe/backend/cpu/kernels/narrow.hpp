@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Narrows a row of numbers to integers of 16 or 8 bits, and bounds what is lost.
-// docs/performance.md proves the bounds.
+// docs/screening.md proves the bounds.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Selects the k greatest of f(x G), exactly, but reads most of G in 16 bits, or in 8. It computes
 // scores from integers with a bound of their error; the columns that may be among the k best
-// are scored again in float as gemm does. docs/performance.md proves the bound.
+// are scored again in float as gemm does. docs/screening.md proves the bound.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the kernels of screen.hpp have in common: the memory of a row, the bounds of the errors of
-// scores by tensor cores, and the parts of a row. docs/cuda.md proves the bounds.
+// scores by tensor cores, and the parts of a row. docs/screening.md proves the bounds.
 #pragma once
 
 #include <fmoe/backend/cuda/kernels/narrow_number.hpp>
