@@ -107,10 +107,10 @@ TEST_CASE("a bilinear mixture of a file runs once, or compiled", "[adding_a_laye
   save(layer_of<float>(5, 6, 9, 7), file);
   const auto x = random<tensor<float, 2>>({50, 5}, 7);
 
-  const auto layer = load<bilinear_mixture<>>(file, {.active = 2});
-  auto y = evaluate(layer(x));              // once, or
-  const auto forward = compile(layer, 50);  // plan and pack now
-  forward(x, y);                            // and only compute here
+  const auto layer = fmoe::load<bilinear_mixture<>>(file, {.active = 2});
+  auto y = fmoe::evaluate(layer(x));              // once, or
+  const auto forward = fmoe::compile(layer, 50);  // plan and pack now
+  forward(x, y);                                  // and only compute here
 
   CHECK(relative_error(y.data(), reference(layer_of<float>(5, 6, 9, 7)(x))) < 4e-6);
   CHECK(io::safetensors::read(file).at("left.weight").shape() == std::vector<std::size_t>{9, 5});
@@ -132,7 +132,7 @@ TEST_CASE("a bilinear mixture is edited like any other layer", "[adding_a_layer]
   const auto layer = layer_of<float>(5, 6, 9, 7);
   const auto x = random<tensor<float, 2>>({50, 5}, 7);
 
-  const auto y = evaluate(steered(ablated(layer, {0, 4}), 3, 0.5)(x));
+  const auto y = fmoe::evaluate(fmoe::steered(fmoe::ablated(layer, {0, 4}), 3, 0.5)(x));
 
   const auto g = evaluate(layer.coefficients(x));
   std::vector<double> expected(50 * 7);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: forward writes an output of the layer's arithmetic type
+// expect: forward writes an output of the layer's arithmetic type that is not const
 // cause: The output is const.
 // cure: Pass an output that can be written.
 #include <fmoe/mxd.hpp>

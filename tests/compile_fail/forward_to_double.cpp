@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: forward writes an output of the layer's arithmetic type
+// expect: forward writes an output of the layer's arithmetic type that is not const
 // cause: The output stores another type than the layer computes in.
 // cure: Pass an output of float for a layer of float, and of double for a layer of double.
 #include <fmoe/mxd.hpp>

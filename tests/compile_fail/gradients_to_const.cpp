@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: gradients write y and dx of the layer's arithmetic type
+// expect: gradients write y and dx of the layer's arithmetic type that are not const
 // cause: y or dx is const or of another type than the layer's arithmetic.
 // cure: Pass arrays of the layer's type that can be written.
 #include <fmoe/gradients.hpp>

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT
 // fmoe's operators ask nothing of types that are not fmoe's but whether they are: array_traits of
 // the type below cannot be instantiated at all, and its own operators work under using namespace.
+// What fmoe refuses to print, others may print.
+#include <fmoe/arrays/released.hpp>
 #include <fmoe/evaluate.hpp>
 
 #include <concepts>
+#include <ostream>
+#include <ranges>
+#include <sstream>
 #include <string>
 
 #include "../support/catch.hpp"
@@ -36,6 +41,41 @@ template <class A>
 number operator-(const A& a) {
   return {-a.value};
 }
+
+// A layer and an expression that have a text, in each way to give them one.
+template <int Way>
+struct layer {
+  static void released(auto&, auto&&) {}
+};
+std::ostream& operator<<(std::ostream& out, const layer<0>&) { return out << "layer 0"; }
+template <class Stream>
+Stream& operator<<(Stream& out, const layer<1>&) {
+  out << "layer 1";
+  return out;
+}
+struct formula : fmoe::expression_base {
+  using scalar = float;
+  static constexpr std::size_t rank = 2;
+
+  // Any expression becomes one.
+  formula(const fmoe::expression auto& e) : any(fmoe::erased(e)) {}
+
+  fmoe::ir::node_id lower(fmoe::ir::graph& g) const { return any.lower(g); }
+
+  fmoe::any_expression<float, 2> any;
+};
+std::ostream& operator<<(std::ostream& out, const formula&) { return out << "formula"; }
+
+// A stream that takes everything.
+struct log {
+  int lines = 0;
+
+  template <class T>
+  log& operator<<(const T&) {
+    ++lines;
+    return *this;
+  }
+};
 
 }  // namespace foreign
 
@@ -72,6 +112,27 @@ TEST_CASE("operators of other libraries are theirs, and their types are not aske
   CHECK(six / two == foreign::number{3});
   CHECK(-six == foreign::number{-6});
   CHECK(std::string("a") + std::string("b") == "ab");
+}
+
+TEST_CASE("layers and expressions that have a text print it", "[expr]") {
+  const matrix x({2, 3});
+  std::ostringstream out;
+  out << foreign::layer<0>() << ", " << foreign::layer<1>() << ", " << foreign::formula(relu(x));
+  static_cast<std::ostream&>(out) << ", " << foreign::layer<1>();
+  CHECK(out.str() == "layer 0, layer 1, formula, layer 1");
+  foreign::log log;
+  log << relu(x) << foreign::layer<0>();
+  CHECK(log.lines == 2);
+}
+
+TEST_CASE("an expression is no range and no number, and becomes what says so itself", "[expr]") {
+  const matrix x({2, 3});
+  const auto e = relu(x);
+  using formula = std::remove_const_t<decltype(e)>;
+  static_assert(!std::ranges::range<formula> && !std::convertible_to<formula, double>);
+  foreign::formula sum = e;
+  sum = sum + x;
+  CHECK(evaluate(sum).shape() == x.shape());
 }
 
 }  // namespace

@@ -191,7 +191,12 @@ class tensor : public detail::shaped_storage<Rank> {
       E::rank;
     }
   tensor(const E&) {
-    static_assert(detail::never<E>,
+    constexpr bool is_argument = requires { E::tokens; };  // of a layer that compile calls
+    static_assert(
+        !is_argument,
+        "compile calls a layer with an expression: its parameter is const auto& x, and no "
+        "tensor");
+    static_assert(is_argument,
                   "fmoe::tensor: an expression has no elements; fmoe::evaluate(expression) has");
   }
 
@@ -315,10 +320,13 @@ class extent_in_braces {
   bool is_negative_;
 };
 
+// A tensor on the elements of a span; of floats after borrow has refused what no tensor stores.
+template <class Span, std::size_t Rank, class T = typename Span::value_type>
+using borrowed_elements = tensor<std::conditional_t<is_storable<T>, T, float>, Rank>;
 template <class Span, std::size_t Rank>
-using borrowed = std::conditional_t<std::is_const_v<typename Span::element_type>,
-                                    const tensor<typename Span::value_type, Rank>,
-                                    tensor<typename Span::value_type, Rank>>;
+using borrowed =
+    std::conditional_t<std::is_const_v<typename Span::element_type>,
+                       const borrowed_elements<Span, Rank>, borrowed_elements<Span, Rank>>;
 
 }  // namespace fmoe::detail
 
@@ -337,18 +345,23 @@ template <class Range, std::size_t Rank>
   requires requires(Range& r) { std::span(r); }
 auto borrow(Range&& elements, const std::array<std::size_t, Rank>& shape)
     -> detail::borrowed<decltype(std::span(elements)), Rank> {
-  using T = typename decltype(std::span(elements))::value_type;
+  using view = decltype(std::span(elements));
+  using result = detail::borrowed_elements<view, Rank>;
+  constexpr bool is_stored = detail::is_storable<typename view::value_type>;
+  static_assert(
+      is_stored,
+      "borrow: an array is of float, double, fmoe::bf16 or fmoe::f16: cast integers first");
   static_assert(detail::outlives<Range>,
                 "borrow: the elements belong to a temporary, which ends before the tensor: name "
                 "it, or copy it by tensor<float, 2>(shape, values)");
-  if constexpr (detail::outlives<Range>) {
-    const std::span span(elements);
+  if constexpr (is_stored && detail::outlives<Range>) {
+    const view span(elements);
     detail::expects<shape_error>(detail::element_count(shape) <= span.size(),
                                  "[borrow] the shape has ", detail::element_count(shape),
                                  " elements and the container ", span.size());
-    return tensor<T, Rank>(shape, std::make_shared<storage>(span.data(), span.size_bytes()));
+    return result(shape, std::make_shared<storage>(span.data(), span.size_bytes()));
   }
-  return tensor<T, Rank>();
+  return result();
 }
 template <class Range, std::size_t Rank>
   requires requires(Range& r) { std::span(r); }

@@ -193,3 +193,15 @@ struct compile_options {
 };
 
 }  // namespace fmoe
+
+namespace fmoe::detail {
+
+// Options with a name that `threads` has elsewhere, {.thread = 2}, which compile and evaluate
+// refuse. Compilers do not name a member that no candidate has.
+union misnamed_options_of_threads {
+  struct number {
+    number(std::integral auto) {}
+  } thread, num_threads, n_threads;
+};
+
+}  // namespace fmoe::detail

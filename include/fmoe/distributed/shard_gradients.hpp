@@ -43,7 +43,8 @@ class compiled_shard_gradients {
     constexpr bool writable = detail::writable_array<std::remove_reference_t<Y>, T> &&
                               detail::writable_array<std::remove_reference_t<G>, T>;
     static_assert(readable, "gradients read arrays of float, double, fmoe::bf16 or fmoe::f16");
-    static_assert(writable, "gradients write y and dx of the layer's arithmetic type");
+    static_assert(writable,
+                  "gradients write y and dx of the layer's arithmetic type that are not const");
     if constexpr (readable && writable)
       ranks_->guarded([&] {
         detail::expects<value_error>(

@@ -11,13 +11,12 @@
 
 #include <fmoe/arrays/interop.hpp>
 #include <fmoe/arrays/quantized.hpp>
+#include <fmoe/base/refused_stream.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe {
 
-// The base of every expression. It lies in fmoe, so that a compiler finds fmoe's operators and
-// functions for whatever derives from it.
-struct expression_base {};
+struct expression_base;
 
 // What einsum and its like return. That the base is asked for first makes the question cheap for
 // the types of others.
@@ -28,6 +27,50 @@ concept expression =
       { E::rank } -> std::convertible_to<std::size_t>;
       { e.lower(g) } -> std::same_as<ir::node_id>;
     };
+
+// The base of every expression. It lies in fmoe, so that a compiler finds fmoe's operators and
+// functions for whatever derives from it. Its own functions refuse what only a tensor does.
+struct expression_base {
+  template <std::integral... Index>
+  float operator()(Index...) const {
+    static_assert(detail::never<Index...>,
+                  "an expression has no elements; fmoe::evaluate(expression) has");
+    return 0;
+  }
+
+  // What a loop asks of the iterators of an expression, so that it prints no other error.
+  struct no_iterator {
+    bool operator!=(no_iterator) const;
+    no_iterator& operator++();
+    float& operator*() const;
+  };
+  template <class T = void>
+  no_iterator begin() const {
+    static_assert(detail::never<T>,
+                  "an expression has no elements to loop over; fmoe::evaluate(expression) has");
+    return {};
+  }
+  no_iterator end() const { return {}; }
+
+  // Another expression is assigned to a variable. (An expression with constructors says itself
+  // what becomes one.)
+  template <expression E>
+    requires(std::is_aggregate_v<E>)
+  operator E() const {
+    static_assert(detail::never<E>,
+                  "an expression of another formula has another type: give it a name of its own, "
+                  "or make both fmoe::erased(expression)");
+    throw;
+  }
+};
+
+// Refuses to print an expression.
+template <expression E>
+std::ostream& operator<<(detail::refused_stream to, const E&) {
+  static_assert(detail::never<E>,
+                "an expression has no elements to print; fmoe::evaluate(expression) has");
+  return to.out;
+}
 
 }  // namespace fmoe
 

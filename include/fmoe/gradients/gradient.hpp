@@ -41,5 +41,12 @@ auto gradient(const Y& y, const P& parameter, const D& dy) {
   return detail::gradient_of<expression_t<Y>, expression_t<P>, expression_t<D>>{
       {}, as_expression(y), as_expression(parameter), as_expression(dy)};
 }
+template <operand Y, operand P>
+detail::refused gradient(const Y&, const P&) {
+  static_assert(detail::never<Y>,
+                "gradient: dy, the weight of each number of y, comes third, as in "
+                "fmoe::gradient(y, w, dy)");
+  return {};
+}
 
 }  // namespace fmoe

@@ -71,7 +71,8 @@ class compiled_gradients {
     constexpr bool writable = detail::writable_array<std::remove_reference_t<Y>, T> &&
                               detail::writable_array<std::remove_reference_t<G>, T>;
     static_assert(readable, "gradients read arrays of float, double, fmoe::bf16 or fmoe::f16");
-    static_assert(writable, "gradients write y and dx of the layer's arithmetic type");
+    static_assert(writable,
+                  "gradients write y and dx of the layer's arithmetic type that are not const");
     if constexpr (readable && writable) {
       static_assert(sizeof(detail::element_of<const X>) <= sizeof(T) &&
                         sizeof(detail::element_of<const D>) <= sizeof(T),

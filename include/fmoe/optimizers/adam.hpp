@@ -35,6 +35,11 @@ template <class Options, bool Decoupled>
 class adam_rule {
  public:
   explicit adam_rule(const Options& settings = {}) : options(settings) {}
+  template <std::convertible_to<double> Rate>
+  explicit adam_rule(Rate) {
+    static_assert(never<Rate>,
+                  "adam and adamw: settings are named, as in fmoe::adam({.rate = 1e-3})");
+  }
 
   // Changes the weights of a layer by their gradients, a layer with the same names; those of
   // weights of 16 bits are float. An optimizer belongs to one layer. Throws value_error for

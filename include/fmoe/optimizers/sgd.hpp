@@ -34,6 +34,10 @@ struct sgd_options {
 class sgd {
  public:
   explicit sgd(const sgd_options& settings = {}) : options(settings) {}
+  template <std::convertible_to<double> Rate>
+  explicit sgd(Rate) {
+    static_assert(detail::never<Rate>, "sgd: settings are named, as in fmoe::sgd({.rate = 1e-3})");
+  }
 
   // Changes the weights of a layer by their gradients, a layer with the same names; those of
   // weights of 16 bits are float. An optimizer belongs to one layer. Throws value_error for

@@ -111,7 +111,8 @@ class compiled {
                   "<fmoe/eigen.hpp>");
     if constexpr (sizeof...(Arrays) == Arguments + Results && readable) {
       constexpr bool writable = are_outputs<Arrays...>(std::make_index_sequence<Results>());
-      static_assert(writable, "forward writes an output of the layer's arithmetic type");
+      static_assert(writable,
+                    "forward writes an output of the layer's arithmetic type that is not const");
       static_assert(!writable || ((sizeof(detail::element_of<Arrays>) <= sizeof(T)) && ...),
                     "forward takes no double into a layer of float: convert it first");
       bind(stream, detail::in_memory(arrays)...);
@@ -178,7 +179,7 @@ template <class Layer, class... Arguments>
 auto applied(const Layer& layer, const Arguments&... xs) {
   if constexpr (requires { layer(xs...); }) {
     constexpr bool returns = is_result<decltype(layer(xs...))>;
-    static_assert(returns,
+    static_assert(returns || refuses_result<decltype(layer(xs...))>,
                   "compile: the layer returns an expression or a tuple of them, and not what "
                   "evaluate makes of one");
     if constexpr (returns) return layer(xs...);
@@ -250,6 +251,19 @@ template <class Level = cpu::native, class Layer, class... More>
 compiled<float, Level, 1> compile(const Layer&, const More&...) {
   static_assert(detail::never<Layer>,
                 "compile(layer, tokens): say for how many tokens at most, not with which input");
+}
+
+template <class Level = cpu::native, class Layer, class Options>
+  requires(!std::convertible_to<const Options&, compile_options>)
+compiled<float, Level, 1> compile(const Layer&, std::size_t, const Options&) {
+  static_assert(detail::never<Options>,
+                "compile: options are named, as in fmoe::compile(layer, 128, {.threads = 2})");
+}
+template <class Level = cpu::native, class Layer>
+compiled<float, Level, 1> compile(const Layer&, std::size_t,
+                                  const detail::misnamed_options_of_threads&) {
+  static_assert(detail::never<Layer>,
+                "compile: the option is .threads, as in fmoe::compile(layer, 128, {.threads = 2})");
 }
 
 }  // namespace fmoe

@@ -33,6 +33,34 @@ struct result_list<std::tuple<Es...>> {
   }
 };
 
+template <class E>
+inline constexpr bool is_kept = false;
+template <expression E>
+inline constexpr bool is_kept<kept_pair<E>> = true;
+
+// Refuses a member of a tuple of results; compilers print which.
+template <std::size_t Member, class E>
+consteval void expects_result() {
+  constexpr bool pair = is_kept<E>, layer = uncalled<E>;
+  static_assert(!pair,
+                "kept gives two results: kept(selection).values and kept(selection).indices");
+  static_assert(!layer, "a tuple of results: one is a layer that was not called: write layer(x)");
+  static_assert(pair || layer || operand<E>,
+                "a tuple of results: each is a tensor or an expression");
+}
+
+// Refuses what is no result, and returns true, if it knows why.
+template <class E>
+inline constexpr bool refuses_result = false;
+template <expression E>
+inline constexpr bool refuses_result<kept_pair<E>> = (expects_result<0, kept_pair<E>>(), true);
+template <class... Es>
+inline constexpr bool refuses_result<std::tuple<Es...>> =
+    []<std::size_t... Member>(std::index_sequence<Member...>) {
+      (expects_result<Member, Es>(), ...);
+      return !(operand<Es> && ...);
+    }(std::index_sequence_for<Es...>());
+
 // An expression's graph, with its inputs.
 struct lowered_expression {
   ir::graph nodes;
@@ -160,8 +188,15 @@ void evaluate(const E& e, Y&& y, const compile_options& options = {}) {
 template <class Level = cpu::native, class E, class... More>
   requires(!operand<E>)
 tensor<float, 2> evaluate(const E&, const More&...) {
-  static_assert(detail::never<E>,
+  static_assert(detail::refuses_result<E>,
                 "evaluate takes a tensor or an expression; for a layer write evaluate(layer(x))");
+  return {};
+}
+
+template <class Level = cpu::native, class E>
+tensor<float, 2> evaluate(const E&, const detail::misnamed_options_of_threads&) {
+  static_assert(detail::never<E>,
+                "evaluate: the option is .threads, as in fmoe::evaluate(layer(x), {.threads = 2})");
   return {};
 }
 
