@@ -7,6 +7,7 @@
 #include <fmoe/dynamic.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/load_mixture.hpp>
+#include <fmoe/peer.hpp>
 #include <fmoe/quantize.hpp>
 #include <fmoe/reference.hpp>
 
@@ -240,6 +241,20 @@ TEST_CASE("a token keeps its experts when a layer of floats is read into 16 bits
     check(q8());
     check(q8c());
   }
+}
+
+TEST_CASE("PEER of 8 bits has the experts that floats choose") {
+  const auto x = random<rows>({200, inputs}, 1);
+  peer<> layer;
+  layer.scale = random<tensor<float, 1>>({inputs}, 2);
+  layer.queries = random<rows>({inputs, 2 * 3 * 8}, 3);
+  layer.keys = random<tensor<float, 4>>({3, 16, 2, 8}, 4);
+  layer.down = random<rows>({256, inputs}, 5);
+  layer.up = random<rows>({256, inputs}, 6);
+  layer.active = 4;
+  const auto expected = evaluate(layer.coefficients(x));
+  CHECK(same_bits(evaluate(quantize<q8>(layer).coefficients(x)), expected));
+  CHECK(same_bits(evaluate(quantize<q8c>(layer).coefficients(x)), expected));
 }
 
 TEST_CASE("a file whose router has 8 bits is loaded with the numbers that these stand for") {

@@ -15,15 +15,18 @@ namespace fmoe {
 
 // Labels: t token, d input and output, h head, l key list (2), k key, s keys of a list, e = i s + j
 // expert. If `queries` is empty, the query is the halves of x, the same for each head, as in the
-// paper. If `scale` is empty, there is no norm.
+// paper. If `scale` is empty, there is no norm. What chooses experts has floats where T has
+// 8 bits, so that `quantize` gives a token no other experts.
 template <class T = float>
 struct peer {
-  parameter<T, 1> scale;    // d; the factor of the norm is scale + 1
-  parameter<T, 2> queries;  // d (l h k)
-  parameter<T, 4> keys;     // h s l k
-  parameter<T, 2> down;     // u, e d; (h e) d if each head has its own experts
-  parameter<T, 2> up;       // v, as down
-  std::size_t active = 16;  // K, experts for each head
+  using exact = detail::widened_t<T>;
+
+  parameter<exact, 1> scale;    // d; the factor of the norm is scale + 1
+  parameter<exact, 2> queries;  // d (l h k)
+  parameter<exact, 4> keys;     // h s l k
+  parameter<T, 2> down;         // u, e d; (h e) d if each head has its own experts
+  parameter<T, 2> up;           // v, as down
+  std::size_t active = 16;      // K, experts for each head
   std::size_t candidates =
       // The best scores of each list, from which the sums are made; 0 means as many as `active`.
       0;
@@ -97,9 +100,9 @@ struct peer {
   }
 
   static void released(auto& layer, auto&& visit) {
-    visit(released_name{"norm.gamma", presence::optional, "d"}, layer.scale);
-    visit(released_name{"to_queries.0.weight", presence::optional, "qd", "dq"}, layer.queries);
-    visit(released_name{"keys", presence::required, "hslk"}, layer.keys);
+    visit(unrounded({"norm.gamma", presence::optional, "d"}), layer.scale);
+    visit(unrounded({"to_queries.0.weight", presence::optional, "qd", "dq"}), layer.queries);
+    visit(unrounded({"keys", presence::required, "hslk"}), layer.keys);
     visit(released_name{"weight_down_embed.weight", presence::required, "ed"}, layer.down);
     visit(released_name{"weight_up_embed.weight", presence::required, "ed"}, layer.up);
   }
@@ -108,6 +111,7 @@ struct peer {
     file.number("candidates", layer.candidates, 0);
     file.setting("weighting", layer.weights,
                  {weight{"softmax", weighting::softmax}, {"relu", weighting::relu}});
+    file.needed("weighting");  // that of the released code is another one than the paper's
   }
 
  private:
@@ -127,11 +131,11 @@ struct peer {
   }
 
   // [d, 2, d/2]: a weight that takes the halves of a row. Throws shape_error for an odd d.
-  static parameter<detail::widened_t<T>, 3> halves_of(std::size_t d) {
+  static parameter<exact, 3> halves_of(std::size_t d) {
     detail::expects<shape_error>(d % 2 == 0, "[peer] ", d, " inputs cannot be halved");
-    tensor<detail::widened_t<T>, 3> halves({d, 2, d / 2});
+    tensor<exact, 3> halves({d, 2, d / 2});
     for (std::size_t i = 0; i < d; ++i)
-      halves(i, i / (d / 2), i % (d / 2)) = detail::convert<detail::widened_t<T>>(1.f);
+      halves(i, i / (d / 2), i % (d / 2)) = detail::convert<exact>(1.f);
     return halves;
   }
 };
