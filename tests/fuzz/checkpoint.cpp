@@ -2,34 +2,14 @@
 // An index and a shard: the input is the text of an index, a byte of 0, and the bytes of the shard
 // "a", which the index may name. Whatever they are, a checkpoint is opened, its tensors are read
 // and its layers are found, or an io::error says why not.
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/layers_in.hpp>
 
+#include "folder.hpp"
 #include "fuzz.hpp"
 #include "layer_types.hpp"
 
 namespace fmoe::fuzz {
-namespace {
-
-struct folder {
-  folder() { std::filesystem::create_directories(path); }
-  ~folder() { std::filesystem::remove_all(path); }
-  void write(const char* name, bytes content) const {
-    std::ofstream(path / name, std::ios::binary)
-        .write(reinterpret_cast<const char*>(content.data()),
-               static_cast<std::streamsize>(content.size()));
-  }
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("fmoe-fuzz-" + std::to_string(::getpid()));
-};
-
-}  // namespace
-
 void judge(bytes input) {
   static const folder here;
   const auto end = std::ranges::find(input, std::byte{0});

@@ -21,7 +21,7 @@ void take_numbers(const io::array& a) {
 }
 
 void take_value(const io::gguf_value& value) {
-  expects(value.text().has_value() != value.is_array(), "what is no array has a text");
+  expects(value.is_array() || value.text().has_value(), "what is no array has a text");
   if (!value.is_array()) return;
   std::size_t size = 0;
   const bool is_read = only_throws<io::error>([&] {

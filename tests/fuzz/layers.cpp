@@ -67,7 +67,13 @@ void judge(bytes input) {
   if (!only_throws<io::error>([&] { file = io::safetensors::parse(input); })) return;
   for_each_layer_type([&]<class Layer>(Layer*) {
     // The settings are those of the file, or for files without any, these.
-    for (const load_options& options : {load_options{}, load_options{.active = 2}}) {
+    std::vector<std::string> extra;
+    const std::map<std::string, std::string> metadata{{"norm", "none"}, {"weighting", "softmax"}};
+    for (const load_options& options :
+         {load_options{}, load_options{.active = 2, .extra = &extra},
+          load_options{.active = 2, .activation = pointwise::gelu, .extra = &extra},
+          load_options{.active = 2, .extra = &extra, .metadata = metadata},
+          load_options{.extra = &extra, .metadata = metadata}}) {
       std::optional<Layer> layer;
       if (!only_throws<io::error, shape_error, value_error>(
               [&] { layer = load<Layer>(*file, options); }))
