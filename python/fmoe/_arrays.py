@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import operator
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy
 
 from ._core import DomainError
+
+
+Path = str | bytes | os.PathLike[str]
 
 
 class Array(Protocol):
@@ -26,6 +30,7 @@ def _torch(x: Any) -> Any:
 
 
 _FLOAT32 = numpy.dtype(numpy.float32)
+_GREATEST = 2**63 - 1
 _TYPES = "fmoe takes arrays of float32, float64, float16 or bfloat16: convert it first"
 
 
@@ -151,9 +156,11 @@ def count(value: Any, name: str, least: int = 0) -> int:
             raise TypeError
         whole = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} is a whole number, and not {value!r}") from None
+        raise TypeError(f"{name} is a whole number, and not {shown(value)}") from None
     if whole < least:
         raise DomainError(f"{name} is {whole}, and must be at least {least}")
+    if whole > _GREATEST:
+        raise DomainError(f"{name} is {whole}, and must be at most {_GREATEST}")
     return whole
 
 
@@ -169,14 +176,68 @@ def number(value: Any, name: str) -> float:
             raise TypeError
         return float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} is a number, and not {value!r}") from None
+        raise TypeError(f"{name} is a number, and not {shown(value)}") from None
 
 
 def text(value: Any, name: str) -> str:
     """Returns a text. Raises TypeError for what is none."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} is a text, and not {value!r}")
+        raise TypeError(f"{name} is a text, and not {shown(value)}")
     return value
+
+
+def items(value: Any, name: str) -> list[Any]:
+    """Returns what a list, a tuple or an array holds. Raises TypeError for what holds nothing."""
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return list(value)
+    except TypeError:
+        raise TypeError(f"{name} is a list, and not {shown(value)}") from None
+
+
+def pair(value: Any, name: str) -> tuple[int, int]:
+    """Returns two whole numbers of 0 or more."""
+    both = items(value, name)
+    if len(both) != 2:
+        raise TypeError(f"{name} is a pair (i, j), and not {shown(value)}")
+    return count(both[0], name), count(both[1], name)
+
+
+def flag(value: Any, name: str) -> bool:
+    """Returns a truth value. Raises TypeError for what is none."""
+    if not isinstance(value, (bool, numpy.bool_)):
+        raise TypeError(f"{name} is True or False, and not {shown(value)}")
+    return bool(value)
+
+
+def path_text(value: Any, name: str) -> str:
+    """Returns a path, which may be bytes or a pathlib.Path, as a text. Raises TypeError for what is none."""
+    try:
+        decoded = os.fsdecode(value)
+        decoded.encode()
+    except TypeError:
+        raise TypeError(f"{name} is the name of a file, as text or pathlib.Path, and not {shown(value)}") from None
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} is {value!r}, and fmoe opens files whose names are UTF-8: rename it") from None
+    if "\0" in decoded:
+        raise ValueError(f"{name} is {value!r}, and no name of a file has a null character")
+    return decoded
+
+
+def texts(value: Any, name: str) -> dict[str, str]:
+    """Returns a mapping from texts to texts, an empty one for None. Raises TypeError for what is none."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TypeError(f'{name} is a mapping from texts to texts, such as {{"K": "32"}}, and not {shown(value)}')
+    return {text(key, f"a key of {name}"): text(of_key, f'{name}["{key}"]') for key, of_key in value.items()}
+
+
+def shown(value: Any) -> str:
+    """The value in a sentence: itself where it is short, or else its type."""
+    is_plain = isinstance(value, (str, bytes, int, float, list, tuple, numpy.generic, type(None)))
+    return repr(value) if is_plain and len(repr(value)) <= 60 else f"of type {type(value).__name__}"
 
 
 def empty(like: Any, shape: tuple[int, ...], is_double: bool) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy
 
 from . import _core
-from ._arrays import as_kind_of, count, count_or_none, empty, exported, readable, writable
-from ._core import Cost, Explanation, Expression
+from ._arrays import as_kind_of, count, count_or_none, empty, exported, flag, readable, writable
+from ._core import Cost, DomainError, Explanation, Expression
 from ._expressions import expression
 
 
@@ -21,6 +21,8 @@ class Executable:
     __slots__ = ("_core", "_is_one", "_inputs", "_ranks", "_rows", "_is_double", "__weakref__")
 
     def __init__(self, core: _core.Executable, is_one: bool) -> None:
+        if not isinstance(core, _core.Executable):
+            raise TypeError("fmoe.compile(y, tokens) and layer.compile(tokens) make executables")
         self._core = core
         self._is_one = is_one
         self._inputs = core.inputs
@@ -38,11 +40,11 @@ class Executable:
 
     def input_shape(self, i: int = 0) -> tuple[int, ...]:
         """The shape of an input without the token axes."""
-        return tuple(self._core.input_shape(count(i, "i")))
+        return tuple(self._core.input_shape(_one_of(i, self._inputs, "input")))
 
     def output_shape(self, i: int = 0) -> tuple[int, ...]:
         """The shape of a result without the token axes."""
-        return tuple(self._core.output_shape(count(i, "i")))
+        return tuple(self._core.output_shape(_one_of(i, len(self._rows), "result")))
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
         """Computes the results: an array, or a tuple of them for several. Leading axes of an input beyond a row's count tokens.
@@ -51,7 +53,7 @@ class Executable:
         or a tuple of them.
         """
         if len(inputs) != self._inputs:
-            raise TypeError(f"the executable takes {self._inputs} inputs, and not {len(inputs)}")
+            raise TypeError(f"the executable takes {self._inputs} input{'s' * (self._inputs != 1)}, and not {len(inputs)}")
         arrays = [readable(x) for x in inputs]
         given = [exported(x) for x in arrays]
         if out is not None:
@@ -75,6 +77,12 @@ class Executable:
         self._core.refresh()
 
 
+def _one_of(i: Any, number: int, what: str) -> int:
+    if count(i, "i") >= number:
+        raise DomainError(f"i is {i}, and the executable has {number} {what}{'s' * (number != 1)}, counted from 0")
+    return count(i, "i")
+
+
 def _results(results: Any) -> tuple[list[Expression], bool]:
     is_one = not isinstance(results, (tuple, list))
     return [expression(e) for e in ([results] if is_one else results)], is_one
@@ -87,10 +95,8 @@ def checked(options: dict[str, Any], *known: str) -> dict[str, Any]:
             raise TypeError(f"there is no option {name!r}: {', '.join(known[:-1])} and {known[-1]} are options")
         if name in ("threads", "callers"):
             options[name] = count_or_none(value, name)
-        elif value not in (True, False):
-            raise TypeError(f"{name} is True or False, and not {value!r}")
         else:
-            options[name] = bool(value)
+            options[name] = flag(value, name)
     return options
 
 

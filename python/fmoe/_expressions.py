@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _core
-from ._arrays import count, count_or_none, number, text
+from ._arrays import count, count_or_none, items, number, shown, text
 from ._core import Expression
 
 
@@ -38,12 +38,16 @@ def einsum(subscripts: str, *operands: Any) -> Expression:
     It takes any number of operands; the planner finds the order, also across several einsums.
     """
     if not isinstance(subscripts, str):
-        raise TypeError(f'the first argument of einsum is a text such as "ti,io->to", and not {_named(subscripts)}')
+        raise TypeError(f'the first argument of einsum is a text such as "ti,io->to", and not {shown(subscripts)}')
     return _core.einsum(subscripts, [expression(x) for x in operands])
 
 
-def _named(x: Any) -> str:
-    return repr(x) if isinstance(x, (str, int, float, type(None))) else f"of type {type(x).__name__}"
+def _no_product(e: Any, other: Any) -> Any:
+    raise TypeError('expressions have no @: fmoe.einsum("ti,io->to", x, w) is x @ w')
+
+
+for _name in ("__matmul__", "__rmatmul__"):
+    setattr(Expression, _name, _no_product)
 
 
 def _pointwise(name: str, text: str) -> Callable[[Any], Expression]:
@@ -195,7 +199,7 @@ def kept(selection: Any) -> Kept:
 
 def concat(parts: list[Any], axis: int) -> Expression:
     """Joins expressions along an axis."""
-    return _core.concat([expression(p) for p in parts], count(axis, "axis"))
+    return _core.concat([expression(p) for p in items(parts, "parts")], count(axis, "axis"))
 
 
 def append_one(x: Any) -> Expression:
@@ -205,7 +209,7 @@ def append_one(x: Any) -> Expression:
 
 def sized(x: Any, shape: list[int | None]) -> Expression:
     """States lengths that nothing else in an expression tells; None may be any."""
-    return _core.sized(expression(x), [count_or_none(n, "a length of shape") for n in shape])
+    return _core.sized(expression(x), [count_or_none(n, "a length of shape") for n in items(shape, "shape")])
 
 
 def gradient(y: Any, of: Any, dy: Any) -> Expression:

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy
 
 from . import _core
-from ._arrays import exported, readable, text
+from ._arrays import Path, exported, path_text, readable, shown, text, texts
 
 
 class File(Mapping[str, numpy.ndarray]):
@@ -19,8 +18,8 @@ class File(Mapping[str, numpy.ndarray]):
 
     __slots__ = ("_open",)
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._open: _core.Checkpoint | None = _core.Checkpoint.open(os.fsdecode(path))
+    def __init__(self, path: Path) -> None:
+        self._open: _core.Checkpoint | None = _core.Checkpoint.open(path_text(path, "path"))
 
     @property
     def _core(self) -> _core.Checkpoint:
@@ -61,20 +60,19 @@ class File(Mapping[str, numpy.ndarray]):
         return "<fmoe.File, closed>" if self._open is None else f"<fmoe.File of {len(self)} arrays>"
 
 
-def read(path: str | os.PathLike[str]) -> File:
+def read(path: Path) -> File:
     """Opens a safetensors or a GGUF file, a folder of shards, or its index."""
     return File(path)
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
+def write(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
     """Writes arrays of floating-point numbers to a safetensors file. Raises TypeError, with the name, for another array."""
     if not isinstance(arrays, Mapping):
-        raise TypeError(f"arrays are a mapping from names, as a state_dict is, and not of type {type(arrays).__name__}")
+        raise TypeError(f"arrays are a mapping from names, as a state_dict is, and not {shown(arrays)}")
     plain = {}
     for name, a in arrays.items():
         try:
             plain[text(name, "the name of an array")] = exported(readable(a))
         except TypeError as e:
             raise TypeError(f'"{name}": {e}') from None
-    said = {text(key, "a key of metadata"): text(value, f'metadata["{key}"]') for key, value in (metadata or {}).items()}
-    _core.write(os.fsdecode(path), plain, said)
+    _core.write(path_text(path, "path"), plain, texts(metadata, "metadata"))

@@ -6,14 +6,32 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import numpy
 
 from . import _core
-from ._arrays import count, count_or_none, is_double, number, readable, text, where_it_lies
-from ._core import Cost, ExpertStatistics, Explanation, Expression, FileError, ShapeError
+from ._arrays import (
+    Path,
+    count,
+    count_or_none,
+    exported,
+    flag,
+    is_double,
+    items,
+    number,
+    pair,
+    path_text,
+    readable,
+    refusal,
+    shown,
+    text,
+    texts,
+    where_it_lies,
+    writable,
+)
+from ._core import Cost, DomainError, ExpertStatistics, Explanation, Expression, FileError, ShapeError
 from ._executables import Executable, compile, cost, evaluate, explain
 from ._expressions import expression, input, sized
 from ._files import write
@@ -26,6 +44,8 @@ class Layer:
     __slots__ = ("_core", "_forward", "_is_edit", "_lent", "_routed", "__weakref__")
 
     def __init__(self, core: _core.Layer, lent: list[bool] | None = None) -> None:
+        if not isinstance(core, _core.Layer):
+            raise TypeError("fmoe.load, fmoe.load_mixture, fmoe.from_arrays and fmoe.from_torch make layers")
         self._core = core
         self._forward: Executable | None = None
         self._routed: Executable | None = None  # takes x, g1 and g2
@@ -91,7 +111,7 @@ class Layer:
         the group takes `routing`, g1 and g2, both [token, head, half], from the first one: layer(x, routing=first.routing(x0)). A
         layer with a router takes it, too, and does not ask its router then.
         """
-        given: list[Any] = [] if routing is None else list(routing)
+        given: list[Any] = [] if routing is None else items(routing, "routing")
         if routing is not None and len(given) != 2:
             raise TypeError(f"routing is the two arrays g1 and g2, as layer.routing(x) returns them, and not {len(given)}")
         if any(isinstance(a, Expression) for a in (x, *given)):
@@ -101,10 +121,7 @@ class Layer:
             raise _core.ShapeError("[routing] g1 and g2 have an axis more than x: [token, head, half] where x is [token, input]")
         if is_double(x) or self._lent[0]:
             y = self._value(self._output, x, *(expression(g.reshape(-1, *g.shape[-2:])) for g in given))
-            if out is None:
-                return y
-            out[...] = y
-            return out
+            return y if out is None else _written(out, y)
         tokens = 1
         for n in tuple(x.shape)[:-1]:
             tokens *= n
@@ -176,6 +193,10 @@ class Layer:
         """
         forward: Executable | None = None
         level = count(level, "level")
+        if not isinstance(batches, Iterable):
+            raise TypeError(f"batches are a list or another iterable of arrays, and not {shown(batches)}")
+        if not isinstance(into, (ExpertStatistics, type(None))):
+            raise TypeError(f"into is an fmoe.ExpertStatistics, and not {shown(into)}")
         for x in _with_progress(batches) if progress else batches:
             rows = _rows(x)
             rows = rows.reshape(-1, rows.shape[-1])
@@ -212,11 +233,11 @@ class Layer:
 
         An expert of Monet is a pair (i, j).
         """
-        listed: list[Any] = list(experts)
+        listed = items(experts, "experts")
         if not listed:
             return self
         if numpy.ndim(listed[0]) == 1:
-            return Layer(self._core.ablated_pairs([(count(i, "an expert"), count(j, "an expert")) for i, j in listed]))
+            return Layer(self._core.ablated_pairs([pair(n, "an expert") for n in listed]))
         return Layer(self._core.ablated([count(n, "an expert") for n in listed], count(level, "level")), self._lent)
 
     def steered(self, n: int, strength: float, level: int = 0) -> Layer:
@@ -225,7 +246,7 @@ class Layer:
 
     def rewritten(self, head: int, mean: Iterable[float], strength: float, level: int = 0) -> Layer:
         """The layer with y[head] + strength (mean . a), where a are the coefficients (muMoE, Eq. 5)."""
-        means = [number(a, "an entry of mean") for a in mean]
+        means = [number(a, "an entry of mean") for a in items(mean, "mean")]
         return Layer(
             self._core.rewritten(count(head, "head"), means, number(strength, "strength"), count(level, "level")), self._lent
         )
@@ -247,9 +268,23 @@ class Layer:
         """
         return Layer(self._core.quantize(text(type, "type")))
 
-    def save(self, file: str | os.PathLike[str], prefix: str = "") -> None:
+    def save(self, file: Path, prefix: str = "") -> None:
         """Writes a safetensors file from which load makes an equal layer."""
-        self._core.save(os.fsdecode(file), text(prefix, "prefix"))
+        self._core.save(path_text(file, "file"), text(prefix, "prefix"))
+
+
+def _written(out: Any, y: Any) -> Any:
+    """Returns `out` with the numbers of y. Raises as a compiled call does."""
+    y, to = exported(y), writable(out)
+    if not isinstance(to, numpy.ndarray) or to.dtype != y.dtype:
+        type_of = "bfloat16" if isinstance(to, tuple) else to.dtype
+        raise DomainError(f"[forward] the output is of {type_of} and the layer computes in {y.dtype}: convert it first")
+    if to.shape != y.shape:
+        raise ShapeError(f"[forward] the output is {list(to.shape)} and {list(y.shape)} is expected")
+    if not to.flags.writeable:
+        raise TypeError(refusal(out, to_write=True))
+    to[...] = y
+    return out
 
 
 def _rows(x: Any) -> Any:
@@ -278,25 +313,55 @@ def _with_progress(batches: Iterable[Any]) -> Iterable[Any]:
     return shown
 
 
-def load(file: str | os.PathLike[str], prefix: str = "", *, active: int | None = None, narrow: bool = False) -> Layer:
+def _active(k: Any) -> int | None:
+    try:
+        return count_or_none(k, "active", 1)
+    except DomainError as e:
+        raise DomainError(f'{e}: metadata={{"K": "-1"}} keeps all') from None
+
+
+def _with_extra(extra: Any, load: Callable[[bool], tuple[_core.Layer, list[str]]]) -> Layer:
+    """The layer of load(is_listed), which also returns the names of tensors that nothing reads."""
+    if not isinstance(extra, (list, type(None))):
+        raise TypeError(f"extra is a list, to which names of tensors are added, and not {shown(extra)}")
+    core, names = load(extra is not None)
+    if extra is not None:
+        extra.extend(names)
+    return Layer(core)
+
+
+def load(
+    file: Path,
+    prefix: str = "",
+    *,
+    active: int | None = None,
+    narrow: bool = False,
+    metadata: Mapping[str, str] | None = None,
+    extra: list[str] | None = None,
+) -> Layer:
     """Loads the one layer that a file or a checkpoint holds, whatever kind it is; a Monet layer with its router, if it has one.
 
-    A Monet layer that is not the first of its group has none: it takes the routing of the first one, as in layer(x, routing=(g1, g2)).
-    Settings of Monet that the file does not say are those of config.json beside it.
-    Of a model with several layers the prefix says which: "model.layers.4.". `active` is K where the file does not say it, and
-    `narrow` lets float64 become float32.
+    Of a model with several layers the prefix says which: "model.layers.4.". A Monet layer that is not the first of its group has no
+    router: it takes the routing of the first one, as in layer(x, routing=(g1, g2)).
+
+    A setting that the layer needs is never guessed. `active` is K where the file does not say it, and `metadata` is what else it does
+    not say, such as {"activation": "gelu"}. Settings in the config.json of Monet and in the cfg.json of SAELens beside the file count
+    as the file's. A tensor of the layer that nothing reads is refused, unless a list is passed as `extra`, to which the names of such
+    tensors are added. `narrow` lets float64 become float32.
     """
-    return Layer(_core.load(os.fspath(file), prefix, active, narrow))
+    given = path_text(file, "file"), text(prefix, "prefix"), _active(active), flag(narrow, "narrow"), texts(metadata, "metadata")
+    return _with_extra(extra, lambda is_listed: _core.load(*given, is_listed))
 
 
 def load_mixture(
-    model: str | os.PathLike[str],
+    model: Path,
     layer: int,
     *,
     prefix: str = "",
     active: int | None = None,
     type: str = "float32",
     narrow: bool = False,
+    extra: list[str] | None = None,
 ) -> Layer:
     """Loads the mixture of experts of one layer, counted from 0, of a released model.
 
@@ -304,9 +369,12 @@ def load_mixture(
     and V3, GLM-4.5, Kimi K2, Llama 4 or gpt-oss. FP8, MXFP4 and ggml's blocks are decoded to weights of `type`: "float32", "bfloat16", "float16", or "q8" and
     "q8c" of 8 bits, which are made tensor by tensor; "q8" keeps blocks of Q8_0, Q5_0, Q4_0 and MXFP4. `narrow` lets weights be rounded to 16 bits.
     The router, what is added to its scores and the gate of a shared expert stay float32 in every type: a token's experts are those of the file.
-    `prefix` is the text before the layer's number where it is another one, and `active` another K.
+    `prefix` is the text before the layer's number where it is another one, and `active` another K. A tensor of the mixture that
+    nothing reads is refused, unless a list is passed as `extra`, to which the names of such tensors are added.
     """
-    return Layer(_core.load_mixture(os.fspath(model), layer, prefix, active, type, narrow))
+    place = path_text(model, "model"), count(layer, "layer"), text(prefix, "prefix")
+    how = count_or_none(active, "active", 1), text(type, "type"), flag(narrow, "narrow")
+    return _with_extra(extra, lambda is_listed: _core.load_mixture(*place, *how, is_listed))
 
 
 def from_arrays(
@@ -315,18 +383,23 @@ def from_arrays(
     active: int | None = None,
     metadata: Mapping[str, str] | None = None,
     narrow: bool = False,
+    extra: list[str] | None = None,
 ) -> Layer:
     """Makes the layer of these arrays, by the names of the authors' code: a state_dict of PyTorch is such a mapping.
 
-    `active` is K where the metadata do not say it, and `narrow` lets float64 become float32.
+    `active` is K where the metadata do not say it, and `narrow` lets float64 become float32. An array that nothing reads is refused,
+    unless a list is passed as `extra`, to which the names of such arrays are added.
     """
+    if isinstance(arrays, Mapping):  # batch norms of PyTorch count their calls beside their statistics
+        arrays = {name: a for name, a in arrays.items() if not str(name).endswith("num_batches_tracked")}
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "layer.safetensors")
         write(file, arrays, metadata)
         try:
-            return load(file, active=active, narrow=narrow)
+            return load(file, active=active, narrow=narrow, extra=extra)
         except FileError as e:
-            raise FileError(str(e).replace(f'"{file}": ', "").replace(f'"{file}"', "the mapping")) from None
+            told = str(e).replace(f'"{file}": tensor ', "tensor ")
+            raise FileError(told.replace(f'"{file}": ', "the mapping ").replace(f'"{file}"', "the mapping")) from None
 
 
 def from_torch(module: Any) -> Layer:

@@ -36,6 +36,15 @@ array_out imported_to_write(nb::handle x);
 // name, for another object and for a number below 0.
 std::size_t whole_number(nb::handle x, const char* name);
 
+// Two of them.
+index_pair whole_numbers(nb::handle x, const char* name);
+
+// Any number. Throws TypeError in a sentence.
+double any_number(nb::handle x, const char* name);
+
+// The objects in a list, a tuple or an array. Throws TypeError in a sentence.
+nb::list listed(nb::handle x, const char* name);
+
 dynamic::array array_of(const array_in& a);
 dynamic::array array_of(const array_out& a);
 

@@ -230,7 +230,7 @@ void bind_expressions(nb::module_& m) {
           [](expression* e, nb::handle array) {
             new (e) expression(dynamic::constant(unwatched_tensor_of(array)));
           },
-          "array"_a.none())
+          "array"_a.none() = nb::none())
       .def_prop_ro("ndim", &expression::rank)
       .def_prop_ro("is_double", [](const expression& e) { return e.type() == dtype::float64; });
   c.attr("__array_ufunc__") = nb::none();  // numpy leaves array + expression to the expression

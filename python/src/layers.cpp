@@ -29,12 +29,26 @@ dtype type_named(const std::string& name) {
                                   ": float32, bfloat16, float16, q8 and q8c are types of weights");
 }
 
-load_options options_of(const std::string& prefix, std::optional<std::size_t> active, bool narrow) {
+using strings = std::map<std::string, std::string>;
+
+load_options options_of(const std::string& prefix, std::optional<std::size_t> active, bool narrow,
+                        const strings& metadata = {}) {
   load_options options;
   options.prefix = prefix;
   options.active = active;
+  options.metadata = metadata;
   if (narrow) options.narrow = io::narrow;
   return options;
+}
+
+// Returns load(options) and the names of tensors that nothing reads, which are refused unless the
+// caller lists them.
+using loaded_layer = std::pair<dynamic::layer, std::vector<std::string>>;
+loaded_layer with_extra(load_options options, bool is_listed, const auto& load) {
+  std::vector<std::string> extra;
+  if (is_listed) options.extra = &extra;
+  dynamic::layer made = without_lock([&] { return load(options); });
+  return {std::move(made), std::move(extra)};
 }
 
 // Loads a mixture with weights of this type.
@@ -177,20 +191,23 @@ void bind_layers(nb::module_& m) {
   m.def(
       "load",
       [](const std::string& file, const std::string& prefix, std::optional<std::size_t> active,
-         bool narrow) {
-        const load_options options = options_of(prefix, active, narrow);
-        return without_lock([&] { return dynamic::load(file, options); });
+         bool narrow, const strings& metadata, bool lists_extra) {
+        return with_extra(options_of(prefix, active, narrow, metadata), lists_extra,
+                          [&](const load_options& o) { return dynamic::load(file, o); });
       },
-      "file"_a, "prefix"_a = "", "active"_a.none() = nb::none(), "narrow"_a = false);
+      "file"_a, "prefix"_a = "", "active"_a.none() = nb::none(), "narrow"_a = false,
+      "metadata"_a = strings(), "lists_extra"_a = false);
   m.def(
       "load_mixture",
       [](const std::string& model, std::size_t layer, const std::string& prefix,
-         std::optional<std::size_t> active, const std::string& type, bool narrow) {
-        const load_options options = options_of(prefix, active, narrow);
-        return without_lock([&] { return mixture_of(type_named(type), model, layer, options); });
+         std::optional<std::size_t> active, const std::string& type, bool narrow,
+         bool lists_extra) {
+        return with_extra(
+            options_of(prefix, active, narrow), lists_extra,
+            [&](const load_options& o) { return mixture_of(type_named(type), model, layer, o); });
       },
       "model"_a, "layer"_a, "prefix"_a = "", "active"_a.none() = nb::none(), "type"_a = "float32",
-      "narrow"_a = false);
+      "narrow"_a = false, "lists_extra"_a = false);
 }
 
 }  // namespace fmoe::python

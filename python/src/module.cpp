@@ -72,6 +72,19 @@ std::size_t whole_number(nb::handle x, const char* name) {
   return nb::cast<std::size_t>(of_arrays("count", x, name));
 }
 
+index_pair whole_numbers(nb::handle x, const char* name) {
+  const nb::object both = of_arrays("pair", x, name);
+  return {nb::cast<std::size_t>(both[0]), nb::cast<std::size_t>(both[1])};
+}
+
+double any_number(nb::handle x, const char* name) {
+  return nb::cast<double>(of_arrays("number", x, name));
+}
+
+nb::list listed(nb::handle x, const char* name) {
+  return nb::cast<nb::list>(of_arrays("items", x, name));
+}
+
 array_in imported(nb::handle x) {
   if (nb::isinstance<nb::tuple>(x)) return bfloat16_of(nb::borrow<nb::tuple>(x)[0]);
   array_in a;
@@ -211,10 +224,13 @@ std::string in_python(std::string text) {
       {"fmoe::all keeps every score", "None keeps every score"},
       {"pass fmoe::io::narrow to allow it", "pass narrow=True to allow it"},
       {"which fmoe::io::npy::read reads", "which numpy.load reads"},
+      {"which fmoe::io::gguf::read reads", "which fmoe.read reads"},
+      {"or product_top_k, and not fmoe::all", "or product_top_k, and not None"},
       {"set the layer's `active` after load instead",
        "load it without active=, and call layer.with_active"},
       {"load them as bfloat16", "load them with type=\"bfloat16\""},
       {"load them as q8", "load them with type=\"q8\", or call layer.quantize()"},
+      {" as .prefix", " as `prefix`"},
       {"fmoe::", "fmoe."},
   };
   for (const auto& [from, to] : words)

@@ -25,7 +25,7 @@ void add(expert_statistics& statistics, nb::handle a, nb::handle of) {
   std::optional<std::vector<bool>> members;
   if (!of.is_none()) {
     members.emplace();
-    for (const nb::handle is_member : of)
+    for (const nb::handle is_member : listed(of, "members"))
       members->push_back(nb::cast<bool>(nb::bool_(nb::borrow(is_member))));
   }
   if (batch.shape.size() != 2) throw shape_error("[statistics] coefficients are [token, expert]");
@@ -58,7 +58,7 @@ void bind_statistics(nb::module_& m) {
           [](domains* made, nb::handle s, nb::handle count) {
             new (made) domains(whole_number(s, "s"), whole_number(count, "domains"));
           },
-          "s"_a.none(), "domains"_a.none())
+          "s"_a.none() = nb::none(), "domains"_a.none() = nb::none())
       .def("add", &add_routing, "g1"_a.none(), "g2"_a.none(), "domain"_a.none(), nb::lock_self(),
            "Adds tokens of one domain: what layer.routing gives them.")
       .def(
@@ -67,9 +67,19 @@ void bind_statistics(nb::module_& m) {
             return d.tokens(whole_number(domain, "domain"));
           },
           "domain"_a.none(), nb::lock_self())
-      .def("mean_probability", &domains::mean_probability, "domain"_a, "expert"_a, nb::lock_self())
       .def(
-          "experts_of", &domains::experts_of, "domain"_a, "ratio"_a = 2.0, nb::lock_self(),
+          "mean_probability",
+          [](const domains& d, nb::handle domain, nb::handle expert) {
+            return d.mean_probability(whole_number(domain, "domain"),
+                                      whole_numbers(expert, "expert"));
+          },
+          "domain"_a.none(), "expert"_a.none(), nb::lock_self())
+      .def(
+          "experts_of",
+          [](const domains& d, nb::handle domain, nb::handle ratio) {
+            return d.experts_of(whole_number(domain, "domain"), any_number(ratio, "ratio"));
+          },
+          "domain"_a.none(), "ratio"_a.none() = 2.0, nb::lock_self(),
           "The experts whose mean probability in the domain is at least `ratio` times that in each "
           "other one.");
   using statistics = expert_statistics;
@@ -80,7 +90,7 @@ void bind_statistics(nb::module_& m) {
           [](statistics* made, nb::handle experts) {
             new (made) statistics(whole_number(experts, "experts"));
           },
-          "experts"_a.none())
+          "experts"_a.none() = nb::none())
       .def("add", &add, "coefficients"_a.none(), "members"_a.none() = nb::none(), nb::lock_self(),
            "Adds a batch [token, expert], or those of its tokens that are members.")
       .def_prop_ro("tokens", &statistics::tokens, nb::lock_self())

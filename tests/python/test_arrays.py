@@ -181,7 +181,10 @@ def test_jax_arrays_come_back_as_jax():
     assert isinstance(layer(narrow), jax.Array)
 
 
-EXPERTS = fmoe.load("examples/data/minilm_l3_mxd_bf16.safetensors")
+FILE = "examples/data/minilm_l3_mxd_bf16.safetensors"
+MIXTURE = "tests/mixtures/infinity_in_config"
+EXPERTS = fmoe.load(FILE)
+ROWS = np.ones((1, 384), np.float32)
 scores = fmoe.input()
 
 
@@ -246,6 +249,65 @@ scores = fmoe.input()
         ("x is a single number, and rows", lambda: EXPERTS(np.float32(3))),
         ("pass narrow=True to allow it", lambda: fmoe.from_arrays({n: a.astype(float) for n, a in EXPERTS.arrays().items()})),
         ("None keeps every score", lambda: fmoe.evaluate(fmoe.top_k(x, 13))),
+        ("active is a whole number, and not 1.5", lambda: fmoe.load(FILE, active=1.5)),
+        ('active is -1, and must be at least 1: metadata={"K": "-1"} keeps all', lambda: fmoe.load(FILE, active=-1)),
+        ('active is -1, and must be at least 1: metadata={"K": "-1"} keeps all', lambda: fmoe.from_arrays({"a": x}, active=np.int64(-1))),
+        (f"active is {2**70}, and must be at most {2**63 - 1}", lambda: fmoe.load(FILE, active=2**70)),
+        ("call layer.with_active", lambda: fmoe.load(FILE, active=8)),
+        ("narrow is True or False, and not 'yes'", lambda: fmoe.load(FILE, narrow="yes")),
+        ('metadata is a mapping from texts to texts, such as {"K": "32"}, and not [\'K\']', lambda: fmoe.load(FILE, metadata=["K"])),
+        ('metadata["K"] is a text, and not 32', lambda: fmoe.load(FILE, metadata={"K": 32})),
+        ("a key of metadata is a text, and not 3", lambda: fmoe.load(FILE, metadata={3: "K"})),
+        ("extra is a list, to which names of tensors are added, and not True", lambda: fmoe.load(FILE, extra=True)),
+        ("prefix is a text, and not None", lambda: fmoe.load(FILE, None)),
+        ("file is the name of a file, as text or pathlib.Path, and not 3", lambda: fmoe.load(3)),
+        ("path is the name of a file, as text or pathlib.Path, and not of type dict", lambda: fmoe.read({})),
+        ("path is the name of a file, as text or pathlib.Path, and not None", lambda: fmoe.write(None, {"x": x})),
+        ("file is the name of a file, as text or pathlib.Path, and not of type Layer", lambda: EXPERTS.save(EXPERTS)),
+        ("prefix is a text, and not 3", lambda: EXPERTS.save("/dev/null", 3)),
+        ("whose names are UTF-8: rename it", lambda: fmoe.load(b"\xff.safetensors")),
+        ("no name of a file has a null character", lambda: fmoe.load("layer\0.safetensors")),
+        ("layer is a whole number, and not 1.5", lambda: fmoe.load_mixture(MIXTURE, 1.5)),
+        ("layer is -1, and must be at least 0", lambda: fmoe.load_mixture(MIXTURE, -1)),
+        ("model is the name of a file", lambda: fmoe.load_mixture(None, 0)),
+        ("type is a text, and not 8", lambda: fmoe.load_mixture(MIXTURE, 0, type=8)),
+        ("there is no type bf16: float32, bfloat16, float16, q8 and q8c are types", lambda: fmoe.load_mixture(MIXTURE, 0, type="bf16")),
+        ("active is -1, and must be at least 1", lambda: fmoe.load_mixture(MIXTURE, 0, active=-1)),
+        ("experts, and K = 99 is asked for", lambda: fmoe.load_mixture(MIXTURE, 0, active=99)),
+        ("prefix is a text, and not 0", lambda: fmoe.load_mixture(MIXTURE, 0, prefix=0)),
+        ("narrow is True or False", lambda: fmoe.load_mixture(MIXTURE, 0, narrow=1)),
+        ("extra is a list, to which names of tensors are added, and not 'a'", lambda: fmoe.load_mixture(MIXTURE, 0, extra="a")),
+        ("the mapping holds no tensors", lambda: fmoe.from_arrays({})),
+        ('the mapping holds no layer that takes x alone; it has "a"', lambda: fmoe.from_arrays({"a": x})),
+        ("experts is a list, and not 3", lambda: EXPERTS.ablated(3)),
+        ("an expert is a pair (i, j), and not (1, 2, 3)", lambda: EXPERTS.ablated([(1, 2, 3)])),
+        ("mean is a list, and not 3", lambda: EXPERTS.rewritten(1, 3, 1)),
+        ("routing is a list, and not 3", lambda: EXPERTS(ROWS, routing=3)),
+        ("batches are a list or another iterable of arrays, and not 3", lambda: EXPERTS.statistics(3)),
+        ("into is an fmoe.ExpertStatistics, and not 3", lambda: EXPERTS.statistics([ROWS], into=3)),
+        ("members is a list, and not 3", lambda: fmoe.ExpertStatistics(12).add(x, 3)),
+        ("experts is a whole number, and not None", lambda: fmoe.ExpertStatistics()),
+        ("domains is a whole number, and not None", lambda: fmoe.ExpertDomains(9)),
+        ("domain is a whole number, and not '0'", lambda: fmoe.ExpertDomains(9, 2).experts_of("0")),
+        ("ratio is a number, and not '2'", lambda: fmoe.ExpertDomains(9, 2).experts_of(0, "2")),
+        ("expert is a list, and not 3", lambda: fmoe.ExpertDomains(9, 2).mean_probability(0, 3)),
+        ("expert is a pair (i, j), and not [1]", lambda: fmoe.ExpertDomains(9, 2).mean_probability(0, [1])),
+        ("parts is a list, and not 3", lambda: fmoe.concat(3, 0)),
+        ("shape is a list, and not 3", lambda: fmoe.sized(x, 3)),
+        ("k is a whole number, and not of type ndarray", lambda: fmoe.top_k(3, x)),
+        ("operand 0 of \"tib,io->to\" has 2 axes, and 'tib' are 3", lambda: fmoe.einsum("tib,io->to", x, w)),
+        ("this is a NoneType, and an array", lambda: fmoe.Expression()),
+        ('expressions have no @: fmoe.einsum("ti,io->to", x, w) is x @ w', lambda: fmoe.input() @ w),
+        ('expressions have no @: fmoe.einsum("ti,io->to", x, w) is x @ w', lambda: w @ fmoe.input()),
+        ("i is 1, and the executable has 1 input, counted from 0", lambda: forward.input_shape(1)),
+        ("i is 7, and the executable has 1 result, counted from 0", lambda: forward.output_shape(7)),
+        ("the executable takes 1 input, and not 2", lambda: forward(x, x)),
+        ("the output is of float32 and the layer computes in float64", lambda: EXPERTS(ROWS.astype(float), out=np.empty((1, 384), np.float32))),
+        ("the output is [2, 384] and [1, 384] is expected", lambda: EXPERTS(ROWS.astype(float), out=np.empty((2, 384)))),
+        ("this is a str, and an array", lambda: EXPERTS(ROWS.astype(float), out="y")),
+        ("the array to write to is read-only", lambda: EXPERTS(ROWS.astype(float), out=np.broadcast_to(0.0, (1, 384)))),
+        ("fmoe.load, fmoe.load_mixture, fmoe.from_arrays and fmoe.from_torch make layers", lambda: fmoe.Layer(3)),
+        ("fmoe.compile(y, tokens) and layer.compile(tokens) make executables", lambda: fmoe.Executable(3, True)),
         ('load them with type="bfloat16"', lambda: EXPERTS.compile(4, bf16_products=True)),
         ('load them with type="q8"', lambda: EXPERTS.explain(4, int8_products=True)),
         ('load them with type="bfloat16"', lambda: fmoe.evaluate(fmoe.einsum("ti,io->to", x, w), bf16_products=True)),
@@ -255,7 +317,7 @@ def test_mistakes_have_sentences(sentence, provoke):
     with pytest.raises((TypeError, ValueError, OSError), match=re.escape(sentence)) as raised:
         provoke()
     told = str(raised.value)
-    assert not re.search("incompatible function|fmoe::|nanobind|/tmp|safetensors\"", told)
+    assert not re.search("incompatible function|fmoe::|nanobind|/tmp|\"layer.safetensors\"", told)
 
 
 def test_whole_numbers_of_numpy_are_taken():

@@ -228,7 +228,7 @@ def test_several_inputs_and_results():
         (fmoe.ShapeError, "operand 1 of", lambda: fmoe.einsum("ti,io->to", x, b)),
         (fmoe.ShapeError, "'i' is 12 in operand 0 and 5", lambda: fmoe.evaluate(fmoe.einsum("ti,oi->to", x, w))),
         (fmoe.DomainError, "compile it and call it", lambda: fmoe.evaluate(fmoe.input())),
-        (TypeError, "takes 1 inputs, and not 2", lambda: fmoe.compile(fmoe.input() * x[0], 8)(x, x)),
+        (TypeError, "takes 1 input, and not 2", lambda: fmoe.compile(fmoe.input() * x[0], 8)(x, x)),
         (TypeError, "this is a str, and an array", lambda: fmoe.einsum("ti,io->to", x, "text")),
         (TypeError, "float32", lambda: fmoe.relu(np.arange(4))),
     ],

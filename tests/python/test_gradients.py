@@ -61,14 +61,14 @@ def test_a_layer_is_trained_where_its_weights_lie(case):
 def test_weights_of_16_bits_are_not_shown_where_they_lie():
     arrays = {name: np.ones(s, np.float32) for name, s in {"W_enc": (4, 6), "gate": (20, 4), "W_cond": (5, 20), "W_dec": (6, 5)}.items()}
     with pytest.raises(TypeError, match="q8, which numpy cannot show where it lies"):
-        fmoe.from_arrays(arrays, active=4).quantize("q8").weights()
+        fmoe.from_arrays(arrays, active=4, metadata={"activation": "gelu"}).quantize("q8").weights()
 
 
 def test_a_step_follows_the_weights_and_k():
     rng = np.random.default_rng(0)
     sizes = {"W_enc": (4, 6), "gate": (20, 4), "W_cond": (5, 20), "W_dec": (6, 5)}
     arrays = {name: rng.normal(size=s).astype(np.float32) for name, s in sizes.items()}
-    layer = fmoe.from_arrays(arrays, active=4)
+    layer = fmoe.from_arrays(arrays, active=4, metadata={"activation": "gelu"})
     step, dy = layer.compile_gradients(8, threads=1), np.ones((3, 5), np.float32)
     y, dx, d = step(x, dy)
     assert {name: g.shape for name, g in d.items()} == sizes
@@ -76,7 +76,7 @@ def test_a_step_follows_the_weights_and_k():
     assert "forward and backward" in str(step.explain())
     step.keep(2)
     fewer = step(x, dy)
-    assert (fewer.y == fmoe.from_arrays(arrays, active=2)(x)).all() and not (fewer.y == y).all()
+    assert (fewer.y == layer.with_active(2)(x)).all() and not (fewer.y == y).all()
     step.keep(None)
     assert (step(x, dy).dx == dx).all()
     with pytest.raises(fmoe.ShapeError, match="the rows of dy have 4 numbers"):
@@ -93,7 +93,8 @@ def test_a_step_follows_the_weights_and_k():
 def test_a_layer_of_8_bits_has_float_gradients(type):
     rng = np.random.default_rng(0)
     sizes = {"W_enc": (4, 6), "gate": (20, 4), "W_cond": (5, 20), "W_dec": (6, 5)}
-    layer = fmoe.from_arrays({name: rng.normal(size=s).astype(np.float32) for name, s in sizes.items()}, active=20)
+    arrays = {name: rng.normal(size=s).astype(np.float32) for name, s in sizes.items()}
+    layer = fmoe.from_arrays(arrays, active=20, metadata={"activation": "gelu"})
     dy = rng.normal(size=(3, 5)).astype(np.float32)
     y, dx, d = layer.compile_gradients(8)(x, dy)
     small = layer.quantize(type).compile_gradients(8)(x, dy)

@@ -302,6 +302,39 @@ def test_mixtures_of_released_models_in_narrow_types(type):
             fmoe.load_mixture("tests/mixtures/qwen3_moe_q8_0.gguf", 1, type=type)
 
 
+def test_paths_are_texts_bytes_and_of_pathlib(minilm, rows, tmp_path):
+    x, file = rows["x"][:2], tmp_path / "wörter.safetensors"
+    for name in (file, str(file), bytes(file)):
+        minilm.save(name)
+        assert (fmoe.load(name)(x) == minilm(x)).all()
+        fmoe.write(name, {"x": x})
+        assert (fmoe.read(name)["x"] == x).all()
+        file.unlink()
+
+
+def test_files_that_are_missing_are_named(tmp_path):
+    with pytest.raises(fmoe.FileError, match='model.safetensors": is not there; the folder has no file of tensors'):
+        fmoe.load(tmp_path)
+    fmoe.write(tmp_path / "sae_weights.safetensors", {"x": np.ones(3, np.float32)})
+    with pytest.raises(fmoe.FileError, match='the folder has "sae_weights.safetensors", to be opened by its path'):
+        fmoe.load(tmp_path)
+    with pytest.raises(fmoe.FileError, match='config.json": is not there: the settings of the model are expected in it'):
+        fmoe.load_mixture(tmp_path / "sae_weights.safetensors", 0)
+    with pytest.raises(fmoe.FileError, match='holds no layer that takes x alone; it has "x"'):
+        fmoe.load(tmp_path / "sae_weights.safetensors")
+    with pytest.raises(fmoe.FileError, match='holds no tensors behind "model.layers.3."; it has "W_cond", "W_dec", "W_enc" and'):
+        fmoe.load(FILE, "model.layers.3.")
+
+
+def test_out_of_a_layer_in_double_and_of_written_weights(minilm, rows):
+    x = rows["x"][:3]
+    out = np.empty((3, 384))
+    assert minilm(x.astype(float), out=out) is out and (out == minilm(x.astype(float))).all()
+    written, out = copy.copy(minilm), np.empty((3, 384), np.float32)
+    written.weights()["b_dec_out"] += 1
+    assert written(x, out=out) is out and (out == written(x)).all() and off(out, minilm(x) + 1) < 1e-5
+
+
 def test_another_k(minilm, rows):
     x = rows["x"][:8]
     few = minilm.with_active(8)

@@ -21,7 +21,8 @@ def resident():
 def small(tmp_path_factory):
     rng = np.random.default_rng(0)
     sizes = {"W_enc": (32, 64), "gate": (200, 32), "W_cond": (32, 200), "W_dec": (64, 32)}
-    layer = fmoe.from_arrays({name: rng.normal(size=s).astype(np.float32) for name, s in sizes.items()}, active=4)
+    arrays = {name: rng.normal(size=s).astype(np.float32) for name, s in sizes.items()}
+    layer = fmoe.from_arrays(arrays, active=4, metadata={"activation": "gelu"})
     file = tmp_path_factory.mktemp("layers") / "small.safetensors"
     layer.save(file)
     return file

@@ -164,7 +164,7 @@ def test_config_and_metadata_that_differ(group, tmp_path):
     fmoe.write(tmp_path / "model.safetensors", group[0], {"K": "3", "heads": str(HEADS)})
     config = {"moe_topk": K, "moe_groups": 2}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(fmoe.FileError, match="has moe_topk = 2, and 3 is in the metadata"):
+    with pytest.raises(fmoe.FileError, match='has K = "3" in its metadata, and "2" is in "config.json" beside it'):
         fmoe.load(tmp_path, prefix(0))
     with pytest.raises(fmoe.FileError, match="layer 2 has a router"):
         fmoe.load(tmp_path, prefix(2))

@@ -42,7 +42,8 @@ def x():
 def small_layer(seed):
     rng = np.random.default_rng(seed)
     sizes = {"W_enc": (32, 64), "gate": (200, 32), "W_cond": (48, 200), "W_dec": (64, 48)}
-    return fmoe.from_arrays({name: rng.normal(size=s).astype(np.float32) for name, s in sizes.items()}, active=4)
+    arrays = {name: rng.normal(size=s).astype(np.float32) for name, s in sizes.items()}
+    return fmoe.from_arrays(arrays, active=4, metadata={"activation": "gelu"})
 
 
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this interpreter always has the lock")
@@ -142,7 +143,8 @@ import fmoe
 rng = np.random.default_rng(0)
 sizes = {{"W_enc": (32, 64), "gate": (200, 32), "W_cond": (32, 200), "W_dec": (64, 32)}}
 arrays = {{name: rng.normal(size=s).astype(np.float32) for name, s in sizes.items()}}
-layer, x, w = fmoe.from_arrays(arrays, active=4), rng.normal(size=(64, 32)).astype(np.float32), np.ones((32, 300), np.float32)
+layer = fmoe.from_arrays(arrays, active=4, metadata={{"activation": "gelu"}})
+x, w = rng.normal(size=(64, 32)).astype(np.float32), np.ones((32, 300), np.float32)
 forward, step, begun = layer.compile(64), layer.compile_gradients(64), threading.Barrier(4)
 
 def work():

@@ -564,6 +564,31 @@ def test_modules_of_the_authors_become_layers(kind, attributes):
         fmoe.from_torch(torch.nn.Linear(2, 2))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_dict_is_a_mapping_of_arrays(kind, tmp_path):
+    m = filled(KINDS[kind][0]()).eval()
+    layer, x = m.layer(), torch.randn(6, 10)
+    again = fmoe.from_arrays(m.state_dict(), metadata=layer.settings)
+    assert (again(x) == layer(x)).all() and again.settings == layer.settings
+    layer.save(tmp_path / "layer.safetensors")
+    assert (ft.load(tmp_path / "layer.safetensors").eval()(x) == layer(x)).all()
+
+
+def test_a_module_of_a_file_is_told_what_the_file_does_not_say(tmp_path):
+    m = filled(KINDS["mxd"][0]()).eval()
+    fmoe.write(tmp_path / "layer.safetensors", {**m.state_dict(), "more": torch.ones(2)})
+    extra = []
+    made = ft.load(tmp_path / "layer.safetensors", active=4, metadata={"activation": "gelu"}, extra=extra).eval()
+    x = torch.randn(6, 10)
+    assert extra == ["more"] and (made(x) == m(x)).all()
+
+
+def test_a_module_of_the_authors_without_a_norm():
+    m = filled(ft.MuMoE(**{**CP, "normalization": None})).eval()
+    layer, x = fmoe.from_torch(Theirs(m, act=torch.softmax, normalization=None)), torch.randn(6, 10)
+    assert layer.settings["norm"] == "none" and (layer(x) == m(x).reshape(6, -1)).all()
+
+
 @pytest.mark.parametrize(
     "function, name",
     [
@@ -605,6 +630,10 @@ def test_a_function_with_settings_that_fmoe_does_not_have_is_refused():
         (fmoe.ShapeError, "axis 0 of the rows", lambda m: m(torch.randn(2, 11))),
         (ValueError, '"cp" or "tr"', lambda m: ft.MuMoE("tucker", 10, 7, [3], 5)),
         (ValueError, '"bn", "ln" or None', lambda m: ft.MuMoE("cp", 10, 7, [3], 5, normalization="batch")),
+        (TypeError, "topk is a whole number, and not 1.5", lambda m: ft.MxD(10, 12, 30, 7, topk=1.5)),
+        (fmoe.DomainError, "moe_topk is 0, and must be at least 1", lambda m: ft.Monet(10, 4, 3, 9, 0)),
+        (fmoe.DomainError, "moe_top_k is 0, and must be at least 1", lambda m: ft.AoE(10, 11, 6, 3, moe_top_k=0)),
+        (fmoe.DomainError, "active is -1", lambda m: ft.load("layer.safetensors", active=-1)),
         (ValueError, '"vertical" or "horizontal"', lambda m: ft.Monet(10, 4, 3, 9, 2, moe_decompose="hd")),
     ],
 )

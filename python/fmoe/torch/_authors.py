@@ -20,7 +20,7 @@ def _of_sparse(m: Any) -> Settings:
 
 
 def _of_mumoe(m: Any) -> Settings:
-    return {"activation": activation_name(m.act), "norm": {"bn": "batch", "ln": "layer"}[m.normalization]}
+    return {"activation": activation_name(m.act), "norm": {"bn": "batch", "ln": "layer", None: "none"}[m.normalization]}
 
 
 def _of_monet(m: Any) -> Settings:

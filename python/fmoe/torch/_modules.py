@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import _layers
-from .._arrays import count_or_none
+from .._arrays import Path, count, count_or_none
 from . import _operators
 from ._operators import Runner, Weight
 
@@ -145,9 +144,17 @@ def _of_tensors(tensors: Mapping[str, Tensor], settings: Mapping[str, str]) -> _
     return _layers.from_arrays({name: value.detach() for name, value in here.items()}, metadata=settings)
 
 
-def load(file: str | os.PathLike[str], prefix: str = "", *, active: int | None = None, narrow: bool = False) -> Layer:
+def load(
+    file: Path,
+    prefix: str = "",
+    *,
+    active: int | None = None,
+    narrow: bool = False,
+    metadata: Mapping[str, str] | None = None,
+    extra: list[str] | None = None,
+) -> Layer:
     """The module of the one layer that a file or a checkpoint holds: see fmoe.load."""
-    return Layer(_layers.load(file, prefix, active=active, narrow=narrow))
+    return Layer(_layers.load(file, prefix, active=active, narrow=narrow, metadata=metadata, extra=extra))
 
 
 _ACTIVATIONS = {"geluactivation": "gelu", "gelutanh": "gelu_tanh", "pytorchgelutanh": "gelu_tanh", "siluactivation": "silu"}
@@ -204,7 +211,7 @@ class _Sparse(_Made):
         if use_skip:
             arrays["W_skip.weight"] = torch.zeros(d_in, d_in)
         activation = {"gelu_pytorch_tanh": "gelu_tanh"}.get(activation, activation)
-        super().__init__(arrays, {"K": topk if topk > 0 else -1, "activation": activation})
+        super().__init__(arrays, {"K": count(max(topk, 0), "topk") or -1, "activation": activation})
         self.b_dec = nn.Parameter(torch.zeros(d_in))  # of an autoencoder; the authors' module has it in each form
 
 
@@ -356,7 +363,7 @@ class Monet(_Made):
         else:
             raise ValueError(f'moe_decompose is "vertical" or "horizontal", and not {moe_decompose}')
         activation = {"relu2": "squared_relu"}.get(hidden_act, hidden_act)
-        super().__init__(arrays, {"K": moe_topk, "heads": moe_heads, "activation": activation})
+        super().__init__(arrays, {"K": count(moe_topk, "moe_topk", 1), "heads": moe_heads, "activation": activation})
 
 
 class AoE(_Made):
@@ -385,4 +392,5 @@ class AoE(_Made):
         }
         if bias:
             arrays["experts.bias"] = torch.zeros(hidden_size)
-        super().__init__(arrays, {"K": moe_top_k, "weighting": "released", "activation": activation_name(activation)})
+        k = count(moe_top_k, "moe_top_k", 1)
+        super().__init__(arrays, {"K": k, "weighting": "released", "activation": activation_name(activation)})
