@@ -105,6 +105,9 @@ void read_weights() {
   const auto y = evaluate(layer(rows.get<float, 2>("x")));
   std::cout << layer.gate.shape()[1] << " experts, " << layer.active << " active; " << y.shape()[0]
             << " x " << y.shape()[1] << '\n';
+  std::vector<std::string> left_out;  // receives names of tensors
+  const load_options options{.active = 32, .activation = pointwise::gelu, .extra = &left_out};
+  const auto as_told = load<mxd<>>("examples/data/minilm_l3_mxd_bf16.safetensors", options);
   const mxd<q8> small = quantize(layer);
   const auto x = rows.get<float, 2>("x");
   std::cout << explain(small(x)).memory.weights << " bytes of weights in place of "

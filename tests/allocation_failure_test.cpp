@@ -22,7 +22,7 @@ using rows = tensor<float, 2>;
 
 constexpr auto golden = "tests/golden/mxd/mxd_glu_silu_k4.weights.safetensors";
 
-mxd<> loaded() { return load<mxd<>>(golden, {.active = 4}); }
+mxd<> loaded() { return load<mxd<>>(golden, {.active = 4, .activation = pointwise::silu}); }
 
 const rows x = random<rows>({5, 13}, 1);
 

@@ -242,8 +242,8 @@ TEST_CASE("tensors of a model that disagree on its experts are refused", "[load_
     put(folder / "config.json", content(home / model / "config.json"));
     return caught([&] { load_mixture(folder.path(), 1); });
   };
-  for (const auto& [model, name] : {std::pair{"gpt_oss", "mlp.router.weight"},
-                                    {"gpt_oss", "mlp.router.bias"},
+  CHECK(with_less_of("gpt_oss", "mlp.router.weight").code == io::errc::schema);  // of config.json
+  for (const auto& [model, name] : {std::pair{"gpt_oss", "mlp.router.bias"},
                                     {"gpt_oss", "mlp.experts.gate_up_proj"},
                                     {"gpt_oss", "mlp.experts.gate_up_proj_bias"},
                                     {"deepseek_v3", "mlp.gate.e_score_correction_bias"},
@@ -293,7 +293,71 @@ TEST_CASE("what a model does not have is told", "[load_mixture]") {
   CHECK_THROWS_WITH(
       with(R"({"model_type": "mixtral", "num_experts_per_tok": 2, "hidden_act": "mish"})"),
       containing("hidden_act"));
-  CHECK_THROWS_WITH(with("[1"), containing("is not a JSON object"));
+  CHECK_THROWS_WITH(with("[1"), containing("is no JSON, as a config.json is"));
+  CHECK_THROWS_WITH(with("[1]"), containing("is no JSON object"));
+  CHECK_THROWS_WITH(
+      with(R"({"model_type": "mixtral", "num_experts_per_tok": 2, "num_local_experts": 16})"),
+      containing("\"num_local_experts\" = \"16\", which is not the number of its router's"));
+  CHECK_THROWS_WITH(with(R"({"model_type": "mixtral", "num_experts_per_tok": 99})"),
+                    containing("is more than the number of its experts"));
+  CHECK_THROWS_WITH(load_mixture(home / "mixtral", 0), containing("; layer 1 has one (missing"));
+}
+
+// What tools beside transformers write; scripts of this project do not make these.
+TEST_CASE("mixtures in unusual files have their outputs, too", "[load_mixture]") {
+  for (const auto& [folder, file] :
+       {std::pair{"shared_expert_beside_joined_experts", ""},
+        {"biases_of_joined_experts", "model.gguf"},
+        {"index_of_an_earlier_save", ""},  // transformers takes model.safetensors
+        {"infinity_in_config", ""},        // Python's json writes Infinity
+        {"number_for_each_layer", "model.gguf"},
+        {"architecture_in_gguf", "glm4moe.gguf"},
+        {"architecture_in_gguf", "deepseek2.gguf"}}) {
+    INFO(folder << ' ' << file);
+    const auto want = io::safetensors::read(home / folder / "io.safetensors");
+    const auto layer = load_mixture(home / folder / file, 0);
+    const auto y = evaluate(layer(want.get<float, 2>("x", {all, all})));
+    const auto expected = want.get<double, 2>("y", {all, all}, io::narrow);
+    CHECK(relative_error(y.data(), {expected.data(), expected.data() + expected.size()}) < 1e-5);
+  }
+}
+
+TEST_CASE("a mixture accounts for each tensor of its own", "[load_mixture]") {
+  const temporary_folder folder;
+  std::filesystem::copy_file(home / "mixtral/config.json", folder / "config.json");
+  const auto with = [&](const char* name) {
+    io::arrays_by_name arrays;
+    const auto file = io::safetensors::read(home / "mixtral/model.safetensors");
+    for (const io::array& a : file.arrays()) arrays.emplace(a.name(), a);
+    arrays.emplace(name, tensor<float, 1>({3}));
+    io::safetensors::write(folder / "model.safetensors", arrays);
+    std::vector<std::string> extra;
+    load_mixture(folder.path(), 1, {.extra = &extra});
+    return extra;
+  };
+  const std::string layer = "model.layers.1.";
+  for (const char* name : {"self_attn.q.weight", "input_layernorm.weight"}) {
+    CHECK(with((layer + name).c_str()).empty());
+    CHECK_NOTHROW(load_mixture(folder.path(), 1));
+  }
+  for (const char* name : {"block_sparse_moe.experts.9.w1.weight", "block_sparse_moe.planted",
+                           "mlp.gate.bias", "feed_forward.router.scale"}) {
+    INFO(name);
+    CHECK(with((layer + name).c_str()) == std::vector{layer + name});
+    const io::error e = caught([&] { load_mixture(folder.path(), 1); });
+    CHECK(e.code == io::errc::extra_tensor);
+    CHECK(e.tensor == layer + name);
+  }
+  CHECK(with("model.layers.0.block_sparse_moe.planted").empty());  // another layer's
+}
+
+TEST_CASE("a balance of experts beside a softmax is refused", "[load_mixture]") {
+  const temporary_folder folder;
+  std::filesystem::copy_file(home / "deepseek_v3/model.safetensors", folder / "model.safetensors");
+  put(folder / "config.json", R"({"model_type": "qwen3_moe", "num_experts_per_tok": 2})");
+  const io::error e = caught([&] { load_mixture(folder.path(), 1); });
+  CHECK(e.code == io::errc::conflict);
+  CHECK(std::string(e.what()).find("has a balance of experts") != std::string::npos);
 }
 
 }  // namespace

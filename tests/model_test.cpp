@@ -20,7 +20,8 @@ std::string golden(const std::string& name) {
 }
 
 TEST_CASE("models of different layers are called alike", "[model]") {
-  const auto mixture = load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4});
+  const auto mixture =
+      load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4, .activation = pointwise::silu});
   const auto experts = load<aoe<>>(golden("aoe/aoe_kn"), {.active = 2});
   auto router = load<monet_router<>>(golden("monet/monet_hd_topk_t1"), {.active = 3});
   router.heads = 3;
@@ -52,7 +53,8 @@ TEST_CASE("models of different layers are called alike", "[model]") {
 }
 
 TEST_CASE("copies of a model share the compiled layer", "[model]") {
-  auto layer = load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4});
+  auto layer =
+      load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4, .activation = pointwise::silu});
   model first(layer, 3), other(layer, 3);
   const model copy = first;
   const auto x = random<tensor<float, 2>>({3, first.inputs()}, 1);

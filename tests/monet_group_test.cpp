@@ -262,14 +262,22 @@ TEST_CASE("config.json says what the files of a Monet model do not", "[monet_gro
   };
   const auto e = refused({{"K", "3"}}, config);
   CHECK(e.code == errc::conflict);
-  CHECK(e.file.filename() == "config.json");
-  CHECK(text(e.what()).find("has moe_topk = 2, and 3 is in the metadata") != text::npos);
+  CHECK(text(e.what()).find("has K = \"3\" in its metadata, and \"2\" is in \"config.json\"") !=
+        text::npos);
   CHECK(refused({{"heads", "9"}}, config).code == errc::conflict);
   CHECK(refused({{"heads", "9"}}, config, {}, 1).code == errc::conflict);
   CHECK(refused({{"activation", "gelu"}}, config, {}, 1).code == errc::conflict);
   CHECK(refused({}, config, {.active = 3}).code == errc::conflict);
   CHECK(refused({}, config, {.activation = pointwise::silu}, 1).code == errc::conflict);
-  CHECK(refused({}, R"({"moe_topk": 0})").code == errc::schema);
+  for (const char* no_count : {R"({"moe_topk": 0})", R"({"moe_topk": -1})", R"({"moe_topk": 1.5})",
+                               R"({"moe_topk": "two"})", R"({"moe_heads": 0})"}) {
+    INFO(no_count);
+    const auto wrong = refused({}, no_count);
+    CHECK(wrong.code == errc::schema);
+    CHECK(wrong.file.filename() == "config.json");
+  }
+  const text of_others = R"({"moe_topk": 2, "moe_heads": 3, "moe_experts": 7})";
+  CHECK(text(refused({}, of_others).what()).find("has moe_experts = 7") != text::npos);
   CHECK(refused({}, config, {.active = 2}, 1).code == errc::conflict);  // there is no router
 
   // Routers are where moe_groups says.

@@ -92,8 +92,12 @@ std::string golden(const std::string& name) {
 }
 
 TEST_CASE("a write to a parameter of MxD counts") {
-  check_writes(load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4}), 13, called);
-  check_writes(load<mxd<>>(golden("mxd/mxd_mlp_gelu_skip_k4"), {.active = 4}), 13, called);
+  check_writes(
+      load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4, .activation = pointwise::silu}), 13,
+      called);
+  check_writes(
+      load<mxd<>>(golden("mxd/mxd_mlp_gelu_skip_k4"), {.active = 4, .activation = pointwise::gelu}),
+      13, called);
   check_writes(load<sparse_mlp<>>(golden("mxd/mxd_transcoder_relu"), {.active = all}), 13, called);
 }
 
@@ -125,7 +129,9 @@ TEST_CASE("a write to a parameter of a mixture counts") {
   check_writes(load<aoe<>>(golden("aoe/aoe_kn"), {.active = 2}), 11, called);
   check_writes(load<moe<>>(golden("moe/moe_odd"), {.active = 2}), 14, called);
   check_writes(load<soft_moe<>>(golden("moe/moe_dense")), 13, called);
-  check_writes(load<peer<>>(golden("peer/peer_h2_n64"), {.active = 4}), 16, called);
+  check_writes(load<peer<>>(golden("peer/peer_h2_n64"),
+                            {.active = 4, .metadata = {{"weighting", "softmax"}}}),
+               16, called);
 }
 
 // A layer of a matrix, which is packed and also read as it is, for the sums of its columns, of a
@@ -340,7 +346,8 @@ TEST_CASE("a write counts, however it reaches the elements") {
 }
 
 TEST_CASE("a layer that does not keep its weights holds none that it has packed") {
-  auto layer = std::make_optional(load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4}));
+  auto layer = std::make_optional(
+      load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4, .activation = pointwise::silu}));
   const auto x = random<rows>({3, 13}, 1);
   const auto y = evaluate((*layer)(x));
   const auto note = [&](const auto& p) {  // ends with the elements
@@ -359,13 +366,15 @@ TEST_CASE("a layer that does not keep its weights holds none that it has packed"
   CHECK_THROWS_AS(ready.refresh(), value_error);
   CHECK(same_bits(ready(x), y));
 
-  const auto on_reference = compile(load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4}), 3,
-                                    {.on = fmoe::reference(), .keep_weights = false});
+  const auto on_reference = compile(
+      load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4, .activation = pointwise::silu}), 3,
+      {.on = fmoe::reference(), .keep_weights = false});
   CHECK(on_reference(x).shape() == y.shape());
 }
 
 TEST_CASE("a copy of a layer is a layer of its own") {
-  const auto layer = load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4});
+  const auto layer =
+      load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4, .activation = pointwise::silu});
   const auto x = random<rows>({3, 13}, 1);
   const auto before = evaluate(layer(x));
   auto ready = compile(layer, 3);

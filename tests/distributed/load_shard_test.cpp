@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/aoe.hpp>
 #include <fmoe/io/safetensors.hpp>
+#include <fmoe/mxd.hpp>
 
 #include "../support/catch.hpp"
 #include "../support/header_bytes.hpp"
@@ -53,6 +54,26 @@ TEST_CASE("an axis of two labels in the file is cut, with a prefix and in 16 bit
     require(part.bytes_read == header_of(file) + 10 * each, "the bytes that are read");
     const auto x = rows(11, 12, 1000);
     require(same_bits(result_on(ranks, part, x), result_on(ranks, shard(layer, ranks, 'n'), x)),
+            "the bits of a layer from a file");
+  });
+}
+
+TEST_CASE("a transcoder of SAELens is cut as its cfg.json says") {
+  const temporary_folder folder;
+  const auto file = folder / "sae_weights.safetensors";
+  const io::arrays_by_name arrays{{"W_enc", rows(12, 20, 1)},
+                                  {"b_enc", random<tensor<float, 1>>({20}, 2)},
+                                  {"W_dec", rows(20, 12, 3)},
+                                  {"b_dec", random<tensor<float, 1>>({12}, 4)},
+                                  {"W_skip", rows(12, 12, 5)}};
+  io::safetensors::write(file, arrays);
+  put(folder / "cfg.json", R"({"architecture": "skip_transcoder"})");
+  const auto whole = load<sparse_mlp<>>(file);
+  REQUIRE_FALSE(whole.skip.empty());
+  run_on_threads(2, [&](communicator& ranks) {
+    const auto part = load_shard<sparse_mlp<>>(file, ranks, 'h');
+    const auto x = rows(23, 12, 1000);
+    require(same_bits(result_on(ranks, part, x), result_on(ranks, shard(whole, ranks, 'h'), x)),
             "the bits of a layer from a file");
   });
 }

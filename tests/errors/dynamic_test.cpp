@@ -49,7 +49,7 @@ step.refresh();
 [] { dynamic::einsum("ti,io->tz", {zeros({4, 8}), zeros({8, 3})}); }},
 {R"([einsum] "ti,io->to" names 2 operands and there are 1)", "The subscripts have another number of operands than the list.", "Pass an operand for each part of the subscripts.",
 [] { dynamic::einsum("ti,io->to", {zeros({4, 8})}); }},
-{R"([einsum] operand 1 of "ti,io->to" has 3 axes)", "An operand has another number of axes than labels.", "Write one label for each axis.",
+{R"([einsum] operand 1 of "ti,io->to" has 3 axes, and 'io' are 2)", "An operand has another number of axes than labels.", "Write one label for each axis.",
 [] { dynamic::einsum("ti,io->to", {zeros({4, 8}), zeros({2, 8, 3})}); }},
 {R"([apply] there is no "rule" among relu, gelu, gelu_tanh, silu, sigmoid, squared_relu, exp, sqrt, inverse_sqrt, negate, scale, shift, threshold, tanh, log, abs, at_least, at_most, quotient, inverse, power)", "A function, a norm or a weighting was asked for by a name that fmoe does not know.", "Take one of the names.",
 [] { dynamic::pointwise_named("rule"); }},

@@ -105,7 +105,7 @@ TEST_CASE("a model in shards and the same in one file", "[io]") {
   std::vector<std::string> extra;
   load<monet_hd<>>(io::checkpoint::open(folder.path()),
                    {.prefix = "model.layers.10.", .extra = &extra});
-  CHECK(extra == std::vector<std::string>{"model.layers.10.self_attn.q_proj.weight"});
+  CHECK(extra.empty());  // attention is not the layer's business
 }
 
 TEST_CASE("what a model lacks is named, with its file", "[io]") {
@@ -150,6 +150,31 @@ TEST_CASE("what a model lacks is named, with its file", "[io]") {
   e = caught(load_hd);
   CHECK(e.code == errc::shape);
   CHECK(e.tensor == "model.layers.0.moe.b");
+}
+
+TEST_CASE("a layer of a model accounts for its own tensors alone", "[io]") {
+  const temporary_folder folder;
+  const std::string layer = "model.layers.10.";
+  const auto extra_with = [&](const std::string& name) {
+    auto files = model();
+    files["a.safetensors"].emplace(name, numbers({3}, 1));
+    write(folder, files);
+    std::vector<std::string> extra;
+    load<monet_hd<>>(io::checkpoint::open(folder.path()), {.prefix = layer, .extra = &extra});
+    return extra;
+  };
+  for (const char* beside : {"self_attn.q_proj.weight", "input_layernorm.weight", "mlp.weight",
+                             "router.w3.weight", "other"}) {
+    INFO(beside);
+    CHECK(extra_with(layer + beside).empty());
+    CHECK_NOTHROW(load<monet_hd<>>(io::checkpoint::open(folder.path()), {.prefix = layer}));
+  }
+  CHECK(extra_with("model.layers.0.moe.planted").empty());
+  CHECK(extra_with(layer + "moe.planted") == std::vector{layer + "moe.planted"});
+  const auto e =
+      caught([&] { load<monet_hd<>>(io::checkpoint::open(folder.path()), {.prefix = layer}); });
+  CHECK(e.code == errc::extra_tensor);
+  CHECK(e.tensor == layer + "moe.planted");
 }
 
 TEST_CASE("the numbers of the layers of a kind", "[io]") {
@@ -235,8 +260,6 @@ TEST_CASE("a path that the system refuses is an io::error", "[io]") {
     CHECK(refused(folder / "loop").file == folder / "loop");
     refused(folder / "loop/model");
     std::filesystem::create_symlink(index, folder.path() / index);
-    CHECK(refused(folder.path()).file == folder.path() / index);
-    put(folder / "model.safetensors", "no model: the index would be read");
     CHECK(refused(folder.path()).file == folder.path() / index);
   }
   SECTION("a shard of such a name") {

@@ -162,7 +162,8 @@ TEST_CASE("of several readings the one of more tensors counts", "[io]") {
         texts{"block.:2 7", "deep.:1 6"});
   CHECK(found<cp_mumoe<1>>(from) == texts{"block.:0 4", "deep.:0 4"});
   CHECK(found<tr_mumoe<1>, tr_mumoe<2>, dense_mumoe<1>>(from).empty());
-  CHECK(load<cp_mumoe<2>>(from, {.prefix = "deep."}).experts.outputs() == 3);
+  CHECK(load<cp_mumoe<2>>(from, {.prefix = "deep.", .metadata = {{"norm", "layer"}}})
+            .experts.outputs() == 3);
 
   arrays.emplace("deep.bn.0.running_mean", numbers({4}));
   arrays.emplace("deep.bn.0.running_var", numbers({4}));
@@ -212,7 +213,7 @@ TEST_CASE("an outline of axes that a file joins", "[io]") {
                                   {"W_up", numbers({3, 2, 5})},
                                   {"W_p", numbers({3, 4, 5})},
                                   {"W_o", numbers({3, 5, 4})}};
-  const auto layer = outline<moe<>>(written(folder, arrays));
+  const auto layer = outline<moe<>>(written(folder, arrays), {.active = 2});
   CHECK(layer.down.shape() == std::array<extent, 3>{4, 3, 2});
   CHECK(layer.down.data() == nullptr);
 }

@@ -73,12 +73,27 @@ TEST_CASE("released names split their axes by what the others tell", "[io][moe]"
   const temporary_folder folder;
   const auto layer = layer_of();
   write_released(folder / "aoe.safetensors", layer);
-  const auto again = load<aoe<float>>(folder / "aoe.safetensors");
+  const load_options told{.activation = pointwise::gelu_tanh,
+                          .metadata = {{"weighting", "released"}}};
+  const auto again = load<aoe<float>>(folder / "aoe.safetensors", told);
   CHECK((same(again.down, layer.down) && same(again.up, layer.up) &&
          same(again.linear, layer.linear) && same(again.output, layer.output)));
   CHECK(again.route.active == 1);
-  CHECK(load<aoe<float>>(folder / "aoe.safetensors", {.active = 1}).route.active == 1);
-  CHECK_THROWS_AS(load<aoe<float>>(folder / "aoe.safetensors", {.active = 2}), io::error);
+  CHECK(again.activation == pointwise::gelu_tanh);
+  CHECK(again.route.weights == weighting::softmax_of_all);
+  load_options with_k = told;
+  with_k.active = 1;
+  CHECK(load<aoe<float>>(folder / "aoe.safetensors", with_k).route.active == 1);
+  with_k.active = 2;
+  CHECK_THROWS_AS(load<aoe<float>>(folder / "aoe.safetensors", with_k), io::error);
+  // The released code has defaults of its own for these two.
+  for (const char* key : {"activation", "weighting"}) {
+    load_options less = told;
+    if (less.metadata.erase(key) == 0) less.activation.reset();
+    const io::error e = caught([&] { load<aoe<float>>(folder / "aoe.safetensors", less); });
+    CHECK(e.code == io::errc::missing_setting);
+    CHECK(std::string(e.what()).find(key) != std::string::npos);
+  }
 }
 
 TEST_CASE("axes that do not split, and missing halves of two sets of names, are typed errors",

@@ -163,14 +163,17 @@ TEST_CASE("released names") {
   CHECK(names(dense()) == "MuMoE.weight projs.0 projs.1 ");
 }
 
-TEST_CASE("without metadata: batch norm where there are statistics, else layer norm; entmax") {
-  const auto bare = [](const auto& layer) {
+TEST_CASE("without metadata: batch norm where there are statistics, else it is asked for; entmax") {
+  const auto bare = [](const auto& layer, const load_options& options = {}) {
     using Layer = std::remove_cvref_t<decltype(layer)>;
-    return load<Layer>(io::safetensors::parse(
-        io::safetensors::serialize(io::arrays_of(layer, {}, {}).arrays, {})));
+    return load<Layer>(
+        io::safetensors::parse(io::safetensors::serialize(io::arrays_of(layer, {}, {}).arrays, {})),
+        options);
   };
-  CHECK(same_layer(bare(cp()), cp()));
   CHECK(bare(with_statistics(cp())).gate.batch_norm());
+  CHECK(same_layer(bare(cp(), {.metadata = {{"norm", "layer"}}}), cp()));
+  CHECK(!bare(cp(), {.metadata = {{"norm", "none"}}}).gate.layer_norm);
+  CHECK(caught([&] { bare(cp()); }).code == io::errc::missing_setting);
 }
 
 TEST_CASE("metadata that contradicts the tensors is refused") {

@@ -261,7 +261,7 @@ TEST_CASE("misshapen tensors are named with what is expected and found") {
   check_refused(c, errc::shape, "W_glu.bias", {"is [6] and [7]"});
 }
 
-TEST_CASE("K and the activation come from the options, else the metadata, else the layer") {
+TEST_CASE("K and the activation come from the options or the metadata") {
   file_content c = content_of(mlp());
   CHECK(loaded(c).active == 4);
   CHECK(loaded(c, {.active = 4, .activation = pointwise::silu}).active == 4);
@@ -269,17 +269,38 @@ TEST_CASE("K and the activation come from the options, else the metadata, else t
   check_refused(c, errc::conflict, "", {"silu", "gelu is asked for"},
                 {.activation = pointwise::gelu});
   c.metadata.clear();
-  CHECK(loaded(c).active == 32);
-  CHECK(loaded(c).activation == pointwise::gelu);
-  CHECK(loaded(c, {.active = 0}).active == 0);
-  CHECK(loaded(c, {.active = all}).active == all);
-  CHECK(loaded(c, {.activation = pointwise::relu}).activation == pointwise::relu);
-  CHECK(loaded<sparse_mlp<>>({content_of(transcoder()).arrays, {}}).activation == pointwise::relu);
+  const auto gelu = pointwise::gelu, relu = pointwise::relu;
+  CHECK(loaded(c, {.active = 0, .activation = gelu}).active == 0);
+  CHECK(loaded(c, {.active = all, .activation = gelu}).active == all);
+  CHECK(loaded(c, {.active = 3, .activation = relu}).activation == relu);
+  CHECK(loaded(c, {.active = 3, .metadata = {{"activation", "relu"}}}).activation == relu);
+  CHECK(loaded(c, {.metadata = {{"activation", "relu"}, {"K", "3"}}}).active == 3);
+  CHECK(loaded<sparse_mlp<>>({content_of(transcoder()).arrays, {}}, {.active = 2}).activation ==
+        relu);
+}
+
+TEST_CASE("a setting that the layer needs and nothing says is refused") {
+  file_content c = content_of(mlp());
+  c.metadata.erase("K");
+  check_refused(c, errc::missing_setting, "", {"\"K\"", "pass K as `active`"});
+  c = content_of(mlp());
+  c.metadata.erase("activation");
+  check_refused(c, errc::missing_setting, "", {"\"activation\"", "pass it in `metadata`"});
+  c = content_of(transcoder());
+  c.metadata.clear();
+  check_refused<sparse_mlp<>>(c, errc::missing_setting, "", {"\"K\""});
+  c = content_of(mlp());
+  check_refused(c, errc::conflict, "", {"K = \"4\"", "\"5\" is asked for"},
+                {.metadata = {{"K", "5"}}});
 }
 
 TEST_CASE("metadata is understood in the spellings of released files") {
   file_content c = content_of(mlp());
   const auto with = [&](io::strings_by_name metadata) {
+    const bool has_k =
+        metadata.contains("K") || metadata.contains("k") || metadata.contains("selection");
+    metadata.try_emplace("activation", "silu");
+    if (!has_k) metadata.try_emplace("K", "5");
     c.metadata = std::move(metadata);
     return loaded(c);
   };
@@ -294,8 +315,8 @@ TEST_CASE("metadata is understood in the spellings of released files") {
   CHECK(with({{"k", "-1"}}).active == all);
   CHECK(with({{"k", "-1"}, {"selection", "relu"}}).active == all);
   CHECK(with({{"selection", "none"}}).active == all);
-  CHECK(with({{"kind", "mxd"}}).active == 32);
-  CHECK(with({{"licence", "MIT"}, {"n_experts", "many"}}).active == 32);
+  CHECK(with({{"kind", "mxd"}}).active == 5);
+  CHECK(with({{"licence", "MIT"}, {"n_experts", "many"}}).active == 5);
 }
 
 TEST_CASE("metadata that is not understood or contradicts itself is refused") {
@@ -353,14 +374,18 @@ TEST_CASE("b_dec counts only in an autoencoder") {
   CHECK_THROWS_AS(content_of(both), io::error);
 }
 
-TEST_CASE("tensors that the layer does not know are listed") {
+TEST_CASE("a tensor of the layer that nothing reads is refused, or listed") {
   file_content c = content_of(mlp(), {.prefix = "mlp."});
   for (const char* name :
        {"mlp.b_dec", "mlp.bn.num_batches_tracked", "mlp.W_enc2", "mlp.log", "other.W_enc", "W_enc"})
     put(c, name, vector<float>(2, 1));
+  check_refused(
+      c, errc::extra_tensor, "mlp.W_enc2",
+      {"is not read by this layer, nor \"mlp.bn.num_batches_tracked\" and 1 more", "`extra`"},
+      {.prefix = "mlp."});
   std::vector<std::string> extra;
   loaded(c, {.prefix = "mlp.", .extra = &extra});
-  CHECK(extra == std::vector<std::string>{"mlp.W_enc2", "mlp.log"});
+  CHECK(extra == std::vector<std::string>{"mlp.W_enc2", "mlp.bn.num_batches_tracked", "mlp.log"});
 }
 
 TEST_CASE("layers that could not be loaded again are not saved") {
@@ -385,6 +410,7 @@ TEST_CASE("several layers are loaded from one file, by their prefixes") {
   io::arrays_by_name arrays = content_of(mlp(), {.prefix = "0."}).arrays;
   arrays.merge(content_of(transcoder(), {.prefix = "1."}).arrays);
   const auto file = io::safetensors::parse(io::safetensors::serialize(arrays));
-  CHECK(load<mxd<>>(file, {.prefix = "0.", .active = 4}).active == 4);
+  CHECK(load<mxd<>>(file, {.prefix = "0.", .active = 4, .activation = pointwise::gelu}).active ==
+        4);
   CHECK(same_layer(load<sparse_mlp<>>(file, {.prefix = "1.", .active = all}), transcoder()));
 }

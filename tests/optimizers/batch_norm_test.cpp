@@ -49,7 +49,10 @@ struct batch_case {
   }
   template <class Layer>
   Layer layer() const {
-    return load<Layer>(file, {.prefix = name + ".", .narrow = io::narrow});
+    Layer made;
+    io::fill_part(io::released_layer(made), io::arrays_in(file),
+                  {.prefix = name + ".", .narrow = io::narrow});
+    return made;
   }
 };
 
@@ -64,7 +67,9 @@ Layer expected_gradients(const batch_case& c) {
   auto arrays = io::arrays_of(c.layer<Layer>(), c.name, {});
   for (auto& [name, array] : arrays.arrays)
     if (const auto* found = c.file.find(c.name + ".grad." + name)) array = *found;
-  return io::layer_from<Layer>(arrays, {.narrow = io::narrow});
+  Layer gradients;
+  io::fill_part(io::released_layer(gradients), arrays, {.narrow = io::narrow});
+  return gradients;
 }
 
 // The gate of a layer, which holds the statistics.

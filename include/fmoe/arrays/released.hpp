@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <fmoe/arrays/any_tensor.hpp>
+#include <fmoe/base/refused_stream.hpp>
 
 namespace fmoe {
 
@@ -60,6 +61,12 @@ struct released_kind {
   std::array<std::string_view, 2> without = {};
 };
 
+// A setting in the config.json of a model of this type, and the name that the metadata of a file
+// have for it. A layer lists those that it has in `released_settings`.
+struct released_setting {
+  std::string_view model_type, in_config, in_metadata;
+};
+
 }  // namespace fmoe
 
 namespace fmoe::detail {
@@ -95,6 +102,14 @@ class parameter_list {
   void operator()(released_name name, parameter_reference parameter) {
     parameters_.push_back({std::move(name), parameter});
   }
+  template <class Name>
+    requires(!std::convertible_to<const Name&, released_name>)
+  void operator()(const Name&, parameter_reference) {
+    static_assert(
+        never<Name>,
+        "released: a weight has a fmoe::released_name, which tells the labels of its axes, "
+        "too: docs/adding_a_layer.md shows some");
+  }
   std::vector<released_parameter> take() { return std::move(parameters_); }
 
  private:
@@ -121,3 +136,16 @@ std::vector<released_parameter> released_parameters(Layer& layer) {
 }
 
 }  // namespace fmoe::detail
+
+namespace fmoe {
+
+// Refuses to print a layer.
+template <detail::has_released_names Layer>
+std::ostream& operator<<(detail::refused_stream to, const Layer&) {
+  static_assert(
+      detail::never<Layer>,
+      "a layer has no elements to print; its parameters and fmoe::evaluate(layer(x)) have");
+  return to.out;
+}
+
+}  // namespace fmoe

@@ -9,6 +9,7 @@
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/opened_safetensors.hpp>
 #include <fmoe/io/quantized_arrays.hpp>
+#include <fmoe/io/saelens.hpp>
 #include <fmoe/io/scaled_arrays.hpp>
 
 namespace fmoe::detail {
@@ -174,8 +175,12 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
     io::layer_arrays whole = outlines;
     for (const std::string& name : tensors.others)
       if (whole.arrays.at(name).is_outline()) detail::read_whole(file, name, whole.arrays);
-    load_options quiet = options;  // the names that the layer does not know were listed above
-    quiet.extra = nullptr;
+    if (const std::string skip = options.prefix + std::string(io::saelens_skip);
+        io::has_names_of_saelens(list) && file.find(skip) != nullptr)
+      detail::read_whole(file, skip, whole.arrays);
+    std::vector<std::string> listed;  // above, the names that nothing reads
+    load_options quiet = options;
+    quiet.extra = &listed;
     sharded<Layer> result{&ranks,   io::layer_from<Layer>(whole, quiet), cut, {}, how.network,
                           how.spans};
     const auto labelled = [&](Layer& layer) {
@@ -202,7 +207,9 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
         const std::size_t block = tensors.lengths.at(tensors.letters.at(name)) / cut.length;
         detail::outline_part(tensors, name, block * count, part.arrays);
       }
-      Layer own = io::layer_from<Layer>(part, {.prefix = options.prefix, .narrow = options.narrow});
+      Layer own;
+      io::fill_part(io::released_layer(own), part,
+                    {.prefix = options.prefix, .narrow = options.narrow});
       const auto with = labelled(own);
       for (std::size_t k = 0; k < with.size(); ++k)
         result.parameters[k].own.push_back(with[k].parameter.value());

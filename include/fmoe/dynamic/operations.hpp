@@ -61,7 +61,8 @@ inline expression einsum(const std::string& subscripts, const std::vector<expres
   for (std::size_t i = 0; i < count; ++i)
     expects<shape_error>(detail::operand_labels(subscripts, i).size() == operands[i].rank(),
                          "[einsum] operand ", i, " of \"", subscripts, "\" has ",
-                         operands[i].rank(), " axes");
+                         operands[i].rank(), " axes, and '", detail::operand_labels(subscripts, i),
+                         "' are ", detail::operand_labels(subscripts, i).size());
   return {detail::result_labels(subscripts).size(), detail::joint_type(operands),
           [=](ir::graph& g) {
             const auto ids = detail::lowered_operands(operands, g);

@@ -186,9 +186,17 @@ void array::copy_numbers_to(To* to, extent count) const {
 FMOE_INLINE any_tensor array::elements_as(dtype type, std::span<const extent> expected,
                                           narrowing may) const {
   const auto stored = number_type();
-  if (!stored)
-    fail(errc::dtype,
-         "is " + std::string(name_of(type_)) + " and F64, F32, BF16 or F16 is expected");
+  if (!stored) {
+    const std::string type_name(name_of(type_));
+    if (type_ == element_type::f8_e4m3)
+      fail(errc::dtype, "is F8_E4M3, and its scales are expected beside it as " +
+                            in_quotes(name_ + "_scale_inv"));
+    if (type_ >= element_type::q4_0)
+      fail(errc::dtype, "is " + type_name +
+                            ", blocks that fmoe does not decode: F64, F32, BF16, F16, Q4_0, Q4_1, "
+                            "Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K or MXFP4 is expected");
+    fail(errc::dtype, "is " + type_name + " and F64, F32, BF16 or F16 is expected");
+  }
   check_shape(expected);
   if (!count_bits(shape_, 8 * size_of(type)))
     fail(errc::overflow, "does not fit memory in the type " + std::string(fmoe::name_of(type)));

@@ -8,10 +8,14 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fmoe/io/checkpoint.hpp>
+#include <fmoe/io/hints.hpp>
 #include <fmoe/io/quantized_arrays.hpp>
+#include <fmoe/io/saelens.hpp>
 #include <fmoe/io/scaled_arrays.hpp>
 #include <fmoe/io/shard.hpp>
 #include <fmoe/io/shard_index-inl.hpp>
@@ -49,13 +53,33 @@ class shards {
   std::map<std::string, place> places_;  // by file; no place is added after the constructor
 };
 
+// Names the safetensors and GGUF files of a folder that fmoe would open by their own paths. The
+// text begins with a semicolon.
+inline std::string files_of_tensors_in(const std::filesystem::path& folder) {
+  std::vector<std::string> found;
+  std::error_code fault;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, fault)) {
+    const auto ending = entry.path().extension();
+    if (ending == ".safetensors" || ending == ".gguf")
+      found.push_back(path_text(entry.path().filename()));
+  }
+  std::ranges::sort(found);
+  if (found.empty()) return "; the folder has no file of tensors";
+  return "; the folder has " + listed(found) + ", to be opened by its path";
+}
+
 FMOE_INLINE checkpoint checkpoint::open(const std::filesystem::path& path) {
   using std::filesystem::file_type;
   checkpoint c;
   c.file_ = path;
   if (type_of(path) == file_type::directory) {
-    c.file_ = path / "model.safetensors.index.json";
-    if (type_of(c.file_) == file_type::not_found) c.file_ = path / "model.safetensors";
+    // As transformers looks for them: it leaves the index of an earlier save beside one new file.
+    const auto index = path / "model.safetensors.index.json";
+    c.file_ = path / "model.safetensors";
+    if (type_of(c.file_) == file_type::not_found && type_of(index) != file_type::not_found)
+      c.file_ = index;
+    else if (type_of(c.file_) == file_type::not_found)
+      throw error(errc::io, "is not there" + files_of_tensors_in(path), 0, {}, c.file_);
   }
   if (c.file_.extension() == ".json") {
     c.shard_of_ = read_shard_index(c.file_);
@@ -112,7 +136,8 @@ inline bool is_released_name(const released_layer& layer, std::string_view name)
     return k.with == name || std::ranges::count(k.without, name) != 0;
   };
   return std::ranges::any_of(layer.parameters, is_named) ||
-         std::ranges::any_of(layer.kinds, tells_kind);
+         std::ranges::any_of(layer.kinds, tells_kind) ||
+         (has_names_of_saelens(layer) && name == saelens_skip);
 }
 
 FMOE_INLINE std::vector<extent> layer_numbers(const checkpoint& from, const released_layer& layer,
@@ -138,8 +163,7 @@ FMOE_INLINE layer_arrays arrays_for(const released_layer& layer, const checkpoin
   for (const std::string& name : from.names()) {
     if (!name.starts_with(options.prefix)) continue;
     const auto rest = std::string_view(name).substr(options.prefix.size());
-    if (options.extra != nullptr || is_released_name(layer, rest))
-      result.arrays.emplace(name, from.at(name));
+    if (is_released_name(layer, rest)) result.arrays.emplace(name, from.at(name));
   }
   add_metadata(result, from);
   return result;

@@ -28,8 +28,8 @@ struct joint_metadata {
 // threads may read from one checkpoint. Its copies share the files that it has opened.
 class checkpoint {
  public:
-  // Opens a folder with model.safetensors.index.json or model.safetensors, or such an index, or a
-  // safetensors or GGUF file, which their first bytes tell. Of a GGUF model in parts, any part
+  // Opens a folder with model.safetensors or else model.safetensors.index.json, or such an index,
+  // or a safetensors or GGUF file, which their first bytes tell. Of a GGUF model in parts, any part
   // opens all. A shard is opened when one of its tensors is read. Throws io::error.
   static checkpoint open(const std::filesystem::path& path);
 
@@ -73,8 +73,7 @@ std::vector<extent> layer_numbers(const checkpoint& from,
   return layer_numbers(from, released_layer(layer), layers);
 }
 
-// Reads the arrays that `fill` needs for such a layer, and all under the prefix if the caller wants
-// to know which of them are extra, with the metadata beside them.
+// Reads the arrays that `fill` needs for such a layer, with the metadata beside them.
 layer_arrays arrays_for(const released_layer& layer, const checkpoint& from,
                         const load_options& options);
 

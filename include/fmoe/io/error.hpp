@@ -17,31 +17,34 @@ namespace fmoe::io {
 
 // The kinds of faults in a file, or in a layer that is made from one.
 enum class errc : std::uint8_t {
-  truncated,       // fewer bytes than the format needs or the header promises
-  header_len,      // the length of the header is beyond the file or the limit
-  utf8,            // the header is not UTF-8
-  json,            // the header is not JSON, or nested deeper than 16
-  duplicate_key,   // two equal names in one JSON object
-  schema,          // the header is JSON, but not as the format describes
-  dtype,           // an unknown element type, or one that the caller cannot take
-  limit,           // a rank above 32
-  overflow,        // a number that does not fit
-  size_mismatch,   // the shape needs another number of bytes than there are
-  layout,          // gaps, overlaps, or bytes after the end
-  magic,           // not a .npy file
-  version,         // a .npy file of another version than 1.0, 2.0 or 3.0
-  header,          // the header of a .npy file is not the dict that the format describes
-  io,              // the operating system refused
-  missing_tensor,  // no tensor of this name
-  shape,           // a tensor has another shape than the caller expects
-  conflict,        // the file and the caller's options contradict each other
+  truncated,        // fewer bytes than the format needs or the header promises
+  header_len,       // the length of the header is beyond the file or the limit
+  utf8,             // the header is not UTF-8
+  json,             // the header is not JSON, or nested deeper than 16
+  duplicate_key,    // two equal names in one JSON object
+  schema,           // the header is JSON, but not as the format describes
+  dtype,            // an unknown element type, or one that the caller cannot take
+  limit,            // a rank above 32
+  overflow,         // a number that does not fit
+  size_mismatch,    // the shape needs another number of bytes than there are
+  layout,           // gaps, overlaps, or bytes after the end
+  magic,            // not a .npy file
+  version,          // a .npy file of another version than 1.0, 2.0 or 3.0
+  header,           // the header of a .npy file is not the dict that the format describes
+  io,               // the operating system refused
+  missing_tensor,   // no tensor of this name
+  shape,            // a tensor has another shape than the caller expects
+  conflict,         // the file and the caller's options contradict each other
+  extra_tensor,     // a tensor of the layer that nothing reads
+  missing_setting,  // a setting that the layer needs and nothing tells
 };
 
 constexpr const char* name_of(errc code) {
   constexpr const char* names[] = {
-      "truncated", "header_len", "utf8",     "json",           "duplicate_key", "schema",
-      "dtype",     "limit",      "overflow", "size_mismatch",  "layout",        "magic",
-      "version",   "header",     "io",       "missing_tensor", "shape",         "conflict"};
+      "truncated",      "header_len", "utf8",     "json",         "duplicate_key",
+      "schema",         "dtype",      "limit",    "overflow",     "size_mismatch",
+      "layout",         "magic",      "version",  "header",       "io",
+      "missing_tensor", "shape",      "conflict", "extra_tensor", "missing_setting"};
   return names[static_cast<int>(code)];
 }
 

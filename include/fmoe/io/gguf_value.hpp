@@ -102,9 +102,22 @@ class gguf_value {
     }
   }
 
-  // Returns one value as text, and nothing for an array.
+  // Returns the value as text. An array of up to 4096 numbers, such as one for each layer, is
+  // "2,2"; there is none of longer arrays, and of arrays of strings.
   std::optional<std::string> text() const {
-    if (is_array_) return {};
+    constexpr extent longest = 4096;
+    const extent bytes = bytes_of(type_);
+    if (!is_array_) return text_of_one();
+    if (bytes == 0 || count_ > longest) return {};
+    std::string all;
+    for (extent i = 0; i < count_; ++i)
+      all += (i == 0 ? "" : ",") +
+             gguf_value(place_, type_, false, 1, bytes_.subspan(i * bytes, bytes)).text_of_one();
+    return all;
+  }
+
+ private:
+  std::string text_of_one() const {
     switch (type_) {
       case gguf_type::string: return get<std::string>();
       case gguf_type::boolean: return get<bool>() ? "true" : "false";
@@ -115,7 +128,6 @@ class gguf_value {
     }
   }
 
- private:
   template <class T>
   static constexpr bool is_list =
       requires { typename T::value_type; } && !std::is_same_v<T, std::string>;

@@ -24,8 +24,7 @@ FMOE_INLINE std::size_t edits_between(std::string_view a, std::string_view b) {
   return last.back();
 }
 
-// "a", "b" and 3 more
-inline std::string listed(texts all) {
+FMOE_INLINE std::string listed(texts all) {
   constexpr std::size_t most = 3;
   std::string result;
   for (std::size_t i = 0; i < std::min(most, all.size()); ++i)
@@ -77,20 +76,29 @@ FMOE_INLINE std::optional<std::string> meant_by(std::string_view key, texts know
 
 FMOE_INLINE std::string foreign_format(std::span<const std::byte> start, std::string_view name) {
   constexpr std::string_view save = ": write its tensors with safetensors.torch.save_file";
-  constexpr std::pair<std::string_view, std::string_view> formats[] = {
-      {"PK\x03\x04", "is a zip archive, as torch.save and numpy.savez write it"},
-      {"\x80\x02", "is a pickle, as old versions of torch.save write it"},
-      {"GGUF", "is a GGUF file, which fmoe::io::gguf::read reads"},
-      {"\x89HDF\r\n\x1a\n", "is an HDF5 file, which fmoe does not read"},
-      {"\x93NUMPY", "is an .npy file, which fmoe::io::npy::read reads"},
+  struct format {
+    std::string_view magic, text;
+    bool holds_tensors = false;
   };
-  for (const auto& [magic, text] : formats) {
+  constexpr format formats[] = {
+      {"PK\x03\x04", "is a zip archive, as torch.save and numpy.savez write it", true},
+      {"\x80\x02", "is a pickle, as old versions of torch.save write it", true},
+      {"GGUF", "is a GGUF file, which fmoe::io::gguf::read reads"},
+      {"\x89HDF\r\n\x1a\n", "is an HDF5 file, which fmoe does not read", true},
+      {"\x93NUMPY", "is an .npy file, which fmoe::io::npy::read reads"},
+      {"version ", "is a pointer of git-lfs in place of the file: git lfs pull brings it"},
+      {"<!DOCTYP", "is a web page in place of the file: download it anew"},
+      {"<!doctyp", "is a web page in place of the file: download it anew"},
+      {"<html", "is a web page in place of the file: download it anew"},
+      {"Access t", "is a text that refuses access to the file: log in, and download it anew"},
+  };
+  for (const auto& [magic, text, holds_tensors] : formats) {
     const bool has_magic =
         start.size() >= magic.size() &&
         std::equal(magic.begin(), magic.end(), start.begin(),
                    [](char c, std::byte b) { return static_cast<std::byte>(c) == b; });
     if (!has_magic) continue;
-    return std::string(text).append(text.ends_with(" reads") ? "" : save);
+    return std::string(text).append(holds_tensors ? save : "");
   }
   if (name.ends_with(".onnx"))  // which begins with no magic
     return std::string("is named like an ONNX file, which fmoe does not read").append(save);

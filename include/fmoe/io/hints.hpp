@@ -20,6 +20,9 @@ using texts = std::span<const std::string>;
 // makes one text of the other.
 std::size_t edits_between(std::string_view a, std::string_view b);
 
+// Returns "a", "b" and 3 more.
+std::string listed(texts all);
+
 // Says where the tensor `name` may be that a file does not have behind `prefix`, or what the file
 // has. The tensor may also have the name `other`, and none of the names in `taken`, which are those
 // of other tensors behind the prefix. The text begins with a semicolon.

@@ -10,6 +10,7 @@
 
 #include <fmoe/io/layers_in.hpp>
 #include <fmoe/io/quantized_arrays.hpp>
+#include <fmoe/io/saelens.hpp>
 #include <fmoe/io/scaled_arrays.hpp>
 
 namespace fmoe::io {
@@ -30,6 +31,7 @@ FMOE_INLINE layer_arrays outlines(const checkpoint& weights, const released_laye
   }
   for (const released_kind& k : layer.kinds)  // which look at names that are not this layer's
     std::ranges::for_each(k.without, add);
+  if (has_names_of_saelens(layer)) add(saelens_skip);
   return result;
 }
 
@@ -86,8 +88,9 @@ inline std::optional<error> fault_of(const checkpoint& from, const std::string& 
   options.prefix = prefix;
   options.narrow = narrow;
   try {
-    of_type(
-        [&](const released_layer& layer) { fill(layer, outlines(from, layer, prefix), options); });
+    of_type([&](const released_layer& layer) {
+      fill_part(layer, outlines(from, layer, prefix), options);
+    });
   } catch (const error& e) {
     return e;
   }

@@ -9,11 +9,14 @@
 
 #include <fmoe/base/error.hpp>
 #include <fmoe/io/axes.hpp>
+#include <fmoe/io/config_file.hpp>
 #include <fmoe/io/hints.hpp>
 #include <fmoe/io/layer_settings.hpp>
 #include <fmoe/io/load.hpp>
 #include <fmoe/io/quantized_arrays.hpp>
+#include <fmoe/io/saelens.hpp>
 #include <fmoe/io/scaled_arrays.hpp>
+#include <fmoe/io/tensors_read.hpp>
 
 namespace fmoe::io {
 
@@ -55,6 +58,7 @@ class parameter_reader {
       return;
     }
     if (replaced) return;
+    read_.insert(name);
     const array& a = found->second;
     lengths_.check(name, n.file_labels, a.shape(), from_.file);
     const std::string flat = without_parentheses(n.file_labels);
@@ -63,15 +67,8 @@ class parameter_reader {
     p.parameter.assign(permuted(elements, flat, n.layer_labels));
   }
 
-  // Lists the arrays under the prefix that were not asked for and are not `unused`.
-  void list_extra(std::span<const std::string_view> unused) {
-    if (options_.extra == nullptr) return;
-    known_.insert(unused.begin(), unused.end());
-    for (const auto& [name, a] : from_.arrays) {
-      if (!name.starts_with(options_.prefix) || name.ends_with("num_batches_tracked")) continue;
-      if (!known_.contains(name.substr(options_.prefix.size()))) options_.extra->push_back(name);
-    }
-  }
+  // The names that were read.
+  const tensors_read& has_read() const { return read_; }
 
  private:
   // Weights of 8 bits are widened for a parameter of floating-point numbers.
@@ -90,7 +87,7 @@ class parameter_reader {
             "fmoe::quantize makes one of 8 bits");
       return a.elements_as(type, of_any_shape, options_.narrow);
     }
-    known_.insert(name_of_scales(name).substr(options_.prefix.size()));
+    read_.insert(name_of_scales(name));
     const auto stored = quantized_from(a, scales->second, a.shape());
     if (!stored)
       return refuse(" " + text_of(a.shape()) + " and its scales " +
@@ -124,6 +121,7 @@ class parameter_reader {
   const load_options& options_;
   label_extents lengths_;
   std::set<std::string> known_;
+  tensors_read read_;
 };
 
 // The reverse of parameter_reader: writes the parameters of a layer as arrays of a file.
@@ -135,13 +133,14 @@ class parameter_writer {
     return to_.arrays.contains(options_.prefix + std::string(name));
   }
 
-  // Throws missing_tensor, shape and conflict.
-  void write(const released_parameter& p) {
+  // Throws missing_tensor, shape and conflict. `is_replaced` says that the layer holds what stands
+  // in the place of this parameter.
+  void write(const released_parameter& p, bool is_replaced) {
     const released_name& n = p.name;
     const std::string name = options_.prefix + n.name;
     const any_tensor value = p.parameter.value();
     if (value.empty()) {
-      if (n.need == presence::required)
+      if (n.need == presence::required && !is_replaced)
         throw error(errc::missing_tensor, "is required and the layer's holds nothing", 0, name,
                     to_.file);
       return;
@@ -233,6 +232,22 @@ inline layer_settings settings_of(const released_layer& layer, const layer_array
   return said;
 }
 
+// Returns the settings that the layer needs and that neither the metadata nor the options tell: K
+// of a layer that does not describe it, and what its description names.
+inline std::set<std::string> unsaid(const released_layer& layer, const layer_arrays& from,
+                                    const load_options& options, const layer_settings& said,
+                                    const metadata_reader& described) {
+  std::set<std::string> missing = described.needs();
+  if (layer.active != nullptr && !described.asked().contains("K")) missing.insert("K");
+  std::erase_if(missing, [&](const std::string& key) {
+    const bool is_known = key == "K" ? said.active || options.active
+                                     : key == "activation" && layer.activation != nullptr &&
+                                           (said.activation || options.activation);
+    return is_known || from.metadata.contains(key);
+  });
+  return missing;
+}
+
 // Throws conflict if the metadata name another kind than that of the tensors, or, for a layer
 // without kinds, a kind of another layer.
 inline void check_kind(const layer_settings& said, const released_kind* kind,
@@ -284,27 +299,71 @@ inline void check_keys(const layer_arrays& from, const std::set<std::string>& as
                   0, {}, from.file);
 }
 
-// Sets what the tensors of the layer do not tell, as the metadata and the options say.
-inline void fill_settings(const released_layer& layer, const layer_arrays& from,
-                          const load_options& options, const has_tensor& contains) {
-  const metadata_reader metadata(from.metadata, from.file);
+// Sets what the tensors of the layer do not tell, as the metadata and the options say. Returns the
+// settings that are missing.
+inline std::set<std::string> fill_settings(const released_layer& layer, const layer_arrays& from,
+                                           const load_options& options,
+                                           const has_tensor& contains) {
+  const metadata_reader metadata(from.metadata, from.file, contains);
   describe(layer, metadata, from.file);
   check_keys(from, metadata.asked());
   const released_kind* const kind = expected_kind(layer, contains, from.file);
   const layer_settings said = settings_of(layer, from, metadata.asked());
   check_kind(said, kind, from.file);
   apply_settings(layer, said, options, from.file);
+  return unsaid(layer, from, options, said, metadata);
 }
 
-FMOE_INLINE void fill(const released_layer& layer, const layer_arrays& file,
-                      const load_options& options) {
-  layer_arrays from = file;
+// What fill_part has found beside what it has filled.
+struct filled_part {
+  layer_arrays from;
+  tensors_read read;
+  std::set<std::string> unsaid;  // settings that the layer needs
+};
+
+inline filled_part filled(const released_layer& layer, const layer_arrays& file,
+                          const load_options& options) {
+  filled_part part{file, {}, {}};
+  layer_arrays& from = part.from;
+  for (const auto& [key, text] : options.metadata) add_setting(from, key, text, "asked for");
+  if (has_names_of_saelens(layer)) read_saelens(from, options.prefix, part.read);
   from.arrays = with_scales(std::move(from.arrays));
+  for (const auto& [name, a] : file.arrays)
+    if (!from.arrays.contains(name)) part.read.insert(name);  // it was applied to another one
   parameter_reader reader(from, options);
   reader.learn(layer.parameters);
   for (const released_parameter& p : layer.parameters) reader.read(p);
-  fill_settings(layer, from, options, [&](std::string_view name) { return reader.contains(name); });
-  reader.list_extra(layer.unused);
+  add_config(from, layer);
+  part.unsaid = fill_settings(layer, from, options,
+                              [&](std::string_view name) { return reader.contains(name); });
+  part.read.insert(reader.has_read());
+  return part;
+}
+
+FMOE_INLINE void fill_part(const released_layer& layer, const layer_arrays& from,
+                           const load_options& options) {
+  filled(layer, from, options);
+}
+
+FMOE_INLINE void fill(const released_layer& layer, const layer_arrays& from,
+                      const load_options& options) {
+  filled_part part = filled(layer, from, options);
+  for (const std::string_view name : layer.unused)
+    part.read.insert(options.prefix + std::string(name));
+  std::vector<std::string> names;
+  if (from.names) names = from.names();
+  else
+    for (const auto& [name, a] : from.arrays) names.push_back(name);
+  std::erase_if(names, [&](const std::string& name) {
+    return !is_of_layer(layer.parameters, options.prefix, name);
+  });
+  part.read.expect_all(names, options.extra, from.file);
+  if (part.unsaid.empty()) return;
+  const std::string& key = *part.unsaid.begin();
+  throw error(errc::missing_setting,
+              "does not say " + in_quotes(key) + ", which the layer needs: pass " +
+                  (key == "K" ? "K as `active`" : "it in `metadata`"),
+              0, {}, from.file);
 }
 
 FMOE_INLINE strings_by_name metadata_of(const released_layer& layer, const has_tensor& contains,
@@ -318,12 +377,15 @@ FMOE_INLINE strings_by_name metadata_of(const released_layer& layer, const has_t
   return result;
 }
 
+// True if the layer has a parameter of this name that holds something.
+inline bool holds(const released_layer& layer, std::string_view name) {
+  return std::ranges::any_of(layer.parameters, [&](const released_parameter& p) {
+    return p.name.name == name && !p.parameter.value().empty();
+  });
+}
+
 FMOE_INLINE void copy_settings(const released_layer& from, const released_layer& to) {
-  const auto contains = [&](std::string_view name) {
-    return std::ranges::any_of(from.parameters, [&](const released_parameter& p) {
-      return p.name.name == name && !p.parameter.value().empty();
-    });
-  };
+  const auto contains = [&](std::string_view name) { return holds(from, name); };
   fill_settings(to, {{}, metadata_of(from, contains, {}), {}}, {}, contains);
 }
 
@@ -331,7 +393,7 @@ FMOE_INLINE layer_arrays arrays_of(const released_layer& layer, const std::files
                                    const save_options& options) {
   layer_arrays result{file, {}, {}};
   parameter_writer writer(result, options);
-  for (const released_parameter& p : layer.parameters) writer.write(p);
+  for (const released_parameter& p : layer.parameters) writer.write(p, holds(layer, p.name.unless));
   result.metadata =
       metadata_of(layer, [&](std::string_view name) { return writer.contains(name); }, file);
   return result;

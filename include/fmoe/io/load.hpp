@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -58,8 +59,10 @@ struct load_options {
   std::optional<std::size_t> active = {};  // K; `all` for ReLU without a selection
   std::optional<pointwise> activation = {};
   detail::narrowing_option narrow = io::narrowing::refuse;  // io::narrow lets F64 become float
-  std::vector<std::string>* extra =
-      nullptr;  // receives the names under the prefix that the layer does not know
+  // Receives the names of tensors of the layer that nothing reads, which load refuses otherwise.
+  std::vector<std::string>* extra = nullptr;
+  // What the metadata of the file would say, for a file that does not: {{"activation", "gelu"}}.
+  std::map<std::string, std::string> metadata = {};
 };
 
 // The options of `save`.
@@ -82,8 +85,13 @@ struct layer_arrays {
 };
 
 // Fills a layer that holds nothing. Throws missing_tensor, shape, dtype, and conflict and schema
-// for the settings in the metadata.
+// for the settings in the metadata; extra_tensor for a tensor of the layer that nothing reads,
+// unless the options have a list for its name; missing_setting for a setting that the layer needs
+// and neither the options nor the file tell.
 void fill(const released_layer& layer, const layer_arrays& from, const load_options& options);
+
+// The same with what is there: it asks neither for settings nor for the tensors that it leaves.
+void fill_part(const released_layer& layer, const layer_arrays& from, const load_options& options);
 
 template <has_released_names Layer>
 Layer layer_from(const layer_arrays& from, const load_options& options) {
@@ -95,9 +103,13 @@ Layer layer_from(const layer_arrays& from, const load_options& options) {
 template <class Layer>
   requires(!has_released_names<Layer>)
 Layer layer_from(const layer_arrays&, const load_options&) {
+  constexpr bool is_array = requires(const Layer& layer) { layer.shape(); };
   static_assert(
-      never<Layer>,
+      !is_array,
       "load makes layers; an array is fmoe::io::safetensors::read(file).get<float, 2>(name)");
+  static_assert(is_array,
+                "load: the layer has no function released(layer, visit), which names its weights: "
+                "docs/adding_a_layer.md shows one");
   return Layer();
 }
 

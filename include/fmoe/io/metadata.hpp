@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <set>
@@ -58,9 +59,14 @@ inline std::vector<index_pair> pairs_in(std::string_view text) {
 class metadata_reader {
  public:
   metadata_reader(const std::map<std::string, std::string>& metadata,
-                  const std::filesystem::path& file)
+                  const std::filesystem::path& file,
+                  std::function<bool(std::string_view name)> has_tensor = {})
       : metadata_(metadata),
-        file_(file) {}
+        file_(file),
+        has_tensor_(std::move(has_tensor)) {}
+
+  // True if the file has a tensor of this name, behind the prefix of the layer.
+  bool contains(std::string_view name) const { return has_tensor_ && has_tensor_(name); }
 
   // Reads a setting that the tensors do not tell; `value` stays unchanged if the metadata has no
   // such key. A floating-point number without a name stands as it is. Throws schema for a text that
@@ -131,8 +137,13 @@ class metadata_reader {
                   0, {}, file_);
   }
 
-  // The keys that the layer has asked for.
+  // Says that the layer cannot do without a setting: load throws missing_setting if nothing tells
+  // it.
+  void needed(const char* key) const { needed_.insert(key); }
+
+  // The keys that the layer has asked for, and those that it needs.
   const std::set<std::string>& asked() const { return asked_; }
+  const std::set<std::string>& needs() const { return needed_; }
 
  private:
   std::map<std::string, std::string>::const_iterator find(const char* key) const {
@@ -142,7 +153,8 @@ class metadata_reader {
 
   const std::map<std::string, std::string>& metadata_;
   const std::filesystem::path& file_;
-  mutable std::set<std::string> asked_;
+  std::function<bool(std::string_view name)> has_tensor_;
+  mutable std::set<std::string> asked_, needed_;
 };
 
 // The argument `file` of describe(layer, file) when the layer is saved.
@@ -183,6 +195,8 @@ class metadata_writer {
     if (!value.empty()) metadata_[key] = text_of_pairs(value);
   }
   void fact(const char* key, std::string_view found) const { metadata_[key] = found; }
+  void needed(const char* /*key*/) const {}
+  bool contains(std::string_view /*name*/) const { return false; }
 
  private:
   std::map<std::string, std::string>& metadata_;

@@ -1,42 +1,22 @@
 // SPDX-License-Identifier: MIT
-// Reads config.json, and finds settings in it or in a GGUF file.
+// Finds the settings of a model in its config.json or in a GGUF file.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include <fmoe/base/number_text.hpp>
+#include <fmoe/io/config_file.hpp>
 #include <fmoe/io/file.hpp>
 #include <fmoe/io/gguf.hpp>
 #include <fmoe/io/model_config.hpp>
 
 namespace fmoe::io {
 
-FMOE_INLINE strings_by_name read_config(const std::filesystem::path& config) {
-  constexpr std::uint64_t most = 1 << 24;  // bytes
-  const input in(config);
-  if (in.size > most)
-    throw error(errc::limit, "has more than 16 MiB, too many for a config.json", 0, {}, config);
-  std::string text(static_cast<extent>(in.size), '\0');
-  in.read(0, std::as_writable_bytes(std::span(text)));
-  auto object = nlohmann::json::parse(text, nullptr, false);
-  if (!object.is_object())
-    throw error(errc::json, "is not a JSON object, as a config.json is", 0, {}, config);
-  if (const auto inner = object.find("text_config"); inner != object.end() && inner->is_object())
-    object = nlohmann::json(*inner);
-  strings_by_name said;
-  for (const auto& [name, value] : object.items()) {
-    if (value.is_string()) said[name] = value.get<std::string>();
-    else if (value.is_number() || value.is_boolean()) said[name] = value.dump();
-  }
-  return said;
-}
-
-FMOE_INLINE model_config model_config::of(const checkpoint& model) {
+FMOE_INLINE model_config model_config::of(const checkpoint& model, extent layer) {
   model_config config;
+  config.layer_ = layer;
   config.file_ = model.file();
   if (io::is_gguf(input(model.file()))) {
     config.said_ = model.metadata();
@@ -45,6 +25,10 @@ FMOE_INLINE model_config model_config::of(const checkpoint& model) {
     return config;
   }
   config.file_ = model.file().parent_path() / "config.json";
+  if (type_of(config.file_) == std::filesystem::file_type::not_found)
+    throw error(errc::io,
+                "is not there: the settings of the model are expected in it, beside the weights", 0,
+                {}, config.file_);
   config.said_ = read_config(config.file_);
   config.architecture_ = config.text("model_type").value_or("");
   return config;
@@ -53,7 +37,12 @@ FMOE_INLINE model_config model_config::of(const checkpoint& model) {
 FMOE_INLINE std::optional<std::string> model_config::text(std::string_view name) const {
   auto found = said_.find(prefix_ + std::string(name));
   if (found == said_.end()) found = said_.find(std::string(name));
-  return found == said_.end() ? std::nullopt : std::optional(found->second);
+  if (found == said_.end()) return {};
+  std::string_view all = found->second;
+  if (!is_gguf() || all.find(',') == all.npos) return found->second;
+  for (extent l = 0; l < layer_ && !all.empty(); ++l)
+    all.remove_prefix(std::min(all.find(','), all.size() - 1) + 1);
+  return std::string(all.substr(0, all.find(',')));
 }
 
 FMOE_INLINE std::optional<double> model_config::number(std::string_view name) const {

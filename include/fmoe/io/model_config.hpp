@@ -13,16 +13,12 @@
 
 namespace fmoe::io {
 
-// Returns the members of the object in config.json, or of its member "text_config" if it has one,
-// that are numbers, strings, or true or false, as text. Throws io, and json for text that is not
-// JSON or not an object.
-strings_by_name read_config(const std::filesystem::path& config);
-
 // The settings of a model by their names.
 class model_config {
  public:
-  // Reads config.json beside the model's file, or the metadata of a GGUF file. Throws io and json.
-  static model_config of(const checkpoint& model);
+  // Reads config.json beside the model's file, or the metadata of a GGUF file, where a setting may
+  // have a number for each layer. Throws io and json.
+  static model_config of(const checkpoint& model, extent layer = 0);
 
   // The architecture by its name, such as "mixtral" or, in a GGUF file, "qwen3moe".
   const std::string& architecture() const { return architecture_; }
@@ -42,6 +38,7 @@ class model_config {
   std::filesystem::path file_;
   strings_by_name said_;
   std::string architecture_, prefix_;  // "qwen3moe."
+  extent layer_ = 0;
 };
 
 }  // namespace fmoe::io

@@ -31,6 +31,7 @@ class released_layer {
         layer_(&layer) {
     if constexpr (requires { Layer::released_kinds; }) kinds = Layer::released_kinds;
     if constexpr (requires { Layer::released_unused; }) unused = Layer::released_unused;
+    if constexpr (requires { Layer::released_settings; }) settings = Layer::released_settings;
     if constexpr (requires { layer.activation; }) activation = &layer.activation;
     if constexpr (describes_itself<Layer>) {
       read_ = describe_to<Layer, metadata_reader>;
@@ -39,9 +40,10 @@ class released_layer {
   }
 
   std::vector<released_parameter> parameters;
-  std::span<const released_kind> kinds;      // empty for a layer without kinds
-  std::span<const std::string_view> unused;  // names of tensors that files have and it ignores
-  extent* active;                            // K; null for a layer that has none
+  std::span<const released_kind> kinds;        // empty for a layer without kinds
+  std::span<const std::string_view> unused;    // names of tensors that files have and it ignores
+  std::span<const released_setting> settings;  // those of a config.json
+  extent* active;                              // K; null for a layer that has none
   pointwise* activation = nullptr;
 
   // True if the layer names its settings and facts itself.

@@ -5,6 +5,8 @@
 // of a token are never stored.
 #pragma once
 
+#include <array>
+
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/arrays/viewed.hpp>
 #include <fmoe/base/normal.hpp>
@@ -64,8 +66,11 @@ struct monet_router {
   }
   static void describe(auto& layer, auto& file) {
     file.number("heads", layer.heads, 0);
+    if (layer.mean1.empty()) file.needed("heads");
     file.number("epsilon", layer.epsilon, 1e-5);
   }
+  static constexpr std::array released_settings{released_setting{"monet", "moe_topk", "K"},
+                                                released_setting{"monet", "moe_heads", "heads"}};
 
  private:
   // c >= min(max c, sigma) means x >= min(max x, mean + sigma sqrt(variance + epsilon)), which is a
@@ -180,6 +185,8 @@ void describe_monet(auto& layer, auto& file) {
   file.pairs("deleted", layer.deleted);
   file.number("heads", layer.heads, all);
 }
+inline constexpr std::array monet_settings{released_setting{"monet", "hidden_act", "activation"},
+                                           released_setting{"monet", "moe_heads", "heads"}};
 
 // Returns the weights of one half of experts. Throws value_error if there is no such half.
 template <extent Axis>
@@ -270,6 +277,7 @@ struct monet_hd {
     visit(released_name{"moe.b", presence::required, "so"}, layer.bias);
   }
   static void describe(auto& layer, auto& file) { detail::describe_monet(layer, file); }
+  static constexpr auto& released_settings = detail::monet_settings;
 };
 
 // Vertical decomposition: with u1_i = act(U1_i x + c1_i) and u2_j = act(U2_j x + c2_j), of m/2
@@ -353,6 +361,7 @@ struct monet_vd {
     visit(released_name{"moe.b2", presence::required, "so"}, layer.bias2);
   }
   static void describe(auto& layer, auto& file) { detail::describe_monet(layer, file); }
+  static constexpr auto& released_settings = detail::monet_settings;
 
  private:
   auto hidden(const operand auto& x, const parameter<T, 2>& encoder,

@@ -83,6 +83,8 @@ struct mxd {
       released_kind{"mxd_mlp", "mxd", {}, {"W_glu.weight", "W_glu.bias"}},
   };
   static constexpr std::array released_unused{std::string_view("b_dec")};
+  // It is that of the MLP which the layer replaces.
+  static void describe(auto& /*layer*/, auto& file) { file.needed("activation"); }
 };
 
 }  // namespace fmoe

@@ -74,10 +74,13 @@ struct routing {
                   {"score", weighting::score}});
     file.setting("select_on", route.rank_softmax,
                  {{"scores", false}, {"norms", false}, {"logits", false}, {"softmax", true}});
+    if (route.how == by::top_k) file.needed("K");
+    if (route.how == by::top_p) file.needed("P");
     file.number("K", route.active);
     file.number("P", route.mass);
     file.number("capacity_factor", route.capacity_factor);
     file.number("capacity", route.capacity);
+    if (route.how == by::expert_choice && route.capacity == all) file.needed("capacity_factor");
     file.setting("score_function", route.sigmoid_scores, {{"none", false}, {"sigmoid", true}},
                  false);
     file.number("groups", route.groups, 1);

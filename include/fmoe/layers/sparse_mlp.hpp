@@ -69,6 +69,7 @@ struct sparse_mlp {
       released_kind{"skip_transcoder", {}, "W_skip.weight", {"gate"}},
       released_kind{"transcoder", {}, {}, {"gate"}},
   };
+  static constexpr std::array released_unused{std::string_view("b_dec")};  // of a transcoder
 };
 
 }  // namespace fmoe

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <fmoe/io/checkpoint.hpp>
+#include <fmoe/io/hints.hpp>
 #include <fmoe/io/layers_in.hpp>
 #include <fmoe/layers/aoe.hpp>
 #include <fmoe/layers/moe.hpp>
@@ -75,22 +76,20 @@ inline std::optional<extent> heads_before(const io::checkpoint& from, const std:
   return heads;
 }
 
-// Loads a layer or a router, whose names begin with the prefix and `start`. config.json says what
-// the options and the metadata beside the tensors do not. Throws conflict if they differ.
-template <class Part>
-Part loaded_part(const io::checkpoint& from, load_options options, const monet_config& config,
-                 const std::string& start) {
-  const auto metadata = from.metadata_beside(names_behind(from, options.prefix + start)).agreed;
-  const io::layer_settings said = io::settings_in(metadata, from.file());
-  const auto complete = [&](const char* name, auto of_config, auto of_file, auto& asked) {
-    agreed_with(config, name, of_config, of_file, " is in the metadata of the weights");
-    const auto wanted = agreed_with(config, name, of_config, asked, " is asked for");
-    if (!of_file) asked = wanted;  // or load compares what the file says with what is asked for
-  };
-  if constexpr (is_monet<Part>)
-    complete("hidden_act", config.activation, said.activation, options.activation);
-  else complete("moe_topk", config.active, said.active, options.active);
-  return load<Part>(from, options);
+// Throws conflict if config.json says another number than the tensors of the layer have.
+inline void expect_said(const io::checkpoint& from, const char* name, std::optional<extent> said,
+                        extent found) {
+  if (said.value_or(found) != found)
+    throw io::error(io::errc::conflict,
+                    std::string("has ") + name + " = " + std::to_string(*said) +
+                        " in the config.json beside it, and tensors for " + std::to_string(found),
+                    0, {}, from.file());
+}
+
+// Returns the number of experts in each half of a layer.
+extent halves_of(const auto& layer) {
+  if constexpr (requires { layer.bias; }) return layer.bias.shape()[0];
+  else return layer.bias1.shape()[0];
 }
 
 // Loads a Monet layer, with its router if that is not another layer's. K is the router's.
@@ -100,26 +99,21 @@ routed_monet<Layer> loaded_monet(const io::checkpoint& from, load_options option
   const bool has_router = from.contains(options.prefix + "router.w1.weight") ||
                           from.contains(options.prefix + "router.w2.weight");
   check_group(config, from, options.prefix, has_router);
-  const auto completed = [&](std::optional<extent> heads) {
-    return agreed_with(config, "moe_heads", config.heads, heads,
-                       " is in the metadata or the statistics of the weights");
-  };
-  std::optional<extent> heads;
   monet_router<> router;
   if (has_router) {
     load_options of_router = options;
     options.active = {};
     of_router.activation = {};
-    router = loaded_part<monet_router<>>(from, of_router, config, "router.");
-    if (!router.mean1.empty()) heads = router.mean1.size();
-    else if (router.heads != 0) heads = router.heads;
-    heads = completed(heads);
-    if (router.mean1.empty()) router.heads = heads.value_or(0);
+    router = load<monet_router<>>(from, of_router);
+    if (!router.mean1.empty()) expect_said(from, "moe_heads", config.heads, router.mean1.size());
   }
-  auto layer = loaded_part<Layer>(from, options, config, "moe.");
-  if (layer.heads != all) completed(layer.heads);
-  else if (heads || (heads = completed({})) || (heads = heads_before(from, options.prefix)))
-    layer.heads = *heads;
+  auto layer = load<Layer>(from, options);
+  expect_said(from, "moe_experts", config.experts, halves_of(layer));
+  if (layer.heads == all) {
+    if (!router.mean1.empty()) layer.heads = router.mean1.size();
+    else if (router.heads != 0) layer.heads = router.heads;
+    else layer.heads = heads_before(from, options.prefix).value_or(all);
+  }
   return {std::move(layer), std::move(router)};
 }
 
@@ -140,11 +134,23 @@ inline io::found_layer only_layer(const io::checkpoint& from, const std::string&
       found, [&](const io::found_layer& f) { return !prefix.empty() && f.prefix == prefix; });
   if (is_at_prefix)
     std::erase_if(found, [&](const io::found_layer& f) { return f.prefix != prefix; });
-  if (found.empty())
+  const std::vector<std::string> names = from.names();
+  if (found.empty() && std::ranges::none_of(names, [&](const std::string& name) {
+        return name.starts_with(prefix);
+      }))
+    throw io::error(io::errc::missing_tensor,
+                    names.empty() ? "holds no tensors"
+                                  : "holds no tensors behind " + io::in_quotes(prefix) +
+                                        "; it has " + io::listed(names),
+                    0, {}, from.file());
+  if (found.empty()) {
+    const std::string closest = nearest();
     throw io::error(io::errc::missing_tensor,
                     "holds no layer that takes x alone" +
-                        (prefix.empty() ? "" : " behind " + io::in_quotes(prefix)) + nearest(),
+                        (prefix.empty() ? "" : " behind " + io::in_quotes(prefix)) +
+                        (closest.empty() ? "; it has " + io::listed(names) : closest),
                     0, {}, from.file());
+  }
   if (found.size() > 1)
     throw io::error(io::errc::conflict,
                     "holds " + std::to_string(found.size()) + " layers, behind " +

@@ -5,16 +5,46 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmoe/io/quantized_arrays.hpp>
 #include <fmoe/io/scaled_arrays.hpp>
+#include <fmoe/io/tensors_read.hpp>
 #include <fmoe/models/mixture_names.hpp>
 #include <fmoe/models/mixture_settings.hpp>
 
 namespace fmoe::detail {
+
+// Says in which layers a model has mixtures, behind which prefix, if some have known names; an
+// empty text otherwise. It begins with a semicolon.
+inline std::string where_mixtures_are(const std::vector<std::string>& names,
+                                      const std::string& prefix) {
+  std::map<std::string, std::set<std::size_t>> layers;  // by prefix
+  for (const std::string& name : names)
+    for (const mixture_names& known : known_mixtures) {
+      if (!name.ends_with('.' + std::string(known.router))) continue;
+      const std::string before = name.substr(0, name.size() - known.router.size() - 1);
+      const std::size_t digits = before.find_last_not_of("0123456789") + 1;
+      extent number = 0;
+      if (is_number(before.substr(digits), number)) layers[before.substr(0, digits)].insert(number);
+    }
+  std::string text;
+  for (const auto& [before, numbers] : layers) {
+    const bool is_known =
+        before == prefix || (prefix.empty() && std::ranges::count(layer_prefixes, before) != 0);
+    text += text.empty() ? "; layer" : ", and layer";
+    text += numbers.size() == 1 ? ' ' + std::to_string(*numbers.begin()) + " has one"
+                                : "s " + std::to_string(*numbers.begin()) + " to " +
+                                      std::to_string(*numbers.rbegin()) + " have some";
+    if (!is_known) text += " behind " + io::in_quotes(before) + ", to be passed as `prefix`";
+  }
+  return text;
+}
 
 // Reads the tensors of one layer's mixture.
 template <class T>
@@ -26,7 +56,8 @@ class mixture_reader {
   // Throws missing_tensor if the layer has no mixture with known names.
   mixture_reader(const io::checkpoint& from, std::size_t layer, const load_options& options)
       : from_(from),
-        narrow_(options.narrow) {
+        narrow_(options.narrow),
+        extra_(options.extra) {
     find(layer, options.prefix);
     const io::array router = at(names_->router);
     router.check_shape({{all, all}});
@@ -34,7 +65,11 @@ class mixture_reader {
     width_ = router.shape()[1];
   }
 
-  // Fills the parameters. Throws as io::array::get does, and missing_tensor.
+  // The number of experts, as the router has it.
+  extent experts() const { return experts_; }
+  bool has_balance() const { return contains(names_->balance); }
+
+  // Fills the parameters. Throws as io::array::get does, missing_tensor, and extra_tensor.
   void read(moe<T>& to) const {
     to.router = transposed<exact>(names_->router);
     to.router_bias = vector(names_->router_bias, experts_);
@@ -49,11 +84,13 @@ class mixture_reader {
         biases(is_joined ? names_->activated_bias : names_->linear_bias, hidden(), 1, is_joined),
         1);
     to.output_bias = stored(biases(names_->output_bias, width_, 0, false), 1);
-    if (!contains(names_->shared_output)) return;
-    to.shared.activated = stored(transposed<number>(names_->shared_activated), 0);
-    to.shared.linear = stored(transposed<number>(names_->shared_linear), 0);
-    to.shared.output = stored(transposed<number>(names_->shared_output), 0);
-    to.shared_gate = vector(names_->shared_gate, width_);
+    if (contains(names_->shared_output)) {
+      to.shared.activated = stored(transposed<number>(names_->shared_activated), 0);
+      to.shared.linear = stored(transposed<number>(names_->shared_linear), 0);
+      to.shared.output = stored(transposed<number>(names_->shared_output), 0);
+      to.shared_gate = vector(names_->shared_gate, width_);
+    }
+    read_.expect_all(own_names(), extra_, from_.file());
   }
 
  private:
@@ -68,36 +105,61 @@ class mixture_reader {
   }
   static bool is_of_one(std::string_view name) { return name.find("{}") != name.npos; }
 
+  // The names of the tensors of this mixture, whatever reads them: those in modules of mixtures
+  // and, in a GGUF file, those of the feed-forward part but its norms.
+  std::vector<std::string> own_names() const {
+    std::vector<std::string> own;
+    for (const std::string& name : from_.names()) {
+      if (!name.starts_with(prefix_)) continue;
+      const auto rest = std::string_view(name).substr(prefix_.size());
+      const bool is_of_gguf = (rest.starts_with("ffn_") && rest.find("norm") == rest.npos) ||
+                              rest.starts_with("exp_probs_b");
+      if (is_of_gguf || !io::mixture_module_of(rest).empty()) own.push_back(name);
+    }
+    return own;
+  }
+
   // Takes the names that most tensors of the layer have.
   void find(std::size_t layer, const std::string& prefix) {
     int most = 0;
-    std::string tried;
     for (const std::string_view start : layer_prefixes) {
       prefix_ = (prefix.empty() ? std::string(start) : prefix) + std::to_string(layer) + '.';
       for (const mixture_names& names : known_mixtures) {
         if (!contains(names.router) || !contains(names.activated) || !contains(names.output))
           continue;
         int count = 0;
-        for (const std::string_view name : {names.shared_output, names.shared_gate, names.balance,
-                                            names.linear, names.activated_bias})
+        for (const std::string_view name :
+             {names.shared_output, names.shared_gate, names.balance, names.linear,
+              names.router_bias, names.activated_bias, names.output_bias})
           count += contains(name);
         if (names_ != nullptr && count <= most) continue;
         names_ = &names;
         most = count;
       }
       if (names_ != nullptr) return;
-      tried = prefix_;
     }
     throw io::error(io::errc::missing_tensor,
-                    "has no mixture of experts with names of a model that fmoe knows", 0, tried,
-                    from_.file());
+                    "has no mixture of experts with names of a model that fmoe knows" +
+                        where_mixtures_are(from_.names(), prefix),
+                    0, {}, from_.file());
   }
 
   // The array with its scales, if it has some.
   io::array at(std::string_view name, extent expert = 0) const {
     const std::string full = name_of(name, expert), scales = io::name_of_block_scales(full);
     io::array a = from_.at(full);
-    if (!from_.contains(scales)) return a;
+    read_.insert(full);
+    if (!from_.contains(scales)) {
+      if (const std::string others = full + "_scale";
+          a.type() == io::element_type::f8_e4m3 && from_.contains(others))
+        throw io::error(io::errc::dtype,
+                        "is F8_E4M3 with the scales of channels " + io::in_quotes(others) +
+                            ", which fmoe does not read: scales of blocks are expected as " +
+                            io::in_quotes(scales),
+                        0, full, from_.file());
+      return a;
+    }
+    read_.insert(scales);
     return full.ends_with(io::mxfp4_ending) ? io::mxfp4_weights(a, from_.at(scales))
                                             : io::fp8_weights(a, from_.at(scales));
   }
@@ -221,6 +283,8 @@ class mixture_reader {
 
   const io::checkpoint& from_;
   io::narrowing narrow_;
+  std::vector<std::string>* extra_;
+  mutable io::tensors_read read_;
   std::string prefix_;
   const mixture_names* names_ = nullptr;
   extent experts_ = 0, width_ = 0;
@@ -239,21 +303,36 @@ namespace fmoe {
 // expert. In every type a token's experts are those of the file: what chooses them stays in floats,
 // and float32 beside weights of bf16 needs no leave to narrow. `prefix` in the options is the text
 // before the layer's number, with its dot. Throws io::error: missing_tensor for a layer without a
-// mixture, schema for a model that fmoe does not know, shape and dtype as io::array::get does.
+// mixture, extra_tensor for a tensor of the mixture that nothing reads, unless the options have a
+// list for it, schema for a model that fmoe does not know or whose settings its tensors contradict,
+// shape and dtype as io::array::get does.
 //
 //   const auto mixture = load_mixture(io::checkpoint::open("Qwen3-30B-A3B"), 12);
 //   auto forward = compile(mixture, 64);
 template <class T = float>
 moe<T> load_mixture(const io::checkpoint& model, std::size_t layer,
                     const load_options& options = {}) {
-  const detail::mixture_settings settings = detail::settings_of(io::model_config::of(model));
+  const auto config = io::model_config::of(model, layer);
+  const detail::mixture_settings settings = detail::settings_of(config);
+  const detail::mixture_reader<T> reader(model, layer, options);
+  detail::check_experts(config, reader.experts());
+  if (reader.has_balance() && !settings.route.sigmoid_scores)
+    throw io::error(io::errc::conflict,
+                    "has a balance of experts, which fmoe knows beside sigmoids, and the settings "
+                    "say softmax, or nothing",
+                    0, {}, model.file());
   moe<T> mixture;
-  detail::mixture_reader<T>(model, layer, options).read(mixture);
+  reader.read(mixture);
   mixture.route = settings.route;
   mixture.activation = settings.activation;
   mixture.scale = settings.scale;
   mixture.limit = settings.limit;
   mixture.weighs_input = settings.weighs_input;
+  if (options.active && *options.active != all && *options.active > reader.experts())
+    throw io::error(io::errc::conflict,
+                    "has " + std::to_string(reader.experts()) +
+                        " experts, and K = " + std::to_string(*options.active) + " is asked for",
+                    0, {}, model.file());
   if (options.active) mixture.route.active = *options.active;
   return mixture;
 }

@@ -60,6 +60,7 @@ inline mixture_family family_of(const io::model_config& config) {
                                                                    {"qwen2moe", qwen},
                                                                    {"qwen3moe", qwen},
                                                                    {"deepseek2", deepseek},
+                                                                   {"glm4moe", deepseek},
                                                                    {"gpt-oss", gpt_oss}};
   for (const auto& [name, family] : known)
     if (name == config.architecture()) return family;
@@ -77,6 +78,21 @@ inline constexpr setting_names config_names{
 inline constexpr setting_names gguf_names{"expert_used_count",       "expert_weights_norm",
                                           "expert_weights_scale",    "expert_group_count",
                                           "expert_group_used_count", "expert_gating_func"};
+
+inline const setting_names& names_in(const io::model_config& config) {
+  return config.is_gguf() ? gguf_names : config_names;
+}
+
+// Throws schema if the settings tell another number of experts than the tensors, or more active
+// ones than there are.
+inline void check_experts(const io::model_config& config, extent experts) {
+  for (const std::string_view name :
+       {"num_local_experts", "num_experts", "n_routed_experts", "expert_count"})
+    if (config.text(name) && config.count(name) != experts)
+      config.refuse(name, "is not the number of its router's, " + std::to_string(experts));
+  if (const std::string_view active = names_in(config).active; config.count(active) > experts)
+    config.refuse(active, "is more than the number of its experts, " + std::to_string(experts));
+}
 
 // True for the weights of DeepSeek-V2, false for the sigmoids of V3. GGUF files name both
 // "deepseek2", and those of V2 may not say which. Throws schema for others.
@@ -106,7 +122,7 @@ inline bool chooses_groups(const io::model_config& config) {
 
 // Throws schema for a setting that is missing, of another kind, or of no model that fmoe knows.
 inline mixture_settings settings_of(const io::model_config& config) {
-  const setting_names& names = config.is_gguf() ? gguf_names : config_names;
+  const setting_names& names = names_in(config);
   const mixture_family family = family_of(config);
   mixture_settings s;
   s.activation = activation_in(config);

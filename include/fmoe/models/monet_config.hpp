@@ -9,55 +9,30 @@
 #include <string_view>
 #include <system_error>
 
-#include <fmoe/io/layer_settings.hpp>
 #include <fmoe/io/model_config.hpp>
 
 namespace fmoe::detail {
 
-// The settings that config.json says; it may leave out each of them.
+// What config.json says beside the settings that load reads; it may leave out each of them.
 struct monet_config {
-  std::filesystem::path file;
-  std::optional<extent> active;         // moe_topk, K of the routers
-  std::optional<extent> heads;          // moe_heads
-  std::optional<extent> group;          // moe_groups: as many layers share the router of the first
-  std::optional<pointwise> activation;  // hidden_act
+  std::optional<extent> heads;    // moe_heads
+  std::optional<extent> experts;  // moe_experts: of each half
+  std::optional<extent> group;    // moe_groups: as many layers share the router of the first
 };
 
 // Reads config.json beside the model's file. Nothing is said by a GGUF file, by a model without a
 // config.json, and by one of another architecture. Throws io, json, and schema for a setting that
-// is no positive integer or no activation.
+// is no positive integer.
 inline monet_config monet_config_of(const io::checkpoint& model) {
-  monet_config made;
-  made.file = std::filesystem::path(model.file()).replace_filename("config.json");
+  const auto file = std::filesystem::path(model.file()).replace_filename("config.json");
   std::error_code unknown;
-  if (!std::filesystem::exists(made.file, unknown)) return made;
+  if (!std::filesystem::exists(file, unknown)) return {};
   const io::model_config said = io::model_config::of(model);
-  if (said.is_gguf() || (!said.architecture().empty() && said.architecture() != "monet"))
-    return made;
+  if (said.is_gguf() || (!said.architecture().empty() && said.architecture() != "monet")) return {};
   const auto count = [&](std::string_view name) {
     return said.text(name) ? std::optional(said.count(name)) : std::nullopt;
   };
-  made.active = count("moe_topk");
-  made.heads = count("moe_heads");
-  made.group = count("moe_groups");
-  if (const auto name = said.text("hidden_act"))
-    made.activation = io::activation_named(*name, made.file);
-  return made;
-}
-
-// Returns the setting that one or both of them have. `where` says where the other one was found.
-// Throws conflict if they differ.
-template <class Setting>
-std::optional<Setting> agreed_with(const monet_config& config, const char* name,
-                                   std::optional<Setting> said, std::optional<Setting> other,
-                                   const char* where) {
-  const bool differ = said && other && *said != *other;
-  if (differ)
-    throw io::error(io::errc::conflict,
-                    std::string("has ") + name + " = " + io::text_of_setting(*said) + ", and " +
-                        io::text_of_setting(*other) + where,
-                    0, {}, config.file);
-  return said ? said : other;
+  return {count("moe_heads"), count("moe_experts"), count("moe_groups")};
 }
 
 // Returns the number at the end of "model.layers.3.", if there is one.

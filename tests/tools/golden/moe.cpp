@@ -94,7 +94,11 @@ void compare_load(golden_case& c, report& r, const tensor<T, 2>& chosen,
 
 template <class T, template <class> class Layer>
 void judge_in(golden_case& c, report& r, const char* scores_name) {
-  auto layer = load<Layer<T>>(c.weights(), {});
+  load_options needed{.active = 1};  // until the case has said it
+  for (const char* key : {"activation", "weighting"})
+    if (const auto found = c.metadata().find(key); found != c.metadata().end())
+      needed.metadata[key] = found->second;
+  auto layer = load<Layer<T>>(c.weights(), needed);
   const io::metadata_reader said(c.metadata(), c.file());
   Layer<T>::describe(layer, said);
   const auto x = c.rows<T>("x");

@@ -60,7 +60,8 @@ template <class T>
 peer<T> layer_in(const golden_case& c) {
   auto layer = load<peer<T>>(
       c.weights(), {.active = c.number<extent>("k"),
-                    .activation = io::activation_named(c.required("activation"), c.file())});
+                    .activation = io::activation_named(c.required("activation"), c.file()),
+                    .metadata = {{"weighting", c.required("score_activation")}}});
   layer.candidates = c.number<extent>("product_key_topk");
   const std::string scores = c.required("score_activation");
   if (scores != "softmax" && scores != "relu") throw not_understood("score_activation " + scores);
