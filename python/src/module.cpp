@@ -228,8 +228,9 @@ std::string in_python(std::string text) {
       {"or product_top_k, and not fmoe::all", "or product_top_k, and not None"},
       {"set the layer's `active` after load instead",
        "load it without active=, and call layer.with_active"},
-      {"load them as bfloat16", "load them with type=\"bfloat16\""},
-      {"load them as q8", "load them with type=\"q8\", or call layer.quantize()"},
+      {"load them as bfloat16",
+       "load a mixture with type=\"bfloat16\", or pass arrays of bfloat16"},
+      {"load them as q8", "call layer.quantize(), or load a mixture with type=\"q8\""},
       {" as .prefix", " as `prefix`"},
       {"fmoe::", "fmoe."},
   };

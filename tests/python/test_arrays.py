@@ -308,9 +308,9 @@ scores = fmoe.input()
         ("the array to write to is read-only", lambda: EXPERTS(ROWS.astype(float), out=np.broadcast_to(0.0, (1, 384)))),
         ("fmoe.load, fmoe.load_mixture, fmoe.from_arrays and fmoe.from_torch make layers", lambda: fmoe.Layer(3)),
         ("fmoe.compile(y, tokens) and layer.compile(tokens) make executables", lambda: fmoe.Executable(3, True)),
-        ('load them with type="bfloat16"', lambda: EXPERTS.compile(4, bf16_products=True)),
-        ('load them with type="q8"', lambda: EXPERTS.explain(4, int8_products=True)),
-        ('load them with type="bfloat16"', lambda: fmoe.evaluate(fmoe.einsum("ti,io->to", x, w), bf16_products=True)),
+        ('load a mixture with type="bfloat16", or pass arrays of bfloat16, or leave', lambda: EXPERTS.compile(4, bf16_products=True)),
+        ('call layer.quantize(), or load a mixture with type="q8", or leave', lambda: EXPERTS.explain(4, int8_products=True)),
+        ('load a mixture with type="bfloat16", or pass arrays of bfloat16, or leave', lambda: fmoe.evaluate(fmoe.einsum("ti,io->to", x, w), bf16_products=True)),
     ],
 )
 def test_mistakes_have_sentences(sentence, provoke):

@@ -54,6 +54,16 @@ std::optional<Setting> agreed(std::optional<Setting> wanted, std::optional<Setti
   return wanted ? wanted : found;
 }
 
+// Returns the error of a setting that the layer needs and nothing says.
+inline error unsaid_setting(const std::string& key, const std::filesystem::path& file) {
+  return {errc::missing_setting,
+          "does not say " + in_quotes(key) + ", which the layer needs: pass " +
+              (key == "K" ? "K as `active`" : "it in `metadata`"),
+          0,
+          {},
+          file};
+}
+
 // Throws schema for settings that cannot be understood, and conflict for contradictions.
 layer_settings settings_in(const std::map<std::string, std::string>& metadata,
                            const std::filesystem::path& file);

@@ -358,12 +358,7 @@ FMOE_INLINE void fill(const released_layer& layer, const layer_arrays& from,
     return !is_of_layer(layer.parameters, options.prefix, name);
   });
   part.read.expect_all(names, options.extra, from.file);
-  if (part.unsaid.empty()) return;
-  const std::string& key = *part.unsaid.begin();
-  throw error(errc::missing_setting,
-              "does not say " + in_quotes(key) + ", which the layer needs: pass " +
-                  (key == "K" ? "K as `active`" : "it in `metadata`"),
-              0, {}, from.file);
+  if (!part.unsaid.empty()) throw unsaid_setting(*part.unsaid.begin(), from.file);
 }
 
 FMOE_INLINE strings_by_name metadata_of(const released_layer& layer, const has_tensor& contains,

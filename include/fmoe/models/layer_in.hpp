@@ -12,6 +12,7 @@
 
 #include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/hints.hpp>
+#include <fmoe/io/layer_settings.hpp>
 #include <fmoe/io/layers_in.hpp>
 #include <fmoe/layers/aoe.hpp>
 #include <fmoe/layers/moe.hpp>
@@ -106,6 +107,7 @@ routed_monet<Layer> loaded_monet(const io::checkpoint& from, load_options option
     of_router.activation = {};
     router = load<monet_router<>>(from, of_router);
     if (!router.mean1.empty()) expect_said(from, "moe_heads", config.heads, router.mean1.size());
+    else if (router.heads == 0) throw io::unsaid_setting("heads", from.file());
   }
   auto layer = load<Layer>(from, options);
   expect_said(from, "moe_experts", config.experts, halves_of(layer));
