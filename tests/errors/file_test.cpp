@@ -145,7 +145,7 @@ io::safetensors::serialize({{"w", io::fp8_weights(codes, tensor<float, 2>({1, 1}
 const io::arrays_by_name arrays{{"W_enc", tensor<float, 2>({4, 8})}, {"W_dec", tensor<float, 2>({8, 4})}};
 load<sparse_mlp<>>(io::safetensors::parse(io::safetensors::serialize(arrays), "tests/io/gated_sae/sae_weights.safetensors"));
 }},
-{R"([io] "tests/errors/model.safetensors": is not there (io))", "The folder holds neither `model.safetensors` nor an index of its parts.", "Pass the folder of a model, or the path of one file.",
+{R"([io] "tests/errors/model.safetensors": is not there; the folder has no file of tensors (io))", "The folder holds neither `model.safetensors` nor an index of its parts.", "Pass the folder of a model, or the path of one file.",
 [] { io::checkpoint::open("tests/errors"); }},
 {R"([io] "mumoe.safetensors": has levels = "2" in its metadata, and its tensors make "1" (conflict))", "The metadata names another number of levels than the tensors have.", "Load the layer with these levels, `cp_mumoe<2>`, or correct the metadata.",
 [] { load<cp_mumoe<1>>(small_mumoe_file({{"levels", "2"}})); }},
